@@ -1,0 +1,13 @@
+/* graphhooks.h - every public header.  SPDX-License-Identifier: Apache-2.0 */
+#ifndef GRAPHHOOKS_H
+#define GRAPHHOOKS_H
+
+#include <graphhooks/base.h>
+#include <graphhooks/host.h>
+#include <graphhooks/layer.h>
+#include <graphhooks/loader.h>
+#include <graphhooks/model.h>
+#include <graphhooks/plan.h>
+#include <graphhooks/session.h>
+
+#endif

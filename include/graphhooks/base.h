@@ -1,0 +1,103 @@
+/*
+ * graphhooks/base.h - statuses, error text, struct sizes, versions.
+ *
+ * Rules that hold for every header here:
+ *
+ * - A struct that crosses the ABI begins with `uint32_t struct_size`.  Zero
+ *   the struct, then set it to sizeof.  The library reads what that size
+ *   grants; a larger struct than it knows is accepted while its unknown tail
+ *   is zero, and refused with GH_ERR_UNSUPPORTED naming the first byte that
+ *   is not.  Zero is the default of every field.
+ * - gh_error, gh_buffer and enumerated values are frozen: they never grow.
+ * - Unknown flag bits and non-zero reserved fields are GH_ERR_INVALID.
+ * - Streams, contexts and device addresses cross as `void *`.
+ * - Outputs are written only on GH_OK (and GH_RERUN where a call says so).
+ * - `gh_error *err` may be NULL; it is filled when the result is negative.
+ * - Nothing here aborts the process, writes to stdout or installs handlers.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef GRAPHHOOKS_BASE_H
+#define GRAPHHOOKS_BASE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+#define GH_BEGIN_DECLS extern "C" {
+#define GH_END_DECLS }
+#else
+#define GH_BEGIN_DECLS
+#define GH_END_DECLS
+#endif
+
+#if defined(__GNUC__)
+#define GH_API __attribute__((visibility("default")))
+#else
+#define GH_API
+#endif
+
+GH_BEGIN_DECLS
+
+/* The ABI that these headers describe.  While the major is 0 a minor may
+ * change anything; doc/abi.md says what bumps what from 1.0 on. */
+#define GH_ABI_MAJOR 0
+#define GH_ABI_MINOR 1
+
+/** The bytes of `type` up to and including `field`. */
+#define GH_SIZE_THROUGH(type, field) \
+    (offsetof(type, field) + sizeof(((type *)0)->field))
+
+/** Whether the caller's struct is large enough to hold `field`. */
+#define GH_HAS(ptr, type, field) \
+    ((ptr)->struct_size >= GH_SIZE_THROUGH(type, field))
+
+/* Fixed width: -fshort-enums cannot change a call.  Values are frozen. */
+typedef int32_t gh_status;
+enum {
+    GH_OK = 0,
+    GH_RERUN = 1, /* nothing of this pass has executed: enter it again */
+
+    GH_ERR_INVALID = -1,     /* an argument breaks a written rule */
+    GH_ERR_UNSUPPORTED = -2, /* right in itself, not known to this library */
+    GH_ERR_NOT_FOUND = -3,   /* no such segment, file or symbol */
+    GH_ERR_STATE = -4,       /* not now: hooks called out of order */
+    GH_ERR_BUSY = -5,        /* every slot is in flight */
+    GH_ERR_NO_MEMORY = -6,   /* host or device memory ran out */
+    GH_ERR_DEVICE = -7,      /* the driver failed a call; the text has it */
+    GH_ERR_NO_DRIVER = -8,   /* no usable driver or device */
+    GH_ERR_ABI = -9,         /* struct or table of a size never released */
+    GH_ERR_CONFIG = -10,     /* an option or environment variable is wrong */
+    GH_ERR_INTERNAL = -11    /* a bug in graphhooks; the text says where */
+};
+
+/* Filled by the callee, owned by the caller, never allocated.  Frozen. */
+typedef struct gh_error {
+    char text[256];
+} gh_error;
+
+/**
+ * The name of a status, such as "GH_ERR_BUSY".
+ *
+ * @return static text; "GH_ERR_?" for a value that is none.
+ * Blocks: never.  Threads: any.  Since: 0.1.
+ */
+GH_API const char *gh_status_name(gh_status status);
+
+/**
+ * The ABI of the loaded library: major << 16 | minor.
+ * Blocks: never.  Threads: any.  Since: 0.1.
+ */
+GH_API uint32_t gh_abi_version(void);
+
+/**
+ * The package version, such as "0.1.0".
+ *
+ * @return static text.
+ * Blocks: never.  Threads: any.  Since: 0.1.
+ */
+GH_API const char *gh_version(void);
+
+GH_END_DECLS
+
+#endif

@@ -1,0 +1,57 @@
+/*
+ * graphhooks/host.h - services that a host may lend to the library.
+ *
+ * Optional, all of it: a NULL table, or a NULL slot, means what the slot's
+ * comment gives as its default.  The library calls a service only from
+ * inside a call that the host made, on the same thread, and never between
+ * gh_layer_enter() and gh_layer_exit() of a replayed pass.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef GRAPHHOOKS_HOST_H
+#define GRAPHHOOKS_HOST_H
+
+#include <graphhooks/base.h>
+
+GH_BEGIN_DECLS
+
+/* Severities, as GRAPHHOOKS_LOG names them.  Values are frozen. */
+typedef uint32_t gh_log_level;
+enum {
+    GH_LOG_WARN = 1, /* a decision that costs performance, said once */
+    GH_LOG_INFO = 2, /* what was decided */
+    GH_LOG_DEBUG = 3 /* every recording */
+};
+
+/**
+ * The table.  Zero the struct, then set struct_size.  It is copied when the
+ * session opens; `user` must outlive the session.
+ */
+typedef struct gh_host_services {
+    uint32_t struct_size;
+    uint32_t reserved; /* must be 0 */
+    void *user;        /* handed back to every service */
+
+    /* One line, without a newline.  Default: stderr, as "graphhooks: ...". */
+    void (*log)(void *user, gh_log_level level, const char *line);
+
+    /* Device memory for the library's static buffers.  The memory must be
+     * usable on every stream that the host passes in.  Returns GH_OK, or any
+     * error; *address_p is then ignored.  Both slots or neither.
+     * Default: cuMemAlloc and cuMemFree. */
+    gh_status (*device_alloc)(void *user, uint64_t bytes, void **address_p);
+    void (*device_free)(void *user, void *address, uint64_t bytes);
+
+    /* Around the capture of one pass: a host with an allocator of its own
+     * routes allocations on `stream` into memory that lives as long as the
+     * session.  record_end is called for every record_begin that returned
+     * GH_OK; kept says whether a graph now holds those addresses.  A failing
+     * record_begin makes the pass eager for good.  Both slots or neither.
+     * Default: nothing. */
+    gh_status (*record_begin)(void *user, void *stream, uint32_t slot);
+    void (*record_end)(void *user, void *stream, uint32_t slot, uint32_t kept);
+} gh_host_services;
+
+GH_END_DECLS
+
+#endif

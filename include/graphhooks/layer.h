@@ -1,0 +1,204 @@
+/*
+ * graphhooks/layer.h - the hooks of a training step.
+ *
+ * A pass is one call of one segment in one direction for one microbatch.
+ * The host brackets every pass, and only obeys the action it is handed:
+ *
+ *     do {
+ *         gh_layer_enter(session, &pass, &d, &err);
+ *         if (d.action != GH_ACTION_REPLAYED) {
+ *             run the parts on d.stream, reading d.inputs;
+ *             pass.outputs = what they wrote;
+ *         }
+ *         status = gh_layer_exit(session, &pass, &err);
+ *     } while (status == GH_RERUN);
+ *
+ * The first pass of a (segment, direction, slot) after warmup is recorded
+ * while the host issues it, and launched at exit.  From then on the same
+ * pass is replayed: enter has launched the graph, and nothing is to be run.
+ *
+ * What a host promises of a pass it lets the library record: the parts read
+ * only d.inputs and memory whose address and meaning do not change (weights,
+ * the buffers of d.slot); they write only outputs and the buffers of d.slot;
+ * and they would issue the same work again for another microbatch.
+ *
+ * Nothing here allocates, locks or synchronizes once a pass is ready.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef GRAPHHOOKS_LAYER_H
+#define GRAPHHOOKS_LAYER_H
+
+#include <graphhooks/base.h>
+#include <graphhooks/session.h>
+
+GH_BEGIN_DECLS
+
+/* Values are frozen. */
+typedef uint32_t gh_direction;
+enum {
+    GH_FORWARD = 0,
+    GH_BACKWARD = 1
+};
+
+/* What the host does next.  Values are frozen. */
+typedef uint32_t gh_action;
+enum {
+    GH_ACTION_RUN = 0,     /* run the parts; nothing is recorded */
+    GH_ACTION_RECORD = 1,  /* run the parts once; they are being recorded */
+    GH_ACTION_REPLAYED = 2 /* the graph is launched; do not run the parts */
+};
+
+/* gh_buffer.flags */
+enum {
+    /* An input whose address is the same in every pass of this segment,
+     * direction and slot: it is read in place.  Any other input is copied
+     * to a static buffer before a replay, all of a pass in one launch. */
+    GH_BUFFER_STATIC = 1u << 0,
+    /* An output that the pass updates rather than overwrites, such as a
+     * weight gradient: GRAPHHOOKS_CHECK restores it between its two runs. */
+    GH_BUFFER_UPDATED = 1u << 1
+};
+
+/* A range of device memory.  Frozen: arrays of it cross the ABI. */
+typedef struct gh_buffer {
+    void *address;
+    uint64_t bytes;
+    uint32_t flags;    /* GH_BUFFER_* */
+    uint32_t reserved; /* must be 0 */
+} gh_buffer;
+
+/* Most inputs, and most outputs, of one pass. */
+#define GH_MAX_BUFFERS 128u
+/* One more than the largest gh_pass.microbatch. */
+#define GH_MAX_MICROBATCHES 16384u
+/* gh_decision.slot of a pass that holds none. */
+#define GH_SLOT_NONE UINT32_MAX
+
+/* gh_pass.flags */
+enum {
+    /* No backward will follow, as in evaluation: the pass runs eagerly and
+     * takes no slot. */
+    GH_PASS_FORWARD_ONLY = 1u << 0
+};
+
+/**
+ * Which pass.  Zero the struct, then set struct_size.  The same struct goes
+ * to enter and exit; only `outputs` is filled in between.
+ */
+typedef struct gh_pass {
+    uint32_t struct_size;
+    uint32_t segment; /* gh_segment.index */
+    gh_direction direction;
+    uint32_t microbatch; /* position in the step's schedule, from 0 */
+    uint32_t flags;      /* GH_PASS_* */
+    uint32_t n_inputs;
+    uint32_t n_outputs;
+    uint32_t reserved; /* must be 0 */
+    void *stream;      /* the host's CUstream, NULL for the legacy default
+                          stream; must stay alive until the session closes */
+    const gh_buffer *inputs;  /* n_inputs; read by enter only */
+    const gh_buffer *outputs; /* n_outputs; read by exit only */
+} gh_pass;
+
+/**
+ * What to do.  Set struct_size before the call.
+ */
+typedef struct gh_decision {
+    uint32_t struct_size;
+    gh_action action;
+    uint32_t slot;    /* which set of buffers the microbatch uses from its
+                         first forward to its last backward; GH_SLOT_NONE:
+                         one of the host's own besides those of the slots */
+    gh_reason reason; /* why not a graph; GH_REASON_NONE when it is one */
+    void *stream;     /* where to issue the parts.  Not the pass's stream
+                         when that is the legacy default one and the pass is
+                         recorded: the legacy stream cannot be captured */
+    uint32_t n_inputs;
+    uint32_t n_outputs;
+    const gh_buffer *inputs;  /* where to read; valid until exit */
+    const gh_buffer *outputs; /* REPLAYED: where the results are, as they
+                                 were given at the recording; valid until
+                                 the slot's next pass of this segment and
+                                 direction */
+} gh_decision;
+
+/**
+ * Begin a pass.
+ *
+ * @param         pass      read during the call; inputs too
+ * @param[in,out] decision  struct_size says how much is written
+ *
+ * @return GH_OK; GH_ERR_INVALID, GH_ERR_ABI or GH_ERR_UNSUPPORTED for a bad
+ *         struct; GH_ERR_NOT_FOUND for an unknown segment; GH_ERR_STATE when
+ *         another pass is open, or for a backward whose forward has not run;
+ *         GH_ERR_BUSY with GH_SESSION_BUSY_FAILS.  No pass is then open.
+ *
+ * A driver call that fails here makes the pass eager, not the call fail.
+ * Stream: enqueues the input copy and the graph on pass->stream.
+ * Blocks: never; a first recording allocates.  Since: 0.1.
+ */
+GH_API gh_status gh_layer_enter(gh_session *session, const gh_pass *pass,
+                                gh_decision *decision, gh_error *err);
+
+/**
+ * End the pass that is open.
+ *
+ * @param pass  the same segment, direction and microbatch as at enter, and
+ *              now the outputs
+ *
+ * @return GH_OK; GH_RERUN when a recording failed: nothing of the pass has
+ *         executed, no pass is open, and the host enters it again;
+ *         GH_ERR_STATE when no pass is open or it is another one;
+ *         GH_ERR_INVALID, GH_ERR_ABI or GH_ERR_UNSUPPORTED for a bad struct,
+ *         after which the pass is still open.
+ *
+ * A recorded pass is ended on the thread that entered it.
+ * Stream: enqueues a recorded graph on pass->stream.
+ * Blocks: while a recorded graph is instantiated.  Since: 0.1.
+ */
+GH_API gh_status gh_layer_exit(gh_session *session, const gh_pass *pass,
+                               gh_error *err);
+
+/**
+ * Give up the pass that is open, as when the host's own code failed in it.
+ * A recording is dropped and its pass is recorded another time; nothing is
+ * undone of what a pass has already issued.
+ *
+ * @return GH_OK, also when no pass is open; GH_ERR_INVALID.
+ * Blocks: never.  Since: 0.1.
+ */
+GH_API gh_status gh_layer_cancel(gh_session *session, gh_error *err);
+
+/**
+ * Between these two every pass runs eagerly and takes a slot as usual: for
+ * a host that runs warmup of its own inside a step.  They nest.
+ *
+ * @return GH_OK; GH_ERR_STATE when a pass is open, or for a post_warmup
+ *         without its pre_warmup; GH_ERR_INVALID.
+ * Blocks: never.  Since: 0.1.
+ */
+GH_API gh_status gh_pre_warmup(gh_session *session, gh_error *err);
+GH_API gh_status gh_post_warmup(gh_session *session, gh_error *err);
+
+/**
+ * Issue what was delayed to the CPU gap after a replay.  In this release
+ * nothing is delayed, and the call only checks its order.
+ *
+ * @return GH_OK; GH_ERR_STATE when a pass is open; GH_ERR_INVALID.
+ * Blocks: never.  Since: 0.1.
+ */
+GH_API gh_status gh_flush_delayed(gh_session *session, gh_error *err);
+
+/**
+ * The step is over: every slot becomes free, warmup counts one step.
+ *
+ * @return GH_OK; GH_ERR_STATE when a pass is open (use gh_layer_cancel);
+ *         GH_ERR_INVALID.
+ * Blocks: never; writes a trace that has filled up.  Since: 0.1.
+ */
+GH_API gh_status gh_iteration_end(gh_session *session, gh_error *err);
+
+GH_END_DECLS
+
+#endif

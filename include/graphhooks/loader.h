@@ -1,0 +1,79 @@
+/*
+ * graphhooks/loader.h - the same functions as a table, for hosts that dlopen.
+ *
+ *     void *so = dlopen("libgraphhooks.so.0", RTLD_NOW | RTLD_LOCAL);
+ *     gh_get_api_fn *get = (gh_get_api_fn *)dlsym(so, GH_GET_API_SYMBOL);
+ *     const gh_api *gh;
+ *     if (get(GH_ABI_MAJOR, &gh, &err) == GH_OK) ...
+ *
+ * Slots are only ever added at the end: check struct_size with GH_HAS before
+ * using one that is newer than 0.1.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef GRAPHHOOKS_LOADER_H
+#define GRAPHHOOKS_LOADER_H
+
+#include <graphhooks/base.h>
+#include <graphhooks/layer.h>
+#include <graphhooks/model.h>
+#include <graphhooks/plan.h>
+#include <graphhooks/session.h>
+
+GH_BEGIN_DECLS
+
+/** The table, in static storage of the library; never freed or changed. */
+typedef struct gh_api {
+    uint32_t struct_size; /* sizeof(gh_api) where the library was built */
+    uint32_t abi_version; /* as gh_abi_version() */
+
+    const char *(*version)(void);
+    const char *(*status_name)(gh_status);
+    const char *(*reason_name)(gh_reason);
+
+    gh_status (*model_create)(gh_model **, gh_error *);
+    gh_status (*model_add_layer)(gh_model *, const gh_layer_desc *,
+                                 gh_error *);
+    void (*model_destroy)(gh_model *);
+
+    gh_status (*session_open)(const gh_session_desc *, gh_session **,
+                              gh_error *);
+    void (*session_close)(gh_session *);
+    gh_status (*session_stats)(const gh_session *, gh_stats *, gh_error *);
+
+    uint32_t (*plan_segment_count)(const gh_session *, uint32_t);
+    gh_status (*plan_segment)(const gh_session *, uint32_t, uint32_t,
+                              gh_segment *, gh_error *);
+    gh_status (*plan_print)(const gh_session *, gh_format, gh_write_fn *,
+                            void *, gh_error *);
+
+    gh_status (*pre_warmup)(gh_session *, gh_error *);
+    gh_status (*post_warmup)(gh_session *, gh_error *);
+    gh_status (*layer_enter)(gh_session *, const gh_pass *, gh_decision *,
+                             gh_error *);
+    gh_status (*layer_exit)(gh_session *, const gh_pass *, gh_error *);
+    gh_status (*layer_cancel)(gh_session *, gh_error *);
+    gh_status (*flush_delayed)(gh_session *, gh_error *);
+    gh_status (*iteration_end)(gh_session *, gh_error *);
+} gh_api;
+
+#define GH_GET_API_SYMBOL "gh_get_api"
+typedef gh_status gh_get_api_fn(uint32_t major, const gh_api **api_p,
+                                gh_error *err);
+
+/**
+ * The library's functions as a table.
+ *
+ * @param      major  GH_ABI_MAJOR of the headers the host was built with
+ * @param[out] api_p  the table
+ *
+ * @return GH_OK; GH_ERR_ABI when this library does not speak that major;
+ *         GH_ERR_INVALID for NULL.
+ * Blocks: never.  Threads: any.  Since: 0.1.
+ */
+GH_API gh_status gh_get_api(uint32_t major, const gh_api **api_p,
+                            gh_error *err);
+
+GH_END_DECLS
+
+#endif

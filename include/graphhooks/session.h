@@ -1,0 +1,158 @@
+/*
+ * graphhooks/session.h - open a session, read its plan and its statistics.
+ *
+ * A session is one device of one rank.  It is used by one thread at a time,
+ * not always the same one; different sessions may be used at once.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef GRAPHHOOKS_SESSION_H
+#define GRAPHHOOKS_SESSION_H
+
+#include <graphhooks/base.h>
+#include <graphhooks/host.h>
+#include <graphhooks/model.h>
+
+GH_BEGIN_DECLS
+
+typedef struct gh_session gh_session;
+
+/* gh_session_desc.flags */
+enum {
+    GH_SESSION_BUSY_FAILS = 1u << 0 /* no free slot: GH_ERR_BUSY, instead of
+                                       an eager pass */
+};
+
+/**
+ * How to open a session.  Zero the struct, then set struct_size.
+ *
+ * Every option may also be set by its environment variable, which wins over
+ * this struct, which wins over the default: a run can be switched without
+ * touching the host.
+ */
+typedef struct gh_session_desc {
+    uint32_t struct_size;
+    uint32_t flags;        /* GH_SESSION_* */
+    const gh_model *model; /* required; read during the call only */
+    const gh_host_services *host; /* NULL: none; copied */
+
+    /* "cuda", "soft", or the path of a driver library; NULL: "cuda".
+     * GRAPHHOOKS_DRIVER */
+    const char *driver;
+    void *context;  /* the host's CUcontext; NULL: the one that is current on
+                       the calling thread, else the device's primary one */
+    int32_t device; /* ordinal, read when no context is given or current */
+
+    /* Steps run eagerly before the first recording; 0: 1, as the first step
+     * of a process still allocates and tunes.  GRAPHHOOKS_WARMUP_STEPS */
+    uint32_t warmup_steps;
+
+    /* What to capture: names separated by commas, of attn and mlp; NULL or
+     * "": whole layers.  GRAPHHOOKS_SCOPE */
+    const char *scope;
+    /* How far one graph may reach: "part" or "layer"; NULL: "layer".
+     * GRAPHHOOKS_GRANULARITY */
+    const char *granularity;
+
+    /* Microbatches in flight that get graphs of their own, 1 to 64; 0: 8.
+     * GRAPHHOOKS_MAX_SLOTS */
+    uint32_t max_slots;
+    uint32_t reserved; /* must be 0 */
+
+    /* NULL-terminated NAME=value strings that stand in for the process
+     * environment; NULL: the process environment.  Read during the call. */
+    const char *const *environment;
+} gh_session_desc;
+
+/**
+ * Open a session: read the options, load the driver, make the plan.
+ *
+ * @param      desc       read during the call only
+ * @param[out] session_p  the session, until gh_session_close()
+ *
+ * @return GH_OK; GH_ERR_CONFIG with the option's own sentence for a bad
+ *         value; GH_ERR_NO_DRIVER; GH_ERR_INVALID, GH_ERR_ABI or
+ *         GH_ERR_UNSUPPORTED for a bad description; GH_ERR_DEVICE;
+ *         GH_ERR_NO_MEMORY.
+ *
+ * With GRAPHHOOKS_ENABLE=0 the session opens without a driver and every pass
+ * is eager.  Blocks: while the driver loads.  Since: 0.1.
+ */
+GH_API gh_status gh_session_open(const gh_session_desc *desc,
+                                 gh_session **session_p, gh_error *err);
+
+/**
+ * Close a session; NULL is allowed.  Ends a capture that is open, waits for
+ * the graphs that are in flight, then frees graphs and memory, and writes
+ * the trace.  Blocks: until the session's graphs have finished.  Since: 0.1.
+ */
+GH_API void gh_session_close(gh_session *session);
+
+/* Why a pass that could have been graphed ran eagerly.  Values are frozen. */
+typedef uint32_t gh_reason;
+enum {
+    GH_REASON_NONE = 0,          /* it did not: recorded or replayed */
+    GH_REASON_DISABLED = 1,      /* GRAPHHOOKS_ENABLE=0 */
+    GH_REASON_PLAN = 2,          /* the segment is eager in the plan */
+    GH_REASON_WARMUP = 3,        /* warmup steps are not over */
+    GH_REASON_BUSY = 4,          /* every slot is in flight */
+    GH_REASON_CAPTURE = 5,       /* its capture failed; eager for good */
+    GH_REASON_DEVICE = 6,        /* a driver call failed; eager for good */
+    GH_REASON_INPUT = 7,         /* an input changed size, count or a static
+                                    address */
+    GH_REASON_FROZEN = 8,        /* GRAPHHOOKS_FREEZE: no new recordings */
+    GH_REASON_CHECK = 9,         /* this pass runs both ways, to compare */
+    GH_REASON_MISMATCH = 10,     /* the two differed; eager for good */
+    GH_REASON_HOST_CAPTURE = 11, /* the host is capturing this stream */
+    GH_REASON_FORWARD_ONLY = 12, /* GH_PASS_FORWARD_ONLY is never graphed */
+    GH_REASON_EMPTY = 13,        /* its capture held no work; eager for good */
+    GH_REASON_PAUSED = 14        /* between pre_warmup and post_warmup */
+};
+#define GH_REASON_COUNT 16
+
+/**
+ * The name of a reason, such as "warmup".
+ * @return static text; "?" for a value that is none.
+ * Blocks: never.  Threads: any.  Since: 0.1.
+ */
+GH_API const char *gh_reason_name(gh_reason reason);
+
+/**
+ * Counters since the session was opened.  Set struct_size before the call.
+ */
+typedef struct gh_stats {
+    uint32_t struct_size;
+    uint32_t slots; /* distinct slots used so far */
+    uint64_t iterations;
+    uint64_t recordings;   /* passes captured, each ready to replay */
+    uint64_t replays;      /* graph launches, a recorded pass's first too */
+    uint64_t eager_passes; /* the sum of eager_by_reason */
+    uint64_t eager_by_reason[GH_REASON_COUNT];
+    uint64_t reruns;       /* GH_RERUN results */
+    uint64_t copies;       /* launches of the input copy */
+    uint64_t copied_bytes; /* device bytes that those moved */
+    uint64_t static_bytes; /* device memory of the library's own buffers */
+    uint64_t nodes;        /* in all live graphs */
+    uint64_t hook_calls;   /* enter and exit */
+    uint64_t hook_ns;      /* host time inside them, the driver's included;
+                              estimated from one pass in 64 */
+    uint64_t record_ns;    /* host time inside recording hooks, all of them */
+    uint64_t checks;       /* passes compared by GRAPHHOOKS_CHECK */
+    uint64_t check_failures;
+} gh_stats;
+
+/**
+ * Read the counters.
+ *
+ * @param[in,out] stats  struct_size says how much is written
+ *
+ * @return GH_OK; GH_ERR_INVALID; GH_ERR_ABI for a size below 0.1's;
+ *         GH_ERR_UNSUPPORTED for a larger struct with a non-zero tail.
+ * Blocks: never.  Since: 0.1.
+ */
+GH_API gh_status gh_session_stats(const gh_session *session, gh_stats *stats,
+                                  gh_error *err);
+
+GH_END_DECLS
+
+#endif

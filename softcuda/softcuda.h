@@ -1,0 +1,97 @@
+/*
+ * softcuda/softcuda.h - what a program adds to run on the software device.
+ *
+ * libgraphhooks-softcuda.so speaks the driver API (driver/driver.h).  Two
+ * things have no counterpart there: kernels, which are C functions instead
+ * of PTX, and the emulator's own controls.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef SOFTCUDA_SOFTCUDA_H
+#define SOFTCUDA_SOFTCUDA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct softcuda_launch {
+    uint32_t grid[3];
+    uint32_t block[3];
+    uint32_t shared_bytes;
+} softcuda_launch;
+
+/* Declares that a kernel reads (write == 0) or writes a range of memory. */
+typedef void (*softcuda_touch_fn)(void *sink, const void *address,
+                                  size_t bytes, int write);
+
+typedef struct softcuda_kernel {
+    const char *name;
+    uint32_t n_params;
+    const uint32_t *param_bytes; /* n_params sizes, as the kernel's C types */
+
+    /* Runs every block of the grid.  params[i] points at the i-th argument,
+     * copied when the launch was issued or captured. */
+    void (*run)(const softcuda_launch *launch, void *const *params);
+
+    /* Declares everything that run() will read and write.  Required: a
+     * kernel that does not say what it touches cannot be checked. */
+    void (*touch)(const softcuda_launch *launch, void *const *params,
+                  softcuda_touch_fn touch, void *sink);
+
+    /* optional, 0: the virtual clock charges by the bytes touched */
+    uint64_t (*cost_ns)(const softcuda_launch *launch, void *const *params);
+} softcuda_kernel;
+
+#define SOFTCUDA_IMAGE_MAGIC "softcuda image\n"
+
+/* What cuModuleLoadData takes on the software device, in place of PTX. */
+typedef struct softcuda_image {
+    char magic[16];
+    uint32_t n_kernels;
+    uint32_t reserved;
+    const softcuda_kernel *kernels;
+} softcuda_image;
+
+/* Live objects; all zero after a program that freed what it took. */
+typedef struct softcuda_counts {
+    uint64_t device_allocations, device_bytes;
+    uint64_t host_allocations, host_bytes;
+    uint64_t streams, events, graphs, execs, modules;
+    uint64_t contexts_retained;
+    uint64_t captures; /* streams that are capturing now */
+    uint64_t pending;  /* operations issued and not yet executed */
+    uint64_t waits;    /* cuStreamWaitEvent calls so far: SOFTCUDA_DROP_WAIT's
+                          range */
+    uint64_t launches; /* cuGraphLaunch calls so far */
+} softcuda_counts;
+
+/* The exported controls, for dlsym. */
+typedef void softcuda_count_fn(softcuda_counts *counts);
+
+/* Takes "SEED=7 FAIL=cuGraphLaunch:3:2 DROP_WAIT=4 RACES=1 TRACE=0": the
+ * environment's names without their prefix.  Starts every counter again;
+ * what is not named gets its default.  0, or -1 for a word it does not know. */
+typedef int softcuda_configure_fn(const char *settings);
+
+/* The number of races reported so far; text of the i-th in *text_p. */
+typedef uint64_t softcuda_races_fn(uint64_t i, const char **text_p);
+
+/* The virtual clock: nanoseconds until everything issued so far would end. */
+typedef uint64_t softcuda_clock_fn(void);
+
+/* How often an entry point was called since the last configure; and the name
+ * of the i-th entry point, NULL past the last, so that a test can sweep. */
+typedef uint64_t softcuda_calls_fn(const char *entry);
+typedef const char *softcuda_entry_fn(uint32_t i);
+
+/* The symbols: softcuda_count, softcuda_configure, softcuda_races,
+ * softcuda_clock, softcuda_calls, softcuda_entry. */
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
