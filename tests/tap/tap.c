@@ -1,0 +1,144 @@
+/*
+ * tap.c - prints points as they are reported, and the plan at the end.
+ *
+ * Each line is flushed, so that a crash loses nothing of the log, and a
+ * program that ends early has no plan, which the harness counts as an error.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "tap/tap.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static int reported, failed;
+
+static bool point(bool held, const char *file, int line, const char *name,
+                  va_list args)
+{
+    printf("%sok %d - ", held ? "" : "not ", ++reported);
+    vprintf(name, args);
+    putchar('\n');
+    if (!held) {
+        failed++;
+        printf("# at %s:%d\n", file, line);
+    }
+    fflush(stdout);
+    return held;
+}
+
+bool tap_ok(bool held, const char *file, int line, const char *name, ...)
+{
+    va_list args;
+
+    va_start(args, name);
+    point(held, file, line, name, args);
+    va_end(args);
+    return held;
+}
+
+bool tap_is_int(long long actual, long long expected, const char *file,
+                int line, const char *name, ...)
+{
+    const bool held = actual == expected;
+    va_list args;
+
+    va_start(args, name);
+    point(held, file, line, name, args);
+    va_end(args);
+    if (!held) {
+        diag("got %lld, expected %lld", actual, expected);
+    }
+    return held;
+}
+
+bool tap_is_str(const char *actual, const char *expected, const char *file,
+                int line, const char *name, ...)
+{
+    const bool held = actual != NULL && expected != NULL
+                          ? strcmp(actual, expected) == 0
+                          : actual == expected;
+    va_list args;
+
+    va_start(args, name);
+    point(held, file, line, name, args);
+    va_end(args);
+    if (!held) {
+        diag("got \"%s\"", actual != NULL ? actual : "(NULL)");
+        diag("expected \"%s\"", expected != NULL ? expected : "(NULL)");
+    }
+    return held;
+}
+
+bool tap_is_status(gh_status actual, gh_status expected, const gh_error *err,
+                   const char *file, int line, const char *name, ...)
+{
+    const bool held = actual == expected;
+    va_list args;
+
+    va_start(args, name);
+    point(held, file, line, name, args);
+    va_end(args);
+    if (!held) {
+        diag("got status %" PRId32 ", expected %" PRId32, actual, expected);
+        diag("text: %s", err != NULL && actual < 0 ? err->text : "(none)");
+    }
+    return held;
+}
+
+/* Every line of a remark begins with "# ", or it would be read as TAP. */
+void diag(const char *format, ...)
+{
+    char text[2048];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+
+    printf("# ");
+    for (const char *c = text; *c != '\0'; c++) {
+        putchar(*c);
+        if (*c == '\n' && c[1] != '\0') {
+            printf("# ");
+        }
+    }
+    putchar('\n');
+    fflush(stdout);
+}
+
+void skip(int points, const char *reason, ...)
+{
+    for (int i = 0; i < points; i++) {
+        va_list args;
+
+        printf("ok %d # SKIP ", ++reported);
+        va_start(args, reason);
+        vprintf(reason, args);
+        va_end(args);
+        putchar('\n');
+    }
+    fflush(stdout);
+}
+
+int skip_all(const char *reason, ...)
+{
+    va_list args;
+
+    printf("1..0 # SKIP ");
+    va_start(args, reason);
+    vprintf(reason, args);
+    va_end(args);
+    putchar('\n');
+    fflush(stdout);
+    return 0;
+}
+
+int done_testing(void)
+{
+    printf("1..%d\n", reported);
+    fflush(stdout);
+    return failed != 0 || reported == 0;
+}

@@ -1,0 +1,57 @@
+/*
+ * tap.h - the Test Anything Protocol, as much of it as the tests use.
+ *
+ * A test program reports points, ends with `return done_testing();` and is
+ * green when every point was.  A name is a sentence that is true when read
+ * alone in a log; it may be a printf format.  Points are reported from one
+ * thread at a time.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef TAP_TAP_H
+#define TAP_TAP_H
+
+#include <graphhooks/base.h>
+
+#include <stdbool.h>
+
+#define TAP_FORMAT(at) __attribute__((format(printf, at, (at) + 1)))
+
+/* Each reports one point and returns whether it held. */
+#define ok(condition, ...) \
+    tap_ok((condition) ? true : false, __FILE__, __LINE__, __VA_ARGS__)
+#define is_int(actual, expected, ...) \
+    tap_is_int((long long)(actual), (long long)(expected), __FILE__, \
+               __LINE__, __VA_ARGS__)
+#define is_str(actual, expected, ...) \
+    tap_is_str((actual), (expected), __FILE__, __LINE__, __VA_ARGS__)
+
+/* For calls that return a gh_status; err, which may be NULL, is shown when
+ * the status is not the expected one. */
+#define is_status(actual, expected, err, ...) \
+    tap_is_status((actual), (expected), (err), __FILE__, __LINE__, \
+                  __VA_ARGS__)
+
+bool tap_ok(bool held, const char *file, int line, const char *name, ...)
+    TAP_FORMAT(4);
+bool tap_is_int(long long actual, long long expected, const char *file,
+                int line, const char *name, ...) TAP_FORMAT(5);
+bool tap_is_str(const char *actual, const char *expected, const char *file,
+                int line, const char *name, ...) TAP_FORMAT(5);
+bool tap_is_status(gh_status actual, gh_status expected, const gh_error *err,
+                   const char *file, int line, const char *name, ...)
+    TAP_FORMAT(6);
+
+/* A remark in the log; counts for nothing. */
+void diag(const char *format, ...) TAP_FORMAT(1);
+
+/* Reports `points` points as skipped, each with the reason. */
+void skip(int points, const char *reason, ...) TAP_FORMAT(2);
+
+/* Instead of every point: `return skip_all("no CUDA device");`  Returns 0. */
+int skip_all(const char *reason, ...) TAP_FORMAT(1);
+
+/* Prints the plan; returns the exit status of the program. */
+int done_testing(void);
+
+#endif
