@@ -82,7 +82,8 @@ GH_API gh_status gh_session_open(const gh_session_desc *desc,
                                  gh_session **session_p, gh_error *err);
 
 /**
- * Close a session; NULL is allowed.  Ends a capture that is open, waits for
+ * Close a session; NULL is allowed, and so is closing twice: any call with a
+ * closed session is GH_ERR_STATE.  Ends a capture that is open, waits for
  * the graphs that are in flight, then frees graphs and memory, and writes
  * the trace.  Blocks: until the session's graphs have finished.  Since: 0.1.
  */

@@ -1,0 +1,229 @@
+/*
+ * layer.c - the hooks: checks what the host hands in, then lets lib/capture
+ * decide.
+ *
+ * A pass is checked whole before anything changes, so that a refused call
+ * can be mended and made again.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include <graphhooks/layer.h>
+
+#include "abi/session.h"
+#include "base/error.h"
+#include "base/size.h"
+#include "capture/capture.h"
+
+#define PASS_LEAST GH_SIZE_THROUGH(gh_pass, outputs)
+#define DECISION_LEAST GH_SIZE_THROUGH(gh_decision, outputs)
+
+static gh_status refuse_null(const char *call, const char *name,
+                             gh_error *err)
+{
+    return gh_fail(err, GH_ERR_INVALID, "%s: %s is NULL", call, name);
+}
+
+static gh_status refuse_pass(const gh_session *session, const gh_pass *pass,
+                             gh_error *err)
+{
+    if (pass->segment >= session->plan.n_segments) {
+        return gh_fail(err, GH_ERR_NOT_FOUND,
+                       "gh_pass.segment is %u, but the plan has %u segments",
+                       pass->segment, session->plan.n_segments);
+    }
+    if (pass->direction > GH_BACKWARD) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_pass.direction is %u: GH_FORWARD or GH_BACKWARD",
+                       pass->direction);
+    }
+    if (pass->microbatch >= GH_MAX_MICROBATCHES) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_pass.microbatch is %u: at most %u a step",
+                       pass->microbatch, GH_MAX_MICROBATCHES);
+    }
+    if (pass->reserved != 0 || (pass->flags & ~GH_PASS_FORWARD_ONLY) != 0) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_pass: flags 0x%x, reserved %u: zero the struct "
+                       "before filling it",
+                       pass->flags, pass->reserved);
+    }
+    return gh_fail(err, GH_ERR_INVALID,
+                   "gh_pass: a backward pass cannot be GH_PASS_FORWARD_ONLY");
+}
+
+static gh_status check_pass(const gh_session *session, const gh_pass *pass,
+                            gh_error *err)
+{
+    if (pass->segment < session->plan.n_segments &&
+        pass->direction <= GH_BACKWARD &&
+        pass->microbatch < GH_MAX_MICROBATCHES && pass->reserved == 0 &&
+        (pass->flags == 0 || (pass->flags == GH_PASS_FORWARD_ONLY &&
+                              pass->direction == GH_FORWARD))) {
+        return GH_OK;
+    }
+    return refuse_pass(session, pass, err);
+}
+
+static gh_status check_buffers(const char *name, const gh_buffer *buffers,
+                               uint32_t n, uint32_t known_flags,
+                               gh_error *err)
+{
+    if (n == 0) {
+        return GH_OK;
+    }
+    if (buffers == NULL || n > GH_MAX_BUFFERS) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_pass: %u %s at %p: 1 to %u of them, or none", n,
+                       name, (const void *)buffers, GH_MAX_BUFFERS);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        if ((buffers[i].flags & ~known_flags) != 0 ||
+            buffers[i].reserved != 0) {
+            return gh_fail(err, GH_ERR_INVALID,
+                           "gh_pass.%s[%u]: flags 0x%x, reserved %u: allowed "
+                           "flags are 0x%x",
+                           name, i, buffers[i].flags, buffers[i].reserved,
+                           known_flags);
+        }
+        if (buffers[i].address == NULL && buffers[i].bytes != 0) {
+            return gh_fail(err, GH_ERR_INVALID,
+                           "gh_pass.%s[%u]: %llu bytes at NULL", name, i,
+                           (unsigned long long)buffers[i].bytes);
+        }
+    }
+    return GH_OK;
+}
+
+gh_status gh_layer_enter(gh_session *session, const gh_pass *pass,
+                         gh_decision *decision, gh_error *err)
+{
+    gh_decision ours;
+    gh_status status;
+
+    status = gh_session_check(session, "gh_layer_enter", err);
+    if (status != GH_OK) {
+        return status;
+    }
+    if (pass == NULL || decision == NULL) {
+        return refuse_null("gh_layer_enter",
+                           pass == NULL ? "pass" : "decision", err);
+    }
+    status = gh_check_size("gh_pass", pass, PASS_LEAST, sizeof(*pass), err);
+    if (status != GH_OK) {
+        return status;
+    }
+    status = gh_check_size("gh_decision", decision, DECISION_LEAST,
+                           sizeof(*decision), err);
+    if (status != GH_OK) {
+        return status;
+    }
+    status = check_pass(session, pass, err);
+    if (status != GH_OK) {
+        return status;
+    }
+    status = check_buffers("inputs", pass->inputs, pass->n_inputs,
+                           GH_BUFFER_STATIC, err);
+    if (status != GH_OK) {
+        return status;
+    }
+
+    status = gh_capture_enter(session->capture, pass, &ours, err);
+    if (status == GH_OK) {
+        gh_give_struct(decision, &ours, sizeof(ours));
+    }
+    return status;
+}
+
+gh_status gh_layer_exit(gh_session *session, const gh_pass *pass,
+                        gh_error *err)
+{
+    gh_status status;
+
+    status = gh_session_check(session, "gh_layer_exit", err);
+    if (status != GH_OK) {
+        return status;
+    }
+    if (pass == NULL) {
+        return refuse_null("gh_layer_exit", "pass", err);
+    }
+    status = gh_check_size("gh_pass", pass, PASS_LEAST, sizeof(*pass), err);
+    if (status != GH_OK) {
+        return status;
+    }
+    status = check_pass(session, pass, err);
+    if (status != GH_OK) {
+        return status;
+    }
+    status = check_buffers("outputs", pass->outputs, pass->n_outputs,
+                           GH_BUFFER_UPDATED, err);
+    if (status != GH_OK) {
+        return status;
+    }
+    return gh_capture_exit(session->capture, pass, err);
+}
+
+gh_status gh_layer_cancel(gh_session *session, gh_error *err)
+{
+    gh_status status = gh_session_check(session, "gh_layer_cancel", err);
+
+    if (status == GH_OK) {
+        gh_capture_cancel(session->capture);
+    }
+    return status;
+}
+
+/* What may only be called between passes. */
+static gh_status check_closed(const gh_session *session, const char *call,
+                              gh_error *err)
+{
+    gh_status status = gh_session_check(session, call, err);
+
+    if (status != GH_OK) {
+        return status;
+    }
+    if (gh_capture_is_open(session->capture)) {
+        return gh_fail(err, GH_ERR_STATE,
+                       "%s: a pass is open: call gh_layer_exit or "
+                       "gh_layer_cancel first",
+                       call);
+    }
+    return GH_OK;
+}
+
+gh_status gh_pre_warmup(gh_session *session, gh_error *err)
+{
+    gh_status status = check_closed(session, "gh_pre_warmup", err);
+
+    if (status == GH_OK) {
+        gh_capture_pause(session->capture);
+    }
+    return status;
+}
+
+gh_status gh_post_warmup(gh_session *session, gh_error *err)
+{
+    gh_status status = check_closed(session, "gh_post_warmup", err);
+
+    if (status == GH_OK && !gh_capture_resume(session->capture)) {
+        return gh_fail(err, GH_ERR_STATE,
+                       "gh_post_warmup: no gh_pre_warmup is open");
+    }
+    return status;
+}
+
+gh_status gh_flush_delayed(gh_session *session, gh_error *err)
+{
+    return check_closed(session, "gh_flush_delayed", err);
+}
+
+gh_status gh_iteration_end(gh_session *session, gh_error *err)
+{
+    gh_status status = check_closed(session, "gh_iteration_end", err);
+
+    if (status == GH_OK) {
+        gh_capture_end_step(session->capture);
+    }
+    return status;
+}

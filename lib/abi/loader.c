@@ -1,0 +1,59 @@
+/*
+ * loader.c - the table for hosts that dlopen, and the versions.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include <graphhooks/loader.h>
+
+#include "base/error.h"
+
+uint32_t gh_abi_version(void)
+{
+    return (uint32_t)GH_ABI_MAJOR << 16 | GH_ABI_MINOR;
+}
+
+const char *gh_version(void)
+{
+    return PACKAGE_VERSION;
+}
+
+gh_status gh_get_api(uint32_t major, const gh_api **api_p, gh_error *err)
+{
+    static const gh_api api = {
+        .struct_size = sizeof(api),
+        .abi_version = (uint32_t)GH_ABI_MAJOR << 16 | GH_ABI_MINOR,
+        .version = gh_version,
+        .status_name = gh_status_name,
+        .reason_name = gh_reason_name,
+        .model_create = gh_model_create,
+        .model_add_layer = gh_model_add_layer,
+        .model_destroy = gh_model_destroy,
+        .session_open = gh_session_open,
+        .session_close = gh_session_close,
+        .session_stats = gh_session_stats,
+        .plan_segment_count = gh_plan_segment_count,
+        .plan_segment = gh_plan_segment,
+        .plan_print = gh_plan_print,
+        .pre_warmup = gh_pre_warmup,
+        .post_warmup = gh_post_warmup,
+        .layer_enter = gh_layer_enter,
+        .layer_exit = gh_layer_exit,
+        .layer_cancel = gh_layer_cancel,
+        .flush_delayed = gh_flush_delayed,
+        .iteration_end = gh_iteration_end,
+    };
+
+    if (api_p == NULL) {
+        return gh_fail(err, GH_ERR_INVALID, "gh_get_api: api_p is NULL");
+    }
+    if (major != GH_ABI_MAJOR) {
+        return gh_fail(err, GH_ERR_ABI,
+                       "gh_get_api: the host was built for ABI major %u, "
+                       "this library has %d.%d",
+                       major, GH_ABI_MAJOR, GH_ABI_MINOR);
+    }
+    *api_p = &api;
+    return GH_OK;
+}

@@ -1,0 +1,354 @@
+/*
+ * session.c - opens a session from the inside out, and closes it in reverse.
+ *
+ * Options come first, so that a typing error is found without a GPU; then
+ * the plan, which needs none either; then the driver.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "abi/session.h"
+
+#include "base/error.h"
+#include "base/size.h"
+#include "capture/capture.h"
+#include "config/env.h"
+#include "device/device.h"
+#include "plan/model.h"
+#include "trace/trace.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#define KNOWN_FLAGS GH_SESSION_BUSY_FAILS
+
+static gh_status check_services(const gh_host_services *host, gh_error *err)
+{
+    if (host->reserved != 0) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_host_services.reserved is %u: zero it",
+                       host->reserved);
+    }
+    if ((host->device_alloc == NULL) != (host->device_free == NULL)) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_host_services has %s without %s: give both or "
+                       "neither",
+                       host->device_alloc ? "device_alloc" : "device_free",
+                       host->device_alloc ? "device_free" : "device_alloc");
+    }
+    if ((host->record_begin == NULL) != (host->record_end == NULL)) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_host_services has %s without %s: give both or "
+                       "neither",
+                       host->record_begin ? "record_begin" : "record_end",
+                       host->record_begin ? "record_end" : "record_begin");
+    }
+    return GH_OK;
+}
+
+static gh_status take_services(const gh_host_services *given,
+                               gh_host_services *host, gh_error *err)
+{
+    const size_t least = GH_SIZE_THROUGH(gh_host_services, record_end);
+    gh_status status;
+
+    *host = (gh_host_services){ 0 };
+    if (given == NULL) {
+        return GH_OK;
+    }
+    status = gh_check_size("gh_host_services", given, least, sizeof(*host),
+                           err);
+    if (status != GH_OK) {
+        return status;
+    }
+    gh_take_struct(given, host, sizeof(*host));
+    return check_services(host, err);
+}
+
+static gh_status take_desc(const gh_session_desc *given,
+                           gh_session_desc *desc, gh_error *err)
+{
+    const size_t least = GH_SIZE_THROUGH(gh_session_desc, environment);
+    gh_status status;
+
+    status = gh_check_size("gh_session_desc", given, least, sizeof(*desc),
+                           err);
+    if (status != GH_OK) {
+        return status;
+    }
+    gh_take_struct(given, desc, sizeof(*desc));
+
+    if (desc->flags & ~(uint32_t)KNOWN_FLAGS) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_session_desc.flags has unknown bits 0x%x",
+                       desc->flags & ~(uint32_t)KNOWN_FLAGS);
+    }
+    if (desc->reserved != 0) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_session_desc.reserved is %u: zero it",
+                       desc->reserved);
+    }
+    if (desc->model == NULL) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_session_desc.model is NULL: make one with "
+                       "gh_model_create");
+    }
+    return GH_OK;
+}
+
+/* Defaults, then the host's wishes, then the environment's. */
+static gh_status read_options(const gh_session_desc *desc,
+                              struct gh_env *env, gh_error *err)
+{
+    const char *const *envp =
+        desc->environment != NULL ? desc->environment : gh_env_process();
+    const struct {
+        enum gh_env_id id;
+        const char *label, *value;
+    } words[] = {
+        { GH_ENV_SCOPE, "gh_session_desc.scope", desc->scope },
+        { GH_ENV_GRANULARITY, "gh_session_desc.granularity",
+          desc->granularity },
+        { GH_ENV_DRIVER, "gh_session_desc.driver", desc->driver },
+    };
+    gh_status status;
+
+    status = gh_env_load(envp, env, err);
+    if (status != GH_OK) {
+        return status;
+    }
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        status = gh_env_offer(env, words[i].id, words[i].label,
+                              words[i].value, err);
+        if (status != GH_OK) {
+            return status;
+        }
+    }
+    status = gh_env_offer_count(env, GH_ENV_WARMUP_STEPS,
+                                "gh_session_desc.warmup_steps",
+                                desc->warmup_steps, err);
+    if (status != GH_OK) {
+        return status;
+    }
+    return gh_env_offer_count(env, GH_ENV_MAX_SLOTS,
+                              "gh_session_desc.max_slots", desc->max_slots,
+                              err);
+}
+
+static void open_log(const struct gh_env *env, const gh_host_services *host,
+                     struct gh_log *log)
+{
+    log->level = env->log;
+    log->write = host->log != NULL ? host->log : gh_log_stderr;
+    log->user = host->user;
+    for (uint32_t i = 0; i < env->notes.n; i++) {
+        gh_log_line(log, GH_LOG_WARN, "%s", env->notes.line[i]);
+    }
+}
+
+static gh_status open_device(struct gh_session *session,
+                             const gh_session_desc *desc,
+                             const struct gh_env *env, gh_error *err)
+{
+    struct gh_device_info info;
+    gh_error why;
+    gh_status status;
+
+    status = gh_device_open(env->driver, desc->context, desc->device,
+                            &session->dev, &why);
+    if (status != GH_OK && !env->enable) {
+        gh_log_line(&session->log, GH_LOG_INFO,
+                    "disabled, and without a driver: %s", why.text);
+        return GH_OK;
+    }
+    if (status != GH_OK) {
+        return gh_fail(err, status, "%s", why.text);
+    }
+    gh_device_get_info(session->dev, &info);
+    gh_log_line(&session->log, GH_LOG_INFO,
+                "device %d, %s, driver %d.%d: %u segments%s", info.ordinal,
+                info.name, info.driver_version / 1000,
+                info.driver_version % 1000 / 10, session->plan.n_segments,
+                env->enable ? "" : ", disabled");
+    return GH_OK;
+}
+
+static gh_status open_capture(struct gh_session *session,
+                              const gh_session_desc *desc,
+                              const gh_host_services *host,
+                              const struct gh_env *env, gh_error *err)
+{
+    const struct gh_capture_options options = {
+        .enabled = env->enable != 0,
+        .busy_fails = (desc->flags & GH_SESSION_BUSY_FAILS) != 0,
+        .check = env->check == GH_ENV_CHECK_BITWISE,
+        .check_every = env->check_every,
+        .warmup_steps = env->warmup_steps,
+        .freeze = env->freeze,
+        .max_slots = env->max_slots,
+        .host = *host,
+        .log = &session->log,
+        .trace = session->trace,
+    };
+
+    return gh_capture_create(&session->plan, session->dev, &options,
+                             &session->capture, err);
+}
+
+static gh_status open_session(struct gh_session *session,
+                              const gh_session_desc *desc,
+                              const gh_host_services *host,
+                              const struct gh_env *env, gh_error *err)
+{
+    gh_status status;
+
+    open_log(env, host, &session->log);
+    status = gh_plan_make(desc->model, env->scope,
+                          (enum gh_granularity)env->granularity,
+                          &session->plan, err);
+    if (status != GH_OK) {
+        return status;
+    }
+    status = open_device(session, desc, env, err);
+    if (status != GH_OK) {
+        return status;
+    }
+    if (env->trace[0] != '\0') {
+        status = gh_trace_open(env->trace, &session->plan, &session->log,
+                               &session->trace, err);
+        if (status != GH_OK) {
+            return status;
+        }
+    }
+    return open_capture(session, desc, host, env, err);
+}
+
+gh_status gh_session_open(const gh_session_desc *given,
+                          gh_session **session_p, gh_error *err)
+{
+    struct gh_session *session;
+    struct gh_env *env;
+    gh_host_services host;
+    gh_session_desc desc;
+    gh_status status;
+
+    if (given == NULL || session_p == NULL) {
+        return gh_fail(err, GH_ERR_INVALID, "gh_session_open: %s is NULL",
+                       given == NULL ? "desc" : "session_p");
+    }
+    status = take_desc(given, &desc, err);
+    if (status != GH_OK) {
+        return status;
+    }
+    status = take_services(desc.host, &host, err);
+    if (status != GH_OK) {
+        return status;
+    }
+
+    env = malloc(sizeof(*env));
+    session = calloc(1, sizeof(*session));
+    if (env == NULL || session == NULL) {
+        status = gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a session");
+        goto err_session;
+    }
+    status = read_options(&desc, env, err);
+    if (status != GH_OK) {
+        goto err_session;
+    }
+    status = open_session(session, &desc, &host, env, err);
+    if (status != GH_OK) {
+        goto err_session;
+    }
+
+    free(env);
+    *session_p = session;
+    return GH_OK;
+
+err_session:
+    if (session != NULL) {
+        free_parts(session);
+    }
+    free(session);
+    free(env);
+    return status;
+}
+
+static void free_parts(gh_session *session)
+{
+    gh_capture_destroy(session->capture);
+    session->capture = NULL;
+    gh_trace_close(session->trace);
+    gh_device_close(session->dev);
+    gh_plan_free(&session->plan);
+}
+
+void gh_session_close(gh_session *session)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static gh_session *closed;
+
+    if (session == NULL || session->capture == NULL) {
+        return;
+    }
+    free_parts(session);
+    pthread_mutex_lock(&lock);
+    session->closed = closed;
+    closed = session;
+    pthread_mutex_unlock(&lock);
+}
+
+gh_status gh_session_refuse(const gh_session *session, const char *call,
+                            gh_error *err)
+{
+    if (session == NULL) {
+        return gh_fail(err, GH_ERR_INVALID, "%s: session is NULL", call);
+    }
+    return gh_fail(err, GH_ERR_STATE, "%s: the session is closed", call);
+}
+
+gh_status gh_session_stats(const gh_session *session, gh_stats *stats,
+                           gh_error *err)
+{
+    const size_t least = GH_SIZE_THROUGH(gh_stats, check_failures);
+    gh_stats ours;
+    gh_status status;
+
+    status = gh_session_check(session, "gh_session_stats", err);
+    if (status != GH_OK) {
+        return status;
+    }
+    if (stats == NULL) {
+        return gh_fail(err, GH_ERR_INVALID, "gh_session_stats: stats is NULL");
+    }
+    status = gh_check_size("gh_stats", stats, least, sizeof(ours), err);
+    if (status != GH_OK) {
+        return status;
+    }
+    gh_capture_stats(session->capture, &ours);
+    gh_give_struct(stats, &ours, sizeof(ours));
+    return GH_OK;
+}
+
+const char *gh_reason_name(gh_reason reason)
+{
+    static const char *const names[] = {
+        [GH_REASON_NONE] = "none",
+        [GH_REASON_DISABLED] = "disabled",
+        [GH_REASON_PLAN] = "plan",
+        [GH_REASON_WARMUP] = "warmup",
+        [GH_REASON_BUSY] = "busy",
+        [GH_REASON_CAPTURE] = "capture",
+        [GH_REASON_DEVICE] = "device",
+        [GH_REASON_INPUT] = "input",
+        [GH_REASON_FROZEN] = "frozen",
+        [GH_REASON_CHECK] = "check",
+        [GH_REASON_MISMATCH] = "mismatch",
+        [GH_REASON_HOST_CAPTURE] = "host_capture",
+        [GH_REASON_FORWARD_ONLY] = "forward_only",
+        [GH_REASON_EMPTY] = "empty",
+        [GH_REASON_PAUSED] = "paused",
+    };
+
+    return reason < sizeof(names) / sizeof(names[0]) ? names[reason] : "?";
+}

@@ -1,0 +1,45 @@
+/*
+ * session.h - what a gh_session is made of; lib/abi only.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef GH_ABI_SESSION_H
+#define GH_ABI_SESSION_H
+
+#include <graphhooks/session.h>
+
+#include "base/log.h"
+#include "plan/plan.h"
+
+struct gh_capture;
+struct gh_device;
+struct gh_trace;
+
+/*
+ * Closing frees all of it but the struct itself, which stays behind with
+ * `capture` NULL, so that a hook called on a closed session finds that out
+ * instead of reading freed memory.
+ */
+struct gh_session {
+    struct gh_session *closed; /* the list of those that are closed */
+    struct gh_plan plan;
+    struct gh_log log;
+    struct gh_device *dev; /* NULL: disabled, and no driver was found */
+    struct gh_trace *trace; /* NULL: GRAPHHOOKS_TRACE is not set */
+    struct gh_capture *capture;
+};
+
+/* GH_OK, or the sentence for a session that is NULL or closed. */
+gh_status gh_session_refuse(const gh_session *session, const char *call,
+                            gh_error *err);
+
+static inline gh_status gh_session_check(const gh_session *session,
+                                         const char *call, gh_error *err)
+{
+    if (session != NULL && session->capture != NULL) {
+        return GH_OK;
+    }
+    return gh_session_refuse(session, call, err);
+}
+
+#endif

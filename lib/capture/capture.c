@@ -1,0 +1,528 @@
+/*
+ * capture.c - the decision of a pass, and the order of its steps.
+ *
+ * One pass is open at a time, from enter to exit.  What enter found out is
+ * kept in `open`, so that exit decides nothing.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "capture/private.h"
+
+#include "base/error.h"
+#include "trace/trace.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define SAMPLE_EVERY 64
+#define NO_STREAM ((void *)UINTPTR_MAX)
+
+uint64_t gh_now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+gh_status gh_capture_create(const struct gh_plan *plan, struct gh_device *dev,
+                            const struct gh_capture_options *options,
+                            struct gh_capture **capture_p, gh_error *err)
+{
+    struct gh_capture *c = calloc(1, sizeof(*c));
+    size_t n_entries;
+    gh_status status;
+
+    if (c == NULL) {
+        return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a session");
+    }
+    c->plan = plan;
+    c->dev = dev;
+    c->options = *options;
+    c->last_stream = NO_STREAM;
+
+    status = gh_slots_create(plan->n_chunks, plan->n_segments,
+                             options->max_slots, &c->slots, err);
+    if (status != GH_OK) {
+        goto err_capture;
+    }
+    n_entries = (size_t)plan->n_segments * GH_DIRECTIONS * options->max_slots;
+    c->entries = calloc(n_entries, sizeof(*c->entries));
+    if (c->entries == NULL) {
+        status = gh_fail(err, GH_ERR_NO_MEMORY, "no memory for %zu passes",
+                         n_entries);
+        goto err_slots;
+    }
+    *capture_p = c;
+    return GH_OK;
+
+err_slots:
+    gh_slots_destroy(c->slots);
+err_capture:
+    free(c);
+    return status;
+}
+
+static void destroy_device_objects(struct gh_capture *c)
+{
+    const size_t n = (size_t)c->plan->n_segments * GH_DIRECTIONS *
+                     c->options.max_slots;
+    void *previous = gh_device_enter(c->dev);
+
+    gh_edges_quiesce(c);
+    for (size_t i = 0; i < n; i++) {
+        gh_entry_clear(c, &c->entries[i]);
+    }
+    gh_edges_destroy(c);
+    gh_check_destroy(c);
+    gh_device_stream_destroy(c->dev, c->own_stream);
+    gh_device_leave(c->dev, previous);
+}
+
+void gh_capture_destroy(struct gh_capture *c)
+{
+    if (c == NULL) {
+        return;
+    }
+    gh_capture_cancel(c);
+    if (c->dev != NULL) {
+        destroy_device_objects(c);
+    }
+    free(c->entries);
+    gh_slots_destroy(c->slots);
+    free(c);
+}
+
+struct gh_entry_label gh_entry_describe(const struct gh_capture *c,
+                                        const struct gh_entry *entry)
+{
+    const size_t i = (size_t)(entry - c->entries);
+    const uint32_t slots = c->options.max_slots;
+    const gh_segment *s = &c->plan->segments[i / slots / GH_DIRECTIONS];
+    struct gh_entry_label label;
+
+    snprintf(label.text, sizeof(label.text), "%.80s %s%s%s %s, slot %u",
+             c->plan->layer_names[s->first_layer], gh_part_name(s->first_part),
+             s->first_part == s->last_part ? "" : "..",
+             s->first_part == s->last_part ? "" : gh_part_name(s->last_part),
+             i / slots % GH_DIRECTIONS == GH_FORWARD ? "forward" : "backward",
+             (unsigned)(i % slots));
+    return label;
+}
+
+static gh_status refuse_open(const struct gh_capture *c, gh_error *err)
+{
+    return gh_fail(err, GH_ERR_STATE,
+                   "gh_layer_enter: segment %u, microbatch %u is still open: "
+                   "call gh_layer_exit or gh_layer_cancel first",
+                   c->open.segment, c->open.microbatch);
+}
+
+static gh_status refuse_order(const gh_pass *pass, gh_error *err)
+{
+    return gh_fail(err, GH_ERR_STATE,
+                   "gh_layer_enter: backward of segment %u, microbatch %u "
+                   "before its forward",
+                   pass->segment, pass->microbatch);
+}
+
+/*
+ * The slot of a pass.  GH_SLOT_NONE: all are in flight, or this very forward
+ * still waits for its backward, whose buffers another one would overwrite.
+ */
+static gh_status take_slot(struct gh_capture *c, const gh_pass *pass,
+                           gh_error *err)
+{
+    const uint32_t chunk = c->open.chunk;
+    const bool waits =
+        gh_slots_waits(c->slots, chunk, pass->microbatch, pass->segment);
+    struct gh_slot *slot;
+    bool fresh = false;
+    gh_status status;
+
+    if (pass->direction == GH_BACKWARD) {
+        if (!waits) {
+            return refuse_order(pass, err);
+        }
+        c->open.slot = gh_slots_find(c->slots, chunk, pass->microbatch);
+    } else if (!waits) {
+        c->open.slot =
+            gh_slots_take(c->slots, chunk, pass->microbatch, &fresh);
+    }
+
+    if (c->open.slot == GH_SLOT_NONE) {
+        return GH_OK;
+    }
+    slot = gh_slots_at(c->slots, chunk, c->open.slot);
+    if (fresh) {
+        status = gh_edges_take(c, slot, pass->stream, err);
+        if (status != GH_OK) {
+            gh_slots_cancel(c->slots, chunk, pass->microbatch);
+            return status;
+        }
+        if (c->open.slot >= c->stats.slots) {
+            c->stats.slots = c->open.slot + 1;
+        }
+    }
+    slot->used = true;
+    slot->marked = false;
+    slot->stream = pass->stream;
+    return GH_OK;
+}
+
+/* Why nothing may be recorded now. */
+static gh_reason may_record(const struct gh_capture *c)
+{
+    const uint64_t warmup = c->options.warmup_steps;
+
+    if (c->stats.iterations < warmup) {
+        return GH_REASON_WARMUP;
+    }
+    if (c->options.freeze != 0 &&
+        c->stats.iterations >= warmup + c->options.freeze) {
+        return GH_REASON_FROZEN;
+    }
+    return GH_REASON_NONE;
+}
+
+/* Why the pass cannot have a graph at all. */
+static gh_reason may_graph(const struct gh_capture *c, const gh_pass *pass)
+{
+    if (pass->flags & GH_PASS_FORWARD_ONLY) {
+        return GH_REASON_FORWARD_ONLY;
+    }
+    if (!c->options.enabled) {
+        return GH_REASON_DISABLED;
+    }
+    if (c->plan->segments[pass->segment].mode != GH_SEGMENT_GRAPHED) {
+        return GH_REASON_PLAN;
+    }
+    if (c->open.slot == GH_SLOT_NONE) {
+        return GH_REASON_BUSY;
+    }
+    if (c->paused != 0) {
+        return GH_REASON_PAUSED;
+    }
+    if (gh_device_is_capturing(c->dev, pass->stream)) {
+        return GH_REASON_HOST_CAPTURE;
+    }
+    return GH_REASON_NONE;
+}
+
+static bool check_is_due(struct gh_capture *c)
+{
+    return c->options.check && ++c->check_turn % c->options.check_every == 0;
+}
+
+/* A ready entry: replays it, or says why not. */
+static gh_reason use_ready(struct gh_capture *c, const gh_pass *pass,
+                           struct gh_entry *entry)
+{
+    gh_reason reason = GH_REASON_NONE;
+    gh_status status;
+    gh_error err;
+
+    if (check_is_due(c)) {
+        reason = GH_REASON_CHECK;
+        status = gh_check_begin(c, entry, pass, &err);
+    } else {
+        status = gh_replay(c, entry, pass, &err);
+    }
+    if (status != GH_OK) {
+        gh_entry_give_up(c, entry, GH_REASON_DEVICE, err.text);
+        return GH_REASON_DEVICE;
+    }
+    c->open.action = reason == GH_REASON_NONE ? GH_ACTION_REPLAYED
+                                              : GH_ACTION_RUN;
+    return reason;
+}
+
+static gh_reason use_entry(struct gh_capture *c, const gh_pass *pass,
+                           struct gh_entry *entry)
+{
+    gh_reason reason;
+
+    if (entry->state == GH_ENTRY_READY) {
+        switch (gh_replay_fits(entry, pass)) {
+        case GH_FIT_YES:
+            return use_ready(c, pass, entry);
+        case GH_FIT_NO:
+            return GH_REASON_INPUT;
+        case GH_FIT_MOVED:
+            break;
+        }
+    }
+    if (entry->state == GH_ENTRY_EAGER) {
+        return entry->reason;
+    }
+
+    reason = may_record(c);
+    if (reason != GH_REASON_NONE) {
+        return reason;
+    }
+    if (entry->state == GH_ENTRY_READY) {
+        entry->unchained = true;
+        gh_entry_clear(c, entry);
+    }
+    if (!gh_record_begin(c, pass, entry)) {
+        return entry->reason;
+    }
+    c->open.action = GH_ACTION_RECORD;
+    return GH_REASON_NONE;
+}
+
+static void decide(struct gh_capture *c, const gh_pass *pass)
+{
+    gh_reason reason = may_graph(c, pass);
+
+    c->open.entry = NULL;
+    if (reason == GH_REASON_NONE) {
+        c->open.entry = gh_entry_at(c, pass->segment, pass->direction,
+                                    c->open.slot);
+        reason = use_entry(c, pass, c->open.entry);
+    }
+    c->open.reason = (uint8_t)reason;
+}
+
+static void tell(const struct gh_capture *c, const gh_pass *pass,
+                 gh_decision *d)
+{
+    const struct gh_entry *entry = c->open.entry;
+
+    d->action = c->open.action;
+    d->slot = c->open.slot;
+    d->reason = c->open.reason;
+    d->stream = pass->stream;
+    d->n_inputs = pass->n_inputs;
+    d->inputs = pass->inputs;
+    d->n_outputs = 0;
+    d->outputs = NULL;
+    if (c->open.action == GH_ACTION_RUN) {
+        return;
+    }
+    d->inputs = entry->inputs;
+    if (c->open.action == GH_ACTION_RECORD) {
+        d->stream = c->open.capture_stream;
+    } else {
+        d->n_outputs = entry->n_outputs;
+        d->outputs = entry->outputs;
+    }
+}
+
+static void begin_timing(struct gh_capture *c)
+{
+    c->open.sampled = c->passes++ % SAMPLE_EVERY == 0;
+    if (c->open.sampled || c->options.trace != NULL) {
+        c->open.start_ns = gh_now_ns();
+    }
+}
+
+gh_status gh_capture_enter(struct gh_capture *c, const gh_pass *pass,
+                           gh_decision *decision, gh_error *err)
+{
+    gh_status status;
+
+    if (c->open.active) {
+        return refuse_open(c, err);
+    }
+    begin_timing(c);
+    if (pass->stream != c->last_stream && c->dev != NULL) {
+        status = gh_edges_know(c, pass->stream, err);
+        if (status != GH_OK) {
+            return status;
+        }
+    }
+
+    c->open.segment = pass->segment;
+    c->open.direction = pass->direction;
+    c->open.microbatch = pass->microbatch;
+    c->open.chunk = c->plan->segments[pass->segment].chunk;
+    c->open.slot = GH_SLOT_NONE;
+    c->open.action = GH_ACTION_RUN;
+    c->open.stream = pass->stream;
+    if ((pass->flags & GH_PASS_FORWARD_ONLY) == 0) {
+        status = take_slot(c, pass, err);
+        if (status != GH_OK) {
+            return status;
+        }
+        if (c->open.slot == GH_SLOT_NONE && c->options.busy_fails) {
+            return gh_fail(err, GH_ERR_BUSY,
+                           "microbatch %u: all %u slots are in flight: raise "
+                           "GRAPHHOOKS_MAX_SLOTS, or run fewer at once",
+                           pass->microbatch, c->options.max_slots);
+        }
+    }
+
+    decide(c, pass);
+    tell(c, pass, decision);
+    c->open.active = true;
+    c->stats.hook_calls++;
+    if (c->open.sampled) {
+        c->stats.hook_ns += SAMPLE_EVERY * (gh_now_ns() - c->open.start_ns);
+    }
+    return GH_OK;
+}
+
+static gh_status check_same(const struct gh_capture *c, const gh_pass *pass,
+                            gh_error *err)
+{
+    if (!c->open.active) {
+        return gh_fail(err, GH_ERR_STATE,
+                       "gh_layer_exit: no pass is open: call gh_layer_enter "
+                       "first");
+    }
+    if (pass->segment == c->open.segment &&
+        pass->direction == c->open.direction &&
+        pass->microbatch == c->open.microbatch &&
+        pass->stream == c->open.stream) {
+        return GH_OK;
+    }
+    return gh_fail(err, GH_ERR_STATE,
+                   "gh_layer_exit: segment %u, direction %u, microbatch %u, "
+                   "but the open pass is %u, %u, %u (or on another stream)",
+                   pass->segment, pass->direction, pass->microbatch,
+                   c->open.segment, c->open.direction, c->open.microbatch);
+}
+
+/* The microbatch moves on, unless the pass never was part of one. */
+static void move_on(struct gh_capture *c, const gh_pass *pass)
+{
+    const uint32_t slot = c->open.slot;
+
+    if (pass->flags & GH_PASS_FORWARD_ONLY) {
+        return;
+    }
+    if (pass->direction == GH_FORWARD) {
+        gh_slots_ran_forward(c->slots, c->open.chunk, pass->microbatch,
+                             pass->segment);
+        return;
+    }
+    if (gh_slots_ran_backward(c->slots, c->open.chunk, pass->microbatch,
+                              pass->segment)) {
+        gh_edges_give_back(c, gh_slots_at(c->slots, c->open.chunk, slot),
+                           pass->stream);
+    }
+}
+
+static void add_to_trace(struct gh_capture *c, gh_status status)
+{
+    const struct gh_trace_record record = {
+        .start_ns = c->open.start_ns,
+        .end_ns = gh_now_ns(),
+        .segment = c->open.segment,
+        .microbatch = c->open.microbatch,
+        .slot = c->open.slot,
+        .direction = (uint8_t)c->open.direction,
+        .action = c->open.action,
+        .reason = c->open.reason,
+        .rerun = status == GH_RERUN,
+    };
+
+    gh_trace_event(c->options.trace, &record);
+}
+
+static gh_status close_pass(struct gh_capture *c, const gh_pass *pass,
+                            gh_error *err)
+{
+    gh_status status = GH_OK;
+
+    if (c->open.action == GH_ACTION_RECORD) {
+        status = gh_record_end(c, pass, err);
+    } else if (c->open.reason == GH_REASON_CHECK) {
+        gh_check_end(c, c->open.entry, pass);
+    }
+
+    if (status == GH_OK) {
+        move_on(c, pass);
+    }
+    if (status == GH_OK && c->open.action == GH_ACTION_RUN) {
+        c->stats.eager_passes++;
+        c->stats.eager_by_reason[c->open.reason]++;
+    }
+    c->open.active = false;
+    return status;
+}
+
+gh_status gh_capture_exit(struct gh_capture *c, const gh_pass *pass,
+                          gh_error *err)
+{
+    uint64_t start = 0;
+    gh_status status;
+
+    status = check_same(c, pass, err);
+    if (status != GH_OK) {
+        return status;
+    }
+    if (c->open.sampled) {
+        start = gh_now_ns();
+    }
+
+    status = close_pass(c, pass, err);
+
+    c->stats.hook_calls++;
+    if (c->open.sampled) {
+        c->stats.hook_ns += SAMPLE_EVERY * (gh_now_ns() - start);
+    }
+    if (c->options.trace != NULL) {
+        add_to_trace(c, status);
+    }
+    return status;
+}
+
+void gh_capture_cancel(struct gh_capture *c)
+{
+    if (!c->open.active) {
+        return;
+    }
+    if (c->open.action == GH_ACTION_RECORD) {
+        gh_record_drop(c);
+    }
+    if (c->open.slot != GH_SLOT_NONE) {
+        gh_slots_cancel(c->slots, c->open.chunk, c->open.microbatch);
+    }
+    c->open.active = false;
+}
+
+bool gh_capture_is_open(const struct gh_capture *c)
+{
+    return c->open.active;
+}
+
+void gh_capture_pause(struct gh_capture *c)
+{
+    c->paused++;
+}
+
+bool gh_capture_resume(struct gh_capture *c)
+{
+    if (c->paused == 0) {
+        return false;
+    }
+    c->paused--;
+    return true;
+}
+
+void gh_capture_end_step(struct gh_capture *c)
+{
+    uint32_t held = gh_slots_end_step(c->slots);
+
+    if (held != 0) {
+        gh_log_line(c->options.log, GH_LOG_INFO,
+                    "step %llu ended with %u microbatches that ran no "
+                    "backward",
+                    (unsigned long long)c->stats.iterations, held);
+    }
+    c->stats.iterations++;
+    if (c->options.trace != NULL) {
+        gh_trace_step_end(c->options.trace);
+    }
+}
+
+void gh_capture_stats(const struct gh_capture *c, gh_stats *stats)
+{
+    *stats = c->stats;
+}

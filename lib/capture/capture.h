@@ -1,0 +1,63 @@
+/*
+ * capture.h - passes: recorded once, replayed from then on.
+ *
+ * lib/abi has checked the arguments when it calls in here.  A pass that the
+ * plan allows goes `new -> ready`, or to `eager for good` with its reason.
+ * Invariant: an entry is visible as ready only once its graph is
+ * instantiated, uploaded and launched, so that whatever fails before leaves
+ * the stream usable and the pass to be run again, eagerly.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef GH_CAPTURE_CAPTURE_H
+#define GH_CAPTURE_CAPTURE_H
+
+#include <graphhooks/layer.h>
+
+#include "base/log.h"
+#include "plan/plan.h"
+
+#include <stdbool.h>
+
+struct gh_capture;
+struct gh_device;
+struct gh_trace;
+
+struct gh_capture_options {
+    bool enabled;
+    bool busy_fails;
+    bool check; /* compare every check_every-th ready pass with eager */
+    uint64_t check_every;
+    uint64_t warmup_steps;
+    uint64_t freeze; /* steps after warmup with recordings; 0: all */
+    uint32_t max_slots;
+    gh_host_services host; /* empty slots are 0 */
+    const struct gh_log *log;
+    struct gh_trace *trace; /* NULL: none */
+};
+
+/*
+ * `plan`, `dev` and what the options point to must outlive the result.
+ * `dev` may be NULL when options->enabled is false.
+ */
+gh_status gh_capture_create(const struct gh_plan *plan, struct gh_device *dev,
+                            const struct gh_capture_options *options,
+                            struct gh_capture **capture_p, gh_error *err);
+/* Drops an open pass, waits for the streams, frees graphs and memory. */
+void gh_capture_destroy(struct gh_capture *capture);
+
+gh_status gh_capture_enter(struct gh_capture *capture, const gh_pass *pass,
+                           gh_decision *decision, gh_error *err);
+gh_status gh_capture_exit(struct gh_capture *capture, const gh_pass *pass,
+                          gh_error *err);
+void gh_capture_cancel(struct gh_capture *capture);
+
+bool gh_capture_is_open(const struct gh_capture *capture);
+void gh_capture_pause(struct gh_capture *capture);
+/* False when nothing is paused. */
+bool gh_capture_resume(struct gh_capture *capture);
+void gh_capture_end_step(struct gh_capture *capture);
+/* All of gh_stats but its struct_size. */
+void gh_capture_stats(const struct gh_capture *capture, gh_stats *stats);
+
+#endif

@@ -1,0 +1,225 @@
+/*
+ * check.c - GRAPHHOOKS_CHECK=bitwise: a ready pass is run both ways.
+ *
+ * The graph goes first and its outputs are set aside; outputs that a pass
+ * updates are put back; then the host runs the parts eagerly, and its result
+ * is the one that stands.  At exit the two are compared byte by byte.  A tool
+ * for finding a bug: it copies, waits, and allocates scratch.
+ *
+ * The scratch holds, for each output, the graph's result, and for each
+ * updated one the state from before, in that order.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "capture/private.h"
+
+#include "base/error.h"
+
+#include <stdio.h>
+
+#define ALIGN_UP(n) (((n) + 255) & ~UINT64_C(255))
+
+static bool is_updated(const gh_buffer *output)
+{
+    return (output->flags & GH_BUFFER_UPDATED) != 0;
+}
+
+static uint64_t results_bytes(const struct gh_entry *entry)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < entry->n_outputs; i++) {
+        bytes += ALIGN_UP(entry->outputs[i].bytes);
+    }
+    return bytes;
+}
+
+static gh_status reserve(struct gh_capture *c, uint64_t bytes, gh_error *err)
+{
+    struct gh_scratch *scratch = &c->scratch;
+    gh_status status;
+
+    if (bytes <= scratch->bytes) {
+        return GH_OK;
+    }
+    gh_device_free(c->dev, scratch->address);
+    *scratch = (struct gh_scratch){ NULL, 0 };
+    status = gh_device_alloc(c->dev, bytes, &scratch->address, err);
+    if (status == GH_OK) {
+        scratch->bytes = bytes;
+    }
+    return status;
+}
+
+static gh_status copy(struct gh_capture *c, void *to, const void *from,
+                      uint64_t bytes, void *stream, gh_error *err)
+{
+    if (bytes == 0) {
+        return GH_OK;
+    }
+    return gh_device_copy(c->dev, to, from, bytes, stream, err);
+}
+
+/* Copies the updated outputs to or from the second half of the scratch. */
+static gh_status move_updated(struct gh_capture *c,
+                              const struct gh_entry *entry, bool save,
+                              void *stream, gh_error *err)
+{
+    char *at = (char *)c->scratch.address + results_bytes(entry);
+
+    for (uint32_t i = 0; i < entry->n_outputs; i++) {
+        const gh_buffer *output = &entry->outputs[i];
+        gh_status status;
+
+        if (!is_updated(output)) {
+            continue;
+        }
+        status = copy(c, save ? at : output->address,
+                      save ? output->address : at, output->bytes, stream, err);
+        if (status != GH_OK) {
+            return status;
+        }
+        at += ALIGN_UP(output->bytes);
+    }
+    return GH_OK;
+}
+
+static gh_status set_results_aside(struct gh_capture *c,
+                                   const struct gh_entry *entry, void *stream,
+                                   gh_error *err)
+{
+    char *at = c->scratch.address;
+
+    for (uint32_t i = 0; i < entry->n_outputs; i++) {
+        const gh_buffer *output = &entry->outputs[i];
+        gh_status status;
+
+        status = copy(c, at, output->address, output->bytes, stream, err);
+        if (status != GH_OK) {
+            return status;
+        }
+        at += ALIGN_UP(output->bytes);
+    }
+    return GH_OK;
+}
+
+static gh_status begin(struct gh_capture *c, struct gh_entry *entry,
+                       const gh_pass *pass, gh_error *err)
+{
+    uint64_t bytes = results_bytes(entry);
+    gh_status status;
+
+    for (uint32_t i = 0; i < entry->n_outputs; i++) {
+        if (is_updated(&entry->outputs[i])) {
+            bytes += ALIGN_UP(entry->outputs[i].bytes);
+        }
+    }
+
+    status = reserve(c, bytes, err);
+    if (status != GH_OK) {
+        return status;
+    }
+    status = move_updated(c, entry, true, pass->stream, err);
+    if (status != GH_OK) {
+        return status;
+    }
+    status = gh_replay(c, entry, pass, err);
+    if (status != GH_OK) {
+        return status;
+    }
+    status = set_results_aside(c, entry, pass->stream, err);
+    if (status != GH_OK) {
+        return status;
+    }
+    return move_updated(c, entry, false, pass->stream, err);
+}
+
+gh_status gh_check_begin(struct gh_capture *c, struct gh_entry *entry,
+                         const gh_pass *pass, gh_error *err)
+{
+    void *previous = gh_device_enter(c->dev);
+    gh_status status = begin(c, entry, pass, err);
+
+    gh_device_leave(c->dev, previous);
+    return status;
+}
+
+static void differ(struct gh_capture *c, struct gh_entry *entry,
+                   const char *what, uint64_t graph, uint64_t eager)
+{
+    char text[160];
+
+    snprintf(text, sizeof(text), "GRAPHHOOKS_CHECK: %s: graph %llu, eager %llu",
+             what, (unsigned long long)graph, (unsigned long long)eager);
+    c->stats.check_failures++;
+    gh_entry_give_up(c, entry, GH_REASON_MISMATCH, text);
+}
+
+static bool is_equal(struct gh_capture *c, struct gh_entry *entry,
+                     const gh_pass *pass, uint32_t i, const void *result)
+{
+    const gh_buffer *eager = &pass->outputs[i];
+    char text[160];
+    uint64_t first;
+    gh_error err;
+
+    if (gh_device_compare(c->dev, result, eager->address, eager->bytes,
+                          pass->stream, &first, &err) != GH_OK) {
+        gh_entry_give_up(c, entry, GH_REASON_DEVICE, err.text);
+        return false;
+    }
+    if (first == UINT64_MAX) {
+        return true;
+    }
+    snprintf(text, sizeof(text),
+             "GRAPHHOOKS_CHECK: output %u differs from the eager pass, first "
+             "at byte %llu of %llu",
+             i, (unsigned long long)first, (unsigned long long)eager->bytes);
+    c->stats.check_failures++;
+    gh_entry_give_up(c, entry, GH_REASON_MISMATCH, text);
+    return false;
+}
+
+/* On a difference the entry becomes eager, and the log says which. */
+static void compare(struct gh_capture *c, struct gh_entry *entry,
+                    const gh_pass *pass)
+{
+    const char *at = c->scratch.address;
+
+    if (pass->n_outputs != entry->n_outputs) {
+        differ(c, entry, "the number of outputs", entry->n_outputs,
+               pass->n_outputs);
+        return;
+    }
+    for (uint32_t i = 0; i < entry->n_outputs; i++) {
+        const gh_buffer *eager = &pass->outputs[i];
+
+        if (eager->bytes != entry->outputs[i].bytes) {
+            differ(c, entry, "the bytes of an output",
+                   entry->outputs[i].bytes, eager->bytes);
+            return;
+        }
+        if (eager->bytes != 0 && !is_equal(c, entry, pass, i, at)) {
+            return;
+        }
+        at += ALIGN_UP(eager->bytes);
+    }
+}
+
+void gh_check_end(struct gh_capture *c, struct gh_entry *entry,
+                  const gh_pass *pass)
+{
+    void *previous = gh_device_enter(c->dev);
+
+    c->stats.checks++;
+    compare(c, entry, pass);
+    gh_device_leave(c->dev, previous);
+}
+
+void gh_check_destroy(struct gh_capture *c)
+{
+    gh_device_free(c->dev, c->scratch.address);
+    c->scratch = (struct gh_scratch){ NULL, 0 };
+}

@@ -1,0 +1,155 @@
+/*
+ * private.h - what the files of lib/capture/ share.
+ *
+ *     capture.c   the decision of a pass, the order of its steps
+ *     slots.c     which slot a microbatch holds
+ *     edges.c     the streams that a slot has been on, and their order
+ *     record.c    a pass becomes an entry with a graph
+ *     replay.c    an entry is launched
+ *     check.c     an entry is run both ways and compared
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef GH_CAPTURE_PRIVATE_H
+#define GH_CAPTURE_PRIVATE_H
+
+#include "capture/capture.h"
+#include "capture/slots.h"
+#include "device/device.h"
+
+#define GH_KNOWN_STREAMS 16
+#define GH_DIRECTIONS 2
+
+enum gh_entry_state {
+    GH_ENTRY_NEW = 0,
+    GH_ENTRY_READY = 1,
+    GH_ENTRY_EAGER = 2 /* for good, by entry->reason */
+};
+
+/* How a recorded graph finds an input. */
+enum gh_input_kind {
+    GH_INPUT_STATIC,  /* the host promised that the address stays */
+    GH_INPUT_CHAINED, /* it is the output of another entry of the slot */
+    GH_INPUT_COPIED   /* copied into the entry's own buffer first */
+};
+
+/* One (segment, direction, slot). */
+struct gh_entry {
+    uint8_t state;
+    uint8_t reason;
+    bool unchained; /* chaining was tried, and the address moved */
+    uint32_t n_inputs, n_outputs, n_copies;
+    uint32_t n_nodes;
+    void *exec;
+    struct gh_copy *copy;   /* n_copies rows, destinations and sizes set */
+    void *buffers;          /* what the copies write; device memory */
+    uint64_t buffer_bytes;
+    gh_buffer *inputs;      /* where the graph reads */
+    gh_buffer *outputs;     /* where it writes; same allocation as inputs */
+    uint8_t *kinds;         /* enum gh_input_kind; same allocation */
+};
+
+/* The pass between enter and exit. */
+struct gh_open_pass {
+    bool active;
+    bool sampled; /* this one stands for 64 in gh_stats.hook_ns */
+    uint8_t action;
+    uint8_t reason;
+    gh_direction direction;
+    uint32_t segment, chunk, microbatch, slot;
+    void *stream;
+    void *capture_stream; /* RECORD: where the capture is */
+    bool routed;          /* RECORD: record_begin was called */
+    struct gh_entry *entry; /* NULL when the pass holds no slot */
+    uint64_t start_ns;      /* of enter, when sampled or traced */
+};
+
+/* Scratch of GRAPHHOOKS_CHECK, grown as needed. */
+struct gh_scratch {
+    void *address;
+    uint64_t bytes;
+};
+
+struct gh_capture {
+    const struct gh_plan *plan;
+    struct gh_device *dev; /* NULL: disabled, and no driver was found */
+    struct gh_capture_options options;
+    struct gh_slots *slots;
+    struct gh_entry *entries; /* [segment][direction][slot] */
+    struct gh_open_pass open;
+    uint32_t paused;
+    uint64_t check_turn;
+    uint64_t passes;
+
+    void *own_stream; /* records what the legacy stream cannot */
+    void *streams[GH_KNOWN_STREAMS]; /* seen, and of this device */
+    uint32_t n_streams;
+    uint32_t next_stream; /* the one to forget when the table is full */
+    void *last_stream;
+    struct gh_scratch scratch;
+
+    gh_stats stats;
+};
+
+uint64_t gh_now_ns(void);
+
+static inline struct gh_entry *gh_entry_at(const struct gh_capture *c,
+                                           uint32_t segment,
+                                           gh_direction direction,
+                                           uint32_t slot)
+{
+    return &c->entries[((size_t)segment * GH_DIRECTIONS + direction) *
+                           c->options.max_slots +
+                       slot];
+}
+
+/* "layer 3 attn..mlp forward, slot 1", for the log. */
+struct gh_entry_label {
+    char text[160];
+};
+struct gh_entry_label gh_entry_describe(const struct gh_capture *c,
+                                        const struct gh_entry *entry);
+
+/* The entry runs eagerly from now on; frees what it holds and says so. */
+void gh_entry_give_up(struct gh_capture *c, struct gh_entry *entry,
+                      gh_reason reason, const char *text);
+/* Frees what the entry holds and makes it new. */
+void gh_entry_clear(struct gh_capture *c, struct gh_entry *entry);
+
+/* edges.c */
+gh_status gh_edges_know(struct gh_capture *c, void *stream, gh_error *err);
+gh_status gh_edges_take(struct gh_capture *c, struct gh_slot *slot,
+                        void *stream, gh_error *err);
+void gh_edges_give_back(struct gh_capture *c, struct gh_slot *slot,
+                        void *stream);
+/* Waits for every known stream that the host is not capturing. */
+void gh_edges_quiesce(struct gh_capture *c);
+void gh_edges_destroy(struct gh_capture *c);
+
+/* record.c */
+bool gh_record_begin(struct gh_capture *c, const gh_pass *pass,
+                     struct gh_entry *entry);
+gh_status gh_record_end(struct gh_capture *c, const gh_pass *pass,
+                        gh_error *err);
+void gh_record_drop(struct gh_capture *c);
+
+/* replay.c */
+enum gh_fit {
+    GH_FIT_YES,
+    GH_FIT_MOVED, /* a chained input is elsewhere: record it again, copied */
+    GH_FIT_NO     /* the graph cannot serve these inputs */
+};
+enum gh_fit gh_replay_fits(const struct gh_entry *entry, const gh_pass *pass);
+gh_status gh_replay_copy_inputs(struct gh_capture *c, struct gh_entry *entry,
+                                const gh_pass *pass, gh_error *err);
+gh_status gh_replay(struct gh_capture *c, struct gh_entry *entry,
+                    const gh_pass *pass, gh_error *err);
+
+/* check.c */
+gh_status gh_check_begin(struct gh_capture *c, struct gh_entry *entry,
+                         const gh_pass *pass, gh_error *err);
+void gh_check_end(struct gh_capture *c, struct gh_entry *entry,
+                  const gh_pass *pass);
+void gh_check_destroy(struct gh_capture *c);
+
+#endif

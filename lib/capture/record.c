@@ -1,0 +1,369 @@
+/*
+ * record.c - a pass becomes an entry with a graph, or stays as it was.
+ *
+ * Recording is a transaction.  Until gh_record_end() has launched the graph
+ * nothing of the pass has executed but the copy into the entry's own
+ * buffers, so on any failure the host can run the same pass again.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "capture/private.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define ALIGN_UP(n) (((n) + 255) & ~UINT64_C(255)) /* as cuMemAlloc aligns */
+
+/* Whether another entry of the same slot writes exactly this range. */
+static bool is_output(const struct gh_capture *c, uint32_t slot,
+                      const gh_buffer *input)
+{
+    for (uint32_t s = 0; s < c->plan->n_segments; s++) {
+        for (gh_direction d = 0; d < GH_DIRECTIONS; d++) {
+            const struct gh_entry *entry = gh_entry_at(c, s, d, slot);
+
+            for (uint32_t i = 0; i < entry->n_outputs; i++) {
+                if (entry->outputs[i].address == input->address &&
+                    entry->outputs[i].bytes == input->bytes) {
+                    return true;
+                }
+            }
+        }
+    }
+    return false;
+}
+
+static enum gh_input_kind kind_of(const struct gh_capture *c,
+                                  const struct gh_entry *entry,
+                                  const gh_buffer *input)
+{
+    if ((input->flags & GH_BUFFER_STATIC) != 0 || input->bytes == 0) {
+        return GH_INPUT_STATIC;
+    }
+    if (!entry->unchained && is_output(c, c->open.slot, input)) {
+        return GH_INPUT_CHAINED;
+    }
+    return GH_INPUT_COPIED;
+}
+
+/* One block: n inputs, room for n outputs at exit, n kinds. */
+static gh_status alloc_lists(struct gh_entry *entry, const gh_pass *pass,
+                             gh_error *err)
+{
+    const size_t n = pass->n_inputs;
+    char *block;
+
+    block = calloc(1, (n + GH_MAX_BUFFERS) * sizeof(gh_buffer) + n);
+    if (block == NULL) {
+        return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a recording");
+    }
+    entry->inputs = (gh_buffer *)block;
+    entry->outputs = entry->inputs + n;
+    entry->kinds = (uint8_t *)(entry->outputs + GH_MAX_BUFFERS);
+    entry->n_inputs = (uint32_t)n;
+    if (n > 0) {
+        memcpy(entry->inputs, pass->inputs, n * sizeof(gh_buffer));
+    }
+    return GH_OK;
+}
+
+static gh_status alloc_device(struct gh_capture *c, uint64_t bytes,
+                              void **address_p, gh_error *err)
+{
+    const gh_host_services *host = &c->options.host;
+
+    if (host->device_alloc == NULL) {
+        return gh_device_alloc(c->dev, bytes, address_p, err);
+    }
+    if (host->device_alloc(host->user, bytes, address_p) != GH_OK) {
+        return gh_fail(err, GH_ERR_NO_MEMORY,
+                       "the host's device_alloc refused %llu bytes",
+                       (unsigned long long)bytes);
+    }
+    return GH_OK;
+}
+
+static void free_device(struct gh_capture *c, void *address, uint64_t bytes)
+{
+    const gh_host_services *host = &c->options.host;
+
+    if (address == NULL) {
+        return;
+    }
+    if (host->device_free == NULL) {
+        gh_device_free(c->dev, address);
+        return;
+    }
+    /* cuMemFree waits for whoever uses the memory; a host's need not. */
+    gh_edges_quiesce(c);
+    host->device_free(host->user, address, bytes);
+}
+
+/* Gives every input that may move a buffer of the entry's own. */
+static gh_status alloc_buffers(struct gh_capture *c, struct gh_entry *entry,
+                               gh_error *err)
+{
+    uint64_t bytes = 0, offset = 0;
+    gh_status status;
+
+    for (uint32_t i = 0; i < entry->n_inputs; i++) {
+        entry->kinds[i] = (uint8_t)kind_of(c, entry, &entry->inputs[i]);
+        if (entry->kinds[i] == GH_INPUT_COPIED) {
+            bytes += ALIGN_UP(entry->inputs[i].bytes);
+            entry->n_copies++;
+        }
+    }
+    if (entry->n_copies == 0) {
+        return GH_OK;
+    }
+
+    status = gh_device_copy_create(c->dev, entry->n_copies, &entry->copy,
+                                   err);
+    if (status != GH_OK) {
+        return status;
+    }
+    status = alloc_device(c, bytes, &entry->buffers, err);
+    if (status != GH_OK) {
+        return status;
+    }
+    entry->buffer_bytes = bytes;
+    c->stats.static_bytes += bytes;
+
+    for (uint32_t i = 0; i < entry->n_inputs; i++) {
+        if (entry->kinds[i] == GH_INPUT_COPIED) {
+            entry->inputs[i].address = (char *)entry->buffers + offset;
+            offset += ALIGN_UP(entry->inputs[i].bytes);
+        }
+    }
+    return GH_OK;
+}
+
+static gh_status route_begin(struct gh_capture *c, gh_error *err)
+{
+    const gh_host_services *host = &c->options.host;
+    gh_status status;
+
+    if (host->record_begin == NULL) {
+        return GH_OK;
+    }
+    status = host->record_begin(host->user, c->open.capture_stream,
+                                c->open.slot);
+    if (status != GH_OK) {
+        return gh_fail(err, GH_ERR_STATE, "the host's record_begin: %s",
+                       gh_status_name(status));
+    }
+    c->open.routed = true;
+    return GH_OK;
+}
+
+static void route_end(struct gh_capture *c, bool kept)
+{
+    const gh_host_services *host = &c->options.host;
+
+    if (c->open.routed) {
+        host->record_end(host->user, c->open.capture_stream, c->open.slot,
+                         kept);
+        c->open.routed = false;
+    }
+}
+
+/*
+ * The legacy stream cannot be captured.  Nothing executes during a capture,
+ * so one on a stream of the library's own needs no fork and no join: the
+ * graph is launched on the host's stream all the same.
+ */
+static gh_status choose_stream(struct gh_capture *c, void *stream,
+                               gh_error *err)
+{
+    gh_status status = GH_OK;
+
+    c->open.capture_stream = stream;
+    if (gh_device_is_legacy(stream)) {
+        if (c->own_stream == NULL) {
+            status = gh_device_stream_create(c->dev, &c->own_stream, err);
+        }
+        c->open.capture_stream = c->own_stream;
+    }
+    return status;
+}
+
+static gh_status begin(struct gh_capture *c, const gh_pass *pass,
+                       struct gh_entry *entry, gh_error *err)
+{
+    gh_status status;
+
+    status = alloc_lists(entry, pass, err);
+    if (status != GH_OK) {
+        return status;
+    }
+    status = alloc_buffers(c, entry, err);
+    if (status != GH_OK) {
+        return status;
+    }
+    status = gh_replay_copy_inputs(c, entry, pass, err);
+    if (status != GH_OK) {
+        return status;
+    }
+    status = choose_stream(c, pass->stream, err);
+    if (status != GH_OK) {
+        return status;
+    }
+    status = route_begin(c, err);
+    if (status != GH_OK) {
+        return status;
+    }
+    status = gh_device_capture_begin(c->dev, c->open.capture_stream, err);
+    if (status != GH_OK) {
+        route_end(c, false);
+    }
+    return status;
+}
+
+bool gh_record_begin(struct gh_capture *c, const gh_pass *pass,
+                     struct gh_entry *entry)
+{
+    uint64_t start = gh_now_ns();
+    void *previous = gh_device_enter(c->dev);
+    gh_status status;
+    gh_error err;
+
+    status = begin(c, pass, entry, &err);
+    if (status != GH_OK) {
+        gh_entry_give_up(c, entry, GH_REASON_DEVICE, err.text);
+    }
+    gh_device_leave(c->dev, previous);
+    c->stats.record_ns += gh_now_ns() - start;
+    return status == GH_OK;
+}
+
+static void remember_outputs(struct gh_entry *entry, const gh_pass *pass)
+{
+    entry->n_outputs = pass->n_outputs;
+    if (pass->n_outputs > 0) {
+        memcpy(entry->outputs, pass->outputs,
+               pass->n_outputs * sizeof(gh_buffer));
+    }
+}
+
+/* The graph runs for the first time as soon as it can run at all. */
+static gh_status launch_first(struct gh_capture *c, struct gh_entry *entry,
+                              void *graph, void *stream, gh_error *err)
+{
+    gh_status status;
+
+    status = gh_device_instantiate(c->dev, graph, stream, &entry->exec, err);
+    gh_device_graph_destroy(c->dev, graph);
+    if (status != GH_OK) {
+        return status;
+    }
+    return gh_device_launch(c->dev, entry->exec, stream, err);
+}
+
+static gh_status end(struct gh_capture *c, const gh_pass *pass,
+                     struct gh_entry *entry)
+{
+    uint64_t n_nodes = 0;
+    void *graph = NULL;
+    gh_status status;
+    gh_error err;
+
+    status = gh_device_capture_end(c->dev, c->open.capture_stream, &graph,
+                                   &n_nodes, &err);
+    if (status != GH_OK) {
+        route_end(c, false);
+        gh_entry_give_up(c, entry, GH_REASON_CAPTURE, err.text);
+        return GH_RERUN;
+    }
+
+    /* What was issued elsewhere has run already, so this is no rerun. */
+    if (n_nodes == 0) {
+        route_end(c, false);
+        gh_device_graph_destroy(c->dev, graph);
+        gh_entry_give_up(c, entry, GH_REASON_EMPTY,
+                         "no work was issued on gh_decision.stream");
+        return GH_OK;
+    }
+
+    status = launch_first(c, entry, graph, pass->stream, &err);
+    route_end(c, status == GH_OK);
+    if (status != GH_OK) {
+        gh_entry_give_up(c, entry, GH_REASON_DEVICE, err.text);
+        return GH_RERUN;
+    }
+
+    remember_outputs(entry, pass);
+    entry->n_nodes = (uint32_t)n_nodes;
+    entry->state = GH_ENTRY_READY;
+    c->stats.nodes += n_nodes;
+    c->stats.recordings++;
+    c->stats.replays++;
+    return GH_OK;
+}
+
+gh_status gh_record_end(struct gh_capture *c, const gh_pass *pass,
+                        gh_error *err)
+{
+    struct gh_entry *entry = c->open.entry;
+    uint64_t start = gh_now_ns();
+    void *previous = gh_device_enter(c->dev);
+    gh_status status;
+
+    status = end(c, pass, entry);
+    gh_device_leave(c->dev, previous);
+    c->stats.record_ns += gh_now_ns() - start;
+    if (status == GH_RERUN) {
+        c->stats.reruns++;
+        gh_fail(err, GH_RERUN, "%s: recording failed, run it again",
+                gh_entry_describe(c, entry).text);
+    } else if (entry->state == GH_ENTRY_READY) {
+        gh_log_line(c->options.log, GH_LOG_DEBUG, "recorded %s, %u nodes",
+                    gh_entry_describe(c, entry).text, entry->n_nodes);
+    }
+    return status;
+}
+
+void gh_record_drop(struct gh_capture *c)
+{
+    void *previous = gh_device_enter(c->dev);
+    uint64_t n_nodes;
+    void *graph = NULL;
+
+    if (gh_device_capture_end(c->dev, c->open.capture_stream, &graph,
+                              &n_nodes, NULL) == GH_OK) {
+        gh_device_graph_destroy(c->dev, graph);
+    }
+    route_end(c, false);
+    gh_entry_clear(c, c->open.entry);
+    gh_device_leave(c->dev, previous);
+}
+
+void gh_entry_clear(struct gh_capture *c, struct gh_entry *entry)
+{
+    bool unchained = entry->unchained;
+
+    if (entry->state == GH_ENTRY_READY) {
+        c->stats.nodes -= entry->n_nodes;
+    }
+    c->stats.static_bytes -= entry->buffer_bytes;
+    gh_device_exec_destroy(c->dev, entry->exec);
+    gh_device_copy_destroy(entry->copy);
+    free_device(c, entry->buffers, entry->buffer_bytes);
+    free(entry->inputs);
+    memset(entry, 0, sizeof(*entry));
+    entry->unchained = unchained;
+}
+
+void gh_entry_give_up(struct gh_capture *c, struct gh_entry *entry,
+                      gh_reason reason, const char *text)
+{
+    gh_log_line(c->options.log, GH_LOG_WARN,
+                "%s runs eagerly from now on: %s",
+                gh_entry_describe(c, entry).text, text);
+    gh_entry_clear(c, entry);
+    entry->state = GH_ENTRY_EAGER;
+    entry->reason = (uint8_t)reason;
+}

@@ -1,0 +1,237 @@
+/*
+ * device.c - finds a driver and a device, and holds both.
+ *
+ * The driver library is loaded once and never unloaded (driver/load.c).  A
+ * host's context is borrowed; only where there is none is the primary one of
+ * the device retained.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "base/error.h"
+#include "device/private.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SOFT_NAME "libgraphhooks-softcuda.so"
+#define CUDA_NAME "libcuda.so.1"
+
+gh_status gh_device_status(const struct gh_device *dev, CUresult result,
+                           const char *entry, gh_error *err)
+{
+    const char *name = NULL, *text = NULL;
+
+    if (result == CUDA_SUCCESS) {
+        return GH_OK;
+    }
+    dev->drv.cuGetErrorName(result, &name);
+    dev->drv.cuGetErrorString(result, &text);
+    return gh_fail(err,
+                   result == CUDA_ERROR_OUT_OF_MEMORY ? GH_ERR_NO_MEMORY
+                                                      : GH_ERR_DEVICE,
+                   "%s: %d %s (%s)", entry, result, name ? name : "?",
+                   text ? text : "unknown to this driver");
+}
+
+/*
+ * The software device lies beside this library: in its plugin directory once
+ * installed, in the same one in a build tree.  Failing both, the loader's
+ * own search path decides.
+ */
+static void soft_path(char *path, size_t bytes)
+{
+    static const char *const below[] = { "graphhooks/", "" };
+    Dl_info self;
+    void *address;
+    gh_status (*function)(const char *, void *, int, struct gh_device **,
+                          gh_error *) = gh_device_open;
+
+    memcpy(&address, &function, sizeof(address));
+    if (dladdr(address, &self) != 0 && strrchr(self.dli_fname, '/') != NULL) {
+        int dir = (int)(strrchr(self.dli_fname, '/') - self.dli_fname) + 1;
+
+        for (size_t i = 0; i < sizeof(below) / sizeof(below[0]); i++) {
+            snprintf(path, bytes, "%.*s%s" SOFT_NAME, dir, self.dli_fname,
+                     below[i]);
+            if (access(path, R_OK) == 0) {
+                return;
+            }
+        }
+    }
+    snprintf(path, bytes, SOFT_NAME);
+}
+
+static gh_status load_driver(const char *driver, struct gh_device *dev,
+                             gh_error *err)
+{
+    char path[4096], text[200];
+
+    if (strcmp(driver, "cuda") == 0) {
+        snprintf(path, sizeof(path), CUDA_NAME);
+    } else if (strcmp(driver, "soft") == 0) {
+        soft_path(path, sizeof(path));
+    } else {
+        snprintf(path, sizeof(path), "%s", driver);
+    }
+
+    if (driver_load(path, &dev->drv, text, sizeof(text)) != 0) {
+        return gh_fail(err, GH_ERR_NO_DRIVER,
+                       "%s; set GRAPHHOOKS_DRIVER, or GRAPHHOOKS_ENABLE=0 to "
+                       "run without one",
+                       text);
+    }
+    dev->info.soft = dlsym(dev->drv.library, "softcuda_count") != NULL;
+    return GH_OK;
+}
+
+/* The host's context, the current one, or the primary one of `ordinal`. */
+static gh_status find_context(struct gh_device *dev, void *context,
+                              int ordinal, gh_error *err)
+{
+    gh_status status;
+    int count = 0;
+
+    dev->ctx = context;
+    if (dev->ctx == NULL) {
+        status = gh_device_call(dev, err, cuCtxGetCurrent, (&dev->ctx));
+        if (status != GH_OK || dev->ctx != NULL) {
+            return status;
+        }
+    }
+    if (dev->ctx != NULL) {
+        return GH_OK;
+    }
+
+    status = gh_device_call(dev, err, cuDeviceGetCount, (&count));
+    if (status != GH_OK) {
+        return status;
+    }
+    if (ordinal < 0 || ordinal >= count) {
+        return gh_fail(err, GH_ERR_NO_DRIVER,
+                       "gh_session_desc.device is %d, but the driver has %d "
+                       "device%s",
+                       ordinal, count, count == 1 ? "" : "s");
+    }
+    status = gh_device_call(dev, err, cuDeviceGet, (&dev->device, ordinal));
+    if (status != GH_OK) {
+        return status;
+    }
+    status = gh_device_call(dev, err, cuDevicePrimaryCtxRetain,
+                            (&dev->ctx, dev->device));
+    dev->retained = status == GH_OK;
+    return status;
+}
+
+static gh_status describe(struct gh_device *dev, gh_error *err)
+{
+    gh_status status;
+
+    status = gh_device_call(dev, err, cuCtxGetDevice, (&dev->device));
+    if (status != GH_OK) {
+        return status;
+    }
+    dev->info.ordinal = dev->device;
+    status = gh_device_call(
+        dev, err, cuDeviceGetName,
+        (dev->info.name, (int)sizeof(dev->info.name), dev->device));
+    if (status != GH_OK) {
+        return status;
+    }
+    return gh_device_call(dev, err, cuDriverGetVersion,
+                          (&dev->info.driver_version));
+}
+
+gh_status gh_device_open(const char *driver, void *context, int ordinal,
+                         struct gh_device **dev_p, gh_error *err)
+{
+    struct gh_device *dev = calloc(1, sizeof(*dev));
+    gh_status status;
+    void *previous;
+
+    if (dev == NULL) {
+        return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a device");
+    }
+
+    status = load_driver(driver, dev, err);
+    if (status != GH_OK) {
+        goto err_dev;
+    }
+    if (gh_device_call(dev, err, cuInit, (0)) != GH_OK) {
+        status = GH_ERR_NO_DRIVER;
+        goto err_dev;
+    }
+    status = find_context(dev, context, ordinal, err);
+    if (status != GH_OK) {
+        goto err_dev;
+    }
+
+    previous = gh_device_enter(dev);
+    status = describe(dev, err);
+    if (status == GH_OK) {
+        status = gh_device_kernels_load(dev, err);
+    }
+    gh_device_leave(dev, previous);
+    if (status != GH_OK) {
+        goto err_ctx;
+    }
+
+    *dev_p = dev;
+    return GH_OK;
+
+err_ctx:
+    if (dev->retained) {
+        dev->drv.cuDevicePrimaryCtxRelease(dev->device);
+    }
+err_dev:
+    free(dev);
+    return status;
+}
+
+void gh_device_close(struct gh_device *dev)
+{
+    void *previous;
+
+    if (dev == NULL) {
+        return;
+    }
+    previous = gh_device_enter(dev);
+    gh_device_kernels_unload(dev);
+    gh_device_leave(dev, previous);
+    if (dev->retained) {
+        dev->drv.cuDevicePrimaryCtxRelease(dev->device);
+    }
+    free(dev);
+}
+
+void gh_device_get_info(const struct gh_device *dev,
+                        struct gh_device_info *info)
+{
+    *info = dev->info;
+}
+
+void *gh_device_enter(struct gh_device *dev)
+{
+    CUcontext previous = dev->ctx;
+
+    /* When the driver will not say what is current, nothing is given back:
+     * leaving the thread with no context would be the worse surprise. */
+    if (dev->drv.cuCtxGetCurrent(&previous) != CUDA_SUCCESS) {
+        previous = dev->ctx;
+        dev->drv.cuCtxSetCurrent(dev->ctx);
+    } else if (previous != dev->ctx) {
+        dev->drv.cuCtxSetCurrent(dev->ctx);
+    }
+    return previous;
+}
+
+void gh_device_leave(struct gh_device *dev, void *previous)
+{
+    if (previous != dev->ctx) {
+        dev->drv.cuCtxSetCurrent(previous);
+    }
+}

@@ -1,0 +1,110 @@
+/*
+ * device.h - the driver, as the rest of the library sees it.
+ *
+ * Nothing outside lib/device/ knows a CUDA type: streams, graphs, execs,
+ * events and addresses are `void *` here.  Calls are thin: one or two driver
+ * entries and, on failure, the sentence that names the entry and the code.
+ * lib/capture is the caller; a device is used by one thread at a time.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef GH_DEVICE_DEVICE_H
+#define GH_DEVICE_DEVICE_H
+
+#include <graphhooks/base.h>
+#include <graphhooks/layer.h>
+
+#include <stdbool.h>
+
+struct gh_device;
+
+/* What `graphhooks info` and the log say of a device. */
+struct gh_device_info {
+    char name[128];
+    int driver_version;
+    int ordinal;
+    bool soft;
+};
+
+/*
+ * Open the driver and the device of `context`, or the one that is current on
+ * this thread, or the primary one of `ordinal`.  `driver` is "cuda", "soft"
+ * or the path of a driver library.
+ */
+gh_status gh_device_open(const char *driver, void *context, int ordinal,
+                         struct gh_device **dev_p, gh_error *err);
+/* Every object made through the device must be gone.  NULL is allowed. */
+void gh_device_close(struct gh_device *dev);
+void gh_device_get_info(const struct gh_device *dev,
+                        struct gh_device_info *info);
+
+/*
+ * Makes the device's context current on this thread, where some calls need
+ * one, and returns the one to give back to gh_device_leave().  Hosts call the
+ * hooks from threads that never had a context, autograd's for one.
+ */
+void *gh_device_enter(struct gh_device *dev);
+void gh_device_leave(struct gh_device *dev, void *previous);
+
+/* memory */
+gh_status gh_device_alloc(struct gh_device *dev, uint64_t bytes,
+                          void **address_p, gh_error *err);
+void gh_device_free(struct gh_device *dev, void *address);
+gh_status gh_device_copy(struct gh_device *dev, void *dst, const void *src,
+                         uint64_t bytes, void *stream, gh_error *err);
+
+/* streams and events */
+bool gh_device_is_legacy(const void *stream);
+/* Whether the stream is of this device; a dead handle is the host's bug. */
+gh_status gh_device_check_stream(struct gh_device *dev, void *stream,
+                                 gh_error *err);
+gh_status gh_device_stream_create(struct gh_device *dev, void **stream_p,
+                                  gh_error *err);
+void gh_device_stream_destroy(struct gh_device *dev, void *stream);
+gh_status gh_device_stream_wait(struct gh_device *dev, void *stream,
+                                gh_error *err);
+gh_status gh_device_event_create(struct gh_device *dev, void **event_p,
+                                 gh_error *err);
+void gh_device_event_destroy(struct gh_device *dev, void *event);
+/* What follows on `waiter` starts after what `stream` holds now. */
+gh_status gh_device_event_record(struct gh_device *dev, void *event,
+                                 void *stream, gh_error *err);
+gh_status gh_device_event_wait(struct gh_device *dev, void *waiter,
+                               void *event, gh_error *err);
+
+/* capture and graphs */
+/* True also when the driver will not say: nothing may then be launched. */
+bool gh_device_is_capturing(struct gh_device *dev, void *stream);
+gh_status gh_device_capture_begin(struct gh_device *dev, void *stream,
+                                  gh_error *err);
+/* Always leaves the stream out of capture, whatever it returns. */
+gh_status gh_device_capture_end(struct gh_device *dev, void *stream,
+                                void **graph_p, uint64_t *n_nodes_p,
+                                gh_error *err);
+/* Instantiates, and uploads on `stream`, so that no launch pays for it. */
+gh_status gh_device_instantiate(struct gh_device *dev, void *graph,
+                                void *stream, void **exec_p, gh_error *err);
+gh_status gh_device_launch(struct gh_device *dev, void *exec, void *stream,
+                           gh_error *err);
+void gh_device_graph_destroy(struct gh_device *dev, void *graph);
+void gh_device_exec_destroy(struct gh_device *dev, void *exec);
+
+/* the library's kernels */
+struct gh_copy;
+
+/* A batch of `n` copies, 1 to GH_MAX_BUFFERS, that is launched as one. */
+gh_status gh_device_copy_create(struct gh_device *dev, uint32_t n,
+                                struct gh_copy **copy_p, gh_error *err);
+void gh_device_copy_destroy(struct gh_copy *copy);
+void gh_device_copy_set(struct gh_copy *copy, uint32_t i, void *dst,
+                        const void *src, uint64_t bytes);
+/* Launches the first `n` of the batch; they must not overlap. */
+gh_status gh_device_copy_launch(struct gh_device *dev, struct gh_copy *copy,
+                                uint32_t n, void *stream, gh_error *err);
+
+/* The first byte that differs, or UINT64_MAX.  Waits for the stream. */
+gh_status gh_device_compare(struct gh_device *dev, const void *a,
+                            const void *b, uint64_t bytes, void *stream,
+                            uint64_t *first_p, gh_error *err);
+
+#endif

@@ -1,0 +1,112 @@
+/*
+ * graph.c - capture, instantiation and launch.
+ *
+ * Capture is thread-local: another thread of the host may allocate and
+ * synchronize meanwhile, this one may not, and what it does wrong is an
+ * error here instead of a wrong number later.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "base/error.h"
+#include "device/private.h"
+
+bool gh_device_is_capturing(struct gh_device *dev, void *stream)
+{
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+
+    return dev->drv.cuStreamIsCapturing(stream, &capture) != CUDA_SUCCESS ||
+           capture != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+gh_status gh_device_capture_begin(struct gh_device *dev, void *stream,
+                                  gh_error *err)
+{
+    return gh_device_call(dev, err, cuStreamBeginCapture,
+                          (stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+}
+
+/*
+ * Ending an invalidated capture fails, and is what makes the stream usable
+ * again.  A call that failed before it reached the driver's state (out of
+ * memory, a fault that was injected) has ended nothing and is made again.
+ */
+static void leave_capture(struct gh_device *dev, CUstream stream)
+{
+    CUgraph graph = NULL;
+
+    for (int i = 0; i < 2 && gh_device_is_capturing(dev, stream); i++) {
+        if (dev->drv.cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS &&
+            graph != NULL) {
+            dev->drv.cuGraphDestroy(graph);
+        }
+    }
+}
+
+gh_status gh_device_capture_end(struct gh_device *dev, void *stream,
+                                void **graph_p, uint64_t *n_nodes_p,
+                                gh_error *err)
+{
+    CUgraph graph = NULL;
+    size_t n_nodes = 0;
+    gh_status status;
+
+    status = gh_device_call(dev, err, cuStreamEndCapture, (stream, &graph));
+    if (status != GH_OK) {
+        leave_capture(dev, stream);
+        return status;
+    }
+    status = gh_device_call(dev, err, cuGraphGetNodes,
+                            (graph, NULL, &n_nodes));
+    if (status != GH_OK) {
+        dev->drv.cuGraphDestroy(graph);
+        return status;
+    }
+    *graph_p = graph;
+    *n_nodes_p = n_nodes;
+    return GH_OK;
+}
+
+gh_status gh_device_instantiate(struct gh_device *dev, void *graph,
+                                void *stream, void **exec_p, gh_error *err)
+{
+    CUgraphExec exec = NULL;
+    gh_status status;
+
+    /* Without the flag, kernels captured on a stream of higher priority run
+     * at the priority of the stream that the graph is launched on. */
+    status = gh_device_call(
+        dev, err, cuGraphInstantiateWithFlags,
+        (&exec, graph, CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY));
+    if (status != GH_OK) {
+        return status;
+    }
+    status = gh_device_call(dev, err, cuGraphUpload, (exec, stream));
+    if (status != GH_OK) {
+        dev->drv.cuGraphExecDestroy(exec);
+        return status;
+    }
+    *exec_p = exec;
+    return GH_OK;
+}
+
+gh_status gh_device_launch(struct gh_device *dev, void *exec, void *stream,
+                           gh_error *err)
+{
+    return gh_device_call(dev, err, cuGraphLaunch, (exec, stream));
+}
+
+void gh_device_graph_destroy(struct gh_device *dev, void *graph)
+{
+    if (graph != NULL) {
+        dev->drv.cuGraphDestroy(graph);
+    }
+}
+
+void gh_device_exec_destroy(struct gh_device *dev, void *exec)
+{
+    if (exec != NULL) {
+        dev->drv.cuGraphExecDestroy(exec);
+    }
+}

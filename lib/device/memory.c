@@ -1,0 +1,36 @@
+/*
+ * memory.c - device memory for the library's own buffers.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "device/private.h"
+
+gh_status gh_device_alloc(struct gh_device *dev, uint64_t bytes,
+                          void **address_p, gh_error *err)
+{
+    CUdeviceptr address = 0;
+    gh_status status;
+
+    status = gh_device_call(dev, err, cuMemAlloc, (&address, bytes));
+    if (status == GH_OK) {
+        *address_p = (void *)(uintptr_t)address;
+    }
+    return status;
+}
+
+void gh_device_free(struct gh_device *dev, void *address)
+{
+    if (address != NULL) {
+        dev->drv.cuMemFree((uintptr_t)address);
+    }
+}
+
+gh_status gh_device_copy(struct gh_device *dev, void *dst, const void *src,
+                         uint64_t bytes, void *stream, gh_error *err)
+{
+    return gh_device_call(
+        dev, err, cuMemcpyDtoDAsync,
+        ((uintptr_t)dst, (uintptr_t)src, bytes, stream));
+}

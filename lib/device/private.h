@@ -1,0 +1,36 @@
+/*
+ * private.h - what the files of lib/device/ share, and nobody else sees.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef GH_DEVICE_PRIVATE_H
+#define GH_DEVICE_PRIVATE_H
+
+#include "device/device.h"
+#include "driver/driver.h"
+
+struct gh_device {
+    struct driver drv;
+    struct gh_device_info info;
+    CUdevice device;
+    CUcontext ctx;
+    bool retained; /* ctx is the primary one, and ours to release */
+
+    CUmodule module; /* kernels/: the batched copy and the compare */
+    CUfunction copy_small, copy_large, compare;
+    CUdeviceptr verdict; /* where the compare writes */
+};
+
+/* GH_OK, or GH_ERR_DEVICE with the entry, the code and its name. */
+gh_status gh_device_status(const struct gh_device *dev, CUresult result,
+                           const char *entry, gh_error *err);
+
+/* Written as gh_device_call(dev, err, cuMemFree, (address)). */
+#define gh_device_call(dev, err, entry, args) \
+    gh_device_status((dev), (dev)->drv.entry args, #entry, (err))
+
+/* kernels.c; the context is current */
+gh_status gh_device_kernels_load(struct gh_device *dev, gh_error *err);
+void gh_device_kernels_unload(struct gh_device *dev);
+
+#endif

@@ -1,0 +1,100 @@
+/*
+ * stream.c - streams and the edges between them.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "base/error.h"
+#include "device/private.h"
+
+bool gh_device_is_legacy(const void *stream)
+{
+    return stream == NULL || stream == CU_STREAM_LEGACY;
+}
+
+gh_status gh_device_check_stream(struct gh_device *dev, void *stream,
+                                 gh_error *err)
+{
+    CUcontext ctx = NULL;
+    gh_status status;
+
+    /* The two default streams are of whichever context is current. */
+    if (gh_device_is_legacy(stream) || stream == CU_STREAM_PER_THREAD) {
+        return GH_OK;
+    }
+    status = gh_device_call(dev, err, cuStreamGetCtx, (stream, &ctx));
+    if (status != GH_OK) {
+        return status;
+    }
+    if (ctx != dev->ctx) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_pass.stream %p is of another context than the "
+                       "session's device %d (%s): open a session for each "
+                       "device",
+                       stream, dev->info.ordinal, dev->info.name);
+    }
+    return GH_OK;
+}
+
+gh_status gh_device_stream_create(struct gh_device *dev, void **stream_p,
+                                  gh_error *err)
+{
+    CUstream stream;
+    gh_status status;
+
+    /* Non-blocking: while it captures, the legacy stream stays usable. */
+    status = gh_device_call(dev, err, cuStreamCreate,
+                            (&stream, CU_STREAM_NON_BLOCKING));
+    if (status == GH_OK) {
+        *stream_p = stream;
+    }
+    return status;
+}
+
+void gh_device_stream_destroy(struct gh_device *dev, void *stream)
+{
+    if (stream != NULL) {
+        dev->drv.cuStreamDestroy(stream);
+    }
+}
+
+gh_status gh_device_stream_wait(struct gh_device *dev, void *stream,
+                                gh_error *err)
+{
+    return gh_device_call(dev, err, cuStreamSynchronize, (stream));
+}
+
+gh_status gh_device_event_create(struct gh_device *dev, void **event_p,
+                                 gh_error *err)
+{
+    CUevent event;
+    gh_status status;
+
+    status = gh_device_call(dev, err, cuEventCreate,
+                            (&event, CU_EVENT_DISABLE_TIMING));
+    if (status == GH_OK) {
+        *event_p = event;
+    }
+    return status;
+}
+
+void gh_device_event_destroy(struct gh_device *dev, void *event)
+{
+    if (event != NULL) {
+        dev->drv.cuEventDestroy(event);
+    }
+}
+
+gh_status gh_device_event_record(struct gh_device *dev, void *event,
+                                 void *stream, gh_error *err)
+{
+    return gh_device_call(dev, err, cuEventRecord, (event, stream));
+}
+
+gh_status gh_device_event_wait(struct gh_device *dev, void *waiter,
+                               void *event, gh_error *err)
+{
+    return gh_device_call(dev, err, cuStreamWaitEvent,
+                          (waiter, event, CU_EVENT_WAIT_DEFAULT));
+}

@@ -1,0 +1,23 @@
+/*
+ * model.h - the layers of a model, as the plan reads them.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef GH_PLAN_MODEL_H
+#define GH_PLAN_MODEL_H
+
+#include <graphhooks/model.h>
+
+struct gh_layer {
+    gh_layer_kind kind;
+    uint32_t chunk;
+    char *name;
+};
+
+struct gh_model {
+    struct gh_layer *layers;
+    uint32_t n_layers;
+    uint32_t capacity;
+};
+
+#endif
