@@ -1,0 +1,150 @@
+/*
+ * env.h - the options, from the environment and from gh_session_desc.
+ *
+ * env.def is the only list of variables, and env.c the only file of the
+ * library that looks at the environment.  A session loads the options once,
+ * when it opens:
+ *
+ *     gh_env_load(gh_env_process(), env, err)    defaults, then environment
+ *     gh_env_offer(env, GH_ENV_SCOPE, "gh_session_desc.scope", desc->scope,
+ *                  err)                          what the host asked for
+ *
+ * An offer takes effect only where the environment did not speak, but a bad
+ * one fails all the same, with the same sentence.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef GH_CONFIG_ENV_H
+#define GH_CONFIG_ENV_H
+
+#include <graphhooks/base.h>
+#include <graphhooks/plan.h>
+
+#include <stdbool.h>
+
+#define GH_ENV_PREFIX "GRAPHHOOKS_"
+#define GH_ENV_PATH_BYTES 4096
+
+/* Values of the ENUM rows: the position of the word in the row's list. */
+enum {
+    GH_ENV_GRANULARITY_PART = 0,
+    GH_ENV_GRANULARITY_LAYER = 1
+};
+enum {
+    GH_ENV_CHECK_OFF = 0,
+    GH_ENV_CHECK_BITWISE = 1
+};
+/* LOG is a gh_log_level, or 0 for off.  SCOPE has bit n set for gh_part n. */
+
+/* GH_ENV_ENABLE and so on, in the order of env.def. */
+enum gh_env_id {
+#define GH_ENV(id, field, kind, dflt, least, most, words, doc) GH_ENV_##id,
+#define GH_ENV_OTHER(name, state, doc)
+#include "config/env.def"
+#undef GH_ENV
+#undef GH_ENV_OTHER
+    GH_ENV_COUNT
+};
+
+/* Lines for the log: unknown and removed names. */
+struct gh_env_notes {
+    uint32_t n;    /* lines kept */
+    uint32_t lost; /* lines there was no room for */
+    char line[8][256];
+};
+
+/* How each kind of row is kept. */
+#define GH_ENV_KEEP_BOOL(field) uint32_t field;
+#define GH_ENV_KEEP_COUNT(field) uint32_t field;
+#define GH_ENV_KEEP_ENUM(field) uint32_t field;
+#define GH_ENV_KEEP_LIST(field) uint32_t field;
+#define GH_ENV_KEEP_LIBRARY(field) char field[GH_ENV_PATH_BYTES];
+#define GH_ENV_KEEP_PATH(field) char field[GH_ENV_PATH_BYTES];
+#define GH_ENV_KEEP_PATHS(field) char field[GH_ENV_PATH_BYTES];
+
+/* About 20 KiB, and owns nothing: freed as it was allocated. */
+struct gh_env {
+#define GH_ENV(id, field, kind, dflt, least, most, words, doc) \
+    GH_ENV_KEEP_##kind(field)
+#define GH_ENV_OTHER(name, state, doc)
+#include "config/env.def"
+#undef GH_ENV
+#undef GH_ENV_OTHER
+    bool set[GH_ENV_COUNT]; /* by gh_env_id: the environment spoke */
+    struct gh_env_notes notes;
+};
+
+/* What a row is made of; only tests have tables other than env.def's. */
+enum gh_env_kind {
+    GH_ENV_KIND_BOOL,
+    GH_ENV_KIND_COUNT,
+    GH_ENV_KIND_ENUM,
+    GH_ENV_KIND_LIST,
+    GH_ENV_KIND_LIBRARY,
+    GH_ENV_KIND_PATH,
+    GH_ENV_KIND_PATHS
+};
+enum gh_env_state {
+    GH_ENV_STATE_STABLE,
+    GH_ENV_STATE_TOOL,   /* read elsewhere: known, and ignored here */
+    GH_ENV_STATE_REMOVED /* reported with the row's meaning, and ignored */
+};
+struct gh_env_word {
+    const char *word;    /* NULL ends a list */
+    const char *refused; /* why this release does not take it; or NULL */
+};
+struct gh_env_row {
+    const char *name; /* with the prefix */
+    const char *dflt;
+    const char *doc;
+    const struct gh_env_word *words;
+    size_t offset; /* of the value in the struct that is filled */
+    uint32_t least, most;
+    enum gh_env_kind kind;
+    enum gh_env_state state;
+};
+
+/* The process's environment; empty in a setuid program, whose caller is not
+ * to choose the libraries that it loads. */
+const char *const *gh_env_process(void);
+
+/*
+ * Defaults, then every GRAPHHOOKS_* of envp.  An empty value is the same as
+ * none.  GH_ERR_CONFIG names the variable, its value, the rule and what to
+ * do.  env->notes holds what is worth a line in the log.
+ */
+gh_status gh_env_load(const char *const *envp, struct gh_env *env,
+                      gh_error *err);
+
+/* The same for any table; set[i] says that row i was in envp.  Rows that are
+ * not STABLE come last. */
+gh_status gh_env_load_rows(const struct gh_env_row *rows, size_t n_rows,
+                           const char *const *envp, void *values, bool *set,
+                           struct gh_env_notes *notes, gh_error *err);
+
+/*
+ * An option of the host.  `label` stands for the variable's name in the
+ * sentence.  NULL or "" keeps what is there.
+ */
+gh_status gh_env_offer(struct gh_env *env, enum gh_env_id id,
+                       const char *label, const char *value, gh_error *err);
+
+/* The same for a COUNT row, where 0 keeps what is there. */
+gh_status gh_env_offer_count(struct gh_env *env, enum gh_env_id id,
+                             const char *label, uint32_t value,
+                             gh_error *err);
+
+enum gh_env_format {
+    GH_ENV_FORMAT_TEXT,    /* with the values that envp gives */
+    GH_ENV_FORMAT_MARKDOWN /* README's table; envp is not looked at */
+};
+void gh_env_print(enum gh_env_format format, const char *const *envp,
+                  gh_write_fn *write, void *user);
+
+/*
+ * The candidate nearest to `word`, as people mistype: letters left out,
+ * added, changed or swapped.  NULL when none is near.  Lists end with NULL.
+ */
+const char *gh_env_nearest(const char *word, const char *const *candidates);
+
+#endif

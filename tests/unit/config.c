@@ -1,0 +1,456 @@
+/*
+ * Every option has one parser, one sentence for a mistake, and one order:
+ * default, then the host, then the environment.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "config/env.h"
+#include "tap/tap.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct gh_env env;
+static gh_error err;
+
+/* Loads an environment of one string. */
+static gh_status load1(const char *line)
+{
+    const char *const envp[] = { line, NULL };
+
+    memset(&err, 0, sizeof(err));
+    return gh_env_load(envp, &env, &err);
+}
+
+static void is_wrong(const char *line, const char *sentence)
+{
+    is_status(load1(line), GH_ERR_CONFIG, &err, "%s is refused", line);
+    is_str(err.text, sentence, "%s has its own sentence", line);
+}
+
+static void test_bad_values_fail_with_the_rows_own_sentence(void)
+{
+    is_wrong("GRAPHHOOKS_ENABLE=maybe",
+             "GRAPHHOOKS_ENABLE is \"maybe\"; set it to 0 or 1, or leave it "
+             "out for 1");
+    is_wrong("GRAPHHOOKS_SCOPE=attn,",
+             "GRAPHHOOKS_SCOPE is \"attn,\"; set it to one or more, with "
+             "commas, of attn, mlp, or leave it out for attn,mlp");
+    is_wrong("GRAPHHOOKS_GRANULARITY=layers",
+             "GRAPHHOOKS_GRANULARITY is \"layers\"; set it to part or layer, "
+             "or leave it out for layer");
+    is_wrong("GRAPHHOOKS_WARMUP_STEPS=-1",
+             "GRAPHHOOKS_WARMUP_STEPS is \"-1\"; set it to a number from 0 "
+             "to 1000000, or leave it out for 1");
+    is_wrong("GRAPHHOOKS_MAX_SLOTS=0",
+             "GRAPHHOOKS_MAX_SLOTS is \"0\"; set it to a number from 1 to 64, "
+             "or leave it out for 8");
+    is_wrong("GRAPHHOOKS_DRIVER=hip",
+             "GRAPHHOOKS_DRIVER is \"hip\"; set it to cuda or soft or a path "
+             "with a /, or leave it out for cuda");
+    is_wrong("GRAPHHOOKS_LOG=verbose",
+             "GRAPHHOOKS_LOG is \"verbose\"; set it to off or warn or info or "
+             "debug, or leave it out for warn");
+    is_wrong("GRAPHHOOKS_CHECK=1",
+             "GRAPHHOOKS_CHECK is \"1\"; set it to off or bitwise, or leave "
+             "it out for off");
+    is_wrong("GRAPHHOOKS_CHECK_EVERY=0",
+             "GRAPHHOOKS_CHECK_EVERY is \"0\"; set it to a number from 1 to "
+             "1000000, or leave it out for 1");
+    is_wrong("GRAPHHOOKS_FREEZE=on",
+             "GRAPHHOOKS_FREEZE is \"on\"; set it to a number from 0 to "
+             "1000000, or leave it out for 0");
+    is_wrong("GRAPHHOOKS_PLUGIN_PATH=/a::/b",
+             "GRAPHHOOKS_PLUGIN_PATH is \"/a::/b\"; set it to directories "
+             "separated by colons, or leave it out for none");
+}
+
+static void test_odd_values_are_refused(void)
+{
+    static const char *const lines[] = {
+        "GRAPHHOOKS_ENABLE=2",          "GRAPHHOOKS_ENABLE= 1",
+        "GRAPHHOOKS_ENABLE=On",         "GRAPHHOOKS_SCOPE=,attn",
+        "GRAPHHOOKS_SCOPE=attn,,mlp",   "GRAPHHOOKS_SCOPE=att",
+        "GRAPHHOOKS_SCOPE=attn mlp",    "GRAPHHOOKS_MAX_SLOTS=65",
+        "GRAPHHOOKS_MAX_SLOTS=0x8",     "GRAPHHOOKS_MAX_SLOTS=8 ",
+        "GRAPHHOOKS_MAX_SLOTS=4294967297",
+        "GRAPHHOOKS_WARMUP_STEPS=18446744073709551617",
+        "GRAPHHOOKS_WARMUP_STEPS=1000001",
+        "GRAPHHOOKS_DRIVER=libcuda.so", "GRAPHHOOKS_PLUGIN_PATH=:",
+        "GRAPHHOOKS_PLUGIN_PATH=/a:",   "GRAPHHOOKS_PLUGIN_PATH=:/a",
+    };
+
+    for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
+        is_status(load1(lines[i]), GH_ERR_CONFIG, &err, "%s is refused",
+                  lines[i]);
+    }
+}
+
+static void test_words_of_later_releases_say_what_they_need(void)
+{
+    is_wrong("GRAPHHOOKS_SCOPE=attn,moe_router",
+             "GRAPHHOOKS_SCOPE: moe_router needs a model with such layers, "
+             "which this release does not describe; set it to one or more, "
+             "with commas, of attn, mlp");
+    is_wrong("GRAPHHOOKS_GRANULARITY=chunk",
+             "GRAPHHOOKS_GRANULARITY: chunk needs graphs that cross layers, "
+             "which this release does not record; set it to part or layer");
+    is_wrong("GRAPHHOOKS_CHECK=ranks",
+             "GRAPHHOOKS_CHECK: ranks needs sessions that know of other "
+             "ranks, which this release does not have; set it to off or "
+             "bitwise");
+    is_status(load1("GRAPHHOOKS_SCOPE=moe"), GH_ERR_CONFIG, &err,
+              "moe is refused");
+    is_status(load1("GRAPHHOOKS_SCOPE=moe_preprocess"), GH_ERR_CONFIG, &err,
+              "moe_preprocess is refused");
+    is_status(load1("GRAPHHOOKS_SCOPE=mamba"), GH_ERR_CONFIG, &err,
+              "mamba is refused");
+}
+
+static void test_long_and_binary_values_are_shown_safely(void)
+{
+    static char line[GH_ENV_PATH_BYTES + 64];
+
+    load1("GRAPHHOOKS_LOG=a\nb\x1b[2J");
+    ok(strchr(err.text, '\n') == NULL && strchr(err.text, 0x1b) == NULL,
+       "a sentence shows no control bytes");
+
+    strcpy(line, "GRAPHHOOKS_LOG=");
+    memset(line + 15, 'x', 1000);
+    load1(line);
+    ok(strstr(err.text, "xxx...\"; set it to off") != NULL,
+       "a long value is cut short, and the rule still fits");
+
+    strcpy(line, "GRAPHHOOKS_TRACE=");
+    memset(line + 17, 'x', GH_ENV_PATH_BYTES - 1);
+    is_status(load1(line), GH_OK, &err, "a path of 4095 bytes is taken");
+    is_int(strlen(env.trace), GH_ENV_PATH_BYTES - 1, "and kept whole");
+    line[17 + GH_ENV_PATH_BYTES - 1] = 'x';
+    is_status(load1(line), GH_ERR_CONFIG, &err,
+              "a path of 4096 bytes is refused");
+    is_str(err.text, "GRAPHHOOKS_TRACE has 4096 bytes; use a path of less "
+                     "than 4096", "with a sentence");
+}
+
+static void test_defaults(void)
+{
+    int set = 0;
+
+    is_status(gh_env_load(NULL, &env, &err), GH_OK, &err,
+              "no environment at all is an empty one");
+    is_int(env.enable, 1, "graphs are on by default");
+    is_int(env.scope, 1u << GH_PART_ATTN | 1u << GH_PART_MLP,
+           "the default scope is attn and mlp");
+    is_int(env.granularity, GH_ENV_GRANULARITY_LAYER,
+           "the default granularity is layer");
+    is_int(env.warmup_steps, 1, "one step of warmup by default");
+    is_int(env.max_slots, 8, "eight slots by default");
+    is_str(env.driver, "cuda", "the default driver is cuda");
+    is_int(env.log, GH_LOG_WARN, "the default log level is warn");
+    is_str(env.trace, "", "there is no trace by default");
+    is_int(env.check, GH_ENV_CHECK_OFF, "nothing is checked by default");
+    is_int(env.check_every, 1, "a check is of every pass by default");
+    is_int(env.freeze, 0, "recordings are never frozen by default");
+    is_str(env.plugin_path, "", "there is no plugin path by default");
+    for (int i = 0; i < GH_ENV_COUNT; i++) {
+        set += env.set[i];
+    }
+    is_int(set, 0, "no row came from an empty environment");
+}
+
+static void test_values_are_taken(void)
+{
+    static const char *const envp[] = {
+        "PATH=/bin",
+        "GRAPHHOOKS_ENABLE=off",
+        "GRAPHHOOKS_SCOPE=mlp",
+        "GRAPHHOOKS_GRANULARITY=part",
+        "GRAPHHOOKS_WARMUP_STEPS=0",
+        "GRAPHHOOKS_MAX_SLOTS=64",
+        "GRAPHHOOKS_DRIVER=./libcuda.so",
+        "GRAPHHOOKS_LOG=debug",
+        "GRAPHHOOKS_TRACE=t.json",
+        "GRAPHHOOKS_CHECK=bitwise",
+        "GRAPHHOOKS_CHECK_EVERY=100",
+        "GRAPHHOOKS_FREEZE=7",
+        "GRAPHHOOKS_PLUGIN_PATH=/a:/b",
+        "GRAPHHOOKS_FREEZE=8",
+        NULL,
+    };
+    static const char *const yes[] = { "1", "on", "yes", "true" };
+    static const char *const no[] = { "0", "off", "no", "false" };
+    char line[64];
+    int set = 0;
+
+    is_status(gh_env_load(envp, &env, &err), GH_OK, &err,
+              "every variable can be set at once");
+    is_int(env.enable, 0, "ENABLE is taken");
+    is_int(env.scope, 1u << GH_PART_MLP, "SCOPE is taken");
+    is_int(env.granularity, GH_ENV_GRANULARITY_PART, "GRANULARITY is taken");
+    is_int(env.warmup_steps, 0, "WARMUP_STEPS is taken, and may be 0");
+    is_int(env.max_slots, 64, "MAX_SLOTS is taken");
+    is_str(env.driver, "./libcuda.so", "DRIVER takes a path");
+    is_int(env.log, GH_LOG_DEBUG, "LOG is taken");
+    is_str(env.trace, "t.json", "TRACE is taken");
+    is_int(env.check, GH_ENV_CHECK_BITWISE, "CHECK is taken");
+    is_int(env.check_every, 100, "CHECK_EVERY is taken");
+    is_int(env.freeze, 7, "of two FREEZE the first counts, as for getenv");
+    is_str(env.plugin_path, "/a:/b", "PLUGIN_PATH is taken");
+    is_int(env.notes.n, 0, "known names and those of others earn no note");
+    for (int i = 0; i < GH_ENV_COUNT; i++) {
+        set += env.set[i];
+    }
+    is_int(set, GH_ENV_COUNT, "every row is marked as set");
+
+    for (size_t i = 0; i < 4; i++) {
+        snprintf(line, sizeof(line), "GRAPHHOOKS_ENABLE=%s", yes[i]);
+        ok(load1(line) == GH_OK && env.enable == 1, "%s turns it on", line);
+        snprintf(line, sizeof(line), "GRAPHHOOKS_ENABLE=%s", no[i]);
+        ok(load1(line) == GH_OK && env.enable == 0, "%s turns it off", line);
+    }
+    ok(load1("GRAPHHOOKS_LOG=off") == GH_OK && env.log == 0,
+       "LOG=off is level 0");
+    ok(load1("GRAPHHOOKS_MAX_SLOTS=") == GH_OK && env.max_slots == 8 &&
+           !env.set[GH_ENV_MAX_SLOTS],
+       "an empty value is the same as none");
+    ok(load1("GRAPHHOOKS_ENABLE") == GH_OK && env.enable == 1,
+       "a string without = is nobody's variable");
+}
+
+static void test_environment_wins_over_the_host_over_the_default(void)
+{
+    load1("GRAPHHOOKS_SCOPE=mlp");
+    is_status(gh_env_offer(&env, GH_ENV_SCOPE, "gh_session_desc.scope",
+                           "attn", &err),
+              GH_OK, &err, "a host may offer what the environment has set");
+    is_int(env.scope, 1u << GH_PART_MLP, "the environment wins");
+    is_status(gh_env_offer(&env, GH_ENV_GRANULARITY, "granularity", "part",
+                           &err),
+              GH_OK, &err, "a host may offer what nobody has set");
+    is_int(env.granularity, GH_ENV_GRANULARITY_PART,
+           "the host wins over the default");
+    is_status(gh_env_offer(&env, GH_ENV_DRIVER, "driver", NULL, &err), GH_OK,
+              &err, "a NULL offer is none");
+    is_status(gh_env_offer(&env, GH_ENV_DRIVER, "driver", "", &err), GH_OK,
+              &err, "an empty offer is none");
+    is_str(env.driver, "cuda", "the default holds where nobody spoke");
+
+    is_status(gh_env_offer(&env, GH_ENV_SCOPE, "gh_session_desc.scope",
+                           "mamba", &err),
+              GH_ERR_CONFIG, &err,
+              "a bad offer fails although the environment wins");
+    ok(strncmp(err.text, "gh_session_desc.scope: mamba needs", 34) == 0,
+       "the sentence names the host's field");
+    is_status(gh_env_offer(&env, GH_ENV_DRIVER, "driver", "hip", &err),
+              GH_ERR_CONFIG, &err, "a bad offer fails");
+    is_str(env.driver, "cuda", "and leaves the value as it was");
+
+    is_status(gh_env_offer_count(&env, GH_ENV_MAX_SLOTS, "max_slots", 0,
+                                 &err),
+              GH_OK, &err, "a count of 0 is no offer");
+    is_int(env.max_slots, 8, "and keeps the default");
+    is_status(gh_env_offer_count(&env, GH_ENV_MAX_SLOTS, "max_slots", 12,
+                                 &err),
+              GH_OK, &err, "a count can be offered");
+    is_int(env.max_slots, 12, "and is taken");
+    is_status(gh_env_offer_count(&env, GH_ENV_MAX_SLOTS,
+                                 "gh_session_desc.max_slots", 65, &err),
+              GH_ERR_CONFIG, &err, "a count out of range fails");
+    is_str(err.text, "gh_session_desc.max_slots is \"65\"; set it to a number "
+                     "from 1 to 64, or leave it out for 8",
+           "with the row's sentence");
+}
+
+static void test_unknown_names_are_reported(void)
+{
+    static const char *const known[] = {
+        "GRAPHHOOKS_TEST_DRIVER=cuda", "GRAPHHOOKS_TEST_=1",
+        "GRAPHHOOKS_SOFTCUDA=x", "GRAPHHOOKS_LIBRARY=y", NULL,
+    };
+    static const char *const many[] = {
+        "GRAPHHOOKS_A1=", "GRAPHHOOKS_A2=", "GRAPHHOOKS_A3=",
+        "GRAPHHOOKS_A4=", "GRAPHHOOKS_A5=", "GRAPHHOOKS_A6=",
+        "GRAPHHOOKS_A7=", "GRAPHHOOKS_A8=", "GRAPHHOOKS_A9=",
+        "GRAPHHOOKS_A0=", NULL,
+    };
+    char line[256];
+
+    is_status(load1("GRAPHHOOKS_ENABEL=0"), GH_OK, &err,
+              "an unknown name is no error");
+    is_int(env.notes.n, 1, "it is reported");
+    is_str(env.notes.line[0],
+           "GRAPHHOOKS_ENABEL is not a variable of this release; did you "
+           "mean GRAPHHOOKS_ENABLE?",
+           "with the nearest known name");
+    load1("GRAPHHOOKS_SLOTS=4");
+    ok(strstr(env.notes.line[0], "mean GRAPHHOOKS_MAX_SLOTS?") != NULL,
+       "SLOTS is near MAX_SLOTS");
+    load1("GRAPHHOOKS_QUUX=4");
+    is_str(env.notes.line[0],
+           "GRAPHHOOKS_QUUX is not a variable of this release; `graphhooks "
+           "env` lists them",
+           "a name that is near none gets no suggestion");
+    load1("GRAPHHOOKS_=4");
+    is_int(env.notes.n, 1, "the bare prefix is reported");
+    snprintf(line, sizeof(line), "GRAPHHOOKS_%0150d=1", 0);
+    load1(line);
+    ok(env.notes.n == 1 && strstr(env.notes.line[0], "0... is not") != NULL,
+       "a very long name is reported, cut short");
+
+    is_status(gh_env_load(known, &env, &err), GH_OK, &err,
+              "names of the project's tools are accepted");
+    is_int(env.notes.n, 0, "and not reported");
+    gh_env_load(many, &env, &err);
+    is_int(env.notes.n, 8, "the first eight unknown names are reported");
+    is_int(env.notes.lost, 2, "and the others counted");
+}
+
+static void test_the_nearest_name(void)
+{
+    static const char *const names[] = { "ENABLE", "SCOPE", "MAX_SLOTS",
+                                         NULL };
+
+    is_str(gh_env_nearest("SCPOE", names), "SCOPE", "a swap is near");
+    is_str(gh_env_nearest("SCOP", names), "SCOPE", "a letter short is near");
+    is_str(gh_env_nearest("SCOPES", names), "SCOPE", "one too many is near");
+    is_str(gh_env_nearest("SKOPE", names), "SCOPE", "a wrong one is near");
+    ok(gh_env_nearest("", names) == NULL, "nothing is near no letters");
+    ok(gh_env_nearest("VERBOSE", names) == NULL, "VERBOSE is near none");
+}
+
+/* A table with the row that the real one does not have yet. */
+struct values {
+    uint32_t kept;
+};
+static const struct gh_env_row fixture[] = {
+    { "GRAPHHOOKS_KEPT", "3", "A row.", NULL, offsetof(struct values, kept),
+      0, 9, GH_ENV_KIND_COUNT, GH_ENV_STATE_STABLE },
+    { "GRAPHHOOKS_CP_BANK", "", "no effect since 1.2, as banks are always "
+      "per CP size.", NULL, 0, 0, 0, GH_ENV_KIND_BOOL,
+      GH_ENV_STATE_REMOVED },
+};
+
+static void test_removed_names_are_reported_with_their_reason(void)
+{
+    static const char *const envp[] = { "GRAPHHOOKS_CP_BANK=nonsense",
+                                        "GRAPHHOOKS_KEPT=4", NULL };
+    struct gh_env_notes notes;
+    struct values values;
+    bool set[2] = { true, false };
+
+    is_status(gh_env_load_rows(fixture, 2, envp, &values, set, &notes, &err),
+              GH_OK, &err, "a removed name never fails, whatever its value");
+    is_int(notes.n, 1, "it is reported");
+    is_str(notes.line[0], "GRAPHHOOKS_CP_BANK is set: no effect since 1.2, "
+                          "as banks are always per CP size.",
+           "with what became of it");
+    ok(values.kept == 4 && set[0], "the other rows are read as ever");
+}
+
+static char printed[32768];
+static size_t printed_bytes;
+
+static void collect(void *user, const char *text, size_t bytes)
+{
+    (void)user;
+    if (printed_bytes + bytes < sizeof(printed)) {
+        memcpy(printed + printed_bytes, text, bytes);
+        printed_bytes += bytes;
+        printed[printed_bytes] = '\0';
+    }
+}
+
+static void print(enum gh_env_format format, const char *const *envp)
+{
+    printed_bytes = 0;
+    gh_env_print(format, envp, collect, NULL);
+}
+
+static void test_the_table_is_printed(void)
+{
+    static const char *const envp[] = { "HOME=/", "GRAPHHOOKS_FREEZE=3",
+                                        "GRAPHHOOKS_LOG=loud",
+                                        "GRAPHHOOKS_CHECK=yes",
+                                        "GRAPHHOOKS_TARCE=x", NULL };
+
+    print(GH_ENV_FORMAT_MARKDOWN, envp);
+    ok(strncmp(printed, "| variable | values | default | meaning |\n", 42) ==
+           0,
+       "the table has a head");
+    ok(strstr(printed, "| `GRAPHHOOKS_MAX_SLOTS` | a number from 1 to 64 | 8 "
+                       "| Microbatches in flight that get graphs of their "
+                       "own. |\n") != NULL,
+       "a row of the table has name, values, default and meaning");
+    ok(strstr(printed, "TEST_") == NULL, "tools' names are not in the table");
+    ok(strstr(printed, "loud") == NULL,
+       "the table does not depend on the environment");
+
+    print(GH_ENV_FORMAT_TEXT, envp);
+    ok(strstr(printed, "GRAPHHOOKS_FREEZE=3  (set)\n") != NULL,
+       "what is set is shown as set");
+    ok(strstr(printed, "GRAPHHOOKS_MAX_SLOTS=8\n") != NULL,
+       "what is not shows its default");
+    ok(strstr(printed, "    wrong: GRAPHHOOKS_LOG is \"loud\"") != NULL &&
+           strstr(printed, "    wrong: GRAPHHOOKS_CHECK is \"yes\"") != NULL,
+       "every wrong value is shown with its sentence");
+    ok(strstr(printed, "note: GRAPHHOOKS_TARCE is not") != NULL,
+       "unknown names are shown");
+}
+
+/* README.md is looked for in the source directory, as `make check` says. */
+static void test_the_readme_has_the_same_table(void)
+{
+    static char readme[1 << 18];
+    const char *srcdir = getenv("srcdir");
+    char path[4096];
+    size_t bytes;
+    FILE *file;
+
+    snprintf(path, sizeof(path), "%s/README.md", srcdir ? srcdir : ".");
+    file = fopen(path, "r");
+    if (file == NULL) {
+        skip(1, "%s is not there to compare with", path);
+        return;
+    }
+    bytes = fread(readme, 1, sizeof(readme) - 1, file);
+    readme[bytes] = '\0';
+    fclose(file);
+    print(GH_ENV_FORMAT_MARKDOWN, NULL);
+    if (!ok(strstr(readme, printed) != NULL,
+            "README.md holds the table as `graphhooks env --markdown` has "
+            "it")) {
+        diag("%s", printed);
+    }
+}
+
+static void test_the_process_environment(void)
+{
+    bool found = false;
+
+    setenv("GRAPHHOOKS_TEST_SEEN", "1", 1);
+    for (const char *const *e = gh_env_process(); *e != NULL; e++) {
+        found |= strcmp(*e, "GRAPHHOOKS_TEST_SEEN=1") == 0;
+    }
+    ok(found, "the process's environment is seen");
+}
+
+int main(void)
+{
+    test_bad_values_fail_with_the_rows_own_sentence();
+    test_odd_values_are_refused();
+    test_words_of_later_releases_say_what_they_need();
+    test_long_and_binary_values_are_shown_safely();
+    test_defaults();
+    test_values_are_taken();
+    test_environment_wins_over_the_host_over_the_default();
+    test_unknown_names_are_reported();
+    test_the_nearest_name();
+    test_removed_names_are_reported_with_their_reason();
+    test_the_table_is_printed();
+    test_the_readme_has_the_same_table();
+    test_the_process_environment();
+    return done_testing();
+}
