@@ -1,0 +1,201 @@
+/*
+ * kernels.c - geometry of the launches, and the kernels on the CPU.
+ *
+ * The software device runs what is here, block by block as the GPU would, so
+ * a wrong geometry shows without a GPU.  Pure functions of their arguments.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "kernels/kernels.h"
+
+#include <string.h>
+
+/* A chunk is at least what one block moves with one 16-byte access for each
+ * thread, and a power of two, so that the alignment of an entry is that of
+ * all its chunks and nothing is divided on the device. */
+#define CHUNK_LEAST 12u
+#define CHUNK_MOST 16u
+
+/* Enough blocks to fill any device of today several times over; more would
+ * only be launched to wait. */
+#define BLOCKS_MOST 1024u
+
+static uint64_t chunks_of(const struct gh_copy_batch *batch, uint32_t i)
+{
+    uint64_t whole = UINT64_C(1) << batch->chunk_shift;
+
+    return (batch->entries[i].bytes + whole - 1) >> batch->chunk_shift;
+}
+
+uint32_t gh_copy_batch_plan(struct gh_copy_batch *batch)
+{
+    uint64_t total = 0, chunks = 0;
+
+    for (uint32_t i = 0; i < batch->n_entries; i++) {
+        total += batch->entries[i].bytes;
+    }
+
+    batch->chunk_shift = CHUNK_LEAST;
+    while (batch->chunk_shift < CHUNK_MOST &&
+           total >> batch->chunk_shift > BLOCKS_MOST) {
+        batch->chunk_shift++;
+    }
+
+    for (uint32_t i = 0; i < batch->n_entries; i++) {
+        chunks += chunks_of(batch, i);
+    }
+    return chunks < BLOCKS_MOST ? (uint32_t)chunks : BLOCKS_MOST;
+}
+
+const char *gh_copy_batch_kernel(uint32_t n_entries)
+{
+    return n_entries <= GH_COPY_SMALL ? GH_KERNEL_COPY_SMALL
+                                      : GH_KERNEL_COPY_LARGE;
+}
+
+uint32_t gh_compare_plan(uint64_t bytes)
+{
+    uint64_t least = UINT64_C(1) << CHUNK_LEAST;
+    uint64_t blocks = (bytes + least - 1) >> CHUNK_LEAST;
+
+    return blocks < BLOCKS_MOST ? (uint32_t)blocks : BLOCKS_MOST;
+}
+
+static void *at(uint64_t address)
+{
+    return (void *)(uintptr_t)address;
+}
+
+/* One block's share: the walk of copy_batch() in kernels.cu. */
+static void copy_block(const struct gh_copy_batch *batch, uint64_t block,
+                       uint64_t blocks)
+{
+    uint64_t whole = UINT64_C(1) << batch->chunk_shift;
+    uint64_t chunk = block;
+
+    for (uint32_t i = 0; i < batch->n_entries; i++) {
+        const struct gh_copy_entry *entry = &batch->entries[i];
+        uint64_t chunks = chunks_of(batch, i);
+
+        for (; chunk < chunks; chunk += blocks) {
+            uint64_t offset = chunk << batch->chunk_shift;
+            uint64_t left = entry->bytes - offset;
+
+            memmove(at(entry->dst + offset), at(entry->src + offset),
+                    left < whole ? left : whole);
+        }
+        chunk -= chunks;
+    }
+}
+
+void gh_copy_batch_ref(const struct gh_copy_batch *batch)
+{
+    for (uint32_t i = 0; i < batch->n_entries; i++) {
+        memmove(at(batch->entries[i].dst), at(batch->entries[i].src),
+                batch->entries[i].bytes);
+    }
+}
+
+void gh_compare_ref(uint64_t a, uint64_t b, uint64_t bytes, uint64_t first)
+{
+    const unsigned char *left = at(a), *right = at(b);
+    uint64_t i = 0, found;
+
+    if (memcmp(left, right, bytes) == 0) {
+        return;
+    }
+    while (left[i] == right[i]) {
+        i++;
+    }
+    memcpy(&found, at(first), sizeof(found));
+    if (i < found) {
+        memcpy(at(first), &i, sizeof(i));
+    }
+}
+
+/* The small kernel's argument is shorter than struct gh_copy_batch: what the
+ * launch copied ends there, and so must what is read of it. */
+static struct gh_copy_batch take_batch(const void *param)
+{
+    const struct gh_copy_batch_small *head = param;
+    struct gh_copy_batch batch;
+
+    batch.n_entries = head->n_entries;
+    batch.chunk_shift = head->chunk_shift;
+    memcpy(batch.entries,
+           (const char *)param + offsetof(struct gh_copy_batch, entries),
+           head->n_entries * sizeof(batch.entries[0]));
+    return batch;
+}
+
+static void run_copy(const softcuda_launch *launch, void *const *params)
+{
+    struct gh_copy_batch batch = take_batch(params[0]);
+
+    for (uint32_t block = 0; block < launch->grid[0]; block++) {
+        copy_block(&batch, block, launch->grid[0]);
+    }
+}
+
+static void touch_copy(const softcuda_launch *launch, void *const *params,
+                       softcuda_touch_fn touch, void *sink)
+{
+    struct gh_copy_batch batch = take_batch(params[0]);
+
+    (void)launch;
+    for (uint32_t i = 0; i < batch.n_entries; i++) {
+        const struct gh_copy_entry *entry = &batch.entries[i];
+
+        if (entry->bytes > 0) {
+            touch(sink, at(entry->src), entry->bytes, 0);
+            touch(sink, at(entry->dst), entry->bytes, 1);
+        }
+    }
+}
+
+static void compare_args(void *const *params, uint64_t *args)
+{
+    for (uint32_t i = 0; i < GH_COMPARE_PARAMS; i++) {
+        memcpy(&args[i], params[i], sizeof(args[i]));
+    }
+}
+
+static void run_compare(const softcuda_launch *launch, void *const *params)
+{
+    uint64_t args[GH_COMPARE_PARAMS];
+
+    (void)launch;
+    compare_args(params, args);
+    gh_compare_ref(args[0], args[1], args[2], args[3]);
+}
+
+static void touch_compare(const softcuda_launch *launch, void *const *params,
+                          softcuda_touch_fn touch, void *sink)
+{
+    uint64_t args[GH_COMPARE_PARAMS];
+
+    (void)launch;
+    compare_args(params, args);
+    touch(sink, at(args[0]), args[2], 0);
+    touch(sink, at(args[1]), args[2], 0);
+    touch(sink, at(args[3]), sizeof(uint64_t), 0);
+    touch(sink, at(args[3]), sizeof(uint64_t), 1);
+}
+
+static const uint32_t small_bytes[] = { sizeof(struct gh_copy_batch_small) };
+static const uint32_t large_bytes[] = { sizeof(struct gh_copy_batch) };
+static const uint32_t compare_bytes[] = { 8, 8, 8, 8 };
+
+static const softcuda_kernel kernels[] = {
+    { GH_KERNEL_COPY_SMALL, 1, small_bytes, run_copy, touch_copy, NULL },
+    { GH_KERNEL_COPY_LARGE, 1, large_bytes, run_copy, touch_copy, NULL },
+    { GH_KERNEL_COMPARE, GH_COMPARE_PARAMS, compare_bytes, run_compare,
+      touch_compare, NULL },
+};
+
+const softcuda_image gh_kernels_soft = {
+    SOFTCUDA_IMAGE_MAGIC,
+    sizeof(kernels) / sizeof(kernels[0]),
+    0,
+    kernels,
+};

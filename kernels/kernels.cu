@@ -1,0 +1,172 @@
+/*
+ * kernels.cu - the library's device code.
+ *
+ * kernels.ptx is made from this file by build-aux/ptx.sh and kept in the tree, for
+ * builds without nvcc.  Launched as kernels.h says; kernels.c computes the
+ * same on the CPU.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "kernels/kernels.h"
+
+typedef unsigned long long u64;
+
+/* Four loads are in flight before the first store has to wait for its own. */
+template <typename T>
+static __device__ void copy_aligned(T *dst, const T *src, u64 words)
+{
+    const u64 step = GH_KERNEL_THREADS;
+    u64 i = threadIdx.x;
+
+    for (; i + 3 * step < words; i += 4 * step) {
+        T a = src[i], b = src[i + step];
+        T c = src[i + 2 * step], d = src[i + 3 * step];
+
+        dst[i] = a;
+        dst[i + step] = b;
+        dst[i + 2 * step] = c;
+        dst[i + 3 * step] = d;
+    }
+    for (; i < words; i += step) {
+        dst[i] = src[i];
+    }
+}
+
+/*
+ * Copies `bytes` from src to dst with all threads of the block, in words of
+ * type T where both can be aligned to it together, and single bytes before
+ * and after.
+ */
+template <typename T>
+static __device__ void copy_words(unsigned char *dst, const unsigned char *src,
+                                  u64 bytes)
+{
+    u64 head = (sizeof(T) - (u64)dst % sizeof(T)) % sizeof(T);
+    u64 words, tail;
+
+    if (head > bytes) {
+        head = bytes;
+    }
+    words = (bytes - head) / sizeof(T);
+    tail = head + words * sizeof(T);
+
+    for (u64 i = threadIdx.x; i < head; i += GH_KERNEL_THREADS) {
+        dst[i] = src[i];
+    }
+    copy_aligned((T *)(dst + head), (const T *)(src + head), words);
+    for (u64 i = tail + threadIdx.x; i < bytes; i += GH_KERNEL_THREADS) {
+        dst[i] = src[i];
+    }
+}
+
+static __device__ void copy_range(u64 dst, u64 src, u64 bytes)
+{
+    unsigned char *to = (unsigned char *)dst;
+    const unsigned char *from = (const unsigned char *)src;
+
+    if ((dst - src) % sizeof(uint4) == 0) {
+        copy_words<uint4>(to, from, bytes);
+    } else if ((dst - src) % sizeof(uint32_t) == 0) {
+        copy_words<uint32_t>(to, from, bytes);
+    } else {
+        copy_words<unsigned char>(to, from, bytes);
+    }
+}
+
+/*
+ * The entries are cut into chunks, numbered through; block b copies chunks
+ * b, b + gridDim.x and so on.  As a block's chunks only go up, one walk over
+ * the entries finds them all.
+ */
+template <typename Batch>
+static __device__ void copy_batch(const Batch &batch)
+{
+    const u64 whole = 1ull << batch.chunk_shift;
+    u64 chunk = blockIdx.x; /* in what is left, from entry i on */
+
+    for (uint32_t i = 0; i < batch.n_entries; i++) {
+        u64 bytes = batch.entries[i].bytes;
+        u64 chunks = (bytes + whole - 1) >> batch.chunk_shift;
+
+        for (; chunk < chunks; chunk += gridDim.x) {
+            u64 at = chunk << batch.chunk_shift;
+            u64 left = bytes - at;
+
+            copy_range(batch.entries[i].dst + at, batch.entries[i].src + at,
+                       left < whole ? left : whole);
+        }
+        chunk -= chunks;
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(GH_KERNEL_THREADS)
+gh_copy_batch_8(const struct gh_copy_batch_small batch)
+{
+    copy_batch(batch);
+}
+
+extern "C" __global__ void __launch_bounds__(GH_KERNEL_THREADS)
+gh_copy_batch_128(const struct gh_copy_batch batch)
+{
+    copy_batch(batch);
+}
+
+/* The offset of the first byte that differs in two words that do. */
+static __device__ u64 first_in_word(u64 a, u64 b)
+{
+    return (u64)(__ffsll((long long)(a ^ b)) - 1) / 8;
+}
+
+/*
+ * Every thread looks for its own first difference, and the smallest wins
+ * whatever the order: the result does not depend on scheduling.
+ */
+extern "C" __global__ void __launch_bounds__(GH_KERNEL_THREADS)
+gh_compare(u64 a, u64 b, u64 bytes, u64 result)
+{
+    const unsigned char *left = (const unsigned char *)a;
+    const unsigned char *right = (const unsigned char *)b;
+    u64 thread = (u64)blockIdx.x * GH_KERNEL_THREADS + threadIdx.x;
+    u64 threads = (u64)gridDim.x * GH_KERNEL_THREADS;
+    u64 first = ~0ull;
+    u64 head = 0, tail = 0;
+
+    if ((a - b) % sizeof(uint4) == 0) {
+        u64 words;
+
+        head = (sizeof(uint4) - a % sizeof(uint4)) % sizeof(uint4);
+        head = head < bytes ? head : bytes;
+        words = (bytes - head) / sizeof(uint4);
+        tail = head + words * sizeof(uint4);
+        for (u64 i = thread; i < words; i += threads) {
+            ulonglong2 x = ((const ulonglong2 *)(left + head))[i];
+            ulonglong2 y = ((const ulonglong2 *)(right + head))[i];
+            u64 at = head + i * sizeof(uint4);
+
+            if (x.x != y.x) {
+                first = min(first, at + first_in_word(x.x, y.x));
+                break;
+            }
+            if (x.y != y.y) {
+                first = min(first, at + 8 + first_in_word(x.y, y.y));
+                break;
+            }
+        }
+    }
+    for (u64 i = thread; i < head; i += threads) {
+        if (left[i] != right[i]) {
+            first = min(first, i);
+            break;
+        }
+    }
+    for (u64 i = tail + thread; i < bytes; i += threads) {
+        if (left[i] != right[i]) {
+            first = min(first, i);
+            break;
+        }
+    }
+
+    if (first != ~0ull) {
+        atomicMin((u64 *)result, first);
+    }
+}

@@ -1,0 +1,99 @@
+/*
+ * kernels.h - the library's device kernels: the batched copy, the compare.
+ *
+ * lib/device launches them; kernels.cu is the code for the GPU, kernels.c
+ * the geometry, the CPU references and the software device's image.  All
+ * read the structs below, and nothing else is shared with the device.
+ *
+ *     gh_kernels_ptx, or &gh_kernels_soft      for cuModuleLoadData
+ *     GH_KERNEL_COPY_SMALL, _LARGE, _COMPARE   for cuModuleGetFunction
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef KERNELS_KERNELS_H
+#define KERNELS_KERNELS_H
+
+#ifndef __CUDACC__ /* the device needs none of it */
+#include "softcuda/softcuda.h"
+#endif
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Every kernel here is launched with this many threads a block. */
+#define GH_KERNEL_THREADS 256u
+
+#define GH_KERNEL_COPY_SMALL "gh_copy_batch_8"
+#define GH_KERNEL_COPY_LARGE "gh_copy_batch_128"
+#define GH_KERNEL_COMPARE "gh_compare"
+
+#define GH_COPY_SMALL 8u
+#define GH_COPY_LARGE 128u
+
+/* Device addresses. */
+struct gh_copy_entry {
+    uint64_t dst;
+    uint64_t src;
+    uint64_t bytes; /* 0 copies nothing */
+};
+
+/*
+ * The one parameter of the copy kernels, by value.  Both kernels take what
+ * begins like this, so a caller keeps one struct and picks the kernel by
+ * n_entries: a launch reads as many bytes as its kernel declares.
+ */
+struct gh_copy_batch {
+    uint32_t n_entries;
+    uint32_t chunk_shift; /* by gh_copy_batch_plan() */
+    struct gh_copy_entry entries[GH_COPY_LARGE];
+};
+
+/* What the small kernel sees. */
+struct gh_copy_batch_small {
+    uint32_t n_entries;
+    uint32_t chunk_shift;
+    struct gh_copy_entry entries[GH_COPY_SMALL];
+};
+
+/*
+ * Sets chunk_shift and returns the number of blocks of one launch that
+ * copies all entries; 0 when there is nothing to copy, and no launch to
+ * make.  Any alignment and length will do.  No destination may overlap
+ * another destination, nor a source, unless it is exactly its own.
+ */
+uint32_t gh_copy_batch_plan(struct gh_copy_batch *batch);
+
+/* The name of the kernel for `n_entries`, 1 to GH_COPY_LARGE. */
+const char *gh_copy_batch_kernel(uint32_t n_entries);
+
+/*
+ * The parameters of gh_compare, each a uint64_t: a, b, bytes and the address
+ * of a 64-bit word.  The word is lowered to the offset of the first byte
+ * that differs; it must hold UINT64_MAX before, which then means that none
+ * does.
+ */
+#define GH_COMPARE_PARAMS 4u
+
+/* The number of blocks; 0 when there is nothing to compare. */
+uint32_t gh_compare_plan(uint64_t bytes);
+
+#ifndef __CUDACC__
+/* The kernels as C functions, of the same signatures. */
+void gh_copy_batch_ref(const struct gh_copy_batch *batch);
+void gh_compare_ref(uint64_t a, uint64_t b, uint64_t bytes, uint64_t first);
+
+/* For real devices, NUL-terminated; made from kernels.ptx. */
+extern const char gh_kernels_ptx[];
+/* For the software device. */
+extern const softcuda_image gh_kernels_soft;
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
