@@ -1,0 +1,135 @@
+/*
+ * backward.c - the head, the parts, the embedding: one microbatch backward.
+ *
+ * Every gradient of a weight is added to, in the order of the microbatches;
+ * the schedule keeps that order across streams.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "linear.h"
+
+#include <math.h>
+
+/* head_forward left the gradient of the logits in their place. */
+void head_backward(const struct work *work, const float *x, float *dx)
+{
+    const struct model *model = work->model;
+    const struct set *set = work->set;
+
+    linear_backward(work, set->norm, model->config.hidden, model->head_w,
+                    NO_BIAS, set->logits, VOCAB, set->d_rows);
+    norm_backward(work, set->d_rows, x, model->norm_g, model->norm_b,
+                  set->mean, set->rstd, NULL, dx);
+}
+
+/* d_context in set->d_rows; d_qkv goes to set->d_wide, which is larger. */
+static void attention_backward(const struct work *work,
+                               const struct attn_buffers *buffers)
+{
+    const struct set *set = work->set;
+    const struct config *config = &work->model->config;
+    const int c = config->hidden;
+    const int d = c / config->heads;
+    const int rows = config_rows(config) * config->heads;
+    const struct view q = view_heads(config, buffers->qkv, 3, 0);
+    const struct view k = view_heads(config, buffers->qkv, 3, c);
+    const struct view v = view_heads(config, buffers->qkv, 3, 2 * c);
+    const struct view dq = view_heads(config, set->d_wide, 3, 0);
+    const struct view dk = view_heads(config, set->d_wide, 3, c);
+    const struct view dv = view_heads(config, set->d_wide, 3, 2 * c);
+    const struct view probs = view_scores(config, buffers->probs);
+    const struct view d_probs = view_scores(config, set->d_probs);
+    const struct view d_context = view_heads(config, set->d_rows, 1, 0);
+
+    heads_product(work, GEMM_TN, d, config->seq, GEMM_CAUSAL_FROM_ROW, 1.0f,
+                  probs, d_context, dv);
+    heads_product(work, GEMM_NT, config->seq, d, GEMM_CAUSAL_RESULT, 1.0f,
+                  d_context, v, d_probs);
+    LAUNCH(&work->queue, softmax_backward, softmax_backward_args,
+           blocks_of((size_t)rows, ROWS_A_BLOCK), .p = buffers->probs,
+           .dp = set->d_probs, .rows = rows, .seq = config->seq,
+           .scale = 1.0f / sqrtf((float)d));
+    heads_product(work, GEMM_NN, d, config->seq, GEMM_CAUSAL_TO_ROW, 1.0f,
+                  d_probs, k, dq);
+    heads_product(work, GEMM_TN, d, config->seq, GEMM_CAUSAL_FROM_ROW, 1.0f,
+                  d_probs, q, dk);
+}
+
+static void attn_backward(const struct work *work, int layer, const float *x,
+                          const float *dy, float *dx)
+{
+    const struct attn_weights *weights = &work->model->attn[layer];
+    const struct attn_buffers *buffers = &work->set->attn[layer];
+    const struct set *set = work->set;
+    const int c = work->model->config.hidden;
+
+    linear_backward(work, buffers->context, c, weights->out_w, weights->out_b,
+                    dy, c, set->d_rows);
+    attention_backward(work, buffers);
+    linear_backward(work, buffers->norm, c, weights->qkv_w, weights->qkv_b,
+                    set->d_wide, 3 * c, set->d_rows);
+    norm_backward(work, set->d_rows, x, weights->norm_g, weights->norm_b,
+                  buffers->mean, buffers->rstd, dy, dx);
+}
+
+static void mlp_backward(const struct work *work, int layer, const float *x,
+                         const float *dy, float *dx)
+{
+    const struct mlp_weights *weights = &work->model->mlp[layer];
+    const struct mlp_buffers *buffers = &work->set->mlp[layer];
+    const struct set *set = work->set;
+    const int c = work->model->config.hidden;
+    const int n = config_rows(&work->model->config) * WIDEN * c;
+
+    linear_backward(work, buffers->gelu, WIDEN * c, weights->down_w,
+                    weights->down_b, dy, c, set->d_wide);
+    LAUNCH(&work->queue, gelu_backward, gelu_backward_args,
+           blocks_of((size_t)n, gelu_backward_threads), .x = buffers->wide,
+           .d = set->d_wide, .n = n);
+    linear_backward(work, buffers->norm, c, weights->up_w, weights->up_b,
+                    set->d_wide, WIDEN * c, set->d_rows);
+    norm_backward(work, set->d_rows, x, weights->norm_g, weights->norm_b,
+                  buffers->mean, buffers->rstd, dy, dx);
+}
+
+void parts_backward(const struct work *work, int first, int last,
+                    const float *x, const float *dy)
+{
+    for (int part = last; part >= first; part--) {
+        const float *in =
+            part == first ? x : set_part_out(work->set, part - 1);
+        float *dx = set_part_gradient(work->set, part);
+
+        if (part % 2 == 0) {
+            attn_backward(work, part / 2, in, dy, dx);
+        } else {
+            mlp_backward(work, part / 2, in, dy, dx);
+        }
+        dy = dx;
+    }
+}
+
+void embed_backward(const struct work *work, const int *tokens,
+                    const float *dx)
+{
+    const struct model *model = work->model;
+    const struct config *config = &model->config;
+    const int cols = config->hidden;
+
+    device_launch(&work->queue, KERNEL_embed_token_backward,
+                  blocks_of((size_t)cols, embed_token_backward_threads),
+                  VOCAB, 1,
+                  &(const struct embed_token_args){
+                      .tokens = tokens,
+                      .dx = dx,
+                      .dw = model->g + model->token_w,
+                      .rows = config_rows(config),
+                      .cols = cols,
+                      .vocab = VOCAB,
+                  });
+    LAUNCH(&work->queue, embed_position_backward, embed_position_args,
+           blocks_of((size_t)config->seq * (size_t)cols,
+                     embed_position_backward_threads),
+           .dx = dx, .dw = model->g + model->position_w,
+           .batch = config->batch, .seq = config->seq, .cols = cols);
+}
