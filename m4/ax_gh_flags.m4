@@ -42,12 +42,14 @@ AC_DEFUN([AX_GH_FLAGS], [
     AC_LINK_IFELSE([AC_LANG_PROGRAM()], [],
       [AC_MSG_ERROR([$CC cannot link -fsanitize=$enable_sanitizer])])
     CFLAGS="$gh_save"
+    SANITIZE="-fsanitize=$enable_sanitizer"
   ], [
+    SANITIZE=
     # A sanitized object refers to a runtime that the program brings.
     GH_LDFLAGS="$GH_LDFLAGS -Wl,-z,defs"
   ])
-  AM_CONDITIONAL([SANITIZED], [test "x$enable_sanitizer" != xno])
 
+  AC_SUBST([SANITIZE])
   AC_SUBST([GH_CFLAGS])
   AC_SUBST([GH_LDFLAGS])
 ])

@@ -1,0 +1,30 @@
+#!/bin/sh
+# PTX that comes with the sources was made of these sources.
+# SPDX-License-Identifier: Apache-2.0
+. "${srcdir:?}/tests/tap/tap.sh"
+scratch
+cd "$srcdir" || exit 99
+
+# Makefile.am says what each was made of: X_ptx_deps = X/kernels.cu ...
+sed -e ':more' -e '/\\$/{N;s/\\\n//;b more' -e '}' Makefile.am |
+    sed -n 's/^[a-z]*_ptx_deps = *//p' > "$scratch/made"
+
+while read -r source others; do
+    ptx=${source%.cu}.ptx
+    # shellcheck disable=SC2086 # a list of files
+    said=$(sh build-aux/ptx.sh --check "$ptx" $source $others 2>&1)
+    empty "$said" "$ptx was made of $source as it is"
+    late=$(awk '/^\.version/ { if ($2 > 7.8) print FILENAME ": " $0 }
+                /^\.target/ { if ($2 != "sm_75") print FILENAME ": " $0 }' \
+        "$ptx")
+    empty "$late" "$ptx asks for no more than PTX 7.8 and sm_75"
+done < "$scratch/made"
+
+unchecked=$(find . -name '*.ptx' ! -name fresh.ptx ! -path './build/*' \
+    ! -path './graphhooks-*' |
+    sed 's|^\./||' | while read -r ptx; do
+    grep -q "^${ptx%.ptx}\.cu " "$scratch/made" || echo "$ptx"
+done)
+empty "$unchecked" "every PTX file is checked here"
+
+done_testing

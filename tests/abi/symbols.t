@@ -1,0 +1,77 @@
+#!/bin/sh
+# The library exports its map, which is its headers, and needs only libc.
+# SPDX-License-Identifier: Apache-2.0
+. "${srcdir:?}/tests/tap/tap.sh"
+scratch
+
+library=$builddir/.libs/libgraphhooks.so
+softcuda=$builddir/.libs/libgraphhooks-softcuda.so
+engine=$builddir/gh-engine
+map=$srcdir/lib/graphhooks.map
+
+for tool in nm readelf strip; do
+    have $tool || skip_all "no $tool"
+done
+
+# NAME@@VERSION of every exported function and object.
+nm -D --defined-only "$library" | awk '$2 != "A" { print $3 }' |
+    sort > "$scratch/exported"
+awk '/^[A-Z_0-9.]+ [{]/ { version = $1 }
+     /^ +gh_[a-z0-9_]+;/ { sub(";", "", $1); print $1 "@@" version }' \
+    "$map" | sort > "$scratch/mapped"
+cat "$srcdir"/include/graphhooks/*.h | tr '\n' ' ' |
+    grep -o 'GH_API [a-z][^;]*;' | sed 's/^[^(]*[ *]\(gh_[a-z0-9_]*\)(.*/\1/' |
+    sort > "$scratch/declared"
+sed 's/@@.*//' "$scratch/exported" > "$scratch/exported.names"
+
+differs=$(diff "$scratch/mapped" "$scratch/exported")
+empty "$differs" "the library exports exactly what graphhooks.map lists"
+differs=$(diff "$scratch/declared" "$scratch/exported.names")
+empty "$differs" "the library exports exactly what the public headers declare"
+[ "$(wc -l < "$scratch/exported")" -ge 21 ]
+ok $? "the library exports at least the 21 functions of ABI 0.1"
+[ "$(readelf -d "$library" | sed -n 's/.*SONAME.*\[\(.*\)\]/\1/p')" = \
+    libgraphhooks.so.0 ]
+ok $? "the library's SONAME is libgraphhooks.so.0"
+
+foreign=$(nm -D --undefined-only "$library" | awk '{ print $NF }' |
+    grep -E '^(cu[A-Z]|cuda|nccl|nvrtc|nvml)')
+empty "$foreign" "the library refers to no CUDA or NCCL symbol"
+streams=$(nm -D --undefined-only "$library" | awk '{ print $NF }' |
+    grep -E '^(abort|exit|_exit|puts|printf|putchar|stdout|signal|sigaction|atexit|getenv|secure_getenv)(@|$)')
+empty "$streams" "the library cannot abort, exit, print to stdout, install a handler or call getenv"
+
+needed()
+{
+    readelf -d "$1" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p'
+}
+
+if [ -n "${sanitize-}" ]; then
+    skip "a sanitized library needs its runtime"
+    skip "a sanitized library is larger"
+else
+    more=$(needed "$library" |
+        grep -v -e '^libc\.so' -e '^libdl\.so' -e '^ld-linux')
+    empty "$more" "the library needs libc and libdl only"
+    cp "$library" "$scratch/stripped"
+    strip "$scratch/stripped"
+    size=$(wc -c < "$scratch/stripped")
+    [ "$size" -lt 262144 ]
+    ok $? "the stripped library is under 256 KiB"
+    diag "$size bytes"
+fi
+
+if [ -e "$softcuda" ]; then
+    other=$(nm -D --defined-only "$softcuda" | awk '$2 != "A" { print $3 }' |
+        grep -v -E '^(cu[A-Z]|softcuda_)')
+    empty "$other" "the software device exports cu* and softcuda_* only"
+    inside=$(nm "$softcuda" 2> /dev/null | awk '{ print $NF }' | grep '^gh_')
+    empty "$inside" "the software device has nothing of the library in it"
+fi
+if [ -x "$engine" ]; then
+    [ -e "$builddir/.libs/gh-engine" ] && engine=$builddir/.libs/gh-engine
+    linked=$(needed "$engine" | grep -E 'graphhooks|cuda')
+    empty "$linked" "the engine links neither the library nor a driver"
+fi
+
+done_testing
