@@ -1,0 +1,795 @@
+/*
+ * toy.c - a host of a few hundred lines, and what it must compute.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "support/toy.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- two kernels: d = f * a + b (+ k), and d += a + b ------------------- */
+
+static const char ptx[] =
+    ".version 7.0\n.target sm_70\n.address_size 64\n"
+    ".visible .entry mix(.param .u64 pd, .param .u64 pa, .param .u64 pb,\n"
+    "    .param .u32 pf, .param .u32 pk, .param .u32 pn)\n{\n"
+    " .reg .pred %p<3>; .reg .b32 %r<12>; .reg .b64 %rd<8>;\n"
+    " mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x; mov.u32 %r3, %tid.x;\n"
+    " mad.lo.s32 %r4, %r1, %r2, %r3;\n"
+    " ld.param.u32 %r5, [pn]; setp.ge.u32 %p1, %r4, %r5; @%p1 ret;\n"
+    " ld.param.u64 %rd1, [pd]; ld.param.u64 %rd2, [pa];\n"
+    " ld.param.u64 %rd3, [pb];\n"
+    " ld.param.u32 %r6, [pf]; ld.param.u32 %r7, [pk];\n"
+    " mul.wide.u32 %rd4, %r4, 4;\n"
+    " add.s64 %rd5, %rd2, %rd4; ld.global.u32 %r8, [%rd5];\n"
+    " mad.lo.s32 %r8, %r8, %r6, %r7;\n"
+    " setp.eq.u64 %p2, %rd3, 0; @%p2 bra store;\n"
+    " add.s64 %rd6, %rd3, %rd4; ld.global.u32 %r9, [%rd6];\n"
+    " add.u32 %r8, %r8, %r9;\n"
+    "store:\n"
+    " add.s64 %rd7, %rd1, %rd4; st.global.u32 [%rd7], %r8;\n ret;\n}\n"
+    ".visible .entry add(.param .u64 pd, .param .u64 pa, .param .u64 pb,\n"
+    "    .param .u32 pn)\n{\n"
+    " .reg .pred %p<2>; .reg .b32 %r<12>; .reg .b64 %rd<8>;\n"
+    " mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x; mov.u32 %r3, %tid.x;\n"
+    " mad.lo.s32 %r4, %r1, %r2, %r3;\n"
+    " ld.param.u32 %r5, [pn]; setp.ge.u32 %p1, %r4, %r5; @%p1 ret;\n"
+    " ld.param.u64 %rd1, [pd]; ld.param.u64 %rd2, [pa];\n"
+    " ld.param.u64 %rd3, [pb]; mul.wide.u32 %rd4, %r4, 4;\n"
+    " add.s64 %rd5, %rd2, %rd4; ld.global.u32 %r6, [%rd5];\n"
+    " add.s64 %rd6, %rd3, %rd4; ld.global.u32 %r7, [%rd6];\n"
+    " add.s64 %rd7, %rd1, %rd4; ld.global.u32 %r8, [%rd7];\n"
+    " add.u32 %r8, %r8, %r6; add.u32 %r8, %r8, %r7;\n"
+    " st.global.u32 [%rd7], %r8;\n ret;\n}\n";
+
+static CUdeviceptr address_of(void *const *params, int i)
+{
+    return *(CUdeviceptr *)params[i];
+}
+
+static uint32_t number_of(void *const *params, int i)
+{
+    return *(uint32_t *)params[i];
+}
+
+static uint32_t *words(CUdeviceptr address)
+{
+    return (uint32_t *)(uintptr_t)address;
+}
+
+static void mix_run(const softcuda_launch *launch, void *const *params)
+{
+    uint32_t *d = words(address_of(params, 0));
+    const uint32_t *a = words(address_of(params, 1));
+    const uint32_t *b = words(address_of(params, 2));
+
+    (void)launch;
+    for (uint32_t i = 0; i < number_of(params, 5); i++) {
+        d[i] = number_of(params, 3) * a[i] + number_of(params, 4) +
+               (b != NULL ? b[i] : 0);
+    }
+}
+
+static void mix_touch(const softcuda_launch *launch, void *const *params,
+                      softcuda_touch_fn touch, void *sink)
+{
+    size_t bytes = 4 * (size_t)number_of(params, 5);
+
+    (void)launch;
+    touch(sink, words(address_of(params, 1)), bytes, 0);
+    if (address_of(params, 2) != 0) {
+        touch(sink, words(address_of(params, 2)), bytes, 0);
+    }
+    touch(sink, words(address_of(params, 0)), bytes, 1);
+}
+
+static void add_run(const softcuda_launch *launch, void *const *params)
+{
+    uint32_t *d = words(address_of(params, 0));
+
+    (void)launch;
+    for (uint32_t i = 0; i < number_of(params, 3); i++) {
+        d[i] += words(address_of(params, 1))[i] +
+                words(address_of(params, 2))[i];
+    }
+}
+
+static void add_touch(const softcuda_launch *launch, void *const *params,
+                      softcuda_touch_fn touch, void *sink)
+{
+    size_t bytes = 4 * (size_t)number_of(params, 3);
+
+    (void)launch;
+    touch(sink, words(address_of(params, 1)), bytes, 0);
+    touch(sink, words(address_of(params, 2)), bytes, 0);
+    touch(sink, words(address_of(params, 0)), bytes, 1);
+}
+
+static const uint32_t mix_bytes[] = { 8, 8, 8, 4, 4, 4 };
+static const uint32_t add_bytes[] = { 8, 8, 8, 4 };
+static const softcuda_kernel kernels[] = {
+    { "mix", 6, mix_bytes, mix_run, mix_touch, NULL },
+    { "add", 4, add_bytes, add_run, add_touch, NULL },
+};
+static const softcuda_image image = { SOFTCUDA_IMAGE_MAGIC, 2, 0, kernels };
+
+/* ---- the device -------------------------------------------------------- */
+
+static bool is_cuda(void)
+{
+    const char *driver = getenv("GRAPHHOOKS_TEST_DRIVER");
+
+    return driver != NULL && strcmp(driver, "cuda") == 0;
+}
+
+static const char *driver_path(void)
+{
+    const char *path = getenv("GRAPHHOOKS_SOFTCUDA");
+
+    if (is_cuda()) {
+        return "libcuda.so.1";
+    }
+    return path != NULL ? path : ".libs/libgraphhooks-softcuda.so";
+}
+
+static bool call(struct toy *toy, CUresult result, const char *entry)
+{
+    const char *name = "?";
+
+    if (result == CUDA_SUCCESS) {
+        return true;
+    }
+    toy->drv.cuGetErrorName(result, &name);
+    snprintf(toy->err.text, sizeof(toy->err.text), "toy: %s: %d %s", entry,
+             result, name);
+    return false;
+}
+#define CALL(toy, entry, args) call((toy), (toy)->drv.entry args, #entry)
+
+/* Per set: an activation after each part and one before, and its gradient;
+ * per part a weight; per microbatch an input, an output gradient, a spare. */
+static uint32_t n_buffers(const struct toy *toy)
+{
+    return toy->n_sets * 2 * (toy->n_parts + 1) + toy->n_parts +
+           3 * TOY_MAX_FEEDS;
+}
+
+static uint64_t stride(const struct toy *toy)
+{
+    return (4 * (uint64_t)toy->options.elems + 255) & ~UINT64_C(255);
+}
+
+static CUdeviceptr at(const struct toy *toy, uint32_t i)
+{
+    return toy->memory + i * stride(toy);
+}
+
+static CUdeviceptr act(const struct toy *toy, uint32_t set, uint32_t part)
+{
+    return at(toy, set * 2 * (toy->n_parts + 1) + part);
+}
+
+static CUdeviceptr grad(const struct toy *toy, uint32_t set, uint32_t part)
+{
+    return at(toy, (set * 2 + 1) * (toy->n_parts + 1) + part);
+}
+
+static CUdeviceptr weight(const struct toy *toy, uint32_t part)
+{
+    return at(toy, toy->n_sets * 2 * (toy->n_parts + 1) + part);
+}
+
+static CUdeviceptr feed(const struct toy *toy, uint32_t which, uint32_t m)
+{
+    return at(toy, toy->n_sets * 2 * (toy->n_parts + 1) + toy->n_parts +
+                       which * TOY_MAX_FEEDS + m);
+}
+
+static bool make_objects(struct toy *toy)
+{
+    const struct toy_options *o = &toy->options;
+
+    if (!CALL(toy, cuModuleLoadData,
+              (&toy->module, toy->soft ? (const void *)&image : ptx)) ||
+        !CALL(toy, cuModuleGetFunction, (&toy->mix, toy->module, "mix")) ||
+        !CALL(toy, cuModuleGetFunction, (&toy->add, toy->module, "add"))) {
+        return false;
+    }
+    for (uint32_t i = 0; i < o->streams && !o->legacy; i++) {
+        if (!CALL(toy, cuStreamCreate,
+                  (&toy->streams[i], o->blocking ? CU_STREAM_DEFAULT
+                                                 : CU_STREAM_NON_BLOCKING))) {
+            return false;
+        }
+    }
+    toy->memory_bytes = n_buffers(toy) * stride(toy);
+    return CALL(toy, cuStreamCreate, (&toy->side, CU_STREAM_NON_BLOCKING)) &&
+           CALL(toy, cuEventCreate, (&toy->fork, CU_EVENT_DISABLE_TIMING)) &&
+           CALL(toy, cuEventCreate, (&toy->chain, CU_EVENT_DISABLE_TIMING)) &&
+           CALL(toy, cuMemAlloc, (&toy->memory, toy->memory_bytes)) &&
+           CALL(toy, cuMemsetD8Async,
+                (toy->memory, 0, toy->memory_bytes, toy->streams[0])) &&
+           CALL(toy, cuCtxSynchronize, ());
+}
+
+bool toy_open(struct toy *toy, const struct toy_options *options,
+              const char **reason_p)
+{
+    static char reason[512];
+    CUdevice device;
+
+    memset(toy, 0, sizeof(*toy));
+    *reason_p = reason;
+    toy->options = *options;
+    toy->options.streams = options->streams == 0 ? 1 : options->streams;
+    toy->options.in_flight = options->in_flight == 0 ? 1 : options->in_flight;
+    toy->options.max_slots = options->max_slots == 0 ? 8 : options->max_slots;
+    toy->n_parts = 2 * options->layers;
+    toy->n_sets = toy->options.max_slots + toy->options.in_flight;
+    if (driver_load(driver_path(), &toy->drv, reason, sizeof(reason)) != 0) {
+        return false;
+    }
+    toy->soft = !is_cuda();
+    if (toy->drv.cuInit(0) != CUDA_SUCCESS ||
+        toy->drv.cuDeviceGet(&device, 0) != CUDA_SUCCESS) {
+        snprintf(reason, sizeof(reason), "no CUDA device");
+        return false;
+    }
+    if (!CALL(toy, cuDevicePrimaryCtxRetain, (&toy->ctx, device)) ||
+        !CALL(toy, cuCtxSetCurrent, (toy->ctx)) || !make_objects(toy)) {
+        snprintf(reason, sizeof(reason), "%.400s", toy->err.text);
+        toy_close(toy);
+        return false;
+    }
+    return true;
+}
+
+gh_status toy_attach(struct toy *toy)
+{
+    static const char *const nothing[] = { NULL };
+    const struct toy_options *o = &toy->options;
+    gh_layer_desc layer = { .struct_size = sizeof(layer) };
+    gh_session_desc desc = {
+        .struct_size = sizeof(desc),
+        .flags = o->flags,
+        .host = o->host,
+        .driver = is_cuda() ? "cuda" : driver_path(),
+        .scope = o->scope,
+        .granularity = o->granularity,
+        .max_slots = o->max_slots,
+        .warmup_steps = o->warmup_steps,
+        .environment = o->environment != NULL ? o->environment : nothing,
+    };
+    gh_model *model;
+    gh_status status;
+
+    gh_model_create(&model, NULL);
+    for (uint32_t i = 0; i < o->layers; i++) {
+        gh_model_add_layer(model, &layer, NULL);
+    }
+    desc.model = model;
+    status = gh_session_open(&desc, &toy->session, &toy->err);
+    gh_model_destroy(model);
+    if (status != GH_OK) {
+        return status;
+    }
+
+    toy->n_segments = gh_plan_segment_count(toy->session, 0);
+    for (uint32_t i = 0; i < toy->n_segments; i++) {
+        toy->segments[i].struct_size = sizeof(gh_segment);
+        gh_plan_segment(toy->session, 0, i, &toy->segments[i], NULL);
+    }
+    return GH_OK;
+}
+
+void toy_detach(struct toy *toy)
+{
+    gh_session_close(toy->session);
+    toy->session = NULL;
+}
+
+void toy_close(struct toy *toy)
+{
+    toy_detach(toy);
+    toy->drv.cuCtxSynchronize();
+    toy->drv.cuMemFree(toy->memory);
+    if (toy->fork != NULL) {
+        toy->drv.cuEventDestroy(toy->fork);
+    }
+    if (toy->chain != NULL) {
+        toy->drv.cuEventDestroy(toy->chain);
+    }
+    for (uint32_t i = 0; i < TOY_STREAMS; i++) {
+        if (toy->streams[i] != NULL) {
+            toy->drv.cuStreamDestroy(toy->streams[i]);
+        }
+    }
+    if (toy->side != NULL) {
+        toy->drv.cuStreamDestroy(toy->side);
+    }
+    if (toy->module != NULL) {
+        toy->drv.cuModuleUnload(toy->module);
+    }
+    if (toy->ctx != NULL) {
+        CUdevice device = 0;
+
+        toy->drv.cuCtxGetDevice(&device);
+        toy->drv.cuCtxSetCurrent(NULL);
+        toy->drv.cuDevicePrimaryCtxRelease(device);
+    }
+}
+
+/* ---- one pass ---------------------------------------------------------- */
+
+static bool mix(struct toy *toy, CUdeviceptr d, CUdeviceptr a, CUdeviceptr b,
+                uint32_t f, uint32_t k, CUstream stream)
+{
+    uint32_t n = toy->options.elems;
+    void *params[] = { &d, &a, &b, &f, &k, &n };
+
+    return CALL(toy, cuLaunchKernel,
+                (toy->mix, (n + 255) / 256, 1, 1, 256, 1, 1, 0, stream,
+                 params, NULL));
+}
+
+static bool add(struct toy *toy, CUdeviceptr d, CUdeviceptr a, CUdeviceptr b,
+                CUstream stream)
+{
+    uint32_t n = toy->options.elems;
+    void *params[] = { &d, &a, &b, &n };
+
+    return CALL(toy, cuLaunchKernel,
+                (toy->add, (n + 255) / 256, 1, 1, 256, 1, 1, 0, stream,
+                 params, NULL));
+}
+
+/* The parts of a pass, as the host would write them without the library. */
+struct work {
+    uint32_t first, last; /* parts */
+    gh_direction direction;
+    uint32_t set;
+    CUdeviceptr input;
+    CUstream stream;
+};
+
+static bool run_parts(struct toy *toy, const struct work *w)
+{
+    CUdeviceptr x = w->input;
+
+    if (w->direction == GH_FORWARD) {
+        for (uint32_t p = w->first; p <= w->last; p++) {
+            if (!mix(toy, act(toy, w->set, p + 1), x, 0, 3, p + 1,
+                     w->stream)) {
+                return false;
+            }
+            x = act(toy, w->set, p + 1);
+        }
+        return true;
+    }
+    for (uint32_t p = w->last + 1; p-- > w->first;) {
+        if (!add(toy, weight(toy, p), x, act(toy, w->set, p + 1),
+                 w->stream) ||
+            !mix(toy, grad(toy, w->set, p), x, act(toy, w->set, p + 1), 5, 0,
+                 w->stream)) {
+            return false;
+        }
+        x = grad(toy, w->set, p);
+    }
+    return true;
+}
+
+static void do_mischief(struct toy *toy, struct work *w)
+{
+    const struct driver *drv = &toy->drv;
+    CUdeviceptr memory = 0;
+
+    switch (toy->mischief) {
+    case TOY_SYNC:
+        drv->cuStreamSynchronize(w->stream);
+        break;
+    case TOY_ALLOC:
+        if (drv->cuMemAlloc(&memory, 256) == CUDA_SUCCESS) {
+            drv->cuMemFree(memory);
+        }
+        break;
+    case TOY_LEGACY:
+        drv->cuMemsetD8Async(feed(toy, 2, 0), 0, 4, NULL);
+        break;
+    case TOY_UNJOINED:
+        drv->cuEventRecord(toy->fork, w->stream);
+        drv->cuStreamWaitEvent(toy->side, toy->fork, 0);
+        drv->cuMemsetD8Async(feed(toy, 2, 0), 0, 4, toy->side);
+        break;
+    case TOY_OUTSIDE:
+        drv->cuEventRecord(toy->fork, toy->side);
+        drv->cuStreamWaitEvent(w->stream, toy->fork, 0);
+        break;
+    case TOY_ELSEWHERE:
+        w->stream = toy->side;
+        break;
+    default:
+        break;
+    }
+    toy->mischiefs_done++;
+}
+
+struct exit_call {
+    struct toy *toy;
+    const gh_pass *pass;
+    gh_status status;
+};
+
+static void *exit_elsewhere(void *user)
+{
+    struct exit_call *e = user;
+
+    e->toy->drv.cuCtxSetCurrent(e->toy->ctx);
+    e->status = gh_layer_exit(e->toy->session, e->pass, &e->toy->err);
+    return NULL;
+}
+
+static gh_status exit_pass(struct toy *toy, const gh_pass *pass,
+                           bool other_thread)
+{
+    struct exit_call e = { toy, pass, GH_OK };
+    pthread_t thread;
+
+    if (!other_thread) {
+        return gh_layer_exit(toy->session, pass, &toy->err);
+    }
+    pthread_create(&thread, NULL, exit_elsewhere, &e);
+    pthread_join(thread, NULL);
+    return e.status;
+}
+
+static uint32_t spare_set(struct toy *toy, uint32_t m)
+{
+    for (uint32_t i = toy->options.max_slots; i < toy->n_sets; i++) {
+        if ((toy->taken & 1u << i) == 0) {
+            toy->taken |= 1u << i;
+            return toy->set_of[m] = i;
+        }
+    }
+    abort(); /* more in flight than the schedule has */
+}
+
+static uint32_t choose_set(struct toy *toy, uint32_t m, uint32_t slot,
+                           bool first)
+{
+    if (slot != GH_SLOT_NONE) {
+        return toy->set_of[m] = slot;
+    }
+    return first ? spare_set(toy, m) : toy->set_of[m];
+}
+
+static gh_buffer buffer(const struct toy *toy, CUdeviceptr address,
+                        uint32_t flags)
+{
+    return (gh_buffer){ (void *)(uintptr_t)address,
+                        4 * (uint64_t)toy->options.elems, flags, 0 };
+}
+
+/* Where a segment's input is: at the ends in a buffer of the microbatch,
+ * else where the segment before left it, or in a copy that moves about. */
+static bool find_input(struct toy *toy, const struct work *w, uint32_t m,
+                       bool at_end, gh_buffer *input)
+{
+    const uint32_t part = w->direction == GH_FORWARD ? w->first : w->last + 1;
+    CUdeviceptr address = w->direction == GH_FORWARD
+                              ? act(toy, w->set, part)
+                              : grad(toy, w->set, part);
+
+    if (at_end) {
+        address = feed(toy, w->direction, m);
+    } else if (toy->options.moving_inputs) {
+        CUdeviceptr spare =
+            feed(toy, 2, (m + toy->step * 5 + part) % TOY_MAX_FEEDS);
+
+        if (!CALL(toy, cuMemcpyDtoDAsync,
+                  (spare, address, 4 * (size_t)toy->options.elems,
+                   w->stream))) {
+            return false;
+        }
+        address = spare;
+    }
+    *input = buffer(toy, address,
+                    at_end || toy->options.copied_inputs ||
+                            toy->options.moving_inputs
+                        ? 0
+                        : GH_BUFFER_STATIC);
+    return true;
+}
+
+static void fill_outputs(const struct toy *toy, const struct work *w,
+                         gh_buffer *outputs, uint32_t *n_p)
+{
+    uint32_t n = 0;
+
+    if (w->direction == GH_FORWARD) {
+        outputs[n++] = buffer(toy, act(toy, w->set, w->last + 1), 0);
+    } else {
+        outputs[n++] = buffer(toy, grad(toy, w->set, w->first), 0);
+        for (uint32_t p = w->first; p <= w->last; p++) {
+            outputs[n++] = buffer(toy, weight(toy, p), GH_BUFFER_UPDATED);
+        }
+    }
+    *n_p = n;
+}
+
+static gh_status obey(struct toy *toy, gh_pass *pass, struct work *w,
+                      const gh_decision *d, gh_buffer *outputs)
+{
+    bool bad = d->action == GH_ACTION_RECORD && toy->mischief != TOY_GOOD &&
+               pass->segment == toy->mischief_segment &&
+               pass->direction == toy->mischief_direction;
+
+    if (d->action == GH_ACTION_REPLAYED) {
+        pass->outputs = d->outputs;
+        pass->n_outputs = d->n_outputs;
+        return gh_layer_exit(toy->session, pass, &toy->err);
+    }
+
+    w->stream = d->stream;
+    w->input = (CUdeviceptr)(uintptr_t)d->inputs[0].address;
+    if (bad) {
+        do_mischief(toy, w);
+    }
+    if (!run_parts(toy, w) && !bad && d->action != GH_ACTION_RECORD) {
+        gh_layer_cancel(toy->session, NULL);
+        return GH_ERR_DEVICE;
+    }
+    if (toy->mischief == TOY_ELSEWHERE && bad) {
+        toy->drv.cuStreamSynchronize(toy->side);
+    }
+    fill_outputs(toy, w, outputs, &pass->n_outputs);
+    pass->outputs = outputs;
+    return exit_pass(toy, pass, bad && toy->mischief == TOY_OTHER_THREAD);
+}
+
+static gh_status run_segment(struct toy *toy, const gh_segment *s,
+                             gh_direction direction, uint32_t m,
+                             CUstream stream)
+{
+    const bool forward = direction == GH_FORWARD;
+    const bool at_end = forward ? s->index == 0
+                                : s->index == toy->n_segments - 1;
+    struct work w = {
+        .first = 2 * s->first_layer + s->first_part,
+        .last = 2 * s->last_layer + s->last_part,
+        .direction = direction,
+        .set = toy->set_of[m],
+        .stream = stream,
+    };
+    gh_buffer input, outputs[1 + TOY_MAX_PARTS];
+    gh_pass pass = {
+        .struct_size = sizeof(pass),
+        .segment = s->index,
+        .direction = direction,
+        .microbatch = m,
+        .stream = stream,
+        .inputs = &input,
+        .n_inputs = 1,
+    };
+    gh_decision d = { .struct_size = sizeof(d) };
+    gh_status status;
+
+    if (!find_input(toy, &w, m, at_end, &input)) {
+        return GH_ERR_DEVICE;
+    }
+    do {
+        status = gh_layer_enter(toy->session, &pass, &d, &toy->err);
+        if (status != GH_OK) {
+            return status;
+        }
+        w.set = choose_set(toy, m, d.slot, forward && at_end);
+        status = obey(toy, &pass, &w, &d, outputs);
+        toy->reruns += status == GH_RERUN;
+    } while (status == GH_RERUN);
+    return status;
+}
+
+static bool run_eagerly(struct toy *toy, gh_direction direction, uint32_t m,
+                        CUstream stream)
+{
+    const struct work w = {
+        .first = 0,
+        .last = toy->n_parts - 1,
+        .direction = direction,
+        .set = toy->set_of[m],
+        .input = feed(toy, direction, m),
+        .stream = stream,
+    };
+
+    return run_parts(toy, &w);
+}
+
+/* ---- one step ---------------------------------------------------------- */
+
+static CUstream stream_of(const struct toy *toy, uint32_t m)
+{
+    return toy->options.legacy ? NULL
+                               : toy->streams[m % toy->options.streams];
+}
+
+static uint32_t feed_value(uint32_t step, uint32_t m, uint32_t which)
+{
+    return 1000 * step + 10 * m + which + 1;
+}
+
+static gh_status forward(struct toy *toy, uint32_t m)
+{
+    CUstream stream = stream_of(toy, m);
+    gh_status status = GH_OK;
+
+    if (!CALL(toy, cuMemsetD32Async,
+              (feed(toy, 0, m), feed_value(toy->step, m, 0),
+               toy->options.elems, stream)) ||
+        !CALL(toy, cuMemsetD32Async,
+              (feed(toy, 1, m), feed_value(toy->step, m, 1),
+               toy->options.elems, stream))) {
+        return GH_ERR_DEVICE;
+    }
+    if (toy->session == NULL) {
+        toy->set_of[m] = m % toy->options.in_flight;
+        return run_eagerly(toy, GH_FORWARD, m, stream) ? GH_OK
+                                                       : GH_ERR_DEVICE;
+    }
+    for (uint32_t i = 0; i < toy->n_segments && status == GH_OK; i++) {
+        status = run_segment(toy, &toy->segments[i], GH_FORWARD, m, stream);
+    }
+    return status;
+}
+
+/* Weights are shared, so a backward follows the one before it. */
+static gh_status backward(struct toy *toy, uint32_t m)
+{
+    CUstream stream = stream_of(toy, m);
+    gh_status status = GH_OK;
+
+    if (toy->options.streams > 1 &&
+        !CALL(toy, cuStreamWaitEvent, (stream, toy->chain, 0))) {
+        return GH_ERR_DEVICE;
+    }
+    if (toy->session == NULL) {
+        status = run_eagerly(toy, GH_BACKWARD, m, stream) ? GH_OK
+                                                          : GH_ERR_DEVICE;
+    }
+    for (uint32_t i = toy->n_segments; i-- > 0 && status == GH_OK &&
+                                       toy->session != NULL;) {
+        status = run_segment(toy, &toy->segments[i], GH_BACKWARD, m, stream);
+    }
+    if (status == GH_OK && toy->options.streams > 1 &&
+        !CALL(toy, cuEventRecord, (toy->chain, stream))) {
+        return GH_ERR_DEVICE;
+    }
+    toy->taken &= ~(1u << toy->set_of[m]);
+    return status;
+}
+
+gh_status toy_step(struct toy *toy, uint32_t microbatches)
+{
+    const uint32_t ahead = toy->options.in_flight;
+    gh_status status = GH_OK;
+
+    toy->taken = 0;
+    for (uint32_t i = 0; i < microbatches + ahead && status == GH_OK; i++) {
+        if (i >= ahead && i - ahead < microbatches) {
+            status = backward(toy, i - ahead);
+        }
+        if (status == GH_OK && i < microbatches) {
+            status = forward(toy, i);
+        }
+    }
+    if (status != GH_OK) {
+        return status;
+    }
+    toy->step++;
+    if (toy->session != NULL) {
+        status = gh_iteration_end(toy->session, &toy->err);
+    }
+    if (status == GH_OK && !CALL(toy, cuCtxSynchronize, ())) {
+        status = GH_ERR_DEVICE;
+    }
+    return status;
+}
+
+/* ---- what must come out ------------------------------------------------ */
+
+static uint64_t hash_word(uint64_t hash, uint32_t word)
+{
+    return (hash ^ word) * UINT64_C(1099511628211);
+}
+
+uint64_t toy_hash(struct toy *toy)
+{
+    const uint32_t n = toy->options.elems;
+    uint32_t *weights = calloc(n, 4);
+    uint64_t hash = UINT64_C(14695981039346656037);
+
+    for (uint32_t p = 0; p < toy->n_parts; p++) {
+        CALL(toy, cuMemcpyDtoH, (weights, weight(toy, p), 4 * (size_t)n));
+        for (uint32_t i = 0; i < n; i++) {
+            hash = hash_word(hash, weights[i]);
+        }
+    }
+    free(weights);
+    return hash;
+}
+
+uint64_t toy_expect(const struct toy_options *options, const uint32_t *steps,
+                    uint32_t n_steps)
+{
+    const uint32_t n_parts = 2 * options->layers;
+    uint32_t weights[TOY_MAX_PARTS] = { 0 };
+    uint32_t y[TOY_MAX_PARTS + 1];
+    uint64_t hash = UINT64_C(14695981039346656037);
+
+    for (uint32_t s = 0; s < n_steps; s++) {
+        for (uint32_t m = 0; m < steps[s]; m++) {
+            uint32_t g = feed_value(s, m, 1);
+
+            y[0] = feed_value(s, m, 0);
+            for (uint32_t p = 0; p < n_parts; p++) {
+                y[p + 1] = 3 * y[p] + p + 1;
+            }
+            for (uint32_t p = n_parts; p-- > 0;) {
+                weights[p] += g + y[p + 1];
+                g = 5 * g + y[p + 1];
+            }
+        }
+    }
+    for (uint32_t p = 0; p < n_parts; p++) {
+        for (uint32_t i = 0; i < options->elems; i++) {
+            hash = hash_word(hash, weights[p]);
+        }
+    }
+    return hash;
+}
+
+gh_stats toy_stats(struct toy *toy)
+{
+    gh_stats stats = { .struct_size = sizeof(stats) };
+
+    gh_session_stats(toy->session, &stats, NULL);
+    return stats;
+}
+
+/* ---- softcuda's controls ----------------------------------------------- */
+
+void *toy_control(struct toy *toy, const char *symbol)
+{
+    return dlsym(toy->drv.library, symbol);
+}
+
+bool toy_configure(struct toy *toy, const char *settings)
+{
+    softcuda_configure_fn *configure =
+        (softcuda_configure_fn *)toy_control(toy, "softcuda_configure");
+
+    return configure != NULL && configure(settings) == 0;
+}
+
+uint64_t toy_races(struct toy *toy)
+{
+    softcuda_races_fn *races =
+        (softcuda_races_fn *)toy_control(toy, "softcuda_races");
+    const char *text;
+
+    return races != NULL ? races(0, &text) : 0;
+}
+
+softcuda_counts toy_counts(struct toy *toy)
+{
+    softcuda_count_fn *count =
+        (softcuda_count_fn *)toy_control(toy, "softcuda_count");
+    softcuda_counts counts = { 0 };
+
+    if (count != NULL) {
+        count(&counts);
+    }
+    return counts;
+}

@@ -1,0 +1,110 @@
+/*
+ * toy.h - the smallest host: integer layers that are exact to check.
+ *
+ * A toy model has parts that each compute y = 3 x + k forward, and backward
+ * gx = 5 gy + x and w += gy + y, all on uint32_t, so that a wrong buffer, a
+ * lost update or a stale input shows in the sum.  It runs on the driver named
+ * by GRAPHHOOKS_TEST_DRIVER, the software device unless that says cuda, and
+ * drives a session exactly as graphhooks/layer.h asks.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef SUPPORT_TOY_H
+#define SUPPORT_TOY_H
+
+#include <graphhooks.h>
+
+#include "driver/driver.h"
+#include "softcuda/softcuda.h"
+
+#include <stdbool.h>
+
+#define TOY_MAX_PARTS 16
+#define TOY_MAX_SETS 16
+#define TOY_MAX_FEEDS 16
+#define TOY_STREAMS 3
+
+/* What a badly behaved host does inside a pass that is being recorded. */
+enum toy_mischief {
+    TOY_GOOD,
+    TOY_SYNC,        /* waits for the stream */
+    TOY_ALLOC,       /* allocates device memory */
+    TOY_LEGACY,      /* launches on the legacy stream */
+    TOY_UNJOINED,    /* forks to a side stream and never joins */
+    TOY_OUTSIDE,     /* waits for an event of before the capture */
+    TOY_OTHER_THREAD,/* calls exit from another thread */
+    TOY_ELSEWHERE,   /* issues its work on a stream of its own */
+    TOY_N_MISCHIEFS
+};
+
+struct toy_options {
+    uint32_t layers;     /* of two parts each */
+    uint32_t elems;      /* uint32_t per buffer */
+    uint32_t max_slots;  /* the session's, and sets of buffers; 0: 8 */
+    uint32_t in_flight;  /* microbatches; 0: 1 */
+    uint32_t streams;    /* microbatch m runs on stream m % streams; 0: 1 */
+    bool blocking;       /* blocking streams, which the legacy one waits for */
+    bool legacy;         /* everything on the legacy default stream */
+    bool copied_inputs;  /* between segments too, not only at the ends */
+    bool moving_inputs;  /* hand over between segments by buffers that move */
+    const char *scope, *granularity;
+    const char *const *environment; /* NULL: an empty one */
+    const gh_host_services *host;
+    uint32_t flags;      /* of gh_session_desc */
+    uint32_t warmup_steps;
+};
+
+struct toy {
+    struct toy_options options;
+    struct driver drv;
+    bool soft;
+    CUcontext ctx;
+    CUmodule module;
+    CUfunction mix, add;
+    CUstream streams[TOY_STREAMS], side;
+    CUevent fork, chain; /* chain: the backward passes follow each other */
+    CUdeviceptr memory;  /* one block, cut into all buffers */
+    uint64_t memory_bytes;
+    uint32_t n_parts, n_sets;
+
+    gh_session *session; /* NULL: eager, without the library */
+    gh_segment segments[2 * TOY_MAX_PARTS];
+    uint32_t n_segments;
+    uint32_t set_of[TOY_MAX_FEEDS]; /* by microbatch */
+    uint32_t taken;                 /* bit i: set i is in use */
+    uint32_t step;
+
+    enum toy_mischief mischief; /* done in the pass below */
+    uint32_t mischief_segment;
+    gh_direction mischief_direction;
+    uint32_t mischiefs_done;
+    uint32_t reruns;
+    gh_error err; /* of the last call that failed */
+};
+
+/* A driver and a device; false with the reason for skip_all(). */
+bool toy_open(struct toy *toy, const struct toy_options *options,
+              const char **reason_p);
+/* Opens the session; without it toy_step() is eager. */
+gh_status toy_attach(struct toy *toy);
+void toy_detach(struct toy *toy);
+void toy_close(struct toy *toy);
+
+/* One training step; the text of a failure is in toy->err. */
+gh_status toy_step(struct toy *toy, uint32_t microbatches);
+/* A hash of every weight; waits for the device. */
+uint64_t toy_hash(struct toy *toy);
+/* What toy_hash() must give after these steps, computed on the host. */
+uint64_t toy_expect(const struct toy_options *options, const uint32_t *steps,
+                    uint32_t n_steps);
+
+gh_stats toy_stats(struct toy *toy);
+
+/* softcuda's controls; NULL on a real driver. */
+void *toy_control(struct toy *toy, const char *symbol);
+/* Applies softcuda_configure; false on a real driver. */
+bool toy_configure(struct toy *toy, const char *settings);
+uint64_t toy_races(struct toy *toy);
+softcuda_counts toy_counts(struct toy *toy);
+
+#endif
