@@ -20,8 +20,8 @@
 #define NAME_MOST 64
 
 static const struct gh_env_word bool_words[] = {
-    { "0", NULL },   { "1", NULL },     { "off", NULL },
-    { "on", NULL },  { "no", NULL },    { "yes", NULL },
+    { "0", NULL },     { "1", NULL },    { "off", NULL },
+    { "on", NULL },    { "no", NULL },   { "yes", NULL },
     { "false", NULL }, { "true", NULL }, { NULL, NULL },
 };
 
@@ -53,7 +53,7 @@ static const struct gh_env_word driver_words[] = {
 };
 
 static const struct gh_env_word log_words[] = {
-    { "off", NULL },  { "warn", NULL }, { "info", NULL },
+    { "off", NULL },   { "warn", NULL }, { "info", NULL },
     { "debug", NULL }, { NULL, NULL },
 };
 
@@ -66,11 +66,18 @@ static const struct gh_env_word check_words[] = {
 };
 
 static const struct gh_env_row table[] = {
-#define GH_ENV(id, field, kind, dflt, least, most, words, doc)        \
-    { GH_ENV_PREFIX #id, dflt, doc, words, offsetof(struct gh_env, field), \
-      least, most, GH_ENV_KIND_##kind, GH_ENV_STATE_STABLE },
-#define GH_ENV_OTHER(name, state, doc)                             \
-    { GH_ENV_PREFIX name, "", doc, NULL, 0, 0, 0, GH_ENV_KIND_PATH, \
+#define GH_ENV(id, field, kind, dflt, least, most, words, doc) \
+    { GH_ENV_PREFIX #id, \
+      dflt, \
+      doc, \
+      words, \
+      offsetof(struct gh_env, field), \
+      least, \
+      most, \
+      GH_ENV_KIND_##kind, \
+      GH_ENV_STATE_STABLE },
+#define GH_ENV_OTHER(name, state, doc) \
+    { GH_ENV_PREFIX name,  "", doc, NULL, 0, 0, 0, GH_ENV_KIND_PATH, \
       GH_ENV_STATE_##state },
 #include "config/env.def"
 #undef GH_ENV
@@ -159,16 +166,16 @@ static const char *shown(const char *value, char *copy, size_t bytes)
 
 /* The row's own sentence; `why` comes before the rule and may be NULL. */
 static gh_status bad_value(const struct gh_env_row *row, const char *label,
-                           const char *value, const char *word,
-                           const char *why, gh_error *err)
+                           const char *value, const char *word, const char *why,
+                           gh_error *err)
 {
     char rule[128], copy[40];
     struct text text = { rule, sizeof(rule), 0 };
 
     describe(row, &text);
     if (why != NULL) {
-        return gh_fail(err, GH_ERR_CONFIG, "%s: %s %s; set it to %s",
-                       label, word, why, rule);
+        return gh_fail(err, GH_ERR_CONFIG, "%s: %s %s; set it to %s", label,
+                       word, why, rule);
     }
     return gh_fail(err, GH_ERR_CONFIG,
                    "%s is \"%s\"; set it to %s, or leave it out for %s", label,
@@ -335,8 +342,10 @@ static void note_unknown(const struct gh_env_row *rows, size_t n_rows,
     size_t n = 0;
 
     if (bytes > NAME_MOST) {
-        note(notes, "%.*s... is not a variable of this release; "
-                    "`graphhooks env` lists them", 32, name);
+        note(notes,
+             "%.*s... is not a variable of this release; "
+             "`graphhooks env` lists them",
+             32, name);
         return;
     }
 
@@ -350,11 +359,15 @@ static void note_unknown(const struct gh_env_row *rows, size_t n_rows,
     near = gh_env_nearest(copy + sizeof(GH_ENV_PREFIX) - 1, names);
     shown(copy, clean, sizeof(clean));
     if (near != NULL) {
-        note(notes, "%s is not a variable of this release; did you mean "
-                    GH_ENV_PREFIX "%s?", clean, near);
+        note(notes,
+             "%s is not a variable of this release; did you mean " GH_ENV_PREFIX
+             "%s?",
+             clean, near);
     } else {
-        note(notes, "%s is not a variable of this release; "
-                    "`graphhooks env` lists them", clean);
+        note(notes,
+             "%s is not a variable of this release; "
+             "`graphhooks env` lists them",
+             clean);
     }
 }
 
@@ -409,12 +422,12 @@ gh_status gh_env_load(const char *const *envp, struct gh_env *env,
                       gh_error *err)
 {
     memset(env, 0, sizeof(*env));
-    return gh_env_load_rows(table, TABLE_ROWS, envp, env, env->set,
-                            &env->notes, err);
+    return gh_env_load_rows(table, TABLE_ROWS, envp, env, env->set, &env->notes,
+                            err);
 }
 
-gh_status gh_env_offer(struct gh_env *env, enum gh_env_id id,
-                       const char *label, const char *value, gh_error *err)
+gh_status gh_env_offer(struct gh_env *env, enum gh_env_id id, const char *label,
+                       const char *value, gh_error *err)
 {
     union {
         uint32_t number;
@@ -576,8 +589,7 @@ static void print_row(const struct sink *sink, const struct gh_env_row *row,
                  shown(value, copy, sizeof(copy)));
     }
     put(sink, line);
-    if (value != NULL &&
-        parse(row, row->name, value, scratch, &err) != GH_OK) {
+    if (value != NULL && parse(row, row->name, value, scratch, &err) != GH_OK) {
         snprintf(line, sizeof(line), "    wrong: %s\n", err.text);
         put(sink, line);
     }

@@ -126,13 +126,12 @@ gh_status gh_env_load_rows(const struct gh_env_row *rows, size_t n_rows,
  * An option of the host.  `label` stands for the variable's name in the
  * sentence.  NULL or "" keeps what is there.
  */
-gh_status gh_env_offer(struct gh_env *env, enum gh_env_id id,
-                       const char *label, const char *value, gh_error *err);
+gh_status gh_env_offer(struct gh_env *env, enum gh_env_id id, const char *label,
+                       const char *value, gh_error *err);
 
 /* The same for a COUNT row, where 0 keeps what is there. */
 gh_status gh_env_offer_count(struct gh_env *env, enum gh_env_id id,
-                             const char *label, uint32_t value,
-                             gh_error *err);
+                             const char *label, uint32_t value, gh_error *err);
 
 enum gh_env_format {
     GH_ENV_FORMAT_TEXT,    /* with the values that envp gives */

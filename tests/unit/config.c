@@ -71,16 +71,23 @@ static void test_bad_values_fail_with_the_rows_own_sentence(void)
 static void test_odd_values_are_refused(void)
 {
     static const char *const lines[] = {
-        "GRAPHHOOKS_ENABLE=2",          "GRAPHHOOKS_ENABLE= 1",
-        "GRAPHHOOKS_ENABLE=On",         "GRAPHHOOKS_SCOPE=,attn",
-        "GRAPHHOOKS_SCOPE=attn,,mlp",   "GRAPHHOOKS_SCOPE=att",
-        "GRAPHHOOKS_SCOPE=attn mlp",    "GRAPHHOOKS_MAX_SLOTS=65",
-        "GRAPHHOOKS_MAX_SLOTS=0x8",     "GRAPHHOOKS_MAX_SLOTS=8 ",
+        "GRAPHHOOKS_ENABLE=2",
+        "GRAPHHOOKS_ENABLE= 1",
+        "GRAPHHOOKS_ENABLE=On",
+        "GRAPHHOOKS_SCOPE=,attn",
+        "GRAPHHOOKS_SCOPE=attn,,mlp",
+        "GRAPHHOOKS_SCOPE=att",
+        "GRAPHHOOKS_SCOPE=attn mlp",
+        "GRAPHHOOKS_MAX_SLOTS=65",
+        "GRAPHHOOKS_MAX_SLOTS=0x8",
+        "GRAPHHOOKS_MAX_SLOTS=8 ",
         "GRAPHHOOKS_MAX_SLOTS=4294967297",
         "GRAPHHOOKS_WARMUP_STEPS=18446744073709551617",
         "GRAPHHOOKS_WARMUP_STEPS=1000001",
-        "GRAPHHOOKS_DRIVER=libcuda.so", "GRAPHHOOKS_PLUGIN_PATH=:",
-        "GRAPHHOOKS_PLUGIN_PATH=/a:",   "GRAPHHOOKS_PLUGIN_PATH=:/a",
+        "GRAPHHOOKS_DRIVER=libcuda.so",
+        "GRAPHHOOKS_PLUGIN_PATH=:",
+        "GRAPHHOOKS_PLUGIN_PATH=/a:",
+        "GRAPHHOOKS_PLUGIN_PATH=:/a",
     };
 
     for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
@@ -131,8 +138,10 @@ static void test_long_and_binary_values_are_shown_safely(void)
     line[17 + GH_ENV_PATH_BYTES - 1] = 'x';
     is_status(load1(line), GH_ERR_CONFIG, &err,
               "a path of 4096 bytes is refused");
-    is_str(err.text, "GRAPHHOOKS_TRACE has 4096 bytes; use a path of less "
-                     "than 4096", "with a sentence");
+    is_str(err.text,
+           "GRAPHHOOKS_TRACE has 4096 bytes; use a path of less "
+           "than 4096",
+           "with a sentence");
 }
 
 static void test_defaults(void)
@@ -223,13 +232,13 @@ static void test_values_are_taken(void)
 static void test_environment_wins_over_the_host_over_the_default(void)
 {
     load1("GRAPHHOOKS_SCOPE=mlp");
-    is_status(gh_env_offer(&env, GH_ENV_SCOPE, "gh_session_desc.scope",
-                           "attn", &err),
-              GH_OK, &err, "a host may offer what the environment has set");
+    is_status(
+        gh_env_offer(&env, GH_ENV_SCOPE, "gh_session_desc.scope", "attn", &err),
+        GH_OK, &err, "a host may offer what the environment has set");
     is_int(env.scope, 1u << GH_PART_MLP, "the environment wins");
-    is_status(gh_env_offer(&env, GH_ENV_GRANULARITY, "granularity", "part",
-                           &err),
-              GH_OK, &err, "a host may offer what nobody has set");
+    is_status(
+        gh_env_offer(&env, GH_ENV_GRANULARITY, "granularity", "part", &err),
+        GH_OK, &err, "a host may offer what nobody has set");
     is_int(env.granularity, GH_ENV_GRANULARITY_PART,
            "the host wins over the default");
     is_status(gh_env_offer(&env, GH_ENV_DRIVER, "driver", NULL, &err), GH_OK,
@@ -238,8 +247,8 @@ static void test_environment_wins_over_the_host_over_the_default(void)
               &err, "an empty offer is none");
     is_str(env.driver, "cuda", "the default holds where nobody spoke");
 
-    is_status(gh_env_offer(&env, GH_ENV_SCOPE, "gh_session_desc.scope",
-                           "mamba", &err),
+    is_status(gh_env_offer(&env, GH_ENV_SCOPE, "gh_session_desc.scope", "mamba",
+                           &err),
               GH_ERR_CONFIG, &err,
               "a bad offer fails although the environment wins");
     ok(strncmp(err.text, "gh_session_desc.scope: mamba needs", 34) == 0,
@@ -248,33 +257,42 @@ static void test_environment_wins_over_the_host_over_the_default(void)
               GH_ERR_CONFIG, &err, "a bad offer fails");
     is_str(env.driver, "cuda", "and leaves the value as it was");
 
-    is_status(gh_env_offer_count(&env, GH_ENV_MAX_SLOTS, "max_slots", 0,
-                                 &err),
+    is_status(gh_env_offer_count(&env, GH_ENV_MAX_SLOTS, "max_slots", 0, &err),
               GH_OK, &err, "a count of 0 is no offer");
     is_int(env.max_slots, 8, "and keeps the default");
-    is_status(gh_env_offer_count(&env, GH_ENV_MAX_SLOTS, "max_slots", 12,
-                                 &err),
+    is_status(gh_env_offer_count(&env, GH_ENV_MAX_SLOTS, "max_slots", 12, &err),
               GH_OK, &err, "a count can be offered");
     is_int(env.max_slots, 12, "and is taken");
     is_status(gh_env_offer_count(&env, GH_ENV_MAX_SLOTS,
                                  "gh_session_desc.max_slots", 65, &err),
               GH_ERR_CONFIG, &err, "a count out of range fails");
-    is_str(err.text, "gh_session_desc.max_slots is \"65\"; set it to a number "
-                     "from 1 to 64, or leave it out for 8",
+    is_str(err.text,
+           "gh_session_desc.max_slots is \"65\"; set it to a number "
+           "from 1 to 64, or leave it out for 8",
            "with the row's sentence");
 }
 
 static void test_unknown_names_are_reported(void)
 {
     static const char *const known[] = {
-        "GRAPHHOOKS_TEST_DRIVER=cuda", "GRAPHHOOKS_TEST_=1",
-        "GRAPHHOOKS_SOFTCUDA=x", "GRAPHHOOKS_LIBRARY=y", NULL,
+        "GRAPHHOOKS_TEST_DRIVER=cuda",
+        "GRAPHHOOKS_TEST_=1",
+        "GRAPHHOOKS_SOFTCUDA=x",
+        "GRAPHHOOKS_LIBRARY=y",
+        NULL,
     };
     static const char *const many[] = {
-        "GRAPHHOOKS_A1=", "GRAPHHOOKS_A2=", "GRAPHHOOKS_A3=",
-        "GRAPHHOOKS_A4=", "GRAPHHOOKS_A5=", "GRAPHHOOKS_A6=",
-        "GRAPHHOOKS_A7=", "GRAPHHOOKS_A8=", "GRAPHHOOKS_A9=",
-        "GRAPHHOOKS_A0=", NULL,
+        "GRAPHHOOKS_A1=",
+        "GRAPHHOOKS_A2=",
+        "GRAPHHOOKS_A3=",
+        "GRAPHHOOKS_A4=",
+        "GRAPHHOOKS_A5=",
+        "GRAPHHOOKS_A6=",
+        "GRAPHHOOKS_A7=",
+        "GRAPHHOOKS_A8=",
+        "GRAPHHOOKS_A9=",
+        "GRAPHHOOKS_A0=",
+        NULL,
     };
     char line[256];
 
@@ -310,8 +328,7 @@ static void test_unknown_names_are_reported(void)
 
 static void test_the_nearest_name(void)
 {
-    static const char *const names[] = { "ENABLE", "SCOPE", "MAX_SLOTS",
-                                         NULL };
+    static const char *const names[] = { "ENABLE", "SCOPE", "MAX_SLOTS", NULL };
 
     is_str(gh_env_nearest("SCPOE", names), "SCOPE", "a swap is near");
     is_str(gh_env_nearest("SCOP", names), "SCOPE", "a letter short is near");
@@ -326,11 +343,12 @@ struct values {
     uint32_t kept;
 };
 static const struct gh_env_row fixture[] = {
-    { "GRAPHHOOKS_KEPT", "3", "A row.", NULL, offsetof(struct values, kept),
-      0, 9, GH_ENV_KIND_COUNT, GH_ENV_STATE_STABLE },
-    { "GRAPHHOOKS_CP_BANK", "", "no effect since 1.2, as banks are always "
-      "per CP size.", NULL, 0, 0, 0, GH_ENV_KIND_BOOL,
-      GH_ENV_STATE_REMOVED },
+    { "GRAPHHOOKS_KEPT", "3", "A row.", NULL, offsetof(struct values, kept), 0,
+      9, GH_ENV_KIND_COUNT, GH_ENV_STATE_STABLE },
+    { "GRAPHHOOKS_CP_BANK", "",
+      "no effect since 1.2, as banks are always "
+      "per CP size.",
+      NULL, 0, 0, 0, GH_ENV_KIND_BOOL, GH_ENV_STATE_REMOVED },
 };
 
 static void test_removed_names_are_reported_with_their_reason(void)
@@ -344,8 +362,9 @@ static void test_removed_names_are_reported_with_their_reason(void)
     is_status(gh_env_load_rows(fixture, 2, envp, &values, set, &notes, &err),
               GH_OK, &err, "a removed name never fails, whatever its value");
     is_int(notes.n, 1, "it is reported");
-    is_str(notes.line[0], "GRAPHHOOKS_CP_BANK is set: no effect since 1.2, "
-                          "as banks are always per CP size.",
+    is_str(notes.line[0],
+           "GRAPHHOOKS_CP_BANK is set: no effect since 1.2, "
+           "as banks are always per CP size.",
            "with what became of it");
     ok(values.kept == 4 && set[0], "the other rows are read as ever");
 }
@@ -371,14 +390,15 @@ static void print(enum gh_env_format format, const char *const *envp)
 
 static void test_the_table_is_printed(void)
 {
-    static const char *const envp[] = { "HOME=/", "GRAPHHOOKS_FREEZE=3",
+    static const char *const envp[] = { "HOME=/",
+                                        "GRAPHHOOKS_FREEZE=3",
                                         "GRAPHHOOKS_LOG=loud",
                                         "GRAPHHOOKS_CHECK=yes",
-                                        "GRAPHHOOKS_TARCE=x", NULL };
+                                        "GRAPHHOOKS_TARCE=x",
+                                        NULL };
 
     print(GH_ENV_FORMAT_MARKDOWN, envp);
-    ok(strncmp(printed, "| variable | values | default | meaning |\n", 42) ==
-           0,
+    ok(strncmp(printed, "| variable | values | default | meaning |\n", 42) == 0,
        "the table has a head");
     ok(strstr(printed, "| `GRAPHHOOKS_MAX_SLOTS` | a number from 1 to 64 | 8 "
                        "| Microbatches in flight that get graphs of their "

@@ -1,0 +1,429 @@
+/*
+ * trace.c - records in memory, and the JSON that is made of them.
+ *
+ * One lane (tid) per session of the process, one pid per process, so that
+ * the files of several ranks can be looked at together.  A record is 40
+ * bytes; the buffer holds the passes of a large step, and its pages are
+ * only touched when they are used.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "base/error.h"
+#include "trace/trace.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define RECORDS 65536u
+#define TEXT_BYTES 65536u
+/* More than the longest event. */
+#define EVENT_BYTES 2048u
+#define PATH_BYTES 4096u
+/* Sessions of one run that want one path. */
+#define NAMES_MOST 1000u
+
+struct gh_trace {
+    const struct gh_plan *plan;
+    const struct gh_log *log;
+    int fd; /* -1: writing failed, and nothing is written any more */
+    uint32_t lane;
+    uint32_t n_records;
+    uint64_t lost; /* records there was no room for, since the last flush */
+    struct gh_trace_record *records;
+    char *text;
+    size_t text_used;
+    char path[PATH_BYTES];
+};
+
+/*
+ * The files that this process has opened, by identity: a name may be deleted
+ * and made again.  The oldest are forgotten when there are very many.
+ */
+static struct {
+    pthread_mutex_t lock;
+    uint32_t opened;
+    struct {
+        dev_t dev;
+        ino_t ino;
+    } files[256];
+} used = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static bool was_used(const struct stat *st)
+{
+    const uint32_t room = sizeof(used.files) / sizeof(used.files[0]);
+
+    for (uint32_t i = 0; i < used.opened && i < room; i++) {
+        if (used.files[i].dev == st->st_dev &&
+            used.files[i].ino == st->st_ino) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void mark_used(const struct stat *st)
+{
+    const uint32_t room = sizeof(used.files) / sizeof(used.files[0]);
+    uint32_t i = used.opened++ % room;
+
+    used.files[i].dev = st->st_dev;
+    used.files[i].ino = st->st_ino;
+}
+
+/*
+ * Opens one name.  -1 with errno; EEXIST when it is somebody else's.  The
+ * lock is what tells other processes, and goes away with the process; a file
+ * system that has no locks is no reason not to trace.
+ */
+static int claim(const char *path)
+{
+    struct stat st;
+    int fd, saved;
+
+    /* Without O_NONBLOCK a pipe that nobody reads would stop us here. */
+    fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
+    if (fd < 0) {
+        return -1;
+    }
+    if (fstat(fd, &st) != 0) {
+        goto err_fd;
+    }
+    if (S_ISCHR(st.st_mode)) {
+        return fd; /* /dev/null is everybody's */
+    }
+    if (!S_ISREG(st.st_mode)) {
+        errno = EINVAL; /* a pipe could raise SIGPIPE in the host */
+        goto err_fd;
+    }
+    if (was_used(&st) ||
+        (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)) {
+        errno = EEXIST;
+        goto err_fd;
+    }
+    if (ftruncate(fd, 0) != 0) {
+        goto err_fd;
+    }
+    mark_used(&st);
+    return fd;
+
+err_fd:
+    saved = errno;
+    close(fd);
+    errno = saved;
+    return -1;
+}
+
+/* Replaces %p and %%; false when the result is too long. */
+static bool expand(const char *path, char *out, size_t bytes)
+{
+    size_t n = 0;
+
+    for (; *path != '\0' && n < bytes; path++) {
+        if (path[0] == '%' && path[1] == 'p') {
+            n += (size_t)snprintf(out + n, bytes - n, "%ld", (long)getpid());
+            path++;
+        } else {
+            path += path[0] == '%' && path[1] == '%';
+            out[n++] = *path;
+        }
+    }
+    if (n >= bytes) {
+        return false;
+    }
+    out[n] = '\0';
+    return true;
+}
+
+/* "dir/t.json" and 2: "dir/t.2.json"; without an ending: "dir/t.2". */
+static bool number(const char *path, uint32_t i, char *out, size_t bytes)
+{
+    const char *name = strrchr(path, '/');
+    const char *ending;
+    int n;
+
+    name = name != NULL ? name + 1 : path;
+    ending = strrchr(name, '.');
+    if (ending == NULL || ending == name) {
+        ending = path + strlen(path);
+    }
+    if (i == 1) {
+        n = snprintf(out, bytes, "%s", path);
+    } else {
+        n = snprintf(out, bytes, "%.*s.%u%s", (int)(ending - path), path, i,
+                     ending);
+    }
+    return n >= 0 && (size_t)n < bytes;
+}
+
+static gh_status open_file(const char *wanted, struct gh_trace *trace,
+                           gh_error *err)
+{
+    char path[PATH_BYTES];
+
+    if (!expand(wanted, path, sizeof(path))) {
+        return gh_fail(err, GH_ERR_CONFIG,
+                       "GRAPHHOOKS_TRACE: the path is longer than %u bytes",
+                       PATH_BYTES - 1);
+    }
+
+    for (uint32_t i = 1; i <= NAMES_MOST; i++) {
+        if (!number(path, i, trace->path, sizeof(trace->path))) {
+            errno = ENAMETOOLONG;
+            break;
+        }
+        trace->fd = claim(trace->path);
+        if (trace->fd >= 0) {
+            return GH_OK;
+        }
+        if (errno != EEXIST) {
+            break;
+        }
+    }
+    return gh_fail(err, GH_ERR_CONFIG,
+                   "GRAPHHOOKS_TRACE: cannot write %.150s: %s", trace->path,
+                   strerror(errno));
+}
+
+/* All of it, or the end of the trace. */
+static void write_text(struct gh_trace *trace)
+{
+    const char *at = trace->text;
+
+    while (trace->fd >= 0 && trace->text_used > 0) {
+        ssize_t n = write(trace->fd, at, trace->text_used);
+
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n < 0) {
+            gh_log_line(trace->log, GH_LOG_WARN, "the trace %s ends here: %s",
+                        trace->path, strerror(errno));
+            close(trace->fd);
+            trace->fd = -1;
+            break;
+        }
+        at += n;
+        trace->text_used -= (size_t)n;
+    }
+    trace->text_used = 0;
+}
+
+static void __attribute__((format(printf, 2, 3)))
+put(struct gh_trace *trace, const char *format, ...)
+{
+    va_list args;
+    size_t room = TEXT_BYTES - trace->text_used;
+    int n;
+
+    va_start(args, format);
+    n = vsnprintf(trace->text + trace->text_used, room, format, args);
+    va_end(args);
+    if (n > 0) {
+        trace->text_used += (size_t)n < room ? (size_t)n : room - 1;
+    }
+}
+
+/* The inside of a JSON string.  A name comes from the host and may hold
+ * anything; it is cut where an event would grow too long. */
+static void put_name(struct gh_trace *trace, const char *name)
+{
+    for (size_t i = 0; name[i] != '\0' && i < 64; i++) {
+        unsigned char c = (unsigned char)name[i];
+
+        if (c < 0x20 || c >= 0x7f) {
+            put(trace, "\\u%04x", c);
+        } else if (c == '"' || c == '\\') {
+            put(trace, "\\%c", c);
+        } else {
+            put(trace, "%c", c);
+        }
+    }
+}
+
+/* "layer 3" or "layer 3 attn", or "layer 3 attn to layer 4". */
+static void put_segment(struct gh_trace *trace, const gh_segment *segment)
+{
+    const struct gh_plan *plan = trace->plan;
+
+    put_name(trace, plan->layer_names[segment->first_layer]);
+    if (segment->first_layer != segment->last_layer) {
+        put(trace, " to ");
+        put_name(trace, plan->layer_names[segment->last_layer]);
+    } else if (segment->first_part == segment->last_part) {
+        put(trace, " %s", gh_part_name(segment->first_part));
+    }
+}
+
+static const char *action_name(const struct gh_trace_record *record)
+{
+    if (record->rerun) {
+        return "failed recording";
+    }
+    switch (record->action) {
+    case GH_ACTION_RECORD:
+        return "record";
+    case GH_ACTION_REPLAYED:
+        return "replay";
+    default:
+        return "eager";
+    }
+}
+
+static void put_record(struct gh_trace *trace,
+                       const struct gh_trace_record *record)
+{
+    const char *direction =
+        record->direction == GH_BACKWARD ? "backward" : "forward";
+    uint64_t ns = record->end_ns - record->start_ns;
+
+    put(trace,
+        ",\n{\"ph\":\"X\",\"pid\":%ld,\"tid\":%u,\"ts\":%llu.%03u,"
+        "\"dur\":%llu.%03u,\"name\":\"%s %s ",
+        (long)getpid(), trace->lane,
+        (unsigned long long)(record->start_ns / 1000),
+        (unsigned)(record->start_ns % 1000), (unsigned long long)(ns / 1000),
+        (unsigned)(ns % 1000), action_name(record), direction);
+    if (record->segment < trace->plan->n_segments) {
+        put_segment(trace, &trace->plan->segments[record->segment]);
+    }
+    put(trace, " mb%u", record->microbatch);
+    if (record->slot != GH_SLOT_NONE) {
+        put(trace, " slot%u", record->slot);
+    }
+    put(trace,
+        "\",\"cat\":\"%s\",\"args\":{\"segment\":%u,"
+        "\"direction\":\"%s\",\"microbatch\":%u,",
+        action_name(record), record->segment, direction, record->microbatch);
+    if (record->slot != GH_SLOT_NONE) {
+        put(trace, "\"slot\":%u,", record->slot);
+    }
+    put(trace, "\"action\":\"%s\",\"reason\":\"%s\"}}", action_name(record),
+        gh_reason_name(record->reason));
+}
+
+/* The first event has no comma before it; the others bring their own. */
+static void put_head(struct gh_trace *trace)
+{
+    put(trace,
+        "[\n{\"ph\":\"M\",\"pid\":%ld,\"tid\":%u,\"name\":\"process_name\","
+        "\"args\":{\"name\":\"graphhooks\"}}",
+        (long)getpid(), trace->lane);
+    put(trace,
+        ",\n{\"ph\":\"M\",\"pid\":%ld,\"tid\":%u,\"name\":\"thread_name\","
+        "\"args\":{\"name\":\"passes of session %u\"}}",
+        (long)getpid(), trace->lane, trace->lane);
+}
+
+gh_status gh_trace_open(const char *path, const struct gh_plan *plan,
+                        const struct gh_log *log, struct gh_trace **trace_p,
+                        gh_error *err)
+{
+    struct gh_trace *trace = calloc(1, sizeof(*trace));
+    gh_status status = GH_ERR_NO_MEMORY;
+    static uint32_t lanes;
+
+    if (trace == NULL) {
+        return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a trace");
+    }
+    trace->plan = plan;
+    trace->log = log;
+    trace->records = malloc(RECORDS * sizeof(*trace->records));
+    trace->text = malloc(TEXT_BYTES);
+    if (trace->records == NULL || trace->text == NULL) {
+        gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a trace");
+        goto err_trace;
+    }
+
+    pthread_mutex_lock(&used.lock);
+    status = open_file(path, trace, err);
+    if (status == GH_OK) {
+        trace->lane = ++lanes;
+    }
+    pthread_mutex_unlock(&used.lock);
+    if (status != GH_OK) {
+        goto err_trace;
+    }
+
+    put_head(trace);
+    write_text(trace);
+    *trace_p = trace;
+    return GH_OK;
+
+err_trace:
+    free(trace->text);
+    free(trace->records);
+    free(trace);
+    return status;
+}
+
+const char *gh_trace_path(const struct gh_trace *trace)
+{
+    return trace->path;
+}
+
+void gh_trace_event(struct gh_trace *trace,
+                    const struct gh_trace_record *record)
+{
+    if (trace->n_records == RECORDS) {
+        trace->lost++;
+        return;
+    }
+    trace->records[trace->n_records++] = *record;
+}
+
+void gh_trace_step_end(struct gh_trace *trace)
+{
+    if (trace->n_records > RECORDS / 2) {
+        gh_trace_flush(trace);
+    }
+}
+
+void gh_trace_flush(struct gh_trace *trace)
+{
+    uint64_t last = 0;
+
+    for (uint32_t i = 0; i < trace->n_records && trace->fd >= 0; i++) {
+        last = trace->records[i].end_ns;
+        put_record(trace, &trace->records[i]);
+        if (trace->text_used > TEXT_BYTES - EVENT_BYTES) {
+            write_text(trace);
+        }
+    }
+    if (trace->lost != 0) {
+        put(trace,
+            ",\n{\"ph\":\"i\",\"s\":\"p\",\"pid\":%ld,\"tid\":%u,"
+            "\"ts\":%llu,\"name\":\"%llu passes did not fit\"}",
+            (long)getpid(), trace->lane, (unsigned long long)(last / 1000),
+            (unsigned long long)trace->lost);
+    }
+    write_text(trace);
+    trace->n_records = 0;
+    trace->lost = 0;
+}
+
+void gh_trace_close(struct gh_trace *trace)
+{
+    if (trace == NULL) {
+        return;
+    }
+    gh_trace_flush(trace);
+    put(trace, "\n]\n");
+    write_text(trace);
+    if (trace->fd >= 0) {
+        close(trace->fd);
+    }
+    free(trace->text);
+    free(trace->records);
+    free(trace);
+}

@@ -1,0 +1,67 @@
+/*
+ * trace.h - a timeline of the passes, for Perfetto and chrome://tracing.
+ *
+ * lib/capture adds one record at the end of every pass; text is made of them
+ * between steps, and only then.  A session that is not traced has no
+ * gh_trace at all.
+ *
+ * The file is valid at every moment after gh_trace_open(): readers of the
+ * format take an array whose end is missing, as after a crash.
+ *
+ * No trace overwrites one that belongs to somebody else of the same run.  A
+ * file of the wanted name that another process is tracing to, or that this
+ * process has traced to before, is left alone, and "t.json" becomes
+ * "t.2.json", "t.3.json" and so on.  An older run's file is replaced.  In a
+ * path, %p is the process id, and %% a percent sign.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef GH_TRACE_TRACE_H
+#define GH_TRACE_TRACE_H
+
+#include <graphhooks/layer.h>
+
+#include "base/log.h"
+#include "plan/plan.h"
+
+struct gh_trace;
+
+/* One pass, from enter to exit.  Times are of CLOCK_MONOTONIC. */
+struct gh_trace_record {
+    uint64_t start_ns, end_ns;
+    uint32_t segment;
+    uint32_t microbatch;
+    uint32_t slot; /* GH_SLOT_NONE: none */
+    uint8_t direction;
+    uint8_t action;
+    uint8_t reason;
+    uint8_t rerun; /* exit returned GH_RERUN */
+};
+
+/*
+ * Creates the file.  The plan and the log are borrowed until the close.
+ * GH_ERR_CONFIG names the path and what is wrong with it.
+ */
+gh_status gh_trace_open(const char *path, const struct gh_plan *plan,
+                        const struct gh_log *log, struct gh_trace **trace_p,
+                        gh_error *err);
+
+/* The path that was opened. */
+const char *gh_trace_path(const struct gh_trace *trace);
+
+/* Stores the record: no allocation, no formatting, no system call.  When the
+ * buffer is full the record is only counted; the file says how many were. */
+void gh_trace_event(struct gh_trace *trace,
+                    const struct gh_trace_record *record);
+
+/* Writes what there is when the buffer is more than half full. */
+void gh_trace_step_end(struct gh_trace *trace);
+
+/* Writes what there is.  A failed write is logged once and ends the trace;
+ * later records go nowhere. */
+void gh_trace_flush(struct gh_trace *trace);
+
+/* Writes what there is, and ends the array; NULL is allowed. */
+void gh_trace_close(struct gh_trace *trace);
+
+#endif

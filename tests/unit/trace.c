@@ -1,0 +1,408 @@
+/*
+ * A trace is JSON at every moment, holds every pass, and overwrites nobody.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "tap/tap.h"
+#include "trace/trace.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char dir[] = "/tmp/gh-trace-XXXXXX";
+static char text[1 << 20];
+static gh_error err;
+
+static char odd_name[] = "a \"b\"\\\n\xff";
+static char *names[] = { (char *)"layer 0", odd_name };
+static gh_segment segments[] = {
+    { .first_layer = 0,
+      .last_layer = 0,
+      .first_part = GH_PART_ATTN,
+      .last_part = GH_PART_MLP },
+    { .first_layer = 1,
+      .last_layer = 1,
+      .first_part = GH_PART_MLP,
+      .last_part = GH_PART_MLP },
+};
+static struct gh_plan plan = {
+    .segments = segments, .n_segments = 2, .n_layers = 2, .layer_names = names
+};
+
+static int warnings;
+static char warning[512];
+
+static void collect(void *user, gh_log_level level, const char *line)
+{
+    (void)user;
+    (void)level;
+    warnings++;
+    snprintf(warning, sizeof(warning), "%s", line);
+}
+
+static struct gh_log sink = { GH_LOG_WARN, collect, NULL };
+
+static const char *in_dir(const char *name)
+{
+    static char path[4][256];
+    static int i;
+
+    i = (i + 1) % 4;
+    snprintf(path[i], sizeof(path[i]), "%s/%s", dir, name);
+    return path[i];
+}
+
+static const char *slurp(const char *path)
+{
+    FILE *file = fopen(path, "r");
+    size_t n = 0;
+
+    if (file != NULL) {
+        n = fread(text, 1, sizeof(text) - 1, file);
+        fclose(file);
+    }
+    text[n] = '\0';
+    return text;
+}
+
+/* A JSON reader that only says whether the text is JSON: each function takes
+ * where a value begins and returns where it ends, or NULL. */
+static const char *json(const char *at);
+
+static const char *blanks(const char *at)
+{
+    return at + strspn(at, " \n\r\t");
+}
+
+static const char *json_string(const char *at)
+{
+    if (*at++ != '"') {
+        return NULL;
+    }
+    for (; *at != '"'; at++) {
+        if ((unsigned char)*at < 0x20 || (unsigned char)*at >= 0x80) {
+            return NULL;
+        }
+        if (*at == '\\') {
+            at++;
+            if (*at == 'u') {
+                if (strspn(at + 1, "0123456789abcdef") < 4) {
+                    return NULL;
+                }
+                at += 4;
+            } else if (*at == '\0' || strchr("\"\\/bfnrt", *at) == NULL) {
+                return NULL;
+            }
+        }
+    }
+    return at + 1;
+}
+
+static const char *json_list(const char *at, char end, bool keys)
+{
+    at = blanks(at + 1);
+    if (*at == end) {
+        return at + 1;
+    }
+    for (;;) {
+        if (keys) {
+            at = json_string(blanks(at));
+            if (at == NULL || *(at = blanks(at)) != ':') {
+                return NULL;
+            }
+            at++;
+        }
+        at = json(blanks(at));
+        if (at == NULL) {
+            return NULL;
+        }
+        at = blanks(at);
+        if (*at == end) {
+            return at + 1;
+        }
+        if (*at++ != ',') {
+            return NULL;
+        }
+    }
+}
+
+static const char *json(const char *at)
+{
+    size_t n;
+
+    switch (*at) {
+    case '{':
+        return json_list(at, '}', true);
+    case '[':
+        return json_list(at, ']', false);
+    case '"':
+        return json_string(at);
+    default:
+        n = strspn(at, "-0123456789.eE+");
+        return n > 0 ? at + n : NULL;
+    }
+}
+
+static bool is_json(const char *whole)
+{
+    const char *end = json(blanks(whole));
+
+    return end != NULL && *blanks(end) == '\0';
+}
+
+static struct gh_trace *open_trace(const char *path)
+{
+    struct gh_trace *trace = NULL;
+
+    if (gh_trace_open(path, &plan, &sink, &trace, &err) != GH_OK) {
+        diag("%s", err.text);
+    }
+    return trace;
+}
+
+static uint32_t count(const char *needle)
+{
+    uint32_t n = 0;
+
+    for (const char *at = text; (at = strstr(at, needle)) != NULL; at++) {
+        n++;
+    }
+    return n;
+}
+
+static const struct gh_trace_record replay = {
+    .start_ns = 1234567,
+    .end_ns = 1236068,
+    .segment = 0,
+    .microbatch = 2,
+    .slot = 1,
+    .direction = GH_FORWARD,
+    .action = GH_ACTION_REPLAYED,
+};
+
+static void test_a_path_that_cannot_be_opened(void)
+{
+    struct gh_trace *trace = NULL;
+    char *longest = malloc(8192);
+
+    is_status(gh_trace_open(in_dir("no/t.json"), &plan, &sink, &trace, &err),
+              GH_ERR_CONFIG, &err, "a missing directory is refused");
+    ok(strstr(err.text, "GRAPHHOOKS_TRACE: cannot write") != NULL &&
+           strstr(err.text, "/no/t.json: No such file or directory") != NULL,
+       "the sentence names the path and the reason");
+    is_status(gh_trace_open(dir, &plan, &sink, &trace, &err), GH_ERR_CONFIG,
+              &err, "a directory is refused");
+    mkfifo(in_dir("pipe"), 0600);
+    is_status(gh_trace_open(in_dir("pipe"), &plan, &sink, &trace, &err),
+              GH_ERR_CONFIG, &err, "a pipe is refused, and not waited for");
+    memset(longest, 'x', 8191);
+    longest[8191] = '\0';
+    is_status(gh_trace_open(longest, &plan, &sink, &trace, &err), GH_ERR_CONFIG,
+              &err, "a path that is too long is refused");
+    ok(trace == NULL, "no trace comes of a failure");
+    gh_trace_close(NULL);
+    ok(true, "closing no trace does nothing");
+    free(longest);
+}
+
+static void test_records_become_events(void)
+{
+    struct gh_trace *trace = open_trace(in_dir("t.json"));
+    struct gh_trace_record record = replay;
+
+    ok(strncmp(slurp(in_dir("t.json")), "[\n{", 3) == 0,
+       "the file begins as an array when the session opens");
+    ok(is_json(strcat(text, "]")), "and lacks only its end");
+
+    gh_trace_event(trace, &record);
+    record = (struct gh_trace_record){
+        .start_ns = 2000000,
+        .end_ns = 2000999,
+        .segment = 1,
+        .microbatch = 0,
+        .slot = GH_SLOT_NONE,
+        .direction = GH_BACKWARD,
+        .action = GH_ACTION_RUN,
+        .reason = GH_REASON_BUSY,
+    };
+    gh_trace_event(trace, &record);
+    record.action = GH_ACTION_RECORD;
+    record.rerun = 1;
+    gh_trace_event(trace, &record);
+    record.segment = 77;
+    gh_trace_event(trace, &record);
+    gh_trace_step_end(trace);
+    is_int((slurp(in_dir("t.json")), count("\"ph\":\"X\"")), 0,
+           "a step that leaves the buffer less than half full writes nothing");
+
+    gh_trace_flush(trace);
+    slurp(in_dir("t.json"));
+    is_int(count("\"ph\":\"X\""), 4, "a flush writes every record");
+    ok(is_json(strcat(text, "]")),
+       "after a flush the file lacks only its end: a crash costs no more");
+    ok(strstr(text, "\"ts\":1234.567,\"dur\":1.501,"
+                    "\"name\":\"replay forward layer 0 mb2 slot1\"") != NULL,
+       "an event has its time in microseconds, and says what was replayed");
+    ok(strstr(text, "\"args\":{\"segment\":0,\"direction\":\"forward\","
+                    "\"microbatch\":2,\"slot\":1,\"action\":\"replay\","
+                    "\"reason\":\"none\"}") != NULL,
+       "its arguments have segment, direction, microbatch, slot, action and "
+       "reason");
+    ok(strstr(text, "\"name\":\"eager backward a \\\"b\\\"\\\\\\u000a\\u00ff "
+                    "mlp mb0\"") != NULL,
+       "a layer's name is escaped, and a pass without a slot names none");
+    ok(strstr(text, "\"reason\":\"busy\"") != NULL,
+       "an eager pass has its reason");
+    ok(strstr(text, "failed recording") != NULL,
+       "a pass that ended with GH_RERUN is a failed recording");
+
+    gh_trace_close(trace);
+    ok(is_json(slurp(in_dir("t.json"))), "a closed file is whole");
+    is_int(count("\"ph\":\"X\""), 4, "and has every record once");
+}
+
+static void test_a_full_buffer(void)
+{
+    struct gh_trace *trace = open_trace(in_dir("full.json"));
+    struct stat st;
+    uint32_t i, before;
+
+    stat(in_dir("full.json"), &st);
+    before = (uint32_t)st.st_size;
+    for (i = 0; i < 32769; i++) {
+        gh_trace_event(trace, &replay);
+    }
+    gh_trace_step_end(trace);
+    stat(in_dir("full.json"), &st);
+    ok((uint32_t)st.st_size > before,
+       "a step that leaves the buffer more than half full writes it");
+    for (i = 0; i < 65536 + 7; i++) {
+        gh_trace_event(trace, &replay);
+    }
+    gh_trace_close(trace);
+    stat(in_dir("full.json"), &st);
+    ok(st.st_size > 98305 * 200, "everything that fitted is in the file");
+
+    FILE *file = fopen(in_dir("full.json"), "r");
+    fseek(file, -1000, SEEK_END);
+    text[fread(text, 1, 1000, file)] = '\0';
+    fclose(file);
+    ok(strstr(text, "\"name\":\"7 passes did not fit\"") != NULL,
+       "what did not fit is counted in the file");
+    ok(strcmp(text + strlen(text) - 3, "\n]\n") == 0, "which ends as it must");
+}
+
+static void test_sessions_of_one_process_share_a_path(void)
+{
+    struct gh_trace *a = open_trace(in_dir("same.json"));
+    struct gh_trace *b = open_trace(in_dir("same.json"));
+    struct gh_trace *c;
+
+    is_str(gh_trace_path(a), in_dir("same.json"),
+           "the first session gets the name");
+    is_str(gh_trace_path(b), in_dir("same.2.json"),
+           "the second one gets .2 in it");
+    gh_trace_event(a, &replay);
+    gh_trace_close(a);
+    gh_trace_close(b);
+    c = open_trace(in_dir("same.json"));
+    is_str(gh_trace_path(c), in_dir("same.3.json"),
+           "a session that opens after both gets .3");
+    gh_trace_close(c);
+    slurp(in_dir("same.json"));
+    is_int(count("\"ph\":\"X\""), 1, "the first one's events are still there");
+}
+
+static void test_names_without_an_ending(void)
+{
+    struct gh_trace *a = open_trace(in_dir("bare"));
+    struct gh_trace *b = open_trace(in_dir("bare"));
+    struct gh_trace *c = open_trace(in_dir(".hidden"));
+    struct gh_trace *d = open_trace(in_dir(".hidden"));
+
+    is_str(gh_trace_path(b), in_dir("bare.2"),
+           "a name without an ending gets .2 at its end");
+    is_str(gh_trace_path(d), in_dir(".hidden.2"),
+           "the dot of a hidden file begins no ending");
+    gh_trace_close(a);
+    gh_trace_close(b);
+    gh_trace_close(c);
+    gh_trace_close(d);
+}
+
+static void test_other_processes(void)
+{
+    struct gh_trace *trace;
+    char wanted[64];
+    int fd = open(in_dir("theirs.json"), O_WRONLY | O_CREAT, 0600);
+    FILE *old = fopen(in_dir("old.json"), "w");
+
+    /* flock is per open file: this one could as well be another process's. */
+    flock(fd, LOCK_EX);
+    trace = open_trace(in_dir("theirs.json"));
+    is_str(gh_trace_path(trace), in_dir("theirs.2.json"),
+           "a file that another process traces to is left alone");
+    gh_trace_close(trace);
+    close(fd);
+
+    fputs("an older run", old);
+    fclose(old);
+    trace = open_trace(in_dir("old.json"));
+    is_str(gh_trace_path(trace), in_dir("old.json"),
+           "an older run's file is replaced");
+    gh_trace_close(trace);
+    ok(is_json(slurp(in_dir("old.json"))), "all of it");
+
+    trace = open_trace(in_dir("t-%p-%%.json"));
+    snprintf(wanted, sizeof(wanted), "t-%ld-%%.json", (long)getpid());
+    is_str(gh_trace_path(trace), in_dir(wanted),
+           "%%p is the process id, and %%%% a percent sign");
+    gh_trace_close(trace);
+}
+
+static void test_a_full_disk(void)
+{
+    struct gh_trace *trace;
+
+    if (access("/dev/full", W_OK) != 0) {
+        skip(3, "no /dev/full");
+        return;
+    }
+    warnings = 0;
+    trace = open_trace("/dev/full");
+    gh_trace_event(trace, &replay);
+    gh_trace_flush(trace);
+    gh_trace_event(trace, &replay);
+    gh_trace_flush(trace);
+    gh_trace_close(trace);
+    is_int(warnings, 1, "a disk that is full is reported once");
+    is_str(warning, "the trace /dev/full ends here: No space left on device",
+           "with the path and the reason");
+    ok(true, "and the session goes on");
+}
+
+int main(void)
+{
+    char command[64];
+
+    if (mkdtemp(dir) == NULL) {
+        return skip_all("no directory for temporary files");
+    }
+    test_a_path_that_cannot_be_opened();
+    test_records_become_events();
+    test_a_full_buffer();
+    test_sessions_of_one_process_share_a_path();
+    test_names_without_an_ending();
+    test_other_processes();
+    test_a_full_disk();
+    snprintf(command, sizeof(command), "rm -rf %s", dir);
+    ok(system(command) == 0, "the temporary files are gone");
+    return done_testing();
+}
