@@ -65,7 +65,7 @@ trap 'rm -f "$raw" "$raw.cubin"' EXIT
 ptxas=$(dirname "$nvcc")/ptxas
 if [ -x "$ptxas" ]; then
     for sm in $arch 90; do
-        if ! "$ptxas" -arch=sm_$sm -o "$raw.cubin" "$out.tmp$$"; then
+        if ! "$ptxas" -arch="sm_$sm" -o "$raw.cubin" "$out.tmp$$"; then
             rm -f "$out.tmp$$"
             echo "ptx.sh: $source needs more than PTX $version" >&2
             exit 1

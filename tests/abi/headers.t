@@ -37,7 +37,7 @@ empty "$(grep -n '#include' "$srcdir"/include/graphhooks/*.h |
     grep -v -e '<graphhooks/' -e '<stddef.h>' -e '<stdint.h>')" \
     "public headers include nothing but themselves, stddef.h and stdint.h"
 
-all=$(cd "$srcdir/include" && ls graphhooks/*.h | sed 's/.*/#include <&>/')
+all=$(cd "$srcdir/include" && printf '#include <%s>\n' graphhooks/*.h)
 [ "$all" = "$(grep '^#include' "$srcdir/include/graphhooks.h")" ]
 ok $? "graphhooks.h includes every public header, in order"
 

@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # tap.sh - the Test Anything Protocol for tests in shell; sourced by them.
 #
 # The harness sets srcdir and builddir, the tops of both trees.  A point's
