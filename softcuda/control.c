@@ -1,0 +1,388 @@
+/*
+ * control.c - the emulator's own controls: settings, failures on demand,
+ * counters, the lock around every entry point.
+ *
+ * Settings come from the environment at the first call and from
+ * softcuda_configure() afterwards; both speak the same words.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "softcuda/soft.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+SOFT_API softcuda_count_fn softcuda_count;
+SOFT_API softcuda_configure_fn softcuda_configure;
+SOFT_API softcuda_clock_fn softcuda_clock;
+SOFT_API softcuda_calls_fn softcuda_calls;
+SOFT_API softcuda_entry_fn softcuda_entry;
+
+struct soft soft;
+
+const char *const entry_names[] = {
+#define DRV_ENTRY(name, version, signature) #name,
+#include "driver/entries.def"
+#undef DRV_ENTRY
+};
+
+const int entry_versions[] = {
+#define DRV_ENTRY(name, version, signature) version,
+#include "driver/entries.def"
+#undef DRV_ENTRY
+};
+
+enum { MAX_FAILURES = 16, ANY_ENTRY = N_ENTRIES };
+
+struct failure {
+    int entry;
+    uint64_t nth;
+    CUresult code;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static bool settings_read;
+static struct failure failures[MAX_FAILURES];
+static int n_failures;
+static uint64_t calls[N_ENTRIES + 1];
+
+struct thread_state *thread_self(void)
+{
+    static _Thread_local struct thread_state self;
+    static uint64_t n_threads;
+
+    if (self.id == 0) {
+        self.id = __atomic_add_fetch(&n_threads, 1, __ATOMIC_RELAXED);
+        self.mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+    }
+    return &self;
+}
+
+static bool number(const char *text, const char *stop, uint64_t *value_p)
+{
+    char *end;
+
+    if (text == stop || *text < '0' || *text > '9') {
+        return false;
+    }
+    errno = 0;
+    *value_p = strtoull(text, &end, 0);
+    return errno == 0 && end == stop;
+}
+
+/* The two that only put an error into words never fail. */
+static bool can_fail(int entry)
+{
+    return entry != E_cuGetErrorName && entry != E_cuGetErrorString;
+}
+
+/* entry:n[:code] */
+static bool one_failure(const char *text, size_t length)
+{
+    char word[96];
+    char *nth, *code;
+    struct failure failure = { ANY_ENTRY, 0, CUDA_ERROR_UNKNOWN };
+    uint64_t value;
+
+    if (length >= sizeof(word) || n_failures == MAX_FAILURES) {
+        return false;
+    }
+    memcpy(word, text, length);
+    word[length] = '\0';
+
+    nth = strchr(word, ':');
+    if (nth == NULL) {
+        return false;
+    }
+    *nth++ = '\0';
+    code = strchr(nth, ':');
+    if (code != NULL) {
+        *code++ = '\0';
+        if (!number(code, code + strlen(code), &value) || value == 0 ||
+            value > 9999) {
+            return false;
+        }
+        failure.code = (CUresult)value;
+    }
+    if (!number(nth, nth + strlen(nth), &failure.nth)) {
+        return false;
+    }
+
+    if (strcmp(word, "*") != 0) {
+        for (failure.entry = 0; failure.entry < N_ENTRIES; failure.entry++) {
+            if (strcmp(word, entry_names[failure.entry]) == 0) {
+                break;
+            }
+        }
+        if (failure.entry == N_ENTRIES || !can_fail(failure.entry)) {
+            return false;
+        }
+    }
+    failures[n_failures++] = failure;
+    return true;
+}
+
+static bool all_failures(const char *text, const char *stop)
+{
+    while (text < stop) {
+        const char *comma = memchr(text, ',', (size_t)(stop - text));
+        const char *end = comma != NULL ? comma : stop;
+
+        if (!one_failure(text, (size_t)(end - text))) {
+            return false;
+        }
+        text = comma != NULL ? comma + 1 : stop;
+    }
+    return true;
+}
+
+/* Takes one NAME=value. */
+static bool set_word(const char *word, const char *stop, struct settings *set)
+{
+    const char *value = memchr(word, '=', (size_t)(stop - word));
+    size_t length;
+    uint64_t n = 0;
+
+    if (value == NULL) {
+        return false;
+    }
+    length = (size_t)(value - word);
+    value++;
+#define IS(text) (length == strlen(text) && memcmp(word, text, length) == 0)
+    if (IS("FAIL")) {
+        return all_failures(value, stop);
+    }
+    if (!number(value, stop, &n)) {
+        return false;
+    }
+    if (IS("SEED")) {
+        set->seed = n;
+    } else if (IS("DROP_WAIT")) {
+        set->drop_wait = n;
+    } else if (IS("RACES")) {
+        set->races = n != 0;
+    } else if (IS("TRACE")) {
+        set->trace = n != 0;
+    } else if (IS("MEMORY") && n != 0) {
+        set->memory = n;
+    } else if (IS("DEVICES") && n <= SOFT_MAX_DEVICES) {
+        set->devices = n;
+    } else {
+        return false;
+    }
+#undef IS
+    return true;
+}
+
+static void start_again(const struct settings *set)
+{
+    memset(calls, 0, sizeof(calls));
+    soft.set = *set;
+    soft.waits = 0;
+    soft.launches = 0;
+    soft.clock_base = soft.last_ns > soft.host_ns ? soft.last_ns
+                                                  : soft.host_ns;
+    soft.host_ns = soft.clock_base;
+    engine_seed(set->seed);
+}
+
+static void read_environment(void)
+{
+    static const char *const words[] = { "SEED",   "DROP_WAIT", "RACES",
+                                         "TRACE",  "MEMORY",    "DEVICES",
+                                         "FAIL" };
+    struct settings set = { .devices = 1,
+                            .memory = (uint64_t)16 << 30,
+                            .races = true };
+
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        char name[32], text[1024];
+        const char *value;
+
+        snprintf(name, sizeof(name), "SOFTCUDA_%s", words[i]);
+        value = getenv(name);
+        if (value == NULL || *value == '\0') {
+            continue;
+        }
+        snprintf(text, sizeof(text), "%s=%s", words[i], value);
+        if (!set_word(text, text + strlen(text), &set)) {
+            fprintf(stderr, "softcuda: %s=%s is not understood\n", name,
+                    value);
+        }
+    }
+    start_again(&set);
+    settings_read = true;
+}
+
+static void take_lock(void)
+{
+    pthread_mutex_lock(&lock);
+    if (!settings_read) {
+        read_environment();
+    }
+}
+
+/* What issuing costs the program; rounded from an H200's driver. */
+static uint64_t host_cost(enum entry entry)
+{
+    switch (entry) {
+    case E_cuLaunchKernel: return 2500;
+    case E_cuMemcpyHtoDAsync:
+    case E_cuMemcpyDtoHAsync:
+    case E_cuMemcpyDtoDAsync:
+    case E_cuMemsetD8Async:
+    case E_cuMemsetD32Async: return 2000;
+    case E_cuLaunchHostFunc: return 1000;
+    case E_cuGraphLaunch: return 1500;
+    case E_cuEventRecord:
+    case E_cuEventRecordWithFlags:
+    case E_cuStreamWaitEvent: return 150;
+    default: return 0; /* set-up, and polls, whose number is chance */
+    }
+}
+
+static bool works_uninitialized(enum entry entry)
+{
+    return entry == E_cuInit || entry == E_cuDriverGetVersion ||
+           !can_fail((int)entry);
+}
+
+/* The failure asked for at this call, if any. */
+static CUresult failure_due(enum entry entry)
+{
+    for (int i = 0; i < n_failures; i++) {
+        if ((failures[i].entry == (int)entry ||
+             failures[i].entry == ANY_ENTRY) &&
+            failures[i].nth == calls[failures[i].entry]) {
+            return failures[i].code;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult soft_enter(enum entry entry)
+{
+    CUresult code = CUDA_SUCCESS;
+
+    /* A host function or a kernel runs with the lock held, and may not call
+     * the driver anyway. */
+    if (thread_self()->in_callback) {
+        return CUDA_ERROR_NOT_PERMITTED;
+    }
+
+    take_lock();
+    calls[entry]++;
+    if (can_fail((int)entry)) {
+        calls[ANY_ENTRY]++;
+        if (n_failures != 0) {
+            code = failure_due(entry);
+        }
+    }
+    if (code == CUDA_SUCCESS && !soft.inited && !works_uninitialized(entry)) {
+        code = CUDA_ERROR_NOT_INITIALIZED;
+    }
+    if (code != CUDA_SUCCESS) {
+        pthread_mutex_unlock(&lock);
+        return code;
+    }
+    soft.host_ns += host_cost(entry);
+    return CUDA_SUCCESS;
+}
+
+CUresult soft_leave(CUresult code)
+{
+    if (soft.pending != 0) {
+        engine_pump();
+    }
+    pthread_mutex_unlock(&lock);
+    return code;
+}
+
+void softcuda_count(softcuda_counts *counts)
+{
+    take_lock();
+    memset(counts, 0, sizeof(*counts));
+    counts->device_allocations = soft.n_device;
+    counts->device_bytes = soft.device_bytes;
+    counts->host_allocations = soft.n_host;
+    counts->host_bytes = soft.host_bytes;
+    counts->streams = soft.live[HANDLE_STREAM];
+    counts->events = soft.live[HANDLE_EVENT];
+    counts->graphs = soft.live[HANDLE_GRAPH];
+    counts->execs = soft.live[HANDLE_EXEC];
+    counts->modules = soft.live[HANDLE_MODULE];
+    for (int i = 0; i < SOFT_MAX_DEVICES; i++) {
+        counts->contexts_retained += soft.contexts[i].retained;
+    }
+    counts->captures = capture_streams();
+    counts->pending = soft.pending;
+    counts->waits = soft.waits;
+    counts->launches = soft.launches;
+    pthread_mutex_unlock(&lock);
+}
+
+int softcuda_configure(const char *settings)
+{
+    struct settings set;
+    int result = 0;
+
+    take_lock();
+    engine_run_all();
+
+    set = (struct settings){ .devices = soft.set.devices,
+                             .memory = soft.set.memory,
+                             .races = true };
+    n_failures = 0;
+    for (const char *word = settings != NULL ? settings : ""; *word != '\0';) {
+        size_t length = strcspn(word, " ");
+
+        if (length != 0 && !set_word(word, word + length, &set)) {
+            result = -1;
+        }
+        word += length + strspn(word + length, " ");
+    }
+
+    /* What came before stays ordered before what comes after. */
+    alloc_forget_history();
+    race_forget_reports();
+    start_again(&set);
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+uint64_t softcuda_clock(void)
+{
+    uint64_t end;
+
+    take_lock();
+    engine_run_all();
+    end = soft.last_ns > soft.host_ns ? soft.last_ns : soft.host_ns;
+    end -= soft.clock_base;
+    pthread_mutex_unlock(&lock);
+    return end;
+}
+
+uint64_t softcuda_calls(const char *entry)
+{
+    uint64_t n = 0;
+
+    take_lock();
+    for (int i = 0; i < N_ENTRIES; i++) {
+        if (strcmp(entry, entry_names[i]) == 0) {
+            n = calls[i];
+        }
+    }
+    if (strcmp(entry, "*") == 0) {
+        n = calls[ANY_ENTRY];
+    }
+    pthread_mutex_unlock(&lock);
+    return n;
+}
+
+const char *softcuda_entry(uint32_t i)
+{
+    return i < N_ENTRIES ? entry_names[i] : NULL;
+}

@@ -1,0 +1,403 @@
+/*
+ * engine.c - operations: what they wait for, and when they run.
+ *
+ * Everything runs inside some call of the program.  With seed 0 an operation
+ * runs as soon as it is issued, so issue order is the order; only what stands
+ * behind a host function waits for the program to synchronize.  With any
+ * other seed operations pile up, and at every later call a generator chooses
+ * how many run and which, among those whose dependencies are met.
+ *
+ * Invariant: an op in `ready` has unmet == 0 and has not run; an op that has
+ * run is in the free list with a new serial, so marks on it read as done.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "softcuda/soft.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { MAX_PENDING = 2048, NOT_READY = 0xFFFFFFFFu };
+
+static struct op *free_ops;
+static struct op **ready;
+static uint32_t n_ready, ready_room;
+static uint64_t next_seq, next_need;
+
+static uint64_t random_state;
+static uint32_t eagerness;  /* of 256: chance to run one more at a call */
+static bool favourites;     /* whole lanes are held back, not single ops */
+static uint64_t favour_salt;
+
+static uint64_t mix(uint64_t x)
+{
+    x ^= x >> 30;
+    x *= 0xBF58476D1CE4E5B9u;
+    x ^= x >> 27;
+    x *= 0x94D049BB133111EBu;
+    return x ^ x >> 31;
+}
+
+static uint64_t random_next(void)
+{
+    random_state += 0x9E3779B97F4A7C15u;
+    return mix(random_state);
+}
+
+void engine_seed(uint64_t seed)
+{
+    static const uint16_t chances[] = { 0, 16, 96, 128, 192, 224, 250, 0 };
+
+    random_state = mix(seed + 1);
+    eagerness = chances[random_next() % 8];
+    favourites = random_next() & 1;
+    favour_salt = random_next();
+}
+
+static void *grow(void *array, uint32_t *room, size_t each)
+{
+    uint32_t larger = *room ? *room * 2 : 4;
+    void *moved = realloc(array, larger * each);
+
+    if (moved == NULL) {
+        abort(); /* a dependency that is not kept would be a wrong order */
+    }
+    *room = larger;
+    return moved;
+}
+
+struct op *op_new(void)
+{
+    struct op *op = free_ops;
+
+    if (op != NULL) {
+        free_ops = op->next;
+    } else {
+        op = calloc(1, sizeof(*op));
+        if (op == NULL) {
+            abort(); /* half a graph cannot be launched */
+        }
+    }
+    op->own.kind = WORK_NONE;
+    op->work = &op->own;
+    op->ready_ns = soft.host_ns;
+    op->ready_index = NOT_READY;
+    return op;
+}
+
+void op_discard(struct op *op)
+{
+    work_clear(&op->own);
+    stamp_clear(&op->at);
+    if (op->exec != NULL) {
+        exec_drop(op->exec);
+        op->exec = NULL;
+    }
+    op->serial++;
+    op->unmet = op->n_deps = op->n_succ = 0;
+    op->node = 0;
+    op->next = free_ops;
+    free_ops = op;
+}
+
+bool mark_pending(const struct mark *mark)
+{
+    return mark->op != NULL && mark->op->serial == mark->serial;
+}
+
+/* To be called before op_submit(). */
+void op_after(struct op *op, const struct mark *mark)
+{
+    struct op *before = mark->op;
+
+    if (!mark_pending(mark)) {
+        if (mark->end_ns > op->ready_ns) {
+            op->ready_ns = mark->end_ns;
+        }
+        return;
+    }
+    if (before->n_succ == before->succ_room) {
+        before->succ = grow(before->succ, &before->succ_room,
+                            sizeof(*before->succ));
+    }
+    if (op->n_deps == op->deps_room) {
+        op->deps = grow(op->deps, &op->deps_room, sizeof(*op->deps));
+    }
+    before->succ[before->n_succ++] = op;
+    op->deps[op->n_deps++] = *mark;
+    op->unmet++;
+}
+
+static void make_ready(struct op *op)
+{
+    if (n_ready == ready_room) {
+        ready = grow(ready, &ready_room, sizeof(*ready));
+    }
+    op->ready_index = n_ready;
+    ready[n_ready++] = op;
+}
+
+static void trace(const struct op *op, uint64_t start)
+{
+    char text[200];
+
+    if (op->work->kind == WORK_NONE) {
+        return;
+    }
+    work_describe(op, text, sizeof(text));
+    fprintf(stderr, "softcuda: run %llu..%llu %s\n", (unsigned long long)start,
+            (unsigned long long)op->end_ns, text);
+}
+
+/* Whoever holds a mark on this op learns when it ended. */
+static void tell_end(struct op *op)
+{
+    struct mark *marks[3] = { NULL, NULL, NULL };
+
+    if (op->stream != NULL) {
+        marks[0] = &op->stream->tail;
+    }
+    if (op->work->kind == WORK_RECORD) {
+        marks[1] = &op->work->u.event->mark;
+    }
+    if (op->exec != NULL) {
+        marks[2] = &op->exec->last;
+    }
+    for (int i = 0; i < 3; i++) {
+        if (marks[i] != NULL && marks[i]->op == op &&
+            marks[i]->serial == op->serial) {
+            marks[i]->end_ns = op->end_ns;
+        }
+    }
+}
+
+static void execute(struct op *op)
+{
+    uint64_t cost = 0;
+    CUcontext ctx = op->work->ctx;
+
+    if (op->ready_index != NOT_READY) {
+        struct op *last = ready[--n_ready];
+
+        ready[op->ready_index] = last;
+        last->ready_index = op->ready_index;
+    }
+
+    /* After a wild access the context does nothing more. */
+    if (op->work->kind != WORK_NONE &&
+        (ctx == NULL || ctx->sticky == CUDA_SUCCESS)) {
+        if (!work_run(op, &cost) && ctx != NULL) {
+            ctx->sticky = CUDA_ERROR_ILLEGAL_ADDRESS;
+        }
+    }
+    op->end_ns = op->ready_ns + cost;
+    if (op->end_ns > soft.last_ns) {
+        soft.last_ns = op->end_ns;
+    }
+    if (soft.set.trace) {
+        trace(op, op->ready_ns);
+    }
+
+    tell_end(op);
+    for (uint32_t i = 0; i < op->n_succ; i++) {
+        struct op *after = op->succ[i];
+
+        if (op->end_ns > after->ready_ns) {
+            after->ready_ns = op->end_ns;
+        }
+        if (--after->unmet == 0) {
+            make_ready(after);
+        }
+    }
+    soft.pending--;
+    op_discard(op);
+}
+
+/* The op's order is complete; from here on the engine owns it. */
+struct mark op_submit(struct op *op)
+{
+    struct mark mark = { op, op->serial, 0 };
+
+    op->seq = next_seq++;
+    op->need = 0;
+    soft.pending++;
+    if (op->unmet == 0) {
+        /* A host function may want a lock that the caller holds now. */
+        if (soft.set.seed == 0 && op->work->kind != WORK_HOST) {
+            execute(op);
+            mark.end_ns = op->end_ns;
+        } else {
+            make_ready(op);
+        }
+    }
+    return mark;
+}
+
+static uint64_t score(const struct op *op)
+{
+    if (soft.set.seed == 0) {
+        return ~op->seq;
+    }
+    if (favourites) {
+        return mix(favour_salt ^ op->at.lane) | 1;
+    }
+    return random_next() | 1;
+}
+
+/* One of the ready ops; with need, only of those that are marked so. */
+static struct op *choose(uint64_t need)
+{
+    struct op *best = NULL;
+    uint64_t best_score = 0;
+
+    if (favourites && random_next() % 32 == 0) {
+        favour_salt = random_next();
+    }
+    for (uint32_t i = 0; i < n_ready; i++) {
+        if (need == 0 || ready[i]->need == need) {
+            uint64_t s = score(ready[i]);
+
+            if (best == NULL || s > best_score) {
+                best = ready[i];
+                best_score = s;
+            }
+        }
+    }
+    return best;
+}
+
+/* Marks what must run before `mark` is done; ends at ops that have run. */
+static void mark_needed(const struct mark *mark, uint64_t need)
+{
+    static struct op **stack;
+    static uint32_t room;
+    uint32_t n = 0;
+
+    if (!mark_pending(mark) || mark->op->need == need) {
+        return;
+    }
+    mark->op->need = need;
+    if (room == 0) {
+        stack = grow(stack, &room, sizeof(*stack));
+    }
+    stack[n++] = mark->op;
+    while (n > 0) {
+        struct op *op = stack[--n];
+
+        for (uint32_t i = 0; i < op->n_deps; i++) {
+            struct op *before = op->deps[i].op;
+
+            if (!mark_pending(&op->deps[i]) || before->need == need) {
+                continue;
+            }
+            before->need = need;
+            if (n == room) {
+                stack = grow(stack, &room, sizeof(*stack));
+            }
+            stack[n++] = before;
+        }
+    }
+}
+
+static void run_needed(uint64_t need)
+{
+    for (;;) {
+        struct op *op = choose(need);
+
+        if (op == NULL) {
+            return;
+        }
+        execute(op);
+        /* Others may go in between, as on a device. */
+        if (soft.set.seed != 0 && n_ready != 0 &&
+            random_next() % 512 < eagerness) {
+            execute(choose(0));
+        }
+    }
+}
+
+void engine_run_until(const struct mark *mark)
+{
+    uint64_t need = ++next_need;
+
+    mark_needed(mark, need);
+    run_needed(need);
+}
+
+/* One step towards the mark, for a program that polls; true when done. */
+bool engine_poll(const struct mark *mark)
+{
+    uint64_t need = ++next_need;
+    struct op *op;
+
+    if (soft.set.seed == 0) {
+        engine_run_until(mark);
+        return true;
+    }
+    mark_needed(mark, need);
+    op = choose(need);
+    if (op != NULL) {
+        execute(op);
+    }
+    return !mark_pending(mark);
+}
+
+static void join_ctx(CUcontext ctx)
+{
+    struct stamp gone = { ctx->gone, 0, 0 };
+
+    stream_wait_host(ctx->legacy);
+    for (CUstream s = ctx->streams; s != NULL; s = s->next) {
+        stream_wait_host(s);
+    }
+    if (ctx->gone != NULL) {
+        for (gone.lane = 0; gone.lane < ctx->gone->n; gone.lane++) {
+            gone.epoch = ctx->gone->t[gone.lane];
+            host_join(&gone);
+        }
+    }
+    if (ctx->gone_ns > soft.host_ns) {
+        soft.host_ns = ctx->gone_ns;
+    }
+}
+
+/* Everything of one context; the host has then waited for it. */
+void engine_run_ctx(CUcontext ctx)
+{
+    uint64_t need = ++next_need;
+
+    if (ctx->legacy == NULL) {
+        return;
+    }
+    mark_needed(&ctx->legacy->tail, need);
+    for (CUstream s = ctx->streams; s != NULL; s = s->next) {
+        mark_needed(&s->tail, need);
+    }
+    run_needed(need);
+    join_ctx(ctx);
+}
+
+void engine_run_all(void)
+{
+    while (n_ready != 0) {
+        execute(choose(0));
+    }
+}
+
+/* By chance, at the end of any call. */
+void engine_pump(void)
+{
+    if (soft.set.seed == 0) {
+        /* What waits here waits for a host function. */
+        if (soft.pending > MAX_PENDING) {
+            engine_run_all();
+        }
+        return;
+    }
+    while (n_ready != 0 && random_next() % 256 < eagerness) {
+        execute(choose(0));
+    }
+    while (n_ready != 0 && soft.pending > MAX_PENDING) {
+        execute(choose(0));
+    }
+}

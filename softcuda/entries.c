@@ -1,0 +1,178 @@
+/*
+ * entries.c - the exported driver entry points, and how they are looked up.
+ *
+ * Each takes the lock, counts the call, lets a failure asked for by
+ * SOFTCUDA_FAIL happen before anything else, and leaves the work to the file
+ * that owns the subject.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "softcuda/soft.h"
+
+#include <string.h>
+
+/* Forms that look like the driver's own, for programs that dlsym. */
+SOFT_API CUresult cuGetProcAddress(const char *name, void **entry_p,
+                                   int version, uint64_t flags);
+SOFT_API CUresult cuGetProcAddress_v2(const char *name, void **entry_p,
+                                      int version, uint64_t flags,
+                                      int *status_p);
+
+#define ENTRY(name, parameters, call) \
+    CUresult name parameters \
+    { \
+        CUresult code = soft_enter(E_##name); \
+        return code != CUDA_SUCCESS ? code : soft_leave(call); \
+    }
+
+ENTRY(cuInit, (unsigned int flags), dev_init(flags))
+ENTRY(cuDriverGetVersion, (int *p), dev_version(p))
+ENTRY(cuGetErrorName, (CUresult e, const char **p), dev_error_name(e, p))
+ENTRY(cuGetErrorString, (CUresult e, const char **p), dev_error_text(e, p))
+ENTRY(cuDeviceGet, (CUdevice * p, int ordinal), dev_get(p, ordinal))
+ENTRY(cuDeviceGetCount, (int *p), dev_count(p))
+ENTRY(cuDeviceGetName, (char *name, int bytes, CUdevice device),
+      dev_name(name, bytes, device))
+ENTRY(cuDeviceGetAttribute,
+      (int *p, CUdevice_attribute what, CUdevice device),
+      dev_attribute(p, what, device))
+ENTRY(cuDevicePrimaryCtxRetain, (CUcontext * p, CUdevice device),
+      ctx_retain(p, device))
+ENTRY(cuDevicePrimaryCtxRelease, (CUdevice device), ctx_release(device))
+ENTRY(cuCtxGetCurrent, (CUcontext * p), ctx_get(p))
+ENTRY(cuCtxSetCurrent, (CUcontext ctx), ctx_set(ctx))
+ENTRY(cuCtxGetDevice, (CUdevice * p), ctx_device(p))
+ENTRY(cuCtxSynchronize, (void), ctx_sync())
+ENTRY(cuCtxGetStreamPriorityRange, (int *least_p, int *greatest_p),
+      ctx_priorities(least_p, greatest_p))
+
+ENTRY(cuMemGetInfo, (size_t * free_p, size_t *total_p),
+      mem_info(free_p, total_p))
+ENTRY(cuMemAlloc, (CUdeviceptr * p, size_t bytes), mem_alloc(p, bytes))
+ENTRY(cuMemFree, (CUdeviceptr address), mem_free(address))
+ENTRY(cuMemAllocHost, (void **p, size_t bytes), mem_alloc_host(p, bytes))
+ENTRY(cuMemFreeHost, (void *address), mem_free_host(address))
+ENTRY(cuMemcpyHtoD, (CUdeviceptr dst, const void *src, size_t bytes),
+      mem_to_device(dst, src, bytes))
+ENTRY(cuMemcpyDtoH, (void *dst, CUdeviceptr src, size_t bytes),
+      mem_to_host(dst, src, bytes))
+ENTRY(cuMemcpyHtoDAsync,
+      (CUdeviceptr dst, const void *src, size_t bytes, CUstream stream),
+      mem_to_device_async(dst, src, bytes, stream))
+ENTRY(cuMemcpyDtoHAsync,
+      (void *dst, CUdeviceptr src, size_t bytes, CUstream stream),
+      mem_to_host_async(dst, src, bytes, stream))
+ENTRY(cuMemcpyDtoDAsync,
+      (CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream),
+      mem_copy_async(dst, src, bytes, stream))
+ENTRY(cuMemsetD8Async,
+      (CUdeviceptr dst, unsigned char value, size_t count, CUstream stream),
+      mem_set(dst, value, 1, count, stream))
+ENTRY(cuMemsetD32Async,
+      (CUdeviceptr dst, unsigned int value, size_t count, CUstream stream),
+      mem_set(dst, value, 4, count, stream))
+
+ENTRY(cuStreamCreate, (CUstream * p, unsigned int flags),
+      strm_create(p, flags, 0))
+ENTRY(cuStreamCreateWithPriority,
+      (CUstream * p, unsigned int flags, int priority),
+      strm_create(p, flags, priority))
+ENTRY(cuStreamDestroy, (CUstream stream), strm_destroy(stream))
+ENTRY(cuStreamSynchronize, (CUstream stream), strm_sync(stream))
+ENTRY(cuStreamQuery, (CUstream stream), strm_query(stream))
+ENTRY(cuStreamGetPriority, (CUstream stream, int *p),
+      strm_priority(stream, p))
+ENTRY(cuStreamGetCtx, (CUstream stream, CUcontext *p), strm_ctx(stream, p))
+ENTRY(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned int flags),
+      strm_wait(stream, event, flags))
+ENTRY(cuEventCreate, (CUevent * p, unsigned int flags), ev_create(p, flags))
+ENTRY(cuEventDestroy, (CUevent event), ev_destroy(event))
+ENTRY(cuEventRecord, (CUevent event, CUstream stream),
+      ev_record(event, stream, CU_EVENT_RECORD_DEFAULT))
+ENTRY(cuEventRecordWithFlags,
+      (CUevent event, CUstream stream, unsigned int flags),
+      ev_record(event, stream, flags))
+ENTRY(cuEventQuery, (CUevent event), ev_query(event))
+ENTRY(cuEventSynchronize, (CUevent event), ev_sync(event))
+ENTRY(cuEventElapsedTime, (float *p, CUevent start, CUevent end),
+      ev_elapsed(p, start, end))
+ENTRY(cuLaunchHostFunc, (CUstream stream, CUhostFn fn, void *user),
+      strm_host(stream, fn, user))
+
+ENTRY(cuModuleLoadData, (CUmodule * p, const void *image), mod_load(p, image))
+ENTRY(cuModuleUnload, (CUmodule module), mod_unload(module))
+ENTRY(cuModuleGetFunction, (CUfunction * p, CUmodule module, const char *name),
+      mod_function(p, module, name))
+ENTRY(cuLaunchKernel,
+      (CUfunction function, unsigned int grid_x, unsigned int grid_y,
+       unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+       unsigned int block_z, unsigned int shared_bytes, CUstream stream,
+       void **params, void **extra),
+      krn_launch(function,
+                 &(softcuda_launch){ { grid_x, grid_y, grid_z },
+                                     { block_x, block_y, block_z },
+                                     shared_bytes },
+                 stream, params, extra))
+
+ENTRY(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode * mode),
+      cap_exchange(mode))
+ENTRY(cuStreamBeginCapture, (CUstream stream, CUstreamCaptureMode mode),
+      cap_begin(stream, mode))
+ENTRY(cuStreamEndCapture, (CUstream stream, CUgraph *p), cap_end(stream, p))
+ENTRY(cuStreamIsCapturing, (CUstream stream, CUstreamCaptureStatus *p),
+      cap_status(stream, p))
+ENTRY(cuGraphGetNodes, (CUgraph graph, CUgraphNode *nodes, size_t *count_p),
+      grf_nodes(graph, nodes, count_p))
+ENTRY(cuGraphInstantiateWithFlags,
+      (CUgraphExec * p, CUgraph graph, unsigned long long flags),
+      grf_instantiate(p, graph, flags))
+ENTRY(cuGraphUpload, (CUgraphExec exec, CUstream stream),
+      grf_upload(exec, stream))
+ENTRY(cuGraphLaunch, (CUgraphExec exec, CUstream stream),
+      grf_launch(exec, stream))
+ENTRY(cuGraphDestroy, (CUgraph graph), grf_destroy(graph))
+ENTRY(cuGraphExecDestroy, (CUgraphExec exec), grf_exec_destroy(exec))
+
+/* A function pointer as the driver hands it out. */
+typedef CUresult (*any_entry)(void);
+
+static const any_entry entry_addresses[] = {
+#define DRV_ENTRY(name, version, signature) (any_entry)(void (*)(void))name,
+#include "driver/entries.def"
+#undef DRV_ENTRY
+};
+
+enum { SYMBOL_FOUND = 0, SYMBOL_NOT_FOUND = 1, SYMBOL_TOO_NEW = 2 };
+enum { FLAG_LEGACY = 1 }; /* the other flag asks for per-thread entries */
+
+CUresult cuGetProcAddress_v2(const char *name, void **entry_p, int version,
+                             uint64_t flags, int *status_p)
+{
+    int status = SYMBOL_NOT_FOUND;
+
+    if (name == NULL || entry_p == NULL || (flags & ~(uint64_t)FLAG_LEGACY)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+
+    *entry_p = NULL;
+    for (int i = 0; i < N_ENTRIES && status == SYMBOL_NOT_FOUND; i++) {
+        if (strcmp(name, entry_names[i]) == 0) {
+            status = SYMBOL_TOO_NEW;
+            if (version >= entry_versions[i]) {
+                memcpy(entry_p, &entry_addresses[i], sizeof(*entry_p));
+                status = SYMBOL_FOUND;
+            }
+        }
+    }
+
+    if (status_p != NULL) {
+        *status_p = status;
+    }
+    return status == SYMBOL_FOUND ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+
+CUresult cuGetProcAddress(const char *name, void **entry_p, int version,
+                          uint64_t flags)
+{
+    return cuGetProcAddress_v2(name, entry_p, version, flags, NULL);
+}

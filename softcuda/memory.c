@@ -1,0 +1,380 @@
+/*
+ * memory.c - device and pinned memory, and the copies between them.
+ *
+ * Device memory is the program's own memory, so a kernel is a C function that
+ * follows the addresses it was given.  The table of live allocations, sorted
+ * by address, is what tells a good address from a wild one.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "softcuda/soft.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGNMENT = 512 };
+
+static struct alloc **allocs; /* by address */
+static size_t n_allocs, allocs_room;
+static struct alloc *recent;
+static uint64_t n_made;
+
+/* The index of the first allocation that starts above the address. */
+static size_t above(uintptr_t address)
+{
+    size_t low = 0, high = n_allocs;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+
+        if (allocs[middle]->base > address) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    return low;
+}
+
+/* The allocation that holds the whole range. */
+struct alloc *alloc_find(const void *address, size_t bytes)
+{
+    uintptr_t a = (uintptr_t)address;
+
+    if (recent == NULL || a < recent->base ||
+        a - recent->base >= recent->bytes) {
+        size_t i = above(a);
+
+        if (i == 0 || a - allocs[i - 1]->base >= allocs[i - 1]->bytes) {
+            return NULL;
+        }
+        recent = allocs[i - 1];
+    }
+    return bytes <= recent->bytes - (a - recent->base) ? recent : NULL;
+}
+
+void alloc_forget_history(void)
+{
+    for (size_t i = 0; i < n_allocs; i++) {
+        shadow_clear(&allocs[i]->shadow);
+    }
+}
+
+static struct alloc *table_add(void *base, size_t bytes, enum side side,
+                               CUcontext ctx)
+{
+    struct alloc *alloc = calloc(1, sizeof(*alloc));
+    size_t at;
+
+    if (alloc == NULL) {
+        return NULL;
+    }
+    if (n_allocs == allocs_room) {
+        size_t room = allocs_room ? allocs_room * 2 : 64;
+        struct alloc **larger = realloc(allocs, room * sizeof(*larger));
+
+        if (larger == NULL) {
+            free(alloc);
+            return NULL;
+        }
+        allocs = larger;
+        allocs_room = room;
+    }
+    *alloc = (struct alloc){ (uintptr_t)base, bytes,
+                             side,            ctx,
+                             ++n_made,        { NULL, 0, 0 } };
+    at = above(alloc->base);
+    memmove(&allocs[at + 1], &allocs[at],
+            (n_allocs - at) * sizeof(allocs[0]));
+    allocs[at] = alloc;
+    n_allocs++;
+    return alloc;
+}
+
+static void table_remove(struct alloc *alloc)
+{
+    size_t at = above(alloc->base) - 1;
+
+    memmove(&allocs[at], &allocs[at + 1],
+            (n_allocs - at - 1) * sizeof(allocs[0]));
+    n_allocs--;
+    recent = NULL;
+    shadow_clear(&alloc->shadow);
+    free(alloc);
+}
+
+static void *take(size_t bytes, enum side side, CUcontext ctx)
+{
+    void *base;
+
+    if (posix_memalign(&base, ALIGNMENT, bytes) != 0) {
+        return NULL;
+    }
+    if (table_add(base, bytes, side, ctx) == NULL) {
+        free(base);
+        return NULL;
+    }
+    /* New memory holds whatever: under a seed, something new every time, so
+     * that reading it before writing shows as a difference. */
+    if (soft.set.seed != 0) {
+        memset(base, (int)((soft.set.seed * 31 + n_made) & 0xFF), bytes);
+    }
+    return base;
+}
+
+/* Work that was issued may use it still, so freeing waits, as the driver. */
+static CUresult give(uintptr_t base, enum side side)
+{
+    struct alloc *alloc = alloc_find((void *)base, 0);
+
+    if (alloc == NULL || alloc->base != base || alloc->side != side) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    engine_run_ctx(alloc->ctx);
+    if (side == SIDE_DEVICE) {
+        alloc->ctx->used -= alloc->bytes;
+        soft.n_device--;
+        soft.device_bytes -= alloc->bytes;
+    } else {
+        soft.n_host--;
+        soft.host_bytes -= alloc->bytes;
+    }
+    table_remove(alloc);
+    free((void *)base);
+    return CUDA_SUCCESS;
+}
+
+/* For calls that stop the world, which a capture may forbid. */
+static CUresult unsafe_call(CUcontext *ctx_p)
+{
+    CUresult code = ctx_current(ctx_p);
+
+    return code != CUDA_SUCCESS ? code : capture_forbids_unsafe();
+}
+
+CUresult mem_info(size_t *free_p, size_t *total_p)
+{
+    CUcontext ctx;
+    CUresult code = ctx_current(&ctx);
+
+    if (code != CUDA_SUCCESS) {
+        return code;
+    }
+    if (free_p == NULL || total_p == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *free_p = soft.set.memory > ctx->used ? soft.set.memory - ctx->used : 0;
+    *total_p = soft.set.memory;
+    return CUDA_SUCCESS;
+}
+
+CUresult mem_alloc(CUdeviceptr *address_p, size_t bytes)
+{
+    CUcontext ctx;
+    CUresult code = unsafe_call(&ctx);
+    void *base;
+
+    if (code != CUDA_SUCCESS) {
+        return code;
+    }
+    if (address_p == NULL || bytes == 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (ctx->used > soft.set.memory || bytes > soft.set.memory - ctx->used) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    base = take(bytes, SIDE_DEVICE, ctx);
+    if (base == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    ctx->used += bytes;
+    soft.n_device++;
+    soft.device_bytes += bytes;
+    *address_p = (CUdeviceptr)(uintptr_t)base;
+    return CUDA_SUCCESS;
+}
+
+CUresult mem_free(CUdeviceptr address)
+{
+    CUcontext ctx;
+    CUresult code = unsafe_call(&ctx);
+
+    if (code != CUDA_SUCCESS) {
+        return code;
+    }
+    return address == 0 ? CUDA_SUCCESS : give((uintptr_t)address, SIDE_DEVICE);
+}
+
+CUresult mem_alloc_host(void **address_p, size_t bytes)
+{
+    CUcontext ctx;
+    CUresult code = unsafe_call(&ctx);
+    void *base;
+
+    if (code != CUDA_SUCCESS) {
+        return code;
+    }
+    if (address_p == NULL || bytes == 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    base = take(bytes, SIDE_PINNED, ctx);
+    if (base == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    soft.n_host++;
+    soft.host_bytes += bytes;
+    *address_p = base;
+    return CUDA_SUCCESS;
+}
+
+CUresult mem_free_host(void *address)
+{
+    CUcontext ctx;
+    CUresult code = unsafe_call(&ctx);
+
+    if (code != CUDA_SUCCESS) {
+        return code;
+    }
+    return address == NULL ? CUDA_SUCCESS
+                           : give((uintptr_t)address, SIDE_PINNED);
+}
+
+static enum side host_side(const void *address)
+{
+    return alloc_find(address, 0) != NULL ? SIDE_PINNED : SIDE_PAGEABLE;
+}
+
+/*
+ * One copy.  What a pageable source holds is taken now; a pageable
+ * destination is filled before the call returns.  In a graph both are left
+ * to each launch.
+ */
+static CUresult copy(void *dst, enum side dst_side, const void *src,
+                     enum side src_side, size_t bytes, CUstream handle)
+{
+    CUstream stream;
+    CUresult code = stream_issuable(handle, &stream);
+    struct op *op;
+    struct work *work;
+
+    if (code != CUDA_SUCCESS) {
+        return code;
+    }
+    if (bytes == 0) {
+        return CUDA_SUCCESS;
+    }
+    if (dst == NULL || src == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    op = op_new();
+    work = &op->own;
+    if (src_side == SIDE_PAGEABLE && stream->capture == NULL) {
+        if (!work_reserve(work, bytes)) {
+            op_discard(op);
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        memcpy(work->blob, src, bytes);
+        src = work->blob;
+    }
+    work->kind = WORK_COPY;
+    work->ctx = stream->ctx;
+    work->u.copy.dst = dst;
+    work->u.copy.src = src;
+    work->u.copy.bytes = bytes;
+    work->u.copy.dst_side = dst_side;
+    work->u.copy.src_side = src_side;
+
+    code = stream_issue(stream, op);
+    if (code == CUDA_SUCCESS && dst_side == SIDE_PAGEABLE &&
+        stream->capture == NULL) {
+        engine_run_until(&stream->tail);
+        stream_wait_host(stream);
+        code = stream->ctx->sticky;
+    }
+    return code;
+}
+
+static void *at(CUdeviceptr address)
+{
+    return (void *)(uintptr_t)address;
+}
+
+/* Returns once the source may be reused.  From pageable memory that is when
+ * its bytes are staged: the copy itself may still be on its way, and only the
+ * legacy stream and those that block on it come after it. */
+CUresult mem_to_device(CUdeviceptr dst, const void *src, size_t bytes)
+{
+    enum side side = host_side(src);
+    CUcontext ctx;
+    CUresult code = ctx_current(&ctx);
+
+    if (code == CUDA_SUCCESS) {
+        code = copy(at(dst), SIDE_DEVICE, src, side, bytes, NULL);
+    }
+    if (code == CUDA_SUCCESS && side == SIDE_PINNED) {
+        engine_run_until(&ctx->legacy->tail);
+        stream_wait_host(ctx->legacy);
+        code = ctx->sticky;
+    }
+    return code;
+}
+
+CUresult mem_to_host(void *dst, CUdeviceptr src, size_t bytes)
+{
+    CUcontext ctx;
+    CUresult code = ctx_current(&ctx);
+
+    if (code == CUDA_SUCCESS) {
+        code = copy(dst, host_side(dst), at(src), SIDE_DEVICE, bytes, NULL);
+    }
+    if (code == CUDA_SUCCESS && bytes != 0) {
+        engine_run_until(&ctx->legacy->tail);
+        stream_wait_host(ctx->legacy);
+        code = ctx->sticky;
+    }
+    return code;
+}
+
+CUresult mem_to_device_async(CUdeviceptr dst, const void *src, size_t bytes,
+                             CUstream stream)
+{
+    return copy(at(dst), SIDE_DEVICE, src, host_side(src), bytes, stream);
+}
+
+CUresult mem_to_host_async(void *dst, CUdeviceptr src, size_t bytes,
+                           CUstream stream)
+{
+    return copy(dst, host_side(dst), at(src), SIDE_DEVICE, bytes, stream);
+}
+
+CUresult mem_copy_async(CUdeviceptr dst, CUdeviceptr src, size_t bytes,
+                        CUstream stream)
+{
+    return copy(at(dst), SIDE_DEVICE, at(src), SIDE_DEVICE, bytes, stream);
+}
+
+CUresult mem_set(CUdeviceptr dst, uint32_t value, uint32_t width,
+                 size_t count, CUstream handle)
+{
+    CUstream stream;
+    CUresult code = stream_issuable(handle, &stream);
+    struct op *op;
+
+    if (code != CUDA_SUCCESS) {
+        return code;
+    }
+    if (count == 0) {
+        return CUDA_SUCCESS;
+    }
+    if (dst == 0 || dst % width != 0 || count > SIZE_MAX / width) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    op = op_new();
+    op->own.kind = WORK_SET;
+    op->own.ctx = stream->ctx;
+    op->own.u.set.dst = at(dst);
+    op->own.u.set.count = count;
+    op->own.u.set.value = value;
+    op->own.u.set.width = width;
+    return stream_issue(stream, op);
+}

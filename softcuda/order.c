@@ -1,0 +1,162 @@
+/*
+ * order.c - happens-before: lanes, vector clocks, and the host.
+ *
+ * A lane is a line of operations that run one after the other: a stream, or
+ * one branch of the graphs launched on it.  A clock says, for every lane, up
+ * to which epoch its holder comes after.  Knowing an epoch of a lane implies
+ * knowing all that this epoch knew, which makes most joins one comparison.
+ *
+ * All threads of the program share one host clock: what one thread has waited
+ * for counts as known to the others, since how threads talk to each other is
+ * not visible here.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "softcuda/soft.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static uint64_t *epochs; /* the last one given out, per lane */
+static uint32_t n_lanes, lanes_room;
+static uint32_t *idle; /* lanes whose stream is gone */
+static uint32_t n_idle, idle_room;
+
+struct vc *vc_ref(struct vc *vc)
+{
+    if (vc != NULL) {
+        vc->refs++;
+    }
+    return vc;
+}
+
+void vc_drop(struct vc *vc)
+{
+    if (vc != NULL && --vc->refs == 0) {
+        free(vc);
+    }
+}
+
+uint64_t vc_get(const struct vc *vc, uint32_t lane)
+{
+    return vc != NULL && lane < vc->n ? vc->t[lane] : 0;
+}
+
+/* A clock of one's own, with room for n lanes. */
+static struct vc *own(struct vc *vc, uint32_t n)
+{
+    struct vc *copy;
+
+    if (vc != NULL && vc->refs == 1 && vc->n >= n) {
+        return vc;
+    }
+    if (vc != NULL && vc->n > n) {
+        n = vc->n;
+    }
+    n = (n + 7) & ~7u;
+    copy = malloc(sizeof(*copy) + n * sizeof(copy->t[0]));
+    if (copy == NULL) {
+        abort(); /* an order with holes would report races that are none */
+    }
+    copy->refs = 1;
+    copy->n = n;
+    memset(copy->t, 0, n * sizeof(copy->t[0]));
+    if (vc != NULL) {
+        memcpy(copy->t, vc->t, vc->n * sizeof(vc->t[0]));
+        vc_drop(vc);
+    }
+    return copy;
+}
+
+bool vc_join(struct vc **vc_p, const struct stamp *stamp)
+{
+    struct vc *vc = *vc_p;
+
+    if (!soft.set.races || vc_get(vc, stamp->lane) >= stamp->epoch) {
+        return false;
+    }
+    vc = own(vc, n_lanes);
+    if (stamp->vc != NULL) {
+        for (uint32_t i = 0; i < stamp->vc->n; i++) {
+            if (stamp->vc->t[i] > vc->t[i]) {
+                vc->t[i] = stamp->vc->t[i];
+            }
+        }
+    }
+    vc->t[stamp->lane] = stamp->epoch;
+    *vc_p = vc;
+    return true;
+}
+
+/* A lane may serve again once the host, and so everybody later, comes after
+ * all that ran on it. */
+uint32_t lane_take(void)
+{
+    for (uint32_t i = 0; i < n_idle; i++) {
+        uint32_t lane = idle[i];
+
+        if (vc_get(soft.host, lane) >= epochs[lane]) {
+            idle[i] = idle[--n_idle];
+            return lane;
+        }
+    }
+    if (n_lanes == lanes_room) {
+        uint32_t room = lanes_room ? lanes_room * 2 : 32;
+        uint64_t *larger = realloc(epochs, room * sizeof(*larger));
+
+        if (larger == NULL) {
+            abort();
+        }
+        epochs = larger;
+        lanes_room = room;
+    }
+    epochs[n_lanes] = 0;
+    return n_lanes++;
+}
+
+void lane_give(uint32_t lane)
+{
+    if (n_idle == idle_room) {
+        uint32_t room = idle_room ? idle_room * 2 : 32;
+        uint32_t *larger = realloc(idle, room * sizeof(*larger));
+
+        if (larger == NULL) {
+            return; /* this lane is lost, nothing else */
+        }
+        idle = larger;
+        idle_room = room;
+    }
+    idle[n_idle++] = lane;
+}
+
+uint64_t lane_next(uint32_t lane)
+{
+    return ++epochs[lane];
+}
+
+uint64_t lane_last(uint32_t lane)
+{
+    return epochs[lane];
+}
+
+void stamp_set(struct stamp *stamp, const struct stamp *value)
+{
+    struct vc *old = stamp->vc;
+
+    *stamp = *value;
+    vc_ref(stamp->vc);
+    vc_drop(old);
+}
+
+void stamp_clear(struct stamp *stamp)
+{
+    vc_drop(stamp->vc);
+    *stamp = (struct stamp){ NULL, 0, 0 };
+}
+
+void host_join(const struct stamp *stamp)
+{
+    if (vc_join(&soft.host, stamp)) {
+        soft.host_version++;
+    }
+}

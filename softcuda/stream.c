@@ -1,0 +1,392 @@
+/*
+ * stream.c - streams: the legacy one, each thread's own, and the program's.
+ *
+ * A stream is a line of operations.  The legacy stream also comes after all
+ * that is in the blocking streams of its context, and they after it.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "softcuda/soft.h"
+
+#include <stdlib.h>
+
+static CUstream make(CUcontext ctx, bool blocking, int priority)
+{
+    CUstream stream = calloc(1, sizeof(*stream));
+
+    if (stream != NULL) {
+        stream->ctx = ctx;
+        stream->blocking = blocking;
+        stream->priority = priority;
+        stream->lane = lane_take();
+    }
+    return stream;
+}
+
+CUstream stream_legacy(CUcontext ctx)
+{
+    if (ctx->legacy == NULL) {
+        ctx->legacy = make(ctx, true, 0);
+        if (ctx->legacy != NULL) {
+            ctx->legacy->is_default = true;
+        }
+    }
+    return ctx->legacy;
+}
+
+static void link_stream(CUstream stream)
+{
+    stream->number = ++soft.n_streams;
+    stream->next = stream->ctx->streams;
+    stream->ctx->streams = stream;
+}
+
+static CUresult per_thread(CUstream *stream_p)
+{
+    uint64_t thread = thread_self()->id;
+    CUcontext ctx;
+    CUresult code = ctx_current(&ctx);
+    CUstream stream;
+
+    if (code != CUDA_SUCCESS) {
+        return code;
+    }
+    for (stream = ctx->streams; stream != NULL; stream = stream->next) {
+        if (stream->thread == thread) {
+            *stream_p = stream;
+            return CUDA_SUCCESS;
+        }
+    }
+    stream = make(ctx, true, 0);
+    if (stream == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    stream->is_default = true;
+    stream->thread = thread;
+    link_stream(stream);
+    *stream_p = stream;
+    return CUDA_SUCCESS;
+}
+
+static bool is_legacy(CUstream handle)
+{
+    return handle == NULL || handle == CU_STREAM_LEGACY;
+}
+
+/* The stream behind a handle, without asking what captures say to its use. */
+static CUresult find(CUstream handle, CUstream *stream_p)
+{
+    CUcontext ctx;
+    CUresult code;
+
+    if (is_legacy(handle)) {
+        code = ctx_current(&ctx);
+        if (code == CUDA_SUCCESS) {
+            *stream_p = ctx->legacy;
+        }
+        return code;
+    }
+    if (handle == CU_STREAM_PER_THREAD) {
+        return per_thread(stream_p);
+    }
+    if (!handle_is(handle, HANDLE_STREAM)) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    *stream_p = handle;
+    return handle->ctx->sticky;
+}
+
+/* For anything that orders itself by the stream: the legacy stream would
+ * come after a blocking stream that captures, and that breaks the capture. */
+CUresult stream_use(CUstream handle, CUstream *stream_p)
+{
+    CUresult code = find(handle, stream_p);
+
+    if (code == CUDA_SUCCESS && soft.captures != NULL && is_legacy(handle) &&
+        capture_implicit((*stream_p)->ctx, true)) {
+        return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+    }
+    return code;
+}
+
+CUresult stream_issuable(CUstream handle, CUstream *stream_p)
+{
+    CUresult code = stream_use(handle, stream_p);
+
+    if (code == CUDA_SUCCESS && (*stream_p)->capture != NULL &&
+        (*stream_p)->capture->invalid) {
+        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    }
+    return code;
+}
+
+struct stamp stream_stamp(CUstream stream)
+{
+    return (struct stamp){ stream->vc, stream->lane,
+                           lane_last(stream->lane) };
+}
+
+static void after_stream(CUstream stream, struct op *op, CUstream before)
+{
+    struct stamp stamp = stream_stamp(before);
+
+    op_after(op, &before->tail);
+    vc_join(&stream->vc, &stamp);
+}
+
+/* Gives the op its dependencies and its place by the rules of streams. */
+void stream_place(CUstream stream, struct op *op)
+{
+    CUcontext ctx = stream->ctx;
+
+    op->stream = stream;
+    op_after(op, &stream->tail);
+    if (stream == ctx->legacy) {
+        for (CUstream s = ctx->streams; s != NULL; s = s->next) {
+            if (s->blocking) {
+                after_stream(stream, op, s);
+            }
+        }
+    } else if (stream->blocking) {
+        after_stream(stream, op, ctx->legacy);
+    }
+
+    if (stream->host_seen != soft.host_version && soft.host != NULL) {
+        /* The host has no lane of its own: take over all it knows. */
+        struct stamp host = { soft.host, 0, 0 };
+
+        for (; host.lane < soft.host->n; host.lane++) {
+            host.epoch = soft.host->t[host.lane];
+            if (host.lane != stream->lane) {
+                vc_join(&stream->vc, &host);
+            }
+        }
+        stream->host_seen = soft.host_version;
+    }
+    op->at.lane = stream->lane;
+    op->at.epoch = lane_next(stream->lane);
+    op->at.vc = vc_ref(stream->vc);
+}
+
+CUresult stream_issue(CUstream stream, struct op *op)
+{
+    if (stream->capture != NULL) {
+        return capture_add(stream, op);
+    }
+    stream_place(stream, op);
+    stream->tail = op_submit(op);
+    return CUDA_SUCCESS;
+}
+
+/* The host has seen the end of all that is in the stream. */
+void stream_wait_host(CUstream stream)
+{
+    struct stamp stamp = stream_stamp(stream);
+
+    host_join(&stamp);
+    if (stream->tail.end_ns > soft.host_ns) {
+        soft.host_ns = stream->tail.end_ns;
+    }
+}
+
+CUresult strm_create(CUstream *stream_p, unsigned int flags, int priority)
+{
+    CUcontext ctx;
+    CUresult code = ctx_current(&ctx);
+    CUstream stream;
+
+    if (code != CUDA_SUCCESS) {
+        return code;
+    }
+    if (stream_p == NULL || (flags & ~(unsigned)CU_STREAM_NON_BLOCKING) != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    priority = priority < -5 ? -5 : priority > 0 ? 0 : priority;
+    stream = make(ctx, (flags & CU_STREAM_NON_BLOCKING) == 0, priority);
+    if (stream == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (!handle_add(stream, HANDLE_STREAM)) {
+        lane_give(stream->lane);
+        free(stream);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    link_stream(stream);
+    *stream_p = stream;
+    return CUDA_SUCCESS;
+}
+
+/* What was issued still runs; here it runs before the stream is gone. */
+CUresult strm_destroy(CUstream stream)
+{
+    CUcontext ctx;
+    struct stamp stamp;
+
+    if (!handle_is(stream, HANDLE_STREAM)) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    ctx = stream->ctx;
+    engine_run_until(&stream->tail);
+    if (stream->capture != NULL) {
+        capture_leave(stream);
+    }
+
+    stamp = stream_stamp(stream);
+    vc_join(&ctx->gone, &stamp);
+    if (stream->tail.end_ns > ctx->gone_ns) {
+        ctx->gone_ns = stream->tail.end_ns;
+    }
+    if (stream->blocking) {
+        vc_join(&ctx->legacy->vc, &stamp);
+    }
+    lane_give(stream->lane);
+    for (uint32_t i = 0; i < stream->n_branches; i++) {
+        lane_give(stream->branches[i]);
+    }
+
+    for (CUstream *s = &ctx->streams; *s != NULL; s = &(*s)->next) {
+        if (*s == stream) {
+            *s = stream->next;
+            break;
+        }
+    }
+    handle_remove(stream);
+    vc_drop(stream->vc);
+    nodes_clear(&stream->deps);
+    free(stream->branches);
+    free(stream);
+    return ctx->sticky;
+}
+
+static CUresult may_wait(CUstream handle, CUstream *stream_p)
+{
+    CUresult code = stream_use(handle, stream_p);
+
+    if (code != CUDA_SUCCESS) {
+        return code;
+    }
+    if ((*stream_p)->capture != NULL) {
+        capture_invalidate((*stream_p)->capture);
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+    return capture_forbids_unsafe();
+}
+
+/* The legacy stream is done when the blocking ones are, too. */
+static struct mark legacy_end(CUstream stream)
+{
+    struct op *op;
+
+    if (stream != stream->ctx->legacy) {
+        return stream->tail;
+    }
+    op = op_new();
+    stream_place(stream, op);
+    stream->tail = op_submit(op);
+    return stream->tail;
+}
+
+CUresult strm_sync(CUstream handle)
+{
+    CUstream stream;
+    CUresult code = may_wait(handle, &stream);
+    struct mark end;
+
+    if (code != CUDA_SUCCESS) {
+        return code;
+    }
+    end = legacy_end(stream);
+    engine_run_until(&end);
+    stream_wait_host(stream);
+    return stream->ctx->sticky;
+}
+
+CUresult strm_query(CUstream handle)
+{
+    CUstream stream;
+    CUresult code = may_wait(handle, &stream);
+    struct mark end;
+
+    if (code != CUDA_SUCCESS) {
+        return code;
+    }
+    end = legacy_end(stream);
+    if (!engine_poll(&end)) {
+        return CUDA_ERROR_NOT_READY;
+    }
+    stream_wait_host(stream);
+    return stream->ctx->sticky;
+}
+
+CUresult strm_priority(CUstream handle, int *priority_p)
+{
+    CUstream stream;
+    CUresult code = find(handle, &stream);
+
+    if (code != CUDA_SUCCESS) {
+        return code;
+    }
+    if (priority_p == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *priority_p = stream->priority;
+    return CUDA_SUCCESS;
+}
+
+CUresult strm_ctx(CUstream handle, CUcontext *ctx_p)
+{
+    CUstream stream;
+    CUresult code = find(handle, &stream);
+
+    if (code != CUDA_SUCCESS) {
+        return code;
+    }
+    if (ctx_p == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *ctx_p = stream->ctx;
+    return CUDA_SUCCESS;
+}
+
+CUresult strm_host(CUstream handle, CUhostFn fn, void *user)
+{
+    CUstream stream;
+    CUresult code = stream_issuable(handle, &stream);
+    struct op *op;
+
+    if (code != CUDA_SUCCESS) {
+        return code;
+    }
+    if (fn == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    op = op_new();
+    op->own.kind = WORK_HOST;
+    op->own.ctx = stream->ctx;
+    op->own.u.host.fn = fn;
+    op->own.u.host.user = user;
+    return stream_issue(stream, op);
+}
+
+/* Asking takes no place in the stream, so a capture elsewhere survives it;
+ * but the legacy stream has no answer beside a blocking one that captures. */
+CUresult cap_status(CUstream handle, CUstreamCaptureStatus *status_p)
+{
+    CUstream stream;
+    CUresult code = find(handle, &stream);
+
+    if (code != CUDA_SUCCESS) {
+        return code;
+    }
+    if (status_p == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (is_legacy(handle) && capture_implicit(stream->ctx, false)) {
+        return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+    }
+    *status_p = stream->capture == NULL ? CU_STREAM_CAPTURE_STATUS_NONE
+                : stream->capture->invalid
+                    ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
+                    : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    return CUDA_SUCCESS;
+}

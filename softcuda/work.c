@@ -1,0 +1,234 @@
+/*
+ * work.c - one piece of work: its arguments, what it touches, running it.
+ *
+ * The same struct serves an operation on a stream and a node of a graph.
+ * What a piece touches is asked right before it runs, since a kernel may
+ * read its list of ranges from memory that earlier work wrote.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "softcuda/soft.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    BLOB_KEPT = 4096,         /* larger ones are freed with the op */
+    LAUNCH_NS = 1000,         /* between two kernels of a stream */
+    NODE_NS = 500,            /* between two nodes of a graph */
+    COPY_NS = 1500,           /* before the first byte of a copy */
+    DEVICE_BYTES_PER_NS = 2000,
+    LINK_BYTES_PER_NS = 50
+};
+
+bool work_reserve(struct work *work, size_t bytes)
+{
+    char *blob;
+
+    if (bytes <= work->blob_room) {
+        return true;
+    }
+    blob = malloc(bytes < 256 ? 256 : bytes);
+    if (blob == NULL) {
+        return false;
+    }
+    free(work->blob);
+    work->blob = blob;
+    work->blob_room = bytes < 256 ? 256 : bytes;
+    return true;
+}
+
+/* Copies the arguments of a launch into the blob, pointers first. */
+void work_params(struct work *work, void *const *params)
+{
+    const struct kernel *kernel = work->u.k.kernel;
+    void **pointers = (void **)(void *)work->blob;
+
+    for (uint32_t i = 0; i < kernel->fn.n_params; i++) {
+        pointers[i] = work->blob + kernel->offsets[i];
+        memcpy(pointers[i], params[i], kernel->fn.param_bytes[i]);
+    }
+}
+
+bool work_clone(struct work *to, const struct work *from)
+{
+    *to = *from;
+    to->blob = NULL;
+    to->blob_room = 0;
+    if (from->kind == WORK_KERNEL) {
+        if (!work_reserve(to, from->u.k.kernel->blob_bytes)) {
+            to->kind = WORK_NONE;
+            return false;
+        }
+        work_params(to, (void *const *)(const void *)from->blob);
+    } else if (from->kind == WORK_RECORD || from->kind == WORK_WAIT) {
+        to->u.event->refs++;
+    }
+    return true;
+}
+
+/* Gives up what the work holds; a small blob stays for the next. */
+void work_clear(struct work *work)
+{
+    if (work->kind == WORK_RECORD || work->kind == WORK_WAIT) {
+        event_drop(work->u.event);
+    }
+    work->kind = WORK_NONE;
+    work->ctx = NULL;
+    if (work->blob_room > BLOB_KEPT) {
+        free(work->blob);
+        work->blob = NULL;
+        work->blob_room = 0;
+    }
+}
+
+struct sink {
+    const struct op *op;
+    CUcontext ctx;
+    uint64_t bytes;
+    bool bad;
+};
+
+static void touch_range(struct sink *sink, const void *address, size_t bytes,
+                        bool write, bool pageable_too)
+{
+    struct alloc *alloc;
+
+    if (bytes == 0) {
+        return;
+    }
+    sink->bytes += bytes;
+    alloc = alloc_find(address, bytes);
+    if (alloc == NULL) {
+        sink->bad |= !pageable_too;
+        return;
+    }
+    if (soft.set.races) {
+        race_access(alloc, (size_t)((uintptr_t)address - alloc->base), bytes,
+                    write, sink->op);
+    }
+}
+
+static void touch_kernel(void *opaque, const void *address, size_t bytes,
+                         int write)
+{
+    struct sink *sink = opaque;
+    struct alloc *alloc = alloc_find(address, bytes);
+
+    /* Another device's memory is out of reach without peer access. */
+    if (alloc != NULL && alloc->side == SIDE_DEVICE &&
+        alloc->ctx != sink->ctx) {
+        sink->bad = true;
+        return;
+    }
+    touch_range(sink, address, bytes, write != 0, false);
+}
+
+static uint64_t run_kernel(const struct work *work, struct sink *sink)
+{
+    const softcuda_kernel *fn = &work->u.k.kernel->fn;
+    void *const *params = (void *const *)(void *)work->blob;
+    uint64_t cost;
+
+    fn->touch(&work->u.k.launch, params, touch_kernel, sink);
+    if (sink->bad) {
+        return 0;
+    }
+    cost = fn->cost_ns != NULL ? fn->cost_ns(&work->u.k.launch, params)
+                               : sink->bytes / DEVICE_BYTES_PER_NS;
+    fn->run(&work->u.k.launch, params);
+    return cost + (sink->op->exec != NULL ? NODE_NS : LAUNCH_NS);
+}
+
+static uint64_t run_copy(const struct work *work, struct sink *sink)
+{
+    bool link = work->u.copy.dst_side != SIDE_DEVICE ||
+                work->u.copy.src_side != SIDE_DEVICE;
+
+    touch_range(sink, work->u.copy.src, work->u.copy.bytes, false,
+                work->u.copy.src_side == SIDE_PAGEABLE);
+    touch_range(sink, work->u.copy.dst, work->u.copy.bytes, true,
+                work->u.copy.dst_side == SIDE_PAGEABLE);
+    if (sink->bad) {
+        return 0;
+    }
+    memmove(work->u.copy.dst, work->u.copy.src, work->u.copy.bytes);
+    return work->u.copy.bytes /
+               (link ? LINK_BYTES_PER_NS : DEVICE_BYTES_PER_NS) +
+           (sink->op->exec != NULL ? NODE_NS : COPY_NS);
+}
+
+static uint64_t run_set(const struct work *work, struct sink *sink)
+{
+    size_t bytes = work->u.set.count * work->u.set.width;
+
+    touch_range(sink, work->u.set.dst, bytes, true, false);
+    if (sink->bad) {
+        return 0;
+    }
+    if (work->u.set.width == 1) {
+        memset(work->u.set.dst, (int)work->u.set.value, bytes);
+    } else {
+        uint32_t *words = (uint32_t *)(void *)work->u.set.dst;
+
+        for (size_t i = 0; i < work->u.set.count; i++) {
+            words[i] = work->u.set.value;
+        }
+    }
+    return bytes / DEVICE_BYTES_PER_NS +
+           (sink->op->exec != NULL ? NODE_NS : LAUNCH_NS);
+}
+
+bool work_run(struct op *op, uint64_t *cost_ns)
+{
+    const struct work *work = op->work;
+    struct sink sink = { op, work->ctx, 0, false };
+    struct thread_state *self = thread_self();
+
+    self->in_callback = true;
+    switch (work->kind) {
+    case WORK_KERNEL: *cost_ns = run_kernel(work, &sink); break;
+    case WORK_COPY: *cost_ns = run_copy(work, &sink); break;
+    case WORK_SET: *cost_ns = run_set(work, &sink); break;
+    case WORK_HOST: work->u.host.fn(work->u.host.user); break;
+    case WORK_NONE:
+    case WORK_RECORD:
+    case WORK_WAIT: break;
+    }
+    self->in_callback = false;
+    return !sink.bad;
+}
+
+/* Static storage: race reports keep it. */
+const char *work_name(const struct work *work)
+{
+    static const char *const copies[3][3] = {
+        { "copy DtoD", "copy HtoD", "copy HtoD" },
+        { "copy DtoH", "copy HtoH", "copy HtoH" },
+        { "copy DtoH", "copy HtoH", "copy HtoH" }
+    };
+
+    switch (work->kind) {
+    case WORK_KERNEL: return work->u.k.kernel->fn.name;
+    case WORK_COPY: return copies[work->u.copy.dst_side][work->u.copy.src_side];
+    case WORK_SET: return "memset";
+    case WORK_HOST: return "host function";
+    case WORK_RECORD: return "event record";
+    case WORK_WAIT: return "event wait";
+    case WORK_NONE: break;
+    }
+    return "nothing";
+}
+
+void work_describe(const struct op *op, char *text, size_t bytes)
+{
+    if (op->exec != NULL) {
+        snprintf(text, bytes, "%s on stream %u in graph %u, node %u",
+                 work_name(op->work), op->stream->number, op->exec->number,
+                 op->node);
+    } else {
+        snprintf(text, bytes, "%s on stream %u", work_name(op->work),
+                 op->stream->number);
+    }
+}
