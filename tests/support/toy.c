@@ -352,6 +352,7 @@ struct work {
     uint32_t first, last; /* parts */
     gh_direction direction;
     uint32_t set;
+    uint32_t lie; /* added to what forward parts add */
     CUdeviceptr input;
     CUstream stream;
 };
@@ -362,8 +363,8 @@ static bool run_parts(struct toy *toy, const struct work *w)
 
     if (w->direction == GH_FORWARD) {
         for (uint32_t p = w->first; p <= w->last; p++) {
-            if (!mix(toy, act(toy, w->set, p + 1), x, 0, 3, p + 1,
-                     w->stream)) {
+            if (!mix(toy, act(toy, w->set, p + 1), x, 0, 3,
+                     p + 1 + w->lie, w->stream)) {
                 return false;
             }
             x = act(toy, w->set, p + 1);
@@ -533,6 +534,7 @@ static gh_status obey(struct toy *toy, gh_pass *pass, struct work *w,
         return gh_layer_exit(toy->session, pass, &toy->err);
     }
 
+    w->lie = toy->lies_when_checked && d->reason == GH_REASON_CHECK;
     w->stream = d->stream;
     w->input = (CUdeviceptr)(uintptr_t)d->inputs[0].address;
     if (bad) {

@@ -78,6 +78,7 @@ struct toy {
     uint32_t mischief_segment;
     gh_direction mischief_direction;
     uint32_t mischiefs_done;
+    bool lies_when_checked; /* runs a wrong part in a GH_REASON_CHECK pass */
     uint32_t reruns;
     gh_error err; /* of the last call that failed */
 };

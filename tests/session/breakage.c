@@ -1,0 +1,143 @@
+/* A host that breaks its capture gets an eager pass, one line, right sums. */
+#include "support/toy.h"
+#include "tap/tap.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static char lines[4096];
+static uint32_t n_lines;
+
+static void keep_line(void *user, gh_log_level level, const char *line)
+{
+    size_t used = strlen(lines);
+
+    (void)user;
+    (void)level;
+    snprintf(lines + used, sizeof(lines) - used, "%s\n", line);
+    n_lines++;
+}
+
+static const gh_host_services host = { .struct_size = sizeof(host),
+                                       .log = keep_line };
+
+static const struct {
+    const char *name, *code;
+    enum toy_mischief mischief;
+    gh_reason reason;
+    uint32_t reruns;
+} cases[] = {
+    { "a host that waits for the stream", "901", TOY_SYNC,
+      GH_REASON_CAPTURE, 1 },
+    { "a host that allocates", "901", TOY_ALLOC, GH_REASON_CAPTURE, 1 },
+    { "a host that launches on the legacy stream", "901", TOY_LEGACY,
+      GH_REASON_CAPTURE, 1 },
+    { "a host that forks and does not join", "904", TOY_UNJOINED,
+      GH_REASON_CAPTURE, 1 },
+    { "a host that waits for an event of before", "901", TOY_OUTSIDE,
+      GH_REASON_CAPTURE, 1 },
+    { "a host that exits on another thread", "908", TOY_OTHER_THREAD,
+      GH_REASON_CAPTURE, 1 },
+    { "a host that issues its work elsewhere", "gh_decision.stream",
+      TOY_ELSEWHERE, GH_REASON_EMPTY, 0 },
+};
+
+static void test_one(uint32_t i, gh_direction direction)
+{
+    /* Blocking streams: only they are in the legacy stream's way. */
+    const struct toy_options options = { .layers = 2, .elems = 64,
+                                         .in_flight = 2, .blocking = true,
+                                         .host = &host };
+    const uint32_t counts[] = { 2, 3, 3, 3 };
+    const char *way = direction == GH_FORWARD ? "forward" : "backward";
+    const char *reason;
+    struct toy toy;
+    gh_stats stats;
+    bool ran = true;
+
+    if (!toy_open(&toy, &options, &reason) || toy_attach(&toy) != GH_OK) {
+        ok(false, "%s: a session opens", cases[i].name);
+        return;
+    }
+    lines[0] = '\0';
+    n_lines = 0;
+    toy.mischief = cases[i].mischief;
+    toy.mischief_segment = 1;
+    toy.mischief_direction = direction;
+    for (uint32_t s = 0; s < 4 && ran; s++) {
+        ran = toy_step(&toy, counts[s]) == GH_OK;
+    }
+    stats = toy_stats(&toy);
+
+    ok(ran, "%s, %s: training goes on: %s", cases[i].name, way,
+       toy.err.text);
+    is_int(toy.mischiefs_done, 2,
+           "%s, %s: it happens once in each of two slots", cases[i].name,
+           way);
+    is_int(stats.reruns, 2 * cases[i].reruns,
+           "%s, %s: what was lost with the capture runs again",
+           cases[i].name, way);
+    is_int(stats.eager_by_reason[cases[i].reason], 3 + 3 + 3,
+           "%s, %s: the pass is eager from then on, and counted", way,
+           cases[i].name);
+    is_int(n_lines, 2, "%s, %s: one line for each slot", cases[i].name, way);
+    ok(strstr(lines, cases[i].code) != NULL &&
+           strstr(lines, "layer 1 attn..mlp") != NULL &&
+           strstr(lines, way) != NULL,
+       "%s, %s: it names the pass and the code: %.*s", cases[i].name, way,
+       (int)strcspn(lines, "\n"), lines);
+    ok(stats.replays > 0, "%s, %s: the other passes replay", cases[i].name,
+       way);
+    ok(toy_hash(&toy) == toy_expect(&options, counts, 4),
+       "%s, %s: the weights are exact", cases[i].name, way);
+    toy_close(&toy);
+}
+
+/* A host that captures its own stream around the hooks is left alone. */
+static void test_a_host_that_captures_by_itself(void)
+{
+    const struct toy_options options = { .layers = 1, .elems = 64 };
+    gh_pass pass = { .struct_size = sizeof(pass) };
+    gh_decision d = { .struct_size = sizeof(d) };
+    const char *reason;
+    CUgraph graph = NULL;
+    struct toy toy;
+    CUresult result;
+
+    if (!toy_open(&toy, &options, &reason) || toy_attach(&toy) != GH_OK) {
+        ok(false, "a session opens");
+        return;
+    }
+    toy_step(&toy, 1);
+    toy_step(&toy, 1);
+    toy.drv.cuStreamBeginCapture(toy.streams[0],
+                                 CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    pass.stream = toy.streams[0];
+    gh_layer_enter(toy.session, &pass, &d, NULL);
+    is_int(d.action, GH_ACTION_RUN, "inside the host's own capture a ready "
+                                    "pass is not launched");
+    is_int(d.reason, GH_REASON_HOST_CAPTURE, "and the reason says so");
+    gh_layer_exit(toy.session, &pass, NULL);
+    result = toy.drv.cuStreamEndCapture(toy.streams[0], &graph);
+    is_int(result, CUDA_SUCCESS, "the host's capture is not disturbed");
+    toy.drv.cuGraphDestroy(graph);
+    toy_close(&toy);
+}
+
+int main(void)
+{
+    const struct toy_options probe = { .layers = 1, .elems = 1 };
+    const char *reason;
+    struct toy toy;
+
+    if (!toy_open(&toy, &probe, &reason)) {
+        return skip_all("%s", reason);
+    }
+    toy_close(&toy);
+    for (uint32_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        test_one(i, GH_FORWARD);
+        test_one(i, GH_BACKWARD);
+    }
+    test_a_host_that_captures_by_itself();
+    return done_testing();
+}

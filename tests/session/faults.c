@@ -1,0 +1,161 @@
+/* Whatever driver call fails, training is exact or stops with a sentence. */
+#include "support/toy.h"
+#include "tap/tap.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const uint32_t counts[] = { 1, 2, 3, 2 };
+#define N_STEPS 4
+
+struct outcome {
+    bool exact;      /* every step ran, and the weights are right */
+    bool wrong;      /* every step ran, and they are not */
+    bool explained;  /* something failed, and the text says what */
+    uint64_t left;   /* objects that are still alive after the close */
+    uint64_t calls;  /* of the entry */
+};
+
+static uint64_t calls_of(struct toy *toy, const char *entry)
+{
+    softcuda_calls_fn *calls =
+        (softcuda_calls_fn *)toy_control(toy, "softcuda_calls");
+
+    return calls(entry);
+}
+
+static uint64_t left_over(const softcuda_counts *c)
+{
+    return c->device_allocations + c->host_allocations + c->streams +
+           c->events + c->graphs + c->execs + c->modules +
+           c->contexts_retained + c->captures;
+}
+
+/* The toy's own objects are made before and destroyed after the fault can
+ * strike, so what is left over is the library's. */
+static struct outcome run(const struct toy_options *options,
+                          const char *settings, const char *entry)
+{
+    struct outcome outcome = { 0 };
+    softcuda_counts before, after;
+    const char *reason;
+    gh_status status;
+    struct toy toy;
+
+    if (!toy_open(&toy, options, &reason)) {
+        diag("%s", reason);
+        return outcome;
+    }
+    before = toy_counts(&toy);
+    toy_configure(&toy, settings);
+    status = toy_attach(&toy);
+    for (uint32_t s = 0; s < N_STEPS && status == GH_OK; s++) {
+        status = toy_step(&toy, counts[s]);
+    }
+    outcome.calls = calls_of(&toy, entry);
+    toy_detach(&toy);
+    outcome.explained = status != GH_OK && toy.err.text[0] != '\0';
+    toy_configure(&toy, "RACES=0");
+    after = toy_counts(&toy);
+    outcome.left = left_over(&after) - left_over(&before);
+
+    if (status == GH_OK) {
+        outcome.exact =
+            toy_hash(&toy) == toy_expect(options, counts, N_STEPS);
+        outcome.wrong = !outcome.exact;
+    }
+    toy_close(&toy);
+    return outcome;
+}
+
+/* A call that frees, and failed, has freed nothing. */
+static bool frees(const char *entry)
+{
+    return strstr(entry, "Destroy") != NULL || strstr(entry, "Free") != NULL ||
+           strstr(entry, "Unload") != NULL || strstr(entry, "Release") != NULL;
+}
+
+static void sweep(const struct toy_options *options, const char *entry,
+                  const char *name)
+{
+    struct outcome whole = run(options, "RACES=0", entry);
+    uint64_t wrong = 0, silent = 0, leaked = 0;
+    char settings[96];
+
+    for (uint64_t n = 1; n <= whole.calls; n++) {
+        struct outcome outcome;
+
+        snprintf(settings, sizeof(settings), "RACES=0 FAIL=%s:%llu", entry,
+                 (unsigned long long)n);
+        outcome = run(options, settings, entry);
+        if (outcome.wrong) {
+            diag("%s: call %llu: the weights are wrong", entry,
+                 (unsigned long long)n);
+        }
+        if (outcome.left > frees(entry)) {
+            diag("%s: call %llu: %llu objects are left", entry,
+                 (unsigned long long)n, (unsigned long long)outcome.left);
+        }
+        wrong += outcome.wrong;
+        silent += !outcome.exact && !outcome.wrong && !outcome.explained;
+        leaked += outcome.left > frees(entry);
+    }
+    if (whole.calls != 0) {
+        ok(wrong == 0 && silent == 0 && leaked == 0,
+           "%s, %s: each of %llu calls may fail: %llu wrong, %llu without a "
+           "word, %llu leaks",
+           name, entry, (unsigned long long)whole.calls,
+           (unsigned long long)wrong, (unsigned long long)silent,
+           (unsigned long long)leaked);
+    }
+}
+
+static void sweep_all(struct toy *probe, const struct toy_options *options,
+                      const char *name)
+{
+    softcuda_entry_fn *entry_at =
+        (softcuda_entry_fn *)toy_control(probe, "softcuda_entry");
+    struct outcome whole = run(options, "RACES=0", "cuInit");
+    const char *entry;
+
+    ok(whole.exact && whole.left == 0, "%s: with no fault it is exact", name);
+    for (uint32_t i = 0; (entry = entry_at(i)) != NULL; i++) {
+        if (strncmp(entry, "cuGetError", 10) != 0) {
+            sweep(options, entry, name);
+        }
+    }
+}
+
+int main(void)
+{
+    static const char *const quiet[] = { "GRAPHHOOKS_LOG=off", NULL };
+    static const char *const check[] = { "GRAPHHOOKS_LOG=off",
+                                         "GRAPHHOOKS_CHECK=bitwise", NULL };
+    const struct toy_options plain = { .layers = 1, .elems = 16,
+                                       .granularity = "part",
+                                       .moving_inputs = true,
+                                       .environment = quiet };
+    struct toy_options streams = plain, legacy = plain, checked = plain;
+    const char *reason;
+    struct toy probe;
+
+    streams.streams = 2;
+    streams.in_flight = 2;
+    streams.max_slots = 1;
+    legacy.legacy = true;
+    checked.environment = check;
+
+    if (!toy_open(&probe, &plain, &reason)) {
+        return skip_all("%s", reason);
+    }
+    if (!probe.soft) {
+        toy_close(&probe);
+        return skip_all("only the software device fails on demand");
+    }
+    sweep_all(&probe, &plain, "one stream");
+    sweep_all(&probe, &streams, "two streams");
+    sweep_all(&probe, &legacy, "legacy stream");
+    sweep_all(&probe, &checked, "checked");
+    toy_close(&probe);
+    return done_testing();
+}

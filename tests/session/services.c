@@ -1,0 +1,175 @@
+/* What a host lends is used, balanced, and may fail. */
+#include "support/toy.h"
+#include "tap/tap.h"
+
+#include <string.h>
+
+struct lender {
+    struct toy *toy;
+    uint32_t allocs, frees;
+    uint64_t bytes;
+    uint32_t begun, ended, kept;
+    uint32_t lines;
+    bool refuse_alloc, refuse_record;
+};
+
+static gh_status lend_memory(void *user, uint64_t bytes, void **address_p)
+{
+    struct lender *l = user;
+    CUdeviceptr address = 0;
+
+    if (l->refuse_alloc ||
+        l->toy->drv.cuMemAlloc(&address, bytes) != CUDA_SUCCESS) {
+        return GH_ERR_NO_MEMORY;
+    }
+    l->allocs++;
+    l->bytes += bytes;
+    *address_p = (void *)(uintptr_t)address;
+    return GH_OK;
+}
+
+static void take_memory_back(void *user, void *address, uint64_t bytes)
+{
+    struct lender *l = user;
+
+    l->frees++;
+    l->bytes -= bytes;
+    l->toy->drv.cuMemFree((uintptr_t)address);
+}
+
+static gh_status begin_record(void *user, void *stream, uint32_t slot)
+{
+    struct lender *l = user;
+
+    (void)stream;
+    (void)slot;
+    if (l->refuse_record) {
+        return GH_ERR_STATE;
+    }
+    l->begun++;
+    return GH_OK;
+}
+
+static void end_record(void *user, void *stream, uint32_t slot, uint32_t kept)
+{
+    struct lender *l = user;
+
+    (void)stream;
+    (void)slot;
+    l->ended++;
+    l->kept += kept;
+}
+
+static void count_line(void *user, gh_log_level level, const char *line)
+{
+    struct lender *l = user;
+
+    (void)level;
+    (void)line;
+    l->lines++;
+}
+
+static const uint32_t counts[] = { 1, 2, 2 };
+
+static gh_stats run(struct lender *l, enum toy_mischief mischief, bool *exact)
+{
+    gh_host_services host = {
+        .struct_size = sizeof(host),
+        .user = l,
+        .log = count_line,
+        .device_alloc = lend_memory,
+        .device_free = take_memory_back,
+        .record_begin = begin_record,
+        .record_end = end_record,
+    };
+    const struct toy_options options = { .layers = 2, .elems = 64,
+                                         .moving_inputs = true,
+                                         .host = &host };
+    gh_stats stats = { 0 };
+    const char *reason;
+    struct toy toy;
+    bool ran;
+
+    l->toy = &toy;
+    ran = toy_open(&toy, &options, &reason) && toy_attach(&toy) == GH_OK;
+    toy.mischief = mischief;
+    for (uint32_t s = 0; s < 3 && ran; s++) {
+        ran = toy_step(&toy, counts[s]) == GH_OK;
+    }
+    if (ran) {
+        stats = toy_stats(&toy);
+    }
+    *exact = ran && toy_hash(&toy) == toy_expect(&options, counts, 3);
+    toy_close(&toy);
+    return stats;
+}
+
+static void test_all_is_lent_and_returned(void)
+{
+    struct lender l = { 0 };
+    bool exact;
+    gh_stats stats = run(&l, TOY_GOOD, &exact);
+
+    ok(exact, "a host with services of its own gets exact weights");
+    is_int(l.allocs, 4, "each of four passes borrows memory for its input");
+    is_int(l.frees, l.allocs, "and every piece is returned");
+    is_int(l.bytes, 0, "with the size that it was borrowed with");
+    is_int(l.begun, stats.recordings, "record_begin comes with a recording");
+    is_int(l.ended, l.begun, "record_end with every record_begin");
+    is_int(l.kept, stats.recordings, "and says that the graph was kept");
+    is_int(l.lines, 0, "nothing is said when all is well");
+}
+
+static void test_no_memory_is_lent(void)
+{
+    struct lender l = { .refuse_alloc = true };
+    bool exact;
+    gh_stats stats = run(&l, TOY_GOOD, &exact);
+
+    ok(exact, "a host that lends no memory gets exact weights");
+    is_int(stats.recordings, 0, "but no graphs");
+    is_int(l.lines, 4, "and one line for each pass");
+    is_int(l.ended, l.begun, "record_begin and record_end are balanced");
+}
+
+static void test_routing_is_refused(void)
+{
+    struct lender l = { .refuse_record = true };
+    bool exact;
+    gh_stats stats = run(&l, TOY_GOOD, &exact);
+
+    ok(exact, "a host that refuses to route gets exact weights");
+    is_int(stats.recordings, 0, "but no graphs");
+    is_int(l.ended, 0, "no record_end without its record_begin");
+    is_int(l.frees, l.allocs, "the memory is returned");
+}
+
+static void test_a_broken_capture_is_not_kept(void)
+{
+    struct lender l = { 0 };
+    bool exact;
+    gh_stats stats = run(&l, TOY_SYNC, &exact);
+
+    ok(exact, "a host that breaks one capture gets exact weights");
+    is_int(l.ended, l.begun, "record_end comes after a broken capture too");
+    is_int(l.kept, stats.recordings, "and says that its graph was not kept");
+    ok(l.kept < l.begun, "which happened");
+    is_int(l.frees, l.allocs, "the memory of the broken one is returned");
+}
+
+int main(void)
+{
+    const struct toy_options probe = { .layers = 1, .elems = 1 };
+    const char *reason;
+    struct toy toy;
+
+    if (!toy_open(&toy, &probe, &reason)) {
+        return skip_all("%s", reason);
+    }
+    toy_close(&toy);
+    test_all_is_lent_and_returned();
+    test_no_memory_is_lent();
+    test_routing_is_refused();
+    test_a_broken_capture_is_not_kept();
+    return done_testing();
+}
