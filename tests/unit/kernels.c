@@ -1,0 +1,450 @@
+/*
+ * The copy moves every byte it is asked to and no other, the compare finds
+ * the first byte that differs: on the CPU, and on the driver that
+ * GRAPHHOOKS_TEST_DRIVER names, the software device unless that says cuda.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "driver/driver.h"
+#include "kernels/kernels.h"
+#include "tap/tap.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* All ranges lie in one arena: sources below the middle, what is written
+ * above it. */
+#define ARENA (UINT64_C(20) << 20)
+#define MIDDLE (ARENA / 2)
+
+static unsigned char *before, *expected, *after;
+
+/* Something that runs the kernels: each loads the arena, runs, reads back. */
+struct runner {
+    const char *name;
+    void (*copy)(struct gh_copy_batch *batch); /* entries hold offsets */
+    uint64_t (*compare)(uint64_t a, uint64_t b, uint64_t bytes);
+    int trials;
+};
+
+static uint64_t seed = 1;
+
+static uint32_t draw(uint32_t below)
+{
+    seed = seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (uint32_t)(seed >> 33) % below;
+}
+
+static void fill(unsigned char *arena)
+{
+    for (uint64_t i = 0; i < ARENA; i += 4) {
+        uint32_t word = draw(UINT32_MAX);
+
+        memcpy(arena + i, &word, 4);
+    }
+}
+
+static void rebase(struct gh_copy_batch *batch, uint64_t base)
+{
+    for (uint32_t i = 0; i < batch->n_entries; i++) {
+        batch->entries[i].dst += base;
+        batch->entries[i].src += base;
+    }
+}
+
+/* ---- the reference ----------------------------------------------------- */
+
+static void ref_copy(struct gh_copy_batch *batch)
+{
+    memcpy(after, before, ARENA);
+    rebase(batch, (uintptr_t)after);
+    gh_copy_batch_ref(batch);
+}
+
+static uint64_t ref_compare(uint64_t a, uint64_t b, uint64_t bytes)
+{
+    uint64_t first = UINT64_MAX;
+
+    gh_compare_ref((uintptr_t)before + a, (uintptr_t)before + b, bytes,
+                   (uintptr_t)&first);
+    return first;
+}
+
+/* ---- the driver -------------------------------------------------------- */
+
+static struct {
+    struct driver drv;
+    bool soft;
+    CUcontext ctx;
+    CUmodule module;
+    CUfunction small, large, compare;
+    CUstream stream;
+    CUdeviceptr arena, verdict;
+} gpu;
+
+static bool works(CUresult result, const char *entry)
+{
+    const char *name = "?";
+
+    if (result == CUDA_SUCCESS) {
+        return true;
+    }
+    gpu.drv.cuGetErrorName(result, &name);
+    return ok(false, "%s returned %s", entry, name);
+}
+#define CALL(entry, args) works(gpu.drv.entry args, #entry)
+
+static bool gpu_open(char *reason, size_t bytes)
+{
+    const char *driver = getenv("GRAPHHOOKS_TEST_DRIVER");
+    const char *soft = getenv("GRAPHHOOKS_SOFTCUDA");
+    const char *path = ".libs/libgraphhooks-softcuda.so";
+    CUdevice device;
+    const void *image;
+    int count = 0;
+
+    if (driver != NULL && strcmp(driver, "cuda") == 0) {
+        path = "libcuda.so.1";
+    } else if (soft != NULL) {
+        path = soft;
+    }
+    if (driver_load(path, &gpu.drv, reason, bytes) != 0) {
+        return false;
+    }
+    gpu.soft = dlsym(gpu.drv.library, "softcuda_count") != NULL;
+    image = gpu.soft ? (const void *)&gh_kernels_soft : gh_kernels_ptx;
+    snprintf(reason, bytes, "%s has no device that works", path);
+    if (gpu.drv.cuInit(0) != CUDA_SUCCESS ||
+        gpu.drv.cuDeviceGetCount(&count) != CUDA_SUCCESS || count == 0) {
+        return false;
+    }
+    return CALL(cuDeviceGet, (&device, 0)) &&
+           CALL(cuDevicePrimaryCtxRetain, (&gpu.ctx, device)) &&
+           CALL(cuCtxSetCurrent, (gpu.ctx)) &&
+           CALL(cuModuleLoadData, (&gpu.module, image)) &&
+           CALL(cuModuleGetFunction,
+                (&gpu.small, gpu.module, gh_copy_batch_kernel(1))) &&
+           CALL(cuModuleGetFunction,
+                (&gpu.large, gpu.module, gh_copy_batch_kernel(9))) &&
+           CALL(cuModuleGetFunction,
+                (&gpu.compare, gpu.module, GH_KERNEL_COMPARE)) &&
+           CALL(cuStreamCreate, (&gpu.stream, CU_STREAM_NON_BLOCKING)) &&
+           CALL(cuMemAlloc, (&gpu.arena, ARENA)) &&
+           CALL(cuMemAlloc, (&gpu.verdict, sizeof(uint64_t)));
+}
+
+static void gpu_close(void)
+{
+    CALL(cuMemFree, (gpu.verdict));
+    CALL(cuMemFree, (gpu.arena));
+    CALL(cuStreamDestroy, (gpu.stream));
+    CALL(cuModuleUnload, (gpu.module));
+    CALL(cuCtxSetCurrent, (NULL));
+    CALL(cuDevicePrimaryCtxRelease, (0));
+}
+
+static void gpu_copy(struct gh_copy_batch *batch)
+{
+    void *params[] = { batch };
+    uint32_t blocks;
+
+    CALL(cuMemcpyHtoDAsync, (gpu.arena, before, ARENA, gpu.stream));
+    rebase(batch, gpu.arena);
+    blocks = gh_copy_batch_plan(batch);
+    if (blocks > 0) {
+        CALL(cuLaunchKernel,
+             (batch->n_entries <= GH_COPY_SMALL ? gpu.small : gpu.large, blocks,
+              1, 1, GH_KERNEL_THREADS, 1, 1, 0, gpu.stream, params, NULL));
+    }
+    CALL(cuStreamSynchronize, (gpu.stream));
+    CALL(cuMemcpyDtoH, (after, gpu.arena, ARENA));
+}
+
+/* Uploads only what is compared: there are thousands of these. */
+static uint64_t gpu_compare(uint64_t a, uint64_t b, uint64_t bytes)
+{
+    uint64_t first = UINT64_MAX;
+    uint64_t args[] = { gpu.arena + a, gpu.arena + b, bytes, gpu.verdict };
+    void *params[] = { &args[0], &args[1], &args[2], &args[3] };
+
+    CALL(cuMemcpyHtoDAsync, (gpu.arena + a, before + a, bytes, gpu.stream));
+    CALL(cuMemcpyHtoDAsync, (gpu.arena + b, before + b, bytes, gpu.stream));
+    CALL(cuMemcpyHtoDAsync, (gpu.verdict, &first, sizeof(first), gpu.stream));
+    CALL(cuLaunchKernel,
+         (gpu.compare, gh_compare_plan(bytes), 1, 1, GH_KERNEL_THREADS, 1, 1, 0,
+          gpu.stream, params, NULL));
+    CALL(cuStreamSynchronize, (gpu.stream));
+    CALL(cuMemcpyDtoH, (&first, gpu.verdict, sizeof(first)));
+    return first;
+}
+
+/* ---- the copy ---------------------------------------------------------- */
+
+/* Runs a batch of offsets and compares the whole arena: what no entry names
+ * must be as it was. */
+static bool copies_exactly(const struct runner *on, struct gh_copy_batch *batch)
+{
+    memcpy(expected, before, ARENA);
+    for (uint32_t i = 0; i < batch->n_entries; i++) {
+        memcpy(expected + batch->entries[i].dst, before + batch->entries[i].src,
+               batch->entries[i].bytes);
+    }
+    on->copy(batch);
+    return memcmp(after, expected, ARENA) == 0;
+}
+
+/* Lengths of every size class, most of them short. */
+static uint32_t some_length(void)
+{
+    switch (draw(4)) {
+    case 0:
+        return draw(20);
+    case 1:
+        return draw(300);
+    case 2:
+        return 4096 * draw(4) + draw(3);
+    default:
+        return draw(40000);
+    }
+}
+
+static void random_batch(struct gh_copy_batch *batch, uint32_t n)
+{
+    uint64_t at = MIDDLE;
+
+    batch->n_entries = n;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t bytes = some_length();
+
+        at += draw(40);
+        batch->entries[i] = (struct gh_copy_entry){
+            .dst = at,
+            .src = draw((uint32_t)(MIDDLE - bytes)), /* may overlap others */
+            .bytes = bytes,
+        };
+        at += bytes;
+    }
+}
+
+static void test_random_batches_are_copied(const struct runner *on)
+{
+    static struct gh_copy_batch batch;
+    int wrong = 0;
+
+    for (int i = 0; i < on->trials; i++) {
+        random_batch(&batch, 1 + draw(GH_COPY_LARGE));
+        wrong += !copies_exactly(on, &batch);
+    }
+    is_int(wrong, 0, "%s: batches of any lengths and alignments are copied",
+           on->name);
+    wrong = 0;
+    for (uint32_t n = 1; n <= 9; n++) {
+        random_batch(&batch, n);
+        wrong += !copies_exactly(on, &batch);
+    }
+    is_int(wrong, 0, "%s: so are batches of 1 to 9, on both kernels", on->name);
+}
+
+static void test_every_alignment_is_copied(const struct runner *on)
+{
+    static struct gh_copy_batch batch;
+    int wrong = 0;
+
+    for (uint32_t to = 0; to < 16; to++) {
+        batch.n_entries = GH_COPY_LARGE;
+        for (uint32_t i = 0; i < GH_COPY_LARGE; i++) {
+            batch.entries[i] = (struct gh_copy_entry){
+                .dst = MIDDLE + 128 * i + to,
+                .src = 128 * i + i % 16,
+                .bytes = i / 2 + 16 * (i % 3),
+            };
+        }
+        wrong += !copies_exactly(on, &batch);
+    }
+    is_int(wrong, 0, "%s: short ranges at every pair of alignments are copied",
+           on->name);
+}
+
+static void test_long_ranges_are_copied(const struct runner *on)
+{
+    static struct gh_copy_batch batch;
+
+    batch.n_entries = 3;
+    batch.entries[0] = (struct gh_copy_entry){ MIDDLE, 5 << 20, 5 << 20 };
+    batch.entries[1] =
+        (struct gh_copy_entry){ MIDDLE + (5 << 20) + 3, 7, (4 << 20) + 13 };
+    batch.entries[2] = (struct gh_copy_entry){ ARENA - 4, 16, 4 };
+    ok(copies_exactly(on, &batch),
+       "%s: ranges of megabytes are copied beside one of 4 bytes", on->name);
+}
+
+/* 9 chunks of 4 KiB in each of 128: some of the 1024 blocks take two. */
+static void test_blocks_that_take_several_chunks(const struct runner *on)
+{
+    static struct gh_copy_batch batch;
+
+    batch.n_entries = GH_COPY_LARGE;
+    for (uint32_t i = 0; i < GH_COPY_LARGE; i++) {
+        batch.entries[i] = (struct gh_copy_entry){
+            .dst = MIDDLE + 40000 * i,
+            .src = 40000 * (GH_COPY_LARGE - 1 - i),
+            .bytes = 32769,
+        };
+    }
+    is_int(gh_copy_batch_plan(&batch), 1024,
+           "%s: 1152 chunks are left to 1024 blocks", on->name);
+    ok(copies_exactly(on, &batch), "%s: who copy them all", on->name);
+}
+
+static void test_odd_batches(const struct runner *on)
+{
+    static struct gh_copy_batch batch;
+
+    batch.n_entries = 2;
+    batch.entries[0] = (struct gh_copy_entry){ 100, 100, 99999 };
+    batch.entries[1] = (struct gh_copy_entry){ MIDDLE + 1, 50, 100000 };
+    ok(copies_exactly(on, &batch),
+       "%s: a range copied onto itself stays, and may be read beside it",
+       on->name);
+
+    batch.n_entries = 3;
+    batch.entries[0] = (struct gh_copy_entry){ MIDDLE, 0, 0 };
+    batch.entries[1] = (struct gh_copy_entry){ MIDDLE, 0, 1 };
+    batch.entries[2] = (struct gh_copy_entry){ MIDDLE + 1, 0, 0 };
+    ok(copies_exactly(on, &batch), "%s: an entry of no bytes copies none",
+       on->name);
+    batch.entries[1].bytes = 0;
+    ok(copies_exactly(on, &batch), "%s: nor does a batch of them", on->name);
+}
+
+static void test_the_geometry_of_a_copy(void)
+{
+    static struct gh_copy_batch batch = { .n_entries = 1 };
+
+    is_int(gh_copy_batch_plan(&batch), 0, "nothing to copy is no launch");
+    batch.entries[0].bytes = 1;
+    is_int(gh_copy_batch_plan(&batch), 1, "one byte is one block");
+    batch.entries[0].bytes = 4097;
+    is_int(gh_copy_batch_plan(&batch), 2, "a page and a byte are two");
+    batch.entries[0].bytes = UINT64_C(1) << 40;
+    is_int(gh_copy_batch_plan(&batch), 1024, "a terabyte is 1024");
+    is_int(batch.chunk_shift, 16, "each of which takes 64 KiB at a time");
+    is_str(gh_copy_batch_kernel(8), GH_KERNEL_COPY_SMALL,
+           "eight entries are for the small kernel");
+    is_str(gh_copy_batch_kernel(9), GH_KERNEL_COPY_LARGE,
+           "nine are for the large one");
+    ok(sizeof(struct gh_copy_batch) <= 4096,
+       "a batch fits into the parameters of a kernel");
+}
+
+/* ---- the compare ------------------------------------------------------- */
+
+/* One byte is changed at each offset in turn, and must be found. */
+static void test_a_difference_is_found_anywhere(const struct runner *on)
+{
+    static const uint32_t shifts[][2] = { { 0, 0 }, { 5, 5 }, { 3, 12 } };
+
+    for (size_t s = 0; s < sizeof(shifts) / sizeof(shifts[0]); s++) {
+        const uint64_t a = shifts[s][0], b = MIDDLE + shifts[s][1];
+        const uint64_t bytes = 203;
+        int wrong = 0;
+
+        memcpy(before + b, before + a, bytes);
+        before[a + bytes] = (unsigned char)~before[b + bytes];
+        wrong += on->compare(a, b, bytes) != UINT64_MAX;
+        for (uint64_t i = 0; i < bytes; i++) {
+            before[b + i] ^= 0x10;
+            wrong += on->compare(a, b, bytes) != i;
+            before[b + i] ^= 0x10;
+        }
+        is_int(wrong, 0,
+               "%s: at alignments %u and %u a difference is found at every "
+               "offset, and none where there is none",
+               on->name, shifts[s][0], shifts[s][1]);
+    }
+}
+
+static void test_the_first_of_many_is_found(const struct runner *on)
+{
+    const uint64_t bytes = 3000001;
+    int wrong = 0;
+
+    for (uint32_t shift = 0; shift < 2; shift++) {
+        for (int i = 0; i < 20; i++) {
+            uint64_t first = bytes;
+
+            memcpy(before + MIDDLE + shift, before, bytes);
+            for (int j = 0; j < 5; j++) {
+                uint64_t at = draw((uint32_t)bytes);
+
+                before[at] ^= 0x80;
+                first = at < first ? at : first;
+            }
+            wrong += on->compare(0, MIDDLE + shift, bytes) != first;
+        }
+    }
+    is_int(wrong, 0, "%s: of many differences the first is found", on->name);
+}
+
+static void test_the_word_is_only_lowered(void)
+{
+    const char a[] = "same here, not here", b[] = "same here, and there";
+    uint64_t first = 3;
+
+    gh_compare_ref((uintptr_t)a, (uintptr_t)b, 19, (uintptr_t)&first);
+    is_int(first, 3, "a compare keeps an earlier offset that it finds");
+    first = 15;
+    gh_compare_ref((uintptr_t)a, (uintptr_t)b, 19, (uintptr_t)&first);
+    is_int(first, 11, "and replaces a later one");
+    is_int(gh_compare_plan(0), 0, "nothing to compare is no launch");
+    is_int(gh_compare_plan(1), 1, "one byte is one block");
+    is_int(gh_compare_plan(UINT64_C(1) << 50), 1024,
+           "however much there is, 1024 are enough");
+}
+
+static void test_on(const struct runner *on)
+{
+    fill(before);
+    test_random_batches_are_copied(on);
+    test_every_alignment_is_copied(on);
+    test_long_ranges_are_copied(on);
+    test_blocks_that_take_several_chunks(on);
+    test_odd_batches(on);
+    test_a_difference_is_found_anywhere(on);
+    test_the_first_of_many_is_found(on);
+}
+
+int main(void)
+{
+    static const struct runner ref = { "reference", ref_copy, ref_compare, 8 };
+    struct runner device = { "device", gpu_copy, gpu_compare, 8 };
+    char reason[512];
+
+    before = malloc(ARENA);
+    expected = malloc(ARENA);
+    after = malloc(ARENA);
+    if (before == NULL || expected == NULL || after == NULL) {
+        return skip_all("no memory for three arenas of 20 MiB");
+    }
+
+    test_the_geometry_of_a_copy();
+    test_the_word_is_only_lowered();
+    test_on(&ref);
+    if (gpu_open(reason, sizeof(reason))) {
+        device.name = gpu.soft ? "software device" : "GPU";
+        device.trials = gpu.soft ? 20 : 300;
+        test_on(&device);
+        gpu_close();
+    } else {
+        skip(13, "%s", reason);
+    }
+
+    free(before);
+    free(expected);
+    free(after);
+    return done_testing();
+}
