@@ -1,0 +1,33 @@
+/*
+ * host.h - the library's hooks, as a host calls them.
+ *
+ * This is the file to read for how an engine uses graphhooks: the library is
+ * loaded at run time, told the model, and then every run of parts is
+ * bracketed by gh_layer_enter() and gh_layer_exit().
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef ENGINE_HOST_H
+#define ENGINE_HOST_H
+
+#include "train.h"
+
+/* Loads the library and opens a session for the trainer's model.  NULL with
+ * one sentence in error. */
+struct host *host_open(struct trainer *trainer, char *error,
+                       size_t error_bytes);
+void host_close(struct host *host);
+
+/* All parts of a microbatch.  Fills trainer->flights[microbatch].
+ * 0, or -1: host_error(). */
+int host_forward(struct host *host, int microbatch);
+/* As above; *dx_p is the gradient of what the first part read. */
+int host_backward(struct host *host, int microbatch, const float **dx_p);
+int host_end_step(struct host *host);
+
+int host_stats(struct host *host, gh_stats *stats);
+
+/* The library's sentence; "" when the device has it. */
+const char *host_error(const struct host *host);
+
+#endif

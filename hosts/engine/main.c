@@ -1,0 +1,138 @@
+/*
+ * main.c - gh-engine: trains a small GPT on real text and compares modes.
+ *
+ *     options ─► text ─► device ─► for every mode: train() ─► table, JSON
+ *
+ *     train()          model, buffers, streams; then its steps
+ *     schedule_step()  embed ─► parts ─► head, the head back ─► parts ─►
+ *                      embed, microbatch by microbatch; then the optimizer
+ *     parts            kernels, one by one                      (eager)
+ *                      the hooks of libgraphhooks.so            (graph)
+ *                      kernels, the step captured as a whole    (step)
+ *     kernels          kernels.cu: PTX for the GPU, C for the software device
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "find.h"
+#include "report.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { EXIT_EQUAL = 0, EXIT_DIFFERENT = 1, EXIT_USAGE = 2, EXIT_DEVICE = 3 };
+
+/* What --driver asks for; else GRAPHHOOKS_DRIVER; else what is there. */
+static const char *asked_driver(const struct options *options)
+{
+    const char *set = getenv("GRAPHHOOKS_DRIVER");
+
+    if (options->driver != NULL) {
+        return options->driver;
+    }
+    return set != NULL && set[0] != '\0' ? set : NULL;
+}
+
+/* `path` is where the software device's path goes; it outlives the device. */
+static int open_device(const struct options *options, struct device *dev,
+                       char *path, size_t path_bytes)
+{
+    const char *asked = asked_driver(options);
+
+    if (asked == NULL || strcmp(asked, "cuda") == 0) {
+        if (device_open(dev, "libcuda.so.1", false) == 0) {
+            return 0;
+        }
+        if (asked != NULL) {
+            return -1;
+        }
+        device_close(dev);
+    }
+    if (asked != NULL && strchr(asked, '/') != NULL) {
+        snprintf(path, path_bytes, "%s", asked);
+    } else {
+        find_companion(FIND_SOFTCUDA, path, path_bytes);
+    }
+    return device_open(dev, path, true);
+}
+
+static int load_text(const struct options *options, struct text *text,
+                     char *error, size_t error_bytes)
+{
+    char found[4096];
+    const char *path = options->data;
+
+    if (path == NULL) {
+        find_companion(FIND_TEXT, found, sizeof(found));
+        path = found;
+    }
+    return text_load(text, path, (size_t)options->config.seq, error,
+                     error_bytes);
+}
+
+static int run_modes(const struct options *options, struct device *dev,
+                     const struct text *text, struct result *results)
+{
+    char error[768];
+
+    for (int i = 0; i < options->n_modes; i++) {
+        const enum mode mode = options->modes[i];
+
+        if (train(options, dev, text, mode, report_progress, &results[i],
+                  error, sizeof(error)) != 0) {
+            fflush(stdout);
+            fprintf(stderr, "gh-engine: %s mode: %s\n", mode_name(mode),
+                    error);
+            return EXIT_DEVICE;
+        }
+    }
+    report_table(results, options->n_modes);
+    if (options->json != NULL &&
+        report_json(options, dev, results, options->n_modes, error,
+                    sizeof(error)) != 0) {
+        fprintf(stderr, "gh-engine: %s\n", error);
+        return EXIT_USAGE;
+    }
+    return report_all_equal(results, options->n_modes) ? EXIT_EQUAL
+                                                       : EXIT_DIFFERENT;
+}
+
+int main(int argc, char **argv)
+{
+    struct options options;
+    struct text text;
+    struct device dev;
+    struct result results[MAX_MODES] = {0};
+    char error[4608];
+    char path[4096];
+    int status;
+
+    if (options_parse(&options, argc, argv, error, sizeof(error)) != 0) {
+        fprintf(stderr, "gh-engine: %s\n", error);
+        return EXIT_USAGE;
+    }
+    if (options.help) {
+        options_help();
+        return EXIT_EQUAL;
+    }
+    if (load_text(&options, &text, error, sizeof(error)) != 0) {
+        fprintf(stderr, "gh-engine: %s\n", error);
+        return EXIT_USAGE;
+    }
+
+    if (open_device(&options, &dev, path, sizeof(path)) == 0) {
+        printf("gh-engine: %s, driver %s\n", dev.name,
+               dev.soft ? "soft" : "cuda");
+        status = run_modes(&options, &dev, &text, results);
+    } else {
+        fprintf(stderr, "gh-engine: %s\n", dev.error);
+        status = EXIT_DEVICE;
+    }
+
+    for (int i = 0; i < options.n_modes; i++) {
+        result_free(&results[i]);
+    }
+    device_close(&dev);
+    text_free(&text);
+    return status;
+}

@@ -1,0 +1,327 @@
+/*
+ * options.c - the table of options, and the command line read by it.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "options.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum kind {
+    KIND_INT,
+    KIND_SEED,
+    KIND_REAL,
+    KIND_TEXT,
+    KIND_FLAG,
+    KIND_WORD, /* one of `words`, kept as text */
+    KIND_MODEL,
+    KIND_COUNTS,
+    KIND_MODES,
+    KIND_STREAM
+};
+
+struct row {
+    const char *name;
+    enum kind kind;
+    size_t offset;
+    int least, most;
+    const char *value, *help;
+};
+
+#define AT(field) offsetof(struct options, field)
+
+static const struct row table[] = {
+    {"--model", KIND_MODEL, 0, 0, 0, "gpt", "what to train"},
+    {"--layers", KIND_INT, AT(config.layers), 1, 512, "N",
+     "transformer layers (4)"},
+    {"--hidden", KIND_INT, AT(config.hidden), 1, 16384, "N",
+     "width of the residual stream (64)"},
+    {"--heads", KIND_INT, AT(config.heads), 1, 256, "N",
+     "attention heads; divides hidden (4)"},
+    {"--seq", KIND_INT, AT(config.seq), 1, 8192, "N",
+     "bytes in a sequence (32)"},
+    {"--batch", KIND_INT, AT(config.batch), 1, 1024, "N",
+     "sequences in a microbatch (4)"},
+    {"--steps", KIND_INT, AT(steps), 1, 1000000, "N",
+     "optimizer steps (20)"},
+    {"--microbatches", KIND_COUNTS, 0, 1, 1024, "N,N,...",
+     "microbatches of each step, cycled (4,6,8,3)"},
+    {"--in-flight", KIND_INT, AT(in_flight), 1, 64, "N",
+     "microbatches between forward and backward (4)"},
+    {"--streams", KIND_INT, AT(streams), 1, MAX_STREAMS, "N",
+     "streams that microbatches take in turn (1)"},
+    {"--stream", KIND_STREAM, 0, 0, 0, "legacy|own",
+     "legacy: everything on the default stream (own)"},
+    {"--compare", KIND_MODES, 0, 0, 0, "MODE,...",
+     "eager, graph, step: run each, compare (eager,graph)"},
+    {"--scope", KIND_TEXT, AT(scope), 0, 0, "PART,...",
+     "what to capture: attn, mlp (whole layers)"},
+    {"--granularity", KIND_TEXT, AT(granularity), 0, 0, "part|layer",
+     "how far one graph reaches (layer)"},
+    {"--driver", KIND_WORD, AT(driver), 0, 0, "soft|cuda",
+     "the software device, or CUDA (CUDA where there is a device)"},
+    {"--library", KIND_TEXT, AT(library), 0, 0, "PATH",
+     "the graphhooks library to load (GRAPHHOOKS_LIBRARY)"},
+    {"--data", KIND_TEXT, AT(data), 0, 0, "FILE",
+     "text to train on (the text that is installed)"},
+    {"--seed", KIND_SEED, AT(config.seed), 0, 0, "N",
+     "seed of weights and samples (1)"},
+    {"--lr", KIND_REAL, AT(lr), 0, 0, "X", "learning rate (0.003)"},
+    {"--warmup", KIND_INT, AT(warmup), 0, 1000000, "N",
+     "steps in which the learning rate rises (4)"},
+    {"--json", KIND_TEXT, AT(json), 0, 0, "FILE", "write results there"},
+    {"--trace", KIND_TEXT, AT(trace), 0, 0, "FILE",
+     "write a timeline of the hooks there (GRAPHHOOKS_TRACE)"},
+    {"--check", KIND_FLAG, AT(check), 0, 0, NULL,
+     "compare replays with eager passes (GRAPHHOOKS_CHECK=bitwise)"},
+    {"--quiet", KIND_FLAG, AT(quiet), 0, 0, NULL, "only the table"},
+    {"--help", KIND_FLAG, AT(help), 0, 0, NULL, "this text"},
+};
+
+static const char *const mode_names[MODE_COUNT] = {"eager", "graph", "step"};
+
+const char *mode_name(enum mode mode)
+{
+    return mode_names[mode];
+}
+
+void options_help(void)
+{
+    printf("usage: gh-engine [OPTION]...\n"
+           "Trains a byte-level GPT on text, layer by layer eagerly, "
+           "through graphhooks,\n"
+           "or each step as one graph, and compares the numbers bit for "
+           "bit.\n\n");
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+        const struct row *row = &table[i];
+        char left[40];
+
+        snprintf(left, sizeof(left), "%s %s", row->name,
+                 row->value == NULL ? "" : row->value);
+        printf("  %-26s %s\n", left, row->help);
+    }
+    printf("\nExit status: 0 the modes are equal, 1 they are not, 2 a bad "
+           "option or file,\n3 the device or the library failed.\n");
+}
+
+static int whole_number(const char *text, long least, long most, long *value)
+{
+    char *end;
+
+    errno = 0;
+    *value = strtol(text, &end, 10);
+    return errno != 0 || end == text || *end != '\0' || *value < least ||
+                   *value > most
+               ? -1
+               : 0;
+}
+
+/* Calls each() with every piece between commas; -1 as soon as it fails. */
+static int split(const char *list, struct options *options,
+                 int (*each)(struct options *, const char *piece))
+{
+    while (true) {
+        const size_t length = strcspn(list, ",");
+        char piece[32];
+
+        if (length == 0 || length >= sizeof(piece)) {
+            return -1;
+        }
+        memcpy(piece, list, length);
+        piece[length] = '\0';
+        if (each(options, piece) != 0) {
+            return -1;
+        }
+        if (list[length] == '\0') {
+            return 0;
+        }
+        list += length + 1;
+    }
+}
+
+static int add_count(struct options *options, const char *piece)
+{
+    long value;
+
+    if (options->n_counts == MAX_COUNTS ||
+        whole_number(piece, 1, 1024, &value) != 0) {
+        return -1;
+    }
+    options->counts[options->n_counts++] = (int)value;
+    return 0;
+}
+
+static int add_mode(struct options *options, const char *piece)
+{
+    for (int i = 0; i < MODE_COUNT; i++) {
+        if (strcmp(piece, mode_names[i]) == 0 &&
+            options->n_modes < MAX_MODES) {
+            options->modes[options->n_modes++] = (enum mode)i;
+            return 0;
+        }
+    }
+    return -1;
+}
+
+/* Sets the field of a row; -1 when the value is not one of its kind. */
+static int set_field(struct options *options, const struct row *row,
+                     const char *value)
+{
+    void *field = (char *)options + row->offset;
+    char *end;
+    long number;
+
+    switch (row->kind) {
+    case KIND_INT:
+        if (whole_number(value, row->least, row->most, &number) != 0) {
+            return -1;
+        }
+        *(int *)field = (int)number;
+        return 0;
+    case KIND_SEED:
+        errno = 0;
+        *(uint64_t *)field = strtoull(value, &end, 10);
+        return errno != 0 || end == value || *end != '\0' || *value == '-'
+                   ? -1
+                   : 0;
+    case KIND_REAL:
+        *(double *)field = strtod(value, &end);
+        return end == value || *end != '\0' || !(*(double *)field > 0.0) ||
+                       *(double *)field > 1e3
+                   ? -1
+                   : 0;
+    case KIND_TEXT:
+        *(const char **)field = value;
+        return 0;
+    case KIND_FLAG:
+        *(bool *)field = true;
+        return 0;
+    case KIND_WORD:
+        *(const char **)field = value;
+        return strcmp(value, "soft") == 0 || strcmp(value, "cuda") == 0 ? 0
+                                                                        : -1;
+    case KIND_MODEL:
+        return strcmp(value, "gpt") == 0 ? 0 : -1;
+    case KIND_COUNTS:
+        options->n_counts = 0;
+        return split(value, options, add_count);
+    case KIND_MODES:
+        options->n_modes = 0;
+        return split(value, options, add_mode);
+    case KIND_STREAM:
+        options->legacy = strcmp(value, "legacy") == 0;
+        return options->legacy || strcmp(value, "own") == 0 ? 0 : -1;
+    }
+    return -1;
+}
+
+static const struct row *find_row(const char *argument, size_t length)
+{
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+        if (strlen(table[i].name) == length &&
+            strncmp(table[i].name, argument, length) == 0) {
+            return &table[i];
+        }
+    }
+    return NULL;
+}
+
+static void describe(const struct row *row, const char *value, char *text,
+                     size_t text_bytes)
+{
+    if (row->kind == KIND_INT || row->kind == KIND_COUNTS) {
+        snprintf(text, text_bytes, "%s %s: expects %s, from %d to %d",
+                 row->name, value, row->value, row->least, row->most);
+        return;
+    }
+    snprintf(text, text_bytes, "%s %s: expects %s", row->name, value,
+             row->value);
+}
+
+/* What no single option can see. */
+static int check_together(const struct options *options, char *text,
+                          size_t text_bytes)
+{
+    const struct config *config = &options->config;
+    const long long elements =
+        (long long)config->batch * config->seq * config->hidden * WIDEN;
+
+    if (config->hidden % config->heads != 0) {
+        snprintf(text, text_bytes,
+                 "--heads %d does not divide --hidden %d; choose a divisor",
+                 config->heads, config->hidden);
+        return -1;
+    }
+    if (elements > INT32_MAX ||
+        (long long)config->batch * config->heads > 65535) {
+        snprintf(text, text_bytes,
+                 "--batch %d --seq %d --hidden %d is more than one "
+                 "microbatch can hold; make one of them smaller",
+                 config->batch, config->seq, config->hidden);
+        return -1;
+    }
+    if (options->legacy && options->streams > 1) {
+        snprintf(text, text_bytes,
+                 "--stream legacy is one stream; leave out --streams %d",
+                 options->streams);
+        return -1;
+    }
+    return 0;
+}
+
+int options_parse(struct options *options, int argc, char **argv, char *text,
+                  size_t text_bytes)
+{
+    *options = (struct options){
+        .config = {.layers = 4,
+                   .hidden = 64,
+                   .heads = 4,
+                   .seq = 32,
+                   .batch = 4,
+                   .seed = 1},
+        .steps = 20,
+        .counts = {4, 6, 8, 3},
+        .n_counts = 4,
+        .in_flight = 4,
+        .streams = 1,
+        .modes = {MODE_EAGER, MODE_GRAPH},
+        .n_modes = 2,
+        .lr = 3e-3,
+        .warmup = 4,
+    };
+
+    for (int i = 1; i < argc; i++) {
+        const char *equals = strchr(argv[i], '=');
+        const size_t length =
+            equals == NULL ? strlen(argv[i]) : (size_t)(equals - argv[i]);
+        const struct row *row = find_row(argv[i], length);
+        const char *value = equals == NULL ? NULL : equals + 1;
+
+        if (row == NULL) {
+            snprintf(text, text_bytes,
+                     "%s is no option; --help lists them", argv[i]);
+            return -1;
+        }
+        if (row->kind == KIND_FLAG && value != NULL) {
+            snprintf(text, text_bytes, "%s takes no value", row->name);
+            return -1;
+        }
+        if (row->kind != KIND_FLAG && value == NULL) {
+            value = argv[++i];
+        }
+        if (row->kind != KIND_FLAG && value == NULL) {
+            snprintf(text, text_bytes, "%s needs a value: %s", row->name,
+                     row->value);
+            return -1;
+        }
+        if (set_field(options, row, value) != 0) {
+            describe(row, value, text, text_bytes);
+            return -1;
+        }
+    }
+    return check_together(options, text, text_bytes);
+}

@@ -1,0 +1,56 @@
+/*
+ * options.h - what the command line asks for.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef ENGINE_OPTIONS_H
+#define ENGINE_OPTIONS_H
+
+#include "model.h"
+
+enum mode { MODE_EAGER, MODE_GRAPH, MODE_STEP, MODE_COUNT };
+
+enum { MAX_COUNTS = 64, MAX_MODES = 8, MAX_STREAMS = 16 };
+
+struct options {
+    struct config config;
+    int steps;
+    int counts[MAX_COUNTS]; /* microbatches of each step, cycled */
+    int n_counts;
+    int in_flight, streams;
+    bool legacy; /* everything on the legacy default stream */
+    enum mode modes[MAX_MODES];
+    int n_modes;
+    const char *scope, *granularity; /* NULL: the library's default */
+    const char *driver;              /* "soft", "cuda"; NULL: what is there */
+    const char *library, *data, *json, *trace; /* NULL: find it; none */
+    double lr;
+    int warmup;
+    bool check, quiet, help;
+};
+
+/* 0; or -1 with one sentence in text: what is wrong and what would be right.
+ * Strings point into argv. */
+int options_parse(struct options *options, int argc, char **argv, char *text,
+                  size_t text_bytes);
+
+void options_help(void);
+
+const char *mode_name(enum mode mode);
+
+static inline int options_count(const struct options *options, int step)
+{
+    return options->counts[step % options->n_counts];
+}
+
+static inline int options_max_count(const struct options *options)
+{
+    int most = 0;
+
+    for (int i = 0; i < options->n_counts; i++) {
+        most = options->counts[i] > most ? options->counts[i] : most;
+    }
+    return most;
+}
+
+#endif

@@ -1,0 +1,187 @@
+/*
+ * schedule.c - the order of one step.
+ *
+ * Forward until `in_flight` microbatches are under way, then the oldest one's
+ * backward before every further forward.  The order is the same in every
+ * mode; only parts_forward/host_forward differ.
+ *
+ * What the engine itself orders across streams: nothing starts before the
+ * step's inputs are there; backward passes add to the gradients one after the
+ * other; the pool's sets; the optimizer comes last.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "host.h"
+
+static struct work work_of(const struct trainer *trainer, int microbatch)
+{
+    return (struct work){
+        .queue = {.dev = trainer->dev,
+                  .stream = stream_of(trainer, microbatch)},
+        .model = &trainer->model,
+        .set = trainer->flights[microbatch].set,
+    };
+}
+
+static int *tokens_of(const struct trainer *trainer, int microbatch)
+{
+    return trainer->tokens +
+           (size_t)microbatch * 2 *
+               (size_t)config_rows(&trainer->model.config);
+}
+
+static int *targets_of(const struct trainer *trainer, int microbatch)
+{
+    return tokens_of(trainer, microbatch) +
+           config_rows(&trainer->model.config);
+}
+
+/* Waits for a microbatch's backward, unless the stream's order does it. */
+static void wait_done(const struct trainer *trainer, CUstream stream,
+                      int microbatch)
+{
+    if (stream_of(trainer, microbatch) != stream) {
+        DEVICE_CALL(trainer->dev, cuStreamWaitEvent, stream,
+                    trainer->done[microbatch], CU_EVENT_WAIT_DEFAULT);
+    }
+}
+
+int pool_lease_for(struct trainer *trainer, int microbatch, CUstream stream)
+{
+    struct flight *flight = &trainer->flights[microbatch];
+
+    flight->pooled = pool_lease(&trainer->pool);
+    if (flight->pooled == NULL) {
+        return -1;
+    }
+    flight->set = &flight->pooled->set;
+    if (flight->pooled->last >= 0) {
+        wait_done(trainer, stream, flight->pooled->last);
+    }
+    return 0;
+}
+
+static int parts_of_forward(struct trainer *trainer, int microbatch)
+{
+    struct flight *flight = &trainer->flights[microbatch];
+    const int last = 2 * trainer->model.config.layers - 1;
+    struct work work;
+
+    if (trainer->host != NULL) {
+        return host_forward(trainer->host, microbatch);
+    }
+    if (pool_lease_for(trainer, microbatch,
+                       stream_of(trainer, microbatch)) != 0) {
+        return -1;
+    }
+    work = work_of(trainer, microbatch);
+    parts_forward(&work, 0, last, row_block(trainer, trainer->x, microbatch));
+    flight->out = set_part_out(flight->set, last);
+    return 0;
+}
+
+static int forward(struct trainer *trainer, int microbatch, int count)
+{
+    const int rows = config_rows(&trainer->model.config);
+    struct work work = work_of(trainer, microbatch);
+
+    embed_forward(&work, tokens_of(trainer, microbatch),
+                  row_block(trainer, trainer->x, microbatch));
+    if (parts_of_forward(trainer, microbatch) != 0) {
+        return -1;
+    }
+    work = work_of(trainer, microbatch);
+    head_forward(&work, trainer->flights[microbatch].out,
+                 targets_of(trainer, microbatch),
+                 1.0f / ((float)count * (float)rows),
+                 trainer->losses + microbatch);
+    return 0;
+}
+
+static int parts_of_backward(struct trainer *trainer, int microbatch,
+                             const float **dx_p)
+{
+    const struct work work = work_of(trainer, microbatch);
+    const int last = 2 * trainer->model.config.layers - 1;
+
+    if (trainer->host != NULL) {
+        return host_backward(trainer->host, microbatch, dx_p);
+    }
+    parts_backward(&work, 0, last, row_block(trainer, trainer->x, microbatch),
+                   row_block(trainer, trainer->d_head, microbatch));
+    *dx_p = set_part_gradient(work.set, 0);
+    return 0;
+}
+
+static int backward(struct trainer *trainer, int microbatch)
+{
+    const struct work work = work_of(trainer, microbatch);
+    struct flight *flight = &trainer->flights[microbatch];
+    const float *dx;
+
+    if (microbatch > 0) {
+        wait_done(trainer, work.queue.stream, microbatch - 1);
+    }
+    head_backward(&work, flight->out,
+                  row_block(trainer, trainer->d_head, microbatch));
+    if (parts_of_backward(trainer, microbatch, &dx) != 0) {
+        return -1;
+    }
+    embed_backward(&work, tokens_of(trainer, microbatch), dx);
+
+    DEVICE_CALL(trainer->dev, cuEventRecord, trainer->done[microbatch],
+                work.queue.stream);
+    if (flight->pooled != NULL) {
+        pool_return(flight->pooled, microbatch);
+    }
+    return 0;
+}
+
+static void begin(struct trainer *trainer, int count)
+{
+    struct device *dev = trainer->dev;
+
+    pool_begin_step(&trainer->pool);
+    for (int i = 0; i < count; i++) {
+        trainer->flights[i] = (struct flight){0};
+    }
+
+    DEVICE_CALL(dev, cuMemsetD32Async, device_address(trainer->model.g), 0,
+                trainer->model.n, trainer->streams[0]);
+    if (trainer->n_streams <= 1) {
+        return;
+    }
+    DEVICE_CALL(dev, cuEventRecord, trainer->begin, trainer->streams[0]);
+    for (int i = 1; i < trainer->n_streams && i < count; i++) {
+        DEVICE_CALL(dev, cuStreamWaitEvent, trainer->streams[i],
+                    trainer->begin, CU_EVENT_WAIT_DEFAULT);
+    }
+}
+
+int schedule_step(struct trainer *trainer, int count)
+{
+    const int in_flight = trainer->options->in_flight;
+    int oldest = 0;
+
+    begin(trainer, count);
+    for (int i = 0; i < count; i++) {
+        if (i - oldest == in_flight && backward(trainer, oldest++) != 0) {
+            return -1;
+        }
+        if (forward(trainer, i, count) != 0) {
+            return -1;
+        }
+    }
+    while (oldest < count) {
+        if (backward(trainer, oldest++) != 0) {
+            return -1;
+        }
+    }
+
+    wait_done(trainer, trainer->streams[0], count - 1);
+    optimizer_step(trainer);
+    if (trainer->host != NULL && host_end_step(trainer->host) != 0) {
+        return -1;
+    }
+    return trainer->dev->code == CUDA_SUCCESS ? 0 : -1;
+}

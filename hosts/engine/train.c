@@ -1,0 +1,288 @@
+/*
+ * train.c - makes a trainer, runs its steps, takes the times, frees it.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "train.h"
+
+#include "host.h"
+#include "step_graph.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* ---- the trainer -------------------------------------------------------- */
+
+static void make_streams(struct trainer *trainer)
+{
+    struct device *dev = trainer->dev;
+
+    if (!trainer->options->legacy) {
+        for (int i = 0; i < trainer->options->streams; i++) {
+            if (DEVICE_CALL(dev, cuStreamCreate, &trainer->streams[i],
+                            CU_STREAM_NON_BLOCKING) == 0) {
+                trainer->n_streams = i + 1;
+            }
+        }
+    }
+    DEVICE_CALL(dev, cuEventCreate, &trainer->begin,
+                CU_EVENT_DISABLE_TIMING);
+    for (int i = 0; i < trainer->max_count; i++) {
+        DEVICE_CALL(dev, cuEventCreate, &trainer->done[i],
+                    CU_EVENT_DISABLE_TIMING);
+    }
+}
+
+static void make_buffers(struct trainer *trainer)
+{
+    struct device *dev = trainer->dev;
+    const struct config *config = &trainer->model.config;
+    const size_t n = (size_t)trainer->max_count;
+    const size_t rows = (size_t)config_rows(config);
+    const size_t hidden = n * rows * (size_t)config->hidden * sizeof(float);
+
+    trainer->x = device_alloc(dev, hidden);
+    trainer->d_head = device_alloc(dev, hidden);
+    trainer->tokens = device_alloc(dev, n * 2 * rows * sizeof(int));
+    trainer->tokens_host =
+        device_alloc_host(dev, n * 2 * rows * sizeof(int));
+    trainer->losses = device_alloc(dev, n * sizeof(float));
+    trainer->losses_host = device_alloc_host(dev, n * sizeof(float));
+}
+
+static int trainer_init(struct trainer *trainer, const struct options *options,
+                        struct device *dev)
+{
+    memset(trainer, 0, sizeof(*trainer));
+    trainer->dev = dev;
+    trainer->options = options;
+    trainer->max_count = options_max_count(options);
+    pool_init(&trainer->pool, &options->config, dev);
+
+    trainer->done = calloc((size_t)trainer->max_count,
+                           sizeof(*trainer->done));
+    trainer->flights = calloc((size_t)trainer->max_count,
+                              sizeof(*trainer->flights));
+    if (trainer->done == NULL || trainer->flights == NULL ||
+        model_init(&trainer->model, &options->config) != 0) {
+        return device_check(dev, "malloc", CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    (void)model_upload(&trainer->model, dev);
+    make_buffers(trainer);
+    make_streams(trainer);
+    /* A copy from pageable memory may return before its last bytes land, and
+     * own streams do not wait for the default one. */
+    DEVICE_CALL(dev, cuCtxSynchronize);
+    return dev->code == CUDA_SUCCESS ? 0 : -1;
+}
+
+static void trainer_free(struct trainer *trainer)
+{
+    struct device *dev = trainer->dev;
+
+    for (int i = 0; i < trainer->n_streams; i++) {
+        (void)dev->drv.cuStreamDestroy(trainer->streams[i]);
+    }
+    if (trainer->begin != NULL) {
+        (void)dev->drv.cuEventDestroy(trainer->begin);
+    }
+    for (int i = 0; trainer->done != NULL && i < trainer->max_count; i++) {
+        if (trainer->done[i] != NULL) {
+            (void)dev->drv.cuEventDestroy(trainer->done[i]);
+        }
+    }
+    device_free(dev, trainer->x);
+    device_free(dev, trainer->d_head);
+    device_free(dev, trainer->tokens);
+    device_free_host(dev, trainer->tokens_host);
+    device_free(dev, trainer->losses);
+    device_free_host(dev, trainer->losses_host);
+    pool_free(&trainer->pool);
+    model_free(&trainer->model);
+    free(trainer->done);
+    free(trainer->flights);
+}
+
+/* ---- a step ------------------------------------------------------------- */
+
+static double milliseconds(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
+}
+
+static void sample_step(struct trainer *trainer, const struct text *text,
+                        int step, int count)
+{
+    const struct config *config = &trainer->model.config;
+    const size_t rows = (size_t)config_rows(config);
+
+    for (int i = 0; i < count; i++) {
+        int *tokens = trainer->tokens_host + (size_t)i * 2 * rows;
+
+        text_sample(text, config, step, i, tokens, tokens + rows);
+    }
+}
+
+/* Mean over microbatches, in their order. */
+static double mean_loss(const struct trainer *trainer, int count)
+{
+    double sum = 0.0;
+
+    for (int i = 0; i < count; i++) {
+        sum += (double)trainer->losses_host[i];
+    }
+    return sum / count;
+}
+
+static int issue(struct trainer *trainer, struct step_graphs *graphs,
+                 int count)
+{
+    struct device *dev = trainer->dev;
+    const CUstream stream = trainer->streams[0];
+    const size_t rows = (size_t)config_rows(&trainer->model.config);
+    const size_t n = (size_t)count;
+    int result;
+
+    DEVICE_CALL(dev, cuMemcpyHtoDAsync, device_address(trainer->tokens),
+                trainer->tokens_host, n * 2 * rows * sizeof(int), stream);
+    result = graphs != NULL ? step_graphs_launch(graphs, count)
+                            : schedule_step(trainer, count);
+    DEVICE_CALL(dev, cuMemcpyDtoHAsync, trainer->losses_host,
+                device_address(trainer->losses), n * sizeof(float), stream);
+    return result == 0 && dev->code == CUDA_SUCCESS ? 0 : -1;
+}
+
+static int run_step(struct trainer *trainer, struct step_graphs *graphs,
+                    const struct text *text, int step, struct result *result)
+{
+    const int count = options_count(trainer->options, step);
+    double start, issued;
+
+    sample_step(trainer, text, step, count);
+    start = milliseconds();
+    if (issue(trainer, graphs, count) != 0) {
+        return -1;
+    }
+    issued = milliseconds();
+    if (device_synchronize(trainer->dev, trainer->streams[0]) != 0) {
+        return -1;
+    }
+    result->step_ms[step] = milliseconds() - start;
+    result->host_ms[step] = issued - start;
+    result->loss[step] = mean_loss(trainer, count);
+    return 0;
+}
+
+/* ---- a run -------------------------------------------------------------- */
+
+static int result_init(struct result *result, const struct options *options,
+                       enum mode mode)
+{
+    const size_t n = (size_t)options->steps;
+
+    memset(result, 0, sizeof(*result));
+    result->mode = mode;
+    result->loss = calloc(n, sizeof(*result->loss));
+    result->step_ms = calloc(n, sizeof(*result->step_ms));
+    result->host_ms = calloc(n, sizeof(*result->host_ms));
+    result->recordings = calloc(n, sizeof(*result->recordings));
+    return result->loss == NULL || result->step_ms == NULL ||
+                   result->host_ms == NULL || result->recordings == NULL
+               ? -1
+               : 0;
+}
+
+void result_free(struct result *result)
+{
+    free(result->loss);
+    free(result->step_ms);
+    free(result->host_ms);
+    free(result->recordings);
+    memset(result, 0, sizeof(*result));
+}
+
+static int run_steps(struct trainer *trainer, struct step_graphs *graphs,
+                     const struct text *text, train_progress_fn *progress,
+                     struct result *result)
+{
+    const struct options *options = trainer->options;
+
+    for (int step = 0; step < options->steps; step++) {
+        if (run_step(trainer, graphs, text, step, result) != 0) {
+            return -1;
+        }
+        result->steps = step + 1;
+        if (trainer->host != NULL) {
+            if (host_stats(trainer->host, &result->stats) != 0) {
+                return -1;
+            }
+            result->has_stats = true;
+            result->recordings[step] = result->stats.recordings;
+        }
+        if (progress != NULL) {
+            progress(options, result->mode, step, result->loss[step],
+                     result->step_ms[step]);
+        }
+    }
+    return model_hash(&trainer->model, &result->weights_hash);
+}
+
+/* The library's sentence when it has one, else the device's. */
+static void explain(const struct trainer *trainer, char *error,
+                    size_t error_bytes)
+{
+    const char *said =
+        trainer->host == NULL ? "" : host_error(trainer->host);
+
+    snprintf(error, error_bytes, "%s",
+             said[0] != '\0' ? said : trainer->dev->error);
+}
+
+int train(const struct options *options, struct device *dev,
+          const struct text *text, enum mode mode,
+          train_progress_fn *progress, struct result *result, char *error,
+          size_t error_bytes)
+{
+    struct trainer trainer;
+    struct step_graphs graphs = {0};
+    int status = -1;
+
+    error[0] = '\0';
+    device_forgive(dev);
+    if (result_init(result, options, mode) != 0) {
+        snprintf(error, error_bytes, "out of memory");
+        return -1;
+    }
+    if (trainer_init(&trainer, options, dev) != 0) {
+        explain(&trainer, error, error_bytes);
+        goto out;
+    }
+    if (mode == MODE_GRAPH) {
+        trainer.host = host_open(&trainer, error, error_bytes);
+        if (trainer.host == NULL) {
+            goto out;
+        }
+    }
+    if (mode == MODE_STEP && step_graphs_init(&graphs, &trainer) != 0) {
+        explain(&trainer, error, error_bytes);
+        goto out;
+    }
+
+    status = run_steps(&trainer, mode == MODE_STEP ? &graphs : NULL, text,
+                       progress, result);
+    if (status != 0) {
+        explain(&trainer, error, error_bytes);
+    }
+
+out:
+    (void)dev->drv.cuCtxSynchronize(); /* nothing is freed under a kernel */
+    host_close(trainer.host);
+    step_graphs_free(&graphs);
+    trainer_free(&trainer);
+    return status;
+}
