@@ -224,6 +224,15 @@ static gh_status open_session(struct gh_session *session,
     return open_capture(session, desc, host, env, err);
 }
 
+static void free_parts(gh_session *session)
+{
+    gh_capture_destroy(session->capture);
+    session->capture = NULL;
+    gh_trace_close(session->trace);
+    gh_device_close(session->dev);
+    gh_plan_free(&session->plan);
+}
+
 gh_status gh_session_open(const gh_session_desc *given,
                           gh_session **session_p, gh_error *err)
 {
@@ -272,15 +281,6 @@ err_session:
     free(session);
     free(env);
     return status;
-}
-
-static void free_parts(gh_session *session)
-{
-    gh_capture_destroy(session->capture);
-    session->capture = NULL;
-    gh_trace_close(session->trace);
-    gh_device_close(session->dev);
-    gh_plan_free(&session->plan);
 }
 
 void gh_session_close(gh_session *session)

@@ -218,74 +218,98 @@ static bool check_is_due(struct gh_capture *c)
     return c->options.check && ++c->check_turn % c->options.check_every == 0;
 }
 
-/* A ready entry: replays it, or says why not. */
-static gh_reason use_ready(struct gh_capture *c, const gh_pass *pass,
-                           struct gh_entry *entry)
+static gh_status use_checked(struct gh_capture *c, const gh_pass *pass,
+                             struct gh_entry *entry, gh_error *err)
 {
-    gh_reason reason = GH_REASON_NONE;
-    gh_status status;
-    gh_error err;
+    gh_error why;
 
-    if (check_is_due(c)) {
-        reason = GH_REASON_CHECK;
-        status = gh_check_begin(c, entry, pass, &err);
-    } else {
-        status = gh_replay(c, entry, pass, &err);
+    switch (gh_check_begin(c, entry, pass, &why)) {
+    case GH_CHECK_READY:
+        c->open.reason = GH_REASON_CHECK;
+        return GH_OK;
+    case GH_CHECK_STANDS:
+        c->open.action = GH_ACTION_REPLAYED;
+        return GH_OK;
+    case GH_CHECK_NOT_RUN:
+        gh_entry_give_up(c, entry, GH_REASON_DEVICE, why.text);
+        c->open.reason = GH_REASON_DEVICE;
+        return GH_OK;
+    default:
+        return gh_fail(err, GH_ERR_DEVICE,
+                       "GRAPHHOOKS_CHECK could not restore what %s updates: "
+                       "%.100s",
+                       gh_entry_describe(c, entry).text, why.text);
     }
-    if (status != GH_OK) {
-        gh_entry_give_up(c, entry, GH_REASON_DEVICE, err.text);
-        return GH_REASON_DEVICE;
-    }
-    c->open.action = reason == GH_REASON_NONE ? GH_ACTION_REPLAYED
-                                              : GH_ACTION_RUN;
-    return reason;
 }
 
-static gh_reason use_entry(struct gh_capture *c, const gh_pass *pass,
-                           struct gh_entry *entry)
+static gh_status use_ready(struct gh_capture *c, const gh_pass *pass,
+                           struct gh_entry *entry, gh_error *err)
 {
-    gh_reason reason;
+    gh_error why;
 
-    if (entry->state == GH_ENTRY_READY) {
-        switch (gh_replay_fits(entry, pass)) {
-        case GH_FIT_YES:
-            return use_ready(c, pass, entry);
-        case GH_FIT_NO:
-            return GH_REASON_INPUT;
-        case GH_FIT_MOVED:
-            break;
-        }
+    if (check_is_due(c)) {
+        return use_checked(c, pass, entry, err);
     }
-    if (entry->state == GH_ENTRY_EAGER) {
-        return entry->reason;
+    if (gh_replay(c, entry, pass, &why) == GH_OK) {
+        c->open.action = GH_ACTION_REPLAYED;
+        return GH_OK;
     }
+    gh_entry_give_up(c, entry, GH_REASON_DEVICE, why.text);
+    c->open.reason = GH_REASON_DEVICE;
+    return GH_OK;
+}
 
-    reason = may_record(c);
-    if (reason != GH_REASON_NONE) {
-        return reason;
+static void record(struct gh_capture *c, const gh_pass *pass,
+                   struct gh_entry *entry)
+{
+    c->open.reason = (uint8_t)may_record(c);
+    if (c->open.reason != GH_REASON_NONE) {
+        return;
     }
     if (entry->state == GH_ENTRY_READY) {
         entry->unchained = true;
         gh_entry_clear(c, entry);
     }
-    if (!gh_record_begin(c, pass, entry)) {
-        return entry->reason;
+    if (gh_record_begin(c, pass, entry)) {
+        c->open.action = GH_ACTION_RECORD;
+    } else {
+        c->open.reason = entry->reason;
     }
-    c->open.action = GH_ACTION_RECORD;
-    return GH_REASON_NONE;
 }
 
-static void decide(struct gh_capture *c, const gh_pass *pass)
+/* Sets the action and the reason.  It fails only where going on would make
+ * the numbers wrong. */
+static gh_status decide(struct gh_capture *c, const gh_pass *pass,
+                        gh_error *err)
 {
-    gh_reason reason = may_graph(c, pass);
+    struct gh_entry *entry;
 
     c->open.entry = NULL;
-    if (reason == GH_REASON_NONE) {
-        c->open.entry = gh_entry_at(c, pass->segment, pass->direction,
-                                    c->open.slot);
-        reason = use_entry(c, pass, c->open.entry);
+    c->open.action = GH_ACTION_RUN;
+    c->open.reason = (uint8_t)may_graph(c, pass);
+    if (c->open.reason != GH_REASON_NONE) {
+        return GH_OK;
     }
-    c->open.reason = (uint8_t)reason;
+
+    entry = gh_entry_at(c, pass->segment, pass->direction, c->open.slot);
+    c->open.entry = entry;
+    if (entry->state == GH_ENTRY_EAGER) {
+        c->open.reason = entry->reason;
+        return GH_OK;
+    }
+    if (entry->state == GH_ENTRY_READY) {
+        enum gh_fit fit = gh_replay_fits(entry, pass);
+
+        if (fit == GH_FIT_YES) {
+            return use_ready(c, pass, entry, err);
+        }
+        if (fit == GH_FIT_NO) {
+            c->open.reason = GH_REASON_INPUT;
+            return GH_OK;
+        }
+    }
+    record(c, pass, entry);
+    return GH_OK;
 }
 
 static void tell(const struct gh_capture *c, const gh_pass *pass,
@@ -310,6 +334,14 @@ static void tell(const struct gh_capture *c, const gh_pass *pass,
     } else {
         d->n_outputs = entry->n_outputs;
         d->outputs = entry->outputs;
+    }
+}
+
+/* Of a pass that did not run. */
+static void give_slot_up(struct gh_capture *c)
+{
+    if (c->open.slot != GH_SLOT_NONE) {
+        gh_slots_cancel(c->slots, c->open.chunk, c->open.microbatch);
     }
 }
 
@@ -342,7 +374,6 @@ gh_status gh_capture_enter(struct gh_capture *c, const gh_pass *pass,
     c->open.microbatch = pass->microbatch;
     c->open.chunk = c->plan->segments[pass->segment].chunk;
     c->open.slot = GH_SLOT_NONE;
-    c->open.action = GH_ACTION_RUN;
     c->open.stream = pass->stream;
     if ((pass->flags & GH_PASS_FORWARD_ONLY) == 0) {
         status = take_slot(c, pass, err);
@@ -357,7 +388,11 @@ gh_status gh_capture_enter(struct gh_capture *c, const gh_pass *pass,
         }
     }
 
-    decide(c, pass);
+    status = decide(c, pass, err);
+    if (status != GH_OK) {
+        give_slot_up(c);
+        return status;
+    }
     tell(c, pass, decision);
     c->open.active = true;
     c->stats.hook_calls++;
@@ -432,19 +467,24 @@ static gh_status close_pass(struct gh_capture *c, const gh_pass *pass,
 
     if (c->open.action == GH_ACTION_RECORD) {
         status = gh_record_end(c, pass, err);
+        if (status == GH_OK && c->open.entry->state != GH_ENTRY_READY) {
+            c->open.action = GH_ACTION_RUN;
+            c->open.reason = c->open.entry->reason;
+        }
     } else if (c->open.reason == GH_REASON_CHECK) {
         gh_check_end(c, c->open.entry, pass);
     }
 
-    if (status == GH_OK) {
-        move_on(c, pass);
+    c->open.active = false;
+    if (status != GH_OK) {
+        return status;
     }
-    if (status == GH_OK && c->open.action == GH_ACTION_RUN) {
+    move_on(c, pass);
+    if (c->open.action == GH_ACTION_RUN) {
         c->stats.eager_passes++;
         c->stats.eager_by_reason[c->open.reason]++;
     }
-    c->open.active = false;
-    return status;
+    return GH_OK;
 }
 
 gh_status gh_capture_exit(struct gh_capture *c, const gh_pass *pass,
@@ -481,9 +521,7 @@ void gh_capture_cancel(struct gh_capture *c)
     if (c->open.action == GH_ACTION_RECORD) {
         gh_record_drop(c);
     }
-    if (c->open.slot != GH_SLOT_NONE) {
-        gh_slots_cancel(c->slots, c->open.chunk, c->open.microbatch);
-    }
+    give_slot_up(c);
     c->open.active = false;
 }
 

@@ -105,8 +105,8 @@ static gh_status set_results_aside(struct gh_capture *c,
     return GH_OK;
 }
 
-static gh_status begin(struct gh_capture *c, struct gh_entry *entry,
-                       const gh_pass *pass, gh_error *err)
+static gh_status prepare(struct gh_capture *c, const struct gh_entry *entry,
+                         void *stream, gh_error *err)
 {
     uint64_t bytes = results_bytes(entry);
     gh_status status;
@@ -116,34 +116,43 @@ static gh_status begin(struct gh_capture *c, struct gh_entry *entry,
             bytes += ALIGN_UP(entry->outputs[i].bytes);
         }
     }
-
     status = reserve(c, bytes, err);
     if (status != GH_OK) {
         return status;
     }
-    status = move_updated(c, entry, true, pass->stream, err);
-    if (status != GH_OK) {
-        return status;
-    }
-    status = gh_replay(c, entry, pass, err);
-    if (status != GH_OK) {
-        return status;
-    }
-    status = set_results_aside(c, entry, pass->stream, err);
-    if (status != GH_OK) {
-        return status;
-    }
-    return move_updated(c, entry, false, pass->stream, err);
+    return move_updated(c, entry, true, stream, err);
 }
 
-gh_status gh_check_begin(struct gh_capture *c, struct gh_entry *entry,
-                         const gh_pass *pass, gh_error *err)
+/* Until the launch a failure has changed nothing; after it, the graph's own
+ * result is right as long as no output has been put back. */
+static enum gh_check_begun begin(struct gh_capture *c,
+                                 struct gh_entry *entry, const gh_pass *pass,
+                                 gh_error *err)
+{
+    if (prepare(c, entry, pass->stream, err) != GH_OK ||
+        gh_replay(c, entry, pass, err) != GH_OK) {
+        return GH_CHECK_NOT_RUN;
+    }
+    if (set_results_aside(c, entry, pass->stream, err) != GH_OK) {
+        return GH_CHECK_STANDS;
+    }
+    /* Putting back twice is putting back: a second try costs nothing. */
+    if (move_updated(c, entry, false, pass->stream, NULL) != GH_OK &&
+        move_updated(c, entry, false, pass->stream, err) != GH_OK) {
+        return GH_CHECK_LOST;
+    }
+    return GH_CHECK_READY;
+}
+
+enum gh_check_begun gh_check_begin(struct gh_capture *c,
+                                   struct gh_entry *entry,
+                                   const gh_pass *pass, gh_error *err)
 {
     void *previous = gh_device_enter(c->dev);
-    gh_status status = begin(c, entry, pass, err);
+    enum gh_check_begun begun = begin(c, entry, pass, err);
 
     gh_device_leave(c->dev, previous);
-    return status;
+    return begun;
 }
 
 static void differ(struct gh_capture *c, struct gh_entry *entry,

@@ -146,8 +146,15 @@ gh_status gh_replay(struct gh_capture *c, struct gh_entry *entry,
                     const gh_pass *pass, gh_error *err);
 
 /* check.c */
-gh_status gh_check_begin(struct gh_capture *c, struct gh_entry *entry,
-                         const gh_pass *pass, gh_error *err);
+enum gh_check_begun {
+    GH_CHECK_READY,    /* the host runs the parts, exit compares */
+    GH_CHECK_STANDS,   /* launched, and not to be compared: a plain replay */
+    GH_CHECK_NOT_RUN,  /* nothing was launched */
+    GH_CHECK_LOST      /* launched, and the state before is gone */
+};
+enum gh_check_begun gh_check_begin(struct gh_capture *c,
+                                   struct gh_entry *entry,
+                                   const gh_pass *pass, gh_error *err);
 void gh_check_end(struct gh_capture *c, struct gh_entry *entry,
                   const gh_pass *pass);
 void gh_check_destroy(struct gh_capture *c);

@@ -233,7 +233,7 @@ static void test_sizes_of_other_releases(void)
     newer.tail = 1;
     is_status(gh_layer_enter(toy.session, &newer.pass, &d.decision, &err),
               GH_ERR_UNSUPPORTED, &err, "a tail that says something is not");
-    ok(strstr(err.text, "byte 64") != NULL,
+    ok(strstr(err.text, "byte 56") != NULL,
        "and the first byte of it is named: %s", err.text);
 }
 
@@ -335,7 +335,7 @@ static void test_a_session_that_cannot_open(void)
     opens_with(d, GH_ERR_NO_DRIVER, "/nowhere/libcuda.so",
                "a driver that is not there");
     d = good;
-    d.driver = "libm.so.6";
+    d.driver = "./.libs/libgraphhooks.so";
     opens_with(d, GH_ERR_NO_DRIVER, "cuGetProcAddress",
                "a library that is no driver");
     d = good;

@@ -11,7 +11,8 @@ static const uint32_t counts[] = { 4, 6, 5, 3, 4 };
 /* Three streams and two slots: a slot goes from stream to stream. */
 static const struct toy_options three_streams = { .layers = 2, .elems = 8,
                                                   .in_flight = 2,
-                                                  .streams = 3 };
+                                                  .streams = 3,
+                                                  .free_running = true };
 
 struct outcome {
     bool exact;
@@ -63,23 +64,15 @@ static void test_seeds(uint32_t n)
     is_int(raced, 0, "and none of them has a race");
 }
 
-/*
- * The toy waits before every backward, for the one before it; every other
- * wait is the library's.  Dropping a wait must be reported as a race,
- * whoever made it, or it was not needed; only the very first of the toy
- * waits for an event that was never recorded.
- */
+/* The toy itself waits for nothing, so every wait is the library's. */
 static void test_every_wait_is_needed(void)
 {
     struct outcome whole = run(&three_streams, "SEED=1 RACES=1");
-    uint64_t own = 0, caught = 0;
+    uint64_t caught = 0;
     char settings[48];
 
-    for (uint32_t s = 0; s < N_STEPS; s++) {
-        own += counts[s];
-    }
-    ok(whole.waits > own, "of %llu waits the library makes %llu",
-       (unsigned long long)whole.waits, (unsigned long long)(whole.waits - own));
+    ok(whole.waits > 10, "%llu waits order the slots",
+       (unsigned long long)whole.waits);
     for (uint64_t n = 1; n <= whole.waits; n++) {
         struct outcome outcome;
 
@@ -92,9 +85,8 @@ static void test_every_wait_is_needed(void)
         }
         caught += outcome.races != 0;
     }
-    is_int(caught, whole.waits - N_STEPS,
-           "every wait that is dropped is reported as a race, but the first "
-           "of each step, which waits for what the step before has ended");
+    is_int(caught, whole.waits,
+           "each of them, dropped, is reported as a race");
 }
 
 int main(void)

@@ -150,12 +150,12 @@ static bool call(struct toy *toy, CUresult result, const char *entry)
 }
 #define CALL(toy, entry, args) call((toy), (toy)->drv.entry args, #entry)
 
-/* Per set: an activation after each part and one before, and its gradient;
- * per part a weight; per microbatch an input, an output gradient, a spare. */
-static uint32_t n_buffers(const struct toy *toy)
+/* Per set: an activation after each part and one before, their gradients,
+ * and the sums that its backward passes add to; per microbatch an input, an
+ * output gradient and a spare. */
+static uint32_t set_buffers(const struct toy *toy)
 {
-    return toy->n_sets * 2 * (toy->n_parts + 1) + toy->n_parts +
-           3 * TOY_MAX_FEEDS;
+    return 3 * toy->n_parts + 2;
 }
 
 static uint64_t stride(const struct toy *toy)
@@ -170,23 +170,27 @@ static CUdeviceptr at(const struct toy *toy, uint32_t i)
 
 static CUdeviceptr act(const struct toy *toy, uint32_t set, uint32_t part)
 {
-    return at(toy, set * 2 * (toy->n_parts + 1) + part);
+    return at(toy, set * set_buffers(toy) + part);
 }
 
 static CUdeviceptr grad(const struct toy *toy, uint32_t set, uint32_t part)
 {
-    return at(toy, (set * 2 + 1) * (toy->n_parts + 1) + part);
+    return at(toy, set * set_buffers(toy) + toy->n_parts + 1 + part);
 }
 
-static CUdeviceptr weight(const struct toy *toy, uint32_t part)
+static CUdeviceptr weight(const struct toy *toy, uint32_t set, uint32_t part)
 {
-    return at(toy, toy->n_sets * 2 * (toy->n_parts + 1) + part);
+    return at(toy, set * set_buffers(toy) + 2 * (toy->n_parts + 1) + part);
 }
 
 static CUdeviceptr feed(const struct toy *toy, uint32_t which, uint32_t m)
 {
-    return at(toy, toy->n_sets * 2 * (toy->n_parts + 1) + toy->n_parts +
-                       which * TOY_MAX_FEEDS + m);
+    return at(toy, toy->n_sets * set_buffers(toy) + which * TOY_MAX_FEEDS + m);
+}
+
+static uint32_t n_buffers(const struct toy *toy)
+{
+    return toy->n_sets * set_buffers(toy) + 3 * TOY_MAX_FEEDS;
 }
 
 static bool make_objects(struct toy *toy)
@@ -209,7 +213,6 @@ static bool make_objects(struct toy *toy)
     toy->memory_bytes = n_buffers(toy) * stride(toy);
     return CALL(toy, cuStreamCreate, (&toy->side, CU_STREAM_NON_BLOCKING)) &&
            CALL(toy, cuEventCreate, (&toy->fork, CU_EVENT_DISABLE_TIMING)) &&
-           CALL(toy, cuEventCreate, (&toy->chain, CU_EVENT_DISABLE_TIMING)) &&
            CALL(toy, cuMemAlloc, (&toy->memory, toy->memory_bytes)) &&
            CALL(toy, cuMemsetD8Async,
                 (toy->memory, 0, toy->memory_bytes, toy->streams[0])) &&
@@ -300,9 +303,6 @@ void toy_close(struct toy *toy)
     if (toy->fork != NULL) {
         toy->drv.cuEventDestroy(toy->fork);
     }
-    if (toy->chain != NULL) {
-        toy->drv.cuEventDestroy(toy->chain);
-    }
     for (uint32_t i = 0; i < TOY_STREAMS; i++) {
         if (toy->streams[i] != NULL) {
             toy->drv.cuStreamDestroy(toy->streams[i]);
@@ -372,7 +372,7 @@ static bool run_parts(struct toy *toy, const struct work *w)
         return true;
     }
     for (uint32_t p = w->last + 1; p-- > w->first;) {
-        if (!add(toy, weight(toy, p), x, act(toy, w->set, p + 1),
+        if (!add(toy, weight(toy, w->set, p), x, act(toy, w->set, p + 1),
                  w->stream) ||
             !mix(toy, grad(toy, w->set, p), x, act(toy, w->set, p + 1), 5, 0,
                  w->stream)) {
@@ -515,7 +515,7 @@ static void fill_outputs(const struct toy *toy, const struct work *w,
     } else {
         outputs[n++] = buffer(toy, grad(toy, w->set, w->first), 0);
         for (uint32_t p = w->first; p <= w->last; p++) {
-            outputs[n++] = buffer(toy, weight(toy, p), GH_BUFFER_UPDATED);
+            outputs[n++] = buffer(toy, weight(toy, w->set, p), GH_BUFFER_UPDATED);
         }
     }
     *n_p = n;
@@ -540,16 +540,22 @@ static gh_status obey(struct toy *toy, gh_pass *pass, struct work *w,
     if (bad) {
         do_mischief(toy, w);
     }
-    if (!run_parts(toy, w) && !bad && d->action != GH_ACTION_RECORD) {
+    if (!run_parts(toy, w) && !bad) {
         gh_layer_cancel(toy->session, NULL);
         return GH_ERR_DEVICE;
-    }
-    if (toy->mischief == TOY_ELSEWHERE && bad) {
-        toy->drv.cuStreamSynchronize(toy->side);
     }
     fill_outputs(toy, w, outputs, &pass->n_outputs);
     pass->outputs = outputs;
     return exit_pass(toy, pass, bad && toy->mischief == TOY_OTHER_THREAD);
+}
+
+/* A host that issues its work elsewhere orders it by waiting: before and
+ * after the pass, as no wait is allowed inside. */
+static void wait_around(struct toy *toy)
+{
+    if (toy->mischief == TOY_ELSEWHERE) {
+        toy->drv.cuCtxSynchronize();
+    }
 }
 
 static gh_status run_segment(struct toy *toy, const gh_segment *s,
@@ -582,6 +588,7 @@ static gh_status run_segment(struct toy *toy, const gh_segment *s,
     if (!find_input(toy, &w, m, at_end, &input)) {
         return GH_ERR_DEVICE;
     }
+    wait_around(toy);
     do {
         status = gh_layer_enter(toy->session, &pass, &d, &toy->err);
         if (status != GH_OK) {
@@ -591,6 +598,7 @@ static gh_status run_segment(struct toy *toy, const gh_segment *s,
         status = obey(toy, &pass, &w, &d, outputs);
         toy->reruns += status == GH_RERUN;
     } while (status == GH_RERUN);
+    wait_around(toy);
     return status;
 }
 
@@ -646,16 +654,11 @@ static gh_status forward(struct toy *toy, uint32_t m)
     return status;
 }
 
-/* Weights are shared, so a backward follows the one before it. */
 static gh_status backward(struct toy *toy, uint32_t m)
 {
     CUstream stream = stream_of(toy, m);
     gh_status status = GH_OK;
 
-    if (toy->options.streams > 1 &&
-        !CALL(toy, cuStreamWaitEvent, (stream, toy->chain, 0))) {
-        return GH_ERR_DEVICE;
-    }
     if (toy->session == NULL) {
         status = run_eagerly(toy, GH_BACKWARD, m, stream) ? GH_OK
                                                           : GH_ERR_DEVICE;
@@ -663,10 +666,6 @@ static gh_status backward(struct toy *toy, uint32_t m)
     for (uint32_t i = toy->n_segments; i-- > 0 && status == GH_OK &&
                                        toy->session != NULL;) {
         status = run_segment(toy, &toy->segments[i], GH_BACKWARD, m, stream);
-    }
-    if (status == GH_OK && toy->options.streams > 1 &&
-        !CALL(toy, cuEventRecord, (toy->chain, stream))) {
-        return GH_ERR_DEVICE;
     }
     toy->taken &= ~(1u << toy->set_of[m]);
     return status;
@@ -693,7 +692,8 @@ gh_status toy_step(struct toy *toy, uint32_t microbatches)
     if (toy->session != NULL) {
         status = gh_iteration_end(toy->session, &toy->err);
     }
-    if (status == GH_OK && !CALL(toy, cuCtxSynchronize, ())) {
+    if (status == GH_OK && !toy->options.free_running &&
+        !CALL(toy, cuCtxSynchronize, ())) {
         status = GH_ERR_DEVICE;
     }
     return status;
@@ -706,19 +706,34 @@ static uint64_t hash_word(uint64_t hash, uint32_t word)
     return (hash ^ word) * UINT64_C(1099511628211);
 }
 
+static void add_weights(struct toy *toy, uint32_t set, uint32_t part,
+                        uint32_t *part_of, uint32_t *sum)
+{
+    const uint32_t n = toy->options.elems;
+
+    CALL(toy, cuMemcpyDtoH, (part_of, weight(toy, set, part), 4 * (size_t)n));
+    for (uint32_t i = 0; i < n; i++) {
+        sum[i] += part_of[i];
+    }
+}
+
 uint64_t toy_hash(struct toy *toy)
 {
     const uint32_t n = toy->options.elems;
-    uint32_t *weights = calloc(n, 4);
+    uint32_t *part_of = calloc(2 * (size_t)n, 4), *sum = part_of + n;
     uint64_t hash = UINT64_C(14695981039346656037);
 
+    CALL(toy, cuCtxSynchronize, ());
     for (uint32_t p = 0; p < toy->n_parts; p++) {
-        CALL(toy, cuMemcpyDtoH, (weights, weight(toy, p), 4 * (size_t)n));
+        memset(sum, 0, 4 * (size_t)n);
+        for (uint32_t set = 0; set < toy->n_sets; set++) {
+            add_weights(toy, set, p, part_of, sum);
+        }
         for (uint32_t i = 0; i < n; i++) {
-            hash = hash_word(hash, weights[i]);
+            hash = hash_word(hash, sum[i]);
         }
     }
-    free(weights);
+    free(part_of);
     return hash;
 }
 

@@ -2,8 +2,10 @@
  * toy.h - the smallest host: integer layers that are exact to check.
  *
  * A toy model has parts that each compute y = 3 x + k forward, and backward
- * gx = 5 gy + x and w += gy + y, all on uint32_t, so that a wrong buffer, a
- * lost update or a stale input shows in the sum.  It runs on the driver named
+ * gx = 5 gy + y and w += gy + y, all on uint32_t, so that a wrong buffer, a
+ * lost update or a stale input shows in the sum.  Each set of buffers has
+ * sums w of its own, so that between microbatches on different streams there
+ * is no order but the one that the library keeps.  It runs on the driver named
  * by GRAPHHOOKS_TEST_DRIVER, the software device unless that says cuda, and
  * drives a session exactly as graphhooks/layer.h asks.
  *
@@ -47,6 +49,7 @@ struct toy_options {
     bool legacy;         /* everything on the legacy default stream */
     bool copied_inputs;  /* between segments too, not only at the ends */
     bool moving_inputs;  /* hand over between segments by buffers that move */
+    bool free_running;   /* does not wait for the device after a step */
     const char *scope, *granularity;
     const char *const *environment; /* NULL: an empty one */
     const gh_host_services *host;
@@ -62,7 +65,7 @@ struct toy {
     CUmodule module;
     CUfunction mix, add;
     CUstream streams[TOY_STREAMS], side;
-    CUevent fork, chain; /* chain: the backward passes follow each other */
+    CUevent fork;
     CUdeviceptr memory;  /* one block, cut into all buffers */
     uint64_t memory_bytes;
     uint32_t n_parts, n_sets;
