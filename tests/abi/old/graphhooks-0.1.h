@@ -10,18 +10,18 @@
 #include <stddef.h>
 #include <stdint.h>
 #ifndef GRAPHHOOKS_BASE_H
-#define GRAPHHOOKS_BASE_H 
+#define GRAPHHOOKS_BASE_H
 #ifdef __cplusplus
 #define GH_BEGIN_DECLS extern "C" {
 #define GH_END_DECLS }
 #else
-#define GH_BEGIN_DECLS 
-#define GH_END_DECLS 
+#define GH_BEGIN_DECLS
+#define GH_END_DECLS
 #endif
 #if defined(__GNUC__)
 #define GH_API __attribute__((visibility("default")))
 #else
-#define GH_API 
+#define GH_API
 #endif
 GH_BEGIN_DECLS
 #define GH_ABI_MAJOR 0
@@ -55,7 +55,7 @@ GH_API const char *gh_version(void);
 GH_END_DECLS
 #endif
 #ifndef GRAPHHOOKS_MODEL_H
-#define GRAPHHOOKS_MODEL_H 
+#define GRAPHHOOKS_MODEL_H
 GH_BEGIN_DECLS
 typedef struct gh_model gh_model;
 typedef uint32_t gh_part;
@@ -81,7 +81,7 @@ GH_API void gh_model_destroy(gh_model *model);
 GH_END_DECLS
 #endif
 #ifndef GRAPHHOOKS_HOST_H
-#define GRAPHHOOKS_HOST_H 
+#define GRAPHHOOKS_HOST_H
 GH_BEGIN_DECLS
 typedef uint32_t gh_log_level;
 enum {
@@ -102,7 +102,7 @@ typedef struct gh_host_services {
 GH_END_DECLS
 #endif
 #ifndef GRAPHHOOKS_SESSION_H
-#define GRAPHHOOKS_SESSION_H 
+#define GRAPHHOOKS_SESSION_H
 GH_BEGIN_DECLS
 typedef struct gh_session gh_session;
 enum {
@@ -170,7 +170,7 @@ GH_API gh_status gh_session_stats(const gh_session *session, gh_stats *stats,
 GH_END_DECLS
 #endif
 #ifndef GRAPHHOOKS_PLAN_H
-#define GRAPHHOOKS_PLAN_H 
+#define GRAPHHOOKS_PLAN_H
 GH_BEGIN_DECLS
 typedef uint32_t gh_segment_mode;
 enum {
@@ -202,7 +202,7 @@ GH_API gh_status gh_plan_print(const gh_session *session, gh_format format,
 GH_END_DECLS
 #endif
 #ifndef GRAPHHOOKS_LAYER_H
-#define GRAPHHOOKS_LAYER_H 
+#define GRAPHHOOKS_LAYER_H
 GH_BEGIN_DECLS
 typedef uint32_t gh_direction;
 enum {
@@ -267,7 +267,7 @@ GH_API gh_status gh_iteration_end(gh_session *session, gh_error *err);
 GH_END_DECLS
 #endif
 #ifndef GRAPHHOOKS_LOADER_H
-#define GRAPHHOOKS_LOADER_H 
+#define GRAPHHOOKS_LOADER_H
 GH_BEGIN_DECLS
 typedef struct gh_api {
     uint32_t struct_size;

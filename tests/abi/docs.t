@@ -1,0 +1,84 @@
+#!/bin/sh
+# What the documents say is so: tables, examples, links.
+# SPDX-License-Identifier: Apache-2.0
+. "${srcdir:?}/tests/tap/tap.sh"
+scratch
+cd "$srcdir" || exit 99
+
+# Files of ours: those that git knows, or all that a tarball brought.
+files()
+{
+    if git -C . rev-parse --show-toplevel 2> /dev/null |
+        grep -qx "$(pwd -P)"; then
+        git ls-files
+    else
+        find . -type f | sed 's|^\./||'
+    fi | grep -v -E '(^|/)(build|autom4te\.cache|graphhooks-[0-9][^/]*)/' |
+        grep -v -E '^(configure|aclocal\.m4|Makefile\.in|config\.h\.in)$' |
+        grep -v -E '^(build-aux/(ar-lib|compile|config\.|depcomp|install-sh|ltmain|missing|tap-driver)|m4/(lt|libtool))'
+}
+files > "$scratch/files"
+
+# The README's variables.
+if [ -x "${builddir:?}/graphhooks" ]; then
+    "$builddir/graphhooks" env --markdown > "$scratch/table"
+    sed -n '/^## Environment/,/^## Measured/p' README.md | grep '^|' \
+        > "$scratch/readme"
+    cmp -s "$scratch/table" "$scratch/readme"
+    ok $? "README's table of variables is graphhooks env --markdown"
+    diff "$scratch/table" "$scratch/readme" | diag
+else
+    skip "README's table of variables: the graphhooks command was not built"
+fi
+
+# The README's C.
+awk '/^```c$/ { on = 1; next } /^```$/ { on = 0 } on' README.md \
+    > "$scratch/example.c"
+# shellcheck disable=SC2086 # CC is words
+said=$(${CC:-cc} -std=c11 -Wall -Wextra -Werror -I"$srcdir/include" -c \
+    -o "$scratch/example.o" "$scratch/example.c" 2>&1)
+empty "$said" "README's C compiles"
+grep -q gh_layer_enter "$scratch/example.c"
+ok $? "README's C has the hooks in it"
+
+# The two commands come first.
+head -n 12 README.md | grep -q '^./quickstart demo' &&
+    head -n 12 README.md | grep -q '^./quickstart check'
+ok $? "README begins with its two commands"
+
+# Links and paths.
+broken=$(grep '\.md$' "$scratch/files" | while read -r page; do
+    grep -o ']([^)]*)' "$page" | sed 's/^](//; s/[)#].*//' |
+        grep -v -e '^http' -e '^$' | while read -r target; do
+        [ -e "$(dirname "$page")/$target" ] || echo "$page: $target"
+    done
+done)
+empty "$broken" "every link between documents leads to a file"
+absent=$(sed -n '/^## Layout/,$p' README.md |
+    sed -n 's/^| `\([^`]*\)`.*/\1/p' | while read -r dir; do
+    [ -d "$dir" ] || echo "$dir"
+done)
+empty "$absent" "every directory in README's layout is there"
+
+# shellcheck disable=SC2046 # no name has a space
+local_paths=$(grep -nIE '(^|[^a-z./$}_-])/(work|home|root|Users)/' \
+    $(cat "$scratch/files") | grep -v '^tests/abi/docs\.t:')
+empty "$local_paths" "no file names a place on one machine"
+
+unlicensed=$(grep -E '\.(c|h|cu|def|t|sh|m4|awk|am|ac|map)$' "$scratch/files" |
+    while read -r file; do
+        head -n 60 "$file" | grep -q 'SPDX-License-Identifier: Apache-2.0' ||
+            echo "$file"
+    done)
+empty "$unlicensed" "every source file has its licence line"
+
+# shellcheck disable=SC2046
+loose=$(grep -nIE '(\bTODO\b|\bFIXME\b|\bXXX\b)' $(cat "$scratch/files") |
+    grep -v '^tests/abi/docs\.t:')
+empty "$loose" "no file has a note to come back to"
+# shellcheck disable=SC2046
+blanks=$(grep -nI ' $' $(grep -v -E '(\.ptx|\.txt)$|^LICENSE$' \
+    "$scratch/files") | head -n 20)
+empty "$blanks" "no line ends in a blank"
+
+done_testing
