@@ -1,0 +1,90 @@
+#!/bin/sh
+# The graphhooks command: what it prints, and what it refuses.
+# SPDX-License-Identifier: Apache-2.0
+. "${srcdir:?}/tests/tap/tap.sh"
+scratch
+graphhooks=$builddir/graphhooks
+
+# Nothing of the caller's environment is to decide a point.
+for name in $(env | sed -n 's/^\(GRAPHHOOKS_[A-Z_]*\)=.*/\1/p'); do
+    unset "$name"
+done
+
+# has TEXT NAME: the last output has a line with TEXT.
+has()
+{
+    grep -qF -e "$1" "$scratch/out"
+    held=$?
+    ok $held "$2"
+    [ $held -eq 0 ] || diag < "$scratch/out"
+}
+
+# returns STATUS NAME COMMAND...: runs it, keeping all that it says.
+returns()
+{
+    expected=$1
+    name=$2
+    shift 2
+    "$@" > "$scratch/out" 2>&1
+    status=$?
+    [ $status -eq "$expected" ]
+    ok $? "$name"
+    [ $status -eq "$expected" ] || diag "it returned $status"
+}
+
+returns 2 "no command is refused" "$graphhooks"
+has "usage: graphhooks" "with the usage"
+returns 2 "an unknown command is refused" "$graphhooks" inof
+has "inof is not a command; did you mean info?" "with the nearest one"
+returns 2 "an unknown option is refused" "$graphhooks" info --jsno
+has "did you mean --json?" "with the nearest one"
+returns 2 "nonsense is refused" "$graphhooks" xyzzy
+has "try graphhooks --help" "without a guess"
+returns 0 "--help works" "$graphhooks" --help
+has "env [--markdown]" "and lists the commands"
+returns 0 "--version works" "$graphhooks" --version
+has "ABI 0." "and has the ABI's version"
+
+returns 0 "env works" "$graphhooks" env
+has "GRAPHHOOKS_MAX_SLOTS=8" "env shows defaults"
+returns 0 "env works with a variable set" \
+    env GRAPHHOOKS_MAX_SLOTS=4 "$graphhooks" env
+has "GRAPHHOOKS_MAX_SLOTS=4  (set)" "env shows what is set"
+returns 1 "env fails for a wrong value" \
+    env GRAPHHOOKS_MAX_SLOTS=400 "$graphhooks" env
+has 'wrong: GRAPHHOOKS_MAX_SLOTS is "400"; set it to a number' \
+    "with its sentence"
+returns 0 "an unknown name is no failure" \
+    env GRAPHHOOKS_MAX_SLOT=4 "$graphhooks" env
+has "did you mean GRAPHHOOKS_MAX_SLOTS?" "env shows the nearest name"
+returns 0 "env --markdown works" \
+    env GRAPHHOOKS_MAX_SLOTS=400 "$graphhooks" env --markdown
+has "| \`GRAPHHOOKS_MAX_SLOTS\` | a number from 1 to 64 | 8 |" \
+    "and does not depend on the environment"
+
+returns 0 "info works, whether or not there is a GPU" "$graphhooks" info
+has "libcuda.so.1" "info says where it looked for CUDA's driver"
+has "libgraphhooks-softcuda.so" "info shows the software device"
+returns 0 "info works with the path of a driver" \
+    env GRAPHHOOKS_DRIVER=/no/driver.so "$graphhooks" info
+has "not usable: driver: /no/driver.so" "and says why that one cannot be used"
+returns 0 "info --json works" "$graphhooks" info --json
+if have python3; then
+    python3 -c 'import json, sys; d = json.load(open(sys.argv[1]))
+assert {"version", "abi", "plugin_dir", "drivers"} <= set(d)
+assert [x["kind"] for x in d["drivers"]] == ["cuda", "soft"]
+assert d["drivers"][1]["usable"] and len(d["drivers"][1]["devices"]) > 0' \
+        "$scratch/out"
+    ok $? "its JSON has versions, drivers and the software device"
+else
+    skip "no python3 to read JSON with"
+fi
+if [ -c /dev/full ]; then
+    "$graphhooks" env > /dev/full 2> "$scratch/out"
+    [ $? -eq 1 ]
+    ok $? "an output that cannot be written is a failure"
+else
+    skip "no /dev/full"
+fi
+
+done_testing
