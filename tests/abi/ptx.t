@@ -5,9 +5,9 @@
 scratch
 cd "$srcdir" || exit 99
 
-# Makefile.am says what each was made of: X_ptx_deps = X/kernels.cu ...
-sed -e ':more' -e '/\\$/{N;s/\\\n//;b more' -e '}' Makefile.am |
-    sed -n 's/^[a-z]*_ptx_deps = *//p' > "$scratch/made"
+# Makefile.am's lists, the .cu of each first, separated by colons.
+printf '%s\n' "${ptx_sources:?}" | tr ':' '\n' | sed 's/^ *//' \
+    > "$scratch/made"
 
 while read -r source others; do
     ptx=${source%.cu}.ptx
