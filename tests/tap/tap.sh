@@ -7,6 +7,10 @@
 # SPDX-License-Identifier: Apache-2.0
 : "${srcdir:?run this by make check}" "${builddir:?run this by make check}"
 
+# One order of sorting, one spelling of messages, whoever runs this.
+LC_ALL=C
+export LC_ALL
+
 tap_n=0
 tap_failed=0
 
