@@ -39,6 +39,7 @@ static void cut_layer(struct cutter *cutter, const struct config *config,
         cut(cutter, rows * (size_t)config->heads * (size_t)config->seq);
     attn->context = cut(cutter, rows * c);
     attn->out = cut(cutter, rows * c);
+    attn->d_in = cut(cutter, rows * c);
 
     mlp->norm = cut(cutter, rows * c);
     mlp->mean = cut(cutter, rows);
@@ -46,6 +47,7 @@ static void cut_layer(struct cutter *cutter, const struct config *config,
     mlp->wide = cut(cutter, rows * WIDEN * c);
     mlp->gelu = cut(cutter, rows * WIDEN * c);
     mlp->out = cut(cutter, rows * c);
+    mlp->d_in = cut(cutter, rows * c);
 }
 
 static void cut_all(struct set *set, const struct config *config,
@@ -67,8 +69,6 @@ static void cut_all(struct set *set, const struct config *config,
     set->d_wide = cut(cutter, rows * WIDEN * c);
     set->d_probs =
         cut(cutter, rows * (size_t)config->heads * (size_t)config->seq);
-    set->d_input[0] = cut(cutter, rows * c);
-    set->d_input[1] = cut(cutter, rows * c);
 }
 
 int set_init(struct set *set, const struct config *config, struct device *dev)

@@ -19,12 +19,14 @@ struct attn_buffers {
     float *probs;              /* batch x heads x seq x seq */
     float *context;            /* c */
     float *out;                /* c */
+    float *d_in;               /* c: backward's result */
 };
 
 struct mlp_buffers {
     float *norm, *mean, *rstd; /* c, 1, 1 */
     float *wide, *gelu;        /* 4 c */
     float *out;                /* c */
+    float *d_in;               /* c */
 };
 
 struct set {
@@ -36,9 +38,8 @@ struct set {
     /* the head */
     float *norm, *mean, *rstd, *logits, *losses;
 
-    /* backward: scratch, and the gradient that each part hands down */
+    /* scratch of backward */
     float *d_rows, *d_wide, *d_probs;
-    float *d_input[2];
 };
 
 /* 0, or -1 with dev->error set and nothing kept. */
@@ -52,9 +53,11 @@ static inline float *set_part_out(const struct set *set, int part)
     return part % 2 == 0 ? set->attn[part / 2].out : set->mlp[part / 2].out;
 }
 
+/* One for every part: a run of parts, whatever its length, never overwrites
+ * the gradient that it was given, and so can be run again. */
 static inline float *set_part_gradient(const struct set *set, int part)
 {
-    return set->d_input[part % 2];
+    return part % 2 == 0 ? set->attn[part / 2].d_in : set->mlp[part / 2].d_in;
 }
 
 #endif
