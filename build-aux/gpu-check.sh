@@ -79,11 +79,7 @@ phase_check()
     find . -name '*.trs' -exec rm -f {} +
     GRAPHHOOKS_TEST_DRIVER=cuda make -j4 check || rc=1
     cp test-suite.log "$out/test-suite.log" 2> /dev/null
-    find tests -name '*.trs' -exec grep -h '^:test-result:' {} + |
-        awk '{ n[$2]++ }
-             END { printf "%d passed, %d failed, %d skipped\n", n["PASS"],
-                       n["FAIL"] + n["ERROR"] + n["XPASS"], n["SKIP"] }' |
-        tee "$out/check.count"
+    sh "$tree/build-aux/report.sh" . | tee "$out/check.count"
     return "$rc"
 }
 
