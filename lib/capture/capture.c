@@ -132,7 +132,8 @@ static gh_status refuse_order(const gh_pass *pass, gh_error *err)
 
 /*
  * The slot of a pass.  GH_SLOT_NONE: all are in flight, or this very forward
- * still waits for its backward, whose buffers another one would overwrite.
+ * still waits for its backward, whose buffers another one would overwrite;
+ * such a second forward is not counted, as no second backward will come.
  */
 static gh_status take_slot(struct gh_capture *c, const gh_pass *pass,
                            gh_error *err)
@@ -152,6 +153,9 @@ static gh_status take_slot(struct gh_capture *c, const gh_pass *pass,
     } else if (!waits) {
         c->open.slot =
             gh_slots_take(c->slots, chunk, pass->microbatch, &fresh);
+    } else if (gh_slots_find(c->slots, chunk, pass->microbatch) !=
+               GH_SLOT_NONE) {
+        c->open.counted = false;
     }
 
     if (c->open.slot == GH_SLOT_NONE) {
@@ -374,8 +378,10 @@ gh_status gh_capture_enter(struct gh_capture *c, const gh_pass *pass,
     c->open.microbatch = pass->microbatch;
     c->open.chunk = c->plan->segments[pass->segment].chunk;
     c->open.slot = GH_SLOT_NONE;
+    c->open.flags = pass->flags;
     c->open.stream = pass->stream;
-    if ((pass->flags & GH_PASS_FORWARD_ONLY) == 0) {
+    c->open.counted = (pass->flags & GH_PASS_FORWARD_ONLY) == 0;
+    if (c->open.counted) {
         status = take_slot(c, pass, err);
         if (status != GH_OK) {
             return status;
@@ -413,22 +419,22 @@ static gh_status check_same(const struct gh_capture *c, const gh_pass *pass,
     if (pass->segment == c->open.segment &&
         pass->direction == c->open.direction &&
         pass->microbatch == c->open.microbatch &&
-        pass->stream == c->open.stream) {
+        pass->flags == c->open.flags && pass->stream == c->open.stream) {
         return GH_OK;
     }
     return gh_fail(err, GH_ERR_STATE,
                    "gh_layer_exit: segment %u, direction %u, microbatch %u, "
-                   "but the open pass is %u, %u, %u (or on another stream)",
+                   "but the open pass is %u, %u, %u (or its stream or "
+                   "flags differ)",
                    pass->segment, pass->direction, pass->microbatch,
                    c->open.segment, c->open.direction, c->open.microbatch);
 }
 
-/* The microbatch moves on, unless the pass never was part of one. */
 static void move_on(struct gh_capture *c, const gh_pass *pass)
 {
     const uint32_t slot = c->open.slot;
 
-    if (pass->flags & GH_PASS_FORWARD_ONLY) {
+    if (!c->open.counted) {
         return;
     }
     if (pass->direction == GH_FORWARD) {

@@ -53,10 +53,11 @@ struct gh_entry {
 struct gh_open_pass {
     bool active;
     bool sampled; /* this one stands for 64 in gh_stats.hook_ns */
+    bool counted; /* it is part of its microbatch's forwards and backwards */
     uint8_t action;
     uint8_t reason;
     gh_direction direction;
-    uint32_t segment, chunk, microbatch, slot;
+    uint32_t segment, chunk, microbatch, slot, flags;
     void *stream;
     void *capture_stream; /* RECORD: where the capture is */
     bool routed;          /* RECORD: record_begin was called */

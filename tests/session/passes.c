@@ -408,6 +408,39 @@ static void test_forward_only_takes_nothing(void)
     toy_close(&toy);
 }
 
+/* As for activation recomputation: twice forward, once backward. */
+static void test_a_second_forward_overwrites_nothing(void)
+{
+    const struct toy_options options = { .layers = 1, .elems = 64 };
+    const uint32_t counts[] = { 1, 1 };
+    gh_pass pass = { .struct_size = sizeof(pass) };
+    gh_decision d = { .struct_size = sizeof(d) };
+    struct toy toy;
+
+    if (!start(&toy, &options)) {
+        return;
+    }
+    run(&toy, counts, 2);
+    pass.stream = toy.streams[0];
+    gh_layer_enter(toy.session, &pass, &d, NULL);
+    gh_layer_exit(toy.session, &pass, NULL);
+    is_int(d.slot, 0, "a forward holds slot 0");
+    gh_layer_enter(toy.session, &pass, &d, NULL);
+    gh_layer_exit(toy.session, &pass, NULL);
+    ok(d.slot == GH_SLOT_NONE && d.reason == GH_REASON_BUSY,
+       "the same forward again is kept out of it");
+    pass.direction = GH_BACKWARD;
+    gh_layer_enter(toy.session, &pass, &d, NULL);
+    gh_layer_exit(toy.session, &pass, NULL);
+    is_int(d.slot, 0, "one backward ends both");
+    pass.direction = GH_FORWARD;
+    pass.microbatch = 1;
+    gh_layer_enter(toy.session, &pass, &d, NULL);
+    gh_layer_exit(toy.session, &pass, NULL);
+    is_int(d.slot, 0, "and the next microbatch gets the slot");
+    toy_close(&toy);
+}
+
 static void test_everything_is_given_back(void)
 {
     const struct toy_options options = { .layers = 2, .elems = 64,
@@ -460,6 +493,7 @@ int main(void)
     test_between_pre_and_post_warmup_all_is_eager();
     test_check_compares_both_ways();
     test_forward_only_takes_nothing();
+    test_a_second_forward_overwrites_nothing();
     test_everything_is_given_back();
     return done_testing();
 }
