@@ -33,7 +33,7 @@ int main(void)
     struct v1 old = { sizeof(old), 7 };
     struct v2 same = { sizeof(same), 7, 8 }, copy;
     struct v3 newer = { sizeof(newer), 7, 8, 0 };
-    gh_error err;
+    gh_error err = { "" };
 
     memset(&copy, 0xff, sizeof(copy));
     is_status(check(&same, &err), GH_OK, &err, "the same size is accepted");
