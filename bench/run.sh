@@ -1,0 +1,38 @@
+#!/bin/sh
+# run.sh - everything that is measured, and one table at the end.
+#
+#     bench/run.sh OUTDIR [cuda|soft]
+#
+# Run it in the build directory.  OUTDIR gets a JSON file for each bench and
+# table.txt.  On the software device the numbers say nothing about a GPU; it
+# shows that the programs work.
+#
+# SPDX-License-Identifier: Apache-2.0
+set -eu
+
+out=${1:?usage: run.sh OUTDIR [cuda|soft]}
+driver=${2:-cuda}
+here=$(cd "$(dirname "$0")" && pwd)
+mkdir -p "$out"
+
+rounds=
+[ "$driver" = cuda ] || rounds="--rounds 20"
+
+echo "hook_overhead" >&2
+# shellcheck disable=SC2086 # two words or none
+./bench/hook_overhead --driver "$driver" $rounds \
+    --json "$out/hook_overhead.json"
+echo "record_cost" >&2
+# shellcheck disable=SC2086
+./bench/record_cost --driver "$driver" $rounds \
+    --json "$out/record_cost.json"
+if command -v valgrind > /dev/null 2>&1; then
+    echo "hook_instructions" >&2
+    "$here/hook_instructions.sh" ./bench/hook_overhead \
+        > "$out/hook_instructions.json"
+else
+    echo "hook_instructions: left out, there is no valgrind" >&2
+fi
+"$here/step.sh" "$out" "$driver"
+
+"$here/table.py" "$out" | tee "$out/table.txt"

@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""table.py - one table of the JSON files that run.sh leaves in a directory.
+
+    table.py OUTDIR
+
+The last column compares with the target that bench/README.md predicted.
+Exit status: 0, 1 when a target on a real device is missed.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+import glob
+import json
+import os
+import statistics
+import sys
+
+# As bench/README.md has them.
+MOST_HOOK_RATIO = 1.15
+MOST_INSTRUCTIONS = 400
+MOST_RECORD_RATIO = 1.2
+MOST_STEP_RATIO = 1.05
+
+missed = []
+
+
+def judge(value, most, real):
+    """The target's column; without a real device it is not judged."""
+    if most is None:
+        return ""
+    if not real:
+        return f"(<= {most})"
+    if value <= most:
+        return f"<= {most} ok"
+    missed.append((value, most))
+    return f"<= {most} MISSED"
+
+
+def row(*columns):
+    widths = (34, 15, 12, 12, 9, 16)
+    print("  ".join(str(c).ljust(w) if i < 2 else str(c).rjust(w)
+                    for i, (c, w) in enumerate(zip(columns, widths))).rstrip())
+
+
+def hook_overhead(result, real):
+    print("\none replayed pass, nanoseconds of host time")
+    row("graph", "launches", "bare", "hooks", "ratio", "target")
+    for case in result["cases"]:
+        row(f"{case['kernels']} kernels", case["launches"],
+            f"{case['bare_ns']['median']:.0f}",
+            f"{case['hooks_ns']['median']:.0f}", f"{case['ratio']:.3f}",
+            judge(case["ratio"], MOST_HOOK_RATIO, real))
+
+
+def hook_instructions(result, _real):
+    print("\ninstructions in enter + exit, the driver's left out")
+    row("captured passes", "", "", "", "count", "target")
+    for case in result["cases"]:
+        # Counted on the software device by intention.
+        row(case["captured_passes"], "", "", "", case["instructions"],
+            judge(case["instructions"], MOST_INSTRUCTIONS, True))
+
+
+def record_cost(result, real):
+    print("\none recording, microseconds of host time; device memory, KiB")
+    row("graph", "KiB bare", "bare us", "hooks us", "ratio", "target")
+    for case in result["cases"]:
+        row(f"{case['kernels']} kernels",
+            f"{case['device_bytes_per_bare_exec'] / 1024:.0f}",
+            f"{case['bare_ns']['median'] / 1000:.1f}",
+            f"{case['hooks_ns']['median'] / 1000:.1f}",
+            f"{case['ratio']:.3f}",
+            judge(case["ratio"], MOST_RECORD_RATIO, real))
+    for case in result["cases"]:
+        print(f"  {case['kernels']} kernels: "
+              f"{case['device_bytes_per_pass'] / 1024:.0f} KiB a captured "
+              "pass; over bare capture, instantiate, upload and launch "
+              f"{case['ratio_with_launch']:.3f}")
+
+
+def steady(times):
+    """The median without the steps that warm up and record."""
+    return statistics.median(times["all"][min(5, len(times["all"]) // 2):])
+
+
+def step(name, result, real):
+    modes = {mode["name"]: mode for mode in result["modes"]}
+    floor = steady(modes["step"]["step_ms"])
+    model = result["model"]
+    print(f"\n{name}: {model['layers']} layers, hidden {model['hidden']}, "
+          f"seq {model['seq']}, batch {model['batch']}, microbatches "
+          f"{model['microbatches']}, streams {model['streams']}; bitwise "
+          f"equal: {'yes' if result['bitwise_equal'] else 'NO'}")
+    row("mode", "", "step ms", "host ms", "x floor", "target")
+    for mode in ("eager", "graph", "step"):
+        ms = steady(modes[mode]["step_ms"])
+        most = (MOST_STEP_RATIO
+                if mode == "graph" and name == "step_launch_bound" else None)
+        row(mode, "", f"{ms:.3f}", f"{steady(modes[mode]['host_ms']):.3f}",
+            f"{ms / floor:.3f}", judge(ms / floor, most, real))
+    if not result["bitwise_equal"]:
+        missed.append((name, "bitwise equal"))
+
+
+def main():
+    if len(sys.argv) != 2:
+        print(__doc__, file=sys.stderr)
+        return 2
+    said = False
+    for path in sorted(glob.glob(os.path.join(sys.argv[1], "*.json"))):
+        with open(path, encoding="utf-8") as file:
+            result = json.load(file)
+        real = result["driver"] == "cuda"
+        if not said and "device" in result:
+            print(f"{result['device']}, driver {result['driver']}")
+            said = True
+        name = os.path.basename(path)[:-len(".json")]
+        if name.startswith("step_"):
+            step(name, result, real)
+        elif name == "hook_overhead":
+            hook_overhead(result, real)
+        elif name == "hook_instructions":
+            hook_instructions(result, real)
+        elif name == "record_cost":
+            record_cost(result, real)
+    return 1 if missed else 0
+
+
+sys.exit(main())
