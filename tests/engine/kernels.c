@@ -1,0 +1,548 @@
+/*
+ * kernels.c - every kernel against double precision, at awkward sizes.
+ *
+ * The kernels run as C here; the GPU runs the same source.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "hosts/engine/parts.h"
+#include "tap/tap.h"
+#include "tests/engine/immediate.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct device dev;
+static struct queue queue = {.dev = &dev};
+
+/* Device memory filled with numbers between -1 and 1. */
+static float *floats(size_t n)
+{
+    static unsigned state = 1;
+    float *x = device_alloc(&dev, n * sizeof(*x));
+
+    for (size_t i = 0; i < n; i++) {
+        state = state * 1664525u + 1013904223u;
+        x[i] = (float)(state >> 8) / 8388608.0f - 1.0f;
+    }
+    return x;
+}
+
+static int *tokens_below(size_t n, int below)
+{
+    int *x = device_alloc(&dev, n * sizeof(*x));
+
+    for (size_t i = 0; i < n; i++) {
+        x[i] = (int)(i * 7 + i / 3) % below;
+    }
+    return x;
+}
+
+static float *copy_of(const float *x, size_t n)
+{
+    float *copy = malloc(n * sizeof(*copy));
+
+    memcpy(copy, x, n * sizeof(*copy));
+    return copy;
+}
+
+/* The largest error so far, and its reset. */
+static double worst;
+
+static void compare(double expected, float actual)
+{
+    const double error = fabs(expected - (double)actual);
+
+    if (!(error <= worst)) { /* NaN counts */
+        worst = error;
+    }
+}
+
+static void check(double bound, const char *what)
+{
+    ok(worst <= bound, "%s within %.0e of double precision", what, bound);
+    if (!(worst <= bound)) {
+        diag("error %.3g", worst);
+    }
+    worst = 0.0;
+}
+
+/* ---- matrix products ---------------------------------------------------- */
+
+struct product {
+    enum gemm_form form;
+    enum engine_kernel kernel;
+    int tile;
+    const char *name;
+};
+
+static const struct product products[] = {
+    {GEMM_NN, KERNEL_gemm_nn_32, 32, "gemm_nn_32"},
+    {GEMM_NN, KERNEL_gemm_nn_64, 64, "gemm_nn_64"},
+    {GEMM_NN, KERNEL_gemm_nn_128, 128, "gemm_nn_128"},
+    {GEMM_NT, KERNEL_gemm_nt_32, 32, "gemm_nt_32"},
+    {GEMM_NT, KERNEL_gemm_nt_64, 64, "gemm_nt_64"},
+    {GEMM_NT, KERNEL_gemm_nt_128, 128, "gemm_nt_128"},
+    {GEMM_TN, KERNEL_gemm_tn_32, 32, "gemm_tn_32"},
+    {GEMM_TN, KERNEL_gemm_tn_64, 64, "gemm_tn_64"},
+    {GEMM_TN, KERNEL_gemm_tn_128, 128, "gemm_tn_128"},
+};
+
+static void launch_product(const struct product *product,
+                           const struct gemm_args *args)
+{
+    device_launch(&queue, product->kernel,
+                  blocks_of((size_t)args->n, (size_t)product->tile),
+                  blocks_of((size_t)args->m, (size_t)product->tile),
+                  (size_t)(args->outer * args->inner), args);
+}
+
+static void finish_args(enum gemm_form form, struct gemm_args *args)
+{
+    args->a_rows = form == GEMM_TN ? args->k : args->m;
+    args->a_cols = form == GEMM_TN ? args->m : args->k;
+    args->b_rows = form == GEMM_NT ? args->n : args->k;
+    args->b_cols = form == GEMM_NT ? args->k : args->n;
+}
+
+static double element(enum gemm_form form, const struct gemm_args *args,
+                      const float *a, const float *b, int row, int col)
+{
+    double sum = 0.0;
+
+    for (int k = 0; k < args->k; k++) {
+        const float left = form == GEMM_TN ? a[k * args->lda + row]
+                                           : a[row * args->lda + k];
+        const float right = form == GEMM_NT ? b[col * args->ldb + k]
+                                            : b[k * args->ldb + col];
+
+        sum += (double)left * (double)right;
+    }
+    return sum;
+}
+
+/* One matrix with bias and add, pitches wider than the rows. */
+static void check_product(const struct product *product, int m, int n, int k)
+{
+    struct gemm_args args = {.m = m,
+                             .n = n,
+                             .k = k,
+                             .outer = 1,
+                             .inner = 1,
+                             .ldc = n + 5,
+                             .alpha = 0.5f};
+    float *a, *b, *c, *bias, *before;
+
+    finish_args(product->form, &args);
+    args.lda = args.a_cols + 3;
+    args.ldb = args.b_cols + 1;
+    args.a = a = floats((size_t)(args.a_rows * args.lda));
+    args.b = b = floats((size_t)(args.b_rows * args.ldb));
+    args.c = c = floats((size_t)(m * args.ldc));
+    args.add = c;
+    args.bias = bias = floats((size_t)n);
+    before = copy_of(c, (size_t)(m * args.ldc));
+
+    launch_product(product, &args);
+    for (int row = 0; row < m; row++) {
+        for (int col = 0; col < n; col++) {
+            const int at = row * args.ldc + col;
+
+            compare(0.5 * element(product->form, &args, a, b, row, col) +
+                        (double)bias[col] + (double)before[at],
+                    c[at]);
+        }
+        for (int col = n; col < args.ldc; col++) {
+            const int at = row * args.ldc + col;
+
+            compare((double)before[at], c[at]);
+        }
+    }
+    free(before);
+    device_free(&dev, a);
+    device_free(&dev, b);
+    device_free(&dev, c);
+    device_free(&dev, bias);
+}
+
+/* The three causal forms, as attention uses them: over a batch of heads. */
+static void check_causal(const struct product *product, int seq, int d)
+{
+    const enum gemm_causal causal = product->form == GEMM_NT
+                                        ? GEMM_CAUSAL_RESULT
+                                    : product->form == GEMM_NN
+                                        ? GEMM_CAUSAL_TO_ROW
+                                        : GEMM_CAUSAL_FROM_ROW;
+    const bool scores_out = product->form == GEMM_NT;
+    const int outer = 2, inner = 3, c = inner * d;
+    const size_t scores = (size_t)(outer * inner * seq * seq);
+    const size_t rows = (size_t)(outer * seq * c);
+    float *a = floats(scores_out ? rows : scores);
+    float *b = floats(rows);
+    float *out = floats(scores_out ? scores : rows);
+    struct gemm_args args = {
+        .a = a,
+        .b = b,
+        .c = out,
+        .m = seq,
+        .n = scores_out ? seq : d,
+        .k = scores_out ? d : seq,
+        .lda = scores_out ? c : seq,
+        .ldb = c,
+        .ldc = scores_out ? seq : c,
+        .outer = outer,
+        .inner = inner,
+        .a_outer = scores_out ? seq * c : inner * seq * seq,
+        .a_inner = scores_out ? d : seq * seq,
+        .b_outer = seq * c,
+        .b_inner = d,
+        .c_outer = scores_out ? inner * seq * seq : seq * c,
+        .c_inner = scores_out ? seq * seq : d,
+        .causal = (int)causal,
+        .alpha = 1.0f,
+    };
+
+    for (size_t i = 0; !scores_out && i < scores; i++) {
+        const int row = (int)(i / (size_t)seq) % seq;
+
+        a[i] = (int)(i % (size_t)seq) > row ? 0.0f : a[i];
+    }
+    finish_args(product->form, &args);
+    launch_product(product, &args);
+    for (int z = 0; z < outer * inner; z++) {
+        const float *az = a + z / inner * args.a_outer +
+                          z % inner * args.a_inner;
+        const float *bz = b + z / inner * args.b_outer +
+                          z % inner * args.b_inner;
+        const float *cz = out + z / inner * args.c_outer +
+                          z % inner * args.c_inner;
+
+        for (int row = 0; row < seq; row++) {
+            const int last = scores_out ? row + 1 : d;
+
+            for (int col = 0; col < last; col++) {
+                compare(element(product->form, &args, az, bz, row, col),
+                        cz[row * args.ldc + col]);
+            }
+        }
+    }
+    device_free(&dev, a);
+    device_free(&dev, b);
+    device_free(&dev, out);
+}
+
+static void check_products(void)
+{
+    char what[80];
+
+    for (size_t i = 0; i < sizeof(products) / sizeof(products[0]); i++) {
+        const struct product *product = &products[i];
+
+        check_product(product, 1, 1, 1);
+        check_product(product, product->tile, product->tile, 16);
+        check_product(product, product->tile + 1, product->tile - 1, 37);
+        check_product(product, 45, 150, 9);
+        snprintf(what, sizeof(what), "%s with bias, add and wide rows",
+                 product->name);
+        check(2e-5, what);
+        check_causal(product, 70, 12);
+        check_causal(product, 7, 33);
+        snprintf(what, sizeof(what), "%s over heads, causal", product->name);
+        check(2e-5, what);
+    }
+}
+
+/* What lets gemm() choose a tile by size alone. */
+static void check_tiles_agree(void)
+{
+    const int n = 96 * 80;
+    struct gemm_args args = {.m = 96,
+                             .n = 80,
+                             .k = 50,
+                             .lda = 50,
+                             .ldb = 80,
+                             .ldc = 80,
+                             .outer = 1,
+                             .inner = 1,
+                             .alpha = 1.0f};
+    float *out[3];
+
+    finish_args(GEMM_NN, &args);
+    args.a = floats(96 * 50);
+    args.b = floats(50 * 80);
+    for (int i = 0; i < 3; i++) {
+        args.c = out[i] = floats((size_t)n);
+        launch_product(&products[i], &args);
+    }
+    ok(memcmp(out[0], out[1], (size_t)n * sizeof(float)) == 0 &&
+           memcmp(out[0], out[2], (size_t)n * sizeof(float)) == 0,
+       "every tile of a product gives the same bits");
+    device_free(&dev, (float *)(uintptr_t)args.a);
+    device_free(&dev, (float *)(uintptr_t)args.b);
+    for (int i = 0; i < 3; i++) {
+        device_free(&dev, out[i]);
+    }
+}
+
+/* ---- rows --------------------------------------------------------------- */
+
+static void check_softmax(int seq)
+{
+    const int rows = 2 * seq;
+    const size_t n = (size_t)(rows * seq);
+    float *p = floats(n), *dp = floats(n);
+    float *s, *d;
+
+    for (size_t i = 0; i < n; i++) {
+        p[i] = 30.0f * p[i] + 100.0f; /* exp() of it is no float */
+    }
+    s = copy_of(p, n);
+    d = copy_of(dp, n);
+    LAUNCH(&queue, softmax_forward, softmax_args,
+           blocks_of((size_t)rows, ROWS_A_BLOCK), .s = p, .rows = rows,
+           .seq = seq);
+    LAUNCH(&queue, softmax_backward, softmax_backward_args,
+           blocks_of((size_t)rows, ROWS_A_BLOCK), .p = p, .dp = dp,
+           .rows = rows, .seq = seq, .scale = 0.25f);
+    for (int row = 0; row < rows; row++) {
+        const float *x = s + row * seq, *g = d + row * seq;
+        double top = -1e30, sum = 0.0, dot = 0.0;
+
+        for (int c = 0; c <= row % seq; c++) {
+            top = fmax(top, (double)x[c]);
+        }
+        for (int c = 0; c <= row % seq; c++) {
+            sum += exp((double)x[c] - top);
+        }
+        for (int c = 0; c <= row % seq; c++) {
+            dot += exp((double)x[c] - top) / sum * (double)g[c];
+        }
+        for (int c = 0; c < seq; c++) {
+            const double value =
+                c <= row % seq ? exp((double)x[c] - top) / sum : 0.0;
+
+            compare(value, p[row * seq + c]);
+            compare(0.25 * value * ((double)g[c] - dot), dp[row * seq + c]);
+        }
+    }
+    free(s);
+    free(d);
+    device_free(&dev, p);
+    device_free(&dev, dp);
+}
+
+static void check_norm(int rows, int cols)
+{
+    const size_t n = (size_t)(rows * cols);
+    float *x = floats(n), *gamma = floats((size_t)cols),
+          *beta = floats((size_t)cols), *y = floats(n),
+          *mean = floats((size_t)rows), *rstd = floats((size_t)rows);
+
+    for (size_t i = 0; i < n; i++) {
+        x[i] += 50.0f; /* a mean far from 0 */
+    }
+    LAUNCH(&queue, layernorm_forward, layernorm_args,
+           blocks_of((size_t)rows, ROWS_A_BLOCK), .x = x, .gamma = gamma,
+           .beta = beta, .y = y, .mean = mean, .rstd = rstd, .rows = rows,
+           .cols = cols);
+    for (int row = 0; row < rows; row++) {
+        double m = 0.0, v = 0.0;
+
+        for (int c = 0; c < cols; c++) {
+            m += (double)x[row * cols + c] / cols;
+        }
+        for (int c = 0; c < cols; c++) {
+            v += pow((double)x[row * cols + c] - m, 2.0) / cols;
+        }
+        for (int c = 0; c < cols; c++) {
+            compare(((double)x[row * cols + c] - m) / sqrt(v + 1e-5) *
+                            (double)gamma[c] +
+                        (double)beta[c],
+                    y[row * cols + c]);
+        }
+    }
+    device_free(&dev, x);
+    device_free(&dev, gamma);
+    device_free(&dev, beta);
+    device_free(&dev, y);
+    device_free(&dev, mean);
+    device_free(&dev, rstd);
+}
+
+static void check_cross_entropy(int rows, int vocab)
+{
+    const size_t n = (size_t)(rows * vocab);
+    float *logits = floats(n), *losses = floats((size_t)rows),
+          *mean = floats(1);
+    int *targets = tokens_below((size_t)rows, vocab);
+    float *x;
+    double total = 0.0;
+
+    for (size_t i = 0; i < n; i++) {
+        logits[i] = 90.0f * logits[i];
+    }
+    x = copy_of(logits, n);
+    LAUNCH(&queue, cross_entropy, cross_entropy_args,
+           blocks_of((size_t)rows, ROWS_A_BLOCK), .logits = logits,
+           .targets = targets, .losses = losses, .rows = rows, .vocab = vocab,
+           .scale = 0.125f);
+    LAUNCH(&queue, mean, mean_args, 1, .x = losses, .mean = mean, .n = rows);
+    for (int row = 0; row < rows; row++) {
+        const float *at = x + row * vocab;
+        double top = -1e30, sum = 0.0, loss;
+
+        for (int c = 0; c < vocab; c++) {
+            top = fmax(top, (double)at[c]);
+        }
+        for (int c = 0; c < vocab; c++) {
+            sum += exp((double)at[c] - top);
+        }
+        loss = top + log(sum) - (double)at[targets[row]];
+        total += loss / rows;
+        compare(0.0, (float)((double)losses[row] - loss) / 100.0f);
+        for (int c = 0; c < vocab; c++) {
+            compare(0.125 * (exp((double)at[c] - top) / sum -
+                             (c == targets[row])),
+                    logits[row * vocab + c]);
+        }
+    }
+    compare(0.0, (float)((double)*mean - total) / 100.0f);
+    free(x);
+    device_free(&dev, logits);
+    device_free(&dev, losses);
+    device_free(&dev, mean);
+    device_free(&dev, targets);
+}
+
+/* ---- the rest ----------------------------------------------------------- */
+
+static void check_sums(int rows, int cols)
+{
+    float *x = floats((size_t)(rows * cols)), *sum = floats((size_t)cols);
+    float *before = copy_of(sum, (size_t)cols);
+
+    LAUNCH(&queue, column_sum, column_sum_args,
+           blocks_of((size_t)cols, COLUMN_LANES), .x = x, .sum = sum,
+           .rows = rows, .cols = cols);
+    for (int c = 0; c < cols; c++) {
+        double expected = (double)before[c];
+
+        for (int row = 0; row < rows; row++) {
+            expected += (double)x[row * cols + c];
+        }
+        compare(expected, sum[c]);
+    }
+    free(before);
+    device_free(&dev, x);
+    device_free(&dev, sum);
+}
+
+static void check_gelu(int n)
+{
+    const double turn = sqrt(2.0 / 3.14159265358979323846);
+    float *x = floats((size_t)n), *y = floats((size_t)n),
+          *d = floats((size_t)n), *g;
+
+    for (int i = 0; i < n; i++) {
+        x[i] *= 6.0f;
+    }
+    g = copy_of(d, (size_t)n);
+    LAUNCH(&queue, gelu_forward, gelu_args,
+           blocks_of((size_t)n, gelu_forward_threads), .x = x, .y = y,
+           .n = n);
+    LAUNCH(&queue, gelu_backward, gelu_backward_args,
+           blocks_of((size_t)n, gelu_backward_threads), .x = x, .d = d,
+           .n = n);
+    for (int i = 0; i < n; i++) {
+        const double u = (double)x[i];
+        const double t = tanh(turn * (u + 0.044715 * u * u * u));
+        const double slope = 0.5 * (1.0 + t) +
+                             0.5 * u * (1.0 - t * t) * turn *
+                                 (1.0 + 3.0 * 0.044715 * u * u);
+
+        compare(0.5 * u * (1.0 + t), y[i]);
+        compare((double)g[i] * slope, d[i]);
+    }
+    free(g);
+    device_free(&dev, x);
+    device_free(&dev, y);
+    device_free(&dev, d);
+}
+
+static void check_adamw(void)
+{
+    const int n = 300, n_decay = 200;
+    const double lr = 0.01, beta1 = 0.9, beta2 = 0.99;
+    float *w = floats(300), *g = floats(300), *m = floats(300),
+          *v = floats(300);
+    struct optimizer_state *state = device_alloc(&dev, sizeof(*state));
+    double rw[300], rm[300] = {0}, rv[300] = {0};
+
+    memset(state, 0, sizeof(*state));
+    memset(m, 0, 300 * sizeof(*m));
+    memset(v, 0, 300 * sizeof(*v));
+    for (int i = 0; i < n; i++) {
+        rw[i] = (double)w[i];
+    }
+    for (int step = 1; step <= 5; step++) {
+        const double rate = step < 3 ? lr * step / 3 : lr;
+
+        LAUNCH(&queue, optimizer_begin, optimizer_begin_args, 1,
+               .state = state, .lr = (float)lr, .beta1 = (float)beta1,
+               .beta2 = (float)beta2, .warmup = 3);
+        LAUNCH(&queue, adamw, adamw_args,
+               blocks_of((size_t)n, adamw_threads), .w = w, .g = g, .m = m,
+               .v = v, .state = state, .n = n, .n_decay = n_decay,
+               .beta1 = (float)beta1, .beta2 = (float)beta2,
+               .epsilon = 1e-8f, .decay = 0.1f);
+        for (int i = 0; i < n; i++) {
+            const double slope = (double)g[i];
+
+            rm[i] = beta1 * rm[i] + (1.0 - beta1) * slope;
+            rv[i] = beta2 * rv[i] + (1.0 - beta2) * slope * slope;
+            rw[i] -= rate *
+                     (rm[i] / (1.0 - pow(beta1, step)) /
+                          (sqrt(rv[i] / (1.0 - pow(beta2, step))) + 1e-8) +
+                      (i < n_decay ? 0.1 * rw[i] : 0.0));
+            compare(rw[i], w[i]);
+        }
+    }
+    is_int(state->step, 5, "the optimizer counts its steps on the device");
+    device_free(&dev, w);
+    device_free(&dev, g);
+    device_free(&dev, m);
+    device_free(&dev, v);
+    device_free(&dev, state);
+}
+
+int main(void)
+{
+    immediate_driver(&dev.drv);
+    device_open_driver(&dev, true);
+
+    check_products();
+    check_tiles_agree();
+    check_softmax(1);
+    check_softmax(37);
+    check_softmax(130);
+    check(2e-6, "softmax and its gradient");
+    check_norm(5, 33);
+    check_norm(2, 300);
+    check(1e-4, "layer norm of numbers around 50");
+    check_cross_entropy(6, 256);
+    check_cross_entropy(3, 31);
+    check(2e-6, "cross entropy and its gradient");
+    check_sums(1, 1);
+    check_sums(77, 65);
+    check(2e-5, "sums of columns");
+    check_gelu(1000);
+    check(2e-6, "GELU and its gradient");
+    check_adamw();
+    check(1e-5, "AdamW with warmup and decay");
+
+    ok(dev.code == CUDA_SUCCESS, "every launch was taken");
+    device_close(&dev);
+    return done_testing();
+}
