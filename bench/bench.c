@@ -116,6 +116,7 @@ struct bench_options bench_parse(int argc, char **argv, const char *usage)
         { "passes", required_argument, NULL, 'p' },
         { "json", required_argument, NULL, 'j' },
         { "callgrind", no_argument, NULL, 'c' },
+        { "whole-steps", no_argument, NULL, 'w' },
         { "help", no_argument, NULL, 'h' },
         { NULL, 0, NULL, 0 },
     };
@@ -145,11 +146,14 @@ struct bench_options bench_parse(int argc, char **argv, const char *usage)
         case 'c':
             options.callgrind = true;
             break;
+        case 'w':
+            options.whole_steps = true;
+            break;
         default:
             fprintf(c == 'h' ? stdout : stderr,
                     "usage: %s [--driver cuda|soft] [--library PATH]\n"
                     "    [--rounds N] [--passes N] [--json FILE] "
-                    "[--callgrind]\n%s\n",
+                    "[--callgrind [--whole-steps]]\n%s\n",
                     argv[0], usage);
             exit(c == 'h' ? 0 : 2);
         }

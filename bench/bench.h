@@ -21,8 +21,9 @@
 struct bench_options {
     bool soft;           /* --driver soft */
     bool callgrind;      /* --callgrind: only passes, nothing is timed */
+    bool whole_steps;    /* --whole-steps: with --callgrind, every pass */
     int rounds;          /* --rounds; 0: the program's own */
-    int passes;          /* --passes: how many to have captured, or to run */
+    int passes;          /* --passes: with --callgrind, how many to capture */
     const char *library; /* --library; NULL: looked for */
     const char *json;    /* --json; NULL: stdout */
 };

@@ -5,8 +5,9 @@
 #
 # callgrind counts everything below bench_replay(), on the software device.
 # What the library's calls into the driver cost is taken out again: it is the
-# emulator's, and on a GPU the driver's own.  Printed as JSON, for 1 captured
-# pass and for 10,000.
+# emulator's, and on a GPU the driver's own.  Printed as JSON: one pass when
+# it is all that is captured, the same one among 10,000, and the mean of all
+# 10,000 in whole steps.
 #
 # SPDX-License-Identifier: Apache-2.0
 set -eu
@@ -47,12 +48,16 @@ sum()
 }
 
 # Lazy binding would be counted into the first call of each function.
+# PASSES WHAT [OPTION...]
 count()
 {
+    passes=$1
+    what=$2
+    shift 2
     LD_BIND_NOW=1 valgrind --tool=callgrind --toggle-collect=bench_replay \
         --compress-strings=no --compress-pos=no \
         --callgrind-out-file="$scratch/profile" \
-        "$bench" --driver soft --callgrind --passes "$@" \
+        "$bench" --driver soft --callgrind --passes "$passes" "$@" \
         > "$scratch/out" 2> "$scratch/err" || {
         cat "$scratch/out" "$scratch/err" >&2
         exit 3
@@ -64,14 +69,17 @@ count()
             echo "hook_instructions.sh: nothing was counted" >&2
             exit 3
         fi
-        echo "{\"captured_passes\": $captured, \"replays\": $replayed," \
+        echo "{\"captured_passes\": $captured, \"counted\": \"$what\"," \
+            "\"replays\": $replayed," \
             "\"instructions\":" \
             "$(((hooks - driver + replayed / 2) / replayed))}"
     }
 }
 
 echo '{"bench": "hook_instructions", "driver": "soft", "cases": ['
-count 1 "$@"
+count 1 "first of a step" "$@"
 echo ','
-count 10000 "$@"
+count 10000 "first of a step" "$@"
+echo ','
+count 10000 "whole steps" --whole-steps "$@"
 echo ']}'

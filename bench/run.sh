@@ -35,4 +35,7 @@ else
 fi
 "$here/step.sh" "$out" "$driver"
 
-"$here/table.py" "$out" | tee "$out/table.txt"
+status=0
+"$here/table.py" "$out" > "$out/table.txt" || status=$?
+cat "$out/table.txt"
+exit $status

@@ -53,10 +53,11 @@ def hook_overhead(result, real):
 
 def hook_instructions(result, _real):
     print("\ninstructions in enter + exit, the driver's left out")
-    row("captured passes", "", "", "", "count", "target")
+    row("captured passes", "counted", "", "", "count", "target")
     for case in result["cases"]:
         # Counted on the software device by intention.
-        row(case["captured_passes"], "", "", "", case["instructions"],
+        row(case["captured_passes"], case["counted"], "", "",
+            case["instructions"],
             judge(case["instructions"], MOST_INSTRUCTIONS, True))
 
 
@@ -101,27 +102,27 @@ def step(name, result, real):
         missed.append((name, "bitwise equal"))
 
 
+TABLES = {"hook_overhead": hook_overhead, "record_cost": record_cost,
+          "hook_instructions": hook_instructions}
+
+
 def main():
     if len(sys.argv) != 2:
         print(__doc__, file=sys.stderr)
         return 2
-    said = False
+    results = []
     for path in sorted(glob.glob(os.path.join(sys.argv[1], "*.json"))):
         with open(path, encoding="utf-8") as file:
-            result = json.load(file)
+            results.append((os.path.basename(path)[:-len(".json")],
+                            json.load(file)))
+    print(", ".join(sorted({f"{r['device']}, driver {r['driver']}"
+                            for _, r in results if "device" in r})))
+    for name, result in results:
         real = result["driver"] == "cuda"
-        if not said and "device" in result:
-            print(f"{result['device']}, driver {result['driver']}")
-            said = True
-        name = os.path.basename(path)[:-len(".json")]
         if name.startswith("step_"):
             step(name, result, real)
-        elif name == "hook_overhead":
-            hook_overhead(result, real)
-        elif name == "hook_instructions":
-            hook_instructions(result, real)
-        elif name == "record_cost":
-            record_cost(result, real)
+        elif name in TABLES:
+            TABLES[name](result, real)
     return 1 if missed else 0
 
 
