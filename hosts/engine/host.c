@@ -471,6 +471,10 @@ static int run_pass(struct host *host, struct pass *pass,
 {
     enum attempt attempt;
 
+    /* What failed before the pass is nobody's to forgive. */
+    if (host->trainer->dev->code != CUDA_SUCCESS) {
+        return -1;
+    }
     do {
         attempt = attempt_pass(host, pass, result_p);
     } while (attempt == PASS_AGAIN);

@@ -1,0 +1,101 @@
+/*
+ * orders.c - every legal order gives the same numbers, and every wait counts.
+ *
+ * The software device runs what is issued in any order that the program
+ * allows.  Over many seeds the losses and weights must stay what they are,
+ * without a race; and when one wait is dropped, a race must be reported.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "tap/tap.h"
+#include "tests/engine/soft.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static struct result eager;
+
+static void try_seeds(const struct options *options, enum mode mode,
+                      unsigned seeds, const char *what)
+{
+    unsigned bad = 0, races = 0;
+    char settings[64], error[SOFT_ERROR];
+
+    for (unsigned seed = 1; seed <= seeds; seed++) {
+        snprintf(settings, sizeof(settings), "SEED=%u", seed);
+        if (soft_run(options, mode, settings, &eager, error) != ENDED_WELL) {
+            bad++;
+            diag("%s: %s: %s", what, settings, error);
+        }
+        races += soft.races(0, NULL) > 0;
+    }
+    is_int(bad, 0, "%s: %u orders give the same losses and weights", what,
+           seeds);
+    is_int(races, 0, "%s: none of %u orders has a race", what, seeds);
+}
+
+/* Drops every wait in turn; all must be caught. */
+static void drop_waits(const struct options *options, enum mode mode,
+                       const char *what)
+{
+    softcuda_counts counts;
+    uint64_t missed = 0;
+    char settings[64], error[SOFT_ERROR];
+
+    (void)soft_run(options, mode, "SEED=1", &eager, error);
+    soft.count(&counts);
+    for (uint64_t n = 1; n <= counts.waits; n++) {
+        struct result any = {0};
+
+        snprintf(settings, sizeof(settings), "SEED=1 DROP_WAIT=%llu",
+                 (unsigned long long)n);
+        (void)soft_run(options, mode, settings, &any, error);
+        if (soft.races(0, NULL) == 0) {
+            missed++;
+            diag("%s: wait %llu of %llu is not missed", what,
+                 (unsigned long long)n, (unsigned long long)counts.waits);
+        }
+        result_free(&any);
+    }
+    ok(counts.waits > 0 && missed == 0,
+       "%s: each of %llu waits, dropped, is reported as a race", what,
+       (unsigned long long)counts.waits);
+}
+
+int main(void)
+{
+    struct options options = soft_options;
+
+    setenv("GRAPHHOOKS_LOG", "off", 0);
+    if (soft_find() != 0) {
+        ok(false, "the software device loads");
+        return done_testing();
+    }
+
+    options.counts[0] = 4;
+    options.counts[1] = 5;
+    options.n_counts = 2;
+    options.in_flight = 3;
+    options.streams = 3;
+    options.config.layers = 2;
+    try_seeds(&options, MODE_EAGER, 100, "eager");
+    try_seeds(&options, MODE_STEP, 100, "step");
+    try_seeds(&options, MODE_GRAPH, 1000, "graph");
+    drop_waits(&options, MODE_EAGER, "eager");
+    drop_waits(&options, MODE_GRAPH, "graph");
+    options.in_flight = 2; /* slots now go from stream to stream */
+    try_seeds(&options, MODE_GRAPH, 200, "graph, two in flight");
+    drop_waits(&options, MODE_EAGER, "eager, two in flight");
+    drop_waits(&options, MODE_GRAPH, "graph, two in flight");
+    options.granularity = "part";
+    options.scope = "mlp";
+    try_seeds(&options, MODE_GRAPH, 200, "graph of mlp");
+    options.scope = NULL;
+    options.legacy = true;
+    options.streams = 1;
+    try_seeds(&options, MODE_GRAPH, 200, "graph, legacy stream, by part");
+    drop_waits(&options, MODE_GRAPH, "graph, legacy stream, by part");
+
+    result_free(&eager);
+    return done_testing();
+}
