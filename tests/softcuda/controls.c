@@ -1,0 +1,79 @@
+/*
+ * controls.c - finds the emulator's controls.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "tests/softcuda/controls.h"
+
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct controls soft;
+
+static void find(const char *name, void *slot)
+{
+    void *symbol = dlsym(drv.library, name);
+
+    ok(symbol != NULL, "%s is exported", name);
+    memcpy(slot, &symbol, sizeof(symbol));
+}
+
+bool controls_open(int *status_p)
+{
+    const char *which = getenv("GRAPHHOOKS_TEST_DRIVER");
+
+    if (which != NULL && strcmp(which, "cuda") == 0) {
+        *status_p = skip_all("these points are about the software device");
+        return false;
+    }
+    if (!contract_open(status_p)) {
+        return false;
+    }
+    find("softcuda_count", &soft.count);
+    find("softcuda_configure", &soft.configure);
+    find("softcuda_races", &soft.races);
+    find("softcuda_clock", &soft.clock);
+    find("softcuda_calls", &soft.calls);
+    find("softcuda_entry", &soft.entry);
+    if (freopen("/dev/null", "w", stderr) == NULL) {
+        diag("race reports will show here");
+    }
+    return true;
+}
+
+void configure(const char *format, ...)
+{
+    char text[256];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    if (soft.configure(text) != 0) {
+        ok(false, "\"%s\" is a configuration", text);
+    }
+}
+
+uint64_t races(void)
+{
+    return soft.races(0, NULL);
+}
+
+const char *race(uint64_t i)
+{
+    const char *text = NULL;
+
+    soft.races(i, &text);
+    return text;
+}
+
+softcuda_counts counts(void)
+{
+    softcuda_counts c;
+
+    soft.count(&c);
+    return c;
+}

@@ -1,0 +1,32 @@
+/*
+ * controls.h - the emulator's own controls, for its tests.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef TESTS_SOFTCUDA_CONTROLS_H
+#define TESTS_SOFTCUDA_CONTROLS_H
+
+#include "softcuda/softcuda.h"
+#include "tests/driver/contract.h"
+
+struct controls {
+    softcuda_count_fn *count;
+    softcuda_configure_fn *configure;
+    softcuda_races_fn *races;
+    softcuda_clock_fn *clock;
+    softcuda_calls_fn *calls;
+    softcuda_entry_fn *entry;
+};
+
+extern struct controls soft;
+
+/* contract_open() on the software device only.  What it prints about races
+ * is thrown away: the tests ask for them. */
+bool controls_open(int *status_p);
+
+void configure(const char *format, ...) __attribute__((format(printf, 1, 2)));
+uint64_t races(void);
+const char *race(uint64_t i);
+softcuda_counts counts(void);
+
+#endif

@@ -1,0 +1,232 @@
+/* A seed chooses among the legal orders, and never leaves them. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/softcuda/controls.h"
+
+enum { SEEDS = 64 };
+
+/* Two writers, one word; returns who was last. */
+static uint32_t two_writers(bool wait)
+{
+    CUevent event = new_event(CU_EVENT_DISABLE_TIMING);
+
+    launch_store(side, word(0), 1);
+    drv.cuEventRecord(event, side);
+    if (wait) {
+        drv.cuStreamWaitEvent(other, event, 0);
+    }
+    launch_store(other, word(0), 2);
+    drv.cuEventDestroy(event);
+    return word_at(word(0));
+}
+
+static void test_unordered_writers(void)
+{
+    int last[3] = { 0 };
+
+    for (int seed = 1; seed <= SEEDS; seed++) {
+        configure("SEED=%d RACES=0", seed);
+        last[two_writers(false) % 3]++;
+    }
+    diag("first %d, second %d", last[1], last[2]);
+    ok(last[1] > SEEDS / 8 && last[2] > SEEDS / 8,
+       "unordered writers end in either order, by seed");
+    ok(last[0] == 0, "and in no other way");
+}
+
+static void test_ordered_writers(void)
+{
+    int wrong = 0;
+
+    for (int seed = 1; seed <= SEEDS; seed++) {
+        configure("SEED=%d RACES=0", seed);
+        wrong += two_writers(true) != 2;
+    }
+    is_int(wrong, 0, "a wait is kept by every seed");
+}
+
+static void test_seed_zero_is_issue_order(void)
+{
+    int wrong = 0;
+
+    configure("SEED=0 RACES=0");
+    for (int i = 0; i < SEEDS; i++) {
+        wrong += two_writers(false) != 2;
+    }
+    is_int(wrong, 0, "seed 0 runs in the order of issue");
+    launch_store(side, word(0), 1);
+    is_int(counts().pending, 0, "seed 0 leaves nothing pending");
+}
+
+/* Thirty words, three streams: a fingerprint of an order. */
+static uint64_t fingerprint(int seed)
+{
+    CUstream streams[3] = { side, other, blocking };
+    uint64_t hash = 0;
+
+    configure("SEED=%d RACES=0", seed);
+    for (uint32_t i = 0; i < 90; i++) {
+        launch_store(streams[i % 3], word(i / 3), i);
+    }
+    for (uint32_t i = 0; i < 30; i++) {
+        hash = hash * 31 + word_at(word(i));
+    }
+    return hash;
+}
+
+static void test_a_seed_is_reproducible(void)
+{
+    int same = 0, different = 0;
+
+    for (int seed = 1; seed <= 10; seed++) {
+        uint64_t first = fingerprint(seed);
+
+        same += fingerprint(seed) == first;
+        different += fingerprint(seed + 100) != first;
+    }
+    is_int(same, 10, "the same seed gives the same order");
+    ok(different >= 8, "other seeds give other orders");
+}
+
+/* Branches of a graph are unordered; a missing join shows, too. */
+static void test_branches_of_a_graph(void)
+{
+    CUevent event = new_event(CU_EVENT_DISABLE_TIMING);
+    int last[3] = { 0 };
+    CUgraph graph;
+    CUgraphExec exec;
+
+    begin(side);
+    drv.cuEventRecord(event, side);
+    drv.cuStreamWaitEvent(other, event, 0);
+    launch_store(side, word(40), 1);
+    launch_store(other, word(40), 2);
+    drv.cuEventRecord(event, other);
+    drv.cuStreamWaitEvent(side, event, 0);
+    graph = end_graph(side);
+    exec = instantiate(graph);
+    for (int seed = 1; seed <= SEEDS; seed++) {
+        configure("SEED=%d RACES=0", seed);
+        drv.cuGraphLaunch(exec, side);
+        last[word_at(word(40)) % 3]++;
+    }
+    ok(last[1] > SEEDS / 8 && last[2] > SEEDS / 8 && last[0] == 0,
+       "branches of a graph end in either order, by seed");
+    drv.cuGraphExecDestroy(exec);
+    drv.cuGraphDestroy(graph);
+    drv.cuEventDestroy(event);
+}
+
+static void test_work_piles_up_and_stays_bounded(void)
+{
+    uint64_t most = 0;
+    int waiting = 0;
+
+    for (int seed = 1; seed <= 16; seed++) {
+        configure("SEED=%d RACES=0", seed);
+        launch_store(side, word(0), 1);
+        waiting += drv.cuStreamQuery(side) == CUDA_ERROR_NOT_READY ||
+                   counts().pending != 0;
+        for (int i = 0; i < 5000; i++) {
+            launch_store(i % 2 ? side : other, word(i % 2), 1);
+        }
+        if (counts().pending > most) {
+            most = counts().pending;
+        }
+        drv.cuCtxSynchronize();
+        waiting += counts().pending != 0 ? 1000 : 0;
+    }
+    ok(most > 100, "some seeds let work pile up");
+    ok(most < 4096, "no seed lets it pile up for ever");
+    ok(waiting < 1000, "a synchronized context has nothing pending");
+}
+
+static void test_polling_makes_progress(void)
+{
+    int stuck = 0;
+
+    for (int seed = 1; seed <= SEEDS; seed++) {
+        CUevent event = new_event(CU_EVENT_DISABLE_TIMING);
+        int polls = 0;
+
+        configure("SEED=%d RACES=0", seed);
+        for (int i = 0; i < 50; i++) {
+            launch_store(side, word(0), 1);
+        }
+        drv.cuEventRecord(event, side);
+        while (drv.cuEventQuery(event) == CUDA_ERROR_NOT_READY) {
+            polls++;
+        }
+        stuck += polls > 100;
+        drv.cuEventDestroy(event);
+    }
+    is_int(stuck, 0, "an event that is polled is reached");
+}
+
+/* A stream's synchronize leaves the others alone, for some seed. */
+static void test_synchronizing_runs_what_is_needed(void)
+{
+    int left = 0;
+
+    for (int seed = 1; seed <= SEEDS; seed++) {
+        configure("SEED=%d RACES=0", seed);
+        launch_store(other, word(1), 1);
+        launch_store(side, word(0), 1);
+        drv.cuStreamSynchronize(side);
+        left += counts().pending != 0;
+        drv.cuCtxSynchronize();
+    }
+    ok(left > 4, "a synchronize may leave other streams behind");
+}
+
+static void lock_free(void *user)
+{
+    *(int *)user = drv.cuStreamQuery(side);
+}
+
+static void test_host_functions_may_not_call(void)
+{
+    int code = -1;
+
+    configure("SEED=0");
+    drv.cuLaunchHostFunc(side, lock_free, &code);
+    is_int(code, -1, "a host function does not run inside its launch");
+    drv.cuStreamSynchronize(side);
+    is_int(code, 800, "a host function may not call the driver");
+}
+
+static void test_new_memory_depends_on_the_seed(void)
+{
+    uint32_t values[2];
+
+    for (int i = 0; i < 2; i++) {
+        CUdeviceptr address = 0;
+
+        configure("SEED=%d", 5 + i);
+        drv.cuMemAlloc(&address, 64);
+        values[i] = word_at(address);
+        drv.cuMemFree(address);
+    }
+    ok(values[0] != values[1],
+       "reading memory never written differs from seed to seed");
+}
+
+int main(void)
+{
+    int status;
+
+    if (!controls_open(&status)) {
+        return status;
+    }
+    test_unordered_writers();
+    test_ordered_writers();
+    test_seed_zero_is_issue_order();
+    test_a_seed_is_reproducible();
+    test_branches_of_a_graph();
+    test_work_piles_up_and_stays_bounded();
+    test_polling_makes_progress();
+    test_synchronizing_runs_what_is_needed();
+    test_host_functions_may_not_call();
+    test_new_memory_depends_on_the_seed();
+    contract_close();
+    return done_testing();
+}
