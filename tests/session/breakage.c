@@ -1,4 +1,7 @@
-/* A host that breaks its capture gets an eager pass, one line, right sums. */
+/*
+ * A host that breaks its capture gets an eager pass, one line, right sums.
+ * SPDX-License-Identifier: Apache-2.0
+ */
 #include "support/toy.h"
 #include "tap/tap.h"
 

@@ -1,4 +1,7 @@
-/* Whatever driver call fails, training is exact or stops with a sentence. */
+/*
+ * Whatever driver call fails, training is exact or stops with a sentence.
+ * SPDX-License-Identifier: Apache-2.0
+ */
 #include "support/toy.h"
 #include "tap/tap.h"
 

@@ -1,4 +1,7 @@
-/* A hook that is called wrongly says how, and changes nothing. */
+/*
+ * A hook that is called wrongly says how, and changes nothing.
+ * SPDX-License-Identifier: Apache-2.0
+ */
 #include "support/toy.h"
 #include "tap/tap.h"
 

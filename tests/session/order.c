@@ -1,4 +1,7 @@
-/* Every legal order gives the same weights, and every wait is needed. */
+/*
+ * Every legal order gives the same weights, and every wait is needed.
+ * SPDX-License-Identifier: Apache-2.0
+ */
 #include "support/toy.h"
 #include "tap/tap.h"
 

@@ -1,4 +1,7 @@
-/* Passes are recorded once, replayed from then on, and exact all the way. */
+/*
+ * Passes are recorded once, replayed from then on, and exact all the way.
+ * SPDX-License-Identifier: Apache-2.0
+ */
 #include "support/toy.h"
 #include "tap/tap.h"
 

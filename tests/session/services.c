@@ -1,4 +1,7 @@
-/* What a host lends is used, balanced, and may fail. */
+/*
+ * What a host lends is used, balanced, and may fail.
+ * SPDX-License-Identifier: Apache-2.0
+ */
 #include "support/toy.h"
 #include "tap/tap.h"
 

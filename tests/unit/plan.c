@@ -1,4 +1,7 @@
-/* A plan covers every part of every layer once, and says why. */
+/*
+ * A plan covers every part of every layer once, and says why.
+ * SPDX-License-Identifier: Apache-2.0
+ */
 #include "plan/model.h"
 #include "plan/plan.h"
 #include "tap/tap.h"

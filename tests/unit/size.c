@@ -1,4 +1,7 @@
-/* A struct of any release is read as far as both sides know it. */
+/*
+ * A struct of any release is read as far as both sides know it.
+ * SPDX-License-Identifier: Apache-2.0
+ */
 #include "base/size.h"
 #include "tap/tap.h"
 

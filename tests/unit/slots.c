@@ -1,4 +1,7 @@
-/* A slot belongs to one microbatch, from its forward to its last backward. */
+/*
+ * A slot belongs to one microbatch, from its forward to its last backward.
+ * SPDX-License-Identifier: Apache-2.0
+ */
 #include "capture/slots.h"
 #include "tap/tap.h"
 
