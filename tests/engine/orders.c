@@ -62,15 +62,9 @@ static void drop_waits(const struct options *options, enum mode mode,
        (unsigned long long)counts.waits);
 }
 
-int main(void)
+static struct options many_streams(void)
 {
     struct options options = soft_options;
-
-    setenv("GRAPHHOOKS_LOG", "off", 0);
-    if (soft_find() != 0) {
-        ok(false, "the software device loads");
-        return done_testing();
-    }
 
     options.counts[0] = 4;
     options.counts[1] = 5;
@@ -78,15 +72,26 @@ int main(void)
     options.in_flight = 3;
     options.streams = 3;
     options.config.layers = 2;
+    return options;
+}
+
+int main(void)
+{
+    struct options options = many_streams();
+
+    setenv("GRAPHHOOKS_LOG", "off", 0);
+    if (soft_find() != 0) {
+        ok(false, "the software device loads");
+        return done_testing();
+    }
+
     try_seeds(&options, MODE_EAGER, 100, "eager");
     try_seeds(&options, MODE_STEP, 100, "step");
-    try_seeds(&options, MODE_GRAPH, 1000, "graph");
+    try_seeds(&options, MODE_GRAPH, 1400, "graph");
     drop_waits(&options, MODE_EAGER, "eager");
     drop_waits(&options, MODE_GRAPH, "graph");
     options.in_flight = 2; /* slots now go from stream to stream */
     try_seeds(&options, MODE_GRAPH, 200, "graph, two in flight");
-    drop_waits(&options, MODE_EAGER, "eager, two in flight");
-    drop_waits(&options, MODE_GRAPH, "graph, two in flight");
     options.granularity = "part";
     options.scope = "mlp";
     try_seeds(&options, MODE_GRAPH, 200, "graph of mlp");
@@ -94,7 +99,20 @@ int main(void)
     options.legacy = true;
     options.streams = 1;
     try_seeds(&options, MODE_GRAPH, 200, "graph, legacy stream, by part");
-    drop_waits(&options, MODE_GRAPH, "graph, legacy stream, by part");
+
+    /* The host waits between steps, which makes a wait for a slot's last
+     * user of the step before one too many.  With eight microbatches that
+     * user was on the same stream, and every wait that is left counts. */
+    result_free(&eager);
+    options = many_streams();
+    options.counts[0] = 8;
+    options.n_counts = 1;
+    options.in_flight = 2;
+    drop_waits(&options, MODE_EAGER, "eager, two in flight");
+    drop_waits(&options, MODE_GRAPH, "graph, two in flight");
+    options.granularity = "part";
+    options.scope = "attn";
+    drop_waits(&options, MODE_GRAPH, "graph of attn, two in flight");
 
     result_free(&eager);
     return done_testing();

@@ -1,0 +1,134 @@
+#!/bin/sh
+# gh-engine gives the same numbers in every mode, however it is run.
+# SPDX-License-Identifier: Apache-2.0
+. "${srcdir:?}/tests/tap/tap.sh"
+scratch
+
+driver=${GRAPHHOOKS_TEST_DRIVER:-soft}
+small="--layers 2 --hidden 16 --heads 2 --seq 8 --batch 2 --steps 5"
+
+# train NAME [VARIABLE=VALUE...] [-- OPTION...]: equal numbers, and no word
+# on stderr.  Leaves the JSON for value and list.
+train()
+{
+    name=$1
+    shift
+    settings=
+    while [ $# -gt 0 ] && [ "$1" != -- ]; do
+        settings="$settings $1"
+        shift
+    done
+    [ $# -eq 0 ] || shift
+    rm -f "$scratch/out.json"
+    # shellcheck disable=SC2086 # words
+    env $settings "$builddir/gh-engine" --driver "$driver" $small --quiet \
+        --json "$scratch/out.json" "$@" > "$scratch/out" 2> "$scratch/err"
+    status=$?
+    if [ -s "$scratch/err" ]; then
+        diag < "$scratch/err"
+        status=99
+    fi
+    [ "$status" -ne 0 ] || grep -q '"bitwise_equal": true' "$scratch/out.json"
+    ok $? "$name: the same losses and weights"
+    [ "$status" -eq 0 ] || diag "status $status"
+}
+
+# The last number of that name in the JSON.
+value()
+{
+    sed -n "s/^ *\"$1\": \([0-9]*\),*\$/\1/p" "$scratch/out.json" | tail -n 1
+}
+
+list()
+{
+    sed -n "s/^ *\"$1\": \[\(.*\)\],*\$/\1/p" "$scratch/out.json" | tail -n 1
+}
+
+is()
+{
+    [ "$1" = "$2" ]
+    ok $? "$3"
+    [ "$1" = "$2" ] || diag "got '$1', expected '$2'"
+}
+
+# ---- what is recorded ----------------------------------------------------
+# 4+6+8+3+4 microbatches; one step of warmup; four slots; two layers, two
+# directions.
+
+train "by layer" -- --microbatches 4,6,8,3
+is "$(value recordings)" 16 "one recording a layer, direction and slot"
+is "$(value replays)" 84 "every pass after warmup is replayed"
+is "$(value eager_passes)" 16 "only warmup is eager"
+is "$(list recordings_after_step)" "0, 16, 16, 16, 16" \
+    "other numbers of microbatches record nothing more"
+is "$(value copies)" 63 "the passes whose inputs move are copied once each"
+
+train "by part" -- --granularity part
+is "$(value recordings)" 32 "twice as many recordings by part"
+
+train "rising numbers of microbatches" -- --microbatches 1,2,3,4,5
+is "$(list recordings_after_step)" "0, 8, 12, 16, 16" \
+    "slots are recorded up to the most in flight"
+
+for n in 1 2 3; do
+    train "$n in flight" -- --in-flight "$n"
+    is "$(value recordings)" $((4 * n)) "$n in flight need $n slots"
+done
+
+# ---- scopes --------------------------------------------------------------
+
+train "attention only" -- --scope attn
+is "$(value recordings)" 16 "attention alone is recorded"
+is "$(value plan)" 100 "the MLP's passes are eager by plan"
+train "MLP only, by part" -- --scope mlp --granularity part
+is "$(value recordings)" 16 "the MLP alone is recorded"
+train "both named" -- --scope attn,mlp
+is "$(value recordings)" 16 "naming both is the whole layer"
+train "nothing named" -- --scope ''
+is "$(value recordings)" 16 "naming none is the whole layer"
+
+# ---- streams -------------------------------------------------------------
+
+train "the legacy stream" -- --stream legacy
+is "$(value replays)" 84 "the legacy stream replays"
+train "the legacy stream, by part" -- --stream legacy --granularity part
+train "two streams" -- --streams 2
+train "three streams, two in flight" -- --streams 3 --in-flight 2
+train "eight in flight, five streams" -- --streams 5 --in-flight 8
+train "the step as one graph" -- --compare eager,graph,step --streams 2
+train "the step on the legacy stream" -- --compare step,eager --stream legacy
+train "the same mode twice" -- --compare graph,graph
+
+# ---- the environment -----------------------------------------------------
+
+train "switched off" GRAPHHOOKS_ENABLE=0
+is "$(value replays)" 0 "GRAPHHOOKS_ENABLE=0 makes the hooks eager"
+is "$(value disabled)" 100 "and the passes say so"
+train "one slot for four in flight" GRAPHHOOKS_MAX_SLOTS=1 -- --streams 2
+[ "$(value busy)" -gt 0 ]
+ok $? "microbatches without a slot are eager"
+train "scope by environment" GRAPHHOOKS_SCOPE=mlp -- --scope attn,mlp
+is "$(value plan)" 100 "the environment wins over --scope"
+train "three steps of warmup" GRAPHHOOKS_WARMUP_STEPS=3
+is "$(list recordings_after_step)" "0, 0, 0, 12, 16" \
+    "recording starts after warmup"
+train "checked" -- --check --streams 2
+[ "$(value checks)" -gt 50 ]
+ok $? "--check compares replays with eager passes"
+is "$(value check_failures)" 0 "and finds no difference"
+train "traced" -- --trace "$scratch/trace.json"
+[ -s "$scratch/trace.json" ]
+ok $? "--trace writes a timeline"
+
+for seed in 1 2 3 4 5 6; do
+    train "order $seed" SOFTCUDA_SEED=$seed -- --streams 3
+done
+
+# ---- it learns -----------------------------------------------------------
+
+"$builddir/gh-engine" --driver "$driver" --compare eager --quiet \
+    --steps 12 --json "$scratch/out.json" > "$scratch/out" 2>&1
+list loss | awk -F', ' '{ exit !($12 < $1 - 1.0) }'
+ok $? "twelve steps of the default model lower the loss by more than one"
+
+done_testing

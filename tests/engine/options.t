@@ -1,0 +1,107 @@
+#!/bin/sh
+# A wrong option, file, driver or library is one sentence and a status.
+# SPDX-License-Identifier: Apache-2.0
+. "${srcdir:?}/tests/tap/tap.sh"
+scratch
+
+small="--layers 1 --hidden 8 --heads 2 --seq 4 --batch 1 --steps 2 --quiet"
+
+# refused STATUS SENTENCE ARGUMENT...
+refused()
+{
+    expected=$1
+    sentence=$2
+    shift 2
+    "$builddir/gh-engine" "$@" > "$scratch/out" 2> "$scratch/err"
+    status=$?
+    [ "$status" -eq "$expected" ] &&
+        [ "$(wc -l < "$scratch/err")" -eq 1 ] &&
+        grep -q "^gh-engine: .*$sentence" "$scratch/err"
+    held=$?
+    ok $held "$* is refused with status $expected: $sentence"
+    [ $held -eq 0 ] || diag "status $status: $(cat "$scratch/err")"
+}
+
+refused 2 "is no option" --layer 3
+refused 2 "is no option" train
+refused 2 "needs a value" --layers
+refused 2 "from 1 to 512" --layers 0
+refused 2 "from 1 to 512" --layers 3x
+refused 2 "from 1 to 512" --layers=
+refused 2 "from 1 to 512" --layers 99999999999999999999
+refused 2 "expects gpt" --model mamba
+refused 2 "from 1 to 1024" --microbatches 4,,6
+refused 2 "from 1 to 1024" --microbatches 4,6,
+refused 2 "from 1 to 1024" --microbatches 0
+refused 2 "from 1 to 64" --in-flight 65
+refused 2 "expects MODE" --compare eager,fast
+refused 2 "expects legacy|own" --stream default
+refused 2 "expects soft|cuda" --driver hip
+refused 2 "expects X" --lr 0
+refused 2 "expects X" --lr nan
+refused 2 "expects N" --seed -1
+refused 2 "takes no value" --check=1
+refused 2 "does not divide" --heads 3
+refused 2 "leave out --streams 2" --stream legacy --streams 2
+refused 2 "make one of them smaller" --batch 1024 --seq 8192
+
+# ---- files ---------------------------------------------------------------
+
+printf 'four' > "$scratch/short"
+: > "$scratch/empty"
+# shellcheck disable=SC2086 # words
+{
+    refused 2 "No such file" --driver soft $small --data "$scratch/none"
+    refused 2 "at least 5" --driver soft $small --data "$scratch/short"
+    refused 2 "has 0 bytes" --driver soft $small --data "$scratch/empty"
+    refused 2 "$scratch" --driver soft $small --data "$scratch"
+    refused 2 "No such file" --driver soft $small --compare eager \
+        --json "$scratch/none/out.json"
+}
+if [ -w /dev/full ]; then
+    # shellcheck disable=SC2086 # words
+    refused 2 "could not be written" --driver soft $small --compare eager \
+        --json /dev/full
+else
+    skip "a full disk: no /dev/full"
+fi
+
+# ---- the driver and the library ------------------------------------------
+
+# shellcheck disable=SC2086 # words
+refused 3 "none.so" --driver soft $small --library "$scratch/none.so"
+# shellcheck disable=SC2086 # words
+refused 3 "is not graphhooks" --driver soft $small --library libc.so.6
+GRAPHHOOKS_SOFTCUDA=$scratch/none.so
+export GRAPHHOOKS_SOFTCUDA
+# shellcheck disable=SC2086 # words
+refused 3 "none.so" --driver soft $small
+unset GRAPHHOOKS_SOFTCUDA
+SOFTCUDA_FAIL=cuMemAlloc:3:2
+export SOFTCUDA_FAIL
+# shellcheck disable=SC2086 # words
+refused 3 "cuMemAlloc failed with 2 (CUDA_ERROR_OUT_OF_MEMORY)" \
+    --driver soft $small
+unset SOFTCUDA_FAIL
+# shellcheck disable=SC2086 # words
+refused 3 "scope" --driver soft $small --scope attention
+
+# ---- what is right -------------------------------------------------------
+
+# shellcheck disable=SC2086 # words
+"$builddir/gh-engine" --driver soft ${small% --quiet} > "$scratch/out" 2>&1
+ok $? "a run ends with status 0"
+[ "$(grep -c ': step ' "$scratch/out")" -eq 4 ]
+ok $? "a run off a terminal says one line a step"
+grep -q '^bitwise equal: yes$' "$scratch/out"
+ok $? "a run says whether the modes are equal"
+"$builddir/gh-engine" --help > "$scratch/out" 2>&1
+ok $? "--help ends with status 0"
+missing=$(for option in layers hidden heads seq batch steps microbatches \
+    in-flight streams stream compare scope granularity driver library data \
+    seed lr warmup json trace check quiet help; do
+    grep -q -- "^  --$option " "$scratch/out" || echo "--$option"
+done)
+empty "$missing" "--help names every option"
+
+done_testing
