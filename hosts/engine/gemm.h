@@ -2,8 +2,11 @@
  * gemm.h - one matrix product kernel; kernels.cu includes it nine times.
  *
  * Before: GEMM_NAME, GEMM_TILE (rows and columns of the result a block
- * makes), GEMM_EACH (rows and columns a thread makes), GEMM_DEPTH, and
- * GEMM_A_TRANS, GEMM_B_TRANS, which say how A and B lie in memory.
+ * makes), GEMM_ROWS and GEMM_COLS (what a thread makes of it), GEMM_DEPTH,
+ * and GEMM_A_TRANS, GEMM_B_TRANS, which say how A and B lie in memory.
+ *
+ * A block that is alone on its multiprocessor waits for memory, not for
+ * arithmetic, so the next tiles are on their way while these are multiplied.
  *
  * Every element is summed over k from first to last whatever the tile, so a
  * choice of tile never changes a number.
@@ -11,15 +14,51 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 
-#define GEMM_SIDE (GEMM_TILE / GEMM_EACH)
-#define GEMM_THREADS (GEMM_SIDE * GEMM_SIDE)
+#define GEMM_SIDE (GEMM_TILE / GEMM_COLS) /* threads along a row */
+#define GEMM_THREADS (GEMM_TILE / GEMM_ROWS * GEMM_SIDE)
+#define GEMM_EACH (GEMM_ROWS * GEMM_COLS)
+#define GEMM_LOADS (GEMM_TILE * GEMM_DEPTH / GEMM_THREADS)
 #define GEMM_PITCH (GEMM_TILE + 4) /* fewer conflicts, still 16 bytes */
+
+/* Where the e-th element of a tile is, along k and across it. */
+#define GEMM_ALONG(e, along_k) \
+    ((along_k) ? (e) % GEMM_DEPTH : (e) / GEMM_TILE)
+#define GEMM_ACROSS(e, along_k) \
+    ((along_k) ? (e) / GEMM_DEPTH : (e) % GEMM_TILE)
+
+/* Fetches the tiles that begin at k0 into registers. */
+#define GEMM_FETCH(k0)                                                       \
+    PHASE(GEMM_THREADS)                                                      \
+    {                                                                        \
+        for (int i = 0; i < GEMM_LOADS; i++) {                               \
+            const int e = thread + i * GEMM_THREADS;                         \
+            const int ak = (k0) + GEMM_ALONG(e, !GEMM_A_TRANS);              \
+            const int am = m0 + GEMM_ACROSS(e, !GEMM_A_TRANS);               \
+            const int bk = (k0) + GEMM_ALONG(e, GEMM_B_TRANS);               \
+            const int bn = n0 + GEMM_ACROSS(e, GEMM_B_TRANS);                \
+            const size_t a_row = (size_t)(GEMM_A_TRANS ? ak : am);           \
+            const size_t a_col = (size_t)(GEMM_A_TRANS ? am : ak);           \
+            const size_t b_row = (size_t)(GEMM_B_TRANS ? bn : bk);           \
+            const size_t b_col = (size_t)(GEMM_B_TRANS ? bk : bn);           \
+                                                                             \
+            MINE(a_next)[i] =                                                \
+                am < k.m && ak < k_last                                      \
+                    ? k.a[a_first + a_row * (size_t)k.lda + a_col]           \
+                    : 0.0f;                                                  \
+            MINE(b_next)[i] =                                                \
+                bn < k.n && bk < k_last                                      \
+                    ? k.b[b_first + b_row * (size_t)k.ldb + b_col]           \
+                    : 0.0f;                                                  \
+        }                                                                    \
+    }
 
 KERNEL(GEMM_NAME, gemm_args)
 {
     SHARED(float, a_tile, [GEMM_DEPTH][GEMM_PITCH]);
     SHARED(float, b_tile, [GEMM_DEPTH][GEMM_PITCH]);
-    REGISTERS(float, sums, GEMM_EACH * GEMM_EACH, GEMM_THREADS);
+    REGISTERS(float, a_next, GEMM_LOADS, GEMM_THREADS);
+    REGISTERS(float, b_next, GEMM_LOADS, GEMM_THREADS);
+    REGISTERS(float, sums, GEMM_EACH, GEMM_THREADS);
 
     const int m0 = BLOCK_Y * GEMM_TILE;
     const int n0 = BLOCK_X * GEMM_TILE;
@@ -46,61 +85,48 @@ KERNEL(GEMM_NAME, gemm_args)
 
     PHASE(GEMM_THREADS)
     {
-        for (int i = 0; i < GEMM_EACH * GEMM_EACH; i++) {
+        for (int i = 0; i < GEMM_EACH; i++) {
             MINE(sums)[i] = 0.0f;
         }
     }
 
+    GEMM_FETCH(k_first)
     for (int k0 = k_first; k0 < k_last; k0 += GEMM_DEPTH) {
-        TOGETHER(e, GEMM_TILE * GEMM_DEPTH, GEMM_THREADS)
+        PHASE(GEMM_THREADS)
         {
-            const int kk = GEMM_A_TRANS ? e / GEMM_TILE : e % GEMM_DEPTH;
-            const int mm = GEMM_A_TRANS ? e % GEMM_TILE : e / GEMM_DEPTH;
-            const int row = GEMM_A_TRANS ? k0 + kk : m0 + mm;
-            const int col = GEMM_A_TRANS ? m0 + mm : k0 + kk;
-            float value = 0.0f;
+            for (int i = 0; i < GEMM_LOADS; i++) {
+                const int e = thread + i * GEMM_THREADS;
 
-            if (m0 + mm < k.m && k0 + kk < k_last) {
-                value = k.a[a_first + (size_t)row * (size_t)k.lda +
-                            (size_t)col];
+                a_tile[GEMM_ALONG(e, !GEMM_A_TRANS)]
+                      [GEMM_ACROSS(e, !GEMM_A_TRANS)] = MINE(a_next)[i];
+                b_tile[GEMM_ALONG(e, GEMM_B_TRANS)]
+                      [GEMM_ACROSS(e, GEMM_B_TRANS)] = MINE(b_next)[i];
             }
-            a_tile[kk][mm] = value;
-        }
-        TOGETHER(e, GEMM_TILE * GEMM_DEPTH, GEMM_THREADS)
-        {
-            const int kk = GEMM_B_TRANS ? e % GEMM_DEPTH : e / GEMM_TILE;
-            const int nn = GEMM_B_TRANS ? e / GEMM_DEPTH : e % GEMM_TILE;
-            const int row = GEMM_B_TRANS ? n0 + nn : k0 + kk;
-            const int col = GEMM_B_TRANS ? k0 + kk : n0 + nn;
-            float value = 0.0f;
-
-            if (n0 + nn < k.n && k0 + kk < k_last) {
-                value = k.b[b_first + (size_t)row * (size_t)k.ldb +
-                            (size_t)col];
-            }
-            b_tile[kk][nn] = value;
         }
         BARRIER();
 
+        if (k0 + GEMM_DEPTH < k_last) {
+            GEMM_FETCH(k0 + GEMM_DEPTH)
+        }
         PHASE(GEMM_THREADS)
         {
-            const int row = thread / GEMM_SIDE * GEMM_EACH;
-            const int col = thread % GEMM_SIDE * GEMM_EACH;
-            float sum[GEMM_EACH][GEMM_EACH];
+            const int row = thread / GEMM_SIDE * GEMM_ROWS;
+            const int col = thread % GEMM_SIDE * GEMM_COLS;
+            float sum[GEMM_ROWS][GEMM_COLS];
 
-            for (int i = 0; i < GEMM_EACH * GEMM_EACH; i++) {
-                sum[i / GEMM_EACH][i % GEMM_EACH] = MINE(sums)[i];
+            for (int i = 0; i < GEMM_EACH; i++) {
+                sum[i / GEMM_COLS][i % GEMM_COLS] = MINE(sums)[i];
             }
             for (int kk = 0; kk < GEMM_DEPTH; kk++) {
-                for (int i = 0; i < GEMM_EACH; i++) {
-                    for (int j = 0; j < GEMM_EACH; j++) {
+                for (int i = 0; i < GEMM_ROWS; i++) {
+                    for (int j = 0; j < GEMM_COLS; j++) {
                         sum[i][j] +=
                             a_tile[kk][row + i] * b_tile[kk][col + j];
                     }
                 }
             }
-            for (int i = 0; i < GEMM_EACH * GEMM_EACH; i++) {
-                MINE(sums)[i] = sum[i / GEMM_EACH][i % GEMM_EACH];
+            for (int i = 0; i < GEMM_EACH; i++) {
+                MINE(sums)[i] = sum[i / GEMM_COLS][i % GEMM_COLS];
             }
         }
         BARRIER();
@@ -108,12 +134,12 @@ KERNEL(GEMM_NAME, gemm_args)
 
     PHASE(GEMM_THREADS)
     {
-        const int row0 = m0 + thread / GEMM_SIDE * GEMM_EACH;
-        const int col0 = n0 + thread % GEMM_SIDE * GEMM_EACH;
+        const int row0 = m0 + thread / GEMM_SIDE * GEMM_ROWS;
+        const int col0 = n0 + thread % GEMM_SIDE * GEMM_COLS;
 
-        for (int i = 0; i < GEMM_EACH * GEMM_EACH; i++) {
-            const int row = row0 + i / GEMM_EACH;
-            const int col = col0 + i % GEMM_EACH;
+        for (int i = 0; i < GEMM_EACH; i++) {
+            const int row = row0 + i / GEMM_COLS;
+            const int col = col0 + i % GEMM_COLS;
 
             if (row < k.m && col < k.n) {
                 const size_t at =
@@ -134,10 +160,16 @@ KERNEL(GEMM_NAME, gemm_args)
 
 #undef GEMM_SIDE
 #undef GEMM_THREADS
+#undef GEMM_EACH
+#undef GEMM_LOADS
 #undef GEMM_PITCH
+#undef GEMM_ALONG
+#undef GEMM_ACROSS
+#undef GEMM_FETCH
 #undef GEMM_NAME
 #undef GEMM_TILE
-#undef GEMM_EACH
+#undef GEMM_ROWS
+#undef GEMM_COLS
 #undef GEMM_DEPTH
 #undef GEMM_A_TRANS
 #undef GEMM_B_TRANS

@@ -260,15 +260,17 @@ KERNEL(column_sum, column_sum_args)
 
 #define GEMM_NAME gemm_nn_32
 #define GEMM_TILE 32
-#define GEMM_EACH 4
-#define GEMM_DEPTH 16
+#define GEMM_ROWS 1
+#define GEMM_COLS 4
+#define GEMM_DEPTH 64
 #define GEMM_A_TRANS 0
 #define GEMM_B_TRANS 0
 #include "gemm.h"
 
 #define GEMM_NAME gemm_nn_64
 #define GEMM_TILE 64
-#define GEMM_EACH 4
+#define GEMM_ROWS 4
+#define GEMM_COLS 4
 #define GEMM_DEPTH 16
 #define GEMM_A_TRANS 0
 #define GEMM_B_TRANS 0
@@ -276,7 +278,8 @@ KERNEL(column_sum, column_sum_args)
 
 #define GEMM_NAME gemm_nn_128
 #define GEMM_TILE 128
-#define GEMM_EACH 8
+#define GEMM_ROWS 8
+#define GEMM_COLS 8
 #define GEMM_DEPTH 8
 #define GEMM_A_TRANS 0
 #define GEMM_B_TRANS 0
@@ -284,15 +287,17 @@ KERNEL(column_sum, column_sum_args)
 
 #define GEMM_NAME gemm_nt_32
 #define GEMM_TILE 32
-#define GEMM_EACH 4
-#define GEMM_DEPTH 16
+#define GEMM_ROWS 1
+#define GEMM_COLS 4
+#define GEMM_DEPTH 64
 #define GEMM_A_TRANS 0
 #define GEMM_B_TRANS 1
 #include "gemm.h"
 
 #define GEMM_NAME gemm_nt_64
 #define GEMM_TILE 64
-#define GEMM_EACH 4
+#define GEMM_ROWS 4
+#define GEMM_COLS 4
 #define GEMM_DEPTH 16
 #define GEMM_A_TRANS 0
 #define GEMM_B_TRANS 1
@@ -300,7 +305,8 @@ KERNEL(column_sum, column_sum_args)
 
 #define GEMM_NAME gemm_nt_128
 #define GEMM_TILE 128
-#define GEMM_EACH 8
+#define GEMM_ROWS 8
+#define GEMM_COLS 8
 #define GEMM_DEPTH 8
 #define GEMM_A_TRANS 0
 #define GEMM_B_TRANS 1
@@ -308,15 +314,17 @@ KERNEL(column_sum, column_sum_args)
 
 #define GEMM_NAME gemm_tn_32
 #define GEMM_TILE 32
-#define GEMM_EACH 4
-#define GEMM_DEPTH 16
+#define GEMM_ROWS 1
+#define GEMM_COLS 4
+#define GEMM_DEPTH 64
 #define GEMM_A_TRANS 1
 #define GEMM_B_TRANS 0
 #include "gemm.h"
 
 #define GEMM_NAME gemm_tn_64
 #define GEMM_TILE 64
-#define GEMM_EACH 4
+#define GEMM_ROWS 4
+#define GEMM_COLS 4
 #define GEMM_DEPTH 16
 #define GEMM_A_TRANS 1
 #define GEMM_B_TRANS 0
@@ -324,7 +332,8 @@ KERNEL(column_sum, column_sum_args)
 
 #define GEMM_NAME gemm_tn_128
 #define GEMM_TILE 128
-#define GEMM_EACH 8
+#define GEMM_ROWS 8
+#define GEMM_COLS 8
 #define GEMM_DEPTH 8
 #define GEMM_A_TRANS 1
 #define GEMM_B_TRANS 0
