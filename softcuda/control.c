@@ -217,12 +217,17 @@ static void read_environment(void)
     settings_read = true;
 }
 
-static void take_lock(void)
+void soft_lock(void)
 {
     pthread_mutex_lock(&lock);
     if (!settings_read) {
         read_environment();
     }
+}
+
+void soft_unlock(void)
+{
+    pthread_mutex_unlock(&lock);
 }
 
 /* What issuing costs the program; rounded from an H200's driver. */
@@ -273,7 +278,7 @@ CUresult soft_enter(enum entry entry)
         return CUDA_ERROR_NOT_PERMITTED;
     }
 
-    take_lock();
+    soft_lock();
     calls[entry]++;
     if (can_fail((int)entry)) {
         calls[ANY_ENTRY]++;
@@ -285,7 +290,7 @@ CUresult soft_enter(enum entry entry)
         code = CUDA_ERROR_NOT_INITIALIZED;
     }
     if (code != CUDA_SUCCESS) {
-        pthread_mutex_unlock(&lock);
+        soft_unlock();
         return code;
     }
     soft.host_ns += host_cost(entry);
@@ -297,13 +302,13 @@ CUresult soft_leave(CUresult code)
     if (soft.pending != 0) {
         engine_pump();
     }
-    pthread_mutex_unlock(&lock);
+    soft_unlock();
     return code;
 }
 
 void softcuda_count(softcuda_counts *counts)
 {
-    take_lock();
+    soft_lock();
     memset(counts, 0, sizeof(*counts));
     counts->device_allocations = soft.n_device;
     counts->device_bytes = soft.device_bytes;
@@ -321,7 +326,7 @@ void softcuda_count(softcuda_counts *counts)
     counts->pending = soft.pending;
     counts->waits = soft.waits;
     counts->launches = soft.launches;
-    pthread_mutex_unlock(&lock);
+    soft_unlock();
 }
 
 int softcuda_configure(const char *settings)
@@ -329,7 +334,7 @@ int softcuda_configure(const char *settings)
     struct settings set;
     int result = 0;
 
-    take_lock();
+    soft_lock();
     engine_run_all();
 
     set = (struct settings){ .devices = soft.set.devices,
@@ -349,7 +354,7 @@ int softcuda_configure(const char *settings)
     alloc_forget_history();
     race_forget_reports();
     start_again(&set);
-    pthread_mutex_unlock(&lock);
+    soft_unlock();
     return result;
 }
 
@@ -357,11 +362,11 @@ uint64_t softcuda_clock(void)
 {
     uint64_t end;
 
-    take_lock();
+    soft_lock();
     engine_run_all();
     end = soft.last_ns > soft.host_ns ? soft.last_ns : soft.host_ns;
     end -= soft.clock_base;
-    pthread_mutex_unlock(&lock);
+    soft_unlock();
     return end;
 }
 
@@ -369,7 +374,7 @@ uint64_t softcuda_calls(const char *entry)
 {
     uint64_t n = 0;
 
-    take_lock();
+    soft_lock();
     for (int i = 0; i < N_ENTRIES; i++) {
         if (strcmp(entry, entry_names[i]) == 0) {
             n = calls[i];
@@ -378,7 +383,7 @@ uint64_t softcuda_calls(const char *entry)
     if (strcmp(entry, "*") == 0) {
         n = calls[ANY_ENTRY];
     }
-    pthread_mutex_unlock(&lock);
+    soft_unlock();
     return n;
 }
 

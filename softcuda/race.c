@@ -330,12 +330,16 @@ void race_forget_reports(void)
     memset(seen, 0, sizeof(seen));
 }
 
-/* No lock: asked between calls, by whoever drives the test. */
+/* A text stays until the next softcuda_configure(). */
 uint64_t softcuda_races(uint64_t i, const char **text_p)
 {
+    uint64_t n;
+
+    soft_lock();
+    n = n_races;
     if (text_p != NULL) {
-        *text_p = texts != NULL && i < n_races && i < MAX_TEXTS ? texts[i]
-                                                                : NULL;
+        *text_p = texts != NULL && i < n && i < MAX_TEXTS ? texts[i] : NULL;
     }
-    return n_races;
+    soft_unlock();
+    return n;
 }

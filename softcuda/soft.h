@@ -381,6 +381,8 @@ struct thread_state {
 struct thread_state *thread_self(void);
 
 /* control.c */
+void soft_lock(void);
+void soft_unlock(void);
 CUresult soft_enter(enum entry entry);
 CUresult soft_leave(CUresult code);
 extern const char *const entry_names[];
