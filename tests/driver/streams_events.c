@@ -99,6 +99,12 @@ static void test_events_tell_time(void)
     is_int(drv.cuEventElapsedTime(&ms, b, a), 0, "in both directions");
     ok(ms < 0, "backwards it is negative");
     drv.cuEventDestroy(a);
+    a = new_event(CU_EVENT_DISABLE_TIMING);
+    drv.cuEventRecord(a, side);
+    drv.cuEventSynchronize(a);
+    is_int(drv.cuEventElapsedTime(&ms, a, b), 400,
+           "an event made without timing tells no time");
+    drv.cuEventDestroy(a);
     drv.cuEventDestroy(b);
 }
 

@@ -178,6 +178,31 @@ static void test_synchronizing_runs_what_is_needed(void)
     ok(left > 4, "a synchronize may leave other streams behind");
 }
 
+/* What the host hands over or gives away early must not be missed later. */
+static void test_nothing_is_lost(void)
+{
+    int source = 0, destination = 0, destroyed = 0;
+
+    for (int seed = 1; seed <= SEEDS; seed++) {
+        CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
+        uint32_t value = 1, back = 0;
+
+        configure("SEED=%d RACES=0", seed);
+        drv.cuMemcpyHtoDAsync(word(0), &value, WORD, side);
+        value = 2;
+        source += word_at(word(0)) != 1;
+        launch_store(side, word(0), 3);
+        drv.cuMemcpyDtoHAsync(&back, word(0), WORD, side);
+        destination += back != 3;
+        launch_store(stream, word(1), (uint32_t)seed);
+        drv.cuStreamDestroy(stream);
+        destroyed += word_at(word(1)) != (uint32_t)seed;
+    }
+    is_int(source, 0, "a pageable source is read at the call by every seed");
+    is_int(destination, 0, "a pageable destination is filled by every seed");
+    is_int(destroyed, 0, "a destroyed stream's work is done by every seed");
+}
+
 static void lock_free(void *user)
 {
     *(int *)user = drv.cuStreamQuery(side);
@@ -225,6 +250,7 @@ int main(void)
     test_work_piles_up_and_stays_bounded();
     test_polling_makes_progress();
     test_synchronizing_runs_what_is_needed();
+    test_nothing_is_lost();
     test_host_functions_may_not_call();
     test_new_memory_depends_on_the_seed();
     contract_close();
