@@ -25,8 +25,8 @@ static uint32_t n_ready, ready_room;
 static uint64_t next_seq, next_need;
 
 static uint64_t random_state;
-static uint32_t eagerness;  /* of 256: chance to run one more at a call */
-static bool favourites;     /* whole lanes are held back, not single ops */
+static uint32_t eagerness; /* of 256: chance to run one more at a call */
+static bool favourites;    /* whole lanes are held back, not single ops */
 static uint64_t favour_salt;
 
 static uint64_t mix(uint64_t x)
@@ -46,7 +46,7 @@ static uint64_t random_next(void)
 
 void engine_seed(uint64_t seed)
 {
-    static const uint16_t chances[] = { 0, 16, 96, 128, 192, 224, 250, 0 };
+    static const uint8_t chances[] = { 0, 0, 2, 8, 24, 64, 128, 224 };
 
     random_state = mix(seed + 1);
     eagerness = chances[random_next() % 8];

@@ -136,7 +136,8 @@ static uint64_t hash_text(const char *name, uint64_t seed)
 static bool is_news(const struct access *a, const struct access *b, bool a_w,
                     bool b_w)
 {
-    uint64_t hash = hash_text(b->name, hash_text(a->name, 1469598103934665603u));
+    uint64_t hash =
+        hash_text(b->name, hash_text(a->name, 1469598103934665603u));
     uint64_t where[6] = { a->stream, b->stream, a->graph != 0,
                           b->graph != 0, a_w, b_w };
     size_t slot;
