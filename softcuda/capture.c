@@ -77,8 +77,8 @@ CUresult capture_forbids_unsafe(void)
         return CUDA_SUCCESS;
     }
     for (struct capture *c = soft.captures; c != NULL; c = c->next) {
-        bool mine = c->thread == self->id &&
-                    c->mode != CU_STREAM_CAPTURE_MODE_RELAXED;
+        bool mine =
+            c->thread == self->id && c->mode != CU_STREAM_CAPTURE_MODE_RELAXED;
         bool everyones = c->mode == CU_STREAM_CAPTURE_MODE_GLOBAL &&
                          self->mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
 

@@ -35,7 +35,10 @@ const int entry_versions[] = {
 #undef DRV_ENTRY
 };
 
-enum { MAX_FAILURES = 16, ANY_ENTRY = N_ENTRIES };
+enum {
+    MAX_FAILURES = 16,
+    ANY_ENTRY = N_ENTRIES
+};
 
 struct failure {
     int entry;
@@ -183,16 +186,15 @@ static void start_again(const struct settings *set)
     soft.set = *set;
     soft.waits = 0;
     soft.launches = 0;
-    soft.clock_base = soft.last_ns > soft.host_ns ? soft.last_ns
-                                                  : soft.host_ns;
+    soft.clock_base = soft.last_ns > soft.host_ns ? soft.last_ns : soft.host_ns;
     soft.host_ns = soft.clock_base;
     engine_seed(set->seed);
 }
 
 static void read_environment(void)
 {
-    static const char *const words[] = { "SEED",   "DROP_WAIT", "RACES",
-                                         "TRACE",  "MEMORY",    "DEVICES",
+    static const char *const words[] = { "SEED",  "DROP_WAIT", "RACES",
+                                         "TRACE", "MEMORY",    "DEVICES",
                                          "FAIL" };
     struct settings set = { .devices = 1,
                             .memory = (uint64_t)16 << 30,
@@ -209,8 +211,7 @@ static void read_environment(void)
         }
         snprintf(text, sizeof(text), "%s=%s", words[i], value);
         if (!set_word(text, text + strlen(text), &set)) {
-            fprintf(stderr, "softcuda: %s=%s is not understood\n", name,
-                    value);
+            fprintf(stderr, "softcuda: %s=%s is not understood\n", name, value);
         }
     }
     start_again(&set);
@@ -234,18 +235,24 @@ void soft_unlock(void)
 static uint64_t host_cost(enum entry entry)
 {
     switch (entry) {
-    case E_cuLaunchKernel: return 2500;
+    case E_cuLaunchKernel:
+        return 2500;
     case E_cuMemcpyHtoDAsync:
     case E_cuMemcpyDtoHAsync:
     case E_cuMemcpyDtoDAsync:
     case E_cuMemsetD8Async:
-    case E_cuMemsetD32Async: return 2000;
-    case E_cuLaunchHostFunc: return 1000;
-    case E_cuGraphLaunch: return 1500;
+    case E_cuMemsetD32Async:
+        return 2000;
+    case E_cuLaunchHostFunc:
+        return 1000;
+    case E_cuGraphLaunch:
+        return 1500;
     case E_cuEventRecord:
     case E_cuEventRecordWithFlags:
-    case E_cuStreamWaitEvent: return 150;
-    default: return 0; /* set-up, and polls, whose number is chance */
+    case E_cuStreamWaitEvent:
+        return 150;
+    default:
+        return 0; /* set-up, and polls, whose number is chance */
     }
 }
 

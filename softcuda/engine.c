@@ -17,7 +17,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { MAX_PENDING = 2048, NOT_READY = 0xFFFFFFFFu };
+enum {
+    MAX_PENDING = 2048,
+    NOT_READY = 0xFFFFFFFFu
+};
 
 static struct op *free_ops;
 static struct op **ready;
@@ -117,8 +120,8 @@ void op_after(struct op *op, const struct mark *mark)
         return;
     }
     if (before->n_succ == before->succ_room) {
-        before->succ = grow(before->succ, &before->succ_room,
-                            sizeof(*before->succ));
+        before->succ =
+            grow(before->succ, &before->succ_room, sizeof(*before->succ));
     }
     if (op->n_deps == op->deps_room) {
         op->deps = grow(op->deps, &op->deps_room, sizeof(*op->deps));

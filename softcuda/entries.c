@@ -33,8 +33,7 @@ ENTRY(cuDeviceGet, (CUdevice * p, int ordinal), dev_get(p, ordinal))
 ENTRY(cuDeviceGetCount, (int *p), dev_count(p))
 ENTRY(cuDeviceGetName, (char *name, int bytes, CUdevice device),
       dev_name(name, bytes, device))
-ENTRY(cuDeviceGetAttribute,
-      (int *p, CUdevice_attribute what, CUdevice device),
+ENTRY(cuDeviceGetAttribute, (int *p, CUdevice_attribute what, CUdevice device),
       dev_attribute(p, what, device))
 ENTRY(cuDevicePrimaryCtxRetain, (CUcontext * p, CUdevice device),
       ctx_retain(p, device))
@@ -80,8 +79,7 @@ ENTRY(cuStreamCreateWithPriority,
 ENTRY(cuStreamDestroy, (CUstream stream), strm_destroy(stream))
 ENTRY(cuStreamSynchronize, (CUstream stream), strm_sync(stream))
 ENTRY(cuStreamQuery, (CUstream stream), strm_query(stream))
-ENTRY(cuStreamGetPriority, (CUstream stream, int *p),
-      strm_priority(stream, p))
+ENTRY(cuStreamGetPriority, (CUstream stream, int *p), strm_priority(stream, p))
 ENTRY(cuStreamGetCtx, (CUstream stream, CUcontext *p), strm_ctx(stream, p))
 ENTRY(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned int flags),
       strm_wait(stream, event, flags))
@@ -137,13 +135,19 @@ ENTRY(cuGraphExecDestroy, (CUgraphExec exec), grf_exec_destroy(exec))
 typedef CUresult (*any_entry)(void);
 
 static const any_entry entry_addresses[] = {
-#define DRV_ENTRY(name, version, signature) (any_entry)(void (*)(void))name,
+#define DRV_ENTRY(name, version, signature) (any_entry)(void (*)(void)) name,
 #include "driver/entries.def"
 #undef DRV_ENTRY
 };
 
-enum { SYMBOL_FOUND = 0, SYMBOL_NOT_FOUND = 1, SYMBOL_TOO_NEW = 2 };
-enum { FLAG_LEGACY = 1 }; /* the other flag asks for per-thread entries */
+enum {
+    SYMBOL_FOUND = 0,
+    SYMBOL_NOT_FOUND = 1,
+    SYMBOL_TOO_NEW = 2
+};
+enum {
+    FLAG_LEGACY = 1
+}; /* the other flag asks for per-thread entries */
 
 CUresult cuGetProcAddress_v2(const char *name, void **entry_p, int version,
                              uint64_t flags, int *status_p)

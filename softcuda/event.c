@@ -33,8 +33,7 @@ void event_set(CUevent event, const struct mark *mark,
 
 CUresult ev_create(CUevent *event_p, unsigned int flags)
 {
-    const unsigned int known = CU_EVENT_BLOCKING_SYNC |
-                               CU_EVENT_DISABLE_TIMING;
+    const unsigned int known = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING;
     CUcontext ctx;
     CUresult code = ctx_current(&ctx);
     CUevent event;
@@ -68,8 +67,7 @@ CUresult ev_destroy(CUevent event)
     return CUDA_SUCCESS;
 }
 
-static struct op *event_op(CUstream stream, CUevent event,
-                           enum work_kind kind)
+static struct op *event_op(CUstream stream, CUevent event, enum work_kind kind)
 {
     struct op *op = op_new();
 
@@ -177,9 +175,12 @@ CUresult strm_wait(CUstream handle, CUevent event, unsigned int flags)
     }
 
     switch (event->state) {
-    case EVENT_NEVER: return CUDA_SUCCESS;
-    case EVENT_CAPTURED: return capture_join(stream, event);
-    case EVENT_RECORDED: break;
+    case EVENT_NEVER:
+        return CUDA_SUCCESS;
+    case EVENT_CAPTURED:
+        return capture_join(stream, event);
+    case EVENT_RECORDED:
+        break;
     }
     if (stream->capture != NULL) {
         capture_invalidate(stream->capture);
@@ -272,7 +273,7 @@ CUresult ev_elapsed(float *ms_p, CUevent start, CUevent end)
     if (mark_pending(&start->mark) || mark_pending(&end->mark)) {
         return CUDA_ERROR_NOT_READY;
     }
-    *ms_p = (float)(((double)end->mark.end_ns -
-                     (double)start->mark.end_ns) / 1e6);
+    *ms_p =
+        (float)(((double)end->mark.end_ns - (double)start->mark.end_ns) / 1e6);
     return CUDA_SUCCESS;
 }

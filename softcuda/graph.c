@@ -13,7 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FLAG_AUTO_FREE = 1 };
+enum {
+    FLAG_AUTO_FREE = 1
+};
 
 static void free_nodes(struct node *nodes, uint32_t n)
 {
@@ -218,8 +220,7 @@ static struct stamp place_node(CUgraphExec exec, const struct node *node,
 }
 
 static void launch_node(CUgraphExec exec, uint32_t i, CUstream stream,
-                        const struct mark *begin,
-                        const struct stamp *begin_at)
+                        const struct mark *begin, const struct stamp *begin_at)
 {
     const struct node *node = &exec->nodes[i];
     struct op *op = op_new();

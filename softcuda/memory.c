@@ -12,7 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGNMENT = 512 };
+enum {
+    ALIGNMENT = 512
+};
 
 static struct alloc **allocs; /* by address */
 static size_t n_allocs, allocs_room;
@@ -80,12 +82,10 @@ static struct alloc *table_add(void *base, size_t bytes, enum side side,
         allocs = larger;
         allocs_room = room;
     }
-    *alloc = (struct alloc){ (uintptr_t)base, bytes,
-                             side,            ctx,
+    *alloc = (struct alloc){ (uintptr_t)base, bytes,         side, ctx,
                              ++n_made,        { NULL, 0, 0 } };
     at = above(alloc->base);
-    memmove(&allocs[at + 1], &allocs[at],
-            (n_allocs - at) * sizeof(allocs[0]));
+    memmove(&allocs[at + 1], &allocs[at], (n_allocs - at) * sizeof(allocs[0]));
     allocs[at] = alloc;
     n_allocs++;
     return alloc;
@@ -353,8 +353,8 @@ CUresult mem_copy_async(CUdeviceptr dst, CUdeviceptr src, size_t bytes,
     return copy(at(dst), SIDE_DEVICE, at(src), SIDE_DEVICE, bytes, stream);
 }
 
-CUresult mem_set(CUdeviceptr dst, uint32_t value, uint32_t width,
-                 size_t count, CUstream handle)
+CUresult mem_set(CUdeviceptr dst, uint32_t value, uint32_t width, size_t count,
+                 CUstream handle)
 {
     CUstream stream;
     CUresult code = stream_issuable(handle, &stream);

@@ -12,9 +12,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_PARAMS = 256, MAX_PARAM_BYTES = 4096, PARAM_ALIGN = 16 };
-enum { MAX_THREADS = 1024, MAX_BLOCK_Z = 64, MAX_GRID_YZ = 65535 };
-enum { MAX_SHARED = 232448 };
+enum {
+    MAX_PARAMS = 256,
+    MAX_PARAM_BYTES = 4096,
+    PARAM_ALIGN = 16
+};
+enum {
+    MAX_THREADS = 1024,
+    MAX_BLOCK_Z = 64,
+    MAX_GRID_YZ = 65535
+};
+enum {
+    MAX_SHARED = 232448
+};
 
 static struct kernel *kernels;
 
@@ -138,8 +148,8 @@ CUresult mod_load(CUmodule *module_p, const void *image)
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     module->ctx = ctx;
-    module->functions = calloc((size_t)soft_image->n_kernels + 1,
-                               sizeof(*module->functions));
+    module->functions =
+        calloc((size_t)soft_image->n_kernels + 1, sizeof(*module->functions));
     if (module->functions == NULL) {
         goto err_module;
     }
@@ -179,8 +189,7 @@ CUresult mod_unload(CUmodule module)
     return ctx->sticky;
 }
 
-CUresult mod_function(CUfunction *function_p, CUmodule module,
-                      const char *name)
+CUresult mod_function(CUfunction *function_p, CUmodule module, const char *name)
 {
     if (function_p == NULL || name == NULL) {
         return CUDA_ERROR_INVALID_VALUE;

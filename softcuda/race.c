@@ -42,7 +42,10 @@ struct shadow_entry {
 
 static struct range *free_ranges;
 
-enum { MAX_TEXTS = 1000, MAX_SEEN = 4096 };
+enum {
+    MAX_TEXTS = 1000,
+    MAX_SEEN = 4096
+};
 static char **texts;
 static uint64_t n_races;
 static uint64_t seen[MAX_SEEN]; /* hashes of what was reported already */
@@ -120,8 +123,8 @@ static void describe(const struct access *access, bool write, char *text,
                  access->node);
     }
     snprintf(text, bytes, "%s on stream %u%s %s bytes %zu..%zu", access->name,
-             access->stream, graph, write ? "writes" : "reads",
-             access->offset, access->offset + access->bytes);
+             access->stream, graph, write ? "writes" : "reads", access->offset,
+             access->offset + access->bytes);
 }
 
 static uint64_t hash_text(const char *name, uint64_t seed)
@@ -138,8 +141,8 @@ static bool is_news(const struct access *a, const struct access *b, bool a_w,
 {
     uint64_t hash =
         hash_text(b->name, hash_text(a->name, 1469598103934665603u));
-    uint64_t where[6] = { a->stream, b->stream, a->graph != 0,
-                          b->graph != 0, a_w, b_w };
+    uint64_t where[6] = { a->stream,     b->stream, a->graph != 0,
+                          b->graph != 0, a_w,       b_w };
     size_t slot;
 
     for (int i = 0; i < 6; i++) {
@@ -172,9 +175,8 @@ static void report(const struct alloc *alloc, const struct access *a, bool a_w,
     describe(a, a_w, first, sizeof(first));
     describe(b, b_w, second, sizeof(second));
     snprintf(text, sizeof(text),
-             "%s, unordered with %s, of %s allocation %llu (%zu bytes)",
-             second, first,
-             alloc->side == SIDE_DEVICE ? "device" : "pinned",
+             "%s, unordered with %s, of %s allocation %llu (%zu bytes)", second,
+             first, alloc->side == SIDE_DEVICE ? "device" : "pinned",
              (unsigned long long)alloc->number, alloc->bytes);
     fprintf(stderr, "softcuda: race: %s\n", text);
 

@@ -82,7 +82,11 @@ enum work_kind {
     WORK_WAIT /* in a graph: an external wait, resolved at each launch */
 };
 
-enum side { SIDE_DEVICE, SIDE_PINNED, SIDE_PAGEABLE };
+enum side {
+    SIDE_DEVICE,
+    SIDE_PINNED,
+    SIDE_PAGEABLE
+};
 
 struct kernel {
     softcuda_kernel fn; /* name and param_bytes are copies */
@@ -257,7 +261,11 @@ struct CUstream_st {
     CUstream next;
 };
 
-enum event_state { EVENT_NEVER, EVENT_RECORDED, EVENT_CAPTURED };
+enum event_state {
+    EVENT_NEVER,
+    EVENT_RECORDED,
+    EVENT_CAPTURED
+};
 
 struct CUevent_st {
     uint32_t refs;
@@ -419,8 +427,8 @@ CUresult mem_to_host_async(void *dst, CUdeviceptr src, size_t bytes,
                            CUstream stream);
 CUresult mem_copy_async(CUdeviceptr dst, CUdeviceptr src, size_t bytes,
                         CUstream stream);
-CUresult mem_set(CUdeviceptr dst, uint32_t value, uint32_t width,
-                 size_t count, CUstream stream);
+CUresult mem_set(CUdeviceptr dst, uint32_t value, uint32_t width, size_t count,
+                 CUstream stream);
 
 CUresult strm_create(CUstream *stream_p, unsigned int flags, int priority);
 CUresult strm_destroy(CUstream stream);

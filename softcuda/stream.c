@@ -122,8 +122,7 @@ CUresult stream_issuable(CUstream handle, CUstream *stream_p)
 
 struct stamp stream_stamp(CUstream stream)
 {
-    return (struct stamp){ stream->vc, stream->lane,
-                           lane_last(stream->lane) };
+    return (struct stamp){ stream->vc, stream->lane, lane_last(stream->lane) };
 }
 
 static void after_stream(CUstream stream, struct op *op, CUstream before)

@@ -14,10 +14,10 @@
 #include <string.h>
 
 enum {
-    BLOB_KEPT = 4096,         /* larger ones are freed with the op */
-    LAUNCH_NS = 1000,         /* between two kernels of a stream */
-    NODE_NS = 500,            /* between two nodes of a graph */
-    COPY_NS = 1500,           /* before the first byte of a copy */
+    BLOB_KEPT = 4096, /* larger ones are freed with the op */
+    LAUNCH_NS = 1000, /* between two kernels of a stream */
+    NODE_NS = 500,    /* between two nodes of a graph */
+    COPY_NS = 1500,   /* before the first byte of a copy */
     DEVICE_BYTES_PER_NS = 2000,
     LINK_BYTES_PER_NS = 50
 };
@@ -188,13 +188,22 @@ bool work_run(struct op *op, uint64_t *cost_ns)
 
     self->in_callback = true;
     switch (work->kind) {
-    case WORK_KERNEL: *cost_ns = run_kernel(work, &sink); break;
-    case WORK_COPY: *cost_ns = run_copy(work, &sink); break;
-    case WORK_SET: *cost_ns = run_set(work, &sink); break;
-    case WORK_HOST: work->u.host.fn(work->u.host.user); break;
+    case WORK_KERNEL:
+        *cost_ns = run_kernel(work, &sink);
+        break;
+    case WORK_COPY:
+        *cost_ns = run_copy(work, &sink);
+        break;
+    case WORK_SET:
+        *cost_ns = run_set(work, &sink);
+        break;
+    case WORK_HOST:
+        work->u.host.fn(work->u.host.user);
+        break;
     case WORK_NONE:
     case WORK_RECORD:
-    case WORK_WAIT: break;
+    case WORK_WAIT:
+        break;
     }
     self->in_callback = false;
     return !sink.bad;
@@ -210,13 +219,20 @@ const char *work_name(const struct work *work)
     };
 
     switch (work->kind) {
-    case WORK_KERNEL: return work->u.k.kernel->fn.name;
-    case WORK_COPY: return copies[work->u.copy.dst_side][work->u.copy.src_side];
-    case WORK_SET: return "memset";
-    case WORK_HOST: return "host function";
-    case WORK_RECORD: return "event record";
-    case WORK_WAIT: return "event wait";
-    case WORK_NONE: break;
+    case WORK_KERNEL:
+        return work->u.k.kernel->fn.name;
+    case WORK_COPY:
+        return copies[work->u.copy.dst_side][work->u.copy.src_side];
+    case WORK_SET:
+        return "memset";
+    case WORK_HOST:
+        return "host function";
+    case WORK_RECORD:
+        return "event record";
+    case WORK_WAIT:
+        return "event wait";
+    case WORK_NONE:
+        break;
     }
     return "nothing";
 }

@@ -31,8 +31,7 @@ static void during(CUstream stream, const char *what, CUresult got,
 
 #define DURING(stream, mode, what, call, code, status) \
     do { \
-        is_int(drv.cuStreamBeginCapture(stream, mode), 0, \
-               "a capture begins"); \
+        is_int(drv.cuStreamBeginCapture(stream, mode), 0, "a capture begins"); \
         during(stream, what, call, code, status); \
     } while (0)
 
@@ -90,8 +89,8 @@ static void test_what_may_stop_the_program(void)
 
     drv.cuEventRecord(event, other);
     drv.cuStreamSynchronize(other);
-    DURING(side, LOCAL, "synchronizing an event",
-           drv.cuEventSynchronize(event), 900, BROKEN);
+    DURING(side, LOCAL, "synchronizing an event", drv.cuEventSynchronize(event),
+           900, BROKEN);
     DURING(side, LOCAL, "querying an event", drv.cuEventQuery(event), 900,
            BROKEN);
     DURING(side, LOCAL, "instantiating a graph",
@@ -110,8 +109,7 @@ static void test_what_is_harmless(void)
     DURING(side, LOCAL, "loading a module",
            drv.cuModuleLoadData(&module, contract_image()), 0, ACTIVE);
     drv.cuModuleUnload(module);
-    DURING(side, LOCAL, "making an event", drv.cuEventCreate(&e, 2), 0,
-           ACTIVE);
+    DURING(side, LOCAL, "making an event", drv.cuEventCreate(&e, 2), 0, ACTIVE);
     DURING(side, LOCAL, "destroying an event", drv.cuEventDestroy(e), 0,
            ACTIVE);
     DURING(side, LOCAL, "making a stream", drv.cuStreamCreate(&stream, 1), 0,
@@ -124,8 +122,8 @@ static void test_what_is_harmless(void)
            drv.cuMemcpyHtoDAsync(words, pageable, 64, side), 0, ACTIVE);
     DURING(side, LOCAL, "a synchronous copy",
            drv.cuMemcpyHtoD(words, pinned, 64), 0, ACTIVE);
-    DURING(side, LOCAL, "a bad copy",
-           drv.cuMemcpyDtoDAsync(0, 0, 64, side), 1, ACTIVE);
+    DURING(side, LOCAL, "a bad copy", drv.cuMemcpyDtoDAsync(0, 0, 64, side), 1,
+           ACTIVE);
     DURING(side, LOCAL, "work on the legacy stream",
            drv.cuMemsetD8Async(words, 1, 4, NULL), 0, ACTIVE);
     DURING(side, LOCAL, "uploading a graph elsewhere",
@@ -303,8 +301,8 @@ static void test_external_events(void)
            drv.cuStreamWaitEvent(side, event, CU_EVENT_WAIT_EXTERNAL), 0,
            ACTIVE);
     DURING(side, LOCAL, "an external record",
-           drv.cuEventRecordWithFlags(event, side, CU_EVENT_RECORD_EXTERNAL),
-           0, ACTIVE);
+           drv.cuEventRecordWithFlags(event, side, CU_EVENT_RECORD_EXTERNAL), 0,
+           ACTIVE);
 }
 
 static void end_elsewhere(void *stream)

@@ -28,7 +28,9 @@ static struct {
     CUfunction function;
 } functions[] = { { "nop", NULL }, { "store", NULL }, { "add", NULL } };
 
-enum { FUNCTIONS = sizeof(functions) / sizeof(functions[0]) };
+enum {
+    FUNCTIONS = sizeof(functions) / sizeof(functions[0])
+};
 
 /* What every driver since CUDA 11 takes. */
 static const char ptx[] =
@@ -136,8 +138,8 @@ static void load_functions(void)
         drv.cuModuleGetFunction(&functions[i].function, module,
                                 functions[i].name);
     }
-    drv.cuLaunchKernel(contract_kernel("nop"), 1, 1, 1, 1, 1, 1, 0, side,
-                       NULL, NULL);
+    drv.cuLaunchKernel(contract_kernel("nop"), 1, 1, 1, 1, 1, 1, 0, side, NULL,
+                       NULL);
     launch_store(side, words, 0);
     launch_add(side, words, words);
     drv.cuCtxSynchronize();

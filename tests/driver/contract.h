@@ -14,13 +14,16 @@
 #include "tap/tap.h"
 
 extern struct driver drv;
-extern CUcontext ctx;      /* current on the thread that opened */
-extern CUstream blocking;  /* one of each kind */
+extern CUcontext ctx;        /* current on the thread that opened */
+extern CUstream blocking;    /* one of each kind */
 extern CUstream side, other; /* non-blocking */
-extern CUdeviceptr words;  /* WORDS words, zero at first */
-extern uint32_t *pinned;   /* WORDS words */
+extern CUdeviceptr words;    /* WORDS words, zero at first */
+extern uint32_t *pinned;     /* WORDS words */
 
-enum { WORDS = 1024, WORD = 4 };
+enum {
+    WORDS = 1024,
+    WORD = 4
+};
 
 /* Loads the driver and makes the above.  When it cannot, false, and what
  * main() then returns: there is nothing more to say. */

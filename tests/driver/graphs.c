@@ -131,8 +131,7 @@ static void test_fork_and_join(void)
     graph = end_graph(side);
     exec = instantiate(graph);
 
-    is_int(drv.cuGraphLaunch(exec, blocking), 0,
-           "a graph runs on any stream");
+    is_int(drv.cuGraphLaunch(exec, blocking), 0, "a graph runs on any stream");
     is_int(word_at(word(10)), 62, "branches meet where they were joined");
     drv.cuGraphExecDestroy(exec);
     drv.cuGraphDestroy(graph);

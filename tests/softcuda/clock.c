@@ -3,7 +3,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/softcuda/controls.h"
 
-enum { SLOW_NS = 1000000 };
+enum {
+    SLOW_NS = 1000000
+};
 
 static CUmodule module;
 static CUfunction slow, wide;

@@ -6,7 +6,9 @@
 #include <malloc.h>
 #include <string.h>
 
-enum { CODE = 77 };
+enum {
+    CODE = 77
+};
 
 /* One valid call of every entry point. */
 static struct {
@@ -81,8 +83,8 @@ static CUresult end_nothing(void)
     CALL(cuLaunchHostFunc, (side, nothing, NULL)) \
     CALL(cuModuleLoadData, (&o.module, contract_image())) \
     CALL(cuModuleGetFunction, (&o.function, o.module, "nop")) \
-    CALL(cuLaunchKernel, (contract_kernel("nop"), 1, 1, 1, 1, 1, 1, 0, side, \
-                          NULL, NULL)) \
+    CALL(cuLaunchKernel, \
+         (contract_kernel("nop"), 1, 1, 1, 1, 1, 1, 0, side, NULL, NULL)) \
     CALL(cuModuleUnload, (o.module)) \
     CALL(cuThreadExchangeStreamCaptureMode, ((CUstreamCaptureMode *)&o.mode)) \
     CALL(cuStreamBeginCapture, (side, 1)) \
@@ -114,7 +116,9 @@ static const struct row rows[] = {
 #undef ROW
 };
 
-enum { N_ROWS = sizeof(rows) / sizeof(rows[0]) };
+enum {
+    N_ROWS = sizeof(rows) / sizeof(rows[0])
+};
 
 static void test_every_entry_fails_on_demand(void)
 {
@@ -205,8 +209,7 @@ static void test_configuring(void)
     is_int(soft.configure("SEED=x"), -1, "a number is needed");
     is_int(soft.configure("FAIL=cuNothing:1"), -1, "an entry must exist");
     is_int(soft.configure("FAIL=cuMemAlloc"), -1, "a failure needs a number");
-    is_int(soft.configure("FAIL=cuMemAlloc:1:0"), -1,
-           "success is no failure");
+    is_int(soft.configure("FAIL=cuMemAlloc:1:0"), -1, "success is no failure");
     is_int(soft.configure("FAIL=cuGetErrorName:1"), -1,
            "naming errors does not fail");
     is_int(soft.configure("  SEED=4   TRACE=0 "), 0, "spaces do not matter");
@@ -278,8 +281,7 @@ static void is_broken(const char *what)
     uint32_t value;
 
     is_int(drv.cuStreamSynchronize(side), 700, "%s is told", what);
-    is_int(drv.cuCtxSynchronize(), 700, "the context stays broken by %s",
-           what);
+    is_int(drv.cuCtxSynchronize(), 700, "the context stays broken by %s", what);
     is_int(drv.cuMemcpyDtoH(&value, word(0), WORD), 700,
            "nothing is copied after %s", what);
     is_int(drv.cuMemAlloc(&o.device, 64), 700, "nothing is given after %s",
@@ -353,8 +355,7 @@ static void test_stale_handles(void)
     drv.cuGraphDestroy(graph);
     is_int(launch_store(stream, word(0), 1), 400,
            "a destroyed stream takes no work");
-    is_int(drv.cuStreamDestroy(stream), 400,
-           "a stream is not destroyed twice");
+    is_int(drv.cuStreamDestroy(stream), 400, "a stream is not destroyed twice");
     is_int(drv.cuEventRecord(event, side), 400,
            "a destroyed event is not recorded");
     is_int(drv.cuEventDestroy(event), 400, "an event is not destroyed twice");

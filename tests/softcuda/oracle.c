@@ -204,7 +204,9 @@ static void one_call(void)
         drv.cuEventSynchronize(events[e]);
         model.host |= model.event[e];
         break;
-    case 9: launch(&graphs[pick(EXECS)], s); break;
+    case 9:
+        launch(&graphs[pick(EXECS)], s);
+        break;
     default:
         step = random_step();
         place(s);

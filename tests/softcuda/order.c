@@ -2,7 +2,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/softcuda/controls.h"
 
-enum { SEEDS = 64 };
+enum {
+    SEEDS = 64
+};
 
 /* Two writers, one word; returns who was last. */
 static uint32_t two_writers(bool wait)

@@ -5,7 +5,11 @@
 
 #include <pthread.h>
 
-enum { THREADS = 4, ROUNDS = 200, PER_THREAD = 8 };
+enum {
+    THREADS = 4,
+    ROUNDS = 200,
+    PER_THREAD = 8
+};
 
 struct worker {
     pthread_t thread;
