@@ -20,8 +20,8 @@ uint32_t gh_plan_segment_count(const gh_session *session, uint32_t chunk)
            session->plan.chunk_start[chunk];
 }
 
-gh_status gh_plan_segment(const gh_session *session, uint32_t chunk,
-                          uint32_t i, gh_segment *segment, gh_error *err)
+gh_status gh_plan_segment(const gh_session *session, uint32_t chunk, uint32_t i,
+                          gh_segment *segment, gh_error *err)
 {
     const size_t least = GH_SIZE_THROUGH(gh_segment, reason);
     uint32_t count = gh_plan_segment_count(session, chunk);
@@ -32,11 +32,9 @@ gh_status gh_plan_segment(const gh_session *session, uint32_t chunk,
         return status;
     }
     if (segment == NULL) {
-        return gh_fail(err, GH_ERR_INVALID,
-                       "gh_plan_segment: segment is NULL");
+        return gh_fail(err, GH_ERR_INVALID, "gh_plan_segment: segment is NULL");
     }
-    status = gh_check_size("gh_segment", segment, least, sizeof(*segment),
-                           err);
+    status = gh_check_size("gh_segment", segment, least, sizeof(*segment), err);
     if (status != GH_OK) {
         return status;
     }

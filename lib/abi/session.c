@@ -57,8 +57,8 @@ static gh_status take_services(const gh_host_services *given,
     if (given == NULL) {
         return GH_OK;
     }
-    status = gh_check_size("gh_host_services", given, least, sizeof(*host),
-                           err);
+    status =
+        gh_check_size("gh_host_services", given, least, sizeof(*host), err);
     if (status != GH_OK) {
         return status;
     }
@@ -66,14 +66,13 @@ static gh_status take_services(const gh_host_services *given,
     return check_services(host, err);
 }
 
-static gh_status take_desc(const gh_session_desc *given,
-                           gh_session_desc *desc, gh_error *err)
+static gh_status take_desc(const gh_session_desc *given, gh_session_desc *desc,
+                           gh_error *err)
 {
     const size_t least = GH_SIZE_THROUGH(gh_session_desc, environment);
     gh_status status;
 
-    status = gh_check_size("gh_session_desc", given, least, sizeof(*desc),
-                           err);
+    status = gh_check_size("gh_session_desc", given, least, sizeof(*desc), err);
     if (status != GH_OK) {
         return status;
     }
@@ -98,8 +97,8 @@ static gh_status take_desc(const gh_session_desc *given,
 }
 
 /* Defaults, then the host's wishes, then the environment's. */
-static gh_status read_options(const gh_session_desc *desc,
-                              struct gh_env *env, gh_error *err)
+static gh_status read_options(const gh_session_desc *desc, struct gh_env *env,
+                              gh_error *err)
 {
     const char *const *envp =
         desc->environment != NULL ? desc->environment : gh_env_process();
@@ -119,8 +118,8 @@ static gh_status read_options(const gh_session_desc *desc,
         return status;
     }
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
-        status = gh_env_offer(env, words[i].id, words[i].label,
-                              words[i].value, err);
+        status =
+            gh_env_offer(env, words[i].id, words[i].label, words[i].value, err);
         if (status != GH_OK) {
             return status;
         }
@@ -205,8 +204,8 @@ static gh_status open_session(struct gh_session *session,
 
     open_log(env, host, &session->log);
     status = gh_plan_make(desc->model, env->scope,
-                          (enum gh_granularity)env->granularity,
-                          &session->plan, err);
+                          (enum gh_granularity)env->granularity, &session->plan,
+                          err);
     if (status != GH_OK) {
         return status;
     }
@@ -233,8 +232,8 @@ static void free_parts(gh_session *session)
     gh_plan_free(&session->plan);
 }
 
-gh_status gh_session_open(const gh_session_desc *given,
-                          gh_session **session_p, gh_error *err)
+gh_status gh_session_open(const gh_session_desc *given, gh_session **session_p,
+                          gh_error *err)
 {
     struct gh_session *session;
     struct gh_env *env;

@@ -24,7 +24,7 @@ struct gh_session {
     struct gh_session *closed; /* the list of those that are closed */
     struct gh_plan plan;
     struct gh_log log;
-    struct gh_device *dev; /* NULL: disabled, and no driver was found */
+    struct gh_device *dev;  /* NULL: disabled, and no driver was found */
     struct gh_trace *trace; /* NULL: GRAPHHOOKS_TRACE is not set */
     struct gh_capture *capture;
 };

@@ -20,7 +20,6 @@ struct gh_log {
 void gh_log_stderr(void *user, gh_log_level level, const char *line);
 
 void gh_log_line(const struct gh_log *log, gh_log_level level,
-                 const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+                 const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 #endif

@@ -16,8 +16,8 @@ static size_t size_of(const void *object)
     return *(const uint32_t *)object;
 }
 
-gh_status gh_check_size_slow(const char *type, const void *object,
-                             size_t least, size_t ours, gh_error *err)
+gh_status gh_check_size_slow(const char *type, const void *object, size_t least,
+                             size_t ours, gh_error *err)
 {
     const unsigned char *bytes = object;
     size_t size = size_of(object);

@@ -12,13 +12,12 @@
  * Whether `object`, whose first member is its struct_size, may be used:
  * not below `least`, the size of its first release, and zero beyond `ours`.
  */
-gh_status gh_check_size_slow(const char *type, const void *object,
-                             size_t least, size_t ours, gh_error *err);
+gh_status gh_check_size_slow(const char *type, const void *object, size_t least,
+                             size_t ours, gh_error *err);
 
 /* Inline, as hosts of this very release take the first branch every step. */
 static inline gh_status gh_check_size(const char *type, const void *object,
-                                      size_t least, size_t ours,
-                                      gh_error *err)
+                                      size_t least, size_t ours, gh_error *err)
 {
     if (*(const uint32_t *)object == ours) {
         return GH_OK;

@@ -8,7 +8,7 @@
  */
 #include "config.h"
 
-#include "capture/private.h"
+#include "capture/replay.h"
 
 #include "base/error.h"
 #include "trace/trace.h"
@@ -21,12 +21,40 @@
 #define SAMPLE_EVERY 64
 #define NO_STREAM ((void *)UINTPTR_MAX)
 
+_Static_assert(offsetof(struct gh_pass_key, flags) ==
+                   offsetof(gh_pass, flags) - offsetof(gh_pass, segment),
+               "a key is a stretch of gh_pass");
+
+static inline const struct gh_pass_key *key_of(const gh_pass *pass)
+{
+    return (const void *)((const char *)pass + offsetof(gh_pass, segment));
+}
+
 uint64_t gh_now_ns(void)
 {
     struct timespec now;
 
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static gh_status find_fates(struct gh_capture *c, gh_error *err)
+{
+    c->fates = calloc(c->plan->n_segments, sizeof(*c->fates));
+    if (c->fates == NULL) {
+        return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a session");
+    }
+    for (uint32_t i = 0; i < c->plan->n_segments; i++) {
+        const gh_segment *segment = &c->plan->segments[i];
+
+        c->fates[i].chunk = segment->chunk;
+        if (!c->options.enabled) {
+            c->fates[i].never = GH_REASON_DISABLED;
+        } else if (segment->mode != GH_SEGMENT_GRAPHED) {
+            c->fates[i].never = GH_REASON_PLAN;
+        }
+    }
+    return GH_OK;
 }
 
 gh_status gh_capture_create(const struct gh_plan *plan, struct gh_device *dev,
@@ -45,10 +73,14 @@ gh_status gh_capture_create(const struct gh_plan *plan, struct gh_device *dev,
     c->options = *options;
     c->last_stream = NO_STREAM;
 
+    status = find_fates(c, err);
+    if (status != GH_OK) {
+        goto err_capture;
+    }
     status = gh_slots_create(plan->n_chunks, plan->n_segments,
                              options->max_slots, &c->slots, err);
     if (status != GH_OK) {
-        goto err_capture;
+        goto err_fates;
     }
     n_entries = (size_t)plan->n_segments * GH_DIRECTIONS * options->max_slots;
     c->entries = calloc(n_entries, sizeof(*c->entries));
@@ -62,6 +94,8 @@ gh_status gh_capture_create(const struct gh_plan *plan, struct gh_device *dev,
 
 err_slots:
     gh_slots_destroy(c->slots);
+err_fates:
+    free(c->fates);
 err_capture:
     free(c);
     return status;
@@ -69,8 +103,8 @@ err_capture:
 
 static void destroy_device_objects(struct gh_capture *c)
 {
-    const size_t n = (size_t)c->plan->n_segments * GH_DIRECTIONS *
-                     c->options.max_slots;
+    const size_t n =
+        (size_t)c->plan->n_segments * GH_DIRECTIONS * c->options.max_slots;
     void *previous = gh_device_enter(c->dev);
 
     gh_edges_quiesce(c);
@@ -94,6 +128,7 @@ void gh_capture_destroy(struct gh_capture *c)
     }
     free(c->entries);
     gh_slots_destroy(c->slots);
+    free(c->fates);
     free(c);
 }
 
@@ -114,15 +149,15 @@ struct gh_entry_label gh_entry_describe(const struct gh_capture *c,
     return label;
 }
 
-static gh_status refuse_open(const struct gh_capture *c, gh_error *err)
+static GH_COLD gh_status refuse_open(const struct gh_capture *c, gh_error *err)
 {
     return gh_fail(err, GH_ERR_STATE,
                    "gh_layer_enter: segment %u, microbatch %u is still open: "
                    "call gh_layer_exit or gh_layer_cancel first",
-                   c->open.segment, c->open.microbatch);
+                   c->open.key.segment, c->open.key.microbatch);
 }
 
-static gh_status refuse_order(const gh_pass *pass, gh_error *err)
+static GH_COLD gh_status refuse_order(const gh_pass *pass, gh_error *err)
 {
     return gh_fail(err, GH_ERR_STATE,
                    "gh_layer_enter: backward of segment %u, microbatch %u "
@@ -130,46 +165,52 @@ static gh_status refuse_order(const gh_pass *pass, gh_error *err)
                    pass->segment, pass->microbatch);
 }
 
-/*
- * The slot of a pass.  GH_SLOT_NONE: all are in flight, or this very forward
- * still waits for its backward, whose buffers another one would overwrite;
- * such a second forward is not counted, as no second backward will come.
- */
+/* Of a pass that did not run. */
+static void give_slot_up(struct gh_capture *c)
+{
+    if (c->open.slot != GH_SLOT_NONE) {
+        gh_slots_cancel(c->slots, c->open.chunk, c->open.key.microbatch);
+    }
+}
+
+/* The slot's buffers change hands: after what used them last. */
+static gh_status take_over(struct gh_capture *c, struct gh_slot *slot,
+                           void *stream, gh_error *err)
+{
+    gh_status status = GH_OK;
+
+    if (c->open.slot >= c->stats.slots) {
+        c->stats.slots = c->open.slot + 1;
+    }
+    if (slot->used && slot->stream != stream) {
+        status = gh_edges_take(c, slot, stream, err);
+    }
+    if (status != GH_OK) {
+        give_slot_up(c);
+    }
+    return status;
+}
+
+/* A second forward is not counted, as no second backward will come; it is
+ * kept out of the slot, whose buffers the first one's backward needs. */
 static gh_status take_slot(struct gh_capture *c, const gh_pass *pass,
                            gh_error *err)
 {
-    const uint32_t chunk = c->open.chunk;
-    const bool waits =
-        gh_slots_waits(c->slots, chunk, pass->microbatch, pass->segment);
+    enum gh_slots_found found;
     struct gh_slot *slot;
-    bool fresh = false;
     gh_status status;
 
-    if (pass->direction == GH_BACKWARD) {
-        if (!waits) {
-            return refuse_order(pass, err);
-        }
-        c->open.slot = gh_slots_find(c->slots, chunk, pass->microbatch);
-    } else if (!waits) {
-        c->open.slot =
-            gh_slots_take(c->slots, chunk, pass->microbatch, &fresh);
-    } else if (gh_slots_find(c->slots, chunk, pass->microbatch) !=
-               GH_SLOT_NONE) {
-        c->open.counted = false;
+    slot =
+        gh_slots_enter(c->slots, c->open.chunk, pass->microbatch, pass->segment,
+                       pass->direction, &c->open.slot, &found);
+    if (slot == NULL) {
+        c->open.counted = found == GH_SLOTS_NONE;
+        return found == GH_SLOTS_EARLY ? refuse_order(pass, err) : GH_OK;
     }
-
-    if (c->open.slot == GH_SLOT_NONE) {
-        return GH_OK;
-    }
-    slot = gh_slots_at(c->slots, chunk, c->open.slot);
-    if (fresh) {
-        status = gh_edges_take(c, slot, pass->stream, err);
+    if (found == GH_SLOTS_FRESH) {
+        status = take_over(c, slot, pass->stream, err);
         if (status != GH_OK) {
-            gh_slots_cancel(c->slots, chunk, pass->microbatch);
             return status;
-        }
-        if (c->open.slot >= c->stats.slots) {
-            c->stats.slots = c->open.slot + 1;
         }
     }
     slot->used = true;
@@ -196,14 +237,11 @@ static gh_reason may_record(const struct gh_capture *c)
 /* Why the pass cannot have a graph at all. */
 static gh_reason may_graph(const struct gh_capture *c, const gh_pass *pass)
 {
-    if (pass->flags & GH_PASS_FORWARD_ONLY) {
+    if (pass->flags != 0) {
         return GH_REASON_FORWARD_ONLY;
     }
-    if (!c->options.enabled) {
-        return GH_REASON_DISABLED;
-    }
-    if (c->plan->segments[pass->segment].mode != GH_SEGMENT_GRAPHED) {
-        return GH_REASON_PLAN;
+    if (c->fates[pass->segment].never != GH_REASON_NONE) {
+        return c->fates[pass->segment].never;
     }
     if (c->open.slot == GH_SLOT_NONE) {
         return GH_REASON_BUSY;
@@ -222,12 +260,17 @@ static bool check_is_due(struct gh_capture *c)
     return c->options.check && ++c->check_turn % c->options.check_every == 0;
 }
 
-static gh_status use_checked(struct gh_capture *c, const gh_pass *pass,
-                             struct gh_entry *entry, gh_error *err)
+static GH_COLD void give_up_launching(struct gh_capture *c,
+                                      struct gh_entry *entry)
 {
-    gh_error why;
+    gh_entry_give_up(c, entry, GH_REASON_DEVICE, c->why.text);
+    c->open.reason = GH_REASON_DEVICE;
+}
 
-    switch (gh_check_begin(c, entry, pass, &why)) {
+static GH_COLD gh_status use_checked(struct gh_capture *c, const gh_pass *pass,
+                                     struct gh_entry *entry, gh_error *err)
+{
+    switch (gh_check_begin(c, entry, pass, &c->why)) {
     case GH_CHECK_READY:
         c->open.reason = GH_REASON_CHECK;
         return GH_OK;
@@ -235,36 +278,32 @@ static gh_status use_checked(struct gh_capture *c, const gh_pass *pass,
         c->open.action = GH_ACTION_REPLAYED;
         return GH_OK;
     case GH_CHECK_NOT_RUN:
-        gh_entry_give_up(c, entry, GH_REASON_DEVICE, why.text);
-        c->open.reason = GH_REASON_DEVICE;
+        give_up_launching(c, entry);
         return GH_OK;
     default:
         return gh_fail(err, GH_ERR_DEVICE,
                        "GRAPHHOOKS_CHECK could not restore what %s updates: "
                        "%.100s",
-                       gh_entry_describe(c, entry).text, why.text);
+                       gh_entry_describe(c, entry).text, c->why.text);
     }
 }
 
 static gh_status use_ready(struct gh_capture *c, const gh_pass *pass,
                            struct gh_entry *entry, gh_error *err)
 {
-    gh_error why;
-
     if (check_is_due(c)) {
         return use_checked(c, pass, entry, err);
     }
-    if (gh_replay(c, entry, pass, &why) == GH_OK) {
-        c->open.action = GH_ACTION_REPLAYED;
+    if (gh_replay(c, entry, pass->stream, &c->why) != GH_OK) {
+        give_up_launching(c, entry);
         return GH_OK;
     }
-    gh_entry_give_up(c, entry, GH_REASON_DEVICE, why.text);
-    c->open.reason = GH_REASON_DEVICE;
+    c->open.action = GH_ACTION_REPLAYED;
     return GH_OK;
 }
 
-static void record(struct gh_capture *c, const gh_pass *pass,
-                   struct gh_entry *entry)
+static GH_COLD void record(struct gh_capture *c, const gh_pass *pass,
+                           struct gh_entry *entry)
 {
     c->open.reason = (uint8_t)may_record(c);
     if (c->open.reason != GH_REASON_NONE) {
@@ -326,32 +365,24 @@ static void tell(const struct gh_capture *c, const gh_pass *pass,
     d->reason = c->open.reason;
     d->stream = pass->stream;
     d->n_inputs = pass->n_inputs;
+    if (c->open.action == GH_ACTION_REPLAYED) {
+        d->inputs = entry->inputs;
+        d->n_outputs = entry->n_outputs;
+        d->outputs = entry->outputs;
+        return;
+    }
     d->inputs = pass->inputs;
     d->n_outputs = 0;
     d->outputs = NULL;
-    if (c->open.action == GH_ACTION_RUN) {
-        return;
-    }
-    d->inputs = entry->inputs;
     if (c->open.action == GH_ACTION_RECORD) {
+        d->inputs = entry->inputs;
         d->stream = c->open.capture_stream;
-    } else {
-        d->n_outputs = entry->n_outputs;
-        d->outputs = entry->outputs;
-    }
-}
-
-/* Of a pass that did not run. */
-static void give_slot_up(struct gh_capture *c)
-{
-    if (c->open.slot != GH_SLOT_NONE) {
-        gh_slots_cancel(c->slots, c->open.chunk, c->open.microbatch);
     }
 }
 
 static void begin_timing(struct gh_capture *c)
 {
-    c->open.sampled = c->passes++ % SAMPLE_EVERY == 0;
+    c->open.sampled = c->enters++ % SAMPLE_EVERY == 0;
     if (c->open.sampled || c->options.trace != NULL) {
         c->open.start_ns = gh_now_ns();
     }
@@ -373,12 +404,9 @@ gh_status gh_capture_enter(struct gh_capture *c, const gh_pass *pass,
         }
     }
 
-    c->open.segment = pass->segment;
-    c->open.direction = pass->direction;
-    c->open.microbatch = pass->microbatch;
-    c->open.chunk = c->plan->segments[pass->segment].chunk;
+    c->open.key = *key_of(pass);
+    c->open.chunk = c->fates[pass->segment].chunk;
     c->open.slot = GH_SLOT_NONE;
-    c->open.flags = pass->flags;
     c->open.stream = pass->stream;
     c->open.counted = (pass->flags & GH_PASS_FORWARD_ONLY) == 0;
     if (c->open.counted) {
@@ -401,52 +429,53 @@ gh_status gh_capture_enter(struct gh_capture *c, const gh_pass *pass,
     }
     tell(c, pass, decision);
     c->open.active = true;
-    c->stats.hook_calls++;
     if (c->open.sampled) {
         c->stats.hook_ns += SAMPLE_EVERY * (gh_now_ns() - c->open.start_ns);
     }
     return GH_OK;
 }
 
-static gh_status check_same(const struct gh_capture *c, const gh_pass *pass,
-                            gh_error *err)
+static bool is_same(const struct gh_capture *c, const gh_pass *pass)
+{
+    return c->open.active && pass->stream == c->open.stream &&
+           memcmp(&c->open.key, key_of(pass), sizeof(c->open.key)) == 0;
+}
+
+static GH_COLD gh_status refuse_exit(const struct gh_capture *c,
+                                     const gh_pass *pass, gh_error *err)
 {
     if (!c->open.active) {
         return gh_fail(err, GH_ERR_STATE,
                        "gh_layer_exit: no pass is open: call gh_layer_enter "
                        "first");
     }
-    if (pass->segment == c->open.segment &&
-        pass->direction == c->open.direction &&
-        pass->microbatch == c->open.microbatch &&
-        pass->flags == c->open.flags && pass->stream == c->open.stream) {
-        return GH_OK;
-    }
     return gh_fail(err, GH_ERR_STATE,
                    "gh_layer_exit: segment %u, direction %u, microbatch %u, "
                    "but the open pass is %u, %u, %u (or its stream or "
                    "flags differ)",
                    pass->segment, pass->direction, pass->microbatch,
-                   c->open.segment, c->open.direction, c->open.microbatch);
+                   c->open.key.segment, c->open.key.direction,
+                   c->open.key.microbatch);
 }
 
-static void move_on(struct gh_capture *c, const gh_pass *pass)
+/* The microbatch moves on. */
+static gh_status move_on(struct gh_capture *c, const gh_pass *pass)
 {
     const uint32_t slot = c->open.slot;
 
+    c->open.active = false;
     if (!c->open.counted) {
-        return;
+        return GH_OK;
     }
     if (pass->direction == GH_FORWARD) {
         gh_slots_ran_forward(c->slots, c->open.chunk, pass->microbatch,
                              pass->segment);
-        return;
-    }
-    if (gh_slots_ran_backward(c->slots, c->open.chunk, pass->microbatch,
-                              pass->segment)) {
+    } else if (gh_slots_ran_backward(c->slots, c->open.chunk, pass->microbatch,
+                                     pass->segment)) {
         gh_edges_give_back(c, gh_slots_at(c->slots, c->open.chunk, slot),
                            pass->stream);
     }
+    return GH_OK;
 }
 
 static void add_to_trace(struct gh_capture *c, gh_status status)
@@ -454,10 +483,10 @@ static void add_to_trace(struct gh_capture *c, gh_status status)
     const struct gh_trace_record record = {
         .start_ns = c->open.start_ns,
         .end_ns = gh_now_ns(),
-        .segment = c->open.segment,
-        .microbatch = c->open.microbatch,
+        .segment = c->open.key.segment,
+        .microbatch = c->open.key.microbatch,
         .slot = c->open.slot,
-        .direction = (uint8_t)c->open.direction,
+        .direction = (uint8_t)c->open.key.direction,
         .action = c->open.action,
         .reason = c->open.reason,
         .rerun = status == GH_RERUN,
@@ -466,50 +495,50 @@ static void add_to_trace(struct gh_capture *c, gh_status status)
     gh_trace_event(c->options.trace, &record);
 }
 
-static gh_status close_pass(struct gh_capture *c, const gh_pass *pass,
-                            gh_error *err)
+/* A pass that the host has run: recorded, compared or plain. */
+static GH_COLD gh_status close_run(struct gh_capture *c, const gh_pass *pass,
+                                   gh_error *err)
 {
-    gh_status status = GH_OK;
+    gh_status status;
 
     if (c->open.action == GH_ACTION_RECORD) {
         status = gh_record_end(c, pass, err);
-        if (status == GH_OK && c->open.entry->state != GH_ENTRY_READY) {
-            c->open.action = GH_ACTION_RUN;
-            c->open.reason = c->open.entry->reason;
+        if (status != GH_OK) {
+            return status;
         }
+        if (c->open.entry->state == GH_ENTRY_READY) {
+            return GH_OK;
+        }
+        c->open.reason = c->open.entry->reason;
     } else if (c->open.reason == GH_REASON_CHECK) {
         gh_check_end(c, c->open.entry, pass);
     }
-
-    c->open.active = false;
-    if (status != GH_OK) {
-        return status;
-    }
-    move_on(c, pass);
-    if (c->open.action == GH_ACTION_RUN) {
-        c->stats.eager_passes++;
-        c->stats.eager_by_reason[c->open.reason]++;
-    }
+    c->stats.eager_passes++;
+    c->stats.eager_by_reason[c->open.reason]++;
     return GH_OK;
 }
 
-gh_status gh_capture_exit(struct gh_capture *c, const gh_pass *pass,
-                          gh_error *err)
+static gh_status close_pass(struct gh_capture *c, const gh_pass *pass,
+                            gh_error *err)
 {
-    uint64_t start = 0;
     gh_status status;
 
-    status = check_same(c, pass, err);
-    if (status != GH_OK) {
-        return status;
+    if (c->open.action != GH_ACTION_REPLAYED) {
+        status = close_run(c, pass, err);
+        if (status != GH_OK) {
+            c->open.active = false;
+            return status;
+        }
     }
-    if (c->open.sampled) {
-        start = gh_now_ns();
-    }
+    return move_on(c, pass);
+}
 
-    status = close_pass(c, pass, err);
+static GH_COLD gh_status close_timed(struct gh_capture *c, const gh_pass *pass,
+                                     gh_error *err)
+{
+    const uint64_t start = gh_now_ns();
+    gh_status status = close_pass(c, pass, err);
 
-    c->stats.hook_calls++;
     if (c->open.sampled) {
         c->stats.hook_ns += SAMPLE_EVERY * (gh_now_ns() - start);
     }
@@ -517,6 +546,24 @@ gh_status gh_capture_exit(struct gh_capture *c, const gh_pass *pass,
         add_to_trace(c, status);
     }
     return status;
+}
+
+gh_status gh_capture_exit(struct gh_capture *c, const gh_pass *pass,
+                          gh_error *err)
+{
+    if (!is_same(c, pass)) {
+        return refuse_exit(c, pass, err);
+    }
+    c->exits++;
+    if (c->open.sampled || c->options.trace != NULL) {
+        return close_timed(c, pass, err);
+    }
+    return close_pass(c, pass, err);
+}
+
+bool gh_capture_replayed(const struct gh_capture *c)
+{
+    return c->open.active && c->open.action == GH_ACTION_REPLAYED;
 }
 
 void gh_capture_cancel(struct gh_capture *c)
@@ -569,4 +616,5 @@ void gh_capture_end_step(struct gh_capture *c)
 void gh_capture_stats(const struct gh_capture *c, gh_stats *stats)
 {
     *stats = c->stats;
+    stats->hook_calls = c->enters + c->exits;
 }

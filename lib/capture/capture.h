@@ -53,6 +53,8 @@ gh_status gh_capture_exit(struct gh_capture *capture, const gh_pass *pass,
 void gh_capture_cancel(struct gh_capture *capture);
 
 bool gh_capture_is_open(const struct gh_capture *capture);
+/* Whether the open pass was replayed, so that exit needs no outputs. */
+bool gh_capture_replayed(const struct gh_capture *capture);
 void gh_capture_pause(struct gh_capture *capture);
 /* False when nothing is paused. */
 bool gh_capture_resume(struct gh_capture *capture);

@@ -13,7 +13,7 @@
  */
 #include "config.h"
 
-#include "capture/private.h"
+#include "capture/replay.h"
 
 #include "base/error.h"
 
@@ -125,12 +125,11 @@ static gh_status prepare(struct gh_capture *c, const struct gh_entry *entry,
 
 /* Until the launch a failure has changed nothing; after it, the graph's own
  * result is right as long as no output has been put back. */
-static enum gh_check_begun begin(struct gh_capture *c,
-                                 struct gh_entry *entry, const gh_pass *pass,
-                                 gh_error *err)
+static enum gh_check_begun begin(struct gh_capture *c, struct gh_entry *entry,
+                                 const gh_pass *pass, gh_error *err)
 {
     if (prepare(c, entry, pass->stream, err) != GH_OK ||
-        gh_replay(c, entry, pass, err) != GH_OK) {
+        gh_replay(c, entry, pass->stream, err) != GH_OK) {
         return GH_CHECK_NOT_RUN;
     }
     if (set_results_aside(c, entry, pass->stream, err) != GH_OK) {
@@ -144,8 +143,7 @@ static enum gh_check_begun begin(struct gh_capture *c,
     return GH_CHECK_READY;
 }
 
-enum gh_check_begun gh_check_begin(struct gh_capture *c,
-                                   struct gh_entry *entry,
+enum gh_check_begun gh_check_begin(struct gh_capture *c, struct gh_entry *entry,
                                    const gh_pass *pass, gh_error *err)
 {
     void *previous = gh_device_enter(c->dev);
@@ -206,8 +204,8 @@ static void compare(struct gh_capture *c, struct gh_entry *entry,
         const gh_buffer *eager = &pass->outputs[i];
 
         if (eager->bytes != entry->outputs[i].bytes) {
-            differ(c, entry, "the bytes of an output",
-                   entry->outputs[i].bytes, eager->bytes);
+            differ(c, entry, "the bytes of an output", entry->outputs[i].bytes,
+                   eager->bytes);
             return;
         }
         if (eager->bytes != 0 && !is_equal(c, entry, pass, i, at)) {

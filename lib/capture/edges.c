@@ -53,8 +53,7 @@ static gh_status wait_for(struct gh_capture *c, struct gh_slot *slot,
                 return status;
             }
         }
-        status = gh_device_event_record(c->dev, slot->event, slot->stream,
-                                        err);
+        status = gh_device_event_record(c->dev, slot->event, slot->stream, err);
         if (status != GH_OK) {
             return status;
         }
@@ -68,7 +67,7 @@ gh_status gh_edges_take(struct gh_capture *c, struct gh_slot *slot,
     gh_status status;
     void *previous;
 
-    if (!slot->used || slot->stream == stream || c->dev == NULL) {
+    if (c->dev == NULL) {
         return GH_OK;
     }
     /* A wait from inside the host's own capture would break it. */
@@ -96,8 +95,8 @@ void gh_edges_give_back(struct gh_capture *c, struct gh_slot *slot,
         gh_device_event_create(c->dev, &slot->event, NULL) != GH_OK) {
         return;
     }
-    slot->marked = gh_device_event_record(c->dev, slot->event, stream,
-                                          NULL) == GH_OK;
+    slot->marked =
+        gh_device_event_record(c->dev, slot->event, stream, NULL) == GH_OK;
 }
 
 void gh_edges_quiesce(struct gh_capture *c)

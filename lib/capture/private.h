@@ -17,6 +17,9 @@
 #include "capture/slots.h"
 #include "device/device.h"
 
+/* Off the step path: kept out of line, so that the path itself stays short. */
+#define GH_COLD __attribute__((noinline, cold))
+
 #define GH_KNOWN_STREAMS 16
 #define GH_DIRECTIONS 2
 
@@ -39,30 +42,43 @@ struct gh_entry {
     uint8_t reason;
     bool unchained; /* chaining was tried, and the address moved */
     uint32_t n_inputs, n_outputs, n_copies;
+    uint32_t n_pending; /* rows of `copy` that the pass at hand needs */
     uint32_t n_nodes;
     void *exec;
-    struct gh_copy *copy;   /* n_copies rows, destinations and sizes set */
-    void *buffers;          /* what the copies write; device memory */
+    struct gh_copy *copy; /* n_copies rows, destinations and sizes set */
+    void *buffers;        /* what the copies write; device memory */
     uint64_t buffer_bytes;
-    gh_buffer *inputs;      /* where the graph reads */
-    gh_buffer *outputs;     /* where it writes; same allocation as inputs */
-    uint8_t *kinds;         /* enum gh_input_kind; same allocation */
+    gh_buffer *inputs;  /* where the graph reads */
+    gh_buffer *outputs; /* where it writes; same allocation as inputs */
+    uint8_t *kinds;     /* enum gh_input_kind; same allocation */
 };
+
+/* Which pass it is: the fields of gh_pass that exit must repeat, as they
+ * follow each other there; it is read right out of one, hence may_alias. */
+struct gh_pass_key {
+    uint32_t segment, direction, microbatch, flags;
+} __attribute__((may_alias));
 
 /* The pass between enter and exit. */
 struct gh_open_pass {
+    struct gh_pass_key key;
+    void *stream;
     bool active;
     bool sampled; /* this one stands for 64 in gh_stats.hook_ns */
     bool counted; /* it is part of its microbatch's forwards and backwards */
     uint8_t action;
     uint8_t reason;
-    gh_direction direction;
-    uint32_t segment, chunk, microbatch, slot, flags;
-    void *stream;
-    void *capture_stream; /* RECORD: where the capture is */
-    bool routed;          /* RECORD: record_begin was called */
+    uint32_t chunk, slot;
+    void *capture_stream;   /* RECORD: where the capture is */
+    bool routed;            /* RECORD: record_begin was called */
     struct gh_entry *entry; /* NULL when the pass holds no slot */
     uint64_t start_ns;      /* of enter, when sampled or traced */
+};
+
+/* What the plan and the switch settle for a segment, once. */
+struct gh_segment_fate {
+    uint32_t chunk;
+    uint32_t never; /* why it is never graphed, or GH_REASON_NONE */
 };
 
 /* Scratch of GRAPHHOOKS_CHECK, grown as needed. */
@@ -76,18 +92,20 @@ struct gh_capture {
     struct gh_device *dev; /* NULL: disabled, and no driver was found */
     struct gh_capture_options options;
     struct gh_slots *slots;
-    struct gh_entry *entries; /* [segment][direction][slot] */
+    struct gh_segment_fate *fates; /* by segment */
+    struct gh_entry *entries;      /* [segment][direction][slot] */
     struct gh_open_pass open;
     uint32_t paused;
     uint64_t check_turn;
-    uint64_t passes;
+    uint64_t enters, exits;
 
-    void *own_stream; /* records what the legacy stream cannot */
+    void *own_stream;                /* records what the legacy stream cannot */
     void *streams[GH_KNOWN_STREAMS]; /* seen, and of this device */
     uint32_t n_streams;
     uint32_t next_stream; /* the one to forget when the table is full */
     void *last_stream;
     struct gh_scratch scratch;
+    gh_error why; /* of a call that failed and that no host is told of */
 
     gh_stats stats;
 };
@@ -135,26 +153,17 @@ gh_status gh_record_end(struct gh_capture *c, const gh_pass *pass,
 void gh_record_drop(struct gh_capture *c);
 
 /* replay.c */
-enum gh_fit {
-    GH_FIT_YES,
-    GH_FIT_MOVED, /* a chained input is elsewhere: record it again, copied */
-    GH_FIT_NO     /* the graph cannot serve these inputs */
-};
-enum gh_fit gh_replay_fits(const struct gh_entry *entry, const gh_pass *pass);
 gh_status gh_replay_copy_inputs(struct gh_capture *c, struct gh_entry *entry,
-                                const gh_pass *pass, gh_error *err);
-gh_status gh_replay(struct gh_capture *c, struct gh_entry *entry,
-                    const gh_pass *pass, gh_error *err);
+                                void *stream, gh_error *err);
 
 /* check.c */
 enum gh_check_begun {
-    GH_CHECK_READY,    /* the host runs the parts, exit compares */
-    GH_CHECK_STANDS,   /* launched, and not to be compared: a plain replay */
-    GH_CHECK_NOT_RUN,  /* nothing was launched */
-    GH_CHECK_LOST      /* launched, and the state before is gone */
+    GH_CHECK_READY,   /* the host runs the parts, exit compares */
+    GH_CHECK_STANDS,  /* launched, and not to be compared: a plain replay */
+    GH_CHECK_NOT_RUN, /* nothing was launched */
+    GH_CHECK_LOST     /* launched, and the state before is gone */
 };
-enum gh_check_begun gh_check_begin(struct gh_capture *c,
-                                   struct gh_entry *entry,
+enum gh_check_begun gh_check_begin(struct gh_capture *c, struct gh_entry *entry,
                                    const gh_pass *pass, gh_error *err);
 void gh_check_end(struct gh_capture *c, struct gh_entry *entry,
                   const gh_pass *pass);

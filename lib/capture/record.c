@@ -9,7 +9,7 @@
  */
 #include "config.h"
 
-#include "capture/private.h"
+#include "capture/replay.h"
 
 #include "base/error.h"
 
@@ -121,8 +121,7 @@ static gh_status alloc_buffers(struct gh_capture *c, struct gh_entry *entry,
         return GH_OK;
     }
 
-    status = gh_device_copy_create(c->dev, entry->n_copies, &entry->copy,
-                                   err);
+    status = gh_device_copy_create(c->dev, entry->n_copies, &entry->copy, err);
     if (status != GH_OK) {
         return status;
     }
@@ -150,8 +149,8 @@ static gh_status route_begin(struct gh_capture *c, gh_error *err)
     if (host->record_begin == NULL) {
         return GH_OK;
     }
-    status = host->record_begin(host->user, c->open.capture_stream,
-                                c->open.slot);
+    status =
+        host->record_begin(host->user, c->open.capture_stream, c->open.slot);
     if (status != GH_OK) {
         return gh_fail(err, GH_ERR_STATE, "the host's record_begin: %s",
                        gh_status_name(status));
@@ -204,7 +203,8 @@ static gh_status begin(struct gh_capture *c, const gh_pass *pass,
     if (status != GH_OK) {
         return status;
     }
-    status = gh_replay_copy_inputs(c, entry, pass, err);
+    gh_replay_fits(entry, pass); /* which it does, being made for them */
+    status = gh_replay_copy_inputs(c, entry, pass->stream, err);
     if (status != GH_OK) {
         return status;
     }
@@ -332,8 +332,8 @@ void gh_record_drop(struct gh_capture *c)
     uint64_t n_nodes;
     void *graph = NULL;
 
-    if (gh_device_capture_end(c->dev, c->open.capture_stream, &graph,
-                              &n_nodes, NULL) == GH_OK) {
+    if (gh_device_capture_end(c->dev, c->open.capture_stream, &graph, &n_nodes,
+                              NULL) == GH_OK) {
         gh_device_graph_destroy(c->dev, graph);
     }
     route_end(c, false);
@@ -360,8 +360,7 @@ void gh_entry_clear(struct gh_capture *c, struct gh_entry *entry)
 void gh_entry_give_up(struct gh_capture *c, struct gh_entry *entry,
                       gh_reason reason, const char *text)
 {
-    gh_log_line(c->options.log, GH_LOG_WARN,
-                "%s runs eagerly from now on: %s",
+    gh_log_line(c->options.log, GH_LOG_WARN, "%s runs eagerly from now on: %s",
                 gh_entry_describe(c, entry).text, text);
     gh_entry_clear(c, entry);
     entry->state = GH_ENTRY_EAGER;

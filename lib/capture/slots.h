@@ -24,30 +24,34 @@ struct gh_slot {
     bool marked;  /* event was recorded when the slot was given back */
 };
 
-struct gh_slots;
+/* What a microbatch of a chunk has in flight. */
+struct gh_flight {
+    uint32_t waiting; /* forwards whose backward has not run */
+    uint8_t slot;     /* GH_FLIGHT_NO_SLOT: none */
+};
+#define GH_FLIGHT_NO_SLOT 0xff
+
+struct gh_slots_chunk {
+    uint64_t free; /* bit i: slot i */
+    uint32_t top;  /* one more than the largest microbatch of this step */
+    struct gh_flight *flights; /* GH_MAX_MICROBATCHES */
+    struct gh_slot slots[GH_MAX_SLOTS];
+};
+
+struct gh_slots {
+    uint64_t all;
+    uint32_t n_chunks;
+    uint32_t max_slots;
+    uint32_t n_segments;
+    uint8_t *waits; /* [segment][slot] */
+    struct gh_slots_chunk chunks[];
+};
 
 gh_status gh_slots_create(uint32_t n_chunks, uint32_t n_segments,
                           uint32_t max_slots, struct gh_slots **slots_p,
                           gh_error *err);
 void gh_slots_destroy(struct gh_slots *slots);
 
-/* The slot of a forward pass, taking one if the microbatch has none, or
- * GH_SLOT_NONE when all are in flight.  *fresh_p: it was taken just now. */
-uint32_t gh_slots_take(struct gh_slots *slots, uint32_t chunk,
-                       uint32_t microbatch, bool *fresh_p);
-/* The slot of a microbatch; GH_SLOT_NONE when it holds none. */
-uint32_t gh_slots_find(const struct gh_slots *slots, uint32_t chunk,
-                       uint32_t microbatch);
-
-/* Whether a forward pass of this microbatch waits for its backward. */
-bool gh_slots_waits(const struct gh_slots *slots, uint32_t chunk,
-                    uint32_t microbatch, uint32_t segment);
-
-/* A pass has run.  backward returns true when it gave the slot back. */
-void gh_slots_ran_forward(struct gh_slots *slots, uint32_t chunk,
-                          uint32_t microbatch, uint32_t segment);
-bool gh_slots_ran_backward(struct gh_slots *slots, uint32_t chunk,
-                           uint32_t microbatch, uint32_t segment);
 /* A pass was given up: the slot goes back if nothing else has run in it. */
 void gh_slots_cancel(struct gh_slots *slots, uint32_t chunk,
                      uint32_t microbatch);
@@ -55,7 +59,119 @@ void gh_slots_cancel(struct gh_slots *slots, uint32_t chunk,
 /* Every microbatch loses its slot; returns how many still had one. */
 uint32_t gh_slots_end_step(struct gh_slots *slots);
 
-struct gh_slot *gh_slots_at(struct gh_slots *slots, uint32_t chunk,
-                            uint32_t slot);
+/* ---- the step path, inline: a call would cost more than what it does ---- */
+
+/* How a pass stands to its microbatch. */
+enum gh_slots_found {
+    GH_SLOTS_HELD,     /* the microbatch holds a slot */
+    GH_SLOTS_FRESH,    /* it has taken one just now */
+    GH_SLOTS_NONE,     /* it is in flight without one */
+    GH_SLOTS_REPEATED, /* a forward that waits for its backward, once more */
+    GH_SLOTS_EARLY     /* a backward whose forward has not run */
+};
+
+static inline struct gh_slot *gh_slots_at(struct gh_slots *slots,
+                                          uint32_t chunk, uint32_t slot)
+{
+    return &slots->chunks[chunk].slots[slot];
+}
+
+static inline uint8_t *gh_slots_waits(const struct gh_slots *slots,
+                                      uint32_t segment, uint32_t slot)
+{
+    return &slots->waits[(size_t)segment * slots->max_slots + slot];
+}
+
+/* The lowest free one: the fewest slots are ever used and recorded. */
+static inline uint32_t gh_slots_take(struct gh_slots_chunk *chunk,
+                                     uint32_t microbatch)
+{
+    const uint32_t slot = (uint32_t)__builtin_ctzll(chunk->free);
+
+    chunk->free &= chunk->free - 1;
+    chunk->flights[microbatch].slot = (uint8_t)slot;
+    if (microbatch >= chunk->top) {
+        chunk->top = microbatch + 1;
+    }
+    return slot;
+}
+
+/* A pass begins.  Unless it is HELD or FRESH, *index_p is GH_SLOT_NONE and
+ * the result NULL. */
+static inline struct gh_slot *
+gh_slots_enter(struct gh_slots *slots, uint32_t chunk_index,
+               uint32_t microbatch, uint32_t segment, gh_direction direction,
+               uint32_t *index_p, enum gh_slots_found *found_p)
+{
+    struct gh_slots_chunk *chunk = &slots->chunks[chunk_index];
+    const struct gh_flight *flight = &chunk->flights[microbatch];
+
+    if (flight->slot != GH_FLIGHT_NO_SLOT) {
+        /* A forward must not wait yet, a backward's forward must. */
+        if (*gh_slots_waits(slots, segment, flight->slot) == direction) {
+            *index_p = flight->slot;
+            *found_p = GH_SLOTS_HELD;
+            return &chunk->slots[flight->slot];
+        }
+        *found_p =
+            direction == GH_BACKWARD ? GH_SLOTS_EARLY : GH_SLOTS_REPEATED;
+    } else if (flight->waiting != 0) {
+        /* Of one without a slot only the number of its forwards is known;
+         * it gets none in the middle of its flight. */
+        *found_p = GH_SLOTS_NONE;
+    } else if (direction == GH_BACKWARD) {
+        *found_p = GH_SLOTS_EARLY;
+    } else if (chunk->free == 0) {
+        *found_p = GH_SLOTS_NONE;
+    } else {
+        *index_p = gh_slots_take(chunk, microbatch);
+        *found_p = GH_SLOTS_FRESH;
+        return &chunk->slots[*index_p];
+    }
+    *index_p = GH_SLOT_NONE;
+    return NULL;
+}
+
+static inline void gh_slots_ran_forward(struct gh_slots *slots,
+                                        uint32_t chunk_index,
+                                        uint32_t microbatch, uint32_t segment)
+{
+    struct gh_slots_chunk *chunk = &slots->chunks[chunk_index];
+    struct gh_flight *flight = &chunk->flights[microbatch];
+
+    flight->waiting++;
+    if (flight->slot != GH_FLIGHT_NO_SLOT) {
+        *gh_slots_waits(slots, segment, flight->slot) = 1;
+    } else if (microbatch >= chunk->top) {
+        chunk->top = microbatch + 1;
+    }
+}
+
+static inline void gh_slots_give_back(struct gh_slots_chunk *chunk,
+                                      struct gh_flight *flight)
+{
+    chunk->free |= UINT64_C(1) << flight->slot;
+    flight->slot = GH_FLIGHT_NO_SLOT;
+}
+
+/* True when it gave the slot back. */
+static inline bool gh_slots_ran_backward(struct gh_slots *slots,
+                                         uint32_t chunk_index,
+                                         uint32_t microbatch, uint32_t segment)
+{
+    struct gh_slots_chunk *chunk = &slots->chunks[chunk_index];
+    struct gh_flight *flight = &chunk->flights[microbatch];
+
+    flight->waiting--;
+    if (flight->slot == GH_FLIGHT_NO_SLOT) {
+        return false;
+    }
+    *gh_slots_waits(slots, segment, flight->slot) = 0;
+    if (flight->waiting != 0) {
+        return false;
+    }
+    gh_slots_give_back(chunk, flight);
+    return true;
+}
 
 #endif

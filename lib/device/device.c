@@ -21,14 +21,11 @@
 #define SOFT_NAME "libgraphhooks-softcuda.so"
 #define CUDA_NAME "libcuda.so.1"
 
-gh_status gh_device_status(const struct gh_device *dev, CUresult result,
-                           const char *entry, gh_error *err)
+gh_status gh_device_fail(const struct gh_device *dev, CUresult result,
+                         const char *entry, gh_error *err)
 {
     const char *name = NULL, *text = NULL;
 
-    if (result == CUDA_SUCCESS) {
-        return GH_OK;
-    }
     dev->drv.cuGetErrorName(result, &name);
     dev->drv.cuGetErrorString(result, &text);
     return gh_fail(err,
@@ -90,8 +87,8 @@ static gh_status load_driver(const char *driver, struct gh_device *dev,
 }
 
 /* The host's context, the current one, or the primary one of `ordinal`. */
-static gh_status find_context(struct gh_device *dev, void *context,
-                              int ordinal, gh_error *err)
+static gh_status find_context(struct gh_device *dev, void *context, int ordinal,
+                              gh_error *err)
 {
     gh_status status;
     int count = 0;

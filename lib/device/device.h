@@ -69,8 +69,8 @@ void gh_device_event_destroy(struct gh_device *dev, void *event);
 /* What follows on `waiter` starts after what `stream` holds now. */
 gh_status gh_device_event_record(struct gh_device *dev, void *event,
                                  void *stream, gh_error *err);
-gh_status gh_device_event_wait(struct gh_device *dev, void *waiter,
-                               void *event, gh_error *err);
+gh_status gh_device_event_wait(struct gh_device *dev, void *waiter, void *event,
+                               gh_error *err);
 
 /* capture and graphs */
 /* True also when the driver will not say: nothing may then be launched. */
@@ -98,13 +98,15 @@ gh_status gh_device_copy_create(struct gh_device *dev, uint32_t n,
 void gh_device_copy_destroy(struct gh_copy *copy);
 void gh_device_copy_set(struct gh_copy *copy, uint32_t i, void *dst,
                         const void *src, uint64_t bytes);
-/* Launches the first `n` of the batch; they must not overlap. */
+/* Launches the first `n` of the batch, which must not overlap, and says how
+ * much they copy. */
 gh_status gh_device_copy_launch(struct gh_device *dev, struct gh_copy *copy,
-                                uint32_t n, void *stream, gh_error *err);
+                                uint32_t n, void *stream, uint64_t *bytes_p,
+                                gh_error *err);
 
 /* The first byte that differs, or UINT64_MAX.  Waits for the stream. */
-gh_status gh_device_compare(struct gh_device *dev, const void *a,
-                            const void *b, uint64_t bytes, void *stream,
-                            uint64_t *first_p, gh_error *err);
+gh_status gh_device_compare(struct gh_device *dev, const void *a, const void *b,
+                            uint64_t bytes, void *stream, uint64_t *first_p,
+                            gh_error *err);
 
 #endif

@@ -57,8 +57,7 @@ gh_status gh_device_capture_end(struct gh_device *dev, void *stream,
         leave_capture(dev, stream);
         return status;
     }
-    status = gh_device_call(dev, err, cuGraphGetNodes,
-                            (graph, NULL, &n_nodes));
+    status = gh_device_call(dev, err, cuGraphGetNodes, (graph, NULL, &n_nodes));
     if (status != GH_OK) {
         dev->drv.cuGraphDestroy(graph);
         return status;

@@ -29,9 +29,9 @@ static gh_status find_functions(struct gh_device *dev, gh_error *err)
     for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
         gh_status status;
 
-        status = gh_device_call(
-            dev, err, cuModuleGetFunction,
-            (wanted[i].function, dev->module, wanted[i].name));
+        status =
+            gh_device_call(dev, err, cuModuleGetFunction,
+                           (wanted[i].function, dev->module, wanted[i].name));
         if (status != GH_OK) {
             return status;
         }
@@ -41,12 +41,11 @@ static gh_status find_functions(struct gh_device *dev, gh_error *err)
 
 gh_status gh_device_kernels_load(struct gh_device *dev, gh_error *err)
 {
-    const void *image = dev->info.soft ? (const void *)&gh_kernels_soft
-                                       : gh_kernels_ptx;
+    const void *image =
+        dev->info.soft ? (const void *)&gh_kernels_soft : gh_kernels_ptx;
     gh_status status;
 
-    status = gh_device_call(dev, err, cuModuleLoadData,
-                            (&dev->module, image));
+    status = gh_device_call(dev, err, cuModuleLoadData, (&dev->module, image));
     if (status != GH_OK) {
         return status;
     }
@@ -54,8 +53,8 @@ gh_status gh_device_kernels_load(struct gh_device *dev, gh_error *err)
     if (status != GH_OK) {
         goto err_module;
     }
-    status = gh_device_call(dev, err, cuMemAlloc,
-                            (&dev->verdict, sizeof(uint64_t)));
+    status =
+        gh_device_call(dev, err, cuMemAlloc, (&dev->verdict, sizeof(uint64_t)));
     if (status != GH_OK) {
         goto err_module;
     }
@@ -97,9 +96,9 @@ void gh_device_copy_destroy(struct gh_copy *copy)
 void gh_device_copy_set(struct gh_copy *copy, uint32_t i, void *dst,
                         const void *src, uint64_t bytes)
 {
-    copy->batch.entries[i] = (struct gh_copy_entry){
-        .dst = (uintptr_t)dst, .src = (uintptr_t)src, .bytes = bytes
-    };
+    copy->batch.entries[i] = (struct gh_copy_entry){ .dst = (uintptr_t)dst,
+                                                     .src = (uintptr_t)src,
+                                                     .bytes = bytes };
 }
 
 static gh_status launch(struct gh_device *dev, CUfunction function,
@@ -112,10 +111,17 @@ static gh_status launch(struct gh_device *dev, CUfunction function,
 }
 
 gh_status gh_device_copy_launch(struct gh_device *dev, struct gh_copy *copy,
-                                uint32_t n, void *stream, gh_error *err)
+                                uint32_t n, void *stream, uint64_t *bytes_p,
+                                gh_error *err)
 {
     void *params[] = { &copy->batch };
+    uint64_t bytes = 0;
     uint32_t blocks;
+
+    for (uint32_t i = 0; i < n; i++) {
+        bytes += copy->batch.entries[i].bytes;
+    }
+    *bytes_p = bytes;
 
     copy->batch.n_entries = n;
     blocks = gh_copy_batch_plan(&copy->batch);
@@ -126,9 +132,9 @@ gh_status gh_device_copy_launch(struct gh_device *dev, struct gh_copy *copy,
                   blocks, params, stream, err);
 }
 
-gh_status gh_device_compare(struct gh_device *dev, const void *a,
-                            const void *b, uint64_t bytes, void *stream,
-                            uint64_t *first_p, gh_error *err)
+gh_status gh_device_compare(struct gh_device *dev, const void *a, const void *b,
+                            uint64_t bytes, void *stream, uint64_t *first_p,
+                            gh_error *err)
 {
     uint64_t args[GH_COMPARE_PARAMS] = { (uintptr_t)a, (uintptr_t)b, bytes,
                                          dev->verdict };
@@ -141,14 +147,13 @@ gh_status gh_device_compare(struct gh_device *dev, const void *a,
     if (status != GH_OK) {
         return status;
     }
-    status = launch(dev, dev->compare, gh_compare_plan(bytes), params, stream,
-                    err);
+    status =
+        launch(dev, dev->compare, gh_compare_plan(bytes), params, stream, err);
     if (status != GH_OK) {
         return status;
     }
-    status = gh_device_call(
-        dev, err, cuMemcpyDtoHAsync,
-        (&first, dev->verdict, sizeof(first), stream));
+    status = gh_device_call(dev, err, cuMemcpyDtoHAsync,
+                            (&first, dev->verdict, sizeof(first), stream));
     if (status != GH_OK) {
         return status;
     }

@@ -30,7 +30,6 @@ void gh_device_free(struct gh_device *dev, void *address)
 gh_status gh_device_copy(struct gh_device *dev, void *dst, const void *src,
                          uint64_t bytes, void *stream, gh_error *err)
 {
-    return gh_device_call(
-        dev, err, cuMemcpyDtoDAsync,
-        ((uintptr_t)dst, (uintptr_t)src, bytes, stream));
+    return gh_device_call(dev, err, cuMemcpyDtoDAsync,
+                          ((uintptr_t)dst, (uintptr_t)src, bytes, stream));
 }

@@ -21,9 +21,17 @@ struct gh_device {
     CUdeviceptr verdict; /* where the compare writes */
 };
 
-/* GH_OK, or GH_ERR_DEVICE with the entry, the code and its name. */
-gh_status gh_device_status(const struct gh_device *dev, CUresult result,
-                           const char *entry, gh_error *err);
+/* The entry, the code and its name. */
+gh_status gh_device_fail(const struct gh_device *dev, CUresult result,
+                         const char *entry, gh_error *err);
+
+static inline gh_status gh_device_status(const struct gh_device *dev,
+                                         CUresult result, const char *entry,
+                                         gh_error *err)
+{
+    return result == CUDA_SUCCESS ? GH_OK
+                                  : gh_device_fail(dev, result, entry, err);
+}
 
 /* Written as gh_device_call(dev, err, cuMemFree, (address)). */
 #define gh_device_call(dev, err, entry, args) \

@@ -92,8 +92,8 @@ gh_status gh_device_event_record(struct gh_device *dev, void *event,
     return gh_device_call(dev, err, cuEventRecord, (event, stream));
 }
 
-gh_status gh_device_event_wait(struct gh_device *dev, void *waiter,
-                               void *event, gh_error *err)
+gh_status gh_device_event_wait(struct gh_device *dev, void *waiter, void *event,
+                               gh_error *err)
 {
     return gh_device_call(dev, err, cuStreamWaitEvent,
                           (waiter, event, CU_EVENT_WAIT_DEFAULT));

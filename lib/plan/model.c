@@ -19,8 +19,7 @@ gh_status gh_model_create(gh_model **model_p, gh_error *err)
     gh_model *model;
 
     if (model_p == NULL) {
-        return gh_fail(err, GH_ERR_INVALID,
-                       "gh_model_create: model_p is NULL");
+        return gh_fail(err, GH_ERR_INVALID, "gh_model_create: model_p is NULL");
     }
     model = calloc(1, sizeof(*model));
     if (model == NULL) {
@@ -39,8 +38,7 @@ static gh_status check_layer(const gh_model *model, const gh_layer_desc *desc,
         return gh_fail(err, GH_ERR_UNSUPPORTED,
                        "layer %u: gh_layer_desc.kind %u is not known to ABI "
                        "%d.%d, which has GH_LAYER_DENSE",
-                       model->n_layers, desc->kind, GH_ABI_MAJOR,
-                       GH_ABI_MINOR);
+                       model->n_layers, desc->kind, GH_ABI_MAJOR, GH_ABI_MINOR);
     }
     if (desc->reserved != 0) {
         return gh_fail(err, GH_ERR_INVALID,

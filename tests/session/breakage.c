@@ -30,8 +30,8 @@ static const struct {
     gh_reason reason;
     uint32_t reruns;
 } cases[] = {
-    { "a host that waits for the stream", "901", TOY_SYNC,
-      GH_REASON_CAPTURE, 1 },
+    { "a host that waits for the stream", "901", TOY_SYNC, GH_REASON_CAPTURE,
+      1 },
     { "a host that allocates", "901", TOY_ALLOC, GH_REASON_CAPTURE, 1 },
     { "a host that launches on the legacy stream", "901", TOY_LEGACY,
       GH_REASON_CAPTURE, 1 },
@@ -48,8 +48,10 @@ static const struct {
 static void test_one(uint32_t i, gh_direction direction)
 {
     /* Blocking streams: only they are in the legacy stream's way. */
-    const struct toy_options options = { .layers = 2, .elems = 64,
-                                         .in_flight = 2, .blocking = true,
+    const struct toy_options options = { .layers = 2,
+                                         .elems = 64,
+                                         .in_flight = 2,
+                                         .blocking = true,
                                          .host = &host };
     const uint32_t counts[] = { 2, 3, 3, 3 };
     const char *way = direction == GH_FORWARD ? "forward" : "backward";
@@ -72,14 +74,12 @@ static void test_one(uint32_t i, gh_direction direction)
     }
     stats = toy_stats(&toy);
 
-    ok(ran, "%s, %s: training goes on: %s", cases[i].name, way,
-       toy.err.text);
+    ok(ran, "%s, %s: training goes on: %s", cases[i].name, way, toy.err.text);
     is_int(toy.mischiefs_done, 2,
-           "%s, %s: it happens once in each of two slots", cases[i].name,
-           way);
+           "%s, %s: it happens once in each of two slots", cases[i].name, way);
     is_int(stats.reruns, 2 * cases[i].reruns,
-           "%s, %s: what was lost with the capture runs again",
-           cases[i].name, way);
+           "%s, %s: what was lost with the capture runs again", cases[i].name,
+           way);
     is_int(stats.eager_by_reason[cases[i].reason], 3 + 3 + 3,
            "%s, %s: the pass is eager from then on, and counted", way,
            cases[i].name);
@@ -117,8 +117,9 @@ static void test_a_host_that_captures_by_itself(void)
                                  CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
     pass.stream = toy.streams[0];
     gh_layer_enter(toy.session, &pass, &d, NULL);
-    is_int(d.action, GH_ACTION_RUN, "inside the host's own capture a ready "
-                                    "pass is not launched");
+    is_int(d.action, GH_ACTION_RUN,
+           "inside the host's own capture a ready "
+           "pass is not launched");
     is_int(d.reason, GH_REASON_HOST_CAPTURE, "and the reason says so");
     gh_layer_exit(toy.session, &pass, NULL);
     result = toy.drv.cuStreamEndCapture(toy.streams[0], &graph);

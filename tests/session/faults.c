@@ -12,11 +12,11 @@ static const uint32_t counts[] = { 1, 2, 3, 2 };
 #define N_STEPS 4
 
 struct outcome {
-    bool exact;      /* every step ran, and the weights are right */
-    bool wrong;      /* every step ran, and they are not */
-    bool explained;  /* something failed, and the text says what */
-    uint64_t left;   /* objects that are still alive after the close */
-    uint64_t calls;  /* of the entry */
+    bool exact;     /* every step ran, and the weights are right */
+    bool wrong;     /* every step ran, and they are not */
+    bool explained; /* something failed, and the text says what */
+    uint64_t left;  /* objects that are still alive after the close */
+    uint64_t calls; /* of the entry */
 };
 
 static uint64_t calls_of(struct toy *toy, const char *entry)
@@ -63,8 +63,7 @@ static struct outcome run(const struct toy_options *options,
     outcome.left = left_over(&after) - left_over(&before);
 
     if (status == GH_OK) {
-        outcome.exact =
-            toy_hash(&toy) == toy_expect(options, counts, N_STEPS);
+        outcome.exact = toy_hash(&toy) == toy_expect(options, counts, N_STEPS);
         outcome.wrong = !outcome.exact;
     }
     toy_close(&toy);
@@ -134,7 +133,8 @@ int main(void)
     static const char *const quiet[] = { "GRAPHHOOKS_LOG=off", NULL };
     static const char *const check[] = { "GRAPHHOOKS_LOG=off",
                                          "GRAPHHOOKS_CHECK=bitwise", NULL };
-    const struct toy_options plain = { .layers = 1, .elems = 16,
+    const struct toy_options plain = { .layers = 1,
+                                       .elems = 16,
                                        .granularity = "part",
                                        .moving_inputs = true,
                                        .environment = quiet };

@@ -22,8 +22,8 @@ static gh_decision a_decision(void)
     return (gh_decision){ .struct_size = sizeof(gh_decision) };
 }
 
-static void enter_fails(const gh_pass *pass, gh_status status,
-                        const char *word, const char *name)
+static void enter_fails(const gh_pass *pass, gh_status status, const char *word,
+                        const char *name)
 {
     gh_decision d = a_decision();
 
@@ -44,12 +44,12 @@ static void test_null_is_refused(void)
 
     is_status(gh_layer_enter(NULL, &pass, &d, &err), GH_ERR_INVALID, &err,
               "enter without a session");
-    is_status(gh_layer_enter(toy.session, NULL, &d, &err), GH_ERR_INVALID,
-              &err, "enter without a pass");
+    is_status(gh_layer_enter(toy.session, NULL, &d, &err), GH_ERR_INVALID, &err,
+              "enter without a pass");
     is_status(gh_layer_enter(toy.session, &pass, NULL, &err), GH_ERR_INVALID,
               &err, "enter without a decision");
-    is_status(gh_layer_enter(toy.session, NULL, &d, NULL), GH_ERR_INVALID,
-              NULL, "enter without an error to fill");
+    is_status(gh_layer_enter(toy.session, NULL, &d, NULL), GH_ERR_INVALID, NULL,
+              "enter without an error to fill");
     is_status(gh_layer_exit(NULL, &pass, &err), GH_ERR_INVALID, &err,
               "exit without a session");
     is_status(gh_layer_exit(toy.session, NULL, &err), GH_ERR_INVALID, &err,
@@ -191,14 +191,12 @@ static void test_cancel_drops_a_recording(void)
     const char *reason;
     struct toy other;
 
-    if (!toy_open(&other, &options, &reason) ||
-        toy_attach(&other) != GH_OK) {
+    if (!toy_open(&other, &options, &reason) || toy_attach(&other) != GH_OK) {
         ok(false, "a second session opens beside the first");
         return;
     }
     toy_step(&other, 1);
-    pass = (gh_pass){ .struct_size = sizeof(pass),
-                      .stream = other.streams[0] };
+    pass = (gh_pass){ .struct_size = sizeof(pass), .stream = other.streams[0] };
     gh_layer_enter(other.session, &pass, &d, &err);
     is_int(d.action, GH_ACTION_RECORD, "after warmup a pass is recorded");
     gh_layer_cancel(other.session, &err);
@@ -274,23 +272,22 @@ static void test_a_closed_session_is_refused(void)
     ok(true, "closing it again is nothing");
 }
 
-static void opens_with(gh_session_desc desc, gh_status status,
-                       const char *word, const char *name)
+static void opens_with(gh_session_desc desc, gh_status status, const char *word,
+                       const char *name)
 {
     gh_session *session = NULL;
 
     err.text[0] = '\0';
-    is_status(gh_session_open(&desc, &session, &err), status, &err,
-              "open: %s", name);
-    ok(strstr(err.text, word) != NULL, "open: %s: the text says '%s': %s",
-       name, word, err.text);
+    is_status(gh_session_open(&desc, &session, &err), status, &err, "open: %s",
+              name);
+    ok(strstr(err.text, word) != NULL, "open: %s: the text says '%s': %s", name,
+       word, err.text);
     ok(session == NULL, "open: %s: no session is written", name);
 }
 
 static void test_a_session_that_cannot_open(void)
 {
-    static const char *const bad_env[] = { "GRAPHHOOKS_MAX_SLOTS=many",
-                                           NULL };
+    static const char *const bad_env[] = { "GRAPHHOOKS_MAX_SLOTS=many", NULL };
     static const char *const nothing[] = { NULL };
     gh_host_services half = { .struct_size = sizeof(half) };
     gh_layer_desc layer = { .struct_size = sizeof(layer) };
@@ -355,8 +352,7 @@ static void test_disabled_needs_no_driver(void)
                                        "GRAPHHOOKS_DRIVER=/nowhere/x.so",
                                        NULL };
     gh_layer_desc layer = { .struct_size = sizeof(layer) };
-    gh_session_desc desc = { .struct_size = sizeof(desc),
-                             .environment = env };
+    gh_session_desc desc = { .struct_size = sizeof(desc), .environment = env };
     gh_pass pass = { .struct_size = sizeof(pass) };
     gh_decision d = a_decision();
     gh_model *model;

@@ -12,10 +12,9 @@ static const uint32_t counts[] = { 4, 6, 5, 3, 4 };
 #define N_STEPS 5
 
 /* Three streams and two slots: a slot goes from stream to stream. */
-static const struct toy_options three_streams = { .layers = 2, .elems = 8,
-                                                  .in_flight = 2,
-                                                  .streams = 3,
-                                                  .free_running = true };
+static const struct toy_options three_streams = {
+    .layers = 2, .elems = 8, .in_flight = 2, .streams = 3, .free_running = true
+};
 
 struct outcome {
     bool exact;
@@ -88,8 +87,7 @@ static void test_every_wait_is_needed(void)
         }
         caught += outcome.races != 0;
     }
-    is_int(caught, whole.waits,
-           "each of them, dropped, is reported as a race");
+    is_int(caught, whole.waits, "each of them, dropped, is reported as a race");
 }
 
 int main(void)

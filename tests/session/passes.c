@@ -51,7 +51,8 @@ static void finish(struct toy *toy, const char *name)
 
 static void test_eager_is_what_the_host_computes(void)
 {
-    const struct toy_options options = { .layers = 2, .elems = 300,
+    const struct toy_options options = { .layers = 2,
+                                         .elems = 300,
                                          .in_flight = 2 };
     const char *reason;
     struct toy toy;
@@ -123,7 +124,8 @@ static void test_every_shape_is_exact(void)
 
 static void test_one_capture_serves_any_count(void)
 {
-    const struct toy_options options = { .layers = 2, .elems = 64,
+    const struct toy_options options = { .layers = 2,
+                                         .elems = 64,
                                          .in_flight = 8 };
     const uint32_t counts[] = { 4, 6, 8, 3, 1, 8, 5 };
     uint64_t recordings[7];
@@ -148,7 +150,8 @@ static void test_one_capture_serves_any_count(void)
 
 static void test_inputs_that_move_are_copied_in_one_launch(void)
 {
-    const struct toy_options options = { .layers = 2, .elems = 301,
+    const struct toy_options options = { .layers = 2,
+                                         .elems = 301,
                                          .moving_inputs = true };
     const uint32_t counts[] = { 2, 2, 3 };
     struct toy toy;
@@ -171,7 +174,8 @@ static void test_inputs_that_move_are_copied_in_one_launch(void)
 
 static void test_an_output_that_is_the_next_input_is_not_copied(void)
 {
-    const struct toy_options options = { .layers = 3, .elems = 64,
+    const struct toy_options options = { .layers = 3,
+                                         .elems = 64,
                                          .copied_inputs = true };
     const uint32_t counts[] = { 1, 1, 5 };
     struct toy toy;
@@ -189,7 +193,8 @@ static void test_an_output_that_is_the_next_input_is_not_copied(void)
 
 static void test_a_chain_that_breaks_is_recorded_again(void)
 {
-    struct toy_options options = { .layers = 2, .elems = 64,
+    struct toy_options options = { .layers = 2,
+                                   .elems = 64,
                                    .copied_inputs = true };
     const uint32_t counts[] = { 1, 1, 1, 1 };
     struct toy toy;
@@ -212,8 +217,9 @@ static void test_a_chain_that_breaks_is_recorded_again(void)
 
 static void test_busy_slots_are_never_overwritten(void)
 {
-    struct toy_options options = { .layers = 2, .elems = 64, .in_flight = 3,
-                                   .max_slots = 1 };
+    struct toy_options options = {
+        .layers = 2, .elems = 64, .in_flight = 3, .max_slots = 1
+    };
     const uint32_t counts[] = { 3, 5, 4 };
     struct toy toy;
     gh_stats stats;
@@ -243,8 +249,9 @@ static void test_busy_slots_are_never_overwritten(void)
 
 static void test_the_legacy_stream_is_recorded_elsewhere(void)
 {
-    const struct toy_options options = { .layers = 2, .elems = 64,
-                                         .in_flight = 2, .legacy = true };
+    const struct toy_options options = {
+        .layers = 2, .elems = 64, .in_flight = 2, .legacy = true
+    };
     struct toy toy;
 
     if (!start(&toy, &options)) {
@@ -261,7 +268,8 @@ static void test_the_legacy_stream_is_recorded_elsewhere(void)
 static uint64_t eager_for(const char *const *environment, gh_reason reason,
                           const char *name)
 {
-    const struct toy_options options = { .layers = 1, .elems = 64,
+    const struct toy_options options = { .layers = 1,
+                                         .elems = 64,
                                          .environment = environment };
     const uint32_t counts[] = { 2, 2, 2 };
     struct toy toy;
@@ -302,9 +310,9 @@ static void test_the_environment_switches_a_host(void)
 static void test_freeze_refuses_late_recordings(void)
 {
     static const char *const frozen[] = { "GRAPHHOOKS_FREEZE=1", NULL };
-    const struct toy_options options = { .layers = 1, .elems = 64,
-                                         .in_flight = 4,
-                                         .environment = frozen };
+    const struct toy_options options = {
+        .layers = 1, .elems = 64, .in_flight = 4, .environment = frozen
+    };
     const uint32_t counts[] = { 2, 2, 4 };
     struct toy toy;
     gh_stats stats;
@@ -351,9 +359,9 @@ static void test_check_compares_both_ways(void)
 {
     static const char *const check[] = { "GRAPHHOOKS_CHECK=bitwise",
                                          "GRAPHHOOKS_LOG=off", NULL };
-    const struct toy_options options = { .layers = 2, .elems = 1000,
-                                         .in_flight = 2,
-                                         .environment = check };
+    const struct toy_options options = {
+        .layers = 2, .elems = 1000, .in_flight = 2, .environment = check
+    };
     const uint32_t counts[] = { 3, 3, 3 };
     struct toy toy;
     gh_stats stats;
@@ -397,8 +405,8 @@ static void test_forward_only_takes_nothing(void)
     }
     run(&toy, counts, 2);
     pass.stream = toy.streams[0];
-    is_status(gh_layer_enter(toy.session, &pass, &d, &toy.err), GH_OK,
-              &toy.err, "an evaluation pass is entered");
+    is_status(gh_layer_enter(toy.session, &pass, &d, &toy.err), GH_OK, &toy.err,
+              "an evaluation pass is entered");
     is_int(d.action, GH_ACTION_RUN, "it runs eagerly");
     is_int(d.reason, GH_REASON_FORWARD_ONLY, "because it is forward only");
     ok(d.slot == GH_SLOT_NONE, "and takes no slot");
@@ -446,8 +454,10 @@ static void test_a_second_forward_overwrites_nothing(void)
 
 static void test_everything_is_given_back(void)
 {
-    const struct toy_options options = { .layers = 2, .elems = 64,
-                                         .in_flight = 2, .streams = 2,
+    const struct toy_options options = { .layers = 2,
+                                         .elems = 64,
+                                         .in_flight = 2,
+                                         .streams = 2,
                                          .moving_inputs = true };
     const uint32_t counts[] = { 4, 4, 4 };
     softcuda_counts counts_after;

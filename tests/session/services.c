@@ -85,9 +85,9 @@ static gh_stats run(struct lender *l, enum toy_mischief mischief, bool *exact)
         .record_begin = begin_record,
         .record_end = end_record,
     };
-    const struct toy_options options = { .layers = 2, .elems = 64,
-                                         .moving_inputs = true,
-                                         .host = &host };
+    const struct toy_options options = {
+        .layers = 2, .elems = 64, .moving_inputs = true, .host = &host
+    };
     gh_stats stats = { 0 };
     const char *reason;
     struct toy toy;

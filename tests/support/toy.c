@@ -93,8 +93,8 @@ static void add_run(const softcuda_launch *launch, void *const *params)
 
     (void)launch;
     for (uint32_t i = 0; i < number_of(params, 3); i++) {
-        d[i] += words(address_of(params, 1))[i] +
-                words(address_of(params, 2))[i];
+        d[i] +=
+            words(address_of(params, 1))[i] + words(address_of(params, 2))[i];
     }
 }
 
@@ -205,8 +205,8 @@ static bool make_objects(struct toy *toy)
     }
     for (uint32_t i = 0; i < o->streams && !o->legacy; i++) {
         if (!CALL(toy, cuStreamCreate,
-                  (&toy->streams[i], o->blocking ? CU_STREAM_DEFAULT
-                                                 : CU_STREAM_NON_BLOCKING))) {
+                  (&toy->streams[i],
+                   o->blocking ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING))) {
             return false;
         }
     }
@@ -331,9 +331,9 @@ static bool mix(struct toy *toy, CUdeviceptr d, CUdeviceptr a, CUdeviceptr b,
     uint32_t n = toy->options.elems;
     void *params[] = { &d, &a, &b, &f, &k, &n };
 
-    return CALL(toy, cuLaunchKernel,
-                (toy->mix, (n + 255) / 256, 1, 1, 256, 1, 1, 0, stream,
-                 params, NULL));
+    return CALL(
+        toy, cuLaunchKernel,
+        (toy->mix, (n + 255) / 256, 1, 1, 256, 1, 1, 0, stream, params, NULL));
 }
 
 static bool add(struct toy *toy, CUdeviceptr d, CUdeviceptr a, CUdeviceptr b,
@@ -342,9 +342,9 @@ static bool add(struct toy *toy, CUdeviceptr d, CUdeviceptr a, CUdeviceptr b,
     uint32_t n = toy->options.elems;
     void *params[] = { &d, &a, &b, &n };
 
-    return CALL(toy, cuLaunchKernel,
-                (toy->add, (n + 255) / 256, 1, 1, 256, 1, 1, 0, stream,
-                 params, NULL));
+    return CALL(
+        toy, cuLaunchKernel,
+        (toy->add, (n + 255) / 256, 1, 1, 256, 1, 1, 0, stream, params, NULL));
 }
 
 /* The parts of a pass, as the host would write them without the library. */
@@ -363,8 +363,8 @@ static bool run_parts(struct toy *toy, const struct work *w)
 
     if (w->direction == GH_FORWARD) {
         for (uint32_t p = w->first; p <= w->last; p++) {
-            if (!mix(toy, act(toy, w->set, p + 1), x, 0, 3,
-                     p + 1 + w->lie, w->stream)) {
+            if (!mix(toy, act(toy, w->set, p + 1), x, 0, 3, p + 1 + w->lie,
+                     w->stream)) {
                 return false;
             }
             x = act(toy, w->set, p + 1);
@@ -480,9 +480,8 @@ static bool find_input(struct toy *toy, const struct work *w, uint32_t m,
                        bool at_end, gh_buffer *input)
 {
     const uint32_t part = w->direction == GH_FORWARD ? w->first : w->last + 1;
-    CUdeviceptr address = w->direction == GH_FORWARD
-                              ? act(toy, w->set, part)
-                              : grad(toy, w->set, part);
+    CUdeviceptr address = w->direction == GH_FORWARD ? act(toy, w->set, part)
+                                                     : grad(toy, w->set, part);
 
     if (at_end) {
         address = feed(toy, w->direction, m);
@@ -490,9 +489,9 @@ static bool find_input(struct toy *toy, const struct work *w, uint32_t m,
         CUdeviceptr spare =
             feed(toy, 2, (m + toy->step * 5 + part) % TOY_MAX_FEEDS);
 
-        if (!CALL(toy, cuMemcpyDtoDAsync,
-                  (spare, address, 4 * (size_t)toy->options.elems,
-                   w->stream))) {
+        if (!CALL(
+                toy, cuMemcpyDtoDAsync,
+                (spare, address, 4 * (size_t)toy->options.elems, w->stream))) {
             return false;
         }
         address = spare;
@@ -515,7 +514,8 @@ static void fill_outputs(const struct toy *toy, const struct work *w,
     } else {
         outputs[n++] = buffer(toy, grad(toy, w->set, w->first), 0);
         for (uint32_t p = w->first; p <= w->last; p++) {
-            outputs[n++] = buffer(toy, weight(toy, w->set, p), GH_BUFFER_UPDATED);
+            outputs[n++] =
+                buffer(toy, weight(toy, w->set, p), GH_BUFFER_UPDATED);
         }
     }
     *n_p = n;
@@ -563,8 +563,8 @@ static gh_status run_segment(struct toy *toy, const gh_segment *s,
                              CUstream stream)
 {
     const bool forward = direction == GH_FORWARD;
-    const bool at_end = forward ? s->index == 0
-                                : s->index == toy->n_segments - 1;
+    const bool at_end =
+        forward ? s->index == 0 : s->index == toy->n_segments - 1;
     struct work w = {
         .first = 2 * s->first_layer + s->first_part,
         .last = 2 * s->last_layer + s->last_part,
@@ -621,8 +621,7 @@ static bool run_eagerly(struct toy *toy, gh_direction direction, uint32_t m,
 
 static CUstream stream_of(const struct toy *toy, uint32_t m)
 {
-    return toy->options.legacy ? NULL
-                               : toy->streams[m % toy->options.streams];
+    return toy->options.legacy ? NULL : toy->streams[m % toy->options.streams];
 }
 
 static uint32_t feed_value(uint32_t step, uint32_t m, uint32_t which)
@@ -636,17 +635,16 @@ static gh_status forward(struct toy *toy, uint32_t m)
     gh_status status = GH_OK;
 
     if (!CALL(toy, cuMemsetD32Async,
-              (feed(toy, 0, m), feed_value(toy->step, m, 0),
-               toy->options.elems, stream)) ||
+              (feed(toy, 0, m), feed_value(toy->step, m, 0), toy->options.elems,
+               stream)) ||
         !CALL(toy, cuMemsetD32Async,
-              (feed(toy, 1, m), feed_value(toy->step, m, 1),
-               toy->options.elems, stream))) {
+              (feed(toy, 1, m), feed_value(toy->step, m, 1), toy->options.elems,
+               stream))) {
         return GH_ERR_DEVICE;
     }
     if (toy->session == NULL) {
         toy->set_of[m] = m % toy->options.in_flight;
-        return run_eagerly(toy, GH_FORWARD, m, stream) ? GH_OK
-                                                       : GH_ERR_DEVICE;
+        return run_eagerly(toy, GH_FORWARD, m, stream) ? GH_OK : GH_ERR_DEVICE;
     }
     for (uint32_t i = 0; i < toy->n_segments && status == GH_OK; i++) {
         status = run_segment(toy, &toy->segments[i], GH_FORWARD, m, stream);
@@ -660,11 +658,11 @@ static gh_status backward(struct toy *toy, uint32_t m)
     gh_status status = GH_OK;
 
     if (toy->session == NULL) {
-        status = run_eagerly(toy, GH_BACKWARD, m, stream) ? GH_OK
-                                                          : GH_ERR_DEVICE;
+        status =
+            run_eagerly(toy, GH_BACKWARD, m, stream) ? GH_OK : GH_ERR_DEVICE;
     }
-    for (uint32_t i = toy->n_segments; i-- > 0 && status == GH_OK &&
-                                       toy->session != NULL;) {
+    for (uint32_t i = toy->n_segments;
+         i-- > 0 && status == GH_OK && toy->session != NULL;) {
         status = run_segment(toy, &toy->segments[i], GH_BACKWARD, m, stream);
     }
     toy->taken &= ~(1u << toy->set_of[m]);

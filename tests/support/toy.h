@@ -29,31 +29,31 @@
 /* What a badly behaved host does inside a pass that is being recorded. */
 enum toy_mischief {
     TOY_GOOD,
-    TOY_SYNC,        /* waits for the stream */
-    TOY_ALLOC,       /* allocates device memory */
-    TOY_LEGACY,      /* launches on the legacy stream */
-    TOY_UNJOINED,    /* forks to a side stream and never joins */
-    TOY_OUTSIDE,     /* waits for an event of before the capture */
-    TOY_OTHER_THREAD,/* calls exit from another thread */
-    TOY_ELSEWHERE,   /* issues its work on a stream of its own */
+    TOY_SYNC,         /* waits for the stream */
+    TOY_ALLOC,        /* allocates device memory */
+    TOY_LEGACY,       /* launches on the legacy stream */
+    TOY_UNJOINED,     /* forks to a side stream and never joins */
+    TOY_OUTSIDE,      /* waits for an event of before the capture */
+    TOY_OTHER_THREAD, /* calls exit from another thread */
+    TOY_ELSEWHERE,    /* issues its work on a stream of its own */
     TOY_N_MISCHIEFS
 };
 
 struct toy_options {
-    uint32_t layers;     /* of two parts each */
-    uint32_t elems;      /* uint32_t per buffer */
-    uint32_t max_slots;  /* the session's, and sets of buffers; 0: 8 */
-    uint32_t in_flight;  /* microbatches; 0: 1 */
-    uint32_t streams;    /* microbatch m runs on stream m % streams; 0: 1 */
-    bool blocking;       /* blocking streams, which the legacy one waits for */
-    bool legacy;         /* everything on the legacy default stream */
-    bool copied_inputs;  /* between segments too, not only at the ends */
-    bool moving_inputs;  /* hand over between segments by buffers that move */
-    bool free_running;   /* does not wait for the device after a step */
+    uint32_t layers;    /* of two parts each */
+    uint32_t elems;     /* uint32_t per buffer */
+    uint32_t max_slots; /* the session's, and sets of buffers; 0: 8 */
+    uint32_t in_flight; /* microbatches; 0: 1 */
+    uint32_t streams;   /* microbatch m runs on stream m % streams; 0: 1 */
+    bool blocking;      /* blocking streams, which the legacy one waits for */
+    bool legacy;        /* everything on the legacy default stream */
+    bool copied_inputs; /* between segments too, not only at the ends */
+    bool moving_inputs; /* hand over between segments by buffers that move */
+    bool free_running;  /* does not wait for the device after a step */
     const char *scope, *granularity;
     const char *const *environment; /* NULL: an empty one */
     const gh_host_services *host;
-    uint32_t flags;      /* of gh_session_desc */
+    uint32_t flags; /* of gh_session_desc */
     uint32_t warmup_steps;
 };
 
@@ -66,7 +66,7 @@ struct toy {
     CUfunction mix, add;
     CUstream streams[TOY_STREAMS], side;
     CUevent fork;
-    CUdeviceptr memory;  /* one block, cut into all buffers */
+    CUdeviceptr memory; /* one block, cut into all buffers */
     uint64_t memory_bytes;
     uint32_t n_parts, n_sets;
 

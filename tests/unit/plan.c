@@ -48,19 +48,17 @@ static void test_a_bad_layer_is_refused(void)
               "a description below 0.1's size is refused");
     desc.struct_size = sizeof(desc);
     desc.kind = 77;
-    is_status(gh_model_add_layer(model, &desc, &err), GH_ERR_UNSUPPORTED,
-              &err, "so is an unknown kind");
+    is_status(gh_model_add_layer(model, &desc, &err), GH_ERR_UNSUPPORTED, &err,
+              "so is an unknown kind");
     desc.kind = GH_LAYER_DENSE;
     desc.reserved = 1;
     is_status(gh_model_add_layer(model, &desc, &err), GH_ERR_INVALID, &err,
               "so is a reserved field");
-    is_status(add(model, 1, NULL), GH_ERR_INVALID, &err,
-              "chunks begin at 0");
+    is_status(add(model, 1, NULL), GH_ERR_INVALID, &err, "chunks begin at 0");
     is_status(add(model, 0, NULL), GH_OK, &err, "layer 0 is in chunk 0");
     is_status(add(model, 2, NULL), GH_ERR_INVALID, &err,
               "no chunk is left out");
-    ok(strstr(err.text, "layer 1") != NULL, "the layer is named: %s",
-       err.text);
+    ok(strstr(err.text, "layer 1") != NULL, "the layer is named: %s", err.text);
     is_status(add(model, 1, NULL), GH_OK, &err,
               "after a refusal the right one is accepted");
     is_status(add(model, 0, NULL), GH_ERR_INVALID, &err,
@@ -126,15 +124,15 @@ static void test_every_scope_and_granularity(void)
                      &err);
         gh_model_destroy(model);
         is_int(plan.n_segments, 6 * shapes[i].per_layer,
-               "scope %x, granularity %d: %u segments a layer",
-               shapes[i].scope, shapes[i].granularity, shapes[i].per_layer);
+               "scope %x, granularity %d: %u segments a layer", shapes[i].scope,
+               shapes[i].granularity, shapes[i].per_layer);
         ok(is_whole(&plan), "and together they are every part once");
         for (uint32_t s = 0; s < plan.n_segments; s++) {
             bool graphed = plan.segments[s].mode == GH_SEGMENT_GRAPHED;
 
-            modes = modes &&
-                    graphed == (shapes[i].modes[s % shapes[i].per_layer] ==
-                                'g');
+            modes =
+                modes &&
+                graphed == (shapes[i].modes[s % shapes[i].per_layer] == 'g');
         }
         ok(modes, "graphed and eager as the scope says");
         is_int(plan.n_chunks, 3, "in three chunks");

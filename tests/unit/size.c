@@ -41,8 +41,9 @@ int main(void)
     memset(&copy, 0xff, sizeof(copy));
     is_status(check(&same, &err), GH_OK, &err, "the same size is accepted");
     is_status(check(&old, &err), GH_OK, &err, "an older one is");
-    is_status(check(&newer, &err), GH_OK, &err, "a newer one with a zero "
-                                                "tail is");
+    is_status(check(&newer, &err), GH_OK, &err,
+              "a newer one with a zero "
+              "tail is");
     gh_take_struct(&old, &copy, sizeof(copy));
     ok(copy.a == 7 && copy.b == 0, "fields an older one lacks are zero");
     gh_take_struct(&newer, &copy, sizeof(copy));
