@@ -80,7 +80,8 @@ static int load_library(struct host *host, char *error, size_t error_bytes)
         find_companion(FIND_LIBRARY, found, sizeof(found));
         path = found;
     }
-    host->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    /* For good: what it keeps for the life of the process stays in reach. */
+    host->library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (host->library == NULL) {
         snprintf(error, error_bytes, "the graphhooks library: %s", dlerror());
         return -1;
