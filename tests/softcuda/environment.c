@@ -1,0 +1,57 @@
+/* The environment sets what softcuda_configure() sets, before the first
+ * call; what is not understood is said and left at its default. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/softcuda/controls.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int main(void)
+{
+    size_t free_bytes = 0, total = 0;
+    CUdeviceptr address = 0;
+    char said[512] = "";
+    int count = 0, status;
+    FILE *log = tmpfile();
+
+    setenv("SOFTCUDA_DEVICES", "3", 1);
+    setenv("SOFTCUDA_MEMORY", "1048576", 1);
+    setenv("SOFTCUDA_FAIL", "cuStreamQuery:2:5", 1);
+    setenv("SOFTCUDA_RACES", "maybe", 1);
+    setenv("SOFTCUDA_DROP_WAIT", "", 1);
+    setenv("SOFTCUDA_TRACE", "1", 1);
+    if (log != NULL) {
+        setvbuf(stderr, NULL, _IONBF, 0);
+        dup2(fileno(log), STDERR_FILENO);
+    }
+    if (!controls_open(&status)) {
+        return status;
+    }
+    if (log != NULL) {
+        rewind(log);
+        said[fread(said, 1, sizeof(said) - 1, log)] = '\0';
+    }
+
+    ok(strstr(said, "SOFTCUDA_RACES=maybe is not understood") != NULL,
+       "a value that is not understood is said");
+    ok(strstr(said, "softcuda: run") != NULL, "operations are traced");
+    drv.cuDeviceGetCount(&count);
+    is_int(count, 3, "devices come from the environment");
+    drv.cuMemGetInfo(&free_bytes, &total);
+    is_int(total, 1048576, "memory comes from the environment");
+    is_int(drv.cuMemAlloc(&address, 2 << 20), 2, "and is all there is");
+    is_int(drv.cuStreamQuery(side), 0, "a failure waits for its turn");
+    is_int(drv.cuStreamQuery(side), 5, "and comes from the environment");
+    launch_store(side, word(0), 1);
+    launch_store(other, word(0), 1);
+    drv.cuCtxSynchronize();
+    is_int(races(), 1, "races are on when their setting makes no sense");
+    configure("SEED=0");
+    if (log != NULL) {
+        fclose(log);
+    }
+    contract_close();
+    return done_testing();
+}
