@@ -13,7 +13,7 @@ files()
         git ls-files
     else
         find . -type f | sed 's|^\./||'
-    fi | grep -v -E '(^|/)(build|_build|_inst|autom4te\.cache|graphhooks-[0-9][^/]*)/' |
+    fi | grep -v -E '(^|/)(\.git|build|_build|_inst|autom4te\.cache|graphhooks-[0-9][^/]*)/' |
         grep -v -E '^(configure|aclocal\.m4|Makefile\.in|config\.h\.in)$' |
         grep -v -E '^(build-aux/(ar-lib|compile|config\.|depcomp|install-sh|ltmain|missing|tap-driver)|m4/(lt|libtool))'
 }
