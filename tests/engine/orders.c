@@ -98,6 +98,8 @@ int main(void)
     drop_waits(&options, MODE_EAGER, "eager");
     drop_waits(&options, MODE_GRAPH, "graph");
     options.in_flight = 2; /* slots now go from stream to stream */
+    try_seeds(&options, MODE_EAGER, 100 / FEWER, "eager, two in flight");
+    try_seeds(&options, MODE_STEP, 100 / FEWER, "step, two in flight");
     try_seeds(&options, MODE_GRAPH, 200 / FEWER, "graph, two in flight");
     options.granularity = "part";
     options.scope = "mlp";
