@@ -28,7 +28,7 @@ static void sweep(const struct options *options, enum mode mode,
                   const char *what)
 {
     uint64_t times[128] = {0};
-    unsigned well = 0, clear = 0, bad = 0;
+    unsigned well = 0, clear = 0, bad = 0, saved_launches = 0;
     char settings[96], error[SOFT_ERROR];
 
     is_int(soft_run(options, mode, "SEED=1", &eager, error), ENDED_WELL,
@@ -44,6 +44,8 @@ static void sweep(const struct options *options, enum mode mode,
                      soft.entry(i), (unsigned long long)n);
             outcome = soft_run(options, mode, settings, &eager, error);
             well += outcome == ENDED_WELL;
+            saved_launches += outcome == ENDED_WELL &&
+                              strcmp(soft.entry(i), "cuLaunchKernel") == 0;
             clear += outcome == ENDED_CLEARLY;
             bad += outcome == ENDED_BADLY;
             if (outcome == ENDED_BADLY && bad < 20) {
@@ -57,6 +59,10 @@ static void sweep(const struct options *options, enum mode mode,
            what, well + clear + bad);
     diag("%s: %u ended well, %u with a sentence", what, well, clear);
     ok(clear > 0, "%s: some calls cannot be done without", what);
+    if (mode == MODE_GRAPH) {
+        ok(saved_launches > 20,
+           "%s: a launch that fails in a recording is issued again", what);
+    }
 }
 
 int main(void)
