@@ -18,8 +18,8 @@ void head_backward(const struct work *work, const float *x, float *dx)
 
     linear_backward(work, set->norm, model->config.hidden, model->head_w,
                     NO_BIAS, set->logits, VOCAB, set->d_rows);
-    norm_backward(work, set->d_rows, x, model->norm_g, model->norm_b,
-                  set->mean, set->rstd, NULL, dx);
+    norm_backward(work, set->d_rows, x, model->norm_g, model->norm_b, set->mean,
+                  set->rstd, NULL, dx);
 }
 
 /* d_context in set->d_rows; d_qkv goes to set->d_wide, which is larger. */
@@ -96,8 +96,7 @@ void parts_backward(const struct work *work, int first, int last,
                     const float *x, const float *dy)
 {
     for (int part = last; part >= first; part--) {
-        const float *in =
-            part == first ? x : set_part_out(work->set, part - 1);
+        const float *in = part == first ? x : set_part_out(work->set, part - 1);
         float *dx = set_part_gradient(work->set, part);
 
         if (part % 2 == 0) {
@@ -109,16 +108,15 @@ void parts_backward(const struct work *work, int first, int last,
     }
 }
 
-void embed_backward(const struct work *work, const int *tokens,
-                    const float *dx)
+void embed_backward(const struct work *work, const int *tokens, const float *dx)
 {
     const struct model *model = work->model;
     const struct config *config = &model->config;
     const int cols = config->hidden;
 
     device_launch(&work->queue, KERNEL_embed_token_backward,
-                  blocks_of((size_t)cols, embed_token_backward_threads),
-                  VOCAB, 1,
+                  blocks_of((size_t)cols, embed_token_backward_threads), VOCAB,
+                  1,
                   &(const struct embed_token_args){
                       .tokens = tokens,
                       .dx = dx,
@@ -130,6 +128,6 @@ void embed_backward(const struct work *work, const int *tokens,
     LAUNCH(&work->queue, embed_position_backward, embed_position_args,
            blocks_of((size_t)config->seq * (size_t)cols,
                      embed_position_backward_threads),
-           .dx = dx, .dw = model->g + model->position_w,
-           .batch = config->batch, .seq = config->seq, .cols = cols);
+           .dx = dx, .dw = model->g + model->position_w, .batch = config->batch,
+           .seq = config->seq, .cols = cols);
 }

@@ -73,7 +73,7 @@ static void cut_all(struct set *set, const struct config *config,
 
 int set_init(struct set *set, const struct config *config, struct device *dev)
 {
-    struct cutter cutter = {0};
+    struct cutter cutter = { 0 };
 
     memset(set, 0, sizeof(*set));
     set->dev = dev;
@@ -90,7 +90,7 @@ int set_init(struct set *set, const struct config *config, struct device *dev)
         set_free(set);
         return -1;
     }
-    cutter = (struct cutter){.base = set->memory};
+    cutter = (struct cutter){ .base = set->memory };
     cut_all(set, config, &cutter);
     return 0;
 }

@@ -43,8 +43,7 @@ struct set {
 };
 
 /* 0, or -1 with dev->error set and nothing kept. */
-int set_init(struct set *set, const struct config *config,
-             struct device *dev);
+int set_init(struct set *set, const struct config *config, struct device *dev);
 void set_free(struct set *set);
 
 /* Part p is layer p / 2's attention, or MLP when p is odd. */

@@ -140,10 +140,10 @@ void device_launch(const struct queue *queue, enum engine_kernel kernel,
                    const void *args)
 {
     struct device *dev = queue->dev;
-    void *params[] = {(void *)(uintptr_t)args};
+    void *params[] = { (void *)(uintptr_t)args };
 
-    DEVICE_CALL(dev, cuLaunchKernel, dev->kernels[kernel],
-                (unsigned)grid_x, (unsigned)grid_y, (unsigned)grid_z,
-                engine_kernels[kernel].threads, 1, 1, 0, queue->stream,
-                params, NULL);
+    DEVICE_CALL(dev, cuLaunchKernel, dev->kernels[kernel], (unsigned)grid_x,
+                (unsigned)grid_y, (unsigned)grid_z,
+                engine_kernels[kernel].threads, 1, 1, 0, queue->stream, params,
+                NULL);
 }

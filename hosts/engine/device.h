@@ -55,9 +55,9 @@ int device_check(struct device *dev, const char *entry, CUresult code);
 void device_forgive(struct device *dev);
 
 /* Calls the driver unless something has failed already. */
-#define DEVICE_CALL(device, entry, ...)                            \
-    ((device)->code != CUDA_SUCCESS                                \
-         ? -1                                                      \
+#define DEVICE_CALL(device, entry, ...) \
+    ((device)->code != CUDA_SUCCESS \
+         ? -1 \
          : device_check(device, #entry, (device)->drv.entry(__VA_ARGS__)))
 
 /* NULL once something has failed.  Frees take NULL and never fail. */
@@ -73,9 +73,9 @@ void device_launch(const struct queue *queue, enum engine_kernel kernel,
                    const void *args);
 
 /* LAUNCH(queue, kernel, args, grid, .field = value, ...) */
-#define LAUNCH(queue, kernel, args, grid, ...)              \
+#define LAUNCH(queue, kernel, args, grid, ...) \
     device_launch(queue, KERNEL_##kernel, (size_t)(grid), 1, 1, \
-                  &(const struct args){__VA_ARGS__})
+                  &(const struct args){ __VA_ARGS__ })
 
 static inline CUdeviceptr device_address(const void *pointer)
 {

@@ -26,7 +26,7 @@
 
 #ifdef __CUDACC__
 
-#define KERNEL_AS(name, args)                                    \
+#define KERNEL_AS(name, args) \
     extern "C" __global__ void __launch_bounds__(name##_threads) \
         name(const struct args k)
 
@@ -54,8 +54,8 @@ struct dialect_block {
     int x, y, z;
 };
 
-#define KERNEL_AS(name, args)                        \
-    static void name##_block(const struct args k,    \
+#define KERNEL_AS(name, args) \
+    static void name##_block(const struct args k, \
                              __attribute__((unused)) \
                              const struct dialect_block block)
 
@@ -63,8 +63,7 @@ struct dialect_block {
 #define BLOCK_Y (block.y)
 #define BLOCK_Z (block.z)
 
-#define SHARED(type, name, extent) \
-    __attribute__((aligned(64))) type name extent
+#define SHARED(type, name, extent) __attribute__((aligned(64))) type name extent
 #define REGISTERS(type, name, count, threads) type name[threads][count]
 #define MINE(name) name[thread]
 
@@ -86,16 +85,16 @@ struct dialect_block {
 #define ROW_LANE(thread) ((thread) % ROW_LANES)
 #define ROW_FIRST(thread) ((thread) - (thread) % ROW_LANES)
 
-#define ROW_TREE(array, FOLD)                                             \
-    for (int half = ROW_LANES / 2; half > 0; half /= 2) {                 \
-        BARRIER();                                                        \
-        PHASE(ROW_THREADS)                                                \
-        {                                                                 \
-            if (ROW_LANE(thread) < half) {                                \
+#define ROW_TREE(array, FOLD) \
+    for (int half = ROW_LANES / 2; half > 0; half /= 2) { \
+        BARRIER(); \
+        PHASE(ROW_THREADS) \
+        { \
+            if (ROW_LANE(thread) < half) { \
                 array[thread] = FOLD(array[thread], array[thread + half]); \
-            }                                                             \
-        }                                                                 \
-    }                                                                     \
+            } \
+        } \
+    } \
     BARRIER()
 
 #define FOLD_SUM(a, b) ((a) + (b))

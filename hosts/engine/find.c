@@ -25,32 +25,30 @@ static const struct {
     const char *variable, *fallback;
     const char *places[6];
 } companions[] = {
-    [FIND_SOFTCUDA] =
-        {"GRAPHHOOKS_SOFTCUDA",
-         "libgraphhooks-softcuda.so",
-         {".libs/libgraphhooks-softcuda.so",
-          "../.libs/libgraphhooks-softcuda.so",
-          "../../.libs/libgraphhooks-softcuda.so",
-          "../lib/graphhooks/libgraphhooks-softcuda.so",
-          PKGLIBDIR "/libgraphhooks-softcuda.so"}},
-    [FIND_LIBRARY] = {"GRAPHHOOKS_LIBRARY",
-                      "libgraphhooks.so.0",
-                      {".libs/libgraphhooks.so.0",
-                       "../.libs/libgraphhooks.so.0",
-                       "../../.libs/libgraphhooks.so.0",
-                       "../lib/libgraphhooks.so.0",
-                       PKGLIBDIR "/../libgraphhooks.so.0"}},
-    [FIND_TEXT] = {NULL,
-                   PKGDATADIR "/text/shakespeare.txt",
-                   {"../share/graphhooks/text/shakespeare.txt",
-                    ENGINE_DATA "/shakespeare.txt",
-                    PKGDATADIR "/text/shakespeare.txt"}},
+    [FIND_SOFTCUDA] = { "GRAPHHOOKS_SOFTCUDA",
+                        "libgraphhooks-softcuda.so",
+                        { ".libs/libgraphhooks-softcuda.so",
+                          "../.libs/libgraphhooks-softcuda.so",
+                          "../../.libs/libgraphhooks-softcuda.so",
+                          "../lib/graphhooks/libgraphhooks-softcuda.so",
+                          PKGLIBDIR "/libgraphhooks-softcuda.so" } },
+    [FIND_LIBRARY] = { "GRAPHHOOKS_LIBRARY",
+                       "libgraphhooks.so.0",
+                       { ".libs/libgraphhooks.so.0",
+                         "../.libs/libgraphhooks.so.0",
+                         "../../.libs/libgraphhooks.so.0",
+                         "../lib/libgraphhooks.so.0",
+                         PKGLIBDIR "/../libgraphhooks.so.0" } },
+    [FIND_TEXT] = { NULL,
+                    PKGDATADIR "/text/shakespeare.txt",
+                    { "../share/graphhooks/text/shakespeare.txt",
+                      ENGINE_DATA "/shakespeare.txt",
+                      PKGDATADIR "/text/shakespeare.txt" } },
 };
 
 static void program_folder(char *folder, size_t folder_bytes)
 {
-    const ssize_t length =
-        readlink("/proc/self/exe", folder, folder_bytes - 1);
+    const ssize_t length = readlink("/proc/self/exe", folder, folder_bytes - 1);
     char *slash;
 
     folder[length > 0 ? length : 0] = '\0';

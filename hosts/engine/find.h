@@ -11,7 +11,11 @@
 
 #include <stddef.h>
 
-enum companion { FIND_SOFTCUDA, FIND_LIBRARY, FIND_TEXT };
+enum companion {
+    FIND_SOFTCUDA,
+    FIND_LIBRARY,
+    FIND_TEXT
+};
 
 /* The path of the first one that exists; where none does, what the loader
  * may still know, or the place it should have been. */

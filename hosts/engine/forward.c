@@ -51,11 +51,11 @@ static void attn_forward(const struct work *work, int layer, const float *x)
 
     norm_forward(work, x, weights->norm_g, weights->norm_b, buffers->norm,
                  buffers->mean, buffers->rstd);
-    linear_forward(work, buffers->norm, c, weights->qkv_w, weights->qkv_b,
-                   NULL, buffers->qkv, 3 * c);
+    linear_forward(work, buffers->norm, c, weights->qkv_w, weights->qkv_b, NULL,
+                   buffers->qkv, 3 * c);
     attention_forward(work, buffers);
-    linear_forward(work, buffers->context, c, weights->out_w, weights->out_b,
-                   x, buffers->out, c);
+    linear_forward(work, buffers->context, c, weights->out_w, weights->out_b, x,
+                   buffers->out, c);
 }
 
 static void mlp_forward(const struct work *work, int layer, const float *x)
@@ -76,8 +76,7 @@ static void mlp_forward(const struct work *work, int layer, const float *x)
                    weights->down_b, x, buffers->out, c);
 }
 
-void parts_forward(const struct work *work, int first, int last,
-                   const float *x)
+void parts_forward(const struct work *work, int first, int last, const float *x)
 {
     for (int part = first; part <= last; part++) {
         if (part % 2 == 0) {

@@ -12,9 +12,9 @@ struct tile {
 
 /* The largest first. */
 static const struct tile tiles[] = {
-    {128, {KERNEL_gemm_nn_128, KERNEL_gemm_nt_128, KERNEL_gemm_tn_128}},
-    {64, {KERNEL_gemm_nn_64, KERNEL_gemm_nt_64, KERNEL_gemm_tn_64}},
-    {32, {KERNEL_gemm_nn_32, KERNEL_gemm_nt_32, KERNEL_gemm_tn_32}},
+    { 128, { KERNEL_gemm_nn_128, KERNEL_gemm_nt_128, KERNEL_gemm_tn_128 } },
+    { 64, { KERNEL_gemm_nn_64, KERNEL_gemm_nt_64, KERNEL_gemm_tn_64 } },
+    { 32, { KERNEL_gemm_nn_32, KERNEL_gemm_nt_32, KERNEL_gemm_tn_32 } },
 };
 
 /* The largest tile that still gives every multiprocessor one; a CPU has few
@@ -41,8 +41,7 @@ static const struct tile *choose(const struct device *dev,
     return last;
 }
 
-void gemm(const struct queue *queue, enum gemm_form form,
-          struct gemm_args args)
+void gemm(const struct queue *queue, enum gemm_form form, struct gemm_args args)
 {
     const struct tile *tile;
     size_t side;
@@ -61,8 +60,7 @@ void gemm(const struct queue *queue, enum gemm_form form,
 
     tile = choose(queue->dev, &args);
     side = (size_t)tile->side;
-    device_launch(queue, tile->kernels[form],
-                  blocks_of((size_t)args.n, side),
+    device_launch(queue, tile->kernels[form], blocks_of((size_t)args.n, side),
                   blocks_of((size_t)args.m, side),
                   (size_t)(args.outer * args.inner), &args);
 }

@@ -21,7 +21,10 @@
 
 extern char **environ;
 
-enum { MAX_SLOTS = 64, PASS_INPUTS = 2 };
+enum {
+    MAX_SLOTS = 64,
+    PASS_INPUTS = 2
+};
 
 struct segment {
     uint32_t index;
@@ -74,7 +77,7 @@ static int load_library(struct host *host, char *error, size_t error_bytes)
     char found[4096];
     void *symbol;
     gh_get_api_fn *get_api;
-    gh_error err = {""};
+    gh_error err = { "" };
 
     if (path == NULL) {
         find_companion(FIND_LIBRARY, found, sizeof(found));
@@ -88,8 +91,8 @@ static int load_library(struct host *host, char *error, size_t error_bytes)
     }
     symbol = dlsym(host->library, GH_GET_API_SYMBOL);
     if (symbol == NULL) {
-        snprintf(error, error_bytes, "%s has no %s: it is not graphhooks",
-                 path, GH_GET_API_SYMBOL);
+        snprintf(error, error_bytes, "%s has no %s: it is not graphhooks", path,
+                 GH_GET_API_SYMBOL);
         return -1;
     }
     memcpy(&get_api, &symbol, sizeof(get_api));
@@ -111,7 +114,8 @@ static bool starts_with(const char *text, const char *prefix)
 static int make_environment(struct host *host)
 {
     static const char *const left_out[] = {
-        "GRAPHHOOKS_DRIVER=", "GRAPHHOOKS_LIBRARY=", "GRAPHHOOKS_SOFTCUDA="};
+        "GRAPHHOOKS_DRIVER=", "GRAPHHOOKS_LIBRARY=", "GRAPHHOOKS_SOFTCUDA="
+    };
     const struct options *options = host->trainer->options;
     const size_t text_bytes =
         (options->trace == NULL ? 0 : strlen(options->trace)) + 64;
@@ -172,7 +176,7 @@ static int open_session(struct host *host)
     const struct options *options = trainer->options;
     const gh_api *gh = host->gh;
     gh_model *model = NULL;
-    gh_error err = {""};
+    gh_error err = { "" };
     gh_status status = describe_model(host, &model, &err);
 
     if (status == GH_OK) {
@@ -191,8 +195,7 @@ static int open_session(struct host *host)
         status = gh->session_open(&desc, &host->session, &err);
     }
     gh->model_destroy(model);
-    return status == GH_OK ? 0
-                           : fail(host, "gh_session_open", status, &err);
+    return status == GH_OK ? 0 : fail(host, "gh_session_open", status, &err);
 }
 
 static int read_plan(struct host *host)
@@ -205,8 +208,8 @@ static int read_plan(struct host *host)
         return -1;
     }
     for (uint32_t i = 0; i < n; i++) {
-        gh_segment segment = {.struct_size = sizeof(segment)};
-        gh_error err = {""};
+        gh_segment segment = { .struct_size = sizeof(segment) };
+        gh_error err = { "" };
         gh_status status =
             host->gh->plan_segment(host->session, 0, i, &segment, &err);
 
@@ -223,8 +226,7 @@ static int read_plan(struct host *host)
     return 0;
 }
 
-struct host *host_open(struct trainer *trainer, char *error,
-                       size_t error_bytes)
+struct host *host_open(struct trainer *trainer, char *error, size_t error_bytes)
 {
     struct host *host = calloc(1, sizeof(*host));
 
@@ -306,7 +308,7 @@ static int take_set(struct host *host, const gh_decision *decision,
 
     set = &host->slots[decision->slot];
     if (set->memory == NULL) {
-        gh_error err = {""};
+        gh_error err = { "" };
 
         (void)host->gh->layer_cancel(host->session, &err);
         return set_init(set, &trainer->model.config, trainer->dev) == 0 ? 1
@@ -363,8 +365,7 @@ static void name_outputs(const struct host *host, struct pass *pass)
 
         add_gradient(host, pass,
                      part % 2 == 0 ? attn->matrices : mlp->matrices);
-        add_gradient(host, pass,
-                     part % 2 == 0 ? attn->vectors : mlp->vectors);
+        add_gradient(host, pass, part % 2 == 0 ? attn->vectors : mlp->vectors);
     }
 }
 
@@ -373,7 +374,7 @@ static int run_parts(const struct host *host, const struct pass *pass,
 {
     const struct trainer *trainer = host->trainer;
     const struct work work = {
-        .queue = {.dev = trainer->dev, .stream = decision->stream},
+        .queue = { .dev = trainer->dev, .stream = decision->stream },
         .model = &trainer->model,
         .set = trainer->flights[pass->microbatch].set,
     };
@@ -390,7 +391,11 @@ static int run_parts(const struct host *host, const struct pass *pass,
     return trainer->dev->code == CUDA_SUCCESS ? 0 : -1;
 }
 
-enum attempt { PASS_DONE, PASS_AGAIN, PASS_FAILED };
+enum attempt {
+    PASS_DONE,
+    PASS_AGAIN,
+    PASS_FAILED
+};
 
 /* A launch of ours failed.  Inside a recording that may be the capture's
  * doing: the pass is then run once more, eagerly, and a failure that is real
@@ -398,7 +403,7 @@ enum attempt { PASS_DONE, PASS_AGAIN, PASS_FAILED };
 static enum attempt recover(struct host *host, const gh_decision *decision)
 {
     const gh_api *gh = host->gh;
-    gh_error err = {""};
+    gh_error err = { "" };
 
     (void)gh->layer_cancel(host->session, &err);
     if (decision->action != GH_ACTION_RECORD || host->paused ||
@@ -415,8 +420,8 @@ static enum attempt attempt_pass(struct host *host, struct pass *pass,
                                  const float **result_p)
 {
     const gh_api *gh = host->gh;
-    gh_error err = {""};
-    gh_decision decision = {.struct_size = sizeof(decision)};
+    gh_error err = { "" };
+    gh_decision decision = { .struct_size = sizeof(decision) };
     gh_pass call = {
         .struct_size = sizeof(call),
         .segment = pass->segment->index,
@@ -426,8 +431,7 @@ static enum attempt attempt_pass(struct host *host, struct pass *pass,
         .inputs = pass->inputs,
         .n_inputs = pass->n_inputs,
     };
-    gh_status status =
-        gh->layer_enter(host->session, &call, &decision, &err);
+    gh_status status = gh->layer_enter(host->session, &call, &decision, &err);
     int taken;
 
     if (status != GH_OK) {
@@ -491,7 +495,7 @@ int host_forward(struct host *host, int microbatch)
 {
     struct trainer *trainer = host->trainer;
     const float *x = row_block(trainer, trainer->x, microbatch);
-    gh_error err = {""};
+    gh_error err = { "" };
     gh_status status;
 
     for (int i = 0; i < host->n_segments; i++) {
@@ -499,7 +503,7 @@ int host_forward(struct host *host, int microbatch)
             .segment = &host->segments[i],
             .direction = GH_FORWARD,
             .microbatch = microbatch,
-            .inputs = {hidden(host, x, i > 0)},
+            .inputs = { hidden(host, x, i > 0) },
             .n_inputs = 1,
         };
 
@@ -510,8 +514,7 @@ int host_forward(struct host *host, int microbatch)
     trainer->flights[microbatch].out = x;
 
     status = host->gh->flush_delayed(host->session, &err);
-    return status == GH_OK ? 0
-                           : fail(host, "gh_flush_delayed", status, &err);
+    return status == GH_OK ? 0 : fail(host, "gh_flush_delayed", status, &err);
 }
 
 int host_backward(struct host *host, int microbatch, const float **dx_p)
@@ -530,8 +533,8 @@ int host_backward(struct host *host, int microbatch, const float **dx_p)
             .segment = &host->segments[i],
             .direction = GH_BACKWARD,
             .microbatch = microbatch,
-            .inputs = {hidden(host, dy, i < last),
-                       hidden(host, x, first_part > 0)},
+            .inputs = { hidden(host, dy, i < last),
+                        hidden(host, x, first_part > 0) },
             .n_inputs = 2,
         };
 
@@ -545,21 +548,19 @@ int host_backward(struct host *host, int microbatch, const float **dx_p)
 
 int host_end_step(struct host *host)
 {
-    gh_error err = {""};
+    gh_error err = { "" };
     gh_status status = host->gh->iteration_end(host->session, &err);
 
-    return status == GH_OK ? 0
-                           : fail(host, "gh_iteration_end", status, &err);
+    return status == GH_OK ? 0 : fail(host, "gh_iteration_end", status, &err);
 }
 
 int host_stats(struct host *host, gh_stats *stats)
 {
-    gh_error err = {""};
+    gh_error err = { "" };
     gh_status status;
 
     memset(stats, 0, sizeof(*stats));
     stats->struct_size = sizeof(*stats);
     status = host->gh->session_stats(host->session, stats, &err);
-    return status == GH_OK ? 0
-                           : fail(host, "gh_session_stats", status, &err);
+    return status == GH_OK ? 0 : fail(host, "gh_session_stats", status, &err);
 }

@@ -89,8 +89,7 @@ void json_bool(struct json *json, const char *key, bool value)
     fputs(value ? "true" : "false", json->file);
 }
 
-void json_reals(struct json *json, const char *key, const double *values,
-                int n)
+void json_reals(struct json *json, const char *key, const double *values, int n)
 {
     json_begin(json, key, '[');
     json->flat = true;

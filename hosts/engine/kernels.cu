@@ -351,9 +351,8 @@ KERNEL(softmax_forward, softmax_args)
 
         if (row < k.rows) {
             for (int c = ROW_LANE(thread); c <= row % k.seq; c += ROW_LANES) {
-                top_here = FOLD_MAX(top_here,
-                                    k.s[(size_t)row * (size_t)k.seq +
-                                        (size_t)c]);
+                top_here = FOLD_MAX(
+                    top_here, k.s[(size_t)row * (size_t)k.seq + (size_t)c]);
             }
         }
         fold[thread] = top_here;
@@ -371,8 +370,7 @@ KERNEL(softmax_forward, softmax_args)
 
         if (row < k.rows) {
             for (int c = ROW_LANE(thread); c < k.seq; c += ROW_LANES) {
-                const size_t i =
-                    (size_t)row * (size_t)k.seq + (size_t)c;
+                const size_t i = (size_t)row * (size_t)k.seq + (size_t)c;
                 float value = 0.0f;
 
                 if (c <= row % k.seq) {
@@ -450,8 +448,7 @@ KERNEL(gelu_forward, gelu_args)
 
         if (i < k.n) {
             const float x = k.x[i];
-            const float t =
-                tanhf(GELU_TURN * (x + GELU_CUBE * x * x * x));
+            const float t = tanhf(GELU_TURN * (x + GELU_CUBE * x * x * x));
 
             k.y[i] = 0.5f * x * (1.0f + t);
         }
@@ -466,10 +463,9 @@ KERNEL(gelu_backward, gelu_backward_args)
 
         if (i < k.n) {
             const float x = k.x[i];
-            const float t =
-                tanhf(GELU_TURN * (x + GELU_CUBE * x * x * x));
-            const float dt = (1.0f - t * t) * GELU_TURN *
-                             (1.0f + 3.0f * GELU_CUBE * x * x);
+            const float t = tanhf(GELU_TURN * (x + GELU_CUBE * x * x * x));
+            const float dt =
+                (1.0f - t * t) * GELU_TURN * (1.0f + 3.0f * GELU_CUBE * x * x);
 
             k.d[i] *= 0.5f * (1.0f + t) + 0.5f * x * dt;
         }
@@ -608,8 +604,8 @@ KERNEL(adamw, adamw_args)
 
             k.m[i] = m;
             k.v[i] = v;
-            k.w[i] -= k.state->lr * (m_hat / (sqrtf(v_hat) + k.epsilon) +
-                                     decay * k.w[i]);
+            k.w[i] -= k.state->lr *
+                      (m_hat / (sqrtf(v_hat) + k.epsilon) + decay * k.w[i]);
         }
     }
 }

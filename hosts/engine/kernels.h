@@ -39,10 +39,13 @@ struct optimizer_state {
 };
 
 #define ENGINE_ARGS(args, fields, touches) \
-    struct args {                          \
-        fields                             \
+    struct args { \
+        fields \
     };
-#define ENGINE_KERNEL(name, args, threads) enum { name##_threads = threads };
+#define ENGINE_KERNEL(name, args, threads) \
+    enum { \
+        name##_threads = threads \
+    };
 #include "kernels.def"
 #undef ENGINE_ARGS
 #undef ENGINE_KERNEL

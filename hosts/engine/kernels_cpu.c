@@ -17,7 +17,7 @@
 
 const struct engine_kernel_row engine_kernels[KERNEL_COUNT] = {
 #define ENGINE_ARGS(args, fields, touches)
-#define ENGINE_KERNEL(name, args, threads) {#name, threads},
+#define ENGINE_KERNEL(name, args, threads) { #name, threads },
 #include "kernels.def"
 #undef ENGINE_ARGS
 #undef ENGINE_KERNEL
@@ -33,44 +33,44 @@ static size_t span(int rows, int cols, int ld, int outer, int outer_stride,
 }
 
 #define COUNT(field) ((size_t)k->field)
-#define SPAN(rows, cols, ld, outer_stride, inner_stride)                    \
+#define SPAN(rows, cols, ld, outer_stride, inner_stride) \
     span(k->rows, k->cols, k->ld, k->outer, k->outer_stride, k->inner, \
          k->inner_stride)
-#define TOUCH(field, count, write)                                        \
-    if (k->field != NULL) {                                               \
+#define TOUCH(field, count, write) \
+    if (k->field != NULL) { \
         touch(sink, k->field, (size_t)(count) * sizeof(*k->field), write); \
     }
 #define READ(field, count) TOUCH(field, count, 0)
 #define WRITE(field, count) TOUCH(field, count, 1)
 
-#define ENGINE_ARGS(args, fields, touches)                             \
-    static const uint32_t args##_bytes[] = {sizeof(struct args)};      \
-                                                                       \
-    static void args##_touch(const softcuda_launch *launch,            \
-                             void *const *params,                      \
-                             softcuda_touch_fn touch, void *sink)      \
-    {                                                                  \
-        const struct args *k = params[0];                              \
-                                                                       \
-        (void)launch;                                                  \
-        touches                                                        \
+#define ENGINE_ARGS(args, fields, touches) \
+    static const uint32_t args##_bytes[] = { sizeof(struct args) }; \
+\
+    static void args##_touch(const softcuda_launch *launch, \
+                             void *const *params, softcuda_touch_fn touch, \
+                             void *sink) \
+    { \
+        const struct args *k = params[0]; \
+\
+        (void)launch; \
+        touches \
     }
-#define ENGINE_KERNEL(name, args, threads)                               \
-    static void name##_run(const softcuda_launch *launch,                \
-                           void *const *params)                          \
-    {                                                                    \
-        const struct args *k = params[0];                                \
-                                                                         \
-        for (uint32_t z = 0; z < launch->grid[2]; z++) {                 \
-            for (uint32_t y = 0; y < launch->grid[1]; y++) {             \
-                for (uint32_t x = 0; x < launch->grid[0]; x++) {         \
-                    const struct dialect_block block = {                 \
-                        .x = (int)x, .y = (int)y, .z = (int)z};          \
-                                                                         \
-                    name##_block(*k, block);                             \
-                }                                                        \
-            }                                                            \
-        }                                                                \
+#define ENGINE_KERNEL(name, args, threads) \
+    static void name##_run(const softcuda_launch *launch, void *const *params) \
+    { \
+        const struct args *k = params[0]; \
+\
+        for (uint32_t z = 0; z < launch->grid[2]; z++) { \
+            for (uint32_t y = 0; y < launch->grid[1]; y++) { \
+                for (uint32_t x = 0; x < launch->grid[0]; x++) { \
+                    const struct dialect_block block = { .x = (int)x, \
+                                                         .y = (int)y, \
+                                                         .z = (int)z }; \
+\
+                    name##_block(*k, block); \
+                } \
+            } \
+        } \
     }
 #include "kernels.def"
 #undef ENGINE_ARGS
@@ -79,11 +79,11 @@ static size_t span(int rows, int cols, int ld, int outer, int outer_stride,
 static const softcuda_kernel rows[KERNEL_COUNT] = {
 #define ENGINE_ARGS(args, fields, touches)
 #define ENGINE_KERNEL(kernel, args, threads) \
-    {.name = #kernel,                        \
-     .n_params = 1,                          \
-     .param_bytes = args##_bytes,            \
-     .run = kernel##_run,                    \
-     .touch = args##_touch},
+    { .name = #kernel, \
+      .n_params = 1, \
+      .param_bytes = args##_bytes, \
+      .run = kernel##_run, \
+      .touch = args##_touch },
 #include "kernels.def"
 #undef ENGINE_ARGS
 #undef ENGINE_KERNEL

@@ -26,8 +26,8 @@ void linear_forward(const struct work *work, const float *x, int in, size_t w,
          });
 }
 
-void linear_backward(const struct work *work, const float *x, int in,
-                     size_t w, size_t b, const float *dy, int out, float *dx)
+void linear_backward(const struct work *work, const float *x, int in, size_t w,
+                     size_t b, const float *dy, int out, float *dx)
 {
     const struct model *model = work->model;
     const int rows = config_rows(&model->config);

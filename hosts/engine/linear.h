@@ -9,12 +9,12 @@
 #include "parts.h"
 
 /* y = x w + b, and + add when that is not NULL; x is rows x in. */
-void linear_forward(const struct work *work, const float *x, int in,
-                    size_t w, size_t b, const float *add, float *y, int out);
+void linear_forward(const struct work *work, const float *x, int in, size_t w,
+                    size_t b, const float *add, float *y, int out);
 
 /* Adds to the gradients of w and b, and writes dx.  `b` may be NO_BIAS. */
-void linear_backward(const struct work *work, const float *x, int in,
-                     size_t w, size_t b, const float *dy, int out, float *dx);
+void linear_backward(const struct work *work, const float *x, int in, size_t w,
+                     size_t b, const float *dy, int out, float *dx);
 #define NO_BIAS SIZE_MAX
 
 void norm_forward(const struct work *work, const float *x, size_t gamma,
@@ -35,10 +35,10 @@ struct view {
 static inline struct view view_heads(const struct config *config,
                                      const float *data, int n, int first)
 {
-    return (struct view){.data = data + first,
-                         .ld = n * config->hidden,
-                         .outer = config->seq * n * config->hidden,
-                         .inner = config->hidden / config->heads};
+    return (struct view){ .data = data + first,
+                          .ld = n * config->hidden,
+                          .outer = config->seq * n * config->hidden,
+                          .inner = config->hidden / config->heads };
 }
 
 /* seq x seq scores for every head. */
@@ -47,10 +47,10 @@ static inline struct view view_scores(const struct config *config,
 {
     const int one = config->seq * config->seq;
 
-    return (struct view){.data = data,
-                         .ld = config->seq,
-                         .outer = config->heads * one,
-                         .inner = one};
+    return (struct view){ .data = data,
+                          .ld = config->seq,
+                          .outer = config->heads * one,
+                          .inner = one };
 }
 
 /* c = alpha a b, per head; n columns, sums of k. */

@@ -20,7 +20,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { EXIT_EQUAL = 0, EXIT_DIFFERENT = 1, EXIT_USAGE = 2, EXIT_DEVICE = 3 };
+enum {
+    EXIT_EQUAL = 0,
+    EXIT_DIFFERENT = 1,
+    EXIT_USAGE = 2,
+    EXIT_DEVICE = 3
+};
 
 /* What --driver asks for; else GRAPHHOOKS_DRIVER; else what is there. */
 static const char *asked_driver(const struct options *options)
@@ -78,11 +83,10 @@ static int run_modes(const struct options *options, struct device *dev,
     for (int i = 0; i < options->n_modes; i++) {
         const enum mode mode = options->modes[i];
 
-        if (train(options, dev, text, mode, report_progress, &results[i],
-                  error, sizeof(error)) != 0) {
+        if (train(options, dev, text, mode, report_progress, &results[i], error,
+                  sizeof(error)) != 0) {
             fflush(stdout);
-            fprintf(stderr, "gh-engine: %s mode: %s\n", mode_name(mode),
-                    error);
+            fprintf(stderr, "gh-engine: %s mode: %s\n", mode_name(mode), error);
             return EXIT_DEVICE;
         }
     }
@@ -102,7 +106,7 @@ int main(int argc, char **argv)
     struct options options;
     struct text text;
     struct device dev;
-    struct result results[MAX_MODES] = {0};
+    struct result results[MAX_MODES] = { 0 };
     char error[4608];
     char path[4096];
     int status;

@@ -128,8 +128,7 @@ void model_first_weights(const struct model *model, float *w)
 {
     const size_t c = (size_t)model->config.hidden;
     /* What adds to the residual stream starts smaller in deeper models. */
-    const float residual =
-        0.02f / sqrtf(2.0f * (float)model->config.layers);
+    const float residual = 0.02f / sqrtf(2.0f * (float)model->config.layers);
     uint64_t state = model->config.seed;
 
     memset(w, 0, model->n * sizeof(*w));
@@ -139,8 +138,7 @@ void model_first_weights(const struct model *model, float *w)
         fill_ones(w + model->attn[i].norm_g, c);
         fill_ones(w + model->mlp[i].norm_g, c);
         fill_normal(w + model->attn[i].out_w, c * c, residual, &state);
-        fill_normal(w + model->mlp[i].down_w, WIDEN * c * c, residual,
-                    &state);
+        fill_normal(w + model->mlp[i].down_w, WIDEN * c * c, residual, &state);
     }
 }
 

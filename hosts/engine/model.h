@@ -15,7 +15,10 @@
 
 #include <stdint.h>
 
-enum { VOCAB = 256, WIDEN = 4 }; /* bytes; the MLP's widening */
+enum {
+    VOCAB = 256,
+    WIDEN = 4
+}; /* bytes; the MLP's widening */
 
 struct config {
     int layers, hidden, heads, seq, batch;
@@ -34,7 +37,7 @@ struct range {
 
 /* Offsets into the arrays. */
 struct attn_weights {
-    size_t qkv_w, out_w;                 /* hidden x 3 hidden, hidden x hidden */
+    size_t qkv_w, out_w; /* hidden x 3 hidden, hidden x hidden */
     size_t norm_g, norm_b, qkv_b, out_b; /* vectors */
     struct range matrices, vectors;
 };

@@ -35,54 +35,53 @@ struct row {
 #define AT(field) offsetof(struct options, field)
 
 static const struct row table[] = {
-    {"--model", KIND_MODEL, 0, 0, 0, "gpt", "what to train"},
-    {"--layers", KIND_INT, AT(config.layers), 1, 512, "N",
-     "transformer layers (4)"},
-    {"--hidden", KIND_INT, AT(config.hidden), 1, 16384, "N",
-     "width of the residual stream (64)"},
-    {"--heads", KIND_INT, AT(config.heads), 1, 256, "N",
-     "attention heads; divides hidden (4)"},
-    {"--seq", KIND_INT, AT(config.seq), 1, 8192, "N",
-     "bytes in a sequence (32)"},
-    {"--batch", KIND_INT, AT(config.batch), 1, 1024, "N",
-     "sequences in a microbatch (4)"},
-    {"--steps", KIND_INT, AT(steps), 1, 1000000, "N",
-     "optimizer steps (20)"},
-    {"--microbatches", KIND_COUNTS, 0, 1, 1024, "N,N,...",
-     "microbatches of each step, cycled (4,6,8,3)"},
-    {"--in-flight", KIND_INT, AT(in_flight), 1, 64, "N",
-     "microbatches between forward and backward (4)"},
-    {"--streams", KIND_INT, AT(streams), 1, MAX_STREAMS, "N",
-     "streams that microbatches take in turn (1)"},
-    {"--stream", KIND_STREAM, 0, 0, 0, "legacy|own",
-     "legacy: everything on the default stream (own)"},
-    {"--compare", KIND_MODES, 0, 0, 0, "MODE,...",
-     "eager, graph, step: run each, compare (eager,graph)"},
-    {"--scope", KIND_TEXT, AT(scope), 0, 0, "PART,...",
-     "what to capture: attn, mlp (whole layers)"},
-    {"--granularity", KIND_TEXT, AT(granularity), 0, 0, "part|layer",
-     "how far one graph reaches (layer)"},
-    {"--driver", KIND_WORD, AT(driver), 0, 0, "soft|cuda",
-     "the software device, or CUDA (CUDA where there is a device)"},
-    {"--library", KIND_TEXT, AT(library), 0, 0, "PATH",
-     "the graphhooks library to load (GRAPHHOOKS_LIBRARY)"},
-    {"--data", KIND_TEXT, AT(data), 0, 0, "FILE",
-     "text to train on (the text that is installed)"},
-    {"--seed", KIND_SEED, AT(config.seed), 0, 0, "N",
-     "seed of weights and samples (1)"},
-    {"--lr", KIND_REAL, AT(lr), 0, 0, "X", "learning rate (0.003)"},
-    {"--warmup", KIND_INT, AT(warmup), 0, 1000000, "N",
-     "steps in which the learning rate rises (4)"},
-    {"--json", KIND_TEXT, AT(json), 0, 0, "FILE", "write results there"},
-    {"--trace", KIND_TEXT, AT(trace), 0, 0, "FILE",
-     "write a timeline of the hooks there (GRAPHHOOKS_TRACE)"},
-    {"--check", KIND_FLAG, AT(check), 0, 0, NULL,
-     "compare replays with eager passes (GRAPHHOOKS_CHECK=bitwise)"},
-    {"--quiet", KIND_FLAG, AT(quiet), 0, 0, NULL, "only the table"},
-    {"--help", KIND_FLAG, AT(help), 0, 0, NULL, "this text"},
+    { "--model", KIND_MODEL, 0, 0, 0, "gpt", "what to train" },
+    { "--layers", KIND_INT, AT(config.layers), 1, 512, "N",
+      "transformer layers (4)" },
+    { "--hidden", KIND_INT, AT(config.hidden), 1, 16384, "N",
+      "width of the residual stream (64)" },
+    { "--heads", KIND_INT, AT(config.heads), 1, 256, "N",
+      "attention heads; divides hidden (4)" },
+    { "--seq", KIND_INT, AT(config.seq), 1, 8192, "N",
+      "bytes in a sequence (32)" },
+    { "--batch", KIND_INT, AT(config.batch), 1, 1024, "N",
+      "sequences in a microbatch (4)" },
+    { "--steps", KIND_INT, AT(steps), 1, 1000000, "N", "optimizer steps (20)" },
+    { "--microbatches", KIND_COUNTS, 0, 1, 1024, "N,N,...",
+      "microbatches of each step, cycled (4,6,8,3)" },
+    { "--in-flight", KIND_INT, AT(in_flight), 1, 64, "N",
+      "microbatches between forward and backward (4)" },
+    { "--streams", KIND_INT, AT(streams), 1, MAX_STREAMS, "N",
+      "streams that microbatches take in turn (1)" },
+    { "--stream", KIND_STREAM, 0, 0, 0, "legacy|own",
+      "legacy: everything on the default stream (own)" },
+    { "--compare", KIND_MODES, 0, 0, 0, "MODE,...",
+      "eager, graph, step: run each, compare (eager,graph)" },
+    { "--scope", KIND_TEXT, AT(scope), 0, 0, "PART,...",
+      "what to capture: attn, mlp (whole layers)" },
+    { "--granularity", KIND_TEXT, AT(granularity), 0, 0, "part|layer",
+      "how far one graph reaches (layer)" },
+    { "--driver", KIND_WORD, AT(driver), 0, 0, "soft|cuda",
+      "the software device, or CUDA (CUDA where there is a device)" },
+    { "--library", KIND_TEXT, AT(library), 0, 0, "PATH",
+      "the graphhooks library to load (GRAPHHOOKS_LIBRARY)" },
+    { "--data", KIND_TEXT, AT(data), 0, 0, "FILE",
+      "text to train on (the text that is installed)" },
+    { "--seed", KIND_SEED, AT(config.seed), 0, 0, "N",
+      "seed of weights and samples (1)" },
+    { "--lr", KIND_REAL, AT(lr), 0, 0, "X", "learning rate (0.003)" },
+    { "--warmup", KIND_INT, AT(warmup), 0, 1000000, "N",
+      "steps in which the learning rate rises (4)" },
+    { "--json", KIND_TEXT, AT(json), 0, 0, "FILE", "write results there" },
+    { "--trace", KIND_TEXT, AT(trace), 0, 0, "FILE",
+      "write a timeline of the hooks there (GRAPHHOOKS_TRACE)" },
+    { "--check", KIND_FLAG, AT(check), 0, 0, NULL,
+      "compare replays with eager passes (GRAPHHOOKS_CHECK=bitwise)" },
+    { "--quiet", KIND_FLAG, AT(quiet), 0, 0, NULL, "only the table" },
+    { "--help", KIND_FLAG, AT(help), 0, 0, NULL, "this text" },
 };
 
-static const char *const mode_names[MODE_COUNT] = {"eager", "graph", "step"};
+static const char *const mode_names[MODE_COUNT] = { "eager", "graph", "step" };
 
 const char *mode_name(enum mode mode)
 {
@@ -158,8 +157,7 @@ static int add_count(struct options *options, const char *piece)
 static int add_mode(struct options *options, const char *piece)
 {
     for (int i = 0; i < MODE_COUNT; i++) {
-        if (strcmp(piece, mode_names[i]) == 0 &&
-            options->n_modes < MAX_MODES) {
+        if (strcmp(piece, mode_names[i]) == 0 && options->n_modes < MAX_MODES) {
             options->modes[options->n_modes++] = (enum mode)i;
             return 0;
         }
@@ -185,9 +183,8 @@ static int set_field(struct options *options, const struct row *row,
     case KIND_SEED:
         errno = 0;
         *(uint64_t *)field = strtoull(value, &end, 10);
-        return errno != 0 || end == value || *end != '\0' || *value == '-'
-                   ? -1
-                   : 0;
+        return errno != 0 || end == value || *end != '\0' || *value == '-' ? -1
+                                                                           : 0;
     case KIND_REAL:
         *(double *)field = strtod(value, &end);
         return end == value || *end != '\0' || !(*(double *)field > 0.0) ||
@@ -277,18 +274,18 @@ int options_parse(struct options *options, int argc, char **argv, char *text,
                   size_t text_bytes)
 {
     *options = (struct options){
-        .config = {.layers = 4,
-                   .hidden = 64,
-                   .heads = 4,
-                   .seq = 32,
-                   .batch = 4,
-                   .seed = 1},
+        .config = { .layers = 4,
+                    .hidden = 64,
+                    .heads = 4,
+                    .seq = 32,
+                    .batch = 4,
+                    .seed = 1 },
         .steps = 20,
-        .counts = {4, 6, 8, 3},
+        .counts = { 4, 6, 8, 3 },
         .n_counts = 4,
         .in_flight = 4,
         .streams = 1,
-        .modes = {MODE_EAGER, MODE_GRAPH},
+        .modes = { MODE_EAGER, MODE_GRAPH },
         .n_modes = 2,
         .lr = 3e-3,
         .warmup = 4,
@@ -302,8 +299,8 @@ int options_parse(struct options *options, int argc, char **argv, char *text,
         const char *value = equals == NULL ? NULL : equals + 1;
 
         if (row == NULL) {
-            snprintf(text, text_bytes,
-                     "%s is no option; --help lists them", argv[i]);
+            snprintf(text, text_bytes, "%s is no option; --help lists them",
+                     argv[i]);
             return -1;
         }
         if (row->kind == KIND_FLAG && value != NULL) {

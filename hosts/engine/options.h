@@ -8,9 +8,18 @@
 
 #include "model.h"
 
-enum mode { MODE_EAGER, MODE_GRAPH, MODE_STEP, MODE_COUNT };
+enum mode {
+    MODE_EAGER,
+    MODE_GRAPH,
+    MODE_STEP,
+    MODE_COUNT
+};
 
-enum { MAX_COUNTS = 64, MAX_MODES = 8, MAX_STREAMS = 16 };
+enum {
+    MAX_COUNTS = 64,
+    MAX_MODES = 8,
+    MAX_STREAMS = 16
+};
 
 struct options {
     struct config config;

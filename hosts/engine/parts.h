@@ -40,7 +40,11 @@ void head_forward(const struct work *work, const float *x, const int *targets,
                   float scale, float *loss);
 void head_backward(const struct work *work, const float *x, float *dx);
 
-enum gemm_form { GEMM_NN, GEMM_NT, GEMM_TN };
+enum gemm_form {
+    GEMM_NN,
+    GEMM_NT,
+    GEMM_TN
+};
 
 /* Chooses a tile and launches; fills in what follows from the form. */
 void gemm(const struct queue *queue, enum gemm_form form,

@@ -31,8 +31,7 @@ void report_progress(const struct options *options, enum mode mode, int step,
 bool report_equal(const struct result *a, const struct result *b)
 {
     return a->steps == b->steps && a->weights_hash == b->weights_hash &&
-           memcmp(a->loss, b->loss,
-                  (size_t)a->steps * sizeof(*a->loss)) == 0;
+           memcmp(a->loss, b->loss, (size_t)a->steps * sizeof(*a->loss)) == 0;
 }
 
 bool report_all_equal(const struct result *results, int n)
@@ -87,8 +86,7 @@ static void print_row(const struct result *result)
 void report_table(const struct result *results, int n)
 {
     printf("\n%-6s %11s %11s %9s %9s %11s %9s %9s\n", "mode", "first loss",
-           "last loss", "step ms", "host ms", "recordings", "replays",
-           "eager");
+           "last loss", "step ms", "host ms", "recordings", "replays", "eager");
     for (int i = 0; i < n; i++) {
         print_row(&results[i]);
     }
@@ -208,12 +206,11 @@ int report_json(const struct options *options, const struct device *dev,
                 const struct result *results, int n, char *error,
                 size_t error_bytes)
 {
-    struct json json = {.file = fopen(options->json, "w")};
+    struct json json = { .file = fopen(options->json, "w") };
     bool failed;
 
     if (json.file == NULL) {
-        snprintf(error, error_bytes, "%s: %s", options->json,
-                 strerror(errno));
+        snprintf(error, error_bytes, "%s: %s", options->json, strerror(errno));
         return -1;
     }
     json_begin(&json, NULL, '{');

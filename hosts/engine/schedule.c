@@ -16,8 +16,8 @@
 static struct work work_of(const struct trainer *trainer, int microbatch)
 {
     return (struct work){
-        .queue = {.dev = trainer->dev,
-                  .stream = stream_of(trainer, microbatch)},
+        .queue = { .dev = trainer->dev,
+                   .stream = stream_of(trainer, microbatch) },
         .model = &trainer->model,
         .set = trainer->flights[microbatch].set,
     };
@@ -26,14 +26,12 @@ static struct work work_of(const struct trainer *trainer, int microbatch)
 static int *tokens_of(const struct trainer *trainer, int microbatch)
 {
     return trainer->tokens +
-           (size_t)microbatch * 2 *
-               (size_t)config_rows(&trainer->model.config);
+           (size_t)microbatch * 2 * (size_t)config_rows(&trainer->model.config);
 }
 
 static int *targets_of(const struct trainer *trainer, int microbatch)
 {
-    return tokens_of(trainer, microbatch) +
-           config_rows(&trainer->model.config);
+    return tokens_of(trainer, microbatch) + config_rows(&trainer->model.config);
 }
 
 /* Waits for a microbatch's backward, unless the stream's order does it. */
@@ -70,8 +68,8 @@ static int parts_of_forward(struct trainer *trainer, int microbatch)
     if (trainer->host != NULL) {
         return host_forward(trainer->host, microbatch);
     }
-    if (pool_lease_for(trainer, microbatch,
-                       stream_of(trainer, microbatch)) != 0) {
+    if (pool_lease_for(trainer, microbatch, stream_of(trainer, microbatch)) !=
+        0) {
         return -1;
     }
     work = work_of(trainer, microbatch);
@@ -143,7 +141,7 @@ static void begin(struct trainer *trainer, int count)
 
     pool_begin_step(&trainer->pool);
     for (int i = 0; i < count; i++) {
-        trainer->flights[i] = (struct flight){0};
+        trainer->flights[i] = (struct flight){ 0 };
     }
 
     DEVICE_CALL(dev, cuMemsetD32Async, device_address(trainer->model.g), 0,
@@ -153,8 +151,8 @@ static void begin(struct trainer *trainer, int count)
     }
     DEVICE_CALL(dev, cuEventRecord, trainer->begin, trainer->streams[0]);
     for (int i = 1; i < trainer->n_streams && i < count; i++) {
-        DEVICE_CALL(dev, cuStreamWaitEvent, trainer->streams[i],
-                    trainer->begin, CU_EVENT_WAIT_DEFAULT);
+        DEVICE_CALL(dev, cuStreamWaitEvent, trainer->streams[i], trainer->begin,
+                    CU_EVENT_WAIT_DEFAULT);
     }
 }
 

@@ -12,11 +12,10 @@ int step_graphs_init(struct step_graphs *graphs, struct trainer *trainer)
 {
     memset(graphs, 0, sizeof(*graphs));
     graphs->trainer = trainer;
-    graphs->execs = calloc((size_t)trainer->max_count + 1,
-                           sizeof(*graphs->execs));
+    graphs->execs =
+        calloc((size_t)trainer->max_count + 1, sizeof(*graphs->execs));
     if (graphs->execs == NULL) {
-        return device_check(trainer->dev, "malloc",
-                            CUDA_ERROR_OUT_OF_MEMORY);
+        return device_check(trainer->dev, "malloc", CUDA_ERROR_OUT_OF_MEMORY);
     }
     return DEVICE_CALL(trainer->dev, cuStreamCreate, &graphs->stream,
                        CU_STREAM_NON_BLOCKING);

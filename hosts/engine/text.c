@@ -10,7 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TEXT_MOST = 1 << 30 };
+enum {
+    TEXT_MOST = 1 << 30
+};
 
 static int grow(struct text *text, size_t *room)
 {
@@ -85,12 +87,12 @@ static uint64_t mix(uint64_t z)
     return z ^ (z >> 31);
 }
 
-void text_sample(const struct text *text, const struct config *config,
-                 int step, int microbatch, int *tokens, int *targets)
+void text_sample(const struct text *text, const struct config *config, int step,
+                 int microbatch, int *tokens, int *targets)
 {
     for (int b = 0; b < config->batch; b++) {
-        const uint64_t position = (uint64_t)step << 32 |
-                                  (uint64_t)microbatch << 16 | (uint64_t)b;
+        const uint64_t position =
+            (uint64_t)step << 32 | (uint64_t)microbatch << 16 | (uint64_t)b;
         const uint64_t drawn =
             mix(mix(config->seed + 0x9e3779b97f4a7c15u) + position);
         const unsigned char *at =

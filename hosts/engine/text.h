@@ -21,7 +21,7 @@ void text_free(struct text *text);
 
 /* A microbatch: batch * seq bytes, and each one's successor.  A pure function
  * of the text, the seed and the position in training. */
-void text_sample(const struct text *text, const struct config *config,
-                 int step, int microbatch, int *tokens, int *targets);
+void text_sample(const struct text *text, const struct config *config, int step,
+                 int microbatch, int *tokens, int *targets);
 
 #endif

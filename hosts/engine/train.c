@@ -27,8 +27,7 @@ static void make_streams(struct trainer *trainer)
             }
         }
     }
-    DEVICE_CALL(dev, cuEventCreate, &trainer->begin,
-                CU_EVENT_DISABLE_TIMING);
+    DEVICE_CALL(dev, cuEventCreate, &trainer->begin, CU_EVENT_DISABLE_TIMING);
     for (int i = 0; i < trainer->max_count; i++) {
         DEVICE_CALL(dev, cuEventCreate, &trainer->done[i],
                     CU_EVENT_DISABLE_TIMING);
@@ -46,8 +45,7 @@ static void make_buffers(struct trainer *trainer)
     trainer->x = device_alloc(dev, hidden);
     trainer->d_head = device_alloc(dev, hidden);
     trainer->tokens = device_alloc(dev, n * 2 * rows * sizeof(int));
-    trainer->tokens_host =
-        device_alloc_host(dev, n * 2 * rows * sizeof(int));
+    trainer->tokens_host = device_alloc_host(dev, n * 2 * rows * sizeof(int));
     trainer->losses = device_alloc(dev, n * sizeof(float));
     trainer->losses_host = device_alloc_host(dev, n * sizeof(float));
 }
@@ -61,10 +59,9 @@ static int trainer_init(struct trainer *trainer, const struct options *options,
     trainer->max_count = options_max_count(options);
     pool_init(&trainer->pool, &options->config, dev);
 
-    trainer->done = calloc((size_t)trainer->max_count,
-                           sizeof(*trainer->done));
-    trainer->flights = calloc((size_t)trainer->max_count,
-                              sizeof(*trainer->flights));
+    trainer->done = calloc((size_t)trainer->max_count, sizeof(*trainer->done));
+    trainer->flights =
+        calloc((size_t)trainer->max_count, sizeof(*trainer->flights));
     if (trainer->done == NULL || trainer->flights == NULL ||
         model_init(&trainer->model, &options->config) != 0) {
         return device_check(dev, "malloc", CUDA_ERROR_OUT_OF_MEMORY);
@@ -139,8 +136,7 @@ static double mean_loss(const struct trainer *trainer, int count)
     return sum / count;
 }
 
-static int issue(struct trainer *trainer, struct step_graphs *graphs,
-                 int count)
+static int issue(struct trainer *trainer, struct step_graphs *graphs, int count)
 {
     struct device *dev = trainer->dev;
     const CUstream stream = trainer->streams[0];
@@ -236,20 +232,18 @@ static int run_steps(struct trainer *trainer, struct step_graphs *graphs,
 static void explain(const struct trainer *trainer, char *error,
                     size_t error_bytes)
 {
-    const char *said =
-        trainer->host == NULL ? "" : host_error(trainer->host);
+    const char *said = trainer->host == NULL ? "" : host_error(trainer->host);
 
     snprintf(error, error_bytes, "%s",
              said[0] != '\0' ? said : trainer->dev->error);
 }
 
 int train(const struct options *options, struct device *dev,
-          const struct text *text, enum mode mode,
-          train_progress_fn *progress, struct result *result, char *error,
-          size_t error_bytes)
+          const struct text *text, enum mode mode, train_progress_fn *progress,
+          struct result *result, char *error, size_t error_bytes)
 {
     struct trainer trainer;
-    struct step_graphs graphs = {0};
+    struct step_graphs graphs = { 0 };
     int status = -1;
 
     error[0] = '\0';

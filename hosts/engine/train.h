@@ -47,8 +47,8 @@ struct trainer {
 
     /* for every microbatch of a step */
     struct flight *flights;
-    float *x;      /* device: what its first part reads */
-    float *d_head; /* device: what its last part's backward reads */
+    float *x;                  /* device: what its first part reads */
+    float *d_head;             /* device: what its last part's backward reads */
     int *tokens, *tokens_host; /* tokens, then targets */
     float *losses, *losses_host;
 
@@ -77,9 +77,8 @@ typedef void train_progress_fn(const struct options *options, enum mode mode,
 /* 0; or -1 with one sentence in error, everything freed but *result, which
  * result_free() takes either way. */
 int train(const struct options *options, struct device *dev,
-          const struct text *text, enum mode mode,
-          train_progress_fn *progress, struct result *result, char *error,
-          size_t error_bytes);
+          const struct text *text, enum mode mode, train_progress_fn *progress,
+          struct result *result, char *error, size_t error_bytes);
 void result_free(struct result *result);
 
 /* Issues one step of `count` microbatches.  0, or -1 with a text in
@@ -89,8 +88,7 @@ int schedule_step(struct trainer *trainer, int count);
 /* The optimizer's part of it, on stream 0. */
 void optimizer_step(const struct trainer *trainer);
 
-static inline CUstream stream_of(const struct trainer *trainer,
-                                 int microbatch)
+static inline CUstream stream_of(const struct trainer *trainer, int microbatch)
 {
     return trainer->n_streams == 0
                ? trainer->streams[0]

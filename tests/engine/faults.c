@@ -27,7 +27,7 @@ static bool gives_back(const char *name)
 static void sweep(const struct options *options, enum mode mode,
                   const char *what)
 {
-    uint64_t times[128] = {0};
+    uint64_t times[128] = { 0 };
     unsigned well = 0, clear = 0, bad = 0, saved_launches = 0;
     char settings[96], error[SOFT_ERROR];
 

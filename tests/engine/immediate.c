@@ -15,7 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_BLOCKS = 64 };
+enum {
+    MAX_BLOCKS = 64
+};
 
 static struct block {
     char *address;
@@ -124,9 +126,9 @@ static void end_check(const softcuda_kernel *kernel,
 
         for (size_t b = 0; block->address != NULL && b < block->bytes; b++) {
             block->after[b] = block->address[b];
-            block->address[b] =
-                block->read[b] || block->written[b] ? block->before[b]
-                                                    : (char)0xff;
+            block->address[b] = block->read[b] || block->written[b]
+                                    ? block->before[b]
+                                    : (char)0xff;
         }
     }
     kernel->run(launch, params);
@@ -151,8 +153,9 @@ static CUresult launch_kernel(CUfunction function, unsigned gx, unsigned gy,
                               void **params, void **extra)
 {
     const softcuda_kernel *kernel = (const void *)function;
-    const softcuda_launch launch = {
-        .grid = {gx, gy, gz}, .block = {bx, by, bz}, .shared_bytes = shared};
+    const softcuda_launch launch = { .grid = { gx, gy, gz },
+                                     .block = { bx, by, bz },
+                                     .shared_bytes = shared };
 
     (void)stream;
     (void)extra;
@@ -284,8 +287,8 @@ static CUresult to_host(void *dst, CUdeviceptr src, size_t bytes)
     return CUDA_SUCCESS;
 }
 
-static CUresult to_device_async(CUdeviceptr dst, const void *src,
-                                size_t bytes, CUstream stream)
+static CUresult to_device_async(CUdeviceptr dst, const void *src, size_t bytes,
+                                CUstream stream)
 {
     (void)stream;
     return to_device(dst, src, bytes);

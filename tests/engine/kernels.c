@@ -15,7 +15,7 @@
 #include <string.h>
 
 static struct device dev;
-static struct queue queue = {.dev = &dev};
+static struct queue queue = { .dev = &dev };
 
 /* Device memory filled with numbers between -1 and 1. */
 static float *floats(size_t n)
@@ -79,15 +79,15 @@ struct product {
 };
 
 static const struct product products[] = {
-    {GEMM_NN, KERNEL_gemm_nn_32, 32, "gemm_nn_32"},
-    {GEMM_NN, KERNEL_gemm_nn_64, 64, "gemm_nn_64"},
-    {GEMM_NN, KERNEL_gemm_nn_128, 128, "gemm_nn_128"},
-    {GEMM_NT, KERNEL_gemm_nt_32, 32, "gemm_nt_32"},
-    {GEMM_NT, KERNEL_gemm_nt_64, 64, "gemm_nt_64"},
-    {GEMM_NT, KERNEL_gemm_nt_128, 128, "gemm_nt_128"},
-    {GEMM_TN, KERNEL_gemm_tn_32, 32, "gemm_tn_32"},
-    {GEMM_TN, KERNEL_gemm_tn_64, 64, "gemm_tn_64"},
-    {GEMM_TN, KERNEL_gemm_tn_128, 128, "gemm_tn_128"},
+    { GEMM_NN, KERNEL_gemm_nn_32, 32, "gemm_nn_32" },
+    { GEMM_NN, KERNEL_gemm_nn_64, 64, "gemm_nn_64" },
+    { GEMM_NN, KERNEL_gemm_nn_128, 128, "gemm_nn_128" },
+    { GEMM_NT, KERNEL_gemm_nt_32, 32, "gemm_nt_32" },
+    { GEMM_NT, KERNEL_gemm_nt_64, 64, "gemm_nt_64" },
+    { GEMM_NT, KERNEL_gemm_nt_128, 128, "gemm_nt_128" },
+    { GEMM_TN, KERNEL_gemm_tn_32, 32, "gemm_tn_32" },
+    { GEMM_TN, KERNEL_gemm_tn_64, 64, "gemm_tn_64" },
+    { GEMM_TN, KERNEL_gemm_tn_128, 128, "gemm_tn_128" },
 };
 
 static void launch_product(const struct product *product,
@@ -113,10 +113,10 @@ static double element(enum gemm_form form, const struct gemm_args *args,
     double sum = 0.0;
 
     for (int k = 0; k < args->k; k++) {
-        const float left = form == GEMM_TN ? a[k * args->lda + row]
-                                           : a[row * args->lda + k];
-        const float right = form == GEMM_NT ? b[col * args->ldb + k]
-                                            : b[k * args->ldb + col];
+        const float left =
+            form == GEMM_TN ? a[k * args->lda + row] : a[row * args->lda + k];
+        const float right =
+            form == GEMM_NT ? b[col * args->ldb + k] : b[k * args->ldb + col];
 
         sum += (double)left * (double)right;
     }
@@ -126,13 +126,13 @@ static double element(enum gemm_form form, const struct gemm_args *args,
 /* One matrix with bias and add, pitches wider than the rows. */
 static void check_product(const struct product *product, int m, int n, int k)
 {
-    struct gemm_args args = {.m = m,
-                             .n = n,
-                             .k = k,
-                             .outer = 1,
-                             .inner = 1,
-                             .ldc = n + 5,
-                             .alpha = 0.5f};
+    struct gemm_args args = { .m = m,
+                              .n = n,
+                              .k = k,
+                              .outer = 1,
+                              .inner = 1,
+                              .ldc = n + 5,
+                              .alpha = 0.5f };
     float *a, *b, *c, *bias, *before;
 
     finish_args(product->form, &args);
@@ -170,11 +170,10 @@ static void check_product(const struct product *product, int m, int n, int k)
 /* The three causal forms, as attention uses them: over a batch of heads. */
 static void check_causal(const struct product *product, int seq, int d)
 {
-    const enum gemm_causal causal = product->form == GEMM_NT
-                                        ? GEMM_CAUSAL_RESULT
-                                    : product->form == GEMM_NN
-                                        ? GEMM_CAUSAL_TO_ROW
-                                        : GEMM_CAUSAL_FROM_ROW;
+    const enum gemm_causal causal =
+        product->form == GEMM_NT   ? GEMM_CAUSAL_RESULT
+        : product->form == GEMM_NN ? GEMM_CAUSAL_TO_ROW
+                                   : GEMM_CAUSAL_FROM_ROW;
     const bool scores_out = product->form == GEMM_NT;
     const int outer = 2, inner = 3, c = inner * d;
     const size_t scores = (size_t)(outer * inner * seq * seq);
@@ -212,12 +211,12 @@ static void check_causal(const struct product *product, int seq, int d)
     finish_args(product->form, &args);
     launch_product(product, &args);
     for (int z = 0; z < outer * inner; z++) {
-        const float *az = a + z / inner * args.a_outer +
-                          z % inner * args.a_inner;
-        const float *bz = b + z / inner * args.b_outer +
-                          z % inner * args.b_inner;
-        const float *cz = out + z / inner * args.c_outer +
-                          z % inner * args.c_inner;
+        const float *az =
+            a + z / inner * args.a_outer + z % inner * args.a_inner;
+        const float *bz =
+            b + z / inner * args.b_outer + z % inner * args.b_inner;
+        const float *cz =
+            out + z / inner * args.c_outer + z % inner * args.c_inner;
 
         for (int row = 0; row < seq; row++) {
             const int last = scores_out ? row + 1 : d;
@@ -258,15 +257,15 @@ static void check_products(void)
 static void check_tiles_agree(void)
 {
     const int n = 96 * 80;
-    struct gemm_args args = {.m = 96,
-                             .n = 80,
-                             .k = 50,
-                             .lda = 50,
-                             .ldb = 80,
-                             .ldc = 80,
-                             .outer = 1,
-                             .inner = 1,
-                             .alpha = 1.0f};
+    struct gemm_args args = { .m = 96,
+                              .n = 80,
+                              .k = 50,
+                              .lda = 50,
+                              .ldb = 80,
+                              .ldc = 80,
+                              .outer = 1,
+                              .inner = 1,
+                              .alpha = 1.0f };
     float *out[3];
 
     finish_args(GEMM_NN, &args);
@@ -403,8 +402,8 @@ static void check_cross_entropy(int rows, int vocab)
         total += loss / rows;
         compare(0.0, (float)((double)losses[row] - loss) / 100.0f);
         for (int c = 0; c < vocab; c++) {
-            compare(0.125 * (exp((double)at[c] - top) / sum -
-                             (c == targets[row])),
+            compare(0.125 *
+                        (exp((double)at[c] - top) / sum - (c == targets[row])),
                     logits[row * vocab + c]);
         }
     }
@@ -450,17 +449,15 @@ static void check_gelu(int n)
     }
     g = copy_of(d, (size_t)n);
     LAUNCH(&queue, gelu_forward, gelu_args,
-           blocks_of((size_t)n, gelu_forward_threads), .x = x, .y = y,
-           .n = n);
+           blocks_of((size_t)n, gelu_forward_threads), .x = x, .y = y, .n = n);
     LAUNCH(&queue, gelu_backward, gelu_backward_args,
-           blocks_of((size_t)n, gelu_backward_threads), .x = x, .d = d,
-           .n = n);
+           blocks_of((size_t)n, gelu_backward_threads), .x = x, .d = d, .n = n);
     for (int i = 0; i < n; i++) {
         const double u = (double)x[i];
         const double t = tanh(turn * (u + 0.044715 * u * u * u));
-        const double slope = 0.5 * (1.0 + t) +
-                             0.5 * u * (1.0 - t * t) * turn *
-                                 (1.0 + 3.0 * 0.044715 * u * u);
+        const double slope =
+            0.5 * (1.0 + t) +
+            0.5 * u * (1.0 - t * t) * turn * (1.0 + 3.0 * 0.044715 * u * u);
 
         compare(0.5 * u * (1.0 + t), y[i]);
         compare((double)g[i] * slope, d[i]);
@@ -478,7 +475,7 @@ static void check_adamw(void)
     float *w = floats(300), *g = floats(300), *m = floats(300),
           *v = floats(300);
     struct optimizer_state *state = device_alloc(&dev, sizeof(*state));
-    double rw[300], rm[300] = {0}, rv[300] = {0};
+    double rw[300], rm[300] = { 0 }, rv[300] = { 0 };
 
     memset(state, 0, sizeof(*state));
     memset(m, 0, 300 * sizeof(*m));
@@ -489,23 +486,22 @@ static void check_adamw(void)
     for (int step = 1; step <= 5; step++) {
         const double rate = step < 3 ? lr * step / 3 : lr;
 
-        LAUNCH(&queue, optimizer_begin, optimizer_begin_args, 1,
-               .state = state, .lr = (float)lr, .beta1 = (float)beta1,
-               .beta2 = (float)beta2, .warmup = 3);
-        LAUNCH(&queue, adamw, adamw_args,
-               blocks_of((size_t)n, adamw_threads), .w = w, .g = g, .m = m,
-               .v = v, .state = state, .n = n, .n_decay = n_decay,
-               .beta1 = (float)beta1, .beta2 = (float)beta2,
+        LAUNCH(&queue, optimizer_begin, optimizer_begin_args, 1, .state = state,
+               .lr = (float)lr, .beta1 = (float)beta1, .beta2 = (float)beta2,
+               .warmup = 3);
+        LAUNCH(&queue, adamw, adamw_args, blocks_of((size_t)n, adamw_threads),
+               .w = w, .g = g, .m = m, .v = v, .state = state, .n = n,
+               .n_decay = n_decay, .beta1 = (float)beta1, .beta2 = (float)beta2,
                .epsilon = 1e-8f, .decay = 0.1f);
         for (int i = 0; i < n; i++) {
             const double slope = (double)g[i];
 
             rm[i] = beta1 * rm[i] + (1.0 - beta1) * slope;
             rv[i] = beta2 * rv[i] + (1.0 - beta2) * slope * slope;
-            rw[i] -= rate *
-                     (rm[i] / (1.0 - pow(beta1, step)) /
-                          (sqrt(rv[i] / (1.0 - pow(beta2, step))) + 1e-8) +
-                      (i < n_decay ? 0.1 * rw[i] : 0.0));
+            rw[i] -=
+                rate * (rm[i] / (1.0 - pow(beta1, step)) /
+                            (sqrt(rv[i] / (1.0 - pow(beta2, step))) + 1e-8) +
+                        (i < n_decay ? 0.1 * rw[i] : 0.0));
             compare(rw[i], w[i]);
         }
     }

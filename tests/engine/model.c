@@ -16,7 +16,7 @@ struct bench {
     struct device dev;
     struct model model;
     struct set set;
-    int n;             /* tokens */
+    int n; /* tokens */
     int *tokens, *targets;
     float *x, *d_head, *loss;
     struct work work;
@@ -32,22 +32,19 @@ static void set_up(struct bench *bench, const struct config *config)
     set_init(&bench->set, config, &bench->dev);
 
     bench->n = config_rows(config);
-    bench->tokens =
-        device_alloc(&bench->dev, (size_t)bench->n * sizeof(int));
-    bench->targets =
-        device_alloc(&bench->dev, (size_t)bench->n * sizeof(int));
+    bench->tokens = device_alloc(&bench->dev, (size_t)bench->n * sizeof(int));
+    bench->targets = device_alloc(&bench->dev, (size_t)bench->n * sizeof(int));
     bench->x = device_alloc(&bench->dev, (size_t)(bench->n * config->hidden) *
                                              sizeof(float));
-    bench->d_head =
-        device_alloc(&bench->dev, (size_t)(bench->n * config->hidden) *
-                                      sizeof(float));
+    bench->d_head = device_alloc(
+        &bench->dev, (size_t)(bench->n * config->hidden) * sizeof(float));
     bench->loss = device_alloc(&bench->dev, sizeof(float));
     for (int i = 0; i < bench->n; i++) {
         bench->tokens[i] = (i * 37 + 11) % 97 + 32;
         bench->targets[i] = (i * 53 + 5) % 89 + 32;
     }
     bench->work = (struct work){
-        .queue = {.dev = &bench->dev},
+        .queue = { .dev = &bench->dev },
         .model = &bench->model,
         .set = &bench->set,
     };
@@ -106,8 +103,8 @@ static void check_slopes(struct bench *bench, double *w, const char *what,
     double worst = 0.0, size = 0.0;
 
     for (size_t i = first; i < first + count; i += stride) {
-        double slope = reference_slope(&bench->model, w, i, bench->tokens,
-                                       bench->targets);
+        double slope =
+            reference_slope(&bench->model, w, i, bench->tokens, bench->targets);
         double error = fabs(slope - (double)bench->model.g[i]);
 
         worst = error > worst ? error : worst;
@@ -134,16 +131,14 @@ static void check_model(const struct config *config)
     ok(fabs(expected - (double)*bench.loss) < 1e-5 * expected,
        "%d layers, hidden %d, seq %d: the loss is that of double precision",
        config->layers, c, config->seq);
-    diag("loss %.9g, in double precision %.9g", (double)*bench.loss,
-         expected);
+    diag("loss %.9g, in double precision %.9g", (double)*bench.loss, expected);
 
     check_slopes(&bench, w, "the token embedding",
                  bench.model.token_w + (size_t)(bench.tokens[1] * c),
                  (size_t)c);
     check_slopes(&bench, w, "the position embedding", bench.model.position_w,
                  (size_t)(config->seq * c));
-    check_slopes(&bench, w, "the head", bench.model.head_w,
-                 (size_t)c * VOCAB);
+    check_slopes(&bench, w, "the head", bench.model.head_w, (size_t)c * VOCAB);
     check_slopes(&bench, w, "the final norm's gain", bench.model.norm_g,
                  (size_t)c);
     check_slopes(&bench, w, "the final norm's bias", bench.model.norm_b,
@@ -173,7 +168,8 @@ static void check_model(const struct config *config)
 static void check_layout(void)
 {
     const struct config config = {
-        .layers = 3, .hidden = 8, .heads = 2, .seq = 4, .batch = 1};
+        .layers = 3, .hidden = 8, .heads = 2, .seq = 4, .batch = 1
+    };
     struct model model;
     size_t covered = 0;
 
@@ -193,7 +189,8 @@ static void check_layout(void)
 static void check_accumulation(void)
 {
     const struct config config = {
-        .layers = 1, .hidden = 16, .heads = 2, .seq = 8, .batch = 2};
+        .layers = 1, .hidden = 16, .heads = 2, .seq = 8, .batch = 2
+    };
     struct bench bench;
     float *once;
     size_t differ = 0;
@@ -217,7 +214,8 @@ static void check_accumulation(void)
 static void check_touches(void)
 {
     const struct config config = {
-        .layers = 2, .hidden = 24, .heads = 3, .seq = 20, .batch = 2};
+        .layers = 2, .hidden = 24, .heads = 3, .seq = 20, .batch = 2
+    };
     struct bench bench;
 
     set_up(&bench, &config);
@@ -233,9 +231,9 @@ int main(void)
 {
     check_layout();
     check_model(&(const struct config){
-        .layers = 2, .hidden = 12, .heads = 3, .seq = 7, .batch = 2});
+        .layers = 2, .hidden = 12, .heads = 3, .seq = 7, .batch = 2 });
     check_model(&(const struct config){
-        .layers = 1, .hidden = 40, .heads = 2, .seq = 70, .batch = 1});
+        .layers = 1, .hidden = 40, .heads = 2, .seq = 70, .batch = 1 });
     check_accumulation();
     check_touches();
     return done_testing();

@@ -52,7 +52,7 @@ static void drop_waits(const struct options *options, enum mode mode,
     (void)soft_run(options, mode, "SEED=1", &eager, error);
     soft.count(&counts);
     for (uint64_t n = 1; n <= counts.waits; n++) {
-        struct result any = {0};
+        struct result any = { 0 };
 
         snprintf(settings, sizeof(settings), "SEED=1 DROP_WAIT=%llu",
                  (unsigned long long)n);
@@ -107,7 +107,8 @@ int main(void)
     options.scope = NULL;
     options.legacy = true;
     options.streams = 1;
-    try_seeds(&options, MODE_GRAPH, 200 / FEWER, "graph, legacy stream, by part");
+    try_seeds(&options, MODE_GRAPH, 200 / FEWER,
+              "graph, legacy stream, by part");
 
     /* The host waits between steps, which makes a wait for a slot's last
      * user of the step before one too many.  With eight microbatches that

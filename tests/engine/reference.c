@@ -25,8 +25,8 @@ static void norm(const double *x, const double *gamma, const double *beta,
     }
 }
 
-static void linear(const double *x, const double *w, const double *b,
-                   double *y, int in, int out)
+static void linear(const double *x, const double *w, const double *b, double *y,
+                   int in, int out)
 {
     for (int o = 0; o < out; o++) {
         y[o] = b == NULL ? 0.0 : b[o];
@@ -109,8 +109,7 @@ static void mlp(const struct model *layout, const double *w, int layer,
         const double pi = 3.14159265358979323846;
 
         wide[i] =
-            0.5 * u *
-            (1.0 + tanh(sqrt(2.0 / pi) * (u + 0.044715 * u * u * u)));
+            0.5 * u * (1.0 + tanh(sqrt(2.0 / pi) * (u + 0.044715 * u * u * u)));
     }
     linear(wide, w + at->down_w, w + at->down_b, row, WIDEN * c, c);
     for (int i = 0; i < c; i++) {
@@ -126,10 +125,8 @@ static double token_loss(const struct model *layout, const double *w,
     double *row = malloc((size_t)layout->config.hidden * sizeof(*row));
     double logits[VOCAB], sum = 0.0;
 
-    norm(x, w + layout->norm_g, w + layout->norm_b, row,
-         layout->config.hidden);
-    linear(row, w + layout->head_w, NULL, logits, layout->config.hidden,
-           VOCAB);
+    norm(x, w + layout->norm_g, w + layout->norm_b, row, layout->config.hidden);
+    linear(row, w + layout->head_w, NULL, logits, layout->config.hidden, VOCAB);
     for (int i = 0; i < VOCAB; i++) {
         sum += exp(logits[i]);
     }

@@ -15,14 +15,14 @@
 #include <string.h>
 
 const struct options soft_options = {
-    .config = {.layers = 1,
-               .hidden = 8,
-               .heads = 2,
-               .seq = 4,
-               .batch = 1,
-               .seed = 3},
+    .config = { .layers = 1,
+                .hidden = 8,
+                .heads = 2,
+                .seq = 4,
+                .batch = 1,
+                .seed = 3 },
     .steps = 3,
-    .counts = {2},
+    .counts = { 2 },
     .n_counts = 1,
     .in_flight = 2,
     .streams = 2,
@@ -83,10 +83,8 @@ static bool nothing_left(char *error)
              "%llu graphs, %llu execs, %llu captures",
              (unsigned long long)left.device_allocations,
              (unsigned long long)left.host_allocations,
-             (unsigned long long)left.streams,
-             (unsigned long long)left.events,
-             (unsigned long long)left.graphs,
-             (unsigned long long)left.execs,
+             (unsigned long long)left.streams, (unsigned long long)left.events,
+             (unsigned long long)left.graphs, (unsigned long long)left.execs,
              (unsigned long long)left.captures);
     return false;
 }
@@ -95,10 +93,10 @@ enum outcome soft_run(const struct options *options, enum mode mode,
                       const char *settings, struct result *expected,
                       char *error)
 {
-    const struct text text = {(unsigned char *)(uintptr_t)words,
-                              sizeof(words) - 1};
+    const struct text text = { (unsigned char *)(uintptr_t)words,
+                               sizeof(words) - 1 };
     struct device dev;
-    struct result result = {0};
+    struct result result = { 0 };
     enum outcome outcome = ENDED_CLEARLY;
 
     error[0] = '\0';

@@ -9,7 +9,9 @@
 #include "hosts/engine/train.h"
 #include "softcuda/softcuda.h"
 
-enum { SOFT_ERROR = 512 };
+enum {
+    SOFT_ERROR = 512
+};
 
 /* A model so small that a run takes a millisecond. */
 extern const struct options soft_options;

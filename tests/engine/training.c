@@ -16,14 +16,14 @@
 #include <string.h>
 
 static const struct options options = {
-    .config = {.layers = 1,
-               .hidden = 4,
-               .heads = 2,
-               .seq = 3,
-               .batch = 2,
-               .seed = 7},
+    .config = { .layers = 1,
+                .hidden = 4,
+                .heads = 2,
+                .seq = 3,
+                .batch = 2,
+                .seed = 7 },
     .steps = 4,
-    .counts = {2, 1},
+    .counts = { 2, 1 },
     .n_counts = 2,
     .in_flight = 2,
     .streams = 1,
@@ -42,9 +42,8 @@ struct reference {
 /* One step of AdamW, from its definition. */
 static void update(struct reference *ref, int step)
 {
-    const double rate = step < options.warmup
-                            ? options.lr * step / options.warmup
-                            : options.lr;
+    const double rate =
+        step < options.warmup ? options.lr * step / options.warmup : options.lr;
 
     for (size_t i = 0; i < ref->layout.n; i++) {
         const double g = ref->g[i];
@@ -109,9 +108,9 @@ static void reference_train(const struct text *text, double *losses)
 
 int main(void)
 {
-    const struct text text = {(unsigned char *)(uintptr_t)words,
-                              sizeof(words) - 1};
-    struct device dev = {0};
+    const struct text text = { (unsigned char *)(uintptr_t)words,
+                               sizeof(words) - 1 };
+    struct device dev = { 0 };
     struct result result;
     double expected[4];
     char error[512];
