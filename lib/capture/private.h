@@ -49,8 +49,8 @@ struct gh_entry {
     void *buffers;        /* what the copies write; device memory */
     uint64_t buffer_bytes;
     gh_buffer *inputs;  /* where the graph reads */
-    gh_buffer *outputs; /* where it writes; same allocation as inputs */
-    uint8_t *kinds;     /* enum gh_input_kind; same allocation */
+    gh_buffer *outputs; /* where it writes */
+    uint8_t *kinds;     /* enum gh_input_kind; in the allocation of inputs */
 };
 
 /* Which pass it is: the fields of gh_pass that exit must repeat, as they

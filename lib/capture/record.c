@@ -50,24 +50,38 @@ static enum gh_input_kind kind_of(const struct gh_capture *c,
     return GH_INPUT_COPIED;
 }
 
-/* One block: n inputs, room for n outputs at exit, n kinds. */
-static gh_status alloc_lists(struct gh_entry *entry, const gh_pass *pass,
+/* One block: the inputs, and the kind of each. */
+static gh_status keep_inputs(struct gh_entry *entry, const gh_pass *pass,
                              gh_error *err)
 {
     const size_t n = pass->n_inputs;
-    char *block;
 
-    block = calloc(1, (n + GH_MAX_BUFFERS) * sizeof(gh_buffer) + n);
-    if (block == NULL) {
+    entry->inputs = malloc(n * (sizeof(gh_buffer) + 1) + 1);
+    if (entry->inputs == NULL) {
         return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a recording");
     }
-    entry->inputs = (gh_buffer *)block;
-    entry->outputs = entry->inputs + n;
-    entry->kinds = (uint8_t *)(entry->outputs + GH_MAX_BUFFERS);
+    entry->kinds = (uint8_t *)(entry->inputs + n);
     entry->n_inputs = (uint32_t)n;
     if (n > 0) {
         memcpy(entry->inputs, pass->inputs, n * sizeof(gh_buffer));
     }
+    return GH_OK;
+}
+
+static gh_status keep_outputs(struct gh_entry *entry, const gh_pass *pass,
+                              gh_error *err)
+{
+    const size_t n = pass->n_outputs;
+
+    if (n == 0) {
+        return GH_OK;
+    }
+    entry->outputs = malloc(n * sizeof(gh_buffer));
+    if (entry->outputs == NULL) {
+        return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a recording");
+    }
+    entry->n_outputs = (uint32_t)n;
+    memcpy(entry->outputs, pass->outputs, n * sizeof(gh_buffer));
     return GH_OK;
 }
 
@@ -195,7 +209,7 @@ static gh_status begin(struct gh_capture *c, const gh_pass *pass,
 {
     gh_status status;
 
-    status = alloc_lists(entry, pass, err);
+    status = keep_inputs(entry, pass, err);
     if (status != GH_OK) {
         return status;
     }
@@ -240,27 +254,24 @@ bool gh_record_begin(struct gh_capture *c, const gh_pass *pass,
     return status == GH_OK;
 }
 
-static void remember_outputs(struct gh_entry *entry, const gh_pass *pass)
-{
-    entry->n_outputs = pass->n_outputs;
-    if (pass->n_outputs > 0) {
-        memcpy(entry->outputs, pass->outputs,
-               pass->n_outputs * sizeof(gh_buffer));
-    }
-}
-
 /* The graph runs for the first time as soon as it can run at all. */
-static gh_status launch_first(struct gh_capture *c, struct gh_entry *entry,
-                              void *graph, void *stream, gh_error *err)
+static gh_status launch_first(struct gh_capture *c, const gh_pass *pass,
+                              struct gh_entry *entry, void *graph,
+                              gh_error *err)
 {
     gh_status status;
 
-    status = gh_device_instantiate(c->dev, graph, stream, &entry->exec, err);
+    status =
+        gh_device_instantiate(c->dev, graph, pass->stream, &entry->exec, err);
     gh_device_graph_destroy(c->dev, graph);
     if (status != GH_OK) {
         return status;
     }
-    return gh_device_launch(c->dev, entry->exec, stream, err);
+    status = keep_outputs(entry, pass, err);
+    if (status != GH_OK) {
+        return status;
+    }
+    return gh_device_launch(c->dev, entry->exec, pass->stream, err);
 }
 
 static gh_status end(struct gh_capture *c, const gh_pass *pass,
@@ -288,14 +299,13 @@ static gh_status end(struct gh_capture *c, const gh_pass *pass,
         return GH_OK;
     }
 
-    status = launch_first(c, entry, graph, pass->stream, &err);
+    status = launch_first(c, pass, entry, graph, &err);
     route_end(c, status == GH_OK);
     if (status != GH_OK) {
         gh_entry_give_up(c, entry, GH_REASON_DEVICE, err.text);
         return GH_RERUN;
     }
 
-    remember_outputs(entry, pass);
     entry->n_nodes = (uint32_t)n_nodes;
     entry->state = GH_ENTRY_READY;
     c->stats.nodes += n_nodes;
@@ -319,7 +329,8 @@ gh_status gh_record_end(struct gh_capture *c, const gh_pass *pass,
         c->stats.reruns++;
         gh_fail(err, GH_RERUN, "%s: recording failed, run it again",
                 gh_entry_describe(c, entry).text);
-    } else if (entry->state == GH_ENTRY_READY) {
+    } else if (c->options.log->level >= GH_LOG_DEBUG &&
+               entry->state == GH_ENTRY_READY) {
         gh_log_line(c->options.log, GH_LOG_DEBUG, "recorded %s, %u nodes",
                     gh_entry_describe(c, entry).text, entry->n_nodes);
     }
@@ -353,6 +364,7 @@ void gh_entry_clear(struct gh_capture *c, struct gh_entry *entry)
     gh_device_copy_destroy(entry->copy);
     free_device(c, entry->buffers, entry->buffer_bytes);
     free(entry->inputs);
+    free(entry->outputs);
     memset(entry, 0, sizeof(*entry));
     entry->unchained = unchained;
 }
