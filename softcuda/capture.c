@@ -327,10 +327,9 @@ CUresult cap_end(CUstream handle, CUgraph *graph_p)
     CUresult code;
     CUgraph graph;
 
-    if (graph_p == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
+    if (graph_p != NULL) {
+        *graph_p = NULL;
     }
-    *graph_p = NULL;
     code = stream_use(handle, &stream);
     if (code != CUDA_SUCCESS) {
         return code;
@@ -338,6 +337,9 @@ CUresult cap_end(CUstream handle, CUgraph *graph_p)
     capture = stream->capture;
     if (capture == NULL) {
         return CUDA_ERROR_ILLEGAL_STATE;
+    }
+    if (graph_p == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
     }
     if (capture->origin != stream) {
         capture_invalidate(capture);

@@ -180,6 +180,7 @@ CUresult mem_alloc(CUdeviceptr *address_p, size_t bytes)
     if (address_p == NULL || bytes == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    *address_p = 0;
     if (ctx->used > soft.set.memory || bytes > soft.set.memory - ctx->used) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -214,8 +215,12 @@ CUresult mem_alloc_host(void **address_p, size_t bytes)
     if (code != CUDA_SUCCESS) {
         return code;
     }
-    if (address_p == NULL || bytes == 0) {
+    if (address_p == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
+    }
+    *address_p = NULL;
+    if (bytes == 0) {
+        return CUDA_SUCCESS;
     }
     base = take(bytes, SIDE_PINNED, ctx);
     if (base == NULL) {

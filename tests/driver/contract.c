@@ -112,6 +112,11 @@ static bool wants_cuda(void)
     return which != NULL && strcmp(which, "cuda") == 0;
 }
 
+bool contract_is_soft(void)
+{
+    return !wants_cuda();
+}
+
 const void *contract_image(void)
 {
     return wants_cuda() ? (const void *)ptx : (const void *)&image;

@@ -29,6 +29,8 @@ enum {
  * main() then returns: there is nothing more to say. */
 bool contract_open(int *status_p);
 void contract_close(void);
+/* Nobody else uses the software device; a real one has other programs. */
+bool contract_is_soft(void);
 
 /* Kernels, by name: "nop", "store" (u64 to, u32 value), "add" (u64 to,
  * u64 from): *to += *from. */
