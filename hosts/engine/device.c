@@ -5,6 +5,7 @@
  */
 #include "device.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -72,7 +73,7 @@ int device_open_driver(struct device *dev, bool soft)
     return load_kernels(dev);
 }
 
-int device_open(struct device *dev, const char *path, bool soft)
+int device_open(struct device *dev, const char *path)
 {
     memset(dev, 0, sizeof(*dev));
     dev->path = path;
@@ -80,7 +81,8 @@ int device_open(struct device *dev, const char *path, bool soft)
         dev->code = CUDA_ERROR_NOT_INITIALIZED;
         return -1;
     }
-    return device_open_driver(dev, soft);
+    return device_open_driver(
+        dev, dlsym(dev->drv.library, "softcuda_configure") != NULL);
 }
 
 void device_close(struct device *dev)

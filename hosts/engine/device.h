@@ -16,6 +16,9 @@
 
 #include <stdbool.h>
 
+/* What is opened when nobody names another. */
+#define DEVICE_CUDA "libcuda.so.1"
+
 struct device {
     struct driver drv;
     const char *path; /* what the driver was loaded from; the caller's */
@@ -38,12 +41,12 @@ struct queue {
 };
 
 /**
- * Load the driver at `path` and take its first device.
+ * Load the driver at `path` and take its first device.  A driver with the
+ * controls of softcuda.h is the software device: there kernels are C.
  *
- * @param soft  the driver is the software device: kernels are C functions
  * @return 0, or -1 with dev->error set; close it either way.
  */
-int device_open(struct device *dev, const char *path, bool soft);
+int device_open(struct device *dev, const char *path);
 
 /* The same over a driver table that is already filled. */
 int device_open_driver(struct device *dev, bool soft);

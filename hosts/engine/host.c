@@ -183,7 +183,9 @@ static int open_session(struct host *host)
         const gh_session_desc desc = {
             .struct_size = sizeof(desc),
             .model = model,
-            .driver = trainer->dev->soft ? trainer->dev->path : "cuda",
+            .driver = strcmp(trainer->dev->path, DEVICE_CUDA) == 0
+                          ? "cuda"
+                          : trainer->dev->path,
             .context = trainer->dev->context,
             .device = trainer->dev->id,
             .scope = options->scope,

@@ -27,7 +27,8 @@ enum {
     EXIT_DEVICE = 3
 };
 
-/* What --driver asks for; else GRAPHHOOKS_DRIVER; else what is there. */
+/* What --driver asks for; else GRAPHHOOKS_DRIVER, which may be a path; else
+ * NULL: what is there. */
 static const char *asked_driver(const struct options *options)
 {
     const char *set = getenv("GRAPHHOOKS_DRIVER");
@@ -38,27 +39,29 @@ static const char *asked_driver(const struct options *options)
     return set != NULL && set[0] != '\0' ? set : NULL;
 }
 
-/* `path` is where the software device's path goes; it outlives the device. */
+/* `path` is where the driver's path goes; it outlives the device. */
 static int open_device(const struct options *options, struct device *dev,
                        char *path, size_t path_bytes)
 {
     const char *asked = asked_driver(options);
 
-    if (asked == NULL || strcmp(asked, "cuda") == 0) {
-        if (device_open(dev, "libcuda.so.1", false) == 0) {
+    if (asked == NULL) {
+        if (device_open(dev, DEVICE_CUDA) == 0) {
             return 0;
         }
-        if (asked != NULL) {
-            return -1;
-        }
+        printf("gh-engine: no CUDA device (%s), so the software device\n",
+               dev->error);
         device_close(dev);
+        asked = "soft";
     }
-    if (asked != NULL && strchr(asked, '/') != NULL) {
-        snprintf(path, path_bytes, "%s", asked);
-    } else {
+    if (strcmp(asked, "cuda") == 0) {
+        return device_open(dev, DEVICE_CUDA);
+    }
+    snprintf(path, path_bytes, "%s", asked);
+    if (strcmp(asked, "soft") == 0) {
         find_companion(FIND_SOFTCUDA, path, path_bytes);
     }
-    return device_open(dev, path, true);
+    return device_open(dev, path);
 }
 
 static int load_text(const struct options *options, struct text *text,

@@ -77,6 +77,25 @@ export GRAPHHOOKS_SOFTCUDA
 # shellcheck disable=SC2086 # words
 refused 3 "none.so" --driver soft $small
 unset GRAPHHOOKS_SOFTCUDA
+GRAPHHOOKS_DRIVER=$scratch/other.so
+export GRAPHHOOKS_DRIVER
+# shellcheck disable=SC2086 # words
+refused 3 "other.so" $small
+# shellcheck disable=SC2086 # words
+"$builddir/gh-engine" --driver soft $small > "$scratch/out" 2>&1
+ok $? "--driver wins over GRAPHHOOKS_DRIVER, for the library too"
+GRAPHHOOKS_DRIVER=$(find "$builddir/.libs" -name libgraphhooks-softcuda.so)
+# shellcheck disable=SC2086 # words
+"$builddir/gh-engine" $small > "$scratch/out" 2>&1 &&
+    grep -q 'driver soft$' "$scratch/out"
+ok $? "GRAPHHOOKS_DRIVER may be the path of a driver"
+unset GRAPHHOOKS_DRIVER
+if "$builddir/gh-engine" --quiet --steps 1 | grep -q 'driver cuda$'; then
+    skip "no CUDA device: there is one here"
+else
+    # shellcheck disable=SC2086 # words
+    refused 3 "" --driver cuda $small
+fi
 SOFTCUDA_FAIL=cuMemAlloc:3:2
 export SOFTCUDA_FAIL
 # shellcheck disable=SC2086 # words
