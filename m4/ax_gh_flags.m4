@@ -25,6 +25,10 @@ AC_DEFUN([AX_GH_FLAGS], [
     [AS_HELP_STRING([--enable-werror], [treat warnings as errors])],
     [], [enable_werror=no])
   AS_IF([test "x$enable_werror" = xyes], [GH_CFLAGS="$GH_CFLAGS -Werror"])
+  # Some distributions fortify by default, and then warn of more.
+  AS_CASE(["$enable_werror:$enable_sanitizer:$CFLAGS"],
+    [yes:no:*-O@<:@123s@:>@* | yes::*-O@<:@123s@:>@*],
+    [GH_CFLAGS="$GH_CFLAGS -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2"])
 
   AC_ARG_ENABLE([sanitizer],
     [AS_HELP_STRING([--enable-sanitizer=LIST],
