@@ -14,7 +14,7 @@
 # SPDX-License-Identifier: Apache-2.0
 set -eu
 
-version=7.8
+version=7.4 # of CUDA 11.4, the oldest driver that driver/load.c takes
 arch=75
 
 checksum()

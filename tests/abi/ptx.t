@@ -14,10 +14,10 @@ while read -r source others; do
     # shellcheck disable=SC2086 # a list of files
     said=$(sh build-aux/ptx.sh --check "$ptx" $source $others 2>&1)
     empty "$said" "$ptx was made of $source as it is"
-    late=$(awk '/^\.version/ { if ($2 > 7.8) print FILENAME ": " $0 }
+    late=$(awk '/^\.version/ { if ($2 > 7.4) print FILENAME ": " $0 }
                 /^\.target/ { if ($2 != "sm_75") print FILENAME ": " $0 }' \
         "$ptx")
-    empty "$late" "$ptx asks for no more than PTX 7.8 and sm_75"
+    empty "$late" "$ptx asks for no more than PTX 7.4 and sm_75"
 done < "$scratch/made"
 
 unchecked=$(find . -name '*.ptx' ! -name fresh.ptx ! -path './build/*' \
