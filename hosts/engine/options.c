@@ -239,13 +239,33 @@ static void describe(const struct row *row, const char *value, char *text,
              row->value);
 }
 
+/* Kernels count elements in an int, heads and batch in a grid. */
+static const char *too_large(const struct config *config)
+{
+    const long long c = config->hidden;
+    const long long rows = (long long)config->batch * config->seq;
+    const long long wide = c * WIDEN > VOCAB ? c * WIDEN : VOCAB;
+    const long long scores =
+        (long long)config->heads * config->seq * config->seq;
+    const long long layer = (4 + 2 * WIDEN) * c * c + (9 + WIDEN) * c;
+    const long long ends = (2 * VOCAB + config->seq + 2) * c;
+
+    if (rows * wide > INT32_MAX || scores > INT32_MAX ||
+        (long long)config->batch * config->heads > 65535) {
+        return "one microbatch";
+    }
+    if (config->layers * layer + ends > INT32_MAX) {
+        return "one model";
+    }
+    return NULL;
+}
+
 /* What no single option can see. */
 static int check_together(const struct options *options, char *text,
                           size_t text_bytes)
 {
     const struct config *config = &options->config;
-    const long long elements =
-        (long long)config->batch * config->seq * config->hidden * WIDEN;
+    const char *too_large_for = too_large(config);
 
     if (config->hidden % config->heads != 0) {
         snprintf(text, text_bytes,
@@ -253,12 +273,12 @@ static int check_together(const struct options *options, char *text,
                  config->heads, config->hidden);
         return -1;
     }
-    if (elements > INT32_MAX ||
-        (long long)config->batch * config->heads > 65535) {
+    if (too_large_for != NULL) {
         snprintf(text, text_bytes,
-                 "--batch %d --seq %d --hidden %d is more than one "
-                 "microbatch can hold; make one of them smaller",
-                 config->batch, config->seq, config->hidden);
+                 "%d layers, hidden %d, %d heads, seq %d, batch %d: more than "
+                 "%s can hold; make one of them smaller",
+                 config->layers, config->hidden, config->heads, config->seq,
+                 config->batch, too_large_for);
         return -1;
     }
     if (options->legacy && options->streams > 1) {

@@ -19,8 +19,9 @@
  *
  * What a host promises of a pass it lets the library record: the parts read
  * only d.inputs and memory whose address and meaning do not change (weights,
- * the buffers of d.slot); they write only outputs and the buffers of d.slot;
- * and they would issue the same work again for another microbatch.
+ * the buffers of d.slot); they write only outputs and the buffers of d.slot,
+ * never over an input, since GRAPHHOOKS_CHECK runs a pass twice; and they
+ * would issue the same work again for another microbatch.
  *
  * Nothing here allocates, locks or synchronizes once a pass is ready.
  *

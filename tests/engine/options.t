@@ -43,7 +43,11 @@ refused 2 "expects N" --seed -1
 refused 2 "takes no value" --check=1
 refused 2 "does not divide" --heads 3
 refused 2 "leave out --streams 2" --stream legacy --streams 2
-refused 2 "make one of them smaller" --batch 1024 --seq 8192
+refused 2 "than one microbatch can hold" --batch 1024 --seq 8192
+refused 2 "than one microbatch can hold" --hidden 8 --batch 1024 --seq 8192
+refused 2 "than one microbatch can hold" --heads 64 --seq 8192 --batch 1
+refused 2 "than one microbatch can hold" --heads 64 --batch 1024 --seq 1
+refused 2 "than one model can hold" --hidden 16384 --seq 1 --batch 1
 
 # ---- files ---------------------------------------------------------------
 
