@@ -136,7 +136,8 @@ typedef struct gh_stats {
     uint64_t nodes;        /* in all live graphs */
     uint64_t hook_calls;   /* enter and exit */
     uint64_t hook_ns;      /* host time inside them, the driver's included;
-                              estimated from one pass in 64 */
+                              estimated from one pass in 64, or measured
+                              where there is a trace */
     uint64_t record_ns;    /* host time inside recording hooks, all of them */
     uint64_t checks;       /* passes compared by GRAPHHOOKS_CHECK */
     uint64_t check_failures;

@@ -19,7 +19,6 @@
 #include <time.h>
 
 #define SAMPLE_EVERY 64
-#define NO_STREAM ((void *)UINTPTR_MAX)
 
 _Static_assert(offsetof(struct gh_pass_key, flags) ==
                    offsetof(gh_pass, flags) - offsetof(gh_pass, segment),
@@ -71,7 +70,9 @@ gh_status gh_capture_create(const struct gh_plan *plan, struct gh_device *dev,
     c->plan = plan;
     c->dev = dev;
     c->options = *options;
-    c->last_stream = NO_STREAM;
+    c->last_stream = GH_NO_STREAM;
+    c->timed_every = options->trace != NULL ? 1 : SAMPLE_EVERY;
+    c->until_timed = 1;
 
     status = find_fates(c, err);
     if (status != GH_OK) {
@@ -182,7 +183,7 @@ static gh_status take_over(struct gh_capture *c, struct gh_slot *slot,
     if (c->open.slot >= c->stats.slots) {
         c->stats.slots = c->open.slot + 1;
     }
-    if (slot->used && slot->stream != stream) {
+    if (slot->stream != stream && slot->stream != GH_NO_STREAM) {
         status = gh_edges_take(c, slot, stream, err);
     }
     if (status != GH_OK) {
@@ -213,7 +214,6 @@ static gh_status take_slot(struct gh_capture *c, const gh_pass *pass,
             return status;
         }
     }
-    slot->used = true;
     slot->marked = false;
     slot->stream = pass->stream;
     return GH_OK;
@@ -380,10 +380,13 @@ static void tell(const struct gh_capture *c, const gh_pass *pass,
     }
 }
 
+/* Every pass is timed where there is a trace, else one in SAMPLE_EVERY. */
 static void begin_timing(struct gh_capture *c)
 {
-    c->open.sampled = c->enters++ % SAMPLE_EVERY == 0;
-    if (c->open.sampled || c->options.trace != NULL) {
+    c->enters++;
+    c->open.timed = --c->until_timed == 0;
+    if (c->open.timed) {
+        c->until_timed = c->timed_every;
         c->open.start_ns = gh_now_ns();
     }
 }
@@ -429,8 +432,8 @@ gh_status gh_capture_enter(struct gh_capture *c, const gh_pass *pass,
     }
     tell(c, pass, decision);
     c->open.active = true;
-    if (c->open.sampled) {
-        c->stats.hook_ns += SAMPLE_EVERY * (gh_now_ns() - c->open.start_ns);
+    if (c->open.timed) {
+        c->stats.hook_ns += c->timed_every * (gh_now_ns() - c->open.start_ns);
     }
     return GH_OK;
 }
@@ -539,9 +542,7 @@ static GH_COLD gh_status close_timed(struct gh_capture *c, const gh_pass *pass,
     const uint64_t start = gh_now_ns();
     gh_status status = close_pass(c, pass, err);
 
-    if (c->open.sampled) {
-        c->stats.hook_ns += SAMPLE_EVERY * (gh_now_ns() - start);
-    }
+    c->stats.hook_ns += c->timed_every * (gh_now_ns() - start);
     if (c->options.trace != NULL) {
         add_to_trace(c, status);
     }
@@ -555,7 +556,7 @@ gh_status gh_capture_exit(struct gh_capture *c, const gh_pass *pass,
         return refuse_exit(c, pass, err);
     }
     c->exits++;
-    if (c->open.sampled || c->options.trace != NULL) {
+    if (c->open.timed) {
         return close_timed(c, pass, err);
     }
     return close_pass(c, pass, err);

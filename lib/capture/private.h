@@ -64,7 +64,7 @@ struct gh_open_pass {
     struct gh_pass_key key;
     void *stream;
     bool active;
-    bool sampled; /* this one stands for 64 in gh_stats.hook_ns */
+    bool timed;   /* stands for timed_every passes in gh_stats.hook_ns */
     bool counted; /* it is part of its microbatch's forwards and backwards */
     uint8_t action;
     uint8_t reason;
@@ -72,7 +72,7 @@ struct gh_open_pass {
     void *capture_stream;   /* RECORD: where the capture is */
     bool routed;            /* RECORD: record_begin was called */
     struct gh_entry *entry; /* NULL when the pass holds no slot */
-    uint64_t start_ns;      /* of enter, when sampled or traced */
+    uint64_t start_ns;      /* of enter, when timed */
 };
 
 /* What the plan and the switch settle for a segment, once. */
@@ -98,6 +98,7 @@ struct gh_capture {
     uint32_t paused;
     uint64_t check_turn;
     uint64_t enters, exits;
+    uint64_t timed_every, until_timed;
 
     void *own_stream;                /* records what the legacy stream cannot */
     void *streams[GH_KNOWN_STREAMS]; /* seen, and of this device */

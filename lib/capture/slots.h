@@ -16,11 +16,12 @@
 
 #define GH_MAX_SLOTS 64
 
+#define GH_NO_STREAM ((void *)UINTPTR_MAX)
+
 /* One slot of one chunk, as the stream order of its buffers needs it. */
 struct gh_slot {
     void *stream; /* the last one that a pass of it was issued on */
     void *event;  /* made when a second stream is first seen, else NULL */
-    bool used;    /* stream means something */
     bool marked;  /* event was recorded when the slot was given back */
 };
 
