@@ -32,4 +32,35 @@ replays=$(./bench/hook_overhead --driver soft --callgrind --passes 10000 \
 [ "$replays" = "captured 10112 replayed 10112" ]
 ok $? "10,000 captured passes are all replayed"
 
+# Counted, not timed, so it is a test; of an optimized build, as users have.
+hooks()
+{
+    if ! have valgrind; then
+        echo "no valgrind to count instructions with"
+    elif nm .libs/libgraphhooks.so | grep -q __asan; then
+        echo "a sanitizer counts its own instructions too"
+    elif ! sh "$srcdir/bench/hook_instructions.sh" ./bench/hook_overhead \
+        > "$scratch/i.json" 2> "$scratch/err"; then
+        echo "this valgrind cannot read this build"
+    fi
+}
+# The target is for gcc; clang 14 makes a tenth more of the same source.
+most=400
+if readelf -p .comment .libs/libgraphhooks.so | grep -q clang; then
+    most=440
+fi
+why=$(hooks)
+if [ -n "$why" ]; then
+    for _ in 1 2 3; do skip "$why"; done
+else
+    json "$scratch/i.json" "hook_instructions.sh writes JSON"
+    awk -F'"instructions": ' -v most=$most '
+        NF > 1 { n++; if ($2 + 0 > most) long = 1 }
+        END { exit n == 0 || long }' "$scratch/i.json"
+    ok $? "enter and exit of a replayed pass take at most $most instructions"
+    awk -F'"instructions": ' '/first of a step/ { n[$2 + 0] = 1 }
+        END { for (i in n) k++; exit k != 1 }' "$scratch/i.json"
+    ok $? "and as many with 10,000 captured passes as with one"
+fi
+
 done_testing
