@@ -21,13 +21,66 @@ typedef struct gh_model gh_model;
 typedef uint32_t gh_part;
 enum {
     GH_PART_ATTN = 0, /* norm, attention, its residual add */
-    GH_PART_MLP = 1   /* norm, dense MLP, its residual add */
+    GH_PART_MLP = 1,  /* norm, dense MLP, its residual add */
+    /* since 0.2 */
+    GH_PART_MOE_ROUTER = 2,     /* norm, router, and the shared experts unless
+                                   they overlap the dispatch */
+    GH_PART_MOE_PREPROCESS = 3, /* counts and permutation for the dispatch */
+    GH_PART_MOE_DISPATCH = 4,   /* tokens to their experts' ranks */
+    GH_PART_MOE_EXPERTS = 5,    /* the experts' MLPs */
+    GH_PART_MOE_COMBINE = 6,    /* tokens back to their own ranks */
+    GH_PART_MOE_POST = 7,       /* weighted sum, shared experts, residual */
+    GH_PART_MAMBA = 8           /* norm, convolution, scan, residual add */
 };
+#define GH_PART_COUNT 9
 
-/* What a layer is made of. */
+/* What a layer is made of.  Values are frozen. */
 typedef uint32_t gh_layer_kind;
 enum {
-    GH_LAYER_DENSE = 0 /* attn, then mlp */
+    GH_LAYER_DENSE = 0, /* attn, then mlp */
+    /* since 0.2 */
+    GH_LAYER_MOE = 1,       /* attn, then the parts of a mixture of experts */
+    GH_LAYER_MAMBA = 2,     /* mamba */
+    GH_LAYER_ATTN_ONLY = 3, /* the layers of hybrid stacks: attn, */
+    GH_LAYER_MLP_ONLY = 4,  /* mlp, */
+    GH_LAYER_MOE_ONLY = 5   /* the parts of a mixture of experts */
+};
+
+/* How tokens reach their experts.  Values are frozen.  Since 0.2. */
+typedef uint32_t gh_dispatcher;
+enum {
+    GH_DISPATCHER_ALLTOALL = 0,
+    GH_DISPATCHER_ALLGATHER = 1,
+    GH_DISPATCHER_FLEX = 2
+};
+
+/* gh_layer_desc.features.  Since 0.2. */
+enum {
+    GH_FEATURE_CAPACITY = 1u << 0,  /* experts drop tokens over a capacity */
+    GH_FEATURE_PAD = 1u << 1,       /* and are padded up to it */
+    GH_FEATURE_SYNC_FREE = 1u << 2, /* the dispatcher never waits for the
+                                       device, and its shapes are static */
+    GH_FEATURE_FP8_PADDING = 1u << 3, /* the router pads counts for fp8 */
+    GH_FEATURE_SHARED_EXPERTS = 1u << 4,
+    GH_FEATURE_SHARED_OVERLAP = 1u << 5, /* they run beside the dispatch */
+    GH_FEATURE_ATTN_DROPOUT = 1u << 6,
+    GH_FEATURE_HIDDEN_DROPOUT = 1u << 7,
+    GH_FEATURE_ROUTER_JITTER = 1u << 8 /* random noise on the router's input */
+};
+
+/* gh_layer_desc.recompute and .offload.  Since 0.2. */
+enum {
+    GH_MODULE_ATTN_NORM = 1u << 0,
+    GH_MODULE_QKV_LINEAR = 1u << 1,
+    GH_MODULE_CORE_ATTN = 1u << 2,
+    GH_MODULE_ATTN_PROJ = 1u << 3,
+    GH_MODULE_MLP_NORM = 1u << 4,
+    GH_MODULE_MLP = 1u << 5,
+    GH_MODULE_MOE = 1u << 6,
+    GH_MODULE_SHARED_EXPERTS = 1u << 7,
+    GH_MODULE_EXPERT_FC1 = 1u << 8,
+    GH_MODULE_MOE_ACT = 1u << 9,
+    GH_MODULE_LAYER = 1u << 10 /* the whole layer */
 };
 
 /**
@@ -40,6 +93,14 @@ typedef struct gh_layer_desc {
                           come in order and none is left out */
     uint32_t reserved; /* must be 0 */
     const char *name;  /* for logs and the plan; NULL: "layer N"; copied */
+    /* since 0.2 */
+    uint32_t features;        /* GH_FEATURE_* */
+    uint32_t recompute;       /* GH_MODULE_* whose forward runs again in the
+                                 backward */
+    uint32_t offload;         /* GH_MODULE_* whose activations go to the host */
+    uint32_t experts;         /* in all; required where there are experts */
+    gh_dispatcher dispatcher; /* read where there are experts */
+    uint32_t reserved_end;    /* must be 0 */
 } gh_layer_desc;
 
 /**

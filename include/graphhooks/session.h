@@ -19,8 +19,12 @@ typedef struct gh_session gh_session;
 
 /* gh_session_desc.flags */
 enum {
-    GH_SESSION_BUSY_FAILS = 1u << 0 /* no free slot: GH_ERR_BUSY, instead of
-                                       an eager pass */
+    GH_SESSION_BUSY_FAILS = 1u << 0, /* no free slot: GH_ERR_BUSY, instead of
+                                        an eager pass */
+    /* since 0.2 */
+    GH_SESSION_EP_OVERLAP = 1u << 1 /* expert-parallel communication is hidden
+                                       behind another microbatch: no part of
+                                       it may be inside a graph */
 };
 
 /**
@@ -47,10 +51,11 @@ typedef struct gh_session_desc {
      * of a process still allocates and tunes.  GRAPHHOOKS_WARMUP_STEPS */
     uint32_t warmup_steps;
 
-    /* What to capture: names separated by commas, of attn and mlp; NULL or
-     * "": whole layers.  GRAPHHOOKS_SCOPE */
+    /* What to capture: names separated by commas, of attn, mlp, moe,
+     * moe_router, moe_preprocess and mamba; NULL or "": whole layers.
+     * GRAPHHOOKS_SCOPE */
     const char *scope;
-    /* How far one graph may reach: "part" or "layer"; NULL: "layer".
+    /* How far one graph may reach: "part", "layer" or "chunk"; NULL: "layer".
      * GRAPHHOOKS_GRANULARITY */
     const char *granularity;
 

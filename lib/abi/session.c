@@ -21,7 +21,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#define KNOWN_FLAGS GH_SESSION_BUSY_FAILS
+#define KNOWN_FLAGS (GH_SESSION_BUSY_FAILS | GH_SESSION_EP_OVERLAP)
 
 static gh_status check_services(const gh_host_services *host, gh_error *err)
 {
@@ -146,6 +146,30 @@ static void open_log(const struct gh_env *env, const gh_host_services *host,
     }
 }
 
+static gh_status make_plan(struct gh_session *session,
+                           const gh_session_desc *desc,
+                           const struct gh_env *env, gh_error *err)
+{
+    const struct gh_plan_options options = {
+        .scope = env->scope,
+        .granularity = (enum gh_granularity)env->granularity,
+        .ep_overlap = (desc->flags & GH_SESSION_EP_OVERLAP) != 0,
+    };
+    gh_status status;
+    char line[512];
+
+    status = gh_plan_make(desc->model, &options, &session->plan, err);
+    if (status != GH_OK) {
+        return status;
+    }
+    for (enum gh_cause cause = 0; cause < GH_CAUSE_COUNT; cause++) {
+        if (gh_plan_note_text(&session->plan, cause, line, sizeof(line))) {
+            gh_log_line(&session->log, GH_LOG_WARN, "%s", line);
+        }
+    }
+    return GH_OK;
+}
+
 static gh_status open_device(struct gh_session *session,
                              const gh_session_desc *desc,
                              const struct gh_env *env, gh_error *err)
@@ -203,9 +227,7 @@ static gh_status open_session(struct gh_session *session,
     gh_status status;
 
     open_log(env, host, &session->log);
-    status = gh_plan_make(desc->model, env->scope,
-                          (enum gh_granularity)env->granularity, &session->plan,
-                          err);
+    status = make_plan(session, desc, env, err);
     if (status != GH_OK) {
         return status;
     }

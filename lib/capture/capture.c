@@ -140,11 +140,10 @@ struct gh_entry_label gh_entry_describe(const struct gh_capture *c,
     const uint32_t slots = c->options.max_slots;
     const gh_segment *s = &c->plan->segments[i / slots / GH_DIRECTIONS];
     struct gh_entry_label label;
+    char where[120];
 
-    snprintf(label.text, sizeof(label.text), "%.80s %s%s%s %s, slot %u",
-             c->plan->layer_names[s->first_layer], gh_part_name(s->first_part),
-             s->first_part == s->last_part ? "" : "..",
-             s->first_part == s->last_part ? "" : gh_part_name(s->last_part),
+    gh_plan_extent(c->plan, s, where, sizeof(where));
+    snprintf(label.text, sizeof(label.text), "%s %s, slot %u", where,
              i / slots % GH_DIRECTIONS == GH_FORWARD ? "forward" : "backward",
              (unsigned)(i % slots));
     return label;

@@ -25,24 +25,20 @@ static const struct gh_env_word bool_words[] = {
     { "false", NULL }, { "true", NULL }, { NULL, NULL },
 };
 
-#define NO_SUCH_LAYERS \
-    "needs a model with such layers, which this release does not describe"
-
 static const struct gh_env_word scope_words[] = {
     { "attn", NULL },
     { "mlp", NULL },
-    { "moe", NO_SUCH_LAYERS },
-    { "moe_router", NO_SUCH_LAYERS },
-    { "moe_preprocess", NO_SUCH_LAYERS },
-    { "mamba", NO_SUCH_LAYERS },
+    { "moe", NULL },
+    { "moe_router", NULL },
+    { "moe_preprocess", NULL },
+    { "mamba", NULL },
     { NULL, NULL },
 };
 
 static const struct gh_env_word granularity_words[] = {
     { "part", NULL },
     { "layer", NULL },
-    { "chunk", "needs graphs that cross layers, which this release does not "
-               "record" },
+    { "chunk", NULL },
     { NULL, NULL },
 };
 
@@ -165,6 +161,15 @@ static const char *shown(const char *value, char *copy, size_t bytes)
 }
 
 /* The row's own sentence; `why` comes before the rule and may be NULL. */
+/* As a person reads it: a list that is not set holds all. */
+static const char *default_of(const struct gh_env_row *row)
+{
+    if (row->dflt[0] != '\0') {
+        return row->dflt;
+    }
+    return row->kind == GH_ENV_KIND_LIST ? "all" : "none";
+}
+
 static gh_status bad_value(const struct gh_env_row *row, const char *label,
                            const char *value, const char *word, const char *why,
                            gh_error *err)
@@ -179,8 +184,7 @@ static gh_status bad_value(const struct gh_env_row *row, const char *label,
     }
     return gh_fail(err, GH_ERR_CONFIG,
                    "%s is \"%s\"; set it to %s, or leave it out for %s", label,
-                   shown(value, copy, sizeof(copy)), rule,
-                   row->dflt[0] != '\0' ? row->dflt : "none");
+                   shown(value, copy, sizeof(copy)), rule, default_of(row));
 }
 
 /* The position of a word of `bytes` bytes in the list; -1 when not there. */
@@ -217,6 +221,10 @@ static gh_status parse_list(const struct gh_env_row *row, const char *label,
     const char *at = value;
     uint32_t mask = 0;
 
+    if (value[0] == '\0') { /* the default of a list that has none */
+        *out = 0;
+        return GH_OK;
+    }
     for (;;) {
         size_t bytes = strcspn(at, ",");
         int i = find_word(row->words, at, bytes);
@@ -551,7 +559,7 @@ static void print_markdown(const struct sink *sink)
         put(sink, "` | ");
         put(sink, rule);
         put(sink, " | ");
-        put(sink, table[i].dflt[0] != '\0' ? table[i].dflt : "none");
+        put(sink, default_of(&table[i]));
         put(sink, " | ");
         put(sink, table[i].doc);
         put(sink, " |\n");
@@ -595,7 +603,7 @@ static void print_row(const struct sink *sink, const struct gh_env_row *row,
     }
     describe(row, &text);
     snprintf(line, sizeof(line), "    %s\n    %s; default %s\n\n", row->doc,
-             rule, row->dflt[0] != '\0' ? row->dflt : "none");
+             rule, default_of(row));
     put(sink, line);
 }
 

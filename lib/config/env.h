@@ -28,13 +28,15 @@
 /* Values of the ENUM rows: the position of the word in the row's list. */
 enum {
     GH_ENV_GRANULARITY_PART = 0,
-    GH_ENV_GRANULARITY_LAYER = 1
+    GH_ENV_GRANULARITY_LAYER = 1,
+    GH_ENV_GRANULARITY_CHUNK = 2
 };
 enum {
     GH_ENV_CHECK_OFF = 0,
     GH_ENV_CHECK_BITWISE = 1
 };
-/* LOG is a gh_log_level, or 0 for off.  SCOPE has bit n set for gh_part n. */
+/* LOG is a gh_log_level, or 0 for off.  SCOPE has bit n set for its n-th
+ * word; none: whole layers. */
 
 /* GH_ENV_ENABLE and so on, in the order of env.def. */
 enum gh_env_id {

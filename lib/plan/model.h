@@ -11,6 +11,9 @@
 struct gh_layer {
     gh_layer_kind kind;
     uint32_t chunk;
+    uint32_t features, recompute, offload;
+    uint32_t experts;
+    gh_dispatcher dispatcher;
     char *name;
 };
 

@@ -1,9 +1,10 @@
 /*
  * plan.c - cuts a model into segments.
  *
- * A segment is a maximal run of consecutive parts that are treated alike and
- * that the granularity lets one graph reach over: with `part` each part is a
- * segment, with `layer` a run ends with its layer.
+ * rules.c says of every part whether it is graphed and why.  A segment is a
+ * maximal run of consecutive parts that are treated alike and that the
+ * granularity lets one graph reach over: with `part` each part is a segment,
+ * with `layer` a run ends with its layer, with `chunk` with its chunk.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -12,67 +13,50 @@
 #include "plan/plan.h"
 
 #include "base/error.h"
-#include "plan/model.h"
 
-#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define PARTS_PER_LAYER 2 /* a dense layer: attn, mlp */
-
-const char *gh_part_name(gh_part part)
+/* Whether a part goes on with the segment before it.  An eager run has one
+ * reason, so that every part of it can be told why. */
+static bool joins(const struct gh_plan *plan, const gh_segment *last,
+                  const gh_segment *next)
 {
-    switch (part) {
-    case GH_PART_ATTN:
-        return "attn";
-    case GH_PART_MLP:
-        return "mlp";
+    if (last->mode != next->mode || last->chunk != next->chunk ||
+        (next->mode == GH_SEGMENT_EAGER && last->reason != next->reason)) {
+        return false;
+    }
+    switch (plan->options.granularity) {
+    case GH_GRANULARITY_CHUNK:
+        return true;
+    case GH_GRANULARITY_LAYER:
+        return last->last_layer == next->first_layer;
     default:
-        return "?";
+        return false;
     }
 }
 
-static bool is_graphed(uint32_t scope, gh_part part)
+static void add_part(struct gh_plan *plan, uint32_t i, gh_part part)
 {
-    return scope == 0 || (scope & GH_SCOPE(part)) != 0;
-}
-
-static const char *reason_for(uint32_t scope, bool graphed)
-{
-    if (scope == 0) {
-        return "no scope is set, which means whole layers";
-    }
-    return graphed ? "the scope names it" : "the scope does not name it";
-}
-
-/* Whether a part goes on with the segment before it. */
-static bool joins(const gh_segment *last, const gh_segment *next,
-                  enum gh_granularity granularity)
-{
-    return granularity == GH_GRANULARITY_LAYER &&
-           last->first_layer == next->first_layer && last->mode == next->mode;
-}
-
-static void add_part(struct gh_plan *plan, const struct gh_layer *layer,
-                     uint32_t i, gh_part part)
-{
-    bool graphed = is_graphed(plan->scope, part);
-    gh_segment next = {
+    const struct gh_layer_plan *layer = &plan->layer_plans[i];
+    const gh_segment next = {
         .struct_size = sizeof(next),
         .index = plan->n_segments,
-        .chunk = layer->chunk,
-        .mode = graphed ? GH_SEGMENT_GRAPHED : GH_SEGMENT_EAGER,
+        .chunk = plan->layers[i].chunk,
+        .mode = layer->graphed[part] ? GH_SEGMENT_GRAPHED : GH_SEGMENT_EAGER,
         .first_layer = i,
         .last_layer = i,
         .first_part = part,
         .last_part = part,
-        .reason = reason_for(plan->scope, graphed),
+        .reason = layer->reason[part],
     };
 
     if (plan->n_segments > 0) {
         gh_segment *last = &plan->segments[plan->n_segments - 1];
 
-        if (joins(last, &next, plan->granularity)) {
+        if (joins(plan, last, &next)) {
+            last->last_layer = i;
             last->last_part = part;
             return;
         }
@@ -80,67 +64,198 @@ static void add_part(struct gh_plan *plan, const struct gh_layer *layer,
     plan->segments[plan->n_segments++] = next;
 }
 
-static bool copy_names(const gh_model *model, struct gh_plan *plan)
+static void cut(struct gh_plan *plan)
 {
-    plan->layer_names = calloc(model->n_layers, sizeof(char *));
-    if (plan->layer_names == NULL) {
+    for (uint32_t i = 0; i < plan->n_layers; i++) {
+        const struct gh_kind *kind = &gh_kinds[plan->layers[i].kind];
+
+        for (uint32_t k = 0; k < kind->n_parts; k++) {
+            add_part(plan, i, kind->parts[k]);
+        }
+        plan->chunk_start[plan->layers[i].chunk + 1] = plan->n_segments;
+    }
+}
+
+static void note(struct gh_plan *plan, enum gh_cause cause, uint32_t layer)
+{
+    struct gh_plan_note *n = &plan->notes[cause];
+
+    if (cause == GH_CAUSE_NONE) {
+        return;
+    }
+    if (n->n_layers++ == 0) {
+        n->first = layer;
+    }
+}
+
+/* Of one layer; a cause that stops several items of it is one note. */
+static void note_layer(struct gh_plan *plan, uint32_t i)
+{
+    const struct gh_layer_plan *layer = &plan->layer_plans[i];
+    uint32_t seen = 0;
+
+    for (uint32_t k = 0; k < GH_ITEM_COUNT; k++) {
+        if ((seen & 1u << layer->refused[k]) == 0) {
+            note(plan, layer->refused[k], i);
+        }
+        seen |= 1u << layer->refused[k];
+    }
+    note(plan, layer->offload_cause[0], i);
+    note(plan, layer->offload_cause[1], i);
+}
+
+static gh_status refuse_nowhere(enum gh_scope_item item, gh_error *err)
+{
+    return gh_fail(err, GH_ERR_CONFIG,
+                   "scope %s: no layer of this model has one: leave it out, "
+                   "or describe the layers that do",
+                   gh_item_name(item));
+}
+
+static gh_status refuse_everywhere(const struct gh_plan *plan,
+                                   enum gh_scope_item item, uint32_t layer,
+                                   gh_error *err)
+{
+    const struct gh_cause_text *cause =
+        &gh_causes[plan->layer_plans[layer].refused[item]];
+
+    return gh_fail(err, GH_ERR_CONFIG, "scope %s: %.40s: %s; %s",
+                   gh_item_name(item), plan->layers[layer].name, cause->why,
+                   cause->remedy);
+}
+
+/* What is named must be possible somewhere; elsewhere it is narrowed. */
+static gh_status check_item(const struct gh_plan *plan, enum gh_scope_item item,
+                            gh_error *err)
+{
+    uint32_t first = UINT32_MAX;
+
+    for (uint32_t i = 0; i < plan->n_layers; i++) {
+        if (!gh_item_applies(item, plan->layers[i].kind)) {
+            continue;
+        }
+        if ((plan->layer_plans[i].granted & GH_SCOPE(item)) != 0) {
+            return GH_OK;
+        }
+        if (first == UINT32_MAX) {
+            first = i;
+        }
+    }
+    return first == UINT32_MAX ? refuse_nowhere(item, err)
+                               : refuse_everywhere(plan, item, first, err);
+}
+
+static gh_status apply_rules(struct gh_plan *plan, gh_error *err)
+{
+    const uint32_t scope = plan->options.scope;
+
+    for (uint32_t i = 0; i < plan->n_layers; i++) {
+        gh_rules_layer(&plan->layers[i], scope, plan->options.ep_overlap,
+                       &plan->layer_plans[i]);
+        note_layer(plan, i);
+    }
+    for (enum gh_scope_item item = 0; item < GH_ITEM_COUNT; item++) {
+        if ((scope & GH_SCOPE(item)) != 0) {
+            gh_status status = check_item(plan, item, err);
+
+            if (status != GH_OK) {
+                return status;
+            }
+        }
+    }
+    return GH_OK;
+}
+
+static bool copy_layers(const gh_model *model, struct gh_plan *plan)
+{
+    plan->layers = calloc(model->n_layers, sizeof(*plan->layers));
+    if (plan->layers == NULL) {
         return false;
     }
+    plan->n_layers = model->n_layers;
     for (uint32_t i = 0; i < model->n_layers; i++) {
-        plan->layer_names[i] = strdup(model->layers[i].name);
-        if (plan->layer_names[i] == NULL) {
+        plan->layers[i] = model->layers[i];
+        plan->layers[i].name = strdup(model->layers[i].name);
+        if (plan->layers[i].name == NULL) {
+            plan->n_layers = i;
             return false;
         }
     }
     return true;
 }
 
-gh_status gh_plan_make(const gh_model *model, uint32_t scope,
-                       enum gh_granularity granularity, struct gh_plan *plan,
-                       gh_error *err)
+static bool alloc(const gh_model *model, struct gh_plan *plan)
 {
-    const uint32_t n = model->n_layers;
+    uint32_t n_parts = 0;
 
-    if (n == 0) {
+    for (uint32_t i = 0; i < model->n_layers; i++) {
+        n_parts += gh_kinds[model->layers[i].kind].n_parts;
+    }
+    plan->n_chunks = model->layers[model->n_layers - 1].chunk + 1;
+    plan->segments = calloc(n_parts, sizeof(*plan->segments));
+    plan->chunk_start = calloc(plan->n_chunks + 1, sizeof(uint32_t));
+    plan->layer_plans = calloc(model->n_layers, sizeof(*plan->layer_plans));
+    return plan->segments != NULL && plan->chunk_start != NULL &&
+           plan->layer_plans != NULL && copy_layers(model, plan);
+}
+
+gh_status gh_plan_make(const gh_model *model,
+                       const struct gh_plan_options *options,
+                       struct gh_plan *plan, gh_error *err)
+{
+    gh_status status;
+
+    if (model->n_layers == 0) {
         return gh_fail(err, GH_ERR_INVALID,
                        "gh_session_desc.model has no layers: add them with "
                        "gh_model_add_layer");
     }
+    status = gh_rules_check_scope(options->scope, err);
+    if (status != GH_OK) {
+        return status;
+    }
 
     memset(plan, 0, sizeof(*plan));
-    plan->scope = scope;
-    plan->granularity = granularity;
-    plan->n_layers = n;
-    plan->n_chunks = model->layers[n - 1].chunk + 1;
-    plan->segments = calloc((size_t)n * PARTS_PER_LAYER, sizeof(gh_segment));
-    plan->chunk_start = calloc(plan->n_chunks + 1, sizeof(uint32_t));
-    if (plan->segments == NULL || plan->chunk_start == NULL ||
-        !copy_names(model, plan)) {
+    plan->options = *options;
+    if (!alloc(model, plan)) {
         gh_plan_free(plan);
         return gh_fail(err, GH_ERR_NO_MEMORY,
-                       "no memory for a plan of %u layers", n);
+                       "no memory for a plan of %u layers", model->n_layers);
     }
-
-    for (uint32_t i = 0; i < n; i++) {
-        const struct gh_layer *layer = &model->layers[i];
-
-        for (gh_part part = 0; part < PARTS_PER_LAYER; part++) {
-            add_part(plan, layer, i, part);
-        }
-        plan->chunk_start[layer->chunk + 1] = plan->n_segments;
+    status = apply_rules(plan, err);
+    if (status != GH_OK) {
+        gh_plan_free(plan);
+        return status;
     }
+    cut(plan);
     return GH_OK;
 }
 
 void gh_plan_free(struct gh_plan *plan)
 {
-    if (plan->layer_names != NULL) {
-        for (uint32_t i = 0; i < plan->n_layers; i++) {
-            free(plan->layer_names[i]);
-        }
+    for (uint32_t i = 0; i < plan->n_layers; i++) {
+        free(plan->layers[i].name);
     }
-    free(plan->layer_names);
+    free(plan->layers);
+    free(plan->layer_plans);
     free(plan->segments);
     free(plan->chunk_start);
     memset(plan, 0, sizeof(*plan));
+}
+
+bool gh_plan_note_text(const struct gh_plan *plan, enum gh_cause cause,
+                       char *text, size_t bytes)
+{
+    const struct gh_plan_note *n = &plan->notes[cause];
+    char more[48] = "";
+
+    if (n->n_layers == 0) {
+        return false;
+    }
+    if (n->n_layers > 1) {
+        snprintf(more, sizeof(more), " (and %u more)", n->n_layers - 1);
+    }
+    snprintf(text, bytes, "%.60s%s: %s; %s", plan->layers[n->first].name, more,
+             gh_causes[cause].why, gh_causes[cause].remedy);
+    return true;
 }

@@ -11,32 +11,52 @@
 
 #include <graphhooks/plan.h>
 
-/* Bit i: part i.  No bit: whole layers. */
-#define GH_SCOPE(part) (UINT32_C(1) << (part))
+#include "plan/rules.h"
 
+/* In the order of GRAPHHOOKS_GRANULARITY's words. */
 enum gh_granularity {
     GH_GRANULARITY_PART = 0,
-    GH_GRANULARITY_LAYER = 1
+    GH_GRANULARITY_LAYER = 1,
+    GH_GRANULARITY_CHUNK = 2
+};
+
+struct gh_plan_options {
+    uint32_t scope; /* GH_SCOPE bits; 0: whole layers */
+    enum gh_granularity granularity;
+    bool ep_overlap;
+};
+
+/* Something that was asked for and is not done everywhere. */
+struct gh_plan_note {
+    uint32_t n_layers; /* how many it concerns; 0: there is no such note */
+    uint32_t first;    /* the first of them */
 };
 
 struct gh_plan {
+    struct gh_plan_options options;
     gh_segment *segments; /* all chunks, in order */
     uint32_t n_segments;
     uint32_t *chunk_start; /* n_chunks + 1 indices into segments */
     uint32_t n_chunks;
+    struct gh_layer *layers; /* copies, names too */
+    struct gh_layer_plan *layer_plans;
     uint32_t n_layers;
-    char **layer_names;
-    uint32_t scope;
-    enum gh_granularity granularity;
+    struct gh_plan_note notes[GH_CAUSE_COUNT];
 };
 
-const char *gh_part_name(gh_part part);
-
 /* Copies what it needs of the model. */
-gh_status gh_plan_make(const gh_model *model, uint32_t scope,
-                       enum gh_granularity granularity, struct gh_plan *plan,
-                       gh_error *err);
+gh_status gh_plan_make(const gh_model *model,
+                       const struct gh_plan_options *options,
+                       struct gh_plan *plan, gh_error *err);
 void gh_plan_free(struct gh_plan *plan);
+
+/* "layer 3 attn", or from there "..mlp", or "..layer 7 mlp". */
+void gh_plan_extent(const struct gh_plan *plan, const gh_segment *segment,
+                    char *text, size_t bytes);
+
+/* One line for each note, in the order of causes; false past the last. */
+bool gh_plan_note_text(const struct gh_plan *plan, enum gh_cause cause,
+                       char *text, size_t bytes);
 
 void gh_plan_write(const struct gh_plan *plan, gh_format format,
                    gh_write_fn *write, void *user);

@@ -46,15 +46,73 @@ static const char *mode_name(gh_segment_mode mode)
 
 static const char *granularity_name(enum gh_granularity granularity)
 {
-    return granularity == GH_GRANULARITY_PART ? "part" : "layer";
+    static const char *const names[] = { "part", "layer", "chunk" };
+
+    return names[granularity];
+}
+
+void gh_plan_extent(const struct gh_plan *plan, const gh_segment *s, char *text,
+                    size_t bytes)
+{
+    const char *first = plan->layers[s->first_layer].name;
+    const char *last = plan->layers[s->last_layer].name;
+
+    if (s->last_layer != s->first_layer) {
+        snprintf(text, bytes, "%.40s %s..%.40s %s", first,
+                 gh_part_name(s->first_part), last, gh_part_name(s->last_part));
+    } else if (s->last_part != s->first_part) {
+        snprintf(text, bytes, "%.80s %s..%s", first,
+                 gh_part_name(s->first_part), gh_part_name(s->last_part));
+    } else {
+        snprintf(text, bytes, "%.80s %s", first, gh_part_name(s->first_part));
+    }
+}
+
+static void put_modules(const struct sink *sink, const char *how,
+                        uint32_t modules)
+{
+    static const char *const names[] = {
+        "attn_norm",  "qkv_linear", "core_attn", "attn_proj",
+        "mlp_norm",   "mlp",        "moe",       "shared_experts",
+        "expert_fc1", "moe_act",    "layer",
+    };
+
+    if (modules == 0) {
+        return;
+    }
+    put(sink, how);
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if ((modules & 1u << i) != 0) {
+            put(sink, " ");
+            put(sink, names[i]);
+        }
+    }
+}
+
+static void write_offload(const struct gh_plan *plan, const struct sink *sink)
+{
+    for (uint32_t i = 0; i < plan->n_layers; i++) {
+        const struct gh_layer_plan *layer = &plan->layer_plans[i];
+
+        if (plan->layers[i].offload == 0) {
+            continue;
+        }
+        put(sink, "offload ");
+        put(sink, plan->layers[i].name);
+        put(sink, ":");
+        put_modules(sink, " in the graph", layer->offload_in_graph);
+        put_modules(sink, " beside it", layer->offload_eager);
+        put_modules(sink, " off", layer->offload_off);
+        put(sink, "\n");
+    }
 }
 
 static void write_text(const struct gh_plan *plan, const struct sink *sink)
 {
-    char line[160];
+    char line[512];
 
     snprintf(line, sizeof(line), "%u segments, granularity %s\n",
-             plan->n_segments, granularity_name(plan->granularity));
+             plan->n_segments, granularity_name(plan->options.granularity));
     put(sink, line);
     for (uint32_t i = 0; i < plan->n_segments; i++) {
         const gh_segment *s = &plan->segments[i];
@@ -62,17 +120,38 @@ static void write_text(const struct gh_plan *plan, const struct sink *sink)
         snprintf(line, sizeof(line), "%5u  chunk %u  %-7s  ", s->index,
                  s->chunk, mode_name(s->mode));
         put(sink, line);
-        put(sink, plan->layer_names[s->first_layer]);
-        snprintf(line, sizeof(line), " %s", gh_part_name(s->first_part));
+        gh_plan_extent(plan, s, line, sizeof(line));
         put(sink, line);
-        if (s->last_part != s->first_part) {
-            snprintf(line, sizeof(line), "..%s", gh_part_name(s->last_part));
-            put(sink, line);
-        }
         put(sink, ": ");
         put(sink, s->reason);
         put(sink, "\n");
     }
+    write_offload(plan, sink);
+    for (enum gh_cause cause = 0; cause < GH_CAUSE_COUNT; cause++) {
+        if (gh_plan_note_text(plan, cause, line, sizeof(line))) {
+            put(sink, "note: ");
+            put(sink, line);
+            put(sink, "\n");
+        }
+    }
+}
+
+static void write_json_notes(const struct gh_plan *plan,
+                             const struct sink *sink)
+{
+    const char *comma = "";
+    char line[512];
+
+    put(sink, "\n],\"notes\":[");
+    for (enum gh_cause cause = 0; cause < GH_CAUSE_COUNT; cause++) {
+        if (gh_plan_note_text(plan, cause, line, sizeof(line))) {
+            put(sink, comma);
+            put(sink, "\n");
+            put_quoted(sink, line);
+            comma = ",";
+        }
+    }
+    put(sink, "]}\n");
 }
 
 static void write_json(const struct gh_plan *plan, const struct sink *sink)
@@ -80,7 +159,7 @@ static void write_json(const struct gh_plan *plan, const struct sink *sink)
     char line[256];
 
     snprintf(line, sizeof(line), "{\"granularity\":\"%s\",\"segments\":[",
-             granularity_name(plan->granularity));
+             granularity_name(plan->options.granularity));
     put(sink, line);
     for (uint32_t i = 0; i < plan->n_segments; i++) {
         const gh_segment *s = &plan->segments[i];
@@ -93,12 +172,12 @@ static void write_json(const struct gh_plan *plan, const struct sink *sink)
                  s->first_layer, s->last_layer, gh_part_name(s->first_part),
                  gh_part_name(s->last_part));
         put(sink, line);
-        put_quoted(sink, plan->layer_names[s->first_layer]);
+        put_quoted(sink, plan->layers[s->first_layer].name);
         put(sink, ",\"reason\":");
         put_quoted(sink, s->reason);
         put(sink, "}");
     }
-    put(sink, "\n]}\n");
+    write_json_notes(plan, sink);
 }
 
 void gh_plan_write(const struct gh_plan *plan, gh_format format,

@@ -256,10 +256,10 @@ static void put_segment(struct gh_trace *trace, const gh_segment *segment)
 {
     const struct gh_plan *plan = trace->plan;
 
-    put_name(trace, plan->layer_names[segment->first_layer]);
+    put_name(trace, plan->layers[segment->first_layer].name);
     if (segment->first_layer != segment->last_layer) {
         put(trace, " to ");
-        put_name(trace, plan->layer_names[segment->last_layer]);
+        put_name(trace, plan->layers[segment->last_layer].name);
     } else if (segment->first_part == segment->last_part) {
         put(trace, " %s", gh_part_name(segment->first_part));
     }

@@ -101,12 +101,13 @@ static void check_shape(struct toy_options options, const char *name,
 static void test_every_shape_is_exact(void)
 {
     static const char *const scopes[] = { NULL, "attn", "mlp", "attn,mlp" };
-    static const char *const levels[] = { "part", "layer" };
+    static const char *const levels[] = { "part", "layer", "chunk" };
 
     for (uint32_t s = 0; s < 4; s++) {
-        for (uint32_t g = 0; g < 2; g++) {
+        for (uint32_t g = 0; g < 3; g++) {
             for (uint32_t ahead = 1; ahead <= 3; ahead += 2) {
-                bool whole = g == 1 && (s == 0 || s == 3);
+                bool whole = g > 0 && (s == 0 || s == 3);
+                uint32_t segments = !whole ? 4 : g == 1 ? 2 : 1;
                 char name[64];
 
                 snprintf(name, sizeof(name), "scope %s, %s, %u in flight",
@@ -116,7 +117,7 @@ static void test_every_shape_is_exact(void)
                                                   .in_flight = ahead,
                                                   .scope = scopes[s],
                                                   .granularity = levels[g] },
-                            name, 2 * 2 * (whole ? 1 : 2));
+                            name, 2 * segments);
             }
         }
     }

@@ -67,31 +67,63 @@ static void test_a_bad_layer_is_refused(void)
     gh_model_destroy(model);
 }
 
+#define ATTN GH_SCOPE(GH_ITEM_ATTN)
+#define MLP GH_SCOPE(GH_ITEM_MLP)
+#define MOE GH_SCOPE(GH_ITEM_MOE)
+#define ROUTER GH_SCOPE(GH_ITEM_MOE_ROUTER)
+#define PREPROCESS GH_SCOPE(GH_ITEM_MOE_PREPROCESS)
+#define MAMBA GH_SCOPE(GH_ITEM_MAMBA)
+
+static gh_status make(const gh_model *model, uint32_t scope,
+                      enum gh_granularity granularity, struct gh_plan *plan)
+{
+    const struct gh_plan_options options = { .scope = scope,
+                                             .granularity = granularity };
+
+    return gh_plan_make(model, &options, plan, &err);
+}
+
 static void test_no_layers_is_no_plan(void)
 {
     struct gh_plan plan;
     gh_model *model = model_of(0, 1);
 
-    is_status(gh_plan_make(model, 0, GH_GRANULARITY_LAYER, &plan, &err),
-              GH_ERR_INVALID, &err, "a model without layers has no plan");
+    is_status(make(model, 0, GH_GRANULARITY_LAYER, &plan), GH_ERR_INVALID, &err,
+              "a model without layers has no plan");
     gh_model_destroy(model);
 }
 
-/* Every part of every layer once, in order, chunk by chunk. */
+/* Every part of every layer once, in order, and every segment in a chunk. */
 static bool is_whole(const struct gh_plan *plan)
 {
-    uint32_t part = 0;
+    uint32_t layer = 0, k = 0;
 
     for (uint32_t i = 0; i < plan->n_segments; i++) {
         const gh_segment *s = &plan->segments[i];
+        bool last = false;
 
-        if (s->index != i || 2 * s->first_layer + s->first_part != part ||
-            s->reason == NULL) {
+        if (s->index != i || s->reason == NULL) {
             return false;
         }
-        part = 2 * s->last_layer + s->last_part + 1;
+        for (bool first = true; !last; first = false) {
+            const struct gh_kind *kind = &gh_kinds[plan->layers[layer].kind];
+            const gh_part part = kind->parts[k];
+
+            if (plan->layers[layer].chunk != s->chunk ||
+                (first && (layer != s->first_layer || part != s->first_part))) {
+                return false;
+            }
+            last = layer == s->last_layer && part == s->last_part;
+            if (++k == kind->n_parts) {
+                layer++;
+                k = 0;
+            }
+            if (layer == plan->n_layers && !last) {
+                return false;
+            }
+        }
     }
-    return part == 2 * plan->n_layers &&
+    return layer == plan->n_layers &&
            plan->chunk_start[plan->n_chunks] == plan->n_segments;
 }
 
@@ -103,25 +135,22 @@ static const struct {
 } shapes[] = {
     { 0, GH_GRANULARITY_LAYER, 1, "g" },
     { 0, GH_GRANULARITY_PART, 2, "gg" },
-    { GH_SCOPE(GH_PART_ATTN), GH_GRANULARITY_LAYER, 2, "ge" },
-    { GH_SCOPE(GH_PART_ATTN), GH_GRANULARITY_PART, 2, "ge" },
-    { GH_SCOPE(GH_PART_MLP), GH_GRANULARITY_LAYER, 2, "eg" },
-    { GH_SCOPE(GH_PART_MLP), GH_GRANULARITY_PART, 2, "eg" },
-    { GH_SCOPE(GH_PART_ATTN) | GH_SCOPE(GH_PART_MLP), GH_GRANULARITY_LAYER, 1,
-      "g" },
-    { GH_SCOPE(GH_PART_ATTN) | GH_SCOPE(GH_PART_MLP), GH_GRANULARITY_PART, 2,
-      "gg" },
+    { ATTN, GH_GRANULARITY_LAYER, 2, "ge" },
+    { ATTN, GH_GRANULARITY_PART, 2, "ge" },
+    { MLP, GH_GRANULARITY_LAYER, 2, "eg" },
+    { MLP, GH_GRANULARITY_PART, 2, "eg" },
+    { ATTN | MLP, GH_GRANULARITY_LAYER, 1, "g" },
+    { ATTN | MLP, GH_GRANULARITY_PART, 2, "gg" },
 };
 
-static void test_every_scope_and_granularity(void)
+static void test_every_scope_and_granularity_of_a_dense_model(void)
 {
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
         struct gh_plan plan;
         gh_model *model = model_of(6, 3);
         bool modes = true;
 
-        gh_plan_make(model, shapes[i].scope, shapes[i].granularity, &plan,
-                     &err);
+        make(model, shapes[i].scope, shapes[i].granularity, &plan);
         gh_model_destroy(model);
         is_int(plan.n_segments, 6 * shapes[i].per_layer,
                "scope %x, granularity %d: %u segments a layer", shapes[i].scope,
@@ -142,16 +171,289 @@ static void test_every_scope_and_granularity(void)
     }
 }
 
+static void test_a_chunk_is_one_segment_where_all_is_graphed(void)
+{
+    struct gh_plan plan;
+    gh_model *model = model_of(6, 3);
+
+    make(model, 0, GH_GRANULARITY_CHUNK, &plan);
+    is_int(plan.n_segments, 3, "three chunks of whole layers: three segments");
+    ok(is_whole(&plan), "each part once");
+    is_int(plan.segments[1].first_layer, 2, "the second begins at layer 2");
+    is_int(plan.segments[1].last_layer, 3, "and ends with layer 3");
+    gh_plan_free(&plan);
+
+    make(model, MLP, GH_GRANULARITY_CHUNK, &plan);
+    is_int(plan.n_segments, 12, "where attention is eager nothing is joined");
+    gh_plan_free(&plan);
+    gh_model_destroy(model);
+}
+
 static void test_ten_thousand_layers(void)
 {
     struct gh_plan plan;
     gh_model *model = model_of(10000, 1);
 
-    is_status(gh_plan_make(model, 0, GH_GRANULARITY_PART, &plan, &err), GH_OK,
-              &err, "10,000 layers are planned");
+    is_status(make(model, 0, GH_GRANULARITY_PART, &plan), GH_OK, &err,
+              "10,000 layers are planned");
     ok(is_whole(&plan), "each part of them once");
     gh_model_destroy(model);
     gh_plan_free(&plan);
+}
+
+/* ---- layers of other kinds ---------------------------------------------- */
+
+static void add_kind(gh_model *model, gh_layer_kind kind, uint32_t features,
+                     gh_dispatcher dispatcher)
+{
+    gh_layer_desc desc = { .struct_size = sizeof(desc),
+                           .kind = kind,
+                           .features = features,
+                           .dispatcher = dispatcher };
+
+    if (gh_kind_has(kind, GH_PART_MOE_ROUTER)) {
+        desc.experts = 8;
+    }
+    gh_model_add_layer(model, &desc, &err);
+}
+
+/* "attn* moe_router* moe_preprocess ...": a star is a graphed part, and a
+ * bar ends a segment. */
+static const char *drawn(const struct gh_plan *plan)
+{
+    static char text[1024];
+    uint32_t s = 0;
+
+    text[0] = '\0';
+    for (uint32_t i = 0; i < plan->n_layers; i++) {
+        const struct gh_kind *kind = &gh_kinds[plan->layers[i].kind];
+
+        for (uint32_t k = 0; k < kind->n_parts; k++) {
+            const gh_segment *at = &plan->segments[s];
+            const gh_part part = kind->parts[k];
+
+            strcat(text, gh_part_name(part));
+            strcat(text, at->mode == GH_SEGMENT_GRAPHED ? "*" : "");
+            if (at->last_layer == i && at->last_part == part) {
+                strcat(text, s + 1 < plan->n_segments ? " | " : "");
+                s++;
+            } else {
+                strcat(text, " ");
+            }
+        }
+    }
+    return text;
+}
+
+#define DROP_AND_PAD (GH_FEATURE_CAPACITY | GH_FEATURE_PAD)
+#define REST "moe_dispatch moe_experts moe_combine moe_post"
+
+static const struct {
+    gh_layer_kind kind;
+    uint32_t features;
+    gh_dispatcher dispatcher;
+    uint32_t scope;
+    const char *drawn;
+} resolved[] = {
+    /* drop-and-pad: static shapes, everything can be captured */
+    { GH_LAYER_MOE, DROP_AND_PAD, 0, 0,
+      "attn* moe_router* moe_preprocess* moe_dispatch* moe_experts* "
+      "moe_combine* moe_post*" },
+    { GH_LAYER_MOE, DROP_AND_PAD, 0, ATTN,
+      "attn* | moe_router moe_preprocess " REST },
+    { GH_LAYER_MOE, DROP_AND_PAD, 0, MOE,
+      "attn | moe_router* moe_preprocess* moe_dispatch* moe_experts* "
+      "moe_combine* moe_post*" },
+    { GH_LAYER_MOE, DROP_AND_PAD, 0, ATTN | MOE,
+      "attn* moe_router* moe_preprocess* moe_dispatch* moe_experts* "
+      "moe_combine* moe_post*" },
+    { GH_LAYER_MOE, DROP_AND_PAD, 0, ATTN | ROUTER,
+      "attn* moe_router* | moe_preprocess " REST },
+    { GH_LAYER_MOE, DROP_AND_PAD, 0, ATTN | ROUTER | PREPROCESS,
+      "attn* moe_router* moe_preprocess* | " REST },
+    { GH_LAYER_MOE, DROP_AND_PAD, 0, ROUTER,
+      "attn | moe_router* | moe_preprocess " REST },
+    { GH_LAYER_MOE, DROP_AND_PAD, 0, ROUTER | PREPROCESS,
+      "attn | moe_router* moe_preprocess* | " REST },
+    /* dropless: counts change, the experts stay eager */
+    { GH_LAYER_MOE, 0, GH_DISPATCHER_ALLTOALL, 0,
+      "attn* moe_router* moe_preprocess* | " REST },
+    { GH_LAYER_MOE, 0, GH_DISPATCHER_ALLTOALL, ATTN | ROUTER | PREPROCESS,
+      "attn* moe_router* moe_preprocess* | " REST },
+    { GH_LAYER_MOE, GH_FEATURE_FP8_PADDING, GH_DISPATCHER_ALLTOALL, 0,
+      "attn* moe_router* | moe_preprocess | " REST },
+    { GH_LAYER_MOE, GH_FEATURE_CAPACITY, GH_DISPATCHER_ALLTOALL, 0,
+      "attn* moe_router* | moe_preprocess | " REST },
+    { GH_LAYER_MOE, GH_FEATURE_FP8_PADDING, GH_DISPATCHER_ALLGATHER, 0,
+      "attn* moe_router* moe_preprocess* | " REST },
+    { GH_LAYER_MOE, GH_FEATURE_SYNC_FREE, GH_DISPATCHER_FLEX, MOE,
+      "attn | moe_router* moe_preprocess* moe_dispatch* moe_experts* "
+      "moe_combine* moe_post*" },
+    /* the layers of hybrid stacks */
+    { GH_LAYER_MAMBA, 0, 0, 0, "mamba*" },
+    { GH_LAYER_MAMBA, 0, 0, MAMBA, "mamba*" },
+    { GH_LAYER_ATTN_ONLY, 0, 0, ATTN, "attn*" },
+    { GH_LAYER_MLP_ONLY, 0, 0, MLP, "mlp*" },
+    { GH_LAYER_MOE_ONLY, 0, 0, ROUTER, "moe_router* | moe_preprocess " REST },
+};
+
+static void test_every_kind_resolves_as_users_know_it(void)
+{
+    for (size_t i = 0; i < sizeof(resolved) / sizeof(resolved[0]); i++) {
+        struct gh_plan plan = { 0 };
+        gh_model *model = NULL;
+
+        gh_model_create(&model, NULL);
+        add_kind(model, resolved[i].kind, resolved[i].features,
+                 resolved[i].dispatcher);
+        is_status(make(model, resolved[i].scope, GH_GRANULARITY_LAYER, &plan),
+                  GH_OK, &err, "row %zu: there is a plan", i);
+        is_str(drawn(&plan), resolved[i].drawn, "row %zu: as it should be", i);
+        ok(is_whole(&plan), "row %zu: every part once", i);
+        gh_plan_free(&plan);
+        gh_model_destroy(model);
+    }
+}
+
+static const struct {
+    gh_layer_kind kind;
+    uint32_t features, recompute, scope;
+    bool overlap;
+    const char *word;
+} refused[] = {
+    { GH_LAYER_MOE, DROP_AND_PAD, 0, MOE | ROUTER, false, "moe_router" },
+    { GH_LAYER_MOE, 0, 0, PREPROCESS, false, "name moe_router too" },
+    { GH_LAYER_MOE, 0, 0, MLP, false, "scope mlp: no layer" },
+    { GH_LAYER_DENSE, 0, 0, MAMBA, false, "scope mamba: no layer" },
+    { GH_LAYER_DENSE, 0, 0, ROUTER, false, "scope moe_router: no layer" },
+    { GH_LAYER_MAMBA, 0, 0, ATTN, false, "scope attn: no layer" },
+    { GH_LAYER_MOE, 0, 0, MOE, false, "another number of tokens" },
+    { GH_LAYER_MOE, DROP_AND_PAD, 0, MOE, true, "another microbatch" },
+    { GH_LAYER_MOE, GH_FEATURE_FP8_PADDING, 0, ROUTER | PREPROCESS, false,
+      "must tell the host" },
+    { GH_LAYER_MOE, 0, GH_MODULE_MOE, ROUTER, false, "recomputed as one" },
+    { GH_LAYER_DENSE, 0, GH_MODULE_LAYER, ATTN, false, "as a whole" },
+    { GH_LAYER_DENSE, GH_FEATURE_ATTN_DROPOUT, GH_MODULE_CORE_ATTN, ATTN, false,
+      "attention has dropout" },
+    { GH_LAYER_DENSE, GH_FEATURE_HIDDEN_DROPOUT, GH_MODULE_MLP, MLP, false,
+      "MLP has dropout" },
+    { GH_LAYER_MOE, DROP_AND_PAD | GH_FEATURE_ROUTER_JITTER, GH_MODULE_MOE, MOE,
+      false, "draw random numbers" },
+};
+
+static void test_what_no_layer_can_have_is_an_error(void)
+{
+    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+        const struct gh_plan_options options = { .scope = refused[i].scope,
+                                                 .ep_overlap =
+                                                     refused[i].overlap };
+        gh_layer_desc desc = { .struct_size = sizeof(desc),
+                               .kind = refused[i].kind,
+                               .features = refused[i].features,
+                               .recompute = refused[i].recompute };
+        struct gh_plan plan;
+        gh_model *model;
+
+        desc.experts = refused[i].kind == GH_LAYER_MOE ? 4 : 0;
+        gh_model_create(&model, NULL);
+        gh_model_add_layer(model, &desc, &err);
+        is_status(gh_plan_make(model, &options, &plan, &err), GH_ERR_CONFIG,
+                  &err, "row %zu: it is refused", i);
+        ok(strstr(err.text, refused[i].word) != NULL, "row %zu: %s", i,
+           err.text);
+        gh_model_destroy(model);
+    }
+}
+
+static void test_what_some_layers_cannot_have_is_narrowed_and_said(void)
+{
+    struct gh_plan plan;
+    gh_model *model;
+    char text[512];
+
+    gh_model_create(&model, NULL);
+    add_kind(model, GH_LAYER_MOE, DROP_AND_PAD, 0);
+    add_kind(model, GH_LAYER_MOE, 0, 0);
+    add_kind(model, GH_LAYER_MOE, 0, 0);
+    is_status(make(model, MOE, GH_GRANULARITY_LAYER, &plan), GH_OK, &err,
+              "one of three layers can be captured with moe");
+    ok(plan.layer_plans[0].graphed[GH_PART_MOE_EXPERTS] &&
+           !plan.layer_plans[1].graphed[GH_PART_MOE_EXPERTS],
+       "so that one is");
+    ok(gh_plan_note_text(&plan, GH_CAUSE_DYNAMIC_EXPERTS, text, sizeof(text)),
+       "and the others are said");
+    ok(strstr(text, "layer 1 (and 1 more)") != NULL, "once: %s", text);
+    ok(strcmp(plan.layer_plans[1].reason[GH_PART_MOE_ROUTER],
+              gh_causes[GH_CAUSE_DYNAMIC_EXPERTS].why) == 0,
+       "an eager router says that moe was refused");
+    gh_plan_free(&plan);
+    gh_model_destroy(model);
+}
+
+static void test_offload_follows_the_graphs(void)
+{
+    gh_layer_desc desc = { .struct_size = sizeof(desc),
+                           .offload = GH_MODULE_ATTN_NORM |
+                                      GH_MODULE_CORE_ATTN | GH_MODULE_MLP };
+    struct gh_plan plan;
+    gh_model *model;
+    char text[512];
+
+    gh_model_create(&model, NULL);
+    gh_model_add_layer(model, &desc, &err);
+    make(model, ATTN, GH_GRANULARITY_LAYER, &plan);
+    is_int(plan.layer_plans[0].offload_in_graph, GH_MODULE_CORE_ATTN,
+           "a captured module is offloaded from inside the graph");
+    is_int(plan.layer_plans[0].offload_eager, GH_MODULE_MLP,
+           "an eager one from beside it");
+    is_int(plan.layer_plans[0].offload_off, GH_MODULE_ATTN_NORM,
+           "attn_norm, whose output crosses the border, not at all");
+    ok(gh_plan_note_text(&plan, GH_CAUSE_OFFLOAD_ATTN_NORM, text, sizeof(text)),
+       "which is said: %s", text);
+    gh_plan_free(&plan);
+    gh_model_destroy(model);
+}
+
+static void test_a_layer_that_contradicts_itself_is_refused(void)
+{
+    const struct {
+        gh_layer_desc desc;
+        gh_status status;
+        const char *word;
+    } bad[] = {
+        { { .kind = GH_LAYER_MOE }, GH_ERR_INVALID, "experts is 0" },
+        { { .kind = GH_LAYER_DENSE, .experts = 4 },
+          GH_ERR_INVALID,
+          "has no experts" },
+        { { .kind = GH_LAYER_MOE, .experts = 4, .features = GH_FEATURE_PAD },
+          GH_ERR_INVALID,
+          "GH_FEATURE_CAPACITY" },
+        { { .kind = GH_LAYER_MOE,
+            .experts = 4,
+            .features = GH_FEATURE_SHARED_OVERLAP },
+          GH_ERR_INVALID,
+          "SHARED_EXPERTS" },
+        { { .kind = GH_LAYER_MOE, .experts = 4, .dispatcher = 9 },
+          GH_ERR_UNSUPPORTED,
+          "dispatcher" },
+        { { .features = 1u << 20 }, GH_ERR_INVALID, "features" },
+        { { .recompute = 1u << 20 }, GH_ERR_INVALID, "recompute" },
+        { { .offload = 1u << 20 }, GH_ERR_INVALID, "offload" },
+        { { .reserved_end = 1 }, GH_ERR_INVALID, "reserved" },
+    };
+    gh_model *model;
+
+    gh_model_create(&model, NULL);
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        gh_layer_desc desc = bad[i].desc;
+
+        desc.struct_size = sizeof(desc);
+        is_status(gh_model_add_layer(model, &desc, &err), bad[i].status, &err,
+                  "layer %zu is refused", i);
+        ok(strstr(err.text, bad[i].word) != NULL, "layer %zu: %s", i, err.text);
+    }
+    is_int(model->n_layers, 0, "and leaves nothing behind");
+    gh_model_destroy(model);
 }
 
 static char printed[4096];
@@ -174,8 +476,7 @@ static void test_print(void)
 
     gh_model_create(&model, NULL);
     add(model, 0, "a \"quoted\" name");
-    gh_plan_make(model, GH_SCOPE(GH_PART_ATTN), GH_GRANULARITY_LAYER, &plan,
-                 &err);
+    make(model, ATTN, GH_GRANULARITY_LAYER, &plan);
     gh_model_destroy(model);
 
     printed[0] = '\0';
@@ -199,7 +500,7 @@ static void test_print(void)
            "{\"index\":1,\"chunk\":0,\"mode\":\"eager\",\"first_layer\":0,"
            "\"last_layer\":0,\"first_part\":\"mlp\",\"last_part\":\"mlp\","
            "\"layer\":\"a \\u0022quoted\\u0022 name\",\"reason\":\"the scope "
-           "does not name it\"}\n]}\n",
+           "does not name it\"}\n],\"notes\":[]}\n",
            "as JSON, the same, with names quoted");
     gh_plan_free(&plan);
 }
@@ -207,9 +508,15 @@ static void test_print(void)
 int main(void)
 {
     test_a_bad_layer_is_refused();
+    test_a_layer_that_contradicts_itself_is_refused();
     test_no_layers_is_no_plan();
-    test_every_scope_and_granularity();
+    test_every_scope_and_granularity_of_a_dense_model();
+    test_a_chunk_is_one_segment_where_all_is_graphed();
     test_ten_thousand_layers();
+    test_every_kind_resolves_as_users_know_it();
+    test_what_no_layer_can_have_is_an_error();
+    test_what_some_layers_cannot_have_is_narrowed_and_said();
+    test_offload_follows_the_graphs();
     test_print();
     return done_testing();
 }

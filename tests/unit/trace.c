@@ -21,7 +21,7 @@ static char text[1 << 20];
 static gh_error err;
 
 static char odd_name[] = "a \"b\"\\\n\xff";
-static char *names[] = { (char *)"layer 0", odd_name };
+static struct gh_layer layers[] = { { .name = (char *)"layer 0" }, { .name = odd_name } };
 static gh_segment segments[] = {
     { .first_layer = 0,
       .last_layer = 0,
@@ -33,7 +33,7 @@ static gh_segment segments[] = {
       .last_part = GH_PART_MLP },
 };
 static struct gh_plan plan = {
-    .segments = segments, .n_segments = 2, .n_layers = 2, .layer_names = names
+    .segments = segments, .n_segments = 2, .n_layers = 2, .layers = layers
 };
 
 static int warnings;

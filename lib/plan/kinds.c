@@ -1,0 +1,48 @@
+/*
+ * kinds.c - the parts of every kind of layer.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "plan/kinds.h"
+
+#define MOE_PARTS \
+    GH_PART_MOE_ROUTER, GH_PART_MOE_PREPROCESS, GH_PART_MOE_DISPATCH, \
+        GH_PART_MOE_EXPERTS, GH_PART_MOE_COMBINE, GH_PART_MOE_POST
+
+const struct gh_kind gh_kinds[GH_KIND_COUNT] = {
+    [GH_LAYER_DENSE] = { "dense", 2, { GH_PART_ATTN, GH_PART_MLP } },
+    [GH_LAYER_MOE] = { "moe", 7, { GH_PART_ATTN, MOE_PARTS } },
+    [GH_LAYER_MAMBA] = { "mamba", 1, { GH_PART_MAMBA } },
+    [GH_LAYER_ATTN_ONLY] = { "attn_only", 1, { GH_PART_ATTN } },
+    [GH_LAYER_MLP_ONLY] = { "mlp_only", 1, { GH_PART_MLP } },
+    [GH_LAYER_MOE_ONLY] = { "moe_only", 6, { MOE_PARTS } },
+};
+
+const char *gh_part_name(gh_part part)
+{
+    static const char *const names[GH_PART_COUNT] = {
+        [GH_PART_ATTN] = "attn",
+        [GH_PART_MLP] = "mlp",
+        [GH_PART_MOE_ROUTER] = "moe_router",
+        [GH_PART_MOE_PREPROCESS] = "moe_preprocess",
+        [GH_PART_MOE_DISPATCH] = "moe_dispatch",
+        [GH_PART_MOE_EXPERTS] = "moe_experts",
+        [GH_PART_MOE_COMBINE] = "moe_combine",
+        [GH_PART_MOE_POST] = "moe_post",
+        [GH_PART_MAMBA] = "mamba",
+    };
+
+    return part < GH_PART_COUNT ? names[part] : "?";
+}
+
+bool gh_kind_has(gh_layer_kind kind, gh_part part)
+{
+    for (uint32_t i = 0; i < gh_kinds[kind].n_parts; i++) {
+        if (gh_kinds[kind].parts[i] == part) {
+            return true;
+        }
+    }
+    return false;
+}

@@ -1,0 +1,28 @@
+/*
+ * kinds.h - which parts a layer has, in the order it runs them.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef GH_PLAN_KINDS_H
+#define GH_PLAN_KINDS_H
+
+#include <graphhooks/model.h>
+
+#include <stdbool.h>
+
+#define GH_KIND_COUNT 6
+
+struct gh_kind {
+    const char *name;
+    uint32_t n_parts;
+    gh_part parts[7];
+};
+
+/* By gh_layer_kind. */
+extern const struct gh_kind gh_kinds[GH_KIND_COUNT];
+
+const char *gh_part_name(gh_part part);
+
+bool gh_kind_has(gh_layer_kind kind, gh_part part);
+
+#endif

@@ -1,0 +1,73 @@
+/*
+ * rules.h - what a scope may capture of one layer, and why not.
+ *
+ * Pure functions of a layer's description.  plan.c asks for every layer and
+ * weighs the answers: what no layer can have is an error, what some cannot
+ * have is narrowed, and said once.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef GH_PLAN_RULES_H
+#define GH_PLAN_RULES_H
+
+#include "plan/kinds.h"
+#include "plan/model.h"
+
+/* What a user names, in the order of GRAPHHOOKS_SCOPE's words. */
+enum gh_scope_item {
+    GH_ITEM_ATTN,
+    GH_ITEM_MLP,
+    GH_ITEM_MOE,
+    GH_ITEM_MOE_ROUTER,
+    GH_ITEM_MOE_PREPROCESS,
+    GH_ITEM_MAMBA,
+    GH_ITEM_COUNT
+};
+#define GH_SCOPE(item) (UINT32_C(1) << (item))
+
+/* Why something that was asked for is not done. */
+enum gh_cause {
+    GH_CAUSE_NONE,
+    GH_CAUSE_RECOMPUTE_LAYER,
+    GH_CAUSE_ATTN_RANDOM,
+    GH_CAUSE_MLP_RANDOM,
+    GH_CAUSE_MOE_RANDOM,
+    GH_CAUSE_ONE_EXPERT,
+    GH_CAUSE_DYNAMIC_EXPERTS,
+    GH_CAUSE_OVERLAP,
+    GH_CAUSE_RECOMPUTE_MOE,
+    GH_CAUSE_COUNTS_TO_HOST,
+    GH_CAUSE_OFFLOAD_ATTN_NORM,
+    GH_CAUSE_OFFLOAD_MLP_NORM,
+    GH_CAUSE_OFFLOAD_MOE,
+    GH_CAUSE_COUNT
+};
+
+struct gh_cause_text {
+    const char *why;    /* continues "layer 3: " */
+    const char *remedy; /* an imperative */
+};
+extern const struct gh_cause_text gh_causes[GH_CAUSE_COUNT];
+
+/* One layer under one scope. */
+struct gh_layer_plan {
+    bool graphed[GH_PART_COUNT];
+    const char *reason[GH_PART_COUNT]; /* of the parts that it has */
+    uint32_t granted;                  /* GH_SCOPE bits */
+    enum gh_cause refused[GH_ITEM_COUNT];
+    uint32_t offload_in_graph, offload_eager, offload_off; /* GH_MODULE_* */
+    enum gh_cause offload_cause[2]; /* of what is off, at most two */
+};
+
+const char *gh_item_name(enum gh_scope_item item);
+
+/* Whether a kind of layer has anything that the item names. */
+bool gh_item_applies(enum gh_scope_item item, gh_layer_kind kind);
+
+/* Contradictions within a scope, whatever the model. */
+gh_status gh_rules_check_scope(uint32_t scope, gh_error *err);
+
+void gh_rules_layer(const struct gh_layer *layer, uint32_t scope,
+                    bool ep_overlap, struct gh_layer_plan *plan);
+
+#endif
