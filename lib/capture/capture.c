@@ -102,6 +102,17 @@ err_capture:
     return status;
 }
 
+#define SUSPICIOUS_WARMUP 10000 /* passes of one step */
+
+/* A host that forgets gh_iteration_end would never get a graph. */
+static void say_no_step_ends(const struct gh_capture *c)
+{
+    gh_log_line(c->options.log, GH_LOG_WARN,
+                "no step has ended after %llu passes, so warmup goes on: call "
+                "gh_iteration_end after each step",
+                (unsigned long long)c->stats.eager_by_reason[GH_REASON_WARMUP]);
+}
+
 static void destroy_device_objects(struct gh_capture *c)
 {
     const size_t n =
@@ -124,6 +135,10 @@ void gh_capture_destroy(struct gh_capture *c)
         return;
     }
     gh_capture_cancel(c);
+    if (c->stats.iterations == 0 &&
+        c->stats.eager_by_reason[GH_REASON_WARMUP] != 0) {
+        say_no_step_ends(c);
+    }
     if (c->dev != NULL) {
         destroy_device_objects(c);
     }
@@ -305,6 +320,10 @@ static GH_COLD void record(struct gh_capture *c, const gh_pass *pass,
                            struct gh_entry *entry)
 {
     c->open.reason = (uint8_t)may_record(c);
+    if (c->open.reason == GH_REASON_WARMUP && c->stats.iterations == 0 &&
+        c->stats.eager_by_reason[GH_REASON_WARMUP] == SUSPICIOUS_WARMUP) {
+        say_no_step_ends(c);
+    }
     if (c->open.reason != GH_REASON_NONE) {
         return;
     }

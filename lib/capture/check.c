@@ -168,7 +168,7 @@ static bool is_equal(struct gh_capture *c, struct gh_entry *entry,
                      const gh_pass *pass, uint32_t i, const void *result)
 {
     const gh_buffer *eager = &pass->outputs[i];
-    char text[160];
+    char text[200];
     uint64_t first;
     gh_error err;
 
@@ -182,8 +182,11 @@ static bool is_equal(struct gh_capture *c, struct gh_entry *entry,
     }
     snprintf(text, sizeof(text),
              "GRAPHHOOKS_CHECK: output %u differs from the eager pass, first "
-             "at byte %llu of %llu",
-             i, (unsigned long long)first, (unsigned long long)eager->bytes);
+             "at byte %llu of %llu%s",
+             i, (unsigned long long)first, (unsigned long long)eager->bytes,
+             is_updated(eager) ? ""
+                               : " (one that the pass adds to must be "
+                                 "GH_BUFFER_UPDATED)");
     c->stats.check_failures++;
     gh_entry_give_up(c, entry, GH_REASON_MISMATCH, text);
     return false;

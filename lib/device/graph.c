@@ -51,8 +51,18 @@ gh_status gh_device_capture_end(struct gh_device *dev, void *stream,
     CUgraph graph = NULL;
     size_t n_nodes = 0;
     gh_status status;
+    CUresult result;
 
-    status = gh_device_call(dev, err, cuStreamEndCapture, (stream, &graph));
+    result = dev->drv.cuStreamEndCapture(stream, &graph);
+    if (result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED) {
+        leave_capture(dev, stream);
+        return gh_fail(err, GH_ERR_DEVICE,
+                       "cuStreamEndCapture: 901 "
+                       "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED: a call made in "
+                       "this pass may not be captured, such as a wait or an "
+                       "allocation; the driver refused it with its own code");
+    }
+    status = gh_device_status(dev, result, "cuStreamEndCapture", err);
     if (status != GH_OK) {
         leave_capture(dev, stream);
         return status;
