@@ -79,13 +79,11 @@ static void mlp_backward(const struct work *work, int layer, const float *x,
     const struct mlp_buffers *buffers = &work->set->mlp[layer];
     const struct set *set = work->set;
     const int c = work->model->config.hidden;
-    const int n = config_rows(&work->model->config) * WIDEN * c;
+    const size_t rows = (size_t)config_rows(&work->model->config);
 
     linear_backward(work, buffers->gelu, WIDEN * c, weights->down_w,
                     weights->down_b, dy, c, set->d_wide);
-    LAUNCH(&work->queue, gelu_backward, gelu_backward_args,
-           blocks_of((size_t)n, gelu_backward_threads), .x = buffers->wide,
-           .d = set->d_wide, .n = n);
+    gelu_backward(work, buffers->wide, set->d_wide, rows * WIDEN * (size_t)c);
     linear_backward(work, buffers->norm, c, weights->up_w, weights->up_b,
                     set->d_wide, WIDEN * c, set->d_rows);
     norm_backward(work, set->d_rows, x, weights->norm_g, weights->norm_b,
@@ -95,14 +93,21 @@ static void mlp_backward(const struct work *work, int layer, const float *x,
 void parts_backward(const struct work *work, int first, int last,
                     const float *x, const float *dy)
 {
-    for (int part = last; part >= first; part--) {
-        const float *in = part == first ? x : set_part_out(work->set, part - 1);
-        float *dx = set_part_gradient(work->set, part);
+    for (int i = last; i >= first; i--) {
+        const struct part *part = &work->model->parts[i];
+        const float *in = i == first ? x : set_part_out(work->set, i - 1);
+        float *dx = set_part_gradient(work->set, i);
 
-        if (part % 2 == 0) {
-            attn_backward(work, part / 2, in, dy, dx);
-        } else {
-            mlp_backward(work, part / 2, in, dy, dx);
+        switch (part->kind) {
+        case PART_ATTN:
+            attn_backward(work, part->layer, in, dy, dx);
+            break;
+        case PART_MLP:
+            mlp_backward(work, part->layer, in, dy, dx);
+            break;
+        default:
+            moe_backward(work, part, in, dy, dx);
+            break;
         }
         dy = dx;
     }

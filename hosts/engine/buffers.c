@@ -25,8 +25,18 @@ static float *cut(struct cutter *cutter, size_t count)
     return address;
 }
 
-static void cut_layer(struct cutter *cutter, const struct config *config,
-                      struct attn_buffers *attn, struct mlp_buffers *mlp)
+static int *cut_ints(struct cutter *cutter, size_t count)
+{
+    return (int *)(void *)cut(cutter, count);
+}
+
+static size_t max(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+static void cut_attn(struct cutter *cutter, const struct config *config,
+                     struct attn_buffers *attn)
 {
     const size_t rows = (size_t)config_rows(config);
     const size_t c = (size_t)config->hidden;
@@ -38,27 +48,183 @@ static void cut_layer(struct cutter *cutter, const struct config *config,
     attn->probs =
         cut(cutter, rows * (size_t)config->heads * (size_t)config->seq);
     attn->context = cut(cutter, rows * c);
-    attn->out = cut(cutter, rows * c);
-    attn->d_in = cut(cutter, rows * c);
+}
+
+static void cut_mlp(struct cutter *cutter, const struct config *config,
+                    struct mlp_buffers *mlp)
+{
+    const size_t rows = (size_t)config_rows(config);
+    const size_t c = (size_t)config->hidden;
 
     mlp->norm = cut(cutter, rows * c);
     mlp->mean = cut(cutter, rows);
     mlp->rstd = cut(cutter, rows);
     mlp->wide = cut(cutter, rows * WIDEN * c);
     mlp->gelu = cut(cutter, rows * WIDEN * c);
-    mlp->out = cut(cutter, rows * c);
-    mlp->d_in = cut(cutter, rows * c);
 }
 
-static void cut_all(struct set *set, const struct config *config,
-                    struct cutter *cutter)
+/* `before` is the part before; NULL: the residual is not of this set. */
+static void cut_router(struct cutter *cutter, const struct config *config,
+                       struct moe_buffers *moe,
+                       const struct part_buffers *before)
 {
     const size_t rows = (size_t)config_rows(config);
     const size_t c = (size_t)config->hidden;
+    const size_t choices = rows * (size_t)config->top_k;
+    const size_t inner = (size_t)config_expert(config);
 
-    for (int i = 0; i < config->layers; i++) {
-        cut_layer(cutter, config, &set->attn[i], &set->mlp[i]);
+    moe->norm = cut(cutter, rows * c);
+    moe->mean = cut(cutter, rows);
+    moe->rstd = cut(cutter, rows);
+    moe->scores = cut(cutter, rows * (size_t)config->experts);
+    moe->choice = cut_ints(cutter, choices);
+    moe->prob = cut(cutter, choices);
+    if (config->shared_expert) {
+        moe->shared_wide = cut(cutter, rows * inner);
+        moe->shared_gelu = cut(cutter, rows * inner);
     }
+    moe->base = config->shared_expert || before == NULL ? cut(cutter, rows * c)
+                                                        : before->out;
+}
+
+static void cut_moe(struct cutter *cutter, const struct config *config,
+                    struct moe_buffers *moe)
+{
+    const size_t rows = (size_t)config_rows(config);
+    const size_t c = (size_t)config->hidden;
+    const size_t choices = rows * (size_t)config->top_k;
+    const size_t slots = (size_t)config_slots(config);
+    const size_t inner = (size_t)config_expert(config);
+
+    moe->counts = cut_ints(cutter, (size_t)config->experts);
+    moe->first = cut_ints(cutter, (size_t)config->experts);
+    moe->slot = cut_ints(cutter, choices);
+    moe->source = cut_ints(cutter, slots);
+    moe->dispatched = cut(cutter, slots * c);
+    moe->wide = cut(cutter, slots * inner);
+    moe->gelu = cut(cutter, slots * inner);
+    moe->expert_out = cut(cutter, slots * c);
+    moe->combined = cut(cutter, choices * c);
+    moe->d_prob = cut(cutter, choices);
+    moe->d_combined = cut(cutter, choices * c);
+    moe->d_expert_out = cut(cutter, slots * c);
+    moe->d_dispatched = cut(cutter, slots * c);
+    moe->d_norm = cut(cutter, rows * c);
+}
+
+/* A part that ends in the residual stream has a hidden state of its own. */
+static struct part_buffers cut_hidden(struct cutter *cutter,
+                                      const struct config *config)
+{
+    const size_t n = (size_t)config_rows(config) * (size_t)config->hidden;
+
+    return (struct part_buffers){
+        .out = cut(cutter, n),
+        .d_in = cut(cutter, n),
+    };
+}
+
+static void cut_part(struct set *set, const struct model *model,
+                     struct cutter *cutter, int i)
+{
+    const struct config *config = &model->config;
+    const struct part *part = &model->parts[i];
+    struct part_buffers *buffers = &set->parts[i];
+    struct moe_buffers *moe = &set->moe[part->layer];
+    const size_t n = (size_t)config_rows(config) * (size_t)config->hidden;
+
+    switch (part->kind) {
+    case PART_ATTN:
+        cut_attn(cutter, config, &set->attn[part->layer]);
+        *buffers = cut_hidden(cutter, config);
+        break;
+    case PART_MLP:
+        cut_mlp(cutter, config, &set->mlp[part->layer]);
+        *buffers = cut_hidden(cutter, config);
+        break;
+    case PART_MOE_ROUTER:
+        cut_router(cutter, config, moe, i > 0 ? buffers - 1 : NULL);
+        *buffers = (struct part_buffers){ moe->norm, cut(cutter, n) };
+        break;
+    case PART_MOE_PREPROCESS:
+        cut_moe(cutter, config, moe);
+        *buffers = (struct part_buffers){ moe->norm, moe->d_norm };
+        break;
+    case PART_MOE_DISPATCH:
+        *buffers = (struct part_buffers){ moe->dispatched, moe->d_norm };
+        break;
+    case PART_MOE_EXPERTS:
+        *buffers = (struct part_buffers){ moe->expert_out, moe->d_dispatched };
+        break;
+    case PART_MOE_COMBINE:
+        *buffers = (struct part_buffers){ moe->combined, moe->d_expert_out };
+        break;
+    case PART_MOE_POST:
+        *buffers = (struct part_buffers){ cut(cutter, n), moe->d_combined };
+        break;
+    }
+}
+
+/* The gradient of what the experts' sum is added to is the one that post is
+ * given.  The next part leaves it in the set; the head does not. */
+static void cut_d_base(struct set *set, const struct model *model,
+                       struct cutter *cutter)
+{
+    const struct config *config = &model->config;
+
+    for (int i = 0; i < model->n_parts; i++) {
+        struct moe_buffers *moe = &set->moe[model->parts[i].layer];
+
+        if (model->parts[i].kind != PART_MOE_POST) {
+            continue;
+        }
+        if (i + 1 < model->n_parts) {
+            moe->d_base = set->parts[i + 1].d_in;
+        } else {
+            moe->d_base_own = cut(cutter, (size_t)config_rows(config) *
+                                              (size_t)config->hidden);
+            moe->d_base = moe->d_base_own;
+        }
+    }
+}
+
+/* The widest gradient that any part makes between its own. */
+static size_t wide_of(const struct model *model)
+{
+    const struct config *config = &model->config;
+    size_t wide = 0;
+
+    for (int i = 0; i < model->n_parts; i++) {
+        const enum part_kind kind = model->parts[i].kind;
+        const size_t rows = (size_t)config_rows(config);
+        const size_t c = (size_t)config->hidden;
+
+        if (kind == PART_MLP) {
+            wide = max(wide, rows * WIDEN * c);
+        } else if (kind == PART_ATTN) {
+            wide = max(wide, rows * 3 * c);
+        } else if (kind == PART_MOE_ROUTER) {
+            wide = max(wide, rows * (size_t)config_expert(config));
+            wide = max(wide, rows * (size_t)config->experts);
+        } else if (kind == PART_MOE_EXPERTS) {
+            wide = max(wide, (size_t)config_slots(config) *
+                                 (size_t)config_expert(config));
+        }
+    }
+    return wide;
+}
+
+static void cut_all(struct set *set, const struct model *model,
+                    struct cutter *cutter)
+{
+    const struct config *config = &model->config;
+    const size_t rows = (size_t)config_rows(config);
+    const size_t c = (size_t)config->hidden;
+
+    for (int i = 0; i < model->n_parts; i++) {
+        cut_part(set, model, cutter, i);
+    }
+    cut_d_base(set, model, cutter);
     set->norm = cut(cutter, rows * c);
     set->mean = cut(cutter, rows);
     set->rstd = cut(cutter, rows);
@@ -66,32 +232,55 @@ static void cut_all(struct set *set, const struct config *config,
     set->losses = cut(cutter, rows);
 
     set->d_rows = cut(cutter, rows * c);
-    set->d_wide = cut(cutter, rows * WIDEN * c);
+    set->d_wide = cut(cutter, wide_of(model));
     set->d_probs =
         cut(cutter, rows * (size_t)config->heads * (size_t)config->seq);
 }
 
-int set_init(struct set *set, const struct config *config, struct device *dev)
+static int init_host_counts(struct set *set, const struct model *model)
 {
+    const struct config *config = &model->config;
+    const size_t experts = (size_t)config->experts;
+
+    if (!config->dropless_host) {
+        return 0;
+    }
+    set->counts_host = device_alloc_host(set->dev, (size_t)config->layers *
+                                                       experts * sizeof(int));
+    if (set->counts_host == NULL) {
+        return -1;
+    }
+    for (int i = 0; i < config->layers; i++) {
+        set->moe[i].counts_host = set->counts_host + (size_t)i * experts;
+    }
+    return 0;
+}
+
+int set_init(struct set *set, const struct model *model, struct device *dev)
+{
+    const size_t layers = (size_t)model->config.layers;
     struct cutter cutter = { 0 };
 
     memset(set, 0, sizeof(*set));
     set->dev = dev;
-    set->attn = calloc((size_t)config->layers, sizeof(*set->attn));
-    set->mlp = calloc((size_t)config->layers, sizeof(*set->mlp));
-    if (set->attn == NULL || set->mlp == NULL) {
+    set->parts = calloc((size_t)model->n_parts, sizeof(*set->parts));
+    set->attn = calloc(layers, sizeof(*set->attn));
+    set->mlp = calloc(layers, sizeof(*set->mlp));
+    set->moe = calloc(layers, sizeof(*set->moe));
+    if (set->parts == NULL || set->attn == NULL || set->mlp == NULL ||
+        set->moe == NULL) {
         set_free(set);
         return device_check(dev, "malloc", CUDA_ERROR_OUT_OF_MEMORY);
     }
 
-    cut_all(set, config, &cutter);
+    cut_all(set, model, &cutter);
     set->memory = device_alloc(dev, cutter.used);
-    if (set->memory == NULL) {
+    if (set->memory == NULL || init_host_counts(set, model) != 0) {
         set_free(set);
         return -1;
     }
     cutter = (struct cutter){ .base = set->memory };
-    cut_all(set, config, &cutter);
+    cut_all(set, model, &cutter);
     return 0;
 }
 
@@ -99,8 +288,11 @@ void set_free(struct set *set)
 {
     if (set->dev != NULL) {
         device_free(set->dev, set->memory);
+        device_free_host(set->dev, set->counts_host);
     }
+    free(set->parts);
     free(set->attn);
     free(set->mlp);
+    free(set->moe);
     memset(set, 0, sizeof(*set));
 }

@@ -18,22 +18,58 @@ struct attn_buffers {
     float *qkv;                /* 3 c */
     float *probs;              /* batch x heads x seq x seq */
     float *context;            /* c */
-    float *out;                /* c */
-    float *d_in;               /* c: backward's result */
 };
 
 struct mlp_buffers {
     float *norm, *mean, *rstd; /* c, 1, 1 */
     float *wide, *gelu;        /* 4 c */
-    float *out;                /* c */
-    float *d_in;               /* c */
+};
+
+/*
+ * Parts of a mixture of experts hand more to each other than one hidden
+ * state, so all of it lies here, where a later part finds it whoever ran the
+ * earlier one.  choices = rows x top_k; slots are rows in the experts' order.
+ */
+struct moe_buffers {
+    /* router */
+    float *norm, *mean, *rstd;        /* c, 1, 1 */
+    float *scores;                    /* experts */
+    int *choice;                      /* top_k: the routing map */
+    float *prob;                      /* top_k */
+    float *shared_wide, *shared_gelu; /* inner */
+    float *base; /* c: the residual, and what the shared expert adds */
+    /* preprocess */
+    int *counts, *first; /* experts */
+    int *slot;           /* of every choice; -1: dropped */
+    int *source;         /* the choice in every slot; -1: padding */
+    int *counts_host;    /* pinned; when the host reads counts */
+    /* dispatch, experts, combine */
+    float *dispatched;  /* slots x c */
+    float *wide, *gelu; /* slots x inner */
+    float *expert_out;  /* slots x c */
+    float *combined;    /* choices x c */
+    /* backward, from post to dispatch */
+    const float *d_base; /* c */
+    float *d_base_own;   /* where post keeps it; NULL: it lies with the set */
+    float *d_prob;       /* choices */
+    float *d_combined;   /* choices x c */
+    float *d_expert_out, *d_dispatched; /* slots x c */
+    float *d_norm;                      /* c */
+};
+
+/* What a part hands on, forward and backward. */
+struct part_buffers {
+    float *out, *d_in;
 };
 
 struct set {
     struct device *dev;
     void *memory;
+    int *counts_host; /* pinned, of all layers */
+    struct part_buffers *parts;
     struct attn_buffers *attn; /* one a layer */
     struct mlp_buffers *mlp;
+    struct moe_buffers *moe;
 
     /* the head */
     float *norm, *mean, *rstd, *logits, *losses;
@@ -43,20 +79,19 @@ struct set {
 };
 
 /* 0, or -1 with dev->error set and nothing kept. */
-int set_init(struct set *set, const struct config *config, struct device *dev);
+int set_init(struct set *set, const struct model *model, struct device *dev);
 void set_free(struct set *set);
 
-/* Part p is layer p / 2's attention, or MLP when p is odd. */
 static inline float *set_part_out(const struct set *set, int part)
 {
-    return part % 2 == 0 ? set->attn[part / 2].out : set->mlp[part / 2].out;
+    return set->parts[part].out;
 }
 
 /* One for every part: a run of parts, whatever its length, never overwrites
  * the gradient that it was given, and so can be run again. */
 static inline float *set_part_gradient(const struct set *set, int part)
 {
-    return part % 2 == 0 ? set->attn[part / 2].d_in : set->mlp[part / 2].d_in;
+    return set->parts[part].d_in;
 }
 
 #endif

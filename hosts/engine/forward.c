@@ -43,7 +43,8 @@ static void attention_forward(const struct work *work,
                   probs, v, context);
 }
 
-static void attn_forward(const struct work *work, int layer, const float *x)
+static void attn_forward(const struct work *work, int layer, const float *x,
+                         float *out)
 {
     const struct attn_weights *weights = &work->model->attn[layer];
     const struct attn_buffers *buffers = &work->set->attn[layer];
@@ -55,36 +56,44 @@ static void attn_forward(const struct work *work, int layer, const float *x)
                    buffers->qkv, 3 * c);
     attention_forward(work, buffers);
     linear_forward(work, buffers->context, c, weights->out_w, weights->out_b, x,
-                   buffers->out, c);
+                   out, c);
 }
 
-static void mlp_forward(const struct work *work, int layer, const float *x)
+static void mlp_forward(const struct work *work, int layer, const float *x,
+                        float *out)
 {
     const struct mlp_weights *weights = &work->model->mlp[layer];
     const struct mlp_buffers *buffers = &work->set->mlp[layer];
     const int c = work->model->config.hidden;
-    const int n = config_rows(&work->model->config) * WIDEN * c;
+    const size_t rows = (size_t)config_rows(&work->model->config);
 
     norm_forward(work, x, weights->norm_g, weights->norm_b, buffers->norm,
                  buffers->mean, buffers->rstd);
     linear_forward(work, buffers->norm, c, weights->up_w, weights->up_b, NULL,
                    buffers->wide, WIDEN * c);
-    LAUNCH(&work->queue, gelu_forward, gelu_args,
-           blocks_of((size_t)n, gelu_forward_threads), .x = buffers->wide,
-           .y = buffers->gelu, .n = n);
+    gelu_forward(work, buffers->wide, buffers->gelu, rows * WIDEN * (size_t)c);
     linear_forward(work, buffers->gelu, WIDEN * c, weights->down_w,
-                   weights->down_b, x, buffers->out, c);
+                   weights->down_b, x, out, c);
 }
 
 void parts_forward(const struct work *work, int first, int last, const float *x)
 {
-    for (int part = first; part <= last; part++) {
-        if (part % 2 == 0) {
-            attn_forward(work, part / 2, x);
-        } else {
-            mlp_forward(work, part / 2, x);
+    for (int i = first; i <= last; i++) {
+        const struct part *part = &work->model->parts[i];
+        float *out = set_part_out(work->set, i);
+
+        switch (part->kind) {
+        case PART_ATTN:
+            attn_forward(work, part->layer, x, out);
+            break;
+        case PART_MLP:
+            mlp_forward(work, part->layer, x, out);
+            break;
+        default:
+            moe_forward(work, part, x, out);
+            break;
         }
-        x = set_part_out(work->set, part);
+        x = out;
     }
 }
 

@@ -1,5 +1,5 @@
 /*
- * gemm.h - one matrix product kernel; kernels.cu includes it nine times.
+ * gemm.h - one matrix product kernel; kernels.cu includes it for every form.
  *
  * Before: GEMM_NAME, GEMM_TILE (rows and columns of the result a block
  * makes), GEMM_ROWS and GEMM_COLS (what a thread makes of it), GEMM_DEPTH,
@@ -7,6 +7,10 @@
  *
  * A block that is alone on its multiprocessor waits for memory, not for
  * arithmetic, so the next tiles are on their way while these are multiplied.
+ *
+ * With GEMM_GROUPED, BLOCK_Z is an expert: its rows are as many as the device
+ * counted, and lie after those of the experts before it.  Rows are those of A
+ * and C; in the transposed form, those of A and B, which are summed over.
  *
  * Every element is summed over k from first to last whatever the tile, so a
  * choice of tile never changes a number.
@@ -42,7 +46,7 @@
             const size_t b_col = (size_t)(GEMM_B_TRANS ? bk : bn);           \
                                                                              \
             MINE(a_next)[i] =                                                \
-                am < k.m && ak < k_last                                      \
+                am < m_last && ak < k_last                                   \
                     ? k.a[a_first + a_row * (size_t)k.lda + a_col]           \
                     : 0.0f;                                                  \
             MINE(b_next)[i] =                                                \
@@ -52,7 +56,11 @@
         }                                                                    \
     }
 
+#ifdef GEMM_GROUPED
+KERNEL(GEMM_NAME, group_args)
+#else
 KERNEL(GEMM_NAME, gemm_args)
+#endif
 {
     SHARED(float, a_tile, [GEMM_DEPTH][GEMM_PITCH]);
     SHARED(float, b_tile, [GEMM_DEPTH][GEMM_PITCH]);
@@ -62,6 +70,23 @@ KERNEL(GEMM_NAME, gemm_args)
 
     const int m0 = BLOCK_Y * GEMM_TILE;
     const int n0 = BLOCK_X * GEMM_TILE;
+#ifdef GEMM_GROUPED
+    const size_t group = (size_t)BLOCK_Z;
+    const size_t before = (size_t)k.first[group];
+    const int m_last = GEMM_A_TRANS ? k.m : k.counts[group];
+    const int k_first = 0;
+    const int k_last = GEMM_A_TRANS ? k.counts[group] : k.k;
+    const size_t a_first = before * (size_t)k.lda;
+    const size_t b_first = GEMM_A_TRANS ? before * (size_t)k.ldb
+                                        : group * (size_t)(k.k * k.n);
+    const size_t c_first = GEMM_A_TRANS ? group * (size_t)(k.m * k.n)
+                                        : before * (size_t)k.ldc;
+
+    if (m0 >= m_last) {
+        return;
+    }
+#else
+    const int m_last = k.m;
     const int outer = BLOCK_Z / k.inner;
     const int inner = BLOCK_Z % k.inner;
     const size_t a_first =
@@ -82,6 +107,7 @@ KERNEL(GEMM_NAME, gemm_args)
     if (k.causal == GEMM_CAUSAL_FROM_ROW) {
         k_first = m0;
     }
+#endif
 
     PHASE(GEMM_THREADS)
     {
@@ -141,14 +167,18 @@ KERNEL(GEMM_NAME, gemm_args)
             const int row = row0 + i / GEMM_COLS;
             const int col = col0 + i % GEMM_COLS;
 
-            if (row < k.m && col < k.n) {
+            if (row < m_last && col < k.n) {
                 const size_t at =
                     c_first + (size_t)row * (size_t)k.ldc + (size_t)col;
+#ifdef GEMM_GROUPED
+                float value = MINE(sums)[i];
+#else
                 float value = k.alpha * MINE(sums)[i];
 
                 if (k.bias != NULL) {
                     value += k.bias[col];
                 }
+#endif
                 if (k.add != NULL) {
                     value += k.add[at];
                 }

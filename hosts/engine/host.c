@@ -202,6 +202,7 @@ static int open_session(struct host *host)
 
 static int read_plan(struct host *host)
 {
+    const struct model *model = &host->trainer->model;
     const uint32_t n = host->gh->plan_segment_count(host->session, 0);
 
     host->segments = calloc(n, sizeof(*host->segments));
@@ -220,8 +221,10 @@ static int read_plan(struct host *host)
         }
         host->segments[i] = (struct segment){
             .index = segment.index,
-            .first = 2 * (int)segment.first_layer + (int)segment.first_part,
-            .last = 2 * (int)segment.last_layer + (int)segment.last_part,
+            .first = model_part(model, (int)segment.first_layer,
+                                (enum part_kind)segment.first_part),
+            .last = model_part(model, (int)segment.last_layer,
+                               (enum part_kind)segment.last_part),
         };
     }
     host->n_segments = (int)n;
@@ -313,8 +316,7 @@ static int take_set(struct host *host, const gh_decision *decision,
         gh_error err = { "" };
 
         (void)host->gh->layer_cancel(host->session, &err);
-        return set_init(set, &trainer->model.config, trainer->dev) == 0 ? 1
-                                                                        : -1;
+        return set_init(set, &trainer->model, trainer->dev) == 0 ? 1 : -1;
     }
     flight->set = set;
     flight->slot = decision->slot;
@@ -337,7 +339,7 @@ static gh_buffer hidden(const struct host *host, const float *address,
 static void add_gradient(const struct host *host, struct pass *pass,
                          struct range range)
 {
-    if (pass->n_outputs == GH_MAX_BUFFERS) {
+    if (range.count == 0 || pass->n_outputs == GH_MAX_BUFFERS) {
         return;
     }
     pass->outputs[pass->n_outputs++] = (gh_buffer){
@@ -362,12 +364,8 @@ static void name_outputs(const struct host *host, struct pass *pass)
     pass->outputs[0] =
         hidden(host, set_part_gradient(set, segment->first), false);
     for (int part = segment->first; part <= segment->last; part++) {
-        const struct attn_weights *attn = &model->attn[part / 2];
-        const struct mlp_weights *mlp = &model->mlp[part / 2];
-
-        add_gradient(host, pass,
-                     part % 2 == 0 ? attn->matrices : mlp->matrices);
-        add_gradient(host, pass, part % 2 == 0 ? attn->vectors : mlp->vectors);
+        add_gradient(host, pass, model->parts[part].matrices);
+        add_gradient(host, pass, model->parts[part].vectors);
     }
 }
 

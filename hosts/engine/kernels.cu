@@ -339,6 +339,37 @@ KERNEL(column_sum, column_sum_args)
 #define GEMM_B_TRANS 0
 #include "gemm.h"
 
+#define GEMM_GROUPED
+
+#define GEMM_NAME gemm_nn_group
+#define GEMM_TILE 64
+#define GEMM_ROWS 4
+#define GEMM_COLS 4
+#define GEMM_DEPTH 16
+#define GEMM_A_TRANS 0
+#define GEMM_B_TRANS 0
+#include "gemm.h"
+
+#define GEMM_NAME gemm_nt_group
+#define GEMM_TILE 64
+#define GEMM_ROWS 4
+#define GEMM_COLS 4
+#define GEMM_DEPTH 16
+#define GEMM_A_TRANS 0
+#define GEMM_B_TRANS 1
+#include "gemm.h"
+
+#define GEMM_NAME gemm_tn_group
+#define GEMM_TILE 64
+#define GEMM_ROWS 4
+#define GEMM_COLS 4
+#define GEMM_DEPTH 16
+#define GEMM_A_TRANS 1
+#define GEMM_B_TRANS 0
+#include "gemm.h"
+
+#undef GEMM_GROUPED
+
 KERNEL(softmax_forward, softmax_args)
 {
     SHARED(float, fold, [ROW_THREADS]);
@@ -609,3 +640,5 @@ KERNEL(adamw, adamw_args)
         }
     }
 }
+
+#include "kernels_moe.h"

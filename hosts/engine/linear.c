@@ -29,6 +29,13 @@ void linear_forward(const struct work *work, const float *x, int in, size_t w,
 void linear_backward(const struct work *work, const float *x, int in, size_t w,
                      size_t b, const float *dy, int out, float *dx)
 {
+    linear_backward_add(work, x, in, w, b, dy, out, NULL, dx);
+}
+
+void linear_backward_add(const struct work *work, const float *x, int in,
+                         size_t w, size_t b, const float *dy, int out,
+                         const float *add, float *dx)
+{
     const struct model *model = work->model;
     const int rows = config_rows(&model->config);
 
@@ -55,6 +62,7 @@ void linear_backward(const struct work *work, const float *x, int in, size_t w,
              .a = dy,
              .b = model->w + w,
              .c = dx,
+             .add = add,
              .m = rows,
              .n = in,
              .k = out,
@@ -93,6 +101,18 @@ void norm_backward(const struct work *work, const float *dy, const float *x,
            blocks_of((size_t)rows, ROWS_A_BLOCK), .dy = dy, .x = x,
            .gamma = model->w + gamma, .mean = mean, .rstd = rstd, .add = add,
            .dx = dx, .rows = rows, .cols = cols);
+}
+
+void gelu_forward(const struct work *work, const float *x, float *y, size_t n)
+{
+    LAUNCH(&work->queue, gelu_forward, gelu_args,
+           blocks_of(n, gelu_forward_threads), .x = x, .y = y, .n = (int)n);
+}
+
+void gelu_backward(const struct work *work, const float *x, float *d, size_t n)
+{
+    LAUNCH(&work->queue, gelu_backward, gelu_backward_args,
+           blocks_of(n, gelu_backward_threads), .x = x, .d = d, .n = (int)n);
 }
 
 void heads_product(const struct work *work, enum gemm_form form, int n, int k,

@@ -17,6 +17,22 @@ void linear_backward(const struct work *work, const float *x, int in, size_t w,
                      size_t b, const float *dy, int out, float *dx);
 #define NO_BIAS SIZE_MAX
 
+/* The same, and adds `add` to dx; it may be dx itself. */
+void linear_backward_add(const struct work *work, const float *x, int in,
+                         size_t w, size_t b, const float *dy, int out,
+                         const float *add, float *dx);
+
+void gelu_forward(const struct work *work, const float *x, float *y, size_t n);
+/* d is the gradient of y, then of x. */
+void gelu_backward(const struct work *work, const float *x, float *d, size_t n);
+
+/* One part.  x is what it reads, dy the gradient of what it wrote; the parts
+ * between a router and its post read the set's, and ignore x. */
+void moe_forward(const struct work *work, const struct part *part,
+                 const float *x, float *out);
+void moe_backward(const struct work *work, const struct part *part,
+                  const float *x, const float *dy, float *dx);
+
 void norm_forward(const struct work *work, const float *x, size_t gamma,
                   size_t beta, float *y, float *mean, float *rstd);
 

@@ -1,5 +1,5 @@
 /*
- * main.c - gh-engine: trains a small GPT on real text and compares modes.
+ * main.c - gh-engine: trains a small model on real text and compares modes.
  *
  *     options ─► text ─► device ─► for every mode: train() ─► table, JSON
  *

@@ -17,6 +17,50 @@ static size_t take(size_t *next, size_t count)
     return first;
 }
 
+static void lay_out_attn_matrices(struct model *model, int layer, size_t *next)
+{
+    struct attn_weights *attn = &model->attn[layer];
+    const size_t c = (size_t)model->config.hidden;
+
+    attn->qkv_w = take(next, c * 3 * c);
+    attn->out_w = take(next, c * c);
+}
+
+static void lay_out_mlp_matrices(struct model *model, int layer, size_t *next)
+{
+    struct mlp_weights *mlp = &model->mlp[layer];
+    const size_t c = (size_t)model->config.hidden;
+
+    mlp->up_w = take(next, c * WIDEN * c);
+    mlp->down_w = take(next, WIDEN * c * c);
+}
+
+static void lay_out_router_matrices(struct model *model, int layer,
+                                    size_t *next)
+{
+    struct moe_weights *moe = &model->moe[layer];
+    const struct config *config = &model->config;
+    const size_t c = (size_t)config->hidden;
+    const size_t inner = (size_t)config_expert(config);
+
+    moe->router_w = take(next, c * (size_t)config->experts);
+    if (config->shared_expert) {
+        moe->shared_up = take(next, c * inner);
+        moe->shared_down = take(next, inner * c);
+    }
+}
+
+static void lay_out_experts_matrices(struct model *model, int layer,
+                                     size_t *next)
+{
+    struct moe_weights *moe = &model->moe[layer];
+    const struct config *config = &model->config;
+    const size_t one = (size_t)config->hidden * (size_t)config_expert(config);
+
+    moe->up_w = take(next, (size_t)config->experts * one);
+    moe->down_w = take(next, (size_t)config->experts * one);
+}
+
 static void lay_out_matrices(struct model *model)
 {
     const struct config *config = &model->config;
@@ -26,21 +70,51 @@ static void lay_out_matrices(struct model *model)
     model->token_w = take(&next, VOCAB * c);
     model->position_w = take(&next, (size_t)config->seq * c);
     model->head_w = take(&next, c * VOCAB);
-    for (int i = 0; i < config->layers; i++) {
-        struct attn_weights *attn = &model->attn[i];
-        struct mlp_weights *mlp = &model->mlp[i];
+    for (int i = 0; i < model->n_parts; i++) {
+        struct part *part = &model->parts[i];
 
-        attn->matrices.first = next;
-        attn->qkv_w = take(&next, c * 3 * c);
-        attn->out_w = take(&next, c * c);
-        attn->matrices.count = next - attn->matrices.first;
-
-        mlp->matrices.first = next;
-        mlp->up_w = take(&next, c * WIDEN * c);
-        mlp->down_w = take(&next, WIDEN * c * c);
-        mlp->matrices.count = next - mlp->matrices.first;
+        part->matrices.first = next;
+        switch (part->kind) {
+        case PART_ATTN:
+            lay_out_attn_matrices(model, part->layer, &next);
+            break;
+        case PART_MLP:
+            lay_out_mlp_matrices(model, part->layer, &next);
+            break;
+        case PART_MOE_ROUTER:
+            lay_out_router_matrices(model, part->layer, &next);
+            break;
+        case PART_MOE_EXPERTS:
+            lay_out_experts_matrices(model, part->layer, &next);
+            break;
+        default: /* moves tokens about, and has no weights */
+            break;
+        }
+        part->matrices.count = next - part->matrices.first;
     }
     model->n_decay = next;
+}
+
+static void lay_out_attn_vectors(struct model *model, int layer, size_t *next)
+{
+    struct attn_weights *attn = &model->attn[layer];
+    const size_t c = (size_t)model->config.hidden;
+
+    attn->norm_g = take(next, c);
+    attn->norm_b = take(next, c);
+    attn->qkv_b = take(next, 3 * c);
+    attn->out_b = take(next, c);
+}
+
+static void lay_out_mlp_vectors(struct model *model, int layer, size_t *next)
+{
+    struct mlp_weights *mlp = &model->mlp[layer];
+    const size_t c = (size_t)model->config.hidden;
+
+    mlp->norm_g = take(next, c);
+    mlp->norm_b = take(next, c);
+    mlp->up_b = take(next, WIDEN * c);
+    mlp->down_b = take(next, c);
 }
 
 static void lay_out_vectors(struct model *model)
@@ -50,25 +124,63 @@ static void lay_out_vectors(struct model *model)
 
     model->norm_g = take(&next, c);
     model->norm_b = take(&next, c);
-    for (int i = 0; i < model->config.layers; i++) {
-        struct attn_weights *attn = &model->attn[i];
-        struct mlp_weights *mlp = &model->mlp[i];
+    for (int i = 0; i < model->n_parts; i++) {
+        struct part *part = &model->parts[i];
 
-        attn->vectors.first = next;
-        attn->norm_g = take(&next, c);
-        attn->norm_b = take(&next, c);
-        attn->qkv_b = take(&next, 3 * c);
-        attn->out_b = take(&next, c);
-        attn->vectors.count = next - attn->vectors.first;
-
-        mlp->vectors.first = next;
-        mlp->norm_g = take(&next, c);
-        mlp->norm_b = take(&next, c);
-        mlp->up_b = take(&next, WIDEN * c);
-        mlp->down_b = take(&next, c);
-        mlp->vectors.count = next - mlp->vectors.first;
+        part->vectors.first = next;
+        switch (part->kind) {
+        case PART_ATTN:
+            lay_out_attn_vectors(model, part->layer, &next);
+            break;
+        case PART_MLP:
+            lay_out_mlp_vectors(model, part->layer, &next);
+            break;
+        case PART_MOE_ROUTER:
+            model->moe[part->layer].norm_g = take(&next, c);
+            model->moe[part->layer].norm_b = take(&next, c);
+            break;
+        default:
+            break;
+        }
+        part->vectors.count = next - part->vectors.first;
     }
     model->n = next;
+}
+
+static int list_parts(struct model *model)
+{
+    const struct config *config = &model->config;
+    const enum part_kind *kinds;
+    int n = 0;
+
+    for (int i = 0; i < config->layers; i++) {
+        n += layer_parts(layer_kind(config, i), &kinds);
+    }
+    model->parts = calloc((size_t)n, sizeof(*model->parts));
+    if (model->parts == NULL) {
+        return -1;
+    }
+    for (int i = 0; i < config->layers; i++) {
+        const int parts = layer_parts(layer_kind(config, i), &kinds);
+
+        for (int j = 0; j < parts; j++) {
+            model->parts[model->n_parts++] = (struct part){
+                .kind = kinds[j],
+                .layer = i,
+            };
+        }
+    }
+    return 0;
+}
+
+int model_part(const struct model *model, int layer, enum part_kind kind)
+{
+    for (int i = 0; i < model->n_parts; i++) {
+        if (model->parts[i].layer == layer && model->parts[i].kind == kind) {
+            return i;
+        }
+    }
+    return -1;
 }
 
 int model_init(struct model *model, const struct config *config)
@@ -79,7 +191,9 @@ int model_init(struct model *model, const struct config *config)
     model->config = *config;
     model->attn = calloc(layers, sizeof(*model->attn));
     model->mlp = calloc(layers, sizeof(*model->mlp));
-    if (model->attn == NULL || model->mlp == NULL) {
+    model->moe = calloc(layers, sizeof(*model->moe));
+    if (model->attn == NULL || model->mlp == NULL || model->moe == NULL ||
+        list_parts(model) != 0) {
         model_free(model);
         return -1;
     }
@@ -124,21 +238,51 @@ static void fill_ones(float *w, size_t count)
     }
 }
 
+static void first_weights_of(const struct model *model, const struct part *part,
+                             float *w, uint64_t *state)
+{
+    const struct config *config = &model->config;
+    const struct attn_weights *attn = &model->attn[part->layer];
+    const struct mlp_weights *mlp = &model->mlp[part->layer];
+    const struct moe_weights *moe = &model->moe[part->layer];
+    const size_t c = (size_t)config->hidden;
+    const size_t expert = c * (size_t)config_expert(config);
+    /* What adds to the residual stream starts smaller in deeper models. */
+    const float residual = 0.02f / sqrtf(2.0f * (float)config->layers);
+
+    switch (part->kind) {
+    case PART_ATTN:
+        fill_ones(w + attn->norm_g, c);
+        fill_normal(w + attn->out_w, c * c, residual, state);
+        break;
+    case PART_MLP:
+        fill_ones(w + mlp->norm_g, c);
+        fill_normal(w + mlp->down_w, WIDEN * c * c, residual, state);
+        break;
+    case PART_MOE_ROUTER:
+        fill_ones(w + moe->norm_g, c);
+        if (config->shared_expert) {
+            fill_normal(w + moe->shared_down, expert, residual, state);
+        }
+        break;
+    case PART_MOE_EXPERTS:
+        fill_normal(w + moe->down_w, (size_t)config->experts * expert, residual,
+                    state);
+        break;
+    default:
+        break;
+    }
+}
+
 void model_first_weights(const struct model *model, float *w)
 {
-    const size_t c = (size_t)model->config.hidden;
-    /* What adds to the residual stream starts smaller in deeper models. */
-    const float residual = 0.02f / sqrtf(2.0f * (float)model->config.layers);
     uint64_t state = model->config.seed;
 
     memset(w, 0, model->n * sizeof(*w));
     fill_normal(w, model->n_decay, 0.02f, &state);
-    fill_ones(w + model->norm_g, c);
-    for (int i = 0; i < model->config.layers; i++) {
-        fill_ones(w + model->attn[i].norm_g, c);
-        fill_ones(w + model->mlp[i].norm_g, c);
-        fill_normal(w + model->attn[i].out_w, c * c, residual, &state);
-        fill_normal(w + model->mlp[i].down_w, WIDEN * c * c, residual, &state);
+    fill_ones(w + model->norm_g, (size_t)model->config.hidden);
+    for (int i = 0; i < model->n_parts; i++) {
+        first_weights_of(model, &model->parts[i], w, &state);
     }
 }
 
@@ -180,6 +324,8 @@ void model_free(struct model *model)
     }
     free(model->attn);
     free(model->mlp);
+    free(model->moe);
+    free(model->parts);
     memset(model, 0, sizeof(*model));
 }
 

@@ -35,7 +35,7 @@ struct row {
 #define AT(field) offsetof(struct options, field)
 
 static const struct row table[] = {
-    { "--model", KIND_MODEL, 0, 0, 0, "gpt", "what to train" },
+    { "--model", KIND_MODEL, 0, 0, 0, "gpt|moe", "what to train (gpt)" },
     { "--layers", KIND_INT, AT(config.layers), 1, 512, "N",
       "transformer layers (4)" },
     { "--hidden", KIND_INT, AT(config.hidden), 1, 16384, "N",
@@ -46,6 +46,16 @@ static const struct row table[] = {
       "bytes in a sequence (32)" },
     { "--batch", KIND_INT, AT(config.batch), 1, 1024, "N",
       "sequences in a microbatch (4)" },
+    { "--experts", KIND_INT, AT(config.experts), 1, 1024, "N",
+      "experts of a layer that has them (4)" },
+    { "--top-k", KIND_INT, AT(config.top_k), 1, 1024, "N",
+      "experts that a byte goes to (2)" },
+    { "--shared-expert", KIND_FLAG, AT(config.shared_expert), 0, 0, NULL,
+      "one expert more, for every byte" },
+    { "--drop-and-pad", KIND_FLAG, AT(config.drop_and_pad), 0, 0, NULL,
+      "the same number of bytes for every expert" },
+    { "--dropless-host", KIND_FLAG, AT(config.dropless_host), 0, 0, NULL,
+      "the host reads how many go where, and waits" },
     { "--steps", KIND_INT, AT(steps), 1, 1000000, "N", "optimizer steps (20)" },
     { "--microbatches", KIND_COUNTS, 0, 1, 1024, "N,N,...",
       "microbatches of each step, cycled (4,6,8,3)" },
@@ -80,6 +90,13 @@ static const struct row table[] = {
     { "--quiet", KIND_FLAG, AT(quiet), 0, 0, NULL, "only the table" },
     { "--help", KIND_FLAG, AT(help), 0, 0, NULL, "this text" },
 };
+
+static const char *const model_names[MODEL_COUNT] = { "gpt", "moe" };
+
+const char *model_name(enum model_kind model)
+{
+    return model_names[model];
+}
 
 static const char *const mode_names[MODE_COUNT] = { "eager", "graph", "step" };
 
@@ -165,6 +182,17 @@ static int add_mode(struct options *options, const char *piece)
     return -1;
 }
 
+static int set_model(struct options *options, const char *value)
+{
+    for (int i = 0; i < MODEL_COUNT; i++) {
+        if (strcmp(value, model_names[i]) == 0) {
+            options->config.model = (enum model_kind)i;
+            return 0;
+        }
+    }
+    return -1;
+}
+
 /* Sets the field of a row; -1 when the value is not one of its kind. */
 static int set_field(struct options *options, const struct row *row,
                      const char *value)
@@ -202,7 +230,7 @@ static int set_field(struct options *options, const struct row *row,
         return strcmp(value, "soft") == 0 || strcmp(value, "cuda") == 0 ? 0
                                                                         : -1;
     case KIND_MODEL:
-        return strcmp(value, "gpt") == 0 ? 0 : -1;
+        return set_model(options, value);
     case KIND_COUNTS:
         options->n_counts = 0;
         return split(value, options, add_count);
@@ -239,25 +267,112 @@ static void describe(const struct row *row, const char *value, char *text,
              row->value);
 }
 
+/* Columns of the widest row of activations. */
+static long long widest(const struct config *config)
+{
+    const long long c = config->hidden;
+    long long wide = c * WIDEN > VOCAB ? c * WIDEN : VOCAB;
+
+    if (config_has(config, PART_MOE_EXPERTS)) {
+        const long long inner = config_expert(config);
+        const long long slots = 2LL * config->top_k + config->experts;
+
+        wide = wide > slots * inner ? wide : slots * inner;
+    }
+    return wide;
+}
+
+static long long weights_of(const struct config *config)
+{
+    const long long c = config->hidden;
+    const long long dense = (4 + 2 * WIDEN) * c * c + (9 + WIDEN) * c;
+    const long long expert = 2 * c * config_expert(config);
+    long long layer = dense;
+
+    if (config_has(config, PART_MOE_EXPERTS)) {
+        layer += (config->experts + 1) * expert + config->experts * c;
+    }
+    return config->layers * layer + (2 * VOCAB + config->seq + 2) * c;
+}
+
 /* Kernels count elements in an int, heads and batch in a grid. */
 static const char *too_large(const struct config *config)
 {
-    const long long c = config->hidden;
     const long long rows = (long long)config->batch * config->seq;
-    const long long wide = c * WIDEN > VOCAB ? c * WIDEN : VOCAB;
     const long long scores =
         (long long)config->heads * config->seq * config->seq;
-    const long long layer = (4 + 2 * WIDEN) * c * c + (9 + WIDEN) * c;
-    const long long ends = (2 * VOCAB + config->seq + 2) * c;
 
-    if (rows * wide > INT32_MAX || scores > INT32_MAX ||
+    if (rows * widest(config) > INT32_MAX || scores > INT32_MAX ||
         (long long)config->batch * config->heads > 65535) {
         return "one microbatch";
     }
-    if (config->layers * layer + ends > INT32_MAX) {
-        return "one model";
+    return weights_of(config) > INT32_MAX ? "one model" : NULL;
+}
+
+static bool has_mode(const struct options *options, enum mode mode)
+{
+    for (int i = 0; i < options->n_modes; i++) {
+        if (options->modes[i] == mode) {
+            return true;
+        }
     }
-    return NULL;
+    return false;
+}
+
+/* The modes that the model can run in, where none was asked for. */
+static void default_modes(struct options *options)
+{
+    const struct config *config = &options->config;
+
+    options->modes[options->n_modes++] = MODE_EAGER;
+    if (!config_has(config, PART_MOE_EXPERTS)) {
+        options->modes[options->n_modes++] = MODE_GRAPH;
+    } else if (!config->dropless_host) {
+        options->modes[options->n_modes++] = MODE_STEP;
+    }
+}
+
+static int check_experts(const struct options *options, char *text,
+                         size_t text_bytes)
+{
+    const struct config *config = &options->config;
+
+    if (!config_has(config, PART_MOE_EXPERTS)) {
+        if (!config->drop_and_pad && !config->dropless_host &&
+            !config->shared_expert) {
+            return 0;
+        }
+        snprintf(text, text_bytes,
+                 "--model %s has no experts to drop or share; take --model moe",
+                 model_name(config->model));
+        return -1;
+    }
+    if (config->top_k > config->experts) {
+        snprintf(text, text_bytes,
+                 "--top-k %d is more than --experts %d; choose fewer",
+                 config->top_k, config->experts);
+        return -1;
+    }
+    if (config->drop_and_pad && config->dropless_host) {
+        snprintf(text, text_bytes,
+                 "--drop-and-pad has nothing for the host to read; leave out "
+                 "--dropless-host");
+        return -1;
+    }
+    if (config->dropless_host && has_mode(options, MODE_STEP)) {
+        snprintf(text, text_bytes,
+                 "--dropless-host waits for the device in every layer, which "
+                 "no graph of a step can hold; take --compare eager");
+        return -1;
+    }
+    if (has_mode(options, MODE_GRAPH)) {
+        snprintf(text, text_bytes,
+                 "--model %s has layers that the library does not describe; "
+                 "take --compare eager,step",
+                 model_name(config->model));
+        return -1;
+    }
+    return 0;
 }
 
 /* What no single option can see. */
@@ -287,7 +402,7 @@ static int check_together(const struct options *options, char *text,
                  options->streams);
         return -1;
     }
-    return 0;
+    return check_experts(options, text, text_bytes);
 }
 
 int options_parse(struct options *options, int argc, char **argv, char *text,
@@ -299,14 +414,14 @@ int options_parse(struct options *options, int argc, char **argv, char *text,
                     .heads = 4,
                     .seq = 32,
                     .batch = 4,
-                    .seed = 1 },
+                    .seed = 1,
+                    .experts = 4,
+                    .top_k = 2 },
         .steps = 20,
         .counts = { 4, 6, 8, 3 },
         .n_counts = 4,
         .in_flight = 4,
         .streams = 1,
-        .modes = { MODE_EAGER, MODE_GRAPH },
-        .n_modes = 2,
         .lr = 3e-3,
         .warmup = 4,
     };
@@ -339,6 +454,9 @@ int options_parse(struct options *options, int argc, char **argv, char *text,
             describe(row, value, text, text_bytes);
             return -1;
         }
+    }
+    if (options->n_modes == 0) {
+        default_modes(options);
     }
     return check_together(options, text, text_bytes);
 }

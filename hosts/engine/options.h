@@ -46,6 +46,7 @@ int options_parse(struct options *options, int argc, char **argv, char *text,
 void options_help(void);
 
 const char *mode_name(enum mode mode);
+const char *model_name(enum model_kind model);
 
 static inline int options_count(const struct options *options, int step)
 {

@@ -1,8 +1,8 @@
 /*
  * parts.h - the passes of a model, as kernel launches on a queue.
  *
- * Part p is layer p / 2's attention, or its MLP when p is odd; a run of parts
- * is what a graph may hold.  All of it only reads its arguments, the weights
+ * Parts are numbered as in the model's list; a run of them is what a graph
+ * may hold.  All of it only reads its arguments, the weights
  * and the set, and writes only the set and the weights' gradients, so a pass
  * issued again is the same work.  Failures stick to the device.
  *

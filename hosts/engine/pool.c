@@ -8,12 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-void pool_init(struct pool *pool, const struct config *config,
-               struct device *dev)
+void pool_init(struct pool *pool, const struct model *model, struct device *dev)
 {
     memset(pool, 0, sizeof(*pool));
     pool->dev = dev;
-    pool->config = config;
+    pool->model = model;
 }
 
 void pool_free(struct pool *pool)
@@ -48,7 +47,7 @@ static struct pooled *add(struct pool *pool)
         (void)device_check(pool->dev, "malloc", CUDA_ERROR_OUT_OF_MEMORY);
         goto err_added;
     }
-    if (set_init(&added->set, pool->config, pool->dev) != 0) {
+    if (set_init(&added->set, pool->model, pool->dev) != 0) {
         goto err_added;
     }
     added->last = -1;

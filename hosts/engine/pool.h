@@ -21,12 +21,12 @@ struct pooled {
 
 struct pool {
     struct device *dev;
-    const struct config *config;
+    const struct model *model;
     struct pooled **members;
     int n;
 };
 
-void pool_init(struct pool *pool, const struct config *config,
+void pool_init(struct pool *pool, const struct model *model,
                struct device *dev);
 void pool_free(struct pool *pool);
 

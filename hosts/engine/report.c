@@ -107,13 +107,22 @@ static void write_model(struct json *json, const struct options *options)
         counts[i] = (uint64_t)options->counts[i];
     }
     json_begin(json, "model", '{');
-    json_text(json, "name", "gpt");
+    json_text(json, "name", model_name(config->model));
     json_count(json, "layers", (uint64_t)config->layers);
     json_count(json, "hidden", (uint64_t)config->hidden);
     json_count(json, "heads", (uint64_t)config->heads);
     json_count(json, "seq", (uint64_t)config->seq);
     json_count(json, "batch", (uint64_t)config->batch);
     json_count(json, "vocab", VOCAB);
+    if (config_has(config, PART_MOE_EXPERTS)) {
+        json_count(json, "experts", (uint64_t)config->experts);
+        json_count(json, "top_k", (uint64_t)config->top_k);
+        json_bool(json, "shared_expert", config->shared_expert);
+        json_text(json, "dispatch",
+                  config->drop_and_pad    ? "drop and pad"
+                  : config->dropless_host ? "dropless by host"
+                                          : "dropless");
+    }
     json_count(json, "seed", config->seed);
     json_counts(json, "microbatches", counts, options->n_counts);
     json_count(json, "in_flight", (uint64_t)options->in_flight);

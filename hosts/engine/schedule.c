@@ -62,7 +62,7 @@ int pool_lease_for(struct trainer *trainer, int microbatch, CUstream stream)
 static int parts_of_forward(struct trainer *trainer, int microbatch)
 {
     struct flight *flight = &trainer->flights[microbatch];
-    const int last = 2 * trainer->model.config.layers - 1;
+    const int last = trainer->model.n_parts - 1;
     struct work work;
 
     if (trainer->host != NULL) {
@@ -100,7 +100,7 @@ static int parts_of_backward(struct trainer *trainer, int microbatch,
                              const float **dx_p)
 {
     const struct work work = work_of(trainer, microbatch);
-    const int last = 2 * trainer->model.config.layers - 1;
+    const int last = trainer->model.n_parts - 1;
 
     if (trainer->host != NULL) {
         return host_backward(trainer->host, microbatch, dx_p);

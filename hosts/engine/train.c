@@ -57,7 +57,7 @@ static int trainer_init(struct trainer *trainer, const struct options *options,
     trainer->dev = dev;
     trainer->options = options;
     trainer->max_count = options_max_count(options);
-    pool_init(&trainer->pool, &options->config, dev);
+    pool_init(&trainer->pool, &trainer->model, dev);
 
     trainer->done = calloc((size_t)trainer->max_count, sizeof(*trainer->done));
     trainer->flights =

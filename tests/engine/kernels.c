@@ -513,6 +513,179 @@ static void check_adamw(void)
     device_free(&dev, state);
 }
 
+/* ---- a mixture of experts ----------------------------------------------- */
+
+static void check_route(int rows, int experts, int top)
+{
+    const size_t n = (size_t)(rows * experts), m = (size_t)(rows * top);
+    float *scores = floats(n), *prob = floats(m), *d = floats(n);
+    float *d_prob = floats(m);
+    int *choice = tokens_below(m, 1);
+    float *x;
+    int wrong = 0;
+
+    x = copy_of(scores, n);
+    LAUNCH(&queue, moe_route_forward, moe_route_args,
+           blocks_of((size_t)rows, moe_route_forward_threads), .scores = scores,
+           .choice = choice, .prob = prob, .rows = rows, .experts = experts,
+           .top = top);
+    LAUNCH(&queue, moe_route_backward, moe_route_backward_args,
+           blocks_of((size_t)rows, moe_route_backward_threads),
+           .scores = scores, .choice = choice, .d_prob = d_prob, .d_logits = d,
+           .rows = rows, .experts = experts, .top = top);
+    for (int row = 0; row < rows; row++) {
+        double sum = 0.0, dot = 0.0, g[64] = { 0 };
+
+        for (int e = 0; e < experts; e++) {
+            sum += exp((double)x[row * experts + e]);
+        }
+        for (int j = 0; j < top; j++) {
+            const int e = choice[row * top + j];
+            int better = 0;
+
+            g[e] = (double)d_prob[row * top + j];
+            dot += exp((double)x[row * experts + e]) / sum * g[e];
+            compare(exp((double)x[row * experts + e]) / sum,
+                    prob[row * top + j]);
+            for (int other = 0; other < experts; other++) {
+                better += x[row * experts + other] > x[row * experts + e];
+            }
+            wrong += better != j;
+        }
+        for (int e = 0; e < experts; e++) {
+            compare(exp((double)x[row * experts + e]) / sum * (g[e] - dot),
+                    d[row * experts + e]);
+        }
+    }
+    is_int(wrong, 0, "%d experts, %d choices: the best come first", experts,
+           top);
+    free(x);
+    device_free(&dev, scores);
+    device_free(&dev, prob);
+    device_free(&dev, d);
+    device_free(&dev, d_prob);
+    device_free(&dev, choice);
+}
+
+/* Against the definition: one choice after the other takes the next slot. */
+static void check_place(int n, int experts, int capacity)
+{
+    const int slots = capacity > 0 ? experts * capacity : n;
+    int *choice = tokens_below((size_t)n, experts);
+    int *counts = tokens_below((size_t)experts, 1);
+    int *first = tokens_below((size_t)experts, 1);
+    int *slot = tokens_below((size_t)n, 1);
+    int *source = tokens_below((size_t)slots, 1);
+    int next = 0, wrong = 0;
+
+    LAUNCH(&queue, moe_place, moe_place_args, experts, .choice = choice,
+           .counts = counts, .first = first, .slot = slot, .source = source,
+           .n = n, .experts = experts, .capacity = capacity, .slots = slots);
+    for (int e = 0; e < experts; e++) {
+        int count = 0;
+
+        next = capacity > 0 ? e * capacity : next;
+        wrong += first[e] != next;
+        for (int i = 0; i < n; i++) {
+            if (choice[i] != e) {
+                continue;
+            }
+            if (capacity > 0 && count == capacity) {
+                wrong += slot[i] != -1;
+                continue;
+            }
+            wrong += slot[i] != next || source[next] != i;
+            next++;
+            count++;
+        }
+        wrong += counts[e] != count;
+        for (int i = count; i < capacity; i++) {
+            wrong += source[e * capacity + i] != -1;
+        }
+    }
+    is_int(wrong, 0, "%d choices of %d experts, capacity %d: each in its slot",
+           n, experts, capacity);
+    device_free(&dev, choice);
+    device_free(&dev, counts);
+    device_free(&dev, first);
+    device_free(&dev, slot);
+    device_free(&dev, source);
+}
+
+/* Three experts with 70, no and 5 rows. */
+static void check_group(enum gemm_form form, enum engine_kernel kernel)
+{
+    static const int shares[] = { 70, 0, 5 };
+    const bool sum = form == GEMM_TN;
+    const int slots = 75, m = 40, n = 66, k = 37;
+    const int lda = sum ? m : k, ldb = form == GEMM_NT ? k : n;
+    struct group_args args = { .m = m,
+                               .n = n,
+                               .k = k,
+                               .lda = lda,
+                               .ldb = ldb,
+                               .ldc = n,
+                               .groups = 3,
+                               .a_count = slots * lda,
+                               .b_count = sum ? slots * n : 3 * k * n,
+                               .c_count = sum ? 3 * m * n : slots * n };
+    float *a = floats((size_t)args.a_count), *b = floats((size_t)args.b_count);
+    float *c = floats((size_t)args.c_count), *before;
+    int *counts = tokens_below(3, 1), *first = tokens_below(3, 1);
+
+    memcpy(counts, shares, sizeof(shares));
+    first[1] = first[2] = 70;
+    before = copy_of(c, (size_t)args.c_count);
+    args.a = a;
+    args.b = b;
+    args.c = c;
+    args.add = sum ? c : NULL;
+    args.first = first;
+    args.counts = counts;
+    device_launch(&queue, kernel, 2, 2, 3, &args);
+    for (int e = 0; e < 3; e++) {
+        const struct gemm_args one = { .k = sum ? counts[e] : k,
+                                       .lda = lda,
+                                       .ldb = ldb };
+        const float *ae = a + first[e] * lda;
+        const float *be = b + (sum ? first[e] * n : e * k * n);
+        const int c0 = sum ? e * m * n : first[e] * n;
+
+        for (int row = 0; row < (sum ? m : counts[e]); row++) {
+            for (int col = 0; col < n; col++) {
+                const int at = c0 + row * n + col;
+
+                compare(element(form, &one, ae, be, row, col) +
+                            (sum ? (double)before[at] : 0.0),
+                        c[at]);
+            }
+        }
+    }
+    free(before);
+    device_free(&dev, a);
+    device_free(&dev, b);
+    device_free(&dev, c);
+    device_free(&dev, counts);
+    device_free(&dev, first);
+}
+
+static void check_experts(void)
+{
+    check_route(1, 1, 1);
+    check_route(9, 5, 2);
+    check_route(130, 8, 8);
+    check(2e-6, "routing and its gradient");
+    check_place(1, 1, 0);
+    check_place(7, 3, 0);
+    check_place(1000, 9, 0);
+    check_place(1000, 9, 100);
+    check_place(10, 2, 64);
+    check_group(GEMM_NN, KERNEL_gemm_nn_group);
+    check_group(GEMM_NT, KERNEL_gemm_nt_group);
+    check_group(GEMM_TN, KERNEL_gemm_tn_group);
+    check(2e-5, "products of experts with 70, no and 5 rows");
+}
+
 int main(void)
 {
     immediate_driver(&dev.drv);
@@ -535,6 +708,7 @@ int main(void)
     check(2e-5, "sums of columns");
     check_gelu(1000);
     check(2e-6, "GELU and its gradient");
+    check_experts();
     check_adamw();
     check(1e-5, "AdamW with warmup and decay");
 

@@ -3,6 +3,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "hosts/engine/options.h"
 #include "hosts/engine/parts.h"
 #include "tap/tap.h"
 #include "tests/engine/immediate.h"
@@ -29,7 +30,7 @@ static void set_up(struct bench *bench, const struct config *config)
     device_open_driver(&bench->dev, true);
     model_init(&bench->model, config);
     model_upload(&bench->model, &bench->dev);
-    set_init(&bench->set, config, &bench->dev);
+    set_init(&bench->set, &bench->model, &bench->dev);
 
     bench->n = config_rows(config);
     bench->tokens = device_alloc(&bench->dev, (size_t)bench->n * sizeof(int));
@@ -73,7 +74,7 @@ static void stir(struct bench *bench)
 static void run_whole(struct bench *bench, float scale)
 {
     const struct work *work = &bench->work;
-    const int last = 2 * bench->model.config.layers - 1;
+    const int last = bench->model.n_parts - 1;
 
     memset(bench->model.g, 0, bench->model.n * sizeof(float));
     embed_forward(work, bench->tokens, bench->x);
@@ -83,6 +84,34 @@ static void run_whole(struct bench *bench, float scale)
     head_backward(work, set_part_out(work->set, last), bench->d_head);
     parts_backward(work, 0, last, bench->x, bench->d_head);
     embed_backward(work, bench->tokens, set_part_gradient(work->set, 0));
+}
+
+/* The same, every part forward twice; its backward must run once, as it adds
+ * to the gradients. */
+static void run_by_part(struct bench *bench, float scale)
+{
+    const struct work *work = &bench->work;
+    const int last = bench->model.n_parts - 1;
+    const float *dy = bench->d_head;
+
+    memset(bench->model.g, 0, bench->model.n * sizeof(float));
+    embed_forward(work, bench->tokens, bench->x);
+    for (int i = 0; i <= last; i++) {
+        const float *x = i == 0 ? bench->x : set_part_out(work->set, i - 1);
+
+        parts_forward(work, i, i, x);
+        parts_forward(work, i, i, x);
+    }
+    head_forward(work, set_part_out(work->set, last), bench->targets, scale,
+                 bench->loss);
+    head_backward(work, set_part_out(work->set, last), bench->d_head);
+    for (int i = last; i >= 0; i--) {
+        const float *x = i == 0 ? bench->x : set_part_out(work->set, i - 1);
+
+        parts_backward(work, i, i, x, dy);
+        dy = set_part_gradient(work->set, i);
+    }
+    embed_backward(work, bench->tokens, dy);
 }
 
 static double *doubles(const float *w, size_t n)
@@ -115,6 +144,82 @@ static void check_slopes(struct bench *bench, double *w, const char *what,
     diag("%s: largest slope %.3g, largest error %.3g", what, size, worst);
 }
 
+static void check_attn(struct bench *bench, double *w,
+                       const struct attn_weights *attn)
+{
+    const size_t n = (size_t)bench->model.config.hidden;
+
+    check_slopes(bench, w, "a qkv matrix", attn->qkv_w, 3 * n * n);
+    check_slopes(bench, w, "a qkv bias", attn->qkv_b, 3 * n);
+    check_slopes(bench, w, "an attention output", attn->out_w, n * n);
+    check_slopes(bench, w, "its bias", attn->out_b, n);
+    check_slopes(bench, w, "an attention norm's gain", attn->norm_g, n);
+    check_slopes(bench, w, "an attention norm's bias", attn->norm_b, n);
+}
+
+static void check_mlp(struct bench *bench, double *w,
+                      const struct mlp_weights *mlp)
+{
+    const size_t n = (size_t)bench->model.config.hidden;
+
+    check_slopes(bench, w, "an up matrix", mlp->up_w, WIDEN * n * n);
+    check_slopes(bench, w, "an up bias", mlp->up_b, WIDEN * n);
+    check_slopes(bench, w, "a down matrix", mlp->down_w, WIDEN * n * n);
+    check_slopes(bench, w, "a down bias", mlp->down_b, n);
+    check_slopes(bench, w, "an MLP norm's gain", mlp->norm_g, n);
+    check_slopes(bench, w, "an MLP norm's bias", mlp->norm_b, n);
+}
+
+static void check_router(struct bench *bench, double *w,
+                         const struct moe_weights *moe)
+{
+    const struct config *config = &bench->model.config;
+    const size_t n = (size_t)config->hidden;
+    const size_t one = n * (size_t)config_expert(config);
+
+    check_slopes(bench, w, "a router", moe->router_w,
+                 n * (size_t)config->experts);
+    check_slopes(bench, w, "a router norm's gain", moe->norm_g, n);
+    check_slopes(bench, w, "a router norm's bias", moe->norm_b, n);
+    if (config->shared_expert) {
+        check_slopes(bench, w, "a shared up matrix", moe->shared_up, one);
+        check_slopes(bench, w, "a shared down matrix", moe->shared_down, one);
+    }
+}
+
+static void check_experts(struct bench *bench, double *w,
+                          const struct moe_weights *moe)
+{
+    const struct config *config = &bench->model.config;
+    const size_t all = (size_t)(config->experts * config->hidden) *
+                       (size_t)config_expert(config);
+
+    check_slopes(bench, w, "the experts' up matrices", moe->up_w, all);
+    check_slopes(bench, w, "the experts' down matrices", moe->down_w, all);
+}
+
+static void check_part(struct bench *bench, double *w, const struct part *part)
+{
+    const struct model *model = &bench->model;
+
+    switch (part->kind) {
+    case PART_ATTN:
+        check_attn(bench, w, &model->attn[part->layer]);
+        break;
+    case PART_MLP:
+        check_mlp(bench, w, &model->mlp[part->layer]);
+        break;
+    case PART_MOE_ROUTER:
+        check_router(bench, w, &model->moe[part->layer]);
+        break;
+    case PART_MOE_EXPERTS:
+        check_experts(bench, w, &model->moe[part->layer]);
+        break;
+    default:
+        break;
+    }
+}
+
 static void check_model(const struct config *config)
 {
     struct bench bench;
@@ -129,8 +234,9 @@ static void check_model(const struct config *config)
     w = doubles(bench.model.w, bench.model.n);
     expected = reference_loss(&bench.model, w, bench.tokens, bench.targets);
     ok(fabs(expected - (double)*bench.loss) < 1e-5 * expected,
-       "%d layers, hidden %d, seq %d: the loss is that of double precision",
-       config->layers, c, config->seq);
+       "%s, %d layers, hidden %d, seq %d: the loss is that of double "
+       "precision",
+       model_name(config->model), config->layers, c, config->seq);
     diag("loss %.9g, in double precision %.9g", (double)*bench.loss, expected);
 
     check_slopes(&bench, w, "the token embedding",
@@ -143,98 +249,139 @@ static void check_model(const struct config *config)
                  (size_t)c);
     check_slopes(&bench, w, "the final norm's bias", bench.model.norm_b,
                  (size_t)c);
-    for (int i = 0; i < config->layers; i++) {
-        const struct attn_weights *attn = &bench.model.attn[i];
-        const struct mlp_weights *mlp = &bench.model.mlp[i];
-        const size_t n = (size_t)c;
-
-        check_slopes(&bench, w, "a qkv matrix", attn->qkv_w, 3 * n * n);
-        check_slopes(&bench, w, "a qkv bias", attn->qkv_b, 3 * n);
-        check_slopes(&bench, w, "an attention output", attn->out_w, n * n);
-        check_slopes(&bench, w, "its bias", attn->out_b, n);
-        check_slopes(&bench, w, "an attention norm's gain", attn->norm_g, n);
-        check_slopes(&bench, w, "an attention norm's bias", attn->norm_b, n);
-        check_slopes(&bench, w, "an up matrix", mlp->up_w, WIDEN * n * n);
-        check_slopes(&bench, w, "an up bias", mlp->up_b, WIDEN * n);
-        check_slopes(&bench, w, "a down matrix", mlp->down_w, WIDEN * n * n);
-        check_slopes(&bench, w, "a down bias", mlp->down_b, n);
-        check_slopes(&bench, w, "an MLP norm's gain", mlp->norm_g, n);
-        check_slopes(&bench, w, "an MLP norm's bias", mlp->norm_b, n);
+    for (int i = 0; i < bench.model.n_parts; i++) {
+        check_part(&bench, w, &bench.model.parts[i]);
     }
     free(w);
     tear_down(&bench);
 }
 
-static void check_layout(void)
+static void check_layout(const struct config *config)
 {
-    const struct config config = {
-        .layers = 3, .hidden = 8, .heads = 2, .seq = 4, .batch = 1
-    };
+    const size_t c = (size_t)config->hidden;
     struct model model;
-    size_t covered = 0;
+    size_t covered = (2 * VOCAB + (size_t)config->seq + 2) * c;
 
-    model_init(&model, &config);
-    for (int i = 0; i < config.layers; i++) {
-        covered += model.attn[i].matrices.count + model.attn[i].vectors.count;
-        covered += model.mlp[i].matrices.count + model.mlp[i].vectors.count;
+    model_init(&model, config);
+    for (int i = 0; i < model.n_parts; i++) {
+        covered += model.parts[i].matrices.count + model.parts[i].vectors.count;
     }
-    covered += 256 * 8 + 4 * 8 + 8 * 256 + 2 * 8;
-    is_int(covered, model.n, "the parts and the ends cover every weight");
+    is_int(covered, model.n, "%s: the parts and the ends cover every weight",
+           model_name(config->model));
     is_int(model.n_decay, model.norm_g,
            "the vectors begin where weight decay ends");
+    is_int(model_part(&model, 1, model.parts[model.n_parts - 1].kind) >= 0, 1,
+           "a part is found by its layer and kind");
+    is_int(model_part(&model, config->layers, PART_ATTN), -1,
+           "a part of no layer is not found");
     model_free(&model);
 }
 
 /* Two passes with half the scale add up to one. */
-static void check_accumulation(void)
+static void check_accumulation(const struct config *config)
 {
-    const struct config config = {
-        .layers = 1, .hidden = 16, .heads = 2, .seq = 8, .batch = 2
-    };
     struct bench bench;
     float *once;
+    int last;
     size_t differ = 0;
 
-    set_up(&bench, &config);
+    set_up(&bench, config);
     run_whole(&bench, 0.5f);
     once = malloc(bench.model.n * sizeof(*once));
     memcpy(once, bench.model.g, bench.model.n * sizeof(*once));
-    parts_forward(&bench.work, 0, 1, bench.x);
-    parts_backward(&bench.work, 0, 1, bench.x, bench.d_head);
-    for (size_t i = 0; i < bench.model.attn[0].matrices.count; i++) {
-        const size_t at = bench.model.attn[0].matrices.first + i;
+    last = bench.model.n_parts - 1;
+    parts_forward(&bench.work, 0, last, bench.x);
+    parts_backward(&bench.work, 0, last, bench.x, bench.d_head);
+    for (int i = 0; i <= last; i++) {
+        const struct range range = bench.model.parts[i].matrices;
 
-        differ += bench.model.g[at] != 2.0f * once[at];
+        for (size_t j = range.first; j < range.first + range.count; j++) {
+            differ += bench.model.g[j] != 2.0f * once[j];
+        }
     }
-    is_int(differ, 0, "a second backward adds the same gradient again");
+    is_int(differ, 0, "%s: a second backward adds the same gradient again",
+           model_name(config->model));
     free(once);
     tear_down(&bench);
 }
 
-static void check_touches(void)
+static void check_touches(const struct config *config)
 {
-    const struct config config = {
-        .layers = 2, .hidden = 24, .heads = 3, .seq = 20, .batch = 2
-    };
     struct bench bench;
 
-    set_up(&bench, &config);
+    set_up(&bench, config);
     immediate_check_touches(1);
     run_whole(&bench, 1.0f);
     is_int(immediate_violations(), 0,
-           "kernels read and write only the ranges that they declare");
+           "%s: kernels read and write only the ranges that they declare",
+           model_name(config->model));
     immediate_check_touches(0);
     tear_down(&bench);
 }
 
+/* The parts one by one give what a run of them gives, from the same places:
+ * what a graph of any of them relies on. */
+static void check_borders(const struct config *config)
+{
+    struct bench bench;
+    float *once;
+
+    set_up(&bench, config);
+    stir(&bench);
+    run_whole(&bench, 1.0f);
+    once = malloc(bench.model.n * sizeof(*once));
+    memcpy(once, bench.model.g, bench.model.n * sizeof(*once));
+    run_by_part(&bench, 1.0f);
+    ok(memcmp(once, bench.model.g, bench.model.n * sizeof(*once)) == 0,
+       "%s: parts run one by one give the same bits",
+       model_name(config->model));
+    free(once);
+    tear_down(&bench);
+}
+
+static void check_kind(struct config config)
+{
+    check_layout(&config);
+    check_model(&config);
+    check_accumulation(&config);
+    check_borders(&config);
+    check_touches(&config);
+}
+
+static const struct config kinds[] = {
+    { .model = MODEL_GPT },
+    { .model = MODEL_MOE, .experts = 5, .top_k = 2 },
+    { .model = MODEL_MOE, .experts = 3, .top_k = 3, .shared_expert = true },
+    { .model = MODEL_MOE, .experts = 4, .top_k = 2, .drop_and_pad = true },
+    { .model = MODEL_MOE,
+      .experts = 4,
+      .top_k = 1,
+      .drop_and_pad = true,
+      .shared_expert = true },
+    { .model = MODEL_MOE, .experts = 6, .top_k = 2, .dropless_host = true },
+};
+
 int main(void)
 {
-    check_layout();
-    check_model(&(const struct config){
-        .layers = 2, .hidden = 12, .heads = 3, .seq = 7, .batch = 2 });
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        struct config config = kinds[i];
+
+        config.layers = 2;
+        config.hidden = 12;
+        config.heads = 3;
+        config.seq = 7;
+        config.batch = 2;
+        check_kind(config);
+    }
     check_model(&(const struct config){
         .layers = 1, .hidden = 40, .heads = 2, .seq = 70, .batch = 1 });
-    check_accumulation();
-    check_touches();
+    check_model(&(const struct config){ .layers = 1,
+                                        .hidden = 24,
+                                        .heads = 2,
+                                        .seq = 70,
+                                        .batch = 1,
+                                        .model = MODEL_MOE,
+                                        .experts = 2,
+                                        .top_k = 2 });
     return done_testing();
 }

@@ -124,11 +124,33 @@ for seed in 1 2 3 4 5 6; do
     train "order $seed" SOFTCUDA_SEED=$seed -- --streams 3
 done
 
+# ---- other models --------------------------------------------------------
+
+for of in "" "--shared-expert --streams 2" "--drop-and-pad" \
+    "--drop-and-pad --shared-expert --top-k 1" "--experts 7 --top-k 3"; do
+    # shellcheck disable=SC2086 # words
+    train "moe $of" -- --model moe --compare eager,step $of
+done
+train "moe" -- --model moe --compare eager
+dropless=$(sed -n 's/.*"weights_hash": //p' "$scratch/out.json")
+train "moe, the host reads counts" -- --model moe --compare eager,eager \
+    --dropless-host --streams 2
+is "$(sed -n 's/.*"weights_hash": //p' "$scratch/out.json" | head -n 1)" \
+    "$dropless" "reading counts on the host changes no number"
+
 # ---- it learns -----------------------------------------------------------
 
-"$builddir/gh-engine" --driver "$driver" --compare eager --quiet \
-    --steps 12 --json "$scratch/out.json" > "$scratch/out" 2>&1
-list loss | awk -F', ' '{ exit !($12 < $1 - 1.0) }'
-ok $? "twelve steps of the default model lower the loss by more than one"
+# learns MODEL OPTION...
+learns()
+{
+    "$builddir/gh-engine" --driver "$driver" --model "$@" --compare eager \
+        --quiet --steps 12 --json "$scratch/out.json" > "$scratch/out" 2>&1
+    list loss | awk -F', ' '{ exit !($12 < $1 - 1.0) }'
+    ok $? "twelve steps of --model $* lower the loss by more than one"
+}
+
+learns gpt
+learns moe
+learns moe --drop-and-pad --shared-expert
 
 done_testing

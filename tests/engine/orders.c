@@ -82,6 +82,28 @@ static struct options many_streams(void)
     return options;
 }
 
+/* Another model than gpt: no order of the step's streams may show. */
+static void try_model(const char *what, struct config config)
+{
+    struct options options = many_streams();
+    char named[96];
+
+    config.layers = options.config.layers;
+    config.hidden = options.config.hidden;
+    config.heads = options.config.heads;
+    config.seq = options.config.seq;
+    config.batch = options.config.batch;
+    config.seed = options.config.seed;
+    options.config = config;
+    result_free(&eager);
+    snprintf(named, sizeof(named), "%s, eager", what);
+    try_seeds(&options, MODE_EAGER, 60 / FEWER, named);
+    if (!config.dropless_host) {
+        snprintf(named, sizeof(named), "%s, step", what);
+        try_seeds(&options, MODE_STEP, 60 / FEWER, named);
+    }
+}
+
 int main(void)
 {
     struct options options = many_streams();
@@ -123,6 +145,20 @@ int main(void)
     options.granularity = "part";
     options.scope = "attn";
     drop_waits(&options, MODE_GRAPH, "graph of attn, two in flight");
+
+    try_model("moe", (struct config){ .model = MODEL_MOE,
+                                      .experts = 3,
+                                      .top_k = 2,
+                                      .shared_expert = true });
+    try_model("moe, drop and pad", (struct config){ .model = MODEL_MOE,
+                                                    .experts = 2,
+                                                    .top_k = 1,
+                                                    .drop_and_pad = true });
+    try_model("moe, dropless by host",
+              (struct config){ .model = MODEL_MOE,
+                               .experts = 3,
+                               .top_k = 2,
+                               .dropless_host = true });
 
     result_free(&eager);
     return done_testing();

@@ -94,6 +94,13 @@ static void attn(const struct model *layout, const double *w, int layer,
     free(add);
 }
 
+static double gelu(double u)
+{
+    const double pi = 3.14159265358979323846;
+
+    return 0.5 * u * (1.0 + tanh(sqrt(2.0 / pi) * (u + 0.044715 * u * u * u)));
+}
+
 static void mlp(const struct model *layout, const double *w, int layer,
                 double *x)
 {
@@ -105,11 +112,7 @@ static void mlp(const struct model *layout, const double *w, int layer,
     norm(x, w + at->norm_g, w + at->norm_b, row, c);
     linear(row, w + at->up_w, w + at->up_b, wide, c, WIDEN * c);
     for (int i = 0; i < WIDEN * c; i++) {
-        const double u = wide[i];
-        const double pi = 3.14159265358979323846;
-
-        wide[i] =
-            0.5 * u * (1.0 + tanh(sqrt(2.0 / pi) * (u + 0.044715 * u * u * u)));
+        wide[i] = gelu(wide[i]);
     }
     linear(wide, w + at->down_w, w + at->down_b, row, WIDEN * c, c);
     for (int i = 0; i < c; i++) {
@@ -117,6 +120,85 @@ static void mlp(const struct model *layout, const double *w, int layer,
     }
     free(row);
     free(wide);
+}
+
+/* y += p * down(gelu(up(x))) */
+static void expert(const double *x, const double *up, const double *down,
+                   double p, double *y, int c, int inner)
+{
+    double *wide = malloc((size_t)inner * sizeof(*wide));
+    double *row = malloc((size_t)c * sizeof(*row));
+
+    linear(x, up, NULL, wide, c, inner);
+    for (int i = 0; i < inner; i++) {
+        wide[i] = gelu(wide[i]);
+    }
+    linear(wide, down, NULL, row, inner, c);
+    for (int i = 0; i < c; i++) {
+        y[i] += p * row[i];
+    }
+    free(wide);
+    free(row);
+}
+
+static int best_of(const double *scores, const bool *taken, int n)
+{
+    int best = -1;
+
+    for (int e = 0; e < n; e++) {
+        if (!taken[e] && (best < 0 || scores[e] > scores[best])) {
+            best = e;
+        }
+    }
+    return best;
+}
+
+/* room[e]: how many more tokens that expert takes. */
+static void moe_token(const struct model *layout, const double *w, int layer,
+                      double *x, int *room)
+{
+    const struct moe_weights *at = &layout->moe[layer];
+    const struct config *config = &layout->config;
+    const int c = config->hidden, inner = config_expert(config);
+    const int experts = config->experts, one = c * inner;
+    double *row = malloc((size_t)c * sizeof(*row));
+    double scores[64], sum = 0.0;
+    bool taken[64] = { false };
+
+    norm(x, w + at->norm_g, w + at->norm_b, row, c);
+    linear(row, w + at->router_w, NULL, scores, c, experts);
+    for (int e = 0; e < experts; e++) {
+        scores[e] = exp(scores[e]);
+        sum += scores[e];
+    }
+    for (int j = 0; j < config->top_k; j++) {
+        const int e = best_of(scores, taken, experts);
+
+        taken[e] = true;
+        if (room[e]-- > 0) {
+            expert(row, w + at->up_w + e * one, w + at->down_w + e * one,
+                   scores[e] / sum, x, c, inner);
+        }
+    }
+    if (config->shared_expert) {
+        expert(row, w + at->shared_up, w + at->shared_down, 1.0, x, c, inner);
+    }
+    free(row);
+}
+
+static void moe(const struct model *layout, const double *w, int layer,
+                double *x)
+{
+    const struct config *config = &layout->config;
+    const int rows = config_rows(config);
+    int room[64];
+
+    for (int e = 0; e < config->experts; e++) {
+        room[e] = config->drop_and_pad ? config_capacity(config) : rows;
+    }
+    for (int t = 0; t < rows; t++) {
+        moe_token(layout, w, layer, x + t * config->hidden, room);
+    }
 }
 
 static double token_loss(const struct model *layout, const double *w,
@@ -134,33 +216,54 @@ static double token_loss(const struct model *layout, const double *w,
     return log(sum) - logits[target];
 }
 
+/* x is every row of the microbatch. */
+static void run_part(const struct model *layout, const double *w,
+                     const struct part *part, double *x)
+{
+    const struct config *config = &layout->config;
+    const int c = config->hidden;
+
+    switch (part->kind) {
+    case PART_ATTN:
+        for (int b = 0; b < config->batch; b++) {
+            attn(layout, w, part->layer, x + b * config->seq * c, config->seq);
+        }
+        break;
+    case PART_MLP:
+        for (int t = 0; t < config_rows(config); t++) {
+            mlp(layout, w, part->layer, x + t * c);
+        }
+        break;
+    case PART_MOE_ROUTER: /* and the parts after it */
+        moe(layout, w, part->layer, x);
+        break;
+    default:
+        break;
+    }
+}
+
 double reference_loss(const struct model *layout, const double *w,
                       const int *tokens, const int *targets)
 {
     const struct config *config = &layout->config;
     const int c = config->hidden;
     const int seq = config->seq;
-    double *x = malloc((size_t)(seq * c) * sizeof(*x));
+    const int rows = config_rows(config);
+    double *x = malloc((size_t)(rows * c) * sizeof(*x));
     double loss = 0.0;
 
-    for (int b = 0; b < config->batch; b++) {
-        for (int i = 0; i < seq * c; i++) {
-            x[i] = w[layout->token_w +
-                     (size_t)(tokens[b * seq + i / c] * c + i % c)] +
-                   w[layout->position_w + (size_t)i];
-        }
-        for (int layer = 0; layer < config->layers; layer++) {
-            attn(layout, w, layer, x, seq);
-            for (int t = 0; t < seq; t++) {
-                mlp(layout, w, layer, x + t * c);
-            }
-        }
-        for (int t = 0; t < seq; t++) {
-            loss += token_loss(layout, w, x + t * c, targets[b * seq + t]);
-        }
+    for (int i = 0; i < rows * c; i++) {
+        x[i] = w[layout->token_w + (size_t)(tokens[i / c] * c + i % c)] +
+               w[layout->position_w + (size_t)(i % (seq * c))];
+    }
+    for (int i = 0; i < layout->n_parts; i++) {
+        run_part(layout, w, &layout->parts[i], x);
+    }
+    for (int t = 0; t < rows; t++) {
+        loss += token_loss(layout, w, x + t * c, targets[t]);
     }
     free(x);
-    return loss / config_rows(config);
+    return loss / rows;
 }
 
 double reference_slope(const struct model *layout, double *w, size_t i,

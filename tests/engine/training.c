@@ -15,13 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct options options = {
-    .config = { .layers = 1,
-                .hidden = 4,
-                .heads = 2,
-                .seq = 3,
-                .batch = 2,
-                .seed = 7 },
+static struct options options = {
     .steps = 4,
     .counts = { 2, 1 },
     .n_counts = 2,
@@ -106,7 +100,7 @@ static void reference_train(const struct text *text, double *losses)
     model_free(&ref.layout);
 }
 
-int main(void)
+static void check_training(const char *what, struct config config)
 {
     const struct text text = { (unsigned char *)(uintptr_t)words,
                                sizeof(words) - 1 };
@@ -115,21 +109,42 @@ int main(void)
     double expected[4];
     char error[512];
 
+    options.config = config;
+    options.config.layers = 1;
+    options.config.hidden = 4;
+    options.config.heads = 2;
+    options.config.seq = 3;
+    options.config.batch = 2;
+    options.config.seed = 7;
     immediate_driver(&dev.drv);
     device_open_driver(&dev, true);
     is_int(train(&options, &dev, &text, MODE_EAGER, NULL, &result, error,
                  sizeof(error)),
-           0, "an eager run of %d steps ends well", options.steps);
+           0, "%s: an eager run of %d steps ends well", what, options.steps);
 
     reference_train(&text, expected);
     for (int i = 0; i < options.steps; i++) {
         ok(fabs(result.loss[i] - expected[i]) < 1e-4,
-           "the loss of step %d is that of double precision", i + 1);
+           "%s: the loss of step %d is that of double precision", what, i + 1);
         diag("%.9g, in double precision %.9g", result.loss[i], expected[i]);
     }
-    ok(result.loss[3] < result.loss[0] - 0.05, "the loss falls");
+    ok(result.loss[3] < result.loss[0] - 0.05, "%s: the loss falls", what);
 
     result_free(&result);
     device_close(&dev);
+}
+
+int main(void)
+{
+    check_training("gpt", (struct config){ .model = MODEL_GPT });
+    check_training("moe", (struct config){ .model = MODEL_MOE,
+                                           .experts = 3,
+                                           .top_k = 2,
+                                           .shared_expert = true });
+    check_training("moe, drop and pad",
+                   (struct config){ .model = MODEL_MOE,
+                                    .experts = 3,
+                                    .top_k = 1,
+                                    .drop_and_pad = true });
     return done_testing();
 }
