@@ -160,6 +160,39 @@ static void test_a_broken_capture_is_not_kept(void)
     is_int(l.frees, l.allocs, "the memory of the broken one is returned");
 }
 
+/* The commonest mistake of a new host. */
+static void test_a_host_that_never_ends_a_step_is_told(void)
+{
+    struct lender l = { 0 };
+    gh_host_services host = { .struct_size = sizeof(host),
+                              .user = &l,
+                              .log = count_line };
+    const struct toy_options options = { .layers = 1, .elems = 8,
+                                         .host = &host };
+    gh_pass pass = { .struct_size = sizeof(pass) };
+    gh_decision d = { .struct_size = sizeof(d) };
+    const char *reason;
+    struct toy toy;
+
+    if (!toy_open(&toy, &options, &reason) || toy_attach(&toy) != GH_OK) {
+        ok(false, "a session opens");
+        return;
+    }
+    pass.stream = toy.streams[0];
+    for (uint32_t i = 0; i < 10000; i++) {
+        pass.direction = i % 2;
+        gh_layer_enter(toy.session, &pass, &d, NULL);
+        gh_layer_exit(toy.session, &pass, NULL);
+    }
+    is_int(l.lines, 0, "10,000 passes of one step may be a long step");
+    pass.direction = GH_FORWARD;
+    gh_layer_enter(toy.session, &pass, &d, NULL);
+    gh_layer_exit(toy.session, &pass, NULL);
+    is_int(l.lines, 1, "after that a line says that no step has ended");
+    toy_close(&toy);
+    is_int(l.lines, 2, "and another one when the session closes");
+}
+
 int main(void)
 {
     const struct toy_options probe = { .layers = 1, .elems = 1 };
@@ -174,5 +207,6 @@ int main(void)
     test_no_memory_is_lent();
     test_routing_is_refused();
     test_a_broken_capture_is_not_kept();
+    test_a_host_that_never_ends_a_step_is_told();
     return done_testing();
 }
