@@ -1,0 +1,789 @@
+/*
+ * The corners of a pass: slots that are lost, inputs that change, calls that
+ * fail, threads without a context.
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "support/toy.h"
+#include "tap/tap.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define FORWARD GH_FORWARD
+#define BACKWARD GH_BACKWARD
+
+static const char *const quiet[] = { "GRAPHHOOKS_LOG=off", NULL };
+static const char *const checked[] = { "GRAPHHOOKS_LOG=off",
+                                       "GRAPHHOOKS_CHECK=bitwise", NULL };
+static struct toy toy;
+static gh_error err;
+
+/* What a pass is given, beyond what names it. */
+struct io {
+    const gh_buffer *inputs, *outputs;
+    uint32_t n_inputs, n_outputs;
+    uint32_t value; /* what the pass writes to its outputs */
+};
+static const struct io no_io;
+
+/* A session past its warmup, on three streams. */
+static bool start(struct toy_options options)
+{
+    const char *reason;
+
+    options.elems = 64;
+    options.layers = options.layers == 0 ? 1 : options.layers;
+    options.streams = TOY_STREAMS;
+    if (options.environment == NULL) {
+        options.environment = quiet;
+    }
+    if (!toy_open(&toy, &options, &reason)) {
+        return ok(false, "the toy host opens a device: %s", reason);
+    }
+    toy_configure(&toy, "SEED=0 RACES=1");
+    if (toy_attach(&toy) != GH_OK) {
+        ok(false, "the toy host opens a session: %s", toy.err.text);
+        toy_close(&toy);
+        return false;
+    }
+    gh_iteration_end(toy.session, NULL);
+    return true;
+}
+
+static gh_buffer buffer(uint32_t i, uint64_t bytes, uint32_t flags)
+{
+    return (gh_buffer){ (void *)(uintptr_t)(toy.memory + 1024 * (i + 1)), bytes,
+                        flags, 0 };
+}
+
+static gh_pass a_pass(uint32_t segment, gh_direction direction, uint32_t m,
+                      CUstream stream, const struct io *io)
+{
+    return (gh_pass){ .struct_size = sizeof(gh_pass),
+                      .segment = segment,
+                      .direction = direction,
+                      .microbatch = m,
+                      .n_inputs = io->n_inputs,
+                      .n_outputs = io->n_outputs,
+                      .stream = stream,
+                      .inputs = io->inputs,
+                      .outputs = io->outputs };
+}
+
+/* Writes the buffers of the slot, and the outputs. */
+static void work(const gh_decision *d, const struct io *io)
+{
+    if (d->slot != GH_SLOT_NONE) {
+        toy.drv.cuMemsetD32Async(toy.memory + 64 * d->slot, 1, 16, d->stream);
+    }
+    for (uint32_t i = 0; i < io->n_outputs; i++) {
+        toy.drv.cuMemsetD32Async((uintptr_t)io->outputs[i].address, io->value,
+                                 io->outputs[i].bytes / 4, d->stream);
+    }
+}
+
+static gh_decision run_with(uint32_t segment, gh_direction direction,
+                            uint32_t m, CUstream stream, const struct io *io)
+{
+    gh_pass pass = a_pass(segment, direction, m, stream, io);
+    gh_decision d = { .struct_size = sizeof(d) };
+    gh_status status;
+
+    do {
+        status = gh_layer_enter(toy.session, &pass, &d, &err);
+        if (status != GH_OK) {
+            d.action = UINT32_MAX;
+            return d;
+        }
+        if (d.action != GH_ACTION_REPLAYED) {
+            work(&d, io);
+        }
+        status = gh_layer_exit(toy.session, &pass, &err);
+    } while (status == GH_RERUN);
+    return d;
+}
+
+static gh_decision run(uint32_t segment, gh_direction direction, uint32_t m,
+                       CUstream stream)
+{
+    return run_with(segment, direction, m, stream, &no_io);
+}
+
+static uint64_t calls_of(const char *entry)
+{
+    softcuda_calls_fn *calls =
+        (softcuda_calls_fn *)toy_control(&toy, "softcuda_calls");
+
+    return calls(entry);
+}
+
+/* ---- slots ------------------------------------------------------------- */
+
+static void test_a_step_that_ends_with_slots_held(void)
+{
+    CUstream *s = toy.streams;
+
+    if (!start((struct toy_options){ .layers = 2 })) {
+        return;
+    }
+    run(0, FORWARD, 5, s[0]);
+    gh_iteration_end(toy.session, NULL);
+    is_int(run(0, FORWARD, 0, s[0]).slot, 0, "the next step begins at slot 0");
+    is_int(run(0, FORWARD, 5, s[0]).slot, 1,
+           "a microbatch of the last step has forgotten its slot");
+    gh_iteration_end(toy.session, NULL);
+    is_int(run(0, FORWARD, 1, s[1]).action, GH_ACTION_REPLAYED,
+           "a forward that waited at the end of a step is not repeated");
+    is_int(toy_races(&toy), 0, "a held slot that goes to another stream waits");
+
+    run(0, BACKWARD, 1, s[1]);
+    run(0, FORWARD, 2, s[1]);
+    run(1, FORWARD, 2, s[1]);
+    gh_iteration_end(toy.session, NULL);
+    run(0, FORWARD, 3, s[2]);
+    is_int(toy_races(&toy), 0,
+           "so does one that was given back before it was held");
+    toy.drv.cuEventRecord(toy.fork, s[2]);
+    toy.drv.cuStreamWaitEvent(s[0], toy.fork, 0);
+    is_int(run(1, FORWARD, 3, s[0]).slot, 0,
+           "nor is a later segment of it taken for a repeated one");
+    gh_iteration_end(toy.session, NULL);
+    run(0, FORWARD, 4, s[1]);
+    is_int(toy_races(&toy), 0,
+           "a microbatch on two streams is waited for where it was last");
+    toy_close(&toy);
+}
+
+static void test_a_slot_that_is_given_up(void)
+{
+    gh_pass pass;
+    gh_decision d = { .struct_size = sizeof(d) };
+
+    if (!start((struct toy_options){ .layers = 1 })) {
+        return;
+    }
+    pass = a_pass(0, FORWARD, 5, toy.streams[0], &no_io);
+    gh_layer_enter(toy.session, &pass, &d, NULL);
+    is_int(d.slot, 0, "a pass is entered in slot 0");
+    gh_layer_cancel(toy.session, NULL);
+    is_int(run(0, FORWARD, 6, toy.streams[0]).slot, 0,
+           "and cancelled: the next microbatch gets the slot");
+    run(0, BACKWARD, 6, toy.streams[0]);
+
+    toy_configure(&toy, "FAIL=cuStreamWaitEvent:1");
+    is_int(run(0, FORWARD, 7, toy.streams[1]).slot, 0,
+           "a wait that fails is made up for");
+    is_int(toy_races(&toy), 0, "by waiting in another way");
+    run(0, BACKWARD, 7, toy.streams[1]);
+
+    toy_configure(&toy, "FAIL=cuStreamWaitEvent:1,cuStreamSynchronize:1");
+    pass = a_pass(0, FORWARD, 8, toy.streams[0], &no_io);
+    is_status(gh_layer_enter(toy.session, &pass, &d, &err), GH_ERR_DEVICE, &err,
+              "where none succeeds, the pass is refused");
+    is_int(run(0, FORWARD, 9, toy.streams[1]).slot, 0,
+           "and its slot is not lost");
+    toy_close(&toy);
+}
+
+static void test_a_slot_moves_into_a_capture_of_the_host(void)
+{
+    CUstream *s = toy.streams;
+    CUgraph graph = NULL;
+
+    if (!start((struct toy_options){ .layers = 1 })) {
+        return;
+    }
+    run(0, FORWARD, 0, s[1]);
+    run(0, BACKWARD, 0, s[1]);
+    run(0, FORWARD, 0, s[0]);
+    run(0, BACKWARD, 0, s[0]);
+    toy.drv.cuStreamBeginCapture(s[1], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    is_int(run(0, FORWARD, 1, s[1]).reason, GH_REASON_HOST_CAPTURE,
+           "a pass inside the host's capture is eager");
+    is_int(toy.drv.cuStreamEndCapture(s[1], &graph), CUDA_SUCCESS,
+           "no wait of the library's breaks that capture");
+    toy.drv.cuGraphDestroy(graph);
+    toy_close(&toy);
+}
+
+static void test_pauses_nest(void)
+{
+    if (!start((struct toy_options){ .layers = 1 })) {
+        return;
+    }
+    gh_pre_warmup(toy.session, NULL);
+    gh_pre_warmup(toy.session, NULL);
+    gh_post_warmup(toy.session, NULL);
+    is_int(run(0, FORWARD, 0, toy.streams[0]).reason, GH_REASON_PAUSED,
+           "of two pauses the first end ends one");
+    run(0, BACKWARD, 0, toy.streams[0]);
+    gh_post_warmup(toy.session, NULL);
+    is_int(run(0, FORWARD, 0, toy.streams[0]).action, GH_ACTION_RECORD,
+           "the second ends both");
+    toy_close(&toy);
+}
+
+/* ---- inputs ------------------------------------------------------------ */
+
+static gh_decision run_inputs(uint32_t segment, const gh_buffer *inputs,
+                              uint32_t n)
+{
+    const struct io io = { .inputs = inputs, .n_inputs = n };
+    gh_decision d = run_with(segment, FORWARD, 0, toy.streams[0], &io);
+
+    run(segment, BACKWARD, 0, toy.streams[0]);
+    return d;
+}
+
+static void test_inputs_that_change(void)
+{
+    gh_buffer in[4];
+
+    if (!start((struct toy_options){ .layers = 2 })) {
+        return;
+    }
+    in[0] = buffer(0, 100, 0);
+    in[1] = buffer(1, 0, 0);
+    in[3] = buffer(5, 4, 0);
+    is_int(run_inputs(1, &in[1], 1).action, GH_ACTION_RECORD,
+           "a pass with nothing but an input of no bytes is recorded");
+    in[2] = buffer(2, 64, GH_BUFFER_STATIC);
+    is_int(run_inputs(0, in, 3).action, GH_ACTION_RECORD,
+           "a pass with an input of no bytes and a static one is recorded");
+    is_int(toy_stats(&toy).static_bytes, 256, "and copies only the other");
+    in[0] = buffer(3, 100, 0);
+    is_int(run_inputs(0, in, 3).action, GH_ACTION_REPLAYED,
+           "an input that moved is no matter");
+    is_int(toy_stats(&toy).copied_bytes, 200, "it is copied");
+    is_int(run_inputs(0, in, 2).reason, GH_REASON_INPUT,
+           "fewer inputs are: the pass is eager");
+    is_int(run_inputs(0, in, 4).reason, GH_REASON_INPUT, "so are more");
+    in[0].bytes = 96;
+    is_int(run_inputs(0, in, 3).reason, GH_REASON_INPUT, "so is a size");
+    in[0].bytes = 100;
+    in[2] = buffer(4, 64, GH_BUFFER_STATIC);
+    is_int(run_inputs(0, in, 3).reason, GH_REASON_INPUT,
+           "so is a static address");
+    in[2] = buffer(2, 64, GH_BUFFER_STATIC);
+    is_int(run_inputs(0, in, 3).action, GH_ACTION_REPLAYED,
+           "and what was recorded replays again");
+    toy_close(&toy);
+}
+
+static void test_as_many_inputs_as_there_may_be(void)
+{
+    gh_buffer in[GH_MAX_BUFFERS];
+    gh_decision d = { .struct_size = sizeof(d) };
+    gh_pass pass;
+    uint32_t odd = 0;
+
+    if (!start((struct toy_options){ .layers = 1 })) {
+        return;
+    }
+    for (uint32_t i = 0; i < GH_MAX_BUFFERS; i++) {
+        in[i] = (gh_buffer){ (void *)(uintptr_t)(toy.memory + i), 1 + i, 0, 0 };
+    }
+    pass = a_pass(0, FORWARD, 0, toy.streams[0],
+                  &(struct io){ .inputs = in, .n_inputs = GH_MAX_BUFFERS });
+    gh_layer_enter(toy.session, &pass, &d, NULL);
+    for (uint32_t i = 0; i < d.n_inputs; i++) {
+        odd += (uintptr_t)d.inputs[i].address % 256 != 0;
+    }
+    is_int(d.action, GH_ACTION_RECORD, "a pass of 128 inputs is recorded");
+    is_int(odd, 0, "each has a buffer aligned as memory is");
+    work(&d, &no_io);
+    gh_layer_exit(toy.session, &pass, NULL);
+    is_int(toy_stats(&toy).copies, 1, "all are copied in one launch");
+    toy_close(&toy);
+}
+
+/* Two passes write what a third one reads, now of one and now of the other. */
+static void test_a_chain_that_alternates(void)
+{
+    gh_buffer a, b, part_of_a;
+    struct io from_a, from_b, to_a, to_b;
+    uint64_t before;
+
+    if (!start((struct toy_options){ .layers = 2, .granularity = "part" })) {
+        return;
+    }
+    a = buffer(0, 256, 0);
+    b = buffer(1, 256, 0);
+    part_of_a = buffer(0, 128, 0);
+    to_a = (struct io){ .outputs = &a, .n_outputs = 1 };
+    to_b = (struct io){ .outputs = &b, .n_outputs = 1 };
+    from_a = (struct io){ .inputs = &a, .n_inputs = 1 };
+    from_b = (struct io){ .inputs = &b, .n_inputs = 1 };
+
+    run(3, FORWARD, 9, toy.streams[0]); /* what follows is in slot 1 */
+    run_with(0, FORWARD, 0, toy.streams[0], &to_a);
+    run_with(1, FORWARD, 0, toy.streams[0], &to_b);
+    run_with(2, FORWARD, 0, toy.streams[0], &from_a);
+    is_int(toy_stats(&toy).copies, 0, "an output of the slot is read in place");
+    run_with(3, FORWARD, 0, toy.streams[0],
+             &(struct io){ .inputs = &part_of_a, .n_inputs = 1 });
+    is_int(toy_stats(&toy).copies, 1, "a part of it is copied");
+    before = toy_stats(&toy).recordings;
+    for (uint32_t i = 0; i < 3; i++) {
+        run(2, BACKWARD, 0, toy.streams[0]);
+        run_with(2, FORWARD, 0, toy.streams[0], &from_b);
+        run(2, BACKWARD, 0, toy.streams[0]);
+        run_with(2, FORWARD, 0, toy.streams[0], &from_a);
+    }
+    is_int(toy_stats(&toy).recordings, before + 2,
+           "one that moves between outputs is recorded once more, not always");
+    is_int(toy_stats(&toy).eager_passes, 0, "and never eager");
+    toy_close(&toy);
+}
+
+/* ---- check ------------------------------------------------------------- */
+
+static void test_check_of_every_third(void)
+{
+    static const char *const third[] = { "GRAPHHOOKS_LOG=off",
+                                         "GRAPHHOOKS_CHECK=bitwise",
+                                         "GRAPHHOOKS_CHECK_EVERY=3", NULL };
+
+    if (!start((struct toy_options){ .layers = 1, .environment = third })) {
+        return;
+    }
+    for (uint32_t i = 0; i < 10; i++) {
+        run(0, FORWARD, 0, toy.streams[0]);
+        run(0, BACKWARD, 0, toy.streams[0]);
+    }
+    is_int(toy_stats(&toy).checks, 6,
+           "of 18 ready passes every third is "
+           "compared");
+    toy_close(&toy);
+}
+
+/* Records two outputs, then runs a checked pass with others. */
+static void check_differs(const struct io *second, const char *name)
+{
+    const gh_buffer out[] = { buffer(0, 256, 0), buffer(1, 256, 0) };
+    const struct io first = { .outputs = out, .n_outputs = 2, .value = 7 };
+    gh_decision d;
+
+    run_with(0, FORWARD, 0, toy.streams[0], &first);
+    run(0, BACKWARD, 0, toy.streams[0]);
+    d = run_with(0, FORWARD, 0, toy.streams[0], second);
+    is_int(d.reason, GH_REASON_CHECK, "%s: a ready pass is compared", name);
+    is_int(toy_stats(&toy).check_failures, 1, "%s: the check fails", name);
+    run(0, BACKWARD, 0, toy.streams[0]);
+    d = run_with(0, FORWARD, 0, toy.streams[0], &first);
+    is_int(d.reason, GH_REASON_MISMATCH, "%s: eager from then on", name);
+    is_int(toy_stats(&toy).static_bytes, 0, "%s: its memory is returned", name);
+    toy_close(&toy);
+}
+
+static void test_check_of_an_output_of_no_bytes(void)
+{
+    gh_buffer out[2];
+    struct io io;
+
+    if (!start((struct toy_options){ .layers = 1, .environment = checked })) {
+        return;
+    }
+    out[0] = buffer(0, 0, 0);
+    out[1] = buffer(1, 256, 0);
+    io = (struct io){ .outputs = &out[1], .n_outputs = 1, .value = 7 };
+    for (uint32_t i = 0; i < 2; i++) {
+        gh_pass pass = a_pass(0, FORWARD, 0, toy.streams[0], &no_io);
+        gh_decision d = { .struct_size = sizeof(d) };
+
+        gh_layer_enter(toy.session, &pass, &d, NULL);
+        work(&d, &io);
+        pass.outputs = out;
+        pass.n_outputs = 2;
+        gh_layer_exit(toy.session, &pass, NULL);
+        run(0, BACKWARD, 0, toy.streams[0]);
+    }
+    is_int(toy_stats(&toy).checks, 2,
+           "a pass with an output of no bytes is "
+           "compared");
+    is_int(toy_stats(&toy).check_failures +
+               toy_stats(&toy).eager_by_reason[GH_REASON_DEVICE],
+           0, "and found equal");
+    toy_close(&toy);
+}
+
+static void test_what_check_finds(void)
+{
+    const struct toy_options options = { .layers = 1, .environment = checked };
+    gh_buffer out[2];
+
+    if (!start(options)) {
+        return;
+    }
+    out[0] = buffer(0, 256, 0);
+    out[1] = buffer(1, 256, 0);
+    check_differs(&(struct io){ .outputs = out, .n_outputs = 1, .value = 7 },
+                  "fewer outputs");
+    if (!start(options)) {
+        return;
+    }
+    out[0] = buffer(0, 256, 0);
+    out[1] = buffer(1, 128, 0);
+    check_differs(&(struct io){ .outputs = out, .n_outputs = 2, .value = 7 },
+                  "a smaller output");
+    if (!start(options)) {
+        return;
+    }
+    out[0] = buffer(0, 256, 0);
+    out[1] = buffer(2, 256, 0); /* holds zeros */
+    check_differs(&(struct io){ .outputs = out, .n_outputs = 2, .value = 0 },
+                  "another value");
+}
+
+static void test_check_when_its_copies_fail(void)
+{
+    gh_buffer out;
+    struct io io;
+    gh_decision d = { .struct_size = sizeof(d) };
+    gh_pass pass;
+
+    if (!start((struct toy_options){ .layers = 1, .environment = checked })) {
+        return;
+    }
+    out = buffer(0, 256, GH_BUFFER_UPDATED);
+    io = (struct io){ .outputs = &out, .n_outputs = 1, .value = 7 };
+    for (uint32_t i = 0; i < 2; i++) {
+        run_with(0, FORWARD, 0, toy.streams[0], &io);
+        run(0, BACKWARD, 0, toy.streams[0]);
+    }
+    toy_configure(&toy, "FAIL=cuMemcpyDtoDAsync:2");
+    is_int(run_with(0, FORWARD, 0, toy.streams[0], &io).action,
+           GH_ACTION_REPLAYED, "a result that cannot be set aside stands");
+    run(0, BACKWARD, 0, toy.streams[0]);
+    toy_configure(&toy, "FAIL=cuMemcpyDtoDAsync:3");
+    is_int(run_with(0, FORWARD, 0, toy.streams[0], &io).reason, GH_REASON_CHECK,
+           "what cannot be put back is tried again");
+    run(0, BACKWARD, 0, toy.streams[0]);
+    toy_configure(&toy, "FAIL=cuMemcpyDtoDAsync:3,cuMemcpyDtoDAsync:4");
+    pass = a_pass(0, FORWARD, 0, toy.streams[0], &io);
+    is_status(gh_layer_enter(toy.session, &pass, &d, &err), GH_ERR_DEVICE, &err,
+              "and when that fails the host is told");
+    ok(strstr(err.text, "could not restore") != NULL, "in words: %s", err.text);
+    toy_configure(&toy, "");
+    is_int(run(0, FORWARD, 1, toy.streams[0]).slot, 0,
+           "the slot of the lost pass is free");
+    toy_close(&toy);
+}
+
+/* ---- recording --------------------------------------------------------- */
+
+struct routes {
+    uint32_t begun, ended, kept;
+};
+
+static gh_status route_begin(void *user, void *stream, uint32_t slot)
+{
+    struct routes *routes = user;
+
+    (void)stream;
+    (void)slot;
+    routes->begun++;
+    return GH_OK;
+}
+
+static void route_end(void *user, void *stream, uint32_t slot, uint32_t kept)
+{
+    struct routes *routes = user;
+
+    (void)stream;
+    (void)slot;
+    routes->ended++;
+    routes->kept += kept;
+}
+
+static void record_with(const char *settings, const char *name)
+{
+    struct routes routes = { 0 };
+    const gh_host_services host = { .struct_size = sizeof(host),
+                                    .user = &routes,
+                                    .record_begin = route_begin,
+                                    .record_end = route_end };
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+
+    if (!start((struct toy_options){ .layers = 1, .host = &host })) {
+        return;
+    }
+    toy_configure(&toy, settings);
+    is_int(run(0, FORWARD, 0, toy.streams[0]).action, GH_ACTION_RUN,
+           "%s: the pass ends eagerly", name);
+    is_int(routes.begun, 1, "%s: record_begin was called", name);
+    is_int(routes.ended, 1, "%s: so was record_end", name);
+    is_int(routes.kept, 0, "%s: nothing was kept", name);
+    toy.drv.cuStreamIsCapturing(toy.streams[0], &capture);
+    is_int(capture, CU_STREAM_CAPTURE_STATUS_NONE, "%s: the stream is usable",
+           name);
+    toy_configure(&toy, "");
+    is_int(toy_stats(&toy).nodes, 0, "%s: there is no graph", name);
+    toy_close(&toy);
+}
+
+static void test_a_recording_that_fails(void)
+{
+    record_with("FAIL=cuStreamBeginCapture:1", "no capture");
+    record_with("FAIL=cuStreamEndCapture:1", "no end");
+    record_with("FAIL=cuStreamEndCapture:1,cuStreamEndCapture:2",
+                "no end, twice");
+    record_with("FAIL=cuGraphInstantiateWithFlags:1", "no exec");
+    record_with("FAIL=cuGraphUpload:1", "no upload");
+    record_with("FAIL=cuGraphLaunch:1", "no launch");
+}
+
+static void test_a_recording_that_is_cancelled(void)
+{
+    struct routes routes = { 0 };
+    const gh_host_services host = { .struct_size = sizeof(host),
+                                    .user = &routes,
+                                    .record_begin = route_begin,
+                                    .record_end = route_end };
+    gh_decision d = { .struct_size = sizeof(d) };
+    gh_pass pass;
+
+    if (!start((struct toy_options){ .layers = 1, .host = &host })) {
+        return;
+    }
+    pass = a_pass(0, FORWARD, 0, toy.streams[0], &no_io);
+    gh_layer_enter(toy.session, &pass, &d, NULL);
+    gh_layer_cancel(toy.session, NULL);
+    is_int(routes.ended, 1, "a recording that is cancelled ends its routing");
+    is_int(routes.kept, 0, "and keeps nothing");
+    gh_layer_enter(toy.session, &pass, &d, NULL);
+    toy_detach(&toy);
+    is_int(routes.ended, 2, "so does one that is closed");
+    toy_close(&toy);
+}
+
+static void test_a_launch_that_fails_later(void)
+{
+    gh_buffer in;
+    struct io io;
+
+    if (!start((struct toy_options){ .layers = 1 })) {
+        return;
+    }
+    in = buffer(0, 256, 0);
+    io = (struct io){ .inputs = &in, .n_inputs = 1 };
+    run_with(0, FORWARD, 0, toy.streams[0], &io);
+    run(0, BACKWARD, 0, toy.streams[0]);
+    is_int(calls_of("cuGraphUpload"), 2, "each graph is uploaded");
+    is_int(toy_stats(&toy).nodes, 2, "and its nodes counted");
+    toy_configure(&toy, "FAIL=cuGraphLaunch:1");
+    is_int(run_with(0, FORWARD, 0, toy.streams[0], &io).reason,
+           GH_REASON_DEVICE, "a ready pass that does not launch is eager");
+    is_int(toy_stats(&toy).nodes, 1, "its graph is gone");
+    is_int(toy_stats(&toy).static_bytes, 0, "and its memory");
+    run(0, BACKWARD, 0, toy.streams[0]);
+    is_int(run_with(0, FORWARD, 0, toy.streams[0], &io).reason,
+           GH_REASON_DEVICE, "for good");
+    toy_close(&toy);
+}
+
+static void *allocate(void *user)
+{
+    CUresult *result = user;
+    CUdeviceptr memory = 0;
+
+    toy.drv.cuCtxSetCurrent(toy.ctx);
+    *result = toy.drv.cuMemAlloc(&memory, 256);
+    toy.drv.cuMemFree(memory);
+    return NULL;
+}
+
+static void test_others_work_while_a_pass_is_recorded(void)
+{
+    CUresult result = CUDA_ERROR_UNKNOWN;
+    gh_decision d = { .struct_size = sizeof(d) };
+    gh_pass pass;
+    pthread_t thread;
+
+    if (!start((struct toy_options){ .layers = 1, .legacy = true })) {
+        return;
+    }
+    pass = a_pass(0, FORWARD, 0, NULL, &no_io);
+    gh_layer_enter(toy.session, &pass, &d, NULL);
+    is_int(d.action, GH_ACTION_RECORD,
+           "a pass of the legacy stream is "
+           "recorded");
+    pthread_create(&thread, NULL, allocate, &result);
+    pthread_join(thread, NULL);
+    is_int(result, CUDA_SUCCESS, "another thread may allocate meanwhile");
+    is_int(toy.drv.cuMemsetD8Async(toy.memory, 0, 4, NULL), CUDA_SUCCESS,
+           "and the legacy stream is usable");
+    work(&d, &no_io);
+    is_status(gh_layer_exit(toy.session, &pass, &err), GH_OK, &err,
+              "the recording survives both");
+    toy_close(&toy);
+}
+
+static void *record_and_replay(void *user)
+{
+    gh_decision *d = user;
+    CUcontext current = toy.ctx;
+
+    d[0] = run(0, FORWARD, 0, toy.streams[0]);
+    toy.drv.cuCtxGetCurrent(&current);
+    ok(current == NULL, "recording leaves a thread without a context as it "
+                        "was");
+    d[1] = run(0, BACKWARD, 0, toy.streams[0]);
+    d[2] = run(0, FORWARD, 0, toy.streams[0]);
+    return NULL;
+}
+
+static void test_a_thread_without_a_context(void)
+{
+    gh_decision d[3];
+    pthread_t thread;
+
+    if (!start((struct toy_options){ .layers = 1 })) {
+        return;
+    }
+    pthread_create(&thread, NULL, record_and_replay, d);
+    pthread_join(thread, NULL);
+    is_int(d[0].action, GH_ACTION_RECORD, "such a thread records");
+    is_int(toy_stats(&toy).recordings, 2, "what becomes a graph");
+    is_int(d[2].action, GH_ACTION_REPLAYED, "and replays");
+    toy_detach(&toy);
+
+    toy.drv.cuCtxSetCurrent(NULL);
+    is_status(toy_attach(&toy), GH_OK, &toy.err, "and opens a session");
+    is_int(toy_counts(&toy).contexts_retained, 2, "that retains a context");
+    toy_detach(&toy);
+    is_int(toy_counts(&toy).contexts_retained, 1, "and releases it");
+    toy.drv.cuCtxSetCurrent(toy.ctx);
+    toy_close(&toy);
+}
+
+/* ---- a host's memory --------------------------------------------------- */
+
+static gh_status lend(void *user, uint64_t bytes, void **address_p)
+{
+    CUdeviceptr address = 0;
+
+    (void)user;
+    if (toy.drv.cuMemAlloc(&address, bytes) != CUDA_SUCCESS) {
+        return GH_ERR_NO_MEMORY;
+    }
+    *address_p = (void *)(uintptr_t)address;
+    return GH_OK;
+}
+
+/* A pool: somebody else gets the memory at once. */
+static void reuse(void *user, void *address, uint64_t bytes)
+{
+    (void)user;
+    toy.drv.cuMemsetD8Async((uintptr_t)address, 0xff, bytes, toy.side);
+}
+
+static void test_memory_is_returned_when_nobody_uses_it(void)
+{
+    const gh_host_services host = { .struct_size = sizeof(host),
+                                    .device_alloc = lend,
+                                    .device_free = reuse };
+    CUgraph graph = NULL;
+    gh_buffer in;
+    struct io io;
+
+    if (!start((struct toy_options){ .layers = 1, .host = &host })) {
+        return;
+    }
+    in = buffer(0, 256, 0);
+    io = (struct io){ .inputs = &in, .n_inputs = 1 };
+    run_with(0, FORWARD, 0, toy.streams[2], &io);
+    run(0, BACKWARD, 0, toy.streams[2]);
+    run_with(0, FORWARD, 1, toy.streams[0], &io);
+    run(0, BACKWARD, 1, toy.streams[0]);
+    toy.drv.cuStreamBeginCapture(toy.streams[2],
+                                 CU_STREAM_CAPTURE_MODE_RELAXED);
+    toy_configure(&toy, "SEED=3 RACES=1 FAIL=cuGraphLaunch:1");
+    run_with(0, FORWARD, 0, toy.streams[0], &io);
+    is_int(toy.drv.cuStreamEndCapture(toy.streams[2], &graph), CUDA_SUCCESS,
+           "who waits leaves a stream alone that the host captures");
+    toy.drv.cuGraphDestroy(graph);
+    run(0, BACKWARD, 0, toy.streams[0]);
+    toy_close(&toy);
+
+    if (!start((struct toy_options){ .layers = 1, .host = &host })) {
+        return;
+    }
+    toy_configure(&toy, "SEED=3 RACES=1");
+    run_with(0, FORWARD, 0, toy.streams[0], &io);
+    run(0, BACKWARD, 0, toy.streams[0]);
+    toy_configure(&toy, "SEED=3 RACES=1 FAIL=cuGraphLaunch:1");
+    run_with(0, FORWARD, 0, toy.streams[0], &io);
+    is_int(toy_races(&toy), 0, "a graph that is given up is waited for");
+    run_with(0, FORWARD, 1, toy.streams[1], &io);
+    toy_detach(&toy);
+    is_int(toy_races(&toy), 0, "so are those of a session that is closed");
+    toy_close(&toy);
+}
+
+/* ---- trace ------------------------------------------------------------- */
+
+static void test_a_failed_recording_is_in_the_trace(void)
+{
+    static const char *const traced[] = {
+        "GRAPHHOOKS_LOG=off", "GRAPHHOOKS_TRACE=tests-corners.%p.json", NULL
+    };
+    char path[64], text[8192] = "";
+    FILE *file;
+
+    if (!start((struct toy_options){ .layers = 1, .environment = traced })) {
+        return;
+    }
+    toy_configure(&toy, "FAIL=cuGraphLaunch:1");
+    run(0, FORWARD, 0, toy.streams[0]);
+    toy_close(&toy);
+    snprintf(path, sizeof(path), "tests-corners.%ld.json", (long)getpid());
+    file = fopen(path, "r");
+    if (file != NULL) {
+        text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
+        fclose(file);
+    }
+    remove(path);
+    ok(strstr(text, "\"cat\":\"failed recording\"") != NULL,
+       "a recording that failed is in the trace as such");
+    ok(strstr(text, "\"cat\":\"eager\"") != NULL,
+       "and the eager pass after it");
+}
+
+int main(void)
+{
+    const struct toy_options probe = { .layers = 1, .elems = 1 };
+    const char *reason;
+
+    if (!toy_open(&toy, &probe, &reason)) {
+        return skip_all("%s", reason);
+    }
+    if (!toy.soft) {
+        toy_close(&toy);
+        return skip_all("only the software device fails on demand");
+    }
+    toy_close(&toy);
+
+    test_a_step_that_ends_with_slots_held();
+    test_a_slot_that_is_given_up();
+    test_a_slot_moves_into_a_capture_of_the_host();
+    test_pauses_nest();
+    test_inputs_that_change();
+    test_as_many_inputs_as_there_may_be();
+    test_a_chain_that_alternates();
+    test_check_of_every_third();
+    test_check_of_an_output_of_no_bytes();
+    test_what_check_finds();
+    test_check_when_its_copies_fail();
+    test_a_recording_that_fails();
+    test_a_recording_that_is_cancelled();
+    test_a_launch_that_fails_later();
+    test_others_work_while_a_pass_is_recorded();
+    test_a_thread_without_a_context();
+    test_memory_is_returned_when_nobody_uses_it();
+    test_a_failed_recording_is_in_the_trace();
+    return done_testing();
+}
