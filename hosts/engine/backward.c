@@ -18,8 +18,8 @@ void head_backward(const struct work *work, const float *x, float *dx)
 
     linear_backward(work, set->norm, model->config.hidden, model->head_w,
                     NO_BIAS, set->logits, VOCAB, set->d_rows);
-    norm_backward(work, set->d_rows, x, model->norm_g, model->norm_b, set->mean,
-                  set->rstd, NULL, dx);
+    norm_backward(work, set->d_rows, x, work->model->config.hidden,
+                  model->norm_g, model->norm_b, set->mean, set->rstd, NULL, dx);
 }
 
 /* d_context in set->d_rows; d_qkv goes to set->d_wide, which is larger. */
@@ -68,8 +68,9 @@ static void attn_backward(const struct work *work, int layer, const float *x,
     attention_backward(work, buffers);
     linear_backward(work, buffers->norm, c, weights->qkv_w, weights->qkv_b,
                     set->d_wide, 3 * c, set->d_rows);
-    norm_backward(work, set->d_rows, x, weights->norm_g, weights->norm_b,
-                  buffers->mean, buffers->rstd, dy, dx);
+    norm_backward(work, set->d_rows, x, work->model->config.hidden,
+                  weights->norm_g, weights->norm_b, buffers->mean,
+                  buffers->rstd, dy, dx);
 }
 
 static void mlp_backward(const struct work *work, int layer, const float *x,
@@ -86,8 +87,9 @@ static void mlp_backward(const struct work *work, int layer, const float *x,
     gelu_backward(work, buffers->wide, set->d_wide, rows * WIDEN * (size_t)c);
     linear_backward(work, buffers->norm, c, weights->up_w, weights->up_b,
                     set->d_wide, WIDEN * c, set->d_rows);
-    norm_backward(work, set->d_rows, x, weights->norm_g, weights->norm_b,
-                  buffers->mean, buffers->rstd, dy, dx);
+    norm_backward(work, set->d_rows, x, work->model->config.hidden,
+                  weights->norm_g, weights->norm_b, buffers->mean,
+                  buffers->rstd, dy, dx);
 }
 
 void parts_backward(const struct work *work, int first, int last,
@@ -100,7 +102,12 @@ void parts_backward(const struct work *work, int first, int last,
 
         switch (part->kind) {
         case PART_ATTN:
-            attn_backward(work, part->layer, in, dy, dx);
+            (work->model->config.model == MODEL_MLA
+                 ? mla_backward
+                 : attn_backward)(work, part->layer, in, dy, dx);
+            break;
+        case PART_MAMBA:
+            mamba_backward(work, part->layer, in, dy, dx);
             break;
         case PART_MLP:
             mlp_backward(work, part->layer, in, dy, dx);

@@ -50,6 +50,90 @@ static void cut_attn(struct cutter *cutter, const struct config *config,
     attn->context = cut(cutter, rows * c);
 }
 
+static void cut_mla(struct cutter *cutter, const struct config *config,
+                    struct mla_buffers *mla)
+{
+    const size_t rows = (size_t)config_rows(config);
+    const size_t c = (size_t)config->hidden;
+    const size_t qk = (size_t)config_qk(config);
+
+    mla->norm = cut(cutter, rows * c);
+    mla->mean = cut(cutter, rows);
+    mla->rstd = cut(cutter, rows);
+    mla->q_low = cut(cutter, rows * (size_t)config_q_rank(config));
+    mla->q_norm = cut(cutter, rows * (size_t)config_q_rank(config));
+    mla->q_mean = cut(cutter, rows);
+    mla->q_rstd = cut(cutter, rows);
+    mla->kv_low = cut(cutter, rows * (size_t)config_kv_rank(config));
+    mla->kv_norm = cut(cutter, rows * (size_t)config_kv_rank(config));
+    mla->kv_mean = cut(cutter, rows);
+    mla->kv_rstd = cut(cutter, rows);
+    mla->q_up = cut(cutter, rows * qk);
+    mla->kv = cut(cutter, rows * 2 * c);
+    mla->rope = cut(cutter, rows * (size_t)config_rope(config));
+    mla->q = cut(cutter, rows * qk);
+    mla->k = cut(cutter, rows * qk);
+    mla->probs =
+        cut(cutter, rows * (size_t)config->heads * (size_t)config->seq);
+    mla->context = cut(cutter, rows * c);
+}
+
+static void cut_mamba(struct cutter *cutter, const struct config *config,
+                      struct mamba_buffers *mamba)
+{
+    const size_t rows = (size_t)config_rows(config);
+    const size_t inner = (size_t)config_inner(config);
+    const size_t state = (size_t)config->state;
+
+    mamba->norm = cut(cutter, rows * (size_t)config->hidden);
+    mamba->mean = cut(cutter, rows);
+    mamba->rstd = cut(cutter, rows);
+    mamba->xz = cut(cutter, rows * 2 * inner);
+    mamba->pre = cut(cutter, rows * inner);
+    mamba->u = cut(cutter, rows * inner);
+    mamba->dt_low = cut(cutter, rows * (size_t)config_dt_rank(config));
+    mamba->bc = cut(cutter, rows * 2 * state);
+    mamba->dt = cut(cutter, rows * inner);
+    mamba->states = cut(cutter, rows * state * inner);
+    mamba->y = cut(cutter, rows * inner);
+    mamba->gated = cut(cutter, rows * inner);
+}
+
+static void cut_mla_scratch(struct cutter *cutter, const struct config *config,
+                            struct mla_scratch *d)
+{
+    const size_t rows = (size_t)config_rows(config);
+    const size_t qk = (size_t)config_qk(config);
+    const size_t rank =
+        max((size_t)config_q_rank(config), (size_t)config_kv_rank(config));
+
+    d->q = cut(cutter, rows * qk);
+    d->k = cut(cutter, rows * qk);
+    d->q_up = cut(cutter, rows * qk);
+    d->kv = cut(cutter, rows * 2 * (size_t)config->hidden);
+    d->rope = cut(cutter, rows * (size_t)config_rope(config));
+    d->low = cut(cutter, rows * rank);
+    d->low_norm = cut(cutter, rows * rank);
+}
+
+static void cut_mamba_scratch(struct cutter *cutter,
+                              const struct config *config,
+                              struct mamba_scratch *d)
+{
+    const size_t rows = (size_t)config_rows(config);
+    const size_t inner = (size_t)config_inner(config);
+    const size_t state = (size_t)config->state;
+
+    d->xz = cut(cutter, rows * 2 * inner);
+    d->gated = cut(cutter, rows * inner);
+    d->y = cut(cutter, rows * inner);
+    d->u = cut(cutter, rows * inner);
+    d->dt = cut(cutter, rows * inner);
+    d->dt_low = cut(cutter, rows * (size_t)config_dt_rank(config));
+    d->bc = cut(cutter, rows * 2 * state);
+    d->states = cut(cutter, rows * state * inner);
+}
+
 static void cut_mlp(struct cutter *cutter, const struct config *config,
                     struct mlp_buffers *mlp)
 {
@@ -135,7 +219,15 @@ static void cut_part(struct set *set, const struct model *model,
 
     switch (part->kind) {
     case PART_ATTN:
-        cut_attn(cutter, config, &set->attn[part->layer]);
+        if (config->model == MODEL_MLA) {
+            cut_mla(cutter, config, &set->mla[part->layer]);
+        } else {
+            cut_attn(cutter, config, &set->attn[part->layer]);
+        }
+        *buffers = cut_hidden(cutter, config);
+        break;
+    case PART_MAMBA:
+        cut_mamba(cutter, config, &set->mamba[part->layer]);
         *buffers = cut_hidden(cutter, config);
         break;
     case PART_MLP:
@@ -233,8 +325,16 @@ static void cut_all(struct set *set, const struct model *model,
 
     set->d_rows = cut(cutter, rows * c);
     set->d_wide = cut(cutter, wide_of(model));
-    set->d_probs =
-        cut(cutter, rows * (size_t)config->heads * (size_t)config->seq);
+    if (config_has(config, PART_ATTN)) {
+        set->d_probs =
+            cut(cutter, rows * (size_t)config->heads * (size_t)config->seq);
+    }
+    if (config->model == MODEL_MLA) {
+        cut_mla_scratch(cutter, config, &set->d_mla);
+    }
+    if (config_has(config, PART_MAMBA)) {
+        cut_mamba_scratch(cutter, config, &set->d_mamba);
+    }
 }
 
 static int init_host_counts(struct set *set, const struct model *model)
@@ -266,9 +366,11 @@ int set_init(struct set *set, const struct model *model, struct device *dev)
     set->parts = calloc((size_t)model->n_parts, sizeof(*set->parts));
     set->attn = calloc(layers, sizeof(*set->attn));
     set->mlp = calloc(layers, sizeof(*set->mlp));
+    set->mla = calloc(layers, sizeof(*set->mla));
     set->moe = calloc(layers, sizeof(*set->moe));
+    set->mamba = calloc(layers, sizeof(*set->mamba));
     if (set->parts == NULL || set->attn == NULL || set->mlp == NULL ||
-        set->moe == NULL) {
+        set->mla == NULL || set->moe == NULL || set->mamba == NULL) {
         set_free(set);
         return device_check(dev, "malloc", CUDA_ERROR_OUT_OF_MEMORY);
     }
@@ -293,6 +395,8 @@ void set_free(struct set *set)
     free(set->parts);
     free(set->attn);
     free(set->mlp);
+    free(set->mla);
     free(set->moe);
+    free(set->mamba);
     memset(set, 0, sizeof(*set));
 }

@@ -20,6 +20,26 @@ struct attn_buffers {
     float *context;            /* c */
 };
 
+struct mla_buffers {
+    float *norm, *mean, *rstd;                   /* hidden, 1, 1 */
+    float *q_low, *q_norm, *q_mean, *q_rstd;     /* q_rank, q_rank, 1, 1 */
+    float *kv_low, *kv_norm, *kv_mean, *kv_rstd; /* kv_rank, ... */
+    float *q_up, *kv, *rope; /* qk, 2 hidden, rope: before the turn */
+    float *q, *k;            /* qk */
+    float *probs, *context;
+};
+
+/* inner channels, each with `state` numbers that a step carries on */
+struct mamba_buffers {
+    float *norm, *mean, *rstd; /* hidden, 1, 1 */
+    float *xz;                 /* 2 inner: to convolve, and the gate */
+    float *pre, *u;            /* inner: convolved; and through SiLU */
+    float *dt_low, *bc;        /* dt_rank, 2 state */
+    float *dt;                 /* inner: before softplus */
+    float *states;             /* state x inner */
+    float *y, *gated;          /* inner */
+};
+
 struct mlp_buffers {
     float *norm, *mean, *rstd; /* c, 1, 1 */
     float *wide, *gelu;        /* 4 c */
@@ -69,13 +89,26 @@ struct set {
     struct part_buffers *parts;
     struct attn_buffers *attn; /* one a layer */
     struct mlp_buffers *mlp;
+    struct mla_buffers *mla;
     struct moe_buffers *moe;
+    struct mamba_buffers *mamba;
 
     /* the head */
     float *norm, *mean, *rstd, *logits, *losses;
 
     /* scratch of backward */
     float *d_rows, *d_wide, *d_probs;
+    struct mla_scratch {
+        float *q, *k, *q_up;   /* qk */
+        float *kv, *rope;      /* 2 hidden, rope */
+        float *low, *low_norm; /* the larger rank */
+    } d_mla;
+    struct mamba_scratch {
+        float *xz;            /* 2 inner */
+        float *gated, *y, *u; /* inner */
+        float *dt, *dt_low, *bc;
+        float *states; /* state x inner */
+    } d_mamba;
 };
 
 /* 0, or -1 with dev->error set and nothing kept. */

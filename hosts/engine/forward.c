@@ -50,8 +50,8 @@ static void attn_forward(const struct work *work, int layer, const float *x,
     const struct attn_buffers *buffers = &work->set->attn[layer];
     const int c = work->model->config.hidden;
 
-    norm_forward(work, x, weights->norm_g, weights->norm_b, buffers->norm,
-                 buffers->mean, buffers->rstd);
+    norm_forward(work, x, work->model->config.hidden, weights->norm_g,
+                 weights->norm_b, buffers->norm, buffers->mean, buffers->rstd);
     linear_forward(work, buffers->norm, c, weights->qkv_w, weights->qkv_b, NULL,
                    buffers->qkv, 3 * c);
     attention_forward(work, buffers);
@@ -67,8 +67,8 @@ static void mlp_forward(const struct work *work, int layer, const float *x,
     const int c = work->model->config.hidden;
     const size_t rows = (size_t)config_rows(&work->model->config);
 
-    norm_forward(work, x, weights->norm_g, weights->norm_b, buffers->norm,
-                 buffers->mean, buffers->rstd);
+    norm_forward(work, x, work->model->config.hidden, weights->norm_g,
+                 weights->norm_b, buffers->norm, buffers->mean, buffers->rstd);
     linear_forward(work, buffers->norm, c, weights->up_w, weights->up_b, NULL,
                    buffers->wide, WIDEN * c);
     gelu_forward(work, buffers->wide, buffers->gelu, rows * WIDEN * (size_t)c);
@@ -84,7 +84,12 @@ void parts_forward(const struct work *work, int first, int last, const float *x)
 
         switch (part->kind) {
         case PART_ATTN:
-            attn_forward(work, part->layer, x, out);
+            (work->model->config.model == MODEL_MLA
+                 ? mla_forward
+                 : attn_forward)(work, part->layer, x, out);
+            break;
+        case PART_MAMBA:
+            mamba_forward(work, part->layer, x, out);
             break;
         case PART_MLP:
             mlp_forward(work, part->layer, x, out);
@@ -104,8 +109,8 @@ void head_forward(const struct work *work, const float *x, const int *targets,
     const struct set *set = work->set;
     const int rows = config_rows(&model->config);
 
-    norm_forward(work, x, model->norm_g, model->norm_b, set->norm, set->mean,
-                 set->rstd);
+    norm_forward(work, x, work->model->config.hidden, model->norm_g,
+                 model->norm_b, set->norm, set->mean, set->rstd);
     linear_forward(work, set->norm, model->config.hidden, model->head_w,
                    NO_BIAS, NULL, set->logits, VOCAB);
     LAUNCH(&work->queue, cross_entropy, cross_entropy_args,

@@ -641,4 +641,6 @@ KERNEL(adamw, adamw_args)
     }
 }
 
+#include "kernels_mamba.h"
+#include "kernels_mla.h"
 #include "kernels_moe.h"

@@ -5,11 +5,15 @@
  */
 #include "model.h"
 
+#include <string.h>
+
 static const enum part_kind dense[] = { PART_ATTN, PART_MLP };
 static const enum part_kind moe[] = {
     PART_ATTN,        PART_MOE_ROUTER,  PART_MOE_PREPROCESS, PART_MOE_DISPATCH,
     PART_MOE_EXPERTS, PART_MOE_COMBINE, PART_MOE_POST,
 };
+
+static const enum part_kind mamba[] = { PART_MAMBA };
 
 #define PARTS(list) list, (int)(sizeof(list) / sizeof((list)[0]))
 
@@ -19,6 +23,10 @@ static const struct layer_row {
 } rows[] = {
     [LAYER_DENSE] = { PARTS(dense) },
     [LAYER_MOE] = { PARTS(moe) },
+    [LAYER_MAMBA] = { PARTS(mamba) },
+    [LAYER_ATTN_ONLY] = { dense, 1 },
+    [LAYER_MLP_ONLY] = { dense + 1, 1 },
+    [LAYER_MOE_ONLY] = { moe + 1, (int)(sizeof(moe) / sizeof(moe[0])) - 1 },
 };
 
 int layer_parts(enum layer_kind kind, const enum part_kind **parts_p)
@@ -27,10 +35,48 @@ int layer_parts(enum layer_kind kind, const enum part_kind **parts_p)
     return rows[kind].n;
 }
 
+/* Of a pattern's letter; -1 for another one. */
+static int kind_of_letter(char letter)
+{
+    switch (letter) {
+    case 'M':
+        return LAYER_MAMBA;
+    case '*':
+        return LAYER_ATTN_ONLY;
+    case '-':
+        return LAYER_MLP_ONLY;
+    case 'E':
+        return LAYER_MOE_ONLY;
+    default:
+        return -1;
+    }
+}
+
+bool pattern_valid(const char *pattern)
+{
+    for (size_t i = 0; pattern[i] != '\0'; i++) {
+        if (kind_of_letter(pattern[i]) < 0) {
+            return false;
+        }
+    }
+    return pattern[0] != '\0';
+}
+
 enum layer_kind layer_kind(const struct config *config, int layer)
 {
-    (void)layer;
-    return config->model == MODEL_MOE ? LAYER_MOE : LAYER_DENSE;
+    const char *pattern = config->pattern == NULL ? "M*-E" : config->pattern;
+
+    switch (config->model) {
+    case MODEL_MOE:
+        return LAYER_MOE;
+    case MODEL_MAMBA:
+        return LAYER_MAMBA;
+    case MODEL_HYBRID:
+        return (enum layer_kind)kind_of_letter(
+            pattern[(size_t)layer % strlen(pattern)]);
+    default:
+        return LAYER_DENSE;
+    }
 }
 
 bool config_has(const struct config *config, enum part_kind kind)

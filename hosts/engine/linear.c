@@ -72,8 +72,8 @@ void linear_backward_add(const struct work *work, const float *x, int in,
          });
 }
 
-void norm_forward(const struct work *work, const float *x, size_t gamma,
-                  size_t beta, float *y, float *mean, float *rstd)
+void norm_forward(const struct work *work, const float *x, int cols,
+                  size_t gamma, size_t beta, float *y, float *mean, float *rstd)
 {
     const struct model *model = work->model;
     const int rows = config_rows(&model->config);
@@ -81,17 +81,15 @@ void norm_forward(const struct work *work, const float *x, size_t gamma,
     LAUNCH(&work->queue, layernorm_forward, layernorm_args,
            blocks_of((size_t)rows, ROWS_A_BLOCK), .x = x,
            .gamma = model->w + gamma, .beta = model->w + beta, .y = y,
-           .mean = mean, .rstd = rstd, .rows = rows,
-           .cols = model->config.hidden);
+           .mean = mean, .rstd = rstd, .rows = rows, .cols = cols);
 }
 
 void norm_backward(const struct work *work, const float *dy, const float *x,
-                   size_t gamma, size_t beta, const float *mean,
+                   int cols, size_t gamma, size_t beta, const float *mean,
                    const float *rstd, const float *add, float *dx)
 {
     const struct model *model = work->model;
     const int rows = config_rows(&model->config);
-    const int cols = model->config.hidden;
 
     LAUNCH(&work->queue, layernorm_param_backward, layernorm_param_args,
            blocks_of((size_t)cols, COLUMN_LANES), .dy = dy, .x = x,

@@ -28,17 +28,26 @@ void gelu_backward(const struct work *work, const float *x, float *d, size_t n);
 
 /* One part.  x is what it reads, dy the gradient of what it wrote; the parts
  * between a router and its post read the set's, and ignore x. */
+void mla_forward(const struct work *work, int layer, const float *x,
+                 float *out);
+void mla_backward(const struct work *work, int layer, const float *x,
+                  const float *dy, float *dx);
+void mamba_forward(const struct work *work, int layer, const float *x,
+                   float *out);
+void mamba_backward(const struct work *work, int layer, const float *x,
+                    const float *dy, float *dx);
 void moe_forward(const struct work *work, const struct part *part,
                  const float *x, float *out);
 void moe_backward(const struct work *work, const struct part *part,
                   const float *x, const float *dy, float *dx);
 
-void norm_forward(const struct work *work, const float *x, size_t gamma,
-                  size_t beta, float *y, float *mean, float *rstd);
+void norm_forward(const struct work *work, const float *x, int cols,
+                  size_t gamma, size_t beta, float *y, float *mean,
+                  float *rstd);
 
 /* dx = gradient through the norm, and + add when that is not NULL. */
 void norm_backward(const struct work *work, const float *dy, const float *x,
-                   size_t gamma, size_t beta, const float *mean,
+                   int cols, size_t gamma, size_t beta, const float *mean,
                    const float *rstd, const float *add, float *dx);
 
 /* The batch x heads products of attention, over strided views. */
@@ -55,6 +64,15 @@ static inline struct view view_heads(const struct config *config,
                           .ld = n * config->hidden,
                           .outer = config->seq * n * config->hidden,
                           .inner = config->hidden / config->heads };
+}
+
+/* The same where a row is ld wide and a head's columns are `head` apart. */
+static inline struct view view_of(const struct config *config,
+                                  const float *data, int ld, int head)
+{
+    return (struct view){
+        .data = data, .ld = ld, .outer = config->seq * ld, .inner = head
+    };
 }
 
 /* seq x seq scores for every head. */

@@ -26,6 +26,38 @@ static void lay_out_attn_matrices(struct model *model, int layer, size_t *next)
     attn->out_w = take(next, c * c);
 }
 
+static void lay_out_mla_matrices(struct model *model, int layer, size_t *next)
+{
+    struct mla_weights *mla = &model->mla[layer];
+    const struct config *config = &model->config;
+    const size_t c = (size_t)config->hidden;
+    const size_t q_rank = (size_t)config_q_rank(config);
+    const size_t kv_rank = (size_t)config_kv_rank(config);
+
+    mla->q_down = take(next, c * q_rank);
+    mla->q_up = take(next, q_rank * (size_t)config_qk(config));
+    mla->kv_down = take(next, c * kv_rank);
+    mla->kv_up = take(next, kv_rank * 2 * c);
+    mla->rope_w = take(next, c * (size_t)config_rope(config));
+    mla->out_w = take(next, c * c);
+}
+
+static void lay_out_mamba_matrices(struct model *model, int layer, size_t *next)
+{
+    struct mamba_weights *mamba = &model->mamba[layer];
+    const struct config *config = &model->config;
+    const size_t c = (size_t)config->hidden;
+    const size_t inner = (size_t)config_inner(config);
+    const size_t rank = (size_t)config_dt_rank(config);
+
+    mamba->in_w = take(next, c * 2 * inner);
+    mamba->conv_w = take(next, TAPS * inner);
+    mamba->dt_down = take(next, inner * rank);
+    mamba->dt_up = take(next, rank * inner);
+    mamba->bc_w = take(next, inner * 2 * (size_t)config->state);
+    mamba->out_w = take(next, inner * c);
+}
+
 static void lay_out_mlp_matrices(struct model *model, int layer, size_t *next)
 {
     struct mlp_weights *mlp = &model->mlp[layer];
@@ -76,7 +108,9 @@ static void lay_out_matrices(struct model *model)
         part->matrices.first = next;
         switch (part->kind) {
         case PART_ATTN:
-            lay_out_attn_matrices(model, part->layer, &next);
+            (model->config.model == MODEL_MLA
+                 ? lay_out_mla_matrices
+                 : lay_out_attn_matrices)(model, part->layer, &next);
             break;
         case PART_MLP:
             lay_out_mlp_matrices(model, part->layer, &next);
@@ -86,6 +120,9 @@ static void lay_out_matrices(struct model *model)
             break;
         case PART_MOE_EXPERTS:
             lay_out_experts_matrices(model, part->layer, &next);
+            break;
+        case PART_MAMBA:
+            lay_out_mamba_matrices(model, part->layer, &next);
             break;
         default: /* moves tokens about, and has no weights */
             break;
@@ -104,6 +141,35 @@ static void lay_out_attn_vectors(struct model *model, int layer, size_t *next)
     attn->norm_b = take(next, c);
     attn->qkv_b = take(next, 3 * c);
     attn->out_b = take(next, c);
+}
+
+static void lay_out_mla_vectors(struct model *model, int layer, size_t *next)
+{
+    struct mla_weights *mla = &model->mla[layer];
+    const struct config *config = &model->config;
+    const size_t c = (size_t)config->hidden;
+
+    mla->norm_g = take(next, c);
+    mla->norm_b = take(next, c);
+    mla->q_norm_g = take(next, (size_t)config_q_rank(config));
+    mla->q_norm_b = take(next, (size_t)config_q_rank(config));
+    mla->kv_norm_g = take(next, (size_t)config_kv_rank(config));
+    mla->kv_norm_b = take(next, (size_t)config_kv_rank(config));
+}
+
+static void lay_out_mamba_vectors(struct model *model, int layer, size_t *next)
+{
+    struct mamba_weights *mamba = &model->mamba[layer];
+    const struct config *config = &model->config;
+    const size_t c = (size_t)config->hidden;
+    const size_t inner = (size_t)config_inner(config);
+
+    mamba->norm_g = take(next, c);
+    mamba->norm_b = take(next, c);
+    mamba->conv_b = take(next, inner);
+    mamba->dt_b = take(next, inner);
+    mamba->skip = take(next, inner);
+    mamba->decay = take(next, (size_t)config->state * inner);
 }
 
 static void lay_out_mlp_vectors(struct model *model, int layer, size_t *next)
@@ -130,7 +196,12 @@ static void lay_out_vectors(struct model *model)
         part->vectors.first = next;
         switch (part->kind) {
         case PART_ATTN:
-            lay_out_attn_vectors(model, part->layer, &next);
+            (model->config.model == MODEL_MLA
+                 ? lay_out_mla_vectors
+                 : lay_out_attn_vectors)(model, part->layer, &next);
+            break;
+        case PART_MAMBA:
+            lay_out_mamba_vectors(model, part->layer, &next);
             break;
         case PART_MLP:
             lay_out_mlp_vectors(model, part->layer, &next);
@@ -191,9 +262,11 @@ int model_init(struct model *model, const struct config *config)
     model->config = *config;
     model->attn = calloc(layers, sizeof(*model->attn));
     model->mlp = calloc(layers, sizeof(*model->mlp));
+    model->mla = calloc(layers, sizeof(*model->mla));
     model->moe = calloc(layers, sizeof(*model->moe));
-    if (model->attn == NULL || model->mlp == NULL || model->moe == NULL ||
-        list_parts(model) != 0) {
+    model->mamba = calloc(layers, sizeof(*model->mamba));
+    if (model->attn == NULL || model->mlp == NULL || model->mla == NULL ||
+        model->moe == NULL || model->mamba == NULL || list_parts(model) != 0) {
         model_free(model);
         return -1;
     }
@@ -231,10 +304,48 @@ static void fill_normal(float *w, size_t count, float scale, uint64_t *state)
     }
 }
 
-static void fill_ones(float *w, size_t count)
+static void fill(float *w, size_t count, float value)
 {
     for (size_t i = 0; i < count; i++) {
-        w[i] = 1.0f;
+        w[i] = value;
+    }
+}
+
+static void first_weights_of_attn(const struct model *model, int layer,
+                                  float residual, float *w, uint64_t *state)
+{
+    const struct config *config = &model->config;
+    const struct attn_weights *attn = &model->attn[layer];
+    const struct mla_weights *mla = &model->mla[layer];
+    const size_t c = (size_t)config->hidden;
+
+    if (config->model != MODEL_MLA) {
+        fill(w + attn->norm_g, c, 1.0f);
+        fill_normal(w + attn->out_w, c * c, residual, state);
+        return;
+    }
+    fill(w + mla->norm_g, c, 1.0f);
+    fill(w + mla->q_norm_g, (size_t)config_q_rank(config), 1.0f);
+    fill(w + mla->kv_norm_g, (size_t)config_kv_rank(config), 1.0f);
+    fill_normal(w + mla->out_w, c * c, residual, state);
+}
+
+/* Steps of about a tenth; states that forget at different speeds. */
+static void first_weights_of_mamba(const struct model *model, int layer,
+                                   float residual, float *w, uint64_t *state)
+{
+    const struct config *config = &model->config;
+    const struct mamba_weights *mamba = &model->mamba[layer];
+    const size_t c = (size_t)config->hidden;
+    const size_t inner = (size_t)config_inner(config);
+
+    fill(w + mamba->norm_g, c, 1.0f);
+    fill_normal(w + mamba->conv_w, TAPS * inner, 0.4f, state);
+    fill_normal(w + mamba->out_w, inner * c, residual, state);
+    fill(w + mamba->dt_b, inner, -2.0f);
+    fill(w + mamba->skip, inner, 1.0f);
+    for (size_t s = 0; s < (size_t)config->state; s++) {
+        fill(w + mamba->decay + s * inner, inner, 0.25f * (float)s);
     }
 }
 
@@ -242,7 +353,6 @@ static void first_weights_of(const struct model *model, const struct part *part,
                              float *w, uint64_t *state)
 {
     const struct config *config = &model->config;
-    const struct attn_weights *attn = &model->attn[part->layer];
     const struct mlp_weights *mlp = &model->mlp[part->layer];
     const struct moe_weights *moe = &model->moe[part->layer];
     const size_t c = (size_t)config->hidden;
@@ -252,15 +362,14 @@ static void first_weights_of(const struct model *model, const struct part *part,
 
     switch (part->kind) {
     case PART_ATTN:
-        fill_ones(w + attn->norm_g, c);
-        fill_normal(w + attn->out_w, c * c, residual, state);
+        first_weights_of_attn(model, part->layer, residual, w, state);
         break;
     case PART_MLP:
-        fill_ones(w + mlp->norm_g, c);
+        fill(w + mlp->norm_g, c, 1.0f);
         fill_normal(w + mlp->down_w, WIDEN * c * c, residual, state);
         break;
     case PART_MOE_ROUTER:
-        fill_ones(w + moe->norm_g, c);
+        fill(w + moe->norm_g, c, 1.0f);
         if (config->shared_expert) {
             fill_normal(w + moe->shared_down, expert, residual, state);
         }
@@ -268,6 +377,9 @@ static void first_weights_of(const struct model *model, const struct part *part,
     case PART_MOE_EXPERTS:
         fill_normal(w + moe->down_w, (size_t)config->experts * expert, residual,
                     state);
+        break;
+    case PART_MAMBA:
+        first_weights_of_mamba(model, part->layer, residual, w, state);
         break;
     default:
         break;
@@ -280,10 +392,41 @@ void model_first_weights(const struct model *model, float *w)
 
     memset(w, 0, model->n * sizeof(*w));
     fill_normal(w, model->n_decay, 0.02f, &state);
-    fill_ones(w + model->norm_g, (size_t)model->config.hidden);
+    fill(w + model->norm_g, (size_t)model->config.hidden, 1.0f);
     for (int i = 0; i < model->n_parts; i++) {
         first_weights_of(model, &model->parts[i], w, &state);
     }
+}
+
+/* Rotary tables, once for all layers: what position p turns pair j by. */
+static int upload_rotary(struct model *model)
+{
+    const struct config *config = &model->config;
+    const int rope = config_rope(config);
+    const size_t bytes =
+        (size_t)config->seq * (size_t)rope * sizeof(*model->rotary);
+    float *table;
+
+    if (config->model != MODEL_MLA) {
+        return 0;
+    }
+    table = malloc(bytes);
+    if (table == NULL) {
+        return device_check(model->dev, "malloc", CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    for (int p = 0; p < config->seq; p++) {
+        for (int j = 0; j < rope / 2; j++) {
+            const double turn = p * pow(10000.0, -2.0 * j / rope);
+
+            table[p * rope + j] = (float)cos(turn);
+            table[p * rope + rope / 2 + j] = (float)sin(turn);
+        }
+    }
+    model->rotary = device_alloc(model->dev, bytes);
+    DEVICE_CALL(model->dev, cuMemcpyHtoD, device_address(model->rotary), table,
+                bytes);
+    free(table);
+    return model->dev->code == CUDA_SUCCESS ? 0 : -1;
 }
 
 int model_upload(struct model *model, struct device *dev)
@@ -310,7 +453,7 @@ int model_upload(struct model *model, struct device *dev)
                 sizeof(*model->state));
 
     free(first);
-    return dev->code == CUDA_SUCCESS ? 0 : -1;
+    return upload_rotary(model);
 }
 
 void model_free(struct model *model)
@@ -321,10 +464,13 @@ void model_free(struct model *model)
         device_free(model->dev, model->m);
         device_free(model->dev, model->v);
         device_free(model->dev, model->state);
+        device_free(model->dev, model->rotary);
     }
     free(model->attn);
     free(model->mlp);
+    free(model->mla);
     free(model->moe);
+    free(model->mamba);
     free(model->parts);
     memset(model, 0, sizeof(*model));
 }

@@ -16,6 +16,7 @@
 
 #include "device.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum {
@@ -26,6 +27,9 @@ enum {
 enum model_kind {
     MODEL_GPT,
     MODEL_MOE,
+    MODEL_MLA,
+    MODEL_MAMBA,
+    MODEL_HYBRID,
     MODEL_COUNT
 };
 
@@ -38,13 +42,23 @@ enum part_kind {
     PART_MOE_DISPATCH = 4,
     PART_MOE_EXPERTS = 5,
     PART_MOE_COMBINE = 6,
-    PART_MOE_POST = 7
+    PART_MOE_POST = 7,
+    PART_MAMBA = 8
 };
 
 /* The values of gh_layer_kind. */
 enum layer_kind {
     LAYER_DENSE = 0,
-    LAYER_MOE = 1
+    LAYER_MOE = 1,
+    LAYER_MAMBA = 2,
+    LAYER_ATTN_ONLY = 3,
+    LAYER_MLP_ONLY = 4,
+    LAYER_MOE_ONLY = 5
+};
+
+/* Steps that a Mamba layer's convolution looks at. */
+enum {
+    TAPS = 4
 };
 
 struct config {
@@ -55,6 +69,8 @@ struct config {
     bool drop_and_pad;  /* every expert takes as many tokens */
     bool dropless_host; /* the host reads how many, as between ranks */
     bool shared_expert;
+    int state;           /* of a Mamba layer, for every channel */
+    const char *pattern; /* of hybrid layers, cycled; NULL: "M*-E" */
 };
 
 static inline int config_rows(const struct config *config)
@@ -66,9 +82,10 @@ static inline int config_rows(const struct config *config)
  * than its share. */
 static inline int config_capacity(const struct config *config)
 {
-    const int shares = 4 * config->experts;
+    const long long shares = 4LL * config->experts;
+    const long long choices = (long long)config_rows(config) * config->top_k;
 
-    return (5 * config_rows(config) * config->top_k + shares - 1) / shares;
+    return (int)((5 * choices + shares - 1) / shares);
 }
 
 /* Rows of all experts together: a dropless layer places every choice. */
@@ -82,6 +99,48 @@ static inline int config_slots(const struct config *config)
 static inline int config_expert(const struct config *config)
 {
     return 2 * config->hidden;
+}
+
+/*
+ * Latent attention: what a head's query and key compare is its own `nope`
+ * columns, and `rope` columns that carry the position and whose key is one
+ * for all heads.  Queries go through a rank, keys and values through another.
+ */
+static inline int config_nope(const struct config *config)
+{
+    return config->hidden / config->heads;
+}
+
+static inline int config_rope(const struct config *config)
+{
+    return 2 * ((config_nope(config) + 3) / 4);
+}
+
+static inline int config_q_rank(const struct config *config)
+{
+    return (config->hidden + 1) / 2;
+}
+
+static inline int config_kv_rank(const struct config *config)
+{
+    return (config->hidden + 3) / 4;
+}
+
+/* Columns of all heads' queries, or keys. */
+static inline int config_qk(const struct config *config)
+{
+    return config->heads * (config_nope(config) + config_rope(config));
+}
+
+/* A Mamba layer: its channels, and the rank of its step sizes. */
+static inline int config_inner(const struct config *config)
+{
+    return 2 * config->hidden;
+}
+
+static inline int config_dt_rank(const struct config *config)
+{
+    return (config->hidden + 15) / 16;
 }
 
 /* A run of weights: elements [first, first + count). */
@@ -107,6 +166,25 @@ struct moe_weights {
     size_t norm_g, norm_b;
 };
 
+struct mla_weights {
+    size_t q_down, q_up;   /* hidden x q_rank, q_rank x qk */
+    size_t kv_down, kv_up; /* hidden x kv_rank, kv_rank x 2 hidden */
+    size_t rope_w;         /* hidden x rope: the shared key */
+    size_t out_w;          /* hidden x hidden */
+    size_t norm_g, norm_b;
+    size_t q_norm_g, q_norm_b, kv_norm_g, kv_norm_b;
+};
+
+struct mamba_weights {
+    size_t in_w, out_w;    /* hidden x 2 inner, inner x hidden */
+    size_t conv_w;         /* TAPS x inner, the oldest step first */
+    size_t dt_down, dt_up; /* inner x dt_rank, and back */
+    size_t bc_w;           /* inner x 2 state */
+    size_t norm_g, norm_b;
+    size_t conv_b, dt_b, skip; /* inner */
+    size_t decay;              /* state x inner: log of -A */
+};
+
 struct part {
     enum part_kind kind;
     int layer;
@@ -122,16 +200,22 @@ struct model {
     /* one a layer, whether it has such a part or not */
     struct attn_weights *attn;
     struct mlp_weights *mlp;
+    struct mla_weights *mla;
     struct moe_weights *moe;
+    struct mamba_weights *mamba;
 
     struct device *dev;
     float *w, *g, *m, *v; /* device, n each */
     struct optimizer_state *state;
+    float *rotary; /* seq x rope: cosines, then sines; NULL: none needed */
 };
 
 /* Of a layer: its kind, and the kinds of its parts.  Returns how many. */
 enum layer_kind layer_kind(const struct config *config, int layer);
 int layer_parts(enum layer_kind kind, const enum part_kind **parts_p);
+
+/* Whether every letter names a layer: M mamba, * attention, - MLP, E MoE. */
+bool pattern_valid(const char *pattern);
 
 /* Whether any layer has such a part. */
 bool config_has(const struct config *config, enum part_kind kind);

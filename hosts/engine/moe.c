@@ -160,8 +160,8 @@ static void router_forward(const struct work *work,
     const struct config *config = &work->model->config;
     const int rows = config_rows(config);
 
-    norm_forward(work, x, weights->norm_g, weights->norm_b, buffers->norm,
-                 buffers->mean, buffers->rstd);
+    norm_forward(work, x, work->model->config.hidden, weights->norm_g,
+                 weights->norm_b, buffers->norm, buffers->mean, buffers->rstd);
     linear_forward(work, buffers->norm, config->hidden, weights->router_w,
                    NO_BIAS, NULL, buffers->scores, config->experts);
     LAUNCH(&work->queue, moe_route_forward, moe_route_args,
@@ -410,8 +410,9 @@ static void router_backward(const struct work *work,
     if (config->shared_expert) {
         shared_backward(work, weights, buffers);
     }
-    norm_backward(work, set->d_rows, x, weights->norm_g, weights->norm_b,
-                  buffers->mean, buffers->rstd, buffers->d_base, dx);
+    norm_backward(work, set->d_rows, x, work->model->config.hidden,
+                  weights->norm_g, weights->norm_b, buffers->mean,
+                  buffers->rstd, buffers->d_base, dx);
 }
 
 void moe_backward(const struct work *work, const struct part *part,

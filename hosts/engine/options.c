@@ -19,6 +19,7 @@ enum kind {
     KIND_FLAG,
     KIND_WORD, /* one of `words`, kept as text */
     KIND_MODEL,
+    KIND_PATTERN,
     KIND_COUNTS,
     KIND_MODES,
     KIND_STREAM
@@ -35,7 +36,10 @@ struct row {
 #define AT(field) offsetof(struct options, field)
 
 static const struct row table[] = {
-    { "--model", KIND_MODEL, 0, 0, 0, "gpt|moe", "what to train (gpt)" },
+    { "--model", KIND_MODEL, 0, 0, 0, "gpt|moe|mla|mamba|hybrid",
+      "what to train (gpt)" },
+    { "--pattern", KIND_PATTERN, 0, 0, 0, "LETTERS",
+      "hybrid layers, cycled: M mamba, * attention, - MLP, E MoE (M*-E)" },
     { "--layers", KIND_INT, AT(config.layers), 1, 512, "N",
       "transformer layers (4)" },
     { "--hidden", KIND_INT, AT(config.hidden), 1, 16384, "N",
@@ -56,6 +60,8 @@ static const struct row table[] = {
       "the same number of bytes for every expert" },
     { "--dropless-host", KIND_FLAG, AT(config.dropless_host), 0, 0, NULL,
       "the host reads how many go where, and waits" },
+    { "--state", KIND_INT, AT(config.state), 1, 256, "N",
+      "numbers that a Mamba channel carries on (8)" },
     { "--steps", KIND_INT, AT(steps), 1, 1000000, "N", "optimizer steps (20)" },
     { "--microbatches", KIND_COUNTS, 0, 1, 1024, "N,N,...",
       "microbatches of each step, cycled (4,6,8,3)" },
@@ -91,7 +97,8 @@ static const struct row table[] = {
     { "--help", KIND_FLAG, AT(help), 0, 0, NULL, "this text" },
 };
 
-static const char *const model_names[MODEL_COUNT] = { "gpt", "moe" };
+static const char *const model_names[MODEL_COUNT] = { "gpt", "moe", "mla",
+                                                      "mamba", "hybrid" };
 
 const char *model_name(enum model_kind model)
 {
@@ -231,6 +238,9 @@ static int set_field(struct options *options, const struct row *row,
                                                                         : -1;
     case KIND_MODEL:
         return set_model(options, value);
+    case KIND_PATTERN:
+        options->config.pattern = value;
+        return pattern_valid(value) ? 0 : -1;
     case KIND_COUNTS:
         options->n_counts = 0;
         return split(value, options, add_count);
@@ -263,6 +273,12 @@ static void describe(const struct row *row, const char *value, char *text,
                  row->name, value, row->value, row->least, row->most);
         return;
     }
+    if (row->kind == KIND_PATTERN) {
+        snprintf(text, text_bytes,
+                 "%s %s: expects letters: M mamba, * attention, - MLP, E MoE",
+                 row->name, value);
+        return;
+    }
     snprintf(text, text_bytes, "%s %s: expects %s", row->name, value,
              row->value);
 }
@@ -279,20 +295,13 @@ static long long widest(const struct config *config)
 
         wide = wide > slots * inner ? wide : slots * inner;
     }
-    return wide;
-}
+    if (config_has(config, PART_MAMBA)) {
+        const long long states =
+            (long long)config->state * config_inner(config);
 
-static long long weights_of(const struct config *config)
-{
-    const long long c = config->hidden;
-    const long long dense = (4 + 2 * WIDEN) * c * c + (9 + WIDEN) * c;
-    const long long expert = 2 * c * config_expert(config);
-    long long layer = dense;
-
-    if (config_has(config, PART_MOE_EXPERTS)) {
-        layer += (config->experts + 1) * expert + config->experts * c;
+        wide = wide > states ? wide : states;
     }
-    return config->layers * layer + (2 * VOCAB + config->seq + 2) * c;
+    return wide;
 }
 
 /* Kernels count elements in an int, heads and batch in a grid. */
@@ -301,12 +310,19 @@ static const char *too_large(const struct config *config)
     const long long rows = (long long)config->batch * config->seq;
     const long long scores =
         (long long)config->heads * config->seq * config->seq;
+    struct model model;
+    size_t weights;
 
     if (rows * widest(config) > INT32_MAX || scores > INT32_MAX ||
         (long long)config->batch * config->heads > 65535) {
         return "one microbatch";
     }
-    return weights_of(config) > INT32_MAX ? "one model" : NULL;
+    if (model_init(&model, config) != 0) {
+        return NULL; /* the run will say so */
+    }
+    weights = model.n;
+    model_free(&model);
+    return weights > INT32_MAX ? "one model" : NULL;
 }
 
 static bool has_mode(const struct options *options, enum mode mode)
@@ -319,13 +335,24 @@ static bool has_mode(const struct options *options, enum mode mode)
     return false;
 }
 
+/* Whether the library knows the model's layers. */
+static bool describable(const struct config *config)
+{
+    for (int i = 0; i < config->layers; i++) {
+        if (layer_kind(config, i) != LAYER_DENSE) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* The modes that the model can run in, where none was asked for. */
 static void default_modes(struct options *options)
 {
     const struct config *config = &options->config;
 
     options->modes[options->n_modes++] = MODE_EAGER;
-    if (!config_has(config, PART_MOE_EXPERTS)) {
+    if (describable(config)) {
         options->modes[options->n_modes++] = MODE_GRAPH;
     } else if (!config->dropless_host) {
         options->modes[options->n_modes++] = MODE_STEP;
@@ -343,7 +370,7 @@ static int check_experts(const struct options *options, char *text,
             return 0;
         }
         snprintf(text, text_bytes,
-                 "--model %s has no experts to drop or share; take --model moe",
+                 "--model %s has no layer of experts; take --model moe",
                  model_name(config->model));
         return -1;
     }
@@ -363,13 +390,6 @@ static int check_experts(const struct options *options, char *text,
         snprintf(text, text_bytes,
                  "--dropless-host waits for the device in every layer, which "
                  "no graph of a step can hold; take --compare eager");
-        return -1;
-    }
-    if (has_mode(options, MODE_GRAPH)) {
-        snprintf(text, text_bytes,
-                 "--model %s has layers that the library does not describe; "
-                 "take --compare eager,step",
-                 model_name(config->model));
         return -1;
     }
     return 0;
@@ -402,6 +422,13 @@ static int check_together(const struct options *options, char *text,
                  options->streams);
         return -1;
     }
+    if (has_mode(options, MODE_GRAPH) && !describable(config)) {
+        snprintf(text, text_bytes,
+                 "--model %s has layers that the library does not describe; "
+                 "take --compare eager,step",
+                 model_name(config->model));
+        return -1;
+    }
     return check_experts(options, text, text_bytes);
 }
 
@@ -416,7 +443,8 @@ int options_parse(struct options *options, int argc, char **argv, char *text,
                     .batch = 4,
                     .seed = 1,
                     .experts = 4,
-                    .top_k = 2 },
+                    .top_k = 2,
+                    .state = 8 },
         .steps = 20,
         .counts = { 4, 6, 8, 3 },
         .n_counts = 4,

@@ -114,6 +114,12 @@ static void write_model(struct json *json, const struct options *options)
     json_count(json, "seq", (uint64_t)config->seq);
     json_count(json, "batch", (uint64_t)config->batch);
     json_count(json, "vocab", VOCAB);
+    if (config_has(config, PART_MAMBA)) {
+        json_count(json, "state", (uint64_t)config->state);
+    }
+    if (config->pattern != NULL) {
+        json_text(json, "pattern", config->pattern);
+    }
     if (config_has(config, PART_MOE_EXPERTS)) {
         json_count(json, "experts", (uint64_t)config->experts);
         json_count(json, "top_k", (uint64_t)config->top_k);

@@ -157,6 +157,55 @@ static void check_attn(struct bench *bench, double *w,
     check_slopes(bench, w, "an attention norm's bias", attn->norm_b, n);
 }
 
+static void check_mla(struct bench *bench, double *w,
+                      const struct mla_weights *mla)
+{
+    const struct config *config = &bench->model.config;
+    const size_t n = (size_t)config->hidden;
+    const size_t q_rank = (size_t)config_q_rank(config);
+    const size_t kv_rank = (size_t)config_kv_rank(config);
+
+    check_slopes(bench, w, "a way down of queries", mla->q_down, n * q_rank);
+    check_slopes(bench, w, "a way up of queries", mla->q_up,
+                 q_rank * (size_t)config_qk(config));
+    check_slopes(bench, w, "a way down of keys", mla->kv_down, n * kv_rank);
+    check_slopes(bench, w, "a way up of keys and values", mla->kv_up,
+                 kv_rank * 2 * n);
+    check_slopes(bench, w, "a shared key", mla->rope_w,
+                 n * (size_t)config_rope(config));
+    check_slopes(bench, w, "a latent attention's output", mla->out_w, n * n);
+    check_slopes(bench, w, "its norm's gain", mla->norm_g, n);
+    check_slopes(bench, w, "its norm's bias", mla->norm_b, n);
+    check_slopes(bench, w, "its queries' gain", mla->q_norm_g, q_rank);
+    check_slopes(bench, w, "its queries' bias", mla->q_norm_b, q_rank);
+    check_slopes(bench, w, "its keys' gain", mla->kv_norm_g, kv_rank);
+    check_slopes(bench, w, "its keys' bias", mla->kv_norm_b, kv_rank);
+}
+
+static void check_mamba(struct bench *bench, double *w,
+                        const struct mamba_weights *mamba)
+{
+    const struct config *config = &bench->model.config;
+    const size_t n = (size_t)config->hidden;
+    const size_t inner = (size_t)config_inner(config);
+    const size_t rank = (size_t)config_dt_rank(config);
+    const size_t state = (size_t)config->state;
+
+    check_slopes(bench, w, "a way into channels", mamba->in_w, n * 2 * inner);
+    check_slopes(bench, w, "a way out of channels", mamba->out_w, inner * n);
+    check_slopes(bench, w, "a convolution", mamba->conv_w, TAPS * inner);
+    check_slopes(bench, w, "its bias", mamba->conv_b, inner);
+    check_slopes(bench, w, "a way down of steps", mamba->dt_down, inner * rank);
+    check_slopes(bench, w, "a way up of steps", mamba->dt_up, rank * inner);
+    check_slopes(bench, w, "a bias of steps", mamba->dt_b, inner);
+    check_slopes(bench, w, "a state's ways in and out", mamba->bc_w,
+                 inner * 2 * state);
+    check_slopes(bench, w, "a decay", mamba->decay, state * inner);
+    check_slopes(bench, w, "a skip", mamba->skip, inner);
+    check_slopes(bench, w, "a Mamba norm's gain", mamba->norm_g, n);
+    check_slopes(bench, w, "a Mamba norm's bias", mamba->norm_b, n);
+}
+
 static void check_mlp(struct bench *bench, double *w,
                       const struct mlp_weights *mlp)
 {
@@ -204,7 +253,14 @@ static void check_part(struct bench *bench, double *w, const struct part *part)
 
     switch (part->kind) {
     case PART_ATTN:
-        check_attn(bench, w, &model->attn[part->layer]);
+        if (model->config.model == MODEL_MLA) {
+            check_mla(bench, w, &model->mla[part->layer]);
+        } else {
+            check_attn(bench, w, &model->attn[part->layer]);
+        }
+        break;
+    case PART_MAMBA:
+        check_mamba(bench, w, &model->mamba[part->layer]);
         break;
     case PART_MLP:
         check_mlp(bench, w, &model->mlp[part->layer]);
@@ -270,8 +326,9 @@ static void check_layout(const struct config *config)
            model_name(config->model));
     is_int(model.n_decay, model.norm_g,
            "the vectors begin where weight decay ends");
-    is_int(model_part(&model, 1, model.parts[model.n_parts - 1].kind) >= 0, 1,
-           "a part is found by its layer and kind");
+    is_int(model_part(&model, config->layers - 1,
+                      model.parts[model.n_parts - 1].kind) >= 0,
+           1, "a part is found by its layer and kind");
     is_int(model_part(&model, config->layers, PART_ATTN), -1,
            "a part of no layer is not found");
     model_free(&model);
@@ -359,6 +416,16 @@ static const struct config kinds[] = {
       .drop_and_pad = true,
       .shared_expert = true },
     { .model = MODEL_MOE, .experts = 6, .top_k = 2, .dropless_host = true },
+    { .model = MODEL_MLA },
+    { .model = MODEL_MAMBA, .state = 3 },
+    { .model = MODEL_HYBRID, .experts = 4, .top_k = 2, .state = 2 },
+    { .model = MODEL_HYBRID,
+      .pattern = "EM",
+      .experts = 4,
+      .top_k = 2,
+      .state = 2,
+      .shared_expert = true },
+    { .model = MODEL_HYBRID, .pattern = "E*-E", .experts = 2, .top_k = 1 },
 };
 
 int main(void)
@@ -366,7 +433,7 @@ int main(void)
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         struct config config = kinds[i];
 
-        config.layers = 2;
+        config.layers = config.model == MODEL_HYBRID ? 4 : 2;
         config.hidden = 12;
         config.heads = 3;
         config.seq = 7;
@@ -383,5 +450,18 @@ int main(void)
                                         .model = MODEL_MOE,
                                         .experts = 2,
                                         .top_k = 2 });
+    check_model(&(const struct config){ .layers = 1,
+                                        .hidden = 20,
+                                        .heads = 4,
+                                        .seq = 70,
+                                        .batch = 1,
+                                        .model = MODEL_MLA });
+    check_model(&(const struct config){ .layers = 1,
+                                        .hidden = 24,
+                                        .heads = 1,
+                                        .seq = 40,
+                                        .batch = 3,
+                                        .model = MODEL_MAMBA,
+                                        .state = 8 });
     return done_testing();
 }

@@ -131,6 +131,13 @@ for of in "" "--shared-expert --streams 2" "--drop-and-pad" \
     # shellcheck disable=SC2086 # words
     train "moe $of" -- --model moe --compare eager,step $of
 done
+for of in mla "mamba --state 5" "hybrid --layers 4" "hybrid --pattern EM*" \
+    "hybrid --pattern ME --shared-expert --drop-and-pad"; do
+    # shellcheck disable=SC2086 # words
+    train "$of" -- --compare eager,step --streams 2 --model $of
+done
+train "mla" -- --model mla --compare eager,graph
+is "$(value recordings)" 16 "latent attention is recorded as attention is"
 train "moe" -- --model moe --compare eager
 dropless=$(sed -n 's/.*"weights_hash": //p' "$scratch/out.json")
 train "moe, the host reads counts" -- --model moe --compare eager,eager \
@@ -151,6 +158,9 @@ learns()
 
 learns gpt
 learns moe
+learns mla
+learns mamba
+learns hybrid
 learns moe --drop-and-pad --shared-expert
 
 done_testing

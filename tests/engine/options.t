@@ -32,12 +32,20 @@ refused 2 "from 1 to 512" --layers 99999999999999999999
 refused 2 "expects gpt" --model bert
 refused 2 "more than --experts 4" --model moe --top-k 5
 refused 2 "from 1 to 1024" --model moe --experts 0
-refused 2 "has no experts" --model gpt --drop-and-pad
+refused 2 "has no layer of experts" --model gpt --drop-and-pad
 refused 2 "leave out --dropless-host" --model moe --drop-and-pad \
     --dropless-host
 refused 2 "no graph of a step can hold" --model moe --dropless-host \
     --compare eager,step
 refused 2 "take --compare eager,step" --model moe --compare eager,graph
+refused 2 "take --compare eager,step" --model hybrid --pattern M \
+    --compare graph
+refused 2 "M mamba" --model hybrid --pattern Mx
+refused 2 "M mamba" --model hybrid --pattern ''
+refused 2 "from 1 to 256" --model mamba --state 0
+refused 2 "has no layer of experts" --model hybrid --pattern M --shared-expert
+refused 2 "than one microbatch can hold" --model mamba --state 256 \
+    --batch 64 --seq 4096
 refused 2 "than one microbatch can hold" --model moe --top-k 512 \
     --experts 512 --batch 64 --seq 512
 refused 2 "than one model can hold" --model moe --experts 1024 --top-k 1 \
@@ -132,7 +140,7 @@ grep -q '^bitwise equal: yes$' "$scratch/out"
 ok $? "a run says whether the modes are equal"
 "$builddir/gh-engine" --help > "$scratch/out" 2>&1
 ok $? "--help ends with status 0"
-missing=$(for option in model experts top-k shared-expert drop-and-pad \
+missing=$(for option in model pattern state experts top-k shared-expert drop-and-pad \
     dropless-host layers hidden heads seq batch steps microbatches \
     in-flight streams stream compare scope granularity driver library data \
     seed lr warmup json trace check quiet help; do

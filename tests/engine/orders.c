@@ -150,6 +150,13 @@ int main(void)
                                       .experts = 3,
                                       .top_k = 2,
                                       .shared_expert = true });
+    try_model("mla", (struct config){ .model = MODEL_MLA });
+    try_model("mamba", (struct config){ .model = MODEL_MAMBA, .state = 2 });
+    try_model("hybrid", (struct config){ .model = MODEL_HYBRID,
+                                         .pattern = "EM",
+                                         .experts = 3,
+                                         .top_k = 2,
+                                         .state = 2 });
     try_model("moe, drop and pad", (struct config){ .model = MODEL_MOE,
                                                     .experts = 2,
                                                     .top_k = 1,

@@ -94,6 +94,174 @@ static void attn(const struct model *layout, const double *w, int layer,
     free(add);
 }
 
+/* Columns j and j + rope / 2 turned by the position. */
+static void turn(const double *x, int t, int rope, double *y)
+{
+    const int half = rope / 2;
+
+    for (int j = 0; j < half; j++) {
+        const double angle = t / pow(10000.0, (double)j / half);
+
+        y[j] = x[j] * cos(angle) - x[j + half] * sin(angle);
+        y[j + half] = x[j + half] * cos(angle) + x[j] * sin(angle);
+    }
+}
+
+struct mla_token {
+    double q[64], kv[64], rope[16]; /* of all heads; the shared key */
+};
+
+static void mla_token(const struct model *layout, const double *w, int layer,
+                      const double *x, int t, struct mla_token *token)
+{
+    const struct mla_weights *at = &layout->mla[layer];
+    const struct config *config = &layout->config;
+    const int c = config->hidden;
+    const int q_rank = config_q_rank(config), kv_rank = config_kv_rank(config);
+    const int d = config_nope(config), rope = config_rope(config);
+    double row[64], low[64], shared[16];
+
+    norm(x, w + at->norm_g, w + at->norm_b, row, c);
+    linear(row, w + at->q_down, NULL, low, c, q_rank);
+    norm(low, w + at->q_norm_g, w + at->q_norm_b, low, q_rank);
+    linear(low, w + at->q_up, NULL, token->q, q_rank, config_qk(config));
+    linear(row, w + at->kv_down, NULL, low, c, kv_rank);
+    norm(low, w + at->kv_norm_g, w + at->kv_norm_b, low, kv_rank);
+    linear(low, w + at->kv_up, NULL, token->kv, kv_rank, 2 * c);
+    linear(row, w + at->rope_w, NULL, shared, c, rope);
+    turn(shared, t, rope, token->rope);
+    for (int h = 0; h < config->heads; h++) {
+        double *own = token->q + h * (d + rope) + d;
+
+        memcpy(shared, own, (size_t)rope * sizeof(*own));
+        turn(shared, t, rope, own);
+    }
+}
+
+/* A head's query at t against its key at j. */
+static double mla_score(const struct config *config,
+                        const struct mla_token *tokens, int t, int j, int h)
+{
+    const int d = config_nope(config), rope = config_rope(config);
+    const double *q = tokens[t].q + h * (d + rope);
+    double score = 0.0;
+
+    for (int i = 0; i < d; i++) {
+        score += q[i] * tokens[j].kv[h * 2 * d + i];
+    }
+    for (int i = 0; i < rope; i++) {
+        score += q[d + i] * tokens[j].rope[i];
+    }
+    return exp(score / sqrt(d + rope));
+}
+
+static void mla(const struct model *layout, const double *w, int layer,
+                double *x, int seq)
+{
+    const struct config *config = &layout->config;
+    const int c = config->hidden, d = config_nope(config);
+    struct mla_token *tokens = malloc((size_t)seq * sizeof(*tokens));
+    double context[64], add[64];
+
+    for (int t = 0; t < seq; t++) {
+        mla_token(layout, w, layer, x + t * c, t, &tokens[t]);
+    }
+    for (int t = 0; t < seq; t++) {
+        for (int h = 0; h < config->heads; h++) {
+            double sum = 0.0;
+
+            memset(context + h * d, 0, (size_t)d * sizeof(*context));
+            for (int j = 0; j <= t; j++) {
+                const double score = mla_score(config, tokens, t, j, h);
+
+                sum += score;
+                for (int i = 0; i < d; i++) {
+                    context[h * d + i] +=
+                        score * tokens[j].kv[h * 2 * d + d + i];
+                }
+            }
+            for (int i = 0; i < d; i++) {
+                context[h * d + i] /= sum;
+            }
+        }
+        linear(context, w + layout->mla[layer].out_w, NULL, add, c, c);
+        for (int i = 0; i < c; i++) {
+            x[t * c + i] += add[i];
+        }
+    }
+    free(tokens);
+}
+
+static double silu(double x)
+{
+    return x / (1.0 + exp(-x));
+}
+
+/* A step of every channel: u is what the convolution made. */
+static void mamba_step(const struct model *layout, const double *w, int layer,
+                       const double *u, const double *gate, double *h,
+                       double *gated)
+{
+    const struct mamba_weights *at = &layout->mamba[layer];
+    const struct config *config = &layout->config;
+    const int inner = config_inner(config), state = config->state;
+    const int rank = config_dt_rank(config);
+    double low[64], dt[256], bc[64];
+
+    linear(u, w + at->dt_down, NULL, low, inner, rank);
+    linear(low, w + at->dt_up, w + at->dt_b, dt, rank, inner);
+    linear(u, w + at->bc_w, NULL, bc, inner, 2 * state);
+    for (int i = 0; i < inner; i++) {
+        const double step = log(1.0 + exp(dt[i]));
+        double y = w[at->skip + (size_t)i] * u[i];
+
+        for (int s = 0; s < state; s++) {
+            const double a = -exp(w[at->decay + (size_t)(s * inner + i)]);
+            double *here = &h[i * state + s];
+
+            *here = exp(step * a) * *here + step * bc[s] * u[i];
+            y += bc[state + s] * *here;
+        }
+        gated[i] = y * silu(gate[i]);
+    }
+}
+
+static void mamba(const struct model *layout, const double *w, int layer,
+                  double *x, int seq)
+{
+    const struct mamba_weights *at = &layout->mamba[layer];
+    const int c = layout->config.hidden, inner = config_inner(&layout->config);
+    double *xz = malloc((size_t)(seq * 2 * inner) * sizeof(*xz));
+    double *h = calloc((size_t)(inner * layout->config.state), sizeof(*h));
+    double row[256], u[256];
+
+    for (int t = 0; t < seq; t++) {
+        norm(x + t * c, w + at->norm_g, w + at->norm_b, row, c);
+        linear(row, w + at->in_w, NULL, xz + t * 2 * inner, c, 2 * inner);
+    }
+    for (int t = 0; t < seq; t++) {
+        for (int i = 0; i < inner; i++) {
+            u[i] = w[at->conv_b + (size_t)i];
+            for (int j = 0; j < TAPS; j++) {
+                const int from = t - TAPS + 1 + j;
+
+                if (from >= 0) {
+                    u[i] += w[at->conv_w + (size_t)(j * inner + i)] *
+                            xz[from * 2 * inner + i];
+                }
+            }
+            u[i] = silu(u[i]);
+        }
+        mamba_step(layout, w, layer, u, xz + (t * 2 + 1) * inner, h, row);
+        linear(row, w + at->out_w, NULL, u, inner, c);
+        for (int i = 0; i < c; i++) {
+            x[t * c + i] += u[i];
+        }
+    }
+    free(xz);
+    free(h);
+}
+
 static double gelu(double u)
 {
     const double pi = 3.14159265358979323846;
@@ -226,7 +394,13 @@ static void run_part(const struct model *layout, const double *w,
     switch (part->kind) {
     case PART_ATTN:
         for (int b = 0; b < config->batch; b++) {
-            attn(layout, w, part->layer, x + b * config->seq * c, config->seq);
+            (config->model == MODEL_MLA ? mla : attn)(
+                layout, w, part->layer, x + b * config->seq * c, config->seq);
+        }
+        break;
+    case PART_MAMBA:
+        for (int b = 0; b < config->batch; b++) {
+            mamba(layout, w, part->layer, x + b * config->seq * c, config->seq);
         }
         break;
     case PART_MLP:

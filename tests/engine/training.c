@@ -146,5 +146,8 @@ int main(void)
                                     .experts = 3,
                                     .top_k = 1,
                                     .drop_and_pad = true });
+    check_training("mla", (struct config){ .model = MODEL_MLA });
+    check_training("mamba",
+                   (struct config){ .model = MODEL_MAMBA, .state = 2 });
     return done_testing();
 }
