@@ -97,7 +97,9 @@ typedef struct gh_pass {
     uint32_t n_outputs;
     uint32_t reserved; /* must be 0 */
     void *stream;      /* the host's CUstream, NULL for the legacy default
-                          stream; must stay alive until the session closes */
+                          stream of the session's context, which must then be
+                          current; not CU_STREAM_PER_THREAD; must stay alive
+                          until the session closes */
     const gh_buffer *inputs;  /* n_inputs; read by enter only */
     const gh_buffer *outputs; /* n_outputs; read by exit only */
 } gh_pass;
@@ -133,9 +135,11 @@ typedef struct gh_decision {
  * @return GH_OK; GH_ERR_INVALID, GH_ERR_ABI or GH_ERR_UNSUPPORTED for a bad
  *         struct; GH_ERR_NOT_FOUND for an unknown segment; GH_ERR_STATE when
  *         another pass is open, or for a backward whose forward has not run;
- *         GH_ERR_BUSY with GH_SESSION_BUSY_FAILS.  No pass is then open.
+ *         GH_ERR_BUSY with GH_SESSION_BUSY_FAILS; GH_ERR_DEVICE when the
+ *         driver fails a call without which the numbers would be wrong.  No
+ *         pass is then open.
  *
- * A driver call that fails here makes the pass eager, not the call fail.
+ * Any other driver call that fails makes the pass eager, not the call fail.
  * Stream: enqueues the input copy and the graph on pass->stream.
  * Blocks: never; a first recording allocates.  Since: 0.1.
  */

@@ -144,6 +144,10 @@ static void open_log(const struct gh_env *env, const gh_host_services *host,
     for (uint32_t i = 0; i < env->notes.n; i++) {
         gh_log_line(log, GH_LOG_WARN, "%s", env->notes.line[i]);
     }
+    if (env->notes.lost != 0) {
+        gh_log_line(log, GH_LOG_WARN, "and %u more names like these",
+                    env->notes.lost);
+    }
 }
 
 static gh_status make_plan(struct gh_session *session,

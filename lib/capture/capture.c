@@ -142,6 +142,7 @@ void gh_capture_destroy(struct gh_capture *c)
     if (c->dev != NULL) {
         destroy_device_objects(c);
     }
+    free(c->streams);
     free(c->entries);
     gh_slots_destroy(c->slots);
     free(c->fates);
@@ -180,30 +181,38 @@ static GH_COLD gh_status refuse_order(const gh_pass *pass, gh_error *err)
                    pass->segment, pass->microbatch);
 }
 
+/* Without a slot: too early, or eager, unless the host has no buffers for
+ * that. */
+static GH_COLD gh_status refuse_or_none(const struct gh_capture *c,
+                                        const gh_pass *pass,
+                                        enum gh_slots_found found,
+                                        gh_error *err)
+{
+    if (found == GH_SLOTS_EARLY) {
+        return refuse_order(pass, err);
+    }
+    if (!c->options.busy_fails) {
+        return GH_OK;
+    }
+    if (found == GH_SLOTS_REPEATED) {
+        return gh_fail(err, GH_ERR_BUSY,
+                       "segment %u, microbatch %u: its forward still waits "
+                       "for its backward, whose buffers a second one would "
+                       "overwrite",
+                       pass->segment, pass->microbatch);
+    }
+    return gh_fail(err, GH_ERR_BUSY,
+                   "microbatch %u: all %u slots are in flight: raise "
+                   "GRAPHHOOKS_MAX_SLOTS, or run fewer at once",
+                   pass->microbatch, c->options.max_slots);
+}
+
 /* Of a pass that did not run. */
 static void give_slot_up(struct gh_capture *c)
 {
     if (c->open.slot != GH_SLOT_NONE) {
         gh_slots_cancel(c->slots, c->open.chunk, c->open.key.microbatch);
     }
-}
-
-/* The slot's buffers change hands: after what used them last. */
-static gh_status take_over(struct gh_capture *c, struct gh_slot *slot,
-                           void *stream, gh_error *err)
-{
-    gh_status status = GH_OK;
-
-    if (c->open.slot >= c->stats.slots) {
-        c->stats.slots = c->open.slot + 1;
-    }
-    if (slot->stream != stream && slot->stream != GH_NO_STREAM) {
-        status = gh_edges_take(c, slot, stream, err);
-    }
-    if (status != GH_OK) {
-        give_slot_up(c);
-    }
-    return status;
 }
 
 /* A second forward is not counted, as no second backward will come; it is
@@ -220,17 +229,20 @@ static gh_status take_slot(struct gh_capture *c, const gh_pass *pass,
                        pass->direction, &c->open.slot, &found);
     if (slot == NULL) {
         c->open.counted = found == GH_SLOTS_NONE;
-        return found == GH_SLOTS_EARLY ? refuse_order(pass, err) : GH_OK;
+        return refuse_or_none(c, pass, found, err);
     }
-    if (found == GH_SLOTS_FRESH) {
-        status = take_over(c, slot, pass->stream, err);
-        if (status != GH_OK) {
-            return status;
-        }
+    if (c->open.slot >= c->stats.slots) {
+        c->stats.slots = c->open.slot + 1;
     }
-    slot->marked = false;
-    slot->stream = pass->stream;
-    return GH_OK;
+    if (slot->stream == pass->stream) {
+        slot->marked = false;
+        return GH_OK;
+    }
+    status = gh_edges_move(c, slot, pass->stream, found == GH_SLOTS_FRESH, err);
+    if (status != GH_OK) {
+        give_slot_up(c);
+    }
+    return status;
 }
 
 /* Why nothing may be recorded now. */
@@ -401,12 +413,23 @@ static void tell(const struct gh_capture *c, const gh_pass *pass,
 /* Every pass is timed where there is a trace, else one in SAMPLE_EVERY. */
 static void begin_timing(struct gh_capture *c)
 {
-    c->enters++;
     c->open.timed = --c->until_timed == 0;
     if (c->open.timed) {
         c->until_timed = c->timed_every;
         c->open.start_ns = gh_now_ns();
     }
+}
+
+static GH_COLD gh_status check_stream(struct gh_capture *c, void *stream,
+                                      gh_error *err)
+{
+    if (gh_device_is_legacy(stream) && !gh_device_is_current(c->dev)) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_pass.stream is the legacy default stream, which is "
+                       "of another context than the session's on this thread: "
+                       "make the session's current, or give a stream");
+    }
+    return gh_edges_know(c, stream, err);
 }
 
 gh_status gh_capture_enter(struct gh_capture *c, const gh_pass *pass,
@@ -418,8 +441,9 @@ gh_status gh_capture_enter(struct gh_capture *c, const gh_pass *pass,
         return refuse_open(c, err);
     }
     begin_timing(c);
-    if (pass->stream != c->last_stream && c->dev != NULL) {
-        status = gh_edges_know(c, pass->stream, err);
+    if (c->dev != NULL &&
+        (pass->stream != c->last_stream || gh_device_is_legacy(pass->stream))) {
+        status = check_stream(c, pass->stream, err);
         if (status != GH_OK) {
             return status;
         }
@@ -435,12 +459,6 @@ gh_status gh_capture_enter(struct gh_capture *c, const gh_pass *pass,
         if (status != GH_OK) {
             return status;
         }
-        if (c->open.slot == GH_SLOT_NONE && c->options.busy_fails) {
-            return gh_fail(err, GH_ERR_BUSY,
-                           "microbatch %u: all %u slots are in flight: raise "
-                           "GRAPHHOOKS_MAX_SLOTS, or run fewer at once",
-                           pass->microbatch, c->options.max_slots);
-        }
     }
 
     status = decide(c, pass, err);
@@ -450,6 +468,7 @@ gh_status gh_capture_enter(struct gh_capture *c, const gh_pass *pass,
     }
     tell(c, pass, decision);
     c->open.active = true;
+    c->enters++;
     if (c->open.timed) {
         c->stats.hook_ns += c->timed_every * (gh_now_ns() - c->open.start_ns);
     }
@@ -516,6 +535,34 @@ static void add_to_trace(struct gh_capture *c, gh_status status)
     gh_trace_event(c->options.trace, &record);
 }
 
+/* What costs performance and is not an entry's own failure, which says so
+ * itself: the first of its kind stands for all. */
+static void say_once(struct gh_capture *c)
+{
+    static const char *const why[GH_REASON_COUNT] = {
+        [GH_REASON_BUSY] = "all slots are in flight: raise "
+                           "GRAPHHOOKS_MAX_SLOTS, or run fewer at once",
+        [GH_REASON_INPUT] = "its inputs are not those it was recorded with, in "
+                            "number, size or static address",
+        [GH_REASON_FROZEN] = "GRAPHHOOKS_FREEZE refuses new recordings",
+        [GH_REASON_HOST_CAPTURE] = "the host is capturing its stream",
+    };
+    const uint32_t bit = UINT32_C(1) << c->open.reason;
+    char where[120];
+
+    if (why[c->open.reason] == NULL || (c->said & bit) != 0) {
+        return;
+    }
+    c->said |= bit;
+    gh_plan_extent(c->plan, &c->plan->segments[c->open.key.segment], where,
+                   sizeof(where));
+    gh_log_line(c->options.log, GH_LOG_WARN,
+                "%s %s, microbatch %u, ran eagerly: %s; this is said once",
+                where,
+                c->open.key.direction == GH_FORWARD ? "forward" : "backward",
+                c->open.key.microbatch, why[c->open.reason]);
+}
+
 /* A pass that the host has run: recorded, compared or plain. */
 static GH_COLD gh_status close_run(struct gh_capture *c, const gh_pass *pass,
                                    gh_error *err)
@@ -536,6 +583,7 @@ static GH_COLD gh_status close_run(struct gh_capture *c, const gh_pass *pass,
     }
     c->stats.eager_passes++;
     c->stats.eager_by_reason[c->open.reason]++;
+    say_once(c);
     return GH_OK;
 }
 

@@ -7,7 +7,7 @@
  * for finding a bug: it copies, waits, and allocates scratch.
  *
  * The scratch holds, for each output, the graph's result, and for each
- * updated one the state from before, in that order.
+ * restored one the state from before, in that order.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -21,9 +21,26 @@
 
 #define ALIGN_UP(n) (((n) + 255) & ~UINT64_C(255))
 
-static bool is_updated(const gh_buffer *output)
+static bool overlap(const gh_buffer *a, const gh_buffer *b)
 {
-    return (output->flags & GH_BUFFER_UPDATED) != 0;
+    const char *a_first = a->address, *b_first = b->address;
+
+    return a_first < b_first + b->bytes && b_first < a_first + a->bytes;
+}
+
+/* What the eager run must find as it was: what the pass adds to, and what it
+ * reads and writes over. */
+static bool is_restored(const gh_pass *pass, const gh_buffer *output)
+{
+    if ((output->flags & GH_BUFFER_UPDATED) != 0) {
+        return true;
+    }
+    for (uint32_t i = 0; i < pass->n_inputs; i++) {
+        if (overlap(&pass->inputs[i], output)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static uint64_t results_bytes(const struct gh_entry *entry)
@@ -41,11 +58,19 @@ static gh_status reserve(struct gh_capture *c, uint64_t bytes, gh_error *err)
     struct gh_scratch *scratch = &c->scratch;
     gh_status status;
 
+    /* A pass that ended without comparing has left copies under way. */
+    if (scratch->busy) {
+        status = gh_device_stream_wait(c->dev, scratch->stream, err);
+        if (status != GH_OK) {
+            return status;
+        }
+        scratch->busy = false;
+    }
     if (bytes <= scratch->bytes) {
         return GH_OK;
     }
     gh_device_free(c->dev, scratch->address);
-    *scratch = (struct gh_scratch){ NULL, 0 };
+    *scratch = (struct gh_scratch){ 0 };
     status = gh_device_alloc(c->dev, bytes, &scratch->address, err);
     if (status == GH_OK) {
         scratch->bytes = bytes;
@@ -62,10 +87,10 @@ static gh_status copy(struct gh_capture *c, void *to, const void *from,
     return gh_device_copy(c->dev, to, from, bytes, stream, err);
 }
 
-/* Copies the updated outputs to or from the second half of the scratch. */
-static gh_status move_updated(struct gh_capture *c,
-                              const struct gh_entry *entry, bool save,
-                              void *stream, gh_error *err)
+/* Copies what is restored to or from the second half of the scratch. */
+static gh_status move_restored(struct gh_capture *c,
+                               const struct gh_entry *entry, bool save,
+                               const gh_pass *pass, gh_error *err)
 {
     char *at = (char *)c->scratch.address + results_bytes(entry);
 
@@ -73,11 +98,12 @@ static gh_status move_updated(struct gh_capture *c,
         const gh_buffer *output = &entry->outputs[i];
         gh_status status;
 
-        if (!is_updated(output)) {
+        if (!is_restored(pass, output)) {
             continue;
         }
-        status = copy(c, save ? at : output->address,
-                      save ? output->address : at, output->bytes, stream, err);
+        status =
+            copy(c, save ? at : output->address, save ? output->address : at,
+                 output->bytes, pass->stream, err);
         if (status != GH_OK) {
             return status;
         }
@@ -106,13 +132,13 @@ static gh_status set_results_aside(struct gh_capture *c,
 }
 
 static gh_status prepare(struct gh_capture *c, const struct gh_entry *entry,
-                         void *stream, gh_error *err)
+                         const gh_pass *pass, gh_error *err)
 {
     uint64_t bytes = results_bytes(entry);
     gh_status status;
 
     for (uint32_t i = 0; i < entry->n_outputs; i++) {
-        if (is_updated(&entry->outputs[i])) {
+        if (is_restored(pass, &entry->outputs[i])) {
             bytes += ALIGN_UP(entry->outputs[i].bytes);
         }
     }
@@ -120,7 +146,9 @@ static gh_status prepare(struct gh_capture *c, const struct gh_entry *entry,
     if (status != GH_OK) {
         return status;
     }
-    return move_updated(c, entry, true, stream, err);
+    c->scratch.stream = pass->stream;
+    c->scratch.busy = true;
+    return move_restored(c, entry, true, pass, err);
 }
 
 /* Until the launch a failure has changed nothing; after it, the graph's own
@@ -128,7 +156,7 @@ static gh_status prepare(struct gh_capture *c, const struct gh_entry *entry,
 static enum gh_check_begun begin(struct gh_capture *c, struct gh_entry *entry,
                                  const gh_pass *pass, gh_error *err)
 {
-    if (prepare(c, entry, pass->stream, err) != GH_OK ||
+    if (prepare(c, entry, pass, err) != GH_OK ||
         gh_replay(c, entry, pass->stream, err) != GH_OK) {
         return GH_CHECK_NOT_RUN;
     }
@@ -136,8 +164,8 @@ static enum gh_check_begun begin(struct gh_capture *c, struct gh_entry *entry,
         return GH_CHECK_STANDS;
     }
     /* Putting back twice is putting back: a second try costs nothing. */
-    if (move_updated(c, entry, false, pass->stream, NULL) != GH_OK &&
-        move_updated(c, entry, false, pass->stream, err) != GH_OK) {
+    if (move_restored(c, entry, false, pass, NULL) != GH_OK &&
+        move_restored(c, entry, false, pass, err) != GH_OK) {
         return GH_CHECK_LOST;
     }
     return GH_CHECK_READY;
@@ -184,9 +212,10 @@ static bool is_equal(struct gh_capture *c, struct gh_entry *entry,
              "GRAPHHOOKS_CHECK: output %u differs from the eager pass, first "
              "at byte %llu of %llu%s",
              i, (unsigned long long)first, (unsigned long long)eager->bytes,
-             is_updated(eager) ? ""
-                               : " (one that the pass adds to must be "
-                                 "GH_BUFFER_UPDATED)");
+             (eager->flags & GH_BUFFER_UPDATED) != 0
+                 ? ""
+                 : " (one that the pass adds to must be "
+                   "GH_BUFFER_UPDATED)");
     c->stats.check_failures++;
     gh_entry_give_up(c, entry, GH_REASON_MISMATCH, text);
     return false;
@@ -231,5 +260,5 @@ void gh_check_end(struct gh_capture *c, struct gh_entry *entry,
 void gh_check_destroy(struct gh_capture *c)
 {
     gh_device_free(c->dev, c->scratch.address);
-    c->scratch = (struct gh_scratch){ NULL, 0 };
+    c->scratch = (struct gh_scratch){ 0 };
 }

@@ -15,9 +15,12 @@
 
 #include "base/error.h"
 
+#include <stdlib.h>
+
 gh_status gh_edges_know(struct gh_capture *c, void *stream, gh_error *err)
 {
     gh_status status;
+    void **streams;
 
     for (uint32_t i = 0; i < c->n_streams; i++) {
         if (c->streams[i] == stream) {
@@ -30,73 +33,97 @@ gh_status gh_edges_know(struct gh_capture *c, void *stream, gh_error *err)
     if (status != GH_OK) {
         return status;
     }
-    if (c->n_streams < GH_KNOWN_STREAMS) {
-        c->streams[c->n_streams++] = stream;
-    } else {
-        c->streams[c->next_stream++ % GH_KNOWN_STREAMS] = stream;
+    streams = realloc(c->streams, (c->n_streams + 1) * sizeof(*streams));
+    if (streams == NULL) {
+        return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a stream");
     }
+    c->streams = streams;
+    c->streams[c->n_streams++] = stream;
     c->last_stream = stream;
     return GH_OK;
+}
+
+static gh_status make_event(struct gh_capture *c, struct gh_slot *slot,
+                            gh_error *err)
+{
+    void *previous;
+    gh_status status;
+
+    if (slot->event != NULL) {
+        return GH_OK;
+    }
+    /* An event is of the context that is current when it is made. */
+    previous = gh_device_enter(c->dev);
+    status = gh_device_event_create(c->dev, &slot->event, err);
+    gh_device_leave(c->dev, previous);
+    return status;
+}
+
+static gh_status mark(struct gh_capture *c, struct gh_slot *slot, gh_error *err)
+{
+    gh_status status = make_event(c, slot, err);
+
+    if (status != GH_OK) {
+        return status;
+    }
+    return gh_device_event_record(c->dev, slot->event, slot->stream, err);
 }
 
 static gh_status wait_for(struct gh_capture *c, struct gh_slot *slot,
                           void *stream, gh_error *err)
 {
-    gh_status status;
+    gh_status status = GH_OK;
 
     /* Given back before a second stream was seen: mark the order now, which
      * covers more than is needed, this once. */
     if (!slot->marked) {
-        if (slot->event == NULL) {
-            status = gh_device_event_create(c->dev, &slot->event, err);
-            if (status != GH_OK) {
-                return status;
-            }
-        }
-        status = gh_device_event_record(c->dev, slot->event, slot->stream, err);
-        if (status != GH_OK) {
-            return status;
-        }
+        status = mark(c, slot, err);
     }
-    return gh_device_event_wait(c->dev, stream, slot->event, err);
+    if (status == GH_OK) {
+        status = gh_device_event_wait(c->dev, stream, slot->event, err);
+    }
+    return status;
 }
 
-gh_status gh_edges_take(struct gh_capture *c, struct gh_slot *slot,
-                        void *stream, gh_error *err)
+/*
+ * Work that the host is capturing has not run, and runs when the host says
+ * so: there is no order to keep, and an event would tie the two streams into
+ * one capture.  The slot then stays with who had it.
+ */
+gh_status gh_edges_move(struct gh_capture *c, struct gh_slot *slot,
+                        void *stream, bool fresh, gh_error *err)
 {
-    gh_status status;
+    gh_status status = GH_OK;
     void *previous;
 
-    if (c->dev == NULL) {
+    if (c->dev != NULL && gh_device_host_captures(c->dev, stream)) {
         return GH_OK;
     }
-    /* A wait from inside the host's own capture would break it. */
-    if (gh_device_is_capturing(c->dev, stream)) {
-        return GH_OK;
+    if (c->dev != NULL && fresh && slot->stream != GH_NO_STREAM &&
+        (slot->marked || !gh_device_host_captures(c->dev, slot->stream))) {
+        previous = gh_device_enter(c->dev);
+        status = wait_for(c, slot, stream, err);
+        if (status != GH_OK) {
+            /* No event to be had: the host's thread can wait instead. */
+            status = gh_device_stream_wait(c->dev, slot->stream, err);
+        }
+        gh_device_leave(c->dev, previous);
     }
-
-    previous = gh_device_enter(c->dev);
-    status = wait_for(c, slot, stream, err);
-    if (status != GH_OK) {
-        /* No event to be had: the host's thread can wait instead. */
-        status = gh_device_stream_wait(c->dev, slot->stream, err);
+    if (status == GH_OK) {
+        slot->stream = stream;
+        slot->marked = false;
     }
-    gh_device_leave(c->dev, previous);
     return status;
 }
 
 void gh_edges_give_back(struct gh_capture *c, struct gh_slot *slot,
                         void *stream)
 {
-    if (c->n_streams < 2 || c->dev == NULL) {
+    if (c->n_streams < 2 || c->dev == NULL || slot->stream != stream ||
+        gh_device_host_captures(c->dev, stream)) {
         return;
     }
-    if (slot->event == NULL &&
-        gh_device_event_create(c->dev, &slot->event, NULL) != GH_OK) {
-        return;
-    }
-    slot->marked =
-        gh_device_event_record(c->dev, slot->event, stream, NULL) == GH_OK;
+    slot->marked = mark(c, slot, NULL) == GH_OK;
 }
 
 void gh_edges_quiesce(struct gh_capture *c)

@@ -20,7 +20,6 @@
 /* Off the step path: kept out of line, so that the path itself stays short. */
 #define GH_COLD __attribute__((noinline, cold))
 
-#define GH_KNOWN_STREAMS 16
 #define GH_DIRECTIONS 2
 
 enum gh_entry_state {
@@ -85,6 +84,8 @@ struct gh_segment_fate {
 struct gh_scratch {
     void *address;
     uint64_t bytes;
+    void *stream; /* the one that uses it, until that has been waited for */
+    bool busy;
 };
 
 struct gh_capture {
@@ -100,13 +101,13 @@ struct gh_capture {
     uint64_t enters, exits;
     uint64_t timed_every, until_timed;
 
-    void *own_stream;                /* records what the legacy stream cannot */
-    void *streams[GH_KNOWN_STREAMS]; /* seen, and of this device */
+    void *own_stream; /* records what the legacy stream cannot */
+    void **streams;   /* every one seen, all of this device */
     uint32_t n_streams;
-    uint32_t next_stream; /* the one to forget when the table is full */
     void *last_stream;
     struct gh_scratch scratch;
-    gh_error why; /* of a call that failed and that no host is told of */
+    gh_error why;  /* of a call that failed and that no host is told of */
+    uint32_t said; /* bit i: gh_reason i was said once */
 
     gh_stats stats;
 };
@@ -138,8 +139,10 @@ void gh_entry_clear(struct gh_capture *c, struct gh_entry *entry);
 
 /* edges.c */
 gh_status gh_edges_know(struct gh_capture *c, void *stream, gh_error *err);
-gh_status gh_edges_take(struct gh_capture *c, struct gh_slot *slot,
-                        void *stream, gh_error *err);
+/* The slot's next pass is on another stream than its last; `fresh`: and of
+ * another microbatch, so the library keeps the order. */
+gh_status gh_edges_move(struct gh_capture *c, struct gh_slot *slot,
+                        void *stream, bool fresh, gh_error *err);
 void gh_edges_give_back(struct gh_capture *c, struct gh_slot *slot,
                         void *stream);
 /* Waits for every known stream that the host is not capturing. */

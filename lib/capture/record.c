@@ -93,7 +93,8 @@ static gh_status alloc_device(struct gh_capture *c, uint64_t bytes,
     if (host->device_alloc == NULL) {
         return gh_device_alloc(c->dev, bytes, address_p, err);
     }
-    if (host->device_alloc(host->user, bytes, address_p) != GH_OK) {
+    if (host->device_alloc(host->user, bytes, address_p) != GH_OK ||
+        *address_p == NULL) {
         return gh_fail(err, GH_ERR_NO_MEMORY,
                        "the host's device_alloc refused %llu bytes",
                        (unsigned long long)bytes);
@@ -354,7 +355,8 @@ void gh_record_drop(struct gh_capture *c)
 
 void gh_entry_clear(struct gh_capture *c, struct gh_entry *entry)
 {
-    bool unchained = entry->unchained;
+    const bool unchained = entry->unchained;
+    void *previous = gh_device_enter(c->dev);
 
     if (entry->state == GH_ENTRY_READY) {
         c->stats.nodes -= entry->n_nodes;
@@ -365,6 +367,7 @@ void gh_entry_clear(struct gh_capture *c, struct gh_entry *entry)
     free_device(c, entry->buffers, entry->buffer_bytes);
     free(entry->inputs);
     free(entry->outputs);
+    gh_device_leave(c->dev, previous);
     memset(entry, 0, sizeof(*entry));
     entry->unchained = unchained;
 }

@@ -20,6 +20,7 @@ enum gh_fit {
 static inline enum gh_fit gh_replay_fits(struct gh_entry *entry,
                                          const gh_pass *pass)
 {
+    enum gh_fit fit = GH_FIT_YES;
     uint32_t n = 0;
 
     if (pass->n_inputs != entry->n_inputs) {
@@ -33,18 +34,20 @@ static inline enum gh_fit gh_replay_fits(struct gh_entry *entry,
             return GH_FIT_NO;
         }
         /* True also of a host that wrote to the static buffer itself. */
-        if (given->address == wanted->address) {
+        if (given->address == wanted->address || given->bytes == 0) {
             continue;
         }
-        if (entry->kinds[i] != GH_INPUT_COPIED) {
-            return entry->kinds[i] == GH_INPUT_CHAINED ? GH_FIT_MOVED
-                                                       : GH_FIT_NO;
+        if (entry->kinds[i] == GH_INPUT_COPIED) {
+            gh_device_copy_set(entry->copy, n++, wanted->address,
+                               given->address, given->bytes);
+        } else if (entry->kinds[i] == GH_INPUT_CHAINED) {
+            fit = GH_FIT_MOVED;
+        } else {
+            return GH_FIT_NO;
         }
-        gh_device_copy_set(entry->copy, n++, wanted->address, given->address,
-                           given->bytes);
     }
     entry->n_pending = n;
-    return GH_FIT_YES;
+    return fit;
 }
 
 static inline gh_status gh_replay(struct gh_capture *c, struct gh_entry *entry,

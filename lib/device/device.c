@@ -78,8 +78,8 @@ static gh_status load_driver(const char *driver, struct gh_device *dev,
 
     if (driver_load(path, &dev->drv, text, sizeof(text)) != 0) {
         return gh_fail(err, GH_ERR_NO_DRIVER,
-                       "%s; set GRAPHHOOKS_DRIVER, or GRAPHHOOKS_ENABLE=0 to "
-                       "run without one",
+                       "%.170s; set GRAPHHOOKS_DRIVER, or GRAPHHOOKS_ENABLE=0 "
+                       "to run without one",
                        text);
     }
     dev->info.soft = dlsym(dev->drv.library, "softcuda_count") != NULL;
@@ -168,7 +168,10 @@ gh_status gh_device_open(const char *driver, void *context, int ordinal,
     }
 
     previous = gh_device_enter(dev);
-    status = describe(dev, err);
+    status = gh_device_call(dev, err, cuCtxSetCurrent, (dev->ctx));
+    if (status == GH_OK) {
+        status = describe(dev, err);
+    }
     if (status == GH_OK) {
         status = gh_device_kernels_load(dev, err);
     }

@@ -55,7 +55,10 @@ gh_status gh_device_copy(struct gh_device *dev, void *dst, const void *src,
 
 /* streams and events */
 bool gh_device_is_legacy(const void *stream);
-/* Whether the stream is of this device; a dead handle is the host's bug. */
+bool gh_device_is_current(struct gh_device *dev);
+/* Whether the stream is of this device; a dead handle is the host's bug.  The
+ * legacy stream is whichever the current context has, so it is checked anew
+ * in every pass. */
 gh_status gh_device_check_stream(struct gh_device *dev, void *stream,
                                  gh_error *err);
 gh_status gh_device_stream_create(struct gh_device *dev, void **stream_p,
@@ -75,6 +78,9 @@ gh_status gh_device_event_wait(struct gh_device *dev, void *waiter, void *event,
 /* capture and graphs */
 /* True also when the driver will not say: nothing may then be launched. */
 bool gh_device_is_capturing(struct gh_device *dev, void *stream);
+/* True only when the host is known to capture the stream, or to capture what
+ * the legacy stream would wait for: nothing may then be waited for on it. */
+bool gh_device_host_captures(struct gh_device *dev, void *stream);
 gh_status gh_device_capture_begin(struct gh_device *dev, void *stream,
                                   gh_error *err);
 /* Always leaves the stream out of capture, whatever it returns. */

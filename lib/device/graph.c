@@ -20,6 +20,15 @@ bool gh_device_is_capturing(struct gh_device *dev, void *stream)
            capture != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+bool gh_device_host_captures(struct gh_device *dev, void *stream)
+{
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUresult result = dev->drv.cuStreamIsCapturing(stream, &capture);
+
+    return result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT ||
+           (result == CUDA_SUCCESS && capture != CU_STREAM_CAPTURE_STATUS_NONE);
+}
+
 gh_status gh_device_capture_begin(struct gh_device *dev, void *stream,
                                   gh_error *err)
 {

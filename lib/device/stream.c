@@ -13,15 +13,26 @@ bool gh_device_is_legacy(const void *stream)
     return stream == NULL || stream == CU_STREAM_LEGACY;
 }
 
+bool gh_device_is_current(struct gh_device *dev)
+{
+    CUcontext ctx = NULL;
+
+    return dev->drv.cuCtxGetCurrent(&ctx) == CUDA_SUCCESS && ctx == dev->ctx;
+}
+
 gh_status gh_device_check_stream(struct gh_device *dev, void *stream,
                                  gh_error *err)
 {
     CUcontext ctx = NULL;
     gh_status status;
 
-    /* The two default streams are of whichever context is current. */
-    if (gh_device_is_legacy(stream) || stream == CU_STREAM_PER_THREAD) {
+    if (gh_device_is_legacy(stream)) {
         return GH_OK;
+    }
+    if (stream == CU_STREAM_PER_THREAD) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_pass.stream is CU_STREAM_PER_THREAD, which is "
+                       "another stream in each thread: create a stream");
     }
     status = gh_device_call(dev, err, cuStreamGetCtx, (stream, &ctx));
     if (status != GH_OK) {

@@ -7,6 +7,8 @@
 
 #include "plan/plan.h"
 
+#include "base/json.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -20,21 +22,14 @@ static void put(const struct sink *sink, const char *text)
     sink->write(sink->user, text, strlen(text));
 }
 
-/* A JSON string; the text came from the host and may hold anything. */
 static void put_quoted(const struct sink *sink, const char *text)
 {
     char escaped[8];
 
     put(sink, "\"");
-    for (const char *c = text; *c != '\0'; c++) {
-        unsigned char byte = (unsigned char)*c;
-
-        if (byte < 0x20 || byte == '"' || byte == '\\') {
-            snprintf(escaped, sizeof(escaped), "\\u%04x", byte);
-            put(sink, escaped);
-        } else {
-            sink->write(sink->user, c, 1);
-        }
+    while (*text != '\0') {
+        text += gh_json_char(text, escaped);
+        put(sink, escaped);
     }
     put(sink, "\"");
 }

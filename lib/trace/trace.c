@@ -11,6 +11,7 @@
 #include "config.h"
 
 #include "base/error.h"
+#include "base/json.h"
 #include "trace/trace.h"
 
 #include <errno.h>
@@ -89,10 +90,16 @@ static void mark_used(const struct stat *st)
 static int claim(const char *path)
 {
     struct stat st;
+    bool created;
     int fd, saved;
 
-    /* Without O_NONBLOCK a pipe that nobody reads would stop us here. */
-    fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
+    /* Without O_NONBLOCK a pipe that nobody reads would stop us here.  What
+     * has just been made is nobody's, whatever file had its number before. */
+    fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NONBLOCK, 0666);
+    created = fd >= 0;
+    if (!created && errno == EEXIST) {
+        fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
+    }
     if (fd < 0) {
         return -1;
     }
@@ -106,7 +113,7 @@ static int claim(const char *path)
         errno = EINVAL; /* a pipe could raise SIGPIPE in the host */
         goto err_fd;
     }
-    if (was_used(&st) ||
+    if ((!created && was_used(&st)) ||
         (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)) {
         errno = EEXIST;
         goto err_fd;
@@ -234,20 +241,15 @@ put(struct gh_trace *trace, const char *format, ...)
     }
 }
 
-/* The inside of a JSON string.  A name comes from the host and may hold
- * anything; it is cut where an event would grow too long. */
+/* A name comes from the host; it is cut where an event would grow too long. */
 static void put_name(struct gh_trace *trace, const char *name)
 {
-    for (size_t i = 0; name[i] != '\0' && i < 64; i++) {
-        unsigned char c = (unsigned char)name[i];
+    const char *at = name;
+    char escaped[8];
 
-        if (c < 0x20 || c >= 0x7f) {
-            put(trace, "\\u%04x", c);
-        } else if (c == '"' || c == '\\') {
-            put(trace, "\\%c", c);
-        } else {
-            put(trace, "%c", c);
-        }
+    while (*at != '\0' && at - name < 64) {
+        at += gh_json_char(at, escaped);
+        put(trace, "%s", escaped);
     }
 }
 

@@ -3,7 +3,7 @@
  * fail, threads without a context.
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "support/toy.h"
+#include "support/by_hand.h"
 #include "tap/tap.h"
 
 #include <pthread.h>
@@ -14,111 +14,6 @@
 
 #define FORWARD GH_FORWARD
 #define BACKWARD GH_BACKWARD
-
-static const char *const quiet[] = { "GRAPHHOOKS_LOG=off", NULL };
-static const char *const checked[] = { "GRAPHHOOKS_LOG=off",
-                                       "GRAPHHOOKS_CHECK=bitwise", NULL };
-static struct toy toy;
-static gh_error err;
-
-/* What a pass is given, beyond what names it. */
-struct io {
-    const gh_buffer *inputs, *outputs;
-    uint32_t n_inputs, n_outputs;
-    uint32_t value; /* what the pass writes to its outputs */
-};
-static const struct io no_io;
-
-/* A session past its warmup, on three streams. */
-static bool start(struct toy_options options)
-{
-    const char *reason;
-
-    options.elems = 64;
-    options.layers = options.layers == 0 ? 1 : options.layers;
-    options.streams = TOY_STREAMS;
-    if (options.environment == NULL) {
-        options.environment = quiet;
-    }
-    if (!toy_open(&toy, &options, &reason)) {
-        return ok(false, "the toy host opens a device: %s", reason);
-    }
-    toy_configure(&toy, "SEED=0 RACES=1");
-    if (toy_attach(&toy) != GH_OK) {
-        ok(false, "the toy host opens a session: %s", toy.err.text);
-        toy_close(&toy);
-        return false;
-    }
-    gh_iteration_end(toy.session, NULL);
-    return true;
-}
-
-static gh_buffer buffer(uint32_t i, uint64_t bytes, uint32_t flags)
-{
-    return (gh_buffer){ (void *)(uintptr_t)(toy.memory + 1024 * (i + 1)), bytes,
-                        flags, 0 };
-}
-
-static gh_pass a_pass(uint32_t segment, gh_direction direction, uint32_t m,
-                      CUstream stream, const struct io *io)
-{
-    return (gh_pass){ .struct_size = sizeof(gh_pass),
-                      .segment = segment,
-                      .direction = direction,
-                      .microbatch = m,
-                      .n_inputs = io->n_inputs,
-                      .n_outputs = io->n_outputs,
-                      .stream = stream,
-                      .inputs = io->inputs,
-                      .outputs = io->outputs };
-}
-
-/* Writes the buffers of the slot, and the outputs. */
-static void work(const gh_decision *d, const struct io *io)
-{
-    if (d->slot != GH_SLOT_NONE) {
-        toy.drv.cuMemsetD32Async(toy.memory + 64 * d->slot, 1, 16, d->stream);
-    }
-    for (uint32_t i = 0; i < io->n_outputs; i++) {
-        toy.drv.cuMemsetD32Async((uintptr_t)io->outputs[i].address, io->value,
-                                 io->outputs[i].bytes / 4, d->stream);
-    }
-}
-
-static gh_decision run_with(uint32_t segment, gh_direction direction,
-                            uint32_t m, CUstream stream, const struct io *io)
-{
-    gh_pass pass = a_pass(segment, direction, m, stream, io);
-    gh_decision d = { .struct_size = sizeof(d) };
-    gh_status status;
-
-    do {
-        status = gh_layer_enter(toy.session, &pass, &d, &err);
-        if (status != GH_OK) {
-            d.action = UINT32_MAX;
-            return d;
-        }
-        if (d.action != GH_ACTION_REPLAYED) {
-            work(&d, io);
-        }
-        status = gh_layer_exit(toy.session, &pass, &err);
-    } while (status == GH_RERUN);
-    return d;
-}
-
-static gh_decision run(uint32_t segment, gh_direction direction, uint32_t m,
-                       CUstream stream)
-{
-    return run_with(segment, direction, m, stream, &no_io);
-}
-
-static uint64_t calls_of(const char *entry)
-{
-    softcuda_calls_fn *calls =
-        (softcuda_calls_fn *)toy_control(&toy, "softcuda_calls");
-
-    return calls(entry);
-}
 
 /* ---- slots ------------------------------------------------------------- */
 
@@ -662,25 +557,7 @@ static void test_a_thread_without_a_context(void)
 
 /* ---- a host's memory --------------------------------------------------- */
 
-static gh_status lend(void *user, uint64_t bytes, void **address_p)
-{
-    CUdeviceptr address = 0;
-
-    (void)user;
-    if (toy.drv.cuMemAlloc(&address, bytes) != CUDA_SUCCESS) {
-        return GH_ERR_NO_MEMORY;
-    }
-    *address_p = (void *)(uintptr_t)address;
-    return GH_OK;
-}
-
 /* A pool: somebody else gets the memory at once. */
-static void reuse(void *user, void *address, uint64_t bytes)
-{
-    (void)user;
-    toy.drv.cuMemsetD8Async((uintptr_t)address, 0xff, bytes, toy.side);
-}
-
 static void test_memory_is_returned_when_nobody_uses_it(void)
 {
     const gh_host_services host = { .struct_size = sizeof(host),

@@ -495,11 +495,11 @@ static void test_print(void)
            "{\"granularity\":\"layer\",\"segments\":[\n"
            "{\"index\":0,\"chunk\":0,\"mode\":\"graphed\",\"first_layer\":0,"
            "\"last_layer\":0,\"first_part\":\"attn\",\"last_part\":\"attn\","
-           "\"layer\":\"a \\u0022quoted\\u0022 name\",\"reason\":\"the scope "
+           "\"layer\":\"a \\\"quoted\\\" name\",\"reason\":\"the scope "
            "names it\"},\n"
            "{\"index\":1,\"chunk\":0,\"mode\":\"eager\",\"first_layer\":0,"
            "\"last_layer\":0,\"first_part\":\"mlp\",\"last_part\":\"mlp\","
-           "\"layer\":\"a \\u0022quoted\\u0022 name\",\"reason\":\"the scope "
+           "\"layer\":\"a \\\"quoted\\\" name\",\"reason\":\"the scope "
            "does not name it\"}\n],\"notes\":[]}\n",
            "as JSON, the same, with names quoted");
     gh_plan_free(&plan);

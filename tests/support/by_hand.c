@@ -1,0 +1,123 @@
+/*
+ * by_hand.c - passes made one by one.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "support/by_hand.h"
+
+#include "tap/tap.h"
+
+const char *const quiet[] = { "GRAPHHOOKS_LOG=off", NULL };
+const char *const checked[] = { "GRAPHHOOKS_LOG=off",
+                                "GRAPHHOOKS_CHECK=bitwise", NULL };
+struct toy toy;
+gh_error err;
+
+const struct io no_io;
+
+bool start(struct toy_options options)
+{
+    const char *reason;
+
+    options.elems = 64;
+    options.layers = options.layers == 0 ? 1 : options.layers;
+    options.streams = TOY_STREAMS;
+    if (options.environment == NULL) {
+        options.environment = quiet;
+    }
+    if (!toy_open(&toy, &options, &reason)) {
+        return ok(false, "the toy host opens a device: %s", reason);
+    }
+    toy_configure(&toy, "SEED=0 RACES=1");
+    if (toy_attach(&toy) != GH_OK) {
+        ok(false, "the toy host opens a session: %s", toy.err.text);
+        toy_close(&toy);
+        return false;
+    }
+    gh_iteration_end(toy.session, NULL);
+    return true;
+}
+
+gh_buffer buffer(uint32_t i, uint64_t bytes, uint32_t flags)
+{
+    return (gh_buffer){ (void *)(uintptr_t)(toy.memory + 1024 * (i + 1)), bytes,
+                        flags, 0 };
+}
+
+gh_pass a_pass(uint32_t segment, gh_direction direction, uint32_t m,
+               CUstream stream, const struct io *io)
+{
+    return (gh_pass){ .struct_size = sizeof(gh_pass),
+                      .segment = segment,
+                      .direction = direction,
+                      .microbatch = m,
+                      .n_inputs = io->n_inputs,
+                      .n_outputs = io->n_outputs,
+                      .stream = stream,
+                      .inputs = io->inputs,
+                      .outputs = io->outputs };
+}
+
+void work(const gh_decision *d, const struct io *io)
+{
+    if (d->slot != GH_SLOT_NONE) {
+        toy.drv.cuMemsetD32Async(toy.memory + 64 * d->slot, 1, 16, d->stream);
+    }
+    for (uint32_t i = 0; i < io->n_outputs; i++) {
+        toy.drv.cuMemsetD32Async((uintptr_t)io->outputs[i].address, io->value,
+                                 io->outputs[i].bytes / 4, d->stream);
+    }
+}
+
+gh_decision run_with(uint32_t segment, gh_direction direction, uint32_t m,
+                     CUstream stream, const struct io *io)
+{
+    gh_pass pass = a_pass(segment, direction, m, stream, io);
+    gh_decision d = { .struct_size = sizeof(d) };
+    gh_status status;
+
+    do {
+        status = gh_layer_enter(toy.session, &pass, &d, &err);
+        if (status != GH_OK) {
+            d.action = UINT32_MAX;
+            return d;
+        }
+        if (d.action != GH_ACTION_REPLAYED) {
+            work(&d, io);
+        }
+        status = gh_layer_exit(toy.session, &pass, &err);
+    } while (status == GH_RERUN);
+    return d;
+}
+
+gh_decision run(uint32_t segment, gh_direction direction, uint32_t m,
+                CUstream stream)
+{
+    return run_with(segment, direction, m, stream, &no_io);
+}
+
+uint64_t calls_of(const char *entry)
+{
+    softcuda_calls_fn *calls =
+        (softcuda_calls_fn *)toy_control(&toy, "softcuda_calls");
+
+    return calls(entry);
+}
+
+gh_status lend(void *user, uint64_t bytes, void **address_p)
+{
+    CUdeviceptr address = 0;
+
+    (void)user;
+    if (toy.drv.cuMemAlloc(&address, bytes) != CUDA_SUCCESS) {
+        return GH_ERR_NO_MEMORY;
+    }
+    *address_p = (void *)(uintptr_t)address;
+    return GH_OK;
+}
+
+void reuse(void *user, void *address, uint64_t bytes)
+{
+    (void)user;
+    toy.drv.cuMemsetD8Async((uintptr_t)address, 0xff, bytes, toy.side);
+}
