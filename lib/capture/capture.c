@@ -420,16 +420,25 @@ static void begin_timing(struct gh_capture *c)
     }
 }
 
+/* The legacy stream is never the last one: which it is depends on the
+ * context that is current, so every pass on it comes through here. */
 static GH_COLD gh_status check_stream(struct gh_capture *c, void *stream,
                                       gh_error *err)
 {
-    if (gh_device_is_legacy(stream) && !gh_device_is_current(c->dev)) {
+    gh_status status;
+
+    if (!gh_device_is_legacy(stream)) {
+        return gh_edges_know(c, stream, err);
+    }
+    if (!gh_device_is_current(c->dev)) {
         return gh_fail(err, GH_ERR_INVALID,
                        "gh_pass.stream is the legacy default stream, which is "
                        "of another context than the session's on this thread: "
                        "make the session's current, or give a stream");
     }
-    return gh_edges_know(c, stream, err);
+    status = gh_edges_know(c, stream, err);
+    c->last_stream = GH_NO_STREAM;
+    return status;
 }
 
 gh_status gh_capture_enter(struct gh_capture *c, const gh_pass *pass,
@@ -441,8 +450,7 @@ gh_status gh_capture_enter(struct gh_capture *c, const gh_pass *pass,
         return refuse_open(c, err);
     }
     begin_timing(c);
-    if (c->dev != NULL &&
-        (pass->stream != c->last_stream || gh_device_is_legacy(pass->stream))) {
+    if (pass->stream != c->last_stream && c->dev != NULL) {
         status = check_stream(c, pass->stream, err);
         if (status != GH_OK) {
             return status;

@@ -16,38 +16,26 @@ enum gh_fit {
     GH_FIT_NO     /* the graph cannot serve these inputs */
 };
 
+/* replay.c: the same from input `first` on, the first that is not where the
+ * graph reads it. */
+enum gh_fit gh_replay_match(struct gh_entry *entry, const gh_pass *pass,
+                            uint32_t first);
+
 /* On GH_FIT_YES the copies that the launch needs are prepared. */
 static inline enum gh_fit gh_replay_fits(struct gh_entry *entry,
                                          const gh_pass *pass)
 {
-    enum gh_fit fit = GH_FIT_YES;
-    uint32_t n = 0;
-
     if (pass->n_inputs != entry->n_inputs) {
         return GH_FIT_NO;
     }
+    entry->n_pending = 0;
     for (uint32_t i = 0; i < entry->n_inputs; i++) {
-        const gh_buffer *given = &pass->inputs[i];
-        const gh_buffer *wanted = &entry->inputs[i];
-
-        if (given->bytes != wanted->bytes) {
-            return GH_FIT_NO;
-        }
-        /* True also of a host that wrote to the static buffer itself. */
-        if (given->address == wanted->address || given->bytes == 0) {
-            continue;
-        }
-        if (entry->kinds[i] == GH_INPUT_COPIED) {
-            gh_device_copy_set(entry->copy, n++, wanted->address,
-                               given->address, given->bytes);
-        } else if (entry->kinds[i] == GH_INPUT_CHAINED) {
-            fit = GH_FIT_MOVED;
-        } else {
-            return GH_FIT_NO;
+        if (pass->inputs[i].address != entry->inputs[i].address ||
+            pass->inputs[i].bytes != entry->inputs[i].bytes) {
+            return gh_replay_match(entry, pass, i);
         }
     }
-    entry->n_pending = n;
-    return fit;
+    return GH_FIT_YES;
 }
 
 static inline gh_status gh_replay(struct gh_capture *c, struct gh_entry *entry,
