@@ -2,7 +2,8 @@
  * host.c - see host.h.
  *
  * The engine's promises to a recorded pass: parts read only the decision's
- * inputs, weights, and the set of the decision's slot; two inputs are not
+ * inputs, weights, and the set of the decision's slot; what one run of parts
+ * hands to the next lies there, under one address.  Two inputs are not
  * static, because they lie with the microbatch and not with the slot: what
  * the first part reads, and the gradient that the head hands back.
  *
@@ -10,6 +11,7 @@
  */
 #include "host.h"
 
+#include "borders.h"
 #include "find.h"
 
 #include <graphhooks.h>
@@ -23,7 +25,7 @@ extern char **environ;
 
 enum {
     MAX_SLOTS = 64,
-    PASS_INPUTS = 2
+    PASS_INPUTS = 2 * MAX_BORDER
 };
 
 struct segment {
@@ -52,6 +54,7 @@ struct pass {
     int microbatch;
     gh_buffer inputs[PASS_INPUTS];
     uint32_t n_inputs;
+    uint32_t x_input; /* which of them the first part reads */
     gh_buffer outputs[GH_MAX_BUFFERS];
     uint32_t n_outputs;
 };
@@ -152,6 +155,38 @@ static int make_environment(struct host *host)
     return 0;
 }
 
+/* How many tokens an expert gets never shows to the host, unless the host
+ * has to read it. */
+static uint32_t features_of(const struct config *config)
+{
+    uint32_t features = 0;
+
+    if (config->drop_and_pad) {
+        features |= GH_FEATURE_CAPACITY | GH_FEATURE_PAD;
+    } else if (!config->dropless_host) {
+        features |= GH_FEATURE_SYNC_FREE;
+    }
+    if (config->shared_expert) {
+        features |= GH_FEATURE_SHARED_EXPERTS;
+    }
+    return features;
+}
+
+static gh_layer_desc describe_layer(const struct config *config, int layer)
+{
+    gh_layer_desc desc = {
+        .struct_size = sizeof(desc),
+        .kind = (gh_layer_kind)layer_kind(config, layer),
+    };
+
+    if (desc.kind == GH_LAYER_MOE || desc.kind == GH_LAYER_MOE_ONLY) {
+        desc.features = features_of(config);
+        desc.experts = (uint32_t)config->experts;
+        desc.dispatcher = GH_DISPATCHER_ALLTOALL;
+    }
+    return desc;
+}
+
 static gh_status describe_model(struct host *host, gh_model **model_p,
                                 gh_error *err)
 {
@@ -160,10 +195,8 @@ static gh_status describe_model(struct host *host, gh_model **model_p,
 
     for (int i = 0;
          status == GH_OK && i < host->trainer->options->config.layers; i++) {
-        const gh_layer_desc layer = {
-            .struct_size = sizeof(layer),
-            .kind = GH_LAYER_DENSE,
-        };
+        const gh_layer_desc layer =
+            describe_layer(&host->trainer->options->config, i);
 
         status = gh->model_add_layer(*model_p, &layer, err);
     }
@@ -323,17 +356,80 @@ static int take_set(struct host *host, const gh_decision *decision,
     return 0;
 }
 
-static gh_buffer hidden(const struct host *host, const float *address,
-                        bool is_static)
+static gh_buffer buffer_of(const struct border *border, bool is_static)
+{
+    return (gh_buffer){
+        .address = (void *)(uintptr_t)border->address,
+        .bytes = border->bytes,
+        .flags = is_static ? GH_BUFFER_STATIC : 0,
+    };
+}
+
+/* A hidden state that lies with the microbatch, and so is not static. */
+static void add_loose_input(const struct host *host, struct pass *pass,
+                            const float *address)
 {
     const struct config *config = &host->trainer->model.config;
 
-    return (gh_buffer){
+    pass->inputs[pass->n_inputs++] = (gh_buffer){
         .address = (void *)(uintptr_t)address,
         .bytes = (uint64_t)config_rows(config) * (uint64_t)config->hidden *
                  sizeof(float),
-        .flags = is_static ? GH_BUFFER_STATIC : 0,
     };
+}
+
+/* What the run before hands over: all of it lies in the set. */
+static void add_inputs(struct pass *pass, const struct border *list, int n)
+{
+    for (int i = 0; i < n; i++) {
+        pass->inputs[pass->n_inputs++] = buffer_of(&list[i], true);
+    }
+}
+
+/* What the first part reads: of the microbatch, or what comes before it. */
+static void add_x_inputs(const struct host *host, struct pass *pass)
+{
+    const struct trainer *trainer = host->trainer;
+    const struct flight *flight = &trainer->flights[pass->microbatch];
+    struct border list[MAX_BORDER];
+
+    pass->x_input = pass->n_inputs;
+    if (pass->segment->first == 0) {
+        add_loose_input(host, pass,
+                        row_block(trainer, trainer->x, pass->microbatch));
+        return;
+    }
+    add_inputs(pass, list,
+               border_after(&trainer->model, flight->set,
+                            pass->segment->first - 1, list));
+}
+
+/* The gradient of what the last part wrote: the head's, or the next run's. */
+static void add_dy_inputs(const struct host *host, struct pass *pass)
+{
+    const struct trainer *trainer = host->trainer;
+    const struct flight *flight = &trainer->flights[pass->microbatch];
+    struct border list[MAX_BORDER];
+
+    if (pass->segment->last == trainer->model.n_parts - 1) {
+        add_loose_input(host, pass,
+                        row_block(trainer, trainer->d_head, pass->microbatch));
+        return;
+    }
+    add_inputs(pass, list,
+               border_before(&trainer->model, flight->set,
+                             pass->segment->last + 1, list));
+}
+
+/* The hidden state always, of the rest what this run of parts wrote. */
+static void add_outputs(struct pass *pass, const struct border *list, int n)
+{
+    for (int i = 0; i < n; i++) {
+        if (i == 0 || (list[i].writer >= pass->segment->first &&
+                       list[i].writer <= pass->segment->last)) {
+            pass->outputs[pass->n_outputs++] = buffer_of(&list[i], false);
+        }
+    }
 }
 
 static void add_gradient(const struct host *host, struct pass *pass,
@@ -354,15 +450,14 @@ static void name_outputs(const struct host *host, struct pass *pass)
     const struct model *model = &host->trainer->model;
     const struct set *set = host->trainer->flights[pass->microbatch].set;
     const struct segment *segment = pass->segment;
+    struct border list[MAX_BORDER];
 
-    pass->n_outputs = 1;
+    pass->n_outputs = 0;
     if (pass->direction == GH_FORWARD) {
-        pass->outputs[0] =
-            hidden(host, set_part_out(set, segment->last), false);
+        add_outputs(pass, list, border_after(model, set, segment->last, list));
         return;
     }
-    pass->outputs[0] =
-        hidden(host, set_part_gradient(set, segment->first), false);
+    add_outputs(pass, list, border_before(model, set, segment->first, list));
     for (int part = segment->first; part <= segment->last; part++) {
         add_gradient(host, pass, model->parts[part].matrices);
         add_gradient(host, pass, model->parts[part].vectors);
@@ -385,7 +480,7 @@ static int run_parts(const struct host *host, const struct pass *pass,
                       decision->inputs[0].address);
     } else {
         parts_backward(&work, segment->first, segment->last,
-                       decision->inputs[1].address,
+                       decision->inputs[pass->x_input].address,
                        decision->inputs[0].address);
     }
     return trainer->dev->code == CUDA_SUCCESS ? 0 : -1;
@@ -494,7 +589,7 @@ static int run_pass(struct host *host, struct pass *pass,
 int host_forward(struct host *host, int microbatch)
 {
     struct trainer *trainer = host->trainer;
-    const float *x = row_block(trainer, trainer->x, microbatch);
+    const float *x = NULL;
     gh_error err = { "" };
     gh_status status;
 
@@ -503,10 +598,9 @@ int host_forward(struct host *host, int microbatch)
             .segment = &host->segments[i],
             .direction = GH_FORWARD,
             .microbatch = microbatch,
-            .inputs = { hidden(host, x, i > 0) },
-            .n_inputs = 1,
         };
 
+        add_x_inputs(host, &pass);
         if (run_pass(host, &pass, &x) != 0) {
             return -1;
         }
@@ -519,25 +613,17 @@ int host_forward(struct host *host, int microbatch)
 
 int host_backward(struct host *host, int microbatch, const float **dx_p)
 {
-    struct trainer *trainer = host->trainer;
-    const struct set *set = trainer->flights[microbatch].set;
-    const int last = host->n_segments - 1;
-    const float *dy = row_block(trainer, trainer->d_head, microbatch);
+    const float *dy = NULL;
 
-    for (int i = last; i >= 0; i--) {
-        const int first_part = host->segments[i].first;
-        const float *x = first_part == 0
-                             ? row_block(trainer, trainer->x, microbatch)
-                             : set_part_out(set, first_part - 1);
+    for (int i = host->n_segments - 1; i >= 0; i--) {
         struct pass pass = {
             .segment = &host->segments[i],
             .direction = GH_BACKWARD,
             .microbatch = microbatch,
-            .inputs = { hidden(host, dy, i < last),
-                        hidden(host, x, first_part > 0) },
-            .n_inputs = 2,
         };
 
+        add_dy_inputs(host, &pass);
+        add_x_inputs(host, &pass);
         if (run_pass(host, &pass, &dy) != 0) {
             return -1;
         }

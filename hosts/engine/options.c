@@ -74,8 +74,8 @@ static const struct row table[] = {
     { "--compare", KIND_MODES, 0, 0, 0, "MODE,...",
       "eager, graph, step: run each, compare (eager,graph)" },
     { "--scope", KIND_TEXT, AT(scope), 0, 0, "PART,...",
-      "what to capture: attn, mlp (whole layers)" },
-    { "--granularity", KIND_TEXT, AT(granularity), 0, 0, "part|layer",
+      "what to capture: attn, mlp, moe, moe_router, moe_preprocess, mamba" },
+    { "--granularity", KIND_TEXT, AT(granularity), 0, 0, "part|layer|chunk",
       "how far one graph reaches (layer)" },
     { "--driver", KIND_WORD, AT(driver), 0, 0, "soft|cuda",
       "the software device, or CUDA (CUDA where there is a device)" },
@@ -335,30 +335,6 @@ static bool has_mode(const struct options *options, enum mode mode)
     return false;
 }
 
-/* Whether the library knows the model's layers. */
-static bool describable(const struct config *config)
-{
-    for (int i = 0; i < config->layers; i++) {
-        if (layer_kind(config, i) != LAYER_DENSE) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* The modes that the model can run in, where none was asked for. */
-static void default_modes(struct options *options)
-{
-    const struct config *config = &options->config;
-
-    options->modes[options->n_modes++] = MODE_EAGER;
-    if (describable(config)) {
-        options->modes[options->n_modes++] = MODE_GRAPH;
-    } else if (!config->dropless_host) {
-        options->modes[options->n_modes++] = MODE_STEP;
-    }
-}
-
 static int check_experts(const struct options *options, char *text,
                          size_t text_bytes)
 {
@@ -389,7 +365,7 @@ static int check_experts(const struct options *options, char *text,
     if (config->dropless_host && has_mode(options, MODE_STEP)) {
         snprintf(text, text_bytes,
                  "--dropless-host waits for the device in every layer, which "
-                 "no graph of a step can hold; take --compare eager");
+                 "no graph of a step can hold; take --compare eager,graph");
         return -1;
     }
     return 0;
@@ -422,13 +398,6 @@ static int check_together(const struct options *options, char *text,
                  options->streams);
         return -1;
     }
-    if (has_mode(options, MODE_GRAPH) && !describable(config)) {
-        snprintf(text, text_bytes,
-                 "--model %s has layers that the library does not describe; "
-                 "take --compare eager,step",
-                 model_name(config->model));
-        return -1;
-    }
     return check_experts(options, text, text_bytes);
 }
 
@@ -450,6 +419,8 @@ int options_parse(struct options *options, int argc, char **argv, char *text,
         .n_counts = 4,
         .in_flight = 4,
         .streams = 1,
+        .modes = { MODE_EAGER, MODE_GRAPH },
+        .n_modes = 2,
         .lr = 3e-3,
         .warmup = 4,
     };
@@ -482,9 +453,6 @@ int options_parse(struct options *options, int argc, char **argv, char *text,
             describe(row, value, text, text_bytes);
             return -1;
         }
-    }
-    if (options->n_modes == 0) {
-        default_modes(options);
     }
     return check_together(options, text, text_bytes);
 }

@@ -84,6 +84,16 @@ int main(void)
     options.granularity = "part";
     sweep(&options, MODE_GRAPH, "graph, legacy stream, by part");
 
+    /* Experts between graphs, and a host that waits for their counts. */
+    result_free(&eager);
+    options = soft_options;
+    options.config.model = MODEL_MOE;
+    options.config.experts = 3;
+    options.config.top_k = 2;
+    options.config.dropless_host = true;
+    sweep(&options, MODE_EAGER, "experts, eager");
+    sweep(&options, MODE_GRAPH, "experts, graph");
+
     result_free(&eager);
     return done_testing();
 }

@@ -129,15 +129,34 @@ done
 for of in "" "--shared-expert --streams 2" "--drop-and-pad" \
     "--drop-and-pad --shared-expert --top-k 1" "--experts 7 --top-k 3"; do
     # shellcheck disable=SC2086 # words
-    train "moe $of" -- --model moe --compare eager,step $of
+    train "moe $of" -- --model moe --compare eager,graph,step $of
 done
-for of in mla "mamba --state 5" "hybrid --layers 4" "hybrid --pattern EM*" \
+for of in mla "mamba --state 5" "hybrid --layers 4" "hybrid --pattern EM-" \
     "hybrid --pattern ME --shared-expert --drop-and-pad"; do
     # shellcheck disable=SC2086 # words
-    train "$of" -- --compare eager,step --streams 2 --model $of
+    train "$of" -- --compare eager,graph,step --streams 2 --model $of
 done
 train "mla" -- --model mla --compare eager,graph
 is "$(value recordings)" 16 "latent attention is recorded as attention is"
+train "experts, eager between graphs" -- --model moe \
+    --scope attn,moe_router,moe_preprocess --streams 2
+with_experts=$(value copies)
+[ "$(value plan)" -gt 0 ] && [ "$(value replays)" -gt 0 ]
+ok $? "some of its passes are replayed, some eager by plan"
+train "attention, between what is eager" -- --model moe --scope attn
+is "$with_experts" "$(value copies)" \
+    "what crosses the border of captured experts is not copied"
+train "experts, checked" -- --model moe --check --streams 2 \
+    --scope attn,moe_router,moe_preprocess
+[ "$(value checks)" -gt 50 ]
+ok $? "replays of a partial capture are compared with eager passes"
+is "$(value check_failures)" 0 "and do not differ"
+train "hybrid, checked" -- --model hybrid --pattern 'EM*-' \
+    --layers 4 --check
+is "$(value check_failures)" 0 "replays of a hybrid do not differ"
+train "hybrid as one chunk" -- --model hybrid --pattern 'M*-E' \
+    --layers 8 --granularity chunk
+is "$(value recordings)" 8 "eight layers are one recording a direction and slot"
 train "moe" -- --model moe --compare eager
 dropless=$(sed -n 's/.*"weights_hash": //p' "$scratch/out.json")
 train "moe, the host reads counts" -- --model moe --compare eager,eager \

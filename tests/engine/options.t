@@ -37,9 +37,6 @@ refused 2 "leave out --dropless-host" --model moe --drop-and-pad \
     --dropless-host
 refused 2 "no graph of a step can hold" --model moe --dropless-host \
     --compare eager,step
-refused 2 "take --compare eager,step" --model moe --compare eager,graph
-refused 2 "take --compare eager,step" --model hybrid --pattern M \
-    --compare graph
 refused 2 "M mamba" --model hybrid --pattern Mx
 refused 2 "M mamba" --model hybrid --pattern ''
 refused 2 "from 1 to 256" --model mamba --state 0
@@ -127,7 +124,13 @@ refused 3 "cuMemAlloc failed with 2 (CUDA_ERROR_OUT_OF_MEMORY)" \
     --driver soft $small
 unset SOFTCUDA_FAIL
 # shellcheck disable=SC2086 # words
-refused 3 "scope" --driver soft $small --scope attention
+{
+    refused 3 "scope" --driver soft $small --scope attention
+    refused 3 "scope" --driver soft $small --scope mamba
+    refused 3 "scope" --driver soft $small --model moe --scope mlp
+    refused 3 "scope" --driver soft $small --model moe --dropless-host \
+        --scope moe
+}
 
 # ---- what is right -------------------------------------------------------
 
