@@ -430,7 +430,7 @@ static GH_COLD gh_status check_stream(struct gh_capture *c, void *stream,
     if (!gh_device_is_legacy(stream)) {
         return gh_edges_know(c, stream, err);
     }
-    if (!gh_device_is_current(c->dev)) {
+    if (c->options.enabled && !gh_device_is_current(c->dev)) {
         return gh_fail(err, GH_ERR_INVALID,
                        "gh_pass.stream is the legacy default stream, which is "
                        "of another context than the session's on this thread: "

@@ -55,6 +55,7 @@ gh_status gh_device_copy(struct gh_device *dev, void *dst, const void *src,
 
 /* streams and events */
 bool gh_device_is_legacy(const void *stream);
+/* False when the context that is current is another device's. */
 bool gh_device_is_current(struct gh_device *dev);
 /* Whether the stream is of this device; a dead handle is the host's bug.  The
  * legacy stream is whichever the current context has, so it is checked anew

@@ -17,7 +17,8 @@ bool gh_device_is_current(struct gh_device *dev)
 {
     CUcontext ctx = NULL;
 
-    return dev->drv.cuCtxGetCurrent(&ctx) == CUDA_SUCCESS && ctx == dev->ctx;
+    return dev->drv.cuCtxGetCurrent(&ctx) == CUDA_SUCCESS &&
+           (ctx == dev->ctx || ctx == NULL);
 }
 
 gh_status gh_device_check_stream(struct gh_device *dev, void *stream,

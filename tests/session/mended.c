@@ -289,6 +289,17 @@ static void test_busy_fails_says_what_is_so(void)
 
 int main(void)
 {
+    const struct toy_options probe = { .layers = 1, .elems = 1 };
+    const char *reason;
+
+    if (!toy_open(&toy, &probe, &reason)) {
+        return skip_all("%s", reason);
+    }
+    toy_close(&toy);
+    if (!toy.soft) {
+        return skip_all("only the software device fails on demand, counts "
+                        "its objects and reports races");
+    }
     test_memory_given_up_without_a_context();
     test_asking_for_a_capture_fails();
     test_scratch_of_check();
