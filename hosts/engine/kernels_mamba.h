@@ -62,8 +62,7 @@ KERNEL(mamba_conv_backward, mamba_conv_backward_args)
                     const float pre = k.pre[at];
                     const float s = SIGMOID(pre);
 
-                    sum += k.w[j * k.inner + d] * k.du[at] *
-                           SILU_SLOPE(pre, s);
+                    sum += k.w[j * k.inner + d] * k.du[at] * SILU_SLOPE(pre, s);
                 }
             }
             k.d_xz[row * 2 * k.inner + d] = sum;
@@ -88,8 +87,7 @@ KERNEL(mamba_conv_param_backward, mamba_conv_param_args)
                 if (row % k.seq >= back) {
                     const float pre = k.pre[row * k.inner + d];
                     const float s = SIGMOID(pre);
-                    float value =
-                        k.du[row * k.inner + d] * SILU_SLOPE(pre, s);
+                    float value = k.du[row * k.inner + d] * SILU_SLOPE(pre, s);
 
                     if (j < k.taps) {
                         value *= k.xz[(row - back) * 2 * k.inner + d];

@@ -89,9 +89,8 @@ KERNEL(mla_shared_backward, mla_shared_args)
                 const float a = dy[j];
                 const float b = dy[j + half];
 
-                sum += i % k.rope < half
-                           ? a * rotary[j] + b * rotary[j + half]
-                           : b * rotary[j] - a * rotary[j + half];
+                sum += i % k.rope < half ? a * rotary[j] + b * rotary[j + half]
+                                         : b * rotary[j] - a * rotary[j + half];
             }
             k.dx[i] = sum;
         }

@@ -192,8 +192,8 @@ KERNEL(moe_post_forward, moe_post_args)
             float sum = 0.0f;
 
             for (int j = 0; j < k.top; j++) {
-                sum += k.prob[first + j] *
-                       k.x[(first + j) * k.cols + i % k.cols];
+                sum +=
+                    k.prob[first + j] * k.x[(first + j) * k.cols + i % k.cols];
             }
             k.out[i] = k.base[i] + sum;
         }

@@ -686,6 +686,105 @@ static void check_experts(void)
     check(2e-5, "products of experts with 70, no and 5 rows");
 }
 
+/* ---- latent attention and Mamba ----------------------------------------- */
+
+/* Turning keeps lengths, so what backward gives of what forward gave is what
+ * forward was given. */
+static void check_turn(int rows, int seq, int heads, int nope, int rope)
+{
+    const int qk = nope + rope, half = rope / 2;
+    const size_t n = (size_t)(rows * heads * qk);
+    float *x = floats(n), *y = floats(n), *back = floats(n);
+    float *rotary = floats((size_t)(seq * rope));
+
+    for (int p = 0; p < seq * half; p++) {
+        rotary[p / half * rope + p % half] = (float)cos(0.7 * p);
+        rotary[p / half * rope + half + p % half] = (float)sin(0.7 * p);
+    }
+    LAUNCH(&queue, mla_turn_forward, mla_turn_args,
+           blocks_of(n, mla_turn_forward_threads), .x = x, .rotary = rotary,
+           .y = y, .rows = rows, .seq = seq, .heads = heads, .head = qk,
+           .nope = nope, .rope = rope);
+    LAUNCH(&queue, mla_turn_backward, mla_turn_backward_args,
+           blocks_of(n, mla_turn_backward_threads), .dy = y, .rotary = rotary,
+           .dx = back, .rows = rows, .seq = seq, .heads = heads, .head = qk,
+           .nope = nope, .rope = rope, .own = 1);
+    for (int i = 0; i < (int)n; i++) {
+        const int j = (i % qk - nope) % half, row = i / (heads * qk);
+        const double angle = 0.7 * (row % seq * half + j);
+        const float *pair = x + i / qk * qk + nope + j;
+
+        compare((double)x[i], back[i]);
+        if (i % qk < nope) {
+            compare((double)x[i], y[i]);
+        } else if (i % qk - nope < half) {
+            compare((double)pair[0] * cos(angle) -
+                        (double)pair[half] * sin(angle),
+                    y[i]);
+        } else {
+            compare((double)pair[half] * cos(angle) +
+                        (double)pair[0] * sin(angle),
+                    y[i]);
+        }
+    }
+    device_free(&dev, x);
+    device_free(&dev, y);
+    device_free(&dev, back);
+    device_free(&dev, rotary);
+}
+
+/* One channel after the other, with the state in a variable. */
+static void check_scan(int batch, int seq, int inner, int state)
+{
+    const int rows = batch * seq;
+    const size_t n = (size_t)(rows * inner);
+    float *u = floats(n), *dt = floats(n), *xz = floats(2 * n);
+    float *bc = floats((size_t)(rows * 2 * state));
+    float *decay = floats((size_t)(state * inner));
+    float *skip = floats((size_t)inner);
+    float *states = floats(n * (size_t)state), *y = floats(n);
+    float *gated = floats(n);
+
+    dt[0] = 50.0f; /* where softplus is its argument */
+    LAUNCH(&queue, mamba_scan_forward, mamba_scan_args,
+           blocks_of((size_t)(batch * inner), mamba_scan_forward_threads),
+           .u = u, .dt = dt, .bc = bc, .decay = decay, .skip = skip,
+           .gate = xz + inner, .states = states, .y = y, .gated = gated,
+           .batch = batch, .seq = seq, .inner = inner, .state = state);
+    for (int i = 0; i < batch * inner; i++) {
+        double h[64] = { 0 };
+
+        for (int t = 0; t < seq; t++) {
+            const int row = i / inner * seq + t, d = i % inner;
+            const int at = row * inner + d;
+            const double step = log1p(exp((double)dt[at]));
+            const double gate = (double)xz[row * 2 * inner + inner + d];
+            double sum = (double)skip[d] * (double)u[at];
+
+            for (int s = 0; s < state; s++) {
+                const double a = -exp((double)decay[s * inner + d]);
+                const float *way = bc + row * 2 * state + s;
+
+                h[s] = exp(step * a) * h[s] +
+                       step * (double)way[0] * (double)u[at];
+                sum += (double)way[state] * h[s];
+            }
+            compare(0.0, (y[at] - (float)sum) / (1.0f + fabsf((float)sum)));
+            compare(0.0, (gated[at] - (float)(sum * gate / (1 + exp(-gate)))) /
+                             (1.0f + fabsf((float)sum)));
+        }
+    }
+    device_free(&dev, u);
+    device_free(&dev, dt);
+    device_free(&dev, xz);
+    device_free(&dev, bc);
+    device_free(&dev, decay);
+    device_free(&dev, skip);
+    device_free(&dev, states);
+    device_free(&dev, y);
+    device_free(&dev, gated);
+}
+
 int main(void)
 {
     immediate_driver(&dev.drv);
@@ -709,6 +808,12 @@ int main(void)
     check_gelu(1000);
     check(2e-6, "GELU and its gradient");
     check_experts();
+    check_turn(1, 1, 1, 1, 2);
+    check_turn(14, 7, 3, 5, 4);
+    check(1e-6, "turning by positions, and back");
+    check_scan(1, 1, 1, 1);
+    check_scan(2, 9, 70, 3);
+    check(2e-6, "a selective scan with its gate");
     check_adamw();
     check(1e-5, "AdamW with warmup and decay");
 
