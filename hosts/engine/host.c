@@ -17,6 +17,7 @@
 #include <graphhooks.h>
 
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,17 +112,26 @@ static bool starts_with(const char *text, const char *prefix)
     return strncmp(text, prefix, strlen(prefix)) == 0;
 }
 
+/* A run is switched by its environment, so a variable wins over the option
+ * of the command line that says the same; but not without a word. */
+static void say_who_wins(const char *variable, const char *option)
+{
+    fprintf(stderr, "gh-engine: %s=%s wins over %s\n", variable,
+            getenv(variable), option);
+}
+
 /* The process environment for the session, except: the driver is the one that
  * the engine runs on; what only the engine reads is left out; and options of
  * the command line stand in for variables that are not set. */
-static int make_environment(struct host *host)
+static int make_environment(struct host *host, bool dry)
 {
-    static const char *const left_out[] = {
-        "GRAPHHOOKS_DRIVER=", "GRAPHHOOKS_LIBRARY=", "GRAPHHOOKS_SOFTCUDA="
+    const char *const left_out[] = {
+        "GRAPHHOOKS_DRIVER=", "GRAPHHOOKS_LIBRARY=", "GRAPHHOOKS_SOFTCUDA=",
+        dry ? "GRAPHHOOKS_TRACE=" : ""
     };
     const struct options *options = host->trainer->options;
-    const size_t text_bytes =
-        (options->trace == NULL ? 0 : strlen(options->trace)) + 64;
+    const bool trace = options->trace != NULL && !dry;
+    const size_t text_bytes = (trace ? strlen(options->trace) : 0) + 64;
     size_t n = 0, kept = 0;
 
     while (environ[n] != NULL) {
@@ -137,13 +147,14 @@ static int make_environment(struct host *host)
         bool keep = true;
 
         for (size_t j = 0; j < sizeof(left_out) / sizeof(left_out[0]); j++) {
-            keep = keep && !starts_with(environ[i], left_out[j]);
+            keep = keep && (left_out[j][0] == '\0' ||
+                            !starts_with(environ[i], left_out[j]));
         }
         if (keep) {
             host->environment[kept++] = environ[i];
         }
     }
-    if (options->trace != NULL && getenv("GRAPHHOOKS_TRACE") == NULL) {
+    if (trace && getenv("GRAPHHOOKS_TRACE") == NULL) {
         snprintf(host->environment_text, text_bytes, "GRAPHHOOKS_TRACE=%s",
                  options->trace);
         host->environment[kept++] = host->environment_text;
@@ -153,6 +164,26 @@ static int make_environment(struct host *host)
     }
     host->environment[kept] = NULL;
     return 0;
+}
+
+static void say_all_who_win(const struct options *options)
+{
+    const struct {
+        const char *variable, *option;
+        bool given;
+    } rows[] = {
+        { "GRAPHHOOKS_SCOPE", "--scope", options->scope != NULL },
+        { "GRAPHHOOKS_GRANULARITY", "--granularity",
+          options->granularity != NULL },
+        { "GRAPHHOOKS_TRACE", "--trace", options->trace != NULL },
+        { "GRAPHHOOKS_CHECK", "--check", options->check },
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        if (rows[i].given && getenv(rows[i].variable) != NULL) {
+            say_who_wins(rows[i].variable, rows[i].option);
+        }
+    }
 }
 
 /* How many tokens an expert gets never shows to the host, unless the host
@@ -264,7 +295,8 @@ static int read_plan(struct host *host)
     return 0;
 }
 
-struct host *host_open(struct trainer *trainer, char *error, size_t error_bytes)
+static struct host *open_host(struct trainer *trainer, bool dry, char *error,
+                              size_t error_bytes)
 {
     struct host *host = calloc(1, sizeof(*host));
 
@@ -276,7 +308,7 @@ struct host *host_open(struct trainer *trainer, char *error, size_t error_bytes)
     if (load_library(host, error, error_bytes) != 0) {
         goto err_host;
     }
-    if (make_environment(host) != 0) {
+    if (make_environment(host, dry) != 0) {
         snprintf(error, error_bytes, "out of memory");
         goto err_host;
     }
@@ -289,6 +321,20 @@ struct host *host_open(struct trainer *trainer, char *error, size_t error_bytes)
 err_host:
     host_close(host);
     return NULL;
+}
+
+struct host *host_open(struct trainer *trainer, char *error, size_t error_bytes)
+{
+    return open_host(trainer, false, error, error_bytes);
+}
+
+int host_check(struct trainer *trainer, char *error, size_t error_bytes)
+{
+    struct host *host = open_host(trainer, true, error, error_bytes);
+
+    say_all_who_win(trainer->options);
+    host_close(host);
+    return host != NULL ? 0 : -1;
 }
 
 void host_close(struct host *host)

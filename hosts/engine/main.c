@@ -16,6 +16,7 @@
 #include "find.h"
 #include "report.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,6 +79,31 @@ static int load_text(const struct options *options, struct text *text,
                      error_bytes);
 }
 
+/* What would fail at the end is found before the start. */
+static int check_ahead(const struct options *options, struct device *dev)
+{
+    char error[768];
+    FILE *json;
+
+    if (options->json != NULL) {
+        json = fopen(options->json, "a");
+        if (json == NULL) {
+            fprintf(stderr, "gh-engine: %s: %s\n", options->json,
+                    strerror(errno));
+            return EXIT_USAGE;
+        }
+        fclose(json);
+    }
+    for (int i = 0; i < options->n_modes; i++) {
+        if (options->modes[i] == MODE_GRAPH &&
+            train_check(options, dev, error, sizeof(error)) != 0) {
+            fprintf(stderr, "gh-engine: graph mode: %s\n", error);
+            return EXIT_DEVICE;
+        }
+    }
+    return EXIT_EQUAL;
+}
+
 static int run_modes(const struct options *options, struct device *dev,
                      const struct text *text, struct result *results)
 {
@@ -93,7 +119,7 @@ static int run_modes(const struct options *options, struct device *dev,
             return EXIT_DEVICE;
         }
     }
-    report_table(results, options->n_modes);
+    report_table(dev, results, options->n_modes);
     if (options->json != NULL &&
         report_json(options, dev, results, options->n_modes, error,
                     sizeof(error)) != 0) {
@@ -130,7 +156,10 @@ int main(int argc, char **argv)
     if (open_device(&options, &dev, path, sizeof(path)) == 0) {
         printf("gh-engine: %s, driver %s\n", dev.name,
                dev.soft ? "soft" : "cuda");
-        status = run_modes(&options, &dev, &text, results);
+        status = check_ahead(&options, &dev);
+        if (status == EXIT_EQUAL) {
+            status = run_modes(&options, &dev, &text, results);
+        }
     } else {
         fprintf(stderr, "gh-engine: %s\n", dev.error);
         status = EXIT_DEVICE;

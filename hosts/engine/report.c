@@ -83,15 +83,45 @@ static void print_row(const struct result *result)
            result->stats.eager_passes);
 }
 
-void report_table(const struct result *results, int n)
+/* What a person might take for more than it is. */
+static void print_remarks(const struct device *dev,
+                          const struct result *results, int n)
+{
+    for (int i = 0; i < n; i++) {
+        const gh_stats *stats = &results[i].stats;
+
+        if (!results[i].has_stats) {
+            continue;
+        }
+        if (stats->replays == 0) {
+            printf("%s: nothing was replayed, so nothing of it was "
+                   "compared\n",
+                   mode_name(results[i].mode));
+        }
+        if (stats->checks != 0) {
+            printf("%s: %" PRIu64 " passes were run both ways, %" PRIu64
+                   " differ\n",
+                   mode_name(results[i].mode), stats->checks,
+                   stats->check_failures);
+        }
+    }
+    if (dev->soft) {
+        printf("times are those of the software device, not of a GPU\n");
+    }
+}
+
+/* host ms: until the last call of the step was issued. */
+void report_table(const struct device *dev, const struct result *results, int n)
 {
     printf("\n%-6s %11s %11s %9s %9s %11s %9s %9s\n", "mode", "first loss",
            "last loss", "step ms", "host ms", "recordings", "replays", "eager");
     for (int i = 0; i < n; i++) {
         print_row(&results[i]);
     }
+    printf("\n");
+    print_remarks(dev, results, n);
     if (n > 1) {
-        printf("\nbitwise equal: %s\n",
+        printf("bitwise equal: %s\n",
                report_all_equal(results, n) ? "yes" : "no");
     }
 }

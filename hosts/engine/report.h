@@ -14,7 +14,8 @@ train_progress_fn report_progress;
 bool report_equal(const struct result *a, const struct result *b);
 bool report_all_equal(const struct result *results, int n);
 
-void report_table(const struct result *results, int n);
+void report_table(const struct device *dev, const struct result *results,
+                  int n);
 
 /* 0; or -1 with one sentence in error. */
 int report_json(const struct options *options, const struct device *dev,

@@ -238,6 +238,23 @@ static void explain(const struct trainer *trainer, char *error,
              said[0] != '\0' ? said : trainer->dev->error);
 }
 
+int train_check(const struct options *options, struct device *dev, char *error,
+                size_t error_bytes)
+{
+    struct trainer trainer;
+    int status = -1;
+
+    error[0] = '\0';
+    if (trainer_init(&trainer, options, dev) != 0) {
+        explain(&trainer, error, error_bytes);
+    } else {
+        status = host_check(&trainer, error, error_bytes);
+    }
+    (void)dev->drv.cuCtxSynchronize();
+    trainer_free(&trainer);
+    return status;
+}
+
 int train(const struct options *options, struct device *dev,
           const struct text *text, enum mode mode, train_progress_fn *progress,
           struct result *result, char *error, size_t error_bytes)
