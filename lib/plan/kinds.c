@@ -46,3 +46,27 @@ bool gh_kind_has(gh_layer_kind kind, gh_part part)
     }
     return false;
 }
+
+const char *const gh_kind_names[] = {
+    "dense", "moe", "mamba", "attn_only", "mlp_only", "moe_only", NULL,
+};
+
+const char *const gh_dispatcher_names[] = {
+    "alltoall",
+    "allgather",
+    "flex",
+    NULL,
+};
+
+const char *const gh_feature_names[] = {
+    "capacity",       "pad",
+    "sync_free",      "fp8_padding",
+    "shared_experts", "shared_overlap",
+    "attn_dropout",   "hidden_dropout",
+    "router_jitter",  NULL,
+};
+
+const char *const gh_module_names[] = {
+    "attn_norm", "qkv_linear",     "core_attn",  "attn_proj", "mlp_norm", "mlp",
+    "moe",       "shared_experts", "expert_fc1", "moe_act",   "layer",    NULL,
+};

@@ -25,4 +25,10 @@ const char *gh_part_name(gh_part part);
 
 bool gh_kind_has(gh_layer_kind kind, gh_part part);
 
+/* How the values of model.h are spelled; each list ends with NULL. */
+extern const char *const gh_kind_names[];       /* by gh_layer_kind */
+extern const char *const gh_dispatcher_names[]; /* by gh_dispatcher */
+extern const char *const gh_feature_names[];    /* bit n of GH_FEATURE_* */
+extern const char *const gh_module_names[];     /* bit n of GH_MODULE_* */
+
 #endif

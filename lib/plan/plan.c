@@ -118,10 +118,11 @@ static gh_status refuse_everywhere(const struct gh_plan *plan,
 {
     const struct gh_cause_text *cause =
         &gh_causes[plan->layer_plans[layer].refused[item]];
+    const char *name = plan->layers[layer].name;
 
-    return gh_fail(err, GH_ERR_CONFIG, "scope %s: %.40s: %s; %s",
-                   gh_item_name(item), plan->layers[layer].name, cause->why,
-                   cause->remedy);
+    return gh_fail(err, GH_ERR_CONFIG, "scope %s: %.*s: %s; %s",
+                   gh_item_name(item), gh_shown_bytes(name, 40), name,
+                   cause->why, cause->remedy);
 }
 
 /* What is named must be possible somewhere; elsewhere it is narrowed. */
@@ -247,6 +248,7 @@ bool gh_plan_note_text(const struct gh_plan *plan, enum gh_cause cause,
                        char *text, size_t bytes)
 {
     const struct gh_plan_note *n = &plan->notes[cause];
+    const char *name;
     char more[48] = "";
 
     if (n->n_layers == 0) {
@@ -255,7 +257,8 @@ bool gh_plan_note_text(const struct gh_plan *plan, enum gh_cause cause,
     if (n->n_layers > 1) {
         snprintf(more, sizeof(more), " (and %u more)", n->n_layers - 1);
     }
-    snprintf(text, bytes, "%.60s%s: %s; %s", plan->layers[n->first].name, more,
-             gh_causes[cause].why, gh_causes[cause].remedy);
+    name = plan->layers[n->first].name;
+    snprintf(text, bytes, "%.*s%s: %s; %s", gh_shown_bytes(name, 60), name,
+             more, gh_causes[cause].why, gh_causes[cause].remedy);
     return true;
 }

@@ -50,6 +50,12 @@ gh_status gh_plan_make(const gh_model *model,
                        struct gh_plan *plan, gh_error *err);
 void gh_plan_free(struct gh_plan *plan);
 
+const char *gh_granularity_name(enum gh_granularity granularity);
+
+/* How much of a name is shown where there is room for `most` bytes; a
+ * character of several bytes is shown whole or not at all. */
+int gh_shown_bytes(const char *name, int most);
+
 /* "layer 3 attn", or from there "..mlp", or "..layer 7 mlp". */
 void gh_plan_extent(const struct gh_plan *plan, const gh_segment *segment,
                     char *text, size_t bytes);

@@ -39,11 +39,23 @@ static const char *mode_name(gh_segment_mode mode)
     return mode == GH_SEGMENT_GRAPHED ? "graphed" : "eager";
 }
 
-static const char *granularity_name(enum gh_granularity granularity)
+const char *gh_granularity_name(enum gh_granularity granularity)
 {
     static const char *const names[] = { "part", "layer", "chunk" };
 
     return names[granularity];
+}
+
+int gh_shown_bytes(const char *name, int most)
+{
+    int bytes = (int)strnlen(name, (size_t)most + 1);
+
+    if (bytes <= most) {
+        return bytes;
+    }
+    for (bytes = most; bytes > 0 && (name[bytes] & 0xC0) == 0x80; bytes--) {
+    }
+    return bytes;
 }
 
 void gh_plan_extent(const struct gh_plan *plan, const gh_segment *s, char *text,
@@ -53,33 +65,29 @@ void gh_plan_extent(const struct gh_plan *plan, const gh_segment *s, char *text,
     const char *last = plan->layers[s->last_layer].name;
 
     if (s->last_layer != s->first_layer) {
-        snprintf(text, bytes, "%.40s %s..%.40s %s", first,
-                 gh_part_name(s->first_part), last, gh_part_name(s->last_part));
+        snprintf(text, bytes, "%.*s %s..%.*s %s", gh_shown_bytes(first, 40),
+                 first, gh_part_name(s->first_part), gh_shown_bytes(last, 40),
+                 last, gh_part_name(s->last_part));
     } else if (s->last_part != s->first_part) {
-        snprintf(text, bytes, "%.80s %s..%s", first,
+        snprintf(text, bytes, "%.*s %s..%s", gh_shown_bytes(first, 80), first,
                  gh_part_name(s->first_part), gh_part_name(s->last_part));
     } else {
-        snprintf(text, bytes, "%.80s %s", first, gh_part_name(s->first_part));
+        snprintf(text, bytes, "%.*s %s", gh_shown_bytes(first, 80), first,
+                 gh_part_name(s->first_part));
     }
 }
 
 static void put_modules(const struct sink *sink, const char *how,
                         uint32_t modules)
 {
-    static const char *const names[] = {
-        "attn_norm",  "qkv_linear", "core_attn", "attn_proj",
-        "mlp_norm",   "mlp",        "moe",       "shared_experts",
-        "expert_fc1", "moe_act",    "layer",
-    };
-
     if (modules == 0) {
         return;
     }
     put(sink, how);
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+    for (uint32_t i = 0; gh_module_names[i] != NULL; i++) {
         if ((modules & 1u << i) != 0) {
             put(sink, " ");
-            put(sink, names[i]);
+            put(sink, gh_module_names[i]);
         }
     }
 }
@@ -107,7 +115,7 @@ static void write_text(const struct gh_plan *plan, const struct sink *sink)
     char line[512];
 
     snprintf(line, sizeof(line), "%u segments, granularity %s\n",
-             plan->n_segments, granularity_name(plan->options.granularity));
+             plan->n_segments, gh_granularity_name(plan->options.granularity));
     put(sink, line);
     for (uint32_t i = 0; i < plan->n_segments; i++) {
         const gh_segment *s = &plan->segments[i];
@@ -131,13 +139,53 @@ static void write_text(const struct gh_plan *plan, const struct sink *sink)
     }
 }
 
+static void put_json_modules(const struct sink *sink, const char *key,
+                             uint32_t modules)
+{
+    const char *comma = "";
+
+    put(sink, key);
+    for (uint32_t i = 0; gh_module_names[i] != NULL; i++) {
+        if ((modules & 1u << i) != 0) {
+            put(sink, comma);
+            put_quoted(sink, gh_module_names[i]);
+            comma = ",";
+        }
+    }
+    put(sink, "]");
+}
+
+static void write_json_offload(const struct gh_plan *plan,
+                               const struct sink *sink)
+{
+    const char *comma = "";
+    char line[48];
+
+    put(sink, "\n],\"offload\":[");
+    for (uint32_t i = 0; i < plan->n_layers; i++) {
+        const struct gh_layer_plan *layer = &plan->layer_plans[i];
+
+        if (plan->layers[i].offload == 0) {
+            continue;
+        }
+        snprintf(line, sizeof(line), "%s\n{\"index\":%u,\"layer\":", comma, i);
+        put(sink, line);
+        put_quoted(sink, plan->layers[i].name);
+        put_json_modules(sink, ",\"in_graph\":[", layer->offload_in_graph);
+        put_json_modules(sink, ",\"beside\":[", layer->offload_eager);
+        put_json_modules(sink, ",\"off\":[", layer->offload_off);
+        put(sink, "}");
+        comma = ",";
+    }
+}
+
 static void write_json_notes(const struct gh_plan *plan,
                              const struct sink *sink)
 {
     const char *comma = "";
     char line[512];
 
-    put(sink, "\n],\"notes\":[");
+    put(sink, "],\"notes\":[");
     for (enum gh_cause cause = 0; cause < GH_CAUSE_COUNT; cause++) {
         if (gh_plan_note_text(plan, cause, line, sizeof(line))) {
             put(sink, comma);
@@ -154,7 +202,7 @@ static void write_json(const struct gh_plan *plan, const struct sink *sink)
     char line[256];
 
     snprintf(line, sizeof(line), "{\"granularity\":\"%s\",\"segments\":[",
-             granularity_name(plan->options.granularity));
+             gh_granularity_name(plan->options.granularity));
     put(sink, line);
     for (uint32_t i = 0; i < plan->n_segments; i++) {
         const gh_segment *s = &plan->segments[i];
@@ -172,6 +220,7 @@ static void write_json(const struct gh_plan *plan, const struct sink *sink)
         put_quoted(sink, s->reason);
         put(sink, "}");
     }
+    write_json_offload(plan, sink);
     write_json_notes(plan, sink);
 }
 

@@ -390,6 +390,21 @@ static void test_what_some_layers_cannot_have_is_narrowed_and_said(void)
     gh_model_destroy(model);
 }
 
+/* A plan is JSON whatever the names, so none is cut inside a character. */
+static void test_long_names_are_cut_between_characters(void)
+{
+    char name[122];
+
+    memset(name, 'x', sizeof(name));
+    for (size_t i = 1; i + 1 < sizeof(name); i += 2) {
+        memcpy(name + i, "\xc3\xa9", 2);
+    }
+    name[sizeof(name) - 1] = '\0';
+    is_int(gh_shown_bytes("short", 40), 5, "a short name is shown whole");
+    is_int(gh_shown_bytes(name, 41), 41, "a long one up to a character's end");
+    is_int(gh_shown_bytes(name, 40), 39, "and not into a character");
+}
+
 static void test_offload_follows_the_graphs(void)
 {
     gh_layer_desc desc = { .struct_size = sizeof(desc),
@@ -500,7 +515,7 @@ static void test_print(void)
            "{\"index\":1,\"chunk\":0,\"mode\":\"eager\",\"first_layer\":0,"
            "\"last_layer\":0,\"first_part\":\"mlp\",\"last_part\":\"mlp\","
            "\"layer\":\"a \\\"quoted\\\" name\",\"reason\":\"the scope "
-           "does not name it\"}\n],\"notes\":[]}\n",
+           "does not name it\"}\n],\"offload\":[],\"notes\":[]}\n",
            "as JSON, the same, with names quoted");
     gh_plan_free(&plan);
 }
@@ -516,6 +531,7 @@ int main(void)
     test_every_kind_resolves_as_users_know_it();
     test_what_no_layer_can_have_is_an_error();
     test_what_some_layers_cannot_have_is_narrowed_and_said();
+    test_long_names_are_cut_between_characters();
     test_offload_follows_the_graphs();
     test_print();
     return done_testing();
