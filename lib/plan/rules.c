@@ -17,6 +17,11 @@ const struct gh_cause_text gh_causes[GH_CAUSE_COUNT] = {
                                    "backward",
                                    "recompute modules of the layer, or leave "
                                    "it eager" },
+    [GH_CAUSE_OFFLOAD_LAYER] = { "all of its activations are offloaded, and "
+                                 "those of a graph stay where the graph "
+                                 "expects them",
+                                 "offload modules of the layer, or leave it "
+                                 "eager" },
     [GH_CAUSE_ATTN_RANDOM] = { "its attention has dropout and is recomputed, "
                                "and a graph would draw "
                                "other random numbers the second time",
@@ -199,6 +204,9 @@ static enum gh_cause cause_of(enum gh_scope_item item,
     if (recomputes(layer, GH_MODULE_LAYER)) {
         return GH_CAUSE_RECOMPUTE_LAYER;
     }
+    if ((layer->offload & GH_MODULE_LAYER) != 0) {
+        return GH_CAUSE_OFFLOAD_LAYER;
+    }
     switch (item) {
     case GH_ITEM_ATTN:
         return attn_cause(layer);
@@ -257,7 +265,11 @@ static void grant_named(const struct gh_layer *layer, uint32_t scope,
             grant(layer, item, ep_overlap, plan);
         }
     }
-    if (!granted(plan, GH_ITEM_MOE_ROUTER)) {
+    /* What goes on where the router ends is refused with it. */
+    if ((scope & GH_SCOPE(GH_ITEM_MOE_PREPROCESS)) != 0 &&
+        plan->refused[GH_ITEM_MOE_ROUTER] != GH_CAUSE_NONE) {
+        plan->refused[GH_ITEM_MOE_PREPROCESS] =
+            plan->refused[GH_ITEM_MOE_ROUTER];
         plan->granted &= ~GH_SCOPE(GH_ITEM_MOE_PREPROCESS);
     }
 }

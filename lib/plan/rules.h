@@ -29,6 +29,7 @@ enum gh_scope_item {
 enum gh_cause {
     GH_CAUSE_NONE,
     GH_CAUSE_RECOMPUTE_LAYER,
+    GH_CAUSE_OFFLOAD_LAYER,
     GH_CAUSE_ATTN_RANDOM,
     GH_CAUSE_MLP_RANDOM,
     GH_CAUSE_MOE_RANDOM,

@@ -390,6 +390,63 @@ static void test_what_some_layers_cannot_have_is_narrowed_and_said(void)
     gh_model_destroy(model);
 }
 
+/* One layer may have moe_router, the other what goes on after it: together
+ * they have nothing of moe_preprocess. */
+static void test_preprocess_is_refused_with_its_router(void)
+{
+    gh_layer_desc desc = { .struct_size = sizeof(desc),
+                           .kind = GH_LAYER_MOE,
+                           .experts = 8 };
+    struct gh_plan plan;
+    gh_model *model;
+
+    gh_model_create(&model, NULL);
+    desc.recompute = GH_MODULE_MOE;
+    gh_model_add_layer(model, &desc, &err);
+    desc.recompute = 0;
+    gh_model_add_layer(model, &desc, &err);
+    is_status(make(model, ROUTER | PREPROCESS, GH_GRANULARITY_LAYER, &plan),
+              GH_OK, &err, "a layer that recomputes its experts is left out");
+    is_str(plan.layer_plans[0].reason[GH_PART_MOE_PREPROCESS],
+           gh_causes[GH_CAUSE_RECOMPUTE_MOE].why,
+           "what was named after its router is told the router's reason");
+    gh_plan_free(&plan);
+    gh_model_destroy(model);
+
+    gh_model_create(&model, NULL);
+    desc.recompute = GH_MODULE_MOE;
+    gh_model_add_layer(model, &desc, &err);
+    desc.recompute = 0;
+    desc.features = GH_FEATURE_FP8_PADDING;
+    gh_model_add_layer(model, &desc, &err);
+    is_status(make(model, ROUTER | PREPROCESS, GH_GRANULARITY_LAYER, &plan),
+              GH_ERR_CONFIG, &err, "moe_preprocess that no layer can have");
+    ok(strstr(err.text, "layer 0: its experts are recomputed") != NULL,
+       "is refused with a reason: %s", err.text);
+    gh_model_destroy(model);
+}
+
+static void test_a_layer_that_is_offloaded_as_a_whole_is_eager(void)
+{
+    gh_layer_desc desc = { .struct_size = sizeof(desc),
+                           .offload = GH_MODULE_LAYER };
+    struct gh_plan plan;
+    gh_model *model;
+
+    gh_model_create(&model, NULL);
+    gh_model_add_layer(model, &desc, &err);
+    is_status(make(model, ATTN, GH_GRANULARITY_LAYER, &plan), GH_ERR_CONFIG,
+              &err, "nothing of it can be captured");
+    ok(strstr(err.text, "offloaded") != NULL, "which is said: %s", err.text);
+    is_status(make(model, 0, GH_GRANULARITY_LAYER, &plan), GH_OK, &err,
+              "without a scope it is narrowed to eager");
+    ok(!plan.layer_plans[0].graphed[GH_PART_ATTN] &&
+           plan.layer_plans[0].offload_eager == GH_MODULE_LAYER,
+       "and offloaded beside it");
+    gh_plan_free(&plan);
+    gh_model_destroy(model);
+}
+
 /* A plan is JSON whatever the names, so none is cut inside a character. */
 static void test_long_names_are_cut_between_characters(void)
 {
@@ -403,6 +460,43 @@ static void test_long_names_are_cut_between_characters(void)
     is_int(gh_shown_bytes("short", 40), 5, "a short name is shown whole");
     is_int(gh_shown_bytes(name, 41), 41, "a long one up to a character's end");
     is_int(gh_shown_bytes(name, 40), 39, "and not into a character");
+}
+
+/* What a list of words captures is what each of them captures. */
+static void test_words_of_a_scope_do_not_depend_on_each_other(void)
+{
+    static const uint32_t words[] = {
+        ATTN, MLP, MOE, ROUTER, ROUTER | PREPROCESS, MAMBA
+    };
+    const uint32_t features[] = { 0, GH_FEATURE_CAPACITY, DROP_AND_PAD,
+                                  GH_FEATURE_FP8_PADDING };
+    bool equal = true;
+
+    for (uint32_t scope = 1; scope < GH_SCOPE(GH_ITEM_COUNT); scope++) {
+        for (uint32_t n = 0; n < GH_KIND_COUNT * 4; n++) {
+            const struct gh_layer layer = { .kind = n / 4,
+                                            .features = features[n % 4],
+                                            .experts = 8 };
+            struct gh_layer_plan whole, one;
+            bool any[GH_PART_COUNT] = { false };
+
+            if (gh_rules_check_scope(scope, NULL) != GH_OK) {
+                continue;
+            }
+            gh_rules_layer(&layer, scope, false, &whole);
+            for (size_t w = 0; w < sizeof(words) / sizeof(words[0]); w++) {
+                if ((scope & words[w]) != words[w]) {
+                    continue;
+                }
+                gh_rules_layer(&layer, words[w], false, &one);
+                for (uint32_t p = 0; p < GH_PART_COUNT; p++) {
+                    any[p] |= one.graphed[p];
+                }
+            }
+            equal = equal && memcmp(any, whole.graphed, sizeof(any)) == 0;
+        }
+    }
+    ok(equal, "every scope captures what its words do, of every kind");
 }
 
 static void test_offload_follows_the_graphs(void)
@@ -531,7 +625,10 @@ int main(void)
     test_every_kind_resolves_as_users_know_it();
     test_what_no_layer_can_have_is_an_error();
     test_what_some_layers_cannot_have_is_narrowed_and_said();
+    test_preprocess_is_refused_with_its_router();
+    test_a_layer_that_is_offloaded_as_a_whole_is_eager();
     test_long_names_are_cut_between_characters();
+    test_words_of_a_scope_do_not_depend_on_each_other();
     test_offload_follows_the_graphs();
     test_print();
     return done_testing();
