@@ -3,9 +3,11 @@
  *
  *     graphhooks env [--markdown]
  *     graphhooks info [--json]
+ *     graphhooks plan FILE.json [OPTIONS]
  *
- * Exit status: 0; 1 when `env` finds a wrong value or stdout cannot be
- * written; 2 for a command line that is not understood.
+ * Exit status: 0; 1 when `env` finds a wrong value, `plan` an impossible
+ * request, or stdout cannot be written; 2 for a command line, or a file, that
+ * is not understood.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -13,6 +15,8 @@
 
 #include "config/env.h"
 #include "info.h"
+#include "plan.h"
+#include "words.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +28,15 @@ static const char usage[] =
     "  env [--markdown]  every GRAPHHOOKS_ variable, with what is set now;\n"
     "                    --markdown: the table without it\n"
     "  info [--json]     versions, drivers, devices, plugin directory\n"
+    "  plan FILE         which parts of the model that FILE describes are\n"
+    "                    captured, and why; - is standard input\n"
+    "    --scope LIST      attn, mlp, moe, moe_router, moe_preprocess, mamba;\n"
+    "                      \"\": whole layers\n"
+    "    --granularity G   part, layer or chunk\n"
+    "    --ep-overlap 0|1  expert communication behind another microbatch\n"
+    "    --json            the plan for programs\n"
+    "    --why LAYER.PART  one decision in full, as in 3.attn\n"
+    "  plan --table      the rules, as the tables of doc/scopes.md\n"
     "  --version         the version of the package and of the ABI\n"
     "  --help            this\n";
 
@@ -31,20 +44,6 @@ static void write_stdout(void *user, const char *text, size_t bytes)
 {
     (void)user;
     fwrite(text, 1, bytes, stdout);
-}
-
-/* Says what was meant, as far as that can be guessed. */
-static int refuse(const char *what, const char *given, const char *const *known)
-{
-    const char *near = gh_env_nearest(given, known);
-
-    fprintf(stderr, "graphhooks: %s is not %s", given, what);
-    if (near != NULL) {
-        fprintf(stderr, "; did you mean %s?\n", near);
-    } else {
-        fprintf(stderr, "; try graphhooks --help\n");
-    }
-    return 2;
 }
 
 /* Whether `option` was given; anything else is refused. */
@@ -114,9 +113,8 @@ static const struct {
     const char *name;
     int (*run)(int argc, char **argv);
 } commands[] = {
-    { "env", run_env },
-    { "info", run_info },
-    { "--version", run_version },
+    { "env", run_env },       { "info", run_info },
+    { "plan", plan_command }, { "--version", run_version },
     { "--help", run_help },
 };
 #define N_COMMANDS (sizeof(commands) / sizeof(commands[0]))

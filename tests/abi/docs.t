@@ -31,6 +31,18 @@ else
     skip "README's table of variables: the graphhooks command was not built"
 fi
 
+# The rules of scopes.
+if [ -x "${builddir:?}/graphhooks" ]; then
+    "$builddir/graphhooks" plan --table > "$scratch/table"
+    sed -n '/^<!-- graphhooks plan --table -->$/,/^<!-- end -->$/p' \
+        doc/scopes.md | sed '1d; $d' > "$scratch/scopes"
+    cmp -s "$scratch/table" "$scratch/scopes"
+    ok $? "the tables of doc/scopes.md are graphhooks plan --table"
+    diff "$scratch/table" "$scratch/scopes" | diag
+else
+    skip "the tables of doc/scopes.md: the graphhooks command was not built"
+fi
+
 # The README's C.
 awk '/^```c$/ { on = 1; next } /^```$/ { on = 0 } on' README.md \
     > "$scratch/example.c"

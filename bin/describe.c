@@ -1,0 +1,417 @@
+/*
+ * describe.c - reads a model's description with jansson.
+ *
+ * First every layer's object becomes an entry, checked; then the entries,
+ * each as often as it is repeated, become a gh_model.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "describe.h"
+
+#include "base/error.h"
+#include "fields.h"
+#include "words.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct entry {
+    gh_layer_desc desc; /* its name is the object's */
+    uint32_t repeat;
+};
+
+/* ---- a layer ----------------------------------------------------------- */
+
+static const char *const layer_fields[] = {
+    "kind",       "repeat",   "chunk",     "name",    "experts",
+    "dispatcher", "features", "recompute", "offload", NULL,
+};
+
+static bool has_experts(gh_layer_kind kind)
+{
+    return gh_kind_has(kind, GH_PART_MOE_ROUTER);
+}
+
+/* What a layer of this kind can have, of the bits of features. */
+static uint32_t features_of(gh_layer_kind kind)
+{
+    const bool moe = has_experts(kind);
+    uint32_t features = 0;
+
+    if (moe) {
+        features = GH_FEATURE_CAPACITY | GH_FEATURE_PAD | GH_FEATURE_SYNC_FREE |
+                   GH_FEATURE_FP8_PADDING | GH_FEATURE_SHARED_EXPERTS |
+                   GH_FEATURE_SHARED_OVERLAP | GH_FEATURE_ROUTER_JITTER;
+    }
+    if (gh_kind_has(kind, GH_PART_ATTN)) {
+        features |= GH_FEATURE_ATTN_DROPOUT;
+    }
+    return features | GH_FEATURE_HIDDEN_DROPOUT;
+}
+
+/* The same of the bits of recompute and offload. */
+static uint32_t modules_of(gh_layer_kind kind, uint32_t features)
+{
+    uint32_t modules = GH_MODULE_LAYER;
+
+    if (gh_kind_has(kind, GH_PART_ATTN)) {
+        modules |= GH_MODULE_ATTN_NORM | GH_MODULE_QKV_LINEAR |
+                   GH_MODULE_CORE_ATTN | GH_MODULE_ATTN_PROJ;
+    }
+    if (gh_kind_has(kind, GH_PART_MLP)) {
+        modules |= GH_MODULE_MLP_NORM | GH_MODULE_MLP;
+    }
+    if (has_experts(kind)) {
+        modules |= GH_MODULE_MLP_NORM | GH_MODULE_MOE | GH_MODULE_EXPERT_FC1 |
+                   GH_MODULE_MOE_ACT;
+    }
+    if ((features & GH_FEATURE_SHARED_EXPERTS) != 0) {
+        modules |= GH_MODULE_SHARED_EXPERTS;
+    }
+    return modules;
+}
+
+/* Reads a list whose words this kind of layer can have. */
+static gh_status read_own_words(const struct fields *object, const char *key,
+                                const char *const *words, uint32_t own,
+                                gh_layer_kind kind, uint32_t *bits,
+                                gh_error *err)
+{
+    gh_status status = field_words(object, key, words, bits, err);
+
+    if (status != GH_OK || (*bits & ~own) == 0) {
+        return status;
+    }
+    for (int i = 0; words[i] != NULL; i++) {
+        if ((*bits & ~own & 1u << i) != 0) {
+            return gh_fail(err, GH_ERR_CONFIG,
+                           "%s%s: this %s layer has no %s; leave it out",
+                           object->where, key, gh_kind_names[kind], words[i]);
+        }
+    }
+    return GH_OK;
+}
+
+/* What the list of features must have besides. */
+static gh_status check_features(const struct fields *object, uint32_t features,
+                                gh_error *err)
+{
+    static const struct {
+        uint32_t has;
+        uint32_t needs;
+        const char *text;
+    } rules[] = {
+        { GH_FEATURE_PAD, GH_FEATURE_CAPACITY,
+          "pad pads up to a capacity: name capacity too" },
+        { GH_FEATURE_SHARED_OVERLAP, GH_FEATURE_SHARED_EXPERTS,
+          "shared_overlap is of shared experts: name shared_experts too" },
+    };
+
+    for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
+        if ((features & rules[i].has) != 0 &&
+            (features & rules[i].needs) == 0) {
+            return gh_fail(err, GH_ERR_CONFIG, "%sfeatures: %s", object->where,
+                           rules[i].text);
+        }
+    }
+    return GH_OK;
+}
+
+static gh_status read_experts(const struct fields *object, gh_layer_desc *desc,
+                              gh_error *err)
+{
+    static const char *const of_experts[] = { "experts", "dispatcher" };
+    char where[FIELD_WHERE_BYTES];
+    gh_status status;
+
+    if (!has_experts(desc->kind)) {
+        for (int i = 0; i < 2; i++) {
+            if (field_at(object, of_experts[i], where) != NULL) {
+                return gh_fail(err, GH_ERR_CONFIG,
+                               "%s: a %s layer has no experts; leave it out",
+                               where, gh_kind_names[desc->kind]);
+            }
+        }
+        return GH_OK;
+    }
+    if (field_at(object, "experts", where) == NULL) {
+        return field_missing(where, "the number of experts", err);
+    }
+    status = field_count(object, "experts", 1, 1000000, &desc->experts, err);
+    if (status != GH_OK) {
+        return status;
+    }
+    return field_required_word(object, "dispatcher", gh_dispatcher_names,
+                               &desc->dispatcher, err);
+}
+
+static gh_status read_layer(const struct fields *object, struct entry *entry,
+                            gh_error *err)
+{
+    gh_layer_desc *desc = &entry->desc;
+    gh_status status = fields_check(object, layer_fields, err);
+    uint32_t modules;
+
+    *entry = (struct entry){ .repeat = 1 };
+    desc->struct_size = sizeof(*desc);
+    if (status != GH_OK ||
+        (status = field_required_word(object, "kind", gh_kind_names,
+                                      &desc->kind, err)) != GH_OK ||
+        (status = field_name(object, false, &desc->name, err)) != GH_OK ||
+        (status = field_count(object, "repeat", 1, DESCRIBE_MOST_LAYERS,
+                              &entry->repeat, err)) != GH_OK ||
+        (status = field_count(object, "chunk", 0, DESCRIBE_MOST_LAYERS,
+                              &desc->chunk, err)) != GH_OK ||
+        (status = read_experts(object, desc, err)) != GH_OK ||
+        (status = read_own_words(object, "features", gh_feature_names,
+                                 features_of(desc->kind), desc->kind,
+                                 &desc->features, err)) != GH_OK ||
+        (status = check_features(object, desc->features, err)) != GH_OK) {
+        return status;
+    }
+    modules = modules_of(desc->kind, desc->features);
+    status = read_own_words(object, "recompute", gh_module_names, modules,
+                            desc->kind, &desc->recompute, err);
+    if (status != GH_OK) {
+        return status;
+    }
+    return read_own_words(object, "offload", gh_module_names, modules,
+                          desc->kind, &desc->offload, err);
+}
+
+/* ---- the list of layers ------------------------------------------------ */
+
+/* Chunks are all given by the layers, in order, or all by "chunks". */
+static gh_status check_chunk(const struct fields *object, uint32_t chunk,
+                             uint32_t before, bool first, uint32_t chunks,
+                             gh_error *err)
+{
+    if (chunks != 0 && json_object_get(object->json, "chunk") != NULL) {
+        return gh_fail(err, GH_ERR_CONFIG,
+                       "%schunk: chunks is given, which divides the layers "
+                       "evenly; leave one of them out",
+                       object->where);
+    }
+    if (chunk == before || (!first && chunk == before + 1)) {
+        return GH_OK;
+    }
+    return gh_fail(err, GH_ERR_CONFIG,
+                   "%schunk is %u after %u; chunks begin at 0, in order, and "
+                   "none is left out",
+                   object->where, chunk, before);
+}
+
+static gh_status read_layers(const json_t *list, uint32_t chunks,
+                             struct entry *entries, uint32_t *total,
+                             gh_error *err)
+{
+    const size_t n = json_array_size(list);
+    uint32_t chunk = 0;
+
+    *total = 0;
+    for (size_t i = 0; i < n; i++) {
+        struct fields object = { .json = json_array_get(list, i) };
+        gh_status status;
+
+        snprintf(object.where, sizeof(object.where), "layers[%zu]", i);
+        if (!json_is_object(object.json)) {
+            return field_type(object.where, object.json, "an object", err);
+        }
+        strcat(object.where, ".");
+        status = read_layer(&object, &entries[i], err);
+        if (status != GH_OK) {
+            return status;
+        }
+        status = check_chunk(&object, entries[i].desc.chunk, chunk, i == 0,
+                             chunks, err);
+        if (status != GH_OK) {
+            return status;
+        }
+        chunk = entries[i].desc.chunk;
+        if (entries[i].repeat > DESCRIBE_MOST_LAYERS - *total) {
+            return gh_fail(err, GH_ERR_CONFIG,
+                           "layers[%zu].repeat: these are more than %u layers",
+                           i, DESCRIBE_MOST_LAYERS);
+        }
+        *total += entries[i].repeat;
+    }
+    return GH_OK;
+}
+
+/* The n-th of a repeated layer is "NAME n". */
+static gh_status add_layers(gh_model *model, const struct entry *entries,
+                            size_t n_entries, uint32_t total, uint32_t chunks,
+                            gh_error *err)
+{
+    uint32_t layer = 0;
+
+    for (size_t i = 0; i < n_entries; i++) {
+        for (uint32_t k = 0; k < entries[i].repeat; k++, layer++) {
+            gh_layer_desc desc = entries[i].desc;
+            char name[128];
+            gh_status status;
+
+            if (chunks != 0) {
+                desc.chunk = (uint32_t)((uint64_t)layer * chunks / total);
+            }
+            if (desc.name != NULL && entries[i].repeat > 1) {
+                snprintf(name, sizeof(name), "%.*s %u",
+                         gh_shown_bytes(desc.name, 100), desc.name, k);
+                desc.name = name;
+            }
+            status = gh_model_add_layer(model, &desc, err);
+            if (status != GH_OK) {
+                return status;
+            }
+        }
+    }
+    return GH_OK;
+}
+
+static gh_status make_model(const json_t *list, uint32_t chunks,
+                            struct description *d, gh_error *err)
+{
+    const size_t n = json_array_size(list);
+    struct entry *entries = calloc(n, sizeof(*entries));
+    uint32_t total;
+    gh_status status;
+
+    if (entries == NULL) {
+        return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for the layers");
+    }
+    status = read_layers(list, chunks, entries, &total, err);
+    if (status == GH_OK && chunks > total) {
+        status =
+            gh_fail(err, GH_ERR_CONFIG,
+                    "chunks is %u; these are only %u layers", chunks, total);
+    }
+    if (status == GH_OK) {
+        status = gh_model_create(&d->model, err);
+    }
+    if (status == GH_OK) {
+        status = add_layers(d->model, entries, n, total, chunks, err);
+    }
+    free(entries);
+    return status;
+}
+
+/* ---- the description --------------------------------------------------- */
+
+static const char *const top_fields[] = {
+    "name",        "family",     "chunks", "scope",
+    "granularity", "ep_overlap", "layers", NULL,
+};
+
+static const char *const family_words[] = { "gpt", "mla", "mamba", NULL };
+
+static gh_status read_options(const struct fields *top, struct description *d,
+                              gh_error *err)
+{
+    const json_t *overlap = json_object_get(top->json, "ep_overlap");
+    uint32_t granularity = GH_GRANULARITY_LAYER;
+    gh_status status;
+
+    status = field_words(top, "scope", scope_words(), &d->options.scope, err);
+    if (status != GH_OK) {
+        return status;
+    }
+    status =
+        field_word(top, "granularity", granularity_words, &granularity, err);
+    if (status != GH_OK) {
+        return status;
+    }
+    d->options.granularity = (enum gh_granularity)granularity;
+    if (overlap != NULL && !json_is_boolean(overlap)) {
+        return field_type("ep_overlap", overlap, "true or false", err);
+    }
+    d->options.ep_overlap = json_is_true(overlap);
+    return GH_OK;
+}
+
+static gh_status read_top(const json_t *json, struct description *d,
+                          gh_error *err)
+{
+    const struct fields top = { .json = json };
+    const json_t *layers = json_object_get(json, "layers");
+    uint32_t chunks = 0, family;
+    const char *name;
+    gh_status status = fields_check(&top, top_fields, err);
+
+    if (status != GH_OK ||
+        (status = field_name(&top, true, &name, err)) != GH_OK ||
+        (status = field_required_word(&top, "family", family_words, &family,
+                                      err)) != GH_OK ||
+        (status = field_count(&top, "chunks", 1, DESCRIBE_MOST_LAYERS, &chunks,
+                              err)) != GH_OK ||
+        (status = read_options(&top, d, err)) != GH_OK) {
+        return status;
+    }
+    if (layers == NULL) {
+        return field_missing("layers", "a list of layers", err);
+    }
+    if (!json_is_array(layers)) {
+        return field_type("layers", layers, "a list of layers", err);
+    }
+    if (json_array_size(layers) == 0) {
+        return gh_fail(err, GH_ERR_CONFIG,
+                       "layers is empty; give at least one layer");
+    }
+    d->name = strdup(name);
+    if (d->name == NULL) {
+        return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a name");
+    }
+    return make_model(layers, chunks, d, err);
+}
+
+static gh_status read_json(json_t *json, const json_error_t *problem,
+                           struct description *d, gh_error *err)
+{
+    gh_status status;
+
+    memset(d, 0, sizeof(*d));
+    if (json == NULL) {
+        char clean[100];
+
+        word_clean(problem->text, clean, sizeof(clean));
+        return gh_fail(err, GH_ERR_CONFIG,
+                       "line %d, column %d: this is not JSON: %s",
+                       problem->line, problem->column, clean);
+    }
+    if (json_is_object(json)) {
+        status = read_top(json, d, err);
+    } else {
+        status = field_type("the description", json, "an object", err);
+    }
+    json_decref(json);
+    if (status != GH_OK) {
+        describe_free(d);
+    }
+    return status;
+}
+
+gh_status describe_file(FILE *file, struct description *description,
+                        gh_error *err)
+{
+    json_error_t problem;
+    json_t *json = json_loadf(file, JSON_REJECT_DUPLICATES, &problem);
+
+    return read_json(json, &problem, description, err);
+}
+
+gh_status describe_text(const char *text, size_t bytes,
+                        struct description *description, gh_error *err)
+{
+    json_error_t problem;
+    json_t *json = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &problem);
+
+    return read_json(json, &problem, description, err);
+}
+
+void describe_free(struct description *description)
+{
+    gh_model_destroy(description->model);
+    free(description->name);
+    memset(description, 0, sizeof(*description));
+}

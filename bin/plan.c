@@ -1,0 +1,254 @@
+/*
+ * plan.c - `graphhooks plan`: resolves a description and prints the plan.
+ *
+ * Options win over what the description says; the environment has no say,
+ * so that a plan depends on nothing but the command line and the file.
+ *
+ * Exit status: 0; 1 for a request that is impossible; 2 for a command line
+ * or a description that is not understood.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "plan.h"
+
+#include "base/error.h"
+#include "describe.h"
+#include "words.h"
+
+#include <errno.h>
+#include <string.h>
+
+struct arguments {
+    const char *file;
+    const char *scope, *granularity, *ep_overlap; /* NULL: not given */
+    const char *why;
+    bool json, table;
+};
+
+static const char *const options[] = {
+    "--scope", "--granularity", "--ep-overlap", "--why",
+    "--json",  "--table",       NULL,
+};
+
+static int say(const char *text)
+{
+    fprintf(stderr, "graphhooks plan: %s\n", text);
+    return 2;
+}
+
+/* Where an option's value goes; NULL for an option without one. */
+static const char **value_of(struct arguments *a, int option)
+{
+    const char **const values[] = { &a->scope,      &a->granularity,
+                                    &a->ep_overlap, &a->why,
+                                    NULL,           NULL };
+
+    return values[option];
+}
+
+static int take_argument(struct arguments *a, int argc, char **argv, int *i)
+{
+    const char *word = argv[*i];
+    const int option = word_place(options, word);
+    const char **value;
+
+    if (option < 0 && word[0] == '-' && word[1] != '\0') {
+        return refuse("an option of plan", word, options);
+    }
+    if (option < 0) {
+        if (a->file != NULL) {
+            return say("give one description, or - for standard input");
+        }
+        a->file = word;
+        return 0;
+    }
+    value = value_of(a, option);
+    if (value == NULL) {
+        a->json = a->json || strcmp(word, "--json") == 0;
+        a->table = a->table || strcmp(word, "--table") == 0;
+        return 0;
+    }
+    if (++*i == argc) {
+        fprintf(stderr, "graphhooks plan: %s takes a value\n", word);
+        return 2;
+    }
+    *value = argv[*i];
+    return 0;
+}
+
+static int take_arguments(int argc, char **argv, struct arguments *a)
+{
+    memset(a, 0, sizeof(*a));
+    for (int i = 2; i < argc; i++) {
+        const int status = take_argument(a, argc, argv, &i);
+
+        if (status != 0) {
+            return status;
+        }
+    }
+    if (a->table) {
+        return argc == 3 ? 0 : say("--table goes alone");
+    }
+    if (a->file == NULL) {
+        return say("which description? give its file, or - for standard input");
+    }
+    if (a->json && a->why != NULL) {
+        return say("--why is for people and --json for programs: give one");
+    }
+    return 0;
+}
+
+/* Words with commas between them; none means whole layers. */
+static gh_status parse_scope(const char *list, uint32_t *scope, gh_error *err)
+{
+    const char *at = list;
+
+    *scope = 0;
+    while (*at != '\0') {
+        const size_t bytes = strcspn(at, ",");
+        char word[64];
+        int place;
+
+        snprintf(word, sizeof(word), "%.*s", bytes < 60 ? (int)bytes : 60, at);
+        place = word_place(scope_words(), word);
+        if (place < 0) {
+            return word_refuse("--scope", word, scope_words(), err);
+        }
+        *scope |= 1u << place;
+        at += bytes + (at[bytes] == ',');
+    }
+    return GH_OK;
+}
+
+static gh_status take_options(const struct arguments *a,
+                              struct gh_plan_options *o, gh_error *err)
+{
+    static const char *const switch_words[] = { "0", "1", NULL };
+    int place;
+
+    if (a->scope != NULL) {
+        gh_status status = parse_scope(a->scope, &o->scope, err);
+
+        if (status != GH_OK) {
+            return status;
+        }
+    }
+    if (a->granularity != NULL) {
+        place = word_place(granularity_words, a->granularity);
+        if (place < 0) {
+            return word_refuse("--granularity", a->granularity,
+                               granularity_words, err);
+        }
+        o->granularity = (enum gh_granularity)place;
+    }
+    if (a->ep_overlap != NULL) {
+        place = word_place(switch_words, a->ep_overlap);
+        if (place < 0) {
+            return word_refuse("--ep-overlap", a->ep_overlap, switch_words,
+                               err);
+        }
+        o->ep_overlap = place == 1;
+    }
+    return GH_OK;
+}
+
+static gh_status read_description(const char *path, struct description *d,
+                                  gh_error *err)
+{
+    const bool is_stdin = strcmp(path, "-") == 0;
+    FILE *file = is_stdin ? stdin : fopen(path, "rb");
+    gh_status status;
+
+    if (file == NULL) {
+        return gh_fail(err, GH_ERR_CONFIG, "%s", strerror(errno));
+    }
+    errno = 0;
+    status = describe_file(file, d, err);
+    if (ferror(file) != 0) {
+        if (status == GH_OK) {
+            describe_free(d);
+        }
+        status =
+            gh_fail(err, GH_ERR_CONFIG, "cannot be read: %s", strerror(errno));
+    }
+    if (!is_stdin) {
+        fclose(file);
+    }
+    return status;
+}
+
+static void write_stdout(void *user, const char *text, size_t bytes)
+{
+    (void)user;
+    fwrite(text, 1, bytes, stdout);
+}
+
+/* What was asked for, above the text that says what came of it. */
+static void print_request(const char *name, const struct gh_plan *plan)
+{
+    const char *const *words = scope_words();
+
+    printf("%s: %u layers, ", name, plan->n_layers);
+    if (plan->options.scope == 0) {
+        printf("whole layers");
+    } else {
+        printf("scope");
+    }
+    for (int i = 0; words[i] != NULL; i++) {
+        if ((plan->options.scope & 1u << i) != 0) {
+            printf(" %s", words[i]);
+        }
+    }
+    printf("%s\n", plan->options.ep_overlap ? ", ep overlap" : "");
+}
+
+static int show(const struct arguments *a, const struct description *d)
+{
+    struct gh_plan plan;
+    gh_error err;
+    int status = 0;
+
+    if (gh_plan_make(d->model, &d->options, &plan, &err) != GH_OK) {
+        fprintf(stderr, "graphhooks: %s: %s\n", d->name, err.text);
+        return 1;
+    }
+    if (a->why != NULL) {
+        status = plan_why(&plan, a->why);
+    } else if (a->json) {
+        gh_plan_write(&plan, GH_FORMAT_JSON, write_stdout, NULL);
+    } else {
+        print_request(d->name, &plan);
+        gh_plan_write(&plan, GH_FORMAT_TEXT, write_stdout, NULL);
+    }
+    gh_plan_free(&plan);
+    return status;
+}
+
+int plan_command(int argc, char **argv)
+{
+    struct description d;
+    struct arguments a;
+    gh_error err;
+    int status = take_arguments(argc, argv, &a);
+
+    if (status != 0) {
+        return status;
+    }
+    if (a.table) {
+        plan_table();
+        return 0;
+    }
+    if (read_description(a.file, &d, &err) != GH_OK) {
+        fprintf(stderr, "graphhooks: %s: %s\n", a.file, err.text);
+        return 2;
+    }
+    if (take_options(&a, &d.options, &err) != GH_OK) {
+        describe_free(&d);
+        return say(err.text);
+    }
+    status = show(&a, &d);
+    describe_free(&d);
+    return status;
+}

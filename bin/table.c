@@ -1,0 +1,230 @@
+/*
+ * table.c - `graphhooks plan --table`: the rules as doc/scopes.md has them.
+ *
+ * The rules themselves are asked, so that the document cannot differ.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "plan.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define ATTN GH_SCOPE(GH_ITEM_ATTN)
+#define MLP GH_SCOPE(GH_ITEM_MLP)
+#define MOE GH_SCOPE(GH_ITEM_MOE)
+#define ROUTER GH_SCOPE(GH_ITEM_MOE_ROUTER)
+#define PREPROCESS GH_SCOPE(GH_ITEM_MOE_PREPROCESS)
+#define MAMBA GH_SCOPE(GH_ITEM_MAMBA)
+
+/* A layer as a row of either table has it. */
+struct sample {
+    const char *text;
+    struct gh_layer layer;
+    bool ep_overlap;
+    uint32_t scope; /* of a refusal */
+};
+
+#define MOE_LAYER(...) \
+    { \
+        .kind = GH_LAYER_MOE, .experts = 8, __VA_ARGS__ \
+    }
+#define PADDED .features = GH_FEATURE_CAPACITY | GH_FEATURE_PAD
+
+static const struct sample kinds[] = {
+    { .text = "`dense`", .layer = { .kind = GH_LAYER_DENSE } },
+    { .text = "`moe`, capacity and pad", .layer = MOE_LAYER(PADDED) },
+    { .text = "`moe`, capacity and pad, ep overlap",
+      .layer = MOE_LAYER(PADDED),
+      .ep_overlap = true },
+    { .text = "`moe`, sync_free",
+      .layer = MOE_LAYER(.features = GH_FEATURE_SYNC_FREE,
+                         .dispatcher = GH_DISPATCHER_FLEX) },
+    { .text = "`moe`, dropless, any dispatcher",
+      .layer = MOE_LAYER(.features = 0) },
+    { .text = "`moe`, capacity without pad, alltoall",
+      .layer = MOE_LAYER(.features = GH_FEATURE_CAPACITY) },
+    { .text = "`moe`, fp8_padding, alltoall",
+      .layer = MOE_LAYER(.features = GH_FEATURE_FP8_PADDING) },
+    { .text = "`moe`, fp8_padding, allgather or flex",
+      .layer = MOE_LAYER(.features = GH_FEATURE_FP8_PADDING,
+                         .dispatcher = GH_DISPATCHER_ALLGATHER) },
+    { .text = "`mamba`", .layer = { .kind = GH_LAYER_MAMBA } },
+    { .text = "`attn_only`", .layer = { .kind = GH_LAYER_ATTN_ONLY } },
+    { .text = "`mlp_only`", .layer = { .kind = GH_LAYER_MLP_ONLY } },
+    { .text = "`moe_only`, capacity and pad",
+      .layer = { .kind = GH_LAYER_MOE_ONLY, .experts = 8, PADDED } },
+    { .text = "`moe_only`, dropless, any dispatcher",
+      .layer = { .kind = GH_LAYER_MOE_ONLY, .experts = 8 } },
+};
+
+/* One for each refusal there is. */
+static const struct sample refusals[] = {
+    { "recompute `layer`", { .recompute = GH_MODULE_LAYER }, false, ATTN },
+    { "offload `layer`", { .offload = GH_MODULE_LAYER }, false, ATTN },
+    { "attn_dropout, recompute `core_attn`",
+      { .features = GH_FEATURE_ATTN_DROPOUT, .recompute = GH_MODULE_CORE_ATTN },
+      false,
+      ATTN },
+    { "hidden_dropout, recompute `mlp`",
+      { .features = GH_FEATURE_HIDDEN_DROPOUT, .recompute = GH_MODULE_MLP },
+      false,
+      MLP },
+    { "1 expert", { .kind = GH_LAYER_MOE, .experts = 1 }, false, MOE },
+    { "1 expert", { .kind = GH_LAYER_MOE, .experts = 1 }, false, ROUTER },
+    { "neither capacity and pad, nor sync_free", MOE_LAYER(.features = 0),
+      false, MOE },
+    { "ep overlap", MOE_LAYER(PADDED), true, MOE },
+    { "hidden_dropout or router_jitter, recompute `moe`",
+      MOE_LAYER(.features = GH_FEATURE_CAPACITY | GH_FEATURE_PAD |
+                            GH_FEATURE_ROUTER_JITTER,
+                .recompute = GH_MODULE_MOE),
+      false, MOE },
+    { "recompute `moe`", MOE_LAYER(.recompute = GH_MODULE_MOE), false, ROUTER },
+    { "alltoall, and fp8_padding or capacity, without pad and sync_free",
+      MOE_LAYER(.features = GH_FEATURE_FP8_PADDING), false,
+      ROUTER | PREPROCESS },
+    { "offload `attn_norm`", { .offload = GH_MODULE_ATTN_NORM }, false, ATTN },
+    { "offload `mlp_norm`", { .offload = GH_MODULE_MLP_NORM }, false, MLP },
+    { "offload `mlp_norm`", MOE_LAYER(.offload = GH_MODULE_MLP_NORM), false,
+      ROUTER },
+    { "offload `moe`, `shared_experts`, `expert_fc1`, `moe_act` or `mlp_norm`",
+      MOE_LAYER(PADDED, .offload = GH_MODULE_MOE), false, MOE },
+};
+
+static const uint32_t scopes[] = {
+    0, ATTN, MLP, MOE, ROUTER, ROUTER | PREPROCESS, MAMBA,
+};
+#define N_SCOPES (sizeof(scopes) / sizeof(scopes[0]))
+
+static void print_scope(uint32_t scope)
+{
+    const char *blank = "";
+
+    if (scope == 0) {
+        printf("none: whole layers");
+    }
+    for (enum gh_scope_item item = 0; item < GH_ITEM_COUNT; item++) {
+        if ((scope & GH_SCOPE(item)) != 0) {
+            printf("%s`%s`", blank, gh_item_name(item));
+            blank = " ";
+        }
+    }
+}
+
+static bool applies(uint32_t scope, gh_layer_kind kind)
+{
+    for (enum gh_scope_item item = 0; item < GH_ITEM_COUNT; item++) {
+        if ((scope & GH_SCOPE(item)) != 0 && gh_item_applies(item, kind)) {
+            return true;
+        }
+    }
+    return scope == 0;
+}
+
+/* The parts that are graphed, or that are not. */
+static void print_parts(const struct gh_layer *layer,
+                        const struct gh_layer_plan *plan, bool graphed)
+{
+    const struct gh_kind *kind = &gh_kinds[layer->kind];
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < kind->n_parts; i++) {
+        n += plan->graphed[kind->parts[i]] == graphed;
+    }
+    if (n == 0 || n == kind->n_parts) {
+        printf(" %s |", n == 0 ? "nothing" : "all");
+        return;
+    }
+    for (uint32_t i = 0; i < kind->n_parts; i++) {
+        if (plan->graphed[kind->parts[i]] == graphed) {
+            printf(" %s", gh_part_name(kind->parts[i]));
+        }
+    }
+    printf(" |");
+}
+
+static void print_refused(const struct gh_layer_plan *plan)
+{
+    const char *between = " ";
+
+    for (enum gh_scope_item item = 0; item < GH_ITEM_COUNT; item++) {
+        if (plan->refused[item] != GH_CAUSE_NONE) {
+            printf("%s`%s`: %s", between, gh_item_name(item),
+                   gh_causes[plan->refused[item]].why);
+            between = "; ";
+        }
+    }
+    printf(" |\n");
+}
+
+static void print_kind(const struct sample *sample)
+{
+    const char *comma = "";
+    struct gh_layer_plan plan;
+
+    for (size_t i = 0; i < N_SCOPES; i++) {
+        if (!applies(scopes[i], sample->layer.kind)) {
+            continue;
+        }
+        gh_rules_layer(&sample->layer, scopes[i], sample->ep_overlap, &plan);
+        printf("| %s | ", sample->text);
+        print_scope(scopes[i]);
+        printf(" |");
+        print_parts(&sample->layer, &plan, true);
+        print_parts(&sample->layer, &plan, false);
+        print_refused(&plan);
+    }
+    printf("| %s | ", sample->text);
+    for (size_t i = 0; i < N_SCOPES; i++) {
+        if (!applies(scopes[i], sample->layer.kind)) {
+            printf("%s", comma);
+            print_scope(scopes[i]);
+            comma = ", ";
+        }
+    }
+    printf(" | nothing | all | it has no such part |\n");
+}
+
+/* What a sample is refused for, as its item or as its offload. */
+static enum gh_cause cause_of(const struct sample *sample)
+{
+    struct gh_layer_plan plan;
+
+    gh_rules_layer(&sample->layer, sample->scope, sample->ep_overlap, &plan);
+    for (enum gh_scope_item item = GH_ITEM_COUNT; item-- > 0;) {
+        if (plan.refused[item] != GH_CAUSE_NONE) {
+            return plan.refused[item];
+        }
+    }
+    return plan.offload_cause[0];
+}
+
+void plan_table(void)
+{
+    printf("| layer | scope | captured | eager | refused, and why |\n"
+           "| --- | --- | --- | --- | --- |\n");
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        print_kind(&kinds[i]);
+    }
+    printf("\n| where a layer has | this is refused | because | remedy |\n"
+           "| --- | --- | --- | --- |\n");
+    for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
+        const struct sample *s = &refusals[i];
+        const enum gh_cause cause = cause_of(s);
+        const bool offload = cause >= GH_CAUSE_OFFLOAD_ATTN_NORM;
+
+        printf("| %s | ", s->text);
+        if (offload) {
+            printf("the offload, with ");
+        }
+        if (cause <= GH_CAUSE_OFFLOAD_LAYER) {
+            printf("every word");
+        } else {
+            print_scope(s->scope);
+        }
+        printf(" | %s | %s |\n", gh_causes[cause].why, gh_causes[cause].remedy);
+    }
+}

@@ -1,0 +1,273 @@
+/*
+ * why.c - `graphhooks plan --why LAYER.PART`: one decision in full.
+ *
+ * The layer's fields that rules look at, what was asked, the rule that
+ * decided and, for an eager part, what would have it captured.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "plan.h"
+#include "words.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void print_words(const char *label, const char *const *words,
+                        uint32_t bits)
+{
+    printf("%s", label);
+    for (int i = 0; words[i] != NULL; i++) {
+        if ((bits & 1u << i) != 0) {
+            printf(" %s", words[i]);
+        }
+    }
+    printf("%s\n", bits == 0 ? " none" : "");
+}
+
+/* ---- which ------------------------------------------------------------- */
+
+/* By name, or by number where no layer is called so. */
+static int find_layer(const struct gh_plan *plan, const char *name,
+                      uint32_t *layer)
+{
+    uint32_t n_found = 0;
+    char *end;
+    unsigned long number;
+
+    for (uint32_t i = 0; i < plan->n_layers; i++) {
+        if (strcmp(plan->layers[i].name, name) == 0) {
+            *layer = n_found == 0 ? i : *layer;
+            n_found++;
+        }
+    }
+    if (n_found == 1) {
+        return 0;
+    }
+    if (n_found > 1) {
+        fprintf(stderr,
+                "graphhooks plan: %u layers are called %s; give the number "
+                "of one, as in %u\n",
+                n_found, name, *layer);
+        return 2;
+    }
+    number = strtoul(name, &end, 10);
+    if (name[0] >= '0' && name[0] <= '9' && *end == '\0' &&
+        number < plan->n_layers) {
+        *layer = (uint32_t)number;
+        return 0;
+    }
+    fprintf(stderr,
+            "graphhooks plan: there is no layer %s; give a name, or a number "
+            "from 0 to %u\n",
+            name, plan->n_layers - 1);
+    return 2;
+}
+
+static int find_part(const struct gh_plan *plan, uint32_t layer,
+                     const char *name, gh_part *part)
+{
+    const struct gh_kind *kind = &gh_kinds[plan->layers[layer].kind];
+
+    for (uint32_t i = 0; i < kind->n_parts; i++) {
+        if (strcmp(gh_part_name(kind->parts[i]), name) == 0) {
+            *part = kind->parts[i];
+            return 0;
+        }
+    }
+    fprintf(stderr, "graphhooks plan: %s, a %s layer, has no part %s; it has",
+            plan->layers[layer].name, kind->name, name);
+    for (uint32_t i = 0; i < kind->n_parts; i++) {
+        fprintf(stderr, "%s %s", i == 0 ? "" : ",",
+                gh_part_name(kind->parts[i]));
+    }
+    fprintf(stderr, "\n");
+    return 2;
+}
+
+static int find(const struct gh_plan *plan, const char *which, uint32_t *layer,
+                gh_part *part)
+{
+    const char *dot = strrchr(which, '.');
+    char *name;
+    int status;
+
+    if (dot == NULL || dot == which) {
+        fprintf(stderr,
+                "graphhooks plan: --why is %s; give LAYER.PART, as in 0.%s\n",
+                which, gh_part_name(gh_kinds[plan->layers[0].kind].parts[0]));
+        return 2;
+    }
+    name = strndup(which, (size_t)(dot - which));
+    if (name == NULL) {
+        fprintf(stderr, "graphhooks plan: no memory for a name\n");
+        return 2;
+    }
+    status = find_layer(plan, name, layer);
+    free(name);
+    return status != 0 ? status : find_part(plan, *layer, dot + 1, part);
+}
+
+/* ---- why --------------------------------------------------------------- */
+
+static void print_segment(const struct gh_plan *plan, uint32_t layer,
+                          gh_part part)
+{
+    const struct gh_kind *kind = &gh_kinds[plan->layers[layer].kind];
+    const gh_segment *s = plan->segments;
+    char extent[256];
+
+    /* Parts of a kind are numbered in the order that it runs them. */
+    while (s->last_layer < layer ||
+           (s->last_layer == layer && s->last_part < part)) {
+        s++;
+    }
+    gh_plan_extent(plan, s, extent, sizeof(extent));
+    printf("%s, %s: %s\n", plan->layers[layer].name, gh_part_name(part),
+           s->mode == GH_SEGMENT_GRAPHED ? "graphed" : "eager");
+    printf("  segment    %u of chunk %u: %s\n", s->index, s->chunk, extent);
+    printf("  layer      %u, %s", layer, kind->name);
+}
+
+static void print_layer(const struct gh_layer *layer)
+{
+    if (layer->experts != 0) {
+        printf(", %u experts, dispatcher %s", layer->experts,
+               gh_dispatcher_names[layer->dispatcher]);
+    }
+    printf("\n");
+    print_words("  features  ", gh_feature_names, layer->features);
+    print_words("  recompute ", gh_module_names, layer->recompute);
+    print_words("  offload   ", gh_module_names, layer->offload);
+}
+
+static void print_asked(const struct gh_plan_options *o)
+{
+    if (o->scope == 0) {
+        printf("  asked      whole layers");
+    } else {
+        printf("  asked      scope");
+    }
+    for (int i = 0; scope_words()[i] != NULL; i++) {
+        if ((o->scope & 1u << i) != 0) {
+            printf(" %s", scope_words()[i]);
+        }
+    }
+    printf(", granularity %s%s\n", gh_granularity_name(o->granularity),
+           o->ep_overlap ? ", ep overlap" : "");
+}
+
+/* The refusal that a reason is the text of; GH_CAUSE_NONE for others. */
+static enum gh_cause cause_of(const char *reason)
+{
+    for (enum gh_cause c = GH_CAUSE_NONE + 1; c < GH_CAUSE_COUNT; c++) {
+        if (gh_causes[c].why == reason) {
+            return c;
+        }
+    }
+    return GH_CAUSE_NONE;
+}
+
+/* The scope with what it takes to name the part. */
+static uint32_t scope_with(uint32_t scope, gh_part part)
+{
+    const uint32_t partial =
+        GH_SCOPE(GH_ITEM_MOE_ROUTER) | GH_SCOPE(GH_ITEM_MOE_PREPROCESS);
+
+    switch (part) {
+    case GH_PART_ATTN:
+        return scope | GH_SCOPE(GH_ITEM_ATTN);
+    case GH_PART_MLP:
+        return scope | GH_SCOPE(GH_ITEM_MLP);
+    case GH_PART_MAMBA:
+        return scope | GH_SCOPE(GH_ITEM_MAMBA);
+    case GH_PART_MOE_ROUTER:
+        return scope | GH_SCOPE(GH_ITEM_MOE_ROUTER);
+    case GH_PART_MOE_PREPROCESS:
+        return scope | partial;
+    default:
+        return (scope & ~partial) | GH_SCOPE(GH_ITEM_MOE);
+    }
+}
+
+/* Of a part that is not named: what naming it would come to. */
+static void print_would(const struct gh_plan *plan, uint32_t layer,
+                        gh_part part)
+{
+    const uint32_t scope = scope_with(plan->options.scope, part);
+    const char *comma = " ";
+    struct gh_layer_plan would;
+    enum gh_cause cause;
+
+    printf("  remedy     --scope");
+    for (int i = 0; scope_words()[i] != NULL; i++) {
+        if ((scope & 1u << i) != 0) {
+            printf("%s%s", comma, scope_words()[i]);
+            comma = ",";
+        }
+    }
+    gh_rules_layer(&plan->layers[layer], scope, plan->options.ep_overlap,
+                   &would);
+    if (would.graphed[part]) {
+        printf(" has it captured\n");
+        return;
+    }
+    cause = cause_of(would.reason[part]);
+    printf(" would not do alone: %s; %s\n", gh_causes[cause].why,
+           gh_causes[cause].remedy);
+}
+
+static void print_rule(const struct gh_plan *plan, uint32_t layer, gh_part part)
+{
+    const struct gh_layer_plan *decided = &plan->layer_plans[layer];
+    const enum gh_cause cause = cause_of(decided->reason[part]);
+
+    printf("  why        %s\n", decided->reason[part]);
+    if (decided->graphed[part]) {
+        return;
+    }
+    if (cause != GH_CAUSE_NONE) {
+        printf("  remedy     %s\n", gh_causes[cause].remedy);
+    } else {
+        print_would(plan, layer, part);
+    }
+}
+
+static void print_offload(const struct gh_layer_plan *decided)
+{
+    if (decided->offload_in_graph != 0) {
+        print_words("  in graph  ", gh_module_names, decided->offload_in_graph);
+    }
+    if (decided->offload_eager != 0) {
+        print_words("  beside it ", gh_module_names, decided->offload_eager);
+    }
+    if (decided->offload_off != 0) {
+        print_words("  off       ", gh_module_names, decided->offload_off);
+    }
+    for (int i = 0; i < 2; i++) {
+        if (decided->offload_cause[i] != GH_CAUSE_NONE) {
+            printf("             %s; %s\n",
+                   gh_causes[decided->offload_cause[i]].why,
+                   gh_causes[decided->offload_cause[i]].remedy);
+        }
+    }
+}
+
+int plan_why(const struct gh_plan *plan, const char *which)
+{
+    uint32_t layer = 0;
+    gh_part part;
+    int status = find(plan, which, &layer, &part);
+
+    if (status != 0) {
+        return status;
+    }
+    print_segment(plan, layer, part);
+    print_layer(&plan->layers[layer]);
+    print_asked(&plan->options);
+    print_rule(plan, layer, part);
+    print_offload(&plan->layer_plans[layer]);
+    return 0;
+}

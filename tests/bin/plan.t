@@ -1,0 +1,360 @@
+#!/bin/sh
+# graphhooks plan: the worked examples, and every way to ask for too much.
+# SPDX-License-Identifier: Apache-2.0
+. "${srcdir:?}/tests/tap/tap.sh"
+scratch
+golden=$srcdir/tests/bin/golden
+cd "$scratch" || exit 99
+
+plan()
+{
+    "${builddir:?}/graphhooks" plan "$@"
+}
+
+# has TEXT NAME: the last output has a line with TEXT.
+has()
+{
+    grep -qF -e "$1" out
+    held=$?
+    ok $held "$2"
+    [ $held -eq 0 ] || diag < out
+}
+
+# returns STATUS NAME ARGUMENT...: runs plan, keeping all that it says.
+returns()
+{
+    expected=$1
+    name=$2
+    shift 2
+    plan "$@" > out 2>&1
+    status=$?
+    [ $status -eq "$expected" ]
+    ok $? "$name"
+    [ $status -eq "$expected" ] || diag "it returned $status"
+}
+
+returns 2 "no description is refused"
+has "give its file" "with a sentence"
+returns 2 "an unknown option is refused" --scoep attn
+has "did you mean --scope?" "with the nearest one"
+returns 2 "an option without its value is refused" --scope
+has "--scope takes a value" "with a sentence"
+returns 2 "--table goes alone" --table x.json
+returns 0 "--table needs no description" --table
+awk -F' \\| ' '/^\| where a layer has/ { on = 1; next }
+    on && !/^\| ---/ { print $3 }' out | sort -u > because
+[ "$(wc -l < because)" -eq \
+    "$(grep -c '^ *\[GH_CAUSE_' "$srcdir/lib/plan/rules.c" |
+        awk '{ print $1 - 1 }')" ]
+ok $? "its second table has every refusal of the rules"
+
+[ "${have_jansson-yes}" = yes ] || {
+    echo '{}' > x.json
+    returns 2 "without a JSON parser a description is not read" x.json
+    has "built without jansson" "which is said"
+    skip "the points of descriptions: graphhooks was built without jansson"
+    done_testing
+}
+
+# model NAME MORE LAYERS: writes NAME.json.
+model()
+{
+    printf '{"name": "%s", "family": "gpt", %s "layers": [%s]}\n' "$@" \
+        > "$1.json"
+}
+dense='{"kind": "dense"}'
+moe='{"kind": "moe", "experts": 8, "dispatcher": "alltoall"}'
+padded='{"kind": "moe", "experts": 8, "dispatcher": "alltoall",
+  "features": ["capacity", "pad"]}'
+mamba='{"kind": "mamba"}'
+attn_only='{"kind": "attn_only"}'
+mlp_only='{"kind": "mlp_only"}'
+moe_only='{"kind": "moe_only", "experts": 8, "dispatcher": "alltoall"}'
+model dense '' "$dense, $dense"
+model moe '' "$moe, $moe"
+model padded '' "$padded, $padded"
+model deepseek '' "$dense, {\"kind\": \"moe\", \"repeat\": 2, \"experts\": 256,
+  \"dispatcher\": \"flex\", \"features\": [\"shared_experts\"]}"
+model hybrid '' "$mamba, $attn_only, $mlp_only, $mamba, $moe_only"
+
+# ---- the worked examples --------------------------------------------------
+
+# example NAME GOLDEN ARGUMENT...
+example()
+{
+    name=$1
+    file=$2.txt
+    shift 2
+    plan "$@" > out 2>&1
+    if [ -n "${GRAPHHOOKS_TEST_GOLDEN-}" ]; then
+        cp out "$golden/$file"
+    fi
+    cmp -s out "$golden/$file"
+    ok $? "$name"
+    diff "$golden/$file" out | diag
+}
+
+example "dense layers with attn and mlp are captured whole" dense \
+    dense.json --scope attn,mlp
+example "dropless experts are captured up to the dispatch" moe \
+    moe.json --scope attn,moe_router,moe_preprocess
+example "a mix of layers takes what each has of the scope" deepseek \
+    deepseek.json --scope attn,mlp,moe_router,moe_preprocess
+example "Mamba layers stay eager where mamba is not named" hybrid \
+    hybrid.json --scope attn,mlp,moe_router,moe_preprocess
+example "and are captured where it is" hybrid-mamba \
+    hybrid.json --scope attn,mlp,moe_router,moe_preprocess,mamba
+example "--why tells one decision in full" why \
+    moe.json --scope attn,moe_router --why 1.moe_preprocess
+
+for file in "$srcdir"/doc/models/*.json; do
+    returns 0 "$(basename "$file") has a plan" "$file"
+    grep -qF "\`$(basename "$file")\`" "$srcdir/doc/models/README.md"
+    ok $? "and a line in doc/models/README.md"
+done
+
+# ---- options --------------------------------------------------------------
+
+model asks '"scope": ["attn"], "granularity": "part", "ep_overlap": true,' \
+    "$padded"
+returns 0 "a description may have the scope" asks.json
+has "scope attn, ep overlap" "which is said"
+has "granularity part" "and the granularity"
+returns 0 "options win over it" asks.json --scope moe --ep-overlap 0 \
+    --granularity chunk
+has "2 segments, granularity chunk" "all of them"
+has "1 layers, scope moe" "the scope, too"
+returns 0 "an empty scope means whole layers" asks.json --scope ''
+has "1 layers, whole layers, ep overlap" "which is said"
+GRAPHHOOKS_SCOPE=mlp plan asks.json > out 2>&1
+has "scope attn" "the environment has no say"
+plan - < dense.json > out 2>&1
+has "dense: 2 layers" "- is standard input"
+returns 2 "an unknown word is refused" dense.json --scope attn,mpl
+has '--scope is "mpl"; did you mean mlp?' "with the nearest one"
+returns 2 "an unknown granularity is refused" dense.json --granularity step
+has "give one of part, layer, chunk" "with those there are"
+returns 2 "a switch is 0 or 1" dense.json --ep-overlap maybe
+returns 2 "two descriptions are refused" dense.json moe.json
+returns 2 "a file that is not there is refused" nowhere.json
+has "nowhere.json: No such file" "with its name"
+returns 2 "a directory is refused" .
+
+returns 0 "--json works" hybrid.json --json
+if have python3; then
+    model offload '' '{"kind": "dense", "name": "a\u00e9\"\\b",
+        "offload": ["attn_norm", "core_attn", "mlp"]}'
+    for file in hybrid offload; do
+        plan $file.json --scope attn --json > out &&
+            python3 -c 'import json, sys; d = json.load(open(sys.argv[1]))
+s = d["segments"]
+assert [x["index"] for x in s] == list(range(len(s)))
+assert all(x["reason"] and x["mode"] in ("graphed", "eager") for x in s)
+if d["offload"]:
+    o = d["offload"][0]
+    assert s[0]["layer"] == o["layer"] == "a\u00e9\"\\b"
+    assert (o["in_graph"], o["beside"], o["off"]) == (
+        ["core_attn"], ["mlp"], ["attn_norm"])
+    assert len(d["notes"]) == 1' out
+        ok $? "a JSON parser reads the plan of $file.json"
+    done
+else
+    for _ in 1 2; do skip "no python3 to read JSON with"; done
+fi
+
+returns 0 "--why takes a part that is captured" dense.json --why 0.attn
+has "no scope is set, which means whole layers" "and says why it is"
+model named '' '{"kind": "dense", "name": "a.b", "repeat": 2}'
+returns 0 "--why takes a name, dots and all" named.json --why 'a.b 1.mlp'
+has "layer      1, dense" "and finds the layer"
+returns 0 "--why weighs the rest of the scope" moe.json --scope attn \
+    --why 0.moe_experts
+has "--scope attn,moe would not do alone: its experts get another number" \
+    "and what naming the part would come to"
+model off '"scope": ["attn"],' '{"kind": "dense", "offload": ["attn_norm"]}'
+returns 0 "--why has the offload of the layer" off.json --why 0.attn
+has "off        attn_norm" "what is off"
+has "leave attn_norm out of the offloaded modules" "and the remedy"
+returns 2 "--why needs a part" dense.json --why 0
+has "give LAYER.PART, as in 0.attn" "with an example"
+returns 2 "--why needs a layer that is there" dense.json --why 2.attn
+has "a number from 0 to 1" "and says which are"
+returns 2 "--why needs a part of that layer" dense.json --why 1.moe
+has "it has attn, mlp" "and says which are"
+model twins '' '{"kind": "dense", "name": "x"}, {"kind": "dense", "name": "x"}'
+returns 2 "--why needs one layer" twins.json --why x.attn
+has "2 layers are called x" "where several have a name"
+returns 2 "--why and --json exclude each other" dense.json --json --why 0.mlp
+
+# ---- what is impossible ---------------------------------------------------
+
+# impossible NAME SENTENCE ARGUMENT...
+impossible()
+{
+    name=$1
+    sentence=$2
+    shift 2
+    returns 1 "$name is impossible" "$@"
+    has "$sentence" "which is said with the remedy"
+}
+
+impossible "moe with moe_router" "moe already holds moe_router: name one" \
+    padded.json --scope moe,moe_router
+impossible "moe_preprocess alone" "name moe_router too" \
+    moe.json --scope moe_preprocess
+impossible "mlp where all layers have experts" \
+    "moe: scope mlp: no layer of this model has one: leave it out" \
+    moe.json --scope mlp
+impossible "mamba without a Mamba layer" \
+    "scope mamba: no layer of this model has one" dense.json --scope mamba
+impossible "moe with dropless experts" \
+    "layer 0: its experts get another number of tokens in every pass" \
+    moe.json --scope moe
+impossible "moe while communication is hidden" "switch off the overlap" \
+    padded.json --scope moe --ep-overlap 1
+
+# bad_layer NAME SCOPE SENTENCE LAYER: impossible in a model of that layer.
+bad_layer()
+{
+    model bad '' "$4"
+    impossible "$1" "$3" bad.json --scope "$2"
+}
+of_moe='"kind": "moe", "experts": 8, "dispatcher": "alltoall"'
+bad_layer "moe_preprocess with fp8 padding" moe_router,moe_preprocess \
+    "switch off fp8 padding, or leave moe_preprocess out" \
+    "{$of_moe, \"features\": [\"fp8_padding\"]}"
+bad_layer "moe_router with experts recomputed as a whole" moe_router \
+    "recompute moe_act or mlp_norm instead of moe" \
+    "{$of_moe, \"recompute\": [\"moe\"]}"
+bad_layer "moe_router with one expert" moe_router \
+    "describe it as a dense layer" \
+    '{"kind": "moe", "experts": 1, "dispatcher": "flex"}'
+bad_layer "moe with jitter and recomputation" moe \
+    "switch off dropout and jitter" "{$of_moe, \"recompute\": [\"moe\"],
+    \"features\": [\"capacity\", \"pad\", \"router_jitter\"]}"
+bad_layer "attn with dropout and recomputation" attn \
+    "switch off attention dropout" '{"kind": "dense",
+    "features": ["attn_dropout"], "recompute": ["core_attn"]}'
+bad_layer "mlp with dropout and recomputation" mlp \
+    "switch off hidden dropout" '{"kind": "dense",
+    "features": ["hidden_dropout"], "recompute": ["mlp"]}'
+bad_layer "a layer that is recomputed as a whole" attn \
+    "recompute modules of the layer" '{"kind": "dense",
+    "recompute": ["layer"]}'
+bad_layer "a layer that is offloaded as a whole" attn \
+    "offload modules of the layer" '{"kind": "dense", "offload": ["layer"]}'
+
+model mixed '' "$padded, $moe, $moe"
+returns 0 "what only some layers cannot have is narrowed" mixed.json \
+    --scope moe
+has "note: layer 1 (and 1 more): its experts get another number" \
+    "and noted once"
+
+# ---- what is not a description --------------------------------------------
+
+# malformed NAME SENTENCE TEXT
+malformed()
+{
+    printf '%s' "$3" > bad.json
+    returns 2 "$1 is refused" bad.json
+    has "bad.json: $2" "with its place"
+}
+malformed "an empty file" "line 1, column 0: this is not JSON" ''
+malformed "half a description" "line 1, column 1: this is not JSON" '{'
+malformed "a list" "the description is a list; give an object" '[]'
+malformed "a field given twice" "line 1, column" '{"name": "a", "name": "b"}'
+malformed "a description without a name" "name is missing" '{}'
+malformed "a description without a family" "family is missing" '{"name": "a"}'
+malformed "a description without layers" "layers is missing" \
+    '{"name": "a", "family": "mla"}'
+malformed "a mistyped field" "layer: there is no such field; did you mean layers?" \
+    '{"name": "a", "family": "mla", "layer": []}'
+malformed "a mistyped family" 'family is "gtp"; did you mean gpt?' \
+    '{"name": "a", "family": "gtp"}'
+
+# bad_field NAME SENTENCE LAYERS [MORE]
+bad_field()
+{
+    model bad "${4-}" "$3"
+    returns 2 "$1 is refused" bad.json
+    has "bad.json: $2" "with its place"
+}
+bad_field "no layer" "layers is empty" ''
+bad_field "a layer that is a word" "layers[1] is a string; give an object" \
+    "$dense, \"dense\""
+bad_field "a layer without a kind" "layers[1].kind is missing; give dense" \
+    "$dense, {}"
+bad_field "a mistyped kind" 'layers[0].kind is "dens"; did you mean dense?' \
+    '{"kind": "dens"}'
+bad_field "a mistyped field of a layer" \
+    "layers[0].featurs: there is no such field; did you mean features?" \
+    '{"kind": "dense", "featurs": []}'
+bad_field "a field too many" \
+    "layers[0].hidden_size: there is no such field; leave it out" \
+    '{"kind": "dense", "hidden_size": 1}'
+bad_field "a layer without its number of experts" \
+    "layers[0].experts is missing" '{"kind": "moe"}'
+bad_field "a layer without its dispatcher" "layers[0].dispatcher is missing" \
+    '{"kind": "moe", "experts": 8}'
+bad_field "a dense layer with experts" \
+    "layers[0].experts: a dense layer has no experts" \
+    '{"kind": "dense", "experts": 8}'
+bad_field "a fraction of experts" \
+    "layers[0].experts is a fraction; give a number from 1" \
+    '{"kind": "moe", "experts": 8.5}'
+bad_field "less than one layer" "layers[0].repeat is 0; give a number from 1" \
+    '{"kind": "dense", "repeat": 0}'
+bad_field "more than a million layers" "layers[1].repeat: these are more" \
+    '{"kind": "dense", "repeat": 999999}, {"kind": "dense", "repeat": 2}'
+bad_field "a feature that there is not" \
+    'layers[0].features[1] is "pda"; did you mean pad?' \
+    "{$of_moe, \"features\": [\"capacity\", \"pda\"]}"
+bad_field "a feature of other layers" \
+    "layers[0].features: this dense layer has no pad" \
+    '{"kind": "dense", "features": ["pad"]}'
+bad_field "a feature that needs another" \
+    "layers[0].features: pad pads up to a capacity" \
+    "{$of_moe, \"features\": [\"pad\"]}"
+bad_field "a word given twice" "layers[0].offload[1] is mlp once more" \
+    '{"kind": "dense", "offload": ["mlp", "mlp"]}'
+bad_field "a module of other layers" \
+    "layers[0].recompute: this moe layer has no shared_experts" \
+    "{$of_moe, \"recompute\": [\"shared_experts\"]}"
+bad_field "a chunk left out" "layers[1].chunk is 2 after 0" \
+    "$dense, {\"kind\": \"dense\", \"chunk\": 2}"
+bad_field "chunks given twice" "layers[0].chunk: chunks is given" \
+    '{"kind": "dense", "chunk": 0}' '"chunks": 1,'
+bad_field "more chunks than layers" "chunks is 2; these are only 1 layers" \
+    "$dense" '"chunks": 2,'
+bad_field "a word of the scope that there is not" \
+    'scope[0] is "atn"; did you mean attn?' "$dense" '"scope": ["atn"],'
+bad_field "a scope that is a string" "scope is a string; give a list" \
+    "$dense" '"scope": "attn",'
+bad_field "a switch that is a word" "ep_overlap is a string; give true" \
+    "$dense" '"ep_overlap": "on",'
+bad_field "a name with a line's end in it" \
+    "layers[0].name has a control character" \
+    '{"kind": "dense", "name": "a\nb"}'
+bad_field "an empty name" "layers[0].name is empty" \
+    '{"kind": "dense", "name": ""}'
+awk 'BEGIN { for (i = 0; i < 100000; i++) printf "[" }' > bad.json
+returns 2 "a list in a list in a list is refused" bad.json
+
+# ---- many layers ----------------------------------------------------------
+
+model many '"chunks": 10,' '{"kind": "moe", "repeat": 10000, "experts": 8,
+    "dispatcher": "alltoall"}'
+begin=$(date +%s%N)
+plan many.json > out
+end=$(date +%s%N)
+[ "$(grep -c 'graphed' out)" -eq 10000 ]
+ok $? "10,000 layers have a plan"
+diag "in $(((end - begin) / 1000000)) ms"
+if [ -n "${sanitize-}" ]; then
+    skip "a sanitized program takes longer"
+else
+    [ $((end - begin)) -lt 900000000 ]
+    ok $? "in well under a second"
+fi
+
+done_testing
