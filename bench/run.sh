@@ -26,6 +26,8 @@ echo "record_cost" >&2
 # shellcheck disable=SC2086
 ./bench/record_cost --driver "$driver" $rounds \
     --json "$out/record_cost.json"
+echo "plan_cost" >&2
+./bench/plan_cost --json "$out/plan_cost.json"
 if command -v valgrind > /dev/null 2>&1; then
     echo "hook_instructions" >&2
     "$here/hook_instructions.sh" ./bench/hook_overhead \

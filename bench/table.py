@@ -19,6 +19,7 @@ MOST_HOOK_RATIO = 1.15
 MOST_INSTRUCTIONS = 400
 MOST_RECORD_RATIO = 1.2
 MOST_STEP_RATIO = 1.05
+MOST_PLAN_MS = 10
 
 missed = []
 
@@ -78,6 +79,18 @@ def record_cost(result, real):
               f"{case['ratio_with_launch']:.3f}")
 
 
+def plan_cost(result, _real):
+    print("\none plan, milliseconds of host time")
+    row("model", "layers", "segments", "as JSON", "make", "target")
+    for case in result["cases"]:
+        made = case["make_ns"]["median"] / 1e6
+        # The target is of 1,000 layers, and needs no device.
+        row(case["name"], case["layers"], case["segments"],
+            f"{case['write_json_ns']['median'] / 1e6:.2f}", f"{made:.3f}",
+            judge(made, MOST_PLAN_MS if case["layers"] == 1000 else None,
+                  True))
+
+
 def steady(times):
     """The median without the steps that warm up and record."""
     return statistics.median(times["all"][min(5, len(times["all"]) // 2):])
@@ -103,7 +116,7 @@ def step(name, result, real):
 
 
 TABLES = {"hook_overhead": hook_overhead, "record_cost": record_cost,
-          "hook_instructions": hook_instructions}
+          "hook_instructions": hook_instructions, "plan_cost": plan_cost}
 
 
 def main():
