@@ -1,7 +1,9 @@
 /*
  * private.h - what the files of lib/capture/ share.
  *
- *     capture.c   the decision of a pass, the order of its steps
+ *     capture.c   a session's passes: life, steps, counters
+ *     enter.c     a pass begins: its slot, its decision
+ *     exit.c      a pass ends
  *     slots.c     which slot a microbatch holds
  *     edges.c     the streams that a slot has been on, and their order
  *     record.c    a pass becomes an entry with a graph
@@ -57,6 +59,15 @@ struct gh_entry {
 struct gh_pass_key {
     uint32_t segment, direction, microbatch, flags;
 } __attribute__((may_alias));
+
+_Static_assert(offsetof(struct gh_pass_key, flags) ==
+                   offsetof(gh_pass, flags) - offsetof(gh_pass, segment),
+               "a key is a stretch of gh_pass");
+
+static inline const struct gh_pass_key *gh_key_of(const gh_pass *pass)
+{
+    return (const void *)((const char *)pass + offsetof(gh_pass, segment));
+}
 
 /* The pass between enter and exit. */
 struct gh_open_pass {
@@ -136,6 +147,12 @@ void gh_entry_give_up(struct gh_capture *c, struct gh_entry *entry,
                       gh_reason reason, const char *text);
 /* Frees what the entry holds and makes it new. */
 void gh_entry_clear(struct gh_capture *c, struct gh_entry *entry);
+
+/* A host that forgets gh_iteration_end would never get a graph. */
+void gh_say_no_step_ends(const struct gh_capture *c);
+
+/* Of a pass that did not run. */
+void gh_open_give_slot_up(struct gh_capture *c);
 
 /* edges.c */
 gh_status gh_edges_know(struct gh_capture *c, void *stream, gh_error *err);

@@ -1,0 +1,332 @@
+/*
+ * enter.c - a pass begins: its slot, its decision.
+ *
+ * One pass is open at a time, from enter to exit.  What is found out here is
+ * kept in `open`, so that exit decides nothing.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "capture/replay.h"
+
+#include "base/error.h"
+
+static GH_COLD gh_status refuse_open(const struct gh_capture *c, gh_error *err)
+{
+    return gh_fail(err, GH_ERR_STATE,
+                   "gh_layer_enter: segment %u, microbatch %u is still open: "
+                   "call gh_layer_exit or gh_layer_cancel first",
+                   c->open.key.segment, c->open.key.microbatch);
+}
+
+static GH_COLD gh_status refuse_order(const gh_pass *pass, gh_error *err)
+{
+    return gh_fail(err, GH_ERR_STATE,
+                   "gh_layer_enter: backward of segment %u, microbatch %u "
+                   "before its forward",
+                   pass->segment, pass->microbatch);
+}
+
+/* Without a slot: too early, or eager, unless the host has no buffers for
+ * that. */
+static GH_COLD gh_status refuse_or_none(const struct gh_capture *c,
+                                        const gh_pass *pass,
+                                        enum gh_slots_found found,
+                                        gh_error *err)
+{
+    if (found == GH_SLOTS_EARLY) {
+        return refuse_order(pass, err);
+    }
+    if (!c->options.busy_fails) {
+        return GH_OK;
+    }
+    if (found == GH_SLOTS_REPEATED) {
+        return gh_fail(err, GH_ERR_BUSY,
+                       "segment %u, microbatch %u: its forward still waits "
+                       "for its backward, whose buffers a second one would "
+                       "overwrite",
+                       pass->segment, pass->microbatch);
+    }
+    return gh_fail(err, GH_ERR_BUSY,
+                   "microbatch %u: all %u slots are in flight: raise "
+                   "GRAPHHOOKS_MAX_SLOTS, or run fewer at once",
+                   pass->microbatch, c->options.max_slots);
+}
+
+void gh_open_give_slot_up(struct gh_capture *c)
+{
+    if (c->open.slot != GH_SLOT_NONE) {
+        gh_slots_cancel(c->slots, c->open.chunk, c->open.key.microbatch);
+    }
+}
+
+/* A second forward is not counted, as no second backward will come; it is
+ * kept out of the slot, whose buffers the first one's backward needs. */
+static gh_status take_slot(struct gh_capture *c, const gh_pass *pass,
+                           gh_error *err)
+{
+    enum gh_slots_found found;
+    struct gh_slot *slot;
+    gh_status status;
+
+    slot =
+        gh_slots_enter(c->slots, c->open.chunk, pass->microbatch, pass->segment,
+                       pass->direction, &c->open.slot, &found);
+    if (slot == NULL) {
+        c->open.counted = found == GH_SLOTS_NONE;
+        return refuse_or_none(c, pass, found, err);
+    }
+    if (c->open.slot >= c->stats.slots) {
+        c->stats.slots = c->open.slot + 1;
+    }
+    if (slot->stream == pass->stream) {
+        slot->marked = false;
+        return GH_OK;
+    }
+    status = gh_edges_move(c, slot, pass->stream, found == GH_SLOTS_FRESH, err);
+    if (status != GH_OK) {
+        gh_open_give_slot_up(c);
+    }
+    return status;
+}
+
+/* Why nothing may be recorded now. */
+static gh_reason may_record(const struct gh_capture *c)
+{
+    const uint64_t warmup = c->options.warmup_steps;
+
+    if (c->stats.iterations < warmup) {
+        return GH_REASON_WARMUP;
+    }
+    if (c->options.freeze != 0 &&
+        c->stats.iterations >= warmup + c->options.freeze) {
+        return GH_REASON_FROZEN;
+    }
+    return GH_REASON_NONE;
+}
+
+/* Why the pass cannot have a graph at all. */
+static gh_reason may_graph(const struct gh_capture *c, const gh_pass *pass)
+{
+    if (pass->flags != 0) {
+        return GH_REASON_FORWARD_ONLY;
+    }
+    if (c->fates[pass->segment].never != GH_REASON_NONE) {
+        return c->fates[pass->segment].never;
+    }
+    if (c->open.slot == GH_SLOT_NONE) {
+        return GH_REASON_BUSY;
+    }
+    if (c->paused != 0) {
+        return GH_REASON_PAUSED;
+    }
+    if (gh_device_is_capturing(c->dev, pass->stream)) {
+        return GH_REASON_HOST_CAPTURE;
+    }
+    return GH_REASON_NONE;
+}
+
+static bool check_is_due(struct gh_capture *c)
+{
+    return c->options.check && ++c->check_turn % c->options.check_every == 0;
+}
+
+static GH_COLD void give_up_launching(struct gh_capture *c,
+                                      struct gh_entry *entry)
+{
+    gh_entry_give_up(c, entry, GH_REASON_DEVICE, c->why.text);
+    c->open.reason = GH_REASON_DEVICE;
+}
+
+static GH_COLD gh_status use_checked(struct gh_capture *c, const gh_pass *pass,
+                                     struct gh_entry *entry, gh_error *err)
+{
+    switch (gh_check_begin(c, entry, pass, &c->why)) {
+    case GH_CHECK_READY:
+        c->open.reason = GH_REASON_CHECK;
+        return GH_OK;
+    case GH_CHECK_STANDS:
+        c->open.action = GH_ACTION_REPLAYED;
+        return GH_OK;
+    case GH_CHECK_NOT_RUN:
+        give_up_launching(c, entry);
+        return GH_OK;
+    default:
+        return gh_fail(err, GH_ERR_DEVICE,
+                       "GRAPHHOOKS_CHECK could not restore what %s updates: "
+                       "%.100s",
+                       gh_entry_describe(c, entry).text, c->why.text);
+    }
+}
+
+static gh_status use_ready(struct gh_capture *c, const gh_pass *pass,
+                           struct gh_entry *entry, gh_error *err)
+{
+    if (check_is_due(c)) {
+        return use_checked(c, pass, entry, err);
+    }
+    if (gh_replay(c, entry, pass->stream, &c->why) != GH_OK) {
+        give_up_launching(c, entry);
+        return GH_OK;
+    }
+    c->open.action = GH_ACTION_REPLAYED;
+    return GH_OK;
+}
+
+#define SUSPICIOUS_WARMUP 10000 /* passes of one step */
+
+static GH_COLD void record(struct gh_capture *c, const gh_pass *pass,
+                           struct gh_entry *entry)
+{
+    c->open.reason = (uint8_t)may_record(c);
+    if (c->open.reason == GH_REASON_WARMUP && c->stats.iterations == 0 &&
+        c->stats.eager_by_reason[GH_REASON_WARMUP] == SUSPICIOUS_WARMUP) {
+        gh_say_no_step_ends(c);
+    }
+    if (c->open.reason != GH_REASON_NONE) {
+        return;
+    }
+    if (entry->state == GH_ENTRY_READY) {
+        entry->unchained = true;
+        gh_entry_clear(c, entry);
+    }
+    if (gh_record_begin(c, pass, entry)) {
+        c->open.action = GH_ACTION_RECORD;
+    } else {
+        c->open.reason = entry->reason;
+    }
+}
+
+/* Sets the action and the reason.  It fails only where going on would make
+ * the numbers wrong. */
+static gh_status decide(struct gh_capture *c, const gh_pass *pass,
+                        gh_error *err)
+{
+    struct gh_entry *entry;
+
+    c->open.entry = NULL;
+    c->open.action = GH_ACTION_RUN;
+    c->open.reason = (uint8_t)may_graph(c, pass);
+    if (c->open.reason != GH_REASON_NONE) {
+        return GH_OK;
+    }
+
+    entry = gh_entry_at(c, pass->segment, pass->direction, c->open.slot);
+    c->open.entry = entry;
+    if (entry->state == GH_ENTRY_EAGER) {
+        c->open.reason = entry->reason;
+        return GH_OK;
+    }
+    if (entry->state == GH_ENTRY_READY) {
+        enum gh_fit fit = gh_replay_fits(entry, pass);
+
+        if (fit == GH_FIT_YES) {
+            return use_ready(c, pass, entry, err);
+        }
+        if (fit == GH_FIT_NO) {
+            c->open.reason = GH_REASON_INPUT;
+            return GH_OK;
+        }
+    }
+    record(c, pass, entry);
+    return GH_OK;
+}
+
+static void tell(const struct gh_capture *c, const gh_pass *pass,
+                 gh_decision *d)
+{
+    const struct gh_entry *entry = c->open.entry;
+
+    d->action = c->open.action;
+    d->slot = c->open.slot;
+    d->reason = c->open.reason;
+    d->stream = pass->stream;
+    d->n_inputs = pass->n_inputs;
+    if (c->open.action == GH_ACTION_REPLAYED) {
+        d->inputs = entry->inputs;
+        d->n_outputs = entry->n_outputs;
+        d->outputs = entry->outputs;
+        return;
+    }
+    d->inputs = pass->inputs;
+    d->n_outputs = 0;
+    d->outputs = NULL;
+    if (c->open.action == GH_ACTION_RECORD) {
+        d->inputs = entry->inputs;
+        d->stream = c->open.capture_stream;
+    }
+}
+
+/* Every pass is timed where there is a trace, else one in SAMPLE_EVERY. */
+static void begin_timing(struct gh_capture *c)
+{
+    c->open.timed = --c->until_timed == 0;
+    if (c->open.timed) {
+        c->until_timed = c->timed_every;
+        c->open.start_ns = gh_now_ns();
+    }
+}
+
+/* The legacy stream is never the last one: which it is depends on the
+ * context that is current, so every pass on it comes through here. */
+static GH_COLD gh_status check_stream(struct gh_capture *c, void *stream,
+                                      gh_error *err)
+{
+    gh_status status;
+
+    if (!gh_device_is_legacy(stream)) {
+        return gh_edges_know(c, stream, err);
+    }
+    if (c->options.enabled && !gh_device_is_current(c->dev)) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_pass.stream is the legacy default stream, which is "
+                       "of another context than the session's on this thread: "
+                       "make the session's current, or give a stream");
+    }
+    status = gh_edges_know(c, stream, err);
+    c->last_stream = GH_NO_STREAM;
+    return status;
+}
+
+gh_status gh_capture_enter(struct gh_capture *c, const gh_pass *pass,
+                           gh_decision *decision, gh_error *err)
+{
+    gh_status status;
+
+    if (c->open.active) {
+        return refuse_open(c, err);
+    }
+    begin_timing(c);
+    if (pass->stream != c->last_stream && c->dev != NULL) {
+        status = check_stream(c, pass->stream, err);
+        if (status != GH_OK) {
+            return status;
+        }
+    }
+
+    c->open.key = *gh_key_of(pass);
+    c->open.chunk = c->fates[pass->segment].chunk;
+    c->open.slot = GH_SLOT_NONE;
+    c->open.stream = pass->stream;
+    c->open.counted = (pass->flags & GH_PASS_FORWARD_ONLY) == 0;
+    if (c->open.counted) {
+        status = take_slot(c, pass, err);
+        if (status != GH_OK) {
+            return status;
+        }
+    }
+
+    status = decide(c, pass, err);
+    if (status != GH_OK) {
+        gh_open_give_slot_up(c);
+        return status;
+    }
+    tell(c, pass, decision);
+    c->open.active = true;
+    c->enters++;
+    if (c->open.timed) {
+        c->stats.hook_ns += c->timed_every * (gh_now_ns() - c->open.start_ns);
+    }
+    return GH_OK;
+}

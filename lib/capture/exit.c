@@ -1,0 +1,183 @@
+/*
+ * exit.c - a pass ends: recorded, compared, counted, or given up.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "capture/private.h"
+
+#include "base/error.h"
+#include "trace/trace.h"
+
+#include <string.h>
+
+static bool is_same(const struct gh_capture *c, const gh_pass *pass)
+{
+    return c->open.active && pass->stream == c->open.stream &&
+           memcmp(&c->open.key, gh_key_of(pass), sizeof(c->open.key)) == 0;
+}
+
+static GH_COLD gh_status refuse_exit(const struct gh_capture *c,
+                                     const gh_pass *pass, gh_error *err)
+{
+    if (!c->open.active) {
+        return gh_fail(err, GH_ERR_STATE,
+                       "gh_layer_exit: no pass is open: call gh_layer_enter "
+                       "first");
+    }
+    return gh_fail(err, GH_ERR_STATE,
+                   "gh_layer_exit: segment %u, direction %u, microbatch %u, "
+                   "but the open pass is %u, %u, %u (or its stream or "
+                   "flags differ)",
+                   pass->segment, pass->direction, pass->microbatch,
+                   c->open.key.segment, c->open.key.direction,
+                   c->open.key.microbatch);
+}
+
+/* The microbatch moves on. */
+static gh_status move_on(struct gh_capture *c, const gh_pass *pass)
+{
+    const uint32_t slot = c->open.slot;
+
+    c->open.active = false;
+    if (!c->open.counted) {
+        return GH_OK;
+    }
+    if (pass->direction == GH_FORWARD) {
+        gh_slots_ran_forward(c->slots, c->open.chunk, pass->microbatch,
+                             pass->segment);
+    } else if (gh_slots_ran_backward(c->slots, c->open.chunk, pass->microbatch,
+                                     pass->segment)) {
+        gh_edges_give_back(c, gh_slots_at(c->slots, c->open.chunk, slot),
+                           pass->stream);
+    }
+    return GH_OK;
+}
+
+static void add_to_trace(struct gh_capture *c, gh_status status)
+{
+    const struct gh_trace_record record = {
+        .start_ns = c->open.start_ns,
+        .end_ns = gh_now_ns(),
+        .segment = c->open.key.segment,
+        .microbatch = c->open.key.microbatch,
+        .slot = c->open.slot,
+        .direction = (uint8_t)c->open.key.direction,
+        .action = c->open.action,
+        .reason = c->open.reason,
+        .rerun = status == GH_RERUN,
+    };
+
+    gh_trace_event(c->options.trace, &record);
+}
+
+/* What costs performance and is not an entry's own failure, which says so
+ * itself: the first of its kind stands for all. */
+static void say_once(struct gh_capture *c)
+{
+    static const char *const why[GH_REASON_COUNT] = {
+        [GH_REASON_BUSY] = "all slots are in flight: raise "
+                           "GRAPHHOOKS_MAX_SLOTS, or run fewer at once",
+        [GH_REASON_INPUT] = "its inputs are not those it was recorded with, in "
+                            "number, size or static address",
+        [GH_REASON_FROZEN] = "GRAPHHOOKS_FREEZE refuses new recordings",
+        [GH_REASON_HOST_CAPTURE] = "the host is capturing its stream",
+    };
+    const uint32_t bit = UINT32_C(1) << c->open.reason;
+    char where[120];
+
+    if (why[c->open.reason] == NULL || (c->said & bit) != 0) {
+        return;
+    }
+    c->said |= bit;
+    gh_plan_extent(c->plan, &c->plan->segments[c->open.key.segment], where,
+                   sizeof(where));
+    gh_log_line(c->options.log, GH_LOG_WARN,
+                "%s %s, microbatch %u, ran eagerly: %s; this is said once",
+                where,
+                c->open.key.direction == GH_FORWARD ? "forward" : "backward",
+                c->open.key.microbatch, why[c->open.reason]);
+}
+
+/* A pass that the host has run: recorded, compared or plain. */
+static GH_COLD gh_status close_run(struct gh_capture *c, const gh_pass *pass,
+                                   gh_error *err)
+{
+    gh_status status;
+
+    if (c->open.action == GH_ACTION_RECORD) {
+        status = gh_record_end(c, pass, err);
+        if (status != GH_OK) {
+            return status;
+        }
+        if (c->open.entry->state == GH_ENTRY_READY) {
+            return GH_OK;
+        }
+        c->open.reason = c->open.entry->reason;
+    } else if (c->open.reason == GH_REASON_CHECK) {
+        gh_check_end(c, c->open.entry, pass);
+    }
+    c->stats.eager_passes++;
+    c->stats.eager_by_reason[c->open.reason]++;
+    say_once(c);
+    return GH_OK;
+}
+
+static gh_status close_pass(struct gh_capture *c, const gh_pass *pass,
+                            gh_error *err)
+{
+    gh_status status;
+
+    if (c->open.action != GH_ACTION_REPLAYED) {
+        status = close_run(c, pass, err);
+        if (status != GH_OK) {
+            c->open.active = false;
+            return status;
+        }
+    }
+    return move_on(c, pass);
+}
+
+static GH_COLD gh_status close_timed(struct gh_capture *c, const gh_pass *pass,
+                                     gh_error *err)
+{
+    const uint64_t start = gh_now_ns();
+    gh_status status = close_pass(c, pass, err);
+
+    c->stats.hook_ns += c->timed_every * (gh_now_ns() - start);
+    if (c->options.trace != NULL) {
+        add_to_trace(c, status);
+    }
+    return status;
+}
+
+gh_status gh_capture_exit(struct gh_capture *c, const gh_pass *pass,
+                          gh_error *err)
+{
+    if (!is_same(c, pass)) {
+        return refuse_exit(c, pass, err);
+    }
+    c->exits++;
+    if (c->open.timed) {
+        return close_timed(c, pass, err);
+    }
+    return close_pass(c, pass, err);
+}
+
+bool gh_capture_replayed(const struct gh_capture *c)
+{
+    return c->open.active && c->open.action == GH_ACTION_REPLAYED;
+}
+
+void gh_capture_cancel(struct gh_capture *c)
+{
+    if (!c->open.active) {
+        return;
+    }
+    if (c->open.action == GH_ACTION_RECORD) {
+        gh_record_drop(c);
+    }
+    gh_open_give_slot_up(c);
+    c->open.active = false;
+}
