@@ -14,6 +14,7 @@ struct lender {
     uint32_t begun, ended, kept;
     uint32_t lines;
     bool refuse_alloc, refuse_record;
+    bool lend_nothing; /* GH_OK, and no memory */
 };
 
 static gh_status lend_memory(void *user, uint64_t bytes, void **address_p)
@@ -21,6 +22,10 @@ static gh_status lend_memory(void *user, uint64_t bytes, void **address_p)
     struct lender *l = user;
     CUdeviceptr address = 0;
 
+    if (l->lend_nothing) {
+        *address_p = NULL;
+        return GH_OK;
+    }
     if (l->refuse_alloc ||
         l->toy->drv.cuMemAlloc(&address, bytes) != CUDA_SUCCESS) {
         return GH_ERR_NO_MEMORY;
@@ -135,6 +140,16 @@ static void test_no_memory_is_lent(void)
     is_int(l.ended, l.begun, "record_begin and record_end are balanced");
 }
 
+static void test_nothing_is_lent(void)
+{
+    struct lender l = { .lend_nothing = true };
+    bool exact;
+    gh_stats stats = run(&l, TOY_GOOD, &exact);
+
+    ok(exact, "a host that lends NULL gets exact weights");
+    is_int(stats.recordings, 0, "and no graph that reads from there");
+}
+
 static void test_routing_is_refused(void)
 {
     struct lender l = { .refuse_record = true };
@@ -167,7 +182,8 @@ static void test_a_host_that_never_ends_a_step_is_told(void)
     gh_host_services host = { .struct_size = sizeof(host),
                               .user = &l,
                               .log = count_line };
-    const struct toy_options options = { .layers = 1, .elems = 8,
+    const struct toy_options options = { .layers = 1,
+                                         .elems = 8,
                                          .host = &host };
     gh_pass pass = { .struct_size = sizeof(pass) };
     gh_decision d = { .struct_size = sizeof(d) };
@@ -205,6 +221,7 @@ int main(void)
     toy_close(&toy);
     test_all_is_lent_and_returned();
     test_no_memory_is_lent();
+    test_nothing_is_lent();
     test_routing_is_refused();
     test_a_broken_capture_is_not_kept();
     test_a_host_that_never_ends_a_step_is_told();
