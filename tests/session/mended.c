@@ -287,6 +287,42 @@ static void test_busy_fails_says_what_is_so(void)
     toy_close(&toy);
 }
 
+/* What a pass reads and writes over must be there twice. */
+static uint32_t triple_in_place(gh_direction direction, uint32_t m)
+{
+    CUdeviceptr at = toy.memory + 2048, none = 0;
+    uint32_t three = 3, one = 1, n = 16, word = 0;
+    void *params[] = { &at, &at, &none, &three, &one, &n };
+    const gh_buffer in = { (void *)(uintptr_t)at, 64, GH_BUFFER_STATIC, 0 };
+    const gh_buffer out = { (void *)(uintptr_t)at, 64, 0, 0 };
+    const struct io io = { &in, &out, 1, 1, 0 };
+    gh_pass pass = a_pass(0, direction, m, toy.streams[0], &io);
+    gh_decision d = { .struct_size = sizeof(d) };
+
+    gh_layer_enter(toy.session, &pass, &d, &err);
+    if (d.action != GH_ACTION_REPLAYED) {
+        toy.drv.cuLaunchKernel(toy.mix, 1, 1, 1, 256, 1, 1, 0, d.stream, params,
+                               NULL);
+    }
+    gh_layer_exit(toy.session, &pass, &err);
+    toy.drv.cuCtxSynchronize();
+    toy.drv.cuMemcpyDtoH(&word, at, sizeof(word));
+    return word;
+}
+
+static void test_check_of_a_pass_in_place(void)
+{
+    if (!start((struct toy_options){ .environment = checked })) {
+        return;
+    }
+    is_int(triple_in_place(FORWARD, 0), 1, "a pass in place is recorded: 1");
+    run(0, BACKWARD, 0, toy.streams[0]);
+    is_int(triple_in_place(FORWARD, 0), 4, "checked, it has run once: 4");
+    is_int(toy_stats(&toy).checks, 1, "it was run both ways");
+    is_int(toy_stats(&toy).check_failures, 0, "and both agree");
+    toy_close(&toy);
+}
+
 int main(void)
 {
     const struct toy_options probe = { .layers = 1, .elems = 1 };
@@ -309,5 +345,6 @@ int main(void)
     test_inputs();
     test_busy_fails_says_what_is_so();
     test_a_context_of_another_device();
+    test_check_of_a_pass_in_place();
     return done_testing();
 }
