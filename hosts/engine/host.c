@@ -686,6 +686,11 @@ int host_end_step(struct host *host)
     return status == GH_OK ? 0 : fail(host, "gh_iteration_end", status, &err);
 }
 
+const char *(*host_reason_names(const struct host *host))(gh_reason)
+{
+    return host->gh->reason_name;
+}
+
 int host_stats(struct host *host, gh_stats *stats)
 {
     gh_error err = { "" };

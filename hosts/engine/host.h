@@ -29,6 +29,8 @@ int host_backward(struct host *host, int microbatch, const float **dx_p);
 int host_end_step(struct host *host);
 
 int host_stats(struct host *host, gh_stats *stats);
+/* gh_reason_name() of the library, which outlives the host. */
+const char *(*host_reason_names(const struct host *host))(gh_reason);
 
 /* The library's sentence; "" when the device has it. */
 const char *host_error(const struct host *host);

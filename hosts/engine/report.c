@@ -180,28 +180,10 @@ static void write_times(struct json *json, const char *key,
     json_end(json, '}');
 }
 
-/* The names of gh_reason, as gh_reason_name() gives them; written here since
- * a report may come from a run that never loaded the library. */
-static const char *const reasons[GH_REASON_COUNT] = {
-    [GH_REASON_NONE] = "none",
-    [GH_REASON_DISABLED] = "disabled",
-    [GH_REASON_PLAN] = "plan",
-    [GH_REASON_WARMUP] = "warmup",
-    [GH_REASON_BUSY] = "busy",
-    [GH_REASON_CAPTURE] = "capture",
-    [GH_REASON_DEVICE] = "device",
-    [GH_REASON_INPUT] = "input",
-    [GH_REASON_FROZEN] = "frozen",
-    [GH_REASON_CHECK] = "check",
-    [GH_REASON_MISMATCH] = "mismatch",
-    [GH_REASON_HOST_CAPTURE] = "host_capture",
-    [GH_REASON_FORWARD_ONLY] = "forward_only",
-    [GH_REASON_EMPTY] = "empty",
-    [GH_REASON_PAUSED] = "paused",
-};
-
-static void write_stats(struct json *json, const gh_stats *stats)
+static void write_stats(struct json *json, const struct result *result)
 {
+    const gh_stats *stats = &result->stats;
+
     json_begin(json, "stats", '{');
     json_count(json, "slots", stats->slots);
     json_count(json, "iterations", stats->iterations);
@@ -210,8 +192,9 @@ static void write_stats(struct json *json, const gh_stats *stats)
     json_count(json, "eager_passes", stats->eager_passes);
     json_begin(json, "eager_by_reason", '{');
     for (int i = 0; i < GH_REASON_COUNT; i++) {
-        if (stats->eager_by_reason[i] > 0 && reasons[i] != NULL) {
-            json_count(json, reasons[i], stats->eager_by_reason[i]);
+        if (stats->eager_by_reason[i] > 0) {
+            json_count(json, result->reason_name((gh_reason)i),
+                       stats->eager_by_reason[i]);
         }
     }
     json_end(json, '}');
@@ -240,7 +223,7 @@ static void write_mode(struct json *json, const struct result *result)
     write_times(json, "step_ms", result->step_ms, result->steps);
     write_times(json, "host_ms", result->host_ms, result->steps);
     if (result->has_stats) {
-        write_stats(json, &result->stats);
+        write_stats(json, result);
         json_counts(json, "recordings_after_step", result->recordings,
                     result->steps);
     }

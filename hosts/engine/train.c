@@ -217,6 +217,7 @@ static int run_steps(struct trainer *trainer, struct step_graphs *graphs,
             if (host_stats(trainer->host, &result->stats) != 0) {
                 return -1;
             }
+            result->reason_name = host_reason_names(trainer->host);
             result->has_stats = true;
             result->recordings[step] = result->stats.recordings;
         }

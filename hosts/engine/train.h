@@ -67,6 +67,7 @@ struct result {
     uint64_t *recordings;             /* after each step; graph mode */
     uint64_t weights_hash;
     bool has_stats;
+    const char *(*reason_name)(gh_reason); /* the library's; it stays loaded */
     gh_stats stats;
 };
 
