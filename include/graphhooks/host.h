@@ -50,6 +50,14 @@ typedef struct gh_host_services {
      * Default: nothing. */
     gh_status (*record_begin)(void *user, void *stream, uint32_t slot);
     void (*record_end)(void *user, void *stream, uint32_t slot, uint32_t kept);
+
+    /* since 0.2 */
+    /* What gh_aux_bind() was given must stay alive, and may go again.  Every
+     * retain that returned GH_OK has one release, at the latest when the
+     * session closes; no graph that may read the object is left then.  Both
+     * slots or neither.  Default: nothing. */
+    gh_status (*retain)(void *user, void *object);
+    void (*release)(void *user, void *object);
 } gh_host_services;
 
 GH_END_DECLS

@@ -23,6 +23,11 @@
  * never over an input, since GRAPHHOOKS_CHECK runs a pass twice; and they
  * would issue the same work again for another microbatch.
  *
+ * A session opened with GH_SESSION_DELAY_WGRAD has a third direction: its
+ * backward passes compute the gradients of what the parts read, and GH_WGRAD
+ * passes, at any later time of the step, add those of the weights.  The
+ * microbatch keeps its slot, and all that lies in it, until the last of them.
+ *
  * Nothing here allocates, locks or synchronizes once a pass is ready.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -31,6 +36,7 @@
 #define GRAPHHOOKS_LAYER_H
 
 #include <graphhooks/base.h>
+#include <graphhooks/plan.h>
 #include <graphhooks/session.h>
 
 GH_BEGIN_DECLS
@@ -39,7 +45,10 @@ GH_BEGIN_DECLS
 typedef uint32_t gh_direction;
 enum {
     GH_FORWARD = 0,
-    GH_BACKWARD = 1
+    GH_BACKWARD = 1,
+    /* since 0.2 */
+    GH_WGRAD = 2 /* the gradients of the weights, where the backward leaves
+                    them for later: GH_SESSION_DELAY_WGRAD */
 };
 
 /* What the host does next.  Values are frozen. */
@@ -65,8 +74,9 @@ enum {
 typedef struct gh_buffer {
     void *address;
     uint64_t bytes;
-    uint32_t flags;    /* GH_BUFFER_* */
-    uint32_t reserved; /* must be 0 */
+    uint32_t flags;   /* GH_BUFFER_* */
+    gh_tensor tensor; /* an output's name, for gh_border_find(); 0: none.
+                         Since 0.2; in 0.1 a field that had to be 0 */
 } gh_buffer;
 
 /* Most inputs, and most outputs, of one pass. */
@@ -80,7 +90,12 @@ typedef struct gh_buffer {
 enum {
     /* No backward will follow, as in evaluation: the pass runs eagerly and
      * takes no slot. */
-    GH_PASS_FORWARD_ONLY = 1u << 0
+    GH_PASS_FORWARD_ONLY = 1u << 0,
+    /* since 0.2 */
+    /* With GH_SESSION_DELAY_WGRAD: this backward leaves nothing for later,
+     * and no GH_WGRAD pass follows it.  Every backward pass of a segment has
+     * it, or none. */
+    GH_PASS_NO_WGRAD = 1u << 1
 };
 
 /**
@@ -95,12 +110,12 @@ typedef struct gh_pass {
     uint32_t flags;      /* GH_PASS_* */
     uint32_t n_inputs;
     uint32_t n_outputs;
-    uint32_t reserved; /* must be 0 */
-    void *stream;      /* the host's CUstream, NULL for the legacy default
-                          stream of the session's context, which must then be
-                          current; not CU_STREAM_PER_THREAD; must stay alive
-                          until the session closes */
-    const gh_buffer *inputs;  /* n_inputs; read by enter only */
+    uint32_t reserved;       /* must be 0 */
+    void *stream;            /* the host's CUstream, NULL for the legacy default
+                                stream of the session's context, which must then be
+                                current; not CU_STREAM_PER_THREAD; must stay alive
+                                until the session closes */
+    const gh_buffer *inputs; /* n_inputs; read by enter only */
     const gh_buffer *outputs; /* n_outputs; read by exit only */
 } gh_pass;
 
@@ -111,8 +126,10 @@ typedef struct gh_decision {
     uint32_t struct_size;
     gh_action action;
     uint32_t slot;    /* which set of buffers the microbatch uses from its
-                         first forward to its last backward; GH_SLOT_NONE:
-                         one of the host's own besides those of the slots */
+                         first forward to its last backward, or to its
+                         last weight gradient if those are delayed;
+                         GH_SLOT_NONE: one of the host's own besides those
+                         of the slots */
     gh_reason reason; /* why not a graph; GH_REASON_NONE when it is one */
     void *stream;     /* where to issue the parts.  Not the pass's stream
                          when that is the legacy default one and the pass is
@@ -134,7 +151,8 @@ typedef struct gh_decision {
  *
  * @return GH_OK; GH_ERR_INVALID, GH_ERR_ABI or GH_ERR_UNSUPPORTED for a bad
  *         struct; GH_ERR_NOT_FOUND for an unknown segment; GH_ERR_STATE when
- *         another pass is open, or for a backward whose forward has not run;
+ *         another pass is open, or for a backward whose forward has not run,
+ *         or a weight gradient whose backward has not;
  *         GH_ERR_BUSY with GH_SESSION_BUSY_FAILS; GH_ERR_DEVICE when the
  *         driver fails a call without which the numbers would be wrong.  No
  *         pass is then open.
@@ -174,6 +192,66 @@ GH_API gh_status gh_layer_exit(gh_session *session, const gh_pass *pass,
  * Blocks: never.  Since: 0.1.
  */
 GH_API gh_status gh_layer_cancel(gh_session *session, gh_error *err);
+
+/* Which tensor: the one of this name among the outputs of this pass, the
+ * last time that it ran.  Zero the struct, then set struct_size.  Since 0.2. */
+typedef struct gh_border_key {
+    uint32_t struct_size;
+    uint32_t segment; /* gh_border.segment */
+    gh_direction direction;
+    uint32_t microbatch;
+    gh_tensor tensor;
+    uint32_t which; /* of several outputs of one name, from 0 */
+} gh_border_key;
+
+/**
+ * Find what an earlier pass of a microbatch has left behind: the parts on
+ * the other side of a border read it there, whether that pass was recorded,
+ * replayed or run eagerly.  GH_BACKWARD means the tensor's gradient.
+ *
+ * @param      key       read during the call only
+ * @param[out] buffer_p  as the pass gave it at its exit; valid until the next
+ *                       pass of that segment, direction and slot
+ *
+ * @return GH_OK; GH_ERR_NOT_FOUND when that pass has not run in the flight of
+ *         this microbatch, or named no such output; GH_ERR_INVALID,
+ *         GH_ERR_ABI or GH_ERR_UNSUPPORTED for a bad struct.
+ * Blocks: never.  Cost: a look at each of the pass's outputs.  Since: 0.2.
+ */
+GH_API gh_status gh_border_find(const gh_session *session,
+                                const gh_border_key *key, gh_buffer *buffer_p,
+                                gh_error *err);
+
+/* A tensor that graphs read besides their inputs.  Zero the struct, then set
+ * struct_size.  Since 0.2. */
+typedef struct gh_aux {
+    uint32_t struct_size;
+    uint32_t layer;   /* as added to the model, from 0 */
+    const char *name; /* as the layer's family names it; read during the call */
+    gh_buffer buffer; /* where it lies; flags and tensor must be 0 */
+    void *object;     /* what gh_host_services.retain keeps alive; NULL: the
+                         host sees to it by itself */
+} gh_aux;
+
+/**
+ * Bind an auxiliary tensor that a layer's family has named, such as a table
+ * of rotary angles: its object is retained until the last graph that may
+ * read the tensor is gone.
+ *
+ * Binding another address drops the graphs of the parts that read the
+ * tensor, and they are recorded again; the same address again is nothing.
+ *
+ * @param aux  read during the call only
+ *
+ * @return GH_OK; GH_ERR_NOT_FOUND when the layer's family names no such
+ *         tensor; GH_ERR_STATE while a pass is open; GH_ERR_INVALID,
+ *         GH_ERR_ABI or GH_ERR_UNSUPPORTED for a bad struct;
+ *         GH_ERR_NO_MEMORY.
+ * Blocks: for another address, until the session's graphs have finished.
+ * Since: 0.2.
+ */
+GH_API gh_status gh_aux_bind(gh_session *session, const gh_aux *aux,
+                             gh_error *err);
 
 /**
  * Between these two every pass runs eagerly and takes a slot as usual: for

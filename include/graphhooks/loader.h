@@ -32,8 +32,7 @@ typedef struct gh_api {
     const char *(*reason_name)(gh_reason);
 
     gh_status (*model_create)(gh_model **, gh_error *);
-    gh_status (*model_add_layer)(gh_model *, const gh_layer_desc *,
-                                 gh_error *);
+    gh_status (*model_add_layer)(gh_model *, const gh_layer_desc *, gh_error *);
     void (*model_destroy)(gh_model *);
 
     gh_status (*session_open)(const gh_session_desc *, gh_session **,
@@ -55,6 +54,15 @@ typedef struct gh_api {
     gh_status (*layer_cancel)(gh_session *, gh_error *);
     gh_status (*flush_delayed)(gh_session *, gh_error *);
     gh_status (*iteration_end)(gh_session *, gh_error *);
+
+    /* since 0.2 */
+    uint32_t (*plan_border_count)(const gh_session *, uint32_t, gh_side);
+    gh_status (*plan_border)(const gh_session *, uint32_t, gh_side, uint32_t,
+                             gh_border *, gh_error *);
+    const char *(*tensor_name)(gh_tensor);
+    gh_status (*border_find)(const gh_session *, const gh_border_key *,
+                             gh_buffer *, gh_error *);
+    gh_status (*aux_bind)(gh_session *, const gh_aux *, gh_error *);
 } gh_api;
 
 #define GH_GET_API_SYMBOL "gh_get_api"

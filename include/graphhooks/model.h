@@ -56,10 +56,10 @@ enum {
 
 /* gh_layer_desc.features.  Since 0.2. */
 enum {
-    GH_FEATURE_CAPACITY = 1u << 0,  /* experts drop tokens over a capacity */
-    GH_FEATURE_PAD = 1u << 1,       /* and are padded up to it */
-    GH_FEATURE_SYNC_FREE = 1u << 2, /* the dispatcher never waits for the
-                                       device, and its shapes are static */
+    GH_FEATURE_CAPACITY = 1u << 0,    /* experts drop tokens over a capacity */
+    GH_FEATURE_PAD = 1u << 1,         /* and are padded up to it */
+    GH_FEATURE_SYNC_FREE = 1u << 2,   /* the dispatcher never waits for the
+                                         device, and its shapes are static */
     GH_FEATURE_FP8_PADDING = 1u << 3, /* the router pads counts for fp8 */
     GH_FEATURE_SHARED_EXPERTS = 1u << 4,
     GH_FEATURE_SHARED_OVERLAP = 1u << 5, /* they run beside the dispatch */
@@ -101,6 +101,9 @@ typedef struct gh_layer_desc {
     uint32_t experts;         /* in all; required where there are experts */
     gh_dispatcher dispatcher; /* read where there are experts */
     uint32_t reserved_end;    /* must be 0 */
+    const char *family;       /* the plugin that knows the layer: "gpt", "mla",
+                                 "mamba" or one of the user's; NULL: none, and the
+                                 layer is what its kind says; copied */
 } gh_layer_desc;
 
 /**

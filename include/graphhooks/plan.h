@@ -60,6 +60,83 @@ GH_API gh_status gh_plan_segment(const gh_session *session, uint32_t chunk,
                                  uint32_t i, gh_segment *segment,
                                  gh_error *err);
 
+/* What one part of a layer leaves for a later one.  Values are frozen.
+ * Since 0.2. */
+typedef uint32_t gh_tensor;
+enum {
+    GH_TENSOR_NONE = 0,
+    GH_TENSOR_HIDDEN = 1,        /* the hidden states, for the next part */
+    GH_TENSOR_RESIDUAL = 2,      /* the layer's own path past the experts */
+    GH_TENSOR_PROBS = 3,         /* the router's weights */
+    GH_TENSOR_ROUTING_MAP = 4,   /* which expert gets which token */
+    GH_TENSOR_SHARED_OUTPUT = 5, /* of the shared experts */
+    GH_TENSOR_DISPATCH = 6       /* metadata: counts, offsets, permutations;
+                                    as many tensors as the dispatcher has */
+};
+#define GH_TENSOR_COUNT 7
+
+/* What a tensor is made of.  Values are frozen.  Since 0.2. */
+typedef uint32_t gh_element;
+enum {
+    GH_ELEMENT_ACTIVATION = 0, /* the model's activations; has a gradient */
+    GH_ELEMENT_PROB = 1,       /* a float, by the router; has a gradient */
+    GH_ELEMENT_MASK = 2,       /* a truth value or an expert's number */
+    GH_ELEMENT_INDEX = 3       /* integers */
+};
+
+/**
+ * A tensor that crosses from one segment into a later one, forward; where it
+ * has a gradient, that crosses the other way.  Set struct_size before the
+ * call that fills it.  Since 0.2.
+ */
+typedef struct gh_border {
+    uint32_t struct_size;
+    gh_tensor tensor;
+    gh_element element;
+    uint32_t segment;  /* the one that writes it */
+    uint32_t layer;    /* of the part that writes it */
+    gh_part writer;    /* the part that writes it */
+    uint32_t readers;  /* bit n: gh_part n of that layer may read it; 0: the
+                          first part of the next layer does, or the head */
+    uint32_t reserved; /* 0 */
+    const char *name;  /* "probs"; static, as is the next */
+    const char *shape; /* "[tokens, experts]" */
+} gh_border;
+
+/* Which side of a segment.  Values are frozen.  Since 0.2. */
+typedef uint32_t gh_side;
+enum {
+    GH_SIDE_IN = 0, /* what it reads and an earlier segment has written */
+    GH_SIDE_OUT = 1 /* what it writes and a later segment reads */
+};
+
+/**
+ * The number of tensors that cross one side of a segment; 0 for a segment or
+ * a side that there is not.
+ * Blocks: never.  Since: 0.2.
+ */
+GH_API uint32_t gh_plan_border_count(const gh_session *session,
+                                     uint32_t segment, gh_side side);
+
+/**
+ * Read one of them, in the order of gh_tensor.
+ *
+ * @param         segment  gh_segment.index
+ * @param         i        from 0 to gh_plan_border_count() - 1
+ * @param[in,out] border   struct_size says how much is written
+ *
+ * @return GH_OK; GH_ERR_NOT_FOUND; GH_ERR_INVALID; GH_ERR_ABI;
+ *         GH_ERR_UNSUPPORTED.
+ * Blocks: never.  Since: 0.2.
+ */
+GH_API gh_status gh_plan_border(const gh_session *session, uint32_t segment,
+                                gh_side side, uint32_t i, gh_border *border,
+                                gh_error *err);
+
+/* The name of a tensor, such as "probs"; "?" for a value that is none.
+ * Static text.  Blocks: never.  Threads: any.  Since: 0.2. */
+GH_API const char *gh_tensor_name(gh_tensor tensor);
+
 /* gh_plan_print() formats.  Values are frozen. */
 typedef uint32_t gh_format;
 enum {

@@ -22,9 +22,11 @@ enum {
     GH_SESSION_BUSY_FAILS = 1u << 0, /* no free slot: GH_ERR_BUSY, instead of
                                         an eager pass */
     /* since 0.2 */
-    GH_SESSION_EP_OVERLAP = 1u << 1 /* expert-parallel communication is hidden
-                                       behind another microbatch: no part of
-                                       it may be inside a graph */
+    GH_SESSION_EP_OVERLAP = 1u << 1, /* expert-parallel communication is hidden
+                                        behind another microbatch: no part of
+                                        it may be inside a graph */
+    GH_SESSION_DELAY_WGRAD = 1u << 2 /* weight gradients are passes of their
+                                        own: GH_WGRAD */
 };
 
 /**
@@ -36,8 +38,8 @@ enum {
  */
 typedef struct gh_session_desc {
     uint32_t struct_size;
-    uint32_t flags;        /* GH_SESSION_* */
-    const gh_model *model; /* required; read during the call only */
+    uint32_t flags;               /* GH_SESSION_* */
+    const gh_model *model;        /* required; read during the call only */
     const gh_host_services *host; /* NULL: none; copied */
 
     /* "cuda", "soft", or the path of a driver library; NULL: "cuda".

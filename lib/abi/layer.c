@@ -69,7 +69,7 @@ static inline gh_status check_pass(const gh_session *session,
 
 static bool is_sound(const gh_buffer *buffer, uint32_t known_flags)
 {
-    return ((buffer->flags & ~known_flags) | buffer->reserved) == 0 &&
+    return ((buffer->flags & ~known_flags) | (buffer->tensor >= GH_TENSOR_COUNT)) == 0 &&
            (buffer->address != NULL || buffer->bytes == 0);
 }
 
@@ -94,7 +94,7 @@ static gh_status refuse_buffers(const char *name, const gh_buffer *buffers,
     return gh_fail(err, GH_ERR_INVALID,
                    "gh_pass.%s[%u]: flags 0x%x, reserved %u: allowed flags "
                    "are 0x%x",
-                   name, i, buffers[i].flags, buffers[i].reserved, known_flags);
+                   name, i, buffers[i].flags, buffers[i].tensor, known_flags);
 }
 
 static inline gh_status check_buffers(const char *name,
