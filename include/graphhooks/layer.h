@@ -200,6 +200,7 @@ typedef struct gh_border_key {
     uint32_t segment; /* gh_border.segment */
     gh_direction direction;
     uint32_t microbatch;
+    uint32_t flags; /* GH_PASS_FORWARD_ONLY for what such a pass has left */
     gh_tensor tensor;
     uint32_t which; /* of several outputs of one name, from 0 */
 } gh_border_key;

@@ -20,6 +20,7 @@
 
 #define PASS_LEAST GH_SIZE_THROUGH(gh_pass, outputs)
 #define DECISION_LEAST GH_SIZE_THROUGH(gh_decision, outputs)
+#define KNOWN_PASS_FLAGS (GH_PASS_FORWARD_ONLY | GH_PASS_NO_WGRAD)
 
 static gh_status refuse_null(const char *call, const char *name, gh_error *err)
 {
@@ -34,24 +35,46 @@ static gh_status refuse_pass(const gh_session *session, const gh_pass *pass,
                        "gh_pass.segment is %u, but the plan has %u segments",
                        pass->segment, session->plan.n_segments);
     }
-    if (pass->direction > GH_BACKWARD) {
+    if (pass->direction > GH_WGRAD) {
         return gh_fail(err, GH_ERR_INVALID,
-                       "gh_pass.direction is %u: GH_FORWARD or GH_BACKWARD",
+                       "gh_pass.direction is %u: GH_FORWARD, GH_BACKWARD or "
+                       "GH_WGRAD",
                        pass->direction);
+    }
+    if (pass->direction > session->last_direction) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_pass.direction is GH_WGRAD: open the session with "
+                       "GH_SESSION_DELAY_WGRAD");
     }
     if (pass->microbatch >= GH_MAX_MICROBATCHES) {
         return gh_fail(err, GH_ERR_INVALID,
                        "gh_pass.microbatch is %u: at most %u a step",
                        pass->microbatch, GH_MAX_MICROBATCHES);
     }
-    if (pass->reserved != 0 || (pass->flags & ~GH_PASS_FORWARD_ONLY) != 0) {
+    if (pass->reserved != 0 || (pass->flags & ~KNOWN_PASS_FLAGS) != 0) {
         return gh_fail(err, GH_ERR_INVALID,
                        "gh_pass: flags 0x%x, reserved %u: zero the struct "
                        "before filling it",
                        pass->flags, pass->reserved);
     }
+    if ((pass->flags & GH_PASS_FORWARD_ONLY) != 0) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_pass: a %s pass cannot be GH_PASS_FORWARD_ONLY",
+                       gh_direction_names[pass->direction]);
+    }
     return gh_fail(err, GH_ERR_INVALID,
-                   "gh_pass: a backward pass cannot be GH_PASS_FORWARD_ONLY");
+                   "gh_pass: GH_PASS_NO_WGRAD is for backward passes of a "
+                   "session with GH_SESSION_DELAY_WGRAD");
+}
+
+/* Which flags a pass of this direction may have. */
+static inline bool flags_are_legal(const gh_session *session,
+                                   const gh_pass *pass)
+{
+    return (pass->flags == GH_PASS_FORWARD_ONLY &&
+            pass->direction == GH_FORWARD) ||
+           (pass->flags == GH_PASS_NO_WGRAD && pass->direction == GH_BACKWARD &&
+            session->last_direction == GH_WGRAD);
 }
 
 static inline gh_status check_pass(const gh_session *session,
@@ -59,9 +82,8 @@ static inline gh_status check_pass(const gh_session *session,
 {
     if (pass->segment < session->plan.n_segments &&
         pass->microbatch < GH_MAX_MICROBATCHES && pass->reserved == 0 &&
-        ((pass->flags == 0 && pass->direction <= GH_BACKWARD) ||
-         (pass->flags == GH_PASS_FORWARD_ONLY &&
-          pass->direction == GH_FORWARD))) {
+        pass->direction <= session->last_direction &&
+        (pass->flags == 0 || flags_are_legal(session, pass))) {
         return GH_OK;
     }
     return refuse_pass(session, pass, err);
@@ -69,7 +91,8 @@ static inline gh_status check_pass(const gh_session *session,
 
 static bool is_sound(const gh_buffer *buffer, uint32_t known_flags)
 {
-    return ((buffer->flags & ~known_flags) | (buffer->tensor >= GH_TENSOR_COUNT)) == 0 &&
+    return ((buffer->flags & ~known_flags) |
+            (buffer->tensor >= GH_TENSOR_COUNT)) == 0 &&
            (buffer->address != NULL || buffer->bytes == 0);
 }
 
@@ -92,9 +115,10 @@ static gh_status refuse_buffers(const char *name, const gh_buffer *buffers,
                        (unsigned long long)buffers[i].bytes);
     }
     return gh_fail(err, GH_ERR_INVALID,
-                   "gh_pass.%s[%u]: flags 0x%x, reserved %u: allowed flags "
-                   "are 0x%x",
-                   name, i, buffers[i].flags, buffers[i].tensor, known_flags);
+                   "gh_pass.%s[%u]: flags 0x%x, tensor %u: allowed flags are "
+                   "0x%x, and tensors up to %u",
+                   name, i, buffers[i].flags, buffers[i].tensor, known_flags,
+                   GH_TENSOR_COUNT - 1);
 }
 
 static inline gh_status check_buffers(const char *name,
@@ -107,6 +131,44 @@ static inline gh_status check_buffers(const char *name,
     for (uint32_t i = 0; i < n; i++) {
         if (!is_sound(&buffers[i], known_flags)) {
             return refuse_buffers(name, buffers, n, known_flags, err);
+        }
+    }
+    return GH_OK;
+}
+
+static gh_status refuse_name(const gh_session *session, const gh_pass *pass,
+                             uint32_t i, gh_error *err)
+{
+    char where[120];
+
+    gh_plan_extent(&session->plan, &session->plan.segments[pass->segment],
+                   where, sizeof(where));
+    return gh_fail(err, GH_ERR_INVALID,
+                   "gh_pass.outputs[%u]: %s %s hands on no %s: gh_plan_border "
+                   "lists what it does",
+                   i, where, gh_direction_names[pass->direction],
+                   gh_tensor_name(pass->outputs[i].tensor));
+}
+
+/* Out of line, as a replay has none to check.  Outputs are named for what
+ * crosses the segment's borders.  Another segment
+ * than the open one is refused later, in the words of that. */
+static __attribute__((noinline)) gh_status
+check_names(const gh_session *session, const gh_pass *pass, gh_error *err)
+{
+    uint32_t named = 0, known;
+
+    for (uint32_t i = 0; i < pass->n_outputs; i++) {
+        named |= UINT32_C(1) << pass->outputs[i].tensor;
+    }
+    if ((named >> 1) == 0 || pass->segment >= session->plan.n_segments ||
+        pass->direction > GH_WGRAD) {
+        return GH_OK;
+    }
+    known = gh_plan_names(&session->plan, pass->segment, pass->direction);
+    for (uint32_t i = 0; i < pass->n_outputs; i++) {
+        if ((known & UINT32_C(1) << pass->outputs[i].tensor) == 0) {
+            return refuse_name(session, pass, i, err);
         }
     }
     return GH_OK;
@@ -171,10 +233,14 @@ gh_status gh_layer_exit(gh_session *session, const gh_pass *pass, gh_error *err)
     if (status != GH_OK) {
         return status;
     }
-    /* All else of the pass is compared with what enter has checked. */
-    if (!gh_capture_replayed(session->capture)) {
+    /* All else of the pass is compared with what enter has checked; what was
+     * replayed needs no outputs. */
+    if (*session->action != GH_ACTION_REPLAYED) {
         status = check_buffers("outputs", pass->outputs, pass->n_outputs,
                                GH_BUFFER_UPDATED, err);
+        if (status == GH_OK) {
+            status = check_names(session, pass, err);
+        }
         if (status != GH_OK) {
             return status;
         }

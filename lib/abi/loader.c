@@ -43,6 +43,11 @@ gh_status gh_get_api(uint32_t major, const gh_api **api_p, gh_error *err)
         .layer_cancel = gh_layer_cancel,
         .flush_delayed = gh_flush_delayed,
         .iteration_end = gh_iteration_end,
+        .plan_border_count = gh_plan_border_count,
+        .plan_border = gh_plan_border,
+        .tensor_name = gh_tensor_name,
+        .border_find = gh_border_find,
+        .aux_bind = gh_aux_bind,
     };
 
     if (api_p == NULL) {

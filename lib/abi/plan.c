@@ -69,3 +69,58 @@ gh_status gh_plan_print(const gh_session *session, gh_format format,
     gh_plan_write(&session->plan, format, write, user);
     return GH_OK;
 }
+
+static bool has_side(const gh_session *session, uint32_t segment, gh_side side)
+{
+    return segment < session->plan.n_segments &&
+           (side == GH_SIDE_IN || side == GH_SIDE_OUT);
+}
+
+uint32_t gh_plan_border_count(const gh_session *session, uint32_t segment,
+                              gh_side side)
+{
+    gh_border borders[GH_TENSOR_COUNT];
+
+    if (gh_session_check(session, "gh_plan_border_count", NULL) != GH_OK ||
+        !has_side(session, segment, side)) {
+        return 0;
+    }
+    return gh_plan_borders(&session->plan, segment, side, borders);
+}
+
+gh_status gh_plan_border(const gh_session *session, uint32_t segment,
+                         gh_side side, uint32_t i, gh_border *border,
+                         gh_error *err)
+{
+    const size_t least = GH_SIZE_THROUGH(gh_border, shape);
+    gh_border borders[GH_TENSOR_COUNT];
+    gh_status status;
+    uint32_t n;
+
+    status = gh_session_check(session, "gh_plan_border", err);
+    if (status != GH_OK) {
+        return status;
+    }
+    if (border == NULL) {
+        return gh_fail(err, GH_ERR_INVALID, "gh_plan_border: border is NULL");
+    }
+    status = gh_check_size("gh_border", border, least, sizeof(*border), err);
+    if (status != GH_OK) {
+        return status;
+    }
+    if (!has_side(session, segment, side)) {
+        return gh_fail(err, GH_ERR_NOT_FOUND,
+                       "gh_plan_border: segment %u, side %u: the plan has %u "
+                       "segments, each with GH_SIDE_IN and GH_SIDE_OUT",
+                       segment, side, session->plan.n_segments);
+    }
+    n = gh_plan_borders(&session->plan, segment, side, borders);
+    if (i >= n) {
+        return gh_fail(err, GH_ERR_NOT_FOUND,
+                       "gh_plan_border: %u tensors cross that side of segment "
+                       "%u, there is no number %u",
+                       n, segment, i);
+    }
+    gh_give_struct(border, &borders[i], sizeof(*border));
+    return GH_OK;
+}

@@ -21,7 +21,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#define KNOWN_FLAGS (GH_SESSION_BUSY_FAILS | GH_SESSION_EP_OVERLAP)
+#define KNOWN_FLAGS \
+    (GH_SESSION_BUSY_FAILS | GH_SESSION_EP_OVERLAP | GH_SESSION_DELAY_WGRAD)
 
 static gh_status check_services(const gh_host_services *host, gh_error *err)
 {
@@ -43,6 +44,13 @@ static gh_status check_services(const gh_host_services *host, gh_error *err)
                        "neither",
                        host->record_begin ? "record_begin" : "record_end",
                        host->record_begin ? "record_end" : "record_begin");
+    }
+    if ((host->retain == NULL) != (host->release == NULL)) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_host_services has %s without %s: give both or "
+                       "neither",
+                       host->retain ? "retain" : "release",
+                       host->retain ? "release" : "retain");
     }
     return GH_OK;
 }
@@ -214,13 +222,19 @@ static gh_status open_capture(struct gh_session *session,
         .warmup_steps = env->warmup_steps,
         .freeze = env->freeze,
         .max_slots = env->max_slots,
+        .last_direction = session->last_direction,
         .host = *host,
         .log = &session->log,
         .trace = session->trace,
     };
 
-    return gh_capture_create(&session->plan, session->dev, &options,
-                             &session->capture, err);
+    gh_status status = gh_capture_create(&session->plan, session->dev, &options,
+                                         &session->capture, err);
+
+    if (status == GH_OK) {
+        session->action = gh_capture_action(session->capture);
+    }
+    return status;
 }
 
 static gh_status open_session(struct gh_session *session,
@@ -231,6 +245,8 @@ static gh_status open_session(struct gh_session *session,
     gh_status status;
 
     open_log(env, host, &session->log);
+    session->last_direction =
+        (desc->flags & GH_SESSION_DELAY_WGRAD) != 0 ? GH_WGRAD : GH_BACKWARD;
     status = make_plan(session, desc, env, err);
     if (status != GH_OK) {
         return status;

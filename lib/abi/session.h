@@ -27,6 +27,8 @@ struct gh_session {
     struct gh_device *dev;  /* NULL: disabled, and no driver was found */
     struct gh_trace *trace; /* NULL: GRAPHHOOKS_TRACE is not set */
     struct gh_capture *capture;
+    gh_direction last_direction; /* GH_WGRAD where those are delayed */
+    const uint8_t *action; /* GH_ACTION_* of the pass that is open, or was */
 };
 
 /* GH_OK, or the sentence for a session that is NULL or closed. */

@@ -61,6 +61,7 @@ gh_status gh_capture_create(const struct gh_plan *plan, struct gh_device *dev,
     c->last_stream = GH_NO_STREAM;
     c->timed_every = options->trace != NULL ? 1 : SAMPLE_EVERY;
     c->until_timed = 1;
+    c->enters = 1;
 
     status = find_fates(c, err);
     if (status != GH_OK) {
@@ -78,9 +79,15 @@ gh_status gh_capture_create(const struct gh_plan *plan, struct gh_device *dev,
                          n_entries);
         goto err_slots;
     }
+    status = gh_borders_create(c, err);
+    if (status != GH_OK) {
+        goto err_entries;
+    }
     *capture_p = c;
     return GH_OK;
 
+err_entries:
+    free(c->entries);
 err_slots:
     gh_slots_destroy(c->slots);
 err_fates:
@@ -127,6 +134,8 @@ void gh_capture_destroy(struct gh_capture *c)
     if (c->dev != NULL) {
         destroy_device_objects(c);
     }
+    gh_aux_release_all(c);
+    gh_borders_destroy(c);
     free(c->streams);
     free(c->entries);
     gh_slots_destroy(c->slots);
@@ -145,7 +154,7 @@ struct gh_entry_label gh_entry_describe(const struct gh_capture *c,
 
     gh_plan_extent(c->plan, s, where, sizeof(where));
     snprintf(label.text, sizeof(label.text), "%s %s, slot %u", where,
-             i / slots % GH_DIRECTIONS == GH_FORWARD ? "forward" : "backward",
+             gh_direction_names[i / slots % GH_DIRECTIONS],
              (unsigned)(i % slots));
     return label;
 }
@@ -153,6 +162,11 @@ struct gh_entry_label gh_entry_describe(const struct gh_capture *c,
 bool gh_capture_is_open(const struct gh_capture *c)
 {
     return c->open.active;
+}
+
+const uint8_t *gh_capture_action(const struct gh_capture *c)
+{
+    return &c->open.action;
 }
 
 void gh_capture_pause(struct gh_capture *c)
@@ -174,9 +188,10 @@ void gh_capture_end_step(struct gh_capture *c)
     uint32_t held = gh_slots_end_step(c->slots);
 
     if (held != 0) {
+        gh_edges_forget(c);
         gh_log_line(c->options.log, GH_LOG_INFO,
-                    "step %llu ended with %u microbatches that ran no "
-                    "backward",
+                    "step %llu ended with %u microbatches that did not run all "
+                    "of their passes",
                     (unsigned long long)c->stats.iterations, held);
     }
     c->stats.iterations++;
@@ -188,5 +203,5 @@ void gh_capture_end_step(struct gh_capture *c)
 void gh_capture_stats(const struct gh_capture *c, gh_stats *stats)
 {
     *stats = c->stats;
-    stats->hook_calls = c->enters + c->exits;
+    stats->hook_calls = c->enters - 1 + c->exits;
 }

@@ -31,7 +31,8 @@ struct gh_capture_options {
     uint64_t warmup_steps;
     uint64_t freeze; /* steps after warmup with recordings; 0: all */
     uint32_t max_slots;
-    gh_host_services host; /* empty slots are 0 */
+    gh_direction last_direction; /* GH_WGRAD where those are delayed */
+    gh_host_services host;       /* empty slots are 0 */
     const struct gh_log *log;
     struct gh_trace *trace; /* NULL: none */
 };
@@ -52,9 +53,19 @@ gh_status gh_capture_exit(struct gh_capture *capture, const gh_pass *pass,
                           gh_error *err);
 void gh_capture_cancel(struct gh_capture *capture);
 
+/* What a pass has left under a name, for those that read it. */
+gh_status gh_capture_find(const struct gh_capture *capture,
+                          const gh_border_key *key, gh_buffer *buffer_p,
+                          gh_error *err);
+
+/* `parts` of the layer read the tensor.  The services retain its object. */
+gh_status gh_capture_bind(struct gh_capture *capture, const gh_aux *aux,
+                          uint32_t parts, gh_error *err);
+
 bool gh_capture_is_open(const struct gh_capture *capture);
-/* Whether the open pass was replayed, so that exit needs no outputs. */
-bool gh_capture_replayed(const struct gh_capture *capture);
+/* Where the GH_ACTION_* of the open pass is, or of the last one; a call on
+ * every exit would cost more than the look. */
+const uint8_t *gh_capture_action(const struct gh_capture *capture);
 void gh_capture_pause(struct gh_capture *capture);
 /* False when nothing is paused. */
 bool gh_capture_resume(struct gh_capture *capture);

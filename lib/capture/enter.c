@@ -20,12 +20,14 @@ static GH_COLD gh_status refuse_open(const struct gh_capture *c, gh_error *err)
                    c->open.key.segment, c->open.key.microbatch);
 }
 
+/* Each direction comes once in a flight, and in its turn. */
 static GH_COLD gh_status refuse_order(const gh_pass *pass, gh_error *err)
 {
     return gh_fail(err, GH_ERR_STATE,
-                   "gh_layer_enter: backward of segment %u, microbatch %u "
-                   "before its forward",
-                   pass->segment, pass->microbatch);
+                   "gh_layer_enter: %s of segment %u, microbatch %u before "
+                   "its %s, or a second time",
+                   gh_direction_names[pass->direction], pass->segment,
+                   pass->microbatch, gh_direction_names[pass->direction - 1]);
 }
 
 /* Without a slot: too early, or eager, unless the host has no buffers for
@@ -44,8 +46,8 @@ static GH_COLD gh_status refuse_or_none(const struct gh_capture *c,
     if (found == GH_SLOTS_REPEATED) {
         return gh_fail(err, GH_ERR_BUSY,
                        "segment %u, microbatch %u: its forward still waits "
-                       "for its backward, whose buffers a second one would "
-                       "overwrite",
+                       "for its backward or weight gradient, whose buffers "
+                       "a second one would overwrite",
                        pass->segment, pass->microbatch);
     }
     return gh_fail(err, GH_ERR_BUSY,
@@ -61,6 +63,32 @@ void gh_open_give_slot_up(struct gh_capture *c)
     }
 }
 
+static GH_COLD gh_status move_slot(struct gh_capture *c, struct gh_slot *slot,
+                                   void *stream, bool fresh, gh_error *err)
+{
+    gh_status status = gh_edges_move(c, slot, stream, fresh, err);
+
+    if (status != GH_OK) {
+        gh_open_give_slot_up(c);
+    }
+    return status;
+}
+
+/* The microbatch has taken the slot just now. */
+static gh_status begin_flight(struct gh_capture *c, struct gh_slot *slot,
+                              void *stream, gh_error *err)
+{
+    slot->taken = c->enters;
+    if (c->open.slot >= c->stats.slots) {
+        c->stats.slots = c->open.slot + 1;
+    }
+    if (slot->stream != stream) {
+        return move_slot(c, slot, stream, true, err);
+    }
+    slot->marked = 0;
+    return GH_OK;
+}
+
 /* A second forward is not counted, as no second backward will come; it is
  * kept out of the slot, whose buffers the first one's backward needs. */
 static gh_status take_slot(struct gh_capture *c, const gh_pass *pass,
@@ -68,8 +96,6 @@ static gh_status take_slot(struct gh_capture *c, const gh_pass *pass,
 {
     enum gh_slots_found found;
     struct gh_slot *slot;
-    gh_status status;
-
     slot =
         gh_slots_enter(c->slots, c->open.chunk, pass->microbatch, pass->segment,
                        pass->direction, &c->open.slot, &found);
@@ -77,18 +103,13 @@ static gh_status take_slot(struct gh_capture *c, const gh_pass *pass,
         c->open.counted = found == GH_SLOTS_NONE;
         return refuse_or_none(c, pass, found, err);
     }
-    if (c->open.slot >= c->stats.slots) {
-        c->stats.slots = c->open.slot + 1;
+    if (found == GH_SLOTS_FRESH) {
+        return begin_flight(c, slot, pass->stream, err);
     }
     if (slot->stream == pass->stream) {
-        slot->marked = false;
         return GH_OK;
     }
-    status = gh_edges_move(c, slot, pass->stream, found == GH_SLOTS_FRESH, err);
-    if (status != GH_OK) {
-        gh_open_give_slot_up(c);
-    }
-    return status;
+    return move_slot(c, slot, pass->stream, false, err);
 }
 
 /* Why nothing may be recorded now. */
@@ -109,7 +130,7 @@ static gh_reason may_record(const struct gh_capture *c)
 /* Why the pass cannot have a graph at all. */
 static gh_reason may_graph(const struct gh_capture *c, const gh_pass *pass)
 {
-    if (pass->flags != 0) {
+    if (pass->flags == GH_PASS_FORWARD_ONLY) {
         return GH_REASON_FORWARD_ONLY;
     }
     if (c->fates[pass->segment].never != GH_REASON_NONE) {
@@ -139,6 +160,13 @@ static GH_COLD void give_up_launching(struct gh_capture *c,
     c->open.reason = GH_REASON_DEVICE;
 }
 
+static void replayed(struct gh_capture *c, struct gh_entry *entry)
+{
+    c->open.action = GH_ACTION_REPLAYED;
+    entry->ran_eagerly = false;
+    entry->ran = c->enters;
+}
+
 static GH_COLD gh_status use_checked(struct gh_capture *c, const gh_pass *pass,
                                      struct gh_entry *entry, gh_error *err)
 {
@@ -147,7 +175,7 @@ static GH_COLD gh_status use_checked(struct gh_capture *c, const gh_pass *pass,
         c->open.reason = GH_REASON_CHECK;
         return GH_OK;
     case GH_CHECK_STANDS:
-        c->open.action = GH_ACTION_REPLAYED;
+        replayed(c, entry);
         return GH_OK;
     case GH_CHECK_NOT_RUN:
         give_up_launching(c, entry);
@@ -170,7 +198,7 @@ static gh_status use_ready(struct gh_capture *c, const gh_pass *pass,
         give_up_launching(c, entry);
         return GH_OK;
     }
-    c->open.action = GH_ACTION_REPLAYED;
+    replayed(c, entry);
     return GH_OK;
 }
 
@@ -220,6 +248,10 @@ static gh_status decide(struct gh_capture *c, const gh_pass *pass,
     }
     if (entry->state == GH_ENTRY_READY) {
         enum gh_fit fit = gh_replay_fits(entry, pass);
+
+        if (entry->flags != pass->flags) {
+            fit = GH_FIT_NO;
+        }
 
         if (fit == GH_FIT_YES) {
             return use_ready(c, pass, entry, err);
@@ -309,7 +341,7 @@ gh_status gh_capture_enter(struct gh_capture *c, const gh_pass *pass,
     c->open.chunk = c->fates[pass->segment].chunk;
     c->open.slot = GH_SLOT_NONE;
     c->open.stream = pass->stream;
-    c->open.counted = (pass->flags & GH_PASS_FORWARD_ONLY) == 0;
+    c->open.counted = pass->flags != GH_PASS_FORWARD_ONLY;
     if (c->open.counted) {
         status = take_slot(c, pass, err);
         if (status != GH_OK) {

@@ -47,8 +47,12 @@ static gh_status move_on(struct gh_capture *c, const gh_pass *pass)
     if (pass->direction == GH_FORWARD) {
         gh_slots_ran_forward(c->slots, c->open.chunk, pass->microbatch,
                              pass->segment);
-    } else if (gh_slots_ran_backward(c->slots, c->open.chunk, pass->microbatch,
-                                     pass->segment)) {
+    } else if (pass->direction != c->options.last_direction &&
+               pass->flags == 0) {
+        gh_slots_ran_dgrad(c->slots, c->open.chunk, pass->microbatch,
+                           pass->segment);
+    } else if (gh_slots_ran_last(c->slots, c->open.chunk, pass->microbatch,
+                                 pass->segment)) {
         gh_edges_give_back(c, gh_slots_at(c->slots, c->open.chunk, slot),
                            pass->stream);
     }
@@ -95,8 +99,7 @@ static void say_once(struct gh_capture *c)
                    sizeof(where));
     gh_log_line(c->options.log, GH_LOG_WARN,
                 "%s %s, microbatch %u, ran eagerly: %s; this is said once",
-                where,
-                c->open.key.direction == GH_FORWARD ? "forward" : "backward",
+                where, gh_direction_names[c->open.key.direction],
                 c->open.key.microbatch, why[c->open.reason]);
 }
 
@@ -118,6 +121,7 @@ static GH_COLD gh_status close_run(struct gh_capture *c, const gh_pass *pass,
     } else if (c->open.reason == GH_REASON_CHECK) {
         gh_check_end(c, c->open.entry, pass);
     }
+    gh_borders_keep(c, pass);
     c->stats.eager_passes++;
     c->stats.eager_by_reason[c->open.reason]++;
     say_once(c);
@@ -163,11 +167,6 @@ gh_status gh_capture_exit(struct gh_capture *c, const gh_pass *pass,
         return close_timed(c, pass, err);
     }
     return close_pass(c, pass, err);
-}
-
-bool gh_capture_replayed(const struct gh_capture *c)
-{
-    return c->open.active && c->open.action == GH_ACTION_REPLAYED;
 }
 
 void gh_capture_cancel(struct gh_capture *c)

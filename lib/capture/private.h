@@ -6,6 +6,8 @@
  *     exit.c      a pass ends
  *     slots.c     which slot a microbatch holds
  *     edges.c     the streams that a slot has been on, and their order
+ *     borders.c   what passes leave behind for those on the other side
+ *     aux.c       tensors that graphs read besides their inputs
  *     record.c    a pass becomes an entry with a graph
  *     replay.c    an entry is launched
  *     check.c     an entry is run both ways and compared
@@ -22,7 +24,7 @@
 /* Off the step path: kept out of line, so that the path itself stays short. */
 #define GH_COLD __attribute__((noinline, cold))
 
-#define GH_DIRECTIONS 2
+#define GH_DIRECTIONS 3 /* of gh_direction */
 
 enum gh_entry_state {
     GH_ENTRY_NEW = 0,
@@ -41,10 +43,12 @@ enum gh_input_kind {
 struct gh_entry {
     uint8_t state;
     uint8_t reason;
-    bool unchained; /* chaining was tried, and the address moved */
+    bool unchained;   /* chaining was tried, and the address moved */
+    bool ran_eagerly; /* the last time; else a graph did */
     uint32_t n_inputs, n_outputs, n_copies;
     uint32_t n_pending; /* rows of `copy` that the pass at hand needs */
     uint32_t n_nodes;
+    uint32_t flags; /* of the pass that was recorded */
     void *exec;
     struct gh_copy *copy; /* n_copies rows, destinations and sizes set */
     void *buffers;        /* what the copies write; device memory */
@@ -52,6 +56,18 @@ struct gh_entry {
     gh_buffer *inputs;  /* where the graph reads */
     gh_buffer *outputs; /* where it writes */
     uint8_t *kinds;     /* enum gh_input_kind; in the allocation of inputs */
+    uint64_t ran;       /* the number of the last pass of it, from 1; 0: none */
+};
+
+/* What a pass that ran eagerly has left under a name.  One for each entry,
+ * and one for each (segment, direction) without a slot. */
+struct gh_left {
+    uint64_t ran;  /* the number of the pass, from 1; 0: none */
+    uint64_t step; /* this and the next two are read without a slot */
+    uint32_t microbatch;
+    uint32_t flags;
+    uint32_t n, room;
+    gh_buffer *outputs;
 };
 
 /* Which pass it is: the fields of gh_pass that exit must repeat, as they
@@ -106,15 +122,19 @@ struct gh_capture {
     struct gh_slots *slots;
     struct gh_segment_fate *fates; /* by segment */
     struct gh_entry *entries;      /* [segment][direction][slot] */
+    struct gh_left *left;   /* [segment][direction][slot, or none of them] */
+    struct gh_bound *bound; /* aux.c */
+    uint32_t n_bound;
     struct gh_open_pass open;
     uint32_t paused;
     uint64_t check_turn;
-    uint64_t enters, exits;
+    uint64_t enters, exits; /* enters: the number of the next pass, from 1 */
     uint64_t timed_every, until_timed;
 
     void *own_stream; /* records what the legacy stream cannot */
     void **streams;   /* every one seen, all of this device */
     uint32_t n_streams;
+    uint32_t this_stream; /* which of them the pass at hand is on */
     void *last_stream;
     struct gh_scratch scratch;
     gh_error why;  /* of a call that failed and that no host is told of */
@@ -162,9 +182,20 @@ gh_status gh_edges_move(struct gh_capture *c, struct gh_slot *slot,
                         void *stream, bool fresh, gh_error *err);
 void gh_edges_give_back(struct gh_capture *c, struct gh_slot *slot,
                         void *stream);
+/* Slots that were in flight when the step ended. */
+void gh_edges_forget(struct gh_capture *c);
 /* Waits for every known stream that the host is not capturing. */
 void gh_edges_quiesce(struct gh_capture *c);
 void gh_edges_destroy(struct gh_capture *c);
+
+/* borders.c */
+gh_status gh_borders_create(struct gh_capture *c, gh_error *err);
+void gh_borders_destroy(struct gh_capture *c);
+/* Of a pass that ran eagerly: its outputs with a name. */
+void gh_borders_keep(struct gh_capture *c, const gh_pass *pass);
+
+/* aux.c */
+void gh_aux_release_all(struct gh_capture *c);
 
 /* record.c */
 bool gh_record_begin(struct gh_capture *c, const gh_pass *pass,

@@ -308,6 +308,9 @@ static gh_status end(struct gh_capture *c, const gh_pass *pass,
     }
 
     entry->n_nodes = (uint32_t)n_nodes;
+    entry->flags = pass->flags;
+    entry->ran_eagerly = false;
+    entry->ran = c->enters - 1;
     entry->state = GH_ENTRY_READY;
     c->stats.nodes += n_nodes;
     c->stats.recordings++;
@@ -355,7 +358,11 @@ void gh_record_drop(struct gh_capture *c)
 
 void gh_entry_clear(struct gh_capture *c, struct gh_entry *entry)
 {
-    const bool unchained = entry->unchained;
+    const struct gh_entry kept = {
+        .unchained = entry->unchained,
+        .ran_eagerly = entry->ran_eagerly,
+        .ran = entry->ran,
+    };
     void *previous = gh_device_enter(c->dev);
 
     if (entry->state == GH_ENTRY_READY) {
@@ -368,8 +375,7 @@ void gh_entry_clear(struct gh_capture *c, struct gh_entry *entry)
     free(entry->inputs);
     free(entry->outputs);
     gh_device_leave(c->dev, previous);
-    memset(entry, 0, sizeof(*entry));
-    entry->unchained = unchained;
+    *entry = kept;
 }
 
 void gh_entry_give_up(struct gh_capture *c, struct gh_entry *entry,

@@ -3,7 +3,7 @@
  * step path, which slots.h has.
  *
  * A microbatch that found no slot is in flight all the same: its forwards
- * are counted, so that its backwards are told from those that are early.
+ * are counted, so that its later passes are told from those that are early.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -85,6 +85,16 @@ void gh_slots_cancel(struct gh_slots *slots, uint32_t chunk_index,
     if (flight->slot != GH_FLIGHT_NO_SLOT && flight->waiting == 0) {
         gh_slots_give_back(chunk, flight);
     }
+}
+
+bool gh_slots_are_free(const struct gh_slots *slots)
+{
+    for (uint32_t i = 0; i < slots->n_chunks; i++) {
+        if (slots->chunks[i].free != slots->all) {
+            return false;
+        }
+    }
+    return true;
 }
 
 uint32_t gh_slots_end_step(struct gh_slots *slots)

@@ -2,8 +2,9 @@
  * slots.h - which set of buffers a microbatch uses, and until when.
  *
  * A slot is taken by the first forward pass of a microbatch in a chunk and
- * given back by the backward pass that leaves none of its forwards waiting,
- * or by the end of the step.  All calls are O(1) but gh_slots_end_step.
+ * given back by the pass that leaves none of its forwards waiting, for the
+ * backward or for the weight gradient that comes last, or by the end of the
+ * step.  All calls are O(1) but gh_slots_end_step.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -18,16 +19,22 @@
 
 #define GH_NO_STREAM ((void *)UINTPTR_MAX)
 
+/* Streams with an order of their own in a slot; see edges.c. */
+#define GH_MAX_EDGES 64
+
 /* One slot of one chunk, as the stream order of its buffers needs it. */
 struct gh_slot {
-    void *stream; /* the last one that a pass of it was issued on */
-    void *event;  /* made when a second stream is first seen, else NULL */
-    bool marked;  /* event was recorded when the slot was given back */
+    void *stream;    /* the last one that a pass of it was issued on, or
+                        GH_NO_STREAM */
+    uint64_t taken;  /* the number of the pass that took it */
+    uint64_t used;   /* bit i: that flight was on stream i of the session */
+    uint64_t marked; /* bit i: events[i] was recorded when it ended */
+    void **events;   /* GH_MAX_EDGES; made when a second stream is seen */
 };
 
 /* What a microbatch of a chunk has in flight. */
 struct gh_flight {
-    uint32_t waiting; /* forwards whose backward has not run */
+    uint32_t waiting; /* forwards whose last pass has not run */
     uint8_t slot;     /* GH_FLIGHT_NO_SLOT: none */
 };
 #define GH_FLIGHT_NO_SLOT 0xff
@@ -44,7 +51,7 @@ struct gh_slots {
     uint32_t n_chunks;
     uint32_t max_slots;
     uint32_t n_segments;
-    uint8_t *waits; /* [segment][slot] */
+    uint8_t *waits; /* [segment][slot]: the direction that comes next */
     struct gh_slots_chunk chunks[];
 };
 
@@ -57,6 +64,9 @@ void gh_slots_destroy(struct gh_slots *slots);
 void gh_slots_cancel(struct gh_slots *slots, uint32_t chunk,
                      uint32_t microbatch);
 
+/* Whether no microbatch holds one. */
+bool gh_slots_are_free(const struct gh_slots *slots);
+
 /* Every microbatch loses its slot; returns how many still had one. */
 uint32_t gh_slots_end_step(struct gh_slots *slots);
 
@@ -68,7 +78,7 @@ enum gh_slots_found {
     GH_SLOTS_FRESH,    /* it has taken one just now */
     GH_SLOTS_NONE,     /* it is in flight without one */
     GH_SLOTS_REPEATED, /* a forward that waits for its backward, once more */
-    GH_SLOTS_EARLY     /* a backward whose forward has not run */
+    GH_SLOTS_EARLY     /* another direction than the one that comes next */
 };
 
 static inline struct gh_slot *gh_slots_at(struct gh_slots *slots,
@@ -108,19 +118,17 @@ gh_slots_enter(struct gh_slots *slots, uint32_t chunk_index,
     const struct gh_flight *flight = &chunk->flights[microbatch];
 
     if (flight->slot != GH_FLIGHT_NO_SLOT) {
-        /* A forward must not wait yet, a backward's forward must. */
         if (*gh_slots_waits(slots, segment, flight->slot) == direction) {
             *index_p = flight->slot;
             *found_p = GH_SLOTS_HELD;
             return &chunk->slots[flight->slot];
         }
-        *found_p =
-            direction == GH_BACKWARD ? GH_SLOTS_EARLY : GH_SLOTS_REPEATED;
+        *found_p = direction == GH_FORWARD ? GH_SLOTS_REPEATED : GH_SLOTS_EARLY;
     } else if (flight->waiting != 0) {
         /* Of one without a slot only the number of its forwards is known;
          * it gets none in the middle of its flight. */
         *found_p = GH_SLOTS_NONE;
-    } else if (direction == GH_BACKWARD) {
+    } else if (direction != GH_FORWARD) {
         *found_p = GH_SLOTS_EARLY;
     } else if (chunk->free == 0) {
         *found_p = GH_SLOTS_NONE;
@@ -142,9 +150,22 @@ static inline void gh_slots_ran_forward(struct gh_slots *slots,
 
     flight->waiting++;
     if (flight->slot != GH_FLIGHT_NO_SLOT) {
-        *gh_slots_waits(slots, segment, flight->slot) = 1;
+        *gh_slots_waits(slots, segment, flight->slot) = GH_BACKWARD;
     } else if (microbatch >= chunk->top) {
         chunk->top = microbatch + 1;
+    }
+}
+
+/* And its weight gradient is still to come. */
+static inline void gh_slots_ran_dgrad(struct gh_slots *slots,
+                                      uint32_t chunk_index, uint32_t microbatch,
+                                      uint32_t segment)
+{
+    const struct gh_flight *flight =
+        &slots->chunks[chunk_index].flights[microbatch];
+
+    if (flight->slot != GH_FLIGHT_NO_SLOT) {
+        *gh_slots_waits(slots, segment, flight->slot) = GH_WGRAD;
     }
 }
 
@@ -155,10 +176,10 @@ static inline void gh_slots_give_back(struct gh_slots_chunk *chunk,
     flight->slot = GH_FLIGHT_NO_SLOT;
 }
 
-/* True when it gave the slot back. */
-static inline bool gh_slots_ran_backward(struct gh_slots *slots,
-                                         uint32_t chunk_index,
-                                         uint32_t microbatch, uint32_t segment)
+/* The last pass of the segment; true when it gave the slot back. */
+static inline bool gh_slots_ran_last(struct gh_slots *slots,
+                                     uint32_t chunk_index, uint32_t microbatch,
+                                     uint32_t segment)
 {
     struct gh_slots_chunk *chunk = &slots->chunks[chunk_index];
     struct gh_flight *flight = &chunk->flights[microbatch];
@@ -167,7 +188,7 @@ static inline bool gh_slots_ran_backward(struct gh_slots *slots,
     if (flight->slot == GH_FLIGHT_NO_SLOT) {
         return false;
     }
-    *gh_slots_waits(slots, segment, flight->slot) = 0;
+    *gh_slots_waits(slots, segment, flight->slot) = GH_FORWARD;
     if (flight->waiting != 0) {
         return false;
     }

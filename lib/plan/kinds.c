@@ -47,6 +47,9 @@ bool gh_kind_has(gh_layer_kind kind, gh_part part)
     return false;
 }
 
+const char *const gh_direction_names[] = { "forward", "backward", "wgrad",
+                                           NULL };
+
 const char *const gh_kind_names[] = {
     "dense", "moe", "mamba", "attn_only", "mlp_only", "moe_only", NULL,
 };

@@ -1,5 +1,5 @@
 /*
- * kinds.h - which parts a layer has, in the order it runs them.
+ * kinds.h - which parts a layer has, in the order it runs them, and words.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -26,6 +26,7 @@ const char *gh_part_name(gh_part part);
 bool gh_kind_has(gh_layer_kind kind, gh_part part);
 
 /* How the values of model.h are spelled; each list ends with NULL. */
+extern const char *const gh_direction_names[];  /* by gh_direction */
 extern const char *const gh_kind_names[];       /* by gh_layer_kind */
 extern const char *const gh_dispatcher_names[]; /* by gh_dispatcher */
 extern const char *const gh_feature_names[];    /* bit n of GH_FEATURE_* */

@@ -9,6 +9,7 @@
 #ifndef GH_PLAN_PLAN_H
 #define GH_PLAN_PLAN_H
 
+#include <graphhooks/layer.h>
 #include <graphhooks/plan.h>
 
 #include "plan/rules.h"
@@ -55,6 +56,18 @@ const char *gh_granularity_name(enum gh_granularity granularity);
 /* How much of a name is shown where there is room for `most` bytes; a
  * character of several bytes is shown whole or not at all. */
 int gh_shown_bytes(const char *name, int most);
+
+/* Whether a segment holds a part of a layer. */
+bool gh_plan_covers(const struct gh_plan *plan, const gh_segment *segment,
+                    uint32_t layer, gh_part part);
+
+/* borders.c: the tensors that cross one side of a segment, in the order of
+ * gh_tensor; returns how many. */
+uint32_t gh_plan_borders(const struct gh_plan *plan, uint32_t segment,
+                         gh_side side, gh_border borders[GH_TENSOR_COUNT]);
+/* Which names the outputs of a pass may have: bit n, gh_tensor n. */
+uint32_t gh_plan_names(const struct gh_plan *plan, uint32_t segment,
+                       gh_direction direction);
 
 /* "layer 3 attn", or from there "..mlp", or "..layer 7 mlp". */
 void gh_plan_extent(const struct gh_plan *plan, const gh_segment *segment,

@@ -285,8 +285,7 @@ static const char *action_name(const struct gh_trace_record *record)
 static void put_record(struct gh_trace *trace,
                        const struct gh_trace_record *record)
 {
-    const char *direction =
-        record->direction == GH_BACKWARD ? "backward" : "forward";
+    const char *direction = gh_direction_names[record->direction];
     uint64_t ns = record->end_ns - record->start_ns;
 
     put(trace,

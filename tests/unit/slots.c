@@ -43,7 +43,7 @@ static void test_the_lowest_free_slot_is_taken(void)
     ok(slot == GH_SLOT_NONE, "and is told so");
 
     gh_slots_ran_forward(slots, 0, 9, 0);
-    ok(gh_slots_ran_backward(slots, 0, 9, 0), "a backward gives slot 1 back");
+    ok(gh_slots_ran_last(slots, 0, 9, 0), "a backward gives slot 1 back");
     forward(slots, 4, 0);
     is_int(slot, 1, "and the next one gets it");
     gh_slots_destroy(slots);
@@ -62,11 +62,11 @@ static void test_a_slot_is_held_until_every_forward_had_its_backward(void)
         is_int(backward(slots, 0, s), GH_SLOTS_HELD,
                "after its forward it is not");
     }
-    ok(!gh_slots_ran_backward(slots, 0, 0, 2), "one backward of three keeps "
+    ok(!gh_slots_ran_last(slots, 0, 0, 2), "one backward of three keeps "
                                                "the slot");
     is_int(backward(slots, 0, 2), GH_SLOTS_EARLY, "its segment waits no more");
-    ok(!gh_slots_ran_backward(slots, 0, 0, 1), "so does the second");
-    ok(gh_slots_ran_backward(slots, 0, 0, 0), "the third gives it back");
+    ok(!gh_slots_ran_last(slots, 0, 0, 1), "so does the second");
+    ok(gh_slots_ran_last(slots, 0, 0, 0), "the third gives it back");
     gh_slots_destroy(slots);
 }
 
@@ -93,11 +93,11 @@ static void test_without_a_slot_a_microbatch_is_in_flight_all_the_same(void)
     gh_slots_ran_forward(slots, 0, 0, 0);
     is_int(forward(slots, 1, 0), GH_SLOTS_NONE, "it finds no slot");
     gh_slots_ran_forward(slots, 0, 1, 0);
-    gh_slots_ran_backward(slots, 0, 0, 0);
+    gh_slots_ran_last(slots, 0, 0, 0);
     is_int(forward(slots, 1, 1), GH_SLOTS_NONE,
            "and gets none in the middle, though one is free by now");
     is_int(backward(slots, 1, 0), GH_SLOTS_NONE, "its backward is expected");
-    ok(!gh_slots_ran_backward(slots, 0, 1, 0), "it has none to give back");
+    ok(!gh_slots_ran_last(slots, 0, 1, 0), "it has none to give back");
     is_int(backward(slots, 1, 0), GH_SLOTS_EARLY,
            "after its backward it is done");
     is_int(forward(slots, 1, 0), GH_SLOTS_FRESH, "and may take one again");

@@ -1,0 +1,193 @@
+/*
+ * aux.c - tensors that graphs read besides their inputs, kept alive.
+ *
+ * A graph holds addresses, and no reference: an allocator that sees nobody
+ * hold a table of rotary angles gives its memory away under the graph.  So
+ * an object is retained when its tensor is bound, and released when no graph
+ * is left that may read the tensor.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "capture/private.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct gh_bound {
+    uint32_t layer;
+    char *name;
+    gh_buffer buffer;
+    void *object; /* NULL: none, or nothing retains it */
+};
+
+static struct gh_bound *find(const struct gh_capture *c, const gh_aux *aux)
+{
+    for (uint32_t i = 0; i < c->n_bound; i++) {
+        if (c->bound[i].layer == aux->layer &&
+            strcmp(c->bound[i].name, aux->name) == 0) {
+            return &c->bound[i];
+        }
+    }
+    return NULL;
+}
+
+static gh_status add(struct gh_capture *c, const gh_aux *aux,
+                     struct gh_bound **bound_p, gh_error *err)
+{
+    struct gh_bound *bound =
+        realloc(c->bound, (c->n_bound + 1) * sizeof(*bound));
+    char *name;
+
+    if (bound == NULL) {
+        return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a binding");
+    }
+    c->bound = bound;
+    name = strdup(aux->name);
+    if (name == NULL) {
+        return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a binding");
+    }
+    *bound_p = &bound[c->n_bound++];
+    **bound_p = (struct gh_bound){ .layer = aux->layer, .name = name };
+    return GH_OK;
+}
+
+static gh_status retain(struct gh_capture *c, void *object, gh_error *err)
+{
+    const gh_host_services *host = &c->options.host;
+    gh_status status;
+
+    if (object == NULL || host->retain == NULL) {
+        return GH_OK;
+    }
+    status = host->retain(host->user, object);
+    if (status != GH_OK) {
+        return gh_fail(err, status < 0 ? status : GH_ERR_STATE,
+                       "the host's retain: %s", gh_status_name(status));
+    }
+    return GH_OK;
+}
+
+static void release(struct gh_capture *c, void *object)
+{
+    const gh_host_services *host = &c->options.host;
+
+    if (object != NULL && host->release != NULL) {
+        host->release(host->user, object);
+    }
+}
+
+static bool reads(const struct gh_capture *c, const gh_segment *segment,
+                  uint32_t layer, uint32_t parts)
+{
+    for (gh_part part = 0; part < GH_PART_COUNT; part++) {
+        if ((parts & UINT32_C(1) << part) != 0 &&
+            gh_plan_covers(c->plan, segment, layer, part)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Calls `visit` with each graph of a segment that reads the tensor; true as
+ * soon as a visit is. */
+static bool any_graph(struct gh_capture *c, uint32_t layer, uint32_t parts,
+                      bool (*visit)(struct gh_capture *, struct gh_entry *))
+{
+    for (uint32_t s = 0; s < c->plan->n_segments; s++) {
+        if (!reads(c, &c->plan->segments[s], layer, parts)) {
+            continue;
+        }
+        for (gh_direction d = 0; d < GH_DIRECTIONS; d++) {
+            for (uint32_t slot = 0; slot < c->options.max_slots; slot++) {
+                struct gh_entry *entry = gh_entry_at(c, s, d, slot);
+
+                if (entry->state == GH_ENTRY_READY && visit(c, entry)) {
+                    return true;
+                }
+            }
+        }
+    }
+    return false;
+}
+
+static bool is_one(struct gh_capture *c, struct gh_entry *entry)
+{
+    (void)c;
+    (void)entry;
+    return true;
+}
+
+static bool drop(struct gh_capture *c, struct gh_entry *entry)
+{
+    gh_entry_clear(c, entry);
+    return false;
+}
+
+/* Those in flight read the buffers of the graphs that would go. */
+static gh_status drop_graphs(struct gh_capture *c, const gh_aux *aux,
+                             uint32_t parts, gh_error *err)
+{
+    void *previous;
+
+    if (!any_graph(c, aux->layer, parts, is_one)) {
+        return GH_OK;
+    }
+    if (!gh_slots_are_free(c->slots)) {
+        return gh_fail(err, GH_ERR_STATE,
+                       "gh_aux_bind: %s of layer %u has moved while "
+                       "microbatches are in flight through graphs that read "
+                       "it: bind between steps",
+                       aux->name, aux->layer);
+    }
+    previous = gh_device_enter(c->dev);
+    gh_edges_quiesce(c);
+    any_graph(c, aux->layer, parts, drop);
+    gh_device_leave(c->dev, previous);
+    return GH_OK;
+}
+
+gh_status gh_capture_bind(struct gh_capture *c, const gh_aux *aux,
+                          uint32_t parts, gh_error *err)
+{
+    struct gh_bound *bound = find(c, aux);
+    void *old = NULL;
+    gh_status status;
+
+    if (bound != NULL && bound->buffer.address == aux->buffer.address &&
+        bound->buffer.bytes == aux->buffer.bytes &&
+        bound->object == aux->object) {
+        return GH_OK;
+    }
+    status = retain(c, aux->object, err);
+    if (status != GH_OK) {
+        return status;
+    }
+    status = drop_graphs(c, aux, parts, err);
+    if (status == GH_OK && bound == NULL) {
+        status = add(c, aux, &bound, err);
+    }
+    if (status != GH_OK) {
+        release(c, aux->object);
+        return status;
+    }
+    old = bound->object;
+    bound->buffer = aux->buffer;
+    bound->object = aux->object;
+    release(c, old);
+    return GH_OK;
+}
+
+void gh_aux_release_all(struct gh_capture *c)
+{
+    for (uint32_t i = 0; i < c->n_bound; i++) {
+        release(c, c->bound[i].object);
+        free(c->bound[i].name);
+    }
+    free(c->bound);
+    c->bound = NULL;
+    c->n_bound = 0;
+}

@@ -1,0 +1,193 @@
+/*
+ * borders.c - what a pass leaves behind for the parts on the other side.
+ *
+ * A graph writes where it wrote when it was recorded, so its entry knows.  Of
+ * a pass that ran eagerly the named outputs are kept here, which costs a host
+ * that names none a look at each output.  Nothing here is on the way of a
+ * replay but the number of the pass, which tells which of the two was last.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "capture/private.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+
+static struct gh_left *left_at(const struct gh_capture *c, uint32_t segment,
+                               gh_direction direction, uint32_t slot)
+{
+    const uint32_t slots = c->options.max_slots;
+
+    return &c->left[((size_t)segment * GH_DIRECTIONS + direction) *
+                        (slots + 1) +
+                    (slot == GH_SLOT_NONE ? slots : slot)];
+}
+
+static size_t count_left(const struct gh_capture *c)
+{
+    return (size_t)c->plan->n_segments * GH_DIRECTIONS *
+           (c->options.max_slots + 1);
+}
+
+gh_status gh_borders_create(struct gh_capture *c, gh_error *err)
+{
+    c->left = calloc(count_left(c), sizeof(*c->left));
+    if (c->left == NULL) {
+        return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for %zu passes",
+                       count_left(c));
+    }
+    return GH_OK;
+}
+
+void gh_borders_destroy(struct gh_capture *c)
+{
+    for (size_t i = 0; i < count_left(c); i++) {
+        free(c->left[i].outputs);
+    }
+    free(c->left);
+}
+
+static uint32_t count_named(const gh_pass *pass)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < pass->n_outputs; i++) {
+        n += pass->outputs[i].tensor != GH_TENSOR_NONE;
+    }
+    return n;
+}
+
+/* A name that cannot be kept is not found later, and the host hears it then.
+ */
+static void keep_outputs(struct gh_left *left, const gh_pass *pass)
+{
+    const uint32_t n = count_named(pass);
+
+    left->n = 0;
+    if (n > left->room) {
+        gh_buffer *outputs = realloc(left->outputs, n * sizeof(*outputs));
+
+        if (outputs == NULL) {
+            return;
+        }
+        left->outputs = outputs;
+        left->room = n;
+    }
+    for (uint32_t i = 0; i < pass->n_outputs; i++) {
+        if (pass->outputs[i].tensor != GH_TENSOR_NONE) {
+            left->outputs[left->n++] = pass->outputs[i];
+        }
+    }
+}
+
+void gh_borders_keep(struct gh_capture *c, const gh_pass *pass)
+{
+    const uint32_t slot = c->open.slot;
+    struct gh_left *left = left_at(c, pass->segment, pass->direction, slot);
+
+    keep_outputs(left, pass);
+    left->ran = c->enters - 1;
+    left->step = c->stats.iterations;
+    left->microbatch = pass->microbatch;
+    left->flags = pass->flags & GH_PASS_FORWARD_ONLY;
+    if (slot != GH_SLOT_NONE) {
+        struct gh_entry *entry =
+            gh_entry_at(c, pass->segment, pass->direction, slot);
+
+        entry->ran_eagerly = true;
+        entry->ran = left->ran;
+    }
+}
+
+/* Where the outputs of a pass are listed. */
+struct list {
+    const gh_buffer *outputs;
+    uint32_t n;
+    bool found;
+};
+
+/* Of the flight that the microbatch is in, when it has a slot. */
+static struct list list_in_slot(const struct gh_capture *c,
+                                const gh_border_key *key, uint64_t *ran)
+{
+    const uint32_t chunk = c->fates[key->segment].chunk;
+    const uint32_t slot = c->slots->chunks[chunk].flights[key->microbatch].slot;
+    const struct gh_entry *entry;
+    const struct gh_left *left;
+
+    if (slot == GH_FLIGHT_NO_SLOT) {
+        return (struct list){ 0 };
+    }
+    entry = gh_entry_at(c, key->segment, key->direction, slot);
+    if (entry->ran < gh_slots_at(c->slots, chunk, slot)->taken) {
+        return (struct list){ 0 };
+    }
+    *ran = entry->ran;
+    if (!entry->ran_eagerly) {
+        return (struct list){ entry->outputs, entry->n_outputs, true };
+    }
+    left = left_at(c, key->segment, key->direction, slot);
+    return (struct list){ left->outputs, left->n, true };
+}
+
+/* Of the last pass without a slot, when it was this microbatch's. */
+static struct list list_without_slot(const struct gh_capture *c,
+                                     const gh_border_key *key, uint64_t after)
+{
+    const struct gh_left *left =
+        left_at(c, key->segment, key->direction, GH_SLOT_NONE);
+
+    if (left->ran <= after || left->step != c->stats.iterations ||
+        left->microbatch != key->microbatch || left->flags != key->flags) {
+        return (struct list){ 0 };
+    }
+    return (struct list){ left->outputs, left->n, true };
+}
+
+static gh_status refuse(const struct gh_capture *c, const gh_border_key *key,
+                        bool has_run, gh_error *err)
+{
+    char where[120];
+
+    gh_plan_extent(c->plan, &c->plan->segments[key->segment], where,
+                   sizeof(where));
+    if (!has_run) {
+        return gh_fail(err, GH_ERR_NOT_FOUND,
+                       "gh_border_find: %s %s has not run for microbatch %u "
+                       "in its present flight",
+                       where, gh_direction_names[key->direction],
+                       key->microbatch);
+    }
+    return gh_fail(err, GH_ERR_NOT_FOUND,
+                   "gh_border_find: %s %s has left no %s number %u: name it "
+                   "in gh_buffer.tensor among the outputs of that pass",
+                   where, gh_direction_names[key->direction],
+                   gh_tensor_name(key->tensor), key->which);
+}
+
+gh_status gh_capture_find(const struct gh_capture *c, const gh_border_key *key,
+                          gh_buffer *buffer_p, gh_error *err)
+{
+    struct list list = { 0 }, loose;
+    uint32_t which = key->which;
+    uint64_t ran = 0;
+
+    if ((key->flags & GH_PASS_FORWARD_ONLY) == 0) {
+        list = list_in_slot(c, key, &ran);
+    }
+    /* A forward that was repeated ran outside of the slot, and later. */
+    loose = list_without_slot(c, key, ran);
+    if (loose.found) {
+        list = loose;
+    }
+    for (uint32_t i = 0; i < list.n; i++) {
+        if (list.outputs[i].tensor == key->tensor && which-- == 0) {
+            *buffer_p = list.outputs[i];
+            return GH_OK;
+        }
+    }
+    return refuse(c, key, list.found, err);
+}
