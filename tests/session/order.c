@@ -16,6 +16,14 @@ static const struct toy_options three_streams = {
     .layers = 2, .elems = 8, .in_flight = 2, .streams = 3, .free_running = true
 };
 
+/* And a flight is on two streams, of which either may end last. */
+static const struct toy_options weights_beside = { .layers = 2,
+                                                   .elems = 8,
+                                                   .in_flight = 2,
+                                                   .streams = 2,
+                                                   .free_running = true,
+                                                   .wgrad = TOY_WGRAD_BESIDE };
+
 struct outcome {
     bool exact;
     uint64_t races;
@@ -46,7 +54,8 @@ static struct outcome run(const struct toy_options *options,
     return outcome;
 }
 
-static void test_seeds(uint32_t n)
+static void test_seeds(const struct toy_options *options, const char *what,
+                       uint32_t n)
 {
     uint32_t wrong = 0, raced = 0;
     char settings[32];
@@ -55,39 +64,44 @@ static void test_seeds(uint32_t n)
         struct outcome outcome;
 
         snprintf(settings, sizeof(settings), "SEED=%u RACES=1", seed);
-        outcome = run(&three_streams, settings);
+        outcome = run(options, settings);
         if (!outcome.exact) {
-            diag("seed %u gives other weights", seed);
+            diag("%s: seed %u gives other weights", what, seed);
         }
         wrong += !outcome.exact;
         raced += outcome.races != 0;
     }
-    is_int(wrong, 0, "%u legal orders give the same weights, bit for bit", n);
-    is_int(raced, 0, "and none of them has a race");
+    is_int(wrong, 0, "%s: %u legal orders give the same weights, bit for bit",
+           what, n);
+    is_int(raced, 0, "%s: and none of them has a race", what);
 }
 
-/* The toy itself waits for nothing, so every wait is the library's. */
-static void test_every_wait_is_needed(void)
+/* Where the toy waits for nothing, every wait is the library's. */
+static void test_every_wait_is_needed(const struct toy_options *options,
+                                      const char *what)
 {
-    struct outcome whole = run(&three_streams, "SEED=1 RACES=1");
+    struct outcome whole = run(options, "SEED=1 RACES=1");
     uint64_t caught = 0;
     char settings[48];
 
-    ok(whole.waits > 10, "%llu waits order the slots",
+    ok(whole.waits > 10, "%s: %llu waits order the slots", what,
        (unsigned long long)whole.waits);
     for (uint64_t n = 1; n <= whole.waits; n++) {
         struct outcome outcome;
 
         snprintf(settings, sizeof(settings), "SEED=1 RACES=1 DROP_WAIT=%llu",
                  (unsigned long long)n);
-        outcome = run(&three_streams, settings);
+        outcome = run(options, settings);
         if (outcome.races == 0) {
-            diag("wait %llu can be dropped without a race",
+            diag("%s: wait %llu can be dropped without a race", what,
                  (unsigned long long)n);
         }
         caught += outcome.races != 0;
     }
-    is_int(caught, whole.waits, "each of them, dropped, is reported as a race");
+    is_int(caught, whole.waits,
+           "%s: each of them, dropped, is reported as a "
+           "race",
+           what);
 }
 
 int main(void)
@@ -95,6 +109,7 @@ int main(void)
     const char *seeds = getenv("GRAPHHOOKS_TEST_SEEDS");
     const char *reason;
     struct toy toy;
+    uint32_t n;
 
     if (!toy_open(&toy, &three_streams, &reason)) {
         return skip_all("%s", reason);
@@ -108,7 +123,10 @@ int main(void)
     if (freopen("/dev/null", "w", stderr) == NULL) {
         diag("every race is shown, as /dev/null cannot be opened");
     }
-    test_seeds(seeds != NULL ? (uint32_t)atoi(seeds) : 2000);
-    test_every_wait_is_needed();
+    n = seeds != NULL ? (uint32_t)atoi(seeds) : 2000;
+    test_seeds(&three_streams, "three streams", n);
+    test_seeds(&weights_beside, "weights beside", n / 2);
+    test_every_wait_is_needed(&three_streams, "three streams");
+    test_every_wait_is_needed(&weights_beside, "weights beside");
     return done_testing();
 }

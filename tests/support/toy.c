@@ -203,7 +203,7 @@ static bool make_objects(struct toy *toy)
         !CALL(toy, cuModuleGetFunction, (&toy->add, toy->module, "add"))) {
         return false;
     }
-    for (uint32_t i = 0; i < o->streams && !o->legacy; i++) {
+    for (uint32_t i = 0; i < TOY_STREAMS && !o->legacy; i++) {
         if (!CALL(toy, cuStreamCreate,
                   (&toy->streams[i],
                    o->blocking ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING))) {
@@ -232,7 +232,11 @@ bool toy_open(struct toy *toy, const struct toy_options *options,
     toy->options.in_flight = options->in_flight == 0 ? 1 : options->in_flight;
     toy->options.max_slots = options->max_slots == 0 ? 8 : options->max_slots;
     toy->n_parts = 2 * options->layers;
-    toy->n_sets = toy->options.max_slots + toy->options.in_flight;
+    toy->n_sets = toy->options.max_slots + toy->options.in_flight +
+                  toy->options.wgrad_lag;
+    if (toy->options.wgrad != TOY_WGRAD_JOINED) {
+        toy->options.flags |= GH_SESSION_DELAY_WGRAD;
+    }
     if (driver_load(driver_path(), &toy->drv, reason, sizeof(reason)) != 0) {
         return false;
     }
@@ -353,6 +357,8 @@ struct work {
     gh_direction direction;
     uint32_t set;
     uint32_t lie; /* added to what forward parts add */
+    bool weights; /* adds to the sums */
+    bool keeps;   /* leaves its input in the set, for a later pass */
     CUdeviceptr input;
     CUstream stream;
 };
@@ -371,9 +377,16 @@ static bool run_parts(struct toy *toy, const struct work *w)
         }
         return true;
     }
+    if (w->keeps &&
+        !mix(toy, grad(toy, w->set, w->last + 1), x, 0, 1, 0, w->stream)) {
+        return false;
+    }
     for (uint32_t p = w->last + 1; p-- > w->first;) {
-        if (!add(toy, weight(toy, w->set, p), x, act(toy, w->set, p + 1),
-                 w->stream) ||
+        if (w->weights && !add(toy, weight(toy, w->set, p), x,
+                               act(toy, w->set, p + 1), w->stream)) {
+            return false;
+        }
+        if (w->direction == GH_BACKWARD &&
             !mix(toy, grad(toy, w->set, p), x, act(toy, w->set, p + 1), 5, 0,
                  w->stream)) {
             return false;
@@ -475,7 +488,8 @@ static gh_buffer buffer(const struct toy *toy, CUdeviceptr address,
 }
 
 /* Where a segment's input is: at the ends in a buffer of the microbatch,
- * else where the segment before left it, or in a copy that moves about. */
+ * else where the segment before left it, or in a copy that moves about.  A
+ * delayed weight gradient finds all in the set. */
 static bool find_input(struct toy *toy, const struct work *w, uint32_t m,
                        bool at_end, gh_buffer *input)
 {
@@ -483,6 +497,10 @@ static bool find_input(struct toy *toy, const struct work *w, uint32_t m,
     CUdeviceptr address = w->direction == GH_FORWARD ? act(toy, w->set, part)
                                                      : grad(toy, w->set, part);
 
+    if (w->direction == GH_WGRAD) {
+        *input = buffer(toy, address, GH_BUFFER_STATIC);
+        return true;
+    }
     if (at_end) {
         address = feed(toy, w->direction, m);
     } else if (toy->options.moving_inputs) {
@@ -511,12 +529,15 @@ static void fill_outputs(const struct toy *toy, const struct work *w,
 
     if (w->direction == GH_FORWARD) {
         outputs[n++] = buffer(toy, act(toy, w->set, w->last + 1), 0);
-    } else {
+    }
+    if (w->direction == GH_BACKWARD) {
         outputs[n++] = buffer(toy, grad(toy, w->set, w->first), 0);
-        for (uint32_t p = w->first; p <= w->last; p++) {
-            outputs[n++] =
-                buffer(toy, weight(toy, w->set, p), GH_BUFFER_UPDATED);
-        }
+    }
+    if (w->keeps) {
+        outputs[n++] = buffer(toy, grad(toy, w->set, w->last + 1), 0);
+    }
+    for (uint32_t p = w->first; p <= w->last && w->weights; p++) {
+        outputs[n++] = buffer(toy, weight(toy, w->set, p), GH_BUFFER_UPDATED);
     }
     *n_p = n;
 }
@@ -558,6 +579,18 @@ static void wait_around(struct toy *toy)
     }
 }
 
+/* Whether a segment's weight gradients are a pass of their own. */
+static bool leaves_weights(const struct toy *toy, const gh_segment *s)
+{
+    return toy->options.wgrad == TOY_WGRAD_LATER ||
+           (toy->options.wgrad == TOY_WGRAD_BESIDE && s->index != 0);
+}
+
+static bool is_elsewhere(const struct toy *toy, const struct work *w)
+{
+    return w->last + 1 == toy->n_parts || toy->options.moving_inputs;
+}
+
 static gh_status run_segment(struct toy *toy, const gh_segment *s,
                              gh_direction direction, uint32_t m,
                              CUstream stream)
@@ -565,19 +598,26 @@ static gh_status run_segment(struct toy *toy, const gh_segment *s,
     const bool forward = direction == GH_FORWARD;
     const bool at_end =
         forward ? s->index == 0 : s->index == toy->n_segments - 1;
+    const bool later = leaves_weights(toy, s);
     struct work w = {
         .first = 2 * s->first_layer + s->first_part,
         .last = 2 * s->last_layer + s->last_part,
         .direction = direction,
         .set = toy->set_of[m],
+        .weights =
+            direction == GH_WGRAD || (direction == GH_BACKWARD && !later),
         .stream = stream,
     };
-    gh_buffer input, outputs[1 + TOY_MAX_PARTS];
+    gh_buffer input, outputs[2 + TOY_MAX_PARTS];
     gh_pass pass = {
         .struct_size = sizeof(pass),
         .segment = s->index,
         .direction = direction,
         .microbatch = m,
+        .flags = direction == GH_BACKWARD && !later &&
+                         toy->options.wgrad != TOY_WGRAD_JOINED
+                     ? GH_PASS_NO_WGRAD
+                     : 0,
         .stream = stream,
         .inputs = &input,
         .n_inputs = 1,
@@ -595,6 +635,7 @@ static gh_status run_segment(struct toy *toy, const gh_segment *s,
             return status;
         }
         w.set = choose_set(toy, m, d.slot, forward && at_end);
+        w.keeps = direction == GH_BACKWARD && later && is_elsewhere(toy, &w);
         status = obey(toy, &pass, &w, &d, outputs);
         toy->reruns += status == GH_RERUN;
     } while (status == GH_RERUN);
@@ -610,6 +651,7 @@ static bool run_eagerly(struct toy *toy, gh_direction direction, uint32_t m,
         .last = toy->n_parts - 1,
         .direction = direction,
         .set = toy->set_of[m],
+        .weights = direction == GH_BACKWARD,
         .input = feed(toy, direction, m),
         .stream = stream,
     };
@@ -652,6 +694,18 @@ static gh_status forward(struct toy *toy, uint32_t m)
     return status;
 }
 
+/* On a stream of its own: after the backward, which the host sees to. */
+static gh_status wgrad_beside(struct toy *toy, const gh_segment *s, uint32_t m)
+{
+    CUstream stream = toy->streams[TOY_STREAMS - 1];
+
+    if (!CALL(toy, cuEventRecord, (toy->fork, stream_of(toy, m))) ||
+        !CALL(toy, cuStreamWaitEvent, (stream, toy->fork, 0))) {
+        return GH_ERR_DEVICE;
+    }
+    return run_segment(toy, s, GH_WGRAD, m, stream);
+}
+
 static gh_status backward(struct toy *toy, uint32_t m)
 {
     CUstream stream = stream_of(toy, m);
@@ -664,8 +718,45 @@ static gh_status backward(struct toy *toy, uint32_t m)
     for (uint32_t i = toy->n_segments;
          i-- > 0 && status == GH_OK && toy->session != NULL;) {
         status = run_segment(toy, &toy->segments[i], GH_BACKWARD, m, stream);
+        if (status == GH_OK && toy->options.wgrad == TOY_WGRAD_BESIDE &&
+            leaves_weights(toy, &toy->segments[i])) {
+            status = wgrad_beside(toy, &toy->segments[i], m);
+        }
+    }
+    if (toy->session == NULL || toy->options.wgrad != TOY_WGRAD_LATER) {
+        toy->taken &= ~(1u << toy->set_of[m]);
+    }
+    return status;
+}
+
+static gh_status wgrad_later(struct toy *toy, uint32_t m)
+{
+    gh_status status = GH_OK;
+
+    for (uint32_t i = toy->n_segments; i-- > 0 && status == GH_OK;) {
+        status =
+            run_segment(toy, &toy->segments[i], GH_WGRAD, m, stream_of(toy, m));
     }
     toy->taken &= ~(1u << toy->set_of[m]);
+    return status;
+}
+
+/* Whose weight gradients are due after the backward of microbatch `m`. */
+static gh_status wgrads_due(struct toy *toy, uint32_t m, bool last)
+{
+    const uint32_t lag = toy->options.wgrad_lag;
+    gh_status status = GH_OK;
+
+    if (toy->session == NULL || toy->options.wgrad != TOY_WGRAD_LATER) {
+        return GH_OK;
+    }
+    if (m >= lag) {
+        status = wgrad_later(toy, m - lag);
+    }
+    for (uint32_t i = m >= lag ? m - lag + 1 : 0;
+         last && i <= m && status == GH_OK; i++) {
+        status = wgrad_later(toy, i);
+    }
     return status;
 }
 
@@ -678,6 +769,10 @@ gh_status toy_step(struct toy *toy, uint32_t microbatches)
     for (uint32_t i = 0; i < microbatches + ahead && status == GH_OK; i++) {
         if (i >= ahead && i - ahead < microbatches) {
             status = backward(toy, i - ahead);
+            if (status == GH_OK) {
+                status =
+                    wgrads_due(toy, i - ahead, i - ahead == microbatches - 1);
+            }
         }
         if (status == GH_OK && i < microbatches) {
             status = forward(toy, i);

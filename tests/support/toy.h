@@ -3,7 +3,9 @@
  *
  * A toy model has parts that each compute y = 3 x + k forward, and backward
  * gx = 5 gy + y and w += gy + y, all on uint32_t, so that a wrong buffer, a
- * lost update or a stale input shows in the sum.  Each set of buffers has
+ * lost update or a stale input shows in the sum.  With delayed weight
+ * gradients the backward keeps gy in the set, and a pass of its own adds to w.
+ * Each set of buffers has
  * sums w of its own, so that between microbatches on different streams there
  * is no order but the one that the library keeps.  It runs on the driver named
  * by GRAPHHOOKS_TEST_DRIVER, the software device unless that says cuda, and
@@ -39,6 +41,14 @@ enum toy_mischief {
     TOY_N_MISCHIEFS
 };
 
+/* When the weight gradients run. */
+enum toy_wgrad {
+    TOY_WGRAD_JOINED, /* in the backward */
+    TOY_WGRAD_LATER,  /* those of a microbatch some microbatches later */
+    TOY_WGRAD_BESIDE  /* each right after its backward, on the last stream;
+                         the first segment's in its backward */
+};
+
 struct toy_options {
     uint32_t layers;    /* of two parts each */
     uint32_t elems;     /* uint32_t per buffer */
@@ -54,6 +64,8 @@ struct toy_options {
     const char *const *environment; /* NULL: an empty one */
     const gh_host_services *host;
     uint32_t flags; /* of gh_session_desc */
+    enum toy_wgrad wgrad;
+    uint32_t wgrad_lag; /* LATER: how many microbatches later */
     uint32_t warmup_steps;
 };
 

@@ -1,0 +1,329 @@
+/*
+ * Delayed weight gradients: a third pass of every segment, whenever the host
+ * asks, that finds what it reads still in the slot.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "support/toy.h"
+#include "tap/tap.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const uint32_t counts[] = { 4, 6, 8, 3, 5 };
+#define N_STEPS 5
+
+static bool run_steps(struct toy *toy)
+{
+    for (uint32_t s = 0; s < N_STEPS; s++) {
+        if (toy_step(toy, counts[s]) != GH_OK) {
+            diag("%s", toy->err.text);
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool open_toy(struct toy *toy, const struct toy_options *options)
+{
+    const char *reason;
+
+    if (!toy_open(toy, options, &reason)) {
+        ok(false, "the toy opens: %s", reason);
+        return false;
+    }
+    if (toy_attach(toy) != GH_OK) {
+        ok(false, "the session opens: %s", toy->err.text);
+        toy_close(toy);
+        return false;
+    }
+    return true;
+}
+
+/* Opens, attaches, runs; the toy stays open when this is true. */
+static bool run(struct toy *toy, const struct toy_options *options,
+                const char *what)
+{
+    if (!open_toy(toy, options)) {
+        return false;
+    }
+    if (!run_steps(toy)) {
+        ok(false, "%s: runs: %s", what, toy->err.text);
+        toy_close(toy);
+        return false;
+    }
+    is_int(toy_hash(toy), toy_expect(options, counts, N_STEPS),
+           "%s: every sum is exact", what);
+    return true;
+}
+
+static void test_every_granularity(void)
+{
+    static const char *const granularities[] = { "part", "layer", "chunk" };
+    static const uint32_t segments[] = { 6, 3, 1 };
+
+    for (uint32_t i = 0; i < 3; i++) {
+        const struct toy_options options = { .layers = 3,
+                                             .elems = 8,
+                                             .in_flight = 2,
+                                             .granularity = granularities[i],
+                                             .wgrad = TOY_WGRAD_LATER };
+        struct toy toy;
+        gh_stats stats;
+
+        if (!run(&toy, &options, granularities[i])) {
+            continue;
+        }
+        stats = toy_stats(&toy);
+        is_int(stats.recordings, (uint64_t)segments[i] * 3 * stats.slots,
+               "%s: one recording for each segment, direction and slot",
+               granularities[i]);
+        is_int(stats.replays, (uint64_t)segments[i] * 3 * (6 + 8 + 3 + 5),
+               "%s: after warmup every pass is a graph's", granularities[i]);
+        toy_close(&toy);
+    }
+}
+
+/* A microbatch keeps its slot for as long as its gradients are due. */
+static void test_lag(void)
+{
+    for (uint32_t lag = 0; lag <= 3; lag++) {
+        const struct toy_options options = { .layers = 2,
+                                             .elems = 8,
+                                             .in_flight = 2,
+                                             .wgrad = TOY_WGRAD_LATER,
+                                             .wgrad_lag = lag };
+        struct toy toy;
+        char what[32];
+
+        snprintf(what, sizeof(what), "%u microbatches later", lag);
+        if (run(&toy, &options, what)) {
+            is_int(toy_stats(&toy).slots, 2 + lag,
+                   "%s: as many slots as are in flight", what);
+            is_int(toy_stats(&toy).eager_by_reason[GH_REASON_BUSY], 0,
+                   "%s: and none is missing", what);
+            toy_close(&toy);
+        }
+    }
+}
+
+static void test_too_few_slots(void)
+{
+    const struct toy_options options = { .layers = 2,
+                                         .elems = 8,
+                                         .in_flight = 2,
+                                         .max_slots = 3,
+                                         .wgrad = TOY_WGRAD_LATER,
+                                         .wgrad_lag = 3 };
+    struct toy toy;
+
+    if (run(&toy, &options, "too few slots")) {
+        ok(toy_stats(&toy).eager_by_reason[GH_REASON_BUSY] > 0,
+           "too few slots: some microbatches run eagerly, all of their passes");
+        is_int(toy_stats(&toy).slots, 3, "too few slots: all of them are used");
+        toy_close(&toy);
+    }
+}
+
+static void test_another_stream(void)
+{
+    const struct toy_options options = { .layers = 3,
+                                         .elems = 8,
+                                         .in_flight = 2,
+                                         .streams = 2,
+                                         .free_running = true,
+                                         .wgrad = TOY_WGRAD_BESIDE };
+    struct toy toy;
+
+    if (!run(&toy, &options, "on another stream")) {
+        return;
+    }
+    is_int(toy_stats(&toy).recordings, 8 * toy_stats(&toy).slots,
+           "on another stream: a segment that leaves nothing has no third "
+           "graph");
+    toy_close(&toy);
+}
+
+static void test_inputs_that_move(void)
+{
+    const struct toy_options options = { .layers = 2,
+                                         .elems = 8,
+                                         .moving_inputs = true,
+                                         .wgrad = TOY_WGRAD_LATER,
+                                         .wgrad_lag = 1 };
+    struct toy toy;
+
+    if (run(&toy, &options, "moving inputs")) {
+        toy_close(&toy);
+    }
+}
+
+static void test_check(void)
+{
+    static const char *const environment[] = { "GRAPHHOOKS_CHECK=bitwise",
+                                               "GRAPHHOOKS_CHECK_EVERY=1",
+                                               NULL };
+    const struct toy_options options = { .layers = 2,
+                                         .elems = 8,
+                                         .environment = environment,
+                                         .wgrad = TOY_WGRAD_LATER };
+    struct toy toy;
+
+    if (run(&toy, &options, "compared with eager")) {
+        is_int(toy_stats(&toy).check_failures, 0,
+               "compared with eager: no pass differs");
+        ok(toy_stats(&toy).checks > 60,
+           "compared with eager: weight gradients too");
+        toy_close(&toy);
+    }
+}
+
+/* A graph of the other kind would add the weights' gradients twice, or not
+ * at all. */
+static void test_change_of_mind(void)
+{
+    const struct toy_options options = { .layers = 2,
+                                         .elems = 8,
+                                         .wgrad = TOY_WGRAD_LATER };
+    struct toy toy;
+    bool ran;
+
+    if (!open_toy(&toy, &options)) {
+        return;
+    }
+    ran = toy_step(&toy, 4) == GH_OK && toy_step(&toy, 6) == GH_OK;
+    toy.options.wgrad = TOY_WGRAD_BESIDE;
+    ran = ran && toy_step(&toy, 8) == GH_OK && toy_step(&toy, 3) == GH_OK &&
+          toy_step(&toy, 5) == GH_OK;
+    ok(ran, "a segment leaves its weights to the backward from now on: runs");
+    is_int(toy_hash(&toy), toy_expect(&options, counts, N_STEPS),
+           "and every sum is exact");
+    is_int(toy_stats(&toy).eager_by_reason[GH_REASON_INPUT], 8 + 3 + 5,
+           "as the graph of the other backward is not launched");
+    toy_close(&toy);
+}
+
+/* ---- order and arguments ------------------------------------------------ */
+
+static gh_status run_pass(struct toy *toy, uint32_t segment,
+                          gh_direction direction, uint32_t m, uint32_t flags)
+{
+    const gh_pass pass = { .struct_size = sizeof(pass),
+                           .segment = segment,
+                           .direction = direction,
+                           .microbatch = m,
+                           .flags = flags,
+                           .stream = toy->streams[0] };
+    gh_decision d = { .struct_size = sizeof(d) };
+    gh_status status = gh_layer_enter(toy->session, &pass, &d, &toy->err);
+
+    if (status == GH_OK) {
+        status = gh_layer_exit(toy->session, &pass, &toy->err);
+    }
+    return status;
+}
+
+static void is_refused(struct toy *toy, gh_status got, gh_status wanted,
+                       const char *words, const char *what)
+{
+    is_int(got, wanted, "%s", what);
+    ok(strstr(toy->err.text, words) != NULL, "%s: it says \"%s\": %s", what,
+       words, toy->err.text);
+}
+
+static void test_order(void)
+{
+    const struct toy_options options = {
+        .layers = 2, .elems = 8, .warmup_steps = 100, .wgrad = TOY_WGRAD_LATER
+    };
+    struct toy toy;
+
+    if (!open_toy(&toy, &options)) {
+        return;
+    }
+    is_refused(&toy, run_pass(&toy, 0, GH_WGRAD, 0, 0), GH_ERR_STATE,
+               "wgrad of segment 0, microbatch 0 before its backward",
+               "a weight gradient of a microbatch that has not begun");
+    is_int(run_pass(&toy, 0, GH_FORWARD, 0, 0), GH_OK, "a forward");
+    is_refused(&toy, run_pass(&toy, 0, GH_WGRAD, 0, 0), GH_ERR_STATE,
+               "before its backward", "a weight gradient right after it");
+    is_int(run_pass(&toy, 0, GH_BACKWARD, 0, 0), GH_OK, "its backward");
+    is_refused(&toy, run_pass(&toy, 0, GH_BACKWARD, 0, 0), GH_ERR_STATE,
+               "backward of segment 0, microbatch 0 before its forward, or a "
+               "second time",
+               "a second backward");
+    is_int(run_pass(&toy, 0, GH_FORWARD, 1, 0), GH_OK, "another microbatch");
+    is_int(toy_stats(&toy).slots, 2, "gets another slot");
+    is_int(run_pass(&toy, 0, GH_WGRAD, 0, 0), GH_OK, "the weight gradient");
+    is_refused(&toy, run_pass(&toy, 0, GH_WGRAD, 0, 0), GH_ERR_STATE,
+               "before its backward, or a second time",
+               "a second weight gradient");
+    is_int(run_pass(&toy, 0, GH_FORWARD, 2, 0), GH_OK, "a third microbatch");
+    is_int(toy_stats(&toy).slots, 2, "gets the slot that is free again");
+    is_int(run_pass(&toy, 0, GH_BACKWARD, 2, GH_PASS_NO_WGRAD), GH_OK,
+           "a backward that leaves nothing");
+    is_int(run_pass(&toy, 0, GH_FORWARD, 3, 0), GH_OK, "gives its slot back");
+    is_int(toy_stats(&toy).slots, 2, "to the next one");
+    is_refused(&toy, run_pass(&toy, 0, GH_WGRAD, 2, 0), GH_ERR_STATE,
+               "before its backward", "and no weight gradient follows it");
+    toy_close(&toy);
+}
+
+static void test_arguments(void)
+{
+    const struct toy_options joined = { .layers = 2, .elems = 8 };
+    struct toy_options delayed = joined;
+    struct toy toy;
+
+    if (!open_toy(&toy, &joined)) {
+        return;
+    }
+    is_refused(&toy, run_pass(&toy, 0, GH_WGRAD, 0, 0), GH_ERR_INVALID,
+               "GH_SESSION_DELAY_WGRAD",
+               "a weight gradient in a session that does not delay them");
+    is_int(run_pass(&toy, 0, GH_FORWARD, 0, 0), GH_OK, "a forward");
+    is_refused(&toy, run_pass(&toy, 0, GH_BACKWARD, 0, GH_PASS_NO_WGRAD),
+               GH_ERR_INVALID, "GH_PASS_NO_WGRAD is for backward passes",
+               "GH_PASS_NO_WGRAD in such a session");
+    is_int(run_pass(&toy, 0, GH_BACKWARD, 0, 0), GH_OK,
+           "the microbatch is as it was");
+    toy_close(&toy);
+
+    delayed.wgrad = TOY_WGRAD_LATER;
+    if (!open_toy(&toy, &delayed)) {
+        return;
+    }
+    is_refused(&toy, run_pass(&toy, 0, 3, 0, 0), GH_ERR_INVALID,
+               "gh_pass.direction is 3", "a fourth direction");
+    is_refused(&toy, run_pass(&toy, 0, GH_FORWARD, 0, GH_PASS_NO_WGRAD),
+               GH_ERR_INVALID, "GH_PASS_NO_WGRAD is for backward passes",
+               "a forward without a weight gradient");
+    is_refused(&toy, run_pass(&toy, 0, GH_WGRAD, 0, GH_PASS_FORWARD_ONLY),
+               GH_ERR_INVALID, "a wgrad pass cannot be GH_PASS_FORWARD_ONLY",
+               "a weight gradient of evaluation");
+    is_refused(&toy, run_pass(&toy, 0, GH_BACKWARD, 0, 4), GH_ERR_INVALID,
+               "flags 0x4", "an unknown flag");
+    toy_close(&toy);
+}
+
+int main(void)
+{
+    const struct toy_options options = { .layers = 1, .elems = 8 };
+    const char *reason;
+    struct toy toy;
+
+    if (!toy_open(&toy, &options, &reason)) {
+        return skip_all("%s", reason);
+    }
+    toy_close(&toy);
+    test_every_granularity();
+    test_lag();
+    test_too_few_slots();
+    test_another_stream();
+    test_inputs_that_move();
+    test_check();
+    test_change_of_mind();
+    test_order();
+    test_arguments();
+    return done_testing();
+}
