@@ -276,7 +276,7 @@ gh_status toy_attach(struct toy *toy)
 
     gh_model_create(&model, NULL);
     for (uint32_t i = 0; i < o->layers; i++) {
-        gh_model_add_layer(model, &layer, NULL);
+        gh_model_add_layer(model, o->layer != NULL ? o->layer : &layer, NULL);
     }
     desc.model = model;
     status = gh_session_open(&desc, &toy->session, &toy->err);

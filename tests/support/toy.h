@@ -50,10 +50,12 @@ enum toy_wgrad {
 };
 
 struct toy_options {
-    uint32_t layers;    /* of two parts each */
-    uint32_t elems;     /* uint32_t per buffer */
-    uint32_t max_slots; /* the session's, and sets of buffers; 0: 8 */
-    uint32_t in_flight; /* microbatches; 0: 1 */
+    uint32_t layers;            /* of two parts each */
+    const gh_layer_desc *layer; /* what each is, for passes made by hand;
+                                   NULL: dense */
+    uint32_t elems;             /* uint32_t per buffer */
+    uint32_t max_slots;         /* the session's, and sets of buffers; 0: 8 */
+    uint32_t in_flight;         /* microbatches; 0: 1 */
     uint32_t streams;   /* microbatch m runs on stream m % streams; 0: 1 */
     bool blocking;      /* blocking streams, which the legacy one waits for */
     bool legacy;        /* everything on the legacy default stream */

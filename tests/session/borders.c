@@ -1,0 +1,324 @@
+/*
+ * An eager remainder finds what a captured part has left, and the other way
+ * round, whoever wrote it last.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "support/by_hand.h"
+#include "tap/tap.h"
+
+#include <string.h>
+
+/* Of one MoE layer: attn..preprocess is graphed, the rest is eager. */
+static const gh_layer_desc moe_layer = { .struct_size = sizeof(moe_layer),
+                                         .kind = GH_LAYER_MOE,
+                                         .experts = 8 };
+enum {
+    GRAPHED = 0,
+    EAGER = 1
+};
+
+static const struct toy_options partial = {
+    .layer = &moe_layer, .scope = "attn,moe_router,moe_preprocess"
+};
+
+/* The i-th buffer of a set, under a name. */
+static gh_buffer named(uint32_t set, uint32_t i, gh_tensor tensor)
+{
+    gh_buffer b = buffer(0, 256, 0);
+
+    b.address = (char *)b.address + (size_t)256 * (8 * set + i);
+    b.tensor = tensor;
+    return b;
+}
+
+/* What the graphed segment hands on from this set of buffers. */
+struct outputs {
+    gh_buffer list[6];
+    struct io io;
+};
+
+static void fill(struct outputs *o, uint32_t set)
+{
+    o->list[0] = named(set, 0, GH_TENSOR_HIDDEN);
+    o->list[1] = named(set, 1, GH_TENSOR_PROBS);
+    o->list[2] = named(set, 2, GH_TENSOR_DISPATCH);
+    o->list[3] = named(set, 3, GH_TENSOR_NONE);
+    o->list[4] = named(set, 4, GH_TENSOR_DISPATCH);
+    o->list[5] = named(set, 5, GH_TENSOR_RESIDUAL);
+    o->io = (struct io){ .outputs = o->list, .n_outputs = 6, .value = 7 };
+}
+
+static gh_decision forward(uint32_t m, uint32_t set)
+{
+    struct outputs o;
+
+    fill(&o, set);
+    return run_with(GRAPHED, GH_FORWARD, m, toy.streams[0], &o.io);
+}
+
+static const void *find_of(uint32_t segment, gh_direction direction, uint32_t m,
+                           gh_tensor tensor, uint32_t which, uint32_t flags)
+{
+    const gh_border_key key = { .struct_size = sizeof(key),
+                                .segment = segment,
+                                .direction = direction,
+                                .microbatch = m,
+                                .flags = flags,
+                                .tensor = tensor,
+                                .which = which };
+    gh_buffer b = { NULL, 0, 0, 0 };
+
+    if (gh_border_find(toy.session, &key, &b, &err) != GH_OK) {
+        return NULL;
+    }
+    return b.address;
+}
+
+static const void *find(uint32_t m, gh_tensor tensor, uint32_t which)
+{
+    return find_of(GRAPHED, GH_FORWARD, m, tensor, which, 0);
+}
+
+/* All of a microbatch's named outputs lie in this set. */
+static bool are_in_set(uint32_t m, uint32_t set)
+{
+    return find(m, GH_TENSOR_HIDDEN, 0) == named(set, 0, 0).address &&
+           find(m, GH_TENSOR_PROBS, 0) == named(set, 1, 0).address &&
+           find(m, GH_TENSOR_DISPATCH, 0) == named(set, 2, 0).address &&
+           find(m, GH_TENSOR_DISPATCH, 1) == named(set, 4, 0).address &&
+           find(m, GH_TENSOR_RESIDUAL, 0) == named(set, 5, 0).address;
+}
+
+static void rest(uint32_t m)
+{
+    run(EAGER, GH_FORWARD, m, toy.streams[0]);
+    run(EAGER, GH_BACKWARD, m, toy.streams[0]);
+    run(GRAPHED, GH_BACKWARD, m, toy.streams[0]);
+}
+
+static void test_recorded_replayed_eager(void)
+{
+    if (!start(partial)) {
+        return;
+    }
+    is_int(forward(0, 0).action, GH_ACTION_RECORD, "a pass is recorded");
+    ok(are_in_set(0, 0), "and its outputs are found where it wrote them");
+    rest(0);
+    ok(find(0, GH_TENSOR_HIDDEN, 0) == NULL,
+       "after its flight they are not found");
+    ok(strstr(err.text, "layer 0 attn..moe_preprocess forward has not run for "
+                        "microbatch 0") != NULL,
+       "which is said: %s", err.text);
+
+    is_int(forward(5, 0).action, GH_ACTION_REPLAYED,
+           "another microbatch's is "
+           "replayed");
+    ok(are_in_set(5, 0), "and found where the recording wrote");
+    ok(find(0, GH_TENSOR_HIDDEN, 0) == NULL, "under its own number only");
+
+    is_int(forward(1, 1).action, GH_ACTION_RECORD, "a second slot is recorded");
+    ok(are_in_set(1, 1) && are_in_set(5, 0),
+       "each microbatch's outputs are in its slot");
+    rest(5);
+    rest(1);
+
+    gh_pre_warmup(toy.session, &err);
+    is_int(forward(2, 2).action, GH_ACTION_RUN, "a pass runs eagerly");
+    ok(are_in_set(2, 2), "and is found where the host wrote, not the graph");
+    rest(2);
+    gh_post_warmup(toy.session, &err);
+    is_int(forward(3, 3).action, GH_ACTION_REPLAYED, "the graph is back");
+    ok(are_in_set(3, 0), "and its outputs are those of the recording");
+    toy_close(&toy);
+}
+
+static void test_eager_by_plan_and_backward(void)
+{
+    struct outputs o;
+    gh_buffer gradients[2] = { { NULL, 0, 0, 0 } };
+    const struct io io = { .outputs = gradients, .n_outputs = 2 };
+
+    if (!start(partial)) {
+        return;
+    }
+    fill(&o, 0);
+    forward(0, 0);
+    gradients[0] = named(4, 0, GH_TENSOR_HIDDEN);
+    run_with(EAGER, GH_FORWARD, 0, toy.streams[0],
+             &(struct io){ .outputs = gradients, .n_outputs = 1 });
+    ok(find_of(EAGER, GH_FORWARD, 0, GH_TENSOR_HIDDEN, 0, 0) ==
+           named(4, 0, 0).address,
+       "what an eager segment leaves is found too");
+
+    gradients[0] = named(5, 0, GH_TENSOR_HIDDEN);
+    gradients[1] = named(5, 1, GH_TENSOR_PROBS);
+    run_with(EAGER, GH_BACKWARD, 0, toy.streams[0], &io);
+    ok(find_of(EAGER, GH_BACKWARD, 0, GH_TENSOR_PROBS, 0, 0) ==
+           named(5, 1, 0).address,
+       "and the gradients that go back to the graph");
+    ok(find_of(EAGER, GH_FORWARD, 0, GH_TENSOR_HIDDEN, 0, 0) ==
+           named(4, 0, 0).address,
+       "beside what its forward left");
+    toy_close(&toy);
+}
+
+static void test_without_a_slot(void)
+{
+    struct toy_options options = partial;
+    struct outputs o;
+    gh_pass pass;
+    gh_decision d = { .struct_size = sizeof(d) };
+
+    options.max_slots = 1;
+    options.in_flight = 2;
+    if (!start(options)) {
+        return;
+    }
+    forward(0, 0);
+    is_int(forward(1, 1).reason, GH_REASON_BUSY, "a microbatch has no slot");
+    ok(are_in_set(1, 1), "its outputs are found all the same");
+    forward(2, 2);
+    ok(are_in_set(2, 2) && find(1, GH_TENSOR_HIDDEN, 0) == NULL,
+       "until the next one without a slot");
+    ok(are_in_set(0, 0), "and those in the slot are as they were");
+
+    is_int(forward(0, 3).reason, GH_REASON_BUSY,
+           "a forward that is repeated runs outside of its slot");
+    ok(are_in_set(0, 3), "and its outputs are the later ones");
+    rest(0);
+
+    fill(&o, 4);
+    pass = a_pass(GRAPHED, GH_FORWARD, 0, toy.streams[0], &o.io);
+    pass.flags = GH_PASS_FORWARD_ONLY;
+    forward(0, 0);
+    gh_layer_enter(toy.session, &pass, &d, &err);
+    gh_layer_exit(toy.session, &pass, &err);
+    ok(are_in_set(0, 0), "an evaluation leaves the training's outputs alone");
+    ok(find_of(GRAPHED, GH_FORWARD, 0, GH_TENSOR_HIDDEN, 0,
+               GH_PASS_FORWARD_ONLY) == named(4, 0, 0).address,
+       "and is found by its flag");
+
+    gh_iteration_end(toy.session, &err);
+    ok(find(2, GH_TENSOR_HIDDEN, 0) == NULL &&
+           find(0, GH_TENSOR_HIDDEN, 0) == NULL,
+       "the end of the step ends them all");
+    toy_close(&toy);
+}
+
+static void test_names_of_outputs(void)
+{
+    gh_buffer output = { NULL, 0, 0, 0 };
+    const struct io io = { .outputs = &output, .n_outputs = 1 };
+    gh_decision d = { .struct_size = sizeof(d) };
+    gh_pass pass;
+
+    if (!start(partial)) {
+        return;
+    }
+    output = named(0, 0, GH_TENSOR_SHARED_OUTPUT);
+    pass = a_pass(GRAPHED, GH_FORWARD, 0, toy.streams[0], &io);
+    gh_layer_enter(toy.session, &pass, &d, &err);
+    work(&d, &io);
+    is_status(gh_layer_exit(toy.session, &pass, &err), GH_ERR_INVALID, &err,
+              "an output that does not cross is refused");
+    is_str(err.text,
+           "gh_pass.outputs[0]: layer 0 attn..moe_preprocess forward hands on "
+           "no shared_output: gh_plan_border lists what it does",
+           "in a sentence");
+    output.tensor = 99;
+    is_status(gh_layer_exit(toy.session, &pass, &err), GH_ERR_INVALID, &err,
+              "so is a name that is none");
+    output.tensor = GH_TENSOR_PROBS;
+    is_status(gh_layer_exit(toy.session, &pass, &err), GH_OK, &err,
+              "and the pass is still open for the right one");
+    ok(find(0, GH_TENSOR_PROBS, 1) == NULL &&
+           strstr(err.text, "has left no probs number 1") != NULL,
+       "a second one is not found: %s", err.text);
+    toy_close(&toy);
+}
+
+static void is_key_refused(gh_border_key key, gh_status wanted,
+                           const char *words)
+{
+    gh_buffer b;
+
+    is_status(gh_border_find(toy.session, &key, &b, &err), wanted, &err,
+              "refused: %s", words);
+    ok(strstr(err.text, words) != NULL, "in words: %s", err.text);
+}
+
+static void test_bad_keys(void)
+{
+    const gh_border_key good = { .struct_size = sizeof(good), .tensor = 1 };
+    gh_border border = { .struct_size = sizeof(border) };
+    gh_border_key bad;
+    gh_buffer b;
+
+    if (!start(partial)) {
+        return;
+    }
+    bad = good;
+    bad.segment = 2;
+    is_key_refused(bad, GH_ERR_NOT_FOUND, "the plan has 2 segments");
+    bad = good;
+    bad.direction = GH_WGRAD;
+    is_key_refused(bad, GH_ERR_INVALID, "gh_border_key.direction is 2");
+    bad = good;
+    bad.microbatch = GH_MAX_MICROBATCHES;
+    is_key_refused(bad, GH_ERR_INVALID, "gh_border_key.microbatch is 16384");
+    bad = good;
+    bad.flags = GH_PASS_NO_WGRAD;
+    is_key_refused(bad, GH_ERR_INVALID, "gh_border_key.flags is 0x2");
+    bad = good;
+    bad.flags = GH_PASS_FORWARD_ONLY;
+    bad.direction = GH_BACKWARD;
+    is_key_refused(bad, GH_ERR_INVALID, "gh_border_key.flags is 0x1");
+    bad = good;
+    bad.tensor = GH_TENSOR_NONE;
+    is_key_refused(bad, GH_ERR_INVALID, "gh_border_key.tensor is 0");
+    bad = good;
+    bad.struct_size = 8;
+    is_key_refused(bad, GH_ERR_ABI, "gh_border_key");
+    is_status(gh_border_find(toy.session, NULL, &b, &err), GH_ERR_INVALID, &err,
+              "no key at all");
+    is_status(gh_border_find(toy.session, &good, NULL, &err), GH_ERR_INVALID,
+              &err, "nowhere to put it");
+
+    is_int(gh_plan_border_count(toy.session, 0, GH_SIDE_OUT), 5,
+           "five tensors leave the graph");
+    is_int(gh_plan_border_count(toy.session, 2, GH_SIDE_OUT), 0,
+           "none a segment that is not there");
+    is_int(gh_plan_border_count(toy.session, 0, 2), 0,
+           "none by a side that is not there");
+    is_status(gh_plan_border(toy.session, 0, GH_SIDE_OUT, 1, &border, &err),
+              GH_OK, &err, "the second is");
+    is_str(border.name, "residual", "the residual");
+    is_status(gh_plan_border(toy.session, 0, GH_SIDE_OUT, 5, &border, &err),
+              GH_ERR_NOT_FOUND, &err, "there is no sixth");
+    is_status(gh_plan_border(toy.session, 2, GH_SIDE_OUT, 0, &border, &err),
+              GH_ERR_NOT_FOUND, &err, "nor a third segment");
+    is_status(gh_plan_border(toy.session, 0, GH_SIDE_OUT, 0, NULL, &err),
+              GH_ERR_INVALID, &err, "nor a border nowhere");
+    toy_close(&toy);
+    is_status(gh_border_find(NULL, &good, &b, &err), GH_ERR_INVALID, &err,
+              "no session");
+}
+
+int main(void)
+{
+    const struct toy_options options = { .layers = 1, .elems = 8 };
+    const char *reason;
+    struct toy probe;
+
+    if (!toy_open(&probe, &options, &reason)) {
+        return skip_all("%s", reason);
+    }
+    toy_close(&probe);
+    test_recorded_replayed_eager();
+    test_eager_by_plan_and_backward();
+    test_without_a_slot();
+    test_names_of_outputs();
+    test_bad_keys();
+    return done_testing();
+}
