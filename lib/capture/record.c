@@ -358,11 +358,7 @@ void gh_record_drop(struct gh_capture *c)
 
 void gh_entry_clear(struct gh_capture *c, struct gh_entry *entry)
 {
-    const struct gh_entry kept = {
-        .unchained = entry->unchained,
-        .ran_eagerly = entry->ran_eagerly,
-        .ran = entry->ran,
-    };
+    const bool unchained = entry->unchained;
     void *previous = gh_device_enter(c->dev);
 
     if (entry->state == GH_ENTRY_READY) {
@@ -375,7 +371,7 @@ void gh_entry_clear(struct gh_capture *c, struct gh_entry *entry)
     free(entry->inputs);
     free(entry->outputs);
     gh_device_leave(c->dev, previous);
-    *entry = kept;
+    *entry = (struct gh_entry){ .unchained = unchained };
 }
 
 void gh_entry_give_up(struct gh_capture *c, struct gh_entry *entry,

@@ -133,6 +133,64 @@ static void test_recorded_replayed_eager(void)
     toy_close(&toy);
 }
 
+/* The names of a warmup are not those of the recording that follows. */
+static void test_recorded_after_warmup(void)
+{
+    if (!start(partial)) {
+        return;
+    }
+    gh_pre_warmup(toy.session, &err);
+    forward(0, 2);
+    rest(0);
+    gh_post_warmup(toy.session, &err);
+    is_int(forward(0, 0).action, GH_ACTION_RECORD,
+           "a pass that has run eagerly is recorded");
+    ok(are_in_set(0, 0), "and its outputs are those of the recording");
+    toy_close(&toy);
+}
+
+/* Of the flight before nothing is found, though the slot is the same. */
+static void test_the_flight_before(void)
+{
+    gh_buffer output;
+    const struct io io = { .outputs = &output, .n_outputs = 1 };
+
+    if (!start(partial)) {
+        return;
+    }
+    output = named(4, 0, GH_TENSOR_HIDDEN);
+    forward(0, 0);
+    run_with(EAGER, GH_FORWARD, 0, toy.streams[0], &io);
+    run(EAGER, GH_BACKWARD, 0, toy.streams[0]);
+    run(GRAPHED, GH_BACKWARD, 0, toy.streams[0]);
+    is_int(forward(0, 0).slot, 0, "the same microbatch is in its slot again");
+    ok(find_of(EAGER, GH_FORWARD, 0, GH_TENSOR_HIDDEN, 0, 0) == NULL,
+       "a segment that it has not come to has left nothing");
+    run_with(EAGER, GH_FORWARD, 0, toy.streams[0], &io);
+    ok(find_of(EAGER, GH_FORWARD, 0, GH_TENSOR_HIDDEN, 0, 0) == output.address,
+       "until it comes to it");
+    toy_close(&toy);
+}
+
+static void test_a_replay_needs_no_outputs(void)
+{
+    gh_decision d = { .struct_size = sizeof(d) };
+    gh_pass pass;
+
+    if (!start(partial)) {
+        return;
+    }
+    forward(0, 0);
+    rest(0);
+    pass = a_pass(GRAPHED, GH_FORWARD, 0, toy.streams[0], &no_io);
+    gh_layer_enter(toy.session, &pass, &d, &err);
+    pass.n_outputs = 3;
+    is_status(gh_layer_exit(toy.session, &pass, &err), GH_OK, &err,
+              "what a host says of the outputs of a replay is not read");
+    ok(are_in_set(0, 0), "they are those of the recording");
+    toy_close(&toy);
+}
+
 static void test_eager_by_plan_and_backward(void)
 {
     struct outputs o;
@@ -198,11 +256,42 @@ static void test_without_a_slot(void)
     ok(find_of(GRAPHED, GH_FORWARD, 0, GH_TENSOR_HIDDEN, 0,
                GH_PASS_FORWARD_ONLY) == named(4, 0, 0).address,
        "and is found by its flag");
+    rest(0);
+    forward(0, 0);
+    ok(find_of(GRAPHED, GH_FORWARD, 0, GH_TENSOR_HIDDEN, 0,
+               GH_PASS_FORWARD_ONLY) == named(4, 0, 0).address,
+       "also after a later forward of the training");
+    forward(4, 3);
 
     gh_iteration_end(toy.session, &err);
     ok(find(2, GH_TENSOR_HIDDEN, 0) == NULL &&
-           find(0, GH_TENSOR_HIDDEN, 0) == NULL,
+           find(4, GH_TENSOR_HIDDEN, 0) == NULL,
        "the end of the step ends them all");
+    toy_close(&toy);
+}
+
+static void test_first_without_a_slot(void)
+{
+    struct toy_options options = partial;
+
+    options.max_slots = 1;
+    options.in_flight = 2;
+    if (!start(options)) {
+        return;
+    }
+    forward(0, 0);
+    forward(1, 1);
+    rest(0);
+    ok(are_in_set(1, 1), "a microbatch without a slot");
+    rest(1);
+    is_int(forward(1, 0).slot, 0, "has one when it comes again");
+    ok(are_in_set(1, 0), "and what it left without one is forgotten");
+    rest(1);
+    gh_iteration_end(toy.session, &err);
+    forward(0, 0);
+    forward(1, 1);
+    gh_iteration_end(toy.session, &err);
+    ok(find(1, GH_TENSOR_HIDDEN, 0) == NULL, "as it is when the step is over");
     toy_close(&toy);
 }
 
@@ -316,8 +405,12 @@ int main(void)
     }
     toy_close(&probe);
     test_recorded_replayed_eager();
+    test_recorded_after_warmup();
+    test_the_flight_before();
+    test_a_replay_needs_no_outputs();
     test_eager_by_plan_and_backward();
     test_without_a_slot();
+    test_first_without_a_slot();
     test_names_of_outputs();
     test_bad_keys();
     return done_testing();

@@ -52,6 +52,86 @@ static void test_a_step_that_ends_with_slots_held(void)
     toy_close(&toy);
 }
 
+/* The host orders its own passes of a microbatch. */
+static void go_over(CUstream from, CUstream to)
+{
+    toy.drv.cuEventRecord(toy.fork, from);
+    toy.drv.cuStreamWaitEvent(to, toy.fork, 0);
+}
+
+static void pass_without_work(uint32_t segment, gh_direction direction,
+                              uint32_t m, CUstream stream)
+{
+    const gh_pass pass = a_pass(segment, direction, m, stream, &no_io);
+    gh_decision d = { .struct_size = sizeof(d) };
+
+    gh_layer_enter(toy.session, &pass, &d, &err);
+    gh_layer_exit(toy.session, &pass, &err);
+}
+
+static void test_a_flight_on_two_streams(void)
+{
+    CUstream *s = toy.streams;
+
+    if (!start((struct toy_options){ .layers = 2 })) {
+        return;
+    }
+    gh_pre_warmup(toy.session, NULL);
+    run(0, FORWARD, 0, s[0]);
+    go_over(s[0], s[1]);
+    run(1, FORWARD, 0, s[1]);
+    pass_without_work(1, BACKWARD, 0, s[0]);
+    gh_iteration_end(toy.session, NULL);
+    run(0, FORWARD, 0, s[0]);
+    is_int(toy_races(&toy), 0,
+           "the next flight waits for both, also on the stream that was last");
+
+    go_over(s[0], s[1]);
+    run(1, FORWARD, 0, s[1]);
+    pass_without_work(1, BACKWARD, 0, s[0]);
+    pass_without_work(0, BACKWARD, 0, s[0]);
+    run(0, FORWARD, 1, s[0]);
+    is_int(toy_races(&toy), 0, "so it does when the slot was given back");
+    go_over(s[0], s[1]);
+    run(1, FORWARD, 1, s[1]);
+    gh_iteration_end(toy.session, NULL);
+    run(0, FORWARD, 2, s[2]);
+    is_int(toy_races(&toy), 0,
+           "and what marked the end of one flight does not stand for the next");
+    toy_close(&toy);
+}
+
+/* Those past the 63rd have no events; the thread waits for them. */
+static void test_seventy_streams(void)
+{
+    CUstream streams[70];
+    uint32_t made = 0;
+    bool exact = true;
+
+    if (!start((struct toy_options){ .layers = 1 })) {
+        return;
+    }
+    gh_pre_warmup(toy.session, NULL);
+    while (made < 70 &&
+           toy.drv.cuStreamCreate(&streams[made], CU_STREAM_NON_BLOCKING) ==
+               CUDA_SUCCESS) {
+        made++;
+    }
+    for (uint32_t turn = 0; turn < 2; turn++) {
+        for (uint32_t i = 0; i < made; i++) {
+            exact = exact && run(0, FORWARD, i, streams[i]).slot == 0;
+            run(0, BACKWARD, i, streams[i]);
+        }
+    }
+    ok(made == 70 && exact, "70 streams take turns in one slot");
+    is_int(toy_races(&toy), 0, "each after the one before");
+    toy_detach(&toy);
+    while (made > 0) {
+        toy.drv.cuStreamDestroy(streams[--made]);
+    }
+    toy_close(&toy);
+}
+
 static void test_a_slot_that_is_given_up(void)
 {
     gh_pass pass;
@@ -645,6 +725,8 @@ int main(void)
     toy_close(&toy);
 
     test_a_step_that_ends_with_slots_held();
+    test_a_flight_on_two_streams();
+    test_seventy_streams();
     test_a_slot_that_is_given_up();
     test_a_slot_moves_into_a_capture_of_the_host();
     test_pauses_nest();

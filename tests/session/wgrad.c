@@ -141,6 +141,8 @@ static void test_another_stream(void)
     is_int(toy_stats(&toy).recordings, 8 * toy_stats(&toy).slots,
            "on another stream: a segment that leaves nothing has no third "
            "graph");
+    is_int(toy_stats(&toy).eager_by_reason[GH_REASON_INPUT], 0,
+           "on another stream: and its backward is replayed");
     toy_close(&toy);
 }
 
