@@ -23,9 +23,11 @@
 struct sample {
     const char *text;
     struct gh_layer layer;
-    bool ep_overlap;
+    uint32_t how;   /* OVERLAP: with EP overlap; PARTS: granularity part */
     uint32_t scope; /* of a refusal */
 };
+#define OVERLAP 1u
+#define PARTS 2u
 
 #define MOE_LAYER(...) \
     { \
@@ -35,10 +37,13 @@ struct sample {
 
 static const struct sample kinds[] = {
     { .text = "`dense`", .layer = { .kind = GH_LAYER_DENSE } },
+    { .text = "`dense`, ep overlap",
+      .layer = { .kind = GH_LAYER_DENSE },
+      .how = OVERLAP },
     { .text = "`moe`, capacity and pad", .layer = MOE_LAYER(PADDED) },
     { .text = "`moe`, capacity and pad, ep overlap",
       .layer = MOE_LAYER(PADDED),
-      .ep_overlap = true },
+      .how = OVERLAP },
     { .text = "`moe`, sync_free",
       .layer = MOE_LAYER(.features = GH_FEATURE_SYNC_FREE,
                          .dispatcher = GH_DISPATCHER_FLEX) },
@@ -62,36 +67,59 @@ static const struct sample kinds[] = {
 
 /* One for each refusal there is. */
 static const struct sample refusals[] = {
-    { "recompute `layer`", { .recompute = GH_MODULE_LAYER }, false, ATTN },
-    { "offload `layer`", { .offload = GH_MODULE_LAYER }, false, ATTN },
+    { "recompute `layer`", { .recompute = GH_MODULE_LAYER }, 0, ATTN },
+    { "offload `layer`", { .offload = GH_MODULE_LAYER }, 0, ATTN },
     { "attn_dropout, recompute `core_attn`",
       { .features = GH_FEATURE_ATTN_DROPOUT, .recompute = GH_MODULE_CORE_ATTN },
-      false,
+      0,
       ATTN },
     { "hidden_dropout, recompute `mlp`",
       { .features = GH_FEATURE_HIDDEN_DROPOUT, .recompute = GH_MODULE_MLP },
-      false,
+      0,
       MLP },
-    { "1 expert", { .kind = GH_LAYER_MOE, .experts = 1 }, false, MOE },
-    { "1 expert", { .kind = GH_LAYER_MOE, .experts = 1 }, false, ROUTER },
-    { "neither capacity and pad, nor sync_free", MOE_LAYER(.features = 0),
-      false, MOE },
-    { "ep overlap", MOE_LAYER(PADDED), true, MOE },
+    { "1 expert", { .kind = GH_LAYER_MOE, .experts = 1 }, 0, MOE },
+    { "1 expert", { .kind = GH_LAYER_MOE, .experts = 1 }, 0, ROUTER },
+    { "neither capacity and pad, nor sync_free", MOE_LAYER(.features = 0), 0,
+      MOE },
+    { "ep overlap", MOE_LAYER(PADDED), OVERLAP, MOE },
+    { "ep overlap", { .kind = GH_LAYER_DENSE }, OVERLAP, MLP },
     { "hidden_dropout or router_jitter, recompute `moe`",
       MOE_LAYER(.features = GH_FEATURE_CAPACITY | GH_FEATURE_PAD |
                             GH_FEATURE_ROUTER_JITTER,
                 .recompute = GH_MODULE_MOE),
-      false, MOE },
-    { "recompute `moe`", MOE_LAYER(.recompute = GH_MODULE_MOE), false, ROUTER },
+      0, MOE },
+    { "recompute `moe`", MOE_LAYER(.recompute = GH_MODULE_MOE), 0, ROUTER },
+    { "recompute `moe`, granularity `part`",
+      MOE_LAYER(PADDED, .recompute = GH_MODULE_MOE), PARTS, MOE },
     { "alltoall, and fp8_padding or capacity, without pad and sync_free",
-      MOE_LAYER(.features = GH_FEATURE_FP8_PADDING), false,
-      ROUTER | PREPROCESS },
-    { "offload `attn_norm`", { .offload = GH_MODULE_ATTN_NORM }, false, ATTN },
-    { "offload `mlp_norm`", { .offload = GH_MODULE_MLP_NORM }, false, MLP },
-    { "offload `mlp_norm`", MOE_LAYER(.offload = GH_MODULE_MLP_NORM), false,
-      ROUTER },
+      MOE_LAYER(.features = GH_FEATURE_FP8_PADDING), 0, ROUTER | PREPROCESS },
+    { "offload `attn_norm`", { .offload = GH_MODULE_ATTN_NORM }, 0, ATTN },
+    { "offload `mlp_norm`, no experts, `mlp` eager",
+      { .offload = GH_MODULE_MLP_NORM },
+      0,
+      ATTN },
+    { "offload `mlp_norm`, no experts, `attn` eager",
+      { .offload = GH_MODULE_MLP_NORM },
+      0,
+      MLP },
+    { "offload `mlp_norm`, granularity `part`",
+      { .offload = GH_MODULE_MLP_NORM },
+      PARTS,
+      ATTN | MLP },
+    { "offload `mlp_norm`, experts", MOE_LAYER(.offload = GH_MODULE_MLP_NORM),
+      0, ATTN },
+    { "offload `mlp_norm`, experts", MOE_LAYER(.offload = GH_MODULE_MLP_NORM),
+      0, ROUTER },
     { "offload `moe`, `shared_experts`, `expert_fc1`, `moe_act` or `mlp_norm`",
-      MOE_LAYER(PADDED, .offload = GH_MODULE_MOE), false, MOE },
+      MOE_LAYER(PADDED, .offload = GH_MODULE_MOE), 0, MOE },
+    { "recompute `mlp_norm`", MOE_LAYER(.recompute = GH_MODULE_MLP_NORM), 0,
+      ROUTER },
+    { "recompute `mlp_norm`; allgather, flex or shared_overlap",
+      MOE_LAYER(.recompute = GH_MODULE_MLP_NORM,
+                .dispatcher = GH_DISPATCHER_FLEX),
+      0, ROUTER | PREPROCESS },
+    { "recompute `mlp_norm`, granularity `part`",
+      MOE_LAYER(PADDED, .recompute = GH_MODULE_MLP_NORM), PARTS, MOE },
 };
 
 static const uint32_t scopes[] = {
@@ -160,6 +188,19 @@ static void print_refused(const struct gh_layer_plan *plan)
     printf(" |\n");
 }
 
+static void resolve(const struct sample *sample, uint32_t scope,
+                    struct gh_layer_plan *plan)
+{
+    const struct gh_plan_options options = {
+        .scope = scope,
+        .granularity = (sample->how & PARTS) != 0 ? GH_GRANULARITY_PART
+                                                  : GH_GRANULARITY_LAYER,
+        .ep_overlap = (sample->how & OVERLAP) != 0,
+    };
+
+    gh_rules_layer(&sample->layer, &options, plan);
+}
+
 static void print_kind(const struct sample *sample)
 {
     const char *comma = "";
@@ -169,7 +210,7 @@ static void print_kind(const struct sample *sample)
         if (!applies(scopes[i], sample->layer.kind)) {
             continue;
         }
-        gh_rules_layer(&sample->layer, scopes[i], sample->ep_overlap, &plan);
+        resolve(sample, scopes[i], &plan);
         printf("| %s | ", sample->text);
         print_scope(scopes[i]);
         printf(" |");
@@ -188,18 +229,19 @@ static void print_kind(const struct sample *sample)
     printf(" | nothing | all | it has no such part |\n");
 }
 
-/* What a sample is refused for, as its item or as its offload. */
+/* What a sample is refused for: as its item, its offload or recomputing. */
 static enum gh_cause cause_of(const struct sample *sample)
 {
     struct gh_layer_plan plan;
 
-    gh_rules_layer(&sample->layer, sample->scope, sample->ep_overlap, &plan);
+    resolve(sample, sample->scope, &plan);
     for (enum gh_scope_item item = GH_ITEM_COUNT; item-- > 0;) {
         if (plan.refused[item] != GH_CAUSE_NONE) {
             return plan.refused[item];
         }
     }
-    return plan.offload_cause[0];
+    return plan.offload_cause[0] != GH_CAUSE_NONE ? plan.offload_cause[0]
+                                                  : plan.recompute_cause;
 }
 
 void plan_table(void)
@@ -214,10 +256,11 @@ void plan_table(void)
     for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
         const struct sample *s = &refusals[i];
         const enum gh_cause cause = cause_of(s);
-        const bool offload = cause >= GH_CAUSE_OFFLOAD_ATTN_NORM;
 
         printf("| %s | ", s->text);
-        if (offload) {
+        if (cause == GH_CAUSE_RECOMPUTE_MLP_NORM) {
+            printf("the recomputation, with ");
+        } else if (cause >= GH_CAUSE_OFFLOAD_ATTN_NORM) {
             printf("the offload, with ");
         }
         if (cause <= GH_CAUSE_OFFLOAD_LAYER) {

@@ -196,20 +196,20 @@ static uint32_t scope_with(uint32_t scope, gh_part part)
 static void print_would(const struct gh_plan *plan, uint32_t layer,
                         gh_part part)
 {
-    const uint32_t scope = scope_with(plan->options.scope, part);
+    struct gh_plan_options options = plan->options;
     const char *comma = " ";
     struct gh_layer_plan would;
     enum gh_cause cause;
 
+    options.scope = scope_with(options.scope, part);
     printf("  remedy     --scope");
     for (int i = 0; scope_words()[i] != NULL; i++) {
-        if ((scope & 1u << i) != 0) {
+        if ((options.scope & 1u << i) != 0) {
             printf("%s%s", comma, scope_words()[i]);
             comma = ",";
         }
     }
-    gh_rules_layer(&plan->layers[layer], scope, plan->options.ep_overlap,
-                   &would);
+    gh_rules_layer(&plan->layers[layer], &options, &would);
     if (would.graphed[part]) {
         printf(" has it captured\n");
         return;
@@ -235,6 +235,14 @@ static void print_rule(const struct gh_plan *plan, uint32_t layer, gh_part part)
     }
 }
 
+static void print_cause(enum gh_cause cause)
+{
+    if (cause != GH_CAUSE_NONE) {
+        printf("             %s; %s\n", gh_causes[cause].why,
+               gh_causes[cause].remedy);
+    }
+}
+
 static void print_offload(const struct gh_layer_plan *decided)
 {
     if (decided->offload_in_graph != 0) {
@@ -246,13 +254,16 @@ static void print_offload(const struct gh_layer_plan *decided)
     if (decided->offload_off != 0) {
         print_words("  off       ", gh_module_names, decided->offload_off);
     }
-    for (int i = 0; i < 2; i++) {
-        if (decided->offload_cause[i] != GH_CAUSE_NONE) {
-            printf("             %s; %s\n",
-                   gh_causes[decided->offload_cause[i]].why,
-                   gh_causes[decided->offload_cause[i]].remedy);
-        }
+    print_cause(decided->offload_cause[0]);
+    print_cause(decided->offload_cause[1]);
+}
+
+static void print_recompute(const struct gh_layer_plan *decided)
+{
+    if (decided->recompute_off != 0) {
+        print_words("  kept      ", gh_module_names, decided->recompute_off);
     }
+    print_cause(decided->recompute_cause);
 }
 
 int plan_why(const struct gh_plan *plan, const char *which)
@@ -269,5 +280,6 @@ int plan_why(const struct gh_plan *plan, const char *which)
     print_asked(&plan->options);
     print_rule(plan, layer, part);
     print_offload(&plan->layer_plans[layer]);
+    print_recompute(&plan->layer_plans[layer]);
     return 0;
 }

@@ -102,6 +102,7 @@ static void note_layer(struct gh_plan *plan, uint32_t i)
     }
     note(plan, layer->offload_cause[0], i);
     note(plan, layer->offload_cause[1], i);
+    note(plan, layer->recompute_cause, i);
 }
 
 static gh_status refuse_nowhere(enum gh_scope_item item, gh_error *err)
@@ -151,8 +152,7 @@ static gh_status apply_rules(struct gh_plan *plan, gh_error *err)
     const uint32_t scope = plan->options.scope;
 
     for (uint32_t i = 0; i < plan->n_layers; i++) {
-        gh_rules_layer(&plan->layers[i], scope, plan->options.ep_overlap,
-                       &plan->layer_plans[i]);
+        gh_rules_layer(&plan->layers[i], &plan->options, &plan->layer_plans[i]);
         note_layer(plan, i);
     }
     for (enum gh_scope_item item = 0; item < GH_ITEM_COUNT; item++) {

@@ -14,19 +14,6 @@
 
 #include "plan/rules.h"
 
-/* In the order of GRAPHHOOKS_GRANULARITY's words. */
-enum gh_granularity {
-    GH_GRANULARITY_PART = 0,
-    GH_GRANULARITY_LAYER = 1,
-    GH_GRANULARITY_CHUNK = 2
-};
-
-struct gh_plan_options {
-    uint32_t scope; /* GH_SCOPE bits; 0: whole layers */
-    enum gh_granularity granularity;
-    bool ep_overlap;
-};
-
 /* Something that was asked for and is not done everywhere. */
 struct gh_plan_note {
     uint32_t n_layers; /* how many it concerns; 0: there is no such note */

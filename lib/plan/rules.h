@@ -25,6 +25,19 @@ enum gh_scope_item {
 };
 #define GH_SCOPE(item) (UINT32_C(1) << (item))
 
+/* In the order of GRAPHHOOKS_GRANULARITY's words. */
+enum gh_granularity {
+    GH_GRANULARITY_PART = 0,
+    GH_GRANULARITY_LAYER = 1,
+    GH_GRANULARITY_CHUNK = 2
+};
+
+struct gh_plan_options {
+    uint32_t scope; /* GH_SCOPE bits; 0: whole layers */
+    enum gh_granularity granularity;
+    bool ep_overlap;
+};
+
 /* Why something that was asked for is not done. */
 enum gh_cause {
     GH_CAUSE_NONE,
@@ -36,11 +49,14 @@ enum gh_cause {
     GH_CAUSE_ONE_EXPERT,
     GH_CAUSE_DYNAMIC_EXPERTS,
     GH_CAUSE_OVERLAP,
+    GH_CAUSE_OVERLAP_MLP,
     GH_CAUSE_RECOMPUTE_MOE,
+    GH_CAUSE_RECOMPUTE_PARTS,
     GH_CAUSE_COUNTS_TO_HOST,
     GH_CAUSE_OFFLOAD_ATTN_NORM,
     GH_CAUSE_OFFLOAD_MLP_NORM,
     GH_CAUSE_OFFLOAD_MOE,
+    GH_CAUSE_RECOMPUTE_MLP_NORM,
     GH_CAUSE_COUNT
 };
 
@@ -58,6 +74,8 @@ struct gh_layer_plan {
     enum gh_cause refused[GH_ITEM_COUNT];
     uint32_t offload_in_graph, offload_eager, offload_off; /* GH_MODULE_* */
     enum gh_cause offload_cause[2]; /* of what is off, at most two */
+    uint32_t recompute_off;         /* GH_MODULE_*: to be kept instead */
+    enum gh_cause recompute_cause;
 };
 
 const char *gh_item_name(enum gh_scope_item item);
@@ -68,7 +86,14 @@ bool gh_item_applies(enum gh_scope_item item, gh_layer_kind kind);
 /* Contradictions within a scope, whatever the model. */
 gh_status gh_rules_check_scope(uint32_t scope, gh_error *err);
 
-void gh_rules_layer(const struct gh_layer *layer, uint32_t scope,
-                    bool ep_overlap, struct gh_layer_plan *plan);
+void gh_rules_layer(const struct gh_layer *layer,
+                    const struct gh_plan_options *options,
+                    struct gh_layer_plan *plan);
+
+/* The end of gh_rules_layer(): offload and recomputation, by what is
+ * granted. */
+void gh_rules_modules(const struct gh_layer *layer,
+                      const struct gh_plan_options *options,
+                      struct gh_layer_plan *plan);
 
 #endif

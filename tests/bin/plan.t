@@ -44,7 +44,7 @@ returns 0 "--table needs no description" --table
 awk -F' \\| ' '/^\| where a layer has/ { on = 1; next }
     on && !/^\| ---/ { print $3 }' out | sort -u > because
 [ "$(wc -l < because)" -eq \
-    "$(grep -c '^ *\[GH_CAUSE_' "$srcdir/lib/plan/rules.c" |
+    "$(grep -c '^ *CAUSE(' "$srcdir/lib/plan/causes.c" |
         awk '{ print $1 - 1 }')" ]
 ok $? "its second table has every refusal of the rules"
 
@@ -175,6 +175,12 @@ model off '"scope": ["attn"],' '{"kind": "dense", "offload": ["attn_norm"]}'
 returns 0 "--why has the offload of the layer" off.json --why 0.attn
 has "off        attn_norm" "what is off"
 has "leave attn_norm out of the offloaded modules" "and the remedy"
+model keep '"scope": ["moe_router"],' '{"kind": "moe", "experts": 8,
+    "dispatcher": "flex", "recompute": ["mlp_norm", "moe_act"]}'
+returns 0 "--why has what is not worth recomputing" keep.json \
+    --why 0.moe_router
+has "kept       mlp_norm" "what is better kept"
+has "so recomputing it frees nothing; leave mlp_norm out" "and the remedy"
 returns 2 "--why needs a part" dense.json --why 0
 has "give LAYER.PART, as in 0.attn" "with an example"
 returns 2 "--why needs a layer that is there" dense.json --why 2.attn
@@ -212,6 +218,9 @@ impossible "moe with dropless experts" \
     moe.json --scope moe
 impossible "moe while communication is hidden" "switch off the overlap" \
     padded.json --scope moe --ep-overlap 1
+impossible "mlp while communication is hidden" \
+    "leave mlp out, or switch off the overlap" \
+    deepseek.json --scope attn,mlp --ep-overlap 1
 
 # bad_layer NAME SCOPE SENTENCE LAYER: impossible in a model of that layer.
 bad_layer()
@@ -245,6 +254,11 @@ bad_layer "a layer that is offloaded as a whole" attn \
     "offload modules of the layer" '{"kind": "dense", "offload": ["layer"]}'
 
 model mixed '' "$padded, $moe, $moe"
+returns 0 "whole layers are narrowed while communication is hidden" \
+    deepseek.json --ep-overlap 1
+has "layer 0 mlp: its MLP hides the communication" "the MLP to nothing"
+has "layer 1 attn..moe_preprocess: no scope is set" \
+    "and experts to what comes before them"
 returns 0 "what only some layers cannot have is narrowed" mixed.json \
     --scope moe
 has "note: layer 1 (and 1 more): its experts get another number" \

@@ -329,6 +329,8 @@ static const struct {
     { GH_LAYER_MAMBA, 0, 0, ATTN, false, "scope attn: no layer" },
     { GH_LAYER_MOE, 0, 0, MOE, false, "another number of tokens" },
     { GH_LAYER_MOE, DROP_AND_PAD, 0, MOE, true, "another microbatch" },
+    { GH_LAYER_DENSE, 0, 0, MLP, true, "hides the communication" },
+    { GH_LAYER_MLP_ONLY, 0, 0, MLP, true, "hides the communication" },
     { GH_LAYER_MOE, GH_FEATURE_FP8_PADDING, 0, ROUTER | PREPROCESS, false,
       "must tell the host" },
     { GH_LAYER_MOE, 0, GH_MODULE_MOE, ROUTER, false, "recomputed as one" },
@@ -344,9 +346,11 @@ static const struct {
 static void test_what_no_layer_can_have_is_an_error(void)
 {
     for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
-        const struct gh_plan_options options = { .scope = refused[i].scope,
-                                                 .ep_overlap =
-                                                     refused[i].overlap };
+        const struct gh_plan_options options = {
+            .scope = refused[i].scope,
+            .granularity = GH_GRANULARITY_LAYER,
+            .ep_overlap = refused[i].overlap,
+        };
         gh_layer_desc desc = { .struct_size = sizeof(desc),
                                .kind = refused[i].kind,
                                .features = refused[i].features,
@@ -477,18 +481,22 @@ static void test_words_of_a_scope_do_not_depend_on_each_other(void)
             const struct gh_layer layer = { .kind = n / 4,
                                             .features = features[n % 4],
                                             .experts = 8 };
+            struct gh_plan_options options = { .granularity =
+                                                   GH_GRANULARITY_LAYER };
             struct gh_layer_plan whole, one;
             bool any[GH_PART_COUNT] = { false };
 
             if (gh_rules_check_scope(scope, NULL) != GH_OK) {
                 continue;
             }
-            gh_rules_layer(&layer, scope, false, &whole);
+            options.scope = scope;
+            gh_rules_layer(&layer, &options, &whole);
             for (size_t w = 0; w < sizeof(words) / sizeof(words[0]); w++) {
                 if ((scope & words[w]) != words[w]) {
                     continue;
                 }
-                gh_rules_layer(&layer, words[w], false, &one);
+                options.scope = words[w];
+                gh_rules_layer(&layer, &options, &one);
                 for (uint32_t p = 0; p < GH_PART_COUNT; p++) {
                     any[p] |= one.graphed[p];
                 }
@@ -519,6 +527,30 @@ static void test_offload_follows_the_graphs(void)
            "attn_norm, whose output crosses the border, not at all");
     ok(gh_plan_note_text(&plan, GH_CAUSE_OFFLOAD_ATTN_NORM, text, sizeof(text)),
        "which is said: %s", text);
+    gh_plan_free(&plan);
+    gh_model_destroy(model);
+}
+
+static void test_what_is_not_worth_recomputing_is_said(void)
+{
+    gh_layer_desc desc = { .struct_size = sizeof(desc),
+                           .kind = GH_LAYER_MOE,
+                           .experts = 8,
+                           .recompute = GH_MODULE_MLP_NORM };
+    struct gh_plan plan;
+    gh_model *model;
+    char text[512] = "";
+
+    gh_model_create(&model, NULL);
+    gh_model_add_layer(model, &desc, &err);
+    gh_model_add_layer(model, &desc, &err);
+    is_status(make(model, ROUTER, GH_GRANULARITY_LAYER, &plan), GH_OK, &err,
+              "a router is captured whatever is recomputed");
+    ok(gh_plan_note_text(&plan, GH_CAUSE_RECOMPUTE_MLP_NORM, text,
+                         sizeof(text)),
+       "and what that frees nothing of is said: %s", text);
+    ok(strstr(text, "layer 0 (and 1 more): the output of its MLP norm") != NULL,
+       "once for all layers");
     gh_plan_free(&plan);
     gh_model_destroy(model);
 }
@@ -630,6 +662,7 @@ int main(void)
     test_long_names_are_cut_between_characters();
     test_words_of_a_scope_do_not_depend_on_each_other();
     test_offload_follows_the_graphs();
+    test_what_is_not_worth_recomputing_is_said();
     test_print();
     return done_testing();
 }

@@ -1,0 +1,122 @@
+/*
+ * modules.c - what becomes of the modules that a layer offloads or
+ * recomputes, once it is known what of it is captured.
+ *
+ * A tensor that crosses the border of a graph has its place there for as long
+ * as the graph lives.  So it cannot go to the host, and to compute it again
+ * frees nothing.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "plan/rules.h"
+
+#define ATTN_MODULES \
+    (GH_MODULE_ATTN_NORM | GH_MODULE_QKV_LINEAR | GH_MODULE_CORE_ATTN | \
+     GH_MODULE_ATTN_PROJ)
+#define EXPERT_MODULES \
+    (GH_MODULE_MOE | GH_MODULE_SHARED_EXPERTS | GH_MODULE_EXPERT_FC1 | \
+     GH_MODULE_MOE_ACT)
+
+static bool granted(const struct gh_layer_plan *plan, enum gh_scope_item item)
+{
+    return (plan->granted & GH_SCOPE(item)) != 0;
+}
+
+static void switch_off(struct gh_layer_plan *plan, uint32_t modules,
+                       enum gh_cause cause)
+{
+    if ((plan->offload_eager & modules) == 0) {
+        return;
+    }
+    plan->offload_off |= plan->offload_eager & modules;
+    plan->offload_eager &= ~modules;
+    plan->offload_cause[plan->offload_cause[0] != GH_CAUSE_NONE] = cause;
+}
+
+/* Whether what the MLP norm reads crosses a border: it comes out of a graph
+ * of the attention, or goes into one of what follows.  Where both are one
+ * graph it does not, but for experts: it is their residual besides. */
+static bool mlp_norm_reads_border(const struct gh_layer *layer,
+                                  const struct gh_plan_options *options,
+                                  const struct gh_layer_plan *plan)
+{
+    const bool before = granted(plan, GH_ITEM_ATTN);
+    const bool after =
+        granted(plan, GH_ITEM_MLP) || granted(plan, GH_ITEM_MOE_ROUTER);
+
+    if (gh_kind_has(layer->kind, GH_PART_MOE_ROUTER) ||
+        options->granularity == GH_GRANULARITY_PART) {
+        return before || after;
+    }
+    return before != after;
+}
+
+/* What is offloaded inside a captured part is copied from inside a graph. */
+static void plan_offload(const struct gh_layer *layer,
+                         const struct gh_plan_options *options,
+                         struct gh_layer_plan *plan)
+{
+    uint32_t captured = 0;
+
+    plan->offload_eager = layer->offload;
+    if (granted(plan, GH_ITEM_ATTN)) {
+        switch_off(plan, GH_MODULE_ATTN_NORM, GH_CAUSE_OFFLOAD_ATTN_NORM);
+        captured |= ATTN_MODULES;
+    }
+    if (granted(plan, GH_ITEM_MOE)) {
+        switch_off(plan, EXPERT_MODULES | GH_MODULE_MLP_NORM,
+                   GH_CAUSE_OFFLOAD_MOE);
+    }
+    if (mlp_norm_reads_border(layer, options, plan)) {
+        switch_off(plan, GH_MODULE_MLP_NORM, GH_CAUSE_OFFLOAD_MLP_NORM);
+    }
+    if (granted(plan, GH_ITEM_MLP)) {
+        captured |= GH_MODULE_MLP | GH_MODULE_MLP_NORM;
+    }
+    if (granted(plan, GH_ITEM_MOE_ROUTER) &&
+        (layer->features & GH_FEATURE_SHARED_OVERLAP) == 0) {
+        captured |= GH_MODULE_SHARED_EXPERTS;
+    }
+    plan->offload_in_graph = plan->offload_eager & captured;
+    plan->offload_eager &= ~captured;
+}
+
+/* Whether the output of the MLP norm of a layer with experts stays inside
+ * the graph that has computed it.  All-to-all alone permutes before it
+ * dispatches, and shared experts that overlap read it after the graph. */
+static bool keeps_mlp_norm(const struct gh_layer *layer,
+                           const struct gh_plan_options *options,
+                           const struct gh_layer_plan *plan)
+{
+    if (options->granularity == GH_GRANULARITY_PART) {
+        return false;
+    }
+    return granted(plan, GH_ITEM_MOE) ||
+           (granted(plan, GH_ITEM_MOE_PREPROCESS) &&
+            layer->dispatcher == GH_DISPATCHER_ALLTOALL &&
+            (layer->features & GH_FEATURE_SHARED_OVERLAP) == 0);
+}
+
+static void plan_recompute(const struct gh_layer *layer,
+                           const struct gh_plan_options *options,
+                           struct gh_layer_plan *plan)
+{
+    const bool captured =
+        granted(plan, GH_ITEM_MOE) || granted(plan, GH_ITEM_MOE_ROUTER);
+
+    if (captured && (layer->recompute & GH_MODULE_MLP_NORM) != 0 &&
+        !keeps_mlp_norm(layer, options, plan)) {
+        plan->recompute_off = GH_MODULE_MLP_NORM;
+        plan->recompute_cause = GH_CAUSE_RECOMPUTE_MLP_NORM;
+    }
+}
+
+void gh_rules_modules(const struct gh_layer *layer,
+                      const struct gh_plan_options *options,
+                      struct gh_layer_plan *plan)
+{
+    plan_offload(layer, options, plan);
+    plan_recompute(layer, options, plan);
+}

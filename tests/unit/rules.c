@@ -1,0 +1,446 @@
+/*
+ * Each rule of a scope, with what it takes for it to hold and what does not.
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "plan/plan.h"
+#include "tap/tap.h"
+
+#include <string.h>
+
+#define ATTN GH_SCOPE(GH_ITEM_ATTN)
+#define MLP GH_SCOPE(GH_ITEM_MLP)
+#define MOE GH_SCOPE(GH_ITEM_MOE)
+#define ROUTER GH_SCOPE(GH_ITEM_MOE_ROUTER)
+#define PREPROCESS GH_SCOPE(GH_ITEM_MOE_PREPROCESS)
+#define WHOLE 0u
+
+#define OVERLAP 1u
+#define PARTS 2u
+
+#define PADDED (GH_FEATURE_CAPACITY | GH_FEATURE_PAD)
+#define SHARED GH_FEATURE_SHARED_EXPERTS
+#define BESIDE (GH_FEATURE_SHARED_EXPERTS | GH_FEATURE_SHARED_OVERLAP)
+#define FREE GH_FEATURE_SYNC_FREE
+#define FP8 GH_FEATURE_FP8_PADDING
+#define DROP GH_FEATURE_HIDDEN_DROPOUT
+#define JITTER GH_FEATURE_ROUTER_JITTER
+
+static void resolve(struct gh_layer layer, uint32_t scope, uint32_t how,
+                    struct gh_layer_plan *plan)
+{
+    const struct gh_plan_options options = {
+        .scope = scope,
+        .granularity =
+            (how & PARTS) != 0 ? GH_GRANULARITY_PART : GH_GRANULARITY_LAYER,
+        .ep_overlap = (how & OVERLAP) != 0,
+    };
+
+    if (gh_kind_has(layer.kind, GH_PART_MOE_ROUTER) && layer.experts == 0) {
+        layer.experts = 8;
+    }
+    gh_rules_layer(&layer, &options, plan);
+}
+
+/* What a scope comes to: what is granted, and the refusal of one word. */
+static const struct {
+    const char *text;
+    struct gh_layer layer;
+    uint32_t scope, how, granted;
+    enum gh_scope_item item;
+    enum gh_cause cause;
+} decided[] = {
+    /* EP overlap replays what comes before the dispatch, and that alone */
+    { "a dense layer's mlp under EP overlap",
+      { .kind = GH_LAYER_DENSE },
+      ATTN | MLP,
+      OVERLAP,
+      ATTN,
+      GH_ITEM_MLP,
+      GH_CAUSE_OVERLAP_MLP },
+    { "a whole dense layer under EP overlap",
+      { .kind = GH_LAYER_DENSE },
+      WHOLE,
+      OVERLAP,
+      ATTN,
+      GH_ITEM_MLP,
+      GH_CAUSE_OVERLAP_MLP },
+    { "the MLP of a hybrid stack under EP overlap",
+      { .kind = GH_LAYER_MLP_ONLY },
+      WHOLE,
+      OVERLAP,
+      0,
+      GH_ITEM_MLP,
+      GH_CAUSE_OVERLAP_MLP },
+    { "moe under EP overlap",
+      { .kind = GH_LAYER_MOE, .features = PADDED },
+      ATTN | MOE,
+      OVERLAP,
+      ATTN,
+      GH_ITEM_MOE,
+      GH_CAUSE_OVERLAP },
+    { "a whole layer with experts under EP overlap",
+      { .kind = GH_LAYER_MOE, .features = PADDED },
+      WHOLE,
+      OVERLAP,
+      ATTN | ROUTER | PREPROCESS,
+      GH_ITEM_MOE,
+      GH_CAUSE_OVERLAP },
+    { "what comes before the dispatch under EP overlap",
+      { .kind = GH_LAYER_MOE, .features = PADDED },
+      ATTN | ROUTER | PREPROCESS,
+      OVERLAP,
+      ATTN | ROUTER | PREPROCESS,
+      GH_ITEM_MOE_ROUTER,
+      GH_CAUSE_NONE },
+    { "a Mamba layer under EP overlap",
+      { .kind = GH_LAYER_MAMBA },
+      WHOLE,
+      OVERLAP,
+      GH_SCOPE(GH_ITEM_MAMBA),
+      GH_ITEM_MAMBA,
+      GH_CAUSE_NONE },
+    /* where the size of the permutation is known before its counts are */
+    { "moe_preprocess of a dropless all-to-all",
+      { .kind = GH_LAYER_MOE },
+      ROUTER | PREPROCESS,
+      0,
+      ROUTER | PREPROCESS,
+      GH_ITEM_MOE_PREPROCESS,
+      GH_CAUSE_NONE },
+    { "moe_preprocess with a capacity and no padding",
+      { .kind = GH_LAYER_MOE, .features = GH_FEATURE_CAPACITY },
+      ROUTER | PREPROCESS,
+      0,
+      ROUTER,
+      GH_ITEM_MOE_PREPROCESS,
+      GH_CAUSE_COUNTS_TO_HOST },
+    { "moe_preprocess padded for fp8",
+      { .kind = GH_LAYER_MOE, .features = FP8 },
+      ROUTER | PREPROCESS,
+      0,
+      ROUTER,
+      GH_ITEM_MOE_PREPROCESS,
+      GH_CAUSE_COUNTS_TO_HOST },
+    { "moe_preprocess padded for fp8 and up to a capacity",
+      { .kind = GH_LAYER_MOE, .features = FP8 | PADDED },
+      ROUTER | PREPROCESS,
+      0,
+      ROUTER | PREPROCESS,
+      GH_ITEM_MOE_PREPROCESS,
+      GH_CAUSE_NONE },
+    { "moe_preprocess padded for fp8, never waiting",
+      { .kind = GH_LAYER_MOE, .features = FP8 | FREE },
+      ROUTER | PREPROCESS,
+      0,
+      ROUTER | PREPROCESS,
+      GH_ITEM_MOE_PREPROCESS,
+      GH_CAUSE_NONE },
+    { "moe_preprocess padded for fp8 by flex",
+      { .kind = GH_LAYER_MOE,
+        .features = FP8,
+        .dispatcher = GH_DISPATCHER_FLEX },
+      ROUTER | PREPROCESS,
+      0,
+      ROUTER | PREPROCESS,
+      GH_ITEM_MOE_PREPROCESS,
+      GH_CAUSE_NONE },
+    /* experts */
+    { "moe that is dropless",
+      { .kind = GH_LAYER_MOE },
+      MOE,
+      0,
+      0,
+      GH_ITEM_MOE,
+      GH_CAUSE_DYNAMIC_EXPERTS },
+    { "moe with a capacity and no padding",
+      { .kind = GH_LAYER_MOE, .features = GH_FEATURE_CAPACITY },
+      MOE,
+      0,
+      0,
+      GH_ITEM_MOE,
+      GH_CAUSE_DYNAMIC_EXPERTS },
+    { "moe that never waits",
+      { .kind = GH_LAYER_MOE, .features = FREE },
+      MOE,
+      0,
+      MOE,
+      GH_ITEM_MOE,
+      GH_CAUSE_NONE },
+    { "two experts",
+      { .kind = GH_LAYER_MOE, .features = PADDED, .experts = 2 },
+      MOE,
+      0,
+      MOE,
+      GH_ITEM_MOE,
+      GH_CAUSE_NONE },
+    { "moe of one expert",
+      { .kind = GH_LAYER_MOE, .features = PADDED, .experts = 1 },
+      MOE,
+      0,
+      0,
+      GH_ITEM_MOE,
+      GH_CAUSE_ONE_EXPERT },
+    { "moe_router of one expert",
+      { .kind = GH_LAYER_MOE, .experts = 1 },
+      ROUTER,
+      0,
+      0,
+      GH_ITEM_MOE_ROUTER,
+      GH_CAUSE_ONE_EXPERT },
+    /* what is recomputed lies in one graph, or in none */
+    { "experts recomputed in one graph",
+      { .kind = GH_LAYER_MOE, .features = PADDED, .recompute = GH_MODULE_MOE },
+      MOE,
+      0,
+      MOE,
+      GH_ITEM_MOE,
+      GH_CAUSE_NONE },
+    { "experts recomputed in a graph for each part",
+      { .kind = GH_LAYER_MOE, .features = PADDED, .recompute = GH_MODULE_MOE },
+      MOE,
+      PARTS,
+      0,
+      GH_ITEM_MOE,
+      GH_CAUSE_RECOMPUTE_PARTS },
+    { "experts of a graph for each part",
+      { .kind = GH_LAYER_MOE,
+        .features = PADDED,
+        .recompute = GH_MODULE_MOE_ACT },
+      MOE,
+      PARTS,
+      MOE,
+      GH_ITEM_MOE,
+      GH_CAUSE_NONE },
+    { "experts recomputed across the end of a graph",
+      { .kind = GH_LAYER_MOE, .recompute = GH_MODULE_MOE },
+      ATTN | ROUTER,
+      0,
+      ATTN,
+      GH_ITEM_MOE_ROUTER,
+      GH_CAUSE_RECOMPUTE_MOE },
+    { "a recomputed layer",
+      { .kind = GH_LAYER_MAMBA, .recompute = GH_MODULE_LAYER },
+      WHOLE,
+      0,
+      0,
+      GH_ITEM_MAMBA,
+      GH_CAUSE_RECOMPUTE_LAYER },
+    { "an offloaded layer",
+      { .kind = GH_LAYER_MAMBA, .offload = GH_MODULE_LAYER },
+      WHOLE,
+      0,
+      0,
+      GH_ITEM_MAMBA,
+      GH_CAUSE_OFFLOAD_LAYER },
+    /* random numbers of what is recomputed */
+    { "attention dropout, recomputed",
+      { .features = GH_FEATURE_ATTN_DROPOUT, .recompute = GH_MODULE_CORE_ATTN },
+      WHOLE,
+      0,
+      MLP,
+      GH_ITEM_ATTN,
+      GH_CAUSE_ATTN_RANDOM },
+    { "attention dropout, of which something else is recomputed",
+      { .features = GH_FEATURE_ATTN_DROPOUT, .recompute = GH_MODULE_ATTN_PROJ },
+      WHOLE,
+      0,
+      ATTN | MLP,
+      GH_ITEM_ATTN,
+      GH_CAUSE_NONE },
+    { "an MLP with dropout, recomputed",
+      { .features = DROP, .recompute = GH_MODULE_MLP },
+      WHOLE,
+      0,
+      ATTN,
+      GH_ITEM_MLP,
+      GH_CAUSE_MLP_RANDOM },
+    { "an MLP with dropout whose norm is recomputed",
+      { .features = DROP, .recompute = GH_MODULE_MLP_NORM },
+      WHOLE,
+      0,
+      ATTN | MLP,
+      GH_ITEM_MLP,
+      GH_CAUSE_NONE },
+    { "experts with dropout, recomputed",
+      { .kind = GH_LAYER_MOE,
+        .features = PADDED | DROP,
+        .recompute = GH_MODULE_MOE },
+      MOE,
+      0,
+      0,
+      GH_ITEM_MOE,
+      GH_CAUSE_MOE_RANDOM },
+    { "experts with jitter, recomputed",
+      { .kind = GH_LAYER_MOE,
+        .features = PADDED | JITTER,
+        .recompute = GH_MODULE_MOE },
+      MOE,
+      0,
+      0,
+      GH_ITEM_MOE,
+      GH_CAUSE_MOE_RANDOM },
+    { "experts with jitter of which the activation is recomputed",
+      { .kind = GH_LAYER_MOE,
+        .features = PADDED | JITTER,
+        .recompute = GH_MODULE_MOE_ACT },
+      MOE,
+      0,
+      MOE,
+      GH_ITEM_MOE,
+      GH_CAUSE_NONE },
+};
+
+static void test_what_is_granted_and_why_not(void)
+{
+    for (size_t i = 0; i < sizeof(decided) / sizeof(decided[0]); i++) {
+        struct gh_layer_plan plan;
+
+        resolve(decided[i].layer, decided[i].scope, decided[i].how, &plan);
+        is_int(plan.granted, decided[i].granted, "%s: what is granted",
+               decided[i].text);
+        is_int(plan.refused[decided[i].item], decided[i].cause, "%s: %s",
+               decided[i].text, gh_causes[decided[i].cause].why);
+    }
+}
+
+/* What becomes of the modules of a layer: in the graph, beside it, off. */
+#define ATTN_NORM GH_MODULE_ATTN_NORM
+#define CORE GH_MODULE_CORE_ATTN
+#define NORM GH_MODULE_MLP_NORM
+#define FC1 GH_MODULE_EXPERT_FC1
+
+static const struct {
+    const char *text;
+    gh_layer_kind kind;
+    uint32_t features, offload, scope, how, in_graph, beside, off;
+} offloaded[] = {
+    { "nothing is captured", GH_LAYER_DENSE, 0, ATTN_NORM | NORM, MOE, 0, 0,
+      ATTN_NORM | NORM, 0 },
+    { "a whole dense layer under EP overlap", GH_LAYER_DENSE, 0,
+      ATTN_NORM | NORM, WHOLE, OVERLAP, 0, 0, ATTN_NORM | NORM },
+    { "attention is captured", GH_LAYER_DENSE, 0, ATTN_NORM | CORE, ATTN, 0,
+      CORE, 0, ATTN_NORM },
+    { "attention is eager", GH_LAYER_DENSE, 0, ATTN_NORM | CORE, MLP, 0, 0,
+      ATTN_NORM | CORE, 0 },
+    { "the norm follows a graph", GH_LAYER_DENSE, 0, NORM, ATTN, 0, 0, 0,
+      NORM },
+    { "the norm begins a graph", GH_LAYER_DENSE, 0, NORM, MLP, 0, 0, 0, NORM },
+    { "the norm is inside a graph", GH_LAYER_DENSE, 0, NORM, ATTN | MLP, 0,
+      NORM, 0, 0 },
+    { "a graph for each part", GH_LAYER_DENSE, 0, NORM, ATTN | MLP, PARTS, 0, 0,
+      NORM },
+    { "an MLP that is a layer", GH_LAYER_MLP_ONLY, 0, NORM | GH_MODULE_MLP, MLP,
+      0, GH_MODULE_MLP, 0, NORM },
+    { "experts after a graph", GH_LAYER_MOE, 0, NORM | FC1, ATTN, 0, 0, FC1,
+      NORM },
+    { "a router after eager attention", GH_LAYER_MOE, 0, NORM | FC1, ROUTER, 0,
+      0, FC1, NORM },
+    { "a router in the graph of the attention", GH_LAYER_MOE, 0, NORM | FC1,
+      ATTN | ROUTER | PREPROCESS, 0, 0, FC1, NORM },
+    { "shared experts in the router's graph", GH_LAYER_MOE, SHARED,
+      GH_MODULE_SHARED_EXPERTS, ROUTER, 0, GH_MODULE_SHARED_EXPERTS, 0, 0 },
+    { "shared experts beside the dispatch", GH_LAYER_MOE, BESIDE,
+      GH_MODULE_SHARED_EXPERTS, ROUTER, 0, 0, GH_MODULE_SHARED_EXPERTS, 0 },
+    { "captured experts", GH_LAYER_MOE, PADDED | SHARED,
+      FC1 | GH_MODULE_MOE | GH_MODULE_MOE_ACT | GH_MODULE_SHARED_EXPERTS |
+          NORM | CORE,
+      ATTN | MOE, 0, CORE, 0,
+      FC1 | GH_MODULE_MOE | GH_MODULE_MOE_ACT | GH_MODULE_SHARED_EXPERTS |
+          NORM },
+};
+
+static void test_what_is_offloaded(void)
+{
+    for (size_t i = 0; i < sizeof(offloaded) / sizeof(offloaded[0]); i++) {
+        const struct gh_layer layer = { .kind = offloaded[i].kind,
+                                        .features = offloaded[i].features,
+                                        .offload = offloaded[i].offload };
+        struct gh_layer_plan plan;
+
+        resolve(layer, offloaded[i].scope, offloaded[i].how, &plan);
+        is_int(plan.offload_in_graph, offloaded[i].in_graph,
+               "%s: what is offloaded in the graph", offloaded[i].text);
+        is_int(plan.offload_eager, offloaded[i].beside, "%s: what beside it",
+               offloaded[i].text);
+        is_int(plan.offload_off, offloaded[i].off, "%s: and what not at all",
+               offloaded[i].text);
+        ok((plan.offload_off != 0) == (plan.offload_cause[0] != GH_CAUSE_NONE),
+           "%s: with a cause where something is off", offloaded[i].text);
+    }
+}
+
+static void test_two_modules_are_off_for_two_causes(void)
+{
+    const struct gh_layer layer = { .kind = GH_LAYER_MOE,
+                                    .offload = ATTN_NORM | NORM };
+    struct gh_layer_plan plan;
+
+    resolve(layer, ATTN | ROUTER, 0, &plan);
+    is_int(plan.offload_cause[0], GH_CAUSE_OFFLOAD_ATTN_NORM,
+           "attn_norm is off for what the attention norm reads");
+    is_int(plan.offload_cause[1], GH_CAUSE_OFFLOAD_MLP_NORM,
+           "and mlp_norm for what the MLP norm does");
+}
+
+/* Whether recomputing mlp_norm frees anything. */
+static const struct {
+    const char *text;
+    gh_layer_kind kind;
+    uint32_t features;
+    gh_dispatcher dispatcher;
+    uint32_t scope, how;
+    bool kept;
+} recomputed[] = {
+    { "a dense layer's MLP", GH_LAYER_DENSE, 0, 0, MLP, 0, false },
+    { "an eager router", GH_LAYER_MOE, 0, 0, ATTN, 0, false },
+    { "a router alone", GH_LAYER_MOE, 0, 0, ROUTER, 0, true },
+    { "a router alone, padded", GH_LAYER_MOE, PADDED, 0, ATTN | ROUTER, 0,
+      true },
+    { "a router that permutes", GH_LAYER_MOE, SHARED, 0, ROUTER | PREPROCESS, 0,
+      false },
+    { "a router whose dispatch gathers", GH_LAYER_MOE, 0,
+      GH_DISPATCHER_ALLGATHER, ROUTER | PREPROCESS, 0, true },
+    { "a router with a flex dispatcher", GH_LAYER_MOE, 0, GH_DISPATCHER_FLEX,
+      ROUTER | PREPROCESS, 0, true },
+    { "shared experts beside the dispatch", GH_LAYER_MOE, BESIDE, 0,
+      ROUTER | PREPROCESS, 0, true },
+    { "a permutation in a graph of its own", GH_LAYER_MOE, 0, 0,
+      ROUTER | PREPROCESS, PARTS, true },
+    { "captured experts", GH_LAYER_MOE, PADDED | BESIDE, GH_DISPATCHER_FLEX,
+      MOE, 0, false },
+    { "captured experts, a graph for each part", GH_LAYER_MOE, PADDED, 0, MOE,
+      PARTS, true },
+    { "experts that are a layer", GH_LAYER_MOE_ONLY, 0, 0, ROUTER, 0, true },
+};
+
+static void test_what_is_not_worth_recomputing(void)
+{
+    for (size_t i = 0; i < sizeof(recomputed) / sizeof(recomputed[0]); i++) {
+        struct gh_layer layer = { .kind = recomputed[i].kind,
+                                  .features = recomputed[i].features,
+                                  .dispatcher = recomputed[i].dispatcher,
+                                  .recompute = NORM | GH_MODULE_MOE_ACT };
+        struct gh_layer_plan plan;
+
+        resolve(layer, recomputed[i].scope, recomputed[i].how, &plan);
+        is_int(plan.recompute_off, recomputed[i].kept ? NORM : 0,
+               "%s: mlp_norm is %s", recomputed[i].text,
+               recomputed[i].kept ? "to be kept" : "recomputed");
+        is_int(plan.recompute_cause,
+               recomputed[i].kept ? GH_CAUSE_RECOMPUTE_MLP_NORM : GH_CAUSE_NONE,
+               "%s: for its reason", recomputed[i].text);
+        layer.recompute = GH_MODULE_MOE_ACT;
+        resolve(layer, recomputed[i].scope, recomputed[i].how, &plan);
+        is_int(plan.recompute_off, 0, "%s: nothing where it is not asked",
+               recomputed[i].text);
+    }
+}
+
+int main(void)
+{
+    test_what_is_granted_and_why_not();
+    test_what_is_offloaded();
+    test_two_modules_are_off_for_two_causes();
+    test_what_is_not_worth_recomputing();
+    return done_testing();
+}
