@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "fields.h"
+#include "plan/check.h"
 #include "words.h"
 
 #include <stdlib.h>
@@ -32,91 +33,6 @@ static const char *const layer_fields[] = {
 static bool has_experts(gh_layer_kind kind)
 {
     return gh_kind_has(kind, GH_PART_MOE_ROUTER);
-}
-
-/* What a layer of this kind can have, of the bits of features. */
-static uint32_t features_of(gh_layer_kind kind)
-{
-    const bool moe = has_experts(kind);
-    uint32_t features = 0;
-
-    if (moe) {
-        features = GH_FEATURE_CAPACITY | GH_FEATURE_PAD | GH_FEATURE_SYNC_FREE |
-                   GH_FEATURE_FP8_PADDING | GH_FEATURE_SHARED_EXPERTS |
-                   GH_FEATURE_SHARED_OVERLAP | GH_FEATURE_ROUTER_JITTER;
-    }
-    if (gh_kind_has(kind, GH_PART_ATTN)) {
-        features |= GH_FEATURE_ATTN_DROPOUT;
-    }
-    return features | GH_FEATURE_HIDDEN_DROPOUT;
-}
-
-/* The same of the bits of recompute and offload. */
-static uint32_t modules_of(gh_layer_kind kind, uint32_t features)
-{
-    uint32_t modules = GH_MODULE_LAYER;
-
-    if (gh_kind_has(kind, GH_PART_ATTN)) {
-        modules |= GH_MODULE_ATTN_NORM | GH_MODULE_QKV_LINEAR |
-                   GH_MODULE_CORE_ATTN | GH_MODULE_ATTN_PROJ;
-    }
-    if (gh_kind_has(kind, GH_PART_MLP)) {
-        modules |= GH_MODULE_MLP_NORM | GH_MODULE_MLP;
-    }
-    if (has_experts(kind)) {
-        modules |= GH_MODULE_MLP_NORM | GH_MODULE_MOE | GH_MODULE_EXPERT_FC1 |
-                   GH_MODULE_MOE_ACT;
-    }
-    if ((features & GH_FEATURE_SHARED_EXPERTS) != 0) {
-        modules |= GH_MODULE_SHARED_EXPERTS;
-    }
-    return modules;
-}
-
-/* Reads a list whose words this kind of layer can have. */
-static gh_status read_own_words(const struct fields *object, const char *key,
-                                const char *const *words, uint32_t own,
-                                gh_layer_kind kind, uint32_t *bits,
-                                gh_error *err)
-{
-    gh_status status = field_words(object, key, words, bits, err);
-
-    if (status != GH_OK || (*bits & ~own) == 0) {
-        return status;
-    }
-    for (int i = 0; words[i] != NULL; i++) {
-        if ((*bits & ~own & 1u << i) != 0) {
-            return gh_fail(err, GH_ERR_CONFIG,
-                           "%s%s: this %s layer has no %s; leave it out",
-                           object->where, key, gh_kind_names[kind], words[i]);
-        }
-    }
-    return GH_OK;
-}
-
-/* What the list of features must have besides. */
-static gh_status check_features(const struct fields *object, uint32_t features,
-                                gh_error *err)
-{
-    static const struct {
-        uint32_t has;
-        uint32_t needs;
-        const char *text;
-    } rules[] = {
-        { GH_FEATURE_PAD, GH_FEATURE_CAPACITY,
-          "pad pads up to a capacity: name capacity too" },
-        { GH_FEATURE_SHARED_OVERLAP, GH_FEATURE_SHARED_EXPERTS,
-          "shared_overlap is of shared experts: name shared_experts too" },
-    };
-
-    for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
-        if ((features & rules[i].has) != 0 &&
-            (features & rules[i].needs) == 0) {
-            return gh_fail(err, GH_ERR_CONFIG, "%sfeatures: %s", object->where,
-                           rules[i].text);
-        }
-    }
-    return GH_OK;
 }
 
 static gh_status read_experts(const struct fields *object, gh_layer_desc *desc,
@@ -152,7 +68,6 @@ static gh_status read_layer(const struct fields *object, struct entry *entry,
 {
     gh_layer_desc *desc = &entry->desc;
     gh_status status = fields_check(object, layer_fields, err);
-    uint32_t modules;
 
     *entry = (struct entry){ .repeat = 1 };
     desc->struct_size = sizeof(*desc);
@@ -165,20 +80,15 @@ static gh_status read_layer(const struct fields *object, struct entry *entry,
         (status = field_count(object, "chunk", 0, DESCRIBE_MOST_LAYERS,
                               &desc->chunk, err)) != GH_OK ||
         (status = read_experts(object, desc, err)) != GH_OK ||
-        (status = read_own_words(object, "features", gh_feature_names,
-                                 features_of(desc->kind), desc->kind,
-                                 &desc->features, err)) != GH_OK ||
-        (status = check_features(object, desc->features, err)) != GH_OK) {
+        (status = field_words(object, "features", gh_feature_names,
+                              &desc->features, err)) != GH_OK ||
+        (status = field_words(object, "recompute", gh_module_names,
+                              &desc->recompute, err)) != GH_OK ||
+        (status = field_words(object, "offload", gh_module_names,
+                              &desc->offload, err)) != GH_OK) {
         return status;
     }
-    modules = modules_of(desc->kind, desc->features);
-    status = read_own_words(object, "recompute", gh_module_names, modules,
-                            desc->kind, &desc->recompute, err);
-    if (status != GH_OK) {
-        return status;
-    }
-    return read_own_words(object, "offload", gh_module_names, modules,
-                          desc->kind, &desc->offload, err);
+    return gh_layer_check(object->where, desc, err);
 }
 
 /* ---- the list of layers ------------------------------------------------ */

@@ -68,7 +68,8 @@ enum {
     GH_FEATURE_ROUTER_JITTER = 1u << 8 /* random noise on the router's input */
 };
 
-/* gh_layer_desc.recompute and .offload.  Since 0.2. */
+/* gh_layer_desc.recompute and .offload; of those that the layer has.
+ * Since 0.2. */
 enum {
     GH_MODULE_ATTN_NORM = 1u << 0,
     GH_MODULE_QKV_LINEAR = 1u << 1,

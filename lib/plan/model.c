@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "base/size.h"
-#include "plan/kinds.h"
+#include "plan/check.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,9 +30,6 @@ gh_status gh_model_create(gh_model **model_p, gh_error *err)
     return GH_OK;
 }
 
-#define KNOWN_FEATURES ((GH_FEATURE_ROUTER_JITTER << 1) - 1)
-#define KNOWN_MODULES ((GH_MODULE_LAYER << 1) - 1)
-
 static gh_status check_chunk(const gh_model *model, const gh_layer_desc *desc,
                              gh_error *err)
 {
@@ -51,99 +48,15 @@ static gh_status check_chunk(const gh_model *model, const gh_layer_desc *desc,
                    model->n_layers, desc->chunk, last);
 }
 
-static gh_status check_bits(uint32_t layer, const char *field, uint32_t value,
-                            uint32_t known, gh_error *err)
-{
-    if ((value & ~known) == 0) {
-        return GH_OK;
-    }
-    return gh_fail(err, GH_ERR_INVALID,
-                   "layer %u: gh_layer_desc.%s has unknown bits 0x%x", layer,
-                   field, value & ~known);
-}
-
-/* What only a layer with experts has. */
-static gh_status check_experts(uint32_t layer, const gh_layer_desc *desc,
-                               gh_error *err)
-{
-    const uint32_t of_experts =
-        GH_FEATURE_CAPACITY | GH_FEATURE_PAD | GH_FEATURE_SYNC_FREE |
-        GH_FEATURE_FP8_PADDING | GH_FEATURE_SHARED_EXPERTS |
-        GH_FEATURE_SHARED_OVERLAP | GH_FEATURE_ROUTER_JITTER;
-
-    if (!gh_kind_has(desc->kind, GH_PART_MOE_ROUTER)) {
-        if (desc->experts != 0 || (desc->features & of_experts) != 0) {
-            return gh_fail(err, GH_ERR_INVALID,
-                           "layer %u: a %s layer has no experts: leave "
-                           "experts and the features of experts 0",
-                           layer, gh_kinds[desc->kind].name);
-        }
-        return GH_OK;
-    }
-    if (desc->experts == 0) {
-        return gh_fail(err, GH_ERR_INVALID,
-                       "layer %u: gh_layer_desc.experts is 0 in a %s layer: "
-                       "say how many there are",
-                       layer, gh_kinds[desc->kind].name);
-    }
-    if (desc->dispatcher > GH_DISPATCHER_FLEX) {
-        return gh_fail(err, GH_ERR_UNSUPPORTED,
-                       "layer %u: gh_layer_desc.dispatcher %u is not known to "
-                       "ABI %d.%d",
-                       layer, desc->dispatcher, GH_ABI_MAJOR, GH_ABI_MINOR);
-    }
-    if ((desc->features & GH_FEATURE_PAD) != 0 &&
-        (desc->features & GH_FEATURE_CAPACITY) == 0) {
-        return gh_fail(err, GH_ERR_INVALID,
-                       "layer %u: GH_FEATURE_PAD pads up to a capacity: set "
-                       "GH_FEATURE_CAPACITY too",
-                       layer);
-    }
-    if ((desc->features & GH_FEATURE_SHARED_OVERLAP) != 0 &&
-        (desc->features & GH_FEATURE_SHARED_EXPERTS) == 0) {
-        return gh_fail(err, GH_ERR_INVALID,
-                       "layer %u: GH_FEATURE_SHARED_OVERLAP without "
-                       "GH_FEATURE_SHARED_EXPERTS",
-                       layer);
-    }
-    return GH_OK;
-}
-
 static gh_status check_layer(const gh_model *model, const gh_layer_desc *desc,
                              gh_error *err)
 {
-    const uint32_t i = model->n_layers;
+    char where[48];
     gh_status status;
 
-    if (desc->kind >= GH_KIND_COUNT) {
-        return gh_fail(err, GH_ERR_UNSUPPORTED,
-                       "layer %u: gh_layer_desc.kind %u is not known to ABI "
-                       "%d.%d",
-                       i, desc->kind, GH_ABI_MAJOR, GH_ABI_MINOR);
-    }
-    if (desc->reserved != 0 || desc->reserved_end != 0) {
-        return gh_fail(err, GH_ERR_INVALID,
-                       "layer %u: a reserved field of gh_layer_desc is set: "
-                       "zero the struct before filling it",
-                       i);
-    }
-    status = check_bits(i, "features", desc->features, KNOWN_FEATURES, err);
-    if (status != GH_OK) {
-        return status;
-    }
-    status = check_bits(i, "recompute", desc->recompute, KNOWN_MODULES, err);
-    if (status != GH_OK) {
-        return status;
-    }
-    status = check_bits(i, "offload", desc->offload, KNOWN_MODULES, err);
-    if (status != GH_OK) {
-        return status;
-    }
-    status = check_experts(i, desc, err);
-    if (status != GH_OK) {
-        return status;
-    }
-    return check_chunk(model, desc, err);
+    snprintf(where, sizeof(where), "layer %u: gh_layer_desc.", model->n_layers);
+    status = gh_layer_check(where, desc, err);
+    return status != GH_OK ? status : check_chunk(model, desc, err);
 }
 
 static gh_status make_room(gh_model *model, gh_error *err)

@@ -1,0 +1,171 @@
+/*
+ * check.c - see check.h.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "plan/check.h"
+
+#include "base/error.h"
+#include "plan/kinds.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define KNOWN_FEATURES ((GH_FEATURE_ROUTER_JITTER << 1) - 1)
+#define KNOWN_MODULES ((GH_MODULE_LAYER << 1) - 1)
+
+static bool has_experts(gh_layer_kind kind)
+{
+    return gh_kind_has(kind, GH_PART_MOE_ROUTER);
+}
+
+/* The bits of features that a layer of this kind can have. */
+static uint32_t features_of(gh_layer_kind kind)
+{
+    uint32_t features = GH_FEATURE_HIDDEN_DROPOUT;
+
+    if (has_experts(kind)) {
+        features |= GH_FEATURE_CAPACITY | GH_FEATURE_PAD |
+                    GH_FEATURE_SYNC_FREE | GH_FEATURE_FP8_PADDING |
+                    GH_FEATURE_SHARED_EXPERTS | GH_FEATURE_SHARED_OVERLAP |
+                    GH_FEATURE_ROUTER_JITTER;
+    }
+    if (gh_kind_has(kind, GH_PART_ATTN)) {
+        features |= GH_FEATURE_ATTN_DROPOUT;
+    }
+    return features;
+}
+
+/* The same of recompute and offload. */
+static uint32_t modules_of(gh_layer_kind kind, uint32_t features)
+{
+    uint32_t modules = GH_MODULE_LAYER;
+
+    if (gh_kind_has(kind, GH_PART_ATTN)) {
+        modules |= GH_MODULE_ATTN_NORM | GH_MODULE_QKV_LINEAR |
+                   GH_MODULE_CORE_ATTN | GH_MODULE_ATTN_PROJ;
+    }
+    if (gh_kind_has(kind, GH_PART_MLP)) {
+        modules |= GH_MODULE_MLP_NORM | GH_MODULE_MLP;
+    }
+    if (has_experts(kind)) {
+        modules |= GH_MODULE_MLP_NORM | GH_MODULE_MOE | GH_MODULE_EXPERT_FC1 |
+                   GH_MODULE_MOE_ACT;
+    }
+    if ((features & GH_FEATURE_SHARED_EXPERTS) != 0) {
+        modules |= GH_MODULE_SHARED_EXPERTS;
+    }
+    return modules;
+}
+
+/* A bit that is no word, or one that this layer cannot have. */
+static gh_status check_bits(const char *where, const char *field,
+                            const char *const *words, uint32_t bits,
+                            uint32_t known, uint32_t own, gh_layer_kind kind,
+                            gh_error *err)
+{
+    if ((bits & ~known) != 0) {
+        return gh_fail(err, GH_ERR_INVALID, "%s%s has unknown bits 0x%x", where,
+                       field, bits & ~known);
+    }
+    for (uint32_t i = 0; words[i] != NULL; i++) {
+        if ((bits & ~own & 1u << i) != 0) {
+            return gh_fail(err, GH_ERR_INVALID,
+                           "%s%s: this %s layer has no %s; leave it out", where,
+                           field, gh_kinds[kind].name, words[i]);
+        }
+    }
+    return GH_OK;
+}
+
+/* Features that say more of another one. */
+static gh_status check_pairs(const char *where, uint32_t features,
+                             gh_error *err)
+{
+    if ((features & GH_FEATURE_PAD) != 0 &&
+        (features & GH_FEATURE_CAPACITY) == 0) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "%sfeatures: pad pads up to a capacity: name capacity "
+                       "too",
+                       where);
+    }
+    if ((features & GH_FEATURE_SHARED_OVERLAP) != 0 &&
+        (features & GH_FEATURE_SHARED_EXPERTS) == 0) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "%sfeatures: shared_overlap is of shared experts: name "
+                       "shared_experts too",
+                       where);
+    }
+    return GH_OK;
+}
+
+static gh_status check_experts(const char *where, const gh_layer_desc *desc,
+                               gh_error *err)
+{
+    if (!has_experts(desc->kind)) {
+        if (desc->experts == 0) {
+            return GH_OK;
+        }
+        return gh_fail(err, GH_ERR_INVALID,
+                       "%sexperts: a %s layer has no experts; leave it out",
+                       where, gh_kinds[desc->kind].name);
+    }
+    if (desc->experts == 0) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "%sexperts is 0 in a %s layer: say how many there are",
+                       where, gh_kinds[desc->kind].name);
+    }
+    if (desc->dispatcher > GH_DISPATCHER_FLEX) {
+        return gh_fail(err, GH_ERR_UNSUPPORTED,
+                       "%sdispatcher %u is not known to ABI %d.%d", where,
+                       desc->dispatcher, GH_ABI_MAJOR, GH_ABI_MINOR);
+    }
+    return GH_OK;
+}
+
+static gh_status check_modules(const char *where, const gh_layer_desc *desc,
+                               gh_error *err)
+{
+    const uint32_t own = modules_of(desc->kind, desc->features);
+    const gh_status status =
+        check_bits(where, "recompute", gh_module_names, desc->recompute,
+                   KNOWN_MODULES, own, desc->kind, err);
+
+    if (status != GH_OK) {
+        return status;
+    }
+    return check_bits(where, "offload", gh_module_names, desc->offload,
+                      KNOWN_MODULES, own, desc->kind, err);
+}
+
+gh_status gh_layer_check(const char *where, const gh_layer_desc *desc,
+                         gh_error *err)
+{
+    gh_status status;
+
+    if (desc->kind >= GH_KIND_COUNT) {
+        return gh_fail(err, GH_ERR_UNSUPPORTED,
+                       "%skind %u is not known to ABI %d.%d", where, desc->kind,
+                       GH_ABI_MAJOR, GH_ABI_MINOR);
+    }
+    if (desc->reserved != 0 || desc->reserved_end != 0) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "%sreserved%s is not 0: zero the struct before filling "
+                       "it",
+                       where, desc->reserved != 0 ? "" : "_end");
+    }
+    status = check_experts(where, desc, err);
+    if (status != GH_OK) {
+        return status;
+    }
+    status =
+        check_bits(where, "features", gh_feature_names, desc->features,
+                   KNOWN_FEATURES, features_of(desc->kind), desc->kind, err);
+    if (status != GH_OK) {
+        return status;
+    }
+    status = check_pairs(where, desc->features, err);
+    return status != GH_OK ? status : check_modules(where, desc, err);
+}
