@@ -36,6 +36,7 @@ else
     echo "hook_instructions: left out, there is no valgrind" >&2
 fi
 "$here/step.sh" "$out" "$driver"
+"$here/models.sh" "$out" "$driver"
 
 status=0
 "$here/table.py" "$out" > "$out/table.txt" || status=$?

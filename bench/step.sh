@@ -9,21 +9,15 @@
 #
 # SPDX-License-Identifier: Apache-2.0
 set -eu
-
-out=${1:?usage: step.sh OUTDIR [cuda|soft]}
-driver=${2:-cuda}
-engine=${ENGINE:-./gh-engine}
-mkdir -p "$out"
+. "$(dirname "$0")/engine.sh"
 
 # NAME STEPS OPTION...
 step()
 {
-    name=$1
-    steps=$2
+    file=step_$1
+    count=$2
     shift 2
-    echo "$engine $* --steps $steps" >&2
-    "$engine" --driver "$driver" --compare eager,graph,step --quiet \
-        --steps "$steps" --json "$out/step_$name.json" "$@" >&2
+    engine "$file" eager,graph,step "$count" "$@"
 }
 
 if [ "$driver" = soft ]; then

@@ -20,6 +20,10 @@ MOST_INSTRUCTIONS = 400
 MOST_RECORD_RATIO = 1.2
 MOST_STEP_RATIO = 1.05
 MOST_PLAN_MS = 10
+# A captured step over an eager one, by models.sh's SIZE and SCOPE.
+MOST_MODEL_RATIO = {"launch": {"layer": 0.92, "chunk": 0.92, "partial": 0.97},
+                    "large": {"layer": 1.01, "chunk": 1.01, "partial": 1.01}}
+MOST_MODEL_HOST = {"launch": {"layer": 0.2, "chunk": 0.2, "partial": 0.6}}
 
 missed = []
 
@@ -36,8 +40,7 @@ def judge(value, most, real):
     return f"<= {most} MISSED"
 
 
-def row(*columns):
-    widths = (34, 15, 12, 12, 9, 16)
+def row(*columns, widths=(34, 15, 12, 12, 9, 16)):
     print("  ".join(str(c).ljust(w) if i < 2 else str(c).rjust(w)
                     for i, (c, w) in enumerate(zip(columns, widths))).rstrip())
 
@@ -115,6 +118,57 @@ def step(name, result, real):
         missed.append((name, "bitwise equal"))
 
 
+def turns(result, name, times):
+    """Of each turn of a mode, the steady time."""
+    return [steady(mode[times]) for mode in result["modes"]
+            if mode["name"] == name]
+
+
+def ratios(result, times):
+    """Captured over eager, turn by turn."""
+    return [graph / eager for eager, graph in
+            zip(turns(result, "eager", times), turns(result, "graph", times))]
+
+
+def models(cases):
+    """cases: (model, size, scope, result), in the order of the files."""
+    widths = (9, 9, 9, 9, 21, 9, 8, 6, 6, 6, 15, 15)
+    size_of = None
+
+    for name, size, scope, result in sorted(
+            cases, key=lambda case: (case[1], case[0])):
+        model = result["model"]
+        if size != size_of:
+            size_of = size
+            print(f"\nmodels, {size}: {model['layers']} layers, hidden "
+                  f"{model['hidden']}, seq {model['seq']}, batch "
+                  f"{model['batch']}, microbatches {model['microbatches']}; "
+                  "milliseconds a step, in turns")
+            row("model", "captured", "eager", "captured", "ratio (least, most)",
+                "host", "x eager", "rec.", "repl.", "copies", "ratio's target",
+                "host's target",
+                widths=widths)
+        step_ratios = ratios(result, "step_ms")
+        ratio = statistics.median(step_ratios)
+        stats = [mode for mode in result["modes"]
+                 if mode["name"] == "graph"][-1]["stats"]
+        host = statistics.median(ratios(result, "host_ms"))
+        real = result["driver"] == "cuda"
+        row(name, scope,
+            f"{statistics.median(turns(result, 'eager', 'step_ms')):.3f}",
+            f"{statistics.median(turns(result, 'graph', 'step_ms')):.3f}",
+            f"{ratio:.3f} ({min(step_ratios):.3f}, {max(step_ratios):.3f})",
+            f"{statistics.median(turns(result, 'graph', 'host_ms')):.3f}",
+            f"{host:.3f}",
+            stats["recordings"], stats["replays"], stats["copies"],
+            judge(ratio, MOST_MODEL_RATIO.get(size, {}).get(scope), real),
+            judge(host, MOST_MODEL_HOST.get(size, {}).get(scope), real),
+            widths=widths)
+        if not result["bitwise_equal"]:
+            print(f"  {name}, {scope}: NOT bitwise equal")
+            missed.append((name, "bitwise equal"))
+
+
 TABLES = {"hook_overhead": hook_overhead, "record_cost": record_cost,
           "hook_instructions": hook_instructions, "plan_cost": plan_cost}
 
@@ -130,12 +184,16 @@ def main():
                             json.load(file)))
     print(", ".join(sorted({f"{r['device']}, driver {r['driver']}"
                             for _, r in results if "device" in r})))
+    cases = []
     for name, result in results:
         real = result["driver"] == "cuda"
         if name.startswith("step_"):
             step(name, result, real)
+        elif name.startswith("models_"):
+            cases.append((*name.split("_")[1:], result))
         elif name in TABLES:
             TABLES[name](result, real)
+    models(cases)
     return 1 if missed else 0
 
 

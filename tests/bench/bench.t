@@ -26,6 +26,41 @@ json "$scratch/r.json" "record_cost writes JSON"
 ./bench/plan_cost --rounds 5 --json "$scratch/p.json"
 ok $? "plan_cost runs"
 json "$scratch/p.json" "plan_cost writes JSON"
+sh "$srcdir/bench/models.sh" "$scratch/models" soft > "$scratch/out" 2>&1
+ok $? "models.sh trains every model, each way to capture it"
+[ "$(find "$scratch/models" -name 'models_*.json' | wc -l)" -eq 12 ]
+ok $? "and leaves a file for each"
+if have python3; then
+    python3 "$srcdir/bench/table.py" "$scratch/models" > "$scratch/table"
+    ok $? "table.py reads them"
+    [ "$(grep -cE '^(gpt|moe|mla|mamba|hybrid) ' "$scratch/table")" -eq 12 ]
+    ok $? "and has a line for each"
+    sed -i 's/"bitwise_equal": true/"bitwise_equal": false/' \
+        "$scratch/models/models_mla_tiny_chunk.json"
+    ! python3 "$srcdir/bench/table.py" "$scratch/models" > "$scratch/table" &&
+        grep -q 'mla, chunk: NOT bitwise equal' "$scratch/table"
+    ok $? "numbers that differ are a miss"
+    # Three turns of steps of 10 ms, captured in 8, 9 and 20 of them.
+    python3 - "$scratch/models" << 'EOF'
+import json, sys
+path = sys.argv[1] + "/models_moe_launch_partial.json"
+with open(sys.argv[1] + "/models_moe_tiny_partial.json") as file:
+    result = json.load(file)
+result["driver"] = "cuda"
+captured = [8, 20, 9.9]
+for mode in result["modes"]:
+    ms = 10 if mode["name"] == "eager" else captured.pop(0)
+    mode["step_ms"]["all"] = [1000] * 5 + [ms] * 5
+    mode["host_ms"]["all"] = [1000] * 5 + [ms / 4 if ms != 10 else ms] * 5
+with open(path, "w") as file:
+    json.dump(result, file)
+EOF
+    python3 "$srcdir/bench/table.py" "$scratch/models" |
+        grep -q '^moe .* 0.990 (0.800, 2.000) .*<= 0.97 MISSED .*<= 0.6 ok'
+    ok $? "the ratio is the middle one of three turns, without their warmup"
+else
+    for _ in 1 2 3 4; do skip "no python3 to read JSON with"; done
+fi
 ./bench/hook_overhead --driver hip > "$scratch/out" 2>&1
 [ $? -eq 3 ] && grep -q 'give cuda or soft' "$scratch/out"
 ok $? "a driver that is none is refused with a sentence"
