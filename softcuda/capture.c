@@ -171,6 +171,7 @@ CUresult capture_add(CUstream stream, struct op *op)
     CUresult code = CUDA_SUCCESS;
 
     if (add_node(graph, op, &stream->deps)) {
+        graph->nodes[graph->n - 1].priority = stream->priority;
         stream->deps.n = 0;
     }
     if (stream->deps.n != 0 || !nodes_add(&stream->deps, graph->n - 1)) {

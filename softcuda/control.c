@@ -186,6 +186,7 @@ static void start_again(const struct settings *set)
     soft.set = *set;
     soft.waits = 0;
     soft.launches = 0;
+    soft.prioritized = 0;
     soft.clock_base = soft.last_ns > soft.host_ns ? soft.last_ns : soft.host_ns;
     soft.host_ns = soft.clock_base;
     engine_seed(set->seed);
@@ -333,6 +334,7 @@ void softcuda_count(softcuda_counts *counts)
     counts->pending = soft.pending;
     counts->waits = soft.waits;
     counts->launches = soft.launches;
+    counts->prioritized = soft.prioritized;
     soft_unlock();
 }
 

@@ -105,6 +105,7 @@ static bool copy_nodes(CUgraphExec exec, CUgraph graph)
 
         exec->n++;
         node->n_after = graph->nodes[i].n_after;
+        node->priority = graph->nodes[i].priority;
         if (!work_clone(&node->work, &graph->nodes[i].work) ||
             !nodes_copy(&node->deps, &graph->nodes[i].deps)) {
             return false;
@@ -141,6 +142,8 @@ CUresult grf_instantiate(CUgraphExec *exec_p, CUgraph graph,
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     exec->number = ++soft.n_execs;
+    exec->node_priority =
+        (flags & CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY) != 0;
     *exec_p = exec;
     return CUDA_SUCCESS;
 }
@@ -226,7 +229,10 @@ static void launch_node(CUgraphExec exec, uint32_t i, CUstream stream,
     struct op *op = op_new();
     CUevent event = node->work.u.event;
     struct stamp at = place_node(exec, node, stream, begin_at);
+    const int priority =
+        exec->node_priority ? node->priority : stream->priority;
 
+    soft.prioritized += node->work.kind == WORK_KERNEL && priority < 0;
     op->stream = stream;
     op->work = &node->work;
     op->exec = exec;

@@ -293,6 +293,7 @@ struct node {
     struct nodes deps;
     uint32_t lane; /* branch of the graph; 0 shares the stream's lane */
     uint32_t n_after;
+    int priority; /* of the stream that it was captured on */
 };
 
 struct CUgraph_st {
@@ -304,6 +305,7 @@ struct CUgraphExec_st {
     uint32_t refs;
     uint32_t number;
     uint32_t n, width;
+    bool node_priority; /* its kernels run at their own, not the stream's */
     struct node *nodes;
     struct mark *marks; /* of the launch being issued */
     struct stamp *stamps;
@@ -373,7 +375,7 @@ struct soft {
 
     uint64_t live[N_HANDLE_KINDS];
     uint64_t n_device, device_bytes, n_host, host_bytes;
-    uint64_t pending, waits, launches;
+    uint64_t pending, waits, launches, prioritized;
     uint32_t n_streams, n_execs;
 };
 

@@ -66,6 +66,9 @@ typedef struct softcuda_counts {
     uint64_t waits;    /* cuStreamWaitEvent calls so far: SOFTCUDA_DROP_WAIT's
                           range */
     uint64_t launches; /* cuGraphLaunch calls so far */
+    uint64_t prioritized; /* kernels so far that were issued to run before
+                             others: on a stream of a priority below 0, or as
+                             a node that was captured on one and has kept it */
 } softcuda_counts;
 
 /* The exported controls, for dlsym. */

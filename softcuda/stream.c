@@ -172,6 +172,7 @@ CUresult stream_issue(CUstream stream, struct op *op)
     if (stream->capture != NULL) {
         return capture_add(stream, op);
     }
+    soft.prioritized += op->work->kind == WORK_KERNEL && stream->priority < 0;
     stream_place(stream, op);
     stream->tail = op_submit(op);
     return CUDA_SUCCESS;

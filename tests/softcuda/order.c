@@ -237,6 +237,62 @@ static void test_new_memory_depends_on_the_seed(void)
        "reading memory never written differs from seed to seed");
 }
 
+/* Priorities choose among what is ready; here they are only counted. */
+static uint64_t prioritized(CUgraphExec exec, CUstream stream)
+{
+    const uint64_t before = counts().prioritized;
+
+    drv.cuCtxSynchronize(); /* what was launched before writes the same */
+    drv.cuGraphLaunch(exec, stream);
+    return counts().prioritized - before;
+}
+
+static void test_priorities(void)
+{
+    CUstream urgent = NULL;
+    CUgraphExec own = NULL, streams = NULL;
+    CUgraph graph;
+
+    configure("SEED=0");
+    drv.cuStreamCreateWithPriority(&urgent, CU_STREAM_NON_BLOCKING, -3);
+    launch_store(side, word(0), 1);
+    is_int(counts().prioritized, 0,
+           "a kernel of a plain stream has no "
+           "priority");
+    launch_store(urgent, word(1), 1);
+    drv.cuMemsetD32Async(word(1), 0, 1, urgent);
+    is_int(counts().prioritized, 1, "one of a prioritized stream has it");
+
+    begin(urgent);
+    launch_store(urgent, word(1), 2);
+    launch_store(urgent, word(1), 3);
+    graph = end_graph(urgent);
+    is_int(counts().prioritized, 1, "nothing has run that was captured");
+    drv.cuGraphInstantiateWithFlags(
+        &own, graph, CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY);
+    drv.cuGraphInstantiateWithFlags(&streams, graph, 0);
+    is_int(prioritized(own, side), 2,
+           "nodes keep the priorities that they "
+           "were captured at, when asked to");
+    is_int(prioritized(streams, side), 0, "and have those of the stream else");
+    is_int(prioritized(streams, urgent), 2, "of whichever it is");
+    drv.cuGraphDestroy(graph);
+
+    begin(side);
+    launch_store(side, word(1), 4);
+    graph = end_graph(side);
+    drv.cuGraphExecDestroy(own);
+    drv.cuGraphInstantiateWithFlags(
+        &own, graph, CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY);
+    is_int(prioritized(own, urgent), 0,
+           "a plain node stays one on a prioritized stream");
+    drv.cuGraphDestroy(graph);
+    drv.cuGraphExecDestroy(own);
+    drv.cuGraphExecDestroy(streams);
+    drv.cuCtxSynchronize();
+    drv.cuStreamDestroy(urgent);
+}
+
 int main(void)
 {
     int status;
@@ -255,6 +311,7 @@ int main(void)
     test_nothing_is_lost();
     test_host_functions_may_not_call();
     test_new_memory_depends_on_the_seed();
+    test_priorities();
     contract_close();
     return done_testing();
 }
