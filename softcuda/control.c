@@ -9,6 +9,8 @@
  */
 #include "softcuda/soft.h"
 
+#include "base/nearest.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -192,16 +194,70 @@ static void start_again(const struct settings *set)
     engine_seed(set->seed);
 }
 
+/* What SOFTCUDA_* there are, and what each wants. */
+static const char *const words[] = { "SEED",   "DROP_WAIT", "RACES", "TRACE",
+                                     "MEMORY", "DEVICES",   "FAIL",  NULL };
+static const char *const wanted[] = {
+    "a number; 0: the order of issue",
+    "a number, of the wait that is dropped; 0: none",
+    "0 or 1",
+    "0 or 1",
+    "a number of bytes, from 1",
+    "a number from 0 to 16",
+    "entry:n[:code],..., such as cuGraphLaunch:3:2",
+};
+_Static_assert(SOFT_MAX_DEVICES == 16, "as wanted[] has it");
+
+static void say_unknown(const char *name)
+{
+    const char *near = gh_nearest(name, words);
+
+    fprintf(stderr,
+            "softcuda: SOFTCUDA_%s is no variable of the software device; ",
+            name);
+    if (near != NULL) {
+        fprintf(stderr, "did you mean SOFTCUDA_%s?\n", near);
+        return;
+    }
+    fprintf(stderr, "there are");
+    for (int i = 0; words[i] != NULL; i++) {
+        fprintf(stderr, "%s SOFTCUDA_%s", i == 0 ? "" : ",", words[i]);
+    }
+    fprintf(stderr, "\n");
+}
+
+/* A name that nobody reads is most likely mistyped. */
+static void check_names(void)
+{
+    extern char **environ;
+    static const char prefix[] = "SOFTCUDA_";
+
+    for (char **entry = environ; entry != NULL && *entry != NULL; entry++) {
+        const char *rest = *entry + sizeof(prefix) - 1;
+        char name[48];
+        int i = 0;
+
+        if (strncmp(*entry, prefix, sizeof(prefix) - 1) != 0) {
+            continue;
+        }
+        snprintf(name, sizeof(name), "%.*s", (int)strcspn(rest, "="), rest);
+        while (words[i] != NULL && strcmp(words[i], name) != 0) {
+            i++;
+        }
+        if (words[i] == NULL) {
+            say_unknown(name);
+        }
+    }
+}
+
 static void read_environment(void)
 {
-    static const char *const words[] = { "SEED",  "DROP_WAIT", "RACES",
-                                         "TRACE", "MEMORY",    "DEVICES",
-                                         "FAIL" };
     struct settings set = { .devices = 1,
                             .memory = (uint64_t)16 << 30,
                             .races = true };
 
-    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+    check_names();
+    for (int i = 0; words[i] != NULL; i++) {
         char name[32], text[1024];
         const char *value;
 
@@ -212,7 +268,8 @@ static void read_environment(void)
         }
         snprintf(text, sizeof(text), "%s=%s", words[i], value);
         if (!set_word(text, text + strlen(text), &set)) {
-            fprintf(stderr, "softcuda: %s=%s is not understood\n", name, value);
+            fprintf(stderr, "softcuda: %s=%s is not understood; give %s\n",
+                    name, value, wanted[i]);
         }
     }
     start_again(&set);

@@ -5,6 +5,8 @@
  */
 #include "options.h"
 
+#include "base/nearest.h"
+
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -265,6 +267,61 @@ static const struct row *find_row(const char *argument, size_t length)
     return NULL;
 }
 
+/* Adds the word of `a|b|c`, or of `a,b,c`, that was probably meant. */
+static void suggest(const char *word, const char *list, char *text,
+                    size_t text_bytes)
+{
+    char copy[64], *rest = NULL;
+    const char *words[16] = { NULL }, *near;
+    size_t n = 0;
+
+    snprintf(copy, sizeof(copy), "%s", list);
+    for (char *w = strtok_r(copy, "|, ", &rest); w != NULL && n < 15;
+         w = strtok_r(NULL, "|, ", &rest)) {
+        words[n++] = w;
+    }
+    near = gh_nearest(word, words);
+    if (near != NULL) {
+        n = strlen(text);
+        snprintf(text + n, text_bytes - n, "; did you mean %s?", near);
+    }
+}
+
+static bool is_mode(const char *word)
+{
+    int i = 0;
+
+    while (i < MODE_COUNT && strcmp(word, mode_names[i]) != 0) {
+        i++;
+    }
+    return i < MODE_COUNT;
+}
+
+/* A list of modes, and of its pieces the first that is none. */
+static void describe_modes(const char *value, char *text, size_t text_bytes)
+{
+    static const char *const list = "eager, graph, step";
+    const char *at = value;
+
+    snprintf(text, text_bytes,
+             "--compare %s: expects up to %d of %s, with commas", value,
+             MAX_MODES, list);
+    while (true) {
+        const size_t length = strcspn(at, ",");
+        char piece[32];
+
+        snprintf(piece, sizeof(piece), "%.*s", (int)length, at);
+        if (!is_mode(piece)) {
+            suggest(piece, list, text, text_bytes);
+            return;
+        }
+        if (at[length] == '\0') {
+            return;
+        }
+        at += length + 1;
+    }
+}
+
 static void describe(const struct row *row, const char *value, char *text,
                      size_t text_bytes)
 {
@@ -279,8 +336,35 @@ static void describe(const struct row *row, const char *value, char *text,
                  row->name, value);
         return;
     }
+    if (row->kind == KIND_MODES) {
+        describe_modes(value, text, text_bytes);
+        return;
+    }
     snprintf(text, text_bytes, "%s %s: expects %s", row->name, value,
              row->value);
+    if (strchr(row->value, '|') != NULL) {
+        suggest(value, row->value, text, text_bytes);
+    }
+}
+
+static void describe_unknown(const char *argument, size_t length, char *text,
+                             size_t text_bytes)
+{
+    const char *names[sizeof(table) / sizeof(table[0]) + 1] = { NULL };
+    char name[64];
+    const char *near;
+
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+        names[i] = table[i].name;
+    }
+    snprintf(name, sizeof(name), "%.*s", (int)length, argument);
+    near = gh_nearest(name, names);
+    if (near != NULL) {
+        snprintf(text, text_bytes, "%s is no option; did you mean %s?", name,
+                 near);
+        return;
+    }
+    snprintf(text, text_bytes, "%s is no option; --help lists them", argument);
 }
 
 /* Columns of the widest row of activations. */
@@ -433,8 +517,7 @@ int options_parse(struct options *options, int argc, char **argv, char *text,
         const char *value = equals == NULL ? NULL : equals + 1;
 
         if (row == NULL) {
-            snprintf(text, text_bytes, "%s is no option; --help lists them",
-                     argv[i]);
+            describe_unknown(argv[i], length, text, text_bytes);
             return -1;
         }
         if (row->kind == KIND_FLAG && value != NULL) {

@@ -142,10 +142,4 @@ enum gh_env_format {
 void gh_env_print(enum gh_env_format format, const char *const *envp,
                   gh_write_fn *write, void *user);
 
-/*
- * The candidate nearest to `word`, as people mistype: letters left out,
- * added, changed or swapped.  NULL when none is near.  Lists end with NULL.
- */
-const char *gh_env_nearest(const char *word, const char *const *candidates);
-
 #endif

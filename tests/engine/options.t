@@ -22,8 +22,10 @@ refused()
     [ $held -eq 0 ] || diag "status $status: $(cat "$scratch/err")"
 }
 
-refused 2 "is no option" --layer 3
-refused 2 "is no option" train
+refused 2 "--layer is no option; did you mean --layers?$" --layer 3
+refused 2 "did you mean --in-flight?$" --inflight=4
+refused 2 "is no option; --help lists them" train
+refused 2 "is no option; --help lists them" ''
 refused 2 "needs a value" --layers
 refused 2 "from 1 to 512" --layers 0
 refused 2 "from 1 to 512" --layers 3x
@@ -51,7 +53,14 @@ refused 2 "from 1 to 1024" --microbatches 4,,6
 refused 2 "from 1 to 1024" --microbatches 4,6,
 refused 2 "from 1 to 1024" --microbatches 0
 refused 2 "from 1 to 64" --in-flight 65
-refused 2 "expects MODE" --compare eager,fast
+refused 2 "expects up to 8 of eager, graph, step, with commas$" \
+    --compare eager,fast
+refused 2 "with commas; did you mean graph?" --compare eager,grpah,step
+refused 2 "with commas$" --compare eager,,step
+refused 2 "with commas$" \
+    --compare eager,step,eager,step,eager,step,eager,step,eager
+refused 2 "expects gpt.*; did you mean mamba?" --model mmaba
+refused 2 "expects soft|cuda; did you mean cuda?" --driver cudda
 refused 2 "expects legacy|own" --stream default
 refused 2 "expects soft|cuda" --driver hip
 refused 2 "expects X" --lr 0

@@ -12,7 +12,7 @@ int main(void)
 {
     size_t free_bytes = 0, total = 0;
     CUdeviceptr address = 0;
-    char said[512] = "";
+    char said[4096] = "";
     int count = 0, status;
     FILE *log = tmpfile();
 
@@ -22,6 +22,10 @@ int main(void)
     setenv("SOFTCUDA_RACES", "maybe", 1);
     setenv("SOFTCUDA_DROP_WAIT", "", 1);
     setenv("SOFTCUDA_TRACE", "1", 1);
+    setenv("SOFTCUDA_SEDE", "3", 1);
+    setenv("SOFTCUDA_", "3", 1);
+    setenv("SOFTCUDA_EVERYTHING_THAT_HAS_A_NAME_OF_MORE_THAN_48_LETTERS", "",
+           1);
     if (log != NULL) {
         setvbuf(stderr, NULL, _IONBF, 0);
         dup2(fileno(log), STDERR_FILENO);
@@ -34,8 +38,20 @@ int main(void)
         said[fread(said, 1, sizeof(said) - 1, log)] = '\0';
     }
 
-    ok(strstr(said, "SOFTCUDA_RACES=maybe is not understood") != NULL,
-       "a value that is not understood is said");
+    ok(strstr(said, "SOFTCUDA_RACES=maybe is not understood; give 0 or 1\n") !=
+           NULL,
+       "a value that is not understood is said, with those that are");
+    ok(strstr(said, "SOFTCUDA_SEDE is no variable of the software device; did "
+                    "you mean SOFTCUDA_SEED?\n") != NULL,
+       "a mistyped name is said, with the nearest one");
+    ok(strstr(said, "SOFTCUDA_ is no variable of the software device; there "
+                    "are SOFTCUDA_SEED, ") != NULL,
+       "one that is near none, with all there are");
+    ok(strstr(said, "SOFTCUDA_EVERYTHING_THAT_HAS_A_NAME") != NULL,
+       "a long one, too");
+    ok(strstr(said, "SOFTCUDA_TRACE is") == NULL &&
+           strstr(said, "SOFTCUDA_FAIL is") == NULL,
+       "and nothing is said of the names that there are");
     ok(strstr(said, "softcuda: run") != NULL, "operations are traced");
     drv.cuDeviceGetCount(&count);
     is_int(count, 3, "devices come from the environment");
