@@ -596,7 +596,9 @@ static void test_a_layer_that_contradicts_itself_is_refused(void)
             .offload = GH_MODULE_SHARED_EXPERTS },
           GH_ERR_INVALID,
           "offload: this moe layer has no shared_experts" },
-        { { .kind = GH_LAYER_MOE, .experts = 4, .dispatcher = 9 },
+        { { .kind = GH_LAYER_MOE,
+            .experts = 4,
+            .dispatcher = GH_DISPATCHER_FLEX + 1 },
           GH_ERR_UNSUPPORTED,
           "dispatcher" },
         { { .features = 1u << 20 }, GH_ERR_INVALID, "features" },
@@ -617,6 +619,68 @@ static void test_a_layer_that_contradicts_itself_is_refused(void)
     }
     is_int(model->n_layers, 0, "and leaves nothing behind");
     gh_model_destroy(model);
+}
+
+/* What a layer has is accepted: only that is refused which it has not. */
+static void test_a_layer_may_name_all_that_it_has(void)
+{
+    static const struct {
+        gh_layer_kind kind;
+        uint32_t n_features, n_modules;
+    } own[] = {
+        { GH_LAYER_DENSE, 2, 7 },    { GH_LAYER_MOE, 9, 9 },
+        { GH_LAYER_MAMBA, 1, 1 },    { GH_LAYER_ATTN_ONLY, 2, 5 },
+        { GH_LAYER_MLP_ONLY, 1, 3 }, { GH_LAYER_MOE_ONLY, 8, 5 },
+    };
+    gh_model *model;
+
+    gh_model_create(&model, NULL);
+    for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++) {
+        uint32_t n_features = 0, n_modules = 0;
+        gh_layer_desc desc = { .struct_size = sizeof(desc),
+                               .kind = own[i].kind };
+
+        desc.experts = gh_kind_has(desc.kind, GH_PART_MOE_ROUTER) ? 4 : 0;
+        for (uint32_t bit = 0; gh_feature_names[bit] != NULL; bit++) {
+            desc.features = 1u << bit;
+            if (desc.features == GH_FEATURE_PAD) {
+                desc.features |= GH_FEATURE_CAPACITY;
+            } else if (desc.features == GH_FEATURE_SHARED_OVERLAP) {
+                desc.features |= GH_FEATURE_SHARED_EXPERTS;
+            }
+            n_features += gh_model_add_layer(model, &desc, NULL) == GH_OK;
+        }
+        desc.features = 0;
+        for (uint32_t bit = 0; gh_module_names[bit] != NULL; bit++) {
+            desc.recompute = desc.offload = 1u << bit;
+            n_modules += gh_model_add_layer(model, &desc, NULL) == GH_OK;
+        }
+        is_int(n_features, own[i].n_features, "features that a %s layer has",
+               gh_kind_names[own[i].kind]);
+        is_int(n_modules, own[i].n_modules,
+               "and modules, without shared "
+               "experts");
+    }
+    gh_model_destroy(model);
+}
+
+/* One layer, one cause, two words that it stops. */
+static void test_a_cause_is_noted_once_a_layer(void)
+{
+    gh_layer_desc desc = { .struct_size = sizeof(desc),
+                           .recompute = GH_MODULE_LAYER };
+    struct gh_plan plan;
+    gh_model *model;
+    char text[512] = "";
+
+    gh_model_create(&model, NULL);
+    gh_model_add_layer(model, &desc, &err);
+    make(model, 0, GH_GRANULARITY_LAYER, &plan);
+    gh_model_destroy(model);
+    ok(gh_plan_note_text(&plan, GH_CAUSE_RECOMPUTE_LAYER, text, sizeof(text)) &&
+           strstr(text, "layer 0: it is recomputed") != NULL,
+       "attn and mlp of one layer are one note: %s", text);
+    gh_plan_free(&plan);
 }
 
 static char printed[4096];
@@ -668,6 +732,58 @@ static void test_print(void)
     gh_plan_free(&plan);
 }
 
+static void test_print_of_layers_that_are_joined(void)
+{
+    gh_layer_desc desc = { .struct_size = sizeof(desc), .name = "a" };
+    struct gh_plan plan;
+    gh_model *model = NULL;
+
+    gh_model_create(&model, NULL);
+    gh_model_add_layer(model, &desc, &err);
+    desc.name = "b";
+    gh_model_add_layer(model, &desc, &err);
+    desc =
+        (gh_layer_desc){ .struct_size = sizeof(desc),
+                         .kind = GH_LAYER_MOE,
+                         .name = "c",
+                         .experts = 8,
+                         .offload = GH_MODULE_ATTN_NORM | GH_MODULE_CORE_ATTN |
+                                    GH_MODULE_MLP_NORM | GH_MODULE_EXPERT_FC1 };
+    gh_model_add_layer(model, &desc, &err);
+    make(model, ATTN | MLP, GH_GRANULARITY_CHUNK, &plan);
+    gh_model_destroy(model);
+
+    printed[0] = '\0';
+    gh_plan_write(&plan, GH_FORMAT_TEXT, keep, NULL);
+    is_str(printed,
+           "2 segments, granularity chunk\n"
+           "    0  chunk 0  graphed  a attn..c attn: the scope names it\n"
+           "    1  chunk 0  eager    c moe_router..moe_post: the scope does "
+           "not name it\n"
+           "offload c: in the graph core_attn beside it expert_fc1 off "
+           "attn_norm mlp_norm\n"
+           "note: c: its attention norm reads the input of the graph, which "
+           "stays on the device; leave attn_norm out of the offloaded "
+           "modules\n"
+           "note: c: its MLP norm reads what goes into a graph or out of one, "
+           "which stays on the device; leave mlp_norm out of the offloaded "
+           "modules\n",
+           "a segment across layers has both ends, and offload its three ways");
+
+    printed[0] = '\0';
+    gh_plan_write(&plan, GH_FORMAT_JSON, keep, NULL);
+    ok(strstr(printed, "\"last_part\":\"moe_post\",\"layer\":\"c\",") != NULL,
+       "as JSON, a segment has the name of its first layer");
+    ok(strstr(printed,
+              "\"offload\":[\n{\"index\":2,\"layer\":\"c\",\"in_graph\":"
+              "[\"core_attn\"],\"beside\":[\"expert_fc1\"],\"off\":"
+              "[\"attn_norm\",\"mlp_norm\"]}") != NULL,
+       "and offload the three lists");
+    ok(strstr(printed, "offloaded modules\",\n\"c: its MLP norm") != NULL,
+       "and two notes are a list");
+    gh_plan_free(&plan);
+}
+
 int main(void)
 {
     test_a_bad_layer_is_refused();
@@ -685,6 +801,9 @@ int main(void)
     test_words_of_a_scope_do_not_depend_on_each_other();
     test_offload_follows_the_graphs();
     test_what_is_not_worth_recomputing_is_said();
+    test_a_layer_may_name_all_that_it_has();
+    test_a_cause_is_noted_once_a_layer();
     test_print();
+    test_print_of_layers_that_are_joined();
     return done_testing();
 }
