@@ -2,7 +2,8 @@
  * Any environment is loaded or refused with a sentence, and can be printed.
  *
  *     clang -fsanitize=fuzzer,address,undefined -I. -Iinclude -Ilib \
- *         -I$BUILD tests/fuzz/env_fuzz.c lib/config/env.c lib/base/error.c
+ *         -I$BUILD tests/fuzz/env_fuzz.c lib/config/env.c \
+ *         lib/base/error.c lib/base/nearest.c
  *
  * The input is the environment, one string a line.
  *
