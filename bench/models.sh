@@ -15,6 +15,7 @@
 #
 # SPDX-License-Identifier: Apache-2.0
 set -eu
+# shellcheck source=bench/engine.sh
 . "$(dirname "$0")/engine.sh"
 
 turns=eager,graph,eager,graph,eager,graph

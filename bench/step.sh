@@ -9,6 +9,7 @@
 #
 # SPDX-License-Identifier: Apache-2.0
 set -eu
+# shellcheck source=bench/engine.sh
 . "$(dirname "$0")/engine.sh"
 
 # NAME STEPS OPTION...
