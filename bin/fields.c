@@ -8,7 +8,7 @@
 #include "fields.h"
 
 #include "base/error.h"
-#include "base/nearest.h"
+#include "words/nearest.h"
 #include "config/env.h"
 #include "plan/plan.h"
 #include "words.h"
@@ -49,7 +49,7 @@ gh_status fields_check(const struct fields *object, const char *const *known,
             continue;
         }
         word_clean(key, clean, sizeof(clean));
-        near = gh_nearest(key, known);
+        near = nearest_word(key, known);
         if (near != NULL) {
             return gh_fail(err, GH_ERR_CONFIG,
                            "%s%s: there is no such field; did you mean %s?",

@@ -8,7 +8,7 @@
 #include "words.h"
 
 #include "base/error.h"
-#include "base/nearest.h"
+#include "words/nearest.h"
 #include "config/env.h"
 #include "plan/plan.h"
 
@@ -52,7 +52,7 @@ void word_clean(const char *text, char *clean, size_t bytes)
 gh_status word_refuse(const char *where, const char *word,
                       const char *const *words, gh_error *err)
 {
-    const char *near = gh_nearest(word, words);
+    const char *near = nearest_word(word, words);
     char clean[40], list[160] = "";
 
     word_clean(word, clean, sizeof(clean));
@@ -72,7 +72,7 @@ gh_status word_refuse(const char *where, const char *word,
 
 int refuse(const char *what, const char *given, const char *const *known)
 {
-    const char *near = gh_nearest(given, known);
+    const char *near = nearest_word(given, known);
 
     fprintf(stderr, "graphhooks: %s is not %s", given, what);
     if (near != NULL) {

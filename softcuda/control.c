@@ -9,7 +9,7 @@
  */
 #include "softcuda/soft.h"
 
-#include "base/nearest.h"
+#include "words/nearest.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -210,7 +210,7 @@ _Static_assert(SOFT_MAX_DEVICES == 16, "as wanted[] has it");
 
 static void say_unknown(const char *name)
 {
-    const char *near = gh_nearest(name, words);
+    const char *near = nearest_word(name, words);
 
     fprintf(stderr,
             "softcuda: SOFTCUDA_%s is no variable of the software device; ",

@@ -5,7 +5,7 @@
  */
 #include "options.h"
 
-#include "base/nearest.h"
+#include "words/nearest.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -280,7 +280,7 @@ static void suggest(const char *word, const char *list, char *text,
          w = strtok_r(NULL, "|, ", &rest)) {
         words[n++] = w;
     }
-    near = gh_nearest(word, words);
+    near = nearest_word(word, words);
     if (near != NULL) {
         n = strlen(text);
         snprintf(text + n, text_bytes - n, "; did you mean %s?", near);
@@ -358,7 +358,7 @@ static void describe_unknown(const char *argument, size_t length, char *text,
         names[i] = table[i].name;
     }
     snprintf(name, sizeof(name), "%.*s", (int)length, argument);
-    near = gh_nearest(name, names);
+    near = nearest_word(name, names);
     if (near != NULL) {
         snprintf(text, text_bytes, "%s is no option; did you mean %s?", name,
                  near);

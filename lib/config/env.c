@@ -9,7 +9,7 @@
 #include "config.h"
 
 #include "base/error.h"
-#include "base/nearest.h"
+#include "words/nearest.h"
 #include "config/env.h"
 
 #include <stdarg.h>
@@ -365,7 +365,7 @@ static void note_unknown(const struct gh_env_row *rows, size_t n_rows,
             names[n++] = rows[i].name + sizeof(GH_ENV_PREFIX) - 1;
         }
     }
-    near = gh_nearest(copy + sizeof(GH_ENV_PREFIX) - 1, names);
+    near = nearest_word(copy + sizeof(GH_ENV_PREFIX) - 1, names);
     shown(copy, clean, sizeof(clean));
     if (near != NULL) {
         note(notes,

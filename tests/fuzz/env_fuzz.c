@@ -3,7 +3,7 @@
  *
  *     clang -fsanitize=fuzzer,address,undefined -I. -Iinclude -Ilib \
  *         -I$BUILD tests/fuzz/env_fuzz.c lib/config/env.c \
- *         lib/base/error.c lib/base/nearest.c
+ *         lib/base/error.c words/nearest.c
  *
  * The input is the environment, one string a line.
  *

@@ -6,7 +6,7 @@
  */
 #include "config.h"
 
-#include "base/nearest.h"
+#include "words/nearest.h"
 #include "config/env.h"
 #include "tap/tap.h"
 
@@ -318,12 +318,12 @@ static void test_the_nearest_name(void)
 {
     static const char *const names[] = { "ENABLE", "SCOPE", "MAX_SLOTS", NULL };
 
-    is_str(gh_nearest("SCPOE", names), "SCOPE", "a swap is near");
-    is_str(gh_nearest("SCOP", names), "SCOPE", "a letter short is near");
-    is_str(gh_nearest("SCOPES", names), "SCOPE", "one too many is near");
-    is_str(gh_nearest("SKOPE", names), "SCOPE", "a wrong one is near");
-    ok(gh_nearest("", names) == NULL, "nothing is near no letters");
-    ok(gh_nearest("VERBOSE", names) == NULL, "VERBOSE is near none");
+    is_str(nearest_word("SCPOE", names), "SCOPE", "a swap is near");
+    is_str(nearest_word("SCOP", names), "SCOPE", "a letter short is near");
+    is_str(nearest_word("SCOPES", names), "SCOPE", "one too many is near");
+    is_str(nearest_word("SKOPE", names), "SCOPE", "a wrong one is near");
+    ok(nearest_word("", names) == NULL, "nothing is near no letters");
+    ok(nearest_word("VERBOSE", names) == NULL, "VERBOSE is near none");
 }
 
 /* A table with the row that the real one does not have yet. */

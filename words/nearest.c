@@ -3,7 +3,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "base/nearest.h"
+#include "words/nearest.h"
 
 #include <string.h>
 
@@ -46,7 +46,7 @@ static size_t distance(const char *a, const char *b)
     return above[b_bytes];
 }
 
-const char *gh_nearest(const char *word, const char *const *candidates)
+const char *nearest_word(const char *word, const char *const *candidates)
 {
     const char *nearest = NULL;
     size_t least = NAME_MOST;
