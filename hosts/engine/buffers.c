@@ -3,37 +3,10 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "buffers.h"
+#include "cutter.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-/* Walked twice: with no base it only measures. */
-struct cutter {
-    char *base;
-    size_t used;
-};
-
-static float *cut(struct cutter *cutter, size_t count)
-{
-    float *address = NULL;
-
-    if (cutter->base != NULL) {
-        address = (float *)(void *)(cutter->base + cutter->used);
-    }
-    cutter->used += (count * sizeof(float) + 255) / 256 * 256;
-    return address;
-}
-
-static int *cut_ints(struct cutter *cutter, size_t count)
-{
-    return (int *)(void *)cut(cutter, count);
-}
-
-static size_t max(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
 
 static void cut_attn(struct cutter *cutter, const struct config *config,
                      struct attn_buffers *attn)
@@ -97,41 +70,6 @@ static void cut_mamba(struct cutter *cutter, const struct config *config,
     mamba->states = cut(cutter, rows * state * inner);
     mamba->y = cut(cutter, rows * inner);
     mamba->gated = cut(cutter, rows * inner);
-}
-
-static void cut_mla_scratch(struct cutter *cutter, const struct config *config,
-                            struct mla_scratch *d)
-{
-    const size_t rows = (size_t)config_rows(config);
-    const size_t qk = (size_t)config_qk(config);
-    const size_t rank =
-        max((size_t)config_q_rank(config), (size_t)config_kv_rank(config));
-
-    d->q = cut(cutter, rows * qk);
-    d->k = cut(cutter, rows * qk);
-    d->q_up = cut(cutter, rows * qk);
-    d->kv = cut(cutter, rows * 2 * (size_t)config->hidden);
-    d->rope = cut(cutter, rows * (size_t)config_rope(config));
-    d->low = cut(cutter, rows * rank);
-    d->low_norm = cut(cutter, rows * rank);
-}
-
-static void cut_mamba_scratch(struct cutter *cutter,
-                              const struct config *config,
-                              struct mamba_scratch *d)
-{
-    const size_t rows = (size_t)config_rows(config);
-    const size_t inner = (size_t)config_inner(config);
-    const size_t state = (size_t)config->state;
-
-    d->xz = cut(cutter, rows * 2 * inner);
-    d->gated = cut(cutter, rows * inner);
-    d->y = cut(cutter, rows * inner);
-    d->u = cut(cutter, rows * inner);
-    d->dt = cut(cutter, rows * inner);
-    d->dt_low = cut(cutter, rows * (size_t)config_dt_rank(config));
-    d->bc = cut(cutter, rows * 2 * state);
-    d->states = cut(cutter, rows * state * inner);
 }
 
 static void cut_mlp(struct cutter *cutter, const struct config *config,
@@ -280,30 +218,22 @@ static void cut_d_base(struct set *set, const struct model *model,
     }
 }
 
-/* The widest gradient that any part makes between its own. */
-static size_t wide_of(const struct model *model)
+static void cut_scratch(struct set *set, const struct config *config,
+                        struct cutter *cutter)
 {
-    const struct config *config = &model->config;
-    size_t wide = 0;
+    const size_t rows = (size_t)config_rows(config);
 
-    for (int i = 0; i < model->n_parts; i++) {
-        const enum part_kind kind = model->parts[i].kind;
-        const size_t rows = (size_t)config_rows(config);
-        const size_t c = (size_t)config->hidden;
-
-        if (kind == PART_MLP) {
-            wide = max(wide, rows * WIDEN * c);
-        } else if (kind == PART_ATTN) {
-            wide = max(wide, rows * 3 * c);
-        } else if (kind == PART_MOE_ROUTER) {
-            wide = max(wide, rows * (size_t)config_expert(config));
-            wide = max(wide, rows * (size_t)config->experts);
-        } else if (kind == PART_MOE_EXPERTS) {
-            wide = max(wide, (size_t)config_slots(config) *
-                                 (size_t)config_expert(config));
-        }
+    if (config_has(config, PART_ATTN)) {
+        set->d_probs =
+            cut(cutter, rows * (size_t)config->heads * (size_t)config->seq);
     }
-    return wide;
+    if (config->model == MODEL_MLA) {
+        set->d_q = cut(cutter, rows * (size_t)config_qk(config));
+        set->d_k = cut(cutter, rows * (size_t)config_qk(config));
+    }
+    if (config_has(config, PART_MAMBA)) {
+        set->d_gated = cut(cutter, rows * (size_t)config_inner(config));
+    }
 }
 
 static void cut_all(struct set *set, const struct model *model,
@@ -322,19 +252,9 @@ static void cut_all(struct set *set, const struct model *model,
     set->rstd = cut(cutter, rows);
     set->logits = cut(cutter, rows * VOCAB);
     set->losses = cut(cutter, rows);
-
-    set->d_rows = cut(cutter, rows * c);
-    set->d_wide = cut(cutter, wide_of(model));
-    if (config_has(config, PART_ATTN)) {
-        set->d_probs =
-            cut(cutter, rows * (size_t)config->heads * (size_t)config->seq);
-    }
-    if (config->model == MODEL_MLA) {
-        cut_mla_scratch(cutter, config, &set->d_mla);
-    }
-    if (config_has(config, PART_MAMBA)) {
-        cut_mamba_scratch(cutter, config, &set->d_mamba);
-    }
+    set->d_norm = cut(cutter, rows * c);
+    cut_gradients(set, model, cutter);
+    cut_scratch(set, config, cutter);
 }
 
 static int init_host_counts(struct set *set, const struct model *model)

@@ -12,12 +12,20 @@
 
 #include "model.h"
 
-/* rows = batch * seq; c = hidden; everything rows x columns */
+/*
+ * rows = batch * seq; c = hidden; everything rows x columns.
+ *
+ * What begins with d_ is a gradient that a part's backward makes for itself.
+ * The gradients of the part's weights are made of it.  When those are
+ * delayed every part has its own; else all parts share one piece of memory,
+ * as nobody reads it after the part's backward.
+ */
 struct attn_buffers {
     float *norm, *mean, *rstd; /* c, 1, 1 */
     float *qkv;                /* 3 c */
     float *probs;              /* batch x heads x seq x seq */
     float *context;            /* c */
+    float *d_qkv, *d_norm;     /* 3 c, c */
 };
 
 struct mla_buffers {
@@ -27,6 +35,9 @@ struct mla_buffers {
     float *q_up, *kv, *rope; /* qk, 2 hidden, rope: before the turn */
     float *q, *k;            /* qk */
     float *probs, *context;
+    float *d_q_up, *d_q_norm, *d_q_low; /* qk, q_rank, q_rank */
+    float *d_kv, *d_kv_norm, *d_kv_low; /* 2 hidden, kv_rank, kv_rank */
+    float *d_rope, *d_norm;             /* rope, hidden */
 };
 
 /* inner channels, each with `state` numbers that a step carries on */
@@ -38,11 +49,16 @@ struct mamba_buffers {
     float *dt;                 /* inner: before softplus */
     float *states;             /* state x inner */
     float *y, *gated;          /* inner */
+    float *d_xz;               /* 2 inner */
+    float *d_y, *d_u, *d_dt;   /* inner */
+    float *d_dt_low, *d_bc;    /* dt_rank, 2 state */
+    float *d_states, *d_norm;  /* state x inner, hidden */
 };
 
 struct mlp_buffers {
     float *norm, *mean, *rstd; /* c, 1, 1 */
     float *wide, *gelu;        /* 4 c */
+    float *d_wide, *d_norm;    /* 4 c, c */
 };
 
 /*
@@ -75,6 +91,10 @@ struct moe_buffers {
     float *d_combined;   /* choices x c */
     float *d_expert_out, *d_dispatched; /* slots x c */
     float *d_norm;                      /* c */
+    /* backward, of the experts and of the router */
+    float *d_wide;              /* slots x inner */
+    float *d_logits, *d_shared; /* experts, inner */
+    float *d_norm_sum;          /* c: d_norm and what the router adds */
 };
 
 /* What a part hands on, forward and backward. */
@@ -94,21 +114,12 @@ struct set {
     struct mamba_buffers *mamba;
 
     /* the head */
-    float *norm, *mean, *rstd, *logits, *losses;
+    float *norm, *mean, *rstd, *logits, *losses, *d_norm;
 
-    /* scratch of backward */
-    float *d_rows, *d_wide, *d_probs;
-    struct mla_scratch {
-        float *q, *k, *q_up;   /* qk */
-        float *kv, *rope;      /* 2 hidden, rope */
-        float *low, *low_norm; /* the larger rank */
-    } d_mla;
-    struct mamba_scratch {
-        float *xz;            /* 2 inner */
-        float *gated, *y, *u; /* inner */
-        float *dt, *dt_low, *bc;
-        float *states; /* state x inner */
-    } d_mamba;
+    /* what no gradient of a weight is made of: all parts share it */
+    float *d_probs;   /* batch x heads x seq x seq */
+    float *d_q, *d_k; /* qk: of latent attention */
+    float *d_gated;   /* inner: of a Mamba layer */
 };
 
 /* 0, or -1 with dev->error set and nothing kept. */

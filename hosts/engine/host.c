@@ -525,7 +525,7 @@ static int run_parts(const struct host *host, const struct pass *pass,
         parts_forward(&work, segment->first, segment->last,
                       decision->inputs[0].address);
     } else {
-        parts_backward(&work, segment->first, segment->last,
+        parts_backward(&work, segment->first, segment->last, HALF_BOTH,
                        decision->inputs[pass->x_input].address,
                        decision->inputs[0].address);
     }

@@ -26,15 +26,28 @@ void linear_forward(const struct work *work, const float *x, int in, size_t w,
          });
 }
 
-void linear_backward(const struct work *work, const float *x, int in, size_t w,
-                     size_t b, const float *dy, int out, float *dx)
+void linear_dgrad(const struct work *work, const float *dy, int out, size_t w,
+                  const float *add, float *dx, int in)
 {
-    linear_backward_add(work, x, in, w, b, dy, out, NULL, dx);
+    const struct model *model = work->model;
+
+    gemm(&work->queue, GEMM_NT,
+         (struct gemm_args){
+             .a = dy,
+             .b = model->w + w,
+             .c = dx,
+             .add = add,
+             .m = config_rows(&model->config),
+             .n = in,
+             .k = out,
+             .lda = out,
+             .ldb = out,
+             .ldc = in,
+         });
 }
 
-void linear_backward_add(const struct work *work, const float *x, int in,
-                         size_t w, size_t b, const float *dy, int out,
-                         const float *add, float *dx)
+void linear_wgrad(const struct work *work, const float *x, int in,
+                  const float *dy, int out, size_t w, size_t b)
 {
     const struct model *model = work->model;
     const int rows = config_rows(&model->config);
@@ -57,19 +70,6 @@ void linear_backward_add(const struct work *work, const float *x, int in,
              .ldb = out,
              .ldc = out,
          });
-    gemm(&work->queue, GEMM_NT,
-         (struct gemm_args){
-             .a = dy,
-             .b = model->w + w,
-             .c = dx,
-             .add = add,
-             .m = rows,
-             .n = in,
-             .k = out,
-             .lda = out,
-             .ldb = out,
-             .ldc = in,
-         });
 }
 
 void norm_forward(const struct work *work, const float *x, int cols,
@@ -84,21 +84,30 @@ void norm_forward(const struct work *work, const float *x, int cols,
            .mean = mean, .rstd = rstd, .rows = rows, .cols = cols);
 }
 
-void norm_backward(const struct work *work, const float *dy, const float *x,
-                   int cols, size_t gamma, size_t beta, const float *mean,
-                   const float *rstd, const float *add, float *dx)
+void norm_dgrad(const struct work *work, const float *dy, const float *x,
+                int cols, size_t gamma, const float *mean, const float *rstd,
+                const float *add, float *dx)
 {
     const struct model *model = work->model;
     const int rows = config_rows(&model->config);
 
-    LAUNCH(&work->queue, layernorm_param_backward, layernorm_param_args,
-           blocks_of((size_t)cols, COLUMN_LANES), .dy = dy, .x = x,
-           .mean = mean, .rstd = rstd, .dgamma = model->g + gamma,
-           .dbeta = model->g + beta, .rows = rows, .cols = cols);
     LAUNCH(&work->queue, layernorm_backward, layernorm_backward_args,
            blocks_of((size_t)rows, ROWS_A_BLOCK), .dy = dy, .x = x,
            .gamma = model->w + gamma, .mean = mean, .rstd = rstd, .add = add,
            .dx = dx, .rows = rows, .cols = cols);
+}
+
+void norm_wgrad(const struct work *work, const float *dy, const float *x,
+                int cols, size_t gamma, size_t beta, const float *mean,
+                const float *rstd)
+{
+    const struct model *model = work->model;
+
+    LAUNCH(&work->queue, layernorm_param_backward, layernorm_param_args,
+           blocks_of((size_t)cols, COLUMN_LANES), .dy = dy, .x = x,
+           .mean = mean, .rstd = rstd, .dgamma = model->g + gamma,
+           .dbeta = model->g + beta, .rows = config_rows(&model->config),
+           .cols = cols);
 }
 
 void gelu_forward(const struct work *work, const float *x, float *y, size_t n)

@@ -127,7 +127,8 @@ void mla_forward(const struct work *work, int layer, const float *x, float *out)
                    c);
 }
 
-/* d_context in set->d_rows; gradients of q, k and the values follow. */
+/* Reads the gradient of the context where that of the norm goes later;
+ * writes those of q, k and the values. */
 static void products_backward(const struct work *work,
                               const struct mla_buffers *buffers)
 {
@@ -138,10 +139,10 @@ static void products_backward(const struct work *work,
     const int rows = config_rows(config) * config->heads;
     const struct view probs = view_scores(config, buffers->probs);
     const struct view d_probs = view_scores(config, set->d_probs);
-    const struct view d_context = view_heads(config, set->d_rows, 1, 0);
+    const struct view d_context = view_heads(config, buffers->d_norm, 1, 0);
 
     heads_product(work, GEMM_TN, d, config->seq, GEMM_CAUSAL_FROM_ROW, 1.0f,
-                  probs, d_context, view_values(config, set->d_mla.kv));
+                  probs, d_context, view_values(config, buffers->d_kv));
     heads_product(work, GEMM_NT, config->seq, d, GEMM_CAUSAL_RESULT, 1.0f,
                   d_context, view_values(config, buffers->kv), d_probs);
     LAUNCH(&work->queue, softmax_backward, softmax_backward_args,
@@ -150,74 +151,119 @@ static void products_backward(const struct work *work,
            .scale = scale_of(config));
     heads_product(work, GEMM_NN, qk, config->seq, GEMM_CAUSAL_TO_ROW, 1.0f,
                   d_probs, view_qk(config, buffers->k),
-                  view_qk(config, set->d_mla.q));
+                  view_qk(config, set->d_q));
     heads_product(work, GEMM_TN, qk, config->seq, GEMM_CAUSAL_FROM_ROW, 1.0f,
                   d_probs, view_qk(config, buffers->q),
-                  view_qk(config, set->d_mla.k));
+                  view_qk(config, set->d_k));
 }
 
-/* Writes set->d_rows. */
-static void queries_backward(const struct work *work,
-                             const struct mla_weights *weights,
-                             const struct mla_buffers *buffers)
-{
-    const struct config *config = &work->model->config;
-    const struct mla_scratch *d = &work->set->d_mla;
-    const int rank = config_q_rank(config);
-
-    turn_backward(work, d->q, config_nope(config) + config_rope(config), true,
-                  d->q_up);
-    linear_backward(work, buffers->q_norm, rank, weights->q_up, NO_BIAS,
-                    d->q_up, config_qk(config), d->low_norm);
-    norm_backward(work, d->low_norm, buffers->q_low, rank, weights->q_norm_g,
-                  weights->q_norm_b, buffers->q_mean, buffers->q_rstd, NULL,
-                  d->low);
-    linear_backward(work, buffers->norm, config->hidden, weights->q_down,
-                    NO_BIAS, d->low, rank, work->set->d_rows);
-}
-
-/* Adds to set->d_rows. */
-static void keys_backward(const struct work *work,
+/* Writes the gradient of the norm's output. */
+static void queries_dgrad(const struct work *work,
                           const struct mla_weights *weights,
                           const struct mla_buffers *buffers)
 {
     const struct config *config = &work->model->config;
-    const struct mla_scratch *d = &work->set->d_mla;
-    float *d_rows = work->set->d_rows;
+    const int rank = config_q_rank(config);
+
+    turn_backward(work, work->set->d_q,
+                  config_nope(config) + config_rope(config), true,
+                  buffers->d_q_up);
+    linear_dgrad(work, buffers->d_q_up, config_qk(config), weights->q_up, NULL,
+                 buffers->d_q_norm, rank);
+    norm_dgrad(work, buffers->d_q_norm, buffers->q_low, rank, weights->q_norm_g,
+               buffers->q_mean, buffers->q_rstd, NULL, buffers->d_q_low);
+    linear_dgrad(work, buffers->d_q_low, rank, weights->q_down, NULL,
+                 buffers->d_norm, config->hidden);
+}
+
+static void queries_wgrad(const struct work *work,
+                          const struct mla_weights *weights,
+                          const struct mla_buffers *buffers)
+{
+    const struct config *config = &work->model->config;
+    const int rank = config_q_rank(config);
+
+    linear_wgrad(work, buffers->q_norm, rank, buffers->d_q_up,
+                 config_qk(config), weights->q_up, NO_BIAS);
+    norm_wgrad(work, buffers->d_q_norm, buffers->q_low, rank, weights->q_norm_g,
+               weights->q_norm_b, buffers->q_mean, buffers->q_rstd);
+    linear_wgrad(work, buffers->norm, config->hidden, buffers->d_q_low, rank,
+                 weights->q_down, NO_BIAS);
+}
+
+/* Adds to the gradient of the norm's output. */
+static void keys_dgrad(const struct work *work,
+                       const struct mla_weights *weights,
+                       const struct mla_buffers *buffers)
+{
+    const struct config *config = &work->model->config;
     const int c = config->hidden;
     const int rank = config_kv_rank(config);
     const int rope = config_rope(config);
     const int rows = config_rows(config);
 
-    turn_backward(work, d->k, 2 * config_nope(config), false, d->kv);
+    turn_backward(work, work->set->d_k, 2 * config_nope(config), false,
+                  buffers->d_kv);
     LAUNCH(&work->queue, mla_shared_backward, mla_shared_args,
            blocks_of((size_t)(rows * rope), mla_shared_backward_threads),
-           .dy = d->k, .rotary = work->model->rotary, .dx = d->rope,
-           .rows = rows, .seq = config->seq, .heads = config->heads,
-           .nope = config_nope(config), .rope = rope);
-    linear_backward(work, buffers->kv_norm, rank, weights->kv_up, NO_BIAS,
-                    d->kv, 2 * c, d->low_norm);
-    norm_backward(work, d->low_norm, buffers->kv_low, rank, weights->kv_norm_g,
-                  weights->kv_norm_b, buffers->kv_mean, buffers->kv_rstd, NULL,
-                  d->low);
-    linear_backward_add(work, buffers->norm, c, weights->kv_down, NO_BIAS,
-                        d->low, rank, d_rows, d_rows);
-    linear_backward_add(work, buffers->norm, c, weights->rope_w, NO_BIAS,
-                        d->rope, rope, d_rows, d_rows);
+           .dy = work->set->d_k, .rotary = work->model->rotary,
+           .dx = buffers->d_rope, .rows = rows, .seq = config->seq,
+           .heads = config->heads, .nope = config_nope(config), .rope = rope);
+    linear_dgrad(work, buffers->d_kv, 2 * c, weights->kv_up, NULL,
+                 buffers->d_kv_norm, rank);
+    norm_dgrad(work, buffers->d_kv_norm, buffers->kv_low, rank,
+               weights->kv_norm_g, buffers->kv_mean, buffers->kv_rstd, NULL,
+               buffers->d_kv_low);
+    linear_dgrad(work, buffers->d_kv_low, rank, weights->kv_down,
+                 buffers->d_norm, buffers->d_norm, c);
+    linear_dgrad(work, buffers->d_rope, rope, weights->rope_w, buffers->d_norm,
+                 buffers->d_norm, c);
 }
 
-void mla_backward(const struct work *work, int layer, const float *x,
-                  const float *dy, float *dx)
+static void keys_wgrad(const struct work *work,
+                       const struct mla_weights *weights,
+                       const struct mla_buffers *buffers)
+{
+    const struct config *config = &work->model->config;
+    const int c = config->hidden;
+    const int rank = config_kv_rank(config);
+
+    linear_wgrad(work, buffers->kv_norm, rank, buffers->d_kv, 2 * c,
+                 weights->kv_up, NO_BIAS);
+    norm_wgrad(work, buffers->d_kv_norm, buffers->kv_low, rank,
+               weights->kv_norm_g, weights->kv_norm_b, buffers->kv_mean,
+               buffers->kv_rstd);
+    linear_wgrad(work, buffers->norm, c, buffers->d_kv_low, rank,
+                 weights->kv_down, NO_BIAS);
+    linear_wgrad(work, buffers->norm, c, buffers->d_rope, config_rope(config),
+                 weights->rope_w, NO_BIAS);
+}
+
+void mla_dgrad(const struct work *work, int layer, const float *x,
+               const float *dy, float *dx)
 {
     const struct mla_weights *weights = &work->model->mla[layer];
     const struct mla_buffers *buffers = &work->set->mla[layer];
     const int c = work->model->config.hidden;
 
-    linear_backward(work, buffers->context, c, weights->out_w, NO_BIAS, dy, c,
-                    work->set->d_rows);
+    linear_dgrad(work, dy, c, weights->out_w, NULL, buffers->d_norm, c);
     products_backward(work, buffers);
-    queries_backward(work, weights, buffers);
-    keys_backward(work, weights, buffers);
-    norm_backward(work, work->set->d_rows, x, c, weights->norm_g,
-                  weights->norm_b, buffers->mean, buffers->rstd, dy, dx);
+    queries_dgrad(work, weights, buffers);
+    keys_dgrad(work, weights, buffers);
+    norm_dgrad(work, buffers->d_norm, x, c, weights->norm_g, buffers->mean,
+               buffers->rstd, dy, dx);
+}
+
+void mla_wgrad(const struct work *work, int layer, const float *x,
+               const float *dy)
+{
+    const struct mla_weights *weights = &work->model->mla[layer];
+    const struct mla_buffers *buffers = &work->set->mla[layer];
+    const int c = work->model->config.hidden;
+
+    linear_wgrad(work, buffers->context, c, dy, c, weights->out_w, NO_BIAS);
+    queries_wgrad(work, weights, buffers);
+    keys_wgrad(work, weights, buffers);
+    norm_wgrad(work, buffers->d_norm, x, c, weights->norm_g, weights->norm_b,
+               buffers->mean, buffers->rstd);
 }

@@ -193,6 +193,7 @@ struct part {
 
 struct model {
     struct config config;
+    bool delay_wgrad; /* sets keep what weights' gradients are made of */
     size_t n, n_decay;
     size_t token_w, position_w, head_w, norm_g, norm_b;
     struct part *parts;

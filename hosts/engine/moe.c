@@ -9,131 +9,6 @@
  */
 #include "linear.h"
 
-/* ---- the experts' products ---------------------------------------------- */
-
-/* C = A B for every expert; rows of A and C are slots, B is a weight.  In
- * GEMM_TN the weight is C, which is added to, and m is its rows. */
-struct product {
-    enum gemm_form form;
-    const float *a, *b;
-    float *c;
-    int m, n, k;
-};
-
-static struct gemm_args args_of(const struct product *product)
-{
-    const bool sum = product->form == GEMM_TN;
-
-    return (struct gemm_args){
-        .a = product->a,
-        .b = product->b,
-        .c = product->c,
-        .add = sum ? product->c : NULL,
-        .m = product->m,
-        .n = product->n,
-        .k = product->k,
-        .lda = sum ? product->m : product->k,
-        .ldb = product->form == GEMM_NT ? product->k : product->n,
-        .ldc = product->n,
-    };
-}
-
-/* Every expert has as many rows. */
-static void product_padded(const struct work *work,
-                           const struct product *product, int rows)
-{
-    const bool sum = product->form == GEMM_TN;
-    struct gemm_args args = args_of(product);
-
-    *(sum ? &args.k : &args.m) = rows;
-    args.outer = 1;
-    args.inner = work->model->config.experts;
-    args.a_inner = rows * args.lda;
-    args.b_inner = sum ? rows * args.ldb : args.k * args.n;
-    args.c_inner = sum ? args.m * args.n : rows * args.ldc;
-    gemm(&work->queue, product->form, args);
-}
-
-/* The host knows the rows: a product for every expert that has any. */
-static void product_by_host(const struct work *work,
-                            const struct product *product, const int *counts)
-{
-    const bool sum = product->form == GEMM_TN;
-    size_t before = 0;
-
-    for (int e = 0; e < work->model->config.experts; e++) {
-        struct gemm_args args = args_of(product);
-        const size_t weight =
-            (size_t)e * (size_t)args.n * (size_t)(sum ? args.m : args.k);
-        const size_t c = sum ? weight : before * (size_t)args.ldc;
-
-        *(sum ? &args.k : &args.m) = counts[e];
-        args.a += before * (size_t)args.lda;
-        args.b += sum ? before * (size_t)args.ldb : weight;
-        args.c += c;
-        args.add = sum ? args.c : NULL;
-        if (counts[e] > 0) {
-            gemm(&work->queue, product->form, args);
-        }
-        before += (size_t)counts[e];
-    }
-}
-
-/* The device knows: a grid for the most that one expert may have. */
-static void product_by_device(const struct work *work,
-                              const struct product *product,
-                              const struct moe_buffers *buffers)
-{
-    static const enum engine_kernel kernels[] = {
-        [GEMM_NN] = KERNEL_gemm_nn_group,
-        [GEMM_NT] = KERNEL_gemm_nt_group,
-        [GEMM_TN] = KERNEL_gemm_tn_group,
-    };
-    const struct config *config = &work->model->config;
-    const bool sum = product->form == GEMM_TN;
-    const struct gemm_args args = args_of(product);
-    const int slots = config_slots(config);
-    const int weight = config->experts * args.n * (sum ? args.m : args.k);
-    const struct group_args group = {
-        .a = args.a,
-        .b = args.b,
-        .c = args.c,
-        .add = args.add,
-        .first = buffers->first,
-        .counts = buffers->counts,
-        .m = args.m,
-        .n = args.n,
-        .k = args.k,
-        .lda = args.lda,
-        .ldb = args.ldb,
-        .ldc = args.ldc,
-        .groups = config->experts,
-        .a_count = slots * args.lda,
-        .b_count = sum ? slots * args.ldb : weight,
-        .c_count = sum ? weight : slots * args.ldc,
-    };
-
-    device_launch(&work->queue, kernels[product->form],
-                  blocks_of((size_t)args.n, 64),
-                  blocks_of((size_t)(sum ? args.m : slots), 64),
-                  (size_t)config->experts, &group);
-}
-
-static void experts_product(const struct work *work,
-                            const struct moe_buffers *buffers,
-                            const struct product *product)
-{
-    const struct config *config = &work->model->config;
-
-    if (config->drop_and_pad) {
-        product_padded(work, product, config_capacity(config));
-    } else if (config->dropless_host) {
-        product_by_host(work, product, buffers->counts_host);
-    } else {
-        product_by_device(work, product, buffers);
-    }
-}
-
 /* ---- forward ------------------------------------------------------------ */
 
 static void shared_forward(const struct work *work,
@@ -316,12 +191,37 @@ static void post_backward(const struct work *work,
            .top = config->top_k);
 }
 
-static void experts_backward(const struct work *work,
-                             const struct moe_weights *weights,
-                             const struct moe_buffers *buffers)
+static void experts_dgrad(const struct work *work,
+                          const struct moe_weights *weights,
+                          const struct moe_buffers *buffers)
 {
     const struct model *model = work->model;
-    const struct set *set = work->set;
+    const int c = model->config.hidden;
+    const int inner = config_expert(&model->config);
+
+    experts_product(work, buffers,
+                    &(const struct product){ .form = GEMM_NT,
+                                             .a = buffers->d_expert_out,
+                                             .b = model->w + weights->down_w,
+                                             .c = buffers->d_wide,
+                                             .n = inner,
+                                             .k = c });
+    gelu_backward(work, buffers->wide, buffers->d_wide,
+                  (size_t)config_slots(&model->config) * (size_t)inner);
+    experts_product(work, buffers,
+                    &(const struct product){ .form = GEMM_NT,
+                                             .a = buffers->d_wide,
+                                             .b = model->w + weights->up_w,
+                                             .c = buffers->d_dispatched,
+                                             .n = c,
+                                             .k = inner });
+}
+
+static void experts_wgrad(const struct work *work,
+                          const struct moe_weights *weights,
+                          const struct moe_buffers *buffers)
+{
+    const struct model *model = work->model;
     const int c = model->config.hidden;
     const int inner = config_expert(&model->config);
 
@@ -333,28 +233,12 @@ static void experts_backward(const struct work *work,
                                              .m = inner,
                                              .n = c });
     experts_product(work, buffers,
-                    &(const struct product){ .form = GEMM_NT,
-                                             .a = buffers->d_expert_out,
-                                             .b = model->w + weights->down_w,
-                                             .c = set->d_wide,
-                                             .n = inner,
-                                             .k = c });
-    gelu_backward(work, buffers->wide, set->d_wide,
-                  (size_t)config_slots(&model->config) * (size_t)inner);
-    experts_product(work, buffers,
                     &(const struct product){ .form = GEMM_TN,
                                              .a = buffers->dispatched,
-                                             .b = set->d_wide,
+                                             .b = buffers->d_wide,
                                              .c = model->g + weights->up_w,
                                              .m = c,
                                              .n = inner });
-    experts_product(work, buffers,
-                    &(const struct product){ .form = GEMM_NT,
-                                             .a = set->d_wide,
-                                             .b = model->w + weights->up_w,
-                                             .c = buffers->d_dispatched,
-                                             .n = c,
-                                             .k = inner });
 }
 
 static void dispatch_backward(const struct work *work,
@@ -371,52 +255,69 @@ static void dispatch_backward(const struct work *work,
            .share = config->top_k);
 }
 
-/* Adds to set->d_rows, the gradient of the norm's output. */
-static void shared_backward(const struct work *work,
-                            const struct moe_weights *weights,
-                            const struct moe_buffers *buffers)
+/* Adds to the gradient of the norm's output. */
+static void shared_dgrad(const struct work *work,
+                         const struct moe_weights *weights,
+                         const struct moe_buffers *buffers)
 {
     const struct config *config = &work->model->config;
-    const struct set *set = work->set;
     const int c = config->hidden;
     const int inner = config_expert(config);
     const size_t rows = (size_t)config_rows(config);
 
-    linear_backward(work, buffers->shared_gelu, inner, weights->shared_down,
-                    NO_BIAS, buffers->d_base, c, set->d_wide);
-    gelu_backward(work, buffers->shared_wide, set->d_wide,
+    linear_dgrad(work, buffers->d_base, c, weights->shared_down, NULL,
+                 buffers->d_shared, inner);
+    gelu_backward(work, buffers->shared_wide, buffers->d_shared,
                   rows * (size_t)inner);
-    linear_backward_add(work, buffers->norm, c, weights->shared_up, NO_BIAS,
-                        set->d_wide, inner, set->d_rows, set->d_rows);
+    linear_dgrad(work, buffers->d_shared, inner, weights->shared_up,
+                 buffers->d_norm_sum, buffers->d_norm_sum, c);
 }
 
-static void router_backward(const struct work *work,
-                            const struct moe_weights *weights,
-                            const struct moe_buffers *buffers, const float *x,
-                            float *dx)
+static void router_dgrad(const struct work *work,
+                         const struct moe_weights *weights,
+                         const struct moe_buffers *buffers, const float *x,
+                         float *dx)
 {
     const struct config *config = &work->model->config;
-    const struct set *set = work->set;
+    const int c = config->hidden;
     const int rows = config_rows(config);
 
     LAUNCH(&work->queue, moe_route_backward, moe_route_backward_args,
            blocks_of((size_t)rows, moe_route_backward_threads),
            .scores = buffers->scores, .choice = buffers->choice,
-           .d_prob = buffers->d_prob, .d_logits = set->d_wide, .rows = rows,
-           .experts = config->experts, .top = config->top_k);
-    linear_backward_add(work, buffers->norm, config->hidden, weights->router_w,
-                        NO_BIAS, set->d_wide, config->experts, buffers->d_norm,
-                        set->d_rows);
+           .d_prob = buffers->d_prob, .d_logits = buffers->d_logits,
+           .rows = rows, .experts = config->experts, .top = config->top_k);
+    linear_dgrad(work, buffers->d_logits, config->experts, weights->router_w,
+                 buffers->d_norm, buffers->d_norm_sum, c);
     if (config->shared_expert) {
-        shared_backward(work, weights, buffers);
+        shared_dgrad(work, weights, buffers);
     }
-    norm_backward(work, set->d_rows, x, work->model->config.hidden,
-                  weights->norm_g, weights->norm_b, buffers->mean,
-                  buffers->rstd, buffers->d_base, dx);
+    norm_dgrad(work, buffers->d_norm_sum, x, c, weights->norm_g, buffers->mean,
+               buffers->rstd, buffers->d_base, dx);
 }
 
-void moe_backward(const struct work *work, const struct part *part,
-                  const float *x, const float *dy, float *dx)
+static void router_wgrad(const struct work *work,
+                         const struct moe_weights *weights,
+                         const struct moe_buffers *buffers, const float *x)
+{
+    const struct config *config = &work->model->config;
+    const int c = config->hidden;
+    const int inner = config_expert(config);
+
+    linear_wgrad(work, buffers->norm, c, buffers->d_logits, config->experts,
+                 weights->router_w, NO_BIAS);
+    if (config->shared_expert) {
+        linear_wgrad(work, buffers->shared_gelu, inner, buffers->d_base, c,
+                     weights->shared_down, NO_BIAS);
+        linear_wgrad(work, buffers->norm, c, buffers->d_shared, inner,
+                     weights->shared_up, NO_BIAS);
+    }
+    norm_wgrad(work, buffers->d_norm_sum, x, c, weights->norm_g,
+               weights->norm_b, buffers->mean, buffers->rstd);
+}
+
+void moe_dgrad(const struct work *work, const struct part *part, const float *x,
+               const float *dy, float *dx)
 {
     const struct config *config = &work->model->config;
     const struct moe_weights *weights = &work->model->moe[part->layer];
@@ -424,7 +325,7 @@ void moe_backward(const struct work *work, const struct part *part,
 
     switch (part->kind) {
     case PART_MOE_ROUTER:
-        router_backward(work, weights, buffers, x, dx);
+        router_dgrad(work, weights, buffers, x, dx);
         break;
     case PART_MOE_PREPROCESS: /* whole numbers have no gradient */
         break;
@@ -432,7 +333,7 @@ void moe_backward(const struct work *work, const struct part *part,
         dispatch_backward(work, buffers);
         break;
     case PART_MOE_EXPERTS:
-        experts_backward(work, weights, buffers);
+        experts_dgrad(work, weights, buffers);
         break;
     case PART_MOE_COMBINE:
         gather(work, buffers->d_combined, config_rows(config) * config->top_k,
@@ -440,6 +341,23 @@ void moe_backward(const struct work *work, const struct part *part,
         break;
     default:
         post_backward(work, buffers, dy);
+        break;
+    }
+}
+
+void moe_wgrad(const struct work *work, const struct part *part, const float *x)
+{
+    const struct moe_weights *weights = &work->model->moe[part->layer];
+    const struct moe_buffers *buffers = &work->set->moe[part->layer];
+
+    switch (part->kind) {
+    case PART_MOE_ROUTER:
+        router_wgrad(work, weights, buffers, x);
+        break;
+    case PART_MOE_EXPERTS:
+        experts_wgrad(work, weights, buffers);
+        break;
+    default: /* moves tokens about, and has no weights */
         break;
     }
 }

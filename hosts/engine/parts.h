@@ -29,10 +29,19 @@ void embed_backward(const struct work *work, const int *tokens,
 void parts_forward(const struct work *work, int first, int last,
                    const float *x);
 
+/* The halves of a backward: gradients of what the parts read; then those of
+ * their weights, which need a set that keeps them (model.delay_wgrad) when
+ * other parts run between the two. */
+enum halves {
+    HALF_BOTH,
+    HALF_DGRAD,
+    HALF_WGRAD
+};
+
 /* Parts last..first; x as forward was given it, dy the gradient of the last
  * one's output.  The result is in set_part_gradient(set, first). */
 void parts_backward(const struct work *work, int first, int last,
-                    const float *x, const float *dy);
+                    enum halves halves, const float *x, const float *dy);
 
 /* Final norm, logits, loss.  `scale` multiplies the gradient; the mean loss
  * over the microbatch goes to *loss. */

@@ -105,7 +105,8 @@ static int parts_of_backward(struct trainer *trainer, int microbatch,
     if (trainer->host != NULL) {
         return host_backward(trainer->host, microbatch, dx_p);
     }
-    parts_backward(&work, 0, last, row_block(trainer, trainer->x, microbatch),
+    parts_backward(&work, 0, last, HALF_BOTH,
+                   row_block(trainer, trainer->x, microbatch),
                    row_block(trainer, trainer->d_head, microbatch));
     *dx_p = set_part_gradient(work.set, 0);
     return 0;

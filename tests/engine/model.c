@@ -23,12 +23,14 @@ struct bench {
     struct work work;
 };
 
-static void set_up(struct bench *bench, const struct config *config)
+static void set_up_delayed(struct bench *bench, const struct config *config,
+                           bool delay_wgrad)
 {
     memset(bench, 0, sizeof(*bench));
     immediate_driver(&bench->dev.drv);
     device_open_driver(&bench->dev, true);
     model_init(&bench->model, config);
+    bench->model.delay_wgrad = delay_wgrad;
     model_upload(&bench->model, &bench->dev);
     set_init(&bench->set, &bench->model, &bench->dev);
 
@@ -49,6 +51,11 @@ static void set_up(struct bench *bench, const struct config *config)
         .model = &bench->model,
         .set = &bench->set,
     };
+}
+
+static void set_up(struct bench *bench, const struct config *config)
+{
+    set_up_delayed(bench, config, false);
 }
 
 static void tear_down(struct bench *bench)
@@ -82,7 +89,7 @@ static void run_whole(struct bench *bench, float scale)
     head_forward(work, set_part_out(work->set, last), bench->targets, scale,
                  bench->loss);
     head_backward(work, set_part_out(work->set, last), bench->d_head);
-    parts_backward(work, 0, last, bench->x, bench->d_head);
+    parts_backward(work, 0, last, HALF_BOTH, bench->x, bench->d_head);
     embed_backward(work, bench->tokens, set_part_gradient(work->set, 0));
 }
 
@@ -108,10 +115,37 @@ static void run_by_part(struct bench *bench, float scale)
     for (int i = last; i >= 0; i--) {
         const float *x = i == 0 ? bench->x : set_part_out(work->set, i - 1);
 
-        parts_backward(work, i, i, x, dy);
+        parts_backward(work, i, i, HALF_BOTH, x, dy);
         dy = set_part_gradient(work->set, i);
     }
     embed_backward(work, bench->tokens, dy);
+}
+
+/* The gradients of all weights after those of everything else; by part, each
+ * half in runs of one part, and the second half from the front. */
+static void run_halves(struct bench *bench, float scale, bool by_part)
+{
+    const struct work *work = &bench->work;
+    const int last = bench->model.n_parts - 1;
+
+    memset(bench->model.g, 0, bench->model.n * sizeof(float));
+    embed_forward(work, bench->tokens, bench->x);
+    parts_forward(work, 0, last, bench->x);
+    head_forward(work, set_part_out(work->set, last), bench->targets, scale,
+                 bench->loss);
+    head_backward(work, set_part_out(work->set, last), bench->d_head);
+    parts_backward(work, 0, last, HALF_DGRAD, bench->x, bench->d_head);
+    embed_backward(work, bench->tokens, set_part_gradient(work->set, 0));
+    if (!by_part) {
+        parts_backward(work, 0, last, HALF_WGRAD, bench->x, bench->d_head);
+        return;
+    }
+    for (int i = 0; i <= last; i++) {
+        parts_backward(work, i, i, HALF_WGRAD,
+                       i == 0 ? bench->x : set_part_out(work->set, i - 1),
+                       i == last ? bench->d_head
+                                 : set_part_gradient(work->set, i + 1));
+    }
 }
 
 static double *doubles(const float *w, size_t n)
@@ -348,7 +382,7 @@ static void check_accumulation(const struct config *config)
     memcpy(once, bench.model.g, bench.model.n * sizeof(*once));
     last = bench.model.n_parts - 1;
     parts_forward(&bench.work, 0, last, bench.x);
-    parts_backward(&bench.work, 0, last, bench.x, bench.d_head);
+    parts_backward(&bench.work, 0, last, HALF_BOTH, bench.x, bench.d_head);
     for (int i = 0; i <= last; i++) {
         const struct range range = bench.model.parts[i].matrices;
 
@@ -396,6 +430,52 @@ static void check_borders(const struct config *config)
     tear_down(&bench);
 }
 
+/* Of all weights: whether they are what a joint backward gives, bit for bit. */
+static bool halves_agree(const struct config *config, bool delay_wgrad,
+                         bool by_part)
+{
+    struct bench bench;
+    float *joint;
+    bool agree;
+
+    set_up_delayed(&bench, config, delay_wgrad);
+    stir(&bench);
+    run_whole(&bench, 1.0f);
+    joint = malloc(bench.model.n * sizeof(*joint));
+    memcpy(joint, bench.model.g, bench.model.n * sizeof(*joint));
+    run_halves(&bench, 1.0f, by_part);
+    agree = memcmp(joint, bench.model.g, bench.model.n * sizeof(*joint)) == 0;
+    free(joint);
+    tear_down(&bench);
+    return agree;
+}
+
+/* A half that leaves a weight out, or a set that does not keep what the
+ * second half reads, shows here. */
+static void check_halves(const struct config *config)
+{
+    const char *name = model_name(config->model);
+    struct bench bench;
+
+    ok(halves_agree(config, true, false),
+       "%s: the weights' gradients, made last, are the same bits", name);
+    ok(halves_agree(config, true, true),
+       "%s: made part by part, the first part's first, they are too", name);
+    ok(!halves_agree(config, false, false),
+       "%s: a set that is not made for delayed gradients does not keep what "
+       "they are made of",
+       name);
+
+    set_up_delayed(&bench, config, true);
+    immediate_check_touches(1);
+    run_halves(&bench, 1.0f, false);
+    is_int(immediate_violations(), 0,
+           "%s: kernels of both halves keep to the ranges that they declare",
+           name);
+    immediate_check_touches(0);
+    tear_down(&bench);
+}
+
 static void check_kind(struct config config)
 {
     check_layout(&config);
@@ -403,6 +483,7 @@ static void check_kind(struct config config)
     check_accumulation(&config);
     check_borders(&config);
     check_touches(&config);
+    check_halves(&config);
 }
 
 static const struct config kinds[] = {
