@@ -189,23 +189,28 @@ static bool have_branches(CUstream stream, uint32_t n)
 }
 
 /* What the node knows: its line's last node, or the launch, and all the
- * others that it waits for. */
+ * others that it waits for.  It may wait for several of its line, as when a
+ * branch that went on in the line comes back to where it left. */
 static struct stamp place_node(CUgraphExec exec, const struct node *node,
                                CUstream stream, const struct stamp *begin)
 {
     struct stamp at = { NULL, stream->lane, 0 };
+    const struct stamp *line = NULL;
 
     if (node->lane != 0) {
         at.lane = stream->branches[node->lane - 1];
     }
-    for (uint32_t i = 0; i < node->deps.n && at.vc == NULL; i++) {
+    for (uint32_t i = 0; i < node->deps.n; i++) {
         const struct stamp *before = &exec->stamps[node->deps.v[i]];
 
-        if (before->lane == at.lane) {
-            at.vc = vc_ref(before->vc);
+        if (before->lane == at.lane &&
+            (line == NULL || before->epoch > line->epoch)) {
+            line = before;
         }
     }
-    if (at.vc == NULL) {
+    if (line != NULL) {
+        at.vc = vc_ref(line->vc);
+    } else {
         at.vc = vc_ref(begin->vc);
         if (at.lane != begin->lane) {
             vc_join(&at.vc, begin);

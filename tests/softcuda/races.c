@@ -229,6 +229,36 @@ static void test_inside_a_graph(void)
     drv.cuGraphExecDestroy(bad);
 }
 
+/* The origin forks and does nothing until its branch comes back, which has
+ * waited for a third stream meanwhile. */
+static void test_branch_that_comes_back(void)
+{
+    CUgraphExec exec;
+    CUstream third;
+
+    drv.cuStreamCreate(&third, CU_STREAM_NON_BLOCKING);
+    begin(side);
+    launch_store(side, word(0), 1);
+    drv.cuEventRecord(event, side);
+    drv.cuStreamWaitEvent(other, event, 0);
+    launch_store(other, word(1), 1);
+    drv.cuStreamWaitEvent(third, event, 0);
+    launch_store(third, word(2), 1);
+    drv.cuEventRecord(second, third);
+    drv.cuStreamWaitEvent(other, second, 0);
+    launch_store(other, word(1), 2);
+    drv.cuEventRecord(second, other);
+    drv.cuStreamWaitEvent(side, second, 0);
+    launch_add(side, word(3), word(2));
+    exec = exec_of(side);
+    fresh();
+
+    drv.cuGraphLaunch(exec, side);
+    raced(0, "a branch that comes back with what it has waited for");
+    drv.cuGraphExecDestroy(exec);
+    drv.cuStreamDestroy(third);
+}
+
 static void test_around_a_graph(void)
 {
     CUgraphExec exec;
@@ -404,6 +434,7 @@ int main(void)
     test_legacy_edges();
     test_copies();
     test_inside_a_graph();
+    test_branch_that_comes_back();
     test_around_a_graph();
     test_branches_end_with_the_launch();
     test_external_edges();
