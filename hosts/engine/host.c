@@ -1,72 +1,26 @@
 /*
- * host.c - see host.h.
- *
- * The engine's promises to a recorded pass: parts read only the decision's
- * inputs, weights, and the set of the decision's slot; what one run of parts
- * hands to the next lies there, under one address.  Two inputs are not
- * static, because they lie with the microbatch and not with the slot: what
- * the first part reads, and the gradient that the head hands back.
+ * host.c - loads the library, tells it the model, opens a session.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "host.h"
+#include "passes.h"
 
-#include "borders.h"
 #include "find.h"
 
-#include <graphhooks.h>
-
 #include <dlfcn.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 extern char **environ;
 
-enum {
-    MAX_SLOTS = 64,
-    PASS_INPUTS = 2 * MAX_BORDER
-};
-
-struct segment {
-    uint32_t index;
-    int first, last; /* parts */
-};
-
-struct host {
-    struct trainer *trainer;
-    void *library;
-    const gh_api *gh;
-    gh_session *session;
-    struct segment *segments;
-    int n_segments;
-    struct set slots[MAX_SLOTS];
-    bool paused; /* between pre_warmup and post_warmup */
-    char error[512];
-    char *environment_text; /* storage of `environment` */
-    const char **environment;
-};
-
-/* One pass as the engine sees it. */
-struct pass {
-    const struct segment *segment;
-    gh_direction direction;
-    int microbatch;
-    gh_buffer inputs[PASS_INPUTS];
-    uint32_t n_inputs;
-    uint32_t x_input; /* which of them the first part reads */
-    gh_buffer outputs[GH_MAX_BUFFERS];
-    uint32_t n_outputs;
-};
-
 const char *host_error(const struct host *host)
 {
     return host->error;
 }
 
-static int fail(struct host *host, const char *call, gh_status status,
-                const gh_error *err)
+int host_fail(struct host *host, const char *call, gh_status status,
+              const gh_error *err)
 {
     snprintf(host->error, sizeof(host->error), "%s: %s: %s", call,
              host->gh->status_name(status), err->text);
@@ -254,14 +208,16 @@ static int open_session(struct host *host)
             .device = trainer->dev->id,
             .scope = options->scope,
             .granularity = options->granularity,
-            .max_slots = (uint32_t)options->in_flight,
+            .flags = trainer->model.delay_wgrad ? GH_SESSION_DELAY_WGRAD : 0,
+            .max_slots = (uint32_t)options_sets(options),
             .environment = host->environment,
         };
 
         status = gh->session_open(&desc, &host->session, &err);
     }
     gh->model_destroy(model);
-    return status == GH_OK ? 0 : fail(host, "gh_session_open", status, &err);
+    return status == GH_OK ? 0
+                           : host_fail(host, "gh_session_open", status, &err);
 }
 
 static int read_plan(struct host *host)
@@ -275,21 +231,21 @@ static int read_plan(struct host *host)
         return -1;
     }
     for (uint32_t i = 0; i < n; i++) {
+        struct segment *own = &host->segments[i];
         gh_segment segment = { .struct_size = sizeof(segment) };
         gh_error err = { "" };
         gh_status status =
             host->gh->plan_segment(host->session, 0, i, &segment, &err);
 
         if (status != GH_OK) {
-            return fail(host, "gh_plan_segment", status, &err);
+            return host_fail(host, "gh_plan_segment", status, &err);
         }
-        host->segments[i] = (struct segment){
-            .index = segment.index,
-            .first = model_part(model, (int)segment.first_layer,
-                                (enum part_kind)segment.first_part),
-            .last = model_part(model, (int)segment.last_layer,
-                               (enum part_kind)segment.last_part),
-        };
+        own->index = segment.index;
+        own->first = model_part(model, (int)segment.first_layer,
+                                (enum part_kind)segment.first_part);
+        own->last = model_part(model, (int)segment.last_layer,
+                               (enum part_kind)segment.last_part);
+        own->has_weights = model_has_weights(model, own->first, own->last);
     }
     host->n_segments = (int)n;
     return 0;
@@ -357,333 +313,13 @@ void host_close(struct host *host)
     free(host);
 }
 
-/* ---- passes ------------------------------------------------------------- */
-
-/* The set that the decision means.  1: it had to be made, and the pass is no
- * longer open because a capture allows no allocation. */
-static int take_set(struct host *host, const gh_decision *decision,
-                    int microbatch)
-{
-    struct trainer *trainer = host->trainer;
-    struct flight *flight = &trainer->flights[microbatch];
-    struct set *set;
-
-    if (flight->set != NULL) {
-        if (decision->slot == flight->slot) {
-            return 0;
-        }
-        snprintf(host->error, sizeof(host->error),
-                 "microbatch %d was in slot %u and is now in slot %u",
-                 microbatch, flight->slot, decision->slot);
-        return -1;
-    }
-    if (decision->slot == GH_SLOT_NONE) {
-        if (pool_lease_for(trainer, microbatch, decision->stream) != 0) {
-            return -1;
-        }
-        flight->slot = GH_SLOT_NONE;
-        return 0;
-    }
-    if (decision->slot >= MAX_SLOTS) {
-        snprintf(host->error, sizeof(host->error), "slot %u is past %d",
-                 decision->slot, MAX_SLOTS);
-        return -1;
-    }
-
-    set = &host->slots[decision->slot];
-    if (set->memory == NULL) {
-        gh_error err = { "" };
-
-        (void)host->gh->layer_cancel(host->session, &err);
-        return set_init(set, &trainer->model, trainer->dev) == 0 ? 1 : -1;
-    }
-    flight->set = set;
-    flight->slot = decision->slot;
-    return 0;
-}
-
-static gh_buffer buffer_of(const struct border *border, bool is_static)
-{
-    return (gh_buffer){
-        .address = (void *)(uintptr_t)border->address,
-        .bytes = border->bytes,
-        .flags = is_static ? GH_BUFFER_STATIC : 0,
-    };
-}
-
-/* A hidden state that lies with the microbatch, and so is not static. */
-static void add_loose_input(const struct host *host, struct pass *pass,
-                            const float *address)
-{
-    const struct config *config = &host->trainer->model.config;
-
-    pass->inputs[pass->n_inputs++] = (gh_buffer){
-        .address = (void *)(uintptr_t)address,
-        .bytes = (uint64_t)config_rows(config) * (uint64_t)config->hidden *
-                 sizeof(float),
-    };
-}
-
-/* What the run before hands over: all of it lies in the set. */
-static void add_inputs(struct pass *pass, const struct border *list, int n)
-{
-    for (int i = 0; i < n; i++) {
-        pass->inputs[pass->n_inputs++] = buffer_of(&list[i], true);
-    }
-}
-
-/* What the first part reads: of the microbatch, or what comes before it. */
-static void add_x_inputs(const struct host *host, struct pass *pass)
-{
-    const struct trainer *trainer = host->trainer;
-    const struct flight *flight = &trainer->flights[pass->microbatch];
-    struct border list[MAX_BORDER];
-
-    pass->x_input = pass->n_inputs;
-    if (pass->segment->first == 0) {
-        add_loose_input(host, pass,
-                        row_block(trainer, trainer->x, pass->microbatch));
-        return;
-    }
-    add_inputs(pass, list,
-               border_after(&trainer->model, flight->set,
-                            pass->segment->first - 1, list));
-}
-
-/* The gradient of what the last part wrote: the head's, or the next run's. */
-static void add_dy_inputs(const struct host *host, struct pass *pass)
-{
-    const struct trainer *trainer = host->trainer;
-    const struct flight *flight = &trainer->flights[pass->microbatch];
-    struct border list[MAX_BORDER];
-
-    if (pass->segment->last == trainer->model.n_parts - 1) {
-        add_loose_input(host, pass,
-                        row_block(trainer, trainer->d_head, pass->microbatch));
-        return;
-    }
-    add_inputs(pass, list,
-               border_before(&trainer->model, flight->set,
-                             pass->segment->last + 1, list));
-}
-
-/* The hidden state always, of the rest what this run of parts wrote. */
-static void add_outputs(struct pass *pass, const struct border *list, int n)
-{
-    for (int i = 0; i < n; i++) {
-        if (i == 0 || (list[i].writer >= pass->segment->first &&
-                       list[i].writer <= pass->segment->last)) {
-            pass->outputs[pass->n_outputs++] = buffer_of(&list[i], false);
-        }
-    }
-}
-
-static void add_gradient(const struct host *host, struct pass *pass,
-                         struct range range)
-{
-    if (range.count == 0 || pass->n_outputs == GH_MAX_BUFFERS) {
-        return;
-    }
-    pass->outputs[pass->n_outputs++] = (gh_buffer){
-        .address = host->trainer->model.g + range.first,
-        .bytes = range.count * sizeof(float),
-        .flags = GH_BUFFER_UPDATED,
-    };
-}
-
-static void name_outputs(const struct host *host, struct pass *pass)
-{
-    const struct model *model = &host->trainer->model;
-    const struct set *set = host->trainer->flights[pass->microbatch].set;
-    const struct segment *segment = pass->segment;
-    struct border list[MAX_BORDER];
-
-    pass->n_outputs = 0;
-    if (pass->direction == GH_FORWARD) {
-        add_outputs(pass, list, border_after(model, set, segment->last, list));
-        return;
-    }
-    add_outputs(pass, list, border_before(model, set, segment->first, list));
-    for (int part = segment->first; part <= segment->last; part++) {
-        add_gradient(host, pass, model->parts[part].matrices);
-        add_gradient(host, pass, model->parts[part].vectors);
-    }
-}
-
-static int run_parts(const struct host *host, const struct pass *pass,
-                     const gh_decision *decision)
-{
-    const struct trainer *trainer = host->trainer;
-    const struct work work = {
-        .queue = { .dev = trainer->dev, .stream = decision->stream },
-        .model = &trainer->model,
-        .set = trainer->flights[pass->microbatch].set,
-    };
-    const struct segment *segment = pass->segment;
-
-    if (pass->direction == GH_FORWARD) {
-        parts_forward(&work, segment->first, segment->last,
-                      decision->inputs[0].address);
-    } else {
-        parts_backward(&work, segment->first, segment->last, HALF_BOTH,
-                       decision->inputs[pass->x_input].address,
-                       decision->inputs[0].address);
-    }
-    return trainer->dev->code == CUDA_SUCCESS ? 0 : -1;
-}
-
-enum attempt {
-    PASS_DONE,
-    PASS_AGAIN,
-    PASS_FAILED
-};
-
-/* A launch of ours failed.  Inside a recording that may be the capture's
- * doing: the pass is then run once more, eagerly, and a failure that is real
- * will show itself again. */
-static enum attempt recover(struct host *host, const gh_decision *decision)
-{
-    const gh_api *gh = host->gh;
-    gh_error err = { "" };
-
-    (void)gh->layer_cancel(host->session, &err);
-    if (decision->action != GH_ACTION_RECORD || host->paused ||
-        gh->pre_warmup(host->session, &err) != GH_OK) {
-        return PASS_FAILED;
-    }
-    host->paused = true;
-    device_forgive(host->trainer->dev);
-    return PASS_AGAIN;
-}
-
-/* Enter, run what is to be run, exit: once. */
-static enum attempt attempt_pass(struct host *host, struct pass *pass,
-                                 const float **result_p)
-{
-    const gh_api *gh = host->gh;
-    gh_error err = { "" };
-    gh_decision decision = { .struct_size = sizeof(decision) };
-    gh_pass call = {
-        .struct_size = sizeof(call),
-        .segment = pass->segment->index,
-        .direction = pass->direction,
-        .microbatch = (uint32_t)pass->microbatch,
-        .stream = stream_of(host->trainer, pass->microbatch),
-        .inputs = pass->inputs,
-        .n_inputs = pass->n_inputs,
-    };
-    gh_status status = gh->layer_enter(host->session, &call, &decision, &err);
-    int taken;
-
-    if (status != GH_OK) {
-        (void)fail(host, "gh_layer_enter", status, &err);
-        return PASS_FAILED;
-    }
-    taken = take_set(host, &decision, pass->microbatch);
-    if (taken < 0) {
-        (void)gh->layer_cancel(host->session, NULL);
-        return PASS_FAILED;
-    }
-    if (taken > 0) {
-        return PASS_AGAIN;
-    }
-
-    if (decision.action == GH_ACTION_REPLAYED) {
-        *result_p = decision.outputs[0].address;
-    } else {
-        if (run_parts(host, pass, &decision) != 0) {
-            return recover(host, &decision);
-        }
-        name_outputs(host, pass);
-        call.outputs = pass->outputs;
-        call.n_outputs = pass->n_outputs;
-        *result_p = pass->outputs[0].address;
-    }
-
-    status = gh->layer_exit(host->session, &call, &err);
-    if (status == GH_RERUN) {
-        return PASS_AGAIN;
-    }
-    if (status != GH_OK) {
-        (void)fail(host, "gh_layer_exit", status, &err);
-        (void)gh->layer_cancel(host->session, NULL);
-        return PASS_FAILED;
-    }
-    return PASS_DONE;
-}
-
-static int run_pass(struct host *host, struct pass *pass,
-                    const float **result_p)
-{
-    enum attempt attempt;
-
-    /* What failed before the pass is nobody's to forgive. */
-    if (host->trainer->dev->code != CUDA_SUCCESS) {
-        return -1;
-    }
-    do {
-        attempt = attempt_pass(host, pass, result_p);
-    } while (attempt == PASS_AGAIN);
-
-    if (host->paused) {
-        host->paused = false;
-        (void)host->gh->post_warmup(host->session, NULL);
-    }
-    return attempt == PASS_DONE ? 0 : -1;
-}
-
-int host_forward(struct host *host, int microbatch)
-{
-    struct trainer *trainer = host->trainer;
-    const float *x = NULL;
-    gh_error err = { "" };
-    gh_status status;
-
-    for (int i = 0; i < host->n_segments; i++) {
-        struct pass pass = {
-            .segment = &host->segments[i],
-            .direction = GH_FORWARD,
-            .microbatch = microbatch,
-        };
-
-        add_x_inputs(host, &pass);
-        if (run_pass(host, &pass, &x) != 0) {
-            return -1;
-        }
-    }
-    trainer->flights[microbatch].out = x;
-
-    status = host->gh->flush_delayed(host->session, &err);
-    return status == GH_OK ? 0 : fail(host, "gh_flush_delayed", status, &err);
-}
-
-int host_backward(struct host *host, int microbatch, const float **dx_p)
-{
-    const float *dy = NULL;
-
-    for (int i = host->n_segments - 1; i >= 0; i--) {
-        struct pass pass = {
-            .segment = &host->segments[i],
-            .direction = GH_BACKWARD,
-            .microbatch = microbatch,
-        };
-
-        add_dy_inputs(host, &pass);
-        add_x_inputs(host, &pass);
-        if (run_pass(host, &pass, &dy) != 0) {
-            return -1;
-        }
-    }
-    *dx_p = dy;
-    return 0;
-}
-
 int host_end_step(struct host *host)
 {
     gh_error err = { "" };
     gh_status status = host->gh->iteration_end(host->session, &err);
 
-    return status == GH_OK ? 0 : fail(host, "gh_iteration_end", status, &err);
+    return status == GH_OK ? 0
+                           : host_fail(host, "gh_iteration_end", status, &err);
 }
 
 const char *(*host_reason_names(const struct host *host))(gh_reason)
@@ -699,5 +335,11 @@ int host_stats(struct host *host, gh_stats *stats)
     memset(stats, 0, sizeof(*stats));
     stats->struct_size = sizeof(*stats);
     status = host->gh->session_stats(host->session, stats, &err);
-    return status == GH_OK ? 0 : fail(host, "gh_session_stats", status, &err);
+    return status == GH_OK ? 0
+                           : host_fail(host, "gh_session_stats", status, &err);
+}
+
+uint64_t host_wgrad_replays(const struct host *host)
+{
+    return host->wgrad_replays;
 }

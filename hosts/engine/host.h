@@ -26,9 +26,14 @@ void host_close(struct host *host);
 int host_forward(struct host *host, int microbatch);
 /* As above; *dx_p is the gradient of what the first part read. */
 int host_backward(struct host *host, int microbatch, const float **dx_p);
+/* The gradients of its weights, on their own stream: only when they are
+ * delayed. */
+int host_wgrad(struct host *host, int microbatch);
 int host_end_step(struct host *host);
 
 int host_stats(struct host *host, gh_stats *stats);
+/* Replays of gh_stats that were of host_wgrad(). */
+uint64_t host_wgrad_replays(const struct host *host);
 /* gh_reason_name() of the library, which outlives the host. */
 const char *(*host_reason_names(const struct host *host))(gh_reason);
 

@@ -254,6 +254,16 @@ int model_part(const struct model *model, int layer, enum part_kind kind)
     return -1;
 }
 
+bool model_has_weights(const struct model *model, int first, int last)
+{
+    size_t n = 0;
+
+    for (int i = first; i <= last; i++) {
+        n += model->parts[i].matrices.count + model->parts[i].vectors.count;
+    }
+    return n > 0;
+}
+
 int model_init(struct model *model, const struct config *config)
 {
     const size_t layers = (size_t)config->layers;

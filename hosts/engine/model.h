@@ -224,6 +224,9 @@ bool config_has(const struct config *config, enum part_kind kind);
 /* The index of a layer's part; -1 when it has none of that kind. */
 int model_part(const struct model *model, int layer, enum part_kind kind);
 
+/* Whether any part from first to last has weights. */
+bool model_has_weights(const struct model *model, int first, int last);
+
 /* Lays the weights out; no device yet.  0, or -1 when memory ran out. */
 int model_init(struct model *model, const struct config *config);
 

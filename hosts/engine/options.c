@@ -24,6 +24,7 @@ enum kind {
     KIND_PATTERN,
     KIND_COUNTS,
     KIND_MODES,
+    KIND_DELAY,
     KIND_STREAM
 };
 
@@ -67,14 +68,16 @@ static const struct row table[] = {
     { "--steps", KIND_INT, AT(steps), 1, 1000000, "N", "optimizer steps (20)" },
     { "--microbatches", KIND_COUNTS, 0, 1, 1024, "N,N,...",
       "microbatches of each step, cycled (4,6,8,3)" },
-    { "--in-flight", KIND_INT, AT(in_flight), 1, 64, "N",
+    { "--in-flight", KIND_INT, AT(in_flight), 1, MAX_SLOTS, "N",
       "microbatches between forward and backward (4)" },
+    { "--delay-wgrad", KIND_DELAY, 0, 0, MAX_SLOTS - 1, "N",
+      "weights' gradients as passes of their own, N microbatches later" },
     { "--streams", KIND_INT, AT(streams), 1, MAX_STREAMS, "N",
       "streams that microbatches take in turn (1)" },
     { "--stream", KIND_STREAM, 0, 0, 0, "legacy|own",
       "legacy: everything on the default stream (own)" },
     { "--compare", KIND_MODES, 0, 0, 0, "MODE,...",
-      "eager, graph, step: run each, compare (eager,graph)" },
+      "eager, graph, step, plain: run each, compare (eager,graph)" },
     { "--scope", KIND_TEXT, AT(scope), 0, 0, "PART,...",
       "what to capture: attn, mlp, moe, moe_router, moe_preprocess, mamba" },
     { "--granularity", KIND_TEXT, AT(granularity), 0, 0, "part|layer|chunk",
@@ -107,7 +110,8 @@ const char *model_name(enum model_kind model)
     return model_names[model];
 }
 
-static const char *const mode_names[MODE_COUNT] = { "eager", "graph", "step" };
+static const char *const mode_names[MODE_COUNT] = { "eager", "graph", "step",
+                                                    "plain" };
 
 const char *mode_name(enum mode mode)
 {
@@ -129,6 +133,10 @@ void options_help(void)
                  row->value == NULL ? "" : row->value);
         printf("  %-26s %s\n", left, row->help);
     }
+    printf("\nWith --delay-wgrad every mode delays, in the same order, but "
+           "plain: eager,\n"
+           "nothing delayed.  It is run first, and all others have to be "
+           "equal to it.\n");
     printf("\nExit status: 0 the modes are equal, 1 they are not, 2 a bad "
            "option or file,\n3 the device or the library failed.\n");
 }
@@ -183,12 +191,26 @@ static int add_count(struct options *options, const char *piece)
 static int add_mode(struct options *options, const char *piece)
 {
     for (int i = 0; i < MODE_COUNT; i++) {
-        if (strcmp(piece, mode_names[i]) == 0 && options->n_modes < MAX_MODES) {
+        if (strcmp(piece, mode_names[i]) == 0 &&
+            options->n_modes < MAX_MODES - 1) {
             options->modes[options->n_modes++] = (enum mode)i;
             return 0;
         }
     }
     return -1;
+}
+
+static int set_delay(struct options *options, const struct row *row,
+                     const char *value)
+{
+    long number;
+
+    if (whole_number(value, row->least, row->most, &number) != 0) {
+        return -1;
+    }
+    options->delay_wgrad = true;
+    options->delay = (int)number;
+    return 0;
 }
 
 static int set_model(struct options *options, const char *value)
@@ -249,6 +271,8 @@ static int set_field(struct options *options, const struct row *row,
     case KIND_MODES:
         options->n_modes = 0;
         return split(value, options, add_mode);
+    case KIND_DELAY:
+        return set_delay(options, row, value);
     case KIND_STREAM:
         options->legacy = strcmp(value, "legacy") == 0;
         return options->legacy || strcmp(value, "own") == 0 ? 0 : -1;
@@ -325,7 +349,8 @@ static void describe_modes(const char *value, char *text, size_t text_bytes)
 static void describe(const struct row *row, const char *value, char *text,
                      size_t text_bytes)
 {
-    if (row->kind == KIND_INT || row->kind == KIND_COUNTS) {
+    if (row->kind == KIND_INT || row->kind == KIND_COUNTS ||
+        row->kind == KIND_DELAY) {
         snprintf(text, text_bytes, "%s %s: expects %s, from %d to %d",
                  row->name, value, row->value, row->least, row->most);
         return;
@@ -482,7 +507,27 @@ static int check_together(const struct options *options, char *text,
                  options->streams);
         return -1;
     }
+    if (options_sets(options) > MAX_SLOTS) {
+        snprintf(text, text_bytes,
+                 "--in-flight %d and --delay-wgrad %d: %d microbatches would "
+                 "hold a slot, and there are %d; make one of them smaller",
+                 options->in_flight, options->delay, options_sets(options),
+                 MAX_SLOTS);
+        return -1;
+    }
     return check_experts(options, text, text_bytes);
+}
+
+/* What all others are compared with when they delay. */
+static void put_plain_first(struct options *options)
+{
+    if (!options->delay_wgrad || has_mode(options, MODE_PLAIN)) {
+        return;
+    }
+    memmove(options->modes + 1, options->modes,
+            (size_t)options->n_modes * sizeof(options->modes[0]));
+    options->modes[0] = MODE_PLAIN;
+    options->n_modes++;
 }
 
 int options_parse(struct options *options, int argc, char **argv, char *text,
@@ -537,5 +582,6 @@ int options_parse(struct options *options, int argc, char **argv, char *text,
             return -1;
         }
     }
+    put_plain_first(options);
     return check_together(options, text, text_bytes);
 }

@@ -12,13 +12,15 @@ enum mode {
     MODE_EAGER,
     MODE_GRAPH,
     MODE_STEP,
+    MODE_PLAIN, /* eager, and nothing is delayed */
     MODE_COUNT
 };
 
 enum {
     MAX_COUNTS = 64,
-    MAX_MODES = 8,
-    MAX_STREAMS = 16
+    MAX_MODES = 9,
+    MAX_STREAMS = 16,
+    MAX_SLOTS = 64 /* of a session */
 };
 
 struct options {
@@ -27,7 +29,9 @@ struct options {
     int counts[MAX_COUNTS]; /* microbatches of each step, cycled */
     int n_counts;
     int in_flight, streams;
-    bool legacy; /* everything on the legacy default stream */
+    bool delay_wgrad; /* weights' gradients are passes of their own, */
+    int delay;        /* so many microbatches later */
+    bool legacy;      /* everything on the legacy default stream */
     enum mode modes[MAX_MODES];
     int n_modes;
     const char *scope, *granularity; /* NULL: the library's default */
@@ -51,6 +55,12 @@ const char *model_name(enum model_kind model);
 static inline int options_count(const struct options *options, int step)
 {
     return options->counts[step % options->n_counts];
+}
+
+/* Sets of activations that are in use at once. */
+static inline int options_sets(const struct options *options)
+{
+    return options->in_flight + (options->delay_wgrad ? options->delay : 0);
 }
 
 static inline int options_max_count(const struct options *options)

@@ -98,6 +98,11 @@ static void print_remarks(const struct device *dev,
                    "compared\n",
                    mode_name(results[i].mode));
         }
+        if (results[i].wgrad_replays != 0) {
+            printf("%s: %" PRIu64 " of the replays are delayed gradients of "
+                   "weights\n",
+                   mode_name(results[i].mode), results[i].wgrad_replays);
+        }
         if (stats->checks != 0) {
             printf("%s: %" PRIu64 " passes were run both ways, %" PRIu64
                    " differ\n",
@@ -162,6 +167,9 @@ static void write_model(struct json *json, const struct options *options)
     json_count(json, "seed", config->seed);
     json_counts(json, "microbatches", counts, options->n_counts);
     json_count(json, "in_flight", (uint64_t)options->in_flight);
+    if (options->delay_wgrad) {
+        json_count(json, "delay_wgrad", (uint64_t)options->delay);
+    }
     json_count(json, "streams", (uint64_t)options->streams);
     json_text(json, "stream", options->legacy ? "legacy" : "own");
     json_count(json, "steps", (uint64_t)options->steps);
@@ -189,6 +197,7 @@ static void write_stats(struct json *json, const struct result *result)
     json_count(json, "iterations", stats->iterations);
     json_count(json, "recordings", stats->recordings);
     json_count(json, "replays", stats->replays);
+    json_count(json, "wgrad_replays", result->wgrad_replays);
     json_count(json, "eager_passes", stats->eager_passes);
     json_begin(json, "eager_by_reason", '{');
     for (int i = 0; i < GH_REASON_COUNT; i++) {

@@ -2,12 +2,15 @@
  * schedule.c - the order of one step.
  *
  * Forward until `in_flight` microbatches are under way, then the oldest one's
- * backward before every further forward.  The order is the same in every
- * mode; only parts_forward/host_forward differ.
+ * backward before every further forward.  Where the gradients of weights are
+ * delayed they come so many microbatches after their own backward, on a
+ * stream of their own where there are several.  The order is the same in
+ * every mode; only parts_forward/host_forward differ.
  *
  * What the engine itself orders across streams: nothing starts before the
  * step's inputs are there; backward passes add to the gradients one after the
- * other; the pool's sets; the optimizer comes last.
+ * other; the gradients of weights come after their backward; the pool's sets;
+ * the optimizer comes last.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -44,6 +47,19 @@ static void wait_done(const struct trainer *trainer, CUstream stream,
     }
 }
 
+/* Waits until a microbatch has added to all gradients and needs its set no
+ * more. */
+static void wait_end(const struct trainer *trainer, CUstream stream,
+                     int microbatch)
+{
+    if (trainer->wgrad == NULL) {
+        wait_done(trainer, stream, microbatch);
+        return;
+    }
+    DEVICE_CALL(trainer->dev, cuStreamWaitEvent, stream,
+                trainer->added[microbatch], CU_EVENT_WAIT_DEFAULT);
+}
+
 int pool_lease_for(struct trainer *trainer, int microbatch, CUstream stream)
 {
     struct flight *flight = &trainer->flights[microbatch];
@@ -54,7 +70,7 @@ int pool_lease_for(struct trainer *trainer, int microbatch, CUstream stream)
     }
     flight->set = &flight->pooled->set;
     if (flight->pooled->last >= 0) {
-        wait_done(trainer, stream, flight->pooled->last);
+        wait_end(trainer, stream, flight->pooled->last);
     }
     return 0;
 }
@@ -105,7 +121,8 @@ static int parts_of_backward(struct trainer *trainer, int microbatch,
     if (trainer->host != NULL) {
         return host_backward(trainer->host, microbatch, dx_p);
     }
-    parts_backward(&work, 0, last, HALF_BOTH,
+    parts_backward(&work, 0, last,
+                   trainer->model.delay_wgrad ? HALF_DGRAD : HALF_BOTH,
                    row_block(trainer, trainer->x, microbatch),
                    row_block(trainer, trainer->d_head, microbatch));
     *dx_p = set_part_gradient(work.set, 0);
@@ -130,8 +147,59 @@ static int backward(struct trainer *trainer, int microbatch)
 
     DEVICE_CALL(trainer->dev, cuEventRecord, trainer->done[microbatch],
                 work.queue.stream);
+    if (flight->pooled != NULL && !trainer->model.delay_wgrad) {
+        pool_return(flight->pooled, microbatch);
+    }
+    return 0;
+}
+
+/* The half of a microbatch's backward that was left for later. */
+static int wgrad(struct trainer *trainer, int microbatch)
+{
+    struct flight *flight = &trainer->flights[microbatch];
+    struct work work = work_of(trainer, microbatch);
+
+    work.queue.stream = stream_of_wgrad(trainer);
+    wait_done(trainer, work.queue.stream, microbatch);
+    if (trainer->host != NULL) {
+        if (host_wgrad(trainer->host, microbatch) != 0) {
+            return -1;
+        }
+    } else {
+        parts_backward(&work, 0, trainer->model.n_parts - 1, HALF_WGRAD,
+                       row_block(trainer, trainer->x, microbatch),
+                       row_block(trainer, trainer->d_head, microbatch));
+    }
+    if (trainer->wgrad != NULL) {
+        DEVICE_CALL(trainer->dev, cuEventRecord, trainer->added[microbatch],
+                    work.queue.stream);
+    }
     if (flight->pooled != NULL) {
         pool_return(flight->pooled, microbatch);
+    }
+    return 0;
+}
+
+/* A backward, and the delayed gradients whose turn has come. */
+static int backward_and_wgrad(struct trainer *trainer, int microbatch)
+{
+    const int due = microbatch - trainer->options->delay;
+
+    if (backward(trainer, microbatch) != 0) {
+        return -1;
+    }
+    return trainer->model.delay_wgrad && due >= 0 ? wgrad(trainer, due) : 0;
+}
+
+/* Those that no backward of this step was left to follow. */
+static int rest_of_wgrad(struct trainer *trainer, int count)
+{
+    const int due = count - trainer->options->delay;
+
+    for (int i = due > 0 ? due : 0; i < count; i++) {
+        if (trainer->model.delay_wgrad && wgrad(trainer, i) != 0) {
+            return -1;
+        }
     }
     return 0;
 }
@@ -164,7 +232,8 @@ int schedule_step(struct trainer *trainer, int count)
 
     begin(trainer, count);
     for (int i = 0; i < count; i++) {
-        if (i - oldest == in_flight && backward(trainer, oldest++) != 0) {
+        if (i - oldest == in_flight &&
+            backward_and_wgrad(trainer, oldest++) != 0) {
             return -1;
         }
         if (forward(trainer, i, count) != 0) {
@@ -172,12 +241,15 @@ int schedule_step(struct trainer *trainer, int count)
         }
     }
     while (oldest < count) {
-        if (backward(trainer, oldest++) != 0) {
+        if (backward_and_wgrad(trainer, oldest++) != 0) {
             return -1;
         }
     }
+    if (rest_of_wgrad(trainer, count) != 0) {
+        return -1;
+    }
 
-    wait_done(trainer, trainer->streams[0], count - 1);
+    wait_end(trainer, trainer->streams[0], count - 1);
     optimizer_step(trainer);
     if (trainer->host != NULL && host_end_step(trainer->host) != 0) {
         return -1;

@@ -43,9 +43,8 @@ void step_graphs_free(struct step_graphs *graphs)
 /* A capture allows no allocation, so the pool is filled before it. */
 static int fill_pool(struct trainer *trainer, int count)
 {
-    const int wanted = count < trainer->options->in_flight
-                           ? count
-                           : trainer->options->in_flight;
+    const int most = options_sets(trainer->options);
+    const int wanted = count < most ? count : most;
 
     pool_begin_step(&trainer->pool);
     for (int i = 0; i < wanted; i++) {

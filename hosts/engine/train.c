@@ -32,6 +32,14 @@ static void make_streams(struct trainer *trainer)
         DEVICE_CALL(dev, cuEventCreate, &trainer->done[i],
                     CU_EVENT_DISABLE_TIMING);
     }
+    if (!trainer->model.delay_wgrad || trainer->n_streams <= 1) {
+        return;
+    }
+    DEVICE_CALL(dev, cuStreamCreate, &trainer->wgrad, CU_STREAM_NON_BLOCKING);
+    for (int i = 0; i < trainer->max_count; i++) {
+        DEVICE_CALL(dev, cuEventCreate, &trainer->added[i],
+                    CU_EVENT_DISABLE_TIMING);
+    }
 }
 
 static void make_buffers(struct trainer *trainer)
@@ -51,7 +59,7 @@ static void make_buffers(struct trainer *trainer)
 }
 
 static int trainer_init(struct trainer *trainer, const struct options *options,
-                        struct device *dev)
+                        enum mode mode, struct device *dev)
 {
     memset(trainer, 0, sizeof(*trainer));
     trainer->dev = dev;
@@ -60,12 +68,16 @@ static int trainer_init(struct trainer *trainer, const struct options *options,
     pool_init(&trainer->pool, &trainer->model, dev);
 
     trainer->done = calloc((size_t)trainer->max_count, sizeof(*trainer->done));
+    trainer->added =
+        calloc((size_t)trainer->max_count, sizeof(*trainer->added));
     trainer->flights =
         calloc((size_t)trainer->max_count, sizeof(*trainer->flights));
-    if (trainer->done == NULL || trainer->flights == NULL ||
+    if (trainer->done == NULL || trainer->added == NULL ||
+        trainer->flights == NULL ||
         model_init(&trainer->model, &options->config) != 0) {
         return device_check(dev, "malloc", CUDA_ERROR_OUT_OF_MEMORY);
     }
+    trainer->model.delay_wgrad = options->delay_wgrad && mode != MODE_PLAIN;
     (void)model_upload(&trainer->model, dev);
     make_buffers(trainer);
     make_streams(trainer);
@@ -75,6 +87,16 @@ static int trainer_init(struct trainer *trainer, const struct options *options,
     return dev->code == CUDA_SUCCESS ? 0 : -1;
 }
 
+static void free_events(struct trainer *trainer, CUevent *events)
+{
+    for (int i = 0; events != NULL && i < trainer->max_count; i++) {
+        if (events[i] != NULL) {
+            (void)trainer->dev->drv.cuEventDestroy(events[i]);
+        }
+    }
+    free(events);
+}
+
 static void trainer_free(struct trainer *trainer)
 {
     struct device *dev = trainer->dev;
@@ -82,14 +104,14 @@ static void trainer_free(struct trainer *trainer)
     for (int i = 0; i < trainer->n_streams; i++) {
         (void)dev->drv.cuStreamDestroy(trainer->streams[i]);
     }
+    if (trainer->wgrad != NULL) {
+        (void)dev->drv.cuStreamDestroy(trainer->wgrad);
+    }
     if (trainer->begin != NULL) {
         (void)dev->drv.cuEventDestroy(trainer->begin);
     }
-    for (int i = 0; trainer->done != NULL && i < trainer->max_count; i++) {
-        if (trainer->done[i] != NULL) {
-            (void)dev->drv.cuEventDestroy(trainer->done[i]);
-        }
-    }
+    free_events(trainer, trainer->done);
+    free_events(trainer, trainer->added);
     device_free(dev, trainer->x);
     device_free(dev, trainer->d_head);
     device_free(dev, trainer->tokens);
@@ -98,7 +120,6 @@ static void trainer_free(struct trainer *trainer)
     device_free_host(dev, trainer->losses_host);
     pool_free(&trainer->pool);
     model_free(&trainer->model);
-    free(trainer->done);
     free(trainer->flights);
 }
 
@@ -219,6 +240,7 @@ static int run_steps(struct trainer *trainer, struct step_graphs *graphs,
             }
             result->reason_name = host_reason_names(trainer->host);
             result->has_stats = true;
+            result->wgrad_replays = host_wgrad_replays(trainer->host);
             result->recordings[step] = result->stats.recordings;
         }
         if (progress != NULL) {
@@ -246,7 +268,7 @@ int train_check(const struct options *options, struct device *dev, char *error,
     int status = -1;
 
     error[0] = '\0';
-    if (trainer_init(&trainer, options, dev) != 0) {
+    if (trainer_init(&trainer, options, MODE_GRAPH, dev) != 0) {
         explain(&trainer, error, error_bytes);
     } else {
         status = host_check(&trainer, error, error_bytes);
@@ -270,7 +292,7 @@ int train(const struct options *options, struct device *dev,
         snprintf(error, error_bytes, "out of memory");
         return -1;
     }
-    if (trainer_init(&trainer, options, dev) != 0) {
+    if (trainer_init(&trainer, options, mode, dev) != 0) {
         explain(&trainer, error, error_bytes);
         goto out;
     }

@@ -10,6 +10,8 @@
  *     graph   through the library's hooks (host.h)
  *     step    schedule_step() captured once per microbatch count and launched
  *             as one graph (step_graph.h): the floor that graphs can reach
+ *     plain   as eager; where the others delay weights' gradients, the joint
+ *             backward that they are compared with
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -44,6 +46,9 @@ struct trainer {
     int n_streams; /* 0: the legacy default stream, in streams[0] */
     CUevent begin; /* the step's inputs are there, gradients are zero */
     CUevent *done; /* one a microbatch: its backward is issued */
+    /* when weights' gradients are delayed */
+    CUstream wgrad; /* their own, where there are several; else NULL */
+    CUevent *added; /* one a microbatch: its weights' gradients are issued */
 
     /* for every microbatch of a step */
     struct flight *flights;
@@ -69,6 +74,7 @@ struct result {
     bool has_stats;
     const char *(*reason_name)(gh_reason); /* the library's; it stays loaded */
     gh_stats stats;
+    uint64_t wgrad_replays; /* those of stats.replays for delayed gradients */
 };
 
 /* Called after every step, to report progress. */
@@ -76,8 +82,8 @@ typedef void train_progress_fn(const struct options *options, enum mode mode,
                                int step, double loss, double step_ms);
 
 /* Opens what graph mode needs and closes it again: 0, or -1 with a sentence. */
-int train_check(const struct options *options, struct device *dev,
-                char *error, size_t error_bytes);
+int train_check(const struct options *options, struct device *dev, char *error,
+                size_t error_bytes);
 
 /* 0; or -1 with one sentence in error, everything freed but *result, which
  * result_free() takes either way. */
@@ -98,6 +104,12 @@ static inline CUstream stream_of(const struct trainer *trainer, int microbatch)
     return trainer->n_streams == 0
                ? trainer->streams[0]
                : trainer->streams[microbatch % trainer->n_streams];
+}
+
+/* Of the gradients of weights, when those are delayed. */
+static inline CUstream stream_of_wgrad(const struct trainer *trainer)
+{
+    return trainer->wgrad != NULL ? trainer->wgrad : trainer->streams[0];
 }
 
 static inline float *row_block(const struct trainer *trainer, float *blocks,

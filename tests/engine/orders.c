@@ -104,6 +104,50 @@ static void try_model(const char *what, struct config config)
     }
 }
 
+/* The numbers are those of a run that delays nothing. */
+static void try_delay(struct options options, int delay, const char *what)
+{
+    char named[96], error[SOFT_ERROR];
+
+    result_free(&eager);
+    is_int(soft_run(&options, MODE_PLAIN, "SEED=1", &eager, error), ENDED_WELL,
+           "%s: a run that delays nothing ends well", what);
+    options.delay_wgrad = true;
+    options.delay = delay;
+    snprintf(named, sizeof(named), "%s, eager", what);
+    try_seeds(&options, MODE_EAGER, 60 / FEWER, named);
+    snprintf(named, sizeof(named), "%s, step", what);
+    try_seeds(&options, MODE_STEP, 60 / FEWER, named);
+    snprintf(named, sizeof(named), "%s, graph", what);
+    try_seeds(&options, MODE_GRAPH, 200 / FEWER, named);
+}
+
+static void try_delays(void)
+{
+    struct options options = many_streams();
+
+    try_delay(options, 0, "weights' gradients apart");
+    try_delay(options, 1, "weights' gradients a microbatch later");
+    try_delay(options, 5, "weights' gradients at the end");
+    options.streams = 1;
+    try_delay(options, 1, "weights' gradients later on one stream");
+    options = many_streams();
+    options.granularity = "part";
+    options.in_flight = 1;
+    try_delay(options, 2, "weights' gradients later, by part");
+
+    /* As above: enough microbatches that no wait is for a step before. */
+    options = many_streams();
+    options.counts[0] = 9;
+    options.n_counts = 1;
+    options.in_flight = 2;
+    options.delay_wgrad = true;
+    options.delay = 1;
+    result_free(&eager);
+    drop_waits(&options, MODE_EAGER, "weights' gradients later, eager");
+    drop_waits(&options, MODE_GRAPH, "weights' gradients later, graph");
+}
+
 int main(void)
 {
     struct options options = many_streams();
@@ -146,6 +190,7 @@ int main(void)
     options.scope = "attn";
     drop_waits(&options, MODE_GRAPH, "graph of attn, two in flight");
 
+    try_delays();
     try_model("moe", (struct config){ .model = MODEL_MOE,
                                       .experts = 3,
                                       .top_k = 2,
