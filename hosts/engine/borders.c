@@ -6,107 +6,115 @@
 #include "borders.h"
 
 struct list {
-    struct border *entries;
+    gh_buffer *buffers;
+    gh_tensor tensor;
     int n;
 };
 
-static void add(struct list *list, const void *address, size_t count,
-                int writer)
+static void add(struct list *list, const void *address, size_t count)
 {
-    list->entries[list->n++] = (struct border){
-        .address = address,
+    list->buffers[list->n++] = (gh_buffer){
+        .address = (void *)(uintptr_t)address,
         .bytes = count * sizeof(float),
-        .writer = writer,
+        .tensor = list->tensor,
     };
 }
 
-/* Rows of the hidden state after a part. */
-static size_t rows_after(const struct config *config, enum part_kind kind)
+static int writer_of(const struct model *model, const gh_border *border)
 {
+    return model_part(model, (int)border->layer,
+                      (enum part_kind)border->writer);
+}
+
+/* Elements of the hidden state after a part. */
+static size_t hidden_after(const struct config *config, enum part_kind kind)
+{
+    const size_t c = (size_t)config->hidden;
     const size_t rows = (size_t)config_rows(config);
 
     switch (kind) {
     case PART_MOE_DISPATCH:
     case PART_MOE_EXPERTS:
-        return (size_t)config_slots(config);
+        return (size_t)config_slots(config) * c;
     case PART_MOE_COMBINE:
-        return rows * (size_t)config->top_k;
+        return rows * (size_t)config->top_k * c;
     default:
-        return rows;
+        return rows * c;
     }
 }
 
-static bool is_inside_moe(enum part_kind kind)
-{
-    return kind >= PART_MOE_ROUTER && kind < PART_MOE_POST;
-}
-
-static void add_routing(const struct model *model, const struct set *set,
-                        int part, struct list *list)
+int border_buffers(const struct model *model, const struct set *set,
+                   const gh_border *border, gh_buffer list[MAX_BORDER])
 {
     const struct config *config = &model->config;
-    const enum part_kind kind = model->parts[part].kind;
-    const struct moe_buffers *moe = &set->moe[model->parts[part].layer];
-    const int router = part - (int)(kind - PART_MOE_ROUTER);
-    const bool passed_on =
-        router > 0 && moe->base == set->parts[router - 1].out;
+    const struct moe_buffers *moe = &set->moe[border->layer];
+    const int writer = writer_of(model, border);
     const size_t rows = (size_t)config_rows(config);
     const size_t choices = rows * (size_t)config->top_k;
     const size_t experts = (size_t)config->experts;
+    struct list found = { .buffers = list, .tensor = border->tensor };
 
-    add(list, moe->base, rows * (size_t)config->hidden,
-        passed_on ? router - 1 : router);
-    add(list, moe->prob, choices, router);
-    if (kind == PART_MOE_ROUTER) {
-        add(list, moe->choice, choices, router);
-        return;
+    switch (border->tensor) {
+    case GH_TENSOR_HIDDEN:
+        add(&found, set_part_out(set, writer),
+            hidden_after(config, model->parts[writer].kind));
+        break;
+    case GH_TENSOR_RESIDUAL:
+        add(&found, moe->base, rows * (size_t)config->hidden);
+        break;
+    case GH_TENSOR_PROBS:
+        add(&found, moe->prob, choices);
+        break;
+    case GH_TENSOR_ROUTING_MAP:
+        add(&found, moe->choice, choices);
+        break;
+    case GH_TENSOR_DISPATCH:
+        add(&found, moe->slot, choices);
+        add(&found, moe->source, (size_t)config_slots(config));
+        add(&found, moe->counts, experts);
+        add(&found, moe->first, experts);
+        break;
+    default:
+        break;
     }
-    if (kind <= PART_MOE_EXPERTS) {
-        add(list, moe->slot, choices, router + 1);
-    }
-    if (kind <= PART_MOE_DISPATCH) {
-        add(list, moe->counts, experts, router + 1);
-        add(list, moe->first, experts, router + 1);
-    }
-    if (kind == PART_MOE_PREPROCESS) {
-        add(list, moe->source, (size_t)config_slots(config), router + 1);
-    }
+    return found.n;
 }
 
-int border_after(const struct model *model, const struct set *set, int part,
-                 struct border list[MAX_BORDER])
-{
-    const enum part_kind kind = model->parts[part].kind;
-    struct list after = { .entries = list };
-
-    add(&after, set_part_out(set, part),
-        rows_after(&model->config, kind) * (size_t)model->config.hidden,
-        kind == PART_MOE_PREPROCESS ? part - 1 : part);
-    if (is_inside_moe(kind)) {
-        add_routing(model, set, part, &after);
-    }
-    return after.n;
-}
-
-int border_before(const struct model *model, const struct set *set, int part,
-                  struct border list[MAX_BORDER])
+int border_gradients(const struct model *model, const struct set *set,
+                     const gh_border *border, gh_buffer list[MAX_BORDER])
 {
     const struct config *config = &model->config;
-    const enum part_kind kind = model->parts[part].kind;
-    const bool inside = kind > PART_MOE_ROUTER && kind <= PART_MOE_POST;
-    const struct moe_buffers *moe = &set->moe[model->parts[part].layer];
-    const int post = part + (int)(PART_MOE_POST - kind);
+    const struct moe_buffers *moe = &set->moe[border->layer];
+    const int writer = writer_of(model, border);
     const size_t rows = (size_t)config_rows(config);
-    const size_t c = (size_t)config->hidden;
-    struct list before = { .entries = list };
+    struct list found = { .buffers = list, .tensor = border->tensor };
 
-    add(&before, set_part_gradient(set, part),
-        (inside ? rows_after(config, model->parts[part - 1].kind) : rows) * c,
-        kind == PART_MOE_PREPROCESS ? part + 1 : part);
-    if (inside) {
-        add(&before, moe->d_base, rows * c,
-            moe->d_base_own != NULL ? post : post + 1);
-        add(&before, moe->d_prob, rows * (size_t)config->top_k, post);
+    switch (border->tensor) {
+    case GH_TENSOR_HIDDEN:
+        add(&found, set_part_gradient(set, writer + 1),
+            hidden_after(config, model->parts[writer].kind));
+        break;
+    case GH_TENSOR_RESIDUAL:
+        add(&found, moe->d_base, rows * (size_t)config->hidden);
+        break;
+    case GH_TENSOR_PROBS:
+        add(&found, moe->d_prob, rows * (size_t)config->top_k);
+        break;
+    default:
+        break;
     }
-    return before.n;
+    return found.n;
+}
+
+int border_gradient_part(const struct model *model, const gh_border *border)
+{
+    switch (border->tensor) {
+    case GH_TENSOR_HIDDEN:
+        return writer_of(model, border) + 1;
+    case GH_TENSOR_RESIDUAL:
+    case GH_TENSOR_PROBS:
+        return model_part(model, (int)border->layer, PART_MOE_POST);
+    default:
+        return -1;
+    }
 }

@@ -1,9 +1,9 @@
 /*
- * borders.h - what a run of parts hands to the next run.
+ * borders.h - where the tensors lie that cross from one segment to another.
  *
- * Wherever a graph begins or ends, the parts on the other side find all that
- * they read in the set, under these addresses.  Most parts hand on a hidden
- * state alone; those of a mixture of experts hand on more.
+ * The plan says which tensors those are.  All of them lie in the set, so the
+ * parts on the other side find them whoever ran the ones before.  Most parts
+ * hand on a hidden state alone; those of a mixture of experts hand on more.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -12,22 +12,22 @@
 
 #include "buffers.h"
 
+#include <graphhooks/layer.h>
+
 enum {
-    MAX_BORDER = 8
+    MAX_BORDER = 4 /* buffers of one tensor */
 };
 
-struct border {
-    const void *address;
-    size_t bytes;
-    int writer; /* the part that wrote it, or its gradient's part */
-};
+/* The buffers of a tensor, named.  Returns how many: none where the engine
+ * has added the shared expert's output to the residual already. */
+int border_buffers(const struct model *model, const struct set *set,
+                   const gh_border *border, gh_buffer list[MAX_BORDER]);
 
-/* After a part: its hidden state first.  Returns how many. */
-int border_after(const struct model *model, const struct set *set, int part,
-                 struct border list[MAX_BORDER]);
+/* Those of its gradient: none for whole numbers. */
+int border_gradients(const struct model *model, const struct set *set,
+                     const gh_border *border, gh_buffer list[MAX_BORDER]);
 
-/* Before a part, the gradients that go backward there. */
-int border_before(const struct model *model, const struct set *set, int part,
-                  struct border list[MAX_BORDER]);
+/* The part whose backward writes the tensor's gradient; -1: it has none. */
+int border_gradient_part(const struct model *model, const gh_border *border);
 
 #endif

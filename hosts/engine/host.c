@@ -220,6 +220,27 @@ static int open_session(struct host *host)
                            : host_fail(host, "gh_session_open", status, &err);
 }
 
+static int read_side(struct host *host, uint32_t segment, gh_side which,
+                     struct side *side)
+{
+    const uint32_t n =
+        host->gh->plan_border_count(host->session, segment, which);
+
+    for (uint32_t i = 0; i < n && i < GH_TENSOR_COUNT; i++) {
+        gh_border *border = &side->borders[side->n++];
+        gh_error err = { "" };
+        gh_status status;
+
+        border->struct_size = sizeof(*border);
+        status = host->gh->plan_border(host->session, segment, which, i, border,
+                                       &err);
+        if (status != GH_OK) {
+            return host_fail(host, "gh_plan_border", status, &err);
+        }
+    }
+    return 0;
+}
+
 static int read_plan(struct host *host)
 {
     const struct model *model = &host->trainer->model;
@@ -246,6 +267,10 @@ static int read_plan(struct host *host)
         own->last = model_part(model, (int)segment.last_layer,
                                (enum part_kind)segment.last_part);
         own->has_weights = model_has_weights(model, own->first, own->last);
+        if (read_side(host, own->index, GH_SIDE_IN, &own->in) != 0 ||
+            read_side(host, own->index, GH_SIDE_OUT, &own->out) != 0) {
+            return -1;
+        }
     }
     host->n_segments = (int)n;
     return 0;

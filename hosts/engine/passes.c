@@ -11,26 +11,7 @@
  */
 #include "passes.h"
 
-#include "borders.h"
-
 #include <stdio.h>
-
-enum {
-    PASS_INPUTS = 2 * MAX_BORDER
-};
-
-/* One pass as the engine sees it. */
-struct pass {
-    const struct segment *segment;
-    gh_direction direction;
-    int microbatch;
-    gh_buffer inputs[PASS_INPUTS];
-    uint32_t n_inputs;
-    int x_input, dy_input; /* which of them the first part reads, and which
-                              the last part's backward; -1: none */
-    gh_buffer outputs[GH_MAX_BUFFERS];
-    uint32_t n_outputs;
-};
 
 /* The set that the decision means.  1: it had to be made, and the pass is no
  * longer open because a capture allows no allocation. */
@@ -73,121 +54,6 @@ static int take_set(struct host *host, const gh_decision *decision,
     flight->set = set;
     flight->slot = decision->slot;
     return 0;
-}
-
-static gh_buffer buffer_of(const struct border *border, bool is_static)
-{
-    return (gh_buffer){
-        .address = (void *)(uintptr_t)border->address,
-        .bytes = border->bytes,
-        .flags = is_static ? GH_BUFFER_STATIC : 0,
-    };
-}
-
-/* A hidden state that lies with the microbatch, and so is not static. */
-static void add_loose_input(const struct host *host, struct pass *pass,
-                            const float *address)
-{
-    const struct config *config = &host->trainer->model.config;
-
-    pass->inputs[pass->n_inputs++] = (gh_buffer){
-        .address = (void *)(uintptr_t)address,
-        .bytes = (uint64_t)config_rows(config) * (uint64_t)config->hidden *
-                 sizeof(float),
-    };
-}
-
-/* What the run before hands over: all of it lies in the set. */
-static void add_inputs(struct pass *pass, const struct border *list, int n)
-{
-    for (int i = 0; i < n; i++) {
-        pass->inputs[pass->n_inputs++] = buffer_of(&list[i], true);
-    }
-}
-
-/* What the first part reads: of the microbatch, or what comes before it. */
-static void add_x_inputs(const struct host *host, struct pass *pass)
-{
-    const struct trainer *trainer = host->trainer;
-    const struct flight *flight = &trainer->flights[pass->microbatch];
-    struct border list[MAX_BORDER];
-
-    pass->x_input = (int)pass->n_inputs;
-    if (pass->segment->first == 0) {
-        add_loose_input(host, pass,
-                        row_block(trainer, trainer->x, pass->microbatch));
-        return;
-    }
-    add_inputs(pass, list,
-               border_after(&trainer->model, flight->set,
-                            pass->segment->first - 1, list));
-}
-
-/* The gradient of what the last part wrote: the head's, or the next run's. */
-static void add_dy_inputs(const struct host *host, struct pass *pass)
-{
-    const struct trainer *trainer = host->trainer;
-    const struct flight *flight = &trainer->flights[pass->microbatch];
-    struct border list[MAX_BORDER];
-
-    pass->dy_input = (int)pass->n_inputs;
-    if (pass->segment->last == trainer->model.n_parts - 1) {
-        add_loose_input(host, pass,
-                        row_block(trainer, trainer->d_head, pass->microbatch));
-        return;
-    }
-    add_inputs(pass, list,
-               border_before(&trainer->model, flight->set,
-                             pass->segment->last + 1, list));
-}
-
-/* The hidden state always, of the rest what this run of parts wrote. */
-static void add_outputs(struct pass *pass, const struct border *list, int n)
-{
-    for (int i = 0; i < n; i++) {
-        if (i == 0 || (list[i].writer >= pass->segment->first &&
-                       list[i].writer <= pass->segment->last)) {
-            pass->outputs[pass->n_outputs++] = buffer_of(&list[i], false);
-        }
-    }
-}
-
-static void add_gradient(const struct host *host, struct pass *pass,
-                         struct range range)
-{
-    if (range.count == 0 || pass->n_outputs == GH_MAX_BUFFERS) {
-        return;
-    }
-    pass->outputs[pass->n_outputs++] = (gh_buffer){
-        .address = host->trainer->model.g + range.first,
-        .bytes = range.count * sizeof(float),
-        .flags = GH_BUFFER_UPDATED,
-    };
-}
-
-static void name_outputs(const struct host *host, struct pass *pass)
-{
-    const struct model *model = &host->trainer->model;
-    const struct set *set = host->trainer->flights[pass->microbatch].set;
-    const struct segment *segment = pass->segment;
-    struct border list[MAX_BORDER];
-
-    pass->n_outputs = 0;
-    if (pass->direction == GH_FORWARD) {
-        add_outputs(pass, list, border_after(model, set, segment->last, list));
-        return;
-    }
-    if (pass->direction == GH_BACKWARD) {
-        add_outputs(pass, list,
-                    border_before(model, set, segment->first, list));
-    }
-    if (pass->direction == GH_BACKWARD && model->delay_wgrad) {
-        return;
-    }
-    for (int part = segment->first; part <= segment->last; part++) {
-        add_gradient(host, pass, model->parts[part].matrices);
-        add_gradient(host, pass, model->parts[part].vectors);
-    }
 }
 
 static const float *input_at(const gh_decision *decision, int input)
@@ -301,7 +167,7 @@ static enum attempt attempt_pass(struct host *host, struct pass *pass,
         if (run_parts(host, pass, &decision) != 0) {
             return recover(host, &decision);
         }
-        name_outputs(host, pass);
+        pass_name_outputs(host, pass);
         call.outputs = pass->outputs;
         call.n_outputs = pass->n_outputs;
         *result_p = pass->outputs[0].address;
@@ -363,8 +229,7 @@ int host_forward(struct host *host, int microbatch)
     for (int i = 0; i < host->n_segments; i++) {
         struct pass pass = pass_of(host, i, GH_FORWARD, microbatch);
 
-        add_x_inputs(host, &pass);
-        if (run_pass(host, &pass, &x) != 0) {
+        if (pass_add_x(host, &pass) != 0 || run_pass(host, &pass, &x) != 0) {
             return -1;
         }
     }
@@ -382,9 +247,8 @@ int host_backward(struct host *host, int microbatch, const float **dx_p)
     for (int i = host->n_segments - 1; i >= 0; i--) {
         struct pass pass = pass_of(host, i, GH_BACKWARD, microbatch);
 
-        add_dy_inputs(host, &pass);
-        add_x_inputs(host, &pass);
-        if (run_pass(host, &pass, &dy) != 0) {
+        if (pass_add_dy(host, &pass) != 0 || pass_add_x(host, &pass) != 0 ||
+            run_pass(host, &pass, &dy) != 0) {
             return -1;
         }
     }
@@ -407,10 +271,10 @@ int host_wgrad(struct host *host, int microbatch)
             continue;
         }
         if (model_has_weights(model, segment->last, segment->last)) {
-            add_dy_inputs(host, &pass);
+            (void)pass_add_dy(host, &pass);
         }
         if (model_has_weights(model, segment->first, segment->first)) {
-            add_x_inputs(host, &pass);
+            (void)pass_add_x(host, &pass);
         }
         if (run_pass(host, &pass, &none) != 0) {
             return -1;
