@@ -84,6 +84,14 @@ int main(void)
     options.granularity = "part";
     sweep(&options, MODE_GRAPH, "graph, legacy stream, by part");
 
+    /* The gradients of weights on a stream of their own. */
+    options = soft_options;
+    options.delay_wgrad = true;
+    options.delay = 1;
+    sweep(&options, MODE_EAGER, "delayed, eager");
+    sweep(&options, MODE_STEP, "delayed, step");
+    sweep(&options, MODE_GRAPH, "delayed, graph");
+
     /* Experts between graphs, and a host that waits for their counts. */
     result_free(&eager);
     options = soft_options;
@@ -93,6 +101,9 @@ int main(void)
     options.config.dropless_host = true;
     sweep(&options, MODE_EAGER, "experts, eager");
     sweep(&options, MODE_GRAPH, "experts, graph");
+    options.delay_wgrad = true;
+    options.scope = "attn,moe_router,moe_preprocess";
+    sweep(&options, MODE_GRAPH, "experts between graphs, delayed");
 
     result_free(&eager);
     return done_testing();

@@ -53,7 +53,10 @@ refused 2 "from 1 to 1024" --microbatches 4,,6
 refused 2 "from 1 to 1024" --microbatches 4,6,
 refused 2 "from 1 to 1024" --microbatches 0
 refused 2 "from 1 to 64" --in-flight 65
-refused 2 "expects up to 8 of eager, graph, step, with commas$" \
+refused 2 "from 0 to 63" --delay-wgrad -1
+refused 2 "from 0 to 63" --delay-wgrad 64
+refused 2 "68 microbatches would hold a slot" --in-flight 8 --delay-wgrad 60
+refused 2 "expects up to 8 of eager, graph, step, plain, with commas$" \
     --compare eager,fast
 refused 2 "with commas; did you mean graph?" --compare eager,grpah,step
 refused 2 "with commas$" --compare eager,,step
@@ -154,7 +157,7 @@ ok $? "a run says whether the modes are equal"
 ok $? "--help ends with status 0"
 missing=$(for option in model pattern state experts top-k shared-expert drop-and-pad \
     dropless-host layers hidden heads seq batch steps microbatches \
-    in-flight streams stream compare scope granularity driver library data \
+    in-flight delay-wgrad streams stream compare scope granularity driver library data \
     seed lr warmup json trace check quiet help; do
     grep -q -- "^  --$option " "$scratch/out" || echo "--$option"
 done)

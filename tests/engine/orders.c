@@ -41,9 +41,10 @@ static void try_seeds(const struct options *options, enum mode mode,
     is_int(races, 0, "%s: none of %u orders has a race", what, seeds);
 }
 
-/* Drops every wait in turn; all must be caught. */
-static void drop_waits(const struct options *options, enum mode mode,
-                       const char *what)
+/* Drops every wait in turn; all must be caught but `spare`, of which the
+ * caller knows why another one is enough. */
+static void drop_some_waits(const struct options *options, enum mode mode,
+                            uint64_t spare, const char *what)
 {
     softcuda_counts counts;
     uint64_t missed = 0;
@@ -64,9 +65,15 @@ static void drop_waits(const struct options *options, enum mode mode,
         }
         result_free(&any);
     }
-    ok(counts.waits > 0 && missed == 0,
-       "%s: each of %llu waits, dropped, is reported as a race", what,
-       (unsigned long long)counts.waits);
+    ok(counts.waits > 0 && missed == spare,
+       "%s: each of %llu waits but %llu, dropped, is reported as a race", what,
+       (unsigned long long)counts.waits, (unsigned long long)spare);
+}
+
+static void drop_waits(const struct options *options, enum mode mode,
+                       const char *what)
+{
+    drop_some_waits(options, mode, 0, what);
 }
 
 static struct options many_streams(void)
@@ -115,11 +122,11 @@ static void try_delay(struct options options, int delay, const char *what)
     options.delay_wgrad = true;
     options.delay = delay;
     snprintf(named, sizeof(named), "%s, eager", what);
-    try_seeds(&options, MODE_EAGER, 60 / FEWER, named);
+    try_seeds(&options, MODE_EAGER, 40 / FEWER, named);
     snprintf(named, sizeof(named), "%s, step", what);
-    try_seeds(&options, MODE_STEP, 60 / FEWER, named);
+    try_seeds(&options, MODE_STEP, 40 / FEWER, named);
     snprintf(named, sizeof(named), "%s, graph", what);
-    try_seeds(&options, MODE_GRAPH, 200 / FEWER, named);
+    try_seeds(&options, MODE_GRAPH, 100 / FEWER, named);
 }
 
 static void try_delays(void)
@@ -136,7 +143,9 @@ static void try_delays(void)
     options.in_flight = 1;
     try_delay(options, 2, "weights' gradients later, by part");
 
-    /* As above: enough microbatches that no wait is for a step before. */
+    /* With nine microbatches a slot's last user was on the same stream, as
+     * above; but its weights' gradients were on theirs, for which three slots
+     * wait in each of the two steps that come after a wait of the host. */
     options = many_streams();
     options.counts[0] = 9;
     options.n_counts = 1;
@@ -145,7 +154,7 @@ static void try_delays(void)
     options.delay = 1;
     result_free(&eager);
     drop_waits(&options, MODE_EAGER, "weights' gradients later, eager");
-    drop_waits(&options, MODE_GRAPH, "weights' gradients later, graph");
+    drop_some_waits(&options, MODE_GRAPH, 6, "weights' gradients later, graph");
 }
 
 int main(void)

@@ -3,8 +3,9 @@
  *
  * All sets of the six words are asked for.  A legal one must train to the
  * bits of an eager run, by graphs, in an order that the software device
- * draws; another must be refused with a sentence.  Which is which is written
- * here from the rules that users know, not from the library.
+ * draws, and so it must with the gradients of weights delayed; another must be
+ * refused with a sentence.  Which is which is written here from the rules that
+ * users know, not from the library.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -146,29 +147,39 @@ static void try_set(const struct kind *kind, struct options *options,
     }
 }
 
-static void try_kind(const struct kind *kind)
+static void walk(const struct kind *kind, struct options *options,
+                 struct result *eager, const char *what)
 {
     static const char *const granularities[] = { "part", "layer", "chunk" };
-    struct options options = options_of(kind);
-    struct result eager = { 0 };
     struct tally tally = { 0 };
-    char error[SOFT_ERROR];
 
-    is_int(soft_run(&options, MODE_EAGER, "SEED=1", &eager, error), ENDED_WELL,
-           "%s: an eager run ends well", kind->what);
     for (int g = 0; g < 3; g++) {
-        options.granularity = granularities[g];
+        options->granularity = granularities[g];
         for (unsigned set = 0; set < SETS; set++) {
-            try_set(kind, &options, set, &eager, &tally);
+            try_set(kind, options, set, eager, &tally);
         }
     }
     is_int(tally.bad, 0,
            "%s: %u legal scopes give the eager run's bits, %u others are "
            "refused",
-           kind->what, tally.legal, tally.refused);
-    is_int(tally.races, 0, "%s: no order of a legal scope has a race",
-           kind->what);
-    is_int(tally.idle, 0, "%s: every legal scope replays graphs", kind->what);
+           what, tally.legal, tally.refused);
+    is_int(tally.races, 0, "%s: no order of a legal scope has a race", what);
+    is_int(tally.idle, 0, "%s: every legal scope replays graphs", what);
+}
+
+static void try_kind(const struct kind *kind)
+{
+    struct options options = options_of(kind);
+    struct result eager = { 0 };
+    char error[SOFT_ERROR], delayed[96];
+
+    is_int(soft_run(&options, MODE_EAGER, "SEED=1", &eager, error), ENDED_WELL,
+           "%s: an eager run ends well", kind->what);
+    walk(kind, &options, &eager, kind->what);
+    options.delay_wgrad = true;
+    options.delay = 1;
+    snprintf(delayed, sizeof(delayed), "%s, delayed", kind->what);
+    walk(kind, &options, &eager, delayed);
     result_free(&eager);
 }
 

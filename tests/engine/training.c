@@ -20,6 +20,7 @@ static struct options options = {
     .counts = { 2, 1 },
     .n_counts = 2,
     .in_flight = 2,
+    .delay = 1,
     .streams = 1,
     .lr = 0.02,
     .warmup = 2,
@@ -105,7 +106,7 @@ static void check_training(const char *what, struct config config)
     const struct text text = { (unsigned char *)(uintptr_t)words,
                                sizeof(words) - 1 };
     struct device dev = { 0 };
-    struct result result;
+    struct result result, delayed;
     double expected[4];
     char error[512];
 
@@ -121,6 +122,16 @@ static void check_training(const char *what, struct config config)
     is_int(train(&options, &dev, &text, MODE_EAGER, NULL, &result, error,
                  sizeof(error)),
            0, "%s: an eager run of %d steps ends well", what, options.steps);
+
+    options.delay_wgrad = true;
+    is_int(train(&options, &dev, &text, MODE_EAGER, NULL, &delayed, error,
+                 sizeof(error)),
+           0, "%s: a run with delayed weights' gradients ends well", what);
+    options.delay_wgrad = false;
+    ok(delayed.weights_hash == result.weights_hash &&
+           memcmp(delayed.loss, result.loss, sizeof(expected)) == 0,
+       "%s: it ends with the same bits", what);
+    result_free(&delayed);
 
     reference_train(&text, expected);
     for (int i = 0; i < options.steps; i++) {
