@@ -58,8 +58,8 @@ static void make_buffers(struct trainer *trainer)
     trainer->losses_host = device_alloc_host(dev, n * sizeof(float));
 }
 
-static int trainer_init(struct trainer *trainer, const struct options *options,
-                        enum mode mode, struct device *dev)
+int trainer_init(struct trainer *trainer, const struct options *options,
+                 enum mode mode, struct device *dev)
 {
     memset(trainer, 0, sizeof(*trainer));
     trainer->dev = dev;
@@ -97,7 +97,7 @@ static void free_events(struct trainer *trainer, CUevent *events)
     free(events);
 }
 
-static void trainer_free(struct trainer *trainer)
+void trainer_free(struct trainer *trainer)
 {
     struct device *dev = trainer->dev;
 

@@ -60,6 +60,12 @@ struct trainer {
     struct host *host; /* in graph mode */
 };
 
+/* All but the host.  0, or -1: dev->error; trainer_free() takes it either
+ * way. */
+int trainer_init(struct trainer *trainer, const struct options *options,
+                 enum mode mode, struct device *dev);
+void trainer_free(struct trainer *trainer);
+
 /* Leases a set of the pool for a microbatch and orders it on the stream after
  * the set's last user.  0, or -1: dev->error. */
 int pool_lease_for(struct trainer *trainer, int microbatch, CUstream stream);
