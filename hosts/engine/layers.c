@@ -68,7 +68,11 @@ enum layer_kind layer_kind(const struct config *config, int layer)
 
     switch (config->model) {
     case MODEL_MOE:
-        return LAYER_MOE;
+        return layer < config->dense_layers ? LAYER_DENSE : LAYER_MOE;
+    case MODEL_MLA: /* with experts where they are asked for */
+        return config->experts == 0 || layer < config->dense_layers
+                   ? LAYER_DENSE
+                   : LAYER_MOE;
     case MODEL_MAMBA:
         return LAYER_MAMBA;
     case MODEL_HYBRID:

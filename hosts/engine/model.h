@@ -66,6 +66,7 @@ struct config {
     uint64_t seed;
     enum model_kind model;
     int experts, top_k;
+    int dense_layers;   /* of a model of experts: the first, without any */
     bool drop_and_pad;  /* every expert takes as many tokens */
     bool dropless_host; /* the host reads how many, as between ranks */
     bool shared_expert;

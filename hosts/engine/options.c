@@ -54,7 +54,9 @@ static const struct row table[] = {
     { "--batch", KIND_INT, AT(config.batch), 1, 1024, "N",
       "sequences in a microbatch (4)" },
     { "--experts", KIND_INT, AT(config.experts), 1, 1024, "N",
-      "experts of a layer that has them (4)" },
+      "experts of a layer that has them (4; of mla: none)" },
+    { "--dense-layers", KIND_INT, AT(config.dense_layers), 0, 511, "N",
+      "layers before the first that has experts (0)" },
     { "--top-k", KIND_INT, AT(config.top_k), 1, 1024, "N",
       "experts that a byte goes to (2)" },
     { "--shared-expert", KIND_FLAG, AT(config.shared_expert), 0, 0, NULL,
@@ -392,136 +394,10 @@ static void describe_unknown(const char *argument, size_t length, char *text,
     snprintf(text, text_bytes, "%s is no option; --help lists them", argument);
 }
 
-/* Columns of the widest row of activations. */
-static long long widest(const struct config *config)
-{
-    const long long c = config->hidden;
-    long long wide = c * WIDEN > VOCAB ? c * WIDEN : VOCAB;
-
-    if (config_has(config, PART_MOE_EXPERTS)) {
-        const long long inner = config_expert(config);
-        const long long slots = 2LL * config->top_k + config->experts;
-
-        wide = wide > slots * inner ? wide : slots * inner;
-    }
-    if (config_has(config, PART_MAMBA)) {
-        const long long states =
-            (long long)config->state * config_inner(config);
-
-        wide = wide > states ? wide : states;
-    }
-    return wide;
-}
-
-/* Kernels count elements in an int, heads and batch in a grid. */
-static const char *too_large(const struct config *config)
-{
-    const long long rows = (long long)config->batch * config->seq;
-    const long long scores =
-        (long long)config->heads * config->seq * config->seq;
-    struct model model;
-    size_t weights;
-
-    if (rows * widest(config) > INT32_MAX || scores > INT32_MAX ||
-        (long long)config->batch * config->heads > 65535) {
-        return "one microbatch";
-    }
-    if (model_init(&model, config) != 0) {
-        return NULL; /* the run will say so */
-    }
-    weights = model.n;
-    model_free(&model);
-    return weights > INT32_MAX ? "one model" : NULL;
-}
-
-static bool has_mode(const struct options *options, enum mode mode)
-{
-    for (int i = 0; i < options->n_modes; i++) {
-        if (options->modes[i] == mode) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static int check_experts(const struct options *options, char *text,
-                         size_t text_bytes)
-{
-    const struct config *config = &options->config;
-
-    if (!config_has(config, PART_MOE_EXPERTS)) {
-        if (!config->drop_and_pad && !config->dropless_host &&
-            !config->shared_expert) {
-            return 0;
-        }
-        snprintf(text, text_bytes,
-                 "--model %s has no layer of experts; take --model moe",
-                 model_name(config->model));
-        return -1;
-    }
-    if (config->top_k > config->experts) {
-        snprintf(text, text_bytes,
-                 "--top-k %d is more than --experts %d; choose fewer",
-                 config->top_k, config->experts);
-        return -1;
-    }
-    if (config->drop_and_pad && config->dropless_host) {
-        snprintf(text, text_bytes,
-                 "--drop-and-pad has nothing for the host to read; leave out "
-                 "--dropless-host");
-        return -1;
-    }
-    if (config->dropless_host && has_mode(options, MODE_STEP)) {
-        snprintf(text, text_bytes,
-                 "--dropless-host waits for the device in every layer, which "
-                 "no graph of a step can hold; take --compare eager,graph");
-        return -1;
-    }
-    return 0;
-}
-
-/* What no single option can see. */
-static int check_together(const struct options *options, char *text,
-                          size_t text_bytes)
-{
-    const struct config *config = &options->config;
-    const char *too_large_for = too_large(config);
-
-    if (config->hidden % config->heads != 0) {
-        snprintf(text, text_bytes,
-                 "--heads %d does not divide --hidden %d; choose a divisor",
-                 config->heads, config->hidden);
-        return -1;
-    }
-    if (too_large_for != NULL) {
-        snprintf(text, text_bytes,
-                 "%d layers, hidden %d, %d heads, seq %d, batch %d: more than "
-                 "%s can hold; make one of them smaller",
-                 config->layers, config->hidden, config->heads, config->seq,
-                 config->batch, too_large_for);
-        return -1;
-    }
-    if (options->legacy && options->streams > 1) {
-        snprintf(text, text_bytes,
-                 "--stream legacy is one stream; leave out --streams %d",
-                 options->streams);
-        return -1;
-    }
-    if (options_sets(options) > MAX_SLOTS) {
-        snprintf(text, text_bytes,
-                 "--in-flight %d and --delay-wgrad %d: %d microbatches would "
-                 "hold a slot, and there are %d; make one of them smaller",
-                 options->in_flight, options->delay, options_sets(options),
-                 MAX_SLOTS);
-        return -1;
-    }
-    return check_experts(options, text, text_bytes);
-}
-
 /* What all others are compared with when they delay. */
 static void put_plain_first(struct options *options)
 {
-    if (!options->delay_wgrad || has_mode(options, MODE_PLAIN)) {
+    if (!options->delay_wgrad || options_has_mode(options, MODE_PLAIN)) {
         return;
     }
     memmove(options->modes + 1, options->modes,
@@ -540,7 +416,6 @@ int options_parse(struct options *options, int argc, char **argv, char *text,
                     .seq = 32,
                     .batch = 4,
                     .seed = 1,
-                    .experts = 4,
                     .top_k = 2,
                     .state = 8 },
         .steps = 20,
@@ -583,5 +458,8 @@ int options_parse(struct options *options, int argc, char **argv, char *text,
         }
     }
     put_plain_first(options);
-    return check_together(options, text, text_bytes);
+    if (options->config.experts == 0 && options->config.model != MODEL_MLA) {
+        options->config.experts = 4;
+    }
+    return options_check(options, text, text_bytes);
 }

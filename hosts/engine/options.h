@@ -47,6 +47,10 @@ struct options {
 int options_parse(struct options *options, int argc, char **argv, char *text,
                   size_t text_bytes);
 
+/* Whether options that are fine alone are so together: 0, or -1 with one
+ * sentence. */
+int options_check(const struct options *options, char *text, size_t text_bytes);
+
 void options_help(void);
 
 const char *mode_name(enum mode mode);
@@ -55,6 +59,17 @@ const char *model_name(enum model_kind model);
 static inline int options_count(const struct options *options, int step)
 {
     return options->counts[step % options->n_counts];
+}
+
+static inline bool options_has_mode(const struct options *options,
+                                    enum mode mode)
+{
+    for (int i = 0; i < options->n_modes; i++) {
+        if (options->modes[i] == mode) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* Sets of activations that are in use at once. */

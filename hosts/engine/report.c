@@ -157,6 +157,7 @@ static void write_model(struct json *json, const struct options *options)
     }
     if (config_has(config, PART_MOE_EXPERTS)) {
         json_count(json, "experts", (uint64_t)config->experts);
+        json_count(json, "dense_layers", (uint64_t)config->dense_layers);
         json_count(json, "top_k", (uint64_t)config->top_k);
         json_bool(json, "shared_expert", config->shared_expert);
         json_text(json, "dispatch",

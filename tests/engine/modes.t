@@ -138,7 +138,9 @@ for of in "" "--shared-expert --streams 2" "--drop-and-pad" \
     # shellcheck disable=SC2086 # words
     train "moe $of" -- --model moe --compare eager,graph,step $of
 done
-for of in mla "mamba --state 5" "hybrid --layers 4" "hybrid --pattern EM-" \
+for of in mla "mla --experts 4 --shared-expert" "moe --dense-layers 1" \
+    "mla --experts 3 --dense-layers 1 --delay-wgrad 1" \
+    "mamba --state 5" "hybrid --layers 4" "hybrid --pattern EM-" \
     "hybrid --pattern ME --shared-expert --drop-and-pad"; do
     # shellcheck disable=SC2086 # words
     train "$of" -- --compare eager,graph,step --streams 2 --model $of
@@ -242,6 +244,7 @@ learns()
 learns gpt
 learns moe
 learns mla
+learns mla --experts 4 --dense-layers 1
 learns mamba
 learns hybrid
 learns moe --drop-and-pad --shared-expert

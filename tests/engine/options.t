@@ -35,6 +35,11 @@ refused 2 "expects gpt" --model bert
 refused 2 "more than --experts 4" --model moe --top-k 5
 refused 2 "from 1 to 1024" --model moe --experts 0
 refused 2 "has no layer of experts" --model gpt --drop-and-pad
+refused 2 "give --experts a number" --model mla --drop-and-pad
+refused 2 "leaves none of 4 layers" --model moe --dense-layers 4
+refused 2 "for models of experts" --model mla --dense-layers 1
+refused 2 "for models of experts" --model hybrid --dense-layers 1
+refused 2 "from 0 to 511" --model moe --dense-layers -1
 refused 2 "leave out --dropless-host" --model moe --drop-and-pad \
     --dropless-host
 refused 2 "no graph of a step can hold" --model moe --dropless-host \
@@ -155,7 +160,7 @@ grep -q '^bitwise equal: yes$' "$scratch/out"
 ok $? "a run says whether the modes are equal"
 "$builddir/gh-engine" --help > "$scratch/out" 2>&1
 ok $? "--help ends with status 0"
-missing=$(for option in model pattern state experts top-k shared-expert drop-and-pad \
+missing=$(for option in model pattern state experts dense-layers top-k shared-expert drop-and-pad \
     dropless-host layers hidden heads seq batch steps microbatches \
     in-flight delay-wgrad streams stream compare scope granularity driver library data \
     seed lr warmup json trace check quiet help; do
