@@ -135,7 +135,7 @@ int main(int argc, char **argv)
     struct options options;
     struct text text;
     struct device dev;
-    struct result results[MAX_MODES] = { 0 };
+    struct result results[MAX_MODES + 1] = { 0 };
     char error[4608];
     char path[4096];
     int status;

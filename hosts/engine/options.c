@@ -193,8 +193,7 @@ static int add_count(struct options *options, const char *piece)
 static int add_mode(struct options *options, const char *piece)
 {
     for (int i = 0; i < MODE_COUNT; i++) {
-        if (strcmp(piece, mode_names[i]) == 0 &&
-            options->n_modes < MAX_MODES - 1) {
+        if (strcmp(piece, mode_names[i]) == 0 && options->n_modes < MAX_MODES) {
             options->modes[options->n_modes++] = (enum mode)i;
             return 0;
         }
@@ -326,7 +325,7 @@ static bool is_mode(const char *word)
 /* A list of modes, and of its pieces the first that is none. */
 static void describe_modes(const char *value, char *text, size_t text_bytes)
 {
-    static const char *const list = "eager, graph, step";
+    static const char *const list = "eager, graph, step, plain";
     const char *at = value;
 
     snprintf(text, text_bytes,

@@ -18,7 +18,7 @@ enum mode {
 
 enum {
     MAX_COUNTS = 64,
-    MAX_MODES = 9,
+    MAX_MODES = 8, /* that a person may list */
     MAX_STREAMS = 16,
     MAX_SLOTS = 64 /* of a session */
 };
@@ -32,7 +32,7 @@ struct options {
     bool delay_wgrad; /* weights' gradients are passes of their own, */
     int delay;        /* so many microbatches later */
     bool legacy;      /* everything on the legacy default stream */
-    enum mode modes[MAX_MODES];
+    enum mode modes[MAX_MODES + 1]; /* and what is put first */
     int n_modes;
     const char *scope, *granularity; /* NULL: the library's default */
     const char *driver;              /* "soft", "cuda"; NULL: what is there */
