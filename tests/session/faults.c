@@ -142,7 +142,7 @@ int main(void)
                                        .moving_inputs = true,
                                        .environment = quiet };
     struct toy_options streams = plain, legacy = plain, checked = plain,
-                       free_streams = plain;
+                       free_streams = plain, later = plain, beside;
     const char *reason;
     struct toy probe;
 
@@ -153,6 +153,12 @@ int main(void)
     free_streams.in_flight = 2;
     free_streams.moving_inputs = false;
     free_streams.free_running = true;
+    beside = free_streams;
+    beside.streams = 2;
+    beside.layers = 2;
+    beside.wgrad = TOY_WGRAD_BESIDE;
+    later.wgrad = TOY_WGRAD_LATER;
+    later.wgrad_lag = 1;
     legacy.legacy = true;
     checked.environment = check;
 
@@ -167,6 +173,8 @@ int main(void)
     sweep_all(&probe, &streams, "RACES=0", "two streams");
     sweep_all(&probe, &legacy, "RACES=0", "legacy stream");
     sweep_all(&probe, &checked, "RACES=0", "checked");
+    sweep_all(&probe, &later, "RACES=0", "weights later");
+    sweep_all(&probe, &beside, "RACES=1 SEED=4", "weights beside");
     for (uint32_t seed = 1; seed <= 3; seed++) {
         char mode[32], name[48];
 
