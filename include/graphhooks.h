@@ -3,6 +3,7 @@
 #define GRAPHHOOKS_H
 
 #include <graphhooks/base.h>
+#include <graphhooks/family.h>
 #include <graphhooks/host.h>
 #include <graphhooks/layer.h>
 #include <graphhooks/loader.h>

@@ -9,11 +9,12 @@
  * a user's own gpt.so stands in for ours.
  *
  * A family is called only while a session opens, on the thread that opens it,
- * and never from inside a step.  It calls nothing of the library, so it links
- * against nothing.  It has no constructors: no code of a plugin runs before
- * its table has been checked.  It is never unloaded.
+ * and never from inside a step.  Sessions may open at the same time on several
+ * threads, so what a family keeps is in its ctx.  It calls nothing of the
+ * library, so it links against nothing.  It has no constructors: no code of a
+ * plugin runs before its table has been checked.  It is never unloaded.
  *
- * tests/plugin runs one conformance program against any family.
+ * graphhooks-conform runs every rule of this header against any family.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -30,6 +31,9 @@ GH_BEGIN_DECLS
 #define GH_FAMILY_TENSORS 8
 #define GH_FAMILY_NODES 16
 #define GH_FAMILY_TEXT 200
+/* Of a family's name and of a tensor's: letters, digits, "_" and "-", in so
+ * many bytes with the one that ends it. */
+#define GH_FAMILY_NAME 64
 
 /* Where a node of an overlapped layer runs.  Values are frozen. */
 typedef uint32_t gh_lane;
@@ -50,8 +54,10 @@ typedef struct gh_family_model {
  * where it is for as long as the graph lives.  gh_aux_bind() binds it.
  * Frozen: arrays of it cross the ABI. */
 typedef struct gh_family_tensor {
-    const char *name;  /* "rotary_cos"; static storage of the plugin */
-    uint32_t parts;    /* bit n: gh_part n reads it; parts of this layer */
+    const char *name;  /* "rotary_cos"; static storage of the plugin; no two
+                          of a layer are called alike */
+    uint32_t parts;    /* bit n: gh_part n reads it; parts of this layer, at
+                          least one */
     uint32_t reserved; /* 0 */
 } gh_family_tensor;
 
@@ -65,13 +71,14 @@ typedef struct gh_family_node {
 
 /**
  * What a family says of one layer.  The library zeroes it, sets struct_size,
- * and the family fills it in; all zero is a layer without parts, which is
- * refused.
+ * and the family fills in fields; it writes nothing beyond struct_size, so it
+ * does not assign the struct as a whole.  All zero is a layer without parts,
+ * which is refused.
  *
  * Parts are distinct and in the order in which the layer runs them.  Of the
- * parts of a mixture of experts a layer has all six, in the order of gh_part,
- * or none.  Nodes, where there are any, cover the parts in their order, each
- * once.
+ * parts of a mixture of experts a layer has all six, one after the other in
+ * the order of gh_part, or none; only a layer whose kind has experts has them.
+ * Nodes, where there are any, cover the parts in their order, each once.
  */
 typedef struct gh_family_layer {
     uint32_t struct_size;
@@ -84,7 +91,9 @@ typedef struct gh_family_layer {
     uint32_t n_nodes;
     uint32_t reserved; /* 0 */
     gh_family_node nodes[GH_FAMILY_NODES];
-    /* Continues "layer 3: "; required where a part is not capturable. */
+    /* Both texts are one line of UTF-8, and end in a zero byte. */
+    /* Continues "layer 3: "; given where a part is not capturable, and only
+     * there. */
     char why_not[GH_FAMILY_TEXT];
     /* What the plan says of the layer; "": nothing. */
     char note[GH_FAMILY_TEXT];
@@ -117,8 +126,8 @@ typedef struct gh_family {
                        gh_error *err);
 
     /* Optional, default "": what the family is, for `graphhooks info`; one
-     * line, static text. */
-    const char *(*about)(void);
+     * line, static text.  Data, so that nobody is called to learn of it. */
+    const char *about;
 } gh_family;
 
 /* The major version is the symbol, so a wrong one is simply not found. */
