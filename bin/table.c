@@ -65,6 +65,13 @@ static const struct sample kinds[] = {
       .layer = { .kind = GH_LAYER_MOE_ONLY, .experts = 8 } },
 };
 
+/* A family's own sentence stands in the place of this one. */
+static const struct gh_traits held_back = {
+    .layer = { .n_parts = 1,
+               .parts = { GH_PART_ATTN },
+               .why_not = "what its family says of it" },
+};
+
 /* One for each refusal there is. */
 static const struct sample refusals[] = {
     { "recompute `layer`", { .recompute = GH_MODULE_LAYER }, 0, ATTN },
@@ -93,6 +100,10 @@ static const struct sample refusals[] = {
       MOE_LAYER(PADDED, .recompute = GH_MODULE_MOE), PARTS, MOE },
     { "alltoall, and fp8_padding or capacity, without pad and sync_free",
       MOE_LAYER(.features = GH_FEATURE_FP8_PADDING), 0, ROUTER | PREPROCESS },
+    { "a family that does not let it be captured",
+      { .traits = &held_back },
+      0,
+      ATTN },
     { "offload `attn_norm`", { .offload = GH_MODULE_ATTN_NORM }, 0, ATTN },
     { "offload `mlp_norm`, no experts, `mlp` eager",
       { .offload = GH_MODULE_MLP_NORM },
@@ -142,10 +153,10 @@ static void print_scope(uint32_t scope)
     }
 }
 
-static bool applies(uint32_t scope, gh_layer_kind kind)
+static bool applies(uint32_t scope, const struct gh_layer *layer)
 {
     for (enum gh_scope_item item = 0; item < GH_ITEM_COUNT; item++) {
-        if ((scope & GH_SCOPE(item)) != 0 && gh_item_applies(item, kind)) {
+        if ((scope & GH_SCOPE(item)) != 0 && gh_item_applies(item, layer)) {
             return true;
         }
     }
@@ -156,19 +167,20 @@ static bool applies(uint32_t scope, gh_layer_kind kind)
 static void print_parts(const struct gh_layer *layer,
                         const struct gh_layer_plan *plan, bool graphed)
 {
-    const struct gh_kind *kind = &gh_kinds[layer->kind];
+    const gh_part *parts;
+    const uint32_t n_parts = gh_layer_parts(layer, &parts);
     uint32_t n = 0;
 
-    for (uint32_t i = 0; i < kind->n_parts; i++) {
-        n += plan->graphed[kind->parts[i]] == graphed;
+    for (uint32_t i = 0; i < n_parts; i++) {
+        n += plan->graphed[parts[i]] == graphed;
     }
-    if (n == 0 || n == kind->n_parts) {
+    if (n == 0 || n == n_parts) {
         printf(" %s |", n == 0 ? "nothing" : "all");
         return;
     }
-    for (uint32_t i = 0; i < kind->n_parts; i++) {
-        if (plan->graphed[kind->parts[i]] == graphed) {
-            printf(" %s", gh_part_name(kind->parts[i]));
+    for (uint32_t i = 0; i < n_parts; i++) {
+        if (plan->graphed[parts[i]] == graphed) {
+            printf(" %s", gh_part_name(parts[i]));
         }
     }
     printf(" |");
@@ -207,7 +219,7 @@ static void print_kind(const struct sample *sample)
     struct gh_layer_plan plan;
 
     for (size_t i = 0; i < N_SCOPES; i++) {
-        if (!applies(scopes[i], sample->layer.kind)) {
+        if (!applies(scopes[i], &sample->layer)) {
             continue;
         }
         resolve(sample, scopes[i], &plan);
@@ -220,7 +232,7 @@ static void print_kind(const struct sample *sample)
     }
     printf("| %s | ", sample->text);
     for (size_t i = 0; i < N_SCOPES; i++) {
-        if (!applies(scopes[i], sample->layer.kind)) {
+        if (!applies(scopes[i], &sample->layer)) {
             printf("%s", comma);
             print_scope(scopes[i]);
             comma = ", ";
@@ -263,11 +275,12 @@ void plan_table(void)
         } else if (cause >= GH_CAUSE_OFFLOAD_ATTN_NORM) {
             printf("the offload, with ");
         }
-        if (cause <= GH_CAUSE_OFFLOAD_LAYER) {
+        if (cause <= GH_CAUSE_OFFLOAD_LAYER || cause == GH_CAUSE_FAMILY) {
             printf("every word");
         } else {
             print_scope(s->scope);
         }
-        printf(" | %s | %s |\n", gh_causes[cause].why, gh_causes[cause].remedy);
+        printf(" | %s | %s |\n", gh_cause_why(cause, &s->layer),
+               gh_causes[cause].remedy);
     }
 }

@@ -69,19 +69,20 @@ static int find_layer(const struct gh_plan *plan, const char *name,
 static int find_part(const struct gh_plan *plan, uint32_t layer,
                      const char *name, gh_part *part)
 {
-    const struct gh_kind *kind = &gh_kinds[plan->layers[layer].kind];
+    const gh_part *parts;
+    const uint32_t n_parts = gh_layer_parts(&plan->layers[layer], &parts);
 
-    for (uint32_t i = 0; i < kind->n_parts; i++) {
-        if (strcmp(gh_part_name(kind->parts[i]), name) == 0) {
-            *part = kind->parts[i];
+    for (uint32_t i = 0; i < n_parts; i++) {
+        if (strcmp(gh_part_name(parts[i]), name) == 0) {
+            *part = parts[i];
             return 0;
         }
     }
     fprintf(stderr, "graphhooks plan: %s, a %s layer, has no part %s; it has",
-            plan->layers[layer].name, kind->name, name);
-    for (uint32_t i = 0; i < kind->n_parts; i++) {
-        fprintf(stderr, "%s %s", i == 0 ? "" : ",",
-                gh_part_name(kind->parts[i]));
+            plan->layers[layer].name, gh_kinds[plan->layers[layer].kind].name,
+            name);
+    for (uint32_t i = 0; i < n_parts; i++) {
+        fprintf(stderr, "%s %s", i == 0 ? "" : ",", gh_part_name(parts[i]));
     }
     fprintf(stderr, "\n");
     return 2;
@@ -91,13 +92,15 @@ static int find(const struct gh_plan *plan, const char *which, uint32_t *layer,
                 gh_part *part)
 {
     const char *dot = strrchr(which, '.');
+    const gh_part *parts;
     char *name;
     int status;
 
     if (dot == NULL || dot == which) {
+        gh_layer_parts(&plan->layers[0], &parts);
         fprintf(stderr,
                 "graphhooks plan: --why is %s; give LAYER.PART, as in 0.%s\n",
-                which, gh_part_name(gh_kinds[plan->layers[0].kind].parts[0]));
+                which, gh_part_name(parts[0]));
         return 2;
     }
     name = strndup(which, (size_t)(dot - which));
@@ -112,23 +115,70 @@ static int find(const struct gh_plan *plan, const char *which, uint32_t *layer,
 
 /* ---- why --------------------------------------------------------------- */
 
+/* A layer's part as its place; the layer has it. */
+static uint32_t place_of(const struct gh_layer *layer, gh_part part)
+{
+    const gh_part *parts;
+    uint32_t place = 0;
+
+    gh_layer_parts(layer, &parts);
+    while (parts[place] != part) {
+        place++;
+    }
+    return place;
+}
+
 static void print_segment(const struct gh_plan *plan, uint32_t layer,
                           gh_part part)
 {
-    const struct gh_kind *kind = &gh_kinds[plan->layers[layer].kind];
+    const struct gh_layer *described = &plan->layers[layer];
+    const uint32_t place = place_of(described, part);
     const gh_segment *s = plan->segments;
     char extent[256];
 
-    /* Parts of a kind are numbered in the order that it runs them. */
-    while (s->last_layer < layer ||
-           (s->last_layer == layer && s->last_part < part)) {
+    while (
+        s->last_layer < layer ||
+        (s->last_layer == layer && place_of(described, s->last_part) < place)) {
         s++;
     }
     gh_plan_extent(plan, s, extent, sizeof(extent));
     printf("%s, %s: %s\n", plan->layers[layer].name, gh_part_name(part),
            s->mode == GH_SEGMENT_GRAPHED ? "graphed" : "eager");
     printf("  segment    %u of chunk %u: %s\n", s->index, s->chunk, extent);
-    printf("  layer      %u, %s", layer, kind->name);
+    printf("  layer      %u, %s", layer, gh_kinds[described->kind].name);
+}
+
+/* What the layer's family says that touches the part. */
+static void print_family(const struct gh_layer *layer, gh_part part)
+{
+    const struct gh_traits *traits = layer->traits;
+    const uint32_t tensors = gh_layer_tensors(layer, part);
+    uint32_t place, i = 0;
+
+    if (traits == NULL) {
+        return;
+    }
+    printf("  family     %s, %s\n", traits->source->name, traits->source->file);
+    if (traits->layer.note[0] != '\0') {
+        printf("             %s\n", traits->layer.note);
+    }
+    for (uint32_t t = 0; t < traits->layer.n_tensors; t++) {
+        if ((tensors & 1u << t) != 0) {
+            printf("  reads      %s, for as long as a graph lives\n",
+                   traits->names[t]);
+        }
+    }
+    place = place_of(layer, part);
+    while (i < traits->layer.n_nodes &&
+           place_of(layer, traits->layer.nodes[i].last) < place) {
+        i++;
+    }
+    if (i < traits->layer.n_nodes) {
+        printf("  node       %u, %s, %s..%s\n", i,
+               gh_lane_name(traits->layer.nodes[i].lane),
+               gh_part_name(traits->layer.nodes[i].first),
+               gh_part_name(traits->layer.nodes[i].last));
+    }
 }
 
 static void print_layer(const struct gh_layer *layer)
@@ -160,10 +210,10 @@ static void print_asked(const struct gh_plan_options *o)
 }
 
 /* The refusal that a reason is the text of; GH_CAUSE_NONE for others. */
-static enum gh_cause cause_of(const char *reason)
+static enum gh_cause cause_of(const struct gh_layer *layer, const char *reason)
 {
     for (enum gh_cause c = GH_CAUSE_NONE + 1; c < GH_CAUSE_COUNT; c++) {
-        if (gh_causes[c].why == reason) {
+        if (gh_cause_why(c, layer) == reason) {
             return c;
         }
     }
@@ -214,15 +264,16 @@ static void print_would(const struct gh_plan *plan, uint32_t layer,
         printf(" has it captured\n");
         return;
     }
-    cause = cause_of(would.reason[part]);
-    printf(" would not do alone: %s; %s\n", gh_causes[cause].why,
+    cause = cause_of(&plan->layers[layer], would.reason[part]);
+    printf(" would not do alone: %s; %s\n", would.reason[part],
            gh_causes[cause].remedy);
 }
 
 static void print_rule(const struct gh_plan *plan, uint32_t layer, gh_part part)
 {
     const struct gh_layer_plan *decided = &plan->layer_plans[layer];
-    const enum gh_cause cause = cause_of(decided->reason[part]);
+    const enum gh_cause cause =
+        cause_of(&plan->layers[layer], decided->reason[part]);
 
     printf("  why        %s\n", decided->reason[part]);
     if (decided->graphed[part]) {
@@ -277,6 +328,7 @@ int plan_why(const struct gh_plan *plan, const char *which)
     }
     print_segment(plan, layer, part);
     print_layer(&plan->layers[layer]);
+    print_family(&plan->layers[layer], part);
     print_asked(&plan->options);
     print_rule(plan, layer, part);
     print_offload(&plan->layer_plans[layer]);

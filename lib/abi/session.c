@@ -2,7 +2,7 @@
  * session.c - opens a session from the inside out, and closes it in reverse.
  *
  * Options come first, so that a typing error is found without a GPU; then
- * the plan, which needs none either; then the driver.
+ * the families and the plan, which need none either; then the driver.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -15,6 +15,7 @@
 #include "capture/capture.h"
 #include "config/env.h"
 #include "device/device.h"
+#include "family/family.h"
 #include "plan/model.h"
 #include "trace/trace.h"
 
@@ -167,10 +168,20 @@ static gh_status make_plan(struct gh_session *session,
         .granularity = (enum gh_granularity)env->granularity,
         .ep_overlap = (desc->flags & GH_SESSION_EP_OVERLAP) != 0,
     };
+    struct gh_traits_set traits;
     gh_status status;
     char line[512];
 
-    status = gh_plan_make(desc->model, &options, &session->plan, err);
+    status = gh_families_resolve(desc->model, env->plugin_path, &traits, err);
+    if (status != GH_OK) {
+        return status;
+    }
+    for (uint32_t i = 0; i < traits.n_sources; i++) {
+        gh_log_line(&session->log, GH_LOG_INFO, "family %s: %s",
+                    traits.sources[i]->name, traits.sources[i]->file);
+    }
+    status =
+        gh_plan_make_with(desc->model, &traits, &options, &session->plan, err);
     if (status != GH_OK) {
         return status;
     }

@@ -67,10 +67,11 @@ const char *gh_tensor_name(gh_tensor tensor)
 /* Where in its layer a part comes; the layer has it. */
 static uint32_t place(const struct gh_plan *plan, uint32_t layer, gh_part part)
 {
-    const struct gh_kind *kind = &gh_kinds[plan->layers[layer].kind];
+    const gh_part *parts;
+    const uint32_t n = gh_layer_parts(&plan->layers[layer], &parts);
     uint32_t i = 0;
 
-    while (i < kind->n_parts && kind->parts[i] != part) {
+    while (i < n && parts[i] != part) {
         i++;
     }
     return i;
@@ -78,12 +79,17 @@ static uint32_t place(const struct gh_plan *plan, uint32_t layer, gh_part part)
 
 static uint32_t n_parts(const struct gh_plan *plan, uint32_t layer)
 {
-    return gh_kinds[plan->layers[layer].kind].n_parts;
+    const gh_part *parts;
+
+    return gh_layer_parts(&plan->layers[layer], &parts);
 }
 
 static gh_part part_at(const struct gh_plan *plan, uint32_t layer, uint32_t i)
 {
-    return gh_kinds[plan->layers[layer].kind].parts[i];
+    const gh_part *parts;
+
+    gh_layer_parts(&plan->layers[layer], &parts);
+    return parts[i];
 }
 
 /* The places of a segment's parts in one of its layers: from *first_p up to,
@@ -199,7 +205,7 @@ static bool crosses(const struct gh_plan *plan, uint32_t segment, gh_side side,
     const gh_part writer = writer_of(&plan->layers[layer], tensor);
     uint32_t first, end, at, readers;
 
-    if (!gh_kind_has(plan->layers[layer].kind, writer)) {
+    if (!gh_layer_has(&plan->layers[layer], writer)) {
         return false;
     }
     places(plan, s, layer, &first, &end);

@@ -60,6 +60,8 @@ const struct gh_cause_text gh_causes[GH_CAUSE_COUNT] = {
           "expert gets before the permutation is known",
           "pad to the capacity, switch off fp8 padding, or leave "
           "moe_preprocess out"),
+    CAUSE(FAMILY, "its family lets no graph hold it",
+          "leave it eager, or describe the layer by another family"),
     CAUSE(OFFLOAD_ATTN_NORM,
           "its attention norm reads the input of the graph, which "
           "stays on the device",

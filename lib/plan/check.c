@@ -7,11 +7,13 @@
 
 #include "plan/check.h"
 
+#include <graphhooks/family.h>
+
 #include "base/error.h"
 #include "plan/kinds.h"
 
-#include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 
 #define KNOWN_FEATURES ((GH_FEATURE_ROUTER_JITTER << 1) - 1)
 #define KNOWN_MODULES ((GH_MODULE_LAYER << 1) - 1)
@@ -140,6 +142,35 @@ static gh_status check_modules(const char *where, const gh_layer_desc *desc,
                       KNOWN_MODULES, own, desc->kind, err);
 }
 
+bool gh_family_name_is_good(const char *name)
+{
+    static const char good[] = "abcdefghijklmnopqrstuvwxyz"
+                               "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
+    const size_t bytes = strnlen(name, GH_FAMILY_NAME);
+
+    return bytes > 0 && bytes < GH_FAMILY_NAME && strspn(name, good) == bytes;
+}
+
+/* It names a file, and must not be a way to another one. */
+static gh_status check_family(const char *where, const char *family,
+                              gh_error *err)
+{
+    char clean[41];
+    size_t n = 0;
+
+    if (family == NULL || gh_family_name_is_good(family)) {
+        return GH_OK;
+    }
+    for (; n < sizeof(clean) - 1 && family[n] != '\0'; n++) {
+        clean[n] = family[n] < 0x20 || family[n] == 0x7F ? '?' : family[n];
+    }
+    clean[n] = '\0';
+    return gh_fail(err, GH_ERR_INVALID,
+                   "%sfamily is \"%s\": name it in letters, digits, _ and -, "
+                   "at most %d of them, as in gpt; without a directory or .so",
+                   where, clean, GH_FAMILY_NAME - 1);
+}
+
 gh_status gh_layer_check(const char *where, const gh_layer_desc *desc,
                          gh_error *err)
 {
@@ -155,6 +186,10 @@ gh_status gh_layer_check(const char *where, const gh_layer_desc *desc,
                        "%sreserved%s is not 0: zero the struct before filling "
                        "it",
                        where, desc->reserved != 0 ? "" : "_end");
+    }
+    status = check_family(where, desc->family, err);
+    if (status != GH_OK) {
+        return status;
     }
     status = check_experts(where, desc, err);
     if (status != GH_OK) {

@@ -11,9 +11,15 @@
 
 #include <graphhooks/model.h>
 
+#include <stdbool.h>
+
 /* Everything about a layer but its place in the model.  `where` begins each
  * sentence, up to the field: "layer 3: gh_layer_desc." or "layers[3].". */
 gh_status gh_layer_check(const char *where, const gh_layer_desc *desc,
                          gh_error *err);
+
+/* Whether it may name a family, and so a file: no more than letters, digits,
+ * "_" and "-". */
+bool gh_family_name_is_good(const char *name);
 
 #endif

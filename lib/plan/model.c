@@ -92,9 +92,9 @@ gh_status gh_model_add_layer(gh_model *model, const gh_layer_desc *desc,
                              gh_error *err)
 {
     const size_t least = GH_SIZE_THROUGH(gh_layer_desc, name);
+    char *name, *family = NULL;
     gh_layer_desc ours;
     gh_status status;
-    char *name;
 
     if (model == NULL || desc == NULL) {
         return gh_fail(err, GH_ERR_INVALID, "gh_model_add_layer: %s is NULL",
@@ -115,7 +115,11 @@ gh_status gh_model_add_layer(gh_model *model, const gh_layer_desc *desc,
         return status;
     }
     name = layer_name(ours.name, model->n_layers);
-    if (name == NULL) {
+    if (name != NULL && ours.family != NULL) {
+        family = strdup(ours.family);
+    }
+    if (name == NULL || (family == NULL && ours.family != NULL)) {
+        free(name);
         return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a layer's name");
     }
 
@@ -128,6 +132,7 @@ gh_status gh_model_add_layer(gh_model *model, const gh_layer_desc *desc,
         .experts = ours.experts,
         .dispatcher = ours.dispatcher,
         .name = name,
+        .family = family,
     };
     return GH_OK;
 }
@@ -139,6 +144,7 @@ void gh_model_destroy(gh_model *model)
     }
     for (uint32_t i = 0; i < model->n_layers; i++) {
         free(model->layers[i].name);
+        free(model->layers[i].family);
     }
     free(model->layers);
     free(model);

@@ -8,6 +8,8 @@
 
 #include <graphhooks/model.h>
 
+struct gh_traits;
+
 struct gh_layer {
     gh_layer_kind kind;
     uint32_t chunk;
@@ -15,6 +17,10 @@ struct gh_layer {
     uint32_t experts;
     gh_dispatcher dispatcher;
     char *name;
+    char *family; /* NULL: none; in a plan too, where traits have it */
+    /* What the family says; NULL in a model, and without a family: the layer
+     * is as its kind says. */
+    const struct gh_traits *traits;
 };
 
 struct gh_model {

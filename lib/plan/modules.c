@@ -35,6 +35,20 @@ static void switch_off(struct gh_layer_plan *plan, uint32_t modules,
     plan->offload_cause[plan->offload_cause[0] != GH_CAUSE_NONE] = cause;
 }
 
+/* A family may have put another part between them. */
+static bool mlp_follows_attn(const struct gh_layer *layer)
+{
+    const gh_part *parts;
+    const uint32_t n = gh_layer_parts(layer, &parts);
+
+    for (uint32_t i = 1; i < n; i++) {
+        if (parts[i] == GH_PART_MLP) {
+            return parts[i - 1] == GH_PART_ATTN;
+        }
+    }
+    return false;
+}
+
 /* Whether what the MLP norm reads crosses a border: it comes out of a graph
  * of the attention, or goes into one of what follows.  Where both are one
  * graph it does not, but for experts: it is their residual besides. */
@@ -46,7 +60,7 @@ static bool mlp_norm_reads_border(const struct gh_layer *layer,
     const bool after =
         granted(plan, GH_ITEM_MLP) || granted(plan, GH_ITEM_MOE_ROUTER);
 
-    if (gh_kind_has(layer->kind, GH_PART_MOE_ROUTER) ||
+    if (gh_layer_has(layer, GH_PART_MOE_ROUTER) || !mlp_follows_attn(layer) ||
         options->granularity == GH_GRANULARITY_PART) {
         return before || after;
     }

@@ -24,7 +24,8 @@ static bool joins(const struct gh_plan *plan, const gh_segment *last,
                   const gh_segment *next)
 {
     if (last->mode != next->mode || last->chunk != next->chunk ||
-        (next->mode == GH_SEGMENT_EAGER && last->reason != next->reason)) {
+        (next->mode == GH_SEGMENT_EAGER &&
+         strcmp(last->reason, next->reason) != 0)) {
         return false;
     }
     switch (plan->options.granularity) {
@@ -67,10 +68,11 @@ static void add_part(struct gh_plan *plan, uint32_t i, gh_part part)
 static void cut(struct gh_plan *plan)
 {
     for (uint32_t i = 0; i < plan->n_layers; i++) {
-        const struct gh_kind *kind = &gh_kinds[plan->layers[i].kind];
+        const gh_part *parts;
+        const uint32_t n_parts = gh_layer_parts(&plan->layers[i], &parts);
 
-        for (uint32_t k = 0; k < kind->n_parts; k++) {
-            add_part(plan, i, kind->parts[k]);
+        for (uint32_t k = 0; k < n_parts; k++) {
+            add_part(plan, i, parts[k]);
         }
         plan->chunk_start[plan->layers[i].chunk + 1] = plan->n_segments;
     }
@@ -117,13 +119,13 @@ static gh_status refuse_everywhere(const struct gh_plan *plan,
                                    enum gh_scope_item item, uint32_t layer,
                                    gh_error *err)
 {
-    const struct gh_cause_text *cause =
-        &gh_causes[plan->layer_plans[layer].refused[item]];
+    const enum gh_cause cause = plan->layer_plans[layer].refused[item];
     const char *name = plan->layers[layer].name;
 
     return gh_fail(err, GH_ERR_CONFIG, "scope %s: %.*s: %s; %s",
                    gh_item_name(item), gh_shown_bytes(name, 40), name,
-                   cause->why, cause->remedy);
+                   gh_cause_why(cause, &plan->layers[layer]),
+                   gh_causes[cause].remedy);
 }
 
 /* What is named must be possible somewhere; elsewhere it is narrowed. */
@@ -133,7 +135,7 @@ static gh_status check_item(const struct gh_plan *plan, enum gh_scope_item item,
     uint32_t first = UINT32_MAX;
 
     for (uint32_t i = 0; i < plan->n_layers; i++) {
-        if (!gh_item_applies(item, plan->layers[i].kind)) {
+        if (!gh_item_applies(item, &plan->layers[i])) {
             continue;
         }
         if ((plan->layer_plans[i].granted & GH_SCOPE(item)) != 0) {
@@ -176,6 +178,10 @@ static bool copy_layers(const gh_model *model, struct gh_plan *plan)
     plan->n_layers = model->n_layers;
     for (uint32_t i = 0; i < model->n_layers; i++) {
         plan->layers[i] = model->layers[i];
+        plan->layers[i].family = NULL;
+        if (i < plan->traits.n_layers) {
+            plan->layers[i].traits = plan->traits.of_layer[i];
+        }
         plan->layers[i].name = strdup(model->layers[i].name);
         if (plan->layers[i].name == NULL) {
             plan->n_layers = i;
@@ -189,20 +195,25 @@ static bool alloc(const gh_model *model, struct gh_plan *plan)
 {
     uint32_t n_parts = 0;
 
+    if (!copy_layers(model, plan)) {
+        return false;
+    }
     for (uint32_t i = 0; i < model->n_layers; i++) {
-        n_parts += gh_kinds[model->layers[i].kind].n_parts;
+        const gh_part *parts;
+
+        n_parts += gh_layer_parts(&plan->layers[i], &parts);
     }
     plan->n_chunks = model->layers[model->n_layers - 1].chunk + 1;
     plan->segments = calloc(n_parts, sizeof(*plan->segments));
     plan->chunk_start = calloc(plan->n_chunks + 1, sizeof(uint32_t));
     plan->layer_plans = calloc(model->n_layers, sizeof(*plan->layer_plans));
     return plan->segments != NULL && plan->chunk_start != NULL &&
-           plan->layer_plans != NULL && copy_layers(model, plan);
+           plan->layer_plans != NULL;
 }
 
-gh_status gh_plan_make(const gh_model *model,
-                       const struct gh_plan_options *options,
-                       struct gh_plan *plan, gh_error *err)
+/* A plan that is not whole is freed by the caller. */
+static gh_status make(const gh_model *model, struct gh_plan *plan,
+                      gh_error *err)
 {
     gh_status status;
 
@@ -211,25 +222,46 @@ gh_status gh_plan_make(const gh_model *model,
                        "gh_session_desc.model has no layers: add them with "
                        "gh_model_add_layer");
     }
-    status = gh_rules_check_scope(options->scope, err);
+    status = gh_rules_check_scope(plan->options.scope, err);
     if (status != GH_OK) {
         return status;
     }
-
-    memset(plan, 0, sizeof(*plan));
-    plan->options = *options;
     if (!alloc(model, plan)) {
-        gh_plan_free(plan);
         return gh_fail(err, GH_ERR_NO_MEMORY,
                        "no memory for a plan of %u layers", model->n_layers);
     }
     status = apply_rules(plan, err);
     if (status != GH_OK) {
-        gh_plan_free(plan);
         return status;
     }
     cut(plan);
     return GH_OK;
+}
+
+gh_status gh_plan_make_with(const gh_model *model, struct gh_traits_set *set,
+                            const struct gh_plan_options *options,
+                            struct gh_plan *plan, gh_error *err)
+{
+    gh_status status;
+
+    memset(plan, 0, sizeof(*plan));
+    plan->options = *options;
+    plan->traits = *set;
+    memset(set, 0, sizeof(*set));
+    status = make(model, plan, err);
+    if (status != GH_OK) {
+        gh_plan_free(plan);
+    }
+    return status;
+}
+
+gh_status gh_plan_make(const gh_model *model,
+                       const struct gh_plan_options *options,
+                       struct gh_plan *plan, gh_error *err)
+{
+    struct gh_traits_set none = { .n_layers = 0 };
+
+    return gh_plan_make_with(model, &none, options, plan, err);
 }
 
 void gh_plan_free(struct gh_plan *plan)
@@ -241,6 +273,7 @@ void gh_plan_free(struct gh_plan *plan)
     free(plan->layer_plans);
     free(plan->segments);
     free(plan->chunk_start);
+    gh_traits_free(&plan->traits);
     memset(plan, 0, sizeof(*plan));
 }
 
@@ -259,6 +292,7 @@ bool gh_plan_note_text(const struct gh_plan *plan, enum gh_cause cause,
     }
     name = plan->layers[n->first].name;
     snprintf(text, bytes, "%.*s%s: %s; %s", gh_shown_bytes(name, 60), name,
-             more, gh_causes[cause].why, gh_causes[cause].remedy);
+             more, gh_cause_why(cause, &plan->layers[n->first]),
+             gh_causes[cause].remedy);
     return true;
 }

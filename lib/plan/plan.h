@@ -13,6 +13,7 @@
 #include <graphhooks/plan.h>
 
 #include "plan/rules.h"
+#include "plan/traits.h"
 
 /* Something that was asked for and is not done everywhere. */
 struct gh_plan_note {
@@ -29,13 +30,19 @@ struct gh_plan {
     struct gh_layer *layers; /* copies, names too */
     struct gh_layer_plan *layer_plans;
     uint32_t n_layers;
+    struct gh_traits_set traits;
     struct gh_plan_note notes[GH_CAUSE_COUNT];
 };
 
-/* Copies what it needs of the model. */
+/* Copies what it needs of the model.  Every layer is as its kind says. */
 gh_status gh_plan_make(const gh_model *model,
                        const struct gh_plan_options *options,
                        struct gh_plan *plan, gh_error *err);
+/* The same of a model whose families were asked.  Takes the set over, whether
+ * or not there is a plan: what is left of it is empty. */
+gh_status gh_plan_make_with(const gh_model *model, struct gh_traits_set *set,
+                            const struct gh_plan_options *options,
+                            struct gh_plan *plan, gh_error *err);
 void gh_plan_free(struct gh_plan *plan);
 
 const char *gh_granularity_name(enum gh_granularity granularity);

@@ -7,32 +7,10 @@
 
 #include "plan/plan.h"
 
-#include "base/json.h"
+#include "plan/sink.h"
 
 #include <stdio.h>
 #include <string.h>
-
-struct sink {
-    gh_write_fn *write;
-    void *user;
-};
-
-static void put(const struct sink *sink, const char *text)
-{
-    sink->write(sink->user, text, strlen(text));
-}
-
-static void put_quoted(const struct sink *sink, const char *text)
-{
-    char escaped[8];
-
-    put(sink, "\"");
-    while (*text != '\0') {
-        text += gh_json_char(text, escaped);
-        put(sink, escaped);
-    }
-    put(sink, "\"");
-}
 
 static const char *mode_name(gh_segment_mode mode)
 {
@@ -129,6 +107,7 @@ static void write_text(const struct gh_plan *plan, const struct sink *sink)
         put(sink, s->reason);
         put(sink, "\n");
     }
+    gh_traits_write_text(plan, sink);
     write_offload(plan, sink);
     for (enum gh_cause cause = 0; cause < GH_CAUSE_COUNT; cause++) {
         if (gh_plan_note_text(plan, cause, line, sizeof(line))) {
@@ -221,6 +200,7 @@ static void write_json(const struct gh_plan *plan, const struct sink *sink)
         put(sink, "}");
     }
     write_json_offload(plan, sink);
+    gh_traits_write_json(plan, sink);
     write_json_notes(plan, sink);
 }
 

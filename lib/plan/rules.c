@@ -24,7 +24,15 @@ const char *gh_item_name(enum gh_scope_item item)
     return item < GH_ITEM_COUNT ? names[item] : "?";
 }
 
-bool gh_item_applies(enum gh_scope_item item, gh_layer_kind kind)
+const char *gh_cause_why(enum gh_cause cause, const struct gh_layer *layer)
+{
+    if (cause == GH_CAUSE_FAMILY && layer->traits != NULL) {
+        return layer->traits->layer.why_not;
+    }
+    return gh_causes[cause].why;
+}
+
+bool gh_item_applies(enum gh_scope_item item, const struct gh_layer *layer)
 {
     static const gh_part parts[GH_ITEM_COUNT] = {
         [GH_ITEM_ATTN] = GH_PART_ATTN,
@@ -35,7 +43,7 @@ bool gh_item_applies(enum gh_scope_item item, gh_layer_kind kind)
         [GH_ITEM_MAMBA] = GH_PART_MAMBA,
     };
 
-    return gh_kind_has(kind, parts[item]);
+    return gh_layer_has(layer, parts[item]);
 }
 
 gh_status gh_rules_check_scope(uint32_t scope, gh_error *err)
@@ -140,6 +148,30 @@ static enum gh_cause preprocess_cause(const struct gh_layer *layer)
     return GH_CAUSE_NONE;
 }
 
+/* Of moe every part of the experts must be free to be captured. */
+static bool family_refuses(enum gh_scope_item item,
+                           const struct gh_layer *layer)
+{
+    static const struct {
+        gh_part first, last;
+    } parts[GH_ITEM_COUNT] = {
+        [GH_ITEM_ATTN] = { GH_PART_ATTN, GH_PART_ATTN },
+        [GH_ITEM_MLP] = { GH_PART_MLP, GH_PART_MLP },
+        [GH_ITEM_MOE] = { GH_PART_MOE_ROUTER, GH_PART_MOE_POST },
+        [GH_ITEM_MOE_ROUTER] = { GH_PART_MOE_ROUTER, GH_PART_MOE_ROUTER },
+        [GH_ITEM_MOE_PREPROCESS] = { GH_PART_MOE_PREPROCESS,
+                                     GH_PART_MOE_PREPROCESS },
+        [GH_ITEM_MAMBA] = { GH_PART_MAMBA, GH_PART_MAMBA },
+    };
+
+    for (gh_part part = parts[item].first; part <= parts[item].last; part++) {
+        if (!gh_layer_may_capture(layer, part)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static enum gh_cause cause_of(enum gh_scope_item item,
                               const struct gh_layer *layer,
                               const struct gh_plan_options *options)
@@ -149,6 +181,9 @@ static enum gh_cause cause_of(enum gh_scope_item item,
     }
     if ((layer->offload & GH_MODULE_LAYER) != 0) {
         return GH_CAUSE_OFFLOAD_LAYER;
+    }
+    if (family_refuses(item, layer)) {
+        return GH_CAUSE_FAMILY;
     }
     switch (item) {
     case GH_ITEM_ATTN:
@@ -170,7 +205,7 @@ static void grant(const struct gh_layer *layer, enum gh_scope_item item,
                   const struct gh_plan_options *options,
                   struct gh_layer_plan *plan)
 {
-    if (!gh_item_applies(item, layer->kind)) {
+    if (!gh_item_applies(item, layer)) {
         return;
     }
     plan->refused[item] = cause_of(item, layer, options);
@@ -244,19 +279,20 @@ static enum gh_scope_item item_of(gh_part part,
     }
 }
 
-static const char *reason_for(enum gh_scope_item item, uint32_t scope,
+static const char *reason_for(const struct gh_layer *layer,
+                              enum gh_scope_item item, uint32_t scope,
                               const struct gh_layer_plan *plan)
 {
     if (granted(plan, item)) {
         return scope == 0 ? WHOLE : NAMED;
     }
     if (plan->refused[item] != GH_CAUSE_NONE) {
-        return gh_causes[plan->refused[item]].why;
+        return gh_cause_why(plan->refused[item], layer);
     }
     /* moe was asked for and refused: what would have been part of it. */
     if (plan->refused[GH_ITEM_MOE] != GH_CAUSE_NONE &&
         (item == GH_ITEM_MOE_ROUTER || item == GH_ITEM_MOE_PREPROCESS)) {
-        return gh_causes[plan->refused[GH_ITEM_MOE]].why;
+        return gh_cause_why(plan->refused[GH_ITEM_MOE], layer);
     }
     return NOT_NAMED;
 }
@@ -265,8 +301,9 @@ void gh_rules_layer(const struct gh_layer *layer,
                     const struct gh_plan_options *options,
                     struct gh_layer_plan *plan)
 {
-    const struct gh_kind *kind = &gh_kinds[layer->kind];
     const uint32_t scope = options->scope;
+    const gh_part *parts;
+    const uint32_t n_parts = gh_layer_parts(layer, &parts);
 
     memset(plan, 0, sizeof(*plan));
     if (scope == 0) {
@@ -274,11 +311,11 @@ void gh_rules_layer(const struct gh_layer *layer,
     } else {
         grant_named(layer, options, plan);
     }
-    for (uint32_t i = 0; i < kind->n_parts; i++) {
-        const enum gh_scope_item item = item_of(kind->parts[i], plan);
+    for (uint32_t i = 0; i < n_parts; i++) {
+        const enum gh_scope_item item = item_of(parts[i], plan);
 
-        plan->graphed[kind->parts[i]] = granted(plan, item);
-        plan->reason[kind->parts[i]] = reason_for(item, scope, plan);
+        plan->graphed[parts[i]] = granted(plan, item);
+        plan->reason[parts[i]] = reason_for(layer, item, scope, plan);
     }
     gh_rules_modules(layer, options, plan);
 }

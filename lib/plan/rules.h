@@ -12,6 +12,7 @@
 
 #include "plan/kinds.h"
 #include "plan/model.h"
+#include "plan/traits.h"
 
 /* What a user names, in the order of GRAPHHOOKS_SCOPE's words. */
 enum gh_scope_item {
@@ -53,6 +54,7 @@ enum gh_cause {
     GH_CAUSE_RECOMPUTE_MOE,
     GH_CAUSE_RECOMPUTE_PARTS,
     GH_CAUSE_COUNTS_TO_HOST,
+    GH_CAUSE_FAMILY,
     GH_CAUSE_OFFLOAD_ATTN_NORM,
     GH_CAUSE_OFFLOAD_MLP_NORM,
     GH_CAUSE_OFFLOAD_MOE,
@@ -65,6 +67,9 @@ struct gh_cause_text {
     const char *remedy; /* an imperative */
 };
 extern const struct gh_cause_text gh_causes[GH_CAUSE_COUNT];
+
+/* The sentence of a cause, which for GH_CAUSE_FAMILY is the family's own. */
+const char *gh_cause_why(enum gh_cause cause, const struct gh_layer *layer);
 
 /* One layer under one scope. */
 struct gh_layer_plan {
@@ -80,8 +85,8 @@ struct gh_layer_plan {
 
 const char *gh_item_name(enum gh_scope_item item);
 
-/* Whether a kind of layer has anything that the item names. */
-bool gh_item_applies(enum gh_scope_item item, gh_layer_kind kind);
+/* Whether a layer has anything that the item names. */
+bool gh_item_applies(enum gh_scope_item item, const struct gh_layer *layer);
 
 /* Contradictions within a scope, whatever the model. */
 gh_status gh_rules_check_scope(uint32_t scope, gh_error *err);

@@ -1,0 +1,256 @@
+/*
+ * find.c - from a family's name to its file, and from there to its table.
+ *
+ * A name has neither slashes nor dots (plan/model.c has seen to that), so
+ * that it cannot lead out of the directories that are looked in.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "family/family.h"
+
+#include "base/error.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- places -------------------------------------------------------------- */
+
+/* Walks the directories in their order. */
+struct places {
+    const char *path; /* what is left of GRAPHHOOKS_PLUGIN_PATH */
+    int after;        /* how many of those that follow it have been given */
+    char directory[GH_FAMILY_FILE_BYTES];
+};
+
+/* graphhooks/ in the directory that this code was loaded from. */
+static bool beside(char *directory, size_t bytes)
+{
+    static const char here;
+    const char *slash;
+    Dl_info info;
+
+    if (dladdr(&here, &info) == 0 || info.dli_fname == NULL) {
+        return false;
+    }
+    slash = strrchr(info.dli_fname, '/');
+    if (slash == NULL) {
+        return false;
+    }
+    snprintf(directory, bytes, "%.*s/graphhooks", (int)(slash - info.dli_fname),
+             info.dli_fname);
+    return true;
+}
+
+static bool next_place(struct places *places)
+{
+    const size_t most = sizeof(places->directory);
+
+    while (*places->path != '\0') {
+        const size_t n = strcspn(places->path, ":");
+
+        snprintf(places->directory, most, "%.*s", (int)n, places->path);
+        places->path += n + (places->path[n] == ':');
+        if (n > 0) {
+            return true;
+        }
+    }
+    if (places->after == 0) {
+        places->after++;
+        if (beside(places->directory, most)) {
+            return true;
+        }
+    }
+    if (places->after == 1) {
+        places->after++;
+        snprintf(places->directory, most, "%s", PKGLIBDIR);
+        return true;
+    }
+    return false;
+}
+
+/* ---- the file ------------------------------------------------------------ */
+
+/* The remedy comes first: there may not be room for all of the places. */
+static gh_status refuse_nowhere(const struct gh_family_where *where,
+                                const char *path, gh_error *err)
+{
+    struct places places = { .path = path };
+    char looked[160] = "";
+    size_t used = 0;
+
+    while (next_place(&places)) {
+        const int n = snprintf(looked + used, sizeof(looked) - used, "%s%s",
+                               used == 0 ? "" : ", ", places.directory);
+
+        if (n < 0 || used + (size_t)n >= sizeof(looked) - 4) {
+            strcpy(looked + used, "...");
+            break;
+        }
+        used += (size_t)n;
+    }
+    return gh_family_fail(err, GH_ERR_NOT_FOUND, where,
+                          "not found: put %s.so into a directory of "
+                          "GRAPHHOOKS_PLUGIN_PATH; looked in %s",
+                          where->family, looked);
+}
+
+gh_status gh_family_find(const struct gh_family_where *where, const char *path,
+                         char file[GH_FAMILY_FILE_BYTES], gh_error *err)
+{
+    struct places places = { .path = path };
+
+    if (!gh_family_name_is_good(where->family)) {
+        return gh_family_fail(err, GH_ERR_INVALID, where,
+                              "this is no name: use letters, digits, _ and "
+                              "-, at most %d of them",
+                              GH_FAMILY_NAME - 1);
+    }
+    while (next_place(&places)) {
+        const int n = snprintf(file, GH_FAMILY_FILE_BYTES, "%s/%s.so",
+                               places.directory, where->family);
+
+        if (n > 0 && n < GH_FAMILY_FILE_BYTES && access(file, F_OK) == 0) {
+            return GH_OK;
+        }
+    }
+    return refuse_nowhere(where, path, err);
+}
+
+/* What dlerror() says, without the file that the sentence begins with. */
+static const char *load_error(const char *file)
+{
+    const char *text = dlerror();
+    const size_t bytes = strlen(file);
+
+    if (text == NULL) {
+        return "the loader does not say why";
+    }
+    if (strncmp(text, file, bytes) == 0 && text[bytes] == ':') {
+        text += bytes + 1 + (text[bytes + 1] == ' ');
+    }
+    return text;
+}
+
+gh_status gh_family_load(const struct gh_family_where *where,
+                         const gh_family **table_p, gh_error *err)
+{
+    /* NODELETE: the plan may point into its data, and code that is gone is
+     * a crash where code that stays is some kilobytes. */
+    void *object = dlopen(where->file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    const void *symbol;
+
+    if (object == NULL) {
+        return gh_family_fail(err, GH_ERR_NOT_FOUND, where,
+                              "it cannot be loaded: %.90s; build it as a "
+                              "shared object for this machine",
+                              load_error(where->file));
+    }
+    symbol = dlsym(object, GH_FAMILY_SYMBOL);
+    dlclose(object); /* of a count: the object stays */
+    if (symbol == NULL) {
+        return gh_family_fail(err, GH_ERR_NOT_FOUND, where,
+                              "it has no symbol " GH_FAMILY_SYMBOL
+                              ": define its table with GH_FAMILY_DEFINE of "
+                              "this library's headers");
+    }
+    *table_p = symbol;
+    return GH_OK;
+}
+
+/* ---- all of them --------------------------------------------------------- */
+
+struct list {
+    struct gh_family_file *files;
+    uint32_t n;
+};
+
+static bool is_listed(const struct list *list, const char *name)
+{
+    for (uint32_t i = 0; i < list->n; i++) {
+        if (strcmp(list->files[i].name, name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool add_file(struct list *list, const char *directory, const char *name)
+{
+    const uint32_t room = list->n + 1;
+    struct gh_family_file *files;
+    struct gh_family_file *file;
+
+    files = realloc(list->files, room * sizeof(*files));
+    if (files == NULL) {
+        return false;
+    }
+    list->files = files;
+    file = &files[list->n];
+    snprintf(file->name, sizeof(file->name), "%s", name);
+    if (snprintf(file->file, sizeof(file->file), "%s/%s.so", directory, name) <
+        (int)sizeof(file->file)) {
+        list->n++;
+    }
+    return true;
+}
+
+/* The first file of a name counts, as when it is looked for.  A library is
+ * no family: the software device lies in the same directory. */
+static bool add_directory(struct list *list, const char *directory)
+{
+    DIR *dir = opendir(directory);
+    const struct dirent *entry;
+    bool room = true;
+
+    while (dir != NULL && room && (entry = readdir(dir)) != NULL) {
+        char name[GH_FAMILY_NAME];
+        const size_t bytes = strlen(entry->d_name);
+
+        if (bytes < 4 || bytes - 3 >= sizeof(name) ||
+            strcmp(entry->d_name + bytes - 3, ".so") != 0 ||
+            strncmp(entry->d_name, "lib", 3) == 0) {
+            continue;
+        }
+        memcpy(name, entry->d_name, bytes - 3);
+        name[bytes - 3] = '\0';
+        if (gh_family_name_is_good(name) && !is_listed(list, name)) {
+            room = add_file(list, directory, name);
+        }
+    }
+    if (dir != NULL) {
+        closedir(dir);
+    }
+    return room;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct gh_family_file *)a)->name,
+                  ((const struct gh_family_file *)b)->name);
+}
+
+gh_status gh_family_list(const char *path, struct gh_family_file **files_p,
+                         uint32_t *n_p, gh_error *err)
+{
+    struct places places = { .path = path };
+    struct list list = { .files = NULL };
+
+    while (next_place(&places)) {
+        if (!add_directory(&list, places.directory)) {
+            free(list.files);
+            return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for families");
+        }
+    }
+    if (list.n > 0) {
+        qsort(list.files, list.n, sizeof(*list.files), by_name);
+    }
+    *files_p = list.files;
+    *n_p = list.n;
+    return GH_OK;
+}

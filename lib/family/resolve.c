@@ -1,0 +1,333 @@
+/*
+ * resolve.c - every layer that names a family is described by it.
+ *
+ * A family is opened once for the model, asked about its layers in their
+ * order, asked again in the reverse one, and closed.  Answers that differ
+ * would make two ranks plan differently, so they are refused here.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "family/family.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A family at work. */
+struct member {
+    const struct gh_traits_source *source;
+    gh_family family;
+    void *ctx;
+};
+
+struct resolver {
+    const gh_model *model;
+    const char *path;
+    gh_layer_desc *descs;
+    const gh_layer_desc **pointers;
+    gh_family_model given;  /* what families get to read */
+    struct member *members; /* as many as there are sources */
+    struct gh_traits_set *set;
+    gh_error *err;
+};
+
+static gh_status no_memory(gh_error *err)
+{
+    return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for the model's families");
+}
+
+/* Room for one more in an array that doubles: true when it has room. */
+static bool make_room(void *array_p, uint32_t n, size_t bytes)
+{
+    void **array = array_p;
+    void *larger;
+
+    if (n != 0 && (n & (n - 1)) != 0) {
+        return true;
+    }
+    larger = realloc(*array, (n == 0 ? 1 : 2 * (size_t)n) * bytes);
+    if (larger != NULL) {
+        *array = larger;
+    }
+    return larger != NULL;
+}
+
+static gh_status describe_model(struct resolver *r)
+{
+    const gh_model *model = r->model;
+    const size_t n = model->n_layers;
+
+    r->descs = calloc(n, sizeof(*r->descs));
+    r->pointers = calloc(n, sizeof(*r->pointers));
+    r->set->of_layer = calloc(n, sizeof(*r->set->of_layer));
+    if (r->descs == NULL || r->pointers == NULL || r->set->of_layer == NULL) {
+        return no_memory(r->err);
+    }
+    r->set->n_layers = model->n_layers;
+    for (uint32_t i = 0; i < model->n_layers; i++) {
+        const struct gh_layer *layer = &model->layers[i];
+
+        r->descs[i] = (gh_layer_desc){
+            .struct_size = sizeof(gh_layer_desc),
+            .kind = layer->kind,
+            .chunk = layer->chunk,
+            .name = layer->name,
+            .features = layer->features,
+            .recompute = layer->recompute,
+            .offload = layer->offload,
+            .experts = layer->experts,
+            .dispatcher = layer->dispatcher,
+            .family = layer->family,
+        };
+        r->pointers[i] = &r->descs[i];
+    }
+    r->given = (gh_family_model){ .struct_size = sizeof(r->given),
+                                  .n_layers = model->n_layers,
+                                  .layers = r->pointers };
+    return GH_OK;
+}
+
+/* ---- opening ------------------------------------------------------------- */
+
+static gh_status open_member(struct resolver *r, struct gh_family_where *where,
+                             struct member *member)
+{
+    const gh_family *theirs;
+    gh_error text = { "" };
+    gh_status status;
+
+    status = gh_family_load(where, &theirs, r->err);
+    if (status != GH_OK) {
+        return status;
+    }
+    status = gh_family_take(where, theirs, &member->family, r->err);
+    if (status != GH_OK) {
+        return status;
+    }
+    status = member->family.open(&r->given, &member->ctx, &text);
+    return gh_family_answer(where, "open", status, &text, r->err);
+}
+
+/* A family counts as a source only once it is open. */
+static gh_status add_member(struct resolver *r, const struct gh_layer *layer)
+{
+    struct gh_traits_set *set = r->set;
+    struct gh_family_where where = { .layer = layer->name,
+                                     .family = layer->family };
+    struct member member = { .ctx = NULL };
+    char file[GH_FAMILY_FILE_BYTES];
+    struct gh_traits_source *source;
+    gh_status status;
+
+    status = gh_family_find(&where, r->path, file, r->err);
+    if (status != GH_OK) {
+        return status;
+    }
+    if (!make_room(&r->members, set->n_sources, sizeof(*r->members)) ||
+        !make_room(&set->sources, set->n_sources, sizeof(*set->sources))) {
+        return no_memory(r->err);
+    }
+    source = calloc(1, sizeof(*source));
+    if (source == NULL) {
+        return no_memory(r->err);
+    }
+    strcpy(source->name, layer->family);
+    source->file = strdup(file);
+    if (source->file == NULL) {
+        free(source);
+        return no_memory(r->err);
+    }
+    where.file = source->file;
+    status = open_member(r, &where, &member);
+    if (status != GH_OK) {
+        free(source->file);
+        free(source);
+        return status;
+    }
+    member.source = source;
+    r->members[set->n_sources] = member;
+    set->sources[set->n_sources++] = source;
+    return GH_OK;
+}
+
+static struct member *find_member(struct resolver *r, const char *family)
+{
+    for (uint32_t i = 0; i < r->set->n_sources; i++) {
+        if (strcmp(r->members[i].source->name, family) == 0) {
+            return &r->members[i];
+        }
+    }
+    return NULL;
+}
+
+static gh_status open_members(struct resolver *r)
+{
+    for (uint32_t i = 0; i < r->model->n_layers; i++) {
+        const struct gh_layer *layer = &r->model->layers[i];
+        gh_status status;
+
+        if (layer->family == NULL || find_member(r, layer->family) != NULL) {
+            continue;
+        }
+        status = add_member(r, layer);
+        if (status != GH_OK) {
+            return status;
+        }
+    }
+    return GH_OK;
+}
+
+/* ---- asking -------------------------------------------------------------- */
+
+/* Most models have few shapes of layers, so the latest ones are looked at. */
+static struct gh_traits *find_traits(struct gh_traits_set *set,
+                                     const struct gh_traits *traits)
+{
+    const uint32_t n = set->n_traits;
+    const uint32_t most = 16;
+
+    for (uint32_t i = n; i-- > 0 && n - i <= most;) {
+        if (set->traits[i]->source == traits->source &&
+            gh_family_difference(set->traits[i], traits) == NULL) {
+            return set->traits[i];
+        }
+    }
+    return NULL;
+}
+
+static gh_status keep(struct resolver *r, uint32_t layer,
+                      const struct gh_traits *traits)
+{
+    struct gh_traits_set *set = r->set;
+    struct gh_traits *kept = find_traits(set, traits);
+
+    if (kept == NULL) {
+        if (!make_room(&set->traits, set->n_traits, sizeof(*set->traits)) ||
+            (kept = malloc(sizeof(*kept))) == NULL) {
+            return no_memory(r->err);
+        }
+        *kept = *traits;
+        kept->first = layer;
+        set->traits[set->n_traits++] = kept;
+    }
+    kept->n_layers++;
+    set->of_layer[layer] = kept;
+    return GH_OK;
+}
+
+static gh_status ask(struct resolver *r, uint32_t i, struct gh_traits *traits)
+{
+    const struct gh_layer *layer = &r->model->layers[i];
+    const struct member *member = find_member(r, layer->family);
+    const struct gh_family_where where = { layer->name, layer->family,
+                                           member->source->file };
+    gh_status status = gh_family_ask(&where, &member->family, member->ctx, i,
+                                     layer->kind, traits, r->err);
+
+    traits->source = member->source;
+    return status;
+}
+
+static gh_status ask_once(struct resolver *r)
+{
+    for (uint32_t i = 0; i < r->model->n_layers; i++) {
+        struct gh_traits traits;
+        gh_status status;
+
+        if (r->model->layers[i].family == NULL) {
+            continue;
+        }
+        status = ask(r, i, &traits);
+        if (status == GH_OK) {
+            status = keep(r, i, &traits);
+        }
+        if (status != GH_OK) {
+            return status;
+        }
+    }
+    return GH_OK;
+}
+
+static gh_status ask_again(struct resolver *r)
+{
+    for (uint32_t i = r->model->n_layers; i-- > 0;) {
+        const struct gh_traits *first = r->set->of_layer[i];
+        struct gh_family_where where;
+        struct gh_traits traits;
+        const char *field;
+        gh_status status;
+
+        if (first == NULL) {
+            continue;
+        }
+        status = ask(r, i, &traits);
+        if (status != GH_OK) {
+            return status;
+        }
+        field = gh_family_difference(first, &traits);
+        if (field != NULL) {
+            where = (struct gh_family_where){ r->model->layers[i].name,
+                                              first->source->name,
+                                              first->source->file };
+            return gh_family_fail(r->err, GH_ERR_INVALID, &where,
+                                  "asked twice it gave another %s: make a "
+                                  "description depend on the model alone",
+                                  field);
+        }
+    }
+    return GH_OK;
+}
+
+static gh_status resolve(struct resolver *r)
+{
+    gh_status status = describe_model(r);
+
+    if (status == GH_OK) {
+        status = open_members(r);
+    }
+    if (status == GH_OK) {
+        status = ask_once(r);
+    }
+    if (status == GH_OK) {
+        status = ask_again(r);
+    }
+    for (uint32_t i = r->set->n_sources; i-- > 0;) {
+        r->members[i].family.close(r->members[i].ctx);
+    }
+    return status;
+}
+
+static bool names_one(const gh_model *model)
+{
+    for (uint32_t i = 0; i < model->n_layers; i++) {
+        if (model->layers[i].family != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+gh_status gh_families_resolve(const gh_model *model, const char *path,
+                              struct gh_traits_set *set, gh_error *err)
+{
+    struct resolver r = {
+        .model = model, .path = path, .set = set, .err = err
+    };
+    gh_status status;
+
+    memset(set, 0, sizeof(*set));
+    if (!names_one(model)) {
+        return GH_OK;
+    }
+    status = resolve(&r);
+    if (status != GH_OK) {
+        gh_traits_free(set);
+    }
+    free(r.members);
+    free(r.descs);
+    free(r.pointers);
+    return status;
+}
