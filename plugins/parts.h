@@ -1,0 +1,136 @@
+/*
+ * parts.h - what the families here have in common: their layers' parts.
+ *
+ * Static, so that every plugin is one file that links against nothing.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef PLUGINS_PARTS_H
+#define PLUGINS_PARTS_H
+
+#include <graphhooks/family.h>
+
+#include <stdio.h>
+#include <string.h>
+
+/* The library keeps the model valid until close, and nothing else is needed. */
+static inline gh_status open_model(const gh_family_model *model, void **ctx_p,
+                                   gh_error *err)
+{
+    (void)err;
+    *ctx_p = (void *)model;
+    return GH_OK;
+}
+
+static inline void close_model(void *ctx)
+{
+    (void)ctx;
+}
+
+static inline const gh_layer_desc *desc_of(const void *ctx, uint32_t i)
+{
+    return ((const gh_family_model *)ctx)->layers[i];
+}
+
+static inline gh_status decline(gh_error *err, const char *sentence)
+{
+    if (err != NULL) {
+        snprintf(err->text, sizeof(err->text), "%s", sentence);
+    }
+    return GH_ERR_UNSUPPORTED;
+}
+
+/* A layer from before 0.2 has no features, and says so by its size. */
+static inline uint32_t features_of(const gh_layer_desc *desc)
+{
+    return GH_HAS(desc, gh_layer_desc, features) ? desc->features : 0;
+}
+
+static inline void note(gh_family_layer *layer, const char *text)
+{
+    snprintf(layer->note, sizeof(layer->note), "%s", text);
+}
+
+static inline void add_part(gh_family_layer *layer, gh_part part)
+{
+    layer->parts[layer->n_parts++] = part;
+    layer->capturable |= 1u << part;
+}
+
+static inline void add_node(gh_family_layer *layer, gh_part first, gh_part last,
+                            gh_lane lane)
+{
+    layer->nodes[layer->n_nodes++] =
+        (gh_family_node){ .first = first, .last = last, .lane = lane };
+}
+
+static inline void add_experts(gh_family_layer *layer)
+{
+    for (gh_part part = GH_PART_MOE_ROUTER; part <= GH_PART_MOE_POST; part++) {
+        add_part(layer, part);
+    }
+}
+
+/*
+ * An overlapped layer hides its exchanges of tokens behind the compute of
+ * another microbatch: what comes before the dispatch is one stage, and so is
+ * what follows the combine.
+ */
+static inline void add_expert_nodes(gh_family_layer *layer)
+{
+    add_node(layer, layer->parts[0], GH_PART_MOE_PREPROCESS, GH_LANE_COMPUTE);
+    add_node(layer, GH_PART_MOE_DISPATCH, GH_PART_MOE_DISPATCH, GH_LANE_COMM);
+    add_node(layer, GH_PART_MOE_EXPERTS, GH_PART_MOE_EXPERTS, GH_LANE_COMPUTE);
+    add_node(layer, GH_PART_MOE_COMBINE, GH_PART_MOE_COMBINE, GH_LANE_COMM);
+    add_node(layer, GH_PART_MOE_POST, GH_PART_MOE_POST, GH_LANE_COMPUTE);
+}
+
+static inline void note_experts(gh_family_layer *layer,
+                                const gh_layer_desc *desc)
+{
+    const uint32_t features = features_of(desc);
+
+    if ((features & GH_FEATURE_SHARED_OVERLAP) != 0) {
+        note(layer, "the shared experts run beside the dispatch");
+    } else if ((features & GH_FEATURE_SHARED_EXPERTS) != 0) {
+        note(layer, "the shared experts run with the router");
+    }
+}
+
+/* Attention with an MLP, with experts, or each of them alone; false for a
+ * kind that is none of these. */
+static inline int add_transformer(gh_family_layer *layer,
+                                  const gh_layer_desc *desc)
+{
+    switch (desc->kind) {
+    case GH_LAYER_DENSE:
+        add_part(layer, GH_PART_ATTN);
+        add_part(layer, GH_PART_MLP);
+        break;
+    case GH_LAYER_MOE:
+        add_part(layer, GH_PART_ATTN);
+        add_experts(layer);
+        break;
+    case GH_LAYER_ATTN_ONLY:
+        add_part(layer, GH_PART_ATTN);
+        break;
+    case GH_LAYER_MLP_ONLY:
+        add_part(layer, GH_PART_MLP);
+        break;
+    case GH_LAYER_MOE_ONLY:
+        add_experts(layer);
+        break;
+    default:
+        return 0;
+    }
+    if ((layer->capturable & 1u << GH_PART_MOE_ROUTER) != 0) {
+        add_expert_nodes(layer);
+        note_experts(layer, desc);
+    } else {
+        add_node(layer, layer->parts[0], layer->parts[layer->n_parts - 1],
+                 GH_LANE_COMPUTE);
+    }
+    return 1;
+}
+
+#endif
