@@ -26,7 +26,7 @@ struct entry {
 /* ---- a layer ----------------------------------------------------------- */
 
 static const char *const layer_fields[] = {
-    "kind",       "repeat",   "chunk",     "name",    "experts",
+    "kind",       "family",   "repeat",    "chunk",   "name", "experts",
     "dispatcher", "features", "recompute", "offload", NULL,
 };
 
@@ -63,18 +63,35 @@ static gh_status read_experts(const struct fields *object, gh_layer_desc *desc,
                                &desc->dispatcher, err);
 }
 
-static gh_status read_layer(const struct fields *object, struct entry *entry,
-                            gh_error *err)
+/* Whether there is one of that name is found out later. */
+static gh_status read_family(const struct fields *object, const char **family,
+                             gh_error *err)
+{
+    const char *given;
+    gh_status status = field_text(object, "family", false, &given, err);
+
+    if (status == GH_OK && given != NULL) {
+        *family = given;
+    }
+    return status;
+}
+
+/* `family` is that of layers that do not say theirs; NULL: none. */
+static gh_status read_layer(const struct fields *object, const char *family,
+                            struct entry *entry, gh_error *err)
 {
     gh_layer_desc *desc = &entry->desc;
     gh_status status = fields_check(object, layer_fields, err);
 
     *entry = (struct entry){ .repeat = 1 };
     desc->struct_size = sizeof(*desc);
+    desc->family = family;
     if (status != GH_OK ||
         (status = field_required_word(object, "kind", gh_kind_names,
                                       &desc->kind, err)) != GH_OK ||
-        (status = field_name(object, false, &desc->name, err)) != GH_OK ||
+        (status = read_family(object, &desc->family, err)) != GH_OK ||
+        (status = field_text(object, "name", false, &desc->name, err)) !=
+            GH_OK ||
         (status = field_count(object, "repeat", 1, DESCRIBE_MOST_LAYERS,
                               &entry->repeat, err)) != GH_OK ||
         (status = field_count(object, "chunk", 0, DESCRIBE_MOST_LAYERS,
@@ -114,8 +131,8 @@ static gh_status check_chunk(const struct fields *object, uint32_t chunk,
 }
 
 static gh_status read_layers(const json_t *list, uint32_t chunks,
-                             struct entry *entries, uint32_t *total,
-                             gh_error *err)
+                             const char *family, struct entry *entries,
+                             uint32_t *total, gh_error *err)
 {
     const size_t n = json_array_size(list);
     uint32_t chunk = 0;
@@ -130,7 +147,7 @@ static gh_status read_layers(const json_t *list, uint32_t chunks,
             return field_type(object.where, object.json, "an object", err);
         }
         strcat(object.where, ".");
-        status = read_layer(&object, &entries[i], err);
+        status = read_layer(&object, family, &entries[i], err);
         if (status != GH_OK) {
             return status;
         }
@@ -181,7 +198,8 @@ static gh_status add_layers(gh_model *model, const struct entry *entries,
 }
 
 static gh_status make_model(const json_t *list, uint32_t chunks,
-                            struct description *d, gh_error *err)
+                            const char *family, struct description *d,
+                            gh_error *err)
 {
     const size_t n = json_array_size(list);
     struct entry *entries = calloc(n, sizeof(*entries));
@@ -191,7 +209,7 @@ static gh_status make_model(const json_t *list, uint32_t chunks,
     if (entries == NULL) {
         return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for the layers");
     }
-    status = read_layers(list, chunks, entries, &total, err);
+    status = read_layers(list, chunks, family, entries, &total, err);
     if (status == GH_OK && chunks > total) {
         status =
             gh_fail(err, GH_ERR_CONFIG,
@@ -213,8 +231,6 @@ static const char *const top_fields[] = {
     "name",        "family",     "chunks", "scope",
     "granularity", "ep_overlap", "layers", NULL,
 };
-
-static const char *const family_words[] = { "gpt", "mla", "mamba", NULL };
 
 static gh_status read_options(const struct fields *top, struct description *d,
                               gh_error *err)
@@ -245,14 +261,13 @@ static gh_status read_top(const json_t *json, struct description *d,
 {
     const struct fields top = { .json = json };
     const json_t *layers = json_object_get(json, "layers");
-    uint32_t chunks = 0, family;
-    const char *name;
+    const char *name, *family = NULL;
+    uint32_t chunks = 0;
     gh_status status = fields_check(&top, top_fields, err);
 
     if (status != GH_OK ||
-        (status = field_name(&top, true, &name, err)) != GH_OK ||
-        (status = field_required_word(&top, "family", family_words, &family,
-                                      err)) != GH_OK ||
+        (status = field_text(&top, "name", true, &name, err)) != GH_OK ||
+        (status = read_family(&top, &family, err)) != GH_OK ||
         (status = field_count(&top, "chunks", 1, DESCRIBE_MOST_LAYERS, &chunks,
                               err)) != GH_OK ||
         (status = read_options(&top, d, err)) != GH_OK) {
@@ -272,7 +287,7 @@ static gh_status read_top(const json_t *json, struct description *d,
     if (d->name == NULL) {
         return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a name");
     }
-    return make_model(layers, chunks, d, err);
+    return make_model(layers, chunks, family, d, err);
 }
 
 static gh_status read_json(json_t *json, const json_error_t *problem,

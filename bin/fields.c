@@ -75,14 +75,14 @@ gh_status field_missing(const char *where, const char *wanted, gh_error *err)
     return gh_fail(err, GH_ERR_CONFIG, "%s is missing; give %s", where, wanted);
 }
 
-/* A name is shown in lines of text. */
-static gh_status check_name(const char *where, const char *name, gh_error *err)
+/* It is shown in lines of text. */
+static gh_status check_text(const char *where, const char *text, gh_error *err)
 {
-    if (name[0] == '\0') {
+    if (text[0] == '\0') {
         return gh_fail(err, GH_ERR_CONFIG,
                        "%s is empty; give at least one character", where);
     }
-    for (const char *c = name; *c != '\0'; c++) {
+    for (const char *c = text; *c != '\0'; c++) {
         if ((unsigned char)*c < 0x20 || *c == 0x7F) {
             return gh_fail(err, GH_ERR_CONFIG,
                            "%s has a control character in it; leave it out",
@@ -92,21 +92,21 @@ static gh_status check_name(const char *where, const char *name, gh_error *err)
     return GH_OK;
 }
 
-gh_status field_name(const struct fields *object, bool required,
-                     const char **name, gh_error *err)
+gh_status field_text(const struct fields *object, const char *key,
+                     bool required, const char **text, gh_error *err)
 {
     char where[FIELD_WHERE_BYTES];
-    const json_t *json = field_at(object, "name", where);
+    const json_t *json = field_at(object, key, where);
 
-    *name = NULL;
+    *text = NULL;
     if (json == NULL) {
         return required ? field_missing(where, "a string", err) : GH_OK;
     }
     if (!json_is_string(json)) {
         return field_type(where, json, "a string", err);
     }
-    *name = json_string_value(json);
-    return check_name(where, *name, err);
+    *text = json_string_value(json);
+    return check_text(where, *text, err);
 }
 
 /* Without the field, *value stays as it is. */

@@ -35,9 +35,9 @@ gh_status field_missing(const char *where, const char *wanted, gh_error *err);
 gh_status field_type(const char *where, const json_t *json, const char *wanted,
                      gh_error *err);
 
-/* NULL where it is left out; it belongs to the JSON. */
-gh_status field_name(const struct fields *object, bool required,
-                     const char **name, gh_error *err);
+/* A line of text.  NULL where it is left out; it belongs to the JSON. */
+gh_status field_text(const struct fields *object, const char *key,
+                     bool required, const char **text, gh_error *err);
 gh_status field_count(const struct fields *object, const char *key,
                       uint32_t least, uint32_t most, uint32_t *value,
                       gh_error *err);

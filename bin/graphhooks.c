@@ -27,7 +27,7 @@ static const char usage[] =
     "\n"
     "  env [--markdown]  every GRAPHHOOKS_ variable, with what is set now;\n"
     "                    --markdown: the table without it\n"
-    "  info [--json]     versions, drivers, devices, plugin directory\n"
+    "  info [--json]     versions, families, drivers, devices\n"
     "  plan FILE         which parts of the model that FILE describes are\n"
     "                    captured, and why; - is standard input\n"
     "    --scope LIST      attn, mlp, moe, moe_router, moe_preprocess, mamba;\n"

@@ -1,5 +1,5 @@
 /*
- * info.c - versions, drivers and devices.
+ * info.c - versions, families, drivers and devices.
  *
  * Every driver is asked in turn: CUDA's, the software device's, and the one
  * that GRAPHHOOKS_DRIVER names by its path.  What a driver does not answer
@@ -13,6 +13,7 @@
 
 #include "config/env.h"
 #include "driver/driver.h"
+#include "families.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -235,10 +236,12 @@ void info_print(bool json)
         printf("{\"version\": \"%s\", \"abi\": \"%d.%d\", \"plugin_dir\": ",
                PACKAGE_VERSION, GH_ABI_MAJOR, GH_ABI_MINOR);
         print_string(PKGLIBDIR);
+        families_print(true);
         printf(", \"drivers\": [");
     } else {
         printf("version   %s, ABI %d.%d\nplugins   %s\n", PACKAGE_VERSION,
                GH_ABI_MAJOR, GH_ABI_MINOR, PKGLIBDIR);
+        families_print(false);
     }
 
     for (int i = 0; i < (named ? 3 : 2); i++) {

@@ -1,8 +1,9 @@
 /*
  * plan.c - `graphhooks plan`: resolves a description and prints the plan.
  *
- * Options win over what the description says; the environment has no say,
- * so that a plan depends on nothing but the command line and the file.
+ * Options win over what the description says; of the environment only
+ * GRAPHHOOKS_PLUGIN_PATH has a say, so that a plan depends on nothing but the
+ * command line, the file and the families that it names.
  *
  * Exit status: 0; 1 for a request that is impossible; 2 for a command line
  * or a description that is not understood.
@@ -15,6 +16,7 @@
 
 #include "base/error.h"
 #include "describe.h"
+#include "families.h"
 #include "words.h"
 
 #include <errno.h>
@@ -206,11 +208,14 @@ static void print_request(const char *name, const struct gh_plan *plan)
 
 static int show(const struct arguments *a, const struct description *d)
 {
+    struct gh_traits_set traits;
     struct gh_plan plan;
     gh_error err;
     int status = 0;
 
-    if (gh_plan_make(d->model, &d->options, &plan, &err) != GH_OK) {
+    if (families_resolve(d->model, &traits, &err) != GH_OK ||
+        gh_plan_make_with(d->model, &traits, &d->options, &plan, &err) !=
+            GH_OK) {
         fprintf(stderr, "graphhooks: %s: %s\n", d->name, err.text);
         return 1;
     }

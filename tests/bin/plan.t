@@ -5,10 +5,13 @@
 scratch
 golden=$srcdir/tests/bin/golden
 cd "$scratch" || exit 99
+plugins=${builddir:?}/plugins/.libs
+GRAPHHOOKS_PLUGIN_PATH=$plugins
+export GRAPHHOOKS_PLUGIN_PATH
 
 plan()
 {
-    "${builddir:?}/graphhooks" plan "$@"
+    "$builddir/graphhooks" plan "$@"
 }
 
 # has TEXT NAME: the last output has a line with TEXT.
@@ -59,8 +62,7 @@ ok $? "its second table has every refusal of the rules"
 # model NAME MORE LAYERS: writes NAME.json.
 model()
 {
-    printf '{"name": "%s", "family": "gpt", %s "layers": [%s]}\n' "$@" \
-        > "$1.json"
+    printf '{"name": "%s", %s "layers": [%s]}\n' "$@" > "$1.json"
 }
 dense='{"kind": "dense"}'
 moe='{"kind": "moe", "experts": 8, "dispatcher": "alltoall"}'
@@ -113,6 +115,68 @@ for file in "$srcdir"/doc/models/*.json; do
     ok $? "and a line in doc/models/README.md"
 done
 
+# ---- families -------------------------------------------------------------
+
+model deep '"family": "mla",' "$dense, {\"kind\": \"mamba\",
+    \"family\": \"mamba\"}, {\"kind\": \"moe\", \"repeat\": 2,
+    \"experts\": 256, \"dispatcher\": \"flex\",
+    \"features\": [\"shared_experts\"]}"
+example "a family's note, tensors and nodes are shown once" families \
+    deep.json --scope attn,mlp,moe_router,moe_preprocess
+returns 0 "--why has the family" deep.json --why 2.attn
+has "family     mla, $plugins/mla.so" "with its file"
+has "reads      rotary_cos, for as long as a graph lives" \
+    "what the part reads besides its inputs"
+has "node       0, compute, attn..moe_preprocess" "and its node"
+returns 0 "--why has a node of its own for the dispatch" \
+    deep.json --why 2.moe_dispatch
+has "node       1, comm, moe_dispatch..moe_dispatch" \
+    "which is on the comm lane"
+grep -q rotary out
+[ $? -eq 1 ]
+ok $? "and reads no tensor of the attention's"
+model own '"scope": ["mlp"],' '{"kind": "dense", "family": "example"}, '"$dense"
+returns 0 "a layer has a family of its own, or none" own.json --scope attn,mlp
+has "eager    layer 0 attn: its attention picks its kernels by the length" \
+    "what the family holds back stays eager, by its sentence"
+has "graphed  layer 1 attn..mlp" "and the layer without a family is whole"
+has "note: layer 0: its attention picks its kernels" "which is noted"
+has "  eager attn: its attention picks" "and is shown with the family"
+returns 0 "--why of a part that is held back" own.json --scope attn,mlp \
+    --why 0.attn
+has "remedy     leave it eager, or describe the layer by another family" \
+    "has the remedy"
+returns 0 "--why weighs the family, too" own.json --why 0.attn
+has "--scope attn,mlp would not do alone: its attention picks its kernels" \
+    "where the part is not named"
+model held '"family": "example",' "$dense, $dense"
+returns 1 "a scope that no family lets be captured is impossible" held.json \
+    --scope attn
+has "held: scope attn: layer 0: its attention picks its kernels by the length \
+of the sequences; leave it eager" "which is said with the remedy"
+returns 0 "a whole layer is narrowed to what its family lets be captured" \
+    held.json
+has "graphed  layer 0 mlp" "to the MLP"
+model typo '"family": "gtp",' "$dense"
+returns 1 "a mistyped family is refused" typo.json
+has "layer 0: family gtp: there is none of that name; did you mean gpt?" \
+    "with the nearest one"
+model alien '"family": "xyzzy",' "$dense"
+GRAPHHOOKS_PLUGIN_PATH=/no/where:$plugins
+returns 1 "a family that is not there is refused" alien.json
+has "layer 0: family xyzzy: not found: put xyzzy.so into a directory of \
+GRAPHHOOKS_PLUGIN_PATH; looked in /no/where, " "with the places"
+GRAPHHOOKS_PLUGIN_PATH=$plugins
+model wrong '"family": "mamba",' "$mamba, $dense"
+returns 1 "a layer that its family does not know is refused" wrong.json
+has "layer 1: family mamba ($plugins/mamba.so): mamba knows Mamba layers alone" \
+    "in the words of the family"
+GRAPHHOOKS_PLUGIN_PATH=relative::
+returns 1 "a wrong path of plugins is refused" wrong.json
+has "GRAPHHOOKS_PLUGIN_PATH is" "with its sentence"
+returns 0 "and does not matter without a family" dense.json
+GRAPHHOOKS_PLUGIN_PATH=$plugins
+
 # ---- options --------------------------------------------------------------
 
 model asks '"scope": ["attn"], "granularity": "part", "ep_overlap": true,' \
@@ -127,7 +191,7 @@ has "1 layers, scope moe" "the scope, too"
 returns 0 "an empty scope means whole layers" asks.json --scope ''
 has "1 layers, whole layers, ep overlap" "which is said"
 GRAPHHOOKS_SCOPE=mlp plan asks.json > out 2>&1
-has "scope attn" "the environment has no say"
+has "scope attn" "the environment has no say over the scope"
 plan - < dense.json > out 2>&1
 has "dense: 2 layers" "- is standard input"
 returns 2 "an unknown word is refused" dense.json --scope attn,mpl
@@ -144,8 +208,9 @@ returns 0 "--json works" hybrid.json --json
 if have python3; then
     model offload '' '{"kind": "dense", "name": "a\u00e9\"\\b",
         "offload": ["attn_norm", "core_attn", "mlp"]}'
-    for file in hybrid offload; do
-        plan $file.json --scope attn --json > out &&
+    for file in hybrid offload deep own; do
+        plan $file.json --scope "$([ $file = own ] && echo mlp || echo attn)" \
+            --json > out &&
             python3 -c 'import json, sys; d = json.load(open(sys.argv[1]))
 s = d["segments"]
 assert [x["index"] for x in s] == list(range(len(s)))
@@ -155,11 +220,24 @@ if d["offload"]:
     assert s[0]["layer"] == o["layer"] == "a\u00e9\"\\b"
     assert (o["in_graph"], o["beside"], o["off"]) == (
         ["core_attn"], ["mlp"], ["attn_norm"])
-    assert len(d["notes"]) == 1' out
+    assert len(d["notes"]) == 1
+f = d["families"]
+if sys.argv[2] == "deep":
+    assert [x["layers"] for x in f] == [[0], [1], [2, 3]]
+    assert [x["family"] for x in f] == ["mla", "mamba", "mla"]
+    assert [x["name"] for x in f[2]["tensors"]] == ["rotary_cos", "rotary_sin"]
+    assert f[2]["tensors"][0]["parts"] == ["attn"]
+    assert [x["lane"] for x in f[2]["nodes"]] == [
+        "compute", "comm", "compute", "comm", "compute"]
+    assert f[2]["note"] and f[2]["parts"] == f[2]["capturable"]
+elif sys.argv[2] == "own":
+    assert f[0]["capturable"] == ["mlp"] and f[0]["why_not"] and len(f) == 1
+else:
+    assert f == []' out $file
         ok $? "a JSON parser reads the plan of $file.json"
     done
 else
-    for _ in 1 2; do skip "no python3 to read JSON with"; done
+    for _ in 1 2 3 4; do skip "no python3 to read JSON with"; done
 fi
 
 returns 0 "--why takes a part that is captured" dense.json --why 0.attn
@@ -278,13 +356,15 @@ malformed "half a description" "line 1, column 1: this is not JSON" '{'
 malformed "a list" "the description is a list; give an object" '[]'
 malformed "a field given twice" "line 1, column" '{"name": "a", "name": "b"}'
 malformed "a description without a name" "name is missing" '{}'
-malformed "a description without a family" "family is missing" '{"name": "a"}'
 malformed "a description without layers" "layers is missing" \
     '{"name": "a", "family": "mla"}'
 malformed "a mistyped field" "layer: there is no such field; did you mean layers?" \
     '{"name": "a", "family": "mla", "layer": []}'
-malformed "a mistyped family" 'family is "gtp"; did you mean gpt?' \
-    '{"name": "a", "family": "gtp"}'
+malformed "a family that is a number" "family is a number; give a string" \
+    '{"name": "a", "family": 3}'
+malformed "a family that is a path" \
+    'layers[0].family is "../gpt": name it in letters, digits, _ and -' \
+    '{"name": "a", "family": "../gpt", "layers": [{"kind": "dense"}]}'
 
 # bad_field NAME SENTENCE LAYERS [MORE]
 bad_field()
@@ -318,6 +398,11 @@ bad_field "a fraction of experts" \
     '{"kind": "moe", "experts": 8.5}'
 bad_field "less than one layer" "layers[0].repeat is 0; give a number from 1" \
     '{"kind": "dense", "repeat": 0}'
+bad_field "a layer's family with an end" \
+    'layers[0].family is "gpt.so": name it in letters, digits, _ and -' \
+    '{"kind": "dense", "family": "gpt.so"}'
+bad_field "an empty family" "layers[0].family is empty" \
+    '{"kind": "dense", "family": ""}'
 bad_field "more than a million layers" "layers[1].repeat: these are more" \
     '{"kind": "dense", "repeat": 999999}, {"kind": "dense", "repeat": 2}'
 bad_field "a feature that there is not" \
