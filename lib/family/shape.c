@@ -12,6 +12,7 @@
 
 #include "plan/kinds.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* A description that is being checked, and where its failures go. */
@@ -127,6 +128,7 @@ static gh_status check_tensors(const struct check *c)
     for (uint32_t i = 0; i < c->layer->n_tensors; i++) {
         const gh_family_tensor *tensor = &c->layer->tensors[i];
         gh_status status;
+        char what[32];
 
         if (tensor->name == NULL || !gh_family_name_is_good(tensor->name)) {
             return WRONG(c,
@@ -142,7 +144,8 @@ static gh_status check_tensors(const struct check *c)
                              i, tensor->name);
             }
         }
-        status = check_bits(c, "the parts of a tensor", tensor->parts);
+        snprintf(what, sizeof(what), "tensors[%u].parts", i);
+        status = check_bits(c, what, tensor->parts);
         if (status != GH_OK) {
             return status;
         }
