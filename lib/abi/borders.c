@@ -13,6 +13,9 @@
 #include "base/size.h"
 #include "capture/capture.h"
 
+#include <stdio.h>
+#include <string.h>
+
 static gh_status check_key(const gh_session *session, const gh_border_key *key,
                            gh_error *err)
 {
@@ -100,9 +103,37 @@ static gh_status check_aux(const gh_session *session, const gh_aux *aux,
     return GH_OK;
 }
 
+/* Which parts of the layer read the tensor, as its family has said. */
+static gh_status find_readers(const struct gh_layer *layer, const gh_aux *aux,
+                              uint32_t *parts, gh_error *err)
+{
+    const struct gh_traits *traits = layer->traits;
+    char names[128] = "";
+    size_t used = 0;
+
+    for (uint32_t i = 0; traits != NULL && i < traits->layer.n_tensors; i++) {
+        if (strcmp(traits->names[i], aux->name) == 0) {
+            *parts = traits->layer.tensors[i].parts;
+            return GH_OK;
+        }
+        if (used < sizeof(names)) {
+            used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s",
+                                     used == 0 ? "" : ", ", traits->names[i]);
+        }
+    }
+    return gh_fail(
+        err, GH_ERR_NOT_FOUND,
+        "gh_aux.name is \"%.40s\", which %s%.40s%s for layer %u: %s%s",
+        aux->name, traits != NULL ? "family " : "no family",
+        traits != NULL ? traits->source->name : "",
+        traits != NULL ? " does not name" : " names", aux->layer,
+        used > 0 ? "name one of " : "there is nothing to bind", names);
+}
+
 gh_status gh_aux_bind(gh_session *session, const gh_aux *aux, gh_error *err)
 {
     const size_t least = GH_SIZE_THROUGH(gh_aux, object);
+    uint32_t parts = 0;
     gh_status status;
     gh_aux ours;
 
@@ -122,5 +153,10 @@ gh_status gh_aux_bind(gh_session *session, const gh_aux *aux, gh_error *err)
     if (status != GH_OK) {
         return status;
     }
-    return gh_capture_bind(session->capture, &ours, 0, err);
+    status =
+        find_readers(&session->plan.layers[ours.layer], &ours, &parts, err);
+    if (status != GH_OK) {
+        return status;
+    }
+    return gh_capture_bind(session->capture, &ours, parts, err);
 }

@@ -41,6 +41,10 @@ gh_status gh_family_fail(gh_error *err, gh_status status,
 gh_status gh_family_find(const struct gh_family_where *where, const char *path,
                          char file[GH_FAMILY_FILE_BYTES], gh_error *err);
 
+/* object.c: a file that is cut off would end the process that loads it. */
+gh_status gh_family_check_object(const struct gh_family_where *where,
+                                 gh_error *err);
+
 /* Loads the file for good, and finds its table, which nobody has checked. */
 gh_status gh_family_load(const struct gh_family_where *where,
                          const gh_family **table_p, gh_error *err);

@@ -140,11 +140,16 @@ static const char *load_error(const char *file)
 gh_status gh_family_load(const struct gh_family_where *where,
                          const gh_family **table_p, gh_error *err)
 {
-    /* NODELETE: the plan may point into its data, and code that is gone is
-     * a crash where code that stays is some kilobytes. */
-    void *object = dlopen(where->file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    gh_status status = gh_family_check_object(where, err);
     const void *symbol;
+    void *object;
 
+    if (status != GH_OK) {
+        return status;
+    }
+    /* NODELETE: code that is gone is a crash where somebody still points to
+     * it, and code that stays is some kilobytes. */
+    object = dlopen(where->file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (object == NULL) {
         return gh_family_fail(err, GH_ERR_NOT_FOUND, where,
                               "it cannot be loaded: %.90s; build it as a "

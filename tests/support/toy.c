@@ -259,7 +259,8 @@ gh_status toy_attach(struct toy *toy)
 {
     static const char *const nothing[] = { NULL };
     const struct toy_options *o = &toy->options;
-    gh_layer_desc layer = { .struct_size = sizeof(layer) };
+    gh_layer_desc layer = { .struct_size = sizeof(layer),
+                            .family = o->family };
     gh_session_desc desc = {
         .struct_size = sizeof(desc),
         .flags = o->flags,

@@ -63,6 +63,7 @@ struct toy_options {
     bool moving_inputs; /* hand over between segments by buffers that move */
     bool free_running;  /* does not wait for the device after a step */
     const char *scope, *granularity;
+    const char *family; /* of every layer; NULL: none */
     const char *const *environment; /* NULL: an empty one */
     const gh_host_services *host;
     uint32_t flags; /* of gh_session_desc */
