@@ -28,6 +28,8 @@ echo "record_cost" >&2
     --json "$out/record_cost.json"
 echo "plan_cost" >&2
 ./bench/plan_cost --json "$out/plan_cost.json"
+echo "open_cost" >&2
+./bench/open_cost --driver "$driver" --json "$out/open_cost.json"
 if command -v valgrind > /dev/null 2>&1; then
     echo "hook_instructions" >&2
     "$here/hook_instructions.sh" ./bench/hook_overhead \

@@ -20,6 +20,7 @@ MOST_INSTRUCTIONS = 400
 MOST_RECORD_RATIO = 1.2
 MOST_STEP_RATIO = 1.05
 MOST_PLAN_MS = 10
+MOST_OPEN_MS = 20
 # A captured step over an eager one, by models.sh's SIZE and SCOPE.
 MOST_MODEL_RATIO = {"launch": {"layer": 0.92, "chunk": 0.92, "partial": 0.97},
                     "large": {"layer": 1.01, "chunk": 1.01, "partial": 1.01}}
@@ -92,6 +93,19 @@ def plan_cost(result, _real):
             f"{case['write_json_ns']['median'] / 1e6:.2f}", f"{made:.3f}",
             judge(made, MOST_PLAN_MS if case["layers"] == 1000 else None,
                   True))
+
+
+def open_cost(result, real):
+    print("\na session opened, milliseconds of host time: the first of a "
+          "process, the next")
+    row("layers", "", "bare", "families", "ratio", "target")
+    for case in result["cases"]:
+        for which in ("first", "next"):
+            ms = case[f"{which}_ns"]["median"] / 1e6
+            row(f"{case['layers']} layers, {which}", "",
+                f"{case[f'{which}_without_ns']['median'] / 1e6:.3f}",
+                f"{ms:.3f}", f"{case[f'ratio_{which}']:.3f}",
+                judge(ms, MOST_OPEN_MS, real))
 
 
 def steady(times):
@@ -170,7 +184,8 @@ def models(cases):
 
 
 TABLES = {"hook_overhead": hook_overhead, "record_cost": record_cost,
-          "hook_instructions": hook_instructions, "plan_cost": plan_cost}
+          "hook_instructions": hook_instructions, "plan_cost": plan_cost,
+          "open_cost": open_cost}
 
 
 def main():

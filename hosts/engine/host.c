@@ -157,8 +157,18 @@ static uint32_t features_of(const struct config *config)
     return features;
 }
 
-static gh_layer_desc describe_layer(const struct config *config, int layer)
+/* The plugin of the library's that knows such a layer. */
+static const char *family_of(const struct config *config, gh_layer_kind kind)
 {
+    if (kind == GH_LAYER_MAMBA) {
+        return "mamba";
+    }
+    return config->model == MODEL_MLA ? "mla" : "gpt";
+}
+
+static gh_layer_desc describe_layer(const struct options *options, int layer)
+{
+    const struct config *config = &options->config;
     gh_layer_desc desc = {
         .struct_size = sizeof(desc),
         .kind = (gh_layer_kind)layer_kind(config, layer),
@@ -168,6 +178,9 @@ static gh_layer_desc describe_layer(const struct config *config, int layer)
         desc.features = features_of(config);
         desc.experts = (uint32_t)config->experts;
         desc.dispatcher = GH_DISPATCHER_ALLTOALL;
+    }
+    if (!options->no_family) {
+        desc.family = family_of(config, desc.kind);
     }
     return desc;
 }
@@ -180,8 +193,7 @@ static gh_status describe_model(struct host *host, gh_model **model_p,
 
     for (int i = 0;
          status == GH_OK && i < host->trainer->options->config.layers; i++) {
-        const gh_layer_desc layer =
-            describe_layer(&host->trainer->options->config, i);
+        const gh_layer_desc layer = describe_layer(host->trainer->options, i);
 
         status = gh->model_add_layer(*model_p, &layer, err);
     }

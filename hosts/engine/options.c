@@ -19,6 +19,7 @@ enum kind {
     KIND_REAL,
     KIND_TEXT,
     KIND_FLAG,
+    KIND_FAMILY,
     KIND_WORD, /* one of `words`, kept as text */
     KIND_MODEL,
     KIND_PATTERN,
@@ -84,6 +85,8 @@ static const struct row table[] = {
       "what to capture: attn, mlp, moe, moe_router, moe_preprocess, mamba" },
     { "--granularity", KIND_TEXT, AT(granularity), 0, 0, "part|layer|chunk",
       "how far one graph reaches (layer)" },
+    { "--family", KIND_FAMILY, AT(no_family), 0, 0, "auto|none",
+      "the plugins that describe the layers to the library (auto)" },
     { "--driver", KIND_WORD, AT(driver), 0, 0, "soft|cuda",
       "the software device, or CUDA (CUDA where there is a device)" },
     { "--library", KIND_TEXT, AT(library), 0, 0, "PATH",
@@ -257,6 +260,9 @@ static int set_field(struct options *options, const struct row *row,
     case KIND_FLAG:
         *(bool *)field = true;
         return 0;
+    case KIND_FAMILY:
+        *(bool *)field = strcmp(value, "none") == 0;
+        return *(bool *)field || strcmp(value, "auto") == 0 ? 0 : -1;
     case KIND_WORD:
         *(const char **)field = value;
         return strcmp(value, "soft") == 0 || strcmp(value, "cuda") == 0 ? 0

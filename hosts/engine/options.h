@@ -40,6 +40,7 @@ struct options {
     double lr;
     int warmup;
     bool check, quiet, help;
+    bool no_family; /* the library knows layers by their kinds alone */
 };
 
 /* 0; or -1 with one sentence in text: what is wrong and what would be right.

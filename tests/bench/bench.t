@@ -61,6 +61,9 @@ EOF
 else
     for _ in 1 2 3 4; do skip "no python3 to read JSON with"; done
 fi
+./bench/open_cost --driver soft --rounds 2 --json "$scratch/o.json"
+ok $? "open_cost runs"
+json "$scratch/o.json" "open_cost writes JSON"
 ./bench/hook_overhead --driver hip > "$scratch/out" 2>&1
 [ $? -eq 3 ] && grep -q 'give cuda or soft' "$scratch/out"
 ok $? "a driver that is none is refused with a sentence"

@@ -71,6 +71,7 @@ refused 2 "expects gpt.*; did you mean mamba?" --model mmaba
 refused 2 "expects soft|cuda; did you mean cuda?" --driver cudda
 refused 2 "expects legacy|own" --stream default
 refused 2 "expects soft|cuda" --driver hip
+refused 2 "expects auto|none" --family gpt
 refused 2 "expects X" --lr 0
 refused 2 "expects X" --lr nan
 refused 2 "expects N" --seed -1
@@ -149,6 +150,35 @@ unset SOFTCUDA_FAIL
         --scope moe
 }
 
+# ---- families -----------------------------------------------------------
+
+mkdir "$scratch/plugins"
+for family in gpt mla mamba; do
+    echo "not an object" > "$scratch/plugins/$family.so"
+done
+GRAPHHOOKS_PLUGIN_PATH=$scratch/plugins
+export GRAPHHOOKS_PLUGIN_PATH
+# shellcheck disable=SC2086 # words
+{
+    refused 3 "layer 0: family gpt .*the file is not an object" \
+        --driver soft $small
+    refused 3 "layer 0: family mla " --driver soft $small --model mla
+    refused 3 "layer 0: family mamba " --driver soft $small --model mamba
+    refused 3 "layer 0: family gpt " --driver soft $small --model moe
+    refused 3 "layer 0: family gpt " --driver soft $small --model hybrid \
+        --pattern '*'
+    "$builddir/gh-engine" --driver soft $small --family none \
+        > "$scratch/out" 2>&1
+}
+ok $? "--family none needs no family"
+unset GRAPHHOOKS_PLUGIN_PATH
+# shellcheck disable=SC2086 # words
+GRAPHHOOKS_LOG=info "$builddir/gh-engine" --driver soft $small \
+    --model hybrid --layers 2 --pattern 'M*' > "$scratch/out" 2>&1
+[ "$(grep -c 'family [a-z]*: .*/graphhooks/[a-z]*\.so$' "$scratch/out")" \
+    -ge 2 ]
+ok $? "families are found beside the library"
+
 # ---- what is right -------------------------------------------------------
 
 # shellcheck disable=SC2086 # words
@@ -162,7 +192,8 @@ ok $? "a run says whether the modes are equal"
 ok $? "--help ends with status 0"
 missing=$(for option in model pattern state experts dense-layers top-k shared-expert drop-and-pad \
     dropless-host layers hidden heads seq batch steps microbatches \
-    in-flight delay-wgrad streams stream compare scope granularity driver library data \
+    in-flight delay-wgrad streams stream compare scope granularity family \
+    driver library data \
     seed lr warmup json trace check quiet help; do
     grep -q -- "^  --$option " "$scratch/out" || echo "--$option"
 done)
