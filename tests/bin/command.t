@@ -65,6 +65,15 @@ has "| \`GRAPHHOOKS_MAX_SLOTS\` | a number from 1 to 64 | 8 |" \
 returns 0 "info works, whether or not there is a GPU" "$graphhooks" info
 has "libcuda.so.1" "info says where it looked for CUDA's driver"
 has "libgraphhooks-softcuda.so" "info shows the software device"
+has "families" "info lists the families that are found"
+has "mla, $builddir/plugins/.libs/mla.so" "with their files"
+has "transformer layers with latent attention" "and what each is"
+mkdir "$scratch/plugins"
+echo text > "$scratch/plugins/mla.so"
+returns 0 "info works with a family that is broken" \
+    env GRAPHHOOKS_PLUGIN_PATH="$scratch/plugins" "$graphhooks" info
+has "mla, not usable: family mla ($scratch/plugins/mla.so): the file is not an" \
+    "and says why that one cannot be used"
 returns 0 "info works with the path of a driver" \
     env GRAPHHOOKS_DRIVER=/no/driver.so "$graphhooks" info
 has "not usable: driver: /no/driver.so" "and says why that one cannot be used"
@@ -73,9 +82,11 @@ if have python3; then
     python3 -c 'import json, sys; d = json.load(open(sys.argv[1]))
 assert {"version", "abi", "plugin_dir", "drivers"} <= set(d)
 assert [x["kind"] for x in d["drivers"]] == ["cuda", "soft"]
+assert [x["name"] for x in d["families"]] == ["example", "gpt", "mamba", "mla"]
+assert all(x["usable"] and x["about"] and x["file"] for x in d["families"])
 assert d["drivers"][1]["usable"] and len(d["drivers"][1]["devices"]) > 0' \
         "$scratch/out"
-    ok $? "its JSON has versions, drivers and the software device"
+    ok $? "its JSON has versions, families, drivers and the software device"
 else
     skip "no python3 to read JSON with"
 fi
