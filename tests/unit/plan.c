@@ -727,7 +727,8 @@ static void test_print(void)
            "{\"index\":1,\"chunk\":0,\"mode\":\"eager\",\"first_layer\":0,"
            "\"last_layer\":0,\"first_part\":\"mlp\",\"last_part\":\"mlp\","
            "\"layer\":\"a \\\"quoted\\\" name\",\"reason\":\"the scope "
-           "does not name it\"}\n],\"offload\":[],\"notes\":[]}\n",
+           "does not name it\"}\n],\"offload\":[],\"families\":[],"
+           "\"notes\":[]}\n",
            "as JSON, the same, with names quoted");
     gh_plan_free(&plan);
 }

@@ -1,0 +1,265 @@
+/*
+ * A plan works from what families say of layers, and kinds where none does.
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "plan/model.h"
+#include "plan/plan.h"
+#include "tap/tap.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define BIT(part) (1u << GH_PART_##part)
+#define ATTN GH_SCOPE(GH_ITEM_ATTN)
+#define MOE GH_SCOPE(GH_ITEM_MOE)
+#define ROUTER GH_SCOPE(GH_ITEM_MOE_ROUTER)
+#define PREPROCESS GH_SCOPE(GH_ITEM_MOE_PREPROCESS)
+#define MAMBA GH_SCOPE(GH_ITEM_MAMBA)
+
+static gh_error err;
+
+/* ---- models and what their families say ---------------------------------- */
+
+static gh_model *model_of(gh_layer_kind kind, uint32_t n, uint32_t recompute)
+{
+    gh_layer_desc desc = { .struct_size = sizeof(desc),
+                           .kind = kind,
+                           .recompute = recompute,
+                           .family = "made_up" };
+    gh_model *model = NULL;
+
+    if (gh_kind_has(kind, GH_PART_MOE_ROUTER)) {
+        desc.experts = 8;
+        desc.features = GH_FEATURE_CAPACITY | GH_FEATURE_PAD;
+    }
+    gh_model_create(&model, NULL);
+    for (uint32_t i = 0; i < n; i++) {
+        gh_model_add_layer(model, &desc, NULL);
+    }
+    return model;
+}
+
+/* A set for n layers, none of them described yet. */
+static struct gh_traits_set set_of(uint32_t n)
+{
+    struct gh_traits_set set = { .n_layers = n };
+
+    set.of_layer = calloc(n, sizeof(*set.of_layer));
+    set.traits = calloc(n, sizeof(*set.traits));
+    set.sources = calloc(1, sizeof(*set.sources));
+    set.sources[0] = calloc(1, sizeof(**set.sources));
+    strcpy(set.sources[0]->name, "made_up");
+    set.sources[0]->file = strdup("made_up.so");
+    set.n_sources = 1;
+    return set;
+}
+
+/* Layer i is as its kind, but parts of it are held back. */
+static struct gh_traits *hold_back(struct gh_traits_set *set, uint32_t i,
+                                   gh_layer_kind kind, uint32_t parts,
+                                   const char *why_not)
+{
+    struct gh_traits *traits = calloc(1, sizeof(*traits));
+
+    traits->source = set->sources[0];
+    traits->first = i;
+    traits->n_layers = 1;
+    traits->layer.n_parts = gh_kinds[kind].n_parts;
+    for (uint32_t k = 0; k < gh_kinds[kind].n_parts; k++) {
+        traits->layer.parts[k] = gh_kinds[kind].parts[k];
+        traits->layer.capturable |= 1u << gh_kinds[kind].parts[k];
+    }
+    traits->layer.capturable &= ~parts;
+    strcpy(traits->layer.why_not, why_not);
+    set->traits[set->n_traits++] = traits;
+    set->of_layer[i] = traits;
+    return traits;
+}
+
+static gh_status plan_with(struct gh_traits_set *set, gh_layer_kind kind,
+                           uint32_t recompute, uint32_t scope,
+                           enum gh_granularity granularity,
+                           struct gh_plan *plan)
+{
+    const struct gh_plan_options options = { .scope = scope,
+                                             .granularity = granularity };
+    gh_model *model = model_of(kind, set->n_layers, recompute);
+    gh_status status = gh_plan_make_with(model, set, &options, plan, &err);
+
+    gh_model_destroy(model);
+    return status;
+}
+
+/* "attn* moe_router* | moe_preprocess ...": a star is a graphed part, and a
+ * bar ends a segment. */
+static const char *drawn(const struct gh_plan *plan)
+{
+    static char text[1024];
+    uint32_t s = 0;
+
+    text[0] = '\0';
+    for (uint32_t i = 0; i < plan->n_layers; i++) {
+        const gh_part *parts;
+        const uint32_t n = gh_layer_parts(&plan->layers[i], &parts);
+
+        for (uint32_t k = 0; k < n; k++) {
+            const gh_segment *at = &plan->segments[s];
+
+            strcat(text, gh_part_name(parts[k]));
+            strcat(text, at->mode == GH_SEGMENT_GRAPHED ? "*" : "");
+            if (at->last_layer == i && at->last_part == parts[k]) {
+                strcat(text, s + 1 < plan->n_segments ? " | " : "");
+                s++;
+            } else {
+                strcat(text, " ");
+            }
+        }
+    }
+    return text;
+}
+
+/* ---- what is held back --------------------------------------------------- */
+
+#define SENTENCE "its experts are somebody else's"
+#define REST "moe_dispatch moe_experts moe_combine moe_post"
+
+static const struct {
+    uint32_t held_back, scope;
+    const char *drawn;
+} moe_rows[] = {
+    { 0, 0,
+      "attn* moe_router* moe_preprocess* moe_dispatch* moe_experts* "
+      "moe_combine* moe_post*" },
+    { BIT(MOE_EXPERTS), 0, "attn* moe_router* moe_preprocess* | " REST },
+    { BIT(MOE_EXPERTS), ATTN | ROUTER | PREPROCESS,
+      "attn* moe_router* moe_preprocess* | " REST },
+    { BIT(MOE_PREPROCESS), 0, "attn* moe_router* | moe_preprocess " REST },
+    { BIT(MOE_ROUTER), 0, "attn* | moe_router moe_preprocess " REST },
+    { BIT(ATTN), 0,
+      "attn | moe_router* moe_preprocess* moe_dispatch* moe_experts* "
+      "moe_combine* moe_post*" },
+    { BIT(MOE_POST), MOE | ATTN, NULL },
+    { BIT(MOE_ROUTER), ROUTER, NULL },
+    { BIT(MOE_PREPROCESS), ROUTER | PREPROCESS, NULL },
+    { BIT(ATTN), ATTN, NULL },
+};
+
+static void test_parts_of_experts_that_are_held_back(void)
+{
+    for (size_t i = 0; i < sizeof(moe_rows) / sizeof(moe_rows[0]); i++) {
+        struct gh_traits_set set = set_of(1);
+        struct gh_plan plan;
+        gh_status status;
+
+        hold_back(&set, 0, GH_LAYER_MOE, moe_rows[i].held_back, SENTENCE);
+        status = plan_with(&set, GH_LAYER_MOE, 0, moe_rows[i].scope,
+                           GH_GRANULARITY_LAYER, &plan);
+        ok(set.n_layers == 0 && set.of_layer == NULL,
+           "row %zu: the plan has taken the set over", i);
+        if (moe_rows[i].drawn == NULL) {
+            is_status(status, GH_ERR_CONFIG, &err,
+                      "row %zu: what no layer can have is an error", i);
+            ok(strstr(err.text, "layer 0: " SENTENCE "; leave it eager") !=
+                   NULL,
+               "row %zu: in the words of the family: %s", i, err.text);
+            continue;
+        }
+        is_status(status, GH_OK, &err, "row %zu: there is a plan", i);
+        is_str(drawn(&plan), moe_rows[i].drawn, "row %zu: as it should be", i);
+        gh_plan_free(&plan);
+    }
+}
+
+static void test_a_rule_comes_before_the_family(void)
+{
+    struct gh_traits_set set = set_of(1);
+    struct gh_plan plan;
+
+    hold_back(&set, 0, GH_LAYER_DENSE, BIT(ATTN), "its attention is odd");
+    plan_with(&set, GH_LAYER_DENSE, GH_MODULE_LAYER, 0, GH_GRANULARITY_PART,
+              &plan);
+    ok(strstr(plan.segments[0].reason, "recomputed as a whole") != NULL,
+       "a layer that is recomputed as a whole is eager for that, whatever "
+       "its family says");
+    gh_plan_free(&plan);
+}
+
+static void test_runs_have_one_sentence(void)
+{
+    static const char *const odd = "its attention is odd";
+    struct gh_traits_set set = set_of(4);
+    struct gh_plan plan;
+    char note[512];
+
+    for (uint32_t i = 0; i < 4; i++) {
+        hold_back(&set, i, GH_LAYER_ATTN_ONLY, i < 3 ? BIT(ATTN) : 0,
+                  i < 2    ? odd
+                  : i == 2 ? "its attention is odder"
+                           : "");
+    }
+    is_status(plan_with(&set, GH_LAYER_ATTN_ONLY, 0, ATTN, GH_GRANULARITY_CHUNK,
+                        &plan),
+              GH_OK, &err, "what three layers hold back is narrowed");
+    is_str(drawn(&plan), "attn attn | attn | attn*",
+           "eager layers with one sentence are one segment, another sentence "
+           "begins another");
+    is_str(plan.segments[0].reason, odd, "the first has the first sentence");
+    is_str(plan.segments[1].reason, "its attention is odder",
+           "and the second the second");
+    ok(gh_plan_note_text(&plan, GH_CAUSE_FAMILY, note, sizeof(note)) &&
+           strstr(note, "layer 0 (and 2 more): its attention is odd; ") == note,
+       "the note has the first and how many more: %s", note);
+    gh_plan_free(&plan);
+}
+
+/* ---- other parts --------------------------------------------------------- */
+
+static void test_parts_in_another_order(void)
+{
+    static const gh_part parts[] = { GH_PART_MLP, GH_PART_MAMBA, GH_PART_ATTN };
+    struct gh_traits_set set = set_of(2);
+    struct gh_traits *traits = hold_back(&set, 0, GH_LAYER_DENSE, 0, "");
+    gh_border borders[GH_TENSOR_COUNT];
+    struct gh_plan plan;
+
+    traits->layer.n_parts = 3;
+    memcpy(traits->layer.parts, parts, sizeof(parts));
+    traits->layer.capturable = BIT(MLP) | BIT(MAMBA) | BIT(ATTN);
+    is_status(plan_with(&set, GH_LAYER_DENSE, 0, MAMBA | ATTN,
+                        GH_GRANULARITY_LAYER, &plan),
+              GH_OK, &err, "a dense layer may have a Mamba part by its family");
+    is_str(drawn(&plan), "mlp | mamba* attn* | attn* | mlp",
+           "parts come in the order of the family, then of the kind");
+    is_int(gh_plan_borders(&plan, 0, GH_SIDE_OUT, borders), 1,
+           "one tensor leaves the first segment");
+    is_int(borders[0].readers, BIT(MAMBA),
+           "which the part reads that the family has next");
+    ok(gh_plan_covers(&plan, &plan.segments[1], 0, GH_PART_ATTN) &&
+           !gh_plan_covers(&plan, &plan.segments[1], 0, GH_PART_MLP),
+       "a segment covers the parts between its ends, by their places");
+    gh_plan_free(&plan);
+}
+
+static void test_a_scope_that_only_a_family_has(void)
+{
+    struct gh_traits_set set = set_of(1);
+    struct gh_plan plan;
+
+    hold_back(&set, 0, GH_LAYER_MLP_ONLY, 0, "");
+    is_status(
+        plan_with(&set, GH_LAYER_DENSE, 0, ATTN, GH_GRANULARITY_LAYER, &plan),
+        GH_ERR_CONFIG, &err,
+        "a part that the family takes from a kind cannot be captured");
+    ok(strstr(err.text, "scope attn: no layer of this model has one") != NULL,
+       "as where no kind has it: %s", err.text);
+}
+
+int main(void)
+{
+    test_parts_of_experts_that_are_held_back();
+    test_a_rule_comes_before_the_family();
+    test_runs_have_one_sentence();
+    test_parts_in_another_order();
+    test_a_scope_that_only_a_family_has();
+    return done_testing();
+}
