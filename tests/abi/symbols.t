@@ -20,7 +20,7 @@ awk '/^[A-Z_0-9.]+ [{]/ { version = $1 }
      /^ +gh_[a-z0-9_]+;/ { sub(";", "", $1); print $1 "@@" version }' \
     "$map" | sort > "$scratch/mapped"
 cat "$srcdir"/include/graphhooks/*.h | tr '\n' ' ' |
-    grep -o 'GH_API [a-z][^;]*;' | sed 's/^[^(]*[ *]\(gh_[a-z0-9_]*\)(.*/\1/' |
+    grep -o 'GH_API [a-z][^;(]*([^;]*;' | sed 's/^[^(]*[ *]\(gh_[a-z0-9_]*\)(.*/\1/' |
     sort > "$scratch/declared"
 sed 's/@@.*//' "$scratch/exported" > "$scratch/exported.names"
 
@@ -69,6 +69,11 @@ if [ -e "$softcuda" ]; then
         grep '^gh_')
     empty "$inside" "the software device has nothing of the library in it"
 fi
+for family in example gpt mamba mla; do
+    [ "$(nm -D --defined-only "$builddir/plugins/.libs/$family.so" |
+        awk '$2 != "A" { print $3 }')" = graphhooks_family_v1 ]
+    ok $? "$family exports its table and nothing else"
+done
 if [ -x "$engine" ]; then
     [ -e "$builddir/.libs/gh-engine" ] && engine=$builddir/.libs/gh-engine
     linked=$(needed "$engine" | grep -E 'graphhooks|cuda')
