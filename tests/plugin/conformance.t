@@ -90,6 +90,17 @@ for name in older longer; do
     ok $? "$name breaks one rule and no other"
 done
 
+# A table that ends before a slot is not read there.
+GRAPHHOOKS_PLUGIN_PATH=$scratch "$builddir/graphhooks" info > "$scratch/out" \
+    2>&1
+grep -q "older, $scratch/older.so" "$scratch/out"
+ok $? "info lists a family with an older table"
+grep -q 'behind its end' "$scratch/out"
+[ $? -eq 1 ]
+ok $? "and reads nothing behind that table's end"
+grep -q 'short, not usable: .*its table has 24 bytes' "$scratch/out"
+ok $? "and says what is wrong with one that is too short"
+
 # Every file is named, whether or not it is there.
 "$conform" > "$scratch/out" 2>&1
 [ $? -eq 2 ] && grep -q '^usage: graphhooks-conform FILE.so' "$scratch/out"
