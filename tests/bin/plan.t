@@ -120,7 +120,7 @@ done
 model deep '"family": "mla",' "$dense, {\"kind\": \"mamba\",
     \"family\": \"mamba\"}, {\"kind\": \"moe\", \"repeat\": 2,
     \"experts\": 256, \"dispatcher\": \"flex\",
-    \"features\": [\"shared_experts\"]}"
+    \"features\": [\"shared_experts\"]}, $dense"
 example "a family's note, tensors and nodes are shown once" families \
     deep.json --scope attn,mlp,moe_router,moe_preprocess
 returns 0 "--why has the family" deep.json --why 2.attn
@@ -223,7 +223,7 @@ if d["offload"]:
     assert len(d["notes"]) == 1
 f = d["families"]
 if sys.argv[2] == "deep":
-    assert [x["layers"] for x in f] == [[0], [1], [2, 3]]
+    assert [x["layers"] for x in f] == [[0, 4], [1], [2, 3]]
     assert [x["family"] for x in f] == ["mla", "mamba", "mla"]
     assert [x["name"] for x in f[2]["tensors"]] == ["rotary_cos", "rotary_sin"]
     assert f[2]["tensors"][0]["parts"] == ["attn"]
