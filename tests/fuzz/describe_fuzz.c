@@ -5,7 +5,7 @@
  *     clang -fsanitize=fuzzer,address,undefined -I. -Iinclude -Ilib -Ibin \
  *         -I$BUILD tests/fuzz/describe_fuzz.c bin/describe.c bin/fields.c \
  *         bin/words.c lib/plan/[a-z]*.c lib/config/env.c \
- *         lib/base/[ejns]*.c -ljansson
+ *         lib/base/[ejs]*.c words/nearest.c -ljansson
  *
  * doc/models is a corpus to begin with.
  *
