@@ -1,0 +1,262 @@
+/*
+ * What a graph reads besides its inputs lives as long as the graph.
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "support/toy.h"
+#include "tap/tap.h"
+
+#include <string.h>
+
+#define N_TABLES 3
+
+/* A host that counts references, and looks at what is still there when the
+ * last one goes. */
+struct keeper {
+    struct toy *toy;
+    int references[N_TABLES];
+    uint64_t execs_at_release;
+    uint64_t pending_at_release;
+    uint32_t releases;
+    bool refuse;
+};
+
+static struct toy toy;
+static struct keeper keeper;
+static gh_error err;
+static char tables[N_TABLES][64];
+
+static gh_status retain(void *user, void *object)
+{
+    struct keeper *k = user;
+
+    if (k->refuse) {
+        return GH_ERR_NO_MEMORY;
+    }
+    k->references[(char(*)[64])object - tables]++;
+    return GH_OK;
+}
+
+static void release(void *user, void *object)
+{
+    struct keeper *k = user;
+
+    k->references[(char(*)[64])object - tables]--;
+    k->execs_at_release = toy_counts(k->toy).execs;
+    k->pending_at_release = toy_counts(k->toy).pending;
+    k->releases++;
+}
+
+static const gh_host_services services = { .struct_size = sizeof(services),
+                                           .user = &keeper,
+                                           .retain = retain,
+                                           .release = release };
+
+/* Two layers with rotary tables, past their warmup. */
+static bool start(void)
+{
+    static const char *const quiet[] = { "GRAPHHOOKS_LOG=off", NULL };
+    const struct toy_options options = { .layers = 2,
+                                         .elems = 8,
+                                         .family = "mla",
+                                         .scope = "attn",
+                                         .host = &services,
+                                         .environment = quiet };
+    const char *reason;
+
+    keeper = (struct keeper){ .toy = &toy };
+    if (!toy_open(&toy, &options, &reason)) {
+        return ok(false, "the toy opens: %s", reason);
+    }
+    if (toy_attach(&toy) != GH_OK) {
+        ok(false, "a session with mla opens: %s", toy.err.text);
+        toy_close(&toy);
+        return false;
+    }
+    return toy_step(&toy, 1) == GH_OK;
+}
+
+static gh_status bind_table(uint32_t layer, const char *name, uint32_t table)
+{
+    const gh_aux aux = { .struct_size = sizeof(aux),
+                         .layer = layer,
+                         .name = name,
+                         .buffer = { .address = tables[table], .bytes = 64 },
+                         .object = tables[table] };
+
+    return gh_aux_bind(toy.session, &aux, &err);
+}
+
+static void test_life(void)
+{
+    if (!start()) {
+        return;
+    }
+    is_status(bind_table(0, "rotary_cos", 0), GH_OK, &err, "a table is bound");
+    is_int(keeper.references[0], 1, "and retained");
+    bind_table(0, "rotary_cos", 0);
+    is_int(keeper.references[0], 1, "once, however often it is bound");
+    bind_table(1, "rotary_cos", 0);
+    is_int(keeper.references[0], 2, "and once for each layer that reads it");
+    toy_step(&toy, 1);
+    toy_step(&toy, 1);
+    is_int(keeper.releases, 0, "no step releases it");
+    toy_detach(&toy);
+    is_int(keeper.references[0], 0, "the end of the session does");
+    is_int(keeper.execs_at_release, 0, "when no graph is left");
+    toy_close(&toy);
+}
+
+static void test_another_table(void)
+{
+    uint64_t execs;
+
+    if (!start()) {
+        return;
+    }
+    toy.options.free_running = true;
+    bind_table(0, "rotary_cos", 0);
+    bind_table(1, "rotary_cos", 0);
+    toy_step(&toy, 1);
+    toy_step(&toy, 1);
+    execs = toy_counts(&toy).execs;
+    is_int(execs, 4, "both layers' attention is recorded, both directions");
+    is_status(bind_table(1, "rotary_cos", 1), GH_OK, &err, "a table moves");
+    is_int(keeper.references[0], 1, "one layer has given up the old one");
+    is_int(keeper.references[1], 1, "and holds the new one");
+    is_int(keeper.execs_at_release, 2,
+           "its graphs were gone when the old one was released");
+    is_int(keeper.pending_at_release, 0, "and none of them was running");
+    toy_step(&toy, 1);
+    is_int(toy_counts(&toy).execs, 4, "it is recorded again");
+    bind_table(1, "rotary_sin", 2);
+    is_int(toy_counts(&toy).execs, 2,
+           "a first binding drops what was recorded without it");
+    toy_close(&toy);
+}
+
+static gh_pass forward_of(uint32_t m)
+{
+    return (gh_pass){ .struct_size = sizeof(gh_pass),
+                      .microbatch = m,
+                      .stream = toy.streams[0] };
+}
+
+static void test_in_flight(void)
+{
+    gh_decision d = { .struct_size = sizeof(d) };
+    gh_pass pass;
+
+    if (!start()) {
+        return;
+    }
+    bind_table(0, "rotary_cos", 0);
+    toy_step(&toy, 1);
+
+    pass = forward_of(0);
+    gh_layer_enter(toy.session, &pass, &d, &err);
+    is_status(bind_table(0, "rotary_cos", 1), GH_ERR_STATE, &err,
+              "nothing is bound inside a pass");
+    ok(strstr(err.text, "a pass is open") != NULL, "which is said: %s",
+       err.text);
+    gh_layer_exit(toy.session, &pass, &err);
+    is_status(bind_table(0, "rotary_cos", 1), GH_ERR_STATE, &err,
+              "no table moves under a microbatch in flight");
+    ok(strstr(err.text, "bind between steps") != NULL, "which is said: %s",
+       err.text);
+    is_int(keeper.references[1], 0, "and the new one is not held");
+    is_int(keeper.references[0], 1, "but the old one is");
+    is_status(bind_table(0, "rotary_sin", 1), GH_ERR_STATE, &err,
+              "nor does a first one come, where there are graphs");
+    gh_iteration_end(toy.session, &err);
+    is_status(bind_table(0, "rotary_cos", 1), GH_OK, &err,
+              "between steps it does");
+    toy_close(&toy);
+    is_int(keeper.references[0] + keeper.references[1], 0,
+           "and nothing is held in the end");
+}
+
+static void test_refusals(void)
+{
+    gh_aux aux = { .struct_size = sizeof(aux),
+                   .name = "rotary_cos",
+                   .buffer = { .address = tables[0], .bytes = 64 } };
+    gh_aux bad;
+
+    if (!start()) {
+        return;
+    }
+    keeper.refuse = true;
+    is_status(bind_table(0, "rotary_cos", 0), GH_ERR_NO_MEMORY, &err,
+              "what the host does not retain is not bound");
+    ok(strstr(err.text, "the host's retain") != NULL, "which is said: %s",
+       err.text);
+    keeper.refuse = false;
+    bad = aux;
+    bad.layer = 2;
+    is_status(gh_aux_bind(toy.session, &bad, &err), GH_ERR_NOT_FOUND, &err,
+              "a layer that there is not");
+    bad = aux;
+    bad.name = NULL;
+    is_status(gh_aux_bind(toy.session, &bad, &err), GH_ERR_INVALID, &err,
+              "no name");
+    bad = aux;
+    bad.buffer.address = NULL;
+    is_status(gh_aux_bind(toy.session, &bad, &err), GH_ERR_INVALID, &err,
+              "no address");
+    bad = aux;
+    bad.buffer.flags = GH_BUFFER_STATIC;
+    is_status(gh_aux_bind(toy.session, &bad, &err), GH_ERR_INVALID, &err,
+              "flags of a pass");
+    bad = aux;
+    bad.struct_size = 8;
+    is_status(gh_aux_bind(toy.session, &bad, &err), GH_ERR_ABI, &err,
+              "too short a struct");
+    is_status(gh_aux_bind(toy.session, NULL, &err), GH_ERR_INVALID, &err,
+              "nothing at all");
+    is_status(gh_aux_bind(NULL, &aux, &err), GH_ERR_INVALID, &err,
+              "no session");
+    is_status(gh_aux_bind(toy.session, &aux, &err), GH_OK, &err,
+              "a table whose life the host sees to by itself is bound");
+    toy_close(&toy);
+    is_int(keeper.releases, 0, "and never released");
+}
+
+static void test_half_a_pair(void)
+{
+    gh_host_services half = services;
+    struct toy_options options = { .layers = 1, .elems = 8, .host = &half };
+    const char *reason;
+
+    half.release = NULL;
+    if (!toy_open(&toy, &options, &reason)) {
+        ok(false, "the toy opens: %s", reason);
+        return;
+    }
+    is_status(toy_attach(&toy), GH_ERR_INVALID, &toy.err,
+              "retain without release is refused");
+    ok(strstr(toy.err.text, "has retain without release") != NULL,
+       "which is said: %s", toy.err.text);
+    toy_close(&toy);
+}
+
+int main(void)
+{
+    const struct toy_options options = { .layers = 1, .elems = 8 };
+    const char *reason;
+    bool soft;
+
+    if (!toy_open(&toy, &options, &reason)) {
+        return skip_all("%s", reason);
+    }
+    soft = toy.soft;
+    toy_close(&toy);
+    if (!soft) {
+        return skip_all("only the software device counts its graphs");
+    }
+    test_life();
+    test_another_table();
+    test_in_flight();
+    test_refusals();
+    test_half_a_pair();
+    return done_testing();
+}
