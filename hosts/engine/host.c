@@ -253,6 +253,36 @@ static int read_side(struct host *host, uint32_t segment, gh_side which,
     return 0;
 }
 
+/* Latent attention reads tables of angles that lie with the model, which
+ * outlives the session: there is nothing to retain.  A family of the user's
+ * own may name none. */
+static int bind_tables(struct host *host)
+{
+    static const char *const names[] = { "rotary_cos", "rotary_sin" };
+    const struct trainer *trainer = host->trainer;
+    const struct config *config = &trainer->options->config;
+
+    if (trainer->model.rotary == NULL || trainer->options->no_family) {
+        return 0;
+    }
+    for (int i = 0; i < 2 * config->layers; i++) {
+        const gh_aux aux = {
+            .struct_size = sizeof(aux),
+            .layer = (uint32_t)i / 2,
+            .name = names[i % 2],
+            .buffer = { .address = trainer->model.rotary,
+                        .bytes = model_rotary_bytes(config) },
+        };
+        gh_error err = { "" };
+        gh_status status = host->gh->aux_bind(host->session, &aux, &err);
+
+        if (status != GH_OK && status != GH_ERR_NOT_FOUND) {
+            return host_fail(host, "gh_aux_bind", status, &err);
+        }
+    }
+    return 0;
+}
+
 static int read_plan(struct host *host)
 {
     const struct model *model = &host->trainer->model;
@@ -305,7 +335,8 @@ static struct host *open_host(struct trainer *trainer, bool dry, char *error,
         snprintf(error, error_bytes, "out of memory");
         goto err_host;
     }
-    if (open_session(host) != 0 || read_plan(host) != 0) {
+    if (open_session(host) != 0 || bind_tables(host) != 0 ||
+        read_plan(host) != 0) {
         snprintf(error, error_bytes, "%s", host->error);
         goto err_host;
     }

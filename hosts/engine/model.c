@@ -408,13 +408,17 @@ void model_first_weights(const struct model *model, float *w)
     }
 }
 
+size_t model_rotary_bytes(const struct config *config)
+{
+    return (size_t)config->seq * (size_t)config_rope(config) * sizeof(float);
+}
+
 /* Rotary tables, once for all layers: what position p turns pair j by. */
 static int upload_rotary(struct model *model)
 {
     const struct config *config = &model->config;
     const int rope = config_rope(config);
-    const size_t bytes =
-        (size_t)config->seq * (size_t)rope * sizeof(*model->rotary);
+    const size_t bytes = model_rotary_bytes(config);
     float *table;
 
     if (config->model != MODEL_MLA) {

@@ -228,6 +228,9 @@ int model_part(const struct model *model, int layer, enum part_kind kind);
 /* Whether any part from first to last has weights. */
 bool model_has_weights(const struct model *model, int first, int last);
 
+/* Of the rotary tables. */
+size_t model_rotary_bytes(const struct config *config);
+
 /* Lays the weights out; no device yet.  0, or -1 when memory ran out. */
 int model_init(struct model *model, const struct config *config);
 
