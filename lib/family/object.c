@@ -86,7 +86,8 @@ static gh_status check_open(int fd, const struct gh_family_where *where,
 gh_status gh_family_check_object(const struct gh_family_where *where,
                                  gh_error *err)
 {
-    const int fd = open(where->file, O_RDONLY | O_CLOEXEC);
+    /* Without O_NONBLOCK a pipe of that name would wait for its writer. */
+    const int fd = open(where->file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     gh_status status;
 
     if (fd < 0) {

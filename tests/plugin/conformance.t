@@ -48,6 +48,11 @@ echo "This is a text, and no object." > "$scratch/text.so"
 : > "$scratch/empty.so"
 head -c 3000 "$scratch/right.so" > "$scratch/truncated.so"
 
+mkfifo "$scratch/pipe.so"
+timeout 60 "$conform" "$scratch/pipe.so" > "$scratch/out" 2>&1
+[ $? -eq 1 ] && grep -q 'it is no regular file' "$scratch/out"
+ok $? "a pipe is refused, and not waited for"
+
 grep -v '^#' "$srcdir/tests/plugin/fixtures.txt" > "$scratch/fixtures"
 while IFS='|' read -r name _ says; do
     if [ ! -e "$scratch/$name.so" ] && ! build "$name" > "$scratch/log" 2>&1

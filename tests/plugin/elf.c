@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* A file in memory, with what is known of it. */
 struct object {
@@ -250,11 +251,18 @@ static void read_object(struct object *o)
 void elf_read(const char *path, struct elf_facts *facts)
 {
     struct object o = { .facts = facts };
-    FILE *file = fopen(path, "rb");
     unsigned char *bytes = NULL;
+    struct stat found;
+    FILE *file;
     long size = -1;
 
     memset(facts, 0, sizeof(*facts));
+    /* A pipe would wait for its writer. */
+    if (stat(path, &found) == 0 && !S_ISREG(found.st_mode)) {
+        problem(&o, "it cannot be read: it is no regular file");
+        return;
+    }
+    file = fopen(path, "rb");
     if (file != NULL && fseek(file, 0, SEEK_END) == 0) {
         size = ftell(file);
     }

@@ -265,6 +265,24 @@ static void test_a_file_that_is_cut_off(void)
     is_int(n_wrong, 0, "until then it is refused for being cut off");
 }
 
+/* Nothing ever comes out of it, so who opens it as a file would wait. */
+static void test_a_pipe(void)
+{
+    const struct layers layers[] = { { GH_LAYER_DENSE, "pipe" } };
+    char command[256];
+    gh_session *session;
+
+    snprintf(command, sizeof(command), "mkfifo %s/pipe.so", scratch);
+    shell(command);
+    alarm(60);
+    is_status(open_layers(layers, 1, scratch, &session), GH_ERR_INVALID, &err,
+              "a pipe is no family");
+    alarm(0);
+    ok(strstr(err.text, "the file is not an object") != NULL,
+       "which is said at once: %s", err.text);
+    gh_session_close(session);
+}
+
 /* ---- names and places ---------------------------------------------------- */
 
 static void test_a_name_is_no_path(void)
@@ -524,6 +542,7 @@ int main(void)
     }
     test_every_fixture_is_answered();
     test_a_file_that_is_cut_off();
+    test_a_pipe();
     test_a_name_is_no_path();
     test_a_family_that_is_not_there();
     test_the_first_place_counts();
