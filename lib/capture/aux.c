@@ -154,19 +154,20 @@ gh_status gh_capture_bind(struct gh_capture *c, const gh_aux *aux,
                           uint32_t parts, gh_error *err)
 {
     struct gh_bound *bound = find(c, aux);
+    const bool stays = bound != NULL &&
+                       bound->buffer.address == aux->buffer.address &&
+                       bound->buffer.bytes == aux->buffer.bytes;
     void *old = NULL;
     gh_status status;
 
-    if (bound != NULL && bound->buffer.address == aux->buffer.address &&
-        bound->buffer.bytes == aux->buffer.bytes &&
-        bound->object == aux->object) {
+    if (stays && bound->object == aux->object) {
         return GH_OK;
     }
     status = retain(c, aux->object, err);
     if (status != GH_OK) {
         return status;
     }
-    status = drop_graphs(c, aux, parts, err);
+    status = stays ? GH_OK : drop_graphs(c, aux, parts, err);
     if (status == GH_OK && bound == NULL) {
         status = add(c, aux, &bound, err);
     }

@@ -134,6 +134,31 @@ static void test_another_table(void)
     toy_close(&toy);
 }
 
+/* Two objects may stand for one table: a view of it, and another. */
+static void test_another_object_of_the_same_table(void)
+{
+    gh_aux aux = { .struct_size = sizeof(aux),
+                   .name = "rotary_cos",
+                   .buffer = { .address = tables[0], .bytes = 64 },
+                   .object = tables[1] };
+
+    if (!start()) {
+        return;
+    }
+    bind_table(0, "rotary_cos", 0);
+    toy_step(&toy, 1);
+    toy_step(&toy, 1);
+    is_status(gh_aux_bind(toy.session, &aux, &err), GH_OK, &err,
+              "a table stays where it is, and is another object");
+    is_int(toy_counts(&toy).execs, 4, "its graphs stay too");
+    is_int(keeper.references[0], 0, "the object before is released");
+    is_int(keeper.references[1], 1, "and the new one held");
+    aux.buffer.bytes = 32;
+    gh_aux_bind(toy.session, &aux, &err);
+    is_int(toy_counts(&toy).execs, 2, "a table of another size has moved");
+    toy_close(&toy);
+}
+
 static gh_pass forward_of(uint32_t m)
 {
     return (gh_pass){ .struct_size = sizeof(gh_pass),
@@ -255,6 +280,7 @@ int main(void)
     }
     test_life();
     test_another_table();
+    test_another_object_of_the_same_table();
     test_in_flight();
     test_refusals();
     test_half_a_pair();
