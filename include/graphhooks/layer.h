@@ -209,13 +209,16 @@ typedef struct gh_border_key {
  * Find what an earlier pass of a microbatch has left behind: the parts on
  * the other side of a border read it there, whether that pass was recorded,
  * replayed or run eagerly.  GH_BACKWARD means the tensor's gradient.
+ * Of passes without a slot only the last of each segment and direction is
+ * known: find what one has left before another microbatch's follows it.
  *
  * @param      key       read during the call only
  * @param[out] buffer_p  as the pass gave it at its exit; valid until the next
  *                       pass of that segment, direction and slot
  *
  * @return GH_OK; GH_ERR_NOT_FOUND when that pass has not run in the flight of
- *         this microbatch, or named no such output; GH_ERR_INVALID,
+ *         this microbatch, or ran without a slot and was not the last one
+ *         that did, or named no such output; GH_ERR_INVALID,
  *         GH_ERR_ABI or GH_ERR_UNSUPPORTED for a bad struct.
  * Blocks: never.  Cost: a look at each of the pass's outputs.  Since: 0.2.
  */
@@ -240,7 +243,8 @@ typedef struct gh_aux {
  * read the tensor is gone.
  *
  * Binding another address drops the graphs of the parts that read the
- * tensor, and they are recorded again; the same address again is nothing.
+ * tensor, and they are recorded again; so does another size.  The same ones
+ * again are nothing, or with another object change which one is retained.
  *
  * @param aux  read during the call only
  *

@@ -109,23 +109,28 @@ struct list {
     bool found;
 };
 
-/* Of the flight that the microbatch is in, when it has a slot. */
+/* Of the flight that the microbatch is in, when it has a slot.  *since_p: what
+ * ran before is of no interest. */
 static struct list list_in_slot(const struct gh_capture *c,
-                                const gh_border_key *key, uint64_t *ran)
+                                const gh_border_key *key, uint64_t *since_p)
 {
     const uint32_t chunk = c->fates[key->segment].chunk;
-    const uint32_t slot = c->slots->chunks[chunk].flights[key->microbatch].slot;
+    const struct gh_flight *flight =
+        &c->slots->chunks[chunk].flights[key->microbatch];
+    const uint32_t slot = flight->slot;
     const struct gh_entry *entry;
     const struct gh_left *left;
 
+    *since_p = flight->began;
     if (slot == GH_FLIGHT_NO_SLOT) {
         return (struct list){ 0 };
     }
+    *since_p = gh_slots_at(c->slots, chunk, slot)->taken;
     entry = gh_entry_at(c, key->segment, key->direction, slot);
-    if (entry->ran < gh_slots_at(c->slots, chunk, slot)->taken) {
+    if (entry->ran < *since_p) {
         return (struct list){ 0 };
     }
-    *ran = entry->ran;
+    *since_p = entry->ran;
     if (!entry->ran_eagerly) {
         return (struct list){ entry->outputs, entry->n_outputs, true };
     }
@@ -133,18 +138,32 @@ static struct list list_in_slot(const struct gh_capture *c,
     return (struct list){ left->outputs, left->n, true };
 }
 
-/* Of the last pass without a slot, when it was this microbatch's. */
+/* Of the last pass without a slot, when it was this microbatch's; one in a
+ * slot has another number. */
 static struct list list_without_slot(const struct gh_capture *c,
-                                     const gh_border_key *key, uint64_t after)
+                                     const gh_border_key *key, uint64_t since)
 {
     const struct gh_left *left =
         left_at(c, key->segment, key->direction, GH_SLOT_NONE);
 
-    if (left->ran <= after || left->step != c->stats.iterations ||
+    if (left->ran == 0 || left->ran < since ||
+        left->step != c->stats.iterations ||
         left->microbatch != key->microbatch || left->flags != key->flags) {
         return (struct list){ 0 };
     }
     return (struct list){ left->outputs, left->n, true };
+}
+
+/* Of two microbatches without a slot only the later one's outputs are kept. */
+static bool may_be_lost(const struct gh_capture *c, const gh_border_key *key)
+{
+    const struct gh_flight *flight =
+        &c->slots->chunks[c->fates[key->segment].chunk]
+             .flights[key->microbatch];
+
+    return flight->slot == GH_FLIGHT_NO_SLOT && flight->waiting != 0 &&
+           left_at(c, key->segment, key->direction, GH_SLOT_NONE)->ran >
+               flight->began;
 }
 
 static gh_status refuse(const struct gh_capture *c, const gh_border_key *key,
@@ -155,11 +174,14 @@ static gh_status refuse(const struct gh_capture *c, const gh_border_key *key,
     gh_plan_extent(c->plan, &c->plan->segments[key->segment], where,
                    sizeof(where));
     if (!has_run) {
-        return gh_fail(err, GH_ERR_NOT_FOUND,
-                       "gh_border_find: %s %s has not run for microbatch %u "
-                       "in its present flight",
-                       where, gh_direction_names[key->direction],
-                       key->microbatch);
+        return gh_fail(
+            err, GH_ERR_NOT_FOUND,
+            "gh_border_find: %s %s has not run for microbatch %u "
+            "in its present flight%s",
+            where, gh_direction_names[key->direction], key->microbatch,
+            may_be_lost(c, key) ? ", or another one without a slot has "
+                                  "since: raise GRAPHHOOKS_MAX_SLOTS"
+                                : "");
     }
     return gh_fail(err, GH_ERR_NOT_FOUND,
                    "gh_border_find: %s %s has left no %s number %u: name it "
@@ -173,13 +195,13 @@ gh_status gh_capture_find(const struct gh_capture *c, const gh_border_key *key,
 {
     struct list list = { 0 }, loose;
     uint32_t which = key->which;
-    uint64_t ran = 0;
+    uint64_t since = 0;
 
     if ((key->flags & GH_PASS_FORWARD_ONLY) == 0) {
-        list = list_in_slot(c, key, &ran);
+        list = list_in_slot(c, key, &since);
     }
     /* A forward that was repeated ran outside of the slot, and later. */
-    loose = list_without_slot(c, key, ran);
+    loose = list_without_slot(c, key, since);
     if (loose.found) {
         list = loose;
     }

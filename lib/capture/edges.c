@@ -114,7 +114,9 @@ static gh_status follow(struct gh_capture *c, struct gh_slot *slot,
     if (edge == GH_MAX_EDGES - 1) {
         status = GH_OK;
         for (uint32_t i = edge; i < c->n_streams && status == GH_OK; i++) {
-            status = gh_device_stream_wait(c->dev, c->streams[i], err);
+            if (!gh_device_host_captures(c->dev, c->streams[i])) {
+                status = gh_device_stream_wait(c->dev, c->streams[i], err);
+            }
         }
         return status;
     }
@@ -150,21 +152,23 @@ static gh_status follow_all(struct gh_capture *c, struct gh_slot *slot,
 /*
  * Work that the host is capturing has not run, and runs when the host says
  * so: there is no order to keep, and an event would tie the two streams into
- * one capture.  The slot then stays with who had it.
+ * one capture.  The slot then stays with who had it, until a pass of the
+ * flight is not captured: that one waits.
  */
 gh_status gh_edges_move(struct gh_capture *c, struct gh_slot *slot,
-                        void *stream, bool fresh, gh_error *err)
+                        void *stream, gh_error *err)
 {
     gh_status status = GH_OK;
 
     if (c->dev != NULL && gh_device_host_captures(c->dev, stream)) {
         return GH_OK;
     }
-    if (fresh) {
+    if (!slot->ordered) {
         status = c->dev != NULL ? follow_all(c, slot, stream, err) : GH_OK;
         if (status != GH_OK) {
             return status;
         }
+        slot->ordered = true;
         slot->used = 0;
         slot->marked = 0;
     }
@@ -182,19 +186,21 @@ static void look_back(struct gh_slot *slot)
     }
 }
 
-void gh_edges_give_back(struct gh_capture *c, struct gh_slot *slot,
-                        void *stream)
+/* A stream that the host captures now keeps the event that it has, if any. */
+void gh_edges_give_back(struct gh_capture *c, struct gh_slot *slot)
 {
-    if (c->n_streams < 2 || c->dev == NULL || slot->stream != stream ||
-        gh_device_host_captures(c->dev, stream)) {
+    if (c->n_streams < 2 || c->dev == NULL) {
         return;
     }
     for (uint64_t left = slot->used; left != 0; left &= left - 1) {
         const uint32_t edge = (uint32_t)__builtin_ctzll(left);
 
-        if (edge < GH_MAX_EDGES - 1 &&
-            !gh_device_host_captures(c->dev, c->streams[edge]) &&
-            mark(c, slot, edge, NULL) == GH_OK) {
+        if (edge == GH_MAX_EDGES - 1 ||
+            gh_device_host_captures(c->dev, c->streams[edge])) {
+            continue;
+        }
+        slot->marked &= ~(UINT64_C(1) << edge);
+        if (mark(c, slot, edge, NULL) == GH_OK) {
             slot->marked |= UINT64_C(1) << edge;
         }
     }
@@ -205,7 +211,12 @@ void gh_edges_forget(struct gh_capture *c)
 {
     for (uint32_t chunk = 0; chunk < c->plan->n_chunks; chunk++) {
         for (uint32_t i = 0; i < c->options.max_slots; i++) {
-            look_back(gh_slots_at(c->slots, chunk, i));
+            struct gh_slot *slot = gh_slots_at(c->slots, chunk, i);
+
+            if (!slot->ordered) {
+                slot->marked = 0;
+            }
+            look_back(slot);
         }
     }
 }

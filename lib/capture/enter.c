@@ -64,9 +64,9 @@ void gh_open_give_slot_up(struct gh_capture *c)
 }
 
 static GH_COLD gh_status move_slot(struct gh_capture *c, struct gh_slot *slot,
-                                   void *stream, bool fresh, gh_error *err)
+                                   void *stream, gh_error *err)
 {
-    gh_status status = gh_edges_move(c, slot, stream, fresh, err);
+    gh_status status = gh_edges_move(c, slot, stream, err);
 
     if (status != GH_OK) {
         gh_open_give_slot_up(c);
@@ -79,11 +79,12 @@ static gh_status begin_flight(struct gh_capture *c, struct gh_slot *slot,
                               void *stream, gh_error *err)
 {
     slot->taken = c->enters;
+    slot->ordered = slot->stream == stream;
     if (c->open.slot >= c->stats.slots) {
         c->stats.slots = c->open.slot + 1;
     }
-    if (slot->stream != stream) {
-        return move_slot(c, slot, stream, true, err);
+    if (!slot->ordered) {
+        return move_slot(c, slot, stream, err);
     }
     slot->marked = 0;
     return GH_OK;
@@ -101,6 +102,10 @@ static gh_status take_slot(struct gh_capture *c, const gh_pass *pass,
                        pass->direction, &c->open.slot, &found);
     if (slot == NULL) {
         c->open.counted = found == GH_SLOTS_NONE;
+        if (found == GH_SLOTS_NONE) {
+            gh_slots_note_loose(c->slots, c->open.chunk, pass->microbatch,
+                                c->enters);
+        }
         return refuse_or_none(c, pass, found, err);
     }
     if (found == GH_SLOTS_FRESH) {
@@ -109,7 +114,7 @@ static gh_status take_slot(struct gh_capture *c, const gh_pass *pass,
     if (slot->stream == pass->stream) {
         return GH_OK;
     }
-    return move_slot(c, slot, pass->stream, false, err);
+    return move_slot(c, slot, pass->stream, err);
 }
 
 /* Why nothing may be recorded now. */

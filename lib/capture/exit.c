@@ -38,8 +38,6 @@ static GH_COLD gh_status refuse_exit(const struct gh_capture *c,
 /* The microbatch moves on. */
 static gh_status move_on(struct gh_capture *c, const gh_pass *pass)
 {
-    const uint32_t slot = c->open.slot;
-
     c->open.active = false;
     if (!c->open.counted) {
         return GH_OK;
@@ -53,8 +51,8 @@ static gh_status move_on(struct gh_capture *c, const gh_pass *pass)
                            pass->segment);
     } else if (gh_slots_ran_last(c->slots, c->open.chunk, pass->microbatch,
                                  pass->segment)) {
-        gh_edges_give_back(c, gh_slots_at(c->slots, c->open.chunk, slot),
-                           pass->stream);
+        gh_edges_give_back(c,
+                           gh_slots_at(c->slots, c->open.chunk, c->open.slot));
     }
     return GH_OK;
 }
@@ -84,7 +82,8 @@ static void say_once(struct gh_capture *c)
         [GH_REASON_BUSY] = "all slots are in flight: raise "
                            "GRAPHHOOKS_MAX_SLOTS, or run fewer at once",
         [GH_REASON_INPUT] = "its inputs are not those it was recorded with, in "
-                            "number, size or static address",
+                            "number, size or static address, or its flags "
+                            "are not",
         [GH_REASON_FROZEN] = "GRAPHHOOKS_FREEZE refuses new recordings",
         [GH_REASON_HOST_CAPTURE] = "the host is capturing its stream",
     };

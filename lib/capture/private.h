@@ -176,12 +176,11 @@ void gh_open_give_slot_up(struct gh_capture *c);
 
 /* edges.c */
 gh_status gh_edges_know(struct gh_capture *c, void *stream, gh_error *err);
-/* The slot's next pass is on another stream than its last; `fresh`: and of
- * another microbatch, so the library keeps the order. */
+/* The slot's next pass is on another stream than its last; as long as it is
+ * not `ordered`, that was another microbatch's, so the library keeps order. */
 gh_status gh_edges_move(struct gh_capture *c, struct gh_slot *slot,
-                        void *stream, bool fresh, gh_error *err);
-void gh_edges_give_back(struct gh_capture *c, struct gh_slot *slot,
-                        void *stream);
+                        void *stream, gh_error *err);
+void gh_edges_give_back(struct gh_capture *c, struct gh_slot *slot);
 /* Slots that were in flight when the step ended. */
 void gh_edges_forget(struct gh_capture *c);
 /* Waits for every known stream that the host is not capturing. */

@@ -20,7 +20,7 @@ static void reset(struct gh_slots *slots, struct gh_slots_chunk *chunk)
 {
     chunk->free = slots->all;
     for (uint32_t m = 0; m < chunk->top; m++) {
-        chunk->flights[m] = (struct gh_flight){ 0, GH_FLIGHT_NO_SLOT };
+        chunk->flights[m] = (struct gh_flight){ .slot = GH_FLIGHT_NO_SLOT };
     }
     chunk->top = 0;
 }

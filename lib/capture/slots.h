@@ -30,12 +30,15 @@ struct gh_slot {
     uint64_t used;   /* bit i: that flight was on stream i of the session */
     uint64_t marked; /* bit i: events[i] was recorded when it ended */
     void **events;   /* GH_MAX_EDGES; made when a second stream is seen */
+    bool ordered;    /* this flight follows the one before it; not so while
+                        the host captures its passes */
 };
 
 /* What a microbatch of a chunk has in flight. */
 struct gh_flight {
     uint32_t waiting; /* forwards whose last pass has not run */
     uint8_t slot;     /* GH_FLIGHT_NO_SLOT: none */
+    uint64_t began;   /* without a slot: the number of its first pass */
 };
 #define GH_FLIGHT_NO_SLOT 0xff
 
@@ -139,6 +142,18 @@ gh_slots_enter(struct gh_slots *slots, uint32_t chunk_index,
     }
     *index_p = GH_SLOT_NONE;
     return NULL;
+}
+
+/* A pass without a slot begins; it may be the first of its flight. */
+static inline void gh_slots_note_loose(struct gh_slots *slots,
+                                       uint32_t chunk_index,
+                                       uint32_t microbatch, uint64_t pass)
+{
+    struct gh_flight *flight = &slots->chunks[chunk_index].flights[microbatch];
+
+    if (flight->waiting == 0) {
+        flight->began = pass;
+    }
 }
 
 static inline void gh_slots_ran_forward(struct gh_slots *slots,

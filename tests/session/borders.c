@@ -239,6 +239,12 @@ static void test_without_a_slot(void)
     forward(2, 2);
     ok(are_in_set(2, 2) && find(1, GH_TENSOR_HIDDEN, 0) == NULL,
        "until the next one without a slot");
+    ok(strstr(err.text, "or another one without a slot has since: raise "
+                        "GRAPHHOOKS_MAX_SLOTS") != NULL,
+       "which is said: %s", err.text);
+    ok(find_of(EAGER, GH_FORWARD, 2, GH_TENSOR_HIDDEN, 0, 0) == NULL &&
+           strstr(err.text, "another one") == NULL,
+       "and not of a pass that has not run: %s", err.text);
     ok(are_in_set(0, 0), "and those in the slot are as they were");
 
     is_int(forward(0, 3).reason, GH_REASON_BUSY,
@@ -292,6 +298,40 @@ static void test_first_without_a_slot(void)
     forward(1, 1);
     gh_iteration_end(toy.session, &err);
     ok(find(1, GH_TENSOR_HIDDEN, 0) == NULL, "as it is when the step is over");
+    toy_close(&toy);
+}
+
+/* Two flights of one microbatch in a step, the first without a slot. */
+static void test_the_flight_before_without_a_slot(bool slot_for_the_second)
+{
+    struct toy_options options = partial;
+    gh_buffer hidden = { NULL, 0, 0, 0 };
+    const struct io io = { .outputs = &hidden, .n_outputs = 1 };
+    const char *second = slot_for_the_second ? "in a slot" : "without one too";
+
+    options.max_slots = 1;
+    options.in_flight = 2;
+    if (!start(options)) {
+        return;
+    }
+    hidden = named(4, 0, GH_TENSOR_HIDDEN);
+    forward(0, 0);
+    forward(1, 1);
+    run_with(EAGER, GH_FORWARD, 1, toy.streams[0], &io);
+    ok(find_of(EAGER, GH_FORWARD, 1, GH_TENSOR_HIDDEN, 0, 0) == hidden.address,
+       "a flight without a slot leaves its outputs");
+    run(EAGER, GH_BACKWARD, 1, toy.streams[0]);
+    run(GRAPHED, GH_BACKWARD, 1, toy.streams[0]);
+    if (slot_for_the_second) {
+        rest(0);
+    }
+    is_int(forward(1, 1).slot, slot_for_the_second ? 0 : GH_SLOT_NONE,
+           "the microbatch comes again, %s", second);
+    ok(find_of(EAGER, GH_FORWARD, 1, GH_TENSOR_HIDDEN, 0, 0) == NULL,
+       "what its flight before left is not found, %s", second);
+    run_with(EAGER, GH_FORWARD, 1, toy.streams[0], &io);
+    ok(find_of(EAGER, GH_FORWARD, 1, GH_TENSOR_HIDDEN, 0, 0) == hidden.address,
+       "until it comes to it, %s", second);
     toy_close(&toy);
 }
 
@@ -411,6 +451,8 @@ int main(void)
     test_eager_by_plan_and_backward();
     test_without_a_slot();
     test_first_without_a_slot();
+    test_the_flight_before_without_a_slot(true);
+    test_the_flight_before_without_a_slot(false);
     test_names_of_outputs();
     test_bad_keys();
     return done_testing();

@@ -235,6 +235,115 @@ static void test_captures_of_the_host(void)
     toy_close(&toy);
 }
 
+/* One eager pass that writes 64 bytes of the slot; the host orders it after
+ * what it has issued on `after`, if that is given. */
+static void write_at(uint32_t segment, gh_direction direction, uint32_t m,
+                     CUstream stream, CUstream after, uint32_t at)
+{
+    const gh_pass pass = a_pass(segment, direction, m, stream, &no_io);
+    gh_decision d = { .struct_size = sizeof(d) };
+
+    if (after != NULL) {
+        toy.drv.cuEventRecord(toy.fork, after);
+        toy.drv.cuStreamWaitEvent(stream, toy.fork, 0);
+    }
+    is_status(gh_layer_enter(toy.session, &pass, &d, &err), GH_OK, &err,
+              "a pass begins");
+    toy.drv.cuMemsetD32Async(toy.memory + 64 * at, 1, 16, stream);
+    is_status(gh_layer_exit(toy.session, &pass, &err), GH_OK, &err, "and ends");
+}
+
+static const struct toy_options eager_wgrad = { .layers = 2,
+                                                .granularity = "layer",
+                                                .wgrad = TOY_WGRAD_LATER };
+
+/* Weight gradients on s[1]; the last pass of the flight on s[0] is captured
+ * by the host, or is not. */
+static void fly(uint32_t m, bool first_captured, bool last_captured)
+{
+    CUstream *s = toy.streams;
+    CUgraph graph = NULL;
+
+    if (first_captured) {
+        toy.drv.cuStreamBeginCapture(s[0], CU_STREAM_CAPTURE_MODE_RELAXED);
+    }
+    write_at(0, FORWARD, m, s[0], NULL, 0);
+    if (first_captured) {
+        toy.drv.cuStreamEndCapture(s[0], &graph);
+        toy.drv.cuGraphDestroy(graph);
+    }
+    write_at(1, FORWARD, m, s[0], NULL, 1);
+    write_at(1, BACKWARD, m, s[0], NULL, 1);
+    write_at(1, GH_WGRAD, m, s[1], s[0], 1);
+    write_at(0, BACKWARD, m, s[0], NULL, 0);
+    if (last_captured) {
+        toy.drv.cuStreamBeginCapture(s[0], CU_STREAM_CAPTURE_MODE_RELAXED);
+    }
+    write_at(0, GH_WGRAD, m, s[0], NULL, 0);
+    if (last_captured) {
+        toy.drv.cuStreamEndCapture(s[0], &graph);
+        toy.drv.cuGraphDestroy(graph);
+    }
+}
+
+/* What the host did not capture has run, and is waited for. */
+static void test_half_captured_flights(void)
+{
+    if (!start(eager_wgrad)) {
+        return;
+    }
+    gh_pre_warmup(toy.session, &err);
+    fly(0, false, true);
+    fly(1, false, false);
+    is_int(toy_races(&toy), 0,
+           "a slot whose last pass the host captured still waits for the "
+           "weight gradients beside it");
+    toy_close(&toy);
+
+    if (!start(eager_wgrad)) {
+        return;
+    }
+    gh_pre_warmup(toy.session, &err);
+    fly(0, false, false);
+    fly(1, true, false);
+    is_int(toy_races(&toy), 0,
+           "a flight whose first pass the host captured waits for the flight "
+           "before it with its second");
+    fly(2, true, true);
+    fly(3, false, false);
+    is_int(toy_races(&toy), 0, "and so does the one that follows");
+    toy_close(&toy);
+}
+
+#define MANY 70
+
+static void test_a_capture_past_the_last_edge(void)
+{
+    CUstream many[MANY];
+    CUgraph graph = NULL;
+
+    if (!start((struct toy_options){ .layers = 1 })) {
+        return;
+    }
+    for (uint32_t i = 0; i < MANY; i++) {
+        toy.drv.cuStreamCreate(&many[i], CU_STREAM_NON_BLOCKING);
+        run(0, FORWARD, 0, many[i]);
+        run(0, BACKWARD, 0, many[i]);
+    }
+    toy.drv.cuStreamBeginCapture(many[MANY - 2],
+                                 CU_STREAM_CAPTURE_MODE_RELAXED);
+    ok(run(0, FORWARD, 0, toy.streams[0]).action != UINT32_MAX,
+       "a pass begins while the host captures the 69th stream: %s", err.text);
+    is_int(toy.drv.cuStreamEndCapture(many[MANY - 2], &graph), CUDA_SUCCESS,
+           "whose capture is not broken");
+    toy.drv.cuGraphDestroy(graph);
+    toy_detach(&toy);
+    for (uint32_t i = 0; i < MANY; i++) {
+        toy.drv.cuStreamDestroy(many[i]);
+    }
+    toy_close(&toy);
+}
+
 static void test_inputs(void)
 {
     gh_buffer y, in[2];
@@ -342,6 +451,8 @@ int main(void)
     test_streams_of_threads();
     test_seventeen_streams();
     test_captures_of_the_host();
+    test_half_captured_flights();
+    test_a_capture_past_the_last_edge();
     test_inputs();
     test_busy_fails_says_what_is_so();
     test_a_context_of_another_device();

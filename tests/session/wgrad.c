@@ -180,13 +180,27 @@ static void test_check(void)
     }
 }
 
+/* What was said of it. */
+static char said[4096];
+
+static void keep_line(void *user, gh_log_level level, const char *line)
+{
+    const size_t used = strlen(said);
+
+    (void)user;
+    (void)level;
+    snprintf(said + used, sizeof(said) - used, "%s\n", line);
+}
+
 /* A graph of the other kind would add the weights' gradients twice, or not
  * at all. */
 static void test_change_of_mind(void)
 {
-    const struct toy_options options = { .layers = 2,
-                                         .elems = 8,
-                                         .wgrad = TOY_WGRAD_LATER };
+    const gh_host_services host = { .struct_size = sizeof(host),
+                                    .log = keep_line };
+    const struct toy_options options = {
+        .layers = 2, .elems = 8, .host = &host, .wgrad = TOY_WGRAD_LATER
+    };
     struct toy toy;
     bool ran;
 
@@ -202,6 +216,7 @@ static void test_change_of_mind(void)
            "and every sum is exact");
     is_int(toy_stats(&toy).eager_by_reason[GH_REASON_INPUT], 8 + 3 + 5,
            "as the graph of the other backward is not launched");
+    ok(strstr(said, "or its flags are not") != NULL, "which is said: %s", said);
     toy_close(&toy);
 }
 
