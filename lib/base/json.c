@@ -10,9 +10,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The bytes of the UTF-8 character at `text`; 0 when it is none. */
-static size_t utf8_bytes(const unsigned char *text)
+size_t gh_utf8_bytes(const char *bytes)
 {
+    const unsigned char *text = (const unsigned char *)bytes;
     const unsigned char c = text[0];
     size_t n = c < 0x80   ? 1
                : c < 0xc2 ? 0
@@ -37,7 +37,7 @@ static size_t utf8_bytes(const unsigned char *text)
 size_t gh_json_char(const char *text, char out[8])
 {
     const unsigned char c = (unsigned char)text[0];
-    const size_t n = utf8_bytes((const unsigned char *)text);
+    const size_t n = gh_utf8_bytes(text);
 
     if (n == 0 || c < 0x20 || c == 0x7f) {
         snprintf(out, 8, "\\u%04x", c);

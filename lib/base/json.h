@@ -8,6 +8,9 @@
 
 #include <stddef.h>
 
+/* The bytes of the UTF-8 character at `text`; 0 when it is none. */
+size_t gh_utf8_bytes(const char *text);
+
 /*
  * Writes the next character of `text`, which is not at its end, as a JSON
  * string may hold it, and returns how many bytes it was.  UTF-8 stays as it

@@ -10,6 +10,7 @@
 
 #include "family/family.h"
 
+#include "base/json.h"
 #include "plan/kinds.h"
 
 #include <stdio.h>
@@ -213,6 +214,15 @@ static gh_status check_text(const struct check *c, const char *field,
                          "of text",
                          field);
         }
+    }
+    for (size_t i = 0; i < bytes;) {
+        const size_t n = gh_utf8_bytes(text + i);
+
+        if (n == 0) {
+            return WRONG(c, "%s is not UTF-8 at byte %zu: give UTF-8 text",
+                         field, i);
+        }
+        i += n;
     }
     return GH_OK;
 }

@@ -190,6 +190,9 @@ static void spoil(const gh_layer_desc *desc, uint32_t i, gh_family_layer *layer)
 #ifdef FIXTURE_text_lines
     strcpy(layer->note, "two\nlines");
 #endif
+#ifdef FIXTURE_text_bytes
+    strcpy(layer->note, "bad \xff");
+#endif
 #ifdef FIXTURE_reserved
     layer->reserved = 1;
 #endif
