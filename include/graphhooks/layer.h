@@ -197,7 +197,9 @@ GH_API gh_status gh_layer_cancel(gh_session *session, gh_error *err);
  * last time that it ran.  Zero the struct, then set struct_size.  Since 0.2. */
 typedef struct gh_border_key {
     uint32_t struct_size;
-    uint32_t segment; /* gh_border.segment */
+    uint32_t segment; /* whose pass wrote it: gh_border.segment forward; a
+                         segment that has read the tensor backward, as its
+                         backward writes the gradient */
     gh_direction direction;
     uint32_t microbatch;
     uint32_t flags; /* GH_PASS_FORWARD_ONLY for what such a pass has left */

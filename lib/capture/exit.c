@@ -85,7 +85,9 @@ static void say_once(struct gh_capture *c)
                             "number, size or static address, or its flags "
                             "are not",
         [GH_REASON_FROZEN] = "GRAPHHOOKS_FREEZE refuses new recordings",
-        [GH_REASON_HOST_CAPTURE] = "the host is capturing its stream",
+        [GH_REASON_HOST_CAPTURE] =
+            "the host is capturing its stream, or the driver does not say "
+            "(is the session's context current on this thread?)",
     };
     const uint32_t bit = UINT32_C(1) << c->open.reason;
     char where[120];
