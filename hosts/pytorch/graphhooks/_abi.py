@@ -1,0 +1,428 @@
+"""The C ABI in ctypes: include/graphhooks/*.h, name by name.
+
+What a host calls and fills in; family.h is for plugins, and not here.
+hosts/pytorch/tests/test_abi.py holds every offset and value to
+tests/abi/layout.def.  Importing this module loads nothing.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import CFUNCTYPE, POINTER, Structure
+from ctypes import c_char, c_char_p, c_int32, c_size_t, c_uint32, c_uint64
+from ctypes import c_void_p
+
+# ---- base.h ----------------------------------------------------------------
+
+GH_ABI_MAJOR = 0
+GH_ABI_MINOR = 2
+
+gh_status = c_int32
+GH_OK = 0
+GH_RERUN = 1
+GH_ERR_INVALID = -1
+GH_ERR_UNSUPPORTED = -2
+GH_ERR_NOT_FOUND = -3
+GH_ERR_STATE = -4
+GH_ERR_BUSY = -5
+GH_ERR_NO_MEMORY = -6
+GH_ERR_DEVICE = -7
+GH_ERR_NO_DRIVER = -8
+GH_ERR_ABI = -9
+GH_ERR_CONFIG = -10
+GH_ERR_INTERNAL = -11
+
+
+class gh_error(Structure):
+    _fields_ = [("text", c_char * 256)]
+
+
+def make(struct: type, **fields):
+    """A struct of this type, zeroed, with struct_size and these fields."""
+    return struct(struct_size=ctypes.sizeof(struct), **fields)
+
+
+# ---- host.h ----------------------------------------------------------------
+
+GH_LOG_WARN = 1
+GH_LOG_INFO = 2
+GH_LOG_DEBUG = 3
+
+# A Python function that C is to call is wrapped in one of these, and the
+# object is kept for as long as C may call it.
+LOG_FN = CFUNCTYPE(None, c_void_p, c_uint32, c_char_p)
+DEVICE_ALLOC_FN = CFUNCTYPE(gh_status, c_void_p, c_uint64, POINTER(c_void_p))
+DEVICE_FREE_FN = CFUNCTYPE(None, c_void_p, c_void_p, c_uint64)
+RECORD_BEGIN_FN = CFUNCTYPE(gh_status, c_void_p, c_void_p, c_uint32)
+RECORD_END_FN = CFUNCTYPE(None, c_void_p, c_void_p, c_uint32, c_uint32)
+RETAIN_FN = CFUNCTYPE(gh_status, c_void_p, c_void_p)
+RELEASE_FN = CFUNCTYPE(None, c_void_p, c_void_p)
+
+
+class gh_host_services(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("reserved", c_uint32),
+        ("user", c_void_p),
+        ("log", LOG_FN),
+        ("device_alloc", DEVICE_ALLOC_FN),
+        ("device_free", DEVICE_FREE_FN),
+        ("record_begin", RECORD_BEGIN_FN),
+        ("record_end", RECORD_END_FN),
+        ("retain", RETAIN_FN),
+        ("release", RELEASE_FN),
+    ]
+
+
+# ---- model.h ---------------------------------------------------------------
+
+GH_PART_ATTN = 0
+GH_PART_MLP = 1
+GH_PART_MOE_ROUTER = 2
+GH_PART_MOE_PREPROCESS = 3
+GH_PART_MOE_DISPATCH = 4
+GH_PART_MOE_EXPERTS = 5
+GH_PART_MOE_COMBINE = 6
+GH_PART_MOE_POST = 7
+GH_PART_MAMBA = 8
+GH_PART_COUNT = 9
+
+GH_LAYER_DENSE = 0
+GH_LAYER_MOE = 1
+GH_LAYER_MAMBA = 2
+GH_LAYER_ATTN_ONLY = 3
+GH_LAYER_MLP_ONLY = 4
+GH_LAYER_MOE_ONLY = 5
+
+GH_DISPATCHER_ALLTOALL = 0
+GH_DISPATCHER_ALLGATHER = 1
+GH_DISPATCHER_FLEX = 2
+
+GH_FEATURE_CAPACITY = 1 << 0
+GH_FEATURE_PAD = 1 << 1
+GH_FEATURE_SYNC_FREE = 1 << 2
+GH_FEATURE_FP8_PADDING = 1 << 3
+GH_FEATURE_SHARED_EXPERTS = 1 << 4
+GH_FEATURE_SHARED_OVERLAP = 1 << 5
+GH_FEATURE_ATTN_DROPOUT = 1 << 6
+GH_FEATURE_HIDDEN_DROPOUT = 1 << 7
+GH_FEATURE_ROUTER_JITTER = 1 << 8
+
+GH_MODULE_ATTN_NORM = 1 << 0
+GH_MODULE_QKV_LINEAR = 1 << 1
+GH_MODULE_CORE_ATTN = 1 << 2
+GH_MODULE_ATTN_PROJ = 1 << 3
+GH_MODULE_MLP_NORM = 1 << 4
+GH_MODULE_MLP = 1 << 5
+GH_MODULE_MOE = 1 << 6
+GH_MODULE_SHARED_EXPERTS = 1 << 7
+GH_MODULE_EXPERT_FC1 = 1 << 8
+GH_MODULE_MOE_ACT = 1 << 9
+GH_MODULE_LAYER = 1 << 10
+
+
+class gh_layer_desc(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("kind", c_uint32),
+        ("chunk", c_uint32),
+        ("reserved", c_uint32),
+        ("name", c_char_p),
+        ("features", c_uint32),
+        ("recompute", c_uint32),
+        ("offload", c_uint32),
+        ("experts", c_uint32),
+        ("dispatcher", c_uint32),
+        ("reserved_end", c_uint32),
+        ("family", c_char_p),
+    ]
+
+
+# ---- session.h -------------------------------------------------------------
+
+GH_SESSION_BUSY_FAILS = 1 << 0
+GH_SESSION_EP_OVERLAP = 1 << 1
+GH_SESSION_DELAY_WGRAD = 1 << 2
+
+GH_REASON_NONE = 0
+GH_REASON_DISABLED = 1
+GH_REASON_PLAN = 2
+GH_REASON_WARMUP = 3
+GH_REASON_BUSY = 4
+GH_REASON_CAPTURE = 5
+GH_REASON_DEVICE = 6
+GH_REASON_INPUT = 7
+GH_REASON_FROZEN = 8
+GH_REASON_CHECK = 9
+GH_REASON_MISMATCH = 10
+GH_REASON_HOST_CAPTURE = 11
+GH_REASON_FORWARD_ONLY = 12
+GH_REASON_EMPTY = 13
+GH_REASON_PAUSED = 14
+GH_REASON_COUNT = 16
+
+
+class gh_session_desc(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("flags", c_uint32),
+        ("model", c_void_p),
+        ("host", POINTER(gh_host_services)),
+        ("driver", c_char_p),
+        ("context", c_void_p),
+        ("device", c_int32),
+        ("warmup_steps", c_uint32),
+        ("scope", c_char_p),
+        ("granularity", c_char_p),
+        ("max_slots", c_uint32),
+        ("reserved", c_uint32),
+        ("environment", POINTER(c_char_p)),
+    ]
+
+
+class gh_stats(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("slots", c_uint32),
+        ("iterations", c_uint64),
+        ("recordings", c_uint64),
+        ("replays", c_uint64),
+        ("eager_passes", c_uint64),
+        ("eager_by_reason", c_uint64 * GH_REASON_COUNT),
+        ("reruns", c_uint64),
+        ("copies", c_uint64),
+        ("copied_bytes", c_uint64),
+        ("static_bytes", c_uint64),
+        ("nodes", c_uint64),
+        ("hook_calls", c_uint64),
+        ("hook_ns", c_uint64),
+        ("record_ns", c_uint64),
+        ("checks", c_uint64),
+        ("check_failures", c_uint64),
+    ]
+
+
+# ---- plan.h ----------------------------------------------------------------
+
+GH_SEGMENT_EAGER = 0
+GH_SEGMENT_GRAPHED = 1
+
+GH_TENSOR_NONE = 0
+GH_TENSOR_HIDDEN = 1
+GH_TENSOR_RESIDUAL = 2
+GH_TENSOR_PROBS = 3
+GH_TENSOR_ROUTING_MAP = 4
+GH_TENSOR_SHARED_OUTPUT = 5
+GH_TENSOR_DISPATCH = 6
+GH_TENSOR_COUNT = 7
+
+GH_ELEMENT_ACTIVATION = 0
+GH_ELEMENT_PROB = 1
+GH_ELEMENT_MASK = 2
+GH_ELEMENT_INDEX = 3
+
+GH_SIDE_IN = 0
+GH_SIDE_OUT = 1
+
+GH_FORMAT_TEXT = 0
+GH_FORMAT_JSON = 1
+
+# The text has a length and no zero byte: ctypes.string_at(text, size).
+WRITE_FN = CFUNCTYPE(None, c_void_p, POINTER(c_char), c_size_t)
+
+
+class gh_segment(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("index", c_uint32),
+        ("chunk", c_uint32),
+        ("mode", c_uint32),
+        ("first_layer", c_uint32),
+        ("last_layer", c_uint32),
+        ("first_part", c_uint32),
+        ("last_part", c_uint32),
+        ("reason", c_char_p),
+    ]
+
+
+class gh_border(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("tensor", c_uint32),
+        ("element", c_uint32),
+        ("segment", c_uint32),
+        ("layer", c_uint32),
+        ("writer", c_uint32),
+        ("readers", c_uint32),
+        ("reserved", c_uint32),
+        ("name", c_char_p),
+        ("shape", c_char_p),
+    ]
+
+
+# ---- layer.h ---------------------------------------------------------------
+
+GH_FORWARD = 0
+GH_BACKWARD = 1
+GH_WGRAD = 2
+
+GH_ACTION_RUN = 0
+GH_ACTION_RECORD = 1
+GH_ACTION_REPLAYED = 2
+
+GH_BUFFER_STATIC = 1 << 0
+GH_BUFFER_UPDATED = 1 << 1
+
+GH_MAX_BUFFERS = 128
+GH_MAX_MICROBATCHES = 16384
+GH_SLOT_NONE = 0xFFFFFFFF
+
+GH_PASS_FORWARD_ONLY = 1 << 0
+GH_PASS_NO_WGRAD = 1 << 1
+
+
+class gh_buffer(Structure):
+    _fields_ = [
+        ("address", c_void_p),
+        ("bytes", c_uint64),
+        ("flags", c_uint32),
+        ("tensor", c_uint32),
+    ]
+
+
+class gh_pass(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("segment", c_uint32),
+        ("direction", c_uint32),
+        ("microbatch", c_uint32),
+        ("flags", c_uint32),
+        ("n_inputs", c_uint32),
+        ("n_outputs", c_uint32),
+        ("reserved", c_uint32),
+        ("stream", c_void_p),
+        ("inputs", POINTER(gh_buffer)),
+        ("outputs", POINTER(gh_buffer)),
+    ]
+
+
+class gh_decision(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("action", c_uint32),
+        ("slot", c_uint32),
+        ("reason", c_uint32),
+        ("stream", c_void_p),
+        ("n_inputs", c_uint32),
+        ("n_outputs", c_uint32),
+        ("inputs", POINTER(gh_buffer)),
+        ("outputs", POINTER(gh_buffer)),
+    ]
+
+
+class gh_border_key(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("segment", c_uint32),
+        ("direction", c_uint32),
+        ("microbatch", c_uint32),
+        ("flags", c_uint32),
+        ("tensor", c_uint32),
+        ("which", c_uint32),
+    ]
+
+
+class gh_aux(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("layer", c_uint32),
+        ("name", c_char_p),
+        ("buffer", gh_buffer),
+        ("object", c_void_p),
+    ]
+
+
+# ---- loader.h --------------------------------------------------------------
+
+_session = c_void_p
+_model = c_void_p
+_err = POINTER(gh_error)
+
+
+def _call(*arguments):
+    """A function that can fail.  ctypes lets the interpreter's lock go while
+    it runs: a launch may wait for room in the driver's queue, and what it
+    waits for may need the lock."""
+    return CFUNCTYPE(gh_status, *arguments, _err)
+
+
+class gh_api(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("abi_version", c_uint32),
+        ("version", CFUNCTYPE(c_char_p)),
+        ("status_name", CFUNCTYPE(c_char_p, gh_status)),
+        ("reason_name", CFUNCTYPE(c_char_p, c_uint32)),
+        ("model_create", _call(POINTER(_model))),
+        ("model_add_layer", _call(_model, POINTER(gh_layer_desc))),
+        ("model_destroy", CFUNCTYPE(None, _model)),
+        ("session_open", _call(POINTER(gh_session_desc), POINTER(_session))),
+        ("session_close", CFUNCTYPE(None, _session)),
+        ("session_stats", _call(_session, POINTER(gh_stats))),
+        ("plan_segment_count", CFUNCTYPE(c_uint32, _session, c_uint32)),
+        (
+            "plan_segment",
+            _call(_session, c_uint32, c_uint32, POINTER(gh_segment)),
+        ),
+        ("plan_print", _call(_session, c_uint32, WRITE_FN, c_void_p)),
+        ("pre_warmup", _call(_session)),
+        ("post_warmup", _call(_session)),
+        (
+            "layer_enter",
+            _call(_session, POINTER(gh_pass), POINTER(gh_decision)),
+        ),
+        ("layer_exit", _call(_session, POINTER(gh_pass))),
+        ("layer_cancel", _call(_session)),
+        ("flush_delayed", _call(_session)),
+        ("iteration_end", _call(_session)),
+        (
+            "plan_border_count",
+            CFUNCTYPE(c_uint32, _session, c_uint32, c_uint32),
+        ),
+        (
+            "plan_border",
+            _call(_session, c_uint32, c_uint32, c_uint32, POINTER(gh_border)),
+        ),
+        ("tensor_name", CFUNCTYPE(c_char_p, c_uint32)),
+        (
+            "border_find",
+            _call(_session, POINTER(gh_border_key), POINTER(gh_buffer)),
+        ),
+        ("aux_bind", _call(_session, POINTER(gh_aux))),
+    ]
+
+
+GH_GET_API_SYMBOL = "gh_get_api"
+GET_API_FN = _call(c_uint32, POINTER(POINTER(gh_api)))
+
+
+class Api:
+    """The library's table: api.layer_enter(session, pass_, decision, err).
+
+    Each slot is an attribute that holds ctypes' own function object, made
+    once: nothing of Python's is between a hook and C.  Besides them, `path`
+    is the file, `version` the package's version such as "0.1.0", and `abi`
+    the pair (major, minor).
+    """
+
+    def __init__(self, table: gh_api, path: str) -> None:
+        self.path = path
+        self.abi = (table.abi_version >> 16, table.abi_version & 0xFFFF)
+        for name, _ in gh_api._fields_[2:]:
+            setattr(self, name, getattr(table, name))
+        self.version: str = self.version().decode()
+
+    def __repr__(self) -> str:
+        return f"<graphhooks {self.version}, {self.path}>"

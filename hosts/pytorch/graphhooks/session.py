@@ -1,0 +1,430 @@
+"""A model, layer by layer, and a session over it.
+
+Small and near to C: the hooks of a step are called on Session.api with
+Session.handle, by whoever drives one.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import logging
+import os
+from dataclasses import dataclass
+from typing import Callable, Dict, Iterable, List, Mapping, Optional, Union
+
+from . import _abi, _library
+from .errors import Error, check
+
+log = logging.getLogger("graphhooks")
+
+
+def _words(prefix: str) -> Dict[str, int]:
+    """GH_LAYER_MOE_ONLY = 5 and its like as {"moe_only": 5}."""
+    return {
+        name[len(prefix) :].lower(): value
+        for name, value in vars(_abi).items()
+        if name.startswith(prefix) and not name.endswith("_COUNT")
+    }
+
+
+KINDS = _words("GH_LAYER_")
+PARTS = _words("GH_PART_")
+DISPATCHERS = _words("GH_DISPATCHER_")
+FEATURES = _words("GH_FEATURE_")
+MODULES = _words("GH_MODULE_")
+_PART_NAMES = {value: name for name, value in PARTS.items()}
+
+Names = Union[str, Iterable[str]]
+
+
+def _one(what: str, words: Mapping[str, int], word: str) -> int:
+    if word not in words:
+        raise Error(f"{what} is {word!r}; it is one of {', '.join(words)}")
+    return words[word]
+
+
+def _bits(what: str, words: Mapping[str, int], names: Names) -> int:
+    """Names, or one text of names with commas, as the bits they stand for."""
+    bits = 0
+    if isinstance(names, str):
+        names = [name.strip() for name in names.split(",") if name.strip()]
+    for name in names:
+        bits |= _one(what, words, name)
+    return bits
+
+
+def _text(what: str, value: Optional[str]) -> Optional[bytes]:
+    """For C, where a zero byte would end it early."""
+    if value is None:
+        return None
+    if not isinstance(value, (str, os.PathLike)):
+        raise Error(f"{what} is {value!r}; it is a text")
+    encoded = os.fsencode(value)
+    if b"\0" in encoded:
+        raise Error(f"{what} has a zero byte in it, which no name has")
+    return encoded
+
+
+def _uint(what: str, value: int) -> int:
+    """ctypes would cut a number that is too large, without a word."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise Error(f"{what} is {value!r}; it is a whole number")
+    if not 0 <= value < 1 << 32:
+        raise Error(f"{what} is {value}; it is a number from 0 to {2**32 - 1}")
+    return value
+
+
+# ---- the model -------------------------------------------------------------
+
+
+class Model:
+    """What the layers are.  A session keeps nothing of it once it is open."""
+
+    def __init__(self) -> None:
+        self.api = _library.load()
+        self.handle = ctypes.c_void_p()
+        self.chunks = 0
+        err = _abi.gh_error()
+        check(self.api.model_create(ctypes.byref(self.handle), err), err)
+
+    def add_layer(
+        self,
+        kind: str = "dense",
+        *,
+        name: Optional[str] = None,
+        chunk: int = 0,
+        family: Optional[str] = None,
+        features: Names = (),
+        recompute: Names = (),
+        offload: Names = (),
+        experts: int = 0,
+        dispatcher: str = "alltoall",
+    ) -> "Model":
+        """Appends a layer; the words are those of model.h in lower case."""
+        desc = _abi.make(
+            _abi.gh_layer_desc,
+            kind=_one("kind", KINDS, kind),
+            name=_text("name", name),
+            chunk=_uint("chunk", chunk),
+            family=_text("family", family),
+            features=_bits("features", FEATURES, features),
+            recompute=_bits("recompute", MODULES, recompute),
+            offload=_bits("offload", MODULES, offload),
+            experts=_uint("experts", experts),
+            dispatcher=_one("dispatcher", DISPATCHERS, dispatcher),
+        )
+        err = _abi.gh_error()
+        check(self.api.model_add_layer(self._open(), desc, err), err)
+        self.chunks = chunk + 1
+        return self
+
+    def _open(self) -> ctypes.c_void_p:
+        if not self.handle:
+            raise Error("this model is closed", _abi.GH_ERR_STATE)
+        return self.handle
+
+    def close(self) -> None:
+        if self.handle:
+            self.api.model_destroy(self.handle)
+            self.handle = ctypes.c_void_p()
+
+    def __enter__(self) -> "Model":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "handle", None):
+            self.close()
+
+
+# ---- services --------------------------------------------------------------
+
+
+def _guarded(function: Callable, status: Optional[int]) -> Callable:
+    """An exception cannot go through C: it is logged, and C gets `status`."""
+
+    def call(_user, *arguments):
+        try:
+            function(*arguments)
+        except BaseException:  # KeyboardInterrupt as well has no way through
+            log.exception("the service %s has failed", function)
+            return status
+        return None if status is None else _abi.GH_OK
+
+    return call
+
+
+def services(
+    *,
+    log: Optional[Callable[[int, str], None]] = None,
+    device_alloc: Optional[Callable[[int], int]] = None,
+    device_free: Optional[Callable[[int, int], None]] = None,
+    record_begin: Optional[Callable[[Optional[int], int], None]] = None,
+    record_end: Optional[Callable[[Optional[int], int, bool], None]] = None,
+    retain: Optional[Callable[[int], None]] = None,
+    release: Optional[Callable[[int], None]] = None,
+) -> _abi.gh_host_services:
+    """Host services from Python functions, as host.h describes them: log(
+    level, line), device_alloc(bytes) -> address, device_free(address, bytes),
+    record_begin(stream, slot), record_end(stream, slot, kept),
+    retain(object), release(object).  Those that C asks for a status fail by
+    raising."""
+
+    def put_address(size, address_p):
+        address_p[0] = device_alloc(size)
+
+    def log_text(level, line):
+        log(level, line.decode("utf-8", "replace"))
+
+    def end(stream, slot, kept):
+        record_end(stream, slot, bool(kept))
+
+    table = _abi.make(_abi.gh_host_services)
+    rows = [
+        ("log", _abi.LOG_FN, log, log_text, None),
+        ("device_alloc", _abi.DEVICE_ALLOC_FN, device_alloc, put_address,
+         _abi.GH_ERR_NO_MEMORY),
+        ("device_free", _abi.DEVICE_FREE_FN, device_free, device_free, None),
+        ("record_begin", _abi.RECORD_BEGIN_FN, record_begin, record_begin,
+         _abi.GH_ERR_STATE),
+        ("record_end", _abi.RECORD_END_FN, record_end, end, None),
+        ("retain", _abi.RETAIN_FN, retain, retain, _abi.GH_ERR_STATE),
+        ("release", _abi.RELEASE_FN, release, release, None),
+    ]  # fmt: skip
+    for name, prototype, given, function, status in rows:
+        if given is not None:
+            # The struct keeps the function, as ctypes does for its fields.
+            setattr(table, name, prototype(_guarded(function, status)))
+    return table
+
+
+# ---- the session -----------------------------------------------------------
+
+# Every option is an environment variable of the same name; a variable that is
+# set wins.  A value from the struct's own slots gives the better sentence, so
+# what has one goes there, unless zero, which means "default" there.
+_IN_STRUCT = {
+    "driver": "text",
+    "scope": "text",
+    "granularity": "text",
+    "warmup_steps": "number",
+    "max_slots": "number",
+}
+OPTIONS = (
+    "enable",
+    "scope",
+    "granularity",
+    "warmup_steps",
+    "max_slots",
+    "driver",
+    "log",
+    "trace",
+    "check",
+    "check_every",
+    "freeze",
+    "plugin_path",
+)
+
+
+def variable_of(option: str) -> str:
+    """The environment variable that an option equals."""
+    return "GRAPHHOOKS_" + option.upper()
+
+
+def _spell(option: str, value: object) -> str:
+    """An option's value as its variable would have it."""
+    if isinstance(value, bool):
+        return "1" if value else "0"
+    if isinstance(value, (list, tuple, set, frozenset)):
+        separator = ":" if option == "plugin_path" else ","
+        return separator.join(str(item) for item in value)
+    return str(value)
+
+
+def _split(options: Mapping[str, object]):
+    """Options for the struct, and those that only a variable can carry."""
+    struct: Dict[str, object] = {}
+    variables: Dict[str, str] = {}
+    for option, value in options.items():
+        if option not in OPTIONS:
+            raise Error(
+                f"{option} is no option of a session; there are "
+                f"{', '.join(OPTIONS)}"
+            )
+        if value is None:
+            continue
+        kind = _IN_STRUCT.get(option)
+        if kind == "number" and type(value) is int and 0 < value < 1 << 32:
+            struct[option] = value
+        elif kind == "text":
+            struct[option] = _text(option, _spell(option, value))
+        else:
+            variables[option] = _spell(option, value)
+    return struct, variables
+
+
+def _environment(
+    variables: Mapping[str, str], given: Optional[Mapping[str, str]]
+):
+    """NAME=value strings for C.  Of two with one name the first counts, so
+    what the user has set comes before what the program asks for."""
+    lines = [f"{k}={v}" for k, v in (os.environ if given is None else given).items()]
+    lines += [f"{variable_of(k)}={v}" for k, v in variables.items()]
+    encoded: List[Optional[bytes]] = []
+    for line in lines:
+        encoded.append(_text(line.split("=", 1)[0], line))
+    encoded.append(None)
+    return (ctypes.c_char_p * len(encoded))(*encoded)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A run of parts that are treated alike; gh_segment in plan.h."""
+
+    index: int
+    chunk: int
+    graphed: bool
+    first_layer: int
+    last_layer: int
+    first_part: str
+    last_part: str
+    reason: str
+
+
+class Session:
+    """One device of one rank, opened; a context manager that closes it.
+
+    The options are the environment variables in Python's spelling:
+    GRAPHHOOKS_MAX_SLOTS is max_slots=.  A variable that is set wins.
+    `services` is lent to the library: what services() gives, or a
+    gh_host_services of the caller's own; it is kept until the close.
+    `environment` stands in for os.environ.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        context: Optional[int] = None,
+        device: int = 0,
+        busy_fails: bool = False,
+        ep_overlap: bool = False,
+        delay_wgrad: bool = False,
+        services: Optional[_abi.gh_host_services] = None,
+        environment: Optional[Mapping[str, str]] = None,
+        **options: object,
+    ) -> None:
+        self.handle = ctypes.c_void_p()
+        self.api = model.api
+        self._services = services
+        self._chunks = model.chunks
+        in_struct, variables = _split(options)
+        desc = _abi.make(
+            _abi.gh_session_desc,
+            model=model._open(),
+            context=context,
+            device=device,
+            flags=(_abi.GH_SESSION_BUSY_FAILS if busy_fails else 0)
+            | (_abi.GH_SESSION_EP_OVERLAP if ep_overlap else 0)
+            | (_abi.GH_SESSION_DELAY_WGRAD if delay_wgrad else 0),
+            environment=_environment(variables, environment),
+            **in_struct,
+        )
+        if services is not None:
+            desc.host = ctypes.pointer(services)
+        err = _abi.gh_error()
+        check(
+            self.api.session_open(desc, ctypes.byref(self.handle), err), err
+        )
+
+    def _open(self) -> ctypes.c_void_p:
+        if not self.handle:
+            raise Error("this session is closed", _abi.GH_ERR_STATE)
+        return self.handle
+
+    def segments(self, chunk: Optional[int] = None) -> List[Segment]:
+        """The plan's segments in order, of one chunk or of all."""
+        chunks = range(self._chunks) if chunk is None else [chunk]
+        return [
+            self._segment(c, i)
+            for c in chunks
+            for i in range(self.api.plan_segment_count(self._open(), c))
+        ]
+
+    def _segment(self, chunk: int, i: int) -> Segment:
+        raw = _abi.make(_abi.gh_segment)
+        err = _abi.gh_error()
+        check(self.api.plan_segment(self._open(), chunk, i, raw, err), err)
+        return Segment(
+            index=raw.index,
+            chunk=raw.chunk,
+            graphed=raw.mode == _abi.GH_SEGMENT_GRAPHED,
+            first_layer=raw.first_layer,
+            last_layer=raw.last_layer,
+            first_part=_PART_NAMES.get(raw.first_part, "?"),
+            last_part=_PART_NAMES.get(raw.last_part, "?"),
+            reason=(raw.reason or b"").decode(),
+        )
+
+    def _print(self, form: int) -> str:
+        pieces: List[bytes] = []
+
+        def write(_user, text, size):
+            pieces.append(ctypes.string_at(text, size))
+
+        err = _abi.gh_error()
+        function = _abi.WRITE_FN(write)
+        check(self.api.plan_print(self._open(), form, function, None, err), err)
+        return b"".join(pieces).decode("utf-8", "replace")
+
+    def explain(self) -> str:
+        """The plan as text: each segment, how it is treated, and why."""
+        return self._print(_abi.GH_FORMAT_TEXT)
+
+    def plan(self) -> dict:
+        """The same as data."""
+        return json.loads(self._print(_abi.GH_FORMAT_JSON))
+
+    def stats(self) -> dict:
+        """The counters of gh_stats; eager_by_reason has a name for each."""
+        raw = _abi.make(_abi.gh_stats)
+        err = _abi.gh_error()
+        check(self.api.session_stats(self._open(), raw, err), err)
+        counters = {
+            name: getattr(raw, name)
+            for name, _ in _abi.gh_stats._fields_
+            if name not in ("struct_size", "eager_by_reason")
+        }
+        names = {
+            i: self.api.reason_name(i).decode()
+            for i in range(1, _abi.GH_REASON_COUNT)
+        }
+        counters["eager_by_reason"] = {
+            name: raw.eager_by_reason[i]
+            for i, name in names.items()
+            if name != "?"
+        }
+        return counters
+
+    def close(self) -> None:
+        """Waits for the session's graphs and frees them; twice is allowed."""
+        if self.handle:
+            # Not while C may still call them: the services go last.
+            self.api.session_close(self.handle)
+            self.handle = ctypes.c_void_p()
+            self._services = None
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "handle", None):
+            self.close()
