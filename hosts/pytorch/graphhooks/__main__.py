@@ -25,9 +25,9 @@ def _say_driver(name: str) -> None:
         try:
             Session(model, driver=name, environment={}).close()
         except Error as error:
-            print(f"{name:<10}not usable: {error}")
+            print(f"{name:<9} not usable: {error}")
         else:
-            print(f"{name:<10}usable")
+            print(f"{name:<9} usable")
 
 
 def info(_arguments: argparse.Namespace) -> int:

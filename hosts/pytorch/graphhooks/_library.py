@@ -64,7 +64,7 @@ def _dlopen(path: str) -> ctypes.CDLL:
             )
             text = f"{SONAME} is missing: {tried}; {_REMEDY}"
         else:
-            text = f"the graphhooks library cannot be loaded: {error}; {_REMEDY}"
+            text = f"the graphhooks library cannot load: {error}; {_REMEDY}"
         raise Error(text, _abi.GH_ERR_NOT_FOUND) from None
 
 

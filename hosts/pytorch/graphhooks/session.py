@@ -273,7 +273,8 @@ def _environment(
 ):
     """NAME=value strings for C.  Of two with one name the first counts, so
     what the user has set comes before what the program asks for."""
-    lines = [f"{k}={v}" for k, v in (os.environ if given is None else given).items()]
+    given = os.environ if given is None else given
+    lines = [f"{name}={value}" for name, value in given.items()]
     lines += [f"{variable_of(k)}={v}" for k, v in variables.items()]
     encoded: List[Optional[bytes]] = []
     for line in lines:
