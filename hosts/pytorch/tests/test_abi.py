@@ -99,5 +99,6 @@ def test_the_table_holds_plain_functions(api):
 def test_the_version_is_that_of_configure_and_of_the_library(api):
     ours = _version.__version__
     configure = (TOP / "configure.ac").read_text()
-    assert re.search(r"AC_INIT\(\[graphhooks\], \[(.*)\]\)", configure)[1] == ours
+    init = re.search(r"AC_INIT\(\[graphhooks\], \[(.*)\]\)", configure)
+    assert init[1] == ours
     assert api.version == ours

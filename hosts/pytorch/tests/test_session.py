@@ -1,0 +1,246 @@
+"""Models and sessions: what is planned, and what is refused how.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+from graphhooks import Error, Model, Session, _abi
+from graphhooks.session import OPTIONS, services
+
+OFF = {"GRAPHHOOKS_ENABLE": "0"}  # opens without a driver
+
+
+@pytest.fixture
+def model(api):
+    with Model() as model:
+        yield model.add_layer().add_layer()
+
+
+def refused(name, *arguments, **options):
+    with pytest.raises(Error) as caught:
+        Session(*arguments, **options)
+    assert caught.value.name == name
+    return str(caught.value)
+
+
+# ---- the model -------------------------------------------------------------
+
+
+def test_a_layer_has_all_that_C_can_say_of_it(api):
+    with Model() as model:
+        model.add_layer(
+            "moe", name="first", family="gpt", experts=8,
+            features="capacity, pad", recompute=["mlp_norm"],
+            dispatcher="allgather",
+        )  # fmt: skip
+        model.add_layer("dense", chunk=1)
+        with Session(model, environment=OFF) as session:
+            plan = session.plan()
+            assert [s["layer"] for s in plan["segments"]][0] == "first"
+            assert [f["family"] for f in plan["families"]] == ["gpt"]
+            assert [s.chunk for s in session.segments()] == [0, 1]
+            assert [s.chunk for s in session.segments(1)] == [1]
+
+
+@pytest.mark.parametrize(
+    "fields, text",
+    [
+        ({"kind": "dens"}, "kind is 'dens'; it is one of dense, moe"),
+        ({"features": "padd"}, "features is 'padd'; it is one of capacity"),
+        ({"kind": "moe"}, "experts"),
+        ({"chunk": -1}, "chunk is -1; it is a number from 0 to 4294967295"),
+        ({"chunk": 1 << 32}, "chunk is 4294967296; it is a number"),
+        ({"chunk": "1"}, "chunk is '1'; it is a whole number"),
+        ({"chunk": 3}, "chunk"),
+        ({"name": "a\0b"}, "name has a zero byte"),
+        ({"name": 3}, "name is 3; it is a text"),
+    ],
+)
+def test_a_layer_that_breaks_a_rule_is_refused(api, fields, text):
+    with Model() as model:
+        with pytest.raises(Error) as caught:
+            model.add_layer(**fields)
+        assert text in str(caught.value)
+        # The model is as it was.
+        model.add_layer()
+        with Session(model, environment=OFF) as session:
+            assert len(session.segments()) == 1
+
+
+def test_a_closed_model_is_refused(api):
+    model = Model().add_layer()
+    model.close()
+    model.close()
+    with pytest.raises(Error, match="this model is closed"):
+        model.add_layer()
+    assert "this model is closed" in refused("GH_ERR_STATE", model)
+
+
+# ---- the plan --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "granularity, n", [("part", 4), ("layer", 2), ("chunk", 1)]
+)
+def test_granularity_is_the_library_s(model, granularity, n):
+    with Session(model, environment=OFF, granularity=granularity) as session:
+        segments = session.segments()
+        assert len(segments) == n
+        assert all(s.graphed and s.reason for s in segments)
+        ends = (segments[0].first_part, segments[-1].last_part)
+        assert ends == ("attn", "mlp")
+        assert session.plan()["granularity"] == granularity
+        assert f"granularity {granularity}" in session.explain()
+
+
+def test_the_scope_is_the_library_s(model):
+    for scope in ("attn", ["attn"]):
+        with Session(model, environment=OFF, scope=scope) as session:
+            graphed = [s.graphed for s in session.segments()]
+            assert graphed == [True, False, True, False]
+
+
+# ---- options ---------------------------------------------------------------
+
+BAD = [
+    ("scope", "moo", 'gh_session_desc.scope is "moo"; set it to one or more'),
+    ("granularity", "laier", 'gh_session_desc.granularity is "laier"'),
+    ("max_slots", 65, 'gh_session_desc.max_slots is "65"'),
+    ("max_slots", 0, 'GRAPHHOOKS_MAX_SLOTS is "0"'),
+    ("max_slots", 1 << 33, 'GRAPHHOOKS_MAX_SLOTS is "8589934592"'),
+    ("max_slots", "many", 'GRAPHHOOKS_MAX_SLOTS is "many"'),
+    ("warmup_steps", -1, 'GRAPHHOOKS_WARMUP_STEPS is "-1"'),
+    ("warmup_steps", 2000000, 'gh_session_desc.warmup_steps is "2000000"'),
+    ("enable", "maybe", 'GRAPHHOOKS_ENABLE is "maybe"'),
+    ("driver", "cudda", 'gh_session_desc.driver is "cudda"'),
+    ("log", "loud", 'GRAPHHOOKS_LOG is "loud"'),
+    ("check", True, 'GRAPHHOOKS_CHECK is "1"; set it to off or bitwise'),
+    ("check_every", 0, 'GRAPHHOOKS_CHECK_EVERY is "0"'),
+    ("freeze", "x", 'GRAPHHOOKS_FREEZE is "x"'),
+]
+
+
+@pytest.mark.parametrize(
+    "option, value, text", BAD, ids=[f"{o}={v}" for o, v, _ in BAD]
+)
+def test_a_bad_option_raises_the_sentence_of_C(model, option, value, text):
+    options = {option: value}
+    assert text in refused("GH_ERR_CONFIG", model, environment={}, **options)
+
+
+def test_an_option_that_there_is_not_is_refused_with_those_there_are(model):
+    text = refused("GH_ERR_INVALID", model, max_slot=3)
+    assert "max_slot is no option of a session" in text
+    assert all(option in text for option in OPTIONS)
+
+
+def test_the_options_are_the_variables_of_the_README():
+    import re
+
+    from conftest import TOP
+
+    rows = re.findall(r"^\| `GRAPHHOOKS_([A-Z_]+)` \|",
+                      (TOP / "README.md").read_text(), re.M)  # fmt: skip
+    assert {row.lower() for row in rows} == set(OPTIONS)
+
+
+def test_a_variable_wins_over_an_option(model):
+    for option, value, other in (
+        ("granularity", "chunk", "part"),
+        ("max_slots", "400", 3),
+        ("log", "loud", "warn"),
+    ):
+        environment = {**OFF, "GRAPHHOOKS_" + option.upper(): value}
+        options = {option: other}
+        if option == "granularity":
+            with Session(model, environment=environment, **options) as session:
+                assert len(session.segments()) == 1
+        else:
+            text = refused("GH_ERR_CONFIG", model, environment=environment,
+                           **options)  # fmt: skip
+            assert f'GRAPHHOOKS_{option.upper()} is "{value}"' in text
+
+
+def test_the_process_environment_is_read_when_none_is_given(model, monkeypatch):
+    monkeypatch.setenv("GRAPHHOOKS_ENABLE", "0")
+    monkeypatch.setenv("GRAPHHOOKS_GRANULARITY", "chunk")
+    with Session(model) as session:
+        assert len(session.segments()) == 1
+
+
+def test_enable_false_opens_without_a_driver(model):
+    options = {"enable": False, "driver": "/no/such.so"}
+    with Session(model, environment={}, **options) as session:
+        assert session.stats()["recordings"] == 0
+
+
+def test_a_driver_that_is_missing_is_a_sentence(model):
+    text = refused("GH_ERR_NO_DRIVER", model, environment={},
+                   driver="/no/such.so")  # fmt: skip
+    assert "/no/such.so" in text and "GRAPHHOOKS_ENABLE=0" in text
+
+
+def test_a_model_without_layers_is_refused(api):
+    with Model() as model:
+        assert "no layers" in refused("GH_ERR_INVALID", model, environment=OFF)
+
+
+# ---- the life of a session -------------------------------------------------
+
+
+def test_a_closed_session_is_refused_and_closing_twice_is_not(model):
+    session = Session(model, environment=OFF)
+    session.close()
+    session.close()
+    for call in (session.stats, session.segments, session.explain):
+        with pytest.raises(Error, match="this session is closed"):
+            call()
+
+
+def test_a_session_outlives_its_model(api):
+    model = Model().add_layer()
+    session = Session(model, environment=OFF)
+    model.close()
+    assert len(session.segments()) == 1
+    session.close()
+
+
+def test_a_session_that_is_dropped_closes_itself(soft):
+    model = Model().add_layer()
+    Session(model, driver=soft.path, environment={})
+    gc.collect()  # the fixture sees whether anything is left
+
+
+def test_two_sessions_live_side_by_side(model):
+    with Session(model, environment=OFF, granularity="part") as one:
+        with Session(model, environment=OFF, granularity="chunk") as two:
+            assert (len(one.segments()), len(two.segments())) == (4, 1)
+
+
+def test_statistics_name_every_reason(model):
+    with Session(model, environment=OFF) as session:
+        stats = session.stats()
+    assert stats["iterations"] == 0
+    reasons = {
+        name[len("GH_REASON_") :].lower().replace("_", "-")
+        for name in vars(_abi)
+        if name.startswith("GH_REASON_")
+    } - {"none", "count"}
+    spelled = {name.replace("_", "-") for name in stats["eager_by_reason"]}
+    assert spelled == {r.replace("_", "-") for r in reasons}
+
+
+def test_log_lines_come_to_the_services(model):
+    lines = []
+    lent = services(log=lambda level, line: lines.append((level, line)))
+    environment = {**OFF, "GRAPHHOOKS_MAX_SLOT": "3"}
+    with Session(model, environment=environment, services=lent):
+        pass
+    assert len(lines) == 1
+    level, line = lines[0]
+    assert level == _abi.GH_LOG_WARN
+    assert "did you mean GRAPHHOOKS_MAX_SLOTS?" in line
