@@ -20,8 +20,10 @@ done
 [ -z "${sanitize-}" ] ||
     skip_all "python3 cannot load a library that is built with a sanitizer"
 
-# The source tree stays as it is.
+# The source tree stays as it is, and nothing is left behind.
+scratch
 PYTHONDONTWRITEBYTECODE=1
 export PYTHONDONTWRITEBYTECODE
-exec "$python" -m pytest --tap -p no:terminal -p no:cacheprovider \
-    -c /dev/null --rootdir "$srcdir/hosts/pytorch" "$srcdir/hosts/pytorch/tests"
+"$python" -m pytest --tap -p no:terminal -p no:cacheprovider \
+    -c /dev/null --rootdir "$srcdir/hosts/pytorch" --basetemp "$scratch/tmp" \
+    "$srcdir/hosts/pytorch/tests"

@@ -103,5 +103,9 @@ def pytest_addoption(parser) -> None:
 
 
 def pytest_configure(config) -> None:
+    # What goes wrong inside a callback reaches nobody else.
+    config.addinivalue_line(
+        "filterwarnings", "error::pytest.PytestUnraisableExceptionWarning"
+    )
     if config.getoption("--tap"):
         config.pluginmanager.register(Tap(), "tap")

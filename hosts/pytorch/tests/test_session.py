@@ -86,7 +86,7 @@ def test_a_closed_model_is_refused(api):
 @pytest.mark.parametrize(
     "granularity, n", [("part", 4), ("layer", 2), ("chunk", 1)]
 )
-def test_granularity_is_the_library_s(model, granularity, n):
+def test_granularity_says_how_far_segments_reach(model, granularity, n):
     with Session(model, environment=OFF, granularity=granularity) as session:
         segments = session.segments()
         assert len(segments) == n
@@ -97,7 +97,7 @@ def test_granularity_is_the_library_s(model, granularity, n):
         assert f"granularity {granularity}" in session.explain()
 
 
-def test_the_scope_is_the_library_s(model):
+def test_the_scope_says_which_segments_are_graphed(model):
     for scope in ("attn", ["attn"]):
         with Session(model, environment=OFF, scope=scope) as session:
             graphed = [s.graphed for s in session.segments()]
