@@ -125,9 +125,15 @@ def parser() -> argparse.ArgumentParser:
 def main() -> int:
     arguments = parser().parse_args()
     try:
-        return arguments.run(arguments)
+        status = arguments.run(arguments)
+        sys.stdout.flush()
+        return status
     except Error as error:
         print(f"graphhooks: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        # The reader has had enough; the interpreter is not to say so at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 
 

@@ -6,8 +6,12 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
+from conftest import PACKAGE
 from graphhooks import __main__ as program
 
 
@@ -71,3 +75,14 @@ def test_an_unknown_command_is_refused(run, capsys):
         run("inof")
     assert caught.value.code == 2
     assert "inof" in capsys.readouterr().err
+
+
+def test_a_reader_that_has_had_enough_is_no_traceback(api):
+    reading, writing = os.pipe()
+    os.close(reading)
+    said = subprocess.run(
+        [sys.executable, "-m", "graphhooks", "env"], stdout=writing,
+        stderr=subprocess.PIPE, cwd=PACKAGE, text=True,
+    )  # fmt: skip
+    os.close(writing)
+    assert (said.returncode, said.stderr) == (1, "")
