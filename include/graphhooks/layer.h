@@ -21,7 +21,9 @@
  * only d.inputs and memory whose address and meaning do not change (weights,
  * the buffers of d.slot); they write only outputs and the buffers of d.slot,
  * never over an input, since GRAPHHOOKS_CHECK runs a pass twice; and they
- * would issue the same work again for another microbatch.
+ * would issue the same work again for another microbatch.  When a pass is
+ * recorded anew, so are the later directions of its segment and slot, as they
+ * may read what the first recording has allocated.
  *
  * A session opened with GH_SESSION_DELAY_WGRAD has a third direction: its
  * backward passes compute the gradients of what the parts read, and GH_WGRAD

@@ -207,6 +207,19 @@ static gh_status use_ready(struct gh_capture *c, const gh_pass *pass,
     return GH_OK;
 }
 
+/* A host that allocates in a recording keeps there what the later directions
+ * read: they were recorded against what goes now. */
+static void clear_from(struct gh_capture *c, const gh_pass *pass)
+{
+    for (gh_direction d = pass->direction; d < GH_DIRECTIONS; d++) {
+        struct gh_entry *entry = gh_entry_at(c, pass->segment, d, c->open.slot);
+
+        if (entry->state == GH_ENTRY_READY) {
+            gh_entry_clear(c, entry);
+        }
+    }
+}
+
 #define SUSPICIOUS_WARMUP 10000 /* passes of one step */
 
 static GH_COLD void record(struct gh_capture *c, const gh_pass *pass,
@@ -222,7 +235,7 @@ static GH_COLD void record(struct gh_capture *c, const gh_pass *pass,
     }
     if (entry->state == GH_ENTRY_READY) {
         entry->unchained = true;
-        gh_entry_clear(c, entry);
+        clear_from(c, pass);
     }
     if (gh_record_begin(c, pass, entry)) {
         c->open.action = GH_ACTION_RECORD;

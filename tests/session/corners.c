@@ -308,8 +308,9 @@ static void test_a_chain_that_alternates(void)
         run(2, BACKWARD, 0, toy.streams[0]);
         run_with(2, FORWARD, 0, toy.streams[0], &from_a);
     }
-    is_int(toy_stats(&toy).recordings, before + 2,
-           "one that moves between outputs is recorded once more, not always");
+    is_int(toy_stats(&toy).recordings, before + 3,
+           "one that moves between outputs is recorded once more, not always, "
+           "and its backward with it");
     is_int(toy_stats(&toy).eager_passes, 0, "and never eager");
     toy_close(&toy);
 }
