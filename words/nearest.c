@@ -5,6 +5,7 @@
  */
 #include "words/nearest.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 #define NAME_MOST 64
@@ -14,6 +15,17 @@ static size_t least3(size_t a, size_t b, size_t c)
     size_t least = a < b ? a : b;
 
     return least < c ? least : c;
+}
+
+/* Where capitals do not matter, whatever the locale. */
+static char folded(char c)
+{
+    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+}
+
+static bool alike(char a, char b)
+{
+    return folded(a) == folded(b);
 }
 
 /* Insertions, deletions, changes and swaps of neighbours from a to b; both
@@ -33,9 +45,9 @@ static size_t distance(const char *a, const char *b)
         here[0] = i;
         for (size_t j = 1; j <= b_bytes; j++) {
             here[j] = least3(above[j] + 1, here[j - 1] + 1,
-                             above[j - 1] + (a[i - 1] != b[j - 1]));
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] &&
-                a[i - 2] == b[j - 1] && before[j - 2] + 1 < here[j]) {
+                             above[j - 1] + !alike(a[i - 1], b[j - 1]));
+            if (i > 1 && j > 1 && alike(a[i - 1], b[j - 2]) &&
+                alike(a[i - 2], b[j - 1]) && before[j - 2] + 1 < here[j]) {
                 here[j] = before[j - 2] + 1;
             }
         }

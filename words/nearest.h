@@ -11,7 +11,7 @@
 
 /*
  * The candidate nearest to `word`, as people mistype: letters left out,
- * added, changed or swapped.  NULL when none is near.  Lists end with NULL.
+ * added, changed or swapped, capitals where there are none.  NULL when none is near.  Lists end with NULL.
  */
 const char *nearest_word(const char *word, const char *const *candidates);
 

@@ -19,6 +19,8 @@
 
 /* Longer names are reported without a suggestion. */
 #define NAME_MOST 64
+/* No row has more words: what is beyond is not suggested. */
+#define WORDS_MOST 16
 
 static const struct gh_env_word bool_words[] = {
     { "0", NULL },     { "1", NULL },    { "off", NULL },
@@ -161,7 +163,6 @@ static const char *shown(const char *value, char *copy, size_t bytes)
     return copy;
 }
 
-/* The row's own sentence; `why` comes before the rule and may be NULL. */
 /* As a person reads it: a list that is not set holds all. */
 static const char *default_of(const struct gh_env_row *row)
 {
@@ -171,21 +172,94 @@ static const char *default_of(const struct gh_env_row *row)
     return row->kind == GH_ENV_KIND_LIST ? "all" : "none";
 }
 
-static gh_status bad_value(const struct gh_env_row *row, const char *label,
-                           const char *value, const char *word, const char *why,
-                           gh_error *err)
+/* Of the words of a row the one that was probably meant; NULL: none is near.
+ * What this release refuses is not offered. */
+static const char *near_word(const struct gh_env_word *words, const char *word)
 {
-    char rule[128], copy[40];
+    const char *taken[WORDS_MOST + 1] = { NULL };
+    size_t n = 0;
+
+    for (; words != NULL && words->word != NULL && n < WORDS_MOST; words++) {
+        if (words->refused == NULL) {
+            taken[n++] = words->word;
+        }
+    }
+    return nearest_word(word, taken);
+}
+
+/* Ends a sentence with the word that was meant, where there is one. */
+static const char *did_you_mean(const struct gh_env_word *words,
+                                const char *word, char *text, size_t bytes)
+{
+    const char *near = near_word(words, word);
+
+    text[0] = '\0';
+    if (near != NULL) {
+        snprintf(text, bytes, ": did you mean %s?", near);
+    }
+    return text;
+}
+
+static const struct gh_env_word *words_of(const struct gh_env_row *row)
+{
+    return row->kind == GH_ENV_KIND_BOOL ? bool_words : row->words;
+}
+
+/* The row's own sentence. */
+static gh_status bad_value(const struct gh_env_row *row, const char *label,
+                           const char *value, gh_error *err)
+{
+    char rule[128], copy[40], near[48];
     struct text text = { rule, sizeof(rule), 0 };
 
     describe(row, &text);
-    if (why != NULL) {
-        return gh_fail(err, GH_ERR_CONFIG, "%s: %s %s; set it to %s", label,
-                       word, why, rule);
-    }
     return gh_fail(err, GH_ERR_CONFIG,
-                   "%s is \"%s\"; set it to %s, or leave it out for %s", label,
-                   shown(value, copy, sizeof(copy)), rule, default_of(row));
+                   "%s is \"%s\"; set it to %s, or leave it out for %s%s",
+                   label, shown(value, copy, sizeof(copy)), rule,
+                   default_of(row),
+                   did_you_mean(words_of(row), value, near, sizeof(near)));
+}
+
+/* A word that there is, and that this release does not take. */
+static gh_status refused_word(const struct gh_env_row *row, const char *label,
+                              const struct gh_env_word *word, gh_error *err)
+{
+    char rule[128];
+    struct text text = { rule, sizeof(rule), 0 };
+
+    describe(row, &text);
+    return gh_fail(err, GH_ERR_CONFIG, "%s: %s %s; set it to %s", label,
+                   word->word, word->refused, rule);
+}
+
+/* One word of a list: it alone is named, not all of the list. */
+static gh_status bad_word(const struct gh_env_row *row, const char *label,
+                          const char *value, const char *at, size_t bytes,
+                          gh_error *err)
+{
+    char word[NAME_MOST + 2], copy[40], near[48], rule[128];
+    struct text text = { rule, sizeof(rule), 0 };
+    const char *comma = "";
+
+    if (bytes == 0) {
+        return gh_fail(err, GH_ERR_CONFIG,
+                       "%s: \"%s\" has an empty word: leave out the comma that "
+                       "is too many",
+                       label, shown(value, copy, sizeof(copy)));
+    }
+    snprintf(word, sizeof(word), "%.*s",
+             bytes < sizeof(word) ? (int)bytes : (int)sizeof(word), at);
+    for (const struct gh_env_word *w = row->words; w->word != NULL; w++) {
+        if (w->refused == NULL) {
+            add(&text, "%s%s", comma, w->word);
+            comma = ", ";
+        }
+    }
+    did_you_mean(row->words, word, near, sizeof(near));
+    return gh_fail(err, GH_ERR_CONFIG, "%s: \"%s\" is none of %s%s%s", label,
+                   shown(word, copy, sizeof(copy)), rule,
+                   near[0] != '\0' ? near : "; leave it out for ",
+                   near[0] != '\0' ? "" : default_of(row));
 }
 
 /* The position of a word of `bytes` bytes in the list; -1 when not there. */
@@ -204,13 +278,14 @@ static int find_word(const struct gh_env_word *words, const char *text,
 static gh_status parse_word(const struct gh_env_row *row, const char *label,
                             const char *value, uint32_t *out, gh_error *err)
 {
-    const struct gh_env_word *words =
-        row->kind == GH_ENV_KIND_BOOL ? bool_words : row->words;
+    const struct gh_env_word *words = words_of(row);
     int i = find_word(words, value, strlen(value));
 
-    if (i < 0 || words[i].refused != NULL) {
-        return bad_value(row, label, value, value,
-                         i < 0 ? NULL : words[i].refused, err);
+    if (i < 0) {
+        return bad_value(row, label, value, err);
+    }
+    if (words[i].refused != NULL) {
+        return refused_word(row, label, &words[i], err);
     }
     *out = row->kind == GH_ENV_KIND_BOOL ? (uint32_t)i % 2 : (uint32_t)i;
     return GH_OK;
@@ -230,10 +305,11 @@ static gh_status parse_list(const struct gh_env_row *row, const char *label,
         size_t bytes = strcspn(at, ",");
         int i = find_word(row->words, at, bytes);
 
-        if (i < 0 || row->words[i].refused != NULL) {
-            return bad_value(row, label, value,
-                             i < 0 ? NULL : row->words[i].word,
-                             i < 0 ? NULL : row->words[i].refused, err);
+        if (i < 0) {
+            return bad_word(row, label, value, at, bytes, err);
+        }
+        if (row->words[i].refused != NULL) {
+            return refused_word(row, label, &row->words[i], err);
         }
         mask |= 1u << i;
         if (at[bytes] == '\0') {
@@ -252,12 +328,12 @@ static gh_status parse_count(const struct gh_env_row *row, const char *label,
 
     for (const char *c = value; *c != '\0'; c++) {
         if (*c < '0' || *c > '9' || n > row->most) {
-            return bad_value(row, label, value, NULL, NULL, err);
+            return bad_value(row, label, value, err);
         }
         n = n * 10 + (uint64_t)(*c - '0');
     }
     if (n < row->least || n > row->most) {
-        return bad_value(row, label, value, NULL, NULL, err);
+        return bad_value(row, label, value, err);
     }
     *out = (uint32_t)n;
     return GH_OK;
@@ -283,11 +359,11 @@ static gh_status parse_text(const struct gh_env_row *row, const char *label,
     }
     if (row->kind == GH_ENV_KIND_LIBRARY && strchr(value, '/') == NULL &&
         find_word(row->words, value, bytes) < 0) {
-        return bad_value(row, label, value, NULL, NULL, err);
+        return bad_value(row, label, value, err);
     }
     if (row->kind == GH_ENV_KIND_PATHS && bytes > 0 &&
         has_empty_element(value)) {
-        return bad_value(row, label, value, NULL, NULL, err);
+        return bad_value(row, label, value, err);
     }
     memcpy(out, value, bytes + 1);
     return GH_OK;

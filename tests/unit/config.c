@@ -38,12 +38,17 @@ static void test_bad_values_fail_with_the_rows_own_sentence(void)
              "GRAPHHOOKS_ENABLE is \"maybe\"; set it to 0 or 1, or leave it "
              "out for 1");
     is_wrong("GRAPHHOOKS_SCOPE=attn,",
-             "GRAPHHOOKS_SCOPE is \"attn,\"; set it to one or more, with "
-             "commas, of attn, mlp, moe, moe_router, moe_preprocess, mamba, "
-             "or leave it out for all");
+             "GRAPHHOOKS_SCOPE: \"attn,\" has an empty word: leave out the "
+             "comma that is too many");
+    is_wrong("GRAPHHOOKS_SCOPE=attn,,mlp",
+             "GRAPHHOOKS_SCOPE: \"attn,,mlp\" has an empty word: leave out "
+             "the comma that is too many");
+    is_wrong("GRAPHHOOKS_SCOPE=attn,experts,mlp",
+             "GRAPHHOOKS_SCOPE: \"experts\" is none of attn, mlp, moe, "
+             "moe_router, moe_preprocess, mamba; leave it out for all");
     is_wrong("GRAPHHOOKS_GRANULARITY=layers",
              "GRAPHHOOKS_GRANULARITY is \"layers\"; set it to part or layer "
-             "or chunk, or leave it out for layer");
+             "or chunk, or leave it out for layer: did you mean layer?");
     is_wrong("GRAPHHOOKS_WARMUP_STEPS=-1",
              "GRAPHHOOKS_WARMUP_STEPS is \"-1\"; set it to a number from 0 "
              "to 1000000, or leave it out for 1");
@@ -68,6 +73,36 @@ static void test_bad_values_fail_with_the_rows_own_sentence(void)
     is_wrong("GRAPHHOOKS_PLUGIN_PATH=/a::/b",
              "GRAPHHOOKS_PLUGIN_PATH is \"/a::/b\"; set it to directories "
              "separated by colons, or leave it out for none");
+}
+
+static void test_a_mistyped_word_has_the_one_that_was_meant(void)
+{
+    static char line[GH_ENV_PATH_BYTES];
+
+    is_wrong("GRAPHHOOKS_SCOPE=attn,mo_router",
+             "GRAPHHOOKS_SCOPE: \"mo_router\" is none of attn, mlp, moe, "
+             "moe_router, moe_preprocess, mamba: did you mean moe_router?");
+    is_wrong("GRAPHHOOKS_SCOPE=ATTN,mlp",
+             "GRAPHHOOKS_SCOPE: \"ATTN\" is none of attn, mlp, moe, "
+             "moe_router, moe_preprocess, mamba: did you mean attn?");
+    is_wrong("GRAPHHOOKS_ENABLE=On",
+             "GRAPHHOOKS_ENABLE is \"On\"; set it to 0 or 1, or leave it out "
+             "for 1: did you mean on?");
+    is_wrong("GRAPHHOOKS_DRIVER=sotf",
+             "GRAPHHOOKS_DRIVER is \"sotf\"; set it to cuda or soft or a "
+             "path with a /, or leave it out for cuda: did you mean soft?");
+    is_wrong("GRAPHHOOKS_CHECK=rank",
+             "GRAPHHOOKS_CHECK is \"rank\"; set it to off or bitwise, or "
+             "leave it out for off");
+
+    /* of a word this long the first letters are not the word */
+    strcpy(line, "GRAPHHOOKS_SCOPE=");
+    memset(line + 17, 'a', 200);
+    strcpy(line + 17 + 200, ",mlp");
+    is_status(load1(line), GH_ERR_CONFIG, &err, "a long word is refused");
+    ok(strstr(err.text, "aaa...\" is none of attn") != NULL &&
+           strstr(err.text, "did you mean") == NULL,
+       "it is cut short, and near to none: %s", err.text);
 }
 
 static void test_odd_values_are_refused(void)
@@ -239,8 +274,9 @@ static void test_environment_wins_over_the_host_over_the_default(void)
                            &err),
               GH_ERR_CONFIG, &err,
               "a bad offer fails although the environment wins");
-    ok(strncmp(err.text, "gh_session_desc.scope is \"mambo\"", 32) == 0,
-       "the sentence names the host's field");
+    ok(strncmp(err.text, "gh_session_desc.scope: \"mambo\" is", 33) == 0 &&
+           strstr(err.text, ": did you mean mamba?") != NULL,
+       "the sentence names the host's field, and the word that was meant");
     is_status(gh_env_offer(&env, GH_ENV_DRIVER, "driver", "hip", &err),
               GH_ERR_CONFIG, &err, "a bad offer fails");
     is_str(env.driver, "cuda", "and leaves the value as it was");
@@ -322,6 +358,8 @@ static void test_the_nearest_name(void)
     is_str(nearest_word("SCOP", names), "SCOPE", "a letter short is near");
     is_str(nearest_word("SCOPES", names), "SCOPE", "one too many is near");
     is_str(nearest_word("SKOPE", names), "SCOPE", "a wrong one is near");
+    is_str(nearest_word("scope", names), "SCOPE", "small letters are near");
+    is_str(nearest_word("socpe", names), "SCOPE", "and may be swapped");
     ok(nearest_word("", names) == NULL, "nothing is near no letters");
     ok(nearest_word("VERBOSE", names) == NULL, "VERBOSE is near none");
 }
@@ -448,6 +486,7 @@ static void test_the_process_environment(void)
 int main(void)
 {
     test_bad_values_fail_with_the_rows_own_sentence();
+    test_a_mistyped_word_has_the_one_that_was_meant();
     test_odd_values_are_refused();
     test_a_word_of_a_later_release_says_what_it_needs();
     test_long_and_binary_values_are_shown_safely();
