@@ -268,7 +268,9 @@ void plan_table(void)
     for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
         const struct sample *s = &refusals[i];
         const enum gh_cause cause = cause_of(s);
+        char remedy[256];
 
+        gh_cause_remedy(cause, GH_ITEM_COUNT, remedy, sizeof(remedy));
         printf("| %s | ", s->text);
         if (cause == GH_CAUSE_RECOMPUTE_MLP_NORM) {
             printf("the recomputation, with ");
@@ -280,7 +282,6 @@ void plan_table(void)
         } else {
             print_scope(s->scope);
         }
-        printf(" | %s | %s |\n", gh_cause_why(cause, &s->layer),
-               gh_causes[cause].remedy);
+        printf(" | %s | %s |\n", gh_cause_why(cause, &s->layer), remedy);
     }
 }

@@ -250,6 +250,7 @@ static void print_would(const struct gh_plan *plan, uint32_t layer,
     const char *comma = " ";
     struct gh_layer_plan would;
     enum gh_cause cause;
+    char why[512];
 
     options.scope = scope_with(options.scope, part);
     printf("  remedy     --scope");
@@ -265,8 +266,23 @@ static void print_would(const struct gh_plan *plan, uint32_t layer,
         return;
     }
     cause = cause_of(&plan->layers[layer], would.reason[part]);
-    printf(" would not do alone: %s; %s\n", would.reason[part],
-           gh_causes[cause].remedy);
+    gh_cause_text(cause, &plan->layers[layer], why, sizeof(why));
+    printf(" would not do alone: %s; %s\n", why, gh_causes[cause].remedy);
+}
+
+/* A part that moe would have held can be named without the rest of it. */
+static void print_remedy(const struct gh_plan *plan, enum gh_cause cause,
+                         gh_part part)
+{
+    const bool in_moe = (plan->options.scope & GH_SCOPE(GH_ITEM_MOE)) != 0;
+    char remedy[256];
+
+    snprintf(remedy, sizeof(remedy), "%s", gh_causes[cause].remedy);
+    if (in_moe &&
+        (part == GH_PART_MOE_ROUTER || part == GH_PART_MOE_PREPROCESS)) {
+        gh_cause_remedy(cause, GH_ITEM_COUNT, remedy, sizeof(remedy));
+    }
+    printf("  remedy     %s\n", remedy);
 }
 
 static void print_rule(const struct gh_plan *plan, uint32_t layer, gh_part part)
@@ -274,13 +290,16 @@ static void print_rule(const struct gh_plan *plan, uint32_t layer, gh_part part)
     const struct gh_layer_plan *decided = &plan->layer_plans[layer];
     const enum gh_cause cause =
         cause_of(&plan->layers[layer], decided->reason[part]);
+    char why[512];
 
-    printf("  why        %s\n", decided->reason[part]);
+    gh_cause_text(cause, &plan->layers[layer], why, sizeof(why));
+    printf("  why        %s\n",
+           cause == GH_CAUSE_NONE ? decided->reason[part] : why);
     if (decided->graphed[part]) {
         return;
     }
     if (cause != GH_CAUSE_NONE) {
-        printf("  remedy     %s\n", gh_causes[cause].remedy);
+        print_remedy(plan, cause, part);
     } else {
         print_would(plan, layer, part);
     }

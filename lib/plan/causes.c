@@ -5,18 +5,21 @@
  */
 #include "config.h"
 
-#include "plan/rules.h"
+#include "plan/plan.h"
 
-#define CAUSE(name, why, remedy) [GH_CAUSE_##name] = { why, remedy }
+#include <stdio.h>
+#include <string.h>
+
+#define CAUSE(name, why, ...) [GH_CAUSE_##name] = { why, __VA_ARGS__ }
 
 const struct gh_cause_text gh_causes[GH_CAUSE_COUNT] = {
     CAUSE(NONE, "", ""),
     CAUSE(RECOMPUTE_LAYER, "it is recomputed as a whole, in the backward",
-          "recompute modules of the layer, or leave it eager"),
+          "recompute modules of the layer instead of all of it"),
     CAUSE(OFFLOAD_LAYER,
           "all of its activations are offloaded, and those of a graph "
           "stay where the graph expects them",
-          "offload modules of the layer, or leave it eager"),
+          "offload modules of the layer instead of all of it"),
     CAUSE(ATTN_RANDOM,
           "its attention has dropout and is recomputed, and a graph "
           "would draw other random numbers the second time",
@@ -35,22 +38,20 @@ const struct gh_cause_text gh_causes[GH_CAUSE_COUNT] = {
     CAUSE(DYNAMIC_EXPERTS,
           "its experts get another number of tokens in every pass, "
           "and a graph has fixed shapes",
-          "set a capacity and pad to it, or name moe_router instead "
-          "of moe"),
+          "set a capacity and pad to it", "name moe_router instead of moe"),
     CAUSE(OVERLAP,
           "its communication is hidden behind another microbatch, "
           "between the parts that a graph of all of it would tie "
           "together",
-          "name moe_router instead of moe, or switch off the overlap"),
+          "switch off the overlap", "name moe_router instead of moe"),
     CAUSE(OVERLAP_MLP,
           "its MLP hides the communication of another microbatch, so "
           "the overlap runs it on its own",
-          "leave mlp out, or switch off the overlap"),
+          "switch off the overlap"),
     CAUSE(RECOMPUTE_MOE,
           "its experts are recomputed as one unit, which the end of "
           "the graph would cut in two",
-          "recompute moe_act or mlp_norm instead of moe, or leave "
-          "moe_router out"),
+          "recompute moe_act instead of moe"),
     CAUSE(RECOMPUTE_PARTS,
           "its experts are recomputed as one unit, and granularity "
           "part gives each of their parts a graph",
@@ -58,10 +59,9 @@ const struct gh_cause_text gh_causes[GH_CAUSE_COUNT] = {
     CAUSE(COUNTS_TO_HOST,
           "its all-to-all must tell the host how many tokens each "
           "expert gets before the permutation is known",
-          "pad to the capacity, switch off fp8 padding, or leave "
-          "moe_preprocess out"),
+          "pad to the capacity, or switch off fp8 padding"),
     CAUSE(FAMILY, "its family lets no graph hold it",
-          "leave it eager, or describe the layer by another family"),
+          "describe the layer by another family"),
     CAUSE(OFFLOAD_ATTN_NORM,
           "its attention norm reads the input of the graph, which "
           "stays on the device",
@@ -81,3 +81,61 @@ const struct gh_cause_text gh_causes[GH_CAUSE_COUNT] = {
           "moe_preprocess of an all-to-all in the same graph, "
           "without shared_overlap"),
 };
+
+void gh_cause_remedy(enum gh_cause cause, enum gh_scope_item item, char *text,
+                     size_t bytes)
+{
+    const struct gh_cause_text *of = &gh_causes[cause];
+
+    if (of->instead != NULL) {
+        snprintf(text, bytes, "%s, or %s", of->remedy, of->instead);
+    } else if (item < GH_ITEM_COUNT) {
+        snprintf(text, bytes, "%s, or leave %s out of the scope", of->remedy,
+                 gh_item_name(item));
+    } else {
+        snprintf(text, bytes, "%s", of->remedy);
+    }
+}
+
+/* The end of a file's path that fits into `room`; "": nothing sensible. */
+static void shorten(const char *file, size_t room, char *text, size_t bytes)
+{
+    const size_t length = strlen(file);
+    const size_t least = 16, around = sizeof(" ()") - 1;
+
+    text[0] = '\0';
+    if (length + around <= room) {
+        snprintf(text, bytes, " (%s)", file);
+    } else if (room >= least) {
+        file += length - (room - around - 3);
+        while (((unsigned char)*file & 0xC0) == 0x80) {
+            file++;
+        }
+        snprintf(text, bytes, " (...%s)", file);
+    }
+}
+
+void gh_cause_text(enum gh_cause cause, const struct gh_layer *layer,
+                   char *text, size_t bytes)
+{
+    const char *why = gh_cause_why(cause, layer);
+    const struct gh_traits_source *source;
+    char family[GH_FAMILY_NAME + 192] = "", file[160];
+    size_t used;
+
+    if (cause == GH_CAUSE_FAMILY && layer->traits != NULL &&
+        layer->traits->source != NULL) {
+        source = layer->traits->source;
+        used = strlen("family  keeps it eager: ") + strlen(source->name) +
+               strlen(why) + 1;
+        used = used < bytes ? bytes - used : 0;
+        shorten(source->file, used < sizeof(file) ? used : sizeof(file) - 1,
+                file, sizeof(file));
+        snprintf(family, sizeof(family),
+                 "family %s%s keeps it eager: ", source->name, file);
+    }
+    used = strlen(family);
+    used = used < bytes ? bytes - used : 1;
+    snprintf(text, bytes, "%s%.*s", family, gh_shown_bytes(why, (int)used - 1),
+             why);
+}

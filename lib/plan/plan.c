@@ -121,11 +121,14 @@ static gh_status refuse_everywhere(const struct gh_plan *plan,
 {
     const enum gh_cause cause = plan->layer_plans[layer].refused[item];
     const char *name = plan->layers[layer].name;
+    char where[80], remedy[128], why[sizeof(err->text)];
 
-    return gh_fail(err, GH_ERR_CONFIG, "scope %s: %.*s: %s; %s",
-                   gh_item_name(item), gh_shown_bytes(name, 40), name,
-                   gh_cause_why(cause, &plan->layers[layer]),
-                   gh_causes[cause].remedy);
+    snprintf(where, sizeof(where), "scope %s: %.*s: ", gh_item_name(item),
+             gh_shown_bytes(name, 40), name);
+    gh_cause_remedy(cause, item, remedy, sizeof(remedy));
+    gh_cause_text(cause, &plan->layers[layer], why,
+                  sizeof(why) - strlen(where) - strlen(remedy) - 2);
+    return gh_fail(err, GH_ERR_CONFIG, "%s%s; %s", where, why, remedy);
 }
 
 /* What is named must be possible somewhere; elsewhere it is narrowed. */
@@ -282,7 +285,7 @@ bool gh_plan_note_text(const struct gh_plan *plan, enum gh_cause cause,
 {
     const struct gh_plan_note *n = &plan->notes[cause];
     const char *name;
-    char more[48] = "";
+    char more[48] = "", why[384];
 
     if (n->n_layers == 0) {
         return false;
@@ -291,8 +294,8 @@ bool gh_plan_note_text(const struct gh_plan *plan, enum gh_cause cause,
         snprintf(more, sizeof(more), " (and %u more)", n->n_layers - 1);
     }
     name = plan->layers[n->first].name;
+    gh_cause_text(cause, &plan->layers[n->first], why, sizeof(why));
     snprintf(text, bytes, "%.*s%s: %s; %s", gh_shown_bytes(name, 60), name,
-             more, gh_cause_why(cause, &plan->layers[n->first]),
-             gh_causes[cause].remedy);
+             more, why, gh_causes[cause].remedy);
     return true;
 }

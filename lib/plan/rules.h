@@ -63,13 +63,24 @@ enum gh_cause {
 };
 
 struct gh_cause_text {
-    const char *why;    /* continues "layer 3: " */
-    const char *remedy; /* an imperative */
+    const char *why;     /* continues "layer 3: " */
+    const char *remedy;  /* an imperative: what has it captured */
+    const char *instead; /* what to ask for in its place; NULL: less */
 };
 extern const struct gh_cause_text gh_causes[GH_CAUSE_COUNT];
 
 /* The sentence of a cause, which for GH_CAUSE_FAMILY is the family's own. */
 const char *gh_cause_why(enum gh_cause cause, const struct gh_layer *layer);
+
+/* The same with the family that says so, and its file as far as there is
+ * room. */
+void gh_cause_text(enum gh_cause cause, const struct gh_layer *layer,
+                   char *text, size_t bytes);
+
+/* The remedy of what was asked for and is refused: what has it captured, or
+ * what to ask for in the place of `item`; GH_ITEM_COUNT: of any item. */
+void gh_cause_remedy(enum gh_cause cause, enum gh_scope_item item, char *text,
+                     size_t bytes);
 
 /* One layer under one scope. */
 struct gh_layer_plan {

@@ -140,20 +140,25 @@ returns 0 "a layer has a family of its own, or none" own.json --scope attn,mlp
 has "eager    layer 0 attn: its attention picks its kernels by the length" \
     "what the family holds back stays eager, by its sentence"
 has "graphed  layer 1 attn..mlp" "and the layer without a family is whole"
-has "note: layer 0: its attention picks its kernels" "which is noted"
+has "note: layer 0: family example ($plugins/example.so) keeps it eager: its \
+attention picks its kernels by the length of the sequences; describe the layer \
+by another family" "which is noted, with the family and its file"
 has "  eager attn: its attention picks" "and is shown with the family"
 returns 0 "--why of a part that is held back" own.json --scope attn,mlp \
     --why 0.attn
-has "remedy     leave it eager, or describe the layer by another family" \
-    "has the remedy"
+has "why        family example ($plugins/example.so) keeps it eager: its " \
+    "has the family and its file"
+has "remedy     describe the layer by another family" "and the remedy"
 returns 0 "--why weighs the family, too" own.json --why 0.attn
-has "--scope attn,mlp would not do alone: its attention picks its kernels" \
+has "--scope attn,mlp would not do alone: family example (" \
     "where the part is not named"
 model held '"family": "example",' "$dense, $dense"
 returns 1 "a scope that no family lets be captured is impossible" held.json \
     --scope attn
-has "held: scope attn: layer 0: its attention picks its kernels by the length \
-of the sequences; leave it eager" "which is said with the remedy"
+has "held: scope attn: layer 0: family example (" "which names the family"
+has "example.so) keeps it eager: its attention picks its kernels by the length \
+of the sequences; describe the layer by another family, or leave attn out of \
+the scope" "its file, what it says, and the remedy"
 returns 0 "a whole layer is narrowed to what its family lets be captured" \
     held.json
 has "graphed  layer 0 mlp" "to the MLP"
@@ -249,6 +254,29 @@ returns 0 "--why weighs the rest of the scope" moe.json --scope attn \
     --why 0.moe_experts
 has "--scope attn,moe would not do alone: its experts get another number" \
     "and what naming the part would come to"
+grep -q 'shapes; set a capacity and pad to it$' out
+ok $? "and no remedy that does without the part"
+returns 0 "--why weighs a scope that has moe_router" moe.json \
+    --scope moe_router --why 0.moe_experts
+grep -q 'shapes; set a capacity and pad to it$' out
+ok $? "and does not advise to name it"
+model some '"scope": ["moe"],' "$moe, $padded"
+returns 0 "--why of a part that moe would have held" some.json \
+    --why 0.moe_router
+has "remedy     set a capacity and pad to it, or name moe_router instead of moe" \
+    "has the word that names it without the rest"
+returns 0 "--why of a part that only moe can hold" some.json \
+    --why 0.moe_experts
+grep -q 'remedy     set a capacity and pad to it$' out
+ok $? "has what has it captured, and no more"
+returns 0 "whole layers of dropless experts are narrowed" moe.json
+grep -q 'note: .* fixed shapes; set a capacity and pad to it$' out
+ok $? "and the note names no scope, where there is none"
+model whole '' '{"kind": "moe", "experts": 8, "dispatcher": "alltoall",
+    "recompute": ["moe"]}'
+returns 0 "whole layers that recompute their experts are narrowed" whole.json
+grep -q 'note: .*in two; recompute moe_act instead of moe$' out
+ok $? "and the note does not, either"
 model off '"scope": ["attn"],' '{"kind": "dense", "offload": ["attn_norm"]}'
 returns 0 "--why has the offload of the layer" off.json --why 0.attn
 has "off        attn_norm" "what is off"
@@ -294,10 +322,12 @@ impossible "mamba without a Mamba layer" \
 impossible "moe with dropless experts" \
     "layer 0: its experts get another number of tokens in every pass" \
     moe.json --scope moe
+has "set a capacity and pad to it, or name moe_router instead of moe" \
+    "and by another word"
 impossible "moe while communication is hidden" "switch off the overlap" \
     padded.json --scope moe --ep-overlap 1
 impossible "mlp while communication is hidden" \
-    "leave mlp out, or switch off the overlap" \
+    "switch off the overlap, or leave mlp out of the scope" \
     deepseek.json --scope attn,mlp --ep-overlap 1
 
 # bad_layer NAME SCOPE SENTENCE LAYER: impossible in a model of that layer.
@@ -311,7 +341,7 @@ bad_layer "moe_preprocess with fp8 padding" moe_router,moe_preprocess \
     "switch off fp8 padding, or leave moe_preprocess out" \
     "{$of_moe, \"features\": [\"fp8_padding\"]}"
 bad_layer "moe_router with experts recomputed as a whole" moe_router \
-    "recompute moe_act or mlp_norm instead of moe" \
+    "recompute moe_act instead of moe, or leave moe_router out of the scope" \
     "{$of_moe, \"recompute\": [\"moe\"]}"
 bad_layer "moe_router with one expert" moe_router \
     "describe it as a dense layer" \

@@ -411,13 +411,14 @@ static void test_what_is_held_back_stays_eager(void)
     is_str(segment.reason,
            "its attention picks its kernels by the length of the sequences",
            "by the sentence of the family");
-    ok(plan_has(session, "\"notes\":[\n\"layer 0: its attention picks%s", ""),
-       "which is noted");
+    ok(plan_has(session, "\"notes\":[\n\"layer 0: family example (/%s", ""),
+       "which is noted, with the family and its file");
     gh_session_close(session);
     is_status(open_model(alone, scratch, "attn", &session), GH_ERR_CONFIG, &err,
               "a part that every family holds back is impossible");
-    ok(strstr(err.text, "scope attn: layer 0: its attention picks") != NULL &&
-           strstr(err.text, "leave it eager") != NULL,
+    ok(strstr(err.text, "scope attn: layer 0: family example (") != NULL &&
+           strstr(err.text, "; describe the layer by another family, or "
+                            "leave attn out of the scope") != NULL,
        "which is said with the remedy: %s", err.text);
     gh_model_destroy(alone);
 }

@@ -159,8 +159,9 @@ static void test_parts_of_experts_that_are_held_back(void)
         if (moe_rows[i].drawn == NULL) {
             is_status(status, GH_ERR_CONFIG, &err,
                       "row %zu: what no layer can have is an error", i);
-            ok(strstr(err.text, "layer 0: " SENTENCE "; leave it eager") !=
-                   NULL,
+            ok(strstr(err.text, "keeps it eager: " SENTENCE
+                                "; describe the layer by another family, or "
+                                "leave ") != NULL,
                "row %zu: in the words of the family: %s", i, err.text);
             continue;
         }
@@ -207,9 +208,50 @@ static void test_runs_have_one_sentence(void)
     is_str(plan.segments[1].reason, "its attention is odder",
            "and the second the second");
     ok(gh_plan_note_text(&plan, GH_CAUSE_FAMILY, note, sizeof(note)) &&
-           strstr(note, "layer 0 (and 2 more): its attention is odd; ") == note,
+           strstr(note,
+                  "layer 0 (and 2 more): family made_up (made_up.so) keeps "
+                  "it eager: its attention is odd; describe") == note,
        "the note has the first and how many more: %s", note);
     gh_plan_free(&plan);
+}
+
+/* An error has 255 bytes: the remedy is whole, whatever the rest. */
+static void test_a_long_refusal_keeps_its_remedy(void)
+{
+    static const char remedy[] = "; describe the layer by another family, or "
+                                 "leave attn out of the scope";
+    char why[GH_FAMILY_TEXT];
+
+    memset(why, 'w', sizeof(why));
+    for (size_t bytes = 1; bytes < sizeof(why); bytes += 9) {
+        struct gh_traits_set set = set_of(1);
+        struct gh_plan plan;
+        char *file = malloc(402);
+        size_t n;
+
+        memset(file, '/', 400);
+        for (size_t i = 1; i + 1 < 400; i += 2) {
+            memcpy(file + i, "\xc3\xa9", 2);
+        }
+        file[400] = '\0';
+        free(set.sources[0]->file);
+        set.sources[0]->file = file;
+        why[bytes] = '\0';
+        hold_back(&set, 0, GH_LAYER_DENSE, BIT(ATTN), why);
+        why[bytes] = 'w';
+        is_status(plan_with(&set, GH_LAYER_DENSE, 0, ATTN, GH_GRANULARITY_LAYER,
+                            &plan),
+                  GH_ERR_CONFIG, &err, "%zu bytes: it is refused", bytes);
+        n = strlen(err.text);
+        ok(n > sizeof(remedy) &&
+               strcmp(err.text + n - sizeof(remedy) + 1, remedy) == 0 &&
+               strstr(err.text, "family made_up") != NULL,
+           "%zu bytes: with the family and all of the remedy", bytes);
+        ok((strstr(err.text, "(...\xc3\xa9") != NULL) == (bytes <= 109),
+           "%zu bytes: and whole characters of the file's end, where there is "
+           "room: %s",
+           bytes, err.text);
+    }
 }
 
 /* ---- other parts --------------------------------------------------------- */
@@ -259,6 +301,7 @@ int main(void)
     test_parts_of_experts_that_are_held_back();
     test_a_rule_comes_before_the_family();
     test_runs_have_one_sentence();
+    test_a_long_refusal_keeps_its_remedy();
     test_parts_in_another_order();
     test_a_scope_that_only_a_family_has();
     return done_testing();
