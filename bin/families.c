@@ -12,6 +12,7 @@
 #include "config/env.h"
 #include "words/nearest.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +24,7 @@ static void add_own_places(char *path, size_t bytes)
 {
     static const char *const places[] = { "plugins/.libs",
                                           "../lib/graphhooks" };
-    char self[2048], place[sizeof(self) + 32];
+    char self[2048], place[sizeof(self) + 32], real[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
     char *slash;
 
@@ -37,9 +38,25 @@ static void add_own_places(char *path, size_t bytes)
         const size_t used = strlen(path);
 
         snprintf(place, sizeof(place), "%s%s", self, places[i]);
-        if (access(place, X_OK) == 0 && used + strlen(place) + 2 <= bytes) {
+        if (realpath(place, real) != NULL && used + strlen(real) + 2 <= bytes) {
             snprintf(path + used, bytes - used, "%s%s", used == 0 ? "" : ":",
-                     place);
+                     real);
+        }
+    }
+}
+
+/* As a session warns of it. */
+static void warn_of_places(const char *path)
+{
+    struct gh_family_places places;
+
+    gh_family_places_start(&places, path);
+    while (gh_family_places_next(&places) && places.named) {
+        if (!places.there && !gh_family_places_repeat(&places)) {
+            fprintf(stderr,
+                    "graphhooks: GRAPHHOOKS_PLUGIN_PATH: %s is not a "
+                    "directory\n",
+                    places.directory);
         }
     }
 }
@@ -111,16 +128,6 @@ static gh_status check_spelling(const gh_model *model, const char *path,
     return GH_OK;
 }
 
-static bool has_families(const gh_model *model)
-{
-    for (uint32_t i = 0; i < model->n_layers; i++) {
-        if (model->layers[i].family != NULL) {
-            return true;
-        }
-    }
-    return false;
-}
-
 gh_status families_resolve(const gh_model *model, struct gh_traits_set *set,
                            gh_error *err)
 {
@@ -128,11 +135,12 @@ gh_status families_resolve(const gh_model *model, struct gh_traits_set *set,
     gh_status status;
 
     memset(set, 0, sizeof(*set));
-    if (!has_families(model)) {
+    if (!gh_families_named(model)) {
         return GH_OK;
     }
     status = get_path(path, sizeof(path), err);
     if (status == GH_OK) {
+        warn_of_places(path);
         status = check_spelling(model, path, err);
     }
     return status == GH_OK ? gh_families_resolve(model, path, set, err)
@@ -197,6 +205,31 @@ static void print_json(const struct gh_family_file *found, bool first)
     printf("}");
 }
 
+/* All of them, in the order in which they are looked in. */
+static void print_places(const char *path, bool json)
+{
+    struct gh_family_places places;
+    bool first = true;
+
+    fputs(json ? ", \"plugin_places\": [" : "", stdout);
+    gh_family_places_start(&places, path);
+    while (gh_family_places_next(&places)) {
+        if (gh_family_places_repeat(&places)) {
+            continue;
+        }
+        if (json) {
+            fputs(first ? "{\"path\": " : ",\n  {\"path\": ", stdout);
+            print_quoted(places.directory);
+            printf(", \"missing\": %s}", places.there ? "false" : "true");
+        } else {
+            printf("%-9s %s%s\n", first ? "plugins" : "", places.directory,
+                   places.there ? "" : " (missing)");
+        }
+        first = false;
+    }
+    fputs(json ? "]" : "", stdout);
+}
+
 void families_print(bool json)
 {
     char path[GH_ENV_PATH_BYTES] = "";
@@ -207,6 +240,7 @@ void families_print(bool json)
     /* A wrong variable is the business of `graphhooks env`. */
     get_path(path, sizeof(path), &err);
     gh_family_list(path, &files, &n, &err);
+    print_places(path, json);
     if (json) {
         printf(", \"families\": [");
     } else if (n == 0) {

@@ -13,8 +13,8 @@
 gh_status families_resolve(const gh_model *model, struct gh_traits_set *set,
                            gh_error *err);
 
-/* Prints those that can be found, as a part of `graphhooks info`; as JSON,
- * a field with the comma before it. */
+/* Prints where families are looked for, and those that are found, as a part
+ * of `graphhooks info`; as JSON, fields with the comma before them. */
 void families_print(bool json);
 
 #endif

@@ -239,8 +239,8 @@ void info_print(bool json)
         families_print(true);
         printf(", \"drivers\": [");
     } else {
-        printf("version   %s, ABI %d.%d\nplugins   %s\n", PACKAGE_VERSION,
-               GH_ABI_MAJOR, GH_ABI_MINOR, PKGLIBDIR);
+        printf("version   %s, ABI %d.%d\n", PACKAGE_VERSION, GH_ABI_MAJOR,
+               GH_ABI_MINOR);
         families_print(false);
     }
 

@@ -159,6 +159,22 @@ static void open_log(const struct gh_env *env, const gh_host_services *host,
     }
 }
 
+/* A directory that is not there is no error: the family may be in the next.
+ * But a path that is mistyped is not to be found out by the plan. */
+static void warn_of_places(const struct gh_env *env, const struct gh_log *log)
+{
+    struct gh_family_places places;
+
+    gh_family_places_start(&places, env->plugin_path);
+    while (gh_family_places_next(&places) && places.named) {
+        if (!places.there && !gh_family_places_repeat(&places)) {
+            gh_log_line(log, GH_LOG_WARN,
+                        "GRAPHHOOKS_PLUGIN_PATH: %s is not a directory",
+                        places.directory);
+        }
+    }
+}
+
 static gh_status make_plan(struct gh_session *session,
                            const gh_session_desc *desc,
                            const struct gh_env *env, gh_error *err)
@@ -172,6 +188,9 @@ static gh_status make_plan(struct gh_session *session,
     gh_status status;
     char line[512];
 
+    if (gh_families_named(desc->model)) {
+        warn_of_places(env, &session->log);
+    }
     status = gh_families_resolve(desc->model, env->plugin_path, &traits, err);
     if (status != GH_OK) {
         return status;

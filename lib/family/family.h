@@ -16,6 +16,9 @@
 #include "plan/check.h"
 #include "plan/traits.h"
 
+#include <stdbool.h>
+#include <sys/types.h>
+
 #define GH_FAMILY_FILE_BYTES 4096
 
 /* Of a sentence about a family: which, found where, named by which layer. */
@@ -32,6 +35,22 @@ gh_status gh_family_fail(gh_error *err, gh_status status,
     __attribute__((format(printf, 4, 5)));
 
 /* ---- find.c: the file ---------------------------------------------------- */
+
+/* Walks the directories in which families are looked for, in their order. */
+struct gh_family_places {
+    const char *path, *rest; /* GRAPHHOOKS_PLUGIN_PATH, and what is left */
+    int after; /* how many of those that follow it have been given */
+    char directory[GH_FAMILY_FILE_BYTES];
+    bool named; /* by GRAPHHOOKS_PLUGIN_PATH */
+    bool there; /* and is a directory */
+    dev_t device;
+    ino_t inode;
+};
+void gh_family_places_start(struct gh_family_places *places, const char *path);
+/* False after the last. */
+bool gh_family_places_next(struct gh_family_places *places);
+/* Whether the walk has been at this directory before. */
+bool gh_family_places_repeat(const struct gh_family_places *places);
 
 /*
  * Looks for NAME.so in the directories of `path`, as GRAPHHOOKS_PLUGIN_PATH
@@ -89,6 +108,9 @@ gh_status gh_family_answer(const struct gh_family_where *where,
                            gh_error *err);
 
 /* ---- resolve.c: all of a model ------------------------------------------- */
+
+/* Whether any layer names a family. */
+bool gh_families_named(const gh_model *model);
 
 /* `set` is empty unless it returns GH_OK; a plan takes it over. */
 gh_status gh_families_resolve(const gh_model *model, const char *path,

@@ -17,16 +17,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* ---- places -------------------------------------------------------------- */
-
-/* Walks the directories in their order. */
-struct places {
-    const char *path; /* what is left of GRAPHHOOKS_PLUGIN_PATH */
-    int after;        /* how many of those that follow it have been given */
-    char directory[GH_FAMILY_FILE_BYTES];
-};
 
 /* graphhooks/ in the directory that this code was loaded from. */
 static bool beside(char *directory, size_t bytes)
@@ -47,22 +41,33 @@ static bool beside(char *directory, size_t bytes)
     return true;
 }
 
-static bool next_place(struct places *places)
+/* The command graphhooks has this code in it, and lies where the directory
+ * would. */
+static bool is_file(const char *path)
+{
+    struct stat found;
+
+    return stat(path, &found) == 0 && !S_ISDIR(found.st_mode);
+}
+
+static bool next_directory(struct gh_family_places *places)
 {
     const size_t most = sizeof(places->directory);
 
-    while (*places->path != '\0') {
-        const size_t n = strcspn(places->path, ":");
+    places->named = true;
+    while (*places->rest != '\0') {
+        const size_t n = strcspn(places->rest, ":");
 
-        snprintf(places->directory, most, "%.*s", (int)n, places->path);
-        places->path += n + (places->path[n] == ':');
+        snprintf(places->directory, most, "%.*s", (int)n, places->rest);
+        places->rest += n + (places->rest[n] == ':');
         if (n > 0) {
             return true;
         }
     }
+    places->named = false;
     if (places->after == 0) {
         places->after++;
-        if (beside(places->directory, most)) {
+        if (beside(places->directory, most) && !is_file(places->directory)) {
             return true;
         }
     }
@@ -74,19 +79,62 @@ static bool next_place(struct places *places)
     return false;
 }
 
+void gh_family_places_start(struct gh_family_places *places, const char *path)
+{
+    places->path = path;
+    places->rest = path;
+    places->after = 0;
+}
+
+bool gh_family_places_next(struct gh_family_places *places)
+{
+    struct stat found;
+
+    if (!next_directory(places)) {
+        return false;
+    }
+    places->there =
+        stat(places->directory, &found) == 0 && S_ISDIR(found.st_mode);
+    places->device = places->there ? found.st_dev : 0;
+    places->inode = places->there ? found.st_ino : 0;
+    return true;
+}
+
+bool gh_family_places_repeat(const struct gh_family_places *places)
+{
+    struct gh_family_places before;
+
+    gh_family_places_start(&before, places->path);
+    while (gh_family_places_next(&before) &&
+           (before.rest != places->rest || before.after != places->after)) {
+        if (strcmp(before.directory, places->directory) == 0 ||
+            (places->there && before.there && before.inode == places->inode &&
+             before.device == places->device)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* ---- the file ------------------------------------------------------------ */
 
 /* The remedy comes first: there may not be room for all of the places. */
 static gh_status refuse_nowhere(const struct gh_family_where *where,
                                 const char *path, gh_error *err)
 {
-    struct places places = { .path = path };
+    struct gh_family_places places;
     char looked[160] = "";
     size_t used = 0;
 
-    while (next_place(&places)) {
-        const int n = snprintf(looked + used, sizeof(looked) - used, "%s%s",
-                               used == 0 ? "" : ", ", places.directory);
+    gh_family_places_start(&places, path);
+    while (gh_family_places_next(&places)) {
+        int n;
+
+        if (gh_family_places_repeat(&places)) {
+            continue;
+        }
+        n = snprintf(looked + used, sizeof(looked) - used, "%s%s",
+                     used == 0 ? "" : ", ", places.directory);
 
         if (n < 0 || used + (size_t)n >= sizeof(looked) - 4) {
             strcpy(looked + used, "...");
@@ -103,7 +151,7 @@ static gh_status refuse_nowhere(const struct gh_family_where *where,
 gh_status gh_family_find(const struct gh_family_where *where, const char *path,
                          char file[GH_FAMILY_FILE_BYTES], gh_error *err)
 {
-    struct places places = { .path = path };
+    struct gh_family_places places;
 
     if (!gh_family_name_is_good(where->family)) {
         return gh_family_fail(err, GH_ERR_INVALID, where,
@@ -111,7 +159,8 @@ gh_status gh_family_find(const struct gh_family_where *where, const char *path,
                               "-, at most %d of them",
                               GH_FAMILY_NAME - 1);
     }
-    while (next_place(&places)) {
+    gh_family_places_start(&places, path);
+    while (next_directory(&places)) {
         const int n = snprintf(file, GH_FAMILY_FILE_BYTES, "%s/%s.so",
                                places.directory, where->family);
 
@@ -243,10 +292,11 @@ static int by_name(const void *a, const void *b)
 gh_status gh_family_list(const char *path, struct gh_family_file **files_p,
                          uint32_t *n_p, gh_error *err)
 {
-    struct places places = { .path = path };
+    struct gh_family_places places;
     struct list list = { .files = NULL };
 
-    while (next_place(&places)) {
+    gh_family_places_start(&places, path);
+    while (next_directory(&places)) {
         if (!add_directory(&list, places.directory)) {
             free(list.files);
             return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for families");

@@ -300,7 +300,7 @@ static gh_status resolve(struct resolver *r)
     return status;
 }
 
-static bool names_one(const gh_model *model)
+bool gh_families_named(const gh_model *model)
 {
     for (uint32_t i = 0; i < model->n_layers; i++) {
         if (model->layers[i].family != NULL) {
@@ -319,7 +319,7 @@ gh_status gh_families_resolve(const gh_model *model, const char *path,
     gh_status status;
 
     memset(set, 0, sizeof(*set));
-    if (!names_one(model)) {
+    if (!gh_families_named(model)) {
         return GH_OK;
     }
     status = resolve(&r);

@@ -68,7 +68,15 @@ has "libgraphhooks-softcuda.so" "info shows the software device"
 has "families" "info lists the families that are found"
 has "mla, $builddir/plugins/.libs/mla.so" "with their files"
 has "transformer layers with latent attention" "and what each is"
+has "plugins   $builddir/plugins/.libs" "info has the places, in their order"
 mkdir "$scratch/plugins"
+returns 0 "info works with a place that is not there" \
+    env GRAPHHOOKS_PLUGIN_PATH="/nowhre:$scratch/plugins:$builddir/plugins/.libs" \
+    "$graphhooks" info
+has "plugins   /nowhre (missing)" "and says that it is missing"
+has "          $scratch/plugins" "and goes on to the next"
+[ "$(grep -c "$builddir/plugins/.libs\$" "$scratch/out")" -eq 1 ]
+ok $? "and has no place twice"
 echo text > "$scratch/plugins/mla.so"
 returns 0 "info works with a family that is broken" \
     env GRAPHHOOKS_PLUGIN_PATH="$scratch/plugins" "$graphhooks" info
@@ -83,6 +91,8 @@ if have python3; then
 assert {"version", "abi", "plugin_dir", "drivers"} <= set(d)
 assert [x["kind"] for x in d["drivers"]] == ["cuda", "soft"]
 assert [x["name"] for x in d["families"]] == ["example", "gpt", "mamba", "mla"]
+assert d["plugin_places"][-1]["path"] == d["plugin_dir"]
+assert not d["plugin_places"][0]["missing"]
 assert all(x["usable"] and x["about"] and x["file"] for x in d["families"])
 assert d["drivers"][1]["usable"] and len(d["drivers"][1]["devices"]) > 0' \
         "$scratch/out"

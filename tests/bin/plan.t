@@ -171,6 +171,8 @@ GRAPHHOOKS_PLUGIN_PATH=/no/where:$plugins
 returns 1 "a family that is not there is refused" alien.json
 has "layer 0: family xyzzy: not found: put xyzzy.so into a directory of \
 GRAPHHOOKS_PLUGIN_PATH; looked in /no/where, " "with the places"
+has "GRAPHHOOKS_PLUGIN_PATH: /no/where is not a directory" \
+    "and the one that is not there"
 GRAPHHOOKS_PLUGIN_PATH=$plugins
 model wrong '"family": "mamba",' "$mamba, $dense"
 returns 1 "a layer that its family does not know is refused" wrong.json

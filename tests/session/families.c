@@ -423,6 +423,52 @@ static void test_what_is_held_back_stays_eager(void)
     gh_model_destroy(alone);
 }
 
+/* ---- places -------------------------------------------------------------- */
+
+static char said[4096];
+
+static void hear(void *user, gh_log_level level, const char *message)
+{
+    const size_t used = strlen(said);
+
+    (void)user;
+    if (level == GH_LOG_WARN) {
+        snprintf(said + used, sizeof(said) - used, "%s\n", message);
+    }
+}
+
+static void test_a_place_that_is_not_there_is_said(void)
+{
+    static const char line[] =
+        "GRAPHHOOKS_PLUGIN_PATH: /nowhre is not a directory\n";
+    char variable[400];
+    const char *const environment[] = { "GRAPHHOOKS_ENABLE=0", variable, NULL };
+    const gh_host_services host = { .struct_size = sizeof(host), .log = hear };
+
+    snprintf(variable, sizeof(variable),
+             "GRAPHHOOKS_PLUGIN_PATH=/nowhre:%s:/nowhre", scratch);
+    for (int named = 0; named < 2; named++) {
+        const struct layers layers[] = { { GH_LAYER_DENSE,
+                                           named != 0 ? "gpt" : NULL } };
+        gh_model *model = model_of(layers, 1);
+        const gh_session_desc desc = { .struct_size = sizeof(desc),
+                                       .model = model,
+                                       .host = &host,
+                                       .driver = "/no/such/driver.so",
+                                       .environment = environment };
+        gh_session *session = NULL;
+
+        said[0] = '\0';
+        is_status(gh_session_open(&desc, &session, &err), GH_OK, &err,
+                  "a place of plugins that is not there is no error");
+        is_str(said, named != 0 ? line : "",
+               named != 0 ? "it is said once where a family is named"
+                          : "and nothing where none is");
+        gh_session_close(session);
+        gh_model_destroy(model);
+    }
+}
+
 /* ---- after open ---------------------------------------------------------- */
 
 static void test_nobody_is_called_after_open(void)
@@ -549,6 +595,7 @@ int main(void)
     test_the_first_place_counts();
     test_other_parts_than_the_kinds();
     test_what_is_held_back_stays_eager();
+    test_a_place_that_is_not_there_is_said();
     test_nobody_is_called_after_open();
     test_a_table_that_moves();
     test_a_tensor_without_a_family();
