@@ -200,8 +200,18 @@ static gh_status describe_model(struct host *host, gh_model **model_p,
     return status;
 }
 
-static int open_session(struct host *host)
+/* The session that only checks: what there is to say the next one says. */
+static void say_nothing(void *user, gh_log_level level, const char *line)
 {
+    (void)user;
+    (void)level;
+    (void)line;
+}
+
+static int open_session(struct host *host, bool dry, bool *bad_option)
+{
+    const gh_host_services silent = { .struct_size = sizeof(silent),
+                                      .log = say_nothing };
     const struct trainer *trainer = host->trainer;
     const struct options *options = trainer->options;
     const gh_api *gh = host->gh;
@@ -223,11 +233,13 @@ static int open_session(struct host *host)
             .flags = trainer->model.delay_wgrad ? GH_SESSION_DELAY_WGRAD : 0,
             .max_slots = (uint32_t)options_sets(options),
             .environment = host->environment,
+            .host = dry ? &silent : NULL,
         };
 
         status = gh->session_open(&desc, &host->session, &err);
     }
     gh->model_destroy(model);
+    *bad_option = status == GH_ERR_CONFIG;
     return status == GH_OK ? 0
                            : host_fail(host, "gh_session_open", status, &err);
 }
@@ -318,8 +330,8 @@ static int read_plan(struct host *host)
     return 0;
 }
 
-static struct host *open_host(struct trainer *trainer, bool dry, char *error,
-                              size_t error_bytes)
+static struct host *open_host(struct trainer *trainer, bool dry,
+                              bool *bad_option, char *error, size_t error_bytes)
 {
     struct host *host = calloc(1, sizeof(*host));
 
@@ -335,7 +347,7 @@ static struct host *open_host(struct trainer *trainer, bool dry, char *error,
         snprintf(error, error_bytes, "out of memory");
         goto err_host;
     }
-    if (open_session(host) != 0 || bind_tables(host) != 0 ||
+    if (open_session(host, dry, bad_option) != 0 || bind_tables(host) != 0 ||
         read_plan(host) != 0) {
         snprintf(error, error_bytes, "%s", host->error);
         goto err_host;
@@ -349,12 +361,16 @@ err_host:
 
 struct host *host_open(struct trainer *trainer, char *error, size_t error_bytes)
 {
-    return open_host(trainer, false, error, error_bytes);
+    bool bad_option = false;
+
+    return open_host(trainer, false, &bad_option, error, error_bytes);
 }
 
-int host_check(struct trainer *trainer, char *error, size_t error_bytes)
+int host_check(struct trainer *trainer, bool *bad_option, char *error,
+               size_t error_bytes)
 {
-    struct host *host = open_host(trainer, true, error, error_bytes);
+    struct host *host =
+        open_host(trainer, true, bad_option, error, error_bytes);
 
     say_all_who_win(trainer->options);
     host_close(host);

@@ -17,8 +17,10 @@
 struct host *host_open(struct trainer *trainer, char *error,
                        size_t error_bytes);
 /* Whether the library takes the options, before hours of training show that
- * it does not; says which variables win over options. */
-int host_check(struct trainer *trainer, char *error, size_t error_bytes);
+ * it does not; says which variables win over options.  -1 with a sentence;
+ * *bad_option says that it is about what was asked for. */
+int host_check(struct trainer *trainer, bool *bad_option, char *error,
+               size_t error_bytes);
 void host_close(struct host *host);
 
 /* All parts of a microbatch.  Fills trainer->flights[microbatch].

@@ -88,6 +88,7 @@ static int check_ahead(const struct options *options, struct device *dev)
     if (options->json != NULL) {
         json = fopen(options->json, "a");
         if (json == NULL) {
+            fflush(stdout);
             fprintf(stderr, "gh-engine: %s: %s\n", options->json,
                     strerror(errno));
             return EXIT_USAGE;
@@ -95,10 +96,13 @@ static int check_ahead(const struct options *options, struct device *dev)
         fclose(json);
     }
     for (int i = 0; i < options->n_modes; i++) {
+        bool bad_option = false;
+
         if (options->modes[i] == MODE_GRAPH &&
-            train_check(options, dev, error, sizeof(error)) != 0) {
+            train_check(options, dev, &bad_option, error, sizeof(error)) != 0) {
+            fflush(stdout); /* the reason comes last */
             fprintf(stderr, "gh-engine: graph mode: %s\n", error);
-            return EXIT_DEVICE;
+            return bad_option ? EXIT_USAGE : EXIT_DEVICE;
         }
     }
     return EXIT_EQUAL;
@@ -123,6 +127,7 @@ static int run_modes(const struct options *options, struct device *dev,
     if (options->json != NULL &&
         report_json(options, dev, results, options->n_modes, error,
                     sizeof(error)) != 0) {
+        fflush(stdout);
         fprintf(stderr, "gh-engine: %s\n", error);
         return EXIT_USAGE;
     }
@@ -161,6 +166,7 @@ int main(int argc, char **argv)
             status = run_modes(&options, &dev, &text, results);
         }
     } else {
+        fflush(stdout);
         fprintf(stderr, "gh-engine: %s\n", dev.error);
         status = EXIT_DEVICE;
     }

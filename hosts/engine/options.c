@@ -420,9 +420,7 @@ int options_parse(struct options *options, int argc, char **argv, char *text,
                     .heads = 4,
                     .seq = 32,
                     .batch = 4,
-                    .seed = 1,
-                    .top_k = 2,
-                    .state = 8 },
+                    .seed = 1 },
         .steps = 20,
         .counts = { 4, 6, 8, 3 },
         .n_counts = 4,
@@ -463,6 +461,16 @@ int options_parse(struct options *options, int argc, char **argv, char *text,
         }
     }
     put_plain_first(options);
+    options->gave_experts = options->config.experts != 0;
+    options->gave_top_k = options->config.top_k != 0;
+    options->gave_state = options->config.state != 0;
+    options->gave_pattern = options->config.pattern != NULL;
+    if (!options->gave_top_k) {
+        options->config.top_k = 2;
+    }
+    if (!options->gave_state) {
+        options->config.state = 8;
+    }
     if (options->config.experts == 0 && options->config.model != MODEL_MLA) {
         options->config.experts = 4;
     }

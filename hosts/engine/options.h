@@ -40,6 +40,7 @@ struct options {
     double lr;
     int warmup;
     bool check, quiet, help;
+    bool gave_experts, gave_top_k, gave_state, gave_pattern; /* by a person */
     bool no_family; /* the library knows layers by their kinds alone */
 };
 

@@ -74,6 +74,29 @@ static int check_dense_layers(const struct config *config, char *text,
     return 0;
 }
 
+/* An option of another model would be without effect. */
+static int check_model(const struct options *options, char *text,
+                       size_t text_bytes)
+{
+    const struct config *config = &options->config;
+
+    if (options->gave_pattern && config->model != MODEL_HYBRID) {
+        snprintf(text, text_bytes,
+                 "--pattern %s is for --model hybrid; --model %s has layers "
+                 "of one kind",
+                 config->pattern, model_name(config->model));
+        return -1;
+    }
+    if (options->gave_state && !config_has(config, PART_MAMBA)) {
+        snprintf(text, text_bytes,
+                 "--state %d is for Mamba layers, and --model %s has none; "
+                 "take --model mamba",
+                 config->state, model_name(config->model));
+        return -1;
+    }
+    return 0;
+}
+
 static int check_experts(const struct options *options, char *text,
                          size_t text_bytes)
 {
@@ -84,7 +107,8 @@ static int check_experts(const struct options *options, char *text,
     }
     if (!config_has(config, PART_MOE_EXPERTS)) {
         if (!config->drop_and_pad && !config->dropless_host &&
-            !config->shared_expert) {
+            !config->shared_expert && !options->gave_experts &&
+            !options->gave_top_k) {
             return 0;
         }
         snprintf(text, text_bytes, "--model %s has no layer of experts; %s",
@@ -145,6 +169,9 @@ int options_check(const struct options *options, char *text, size_t text_bytes)
                  "hold a slot, and there are %d; make one of them smaller",
                  options->in_flight, options->delay, options_sets(options),
                  MAX_SLOTS);
+        return -1;
+    }
+    if (check_model(options, text, text_bytes) != 0) {
         return -1;
     }
     return check_experts(options, text, text_bytes);

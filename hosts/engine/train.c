@@ -261,8 +261,8 @@ static void explain(const struct trainer *trainer, char *error,
              said[0] != '\0' ? said : trainer->dev->error);
 }
 
-int train_check(const struct options *options, struct device *dev, char *error,
-                size_t error_bytes)
+int train_check(const struct options *options, struct device *dev,
+                bool *bad_option, char *error, size_t error_bytes)
 {
     struct trainer trainer;
     int status = -1;
@@ -271,7 +271,7 @@ int train_check(const struct options *options, struct device *dev, char *error,
     if (trainer_init(&trainer, options, MODE_GRAPH, dev) != 0) {
         explain(&trainer, error, error_bytes);
     } else {
-        status = host_check(&trainer, error, error_bytes);
+        status = host_check(&trainer, bad_option, error, error_bytes);
     }
     (void)dev->drv.cuCtxSynchronize();
     trainer_free(&trainer);

@@ -87,9 +87,10 @@ struct result {
 typedef void train_progress_fn(const struct options *options, enum mode mode,
                                int step, double loss, double step_ms);
 
-/* Opens what graph mode needs and closes it again: 0, or -1 with a sentence. */
-int train_check(const struct options *options, struct device *dev, char *error,
-                size_t error_bytes);
+/* Opens what graph mode needs and closes it again: 0, or -1 with a sentence;
+ * *bad_option says that an option is wrong. */
+int train_check(const struct options *options, struct device *dev,
+                bool *bad_option, char *error, size_t error_bytes);
 
 /* 0; or -1 with one sentence in error, everything freed but *result, which
  * result_free() takes either way. */

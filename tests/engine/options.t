@@ -35,6 +35,12 @@ refused 2 "expects gpt" --model bert
 refused 2 "more than --experts 4" --model moe --top-k 5
 refused 2 "from 1 to 1024" --model moe --experts 0
 refused 2 "has no layer of experts" --model gpt --drop-and-pad
+refused 2 "has no layer of experts; take --model moe" --model gpt --experts 3
+refused 2 "has no layer of experts; take --model moe" --top-k 1
+refused 2 "give --experts a number" --model mla --top-k 1
+refused 2 "Mamba layers, and --model moe has none" --model moe --state 4
+refused 2 "is for --model hybrid" --pattern 'M*'
+refused 2 "is for --model hybrid" --model mamba --pattern 'M'
 refused 2 "give --experts a number" --model mla --drop-and-pad
 refused 2 "leaves none of 4 layers" --model moe --dense-layers 4
 refused 2 "for models of experts" --model mla --dense-layers 1
@@ -143,12 +149,22 @@ refused 3 "cuMemAlloc failed with 2 (CUDA_ERROR_OUT_OF_MEMORY)" \
 unset SOFTCUDA_FAIL
 # shellcheck disable=SC2086 # words
 {
-    refused 3 "scope" --driver soft $small --scope attention
-    refused 3 "scope" --driver soft $small --scope mamba
-    refused 3 "scope" --driver soft $small --model moe --scope mlp
-    refused 3 "scope" --driver soft $small --model moe --dropless-host \
+    refused 2 "did you mean mlp?$" --driver soft $small --scope attn,mpl
+    refused 2 "granularity" --driver soft $small --granularity step
+    refused 2 "scope" --driver soft $small --scope mamba
+    refused 2 "scope" --driver soft $small --model moe --scope mlp
+    refused 2 "scope" --driver soft $small --model moe --dropless-host \
         --scope moe
+    "$builddir/gh-engine" --driver soft $small --scope mamba \
+        > "$scratch/out" 2>&1
 }
+tail -n 1 "$scratch/out" | grep -q 'scope mamba: no layer'
+ok $? "the reason is the last line"
+# shellcheck disable=SC2086 # words
+"$builddir/gh-engine" --driver soft $small --model moe --dropless-host \
+    > "$scratch/out" 2>&1
+[ "$(grep -c 'set a capacity and pad to it$' "$scratch/out")" -eq 1 ]
+ok $? "what is narrowed is said once in a run"
 
 # ---- families -----------------------------------------------------------
 
