@@ -119,6 +119,16 @@ static const struct {
 };
 #define N_COMMANDS (sizeof(commands) / sizeof(commands[0]))
 
+static bool asks_for_help(int argc, char **argv)
+{
+    for (int i = 2; i < argc; i++) {
+        if (strcmp(argv[i], "--help") == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 int main(int argc, char **argv)
 {
     const char *names[N_COMMANDS + 1] = { NULL };
@@ -131,7 +141,8 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < N_COMMANDS; i++) {
         names[i] = commands[i].name;
         if (strcmp(argv[1], commands[i].name) == 0) {
-            status = commands[i].run(argc, argv);
+            status = asks_for_help(argc, argv) ? run_help(argc, argv)
+                                               : commands[i].run(argc, argv);
             if (fflush(stdout) != 0 || ferror(stdout)) {
                 perror("graphhooks: stdout");
                 return 1;

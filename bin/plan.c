@@ -20,6 +20,7 @@
 #include "words.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct arguments {
@@ -52,10 +53,19 @@ static const char **value_of(struct arguments *a, int option)
 
 static int take_argument(struct arguments *a, int argc, char **argv, int *i)
 {
+    const char *equals = strchr(argv[*i], '=');
     const char *word = argv[*i];
-    const int option = word_place(options, word);
     const char **value;
+    char name[32];
+    int option;
 
+    if (strncmp(word, "--", 2) == 0 && equals != NULL) {
+        snprintf(name, sizeof(name), "%.*s", (int)(equals - word), word);
+        word = name;
+    } else {
+        equals = NULL;
+    }
+    option = word_place(options, word);
     if (option < 0 && word[0] == '-' && word[1] != '\0') {
         return refuse("an option of plan", word, options);
     }
@@ -67,9 +77,17 @@ static int take_argument(struct arguments *a, int argc, char **argv, int *i)
         return 0;
     }
     value = value_of(a, option);
+    if (value == NULL && equals != NULL) {
+        fprintf(stderr, "graphhooks plan: %s takes no value\n", word);
+        return 2;
+    }
     if (value == NULL) {
         a->json = a->json || strcmp(word, "--json") == 0;
         a->table = a->table || strcmp(word, "--table") == 0;
+        return 0;
+    }
+    if (equals != NULL) {
+        *value = equals + 1;
         return 0;
     }
     if (++*i == argc) {
@@ -192,7 +210,8 @@ static void print_request(const char *name, const struct gh_plan *plan)
 {
     const char *const *words = scope_words();
 
-    printf("%s: %u layers, ", name, plan->n_layers);
+    printf("%s: %u layer%s, ", name, plan->n_layers,
+           plan->n_layers == 1 ? "" : "s");
     if (plan->options.scope == 0) {
         printf("whole layers");
     } else {
@@ -231,6 +250,29 @@ static int show(const struct arguments *a, const struct description *d)
     return status;
 }
 
+/* A plan depends on its command line, which somebody may not expect. */
+static void say_not_read(void)
+{
+    static const char *const names[] = { "GRAPHHOOKS_SCOPE",
+                                         "GRAPHHOOKS_GRANULARITY" };
+    const char *set[2] = { NULL };
+    int n = 0;
+
+    for (int i = 0; i < 2; i++) {
+        const char *value = getenv(names[i]);
+
+        if (value != NULL && value[0] != '\0') {
+            set[n++] = names[i];
+        }
+    }
+    if (n > 0) {
+        fprintf(stderr,
+                "graphhooks plan: %s%s%s: not read here; give --scope and "
+                "--granularity\n",
+                set[0], n > 1 ? " and " : "", n > 1 ? set[1] : "");
+    }
+}
+
 int plan_command(int argc, char **argv)
 {
     struct description d;
@@ -245,6 +287,7 @@ int plan_command(int argc, char **argv)
         plan_table();
         return 0;
     }
+    say_not_read();
     if (read_description(a.file, &d, &err) != GH_OK) {
         fprintf(stderr, "graphhooks: %s: %s\n", a.file, err.text);
         return 2;

@@ -10,6 +10,7 @@
 
 #include "plan.h"
 #include "words.h"
+#include "words/nearest.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,16 +72,24 @@ static int find_part(const struct gh_plan *plan, uint32_t layer,
 {
     const gh_part *parts;
     const uint32_t n_parts = gh_layer_parts(&plan->layers[layer], &parts);
+    const char *names[GH_FAMILY_PARTS + 1] = { NULL }, *near;
 
     for (uint32_t i = 0; i < n_parts; i++) {
+        names[i] = gh_part_name(parts[i]);
         if (strcmp(gh_part_name(parts[i]), name) == 0) {
             *part = parts[i];
             return 0;
         }
     }
-    fprintf(stderr, "graphhooks plan: %s, a %s layer, has no part %s; it has",
+    near = nearest_word(name, names);
+    fprintf(stderr, "graphhooks plan: %s, a %s layer, has no part %s; ",
             plan->layers[layer].name, gh_kinds[plan->layers[layer].kind].name,
             name);
+    if (near != NULL) {
+        fprintf(stderr, "did you mean %s?\n", near);
+        return 2;
+    }
+    fprintf(stderr, "it has");
     for (uint32_t i = 0; i < n_parts; i++) {
         fprintf(stderr, "%s %s", i == 0 ? "" : ",", gh_part_name(parts[i]));
     }

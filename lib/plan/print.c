@@ -92,8 +92,9 @@ static void write_text(const struct gh_plan *plan, const struct sink *sink)
 {
     char line[512];
 
-    snprintf(line, sizeof(line), "%u segments, granularity %s\n",
-             plan->n_segments, gh_granularity_name(plan->options.granularity));
+    snprintf(line, sizeof(line), "%u segment%s, granularity %s\n",
+             plan->n_segments, plan->n_segments == 1 ? "" : "s",
+             gh_granularity_name(plan->options.granularity));
     put(sink, line);
     for (uint32_t i = 0; i < plan->n_segments; i++) {
         const gh_segment *s = &plan->segments[i];

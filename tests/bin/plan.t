@@ -194,11 +194,26 @@ has "granularity part" "and the granularity"
 returns 0 "options win over it" asks.json --scope moe --ep-overlap 0 \
     --granularity chunk
 has "2 segments, granularity chunk" "all of them"
-has "1 layers, scope moe" "the scope, too"
+has "1 layer, scope moe" "the scope, too"
 returns 0 "an empty scope means whole layers" asks.json --scope ''
-has "1 layers, whole layers, ep overlap" "which is said"
+has "1 layer, whole layers, ep overlap" "which is said"
 GRAPHHOOKS_SCOPE=mlp plan asks.json > out 2>&1
 has "scope attn" "the environment has no say over the scope"
+has "graphhooks plan: GRAPHHOOKS_SCOPE: not read here" "which is said"
+returns 0 "--help of a subcommand is the help" dense.json --help
+has "usage: graphhooks COMMAND" "on stdout"
+returns 0 "an option may have its value behind a =" dense.json --scope=attn \
+    --granularity=part
+has "scope attn" "and it is taken"
+has "granularity part" "of each option"
+returns 2 "a switch takes no value" dense.json --json=1
+has "--json takes no value" "which is said"
+returns 2 "a mistyped option with a value is refused" dense.json --scpoe=attn
+has "did you mean --scope?" "with the nearest one"
+model lone '' "$attn_only"
+returns 0 "one layer has a plan" lone.json
+has "1 layer, whole" "and is one layer"
+has "1 segment, granularity" "and one segment"
 plan - < dense.json > out 2>&1
 has "dense: 2 layers" "- is standard input"
 returns 2 "an unknown word is refused" dense.json --scope attn,mpl
@@ -295,6 +310,9 @@ returns 2 "--why needs a layer that is there" dense.json --why 2.attn
 has "a number from 0 to 1" "and says which are"
 returns 2 "--why needs a part of that layer" dense.json --why 1.moe
 has "it has attn, mlp" "and says which are"
+returns 2 "--why of a mistyped part is refused" moe.json --why 1.moe_exprts
+has "layer 1, a moe layer, has no part moe_exprts; did you mean moe_experts?" \
+    "with the nearest one"
 model twins '' '{"kind": "dense", "name": "x"}, {"kind": "dense", "name": "x"}'
 returns 2 "--why needs one layer" twins.json --why x.attn
 has "2 layers are called x" "where several have a name"
