@@ -1,14 +1,16 @@
 /*
  * example.c - a family of your own, to begin with.
  *
- * Copy this file; it needs the installed headers and nothing else:
+ * Copy this file to mine.c and change .name at its end to "mine": the name in
+ * the table is the name of the file.  It needs the installed headers and
+ * nothing else:
  *
  *     cc -shared -fPIC -fvisibility=hidden -o mine.so mine.c \
  *         $(pkg-config --cflags graphhooks)
  *     graphhooks-conform ./mine.so
  *
  * Put mine.so into a directory of GRAPHHOOKS_PLUGIN_PATH, and name "mine" in
- * gh_layer_desc.family.  The name in the table is the name of the file.
+ * gh_layer_desc.family.
  *
  * This one knows dense layers whose attention picks its kernels by the length
  * of the sequences.  A graph cannot follow that, so attention stays eager, and

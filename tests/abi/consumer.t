@@ -12,6 +12,9 @@ if ! (cd "${builddir:?}" && MAKEFLAGS='' ${MAKE:-make} install \
     done_testing
 fi
 ok 0 "make install works"
+[ "$(find "$scratch/root" -path '*/doc/*' \( -name example.c \
+    -o -name families.md -o -name llama3-8b.json \) | wc -l)" -eq 3 ]
+ok $? "documents, descriptions and the family to copy are installed"
 
 library=$(cd "$scratch/root" && find . -name libgraphhooks.so.0)
 pc=$(cd "$scratch/root" && find . -name graphhooks.pc)

@@ -480,29 +480,48 @@ static bool take_name(const char *file, char name[GH_FAMILY_NAME])
     return gh_family_name_is_good(name);
 }
 
+static const char usage[] = "usage: graphhooks-conform FILE.so\n"
+                            "\n"
+                            "Checks a family of graphhooks by the rules of "
+                            "<graphhooks/family.h>.\n";
+
+static int stop(const char *why)
+{
+    diag("stopped: %s", why);
+    return done_testing();
+}
+
 int main(int argc, char **argv)
 {
     struct subject subject = { .described = 0 };
     char name[GH_FAMILY_NAME], file[GH_FAMILY_FILE_BYTES];
 
+    if (argc == 2 && strcmp(argv[1], "--help") == 0) {
+        fputs(usage, stdout);
+        return 0;
+    }
     if (argc != 2 || argv[1][0] == '-') {
-        fprintf(stderr, "usage: graphhooks-conform FILE.so\n"
-                        "\n"
-                        "Checks a family of graphhooks by the rules of "
-                        "<graphhooks/family.h>.\n");
+        fputs(usage, stderr);
         return 2;
     }
+    tap_without_places();
     /* Without a directory the loader would look elsewhere. */
     snprintf(file, sizeof(file), "%s%s",
              strchr(argv[1], '/') == NULL ? "./" : "", argv[1]);
     if (!ok(take_name(file, name),
             "the file is called NAME.so, in letters, digits, _ and -")) {
-        return done_testing();
+        diag("it is called %s; give the family's file, as in ./gpt.so",
+             argv[1]);
+        return stop("the name of a family is the name of its file");
     }
     subject.where.family = name;
     subject.where.file = file;
-    if (check_file(file) && check_table(&subject)) {
-        check_calls(&subject);
+    if (!check_file(file)) {
+        return stop("such a file is not loaded");
     }
+    if (!check_table(&subject)) {
+        return stop("by such a table nothing is called");
+    }
+    check_calls(&subject);
     return done_testing();
 }

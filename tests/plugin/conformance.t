@@ -110,6 +110,19 @@ ok $? "and says what is wrong with one that is too short"
 "$conform" > "$scratch/out" 2>&1
 [ $? -eq 2 ] && grep -q '^usage: graphhooks-conform FILE.so' "$scratch/out"
 ok $? "no file is refused with the usage"
+"$conform" --help > "$scratch/out" 2> /dev/null &&
+    grep -q '^usage: graphhooks-conform FILE.so' "$scratch/out"
+ok $? "--help is the usage on stdout"
+"$conform" right > "$scratch/out" 2>&1
+[ $? -eq 1 ] && grep -q '^# it is called right; give' "$scratch/out" &&
+    grep -q '^# stopped: the name of a family' "$scratch/out"
+ok $? "a bare name is refused, with the reason"
+"$conform" "$scratch/text.so" > "$scratch/out" 2>&1
+[ $? -eq 1 ] && grep -q '^# stopped: such a file is not loaded$' "$scratch/out"
+ok $? "after a point that ends the run it says so"
+grep -q 'conform\.c' "$scratch/out"
+[ $? -eq 1 ]
+ok $? "and names no source file"
 "$conform" "$scratch/nowhere.so" > "$scratch/out" 2>&1
 [ $? -eq 1 ] && grep -q 'it cannot be read: No such file' "$scratch/out"
 ok $? "a file that is not there does not conform, for that reason"

@@ -21,16 +21,15 @@
 #define ok(condition, ...) \
     tap_ok((condition) ? true : false, __FILE__, __LINE__, __VA_ARGS__)
 #define is_int(actual, expected, ...) \
-    tap_is_int((long long)(actual), (long long)(expected), __FILE__, \
-               __LINE__, __VA_ARGS__)
+    tap_is_int((long long)(actual), (long long)(expected), __FILE__, __LINE__, \
+               __VA_ARGS__)
 #define is_str(actual, expected, ...) \
     tap_is_str((actual), (expected), __FILE__, __LINE__, __VA_ARGS__)
 
 /* For calls that return a gh_status; err, which may be NULL, is shown when
  * the status is not the expected one. */
 #define is_status(actual, expected, err, ...) \
-    tap_is_status((actual), (expected), (err), __FILE__, __LINE__, \
-                  __VA_ARGS__)
+    tap_is_status((actual), (expected), (err), __FILE__, __LINE__, __VA_ARGS__)
 
 bool tap_ok(bool held, const char *file, int line, const char *name, ...)
     TAP_FORMAT(4);
@@ -41,6 +40,10 @@ bool tap_is_str(const char *actual, const char *expected, const char *file,
 bool tap_is_status(gh_status actual, gh_status expected, const gh_error *err,
                    const char *file, int line, const char *name, ...)
     TAP_FORMAT(6);
+
+/* For a program that is installed: what fails has no place in a source that
+ * its user does not have. */
+void tap_without_places(void);
 
 /* A remark in the log; counts for nothing. */
 void diag(const char *format, ...) TAP_FORMAT(1);
