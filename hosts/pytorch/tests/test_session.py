@@ -107,7 +107,7 @@ def test_the_scope_says_which_segments_are_graphed(model):
 # ---- options ---------------------------------------------------------------
 
 BAD = [
-    ("scope", "moo", 'gh_session_desc.scope is "moo"; set it to one or more'),
+    ("scope", "moo", 'gh_session_desc.scope: "moo" is none of attn'),
     ("granularity", "laier", 'gh_session_desc.granularity is "laier"'),
     ("max_slots", 65, 'gh_session_desc.max_slots is "65"'),
     ("max_slots", 0, 'GRAPHHOOKS_MAX_SLOTS is "0"'),
