@@ -154,7 +154,8 @@ typedef struct gh_decision {
  * @return GH_OK; GH_ERR_INVALID, GH_ERR_ABI or GH_ERR_UNSUPPORTED for a bad
  *         struct; GH_ERR_NOT_FOUND for an unknown segment; GH_ERR_STATE when
  *         another pass is open, or for a backward whose forward has not run,
- *         or a weight gradient whose backward has not;
+ *         or a weight gradient whose backward has not (of a microbatch
+ *         without a slot only the number of its passes is known);
  *         GH_ERR_BUSY with GH_SESSION_BUSY_FAILS; GH_ERR_DEVICE when the
  *         driver fails a call without which the numbers would be wrong.  No
  *         pass is then open.
@@ -173,7 +174,8 @@ GH_API gh_status gh_layer_enter(gh_session *session, const gh_pass *pass,
  *              now the outputs
  *
  * @return GH_OK; GH_RERUN when a recording failed: nothing of the pass has
- *         executed, no pass is open, and the host enters it again;
+ *         executed, no pass is open, and the host enters it again (if it
+ *         does not, its microbatch keeps the slot until the step ends);
  *         GH_ERR_STATE when no pass is open or it is another one;
  *         GH_ERR_INVALID, GH_ERR_ABI or GH_ERR_UNSUPPORTED for a bad struct,
  *         after which the pass is still open.
