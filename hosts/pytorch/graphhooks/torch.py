@@ -198,6 +198,8 @@ class _Layer:
         owner = self.owner
         if self.refused is not None or not self._may_graph(args, kwargs):
             return self.forward(*args, **kwargs)
+        if owner.stepped:
+            owner.step()
         microbatch = self.microbatch
         self.microbatch += 1
         action = self._enter(self.passes[0], args, microbatch)
@@ -430,8 +432,8 @@ class Attached:
                 layer.refuse("it is compiled by torch.compile")
             else:
                 module.forward = layer
-        self.hook = register_optimizer_step_post_hook(
-            lambda *_: self.step())
+        self.stepped = False  # an optimizer has, and no forward came since
+        self.hook = register_optimizer_step_post_hook(self._note_step)
 
     def _check(self, options) -> None:
         if not self.modules:
@@ -480,6 +482,11 @@ class Attached:
         """A call of a layer that ran as if nobody were attached."""
         self.eager[reason] = self.eager.get(reason, 0) + 1
 
+    def _note_step(self, *_) -> None:
+        """The next forward begins a step.  Not now: an optimizer that works
+        inside the backward steps once for each parameter."""
+        self.stepped = True
+
     def pause(self) -> None:
         """Nothing is recorded or replayed until resume()."""
         self.check(self.api.pre_warmup(self.handle,
@@ -490,7 +497,9 @@ class Attached:
                                         ctypes.byref(self.error)))
 
     def step(self) -> None:
-        """A training step is over; an optimizer's step calls it."""
+        """A training step is over; after an optimizer's step the next forward
+        calls it."""
+        self.stepped = False
         self.steps += 1
         for layer in self.layers:
             layer.microbatch = 0

@@ -380,3 +380,29 @@ def test_a_layer_that_comes_later(runs):
     graphed = steps(runs(graphs=True))
     assert graphed.is_like(steps(runs()))
     assert graphed.attached.stats()["refused"] == {}
+
+
+def test_optimizers_that_step_inside_the_backward(runs):
+    def steps(run):
+        def step(p):
+            optimizers[p].step()
+            optimizers[p].zero_grad()
+
+        run.optimizer = torch.optim.SGD(run.model.embed.parameters(), lr=0)
+        optimizers = {p: torch.optim.SGD([p], lr=0.1)
+                      for p in run.model.layers.parameters()}
+        for p in optimizers:
+            p.register_post_accumulate_grad_hook(step)
+        return run.steps()
+
+    graphed = steps(runs(graphs=True))
+    assert graphed.is_like(steps(runs()))
+    assert graphed.attached.stats()["replays"] > 0
+
+
+def test_a_second_backward_is_refused(runs):
+    run = runs(graphs=True).steps(COUNTS[:2])
+    loss = run.loss()
+    loss.backward(retain_graph=True)
+    with pytest.raises(Error, match="a second time"):
+        loss.backward()
