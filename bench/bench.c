@@ -12,6 +12,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -261,6 +262,32 @@ void bench_close(struct bench *bench)
 }
 
 /* ---- measuring --------------------------------------------------------- */
+
+void bench_apart(void (*measure)(const void *what, void *result),
+                 const void *what, void *result, size_t bytes)
+{
+    int ends[2], status;
+    pid_t child;
+
+    if (pipe(ends) != 0) {
+        bench_die("no pipe");
+    }
+    fflush(NULL);
+    child = fork();
+    if (child < 0) {
+        bench_die("no process");
+    }
+    if (child == 0) {
+        measure(what, result);
+        _exit(write(ends[1], result, bytes) == (ssize_t)bytes ? 0 : 3);
+    }
+    close(ends[1]);
+    if (read(ends[0], result, bytes) != (ssize_t)bytes ||
+        waitpid(child, &status, 0) != child || status != 0) {
+        bench_die("the process that measures failed");
+    }
+    close(ends[0]);
+}
 
 uint64_t bench_now_ns(void)
 {

@@ -62,6 +62,11 @@ struct bench_options bench_parse(int argc, char **argv, const char *usage);
 void bench_open(struct bench *bench, const struct bench_options *options);
 void bench_close(struct bench *bench);
 
+/* Measures in a process of its own, before this one has opened a driver; the
+ * result comes back as its bytes. */
+void bench_apart(void (*measure)(const void *what, void *result),
+                 const void *what, void *result, size_t bytes);
+
 uint64_t bench_now_ns(void);
 /* Sorts `values`. */
 struct spread bench_spread(double *values, size_t n);

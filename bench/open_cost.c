@@ -9,9 +9,6 @@
  */
 #include "bench/bench.h"
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 #define MOST_ROUNDS 200
 
 /* Of one process: its first session, and the one after. */
@@ -89,32 +86,27 @@ static struct times open_twice(const struct bench_options *options,
     return times;
 }
 
-/* In a process of its own, before this one has opened a driver. */
+/* What a process of its own opens. */
+struct opening {
+    const struct bench_options *options;
+    uint32_t layers;
+    bool families;
+};
+
+static void open_both(const void *what, void *times)
+{
+    const struct opening *o = what;
+
+    *(struct times *)times = open_twice(o->options, o->layers, o->families);
+}
+
 static struct times open_apart(const struct bench_options *options,
                                uint32_t layers, bool families)
 {
+    const struct opening opening = { options, layers, families };
     struct times times = { 0, 0 };
-    int ends[2], status;
-    pid_t child;
 
-    if (pipe(ends) != 0) {
-        bench_die("no pipe");
-    }
-    fflush(NULL);
-    child = fork();
-    if (child < 0) {
-        bench_die("no process");
-    }
-    if (child == 0) {
-        times = open_twice(options, layers, families);
-        _exit(write(ends[1], &times, sizeof(times)) == sizeof(times) ? 0 : 3);
-    }
-    close(ends[1]);
-    if (read(ends[0], &times, sizeof(times)) != sizeof(times) ||
-        waitpid(child, &status, 0) != child || status != 0) {
-        bench_die("the process that opens sessions failed");
-    }
-    close(ends[0]);
+    bench_apart(open_both, &opening, &times, sizeof(times));
     return times;
 }
 

@@ -16,8 +16,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 /* Passes whose memory is measured: the driver gives it out in pieces of
  * megabytes, and a few graphs would show as nothing or as one piece. */
@@ -167,32 +165,27 @@ static double memory_of(const struct bench_options *options, uint32_t kernels,
     return ((double)before - (double)after) / HELD;
 }
 
-/* In a process of its own, before this one has opened a driver. */
+/* What a process of its own holds. */
+struct holding {
+    const struct bench_options *options;
+    uint32_t kernels;
+    bool hooks;
+};
+
+static void hold(const void *what, void *bytes)
+{
+    const struct holding *h = what;
+
+    *(double *)bytes = memory_of(h->options, h->kernels, h->hooks);
+}
+
 static double memory_apart(const struct bench_options *options,
                            uint32_t kernels, bool hooks)
 {
+    const struct holding holding = { options, kernels, hooks };
     double bytes = 0;
-    int ends[2], status;
-    pid_t child;
 
-    if (pipe(ends) != 0) {
-        bench_die("no pipe");
-    }
-    fflush(NULL);
-    child = fork();
-    if (child < 0) {
-        bench_die("no process");
-    }
-    if (child == 0) {
-        bytes = memory_of(options, kernels, hooks);
-        _exit(write(ends[1], &bytes, sizeof(bytes)) == sizeof(bytes) ? 0 : 3);
-    }
-    close(ends[1]);
-    if (read(ends[0], &bytes, sizeof(bytes)) != sizeof(bytes) ||
-        waitpid(child, &status, 0) != child || status != 0) {
-        bench_die("the process that measures memory failed");
-    }
-    close(ends[0]);
+    bench_apart(hold, &holding, &bytes, sizeof(bytes));
     return bytes;
 }
 
