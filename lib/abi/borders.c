@@ -121,13 +121,16 @@ static gh_status find_readers(const struct gh_layer *layer, const gh_aux *aux,
                                      used == 0 ? "" : ", ", traits->names[i]);
         }
     }
-    return gh_fail(
-        err, GH_ERR_NOT_FOUND,
-        "gh_aux.name is \"%.40s\", which %s%.40s%s for layer %u: %s%s",
-        aux->name, traits != NULL ? "family " : "no family",
-        traits != NULL ? traits->source->name : "",
-        traits != NULL ? " does not name" : " names", aux->layer,
-        used > 0 ? "name one of " : "there is nothing to bind", names);
+    if (used == 0) {
+        return gh_fail(err, GH_ERR_NOT_FOUND,
+                       "gh_aux.name is \"%.40s\", which no family names for "
+                       "layer %u: there is nothing to bind",
+                       aux->name, aux->layer);
+    }
+    return gh_fail(err, GH_ERR_NOT_FOUND,
+                   "gh_aux.name is \"%.40s\", which family %.40s does not "
+                   "name for layer %u: name one of %s",
+                   aux->name, traits->source->name, aux->layer, names);
 }
 
 gh_status gh_aux_bind(gh_session *session, const gh_aux *aux, gh_error *err)

@@ -150,9 +150,9 @@ static gh_status refuse_name(const gh_session *session, const gh_pass *pass,
                    gh_tensor_name(pass->outputs[i].tensor));
 }
 
-/* Out of line, as a replay has none to check.  Outputs are named for what
- * crosses the segment's borders.  Another segment
- * than the open one is refused later, in the words of that. */
+/* Outputs are named for what crosses the segment's borders.  Another segment
+ * than the open one is refused later, in the words of that.  Out of line, as
+ * a replay has no outputs to check. */
 static __attribute__((noinline)) gh_status
 check_names(const gh_session *session, const gh_pass *pass, gh_error *err)
 {

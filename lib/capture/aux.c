@@ -92,39 +92,29 @@ static bool reads(const struct gh_capture *c, const gh_segment *segment,
     return false;
 }
 
-/* Calls `visit` with each graph of a segment that reads the tensor; true as
- * soon as a visit is. */
-static bool any_graph(struct gh_capture *c, uint32_t layer, uint32_t parts,
-                      bool (*visit)(struct gh_capture *, struct gh_entry *))
+/* How many graphs read the tensor; drops them where that is asked for. */
+static uint32_t count_graphs(struct gh_capture *c, uint32_t layer,
+                             uint32_t parts, bool drop)
 {
+    uint32_t n = 0;
+
     for (uint32_t s = 0; s < c->plan->n_segments; s++) {
         if (!reads(c, &c->plan->segments[s], layer, parts)) {
             continue;
         }
-        for (gh_direction d = 0; d < GH_DIRECTIONS; d++) {
-            for (uint32_t slot = 0; slot < c->options.max_slots; slot++) {
-                struct gh_entry *entry = gh_entry_at(c, s, d, slot);
+        for (uint32_t i = 0; i < GH_DIRECTIONS * c->options.max_slots; i++) {
+            struct gh_entry *entry = gh_entry_at(c, s, 0, 0) + i;
 
-                if (entry->state == GH_ENTRY_READY && visit(c, entry)) {
-                    return true;
-                }
+            if (entry->state != GH_ENTRY_READY) {
+                continue;
+            }
+            n++;
+            if (drop) {
+                gh_entry_clear(c, entry);
             }
         }
     }
-    return false;
-}
-
-static bool is_one(struct gh_capture *c, struct gh_entry *entry)
-{
-    (void)c;
-    (void)entry;
-    return true;
-}
-
-static bool drop(struct gh_capture *c, struct gh_entry *entry)
-{
-    gh_entry_clear(c, entry);
-    return false;
+    return n;
 }
 
 /* Those in flight read the buffers of the graphs that would go. */
@@ -133,7 +123,7 @@ static gh_status drop_graphs(struct gh_capture *c, const gh_aux *aux,
 {
     void *previous;
 
-    if (!any_graph(c, aux->layer, parts, is_one)) {
+    if (count_graphs(c, aux->layer, parts, false) == 0) {
         return GH_OK;
     }
     if (!gh_slots_are_free(c->slots)) {
@@ -145,7 +135,7 @@ static gh_status drop_graphs(struct gh_capture *c, const gh_aux *aux,
     }
     previous = gh_device_enter(c->dev);
     gh_edges_quiesce(c);
-    any_graph(c, aux->layer, parts, drop);
+    count_graphs(c, aux->layer, parts, true);
     gh_device_leave(c->dev, previous);
     return GH_OK;
 }

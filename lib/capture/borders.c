@@ -60,8 +60,7 @@ static uint32_t count_named(const gh_pass *pass)
     return n;
 }
 
-/* A name that cannot be kept is not found later, and the host hears it then.
- */
+/* What cannot be kept is not found later, and the host hears of it then. */
 static void keep_outputs(struct gh_left *left, const gh_pass *pass)
 {
     const uint32_t n = count_named(pass);
