@@ -97,6 +97,7 @@ static gh_status take_slot(struct gh_capture *c, const gh_pass *pass,
 {
     enum gh_slots_found found;
     struct gh_slot *slot;
+
     slot =
         gh_slots_enter(c->slots, c->open.chunk, pass->microbatch, pass->segment,
                        pass->direction, &c->open.slot, &found);
