@@ -16,6 +16,7 @@
  * The first pass of a (segment, direction, slot) after warmup is recorded
  * while the host issues it, and launched at exit.  From then on the same
  * pass is replayed: enter has launched the graph, and nothing is to be run.
+ * With GH_PASS_NO_EXIT enter has ended such a pass too, and exit is left out.
  *
  * What a host promises of a pass it lets the library record: the parts read
  * only d.inputs and memory whose address and meaning do not change (weights,
@@ -97,7 +98,10 @@ enum {
     /* With GH_SESSION_DELAY_WGRAD: this backward leaves nothing for later,
      * and no GH_WGRAD pass follows it.  Every backward pass of a segment has
      * it, or none. */
-    GH_PASS_NO_WGRAD = 1u << 1
+    GH_PASS_NO_WGRAD = 1u << 1,
+    /* A pass that is replayed needs no gh_layer_exit: enter has ended it.  Of
+     * the call, not of the pass: it may differ from time to time. */
+    GH_PASS_NO_EXIT = 1u << 2
 };
 
 /**
@@ -142,11 +146,12 @@ typedef struct gh_decision {
     const gh_buffer *outputs; /* REPLAYED: where the results are, as they
                                  were given at the recording; valid until
                                  the slot's next pass of this segment and
-                                 direction */
+                                 direction, with GH_PASS_NO_EXIT too */
 } gh_decision;
 
 /**
- * Begin a pass.
+ * Begin a pass.  With GH_PASS_NO_EXIT one that is replayed has ended when the
+ * call returns: no pass is open then, and an exit for it is GH_ERR_STATE.
  *
  * @param         pass      read during the call; inputs too
  * @param[in,out] decision  struct_size says how much is written

@@ -141,7 +141,8 @@ typedef struct gh_stats {
     uint64_t copied_bytes; /* device bytes that those moved */
     uint64_t static_bytes; /* device memory of the library's own buffers */
     uint64_t nodes;        /* in all live graphs */
-    uint64_t hook_calls;   /* enter and exit */
+    uint64_t hook_calls;   /* enter and exit; of a replayed pass with
+                              GH_PASS_NO_EXIT enter alone */
     uint64_t hook_ns;      /* host time inside them, the driver's included;
                               estimated from one pass in 64, or measured
                               where there is a trace */

@@ -20,7 +20,8 @@
 
 #define PASS_LEAST GH_SIZE_THROUGH(gh_pass, outputs)
 #define DECISION_LEAST GH_SIZE_THROUGH(gh_decision, outputs)
-#define KNOWN_PASS_FLAGS (GH_PASS_FORWARD_ONLY | GH_PASS_NO_WGRAD)
+#define KNOWN_PASS_FLAGS \
+    (GH_PASS_FORWARD_ONLY | GH_PASS_NO_WGRAD | GH_PASS_NO_EXIT)
 
 static gh_status refuse_null(const char *call, const char *name, gh_error *err)
 {
@@ -71,9 +72,10 @@ static gh_status refuse_pass(const gh_session *session, const gh_pass *pass,
 static inline bool flags_are_legal(const gh_session *session,
                                    const gh_pass *pass)
 {
-    return (pass->flags == GH_PASS_FORWARD_ONLY &&
-            pass->direction == GH_FORWARD) ||
-           (pass->flags == GH_PASS_NO_WGRAD && pass->direction == GH_BACKWARD &&
+    const uint32_t kind = pass->flags & ~GH_CALL_FLAGS;
+
+    return (kind == GH_PASS_FORWARD_ONLY && pass->direction == GH_FORWARD) ||
+           (kind == GH_PASS_NO_WGRAD && pass->direction == GH_BACKWARD &&
             session->last_direction == GH_WGRAD);
 }
 
@@ -83,7 +85,8 @@ static inline gh_status check_pass(const gh_session *session,
     if (pass->segment < session->plan.n_segments &&
         pass->microbatch < GH_MAX_MICROBATCHES && pass->reserved == 0 &&
         pass->direction <= session->last_direction &&
-        (pass->flags == 0 || flags_are_legal(session, pass))) {
+        ((pass->flags & ~GH_CALL_FLAGS) == 0 ||
+         flags_are_legal(session, pass))) {
         return GH_OK;
     }
     return refuse_pass(session, pass, err);

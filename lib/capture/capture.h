@@ -19,6 +19,9 @@
 
 #include <stdbool.h>
 
+/* Flags of a call: the pass is the same one with them or without. */
+#define GH_CALL_FLAGS GH_PASS_NO_EXIT
+
 struct gh_capture;
 struct gh_device;
 struct gh_trace;

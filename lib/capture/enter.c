@@ -136,7 +136,7 @@ static gh_reason may_record(const struct gh_capture *c)
 /* Why the pass cannot have a graph at all. */
 static gh_reason may_graph(const struct gh_capture *c, const gh_pass *pass)
 {
-    if (pass->flags == GH_PASS_FORWARD_ONLY) {
+    if ((pass->flags & GH_PASS_FORWARD_ONLY) != 0) {
         return GH_REASON_FORWARD_ONLY;
     }
     if (c->fates[pass->segment].never != GH_REASON_NONE) {
@@ -268,7 +268,7 @@ static gh_status decide(struct gh_capture *c, const gh_pass *pass,
     if (entry->state == GH_ENTRY_READY) {
         enum gh_fit fit = gh_replay_fits(entry, pass);
 
-        if (entry->flags != pass->flags) {
+        if (((entry->flags ^ pass->flags) & ~GH_CALL_FLAGS) != 0) {
             fit = GH_FIT_NO;
         }
 
@@ -319,6 +319,23 @@ static void begin_timing(struct gh_capture *c)
     }
 }
 
+/* Nothing of the pass is left to exit. */
+static __attribute__((noinline)) void end_early(struct gh_capture *c,
+                                                const gh_pass *pass)
+{
+    if (gh_open_needs_no_exit(&c->open)) {
+        gh_open_move_on(c, pass);
+    }
+}
+
+static GH_COLD void end_timing(struct gh_capture *c)
+{
+    c->stats.hook_ns += c->timed_every * (gh_now_ns() - c->open.start_ns);
+    if (!c->open.active && c->options.trace != NULL) {
+        gh_open_trace(c, GH_OK);
+    }
+}
+
 /* The legacy stream is never the last one: which it is depends on the
  * context that is current, so every pass on it comes through here. */
 static GH_COLD gh_status check_stream(struct gh_capture *c, void *stream,
@@ -360,7 +377,7 @@ gh_status gh_capture_enter(struct gh_capture *c, const gh_pass *pass,
     c->open.chunk = c->fates[pass->segment].chunk;
     c->open.slot = GH_SLOT_NONE;
     c->open.stream = pass->stream;
-    c->open.counted = pass->flags != GH_PASS_FORWARD_ONLY;
+    c->open.counted = (pass->flags & GH_PASS_FORWARD_ONLY) == 0;
     if (c->open.counted) {
         status = take_slot(c, pass, err);
         if (status != GH_OK) {
@@ -376,8 +393,11 @@ gh_status gh_capture_enter(struct gh_capture *c, const gh_pass *pass,
     tell(c, pass, decision);
     c->open.active = true;
     c->enters++;
+    if ((pass->flags & GH_CALL_FLAGS) != 0) {
+        end_early(c, pass);
+    }
     if (c->open.timed) {
-        c->stats.hook_ns += c->timed_every * (gh_now_ns() - c->open.start_ns);
+        end_timing(c);
     }
     return GH_OK;
 }

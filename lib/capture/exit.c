@@ -24,7 +24,12 @@ static GH_COLD gh_status refuse_exit(const struct gh_capture *c,
     if (!c->open.active) {
         return gh_fail(err, GH_ERR_STATE,
                        "gh_layer_exit: no pass is open: call gh_layer_enter "
-                       "first");
+                       "first%s",
+                       gh_open_needs_no_exit(&c->open)
+                           ? " (the last one was replayed "
+                             "with GH_PASS_NO_EXIT, so enter "
+                             "has ended it)"
+                           : "");
     }
     return gh_fail(err, GH_ERR_STATE,
                    "gh_layer_exit: segment %u, direction %u, microbatch %u, "
@@ -35,18 +40,18 @@ static GH_COLD gh_status refuse_exit(const struct gh_capture *c,
                    c->open.key.microbatch);
 }
 
-/* The microbatch moves on. */
-static gh_status move_on(struct gh_capture *c, const gh_pass *pass)
+/* The microbatch moves on, and no pass is open. */
+static inline void move_on(struct gh_capture *c, const gh_pass *pass)
 {
     c->open.active = false;
     if (!c->open.counted) {
-        return GH_OK;
+        return;
     }
     if (pass->direction == GH_FORWARD) {
         gh_slots_ran_forward(c->slots, c->open.chunk, pass->microbatch,
                              pass->segment);
     } else if (pass->direction != c->options.last_direction &&
-               pass->flags == 0) {
+               (pass->flags & GH_PASS_NO_WGRAD) == 0) {
         gh_slots_ran_dgrad(c->slots, c->open.chunk, pass->microbatch,
                            pass->segment);
     } else if (gh_slots_ran_last(c->slots, c->open.chunk, pass->microbatch,
@@ -54,10 +59,14 @@ static gh_status move_on(struct gh_capture *c, const gh_pass *pass)
         gh_edges_give_back(c,
                            gh_slots_at(c->slots, c->open.chunk, c->open.slot));
     }
-    return GH_OK;
 }
 
-static void add_to_trace(struct gh_capture *c, gh_status status)
+void gh_open_move_on(struct gh_capture *c, const gh_pass *pass)
+{
+    move_on(c, pass);
+}
+
+void gh_open_trace(struct gh_capture *c, gh_status status)
 {
     const struct gh_trace_record record = {
         .start_ns = c->open.start_ns,
@@ -141,7 +150,8 @@ static gh_status close_pass(struct gh_capture *c, const gh_pass *pass,
             return status;
         }
     }
-    return move_on(c, pass);
+    move_on(c, pass);
+    return GH_OK;
 }
 
 static GH_COLD gh_status close_timed(struct gh_capture *c, const gh_pass *pass,
@@ -152,7 +162,7 @@ static GH_COLD gh_status close_timed(struct gh_capture *c, const gh_pass *pass,
 
     c->stats.hook_ns += c->timed_every * (gh_now_ns() - start);
     if (c->options.trace != NULL) {
-        add_to_trace(c, status);
+        gh_open_trace(c, status);
     }
     return status;
 }

@@ -101,6 +101,13 @@ struct gh_open_pass {
     uint64_t start_ns;      /* of enter, when timed */
 };
 
+/* Whether enter leaves nothing of the pass to exit. */
+static inline bool gh_open_needs_no_exit(const struct gh_open_pass *open)
+{
+    return (open->key.flags & GH_PASS_NO_EXIT) != 0 &&
+           open->action == GH_ACTION_REPLAYED;
+}
+
 /* What the plan and the switch settle for a segment, once. */
 struct gh_segment_fate {
     uint32_t chunk;
@@ -170,6 +177,10 @@ void gh_entry_clear(struct gh_capture *c, struct gh_entry *entry);
 
 /* A host that forgets gh_iteration_end would never get a graph. */
 void gh_say_no_step_ends(const struct gh_capture *c);
+
+/* exit.c: the microbatch moves on, and no pass is open. */
+void gh_open_move_on(struct gh_capture *c, const gh_pass *pass);
+void gh_open_trace(struct gh_capture *c, gh_status status);
 
 /* Of a pass that did not run. */
 void gh_open_give_slot_up(struct gh_capture *c);

@@ -318,8 +318,8 @@ static void test_arguments(void)
     is_refused(&toy, run_pass(&toy, 0, GH_WGRAD, 0, GH_PASS_FORWARD_ONLY),
                GH_ERR_INVALID, "a wgrad pass cannot be GH_PASS_FORWARD_ONLY",
                "a weight gradient of evaluation");
-    is_refused(&toy, run_pass(&toy, 0, GH_BACKWARD, 0, 4), GH_ERR_INVALID,
-               "flags 0x4", "an unknown flag");
+    is_refused(&toy, run_pass(&toy, 0, GH_BACKWARD, 0, 64), GH_ERR_INVALID,
+               "flags 0x40", "an unknown flag");
     toy_close(&toy);
 }
 

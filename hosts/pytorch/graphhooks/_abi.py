@@ -281,6 +281,7 @@ GH_SLOT_NONE = 0xFFFFFFFF
 
 GH_PASS_FORWARD_ONLY = 1 << 0
 GH_PASS_NO_WGRAD = 1 << 1
+GH_PASS_NO_EXIT = 1 << 2
 
 
 class gh_buffer(Structure):

@@ -147,6 +147,7 @@ class Toy:
     def __init__(self, soft: SoftDevice, layers: int = 2, **options) -> None:
         self.soft, self.layers = soft, layers
         self.stream = soft.stream()
+        self.flags = 0  # of every pass: GH_PASS_NO_EXIT, or none
         self.bad_at = None  # (segment, direction): what breaks a capture
         self.bad_done = 0
         self.raise_at = None
@@ -205,7 +206,7 @@ class Toy:
         outputs = (_abi.gh_buffer * 1)()
         pass_ = _abi.make(
             _abi.gh_pass, segment=layer, direction=direction, microbatch=m,
-            n_inputs=1, inputs=inputs, stream=self.stream,
+            flags=self.flags, n_inputs=1, inputs=inputs, stream=self.stream,
         )  # fmt: skip
         d = _abi.make(_abi.gh_decision)
         api, handle, err = self.api, self.session.handle, self.err
@@ -214,6 +215,8 @@ class Toy:
             check(api.layer_enter(handle, pass_, d, err), err)
             if d.action == _abi.GH_ACTION_REPLAYED:
                 out = d.outputs[0].address
+                if self.flags & _abi.GH_PASS_NO_EXIT:
+                    return out
             else:
                 slot = min(d.slot, SLOTS)
                 out = parts(layer, slot, d.inputs[0].address, d.stream)

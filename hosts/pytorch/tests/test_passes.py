@@ -51,6 +51,18 @@ def test_counts_that_change_are_recorded_once_and_replayed(toy):
     assert (last["iterations"], last["slots"], last["reruns"]) == (8, 2, 0)
 
 
+def test_without_exits_the_numbers_are_the_same_and_calls_are_fewer(toy):
+    host = toy()
+    host.flags = _abi.GH_PASS_NO_EXIT
+    for step, count in enumerate(COUNTS):
+        host.step(count, seed=100 * step)
+    stats = host.session.stats()
+    passes = 2 * host.layers * sum(COUNTS)
+    replayed = stats["replays"] - stats["recordings"]
+    assert replayed > 0
+    assert stats["hook_calls"] == 2 * passes - replayed
+
+
 def test_inputs_that_move_are_copied_and_chained_ones_are_not(toy):
     host = toy(layers=3)
     for step in range(3):
