@@ -3,8 +3,8 @@
  *
  * Optional, all of it: a NULL table, or a NULL slot, means what the slot's
  * comment gives as its default.  The library calls a service only from
- * inside a call that the host made, on the same thread, and never between
- * gh_layer_enter() and gh_layer_exit() of a replayed pass.
+ * inside a call that the host made, on the same thread, and none to replay a
+ * pass but `launch`, by a host that launches its graphs itself.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -58,6 +58,43 @@ typedef struct gh_host_services {
      * slots or neither.  Default: nothing. */
     gh_status (*retain)(void *user, void *object);
     void (*release)(void *user, void *object);
+
+    /* Of a host that has to drive captures itself, as one does whose random
+     * numbers are advanced by a graph object of its own.  The session's
+     * context is current in each.  All four or none.  Default: the library's
+     * own graphs.
+     *
+     * In one recording: record_begin, capture_begin, the parts, capture_end,
+     * launch, record_end.
+     *
+     * capture_begin begins a capture of `stream` as cuStreamBeginCapture
+     * does; failing, it has begun none, and the pass is eager for good.
+     *
+     * capture_end ends it, whatever it returns.  *object_p is the host's name
+     * for what it has captured, not NULL.  *graph_p may be the CUgraph, which
+     * stays the host's: its nodes are counted before the call that ends the
+     * pass returns.  Left NULL, gh_stats.nodes has 0 for it, and a capture of
+     * no work is taken for one of some.  Failing, nothing was captured: the
+     * pass is eager for good, and run again (GH_RERUN).
+     *
+     * launch runs it on `stream`, which is the pass's and not always the one
+     * that was captured.  Failing, it has run nothing, and the pass is eager
+     * for good.  It is called for the first run; *exec_p may then be set to
+     * a CUgraphExec, which stays the host's until destroy, and from then on
+     * the library launches that with no service.  As long as it is left NULL,
+     * launch is called in every gh_layer_enter that replays the pass;
+     * GRAPHHOOKS_CHECK does not compare such a pass, whose random numbers
+     * would advance twice: it is replayed.
+     *
+     * destroy: the object is not launched again, and no launch of it is
+     * running.  One for each capture_end that returned GH_OK, at the latest
+     * when the session closes; of a recording that was dropped or has failed,
+     * after its record_end. */
+    gh_status (*capture_begin)(void *user, void *stream);
+    gh_status (*capture_end)(void *user, void *stream, void **object_p,
+                             void **graph_p);
+    gh_status (*launch)(void *user, void *object, void *stream, void **exec_p);
+    void (*destroy)(void *user, void *object);
 } gh_host_services;
 
 GH_END_DECLS

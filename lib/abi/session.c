@@ -25,6 +25,32 @@
 #define KNOWN_FLAGS \
     (GH_SESSION_BUSY_FAILS | GH_SESSION_EP_OVERLAP | GH_SESSION_DELAY_WGRAD)
 
+static gh_status check_captures(const gh_host_services *host, gh_error *err)
+{
+    const struct {
+        const char *name;
+        bool given;
+    } slots[] = {
+        { "capture_begin", host->capture_begin != NULL },
+        { "capture_end", host->capture_end != NULL },
+        { "launch", host->launch != NULL },
+        { "destroy", host->destroy != NULL },
+    };
+    const char *given = NULL, *missing = NULL;
+
+    for (size_t i = 0; i < sizeof(slots) / sizeof(slots[0]); i++) {
+        *(slots[i].given ? &given : &missing) = slots[i].name;
+    }
+    if (given != NULL && missing != NULL) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_host_services has %s without %s: give "
+                       "capture_begin, capture_end, launch and destroy, or "
+                       "none of them",
+                       given, missing);
+    }
+    return GH_OK;
+}
+
 static gh_status check_services(const gh_host_services *host, gh_error *err)
 {
     if (host->reserved != 0) {
@@ -53,7 +79,7 @@ static gh_status check_services(const gh_host_services *host, gh_error *err)
                        host->retain ? "retain" : "release",
                        host->retain ? "release" : "retain");
     }
-    return GH_OK;
+    return check_captures(host, err);
 }
 
 static gh_status take_services(const gh_host_services *given,

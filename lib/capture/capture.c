@@ -10,9 +10,7 @@
 #include "base/error.h"
 #include "trace/trace.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #define SAMPLE_EVERY 64
@@ -141,22 +139,6 @@ void gh_capture_destroy(struct gh_capture *c)
     gh_slots_destroy(c->slots);
     free(c->fates);
     free(c);
-}
-
-struct gh_entry_label gh_entry_describe(const struct gh_capture *c,
-                                        const struct gh_entry *entry)
-{
-    const size_t i = (size_t)(entry - c->entries);
-    const uint32_t slots = c->options.max_slots;
-    const gh_segment *s = &c->plan->segments[i / slots / GH_DIRECTIONS];
-    struct gh_entry_label label;
-    char where[120];
-
-    gh_plan_extent(c->plan, s, where, sizeof(where));
-    snprintf(label.text, sizeof(label.text), "%s %s, slot %u", where,
-             gh_direction_names[i / slots % GH_DIRECTIONS],
-             (unsigned)(i % slots));
-    return label;
 }
 
 bool gh_capture_is_open(const struct gh_capture *c)

@@ -154,9 +154,11 @@ static gh_reason may_graph(const struct gh_capture *c, const gh_pass *pass)
     return GH_REASON_NONE;
 }
 
-static bool check_is_due(struct gh_capture *c)
+/* What the host launches may advance its random numbers: not twice. */
+static bool check_is_due(struct gh_capture *c, const struct gh_entry *entry)
 {
-    return c->options.check && ++c->check_turn % c->options.check_every == 0;
+    return c->options.check && entry->exec != NULL &&
+           ++c->check_turn % c->options.check_every == 0;
 }
 
 static GH_COLD void give_up_launching(struct gh_capture *c,
@@ -197,7 +199,7 @@ static GH_COLD gh_status use_checked(struct gh_capture *c, const gh_pass *pass,
 static gh_status use_ready(struct gh_capture *c, const gh_pass *pass,
                            struct gh_entry *entry, gh_error *err)
 {
-    if (check_is_due(c)) {
+    if (check_is_due(c, entry)) {
         return use_checked(c, pass, entry, err);
     }
     if (gh_replay(c, entry, pass->stream, &c->why) != GH_OK) {

@@ -8,8 +8,10 @@
  *     edges.c     the streams that a slot has been on, and their order
  *     borders.c   what passes leave behind for those on the other side
  *     aux.c       tensors that graphs read besides their inputs
+ *     entry.c     what an entry holds, and how it loses that
  *     record.c    a pass becomes an entry with a graph
  *     replay.c    an entry is launched
+ *     host.c      graphs that a host captures and launches itself
  *     check.c     an entry is run both ways and compared
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -49,7 +51,8 @@ struct gh_entry {
     uint32_t n_pending; /* rows of `copy` that the pass at hand needs */
     uint32_t n_nodes;
     uint32_t flags; /* of the pass that was recorded */
-    void *exec;
+    void *object;   /* of a host that captures by itself, whose exec is too */
+    void *exec;     /* NULL: that host launches it each time */
     struct gh_copy *copy; /* n_copies rows, destinations and sizes set */
     void *buffers;        /* what the copies write; device memory */
     uint64_t buffer_bytes;
@@ -217,6 +220,23 @@ void gh_record_drop(struct gh_capture *c);
 /* replay.c */
 gh_status gh_replay_copy_inputs(struct gh_capture *c, struct gh_entry *entry,
                                 void *stream, gh_error *err);
+
+/* host.c: nodes that a host has not let the library count */
+#define GH_NODES_UNKNOWN UINT64_MAX
+
+static inline bool gh_host_captures(const struct gh_capture *c)
+{
+    return c->options.host.capture_begin != NULL;
+}
+
+gh_status gh_host_capture_begin(struct gh_capture *c, void *stream,
+                                gh_error *err);
+/* Always leaves the stream out of capture, whatever it returns. */
+gh_status gh_host_capture_end(struct gh_capture *c, void *stream,
+                              void **object_p, uint64_t *n_nodes_p,
+                              gh_error *err);
+gh_status gh_host_launch(struct gh_capture *c, struct gh_entry *entry,
+                         void *stream, gh_error *err);
 
 /* check.c */
 enum gh_check_begun {

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -102,22 +103,6 @@ static gh_status alloc_device(struct gh_capture *c, uint64_t bytes,
     return GH_OK;
 }
 
-static void free_device(struct gh_capture *c, void *address, uint64_t bytes)
-{
-    const gh_host_services *host = &c->options.host;
-
-    if (address == NULL) {
-        return;
-    }
-    if (host->device_free == NULL) {
-        gh_device_free(c->dev, address);
-        return;
-    }
-    /* cuMemFree waits for whoever uses the memory; a host's need not. */
-    gh_edges_quiesce(c);
-    host->device_free(host->user, address, bytes);
-}
-
 /* Gives every input that may move a buffer of the entry's own. */
 static gh_status alloc_buffers(struct gh_capture *c, struct gh_entry *entry,
                                gh_error *err)
@@ -205,8 +190,29 @@ static gh_status choose_stream(struct gh_capture *c, void *stream,
     return status;
 }
 
+static gh_status begin_capture(struct gh_capture *c, gh_error *err)
+{
+    if (gh_host_captures(c)) {
+        return gh_host_capture_begin(c, c->open.capture_stream, err);
+    }
+    return gh_device_capture_begin(c->dev, c->open.capture_stream, err);
+}
+
+/* The graph of a host that captures by itself is its object. */
+static gh_status end_capture(struct gh_capture *c, struct gh_entry *entry,
+                             void **graph_p, uint64_t *n_nodes_p, gh_error *err)
+{
+    void *stream = c->open.capture_stream;
+
+    if (gh_host_captures(c)) {
+        return gh_host_capture_end(c, stream, &entry->object, n_nodes_p, err);
+    }
+    return gh_device_capture_end(c->dev, stream, graph_p, n_nodes_p, err);
+}
+
 static gh_status begin(struct gh_capture *c, const gh_pass *pass,
-                       struct gh_entry *entry, gh_error *err)
+                       struct gh_entry *entry, gh_reason *reason_p,
+                       gh_error *err)
 {
     gh_status status;
 
@@ -231,9 +237,12 @@ static gh_status begin(struct gh_capture *c, const gh_pass *pass,
     if (status != GH_OK) {
         return status;
     }
-    status = gh_device_capture_begin(c->dev, c->open.capture_stream, err);
+    status = begin_capture(c, err);
     if (status != GH_OK) {
         route_end(c, false);
+        if (gh_host_captures(c)) {
+            *reason_p = GH_REASON_CAPTURE;
+        }
     }
     return status;
 }
@@ -243,12 +252,13 @@ bool gh_record_begin(struct gh_capture *c, const gh_pass *pass,
 {
     uint64_t start = gh_now_ns();
     void *previous = gh_device_enter(c->dev);
+    gh_reason reason = GH_REASON_DEVICE;
     gh_status status;
     gh_error err;
 
-    status = begin(c, pass, entry, &err);
+    status = begin(c, pass, entry, &reason, &err);
     if (status != GH_OK) {
-        gh_entry_give_up(c, entry, GH_REASON_DEVICE, err.text);
+        gh_entry_give_up(c, entry, reason, err.text);
     }
     gh_device_leave(c->dev, previous);
     c->stats.record_ns += gh_now_ns() - start;
@@ -260,19 +270,20 @@ static gh_status launch_first(struct gh_capture *c, const gh_pass *pass,
                               struct gh_entry *entry, void *graph,
                               gh_error *err)
 {
-    gh_status status;
+    gh_status status = GH_OK;
 
-    status =
-        gh_device_instantiate(c->dev, graph, pass->stream, &entry->exec, err);
-    gh_device_graph_destroy(c->dev, graph);
+    if (entry->object == NULL) {
+        status = gh_device_instantiate(c->dev, graph, pass->stream,
+                                       &entry->exec, err);
+        gh_device_graph_destroy(c->dev, graph);
+    }
+    if (status == GH_OK) {
+        status = keep_outputs(entry, pass, err);
+    }
     if (status != GH_OK) {
         return status;
     }
-    status = keep_outputs(entry, pass, err);
-    if (status != GH_OK) {
-        return status;
-    }
-    return gh_device_launch(c->dev, entry->exec, pass->stream, err);
+    return gh_launch(c, entry, pass->stream, err);
 }
 
 static gh_status end(struct gh_capture *c, const gh_pass *pass,
@@ -283,8 +294,7 @@ static gh_status end(struct gh_capture *c, const gh_pass *pass,
     gh_status status;
     gh_error err;
 
-    status = gh_device_capture_end(c->dev, c->open.capture_stream, &graph,
-                                   &n_nodes, &err);
+    status = end_capture(c, entry, &graph, &n_nodes, &err);
     if (status != GH_OK) {
         route_end(c, false);
         gh_entry_give_up(c, entry, GH_REASON_CAPTURE, err.text);
@@ -307,15 +317,29 @@ static gh_status end(struct gh_capture *c, const gh_pass *pass,
         return GH_RERUN;
     }
 
-    entry->n_nodes = (uint32_t)n_nodes;
+    if (n_nodes != GH_NODES_UNKNOWN) {
+        entry->n_nodes = (uint32_t)n_nodes;
+        c->stats.nodes += n_nodes;
+    }
     entry->flags = pass->flags;
     entry->ran_eagerly = false;
     entry->ran = c->enters - 1;
     entry->state = GH_ENTRY_READY;
-    c->stats.nodes += n_nodes;
     c->stats.recordings++;
     c->stats.replays++;
     return GH_OK;
+}
+
+static void log_recorded(const struct gh_capture *c,
+                         const struct gh_entry *entry)
+{
+    char nodes[32] = "nodes not counted";
+
+    if (entry->n_nodes != 0) {
+        snprintf(nodes, sizeof(nodes), "%u nodes", entry->n_nodes);
+    }
+    gh_log_line(c->options.log, GH_LOG_DEBUG, "recorded %s, %s",
+                gh_entry_describe(c, entry).text, nodes);
 }
 
 gh_status gh_record_end(struct gh_capture *c, const gh_pass *pass,
@@ -335,8 +359,7 @@ gh_status gh_record_end(struct gh_capture *c, const gh_pass *pass,
                 gh_entry_describe(c, entry).text);
     } else if (c->options.log->level >= GH_LOG_DEBUG &&
                entry->state == GH_ENTRY_READY) {
-        gh_log_line(c->options.log, GH_LOG_DEBUG, "recorded %s, %u nodes",
-                    gh_entry_describe(c, entry).text, entry->n_nodes);
+        log_recorded(c, entry);
     }
     return status;
 }
@@ -347,39 +370,10 @@ void gh_record_drop(struct gh_capture *c)
     uint64_t n_nodes;
     void *graph = NULL;
 
-    if (gh_device_capture_end(c->dev, c->open.capture_stream, &graph, &n_nodes,
-                              NULL) == GH_OK) {
+    if (end_capture(c, c->open.entry, &graph, &n_nodes, NULL) == GH_OK) {
         gh_device_graph_destroy(c->dev, graph);
     }
     route_end(c, false);
     gh_entry_clear(c, c->open.entry);
     gh_device_leave(c->dev, previous);
-}
-
-void gh_entry_clear(struct gh_capture *c, struct gh_entry *entry)
-{
-    const bool unchained = entry->unchained;
-    void *previous = gh_device_enter(c->dev);
-
-    if (entry->state == GH_ENTRY_READY) {
-        c->stats.nodes -= entry->n_nodes;
-    }
-    c->stats.static_bytes -= entry->buffer_bytes;
-    gh_device_exec_destroy(c->dev, entry->exec);
-    gh_device_copy_destroy(entry->copy);
-    free_device(c, entry->buffers, entry->buffer_bytes);
-    free(entry->inputs);
-    free(entry->outputs);
-    gh_device_leave(c->dev, previous);
-    *entry = (struct gh_entry){ .unchained = unchained };
-}
-
-void gh_entry_give_up(struct gh_capture *c, struct gh_entry *entry,
-                      gh_reason reason, const char *text)
-{
-    gh_log_line(c->options.log, GH_LOG_WARN, "%s runs eagerly from now on: %s",
-                gh_entry_describe(c, entry).text, text);
-    gh_entry_clear(c, entry);
-    entry->state = GH_ENTRY_EAGER;
-    entry->reason = (uint8_t)reason;
 }

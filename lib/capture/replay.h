@@ -38,6 +38,15 @@ static inline enum gh_fit gh_replay_fits(struct gh_entry *entry,
     return GH_FIT_YES;
 }
 
+static inline gh_status gh_launch(struct gh_capture *c, struct gh_entry *entry,
+                                  void *stream, gh_error *err)
+{
+    if (entry->exec == NULL) {
+        return gh_host_launch(c, entry, stream, err);
+    }
+    return gh_device_launch(c->dev, entry->exec, stream, err);
+}
+
 static inline gh_status gh_replay(struct gh_capture *c, struct gh_entry *entry,
                                   void *stream, gh_error *err)
 {
@@ -49,7 +58,7 @@ static inline gh_status gh_replay(struct gh_capture *c, struct gh_entry *entry,
             return status;
         }
     }
-    status = gh_device_launch(c->dev, entry->exec, stream, err);
+    status = gh_launch(c, entry, stream, err);
     c->stats.replays += status == GH_OK;
     return status;
 }

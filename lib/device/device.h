@@ -88,6 +88,10 @@ gh_status gh_device_capture_begin(struct gh_device *dev, void *stream,
 gh_status gh_device_capture_end(struct gh_device *dev, void *stream,
                                 void **graph_p, uint64_t *n_nodes_p,
                                 gh_error *err);
+/* The same, of a capture that is none of the library's to keep. */
+void gh_device_capture_leave(struct gh_device *dev, void *stream);
+gh_status gh_device_count_nodes(struct gh_device *dev, void *graph,
+                                uint64_t *n_nodes_p, gh_error *err);
 /* Instantiates, and uploads on `stream`, so that no launch pays for it. */
 gh_status gh_device_instantiate(struct gh_device *dev, void *graph,
                                 void *stream, void **exec_p, gh_error *err);

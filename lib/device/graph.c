@@ -41,7 +41,7 @@ gh_status gh_device_capture_begin(struct gh_device *dev, void *stream,
  * again.  A call that failed before it reached the driver's state (out of
  * memory, a fault that was injected) has ended nothing and is made again.
  */
-static void leave_capture(struct gh_device *dev, CUstream stream)
+void gh_device_capture_leave(struct gh_device *dev, void *stream)
 {
     CUgraph graph = NULL;
 
@@ -53,18 +53,30 @@ static void leave_capture(struct gh_device *dev, CUstream stream)
     }
 }
 
+gh_status gh_device_count_nodes(struct gh_device *dev, void *graph,
+                                uint64_t *n_nodes_p, gh_error *err)
+{
+    size_t n_nodes = 0;
+    gh_status status =
+        gh_device_call(dev, err, cuGraphGetNodes, (graph, NULL, &n_nodes));
+
+    if (status == GH_OK) {
+        *n_nodes_p = n_nodes;
+    }
+    return status;
+}
+
 gh_status gh_device_capture_end(struct gh_device *dev, void *stream,
                                 void **graph_p, uint64_t *n_nodes_p,
                                 gh_error *err)
 {
     CUgraph graph = NULL;
-    size_t n_nodes = 0;
     gh_status status;
     CUresult result;
 
     result = dev->drv.cuStreamEndCapture(stream, &graph);
     if (result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED) {
-        leave_capture(dev, stream);
+        gh_device_capture_leave(dev, stream);
         return gh_fail(err, GH_ERR_DEVICE,
                        "cuStreamEndCapture: 901 "
                        "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED: a call made in "
@@ -73,16 +85,15 @@ gh_status gh_device_capture_end(struct gh_device *dev, void *stream,
     }
     status = gh_device_status(dev, result, "cuStreamEndCapture", err);
     if (status != GH_OK) {
-        leave_capture(dev, stream);
+        gh_device_capture_leave(dev, stream);
         return status;
     }
-    status = gh_device_call(dev, err, cuGraphGetNodes, (graph, NULL, &n_nodes));
+    status = gh_device_count_nodes(dev, graph, n_nodes_p, err);
     if (status != GH_OK) {
         dev->drv.cuGraphDestroy(graph);
         return status;
     }
     *graph_p = graph;
-    *n_nodes_p = n_nodes;
     return GH_OK;
 }
 

@@ -59,6 +59,14 @@ RECORD_BEGIN_FN = CFUNCTYPE(gh_status, c_void_p, c_void_p, c_uint32)
 RECORD_END_FN = CFUNCTYPE(None, c_void_p, c_void_p, c_uint32, c_uint32)
 RETAIN_FN = CFUNCTYPE(gh_status, c_void_p, c_void_p)
 RELEASE_FN = CFUNCTYPE(None, c_void_p, c_void_p)
+CAPTURE_BEGIN_FN = CFUNCTYPE(gh_status, c_void_p, c_void_p)
+CAPTURE_END_FN = CFUNCTYPE(
+    gh_status, c_void_p, c_void_p, POINTER(c_void_p), POINTER(c_void_p)
+)
+LAUNCH_FN = CFUNCTYPE(
+    gh_status, c_void_p, c_void_p, c_void_p, POINTER(c_void_p)
+)
+DESTROY_FN = CFUNCTYPE(None, c_void_p, c_void_p)
 
 
 class gh_host_services(Structure):
@@ -73,6 +81,10 @@ class gh_host_services(Structure):
         ("record_end", RECORD_END_FN),
         ("retain", RETAIN_FN),
         ("release", RELEASE_FN),
+        ("capture_begin", CAPTURE_BEGIN_FN),
+        ("capture_end", CAPTURE_END_FN),
+        ("launch", LAUNCH_FN),
+        ("destroy", DESTROY_FN),
     ]
 
 

@@ -13,7 +13,8 @@ import json
 import logging
 import os
 from dataclasses import dataclass
-from typing import Callable, Dict, Iterable, List, Mapping, Optional, Union
+from typing import Callable, Dict, Iterable, List, Mapping, Optional, Tuple
+from typing import Union
 
 from . import _abi, _library
 from .errors import Error, check
@@ -168,12 +169,20 @@ def services(
     record_end: Optional[Callable[[Optional[int], int, bool], None]] = None,
     retain: Optional[Callable[[int], None]] = None,
     release: Optional[Callable[[int], None]] = None,
+    capture_begin: Optional[Callable[[Optional[int]], None]] = None,
+    capture_end: Optional[
+        Callable[[Optional[int]], Tuple[int, Optional[int]]]
+    ] = None,
+    launch: Optional[Callable[[int, Optional[int]], Optional[int]]] = None,
+    destroy: Optional[Callable[[int], None]] = None,
 ) -> _abi.gh_host_services:
     """Host services from Python functions, as host.h describes them: log(
     level, line), device_alloc(bytes) -> address, device_free(address, bytes),
     record_begin(stream, slot), record_end(stream, slot, kept),
-    retain(object), release(object).  Those that C asks for a status fail by
-    raising."""
+    retain(object), release(object), capture_begin(stream), capture_end(
+    stream) -> (key, graph or None), launch(key, stream) -> exec or None,
+    destroy(key); a key is a number of the host's own, not 0.  Those that C
+    asks for a status fail by raising."""
 
     def put_address(size, address_p):
         address_p[0] = device_alloc(size)
@@ -183,6 +192,12 @@ def services(
 
     def end(stream, slot, kept):
         record_end(stream, slot, bool(kept))
+
+    def put_captured(stream, object_p, graph_p):
+        object_p[0], graph_p[0] = capture_end(stream)
+
+    def put_exec(key, stream, exec_p):
+        exec_p[0] = launch(key, stream)
 
     table = _abi.make(_abi.gh_host_services)
     rows = [
@@ -195,6 +210,12 @@ def services(
         ("record_end", _abi.RECORD_END_FN, record_end, end, None),
         ("retain", _abi.RETAIN_FN, retain, retain, _abi.GH_ERR_STATE),
         ("release", _abi.RELEASE_FN, release, release, None),
+        ("capture_begin", _abi.CAPTURE_BEGIN_FN, capture_begin, capture_begin,
+         _abi.GH_ERR_DEVICE),
+        ("capture_end", _abi.CAPTURE_END_FN, capture_end, put_captured,
+         _abi.GH_ERR_DEVICE),
+        ("launch", _abi.LAUNCH_FN, launch, put_exec, _abi.GH_ERR_DEVICE),
+        ("destroy", _abi.DESTROY_FN, destroy, destroy, None),
     ]  # fmt: skip
     for name, prototype, given, function, status in rows:
         if given is not None:

@@ -94,6 +94,24 @@ class SoftDevice:
                   c_size_t(4 * words))  # fmt: skip
         return list(values)
 
+    def begin_capture(self, stream) -> None:
+        self.call("cuStreamBeginCapture", c_void_p(stream), c_int(1))
+
+    def end_capture(self, stream):
+        """The graph that was captured, and one that can be launched."""
+        graph, executable = c_void_p(), c_void_p()
+        self.call("cuStreamEndCapture", c_void_p(stream), byref(graph))
+        self.call("cuGraphInstantiateWithFlags", byref(executable), graph,
+                  c_uint64(0))  # fmt: skip
+        return graph.value, executable.value
+
+    def launch(self, executable: int, stream) -> None:
+        self.call("cuGraphLaunch", c_void_p(executable), c_void_p(stream))
+
+    def destroy(self, graph: int, executable: int) -> None:
+        self.call("cuGraphExecDestroy", c_void_p(executable))
+        self.call("cuGraphDestroy", c_void_p(graph))
+
     def synchronize_badly(self, stream) -> None:
         """A wait for a stream that is captured, which ends the capture."""
         self._library.cuStreamSynchronize(c_void_p(stream))

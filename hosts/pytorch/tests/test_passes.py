@@ -231,6 +231,73 @@ def test_a_service_that_raises_is_logged_and_the_pass_is_eager(toy, caplog):
     assert "no pool for this slot" in caplog.text
 
 
+class Capturer:
+    """A host that captures and launches by itself."""
+
+    def __init__(self, soft, lends_exec):
+        self.soft, self.lends_exec = soft, lends_exec
+        self.objects, self.launches, self.broken = {}, 0, False
+        self.next_key = 1 << 40
+
+    def end(self, stream):
+        made = self.soft.end_capture(stream)
+        if self.broken:
+            self.soft.destroy(*made)
+            raise RuntimeError("this capture is no good")
+        self.next_key += 1
+        self.objects[self.next_key] = made
+        return self.next_key, made[0] if self.lends_exec else None
+
+    def launch(self, key, stream):
+        self.launches += 1
+        self.soft.launch(self.objects[key][1], stream)
+        return self.objects[key][1] if self.lends_exec else None
+
+    def destroy(self, key):
+        self.soft.destroy(*self.objects.pop(key))
+
+    def services(self):
+        return services(
+            capture_begin=self.soft.begin_capture, capture_end=self.end,
+            launch=self.launch, destroy=self.destroy,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("lends_exec", [False, True])
+def test_a_host_that_captures_gets_exact_results(toy, soft, lends_exec):
+    capturer = Capturer(soft, lends_exec)
+    host = toy(services=capturer.services())
+    for step, count in enumerate(COUNTS):
+        host.step(count, seed=100 * step)
+    stats = host.session.stats()
+    assert len(capturer.objects) == stats["recordings"] == 4 * host.layers
+    assert capturer.launches == stats["recordings" if lends_exec else "replays"]
+    assert (stats["nodes"] > 0) == lends_exec
+    host.session.close()
+    assert capturer.objects == {}
+
+
+def test_a_capture_end_that_raises_leaves_the_pass_eager(toy, soft, caplog):
+    capturer = Capturer(soft, False)
+    capturer.broken = True
+    host = toy(services=capturer.services())
+    for step in range(3):
+        host.step(2, seed=step)
+    stats = host.session.stats()
+    assert stats["recordings"] == 0 and stats["reruns"] == 4 * host.layers
+    assert "this capture is no good" in caplog.text
+
+
+def test_half_of_the_capture_services_is_refused(soft):
+    from graphhooks import Model, Session
+
+    lent = services(capture_begin=lambda stream: None)
+    with Model() as model:
+        model.add_layer("dense")
+        with pytest.raises(Error, match="capture_begin without destroy"):
+            Session(model, driver=soft.path, environment={}, services=lent)
+
+
 def test_what_graphs_read_is_retained_until_the_close(api, soft):
     from graphhooks import Model, Session
 

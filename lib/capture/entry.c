@@ -1,0 +1,87 @@
+/*
+ * entry.c - what an entry is called, what it holds, and how it loses that.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "capture/private.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+struct gh_entry_label gh_entry_describe(const struct gh_capture *c,
+                                        const struct gh_entry *entry)
+{
+    const size_t i = (size_t)(entry - c->entries);
+    const uint32_t slots = c->options.max_slots;
+    const gh_segment *s = &c->plan->segments[i / slots / GH_DIRECTIONS];
+    struct gh_entry_label label;
+    char where[120];
+
+    gh_plan_extent(c->plan, s, where, sizeof(where));
+    snprintf(label.text, sizeof(label.text), "%s %s, slot %u", where,
+             gh_direction_names[i / slots % GH_DIRECTIONS],
+             (unsigned)(i % slots));
+    return label;
+}
+
+static void free_device(struct gh_capture *c, void *address, uint64_t bytes)
+{
+    const gh_host_services *host = &c->options.host;
+
+    if (address == NULL) {
+        return;
+    }
+    if (host->device_free == NULL) {
+        gh_device_free(c->dev, address);
+        return;
+    }
+    /* cuMemFree waits for whoever uses the memory; a host's need not. */
+    gh_edges_quiesce(c);
+    host->device_free(host->user, address, bytes);
+}
+
+/* cuGraphExecDestroy waits for nothing and needs not; a host may give away at
+ * once what its graph has in use. */
+static void destroy_graph(struct gh_capture *c, struct gh_entry *entry)
+{
+    const gh_host_services *host = &c->options.host;
+
+    if (entry->object == NULL) {
+        gh_device_exec_destroy(c->dev, entry->exec);
+        return;
+    }
+    if (entry->state == GH_ENTRY_READY) {
+        gh_edges_quiesce(c);
+    }
+    host->destroy(host->user, entry->object);
+}
+
+void gh_entry_clear(struct gh_capture *c, struct gh_entry *entry)
+{
+    const bool unchained = entry->unchained;
+    void *previous = gh_device_enter(c->dev);
+
+    if (entry->state == GH_ENTRY_READY) {
+        c->stats.nodes -= entry->n_nodes;
+    }
+    c->stats.static_bytes -= entry->buffer_bytes;
+    destroy_graph(c, entry);
+    gh_device_copy_destroy(entry->copy);
+    free_device(c, entry->buffers, entry->buffer_bytes);
+    free(entry->inputs);
+    free(entry->outputs);
+    gh_device_leave(c->dev, previous);
+    *entry = (struct gh_entry){ .unchained = unchained };
+}
+
+void gh_entry_give_up(struct gh_capture *c, struct gh_entry *entry,
+                      gh_reason reason, const char *text)
+{
+    gh_log_line(c->options.log, GH_LOG_WARN, "%s runs eagerly from now on: %s",
+                gh_entry_describe(c, entry).text, text);
+    gh_entry_clear(c, entry);
+    entry->state = GH_ENTRY_EAGER;
+    entry->reason = (uint8_t)reason;
+}

@@ -1,0 +1,108 @@
+/*
+ * host.c - graphs that a host captures and launches itself.
+ *
+ * The services stand in for the driver's calls, one for one.  What a service
+ * leaves undone is found out here, in the recording, and not by wrong numbers
+ * later: a capture that was not begun runs the pass and its graph after it, one
+ * that was not ended swallows what the host issues next.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "capture/private.h"
+
+#include "base/error.h"
+
+static gh_status failed(const char *service, gh_status status, gh_error *err)
+{
+    return gh_fail(err, GH_ERR_STATE, "the host's %s: %s", service,
+                   gh_status_name(status));
+}
+
+/* The host believes in a capture: it is told that there is none. */
+static void drop(struct gh_capture *c, void *stream)
+{
+    const gh_host_services *host = &c->options.host;
+    void *object = NULL, *graph = NULL;
+
+    if (host->capture_end(host->user, stream, &object, &graph) == GH_OK &&
+        object != NULL) {
+        host->destroy(host->user, object);
+    }
+}
+
+gh_status gh_host_capture_begin(struct gh_capture *c, void *stream,
+                                gh_error *err)
+{
+    const gh_host_services *host = &c->options.host;
+    gh_status status = host->capture_begin(host->user, stream);
+
+    if (status != GH_OK) {
+        gh_device_capture_leave(c->dev, stream);
+        return failed("capture_begin", status, err);
+    }
+    if (!gh_device_is_capturing(c->dev, stream)) {
+        drop(c, stream);
+        return gh_fail(err, GH_ERR_STATE,
+                       "the host's capture_begin: GH_OK, but nothing captures "
+                       "the stream that it was given: begin a capture on it");
+    }
+    return GH_OK;
+}
+
+/* What is wrong with what the service has said, when it has said GH_OK. */
+static gh_status check_end(struct gh_capture *c, bool still_open,
+                           const void *object, void *graph, uint64_t *n_nodes_p,
+                           gh_error *err)
+{
+    if (still_open) {
+        return gh_fail(err, GH_ERR_STATE,
+                       "the host's capture_end: GH_OK, but the stream is still "
+                       "captured: end the capture in it");
+    }
+    if (object == NULL) {
+        return gh_fail(err, GH_ERR_STATE,
+                       "the host's capture_end: GH_OK, but *object_p is NULL: "
+                       "set it to what launch and destroy are to be given");
+    }
+    *n_nodes_p = GH_NODES_UNKNOWN;
+    if (graph == NULL) {
+        return GH_OK;
+    }
+    return gh_device_count_nodes(c->dev, graph, n_nodes_p, err);
+}
+
+gh_status gh_host_capture_end(struct gh_capture *c, void *stream,
+                              void **object_p, uint64_t *n_nodes_p,
+                              gh_error *err)
+{
+    const gh_host_services *host = &c->options.host;
+    void *object = NULL, *graph = NULL;
+    gh_status status = host->capture_end(host->user, stream, &object, &graph);
+    const bool still_open = gh_device_is_capturing(c->dev, stream);
+
+    gh_device_capture_leave(c->dev, stream);
+    if (status != GH_OK) {
+        return failed("capture_end", status, err);
+    }
+    /* Destroyed with the entry, also when it is refused now. */
+    *object_p = object;
+    return check_end(c, still_open, object, graph, n_nodes_p, err);
+}
+
+gh_status gh_host_launch(struct gh_capture *c, struct gh_entry *entry,
+                         void *stream, gh_error *err)
+{
+    const gh_host_services *host = &c->options.host;
+    void *previous = gh_device_enter(c->dev);
+    void *exec = NULL;
+    gh_status status = host->launch(host->user, entry->object, stream, &exec);
+
+    gh_device_leave(c->dev, previous);
+    if (status != GH_OK) {
+        return failed("launch", status, err);
+    }
+    entry->exec = exec;
+    return GH_OK;
+}
