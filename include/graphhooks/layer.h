@@ -13,10 +13,11 @@
  *         status = gh_layer_exit(session, &pass, &err);
  *     } while (status == GH_RERUN);
  *
- * The first pass of a (segment, direction, slot) after warmup is recorded
- * while the host issues it, and launched at exit.  From then on the same
- * pass is replayed: enter has launched the graph, and nothing is to be run.
- * With GH_PASS_NO_EXIT enter has ended such a pass too, and exit is left out.
+ * The first pass of a (segment, direction, variant, slot) after warmup is
+ * recorded while the host issues it, and launched at exit.  From then on the
+ * same pass is replayed: enter has launched the graph, and nothing is to be
+ * run. With GH_PASS_NO_EXIT enter has ended such a pass too, and exit is left
+ * out.
  *
  * What a host promises of a pass it lets the library record: the parts read
  * only d.inputs and memory whose address and meaning do not change (weights,
@@ -101,8 +102,21 @@ enum {
     GH_PASS_NO_WGRAD = 1u << 1,
     /* A pass that is replayed needs no gh_layer_exit: enter has ended it.  Of
      * the call, not of the pass: it may differ from time to time. */
-    GH_PASS_NO_EXIT = 1u << 2
+    GH_PASS_NO_EXIT = 1u << 2,
+    /* Record only: nothing of this backward or weight gradient is executed,
+     * no input is copied, and the microbatch does not move on; it must be
+     * where the pass itself would be legal, and hold a slot.  For a variant
+     * that a later microbatch needs, while the host can still issue it.  The
+     * decision is RECORD; REPLAYED when it is recorded already, and nothing
+     * is launched; or RUN when it will not be, with the reason, and then the
+     * host runs nothing.  Exit or cancel follows as ever; a recording that
+     * fails is GH_RERUN, and the host need not try again.  Of the call, as
+     * the one above. */
+    GH_PASS_PREPARE = 1u << 3
 };
+
+/* Of gh_pass.variant. */
+#define GH_VARIANTS 2u
 
 /**
  * Which pass.  Zero the struct, then set struct_size.  The same struct goes
@@ -116,12 +130,18 @@ typedef struct gh_pass {
     uint32_t flags;      /* GH_PASS_* */
     uint32_t n_inputs;
     uint32_t n_outputs;
-    uint32_t reserved;       /* must be 0 */
-    void *stream;            /* the host's CUstream, NULL for the legacy default
-                                stream of the session's context, which must then be
-                                current; not CU_STREAM_PER_THREAD; must stay alive
-                                until the session closes */
-    const gh_buffer *inputs; /* n_inputs; read by enter only */
+    uint32_t variant; /* below GH_VARIANTS: which of several pieces of work
+                         that passes of one segment and direction do, such as
+                         the backward of a step's first microbatch, which
+                         writes gradients, and that of the later ones, which
+                         adds to them.  Each has graphs of its own; slots and
+                         order know the direction alone.  Since 0.2; in 0.1 a
+                         field that had to be 0 */
+    void *stream;     /* the host's CUstream, NULL for the legacy default
+                         stream of the session's context, which must then be
+                         current; not CU_STREAM_PER_THREAD; must stay alive
+                         until the session closes */
+    const gh_buffer *inputs;  /* n_inputs; read by enter only */
     const gh_buffer *outputs; /* n_outputs; read by exit only */
 } gh_pass;
 
@@ -175,8 +195,8 @@ GH_API gh_status gh_layer_enter(gh_session *session, const gh_pass *pass,
 /**
  * End the pass that is open.
  *
- * @param pass  the same segment, direction and microbatch as at enter, and
- *              now the outputs
+ * @param pass  the same segment, direction, variant and microbatch as at
+ *              enter, and now the outputs
  *
  * @return GH_OK; GH_RERUN when a recording failed: nothing of the pass has
  *         executed, no pass is open, and the host enters it again (if it

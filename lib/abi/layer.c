@@ -21,7 +21,7 @@
 #define PASS_LEAST GH_SIZE_THROUGH(gh_pass, outputs)
 #define DECISION_LEAST GH_SIZE_THROUGH(gh_decision, outputs)
 #define KNOWN_PASS_FLAGS \
-    (GH_PASS_FORWARD_ONLY | GH_PASS_NO_WGRAD | GH_PASS_NO_EXIT)
+    (GH_PASS_FORWARD_ONLY | GH_PASS_NO_WGRAD | GH_CALL_FLAGS)
 
 static gh_status refuse_null(const char *call, const char *name, gh_error *err)
 {
@@ -52,11 +52,22 @@ static gh_status refuse_pass(const gh_session *session, const gh_pass *pass,
                        "gh_pass.microbatch is %u: at most %u a step",
                        pass->microbatch, GH_MAX_MICROBATCHES);
     }
-    if (pass->reserved != 0 || (pass->flags & ~KNOWN_PASS_FLAGS) != 0) {
+    if ((pass->flags & ~KNOWN_PASS_FLAGS) != 0) {
         return gh_fail(err, GH_ERR_INVALID,
-                       "gh_pass: flags 0x%x, reserved %u: zero the struct "
+                       "gh_pass: flags 0x%x: zero the struct before filling "
+                       "it",
+                       pass->flags);
+    }
+    if (pass->variant >= GH_VARIANTS) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_pass.variant is %u: below %u; zero the struct "
                        "before filling it",
-                       pass->flags, pass->reserved);
+                       pass->variant, GH_VARIANTS);
+    }
+    if ((pass->flags & GH_PASS_PREPARE) != 0 && pass->direction == GH_FORWARD) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_pass: GH_PASS_PREPARE is for backward passes and "
+                       "weight gradients: a forward is recorded as it runs");
     }
     if ((pass->flags & GH_PASS_FORWARD_ONLY) != 0) {
         return gh_fail(err, GH_ERR_INVALID,
@@ -74,7 +85,11 @@ static inline bool flags_are_legal(const gh_session *session,
 {
     const uint32_t kind = pass->flags & ~GH_CALL_FLAGS;
 
-    return (kind == GH_PASS_FORWARD_ONLY && pass->direction == GH_FORWARD) ||
+    if ((pass->flags & GH_PASS_PREPARE) != 0 && pass->direction == GH_FORWARD) {
+        return false;
+    }
+    return kind == 0 ||
+           (kind == GH_PASS_FORWARD_ONLY && pass->direction == GH_FORWARD) ||
            (kind == GH_PASS_NO_WGRAD && pass->direction == GH_BACKWARD &&
             session->last_direction == GH_WGRAD);
 }
@@ -83,9 +98,9 @@ static inline gh_status check_pass(const gh_session *session,
                                    const gh_pass *pass, gh_error *err)
 {
     if (pass->segment < session->plan.n_segments &&
-        pass->microbatch < GH_MAX_MICROBATCHES && pass->reserved == 0 &&
+        pass->microbatch < GH_MAX_MICROBATCHES && pass->variant < GH_VARIANTS &&
         pass->direction <= session->last_direction &&
-        ((pass->flags & ~GH_CALL_FLAGS) == 0 ||
+        ((pass->flags & ~(uint32_t)GH_PASS_NO_EXIT) == 0 ||
          flags_are_legal(session, pass))) {
         return GH_OK;
     }

@@ -102,8 +102,8 @@ static uint32_t count_graphs(struct gh_capture *c, uint32_t layer,
         if (!reads(c, &c->plan->segments[s], layer, parts)) {
             continue;
         }
-        for (uint32_t i = 0; i < GH_DIRECTIONS * c->options.max_slots; i++) {
-            struct gh_entry *entry = gh_entry_at(c, s, 0, 0) + i;
+        for (uint32_t i = 0; i < GH_ROWS * c->options.max_slots; i++) {
+            struct gh_entry *entry = gh_entry_at(c, s, 0, 0, 0) + i;
 
             if (entry->state != GH_ENTRY_READY) {
                 continue;

@@ -94,7 +94,7 @@ void gh_borders_keep(struct gh_capture *c, const gh_pass *pass)
     left->flags = pass->flags & GH_PASS_FORWARD_ONLY;
     if (slot != GH_SLOT_NONE) {
         struct gh_entry *entry =
-            gh_entry_at(c, pass->segment, pass->direction, slot);
+            gh_entry_at(c, pass->segment, pass->direction, pass->variant, slot);
 
         entry->ran_eagerly = true;
         entry->ran = left->ran;
@@ -107,6 +107,24 @@ struct list {
     uint32_t n;
     bool found;
 };
+
+/* Of the variants of a pass. */
+static const struct gh_entry *
+last_to_run(const struct gh_capture *c, const gh_border_key *key, uint32_t slot)
+{
+    const struct gh_entry *last =
+        gh_entry_at(c, key->segment, key->direction, 0, slot);
+
+    for (uint32_t v = 1; v < GH_VARIANTS; v++) {
+        const struct gh_entry *entry =
+            gh_entry_at(c, key->segment, key->direction, v, slot);
+
+        if (entry->ran > last->ran) {
+            last = entry;
+        }
+    }
+    return last;
+}
 
 /* Of the flight that the microbatch is in, when it has a slot.  *since_p: what
  * ran before is of no interest. */
@@ -125,7 +143,7 @@ static struct list list_in_slot(const struct gh_capture *c,
         return (struct list){ 0 };
     }
     *since_p = gh_slots_at(c->slots, chunk, slot)->taken;
-    entry = gh_entry_at(c, key->segment, key->direction, slot);
+    entry = last_to_run(c, key, slot);
     if (entry->ran < *since_p) {
         return (struct list){ 0 };
     }

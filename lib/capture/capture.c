@@ -70,7 +70,7 @@ gh_status gh_capture_create(const struct gh_plan *plan, struct gh_device *dev,
     if (status != GH_OK) {
         goto err_fates;
     }
-    n_entries = (size_t)plan->n_segments * GH_DIRECTIONS * options->max_slots;
+    n_entries = (size_t)plan->n_segments * GH_ROWS * options->max_slots;
     c->entries = calloc(n_entries, sizeof(*c->entries));
     if (c->entries == NULL) {
         status = gh_fail(err, GH_ERR_NO_MEMORY, "no memory for %zu passes",
@@ -106,7 +106,7 @@ void gh_say_no_step_ends(const struct gh_capture *c)
 static void destroy_device_objects(struct gh_capture *c)
 {
     const size_t n =
-        (size_t)c->plan->n_segments * GH_DIRECTIONS * c->options.max_slots;
+        (size_t)c->plan->n_segments * GH_ROWS * c->options.max_slots;
     void *previous = gh_device_enter(c->dev);
 
     gh_edges_quiesce(c);

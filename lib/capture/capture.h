@@ -20,7 +20,7 @@
 #include <stdbool.h>
 
 /* Flags of a call: the pass is the same one with them or without. */
-#define GH_CALL_FLAGS GH_PASS_NO_EXIT
+#define GH_CALL_FLAGS (GH_PASS_NO_EXIT | GH_PASS_PREPARE)
 
 struct gh_capture;
 struct gh_device;

@@ -199,6 +199,10 @@ static GH_COLD gh_status use_checked(struct gh_capture *c, const gh_pass *pass,
 static gh_status use_ready(struct gh_capture *c, const gh_pass *pass,
                            struct gh_entry *entry, gh_error *err)
 {
+    if (gh_open_prepares(&c->open)) {
+        c->open.action = GH_ACTION_REPLAYED;
+        return GH_OK;
+    }
     if (check_is_due(c, entry)) {
         return use_checked(c, pass, entry, err);
     }
@@ -214,11 +218,15 @@ static gh_status use_ready(struct gh_capture *c, const gh_pass *pass,
  * read: they were recorded against what goes now. */
 static void clear_from(struct gh_capture *c, const gh_pass *pass)
 {
-    for (gh_direction d = pass->direction; d < GH_DIRECTIONS; d++) {
-        struct gh_entry *entry = gh_entry_at(c, pass->segment, d, c->open.slot);
+    gh_entry_clear(c, c->open.entry);
+    for (gh_direction d = pass->direction + 1; d < GH_DIRECTIONS; d++) {
+        for (uint32_t v = 0; v < GH_VARIANTS; v++) {
+            struct gh_entry *entry =
+                gh_entry_at(c, pass->segment, d, v, c->open.slot);
 
-        if (entry->state == GH_ENTRY_READY) {
-            gh_entry_clear(c, entry);
+            if (entry->state == GH_ENTRY_READY) {
+                gh_entry_clear(c, entry);
+            }
         }
     }
 }
@@ -261,7 +269,8 @@ static gh_status decide(struct gh_capture *c, const gh_pass *pass,
         return GH_OK;
     }
 
-    entry = gh_entry_at(c, pass->segment, pass->direction, c->open.slot);
+    entry = gh_entry_at(c, pass->segment, pass->direction, pass->variant,
+                        c->open.slot);
     c->open.entry = entry;
     if (entry->state == GH_ENTRY_EAGER) {
         c->open.reason = entry->reason;
@@ -378,6 +387,7 @@ gh_status gh_capture_enter(struct gh_capture *c, const gh_pass *pass,
     c->open.key = *gh_key_of(pass);
     c->open.chunk = c->fates[pass->segment].chunk;
     c->open.slot = GH_SLOT_NONE;
+    c->open.variant = pass->variant;
     c->open.stream = pass->stream;
     c->open.counted = (pass->flags & GH_PASS_FORWARD_ONLY) == 0;
     if (c->open.counted) {
@@ -391,6 +401,9 @@ gh_status gh_capture_enter(struct gh_capture *c, const gh_pass *pass,
     if (status != GH_OK) {
         gh_open_give_slot_up(c);
         return status;
+    }
+    if (gh_open_prepares(&c->open)) {
+        c->open.counted = false;
     }
     tell(c, pass, decision);
     c->open.active = true;

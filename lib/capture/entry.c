@@ -15,13 +15,14 @@ struct gh_entry_label gh_entry_describe(const struct gh_capture *c,
 {
     const size_t i = (size_t)(entry - c->entries);
     const uint32_t slots = c->options.max_slots;
-    const gh_segment *s = &c->plan->segments[i / slots / GH_DIRECTIONS];
+    const gh_segment *s = &c->plan->segments[i / slots / GH_ROWS];
     struct gh_entry_label label;
     char where[120];
 
     gh_plan_extent(c->plan, s, where, sizeof(where));
-    snprintf(label.text, sizeof(label.text), "%s %s, slot %u", where,
-             gh_direction_names[i / slots % GH_DIRECTIONS],
+    snprintf(label.text, sizeof(label.text), "%s %s%s, slot %u", where,
+             gh_direction_names[i / slots % GH_ROWS / GH_VARIANTS],
+             i / slots % GH_VARIANTS == 0 ? "" : " (variant 1)",
              (unsigned)(i % slots));
     return label;
 }

@@ -15,6 +15,7 @@
 static bool is_same(const struct gh_capture *c, const gh_pass *pass)
 {
     return c->open.active && pass->stream == c->open.stream &&
+           pass->variant == c->open.variant &&
            memcmp(&c->open.key, gh_key_of(pass), sizeof(c->open.key)) == 0;
 }
 
@@ -33,8 +34,8 @@ static GH_COLD gh_status refuse_exit(const struct gh_capture *c,
     }
     return gh_fail(err, GH_ERR_STATE,
                    "gh_layer_exit: segment %u, direction %u, microbatch %u, "
-                   "but the open pass is %u, %u, %u (or its stream or "
-                   "flags differ)",
+                   "but the open pass is %u, %u, %u (or its variant, "
+                   "stream or flags differ)",
                    pass->segment, pass->direction, pass->microbatch,
                    c->open.key.segment, c->open.key.direction,
                    c->open.key.microbatch);
@@ -128,7 +129,11 @@ static GH_COLD gh_status close_run(struct gh_capture *c, const gh_pass *pass,
             return GH_OK;
         }
         c->open.reason = c->open.entry->reason;
-    } else if (c->open.reason == GH_REASON_CHECK) {
+    }
+    if (gh_open_prepares(&c->open)) {
+        return GH_OK;
+    }
+    if (c->open.reason == GH_REASON_CHECK) {
         gh_check_end(c, c->open.entry, pass);
     }
     gh_borders_keep(c, pass);

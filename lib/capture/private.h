@@ -26,7 +26,8 @@
 /* Off the step path: kept out of line, so that the path itself stays short. */
 #define GH_COLD __attribute__((noinline, cold))
 
-#define GH_DIRECTIONS 3 /* of gh_direction */
+#define GH_DIRECTIONS 3                       /* of gh_direction */
+#define GH_ROWS (GH_DIRECTIONS * GH_VARIANTS) /* of entries, in a segment */
 
 enum gh_entry_state {
     GH_ENTRY_NEW = 0,
@@ -41,7 +42,7 @@ enum gh_input_kind {
     GH_INPUT_COPIED   /* copied into the entry's own buffer first */
 };
 
-/* One (segment, direction, slot). */
+/* One (segment, direction, variant, slot). */
 struct gh_entry {
     uint8_t state;
     uint8_t reason;
@@ -91,6 +92,7 @@ static inline const struct gh_pass_key *gh_key_of(const gh_pass *pass)
 /* The pass between enter and exit. */
 struct gh_open_pass {
     struct gh_pass_key key;
+    uint32_t variant;
     void *stream;
     bool active;
     bool timed;   /* stands for timed_every passes in gh_stats.hook_ns */
@@ -109,6 +111,12 @@ static inline bool gh_open_needs_no_exit(const struct gh_open_pass *open)
 {
     return (open->key.flags & GH_PASS_NO_EXIT) != 0 &&
            open->action == GH_ACTION_REPLAYED;
+}
+
+/* Whether the pass is only recorded. */
+static inline bool gh_open_prepares(const struct gh_open_pass *open)
+{
+    return (open->key.flags & GH_PASS_PREPARE) != 0;
 }
 
 /* What the plan and the switch settle for a segment, once. */
@@ -131,7 +139,7 @@ struct gh_capture {
     struct gh_capture_options options;
     struct gh_slots *slots;
     struct gh_segment_fate *fates; /* by segment */
-    struct gh_entry *entries;      /* [segment][direction][slot] */
+    struct gh_entry *entries;      /* [segment][direction][variant][slot] */
     struct gh_left *left;   /* [segment][direction][slot, or none of them] */
     struct gh_bound *bound; /* aux.c */
     uint32_t n_bound;
@@ -158,11 +166,12 @@ uint64_t gh_now_ns(void);
 static inline struct gh_entry *gh_entry_at(const struct gh_capture *c,
                                            uint32_t segment,
                                            gh_direction direction,
-                                           uint32_t slot)
+                                           uint32_t variant, uint32_t slot)
 {
-    return &c->entries[((size_t)segment * GH_DIRECTIONS + direction) *
-                           c->options.max_slots +
-                       slot];
+    const size_t row =
+        (segment * GH_DIRECTIONS + direction) * (size_t)GH_VARIANTS + variant;
+
+    return &c->entries[row * c->options.max_slots + slot];
 }
 
 /* "layer 3 attn..mlp forward, slot 1", for the log. */

@@ -23,15 +23,16 @@
 static bool is_output(const struct gh_capture *c, uint32_t slot,
                       const gh_buffer *input)
 {
-    for (uint32_t s = 0; s < c->plan->n_segments; s++) {
-        for (gh_direction d = 0; d < GH_DIRECTIONS; d++) {
-            const struct gh_entry *entry = gh_entry_at(c, s, d, slot);
+    const size_t n = (size_t)c->plan->n_segments * GH_ROWS;
 
-            for (uint32_t i = 0; i < entry->n_outputs; i++) {
-                if (entry->outputs[i].address == input->address &&
-                    entry->outputs[i].bytes == input->bytes) {
-                    return true;
-                }
+    for (size_t row = 0; row < n; row++) {
+        const struct gh_entry *entry =
+            &c->entries[row * c->options.max_slots + slot];
+
+        for (uint32_t i = 0; i < entry->n_outputs; i++) {
+            if (entry->outputs[i].address == input->address &&
+                entry->outputs[i].bytes == input->bytes) {
+                return true;
             }
         }
     }
@@ -225,9 +226,11 @@ static gh_status begin(struct gh_capture *c, const gh_pass *pass,
         return status;
     }
     gh_replay_fits(entry, pass); /* which it does, being made for them */
-    status = gh_replay_copy_inputs(c, entry, pass->stream, err);
-    if (status != GH_OK) {
-        return status;
+    if (!gh_open_prepares(&c->open)) {
+        status = gh_replay_copy_inputs(c, entry, pass->stream, err);
+        if (status != GH_OK) {
+            return status;
+        }
     }
     status = choose_stream(c, pass->stream, err);
     if (status != GH_OK) {
@@ -265,7 +268,8 @@ bool gh_record_begin(struct gh_capture *c, const gh_pass *pass,
     return status == GH_OK;
 }
 
-/* The graph runs for the first time as soon as it can run at all. */
+/* The graph runs for the first time as soon as it can run at all, unless it is
+ * only to be there. */
 static gh_status launch_first(struct gh_capture *c, const gh_pass *pass,
                               struct gh_entry *entry, void *graph,
                               gh_error *err)
@@ -280,10 +284,16 @@ static gh_status launch_first(struct gh_capture *c, const gh_pass *pass,
     if (status == GH_OK) {
         status = keep_outputs(entry, pass, err);
     }
-    if (status != GH_OK) {
+    if (status != GH_OK || gh_open_prepares(&c->open)) {
         return status;
     }
-    return gh_launch(c, entry, pass->stream, err);
+    status = gh_launch(c, entry, pass->stream, err);
+    if (status == GH_OK) {
+        entry->ran_eagerly = false;
+        entry->ran = c->enters - 1;
+        c->stats.replays++;
+    }
+    return status;
 }
 
 static gh_status end(struct gh_capture *c, const gh_pass *pass,
@@ -322,11 +332,8 @@ static gh_status end(struct gh_capture *c, const gh_pass *pass,
         c->stats.nodes += n_nodes;
     }
     entry->flags = pass->flags;
-    entry->ran_eagerly = false;
-    entry->ran = c->enters - 1;
     entry->state = GH_ENTRY_READY;
     c->stats.recordings++;
-    c->stats.replays++;
     return GH_OK;
 }
 

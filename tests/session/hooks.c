@@ -96,8 +96,11 @@ static void test_a_pass_that_breaks_a_rule(void)
     pass.flags = 1u << 30;
     enter_fails(&pass, GH_ERR_INVALID, "flags", "an unknown flag");
     pass = a_pass();
-    pass.reserved = 1;
-    enter_fails(&pass, GH_ERR_INVALID, "reserved", "a reserved field");
+    pass.variant = GH_VARIANTS;
+    enter_fails(&pass, GH_ERR_INVALID, "variant", "an unknown variant");
+    pass = a_pass();
+    pass.flags = GH_PASS_PREPARE;
+    enter_fails(&pass, GH_ERR_INVALID, "PREPARE", "a prepared forward");
     pass = a_pass();
     pass.direction = GH_BACKWARD;
     pass.flags = GH_PASS_FORWARD_ONLY;

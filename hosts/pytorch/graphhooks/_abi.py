@@ -294,6 +294,8 @@ GH_SLOT_NONE = 0xFFFFFFFF
 GH_PASS_FORWARD_ONLY = 1 << 0
 GH_PASS_NO_WGRAD = 1 << 1
 GH_PASS_NO_EXIT = 1 << 2
+GH_PASS_PREPARE = 1 << 3
+GH_VARIANTS = 2
 
 
 class gh_buffer(Structure):
@@ -314,7 +316,7 @@ class gh_pass(Structure):
         ("flags", c_uint32),
         ("n_inputs", c_uint32),
         ("n_outputs", c_uint32),
-        ("reserved", c_uint32),
+        ("variant", c_uint32),
         ("stream", c_void_p),
         ("inputs", POINTER(gh_buffer)),
         ("outputs", POINTER(gh_buffer)),
