@@ -7,4 +7,12 @@ from ._version import __version__
 from .errors import Error
 from .session import Model, Segment, Session
 
-__all__ = ["Error", "Model", "Segment", "Session", "__version__"]
+
+def attach(model, layers=None, **options):
+    """graphhooks.torch.attach, which see; imports torch."""
+    from .torch import attach as attach_torch
+
+    return attach_torch(model, layers, **options)
+
+
+__all__ = ["Error", "Model", "Segment", "Session", "__version__", "attach"]

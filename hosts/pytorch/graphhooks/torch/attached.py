@@ -1,0 +1,296 @@
+"""A stack of modules with graphs.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import weakref
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from .. import _abi
+from ..errors import Error
+from ..session import Session, services
+from . import stack
+from .gradients import has_hooks
+from .memory import Captures
+from .segment import Segment, Site
+
+log = logging.getLogger("graphhooks")
+
+
+class Attached:
+    """A stack of modules with graphs; ``detach`` gives them back."""
+
+    def __init__(self, model, layers=None, *, parts=None, generators=(),
+                 gradients="graph", **options):
+        if gradients not in ("graph", "autograd"):
+            raise Error(f"gradients is {gradients!r}; it is graph or "
+                        "autograd")
+        self.layers = stack.find(model, layers, parts)
+        self.device = stack.device_of(self.layers)
+        self._check()
+        self._gradients = gradients
+        self._watched = _of_ddp(model)
+        self.stepped = False  # an optimizer has, and no forward came since
+        self.microbatch = 0  # of the step, the one at hand
+        self.accumulates = False  # steps have had several microbatches
+        self.eager: dict[str, int] = {}
+        self._said: set = set()
+        self._serial = 0  # of recorded backwards
+        self.clean = 0  # see may_write()
+        self._twins: dict = {}
+        self._optimizers = weakref.WeakKeyDictionary()
+        self.error = _abi.gh_error()
+        self.captures = Captures(self.device, generators)
+        self.steps = 0
+        self._open(options)
+        self._hook = register_optimizer_step_post_hook(self._note_step)
+
+    def _check(self) -> None:
+        seen = set()
+        for layer in self.layers:
+            for module in layer.module.modules():
+                if isinstance(vars(module).get("forward"), Site):
+                    raise Error(f"{layer.name} is attached already: detach "
+                                "it first")
+            if id(layer.module) in seen:
+                raise Error(f"{layer.name} is in the stack twice")
+            seen.add(id(layer.module))
+
+    def _open(self, options) -> None:
+        self.session = Session(
+            stack.describe(self.layers), device=self.device,
+            services=services(**self.captures.services()), **options)
+        self.api = self.session.api
+        self.handle = self.session.handle
+        try:
+            self.segments = [self._segment(s) for s in self.session.segments()
+                             if s.graphed]
+            self._count_uses()
+            self._state = self._places()
+            for segment in self.segments:
+                segment.attach()
+        except BaseException:
+            self.session.close()
+            raise
+
+    def _segment(self, planned) -> Segment:
+        layers = self.layers[planned.first_layer:planned.last_layer + 1]
+        modules = {}
+        for layer in layers:
+            first, last = planned.first_part, planned.last_part
+            if len(layers) > 1 and len(layer.parts) > 1 and first == last:
+                raise Error(f"{layer.name}: a part of a layer cannot be in "
+                            "one graph with other layers: leave the scope "
+                            "empty for that")
+            modules.update(layer.modules(first, last))
+        name = next(iter(modules))
+        if len(modules) > 1:
+            name = f"{name} to {list(modules)[-1]}"
+        return Segment(self, planned.index, name, modules)
+
+    # ---- parameters -----------------------------------------------------
+
+    def _count_uses(self) -> None:
+        uses: dict = {}
+        for segment in self.segments:
+            for p in segment.parameters.all:
+                uses[p] = uses.get(p, 0) + 1
+        self._shared = {p for p, n in uses.items() if n > 1}
+
+    def by_autograd(self, parameter) -> bool:
+        """Whether autograd is to add up its gradient, whoever watches."""
+        return (self._gradients == "autograd" or parameter in self._shared
+                or parameter in self._watched)
+
+    def _places(self):
+        """Where graphs find what belongs to the modules: dicts, what was in
+        them, and where that was."""
+        dicts = [d for segment in self.segments for site in segment.sites
+                 for m in site.module.modules()
+                 for d in (m._parameters, m._buffers) if d]
+        owners = [segment for segment in self.segments
+                  for site in segment.sites for m in site.module.modules()
+                  for d in (m._parameters, m._buffers) if d]
+        held = [list(d.values()) for d in dicts]
+        return [(segment, d, h, [t for t in h if t is not None])
+                for segment, d, h in zip(owners, dicts, held)], \
+            [[(t.data_ptr(), t.requires_grad) for t in h if t is not None]
+             for h in held]
+
+    def _look(self) -> None:
+        """Whether all that graphs read is where it was."""
+        rows, places = self._state
+        for (segment, now, held, tensors), place in zip(rows, places):
+            values = now.values()
+            if len(values) == len(held):
+                for a, b in zip(values, held):
+                    if a is not b:
+                        break
+                else:
+                    if place == [(t.data_ptr(), t.requires_grad)
+                                 for t in tensors]:
+                        continue
+            if segment.refused is None:
+                segment.refuse("its parameters or buffers were replaced, "
+                               "moved or frozen; detach and attach again")
+        watched = DistributedDataParallel._active_ddp_module is not None
+        for segment in self.segments:
+            if segment.refused is not None or not segment.parameters.sorted:
+                continue
+            if (watched and segment.parameters.own) or any(
+                    map(has_hooks, segment.parameters.own)):
+                segment.refuse("somebody has come to wait for its gradients, "
+                               "a hook or DistributedDataParallel; detach "
+                               "and attach again")
+
+    # ---- recordings -----------------------------------------------------
+
+    def next_serial(self) -> int:
+        self._serial += 1
+        return self._serial
+
+    def may_write(self, backward) -> bool:
+        """Whether a backward may write gradients: none that was recorded
+        after it is in place.  Asked once for all that come in their order;
+        whatever else runs sets `clean` to 0."""
+        if self.clean and self.clean < backward.serial:
+            self.clean = backward.serial
+            return True
+        for segment in self.segments:
+            if segment.parameters.serial > backward.serial \
+                    and segment.parameters.are_in_place():
+                return False
+        self.clean = backward.serial
+        return True
+
+    def move_gradients_out(self) -> None:
+        self.count("gradients_moved")
+        for segment in self.segments:
+            segment.parameters.move_out()
+
+    def know_twins(self, write, add) -> None:
+        """The same gradients of inputs, as either variant leaves them."""
+        if add is None:
+            return
+        for twins in zip(write.results, add.results):
+            if twins[0] is not None:
+                for t in twins:
+                    self._twins[t.data_ptr()] = twins
+
+    def twin(self, grad, variant: int):
+        """Where the segment after this one leaves this gradient when that
+        variant of its backward has run."""
+        twins = self._twins.get(grad.data_ptr())
+        if twins is None or twins[variant].shape != grad.shape:
+            return grad
+        return twins[variant]
+
+    # ---- the library ----------------------------------------------------
+
+    def check(self, status: int) -> None:
+        if status < 0:
+            raise Error(self.error.text.decode(), status)
+
+    def cancel(self, reason) -> None:
+        """The open pass, if there is one, runs as if nobody were attached."""
+        self.check(self.api.layer_cancel(self.handle,
+                                         ctypes.byref(self.error)))
+        if reason is not None:
+            self.count(self.api.reason_name(reason).decode())
+
+    def count(self, reason: str, why: str | None = None) -> None:
+        """A call that ran as if nobody were attached; `why` is said once."""
+        self.eager[reason] = self.eager.get(reason, 0) + 1
+        if why is not None and why not in self._said:
+            self._said.add(why)
+            log.warning("runs eagerly: %s; this is said once", why)
+
+    def pause(self) -> None:
+        """Nothing is recorded or replayed until resume()."""
+        self.check(self.api.pre_warmup(self.handle,
+                                       ctypes.byref(self.error)))
+
+    def resume(self) -> None:
+        self.check(self.api.post_warmup(self.handle,
+                                        ctypes.byref(self.error)))
+
+    # ---- steps ----------------------------------------------------------
+
+    def _note_step(self, optimizer, *_) -> None:
+        """The next forward begins a step, if it is an optimizer of the
+        stack's.  Not now: one that works inside the backward steps once for
+        each parameter."""
+        ours = self._optimizers.get(optimizer)
+        if ours is None:
+            known = {id(p) for s in self.segments for p in s.parameters.all}
+            ours = not known or any(
+                id(p) in known for group in optimizer.param_groups
+                for p in group["params"])
+            self._optimizers[optimizer] = ours
+        if ours:
+            self.stepped = True
+
+    def step(self) -> None:
+        """A training step is over; after an optimizer's step the next forward
+        calls it."""
+        self.stepped = False
+        if self.microbatch > 0:
+            self.accumulates = True
+        self.steps += 1
+        self.microbatch = 0
+        for segment in self.segments:
+            segment.seen = -1
+        self.clean = 0
+        self._look()
+        self.check(self.api.iteration_end(self.handle,
+                                          ctypes.byref(self.error)))
+
+    # ---- what a person asks ---------------------------------------------
+
+    def stats(self) -> dict:
+        """The library's counters, and how often a call ran eagerly and why;
+        ``refused`` has the segments that do for good."""
+        stats = self.session.stats()
+        stats["eager_calls"] = dict(self.eager)
+        stats["refused"] = {s.name: s.refused for s in self.segments
+                            if s.refused}
+        return stats
+
+    def explain(self) -> str:
+        """The plan as text, and what has become of it."""
+        lines = [self.session.explain().rstrip("\n")]
+        lines += [f"{s.name} runs eagerly: {s.refused}"
+                  for s in self.segments if s.refused]
+        lines += sorted(self._said)
+        return "\n".join(lines) + "\n"
+
+    def detach(self) -> None:
+        """Gives the modules back; twice is allowed."""
+        if self.session.handle:
+            self._hook.remove()
+            for segment in self.segments:
+                segment.detach()
+            torch.cuda.synchronize(self.device)
+            self.session.close()
+            self.captures.close()
+            self._twins.clear()
+
+    def __enter__(self) -> "Attached":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.detach()
+
+
+def _of_ddp(model) -> set:
+    """The parameters whose gradients DistributedDataParallel waits for."""
+    return {p for m in model.modules()
+            if isinstance(m, DistributedDataParallel)
+            for p in m.parameters()}

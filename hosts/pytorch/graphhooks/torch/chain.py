@@ -1,0 +1,131 @@
+"""A run of modules that is one launch: how they hang together.
+
+While they still run eagerly it is watched how each is called: with what the
+one before it has returned, and what the first was given.  A recording then
+runs all of them in the call of the first, and so does a replay; the calls of
+the others find their results ready.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+from ..errors import Error
+from . import tree
+
+_BEFORE, _FIRST = 0, 1  # sources of a tree.Place
+
+
+class Chain:
+    """The modules of a segment after its first."""
+
+    def __init__(self, segment):
+        self.segment = segment
+        self.calls: list = []  # forms of (args, kwargs), by position
+        self.broken: str | None = None  # why they are no chain
+        self._watched: list | None = None  # calls of the pass at hand
+        self._playing = None  # results, by position
+        self._tensors: list = []  # what the first was given
+        self._before: list = []  # what the last one has returned
+        self._versions: list = []
+
+    def is_known(self) -> bool:
+        return len(self.calls) == len(self.segment.sites) - 1
+
+    def stop(self) -> None:
+        self._watched = self._playing = None
+        self._tensors = self._before = self._versions = []
+
+    # ---- eager passes ---------------------------------------------------
+
+    def watch(self, site, tensors, args, kwargs):
+        """Runs the first module and looks on as the others follow."""
+        result = site.forward(*args, **kwargs)
+        if len(self.segment.sites) > 1:
+            self._watched = []
+            self._tensors = tensors
+            self._remember(result)
+        return result
+
+    def _remember(self, result) -> None:
+        self._before = []
+        try:
+            tree.gather(result, self._before, [])
+        except tree.Unfit as unfit:
+            self._break(str(unfit))
+        self._versions = [t._version for t in self._before]
+
+    def _break(self, why: str) -> None:
+        self._watched = None
+        self.broken = why
+
+    def _look(self, site, args, kwargs):
+        if site.position != len(self._watched) + 1:
+            self._break(f"{site.name} is not called after the one before it")
+        elif self._versions != [t._version for t in self._before]:
+            self._break(f"what goes into {site.name} was changed in place "
+                        "on its way")
+        else:
+            try:
+                self._watched.append(tree.form((args, kwargs), self._place))
+            except tree.Unfit as unfit:
+                self._break(f"{site.name}: {unfit}")
+        result = site.forward(*args, **kwargs)
+        if self._watched is not None:
+            if site.position == len(self.segment.sites) - 1:
+                self.calls, self.broken = self._watched, None
+                self.stop()
+            else:
+                self._remember(result)
+        return result
+
+    def _place(self, tensor):
+        for source, tensors in ((_BEFORE, self._before),
+                                (_FIRST, self._tensors)):
+            for i, other in enumerate(tensors):
+                if other is tensor:
+                    return tree.Place(source, i)
+        raise tree.Unfit("it reads a tensor that neither the module before "
+                         "it has returned nor the first one was given")
+
+    # ---- recordings and replays -----------------------------------------
+
+    def run(self, args, kwargs, tensors, note):
+        """All modules, one after the other; note() is told every result."""
+        first, *others = self.segment.sites
+        before = note(first.forward(*args, **kwargs))
+        for site, call in zip(others, self.calls):
+            args, kwargs = tree.fill(call, (before, tensors))
+            before = note(site.forward(*args, **kwargs))
+
+    def play(self, instance, outputs, tensors):
+        """The graph has run; the first module returns."""
+        self._playing = [tree.fill(shape, (outputs, tensors))
+                         for shape in instance.shape]
+        self._tensors = tensors
+        self._hold(0)
+        return self._playing[0]
+
+    def _hold(self, position: int) -> None:
+        self._before = []
+        tree.gather(self._playing[position], self._before, [])
+
+    def follow(self, site, args, kwargs):
+        """The call of a module after the first."""
+        if self._watched is not None:
+            return self._look(site, args, kwargs)
+        if self._playing is None:
+            return site.forward(*args, **kwargs)
+        call = self.calls[site.position - 1]
+        if not tree.matches(call, (args, kwargs),
+                            (self._before, self._tensors)):
+            self.stop()
+            raise Error(f"{site.name} is called otherwise than when it was "
+                        "recorded, and the graph has run already: "
+                        "granularity layer allows that")
+        result = self._playing[site.position]
+        if site.position == len(self._playing) - 1:
+            self.stop()
+        else:
+            self._hold(site.position)
+        return result

@@ -1,0 +1,171 @@
+"""How the gradients of parameters get into ``.grad``.
+
+Autograd adds a gradient to ``.grad`` by one kernel for each parameter, issued
+by itself.  So where nobody watches, the graph does it: there are two graphs
+of a backward, one that writes gradients and one that adds to them, and the
+first of a step writes, as ``zero_grad`` has left ``.grad`` None.  The tensors
+that the first writes are ``.grad`` itself: nothing is copied.
+
+Where somebody watches, autograd is given the gradients and does as ever: a
+hook, DDP's buckets, or a parameter that more than one segment uses.
+
+Bits.  Writing is what autograd does with a first gradient, adding what it
+does with a later one.  Where a graph has to add and there is nothing yet, it
+adds to negative zeros: x + -0.0 is x for every x.
+
+Memory.  What a writing backward frees on its way, a later recording of a
+writing backward may use for gradients.  So none may run while gradients that
+were recorded after it are in place: `Parameters.serial` has the order.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import torch
+from torch.autograd.graph import get_gradient_edge
+
+WRITE, ADD = 0, 1  # gh_pass.variant of a backward
+
+
+def has_hooks(parameter) -> bool:
+    return bool(parameter._backward_hooks
+                or parameter._post_accumulate_grad_hooks)
+
+
+def is_watched(parameter) -> bool:
+    """Whether somebody waits for the parameter's gradient: who puts a hook on
+    the node that adds it up keeps that node alive, as DDP does."""
+    if has_hooks(parameter):
+        return True
+    get_gradient_edge(parameter).node.metadata["graphhooks"] = True
+    again = get_gradient_edge(parameter).node
+    return again.metadata.pop("graphhooks", None) is not None
+
+
+class Parameters:
+    """Those of a segment that are trained."""
+
+    def __init__(self, modules):
+        held = [(m, name, p) for module in modules for m in module.modules()
+                for name, p in m._parameters.items()
+                if p is not None and p.requires_grad]
+        self.places = held
+        self.all = list(dict.fromkeys(p for _, _, p in held))
+        self.sorted = False
+        self.returned: tuple = ()  # autograd is given their gradients
+        self.own: list = []  # the graph puts them in place
+        self.gradients: dict = {}  # where, once a backward is recorded
+        self.serial = 0  # which recording made those, from 1
+
+    def sort(self, by_autograd) -> None:
+        """Once, at the first recording."""
+        if self.sorted:
+            return
+        self.sorted = True
+        self.returned = tuple(p for p in self.all
+                              if by_autograd(p) or is_watched(p))
+        returned = set(self.returned)
+        self.own = [p for p in self.all if p not in returned]
+
+    @contextlib.contextmanager
+    def aliased(self):
+        """The modules with other tensors for their parameters, at the same
+        addresses: what autograd keeps of a recording has then nothing to do
+        with what it keeps of the training, such as the stream on which a
+        parameter's gradient is added up."""
+        alias = {}
+        for p in self.all:
+            alias[p] = p.detach().requires_grad_()
+            vars(alias[p]).update(vars(p))
+        try:
+            for module, name, parameter in self.places:
+                module._parameters[name] = alias[parameter]
+            yield [alias[p] for p in self.all]
+        finally:
+            for module, name, parameter in self.places:
+                module._parameters[name] = parameter
+
+    def are_in_place(self) -> bool:
+        """Whether a gradient of a recording is somebody's now."""
+        return any(p.grad is g for p, g in self.gradients.items())
+
+    def move_out(self) -> None:
+        """Gradients in place become tensors of their own."""
+        for p, g in self.gradients.items():
+            if p.grad is g:
+                p.grad = g.clone()
+
+
+class Accumulation:
+    """One replay of a backward: which of its graphs, and what is around."""
+
+    __slots__ = ("variant", "foreign")
+
+    def __init__(self, variant: int, foreign=()):
+        self.variant = variant
+        self.foreign = foreign  # (theirs, ours): tensors that are `.grad`
+
+
+_WRITE, _ADD = Accumulation(WRITE), Accumulation(ADD)
+
+
+def prepare(owner, backwards) -> Accumulation:
+    """Decides by what is in `.grad` now, and makes it fit the graph."""
+    write, add = backwards
+    for p in write.own:
+        if p.grad is not None:
+            break
+    else:
+        if owner.may_write(write):
+            return _WRITE
+    if add is None:
+        # So many microbatches were not expected: gradients make room.
+        owner.move_gradients_out()
+        return Accumulation(WRITE, _foreign(write))
+    foreign = None
+    for p, gradient in zip(add.own, add.gradients):
+        grad = p.grad
+        if grad is gradient:
+            continue
+        if grad is None:
+            p.grad = gradient.fill_(-0.0)
+        else:
+            gradient.copy_(grad)
+            foreign = True
+    return _ADD if foreign is None else Accumulation(ADD, _foreign(add))
+
+
+def _foreign(backward):
+    return [(p.grad, g) for p, g in zip(backward.own, backward.gradients)
+            if p.grad is not None and p.grad is not g]
+
+
+def finish(accumulation: Accumulation, backward) -> None:
+    """After the graph."""
+    if accumulation.variant == WRITE:
+        if not accumulation.foreign:
+            for p, gradient in zip(backward.own, backward.gradients):
+                p.grad = gradient
+            return
+        for p, gradient in zip(backward.own, backward.gradients):
+            if p.grad is None:
+                p.grad = gradient
+        for theirs, ours in accumulation.foreign:
+            theirs.add_(ours)
+    else:
+        for theirs, ours in accumulation.foreign:
+            theirs.copy_(ours)
+
+
+def add_eagerly(parameters, gradients) -> None:
+    """As autograd does."""
+    for p, gradient in zip(parameters, gradients):
+        if gradient is None:
+            continue
+        if p.grad is None:
+            p.grad = gradient
+        else:
+            p.grad.add_(gradient)

@@ -1,0 +1,170 @@
+"""Captures by torch, and the memory that recorded graphs live in.
+
+What a recording allocates comes from a pool.  What one recording of a pool
+has freed, a later one may use, so the recordings of a pool must always run in
+the order in which they were made:
+
+    of a flight     one microbatch in one slot: its forwards, then its
+                    backwards that add to gradients
+    of first steps  the backwards of that flight that write gradients: the
+                    gradients lie here, and nothing else that outlives a graph
+
+A layer that is recorded in a later flight gets other pools: in the order of
+replays it runs between passes that were recorded before it.
+
+torch captures by itself, as its random numbers are counted by its own graph
+object.  A graph without any is then launched by the library; one that draws
+them is replayed by torch every time, which moves the generators on.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import gc
+
+import torch
+
+
+class _Memory:
+    """A range of device memory, for ``torch.as_tensor``."""
+
+    def __init__(self, address: int, nbytes: int):
+        self.__cuda_array_interface__ = {
+            "data": (address, False),
+            "shape": (nbytes,),
+            "typestr": "|u1",
+            "version": 3,
+        }
+
+
+def tensor_at(address: int, like: torch.Tensor) -> torch.Tensor:
+    """A tensor of the shape and strides of ``like`` at another address."""
+    nbytes = like.numel() * like.element_size()
+    flat = torch.as_tensor(_Memory(address, nbytes), device=like.device)
+    return flat.view(like.dtype).as_strided(like.size(), like.stride())
+
+
+def is_dense(t: torch.Tensor) -> bool:
+    """Whether a copy of numel elements is a copy of the tensor."""
+    return t.is_contiguous() or torch.ops.aten.is_non_overlapping_and_dense(t)
+
+
+class Captures:
+    """The host services by which torch captures for the library."""
+
+    def __init__(self, device: int, generators=()):
+        self.device = device
+        self.generators = (torch.cuda.default_generators[device],
+                           *generators)
+        self.pools: dict[tuple, tuple] = {}
+        self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        self.flight: tuple = ()  # of the recording that comes next
+        self._pool = None
+        self._graph = None
+        self._stream = None
+        self._collects = False
+
+    def services(self) -> dict:
+        return {
+            "record_begin": self._record_begin,
+            "record_end": self._record_end,
+            "capture_begin": self._begin,
+            "capture_end": self._end,
+            "launch": self._launch,
+            "destroy": self._destroy,
+        }
+
+    def close(self) -> None:
+        """After the session is closed."""
+        self.graphs.clear()
+        self.pools.clear()
+
+    # ---- a recording ----------------------------------------------------
+
+    def _record_begin(self, stream, slot) -> None:
+        flight = (slot, *self.flight)
+        if flight not in self.pools:
+            self.pools[flight] = torch.cuda.graph_pool_handle()
+        self._pool = self.pools[flight]
+        # A graph holds the address of cuBLAS's scratch; one made here is of
+        # this pool, and so is never shared by two that run at once.
+        torch._C._cuda_clearCublasWorkspaces()
+
+    def _record_end(self, stream, slot, kept) -> None:
+        torch._C._cuda_clearCublasWorkspaces()
+
+    def _begin(self, stream) -> None:
+        capture = torch.cuda.ExternalStream(stream, device=self.device)
+        graph = torch.cuda.CUDAGraph(keep_graph=True)
+        for generator in self.generators[1:]:
+            graph.register_generator_state(generator)
+        # torch resets the counters of random numbers on the stream of the
+        # capture, and graphs in flight still read them.
+        capture.wait_stream(torch.cuda.current_stream(self.device))
+        self._stream = torch.cuda.stream(capture)
+        self._stream.__enter__()
+        self._collects = gc.isenabled()
+        gc.disable()  # what it frees may not be freed during a capture
+        try:
+            graph.capture_begin(pool=self._pool,
+                                capture_error_mode="thread_local")
+        except BaseException:
+            self._leave(capture)
+            raise
+        self._graph = graph
+
+    def _leave(self, capture) -> None:
+        if self._collects:
+            gc.enable()
+        self._stream.__exit__(None, None, None)
+        self._stream = None
+        torch.cuda.current_stream(self.device).wait_stream(capture)
+
+    def _end(self, stream):
+        graph, self._graph = self._graph, None
+        capture = torch.cuda.current_stream(self.device)
+        failed = True
+        try:
+            graph.capture_end()
+            failed = False
+        finally:
+            if failed:
+                self._mend()
+            self._leave(capture)
+        key = id(graph)
+        self.graphs[key] = graph
+        return key, graph.raw_cuda_graph()
+
+    def _mend(self) -> None:
+        """A capture that has failed leaves torch's allocator and generators
+        in the middle of it: the one is told, and an empty capture that ends
+        well brings the others back."""
+        torch._C._cuda_endAllocateToPool(self.device, self._pool)
+        other = torch.cuda.CUDAGraph()
+        for generator in self.generators[1:]:
+            other.register_generator_state(generator)
+        other.capture_begin(capture_error_mode="thread_local")
+        torch.cuda._sleep(1)  # a graph without work would be warned of
+        other.capture_end()
+
+    # ---- graphs ---------------------------------------------------------
+
+    def _launch(self, key, stream):
+        """The first time, and every time if it moves a generator."""
+        graph = self.graphs[key]
+        before = [g.get_offset() for g in self.generators]
+        with torch.cuda.stream(self._stream_of(stream)):
+            graph.replay()
+        if before == [g.get_offset() for g in self.generators]:
+            return graph.raw_cuda_graph_exec()
+        return None
+
+    def _stream_of(self, stream):
+        """NULL is the legacy stream, torch's default one."""
+        if stream is None:
+            return torch.cuda.default_stream(self.device)
+        return torch.cuda.ExternalStream(stream, device=self.device)
+
+    def _destroy(self, key) -> None:
+        del self.graphs[key]

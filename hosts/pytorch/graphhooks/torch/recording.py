@@ -1,0 +1,309 @@
+"""Passes become graphs: the modules run once inside a capture.
+
+The forward is recorded with autograd on, and autograd's graph of it is kept
+until the backward has been recorded from it.  A backward is recorded before
+it runs, one graph for each of its variants (gradients.py); it then runs as
+any other that is recorded.  Should that fail, autograd's graph is still there
+and the backward runs eagerly, on what the forward has left in its places.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import torch
+
+from .. import _abi
+from ..errors import Error
+from . import gradients, tree
+from .gradients import ADD, WRITE
+from .memory import is_dense, tensor_at
+
+
+class Instance:
+    """A segment in one slot: what its graphs read and write."""
+
+    __slots__ = ("inputs", "leaves", "live", "outputs", "shape", "constant",
+                 "wanted", "layouts", "backwards")
+
+    def __init__(self):
+        self.inputs = ()  # tensors at the graph's own addresses
+        self.leaves = ()  # others at the addresses of the parameters
+        self.live = None  # the outputs with autograd's graph, until recorded
+        self.outputs = ()  # the same without
+        self.shape = []  # the form of each module's result
+        self.constant = ()  # the outputs that need no gradient
+        self.wanted = ()  # the outputs whose gradients the backward reads
+        self.layouts = ()  # their strides
+        self.backwards = [None, None]  # by variant
+
+
+class Backward:
+    """One variant of an instance's backward."""
+
+    __slots__ = ("chained", "results", "own", "gradients", "serial")
+
+    def __init__(self):
+        self.chained = ()  # gradients read where the next segment wrote them
+        self.results = ()  # what autograd is given, one for each input
+        self.own = ()  # parameters whose gradients the graph puts in place
+        self.gradients = ()  # where
+        self.serial = 0  # the how manieth it was recorded
+
+
+def shaped(grad, output, layout):
+    """A gradient of the strides that a recording knows; zeros for none."""
+    if grad is None:
+        grad = torch.zeros_like(output)
+    if grad.stride() == layout:
+        return grad
+    copy = torch.empty_strided(grad.size(), layout, dtype=grad.dtype,
+                               device=grad.device)
+    return copy.copy_(grad)
+
+
+def why_not(segment, tensors):
+    """Why calls with such tensors are not recorded, or None."""
+    if not tensors:
+        return "no tensor goes into it"
+    for tensor in tensors:
+        if not is_dense(tensor):
+            return "a tensor with holes or overlaps goes into it"
+        if tensor.device.index != segment.owner.device:
+            return f"a tensor on {tensor.device} goes into it"
+    if not segment.parameters.all and not any(t.requires_grad
+                                              for t in tensors):
+        return "nothing in it is trained"
+    return None
+
+
+@contextlib.contextmanager
+def _undisturbed():
+    """What autocast has cached outside of a graph goes when its region ends,
+    and the graph would go on reading it; and hooks of saved tensors, such as
+    those of activation checkpointing around a layer, would be called once
+    and never again."""
+    cached = torch.is_autocast_cache_enabled()
+    hooked = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    torch.set_autocast_cache_enabled(False)
+    try:
+        with torch.enable_grad():
+            if hooked is None:
+                yield
+            else:
+                with torch.autograd.graph.saved_tensors_hooks(
+                        torch.Tensor.detach, lambda tensor: tensor):
+                    yield
+    finally:
+        torch.set_autocast_cache_enabled(cached)
+
+
+def _static(segment, tensors):
+    """Where the library wants the pass to read."""
+    inputs = segment.decision.inputs
+    return [t.detach() if inputs[i].address == t.data_ptr()
+            else tensor_at(inputs[i].address, t)
+            for i, t in enumerate(tensors)]
+
+
+def _capture(segment, direction: int, run) -> bool:
+    """run() returns the pass's outputs; False: it is no graph, and the pass
+    is not open any more."""
+    owner = segment.owner
+    try:
+        outputs = run()
+    except Exception as failure:  # whatever the modules raise
+        owner.cancel(None)
+        why = str(failure).split("\n", 1)[0]
+        if not isinstance(failure, tree.Unfit):
+            why = f"{type(failure).__name__}: {why}"
+        segment.refuse(why)
+        return False
+    except BaseException:
+        owner.cancel(None)
+        raise
+    status = segment.exit(direction, outputs)
+    if status == _abi.GH_RERUN:
+        segment.refuse(owner.error.text.decode())
+        return False
+    owner.check(status)
+    return True
+
+
+# ---- forward ---------------------------------------------------------------
+
+
+def forward(segment, tensors, args, kwargs) -> Instance | None:
+    """Of a pass that is open; None: the modules are to run eagerly."""
+    owner = segment.owner
+    segment.parameters.sort(owner.by_autograd)
+    instance = Instance()
+    instance.inputs = _static(segment, tensors)
+    for inside, outside in zip(instance.inputs, tensors):
+        inside.requires_grad_(outside.requires_grad)
+    if not _capture(segment, 0, lambda: _run(segment, instance, args, kwargs)):
+        return None
+    instance.outputs = [o.detach() for o in instance.live]
+    instance.constant = [i for i, o in enumerate(instance.live)
+                         if not o.requires_grad]
+    if len(instance.constant) == len(instance.live):
+        segment.refuse("nothing that comes out of it needs a gradient")
+    segment.instances[segment.decision.slot] = instance
+    return instance
+
+
+def _run(segment, instance: Instance, args, kwargs):
+    order = iter(range(len(instance.inputs)))
+    call = tree.form((args, kwargs), lambda _: tree.Place(0, next(order)))
+    args, kwargs = tree.fill(call, (instance.inputs,))
+    versions = [t._version for t in instance.inputs]
+    results = _Results(instance)
+    with _undisturbed(), segment.parameters.aliased() as leaves:
+        segment.chain.run(args, kwargs, instance.inputs, results.note)
+    if versions != [t._version for t in instance.inputs]:
+        raise tree.Unfit("it changes in place what it is given")
+    instance.leaves = leaves
+    instance.live = results.tensors
+    return results.last
+
+
+class _Results:
+    """What comes out of the modules of a segment."""
+
+    def __init__(self, instance: Instance):
+        self.instance = instance
+        self.tensors: list = []
+        self.last: list = []
+
+    def note(self, result) -> list:
+        """Of the next module; returns its tensors."""
+        self.last = []
+        tree.gather(result, self.last, [])
+        self.instance.shape.append(tree.form(result, self._place))
+        return self.last
+
+    def _place(self, tensor):
+        for i, given in enumerate(self.instance.inputs):
+            if given is tensor:
+                return tree.Place(1, i)
+        if not is_dense(tensor):
+            raise tree.Unfit("a tensor with holes or overlaps comes out of it")
+        self.tensors.append(tensor)
+        return tree.Place(0, len(self.tensors) - 1)
+
+
+# ---- backward --------------------------------------------------------------
+
+
+def backward(segment, instance: Instance, microbatch: int, grads):
+    """The first of an instance."""
+    owner = segment.owner
+    instance.wanted = [i for i, g in enumerate(grads) if g is not None]
+    instance.layouts = [_layout(grads[i]) for i in instance.wanted]
+    given = segment.read(instance, grads)
+    if segment.refused is None:
+        wants_to_add = segment.parameters.own and (
+            owner.accumulates
+            or any(p.grad is not None for p in segment.parameters.own))
+        for variant in (WRITE, ADD) if wants_to_add else (WRITE,):
+            if not _record(segment, instance, microbatch, variant, given):
+                break
+    if instance.backwards[WRITE] is None:
+        return _eagerly(segment, instance, microbatch, given)
+    owner.know_twins(*instance.backwards)
+    instance.inputs = instance.leaves = ()
+    instance.live = None
+    return segment.backward(instance, microbatch, grads)
+
+
+def _layout(grad):
+    return grad.stride() if is_dense(grad) else grad.contiguous().stride()
+
+
+def _record(segment, instance, microbatch: int, variant: int, grads) -> bool:
+    owner = segment.owner
+    grads = [owner.twin(g, variant) for g in grads]
+    action = segment.enter(1, grads, microbatch, variant,
+                           _abi.GH_PASS_PREPARE)
+    if action != _abi.GH_ACTION_RECORD:
+        owner.cancel(None)
+        return False
+    static = _static(segment, grads)
+    found = Backward()
+    fresh: dict = {}
+
+    def run():
+        return _differentiate(segment, instance, variant, static, found, fresh)
+
+    if not _capture(segment, 1, run):
+        return False
+    found.serial = owner.next_serial()
+    if fresh:
+        segment.parameters.gradients.update(fresh)
+        segment.parameters.serial = found.serial
+    found.chained = [s if s.data_ptr() == g.data_ptr() else None
+                     for s, g in zip(static, grads)]
+    if not any(c is not None for c in found.chained):
+        found.chained = ()
+    instance.backwards[variant] = found
+    return True
+
+
+def _take_grads(segment, instance: Instance, grads):
+    """Runs autograd's backward; what it finds for inputs and parameters."""
+    torch.autograd.backward([instance.live[i] for i in instance.wanted],
+                            grads, retain_graph=True)
+    found = []
+    for leaf in (*instance.inputs, *instance.leaves):
+        found.append(leaf.grad)
+        leaf.grad = None
+    of_inputs = found[:len(instance.inputs)]
+    of_parameters = dict(zip(segment.parameters.all,
+                             found[len(instance.inputs):]))
+    return of_inputs, of_parameters
+
+
+def _differentiate(segment, instance, variant, static, found, fresh):
+    """A backward inside a capture."""
+    parameters = segment.parameters
+    of_inputs, of_parameters = _take_grads(segment, instance, static)
+    found.results = (*of_inputs,
+                     *(of_parameters[p] for p in parameters.returned),
+                     *(None for _ in segment.anchor))
+    found.own = [p for p in parameters.own if of_parameters[p] is not None]
+    if variant == WRITE:
+        fresh.update((p, of_parameters[p]) for p in found.own
+                     if p not in parameters.gradients)
+    places = {**parameters.gradients, **fresh}
+    found.gradients = [places[p] for p in found.own]
+    rest = [p for p in found.own if p not in fresh]
+    if rest:
+        put = torch._foreach_copy_ if variant == WRITE \
+            else torch._foreach_add_
+        put([places[p] for p in rest], [of_parameters[p] for p in rest])
+    return [r for r in found.results if r is not None]
+
+
+def _eagerly(segment, instance: Instance, microbatch: int, grads):
+    """The forward was a graph, the backward is not: it reads what the
+    forward has left at its own addresses."""
+    owner = segment.owner
+    parameters = segment.parameters
+    owner.pause()
+    try:
+        segment.enter(1, grads, microbatch)
+        try:
+            of_inputs, of_parameters = _take_grads(segment, instance, grads)
+        except BaseException:
+            owner.cancel(None)
+            raise
+        owner.check(segment.exit(1, ()))
+    finally:
+        owner.resume()
+    owner.count("backward")
+    gradients.add_eagerly(parameters.own,
+                          [of_parameters[p] for p in parameters.own])
+    return (*of_inputs, *(of_parameters[p] for p in parameters.returned),
+            *(None for _ in segment.anchor))

@@ -1,0 +1,329 @@
+"""The step path: calls of modules, and what stands for them in autograd.
+
+A segment of the library's plan is one module, or with granularity chunk a run
+of them.  The library decides what becomes of each pass of it:
+
+    recorded  the modules run once inside a capture (recording.py)
+    replayed  the graph has been launched; the outputs are where they were
+    run       the modules run as if nobody were attached
+
+Python is slow, so a replay touches as little of it as it can: structs for C
+are made once, and of a call only what may change is looked at.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+
+import torch
+from torch import is_grad_enabled
+from torch._C import _cuda_getCurrentRawStream as raw_stream
+
+from .. import _abi
+from ..errors import Error
+from . import gradients, recording, tree
+from .chain import Chain
+from .gradients import WRITE, Parameters
+from .recording import Backward, Instance
+
+log = logging.getLogger("graphhooks")
+
+_REPLAYED, _RECORD = _abi.GH_ACTION_REPLAYED, _abi.GH_ACTION_RECORD
+
+class Replay(torch.autograd.Function):
+    """Stands in autograd's graph for modules that a graph has run."""
+
+    @staticmethod
+    def forward(ctx, segment, instance, microbatch, *tensors):
+        ctx.flight = (segment, instance, microbatch)
+        ctx.set_materialize_grads(False)
+        outputs = instance.outputs
+        if len(outputs) == 1:
+            return outputs[0].detach()
+        outputs = tuple([o.detach() for o in outputs])
+        if instance.constant:
+            ctx.mark_non_differentiable(
+                *[outputs[i] for i in instance.constant])
+        return outputs
+
+    @staticmethod
+    def backward(ctx, *grads):
+        segment, instance, microbatch = ctx.flight
+        if is_grad_enabled():
+            raise Error(f"{segment.name}: a graph has no derivative of its "
+                        "backward; detach for create_graph=True")
+        return (None, None, None,
+                *segment.backward(instance, microbatch, grads))
+
+
+class Site:
+    """What stands in for a module's forward."""
+
+    def __init__(self, segment: "Segment", position: int, name, module):
+        self.segment = segment
+        self.name = name
+        self.position = position
+        self.module = module
+        self.forward = module.forward
+        self.has_own = "forward" in vars(module)
+
+    def __call__(self, *args, **kwargs):
+        if self.position == 0:
+            return self.segment.lead(self, args, kwargs)
+        return self.segment.chain.follow(self, args, kwargs)
+
+    def detach(self) -> None:
+        if self.has_own:
+            self.module.forward = self.forward
+        else:
+            vars(self.module).pop("forward", None)
+
+
+def _left_alone(module) -> str | None:
+    """Why a module is none for graphs, or None."""
+    if type(module).__name__ == "OptimizedModule" \
+            or getattr(module, "_compiled_call_impl", None) is not None:
+        return "it is compiled by torch.compile"
+    for name, inner in module.named_modules():
+        if inner is not module and (
+                inner._forward_hooks or inner._forward_pre_hooks
+                or inner._backward_hooks or inner._backward_pre_hooks):
+            return f"{name} has hooks, which a replay would not call"
+    return None
+
+
+class Segment:
+    """A graphed segment of the plan."""
+
+    def __init__(self, owner, index: int, name: str, modules: dict):
+        self.owner = owner
+        self.index = index
+        self.name = name
+        self.sites = [Site(self, i, *m) for i, m in enumerate(modules.items())]
+        self.chain = Chain(self)  # of the modules after the first
+        self.instances: dict[int, Instance] = {}
+        self.refused: str | None = None  # why it is eager for good
+        self.key = None  # of the calls that are recorded
+        self.seen = -1  # the last microbatch that came by
+        self.parameters = Parameters(modules.values())
+        self.anchor = ()  # what makes autograd come by, if nothing else does
+        self.decision = _abi.make(_abi.gh_decision)
+        self.passes = [self._make_pass(d) for d in (0, 1)]  # by direction
+        self.addresses = [[], []]  # as they stand in the passes
+
+    def _make_pass(self, direction: int):
+        buffers = (_abi.gh_buffer * _abi.GH_MAX_BUFFERS)()
+        outputs = (_abi.gh_buffer * _abi.GH_MAX_BUFFERS)()
+        pass_ = _abi.make(_abi.gh_pass, segment=self.index,
+                          direction=direction, inputs=buffers,
+                          outputs=outputs, flags=_abi.GH_PASS_NO_EXIT)
+        pass_.buffers = buffers  # ctypes keeps no reference to them
+        pass_.output_buffers = outputs
+        pass_.arguments = (self.owner.handle, ctypes.byref(pass_),
+                           ctypes.byref(self.decision),
+                           ctypes.byref(self.owner.error))
+        return pass_
+
+    def attach(self) -> None:
+        for site in self.sites:
+            why = _left_alone(site.module)
+            if why is not None:
+                self.refuse(f"{site.name}: {why}")
+                return
+        for site in self.sites:
+            site.module.forward = site
+
+    def detach(self) -> None:
+        for site in self.sites:
+            site.detach()
+        self.instances.clear()
+
+    def refuse(self, why: str) -> None:
+        self.refused = why
+        self.key = None
+        log.warning("%s runs eagerly from now on: %s", self.name, why)
+
+    # ---- forward --------------------------------------------------------
+
+    def lead(self, site: Site, args, kwargs):
+        """The call of the first module."""
+        owner = self.owner
+        self.chain.stop()
+        tensors = self._fit(args, kwargs)
+        if tensors is None:
+            return site.forward(*args, **kwargs)
+        if owner.stepped:
+            owner.step()
+            if self.refused is not None:
+                return site.forward(*args, **kwargs)
+        if len(self.sites) > 1 and not self.chain.is_known():
+            return self._learn(site, tensors, args, kwargs)
+        if self.seen == owner.microbatch:
+            owner.microbatch = (self.seen + 1) % _abi.GH_MAX_MICROBATCHES
+        self.seen = microbatch = owner.microbatch
+        owner.clean = 0
+        instance = None
+        action = self.enter(0, tensors, microbatch)
+        if action == _REPLAYED:
+            instance = self.instances[self.decision.slot]
+        elif action == _RECORD:
+            instance = recording.forward(self, tensors, args, kwargs)
+        else:
+            owner.cancel(self.decision.reason)
+        if instance is None:
+            return self.chain.watch(site, tensors, args, kwargs)
+        outputs = Replay.apply(self, instance, microbatch, *tensors,
+                               *self.parameters.returned, *self.anchor)
+        if type(outputs) is not tuple:
+            outputs = (outputs,)
+        if len(self.sites) > 1:
+            return self.chain.play(instance, outputs, tensors)
+        shape = instance.shape[0]
+        if type(shape) is tree.Place:
+            return outputs[0]
+        return tree.fill(shape, (outputs, tensors))
+
+    def _learn(self, site, tensors, args, kwargs):
+        """A chunk must have run once before it can be recorded."""
+        if self.chain.broken is not None:
+            self.refuse(self.chain.broken + "; granularity layer allows that")
+            return site.forward(*args, **kwargs)
+        self.owner.count("warmup")
+        return self.chain.watch(site, tensors, args, kwargs)
+
+    def _fit(self, args, kwargs):
+        """The tensors of a call that a graph can serve, or None."""
+        if self.refused is not None:
+            self.owner.count("refused")
+            return None
+        if not is_grad_enabled() or not self.trains():
+            self.owner.count("forward_only")
+            return None
+        tensors: list = []
+        key = [torch.is_autocast_enabled("cuda"),
+               torch.get_autocast_dtype("cuda")]
+        try:
+            for arg in args:
+                tree.gather(arg, tensors, key)
+            if kwargs:
+                key.append(tuple(kwargs))
+                for arg in kwargs.values():
+                    tree.gather(arg, tensors, key)
+        except tree.Unfit as unfit:
+            self.owner.count("input", f"{self.name}: {unfit}")
+            return None
+        if key != self.key and not self._take(key, tensors):
+            return None
+        return tensors
+
+    def _take(self, key, tensors) -> bool:
+        """The first call's key is that of the recordings."""
+        if self.key is not None:
+            self.owner.count("input", f"{self.name}: a call differs from "
+                             "those that are recorded, in shapes, dtypes, "
+                             "autocast or constants")
+            return False
+        why = recording.why_not(self, tensors)
+        if why is not None:
+            self.owner.count("input", f"{self.name}: {why}")
+            return False
+        self.key = key
+        if not any(t.requires_grad for t in tensors):
+            self.anchor = (torch.zeros((), device=tensors[0].device,
+                                       requires_grad=True),)
+        return True
+
+    def trains(self) -> bool:
+        for site in self.sites:
+            if not site.module.training:
+                return False
+        return True
+
+    # ---- the library ----------------------------------------------------
+
+    def enter(self, direction: int, tensors, microbatch: int,
+              variant: int = 0, flags: int = 0) -> int:
+        owner = self.owner
+        pass_ = self.passes[direction]
+        pass_.microbatch = microbatch
+        pass_.stream = raw_stream(owner.device) or None
+        if variant or direction:
+            pass_.variant = variant
+            pass_.flags = _abi.GH_PASS_NO_EXIT | flags
+        addresses = [t.data_ptr() for t in tensors]
+        if addresses != self.addresses[direction]:
+            self._address(pass_, tensors, addresses)
+            self.addresses[direction] = addresses
+        status = owner.api.layer_enter(*pass_.arguments)
+        if status < 0:
+            owner.check(status)
+        return self.decision.action
+
+    @staticmethod
+    def _address(pass_, tensors, addresses) -> None:
+        if len(tensors) > _abi.GH_MAX_BUFFERS:
+            raise Error(f"{len(tensors)} tensors go into a pass, which takes "
+                        f"{_abi.GH_MAX_BUFFERS} at most")
+        pass_.n_inputs = len(tensors)
+        for buffer, tensor, address in zip(pass_.buffers, tensors, addresses):
+            buffer.address = address
+            buffer.bytes = tensor.numel() * tensor.element_size()
+
+    def exit(self, direction: int, outputs) -> int:
+        """Of a pass that was not replayed."""
+        owner = self.owner
+        pass_ = self.passes[direction]
+        if len(outputs) > _abi.GH_MAX_BUFFERS:
+            outputs = outputs[-_abi.GH_MAX_BUFFERS:]
+        pass_.n_outputs = len(outputs)
+        for buffer, tensor in zip(pass_.output_buffers, outputs):
+            buffer.address = tensor.data_ptr()
+            buffer.bytes = tensor.numel() * tensor.element_size()
+        return owner.api.layer_exit(owner.handle, ctypes.byref(pass_),
+                                    ctypes.byref(owner.error))
+
+    # ---- backward -------------------------------------------------------
+
+    def backward(self, instance: Instance, microbatch: int, grads):
+        if instance.live is not None:
+            return recording.backward(self, instance, microbatch, grads)
+        grads = self.read(instance, grads)
+        owner = self.owner
+        accumulation = gradients.prepare(owner, instance.backwards)
+        variant = accumulation.variant
+        backward = instance.backwards[variant]
+        if backward.chained:
+            grads = self.back_in_place(backward, grads)
+        if variant != WRITE:
+            owner.clean = 0
+        action = self.enter(1, grads, microbatch, variant)
+        if action != _REPLAYED:
+            owner.cancel(self.decision.reason)
+            raise Error(f"{self.name}: its backward must run eagerly, and "
+                        "what autograd needs for that is gone")
+        gradients.finish(accumulation, backward)
+        return backward.results
+
+    @staticmethod
+    def back_in_place(backward: Backward, grads):
+        """A gradient that the graph reads where the next segment's graph
+        wrote it, and that now comes from elsewhere: to record the backward
+        again, autograd would need what was let go, so the gradient moves."""
+        return [g if c is None or c.data_ptr() == g.data_ptr() else c.copy_(g)
+                for c, g in zip(backward.chained, grads)]
+
+    def read(self, instance: Instance, grads) -> list:
+        """The gradients that the recorded backward reads."""
+        wanted = instance.wanted
+        if len(wanted) != len(grads):
+            for i, grad in enumerate(grads):
+                if grad is not None and i not in wanted:
+                    raise Error(
+                        f"{self.name}: a gradient comes to output {i}, whose "
+                        "gradient was none when the backward was recorded; "
+                        "detach and attach again")
+        return [recording.shaped(grads[i], instance.outputs[i], layout)
+                for i, layout in zip(wanted, instance.layouts)]

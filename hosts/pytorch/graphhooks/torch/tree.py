@@ -1,0 +1,134 @@
+"""What a module takes and gives: tensors, and what holds them.
+
+A graph reads and writes tensors; all the rest of a call is as it was when the
+call was recorded.  So a call is looked at in two ways: its tensors in order,
+and a key of everything else, in which two calls must agree to share a graph.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+
+import torch
+
+_TENSORS = (torch.Tensor, torch.nn.Parameter)
+_PLAIN = frozenset({
+    type(None), bool, int, float, complex, str, bytes, type(...),
+    torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size,
+})
+
+
+class Unfit(Exception):
+    """Why a value cannot go into a graph or come out of one."""
+
+
+def gather(value, tensors: list, key: list) -> None:
+    """Appends the tensors of a value, and what else it is."""
+    kind = type(value)
+    if kind in _TENSORS:
+        if not value.is_cuda:
+            raise Unfit(f"a tensor on {value.device} goes into the layer or "
+                        "comes out of it; a graph reads and writes tensors "
+                        "on the GPU")
+        tensors.append(value)
+        key.append((value.shape, value.stride(), value.dtype,
+                    value.requires_grad))
+    elif kind in _PLAIN or isinstance(value, enum.Enum):
+        key.append(kind)
+        key.append(value)
+    else:
+        parts = _parts(value)
+        key.append(kind)
+        key.append(tuple(parts) if isinstance(parts, dict) else len(parts))
+        for part in parts.values() if isinstance(parts, dict) else parts:
+            gather(part, tensors, key)
+
+
+def _parts(value):
+    """What a container holds, with names or without."""
+    kind = type(value)
+    if kind in (tuple, list) or (isinstance(value, tuple)
+                                 and hasattr(kind, "_fields")):
+        return value
+    if dataclasses.is_dataclass(value):
+        return {f.name: getattr(value, f.name)
+                for f in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return value
+    raise Unfit(f"a {kind.__module__}.{kind.__qualname__} goes into the "
+                "layer or comes out of it; graphs know tensors, numbers, "
+                "texts, None, and tuples, lists, dicts and dataclasses of "
+                "them")
+
+
+class Place:
+    """Where a tensor goes in a form: `source` has it at `index`."""
+
+    __slots__ = ("source", "index")
+
+    def __init__(self, source, index: int):
+        self.source = source
+        self.index = index
+
+
+def form(value, place):
+    """The value with place(tensor) instead of its tensors."""
+    if type(value) in _TENSORS:
+        return place(value)
+    if type(value) in _PLAIN or isinstance(value, enum.Enum):
+        return value
+    parts = _parts(value)
+    if isinstance(parts, dict):
+        return _Form(type(value), {n: form(p, place)
+                                   for n, p in parts.items()})
+    return _Form(type(value), [form(p, place) for p in parts])
+
+
+class _Form:
+    __slots__ = ("kind", "parts")
+
+    def __init__(self, kind, parts):
+        self.kind = kind
+        self.parts = parts
+
+
+def fill(shape, sources):
+    """A value of a form; `sources` are what its places point into."""
+    kind = type(shape)
+    if kind is Place:
+        return sources[shape.source][shape.index]
+    if kind is not _Form:
+        return shape
+    if isinstance(shape.parts, list):
+        parts = [fill(p, sources) for p in shape.parts]
+        if shape.kind in (tuple, list):
+            return shape.kind(parts)
+        return shape.kind(*parts)
+    parts = {n: fill(p, sources) for n, p in shape.parts.items()}
+    if not dataclasses.is_dataclass(shape.kind):
+        return shape.kind(parts)
+    value = object.__new__(shape.kind)
+    for name, part in parts.items():
+        object.__setattr__(value, name, part)
+    return value
+
+
+def matches(shape, value, sources) -> bool:
+    """Whether the value is what fill() would make: the same tensors, and
+    else equal."""
+    kind = type(shape)
+    if kind is Place:
+        return sources[shape.source][shape.index] is value
+    if kind is not _Form:
+        return type(value) is kind and shape == value
+    if type(value) is not shape.kind:
+        return False
+    parts = _parts(value)
+    if isinstance(parts, dict):
+        return parts.keys() == shape.parts.keys() and all(
+            matches(p, parts[n], sources) for n, p in shape.parts.items())
+    return len(parts) == len(shape.parts) and all(
+        matches(p, v, sources) for p, v in zip(shape.parts, parts))
