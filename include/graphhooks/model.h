@@ -103,8 +103,9 @@ typedef struct gh_layer_desc {
     gh_dispatcher dispatcher; /* read where there are experts */
     uint32_t reserved_end;    /* must be 0 */
     const char *family;       /* the plugin that knows the layer: "gpt", "mla",
-                                 "mamba" or one of the user's; NULL: none, and the
-                                 layer is what its kind says; copied */
+                                 "mamba", "stack" or one of the user's; NULL:
+                                 none, and the layer is what its kind says;
+                                 copied */
 } gh_layer_desc;
 
 /**

@@ -69,7 +69,7 @@ if [ -e "$softcuda" ]; then
         grep '^gh_')
     empty "$inside" "the software device has nothing of the library in it"
 fi
-for family in example gpt mamba mla; do
+for family in example gpt mamba mla stack; do
     [ "$(nm -D --defined-only "$builddir/plugins/.libs/$family.so" |
         awk '$2 != "A" { print $3 }')" = graphhooks_family_v1 ]
     ok $? "$family exports its table and nothing else"

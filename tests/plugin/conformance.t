@@ -25,7 +25,7 @@ build()
 }
 
 # The families of the project.
-for family in gpt mla mamba example; do
+for family in gpt mla mamba stack example; do
     "$conform" "$builddir/plugins/.libs/$family.so" > "$scratch/out" 2>&1
     status=$?
     ok $status "$family conforms"
