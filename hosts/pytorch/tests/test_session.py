@@ -47,6 +47,36 @@ def test_a_layer_has_all_that_C_can_say_of_it(api):
 
 
 @pytest.mark.parametrize(
+    "scope, granularity, expected",
+    [
+        ("", "layer", [("attn", "mlp", 1)] * 2),
+        ("", "chunk", [("attn", "mlp", 1)]),
+        ("", "part", [("attn", "attn", 1), ("mlp", "mlp", 1)] * 2),
+        ("attn", "layer", [("attn", "attn", 1), ("mlp", "mlp", 0)] * 2),
+    ],
+)
+def test_a_plain_stack_is_cut_as_asked(api, scope, granularity, expected):
+    with Model() as model:
+        model.add_layer(family="stack").add_layer(family="stack")
+        with Session(
+            model, scope=scope, granularity=granularity, environment=OFF
+        ) as session:
+            assert [
+                (s["first_part"], s["last_part"], s["mode"] == "graphed")
+                for s in session.plan()["segments"]
+            ] == expected
+            assert session.plan()["families"][0]["family"] == "stack"
+
+
+def test_a_plain_stack_is_not_recomputed_by_the_plan(api):
+    with Model() as model:
+        model.add_layer(family="stack", recompute="layer")
+        text = refused("GH_ERR_UNSUPPORTED", model, environment=OFF)
+    assert "layer 0: family stack (" in text
+    assert "not by the plan: leave it out" in text
+
+
+@pytest.mark.parametrize(
     "fields, text",
     [
         ({"kind": "dens"}, "kind is 'dens'; it is one of dense, moe"),

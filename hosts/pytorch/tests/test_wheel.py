@@ -75,6 +75,7 @@ def test_the_wheel_carries_the_library_and_what_belongs_to_it(wheel):
         f"{lib}/graphhooks/gpt.so",
         f"{lib}/graphhooks/mamba.so",
         f"{lib}/graphhooks/mla.so",
+        f"{lib}/graphhooks/stack.so",
     } <= names
     modules = {f"graphhooks/{p.name}"
                for p in (PACKAGE / "graphhooks").glob("*.py")}  # fmt: skip
@@ -100,7 +101,7 @@ def test_the_wheel_works_in_a_fresh_environment(wheel, tmp_path):
     assert said.returncode == 0, said.stderr
     assert f"{home}/" in said.stdout
     assert "graphhooks/lib/libgraphhooks.so.0" in said.stdout
-    assert "gpt, mamba, mla" in said.stdout
+    assert "gpt, mamba, mla, stack" in said.stdout
     assert "soft      usable" in said.stdout
     said = subprocess.run(
         [python, "-m", "graphhooks", "plan", "--family", "gpt"],
