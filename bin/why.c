@@ -218,99 +218,18 @@ static void print_asked(const struct gh_plan_options *o)
            o->ep_overlap ? ", ep overlap" : "");
 }
 
-/* The refusal that a reason is the text of; GH_CAUSE_NONE for others. */
-static enum gh_cause cause_of(const struct gh_layer *layer, const char *reason)
-{
-    for (enum gh_cause c = GH_CAUSE_NONE + 1; c < GH_CAUSE_COUNT; c++) {
-        if (gh_cause_why(c, layer) == reason) {
-            return c;
-        }
-    }
-    return GH_CAUSE_NONE;
-}
-
-/* The scope with what it takes to name the part. */
-static uint32_t scope_with(uint32_t scope, gh_part part)
-{
-    const uint32_t partial =
-        GH_SCOPE(GH_ITEM_MOE_ROUTER) | GH_SCOPE(GH_ITEM_MOE_PREPROCESS);
-
-    switch (part) {
-    case GH_PART_ATTN:
-        return scope | GH_SCOPE(GH_ITEM_ATTN);
-    case GH_PART_MLP:
-        return scope | GH_SCOPE(GH_ITEM_MLP);
-    case GH_PART_MAMBA:
-        return scope | GH_SCOPE(GH_ITEM_MAMBA);
-    case GH_PART_MOE_ROUTER:
-        return scope | GH_SCOPE(GH_ITEM_MOE_ROUTER);
-    case GH_PART_MOE_PREPROCESS:
-        return scope | partial;
-    default:
-        return (scope & ~partial) | GH_SCOPE(GH_ITEM_MOE);
-    }
-}
-
-/* Of a part that is not named: what naming it would come to. */
-static void print_would(const struct gh_plan *plan, uint32_t layer,
-                        gh_part part)
-{
-    struct gh_plan_options options = plan->options;
-    const char *comma = " ";
-    struct gh_layer_plan would;
-    enum gh_cause cause;
-    char why[512];
-
-    options.scope = scope_with(options.scope, part);
-    printf("  remedy     --scope");
-    for (int i = 0; scope_words()[i] != NULL; i++) {
-        if ((options.scope & 1u << i) != 0) {
-            printf("%s%s", comma, scope_words()[i]);
-            comma = ",";
-        }
-    }
-    gh_rules_layer(&plan->layers[layer], &options, &would);
-    if (would.graphed[part]) {
-        printf(" has it captured\n");
-        return;
-    }
-    cause = cause_of(&plan->layers[layer], would.reason[part]);
-    gh_cause_text(cause, &plan->layers[layer], why, sizeof(why));
-    printf(" would not do alone: %s; %s\n", why, gh_causes[cause].remedy);
-}
-
-/* A part that moe would have held can be named without the rest of it. */
-static void print_remedy(const struct gh_plan *plan, enum gh_cause cause,
-                         gh_part part)
-{
-    const bool in_moe = (plan->options.scope & GH_SCOPE(GH_ITEM_MOE)) != 0;
-    char remedy[256];
-
-    snprintf(remedy, sizeof(remedy), "%s", gh_causes[cause].remedy);
-    if (in_moe &&
-        (part == GH_PART_MOE_ROUTER || part == GH_PART_MOE_PREPROCESS)) {
-        gh_cause_remedy(cause, GH_ITEM_COUNT, remedy, sizeof(remedy));
-    }
-    printf("  remedy     %s\n", remedy);
-}
-
 static void print_rule(const struct gh_plan *plan, uint32_t layer, gh_part part)
 {
     const struct gh_layer_plan *decided = &plan->layer_plans[layer];
     const enum gh_cause cause =
-        cause_of(&plan->layers[layer], decided->reason[part]);
-    char why[512];
+        gh_cause_of(&plan->layers[layer], decided->reason[part]);
+    char why[512], remedy[1024];
 
     gh_cause_text(cause, &plan->layers[layer], why, sizeof(why));
     printf("  why        %s\n",
            cause == GH_CAUSE_NONE ? decided->reason[part] : why);
-    if (decided->graphed[part]) {
-        return;
-    }
-    if (cause != GH_CAUSE_NONE) {
-        print_remedy(plan, cause, part);
-    } else {
-        print_would(plan, layer, part);
+    if (gh_plan_remedy(plan, layer, part, remedy, sizeof(remedy))) {
+        printf("  remedy     %s\n", remedy);
     }
 }
 

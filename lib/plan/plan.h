@@ -71,6 +71,10 @@ void gh_plan_extent(const struct gh_plan *plan, const gh_segment *segment,
 bool gh_plan_note_text(const struct gh_plan *plan, enum gh_cause cause,
                        char *text, size_t bytes);
 
+/* remedy.c: what would have the part captured; false: it is. */
+bool gh_plan_remedy(const struct gh_plan *plan, uint32_t layer, gh_part part,
+                    char *text, size_t bytes);
+
 void gh_plan_write(const struct gh_plan *plan, gh_format format,
                    gh_write_fn *write, void *user);
 

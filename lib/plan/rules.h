@@ -77,6 +77,9 @@ const char *gh_cause_why(enum gh_cause cause, const struct gh_layer *layer);
 void gh_cause_text(enum gh_cause cause, const struct gh_layer *layer,
                    char *text, size_t bytes);
 
+/* The refusal that a reason is the text of; GH_CAUSE_NONE for others. */
+enum gh_cause gh_cause_of(const struct gh_layer *layer, const char *reason);
+
 /* The remedy of what was asked for and is refused: what has it captured, or
  * what to ask for in the place of `item`; GH_ITEM_COUNT: of any item. */
 void gh_cause_remedy(enum gh_cause cause, enum gh_scope_item item, char *text,

@@ -150,7 +150,7 @@ has "why        family example ($plugins/example.so) keeps it eager: its " \
     "has the family and its file"
 has "remedy     describe the layer by another family" "and the remedy"
 returns 0 "--why weighs the family, too" own.json --why 0.attn
-has "--scope attn,mlp would not do alone: family example (" \
+has "scope attn,mlp would not do alone: family example (" \
     "where the part is not named"
 model held '"family": "example",' "$dense, $dense"
 returns 1 "a scope that no family lets be captured is impossible" held.json \
@@ -269,7 +269,7 @@ returns 0 "--why takes a name, dots and all" named.json --why 'a.b 1.mlp'
 has "layer      1, dense" "and finds the layer"
 returns 0 "--why weighs the rest of the scope" moe.json --scope attn \
     --why 0.moe_experts
-has "--scope attn,moe would not do alone: its experts get another number" \
+has "scope attn,moe would not do alone: its experts get another number" \
     "and what naming the part would come to"
 grep -q 'shapes; set a capacity and pad to it$' out
 ok $? "and no remedy that does without the part"

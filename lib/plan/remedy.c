@@ -1,0 +1,103 @@
+/*
+ * remedy.c - what would have a part captured that the plan leaves eager.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "plan/plan.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum gh_cause gh_cause_of(const struct gh_layer *layer, const char *reason)
+{
+    for (enum gh_cause c = GH_CAUSE_NONE + 1; c < GH_CAUSE_COUNT; c++) {
+        if (gh_cause_why(c, layer) == reason) {
+            return c;
+        }
+    }
+    return GH_CAUSE_NONE;
+}
+
+/* The scope with what it takes to name the part. */
+static uint32_t scope_with(uint32_t scope, gh_part part)
+{
+    const uint32_t partial =
+        GH_SCOPE(GH_ITEM_MOE_ROUTER) | GH_SCOPE(GH_ITEM_MOE_PREPROCESS);
+
+    switch (part) {
+    case GH_PART_ATTN:
+        return scope | GH_SCOPE(GH_ITEM_ATTN);
+    case GH_PART_MLP:
+        return scope | GH_SCOPE(GH_ITEM_MLP);
+    case GH_PART_MAMBA:
+        return scope | GH_SCOPE(GH_ITEM_MAMBA);
+    case GH_PART_MOE_ROUTER:
+        return scope | GH_SCOPE(GH_ITEM_MOE_ROUTER);
+    case GH_PART_MOE_PREPROCESS:
+        return scope | partial;
+    default:
+        return (scope & ~partial) | GH_SCOPE(GH_ITEM_MOE);
+    }
+}
+
+/* "attn,mlp" */
+static void scope_text(uint32_t scope, char *text, size_t bytes)
+{
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (enum gh_scope_item item = 0; item < GH_ITEM_COUNT; item++) {
+        if ((scope & GH_SCOPE(item)) != 0 && used < bytes) {
+            used += (size_t)snprintf(text + used, bytes - used, "%s%s",
+                                     used == 0 ? "" : ",", gh_item_name(item));
+        }
+    }
+}
+
+/* Of a part that is not named: what naming it would come to. */
+static void name_it(const struct gh_plan *plan, uint32_t layer, gh_part part,
+                    char *text, size_t bytes)
+{
+    const struct gh_layer *of = &plan->layers[layer];
+    struct gh_plan_options options = plan->options;
+    struct gh_layer_plan would;
+    char scope[64], why[512];
+    enum gh_cause cause;
+
+    options.scope = scope_with(options.scope, part);
+    scope_text(options.scope, scope, sizeof(scope));
+    gh_rules_layer(of, &options, &would);
+    if (would.graphed[part]) {
+        snprintf(text, bytes, "scope %s has it captured", scope);
+        return;
+    }
+    cause = gh_cause_of(of, would.reason[part]);
+    gh_cause_text(cause, of, why, sizeof(why));
+    snprintf(text, bytes, "scope %s would not do alone: %s; %s", scope, why,
+             gh_causes[cause].remedy);
+}
+
+bool gh_plan_remedy(const struct gh_plan *plan, uint32_t layer, gh_part part,
+                    char *text, size_t bytes)
+{
+    const struct gh_layer_plan *decided = &plan->layer_plans[layer];
+    const enum gh_cause cause =
+        gh_cause_of(&plan->layers[layer], decided->reason[part]);
+    const bool in_moe = (plan->options.scope & GH_SCOPE(GH_ITEM_MOE)) != 0;
+
+    if (decided->graphed[part]) {
+        return false;
+    }
+    if (cause == GH_CAUSE_NONE) {
+        name_it(plan, layer, part, text, bytes);
+    } else if (in_moe &&
+               (part == GH_PART_MOE_ROUTER || part == GH_PART_MOE_PREPROCESS)) {
+        /* moe would have held it, and it can be named without the rest. */
+        gh_cause_remedy(cause, GH_ITEM_COUNT, text, bytes);
+    } else {
+        snprintf(text, bytes, "%s", gh_causes[cause].remedy);
+    }
+    return true;
+}
