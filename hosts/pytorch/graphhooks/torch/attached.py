@@ -17,7 +17,7 @@ from .. import _abi
 from ..errors import Error
 from ..session import Session, services
 from . import stack
-from .gradients import has_hooks
+from .gradients import ADD, has_hooks
 from .memory import Captures
 from .segment import Segment, Site
 
@@ -47,8 +47,9 @@ class Attached:
         self._twins: dict = {}
         self._optimizers = weakref.WeakKeyDictionary()
         self.error = _abi.gh_error()
-        self.captures = Captures(self.device, generators)
         self.steps = 0
+        self.recording: tuple | None = None  # the flight of a backward
+        self.captures = Captures(self.device, self._flight, generators)
         self._open(options)
         self._hook = register_optimizer_step_post_hook(self._note_step)
 
@@ -151,6 +152,10 @@ class Attached:
                                "and attach again")
 
     # ---- recordings -----------------------------------------------------
+
+    def _flight(self) -> tuple:
+        """What a recording shares memory with, besides its slot."""
+        return self.recording or (self.steps, self.microbatch, ADD)
 
     def next_serial(self) -> int:
         self._serial += 1

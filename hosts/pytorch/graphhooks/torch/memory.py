@@ -26,6 +26,9 @@ import gc
 import torch
 
 
+_failed: list = []  # graphs that torch goes on asking
+
+
 class _Memory:
     """A range of device memory, for ``torch.as_tensor``."""
 
@@ -53,13 +56,13 @@ def is_dense(t: torch.Tensor) -> bool:
 class Captures:
     """The host services by which torch captures for the library."""
 
-    def __init__(self, device: int, generators=()):
+    def __init__(self, device: int, flight, generators=()):
         self.device = device
+        self.flight = flight  # whose pool the next recording is made in
         self.generators = (torch.cuda.default_generators[device],
                            *generators)
         self.pools: dict[tuple, tuple] = {}
         self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
-        self.flight: tuple = ()  # of the recording that comes next
         self._pool = None
         self._graph = None
         self._stream = None
@@ -83,7 +86,7 @@ class Captures:
     # ---- a recording ----------------------------------------------------
 
     def _record_begin(self, stream, slot) -> None:
-        flight = (slot, *self.flight)
+        flight = (slot, *self.flight())
         if flight not in self.pools:
             self.pools[flight] = torch.cuda.graph_pool_handle()
         self._pool = self.pools[flight]
@@ -130,17 +133,21 @@ class Captures:
             failed = False
         finally:
             if failed:
-                self._mend()
+                self._mend(graph)
             self._leave(capture)
         key = id(graph)
         self.graphs[key] = graph
         return key, graph.raw_cuda_graph()
 
-    def _mend(self) -> None:
+    def _mend(self, graph) -> None:
         """A capture that has failed leaves torch's allocator and generators
-        in the middle of it: the one is told, and an empty capture that ends
-        well brings the others back."""
+        in the middle of it.  The allocator is told, and asks the failed graph
+        from time to time whether it captures; its pool takes no more.  A
+        capture that ends well brings the generators back."""
         torch._C._cuda_endAllocateToPool(self.device, self._pool)
+        _failed.append(graph)
+        for flight in [f for f, p in self.pools.items() if p == self._pool]:
+            del self.pools[flight]
         other = torch.cuda.CUDAGraph()
         for generator in self.generators[1:]:
             other.register_generator_state(generator)

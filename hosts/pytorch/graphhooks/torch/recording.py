@@ -25,10 +25,11 @@ from .memory import is_dense, tensor_at
 class Instance:
     """A segment in one slot: what its graphs read and write."""
 
-    __slots__ = ("inputs", "leaves", "live", "outputs", "shape", "constant",
+    __slots__ = ("flight", "inputs", "leaves", "live", "outputs", "shape", "constant",
                  "wanted", "layouts", "backwards")
 
     def __init__(self):
+        self.flight = ()  # the step and the microbatch that recorded it
         self.inputs = ()  # tensors at the graph's own addresses
         self.leaves = ()  # others at the addresses of the parameters
         self.live = None  # the outputs with autograd's graph, until recorded
@@ -140,6 +141,7 @@ def forward(segment, tensors, args, kwargs) -> Instance | None:
     owner = segment.owner
     segment.parameters.sort(owner.by_autograd)
     instance = Instance()
+    instance.flight = (owner.steps, owner.microbatch)
     instance.inputs = _static(segment, tensors)
     for inside, outside in zip(instance.inputs, tensors):
         inside.requires_grad_(outside.requires_grad)
@@ -225,8 +227,10 @@ def _layout(grad):
 def _record(segment, instance, microbatch: int, variant: int, grads) -> bool:
     owner = segment.owner
     grads = [owner.twin(g, variant) for g in grads]
+    owner.recording = (*instance.flight, variant)
     action = segment.enter(1, grads, microbatch, variant,
                            _abi.GH_PASS_PREPARE)
+    owner.recording = None
     if action != _abi.GH_ACTION_RECORD:
         owner.cancel(None)
         return False
