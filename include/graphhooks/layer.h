@@ -16,7 +16,7 @@
  * The first pass of a (segment, direction, variant, slot) after warmup is
  * recorded while the host issues it, and launched at exit.  From then on the
  * same pass is replayed: enter has launched the graph, and nothing is to be
- * run. With GH_PASS_NO_EXIT enter has ended such a pass too, and exit is left
+ * run.  With GH_PASS_NO_EXIT enter has ended such a pass too, and exit is left
  * out.
  *
  * What a host promises of a pass it lets the library record: the parts read
@@ -66,8 +66,9 @@ enum {
 /* gh_buffer.flags */
 enum {
     /* An input whose address is the same in every pass of this segment,
-     * direction and slot: it is read in place.  Any other input is copied
-     * to a static buffer before a replay, all of a pass in one launch. */
+     * direction, variant and slot: it is read in place.  Any other input is
+     * copied to a static buffer before a replay, all of a pass in one launch.
+     */
     GH_BUFFER_STATIC = 1u << 0,
     /* An output that the pass updates rather than overwrites, such as a
      * weight gradient: GRAPHHOOKS_CHECK restores it between its two runs. */
@@ -110,8 +111,10 @@ enum {
      * decision is RECORD; REPLAYED when it is recorded already, and nothing
      * is launched; or RUN when it will not be, with the reason, and then the
      * host runs nothing.  Exit or cancel follows as ever; a recording that
-     * fails is GH_RERUN, and the host need not try again.  Of the call, as
-     * the one above. */
+     * fails is GH_RERUN, and the host need not try again: the decision would
+     * be RUN.  It counts as a recording, and never as a replay or an eager
+     * pass; its inputs are those that later passes' are compared with.  Of
+     * the call, as the one above. */
     GH_PASS_PREPARE = 1u << 3
 };
 
@@ -135,8 +138,9 @@ typedef struct gh_pass {
                          the backward of a step's first microbatch, which
                          writes gradients, and that of the later ones, which
                          adds to them.  Each has graphs of its own; slots and
-                         order know the direction alone.  Since 0.2; in 0.1 a
-                         field that had to be 0 */
+                         order know the direction alone, and what later
+                         directions read lies in the same place after each.
+                         Since 0.2; in 0.1 a field that had to be 0 */
     void *stream;     /* the host's CUstream, NULL for the legacy default
                          stream of the session's context, which must then be
                          current; not CU_STREAM_PER_THREAD; must stay alive
@@ -239,9 +243,10 @@ typedef struct gh_border_key {
 /**
  * Find what an earlier pass of a microbatch has left behind: the parts on
  * the other side of a border read it there, whether that pass was recorded,
- * replayed or run eagerly.  GH_BACKWARD means the tensor's gradient.
- * Of passes without a slot only the last of each segment and direction is
- * known: find what one has left before another microbatch's follows it.
+ * replayed or run eagerly, and of which variant it was.  GH_BACKWARD means the
+ * tensor's gradient. Of passes without a slot only the last of each segment and
+ * direction is known: find what one has left before another microbatch's
+ * follows it.
  *
  * @param      key       read during the call only
  * @param[out] buffer_p  as the pass gave it at its exit; valid until the next

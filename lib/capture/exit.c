@@ -76,6 +76,8 @@ void gh_open_trace(struct gh_capture *c, gh_status status)
         .microbatch = c->open.key.microbatch,
         .slot = c->open.slot,
         .direction = (uint8_t)c->open.key.direction,
+        .variant = (uint8_t)c->open.variant,
+        .prepares = gh_open_prepares(&c->open),
         .action = c->open.action,
         .reason = c->open.reason,
         .rerun = status == GH_RERUN,
@@ -109,8 +111,9 @@ static void say_once(struct gh_capture *c)
     gh_plan_extent(c->plan, &c->plan->segments[c->open.key.segment], where,
                    sizeof(where));
     gh_log_line(c->options.log, GH_LOG_WARN,
-                "%s %s, microbatch %u, ran eagerly: %s; this is said once",
+                "%s %s%s, microbatch %u, ran eagerly: %s; this is said once",
                 where, gh_direction_names[c->open.key.direction],
+                c->open.variant == 0 ? "" : " (variant 1)",
                 c->open.key.microbatch, why[c->open.reason]);
 }
 

@@ -272,6 +272,9 @@ static const char *action_name(const struct gh_trace_record *record)
     if (record->rerun) {
         return "failed recording";
     }
+    if (record->prepares) {
+        return "prepare";
+    }
     switch (record->action) {
     case GH_ACTION_RECORD:
         return "record";
@@ -298,6 +301,9 @@ static void put_record(struct gh_trace *trace,
     if (record->segment < trace->plan->n_segments) {
         put_segment(trace, &trace->plan->segments[record->segment]);
     }
+    if (record->variant != 0) {
+        put(trace, " variant%u", record->variant);
+    }
     put(trace, " mb%u", record->microbatch);
     if (record->slot != GH_SLOT_NONE) {
         put(trace, " slot%u", record->slot);
@@ -308,6 +314,9 @@ static void put_record(struct gh_trace *trace,
         action_name(record), record->segment, direction, record->microbatch);
     if (record->slot != GH_SLOT_NONE) {
         put(trace, "\"slot\":%u,", record->slot);
+    }
+    if (record->variant != 0) {
+        put(trace, "\"variant\":%u,", record->variant);
     }
     put(trace, "\"action\":\"%s\",\"reason\":\"%s\"}}", action_name(record),
         gh_reason_name(record->reason));

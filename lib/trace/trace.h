@@ -33,9 +33,11 @@ struct gh_trace_record {
     uint32_t microbatch;
     uint32_t slot; /* GH_SLOT_NONE: none */
     uint8_t direction;
+    uint8_t variant;
     uint8_t action;
     uint8_t reason;
-    uint8_t rerun; /* exit returned GH_RERUN */
+    uint8_t rerun;    /* exit returned GH_RERUN */
+    uint8_t prepares; /* nothing of it runs */
 };
 
 /*
