@@ -90,6 +90,9 @@ static gh_status begin_flight(struct gh_capture *c, struct gh_slot *slot,
     return GH_OK;
 }
 
+/* Left to itself, gcc works out the address of a slot anew for each field. */
+#define KEEP_ADDRESS(pointer) __asm__("" : "+r"(pointer))
+
 /* A second forward is not counted, as no second backward will come; it is
  * kept out of the slot, whose buffers the first one's backward needs. */
 static gh_status take_slot(struct gh_capture *c, const gh_pass *pass,
@@ -109,6 +112,8 @@ static gh_status take_slot(struct gh_capture *c, const gh_pass *pass,
         }
         return refuse_or_none(c, pass, found, err);
     }
+    KEEP_ADDRESS(slot);
+    c->open.at = slot;
     if (found == GH_SLOTS_FRESH) {
         return begin_flight(c, slot, pass->stream, err);
     }
@@ -330,10 +335,13 @@ static void begin_timing(struct gh_capture *c)
     }
 }
 
-/* Nothing of the pass is left to exit. */
-static __attribute__((noinline)) void end_early(struct gh_capture *c,
+/* What the flags of the call ask for: not to move on, and not to stay open. */
+static __attribute__((noinline)) void obey_call(struct gh_capture *c,
                                                 const gh_pass *pass)
 {
+    if (gh_open_prepares(&c->open)) {
+        c->open.counted = false;
+    }
     if (gh_open_needs_no_exit(&c->open)) {
         gh_open_move_on(c, pass);
     }
@@ -402,14 +410,11 @@ gh_status gh_capture_enter(struct gh_capture *c, const gh_pass *pass,
         gh_open_give_slot_up(c);
         return status;
     }
-    if (gh_open_prepares(&c->open)) {
-        c->open.counted = false;
-    }
     tell(c, pass, decision);
     c->open.active = true;
     c->enters++;
     if ((pass->flags & GH_CALL_FLAGS) != 0) {
-        end_early(c, pass);
+        obey_call(c, pass);
     }
     if (c->open.timed) {
         end_timing(c);

@@ -100,6 +100,7 @@ struct gh_open_pass {
     uint8_t action;
     uint8_t reason;
     uint32_t chunk, slot;
+    struct gh_slot *at;     /* the slot, when it holds one */
     void *capture_stream;   /* RECORD: where the capture is */
     bool routed;            /* RECORD: record_begin was called */
     struct gh_entry *entry; /* NULL when the pass holds no slot */
