@@ -27,12 +27,12 @@ struct arguments {
     const char *file;
     const char *scope, *granularity, *ep_overlap; /* NULL: not given */
     const char *why;
-    bool json, table;
+    bool json, table, all;
 };
 
 static const char *const options[] = {
     "--scope", "--granularity", "--ep-overlap", "--why",
-    "--json",  "--table",       NULL,
+    "--json",  "--table",       "--all",        NULL,
 };
 
 static int say(const char *text)
@@ -44,9 +44,9 @@ static int say(const char *text)
 /* Where an option's value goes; NULL for an option without one. */
 static const char **value_of(struct arguments *a, int option)
 {
-    const char **const values[] = { &a->scope,      &a->granularity,
-                                    &a->ep_overlap, &a->why,
-                                    NULL,           NULL };
+    const char **const values[] = {
+        &a->scope, &a->granularity, &a->ep_overlap, &a->why, NULL, NULL, NULL
+    };
 
     return values[option];
 }
@@ -84,6 +84,7 @@ static int take_argument(struct arguments *a, int argc, char **argv, int *i)
     if (value == NULL) {
         a->json = a->json || strcmp(word, "--json") == 0;
         a->table = a->table || strcmp(word, "--table") == 0;
+        a->all = a->all || strcmp(word, "--all") == 0;
         return 0;
     }
     if (equals != NULL) {
@@ -116,6 +117,9 @@ static int take_arguments(int argc, char **argv, struct arguments *a)
     }
     if (a->json && a->why != NULL) {
         return say("--why is for people and --json for programs: give one");
+    }
+    if (a->all && (a->json || a->why != NULL)) {
+        return say("--all is of the plan as text: leave out --json and --why");
     }
     return 0;
 }
@@ -244,7 +248,11 @@ static int show(const struct arguments *a, const struct description *d)
         gh_plan_write(&plan, GH_FORMAT_JSON, write_stdout, NULL);
     } else {
         print_request(d->name, &plan);
-        gh_plan_write(&plan, GH_FORMAT_TEXT, write_stdout, NULL);
+        if (a->all) {
+            gh_plan_write_all(&plan, write_stdout, NULL);
+        } else {
+            gh_plan_write(&plan, GH_FORMAT_TEXT, write_stdout, NULL);
+        }
     }
     gh_plan_free(&plan);
     return status;

@@ -149,6 +149,7 @@ typedef void gh_write_fn(void *user, const char *text, size_t bytes);
 
 /**
  * Write the plan: every segment, what it covers, how it is treated and why.
+ * As text, layers in a row that are treated alike are shown once.
  *
  * @return GH_OK; GH_ERR_INVALID.
  * Blocks: as `write` does.  Since: 0.1.

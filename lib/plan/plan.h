@@ -75,7 +75,11 @@ bool gh_plan_note_text(const struct gh_plan *plan, enum gh_cause cause,
 bool gh_plan_remedy(const struct gh_plan *plan, uint32_t layer, gh_part part,
                     char *text, size_t bytes);
 
+/* As text, layers that are treated alike are shown once. */
 void gh_plan_write(const struct gh_plan *plan, gh_format format,
                    gh_write_fn *write, void *user);
+/* Text with a line for every segment. */
+void gh_plan_write_all(const struct gh_plan *plan, gh_write_fn *write,
+                       void *user);
 
 #endif

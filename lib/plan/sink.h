@@ -33,6 +33,15 @@ static inline void put_quoted(const struct sink *sink, const char *text)
     put(sink, "\"");
 }
 
+/* print.c: "graphed" or "eager". */
+const char *gh_mode_name(gh_segment_mode mode);
+
+/* print_text.c; `all`: every segment has a line of its own. */
+void gh_text_write(const struct gh_plan *plan, bool all,
+                   const struct sink *sink);
+/* print_json.c */
+void gh_json_write(const struct gh_plan *plan, const struct sink *sink);
+
 /* print_traits.c: what families have said, each answer once. */
 void gh_traits_write_text(const struct gh_plan *plan, const struct sink *sink);
 void gh_traits_write_json(const struct gh_plan *plan, const struct sink *sink);

@@ -161,7 +161,7 @@ of the sequences; describe the layer by another family, or leave attn out of \
 the scope" "its file, what it says, and the remedy"
 returns 0 "a whole layer is narrowed to what its family lets be captured" \
     held.json
-has "graphed  layer 0 mlp" "to the MLP"
+has "graphed  layer 0..1 (2 alike) mlp" "to the MLP"
 model typo '"family": "gtp",' "$dense"
 returns 1 "a mistyped family is refused" typo.json
 has "layer 0: family gtp: there is none of that name; did you mean gpt?" \
@@ -237,6 +237,14 @@ if have python3; then
 s = d["segments"]
 assert [x["index"] for x in s] == list(range(len(s)))
 assert all(x["reason"] and x["mode"] in ("graphed", "eager") for x in s)
+assert all((x["remedy"] is None) == (x["mode"] == "graphed") for x in s)
+assert all(x["out"] for x in s) and not s[0]["in"]
+assert all(y["segment"] < x["index"] and
+           y["tensor"] in [z["tensor"] for z in s[y["segment"]]["out"]]
+           for x in s for y in x["in"])
+k = {"dense", "mamba", "moe", "attn_only", "mlp_only", "moe_only"}
+assert all(x["kind"] in k for x in d["layers"])
+assert [x["index"] for x in d["layers"]] == list(range(len(d["layers"])))
 if d["offload"]:
     o = d["offload"][0]
     assert s[0]["layer"] == o["layer"] == "a\u00e9\"\\b"
@@ -317,6 +325,11 @@ model twins '' '{"kind": "dense", "name": "x"}, {"kind": "dense", "name": "x"}'
 returns 2 "--why needs one layer" twins.json --why x.attn
 has "2 layers are called x" "where several have a name"
 returns 2 "--why and --json exclude each other" dense.json --json --why 0.mlp
+returns 2 "--all and --json exclude each other" dense.json --json --all
+has "--all is of the plan as text: leave out --json and --why" "which is said"
+returns 2 "--all and --why exclude each other" dense.json --all --why 0.mlp
+returns 0 "--all works" dense.json --all
+has "1  chunk 0  graphed  layer 1 attn..mlp" "and shows every segment"
 
 # ---- what is impossible ---------------------------------------------------
 
@@ -385,7 +398,7 @@ model mixed '' "$padded, $moe, $moe"
 returns 0 "whole layers are narrowed while communication is hidden" \
     deepseek.json --ep-overlap 1
 has "layer 0 mlp: its MLP hides the communication" "the MLP to nothing"
-has "layer 1 attn..moe_preprocess: no scope is set" \
+has "layer 1..2 (2 alike) attn..moe_preprocess: no scope is set" \
     "and experts to what comes before them"
 returns 0 "what only some layers cannot have is narrowed" mixed.json \
     --scope moe
@@ -494,10 +507,10 @@ returns 2 "a list in a list in a list is refused" bad.json
 model many '"chunks": 10,' '{"kind": "moe", "repeat": 10000, "experts": 8,
     "dispatcher": "alltoall"}'
 begin=$(date +%s%N)
-plan many.json > out
+plan many.json --all > out
 end=$(date +%s%N)
 [ "$(grep -c 'graphed' out)" -eq 10000 ]
-ok $? "10,000 layers have a plan"
+ok $? "10,000 layers have a plan, with --all a line for each segment"
 diag "in $(((end - begin) / 1000000)) ms"
 if [ -n "${sanitize-}" ]; then
     skip "a sanitized program takes longer"
@@ -505,5 +518,10 @@ else
     [ $((end - begin)) -lt 900000000 ]
     ok $? "in well under a second"
 fi
+plan many.json > out
+[ "$(grep -c 'graphed' out)" -eq 10 ]
+ok $? "without --all a line for those of a chunk, which are alike"
+has "0,2..1998  chunk 0  graphed  layer 0..999 (1000 alike) attn" \
+    "with their numbers"
 
 done_testing

@@ -50,6 +50,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     }
     if (gh_plan_make(d.model, &d.options, &plan, &err) == GH_OK) {
         gh_plan_write(&plan, GH_FORMAT_TEXT, count, NULL);
+        gh_plan_write_all(&plan, count, NULL);
         gh_plan_write(&plan, GH_FORMAT_JSON, count, NULL);
         gh_plan_free(&plan);
     } else if (err.text[0] == '\0') {

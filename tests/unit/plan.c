@@ -683,108 +683,6 @@ static void test_a_cause_is_noted_once_a_layer(void)
     gh_plan_free(&plan);
 }
 
-static char printed[4096];
-
-static void keep(void *user, const char *text, size_t bytes)
-{
-    size_t used = strlen(printed);
-
-    (void)user;
-    if (used + bytes < sizeof(printed)) {
-        memcpy(printed + used, text, bytes);
-        printed[used + bytes] = '\0';
-    }
-}
-
-static void test_print(void)
-{
-    struct gh_plan plan;
-    gh_model *model = NULL;
-
-    gh_model_create(&model, NULL);
-    add(model, 0, "a \"quoted\" name");
-    make(model, ATTN, GH_GRANULARITY_LAYER, &plan);
-    gh_model_destroy(model);
-
-    printed[0] = '\0';
-    gh_plan_write(&plan, GH_FORMAT_TEXT, keep, NULL);
-    is_str(printed,
-           "2 segments, granularity layer\n"
-           "    0  chunk 0  graphed  a \"quoted\" name attn: the scope names "
-           "it\n"
-           "    1  chunk 0  eager    a \"quoted\" name mlp: the scope does "
-           "not name it\n",
-           "as text, a plan is a line a segment, each with its reason");
-
-    printed[0] = '\0';
-    gh_plan_write(&plan, GH_FORMAT_JSON, keep, NULL);
-    is_str(printed,
-           "{\"granularity\":\"layer\",\"segments\":[\n"
-           "{\"index\":0,\"chunk\":0,\"mode\":\"graphed\",\"first_layer\":0,"
-           "\"last_layer\":0,\"first_part\":\"attn\",\"last_part\":\"attn\","
-           "\"layer\":\"a \\\"quoted\\\" name\",\"reason\":\"the scope "
-           "names it\"},\n"
-           "{\"index\":1,\"chunk\":0,\"mode\":\"eager\",\"first_layer\":0,"
-           "\"last_layer\":0,\"first_part\":\"mlp\",\"last_part\":\"mlp\","
-           "\"layer\":\"a \\\"quoted\\\" name\",\"reason\":\"the scope "
-           "does not name it\"}\n],\"offload\":[],\"families\":[],"
-           "\"notes\":[]}\n",
-           "as JSON, the same, with names quoted");
-    gh_plan_free(&plan);
-}
-
-static void test_print_of_layers_that_are_joined(void)
-{
-    gh_layer_desc desc = { .struct_size = sizeof(desc), .name = "a" };
-    struct gh_plan plan;
-    gh_model *model = NULL;
-
-    gh_model_create(&model, NULL);
-    gh_model_add_layer(model, &desc, &err);
-    desc.name = "b";
-    gh_model_add_layer(model, &desc, &err);
-    desc =
-        (gh_layer_desc){ .struct_size = sizeof(desc),
-                         .kind = GH_LAYER_MOE,
-                         .name = "c",
-                         .experts = 8,
-                         .offload = GH_MODULE_ATTN_NORM | GH_MODULE_CORE_ATTN |
-                                    GH_MODULE_MLP_NORM | GH_MODULE_EXPERT_FC1 };
-    gh_model_add_layer(model, &desc, &err);
-    make(model, ATTN | MLP, GH_GRANULARITY_CHUNK, &plan);
-    gh_model_destroy(model);
-
-    printed[0] = '\0';
-    gh_plan_write(&plan, GH_FORMAT_TEXT, keep, NULL);
-    is_str(printed,
-           "2 segments, granularity chunk\n"
-           "    0  chunk 0  graphed  a attn..c attn: the scope names it\n"
-           "    1  chunk 0  eager    c moe_router..moe_post: the scope does "
-           "not name it\n"
-           "offload c: in the graph core_attn beside it expert_fc1 off "
-           "attn_norm mlp_norm\n"
-           "note: c: its attention norm reads the input of the graph, which "
-           "stays on the device; leave attn_norm out of the offloaded "
-           "modules\n"
-           "note: c: its MLP norm reads what goes into a graph or out of one, "
-           "which stays on the device; leave mlp_norm out of the offloaded "
-           "modules\n",
-           "a segment across layers has both ends, and offload its three ways");
-
-    printed[0] = '\0';
-    gh_plan_write(&plan, GH_FORMAT_JSON, keep, NULL);
-    ok(strstr(printed, "\"last_part\":\"moe_post\",\"layer\":\"c\",") != NULL,
-       "as JSON, a segment has the name of its first layer");
-    ok(strstr(printed,
-              "\"offload\":[\n{\"index\":2,\"layer\":\"c\",\"in_graph\":"
-              "[\"core_attn\"],\"beside\":[\"expert_fc1\"],\"off\":"
-              "[\"attn_norm\",\"mlp_norm\"]}") != NULL,
-       "and offload the three lists");
-    ok(strstr(printed, "offloaded modules\",\n\"c: its MLP norm") != NULL,
-       "and two notes are a list");
-    gh_plan_free(&plan);
-}
-
 int main(void)
 {
     test_a_bad_layer_is_refused();
@@ -804,7 +702,5 @@ int main(void)
     test_what_is_not_worth_recomputing_is_said();
     test_a_layer_may_name_all_that_it_has();
     test_a_cause_is_noted_once_a_layer();
-    test_print();
-    test_print_of_layers_that_are_joined();
     return done_testing();
 }
