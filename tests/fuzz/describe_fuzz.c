@@ -4,7 +4,7 @@
  *
  *     clang -fsanitize=fuzzer,address,undefined -I. -Iinclude -Ilib -Ibin \
  *         -I$BUILD tests/fuzz/describe_fuzz.c bin/describe.c bin/fields.c \
- *         bin/words.c lib/plan/[a-z]*.c lib/config/env.c \
+ *         bin/words.c lib/plan/[a-z]*.c lib/config/[a-z]*.c \
  *         lib/base/[ejs]*.c words/nearest.c -ljansson
  *
  * doc/models is a corpus to begin with.

@@ -2,7 +2,7 @@
  * Any environment is loaded or refused with a sentence, and can be printed.
  *
  *     clang -fsanitize=fuzzer,address,undefined -I. -Iinclude -Ilib \
- *         -I$BUILD tests/fuzz/env_fuzz.c lib/config/env.c \
+ *         -I$BUILD tests/fuzz/env_fuzz.c lib/config/[a-z]*.c \
  *         lib/base/error.c words/nearest.c
  *
  * The input is the environment, one string a line.
