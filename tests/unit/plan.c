@@ -31,42 +31,6 @@ static gh_model *model_of(uint32_t n_layers, uint32_t n_chunks)
     return model;
 }
 
-static void test_a_bad_layer_is_refused(void)
-{
-    gh_layer_desc desc = { .struct_size = sizeof(desc) };
-    gh_model *model;
-
-    is_status(gh_model_create(NULL, &err), GH_ERR_INVALID, &err,
-              "a model needs somewhere to go");
-    gh_model_create(&model, NULL);
-    is_status(gh_model_add_layer(NULL, &desc, &err), GH_ERR_INVALID, &err,
-              "a layer needs a model");
-    is_status(gh_model_add_layer(model, NULL, &err), GH_ERR_INVALID, &err,
-              "a layer needs a description");
-    desc.struct_size = 4;
-    is_status(gh_model_add_layer(model, &desc, &err), GH_ERR_ABI, &err,
-              "a description below 0.1's size is refused");
-    desc.struct_size = sizeof(desc);
-    desc.kind = 77;
-    is_status(gh_model_add_layer(model, &desc, &err), GH_ERR_UNSUPPORTED, &err,
-              "so is an unknown kind");
-    desc.kind = GH_LAYER_DENSE;
-    desc.reserved = 1;
-    is_status(gh_model_add_layer(model, &desc, &err), GH_ERR_INVALID, &err,
-              "so is a reserved field");
-    is_status(add(model, 1, NULL), GH_ERR_INVALID, &err, "chunks begin at 0");
-    is_status(add(model, 0, NULL), GH_OK, &err, "layer 0 is in chunk 0");
-    is_status(add(model, 2, NULL), GH_ERR_INVALID, &err,
-              "no chunk is left out");
-    ok(strstr(err.text, "layer 1") != NULL, "the layer is named: %s", err.text);
-    is_status(add(model, 1, NULL), GH_OK, &err,
-              "after a refusal the right one is accepted");
-    is_status(add(model, 0, NULL), GH_ERR_INVALID, &err,
-              "chunks do not go back");
-    is_int(model->n_layers, 2, "what was refused left nothing behind");
-    gh_model_destroy(model);
-}
-
 #define ATTN GH_SCOPE(GH_ITEM_ATTN)
 #define MLP GH_SCOPE(GH_ITEM_MLP)
 #define MOE GH_SCOPE(GH_ITEM_MOE)
@@ -555,115 +519,6 @@ static void test_what_is_not_worth_recomputing_is_said(void)
     gh_model_destroy(model);
 }
 
-static void test_a_layer_that_contradicts_itself_is_refused(void)
-{
-    const struct {
-        gh_layer_desc desc;
-        gh_status status;
-        const char *word;
-    } bad[] = {
-        { { .kind = GH_LAYER_MOE }, GH_ERR_INVALID, "experts is 0" },
-        { { .kind = GH_LAYER_DENSE, .experts = 4 },
-          GH_ERR_INVALID,
-          "has no experts" },
-        { { .kind = GH_LAYER_MOE, .experts = 4, .features = GH_FEATURE_PAD },
-          GH_ERR_INVALID,
-          "layer 0: gh_layer_desc.features: pad pads up to a capacity: name "
-          "capacity too" },
-        { { .kind = GH_LAYER_MOE,
-            .experts = 4,
-            .features = GH_FEATURE_SHARED_OVERLAP },
-          GH_ERR_INVALID,
-          "name shared_experts too" },
-        { { .features = GH_FEATURE_SYNC_FREE },
-          GH_ERR_INVALID,
-          "features: this dense layer has no sync_free; leave it out" },
-        { { .kind = GH_LAYER_MAMBA, .features = GH_FEATURE_ATTN_DROPOUT },
-          GH_ERR_INVALID,
-          "features: this mamba layer has no attn_dropout" },
-        { { .kind = GH_LAYER_MAMBA, .recompute = GH_MODULE_CORE_ATTN },
-          GH_ERR_INVALID,
-          "layer 0: gh_layer_desc.recompute: this mamba layer has no "
-          "core_attn; leave it out" },
-        { { .kind = GH_LAYER_ATTN_ONLY, .offload = GH_MODULE_MLP_NORM },
-          GH_ERR_INVALID,
-          "offload: this attn_only layer has no mlp_norm" },
-        { { .offload = GH_MODULE_EXPERT_FC1 },
-          GH_ERR_INVALID,
-          "offload: this dense layer has no expert_fc1" },
-        { { .kind = GH_LAYER_MOE,
-            .experts = 4,
-            .offload = GH_MODULE_SHARED_EXPERTS },
-          GH_ERR_INVALID,
-          "offload: this moe layer has no shared_experts" },
-        { { .kind = GH_LAYER_MOE,
-            .experts = 4,
-            .dispatcher = GH_DISPATCHER_FLEX + 1 },
-          GH_ERR_UNSUPPORTED,
-          "dispatcher" },
-        { { .features = 1u << 20 }, GH_ERR_INVALID, "features" },
-        { { .recompute = 1u << 20 }, GH_ERR_INVALID, "recompute" },
-        { { .offload = 1u << 20 }, GH_ERR_INVALID, "offload" },
-        { { .reserved_end = 1 }, GH_ERR_INVALID, "reserved" },
-    };
-    gh_model *model;
-
-    gh_model_create(&model, NULL);
-    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-        gh_layer_desc desc = bad[i].desc;
-
-        desc.struct_size = sizeof(desc);
-        is_status(gh_model_add_layer(model, &desc, &err), bad[i].status, &err,
-                  "layer %zu is refused", i);
-        ok(strstr(err.text, bad[i].word) != NULL, "layer %zu: %s", i, err.text);
-    }
-    is_int(model->n_layers, 0, "and leaves nothing behind");
-    gh_model_destroy(model);
-}
-
-/* What a layer has is accepted: only that is refused which it has not. */
-static void test_a_layer_may_name_all_that_it_has(void)
-{
-    static const struct {
-        gh_layer_kind kind;
-        uint32_t n_features, n_modules;
-    } own[] = {
-        { GH_LAYER_DENSE, 2, 7 },    { GH_LAYER_MOE, 9, 9 },
-        { GH_LAYER_MAMBA, 1, 1 },    { GH_LAYER_ATTN_ONLY, 2, 5 },
-        { GH_LAYER_MLP_ONLY, 1, 3 }, { GH_LAYER_MOE_ONLY, 8, 5 },
-    };
-    gh_model *model;
-
-    gh_model_create(&model, NULL);
-    for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++) {
-        uint32_t n_features = 0, n_modules = 0;
-        gh_layer_desc desc = { .struct_size = sizeof(desc),
-                               .kind = own[i].kind };
-
-        desc.experts = gh_kind_has(desc.kind, GH_PART_MOE_ROUTER) ? 4 : 0;
-        for (uint32_t bit = 0; gh_feature_names[bit] != NULL; bit++) {
-            desc.features = 1u << bit;
-            if (desc.features == GH_FEATURE_PAD) {
-                desc.features |= GH_FEATURE_CAPACITY;
-            } else if (desc.features == GH_FEATURE_SHARED_OVERLAP) {
-                desc.features |= GH_FEATURE_SHARED_EXPERTS;
-            }
-            n_features += gh_model_add_layer(model, &desc, NULL) == GH_OK;
-        }
-        desc.features = 0;
-        for (uint32_t bit = 0; gh_module_names[bit] != NULL; bit++) {
-            desc.recompute = desc.offload = 1u << bit;
-            n_modules += gh_model_add_layer(model, &desc, NULL) == GH_OK;
-        }
-        is_int(n_features, own[i].n_features, "features that a %s layer has",
-               gh_kind_names[own[i].kind]);
-        is_int(n_modules, own[i].n_modules,
-               "and modules, without shared "
-               "experts");
-    }
-    gh_model_destroy(model);
-}
-
 /* One layer, one cause, two words that it stops. */
 static void test_a_cause_is_noted_once_a_layer(void)
 {
@@ -685,8 +540,6 @@ static void test_a_cause_is_noted_once_a_layer(void)
 
 int main(void)
 {
-    test_a_bad_layer_is_refused();
-    test_a_layer_that_contradicts_itself_is_refused();
     test_no_layers_is_no_plan();
     test_every_scope_and_granularity_of_a_dense_model();
     test_a_chunk_is_one_segment_where_all_is_graphed();
@@ -700,7 +553,6 @@ int main(void)
     test_words_of_a_scope_do_not_depend_on_each_other();
     test_offload_follows_the_graphs();
     test_what_is_not_worth_recomputing_is_said();
-    test_a_layer_may_name_all_that_it_has();
     test_a_cause_is_noted_once_a_layer();
     return done_testing();
 }
