@@ -1,0 +1,218 @@
+"""Times and memory of one row on one case.
+
+A step has no synchronization inside.  While steps are timed the host may be
+one step ahead of the device, as a loop that prints the loss of the step
+before is.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+from __future__ import annotations
+
+import contextlib
+import gc
+import signal
+import time
+
+import torch
+
+from cases import Steps
+from row import Row
+
+
+class OutOfTime(Exception):
+    pass
+
+
+@contextlib.contextmanager
+def limit(seconds: int, what: str):
+    """Raise in the main thread when it takes longer."""
+
+    def late(_signal, _frame):
+        raise OutOfTime(f"{what} took longer than {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+class Device:
+    """A GPU, or for development the CPU in its place."""
+
+    def __init__(self, device: str):
+        self.cuda = torch.device(device).type == "cuda"
+
+    def synchronize(self):
+        if self.cuda:
+            torch.cuda.synchronize()
+
+    def mark(self):
+        """A point in the stream."""
+        if not self.cuda:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def wait(self, mark):
+        if self.cuda:
+            mark.synchronize()
+
+    def between(self, start, end) -> float:
+        """Milliseconds."""
+        if not self.cuda:
+            return (end - start) * 1e3
+        return start.elapsed_time(end)
+
+    def used(self) -> int:
+        """Of all who use the device: graphs are not the allocator's."""
+        if not self.cuda:
+            return 0
+        free, total = torch.cuda.mem_get_info()
+        return total - free
+
+    def clean(self):
+        gc.collect()
+        if self.cuda:
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+
+    def memory(self) -> dict:
+        if not self.cuda:
+            return {"allocated": 0, "reserved": 0}
+        return {"allocated": torch.cuda.max_memory_allocated(),
+                "reserved": torch.cuda.max_memory_reserved()}
+
+    def allocated(self) -> int:
+        return torch.cuda.memory_allocated() if self.cuda else 0
+
+
+def now_us() -> float:
+    return time.perf_counter_ns() / 1e3
+
+
+def whole_step(row: Row, step: int):
+    row.passes(step)
+    row.keep_losses(step)
+    row.update()
+
+
+def alone(row: Row, step: int, device: Device) -> float:
+    """One step, waited for: seconds."""
+    device.synchronize()
+    start = time.perf_counter()
+    whole_step(row, step)
+    device.synchronize()
+    return time.perf_counter() - start
+
+
+def timed(row: Row, steps: range, device: Device) -> dict:
+    """Steps one after the other."""
+    device.synchronize()
+    marks = [device.mark()]
+    walls = []
+    begin = time.perf_counter()
+    for step in steps:
+        whole_step(row, step)
+        marks.append(device.mark())
+        # The step before is waited for, this one runs.
+        device.wait(marks[-2])
+        walls.append(time.perf_counter())
+    device.synchronize()
+    end = time.perf_counter()
+    return {
+        "wall_ms": [(after - before) * 1e3
+                    for before, after in zip(walls, walls[1:])],
+        "device_ms": [device.between(before, after)
+                      for before, after in zip(marks, marks[1:])][1:],
+        "mean_ms": (end - begin) * 1e3 / len(steps),
+    }
+
+
+def issued(row: Row, steps: range, device: Device) -> dict:
+    """What a step costs the host: nothing is waited for on the way, as the
+    device has nothing to do when it begins."""
+    passes, whole = [], []
+    for step in steps:
+        device.synchronize()
+        start = now_us()
+        row.passes(step)
+        middle = now_us()
+        row.keep_losses(step)
+        row.update()
+        whole.append(now_us() - start)
+        passes.append(middle - start)
+    device.synchronize()
+    return {"passes_us": passes, "step_us": whole}
+
+
+def rest(row: Row, count: int, device: Device) -> list[float]:
+    """The same passes with no layer in the model."""
+    row.without_layers()
+    times = []
+    for step in range(count + 2):
+        device.synchronize()
+        start = now_us()
+        row.passes(step)
+        times.append(now_us() - start)
+    device.synchronize()
+    return times[2:]
+
+
+def losses_of(row: Row, steps: int) -> list[list[float]]:
+    return row.history[:steps].double().cpu().tolist()
+
+
+def run(row: Row, steps: Steps, device: Device, prepare_limit: int) -> dict:
+    """All there is to know of a row on a case, as JSON has it."""
+    device.clean()
+    before = device.used()
+    left_over = device.allocated()
+    used = []
+
+    row.build()
+    for step in range(steps.plain):
+        alone(row, step, device)
+    used.append(device.used())
+
+    at = steps.plain
+    with limit(prepare_limit, "recording"):
+        device.synchronize()
+        start = time.perf_counter()
+        row.prepare()
+        device.synchronize()
+        prepare = time.perf_counter() - start
+        used.append(device.used())
+        prepared = []
+        for step in range(at, at + steps.prepared):
+            prepared.append(alone(row, step, device))
+            used.append(device.used())
+    at += steps.prepared
+
+    gc.collect()
+    times = timed(row, range(at, at + steps.timed), device)
+    used.append(device.used())
+    at += steps.timed
+    host = issued(row, range(at, at + steps.issued), device)
+    used.append(device.used())
+
+    result = {
+        "prepare_s": prepare,
+        "prepared_steps_s": prepared,
+        **times,
+        **host,
+        "losses": losses_of(row, steps.all),
+        "memory": {**device.memory(), "device": max(used),
+                   "device_before": before, "left_over": left_over},
+    }
+    result.update(row.close())
+    if row.by_layer:
+        try:
+            result["rest_us"] = rest(row, steps.issued, device)
+        except Exception as error:  # the times are worth keeping
+            result["rest_failed"] = f"{type(error).__name__}: {error}"
+    return result

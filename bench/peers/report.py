@@ -1,0 +1,352 @@
+#!/usr/bin/env python3
+"""report.py - the table and the targets of the JSON files of run.py.
+
+    report.py OUTDIR
+
+Exit status: 0, 1 when a target is missed.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+from __future__ import annotations
+
+import glob
+import json
+import os
+import statistics
+import sys
+
+from cases import LAUNCH_BOUND, ROWS, WORDS
+
+# As bench/README.md has them.
+MOST_HOST_RATIO = 1 / 5
+MOST_STEP_RATIO = 1.0
+MOST_LAYER_OVER_FLOOR = 1.05
+MOST_CHUNK_OVER_FLOOR = 1.02
+MOST_MEMORY_RATIO = 1.0
+MOST_CAPTURE_RATIO = 1 / 2
+# Two turns of the same row may differ; more than this is no excuse.
+MOST_SPREAD = 0.02
+
+
+def quantile(values: list[float], q: float) -> float:
+    """By linear interpolation, as numpy does."""
+    ordered = sorted(values)
+    place = q * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+
+def spread_of(values: list[float]) -> dict:
+    return {"median": statistics.median(values), "p10": quantile(values, 0.1),
+            "p90": quantile(values, 0.9), "count": len(values)}
+
+
+def capture_ms(turn: dict) -> float:
+    """From before the preparation to the first replayed step, without what
+    the same number of replayed steps takes."""
+    steps = turn["prepared_steps_s"]
+    settled = statistics.median(steps[-2:])
+    return max(0.0, turn["prepare_s"] + sum(steps)
+               - settled * len(steps)) * 1e3
+
+
+def layer_us(turns: list[dict], layers: int, microbatches: int):
+    """Host time of a layer, forward and backward: what the passes of a model
+    take without what they take when it has no layers."""
+    rest = [time for turn in turns for time in turn.get("rest_us", [])]
+    if not rest:
+        return None
+    passes = [time for turn in turns for time in turn["passes_us"]]
+    return ((statistics.median(passes) - statistics.median(rest))
+            / (layers * microbatches))
+
+
+def compare_losses(losses: list, eager: list) -> dict:
+    """Bit for bit, all steps."""
+    steps = [step for step, (ours, theirs) in enumerate(zip(losses, eager))
+             if ours != theirs]
+    last = max((abs(ours - theirs)
+                for ours, theirs in zip(losses[-1], eager[-1])), default=0.0)
+    return {"equal": not steps and len(losses) == len(eager),
+            "first_unequal_step": steps[0] if steps else None,
+            "last_difference": last}
+
+
+def summary(turns: list[dict], case: dict, eager: list | None) -> dict:
+    """What the table says of a row."""
+    def of(name):
+        return spread_of([time for turn in turns for time in turn[name]])
+
+    medians = [statistics.median(turn["device_ms"]) for turn in turns]
+    memory = {name: max(turn["memory"][name] for turn in turns)
+              for name in ("allocated", "reserved", "left_over")}
+    memory["device"] = max(turn["memory"]["device"]
+                           - turn["memory"]["device_before"]
+                           for turn in turns)
+    captures = [capture_ms(turn) for turn in turns]
+    result = {
+        "step_ms": of("device_ms"),
+        "wall_ms": of("wall_ms"),
+        "turns_ms": medians,
+        "spread": (max(medians) - min(medians)) / min(medians),
+        "host_step_us": of("step_us"),
+        "host_passes_us": of("passes_us"),
+        "host_layer_us": layer_us(turns, case["layers"],
+                                  case["microbatches"]),
+        "capture_ms": statistics.median(captures),
+        "captures_ms": captures,
+        "memory": memory,
+    }
+    if eager is not None:
+        compared = [compare_losses(turn["losses"], eager) for turn in turns]
+        result["losses"] = next((c for c in compared if not c["equal"]),
+                                compared[0])
+    return result
+
+
+def summarize(result: dict):
+    """Add a summary to each row of a case, in place."""
+    rows = result["rows"]
+    for name, row in rows.items():
+        eager = rows.get(name.split("/")[0] + "/eager", {}).get("turns")
+        if row.get("turns"):
+            row["summary"] = summary(
+                row["turns"], result["case"],
+                eager[0]["losses"] if eager else None)
+
+
+# ---- targets ---------------------------------------------------------------
+
+
+def judge(what: str, ours, theirs, most: float, spread: float = 0.0) -> dict:
+    """ours over theirs, against the most it may be."""
+    ratio = ours / theirs if theirs else float("inf")
+    said = "met"
+    if ratio > most:
+        said = ("met within the spread"
+                if ratio <= most * (1 + min(spread, MOST_SPREAD))
+                else "missed")
+    return {"target": what, "ours": ours, "theirs": theirs, "ratio": ratio,
+            "most": most, "said": said}
+
+
+def wanted(case: dict) -> list[tuple]:
+    """(what, our row, their row, which number, the most)."""
+    shape = f"h{case['hidden']}s{case['sequence']}"
+    them = [("torch", "torch/graphed"), ("megatron", "megatron/local")]
+    list_ = []
+    for backend, peer in them:
+        list_.append(("host time of a layer", f"{backend}/layer", peer,
+                      "host_layer_us", MOST_HOST_RATIO))
+    for backend, peer in them:
+        for ours in ("layer", "chunk"):
+            list_.append(("step", f"{backend}/{ours}", peer, "step_ms",
+                          MOST_STEP_RATIO))
+    if shape in LAUNCH_BOUND:
+        list_.append(("step over the floor, launch-bound", "torch/layer",
+                      "torch/step", "step_ms", MOST_LAYER_OVER_FLOOR))
+    list_.append(("step over the floor", "torch/chunk", "torch/step",
+                  "step_ms", MOST_CHUNK_OVER_FLOOR))
+    for ours in ("megatron/layer", "megatron/chunk"):
+        list_.append(("peak memory of the device", ours, "megatron/local",
+                      "memory", MOST_MEMORY_RATIO))
+        list_.append(("capture time", ours, "megatron/local", "capture_ms",
+                      MOST_CAPTURE_RATIO))
+    return list_
+
+
+def number_of(row: dict, which: str):
+    value = row["summary"][which]
+    if which == "memory":
+        return value["device"]
+    return value["median"] if isinstance(value, dict) else value
+
+
+def targets(result: dict) -> list[dict]:
+    """A row that was asked for and failed has missed what it is judged by;
+    without the other there is nothing to be judged by."""
+    rows = result["rows"]
+    judged = []
+    for what, ours, theirs, which, most in wanted(result["case"]):
+        if ours not in rows or theirs not in rows:
+            continue
+        what = f"{what}: {ours} against {theirs}"
+        if "summary" not in rows[ours]:
+            judged.append({"target": what, "most": most, "said": "missed",
+                           "why": f"{ours} failed"})
+            continue
+        if "summary" not in rows[theirs]:
+            judged.append({"target": what, "most": most, "said": "not judged",
+                           "why": f"{theirs} failed"})
+            continue
+        numbers = [number_of(rows[name], which) for name in (ours, theirs)]
+        if None in numbers:
+            judged.append({"target": what, "most": most, "said": "missed",
+                           "why": "it was not measured"})
+            continue
+        spread = max(rows[name]["summary"]["spread"]
+                     for name in (ours, theirs))
+        judged.append(judge(what, *numbers, most,
+                            spread if most == MOST_STEP_RATIO
+                            and which == "step_ms" else 0.0))
+    return judged
+
+
+# ---- words -----------------------------------------------------------------
+
+COLUMNS = ("row", "step ms (p10, p90)", "wall ms", "turns differ",
+           "x floor", "host us a step", "host us a layer", "capture ms",
+           "allocated GiB", "reserved GiB", "device GiB", "losses")
+
+
+def gib(count: float) -> str:
+    return f"{count / 2**30:.2f}"
+
+
+def words_of_losses(losses: dict | None) -> str:
+    if losses is None:
+        return "not compared"
+    if losses["equal"]:
+        return "equal"
+    return (f"UNEQUAL from step {losses['first_unequal_step']}, "
+            f"last by {losses['last_difference']:.3g}")
+
+
+def line_of(name: str, row: dict, floor: float | None) -> list[str]:
+    words = WORDS[name]
+    if "summary" not in row:
+        return [words, row.get("failed", "not run")] + [""] * 10
+    said = row["summary"]
+    step = said["step_ms"]
+    layer = said["host_layer_us"]
+    memory = said["memory"]
+    # The floor has torch's model, not Megatron's.
+    over = (f"{step['median'] / floor:.3f}"
+            if floor and name.startswith("torch/") else "")
+    return [words,
+            f"{step['median']:.3f} ({step['p10']:.3f}, {step['p90']:.3f})",
+            f"{said['wall_ms']['median']:.3f}",
+            f"{said['spread'] * 100:.1f} %" if len(said["turns_ms"]) > 1
+            else "one turn",
+            over,
+            f"{said['host_step_us']['median']:.0f}",
+            "" if layer is None else f"{layer:.1f}",
+            f"{said['capture_ms']:.0f}",
+            gib(memory["allocated"]), gib(memory["reserved"]),
+            gib(memory["device"]),
+            words_of_losses(said.get("losses"))]
+
+
+def table(result: dict) -> str:
+    """A case in Markdown."""
+    case = result["case"]
+    rows = result["rows"]
+    floor = rows.get("torch/step", {}).get("summary")
+    floor = floor["step_ms"]["median"] if floor else None
+    lines = [f"## {case['layers']} layers, hidden {case['hidden']}, sequence "
+             f"{case['sequence']}, batch {case['batch']}, microbatches "
+             f"{case['microbatches']}", "",
+             "| " + " | ".join(COLUMNS) + " |",
+             "|" + " --- |" * len(COLUMNS)]
+    for name in ROWS:
+        if name in rows:
+            lines.append("| " + " | ".join(line_of(name, rows[name], floor))
+                         + " |")
+    notes = []
+    for name in ROWS:
+        row = rows.get(name, {})
+        if "summary" in row and row.get("failed"):
+            notes.append(f"- {WORDS[name]}, another turn: {row['failed']}")
+        if "summary" in row and row["summary"]["memory"]["left_over"] > 2**26:
+            notes.append(f"- {WORDS[name]}: the case before left "
+                         f"{gib(row['summary']['memory']['left_over'])} GiB")
+        for turn in row.get("turns", [])[:1]:
+            if turn.get("rest_failed"):
+                notes.append(f"- {WORDS[name]}, without layers: "
+                             f"{turn['rest_failed']}")
+            for key in ("refused", "eager_calls"):
+                if turn.get("stats", {}).get(key):
+                    notes.append(f"- {WORDS[name]}, {key}: "
+                                 f"{turn['stats'][key]}")
+    if notes:
+        lines += [""] + notes
+    return "\n".join(lines) + "\n"
+
+
+def table_of_targets(judged: list[dict]) -> str:
+    lines = ["| target | ours | theirs | ratio | at most | |",
+             "| --- | --- | --- | --- | --- | --- |"]
+    for one in judged:
+        if "ratio" in one:
+            numbers = [f"{one['ours']:.4g}", f"{one['theirs']:.4g}",
+                       f"{one['ratio']:.3f}"]
+        else:
+            numbers = [one["why"], "", ""]
+        lines.append("| " + " | ".join(
+            [one["target"], *numbers, f"{one['most']:.3g}", one["said"]])
+            + " |")
+    return "\n".join(lines) + "\n"
+
+
+def everything(results: list[dict]) -> tuple[str, int]:
+    """All cases in Markdown, and how many targets are missed."""
+    first = results[0] if results else {}
+    parts = ["# graphhooks and its peers", "",
+             ", ".join(f"{key} {value}" for key, value
+                       in sorted(first.get("machine", {}).items())), "",
+             *(f"    {command}" for command in first.get("commands", [])),
+             ""]
+    missed = 0
+    for result in results:
+        summarize(result)
+        judged = result["targets"] = targets(result)
+        missed += sum(one["said"] == "missed" for one in judged)
+        parts += [table(result), table_of_targets(judged)]
+    parts.append(f"{missed} targets missed" if missed else "no target missed")
+    return "\n".join(parts) + "\n", missed
+
+
+def order(result: dict) -> tuple:
+    case = result["case"]
+    return case["hidden"], case["sequence"], case["microbatches"]
+
+
+def read(directory: str) -> list[dict]:
+    results = []
+    for path in glob.glob(os.path.join(directory, "peers_*.json")):
+        with open(path, encoding="utf-8") as file:
+            results.append(json.load(file))
+    return sorted(results, key=order)
+
+
+def write(path: str, text: str):
+    """Whole, or not at all."""
+    with open(path + ".new", "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(path + ".new", path)
+
+
+def finish(directory: str) -> int:
+    """Summaries and targets into the files, the table beside them."""
+    results = read(directory)
+    words, missed = everything(results)
+    for result in results:
+        save(directory, result)
+    write(os.path.join(directory, "table.md"), words)
+    print(words)
+    return 1 if missed else 0
+
+
+def save(directory: str, result: dict):
+    case = result["case"]
+    name = (f"peers_h{case['hidden']}s{case['sequence']}"
+            f"m{case['microbatches']}.json")
+    write(os.path.join(directory, name), json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        print(__doc__, file=sys.stderr)
+        sys.exit(2)
+    sys.exit(finish(sys.argv[1]))
