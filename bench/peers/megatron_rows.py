@@ -42,9 +42,10 @@ class Eager(Row):
         start_megatron(self.device)
         torch.manual_seed(SEED)
         if self.device.type == "cuda":
+            # The tracker that graphs need, in every row: its states are
+            # generators, and each attention switches between them.
             model_parallel_cuda_manual_seed(
-                SEED, use_cudagraphable_rng=self.impl != "none",
-                force_reset_rng=True)
+                SEED, use_cudagraphable_rng=True, force_reset_rng=True)
         case = self.case
         config = TransformerConfig(
             num_layers=case.layers, hidden_size=case.hidden,
@@ -58,7 +59,8 @@ class Eager(Row):
             config, get_gpt_layer_local_spec(), vocab_size=case.vocabulary,
             max_sequence_length=case.sequence,
             position_embedding_type="learned_absolute")
-        self.model.to(self.device)
+        # As Megatron's Float16Module does: norms and embeddings too.
+        self.model.to(self.device, torch.bfloat16)
         self.model.train()
         self.places = torch.arange(
             case.sequence, device=self.device).expand(case.batch, -1)
@@ -133,9 +135,6 @@ class Local(Eager):
     def close(self) -> dict:
         created = cuda_graphs._CudagraphGlobalRecord.cudagraph_created
         return {"stats": {"cudagraph_created": bool(created)}}
-
-    def without_layers(self):
-        super().without_layers()
 
 
 class FullIteration(Eager):
