@@ -3,13 +3,18 @@
 #
 #     build-aux/gpu-check.sh OUT [PHASE...]
 #
-# Phases, all of them by default, in this order:
+# Phases, all of these by default, in this order:
 #
 #     build      unpacks the dist tarball, configures and makes it
 #     check      GRAPHHOOKS_TEST_DRIVER=cuda make check
 #     demo       gh-engine, eager against graph
 #     bench      bench/run.sh
 #     sanitizer  compute-sanitizer --tool memcheck on gh-engine
+#
+# And one that runs only when it is named, as it takes eight minutes and
+# needs torch; PYTHONPATH has megatron-core, for its rows:
+#
+#     peers      bench/peers/run.py; PEERS has its options, such as --quick
 #
 # Each phase leaves OUT/PHASE.log, its results beside it, and a line in
 # OUT/summary.json.  A phase that fails or runs out of time does not stop the
@@ -102,6 +107,22 @@ phase_bench()
     builddir=$build bash "$tree/bench/run.sh" "$out/bench"
 }
 
+phase_peers()
+{
+    local python=${PYTHON:-python3}
+
+    cd "$build" || return 1
+    if ! "$python" -c 'import torch' 2> /dev/null; then
+        echo "$python has no torch"
+        return 77
+    fi
+    mkdir -p "$out/peers"
+    # shellcheck disable=SC2086 # a list of words
+    PYTHONPATH=$tree/hosts/pytorch${PYTHONPATH:+:$PYTHONPATH} \
+        GRAPHHOOKS_LIBRARY=$build/.libs/libgraphhooks.so.0 \
+        "$python" "$tree/bench/peers/run.py" "$out/peers" ${PEERS-}
+}
+
 phase_sanitizer()
 {
     local tool
@@ -122,9 +143,10 @@ phase_sanitizer()
 
 from=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 export from
-export -f phase_build phase_check phase_demo phase_bench phase_sanitizer
+export -f phase_build phase_check phase_demo phase_bench phase_peers
+export -f phase_sanitizer
 declare -A limit=([build]=180 [check]=420 [demo]=60 [bench]=420
-    [sanitizer]=240)
+    [peers]=570 [sanitizer]=240)
 summary=""
 failed=0
 

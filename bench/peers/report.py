@@ -46,7 +46,7 @@ def capture_ms(turn: dict) -> float:
     """From before the preparation to the first replayed step, without what
     the same number of replayed steps takes."""
     steps = turn["prepared_steps_s"]
-    settled = statistics.median(steps[-2:])
+    settled = min(steps[-3:])
     return max(0.0, turn["prepare_s"] + sum(steps)
                - settled * len(steps)) * 1e3
 

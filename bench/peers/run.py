@@ -197,8 +197,19 @@ def run(options, work: list, env: dict) -> Book:
         workers = [Worker(*job, options, env) for job in batch]
         there = [worker for worker in workers if ready(worker, book)]
         for worker in there:
-            drive(worker, book, started)
+            if options.budget and time.monotonic() - started > options.budget:
+                leave(worker, book)
+            else:
+                drive(worker, book, started)
     return book
+
+
+def leave(worker: Worker, book: Book):
+    """No time is left for it; what its turn before has said stays."""
+    worker.end()
+    said = f"left out: {worker.options.budget} s are over"
+    for case in worker.work:
+        book.add(worker.row, worker.turn, case.name, {"failed": said})
 
 
 def chosen(text: str | None, known, what: str) -> list[str]:
@@ -231,6 +242,8 @@ def parse(arguments: list[str]):
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--prepare-limit", type=int, default=60,
                         help="seconds a case may record or compile")
+    parser.add_argument("--budget", type=int, default=0,
+                        help="seconds after which no row is started")
     parser.add_argument("--case-limit", type=int, default=150)
     parser.add_argument("--start-limit", type=int, default=180)
     parser.add_argument("--together", type=int, default=24,
