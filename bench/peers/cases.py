@@ -92,5 +92,6 @@ ONE_TURN = ("torch/compile",)
 
 def cases(shapes: dict, microbatches) -> list[Case]:
     """Small shapes first: what a process leaves behind is then little."""
-    return [Case(*shapes[shape], count, VOCABULARY if shapes is SHAPES else 512)
+    vocabulary = VOCABULARY if shapes is SHAPES else 512
+    return [Case(*shapes[shape], count, vocabulary)
             for shape in shapes for count in microbatches]

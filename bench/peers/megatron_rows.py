@@ -8,9 +8,6 @@ SPDX-License-Identifier: Apache-2.0
 """
 from __future__ import annotations
 
-import os
-import tempfile
-
 import torch
 from megatron.core import full_cuda_graph, parallel_state
 from megatron.core.models.gpt import GPTModel
@@ -28,10 +25,9 @@ def start_megatron(device: torch.device):
     if torch.distributed.is_initialized():
         return
     cuda = device.type == "cuda"
-    place = os.path.join(tempfile.mkdtemp(prefix="peers-"), "store")
     torch.distributed.init_process_group(
-        "nccl" if cuda else "gloo", init_method=f"file://{place}", rank=0,
-        world_size=1, device_id=torch.device("cuda", 0) if cuda else None)
+        "nccl" if cuda else "gloo", store=torch.distributed.HashStore(),
+        rank=0, world_size=1)
     parallel_state.initialize_model_parallel()
 
 
@@ -59,6 +55,9 @@ class Eager(Row):
             config, get_gpt_layer_local_spec(), vocab_size=case.vocabulary,
             max_sequence_length=case.sequence,
             position_embedding_type="learned_absolute")
+        # Managers of local graphs change the stream on the way.
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
         # As Megatron's Float16Module does: norms and embeddings too.
         self.model.to(self.device, torch.bfloat16)
         self.model.train()

@@ -265,7 +265,8 @@ def table(result: dict) -> str:
             if turn.get("rest_failed"):
                 notes.append(f"- {WORDS[name]}, without layers: "
                              f"{turn['rest_failed']}")
-            for key in ("refused", "eager_calls"):
+            # A graph that was not made, and calls that had none.
+            for key in ("refused", "eager_calls", "cudagraph_skips"):
                 if turn.get("stats", {}).get(key):
                     notes.append(f"- {WORDS[name]}, {key}: "
                                  f"{turn['stats'][key]}")

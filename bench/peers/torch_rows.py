@@ -92,8 +92,10 @@ class Compile(Eager):
         super().one(step, microbatch)
 
     def close(self) -> dict:
+        skipped = torch._dynamo.utils.counters["inductor"]["cudagraph_skips"]
         torch._dynamo.reset()
-        return {}
+        torch._dynamo.utils.counters.clear()
+        return {"stats": {"cudagraph_skips": skipped}}
 
 
 class Hooked(Eager):

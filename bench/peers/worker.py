@@ -116,4 +116,7 @@ def main() -> int:
     return 0
 
 
-sys.exit(main())
+status = main()
+sys.stderr.flush()
+# Nothing is left to be done, and tearing down a communicator takes time.
+os._exit(status)
