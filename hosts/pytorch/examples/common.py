@@ -56,7 +56,11 @@ class Fault(Exception):
 class Recipe:
     """What differs from example to example."""
 
-    attach_options: dict = {}
+    autocast = True  # or the model is of that dtype itself
+    without_gpu = ""  # what can be done then
+
+    def open(self, world) -> None:
+        """Once, before the first run."""
 
     def build(self, args, device) -> torch.nn.Module:
         """The model, on the device, from the seed that has been set."""
@@ -69,9 +73,8 @@ class Recipe:
         """For what a training draws; the weights are there already."""
         torch.manual_seed(seed)
 
-    def generators(self) -> tuple:
-        """Those that layers draw from, besides the device's own."""
-        return ()
+    def attach_options(self, mode: str) -> dict:
+        return {"scope": "attn,mlp"} if mode == "part" else {}
 
 
 # ---- options ---------------------------------------------------------------
@@ -132,7 +135,7 @@ def modes(text: str) -> list[str]:
     return found
 
 
-def make_parser(description: str) -> Parser:
+def make_parser(description: str, dtypes=tuple(DTYPES)) -> Parser:
     parser = Parser(
         description=description,
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
@@ -152,6 +155,7 @@ def make_parser(description: str) -> Parser:
         help="of a step; several numbers take turns")  # fmt: skip
     add("--in-flight", type=positive, default=1, metavar="N",
         help="forwards before the first backward, as in 1F1B")  # fmt: skip
+    add("--dtype", choices=dtypes, default="bf16", help="of arithmetic")
     add("--dropout", type=rate, default=0.0, help="everywhere in the model")
     add("--layers", type=positive, default=12, help="of the stack")
     add("--hidden", type=positive, default=768, help="width of the model")
@@ -194,16 +198,13 @@ def check(args) -> None:
 class World:
     """This process among those of torchrun; alone without it."""
 
-    def __init__(self, device: str):
+    def __init__(self, device: str, remedy: str):
         self.rank = int(os.environ.get("RANK", 0))
         self.size = int(os.environ.get("WORLD_SIZE", 1))
         if device == "cpu":
             self.device = torch.device("cpu")
         elif not torch.cuda.is_available():
-            raise Fault(
-                "torch sees no GPU; --device cpu --graphhooks off trains "
-                "without one"
-            )
+            raise Fault("torch sees no GPU" + remedy)
         else:
             index = int(os.environ.get("LOCAL_RANK", 0))
             if index >= torch.cuda.device_count():
@@ -233,7 +234,10 @@ class World:
             torch.cuda.synchronize(self.device)
 
     def close(self) -> None:
+        sys.stdout.flush()
         if torch.distributed.is_initialized():
+            if self.size > 1:
+                torch.distributed.barrier()
             torch.distributed.destroy_process_group()
 
 
@@ -358,7 +362,7 @@ class Training:
     def _loss(self, tokens, targets):
         with torch.autocast(
             self.world.device.type, DTYPES[self.args.dtype],
-            enabled=self.args.dtype != "fp32",
+            enabled=self.recipe.autocast and self.args.dtype != "fp32",
         ):  # fmt: skip
             return self.recipe.loss(self.model, tokens, targets)
 
@@ -412,16 +416,12 @@ def attach(model, run: Run, args, world: World, recipe: Recipe):
     """The one line that a training run needs, and its options here."""
     import graphhooks
 
-    options = {"granularity": run.mode, **recipe.attach_options}
-    if run.mode == "part":
-        options["scope"] = "attn,mlp"
+    options = recipe.attach_options(run.mode)
     if args.in_flight > 8:
         options["max_slots"] = args.in_flight
     if args.trace and world.rank == 0:
         options["trace"] = f"{args.trace}-{run.name}-graphhooks.json"
-    return graphhooks.attach(
-        model, generators=recipe.generators(), **options
-    )
+    return graphhooks.attach(model, granularity=run.mode, **options)
 
 
 @contextlib.contextmanager
@@ -552,12 +552,13 @@ def main(parser: Parser, recipe: Recipe, argv=None) -> int:
             raise Fault(
                 "graphs need a GPU; --device cpu goes with --graphhooks off"
             )
-        world = World(args.device)
+        world = World(args.device, recipe.without_gpu)
         if args.sync_every and args.in_flight > 1 and world.size > 1:
             raise Fault(
                 "--sync-every needs --in-flight 1: DDP adds up gradients "
                 "right after the forward that it belongs to"
             )
+        recipe.open(world)
         determine()
         return 0 if run_all(args, world, recipe) else 1
     except Fault as fault:

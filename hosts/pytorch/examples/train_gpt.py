@@ -105,6 +105,8 @@ class GPT(nn.Module):
 
 
 class Recipe(common.Recipe):
+    without_gpu = "; --device cpu --graphhooks off trains without one"
+
     def build(self, args, device):
         return GPT(args).to(device)
 
@@ -112,8 +114,6 @@ class Recipe(common.Recipe):
 def main(argv=None) -> int:
     parser = common.make_parser("A small GPT on text, with or without graphs.")
     add = parser.add_argument
-    add("--dtype", choices=tuple(common.DTYPES), default="bf16",
-        help="of autocast; fp16 with a GradScaler")  # fmt: skip
     add("--checkpoint", action="store_true",
         help="keep no activations of a block; its backward runs it again")  # fmt: skip
     add("--sync-every", action="store_true",
