@@ -12,7 +12,6 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import gc
 import os
@@ -27,7 +26,6 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 # From a checkout the examples also run without an installed package.
 sys.path.append(str(HERE.parent))
-TEXT = HERE.parents[1] / "engine" / "data" / "shakespeare.txt"
 
 # Read when CUDA starts.  cuBLAS then has one workspace of one size on every
 # stream, so that a recording's stream gives the bits of the eager one.
@@ -39,18 +37,15 @@ except ImportError:
     sys.exit("torch is missing; pip install torch")
 
 import report  # noqa: E402
+from options import Fault, Parser, check  # noqa: E402
+from world import Text, World, determine  # noqa: E402
 
-MODES = ("off", "part", "layer", "chunk")
 DTYPES = {
     "fp32": torch.float32,
     "bf16": torch.bfloat16,
     "fp16": torch.float16,
 }
 SETTLED = 3  # steps: one warms up, one records, one replays for the first time
-
-
-class Fault(Exception):
-    """What the user can mend, in one sentence."""
 
 
 class Recipe:
@@ -75,232 +70,6 @@ class Recipe:
 
     def attach_options(self, mode: str) -> dict:
         return {"scope": "attn,mlp"} if mode == "part" else {}
-
-
-# ---- options ---------------------------------------------------------------
-
-
-class Parser(argparse.ArgumentParser):
-    """A wrong argument is answered with one sentence, without the usage."""
-
-    def error(self, message: str):
-        self.exit(2, f"{self.prog}: {message}\n")
-
-
-def counts(text: str) -> list[int]:
-    try:
-        numbers = [int(word) for word in text.split(",")]
-    except ValueError:
-        numbers = [0]
-    if min(numbers) < 1:
-        raise argparse.ArgumentTypeError(
-            f"'{text}' is no list of numbers from 1 on, such as 4,6,8,3"
-        )
-    return numbers
-
-
-def positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is no number from 1 on")
-    return int(text)
-
-
-def rate(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0.0 <= value < 1.0:
-        raise argparse.ArgumentTypeError(
-            f"'{text}' is no rate from 0 to below 1"
-        )
-    return value
-
-
-def mode(text: str) -> str:
-    if text not in MODES:
-        raise argparse.ArgumentTypeError(
-            f"'{text}' is no mode; there are {', '.join(MODES)}"
-        )
-    return text
-
-
-def modes(text: str) -> list[str]:
-    found = [mode(word) for word in text.split(",")]
-    if len(found) < 2:
-        raise argparse.ArgumentTypeError(
-            f"'{text}' is one mode; comparing takes two or more, "
-            "such as off,layer"
-        )
-    return found
-
-
-def make_parser(description: str, dtypes=tuple(DTYPES)) -> Parser:
-    parser = Parser(
-        description=description,
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument(
-        "--graphhooks", type=mode, default="layer", metavar="MODE",
-        help="one run: off, part, layer or chunk",
-    )  # fmt: skip
-    which.add_argument(
-        "--compare", type=modes, metavar="MODES",
-        help="runs from the same start, compared bit by bit: off,layer,chunk",
-    )  # fmt: skip
-    add = parser.add_argument
-    add("--steps", type=positive, default=50, help="optimizer steps")
-    add("--microbatches", type=counts, default=[4], metavar="N,...",
-        help="of a step; several numbers take turns")  # fmt: skip
-    add("--in-flight", type=positive, default=1, metavar="N",
-        help="forwards before the first backward, as in 1F1B")  # fmt: skip
-    add("--dtype", choices=dtypes, default="bf16", help="of arithmetic")
-    add("--dropout", type=rate, default=0.0, help="everywhere in the model")
-    add("--layers", type=positive, default=12, help="of the stack")
-    add("--hidden", type=positive, default=768, help="width of the model")
-    add("--heads", type=positive, default=12, help="of attention")
-    add("--sequence", type=positive, default=256, help="tokens of a sequence")
-    add("--batch", type=positive, default=4, help="sequences of a microbatch")
-    add("--rate", type=float, default=1e-3, help="of learning")
-    add("--clip", type=float, default=1.0, help="norm of gradients; 0: none")
-    add("--seed", type=int, default=1, help="of weights, text and dropout")
-    add("--text", type=Path, default=TEXT, help="what is learned, as bytes")
-    add("--eval-every", type=int, default=0, metavar="N",
-        help="steps between losses on held-out text; 0: none")  # fmt: skip
-    add("--json", type=Path, metavar="FILE", help="write all that is known")
-    add("--plot", type=Path, metavar="PNG", help="draw the losses")
-    add("--trace", metavar="PREFIX",
-        help="write timelines of a late step for Perfetto")  # fmt: skip
-    add("--explain", action="store_true", help="say what was captured")
-    return parser
-
-
-def check(args) -> None:
-    """What no single option can see."""
-    if args.hidden % args.heads:
-        raise Fault(
-            f"--hidden {args.hidden} is not divisible by --heads {args.heads}"
-        )
-    if args.in_flight > 64:
-        raise Fault(
-            f"--in-flight {args.in_flight} is more than the 64 that can "
-            "have graphs"
-        )
-    for path in (args.json, args.plot, Path(args.trace or "x")):
-        if path is not None and not path.parent.is_dir():
-            raise Fault(f"{path}: there is no folder {path.parent}")
-
-
-# ---- where it runs ---------------------------------------------------------
-
-
-class World:
-    """This process among those of torchrun; alone without it."""
-
-    def __init__(self, device: str, remedy: str):
-        self.rank = int(os.environ.get("RANK", 0))
-        self.size = int(os.environ.get("WORLD_SIZE", 1))
-        if device == "cpu":
-            self.device = torch.device("cpu")
-        elif not torch.cuda.is_available():
-            raise Fault("torch sees no GPU" + remedy)
-        else:
-            index = int(os.environ.get("LOCAL_RANK", 0))
-            if index >= torch.cuda.device_count():
-                raise Fault(
-                    f"local rank {index} has no GPU of its own; this machine "
-                    f"has {torch.cuda.device_count()}"
-                )
-            self.device = torch.device("cuda", index)
-            torch.cuda.set_device(self.device)
-        if self.size > 1:
-            cuda = self.device.type == "cuda"
-            torch.distributed.init_process_group(
-                "nccl" if cuda else "gloo",
-                device_id=self.device if cuda else None,
-            )
-
-    def gather(self, mine) -> list:
-        """What each rank has, in their order."""
-        if self.size == 1:
-            return [mine]
-        everyone = [None] * self.size
-        torch.distributed.all_gather_object(everyone, mine)
-        return everyone
-
-    def synchronize(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-
-    def close(self) -> None:
-        sys.stdout.flush()
-        if torch.distributed.is_initialized():
-            if self.size > 1:
-                torch.distributed.barrier()
-            torch.distributed.destroy_process_group()
-
-
-def determine() -> None:
-    """Kernels that give the same bits each time.
-
-    Attention is what needs it: the backwards of its flash and its memory
-    saving kernel add up with atomics in any order, unless told not to, and
-    cuDNN's is left out.  The sums of embeddings' gradients are sorted first.
-    Where no such kernel exists torch raises an error, and does not guess.
-    """
-    torch.use_deterministic_algorithms(True)
-    # It also fills what torch.empty() makes, for the sake of programs that
-    # read it.  Nothing here does, and it would be a kernel for each tensor.
-    torch.utils.deterministic.fill_uninitialized_memory = False
-
-
-class Text:
-    """Bytes to learn, and the last tenth to be judged by."""
-
-    def __init__(self, args, world: World):
-        try:
-            data = args.text.read_bytes()
-        except OSError as failure:
-            raise Fault(f"--text {args.text}: {failure.strerror}") from None
-        self.args, self.world = args, world
-        self.window = args.sequence + 1
-        split = len(data) * 9 // 10
-        if len(data) - split < self.window:
-            raise Fault(
-                f"--text {args.text} holds out {len(data) - split} bytes, "
-                f"fewer than the {self.window} of a sequence; take a longer "
-                "text or a smaller --sequence"
-            )
-        values = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-        self.train, self.held_out = values[:split], values[split:]
-
-    def _batch(self, text, starts):
-        at = starts[:, None] + torch.arange(self.window)
-        both = text[at].long().to(self.world.device)
-        return both[:, :-1].contiguous(), both[:, 1:].contiguous()
-
-    def microbatches(self, step: int, count: int) -> list:
-        """The same for each run; other ones for each step and rank."""
-        generator = torch.Generator().manual_seed(
-            (self.args.seed * self.world.size + self.world.rank) * 1_000_003
-            + step
-        )
-        return [
-            self._batch(self.train, torch.randint(
-                len(self.train) - self.window + 1, (self.args.batch,),
-                generator=generator))
-            for _ in range(count)
-        ]  # fmt: skip
-
-    def judges(self) -> list:
-        last = len(self.held_out) - self.window
-        return [
-            self._batch(self.held_out, starts)
-            for starts in torch.linspace(0, last, 4 * self.args.batch)
-            .long()
-            .chunk(4)
-        ]
 
 
 # ---- one run ---------------------------------------------------------------
@@ -511,8 +280,7 @@ def compared(runs: list[Run], world: World) -> bool:
     return not any(everyone)
 
 
-def run_all(args, world: World, recipe: Recipe) -> bool:
-    text = Text(args, world)
+def run_all(args, world: World, text: Text, recipe: Recipe) -> bool:
     runs: list[Run] = []
     for name in args.compare or [args.graphhooks]:
         before = sum(run.mode == name for run in runs)
@@ -558,9 +326,10 @@ def main(parser: Parser, recipe: Recipe, argv=None) -> int:
                 "--sync-every needs --in-flight 1: DDP adds up gradients "
                 "right after the forward that it belongs to"
             )
+        text = Text(args, world)
         recipe.open(world)
         determine()
-        return 0 if run_all(args, world, recipe) else 1
+        return 0 if run_all(args, world, text, recipe) else 1
     except Fault as fault:
         print(f"{parser.prog}: {fault}", file=sys.stderr)
         return 2

@@ -17,6 +17,7 @@ import sys
 import warnings
 
 import common
+import options
 import torch
 
 VOCABULARY = 256  # bytes
@@ -28,7 +29,7 @@ def load() -> None:
     try:
         import megatron.core.models.gpt.gpt_layer_specs  # noqa: F401
     except ImportError as failure:
-        raise common.Fault(
+        raise options.Fault(
             f"Megatron-Core cannot be imported ({failure}); "
             "pip install --no-deps megatron-core"
         ) from None
@@ -42,7 +43,7 @@ class Recipe(common.Recipe):
         from megatron.core import parallel_state
 
         if world.size > 1:
-            raise common.Fault(
+            raise options.Fault(
                 "this example is for one process; train_gpt.py runs under "
                 "torchrun"
             )
@@ -101,20 +102,20 @@ class Recipe(common.Recipe):
     def attach_options(self, mode: str) -> dict:
         from megatron.core.tensor_parallel import random
 
-        options = {
+        chosen = {
             "layers": "decoder.layers.*",
             # Attention draws from the tracker's states, the rest from the
             # device's generator.  They stay the same objects inside.
             "generators": tuple(random.get_all_rng_states().values()),
         }
         if mode == "part":
-            options["scope"] = "attn,mlp"
-            options["parts"] = {"attn": "self_attention", "mlp": "mlp"}
-        return options
+            chosen["scope"] = "attn,mlp"
+            chosen["parts"] = {"attn": "self_attention", "mlp": "mlp"}
+        return chosen
 
 
 def main(argv=None) -> int:
-    parser = common.make_parser(
+    parser = options.make_parser(
         "Megatron-Core's GPTModel on text, with or without graphs.",
         dtypes=("bf16", "fp32"),
     )

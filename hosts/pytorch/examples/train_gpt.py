@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 
 import common
+import options
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -112,12 +113,12 @@ class Recipe(common.Recipe):
 
 
 def main(argv=None) -> int:
-    parser = common.make_parser("A small GPT on text, with or without graphs.")
+    parser = options.make_parser("A small GPT on text, with or without graphs.")
     add = parser.add_argument
     add("--checkpoint", action="store_true",
-        help="keep no activations of a block; its backward runs it again")  # fmt: skip
+        help="keep no activations of a block, but run it again")  # fmt: skip
     add("--sync-every", action="store_true",
-        help="DDP adds up gradients after each microbatch, not the last")  # fmt: skip
+        help="DDP's gradients of each microbatch, not of a step")  # fmt: skip
     add("--device", choices=("cuda", "cpu"), default="cuda",
         help="cpu goes with --graphhooks off")  # fmt: skip
     return common.main(parser, Recipe(), argv)

@@ -1,0 +1,151 @@
+"""The options of the examples, and what is said of wrong ones.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+
+TEXT = Path(__file__).resolve().parents[2] / "engine/data/shakespeare.txt"
+MODES = ("off", "part", "layer", "chunk")
+DTYPES = ("fp32", "bf16", "fp16")
+
+
+class Fault(Exception):
+    """What the user can mend, in one sentence."""
+
+class Parser(argparse.ArgumentParser):
+    """A wrong argument is answered with one sentence, without the usage."""
+
+    def error(self, message: str):
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
+def counts(text: str) -> list[int]:
+    try:
+        numbers = [int(word) for word in text.split(",")]
+    except ValueError:
+        numbers = [0]
+    if min(numbers) < 1:
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is no list of numbers from 1 on, such as 4,6,8,3"
+        )
+    return numbers
+
+
+def positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is no number from 1 on")
+    return int(text)
+
+
+def number(text: str, zero: bool = True) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (0 <= value < math.inf) or (value == 0 and not zero):
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is no number {'from 0 on' if zero else 'above 0'}"
+        )
+    return value
+
+
+def above_zero(text: str) -> float:
+    return number(text, zero=False)
+
+
+def interval(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"'{text}' is no number from 0 on")
+    return int(text)
+
+
+def rate(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0.0 <= value < 1.0:
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is no rate from 0 to below 1"
+        )
+    return value
+
+
+def mode(text: str) -> str:
+    if text not in MODES:
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is no mode; there are {', '.join(MODES)}"
+        )
+    return text
+
+
+def modes(text: str) -> list[str]:
+    found = [mode(word) for word in text.split(",")]
+    if len(found) < 2:
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is one mode; comparing takes two or more, "
+            "such as off,layer"
+        )
+    return found
+
+
+def make_parser(description: str, dtypes=DTYPES) -> Parser:
+    parser = Parser(
+        description=description,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
+        "--graphhooks", type=mode, default="layer", metavar="MODE",
+        help="one run: off, part, layer or chunk",
+    )  # fmt: skip
+    which.add_argument(
+        "--compare", type=modes, metavar="MODES",
+        help="runs from the same start, compared bit by bit: off,layer,chunk",
+    )  # fmt: skip
+    add = parser.add_argument
+    add("--steps", type=positive, default=50, help="optimizer steps")
+    add("--microbatches", type=counts, default=[4], metavar="N,...",
+        help="of a step; several numbers take turns")  # fmt: skip
+    add("--in-flight", type=positive, default=1, metavar="N",
+        help="forwards before the first backward, as in 1F1B")  # fmt: skip
+    add("--dtype", choices=dtypes, default="bf16", help="of arithmetic")
+    add("--dropout", type=rate, default=0.0, help="everywhere in the model")
+    add("--layers", type=positive, default=12, help="of the stack")
+    add("--hidden", type=positive, default=768, help="width of the model")
+    add("--heads", type=positive, default=12, help="of attention")
+    add("--sequence", type=positive, default=256, help="tokens of a sequence")
+    add("--batch", type=positive, default=4, help="sequences of a microbatch")
+    add("--rate", type=above_zero, default=1e-3, help="of learning")
+    add("--clip", type=number, default=1.0, help="norm of gradients; 0: none")
+    add("--seed", type=int, default=1, help="of weights, text and dropout")
+    add("--text", type=Path, default=TEXT, help="what is learned, as bytes")
+    add("--eval-every", type=interval, default=0, metavar="N",
+        help="steps between losses on held-out text; 0: none")  # fmt: skip
+    add("--json", type=Path, metavar="FILE", help="write all that is known")
+    add("--plot", type=Path, metavar="PNG", help="draw the losses")
+    add("--trace", metavar="PREFIX",
+        help="write timelines of a late step for Perfetto")  # fmt: skip
+    add("--explain", action="store_true", help="say what was captured")
+    return parser
+
+
+def check(args) -> None:
+    """What no single option can see."""
+    if args.hidden % args.heads:
+        raise Fault(
+            f"--hidden {args.hidden} is not divisible by --heads {args.heads}"
+        )
+    if args.in_flight > 64:
+        raise Fault(
+            f"--in-flight {args.in_flight} is more than the 64 that can "
+            "have graphs"
+        )
+    for path in (args.json, args.plot, Path(args.trace or "x")):
+        if path is not None and not path.parent.is_dir():
+            raise Fault(f"{path}: there is no folder {path.parent}")
