@@ -244,6 +244,8 @@ def train(run: Run, args, world: World, text: Text, recipe: Recipe) -> None:
     """Trains once, fills the run, and leaves the device as it was."""
     cuda = world.device.type == "cuda"
     if cuda:
+        gc.collect()  # a run that failed is still held by its traceback
+        torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(world.device)
     training = Training(args, world, recipe)
     attached = None
