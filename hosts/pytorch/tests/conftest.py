@@ -1,33 +1,14 @@
-"""What the tests share: the library, a device, and TAP for make check.
-
-make check sets srcdir and builddir; without them the tests use whatever
-library the package finds.
+"""What the tests share: the library and a device.
 
 SPDX-License-Identifier: Apache-2.0
 """
 
 from __future__ import annotations
 
-import os
-import sys
-from pathlib import Path
-
 import pytest
+from harness import PACKAGE, TOP, pytest_addoption, pytest_configure
 
-TOP = Path(__file__).resolve().parents[3]
-PACKAGE = TOP / "hosts" / "pytorch"
-# What is tested is the checkout, also where a wheel is installed.
-sys.path.insert(0, str(PACKAGE))
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-# Nothing of the caller's environment is to decide a point.
-for _name in [name for name in os.environ if name.startswith("GRAPHHOOKS_")]:
-    if _name != "GRAPHHOOKS_LIBRARY":
-        del os.environ[_name]
-if os.environ.get("builddir"):
-    os.environ["GRAPHHOOKS_LIBRARY"] = os.path.join(
-        os.environ["builddir"], ".libs", "libgraphhooks.so.0"
-    )
+__all__ = ["PACKAGE", "TOP", "pytest_addoption", "pytest_configure"]
 
 
 @pytest.fixture(scope="session")
@@ -47,65 +28,3 @@ def soft(api):
     device.close()
     assert device.left_over() == {}
     assert device.races() == []
-
-
-# ---- TAP -------------------------------------------------------------------
-
-
-class Tap:
-    """The Test Anything Protocol on the standard output: a point a test,
-    named by its function in words."""
-
-    def __init__(self) -> None:
-        self.points = 0
-
-    def say(self, result: str, name: str, remark: str = "") -> None:
-        self.points += 1
-        print(f"{result} {self.points} {remark or '- ' + name}", flush=True)
-
-    @staticmethod
-    def name(nodeid: str) -> str:
-        function = nodeid.split("::")[-1]
-        case = ""
-        if "[" in function:
-            function, case = function.rstrip("]").split("[", 1)
-        words = function.replace("test_", "", 1).replace("_", " ")
-        return f"{words}: {case}" if case else words
-
-    def pytest_runtest_logreport(self, report) -> None:
-        name = self.name(report.nodeid)
-        if report.failed:
-            self.say("not ok", name if report.when == "call" else
-                     f"{name} ({report.when})")  # fmt: skip
-            for line in report.longreprtext.splitlines():
-                print(f"# {line}")
-        elif report.skipped:
-            reason = report.longrepr[2].replace("Skipped: ", "", 1)
-            self.say("ok", name, f"# SKIP {reason}")
-        elif report.when == "call":
-            self.say("ok", name)
-
-    def pytest_collectreport(self, report) -> None:
-        if report.failed:
-            self.say("not ok", f"{report.nodeid} can be collected")
-            for line in report.longreprtext.splitlines():
-                print(f"# {line}")
-        elif report.skipped:
-            reason = report.longrepr[2].replace("Skipped: ", "", 1)
-            self.say("ok", report.nodeid, f"# SKIP {reason}")
-
-    def pytest_sessionfinish(self) -> None:
-        print(f"1..{self.points}")
-
-
-def pytest_addoption(parser) -> None:
-    parser.addoption("--tap", action="store_true", help="report as TAP")
-
-
-def pytest_configure(config) -> None:
-    # What goes wrong inside a callback reaches nobody else.
-    config.addinivalue_line(
-        "filterwarnings", "error::pytest.PytestUnraisableExceptionWarning"
-    )
-    if config.getoption("--tap"):
-        config.pluginmanager.register(Tap(), "tap")

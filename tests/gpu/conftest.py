@@ -1,0 +1,86 @@
+"""What the tests share: runs that are detached, and eager against graphs.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import gc
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+_TOP = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(_TOP / "hosts" / "pytorch" / "tests"))
+
+from harness import pytest_addoption, pytest_configure  # noqa: E402
+
+__all__ = ["pytest_addoption", "pytest_configure"]
+
+
+@pytest.fixture
+def runs():
+    """Makes runs of models.Run; none is left attached."""
+    from models import Run
+
+    made = []
+
+    def make(*args, **kwargs):
+        made.append(Run(*args, **kwargs))
+        return made[-1]
+
+    yield make
+    left = [run.attached for run in made if run.attached is not None]
+    made.clear()
+    for attached in left:
+        attached.detach()
+    gc.collect()
+
+
+@pytest.fixture
+def pair(runs):
+    """Trains eagerly and with graphs, and demands the same bits.
+
+    pair(train) calls train(run) with either run; before(run) is called when
+    nothing is attached yet.  `grain` is one of
+    models.GRAINS; `replays` whether any graph is to have been replayed;
+    `refused` a pattern that fits why segments run eagerly for good, `eager`
+    the reasons for which others do besides the warmup, None for any;
+    all of that is left to the test without `judge`.
+    """
+    from models import differing
+
+    def go(train, *, grain="layer", replays=True, refused=None, eager=(),
+           judge=True, make=None, model=None, before=None, **options):
+        how = {"make": make, "model": model, "before": before}
+        one = runs(**how)
+        train(one)
+        left = one.state()
+        two = runs(grain=grain, **how, **options)
+        train(two)
+        assert differing(left, two.state()) == []
+        if judge:
+            check(two, replays, refused, eager)
+        return two
+
+    return go
+
+
+def check(run, replays, refused, eager) -> None:
+    """Graphs were replayed, and what was not has its reason."""
+    stats = run.attached.stats()
+    said = run.attached.explain()
+    if refused is None:
+        assert stats["refused"] == {}
+    else:
+        assert stats["refused"]
+        for name, why in stats["refused"].items():
+            assert re.search(refused, why), why
+            assert f"{name} runs eagerly: {why}" in said
+    if replays is not None:
+        assert (stats["replays"] > 0) == replays, stats
+    if eager is not None:
+        usual = {"warmup", "gradients_moved", "refused"}
+        assert set(stats["eager_calls"]) - usual == set(eager), stats

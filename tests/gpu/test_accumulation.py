@@ -1,0 +1,127 @@
+"""Gradients add up in `.grad`, whatever is there.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import pytest
+from models import BATCH, COUNTS, GRAINS, need_gpu, torch
+
+need_gpu()
+
+GRAIN = pytest.mark.parametrize("grain", GRAINS)
+ZERO = pytest.mark.parametrize("set_to_none", [True, False, None],
+                               ids=["none", "zeros", "kept"])
+
+
+@GRAIN
+@ZERO
+@pytest.mark.parametrize("in_flight", [1, 3])
+def test_zero_grad(pair, grain, set_to_none, in_flight):
+    pair(lambda r: r.steps(COUNTS + COUNTS, in_flight=in_flight,
+                           set_to_none=set_to_none), grain=grain)
+
+
+@GRAIN
+@ZERO
+@pytest.mark.parametrize("counts", [
+    [1, 1, 1, 3, 1, 4], [1, 4, 1, 1, 3], [4, 1, 1, 4], [2, 2, 7, 1],
+    [3, 1, 1, 3]], ids=str)
+def test_counts_that_change(pair, grain, set_to_none, counts):
+    """Also from one microbatch to more than were ever expected."""
+    pair(lambda r: r.steps(counts, set_to_none=set_to_none), grain=grain)
+
+
+@GRAIN
+def test_zero_grad_by_turns(pair, grain):
+    def train(run):
+        for i, count in enumerate(COUNTS + COUNTS):
+            run.step(count, set_to_none=(True, False, None)[i % 3])
+
+    pair(train, grain=grain)
+
+
+@GRAIN
+@pytest.mark.parametrize("counts", [COUNTS, [1] * 6])
+def test_gradients_that_the_user_has_set(pair, grain, counts):
+    def train(run):
+        for i, count in enumerate(counts):
+            run.zero()
+            for j, p in enumerate(run.model.parameters()):
+                if (i + j) % 2:
+                    p.grad = torch.full_like(p, 0.125 * (i + 1))
+            run.backward(count)
+            run.optimizer.step()
+
+    pair(train, grain=grain)
+
+
+@GRAIN
+def test_gradients_that_change_between_microbatches(pair, grain):
+    def train(run):
+        for count in COUNTS:
+            run.zero()
+            for m in range(count):
+                run.loss().backward()
+                for j, p in enumerate(run.model.parameters()):
+                    if (m + j) % 3 == 0:
+                        p.grad = p.grad * 0.5
+                    elif (m + j) % 3 == 1:
+                        p.grad.mul_(0.5)
+            run.optimizer.step()
+
+    pair(train, grain=grain)
+
+
+@GRAIN
+def test_gradients_that_are_clipped(pair, grain):
+    def train(run):
+        for count in COUNTS:
+            run.zero()
+            run.backward(count)
+            run.note(torch.nn.utils.clip_grad_norm_(
+                run.model.parameters(), 0.1))
+            run.optimizer.step()
+
+    pair(train, grain=grain)
+
+
+@GRAIN
+@ZERO
+def test_eager_microbatches_between(pair, grain, set_to_none):
+    """Of another shape, first in a step, in the middle, and alone."""
+    shapes = [[BATCH] * 4, [BATCH] * 2, [BATCH] * 4, [1, BATCH, BATCH],
+              [BATCH, 1, BATCH], [1], [1, 1], [BATCH], [BATCH, BATCH, 1]]
+
+    def train(run):
+        for batches in shapes:
+            run.zero(set_to_none)
+            for batch in batches:
+                run.loss(batch).backward()
+            run.optimizer.step()
+
+    pair(train, grain=grain, eager=["input"])
+
+
+@GRAIN
+@pytest.mark.parametrize("count", [1, 3])
+def test_zeros_keep_their_signs(pair, grain, count):
+    """Gradients that are zeros: 0 * -1 is not 0 * 1."""
+    def train(run):
+        for sign in (1, 1, -1, 1, -1):
+            run.zero()
+            for _ in range(count):
+                (run.loss() * 0.0 * sign).backward()
+            for p in run.model.parameters():
+                run.note(p.grad)
+            run.optimizer.step()
+
+    pair(train, grain=grain)
+
+
+def test_a_count_that_was_not_expected_is_told(runs):
+    run = runs(grain="layer").steps([1, 1, 1])
+    assert "gradients_moved" not in run.attached.stats()["eager_calls"]
+    run.step(3)
+    assert run.attached.stats()["eager_calls"]["gradients_moved"] > 0

@@ -1,0 +1,233 @@
+"""What goes into a layer and comes out of it: tensors, and what holds them.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import enum
+
+import pytest
+from models import (COUNTS, LAYERS, WHOLE, Block, Model, need_gpu, torch)
+
+need_gpu()
+
+Pair = collections.namedtuple("Pair", "x mask")
+
+
+class Mood(enum.Enum):
+    CALM = 1
+
+
+@dataclasses.dataclass
+class State:
+    x: torch.Tensor
+    mask: torch.Tensor
+    step: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    x: torch.Tensor
+    note: str = "text"
+
+
+def mixed(x, mask):
+    return x * mask.unsqueeze(-1)
+
+
+def layer(read, write):
+    """A class of layers: read(*args, **kwargs) finds (x, mask), and
+    write(x, mask) makes the result."""
+
+    class Layer(Block):
+        def forward(self, *args, **kwargs):
+            x, mask = read(*args, **kwargs)
+            return write(super().forward(mixed(x, mask)), mask)
+
+    return Layer
+
+
+# name: (how a layer is called, read, write, how x and mask are found again)
+FORMS = {
+    "a keyword": (lambda f, x, m: f(x, mask=m),
+                  lambda x, mask: (x, mask),
+                  lambda x, m: x, lambda r, m: (r, m)),
+    "keywords alone": (lambda f, x, m: f(x=x, mask=m),
+                       lambda x, mask: (x, mask),
+                       lambda x, m: x, lambda r, m: (r, m)),
+    "constants": (lambda f, x, m: f(x, None, 2, 0.5, True, "text", Mood.CALM,
+                                    m, torch.float32),
+                  lambda x, none, n, f, b, t, e, m, d: (x * f * n, m),
+                  lambda x, m: x, lambda r, m: (r, m)),
+    "a tuple": (lambda f, x, m: f((x, m)), lambda pair: pair,
+                lambda x, m: (x, m), lambda r, m: r),
+    "a list": (lambda f, x, m: f([x, m]), lambda pair: pair,
+               lambda x, m: [x, m], lambda r, m: r),
+    "a dict": (lambda f, x, m: f({"x": x, "m": m}),
+               lambda d: (d["x"], d["m"]),
+               lambda x, m: {"x": x, "m": m, "none": None},
+               lambda r, m: (r["x"], r["m"])),
+    "a named tuple": (lambda f, x, m: f(Pair(x, m)), lambda pair: pair,
+                      Pair, lambda r, m: (r.x, r.mask)),
+    "a dataclass": (lambda f, x, m: f(State(x, m)),
+                    lambda s: (s.x, s.mask),
+                    lambda x, m: State(x, m, 3), lambda r, m: (r.x, r.mask)),
+    "a frozen dataclass": (lambda f, x, m: f(Frozen(x), m),
+                           lambda s, m: (s.x, m),
+                           lambda x, m: Frozen(x, "other"),
+                           lambda r, m: (r.x, m)),
+    "nested": (lambda f, x, m: f([(x, {"deep": [m]})], none=None),
+               lambda a, none: (a[0][0], a[0][1]["deep"][0]),
+               lambda x, m: {"a": (x, [m, (None,)])},
+               lambda r, m: (r["a"][0], r["a"][1][0])),
+    "one tensor twice": (lambda f, x, m: f(x, m, x, m),
+                         lambda x, m, y, n: ((x + y) / 2, m),
+                         lambda x, m: (x, x), lambda r, m: (r[1], m)),
+    "integers and flags": (lambda f, x, m: f(x, m), lambda x, m: (x, m),
+                           lambda x, m: (x, (m > 0).sum(-1), m > 0),
+                           lambda r, m: (r[0], m)),
+    "none of many": (lambda f, x, m: f(x, m), lambda x, m: (x, m),
+                     lambda x, m: (None, x, None), lambda r, m: (r[1], m)),
+    "views of an input": (lambda f, x, m: f(x, m), lambda x, m: (x, m),
+                          lambda x, m: (x, m[0], m.view(-1)),
+                          lambda r, m: (r[0], m)),
+}
+
+
+def model_of(form):
+    call, _, _, find = FORMS[form]
+
+    class Fed(Model):
+        def run_layers(self, x):
+            mask = (x.detach()[..., 0] > -1).float()
+            self.results = []
+            for module in self.layers:
+                self.results.append(call(module, x, mask))
+                x, mask = find(self.results[-1], mask)
+            return x
+
+    return Fed
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("form", FORMS)
+def test_a_form_goes_in_and_out(pair, grain, form):
+    _, read, write, _ = FORMS[form]
+    run = pair(lambda r: r.steps(), grain=grain, make=layer(read, write),
+               model=model_of(form))
+    assert run.attached.stats()["eager_calls"].keys() == {"warmup"}
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("form", ["a tuple", "a dataclass", "a named tuple"])
+def test_an_output_that_is_an_input_is_that_very_tensor(runs, grain, form):
+    _, read, write, find = FORMS[form]
+    run = runs(grain=grain, make=layer(read, write), model=model_of(form))
+    run.steps(COUNTS[:3])
+    assert run.attached.stats()["replays"] > 0
+    masks = {id(find(r, None)[1]) for r in run.model.results}
+    assert len(run.model.results) == LAYERS and len(masks) == 1
+
+
+class Outer(Block):
+    """Gives its input on, beside the result."""
+
+    def forward(self, x, first=None):
+        first = x if first is None else first
+        return super().forward(x) + 0.1 * first, first
+
+
+class Residual(Model):
+    def run_layers(self, x):
+        first = None
+        for module in self.layers:
+            x, first = module(x, first)
+        return x + first
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("in_flight", [1, 3])
+def test_an_input_with_a_gradient_goes_through(pair, grain, in_flight):
+    pair(lambda r: r.steps(in_flight=in_flight), grain=grain, make=Outer,
+         model=Residual)
+
+
+class Scaled(Block):
+    def forward(self, x, scale):
+        return super().forward(x * scale)
+
+
+class Scales(Model):
+    scale = 0.5
+
+    def run_layers(self, x):
+        for module in self.layers:
+            x = module(x, self.scale)
+        return x
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_a_constant_that_changes_is_eager(pair, grain):
+    def train(run):
+        for i, count in enumerate(COUNTS + COUNTS):
+            run.model.scale = 0.25 if i in (3, 5) else 0.5
+            run.step(count)
+
+    run = pair(train, grain=grain, make=Scaled, model=Scales,
+               eager=["input"])
+    assert "constants" in run.attached.explain()
+
+
+class Adds(Block):
+    """Three tensors besides x."""
+
+    def forward(self, x, a, b, c):
+        return super().forward(x + a + b * c)
+
+
+class Feeds(Model):
+    def run_layers(self, x):
+        a, b, c = (x.detach() * f for f in (0.1, 0.2, 0.3))
+        for module in self.layers:
+            x = module(x, a, b, c)
+        return x
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_many_inputs_are_one_copy(pair, grain):
+    run = pair(lambda r: r.steps(), grain=grain, make=Adds, model=Feeds)
+    stats = run.attached.stats()
+    forwards = {"layer": LAYERS, "chunk": 1}[grain] * sum(COUNTS[1:])
+    assert 0 < stats["copies"] <= forwards + 2 * sum(COUNTS[1:])
+
+
+class Breaks(Model):
+    """Changes what is on its way between two layers."""
+
+    def run_layers(self, x):
+        for module in self.layers:
+            x = module(x)
+            x += 0.125
+        return x
+
+
+@pytest.mark.parametrize("grain, refused", [
+    ("layer", None), ("chunk", "changed in place")])
+def test_what_comes_out_is_changed_in_place(pair, grain, refused):
+    pair(lambda r: r.steps(), grain=grain, model=Breaks, refused=refused,
+         replays=refused is None)
+
+
+class Overwrites(Block):
+    """Changes what it is given."""
+
+    def forward(self, x):
+        x = x * 1.0
+        return super().forward(x.mul_(0.5))
+
+
+def test_a_layer_may_change_what_is_its_own(pair):
+    pair(lambda r: r.steps(), make=Overwrites)

@@ -1,0 +1,533 @@
+"""What cannot be captured, or is not as it was: eager with its reason where
+that is right, and an exception with one sentence where it is not.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import pytest
+from models import (BATCH, COUNTS, GRAINS, LAYERS, LENGTH, SEGMENTS, WHOLE,
+                    Block, F, Model, need_gpu, nn, torch)
+
+need_gpu()
+
+import graphhooks  # noqa: E402
+from graphhooks import Error  # noqa: E402
+
+GRAIN = pytest.mark.parametrize("grain", GRAINS)
+
+
+# ---- inputs that differ ----------------------------------------------------
+
+
+def some_batches(batch, length):
+    """Every third microbatch is of another shape."""
+    def train(run):
+        for count in COUNTS:
+            run.zero()
+            for m in range(count):
+                other = m % 3 == 2
+                run.loss(batch if other else BATCH,
+                         length if other else LENGTH).backward()
+            run.optimizer.step()
+
+    return train
+
+
+@GRAIN
+@pytest.mark.parametrize("batch, length", [
+    (BATCH // 2, LENGTH), (BATCH, LENGTH // 2), (BATCH * 2, LENGTH),
+    (BATCH // 2, LENGTH * 2)], ids=str)
+def test_another_shape_is_eager(pair, grain, batch, length):
+    """The last one is of as many bytes."""
+    run = pair(some_batches(batch, length), grain=grain, eager=["input"])
+    assert run.attached.stats()["eager_calls"]["input"] == \
+        SEGMENTS[grain] * sum(c // 3 for c in COUNTS)
+    assert "a call differs from those that are recorded" in \
+        run.attached.explain()
+
+
+class Takes(Block):
+    """Whatever type comes in."""
+
+    def forward(self, x):
+        return super().forward(x.float())
+
+
+class Typed(Model):
+    dtype = torch.float32
+
+    def run_layers(self, x):
+        for layer in self.layers:
+            x = layer(x.to(self.dtype))
+        return x
+
+
+def test_another_type_is_eager(pair):
+    def train(run):
+        for i, count in enumerate(COUNTS + COUNTS):
+            run.model.dtype = torch.bfloat16 if i in (2, 6) else torch.float32
+            run.step(count)
+
+    run = pair(train, make=Takes, model=Typed, eager=["input"])
+    assert run.attached.stats()["eager_calls"]["input"] == \
+        LAYERS * (COUNTS[2] + COUNTS[1])
+
+
+class Strided(Model):
+    turned = False
+
+    def run_layers(self, x):
+        if self.turned:
+            x = x.transpose(0, 1).contiguous().transpose(0, 1)
+        return super().run_layers(x)
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_other_strides_are_eager(pair, grain):
+    def train(run):
+        for i, count in enumerate(COUNTS):
+            run.model.turned = i == 3
+            run.step(count)
+
+    pair(train, grain=grain, model=Strided, eager=["input"])
+
+
+class Gaps(Model):
+    def run_layers(self, x):
+        for layer in self.layers:
+            x = layer(torch.cat([x, x], -1)[..., :x.shape[-1]])
+        return x
+
+
+def test_an_input_with_holes_is_eager(pair):
+    run = pair(lambda r: r.steps(), model=Gaps, replays=False,
+               eager=["input"])
+    assert "holes or overlaps" in run.attached.explain()
+
+
+class Scales(Block):
+    def forward(self, x, scale):
+        return super().forward(x * scale)
+
+
+class OnTheHost(Model):
+    def run_layers(self, x):
+        for layer in self.layers:
+            x = layer(x, torch.tensor(0.5))
+        return x
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_a_tensor_on_the_CPU_is_eager(pair, grain):
+    run = pair(lambda r: r.steps(), grain=grain, make=Scales,
+               model=OnTheHost, replays=False, eager=["input"])
+    assert "a tensor on cpu goes into the layer" in run.attached.explain()
+
+
+class Odd:
+    """What no graph knows."""
+
+    half = 0.5
+
+
+class Objects(Model):
+    def run_layers(self, x):
+        for layer in self.layers:
+            x = layer(x, Odd())
+        return x
+
+
+class Reads(Block):
+    def forward(self, x, odd):
+        return super().forward(x * odd.half)
+
+
+def test_an_object_of_the_users_own_is_eager(pair):
+    run = pair(lambda r: r.steps(), make=Reads, model=Objects,
+               replays=False, eager=["input"])
+    assert "Odd goes into the layer" in run.attached.explain()
+
+
+class Changes(Block):
+    def forward(self, x):
+        y = super().forward(x)
+        x.data.mul_(1.0)
+        x.detach().add_(0.0)
+        return y
+
+
+def test_a_layer_that_changes_its_input_is_eager(pair):
+    class Cloned(Model):
+        def run_layers(self, x):
+            for layer in self.layers:
+                x = layer(x.clone())
+            return x
+
+    pair(lambda r: r.steps(), make=Changes, model=Cloned, replays=False,
+         refused="changes in place what it is given")
+
+
+# ---- what cannot be captured -----------------------------------------------
+
+
+class Item(Block):
+    def forward(self, x):
+        self.seen = x.sum().item()
+        return super().forward(x)
+
+
+class Prints(Block):
+    def forward(self, x):
+        self.text = str(x)
+        return super().forward(x)
+
+
+class Branches(Block):
+    def forward(self, x):
+        return super().forward(x) if x.isfinite().all() else x
+
+
+class Synchronizes(Block):
+    def forward(self, x):
+        torch.cuda.synchronize()
+        return super().forward(x)
+
+
+class ToTheHost(Block):
+    def forward(self, x):
+        return super().forward(x) + x.detach().mean().cpu().to(x.device)
+
+
+class Selects(Block):
+    """Its output's shape depends on the numbers."""
+
+    def forward(self, x):
+        x = super().forward(x)
+        return x[x.detach()[..., 0] > -1e9].view(x.shape)
+
+
+class Mixes(Block):
+    """A tensor of the CPU's is copied in a captured part."""
+
+    def forward(self, x):
+        return super().forward(x) * torch.full((64,), 0.5).to(x.device)
+
+
+SYNCS = [Item, Prints, Branches, Synchronizes, ToTheHost, Selects, Mixes]
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("make", SYNCS)
+def test_a_wait_for_the_device_in_a_layer_is_eager(pair, caplog, grain,
+                                                   make):
+    run = pair(lambda r: r.steps(in_flight=2), grain=grain, make=make,
+               replays=False, refused="Error: .*captur")
+    refused = run.attached.stats()["refused"]
+    assert len(refused) == SEGMENTS[grain]
+    for name in refused:
+        said = [r for r in caplog.records
+                if r.getMessage().startswith(f"{name} runs eagerly from")]
+        assert len(said) == 1
+
+
+def test_the_other_layers_are_replayed(pair):
+    class One(Model):
+        def __init__(self, make) -> None:
+            super().__init__(make)
+            self.layers[1] = Item()
+
+    run = pair(lambda r: r.steps(in_flight=2), model=One, refused="captur")
+    stats = run.attached.stats()
+    assert list(stats["refused"]) == ["layers.1"]
+    assert stats["replays"] == 2 * (LAYERS - 1) * sum(COUNTS[1:])
+
+
+class Through(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * (1.0 + 0.0 * grad.flatten()[0].item())
+
+
+class WaitsBackward(Block):
+    def forward(self, x):
+        return super().forward(Through.apply(x))
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("in_flight", [1, 2])
+def test_a_wait_in_the_backward_is_eager(pair, grain, in_flight):
+    run = pair(lambda r: r.steps(in_flight=in_flight), grain=grain,
+               make=WaitsBackward, judge=False)
+    stats = run.attached.stats()
+    assert len(stats["refused"]) == SEGMENTS[grain]
+    assert stats["eager_calls"]["backward"] > 0
+
+
+class NoGradient(Block):
+    def forward(self, x):
+        with torch.no_grad():
+            return super().forward(x)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_layer_without_a_gradient_is_eager(pair, which):
+    class Cut(Model):
+        def __init__(self, make) -> None:
+            super().__init__(make)
+            self.layers[which] = NoGradient()
+
+    pair(lambda r: r.steps(in_flight=2), model=Cut,
+         refused="nothing that comes out of it needs a gradient", eager=None)
+
+
+# ---- two attaches ----------------------------------------------------------
+
+
+@GRAIN
+def test_two_attaches(runs, grain):
+    run = runs(grain=grain).steps(COUNTS[:2])
+    with pytest.raises(Error, match="is attached already: detach it first"):
+        graphhooks.attach(run.model, **GRAINS[grain])
+    replays = run.attached.stats()["replays"]
+    run.steps(COUNTS[:2])
+    assert run.attached.stats()["replays"] > replays
+
+
+def test_a_layer_twice_in_a_stack(runs):
+    run = runs()
+    with pytest.raises(Error, match="layers.0 is in the stack twice"):
+        graphhooks.attach(run.model, ["layers.*", "layers.0"])
+
+
+# ---- exceptions ------------------------------------------------------------
+
+
+class Fails(Block):
+    broken = False
+
+    def forward(self, x):
+        if self.broken:
+            raise ValueError("the layer's own failure")
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("steps", [0, 1], ids=["warmup", "recording"])
+def test_an_exception_in_a_forward_is_the_users(pair, grain, steps):
+    def train(run):
+        run.steps(COUNTS[:steps])
+        run.zero()
+        run.model.layers[1].broken = True
+        with pytest.raises(ValueError, match="the layer's own failure"):
+            run.loss()
+        run.model.layers[1].broken = False
+        run.steps()
+
+    run = pair(train, grain=grain, make=Fails, judge=False)
+    refused = run.attached.stats()["refused"]
+    assert len(refused) == (1 if steps else 0)
+    for why in refused.values():
+        assert "ValueError: the layer's own failure" in why
+
+
+class Raises(torch.autograd.Function):
+    on = False
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        if Raises.on:
+            raise ValueError("the backward's own failure")
+        return grad
+
+
+class Between(Model):
+    def run_layers(self, x):
+        for i, layer in enumerate(self.layers):
+            x = layer(Raises.apply(x) if i == 1 else x)
+        return x
+
+
+@pytest.mark.parametrize("grain", ["layer", "part"])
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_an_exception_in_the_middle_of_a_backward(pair, grain, steps):
+    """The layers after it have had their backward, those before not."""
+    def train(run):
+        run.steps(COUNTS[:steps])
+        run.zero()
+        run.loss().backward()
+        loss = run.loss()
+        Raises.on = True
+        with pytest.raises(ValueError, match="the backward's own failure"):
+            loss.backward()
+        Raises.on = False
+        run.loss().backward()
+        run.optimizer.step()
+        run.steps()
+
+    pair(train, grain=grain, model=Between)
+
+
+class FailsBackward(Block):
+    def forward(self, x):
+        return super().forward(Raises.apply(x))
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_an_exception_while_a_backward_is_recorded(pair, grain):
+    """It is the user's; what is recorded of that layer is given up."""
+    def train(run):
+        run.step(COUNTS[0])
+        run.zero()
+        Raises.on = True
+        with pytest.raises(ValueError, match="the backward's own failure"):
+            run.loss().backward()
+        Raises.on = False
+        run.zero()
+        run.steps()
+
+    pair(train, grain=grain, make=FailsBackward, judge=False)
+
+
+@GRAIN
+def test_an_exception_between_forward_and_backward(pair, grain):
+    def train(run):
+        for count in COUNTS + COUNTS:
+            run.zero()
+            run.backward(count)
+            run.loss()  # and its backward never comes
+            run.optimizer.step()
+
+    pair(train, grain=grain)
+
+
+def test_an_interrupt_is_the_users(runs):
+    class Interrupted(Fails):
+        def forward(self, x):
+            if self.broken:
+                raise KeyboardInterrupt
+            return super().forward(x)
+
+    run = runs(grain="layer", make=Interrupted).steps(COUNTS[:1])
+    run.model.layers[1].broken = True
+    with pytest.raises(KeyboardInterrupt):
+        run.loss()
+    run.model.layers[1].broken = False
+    run.steps()
+    assert run.attached.stats()["replays"] > 0
+
+
+# ---- backward twice, or of the backward ------------------------------------
+
+
+def recorded(runs, grain, steps):
+    run = runs(grain=grain).steps(COUNTS[:steps])
+    run.zero()
+    return run
+
+
+@GRAIN
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_a_second_backward_is_refused(runs, grain, steps):
+    run = recorded(runs, grain, steps)
+    loss = run.loss()
+    loss.backward(retain_graph=True)
+    with pytest.raises(Error, match="second time"):
+        loss.backward()
+    run.steps()
+    assert torch.isfinite(run.notes[-1])
+
+
+@GRAIN
+@pytest.mark.parametrize("steps", [1, 3])
+def test_a_backward_of_the_backward_is_refused(runs, grain, steps):
+    run = recorded(runs, grain, steps)
+    with pytest.raises(Error, match="no derivative of its backward; detach "
+                                    "for create_graph=True"):
+        run.loss().backward(create_graph=True)
+    run.steps()
+    assert torch.isfinite(run.notes[-1])
+
+
+@GRAIN
+def test_a_second_backward_in_the_warmup_is_torchs_own(pair, grain):
+    def train(run):
+        run.zero()
+        loss = run.loss()
+        loss.backward(retain_graph=True)
+        loss.backward()
+        run.optimizer.step()
+        run.steps()
+
+    pair(train, grain=grain)
+
+
+class TwoOutputs(Block):
+    def forward(self, x):
+        y = super().forward(x)
+        return y, y.square().mean()
+
+
+class Balanced(Model):
+    def run_layers(self, x):
+        self.extra = 0.0
+        for layer in self.layers:
+            x, extra = layer(x)
+            self.extra = self.extra + extra
+        return x
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_outputs_whose_gradients_come_from_the_start(pair, grain):
+    def train(run):
+        for count in COUNTS:
+            run.zero()
+            for m in range(count):
+                loss = run.loss()
+                if m % 2 == 0:
+                    loss = loss + 0.1 * run.model.extra
+                loss.backward()
+            run.optimizer.step()
+
+    pair(train, grain=grain, make=TwoOutputs, model=Balanced)
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_a_gradient_of_an_output_that_had_none_is_said(runs, grain):
+    run = runs(grain=grain, make=TwoOutputs, model=Balanced)
+    run.steps(COUNTS[:3])
+    loss = run.loss()
+    with pytest.raises(Error, match="a gradient comes to output .*detach and "
+                                    "attach again"):
+        (loss + run.model.extra).backward()
+    run.steps(COUNTS[:2])
+    assert torch.isfinite(run.notes[-1])
+
+
+# ---- what cannot be attached -----------------------------------------------
+
+
+def cpu():
+    return Model(Block)
+
+
+@pytest.mark.parametrize("model, layers, why", [
+    (lambda: nn.Linear(2, 2).cuda(), None,
+     "the model has no nn.ModuleList: say which layers are meant"),
+    (cpu, None, "the layers are on cpu; graphs are of a GPU: move the model"),
+    (cpu, "blocks.*", "no module of the model is called 'blocks\\.\\*'"),
+    (cpu, [], "there is no layer to attach to"),
+    (cpu, [F.gelu], "layers has .*it takes modules, or names by pattern")])
+def test_what_cannot_be_attached(model, layers, why):
+    with pytest.raises(Error, match=why) as caught:
+        graphhooks.attach(model(), layers)
+    assert "\n" not in str(caught.value)

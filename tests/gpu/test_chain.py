@@ -1,0 +1,179 @@
+"""How the modules of a chunk are found to hang together; needs no GPU.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from models import torch  # noqa: F401, to skip without it
+from test_tree import Tensor
+
+from graphhooks import Error
+from graphhooks.torch import tree
+from graphhooks.torch.chain import Chain
+
+
+@pytest.fixture(autouse=True)
+def stubs(monkeypatch):
+    monkeypatch.setattr(tree, "_TENSORS", (Tensor,))
+
+
+class Stack:
+    """A segment of three modules; each returns a new tensor, or what `makes`
+    has for it."""
+
+    def __init__(self, count=3, makes=None):
+        self.calls = []
+        self.makes = makes or {}
+        self.sites = [SimpleNamespace(position=i, name=f"layer {i}",
+                                      forward=self._forward(i))
+                      for i in range(count)]
+        self.chain = Chain(self)
+
+    def _forward(self, i):
+        def forward(*args, **kwargs):
+            self.calls.append(i)
+            make = self.makes.get(i)
+            return make(*args, **kwargs) if make else Tensor(2)
+
+        return forward
+
+    def first(self, *args, **kwargs):
+        tensors = []
+        tree.gather((args, kwargs), tensors, [])
+        self.chain.stop()
+        return self.chain.watch(self.sites[0], tensors, args, kwargs)
+
+    def call(self, i, *args, **kwargs):
+        return self.chain.follow(self.sites[i], args, kwargs)
+
+    def learn(self) -> "Stack":
+        x = self.first(Tensor(2))
+        for site in self.sites[1:]:
+            x = self.call(site.position, x)
+        assert self.chain.is_known()
+        return self
+
+    def recorded(self):
+        """What a recording notes, as recording.py has it."""
+        given = [Tensor(2)]
+        instance = SimpleNamespace(shape=[])
+        outputs = []
+
+        def note(result):
+            before = []
+            tree.gather(result, before, [])
+
+            def place(t):
+                if t is given[0]:
+                    return tree.Place(1, 0)
+                outputs.append(t)
+                return tree.Place(0, len(outputs) - 1)
+
+            instance.shape.append(tree.form(result, place))
+            return before
+
+        self.chain.run((given[0],), {}, given, note)
+        return instance, outputs
+
+
+def test_a_chain_is_learned_from_one_pass():
+    stack = Stack()
+    assert not stack.chain.is_known()
+    stack.learn()
+    assert stack.calls == [0, 1, 2] and stack.chain.broken is None
+
+
+def test_a_recording_runs_all_of_it():
+    stack = Stack().learn()
+    stack.calls.clear()
+    _, outputs = stack.recorded()
+    assert stack.calls == [0, 1, 2] and len(outputs) == 3
+
+
+def test_a_replay_runs_nothing():
+    stack = Stack().learn()
+    instance, outputs = stack.recorded()
+    stack.calls.clear()
+    x = stack.chain.play(instance, outputs, [Tensor(2)])
+    for i in (1, 2):
+        assert x is outputs[i - 1]
+        x = stack.call(i, x)
+    assert x is outputs[2] and stack.calls == []
+
+
+def test_after_a_replay_modules_run_by_themselves():
+    stack = Stack().learn()
+    instance, outputs = stack.recorded()
+    x = stack.chain.play(instance, outputs, [Tensor(2)])
+    for i in (1, 2):
+        x = stack.call(i, x)
+    stack.calls.clear()
+    stack.call(1, Tensor(2))
+    assert stack.calls == [1]
+
+
+def test_what_the_first_was_given_comes_again():
+    mask = Tensor(3)
+    stack = Stack()
+    x = stack.first(Tensor(2), mask=mask)
+    x = stack.call(1, x, mask=mask)
+    stack.call(2, x, mask=mask)
+    assert stack.chain.is_known()
+
+
+@pytest.mark.parametrize("call, why", [
+    (lambda s, x: s.call(2, x), "layer 2 is not called after the one before"),
+    (lambda s, x: s.call(1, Tensor(2)), "layer 1: it reads a tensor that "
+                                        "neither"),
+    (lambda s, x: s.call(1, x, object()), "layer 1: a builtins.object")])
+def test_what_is_no_chain_is_said(call, why):
+    stack = Stack()
+    call(stack, stack.first(Tensor(2)))
+    assert stack.chain.broken.startswith(why)
+    assert not stack.chain.is_known()
+
+
+def test_a_change_in_place_on_the_way_is_said():
+    stack = Stack()
+    x = stack.first(Tensor(2))
+    x._version += 1
+    stack.call(1, x)
+    assert "changed in place on its way" in stack.chain.broken
+
+
+def test_a_pass_that_does_not_reach_the_end_teaches_nothing():
+    stack = Stack()
+    for _ in range(2):
+        stack.call(1, stack.first(Tensor(2)))
+        assert not stack.chain.is_known()
+
+
+def playing():
+    stack = Stack().learn()
+    instance, outputs = stack.recorded()
+    stack.calls.clear()
+    return stack, stack.chain.play(instance, outputs, [Tensor(2)])
+
+
+@pytest.mark.parametrize("call", [
+    lambda s, x: s.call(1, Tensor(2)),
+    lambda s, x: s.call(1, x, 1),
+    lambda s, x: s.call(1, x, flag=True),
+    lambda s, x: s.call(1),
+    lambda s, x: s.call(2, x),
+    lambda s, x: s.call(1, s.call(1, x)),
+], ids=["another tensor", "a constant more", "a keyword more", "nothing",
+        "a module left out", "a module twice"])
+def test_another_call_than_recorded_is_refused(call):
+    stack, x = playing()
+    with pytest.raises(Error, match="is called otherwise than when it was "
+                                    "recorded.*granularity layer allows"):
+        call(stack, x)
+    # And the next pass is not disturbed.
+    stack.calls.clear()
+    stack.call(1, Tensor(2))
+    assert stack.calls == [1]

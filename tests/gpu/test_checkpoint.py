@@ -1,0 +1,111 @@
+"""Activation checkpointing inside a captured layer, and around it.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from models import WHOLE, Block, Model, need_gpu, torch
+from torch.utils.checkpoint import checkpoint
+
+need_gpu()
+
+HOW = pytest.mark.parametrize(
+    "reentrant, preserve",
+    list(itertools.product([False, True], [False, True])),
+    ids=lambda value: str(value))
+
+
+def inside(reentrant, preserve, dropout=0.0):
+    class Inside(Block):
+        def forward(self, x):
+            return checkpoint(super().forward, x, use_reentrant=reentrant,
+                              preserve_rng_state=preserve)
+
+    return lambda: Inside(dropout)
+
+
+def pair_inside(pair, grain, make):
+    """A state of random numbers cannot be read during a capture, so such a
+    layer may be eager; never may it be wrong."""
+    run = pair(lambda r: r.steps(in_flight=2), grain=grain, make=make,
+               judge=False)
+    stats = run.attached.stats()
+    assert bool(stats["refused"]) != bool(stats["replays"])
+    return stats
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@HOW
+def test_inside_a_layer(pair, grain, reentrant, preserve):
+    stats = pair_inside(pair, grain, inside(reentrant, preserve))
+    assert preserve or stats["replays"] > 0
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_inside_a_layer_that_drops(pair, grain, reentrant):
+    """With its random numbers kept: eager and the graphs draw alike."""
+    pair_inside(pair, grain, inside(reentrant, True, dropout=0.1))
+
+
+def around(reentrant, preserve=True, more=False):
+    class Around(Model):
+        def run_layers(self, x):
+            for layer in self.layers:
+                def call(x, layer=layer):
+                    x = layer(x)
+                    return torch.tanh(x) * 1.5 if more else x
+
+                x = checkpoint(call, x, use_reentrant=reentrant,
+                               preserve_rng_state=preserve)
+            return x
+
+    return Around
+
+
+@pytest.mark.parametrize("grain", ["layer", "part"])
+@HOW
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_around_a_layer(pair, grain, reentrant, preserve, dropout):
+    if dropout and not preserve:
+        pytest.skip("eager itself draws other numbers the second time")
+    pair(lambda r: r.steps(in_flight=2), grain=grain,
+         make=lambda: Block(dropout), model=around(reentrant, preserve),
+         eager=["forward_only"] if reentrant else [])
+
+
+@pytest.mark.parametrize("grain", ["layer", "part"])
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_around_a_layer_and_more(pair, grain, reentrant, dropout):
+    """The layer is run again where only what comes after it needs that."""
+    pair(lambda r: r.steps(in_flight=2), grain=grain,
+         make=lambda: Block(dropout), model=around(reentrant, more=True),
+         eager=None)
+
+
+def test_around_a_chunk_in_one_piece(pair):
+    class Whole(Model):
+        def run_layers(self, x):
+            return checkpoint(super().run_layers, x, use_reentrant=False)
+
+    pair(lambda r: r.steps(in_flight=2), grain="chunk", model=Whole)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_around_the_layers_of_a_chunk(pair, reentrant):
+    """Each runs again by itself, so it may be that no chunk is found."""
+    pair(lambda r: r.steps(), grain="chunk", model=around(reentrant),
+         eager=None, replays=None)
+
+
+@pytest.mark.parametrize("grain", ["layer", "part"])
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_around_with_more_in_flight_than_slots(pair, grain, reentrant):
+    """A layer that has run eagerly is run again when a slot is free."""
+    pair(lambda r: r.steps([5] * 6, in_flight=5), grain=grain, max_slots=2,
+         model=around(reentrant), eager=None)

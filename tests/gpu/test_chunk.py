@@ -1,0 +1,124 @@
+"""Chunks: a whole stack is one launch forward and one backward.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import pytest
+from models import COUNTS, LAYERS, Model, need_gpu
+
+need_gpu()
+
+from graphhooks import Error  # noqa: E402
+
+
+def test_one_launch_each(runs):
+    run = runs(grain="chunk").steps(COUNTS[:2])
+    before = run.attached.stats()["replays"]
+    run.step(5)
+    assert run.attached.stats()["replays"] - before == 2 * 5
+    assert len(run.attached.segments) == 1
+
+
+class Between(Model):
+    """Something of the model's own goes between two layers."""
+
+    def run_layers(self, x):
+        for layer in self.layers:
+            x = layer(x * 1.5)
+        return x
+
+
+class Backwards(Model):
+    def run_layers(self, x):
+        for layer in reversed(self.layers):
+            x = layer(x)
+        return x
+
+
+class Fresh(Model):
+    """Each layer is given a tensor that no layer was."""
+
+    def run_layers(self, x):
+        for layer in self.layers:
+            x = layer(x.view_as(x))
+        return x
+
+
+@pytest.mark.parametrize("model, why", [
+    (Between, "neither the module before it has returned"),
+    (Fresh, "neither the module before it has returned"),
+    (Backwards, "")])
+def test_what_is_no_chunk_is_eager(pair, model, why):
+    pair(lambda r: r.steps(), grain="chunk", model=model, replays=False,
+         refused=why + ".*granularity layer allows that")
+
+
+class Paths(Model):
+    """Calls its layers in whatever order."""
+
+    path = (0, 1, 2)
+
+    def run_layers(self, x):
+        for i in self.path:
+            x = self.layers[i](x)
+        return x
+
+
+@pytest.mark.parametrize("path", [(0, 2), (0, 2, 1), (0, 1, 1, 2)], ids=str)
+def test_another_path_than_recorded_is_said(runs, path):
+    """The graph has run already when it shows."""
+    run = runs(grain="chunk", model=Paths).steps(COUNTS[:3])
+    replays = run.attached.stats()["replays"]
+    assert replays > 0
+    run.model.path = path
+    with pytest.raises(Error, match="called otherwise than when"):
+        run.loss()
+    run.model.path = (0, 1, 2)
+    run.steps(COUNTS[:2])
+    assert run.attached.stats()["replays"] > replays
+
+
+def test_the_way_may_end_early(pair):
+    """Results of the layers after it are not looked at."""
+    def train(run):
+        for count in COUNTS:
+            run.step(count)
+            run.model.path = (0, 1)
+            run.loss()
+            run.model.path = (0, 1, 2)
+
+    pair(train, grain="chunk", model=Paths)
+
+
+def test_a_gradient_to_the_middle_alone_is_said(runs):
+    """The recorded backward begins at the last layer."""
+    run = runs(grain="chunk", model=Paths).steps(COUNTS[:3])
+    run.model.path = (0, 1)
+    with pytest.raises(Error, match="a gradient comes to output 1"):
+        run.loss().backward()
+    run.model.path = (0, 1, 2)
+    run.steps(COUNTS[:2])
+
+
+@pytest.mark.parametrize("counts", [[1] * 5, COUNTS], ids=str)
+def test_a_chunk_inside_one_step_is_learned_once(runs, counts):
+    run = runs(grain="chunk").steps(counts)
+    assert run.attached.stats()["eager_calls"] == {"warmup": counts[0]}
+
+
+def test_without_a_warmup_step_one_pass_is_watched(pair):
+    run = pair(lambda r: r.steps(), grain="chunk", warmup_steps=0)
+    assert run.attached.stats()["eager_calls"] == {"warmup": 1}
+    assert run.attached.stats()["replays"] == 2 * (sum(COUNTS) - 1)
+
+
+def test_a_stack_of_one_layer(pair):
+    class One(Model):
+        def __init__(self, make) -> None:
+            super().__init__(make)
+            del self.layers[1:]
+
+    run = pair(lambda r: r.steps(), grain="chunk", model=One)
+    assert LAYERS > 1 and len(run.attached.segments) == 1

@@ -1,0 +1,48 @@
+"""DistributedDataParallel: its buckets see finished gradients.
+
+All cases run once, in ddp_worker.py: two ranks where there are two GPUs,
+else one.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from models import need_gpu, torch
+
+need_gpu()
+if not torch.distributed.is_available() \
+        or not torch.distributed.is_nccl_available():
+    pytest.skip("torch has no NCCL", allow_module_level=True)
+
+from ddp_worker import CASES  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    out = tmp_path_factory.mktemp("ddp") / "results.json"
+    ranks = min(torch.cuda.device_count(), 2)
+    ran = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone",
+         f"--nproc-per-node={ranks}",
+         str(Path(__file__).with_name("ddp_worker.py")), str(out)],
+        text=True, capture_output=True, timeout=900)
+    assert out.exists(), ran.stdout + ran.stderr
+    return json.loads(out.read_text())
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_ranks_train_as_they_do_eagerly(results, case):
+    for rank, result in enumerate(results):
+        assert case in result, f"rank {rank} did not get to it"
+        found = result[case]
+        assert found["error"] is None, found["error"]
+        assert found["differing"] == [], f"on rank {rank}"
+        assert found["refused"] == {}
+        assert found["replays"] > 0

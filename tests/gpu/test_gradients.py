@@ -1,0 +1,283 @@
+"""How gradients get into `.grad`; on the CPU, with a stub for the graphs.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+
+import pytest
+from models import nn, same, torch
+
+from graphhooks.torch import attached, gradients
+from graphhooks.torch.gradients import ADD, WRITE
+
+N = 3
+
+
+class Segment:
+    """One that was recorded: its parameters, and both graphs of a backward,
+    which this class plays."""
+
+    def __init__(self, owner, has_add=True, used=(True, True, True)):
+        self.owner = owner
+        self.module = nn.ParameterList(nn.Parameter(torch.ones(2))
+                                       for _ in range(N))
+        self.parameters = gradients.Parameters([self.module])
+        self.parameters.sort(lambda p: False)
+        own = [p for p, u in zip(self.parameters.own, used) if u]
+        owner.serial += 1
+        self.parameters.serial = owner.serial
+        self.parameters.gradients = {p: torch.full((2,), 9.0) for p in own}
+        self.backwards = [self._backward(own), self._backward(own)
+                          if has_add else None]
+        owner.segments.append(self)
+
+    def _backward(self, own):
+        return SimpleNamespace(
+            own=own, serial=self.parameters.serial,
+            gradients=[self.parameters.gradients[p] for p in own])
+
+    def replay(self, values):
+        how = gradients.prepare(self.owner, self.backwards)
+        backward = self.backwards[how.variant]
+        for place, value in zip(backward.gradients, values):
+            if how.variant == WRITE:
+                place.copy_(value)
+            else:
+                place.add_(value)
+        gradients.finish(how, backward)
+        return how.variant
+
+
+class Owner:
+    may_write = attached.Attached.may_write
+
+    def __init__(self):
+        self.segments, self.clean, self.serial, self.moved = [], 0, 0, 0
+
+    def move_gradients_out(self):
+        self.moved += 1
+        for segment in self.segments:
+            segment.parameters.move_out()
+
+
+def values(number):
+    return [torch.tensor([number + i, -0.0]) for i in range(N)]
+
+
+def grads(segment):
+    return [p.grad for p in segment.parameters.all]
+
+
+# ---- one segment -----------------------------------------------------------
+
+
+def test_the_first_gradient_is_written_in_place():
+    segment = Segment(Owner())
+    assert segment.replay(values(1)) == WRITE
+    for p, place in segment.parameters.gradients.items():
+        assert p.grad is place
+    assert all(map(same, grads(segment), values(1)))
+
+
+def test_a_later_one_is_added_in_place():
+    segment = Segment(Owner())
+    segment.replay(values(1))
+    assert segment.replay(values(10)) == ADD
+    for i, (p, place) in enumerate(segment.parameters.gradients.items()):
+        assert p.grad is place
+        assert same(p.grad, torch.tensor([11.0 + 2 * i, -0.0]))
+
+
+def test_nothing_and_something_make_an_add_that_keeps_signs():
+    segment = Segment(Owner())
+    first, *rest = segment.parameters.all
+    first.grad = torch.tensor([0.5, 0.0])
+    assert segment.replay(values(1)) == ADD
+    assert same(first.grad, torch.tensor([1.5, 0.0]))
+    for p, value in zip(rest, values(1)[1:]):
+        assert same(p.grad, value)  # -0.0 stays -0.0
+
+
+def test_a_gradient_of_the_users_stays_the_users_tensor():
+    segment = Segment(Owner())
+    mine = [torch.tensor([0.5, 0.0]) for _ in range(N)]
+    for p, grad in zip(segment.parameters.all, mine):
+        p.grad = grad
+    segment.replay(values(1))
+    segment.replay(values(1))
+    for i, (p, grad) in enumerate(zip(segment.parameters.all, mine)):
+        assert p.grad is grad
+        assert same(grad, torch.tensor([0.5 + 2 * (1 + i), 0.0]))
+
+
+def test_without_an_add_the_gradients_make_room():
+    owner = Owner()
+    segment = Segment(owner, has_add=False)
+    segment.replay(values(1))
+    assert owner.moved == 0
+    assert segment.replay(values(10)) == WRITE
+    assert owner.moved == 1
+    assert same(segment.parameters.all[0].grad, torch.tensor([11.0, -0.0]))
+
+
+def test_a_parameter_that_is_not_used_gets_none():
+    segment = Segment(Owner(), used=(True, False, True))
+    segment.replay(values(1))
+    segment.replay(values(1))
+    assert segment.parameters.all[1].grad is None
+
+
+# ---- whole trainings -------------------------------------------------------
+
+
+def reference(state, number):
+    """What autograd does."""
+    for i, value in enumerate(values(number)):
+        state[i] = value if state[i] is None else state[i] + value
+
+
+def disturb(choice, rng, segment, state):
+    """What a training does to `.grad` between backwards."""
+    all_ = segment.parameters.all
+    chosen = [i for i in range(N) if rng.random() < 0.5]
+    for i in range(N) if choice in ("none", "zeros") else chosen:
+        p = all_[i]
+        if choice in ("none", "some none"):
+            p.grad = state[i] = None
+        elif choice == "zeros" and p.grad is not None:
+            p.grad.zero_()
+            state[i] = torch.zeros(2)
+        elif choice == "preset":
+            p.grad = torch.tensor([0.25, 0.0])
+            state[i] = p.grad.clone()
+        elif choice == "replace" and p.grad is not None:
+            p.grad = p.grad * 0.5
+            state[i] = state[i] * 0.5
+
+
+@pytest.mark.parametrize("has_add", [True, False])
+@pytest.mark.parametrize("seed", range(20))
+def test_any_training_has_the_bits_of_autograd(has_add, seed):
+    rng = random.Random(seed)
+    owner = Owner()
+    segments = [Segment(owner, has_add) for _ in range(3)]
+    states = [[None] * N for _ in segments]
+    for step in range(40):
+        owner.clean = 0  # as every forward leaves it
+        choice = rng.choice(["none", "some none", "zeros", "preset",
+                             "replace", "nothing"])
+        for segment, state in zip(segments, states):
+            disturb(choice, rng, segment, state)
+        for segment, state in zip(segments, states):
+            segment.replay(values(step % 5 - 2))
+            reference(state, step % 5 - 2)
+            assert all(map(same, grads(segment), state)), (step, choice)
+
+
+# ---- the order of recordings -----------------------------------------------
+
+
+def test_a_backward_does_not_write_below_gradients_of_later_ones():
+    """Their memory is what it frees on its way."""
+    owner = Owner()
+    early, late = Segment(owner), Segment(owner)
+    late.replay(values(1))
+    owner.clean = 0
+    assert not owner.may_write(early.backwards[WRITE])
+    assert early.replay(values(1)) == ADD
+    for p in late.parameters.all:
+        p.grad = None
+    for p in early.parameters.all:
+        p.grad = None
+    owner.clean = 0
+    assert early.replay(values(1)) == WRITE
+
+
+def test_gradients_that_were_moved_out_are_in_nobodys_way():
+    owner = Owner()
+    early, late = Segment(owner, has_add=False), Segment(owner)
+    late.replay(values(1))
+    owner.clean = 0
+    assert early.replay(values(1)) == WRITE and owner.moved == 1
+    assert same(late.parameters.all[0].grad, values(1)[0])
+    assert not late.parameters.are_in_place()
+
+
+def test_backwards_in_their_order_all_write():
+    owner = Owner()
+    segments = [Segment(owner) for _ in range(3)]
+    owner.clean = 0
+    for segment in segments:
+        assert segment.replay(values(1)) == WRITE
+
+
+# ---- who watches -----------------------------------------------------------
+
+
+def watched(prepare):
+    p = nn.Parameter(torch.ones(2))
+    kept = prepare(p)
+    return gradients.is_watched(p), kept
+
+
+@pytest.mark.parametrize("prepare", [
+    lambda p: p.register_hook(lambda g: None),
+    lambda p: p.register_post_accumulate_grad_hook(lambda p: None),
+    lambda p: torch.autograd.graph.get_gradient_edge(p).node,
+], ids=["a hook", "a post-accumulate hook", "a node that is kept"])
+def test_somebody_watches(prepare):
+    assert watched(prepare)[0]
+
+
+@pytest.mark.parametrize("prepare", [
+    lambda p: None,
+    lambda p: p.register_hook(lambda g: None).remove(),
+    lambda p: (p * 2).sum().backward(),
+], ids=["nothing", "a hook that went", "a backward that is over"])
+def test_nobody_watches(prepare):
+    assert not watched(prepare)[0]
+    assert not watched(prepare)[0]
+
+
+# ---- modules with other parameters -----------------------------------------
+
+
+def test_aliases_are_the_same_memory_and_go_again():
+    module = nn.Linear(2, 2)
+    module.weight.tag = "kept"
+    parameters = gradients.Parameters([module])
+    weight = module.weight
+    with parameters.aliased() as leaves:
+        assert module.weight is not weight
+        assert module.weight.data_ptr() == weight.data_ptr()
+        assert module.weight.tag == "kept"
+        assert leaves[0] is module.weight and leaves[0].is_leaf
+    assert module.weight is weight
+
+
+def test_aliases_go_when_the_module_raises():
+    module = nn.Linear(2, 2)
+    weight = module.weight
+    with pytest.raises(ValueError):
+        with gradients.Parameters([module]).aliased():
+            raise ValueError
+    assert module.weight is weight
+
+
+def test_tied_parameters_are_one():
+    module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    module[1].weight = module[0].weight
+    parameters = gradients.Parameters([module])
+    assert len(parameters.all) == 3
+    with parameters.aliased():
+        assert module[1].weight is module[0].weight
+
+
+def test_frozen_parameters_are_left_out():
+    module = nn.Linear(2, 2)
+    module.bias.requires_grad_(False)
+    assert gradients.Parameters([module]).all == [module.weight]

@@ -1,0 +1,266 @@
+"""Hooks: of gradients, of what is between the layers, and of modules.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import pytest
+from models import COUNTS, GRAINS, WHOLE, Model, need_gpu, torch
+
+need_gpu()
+
+GRAIN = pytest.mark.parametrize("grain", GRAINS)
+FLIGHT = pytest.mark.parametrize("in_flight", [1, 3])
+
+
+# ---- of parameters ---------------------------------------------------------
+
+
+def post_accumulate(run):
+    for p in run.model.layers.parameters():
+        p.register_post_accumulate_grad_hook(lambda p: run.note(p.grad))
+
+
+def of_tensors(run):
+    """Called with each gradient before it is added, and may change it."""
+    def hook(grad):
+        run.note(grad)
+        return grad * 0.5
+
+    for p in run.model.layers.parameters():
+        p.register_hook(hook)
+
+
+def of_some(run):
+    for p in run.model.layers[1].parameters():
+        p.register_post_accumulate_grad_hook(lambda p: run.note(p.grad))
+
+
+def of_nodes(run):
+    """As engines of data parallelism have them."""
+    run.nodes = []
+    for p in run.model.layers.parameters():
+        node = torch.autograd.graph.get_gradient_edge(p).node
+        node.register_hook(lambda *_, p=p: run.note(p.grad))
+        run.nodes.append(node)
+
+
+HOOKS = [post_accumulate, of_tensors, of_some]
+
+
+@GRAIN
+@FLIGHT
+@pytest.mark.parametrize("hook", [*HOOKS, of_nodes])
+def test_hooks_of_gradients_see_finished_ones(pair, grain, in_flight, hook):
+    pair(lambda r: r.steps(COUNTS[:3], in_flight=in_flight), grain=grain,
+         before=hook)
+
+
+@GRAIN
+@pytest.mark.parametrize("hook", HOOKS)
+def test_hooks_that_come_later(pair, grain, hook):
+    """The graphs add those gradients themselves by then."""
+    def train(run):
+        run.steps(COUNTS[:3])
+        hook(run)
+        run.steps(COUNTS[:2])
+
+    run = pair(train, grain=grain, judge=False)
+    stats = run.attached.stats()
+    assert stats["replays"] > 0 and stats["refused"]
+    for why in stats["refused"].values():
+        assert "come to wait for its gradients" in why
+    if grain == "layer" and hook is of_some:
+        assert list(stats["refused"]) == ["layers.1"]
+
+
+@GRAIN
+def test_hooks_that_go_again(pair, grain):
+    def train(run):
+        handles = [p.register_hook(lambda g: None)
+                   for p in run.model.layers.parameters()]
+        for handle in handles:
+            handle.remove()
+        run.steps()
+
+    run = pair(train, grain=grain)
+    for segment in run.attached.segments:
+        assert segment.parameters.returned == ()
+
+
+@GRAIN
+def test_optimizers_that_step_inside_the_backward(pair, grain):
+    def train(run):
+        def step(p):
+            optimizers[p].step()
+            optimizers[p].zero_grad()
+
+        run.optimizer = torch.optim.SGD(run.model.embed.parameters(), lr=0)
+        optimizers = {p: torch.optim.SGD([p], lr=0.1)
+                      for p in run.model.layers.parameters()}
+        for p in optimizers:
+            p.register_post_accumulate_grad_hook(step)
+        run.steps(COUNTS[:3])
+
+    pair(train, grain=grain)
+
+
+# ---- of what is between the layers -----------------------------------------
+
+
+class Hooked(Model):
+    """With a hook of each hidden state's gradient, which changes it."""
+
+    def run_layers(self, x):
+        for layer in self.layers:
+            x = layer(x)
+            if x.requires_grad:
+                x.register_hook(self.see)
+        return x
+
+
+@pytest.mark.parametrize("grain, refused", [
+    ("layer", None), ("part", None), ("chunk", "hook")])
+def test_hooks_of_hidden_states(pair, grain, refused):
+    """No gradient comes by there when a chunk is one launch."""
+    def train(run):
+        def see(grad):
+            run.note(grad)
+            return grad * 0.5
+
+        run.model.see = see
+        run.steps(COUNTS[:3])
+
+    pair(train, grain=grain, model=Hooked, refused=refused,
+         replays=refused is None)
+
+
+class Retains(Model):
+    def run_layers(self, x):
+        self.hidden = []
+        for layer in self.layers:
+            x = layer(x)
+            x.retain_grad()
+            self.hidden.append(x)
+        return x
+
+
+@pytest.mark.parametrize("grain, refused", [
+    ("layer", None), ("part", None), ("chunk", "hook|retain")])
+def test_gradients_of_hidden_states_are_kept(pair, grain, refused):
+    def train(run):
+        for count in COUNTS[:3]:
+            run.zero()
+            kept = []
+            for _ in range(count):
+                run.loss().backward()
+                kept += [x.grad for x in run.model.hidden]
+            for grad in kept:
+                run.note(grad)
+            run.optimizer.step()
+
+    pair(train, grain=grain, model=Retains, refused=refused,
+         replays=refused is None)
+
+
+# ---- of modules ------------------------------------------------------------
+
+
+def counted(run, kind):
+    """A hook that counts its calls, as a note at the end."""
+    run.calls = 0
+
+    def hook(*_):
+        run.calls += 1
+
+    return lambda module: getattr(module, f"register_{kind}")(hook)
+
+
+KINDS = ["forward_pre_hook", "forward_hook", "full_backward_hook",
+         "full_backward_pre_hook"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("later", [False, True])
+def test_hooks_of_a_layer_are_called(pair, kind, later):
+    def train(run):
+        register = counted(run, kind)
+        if later:
+            run.steps(COUNTS[:3])
+        for layer in run.model.layers:
+            register(layer)
+        run.steps()
+        run.note(torch.tensor(run.calls))
+
+    pair(train)
+
+
+@pytest.mark.parametrize("kind", KINDS[:2])
+def test_hooks_of_the_layers_of_a_chunk_are_called(pair, kind):
+    def train(run):
+        register = counted(run, kind)
+        for layer in run.model.layers:
+            register(layer)
+        run.steps()
+        run.note(torch.tensor(run.calls))
+
+    pair(train, grain="chunk")
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_hooks_that_change_what_a_layer_returns(pair, grain):
+    def train(run):
+        for layer in run.model.layers:
+            layer.register_forward_hook(lambda m, args, out: out * 0.5)
+        run.steps()
+
+    pair(train, grain=grain, replays=grain == "layer",
+         refused=None if grain == "layer" else "granularity layer allows")
+
+
+def hook_inside(run, kind):
+    register = counted(run, kind)
+    for layer in run.model.layers:
+        register(layer.mlp.up)
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("kind", KINDS)
+def test_hooks_of_a_submodule_make_its_layer_eager(pair, grain, kind):
+    def train(run):
+        run.steps()
+        run.note(torch.tensor(run.calls))
+
+    pair(train, grain=grain, before=lambda r: hook_inside(r, kind),
+         replays=False,
+         refused="mlp.up has hooks, which a replay would not call")
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("kind", KINDS[:2])
+def test_hooks_of_a_submodule_that_come_later(pair, grain, kind):
+    """The next step finds them."""
+    def train(run):
+        run.steps(COUNTS[:3])
+        hook_inside(run, kind)
+        run.steps()
+        run.note(torch.tensor(run.calls))
+
+    pair(train, grain=grain, refused="has hooks")
+
+
+class Wrapped(Model):
+    """Layers with a forward of their own."""
+
+    def __init__(self, make) -> None:
+        super().__init__(make)
+        for layer in self.layers:
+            forward = layer.forward
+            layer.forward = lambda x, forward=forward: forward(x) * 0.5
+
+
+def test_a_forward_of_the_users_own_is_kept(pair):
+    run = pair(lambda r: r.steps(), model=Wrapped)
+    run.detach()
+    assert all("forward" in vars(layer) for layer in run.model.layers)

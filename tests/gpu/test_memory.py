@@ -1,0 +1,285 @@
+"""Memory of graphs is never another's while it is in use.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+from models import (BATCH, COUNTS, GRAINS, LENGTH, SEGMENTS, WHOLE, Model,
+                    Run, need_gpu, torch)
+
+need_gpu()
+
+GRAIN = pytest.mark.parametrize("grain", GRAINS)
+
+
+def fifo(losses):
+    for loss in losses:
+        loss.backward()
+
+
+def lifo(losses):
+    for loss in reversed(losses):
+        loss.backward()
+
+
+def summed(losses):
+    sum(losses).backward()
+
+
+def pairs(losses):
+    """Several sums in a step: each is one gradient, and then they are
+    added to each other."""
+    for i in range(0, len(losses), 2):
+        sum(losses[i:i + 2]).backward()
+
+
+def threes(losses):
+    for i in range(0, len(losses), 3):
+        sum(losses[i:i + 3]).backward()
+
+
+ORDERS = [fifo, lifo, summed, pairs, threes]
+
+
+@GRAIN
+@pytest.mark.parametrize("order", ORDERS)
+def test_backwards_in_the_order(pair, grain, order):
+    def train(run):
+        for count in COUNTS:
+            run.zero()
+            order([run.loss() for _ in range(count)])
+            run.optimizer.step()
+
+    pair(train, grain=grain)
+
+
+@GRAIN
+def test_an_order_that_changes_from_step_to_step(pair, grain):
+    def train(run):
+        for i, count in enumerate(COUNTS + COUNTS):
+            run.zero()
+            ORDERS[i % 3]([run.loss() for _ in range(count)])
+            run.optimizer.step()
+
+    pair(train, grain=grain)
+
+
+@GRAIN
+def test_a_flight_that_grows_and_shrinks(pair, grain):
+    def train(run):
+        for in_flight in (1, 1, 3, 2, 4, 1, 3):
+            run.step(6, in_flight=in_flight)
+
+    pair(train, grain=grain)
+
+
+class Skips(Model):
+    """Has a layer that comes to the stack late."""
+
+    skipped = True
+
+    def run_layers(self, x):
+        for i, layer in enumerate(self.layers):
+            if i != 1 or not self.skipped:
+                x = layer(x)
+        return x
+
+
+@pytest.mark.parametrize("grain", ["layer", "part"])
+@pytest.mark.parametrize("in_flight", [1, 2, 3])
+def test_a_layer_that_is_recorded_later(pair, grain, in_flight):
+    """Its memory is not what earlier recordings have freed among them."""
+    def train(run):
+        run.steps(COUNTS[:3], in_flight=in_flight)
+        run.model.skipped = False
+        run.steps(in_flight=in_flight)
+        run.model.skipped = True
+        run.steps(COUNTS[:2], in_flight=in_flight)
+        run.model.skipped = False
+        run.steps(COUNTS[:2], in_flight=in_flight)
+
+    pair(train, grain=grain, model=Skips)
+
+
+class Deep(Model):
+    """Can end early; what left each layer is kept."""
+
+    def run_layers(self, x):
+        self.hidden = []
+        for layer in self.layers:
+            x = layer(x)
+            self.hidden.append(x)
+        return x
+
+
+@pytest.mark.parametrize("grain", ["layer", "part"])
+@pytest.mark.parametrize("in_flight", [1, 3])
+def test_backward_through_half_of_the_stack(pair, grain, in_flight):
+    def train(run):
+        for i, count in enumerate(COUNTS + COUNTS):
+            run.zero()
+            flight = []
+            for m in range(count):
+                loss = run.loss()
+                if (i + m) % 3 == 1:
+                    loss = run.model.hidden[1].square().mean()
+                flight.append(loss)
+                if len(flight) == in_flight:
+                    fifo(flight)
+                    flight.clear()
+            fifo(flight)
+            run.optimizer.step()
+
+    pair(train, grain=grain, model=Deep)
+
+
+@GRAIN
+def test_what_left_each_layer_is_used_besides(pair, grain):
+    def train(run):
+        for count in COUNTS:
+            run.zero()
+            for _ in range(count):
+                loss = run.loss()
+                for x in run.model.hidden:
+                    loss = loss + x.square().mean()
+                loss.backward()
+            run.optimizer.step()
+
+    pair(train, grain=grain, model=Deep)
+
+
+def some(run):
+    """Of one segment some parameters, of another all."""
+    named = dict(run.model.named_parameters())
+    return [p for name, p in named.items()
+            if name.startswith("layers.2") or name.endswith("bias")]
+
+
+@GRAIN
+@pytest.mark.parametrize("in_flight", [1, 3])
+def test_zero_grad_of_some_parameters(pair, grain, in_flight):
+    def train(run):
+        for i, count in enumerate(COUNTS + COUNTS):
+            if i % 2:
+                run.zero()
+            else:
+                for p in some(run):
+                    p.grad = None
+            run.backward(count, in_flight)
+            run.optimizer.step()
+
+    pair(train, grain=grain)
+
+
+@GRAIN
+def test_two_optimizers_over_halves_of_the_stack(pair, grain):
+    def train(run):
+        mine = set(some(run))
+        rest = [p for p in run.model.parameters() if p not in mine]
+        one = torch.optim.AdamW(mine, lr=1e-3)
+        two = torch.optim.SGD(rest, lr=1e-2)
+        for i, count in enumerate(COUNTS + COUNTS):
+            run.backward(count, in_flight=2)
+            one.step()
+            one.zero_grad()
+            if i % 3 == 2:
+                two.step()
+                two.zero_grad()
+
+    pair(train, grain=grain)
+
+
+@GRAIN
+def test_two_optimizers_that_take_turns(pair, grain):
+    def train(run):
+        mine = set(some(run))
+        rest = [p for p in run.model.parameters() if p not in mine]
+        turns = [torch.optim.SGD(mine, lr=1e-2),
+                 torch.optim.SGD(rest, lr=1e-2)]
+        for i, count in enumerate(COUNTS + COUNTS):
+            run.zero()
+            run.backward(count)
+            turns[i % 2].step()
+
+    pair(train, grain=grain)
+
+
+@GRAIN
+def test_evaluation_between_forward_and_backward(pair, grain):
+    def train(run):
+        for count in COUNTS:
+            run.zero()
+            for _ in range(count):
+                loss = run.loss()
+                with torch.no_grad():
+                    run.loss()
+                loss.backward()
+            run.optimizer.step()
+
+    pair(train, grain=grain, eager=["forward_only"])
+
+
+@GRAIN
+def test_large_allocations_between_the_passes(pair, grain):
+    """What the allocator gives others is not what graphs hold."""
+    def train(run):
+        for count in COUNTS:
+            run.zero()
+            for _ in range(count):
+                loss = run.loss()
+                filler = torch.full((1 << 22,), 3.0, device="cuda")
+                del filler
+                torch.cuda.empty_cache()
+                loss.backward()
+            run.optimizer.step()
+
+    pair(train, grain=grain)
+
+
+@GRAIN
+def test_memory_does_not_grow_with_the_steps(runs, grain):
+    run = runs(grain=grain).steps([4, 4, 4], in_flight=2)
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    run.notes.clear()
+    run.steps([4] * 6, in_flight=2)
+    run.notes.clear()
+    torch.cuda.synchronize()
+    assert torch.cuda.memory_allocated() <= before
+
+
+@GRAIN
+def test_memory_is_given_back(grain):
+    def train() -> int:
+        with Run(grain=grain) as run:
+            run.steps(in_flight=3)
+            assert run.attached.stats()["replays"] > 0
+        del run
+        gc.collect()
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        return torch.cuda.memory_reserved()
+
+    first = train()
+    assert [train() for _ in range(3)][-1] <= first
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_inputs_are_copied_in_one_launch(runs, grain):
+    """And where a layer has written the next one's input, not at all: what
+    comes to the first layer and from the head is."""
+    run = runs(grain=grain).steps(COUNTS[:2])
+    before = run.attached.stats()
+    run.steps(COUNTS[2:])
+    after = run.attached.stats()
+    passes = sum(COUNTS[2:])
+    assert after["replays"] - before["replays"] == \
+        2 * SEGMENTS[grain] * passes
+    assert after["copies"] - before["copies"] <= 2 * passes
+    bytes_each = 4 * BATCH * LENGTH * run.model.embed.embedding_dim
+    assert after["copied_bytes"] - before["copied_bytes"] <= \
+        2 * passes * bytes_each

@@ -1,0 +1,121 @@
+"""Passes that do not train, and derivatives that are not summed up.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from models import COUNTS, GRAINS, SEGMENTS, Block, Model, need_gpu, torch
+
+need_gpu()
+
+GRAIN = pytest.mark.parametrize("grain", GRAINS)
+
+
+@contextlib.contextmanager
+def evaluating(model):
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train()
+
+
+MODES = {
+    "no_grad": lambda model: torch.no_grad(),
+    "inference_mode": lambda model: torch.inference_mode(),
+    "eval": evaluating,
+}
+
+
+@GRAIN
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("make", [Block, lambda: Block(dropout=0.1)],
+                         ids=["plain", "dropout"])
+def test_evaluation_is_eager_and_takes_no_slot(pair, grain, mode, make):
+    def train(run):
+        with MODES[mode](run.model):
+            run.loss()
+        for count in COUNTS:
+            run.step(count)
+            for batch in (2, 1):
+                with MODES[mode](run.model):
+                    run.loss(batch)
+
+    run = pair(train, grain=grain, make=make, eager=["forward_only"])
+    stats = run.attached.stats()
+    assert stats["slots"] == 1
+    assert stats["eager_calls"]["forward_only"] == \
+        SEGMENTS[grain] * (1 + 2 * len(COUNTS))
+
+
+@GRAIN
+def test_a_gradient_in_eval_is_eager(pair, grain):
+    def train(run):
+        run.steps(COUNTS[:3])
+        with evaluating(run.model):
+            run.steps([2, 1])
+        run.steps(COUNTS[:2])
+
+    pair(train, grain=grain, eager=["forward_only"])
+
+
+class Sees(Model):
+    def run_layers(self, x):
+        self.x = x
+        return super().run_layers(x)
+
+
+@GRAIN
+def test_autograd_grad_leaves_the_parameters_alone(pair, grain):
+    """autograd.grad() returns what is asked for, and touches no `.grad`."""
+    def train(run):
+        for count in COUNTS:
+            run.zero()
+            run.backward(count)
+            loss = run.loss()
+            run.note(torch.autograd.grad(loss, run.model.x)[0])
+            run.optimizer.step()
+
+    pair(train, grain=grain, model=Sees)
+
+
+@GRAIN
+def test_autograd_grad_of_parameters(pair, grain):
+    def train(run):
+        named = list(run.model.parameters())
+        for count in COUNTS:
+            run.zero()
+            run.backward(count)
+            for grad in torch.autograd.grad(run.loss(), named):
+                run.note(grad)
+            run.optimizer.step()
+
+    pair(train, grain=grain, replays=None, eager=None)
+
+
+@GRAIN
+def test_backward_into_some_inputs_only(pair, grain):
+    def train(run):
+        wanted = [run.model.embed.weight]
+        for count in COUNTS:
+            run.zero()
+            run.backward(count)
+            run.loss().backward(inputs=wanted)
+            run.optimizer.step()
+
+    pair(train, grain=grain, replays=None, eager=None)
+
+
+@GRAIN
+def test_a_pass_between_the_steps(pair, grain):
+    """A forward after the optimizer that nobody trains by."""
+    def train(run):
+        for count in COUNTS:
+            run.step(count)
+            run.loss()
+
+    pair(train, grain=grain)

@@ -1,0 +1,90 @@
+"""Options, in Python's spelling, and the variables that win over them.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from models import COUNTS, GRAINS, LAYERS, Run, need_gpu, torch
+
+need_gpu()
+
+from graphhooks import Error  # noqa: E402
+
+GRAIN = pytest.mark.parametrize("grain", GRAINS)
+
+
+def off(how):
+    return {"enable": 0} if how == "option" else {}
+
+
+@GRAIN
+@pytest.mark.parametrize("how", ["option", "variable"])
+def test_all_is_eager_when_it_is_off(pair, monkeypatch, grain, how):
+    if how == "variable":
+        monkeypatch.setenv("GRAPHHOOKS_ENABLE", "0")
+    run = pair(lambda r: r.steps(), grain=grain, replays=False, judge=False,
+               **off(how))
+    stats = run.attached.stats()
+    assert stats["replays"] == stats["recordings"] == 0
+    assert "GRAPHHOOKS_ENABLE=0" in run.attached.explain() \
+        or stats["eager_calls"].get("disabled", 0) > 0
+
+
+def test_warmup_steps(pair):
+    run = pair(lambda r: r.steps(), warmup_steps=3)
+    assert run.attached.stats()["eager_calls"] == \
+        {"warmup": LAYERS * sum(COUNTS[:3])}
+
+
+@GRAIN
+def test_no_warmup(pair, grain):
+    pair(lambda r: r.steps(), grain=grain, warmup_steps=0)
+
+
+def test_a_variable_wins(pair, monkeypatch):
+    monkeypatch.setenv("GRAPHHOOKS_MAX_SLOTS", "1")
+    run = pair(lambda r: r.steps(in_flight=3), max_slots=8, eager=["busy"])
+    assert run.attached.stats()["slots"] == 1
+
+
+def test_recordings_are_frozen(pair):
+    """What is not recorded when the second step is over stays eager."""
+    def train(run):
+        run.steps([2, 2])
+        run.steps([4, 4], in_flight=3)
+
+    run = pair(train, freeze=1, eager=["frozen"])
+    assert run.attached.stats()["slots"] >= 1
+
+
+def test_a_trace_is_written(runs, tmp_path):
+    path = tmp_path / "trace.json"
+    run = runs(grain="layer", trace=str(path)).steps()
+    run.detach()
+    assert json.loads(path.read_text())
+
+
+def test_passes_that_are_checked(pair):
+    """What both ways have written is compared, or it is said why not."""
+    run = pair(lambda r: r.steps(), check="bitwise", judge=False)
+    assert run.attached.stats()["check_failures"] == 0
+
+
+@pytest.mark.parametrize("options, why", [
+    ({"max_slot": 3}, "max_slot is no option"),
+    ({"granularity": "layers"}, "granularity"),
+    ({"scope": "atn"}, "scope|did you mean"),
+    ({"max_slots": 65}, "64"),
+    ({"gradients": "later"}, "gradients is 'later'; it is graph or")])
+def test_options_that_are_wrong(options, why):
+    run = Run()
+    with pytest.raises(Error, match=why):
+        run.grain = "layer"
+        run.attach(**options)
+    assert all("forward" not in vars(m) for m in run.model.modules())
+    run.steps(COUNTS[:1])
+    assert torch.isfinite(run.notes[-1])

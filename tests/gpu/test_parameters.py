@@ -1,0 +1,263 @@
+"""Parameters that are frozen, tied, unused, replaced; and buffers.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from models import (COUNTS, GRAINS, LAYERS, WHOLE, Block, Model, need_gpu,
+                    nn, torch)
+
+need_gpu()
+
+from graphhooks import Error  # noqa: E402
+
+GRAIN = pytest.mark.parametrize("grain", GRAINS)
+FLIGHT = pytest.mark.parametrize("in_flight", [1, 3])
+
+
+def changed(change):
+    """A model with something done to it before it is attached."""
+    def make_model(make):
+        model = Model(make)
+        change(model)
+        return model
+
+    return make_model
+
+
+# ---- frozen ----------------------------------------------------------------
+
+
+def frozen(*names):
+    def freeze(model):
+        for name, p in model.named_parameters():
+            if any(name.startswith(n) or name.endswith(n) for n in names):
+                p.requires_grad_(False)
+
+    return freeze
+
+
+FROZEN = {
+    "biases": ["bias"],
+    "the norms": ["norm1.weight", "norm1.bias", "norm2.weight",
+                  "norm2.bias"],
+    "a layer in the middle": ["layers.1"],
+    "the embedding": ["embed"],
+    "the last layer and the head": ["layers.2", "head"],
+    "the attention of all": ["qkv.weight", "qkv.bias", "out.weight",
+                             "out.bias"],
+}
+
+
+@GRAIN
+@FLIGHT
+@pytest.mark.parametrize("what", FROZEN)
+def test_frozen(pair, grain, in_flight, what):
+    pair(lambda r: r.steps(in_flight=in_flight), grain=grain,
+         model=changed(frozen(*FROZEN[what])))
+
+
+@pytest.mark.parametrize("grain, eager", [
+    ("layer", ["input"]), ("part", ["input"]), ("chunk", [])])
+def test_frozen_first_layers_with_the_embedding(pair, grain, eager):
+    """Nothing is trained in them: there is no backward to wait for."""
+    run = pair(lambda r: r.steps(in_flight=2), grain=grain, eager=eager,
+               model=changed(frozen("embed", "layers.0")))
+    if eager:
+        assert "nothing in it is trained" in run.attached.explain()
+
+
+# ---- tied ------------------------------------------------------------------
+
+
+def tie_in_a_layer(model):
+    for layer in model.layers:
+        layer.norm2.weight = layer.norm1.weight
+
+
+def tie_layers(model):
+    model.layers[2].mlp.up.weight = model.layers[0].mlp.up.weight
+
+
+def share_a_module(model):
+    model.layers[2].mlp = model.layers[0].mlp
+
+
+def tie_the_embedding(model):
+    model.layers[1].mlp.up.weight = model.embed.weight
+
+
+def tie_the_head(model):
+    model.layers[1].mlp.up.weight = model.head.weight
+
+
+def tie_around(model):
+    model.head.weight = model.embed.weight
+
+
+@GRAIN
+@FLIGHT
+@pytest.mark.parametrize("tie", [
+    tie_in_a_layer, tie_layers, tie_the_embedding, tie_the_head, tie_around])
+def test_tied(pair, grain, in_flight, tie):
+    pair(lambda r: r.steps(in_flight=in_flight), grain=grain,
+         model=changed(tie))
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_a_module_of_two_layers(pair, grain):
+    pair(lambda r: r.steps(in_flight=2), grain=grain,
+         model=changed(share_a_module))
+
+
+def test_a_part_of_two_layers_is_refused(runs):
+    with pytest.raises(Error, match="twice"):
+        runs(grain="part", model=changed(share_a_module))
+
+
+class Twice(Model):
+    """Calls each layer more than once."""
+
+    def run_layers(self, x):
+        for _ in range(2):
+            for layer in self.layers:
+                x = layer(x)
+        return x
+
+
+@pytest.mark.parametrize("grain", ["layer", "part"])
+@pytest.mark.parametrize("counts", [[1] * 5, [2] * 5, COUNTS], ids=str)
+def test_a_layer_that_is_called_twice(pair, grain, counts):
+    """Both calls are one gradient, which is then added to `.grad`."""
+    pair(lambda r: r.steps(counts), grain=grain, model=Twice)
+
+
+# ---- unused ----------------------------------------------------------------
+
+
+class Unused(Block):
+    def __init__(self) -> None:
+        super().__init__()
+        self.spare = nn.Linear(8, 8)
+
+
+@GRAIN
+def test_a_parameter_that_is_not_used_has_no_gradient(pair, grain):
+    run = pair(lambda r: r.steps(), grain=grain, make=Unused)
+    assert run.model.layers[0].spare.weight.grad is None
+
+
+# ---- buffers ---------------------------------------------------------------
+
+
+class Counts(Block):
+    """Keeps statistics as it runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+        self.register_buffer("mean", torch.zeros(64))
+
+    def forward(self, x):
+        self.calls.add_(1)
+        self.mean.lerp_(x.detach().mean((0, 1)), 0.1)
+        return super().forward(x - self.mean)
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@FLIGHT
+def test_buffers_that_are_written(pair, grain, in_flight):
+    run = pair(lambda r: r.steps(in_flight=in_flight), grain=grain,
+               make=Counts)
+    assert run.model.layers[0].calls.item() == sum(COUNTS)
+
+
+# ---- changed after the attach ----------------------------------------------
+
+
+def replace(model):
+    layer = model.layers[1]
+    layer.mlp.up.weight = nn.Parameter(layer.mlp.up.weight.detach() * 0.5)
+
+
+def move(model):
+    weight = model.layers[1].mlp.down.weight
+    weight.data = weight.data.clone()
+
+
+def freeze(model):
+    model.layers[1].attn.out.weight.requires_grad_(False)
+
+
+def load_others(model):
+    state = copy.deepcopy(model.layers[1].state_dict())
+    model.layers[1].load_state_dict(state, assign=True)
+
+
+def convert(model):
+    model.layers[1].double().float()
+
+
+CHANGES = [replace, move, freeze, load_others, convert]
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("after", [1, 3], ids=["recorded", "replayed"])
+def test_weights_that_change_hands(pair, grain, change, after):
+    def train(run):
+        run.steps(COUNTS[:after], in_flight=2)
+        change(run.model)
+        run.optimizer = torch.optim.SGD(run.model.parameters(), lr=1e-2)
+        run.steps(in_flight=2)
+
+    run = pair(train, grain=grain, judge=False)
+    stats = run.attached.stats()
+    assert len(stats["refused"]) == 1
+    (name, why), = stats["refused"].items()
+    assert "replaced, moved or frozen; detach and attach again" in why
+    assert "layers.1" in name or grain == "chunk"
+    if grain == "layer":
+        assert stats["replays"] > 0
+    assert stats["eager_calls"]["refused"] > 0
+
+
+def test_frozen_ones_that_are_trained_later(pair):
+    def train(run):
+        run.steps(COUNTS[:3])
+        for p in run.model.layers[0].parameters():
+            p.requires_grad_(True)
+        run.steps()
+
+    pair(train, model=changed(frozen("layers.0")),
+         refused="replaced, moved or frozen")
+
+
+@GRAIN
+def test_values_that_are_loaded_are_read(pair, grain):
+    """In place: nothing has to be recorded again."""
+    def train(run):
+        state = copy.deepcopy(run.model.state_dict())
+        run.steps()
+        run.model.load_state_dict(state)
+        run.steps()
+
+    pair(train, grain=grain)
+
+
+def test_attach_again_after_a_change(pair):
+    def train(run):
+        run.steps(COUNTS[:3])
+        replace(run.model)
+        run.optimizer = torch.optim.SGD(run.model.parameters(), lr=1e-2)
+        if run.attached is not None:
+            run.detach()
+            run.attach()
+        run.steps()
+
+    run = pair(train)
+    assert run.attached.stats()["replays"] == 2 * LAYERS * sum(COUNTS[1:])

@@ -1,0 +1,79 @@
+"""Parts of layers, each its own graph.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import pytest
+from models import (COUNTS, LAYERS, Attention, Mlp, Model, need_gpu, nn,
+                    WIDTH)
+
+need_gpu()
+
+from graphhooks import Error  # noqa: E402
+
+
+def names(run):
+    return [s.name for s in run.attached.segments]
+
+
+@pytest.mark.parametrize("scope, parts", [
+    ("attn", ["attn"]), ("mlp", ["mlp"]), ("attn,mlp", ["attn", "mlp"]),
+    (["mlp", "attn"], ["attn", "mlp"])])
+def test_the_parts_of_the_scope_are_graphs(pair, scope, parts):
+    run = pair(lambda r: r.steps(in_flight=2), grain="part", scope=scope)
+    assert names(run) == [f"layers.{i}.{p}" for i in range(LAYERS)
+                          for p in parts]
+    assert run.attached.stats()["replays"] == \
+        2 * LAYERS * len(parts) * sum(COUNTS[1:])
+
+
+class Odd(nn.Module):
+    """Its parts have names that nobody else gives them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.mixer, self.wide = Attention(), Mlp()
+
+    def forward(self, x):
+        x = x + self.mixer(self.norm1(x))
+        return x + self.wide(self.norm2(x))
+
+
+def test_parts_are_named(pair):
+    run = pair(lambda r: r.steps(), grain="part", make=Odd,
+               parts={"attn": "mixer", "mlp": "wide"})
+    assert names(run)[:2] == ["layers.0.mixer", "layers.0.wide"]
+
+
+def test_one_part_is_named(pair):
+    run = pair(lambda r: r.steps(), grain="part", make=Odd, scope="attn",
+               parts={"attn": "mixer"})
+    assert all(n.endswith("mixer") or n.count(".") == 1 for n in names(run))
+
+
+@pytest.mark.parametrize("parts, why", [
+    ({"attn": "mixed"}, "layers.0 has no module 'mixed', which parts calls "
+                        "its attn"),
+    ({"moe": "wide"}, "parts has 'moe'; it is one of attn, mlp")])
+def test_parts_that_are_not_there(runs, parts, why):
+    with pytest.raises(Error, match=why):
+        runs(grain="part", make=Odd, parts=parts)
+
+
+def test_parts_go_with_parts_only(runs):
+    with pytest.raises(Error, match="scope"):
+        runs(grain="chunk", scope="attn")
+
+
+def test_a_part_of_the_stack_runs_between_graphs(pair):
+    """Whole layers of some, parts of others."""
+    class Mixed(Model):
+        def __init__(self, make) -> None:
+            super().__init__(make)
+            self.layers[1] = Odd()
+
+    run = pair(lambda r: r.steps(), grain="part", model=Mixed)
+    assert "layers.0.attn" in names(run)

@@ -1,0 +1,105 @@
+"""Autocast, scalers and weights of other types.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import pytest
+from models import COUNTS, GRAINS, WHOLE, Block, need_gpu, torch
+
+need_gpu()
+
+GRAIN = pytest.mark.parametrize("grain", GRAINS)
+TYPES = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+
+
+@GRAIN
+@TYPES
+@pytest.mark.parametrize("in_flight", [1, 3])
+def test_autocast_around_the_forward(pair, grain, dtype, in_flight):
+    def train(run):
+        forward = run.model.forward
+
+        def call(tokens):
+            with torch.autocast("cuda", dtype=dtype):
+                return forward(tokens)
+
+        run.model.forward = call
+        run.steps(in_flight=in_flight)
+
+    pair(train, grain=grain)
+
+
+@GRAIN
+def test_autocast_around_the_step(pair, grain):
+    """Its cache outlives the forward here."""
+    def train(run):
+        for count in COUNTS:
+            with torch.autocast("cuda", dtype=torch.bfloat16):
+                run.step(count)
+
+    pair(train, grain=grain)
+
+
+class Casts(Block):
+    def forward(self, x):
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            return super().forward(x).float()
+
+
+@GRAIN
+def test_autocast_inside_the_layer(pair, grain):
+    pair(lambda r: r.steps(), grain=grain, make=Casts)
+
+
+@GRAIN
+def test_autocast_that_comes_later_is_eager(pair, grain):
+    def train(run):
+        run.steps(COUNTS[:3])
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            run.steps(COUNTS[3:])
+        run.steps()
+
+    run = pair(train, grain=grain, eager=["input"])
+    assert "autocast" in run.attached.explain()
+
+
+@GRAIN
+@pytest.mark.parametrize("unscale", [False, True])
+def test_a_scaler_with_a_step_that_overflows(pair, grain, unscale):
+    def train(run):
+        scaler = torch.amp.GradScaler("cuda", init_scale=2.0 ** 10)
+        for i, count in enumerate(COUNTS + COUNTS):
+            run.zero()
+            for _ in range(count):
+                with torch.autocast("cuda", dtype=torch.float16):
+                    loss = run.loss()
+                scaler.scale(loss * (1e30 if i in (2, 6) else 1)).backward()
+            if unscale:
+                scaler.unscale_(run.optimizer)
+                torch.nn.utils.clip_grad_norm_(run.model.parameters(), 0.1)
+            scaler.step(run.optimizer)
+            scaler.update()
+            run.note(torch.tensor(scaler.get_scale()))
+        assert scaler.get_scale() < 2.0 ** 10  # it did overflow
+
+    pair(train, grain=grain)
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@TYPES
+def test_weights_of_the_type(pair, grain, dtype):
+    def train(run):
+        run.steps(in_flight=2)
+
+    class Half(Block):
+        def forward(self, x):
+            return super().forward(x.to(dtype))
+
+    def model(make):
+        from models import Model
+
+        return Model(make).to(dtype)
+
+    pair(train, grain=grain, make=Half, model=model)

@@ -1,0 +1,180 @@
+"""Which modules are meant, and how the library plans them; needs no GPU.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import pytest
+from models import GRAINS, LAYERS, Block, F, Mlp, Model, nn
+
+from graphhooks import Error, Session
+from graphhooks.torch import stack
+
+
+def found(model, layers=None, parts=None):
+    return [layer.name for layer in stack.find(model, layers, parts)]
+
+
+ALL = [f"layers.{i}" for i in range(LAYERS)]
+
+
+class Two(nn.Module):
+    """A stack of its own inside another module, and a shorter one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = Model()
+        self.few = nn.ModuleList([Block(), Block()])
+
+
+@pytest.mark.parametrize("layers, names", [
+    (None, ALL),
+    ("layers.*", ALL),
+    ("layers.1", ["layers.1"]),
+    (["layers.0", "layers.2"], ["layers.0", "layers.2"]),
+    (("layers.*",), ALL),
+    ("*.1", ["layers.1"]),
+    ("layers.*.mlp", [f"layers.{i}.mlp" for i in range(LAYERS)])])
+def test_layers_are_found(layers, names):
+    assert found(Model(), layers) == names
+
+
+def test_the_longest_list_is_meant():
+    assert found(Two()) == [f"body.layers.{i}" for i in range(LAYERS)]
+
+
+def test_a_list_of_modules_is_taken_as_it_is():
+    model = Two()
+    assert found(model, model.few) == ["few.0", "few.1"]
+    assert found(model, [model.few[1], model.body.layers[0]]) == \
+        ["few.1", "body.layers.0"]
+    assert found(model, [nn.Linear(2, 2)]) == ["layer 0"]
+
+
+def test_a_star_is_one_component():
+    with pytest.raises(Error, match="is called '\\*.qkv'; there are embed"):
+        found(Model(), "*.qkv")
+
+
+def test_a_dot_is_a_dot():
+    with pytest.raises(Error, match="no module"):
+        found(Model(), "layersx1")
+
+
+@pytest.mark.parametrize("model, layers, why", [
+    (nn.Linear(2, 2), None, "no nn.ModuleList: say which layers are meant"),
+    (Model(), [], "there is no layer"),
+    (Model(), nn.ModuleList(), "there is no layer"),
+    (Model(), [F.gelu], "it takes modules, or names by pattern"),
+    (Model(), ["layers.0", 3], "layers has 'layers.0'|layers has 3"),
+    (Model(), "blocks.*", "no module of the model is called 'blocks")])
+def test_what_is_not_found_is_said(model, layers, why):
+    with pytest.raises(Error, match=why) as caught:
+        found(model, layers)
+    assert "\n" not in str(caught.value)
+
+
+# ---- parts -----------------------------------------------------------------
+
+
+class Named(nn.Module):
+    def __init__(self, attn, mlp) -> None:
+        super().__init__()
+        for name in (attn, mlp):
+            if name:
+                setattr(self, name, Mlp())
+
+
+def layers_of(attn, mlp, parts=None):
+    return stack.find(nn.ModuleList([Named(attn, mlp)]), ["0"], parts)
+
+
+@pytest.mark.parametrize("attn, mlp, kind", [
+    ("attn", "mlp", "dense"), ("self_attn", "mlp", "dense"),
+    ("self_attention", "ffn", "dense"), ("attention", "feed_forward",
+                                         "dense"),
+    ("attn", None, "attn_only"), (None, "ff", "mlp_only"),
+    (None, None, "mlp_only")])
+def test_common_names_of_parts_are_found(attn, mlp, kind):
+    layer, = layers_of(attn, mlp)
+    assert layer.kind() == kind
+    assert layer.parts == {p: n for p, n in (("attn", attn), ("mlp", mlp))
+                           if n}
+
+
+def test_parts_by_names_of_the_callers():
+    layer, = layers_of("mixer", "wide", {"attn": "mixer", "mlp": "wide"})
+    assert layer.kind() == "dense"
+    assert list(layer.modules("attn", "attn")) == ["0.mixer"]
+    assert list(layer.modules("mlp", "mlp")) == ["0.wide"]
+    assert list(layer.modules("attn", "mlp")) == ["0"]
+
+
+@pytest.mark.parametrize("parts, why", [
+    ({"attn": "mixed"}, "0 has no module 'mixed', which parts calls its"),
+    ({"mix": "mixer"}, "parts has 'mix'; it is one of attn, mlp")])
+def test_parts_that_are_not_there_are_said(parts, why):
+    with pytest.raises(Error, match=why):
+        layers_of("mixer", "wide", parts)
+
+
+# ---- devices ---------------------------------------------------------------
+
+
+def test_layers_on_the_CPU_are_refused():
+    with pytest.raises(Error, match="the layers are on cpu; graphs are of a "
+                                    "GPU: move the model there"):
+        stack.device_of(stack.find(Model(), None, None))
+
+
+def test_layers_that_are_nowhere_yet_are_refused():
+    with pytest.raises(Error, match="the layers are on meta"):
+        stack.device_of(stack.find(Model().to("meta"), None, None))
+
+
+# ---- the plan --------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def soft():
+    import softdevice
+    from graphhooks import _library
+
+    return softdevice.beside(_library.load().path)
+
+
+def plan(soft, model, layers=None, parts=None, **options):
+    described = stack.describe(stack.find(model, layers, parts))
+    with Session(described, driver=soft, environment={}, **options) as s:
+        return s.segments(), s.explain()
+
+
+@pytest.mark.parametrize("grain, shape", [
+    ("layer", [(i, i, "attn", "mlp") for i in range(LAYERS)]),
+    ("chunk", [(0, LAYERS - 1, "attn", "mlp")]),
+    ("part", [(i, i, p, p) for i in range(LAYERS) for p in ("attn", "mlp")])])
+def test_the_plan_of_a_stack(soft, grain, shape):
+    segments, text = plan(soft, Model(), **GRAINS[grain])
+    assert [(s.first_layer, s.last_layer, s.first_part, s.last_part)
+            for s in segments] == shape
+    assert all(s.graphed for s in segments)
+    assert "layers.0" in text or "layer 0" in text
+
+
+@pytest.mark.parametrize("scope", ["attn", "mlp"])
+def test_the_plan_of_one_part(soft, scope):
+    segments, _ = plan(soft, Model(), granularity="part", scope=scope)
+    for s in segments:
+        assert s.graphed == (s.first_part == scope), s
+
+
+def test_the_plan_of_modules_without_parts(soft):
+    class Plain(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stack = nn.ModuleList(nn.Linear(2, 2) for _ in range(4))
+
+    for grain, count in (("layer", 4), ("chunk", 1)):
+        segments, _ = plan(soft, Plain(), granularity=grain)
+        assert [s.graphed for s in segments] == [True] * count

@@ -1,0 +1,145 @@
+"""Modules with graphs train as they do without, bit for bit.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import pytest
+from models import (COUNTS, GRAINS, LAYERS, SEGMENTS, Model, need_gpu, nn,
+                    torch)
+
+need_gpu()
+
+GRAIN = pytest.mark.parametrize("grain", GRAINS)
+
+
+@GRAIN
+@pytest.mark.parametrize("in_flight", [1, 3])
+def test_losses_and_weights_are_those_of_eager(pair, grain, in_flight):
+    run = pair(lambda r: r.steps(in_flight=in_flight), grain=grain)
+    stats = run.attached.stats()
+    segments = SEGMENTS[grain]
+    assert stats["replays"] == 2 * segments * sum(COUNTS[1:])
+    assert stats["eager_calls"] == {"warmup": segments * COUNTS[0]}
+    assert stats["slots"] == in_flight
+    # A forward, and a backward that writes and one that adds.
+    assert stats["recordings"] == 3 * segments * in_flight
+
+
+@GRAIN
+def test_nothing_is_recorded_after_the_second_step(runs, grain):
+    run = runs(grain=grain).steps(COUNTS[:2])
+    recordings = run.attached.stats()["recordings"]
+    run.steps(COUNTS[2:])
+    assert run.attached.stats()["recordings"] == recordings > 0
+
+
+@GRAIN
+def test_a_step_begins_by_itself(runs, grain):
+    run = runs(grain=grain).steps()
+    # The last step ends when the next forward comes.
+    assert run.attached.stats()["iterations"] == len(COUNTS) - 1
+
+
+@GRAIN
+def test_a_stream_of_the_users_own(pair, grain):
+    def train(run):
+        with torch.cuda.stream(torch.cuda.Stream()):
+            run.steps()
+
+    pair(train, grain=grain)
+
+
+@GRAIN
+def test_a_loss_that_is_kept_holds_nothing_up(pair, grain):
+    """Most loops still have the loss of the last step in a variable."""
+    def train(run):
+        for count in COUNTS:
+            run.zero()
+            for _ in range(count):
+                run.kept = run.loss()
+                run.kept.backward()
+            run.optimizer.step()
+
+    run = pair(train, grain=grain)
+    for segment in run.attached.segments:
+        assert segment.parameters.returned == ()
+
+
+def test_gradients_may_be_left_to_autograd(pair):
+    run = pair(lambda r: r.steps(), gradients="autograd")
+    for segment in run.attached.segments:
+        assert not segment.parameters.own
+
+
+@GRAIN
+def test_detach_gives_the_layers_back(pair, grain):
+    def train(run):
+        run.steps()
+        if run.attached is not None:
+            run.detach()
+            assert all("forward" not in vars(m)
+                       for m in run.model.modules())
+        run.steps()
+        if run.grain is not None:
+            run.attach()
+        run.steps()
+
+    pair(train, grain=grain)
+
+
+def test_the_end_of_a_with_detaches(runs):
+    import graphhooks
+
+    run = runs()
+    with graphhooks.attach(run.model) as attached:
+        run.steps()
+        assert attached.stats()["replays"] > 0
+        assert all("forward" in vars(layer) for layer in run.model.layers)
+    assert all("forward" not in vars(layer) for layer in run.model.layers)
+    attached.detach()  # twice is allowed
+
+
+class Halves(Model):
+    """Two stacks, and something of its own between them."""
+
+    def __init__(self, make) -> None:
+        super().__init__(make)
+        self.more = nn.ModuleList(make() for _ in range(LAYERS - 1))
+        self.between = nn.LayerNorm(self.embed.embedding_dim)
+
+    def run_layers(self, x):
+        x = self.between(super().run_layers(x))
+        for layer in self.more:
+            x = layer(x)
+        return x
+
+
+@pytest.mark.parametrize("grain", ["layer", "chunk"])
+@pytest.mark.parametrize("in_flight", [1, 3])
+def test_two_stacks_of_one_model(runs, grain, in_flight):
+    import graphhooks
+    from models import differing
+
+    eager = runs(model=Halves).steps(in_flight=in_flight).state()
+    run = runs(model=Halves)
+    with graphhooks.attach(run.model, "layers.*", **GRAINS[grain]) as one, \
+            graphhooks.attach(run.model, "more.*", **GRAINS[grain]) as two:
+        run.steps(in_flight=in_flight)
+        assert differing(eager, run.state()) == []
+        for attached in (one, two):
+            stats = attached.stats()
+            assert stats["replays"] > 0 and stats["refused"] == {}
+            assert stats["iterations"] == len(COUNTS) - 1
+
+
+def test_the_stack_is_found_by_pattern(pair):
+    run = pair(lambda r: r.steps(), layers="layers.*")
+    assert [s.name for s in run.attached.segments] == \
+        [f"layers.{i}" for i in range(LAYERS)]
+
+
+def test_some_layers_alone(pair):
+    run = pair(lambda r: r.steps(), layers=["layers.0", "layers.2"])
+    assert run.attached.stats()["replays"] == 2 * 2 * sum(COUNTS[1:])
