@@ -115,7 +115,11 @@ static void destroy_device_objects(struct gh_capture *c)
     }
     gh_edges_destroy(c);
     gh_check_destroy(c);
-    gh_device_stream_destroy(c->dev, c->own_stream);
+    /* A host's allocator may go on recording events on a stream that the host
+     * has captured, also when the session is closed: the context has it. */
+    if (!gh_host_captures(c)) {
+        gh_device_stream_destroy(c->dev, c->own_stream);
+    }
     gh_device_leave(c->dev, previous);
 }
 
