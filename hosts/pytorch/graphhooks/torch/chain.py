@@ -25,6 +25,7 @@ class Chain:
         self.broken: str | None = None  # why they are no chain
         self._watched: list | None = None  # calls of the pass at hand
         self._playing = None  # results, by position
+        self._position = 0  # of the module that has returned last
         self._tensors: list = []  # what the first was given
         self._before: list = []  # what the last one has returned
         self._versions: list = []
@@ -107,6 +108,7 @@ class Chain:
         return self._playing[0]
 
     def _hold(self, position: int) -> None:
+        self._position = position
         self._before = []
         tree.gather(self._playing[position], self._before, [])
 
@@ -117,8 +119,9 @@ class Chain:
         if self._playing is None:
             return site.forward(*args, **kwargs)
         call = self.calls[site.position - 1]
-        if not tree.matches(call, (args, kwargs),
-                            (self._before, self._tensors)):
+        if site.position != self._position + 1 \
+                or not tree.matches(call, (args, kwargs),
+                                    (self._before, self._tensors)):
             self.stop()
             raise Error(f"{site.name} is called otherwise than when it was "
                         "recorded, and the graph has run already: "
