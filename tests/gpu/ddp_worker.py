@@ -16,7 +16,8 @@ sys.path[:0] = [str(Path(__file__).resolve().parent),
                 str(Path(__file__).resolve().parents[2] / "hosts" /
                     "pytorch")]
 
-from models import COUNTS, GRAINS, Block, F, Run, differing, torch  # noqa: E402
+from models import (COUNTS, GRAINS, Block, F, Run, differing,  # noqa: E402
+                    torch)
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
 CASES = {

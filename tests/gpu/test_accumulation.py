@@ -6,7 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import pytest
-from models import BATCH, COUNTS, GRAINS, need_gpu, torch
+from models import BATCH, COUNTS, GRAINS, WHOLE, need_gpu, torch
 
 need_gpu()
 
@@ -23,7 +23,7 @@ def test_zero_grad(pair, grain, set_to_none, in_flight):
                            set_to_none=set_to_none), grain=grain)
 
 
-@GRAIN
+@pytest.mark.parametrize("grain", WHOLE)
 @ZERO
 @pytest.mark.parametrize("counts", [
     [1, 1, 1, 3, 1, 4], [1, 4, 1, 1, 3], [4, 1, 1, 4], [2, 2, 7, 1],

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import models  # noqa: F401, skips all where there is no torch
 import pytest
-from models import torch  # noqa: F401, to skip without it
 from test_tree import Tensor
 
 from graphhooks import Error

@@ -215,6 +215,14 @@ def test_backwards_in_their_order_all_write():
         assert segment.replay(values(1)) == WRITE
 
 
+def test_a_backward_that_comes_after_a_later_one_looks_again():
+    owner = Owner()
+    first, second, third = (Segment(owner) for _ in range(3))
+    for segment in (first, third):
+        assert segment.replay(values(1)) == WRITE
+    assert second.replay(values(1)) == ADD
+
+
 # ---- who watches -----------------------------------------------------------
 
 

@@ -54,10 +54,9 @@ FROZEN = {
 
 
 @GRAIN
-@FLIGHT
 @pytest.mark.parametrize("what", FROZEN)
-def test_frozen(pair, grain, in_flight, what):
-    pair(lambda r: r.steps(in_flight=in_flight), grain=grain,
+def test_frozen(pair, grain, what):
+    pair(lambda r: r.steps(in_flight=2), grain=grain,
          model=changed(frozen(*FROZEN[what])))
 
 
@@ -100,11 +99,10 @@ def tie_around(model):
 
 
 @GRAIN
-@FLIGHT
 @pytest.mark.parametrize("tie", [
     tie_in_a_layer, tie_layers, tie_the_embedding, tie_the_head, tie_around])
-def test_tied(pair, grain, in_flight, tie):
-    pair(lambda r: r.steps(in_flight=in_flight), grain=grain,
+def test_tied(pair, grain, tie):
+    pair(lambda r: r.steps(in_flight=2), grain=grain,
          model=changed(tie))
 
 

@@ -32,8 +32,8 @@ class Around(Model):
 
 @GRAIN
 @FLIGHT
-@pytest.mark.parametrize("make", [dropping, everywhere])
-@pytest.mark.parametrize("model", [Model, Around])
+@pytest.mark.parametrize("make, model", [
+    (dropping, Model), (everywhere, Around)])
 def test_dropout_is_that_of_eager(pair, grain, in_flight, make, model):
     pair(lambda r: r.steps(in_flight=in_flight), grain=grain, make=make,
          model=model)
