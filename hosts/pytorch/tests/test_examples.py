@@ -60,6 +60,8 @@ def tools(monkeypatch):
     """The modules that the examples share, in this process."""
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     monkeypatch.setattr(sys, "path", [str(EXAMPLES), *sys.path])
+    for name in ("common", "report", "options"):  # others have such names
+        monkeypatch.delitem(sys.modules, name, raising=False)
     import common
     import report
 
