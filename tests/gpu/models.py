@@ -5,6 +5,8 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import collections
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -145,9 +147,10 @@ class Run:
         self.note(loss)
         return loss
 
-    def note(self, tensor) -> None:
-        """Something that is to be the same in both trainings."""
-        self.notes.append(tensor.detach().clone())
+    def note(self, tensor, of="note") -> None:
+        """Something that is to be the same in both trainings, in the order
+        of its kind."""
+        self.notes.append((of, tensor.detach().clone()))
 
     def zero(self, set_to_none=True) -> None:
         """None: never."""
@@ -177,7 +180,11 @@ class Run:
     def state(self) -> dict:
         """All that a training leaves, by name."""
         torch.cuda.synchronize()
-        found = {f"note {i}": x for i, x in enumerate(self.notes)}
+        found = {}
+        count = collections.Counter()
+        for of, tensor in self.notes:
+            found[f"{of} {count[of]}"] = tensor
+            count[of] += 1
         found.update(self.model.state_dict())
         for name, p in self.model.named_parameters():
             found[f"{name}.grad"] = p.grad

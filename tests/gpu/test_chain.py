@@ -31,6 +31,10 @@ class Stack:
         self.sites = [SimpleNamespace(position=i, name=f"layer {i}",
                                       forward=self._forward(i))
                       for i in range(count)]
+        self.draws = None
+        self.drawn = 0  # random numbers
+        self.owner = SimpleNamespace(captures=SimpleNamespace(
+            numbers=lambda: [self.drawn]))
         self.chain = Chain(self)
 
     def _forward(self, i):
@@ -152,6 +156,48 @@ def test_a_pass_that_does_not_reach_the_end_teaches_nothing():
         assert not stack.chain.is_known()
 
 
+def test_a_stack_that_never_reaches_the_end_is_no_chain():
+    stack = Stack()
+    for _ in range(9):
+        stack.call(1, stack.first(Tensor(2)))
+    assert stack.chain.broken == "layer 2 is not called"
+
+
+def listened(x):
+    x._backward_hooks = {1: print}
+
+
+def retained(x):
+    x.retains_grad = True
+
+
+@pytest.mark.parametrize("wish", [listened, retained])
+def test_a_gradient_that_somebody_wants_on_the_way_is_said(wish):
+    stack = Stack()
+    x = stack.first(Tensor(2))
+    wish(x)
+    stack.call(1, x)
+    assert "layer 1 has a hook on its gradient" in stack.chain.broken
+
+
+def test_random_numbers_are_noticed():
+    stack = Stack().learn()
+    assert stack.draws is False
+
+    def draw(*_):
+        stack.drawn += 4
+        return Tensor(2)
+
+    stack = Stack(makes={1: draw})
+    stack.learn()
+    assert stack.draws is True
+
+
+def changed(x):
+    x._version += 1
+    return x
+
+
 def playing():
     stack = Stack().learn()
     instance, outputs = stack.recorded()
@@ -166,8 +212,11 @@ def playing():
     lambda s, x: s.call(1),
     lambda s, x: s.call(2, x),
     lambda s, x: s.call(1, s.call(1, x)),
+    lambda s, x: s.call(1, changed(x)),
+    lambda s, x: (listened(x), s.call(1, x)),
 ], ids=["another tensor", "a constant more", "a keyword more", "nothing",
-        "a module left out", "a module twice"])
+        "a module left out", "a module twice", "a change in place",
+        "a hook"])
 def test_another_call_than_recorded_is_refused(call):
     stack, x = playing()
     with pytest.raises(Error, match="is called otherwise than when it was "

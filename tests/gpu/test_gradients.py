@@ -223,6 +223,67 @@ def test_a_backward_that_comes_after_a_later_one_looks_again():
     assert second.replay(values(1)) == ADD
 
 
+# ---- what is in `.grad` put aside ----
+
+
+def summed(segment, *numbers):
+    """Backwards of one pass of autograd."""
+    aside = gradients.Aside(segment.parameters)
+    for number in numbers:
+        segment.replay(values(number))
+    return aside
+
+
+def test_a_sum_is_added_to_what_was_there():
+    """1e8 + (2 + 2 + 2 + 2) is not (1e8 + 2) + 2 + 2 + 2."""
+    segment = Segment(Owner())
+    segment.replay(values(1e8))
+    places = grads(segment)
+    summed(segment, 2, 2, 2, 2).add()
+    total = torch.tensor(1e8) + torch.tensor(8.0)
+    assert same(segment.parameters.all[0].grad[0], total)
+    assert total != torch.tensor(1e8) + 2 + 2 + 2 + 2
+    for p, place in zip(segment.parameters.all, places):
+        assert p.grad is place
+
+
+def test_a_sum_is_added_to_the_users_tensor():
+    segment = Segment(Owner())
+    mine = [torch.full((2,), 0.5) for _ in range(N)]
+    for p, grad in zip(segment.parameters.all, mine):
+        p.grad = grad
+    summed(segment, 1, 2).add()
+    for i, (p, grad) in enumerate(zip(segment.parameters.all, mine)):
+        assert p.grad is grad
+        assert same(grad, torch.tensor([3.5 + 2 * i, 0.5]))
+
+
+def test_a_sum_where_nothing_was_is_the_gradient():
+    segment = Segment(Owner())
+    summed(segment, 1, 2).add()
+    assert same(segment.parameters.all[0].grad, torch.tensor([3.0, -0.0]))
+
+
+def test_a_sum_that_comes_to_nothing_leaves_what_was_there():
+    segment = Segment(Owner())
+    segment.replay(values(1))
+    summed(segment).add()
+    assert all(map(same, grads(segment), values(1)))
+
+
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_a_sum_for_somebody_else_leaves_no_trace(before):
+    segment = Segment(Owner())
+    for number in range(before):
+        segment.replay(values(1))
+    kept = [None if g is None else g.clone() for g in grads(segment)]
+    summed(segment, 5, 6).restore()
+    assert all(map(same, grads(segment), kept))
+    segment.replay(values(1))
+    reference(kept, 1)
+    assert all(map(same, grads(segment), kept))
+
+
 # ---- who watches -----------------------------------------------------------
 
 
@@ -259,7 +320,8 @@ def test_aliases_are_the_same_memory_and_go_again():
     module.weight.tag = "kept"
     parameters = gradients.Parameters([module])
     weight = module.weight
-    with parameters.aliased() as leaves:
+    leaves = parameters.aliases()
+    with parameters.replaced_by(leaves):
         assert module.weight is not weight
         assert module.weight.data_ptr() == weight.data_ptr()
         assert module.weight.tag == "kept"
@@ -267,11 +329,22 @@ def test_aliases_are_the_same_memory_and_go_again():
     assert module.weight is weight
 
 
+def test_an_optimizer_does_not_age_aliases():
+    """What a recording saved of them may be used steps later."""
+    module = nn.Linear(2, 2)
+    weight, _ = gradients.Parameters([module]).aliases()
+    with torch.no_grad():
+        module.weight.add_(1)
+    assert weight._version == 0
+    assert same(weight, module.weight)
+
+
 def test_aliases_go_when_the_module_raises():
     module = nn.Linear(2, 2)
     weight = module.weight
     with pytest.raises(ValueError):
-        with gradients.Parameters([module]).aliased():
+        parameters = gradients.Parameters([module])
+        with parameters.replaced_by(parameters.aliases()):
             raise ValueError
     assert module.weight is weight
 
@@ -281,7 +354,7 @@ def test_tied_parameters_are_one():
     module[1].weight = module[0].weight
     parameters = gradients.Parameters([module])
     assert len(parameters.all) == 3
-    with parameters.aliased():
+    with parameters.replaced_by(parameters.aliases()):
         assert module[1].weight is module[0].weight
 
 

@@ -17,32 +17,38 @@ FLIGHT = pytest.mark.parametrize("in_flight", [1, 3])
 # ---- of parameters ---------------------------------------------------------
 
 
+# Within a layer the order in which parameters come is not eager's.
+
+
 def post_accumulate(run):
-    for p in run.model.layers.parameters():
-        p.register_post_accumulate_grad_hook(lambda p: run.note(p.grad))
+    for name, p in run.model.layers.named_parameters():
+        p.register_post_accumulate_grad_hook(
+            lambda p, name=name: run.note(p.grad, name))
 
 
 def of_tensors(run):
     """Called with each gradient before it is added, and may change it."""
-    def hook(grad):
-        run.note(grad)
+    def hook(grad, name):
+        run.note(grad, name)
         return grad * 0.5
 
-    for p in run.model.layers.parameters():
-        p.register_hook(hook)
+    for name, p in run.model.layers.named_parameters():
+        p.register_hook(lambda grad, name=name: hook(grad, name))
 
 
 def of_some(run):
-    for p in run.model.layers[1].parameters():
-        p.register_post_accumulate_grad_hook(lambda p: run.note(p.grad))
+    for name, p in run.model.layers[1].named_parameters():
+        p.register_post_accumulate_grad_hook(
+            lambda p, name=name: run.note(p.grad, name))
 
 
 def of_nodes(run):
     """As engines of data parallelism have them."""
     run.nodes = []
-    for p in run.model.layers.parameters():
+    for name, p in run.model.layers.named_parameters():
         node = torch.autograd.graph.get_gradient_edge(p).node
-        node.register_hook(lambda *_, p=p: run.note(p.grad))
+        node.register_hook(
+            lambda *_, p=p, name=name: run.note(p.grad, name))
         run.nodes.append(node)
 
 

@@ -83,18 +83,26 @@ def test_autograd_grad_leaves_the_parameters_alone(pair, grain):
     pair(train, grain=grain, model=Sees)
 
 
+def grads_of_parameters(run):
+    named = list(run.model.parameters())
+    for count in COUNTS:
+        run.zero()
+        run.backward(count)
+        for grad in torch.autograd.grad(run.loss(), named):
+            run.note(grad)
+        run.optimizer.step()
+
+
 @GRAIN
 def test_autograd_grad_of_parameters(pair, grain):
-    def train(run):
-        named = list(run.model.parameters())
-        for count in COUNTS:
-            run.zero()
-            run.backward(count)
-            for grad in torch.autograd.grad(run.loss(), named):
-                run.note(grad)
-            run.optimizer.step()
+    pair(grads_of_parameters, grain=grain, gradients="autograd")
 
-    pair(train, grain=grain, replays=None, eager=None)
+
+@GRAIN
+def test_autograd_does_not_know_gradients_that_graphs_put_in_place(runs,
+                                                                   grain):
+    with pytest.raises(RuntimeError, match="not have been used in the graph"):
+        grads_of_parameters(runs(grain=grain))
 
 
 @GRAIN
@@ -107,7 +115,8 @@ def test_backward_into_some_inputs_only(pair, grain):
             run.loss().backward(inputs=wanted)
             run.optimizer.step()
 
-    pair(train, grain=grain, replays=None, eager=None)
+    run = pair(train, grain=grain)
+    assert run.attached.stats()["eager_calls"]["partial_backward"] > 0
 
 
 @GRAIN

@@ -6,8 +6,8 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import pytest
-from models import (COUNTS, LAYERS, Attention, Mlp, Model, need_gpu, nn,
-                    WIDTH)
+from models import (COUNTS, LAYERS, WHOLE, WIDTH, Attention, Mlp, Model,
+                    need_gpu, nn)
 
 need_gpu()
 
@@ -63,9 +63,10 @@ def test_parts_that_are_not_there(runs, parts, why):
         runs(grain="part", make=Odd, parts=parts)
 
 
-def test_parts_go_with_parts_only(runs):
-    with pytest.raises(Error, match="scope"):
-        runs(grain="chunk", scope="attn")
+@pytest.mark.parametrize("grain", WHOLE)
+def test_a_scope_makes_parts_of_whole_layers(pair, grain):
+    run = pair(lambda r: r.steps(), grain=grain, scope="attn")
+    assert names(run) == [f"layers.{i}.attn" for i in range(LAYERS)]
 
 
 def test_a_part_of_the_stack_runs_between_graphs(pair):

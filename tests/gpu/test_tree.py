@@ -48,6 +48,8 @@ class Tensor:
         self.requires_grad = requires_grad
         self.dtype = dtype
         self._version = 0
+        self._backward_hooks = None
+        self.retains_grad = False
 
     def stride(self):
         return tuple(range(len(self.shape), 0, -1))

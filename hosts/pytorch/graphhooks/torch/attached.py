@@ -10,6 +10,8 @@ import logging
 import weakref
 
 import torch
+from torch._C import _will_engine_execute_node as will_run
+from torch.autograd.graph import get_gradient_edge
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -37,6 +39,12 @@ class Attached:
         self._check()
         self._gradients = gradients
         self._watched = _of_ddp(model)
+        # Autograd comes by for it if for nothing else, and knows by it
+        # whether gradients are added to `.grad`.
+        self.anchor = torch.zeros((), device=self.device, requires_grad=True)
+        self._anchor_node = get_gradient_edge(self.anchor).node
+        self.task = -1  # the pass of autograd at hand
+        self.accumulates_grad = True  # what it does with gradients
         self.stepped = False  # an optimizer has, and no forward came since
         self.microbatch = 0  # of the step, the one at hand
         self.accumulates = False  # steps have had several microbatches
@@ -50,7 +58,7 @@ class Attached:
         self.steps = 0
         self.recording: tuple | None = None  # the flight of a backward
         self.captures = Captures(self.device, self._flight, generators)
-        self._open(options)
+        self._open(model, options)
         self._hook = register_optimizer_step_post_hook(self._note_step)
 
     def _check(self) -> None:
@@ -64,7 +72,7 @@ class Attached:
                 raise Error(f"{layer.name} is in the stack twice")
             seen.add(id(layer.module))
 
-    def _open(self, options) -> None:
+    def _open(self, model, options) -> None:
         self.session = Session(
             stack.describe(self.layers), device=self.device,
             services=services(**self.captures.services()), **options)
@@ -73,7 +81,7 @@ class Attached:
         try:
             self.segments = [self._segment(s) for s in self.session.segments()
                              if s.graphed]
-            self._count_uses()
+            self._check_uses(model)
             self._state = self._places()
             for segment in self.segments:
                 segment.attach()
@@ -98,17 +106,29 @@ class Attached:
 
     # ---- parameters -----------------------------------------------------
 
-    def _count_uses(self) -> None:
-        uses: dict = {}
+    def _check_uses(self, model) -> None:
+        """What more than one segment has, or the model besides: autograd
+        adds up its gradients."""
+        home: dict = {}  # the segment of each module
         for segment in self.segments:
-            for p in segment.parameters.all:
-                uses[p] = uses.get(p, 0) + 1
-        self._shared = {p for p, n in uses.items() if n > 1}
+            for site in segment.sites:
+                if home.get(site.module, segment) is not segment:
+                    raise Error(f"{site.name} is in the stack twice")
+                home.update((m, segment) for m in site.module.modules())
+        users: dict = {}
+        for module in (*model.modules(), *home):
+            for p in module._parameters.values():
+                users.setdefault(p, set()).add(home.get(module))
+        for segment in self.segments:
+            for site in segment.sites:
+                for p in site.module.parameters():
+                    users[p].add(segment)
+        self._shared = {p for p, of in users.items() if len(of) > 1}
 
     def by_autograd(self, parameter) -> bool:
         """Whether autograd is to add up its gradient, whoever watches."""
         return (self._gradients == "autograd" or parameter in self._shared
-                or parameter in self._watched)
+                or parameter in self._watched or _ddp_runs())
 
     def _places(self):
         """Where graphs find what belongs to the modules: dicts, what was in
@@ -141,11 +161,15 @@ class Attached:
             if segment.refused is None:
                 segment.refuse("its parameters or buffers were replaced, "
                                "moved or frozen; detach and attach again")
-        watched = DistributedDataParallel._active_ddp_module is not None
+        watched = _ddp_runs()
         for segment in self.segments:
-            if segment.refused is not None or not segment.parameters.sorted:
+            if segment.refused is not None:
                 continue
-            if (watched and segment.parameters.own) or any(
+            if any(segment.hooks):
+                segment.refuse(segment.left_alone())
+            elif not segment.parameters.sorted:
+                continue
+            elif (watched and segment.parameters.own) or any(
                     map(has_hooks, segment.parameters.own)):
                 segment.refuse("somebody has come to wait for its gradients, "
                                "a hook or DistributedDataParallel; detach "
@@ -174,6 +198,11 @@ class Attached:
                 return False
         self.clean = backward.serial
         return True
+
+    def note_pass(self, task: int) -> None:
+        """Another pass of autograd has come."""
+        self.task = task
+        self.accumulates_grad = will_run(self._anchor_node)
 
     def move_gradients_out(self) -> None:
         self.count("gradients_moved")
@@ -273,6 +302,9 @@ class Attached:
         lines = [self.session.explain().rstrip("\n")]
         lines += [f"{s.name} runs eagerly: {s.refused}"
                   for s in self.segments if s.refused]
+        lines += [f"{s.name}: autograd adds up {len(s.parameters.returned)} "
+                  f"of its {len(s.parameters.all)} gradients"
+                  for s in self.segments if s.parameters.returned]
         lines += sorted(self._said)
         return "\n".join(lines) + "\n"
 
@@ -292,6 +324,11 @@ class Attached:
 
     def __exit__(self, *_) -> None:
         self.detach()
+
+
+def _ddp_runs() -> bool:
+    """Whether a forward of DistributedDataParallel is on its way."""
+    return DistributedDataParallel._active_ddp_module is not None
 
 
 def _of_ddp(model) -> set:

@@ -11,9 +11,10 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 from ..errors import Error
-from . import tree
+from . import checkpoint, tree
 
 _BEFORE, _FIRST = 0, 1  # sources of a tree.Place
+_PATIENCE = 8  # passes that end early, before that counts as the rule
 
 
 class Chain:
@@ -29,23 +30,44 @@ class Chain:
         self._tensors: list = []  # what the first was given
         self._before: list = []  # what the last one has returned
         self._versions: list = []
+        self._hooks = None  # of saved tensors, as the first found them
+        self.unheard = False  # by those: the modules run once more
+        self._unfinished = 0  # passes that did not come to the last module
 
     def is_known(self) -> bool:
         return len(self.calls) == len(self.segment.sites) - 1
 
     def stop(self) -> None:
-        self._watched = self._playing = None
+        others = self.segment.sites[1:]
+        if self._watched is not None and len(self._watched) < len(others):
+            self._unfinished += 1
+            if self._unfinished == _PATIENCE:
+                self.broken = f"{others[-1].name} is not called"
+        self._watched = self._playing = self._hooks = None
         self._tensors = self._before = self._versions = []
+        self.unheard = False
 
     # ---- eager passes ---------------------------------------------------
 
     def watch(self, site, tensors, args, kwargs):
         """Runs the first module and looks on as the others follow."""
-        result = site.forward(*args, **kwargs)
+        result = self._run(site, args, kwargs)
         if len(self.segment.sites) > 1:
             self._watched = []
             self._tensors = tensors
+            self._hooks = checkpoint.hooks()
             self._remember(result)
+        return result
+
+    def _run(self, site, args, kwargs):
+        """Eagerly; whether it draws random numbers is noted."""
+        segment = self.segment
+        numbers = segment.owner.captures.numbers()
+        result = site.forward(*args, **kwargs)
+        if segment.owner.captures.numbers() != numbers:
+            segment.draws = True
+        elif segment.draws is None:
+            segment.draws = False
         return result
 
     def _remember(self, result) -> None:
@@ -66,12 +88,18 @@ class Chain:
         elif self._versions != [t._version for t in self._before]:
             self._break(f"what goes into {site.name} was changed in place "
                         "on its way")
+        elif self._hooks is not checkpoint.hooks():
+            self._break(f"hooks of saved tensors, such as checkpointing's, "
+                        f"are not the same for {site.name} and those before")
+        elif any(map(_is_listened_to, self._before)):
+            self._break(f"what goes into {site.name} has a hook on its "
+                        "gradient, or retains it")
         else:
             try:
                 self._watched.append(tree.form((args, kwargs), self._place))
             except tree.Unfit as unfit:
                 self._break(f"{site.name}: {unfit}")
-        result = site.forward(*args, **kwargs)
+        result = self._run(site, args, kwargs)
         if self._watched is not None:
             if site.position == len(self.segment.sites) - 1:
                 self.calls, self.broken = self._watched, None
@@ -111,20 +139,26 @@ class Chain:
         self._position = position
         self._before = []
         tree.gather(self._playing[position], self._before, [])
+        self._versions = [t._version for t in self._before]
 
     def follow(self, site, args, kwargs):
         """The call of a module after the first."""
         if self._watched is not None:
             return self._look(site, args, kwargs)
+        if self.unheard:
+            with checkpoint.unheard():
+                return site.forward(*args, **kwargs)
         if self._playing is None:
             return site.forward(*args, **kwargs)
         call = self.calls[site.position - 1]
         if site.position != self._position + 1 \
                 or not tree.matches(call, (args, kwargs),
-                                    (self._before, self._tensors)):
+                                    (self._before, self._tensors)) \
+                or self._is_touched():
             self.stop()
             raise Error(f"{site.name} is called otherwise than when it was "
-                        "recorded, and the graph has run already: "
+                        "recorded, or what goes into it was changed or has "
+                        "got a hook, and the graph has run already: "
                         "granularity layer allows that")
         result = self._playing[site.position]
         if site.position == len(self._playing) - 1:
@@ -132,3 +166,14 @@ class Chain:
         else:
             self._hold(site.position)
         return result
+
+    def _is_touched(self) -> bool:
+        for tensor, version in zip(self._before, self._versions):
+            if tensor._version != version or tensor._backward_hooks:
+                return True
+        return False
+
+
+def _is_listened_to(tensor) -> bool:
+    """Whether somebody wants its gradient, which a chunk keeps to itself."""
+    return bool(tensor._backward_hooks) or tensor.retains_grad

@@ -7,7 +7,11 @@ first of a step writes, as ``zero_grad`` has left ``.grad`` None.  The tensors
 that the first writes are ``.grad`` itself: nothing is copied.
 
 Where somebody watches, autograd is given the gradients and does as ever: a
-hook, DDP's buckets, or a parameter that more than one segment uses.
+hook, DDP's buckets, or a parameter that others use too.
+
+Several calls of a segment that one pass of autograd goes through, such as
+those of two losses that were summed, are one gradient: it is added up by
+itself, and then to what is in `.grad` (`Aside`).
 
 Bits.  Writing is what autograd does with a first gradient, adding what it
 does with a later one.  Where a graph has to add and there is nothing yet, it
@@ -54,6 +58,8 @@ class Parameters:
                 if p is not None and p.requires_grad]
         self.places = held
         self.all = list(dict.fromkeys(p for _, _, p in held))
+        # Later a loss that is kept keeps nodes alive too.
+        self.watched = set(filter(is_watched, self.all))
         self.sorted = False
         self.returned: tuple = ()  # autograd is given their gradients
         self.own: list = []  # the graph puts them in place
@@ -65,25 +71,30 @@ class Parameters:
         if self.sorted:
             return
         self.sorted = True
-        self.returned = tuple(p for p in self.all
-                              if by_autograd(p) or is_watched(p))
+        self.returned = tuple(p for p in self.all if by_autograd(p)
+                              or p in self.watched or has_hooks(p))
         returned = set(self.returned)
         self.own = [p for p in self.all if p not in returned]
 
-    @contextlib.contextmanager
-    def aliased(self):
-        """The modules with other tensors for their parameters, at the same
-        addresses: what autograd keeps of a recording has then nothing to do
-        with what it keeps of the training, such as the stream on which a
-        parameter's gradient is added up."""
-        alias = {}
+    def aliases(self) -> list:
+        """Others at the same addresses: what autograd keeps of a recording
+        has nothing to do with what it keeps of the training, such as the
+        stream on which a parameter's gradient is added up, or how often an
+        optimizer has written it."""
+        found = []
         for p in self.all:
-            alias[p] = p.detach().requires_grad_()
-            vars(alias[p]).update(vars(p))
+            found.append(p.data.requires_grad_())
+            vars(found[-1]).update(vars(p))
+        return found
+
+    @contextlib.contextmanager
+    def replaced_by(self, aliases):
+        """The modules with these for their parameters."""
+        alias = dict(zip(self.all, aliases))
         try:
             for module, name, parameter in self.places:
                 module._parameters[name] = alias[parameter]
-            yield [alias[p] for p in self.all]
+            yield
         finally:
             for module, name, parameter in self.places:
                 module._parameters[name] = parameter
@@ -158,6 +169,40 @@ def finish(accumulation: Accumulation, backward) -> None:
     else:
         for theirs, ours in accumulation.foreign:
             theirs.copy_(ours)
+
+
+class Aside:
+    """What is in `.grad`, while gradients are summed up apart from it."""
+
+    def __init__(self, parameters: Parameters):
+        places = parameters.gradients
+        self.own = parameters.own
+        self.held = [(p, p.grad, p.grad.clone()
+                      if places.get(p) is p.grad else p.grad)
+                     for p in self.own if p.grad is not None]
+        for p, _, _ in self.held:
+            p.grad = None
+
+    def add(self) -> None:
+        """The sum is added to it, as autograd adds to a gradient."""
+        for p, theirs, values in self.held:
+            if p.grad is None:
+                p.grad = _put(theirs, values)
+            elif theirs is values:
+                p.grad = theirs.add_(p.grad)
+            else:
+                p.grad.add_(values)
+
+    def restore(self) -> None:
+        """The sum is nobody's."""
+        for p in self.own:
+            p.grad = None
+        for p, theirs, values in self.held:
+            p.grad = _put(theirs, values)
+
+
+def _put(theirs, values):
+    return theirs if theirs is values else theirs.copy_(values)
 
 
 def add_eagerly(parameters, gradients) -> None:

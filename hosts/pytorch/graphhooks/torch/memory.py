@@ -63,6 +63,7 @@ class Captures:
                            *generators)
         self.pools: dict[tuple, tuple] = {}
         self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        self._of_pool: dict[int, tuple] = {}  # where each allocates
         self._pool = None
         self._graph = None
         self._stream = None
@@ -81,7 +82,12 @@ class Captures:
     def close(self) -> None:
         """After the session is closed."""
         self.graphs.clear()
+        self._of_pool.clear()
         self.pools.clear()
+
+    def numbers(self) -> list:
+        """How many random numbers each generator has drawn."""
+        return [g.get_offset() for g in self.generators]
 
     # ---- a recording ----------------------------------------------------
 
@@ -137,6 +143,7 @@ class Captures:
             self._leave(capture)
         key = id(graph)
         self.graphs[key] = graph
+        self._of_pool[key] = self._pool
         return key, graph.raw_cuda_graph()
 
     def _mend(self, graph) -> None:
@@ -146,8 +153,7 @@ class Captures:
         capture that ends well brings the generators back."""
         torch._C._cuda_endAllocateToPool(self.device, self._pool)
         _failed.append(graph)
-        for flight in [f for f, p in self.pools.items() if p == self._pool]:
-            del self.pools[flight]
+        self._forget(self._pool)
         other = torch.cuda.CUDAGraph()
         for generator in self.generators[1:]:
             other.register_generator_state(generator)
@@ -155,15 +161,19 @@ class Captures:
         torch.cuda._sleep(1)  # a graph without work would be warned of
         other.capture_end()
 
+    def _forget(self, pool) -> None:
+        for flight in [f for f, p in self.pools.items() if p == pool]:
+            del self.pools[flight]
+
     # ---- graphs ---------------------------------------------------------
 
     def _launch(self, key, stream):
         """The first time, and every time if it moves a generator."""
         graph = self.graphs[key]
-        before = [g.get_offset() for g in self.generators]
+        before = self.numbers()
         with torch.cuda.stream(self._stream_of(stream)):
             graph.replay()
-        if before == [g.get_offset() for g in self.generators]:
+        if before == self.numbers():
             return graph.raw_cuda_graph_exec()
         return None
 
@@ -174,4 +184,8 @@ class Captures:
         return torch.cuda.ExternalStream(stream, device=self.device)
 
     def _destroy(self, key) -> None:
+        """torch gives a pool up with its last graph, and takes no other."""
         del self.graphs[key]
+        pool = self._of_pool.pop(key)
+        if pool not in self._of_pool.values():
+            self._forget(pool)

@@ -17,16 +17,16 @@ import torch
 
 from .. import _abi
 from ..errors import Error
-from . import gradients, tree
-from .gradients import ADD, WRITE
+from . import checkpoint, tree
+from .gradients import ADD, WRITE, add_eagerly
 from .memory import is_dense, tensor_at
 
 
 class Instance:
     """A segment in one slot: what its graphs read and write."""
 
-    __slots__ = ("flight", "inputs", "leaves", "live", "outputs", "shape", "constant",
-                 "wanted", "layouts", "backwards")
+    __slots__ = ("flight", "inputs", "leaves", "live", "outputs", "shape",
+                 "constant", "wanted", "layouts", "backwards", "node")
 
     def __init__(self):
         self.flight = ()  # the step and the microbatch that recorded it
@@ -39,6 +39,7 @@ class Instance:
         self.wanted = ()  # the outputs whose gradients the backward reads
         self.layouts = ()  # their strides
         self.backwards = [None, None]  # by variant
+        self.node = None  # autograd's, for a forward without its backward
 
 
 class Backward:
@@ -74,9 +75,6 @@ def why_not(segment, tensors):
             return "a tensor with holes or overlaps goes into it"
         if tensor.device.index != segment.owner.device:
             return f"a tensor on {tensor.device} goes into it"
-    # Not right yet: tests/gpu/test_hooks.py finds other bits than eager's.
-    if any(map(gradients.has_hooks, segment.parameters.all)):
-        return "a parameter of it has a hook on its gradient"
     if not segment.parameters.all and not any(t.requires_grad
                                               for t in tensors):
         return "nothing in it is trained"
@@ -84,30 +82,24 @@ def why_not(segment, tensors):
 
 
 @contextlib.contextmanager
-def _undisturbed():
+def _undisturbed(draws):
     """What autocast has cached outside of a graph goes when its region ends,
-    and the graph would go on reading it; and hooks of saved tensors, such as
-    those of activation checkpointing around a layer, would be called once
-    and never again."""
+    and the graph would go on reading it; and hooks of saved tensors would be
+    called once and never again."""
     cached = torch.is_autocast_cache_enabled()
-    hooked = torch._C._autograd._top_saved_tensors_default_hooks(True)
     torch.set_autocast_cache_enabled(False)
     try:
-        with torch.enable_grad():
-            if hooked is None:
-                yield
-            else:
-                with torch.autograd.graph.saved_tensors_hooks(
-                        torch.Tensor.detach, lambda tensor: tensor):
-                    yield
+        with checkpoint.unheard(), checkpoint.without_states(draws):
+            yield
     finally:
         torch.set_autocast_cache_enabled(cached)
 
 
 def _static(segment, tensors):
-    """Where the library wants the pass to read."""
+    """Where the library wants the pass to read; of versions of their own, as
+    the recording may be used when the tensors are others' again."""
     inputs = segment.decision.inputs
-    return [t.detach() if inputs[i].address == t.data_ptr()
+    return [t.data if inputs[i].address == t.data_ptr()
             else tensor_at(inputs[i].address, t)
             for i, t in enumerate(tensors)]
 
@@ -153,8 +145,6 @@ def forward(segment, tensors, args, kwargs) -> Instance | None:
     instance.outputs = [o.detach() for o in instance.live]
     instance.constant = [i for i, o in enumerate(instance.live)
                          if not o.requires_grad]
-    if len(instance.constant) == len(instance.live):
-        segment.refuse("nothing that comes out of it needs a gradient")
     segment.instances[segment.decision.slot] = instance
     return instance
 
@@ -165,11 +155,14 @@ def _run(segment, instance: Instance, args, kwargs):
     args, kwargs = tree.fill(call, (instance.inputs,))
     versions = [t._version for t in instance.inputs]
     results = _Results(instance)
-    with _undisturbed(), segment.parameters.aliased() as leaves:
+    instance.leaves = segment.parameters.aliases()
+    with _undisturbed(segment.draws), \
+            segment.parameters.replaced_by(instance.leaves):
         segment.chain.run(args, kwargs, instance.inputs, results.note)
     if versions != [t._version for t in instance.inputs]:
         raise tree.Unfit("it changes in place what it is given")
-    instance.leaves = leaves
+    if not any(t.requires_grad for t in results.tensors):
+        raise tree.Unfit("nothing that comes out of it needs a gradient")
     instance.live = results.tensors
     return results.last
 
@@ -193,6 +186,9 @@ class _Results:
         for i, given in enumerate(self.instance.inputs):
             if given is tensor:
                 return tree.Place(1, i)
+        for i, other in enumerate(self.tensors):
+            if other is tensor:
+                return tree.Place(0, i)
         if not is_dense(tensor):
             raise tree.Unfit("a tensor with holes or overlaps comes out of it")
         self.tensors.append(tensor)
@@ -210,7 +206,7 @@ def backward(segment, instance: Instance, microbatch: int, grads):
     given = segment.read(instance, grads)
     if segment.refused is None:
         wants_to_add = segment.parameters.own and (
-            owner.accumulates
+            owner.accumulates or segment.aside is not None
             or any(p.grad is not None for p in segment.parameters.own))
         for variant in (WRITE, ADD) if wants_to_add else (WRITE,):
             if not _record(segment, instance, microbatch, variant, given):
@@ -220,7 +216,7 @@ def backward(segment, instance: Instance, microbatch: int, grads):
     owner.know_twins(*instance.backwards)
     instance.inputs = instance.leaves = ()
     instance.live = None
-    return segment.backward(instance, microbatch, grads)
+    return segment.run_back(instance, microbatch, grads)
 
 
 def _layout(grad):
@@ -231,9 +227,11 @@ def _record(segment, instance, microbatch: int, variant: int, grads) -> bool:
     owner = segment.owner
     grads = [owner.twin(g, variant) for g in grads]
     owner.recording = (*instance.flight, variant)
-    action = segment.enter(1, grads, microbatch, variant,
-                           _abi.GH_PASS_PREPARE)
-    owner.recording = None
+    try:
+        action = segment.enter(1, grads, microbatch, variant,
+                               _abi.GH_PASS_PREPARE)
+    finally:
+        owner.recording = None
     if action != _abi.GH_ACTION_RECORD:
         owner.cancel(None)
         return False
@@ -259,9 +257,12 @@ def _record(segment, instance, microbatch: int, variant: int, grads) -> bool:
 
 
 def _take_grads(segment, instance: Instance, grads):
-    """Runs autograd's backward; what it finds for inputs and parameters."""
-    torch.autograd.backward([instance.live[i] for i in instance.wanted],
-                            grads, retain_graph=True)
+    """Runs autograd's backward; what it finds for inputs and parameters.
+    Reentrant checkpointing runs the modules once more in it."""
+    with _undisturbed(segment.draws), \
+            segment.parameters.replaced_by(instance.leaves):
+        torch.autograd.backward([instance.live[i] for i in instance.wanted],
+                                grads, retain_graph=True)
     found = []
     for leaf in (*instance.inputs, *instance.leaves):
         found.append(leaf.grad)
@@ -278,7 +279,7 @@ def _differentiate(segment, instance, variant, static, found, fresh):
     of_inputs, of_parameters = _take_grads(segment, instance, static)
     found.results = (*of_inputs,
                      *(of_parameters[p] for p in parameters.returned),
-                     *(None for _ in segment.anchor))
+                     None)  # the anchor's
     found.own = [p for p in parameters.own if of_parameters[p] is not None]
     if variant == WRITE:
         fresh.update((p, of_parameters[p]) for p in found.own
@@ -310,7 +311,6 @@ def _eagerly(segment, instance: Instance, microbatch: int, grads):
     finally:
         owner.resume()
     owner.count("backward")
-    gradients.add_eagerly(parameters.own,
-                          [of_parameters[p] for p in parameters.own])
+    add_eagerly(parameters.own, [of_parameters[p] for p in parameters.own])
     return (*of_inputs, *(of_parameters[p] for p in parameters.returned),
-            *(None for _ in segment.anchor))
+            None)

@@ -17,14 +17,17 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import weakref
 
 import torch
 from torch import is_grad_enabled
 from torch._C import _cuda_getCurrentRawStream as raw_stream
+from torch._C import _current_graph_task_id as current_pass
+from torch._C import _will_engine_execute_node as will_run
 
 from .. import _abi
 from ..errors import Error
-from . import gradients, recording, tree
+from . import checkpoint, gradients, recording, tree
 from .chain import Chain
 from .gradients import WRITE, Parameters
 from .recording import Backward, Instance
@@ -33,12 +36,14 @@ log = logging.getLogger("graphhooks")
 
 _REPLAYED, _RECORD = _abi.GH_ACTION_REPLAYED, _abi.GH_ACTION_RECORD
 
+
 class Replay(torch.autograd.Function):
     """Stands in autograd's graph for modules that a graph has run."""
 
     @staticmethod
     def forward(ctx, segment, instance, microbatch, *tensors):
         ctx.flight = (segment, instance, microbatch)
+        instance.node = weakref.ref(ctx)
         ctx.set_materialize_grads(False)
         outputs = instance.outputs
         if len(outputs) == 1:
@@ -82,17 +87,9 @@ class Site:
             vars(self.module).pop("forward", None)
 
 
-def _left_alone(module) -> str | None:
-    """Why a module is none for graphs, or None."""
-    if type(module).__name__ == "OptimizedModule" \
-            or getattr(module, "_compiled_call_impl", None) is not None:
-        return "it is compiled by torch.compile"
-    for name, inner in module.named_modules():
-        if inner is not module and (
-                inner._forward_hooks or inner._forward_pre_hooks
-                or inner._backward_hooks or inner._backward_pre_hooks):
-            return f"{name} has hooks, which a replay would not call"
-    return None
+def _hooks(module) -> list:
+    return [module._forward_hooks, module._forward_pre_hooks,
+            module._backward_hooks, module._backward_pre_hooks]
 
 
 class Segment:
@@ -104,12 +101,18 @@ class Segment:
         self.name = name
         self.sites = [Site(self, i, *m) for i, m in enumerate(modules.items())]
         self.chain = Chain(self)  # of the modules after the first
+        self.hooks = [h for m in modules.values() for inner in m.modules()
+                      if inner is not m for h in _hooks(inner)]
         self.instances: dict[int, Instance] = {}
         self.refused: str | None = None  # why it is eager for good
         self.key = None  # of the calls that are recorded
         self.seen = -1  # the last microbatch that came by
         self.parameters = Parameters(modules.values())
-        self.anchor = ()  # what makes autograd come by, if nothing else does
+        self.draws: bool | None = None  # random numbers, as eager passes did
+        self.replayed = False  # the last call was, or will have been
+        self.under_hooks: dict = {}  # whether calls there were, by addresses
+        self.summed = -1  # the pass of autograd that comes by several times
+        self.aside: gradients.Aside | None = None  # `.grad` before it
         self.decision = _abi.make(_abi.gh_decision)
         self.passes = [self._make_pass(d) for d in (0, 1)]  # by direction
         self.addresses = [[], []]  # as they stand in the passes
@@ -128,13 +131,24 @@ class Segment:
         return pass_
 
     def attach(self) -> None:
-        for site in self.sites:
-            why = _left_alone(site.module)
-            if why is not None:
-                self.refuse(f"{site.name}: {why}")
-                return
+        why = self.left_alone()
+        if why is not None:
+            self.refuse(why)
+            return
         for site in self.sites:
             site.module.forward = site
+
+    def left_alone(self) -> str | None:
+        """Why its modules are none for graphs, or None."""
+        for site in self.sites:
+            if type(site.module).__name__ == "OptimizedModule" or getattr(
+                    site.module, "_compiled_call_impl", None) is not None:
+                return f"{site.name}: it is compiled by torch.compile"
+            for name, inner in site.module.named_modules():
+                if inner is not site.module and any(_hooks(inner)):
+                    return (f"{site.name}: {name} has hooks, which a replay "
+                            "would not call")
+        return None
 
     def detach(self) -> None:
         for site in self.sites:
@@ -144,14 +158,40 @@ class Segment:
     def refuse(self, why: str) -> None:
         self.refused = why
         self.key = None
+        self.under_hooks.clear()
         log.warning("%s runs eagerly from now on: %s", self.name, why)
 
     # ---- forward --------------------------------------------------------
 
     def lead(self, site: Site, args, kwargs):
         """The call of the first module."""
-        owner = self.owner
         self.chain.stop()
+        if checkpoint.hooks() is not None:
+            return self._lead_under_hooks(site, args, kwargs)
+        return self._lead(site, args, kwargs)
+
+    def _lead_under_hooks(self, site, args, kwargs):
+        """Checkpointing around the module, or what is like it."""
+        try:
+            tensors: list = []
+            tree.gather((args, kwargs), tensors, [])
+        except tree.Unfit:
+            return self._lead(site, args, kwargs)
+        addresses = tuple([t.data_ptr() for t in tensors])
+        if not checkpoint.runs_again():
+            result = self._lead(site, args, kwargs)
+            self.under_hooks[addresses] = self.replayed
+            return result
+        self.owner.count("checkpoint")
+        if not self.under_hooks.get(addresses):
+            return site.forward(*args, **kwargs)
+        self.chain.unheard = True
+        with checkpoint.unheard():
+            return site.forward(*args, **kwargs)
+
+    def _lead(self, site, args, kwargs):
+        owner = self.owner
+        self.replayed = False
         tensors = self._fit(args, kwargs)
         if tensors is None:
             return site.forward(*args, **kwargs)
@@ -175,8 +215,9 @@ class Segment:
             owner.cancel(self.decision.reason)
         if instance is None:
             return self.chain.watch(site, tensors, args, kwargs)
+        self.replayed = True
         outputs = Replay.apply(self, instance, microbatch, *tensors,
-                               *self.parameters.returned, *self.anchor)
+                               *self.parameters.returned, owner.anchor)
         if type(outputs) is not tuple:
             outputs = (outputs,)
         if len(self.sites) > 1:
@@ -231,9 +272,6 @@ class Segment:
             self.owner.count("input", f"{self.name}: {why}")
             return False
         self.key = key
-        if not any(t.requires_grad for t in tensors):
-            self.anchor = (torch.zeros((), device=tensors[0].device,
-                                       requires_grad=True),)
         return True
 
     def trains(self) -> bool:
@@ -288,6 +326,54 @@ class Segment:
     # ---- backward -------------------------------------------------------
 
     def backward(self, instance: Instance, microbatch: int, grads):
+        owner = self.owner
+        task = current_pass()
+        if task != owner.task:
+            owner.note_pass(task)
+        instance.node = None
+        if not owner.accumulates_grad:
+            return self._beside(instance, microbatch, grads)
+        if len(self.instances) == 1:
+            return self.run_back(instance, microbatch, grads)
+        return self._sum(instance, microbatch, grads, task)
+
+    def _beside(self, instance, microbatch: int, grads):
+        """For autograd.grad() and backward(inputs=...), which leave `.grad`
+        alone."""
+        if self.parameters.own:
+            self.owner.count("partial_backward")
+        self.aside = gradients.Aside(self.parameters)
+        try:
+            return self.run_back(instance, microbatch, grads)
+        finally:
+            self.aside.restore()
+            self.aside = None
+
+    def _sum(self, instance, microbatch: int, grads, task: int):
+        """There may be more to come by in this pass of autograd, and eager
+        sums those up before it adds them to `.grad`."""
+        more = self._comes_again()
+        if self.aside is not None and self.summed != task:
+            self.aside.restore()  # that pass of autograd has failed
+            self.aside = None
+        if more and self.summed != task:
+            self.summed = task
+            self.aside = gradients.Aside(self.parameters)
+        results = self.run_back(instance, microbatch, grads)
+        if self.aside is not None and not more:
+            self.aside.add()
+            self.aside = None
+        return results
+
+    def _comes_again(self) -> bool:
+        for other in self.instances.values():
+            node = other.node and other.node()
+            if node is not None and will_run(node):
+                return True
+        return False
+
+    def run_back(self, instance, microbatch: int, grads):
+        """Replays an instance's backward; the first time records it."""
         if instance.live is not None:
             return recording.backward(self, instance, microbatch, grads)
         grads = self.read(instance, grads)
