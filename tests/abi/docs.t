@@ -43,15 +43,17 @@ else
     skip "the tables of doc/scopes.md: the graphhooks command was not built"
 fi
 
-# The README's C.
-awk '/^```c$/ { on = 1; next } /^```$/ { on = 0 } on' README.md \
-    > "$scratch/example.c"
-# shellcheck disable=SC2086 # CC is words
-said=$(${CC:-cc} -std=c11 -Wall -Wextra -Werror -I"$srcdir/include" -c \
-    -o "$scratch/example.o" "$scratch/example.c" 2>&1)
-empty "$said" "README's C compiles"
-grep -q gh_layer_enter "$scratch/example.c"
-ok $? "README's C has the hooks in it"
+# The C of what a host's author reads.
+for page in README.md doc/hosts.md; do
+    awk '/^```c$/ { on = 1; next } /^```$/ { on = 0 } on' $page \
+        > "$scratch/example.c"
+    # shellcheck disable=SC2086 # CC is words
+    said=$(${CC:-cc} -std=c11 -Wall -Wextra -Werror -I"$srcdir/include" -c \
+        -o "$scratch/example.o" "$scratch/example.c" 2>&1)
+    empty "$said" "the C of $page compiles"
+    grep -q gh_layer_enter "$scratch/example.c"
+    ok $? "the C of $page has the hooks in it"
+done
 
 # The two commands come first.
 head -n 12 README.md | grep -q '^./quickstart demo' &&
