@@ -115,6 +115,7 @@ class Run:
         self.optimizer = adamw(self.model)
         self.generator = torch.Generator().manual_seed(1)
         self.notes: list = []
+        self.kinds: list = []  # of them
         self.attached = None
         self.grain = grain
         if before is not None:
@@ -150,7 +151,8 @@ class Run:
     def note(self, tensor, of="note") -> None:
         """Something that is to be the same in both trainings, in the order
         of its kind."""
-        self.notes.append((of, tensor.detach().clone()))
+        self.notes.append(tensor.detach().clone())
+        self.kinds.append(of)
 
     def zero(self, set_to_none=True) -> None:
         """None: never."""
@@ -182,7 +184,7 @@ class Run:
         torch.cuda.synchronize()
         found = {}
         count = collections.Counter()
-        for of, tensor in self.notes:
+        for of, tensor in zip(self.kinds, self.notes):
             found[f"{of} {count[of]}"] = tensor
             count[of] += 1
         found.update(self.model.state_dict())

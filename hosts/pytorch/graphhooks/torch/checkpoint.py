@@ -15,24 +15,52 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import contextlib
+import weakref
 
 import torch
 import torch.utils.checkpoint
-from torch._C import _current_graph_task_id as current_pass
 from torch._C._autograd import _top_saved_tensors_default_hooks
 
 from .tree import Unfit
 
+_Frame = getattr(torch.utils.checkpoint, "_CheckpointFrame", ())
+
 
 def hooks():
-    """Those that saved tensors go through now, or None."""
+    """What saved tensors are given to now, or None."""
     both = _top_saved_tensors_default_hooks(True)
     return both and both[0]
 
 
-def runs_again() -> bool:
-    """Whether autograd is on its way back."""
-    return current_pass() != -1
+class Region:
+    """Calls between the ends of a checkpointed piece, in their order."""
+
+    def __init__(self):
+        self.replayed: list[bool] = []
+        self._hook = None  # of the run at hand, which is not the first
+        self._at = 0
+
+    def was_replayed(self, hook) -> bool:
+        """The next call, the first time."""
+        if self._hook is not hook:
+            self._hook, self._at = hook, 0
+        self._at += 1
+        return self.replayed[self._at - 1:self._at] == [True]
+
+
+def region(hook) -> tuple:
+    """Of the call at hand, and whether it runs once more; (None, False) for
+    hooks of another kind.  torch keeps a frame for each piece: the hooks of
+    the first run hold it, those of another run hold it weakly."""
+    for cell in getattr(hook, "__closure__", None) or ():
+        held = cell.cell_contents
+        again = isinstance(held, weakref.ref)
+        frame = held() if again else held
+        if isinstance(frame, _Frame):
+            if not hasattr(frame, "graphhooks"):
+                frame.graphhooks = Region()
+            return frame.graphhooks, again
+    return None, False
 
 
 @contextlib.contextmanager

@@ -110,7 +110,6 @@ class Segment:
         self.parameters = Parameters(modules.values())
         self.draws: bool | None = None  # random numbers, as eager passes did
         self.replayed = False  # the last call was, or will have been
-        self.under_hooks: dict = {}  # whether calls there were, by addresses
         self.summed = -1  # the pass of autograd that comes by several times
         self.aside: gradients.Aside | None = None  # `.grad` before it
         self.decision = _abi.make(_abi.gh_decision)
@@ -158,7 +157,6 @@ class Segment:
     def refuse(self, why: str) -> None:
         self.refused = why
         self.key = None
-        self.under_hooks.clear()
         log.warning("%s runs eagerly from now on: %s", self.name, why)
 
     # ---- forward --------------------------------------------------------
@@ -166,24 +164,21 @@ class Segment:
     def lead(self, site: Site, args, kwargs):
         """The call of the first module."""
         self.chain.stop()
-        if checkpoint.hooks() is not None:
-            return self._lead_under_hooks(site, args, kwargs)
+        hook = checkpoint.hooks()
+        if hook is not None:
+            return self._lead_under(hook, site, args, kwargs)
         return self._lead(site, args, kwargs)
 
-    def _lead_under_hooks(self, site, args, kwargs):
+    def _lead_under(self, hook, site, args, kwargs):
         """Checkpointing around the module, or what is like it."""
-        try:
-            tensors: list = []
-            tree.gather((args, kwargs), tensors, [])
-        except tree.Unfit:
-            return self._lead(site, args, kwargs)
-        addresses = tuple([t.data_ptr() for t in tensors])
-        if not checkpoint.runs_again():
+        region, again = checkpoint.region(hook)
+        if not again:
             result = self._lead(site, args, kwargs)
-            self.under_hooks[addresses] = self.replayed
+            if region is not None:
+                region.replayed.append(self.replayed)
             return result
         self.owner.count("checkpoint")
-        if not self.under_hooks.get(addresses):
+        if not region.was_replayed(hook):
             return site.forward(*args, **kwargs)
         self.chain.unheard = True
         with checkpoint.unheard():

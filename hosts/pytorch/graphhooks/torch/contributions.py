@@ -1,0 +1,91 @@
+"""Gradients of what goes into a segment, one for each use of it.
+
+Autograd adds the gradients of a tensor up as they come: that of a skip over
+the layer, then those of its norm and of its residual.  A graph gives one
+gradient, the sum of those within; where the tensor is used elsewhere too, that
+is another order of additions, and other bits.  So while layers still run
+eagerly it is found out which of their inputs are used elsewhere; of these the
+graph gives every gradient by itself, and autograd adds them up as ever.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import torch
+from torch.autograd.graph import get_gradient_edge
+
+
+def uses(outputs, inputs) -> list:
+    """For each input the edges by which the outputs depend on it: pairs of a
+    node and the position among its inputs."""
+    targets = [get_gradient_edge(t) if t.requires_grad else None
+               for t in inputs]
+    ends = {t.node for t in targets if t is not None}
+    found: dict = {}
+    waiting = [t.grad_fn for t in outputs if t.grad_fn is not None]
+    seen = set(waiting) | ends
+    while waiting:
+        node = waiting.pop()
+        for position, (other, number) in enumerate(node.next_functions):
+            if other in ends:
+                found.setdefault((other, number), []).append((node, position))
+            elif other is not None and other not in seen:
+                seen.add(other)
+                waiting.append(other)
+    return [[] if t is None else found.get((t.node, t.output_nr), [])
+            for t in targets]
+
+
+class Contributions:
+    """The gradients that come by some edges, in their order."""
+
+    def __init__(self, edges):
+        self.found: list = []
+        self._handles = []
+        positions: dict = {}
+        for node, position in edges:
+            positions.setdefault(node, []).append(position)
+        for node, where in positions.items():
+            self._handles.append(node.register_hook(self._note(sorted(where))))
+
+    def _note(self, where):
+        def note(of_inputs, _):
+            self.found += [of_inputs[i] for i in where
+                           if of_inputs[i] is not None]
+
+        return note
+
+    def remove(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+    def total(self):
+        """As autograd adds them up."""
+        first, *others = self.found
+        for other in others:
+            first = first + other
+        return first
+
+
+def watch(outputs, inputs, tell) -> None:
+    """tell(i) when it turns out that an input is used elsewhere too, and
+    several times here."""
+    for i, (tensor, edges) in enumerate(zip(inputs, uses(outputs, inputs))):
+        if len(edges) > 1:
+            _watch(tensor, Contributions(edges), lambda i=i: tell(i))
+
+
+def _watch(tensor, ours: Contributions, tell) -> None:
+    edge = get_gradient_edge(tensor)
+
+    def compare(gradients):
+        handle.remove()
+        ours.remove()
+        total = gradients[edge.output_nr]
+        if total is not None and ours.found \
+                and not torch.equal(total, ours.total()):
+            tell()
+
+    handle = edge.node.register_prehook(compare)
