@@ -81,6 +81,10 @@ class Device:
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
 
+    def outside(self) -> int:
+        """What is used and not the allocator's: contexts, graphs."""
+        return self.used() - torch.cuda.memory_reserved() if self.cuda else 0
+
     def memory(self) -> dict:
         if not self.cuda:
             return {"allocated": 0, "reserved": 0}
@@ -172,12 +176,16 @@ def run(row: Row, steps: Steps, device: Device, prepare_limit: int) -> dict:
     device.clean()
     before = device.used()
     left_over = device.allocated()
-    used = []
+    used, outside = [], []
+
+    def look():
+        used.append(device.used())
+        outside.append(device.outside())
 
     row.build()
     for step in range(steps.plain):
         alone(row, step, device)
-    used.append(device.used())
+    look()
 
     at = steps.plain
     with limit(prepare_limit, "recording"):
@@ -186,28 +194,32 @@ def run(row: Row, steps: Steps, device: Device, prepare_limit: int) -> dict:
         row.prepare()
         device.synchronize()
         prepare = time.perf_counter() - start
-        used.append(device.used())
+        look()
         prepared = []
         for step in range(at, at + steps.prepared):
             prepared.append(alone(row, step, device))
-            used.append(device.used())
+            look()
     at += steps.prepared
 
     gc.collect()
     times = timed(row, range(at, at + steps.timed), device)
-    used.append(device.used())
+    look()
     at += steps.timed
     host = issued(row, range(at, at + steps.issued), device)
-    used.append(device.used())
+    look()
 
+    memory = device.memory()
+    # The allocator's peak is between two looks, and what it does not know
+    # only grows.
+    memory["device"] = max(*used, memory["reserved"] + max(outside))
     result = {
         "prepare_s": prepare,
         "prepared_steps_s": prepared,
         **times,
         **host,
         "losses": losses_of(row, steps.all),
-        "memory": {**device.memory(), "device": max(used),
-                   "device_before": before, "left_over": left_over},
+        "memory": {**memory, "device_before": before,
+                   "left_over": left_over},
     }
     result.update(row.close())
     if row.by_layer:

@@ -284,6 +284,40 @@ def test_a_sum_for_somebody_else_leaves_no_trace(before):
     assert all(map(same, grads(segment), kept))
 
 
+# ---- the order of backwards in a pool ----
+
+
+class Pools:
+    flight_of = attached.Attached.flight_of
+
+    def __init__(self):
+        self._last = {}
+
+    def record(self, index, slot=0, flight=(1, 0), variant=WRITE):
+        instance = SimpleNamespace(slot=slot, flight=flight)
+        return self.flight_of(SimpleNamespace(index=index), instance, variant)
+
+
+def test_backwards_from_the_last_to_the_first_share_memory():
+    pools = Pools()
+    assert {pools.record(i) for i in (3, 2, 0)} == {(1, 0, WRITE)}
+    assert {pools.record(i, variant=ADD) for i in (3, 2)} == {(1, 0, ADD)}
+
+
+def test_a_backward_that_was_left_out_has_memory_of_its_own():
+    """A pass through half of the stack came first."""
+    pools = Pools()
+    half = {pools.record(i) for i in (1, 0)}
+    rest = {pools.record(i) for i in (3, 2)}
+    assert len(half) == len(rest) == 1 and half != rest
+    assert pools.record(3) not in half | rest
+
+
+def test_slots_do_not_ask_for_each_others_order():
+    pools = Pools()
+    assert pools.record(0, slot=0) == pools.record(2, slot=1)
+
+
 # ---- who watches -----------------------------------------------------------
 
 

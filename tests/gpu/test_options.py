@@ -12,6 +12,7 @@ from models import COUNTS, GRAINS, LAYERS, Run, need_gpu, torch
 
 need_gpu()
 
+import graphhooks  # noqa: E402
 from graphhooks import Error  # noqa: E402
 
 GRAIN = pytest.mark.parametrize("grain", GRAINS)
@@ -68,10 +69,14 @@ def test_a_trace_is_written(runs, tmp_path):
     assert json.loads(path.read_text())
 
 
-def test_passes_that_are_checked(pair):
-    """What both ways have written is compared, or it is said why not."""
-    run = pair(lambda r: r.steps(), check="bitwise", judge=False)
-    assert run.attached.stats()["check_failures"] == 0
+def test_the_librarys_own_comparison_is_refused(runs, monkeypatch):
+    run = runs()
+    monkeypatch.setenv("GRAPHHOOKS_CHECK", "bitwise")
+    with pytest.raises(Error, match="GRAPHHOOKS_CHECK=bitwise cannot be"):
+        graphhooks.attach(run.model)
+    monkeypatch.setenv("GRAPHHOOKS_CHECK", "off")
+    with graphhooks.attach(run.model):
+        run.steps()
 
 
 @pytest.mark.parametrize("options, why", [
@@ -79,6 +84,7 @@ def test_passes_that_are_checked(pair):
     ({"granularity": "layers"}, "granularity"),
     ({"scope": "atn"}, "scope|did you mean"),
     ({"max_slots": 65}, "64"),
+    ({"check": "bitwise"}, "leave it off, and compare a training"),
     ({"gradients": "later"}, "gradients is 'later'; it is graph or")])
 def test_options_that_are_wrong(options, why):
     run = Run()

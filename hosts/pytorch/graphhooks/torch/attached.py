@@ -6,7 +6,10 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import ctypes
+import itertools
 import logging
+import math
+import os
 import weakref
 
 import torch
@@ -34,6 +37,7 @@ class Attached:
         if gradients not in ("graph", "autograd"):
             raise Error(f"gradients is {gradients!r}; it is graph or "
                         "autograd")
+        _refuse_check(options)
         self.layers = stack.find(model, layers, parts)
         self.device = stack.device_of(self.layers)
         self._check()
@@ -57,6 +61,7 @@ class Attached:
         self.error = _abi.gh_error()
         self.steps = 0
         self.recording: tuple | None = None  # the flight of a backward
+        self._last: dict = {}  # of each flight, the segment recorded last
         self.captures = Captures(self.device, self._flight, generators)
         self._open(model, options)
         self._hook = register_optimizer_step_post_hook(self._note_step)
@@ -180,6 +185,18 @@ class Attached:
     def _flight(self) -> tuple:
         """What a recording shares memory with, besides its slot."""
         return self.recording or (self.steps, self.microbatch, ADD)
+
+    def flight_of(self, segment, instance, variant: int) -> tuple:
+        """For a backward: what was recorded of its flight before it, it must
+        also run after.  Backwards of a pass come from the last segment to the
+        first; one that was left out then has memory of its own."""
+        for late in itertools.count():
+            flight = (*instance.flight, variant, late) if late \
+                else (*instance.flight, variant)
+            key = (instance.slot, *flight)
+            if segment.index < self._last.get(key, math.inf):
+                self._last[key] = segment.index
+                return flight
 
     def next_serial(self) -> int:
         self._serial += 1
@@ -324,6 +341,16 @@ class Attached:
 
     def __exit__(self, *_) -> None:
         self.detach()
+
+
+def _refuse_check(options) -> None:
+    """The library compares a pass that it runs again; autograd's would take
+    part in both runs."""
+    check = os.environ.get("GRAPHHOOKS_CHECK") or options.get("check")
+    if check not in (None, "off"):
+        raise Error(f"GRAPHHOOKS_CHECK={check} cannot be with torch, whose "
+                    "backward runs once: leave it off, and compare a training "
+                    "with enable=0 as examples/ do")
 
 
 def _ddp_runs() -> bool:

@@ -11,7 +11,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 from ..errors import Error
-from . import checkpoint, tree
+from . import checkpoint, contributions, tree
 
 _BEFORE, _FIRST = 0, 1  # sources of a tree.Place
 _PATIENCE = 8  # passes that end early, before that counts as the rule
@@ -28,6 +28,7 @@ class Chain:
         self._playing = None  # results, by position
         self._position = 0  # of the module that has returned last
         self._tensors: list = []  # what the first was given
+        self._results: list = []  # of an eager pass
         self._before: list = []  # what the last one has returned
         self._versions: list = []
         self._hooks = None  # of saved tensors, as the first found them
@@ -44,7 +45,7 @@ class Chain:
             if self._unfinished == _PATIENCE:
                 self.broken = f"{others[-1].name} is not called"
         self._watched = self._playing = self._hooks = None
-        self._tensors = self._before = self._versions = []
+        self._tensors = self._before = self._versions = self._results = []
         self.unheard = False
 
     # ---- eager passes ---------------------------------------------------
@@ -52,11 +53,14 @@ class Chain:
     def watch(self, site, tensors, args, kwargs):
         """Runs the first module and looks on as the others follow."""
         result = self._run(site, args, kwargs)
+        self._tensors = tensors
+        self._results = [result]
         if len(self.segment.sites) > 1:
             self._watched = []
-            self._tensors = tensors
             self._hooks = checkpoint.hooks()
             self._remember(result)
+        else:
+            self._watch_uses()
         return result
 
     def _run(self, site, args, kwargs):
@@ -69,6 +73,18 @@ class Chain:
         elif segment.draws is None:
             segment.draws = False
         return result
+
+    def _watch_uses(self) -> None:
+        """Of what went into the first module, when the last has returned."""
+        if self.segment.instances:
+            return
+        outputs: list = []
+        try:
+            tree.gather(self._results, outputs, [])
+        except tree.Unfit:
+            return
+        contributions.watch(outputs, self._tensors,
+                            self.segment.elsewhere.add)
 
     def _remember(self, result) -> None:
         self._before = []
@@ -101,7 +117,9 @@ class Chain:
                 self._break(f"{site.name}: {unfit}")
         result = self._run(site, args, kwargs)
         if self._watched is not None:
+            self._results.append(result)
             if site.position == len(self.segment.sites) - 1:
+                self._watch_uses()
                 self.calls, self.broken = self._watched, None
                 self.stop()
             else:

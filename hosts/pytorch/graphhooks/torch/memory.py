@@ -93,6 +93,10 @@ class Captures:
 
     def _record_begin(self, stream, slot) -> None:
         flight = (slot, *self.flight())
+        if not self.pools:
+            # What eager steps have left there, such as gradients, is about
+            # to be allocated once more.
+            torch.cuda.empty_cache()
         if flight not in self.pools:
             self.pools[flight] = torch.cuda.graph_pool_handle()
         self._pool = self.pools[flight]

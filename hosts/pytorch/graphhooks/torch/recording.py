@@ -17,7 +17,8 @@ import torch
 
 from .. import _abi
 from ..errors import Error
-from . import checkpoint, tree
+from . import checkpoint, contributions, tree
+from .contributions import Contributions
 from .gradients import ADD, WRITE, add_eagerly
 from .memory import is_dense, tensor_at
 
@@ -25,10 +26,12 @@ from .memory import is_dense, tensor_at
 class Instance:
     """A segment in one slot: what its graphs read and write."""
 
-    __slots__ = ("flight", "inputs", "leaves", "live", "outputs", "shape",
-                 "constant", "wanted", "layouts", "backwards", "node")
+    __slots__ = ("slot", "flight", "inputs", "leaves", "live", "outputs",
+                 "shape", "constant", "uses", "again", "wanted", "layouts",
+                 "backwards", "node")
 
     def __init__(self):
+        self.slot = 0
         self.flight = ()  # the step and the microbatch that recorded it
         self.inputs = ()  # tensors at the graph's own addresses
         self.leaves = ()  # others at the addresses of the parameters
@@ -36,6 +39,8 @@ class Instance:
         self.outputs = ()  # the same without
         self.shape = []  # the form of each module's result
         self.constant = ()  # the outputs that need no gradient
+        self.uses = ()  # edges to inputs that are used elsewhere too
+        self.again = ()  # those inputs, one time less than they are used
         self.wanted = ()  # the outputs whose gradients the backward reads
         self.layouts = ()  # their strides
         self.backwards = [None, None]  # by variant
@@ -136,6 +141,7 @@ def forward(segment, tensors, args, kwargs) -> Instance | None:
     owner = segment.owner
     segment.parameters.sort(owner.by_autograd)
     instance = Instance()
+    instance.slot = segment.decision.slot
     instance.flight = (owner.steps, owner.microbatch)
     instance.inputs = _static(segment, tensors)
     for inside, outside in zip(instance.inputs, tensors):
@@ -145,7 +151,7 @@ def forward(segment, tensors, args, kwargs) -> Instance | None:
     instance.outputs = [o.detach() for o in instance.live]
     instance.constant = [i for i, o in enumerate(instance.live)
                          if not o.requires_grad]
-    segment.instances[segment.decision.slot] = instance
+    segment.instances[instance.slot] = instance
     return instance
 
 
@@ -164,7 +170,16 @@ def _run(segment, instance: Instance, args, kwargs):
     if not any(t.requires_grad for t in results.tensors):
         raise tree.Unfit("nothing that comes out of it needs a gradient")
     instance.live = results.tensors
+    _note_uses(segment, instance)
     return results.last
+
+
+def _note_uses(segment, instance: Instance) -> None:
+    """Of inputs that are used elsewhere too."""
+    uses = contributions.uses(instance.live, instance.inputs)
+    instance.uses = {i: uses[i] for i in sorted(segment.elsewhere)}
+    instance.again = [i for i, edges in instance.uses.items()
+                      for _ in edges[1:]]
 
 
 class _Results:
@@ -214,7 +229,7 @@ def backward(segment, instance: Instance, microbatch: int, grads):
     if instance.backwards[WRITE] is None:
         return _eagerly(segment, instance, microbatch, given)
     owner.know_twins(*instance.backwards)
-    instance.inputs = instance.leaves = ()
+    instance.inputs = instance.leaves = instance.uses = ()
     instance.live = None
     return segment.run_back(instance, microbatch, grads)
 
@@ -226,7 +241,7 @@ def _layout(grad):
 def _record(segment, instance, microbatch: int, variant: int, grads) -> bool:
     owner = segment.owner
     grads = [owner.twin(g, variant) for g in grads]
-    owner.recording = (*instance.flight, variant)
+    owner.recording = owner.flight_of(segment, instance, variant)
     try:
         action = segment.enter(1, grads, microbatch, variant,
                                _abi.GH_PASS_PREPARE)
@@ -257,29 +272,41 @@ def _record(segment, instance, microbatch: int, variant: int, grads) -> bool:
 
 
 def _take_grads(segment, instance: Instance, grads):
-    """Runs autograd's backward; what it finds for inputs and parameters.
-    Reentrant checkpointing runs the modules once more in it."""
-    with _undisturbed(segment.draws), \
-            segment.parameters.replaced_by(instance.leaves):
-        torch.autograd.backward([instance.live[i] for i in instance.wanted],
-                                grads, retain_graph=True)
-    found = []
-    for leaf in (*instance.inputs, *instance.leaves):
-        found.append(leaf.grad)
+    """Runs autograd's backward; what it finds for inputs, for parameters, and
+    for inputs once more.  Reentrant checkpointing runs the modules in it."""
+    apart = {i: Contributions(edges) for i, edges in instance.uses.items()}
+    try:
+        with _undisturbed(segment.draws), \
+                segment.parameters.replaced_by(instance.leaves):
+            torch.autograd.backward(
+                [instance.live[i] for i in instance.wanted], grads,
+                retain_graph=True)
+    finally:
+        for each in apart.values():
+            each.remove()
+    of_inputs = _taken(instance.inputs)
+    of_parameters = dict(zip(segment.parameters.all, _taken(instance.leaves)))
+    again = []
+    for i, each in apart.items():
+        of_inputs[i], *others = each.found or [None]
+        again += others + [None] * (instance.again.count(i) - len(others))
+    return of_inputs, of_parameters, again
+
+
+def _taken(leaves) -> list:
+    grads = [leaf.grad for leaf in leaves]
+    for leaf in leaves:
         leaf.grad = None
-    of_inputs = found[:len(instance.inputs)]
-    of_parameters = dict(zip(segment.parameters.all,
-                             found[len(instance.inputs):]))
-    return of_inputs, of_parameters
+    return grads
 
 
 def _differentiate(segment, instance, variant, static, found, fresh):
     """A backward inside a capture."""
     parameters = segment.parameters
-    of_inputs, of_parameters = _take_grads(segment, instance, static)
+    of_inputs, of_parameters, again = _take_grads(segment, instance, static)
     found.results = (*of_inputs,
                      *(of_parameters[p] for p in parameters.returned),
-                     None)  # the anchor's
+                     None, *again)  # none for the anchor
     found.own = [p for p in parameters.own if of_parameters[p] is not None]
     if variant == WRITE:
         fresh.update((p, of_parameters[p]) for p in found.own
@@ -303,7 +330,8 @@ def _eagerly(segment, instance: Instance, microbatch: int, grads):
     try:
         segment.enter(1, grads, microbatch)
         try:
-            of_inputs, of_parameters = _take_grads(segment, instance, grads)
+            of_inputs, of_parameters, again = _take_grads(
+                segment, instance, grads)
         except BaseException:
             owner.cancel(None)
             raise
@@ -313,4 +341,4 @@ def _eagerly(segment, instance: Instance, microbatch: int, grads):
     owner.count("backward")
     add_eagerly(parameters.own, [of_parameters[p] for p in parameters.own])
     return (*of_inputs, *(of_parameters[p] for p in parameters.returned),
-            None)
+            None, *again)

@@ -108,6 +108,7 @@ class Segment:
         self.key = None  # of the calls that are recorded
         self.seen = -1  # the last microbatch that came by
         self.parameters = Parameters(modules.values())
+        self.elsewhere: set = set()  # inputs that are used there too
         self.draws: bool | None = None  # random numbers, as eager passes did
         self.replayed = False  # the last call was, or will have been
         self.summed = -1  # the pass of autograd that comes by several times
@@ -212,7 +213,8 @@ class Segment:
             return self.chain.watch(site, tensors, args, kwargs)
         self.replayed = True
         outputs = Replay.apply(self, instance, microbatch, *tensors,
-                               *self.parameters.returned, owner.anchor)
+                               *self.parameters.returned, owner.anchor,
+                               *[tensors[i] for i in instance.again])
         if type(outputs) is not tuple:
             outputs = (outputs,)
         if len(self.sites) > 1:
