@@ -87,9 +87,12 @@ def test_evaluation_between_the_steps_draws_nothing(pair, grain):
 @pytest.mark.parametrize("grain", WHOLE)
 @FLIGHT
 def test_dropout_under_bf16(pair, grain, in_flight):
+    """A region for each step: eager keeps the weights that it has cast as
+    long as one lasts."""
     def train(run):
-        with torch.autocast("cuda", dtype=torch.bfloat16):
-            run.steps(in_flight=in_flight)
+        for count in COUNTS:
+            with torch.autocast("cuda", dtype=torch.bfloat16):
+                run.step(count, in_flight=in_flight)
 
     pair(train, grain=grain, make=everywhere)
 
