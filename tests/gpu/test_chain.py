@@ -32,7 +32,7 @@ class Stack:
                                       forward=self._forward(i))
                       for i in range(count)]
         self.draws = None
-        self.instances = {0: None}  # has been recorded
+        self.warm = True
         self.drawn = 0  # random numbers
         self.owner = SimpleNamespace(captures=SimpleNamespace(
             numbers=lambda: [self.drawn]))

@@ -105,13 +105,14 @@ def test_a_gradient_to_the_middle_alone_is_said(runs):
 @pytest.mark.parametrize("counts", [[1] * 5, COUNTS], ids=str)
 def test_a_chunk_inside_one_step_is_learned_once(runs, counts):
     run = runs(grain="chunk").steps(counts)
-    assert run.attached.stats()["eager_calls"] == {"warmup": counts[0]}
-
-
-def test_without_a_warmup_step_one_pass_is_watched(pair):
-    run = pair(lambda r: r.steps(), grain="chunk", warmup_steps=0)
     assert run.attached.stats()["eager_calls"] == {"warmup": 1}
-    assert run.attached.stats()["replays"] == 2 * (sum(COUNTS) - 1)
+
+
+@pytest.mark.parametrize("steps, eager", [(0, 1), (1, COUNTS[0])])
+def test_one_pass_is_watched_whatever_the_warmup(pair, steps, eager):
+    run = pair(lambda r: r.steps(), grain="chunk", warmup_steps=steps)
+    assert run.attached.stats()["eager_calls"] == {"warmup": eager}
+    assert run.attached.stats()["replays"] == 2 * (sum(COUNTS) - eager)
 
 
 def test_a_stack_of_one_layer(pair):

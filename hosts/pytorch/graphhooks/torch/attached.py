@@ -78,6 +78,8 @@ class Attached:
             seen.add(id(layer.module))
 
     def _open(self, model, options) -> None:
+        # Segments run eagerly once in any case, which is enough for them.
+        options.setdefault("warmup_steps", 0)
         self.session = Session(
             stack.describe(self.layers), device=self.device,
             services=services(**self.captures.services()), **options)
@@ -298,6 +300,7 @@ class Attached:
         self.microbatch = 0
         for segment in self.segments:
             segment.seen = -1
+        self.captures.step()
         self.clean = 0
         self._look()
         self.check(self.api.iteration_end(self.handle,

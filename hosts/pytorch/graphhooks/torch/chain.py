@@ -76,15 +76,20 @@ class Chain:
 
     def _watch_uses(self) -> None:
         """Of what went into the first module, when the last has returned."""
-        if self.segment.instances:
+        segment = self.segment
+        if segment.warm:
             return
         outputs: list = []
         try:
             tree.gather(self._results, outputs, [])
         except tree.Unfit:
-            return
-        contributions.watch(outputs, self._tensors,
-                            self.segment.elsewhere.add)
+            outputs = []
+        outputs = [t for t in outputs if t.grad_fn is not None]
+        contributions.watch(outputs, self._tensors, segment.elsewhere.add)
+        for output in outputs:
+            output.grad_fn.register_prehook(segment.warm_up)
+        if not outputs:
+            segment.warm_up()
 
     def _remember(self, result) -> None:
         self._before = []

@@ -68,6 +68,7 @@ class Captures:
         self._graph = None
         self._stream = None
         self._collects = False
+        self._has_recorded = False  # since the step began
 
     def services(self) -> dict:
         return {
@@ -89,14 +90,24 @@ class Captures:
         """How many random numbers each generator has drawn."""
         return [g.get_offset() for g in self.generators]
 
+    def step(self) -> None:
+        """Before the first forward of one."""
+        if self._has_recorded:
+            self._make_room()
+            self._has_recorded = False
+
+    @staticmethod
+    def _make_room() -> None:
+        """What eager passes have left to the allocator, such as gradients,
+        has been allocated once more for graphs, or is about to be."""
+        torch.cuda.empty_cache()
+
     # ---- a recording ----------------------------------------------------
 
     def _record_begin(self, stream, slot) -> None:
         flight = (slot, *self.flight())
         if not self.pools:
-            # What eager steps have left there, such as gradients, is about
-            # to be allocated once more.
-            torch.cuda.empty_cache()
+            self._make_room()
         if flight not in self.pools:
             self.pools[flight] = torch.cuda.graph_pool_handle()
         self._pool = self.pools[flight]
@@ -105,6 +116,7 @@ class Captures:
         torch._C._cuda_clearCublasWorkspaces()
 
     def _record_end(self, stream, slot, kept) -> None:
+        self._has_recorded = True
         torch._C._cuda_clearCublasWorkspaces()
 
     def _begin(self, stream) -> None:

@@ -108,6 +108,7 @@ class Segment:
         self.key = None  # of the calls that are recorded
         self.seen = -1  # the last microbatch that came by
         self.parameters = Parameters(modules.values())
+        self.warm = False  # an eager backward has come by
         self.elsewhere: set = set()  # inputs that are used there too
         self.draws: bool | None = None  # random numbers, as eager passes did
         self.replayed = False  # the last call was, or will have been
@@ -195,7 +196,7 @@ class Segment:
             owner.step()
             if self.refused is not None:
                 return site.forward(*args, **kwargs)
-        if len(self.sites) > 1 and not self.chain.is_known():
+        if not self.warm or not self.chain.is_known():
             return self._learn(site, tensors, args, kwargs)
         if self.seen == owner.microbatch:
             owner.microbatch = (self.seen + 1) % _abi.GH_MAX_MICROBATCHES
@@ -225,12 +226,16 @@ class Segment:
         return tree.fill(shape, (outputs, tensors))
 
     def _learn(self, site, tensors, args, kwargs):
-        """A chunk must have run once before it can be recorded."""
+        """A forward and its backward are eager before anything is recorded,
+        to see how modules hang together and what is used elsewhere too."""
         if self.chain.broken is not None:
             self.refuse(self.chain.broken + "; granularity layer allows that")
             return site.forward(*args, **kwargs)
         self.owner.count("warmup")
         return self.chain.watch(site, tensors, args, kwargs)
+
+    def warm_up(self, *_) -> None:
+        self.warm = True
 
     def _fit(self, args, kwargs):
         """The tensors of a call that a graph can serve, or None."""
