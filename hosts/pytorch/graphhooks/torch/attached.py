@@ -22,8 +22,9 @@ from .. import _abi
 from ..errors import Error
 from ..session import Session, services
 from . import stack
-from .gradients import ADD, has_hooks
+from .gradients import ADD
 from .memory import Captures
+from .places import Watch
 from .segment import Segment, Site
 
 log = logging.getLogger("graphhooks")
@@ -89,7 +90,7 @@ class Attached:
             self.segments = [self._segment(s) for s in self.session.segments()
                              if s.graphed]
             self._check_uses(model)
-            self._state = self._places()
+            self._places = Watch(self.segments)
             for segment in self.segments:
                 segment.attach()
         except BaseException:
@@ -137,34 +138,9 @@ class Attached:
         return (self._gradients == "autograd" or parameter in self._shared
                 or parameter in self._watched or _ddp_runs())
 
-    def _places(self):
-        """Where graphs find what belongs to the modules: dicts, what was in
-        them, and where that was."""
-        dicts = [d for segment in self.segments for site in segment.sites
-                 for m in site.module.modules()
-                 for d in (m._parameters, m._buffers) if d]
-        owners = [segment for segment in self.segments
-                  for site in segment.sites for m in site.module.modules()
-                  for d in (m._parameters, m._buffers) if d]
-        held = [list(d.values()) for d in dicts]
-        return [(segment, d, h, [t for t in h if t is not None])
-                for segment, d, h in zip(owners, dicts, held)], \
-            [[(t.data_ptr(), t.requires_grad) for t in h if t is not None]
-             for h in held]
-
     def _look(self) -> None:
         """Whether all that graphs read is where it was."""
-        rows, places = self._state
-        for (segment, now, held, tensors), place in zip(rows, places):
-            values = now.values()
-            if len(values) == len(held):
-                for a, b in zip(values, held):
-                    if a is not b:
-                        break
-                else:
-                    if place == [(t.data_ptr(), t.requires_grad)
-                                 for t in tensors]:
-                        continue
+        for segment in self._places.lost():
             if segment.refused is None:
                 segment.refuse("its parameters or buffers were replaced, "
                                "moved or frozen; detach and attach again")
@@ -177,7 +153,8 @@ class Attached:
             elif not segment.parameters.sorted:
                 continue
             elif (watched and segment.parameters.own) or any(
-                    map(has_hooks, segment.parameters.own)):
+                    [p._backward_hooks or p._post_accumulate_grad_hooks
+                     for p in segment.parameters.own]):
                 segment.refuse("somebody has come to wait for its gradients, "
                                "a hook or DistributedDataParallel; detach "
                                "and attach again")

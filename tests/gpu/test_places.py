@@ -1,0 +1,82 @@
+"""Parameters and buffers that go elsewhere are noticed; needs no GPU.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from models import nn, torch
+
+from graphhooks.torch.places import Watch
+
+
+def segment():
+    module = nn.Sequential(nn.Linear(2, 2, bias=False), nn.BatchNorm1d(2))
+    return SimpleNamespace(sites=[SimpleNamespace(module=module)],
+                           module=module)
+
+
+@pytest.fixture
+def three():
+    segments = [segment() for _ in range(3)]
+    return segments, Watch(segments)
+
+
+def moved(module):
+    module[0].weight.data = module[0].weight.data.clone()
+
+
+def replaced(module):
+    module[0].weight = nn.Parameter(module[0].weight.data)
+
+
+def frozen(module):
+    module[1].weight.requires_grad_(False)
+
+
+def without(module):
+    module[1].bias = None
+
+
+def with_one_more(module):
+    module[0].register_parameter("more", nn.Parameter(torch.ones(2)))
+
+
+def another_buffer(module):
+    module[1].running_mean = module[1].running_mean.clone()
+
+
+def swapped(module):
+    held = module[1]._parameters
+    held["weight"], held["bias"] = held["bias"], held["weight"]
+
+
+def passed_on(module):
+    """To the next module: as many, in the same order."""
+    weight = module[1]._parameters.pop("weight")
+    module[0]._parameters["more"] = weight
+
+
+@pytest.mark.parametrize("change", [
+    moved, replaced, frozen, without, with_one_more, another_buffer, swapped,
+    passed_on])
+def test_the_segment_is_told_of_once(three, change):
+    segments, watch = three
+    assert watch.lost() == []
+    change(segments[1].module)
+    assert watch.lost() == [segments[1]]
+    assert watch.lost() == []
+    change(segments[2].module)
+    assert watch.lost() == [segments[2]]
+    assert watch.lost() == []
+
+
+def test_values_may_change(three):
+    segments, watch = three
+    with torch.no_grad():
+        for tensor in segments[0].module.state_dict().values():
+            tensor.add_(1)
+    assert watch.lost() == []
