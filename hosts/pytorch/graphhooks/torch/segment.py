@@ -22,6 +22,8 @@ import weakref
 import torch
 from torch import is_grad_enabled
 from torch._C import _cuda_getCurrentRawStream as raw_stream
+from torch._C import (
+    _are_functorch_transforms_active as torch_func_is_active)
 from torch._C import _current_graph_task_id as current_pass
 from torch._C import _will_engine_execute_node as will_run
 
@@ -41,8 +43,9 @@ class Replay(torch.autograd.Function):
     """Stands in autograd's graph for modules that a graph has run."""
 
     @staticmethod
-    def forward(ctx, segment, instance, microbatch, *tensors):
-        ctx.flight = (segment, instance, microbatch)
+    def forward(ctx, flight, *tensors):
+        ctx.flight = flight
+        instance = flight[1]
         instance.node = weakref.ref(ctx)
         ctx.set_materialize_grads(False)
         outputs = instance.outputs
@@ -60,8 +63,20 @@ class Replay(torch.autograd.Function):
         if is_grad_enabled():
             raise Error(f"{segment.name}: a graph has no derivative of its "
                         "backward; detach for create_graph=True")
-        return (None, None, None,
-                *segment.backward(instance, microbatch, grads))
+        return (None, *segment.backward(instance, microbatch, grads))
+
+
+# Function.apply() first sees to torch.func, which costs as much as the half of
+# the rest.
+_apply = super(torch.autograd.Function, Replay).apply
+
+
+def replay(segment, instance, microbatch: int, tensors):
+    """The outputs of a forward that a graph has run."""
+    apply = Replay.apply if torch_func_is_active() else _apply
+    return apply((segment, instance, microbatch), *tensors,
+                 *segment.parameters.returned, segment.owner.anchor,
+                 *[tensors[i] for i in instance.again])
 
 
 class Site:
@@ -213,9 +228,7 @@ class Segment:
         if instance is None:
             return self.chain.watch(site, tensors, args, kwargs)
         self.replayed = True
-        outputs = Replay.apply(self, instance, microbatch, *tensors,
-                               *self.parameters.returned, owner.anchor,
-                               *[tensors[i] for i in instance.again])
+        outputs = replay(self, instance, microbatch, tensors)
         if type(outputs) is not tuple:
             outputs = (outputs,)
         if len(self.sites) > 1:
