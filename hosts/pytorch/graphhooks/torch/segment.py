@@ -17,13 +17,10 @@ from __future__ import annotations
 
 import ctypes
 import logging
-import weakref
 
 import torch
 from torch import is_grad_enabled
 from torch._C import _cuda_getCurrentRawStream as raw_stream
-from torch._C import (
-    _are_functorch_transforms_active as torch_func_is_active)
 from torch._C import _current_graph_task_id as current_pass
 from torch._C import _will_engine_execute_node as will_run
 
@@ -33,50 +30,11 @@ from . import checkpoint, gradients, recording, tree
 from .chain import Chain
 from .gradients import WRITE, Parameters
 from .recording import Backward, Instance
+from .replay import replay
 
 log = logging.getLogger("graphhooks")
 
 _REPLAYED, _RECORD = _abi.GH_ACTION_REPLAYED, _abi.GH_ACTION_RECORD
-
-
-class Replay(torch.autograd.Function):
-    """Stands in autograd's graph for modules that a graph has run."""
-
-    @staticmethod
-    def forward(ctx, flight, *tensors):
-        ctx.flight = flight
-        instance = flight[1]
-        instance.node = weakref.ref(ctx)
-        ctx.set_materialize_grads(False)
-        outputs = instance.outputs
-        if len(outputs) == 1:
-            return outputs[0].detach()
-        outputs = tuple([o.detach() for o in outputs])
-        if instance.constant:
-            ctx.mark_non_differentiable(
-                *[outputs[i] for i in instance.constant])
-        return outputs
-
-    @staticmethod
-    def backward(ctx, *grads):
-        segment, instance, microbatch = ctx.flight
-        if is_grad_enabled():
-            raise Error(f"{segment.name}: a graph has no derivative of its "
-                        "backward; detach for create_graph=True")
-        return (None, *segment.backward(instance, microbatch, grads))
-
-
-# Function.apply() first sees to torch.func, which costs as much as the half of
-# the rest.
-_apply = super(torch.autograd.Function, Replay).apply
-
-
-def replay(segment, instance, microbatch: int, tensors):
-    """The outputs of a forward that a graph has run."""
-    apply = Replay.apply if torch_func_is_active() else _apply
-    return apply((segment, instance, microbatch), *tensors,
-                 *segment.parameters.returned, segment.owner.anchor,
-                 *[tensors[i] for i in instance.again])
 
 
 class Site:
