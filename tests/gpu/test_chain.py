@@ -227,3 +227,61 @@ def test_another_call_than_recorded_is_refused(call):
     stack.calls.clear()
     stack.call(1, Tensor(2))
     assert stack.calls == [1]
+
+
+# ---- calls of other kinds than with the one tensor that came out -----------
+
+OTHERS = {
+    "a constant": lambda s, x: s.call(1, x, 2),
+    "a keyword": lambda s, x: s.call(1, x=x),
+    "a keyword more": lambda s, x: s.call(1, x, y=s.given),
+    "what the first was given": lambda s, x: s.call(1, s.given),
+    "two tensors": lambda s, x: s.call(1, x, s.given),
+}
+
+
+def going(how):
+    """A replay of a stack whose second module is called like that."""
+    stack = Stack()
+    stack.given = Tensor(2)
+    x = OTHERS[how](stack, stack.first(stack.given))
+    stack.call(2, x)
+    assert stack.chain.is_known()
+    outputs = [Tensor(2) for _ in range(3)]
+    shapes = [tree.Place(0, i) for i in range(3)]
+    stack.given = Tensor(2)
+    return stack, stack.chain.play(SimpleNamespace(shape=shapes), outputs,
+                                   [stack.given])
+
+
+@pytest.mark.parametrize("how", OTHERS)
+@pytest.mark.parametrize("then", [*OTHERS, None])
+def test_a_replay_is_called_as_the_pass_was(how, then):
+    stack, x = going(how)
+    call = OTHERS.get(then, lambda s, x: s.call(1, x))
+    if then == how:
+        stack.call(2, call(stack, x))
+        return
+    with pytest.raises(Error, match="is called otherwise"):
+        call(stack, x)
+
+
+@pytest.mark.parametrize("i", [0, 1])
+def test_one_of_two_results_goes_on(i):
+    stack = Stack(makes={0: lambda *_: (Tensor(2), Tensor(2))})
+    stack.call(2, stack.call(1, stack.first(Tensor(2))[i]))
+    instance, outputs = SimpleNamespace(shape=[
+        tree.form((Tensor(2), Tensor(2)),
+                  lambda _, order=iter((0, 1)): tree.Place(0, next(order))),
+        tree.Place(0, 2), tree.Place(0, 3)]), [Tensor(2) for _ in range(4)]
+    for given in (i, 1 - i):
+        pair = stack.chain.play(instance, outputs, [Tensor(2)])
+        if given == i:
+            stack.call(2, stack.call(1, pair[given]))
+        else:
+            with pytest.raises(Error, match="is called otherwise"):
+                stack.call(1, pair[given])
+        stack.chain.stop()
+    pair = stack.chain.play(instance, outputs, [Tensor(2)])
+    with pytest.raises(Error, match="is called otherwise"):
+        stack.call(1, pair)

@@ -23,9 +23,11 @@ class Chain:
     def __init__(self, segment):
         self.segment = segment
         self.calls: list = []  # forms of (args, kwargs), by position
+        self._takes_one: list[bool] = []  # which of them are the usual ones
         self.broken: str | None = None  # why they are no chain
         self._watched: list | None = None  # calls of the pass at hand
         self._playing = None  # results, by position
+        self._shapes: list = []  # their forms
         self._position = 0  # of the module that has returned last
         self._tensors: list = []  # what the first was given
         self._results: list = []  # of an eager pass
@@ -126,6 +128,7 @@ class Chain:
             if site.position == len(self.segment.sites) - 1:
                 self._watch_uses()
                 self.calls, self.broken = self._watched, None
+                self._takes_one = [_takes_one(call) for call in self.calls]
                 self.stop()
             else:
                 self._remember(result)
@@ -152,49 +155,69 @@ class Chain:
 
     def play(self, instance, outputs, tensors):
         """The graph has run; the first module returns."""
-        self._playing = [tree.fill(shape, (outputs, tensors))
-                         for shape in instance.shape]
+        sources = outputs, tensors
+        self._shapes = instance.shape
+        self._playing = [tree.fill(shape, sources) for shape in self._shapes]
         self._tensors = tensors
-        self._hold(0)
-        return self._playing[0]
+        return self._hold(0)
 
-    def _hold(self, position: int) -> None:
+    def _hold(self, position: int):
+        """The module there returns."""
+        result = self._playing[position]
         self._position = position
-        self._before = []
-        tree.gather(self._playing[position], self._before, [])
+        if type(self._shapes[position]) is tree.Place:
+            self._before = [result]
+        else:
+            self._before = []
+            tree.gather(result, self._before, [])
         self._versions = [t._version for t in self._before]
+        return result
 
     def follow(self, site, args, kwargs):
         """The call of a module after the first."""
-        if self._watched is not None:
-            return self._look(site, args, kwargs)
-        if self.unheard:
-            with checkpoint.unheard():
-                return site.forward(*args, **kwargs)
         if self._playing is None:
-            return site.forward(*args, **kwargs)
-        call = self.calls[site.position - 1]
-        if site.position != self._position + 1 \
-                or not tree.matches(call, (args, kwargs),
-                                    (self._before, self._tensors)) \
-                or self._is_touched():
+            return self._follow_eagerly(site, args, kwargs)
+        if not self._is_as_recorded(site, args, kwargs):
             self.stop()
             raise Error(f"{site.name} is called otherwise than when it was "
                         "recorded, or what goes into it was changed or has "
                         "got a hook, and the graph has run already: "
                         "granularity layer allows that")
-        result = self._playing[site.position]
+        result = self._hold(site.position)
         if site.position == len(self._playing) - 1:
             self.stop()
-        else:
-            self._hold(site.position)
         return result
 
-    def _is_touched(self) -> bool:
+    def _follow_eagerly(self, site, args, kwargs):
+        if self._watched is not None:
+            return self._look(site, args, kwargs)
+        if self.unheard:
+            with checkpoint.unheard():
+                return site.forward(*args, **kwargs)
+        return site.forward(*args, **kwargs)
+
+    def _is_as_recorded(self, site, args, kwargs) -> bool:
+        if site.position != self._position + 1:
+            return False
         for tensor, version in zip(self._before, self._versions):
             if tensor._version != version or tensor._backward_hooks:
-                return True
+                return False
+        i = site.position - 1
+        if self._takes_one[i]:
+            return (len(args) == 1 and not kwargs
+                    and args[0] is self._before[0])
+        return tree.matches(self.calls[i], (args, kwargs),
+                            (self._before, self._tensors))
+
+
+def _takes_one(call) -> bool:
+    """Whether it is the first tensor that the module before returned."""
+    args, kwargs = call.parts
+    if kwargs.parts or len(args.parts) != 1:
         return False
+    place = args.parts[0]
+    return type(place) is tree.Place and (place.source, place.index) == (
+        _BEFORE, 0)
 
 
 def _is_listened_to(tensor) -> bool:
