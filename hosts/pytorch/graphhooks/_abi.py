@@ -423,6 +423,13 @@ GH_GET_API_SYMBOL = "gh_get_api"
 GET_API_FN = _call(c_uint32, POINTER(POINTER(gh_api)))
 
 
+def unconverted(function):
+    """The same function for calls whose arguments are objects of ctypes, and
+    are not looked at: half as long is between a hook and C."""
+    address = ctypes.cast(function, c_void_p).value
+    return CFUNCTYPE(function.restype)(address)
+
+
 class Api:
     """The library's table: api.layer_enter(session, pass_, decision, err).
 

@@ -96,6 +96,11 @@ def test_the_table_holds_plain_functions(api):
     assert api.status_name(_abi.GH_ERR_BUSY) == b"GH_ERR_BUSY"
 
 
+def test_a_function_whose_arguments_are_not_looked_at(api):
+    function = _abi.unconverted(api.status_name)
+    assert function(ctypes.c_int32(_abi.GH_ERR_BUSY)) == b"GH_ERR_BUSY"
+
+
 def test_the_version_is_that_of_configure_and_of_the_library(api):
     ours = _version.__version__
     configure = (TOP / "configure.ac").read_text()

@@ -101,7 +101,10 @@ class Parameters:
 
     def are_in_place(self) -> bool:
         """Whether a gradient of a recording is somebody's now."""
-        return any(p.grad is g for p, g in self.gradients.items())
+        for p, g in self.gradients.items():
+            if p.grad is g:
+                return True
+        return False
 
     def move_out(self) -> None:
         """Gradients in place become tensors of their own."""

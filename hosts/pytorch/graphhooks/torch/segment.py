@@ -16,6 +16,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import ctypes
+import functools
 import logging
 
 import torch
@@ -99,9 +100,10 @@ class Segment:
                           outputs=outputs, flags=_abi.GH_PASS_NO_EXIT)
         pass_.buffers = buffers  # ctypes keeps no reference to them
         pass_.output_buffers = outputs
-        pass_.arguments = (self.owner.handle, ctypes.byref(pass_),
-                           ctypes.byref(self.decision),
-                           ctypes.byref(self.owner.error))
+        pass_.enter = functools.partial(
+            _abi.unconverted(self.owner.api.layer_enter), self.owner.handle,
+            ctypes.byref(pass_), ctypes.byref(self.decision),
+            ctypes.byref(self.owner.error))
         return pass_
 
     def attach(self) -> None:
@@ -268,7 +270,7 @@ class Segment:
         if addresses != self.addresses[direction]:
             self._address(pass_, tensors, addresses)
             self.addresses[direction] = addresses
-        status = owner.api.layer_enter(*pass_.arguments)
+        status = pass_.enter()
         if status < 0:
             owner.check(status)
         return self.decision.action
@@ -374,8 +376,11 @@ class Segment:
         return [g if c is None or c.data_ptr() == g.data_ptr() else c.copy_(g)
                 for c, g in zip(backward.chained, grads)]
 
-    def read(self, instance: Instance, grads) -> list:
+    def read(self, instance: Instance, grads):
         """The gradients that the recorded backward reads."""
+        if len(grads) == 1 and grads[0] is not None \
+                and [grads[0].stride()] == instance.layouts:
+            return grads
         wanted = instance.wanted
         if len(wanted) != len(grads):
             for i, grad in enumerate(grads):
