@@ -240,7 +240,7 @@ def test_the_other_layers_are_replayed(pair):
     run = pair(lambda r: r.steps(in_flight=2), model=One, refused="captur")
     stats = run.attached.stats()
     assert list(stats["refused"]) == ["layers.1"]
-    assert stats["replays"] == 2 * (LAYERS - 1) * (sum(COUNTS) - 2)
+    assert stats["replays"] == 2 * (LAYERS - 1) * sum(COUNTS[1:])
 
 
 class Through(torch.autograd.Function):
@@ -328,7 +328,7 @@ def test_an_exception_in_a_forward_is_the_users(pair, grain, steps):
         run.model.layers[1].broken = False
         run.steps()
 
-    run = pair(train, grain=grain, make=Fails, judge=False, warmup_steps=1)
+    run = pair(train, grain=grain, make=Fails, judge=False)
     refused = run.attached.stats()["refused"]
     assert len(refused) == (1 if steps else 0)
     for why in refused.values():
@@ -394,8 +394,7 @@ def test_an_exception_while_a_backward_is_recorded(pair, grain):
         run.zero()
         run.steps()
 
-    pair(train, grain=grain, make=FailsBackward, judge=False,
-         warmup_steps=1)
+    pair(train, grain=grain, make=FailsBackward, judge=False)
 
 
 @GRAIN
@@ -417,7 +416,7 @@ def test_an_interrupt_is_the_users(runs):
                 raise KeyboardInterrupt
             return super().forward(x)
 
-    run = runs(grain="layer", make=Interrupted, warmup_steps=1).steps(COUNTS[:1])
+    run = runs(grain="layer", make=Interrupted).steps(COUNTS[:1])
     run.model.layers[1].broken = True
     with pytest.raises(KeyboardInterrupt):
         run.loss()
@@ -430,7 +429,7 @@ def test_an_interrupt_is_the_users(runs):
 
 
 def recorded(runs, grain, steps):
-    run = runs(grain=grain, warmup_steps=1).steps(COUNTS[:steps])
+    run = runs(grain=grain).steps(COUNTS[:steps])
     run.zero()
     return run
 

@@ -79,8 +79,6 @@ class Attached:
             seen.add(id(layer.module))
 
     def _open(self, model, options) -> None:
-        # Segments run eagerly once in any case, which is enough for them.
-        options.setdefault("warmup_steps", 0)
         self.session = Session(
             stack.describe(self.layers), device=self.device,
             services=services(**self.captures.services()), **options)
