@@ -1,0 +1,88 @@
+"""What stands in autograd's graph for a graph; needs no GPU.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from models import same, torch
+
+from graphhooks import Error
+from graphhooks.torch.replay import replay
+
+
+class Segment:
+    """Its graph has written `results` for what it was given."""
+
+    name = "layer 0"
+
+    def __init__(self, results, returned=()):
+        self.results = results
+        self.came = []
+        self.parameters = SimpleNamespace(returned=returned)
+        self.owner = SimpleNamespace(
+            anchor=torch.zeros((), requires_grad=True))
+
+    def backward(self, instance, microbatch, grads):
+        self.came.append((instance, microbatch, grads))
+        return self.results
+
+
+def instance(*outputs, constant=(), again=()):
+    return SimpleNamespace(outputs=outputs, constant=constant, again=again,
+                           node=None)
+
+
+def ones(value=1):
+    return torch.full((2,), float(value))
+
+
+def test_gradients_go_where_they_belong():
+    x, y, p = (ones().requires_grad_() for _ in range(3))
+    segment = Segment((ones(2), None, ones(3), None, ones(4)), (p,))
+    place = instance(ones(7), again=[0])
+    out = replay(segment, place, 5, [x, y])
+    assert same(out, ones(7)) and out is not place.outputs[0]
+    assert out.data_ptr() == place.outputs[0].data_ptr()
+    out.backward(ones(9))
+    (which, microbatch, grads), = segment.came
+    assert which is place and microbatch == 5
+    assert len(grads) == 1 and same(grads[0], ones(9))
+    assert same(x.grad, ones(6)) and same(p.grad, ones(3))
+    assert y.grad is None and segment.owner.anchor.grad is None
+
+
+def test_outputs_that_need_no_gradient_say_so():
+    x = ones().requires_grad_()
+    segment = Segment((ones(2), None))
+    one, two = replay(segment, instance(ones(), ones(), constant=[1]), 0, [x])
+    assert one.requires_grad and not two.requires_grad
+    one.sum().backward()
+    (_, _, grads), = segment.came
+    assert same(grads[0], ones()) and grads[1] is None
+
+
+def test_its_node_is_known_as_long_as_it_lives():
+    place = instance(ones())
+    out = replay(Segment((None, None)), place, 0, [ones()])
+    assert place.node() is out.grad_fn
+    del out
+    assert place.node() is None
+
+
+def test_there_is_no_second_derivative():
+    x = ones().requires_grad_()
+    out = replay(Segment((ones(), None)), instance(ones()), 0, [x])
+    with pytest.raises(Error, match="layer 0: a graph has no derivative"):
+        torch.autograd.grad(out.sum(), x, create_graph=True)
+
+
+def test_torch_func_refuses_it():
+    def run(x):
+        return replay(Segment((ones(), None)), instance(ones()), 0, [x]).sum()
+
+    with pytest.raises(RuntimeError, match="functorch transforms"):
+        torch.func.grad(run)(ones())
