@@ -44,7 +44,7 @@ class Steps:
     plain: int = 2      # before anything is prepared
     prepared: int = 6   # while it records and warms up, one at a time
     timed: int = 20     # a turn
-    issued: int = 8     # with an idle device at their start
+    issued: int = 24    # with an idle device at their start
 
     @property
     def all(self) -> int:

@@ -25,6 +25,13 @@ done
 scratch
 PYTHONDONTWRITEBYTECODE=1
 export PYTHONDONTWRITEBYTECODE
-"$python" -m pytest --tap -p no:terminal -p no:cacheprovider \
+# A test waits for the host most of its time.
+jobs=
+if "$python" -c 'import torch, xdist
+raise SystemExit(torch.cuda.device_count() == 0)' 2> /dev/null; then
+    jobs='-n 4'
+fi
+# shellcheck disable=SC2086 # two words or none
+"$python" -m pytest --tap $jobs -p no:terminal -p no:cacheprovider \
     -c /dev/null --rootdir "$srcdir/tests/gpu" --basetemp "$scratch/tmp" \
     "$srcdir/tests/gpu"

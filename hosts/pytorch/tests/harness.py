@@ -85,5 +85,6 @@ def pytest_configure(config) -> None:
     config.addinivalue_line(
         "filterwarnings", "error::pytest.PytestUnraisableExceptionWarning"
     )
-    if config.getoption("--tap"):
+    # A worker of pytest-xdist tells the one that reports.
+    if config.getoption("--tap") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Tap(), "tap")
