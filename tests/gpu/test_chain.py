@@ -215,9 +215,10 @@ def playing():
     lambda s, x: s.call(1, s.call(1, x)),
     lambda s, x: s.call(1, changed(x)),
     lambda s, x: (listened(x), s.call(1, x)),
+    lambda s, x: (retained(x), s.call(1, x)),
 ], ids=["another tensor", "a constant more", "a keyword more", "nothing",
         "a module left out", "a module twice", "a change in place",
-        "a hook"])
+        "a hook", "a gradient that is kept"])
 def test_another_call_than_recorded_is_refused(call):
     stack, x = playing()
     with pytest.raises(Error, match="is called otherwise than when it was "

@@ -200,7 +200,7 @@ class Chain:
         if site.position != self._position + 1:
             return False
         for tensor, version in zip(self._before, self._versions):
-            if tensor._version != version or tensor._backward_hooks:
+            if tensor._version != version or _is_listened_to(tensor):
                 return False
         i = site.position - 1
         if self._takes_one[i]:
