@@ -409,6 +409,21 @@ def test_an_exception_between_forward_and_backward(pair, grain):
     pair(train, grain=grain)
 
 
+@pytest.mark.parametrize("grain", WHOLE)
+def test_an_interrupt_while_a_graph_is_launched(runs, monkeypatch, grain):
+    """One that draws random numbers is launched by torch."""
+    def interrupted(graph):
+        raise KeyboardInterrupt
+
+    run = runs(grain=grain, make=lambda: Block(dropout=0.1)).steps(COUNTS[:3])
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.cuda.CUDAGraph, "replay", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run.loss()
+    run.steps(COUNTS[:2])
+    assert torch.isfinite(run.notes[-1])
+
+
 def test_an_interrupt_is_the_users(runs):
     class Interrupted(Fails):
         def forward(self, x):
@@ -510,6 +525,32 @@ def test_a_gradient_of_an_output_that_had_none_is_said(runs, grain):
         (loss + run.model.extra).backward()
     run.steps(COUNTS[:2])
     assert torch.isfinite(run.notes[-1])
+
+
+class Exits(Block):
+    """Has an output that a head of its own makes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.exit = nn.Linear(64, 8)
+
+    def forward(self, x):
+        y = super().forward(x)
+        return y, self.exit(y).square().mean()
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_a_head_without_a_gradient_is_said(runs, grain):
+    """Zeros are not none: weight decay would go on."""
+    run = runs(grain=grain, make=Exits, model=Balanced)
+    for count in COUNTS[:3]:
+        run.zero()
+        for _ in range(count):
+            (run.loss() + run.model.extra).backward()
+        run.optimizer.step()
+    assert run.attached.stats()["replays"] > 0
+    with pytest.raises(Error, match="no gradient comes to output 1"):
+        run.loss().backward()
 
 
 # ---- what cannot be attached -----------------------------------------------

@@ -93,7 +93,63 @@ def test_each_gradient_is_had_by_itself_in_its_order():
         total = total + gradient
     assert len(each.found) == 2
     assert same(total, eager) and not same(outside + x.grad, eager)
-    assert same(each.total(), x.grad)
+    assert same(contributions.added(each.found), x.grad)
+
+
+# ---- parameters ------------------------------------------------------------
+
+
+def shares(train, calls=1):
+    """The parameters of a layer that train(layer, outputs) uses besides."""
+    torch.manual_seed(1)
+    layer = Layer()
+    found = contributions.Shares()
+    outputs = []
+    for _ in range(calls):
+        outputs.append(layer(inputs()))
+        found.watch([outputs[-1]], list(layer.parameters()))
+    train(layer, outputs)
+    found.stop()
+    names = {p: name for name, p in layer.named_parameters()}
+    return {names[p] for p in found.found}
+
+
+def test_parameters_of_a_layer_alone_are_its_own():
+    assert shares(lambda layer, y: y[0].sum().backward()) == set()
+
+
+def test_calls_that_are_all_seen_are_the_layers_own():
+    def one_by_one(layer, outputs):
+        for y in outputs:
+            y.square().sum().backward()
+
+    assert shares(one_by_one, calls=3) == set()
+    assert shares(lambda layer, y: sum(y).square().sum().backward(),
+                  calls=3) == set()
+
+
+@pytest.mark.parametrize("factor", [0.1, 0.0])
+def test_weights_in_the_loss_are_noticed(factor):
+    def train(layer, outputs):
+        penalty = layer.up.weight.square().sum()
+        (outputs[0].sum() + factor * penalty).backward()
+
+    assert shares(train) == {"up.weight"}
+
+
+def test_a_call_that_nobody_saw_is_noticed():
+    def train(layer, outputs):
+        (outputs[0].sum() + layer(inputs()).square().sum()).backward()
+
+    assert shares(train) == {"up.weight", "up.bias"}
+
+
+def test_leaves_are_where_gradients_end():
+    x, layer = inputs(), Layer()
+    y = layer(x * 2)
+    assert contributions.leaves([y]) == {x, *layer.parameters()}
+    assert contributions.leaves([y], [x, layer.up.bias]) == {layer.up.weight}
+    assert contributions.leaves([x.detach()]) == set()
 
 
 def test_hooks_go_again():

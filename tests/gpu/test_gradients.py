@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 from models import nn, same, torch
 
-from graphhooks.torch import attached, gradients
+from graphhooks.torch import attached, gradients, tree
 from graphhooks.torch.gradients import ADD, WRITE
 
 N = 3
@@ -334,6 +334,29 @@ def watched(prepare):
 ], ids=["a hook", "a post-accumulate hook", "a node that is kept"])
 def test_somebody_watches(prepare):
     assert watched(prepare)[0]
+
+
+def test_an_engine_that_holds_a_node_is_told_from_a_loss():
+    p = nn.Parameter(torch.ones(2))
+    assert not gradients.is_held(p)
+    loss = (p * 2).sum()
+    loss.backward()
+    assert not gradients.is_held(p) and gradients.is_watched(p)
+    node = loss.grad_fn.next_functions[0][0].next_functions[0][0]
+    assert gradients.is_held(p)
+    del node
+    assert not gradients.is_held(p)
+
+
+def test_others_in_the_place_of_parameters_stay_there():
+    """They are not put in for a recording, nor taken out by one."""
+    module = nn.Linear(2, 2)
+    parameters = gradients.Parameters([module])
+    lent = module._parameters["weight"] = torch.ones(2, 2)
+    with pytest.raises(tree.Unfit, match="other tensors stand in"):
+        with parameters.replaced_by(parameters.aliases()):
+            pass
+    assert module.weight is lent
 
 
 @pytest.mark.parametrize("prepare", [

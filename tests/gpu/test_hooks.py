@@ -10,6 +10,8 @@ from models import COUNTS, GRAINS, WHOLE, Model, need_gpu, torch
 
 need_gpu()
 
+from graphhooks import Error  # noqa: E402
+
 GRAIN = pytest.mark.parametrize("grain", GRAINS)
 FLIGHT = pytest.mark.parametrize("in_flight", [1, 3])
 
@@ -79,6 +81,31 @@ def test_hooks_that_come_later(pair, grain, hook):
         assert "come to wait for its gradients" in why
     if grain == "layer" and hook is of_some:
         assert list(stats["refused"]) == ["layers.1"]
+
+
+@GRAIN
+def test_an_engine_that_wraps_after_the_attach(pair, grain):
+    def train(run):
+        of_nodes(run)
+        run.steps(COUNTS[:3])
+
+    run = pair(train, grain=grain)
+    for segment in run.attached.segments:
+        assert not segment.parameters.own
+
+
+@GRAIN
+def test_a_hook_between_a_forward_and_its_backward_is_refused(runs, grain):
+    run = runs(grain=grain).steps(COUNTS[:3])
+    run.zero()
+    loss = run.loss()
+    handles = [p.register_hook(lambda g: g * 0)
+               for p in run.model.layers.parameters()]
+    with pytest.raises(Error, match="between a forward and its backward"):
+        loss.backward()
+    for handle in handles:
+        handle.remove()
+    run.steps(COUNTS[:2])
 
 
 @GRAIN

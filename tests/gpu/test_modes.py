@@ -12,6 +12,8 @@ from models import COUNTS, GRAINS, SEGMENTS, Block, Model, need_gpu, torch
 
 need_gpu()
 
+from graphhooks import Error  # noqa: E402
+
 GRAIN = pytest.mark.parametrize("grain", GRAINS)
 
 
@@ -101,8 +103,43 @@ def test_autograd_grad_of_parameters(pair, grain):
 @GRAIN
 def test_autograd_does_not_know_gradients_that_graphs_put_in_place(runs,
                                                                    grain):
-    with pytest.raises(RuntimeError, match="not have been used in the graph"):
+    with pytest.raises((Error, RuntimeError),
+                       match="gradients=.autograd|not have been used"):
         grads_of_parameters(runs(grain=grain))
+
+
+@GRAIN
+def test_backward_into_all_parameters(pair, grain):
+    def train(run):
+        for count in COUNTS:
+            run.zero()
+            for _ in range(count):
+                run.loss().backward(inputs=list(run.model.parameters()))
+            run.optimizer.step()
+
+    pair(train, grain=grain)
+
+
+@GRAIN
+def test_autograd_grad_that_allows_unused_ones_is_refused(runs, grain):
+    run = runs(grain=grain).steps(COUNTS[:3])
+    with pytest.raises(Error, match="attach with gradients=.autograd"):
+        torch.autograd.grad(run.loss(), list(run.model.parameters()),
+                            allow_unused=True)
+    run.steps(COUNTS[:2])
+
+
+@GRAIN
+def test_gradients_that_autograd_grad_returns_are_the_callers(pair, grain):
+    def train(run):
+        for count in COUNTS:
+            run.step(count)
+            kept = [torch.autograd.grad(run.loss(), run.model.x)[0]
+                    for _ in range(3)]
+            for grad in kept:
+                run.note(grad)
+
+    pair(train, grain=grain, model=Sees)
 
 
 @GRAIN

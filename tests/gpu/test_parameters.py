@@ -8,8 +8,8 @@ from __future__ import annotations
 import copy
 
 import pytest
-from models import (COUNTS, GRAINS, LAYERS, WHOLE, Block, Model, need_gpu,
-                    nn, torch)
+from models import (COUNTS, GRAINS, LAYERS, WHOLE, Block, Mlp, Model,
+                    need_gpu, nn, torch)
 
 need_gpu()
 
@@ -134,6 +134,87 @@ def test_a_layer_that_is_called_twice(pair, grain, counts):
     pair(lambda r: r.steps(counts), grain=grain, model=Twice)
 
 
+@GRAIN
+def test_weights_in_the_loss(pair, grain):
+    def train(run):
+        for count in COUNTS:
+            run.zero()
+            for _ in range(count):
+                penalty = sum(p.square().sum()
+                              for p in run.model.parameters())
+                (run.loss() + 0.1 * penalty).backward()
+            run.optimizer.step()
+
+    run = pair(train, grain=grain)
+    for segment in run.attached.segments:
+        assert not segment.parameters.own
+
+
+@GRAIN
+def test_two_shapes_in_one_loss(pair, grain):
+    """One of the calls is eager for good."""
+    def train(run):
+        for count in COUNTS:
+            run.zero()
+            for _ in range(count):
+                (run.loss() * run.loss(length=16)).backward()
+            run.optimizer.step()
+
+    pair(train, grain=grain, eager=["input"])
+
+
+# ---- trained tensors that are none of its parameters -----------------------
+
+
+class Hidden(Block):
+    def forward(self, x):
+        return super().forward(x * self.shared[0].weight[0])
+
+
+def hide(make):
+    model = Model(make)
+    for layer in model.layers:
+        layer.shared = (model.embed,)
+    return model
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_a_trained_tensor_that_is_no_parameter_of_it(pair, grain):
+    pair(lambda r: r.steps(), grain=grain, make=Hidden, model=hide,
+         replays=False, refused="nor is a parameter that it had")
+
+
+class Keeps(Block):
+    def forward(self, x):
+        y = super().forward(x)
+        self.l_aux = self.mlp.up(x).square().mean()
+        return y
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("in_flight", [1, 2])
+def test_a_loss_that_a_layer_keeps(pair, grain, in_flight):
+    def train(run):
+        for count in COUNTS:
+            run.zero()
+            waiting = []
+            for _ in range(count):
+                loss = run.loss()
+                for layer in run.model.layers:
+                    loss = loss + 0.1 * layer.l_aux
+                waiting.append(loss)
+                if len(waiting) == in_flight:
+                    waiting.pop(0).backward()
+            for loss in waiting:
+                loss.backward()
+            run.optimizer.step()
+        for layer in run.model.layers:
+            del layer.l_aux
+
+    pair(train, grain=grain, make=Keeps, replays=False,
+         refused="keeps a tensor with a gradient in an attribute, l_aux")
+
+
 # ---- unused ----------------------------------------------------------------
 
 
@@ -200,7 +281,18 @@ def convert(model):
     model.layers[1].double().float()
 
 
-CHANGES = [replace, move, freeze, load_others, convert]
+def another_mlp(model):
+    torch.manual_seed(5)
+    model.layers[1].mlp = Mlp().cuda()
+
+
+def adapter(model):
+    """Comes besides what is there."""
+    torch.manual_seed(5)
+    model.layers[1].mlp.extra = nn.Linear(2, 2).cuda()
+
+
+CHANGES = [replace, move, freeze, load_others, convert, another_mlp, adapter]
 
 
 @pytest.mark.parametrize("grain", WHOLE)
@@ -222,6 +314,23 @@ def test_weights_that_change_hands(pair, grain, change, after):
     if grain == "layer":
         assert stats["replays"] > 0
     assert stats["eager_calls"]["refused"] > 0
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_weights_that_are_lent_for_a_call(pair, grain):
+    def train(run):
+        run.steps(COUNTS[:3])
+        lent = {n: (p.detach() * 0.5).requires_grad_()
+                for n, p in run.model.named_parameters()}
+        y = torch.func.functional_call(run.model, lent,
+                                       (run.tokens()[:, :-1],))
+        run.note(y)
+        for grad in torch.autograd.grad(y.square().mean(),
+                                        list(lent.values())):
+            run.note(grad)
+        run.steps(COUNTS[:2])
+
+    pair(train, grain=grain, eager=None)
 
 
 def test_frozen_ones_that_are_trained_later(pair):

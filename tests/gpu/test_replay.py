@@ -19,12 +19,10 @@ class Segment:
 
     name = "layer 0"
 
-    def __init__(self, results, returned=()):
+    def __init__(self, results, returned=(), sample=()):
         self.results = results
         self.came = []
-        self.parameters = SimpleNamespace(returned=returned)
-        self.owner = SimpleNamespace(
-            anchor=torch.zeros((), requires_grad=True))
+        self.parameters = SimpleNamespace(returned=returned, sample=sample)
 
     def backward(self, instance, microbatch, grads):
         self.came.append((instance, microbatch, grads))
@@ -41,8 +39,8 @@ def ones(value=1):
 
 
 def test_gradients_go_where_they_belong():
-    x, y, p = (ones().requires_grad_() for _ in range(3))
-    segment = Segment((ones(2), None, ones(3), None, ones(4)), (p,))
+    x, y, p, own = (ones().requires_grad_() for _ in range(4))
+    segment = Segment((ones(2), None, ones(3), None, ones(4)), (p,), (own,))
     place = instance(ones(7), again=[0])
     out = replay(segment, place, 5, [x, y])
     assert same(out, ones(7)) and out is not place.outputs[0]
@@ -52,12 +50,12 @@ def test_gradients_go_where_they_belong():
     assert which is place and microbatch == 5
     assert len(grads) == 1 and same(grads[0], ones(9))
     assert same(x.grad, ones(6)) and same(p.grad, ones(3))
-    assert y.grad is None and segment.owner.anchor.grad is None
+    assert y.grad is None and own.grad is None
 
 
 def test_outputs_that_need_no_gradient_say_so():
     x = ones().requires_grad_()
-    segment = Segment((ones(2), None))
+    segment = Segment((ones(2),))
     one, two = replay(segment, instance(ones(), ones(), constant=[1]), 0, [x])
     assert one.requires_grad and not two.requires_grad
     one.sum().backward()
@@ -67,7 +65,8 @@ def test_outputs_that_need_no_gradient_say_so():
 
 def test_its_node_is_known_as_long_as_it_lives():
     place = instance(ones())
-    out = replay(Segment((None, None)), place, 0, [ones()])
+    out = replay(Segment((None,)), place, 0,
+                 [ones().requires_grad_()])
     assert place.node() is out.grad_fn
     del out
     assert place.node() is None
@@ -75,14 +74,14 @@ def test_its_node_is_known_as_long_as_it_lives():
 
 def test_there_is_no_second_derivative():
     x = ones().requires_grad_()
-    out = replay(Segment((ones(), None)), instance(ones()), 0, [x])
+    out = replay(Segment((ones(),)), instance(ones()), 0, [x])
     with pytest.raises(Error, match="layer 0: a graph has no derivative"):
         torch.autograd.grad(out.sum(), x, create_graph=True)
 
 
 def test_torch_func_refuses_it():
     def run(x):
-        return replay(Segment((ones(), None)), instance(ones()), 0, [x]).sum()
+        return replay(Segment((ones(),)), instance(ones()), 0, [x]).sum()
 
     with pytest.raises(RuntimeError, match="functorch transforms"):
         torch.func.grad(run)(ones())

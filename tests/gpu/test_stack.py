@@ -178,3 +178,15 @@ def test_the_plan_of_modules_without_parts(soft):
     for grain, count in (("layer", 4), ("chunk", 1)):
         segments, _ = plan(soft, Plain(), granularity=grain)
         assert [s.graphed for s in segments] == [True] * count
+
+
+class Sharded(nn.Module):
+    """As FSDP2 has them."""
+
+    def _get_fsdp_state(self):
+        return None
+
+
+def test_layers_that_are_sharded_have_no_graphs():
+    assert stack.why_unfit(nn.Sequential(nn.Linear(2, 2))) is None
+    assert "sharded by FSDP" in stack.why_unfit(nn.Sequential(Sharded()))

@@ -62,3 +62,32 @@ def test_a_training_and_its_detach_in_threads(runs):
     elsewhere(run.detach)
     run.steps()
     assert torch.isfinite(torch.stack(run.notes)).all()
+
+
+@GRAIN
+@pytest.mark.parametrize("frozen", [False, True])
+def test_microbatches_on_streams_of_their_own(pair, grain, frozen):
+    """All of them add to the same gradients.  The one that comes first takes
+    its time, and the last is in no hurry to end."""
+    def late(grad):
+        torch.cuda._sleep(20_000_000)
+        return grad
+
+    def train(run):
+        run.model.embed.weight.requires_grad_(not frozen)
+        streams = [torch.cuda.Stream() for _ in range(3)]
+        for _ in range(5):
+            run.zero()
+            losses = []
+            for stream in streams:
+                stream.wait_stream(torch.cuda.current_stream())
+                with torch.cuda.stream(stream):
+                    losses.append(run.loss())
+            losses[0].register_hook(late)
+            for stream, loss in zip(streams, losses):
+                torch.cuda.current_stream().wait_stream(stream)
+                loss.backward()
+            run.optimizer.step()
+            torch.cuda.synchronize()
+
+    pair(train, grain=grain, judge=False)

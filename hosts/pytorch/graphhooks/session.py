@@ -146,14 +146,20 @@ class Model:
 # ---- services --------------------------------------------------------------
 
 
-def _guarded(function: Callable, status: Optional[int]) -> Callable:
-    """An exception cannot go through C: it is logged, and C gets `status`."""
+def _guarded(
+    function: Callable, status: Optional[int], lost: Optional[list]
+) -> Callable:
+    """An exception cannot go through C: it is logged, and C gets `status`.
+    An interrupt is left in `lost`, where there is one."""
 
     def call(_user, *arguments):
         try:
             function(*arguments)
-        except BaseException:  # KeyboardInterrupt as well has no way through
-            log.exception("the service %s has failed", function)
+        except BaseException as failure:
+            if lost is not None and not isinstance(failure, Exception):
+                lost.append(failure)
+            else:
+                log.exception("the service %s has failed", function)
             return status
         return None if status is None else _abi.GH_OK
 
@@ -175,6 +181,7 @@ def services(
     ] = None,
     launch: Optional[Callable[[int, Optional[int]], Optional[int]]] = None,
     destroy: Optional[Callable[[int], None]] = None,
+    lost: Optional[list] = None,
 ) -> _abi.gh_host_services:
     """Host services from Python functions, as host.h describes them: log(
     level, line), device_alloc(bytes) -> address, device_free(address, bytes),
@@ -182,7 +189,8 @@ def services(
     retain(object), release(object), capture_begin(stream), capture_end(
     stream) -> (key, graph or None), launch(key, stream) -> exec or None,
     destroy(key); a key is a number of the host's own, not 0.  Those that C
-    asks for a status fail by raising."""
+    asks for a status fail by raising; what is no Exception, such as an
+    interrupt, is left in `lost` for the caller to raise."""
 
     def put_address(size, address_p):
         address_p[0] = device_alloc(size)
@@ -220,7 +228,7 @@ def services(
     for name, prototype, given, function, status in rows:
         if given is not None:
             # The struct keeps the function, as ctypes does for its fields.
-            setattr(table, name, prototype(_guarded(function, status)))
+            setattr(table, name, prototype(_guarded(function, status, lost)))
     return table
 
 

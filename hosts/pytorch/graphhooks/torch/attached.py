@@ -13,8 +13,7 @@ import os
 import weakref
 
 import torch
-from torch._C import _will_engine_execute_node as will_run
-from torch.autograd.graph import get_gradient_edge
+from torch._C import _cuda_getCurrentRawStream as raw_stream
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -28,6 +27,9 @@ from .places import Watch
 from .segment import Segment, Site
 
 log = logging.getLogger("graphhooks")
+
+
+_EARLY = 10  # steps in which engines may still put hooks on nodes
 
 
 class Attached:
@@ -44,12 +46,6 @@ class Attached:
         self._check()
         self._gradients = gradients
         self._watched = _of_ddp(model)
-        # Autograd comes by for it if for nothing else, and knows by it
-        # whether gradients are added to `.grad`.
-        self.anchor = torch.zeros((), device=self.device, requires_grad=True)
-        self._anchor_node = get_gradient_edge(self.anchor).node
-        self.task = -1  # the pass of autograd at hand
-        self.accumulates_grad = True  # what it does with gradients
         self.stepped = False  # an optimizer has, and no forward came since
         self.microbatch = 0  # of the step, the one at hand
         self.accumulates = False  # steps have had several microbatches
@@ -58,18 +54,24 @@ class Attached:
         self._serial = 0  # of recorded backwards
         self.clean = 0  # see may_write()
         self._twins: dict = {}
+        self._wrote = None, None  # the stream that wrote gradients last
         self._optimizers = weakref.WeakKeyDictionary()
         self.error = _abi.gh_error()
+        self.lost: list = []  # interrupts that came while C was at work
         self.steps = 0
         self.recording: tuple | None = None  # the flight of a backward
         self._last: dict = {}  # of each flight, the segment recorded last
         self.captures = Captures(self.device, self._flight, generators)
         self._open(model, options)
-        self._hook = register_optimizer_step_post_hook(self._note_step)
+        self._hook = register_optimizer_step_post_hook(_when_alive(self))
+        weakref.finalize(self, self._hook.remove)
 
     def _check(self) -> None:
         seen = set()
         for layer in self.layers:
+            why = stack.why_unfit(layer.module)
+            if why is not None:
+                raise Error(f"{layer.name} {why}")
             for module in layer.module.modules():
                 if isinstance(vars(module).get("forward"), Site):
                     raise Error(f"{layer.name} is attached already: detach "
@@ -79,9 +81,12 @@ class Attached:
             seen.add(id(layer.module))
 
     def _open(self, model, options) -> None:
-        self.session = Session(
-            stack.describe(self.layers), device=self.device,
-            services=services(**self.captures.services()), **options)
+        with torch.cuda.device(self.device):
+            torch.cuda.current_stream().query()  # makes the context
+            self.session = Session(
+                stack.describe(self.layers), device=self.device,
+                services=services(**self.captures.services(),
+                                  lost=self.lost), **options)
         self.api = self.session.api
         self.handle = self.session.handle
         try:
@@ -140,8 +145,9 @@ class Attached:
         """Whether all that graphs read is where it was."""
         for segment in self._places.lost():
             if segment.refused is None:
-                segment.refuse("its parameters or buffers were replaced, "
-                               "moved or frozen; detach and attach again")
+                segment.refuse("its parameters, buffers or submodules were "
+                               "replaced, moved or frozen; detach and attach "
+                               "again")
         watched = _ddp_runs()
         for segment in self.segments:
             if segment.refused is not None:
@@ -152,7 +158,8 @@ class Attached:
                 continue
             elif (watched and segment.parameters.own) or any(
                     [p._backward_hooks or p._post_accumulate_grad_hooks
-                     for p in segment.parameters.own]):
+                     for p in segment.parameters.own]) or (
+                    self.steps < _EARLY and segment.parameters.are_held()):
                 segment.refuse("somebody has come to wait for its gradients, "
                                "a hook or DistributedDataParallel; detach "
                                "and attach again")
@@ -193,10 +200,22 @@ class Attached:
         self.clean = backward.serial
         return True
 
-    def note_pass(self, task: int) -> None:
-        """Another pass of autograd has come."""
-        self.task = task
-        self.accumulates_grad = will_run(self._anchor_node)
+    def order_writes(self) -> None:
+        """Autograd goes back on the stream of each forward; what several add
+        to `.grad` they must add one after the other, and before the caller
+        of the pass goes on."""
+        raw, stream = self._wrote
+        if raw == raw_stream(self.device):
+            return
+        current = torch.cuda.current_stream(self.device)
+        if stream is not None:
+            current.wait_stream(stream)
+            torch.autograd.Variable._execution_engine.queue_callback(
+                self._join)
+        self._wrote = current.cuda_stream, current
+
+    def _join(self) -> None:
+        torch.cuda.current_stream(self.device).wait_stream(self._wrote[1])
 
     def move_gradients_out(self) -> None:
         self.count("gradients_moved")
@@ -319,6 +338,18 @@ class Attached:
 
     def __exit__(self, *_) -> None:
         self.detach()
+
+
+def _when_alive(attached):
+    """torch keeps the hook for ever, and must not keep the model by it."""
+    reference = weakref.ref(attached)
+
+    def note(optimizer, *_):
+        alive = reference()
+        if alive is not None:
+            alive._note_step(optimizer)
+
+    return note
 
 
 def _refuse_check(options) -> None:

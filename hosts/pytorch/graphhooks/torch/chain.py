@@ -88,6 +88,7 @@ class Chain:
             outputs = []
         outputs = [t for t in outputs if t.grad_fn is not None]
         contributions.watch(outputs, self._tensors, segment.elsewhere.add)
+        segment.parameters.shares.watch(outputs, segment.parameters.all)
         for output in outputs:
             output.grad_fn.register_prehook(segment.warm_up)
         if not outputs:

@@ -42,7 +42,10 @@ class Contributions:
 
     def __init__(self, edges):
         self.found: list = []
-        self._handles = []
+        self._handles: list = []
+        self.add(edges)
+
+    def add(self, edges) -> None:
         positions: dict = {}
         for node, position in edges:
             positions.setdefault(node, []).append(position)
@@ -61,12 +64,13 @@ class Contributions:
             handle.remove()
         self._handles.clear()
 
-    def total(self):
-        """As autograd adds them up."""
-        first, *others = self.found
-        for other in others:
-            first = first + other
-        return first
+
+def added(gradients):
+    """As autograd adds them up."""
+    first, *others = gradients
+    for other in others:
+        first = first + other
+    return first
 
 
 def watch(outputs, inputs, tell) -> None:
@@ -85,7 +89,65 @@ def _watch(tensor, ours: Contributions, tell) -> None:
         ours.remove()
         total = gradients[edge.output_nr]
         if total is not None and ours.found \
-                and not torch.equal(total, ours.total()):
+                and not torch.equal(total, added(ours.found)):
             tell()
 
     handle = edge.node.register_prehook(compare)
+
+
+class Shares:
+    """Finds the parameters whose gradients come from elsewhere too: of a
+    weight that the loss has besides, or of a call that is none of these."""
+
+    def __init__(self):
+        self.found: set = set()
+        self._watched: dict = {}  # what comes of calls, and the hook, of each
+
+    def watch(self, outputs, parameters) -> None:
+        """A call's outputs."""
+        for p, edges in zip(parameters, uses(outputs, parameters)):
+            if not edges:
+                continue
+            if p not in self._watched:
+                node = get_gradient_edge(p).node
+                ours = Contributions([])
+                self._watched[p] = ours, node.register_prehook(
+                    self._compare(p, ours))
+            self._watched[p][0].add(edges)
+
+    def _compare(self, p, ours):
+        def compare(gradients):
+            total, found = gradients[0], ours.found
+            ours.found = []
+            if total is None or not found:
+                return
+            # What came by one edge alone is handed on as it is.
+            if total.data_ptr() != found[0].data_ptr() if len(found) == 1 \
+                    else not torch.equal(total, added(found)):
+                self.found.add(p)
+
+        return compare
+
+    def stop(self) -> None:
+        for ours, handle in self._watched.values():
+            ours.remove()
+            handle.remove()
+        self._watched.clear()
+
+
+def leaves(outputs, known=()) -> set:
+    """The tensors that the outputs' gradients come to in the end, without
+    those that are known."""
+    ends = {get_gradient_edge(t).node for t in known if t.requires_grad}
+    found, seen = set(), set(ends)
+    waiting = [t.grad_fn for t in outputs if t.grad_fn is not None]
+    while waiting:
+        node = waiting.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            found.add(node.variable)
+        waiting += [other for other, _ in node.next_functions
+                    if other is not None]
+    return found

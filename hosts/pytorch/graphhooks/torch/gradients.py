@@ -27,9 +27,15 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import contextlib
+import sys
 
 import torch
+from torch._C import _will_engine_execute_node as will_run
 from torch.autograd.graph import get_gradient_edge
+
+from ..errors import Error
+from .contributions import Shares
+from .tree import Unfit
 
 WRITE, ADD = 0, 1  # gh_pass.variant of a backward
 
@@ -49,6 +55,13 @@ def is_watched(parameter) -> bool:
     return again.metadata.pop("graphhooks", None) is not None
 
 
+def is_held(parameter) -> bool:
+    """Whether Python keeps the node that adds its gradient up, as engines do
+    that have a hook there; a loss that is kept has no such reference."""
+    node = get_gradient_edge(parameter).node
+    return sys.getrefcount(node) > 2
+
+
 class Parameters:
     """Those of a segment that are trained."""
 
@@ -61,8 +74,11 @@ class Parameters:
         # Later a loss that is kept keeps nodes alive too.
         self.watched = set(filter(is_watched, self.all))
         self.sorted = False
+        self.shares = Shares()  # with others, as eager passes have them
         self.returned: tuple = ()  # autograd is given their gradients
         self.own: list = []  # the graph puts them in place
+        self.sample: tuple = ()  # one of those, for autograd to come by
+        self._node = None  # where its gradient would be added up
         self.gradients: dict = {}  # where, once a backward is recorded
         self.serial = 0  # which recording made those, from 1
 
@@ -71,10 +87,36 @@ class Parameters:
         if self.sorted:
             return
         self.sorted = True
+        self.shares.stop()
         self.returned = tuple(p for p in self.all if by_autograd(p)
-                              or p in self.watched or has_hooks(p))
+                              or p in self.watched or p in self.shares.found
+                              or has_hooks(p) or is_held(p))
         returned = set(self.returned)
         self.own = [p for p in self.all if p not in returned]
+        self.sample = tuple(self.own[:1])
+        if self.own:
+            self._node = get_gradient_edge(self.own[0]).node
+
+    def are_accumulated(self) -> bool:
+        """Whether the pass of autograd at hand adds gradients to `.grad`;
+        autograd.grad() does not, nor backward(inputs=) of others."""
+        if self._node is None:
+            return True
+        try:
+            return will_run(self._node)
+        except RuntimeError as failure:  # that one's is what is asked for
+            raise Error("autograd.grad() asks for gradients of parameters, "
+                        "which a graph puts into .grad: attach with "
+                        "gradients=\"autograd\"") from failure
+
+    def have_hooks(self) -> bool:
+        """Whether one has come since the step began, to two of them: who
+        listens to some mostly listens to all."""
+        return bool(self.own) and (has_hooks(self.own[0])
+                                   or has_hooks(self.own[-1]))
+
+    def are_held(self) -> bool:
+        return any(map(is_held, self.own[1:]))
 
     def aliases(self) -> list:
         """Others at the same addresses: what autograd keeps of a recording
@@ -91,6 +133,9 @@ class Parameters:
     def replaced_by(self, aliases):
         """The modules with these for their parameters."""
         alias = dict(zip(self.all, aliases))
+        before = [m._parameters.get(name) for m, name, _ in self.places]
+        if any(now is not p for now, (_, _, p) in zip(before, self.places)):
+            raise Unfit("other tensors stand in for its parameters")
         try:
             for module, name, parameter in self.places:
                 module._parameters[name] = alias[parameter]

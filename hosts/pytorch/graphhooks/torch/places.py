@@ -1,4 +1,4 @@
-"""Where graphs find what belongs to the modules: parameters and buffers.
+"""Where graphs find what belongs to modules: parameters, buffers, submodules.
 
 It is asked in every step and of every tensor whether that is as it was, so
 the answer for all of them comes first: lists that are compared at once.
@@ -11,6 +11,8 @@ from __future__ import annotations
 import itertools
 import operator
 
+import torch
+
 
 class Places:
     """Those of segments, as they are when this is made."""
@@ -20,10 +22,10 @@ class Places:
         self._dicts = [d for segment in self.segments
                        for site in segment.sites
                        for m in site.module.modules()
-                       for d in (m._parameters, m._buffers) if d]
+                       for d in (m._parameters, m._buffers, m._modules) if d]
         self._sizes = [len(d) for d in self._dicts]
         self._held = [t for d in self._dicts for t in d.values()]
-        self._tensors = [t for t in self._held if t is not None]
+        self._tensors = [t for t in self._held if isinstance(t, torch.Tensor)]
         self._addresses = [t.data_ptr() for t in self._tensors]
         self._trained = [t.requires_grad for t in self._tensors]
 

@@ -28,7 +28,7 @@ class Instance:
 
     __slots__ = ("slot", "flight", "inputs", "leaves", "live", "outputs",
                  "shape", "constant", "uses", "again", "wanted", "layouts",
-                 "backwards", "node")
+                 "alone", "backwards", "node")
 
     def __init__(self):
         self.slot = 0
@@ -43,6 +43,7 @@ class Instance:
         self.again = ()  # those inputs, one time less than they are used
         self.wanted = ()  # the outputs whose gradients the backward reads
         self.layouts = ()  # their strides
+        self.alone = ()  # those that parameters depend on which no other has
         self.backwards = [None, None]  # by variant
         self.node = None  # autograd's, for a forward without its backward
 
@@ -161,6 +162,7 @@ def _run(segment, instance: Instance, args, kwargs):
     args, kwargs = tree.fill(call, (instance.inputs,))
     versions = [t._version for t in instance.inputs]
     results = _Results(instance)
+    kept = _kept(segment)
     instance.leaves = segment.parameters.aliases()
     with _undisturbed(segment.draws), \
             segment.parameters.replaced_by(instance.leaves):
@@ -169,9 +171,29 @@ def _run(segment, instance: Instance, args, kwargs):
         raise tree.Unfit("it changes in place what it is given")
     if not any(t.requires_grad for t in results.tensors):
         raise tree.Unfit("nothing that comes out of it needs a gradient")
+    _refuse_others(segment, instance, results, kept)
     instance.live = results.tensors
     _note_uses(segment, instance)
     return results.last
+
+
+def _kept(segment) -> dict:
+    """Tensors with a gradient that the modules have in attributes."""
+    return {(m, name): value for site in segment.sites
+            for m in site.module.modules() for name, value in vars(m).items()
+            if isinstance(value, torch.Tensor) and value.requires_grad}
+
+
+def _refuse_others(segment, instance, results, kept) -> None:
+    """Gradients come in by the results, and leave by inputs and parameters."""
+    for (module, name), value in _kept(segment).items():
+        if value is not kept.get((module, name)):
+            raise tree.Unfit("it keeps a tensor with a gradient in an "
+                             f"attribute, {name}: return it instead")
+    if contributions.leaves(results.tensors,
+                            [*instance.inputs, *instance.leaves]):
+        raise tree.Unfit("it reads a trained tensor that was neither given to "
+                         "it nor is a parameter that it had at the attach")
 
 
 def _note_uses(segment, instance: Instance) -> None:
@@ -218,6 +240,7 @@ def backward(segment, instance: Instance, microbatch: int, grads):
     owner = segment.owner
     instance.wanted = [i for i, g in enumerate(grads) if g is not None]
     instance.layouts = [_layout(grads[i]) for i in instance.wanted]
+    instance.alone = _alone(instance)
     given = segment.read(instance, grads)
     if segment.refused is None:
         wants_to_add = segment.parameters.own and (
@@ -232,6 +255,16 @@ def backward(segment, instance: Instance, microbatch: int, grads):
     instance.inputs = instance.leaves = instance.uses = ()
     instance.live = None
     return segment.run_back(instance, microbatch, grads)
+
+
+def _alone(instance: Instance) -> list:
+    """The wanted outputs without which some parameter has no gradient."""
+    if len(instance.wanted) == 1:
+        return []
+    reached = {i: contributions.leaves([instance.live[i]])
+               for i in instance.wanted}
+    return [i for i, own in reached.items() if own - set().union(
+        *(other for j, other in reached.items() if j != i))]
 
 
 def _layout(grad):
@@ -271,9 +304,13 @@ def _record(segment, instance, microbatch: int, variant: int, grads) -> bool:
     return True
 
 
-def _take_grads(segment, instance: Instance, grads):
+def _take_grads(segment, instance: Instance, grads, sums=None):
     """Runs autograd's backward; what it finds for inputs, for parameters, and
-    for inputs once more.  Reentrant checkpointing runs the modules in it."""
+    for inputs once more.  Reentrant checkpointing runs the modules in it.
+    What `sums` has for a parameter, autograd adds its gradient to."""
+    leaves = dict(zip(segment.parameters.all, instance.leaves))
+    for p, place in (sums or {}).items():
+        leaves[p].grad = place
     apart = {i: Contributions(edges) for i, edges in instance.uses.items()}
     try:
         with _undisturbed(segment.draws), \
@@ -282,10 +319,10 @@ def _take_grads(segment, instance: Instance, grads):
                 [instance.live[i] for i in instance.wanted], grads,
                 retain_graph=True)
     finally:
+        of_parameters = dict(zip(leaves, _taken(instance.leaves)))
+        of_inputs = _taken(instance.inputs)
         for each in apart.values():
             each.remove()
-    of_inputs = _taken(instance.inputs)
-    of_parameters = dict(zip(segment.parameters.all, _taken(instance.leaves)))
     again = []
     for i, each in apart.items():
         of_inputs[i], *others = each.found or [None]
@@ -303,22 +340,34 @@ def _taken(leaves) -> list:
 def _differentiate(segment, instance, variant, static, found, fresh):
     """A backward inside a capture."""
     parameters = segment.parameters
-    of_inputs, of_parameters, again = _take_grads(segment, instance, static)
+    sums = _sums(segment, instance, variant)
+    of_inputs, of_parameters, again = _take_grads(segment, instance, static,
+                                                  sums)
     found.results = (*of_inputs,
                      *(of_parameters[p] for p in parameters.returned),
-                     None, *again)  # none for the anchor
+                     *(None for _ in parameters.sample), *again)
     found.own = [p for p in parameters.own if of_parameters[p] is not None]
     if variant == WRITE:
         fresh.update((p, of_parameters[p]) for p in found.own
                      if p not in parameters.gradients)
     places = {**parameters.gradients, **fresh}
     found.gradients = [places[p] for p in found.own]
-    rest = [p for p in found.own if p not in fresh]
+    rest = [p for p in found.own if of_parameters[p] is not places[p]]
     if rest:
         put = torch._foreach_copy_ if variant == WRITE \
             else torch._foreach_add_
         put([places[p] for p in rest], [of_parameters[p] for p in rest])
     return [r for r in found.results if r is not None]
+
+
+def _sums(segment, instance, variant: int) -> dict:
+    """What autograd adds gradients to, one after the other.  For one module
+    it is faster to add them all at once in the end; those of a chunk are as
+    large as its weights, and long out of the cache by then."""
+    if variant == WRITE or len(segment.sites) == 1:
+        return {}
+    write = instance.backwards[WRITE]
+    return dict(zip(write.own, write.gradients))
 
 
 def _eagerly(segment, instance: Instance, microbatch: int, grads):
@@ -341,4 +390,4 @@ def _eagerly(segment, instance: Instance, microbatch: int, grads):
     owner.count("backward")
     add_eagerly(parameters.own, [of_parameters[p] for p in parameters.own])
     return (*of_inputs, *(of_parameters[p] for p in parameters.returned),
-            None, *again)
+            *(None for _ in parameters.sample), *again)

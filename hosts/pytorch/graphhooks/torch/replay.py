@@ -51,5 +51,5 @@ def replay(segment, instance, microbatch: int, tensors):
     """The outputs of a forward that a graph has run."""
     apply = Replay.apply if torch_func_is_active() else _apply
     return apply((segment, instance, microbatch), *tensors,
-                 *segment.parameters.returned, segment.owner.anchor,
+                 *segment.parameters.returned, *segment.parameters.sample,
                  *[tensors[i] for i in instance.again])

@@ -15,13 +15,11 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
-import ctypes
-import functools
 import logging
 
 import torch
 from torch import is_grad_enabled
-from torch._C import _cuda_getCurrentRawStream as raw_stream
+from torch._C import _cuda_getDevice as current_device
 from torch._C import _current_graph_task_id as current_pass
 from torch._C import _will_engine_execute_node as will_run
 
@@ -30,12 +28,17 @@ from ..errors import Error
 from . import checkpoint, gradients, recording, tree
 from .chain import Chain
 from .gradients import WRITE, Parameters
+from .planned import Planned
 from .recording import Backward, Instance
 from .replay import replay
 
 log = logging.getLogger("graphhooks")
 
 _REPLAYED, _RECORD = _abi.GH_ACTION_REPLAYED, _abi.GH_ACTION_RECORD
+
+
+def _itself(forward):
+    return forward
 
 
 class Site:
@@ -54,6 +57,10 @@ class Site:
             return self.segment.lead(self, args, kwargs)
         return self.segment.chain.follow(self, args, kwargs)
 
+    def __reduce__(self):
+        """A copy of the module is one without graphs."""
+        return _itself, (self.forward,)
+
     def detach(self) -> None:
         if self.has_own:
             self.module.forward = self.forward
@@ -66,12 +73,11 @@ def _hooks(module) -> list:
             module._backward_hooks, module._backward_pre_hooks]
 
 
-class Segment:
-    """A graphed segment of the plan."""
+class Segment(Planned):
+    """A graphed segment of the plan, and the modules that it is."""
 
     def __init__(self, owner, index: int, name: str, modules: dict):
-        self.owner = owner
-        self.index = index
+        super().__init__(owner, index)
         self.name = name
         self.sites = [Site(self, i, *m) for i, m in enumerate(modules.items())]
         self.chain = Chain(self)  # of the modules after the first
@@ -88,23 +94,6 @@ class Segment:
         self.replayed = False  # the last call was, or will have been
         self.summed = -1  # the pass of autograd that comes by several times
         self.aside: gradients.Aside | None = None  # `.grad` before it
-        self.decision = _abi.make(_abi.gh_decision)
-        self.passes = [self._make_pass(d) for d in (0, 1)]  # by direction
-        self.addresses = [[], []]  # as they stand in the passes
-
-    def _make_pass(self, direction: int):
-        buffers = (_abi.gh_buffer * _abi.GH_MAX_BUFFERS)()
-        outputs = (_abi.gh_buffer * _abi.GH_MAX_BUFFERS)()
-        pass_ = _abi.make(_abi.gh_pass, segment=self.index,
-                          direction=direction, inputs=buffers,
-                          outputs=outputs, flags=_abi.GH_PASS_NO_EXIT)
-        pass_.buffers = buffers  # ctypes keeps no reference to them
-        pass_.output_buffers = outputs
-        pass_.enter = functools.partial(
-            _abi.unconverted(self.owner.api.layer_enter), self.owner.handle,
-            ctypes.byref(pass_), ctypes.byref(self.decision),
-            ctypes.byref(self.owner.error))
-        return pass_
 
     def attach(self) -> None:
         why = self.left_alone()
@@ -165,7 +154,7 @@ class Segment:
         owner = self.owner
         self.replayed = False
         tensors = self._fit(args, kwargs)
-        if tensors is None:
+        if tensors is None or not self._is_at_home():
             return site.forward(*args, **kwargs)
         if owner.stepped:
             owner.step()
@@ -235,6 +224,22 @@ class Segment:
             return None
         return tensors
 
+    def _is_at_home(self) -> bool:
+        """Whether the call is on the device of the graphs, and with their
+        weights: functional_call() lends others to all modules."""
+        owner = self.owner
+        if current_device() != owner.device:
+            owner.count("device", f"the current device is cuda:"
+                        f"{current_device()}, and {self.name} is on cuda:"
+                        f"{owner.device}: call torch.cuda.set_device")
+            return False
+        for module, name, parameter in self.parameters.places[:1]:
+            if module._parameters.get(name) is not parameter:
+                owner.count("replaced", f"{self.name}: other tensors stand in "
+                            "for its parameters")
+                return False
+        return True
+
     def _take(self, key, tensors) -> bool:
         """The first call's key is that of the recordings."""
         if self.key is not None:
@@ -255,71 +260,24 @@ class Segment:
                 return False
         return True
 
-    # ---- the library ----------------------------------------------------
-
-    def enter(self, direction: int, tensors, microbatch: int,
-              variant: int = 0, flags: int = 0) -> int:
-        owner = self.owner
-        pass_ = self.passes[direction]
-        pass_.microbatch = microbatch
-        pass_.stream = raw_stream(owner.device) or None
-        if variant or direction:
-            pass_.variant = variant
-            pass_.flags = _abi.GH_PASS_NO_EXIT | flags
-        addresses = [t.data_ptr() for t in tensors]
-        if addresses != self.addresses[direction]:
-            self._address(pass_, tensors, addresses)
-            self.addresses[direction] = addresses
-        status = pass_.enter()
-        if status < 0:
-            owner.check(status)
-        return self.decision.action
-
-    @staticmethod
-    def _address(pass_, tensors, addresses) -> None:
-        if len(tensors) > _abi.GH_MAX_BUFFERS:
-            raise Error(f"{len(tensors)} tensors go into a pass, which takes "
-                        f"{_abi.GH_MAX_BUFFERS} at most")
-        pass_.n_inputs = len(tensors)
-        for buffer, tensor, address in zip(pass_.buffers, tensors, addresses):
-            buffer.address = address
-            buffer.bytes = tensor.numel() * tensor.element_size()
-
-    def exit(self, direction: int, outputs) -> int:
-        """Of a pass that was not replayed."""
-        owner = self.owner
-        pass_ = self.passes[direction]
-        if len(outputs) > _abi.GH_MAX_BUFFERS:
-            outputs = outputs[-_abi.GH_MAX_BUFFERS:]
-        pass_.n_outputs = len(outputs)
-        for buffer, tensor in zip(pass_.output_buffers, outputs):
-            buffer.address = tensor.data_ptr()
-            buffer.bytes = tensor.numel() * tensor.element_size()
-        return owner.api.layer_exit(owner.handle, ctypes.byref(pass_),
-                                    ctypes.byref(owner.error))
-
     # ---- backward -------------------------------------------------------
 
     def backward(self, instance: Instance, microbatch: int, grads):
-        owner = self.owner
-        task = current_pass()
-        if task != owner.task:
-            owner.note_pass(task)
         instance.node = None
-        if not owner.accumulates_grad:
+        if not self.parameters.are_accumulated():
             return self._beside(instance, microbatch, grads)
         if len(self.instances) == 1:
             return self.run_back(instance, microbatch, grads)
-        return self._sum(instance, microbatch, grads, task)
+        return self._sum(instance, microbatch, grads, current_pass())
 
     def _beside(self, instance, microbatch: int, grads):
         """For autograd.grad() and backward(inputs=...), which leave `.grad`
-        alone."""
-        if self.parameters.own:
-            self.owner.count("partial_backward")
+        alone, and whose results are the caller's."""
+        self.owner.count("partial_backward")
         self.aside = gradients.Aside(self.parameters)
         try:
-            return self.run_back(instance, microbatch, grads)
+            results = self.run_back(instance, microbatch, grads)
+            return [r if r is None else r.clone() for r in results]
         finally:
             self.aside.restore()
             self.aside = None
@@ -352,7 +310,12 @@ class Segment:
         if instance.live is not None:
             return recording.backward(self, instance, microbatch, grads)
         grads = self.read(instance, grads)
+        if self.parameters.have_hooks():
+            raise Error(f"{self.name}: a hook has come to a parameter between "
+                        "a forward and its backward, which puts gradients in "
+                        "place: register it before a step begins")
         owner = self.owner
+        owner.order_writes()
         accumulation = gradients.prepare(owner, instance.backwards)
         variant = accumulation.variant
         backward = instance.backwards[variant]
@@ -389,5 +352,11 @@ class Segment:
                         f"{self.name}: a gradient comes to output {i}, whose "
                         "gradient was none when the backward was recorded; "
                         "detach and attach again")
+        for i in instance.alone:
+            if grads[i] is None:
+                raise Error(f"{self.name}: no gradient comes to output {i}, "
+                            "which had one when the backward was recorded, "
+                            "and parameters of its own; detach and attach "
+                            "again")
         return [recording.shaped(grads[i], instance.outputs[i], layout)
                 for i, layout in zip(wanted, instance.layouts)]

@@ -105,6 +105,16 @@ def _check_parts(found, parts) -> None:
                             f"parts calls its {part}")
 
 
+def why_unfit(module) -> str | None:
+    """Why a module can have no graphs at all, or None."""
+    for inner in module.modules():
+        if type(inner).__name__ == "FullyShardedDataParallel" \
+                or hasattr(inner, "_get_fsdp_state"):
+            return ("is sharded by FSDP, whose parameters come and go; graphs "
+                    "need them in place: use DistributedDataParallel")
+    return None
+
+
 def describe(layers) -> Model:
     """The stack as the library knows it."""
     model = Model()
