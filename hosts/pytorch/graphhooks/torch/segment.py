@@ -160,11 +160,11 @@ class Segment(Planned):
             owner.step()
             if self.refused is not None:
                 return site.forward(*args, **kwargs)
-        if not self.warm or not self.chain.is_known():
-            return self._learn(site, tensors, args, kwargs)
         if self.seen == owner.microbatch:
             owner.microbatch = (self.seen + 1) % _abi.GH_MAX_MICROBATCHES
         self.seen = microbatch = owner.microbatch
+        if not self.warm or not self.chain.is_known():
+            return self._learn(site, tensors, args, kwargs)
         owner.clean = 0
         instance = None
         action = self.enter(0, tensors, microbatch)
