@@ -293,6 +293,12 @@ class Pools:
     def __init__(self):
         self._last = {}
 
+    let_go = attached.Attached.let_go
+
+    def finish(self, index, slot=0, flight=(1, 0)):
+        self.let_go(SimpleNamespace(index=index),
+                    SimpleNamespace(slot=slot, flight=flight))
+
     def record(self, index, slot=0, flight=(1, 0), variant=WRITE):
         instance = SimpleNamespace(slot=slot, flight=flight)
         return self.flight_of(SimpleNamespace(index=index), instance, variant)
@@ -311,6 +317,25 @@ def test_a_backward_that_was_left_out_has_memory_of_its_own():
     rest = {pools.record(i) for i in (3, 2)}
     assert len(half) == len(rest) == 1 and half != rest
     assert pools.record(3) not in half | rest
+
+
+def test_what_a_forward_has_kept_is_not_anothers_before_its_time():
+    """The adding backward of the last segment comes first, later: what the
+    writing one of the first has let go is still read then."""
+    pools = Pools()
+    assert pools.record(0) == (1, 0, WRITE)
+    pools.finish(0)
+    assert pools.record(2, variant=ADD) != (1, 0, ADD)
+    pools.finish(2)
+    assert pools.record(1, variant=ADD) != (1, 0, ADD)
+
+
+def test_both_variants_of_a_backward_are_of_its_flight():
+    pools = Pools()
+    for index in (2, 1, 0):
+        assert pools.record(index) == (1, 0, WRITE)
+        assert pools.record(index, variant=ADD) == (1, 0, ADD)
+        pools.finish(index)
 
 
 def test_slots_do_not_ask_for_each_others_order():

@@ -137,6 +137,27 @@ def test_backward_through_half_of_the_stack(pair, grain, in_flight):
     pair(train, grain=grain, model=Deep)
 
 
+@pytest.mark.parametrize("grain", ["layer", "part"])
+def test_a_half_before_the_whole_and_few_microbatches_before_many(pair,
+                                                                  grain):
+    """A step with one microbatch records no backward that adds; what its
+    forwards have kept is let go, and others that come later must not take
+    it."""
+    def train(run):
+        for count in [1, 1, 1, 4, 6, 3]:
+            run.zero()
+            flight = []
+            for m in range(count):
+                loss = run.loss()
+                if m % 3 == 0:
+                    loss = run.model.hidden[1].square().mean()
+                flight.append(loss)
+            fifo(flight)
+            run.optimizer.step()
+
+    pair(train, grain=grain, model=Deep)
+
+
 @GRAIN
 def test_what_left_each_layer_is_used_besides(pair, grain):
     def train(run):

@@ -60,7 +60,7 @@ class Attached:
         self.lost: list = []  # interrupts that came while C was at work
         self.steps = 0
         self.recording: tuple | None = None  # the flight of a backward
-        self._last: dict = {}  # of each flight, the segment recorded last
+        self._last: dict = {}  # segment of each flight: see flight_of()
         self.captures = Captures(self.device, self._flight, generators)
         self._open(model, options)
         self._hook = register_optimizer_step_post_hook(_when_alive(self))
@@ -173,14 +173,22 @@ class Attached:
     def flight_of(self, segment, instance, variant: int) -> tuple:
         """For a backward: what was recorded of its flight before it, it must
         also run after.  Backwards of a pass come from the last segment to the
-        first; one that was left out then has memory of its own."""
+        first; one that was left out then has memory of its own, as that of
+        the flight has what segments before it let go."""
+        let_go = self._last.get((instance.slot, *instance.flight), math.inf)
         for late in itertools.count():
             flight = (*instance.flight, variant, late) if late \
                 else (*instance.flight, variant)
             key = (instance.slot, *flight)
-            if segment.index < self._last.get(key, math.inf):
+            last = self._last.get(key, math.inf)
+            if segment.index < (last if late else min(last, let_go)):
                 self._last[key] = segment.index
                 return flight
+
+    def let_go(self, segment, instance) -> None:
+        """What the forward has kept for its backward."""
+        key = (instance.slot, *instance.flight)
+        self._last[key] = min(segment.index, self._last.get(key, math.inf))
 
     def next_serial(self) -> int:
         self._serial += 1

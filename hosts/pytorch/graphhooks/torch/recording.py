@@ -254,6 +254,7 @@ def backward(segment, instance: Instance, microbatch: int, grads):
     owner.know_twins(*instance.backwards)
     instance.inputs = instance.leaves = instance.uses = ()
     instance.live = None
+    owner.let_go(segment, instance)
     return segment.run_back(instance, microbatch, grads)
 
 
