@@ -86,6 +86,10 @@ WORDS = {
     "megatron/chunk": "Megatron-Core, graphhooks, chunk",
 }
 
+# A process for each case: what the case before has left behind would be in
+# the peak that is compared, or missing in it.
+APART = ("megatron/local", "megatron/layer", "megatron/chunk")
+
 # What takes a minute to prepare does it once.
 ONE_TURN = ("torch/compile",)
 

@@ -182,7 +182,8 @@ def jobs_of(options, work: list) -> list[tuple]:
         for row in options.rows:
             if turn and row in cases.ONE_TURN:
                 continue
-            parts = [[case] for case in work] if options.apart else [work]
+            apart = options.apart or row in cases.APART
+            parts = [[case] for case in work] if apart else [work]
             jobs += [(row, turn, part) for part in parts]
     return jobs
 
