@@ -373,6 +373,17 @@ def test_an_engine_that_holds_a_node_is_told_from_a_loss():
     assert not gradients.is_held(p)
 
 
+def test_what_an_attach_holds_goes_with_it():
+    module = nn.Linear(2, 2)
+    one = gradients.Parameters([module])
+    one.sort(lambda p: False)
+    assert gradients.is_held(one.sample[0])
+    one.release()
+    two = gradients.Parameters([module])
+    two.sort(lambda p: False)
+    assert two.returned == ()
+
+
 def test_others_in_the_place_of_parameters_stay_there():
     """They are not put in for a recording, nor taken out by one."""
     module = nn.Linear(2, 2)

@@ -274,3 +274,30 @@ def test_log_lines_come_to_the_services(model):
     level, line = lines[0]
     assert level == _abi.GH_LOG_WARN
     assert "did you mean GRAPHHOOKS_MAX_SLOTS?" in line
+
+
+# ---- services --------------------------------------------------------------
+
+
+def failing_service(failure, **more):
+    def retain(_):
+        raise failure
+
+    return services(retain=retain, **more).retain(None, 5)
+
+
+def test_a_service_that_fails_is_logged_and_told_to_C(caplog):
+    assert failing_service(ValueError("no"), lost=[]) == _abi.GH_ERR_STATE
+    assert "has failed" in caplog.text and "ValueError: no" in caplog.text
+
+
+def test_an_interrupt_in_a_service_is_left_to_the_caller(caplog):
+    lost: list = []
+    interrupt = KeyboardInterrupt()
+    assert failing_service(interrupt, lost=lost) == _abi.GH_ERR_STATE
+    assert lost == [interrupt] and caplog.text == ""
+
+
+def test_an_interrupt_that_nobody_takes_is_logged(caplog):
+    assert failing_service(KeyboardInterrupt()) == _abi.GH_ERR_STATE
+    assert "KeyboardInterrupt" in caplog.text

@@ -109,6 +109,11 @@ class Parameters:
                         "which a graph puts into .grad: attach with "
                         "gradients=\"autograd\"") from failure
 
+    def release(self) -> None:
+        """Another attach is not to take this one for an engine."""
+        self.shares.stop()
+        self._node = None
+
     def have_hooks(self) -> bool:
         """Whether one has come since the step began, to two of them: who
         listens to some mostly listens to all."""

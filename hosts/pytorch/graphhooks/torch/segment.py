@@ -119,6 +119,7 @@ class Segment(Planned):
         for site in self.sites:
             site.detach()
         self.instances.clear()
+        self.parameters.release()
 
     def refuse(self, why: str) -> None:
         self.refused = why
