@@ -35,6 +35,10 @@ class Two(nn.Module):
     (["layers.0", "layers.2"], ["layers.0", "layers.2"]),
     (("layers.*",), ALL),
     ("*.1", ["layers.1"]),
+    ("lay*.?", ALL),
+    ("layers.[12]", ["layers.1", "layers.2"]),
+    ("layers", ALL),
+    (["layers.0", Model().layers[1]], ["layers.0", "layer 1"]),
     ("layers.*.mlp", [f"layers.{i}.mlp" for i in range(LAYERS)])])
 def test_layers_are_found(layers, names):
     assert found(Model(), layers) == names
@@ -53,7 +57,8 @@ def test_a_list_of_modules_is_taken_as_it_is():
 
 
 def test_a_star_is_one_component():
-    with pytest.raises(Error, match="is called '\\*.qkv'; there are embed"):
+    with pytest.raises(Error, match="is called '\\*.qkv', where \\* stands for "
+                                    "one component.*there are embed"):
         found(Model(), "*.qkv")
 
 
@@ -67,7 +72,13 @@ def test_a_dot_is_a_dot():
     (Model(), [], "there is no layer"),
     (Model(), nn.ModuleList(), "there is no layer"),
     (Model(), [F.gelu], "it takes modules, or names by pattern"),
-    (Model(), ["layers.0", 3], "layers has 'layers.0'|layers has 3"),
+    (Model(), ["layers.0", 3], "layers has 3"),
+    (Model(), 3, "layers is 3; it takes modules, or names by pattern"),
+    (Model(), "", "no module of the model is called ''"),
+    (nn.ModuleDict({"encoder": Model(), "decoder": Model()}), None,
+     'lists of 3 layers each: say which is meant, layers="encoder.layers'),
+    (None, None, "model is None; attach takes a torch.nn.Module"),
+    (Model, None, "model is <class .*; attach takes a torch.nn.Module"),
     (Model(), "blocks.*", "no module of the model is called 'blocks")])
 def test_what_is_not_found_is_said(model, layers, why):
     with pytest.raises(Error, match=why) as caught:

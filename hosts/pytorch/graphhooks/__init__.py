@@ -8,11 +8,35 @@ from .errors import Error
 from .session import Model, Segment, Session
 
 
-def attach(model, layers=None, **options):
-    """graphhooks.torch.attach, which see; imports torch."""
-    from .torch import attach as attach_torch
+def attach(model, layers=None, *, parts=None, generators=(),
+           gradients="graph", **options):
+    """Captures a stack of layers of a torch ``model``, and replays it.
 
-    return attach_torch(model, layers, **options)
+    ``layers``: an ``nn.ModuleList``, any sequence of modules, or names by
+    pattern ("blocks.*"); without it the longest ``nn.ModuleList``.
+    ``parts``: with granularity "part", or a scope, the names of a layer's
+    submodules, {"attn": "mixer", "mlp": "ffn"}; common names are known.
+    ``generators``: random number generators that layers draw from besides the
+    default one of the device.
+    ``gradients``: "graph" puts those of parameters into ``.grad`` inside the
+    graph, "autograd" leaves them to autograd.
+    All other options are the environment variables GRAPHHOOKS_* in Python's
+    spelling, such as ``granularity="chunk"``, ``scope="attn"``,
+    ``warmup_steps``, ``max_slots``, ``enable=False``; a variable that is set
+    wins.
+
+    Returns an ``Attached``: ``explain()``, ``stats()``, ``step()``,
+    ``detach()``, and a context manager.  Raises ``Error``.
+    """
+    try:
+        from .torch import attach as attach_torch
+    except ModuleNotFoundError as missing:
+        if missing.name != "torch":
+            raise
+        raise Error("torch is missing: pip install torch") from None
+
+    return attach_torch(model, layers, parts=parts, generators=generators,
+                        gradients=gradients, **options)
 
 
 __all__ = ["Error", "Model", "Segment", "Session", "__version__", "attach"]

@@ -1,6 +1,7 @@
 """graphhooks.torch: the layers of a model as CUDA graphs, bit for bit.
 
     attached.py       a stack of modules with graphs: its session, its steps
+    off.py            what attach returns where graphs are turned off
     stack.py          which modules are meant, and how the plan knows them
     segment.py        the step path: a call of a module, and its backward
     planned.py        the same for the library: passes, in the structs of C
@@ -22,21 +23,11 @@ from __future__ import annotations
 import torch
 
 from .attached import Attached
+from .off import Off, is_off
 
 __all__ = ["attach", "Attached"]
 
 
-def attach(model: torch.nn.Module, layers=None, **options) -> Attached:
-    """Captures a stack of layers of ``model``, and replays it.
-
-    ``layers``: an ``nn.ModuleList``, any sequence of modules, or names by
-    pattern ("blocks.*"); without it the longest ``nn.ModuleList``.
-    ``granularity``: "layer", "chunk" (the whole stack is one launch) or
-    "part" (submodules of a layer: ``parts={"attn": ..., "mlp": ...}`` has
-    their names where they are not the usual ones); ``scope`` has the parts
-    that are wanted.  ``generators``: further ones that layers draw from.
-    ``gradients="autograd"`` leaves all of them to autograd.  All other
-    options are the environment variables in Python's spelling; a variable
-    that is set wins.
-    """
-    return Attached(model, layers, **options)
+def attach(model: torch.nn.Module, layers=None, **options):
+    """As graphhooks.attach."""
+    return Off() if is_off(options) else Attached(model, layers, **options)

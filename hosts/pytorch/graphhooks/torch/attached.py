@@ -42,8 +42,8 @@ class Attached:
                         "autograd")
         _refuse_check(options)
         self.layers = stack.find(model, layers, parts)
-        self.device = stack.device_of(self.layers)
         self._check()
+        self.device = stack.device_of(self.layers)
         self._gradients = gradients
         self._watched = _of_ddp(model)
         self.stepped = False  # an optimizer has, and no forward came since

@@ -5,7 +5,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
-import re
+import fnmatch
 
 import torch
 
@@ -45,8 +45,10 @@ class Layer:
 
 def find(model: torch.nn.Module, layers, parts) -> list[Layer]:
     """The layers that a caller means."""
+    if not isinstance(model, torch.nn.Module):
+        raise Error(f"model is {model!r}; attach takes a torch.nn.Module")
     named = dict(model.named_modules())
-    modules = _choose(model, named, layers)
+    modules = _choose(named, layers)
     if not modules:
         raise Error("there is no layer to attach to")
     names = {id(m): n for n, m in named.items()}
@@ -57,39 +59,63 @@ def find(model: torch.nn.Module, layers, parts) -> list[Layer]:
     return found
 
 
-def _choose(model, named, layers) -> list:
+def _choose(named, layers) -> list:
     if layers is None:
-        lists = [m for m in named.values()
-                 if isinstance(m, torch.nn.ModuleList) and len(m)]
-        if not lists:
-            raise Error("the model has no nn.ModuleList: say which layers "
-                        "are meant")
-        return list(max(lists, key=len))
+        return list(_longest(named))
     if isinstance(layers, str):
         layers = [layers]
-    layers = list(layers)
-    if not all(isinstance(layer, str) for layer in layers):
-        for layer in layers:
-            if not isinstance(layer, torch.nn.Module):
-                raise Error(f"layers has {layer!r}; it takes modules, or "
-                            "names by pattern such as \"blocks.*\"")
-        return layers
-    return [m for pattern in layers for m in _match(named, pattern)]
+    try:
+        layers = list(layers)
+    except TypeError:
+        raise Error(f"layers is {layers!r}; {_TAKES}") from None
+    found: list = []
+    for layer in layers:
+        if isinstance(layer, str):
+            found += _match(named, layer)
+        elif isinstance(layer, torch.nn.Module):
+            found.append(layer)
+        else:
+            raise Error(f"layers has {layer!r}; {_TAKES}")
+    return found
+
+
+_TAKES = 'it takes modules, or names by pattern such as "blocks.*"'
+
+
+def _longest(named):
+    lists = {n: m for n, m in named.items()
+             if isinstance(m, torch.nn.ModuleList) and len(m)}
+    if not lists:
+        raise Error("the model has no nn.ModuleList: say which layers are "
+                    "meant, layers=[...] or by pattern such as \"blocks.*\"")
+    most = max(map(len, lists.values()))
+    longest = [n for n, m in lists.items() if len(m) == most]
+    if len(longest) > 1:
+        raise Error(f"{' and '.join(longest)} are lists of {most} layers each:"
+                    f" say which is meant, layers=\"{longest[0]}.*\"")
+    return lists[longest[0]]
 
 
 def _match(named, pattern: str) -> list:
-    """`*` stands for one component of a name."""
-    rule = re.compile(re.escape(pattern).replace(r"\*", "[^.]+"))
-    found = [m for name, m in named.items() if rule.fullmatch(name)]
+    """As in a shell, for each component of a name by itself."""
+    rule = pattern.split(".")
+    found = [m for name, m in named.items() if name
+             and len(name.split(".")) == len(rule)
+             and all(map(fnmatch.fnmatchcase, name.split("."), rule))]
     if not found:
-        raise Error(f"no module of the model is called {pattern!r}; there "
-                    f"are {', '.join(n for n in list(named)[1:8])}, ...")
-    return found
+        raise Error(f"no module of the model is called {pattern!r}, where * "
+                    "stands for one component of a name, or a part of it; "
+                    f"there are {', '.join(n for n in list(named)[1:8])}, ...")
+    return [m for each in found for m in (
+        each if isinstance(each, torch.nn.ModuleList) else [each])]
 
 
 def _parts(parts) -> dict:
     if not parts:
         return _USUAL
+    if not isinstance(parts, dict):
+        raise Error(f"parts is {parts!r}; it is a dict such as "
+                    "{\"attn\": \"self_attn\"}")
     for part in parts:
         if part not in _USUAL:
             raise Error(f"parts has {part!r}; it is one of "
@@ -132,7 +158,8 @@ def device_of(layers) -> int:
     where = ", ".join(sorted(map(str, devices)))
     if any(d.type != "cuda" for d in devices):
         raise Error(f"the layers are on {where}; graphs are of a GPU: move "
-                    "the model there before the attach")
+                    "the model there before the attach, or turn them off, "
+                    "enable=False")
     if len(devices) > 1:
         raise Error(f"the layers are on {where}; a session is one device: "
                     "attach to those of each device apart")
