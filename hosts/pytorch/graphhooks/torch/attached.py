@@ -44,6 +44,7 @@ class Attached:
         self.layers = stack.find(model, layers, parts)
         self._check()
         self.device = stack.device_of(self.layers)
+        _refuse_old_torch()
         self._gradients = gradients
         self._watched = _of_ddp(model)
         self.stepped = False  # an optimizer has, and no forward came since
@@ -358,6 +359,12 @@ def _when_alive(attached):
             alive._note_step(optimizer)
 
     return note
+
+
+def _refuse_old_torch() -> None:
+    if not hasattr(torch.cuda.CUDAGraph, "raw_cuda_graph_exec"):
+        raise Error(f"torch {torch.__version__} is too old: its graphs cannot "
+                    "be launched by others; 2.11 is known to do")
 
 
 def _refuse_check(options) -> None:
