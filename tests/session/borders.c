@@ -436,14 +436,11 @@ static void test_bad_keys(void)
 
 int main(void)
 {
-    const struct toy_options options = { .layers = 1, .elems = 8 };
     const char *reason;
-    struct toy probe;
 
-    if (!toy_open(&probe, &options, &reason)) {
+    if (!toy_probe(&toy, &reason)) {
         return skip_all("%s", reason);
     }
-    toy_close(&probe);
     test_recorded_replayed_eager();
     test_recorded_after_warmup();
     test_the_flight_before();

@@ -130,14 +130,12 @@ static void test_a_host_that_captures_by_itself(void)
 
 int main(void)
 {
-    const struct toy_options probe = { .layers = 1, .elems = 1 };
     const char *reason;
     struct toy toy;
 
-    if (!toy_open(&toy, &probe, &reason)) {
+    if (!toy_probe(&toy, &reason)) {
         return skip_all("%s", reason);
     }
-    toy_close(&toy);
     for (uint32_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         test_one(i, GH_FORWARD);
         test_one(i, GH_BACKWARD);

@@ -713,17 +713,14 @@ static void test_a_failed_recording_is_in_the_trace(void)
 
 int main(void)
 {
-    const struct toy_options probe = { .layers = 1, .elems = 1 };
     const char *reason;
 
-    if (!toy_open(&toy, &probe, &reason)) {
+    if (!toy_probe(&toy, &reason)) {
         return skip_all("%s", reason);
     }
     if (!toy.soft) {
-        toy_close(&toy);
         return skip_all("only the software device fails on demand");
     }
-    toy_close(&toy);
 
     test_a_step_that_ends_with_slots_held();
     test_a_flight_on_two_streams();

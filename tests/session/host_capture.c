@@ -577,13 +577,11 @@ static void test_some_of_the_services(void)
 
 int main(void)
 {
-    const struct toy_options probe = { .layers = 1, .elems = 1 };
     const char *reason;
 
-    if (!toy_open(&toy, &probe, &reason)) {
+    if (!toy_probe(&toy, &reason)) {
         return skip_all("%s", reason);
     }
-    toy_close(&toy);
     test_a_host_that_launches_each_time();
     test_a_host_that_lends_its_graph();
     test_an_empty_capture();

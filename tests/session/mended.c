@@ -434,13 +434,11 @@ static void test_check_of_a_pass_in_place(void)
 
 int main(void)
 {
-    const struct toy_options probe = { .layers = 1, .elems = 1 };
     const char *reason;
 
-    if (!toy_open(&toy, &probe, &reason)) {
+    if (!toy_probe(&toy, &reason)) {
         return skip_all("%s", reason);
     }
-    toy_close(&toy);
     if (!toy.soft) {
         return skip_all("only the software device fails on demand, counts "
                         "its objects and reports races");

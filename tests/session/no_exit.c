@@ -254,13 +254,11 @@ static void test_each_is_in_the_trace(void)
 
 int main(void)
 {
-    const struct toy_options probe = { .layers = 1, .elems = 1 };
     const char *reason;
 
-    if (!toy_open(&toy, &probe, &reason)) {
+    if (!toy_probe(&toy, &reason)) {
         return skip_all("%s", reason);
     }
-    toy_close(&toy);
     test_enter_alone();
     test_the_flag_is_the_calls();
     test_what_still_needs_an_exit();

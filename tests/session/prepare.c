@@ -490,13 +490,11 @@ static void test_the_trace(void)
 
 int main(void)
 {
-    const struct toy_options probe = { .layers = 1, .elems = 1 };
     const char *reason;
 
-    if (!toy_open(&toy, &probe, &reason)) {
+    if (!toy_probe(&toy, &reason)) {
         return skip_all("%s", reason);
     }
-    toy_close(&toy);
     test_a_variant_for_later();
     test_what_is_recorded_already();
     test_where_it_is_legal();

@@ -91,13 +91,11 @@ static void test_a_pass_that_moves_to_another_stream(void)
 
 int main(void)
 {
-    const struct toy_options probe = { .layers = 1, .elems = 1 };
     const char *reason;
 
-    if (!toy_open(&toy, &probe, &reason)) {
+    if (!toy_probe(&toy, &reason)) {
         return skip_all("%s", reason);
     }
-    toy_close(&toy);
     if (!toy.soft) {
         return skip_all("only the software device counts kernels by priority");
     }

@@ -211,14 +211,12 @@ static void test_a_host_that_never_ends_a_step_is_told(void)
 
 int main(void)
 {
-    const struct toy_options probe = { .layers = 1, .elems = 1 };
     const char *reason;
     struct toy toy;
 
-    if (!toy_open(&toy, &probe, &reason)) {
+    if (!toy_probe(&toy, &reason)) {
         return skip_all("%s", reason);
     }
-    toy_close(&toy);
     test_all_is_lent_and_returned();
     test_no_memory_is_lent();
     test_nothing_is_lent();

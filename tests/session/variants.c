@@ -291,13 +291,11 @@ static void test_the_log_and_the_trace(void)
 
 int main(void)
 {
-    const struct toy_options probe = { .layers = 1, .elems = 1 };
     const char *reason;
 
-    if (!toy_open(&toy, &probe, &reason)) {
+    if (!toy_probe(&toy, &reason)) {
         return skip_all("%s", reason);
     }
-    toy_close(&toy);
     test_each_has_its_graph();
     test_a_microbatch_has_one_of_them();
     test_weight_gradients();

@@ -255,12 +255,22 @@ bool toy_open(struct toy *toy, const struct toy_options *options,
     return true;
 }
 
+bool toy_probe(struct toy *toy, const char **reason_p)
+{
+    const struct toy_options smallest = { .layers = 1, .elems = 1 };
+
+    if (!toy_open(toy, &smallest, reason_p)) {
+        return false;
+    }
+    toy_close(toy);
+    return true;
+}
+
 gh_status toy_attach(struct toy *toy)
 {
     static const char *const nothing[] = { NULL };
     const struct toy_options *o = &toy->options;
-    gh_layer_desc layer = { .struct_size = sizeof(layer),
-                            .family = o->family };
+    gh_layer_desc layer = { .struct_size = sizeof(layer), .family = o->family };
     gh_session_desc desc = {
         .struct_size = sizeof(desc),
         .flags = o->flags,

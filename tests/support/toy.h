@@ -63,7 +63,7 @@ struct toy_options {
     bool moving_inputs; /* hand over between segments by buffers that move */
     bool free_running;  /* does not wait for the device after a step */
     const char *scope, *granularity;
-    const char *family; /* of every layer; NULL: none */
+    const char *family;             /* of every layer; NULL: none */
     const char *const *environment; /* NULL: an empty one */
     const gh_host_services *host;
     uint32_t flags; /* of gh_session_desc */
@@ -104,6 +104,9 @@ struct toy {
 /* A driver and a device; false with the reason for skip_all(). */
 bool toy_open(struct toy *toy, const struct toy_options *options,
               const char **reason_p);
+/* Whether a device is there, by opening and closing the smallest toy; false
+ * as toy_open().  toy->soft says afterwards what the device is. */
+bool toy_probe(struct toy *toy, const char **reason_p);
 /* Opens the session; without it toy_step() is eager. */
 gh_status toy_attach(struct toy *toy);
 void toy_detach(struct toy *toy);
