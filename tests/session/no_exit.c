@@ -3,12 +3,10 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "support/by_hand.h"
+#include "support/trace_file.h"
 #include "tap/tap.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define NO_EXIT GH_PASS_NO_EXIT
 
@@ -211,45 +209,27 @@ static void test_a_check_needs_the_host(void)
     toy_close(&toy);
 }
 
-/* How often the text is in the file. */
-static int count_in(const char *path, const char *text)
-{
-    FILE *file = fopen(path, "r");
-    char line[1024];
-    int n = 0;
-
-    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
-        n += strstr(line, text) != NULL;
-    }
-    if (file != NULL) {
-        fclose(file);
-    }
-    return n;
-}
-
 static void test_each_is_in_the_trace(void)
 {
-    char path[] = "/tmp/graphhooks-XXXXXX", line[64];
-    const char *const env[] = { "GRAPHHOOKS_LOG=off", line, NULL };
-    const int fd = mkstemp(path);
+    struct trace_file trace;
 
-    snprintf(line, sizeof(line), "GRAPHHOOKS_TRACE=%s", path);
-    if (fd < 0 ||
-        !start((struct toy_options){ .layers = 1, .environment = env })) {
+    if (!trace_file_open(&trace, "off") ||
+        !start((struct toy_options){ .layers = 1,
+                                     .environment = trace.environment })) {
         return;
     }
-    close(fd);
     microbatch(0, toy.streams[0], NO_EXIT);
     microbatch(1, toy.streams[0], NO_EXIT);
     microbatch(2, toy.streams[0], 0);
     ok(toy_stats(&toy).hook_ns != 0, "the time in the hooks is counted");
     toy_close(&toy);
-    is_int(count_in(path, "\"name\":\"record forward"), 1,
+    is_int(trace_file_count(&trace, "\"name\":\"record forward"), 1,
            "the trace has the recording");
-    is_int(count_in(path, "\"name\":\"replay forward"), 2,
+    is_int(trace_file_count(&trace, "\"name\":\"replay forward"), 2,
            "and each replay once, with an exit or without");
-    is_int(count_in(path, "\"name\":\"replay backward"), 2, "backward as well");
-    unlink(path);
+    is_int(trace_file_count(&trace, "\"name\":\"replay backward"), 2,
+           "backward as well");
+    trace_file_remove(&trace);
 }
 
 int main(void)

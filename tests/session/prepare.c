@@ -3,12 +3,8 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "support/by_hand.h"
+#include "support/trace_file.h"
 #include "tap/tap.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #define PREPARE GH_PASS_PREPARE
 #define NO_EXIT GH_PASS_NO_EXIT
@@ -448,44 +444,26 @@ static void test_a_host_that_captures(void)
            3, "each is destroyed at the close");
 }
 
-/* How often the text is in the file. */
-static int count_in(const char *path, const char *text)
-{
-    FILE *file = fopen(path, "r");
-    char line[1024];
-    int n = 0;
-
-    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
-        n += strstr(line, text) != NULL;
-    }
-    if (file != NULL) {
-        fclose(file);
-    }
-    return n;
-}
-
 static void test_the_trace(void)
 {
-    char path[] = "/tmp/graphhooks-XXXXXX", line[64];
-    const char *const env[] = { "GRAPHHOOKS_LOG=off", line, NULL };
-    const int fd = mkstemp(path);
+    struct trace_file trace;
 
-    snprintf(line, sizeof(line), "GRAPHHOOKS_TRACE=%s", path);
-    if (fd < 0 ||
-        !start((struct toy_options){ .layers = 1, .environment = env })) {
+    if (!trace_file_open(&trace, "off") ||
+        !start((struct toy_options){ .layers = 1,
+                                     .environment = trace.environment })) {
         return;
     }
-    close(fd);
     forward(0);
     backward(1, 0, PREPARE, &no_io);
     backward(1, 0, PREPARE, &no_io);
     backward(1, 0, 0, &no_io);
     toy_close(&toy);
-    is_int(count_in(path, "\"name\":\"prepare backward layer 0 variant1"), 2,
-           "in the trace a pass that is prepared is called that");
-    is_int(count_in(path, "\"name\":\"replay backward"), 1,
+    is_int(trace_file_count(&trace,
+                            "\"name\":\"prepare backward layer 0 variant1"),
+           2, "in the trace a pass that is prepared is called that");
+    is_int(trace_file_count(&trace, "\"name\":\"replay backward"), 1,
            "and one that runs is not");
-    unlink(path);
+    trace_file_remove(&trace);
 }
 
 int main(void)

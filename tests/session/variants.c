@@ -3,12 +3,10 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "support/by_hand.h"
+#include "support/trace_file.h"
 #include "tap/tap.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static gh_decision pass_of(uint32_t segment, gh_direction direction,
                            uint32_t variant, uint32_t m, const struct io *io)
@@ -238,40 +236,21 @@ static void take_line(void *user, gh_log_level level, const char *line)
         strstr(line, "backward (variant 1), microbatch 1, ran eagerly") != NULL;
 }
 
-/* How often the text is in the file. */
-static int count_in(const char *path, const char *text)
-{
-    FILE *file = fopen(path, "r");
-    char line[1024];
-    int n = 0;
-
-    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
-        n += strstr(line, text) != NULL;
-    }
-    if (file != NULL) {
-        fclose(file);
-    }
-    return n;
-}
-
 static void test_the_log_and_the_trace(void)
 {
     struct lines lines = { 0 };
     const gh_host_services host = { .struct_size = sizeof(host),
                                     .log = take_line,
                                     .user = &lines };
-    char path[] = "/tmp/graphhooks-XXXXXX", line[64];
-    const char *const env[] = { "GRAPHHOOKS_LOG=debug", line, NULL };
-    const int fd = mkstemp(path);
+    struct trace_file trace;
     gh_buffer in;
     const struct io reads = { .inputs = &in, .n_inputs = 1 };
 
-    snprintf(line, sizeof(line), "GRAPHHOOKS_TRACE=%s", path);
-    if (fd < 0 || !start((struct toy_options){
-                      .layers = 1, .environment = env, .host = &host })) {
+    if (!trace_file_open(&trace, "debug") ||
+        !start((struct toy_options){
+            .layers = 1, .environment = trace.environment, .host = &host })) {
         return;
     }
-    close(fd);
     in = buffer(1, 16, 0);
     for (uint32_t m = 0; m < 2; m++) {
         pass_of(0, GH_FORWARD, 0, m, &no_io);
@@ -281,12 +260,14 @@ static void test_the_log_and_the_trace(void)
     toy_close(&toy);
     is_int(lines.recorded, 1, "the log names the variant of a recording");
     is_int(lines.eager, 1, "and of a pass that runs eagerly");
-    is_int(count_in(path, "\"name\":\"record backward layer 0 variant1 mb0"), 1,
-           "the trace names the variant of a pass");
-    is_int(count_in(path, "\"variant\":1,\"action\":"), 2,
+    is_int(trace_file_count(&trace,
+                            "\"name\":\"record backward layer 0 variant1 mb0"),
+           1, "the trace names the variant of a pass");
+    is_int(trace_file_count(&trace, "\"variant\":1,\"action\":"), 2,
            "and has its number");
-    is_int(count_in(path, "variant"), 2, "of the first nothing is said");
-    unlink(path);
+    is_int(trace_file_count(&trace, "variant"), 2,
+           "of the first nothing is said");
+    trace_file_remove(&trace);
 }
 
 int main(void)
