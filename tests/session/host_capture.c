@@ -184,15 +184,6 @@ static const struct io writes_seven = { .outputs = &out,
                                         .n_outputs = 1,
                                         .value = 7 };
 
-static uint32_t read_out(void)
-{
-    uint32_t value = 0;
-
-    toy.drv.cuCtxSynchronize();
-    toy.drv.cuMemcpyDtoH(&value, (uintptr_t)out.address, sizeof(value));
-    return value;
-}
-
 static void clear_out(CUstream stream)
 {
     toy.drv.cuMemsetD32Async((uintptr_t)out.address, 0, 4, stream);
@@ -222,14 +213,14 @@ static void test_a_host_that_launches_each_time(void)
            "a pass is recorded by the host");
     is_str(host.said, "rB cB cE L rE rB cB cE L rE ",
            "the services come in their order, each recording");
-    is_int(read_out(), 7, "the first launch runs the pass");
+    is_int(read_at(&out), 7, "the first launch runs the pass");
     is_int((long)toy_stats(&toy).nodes, 0, "nodes that are not shown are none");
 
     host.said[0] = '\0';
     is_int(microbatch(1, s[0]).action, GH_ACTION_REPLAYED,
            "then it is replayed");
     is_str(host.said, "L L ", "by the host's launch, and no other service");
-    is_int(read_out(), 7, "which runs the pass");
+    is_int(read_at(&out), 7, "which runs the pass");
     microbatch(2, s[0]);
     stats = toy_stats(&toy);
     is_int(host.launches, 6, "each replay is a launch of the host's");
@@ -260,7 +251,7 @@ static void test_a_host_that_lends_its_graph(void)
     is_int(microbatch(1, s[0]).action, GH_ACTION_REPLAYED,
            "the library launches it from then on");
     is_str(host.said, "", "with no service");
-    is_int(read_out(), 7, "and the pass has run");
+    is_int(read_at(&out), 7, "and the pass has run");
     toy_close(&toy);
     is_int(host.destroyed, 2, "a graph that is lent is destroyed by the host");
 }
@@ -300,7 +291,7 @@ static void ends_eagerly(const char *said, const char *text, gh_reason reason,
     clear_out(toy.streams[0]);
     run_with(0, GH_FORWARD, 0, toy.streams[0], &writes_seven);
     is_str(host.said, said, "%s: the services in order", text);
-    is_int(read_out(), 7, "%s: the pass has run", text);
+    is_int(read_at(&out), 7, "%s: the pass has run", text);
     toy.drv.cuStreamIsCapturing(toy.streams[0], &capture);
     is_int(capture, CU_STREAM_CAPTURE_STATUS_NONE,
            "%s: the stream is out of capture", text);
@@ -391,7 +382,7 @@ static void test_launches_that_fail(void)
            "after a later launch that fails the host "
            "runs the pass");
     is_int(d.reason, GH_REASON_DEVICE, "which is eager for good");
-    is_int(read_out(), 7, "and has run");
+    is_int(read_at(&out), 7, "and has run");
     is_int(host.destroyed, 2, "its object is destroyed at once");
     is_int((long)toy_stats(&toy).replays, 2, "and no replay counted");
     toy_close(&toy);
@@ -513,7 +504,7 @@ static void test_streams(void)
            "a pass on the legacy stream is recorded");
     ok(host.captured_on != NULL, "on a stream that can be captured");
     ok(host.launched_on == NULL, "and launched on the legacy one");
-    is_int(read_out(), 7, "where it runs");
+    is_int(read_at(&out), 7, "where it runs");
     is_int(microbatch(1, NULL).action, GH_ACTION_REPLAYED, "and is replayed");
     toy_close(&toy);
 }

@@ -10,24 +10,14 @@
 
 #define NO_EXIT GH_PASS_NO_EXIT
 
-/* A pass with flags, which is exited where it has to be. */
 static gh_decision pass_of(gh_direction direction, uint32_t m, CUstream stream,
                            uint32_t flags)
 {
     gh_pass pass = a_pass(0, direction, m, stream, &no_io);
-    gh_decision d = { .struct_size = sizeof(d) };
+    gh_decision d;
 
     pass.flags = flags;
-    if (gh_layer_enter(toy.session, &pass, &d, &err) != GH_OK) {
-        d.action = UINT32_MAX;
-        return d;
-    }
-    if (d.action != GH_ACTION_REPLAYED) {
-        work(&d, &no_io);
-    }
-    if (d.action != GH_ACTION_REPLAYED || (flags & NO_EXIT) == 0) {
-        gh_layer_exit(toy.session, &pass, &err);
-    }
+    pass_once(&pass, &no_io, &d);
     return d;
 }
 

@@ -9,30 +9,17 @@
 #define PREPARE GH_PASS_PREPARE
 #define NO_EXIT GH_PASS_NO_EXIT
 
-static gh_status ended; /* of the last exit */
+static gh_status ended; /* how the last pass did */
 
-/* A pass as the host makes it: one that prepares runs its parts only to be
- * recorded. */
 static gh_decision pass_of(gh_direction direction, uint32_t variant, uint32_t m,
                            uint32_t flags, CUstream stream, const struct io *io)
 {
     gh_pass pass = a_pass(0, direction, m, stream, io);
-    gh_decision d = { .struct_size = sizeof(d) };
+    gh_decision d;
 
     pass.variant = variant;
     pass.flags = flags;
-    ended = gh_layer_enter(toy.session, &pass, &d, &err);
-    if (ended != GH_OK) {
-        d.action = UINT32_MAX;
-        return d;
-    }
-    if (d.action == GH_ACTION_RECORD ||
-        (d.action == GH_ACTION_RUN && (flags & PREPARE) == 0)) {
-        work(&d, io);
-    }
-    if (d.action != GH_ACTION_REPLAYED || (flags & NO_EXIT) == 0) {
-        ended = gh_layer_exit(toy.session, &pass, &err);
-    }
+    ended = pass_once(&pass, io, &d);
     return d;
 }
 
@@ -45,15 +32,6 @@ static gh_decision backward(uint32_t variant, uint32_t m, uint32_t flags,
                             const struct io *io)
 {
     return pass_of(GH_BACKWARD, variant, m, flags, toy.streams[0], io);
-}
-
-static uint32_t read_at(const gh_buffer *at)
-{
-    uint32_t value = 0;
-
-    toy.drv.cuCtxSynchronize();
-    toy.drv.cuMemcpyDtoH(&value, (uintptr_t)at->address, sizeof(value));
-    return value;
 }
 
 static void write_at(const gh_buffer *at, uint32_t value)

@@ -12,27 +12,11 @@ static gh_decision pass_of(uint32_t segment, gh_direction direction,
                            uint32_t variant, uint32_t m, const struct io *io)
 {
     gh_pass pass = a_pass(segment, direction, m, toy.streams[0], io);
-    gh_decision d = { .struct_size = sizeof(d) };
+    gh_decision d;
 
     pass.variant = variant;
-    if (gh_layer_enter(toy.session, &pass, &d, &err) != GH_OK) {
-        d.action = UINT32_MAX;
-        return d;
-    }
-    if (d.action != GH_ACTION_REPLAYED) {
-        work(&d, io);
-    }
-    gh_layer_exit(toy.session, &pass, &err);
+    pass_once(&pass, io, &d);
     return d;
-}
-
-static uint32_t read_at(const gh_buffer *at)
-{
-    uint32_t value = 0;
-
-    toy.drv.cuCtxSynchronize();
-    toy.drv.cuMemcpyDtoH(&value, (uintptr_t)at->address, sizeof(value));
-    return value;
 }
 
 static void test_each_has_its_graph(void)

@@ -69,23 +69,36 @@ void work(const gh_decision *d, const struct io *io)
     }
 }
 
+gh_status pass_once(const gh_pass *pass, const struct io *io, gh_decision *d)
+{
+    gh_status status;
+
+    *d = (gh_decision){ .struct_size = sizeof(*d) };
+    status = gh_layer_enter(toy.session, pass, d, &err);
+    if (status != GH_OK) {
+        d->action = UINT32_MAX;
+        return status;
+    }
+    if (d->action == GH_ACTION_RECORD ||
+        (d->action == GH_ACTION_RUN && (pass->flags & GH_PASS_PREPARE) == 0)) {
+        work(d, io);
+    }
+    if (d->action == GH_ACTION_REPLAYED &&
+        (pass->flags & GH_PASS_NO_EXIT) != 0) {
+        return GH_OK;
+    }
+    return gh_layer_exit(toy.session, pass, &err);
+}
+
 gh_decision run_with(uint32_t segment, gh_direction direction, uint32_t m,
                      CUstream stream, const struct io *io)
 {
     gh_pass pass = a_pass(segment, direction, m, stream, io);
-    gh_decision d = { .struct_size = sizeof(d) };
+    gh_decision d;
     gh_status status;
 
     do {
-        status = gh_layer_enter(toy.session, &pass, &d, &err);
-        if (status != GH_OK) {
-            d.action = UINT32_MAX;
-            return d;
-        }
-        if (d.action != GH_ACTION_REPLAYED) {
-            work(&d, io);
-        }
-        status = gh_layer_exit(toy.session, &pass, &err);
+        status = pass_once(&pass, io, &d);
     } while (status == GH_RERUN);
     return d;
 }
@@ -94,6 +107,15 @@ gh_decision run(uint32_t segment, gh_direction direction, uint32_t m,
                 CUstream stream)
 {
     return run_with(segment, direction, m, stream, &no_io);
+}
+
+uint32_t read_at(const gh_buffer *at)
+{
+    uint32_t value = 0;
+
+    toy.drv.cuCtxSynchronize();
+    toy.drv.cuMemcpyDtoH(&value, (uintptr_t)at->address, sizeof(value));
+    return value;
 }
 
 uint64_t calls_of(const char *entry)

@@ -38,11 +38,19 @@ gh_pass a_pass(uint32_t segment, gh_direction direction, uint32_t m,
 /* Writes the buffers of the slot, and the outputs. */
 void work(const gh_decision *d, const struct io *io);
 
-/* One pass, entered, worked and exited; action UINT32_MAX when refused. */
+/* A pass as a host makes it, once: entered, worked unless it only prepares,
+ * and exited where it has to be.  What enter or exit said last; a pass that is
+ * refused has action UINT32_MAX. */
+gh_status pass_once(const gh_pass *pass, const struct io *io, gh_decision *d);
+
+/* One pass, until it need not run again; action UINT32_MAX when refused. */
 gh_decision run_with(uint32_t segment, gh_direction direction, uint32_t m,
                      CUstream stream, const struct io *io);
 gh_decision run(uint32_t segment, gh_direction direction, uint32_t m,
                 CUstream stream);
+
+/* The word there, once the device is idle. */
+uint32_t read_at(const gh_buffer *at);
 
 /* How often the software device's entry was called. */
 uint64_t calls_of(const char *entry);
