@@ -41,8 +41,7 @@ static void test_a_step_that_ends_with_slots_held(void)
     run(0, FORWARD, 3, s[2]);
     is_int(toy_races(&toy), 0,
            "so does one that was given back before it was held");
-    toy.drv.cuEventRecord(toy.fork, s[2]);
-    toy.drv.cuStreamWaitEvent(s[0], toy.fork, 0);
+    go_over(s[2], s[0]);
     is_int(run(1, FORWARD, 3, s[0]).slot, 0,
            "nor is a later segment of it taken for a repeated one");
     gh_iteration_end(toy.session, NULL);
@@ -50,13 +49,6 @@ static void test_a_step_that_ends_with_slots_held(void)
     is_int(toy_races(&toy), 0,
            "a microbatch on two streams is waited for where it was last");
     toy_close(&toy);
-}
-
-/* The host orders its own passes of a microbatch. */
-static void go_over(CUstream from, CUstream to)
-{
-    toy.drv.cuEventRecord(toy.fork, from);
-    toy.drv.cuStreamWaitEvent(to, toy.fork, 0);
 }
 
 static void pass_without_work(uint32_t segment, gh_direction direction,
@@ -166,21 +158,17 @@ static void test_a_slot_that_is_given_up(void)
 static void test_a_slot_moves_into_a_capture_of_the_host(void)
 {
     CUstream *s = toy.streams;
-    CUgraph graph = NULL;
 
     if (!start((struct toy_options){ .layers = 1 })) {
         return;
     }
-    run(0, FORWARD, 0, s[1]);
-    run(0, BACKWARD, 0, s[1]);
-    run(0, FORWARD, 0, s[0]);
-    run(0, BACKWARD, 0, s[0]);
+    run_both(0, s[1]);
+    run_both(0, s[0]);
     toy.drv.cuStreamBeginCapture(s[1], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
     is_int(run(0, FORWARD, 1, s[1]).reason, GH_REASON_HOST_CAPTURE,
            "a pass inside the host's capture is eager");
-    is_int(toy.drv.cuStreamEndCapture(s[1], &graph), CUDA_SUCCESS,
+    is_int(end_capture(s[1]), CUDA_SUCCESS,
            "no wait of the library's breaks that capture");
-    toy.drv.cuGraphDestroy(graph);
     toy_close(&toy);
 }
 
@@ -327,8 +315,7 @@ static void test_check_of_every_third(void)
         return;
     }
     for (uint32_t i = 0; i < 10; i++) {
-        run(0, FORWARD, 0, toy.streams[0]);
-        run(0, BACKWARD, 0, toy.streams[0]);
+        run_both(0, toy.streams[0]);
     }
     is_int(toy_stats(&toy).checks, 6,
            "of 18 ready passes every third is "
@@ -644,7 +631,6 @@ static void test_memory_is_returned_when_nobody_uses_it(void)
     const gh_host_services host = { .struct_size = sizeof(host),
                                     .device_alloc = lend,
                                     .device_free = reuse };
-    CUgraph graph = NULL;
     gh_buffer in;
     struct io io;
 
@@ -661,9 +647,8 @@ static void test_memory_is_returned_when_nobody_uses_it(void)
                                  CU_STREAM_CAPTURE_MODE_RELAXED);
     toy_configure(&toy, "SEED=3 RACES=1 FAIL=cuGraphLaunch:1");
     run_with(0, FORWARD, 0, toy.streams[0], &io);
-    is_int(toy.drv.cuStreamEndCapture(toy.streams[2], &graph), CUDA_SUCCESS,
+    is_int(end_capture(toy.streams[2]), CUDA_SUCCESS,
            "who waits leaves a stream alone that the host captures");
-    toy.drv.cuGraphDestroy(graph);
     run(0, BACKWARD, 0, toy.streams[0]);
     toy_close(&toy);
 

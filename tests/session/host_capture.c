@@ -61,16 +61,12 @@ static void record_end(void *user, void *stream, uint32_t slot, uint32_t kept)
 
 static gh_status capture_begin(void *user, void *stream)
 {
-    (void)user;
     say("cB");
     if (host.begin_fails != GH_OK || host.begins_nothing) {
         return host.begin_fails;
     }
     host.captured_on = stream;
-    return toy.drv.cuStreamBeginCapture(
-               stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == CUDA_SUCCESS
-               ? GH_OK
-               : GH_ERR_DEVICE;
+    return begin_capture(user, stream);
 }
 
 static gh_status capture_end(void *user, void *stream, void **object_p,
@@ -485,13 +481,11 @@ static void test_streams(void)
     if (!start_host((struct toy_options){ .layers = 1 })) {
         return;
     }
-    run(0, GH_FORWARD, 0, toy.streams[0]);
-    run(0, GH_BACKWARD, 0, toy.streams[0]);
+    run_both(0, toy.streams[0]);
     ok(host.captured_on == toy.streams[0] && host.launched_on == toy.streams[0],
        "captured and launched on the pass's stream");
     for (uint32_t m = 1; m < 8; m++) {
-        run(0, GH_FORWARD, m, toy.streams[m % TOY_STREAMS]);
-        run(0, GH_BACKWARD, m, toy.streams[m % TOY_STREAMS]);
+        run_both(m, toy.streams[m % TOY_STREAMS]);
     }
     ok(host.launched_on == toy.streams[1], "a replay goes where its pass is");
     is_int(toy_races(&toy), 0, "in the order of the slot");

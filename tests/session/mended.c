@@ -15,7 +15,6 @@
 #define FORWARD GH_FORWARD
 #define BACKWARD GH_BACKWARD
 
-/* A pool: somebody else gets the memory at once. */
 static void *fail_a_launch(void *user)
 {
     gh_buffer in = buffer(0, 256, 0);
@@ -114,8 +113,7 @@ static void *one_microbatch(void *user)
     uint32_t m = *(uint32_t *)user;
 
     toy.drv.cuCtxSetCurrent(toy.ctx);
-    run(0, FORWARD, m, CU_STREAM_PER_THREAD);
-    run(0, BACKWARD, m, CU_STREAM_PER_THREAD);
+    run_both(m, CU_STREAM_PER_THREAD);
     return NULL;
 }
 
@@ -178,8 +176,7 @@ static void test_a_context_of_another_device(void)
     toy_configure(&toy, "DEVICES=2");
     toy.drv.cuDevicePrimaryCtxRetain(&other, 1);
     for (uint32_t i = 0; i < 2; i++) {
-        run(0, FORWARD, i, toy.streams[i]);
-        run(0, BACKWARD, i, toy.streams[i]);
+        run_both(i, toy.streams[i]);
     }
     toy.drv.cuCtxSetCurrent(other);
     before = calls_of("cuStreamSynchronize");
@@ -200,34 +197,27 @@ static void test_a_context_of_another_device(void)
 static void test_captures_of_the_host(void)
 {
     CUstream *s = toy.streams;
-    CUgraph graph = NULL;
 
     if (!start((struct toy_options){ .layers = 1 })) {
         return;
     }
-    run(0, FORWARD, 0, s[0]);
-    run(0, BACKWARD, 0, s[0]);
+    run_both(0, s[0]);
     toy.drv.cuStreamBeginCapture(s[0], CU_STREAM_CAPTURE_MODE_RELAXED);
     ok(run(0, FORWARD, 1, s[1]).reason != GH_REASON_HOST_CAPTURE,
        "a slot that comes from a stream the host captures does not pull "
        "another stream into the capture");
     toy.drv.cuMemsetD8Async(toy.memory + 8192, 0, 4, s[0]);
-    is_int(toy.drv.cuStreamEndCapture(s[0], &graph), 0, "nor break it");
-    toy.drv.cuGraphDestroy(graph);
+    is_int(end_capture(s[0]), 0, "nor break it");
     toy_close(&toy);
 
     if (!start((struct toy_options){ .layers = 1 })) {
         return;
     }
-    run(0, FORWARD, 9, s[2]);
-    run(0, BACKWARD, 9, s[2]);
-    run(0, FORWARD, 0, s[0]);
-    run(0, BACKWARD, 0, s[0]);
+    run_both(9, s[2]);
+    run_both(0, s[0]);
     toy.drv.cuStreamBeginCapture(s[1], CU_STREAM_CAPTURE_MODE_RELAXED);
-    run(0, FORWARD, 1, s[1]);
-    run(0, BACKWARD, 1, s[1]);
-    toy.drv.cuStreamEndCapture(s[1], &graph);
-    toy.drv.cuGraphDestroy(graph);
+    run_both(1, s[1]);
+    end_capture(s[1]);
     run(0, FORWARD, 2, s[2]);
     is_int(toy_races(&toy), 0,
            "a slot that was in the host's capture still "
@@ -244,8 +234,7 @@ static void write_at(uint32_t segment, gh_direction direction, uint32_t m,
     gh_decision d = { .struct_size = sizeof(d) };
 
     if (after != NULL) {
-        toy.drv.cuEventRecord(toy.fork, after);
-        toy.drv.cuStreamWaitEvent(stream, toy.fork, 0);
+        go_over(after, stream);
     }
     is_status(gh_layer_enter(toy.session, &pass, &d, &err), GH_OK, &err,
               "a pass begins");
@@ -262,15 +251,13 @@ static const struct toy_options eager_wgrad = { .layers = 2,
 static void fly(uint32_t m, bool first_captured, bool last_captured)
 {
     CUstream *s = toy.streams;
-    CUgraph graph = NULL;
 
     if (first_captured) {
         toy.drv.cuStreamBeginCapture(s[0], CU_STREAM_CAPTURE_MODE_RELAXED);
     }
     write_at(0, FORWARD, m, s[0], NULL, 0);
     if (first_captured) {
-        toy.drv.cuStreamEndCapture(s[0], &graph);
-        toy.drv.cuGraphDestroy(graph);
+        end_capture(s[0]);
     }
     write_at(1, FORWARD, m, s[0], NULL, 1);
     write_at(1, BACKWARD, m, s[0], NULL, 1);
@@ -281,8 +268,7 @@ static void fly(uint32_t m, bool first_captured, bool last_captured)
     }
     write_at(0, GH_WGRAD, m, s[0], NULL, 0);
     if (last_captured) {
-        toy.drv.cuStreamEndCapture(s[0], &graph);
-        toy.drv.cuGraphDestroy(graph);
+        end_capture(s[0]);
     }
 }
 
@@ -320,23 +306,20 @@ static void test_half_captured_flights(void)
 static void test_a_capture_past_the_last_edge(void)
 {
     CUstream many[MANY];
-    CUgraph graph = NULL;
 
     if (!start((struct toy_options){ .layers = 1 })) {
         return;
     }
     for (uint32_t i = 0; i < MANY; i++) {
         toy.drv.cuStreamCreate(&many[i], CU_STREAM_NON_BLOCKING);
-        run(0, FORWARD, 0, many[i]);
-        run(0, BACKWARD, 0, many[i]);
+        run_both(0, many[i]);
     }
     toy.drv.cuStreamBeginCapture(many[MANY - 2],
                                  CU_STREAM_CAPTURE_MODE_RELAXED);
     ok(run(0, FORWARD, 0, toy.streams[0]).action != UINT32_MAX,
        "a pass begins while the host captures the 69th stream: %s", err.text);
-    is_int(toy.drv.cuStreamEndCapture(many[MANY - 2], &graph), CUDA_SUCCESS,
+    is_int(end_capture(many[MANY - 2]), CUDA_SUCCESS,
            "whose capture is not broken");
-    toy.drv.cuGraphDestroy(graph);
     toy_detach(&toy);
     for (uint32_t i = 0; i < MANY; i++) {
         toy.drv.cuStreamDestroy(many[i]);

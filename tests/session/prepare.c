@@ -334,15 +334,6 @@ static struct {
 } objects[8];
 static uint32_t n_objects;
 
-static gh_status capture_begin(void *user, void *stream)
-{
-    (void)user;
-    return toy.drv.cuStreamBeginCapture(
-               stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == CUDA_SUCCESS
-               ? GH_OK
-               : GH_ERR_DEVICE;
-}
-
 static gh_status capture_end(void *user, void *stream, void **object_p,
                              void **graph_p)
 {
@@ -385,7 +376,7 @@ static void destroy(void *user, void *object)
 static void test_a_host_that_captures(void)
 {
     const gh_host_services host = { .struct_size = sizeof(host),
-                                    .capture_begin = capture_begin,
+                                    .capture_begin = begin_capture,
                                     .capture_end = capture_end,
                                     .launch = launch,
                                     .destroy = destroy };

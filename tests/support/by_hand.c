@@ -109,6 +109,27 @@ gh_decision run(uint32_t segment, gh_direction direction, uint32_t m,
     return run_with(segment, direction, m, stream, &no_io);
 }
 
+void run_both(uint32_t m, CUstream stream)
+{
+    run(0, GH_FORWARD, m, stream);
+    run(0, GH_BACKWARD, m, stream);
+}
+
+void go_over(CUstream from, CUstream to)
+{
+    toy.drv.cuEventRecord(toy.fork, from);
+    toy.drv.cuStreamWaitEvent(to, toy.fork, 0);
+}
+
+CUresult end_capture(CUstream stream)
+{
+    CUgraph graph = NULL;
+    const CUresult result = toy.drv.cuStreamEndCapture(stream, &graph);
+
+    toy.drv.cuGraphDestroy(graph);
+    return result;
+}
+
 uint32_t read_at(const gh_buffer *at)
 {
     uint32_t value = 0;
@@ -124,6 +145,15 @@ uint64_t calls_of(const char *entry)
         (softcuda_calls_fn *)toy_control(&toy, "softcuda_calls");
 
     return calls(entry);
+}
+
+gh_status begin_capture(void *user, void *stream)
+{
+    (void)user;
+    return toy.drv.cuStreamBeginCapture(
+               stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == CUDA_SUCCESS
+               ? GH_OK
+               : GH_ERR_DEVICE;
 }
 
 gh_status lend(void *user, uint64_t bytes, void **address_p)

@@ -49,12 +49,22 @@ gh_decision run_with(uint32_t segment, gh_direction direction, uint32_t m,
 gh_decision run(uint32_t segment, gh_direction direction, uint32_t m,
                 CUstream stream);
 
+/* Forward and backward of segment 0. */
+void run_both(uint32_t m, CUstream stream);
+
+/* The host has `to` wait for what it has issued on `from`. */
+void go_over(CUstream from, CUstream to);
+/* Ends a capture of the host's, whose graph nobody wants. */
+CUresult end_capture(CUstream stream);
+
 /* The word there, once the device is idle. */
 uint32_t read_at(const gh_buffer *at);
 
 /* How often the software device's entry was called. */
 uint64_t calls_of(const char *entry);
 
+/* Of gh_host_services: captures as the library would. */
+gh_status begin_capture(void *user, void *stream);
 /* gh_host_services that lend plain device memory, and write over what is
  * returned at once: who still reads it is a race. */
 gh_status lend(void *user, uint64_t bytes, void **address_p);
