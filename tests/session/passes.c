@@ -41,6 +41,17 @@ static bool start(struct toy *toy, const struct toy_options *options)
     return true;
 }
 
+/* A session that has these steps behind it. */
+static bool trained(struct toy *toy, const struct toy_options *options,
+                    const uint32_t *counts, uint32_t n)
+{
+    if (!start(toy, options)) {
+        return false;
+    }
+    run(toy, counts, n);
+    return true;
+}
+
 static void finish(struct toy *toy, const char *name)
 {
     if (toy->soft) {
@@ -74,10 +85,9 @@ static void check_shape(struct toy_options options, const char *name,
     gh_stats first, last;
     uint64_t total = 0;
 
-    if (!start(&toy, &options)) {
+    if (!trained(&toy, &options, steps, 4)) {
         return;
     }
-    run(&toy, steps, 4);
     first = toy_stats(&toy);
     run(&toy, steps + 4, 4);
     last = toy_stats(&toy);
@@ -158,10 +168,9 @@ static void test_inputs_that_move_are_copied_in_one_launch(void)
     struct toy toy;
     gh_stats stats;
 
-    if (!start(&toy, &options)) {
+    if (!trained(&toy, &options, counts, 3)) {
         return;
     }
-    run(&toy, counts, 3);
     stats = toy_stats(&toy);
     is_int(stats.eager_passes, 2 * 4, "only the warmup step was eager");
     is_int(stats.copies, (2 + 3) * 4, "one copy launch for each graphed pass");
@@ -181,10 +190,9 @@ static void test_an_output_that_is_the_next_input_is_not_copied(void)
     const uint32_t counts[] = { 1, 1, 5 };
     struct toy toy;
 
-    if (!start(&toy, &options)) {
+    if (!trained(&toy, &options, counts, 3)) {
         return;
     }
-    run(&toy, counts, 3);
     is_int(toy_stats(&toy).copies, 6 * 2,
            "of six segments only the first each way copies its input");
     ok(toy_hash(&toy) == toy_expect(&options, counts, 3),
@@ -201,10 +209,9 @@ static void test_a_chain_that_breaks_is_recorded_again(void)
     struct toy toy;
     uint64_t before;
 
-    if (!start(&toy, &options)) {
+    if (!trained(&toy, &options, counts, 2)) {
         return;
     }
-    run(&toy, counts, 2);
     before = toy_stats(&toy).recordings;
     toy.options.moving_inputs = true;
     run(&toy, counts + 2, 2);
@@ -226,10 +233,9 @@ static void test_busy_slots_are_never_overwritten(void)
     struct toy toy;
     gh_stats stats;
 
-    if (!start(&toy, &options)) {
+    if (!trained(&toy, &options, counts, 3)) {
         return;
     }
-    run(&toy, counts, 3);
     stats = toy_stats(&toy);
     ok(stats.eager_by_reason[GH_REASON_BUSY] > 0,
        "with one slot, the other microbatches run eagerly");
@@ -256,10 +262,9 @@ static void test_the_legacy_stream_is_recorded_elsewhere(void)
     };
     struct toy toy;
 
-    if (!start(&toy, &options)) {
+    if (!trained(&toy, &options, steps, 4)) {
         return;
     }
-    run(&toy, steps, 4);
     ok(toy_stats(&toy).recordings > 0,
        "a host on the legacy stream gets graphs");
     ok(toy_hash(&toy) == toy_expect(&options, steps, 4),
@@ -277,10 +282,9 @@ static uint64_t eager_for(const char *const *environment, gh_reason reason,
     struct toy toy;
     uint64_t n;
 
-    if (!start(&toy, &options)) {
+    if (!trained(&toy, &options, counts, 3)) {
         return 0;
     }
-    run(&toy, counts, 3);
     n = toy_stats(&toy).eager_by_reason[reason];
     ok(toy_hash(&toy) == toy_expect(&options, counts, 3),
        "%s: the weights are exact", name);
@@ -319,10 +323,9 @@ static void test_freeze_refuses_late_recordings(void)
     struct toy toy;
     gh_stats stats;
 
-    if (!start(&toy, &options)) {
+    if (!trained(&toy, &options, counts, 3)) {
         return;
     }
-    run(&toy, counts, 3);
     stats = toy_stats(&toy);
     is_int(stats.recordings, 2 * 2, "slots of the first step are recorded");
     is_int(stats.eager_by_reason[GH_REASON_FROZEN], 2 * 2,
@@ -339,10 +342,9 @@ static void test_between_pre_and_post_warmup_all_is_eager(void)
     struct toy toy;
     uint64_t replays;
 
-    if (!start(&toy, &options)) {
+    if (!trained(&toy, &options, counts, 2)) {
         return;
     }
-    run(&toy, counts, 2);
     replays = toy_stats(&toy).replays;
     is_status(gh_pre_warmup(toy.session, NULL), GH_OK, NULL,
               "gh_pre_warmup between steps is accepted");
@@ -368,10 +370,9 @@ static void test_check_compares_both_ways(void)
     struct toy toy;
     gh_stats stats;
 
-    if (!start(&toy, &options)) {
+    if (!trained(&toy, &options, counts, 3)) {
         return;
     }
-    run(&toy, counts, 3);
     stats = toy_stats(&toy);
     is_int(stats.checks, 3 * 4 + 1 * 4,
            "every pass that was ready was run both ways");
@@ -380,10 +381,9 @@ static void test_check_compares_both_ways(void)
        "checked gradients are added once, not twice");
     finish(&toy, "check");
 
-    if (!start(&toy, &options)) {
+    if (!trained(&toy, &options, counts, 2)) {
         return;
     }
-    run(&toy, counts, 2);
     toy.lies_when_checked = true;
     run(&toy, counts, 1);
     stats = toy_stats(&toy);
@@ -402,10 +402,9 @@ static void test_forward_only_takes_nothing(void)
     gh_decision d = { .struct_size = sizeof(d) };
     struct toy toy;
 
-    if (!start(&toy, &options)) {
+    if (!trained(&toy, &options, counts, 2)) {
         return;
     }
-    run(&toy, counts, 2);
     pass.stream = toy.streams[0];
     is_status(gh_layer_enter(toy.session, &pass, &d, &toy.err), GH_OK, &toy.err,
               "an evaluation pass is entered");
@@ -427,30 +426,23 @@ static void test_a_second_forward_overwrites_nothing(void)
     const struct toy_options options = { .layers = 1, .elems = 64 };
     const uint32_t counts[] = { 1, 1 };
     gh_pass pass = { .struct_size = sizeof(pass) };
-    gh_decision d = { .struct_size = sizeof(d) };
+    gh_decision d;
     struct toy toy;
 
-    if (!start(&toy, &options)) {
+    if (!trained(&toy, &options, counts, 2)) {
         return;
     }
-    run(&toy, counts, 2);
     pass.stream = toy.streams[0];
-    gh_layer_enter(toy.session, &pass, &d, NULL);
-    gh_layer_exit(toy.session, &pass, NULL);
-    is_int(d.slot, 0, "a forward holds slot 0");
-    gh_layer_enter(toy.session, &pass, &d, NULL);
-    gh_layer_exit(toy.session, &pass, NULL);
+    is_int(toy_empty_pass(&toy, &pass).slot, 0, "a forward holds slot 0");
+    d = toy_empty_pass(&toy, &pass);
     ok(d.slot == GH_SLOT_NONE && d.reason == GH_REASON_BUSY,
        "the same forward again is kept out of it");
     pass.direction = GH_BACKWARD;
-    gh_layer_enter(toy.session, &pass, &d, NULL);
-    gh_layer_exit(toy.session, &pass, NULL);
-    is_int(d.slot, 0, "one backward ends both");
+    is_int(toy_empty_pass(&toy, &pass).slot, 0, "one backward ends both");
     pass.direction = GH_FORWARD;
     pass.microbatch = 1;
-    gh_layer_enter(toy.session, &pass, &d, NULL);
-    gh_layer_exit(toy.session, &pass, NULL);
-    is_int(d.slot, 0, "and the next microbatch gets the slot");
+    is_int(toy_empty_pass(&toy, &pass).slot, 0,
+           "and the next microbatch gets the slot");
     toy_close(&toy);
 }
 

@@ -803,6 +803,19 @@ gh_status toy_step(struct toy *toy, uint32_t microbatches)
     return status;
 }
 
+gh_decision toy_empty_pass(struct toy *toy, const gh_pass *pass)
+{
+    gh_decision d = { .struct_size = sizeof(d) };
+
+    if (gh_layer_enter(toy->session, pass, &d, &toy->err) != GH_OK) {
+        d.action = UINT32_MAX;
+        d.slot = GH_SLOT_NONE;
+        return d;
+    }
+    gh_layer_exit(toy->session, pass, &toy->err);
+    return d;
+}
+
 /* ---- what must come out ------------------------------------------------ */
 
 static uint64_t hash_word(uint64_t hash, uint32_t word)

@@ -114,6 +114,9 @@ void toy_close(struct toy *toy);
 
 /* One training step; the text of a failure is in toy->err. */
 gh_status toy_step(struct toy *toy, uint32_t microbatches);
+/* Enters and exits a pass, with no work in between; one that is refused has
+ * action UINT32_MAX and no slot. */
+gh_decision toy_empty_pass(struct toy *toy, const gh_pass *pass);
 /* A hash of every weight; waits for the device. */
 uint64_t toy_hash(struct toy *toy);
 /* What toy_hash() must give after these steps, computed on the host. */
