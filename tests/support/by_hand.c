@@ -77,6 +77,7 @@ gh_status pass_once(const gh_pass *pass, const struct io *io, gh_decision *d)
     status = gh_layer_enter(toy.session, pass, d, &err);
     if (status != GH_OK) {
         d->action = UINT32_MAX;
+        d->slot = GH_SLOT_NONE;
         return status;
     }
     if (d->action == GH_ACTION_RECORD ||

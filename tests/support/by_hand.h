@@ -40,10 +40,10 @@ void work(const gh_decision *d, const struct io *io);
 
 /* A pass as a host makes it, once: entered, worked unless it only prepares,
  * and exited where it has to be.  What enter or exit said last; a pass that is
- * refused has action UINT32_MAX. */
+ * refused has action UINT32_MAX and no slot. */
 gh_status pass_once(const gh_pass *pass, const struct io *io, gh_decision *d);
 
-/* One pass, until it need not run again; action UINT32_MAX when refused. */
+/* One pass, until it need not run again; refused as above. */
 gh_decision run_with(uint32_t segment, gh_direction direction, uint32_t m,
                      CUstream stream, const struct io *io);
 gh_decision run(uint32_t segment, gh_direction direction, uint32_t m,
