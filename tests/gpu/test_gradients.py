@@ -451,6 +451,16 @@ def test_tied_parameters_are_one():
         assert module[1].weight is module[0].weight
 
 
+def test_the_first_parameter_is_found_in_its_place():
+    module = nn.Sequential(nn.GELU(), nn.Linear(2, 2))
+    held, name, parameter = gradients.Parameters([module]).first()
+    assert held[name] is parameter is module[1].weight
+    module[1].weight = nn.Parameter(torch.ones(2, 2))
+    assert held[name] is not parameter
+    held, name, parameter = gradients.Parameters([nn.GELU()]).first()
+    assert held.get(name) is parameter
+
+
 def test_frozen_parameters_are_left_out():
     module = nn.Linear(2, 2)
     module.bias.requires_grad_(False)

@@ -123,6 +123,12 @@ class Parameters:
     def are_held(self) -> bool:
         return any(map(is_held, self.own[1:]))
 
+    def first(self) -> tuple:
+        """A dict, a name in it, and the parameter that it has."""
+        for module, name, parameter in self.places:
+            return module._parameters, name, parameter
+        return {}, "", None
+
     def aliases(self) -> list:
         """Others at the same addresses: what autograd keeps of a recording
         has nothing to do with what it keeps of the training, such as the

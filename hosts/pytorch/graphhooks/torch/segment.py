@@ -88,6 +88,7 @@ class Segment(Planned):
         self.key = None  # of the calls that are recorded
         self.seen = -1  # the last microbatch that came by
         self.parameters = Parameters(modules.values())
+        self.home = self.parameters.first()  # whether it is there, for all
         self.warm = False  # an eager backward has come by
         self.elsewhere: set = set()  # inputs that are used there too
         self.draws: bool | None = None  # random numbers, as eager passes did
@@ -228,17 +229,16 @@ class Segment(Planned):
     def _is_at_home(self) -> bool:
         """Whether the call is on the device of the graphs, and with their
         weights: functional_call() lends others to all modules."""
-        owner = self.owner
+        owner, (held, name, parameter) = self.owner, self.home
         if current_device() != owner.device:
             owner.count("device", f"the current device is cuda:"
                         f"{current_device()}, and {self.name} is on cuda:"
                         f"{owner.device}: call torch.cuda.set_device")
             return False
-        for module, name, parameter in self.parameters.places[:1]:
-            if module._parameters.get(name) is not parameter:
-                owner.count("replaced", f"{self.name}: other tensors stand in "
-                            "for its parameters")
-                return False
+        if held.get(name) is not parameter:
+            owner.count("replaced", f"{self.name}: other tensors stand in for "
+                        "its parameters")
+            return False
         return True
 
     def _take(self, key, tensors) -> bool:
