@@ -31,6 +31,8 @@ def _say_driver(name: str) -> None:
 
 
 def info(_arguments: argparse.Namespace) -> int:
+    # Said also where there is no library to ask.
+    print(f"package   {__version__}", flush=True)
     api = _library.load()
     major, minor = api.abi
     families = Path(api.path).parent / "graphhooks"
@@ -39,7 +41,6 @@ def info(_arguments: argparse.Namespace) -> int:
         for path in sorted(families.glob("*.so"))
         if not path.stem.startswith("lib")
     ]
-    print(f"package   {__version__}")
     print(f"library   {api.version}, ABI {major}.{minor}, {api.path}")
     print(f"families  {', '.join(names) or 'none beside the library'}")
     drivers = ["cuda", "soft"]

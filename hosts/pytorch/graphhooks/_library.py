@@ -47,6 +47,15 @@ def _places() -> Iterator[str]:
     yield SONAME
 
 
+def _refusal(path: str, fault: str, status: int) -> Error:
+    """Where the user has named the file, the remedy is another name."""
+    if path == os.environ.get(VARIABLE):
+        text = f'{VARIABLE} is "{path}": {fault}; correct or unset it'
+    else:
+        text = f"{path}: {fault}; {_REMEDY}"
+    return Error(text, status)
+
+
 def find() -> str:
     """What dlopen is to be given."""
     return os.environ.get(VARIABLE) or next(_places())
@@ -56,16 +65,15 @@ def _dlopen(path: str) -> ctypes.CDLL:
     try:
         return ctypes.CDLL(path, mode=_MODE)
     except OSError as error:
-        if path == SONAME:
-            lib = Path(__file__).resolve().parent / "lib"
-            tried = (
-                f"not in {lib}, not built in a checkout around it, and not "
-                f"on the loader's path"
-            )
-            text = f"{SONAME} is missing: {tried}; {_REMEDY}"
-        else:
-            text = f"the graphhooks library cannot load: {error}; {_REMEDY}"
-        raise Error(text, _abi.GH_ERR_NOT_FOUND) from None
+        fault = str(error).removeprefix(f"{path}: ")
+    if path == SONAME and not os.environ.get(VARIABLE):
+        lib = Path(__file__).resolve().parent / "lib"
+        raise Error(
+            f"{SONAME} is missing: not in {lib}, not built in a checkout "
+            f"around it, and not on the loader's path; {_REMEDY}",
+            _abi.GH_ERR_NOT_FOUND,
+        )
+    raise _refusal(path, f"it cannot load: {fault}", _abi.GH_ERR_NOT_FOUND)
 
 
 class _DlInfo(ctypes.Structure):
@@ -101,11 +109,12 @@ def _spoken(path: str) -> str:
     return f"ABI {version() >> 16}.{version() & 0xFFFF}"
 
 
-def _refuse_abi(path: str, spoken: str) -> Error:
+def _refuse_abi(path: str, file: str, spoken: str) -> Error:
     ours = f"{_abi.GH_ABI_MAJOR}.{_abi.GH_ABI_MINOR}"
-    return Error(
-        f"{path} speaks {spoken}, and this package needs ABI {ours}, or a "
-        f"later one of the same major; {_REMEDY}",
+    return _refusal(
+        path if path == os.environ.get(VARIABLE) else file,
+        f"it speaks {spoken}, and this package needs ABI {ours}, or a later "
+        "one of the same major",
         _abi.GH_ERR_ABI,
     )
 
@@ -116,25 +125,26 @@ def open_library(path: str) -> _abi.Api:
     try:
         get_api = _abi.GET_API_FN((_abi.GH_GET_API_SYMBOL, library))
     except AttributeError:
-        raise Error(
-            f"{path} has no {_abi.GH_GET_API_SYMBOL}: it is not graphhooks; "
-            f"{_REMEDY}",
+        raise _refusal(
+            path,
+            f"it has no {_abi.GH_GET_API_SYMBOL}, and is not graphhooks",
             _abi.GH_ERR_ABI,
         ) from None
 
-    path = _file_of(get_api, path)
+    file = _file_of(get_api, path)
     table = ctypes.POINTER(_abi.gh_api)()
     err = _abi.gh_error()
     if get_api(_abi.GH_ABI_MAJOR, ctypes.byref(table), err) != _abi.GH_OK:
-        raise _refuse_abi(path, _spoken(path))
+        raise _refuse_abi(path, file, _spoken(path))
     version = table.contents.abi_version
     if (
         version >> 16 != _abi.GH_ABI_MAJOR
         or version & 0xFFFF < _abi.GH_ABI_MINOR
         or table.contents.struct_size < ctypes.sizeof(_abi.gh_api)
     ):
-        raise _refuse_abi(path, f"ABI {version >> 16}.{version & 0xFFFF}")
-    return _abi.Api(table.contents, path)
+        spoken = f"ABI {version >> 16}.{version & 0xFFFF}"
+        raise _refuse_abi(path, file, spoken)
+    return _abi.Api(table.contents, file)
 
 
 def load() -> _abi.Api:

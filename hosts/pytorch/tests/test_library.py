@@ -13,7 +13,7 @@ import sys
 
 import pytest
 from conftest import PACKAGE
-from graphhooks import Error, _abi, _library
+from graphhooks import Error, __version__, _abi, _library
 
 CC = os.environ.get("CC", "cc").split()
 
@@ -63,6 +63,30 @@ def test_the_variable_comes_first(monkeypatch):
     assert _library.find() == "/no/such/libgraphhooks.so"
 
 
+def test_a_wrong_variable_is_named_first_with_its_value(monkeypatch, tmp_path):
+    text = tmp_path / "text.so"
+    text.write_text("this is text\n")
+    for path in ("/no/such.so", _library.SONAME + ".7", str(text)):
+        monkeypatch.setenv("GRAPHHOOKS_LIBRARY", path)
+        with pytest.raises(Error) as caught:
+            _library.open_library(_library.find())
+        said = str(caught.value)
+        assert said.startswith(f'GRAPHHOOKS_LIBRARY is "{path}": it cannot ')
+        assert said.endswith("; correct or unset it")
+        assert said.count(path) == 1
+
+
+def test_a_variable_with_another_library_is_named_too(monkeypatch, tmp_path):
+    path = build(tmp_path, "int nothing;\n")
+    monkeypatch.setenv("GRAPHHOOKS_LIBRARY", path)
+    with pytest.raises(Error) as caught:
+        _library.open_library(path)
+    assert str(caught.value) == (
+        f'GRAPHHOOKS_LIBRARY is "{path}": it has no gh_get_api, and is not '
+        "graphhooks; correct or unset it"
+    )
+
+
 def test_a_file_that_is_missing_is_named(monkeypatch):
     error = refusal("/no/such/libgraphhooks.so")
     assert "/no/such/libgraphhooks.so" in str(error)
@@ -79,7 +103,7 @@ def test_a_file_that_is_no_library_is_named(tmp_path):
 def test_a_library_that_is_not_graphhooks_is_named(tmp_path):
     path = build(tmp_path, "int nothing;\n")
     error = refusal(path)
-    assert f"{path} has no gh_get_api: it is not graphhooks" in str(error)
+    assert f"{path}: it has no gh_get_api, and is not" in str(error)
     assert error.name == "GH_ERR_ABI"
 
 
@@ -120,7 +144,17 @@ def test_without_any_library_info_says_where_it_looked(elsewhere):
         pytest.skip("graphhooks is installed on this machine")
     assert said.stderr.startswith("graphhooks: libgraphhooks.so.0 is missing")
     assert f"not in {elsewhere}/graphhooks/lib" in said.stderr
-    assert said.stderr.count("\n") == 1 and said.stdout == ""
+    assert said.stderr.count("\n") == 1
+    assert said.stdout == f"package   {__version__}\n"
+
+
+def test_with_a_wrong_variable_info_says_the_version_and_the_name(elsewhere):
+    said = python("-m", "graphhooks", "info", cwd=elsewhere,
+                  GRAPHHOOKS_LIBRARY="/x/y.so")  # fmt: skip
+    assert (said.returncode, said.stdout) == (1, f"package   {__version__}\n")
+    assert said.stderr.startswith(
+        'graphhooks: GRAPHHOOKS_LIBRARY is "/x/y.so": it cannot load: '
+    )
 
 
 def test_importing_the_package_needs_no_library(elsewhere):
