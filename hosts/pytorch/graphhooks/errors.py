@@ -5,6 +5,10 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import difflib
+import re
+from typing import Iterable
+
 from . import _abi
 
 _NAMES = {
@@ -29,8 +33,37 @@ class Error(Exception):
         return type(self), (str(self), self.status)
 
 
+# What C names by its own names, as somebody who writes Python has it.
+_SPELLED = (
+    (re.compile(r"\bgh_session_desc\.(\w+)"), r"\1"),
+    (re.compile(r"\bgh_model_add_layer\b"), "add_layer"),
+    (re.compile(r"`graphhooks env`"), "`python -m graphhooks env`"),
+)
+
+
+def spell(text: str) -> str:
+    """A sentence of C with the names of Python: the command graphhooks is
+    not in a wheel."""
+    for pattern, ours in _SPELLED:
+        text = pattern.sub(ours, text)
+    return text
+
+
+def unknown(option: str, what: str, known: Iterable[str]) -> Error:
+    """Refuses an option by the one that was probably meant, or by all."""
+    known = list(known)
+    near = difflib.get_close_matches(option, known, 1)
+    if near:
+        return Error(
+            f"{option} is no option of {what}; did you mean {near[0]}?"
+        )
+    return Error(
+        f"{option} is no option of {what}; there are {', '.join(known)}"
+    )
+
+
 def check(status: int, err: _abi.gh_error) -> int:
     """Raises what a call has failed with; GH_OK and GH_RERUN pass."""
     if status < 0:
-        raise Error(err.text.decode("utf-8", "replace"), status)
+        raise Error(spell(err.text.decode("utf-8", "replace")), status)
     return status

@@ -12,12 +12,14 @@ import ctypes
 import json
 import logging
 import os
+import re
+import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Callable, Dict, Iterable, List, Mapping, Optional, Tuple
-from typing import Union
+from typing import Callable, Dict, List, Optional, Tuple, Union
 
 from . import _abi, _library
-from .errors import Error, check
+from .errors import Error, check, spell, unknown
 
 log = logging.getLogger("graphhooks")
 
@@ -42,7 +44,7 @@ Names = Union[str, Iterable[str]]
 
 
 def _one(what: str, words: Mapping[str, int], word: str) -> int:
-    if word not in words:
+    if not isinstance(word, str) or word not in words:
         raise Error(f"{what} is {word!r}; it is one of {', '.join(words)}")
     return words[word]
 
@@ -52,6 +54,10 @@ def _bits(what: str, words: Mapping[str, int], names: Names) -> int:
     bits = 0
     if isinstance(names, str):
         names = [name.strip() for name in names.split(",") if name.strip()]
+    if not isinstance(names, Iterable):
+        raise Error(
+            f"{what} is {names!r}; it is a list of {', '.join(words)}"
+        )
     for name in names:
         bits |= _one(what, words, name)
     return bits
@@ -63,18 +69,29 @@ def _text(what: str, value: Optional[str]) -> Optional[bytes]:
         return None
     if not isinstance(value, (str, os.PathLike)):
         raise Error(f"{what} is {value!r}; it is a text")
-    encoded = os.fsencode(value)
+    try:
+        encoded = os.fsencode(value)
+    except UnicodeEncodeError:
+        raise Error(
+            f"{what} is {value!r}; half a character is no text"
+        ) from None
     if b"\0" in encoded:
         raise Error(f"{what} has a zero byte in it, which no name has")
     return encoded
 
 
-def _uint(what: str, value: int) -> int:
+def _whole(what: str, value: int, most: int = 2**32 - 1) -> int:
     """ctypes would cut a number that is too large, without a word."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise Error(f"{what} is {value!r}; it is a whole number")
-    if not 0 <= value < 1 << 32:
-        raise Error(f"{what} is {value}; it is a number from 0 to {2**32 - 1}")
+    if not 0 <= value <= most:
+        raise Error(f"{what} is {value}; it is a number from 0 to {most}")
+    return value
+
+
+def _instance(what: str, value: object, kind: type, made_by: str):
+    if not isinstance(value, kind):
+        raise Error(f"{what} is {value!r}; it is {made_by}")
     return value
 
 
@@ -103,18 +120,22 @@ class Model:
         offload: Names = (),
         experts: int = 0,
         dispatcher: str = "alltoall",
+        **others: object,
     ) -> "Model":
         """Appends a layer; the words are those of model.h in lower case."""
+        for option in others:
+            known = ("kind", *Model.add_layer.__kwdefaults__)
+            raise unknown(option, "add_layer", known)
         desc = _abi.make(
             _abi.gh_layer_desc,
             kind=_one("kind", KINDS, kind),
             name=_text("name", name),
-            chunk=_uint("chunk", chunk),
+            chunk=_whole("chunk", chunk),
             family=_text("family", family),
             features=_bits("features", FEATURES, features),
             recompute=_bits("recompute", MODULES, recompute),
             offload=_bits("offload", MODULES, offload),
-            experts=_uint("experts", experts),
+            experts=_whole("experts", experts),
             dispatcher=_one("dispatcher", DISPATCHERS, dispatcher),
         )
         err = _abi.gh_error()
@@ -196,7 +217,7 @@ def services(
         address_p[0] = device_alloc(size)
 
     def log_text(level, line):
-        log(level, line.decode("utf-8", "replace"))
+        log(level, spell(line.decode("utf-8", "replace")))
 
     def end(stream, slot, kept):
         record_end(stream, slot, bool(kept))
@@ -281,10 +302,8 @@ def _split(options: Mapping[str, object]):
     variables: Dict[str, str] = {}
     for option, value in options.items():
         if option not in OPTIONS:
-            raise Error(
-                f"{option} is no option of a session; there are "
-                f"{', '.join(OPTIONS)}"
-            )
+            known = (*OPTIONS, *Session.__init__.__kwdefaults__)
+            raise unknown(option, "a session", known)
         if value is None:
             continue
         kind = _IN_STRUCT.get(option)
@@ -297,12 +316,9 @@ def _split(options: Mapping[str, object]):
     return struct, variables
 
 
-def _environment(
-    variables: Mapping[str, str], given: Optional[Mapping[str, str]]
-):
+def _environment(variables: Mapping[str, str], given: Mapping[str, str]):
     """NAME=value strings for C.  Of two with one name the first counts, so
     what the user has set comes before what the program asks for."""
-    given = os.environ if given is None else given
     lines = [f"{name}={value}" for name, value in given.items()]
     lines += [f"{variable_of(k)}={v}" for k, v in variables.items()]
     encoded: List[Optional[bytes]] = []
@@ -310,6 +326,41 @@ def _environment(
         encoded.append(_text(line.split("=", 1)[0], line))
     encoded.append(None)
     return (ctypes.c_char_p * len(encoded))(*encoded)
+
+
+def _by_option(
+    text: str, options: Iterable[str], given: Mapping[str, str]
+) -> str:
+    """A sentence that begins with a variable nobody has set is about the
+    option that stands in for it."""
+    for option in options:
+        variable = variable_of(option)
+        if not given.get(variable) and re.match(rf"{variable}\b", text):
+            return option + text[len(variable) :]
+    return text
+
+
+_LEVELS = {_abi.GH_LOG_WARN: "warning: ", _abi.GH_LOG_DEBUG: "debug: "}
+
+
+def _with_log(
+    given: Optional[_abi.gh_host_services], spelled: Callable[[str], str]
+) -> _abi.gh_host_services:
+    """The services with a log, where they have none: as C's own, but with
+    the names of Python in its lines."""
+
+    def say(level: int, line: str) -> None:
+        if sys.stderr is not None:
+            text = f"graphhooks: {_LEVELS.get(level, '')}{spelled(line)}\n"
+            sys.stderr.write(text)
+
+    if given is not None and given.log:
+        return given
+    table = _abi.make(_abi.gh_host_services)
+    if given is not None:
+        ctypes.pointer(table)[0] = given
+    table.log = services(log=say).log
+    return table
 
 
 @dataclass(frozen=True)
@@ -350,27 +401,40 @@ class Session:
         **options: object,
     ) -> None:
         self.handle = ctypes.c_void_p()
-        self.api = model.api
-        self._services = services
-        self._chunks = model.chunks
+        self.api = _instance("model", model, Model, "a graphhooks.Model").api
+        if services is not None:
+            _instance("services", services, _abi.gh_host_services,
+                      "what graphhooks.session.services() gives")  # fmt: skip
+        if environment is None:
+            environment = os.environ
+        _instance("environment", environment, Mapping, "a dict of variables")
         in_struct, variables = _split(options)
+        asked = [name for name, value in options.items() if value is not None]
+
+        def spelled(text: str) -> str:
+            return _by_option(text, asked, environment)
+
+        lent = _with_log(services, spelled)
+        self._services = services, lent
+        self._chunks = model.chunks
         desc = _abi.make(
             _abi.gh_session_desc,
             model=model._open(),
-            context=context,
-            device=device,
+            host=ctypes.pointer(lent),
+            context=_whole("context", context or 0, 2**64 - 1),
+            device=_whole("device", device, 2**31 - 1),
             flags=(_abi.GH_SESSION_BUSY_FAILS if busy_fails else 0)
             | (_abi.GH_SESSION_EP_OVERLAP if ep_overlap else 0)
             | (_abi.GH_SESSION_DELAY_WGRAD if delay_wgrad else 0),
             environment=_environment(variables, environment),
             **in_struct,
         )
-        if services is not None:
-            desc.host = ctypes.pointer(services)
         err = _abi.gh_error()
-        check(
-            self.api.session_open(desc, ctypes.byref(self.handle), err), err
-        )
+        status = self.api.session_open(desc, ctypes.byref(self.handle), err)
+        try:
+            check(status, err)
+        except Error as error:
+            raise Error(spelled(str(error)), status) from None
 
     def _open(self) -> ctypes.c_void_p:
         if not self.handle:
@@ -379,7 +443,9 @@ class Session:
 
     def segments(self, chunk: Optional[int] = None) -> List[Segment]:
         """The plan's segments in order, of one chunk or of all."""
-        chunks = range(self._chunks) if chunk is None else [chunk]
+        chunks = range(self._chunks)
+        if chunk is not None:
+            chunks = [_whole("chunk", chunk)]
         return [
             self._segment(c, i)
             for c in chunks

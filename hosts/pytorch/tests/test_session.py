@@ -88,6 +88,13 @@ def test_a_plain_stack_is_not_recomputed_by_the_plan(api):
         ({"chunk": 3}, "chunk"),
         ({"name": "a\0b"}, "name has a zero byte"),
         ({"name": 3}, "name is 3; it is a text"),
+        ({"kind": ["moe"]}, "kind is ['moe']; it is one of dense, moe"),
+        ({"features": 3}, "features is 3; it is a list of capacity, pad"),
+        ({"features": [["pad"]]}, "features is ['pad']; it is one of"),
+        ({"famly": "gpt"},
+         "famly is no option of add_layer; did you mean family?"),
+        ({"xyz": 1},
+         "xyz is no option of add_layer; there are kind, name, chunk, fam"),
     ],
 )
 def test_a_layer_that_breaks_a_rule_is_refused(api, fields, text):
@@ -137,35 +144,83 @@ def test_the_scope_says_which_segments_are_graphed(model):
 # ---- options ---------------------------------------------------------------
 
 BAD = [
-    ("scope", "moo", 'gh_session_desc.scope: "moo" is none of attn'),
-    ("granularity", "laier", 'gh_session_desc.granularity is "laier"'),
-    ("max_slots", 65, 'gh_session_desc.max_slots is "65"'),
-    ("max_slots", 0, 'GRAPHHOOKS_MAX_SLOTS is "0"'),
-    ("max_slots", 1 << 33, 'GRAPHHOOKS_MAX_SLOTS is "8589934592"'),
-    ("max_slots", "many", 'GRAPHHOOKS_MAX_SLOTS is "many"'),
-    ("warmup_steps", -1, 'GRAPHHOOKS_WARMUP_STEPS is "-1"'),
-    ("warmup_steps", 2000000, 'gh_session_desc.warmup_steps is "2000000"'),
-    ("enable", "maybe", 'GRAPHHOOKS_ENABLE is "maybe"'),
-    ("driver", "cudda", 'gh_session_desc.driver is "cudda"'),
-    ("log", "loud", 'GRAPHHOOKS_LOG is "loud"'),
-    ("check", True, 'GRAPHHOOKS_CHECK is "1"; set it to off or bitwise'),
-    ("check_every", 0, 'GRAPHHOOKS_CHECK_EVERY is "0"'),
-    ("freeze", "x", 'GRAPHHOOKS_FREEZE is "x"'),
+    ("scope", "moo", 'scope: "moo" is none of attn'),
+    ("granularity", "laier", 'granularity is "laier"'),
+    ("max_slots", 65, 'max_slots is "65"'),
+    ("max_slots", 0, 'max_slots is "0"'),
+    ("max_slots", 1 << 33, 'max_slots is "8589934592"'),
+    ("max_slots", "many", 'max_slots is "many"'),
+    ("warmup_steps", -1, 'warmup_steps is "-1"'),
+    ("warmup_steps", 2000000, 'warmup_steps is "2000000"'),
+    ("enable", "maybe", 'enable is "maybe"'),
+    ("driver", "cudda", 'driver is "cudda"'),
+    ("log", "loud", 'log is "loud"'),
+    ("check", True, 'check is "1"; set it to off or bitwise'),
+    ("check_every", 0, 'check_every is "0"'),
+    ("freeze", "x", 'freeze is "x"'),
+    ("trace", "/no/such/dir/t.json", "trace: cannot write /no/such/dir/"),
+    ("plugin_path", ["/a", ""], 'plugin_path is "/a:"'),
 ]
 
 
 @pytest.mark.parametrize(
     "option, value, text", BAD, ids=[f"{o}={v}" for o, v, _ in BAD]
 )
-def test_a_bad_option_raises_the_sentence_of_C(model, option, value, text):
+def test_a_bad_option_is_refused_by_its_name(model, option, value, text):
+    # An empty variable is as one that is not set.
+    environment = {"GRAPHHOOKS_" + option.upper(): ""}
+    if option == "trace":
+        environment["GRAPHHOOKS_DRIVER"] = "soft"
     options = {option: value}
-    assert text in refused("GH_ERR_CONFIG", model, environment={}, **options)
+    said = refused("GH_ERR_CONFIG", model, environment=environment, **options)
+    assert said.startswith(text)
 
 
-def test_an_option_that_there_is_not_is_refused_with_those_there_are(model):
-    text = refused("GH_ERR_INVALID", model, max_slot=3)
-    assert "max_slot is no option of a session" in text
+def test_an_option_that_there_is_not_is_refused_with_the_nearest(model):
+    for option, near in (("max_slot", "max_slots"), ("devise", "device")):
+        text = refused("GH_ERR_INVALID", model, **{option: 3})
+        assert text == (
+            f"{option} is no option of a session; did you mean {near}?"
+        )
+
+
+def test_an_option_that_is_like_none_is_refused_with_those_there_are(model):
+    text = refused("GH_ERR_INVALID", model, xyz=3)
+    assert text.startswith("xyz is no option of a session; there are enable")
     assert all(option in text for option in OPTIONS)
+
+
+@pytest.mark.parametrize(
+    "fields, text",
+    [
+        ({"device": "0"}, "device is '0'; it is a whole number"),
+        ({"device": 1 << 32}, "device is 4294967296; it is a number from 0"),
+        ({"context": "x"}, "context is 'x'; it is a whole number"),
+        ({"services": {}}, "services is {}; it is what graphhooks.session."),
+        ({"environment": "A=1"}, "environment is 'A=1'; it is a dict"),
+        ({"scope": "a\0"}, "scope has a zero byte"),
+        ({"scope": "\ud800"}, "scope is '\\ud800'; half a character"),
+    ],
+)
+def test_what_a_session_cannot_be_opened_with_is_named(model, fields, text):
+    assert refused("GH_ERR_INVALID", model, **fields).startswith(text)
+
+
+def test_what_is_no_model_is_refused(api):
+    text = refused("GH_ERR_INVALID", "m")
+    assert text == "model is 'm'; it is a graphhooks.Model"
+
+
+def test_a_model_without_layers_is_refused_in_the_words_of_python(api):
+    with Model() as model:
+        text = refused("GH_ERR_INVALID", model, environment=OFF)
+    assert text == "model has no layers: add them with add_layer"
+
+
+def test_segments_of_what_is_no_chunk_are_refused(model):
+    with Session(model, environment=OFF) as session:
+        with pytest.raises(Error, match="chunk is 'x'; it is a whole number"):
+            session.segments("x")
 
 
 def test_the_options_are_the_variables_of_the_README():
@@ -274,6 +329,36 @@ def test_log_lines_come_to_the_services(model):
     level, line = lines[0]
     assert level == _abi.GH_LOG_WARN
     assert "did you mean GRAPHHOOKS_MAX_SLOTS?" in line
+
+
+def test_log_lines_are_in_the_words_of_python(model, capsys):
+    """Where the services have no log, and where they have one."""
+    lines = []
+    alone = services(retain=print, release=print)
+    lent = services(log=lambda _level, line: lines.append(line))
+    environment = {**OFF, "GRAPHHOOKS_XYZ": "1"}
+    for given in (None, alone, lent):
+        with Session(model, environment=environment, services=given):
+            pass
+    said = (
+        "GRAPHHOOKS_XYZ is not a variable of this release; "
+        "`python -m graphhooks env` lists them"
+    )
+    assert lines == [said]
+    assert capsys.readouterr().err == f"graphhooks: warning: {said}\n" * 2
+    assert not alone.log
+
+
+def test_a_log_line_about_an_option_names_the_option(api, capsys):
+    with Model() as model:
+        model.add_layer(family="stack")
+        for environment in (OFF, {**OFF, "GRAPHHOOKS_PLUGIN_PATH": "/no/x"}):
+            Session(model, environment=environment, plugin_path="/no/y").close()
+    assert capsys.readouterr().err.splitlines() == [
+        "graphhooks: warning: plugin_path: /no/y is not a directory",
+        "graphhooks: warning: GRAPHHOOKS_PLUGIN_PATH: /no/x is not a "
+        "directory",
+    ]
 
 
 # ---- services --------------------------------------------------------------
