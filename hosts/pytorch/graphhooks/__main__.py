@@ -15,7 +15,91 @@ from pathlib import Path
 
 from . import __version__, _library
 from .errors import Error
-from .session import KINDS, OPTIONS, Model, Session, services, variable_of
+from .session import FEATURES, KINDS, Model, Session, services, variable_of
+
+PREFIX = variable_of("")
+MOST_LAYERS = 1000000  # as the graphhooks command
+NO_FILE = (
+    "a FILE that describes a model is read by the graphhooks command alone, "
+    "which is built from source: graphhooks plan FILE"
+)
+
+# What each variable is for; the library tells nobody, so this is README's
+# table, which a test holds it to: values, default, meaning.
+MEANINGS = {
+    "enable": (
+        "0 or 1",
+        "1",
+        "Record and replay graphs; 0 runs every pass eagerly, and opens "
+        "without a driver.",
+    ),
+    "scope": (
+        "one or more, with commas, of attn, mlp, moe, moe_router, "
+        "moe_preprocess, mamba",
+        "all",
+        "The parts of a layer that may be captured; unset, whole layers.",
+    ),
+    "granularity": (
+        "part or layer or chunk",
+        "layer",
+        "How far one graph may reach.",
+    ),
+    "warmup_steps": (
+        "a number from 0 to 1000000",
+        "1",
+        "Steps run eagerly before the first recording.",
+    ),
+    "max_slots": (
+        "a number from 1 to 64",
+        "8",
+        "Microbatches in flight that get graphs of their own.",
+    ),
+    "driver": (
+        "cuda or soft or a path with a /",
+        "cuda",
+        "The driver: CUDA's, the software device's, or the path of one.",
+    ),
+    "log": (
+        "off or warn or info or debug",
+        "warn",
+        "How much is said. warn: what costs performance; info: what was "
+        "decided too; debug: every recording too.",
+    ),
+    "trace": (
+        "a path",
+        "none",
+        "Write a timeline here for Perfetto and chrome://tracing; %p becomes "
+        "the process id.",
+    ),
+    "check": (
+        "off or bitwise",
+        "off",
+        "Run ready passes eagerly too, and compare what both wrote.",
+    ),
+    "check_every": (
+        "a number from 1 to 1000000",
+        "1",
+        "With CHECK: compare every n-th pass that is ready.",
+    ),
+    "freeze": (
+        "a number from 0 to 1000000",
+        "0",
+        "Refuse new recordings from the n-th step after warmup on; 0 never "
+        "does.",
+    ),
+    "plugin_path": (
+        "directories separated by colons",
+        "none",
+        "Directories where a model family NAME.so is looked for first, "
+        "before those of the library.",
+    ),
+}
+_LIBRARY = (
+    "a path",
+    "none",
+    "The libgraphhooks.so.0 to load; unset, the wheel's own, else the "
+    "checkout's newest build, else what the loader finds.",
+)
 
 
 def _say_driver(name: str) -> None:
@@ -54,6 +138,8 @@ def info(_arguments: argparse.Namespace) -> int:
 
 def plan(arguments: argparse.Namespace) -> int:
     """What a stack of equal layers would be planned as; needs no device."""
+    if arguments.file is not None:
+        raise Error(f"{arguments.file} is not read: {NO_FILE}")
     options = {
         "scope": arguments.scope,
         "granularity": arguments.granularity,
@@ -77,26 +163,100 @@ def plan(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def env(_arguments: argparse.Namespace) -> int:
-    """Each variable with what is set, then what the library says of it."""
-    for option in OPTIONS:
-        value = os.environ.get(variable_of(option))
-        shown = f"={value}" if value else "  (not set)"
-        print(f"{variable_of(option)}{shown}")
+def _shown(value: str, most: int = 79) -> str:
+    """A value comes from outside: cut short, and on one line."""
+    clean = "".join(c if c.isprintable() else "?" for c in value)
+    return clean if len(clean) <= most else clean[: most - 3] + "..."
 
-    # Read as any session's are; what else may be missing is for info to say.
-    environment = dict(os.environ)
-    environment.pop(variable_of("trace"), None)
-    lent = services(log=lambda _level, line: print(line))
+
+def _print_variable(name: str, texts: tuple, wrong: str) -> None:
+    values, default, meaning = texts
+    value = os.environ.get(name)
+    if value:
+        print(f"{name}={_shown(value)}  (set)")
+    else:
+        print(f"{name}={'' if default in ('all', 'none') else default}")
+    if wrong:
+        print(f"    wrong: {wrong}")
+    print(f"    {meaning}\n    {values}; default {default}\n")
+
+
+def _try(name: str, lines: list) -> str:
+    """What is wrong with one variable, alone, so that none hides another.
+
+    A model without layers is refused only after the variables were read,
+    and before anything is opened: no driver is loaded, no trace written.
+    """
+    lent = services(log=lambda _level, line: lines.append(line))
+    alone = {name: os.environ[name]}
     with Model() as model:
-        model.add_layer()
         try:
-            Session(model, services=lent, environment=environment).close()
+            Session(model, services=lent, environment=alone)
         except Error as error:
             if error.name == "GH_ERR_CONFIG":
-                print(f"wrong: {error}")
-                return 1
-    return 0
+                return str(error)
+    return ""
+
+
+def env(_arguments: argparse.Namespace) -> int:
+    """Each variable, what is set, and what the library says of it."""
+    missing = None
+    wrong: dict = {}
+    lines: list = []
+    try:
+        _library.load()
+        for name in os.environ:
+            if name.startswith(PREFIX):
+                wrong[name] = _try(name, lines)
+    except Error as error:
+        missing = error
+    for option, texts in MEANINGS.items():
+        name = variable_of(option)
+        _print_variable(name, texts, wrong.get(name, ""))
+    _print_variable(_library.VARIABLE, _LIBRARY, "")
+    for line in lines:
+        print(f"note: {line}")
+    if missing is not None:
+        print("note: without the library, no value was looked at")
+        raise missing
+    return 1 if any(wrong.values()) else 0
+
+
+def _layers(text: str) -> int:
+    number = int(text) if text.isascii() and text.isdigit() else 0
+    if not 1 <= number <= MOST_LAYERS:
+        raise argparse.ArgumentTypeError(
+            f"{text} is no number from 1 to {MOST_LAYERS}"
+        )
+    return number
+
+
+def _add_plan(commands) -> None:
+    words = commands.add_parser(
+        "plan",
+        help="what would be captured, and why",
+        description="What would be captured of a stack of equal layers, and "
+        f"why; {NO_FILE}.",
+    )
+    words.set_defaults(run=plan)
+    words.add_argument("file", metavar="FILE", nargs="?",
+                       help=argparse.SUPPRESS)  # fmt: skip
+    add = words.add_argument
+    add("--layers", type=_layers, default=2, metavar="N",
+        help="how many there are; default 2")  # fmt: skip
+    add("--kind", choices=list(KINDS), default="dense",
+        help="what one is made of; default dense")  # fmt: skip
+    add("--family", metavar="NAME",
+        help="the plugin that knows its parts, as in gpt")  # fmt: skip
+    add("--features", default="", metavar="LIST",
+        help=f"with commas, of {', '.join(FEATURES)}")  # fmt: skip
+    add("--experts", type=int, default=0, metavar="N",
+        help="of the whole model, for a kind that has them")  # fmt: skip
+    for option in ("scope", "granularity"):
+        values, default, meaning = MEANINGS[option]
+        add(f"--{option}", metavar=option.upper(),
+            help=f"{meaning} {values}; default {default}")  # fmt: skip
+    add("--json", action="store_true", help="the plan for programs")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -110,16 +270,7 @@ def parser() -> argparse.ArgumentParser:
         "env", help="the variables, and whether they are right"
     ).set_defaults(run=env)
 
-    words = commands.add_parser("plan", help="what would be captured, and why")
-    words.set_defaults(run=plan)
-    words.add_argument("--layers", type=int, default=2)
-    words.add_argument("--kind", choices=list(KINDS), default="dense")
-    words.add_argument("--family")
-    words.add_argument("--features", default="", help="with commas")
-    words.add_argument("--experts", type=int, default=0)
-    words.add_argument("--scope")
-    words.add_argument("--granularity")
-    words.add_argument("--json", action="store_true")
+    _add_plan(commands)
     return top
 
 
@@ -130,6 +281,7 @@ def main() -> int:
         sys.stdout.flush()
         return status
     except Error as error:
+        sys.stdout.flush()
         print(f"graphhooks: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
-from conftest import PACKAGE
+from conftest import PACKAGE, TOP
 from graphhooks import __main__ as program
+from graphhooks.session import variable_of
 
 
 @pytest.fixture
@@ -57,17 +60,134 @@ def test_plan_refuses_with_the_sentence_of_C(run):
     assert err.startswith("graphhooks: ") and '"moo"' in err
 
 
+def test_plan_says_what_each_of_its_options_is_for(run, capsys):
+    with pytest.raises(SystemExit) as caught:
+        run("plan", "--help")
+    assert caught.value.code == 0
+    said = capsys.readouterr().out
+    # An option, and its text on the same line or on the next.
+    options = re.findall(
+        r"^  (-\S+(?: \S+)?)(?: {2,}|\n {20,})(\S.*)$", said, re.M
+    )
+    assert len(options) == len(re.findall(r"^  -", said, re.M)) == 9
+    assert "which is built from source: graphhooks plan FILE" in " ".join(
+        said.split()
+    )
+
+
+def test_plan_does_not_read_files_and_says_what_does(run):
+    status, out, err = run("plan", "model.json")
+    assert (status, out) == (1, "")
+    assert err.startswith("graphhooks: model.json is not read: a FILE")
+    assert err.endswith("built from source: graphhooks plan FILE\n")
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "x", "1000001", "1.5"])
+def test_plan_refuses_a_number_of_layers_that_is_none(run, capsys, number):
+    with pytest.raises(SystemExit) as caught:
+        run("plan", f"--layers={number}")
+    assert caught.value.code == 2
+    said = capsys.readouterr().err
+    assert f"--layers: {number} is no number from 1 to 1000000" in said
+
+
+# ---- env -------------------------------------------------------------------
+
+
 def test_env_shows_what_is_set_and_what_is_wrong(run, monkeypatch):
     monkeypatch.setenv("GRAPHHOOKS_DRIVER", "soft")
     status, out, _ = run("env")
     assert status == 0
-    assert "GRAPHHOOKS_DRIVER=soft\n" in out
-    assert "GRAPHHOOKS_FREEZE  (not set)\n" in out
-    monkeypatch.setenv("GRAPHHOOKS_MAX_SLOT", "4")
-    assert "did you mean GRAPHHOOKS_MAX_SLOTS?" in run("env")[1]
+    assert "GRAPHHOOKS_DRIVER=soft  (set)\n" in out
+    assert "GRAPHHOOKS_FREEZE=0\n" in out
+    assert "GRAPHHOOKS_SCOPE=\n" in out
     monkeypatch.setenv("GRAPHHOOKS_MAX_SLOTS", "400")
     status, out, _ = run("env")
-    assert status == 1 and 'wrong: GRAPHHOOKS_MAX_SLOTS is "400"' in out
+    assert status == 1
+    assert 'wrong: GRAPHHOOKS_MAX_SLOTS is "400"; set it to a number' in out
+
+
+def test_env_reports_every_fault_and_every_unknown_name(run, monkeypatch):
+    for name, value in (
+        ("MAX_SLOTS", "x"), ("SCOPE", "bad"), ("LOG", "loud"),
+        ("MAX_SLOT", "4"), ("XYZ", "1"), ("TEST_ANY", "1"), ("FREEZE", ""),
+    ):  # fmt: skip
+        monkeypatch.setenv("GRAPHHOOKS_" + name, value)
+    status, out, _ = run("env")
+    assert status == 1
+    for name in ("MAX_SLOTS", "SCOPE", "LOG"):
+        assert f"wrong: GRAPHHOOKS_{name}" in out
+    assert out.count("wrong: ") == 3
+    assert "note: GRAPHHOOKS_MAX_SLOT is not a variable of this release; " \
+        "did you mean GRAPHHOOKS_MAX_SLOTS?\n" in out  # fmt: skip
+    assert "note: GRAPHHOOKS_XYZ is not a variable of this release; " \
+        "`python -m graphhooks env` lists them\n" in out  # fmt: skip
+    assert out.count("note: ") == 2
+
+
+def test_an_unknown_name_alone_is_no_fault(run, monkeypatch):
+    monkeypatch.setenv("GRAPHHOOKS_MAX_SLOT", "4")
+    status, out, _ = run("env")
+    assert status == 0 and out.count("note: ") == 1
+
+
+def test_env_opens_nothing(run, monkeypatch, tmp_path):
+    monkeypatch.setenv("GRAPHHOOKS_TRACE", str(tmp_path / "trace.json"))
+    monkeypatch.setenv("GRAPHHOOKS_DRIVER", "/no/such.so")
+    assert run("env")[0] == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_env_cuts_short_and_cleans_what_is_set(run, monkeypatch):
+    monkeypatch.setenv("GRAPHHOOKS_TRACE", "a\nb" + 100 * "c")
+    assert f"GRAPHHOOKS_TRACE=a?b{73 * 'c'}...  (set)\n" in run("env")[1]
+
+
+def test_env_has_the_table_of_the_README():
+    rows = re.findall(
+        r"^\| `(GRAPHHOOKS_[A-Z_]+)` \| (.*) \| (.*) \| (.*) \|$",
+        (TOP / "README.md").read_text(), re.M,
+    )  # fmt: skip
+    assert rows == [
+        (variable_of(option), *texts)
+        for option, texts in program.MEANINGS.items()
+    ]
+
+
+def test_env_says_what_the_command_says(api):
+    command = Path(api.path).parent.parent / "graphhooks"
+    if not command.is_file():
+        pytest.skip("the library that is tested has no command beside it")
+    environment = {**os.environ, "GRAPHHOOKS_LIBRARY": api.path,
+                   "GRAPHHOOKS_LOG": "loud", "GRAPHHOOKS_SCOP": "x",
+                   "GRAPHHOOKS_CHECK": "bitwise"}  # fmt: skip
+    theirs, ours = (
+        subprocess.run([*words, "env"], capture_output=True, text=True,
+                       env=environment, cwd=PACKAGE)
+        for words in ([command], [sys.executable, "-m", "graphhooks"])
+    )  # fmt: skip
+    assert ours.returncode == theirs.returncode == 1
+    rows = ours.stdout.split("\n\n")
+    assert [row for row in rows if "GRAPHHOOKS_LIBRARY=" in row] == [
+        f"GRAPHHOOKS_LIBRARY={api.path}  (set)\n    "
+        + "\n    ".join((program._LIBRARY[2], "a path; default none"))
+    ]
+    assert [
+        row for row in rows if "GRAPHHOOKS_LIBRARY=" not in row
+    ] == theirs.stdout.split("\n\n")
+
+
+def test_env_without_the_library_lists_the_variables_still(api):
+    said = subprocess.run(
+        [sys.executable, "-m", "graphhooks", "env"], capture_output=True,
+        text=True, cwd=PACKAGE,
+        env={**os.environ, "GRAPHHOOKS_LIBRARY": "/x/y.so"},
+    )  # fmt: skip
+    assert said.returncode == 1
+    assert "GRAPHHOOKS_MAX_SLOTS=8\n" in said.stdout
+    assert "GRAPHHOOKS_LIBRARY=/x/y.so  (set)\n" in said.stdout
+    assert "note: without the library, no value was looked at" in said.stdout
+    assert said.stderr.startswith("graphhooks: GRAPHHOOKS_LIBRARY is ")
 
 
 def test_an_unknown_command_is_refused(run, capsys):

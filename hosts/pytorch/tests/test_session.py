@@ -353,7 +353,8 @@ def test_a_log_line_about_an_option_names_the_option(api, capsys):
     with Model() as model:
         model.add_layer(family="stack")
         for environment in (OFF, {**OFF, "GRAPHHOOKS_PLUGIN_PATH": "/no/x"}):
-            Session(model, environment=environment, plugin_path="/no/y").close()
+            options = {"environment": environment, "plugin_path": "/no/y"}
+            Session(model, **options).close()
     assert capsys.readouterr().err.splitlines() == [
         "graphhooks: warning: plugin_path: /no/y is not a directory",
         "graphhooks: warning: GRAPHHOOKS_PLUGIN_PATH: /no/x is not a "
