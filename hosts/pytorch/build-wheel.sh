@@ -1,24 +1,28 @@
 #!/bin/sh
-# build-wheel.sh - the Python package with the library inside.
+# build-wheel.sh - the Python package with the library inside; --help says how.
 #
-#     hosts/pytorch/build-wheel.sh BUILD OUT
-#
-# Takes the library, the families and the software device from a build tree
-# and leaves graphhooks-VERSION-py3-none-linux_ARCH.whl in OUT; its name is the
-# last line.  Needs setuptools, and wheel where setuptools is older than 70.1;
-# nothing is downloaded.  PYTHON is the interpreter, python3 by default.
+# The wheel is built in a temporary copy: the source tree may be read-only, and
+# stays clean.  Nothing is downloaded.
 #
 # SPDX-License-Identifier: Apache-2.0
 set -eu
 
-if [ $# -ne 2 ]; then
-    echo "usage: build-wheel.sh BUILD OUT" >&2
-    exit 2
-fi
-here=$(cd "$(dirname "$0")" && pwd)
-build=$1
-out=$2
-python=${PYTHON:-python3}
+usage()
+{
+    cat << 'END'
+usage: hosts/pytorch/build-wheel.sh BUILD OUT
+
+Takes the library, the families and the software device from the build tree
+BUILD and leaves graphhooks-VERSION-py3-none-linux_ARCH.whl in OUT; its name is
+the last line.
+
+PYTHON is the interpreter, python3 by default.  It needs setuptools of 70.1 or
+later, or of 61 or later and wheel:
+
+    python3 -m pip install -U setuptools wheel
+    PYTHON=/path/to/venv/bin/python hosts/pytorch/build-wheel.sh BUILD OUT
+END
+}
 
 die()
 {
@@ -26,16 +30,45 @@ die()
     exit 1
 }
 
+case ${1-} in
+-h | --help)
+    usage
+    exit 0
+    ;;
+esac
+if [ $# -ne 2 ]; then
+    usage >&2
+    exit 2
+fi
+here=$(cd "$(dirname "$0")" && pwd)
+build=$1
+out=$2
+python=${PYTHON:-python3}
+case $python in
+/*) ;;
+*/*) python=$PWD/$python ;; # it is called from other folders
+esac
+
+# Before anything is made; elsewhere, where no folder is named like a module.
+(cd / && "$python" -W ignore -c '
+import sys
+from importlib.util import find_spec
+if not find_spec("setuptools"):
+    sys.exit(1)
+import setuptools
+own = find_spec("setuptools.command.bdist_wheel") or find_spec("wheel")
+sys.exit(int(setuptools.__version__.split(".")[0]) < 61 or not own)
+') > /dev/null 2>&1 ||
+    die "$python cannot build a wheel: python3 -m pip install -U setuptools" \
+        "wheel, or PYTHON=... build-wheel.sh"
+
 [ -e "$build/.libs/libgraphhooks.so.0" ] ||
     die "$build/.libs has no libgraphhooks.so.0; run make there first"
-mkdir -p "$out"
-out=$(cd "$out" && pwd)
 
 stage=$(mktemp -d "${TMPDIR:-/tmp}/graphhooks.XXXXXX")
 trap 'rm -rf "$stage"' EXIT
 trap 'exit 1' HUP INT TERM
 
-# The source tree may be read-only, and stays clean.
 mkdir -p "$stage/graphhooks/lib/graphhooks"
 cp "$here/pyproject.toml" "$here/README.md" "$stage"
 cp "$here"/graphhooks/*.py "$stage/graphhooks"
@@ -58,11 +91,13 @@ fi
 # No part of it is for one Python, yet it is for one kind of machine.
 printf '[bdist_wheel]\nplat_name = linux_%s\n' "$(uname -m)" \
     > "$stage/setup.cfg"
-(cd "$stage" && "$python" -c 'import sys
-from setuptools import build_meta
-print(build_meta.build_wheel(sys.argv[1]))' "$out") > "$stage/log" 2>&1 || {
+mkdir "$stage/made"
+(cd "$stage" && "$python" -W ignore -c 'from setuptools import build_meta
+build_meta.build_wheel("made")') > "$stage/log" 2>&1 || {
     tail -n 20 "$stage/log" >&2
-    die "$python could not build the wheel; it needs setuptools, and wheel" \
-        "where setuptools is older than 70.1"
+    die "$python could not build the wheel"
 }
-echo "$out/$(tail -n 1 "$stage/log")"
+mkdir -p "$out"
+cp "$stage"/made/*.whl "$out"
+out=$(cd "$out" && pwd)
+echo "$out/$(basename "$stage"/made/*.whl)"

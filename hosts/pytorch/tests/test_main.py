@@ -131,10 +131,21 @@ def test_an_unknown_name_alone_is_no_fault(run, monkeypatch):
     assert status == 0 and out.count("note: ") == 1
 
 
-def test_env_opens_nothing(run, monkeypatch, tmp_path):
-    monkeypatch.setenv("GRAPHHOOKS_TRACE", str(tmp_path / "trace.json"))
-    monkeypatch.setenv("GRAPHHOOKS_DRIVER", "/no/such.so")
-    assert run("env")[0] == 0
+def test_env_opens_nothing(api, tmp_path):
+    said = subprocess.run(
+        [sys.executable, "-c", "import sys\n"
+         "from graphhooks import __main__ as program\n"
+         "sys.argv[1:] = ['env']\n"
+         "status = program.main()\n"
+         "print('softcuda' in open('/proc/self/maps').read())\n"
+         "sys.exit(status)"],
+        capture_output=True, text=True, cwd=PACKAGE,
+        env={**os.environ, "GRAPHHOOKS_LIBRARY": api.path,
+             "GRAPHHOOKS_DRIVER": "soft",
+             "GRAPHHOOKS_TRACE": str(tmp_path / "trace.json")},
+    )  # fmt: skip
+    assert said.returncode == 0, said.stderr
+    assert said.stdout.endswith("\nFalse\n")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -32,11 +32,21 @@ def clean(**variables):
     return {**env, **variables}
 
 
-def build(build_tree, out):
+def run(*arguments, python=sys.executable, cwd=None):
     return subprocess.run(
-        ["sh", SCRIPT, build_tree, out], capture_output=True, text=True,
-        env=clean(PYTHON=sys.executable),
+        ["sh", SCRIPT, *arguments], capture_output=True, text=True,
+        env=clean(PYTHON=python), cwd=cwd,
     )  # fmt: skip
+
+
+def build(build_tree, out):
+    return run(build_tree, out)
+
+
+def tree(folder):
+    return sorted(
+        path for path in folder.rglob("*") if "__pycache__" not in path.parts
+    )
 
 
 def can_build():
@@ -52,12 +62,18 @@ def can_build():
 def wheel(api, tmp_path_factory):
     if not can_build():
         pytest.skip("no setuptools of 70.1 or wheel to build a wheel with")
-    tree = Path(api.path).parent.parent
-    if not (tree / "plugins" / ".libs").is_dir():
+    top = Path(api.path).parent.parent
+    if not (top / "plugins" / ".libs").is_dir():
         pytest.skip("the library that is tested is not in a build tree")
-    said = build(tree, tmp_path_factory.mktemp("wheel"))
+    before = tree(PACKAGE)
+    said = build(top, tmp_path_factory.mktemp("wheel") / "dist")
     assert said.returncode == 0, said.stderr
-    return Path(said.stdout.split()[-1])
+    # One line, no warnings, and nothing left beside the source.
+    assert (said.stdout.count("\n"), said.stderr) == (1, "")
+    assert tree(PACKAGE) == before
+    made = Path(said.stdout.rstrip("\n"))
+    assert list(made.parent.iterdir()) == [made]
+    return made
 
 
 def test_the_wheel_is_for_any_python_3_on_this_machine(wheel):
@@ -111,7 +127,69 @@ def test_the_wheel_works_in_a_fresh_environment(wheel, tmp_path):
 
 
 def test_a_build_tree_without_a_library_is_refused(tmp_path):
+    if not can_build():
+        pytest.skip("no setuptools of 70.1 or wheel to build a wheel with")
     said = build(tmp_path, tmp_path / "out")
     assert said.returncode == 1
     assert "has no libgraphhooks.so.0; run make there first" in said.stderr
     assert not (tmp_path / "out").exists()
+
+
+INSTALL = (
+    "cannot build a wheel: python3 -m pip install -U setuptools wheel, or "
+    "PYTHON=... build-wheel.sh\n"
+)
+
+
+@pytest.mark.parametrize(
+    "setuptools, wheel, refused",
+    [
+        (None, True, True),
+        ("60.9.3", True, True),
+        ("65.5.0", False, True),
+        ("65.5.0", True, False),
+        ("70.1.0", False, False),
+    ],
+)
+def test_the_interpreter_comes_first(tmp_path, setuptools, wheel, refused):
+    modules = tmp_path / "modules"
+    modules.mkdir()
+    if setuptools is not None:
+        command = modules / "setuptools" / "command"
+        command.mkdir(parents=True)
+        (command / "__init__.py").write_text("")
+        (command.parent / "__init__.py").write_text(
+            f"__version__ = '{setuptools}'\n"
+        )
+        if setuptools >= "70":
+            (command / "bdist_wheel.py").write_text("")
+    if wheel:
+        (modules / "wheel.py").write_text("")
+    python = tmp_path / "python"
+    python.write_text(
+        f"#!/bin/sh\nPYTHONPATH={modules} exec {sys.executable} -S \"$@\"\n"
+    )
+    python.chmod(0o755)
+    # A folder that is named like a module is not one.
+    (tmp_path / "setuptools").mkdir()
+    said = run(tmp_path, tmp_path / "out", python="./python", cwd=tmp_path)
+    assert said.returncode == 1
+    text = INSTALL if refused else "has no libgraphhooks.so.0; run make"
+    assert text in said.stderr and said.stderr.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_interpreter_that_is_not_there_is_named(tmp_path):
+    said = run(tmp_path, tmp_path / "out", python="/no/such/python")
+    assert said.returncode == 1
+    assert said.stderr == f"build-wheel.sh: /no/such/python {INSTALL}"
+
+
+@pytest.mark.parametrize("word", ["--help", "-h"])
+def test_the_script_says_how_it_is_used(word):
+    said = run(word, python="/no/such/python")
+    assert (said.returncode, said.stderr) == (0, "")
+    assert said.stdout.startswith("usage: ") and "PYTHON is" in said.stdout
+    wrong = run("one")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert wrong.stderr == said.stdout
