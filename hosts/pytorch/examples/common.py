@@ -34,7 +34,9 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 try:
     import torch
 except ImportError:
-    sys.exit("torch is missing; pip install torch")
+    prog = Path(sys.argv[0]).name
+    print(f"{prog}: torch is missing; pip install torch", file=sys.stderr)
+    sys.exit(2)
 
 import report  # noqa: E402
 from options import Fault, Parser, check  # noqa: E402
@@ -53,6 +55,9 @@ class Recipe:
 
     autocast = True  # or the model is of that dtype itself
     without_gpu = ""  # what can be done then
+
+    def look(self) -> None:
+        """Before all else: whether what the example needs is installed."""
 
     def open(self, world) -> None:
         """Once, before the first run."""
@@ -318,6 +323,7 @@ def main(parser: Parser, recipe: Recipe, argv=None) -> int:
     world = None
     try:
         check(args)
+        recipe.look()
         if args.device == "cpu" and set(wanted) != {"off"}:
             raise Fault(
                 "graphs need a GPU; --device cpu goes with --graphhooks off"

@@ -13,6 +13,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 import warnings
 
@@ -23,6 +24,13 @@ import torch
 VOCABULARY = 256  # bytes
 
 
+def installed() -> bool:
+    try:
+        return importlib.util.find_spec("megatron.core") is not None
+    except ModuleNotFoundError:  # not even megatron
+        return False
+
+
 def load() -> None:
     # It warns of each library that it does without.
     warnings.filterwarnings("ignore", module=r"megatron\.")
@@ -30,13 +38,19 @@ def load() -> None:
         import megatron.core.models.gpt.gpt_layer_specs  # noqa: F401
     except ImportError as failure:
         raise options.Fault(
-            f"Megatron-Core cannot be imported ({failure}); "
-            "pip install --no-deps megatron-core"
+            f"megatron-core cannot be imported ({failure}); "
+            "pip install --upgrade megatron-core"
         ) from None
 
 
 class Recipe(common.Recipe):
     autocast = False  # the weights are of the dtype themselves
+
+    def look(self) -> None:
+        if not installed():
+            raise options.Fault(
+                "megatron-core is missing; pip install megatron-core"
+            )
 
     def open(self, world) -> None:
         load()

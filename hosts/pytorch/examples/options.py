@@ -9,13 +9,25 @@ import argparse
 import math
 from pathlib import Path
 
-TEXT = Path(__file__).resolve().parents[2] / "engine/data/shakespeare.txt"
+# That of the checkout; where an example was copied to there is none.
+HERE = Path(__file__).resolve().parent
+TEXT = HERE.parent.parent / "engine/data/shakespeare.txt"
 MODES = ("off", "part", "layer", "chunk")
 DTYPES = ("fp32", "bf16", "fp16")
 
 
 class Fault(Exception):
     """What the user can mend, in one sentence."""
+
+
+class Help(argparse.ArgumentDefaultsHelpFormatter):
+    """Says defaults, where there is something to say."""
+
+    def _get_help_string(self, action):
+        if action.default is None or action.default is False:
+            return action.help
+        return super()._get_help_string(action)
+
 
 class Parser(argparse.ArgumentParser):
     """A wrong argument is answered with one sentence, without the usage."""
@@ -95,10 +107,7 @@ def modes(text: str) -> list[str]:
 
 
 def make_parser(description: str, dtypes=DTYPES) -> Parser:
-    parser = Parser(
-        description=description,
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
+    parser = Parser(description=description, formatter_class=Help)
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
         "--graphhooks", type=mode, default="layer", metavar="MODE",
@@ -110,7 +119,7 @@ def make_parser(description: str, dtypes=DTYPES) -> Parser:
     )  # fmt: skip
     add = parser.add_argument
     add("--steps", type=positive, default=50, help="optimizer steps")
-    add("--microbatches", type=counts, default=[4], metavar="N,...",
+    add("--microbatches", type=counts, default="4", metavar="N,...",
         help="of a step; several numbers take turns")  # fmt: skip
     add("--in-flight", type=positive, default=1, metavar="N",
         help="forwards before the first backward, as in 1F1B")  # fmt: skip
@@ -124,11 +133,13 @@ def make_parser(description: str, dtypes=DTYPES) -> Parser:
     add("--rate", type=above_zero, default=1e-3, help="of learning")
     add("--clip", type=number, default=1.0, help="norm of gradients; 0: none")
     add("--seed", type=int, default=1, help="of weights, text and dropout")
-    add("--text", type=Path, default=TEXT, help="what is learned, as bytes")
+    add("--text", type=Path, default=TEXT, metavar="FILE",
+        help="what is learned, as bytes")  # fmt: skip
     add("--eval-every", type=interval, default=0, metavar="N",
         help="steps between losses on held-out text; 0: none")  # fmt: skip
     add("--json", type=Path, metavar="FILE", help="write all that is known")
-    add("--plot", type=Path, metavar="PNG", help="draw the losses")
+    add("--plot", type=Path, metavar="PNG", 
+        help="draw the losses; needs matplotlib")  # fmt: skip
     add("--trace", metavar="PREFIX",
         help="write timelines of a late step for Perfetto")  # fmt: skip
     add("--explain", action="store_true", help="say what was captured")
@@ -146,6 +157,37 @@ def check(args) -> None:
             f"--in-flight {args.in_flight} is more than the 64 that can "
             "have graphs"
         )
-    for path in (args.json, args.plot, Path(args.trace or "x")):
+    most = max(args.microbatches)
+    if args.in_flight > most:
+        raise Fault(
+            f"--in-flight {args.in_flight} is more than the {most} "
+            "microbatches of a step; ask for fewer, or for more "
+            "--microbatches"
+        )
+    check_files(args)
+
+
+def check_files(args) -> None:
+    """What is written at the end should not fail there."""
+    if args.plot and args.plot.suffix.lower() != ".png":
+        raise Fault(f"--plot {args.plot} does not end in .png")
+    trace = Path(f"{args.trace or ''}x")  # with what comes behind a prefix
+    for option, path in (
+        ("--json", args.json), ("--plot", args.plot), ("--trace", trace),
+    ):  # fmt: skip
         if path is not None and not path.parent.is_dir():
-            raise Fault(f"{path}: there is no folder {path.parent}")
+            raise Fault(f"{option}: there is no folder {path.parent}")
+    for option, path in (("--json", args.json), ("--plot", args.plot)):
+        if path is not None and path.is_dir():
+            raise Fault(
+                f"{option} {path} is a folder; name a file, such as "
+                f"{path / ('x.json' if option == '--json' else 'x.png')}"
+            )
+    if args.plot:
+        try:
+            import matplotlib  # noqa: F401
+        except ImportError as failure:
+            raise Fault(
+                f"--plot needs matplotlib ({failure}); pip install "
+                "matplotlib, or leave --plot out"
+            ) from None

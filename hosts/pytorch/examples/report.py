@@ -229,14 +229,10 @@ def write_json(args, world, runs, equal: bool) -> None:
 def plot(args, runs) -> None:
     """Curves that lie on each other are all seen: each is thinner than the
     one below it."""
-    try:
-        import matplotlib
-    except ImportError:
-        print("--plot: matplotlib is missing, so nothing was drawn; "
-              "pip install matplotlib")  # fmt: skip
-        return
+    import matplotlib
+
     matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib import pyplot, ticker
 
     figure, axes = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
     drawn = [run for run in runs if run.losses]
@@ -253,10 +249,13 @@ def plot(args, runs) -> None:
                 label=f"{run.name}, held out",
             )  # fmt: skip
     axes.set_title(
-        f"{args.layers} layers of {args.hidden}, {args.dtype}, "
-        f"dropout {args.dropout:g}"
+        f"{args.layers} layer{'s' if args.layers > 1 else ''} of "
+        f"{args.hidden}, {args.dtype}, dropout {args.dropout:g}"
     )
     axes.set_xlabel("step")
+    axes.xaxis.set_major_locator(
+        ticker.MaxNLocator(integer=True, min_n_ticks=1)
+    )
     axes.set_ylabel("loss (nats a byte)")
     axes.grid(alpha=0.3)
     axes.legend()

@@ -79,7 +79,10 @@ class Text:
         try:
             data = args.text.read_bytes()
         except OSError as failure:
-            raise Fault(f"--text {args.text}: {failure.strerror}") from None
+            raise Fault(
+                f"no text is at {args.text} ({failure.strerror}); give one "
+                "with --text FILE"
+            ) from None
         self.args, self.world = args, world
         self.window = args.sequence + 1
         split = len(data) * 9 // 10

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -37,10 +38,11 @@ def has_megatron():
         return False
 
 
-def example(name, *arguments, launcher=(), **variables):
+def example(name, *arguments, launcher=(), folder=EXAMPLES, cwd=None,
+            **variables):
     return subprocess.run(
-        [sys.executable, *launcher, EXAMPLES / f"{name}.py", *arguments],
-        capture_output=True, text=True, timeout=900,
+        [sys.executable, *launcher, folder / f"{name}.py", *arguments],
+        capture_output=True, text=True, timeout=900, cwd=cwd,
         env={**os.environ, "PYTHONPATH": str(PACKAGE),
              "OMP_NUM_THREADS": "1", **variables},
     )  # fmt: skip
@@ -60,7 +62,8 @@ def tools(monkeypatch):
     """The modules that the examples share, in this process."""
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     monkeypatch.setattr(sys, "path", [str(EXAMPLES), *sys.path])
-    for name in ("common", "report", "options"):  # others have such names
+    # Others have such names, and all are of one import.
+    for name in ("common", "report", "options", "world", "train_gpt"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     import common
     import report
@@ -130,15 +133,89 @@ def test_two_ranks_on_a_cpu_are_equal_and_one_speaks(tmp_path):
     assert bits[0] == bits[1]
 
 
-def test_the_plot_is_drawn_or_what_is_missing_is_said(tmp_path):
+def test_the_plot_is_drawn(tmp_path):
+    pytest.importorskip("matplotlib")
     png = tmp_path / "loss.png"
     said = train(*CPU, "--compare", "off,off", "--steps", "3",
                  "--eval-every", "1", "--plot", png)  # fmt: skip
     assert said.returncode == 0, said.stderr
-    if importlib.util.find_spec("matplotlib"):
-        assert png.read_bytes().startswith(b"\x89PNG")
-    else:
-        assert "matplotlib is missing, so nothing was drawn" in said.stdout
+    assert png.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("layers, title", [(1, "1 layer of 8"),
+                                           (2, "2 layers of 8")])
+@pytest.mark.parametrize("steps", [1, 2, 3, 50])
+def test_a_plot_counts_layers_and_whole_steps(tools, parsed, tmp_path,
+                                              monkeypatch, layers, title,
+                                              steps):
+    pytest.importorskip("matplotlib")
+    common, report = tools
+    from matplotlib import figure
+
+    drawn = []
+    save = figure.Figure.savefig
+
+    def keep(self, *arguments, **named):
+        (axes,) = self.axes
+        low, high = axes.get_xlim()
+        drawn.append((axes.get_title(), [
+            tick for tick in axes.get_xticks() if low <= tick <= high]))
+        save(self, *arguments, **named)
+
+    monkeypatch.setattr(figure.Figure, "savefig", keep)
+    run = finished(common)
+    run.losses = [torch.tensor([2.0])] * steps
+    run.judged = []
+    parsed.layers, parsed.plot = layers, tmp_path / "x.png"
+    report.plot(parsed, [run])
+    ((said, ticks),) = drawn
+    assert said.startswith(title + ",")
+    assert ticks and all(tick == int(tick) for tick in ticks)
+
+
+def without(tmp_path, *packages):
+    """A PYTHONPATH where some packages cannot be imported."""
+    for name in packages:
+        (tmp_path / f"{name}.py").write_text(
+            f"raise ModuleNotFoundError('No module named {name}')\n")
+    return os.pathsep.join([str(tmp_path), str(PACKAGE)])
+
+
+@pytest.mark.parametrize("package, arguments, sentence", [
+    ("matplotlib", ["--plot", "x.png"], "pip install matplotlib"),
+    ("torch", [], "torch is missing; pip install torch"),
+])  # fmt: skip
+def test_a_missing_package_is_said_before_training(tmp_path, package,
+                                                   arguments, sentence):
+    said = train(*CPU, "--graphhooks", "off", *arguments, cwd=tmp_path,
+                 PYTHONPATH=without(tmp_path, package))  # fmt: skip
+    assert said.returncode == 2, said.stderr
+    assert said.stdout == "" and said.stderr.count("\n") == 1
+    assert said.stderr.startswith("train_gpt.py: ")
+    assert sentence in said.stderr
+
+
+def test_a_copied_example_asks_for_a_text_and_takes_it(tmp_path):
+    for path in EXAMPLES.glob("*.py"):
+        shutil.copy(path, tmp_path)
+    few = [*CPU, "--graphhooks", "off", "--steps", "1"]
+    said = train(*few, folder=tmp_path)
+    assert said.returncode == 2
+    assert said.stderr.count("\n") == 1
+    assert "give one with --text FILE" in said.stderr
+    text = tmp_path / "text"
+    text.write_bytes(bytes(range(256)) * 4)
+    said = train(*few, "--text", text, folder=tmp_path)
+    assert said.returncode == 0, said.stderr
+
+
+@pytest.mark.parametrize("name", ["train_gpt", "megatron_gpt"])
+def test_help_has_no_default_that_says_nothing(name):
+    said = example(name, "--help")
+    assert said.returncode == 0, said.stderr
+    for word in ("(default: None)", "(default: False)", "["):
+        assert word not in said.stdout.split("options:")[1]
+    assert "several numbers take turns (default: 4)" in said.stdout
 
 
 def test_a_timeline_of_a_step_is_written(tmp_path):
@@ -165,10 +242,18 @@ def test_a_timeline_of_a_step_is_written(tmp_path):
         (["--eval-every", "-2"], "'-2' is no number from 0 on"),
         (["--heads", "5"], "--hidden 768 is not divisible by --heads 5"),
         (["--in-flight", "65"], "more than the 64 that can have graphs"),
+        (["--in-flight", "5"], "more than the 4 microbatches of a step"),
+        (["--in-flight", "9", "--microbatches", "4,8"], "more than the 8 "),
         (["--json", "/no/such/x.json"], "there is no folder /no/such"),
+        (["--json", "/"], "--json / is a folder"),
+        (["--plot", "/no/such/x.png"], "there is no folder /no/such"),
+        (["--plot", "x.pdf"], "--plot x.pdf does not end in .png"),
+        (["--plot", "."], "--plot . does not end in .png"),
+        (["--trace", "/no/such/"], "there is no folder /no/such"),
         (["--trace", "/no/such/x"], "there is no folder /no/such"),
         (["--device", "cpu"], "--device cpu goes with --graphhooks off"),
-        (["--text", "/no/such"], "--text /no/such: No such file"),
+        (["--text", "/no/such"], "no text is at /no/such (No such file or "
+         "directory); give one with --text FILE"),
         (["--sequence", "9999"], "fewer than the 10000 of a sequence"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -191,12 +276,33 @@ def test_a_wrong_argument_is_one_sentence(tools, capsys, monkeypatch,
     assert said.count("\n") == 1
 
 
+def test_a_folder_is_no_place_for_a_plot(options, tmp_path):
+    folder = tmp_path / "x.png"
+    folder.mkdir()
+    args = options.make_parser("").parse_args(["--plot", str(folder)])
+    with pytest.raises(options.Fault, match="x.png is a folder; name a file"):
+        options.check(args)
+
+
 @pytest.mark.parametrize("name", ["train_gpt", "megatron_gpt"])
-def test_without_a_gpu_one_sentence_says_so(name):
-    said = example(name, CUDA_VISIBLE_DEVICES="")
+def test_without_a_gpu_one_sentence_says_so(name, tmp_path):
+    # A stand-in: it is looked for, and not imported before there is a GPU.
+    core = tmp_path / "megatron" / "core"
+    core.mkdir(parents=True)
+    (core / "__init__.py").touch()
+    said = example(name, CUDA_VISIBLE_DEVICES="", PYTHONPATH=os.pathsep.join(
+        [str(tmp_path), str(PACKAGE)]))
     assert said.returncode == 2, said.stderr
     assert f"{name}.py: torch sees no GPU" in said.stderr
-    assert "Traceback" not in said.stderr
+    assert said.stderr.count("\n") == 1
+
+
+def test_without_megatron_that_is_said_first(tmp_path):
+    said = example("megatron_gpt", CUDA_VISIBLE_DEVICES="",
+                   PYTHONPATH=without(tmp_path, "megatron"))  # fmt: skip
+    assert said.returncode == 2, said.stderr
+    assert said.stderr == ("megatron_gpt.py: megatron-core is missing; "
+                           "pip install megatron-core\n")
 
 
 # ---- what is trained on ----------------------------------------------------
