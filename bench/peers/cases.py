@@ -90,6 +90,11 @@ WORDS = {
 # the peak that is compared, or missing in it.
 APART = ("megatron/local", "megatron/layer", "megatron/chunk")
 
+# What a look without a GPU can have: neither graphs nor Megatron-Core.  One
+# of them compiles for a minute, so only who names it gets it.
+ON_CPU = ("torch/eager", "torch/compile")
+ON_CPU_BY_DEFAULT = ("torch/eager",)
+
 # What takes a minute to prepare does it once.
 ONE_TURN = ("torch/compile",)
 

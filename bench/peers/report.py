@@ -3,12 +3,14 @@
 
     report.py OUTDIR
 
-Exit status: 0, 1 when a target is missed.
+Exit status: 0; 1 when a target is missed or a row failed; 2 when there is
+nothing to report.
 
 SPDX-License-Identifier: Apache-2.0
 """
 from __future__ import annotations
 
+import argparse
 import glob
 import json
 import os
@@ -26,6 +28,9 @@ MOST_MEMORY_RATIO = 1.0
 MOST_CAPTURE_RATIO = 1 / 2
 # Two turns of the same row may differ; more than this is no excuse.
 MOST_SPREAD = 0.02
+
+# How the reason begins when no time was left for a turn.
+LEFT_OUT = "left out: "
 
 
 def quantile(values: list[float], q: float) -> float:
@@ -163,27 +168,37 @@ def number_of(row: dict, which: str):
     return value["median"] if isinstance(value, dict) else value
 
 
+def failed(row: dict) -> bool:
+    """Also in one turn of two; but one that had no time left was not begun,
+    and the turn before it stays."""
+    return ("summary" not in row
+            or not row.get("failed", LEFT_OUT).startswith(LEFT_OUT))
+
+
+def reason(name: str, row: dict) -> str:
+    return f"{name}: {row.get('failed', 'not run')}"
+
+
 def targets(result: dict) -> list[dict]:
-    """A row that was asked for and failed has missed what it is judged by;
-    without the other there is nothing to be judged by."""
-    rows = result["rows"]
-    judged = []
+    """Where a row failed or has no such number, nothing is met or missed.
+    Without a GPU there is nothing to be judged."""
+    rows, judged = result["rows"], []
+    if result["machine"].get("device") == "cpu":
+        return judged
     for what, ours, theirs, which, most in wanted(result["case"]):
         if ours not in rows or theirs not in rows:
             continue
         what = f"{what}: {ours} against {theirs}"
-        if "summary" not in rows[ours]:
-            judged.append({"target": what, "most": most, "said": "missed",
-                           "why": f"{ours} failed"})
-            continue
-        if "summary" not in rows[theirs]:
-            judged.append({"target": what, "most": most, "said": "not judged",
-                           "why": f"{theirs} failed"})
-            continue
-        numbers = [number_of(rows[name], which) for name in (ours, theirs)]
-        if None in numbers:
-            judged.append({"target": what, "most": most, "said": "missed",
-                           "why": "it was not measured"})
+        why = [reason(name, rows[name]) for name in (ours, theirs)
+               if "summary" not in rows[name]]
+        if not why:
+            numbers = [number_of(rows[name], which)
+                       for name in (ours, theirs)]
+            why = [f"{name}: no such time" for name, number
+                   in zip((ours, theirs), numbers) if number is None]
+        if why:
+            judged.append({"target": what, "most": most,
+                           "said": "not measured", "why": "; ".join(why)})
             continue
         spread = max(rows[name]["summary"]["spread"]
                      for name in (ours, theirs))
@@ -279,33 +294,52 @@ def table_of_targets(judged: list[dict]) -> str:
     lines = ["| target | ours | theirs | ratio | at most | |",
              "| --- | --- | --- | --- | --- | --- |"]
     for one in judged:
+        said, numbers = one["said"], ["", "", ""]
         if "ratio" in one:
             numbers = [f"{one['ours']:.4g}", f"{one['theirs']:.4g}",
                        f"{one['ratio']:.3f}"]
         else:
-            numbers = [one["why"], "", ""]
+            said = f"{said}: {one['why']}"
         lines.append("| " + " | ".join(
-            [one["target"], *numbers, f"{one['most']:.3g}", one["said"]])
-            + " |")
+            [one["target"], *numbers, f"{one['most']:.3g}", said]) + " |")
     return "\n".join(lines) + "\n"
 
 
-def everything(results: list[dict]) -> tuple[str, int]:
-    """All cases in Markdown, and how many targets are missed."""
+def count_of(number: int, what: str) -> str:
+    return f"{number or 'no'} {what}{'s' if number > 1 else ''}"
+
+
+def ending(results: list[dict]) -> tuple[str, bool]:
+    """How it went, and whether all went well."""
+    said = [one["said"] for result in results for one in result["targets"]]
+    missed, unmeasured = said.count("missed"), said.count("not measured")
+    broken = sum(failed(row) for result in results
+                 for row in result["rows"].values())
+    words = [count_of(missed, "target") + " missed" if said
+             else "no target judged"]
+    if unmeasured:
+        words.append(count_of(unmeasured, "target") + " not measured")
+    if broken:
+        words.append(count_of(broken, "row") + " failed")
+    return ", ".join(words), not (missed or unmeasured or broken)
+
+
+def everything(results: list[dict]) -> tuple[str, bool]:
+    """All cases in Markdown, and whether all went well."""
     first = results[0] if results else {}
     parts = ["# graphhooks and its peers", "",
              ", ".join(f"{key} {value}" for key, value
                        in sorted(first.get("machine", {}).items())), "",
              *(f"    {command}" for command in first.get("commands", [])),
              ""]
-    missed = 0
     for result in results:
         summarize(result)
         judged = result["targets"] = targets(result)
-        missed += sum(one["said"] == "missed" for one in judged)
-        parts += [table(result), table_of_targets(judged)]
-    parts.append(f"{missed} targets missed" if missed else "no target missed")
-    return "\n".join(parts) + "\n", missed
+        parts.append(table(result))
+        if judged:
+            parts.append(table_of_targets(judged))
+    words, well = ending(results)
+    return "\n".join([*parts, words]) + "\n", well
 
 
 def order(result: dict) -> tuple:
@@ -331,12 +365,12 @@ def write(path: str, text: str):
 def finish(directory: str) -> int:
     """Summaries and targets into the files, the table beside them."""
     results = read(directory)
-    words, missed = everything(results)
+    words, well = everything(results)
     for result in results:
         save(directory, result)
     write(os.path.join(directory, "table.md"), words)
     print(words)
-    return 1 if missed else 0
+    return 0 if well else 1
 
 
 def save(directory: str, result: dict):
@@ -346,8 +380,21 @@ def save(directory: str, result: dict):
     write(os.path.join(directory, name), json.dumps(result, indent=1) + "\n")
 
 
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="report.py",
+        description="the table and the targets of what run.py has measured",
+        epilog="Exit status: 0; 1 when a target is missed or a row failed; "
+        "2 when there is nothing to report.")
+    parser.add_argument("outdir", metavar="OUTDIR",
+                        help="folder that run.py has written to")
+    directory = parser.parse_args(arguments).outdir
+    if not read(directory):
+        print(f"report.py: no peers_*.json is in {directory}; name a folder "
+              "that run.py has written to", file=sys.stderr)
+        return 2
+    return finish(directory)
+
+
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        print(__doc__, file=sys.stderr)
-        sys.exit(2)
-    sys.exit(finish(sys.argv[1]))
+    sys.exit(main(sys.argv[1:]))

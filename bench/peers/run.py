@@ -9,7 +9,9 @@ and then all of them again, so that a drift is seen.  OUTDIR gets a JSON file
 for each case, table.md, and a log for each process.  With --merge, rows that
 are there and not run now stay.
 
-Exit status: 0, 1 when a target of bench/README.md is missed.
+Exit status: 0; 1 when a target of bench/README.md is missed or a row failed;
+2, with one sentence, when the arguments are wrong or a package or a GPU is
+missing.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -34,6 +36,29 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 HOST = os.path.join(HERE, "..", "..", "hosts", "pytorch")
 
 
+# In a process of its own: this one leaves the device alone.
+LOOK = """
+import importlib.util, json
+said = {"torch": "", "gpu": False, "megatron": False}
+try:
+    import torch
+    said["gpu"] = torch.cuda.is_available()
+except Exception as error:
+    said["torch"] = str(error) or type(error).__name__
+try:
+    said["megatron"] = importlib.util.find_spec("megatron.core") is not None
+except ImportError:
+    pass
+print(json.dumps(said))
+"""
+
+
+def stop(sentence: str):
+    """What the user can mend."""
+    print(f"run.py: {sentence}", file=sys.stderr)
+    raise SystemExit(2)
+
+
 def environment(inductor: str) -> dict:
     """What the processes share."""
     env = dict(os.environ)
@@ -45,6 +70,48 @@ def environment(inductor: str) -> dict:
     env.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     env.setdefault("TORCHINDUCTOR_CACHE_DIR", inductor)
     return env
+
+
+def look(env: dict) -> dict:
+    """What there is for the rows; torch: why it cannot be imported."""
+    done = subprocess.run([sys.executable, "-c", LOOK], env=env, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        return json.loads(done.stdout.splitlines()[-1])
+    except (IndexError, ValueError):
+        words = done.stderr.splitlines() or [f"it ended with "
+                                             f"{done.returncode}"]
+        return {"torch": words[-1], "gpu": False, "megatron": False}
+
+
+def lacking(row: str, found: dict, device: str) -> str:
+    """Why a row cannot run here, and the remedy; or nothing."""
+    if found["torch"]:
+        return (f"torch cannot be imported ({found['torch']}); "
+                "pip install torch")
+    if device == "cpu":
+        return ("" if row in cases.ON_CPU else "without a GPU there are only "
+                f"the rows {', '.join(cases.ON_CPU)}; leave --device cpu out")
+    if row.startswith("megatron/") and not found["megatron"]:
+        return ("megatron-core is missing; pip install megatron-core, or put "
+                "it in PYTHONPATH")
+    if not found["gpu"]:
+        return ("torch sees no GPU; --device cpu --quick is a look without "
+                "one")
+    return ""
+
+
+def able(rows: list[str], found: dict, device: str) -> list[str]:
+    """The rows that can run; the others are named, with the reason."""
+    why = {row: lacking(row, found, device) for row in rows}
+    there = [row for row in rows if not why[row]]
+    if not there:
+        stop(why[rows[0]])
+    for sentence in dict.fromkeys(filter(None, why.values())):
+        out = [row for row in rows if why[row] == sentence]
+        print(f"run.py: {', '.join(out)} left out: {sentence}",
+              file=sys.stderr)
+    return there
 
 
 class Worker:
@@ -208,7 +275,7 @@ def run(options, work: list, env: dict) -> Book:
 def leave(worker: Worker, book: Book):
     """No time is left for it; what its turn before has said stays."""
     worker.end()
-    said = f"left out: {worker.options.budget} s are over"
+    said = f"{report.LEFT_OUT}{worker.options.budget} s are over"
     for case in worker.work:
         book.add(worker.row, worker.turn, case.name, {"failed": said})
 
@@ -220,37 +287,78 @@ def chosen(text: str | None, known, what: str) -> list[str]:
     words = [word for word in text.split(",") if word]
     for word in words:
         if word not in known:
-            raise SystemExit(f"run.py: no {what} {word}; there are "
-                             f"{', '.join(known)}")
+            stop(f"no {what} {word}; there are {', '.join(known)}")
+    if not words:
+        stop(f"no {what} is named; there are {', '.join(known)}")
     return words
 
 
-def parse(arguments: list[str]):
+def at_least(least: int):
+    """A type of arguments."""
+    def number(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(
+                f"'{text}' is no number from {least} on")
+        return int(text)
+
+    return number
+
+
+def counts(text: str) -> list[int]:
+    return [at_least(1)(word) for word in text.split(",")]
+
+
+def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="run.py", description="graphhooks and its peers on one GPU")
-    parser.add_argument("outdir")
-    parser.add_argument("--rows", help="BACKEND/ROW,...; all by default")
-    parser.add_argument("--shapes", help="h1024s256,...; all by default")
-    parser.add_argument("--microbatches", default="1,4")
-    parser.add_argument("--turns", type=int, default=2)
-    parser.add_argument("--timed", type=int, help="steps timed in a turn")
-    parser.add_argument("--quick", action="store_true",
-                        help="small shapes, few steps, one turn")
-    parser.add_argument("--apart", action="store_true",
-                        help="a process for each case: memory to the byte")
-    parser.add_argument("--merge", action="store_true",
-                        help="keep rows that are in OUTDIR")
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--prepare-limit", type=int, default=60,
-                        help="seconds a case may record or compile")
-    parser.add_argument("--budget", type=int, default=0,
-                        help="seconds after which no row is started")
-    parser.add_argument("--case-limit", type=int, default=150)
-    parser.add_argument("--start-limit", type=int, default=180)
-    parser.add_argument("--together", type=int, default=24,
-                        help="processes that import at a time")
-    options = parser.parse_args(arguments)
+        prog="run.py", description="graphhooks and its peers on one GPU",
+        epilog="Exit status: 0; 1 when a target is missed or a row failed; "
+        "2 for wrong arguments and for what is missing.")
+    add = parser.add_argument
+    add("outdir", metavar="OUTDIR",
+        help="folder of the JSON files, table.md and the logs")
+    add("--rows", metavar="BACKEND/ROW,...",
+        help="what is compared; all by default: " + ", ".join(cases.ROWS))
+    add("--shapes", metavar="SHAPE,...",
+        help="sizes of the model; all by default: " + ", ".join(cases.SHAPES)
+        + "; with --quick: " + ", ".join(cases.QUICK_SHAPES))
+    add("--microbatches", type=counts, metavar="N,...",
+        default=",".join(map(str, cases.MICROBATCHES)),
+        help="a case for each number of microbatches a step; %(default)s by "
+        "default")
+    add("--turns", type=at_least(1), default=2, metavar="N",
+        help="how often all rows run; %(default)s by default")
+    add("--timed", type=at_least(2), metavar="N",
+        help=f"steps timed in a turn; {cases.Steps.timed} by default, "
+        f"{cases.QUICK_STEPS.timed} with --quick")
+    add("--quick", action="store_true",
+        help="small shapes, few steps, one turn")
+    add("--apart", action="store_true",
+        help="a process for each case: memory to the byte")
+    add("--merge", action="store_true", help="keep rows that are in OUTDIR")
+    add("--device", choices=("cuda", "cpu"), default="cuda",
+        help="cpu: a look without a GPU, best with --quick; torch/eager, and "
+        "torch/compile where it is named, and no targets")
+    add("--prepare-limit", type=at_least(1), default=60, metavar="S",
+        help="seconds a case may record or compile; %(default)s by default")
+    add("--budget", type=at_least(0), default=0, metavar="S",
+        help="seconds after which no row is started; 0, the default: none")
+    add("--case-limit", type=at_least(1), default=150, metavar="S",
+        help="seconds a case may take; %(default)s by default")
+    add("--start-limit", type=at_least(1), default=180, metavar="S",
+        help="seconds a process may import; %(default)s by default")
+    add("--together", type=at_least(1), default=24, metavar="N",
+        help="processes that import at a time; %(default)s by default")
+    return parser
+
+
+def parse(arguments: list[str]):
+    options = make_parser().parse_args(arguments)
     shapes = cases.QUICK_SHAPES if options.quick else cases.SHAPES
+    if options.device == "cpu":
+        if options.merge:
+            stop("--merge is for results of a GPU, so not for --device cpu")
+        if options.rows is None:
+            options.rows = ",".join(cases.ON_CPU_BY_DEFAULT)
     options.rows = chosen(options.rows, cases.ROWS, "row")
     names = chosen(options.shapes, shapes, "shape")
     options.steps = cases.QUICK_STEPS if options.quick else cases.Steps()
@@ -259,17 +367,21 @@ def parse(arguments: list[str]):
                                                   timed=options.timed)
     if options.quick:
         options.turns = 1
-    counts = [int(count) for count in options.microbatches.split(",")]
-    work = [case for case in cases.cases(shapes, counts)
+    work = [case for case in cases.cases(shapes, options.microbatches)
             if case.shape in names]
     return options, work
 
 
 def main() -> int:
     options, work = parse(sys.argv[1:])
-    os.makedirs(os.path.join(options.outdir, "logs"), exist_ok=True)
+    try:
+        os.makedirs(os.path.join(options.outdir, "logs"), exist_ok=True)
+    except OSError as error:
+        stop(f"{options.outdir} is no folder to write to: {error.strerror}")
     with tempfile.TemporaryDirectory(prefix="peers-") as inductor:
-        run(options, work, environment(inductor))
+        env = environment(inductor)
+        options.rows = able(options.rows, look(env), options.device)
+        run(options, work, env)
     return report.finish(options.outdir)
 
 

@@ -1,4 +1,5 @@
-"""The arithmetic of bench/peers: no device, no torch.
+"""The arithmetic of bench/peers, without a device or torch; and what its
+programs say where something is missing.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -7,6 +8,8 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
+import subprocess
 import sys
 
 import pytest
@@ -159,18 +162,43 @@ def test_a_layer_is_held_to_the_floor_only_where_launches_bind(report):
     assert not judged(report, result(hidden=2048, sequence=2048, **rows))
 
 
-def test_a_row_that_failed_has_missed_and_one_that_was_left_out_has_not(
-        report):
+def test_a_target_whose_row_failed_is_not_measured_and_says_why(report):
     failed = {"turns": [], "failed": "RuntimeError: no"}
-    rows = result(torch__chunk=failed, torch__step={"turns": [turn()]},
-                  torch__graphed=failed)
-    said = judged(report, rows)
-    assert said["step over the floor: torch/chunk against torch/step"][
-        "said"] == "missed"
-    both = result(torch__chunk={"turns": [turn()]}, torch__graphed=failed)
-    assert [one["said"] for one in judged(report, both).values()] == [
-        "not judged"]
-    assert not judged(report, result(torch__chunk={"turns": [turn()]}))
+    there = {"turns": [turn()]}
+    for rows in ({"torch__chunk": failed, "torch__step": there},
+                 {"torch__chunk": there, "torch__step": failed}):
+        (said,) = judged(report, result(**rows)).values()
+        assert said["said"] == "not measured"
+        which = "chunk" if rows["torch__chunk"] is failed else "step"
+        assert said["why"] == f"torch/{which}: RuntimeError: no"
+        (line,) = report.table_of_targets([said]).splitlines()[2:]
+        assert line.endswith(
+            f"| not measured: torch/{which}: RuntimeError: no |")
+        assert line.count("|") == 7
+    assert not judged(report, result(torch__chunk=there))
+
+
+def test_a_target_without_its_number_is_not_measured(report):
+    short = turn()
+    del short["rest_us"]
+    rows = result(torch__layer={"turns": [short]},
+                  torch__graphed={"turns": [turn()]})
+    said = judged(report, rows)[
+        "host time of a layer: torch/layer against torch/graphed"]
+    assert (said["said"], said["why"]) == ("not measured",
+                                           "torch/layer: no such time")
+
+
+def test_without_a_gpu_nothing_is_judged(report):
+    rows = result(torch__chunk={"turns": [turn()]},
+                  torch__step={"turns": [turn(step=1.0)]})
+    rows["machine"]["device"] = "cpu"
+    words, well = report.everything([rows])
+    assert well and words.endswith("no target judged\n")
+    assert "| target |" not in words
+    rows["machine"]["device"] = "NVIDIA H200"
+    words, well = report.everything([rows])
+    assert not well and "| target |" in words
 
 
 def test_the_table_has_a_line_for_each_row_and_the_sentence_of_a_failure(
@@ -203,9 +231,28 @@ def test_the_exit_status_is_1_when_a_target_is_missed(
                     torch__step={"turns": [turn()]})
     report.save(str(tmp_path), missed)
     assert report.finish(str(tmp_path)) == 1
-    assert "1 targets missed" in capsys.readouterr().out
+    assert "1 target missed\n" in capsys.readouterr().out
     kept = json.loads((tmp_path / "peers_h2048s256m1.json").read_text())
     assert [one["said"] for one in kept["targets"]] == ["missed"]
+
+
+@pytest.mark.parametrize("row, words", [
+    ({"turns": [], "failed": "RuntimeError: no"},
+     "no target judged, 1 row failed\n"),
+    ({"turns": [turn()], "failed": "RuntimeError: another turn"},
+     "no target judged, 1 row failed\n"),
+    ({"turns": []}, "no target judged, 1 row failed\n"),
+    # Its first turn stays, and the second was not begun.
+    ({"turns": [turn()], "failed": "left out: 9 s are over"},
+     "no target judged\n"),
+    ({"turns": [], "failed": "left out: 9 s are over"},
+     "no target judged, 1 row failed\n"),
+])
+def test_the_exit_status_is_1_when_a_row_failed(report, tmp_path, row, words):
+    report.save(str(tmp_path), result(torch__eager={"turns": [turn()]},
+                                      torch__compile=row))
+    assert report.finish(str(tmp_path)) == ("failed" in words)
+    assert (tmp_path / "table.md").read_text().endswith("\n" + words)
 
 
 def test_rows_take_turns_and_the_slow_one_has_a_single_turn(peers):
@@ -221,12 +268,78 @@ def test_rows_take_turns_and_the_slow_one_has_a_single_turn(peers):
     assert len(peers["run"].jobs_of(options, work)) == 10
 
 
-def test_a_wrong_row_or_shape_is_named_with_those_there_are(peers):
-    for words, said in ((["--rows", "torch/fast"], "no row torch/fast"),
-                        (["--shapes", "h1"], "no shape h1; there are")):
-        with pytest.raises(SystemExit) as ended:
-            peers["run"].parse(["out", *words])
-        assert said in str(ended.value)
+@pytest.mark.parametrize("words, said", [
+    (["--rows", "torch/fast"], "run.py: no row torch/fast; there are torch/"),
+    (["--rows", ","], "run.py: no row is named; there are torch/eager"),
+    (["--shapes", "h1"], "run.py: no shape h1; there are h1024s256, h1024"),
+    (["--shapes", "h1024s256", "--quick"], "there are h128s32, h128s64"),
+    (["--device", "cpu", "--merge"], "--merge is for results of a GPU"),
+    (["--microbatches", "1,x"], "'x' is no number from 1 on"),
+    (["--turns", "0"], "'0' is no number from 1 on"),
+    (["--timed", "1"], "'1' is no number from 2 on"),
+], ids=" ".join)
+def test_a_wrong_argument_is_named_with_those_there_are(peers, capsys, words,
+                                                        said):
+    with pytest.raises(SystemExit) as ended:
+        peers["run"].parse(["out", *words])
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+ALL = {"torch": "", "gpu": True, "megatron": True}
+
+
+def test_with_all_there_is_every_row_runs(peers, capsys):
+    rows = list(peers["cases"].ROWS)
+    assert peers["run"].able(rows, ALL, "cuda") == rows
+    assert capsys.readouterr().err == ""
+
+
+def test_rows_of_a_missing_package_are_left_out_if_others_remain(
+        peers, capsys):
+    rows = ["torch/eager", "megatron/local", "megatron/layer"]
+    found = {**ALL, "megatron": False}
+    assert peers["run"].able(rows, found, "cuda") == ["torch/eager"]
+    assert capsys.readouterr().err == (
+        "run.py: megatron/local, megatron/layer left out: megatron-core is "
+        "missing; pip install megatron-core, or put it in PYTHONPATH\n")
+
+
+@pytest.mark.parametrize("rows, found, device, said", [
+    (["torch/eager", "megatron/eager"], {"torch": "No module named 'torch'"},
+     "cuda", "torch cannot be imported (No module named 'torch'); pip install "
+     "torch"),
+    (["torch/eager"], {"torch": "gone"}, "cpu", "pip install torch"),
+    (["torch/eager", "megatron/eager"], {"gpu": False, "megatron": False},
+     "cuda", "torch sees no GPU; --device cpu --quick is a look without one"),
+    (["megatron/eager"], {"gpu": False, "megatron": False}, "cuda",
+     "megatron-core is missing"),
+    (["torch/layer", "megatron/eager"], {"gpu": False}, "cpu",
+     "only the rows torch/eager, torch/compile; leave --device cpu out"),
+])
+def test_without_any_row_one_sentence_ends_it(peers, capsys, rows, found,
+                                              device, said):
+    with pytest.raises(SystemExit) as ended:
+        peers["run"].able(rows, {**ALL, **found}, device)
+    assert ended.value.code == 2
+    words = capsys.readouterr().err
+    assert said in words and words.count("\n") == 1
+
+
+def test_a_cpu_has_the_eager_row_and_the_compiled_one_if_named(peers):
+    options, _ = peers["run"].parse(["out", "--device", "cpu"])
+    assert options.rows == ["torch/eager"]
+    options, _ = peers["run"].parse(
+        ["out", "--device", "cpu", "--rows",
+         "torch/compile,torch/layer,torch/eager"])
+    found = {**ALL, "gpu": False, "megatron": False}
+    assert peers["run"].able(options.rows, found, "cpu") == [
+        "torch/compile", "torch/eager"]
+
+
+def test_every_option_has_a_text(peers):
+    for action in peers["run"].make_parser()._actions:
+        assert action.help, action.dest
 
 
 def test_a_full_run_has_the_shapes_and_steps_that_are_promised(peers):
@@ -237,3 +350,69 @@ def test_a_full_run_has_the_shapes_and_steps_that_are_promised(peers):
     assert all(case.layers == 24 for case in work)
     assert options.turns * (options.steps.timed - 1) >= 30
     assert set(options.rows) == set(peers["cases"].WORDS)
+
+
+# ---- the programs ----------------------------------------------------------
+
+
+def program(name, *arguments, **variables):
+    return subprocess.run(
+        [sys.executable, PEERS / f"{name}.py", *arguments],
+        capture_output=True, text=True, timeout=600,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "", **variables})
+
+
+def test_help_is_given():
+    for name in ("run", "report"):
+        said = program(name, "--help")
+        assert said.returncode == 0, said.stderr
+        assert said.stdout.startswith(f"usage: {name}.py ")
+        assert "Exit status" in said.stdout
+
+
+def test_a_report_of_nothing_is_one_sentence(tmp_path):
+    for folder in (tmp_path, tmp_path / "none"):
+        said = program("report", folder)
+        assert said.returncode == 2
+        assert said.stderr == (f"report.py: no peers_*.json is in {folder}; "
+                               "name a folder that run.py has written to\n")
+
+
+def test_a_file_is_no_place_for_results(tmp_path):
+    (tmp_path / "x").touch()
+    said = program("run", tmp_path / "x")
+    assert said.returncode == 2
+    assert said.stderr.startswith(f"run.py: {tmp_path}/x is no folder to")
+    assert said.stderr.count("\n") == 1
+
+
+def test_without_torch_one_sentence_says_so(tmp_path):
+    (tmp_path / "torch.py").write_text(
+        "raise ModuleNotFoundError('No module named torch')\n")
+    for device in ("cuda", "cpu"):
+        said = program("run", tmp_path / "out", "--device", device,
+                       PYTHONPATH=str(tmp_path))
+        assert said.returncode == 2
+        assert said.stderr == ("run.py: torch cannot be imported (No module "
+                               "named torch); pip install torch\n")
+
+
+def test_without_a_gpu_one_sentence_says_so(tmp_path):
+    pytest.importorskip("torch", reason="torch is not installed")
+    said = program("run", tmp_path / "out")
+    assert said.returncode == 2
+    assert said.stderr == ("run.py: torch sees no GPU; --device cpu --quick "
+                           "is a look without one\n")
+
+
+def test_a_look_without_a_gpu_has_a_table_and_no_targets(tmp_path):
+    pytest.importorskip("torch", reason="torch is not installed")
+    said = program("run", tmp_path, "--device", "cpu", "--quick", "--shapes",
+                   "h128s32", "--microbatches", "1")
+    assert said.returncode == 0, said.stderr
+    assert said.stdout.endswith("\nno target judged\n\n")
+    assert "| eager |" in said.stdout and "| target |" not in said.stdout
+    kept = json.loads((tmp_path / "peers_h128s32m1.json").read_text())
+    assert list(kept["rows"]) == ["torch/eager"] and kept["targets"] == []
+    again = program("report", tmp_path)
+    assert again.returncode == 0 and again.stdout == said.stdout
