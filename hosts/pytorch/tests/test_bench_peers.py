@@ -187,6 +187,10 @@ def test_a_target_without_its_number_is_not_measured(report):
         "host time of a layer: torch/layer against torch/graphed"]
     assert (said["said"], said["why"]) == ("not measured",
                                            "torch/layer: no such time")
+    # Both rows ran, and yet not all is known.
+    words, well = report.everything([rows])
+    assert not well
+    assert words.endswith("\nno target missed, 1 target not measured\n")
 
 
 def test_without_a_gpu_nothing_is_judged(report):
