@@ -241,6 +241,7 @@ def plot(args, runs) -> None:
         (line,) = axes.plot(
             steps, run.curve(), label=f"{run.name}, training",
             linewidth=2 + 3 * (len(drawn) - 1 - i),
+            marker="o" if len(steps) == 1 else "",
         )  # fmt: skip
         if run.judged:
             axes.plot(
