@@ -144,6 +144,24 @@ def test_a_call_that_nobody_saw_is_noticed():
     assert shares(train) == {"up.weight", "up.bias"}
 
 
+def test_a_pass_without_the_layer_says_nothing_of_it():
+    def train(layer, outputs):
+        layer.up.weight.square().sum().backward()
+        outputs[0].sum().backward()
+
+    assert shares(train) == set()
+
+
+def test_nobody_watches_after_the_stop():
+    torch.manual_seed(1)
+    layer, found = Layer(), contributions.Shares()
+    y = layer(inputs())
+    found.watch([y], list(layer.parameters()))
+    found.stop()
+    (y.sum() + layer.up.weight.square().sum()).backward()
+    assert found.found == set()
+
+
 def test_leaves_are_where_gradients_end():
     x, layer = inputs(), Layer()
     y = layer(x * 2)

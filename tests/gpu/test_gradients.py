@@ -267,8 +267,11 @@ def test_a_sum_where_nothing_was_is_the_gradient():
 def test_a_sum_that_comes_to_nothing_leaves_what_was_there():
     segment = Segment(Owner())
     segment.replay(values(1))
+    places = grads(segment)
     summed(segment).add()
     assert all(map(same, grads(segment), values(1)))
+    for p, place in zip(segment.parameters.all, places):
+        assert p.grad is place
 
 
 @pytest.mark.parametrize("before", [0, 1, 2])
@@ -371,6 +374,15 @@ def test_an_engine_that_holds_a_node_is_told_from_a_loss():
     assert gradients.is_held(p)
     del node
     assert not gradients.is_held(p)
+
+
+def test_what_has_gradients_from_elsewhere_is_autograds():
+    module = nn.Linear(2, 2)
+    parameters = gradients.Parameters([module])
+    parameters.shares.found.add(module.bias)
+    parameters.sort(lambda p: False)
+    assert parameters.returned == (module.bias,)
+    assert parameters.own == [module.weight]
 
 
 def test_what_an_attach_holds_goes_with_it():

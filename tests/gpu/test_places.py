@@ -60,9 +60,17 @@ def passed_on(module):
     module[0]._parameters["more"] = weight
 
 
+def another_module(module):
+    module[0] = nn.Linear(2, 2, bias=False)
+
+
+def a_module_more(module):
+    module.append(nn.GELU())
+
+
 @pytest.mark.parametrize("change", [
     moved, replaced, frozen, without, with_one_more, another_buffer, swapped,
-    passed_on])
+    passed_on, another_module, a_module_more])
 def test_the_segment_is_told_of_once(three, change):
     segments, watch = three
     assert watch.lost() == []
