@@ -138,7 +138,7 @@ def make_parser(description: str, dtypes=DTYPES) -> Parser:
     add("--eval-every", type=interval, default=0, metavar="N",
         help="steps between losses on held-out text; 0: none")  # fmt: skip
     add("--json", type=Path, metavar="FILE", help="write all that is known")
-    add("--plot", type=Path, metavar="PNG", 
+    add("--plot", type=Path, metavar="PNG",
         help="draw the losses; needs matplotlib")  # fmt: skip
     add("--trace", metavar="PREFIX",
         help="write timelines of a late step for Perfetto")  # fmt: skip
