@@ -42,19 +42,20 @@ class Eager(Row):
         self.called = self.model
 
 
-class Graphed(Eager):
-    """One call for the list of layers, as its documentation has it.
-
-    The gradients that it returns are in memory which the next microbatch
-    overwrites.  Autograd would take them for its own when ``.grad`` is None,
-    so with several microbatches ``.grad`` has to be there.
-    """
+class Overwriting(Eager):
+    """Gradients come in memory which the next microbatch overwrites.  Autograd
+    would take them for its own when ``.grad`` is None, so with several
+    microbatches ``.grad`` has to be there."""
 
     def build(self):
         super().build()
         self.drop_gradients = self.case.microbatches == 1
         if not self.drop_gradients:
             keep_gradients(self.model.parameters())
+
+
+class Graphed(Overwriting):
+    """One call for the list of layers, as its documentation has it."""
 
     def prepare(self):
         case = self.case
@@ -68,20 +69,10 @@ class Graphed(Eager):
         self.model.layers = torch.nn.ModuleList(graphed)
 
 
-class Compile(Eager):
-    """The whole model, loss and all.
-
-    What its graphs return is overwritten by the next microbatch, gradients
-    too: see Graphed.
-    """
+class Compile(Overwriting):
+    """The whole model, loss and all."""
 
     by_layer = False
-
-    def build(self):
-        super().build()
-        self.drop_gradients = self.case.microbatches == 1
-        if not self.drop_gradients:
-            keep_gradients(self.model.parameters())
 
     def prepare(self):
         torch._dynamo.reset()

@@ -1,4 +1,4 @@
-"""How gradients get into `.grad`; on the CPU, with a stub for the graphs.
+"""How gradients get into `.grad`; on the CPU, where the test plays the graphs.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 from models import nn, same, torch
 
+from graphhooks import Error
 from graphhooks.torch import attached, gradients, tree
 from graphhooks.torch.gradients import ADD, WRITE
 
@@ -344,6 +345,17 @@ def test_both_variants_of_a_backward_are_of_its_flight():
 def test_slots_do_not_ask_for_each_others_order():
     pools = Pools()
     assert pools.record(0, slot=0) == pools.record(2, slot=1)
+
+
+# ---- what C refuses ----
+
+
+def test_a_sentence_of_the_librarys_has_pythons_names():
+    text = b"gh_session_desc.max_slots is \"300\""
+    stub = SimpleNamespace(error=SimpleNamespace(text=text))
+    with pytest.raises(Error, match='^max_slots is "300"'):
+        attached.Attached.check(stub, -1)
+    attached.Attached.check(stub, 0)
 
 
 # ---- who watches -----------------------------------------------------------

@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from .. import _abi
-from ..errors import Error
+from ..errors import Error, spell
 from ..session import Session, services
 from . import stack
 from .gradients import ADD
@@ -252,7 +252,7 @@ class Attached:
 
     def check(self, status: int) -> None:
         if status < 0:
-            raise Error(self.error.text.decode(), status)
+            raise Error(spell(self.error.text.decode()), status)
 
     def cancel(self, reason) -> None:
         """The open pass, if there is one, runs as if nobody were attached."""

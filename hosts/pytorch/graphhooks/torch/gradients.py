@@ -145,7 +145,7 @@ class Parameters:
         """The modules with these for their parameters."""
         alias = dict(zip(self.all, aliases))
         before = [m._parameters.get(name) for m, name, _ in self.places]
-        if any(now is not p for now, (_, _, p) in zip(before, self.places)):
+        if any(b is not p for b, (_, _, p) in zip(before, self.places)):
             raise Unfit("other tensors stand in for its parameters")
         try:
             for module, name, parameter in self.places:
