@@ -90,17 +90,26 @@ static void test_weight_gradients(void)
     toy_close(&toy);
 }
 
-/* Segment 1 reads what segment 0 writes in its second variant. */
-static void test_inputs_from_either_are_chained(void)
-{
-    gh_buffer between;
-    const struct io writes = { .outputs = &between, .n_outputs = 1 };
-    const struct io reads = { .inputs = &between, .n_inputs = 1 };
+/* Segment 1 reads what segment 0 writes. */
+static gh_buffer between;
+static const struct io writes = { .outputs = &between, .n_outputs = 1 };
+static const struct io reads = { .inputs = &between, .n_inputs = 1 };
 
+static bool start_chain(void)
+{
     if (!start((struct toy_options){ .layers = 2 })) {
-        return;
+        return false;
     }
     between = buffer(1, 16, 0);
+    return true;
+}
+
+/* In the second variant of segment 0. */
+static void test_inputs_from_either_are_chained(void)
+{
+    if (!start_chain()) {
+        return;
+    }
     pass_of(0, GH_FORWARD, 1, 0, &writes);
     pass_of(1, GH_FORWARD, 1, 0, &reads);
     is_int((long)toy_stats(&toy).static_bytes, 0,
@@ -110,14 +119,9 @@ static void test_inputs_from_either_are_chained(void)
 
 static void test_a_forward_that_is_recorded_anew(void)
 {
-    gh_buffer between;
-    const struct io writes = { .outputs = &between, .n_outputs = 1 };
-    const struct io reads = { .inputs = &between, .n_inputs = 1 };
-
-    if (!start((struct toy_options){ .layers = 2 })) {
+    if (!start_chain()) {
         return;
     }
-    between = buffer(1, 16, 0);
     for (uint32_t m = 0; m < 4; m++) {
         if (m == 2) {
             between = buffer(5, 16, 0);
@@ -228,7 +232,7 @@ static void test_the_log_and_the_trace(void)
                                     .user = &lines };
     struct trace_file trace;
     gh_buffer in;
-    const struct io reads = { .inputs = &in, .n_inputs = 1 };
+    const struct io reads_in = { .inputs = &in, .n_inputs = 1 };
 
     if (!trace_file_open(&trace, "debug") ||
         !start((struct toy_options){
@@ -238,7 +242,7 @@ static void test_the_log_and_the_trace(void)
     in = buffer(1, 16, 0);
     for (uint32_t m = 0; m < 2; m++) {
         pass_of(0, GH_FORWARD, 0, m, &no_io);
-        pass_of(0, GH_BACKWARD, 1, m, &reads);
+        pass_of(0, GH_BACKWARD, 1, m, &reads_in);
         in = buffer(1, 32, 0);
     }
     toy_close(&toy);
