@@ -5,7 +5,10 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+from pathlib import Path
 
 import graphhooks
 import pytest
@@ -45,6 +48,31 @@ def test_a_model_without_a_gpu_is_told_of_the_switch(monkeypatch):
     monkeypatch.setenv("GRAPHHOOKS_ENABLE", "1")
     with pytest.raises(Error, match="on cpu; .* or turn them off, enable=F"):
         graphhooks.attach(Model(Block))
+
+
+WITHOUT_CUDA = """
+import sys, torch
+for name in [n for n in dir(torch._C) if n.startswith("_cuda")]:
+    delattr(torch._C, name)
+torch.backends.cuda.is_built = lambda: False
+import graphhooks
+model = torch.nn.ModuleList([torch.nn.Linear(2, 2)])
+graphhooks.attach(model, enable=False).detach()
+try:
+    graphhooks.attach(model)
+except graphhooks.Error as error:
+    print(error)
+"""
+
+
+def test_a_torch_without_cuda_can_be_turned_off_and_is_said():
+    package = str(Path(graphhooks.__file__).parents[1])
+    env = {**os.environ, "PYTHONPATH": package}
+    env.pop("GRAPHHOOKS_ENABLE", None)
+    ran = subprocess.run([sys.executable, "-c", WITHOUT_CUDA], env=env,
+                         text=True, capture_output=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.startswith("this torch is built without CUDA")
 
 
 def test_torch_that_is_missing_is_said(monkeypatch):

@@ -22,12 +22,20 @@ from __future__ import annotations
 
 import torch
 
-from .attached import Attached
+from ..errors import Error
 from .off import Off, is_off
 
-__all__ = ["attach", "Attached"]
+__all__ = ["attach"]
 
 
 def attach(model: torch.nn.Module, layers=None, **options):
     """As graphhooks.attach."""
-    return Off() if is_off(options) else Attached(model, layers, **options)
+    if is_off(options):
+        return Off()
+    if not torch.backends.cuda.is_built():
+        raise Error("this torch is built without CUDA, and graphs are of a "
+                    "GPU: install one that has it, or turn them off, "
+                    "enable=False")
+    from .attached import Attached  # needs what only such a torch has
+
+    return Attached(model, layers, **options)
