@@ -1,0 +1,105 @@
+"""Calls that graphs cannot serve: of another device, with lent weights; and
+the streams that gradients are written on.  Needs no GPU.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from models import nn, torch
+
+from graphhooks.torch import attached, segment
+from graphhooks.torch.gradients import Parameters
+
+
+@pytest.fixture
+def layer(monkeypatch):
+    """A segment on device 1, which is the current one."""
+    monkeypatch.setattr(segment, "current_device", lambda: 1)
+    module = nn.Linear(2, 2)
+    counted = []
+    owner = SimpleNamespace(device=1, count=lambda *why: counted.append(why))
+    return SimpleNamespace(
+        name="layer 0", owner=owner, module=module, counted=counted,
+        home=Parameters([module]).first())
+
+
+def is_at_home(layer):
+    return segment.Segment._is_at_home(layer)
+
+
+def test_a_call_with_its_own_weights_on_its_device_is_served(layer):
+    assert is_at_home(layer) and layer.counted == []
+
+
+def test_another_current_device_is_eager_and_said(layer, monkeypatch):
+    monkeypatch.setattr(segment, "current_device", lambda: 0)
+    assert not is_at_home(layer)
+    (reason, why), = layer.counted
+    assert reason == "device"
+    assert "the current device is cuda:0, and layer 0 is on cuda:1" in why
+    assert "torch.cuda.set_device" in why
+
+
+def test_lent_weights_are_eager_and_said(layer):
+    layer.module._parameters["weight"] = torch.ones(2, 2)
+    assert not is_at_home(layer)
+    (reason, why), = layer.counted
+    assert reason == "replaced" and "other tensors stand in" in why
+
+
+# ---- streams ---------------------------------------------------------------
+
+
+class Stream:
+    def __init__(self, number: int, waits: list):
+        self.cuda_stream = number
+        self.waits = waits
+
+    def wait_stream(self, other):
+        self.waits.append((self.cuda_stream, other.cuda_stream))
+
+
+@pytest.fixture
+def writer(monkeypatch):
+    """An attach whose backwards come on `now`; waits has who waited for
+    whom, ends what runs at the end of a pass of autograd."""
+    waits, ends = [], []
+    streams = {n: Stream(n, waits) for n in (1, 2, 3)}
+    stub = SimpleNamespace(device=0, _wrote=(None, None), now=1, waits=waits,
+                           ends=ends)
+    stub._join = lambda: attached.Attached._join(stub)
+    monkeypatch.setattr(attached, "raw_stream", lambda _: stub.now)
+    monkeypatch.setattr(torch.cuda, "current_stream",
+                        lambda _: streams[stub.now])
+    monkeypatch.setattr(torch.autograd.Variable, "_execution_engine",
+                        SimpleNamespace(queue_callback=ends.append))
+    return stub
+
+
+def write(writer, stream: int) -> None:
+    writer.now = stream
+    attached.Attached.order_writes(writer)
+
+
+def test_one_stream_waits_for_nobody(writer):
+    for _ in range(3):
+        write(writer, 1)
+    assert writer.waits == [] and writer.ends == []
+
+
+def test_each_stream_waits_for_the_one_that_wrote_before(writer):
+    for stream in (1, 2, 2, 3):
+        write(writer, stream)
+    assert writer.waits == [(2, 1), (3, 2)]
+
+
+def test_who_called_autograd_waits_for_the_last_that_wrote(writer):
+    write(writer, 1)
+    write(writer, 2)
+    writer.now = 3
+    writer.ends[-1]()
+    assert writer.waits[-1] == (3, 2)
