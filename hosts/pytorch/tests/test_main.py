@@ -180,7 +180,7 @@ def test_env_says_what_the_command_says(api):
     assert ours.returncode == theirs.returncode == 1
     rows = ours.stdout.split("\n\n")
     assert [row for row in rows if "GRAPHHOOKS_LIBRARY=" in row] == [
-        f"GRAPHHOOKS_LIBRARY={api.path}  (set)\n    "
+        f"GRAPHHOOKS_LIBRARY={program._shown(api.path)}  (set)\n    "
         + "\n    ".join((program._LIBRARY[2], "a path; default none"))
     ]
     assert [
