@@ -5,7 +5,8 @@ SPDX-License-Identifier: Apache-2.0
 
 from ._version import __version__
 from .errors import Error
-from .session import Model, Segment, Session
+from .model import Model
+from .session import Segment, Session
 
 
 def attach(model, layers=None, *, parts=None, generators=(),

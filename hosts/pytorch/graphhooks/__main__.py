@@ -15,7 +15,10 @@ from pathlib import Path
 
 from . import __version__, _library
 from .errors import Error
-from .session import FEATURES, KINDS, Model, Session, services, variable_of
+from .model import FEATURES, KINDS, Model
+from .options import variable_of
+from .services import host_services
+from .session import Session
 
 PREFIX = variable_of("")
 MOST_LAYERS = 1000000  # as the graphhooks command
@@ -187,7 +190,7 @@ def _try(name: str, lines: list) -> str:
     A model without layers is refused only after the variables were read,
     and before anything is opened: no driver is loaded, no trace written.
     """
-    lent = services(log=lambda _level, line: lines.append(line))
+    lent = host_services(log=lambda _level, line: lines.append(line))
     alone = {name: os.environ[name]}
     with Model() as model:
         try:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from conftest import PACKAGE, TOP
 from graphhooks import __main__ as program
-from graphhooks.session import variable_of
+from graphhooks.options import variable_of
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import threading
 
 import pytest
 from graphhooks import Error, _abi
-from graphhooks.session import services
+from graphhooks.services import host_services
 from softdevice import BYTES, Toy
 
 COUNTS = (4, 6, 8, 3)
@@ -76,7 +76,7 @@ def test_inputs_that_move_are_copied_and_chained_ones_are_not(toy):
 
 def test_a_capture_that_fails_runs_again_eagerly_and_right(toy):
     lines = []
-    lent = services(log=lambda _level, line: lines.append(line))
+    lent = host_services(log=lambda _level, line: lines.append(line))
     host = toy(services=lent)
     host.bad_at = (1, _abi.GH_BACKWARD)
     for step in range(4):
@@ -195,7 +195,7 @@ def test_services_lend_memory_and_route_captures(toy, soft):
         soft.free(address)
 
     host = toy(
-        services=services(
+        services=host_services(
             device_alloc=alloc,
             device_free=free,
             record_begin=lambda stream, slot: seen.append(("begin", slot)),
@@ -218,7 +218,7 @@ def test_a_service_that_raises_is_logged_and_the_pass_is_eager(toy, caplog):
         raise RuntimeError("no pool for this slot")
 
     host = toy(
-        services=services(
+        services=host_services(
             record_begin=begin,
             record_end=lambda *_: None,
             log=lambda *_: None,
@@ -257,7 +257,7 @@ class Capturer:
         self.soft.destroy(*self.objects.pop(key))
 
     def services(self):
-        return services(
+        return host_services(
             capture_begin=self.soft.begin_capture, capture_end=self.end,
             launch=self.launch, destroy=self.destroy,
         )  # fmt: skip
@@ -291,7 +291,7 @@ def test_a_capture_end_that_raises_leaves_the_pass_eager(toy, soft, caplog):
 def test_half_of_the_capture_services_is_refused(soft):
     from graphhooks import Model, Session
 
-    lent = services(capture_begin=lambda stream: None)
+    lent = host_services(capture_begin=lambda stream: None)
     with Model() as model:
         model.add_layer("dense")
         with pytest.raises(Error, match="capture_begin without destroy"):
@@ -302,7 +302,7 @@ def test_what_graphs_read_is_retained_until_the_close(api, soft):
     from graphhooks import Model, Session
 
     held = []
-    lent = services(retain=held.append, release=held.remove)
+    lent = host_services(retain=held.append, release=held.remove)
     memory = soft.alloc(64)
     with Model() as model:
         model.add_layer("dense", family="mla")

@@ -9,7 +9,8 @@ import gc
 
 import pytest
 from graphhooks import Error, Model, Session, _abi
-from graphhooks.session import OPTIONS, services
+from graphhooks.options import OPTIONS
+from graphhooks.services import host_services
 
 OFF = {"GRAPHHOOKS_ENABLE": "0"}  # opens without a driver
 
@@ -196,7 +197,7 @@ def test_an_option_that_is_like_none_is_refused_with_those_there_are(model):
         ({"device": "0"}, "device is '0'; it is a whole number"),
         ({"device": 1 << 32}, "device is 4294967296; it is a number from 0"),
         ({"context": "x"}, "context is 'x'; it is a whole number"),
-        ({"services": {}}, "services is {}; it is what graphhooks.session."),
+        ({"services": {}}, "services is {}; it is what graphhooks.services."),
         ({"environment": "A=1"}, "environment is 'A=1'; it is a dict"),
         ({"scope": "a\0"}, "scope has a zero byte"),
         ({"scope": "\ud800"}, "scope is '\\ud800'; half a character"),
@@ -321,7 +322,7 @@ def test_statistics_name_every_reason(model):
 
 def test_log_lines_come_to_the_services(model):
     lines = []
-    lent = services(log=lambda level, line: lines.append((level, line)))
+    lent = host_services(log=lambda level, line: lines.append((level, line)))
     environment = {**OFF, "GRAPHHOOKS_MAX_SLOT": "3"}
     with Session(model, environment=environment, services=lent):
         pass
@@ -334,8 +335,8 @@ def test_log_lines_come_to_the_services(model):
 def test_log_lines_are_in_the_words_of_python(model, capsys):
     """Where the services have no log, and where they have one."""
     lines = []
-    alone = services(retain=print, release=print)
-    lent = services(log=lambda _level, line: lines.append(line))
+    alone = host_services(retain=print, release=print)
+    lent = host_services(log=lambda _level, line: lines.append(line))
     environment = {**OFF, "GRAPHHOOKS_XYZ": "1"}
     for given in (None, alone, lent):
         with Session(model, environment=environment, services=given):
@@ -369,7 +370,7 @@ def failing_service(failure, **more):
     def retain(_):
         raise failure
 
-    return services(retain=retain, **more).retain(None, 5)
+    return host_services(retain=retain, **more).retain(None, 5)
 
 
 def test_a_service_that_fails_is_logged_and_told_to_C(caplog):

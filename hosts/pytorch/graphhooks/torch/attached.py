@@ -19,7 +19,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from .. import _abi
 from ..errors import Error, spell
-from ..session import Session, services
+from ..services import host_services
+from ..session import Session
 from . import stack
 from .gradients import ADD
 from .memory import Captures
@@ -86,7 +87,7 @@ class Attached:
             torch.cuda.current_stream().query()  # makes the context
             self.session = Session(
                 stack.describe(self.layers), device=self.device,
-                services=services(**self.captures.services(),
+                services=host_services(**self.captures.services(),
                                   lost=self.lost), **options)
         self.api = self.session.api
         self.handle = self.session.handle

@@ -10,7 +10,7 @@ import fnmatch
 import torch
 
 from ..errors import Error
-from ..session import Model
+from ..model import Model
 
 # What modules of these parts are commonly called.
 _USUAL = {
