@@ -411,7 +411,8 @@ static void test_what_is_held_back_stays_eager(void)
     is_str(segment.reason,
            "its attention picks its kernels by the length of the sequences",
            "by the sentence of the family");
-    ok(plan_has(session, "\"notes\":[\n\"layer 0: family example (/%s", ""),
+    ok(plan_has(session, "\"notes\":[\n\"layer 0: family example (%s", "") &&
+           plan_has(session, "/example.so) keeps %s", "it eager: its"),
        "which is noted, with the family and its file");
     gh_session_close(session);
     is_status(open_model(alone, scratch, "attn", &session), GH_ERR_CONFIG, &err,
