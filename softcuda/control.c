@@ -171,6 +171,8 @@ static bool set_word(const char *word, const char *stop, struct settings *set)
         set->races = n != 0;
     } else if (IS("TRACE")) {
         set->trace = n != 0;
+    } else if (IS("PAGEABLE")) {
+        set->pageable = n != 0;
     } else if (IS("MEMORY") && n != 0) {
         set->memory = n;
     } else if (IS("DEVICES") && n <= SOFT_MAX_DEVICES) {
@@ -195,11 +197,13 @@ static void start_again(const struct settings *set)
 }
 
 /* What SOFTCUDA_* there are, and what each wants. */
-static const char *const words[] = { "SEED",   "DROP_WAIT", "RACES", "TRACE",
-                                     "MEMORY", "DEVICES",   "FAIL",  NULL };
+static const char *const words[] = { "SEED",    "DROP_WAIT", "RACES",
+                                     "TRACE",   "PAGEABLE",  "MEMORY",
+                                     "DEVICES", "FAIL",      NULL };
 static const char *const wanted[] = {
     "a number; 0: the order of issue",
     "a number, of the wait that is dropped; 0: none",
+    "0 or 1",
     "0 or 1",
     "0 or 1",
     "a number of bytes, from 1",

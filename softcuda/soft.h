@@ -359,7 +359,7 @@ CUresult ctx_current(CUcontext *ctx_p);
 
 struct settings {
     uint64_t seed, drop_wait, devices, memory;
-    bool races, trace;
+    bool races, trace, pageable;
 };
 
 struct soft {

@@ -101,7 +101,7 @@ static void touch_range(struct sink *sink, const void *address, size_t bytes,
     sink->bytes += bytes;
     alloc = alloc_find(address, bytes);
     if (alloc == NULL) {
-        sink->bad |= !pageable_too;
+        sink->bad |= !pageable_too && !soft.set.pageable;
         return;
     }
     if (soft.set.races) {

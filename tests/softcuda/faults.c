@@ -339,6 +339,21 @@ static void test_wild_addresses(void)
     drv.cuMemFree(small);
 }
 
+/* For who has memory of his own. */
+static void test_pageable_memory(void)
+{
+    uint32_t mine = 0;
+
+    configure("PAGEABLE=1");
+    launch_store(side, (CUdeviceptr)(uintptr_t)&mine, 5);
+    is_int(drv.cuStreamSynchronize(side), 0,
+           "a kernel may write pageable memory");
+    is_int(mine, 5, "and does");
+    drv.cuMemcpyDtoDAsync(word(0), (CUdeviceptr)(uintptr_t)&mine, WORD, side);
+    is_int(word_at(word(0)), 5, "and a copy reads it");
+    configure("SEED=0");
+}
+
 static void test_stale_handles(void)
 {
     CUstream stream = new_stream(1);
@@ -488,6 +503,7 @@ int main(void)
     test_stale_handles();
     test_counts();
     test_wild_addresses();
+    test_pageable_memory();
     test_memory_stays_flat();
     configure("SEED=0");
     contract_close();
