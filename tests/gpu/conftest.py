@@ -17,7 +17,24 @@ sys.path.insert(0, str(_TOP / "hosts" / "pytorch" / "tests"))
 
 from harness import pytest_addoption, pytest_configure  # noqa: E402
 
+try:
+    import torch
+except ModuleNotFoundError:  # which the tests say
+    pass
+else:
+    import softtorch
+
+    if torch.cuda.device_count() == 0:
+        softtorch.install()
+
 __all__ = ["pytest_addoption", "pytest_configure"]
+
+
+@pytest.fixture
+def without_a_gpu():
+    """The CPU's tensors are taken for what they are."""
+    with softtorch.uninstalled():
+        yield
 
 
 @pytest.fixture

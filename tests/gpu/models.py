@@ -26,12 +26,20 @@ SEGMENTS = {"layer": LAYERS, "chunk": 1, "part": 2 * LAYERS}
 WHOLE = ["layer", "chunk"]  # where layers are called as they are
 
 
-def need_gpu(count: int = 1) -> None:
-    """For the head of a file: skips all of it on other machines."""
-    if torch.cuda.device_count() < count:
-        pytest.skip("torch sees no GPU" if count == 1
-                    else f"torch sees fewer than {count} GPUs",
-                    allow_module_level=True)
+HAS_GPU = torch.cuda.device_count() > 0  # else softtorch.py stands in
+DEVICE = "cuda" if HAS_GPU else "cpu"
+
+
+def need_gpu() -> None:
+    """For the head of a file that says nothing elsewhere."""
+    if not HAS_GPU:
+        pytest.skip("torch sees no GPU", allow_module_level=True)
+
+
+def on_a_gpu(why: str):
+    """For a test that says nothing elsewhere."""
+    return pytest.mark.skipif(not HAS_GPU,
+                              reason=f"torch sees no GPU: {why}")
 
 
 # ---- the model -------------------------------------------------------------

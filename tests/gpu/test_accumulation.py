@@ -6,9 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import pytest
-from models import BATCH, COUNTS, GRAINS, WHOLE, need_gpu, torch
-
-need_gpu()
+from models import BATCH, COUNTS, GRAINS, WHOLE, torch
 
 GRAIN = pytest.mark.parametrize("grain", GRAINS)
 ZERO = pytest.mark.parametrize("set_to_none", [True, False, None],

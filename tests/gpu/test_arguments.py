@@ -10,9 +10,7 @@ import dataclasses
 import enum
 
 import pytest
-from models import (COUNTS, LAYERS, WHOLE, Block, Model, need_gpu, torch)
-
-need_gpu()
+from models import COUNTS, LAYERS, WHOLE, Block, Model, torch
 
 Pair = collections.namedtuple("Pair", "x mask")
 

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import pytest
 from models import (BATCH, COUNTS, GRAINS, LAYERS, LENGTH, SEGMENTS, WHOLE,
-                    Block, F, Model, need_gpu, nn, torch)
+                    Block, F, Model, nn, on_a_gpu, torch)
 
-need_gpu()
-
-import graphhooks  # noqa: E402
-from graphhooks import Error  # noqa: E402
+import graphhooks
+from graphhooks import Error
 
 GRAIN = pytest.mark.parametrize("grain", GRAINS)
 
@@ -119,6 +117,7 @@ class OnTheHost(Model):
         return x
 
 
+@on_a_gpu("all tensors are the CPU's")
 @pytest.mark.parametrize("grain", WHOLE)
 def test_a_tensor_on_the_CPU_is_eager(pair, grain):
     run = pair(lambda r: r.steps(), grain=grain, make=Scales,
@@ -214,7 +213,9 @@ class Mixes(Block):
         return super().forward(x) * torch.full((64,), 0.5).to(x.device)
 
 
-SYNCS = [Item, Prints, Branches, Synchronizes, ToTheHost, Selects, Mixes]
+SYNCS = [Item, Branches, Synchronizes, Selects,
+         *[pytest.param(make, marks=on_a_gpu("a copy to the CPU is none"))
+           for make in (Prints, ToTheHost, Mixes)]]
 
 
 @pytest.mark.parametrize("grain", WHOLE)
@@ -567,7 +568,7 @@ def cpu():
     (cpu, "blocks.*", "no module of the model is called 'blocks\\.\\*'"),
     (cpu, [], "there is no layer to attach to"),
     (cpu, [F.gelu], "layers has .*it takes modules, or names by pattern")])
-def test_what_cannot_be_attached(model, layers, why):
+def test_what_cannot_be_attached(without_a_gpu, model, layers, why):
     with pytest.raises(Error, match=why) as caught:
         graphhooks.attach(model(), layers)
     assert "\n" not in str(caught.value)

@@ -6,9 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import pytest
-from models import COUNTS, LAYERS, Model, need_gpu
-
-need_gpu()
+from models import COUNTS, LAYERS, Model
 
 from graphhooks import Error  # noqa: E402
 

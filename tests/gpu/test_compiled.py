@@ -6,9 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import pytest
-from models import COUNTS, WHOLE, Block, Model, need_gpu, torch
-
-need_gpu()
+from models import COUNTS, WHOLE, Block, Model, torch
 
 
 def compiles() -> bool:

@@ -11,9 +11,7 @@ import io
 import weakref
 
 import pytest
-from models import COUNTS, GRAINS, Run, need_gpu, torch
-
-need_gpu()
+from models import COUNTS, GRAINS, Run, torch
 
 from graphhooks.torch.segment import Site  # noqa: E402
 

@@ -6,9 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import pytest
-from models import COUNTS, GRAINS, SEGMENTS, Block, need_gpu
-
-need_gpu()
+from models import COUNTS, GRAINS, SEGMENTS, Block
 
 GRAIN = pytest.mark.parametrize("grain", GRAINS)
 

@@ -6,9 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import pytest
-from models import COUNTS, GRAINS, WHOLE, Model, need_gpu, torch
-
-need_gpu()
+from models import COUNTS, GRAINS, WHOLE, Model, torch
 
 from graphhooks import Error  # noqa: E402
 

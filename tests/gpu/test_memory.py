@@ -9,11 +9,10 @@ import gc
 
 import pytest
 from models import (BATCH, COUNTS, GRAINS, LENGTH, SEGMENTS, WHOLE, Model,
-                    Run, need_gpu, torch)
-
-need_gpu()
+                    Run, on_a_gpu, torch)
 
 GRAIN = pytest.mark.parametrize("grain", GRAINS)
+POOLS = on_a_gpu("there are no pools of memory")
 
 
 def fifo(losses):
@@ -244,6 +243,7 @@ def test_evaluation_between_forward_and_backward(pair, grain):
     pair(train, grain=grain, eager=["forward_only"])
 
 
+@POOLS
 @GRAIN
 def test_large_allocations_between_the_passes(pair, grain):
     """What the allocator gives others is not what graphs hold."""
@@ -261,6 +261,7 @@ def test_large_allocations_between_the_passes(pair, grain):
     pair(train, grain=grain)
 
 
+@POOLS
 @GRAIN
 def test_memory_does_not_grow_with_the_steps(runs, grain):
     run = runs(grain=grain).steps([4, 4, 4], in_flight=2)
@@ -273,6 +274,7 @@ def test_memory_does_not_grow_with_the_steps(runs, grain):
     assert torch.cuda.memory_allocated() <= before
 
 
+@POOLS
 @GRAIN
 def test_memory_is_given_back(grain):
     def train() -> int:

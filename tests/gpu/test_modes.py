@@ -8,9 +8,7 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from models import COUNTS, GRAINS, SEGMENTS, Block, Model, need_gpu, torch
-
-need_gpu()
+from models import COUNTS, GRAINS, SEGMENTS, Block, Model, torch
 
 from graphhooks import Error  # noqa: E402
 

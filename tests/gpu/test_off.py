@@ -44,7 +44,8 @@ def test_the_library_is_not_needed(monkeypatch):
     graphhooks.attach(Model(Block), enable=0).detach()
 
 
-def test_a_model_without_a_gpu_is_told_of_the_switch(monkeypatch):
+def test_a_model_without_a_gpu_is_told_of_the_switch(monkeypatch,
+                                                     without_a_gpu):
     monkeypatch.setenv("GRAPHHOOKS_ENABLE", "1")
     with pytest.raises(Error, match="on cpu; .* or turn them off, enable=F"):
         graphhooks.attach(Model(Block))

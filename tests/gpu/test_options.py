@@ -8,9 +8,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from models import COUNTS, GRAINS, LAYERS, Run, need_gpu, torch
-
-need_gpu()
+from models import COUNTS, GRAINS, LAYERS, Run, torch
 
 import graphhooks  # noqa: E402
 from graphhooks import Error  # noqa: E402

@@ -8,12 +8,10 @@ from __future__ import annotations
 import copy
 
 import pytest
-from models import (COUNTS, GRAINS, LAYERS, WHOLE, Block, Mlp, Model,
-                    need_gpu, nn, torch)
+from models import (COUNTS, GRAINS, LAYERS, WHOLE, Block, Mlp, Model, nn,
+                    torch)
 
-need_gpu()
-
-from graphhooks import Error  # noqa: E402
+from graphhooks import Error
 
 GRAIN = pytest.mark.parametrize("grain", GRAINS)
 FLIGHT = pytest.mark.parametrize("in_flight", [1, 3])

@@ -6,12 +6,9 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import pytest
-from models import (COUNTS, LAYERS, WHOLE, WIDTH, Attention, Mlp, Model,
-                    need_gpu, nn)
+from models import COUNTS, LAYERS, WHOLE, WIDTH, Attention, Mlp, Model, nn
 
-need_gpu()
-
-from graphhooks import Error  # noqa: E402
+from graphhooks import Error
 
 
 def names(run):

@@ -6,9 +6,8 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import pytest
-from models import COUNTS, GRAINS, WHOLE, Block, F, Model, need_gpu, torch
-
-need_gpu()
+from models import (COUNTS, DEVICE, GRAINS, WHOLE, Block, F, Model, on_a_gpu,
+                    torch)
 
 GRAIN = pytest.mark.parametrize("grain", GRAINS)
 FLIGHT = pytest.mark.parametrize("in_flight", [1, 3])
@@ -44,7 +43,7 @@ def test_random_numbers_move_on_with_every_replay(runs, grain):
     run = runs(grain=grain, make=dropping)
     run.steps(COUNTS[:2])
     replays = run.attached.stats()["replays"]
-    x = torch.ones(2, 32, 64, device="cuda", requires_grad=True)
+    x = torch.ones(2, 32, 64, device=DEVICE, requires_grad=True)
     seen = [run.model.run_layers(x).sum().item() for _ in range(4)]
     assert run.attached.stats()["replays"] > replays
     assert len(set(seen)) == 4
@@ -84,6 +83,7 @@ def test_evaluation_between_the_steps_draws_nothing(pair, grain):
     pair(train, grain=grain, make=dropping, eager=["forward_only"])
 
 
+@on_a_gpu("autocast is of a GPU")
 @pytest.mark.parametrize("grain", WHOLE)
 @FLIGHT
 def test_dropout_under_bf16(pair, grain, in_flight):
@@ -124,7 +124,7 @@ def drawing(generator):
 @pytest.mark.parametrize("grain", WHOLE)
 @FLIGHT
 def test_a_generator_that_is_named(pair, grain, in_flight):
-    generator = torch.Generator("cuda")
+    generator = torch.Generator(DEVICE)
 
     def train(run):
         generator.manual_seed(3)
@@ -137,7 +137,7 @@ def test_a_generator_that_is_named(pair, grain, in_flight):
 
 @pytest.mark.parametrize("grain", WHOLE)
 def test_a_generator_that_is_not_named_is_eager(pair, grain):
-    generator = torch.Generator("cuda")
+    generator = torch.Generator(DEVICE)
 
     def train(run):
         generator.manual_seed(3)

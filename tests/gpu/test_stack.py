@@ -133,13 +133,13 @@ def test_parts_that_are_not_there_are_said(parts, why):
 # ---- devices ---------------------------------------------------------------
 
 
-def test_layers_on_the_CPU_are_refused():
+def test_layers_on_the_CPU_are_refused(without_a_gpu):
     with pytest.raises(Error, match="the layers are on cpu; graphs are of a "
                                     "GPU: move the model there"):
         stack.device_of(stack.find(Model(), None, None))
 
 
-def test_layers_that_are_nowhere_yet_are_refused():
+def test_layers_that_are_nowhere_yet_are_refused(without_a_gpu):
     with pytest.raises(Error, match="the layers are on meta"):
         stack.device_of(stack.find(Model().to("meta"), None, None))
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from models import COUNTS, GRAINS, need_gpu, torch
-
-need_gpu()
+from models import COUNTS, GRAINS, on_a_gpu, torch
 
 GRAIN = pytest.mark.parametrize("grain", GRAINS)
 
@@ -64,6 +62,7 @@ def test_a_training_and_its_detach_in_threads(runs):
     assert torch.isfinite(torch.stack(run.notes)).all()
 
 
+@on_a_gpu("all streams are one")
 @GRAIN
 @pytest.mark.parametrize("frozen", [False, True])
 def test_microbatches_on_streams_of_their_own(pair, grain, frozen):

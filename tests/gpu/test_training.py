@@ -6,10 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import pytest
-from models import (COUNTS, GRAINS, LAYERS, SEGMENTS, Model, need_gpu, nn,
-                    torch)
-
-need_gpu()
+from models import COUNTS, GRAINS, LAYERS, SEGMENTS, Model, nn, torch
 
 GRAIN = pytest.mark.parametrize("grain", GRAINS)
 

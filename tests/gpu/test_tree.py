@@ -187,7 +187,7 @@ def test_what_no_graph_knows_is_said(value):
             look([value])
 
 
-def test_a_tensor_on_the_CPU_is_said(monkeypatch):
+def test_a_tensor_on_the_CPU_is_said(without_a_gpu, monkeypatch):
     monkeypatch.undo()
     with pytest.raises(tree.Unfit, match="a tensor on cpu goes into the"):
         taken((1, torch.ones(2)))

@@ -1,0 +1,337 @@
+"""torch with a GPU that is the software device, for machines without another.
+
+The tensors "on the GPU" are the CPU's.  A capture runs its operations, notes
+each of them, and takes back what they have done, as a GPU runs none then; a
+replay runs them again, on the same memory and with the generators at hand.
+The package, the library and autograd are the real ones.
+
+What this cannot show, and what tests need a real GPU for: streams, pools of
+memory, autocast of "cuda", other devices, and a launch without Python.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+_aten = torch.ops.aten
+
+# What waits for the GPU, which a capture forbids.
+_WAITS = {_aten._local_scalar_dense.default, _aten.nonzero.default,
+          _aten.equal.default, _aten.masked_select.default}
+_WAITED = "CUDA error: operation not permitted when stream is capturing"
+_UNKNOWN = "Generator: not in capture mode"
+
+
+# ---- operations ------------------------------------------------------------
+
+
+def _tensors(values) -> list:
+    return [t for t in tree_leaves(values) if isinstance(t, torch.Tensor)]
+
+
+def _aliases(values):
+    """At the same addresses, with versions and gradients of their own."""
+    return tree_map_only(torch.Tensor, lambda t: t.data, values)
+
+
+def _storages(values) -> dict:
+    found = [t.untyped_storage() for t in _tensors(values)]
+    return {storage.data_ptr(): storage for storage in found}
+
+
+def _written(function, args, kwargs) -> list:
+    """The arguments that an operation writes."""
+    found = []
+    for i, argument in enumerate(function._schema.arguments):
+        info = argument.alias_info
+        if info is not None and info.is_write:
+            found.append(args[i] if i < len(args)
+                         else kwargs.get(argument.name))
+    return found
+
+
+def _is_view(function) -> bool:
+    """Whether it gives memory another name, and does nothing else."""
+    schema = function._schema
+    return bool(schema.returns) and not schema.is_mutable and all(
+        r.alias_info is not None for r in schema.returns)
+
+
+def _selects(function, args) -> bool:
+    """Whether the shape of what comes out depends on numbers."""
+    return function is _aten.index.Tensor and any(
+        t.dtype == torch.bool for t in _tensors(args[1]))
+
+
+class _Operation:
+    """One that can be run again."""
+
+    def __init__(self, function, args, kwargs, result):
+        self.function = function
+        self.args, self.kwargs = _aliases((args, kwargs))
+        self.places = [] if function._schema.is_mutable \
+            else _tensors(_aliases(result))
+
+    def run(self) -> None:
+        result = self.function(*self.args, **self.kwargs)
+        for place, value in zip(self.places, _tensors(result)):
+            if place.data_ptr() != value.data_ptr():
+                place.copy_(value)
+
+
+class _Recorder(TorchDispatchMode):
+    """The operations of a capture."""
+
+    current = None  # the one at work
+
+    def __init__(self, generators):
+        super().__init__()
+        self.generators = {g._cdata for g in generators}
+        self.operations: list = []
+        self.failed = False
+        self._before: dict = {}  # storages that were there, and their content
+        self._made: dict = {}  # others
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if function in _WAITS or _selects(function, args):
+            self.fail(_WAITED)
+        for value in tree_leaves((args, kwargs)):
+            if isinstance(value, torch.Generator) \
+                    and value._cdata not in self.generators:
+                self.fail(_UNKNOWN)
+        for address, storage in _storages(
+                _written(function, args, kwargs)).items():
+            if address not in self._made and address not in self._before:
+                self._before[address] = storage, storage.clone()
+        given = _storages((args, kwargs))
+        result = function(*args, **kwargs)
+        if not _is_view(function):
+            self.operations.append(_Operation(function, args, kwargs, result))
+        for address, storage in _storages(result).items():
+            if address not in given:
+                self._made[address] = storage
+        return result
+
+    def fail(self, why: str) -> None:
+        self.failed = True
+        raise RuntimeError(why)
+
+    def take_back(self) -> None:
+        """All that was there is as it was; the rest holds nothing of use."""
+        for storage, content in self._before.values():
+            storage.copy_(content)
+        for operation in self.operations:
+            for place in operation.places:
+                if place.is_floating_point() \
+                        and place.untyped_storage().data_ptr() in self._made:
+                    place.fill_(float("nan"))
+
+
+# ---- streams and graphs ----------------------------------------------------
+
+
+class _Stream:
+    """All of them do their work at once."""
+
+    def __init__(self, handle=None, device=None):
+        self.cuda_stream = _soft.stream().value if handle is None else handle
+
+    def query(self) -> bool:
+        return True
+
+    def wait_stream(self, other) -> None:
+        pass
+
+    def synchronize(self) -> None:
+        _soft.call("cuStreamSynchronize", ctypes.c_void_p(self.cuda_stream))
+
+
+class _On:
+    """As torch.cuda.stream()."""
+
+    def __init__(self, stream):
+        self._stream = stream
+
+    def __enter__(self):
+        self._before = _On.current
+        _On.current = self._stream
+
+    def __exit__(self, *_):
+        _On.current = self._before
+
+
+class _Graph:
+    """As torch.cuda.CUDAGraph.  The driver has one too, of a single memset:
+    the library asks what is in a graph."""
+
+    launches = 0  # of all
+
+    def __init__(self, keep_graph=False):
+        self._generators = [torch.default_generator]
+        self._handles = None
+
+    def register_generator_state(self, generator) -> None:
+        self._generators.append(generator)
+
+    def capture_begin(self, pool=None, capture_error_mode="global") -> None:
+        self._states = [g.get_state() for g in self._generators]
+        _soft.begin_capture(_On.current.cuda_stream)
+        self._recorder = _Recorder.current = _Recorder(
+            self._generators)
+        self._recorder.__enter__()
+
+    def capture_end(self) -> None:
+        self._recorder.__exit__(None, None, None)
+        _Recorder.current = None
+        if self._recorder.operations:
+            _soft.fill(_scratch, 0, 1, _On.current.cuda_stream)
+        self._handles = _soft.end_capture(_On.current.cuda_stream)
+        self._recorder.take_back()
+        for generator, state in zip(self._generators, self._states):
+            generator.set_state(state)
+        if self._recorder.failed:
+            raise RuntimeError(_WAITED)
+
+    def raw_cuda_graph(self) -> int:
+        return self._handles[0]
+
+    def raw_cuda_graph_exec(self) -> int:
+        return self._handles[1]
+
+    def replay(self) -> None:
+        _Graph.launches += 1
+        _On.current.synchronize()
+        for operation in self._recorder.operations:
+            operation.run()
+
+    def __del__(self):
+        if self._handles is not None:
+            _soft.destroy(*self._handles)
+
+
+def _numbers(captures) -> list:
+    """What random generators have drawn; and a launch counts as drawing, as
+    operations are run by Python alone."""
+    return [_Graph.launches] + [g.get_state().numpy().tobytes()
+                                for g in captures.generators]
+
+
+def _tensor_at(address: int, like):
+    nbytes = like.numel() * like.element_size()
+    memory = (ctypes.c_char * nbytes).from_address(address)
+    flat = torch.frombuffer(memory, dtype=torch.uint8)
+    return flat.view(like.dtype).as_strided(like.size(), like.stride())
+
+
+class _Device(int):
+    """The number of a device which is also that of the CPU's tensors."""
+
+    __hash__ = int.__hash__
+
+    def __eq__(self, other):
+        return other is None or int(self) == other
+
+    def __ne__(self, other):
+        return not self == other
+
+
+# ---- torch -----------------------------------------------------------------
+
+_soft = None  # softdevice.SoftDevice
+_scratch = 0  # a word of its memory
+_device_of = None  # the package's own
+
+
+def _nothing(*_, **__) -> None:
+    pass
+
+
+def _put_entries() -> None:
+    """What a torch for GPUs has, by the same names."""
+    pools = iter(range(1, 1 << 62))
+    for name, entry in {
+        "_cuda_getCurrentRawStream": lambda _: _On.current.cuda_stream,
+        "_cuda_getDevice": lambda: 0,
+        "_cuda_clearCublasWorkspaces": _nothing,
+        "_cuda_endAllocateToPool": _nothing,
+    }.items():
+        setattr(torch._C, name, entry)
+    for name, entry in {
+        "CUDAGraph": _Graph,
+        "ExternalStream": _Stream,
+        "Stream": _Stream,
+        "_sleep": _nothing,
+        "current_device": lambda: 0,
+        "current_stream": lambda _=None: _On.current,
+        "default_generators": (torch.default_generator,),
+        "default_stream": lambda _=None: _On.current,
+        "device": lambda _: _On(_On.current),
+        "empty_cache": _nothing,
+        "get_rng_state": torch.get_rng_state,
+        "graph_pool_handle": lambda: (0, next(pools)),
+        "set_rng_state": torch.set_rng_state,
+        "stream": _On,
+        "synchronize": _synchronize,
+    }.items():
+        setattr(torch.cuda, name, entry)
+    torch.backends.cuda.is_built = lambda: True
+    torch.Tensor.cuda = torch.nn.Module.cuda = lambda self, *_: self
+
+
+def _synchronize(*_) -> None:
+    if _Recorder.current is not None:
+        _Recorder.current.fail(_WAITED)
+
+
+def install() -> None:
+    """Before graphhooks.torch is imported."""
+    global _soft, _scratch, _device_of
+    from graphhooks import _library
+    from softdevice import SoftDevice, beside
+
+    path = beside(_library.load().path)
+    _soft = SoftDevice(path)
+    _soft.call("softcuda_configure", b"PAGEABLE=1 RACES=0")
+    _scratch = _soft.alloc(4)
+    _On.current = _Stream()
+    os.environ["GRAPHHOOKS_DRIVER"] = path
+    torch.set_num_threads(1)  # the tensors are small, and the tests many
+    _put_entries()
+
+    from graphhooks.torch import memory, recording, stack
+
+    memory.tensor_at = recording.tensor_at = _tensor_at
+    memory.Captures.numbers = _numbers
+    _device_of = stack.device_of
+    _take_tensors(stack)
+
+
+def _take_tensors(stack) -> None:
+    """Those of the CPU are the GPU's."""
+    torch.Tensor.is_cuda = property(lambda _: True)
+    stack.device_of = lambda _: _Device(0)
+
+
+@contextlib.contextmanager
+def uninstalled():
+    """As far as tensors go, and where it is installed."""
+    from graphhooks.torch import stack
+
+    if _device_of is None:
+        yield
+        return
+    del torch.Tensor.is_cuda
+    stack.device_of = _device_of
+    try:
+        yield
+    finally:
+        _take_tensors(stack)
