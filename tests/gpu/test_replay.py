@@ -22,7 +22,7 @@ class Segment:
     def __init__(self, results, returned=(), sample=()):
         self.results = results
         self.came = []
-        self.parameters = SimpleNamespace(returned=returned, sample=sample)
+        self.parameters = SimpleNamespace(behind=returned + sample)
 
     def backward(self, instance, microbatch, grads):
         self.came.append((instance, microbatch, grads))

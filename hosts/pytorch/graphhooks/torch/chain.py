@@ -34,8 +34,9 @@ class Chain:
         self._before: list = []  # what the last one has returned
         self._versions: list = []
         self._hooks = None  # of saved tensors, as the first found them
-        self.unheard = False  # by those: the modules run once more
+        self.unheard = False  # by those: see hush()
         self._unfinished = 0  # passes that did not come to the last module
+        self.idle = True  # there is nothing to stop
 
     def is_known(self) -> bool:
         return len(self.calls) == len(self.segment.sites) - 1
@@ -49,11 +50,18 @@ class Chain:
         self._watched = self._playing = self._hooks = None
         self._tensors = self._before = self._versions = self._results = []
         self.unheard = False
+        self.idle = True
+
+    def hush(self) -> None:
+        """The modules run once more, unheard by hooks of saved tensors."""
+        self.idle = False
+        self.unheard = True
 
     # ---- eager passes ---------------------------------------------------
 
     def watch(self, site, tensors, args, kwargs):
         """Runs the first module and looks on as the others follow."""
+        self.idle = False
         result = self._run(site, args, kwargs)
         self._tensors = tensors
         self._results = [result]
@@ -156,6 +164,7 @@ class Chain:
 
     def play(self, instance, outputs, tensors):
         """The graph has run; the first module returns."""
+        self.idle = False
         sources = outputs, tensors
         self._shapes = instance.shape
         self._playing = [tree.fill(shape, sources) for shape in self._shapes]

@@ -78,6 +78,7 @@ class Parameters:
         self.returned: tuple = ()  # autograd is given their gradients
         self.own: list = []  # the graph puts them in place
         self.sample: tuple = ()  # one of those, for autograd to come by
+        self.behind: tuple = ()  # both, as they come after the inputs
         self._node = None  # where its gradient would be added up
         self.gradients: dict = {}  # where, once a backward is recorded
         self.serial = 0  # which recording made those, from 1
@@ -94,6 +95,7 @@ class Parameters:
         returned = set(self.returned)
         self.own = [p for p in self.all if p not in returned]
         self.sample = tuple(self.own[:1])
+        self.behind = self.returned + self.sample
         if self.own:
             self._node = get_gradient_edge(self.own[0]).node
 

@@ -25,9 +25,11 @@ class Replay(torch.autograd.Function):
         instance.node = weakref.ref(ctx)
         ctx.set_materialize_grads(False)
         outputs = instance.outputs
+        # Not detach(), whose result is a view, and shares its version with
+        # those of other replays.
         if len(outputs) == 1:
-            return outputs[0].detach()
-        outputs = tuple([o.detach() for o in outputs])
+            return outputs[0].data
+        outputs = tuple([o.data for o in outputs])
         if instance.constant:
             ctx.mark_non_differentiable(
                 *[outputs[i] for i in instance.constant])
@@ -50,6 +52,7 @@ _apply = super(torch.autograd.Function, Replay).apply
 def replay(segment, instance, microbatch: int, tensors):
     """The outputs of a forward that a graph has run."""
     apply = Replay.apply if torch_func_is_active() else _apply
-    return apply((segment, instance, microbatch), *tensors,
-                 *segment.parameters.returned, *segment.parameters.sample,
-                 *[tensors[i] for i in instance.again])
+    inputs = *tensors, *segment.parameters.behind
+    if instance.again:
+        inputs += tuple([tensors[i] for i in instance.again])
+    return apply((segment, instance, microbatch), *inputs)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 
 import torch
-from torch import is_grad_enabled
+from torch import is_autocast_enabled, is_grad_enabled
 from torch._C import _cuda_getDevice as current_device
 from torch._C import _current_graph_task_id as current_pass
 from torch._C import _will_engine_execute_node as will_run
@@ -131,7 +131,8 @@ class Segment(Planned):
 
     def lead(self, site: Site, args, kwargs):
         """The call of the first module."""
-        self.chain.stop()
+        if not self.chain.idle:
+            self.chain.stop()
         hook = checkpoint.hooks()
         if hook is not None:
             return self._lead_under(hook, site, args, kwargs)
@@ -148,7 +149,7 @@ class Segment(Planned):
         self.owner.count("checkpoint")
         if not region.was_replayed(hook):
             return site.forward(*args, **kwargs)
-        self.chain.unheard = True
+        self.chain.hush()
         with checkpoint.unheard():
             return site.forward(*args, **kwargs)
 
@@ -210,8 +211,8 @@ class Segment(Planned):
             self.owner.count("forward_only")
             return None
         tensors: list = []
-        key = [torch.is_autocast_enabled("cuda"),
-               torch.get_autocast_dtype("cuda")]
+        # Without a word, of "cuda": a text takes torch as long as the rest.
+        key = [is_autocast_enabled() and torch.get_autocast_dtype("cuda")]
         try:
             for arg in args:
                 tree.gather(arg, tensors, key)
