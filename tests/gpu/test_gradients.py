@@ -13,6 +13,7 @@ from models import nn, same, torch
 
 from graphhooks import Error
 from graphhooks.torch import attached, gradients, tree
+from graphhooks.torch.flights import Flights
 from graphhooks.torch.gradients import ADD, WRITE
 
 N = 3
@@ -54,10 +55,9 @@ class Segment:
 
 
 class Owner:
-    may_write = attached.Attached.may_write
-
     def __init__(self):
-        self.segments, self.clean, self.serial, self.moved = [], 0, 0, 0
+        self.segments, self.serial, self.moved = [], 0, 0
+        self.flights = Flights(self.segments)
 
     def move_gradients_out(self):
         self.moved += 1
@@ -168,7 +168,7 @@ def test_any_training_has_the_bits_of_autograd(has_add, seed):
     segments = [Segment(owner, has_add) for _ in range(3)]
     states = [[None] * N for _ in segments]
     for step in range(40):
-        owner.clean = 0  # as every forward leaves it
+        owner.flights.clean = 0  # as every forward leaves it
         choice = rng.choice(["none", "some none", "zeros", "preset",
                              "replace", "nothing"])
         for segment, state in zip(segments, states):
@@ -187,14 +187,14 @@ def test_a_backward_does_not_write_below_gradients_of_later_ones():
     owner = Owner()
     early, late = Segment(owner), Segment(owner)
     late.replay(values(1))
-    owner.clean = 0
-    assert not owner.may_write(early.backwards[WRITE])
+    owner.flights.clean = 0
+    assert not owner.flights.may_write(early.backwards[WRITE])
     assert early.replay(values(1)) == ADD
     for p in late.parameters.all:
         p.grad = None
     for p in early.parameters.all:
         p.grad = None
-    owner.clean = 0
+    owner.flights.clean = 0
     assert early.replay(values(1)) == WRITE
 
 
@@ -202,7 +202,7 @@ def test_gradients_that_were_moved_out_are_in_nobodys_way():
     owner = Owner()
     early, late = Segment(owner, has_add=False), Segment(owner)
     late.replay(values(1))
-    owner.clean = 0
+    owner.flights.clean = 0
     assert early.replay(values(1)) == WRITE and owner.moved == 1
     assert same(late.parameters.all[0].grad, values(1)[0])
     assert not late.parameters.are_in_place()
@@ -211,7 +211,7 @@ def test_gradients_that_were_moved_out_are_in_nobodys_way():
 def test_backwards_in_their_order_all_write():
     owner = Owner()
     segments = [Segment(owner) for _ in range(3)]
-    owner.clean = 0
+    owner.flights.clean = 0
     for segment in segments:
         assert segment.replay(values(1)) == WRITE
 
@@ -291,13 +291,9 @@ def test_a_sum_for_somebody_else_leaves_no_trace(before):
 # ---- the order of backwards in a pool ----
 
 
-class Pools:
-    flight_of = attached.Attached.flight_of
-
+class Pools(Flights):
     def __init__(self):
-        self._last = {}
-
-    let_go = attached.Attached.let_go
+        super().__init__([])
 
     def finish(self, index, slot=0, flight=(1, 0)):
         self.let_go(SimpleNamespace(index=index),
@@ -305,7 +301,8 @@ class Pools:
 
     def record(self, index, slot=0, flight=(1, 0), variant=WRITE):
         instance = SimpleNamespace(slot=slot, flight=flight)
-        return self.flight_of(SimpleNamespace(index=index), instance, variant)
+        return self.of_backward(SimpleNamespace(index=index), instance,
+                                variant)
 
 
 def test_backwards_from_the_last_to_the_first_share_memory():

@@ -6,9 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import ctypes
-import itertools
 import logging
-import math
 import os
 import weakref
 
@@ -22,6 +20,7 @@ from ..errors import Error, spell
 from ..services import host_services
 from ..session import Session
 from . import stack
+from .flights import Flights, Twins
 from .gradients import ADD
 from .memory import Captures
 from .places import Watch
@@ -48,21 +47,20 @@ class Attached:
         _refuse_old_torch()
         self._gradients = gradients
         self._watched = _of_ddp(model)
+        self.segments: list = []
+        self.flights = Flights(self.segments)
+        self.twins = Twins()
         self.stepped = False  # an optimizer has, and no forward came since
         self.microbatch = 0  # of the step, the one at hand
         self.accumulates = False  # steps have had several microbatches
         self.eager: dict[str, int] = {}
         self._said: set = set()
-        self._serial = 0  # of recorded backwards
-        self.clean = 0  # see may_write()
-        self._twins: dict = {}
         self._wrote = None, None  # the stream that wrote gradients last
         self._optimizers = weakref.WeakKeyDictionary()
         self.error = _abi.gh_error()
         self.lost: list = []  # interrupts that came while C was at work
         self.steps = 0
         self.recording: tuple | None = None  # the flight of a backward
-        self._last: dict = {}  # segment of each flight: see flight_of()
         self.captures = Captures(self.device, self._flight, generators)
         self._open(model, options)
         self._hook = register_optimizer_step_post_hook(_when_alive(self))
@@ -92,8 +90,8 @@ class Attached:
         self.api = self.session.api
         self.handle = self.session.handle
         try:
-            self.segments = [self._segment(s) for s in self.session.segments()
-                             if s.graphed]
+            self.segments += [self._segment(s) for s
+                              in self.session.segments() if s.graphed]
             self._check_uses(model)
             self._places = Watch(self.segments)
             for segment in self.segments:
@@ -166,49 +164,11 @@ class Attached:
                                "a hook or DistributedDataParallel; detach "
                                "and attach again")
 
-    # ---- recordings -----------------------------------------------------
+    # ---- recordings and gradients ---------------------------------------
 
     def _flight(self) -> tuple:
         """What a recording shares memory with, besides its slot."""
         return self.recording or (self.steps, self.microbatch, ADD)
-
-    def flight_of(self, segment, instance, variant: int) -> tuple:
-        """For a backward: what was recorded of its flight before it, it must
-        also run after.  Backwards of a pass come from the last segment to the
-        first; one that was left out then has memory of its own, as that of
-        the flight has what segments before it let go."""
-        let_go = self._last.get((instance.slot, *instance.flight), math.inf)
-        for late in itertools.count():
-            flight = (*instance.flight, variant, late) if late \
-                else (*instance.flight, variant)
-            key = (instance.slot, *flight)
-            last = self._last.get(key, math.inf)
-            if segment.index < (last if late else min(last, let_go)):
-                self._last[key] = segment.index
-                return flight
-
-    def let_go(self, segment, instance) -> None:
-        """What the forward has kept for its backward."""
-        key = (instance.slot, *instance.flight)
-        self._last[key] = min(segment.index, self._last.get(key, math.inf))
-
-    def next_serial(self) -> int:
-        self._serial += 1
-        return self._serial
-
-    def may_write(self, backward) -> bool:
-        """Whether a backward may write gradients: none that was recorded
-        after it is in place.  Asked once for all that come in their order;
-        whatever else runs sets `clean` to 0."""
-        if self.clean and self.clean < backward.serial:
-            self.clean = backward.serial
-            return True
-        for segment in self.segments:
-            if segment.parameters.serial > backward.serial \
-                    and segment.parameters.are_in_place():
-                return False
-        self.clean = backward.serial
-        return True
 
     def order_writes(self) -> None:
         """Autograd goes back on the stream of each forward; what several add
@@ -231,23 +191,6 @@ class Attached:
         self.count("gradients_moved")
         for segment in self.segments:
             segment.parameters.move_out()
-
-    def know_twins(self, write, add) -> None:
-        """The same gradients of inputs, as either variant leaves them."""
-        if add is None:
-            return
-        for twins in zip(write.results, add.results):
-            if twins[0] is not None:
-                for t in twins:
-                    self._twins[t.data_ptr()] = twins
-
-    def twin(self, grad, variant: int):
-        """Where the segment after this one leaves this gradient when that
-        variant of its backward has run."""
-        twins = self._twins.get(grad.data_ptr())
-        if twins is None or twins[variant].shape != grad.shape:
-            return grad
-        return twins[variant]
 
     # ---- the library ----------------------------------------------------
 
@@ -305,7 +248,7 @@ class Attached:
         for segment in self.segments:
             segment.seen = -1
         self.captures.step()
-        self.clean = 0
+        self.flights.clean = 0
         self._look()
         self.check(self.api.iteration_end(self.handle,
                                           ctypes.byref(self.error)))
@@ -341,7 +284,7 @@ class Attached:
             torch.cuda.synchronize(self.device)
             self.session.close()
             self.captures.close()
-            self._twins.clear()
+            self.twins.clear()
 
     def __enter__(self) -> "Attached":
         return self

@@ -191,7 +191,7 @@ def prepare(owner, backwards) -> Accumulation:
         if p.grad is not None:
             break
     else:
-        if owner.may_write(write):
+        if owner.flights.may_write(write):
             return _WRITE
     if add is None:
         # So many microbatches were not expected: gradients make room.

@@ -251,10 +251,10 @@ def backward(segment, instance: Instance, microbatch: int, grads):
                 break
     if instance.backwards[WRITE] is None:
         return _eagerly(segment, instance, microbatch, given)
-    owner.know_twins(*instance.backwards)
+    owner.twins.know(*instance.backwards)
     instance.inputs = instance.leaves = instance.uses = ()
     instance.live = None
-    owner.let_go(segment, instance)
+    owner.flights.let_go(segment, instance)
     return segment.run_back(instance, microbatch, grads)
 
 
@@ -274,8 +274,8 @@ def _layout(grad):
 
 def _record(segment, instance, microbatch: int, variant: int, grads) -> bool:
     owner = segment.owner
-    grads = [owner.twin(g, variant) for g in grads]
-    owner.recording = owner.flight_of(segment, instance, variant)
+    grads = [owner.twins.of(g, variant) for g in grads]
+    owner.recording = owner.flights.of_backward(segment, instance, variant)
     try:
         action = segment.enter(1, grads, microbatch, variant,
                                _abi.GH_PASS_PREPARE)
@@ -293,7 +293,7 @@ def _record(segment, instance, microbatch: int, variant: int, grads) -> bool:
 
     if not _capture(segment, 1, run):
         return False
-    found.serial = owner.next_serial()
+    found.serial = owner.flights.next_serial()
     if fresh:
         segment.parameters.gradients.update(fresh)
         segment.parameters.serial = found.serial

@@ -168,7 +168,7 @@ class Segment(Planned):
         self.seen = microbatch = owner.microbatch
         if not self.warm or not self.chain.is_known():
             return self._learn(site, tensors, args, kwargs)
-        owner.clean = 0
+        owner.flights.clean = 0
         instance = None
         action = self.enter(0, tensors, microbatch)
         if action == _REPLAYED:
@@ -324,7 +324,7 @@ class Segment(Planned):
         if backward.chained:
             grads = self.back_in_place(backward, grads)
         if variant != WRITE:
-            owner.clean = 0
+            owner.flights.clean = 0
         action = self.enter(1, grads, microbatch, variant)
         if action != _REPLAYED:
             owner.cancel(self.decision.reason)
