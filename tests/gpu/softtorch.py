@@ -26,6 +26,8 @@ _aten = torch.ops.aten
 # What waits for the GPU, which a capture forbids.
 _WAITS = {_aten._local_scalar_dense.default, _aten.nonzero.default,
           _aten.equal.default, _aten.masked_select.default}
+# Arguments that are written, which the schema does not say.
+_UNSAID = {_aten.native_batch_norm.default: (3, 4)}
 _WAITED = "CUDA error: operation not permitted when stream is capturing"
 _UNKNOWN = "Generator: not in capture mode"
 
@@ -49,7 +51,7 @@ def _storages(values) -> dict:
 
 def _written(function, args, kwargs) -> list:
     """The arguments that an operation writes."""
-    found = []
+    found = [args[i] for i in _UNSAID.get(function, ())]
     for i, argument in enumerate(function._schema.arguments):
         info = argument.alias_info
         if info is not None and info.is_write:
