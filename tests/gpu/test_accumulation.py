@@ -73,6 +73,22 @@ def test_gradients_that_change_between_microbatches(pair, grain):
 
 
 @GRAIN
+@pytest.mark.parametrize("after", [0, 2], ids=["all", "half"])
+def test_data_of_gradients_that_is_replaced(pair, grain, after):
+    """As masks of gradients do it, also before the last microbatches."""
+    def train(run):
+        for count in COUNTS:
+            run.zero()
+            run.backward(count - after)
+            for p in run.model.parameters():
+                p.grad.data = torch.where(p.detach() > 0, p.grad.data, 0)
+            run.backward(after)
+            run.optimizer.step()
+
+    pair(train, grain=grain)
+
+
+@GRAIN
 def test_gradients_that_are_clipped(pair, grain):
     def train(run):
         for count in COUNTS:

@@ -10,7 +10,8 @@ import dataclasses
 import enum
 
 import pytest
-from models import COUNTS, LAYERS, WHOLE, Block, Model, torch
+from models import (COUNTS, GRAINS, HEADS, LAYERS, LENGTH, WHOLE, WIDTH,
+                    Block, Model, nn, torch)
 
 Pair = collections.namedtuple("Pair", "x mask")
 
@@ -229,3 +230,185 @@ class Overwrites(Block):
 
 def test_a_layer_may_change_what_is_its_own(pair):
     pair(lambda r: r.steps(), make=Overwrites)
+
+
+# ---- one tensor, several arguments -----------------------------------------
+
+
+class Joins(Block):
+    def forward(self, x, y, z=None):
+        x = x + self.attn(self.norm1(y)) * torch.sigmoid(y)
+        x = x + self.mlp(self.norm2(y))
+        return x if z is None else x * torch.tanh(z) + self.norm1(z)
+
+
+class Repeats(Model):
+    times = 2
+
+    def run_layers(self, x):
+        for module in self.layers:
+            x = module(*[x] * self.times)
+        return x
+
+
+class Thrice(Repeats):
+    times = 3
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("model", [Repeats, Thrice])
+def test_one_tensor_as_several_arguments(pair, grain, model):
+    pair(lambda r: r.steps(), grain=grain, make=Joins, model=model)
+
+
+class Attends(Block):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attn = None
+        self.mixer = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
+
+    def forward(self, x):
+        h = self.norm1(x)
+        x = x + self.mixer(h, h, h, need_weights=False)[0]
+        return x + self.mlp(self.norm2(x))
+
+
+def test_query_key_and_value_are_one_tensor(pair):
+    pair(lambda r: r.steps(), grain="part", make=Attends,
+         parts={"attn": "mixer", "mlp": "mlp"})
+
+
+# ---- tensors of a kind -----------------------------------------------------
+
+
+class Continues(Block):
+    def forward(self, x, past):
+        return super().forward(torch.cat([past, x], 1))
+
+
+class NoPast(Model):
+    def run_layers(self, x):
+        past = x.new_empty(len(x), 0, WIDTH)
+        for module in self.layers:
+            x = module(x, past)
+        return x
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_an_empty_tensor(pair, grain):
+    pair(lambda r: r.steps(), grain=grain, make=Continues, model=NoPast)
+
+
+class PassesOn(Block):
+    def forward(self, x, mask):
+        return super().forward(x) + mask, mask
+
+
+class Inferred(Model):
+    def run_layers(self, x):
+        with torch.inference_mode():
+            mask = torch.full((LENGTH, 1), 0.5, device=x.device)
+        for module in self.layers:
+            x, mask = module(x, mask)
+        return x
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_a_mask_that_was_made_in_inference_mode(pair, grain):
+    pair(lambda r: r.steps(), grain=grain, make=PassesOn, model=Inferred,
+         judge=False)
+
+
+@pytest.mark.parametrize("grain", GRAINS)
+def test_a_first_batch_that_is_shorter(pair, grain):
+    def train(run):
+        run.zero()
+        run.loss(length=LENGTH // 2).backward()
+        run.optimizer.step()
+        run.steps()
+
+    pair(train, grain=grain, eager=None)
+
+
+# ---- what holds them -------------------------------------------------------
+
+
+class Updates(Block):
+    def forward(self, state):
+        state["x"] = super().forward(state["x"])
+        return state
+
+
+class Updated(Model):
+    def run_layers(self, x):
+        state = {"x": x}
+        for module in self.layers:
+            module(state)
+        return state["x"]
+
+
+class Appends(Block):
+    def forward(self, x, seen):
+        seen.append(x.square().mean())
+        return super().forward(x)
+
+
+class Appended(Model):
+    def run_layers(self, x):
+        seen = []
+        for module in self.layers:
+            x = module(x, seen)
+        return x + sum(seen)
+
+
+@pytest.mark.parametrize("grain, make, model", [
+    ("layer", Updates, Updated), ("chunk", Updates, Updated),
+    ("layer", Appends, Appended)])
+def test_a_layer_that_changes_what_holds_its_inputs(pair, grain, make, model):
+    pair(lambda r: r.steps(), grain=grain, make=make, model=model,
+         replays=False, refused="changes a list or dict")
+
+
+@dataclasses.dataclass
+class Output(collections.OrderedDict):
+    """As Transformers has them: fields are items too."""
+
+    x: torch.Tensor = None
+    mask: torch.Tensor = None
+
+    def __post_init__(self):
+        self["x"] = self.x
+
+
+class Gives(Block):
+    kind = Output
+
+    def forward(self, x):
+        return self.kind(x=super().forward(x))
+
+
+class GivesDefaults(Gives):
+    @staticmethod
+    def kind(x):
+        return collections.defaultdict(list, x=x)
+
+
+class Opens(Model):
+    def run_layers(self, x):
+        self.kinds = []
+        for module in self.layers:
+            result = module(x)
+            self.kinds.append(type(result))
+            x = result.x if type(result) is Output else result["x"]
+        return x
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("make, kind", [
+    (Gives, Output), (GivesDefaults, collections.defaultdict)])
+def test_a_dict_that_is_more_than_one(pair, grain, make, kind):
+    run = pair(lambda r: r.steps(), grain=grain, make=make, model=Opens,
+               judge=False)
+    assert run.model.kinds == [kind] * LAYERS
+    stats = run.attached.stats()
+    assert stats["refused"] or stats["eager_calls"].keys() > {"warmup"}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 from models import (BATCH, COUNTS, GRAINS, LAYERS, LENGTH, SEGMENTS, WHOLE,
-                    Block, F, Model, nn, on_a_gpu, torch)
+                    WIDTH, Block, F, Model, nn, on_a_gpu, torch)
 
 import graphhooks
 from graphhooks import Error
@@ -244,6 +244,64 @@ def test_the_other_layers_are_replayed(pair):
     assert stats["replays"] == 2 * (LAYERS - 1) * sum(COUNTS[1:])
 
 
+class Grows(Block):
+    """Its capture fails when it has counted."""
+
+    calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        y = super().forward(x) / self.calls
+        y.mean().item()
+        return y
+
+
+class Caches(Block):
+    """Its capture fails when it has made its table again."""
+
+    table = None
+
+    def forward(self, x):
+        if self.table is None or len(self.table) != x.shape[1]:
+            self.table = torch.arange(x.shape[1], device=x.device).cos()
+        y = super().forward(x) * self.table[:, None]
+        y.mean().item()
+        return y
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("make", [Grows, Caches])
+def test_attributes_are_as_before_a_capture_that_fails(pair, grain, make):
+    def train(run):
+        for count in COUNTS:
+            run.step(count)
+            with torch.no_grad():
+                run.loss(length=LENGTH // 2)
+
+    pair(train, grain=grain, make=make, replays=False, refused="captur",
+         eager=["forward_only"])
+
+
+class Sparse(Block):
+    def __init__(self) -> None:
+        super().__init__()
+        self.places = nn.Embedding(LENGTH, WIDTH, sparse=True)
+
+    def forward(self, x):
+        places = torch.arange(x.shape[1], device=x.device)
+        return super().forward(x + self.places(places))
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_a_sparse_gradient_is_eager(pair, grain):
+    def train(run):
+        run.optimizer = torch.optim.SGD(run.model.parameters(), lr=1e-2)
+        run.steps()
+        run.zero()
+
+    pair(train, grain=grain, make=Sparse, replays=False, refused="sparse")
+
+
 class Through(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -452,14 +510,29 @@ def recorded(runs, grain, steps):
 
 @GRAIN
 @pytest.mark.parametrize("steps", [1, 2, 3])
-def test_a_second_backward_is_refused(runs, grain, steps):
+@pytest.mark.parametrize("between", [0, 1])
+def test_a_second_backward_is_refused(runs, grain, steps, between):
+    """Also where another forward has come between them."""
     run = recorded(runs, grain, steps)
     loss = run.loss()
     loss.backward(retain_graph=True)
-    with pytest.raises(Error, match="second time"):
+    for _ in range(between):
+        run.loss()
+    with pytest.raises(Error, match="second backward"):
         loss.backward()
     run.steps()
     assert torch.isfinite(run.notes[-1])
+
+
+@GRAIN
+def test_a_backward_after_detach_is_refused(runs, grain):
+    run = recorded(runs, grain, 3)
+    loss = run.loss()
+    run.detach()
+    with pytest.raises(Error, match="after detach"):
+        loss.backward()
+    run.zero()
+    run.steps(COUNTS[:2])
 
 
 @GRAIN
@@ -571,4 +644,25 @@ def cpu():
 def test_what_cannot_be_attached(without_a_gpu, model, layers, why):
     with pytest.raises(Error, match=why) as caught:
         graphhooks.attach(model(), layers)
+    assert "\n" not in str(caught.value)
+
+
+def test_data_parallel_is_refused(runs):
+    run = runs()
+    with pytest.raises(Error, match="DataParallel") as caught:
+        graphhooks.attach(nn.DataParallel(run.model))
+    assert "\n" not in str(caught.value)
+
+
+class Lazy(Block):
+    def __init__(self) -> None:
+        super().__init__()
+        self.mlp.up = nn.LazyLinear(4 * WIDTH)
+
+
+@GRAIN
+def test_parameters_without_a_shape_are_refused(grain):
+    model = Model(Lazy).cuda()
+    with pytest.raises(Error, match="one forward before") as caught:
+        graphhooks.attach(model, **GRAINS[grain])
     assert "\n" not in str(caught.value)

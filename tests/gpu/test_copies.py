@@ -45,6 +45,20 @@ def test_a_copy_is_one_without_graphs(runs, grain, copy_of):
 
 
 @GRAIN
+def test_a_file_of_the_model_knows_no_graphs(runs, grain):
+    """It is read where graphhooks is not installed."""
+    run = runs(grain=grain).steps(COUNTS[:3])
+    file = io.BytesIO()
+    torch.save(run.model, file)
+    assert b"graphhooks" not in file.getvalue()
+    file.seek(0)
+    twin = torch.load(file, weights_only=False)
+    x = run.tokens()[:, :-1]
+    with torch.no_grad():
+        assert torch.equal(twin(x), run.model(x))
+
+
+@GRAIN
 def test_an_average_of_weights_goes_on_with_the_training(pair, grain):
     def train(run):
         run.steps(COUNTS[:3])

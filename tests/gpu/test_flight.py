@@ -6,7 +6,9 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import pytest
-from models import COUNTS, GRAINS, SEGMENTS, Block
+from models import (COUNTS, GRAINS, LAYERS, SEGMENTS, Block, Model, same)
+
+from graphhooks import Error
 
 GRAIN = pytest.mark.parametrize("grain", GRAINS)
 
@@ -77,3 +79,84 @@ def test_some_backwards_that_never_come(pair, grain):
             run.optimizer.step()
 
     pair(train, grain=grain)
+
+
+def biases(make):
+    """Only what no backward reads is trained: a step spoils none."""
+    model = Model(make)
+    for name, p in model.named_parameters():
+        p.requires_grad_(name.endswith("bias") and "norm" not in name)
+    return model
+
+
+def pipeline(run):
+    """Each backward comes after the next forward."""
+    before = run.loss()
+    for _ in range(6):
+        loss = run.loss()
+        run.zero()
+        before.backward()
+        for p in run.model.parameters():
+            if p.requires_grad:
+                run.note(p.grad)
+        run.optimizer.step()
+        before = loss
+
+
+@GRAIN
+def test_a_backward_after_the_step_is_refused(runs, grain):
+    """Until then all numbers are eager's."""
+    eager, run = runs(model=biases), runs(model=biases, grain=grain)
+    pipeline(eager)
+    with pytest.raises(Error, match="after the step"):
+        pipeline(run)
+    assert 0 < len(run.notes) < len(eager.notes)
+    assert all(same(a, b) for a, b in zip(eager.notes, run.notes))
+
+
+@GRAIN
+@pytest.mark.parametrize("late", [0, 1])
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_late_backward_leaves_the_training_alone(pair, grain, late, count):
+    def train(run):
+        run.steps(in_flight=2)
+        run.zero()
+        losses = [run.loss(), run.loss()]
+        losses[1 - late].backward()
+        run.optimizer.step()
+        run.zero()
+        flight = [run.loss() for _ in range(count)]
+        if run.attached is not None:
+            with pytest.raises(Error, match="after the step"):
+                losses[late].backward()
+            assert all(p.grad is None
+                       for p in run.model.layers.parameters())
+            run.zero()
+        for loss in flight:
+            loss.backward()
+        run.optimizer.step()
+        run.steps()
+
+    pair(train, grain=grain, model=biases, eager=None)
+
+
+class Ordered(Model):
+    order = tuple(range(LAYERS))
+
+    def run_layers(self, x):
+        for i in self.order:
+            x = self.layers[i](x) * 1.0
+        return x
+
+
+@pytest.mark.parametrize("order", [(2, 1, 0), (0, 2, 1)], ids=str)
+@pytest.mark.parametrize("in_flight", [1, 2])
+def test_layers_that_are_called_in_another_order(pair, order, in_flight):
+    def train(run):
+        run.steps(COUNTS[:3], in_flight=in_flight)
+        run.model.order = order
+        run.steps(COUNTS[:2], in_flight=in_flight)
+        run.model.order = Ordered.order
+        run.steps(COUNTS[:2], in_flight=in_flight)
+
+    pair(train, model=Ordered, eager=["order"])

@@ -32,7 +32,8 @@ class Segment:
         own = [p for p, u in zip(self.parameters.own, used) if u]
         owner.serial += 1
         self.parameters.serial = owner.serial
-        self.parameters.gradients = {p: torch.full((2,), 9.0) for p in own}
+        self.parameters.put_gradients(
+            {p: torch.full((2,), 9.0) for p in own})
         self.backwards = [self._backward(own), self._backward(own)
                           if has_add else None]
         owner.segments.append(self)
@@ -42,8 +43,11 @@ class Segment:
             own=own, serial=self.parameters.serial,
             gradients=[self.parameters.gradients[p] for p in own])
 
+    def take_gradients_back(self):
+        self.parameters.take_back()
+
     def replay(self, values):
-        how = gradients.prepare(self.owner, self.backwards)
+        how = gradients.prepare(self, self.backwards)
         backward = self.backwards[how.variant]
         for place, value in zip(backward.gradients, values):
             if how.variant == WRITE:
@@ -470,16 +474,6 @@ def test_tied_parameters_are_one():
     assert len(parameters.all) == 3
     with parameters.replaced_by(parameters.aliases()):
         assert module[1].weight is module[0].weight
-
-
-def test_the_first_parameter_is_found_in_its_place():
-    module = nn.Sequential(nn.GELU(), nn.Linear(2, 2))
-    held, name, parameter = gradients.Parameters([module]).first()
-    assert held[name] is parameter is module[1].weight
-    module[1].weight = nn.Parameter(torch.ones(2, 2))
-    assert held[name] is not parameter
-    held, name, parameter = gradients.Parameters([nn.GELU()]).first()
-    assert held.get(name) is parameter
 
 
 def test_frozen_parameters_are_left_out():

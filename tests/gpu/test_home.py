@@ -12,7 +12,7 @@ import pytest
 from models import nn, torch
 
 from graphhooks.torch import attached, segment
-from graphhooks.torch.gradients import Parameters
+from graphhooks.torch.places import Places
 
 
 @pytest.fixture
@@ -21,10 +21,13 @@ def layer(monkeypatch):
     monkeypatch.setattr(segment, "current_device", lambda: 1)
     module = nn.Linear(2, 2)
     counted = []
-    owner = SimpleNamespace(device=1, count=lambda *why: counted.append(why))
-    return SimpleNamespace(
+    owner = SimpleNamespace(device=1, has_looked=False,
+                            count=lambda *why: counted.append(why))
+    found = SimpleNamespace(
         name="layer 0", owner=owner, module=module, counted=counted,
-        home=Parameters([module]).first())
+        sites=[SimpleNamespace(module=module)], hooks=[])
+    found.places = Places([found])
+    return found
 
 
 def is_at_home(layer):
@@ -48,7 +51,7 @@ def test_lent_weights_are_eager_and_said(layer):
     layer.module._parameters["weight"] = torch.ones(2, 2)
     assert not is_at_home(layer)
     (reason, why), = layer.counted
-    assert reason == "replaced" and "other tensors stand in" in why
+    assert reason == "replaced" and "its parameters, buffers or" in why
 
 
 # ---- streams ---------------------------------------------------------------

@@ -281,6 +281,33 @@ def test_hooks_of_a_submodule_that_come_later(pair, grain, kind):
     pair(train, grain=grain, refused="has hooks")
 
 
+@GRAIN
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("later", [False, True])
+def test_hooks_of_all_modules_are_called(pair, grain, kind, later):
+    register = getattr(torch.nn.modules.module, f"register_module_{kind}")
+
+    def begin(run):
+        run.calls = 0
+
+        def hook(*_):
+            run.calls += 1
+
+        run.handle = register(hook)
+
+    def train(run):
+        try:
+            if later:
+                run.steps(COUNTS[:3])
+                begin(run)
+            run.steps(COUNTS[:3])
+        finally:
+            run.handle.remove()
+        run.note(torch.tensor(run.calls))
+
+    pair(train, grain=grain, before=None if later else begin, judge=False)
+
+
 class Wrapped(Model):
     """Layers with a forward of their own."""
 

@@ -6,10 +6,11 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import gc
+import weakref
 
 import pytest
-from models import (BATCH, COUNTS, GRAINS, LENGTH, SEGMENTS, WHOLE, Model,
-                    Run, on_a_gpu, torch)
+from models import (BATCH, COUNTS, GRAINS, LENGTH, SEGMENTS, WHOLE, Block,
+                    Model, Run, on_a_gpu, torch)
 
 GRAIN = pytest.mark.parametrize("grain", GRAINS)
 POOLS = on_a_gpu("there are no pools of memory")
@@ -241,6 +242,30 @@ def test_evaluation_between_forward_and_backward(pair, grain):
             run.optimizer.step()
 
     pair(train, grain=grain, eager=["forward_only"])
+
+
+class Table(Block):
+    """Keeps what it multiplies by."""
+
+    table = None
+
+    def forward(self, x):
+        if self.table is None:
+            self.table = torch.full((LENGTH, 1), 0.5, device=x.device)
+        return super().forward(x) * self.table
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_what_a_graph_reads_is_alive_as_long_as_it_is(runs, grain):
+    run = runs(grain=grain, make=Table).steps(COUNTS[:3])
+    read = [weakref.ref(layer.table) for layer in run.model.layers]
+    for layer in run.model.layers:
+        layer.table = layer.table.clone()
+    gc.collect()
+    assert all(table() is not None for table in read)
+    run.steps(COUNTS[:2])
+    assert all(table() is not None for table in read)
+    assert run.attached.stats()["replays"] > 0
 
 
 @POOLS

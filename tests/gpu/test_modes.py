@@ -163,3 +163,62 @@ def test_a_pass_between_the_steps(pair, grain):
             run.loss()
 
     pair(train, grain=grain)
+
+
+# ---- what looks into autograd ----------------------------------------------
+
+
+def pack(tensor):
+    return tensor.dtype, tensor.bfloat16() if tensor.dtype == torch.float32 \
+        else tensor
+
+
+def unpack(packed):
+    dtype, tensor = packed
+    return tensor.to(dtype)
+
+
+@GRAIN
+def test_saved_tensors_that_are_rounded(pair, grain):
+    def train(run):
+        run.steps(COUNTS[:2])
+        with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+            run.steps(COUNTS[:2])
+        run.steps(COUNTS[:2])
+
+    pair(train, grain=grain, eager=["saved_tensors"])
+
+
+@GRAIN
+def test_saved_tensors_that_go_to_the_CPU(pair, grain):
+    """Graphs keep theirs."""
+    def train(run):
+        with torch.autograd.graph.save_on_cpu():
+            run.steps()
+
+    pair(train, grain=grain)
+
+
+@GRAIN
+@pytest.mark.parametrize("count", [0, 2], ids=["first", "within"])
+def test_gradients_by_torch_func(pair, grain, count):
+    """As the first pass of a step, and as a later one."""
+    def train(run):
+        run.steps(COUNTS[:3])
+        run.backward(count)
+        x = run.model.embed(run.tokens()[:, :-1]).detach()
+        run.note(torch.func.grad(
+            lambda x: run.model.run_layers(x).square().mean())(x))
+        run.steps(COUNTS[:2])
+
+    pair(train, grain=grain, eager=["torch_func"])
+
+
+@GRAIN
+def test_anomalies_are_looked_for_in_the_first_steps(pair, grain):
+    def train(run):
+        with torch.autograd.set_detect_anomaly(True):
+            run.steps(COUNTS[:2])
+        run.steps()
+
+    pair(train, grain=grain, eager=["anomaly"])

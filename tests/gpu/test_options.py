@@ -6,12 +6,14 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 from models import COUNTS, GRAINS, LAYERS, Run, torch
 
-import graphhooks  # noqa: E402
-from graphhooks import Error  # noqa: E402
+import graphhooks
+from graphhooks import Error
 
 GRAIN = pytest.mark.parametrize("grain", GRAINS)
 
@@ -92,3 +94,14 @@ def test_options_that_are_wrong(options, why):
     assert all("forward" not in vars(m) for m in run.model.modules())
     run.steps(COUNTS[:1])
     assert torch.isfinite(run.notes[-1])
+
+
+def test_the_README_has_every_reason():
+    package = Path(graphhooks.__file__).parent
+    counted = {reason for path in (package / "torch").glob("*.py")
+               for reason in re.findall(r'count\("(\w+)"', path.read_text())}
+    text = (package.parent / "README.md").read_text()
+    rows = set(re.findall(r"^\| `(\w+)` \| (?:is|has|finds|comes|would)",
+                          text, re.M))
+    assert counted <= rows
+    assert rows - counted == {"busy"}  # the library's own

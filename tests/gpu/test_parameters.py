@@ -338,7 +338,7 @@ def test_frozen_ones_that_are_trained_later(pair):
             p.requires_grad_(True)
         run.steps()
 
-    pair(train, model=changed(frozen("layers.0")),
+    pair(train, model=changed(frozen("layers.0")), eager=["replaced"],
          refused="replaced, moved or frozen")
 
 
@@ -366,3 +366,145 @@ def test_attach_again_after_a_change(pair):
 
     run = pair(train)
     assert run.attached.stats()["replays"] == 2 * LAYERS * sum(COUNTS[1:])
+
+
+# ---- changed within a step -------------------------------------------------
+
+
+@GRAIN
+def test_weights_that_are_others_for_a_pass(pair, grain):
+    """SAM takes the gradient beside them, and puts them back."""
+    def train(run):
+        parameters = list(run.model.parameters())
+        for _ in COUNTS:
+            run.zero()
+            run.loss().backward()
+            before = [p.data for p in parameters]
+            for p in parameters:
+                p.data = p.data + 0.05 * p.grad
+            run.zero()
+            run.loss().backward()
+            for p, data in zip(parameters, before):
+                p.data = data
+            run.optimizer.step()
+
+    pair(train, grain=grain, eager=["replaced"])
+
+
+@GRAIN
+@pytest.mark.parametrize("which", ["mlp.down.weight", "bias"])
+def test_some_weights_that_are_lent_for_a_call(pair, grain, which):
+    """None of them is the first of its layer."""
+    def train(run):
+        run.steps(COUNTS[:2])
+        for _ in COUNTS:
+            run.zero()
+            run.loss().backward()
+            lent = {n: p * 0.5
+                    for n, p in run.model.layers.named_parameters("layers")
+                    if n.endswith(which)}
+            y = torch.func.functional_call(run.model, lent,
+                                           (run.tokens()[:, :-1],))
+            run.note(y)
+            y.square().mean().backward()
+            run.optimizer.step()
+
+    pair(train, grain=grain, eager=["replaced"])
+
+
+@GRAIN
+def test_a_weight_that_is_replaced_between_microbatches(pair, grain):
+    def train(run):
+        run.steps(COUNTS[:3])
+        run.zero()
+        run.loss().backward()
+        mlp = run.model.layers[1].mlp
+        mlp.down.weight = nn.Parameter(mlp.down.weight.detach() * 0.5)
+        run.optimizer = torch.optim.SGD(run.model.parameters(), lr=1e-2)
+        run.backward(2)
+        run.optimizer.step()
+        run.steps(COUNTS[:2])
+
+    pair(train, grain=grain, refused="replaced, moved or frozen",
+         eager=["replaced"])
+
+
+@GRAIN
+def test_weights_that_are_frozen_for_a_microbatch(pair, grain):
+    def train(run):
+        some = [p for n, p in run.model.layers.named_parameters()
+                if n.endswith(("out.weight", "down.weight"))]
+        for _ in COUNTS:
+            run.zero()
+            run.backward(2)
+            for p in some:
+                p.requires_grad_(False)
+            run.backward(1)
+            for p in some:
+                p.requires_grad_(True)
+            run.backward(1)
+            run.optimizer.step()
+
+    pair(train, grain=grain, eager=["replaced"])
+
+
+@GRAIN
+def test_a_hook_of_a_submodule_for_a_microbatch(pair, grain):
+    def train(run):
+        for _ in COUNTS:
+            run.zero()
+            run.backward(2)
+            handle = run.model.layers[1].mlp.up.register_forward_hook(
+                lambda module, args, out: run.note(out, "up"))
+            run.backward(1)
+            handle.remove()
+            run.backward(1)
+            run.optimizer.step()
+
+    pair(train, grain=grain, eager=["hooks"])
+
+
+@GRAIN
+@pytest.mark.parametrize("which", ["mlp.up.bias", "mlp.down.weight"])
+def test_a_hook_that_comes_to_any_parameter_is_refused(runs, grain, which):
+    run = runs(grain=grain).steps(COUNTS[:3])
+    run.zero()
+    loss = run.loss()
+    weight = run.model.layers[1].get_parameter(which)
+    handle = weight.register_hook(lambda grad: grad * 0.5)
+    with pytest.raises(Error, match="a hook has come to a parameter"):
+        loss.backward()
+    handle.remove()
+    run.steps(COUNTS[:2])
+
+
+class Averages(Block):
+    """Has another tensor for a buffer after each call."""
+
+    first = 0  # of the calls that do
+    calls = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(64))
+
+    def forward(self, x):
+        if self.calls >= self.first:
+            self.mean = 0.9 * self.mean + 0.1 * x.detach().mean((0, 1))
+        self.calls += 1
+        return super().forward(x - self.mean)
+
+
+class AveragesLater(Averages):
+    first = 1  # which is recorded
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("make, refused", [
+    (Averages, "replace[sd]"),
+    (AveragesLater, "replaces a parameter or a buffer")],
+    ids=["always", "later"])
+def test_a_buffer_that_a_layer_replaces(pair, grain, make, refused):
+    """There is no warmup that shows it."""
+    pair(lambda r: r.steps(), grain=grain, make=make, replays=False,
+         refused=refused, eager=None, warmup_steps=0)

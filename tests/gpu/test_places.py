@@ -10,13 +10,15 @@ from types import SimpleNamespace
 import pytest
 from models import nn, torch
 
-from graphhooks.torch.places import Watch
+from graphhooks.torch.places import Places, Watch
 
 
 def segment():
     module = nn.Sequential(nn.Linear(2, 2, bias=False), nn.BatchNorm1d(2))
-    return SimpleNamespace(sites=[SimpleNamespace(module=module)],
-                           module=module)
+    found = SimpleNamespace(sites=[SimpleNamespace(module=module)],
+                            module=module)
+    found.places = Places([found])
+    return found
 
 
 @pytest.fixture
@@ -74,12 +76,20 @@ def a_module_more(module):
 def test_the_segment_is_told_of_once(three, change):
     segments, watch = three
     assert watch.lost() == []
-    change(segments[1].module)
-    assert watch.lost() == [segments[1]]
-    assert watch.lost() == []
-    change(segments[2].module)
-    assert watch.lost() == [segments[2]]
-    assert watch.lost() == []
+    for i in (1, 2):
+        change(segments[i].module)
+        assert [watch.lost(), watch.lost(), watch.lost()] == [
+            [], [segments[i]], []]
+
+
+def test_what_is_back_in_time_was_lent(three):
+    segments, watch = three
+    own = segments[1].module[0]
+    for _ in range(2):
+        segments[1].module[0] = nn.Linear(2, 2)
+        assert watch.lost() == []
+        segments[1].module[0] = own
+        assert watch.lost() == []
 
 
 def test_values_may_change(three):

@@ -18,6 +18,7 @@ class Segment:
     """Its graph has written `results` for what it was given."""
 
     name = "layer 0"
+    owner = SimpleNamespace(steps=0)
 
     def __init__(self, results, returned=(), sample=()):
         self.results = results
@@ -79,9 +80,32 @@ def test_there_is_no_second_derivative():
         torch.autograd.grad(out.sum(), x, create_graph=True)
 
 
-def test_torch_func_refuses_it():
-    def run(x):
-        return replay(Segment((ones(),)), instance(ones()), 0, [x]).sum()
+def test_it_has_no_backward_of_a_batch():
+    x = ones().requires_grad_()
+    out = replay(Segment((ones(),)), instance(ones()), 0, [x])
+    with pytest.raises(Error, match="is_grads_batched"):
+        torch.autograd.grad(out, x, torch.ones(3, 2), is_grads_batched=True)
 
-    with pytest.raises(RuntimeError, match="functorch transforms"):
-        torch.func.grad(run)(ones())
+
+def test_there_is_no_second_backward():
+    x = ones().requires_grad_()
+    segment = Segment((ones(),))
+    out = replay(segment, instance(ones()), 0, [x])
+    segment.backward = lambda place, *_: (setattr(place, "node", None),
+                                          (ones(), None))[1]
+    out.backward(ones(), retain_graph=True)
+    with pytest.raises(Error, match="layer 0: a second backward"):
+        out.backward(ones())
+
+
+@pytest.mark.parametrize("steps, why", [
+    (1, "after the step of its forward"), (-1, "after detach")])
+def test_a_backward_that_comes_late_is_said(steps, why):
+    x = ones().requires_grad_()
+    segment = Segment((ones(),))
+    segment.owner = SimpleNamespace(steps=0)
+    out = replay(segment, instance(ones()), 0, [x])
+    segment.owner.steps = steps
+    with pytest.raises(Error, match=why):
+        out.backward(ones())
+    assert segment.came == []

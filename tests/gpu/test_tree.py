@@ -54,6 +54,9 @@ class Tensor:
     def stride(self):
         return tuple(range(len(self.shape), 0, -1))
 
+    def is_inference(self):
+        return False
+
 
 @pytest.fixture(autouse=True)
 def stubs(monkeypatch):
@@ -106,7 +109,7 @@ def test_a_form_makes_its_value_again(name):
 def test_a_form_takes_tensors_in_the_order_of_gather(name):
     _, tensors = placed(VALUES[name])
     gathered, _ = taken(VALUES[name])
-    assert [id(t) for t in tensors] == [id(t) for t in gathered]
+    assert list(dict.fromkeys(map(id, tensors))) == [id(t) for t in gathered]
 
 
 @pytest.mark.parametrize("name", VALUES)

@@ -42,7 +42,7 @@ class Attached:
                         "autograd")
         _refuse_check(options)
         self.layers = stack.find(model, layers, parts)
-        self._check()
+        self._check(model)
         self.device = stack.device_of(self.layers)
         _refuse_old_torch()
         self._gradients = gradients
@@ -52,6 +52,7 @@ class Attached:
         self.twins = Twins()
         self.stepped = False  # an optimizer has, and no forward came since
         self.microbatch = 0  # of the step, the one at hand
+        self.has_looked = False  # for it, at what graphs read: see _look()
         self.accumulates = False  # steps have had several microbatches
         self.eager: dict[str, int] = {}
         self._said: set = set()
@@ -66,7 +67,10 @@ class Attached:
         self._hook = register_optimizer_step_post_hook(_when_alive(self))
         weakref.finalize(self, self._hook.remove)
 
-    def _check(self) -> None:
+    def _check(self, model) -> None:
+        if any(isinstance(m, torch.nn.DataParallel) for m in model.modules()):
+            raise Error("the model is in nn.DataParallel, which copies it in "
+                        "every step: use DistributedDataParallel")
         seen = set()
         for layer in self.layers:
             why = stack.why_unfit(layer.module)
@@ -148,6 +152,7 @@ class Attached:
                 segment.refuse("its parameters, buffers or submodules were "
                                "replaced, moved or frozen; detach and attach "
                                "again")
+        self.has_looked = self._places.has_all()
         watched = _ddp_runs()
         for segment in self.segments:
             if segment.refused is not None:
@@ -248,7 +253,9 @@ class Attached:
         for segment in self.segments:
             segment.seen = -1
         self.captures.step()
-        self.flights.clean = 0
+        self.flights.end_step()
+        for segment in self.segments:
+            segment.take_gradients_back()
         self._look()
         self.check(self.api.iteration_end(self.handle,
                                           ctypes.byref(self.error)))
@@ -281,6 +288,7 @@ class Attached:
             self._hook.remove()
             for segment in self.segments:
                 segment.detach()
+            self.steps = -1  # of no forward
             torch.cuda.synchronize(self.device)
             self.session.close()
             self.captures.close()

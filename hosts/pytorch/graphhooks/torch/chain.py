@@ -52,6 +52,10 @@ class Chain:
         self.unheard = False
         self.idle = True
 
+    def forget(self) -> None:
+        """How the modules hang together may be another matter now."""
+        self.calls, self._takes_one = [], []
+
     def hush(self) -> None:
         """The modules run once more, unheard by hooks of saved tensors."""
         self.idle = False
@@ -108,7 +112,7 @@ class Chain:
             tree.gather(result, self._before, [])
         except tree.Unfit as unfit:
             self._break(str(unfit))
-        self._versions = [t._version for t in self._before]
+        self._versions = [_version(t) for t in self._before]
 
     def _break(self, why: str) -> None:
         self._watched = None
@@ -117,7 +121,7 @@ class Chain:
     def _look(self, site, args, kwargs):
         if site.position != len(self._watched) + 1:
             self._break(f"{site.name} is not called after the one before it")
-        elif self._versions != [t._version for t in self._before]:
+        elif self._versions != [_version(t) for t in self._before]:
             self._break(f"what goes into {site.name} was changed in place "
                         "on its way")
         elif self._hooks is not checkpoint.hooks():
@@ -180,7 +184,7 @@ class Chain:
         else:
             self._before = []
             tree.gather(result, self._before, [])
-        self._versions = [t._version for t in self._before]
+        self._versions = [_version(t) for t in self._before]
         return result
 
     def follow(self, site, args, kwargs):
@@ -210,7 +214,7 @@ class Chain:
         if site.position != self._position + 1:
             return False
         for tensor, version in zip(self._before, self._versions):
-            if tensor._version != version or _is_listened_to(tensor):
+            if _version(tensor) != version or _is_listened_to(tensor):
                 return False
         i = site.position - 1
         if self._takes_one[i]:
@@ -228,6 +232,11 @@ def _takes_one(call) -> bool:
     place = args.parts[0]
     return type(place) is tree.Place and (place.source, place.index) == (
         _BEFORE, 0)
+
+
+def _version(tensor) -> int:
+    """One that was made in inference mode has none, and is not changed."""
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def _is_listened_to(tensor) -> bool:

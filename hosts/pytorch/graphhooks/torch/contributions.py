@@ -121,6 +121,9 @@ class Shares:
             ours.found = []
             if total is None or not found:
                 return
+            if total.layout != torch.strided:
+                self.found.add(p)
+                return
             # What came by one edge alone is handed on as it is.
             if total.data_ptr() != found[0].data_ptr() if len(found) == 1 \
                     else not torch.equal(total, added(found)):

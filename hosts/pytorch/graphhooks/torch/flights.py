@@ -16,7 +16,8 @@ class Flights:
     def __init__(self, segments):
         self.segments = segments
         self.clean = 0  # see may_write()
-        self._serial = 0  # of recorded backwards
+        self._serial = 0  # of recordings
+        self._ran = None, -1  # the forward that was last, its microbatch
         self._last: dict = {}  # segment that was recorded, by slot and flight
 
     def of_backward(self, segment, instance, variant: int) -> tuple:
@@ -38,6 +39,23 @@ class Flights:
         """What the forward has kept for its backward."""
         key = (instance.slot, *instance.flight)
         self._last[key] = min(segment.index, self._last.get(key, math.inf))
+
+    def may_follow(self, segment, microbatch: int) -> bool:
+        """Whether the segment's forward may come now: what it frees on its
+        way, recordings that were made after it hold until their backward."""
+        last, its = self._ran
+        if its != microbatch:
+            return True
+        next_ = segment.instances.get(last.slot)
+        return next_ is None or next_.flight != last.flight \
+            or next_.serial > last.serial
+
+    def ran(self, instance, microbatch: int) -> None:
+        self._ran = instance, microbatch
+
+    def end_step(self) -> None:
+        self.clean = 0
+        self._ran = None, -1
 
     def next_serial(self) -> int:
         self._serial += 1

@@ -81,6 +81,8 @@ class Parameters:
         self.behind: tuple = ()  # both, as they come after the inputs
         self._node = None  # where its gradient would be added up
         self.gradients: dict = {}  # where, once a backward is recorded
+        self._memory: dict = {}  # the same, in nobody else's hands
+        self._addresses: list = []
         self.serial = 0  # which recording made those, from 1
 
     def sort(self, by_autograd) -> None:
@@ -91,7 +93,8 @@ class Parameters:
         self.shares.stop()
         self.returned = tuple(p for p in self.all if by_autograd(p)
                               or p in self.watched or p in self.shares.found
-                              or has_hooks(p) or is_held(p))
+                              or has_hooks(p) or is_held(p)
+                              or getattr(p, "grad_dtype", p.dtype) != p.dtype)
         returned = set(self.returned)
         self.own = [p for p in self.all if p not in returned]
         self.sample = tuple(self.own[:1])
@@ -117,19 +120,30 @@ class Parameters:
         self._node = None
 
     def have_hooks(self) -> bool:
-        """Whether one has come since the step began, to two of them: who
-        listens to some mostly listens to all."""
-        return bool(self.own) and (has_hooks(self.own[0])
-                                   or has_hooks(self.own[-1]))
+        """Whether one has come since the step began."""
+        for p in self.own:
+            if p._backward_hooks or p._post_accumulate_grad_hooks:
+                return True
+        return False
 
     def are_held(self) -> bool:
-        return any(map(is_held, self.own[1:]))
+        return any(is_held(p) for p in self.own[1:] if p.requires_grad)
 
-    def first(self) -> tuple:
-        """A dict, a name in it, and the parameter that it has."""
-        for module, name, parameter in self.places:
-            return module._parameters, name, parameter
-        return {}, "", None
+    def put_gradients(self, fresh: dict) -> None:
+        """Where a recording leaves them."""
+        self.gradients.update(fresh)
+        self._memory.update((p, g.data) for p, g in fresh.items())
+        self._addresses = [g.data_ptr() for g in self.gradients.values()]
+
+    def take_back(self) -> bool:
+        """Who sets `.grad.data` has made one of these tensors another's;
+        whether somebody has."""
+        if [g.data_ptr() for g in self.gradients.values()] == self._addresses:
+            return False
+        for p, memory in self._memory.items():
+            if self.gradients[p].data_ptr() != memory.data_ptr():
+                self.gradients[p] = memory.data
+        return True
 
     def aliases(self) -> list:
         """Others at the same addresses: what autograd keeps of a recording
@@ -184,8 +198,9 @@ class Accumulation:
 _WRITE, _ADD = Accumulation(WRITE), Accumulation(ADD)
 
 
-def prepare(owner, backwards) -> Accumulation:
+def prepare(segment, backwards) -> Accumulation:
     """Decides by what is in `.grad` now, and makes it fit the graph."""
+    owner = segment.owner
     write, add = backwards
     for p in write.own:
         if p.grad is not None:
@@ -197,6 +212,7 @@ def prepare(owner, backwards) -> Accumulation:
         # So many microbatches were not expected: gradients make room.
         owner.move_gradients_out()
         return Accumulation(WRITE, _foreign(write))
+    segment.take_gradients_back()
     foreign = None
     for p, gradient in zip(add.own, add.gradients):
         grad = p.grad

@@ -1,7 +1,7 @@
 """Where graphs find what belongs to modules: parameters, buffers, submodules.
 
-It is asked in every step and of every tensor whether that is as it was, so
-the answer for all of them comes first: lists that are compared at once.
+It is asked in every call and of every tensor whether that is as it was, so
+lists are compared at once.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -13,6 +13,11 @@ import operator
 
 import torch
 
+_chain = itertools.chain.from_iterable
+_values = dict.values
+_address = torch.Tensor.data_ptr
+_is_trained = operator.attrgetter("requires_grad")
+
 
 class Places:
     """Those of segments, as they are when this is made."""
@@ -23,33 +28,42 @@ class Places:
                        for site in segment.sites
                        for m in site.module.modules()
                        for d in (m._parameters, m._buffers, m._modules) if d]
-        self._sizes = [len(d) for d in self._dicts]
+        self._sizes = [*map(len, self._dicts)]
         self._held = [t for d in self._dicts for t in d.values()]
+        self._ids = [*map(id, self._held)]
         self._tensors = [t for t in self._held if isinstance(t, torch.Tensor)]
-        self._addresses = [t.data_ptr() for t in self._tensors]
-        self._trained = [t.requires_grad for t in self._tensors]
+        self._addresses = [*map(_address, self._tensors)]
+        self._trained = [*map(_is_trained, self._tensors)]
 
     def are_kept(self) -> bool:
         """Whether they hold the same tensors, which are where they were."""
-        held = itertools.chain.from_iterable(
-            [d.values() for d in self._dicts])
-        return ([len(d) for d in self._dicts] == self._sizes
-                and all(map(operator.is_, held, self._held))
-                and [t.data_ptr() for t in self._tensors] == self._addresses
-                and [t.requires_grad for t in self._tensors] == self._trained)
+        held = _chain(map(_values, self._dicts))
+        return ([*map(id, held)] == self._ids
+                and [*map(_address, self._tensors)] == self._addresses
+                and [*map(_is_trained, self._tensors)] == self._trained
+                and [*map(len, self._dicts)] == self._sizes)
 
 
 class Watch:
-    """Tells which segments have lost theirs; each is told of once."""
+    """Tells which segments have lost theirs for good: a call may come while
+    others are lent, but hardly at the beginning of two steps in a row."""
 
     def __init__(self, segments):
-        self._each = [Places([segment]) for segment in segments]
+        self._each = list(segments)
         self._all = Places(segments)
+        self._before: list = []  # lost at the last look
+
+    def has_all(self) -> bool:
+        """At the last look."""
+        return not self._before
 
     def lost(self) -> list:
-        if self._all.are_kept():
-            return []
-        lost = [p for p in self._each if not p.are_kept()]
-        self._each = [p for p in self._each if p not in lost]
-        self._all = Places(s for p in self._each for s in p.segments)
-        return [s for p in lost for s in p.segments]
+        """Each is told of once."""
+        lost = [] if self._all.are_kept() else [
+            s for s in self._each if not s.places.are_kept()]
+        found = [s for s in lost if s in self._before]
+        self._before = lost
+        if found:
+            self._each = [s for s in self._each if s not in found]
+            self._all = Places(self._each)
+        return found

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from .. import _abi
 from ..errors import Error
@@ -26,13 +27,14 @@ from .memory import is_dense, tensor_at
 class Instance:
     """A segment in one slot: what its graphs read and write."""
 
-    __slots__ = ("slot", "flight", "inputs", "leaves", "live", "outputs",
-                 "shape", "constant", "uses", "again", "wanted", "layouts",
-                 "alone", "backwards", "node")
+    __slots__ = ("slot", "flight", "serial", "inputs", "leaves", "live",
+                 "outputs", "shape", "constant", "uses", "again", "wanted",
+                 "layouts", "alone", "backwards", "node", "attributes")
 
     def __init__(self):
         self.slot = 0
         self.flight = ()  # the step and the microbatch that recorded it
+        self.serial = 0  # the how manieth recording its forward was
         self.inputs = ()  # tensors at the graph's own addresses
         self.leaves = ()  # others at the addresses of the parameters
         self.live = None  # the outputs with autograd's graph, until recorded
@@ -46,6 +48,7 @@ class Instance:
         self.alone = ()  # those that parameters depend on which no other has
         self.backwards = [None, None]  # by variant
         self.node = None  # autograd's, for a forward without its backward
+        self.attributes = ()  # tensors that the graph may read
 
 
 class Backward:
@@ -101,13 +104,23 @@ def _undisturbed(draws):
         torch.set_autocast_cache_enabled(cached)
 
 
+@contextlib.contextmanager
+def _closing(owner):
+    """What goes wrong leaves no pass open."""
+    try:
+        yield
+    except BaseException:
+        owner.cancel(None)
+        raise
+
+
 def _static(segment, tensors):
     """Where the library wants the pass to read; of versions of their own, as
     the recording may be used when the tensors are others' again."""
     inputs = segment.decision.inputs
-    return [t.data if inputs[i].address == t.data_ptr()
-            else tensor_at(inputs[i].address, t)
-            for i, t in enumerate(tensors)]
+    addresses = [inputs[i].address or 0 for i in range(len(tensors))]
+    return [t.data if address == t.data_ptr() else tensor_at(address, t)
+            for address, t in zip(addresses, tensors)]
 
 
 def _capture(segment, direction: int, run) -> bool:
@@ -140,15 +153,21 @@ def _capture(segment, direction: int, run) -> bool:
 def forward(segment, tensors, args, kwargs) -> Instance | None:
     """Of a pass that is open; None: the modules are to run eagerly."""
     owner = segment.owner
-    segment.parameters.sort(owner.by_autograd)
     instance = Instance()
-    instance.slot = segment.decision.slot
-    instance.flight = (owner.steps, owner.microbatch)
-    instance.inputs = _static(segment, tensors)
-    for inside, outside in zip(instance.inputs, tensors):
-        inside.requires_grad_(outside.requires_grad)
-    if not _capture(segment, 0, lambda: _run(segment, instance, args, kwargs)):
-        return None
+    attributes = _Attributes(segment)
+    with _closing(owner):
+        segment.parameters.sort(owner.by_autograd)
+        instance.slot = segment.decision.slot
+        instance.flight = (owner.steps, owner.microbatch)
+        instance.inputs = _static(segment, tensors)
+        for inside, outside in zip(instance.inputs, tensors):
+            inside.requires_grad_(outside.requires_grad)
+        if not _capture(segment, 0, lambda: _run(segment, instance, tensors,
+                                                 args, kwargs)):
+            attributes.put_back()
+            return None
+    instance.serial = owner.flights.next_serial()
+    instance.attributes = attributes.tensors()
     instance.outputs = [o.detach() for o in instance.live]
     instance.constant = [i for i, o in enumerate(instance.live)
                          if not o.requires_grad]
@@ -156,10 +175,40 @@ def forward(segment, tensors, args, kwargs) -> Instance | None:
     return instance
 
 
-def _run(segment, instance: Instance, args, kwargs):
-    order = iter(range(len(instance.inputs)))
-    call = tree.form((args, kwargs), lambda _: tree.Place(0, next(order)))
+class _Attributes:
+    """What the modules hold, as it is before a recording."""
+
+    def __init__(self, segment):
+        modules = [m for site in segment.sites for m in site.module.modules()]
+        self._own = [_copied(d) for m in modules
+                     for d in (m._parameters, m._buffers, m._modules)]
+        self._others = [_copied(vars(m)) for m in modules]
+
+    def put_back(self) -> None:
+        """A forward that is no graph has not been."""
+        for now, before in self._own + self._others:
+            now.clear()
+            now.update(before)
+
+    def tensors(self) -> list:
+        """Those of before the recording and of after it that are neither
+        parameters nor buffers."""
+        return [t for each in self._others for names in each
+                for name, value in names.items()
+                if name not in ("_parameters", "_buffers", "_modules")
+                for t in tree_leaves(value) if isinstance(t, torch.Tensor)]
+
+
+def _copied(names: dict) -> tuple:
+    return names, dict(names)
+
+
+def _run(segment, instance: Instance, tensors, args, kwargs):
+    indices = {id(t): i for i, t in enumerate(tensors)}
+    call = tree.form((args, kwargs),
+                     lambda t: tree.Place(0, indices[id(t)]))
     args, kwargs = tree.fill(call, (instance.inputs,))
+    contents = _contents(args, kwargs)
     versions = [t._version for t in instance.inputs]
     results = _Results(instance)
     kept = _kept(segment)
@@ -169,12 +218,27 @@ def _run(segment, instance: Instance, args, kwargs):
         segment.chain.run(args, kwargs, instance.inputs, results.note)
     if versions != [t._version for t in instance.inputs]:
         raise tree.Unfit("it changes in place what it is given")
+    if contents != _contents(args, kwargs):
+        raise tree.Unfit("it changes a list or dict that it is given")
+    if not segment.places.are_kept():
+        raise tree.Unfit("it replaces a parameter or a buffer")
     if not any(t.requires_grad for t in results.tensors):
         raise tree.Unfit("nothing that comes out of it needs a gradient")
     _refuse_others(segment, instance, results, kept)
     instance.live = results.tensors
     _note_uses(segment, instance)
     return results.last
+
+
+def _contents(args, kwargs):
+    """Of all that a call is given, to be compared."""
+    tensors: list = []
+    key: list = []
+    try:
+        tree.gather((args, kwargs), tensors, key)
+    except tree.Unfit:
+        return None
+    return [id(t) for t in tensors], key
 
 
 def _kept(segment) -> dict:
@@ -274,6 +338,13 @@ def _layout(grad):
 
 def _record(segment, instance, microbatch: int, variant: int, grads) -> bool:
     owner = segment.owner
+    with _closing(owner):
+        return _record_open(segment, instance, microbatch, variant, grads)
+
+
+def _record_open(segment, instance, microbatch: int, variant: int,
+                 grads) -> bool:
+    owner = segment.owner
     grads = [owner.twins.of(g, variant) for g in grads]
     owner.recording = owner.flights.of_backward(segment, instance, variant)
     try:
@@ -295,7 +366,7 @@ def _record(segment, instance, microbatch: int, variant: int, grads) -> bool:
         return False
     found.serial = owner.flights.next_serial()
     if fresh:
-        segment.parameters.gradients.update(fresh)
+        segment.parameters.put_gradients(fresh)
         segment.parameters.serial = found.serial
     found.chained = [s if s.data_ptr() == g.data_ptr() else None
                      for s, g in zip(static, grads)]

@@ -11,6 +11,7 @@ import torch
 from torch import is_grad_enabled
 from torch._C import (
     _are_functorch_transforms_active as torch_func_is_active)
+from torch._C._functorch import is_legacy_batchedtensor as is_batched
 
 from ..errors import Error
 
@@ -37,22 +38,40 @@ class Replay(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *grads):
-        segment, instance, microbatch = ctx.flight
+        segment, instance, microbatch, step = ctx.flight
+        node = instance.node
+        if step != segment.owner.steps or node is None or node() is not ctx:
+            raise Error(f"{segment.name}: {_why_late(segment, step)}")
+        if grads[0] is not None and is_batched(grads[0]):
+            raise Error(f"{segment.name}: a graph has no backward of a batch "
+                        "of gradients: leave is_grads_batched out")
         if is_grad_enabled():
             raise Error(f"{segment.name}: a graph has no derivative of its "
                         "backward; detach for create_graph=True")
         return (None, *segment.backward(instance, microbatch, grads))
 
 
-# Function.apply() first sees to torch.func, which costs as much as the half of
-# the rest.
+def _why_late(segment, step: int) -> str:
+    """Why a backward finds nothing of its forward."""
+    if segment.owner.steps < 0:
+        return "its backward comes after detach()"
+    if step != segment.owner.steps:
+        return ("its backward comes after the step of its forward has ended, "
+                "by a forward after an optimizer's step, and a graph keeps "
+                "nothing that long")
+    return ("a second backward through one forward, of which a graph keeps "
+            "nothing: add the losses up, or detach")
+
+
+# Function.apply() first sees to torch.func, whose calls do not come here, and
+# that costs as much as the half of the rest.
 _apply = super(torch.autograd.Function, Replay).apply
 
 
 def replay(segment, instance, microbatch: int, tensors):
     """The outputs of a forward that a graph has run."""
-    apply = Replay.apply if torch_func_is_active() else _apply
     inputs = *tensors, *segment.parameters.behind
     if instance.again:
         inputs += tuple([tensors[i] for i in instance.again])
-    return apply((segment, instance, microbatch), *inputs)
+    return _apply((segment, instance, microbatch, segment.owner.steps),
+                  *inputs)

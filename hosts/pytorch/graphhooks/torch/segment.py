@@ -16,29 +16,28 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import logging
+from types import SimpleNamespace
 
 import torch
-from torch import is_autocast_enabled, is_grad_enabled
+from torch import is_anomaly_enabled, is_autocast_enabled, is_grad_enabled
 from torch._C import _cuda_getDevice as current_device
 from torch._C import _current_graph_task_id as current_pass
 from torch._C import _will_engine_execute_node as will_run
+from torch.autograd import forward_ad
 
 from .. import _abi
 from ..errors import Error
 from . import checkpoint, gradients, recording, tree
 from .chain import Chain
 from .gradients import WRITE, Parameters
+from .places import Places
 from .planned import Planned
 from .recording import Backward, Instance
-from .replay import replay
+from .replay import replay, torch_func_is_active
 
 log = logging.getLogger("graphhooks")
 
 _REPLAYED, _RECORD = _abi.GH_ACTION_REPLAYED, _abi.GH_ACTION_RECORD
-
-
-def _itself(forward):
-    return forward
 
 
 class Site:
@@ -58,14 +57,22 @@ class Site:
         return self.segment.chain.follow(self, args, kwargs)
 
     def __reduce__(self):
-        """A copy of the module is one without graphs."""
-        return _itself, (self.forward,)
+        """A copy of the module is one without graphs, and without us."""
+        if self.has_own:
+            return getattr, (SimpleNamespace(forward=self.forward), "forward")
+        return getattr, (self.module, "forward")
 
     def detach(self) -> None:
         if self.has_own:
             self.module.forward = self.forward
         else:
             vars(self.module).pop("forward", None)
+
+
+_GLOBAL_HOOKS = [
+    vars(torch.nn.modules.module)[name] for name in (
+        "_global_forward_hooks", "_global_forward_pre_hooks",
+        "_global_backward_hooks", "_global_backward_pre_hooks")]
 
 
 def _hooks(module) -> list:
@@ -83,12 +90,13 @@ class Segment(Planned):
         self.chain = Chain(self)  # of the modules after the first
         self.hooks = [h for m in modules.values() for inner in m.modules()
                       if inner is not m for h in _hooks(inner)]
+        self.hooks += _GLOBAL_HOOKS
         self.instances: dict[int, Instance] = {}
         self.refused: str | None = None  # why it is eager for good
         self.key = None  # of the calls that are recorded
         self.seen = -1  # the last microbatch that came by
         self.parameters = Parameters(modules.values())
-        self.home = self.parameters.first()  # whether it is there, for all
+        self.places = Places([self])
         self.warm = False  # an eager backward has come by
         self.elsewhere: set = set()  # inputs that are used there too
         self.draws: bool | None = None  # random numbers, as eager passes did
@@ -110,10 +118,17 @@ class Segment(Planned):
             if type(site.module).__name__ == "OptimizedModule" or getattr(
                     site.module, "_compiled_call_impl", None) is not None:
                 return f"{site.name}: it is compiled by torch.compile"
+            if any(_GLOBAL_HOOKS):
+                return (f"{site.name}: all modules have hooks, which a replay "
+                        "would not call")
             for name, inner in site.module.named_modules():
+                name = name or "it"
                 if inner is not site.module and any(_hooks(inner)):
                     return (f"{site.name}: {name} has hooks, which a replay "
                             "would not call")
+                if getattr(inner, "sparse", False) is True:
+                    return (f"{site.name}: {name} has sparse gradients, whose "
+                            "sizes change")
         return None
 
     def detach(self) -> None:
@@ -141,6 +156,9 @@ class Segment(Planned):
     def _lead_under(self, hook, site, args, kwargs):
         """Checkpointing around the module, or what is like it."""
         region, again = checkpoint.region(hook)
+        if region is None and not checkpoint.keeps_bits(hook):
+            self.owner.count("saved_tensors")
+            return site.forward(*args, **kwargs)
         if not again:
             result = self._lead(site, args, kwargs)
             if region is not None:
@@ -157,22 +175,31 @@ class Segment(Planned):
         owner = self.owner
         self.replayed = False
         tensors = self._fit(args, kwargs)
-        if tensors is None or not self._is_at_home():
+        if tensors is None:
             return site.forward(*args, **kwargs)
         if owner.stepped:
             owner.step()
-            if self.refused is not None:
-                return site.forward(*args, **kwargs)
+        if self.refused is not None:
+            return site.forward(*args, **kwargs)
         if self.seen == owner.microbatch:
             owner.microbatch = (self.seen + 1) % _abi.GH_MAX_MICROBATCHES
+            owner.has_looked = False
         self.seen = microbatch = owner.microbatch
+        if not self._is_at_home():
+            return site.forward(*args, **kwargs)
         if not self.warm or not self.chain.is_known():
             return self._learn(site, tensors, args, kwargs)
         owner.flights.clean = 0
+        if not owner.flights.may_follow(self, microbatch):
+            owner.count("order")
+            return site.forward(*args, **kwargs)
         instance = None
         action = self.enter(0, tensors, microbatch)
         if action == _REPLAYED:
             instance = self.instances[self.decision.slot]
+        elif action == _RECORD and is_anomaly_enabled():
+            owner.cancel(None)  # it looks at every number
+            owner.count("anomaly")
         elif action == _RECORD:
             instance = recording.forward(self, tensors, args, kwargs)
         else:
@@ -180,6 +207,7 @@ class Segment(Planned):
         if instance is None:
             return self.chain.watch(site, tensors, args, kwargs)
         self.replayed = True
+        owner.flights.ran(instance, microbatch)
         outputs = replay(self, instance, microbatch, tensors)
         if type(outputs) is not tuple:
             outputs = (outputs,)
@@ -210,6 +238,9 @@ class Segment(Planned):
         if not is_grad_enabled() or not self.trains():
             self.owner.count("forward_only")
             return None
+        if torch_func_is_active() or forward_ad._current_level >= 0:
+            self.owner.count("torch_func")
+            return None
         tensors: list = []
         # Without a word, of "cuda": a text takes torch as long as the rest.
         key = [is_autocast_enabled() and torch.get_autocast_dtype("cuda")]
@@ -228,23 +259,27 @@ class Segment(Planned):
         return tensors
 
     def _is_at_home(self) -> bool:
-        """Whether the call is on the device of the graphs, and with their
-        weights: functional_call() lends others to all modules."""
-        owner, (held, name, parameter) = self.owner, self.home
+        """Whether the call is on the device of the graphs, and with what is
+        theirs: a step may lend other weights, freeze some, or listen."""
+        owner = self.owner
         if current_device() != owner.device:
             owner.count("device", f"the current device is cuda:"
                         f"{current_device()}, and {self.name} is on cuda:"
                         f"{owner.device}: call torch.cuda.set_device")
             return False
-        if held.get(name) is not parameter:
-            owner.count("replaced", f"{self.name}: other tensors stand in for "
-                        "its parameters")
+        if not owner.has_looked and not self.places.are_kept():
+            owner.count("replaced", f"{self.name}: its parameters, buffers or "
+                        "submodules are others, or moved, or frozen")
+            return False
+        if any(self.hooks):
+            owner.count("hooks", self.left_alone())
             return False
         return True
 
     def _take(self, key, tensors) -> bool:
-        """The first call's key is that of the recordings."""
-        if self.key is not None:
+        """The key of the recordings is that of a step's first call."""
+        begun = self.seen >= 0 and not self.owner.stepped
+        if self.instances or (self.key is not None and begun):
             self.owner.count("input", f"{self.name}: a call differs from "
                              "those that are recorded, in shapes, dtypes, "
                              "autocast or constants")
@@ -253,6 +288,8 @@ class Segment(Planned):
         if why is not None:
             self.owner.count("input", f"{self.name}: {why}")
             return False
+        if self.key is not None:
+            self.chain.forget()
         self.key = key
         return True
 
@@ -263,6 +300,15 @@ class Segment(Planned):
         return True
 
     # ---- backward -------------------------------------------------------
+
+    def take_gradients_back(self) -> None:
+        """Whose tensors somebody has set others' memory into."""
+        if not self.parameters.take_back():
+            return
+        places = self.parameters.gradients
+        for instance in self.instances.values():
+            for backward in filter(None, instance.backwards):
+                backward.gradients = [places[p] for p in backward.own]
 
     def backward(self, instance: Instance, microbatch: int, grads):
         instance.node = None
@@ -318,7 +364,7 @@ class Segment(Planned):
                         "place: register it before a step begins")
         owner = self.owner
         owner.order_writes()
-        accumulation = gradients.prepare(owner, instance.backwards)
+        accumulation = gradients.prepare(self, instance.backwards)
         variant = accumulation.variant
         backward = instance.backwards[variant]
         if backward.chained:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import fnmatch
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from ..errors import Error
 from ..model import Model
@@ -133,6 +134,9 @@ def _check_parts(found, parts) -> None:
 
 def why_unfit(module) -> str | None:
     """Why a module can have no graphs at all, or None."""
+    if any(map(is_lazy, (*module.parameters(), *module.buffers()))):
+        return ("has parameters without a shape yet: run one forward before "
+                "the attach")
     for inner in module.modules():
         if type(inner).__name__ == "FullyShardedDataParallel" \
                 or hasattr(inner, "_get_fsdp_state"):

@@ -9,6 +9,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import enum
 
@@ -33,6 +34,10 @@ def gather(value, tensors: list, key: list) -> None:
             raise Unfit(f"a tensor on {value.device} goes into the layer or "
                         "comes out of it; a graph reads and writes tensors "
                         "on the GPU")
+        for i, other in enumerate(tensors):
+            if other is value:
+                key.append(("again", i))
+                return
         tensors.append(value)
         key.append((value.shape, value.stride(), value.dtype,
                     value.requires_grad))
@@ -53,10 +58,10 @@ def _parts(value):
     if kind in (tuple, list) or (isinstance(value, tuple)
                                  and hasattr(kind, "_fields")):
         return value
-    if dataclasses.is_dataclass(value):
+    if dataclasses.is_dataclass(value) and not isinstance(value, dict):
         return {f.name: getattr(value, f.name)
                 for f in dataclasses.fields(value)}
-    if isinstance(value, dict):
+    if kind in (dict, collections.OrderedDict):
         return value
     raise Unfit(f"a {kind.__module__}.{kind.__qualname__} goes into the "
                 "layer or comes out of it; graphs know tensors, numbers, "
