@@ -1,4 +1,4 @@
-"""Layers of torch.compile's are left alone, with a reason.
+"""Layers of torch.compile's and torch.jit's are left alone, with a reason.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -17,8 +17,8 @@ def compiles() -> bool:
     return True
 
 
-pytestmark = pytest.mark.skipif("not compiles()",
-                                reason="torch.compile does not work here")
+needs_compile = pytest.mark.skipif("not compiles()",
+                                   reason="torch.compile does not work here")
 
 
 def wrapped(layer):
@@ -46,6 +46,7 @@ def forget():
     torch._dynamo.reset()
 
 
+@needs_compile
 @pytest.mark.parametrize("way", [wrapped, in_place])
 @pytest.mark.parametrize("which", [[1], [0, 1, 2]], ids=str)
 def test_a_compiled_layer_is_left_alone(pair, way, which):
@@ -56,12 +57,14 @@ def test_a_compiled_layer_is_left_alone(pair, way, which):
         [f"layers.{i}" for i in which]
 
 
+@needs_compile
 @pytest.mark.parametrize("way", [wrapped, in_place])
 def test_a_chunk_with_a_compiled_layer_is_left_alone(pair, way):
     pair(lambda r: r.steps(COUNTS[:3]), grain="chunk", replays=False,
          model=model_of(way, [1]), refused="compiled by torch.compile")
 
 
+@needs_compile
 @pytest.mark.parametrize("grain", WHOLE)
 def test_a_compiled_part_of_a_layer_trains_as_ever(pair, grain):
     class Inner(Block):
@@ -70,3 +73,16 @@ def test_a_compiled_part_of_a_layer_trains_as_ever(pair, grain):
             self.mlp = torch.compile(self.mlp, backend="eager")
 
     pair(lambda r: r.steps(COUNTS[:3]), grain=grain, make=Inner, judge=False)
+
+
+class Scripted(Block):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm2 = torch.jit.script(self.norm2)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is:DeprecationWarning")
+@pytest.mark.parametrize("grain", WHOLE)
+def test_a_layer_with_a_script_is_left_alone(pair, grain):
+    pair(lambda r: r.steps(COUNTS[:3]), grain=grain, make=Scripted,
+         replays=False, refused="norm2 is made by torch.jit")

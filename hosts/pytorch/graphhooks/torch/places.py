@@ -27,7 +27,8 @@ class Places:
         self._dicts = [d for segment in self.segments
                        for site in segment.sites
                        for m in site.module.modules()
-                       for d in (m._parameters, m._buffers, m._modules) if d]
+                       for d in (m._parameters, m._buffers, m._modules)
+                       if d and isinstance(d, dict)]
         self._sizes = [*map(len, self._dicts)]
         self._held = [t for d in self._dicts for t in d.values()]
         self._ids = [*map(id, self._held)]

@@ -80,6 +80,24 @@ def _hooks(module) -> list:
             module._backward_hooks, module._backward_pre_hooks]
 
 
+def _why_left_alone(module) -> str | None:
+    if type(module).__name__ == "OptimizedModule" \
+            or getattr(module, "_compiled_call_impl", None) is not None:
+        return "it is compiled by torch.compile"
+    if any(_GLOBAL_HOOKS):
+        return "all modules have hooks, which a replay would not call"
+    for name, inner in module.named_modules():
+        name = name or "it"
+        if inner is not module and any(_hooks(inner)):
+            return f"{name} has hooks, which a replay would not call"
+        if isinstance(inner, torch.jit.ScriptModule):
+            return (f"{name} is made by torch.jit, and nobody can lend it "
+                    "parameters for a recording")
+        if getattr(inner, "sparse", False) is True:
+            return f"{name} has sparse gradients, whose sizes change"
+    return None
+
+
 class Segment(Planned):
     """A graphed segment of the plan, and the modules that it is."""
 
@@ -115,20 +133,9 @@ class Segment(Planned):
     def left_alone(self) -> str | None:
         """Why its modules are none for graphs, or None."""
         for site in self.sites:
-            if type(site.module).__name__ == "OptimizedModule" or getattr(
-                    site.module, "_compiled_call_impl", None) is not None:
-                return f"{site.name}: it is compiled by torch.compile"
-            if any(_GLOBAL_HOOKS):
-                return (f"{site.name}: all modules have hooks, which a replay "
-                        "would not call")
-            for name, inner in site.module.named_modules():
-                name = name or "it"
-                if inner is not site.module and any(_hooks(inner)):
-                    return (f"{site.name}: {name} has hooks, which a replay "
-                            "would not call")
-                if getattr(inner, "sparse", False) is True:
-                    return (f"{site.name}: {name} has sparse gradients, whose "
-                            "sizes change")
+            why = _why_left_alone(site.module)
+            if why is not None:
+                return f"{site.name}: {why}"
         return None
 
     def detach(self) -> None:
