@@ -14,11 +14,11 @@ from __future__ import annotations
 import contextlib
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 from .. import _abi
 from ..errors import Error
 from . import checkpoint, contributions, tree
+from .attributes import Attributes
 from .contributions import Contributions
 from .gradients import ADD, WRITE, add_eagerly
 from .memory import is_dense, tensor_at
@@ -154,7 +154,7 @@ def forward(segment, tensors, args, kwargs) -> Instance | None:
     """Of a pass that is open; None: the modules are to run eagerly."""
     owner = segment.owner
     instance = Instance()
-    attributes = _Attributes(segment)
+    attributes = Attributes(segment)
     with _closing(owner):
         segment.parameters.sort(owner.by_autograd)
         instance.slot = segment.decision.slot
@@ -162,8 +162,8 @@ def forward(segment, tensors, args, kwargs) -> Instance | None:
         instance.inputs = _static(segment, tensors)
         for inside, outside in zip(instance.inputs, tensors):
             inside.requires_grad_(outside.requires_grad)
-        if not _capture(segment, 0, lambda: _run(segment, instance, tensors,
-                                                 args, kwargs)):
+        if not _capture(segment, 0, lambda: _run(
+                segment, instance, attributes, tensors, args, kwargs)):
             attributes.put_back()
             return None
     instance.serial = owner.flights.next_serial()
@@ -175,35 +175,7 @@ def forward(segment, tensors, args, kwargs) -> Instance | None:
     return instance
 
 
-class _Attributes:
-    """What the modules hold, as it is before a recording."""
-
-    def __init__(self, segment):
-        modules = [m for site in segment.sites for m in site.module.modules()]
-        self._own = [_copied(d) for m in modules
-                     for d in (m._parameters, m._buffers, m._modules)]
-        self._others = [_copied(vars(m)) for m in modules]
-
-    def put_back(self) -> None:
-        """A forward that is no graph has not been."""
-        for now, before in self._own + self._others:
-            now.clear()
-            now.update(before)
-
-    def tensors(self) -> list:
-        """Those of before the recording and of after it that are neither
-        parameters nor buffers."""
-        return [t for each in self._others for names in each
-                for name, value in names.items()
-                if name not in ("_parameters", "_buffers", "_modules")
-                for t in tree_leaves(value) if isinstance(t, torch.Tensor)]
-
-
-def _copied(names: dict) -> tuple:
-    return names, dict(names)
-
-
-def _run(segment, instance: Instance, tensors, args, kwargs):
+def _run(segment, instance: Instance, attributes, tensors, args, kwargs):
     indices = {id(t): i for i, t in enumerate(tensors)}
     call = tree.form((args, kwargs),
                      lambda t: tree.Place(0, indices[id(t)]))
@@ -211,7 +183,6 @@ def _run(segment, instance: Instance, tensors, args, kwargs):
     contents = _contents(args, kwargs)
     versions = [t._version for t in instance.inputs]
     results = _Results(instance)
-    kept = _kept(segment)
     instance.leaves = segment.parameters.aliases()
     with _undisturbed(segment.draws), \
             segment.parameters.replaced_by(instance.leaves):
@@ -224,7 +195,7 @@ def _run(segment, instance: Instance, tensors, args, kwargs):
         raise tree.Unfit("it replaces a parameter or a buffer")
     if not any(t.requires_grad for t in results.tensors):
         raise tree.Unfit("nothing that comes out of it needs a gradient")
-    _refuse_others(segment, instance, results, kept)
+    _refuse_others(instance, attributes, results)
     instance.live = results.tensors
     _note_uses(segment, instance)
     return results.last
@@ -241,19 +212,11 @@ def _contents(args, kwargs):
     return [id(t) for t in tensors], key
 
 
-def _kept(segment) -> dict:
-    """Tensors with a gradient that the modules have in attributes."""
-    return {(m, name): value for site in segment.sites
-            for m in site.module.modules() for name, value in vars(m).items()
-            if isinstance(value, torch.Tensor) and value.requires_grad}
-
-
-def _refuse_others(segment, instance, results, kept) -> None:
+def _refuse_others(instance, attributes, results) -> None:
     """Gradients come in by the results, and leave by inputs and parameters."""
-    for (module, name), value in _kept(segment).items():
-        if value is not kept.get((module, name)):
-            raise tree.Unfit("it keeps a tensor with a gradient in an "
-                             f"attribute, {name}: return it instead")
+    for name in attributes.with_gradient():
+        raise tree.Unfit("it keeps a tensor with a gradient in an attribute, "
+                         f"{name}: return it instead")
     if contributions.leaves(results.tensors,
                             [*instance.inputs, *instance.leaves]):
         raise tree.Unfit("it reads a trained tensor that was neither given to "
