@@ -139,3 +139,21 @@ def test_a_count_that_was_not_expected_is_told(runs):
     assert "gradients_moved" not in run.attached.stats()["eager_calls"]
     run.step(3)
     assert run.attached.stats()["eager_calls"]["gradients_moved"] > 0
+
+
+@GRAIN
+@pytest.mark.parametrize("skips", [(), (2, 3)], ids=str)
+def test_data_of_gradients_that_is_replaced_in_steps_that_are_skipped(
+        pair, grain, skips):
+    """And while another microbatch is in flight, which is recorded later."""
+    def train(run):
+        for i, count in enumerate(COUNTS):
+            run.zero()
+            for in_flight in (1, 2):
+                run.backward(count, in_flight)
+                for p in run.model.parameters():
+                    p.grad.data = p.grad.data * 0.5
+            if i not in skips:
+                run.optimizer.step()
+
+    pair(train, grain=grain)

@@ -412,3 +412,33 @@ def test_a_dict_that_is_more_than_one(pair, grain, make, kind):
     assert run.model.kinds == [kind] * LAYERS
     stats = run.attached.stats()
     assert stats["refused"] or stats["eager_calls"].keys() > {"warmup"}
+
+
+class Attends(Block):
+    """What it may be given besides is used by all layers."""
+
+    def forward(self, x, other=None):
+        x = super().forward(x)
+        return x if other is None else x + other.tanh() * other.sigmoid()
+
+
+def given(first):
+    class Gives(Model):
+        calls = 0
+
+        def run_layers(self, x):
+            self.calls += 1
+            other = x if (self.calls == 1) == first else None
+            for layer in self.layers:
+                x = layer(x, other)
+            return x
+
+    return Gives
+
+
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("grain", WHOLE)
+def test_a_first_call_with_more_or_less(pair, grain, first):
+    """What it has shown is not held against the others."""
+    pair(lambda r: r.steps([1, 2, 3, 4]), grain=grain, make=Attends,
+         model=given(first), eager=None)

@@ -666,3 +666,51 @@ def test_parameters_without_a_shape_are_refused(grain):
     with pytest.raises(Error, match="one forward before") as caught:
         graphhooks.attach(model, **GRAINS[grain])
     assert "\n" not in str(caught.value)
+
+
+class Appends(Block):
+    """A loss of its own goes into a list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.losses: list = []
+
+    def forward(self, x):
+        x = super().forward(x)
+        self.losses.append(x.square().mean())
+        return x
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_a_loss_that_goes_into_a_list_is_eager(pair, grain):
+    def train(run):
+        for count in COUNTS:
+            run.zero()
+            for _ in range(count):
+                loss = run.loss()
+                for layer in run.model.layers:
+                    loss = loss + 0.1 * layer.losses.pop()
+                    assert layer.losses == []
+                loss.backward()
+            run.optimizer.step()
+
+    pair(train, grain=grain, make=Appends, replays=False,
+         refused="keeps a tensor with a gradient in an attribute, losses")
+
+
+class Notes(Block):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows, self.counts = [], {"calls": 0}
+
+    def forward(self, x):
+        self.rows.append(1)
+        self.counts["calls"] += 1
+        scale = 1 / (len(self.rows) + self.counts["calls"])
+        return super().forward(x) * (scale + 0.0 * x.sum().item())
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_what_is_in_containers_is_as_before_a_capture_that_fails(pair, grain):
+    pair(lambda r: r.steps(COUNTS[:3]), grain=grain, make=Notes,
+         replays=False, refused="captur")

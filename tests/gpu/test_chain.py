@@ -28,7 +28,9 @@ class Stack:
     def __init__(self, count=3, makes=None):
         self.calls = []
         self.makes = makes or {}
+        module = SimpleNamespace(_forward_pre_hooks={})
         self.sites = [SimpleNamespace(position=i, name=f"layer {i}",
+                                      module=module, has_weights=lambda: True,
                                       forward=self._forward(i))
                       for i in range(count)]
         self.draws = None

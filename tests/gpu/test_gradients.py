@@ -480,3 +480,47 @@ def test_frozen_parameters_are_left_out():
     module = nn.Linear(2, 2)
     module.bias.requires_grad_(False)
     assert gradients.Parameters([module]).all == [module.weight]
+
+
+# ---- the order of forwards in a pool ----
+
+
+def forwards(*flights):
+    """Segments of one slot, recorded one after the other."""
+    return [SimpleNamespace(instances={0: SimpleNamespace(
+        slot=0, flight=flight, serial=i + 1)})
+        for i, flight in enumerate(flights)]
+
+
+def ran(segments, order):
+    """Those that may come in this order of a microbatch."""
+    flights = Flights(segments)
+    found = []
+    for i in order:
+        if flights.may_follow(segments[i], 0):
+            flights.ran(segments[i].instances[0], 0)
+            found.append(i)
+    return found
+
+
+@pytest.mark.parametrize("order, served", [
+    ((0, 1, 2), [0, 1, 2]), ((0, 2), [0, 2]), ((2, 1, 0), [2]),
+    ((1, 0, 2), [1, 2])], ids=str)
+def test_forwards_come_in_the_order_of_their_recordings(order, served):
+    assert ran(forwards((1, 0), (1, 0), (1, 0)), order) == served
+
+
+def test_a_forward_of_another_flight_hides_none():
+    segments = forwards((1, 0), (1, 0), (2, 0))
+    assert ran(segments, (1, 2, 0)) == [1, 2]
+    assert ran(segments, (2, 0, 1)) == [2, 0, 1]
+
+
+def test_another_microbatch_begins_anew():
+    one, two = forwards((1, 0), (1, 0))
+    flights = Flights([one, two])
+    flights.ran(two.instances[0], 0)
+    assert not flights.may_follow(one, 0)
+    assert flights.may_follow(one, 1)
+    flights.end_step()
+    assert flights.may_follow(one, 0)

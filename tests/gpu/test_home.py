@@ -21,8 +21,7 @@ def layer(monkeypatch):
     monkeypatch.setattr(segment, "current_device", lambda: 1)
     module = nn.Linear(2, 2)
     counted = []
-    owner = SimpleNamespace(device=1, has_looked=False,
-                            count=lambda *why: counted.append(why))
+    owner = SimpleNamespace(device=1, count=lambda *why: counted.append(why))
     found = SimpleNamespace(
         name="layer 0", owner=owner, module=module, counted=counted,
         sites=[SimpleNamespace(module=module)], hooks=[])

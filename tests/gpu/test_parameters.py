@@ -508,3 +508,30 @@ def test_a_buffer_that_a_layer_replaces(pair, grain, make, refused):
     """There is no warmup that shows it."""
     pair(lambda r: r.steps(), grain=grain, make=make, replays=False,
          refused=refused, eager=None, warmup_steps=0)
+
+
+@GRAIN
+def test_weights_that_are_lent_to_later_layers(pair, grain):
+    """The first layer of the call has all that is its own."""
+    class Lends(Model):
+        lends = False
+
+        def run_layers(self, x):
+            first, *others = self.layers
+            x = first(x)
+            for layer in others:
+                x = torch.func.functional_call(layer, {
+                    n: p * 1.5 for n, p in layer.named_parameters()
+                }, (x,)) if self.lends else layer(x)
+            return x
+
+    def train(run):
+        for i, count in enumerate(COUNTS):
+            run.model.lends = i in (2, 4)
+            run.step(count)
+
+    if grain == "chunk":
+        with pytest.raises(Error, match="other weights stand in"):
+            pair(train, grain=grain, model=Lends)
+    else:
+        pair(train, grain=grain, model=Lends, eager=["replaced"])

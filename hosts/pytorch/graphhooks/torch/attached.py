@@ -52,7 +52,6 @@ class Attached:
         self.twins = Twins()
         self.stepped = False  # an optimizer has, and no forward came since
         self.microbatch = 0  # of the step, the one at hand
-        self.has_looked = False  # for it, at what graphs read: see _look()
         self.accumulates = False  # steps have had several microbatches
         self.eager: dict[str, int] = {}
         self._said: set = set()
@@ -152,7 +151,6 @@ class Attached:
                 segment.refuse("its parameters, buffers or submodules were "
                                "replaced, moved or frozen; detach and attach "
                                "again")
-        self.has_looked = self._places.has_all()
         watched = _ddp_runs()
         for segment in self.segments:
             if segment.refused is not None:

@@ -195,7 +195,8 @@ class Chain:
             self.stop()
             raise Error(f"{site.name} is called otherwise than when it was "
                         "recorded, or what goes into it was changed or has "
-                        "got a hook, and the graph has run already: "
+                        "got a hook, or other weights stand in for its own, "
+                        "and the graph has run already: "
                         "granularity layer allows that")
         result = self._hold(site.position)
         if site.position == len(self._playing) - 1:
@@ -216,6 +217,10 @@ class Chain:
         for tensor, version in zip(self._before, self._versions):
             if _version(tensor) != version or _is_listened_to(tensor):
                 return False
+        if not site.has_weights() or (
+                site.module._forward_pre_hooks
+                and not self.segment.places.are_kept()):
+            return False
         i = site.position - 1
         if self._takes_one[i]:
             return (len(args) == 1 and not kwargs

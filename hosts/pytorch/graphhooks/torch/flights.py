@@ -17,7 +17,8 @@ class Flights:
         self.segments = segments
         self.clean = 0  # see may_write()
         self._serial = 0  # of recordings
-        self._ran = None, -1  # the forward that was last, its microbatch
+        self._at = -1, 0  # the microbatch whose forwards came last, its slot
+        self._ran: dict = {}  # the last of them, by the flight of recording
         self._last: dict = {}  # segment that was recorded, by slot and flight
 
     def of_backward(self, segment, instance, variant: int) -> tuple:
@@ -43,19 +44,22 @@ class Flights:
     def may_follow(self, segment, microbatch: int) -> bool:
         """Whether the segment's forward may come now: what it frees on its
         way, recordings that were made after it hold until their backward."""
-        last, its = self._ran
+        its, slot = self._at
         if its != microbatch:
             return True
-        next_ = segment.instances.get(last.slot)
-        return next_ is None or next_.flight != last.flight \
-            or next_.serial > last.serial
+        instance = segment.instances.get(slot)
+        return instance is None \
+            or instance.serial > self._ran.get(instance.flight, 0)
 
     def ran(self, instance, microbatch: int) -> None:
-        self._ran = instance, microbatch
+        if self._at[0] != microbatch:
+            self._at = microbatch, instance.slot
+            self._ran = {}
+        self._ran[instance.flight] = instance.serial
 
     def end_step(self) -> None:
         self.clean = 0
-        self._ran = None, -1
+        self._at = -1, 0
 
     def next_serial(self) -> int:
         self._serial += 1

@@ -201,6 +201,7 @@ _WRITE, _ADD = Accumulation(WRITE), Accumulation(ADD)
 def prepare(segment, backwards) -> Accumulation:
     """Decides by what is in `.grad` now, and makes it fit the graph."""
     owner = segment.owner
+    segment.take_gradients_back()
     write, add = backwards
     for p in write.own:
         if p.grad is not None:
@@ -212,7 +213,6 @@ def prepare(segment, backwards) -> Accumulation:
         # So many microbatches were not expected: gradients make room.
         owner.move_gradients_out()
         return Accumulation(WRITE, _foreign(write))
-    segment.take_gradients_back()
     foreign = None
     for p, gradient in zip(add.own, add.gradients):
         grad = p.grad

@@ -54,10 +54,6 @@ class Watch:
         self._all = Places(segments)
         self._before: list = []  # lost at the last look
 
-    def has_all(self) -> bool:
-        """At the last look."""
-        return not self._before
-
     def lost(self) -> list:
         """Each is told of once."""
         lost = [] if self._all.are_kept() else [

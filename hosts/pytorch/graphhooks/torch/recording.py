@@ -265,6 +265,7 @@ class _Results:
 def backward(segment, instance: Instance, microbatch: int, grads):
     """The first of an instance."""
     owner = segment.owner
+    segment.take_gradients_back()
     instance.wanted = [i for i, g in enumerate(grads) if g is not None]
     instance.layouts = [_layout(grads[i]) for i in instance.wanted]
     instance.alone = _alone(instance)

@@ -58,7 +58,7 @@ def _why_late(segment, step: int) -> str:
     if step != segment.owner.steps:
         return ("its backward comes after the step of its forward has ended, "
                 "by a forward after an optimizer's step, and a graph keeps "
-                "nothing that long")
+                "nothing that long; attach apart to what is stepped apart")
     return ("a second backward through one forward, of which a graph keeps "
             "nothing: add the losses up, or detach")
 

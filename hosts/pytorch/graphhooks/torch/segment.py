@@ -50,11 +50,21 @@ class Site:
         self.module = module
         self.forward = module.forward
         self.has_own = "forward" in vars(module)
+        self._first = next(
+            ((m._parameters, name, p) for m in module.modules()
+             for name, p in m._parameters.items() if p is not None),
+            ({}, "", None))
 
     def __call__(self, *args, **kwargs):
         if self.position == 0:
             return self.segment.lead(self, args, kwargs)
         return self.segment.chain.follow(self, args, kwargs)
+
+    def has_weights(self) -> bool:
+        """Whether they are its own, as far as the first shows: who lends
+        others to a module lends all."""
+        held, name, parameter = self._first
+        return held.get(name) is parameter
 
     def __reduce__(self):
         """A copy of the module is one without graphs, and without us."""
@@ -112,6 +122,7 @@ class Segment(Planned):
         self.instances: dict[int, Instance] = {}
         self.refused: str | None = None  # why it is eager for good
         self.key = None  # of the calls that are recorded
+        self.has_another = False  # than that of the first call of all
         self.seen = -1  # the last microbatch that came by
         self.parameters = Parameters(modules.values())
         self.places = Places([self])
@@ -190,7 +201,6 @@ class Segment(Planned):
             return site.forward(*args, **kwargs)
         if self.seen == owner.microbatch:
             owner.microbatch = (self.seen + 1) % _abi.GH_MAX_MICROBATCHES
-            owner.has_looked = False
         self.seen = microbatch = owner.microbatch
         if not self._is_at_home():
             return site.forward(*args, **kwargs)
@@ -274,7 +284,7 @@ class Segment(Planned):
                         f"{current_device()}, and {self.name} is on cuda:"
                         f"{owner.device}: call torch.cuda.set_device")
             return False
-        if not owner.has_looked and not self.places.are_kept():
+        if not self.places.are_kept():
             owner.count("replaced", f"{self.name}: its parameters, buffers or "
                         "submodules are others, or moved, or frozen")
             return False
@@ -284,9 +294,11 @@ class Segment(Planned):
         return True
 
     def _take(self, key, tensors) -> bool:
-        """The key of the recordings is that of a step's first call."""
+        """The key of the recordings is that of the first call, or, once, of
+        a later step's first call: some begin with a batch of another shape."""
         begun = self.seen >= 0 and not self.owner.stepped
-        if self.instances or (self.key is not None and begun):
+        if self.instances or self.has_another \
+                or (self.key is not None and begun):
             self.owner.count("input", f"{self.name}: a call differs from "
                              "those that are recorded, in shapes, dtypes, "
                              "autocast or constants")
@@ -296,9 +308,16 @@ class Segment(Planned):
             self.owner.count("input", f"{self.name}: {why}")
             return False
         if self.key is not None:
-            self.chain.forget()
+            self._forget()
         self.key = key
         return True
+
+    def _forget(self) -> None:
+        """What eager passes have shown was of other calls."""
+        self.has_another = True
+        self.warm, self.draws = False, None
+        self.elsewhere.clear()
+        self.chain.forget()
 
     def trains(self) -> bool:
         for site in self.sites:
