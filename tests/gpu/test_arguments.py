@@ -414,7 +414,7 @@ def test_a_dict_that_is_more_than_one(pair, grain, make, kind):
     assert stats["refused"] or stats["eager_calls"].keys() > {"warmup"}
 
 
-class Attends(Block):
+class Consults(Block):
     """What it may be given besides is used by all layers."""
 
     def forward(self, x, other=None):
@@ -440,5 +440,5 @@ def given(first):
 @pytest.mark.parametrize("grain", WHOLE)
 def test_a_first_call_with_more_or_less(pair, grain, first):
     """What it has shown is not held against the others."""
-    pair(lambda r: r.steps([1, 2, 3, 4]), grain=grain, make=Attends,
+    pair(lambda r: r.steps([1, 2, 3, 4]), grain=grain, make=Consults,
          model=given(first), eager=None)
