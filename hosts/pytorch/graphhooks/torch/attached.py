@@ -252,8 +252,6 @@ class Attached:
             segment.seen = -1
         self.captures.step()
         self.flights.end_step()
-        for segment in self.segments:
-            segment.take_gradients_back()
         self._look()
         self.check(self.api.iteration_end(self.handle,
                                           ctypes.byref(self.error)))
