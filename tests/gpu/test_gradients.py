@@ -353,10 +353,10 @@ def test_slots_do_not_ask_for_each_others_order():
 
 def test_a_sentence_of_the_librarys_has_pythons_names():
     text = b"gh_session_desc.max_slots is \"300\""
-    stub = SimpleNamespace(error=SimpleNamespace(text=text))
+    owner = SimpleNamespace(error=SimpleNamespace(text=text))
     with pytest.raises(Error, match='^max_slots is "300"'):
-        attached.Attached.check(stub, -1)
-    attached.Attached.check(stub, 0)
+        attached.Attached.check(owner, -1)
+    attached.Attached.check(owner, 0)
 
 
 # ---- who watches -----------------------------------------------------------

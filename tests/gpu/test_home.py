@@ -71,15 +71,15 @@ def writer(monkeypatch):
     whom, ends what runs at the end of a pass of autograd."""
     waits, ends = [], []
     streams = {n: Stream(n, waits) for n in (1, 2, 3)}
-    stub = SimpleNamespace(device=0, _wrote=(None, None), now=1, waits=waits,
-                           ends=ends)
-    stub._join = lambda: attached.Attached._join(stub)
-    monkeypatch.setattr(attached, "raw_stream", lambda _: stub.now)
+    owner = SimpleNamespace(device=0, _wrote=(None, None), now=1,
+                            waits=waits, ends=ends)
+    owner._join = lambda: attached.Attached._join(owner)
+    monkeypatch.setattr(attached, "raw_stream", lambda _: owner.now)
     monkeypatch.setattr(torch.cuda, "current_stream",
-                        lambda _: streams[stub.now])
+                        lambda _: streams[owner.now])
     monkeypatch.setattr(torch.autograd.Variable, "_execution_engine",
                         SimpleNamespace(queue_callback=ends.append))
-    return stub
+    return owner
 
 
 def write(writer, stream: int) -> None:

@@ -38,9 +38,9 @@ class Attributes:
 
     def put_back(self) -> None:
         """A forward that is no graph has not been."""
-        for now, before in self._before:
-            now.clear()
-            put = now.update if isinstance(now, (dict, set)) else now.extend
+        for held, before in self._before:
+            held.clear()
+            put = held.update if isinstance(held, (dict, set)) else held.extend
             put(before)
 
     def tensors(self) -> list:

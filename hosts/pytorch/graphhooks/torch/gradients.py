@@ -29,7 +29,6 @@ from __future__ import annotations
 import contextlib
 import sys
 
-import torch
 from torch._C import _will_engine_execute_node as will_run
 from torch.autograd.graph import get_gradient_edge
 

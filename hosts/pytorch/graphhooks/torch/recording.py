@@ -16,7 +16,6 @@ import contextlib
 import torch
 
 from .. import _abi
-from ..errors import Error
 from . import checkpoint, contributions, tree
 from .attributes import Attributes
 from .contributions import Contributions

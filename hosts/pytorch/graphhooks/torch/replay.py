@@ -9,8 +9,6 @@ import weakref
 
 import torch
 from torch import is_grad_enabled
-from torch._C import (
-    _are_functorch_transforms_active as torch_func_is_active)
 from torch._C._functorch import is_legacy_batchedtensor as is_batched
 
 from ..errors import Error

@@ -20,6 +20,8 @@ from types import SimpleNamespace
 
 import torch
 from torch import is_anomaly_enabled, is_autocast_enabled, is_grad_enabled
+from torch._C import (
+    _are_functorch_transforms_active as torch_func_is_active)
 from torch._C import _cuda_getDevice as current_device
 from torch._C import _current_graph_task_id as current_pass
 from torch._C import _will_engine_execute_node as will_run
@@ -33,7 +35,7 @@ from .gradients import WRITE, Parameters
 from .places import Places
 from .planned import Planned
 from .recording import Backward, Instance
-from .replay import replay, torch_func_is_active
+from .replay import replay
 
 log = logging.getLogger("graphhooks")
 
