@@ -20,11 +20,13 @@ def layer(monkeypatch):
     """A segment on device 1, which is the current one."""
     monkeypatch.setattr(segment, "current_device", lambda: 1)
     module = nn.Linear(2, 2)
-    counted = []
-    owner = SimpleNamespace(device=1, count=lambda *why: counted.append(why))
+    counted, suspects = [], []
+    owner = SimpleNamespace(device=1,
+                            watch=SimpleNamespace(suspect=suspects.append),
+                            count=lambda *why: counted.append(why))
     found = SimpleNamespace(
         name="layer 0", owner=owner, module=module, counted=counted,
-        sites=[SimpleNamespace(module=module)], hooks=[])
+        suspects=suspects, sites=[SimpleNamespace(module=module)], hooks=[])
     found.places = Places([found])
     return found
 
@@ -34,7 +36,8 @@ def is_at_home(layer):
 
 
 def test_a_call_with_its_own_weights_on_its_device_is_served(layer):
-    assert is_at_home(layer) and layer.counted == []
+    assert is_at_home(layer)
+    assert layer.counted == layer.suspects == []
 
 
 def test_another_current_device_is_eager_and_said(layer, monkeypatch):
@@ -51,6 +54,7 @@ def test_lent_weights_are_eager_and_said(layer):
     assert not is_at_home(layer)
     (reason, why), = layer.counted
     assert reason == "replaced" and "its parameters, buffers or" in why
+    assert layer.suspects == [layer]
 
 
 # ---- streams ---------------------------------------------------------------

@@ -61,6 +61,7 @@ class Attached:
         self.lost: list = []  # interrupts that came while C was at work
         self.steps = 0
         self.recording: tuple | None = None  # the flight of a backward
+        self.watch = Watch()
         self.captures = Captures(self.device, self._flight, generators)
         self._open(model, options)
         self._hook = register_optimizer_step_post_hook(_when_alive(self))
@@ -96,7 +97,6 @@ class Attached:
             self.segments += [self._segment(s) for s
                               in self.session.segments() if s.graphed]
             self._check_uses(model)
-            self._places = Watch(self.segments)
             for segment in self.segments:
                 segment.attach()
         except BaseException:
@@ -145,12 +145,11 @@ class Attached:
                 or parameter in self._watched or _ddp_runs())
 
     def _look(self) -> None:
-        """Whether all that graphs read is where it was."""
-        for segment in self._places.lost():
-            if segment.refused is None:
-                segment.refuse("its parameters, buffers or submodules were "
-                               "replaced, moved or frozen; detach and attach "
-                               "again")
+        """Whether calls have found something that is there to stay."""
+        for segment in self.watch.lost():
+            segment.refuse("its parameters, buffers or submodules were "
+                           "replaced, moved or frozen; detach and attach "
+                           "again")
         watched = _ddp_runs()
         for segment in self.segments:
             if segment.refused is not None:

@@ -46,21 +46,20 @@ class Places:
 
 
 class Watch:
-    """Tells which segments have lost theirs for good: a call may come while
-    others are lent, but hardly at the beginning of two steps in a row."""
+    """Tells which segments have lost theirs for good.  A call may come while
+    others are lent; when they are still there at the beginning of the next
+    step, and of the one after it, they stay."""
 
-    def __init__(self, segments):
-        self._each = list(segments)
-        self._all = Places(segments)
+    def __init__(self):
+        self._suspects: dict = {}  # whose calls have found others
         self._before: list = []  # lost at the last look
 
+    def suspect(self, segment) -> None:
+        self._suspects[segment] = None
+
     def lost(self) -> list:
-        """Each is told of once."""
-        lost = [] if self._all.are_kept() else [
-            s for s in self._each if not s.places.are_kept()]
+        """At the beginning of a step."""
+        lost = [s for s in self._suspects if not s.places.are_kept()]
         found = [s for s in lost if s in self._before]
-        self._before = lost
-        if found:
-            self._each = [s for s in self._each if s not in found]
-            self._all = Places(self._each)
+        self._suspects, self._before = {}, lost
         return found

@@ -287,6 +287,7 @@ class Segment(Planned):
                         f"{owner.device}: call torch.cuda.set_device")
             return False
         if not self.places.are_kept():
+            owner.watch.suspect(self)
             owner.count("replaced", f"{self.name}: its parameters, buffers or "
                         "submodules are others, or moved, or frozen")
             return False
