@@ -18,6 +18,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib.util
 import json
 import os
@@ -330,6 +331,10 @@ def make_parser() -> argparse.ArgumentParser:
     add("--timed", type=at_least(2), metavar="N",
         help=f"steps timed in a turn; {cases.Steps.timed} by default, "
         f"{cases.QUICK_STEPS.timed} with --quick")
+    add("--issued", type=at_least(2), metavar="N",
+        help="steps whose host time is taken; "
+        f"{cases.Steps.issued} by default, {cases.QUICK_STEPS.issued} with "
+        "--quick")
     add("--quick", action="store_true",
         help="small shapes, few steps, one turn")
     add("--apart", action="store_true",
@@ -362,9 +367,9 @@ def parse(arguments: list[str]):
     options.rows = chosen(options.rows, cases.ROWS, "row")
     names = chosen(options.shapes, shapes, "shape")
     options.steps = cases.QUICK_STEPS if options.quick else cases.Steps()
-    if options.timed:
-        options.steps = cases.dataclasses.replace(options.steps,
-                                                  timed=options.timed)
+    asked = {name: count for name in ("timed", "issued")
+             if (count := getattr(options, name)) is not None}
+    options.steps = dataclasses.replace(options.steps, **asked)
     if options.quick:
         options.turns = 1
     work = [case for case in cases.cases(shapes, options.microbatches)

@@ -14,9 +14,10 @@ class Eager(Row):
     """The other rows are this one with something turned on."""
 
     def build(self):
-        # Flash attention adds up in any order else, and no two runs are
-        # equal.  Nothing here reads memory that it has not written.
-        torch.use_deterministic_algorithms(True, warn_only=True)
+        # Attention adds up in any order else, and no two runs are equal; with
+        # warn_only it does so too.  Nothing here reads memory that it has not
+        # written.
+        torch.use_deterministic_algorithms(True)
         torch.utils.deterministic.fill_uninitialized_memory = False
         torch.manual_seed(SEED)
         case = self.case

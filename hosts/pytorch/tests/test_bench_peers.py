@@ -356,6 +356,16 @@ def test_a_full_run_has_the_shapes_and_steps_that_are_promised(peers):
     assert set(options.rows) == set(peers["cases"].WORDS)
 
 
+@pytest.mark.parametrize("asked, timed, issued", [
+    ([], 20, 24), (["--timed", "3"], 3, 24), (["--issued", "2"], 20, 2),
+    (["--timed", "3", "--issued", "2"], 3, 2),
+    (["--quick", "--issued", "2"], 6, 2)])
+def test_as_many_steps_are_measured_as_are_asked_for(peers, asked, timed,
+                                                     issued):
+    steps = peers["run"].parse(["out", *asked])[0].steps
+    assert (steps.timed, steps.issued) == (timed, issued)
+
+
 # ---- the programs ----------------------------------------------------------
 
 
