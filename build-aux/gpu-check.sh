@@ -11,7 +11,7 @@
 #     bench      bench/run.sh
 #     sanitizer  compute-sanitizer --tool memcheck on gh-engine
 #
-# And one that runs only when it is named, as it takes eight minutes and
+# And one that runs only when it is named, as it takes 20 minutes and
 # needs torch; PYTHONPATH has megatron-core, for its rows:
 #
 #     peers      bench/peers/run.py; PEERS has its options, such as --quick
@@ -146,7 +146,7 @@ export from
 export -f phase_build phase_check phase_demo phase_bench phase_peers
 export -f phase_sanitizer
 declare -A limit=([build]=180 [check]=420 [demo]=60 [bench]=420
-    [peers]=570 [sanitizer]=240)
+    [peers]=1500 [sanitizer]=240)
 summary=""
 failed=0
 

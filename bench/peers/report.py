@@ -326,12 +326,13 @@ def ending(results: list[dict]) -> tuple[str, bool]:
 
 def everything(results: list[dict]) -> tuple[str, bool]:
     """All cases in Markdown, and whether all went well."""
-    first = results[0] if results else {}
+    machine = results[0].get("machine", {}) if results else {}
+    commands = dict.fromkeys(command for result in results
+                             for command in result.get("commands", []))
     parts = ["# graphhooks and its peers", "",
              ", ".join(f"{key} {value}" for key, value
-                       in sorted(first.get("machine", {}).items())), "",
-             *(f"    {command}" for command in first.get("commands", [])),
-             ""]
+                       in sorted(machine.items())), "",
+             *(f"    {command}" for command in commands), ""]
     for result in results:
         summarize(result)
         judged = result["targets"] = targets(result)

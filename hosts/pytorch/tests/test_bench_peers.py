@@ -26,7 +26,7 @@ def peers():
     sys.path.insert(0, str(PEERS))
     try:
         yield {name: importlib.import_module(name)
-               for name in ("cases", "report", "run")}
+               for name in ("brief", "cases", "report", "run")}
     finally:
         sys.path.remove(str(PEERS))
 
@@ -205,6 +205,15 @@ def test_without_a_gpu_nothing_is_judged(report):
     assert not well and "| target |" in words
 
 
+def test_the_table_has_the_commands_of_all_cases_once(report):
+    first, second, third = result(), result(hidden=2048), result(sequence=512)
+    first["commands"] = third["commands"] = ["run.py a"]
+    second["commands"] = ["run.py a", "run.py b --merge"]
+    words = report.everything([first, second, third])[0]
+    assert [line for line in words.splitlines() if "run.py" in line] == [
+        "    run.py a", "    run.py b --merge"]
+
+
 def test_the_table_has_a_line_for_each_row_and_the_sentence_of_a_failure(
         report):
     rows = result(torch__eager={"turns": [turn()]},
@@ -366,6 +375,64 @@ def test_as_many_steps_are_measured_as_are_asked_for(peers, asked, timed,
     assert (steps.timed, steps.issued) == (timed, issued)
 
 
+# ---- the tables of README --------------------------------------------------
+
+
+@pytest.fixture
+def two_cases(report):
+    """One with a floor, and one in which a row had no time."""
+    first = result(torch__layer={"turns": [turn(step=10.5)]},
+                   torch__step={"turns": [turn()]},
+                   megatron__local={"turns": [turn(step=20.0)]},
+                   megatron__layer={"turns": [turn(step=19.0)]})
+    second = result(hidden=2048, torch__eager={"turns": [turn()]},
+                    torch__layer={"turns": [turn(losses=((2.5,), (2.0,)))]},
+                    megatron__local={"turns": [turn(step=20.0)]},
+                    megatron__layer={"turns": [], "failed": "left out: 9 s"})
+    for case in (first, second):
+        report.summarize(case)
+    return [first, second]
+
+
+def cells(text):
+    return [line.strip("| ").split(" | ") for line in text.splitlines()]
+
+
+def test_a_table_has_a_line_for_each_row_and_a_column_for_each_case(
+        peers, two_cases):
+    brief = peers["brief"]
+    head, _, *body = cells(brief.table("step", brief.step, two_cases))
+    assert head == ["step", "h1024 s256 m1", "h2048 s256 m1"]
+    assert body == [
+        ["eager", "not measured", "10.00"],
+        ["graphhooks, layer", "10.50 (1.050)", "10.00"],
+        ["the whole step as one torch.cuda.graph (the floor)",
+         "10.00 (1.000)", "not measured"],
+        ["Megatron-Core, local graphs", "20.00", "20.00"],
+        ["Megatron-Core, graphhooks, layer", "19.00", "not measured"]]
+
+
+def test_rows_with_other_losses_are_named_with_their_cases(peers, two_cases):
+    assert "in every row but: graphhooks, layer (h2048 s256 m1).\n" \
+        in peers["brief"].bits(two_cases)
+    assert peers["brief"].bits(two_cases[:1]).endswith("in every row.\n")
+
+
+def test_a_target_that_was_not_measured_is_not_met(peers, two_cases):
+    outcome = cells(peers["brief"].outcome(two_cases))
+    assert ["step: megatron/layer against megatron/local", "1", "0.950",
+            "1 of 2"] in outcome
+    assert ["step over the floor, launch-bound: torch/layer against "
+            "torch/step", "1.05", "1.050", "1 of 1"] in outcome
+
+
+def test_readme_has_the_tables_of_the_results(peers, capsys):
+    assert peers["brief"].main([str(TOP / "bench/results/h200/peers")]) == 0
+    readme = (TOP / "README.md").read_text()
+    for part in capsys.readouterr().out.split("\n\n"):
+        assert part.strip() in readme
+
+
 # ---- the programs ----------------------------------------------------------
 
 
@@ -382,6 +449,13 @@ def test_help_is_given():
         assert said.returncode == 0, said.stderr
         assert said.stdout.startswith(f"usage: {name}.py ")
         assert "Exit status" in said.stdout
+
+
+def test_tables_of_nothing_are_one_sentence(tmp_path):
+    done = program("brief", str(tmp_path))
+    assert done.returncode == 2 and "no peers_*.json is in" in done.stderr
+    assert program("brief").returncode == 2
+    assert "OUTDIR" in program("brief", "--help").stdout
 
 
 def test_a_report_of_nothing_is_one_sentence(tmp_path):

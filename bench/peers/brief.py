@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+"""brief.py - the tables of README.md, of the JSON files of run.py.
+
+    brief.py OUTDIR
+
+A line for each row and a column for each case; then, for each target, what
+has come of it in all cases.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+from __future__ import annotations
+
+import sys
+
+import report
+from cases import ROWS, WORDS
+
+
+def heads(results: list[dict]) -> list[str]:
+    return ["h{hidden} s{sequence} m{microbatches}".format(**r["case"])
+            for r in results]
+
+
+def lines(head: list[str], body: list[list[str]]) -> str:
+    rule = ["---"] * len(head)
+    return "\n".join("| " + " | ".join(cells) + " |"
+                     for cells in [head, rule, *body]) + "\n"
+
+
+def step(name: str, row: dict, rows: dict) -> str:
+    """Milliseconds; of a row with the floor's model, how often the floor."""
+    number = report.number_of(row, "step_ms")
+    floor = rows.get("torch/step", {})
+    if not name.startswith("torch/") or "summary" not in floor:
+        return f"{number:.2f}"
+    return f"{number:.2f} ({number / report.number_of(floor, 'step_ms'):.3f})"
+
+
+def host(_name: str, row: dict, _rows: dict) -> str:
+    number = report.number_of(row, "host_layer_us")
+    return "" if number is None else f"{number:.0f}"
+
+
+def capture(name: str, row: dict, _rows: dict) -> str:
+    if name.endswith("/eager"):
+        return ""  # there is none; its steps differ by more
+    return f"{report.number_of(row, 'capture_ms'):.0f}"
+
+
+def memory(_name: str, row: dict, _rows: dict) -> str:
+    return report.gib(report.number_of(row, "memory"))
+
+
+TABLES = (("step, ms (over the floor)", step),
+          ("host time of a layer, us", host),
+          ("capture, ms", capture),
+          ("peak memory of the device, GiB", memory))
+
+
+def table(what: str, cell, results: list[dict]) -> str:
+    body = []
+    for name in ROWS:
+        if all(name not in result["rows"] for result in results):
+            continue
+        cells = [cell(name, rows[name], rows)
+                 if "summary" in rows.get(name, {}) else "not measured"
+                 for rows in (result["rows"] for result in results)]
+        if any(cells):
+            body.append([WORDS[name], *cells])
+    return lines([what, *heads(results)], body)
+
+
+def bits(results: list[dict]) -> str:
+    """Which rows have other losses than eager, and in which cases."""
+    unequal: dict = {}
+    for head, result in zip(heads(results), results):
+        for name, row in result["rows"].items():
+            losses = row.get("summary", {}).get("losses")
+            if losses and not losses["equal"]:
+                unequal.setdefault(WORDS[name], []).append(head)
+    but = [words if len(where) == len(results)
+           else f"{words} ({', '.join(where)})"
+           for words, where in unequal.items()]
+    return ("Losses are eager's bit for bit in every row"
+            + (f" but: {'; '.join(but)}" if but else "") + ".\n")
+
+
+def outcome(results: list[dict]) -> str:
+    """Each target over all cases."""
+    ratios: dict = {}
+    for result in results:
+        for judged in report.targets(result):
+            ratios.setdefault((judged["target"], judged["most"]),
+                              []).append(judged)
+    body = []
+    for (what, most), all_ in ratios.items():
+        there = [one["ratio"] for one in all_ if "ratio" in one]
+        met = sum(one["said"].startswith("met") for one in all_)
+        body.append([what, f"{most:g}",
+                     " ".join(f"{ratio:.3f}" for ratio in there),
+                     f"{met} of {len(all_)}"])
+    return lines(["target", "at most", "ratios, case by case", "met"], body)
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 1 or arguments[0].startswith("-"):
+        print(__doc__)
+        return 0 if arguments in (["-h"], ["--help"]) else 2
+    results = report.read(arguments[0])
+    if not results:
+        print(f"brief.py: no peers_*.json is in {arguments[0]}; name a folder "
+              "that run.py has written to", file=sys.stderr)
+        return 2
+    for result in results:
+        report.summarize(result)
+    for what, cell in TABLES:
+        print(table(what, cell, results))
+    print(bits(results))
+    print(outcome(results), end="")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
