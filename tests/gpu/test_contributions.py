@@ -137,6 +137,21 @@ def test_weights_in_the_loss_are_noticed(factor):
     assert shares(train) == {"up.weight"}
 
 
+def test_weights_in_the_loss_of_a_later_pass_are_noticed():
+    """The nodes of the first pass are gone by then."""
+    torch.manual_seed(1)
+    layer, found = Layer(), contributions.Shares()
+    for factor in (None, 0.1):
+        y = layer(inputs())
+        found.watch([y], list(layer.parameters()))
+        loss = y.sum()
+        if factor is not None:
+            loss = loss + factor * layer.up.weight.square().sum()
+        loss.backward()
+        del y, loss
+        assert len(found.found) == (factor is not None)
+
+
 def test_a_call_that_nobody_saw_is_noticed():
     def train(layer, outputs):
         (outputs[0].sum() + layer(inputs()).square().sum()).backward()

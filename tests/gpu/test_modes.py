@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from models import COUNTS, GRAINS, SEGMENTS, Block, Model, torch
+from models import COUNTS, GRAINS, SEGMENTS, Block, Model, Run, torch
 
 from graphhooks import Error  # noqa: E402
 
@@ -81,6 +81,40 @@ def test_autograd_grad_leaves_the_parameters_alone(pair, grain):
             run.optimizer.step()
 
     pair(train, grain=grain, model=Sees)
+
+
+class Skips(Model):
+    """What goes into the stack is used elsewhere too."""
+
+    def run_layers(self, x):
+        return super().run_layers(x) + x
+
+
+def penalized(run):
+    """A weight of the stack is used by the loss too."""
+    weight = run.model.layers[1].mlp.up.weight
+    return run.loss() + 0.01 * weight.square().sum()
+
+
+@GRAIN
+@pytest.mark.parametrize("model, loss", [(Skips, Run.loss),
+                                         (Model, penalized)])
+def test_a_first_backward_into_an_input_shows_no_uses(pair, grain, model,
+                                                      loss):
+    """The next one does, and is eager too."""
+    def train(run):
+        x = run.model.embed(run.tokens()[:, :-1]).detach().requires_grad_()
+        run.note(torch.autograd.grad(run.model.run_layers(x).square().sum(),
+                                     x)[0])
+        for _ in range(4):
+            for _ in range(3):
+                loss(run).backward()
+            run.optimizer.step()
+            run.zero()
+
+    run = pair(train, grain=grain, model=model, warmup_steps=0)
+    assert run.attached.stats()["eager_calls"] == {
+        "warmup": 2 * SEGMENTS[grain]}
 
 
 def grads_of_parameters(run):

@@ -100,11 +100,13 @@ class Chain:
             outputs = []
         outputs = [t for t in outputs if t.grad_fn is not None]
         contributions.watch(outputs, self._tensors, segment.elsewhere.add)
-        segment.parameters.shares.watch(outputs, segment.parameters.all)
+        depends = segment.parameters.shares.watch(outputs,
+                                                  segment.parameters.all)
         for output in outputs:
-            output.grad_fn.register_prehook(segment.warm_up)
+            output.grad_fn.register_prehook(
+                lambda _: segment.warm_up(depends))
         if not outputs:
-            segment.warm_up()
+            segment.warm_up(())
 
     def _remember(self, result) -> None:
         self._before = []

@@ -82,17 +82,16 @@ def watch(outputs, inputs, tell) -> None:
 
 
 def _watch(tensor, ours: Contributions, tell) -> None:
-    edge = get_gradient_edge(tensor)
+    """By a hook of the tensor, as that of a node is not called when its
+    gradient is what autograd.grad() is asked for."""
 
-    def compare(gradients):
+    def compare(total):
         handle.remove()
         ours.remove()
-        total = gradients[edge.output_nr]
-        if total is not None and ours.found \
-                and not torch.equal(total, added(ours.found)):
+        if ours.found and not torch.equal(total, added(ours.found)):
             tell()
 
-    handle = edge.node.register_prehook(compare)
+    handle = tensor.register_hook(compare)
 
 
 class Shares:
@@ -101,19 +100,24 @@ class Shares:
 
     def __init__(self):
         self.found: set = set()
-        self._watched: dict = {}  # what comes of calls, and the hook, of each
+        # Of each what comes of calls, its hook, and the node that has it,
+        # which else lives only as long as one pass.
+        self._watched: dict = {}
 
-    def watch(self, outputs, parameters) -> None:
-        """A call's outputs."""
+    def watch(self, outputs, parameters) -> list:
+        """A call's outputs; returns the parameters that they depend on."""
+        depends = []
         for p, edges in zip(parameters, uses(outputs, parameters)):
             if not edges:
                 continue
+            depends.append(p)
             if p not in self._watched:
                 node = get_gradient_edge(p).node
                 ours = Contributions([])
                 self._watched[p] = ours, node.register_prehook(
-                    self._compare(p, ours))
+                    self._compare(p, ours)), node
             self._watched[p][0].add(edges)
+        return depends
 
     def _compare(self, p, ours):
         def compare(gradients):
@@ -132,7 +136,7 @@ class Shares:
         return compare
 
     def stop(self) -> None:
-        for ours, handle in self._watched.values():
+        for ours, handle, _ in self._watched.values():
             ours.remove()
             handle.remove()
         self._watched.clear()

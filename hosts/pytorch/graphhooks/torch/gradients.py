@@ -61,6 +61,15 @@ def is_held(parameter) -> bool:
     return sys.getrefcount(node) > 2
 
 
+def are_reached(parameters) -> bool:
+    """Whether the pass of autograd at hand finds gradients of any, to be
+    added up or to be given to who has asked for them."""
+    try:
+        return any(will_run(get_gradient_edge(p).node) for p in parameters)
+    except RuntimeError:  # that one's is what is asked for
+        return True
+
+
 class Parameters:
     """Those of a segment that are trained."""
 

@@ -246,8 +246,12 @@ class Segment(Planned):
         self.owner.count("warmup")
         return self.chain.watch(site, tensors, args, kwargs)
 
-    def warm_up(self, *_) -> None:
-        self.warm = True
+    def warm_up(self, parameters) -> None:
+        """An eager backward comes by, of outputs that depend on these.  One
+        that leaves them alone, as autograd.grad() of an input does, shows
+        nothing of their use."""
+        if not parameters or gradients.are_reached(parameters):
+            self.warm = True
 
     def _fit(self, args, kwargs):
         """The tensors of a call that a graph can serve, or None."""
