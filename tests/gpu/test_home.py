@@ -12,6 +12,7 @@ import pytest
 from models import nn, torch
 
 from graphhooks.torch import attached, segment
+from graphhooks.torch.gradients import Parameters
 from graphhooks.torch.places import Places
 
 
@@ -26,7 +27,9 @@ def layer(monkeypatch):
                             count=lambda *why: counted.append(why))
     found = SimpleNamespace(
         name="layer 0", owner=owner, module=module, counted=counted,
-        suspects=suspects, sites=[SimpleNamespace(module=module)], hooks=[])
+        suspects=suspects, sites=[SimpleNamespace(module=module)], hooks=[],
+        parameters=Parameters([module]))
+    found.parameters.own = list(module.parameters())
     found.places = Places([found])
     return found
 
@@ -55,6 +58,17 @@ def test_lent_weights_are_eager_and_said(layer):
     (reason, why), = layer.counted
     assert reason == "replaced" and "its parameters, buffers or" in why
     assert layer.suspects == [layer]
+
+
+@pytest.mark.parametrize("register", ["register_hook",
+                                      "register_post_accumulate_grad_hook"])
+def test_a_hook_on_a_parameter_is_eager_and_said(layer, register):
+    handle = getattr(layer.module.bias, register)(lambda _: None)
+    assert not is_at_home(layer)
+    (reason, why), = layer.counted
+    assert reason == "hooks" and "a parameter whose gradient" in why
+    handle.remove()
+    assert is_at_home(layer)
 
 
 # ---- streams ---------------------------------------------------------------

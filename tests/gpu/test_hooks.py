@@ -82,6 +82,23 @@ def test_hooks_that_come_later(pair, grain, hook):
 
 
 @GRAIN
+@pytest.mark.parametrize("hook", HOOKS)
+def test_hooks_that_come_within_a_step(pair, grain, hook):
+    def train(run):
+        run.steps(COUNTS[:3])
+        run.zero()
+        run.backward(2)
+        hook(run)
+        run.backward(2)
+        run.optimizer.step()
+        run.steps(COUNTS[:2])
+
+    run = pair(train, grain=grain, judge=False)
+    stats = run.attached.stats()
+    assert stats["eager_calls"]["hooks"] > 0 and stats["refused"]
+
+
+@GRAIN
 def test_an_engine_that_wraps_after_the_attach(pair, grain):
     def train(run):
         of_nodes(run)

@@ -128,7 +128,7 @@ class Parameters:
         self._node = None
 
     def have_hooks(self) -> bool:
-        """Whether one has come since the step began."""
+        """Whether one has come since the first recording."""
         for p in self.own:
             if p._backward_hooks or p._post_accumulate_grad_hooks:
                 return True

@@ -298,6 +298,10 @@ class Segment(Planned):
         if any(self.hooks):
             owner.count("hooks", self.left_alone())
             return False
+        if self.parameters.have_hooks():
+            owner.count("hooks", f"{self.name}: a parameter whose gradient "
+                        "the graph puts in place has got a hook")
+            return False
         return True
 
     def _take(self, key, tensors) -> bool:
@@ -394,7 +398,7 @@ class Segment(Planned):
         if self.parameters.have_hooks():
             raise Error(f"{self.name}: a hook has come to a parameter between "
                         "a forward and its backward, which puts gradients in "
-                        "place: register it before a step begins")
+                        "place: register it before the forward")
         owner = self.owner
         owner.order_writes()
         accumulation = gradients.prepare(self, instance.backwards)
