@@ -510,6 +510,30 @@ def test_a_buffer_that_a_layer_replaces(pair, grain, make, refused):
          refused=refused, eager=None, warmup_steps=0)
 
 
+class Normed(Block):
+    """Autograd keeps its buffers for the backward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(64)
+
+    def forward(self, x):
+        return super().forward(self.norm(x.transpose(1, 2)).transpose(1, 2))
+
+
+@GRAIN
+def test_buffers_are_written_before_a_late_first_backward(pair, grain):
+    def train(run):
+        run.step(1)
+        run.loss()  # is recorded, and no backward comes
+        run.step(1)
+        state = run.model.state_dict()
+        run.model.load_state_dict({n: t.clone() for n, t in state.items()})
+        run.steps([1, 1])
+
+    pair(train, grain=grain, make=Normed)
+
+
 @GRAIN
 def test_weights_that_are_lent_to_later_layers(pair, grain):
     """The first layer of the call has all that is its own."""

@@ -104,6 +104,29 @@ def _undisturbed(draws):
 
 
 @contextlib.contextmanager
+def _buffers_apart(segment):
+    """The modules with others at the addresses of their buffers: autograd
+    keeps some until the backward is recorded, and refuses those that somebody
+    has written by then."""
+    held = [(m._buffers, name, b) for site in segment.sites
+            for m in site.module.modules()
+            for name, b in m._buffers.items() if b is not None]
+    apart = [b.data for _, _, b in held]
+    for (buffers, name, _), alias in zip(held, apart):
+        buffers[name] = alias
+    kept = False
+    try:
+        yield
+        kept = all(buffers.get(name) is alias
+                   for (buffers, name, _), alias in zip(held, apart))
+    finally:
+        for buffers, name, b in held:
+            buffers[name] = b
+    if not kept:
+        raise tree.Unfit("it replaces a parameter or a buffer")
+
+
+@contextlib.contextmanager
 def _closing(owner):
     """What goes wrong leaves no pass open."""
     try:
@@ -183,7 +206,7 @@ def _run(segment, instance: Instance, attributes, tensors, args, kwargs):
     versions = [t._version for t in instance.inputs]
     results = _Results(instance)
     instance.leaves = segment.parameters.aliases()
-    with _undisturbed(segment.draws), \
+    with _undisturbed(segment.draws), _buffers_apart(segment), \
             segment.parameters.replaced_by(instance.leaves):
         segment.chain.run(args, kwargs, instance.inputs, results.note)
     if versions != [t._version for t in instance.inputs]:
