@@ -78,6 +78,28 @@ class Checkpointed(Model):
         return third(checkpoint(second, first(x), use_reentrant=False))
 
 
+class Drops(Model):
+    """Leaves a layer out from time to time."""
+
+    calls = 0
+
+    def run_layers(self, x):
+        if torch.is_grad_enabled():
+            self.calls += 1
+        for i, layer in enumerate(self.layers):
+            if i != 1 or self.calls % 3 != 2:
+                x = layer(x)
+        return x
+
+
+class Penalized(Model):
+    """Its loss has a weight of the stack besides."""
+
+    def run_layers(self, x):
+        x = super().run_layers(x)
+        return x + 0.01 * self.layers[1].mlp.up.weight.square().sum()
+
+
 class Tied(Model):
     def __init__(self, make=Block):
         super().__init__(make)
@@ -92,6 +114,8 @@ KINDS = {"plain": (Model, Block, ANY), "norms": (Model, Norms, ANY),
          "twice": (Twice, Block, ("layer",)),
          "skips": (Skips, Block, ("layer", "part")),
          "checkpoint": (Checkpointed, Block, ("layer",)),
+         "drops": (Drops, Block, ("layer", "part")),
+         "penalized": (Penalized, Block, ANY),
          "tied": (Tied, Block, ANY)}
 
 # ---- what happens ----------------------------------------------------------
@@ -197,6 +221,12 @@ def freezes(training, layer):
 
 
 @at(BEGIN, BEFORE_STEP)
+def freezes_what_comes_before(training, layer):
+    training.model.embed.weight.requires_grad_(False)
+    training.model.embed.weight.grad = None
+
+
+@at(BEGIN, BEFORE_STEP)
 def thaws(training, layer):
     for p in training.model.parameters():
         p.requires_grad_(True)
@@ -287,9 +317,10 @@ class Step:
         self.count = choose.choice([1, 1, 2, 3, 4, 5])
         self.in_flight = choose.choice([1, 1, 2, 3])
         self.order = choose.choice([0, -1])  # of the losses that wait
-        self.zero = choose.choice(["first", "last", "last"])
+        self.zero = choose.choice(["first", "last", "last", "never"])
         self.set_to_none = choose.choice([True, True, True, False])
         self.is_skipped = choose.random() < 0.1
+        self.sums = choose.random() < 0.1  # the losses, for one backward
         # (where, in which microbatch, what, in which layer)
         self.events = []
         for _ in range(choose.choice([0, 0, 1, 1, 2])):
@@ -321,6 +352,8 @@ class Plan:
             lambda ps: torch.optim.SGD(ps, lr=0.05),
             lambda ps: torch.optim.SGD(ps, lr=0.02, momentum=0.9)])
         self.steps = [Step(choose) for _ in range(choose.randint(4, 8))]
+        self.may_sum = self.kind not in ("tied", "twice") \
+            and "max_slots" not in self.options
 
     def __str__(self):
         lines = [f"{self.kind} by {self.grain}, {self.options}"]
@@ -360,6 +393,8 @@ class Training:
             waiting.append(run.loss())
             if len(waiting) >= step.in_flight:
                 waiting.pop(step.order).backward()
+        if step.sums and waiting and self.plan.may_sum:
+            waiting = [sum(waiting)]
         while waiting:
             waiting.pop(step.order).backward()
         self.happen(step, BEFORE_STEP)
