@@ -43,6 +43,15 @@ def test_a_layer_in_a_row_is_alone_with_its_input(leaf):
     assert told(x, y, lambda: y.square().sum()) == []
 
 
+def test_a_use_elsewhere_is_noticed_where_the_input_is_what_is_asked_for():
+    torch.manual_seed(1)
+    x, layer, found = inputs(), Layer(), []
+    y = layer(x)
+    contributions.watch([y], [x], found.append)
+    torch.autograd.grad((y.square() + 3 * x).sum(), [x, layer.up.weight])
+    assert found == [0]
+
+
 @pytest.mark.parametrize("leaf", [True, False])
 @pytest.mark.parametrize("before", [True, False])
 def test_a_use_elsewhere_is_noticed(leaf, before):
