@@ -133,6 +133,22 @@ def test_autograd_grad_of_parameters(pair, grain):
 
 
 @GRAIN
+def test_a_training_by_autograd_grad_alone(pair, grain):
+    """No parameter's gradient is ever added up by autograd."""
+    def train(run):
+        named = list(run.model.parameters())
+        for count in COUNTS[:3]:
+            for _ in range(count):
+                for p, grad in zip(named, torch.autograd.grad(run.loss(),
+                                                              named)):
+                    p.grad = grad if p.grad is None else p.grad + grad
+            run.optimizer.step()
+            run.zero()
+
+    pair(train, grain=grain, gradients="autograd")
+
+
+@GRAIN
 def test_autograd_does_not_know_gradients_that_graphs_put_in_place(runs,
                                                                    grain):
     with pytest.raises((Error, RuntimeError),

@@ -61,13 +61,16 @@ def is_held(parameter) -> bool:
     return sys.getrefcount(node) > 2
 
 
-def are_reached(parameters) -> bool:
-    """Whether the pass of autograd at hand finds gradients of any, to be
-    added up or to be given to who has asked for them."""
+ADDED, GIVEN, LEFT = "added to .grad", "given to who asks", "left alone"
+
+
+def fate(parameters) -> str:
+    """What the pass of autograd at hand does with their gradients."""
     try:
-        return any(will_run(get_gradient_edge(p).node) for p in parameters)
-    except RuntimeError:  # that one's is what is asked for
-        return True
+        found = any(will_run(get_gradient_edge(p).node) for p in parameters)
+    except RuntimeError:  # that one's is what autograd.grad() is asked for
+        return GIVEN
+    return ADDED if found else LEFT
 
 
 class Parameters:
@@ -114,7 +117,7 @@ class Parameters:
         """Whether the pass of autograd at hand adds gradients to `.grad`;
         autograd.grad() does not, nor backward(inputs=) of others."""
         if self._node is None:
-            return True
+            return not self.returned or fate(self.returned) == ADDED
         try:
             return will_run(self._node)
         except RuntimeError as failure:  # that one's is what is asked for

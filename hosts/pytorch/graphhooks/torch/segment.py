@@ -250,7 +250,7 @@ class Segment(Planned):
         """An eager backward comes by, of outputs that depend on these.  One
         that leaves them alone, as autograd.grad() of an input does, shows
         nothing of their use."""
-        if not parameters or gradients.are_reached(parameters):
+        if not parameters or gradients.fate(parameters) != gradients.LEFT:
             self.warm = True
 
     def _fit(self, args, kwargs):
