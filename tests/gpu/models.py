@@ -88,6 +88,17 @@ class Block(nn.Module):
         return x + self.mlp(self.norm2(x))
 
 
+class Normed(Block):
+    """Has buffers that a forward changes, and autograd keeps."""
+
+    def __init__(self, *rates) -> None:
+        super().__init__(*rates)
+        self.norm = nn.BatchNorm1d(WIDTH)
+
+    def forward(self, x):
+        return super().forward(self.norm(x.transpose(1, 2)).transpose(1, 2))
+
+
 class Model(nn.Module):
     """run_layers() is what tests override."""
 

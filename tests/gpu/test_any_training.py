@@ -17,23 +17,13 @@ import os
 import random
 
 import pytest
-from models import BATCH, LAYERS, LENGTH, WIDTH, Block, Model, Run, nn, torch
+from models import (BATCH, LAYERS, LENGTH, WIDTH, Block, Model, Normed, Run,
+                    torch)
 from torch.utils.checkpoint import checkpoint
 
 FIRST, END = map(int, os.environ.get("TEST_SEEDS", "0:32").split(":"))
 
 # ---- models ----------------------------------------------------------------
-
-
-class Norms(Block):
-    """Has buffers that a forward changes."""
-
-    def __init__(self, *rates):
-        super().__init__(*rates)
-        self.norm = nn.BatchNorm1d(WIDTH)
-
-    def forward(self, x):
-        return super().forward(self.norm(x.transpose(1, 2)).transpose(1, 2))
 
 
 class Words(Block):
@@ -109,7 +99,7 @@ class Tied(Model):
 
 ANY = ("layer", "chunk", "part")
 # What can be trained, and by which grains.
-KINDS = {"plain": (Model, Block, ANY), "norms": (Model, Norms, ANY),
+KINDS = {"plain": (Model, Block, ANY), "norms": (Model, Normed, ANY),
          "keywords": (Keywords, Words, ("layer", "chunk")),
          "twice": (Twice, Block, ("layer",)),
          "skips": (Skips, Block, ("layer", "part")),

@@ -8,8 +8,8 @@ from __future__ import annotations
 import copy
 
 import pytest
-from models import (COUNTS, GRAINS, LAYERS, WHOLE, Block, Mlp, Model, nn,
-                    torch)
+from models import (COUNTS, GRAINS, LAYERS, WHOLE, Block, Mlp, Model, Normed,
+                    nn, torch)
 
 from graphhooks import Error
 
@@ -499,26 +499,43 @@ class AveragesLater(Averages):
     first = 1  # which is recorded
 
 
+class Swaps(Block):
+    """Has another parameter from its second call on."""
+
+    calls = 0
+
+    def forward(self, x):
+        if self.calls == 1:
+            weight = self.mlp.up.weight
+            self.mlp.up.weight = nn.Parameter(weight.detach() * 0.9)
+        self.calls += 1
+        return super().forward(x)
+
+
 @pytest.mark.parametrize("grain", WHOLE)
 @pytest.mark.parametrize("make, refused", [
     (Averages, "replace[sd]"),
-    (AveragesLater, "replaces a parameter or a buffer")],
-    ids=["always", "later"])
-def test_a_buffer_that_a_layer_replaces(pair, grain, make, refused):
+    (AveragesLater, "replaces a parameter or a buffer"),
+    (Swaps, "replaces a parameter or a buffer")],
+    ids=["always", "later", "parameter"])
+def test_what_a_layer_replaces(pair, grain, make, refused):
     """There is no warmup that shows it."""
     pair(lambda r: r.steps(), grain=grain, make=make, replays=False,
          refused=refused, eager=None, warmup_steps=0)
 
 
-class Normed(Block):
-    """Autograd keeps its buffers for the backward."""
+class Shared(Model):
+    """All layers have one norm, and its buffers."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm = nn.BatchNorm1d(64)
+    def __init__(self, make=Block) -> None:
+        super().__init__(make)
+        for layer in self.layers:
+            layer.norm = self.layers[0].norm
 
-    def forward(self, x):
-        return super().forward(self.norm(x.transpose(1, 2)).transpose(1, 2))
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_layers_that_share_a_module_with_buffers(pair, grain):
+    pair(lambda r: r.steps(), grain=grain, model=Shared, make=Normed)
 
 
 @GRAIN

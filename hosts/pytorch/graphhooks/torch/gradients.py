@@ -26,7 +26,6 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
-import contextlib
 import sys
 
 from torch._C import _will_engine_execute_node as will_run
@@ -34,7 +33,7 @@ from torch.autograd.graph import get_gradient_edge
 
 from ..errors import Error
 from .contributions import Shares
-from .tree import Unfit
+from .places import lent
 
 WRITE, ADD = 0, 1  # gh_pass.variant of a backward
 
@@ -77,7 +76,8 @@ class Parameters:
     """Those of a segment that are trained."""
 
     def __init__(self, modules):
-        held = [(m, name, p) for module in modules for m in module.modules()
+        held = [(m._parameters, name, p)
+                for module in modules for m in module.modules()
                 for name, p in m._parameters.items()
                 if p is not None and p.requires_grad]
         self.places = held
@@ -167,20 +167,10 @@ class Parameters:
             vars(found[-1]).update(vars(p))
         return found
 
-    @contextlib.contextmanager
     def replaced_by(self, aliases):
         """The modules with these for their parameters."""
         alias = dict(zip(self.all, aliases))
-        before = [m._parameters.get(name) for m, name, _ in self.places]
-        if any(b is not p for b, (_, _, p) in zip(before, self.places)):
-            raise Unfit("other tensors stand in for its parameters")
-        try:
-            for module, name, parameter in self.places:
-                module._parameters[name] = alias[parameter]
-            yield
-        finally:
-            for module, name, parameter in self.places:
-                module._parameters[name] = parameter
+        return lent(self.places, [alias[p] for _, _, p in self.places])
 
     def are_in_place(self) -> bool:
         """Whether a gradient of a recording is somebody's now."""

@@ -8,10 +8,13 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import operator
 
 import torch
+
+from .tree import Unfit
 
 _chain = itertools.chain.from_iterable
 _values = dict.values
@@ -43,6 +46,28 @@ class Places:
                 and [*map(_address, self._tensors)] == self._addresses
                 and [*map(_is_trained, self._tensors)] == self._trained
                 and [*map(len, self._dicts)] == self._sizes)
+
+
+@contextlib.contextmanager
+def lent(held, others):
+    """Modules with other tensors for their own; ``held`` has (dict, name,
+    tensor) of those, and a module that others share more than once."""
+    places = {(id(names), name): (names, name, own, other)
+              for (names, name, own), other in zip(held, others)}.values()
+    if any(names.get(name) is not own for names, name, own, _ in places):
+        raise Unfit("other tensors stand in for its own")
+    for names, name, _, other in places:
+        names[name] = other
+    kept = False
+    try:
+        yield
+        kept = all(names.get(name) is other
+                   for names, name, _, other in places)
+    finally:
+        for names, name, own, _ in places:
+            names[name] = own
+    if not kept:
+        raise Unfit("it replaces a parameter or a buffer")
 
 
 class Watch:

@@ -21,6 +21,7 @@ from .attributes import Attributes
 from .contributions import Contributions
 from .gradients import ADD, WRITE, add_eagerly
 from .memory import is_dense, tensor_at
+from .places import lent
 
 
 class Instance:
@@ -103,7 +104,6 @@ def _undisturbed(draws):
         torch.set_autocast_cache_enabled(cached)
 
 
-@contextlib.contextmanager
 def _buffers_apart(segment):
     """The modules with others at the addresses of their buffers: autograd
     keeps some until the backward is recorded, and refuses those that somebody
@@ -111,19 +111,7 @@ def _buffers_apart(segment):
     held = [(m._buffers, name, b) for site in segment.sites
             for m in site.module.modules()
             for name, b in m._buffers.items() if b is not None]
-    apart = [b.data for _, _, b in held]
-    for (buffers, name, _), alias in zip(held, apart):
-        buffers[name] = alias
-    kept = False
-    try:
-        yield
-        kept = all(buffers.get(name) is alias
-                   for (buffers, name, _), alias in zip(held, apart))
-    finally:
-        for buffers, name, b in held:
-            buffers[name] = b
-    if not kept:
-        raise tree.Unfit("it replaces a parameter or a buffer")
+    return lent(held, [b.data for _, _, b in held])
 
 
 @contextlib.contextmanager
