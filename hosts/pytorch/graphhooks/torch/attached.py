@@ -158,9 +158,8 @@ class Attached:
                 segment.refuse(segment.left_alone())
             elif not segment.parameters.sorted:
                 continue
-            elif (watched and segment.parameters.own) or any(
-                    [p._backward_hooks or p._post_accumulate_grad_hooks
-                     for p in segment.parameters.own]) or (
+            elif (watched and segment.parameters.own) \
+                    or segment.parameters.have_hooks() or (
                     self.steps < _EARLY and segment.parameters.are_held()):
                 segment.refuse("somebody has come to wait for its gradients, "
                                "a hook or DistributedDataParallel; detach "
