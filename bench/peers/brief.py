@@ -21,12 +21,6 @@ def heads(results: list[dict]) -> list[str]:
             for r in results]
 
 
-def lines(head: list[str], body: list[list[str]]) -> str:
-    rule = ["---"] * len(head)
-    return "\n".join("| " + " | ".join(cells) + " |"
-                     for cells in [head, rule, *body]) + "\n"
-
-
 def step(name: str, row: dict, rows: dict) -> str:
     """Milliseconds; of a row with the floor's model, how often the floor."""
     number = report.number_of(row, "step_ms")
@@ -67,7 +61,7 @@ def table(what: str, cell, results: list[dict]) -> str:
                  for rows in (result["rows"] for result in results)]
         if any(cells):
             body.append([WORDS[name], *cells])
-    return lines([what, *heads(results)], body)
+    return report.markdown([what, *heads(results)], body)
 
 
 def bits(results: list[dict]) -> str:
@@ -99,18 +93,13 @@ def outcome(results: list[dict]) -> str:
         body.append([what, f"{most:g}",
                      " ".join(f"{ratio:.3f}" for ratio in there),
                      f"{met} of {len(all_)}"])
-    return lines(["target", "at most", "ratios, case by case", "met"], body)
+    return report.markdown(
+        ["target", "at most", "ratios, case by case", "met"], body)
 
 
 def main(arguments: list[str]) -> int:
-    if len(arguments) != 1 or arguments[0].startswith("-"):
-        print(__doc__)
-        return 0 if arguments in (["-h"], ["--help"]) else 2
-    results = report.read(arguments[0])
-    if not results:
-        print(f"brief.py: no peers_*.json is in {arguments[0]}; name a folder "
-              "that run.py has written to", file=sys.stderr)
-        return 2
+    results = report.read(report.folder(
+        arguments, "brief.py", description="the tables of README.md"))
     for result in results:
         report.summarize(result)
     for what, cell in TABLES:

@@ -215,6 +215,12 @@ COLUMNS = ("row", "step ms (p10, p90)", "wall ms", "turns differ",
            "allocated GiB", "reserved GiB", "device GiB", "losses")
 
 
+def markdown(head, body) -> str:
+    """A table."""
+    return "\n".join("| " + " | ".join(cells) + " |"
+                     for cells in [head, ["---"] * len(head), *body]) + "\n"
+
+
 def gib(count: float) -> str:
     return f"{count / 2**30:.2f}"
 
@@ -262,12 +268,8 @@ def table(result: dict) -> str:
     lines = [f"## {case['layers']} layers, hidden {case['hidden']}, sequence "
              f"{case['sequence']}, batch {case['batch']}, microbatches "
              f"{case['microbatches']}", "",
-             "| " + " | ".join(COLUMNS) + " |",
-             "|" + " --- |" * len(COLUMNS)]
-    for name in ROWS:
-        if name in rows:
-            lines.append("| " + " | ".join(line_of(name, rows[name], floor))
-                         + " |")
+             markdown(COLUMNS, [line_of(name, rows[name], floor)
+                                for name in ROWS if name in rows]).rstrip()]
     notes = []
     for name in ROWS:
         row = rows.get(name, {})
@@ -291,8 +293,7 @@ def table(result: dict) -> str:
 
 
 def table_of_targets(judged: list[dict]) -> str:
-    lines = ["| target | ours | theirs | ratio | at most | |",
-             "| --- | --- | --- | --- | --- | --- |"]
+    body = []
     for one in judged:
         said, numbers = one["said"], ["", "", ""]
         if "ratio" in one:
@@ -300,9 +301,8 @@ def table_of_targets(judged: list[dict]) -> str:
                        f"{one['ratio']:.3f}"]
         else:
             said = f"{said}: {one['why']}"
-        lines.append("| " + " | ".join(
-            [one["target"], *numbers, f"{one['most']:.3g}", said]) + " |")
-    return "\n".join(lines) + "\n"
+        body.append([one["target"], *numbers, f"{one['most']:.3g}", said])
+    return markdown(["target", "ours", "theirs", "ratio", "at most", ""], body)
 
 
 def count_of(number: int, what: str) -> str:
@@ -381,20 +381,25 @@ def save(directory: str, result: dict):
     write(os.path.join(directory, name), json.dumps(result, indent=1) + "\n")
 
 
-def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="report.py",
-        description="the table and the targets of what run.py has measured",
-        epilog="Exit status: 0; 1 when a target is missed or a row failed; "
-        "2 when there is nothing to report.")
+def folder(arguments: list[str], program: str, **words) -> str:
+    """The one argument of a program, a folder with results."""
+    parser = argparse.ArgumentParser(prog=program, **words)
     parser.add_argument("outdir", metavar="OUTDIR",
                         help="folder that run.py has written to")
     directory = parser.parse_args(arguments).outdir
     if not read(directory):
-        print(f"report.py: no peers_*.json is in {directory}; name a folder "
+        print(f"{program}: no peers_*.json is in {directory}; name a folder "
               "that run.py has written to", file=sys.stderr)
-        return 2
-    return finish(directory)
+        raise SystemExit(2)
+    return directory
+
+
+def main(arguments: list[str]) -> int:
+    return finish(folder(
+        arguments, "report.py",
+        description="the table and the targets of what run.py has measured",
+        epilog="Exit status: 0; 1 when a target is missed or a row failed; "
+        "2 when there is nothing to report."))
 
 
 if __name__ == "__main__":
