@@ -141,6 +141,48 @@ def test_a_count_that_was_not_expected_is_told(runs):
     assert run.attached.stats()["eager_calls"]["gradients_moved"] > 0
 
 
+def kept(run):
+    run.loss().backward()
+
+
+def set_to_zero(run):
+    run.zero(set_to_none=False)
+    run.loss().backward()
+
+
+def dropped_late(run):
+    loss = run.loss()
+    run.zero()
+    loss.backward()
+
+
+LATE = pytest.mark.parametrize("late", [kept, set_to_zero, dropped_late])
+
+
+def train_late(run, late, before):
+    run.steps([1] * before)
+    for _ in range(4):
+        late(run)
+        for p in run.model.parameters():
+            run.note(p.grad)
+        run.optimizer.step()
+
+
+@GRAIN
+@LATE
+def test_gradients_that_outlast_a_forward(pair, grain, late):
+    """They lie where the forward writes."""
+    run = pair(lambda run: train_late(run, late, 3), grain=grain)
+    assert run.attached.stats()["eager_calls"]["gradients_moved"] > 0
+
+
+@GRAIN
+@LATE
+def test_gradients_that_always_do_lie_apart(pair, grain, late):
+    run = pair(lambda run: train_late(run, late, 0), grain=grain)
+    assert "gradients_moved" not in run.attached.stats()["eager_calls"]
+
+
 @GRAIN
 @pytest.mark.parametrize("skips", [(), (2, 3)], ids=str)
 def test_data_of_gradients_that_is_replaced_in_steps_that_are_skipped(

@@ -14,51 +14,51 @@ from models import nn, same, torch
 from graphhooks import Error
 from graphhooks.torch import attached, gradients, tree
 from graphhooks.torch.flights import Flights
-from graphhooks.torch.gradients import ADD, WRITE
 
 N = 3
 
 
 class Segment:
-    """One that was recorded: its parameters, and both graphs of a backward,
+    """One that was recorded: its parameters, and the graph of a backward,
     which this class plays."""
 
-    def __init__(self, owner, has_add=True, used=(True, True, True)):
+    def __init__(self, owner, adds=True, used=(True, True, True)):
         self.owner = owner
         self.module = nn.ParameterList(nn.Parameter(torch.ones(2))
                                        for _ in range(N))
         self.parameters = gradients.Parameters([self.module])
         self.parameters.sort(lambda p: False)
-        own = [p for p, u in zip(self.parameters.own, used) if u]
+        self.parameters.decide(adds)
         owner.serial += 1
-        self.parameters.serial = owner.serial
-        self.parameters.put_gradients(
-            {p: torch.full((2,), 9.0) for p in own})
-        self.backwards = [self._backward(own), self._backward(own)
-                          if has_add else None]
+        self.forward = owner.serial
+        own = [p for p, u in zip(self.parameters.own, used) if u]
+        places = [torch.full((2,), 9.0) for _ in own]
+        owner.serial += 1
+        self.backward = SimpleNamespace(
+            own=own, gradients=places, serial=owner.serial,
+            nothing=gradients.Nothing().like(places))
+        self.parameters.put_gradients(zip(own, places), owner.serial)
         owner.segments.append(self)
 
-    def _backward(self, own):
-        return SimpleNamespace(
-            own=own, serial=self.parameters.serial,
-            gradients=[self.parameters.gradients[p] for p in own])
-
     def take_gradients_back(self):
-        self.parameters.take_back()
+        if self.parameters.take_back():
+            places = self.parameters.gradients
+            self.backward.gradients = [places[p] for p in self.backward.own]
 
     def replay(self, values):
-        how = gradients.prepare(self, self.backwards)
-        backward = self.backwards[how.variant]
-        for place, value in zip(backward.gradients, values):
-            if how.variant == WRITE:
-                place.copy_(value)
-            else:
+        foreign = gradients.prepare(self, self.backward)
+        for place, value in zip(self.backward.gradients, values):
+            if self.parameters.adds:
                 place.add_(value)
-        gradients.finish(how, backward)
-        return how.variant
+            else:
+                place.copy_(value)
+        gradients.finish(self, self.backward, foreign)
+        return foreign
 
 
 class Owner:
+    make_way = attached.Attached.make_way
+
     def __init__(self):
         self.segments, self.serial, self.moved = [], 0, 0
         self.flights = Flights(self.segments)
@@ -80,35 +80,41 @@ def grads(segment):
 # ---- one segment -----------------------------------------------------------
 
 
-def test_the_first_gradient_is_written_in_place():
-    segment = Segment(Owner())
-    assert segment.replay(values(1)) == WRITE
+BOTH = pytest.mark.parametrize("adds", [True, False], ids=["adds", "writes"])
+
+
+@BOTH
+def test_the_first_gradient_is_in_place(adds):
+    segment = Segment(Owner(), adds)
+    assert segment.replay(values(1)) == []
     for p, place in segment.parameters.gradients.items():
         assert p.grad is place
-    assert all(map(same, grads(segment), values(1)))
+    assert all(map(same, grads(segment), values(1)))  # -0.0 stays -0.0
 
 
 def test_a_later_one_is_added_in_place():
     segment = Segment(Owner())
     segment.replay(values(1))
-    assert segment.replay(values(10)) == ADD
+    assert segment.replay(values(10)) == []
     for i, (p, place) in enumerate(segment.parameters.gradients.items()):
         assert p.grad is place
         assert same(p.grad, torch.tensor([11.0 + 2 * i, -0.0]))
 
 
-def test_nothing_and_something_make_an_add_that_keeps_signs():
-    segment = Segment(Owner())
+@BOTH
+def test_nothing_and_something_keep_signs(adds):
+    segment = Segment(Owner(), adds)
     first, *rest = segment.parameters.all
     first.grad = torch.tensor([0.5, 0.0])
-    assert segment.replay(values(1)) == ADD
+    segment.replay(values(1))
     assert same(first.grad, torch.tensor([1.5, 0.0]))
     for p, value in zip(rest, values(1)[1:]):
-        assert same(p.grad, value)  # -0.0 stays -0.0
+        assert same(p.grad, value)
 
 
-def test_a_gradient_of_the_users_stays_the_users_tensor():
-    segment = Segment(Owner())
+@BOTH
+def test_a_gradient_of_the_users_stays_the_users_tensor(adds):
+    segment = Segment(Owner(), adds)
     mine = [torch.tensor([0.5, 0.0]) for _ in range(N)]
     for p, grad in zip(segment.parameters.all, mine):
         p.grad = grad
@@ -119,14 +125,56 @@ def test_a_gradient_of_the_users_stays_the_users_tensor():
         assert same(grad, torch.tensor([0.5 + 2 * (1 + i), 0.0]))
 
 
-def test_without_an_add_the_gradients_make_room():
+def test_where_graphs_write_the_gradients_before_make_room():
     owner = Owner()
-    segment = Segment(owner, has_add=False)
+    segment = Segment(owner, adds=False)
     segment.replay(values(1))
     assert owner.moved == 0
-    assert segment.replay(values(10)) == WRITE
+    segment.replay(values(10))
     assert owner.moved == 1
     assert same(segment.parameters.all[0].grad, torch.tensor([11.0, -0.0]))
+    assert not segment.parameters.are_in_place()
+
+
+@pytest.mark.parametrize("several, at_forward, at_backward, adds", [
+    (False, False, False, False), (True, False, False, True),
+    (False, True, False, True), (False, False, True, True)])
+def test_what_graphs_do(several, at_forward, at_backward, adds):
+    """They write where a step has one microbatch and none is there before."""
+    module = nn.Linear(2, 2)
+    parameters = gradients.Parameters([module])
+    parameters.sort(lambda p: False)
+    module.bias.grad = torch.ones(2) if at_forward else None
+    parameters.note_old()
+    module.bias.grad = torch.ones(2) if at_backward else None
+    parameters.decide(several)
+    assert parameters.adds is adds
+    parameters.decide(not several)
+    assert parameters.adds is adds
+    assert set(parameters.places_to_fill()) == set(
+        parameters.own if adds else ())
+
+
+def test_places_are_laid_out_as_autograd_has_gradients():
+    base = torch.arange(24.0).view(4, 6)
+    for data in (base, base.t(), base[:, ::2], base[0].expand(3, 6)):
+        p = nn.Parameter(data)
+        assert p.stride() == data.stride()
+        (p * 2).sum().backward()
+        assert gradients._like(p).stride() == p.grad.stride()
+
+
+def test_nothing_is_negative_zeros_of_any_shape_and_dtype():
+    like = [torch.empty(2, 3), torch.empty(5, 4).t(), torch.empty(()),
+            torch.empty(3, dtype=torch.bfloat16),
+            torch.empty(2, dtype=torch.complex64)]
+    nothing = gradients.Nothing()
+    for zeros, g in zip(nothing.like(like) + nothing.like(like[:2]),
+                        like + like[:2]):
+        assert (zeros.dtype, zeros.shape, zeros.stride()) == (
+            g.dtype, g.shape, g.stride())
+        real = torch.view_as_real(zeros) if g.is_complex() else zeros
+        assert (real == 0).all() and torch.signbit(real).all()
 
 
 def test_a_parameter_that_is_not_used_gets_none():
@@ -164,15 +212,19 @@ def disturb(choice, rng, segment, state):
             state[i] = state[i] * 0.5
 
 
-@pytest.mark.parametrize("has_add", [True, False])
+@BOTH
 @pytest.mark.parametrize("seed", range(20))
-def test_any_training_has_the_bits_of_autograd(has_add, seed):
+def test_any_training_has_the_bits_of_autograd(adds, seed):
     rng = random.Random(seed)
     owner = Owner()
-    segments = [Segment(owner, has_add) for _ in range(3)]
+    segments = [Segment(owner, adds) for _ in range(3)]
     states = [[None] * N for _ in segments]
     for step in range(40):
-        owner.flights.clean = 0  # as every forward leaves it
+        for segment in segments:
+            owner.make_way(segment.forward)
+            assert not any(late.parameters.are_in_place()
+                           and late.parameters.serial > segment.forward
+                           for late in segments)
         choice = rng.choice(["none", "some none", "zeros", "preset",
                              "replace", "nothing"])
         for segment, state in zip(segments, states):
@@ -186,46 +238,70 @@ def test_any_training_has_the_bits_of_autograd(has_add, seed):
 # ---- the order of recordings -----------------------------------------------
 
 
-def test_a_backward_does_not_write_below_gradients_of_later_ones():
+def test_nothing_runs_below_gradients_of_later_recordings():
     """Their memory is what it frees on its way."""
     owner = Owner()
-    early, late = Segment(owner), Segment(owner)
+    early, late = Segment(owner, adds=False), Segment(owner, adds=False)
     late.replay(values(1))
-    owner.flights.clean = 0
-    assert not owner.flights.may_write(early.backwards[WRITE])
-    assert early.replay(values(1)) == ADD
+    for serial in (early.forward, early.backward.serial, late.forward):
+        assert not owner.flights.may_run(serial)
+    assert owner.flights.may_run(late.backward.serial + 1)
     for p in late.parameters.all:
         p.grad = None
-    for p in early.parameters.all:
+    assert owner.flights.may_run(early.forward)
+
+
+def test_a_forward_finds_gradients_in_its_way():
+    owner = Owner()
+    segment = Segment(owner, adds=False)
+    for number in (1, 2):
+        owner.make_way(segment.forward)
+        segment.replay(values(number))
+    assert owner.moved == 1
+    owner.make_way(segment.forward)
+    assert owner.moved == 1  # they have their own memory since the first
+    for p in segment.parameters.all:
         p.grad = None
-    owner.flights.clean = 0
-    assert early.replay(values(1)) == WRITE
+    segment.replay(values(3))
+    owner.make_way(segment.forward)
+    assert owner.moved == 2
+    assert all(map(same, grads(segment), values(3)))
+
+
+def test_gradients_apart_from_graphs_are_in_nobodys_way():
+    owner = Owner()
+    segments = [Segment(owner, adds=True) for _ in range(2)]
+    for segment in (*reversed(segments), *segments):
+        owner.make_way(segment.forward)
+        segment.replay(values(1))
+    assert owner.moved == 0
 
 
 def test_gradients_that_were_moved_out_are_in_nobodys_way():
     owner = Owner()
-    early, late = Segment(owner, has_add=False), Segment(owner)
+    early, late = Segment(owner, adds=False), Segment(owner, adds=False)
     late.replay(values(1))
-    owner.flights.clean = 0
-    assert early.replay(values(1)) == WRITE and owner.moved == 1
+    assert early.replay(values(1)) == [] and owner.moved == 1
     assert same(late.parameters.all[0].grad, values(1)[0])
     assert not late.parameters.are_in_place()
 
 
-def test_backwards_in_their_order_all_write():
+def test_backwards_in_their_order_move_nothing():
     owner = Owner()
-    segments = [Segment(owner) for _ in range(3)]
-    owner.flights.clean = 0
+    segments = [Segment(owner, adds=False) for _ in range(3)]
     for segment in segments:
-        assert segment.replay(values(1)) == WRITE
+        segment.replay(values(1))
+    assert owner.moved == 0
 
 
 def test_a_backward_that_comes_after_a_later_one_looks_again():
     owner = Owner()
-    first, second, third = (Segment(owner) for _ in range(3))
+    first, second, third = (Segment(owner, adds=False) for _ in range(3))
     for segment in (first, third):
-        assert segment.replay(values(1)) == WRITE
-    assert second.replay(values(1)) == ADD
+        segment.replay(values(1))
+    assert owner.moved == 0
+    second.replay(values(1))
+    assert owner.moved == 1 and not third.parameters.are_in_place()
 
 
 # ---- what is in `.grad` put aside ----
@@ -299,48 +375,25 @@ class Pools(Flights):
     def __init__(self):
         super().__init__([])
 
-    def finish(self, index, slot=0, flight=(1, 0)):
-        self.let_go(SimpleNamespace(index=index),
-                    SimpleNamespace(slot=slot, flight=flight))
-
-    def record(self, index, slot=0, flight=(1, 0), variant=WRITE):
+    def record(self, index, slot=0, flight=(1, 0)):
         instance = SimpleNamespace(slot=slot, flight=flight)
-        return self.of_backward(SimpleNamespace(index=index), instance,
-                                variant)
+        return self.of_backward(SimpleNamespace(index=index), instance)
 
 
 def test_backwards_from_the_last_to_the_first_share_memory():
+    """With each other and the forwards of their flight."""
     pools = Pools()
-    assert {pools.record(i) for i in (3, 2, 0)} == {(1, 0, WRITE)}
-    assert {pools.record(i, variant=ADD) for i in (3, 2)} == {(1, 0, ADD)}
+    assert {pools.record(i) for i in (3, 2, 0)} == {(1, 0)}
 
 
 def test_a_backward_that_was_left_out_has_memory_of_its_own():
-    """A pass through half of the stack came first."""
+    """A pass through half of the stack came first: what it has let go is
+    taken, and would be read when the rest has run before."""
     pools = Pools()
     half = {pools.record(i) for i in (1, 0)}
     rest = {pools.record(i) for i in (3, 2)}
-    assert len(half) == len(rest) == 1 and half != rest
+    assert half == {(1, 0)} and len(rest) == 1 and half != rest
     assert pools.record(3) not in half | rest
-
-
-def test_what_a_forward_has_kept_is_not_anothers_before_its_time():
-    """The adding backward of the last segment comes first, later: what the
-    writing one of the first has let go is still read then."""
-    pools = Pools()
-    assert pools.record(0) == (1, 0, WRITE)
-    pools.finish(0)
-    assert pools.record(2, variant=ADD) != (1, 0, ADD)
-    pools.finish(2)
-    assert pools.record(1, variant=ADD) != (1, 0, ADD)
-
-
-def test_both_variants_of_a_backward_are_of_its_flight():
-    pools = Pools()
-    for index in (2, 1, 0):
-        assert pools.record(index) == (1, 0, WRITE)
-        assert pools.record(index, variant=ADD) == (1, 0, ADD)
-        pools.finish(index)
 
 
 def test_slots_do_not_ask_for_each_others_order():

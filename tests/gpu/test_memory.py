@@ -268,6 +268,26 @@ def test_what_a_graph_reads_is_alive_as_long_as_it_is(runs, grain):
     assert run.attached.stats()["replays"] > 0
 
 
+@GRAIN
+def test_nothing_of_an_eager_pass_is_held(runs, grain):
+    """It would keep whole segments of the allocator from the graphs."""
+    run = runs(grain=grain, model=Deep)
+    run.step(1)
+    left = [weakref.ref(hidden) for hidden in run.model.hidden]
+    del run.model.hidden
+    gc.collect()
+    assert not any(hidden() is not None for hidden in left)
+
+
+@GRAIN
+@pytest.mark.parametrize("count", [1, 4])
+def test_a_flight_has_one_pool(runs, grain, count):
+    """Backwards use what forwards have left, with one microbatch a step and
+    with several."""
+    run = runs(grain=grain).steps([count] * 3)
+    assert len(run.attached.captures.pools) == 1
+
+
 @POOLS
 @GRAIN
 def test_large_allocations_between_the_passes(pair, grain):

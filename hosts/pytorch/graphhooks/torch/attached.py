@@ -20,8 +20,8 @@ from ..errors import Error, spell
 from ..services import host_services
 from ..session import Session
 from . import stack
-from .flights import Flights, Twins
-from .gradients import ADD
+from .flights import Flights
+from .gradients import Nothing
 from .memory import Captures
 from .places import Watch
 from .segment import Segment, Site
@@ -49,7 +49,7 @@ class Attached:
         self._watched = _of_ddp(model)
         self.segments: list = []
         self.flights = Flights(self.segments)
-        self.twins = Twins()
+        self.nothing = Nothing()
         self.stepped = False  # an optimizer has, and no forward came since
         self.microbatch = 0  # of the step, the one at hand
         self.accumulates = False  # steps have had several microbatches
@@ -169,7 +169,7 @@ class Attached:
 
     def _flight(self) -> tuple:
         """What a recording shares memory with, besides its slot."""
-        return self.recording or (self.steps, self.microbatch, ADD)
+        return self.recording or (self.steps, self.microbatch)
 
     def order_writes(self) -> None:
         """Autograd goes back on the stream of each forward; what several add
@@ -187,6 +187,12 @@ class Attached:
 
     def _join(self) -> None:
         torch.cuda.current_stream(self.device).wait_stream(self._wrote[1])
+
+    def make_way(self, serial: int) -> None:
+        """Before a recording runs."""
+        if not self.flights.may_run(serial):
+            self.move_gradients_out()
+            self.flights.clean = serial
 
     def move_gradients_out(self) -> None:
         self.count("gradients_moved")
@@ -286,7 +292,6 @@ class Attached:
             torch.cuda.synchronize(self.device)
             self.session.close()
             self.captures.close()
-            self.twins.clear()
 
     def __enter__(self) -> "Attached":
         return self

@@ -75,6 +75,7 @@ class Chain:
             self._remember(result)
         else:
             self._watch_uses()
+            self.stop()
         return result
 
     def _run(self, site, args, kwargs):

@@ -1,10 +1,16 @@
 """How the gradients of parameters get into ``.grad``.
 
 Autograd adds a gradient to ``.grad`` by one kernel for each parameter, issued
-by itself.  So where nobody watches, the graph does it: there are two graphs
-of a backward, one that writes gradients and one that adds to them, and the
-first of a step writes, as ``zero_grad`` has left ``.grad`` None.  The tensors
-that the first writes are ``.grad`` itself: nothing is copied.
+by itself.  So where nobody watches, the graph does it.  What a graph does is
+decided when the first backward is recorded, and is one of two:
+
+    writes  where a step has one microbatch, and ``zero_grad`` has left
+            ``.grad`` None by its forward.  The tensors that the graph has
+            made are ``.grad`` itself: nothing is copied, and they lie in what
+            the backward has freed before.
+    adds    where there is something to add to: several microbatches, or
+            gradients that outlast a forward.  The places are ours and lie
+            apart from all graphs.
 
 Where somebody watches, autograd is given the gradients and does as ever: a
 hook, DDP's buckets, or a parameter that others use too.
@@ -15,11 +21,12 @@ itself, and then to what is in `.grad` (`Aside`).
 
 Bits.  Writing is what autograd does with a first gradient, adding what it
 does with a later one.  Where a graph has to add and there is nothing yet, it
-adds to negative zeros: x + -0.0 is x for every x.
+adds to negative zeros: x + -0.0 is x for every x.  One that can only write
+does so beside what is there, and that is added as autograd would.
 
-Memory.  What a writing backward frees on its way, a later recording of a
-writing backward may use for gradients.  So none may run while gradients that
-were recorded after it are in place: `Parameters.serial` has the order.
+Memory.  What a recording frees on its way, a later one that writes may use
+for gradients.  So none may run while gradients that were recorded after it
+are in place: `Parameters.serial` has the order.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -28,14 +35,14 @@ from __future__ import annotations
 
 import sys
 
+import torch
 from torch._C import _will_engine_execute_node as will_run
 from torch.autograd.graph import get_gradient_edge
 
 from ..errors import Error
 from .contributions import Shares
+from .memory import is_dense
 from .places import lent
-
-WRITE, ADD = 0, 1  # gh_pass.variant of a backward
 
 
 def has_hooks(parameter) -> bool:
@@ -91,10 +98,12 @@ class Parameters:
         self.sample: tuple = ()  # one of those, for autograd to come by
         self.behind: tuple = ()  # both, as they come after the inputs
         self._node = None  # where its gradient would be added up
+        self.adds: bool | None = None  # its graphs to `.grad`, or they write
+        self._outlast = False  # gradients a forward
         self.gradients: dict = {}  # where, once a backward is recorded
         self._memory: dict = {}  # the same, in nobody else's hands
         self._addresses: list = []
-        self.serial = 0  # which recording made those, from 1
+        self.serial = 0  # which recording wrote those, from 1
 
     def sort(self, by_autograd) -> None:
         """Once, at the first recording."""
@@ -140,11 +149,39 @@ class Parameters:
     def are_held(self) -> bool:
         return any(is_held(p) for p in self.own[1:] if p.requires_grad)
 
-    def put_gradients(self, fresh: dict) -> None:
-        """Where a recording leaves them."""
+    def note_old(self) -> None:
+        """A forward is recorded: whether it comes before zero_grad()."""
+        if self.adds is None:
+            self._outlast |= self.have_gradients()
+
+    def have_gradients(self) -> bool:
+        return any(p.grad is not None for p in self.own)
+
+    def decide(self, expects_several: bool) -> None:
+        """What graphs do, before the first backward is recorded."""
+        if self.adds is None:
+            self.adds = bool(self.own) and (
+                expects_several or self._outlast or self.have_gradients())
+
+    def places_to_fill(self) -> dict:
+        """Of gradients, before a backward is recorded: all, or where graphs
+        write those that another slot has written."""
+        places = dict(self.gradients)
+        for p in self.own if self.adds else ():
+            if p not in places:
+                places[p] = _like(p)
+        return places
+
+    def put_gradients(self, found, serial: int) -> None:
+        """Where a recording has left them: pairs."""
+        fresh = {p: g for p, g in found if p not in self.gradients}
+        if not fresh:
+            return
         self.gradients.update(fresh)
         self._memory.update((p, g.data) for p, g in fresh.items())
         self._addresses = [g.data_ptr() for g in self.gradients.values()]
+        if not self.adds:
+            self.serial = serial
 
     def take_back(self) -> bool:
         """Who sets `.grad.data` has made one of these tensors another's;
@@ -173,80 +210,103 @@ class Parameters:
         return lent(self.places, [alias[p] for _, _, p in self.places])
 
     def are_in_place(self) -> bool:
-        """Whether a gradient of a recording is somebody's now."""
+        """Whether a gradient that a recording wrote is somebody's now."""
         for p, g in self.gradients.items():
             if p.grad is g:
                 return True
         return False
 
     def move_out(self) -> None:
-        """Gradients in place become tensors of their own."""
-        for p, g in self.gradients.items():
+        """Gradients that graphs wrote become tensors of their own."""
+        for p, g in self.gradients.items() if not self.adds else ():
             if p.grad is g:
                 p.grad = g.clone()
 
 
-class Accumulation:
-    """One replay of a backward: which of its graphs, and what is around."""
-
-    __slots__ = ("variant", "foreign")
-
-    def __init__(self, variant: int, foreign=()):
-        self.variant = variant
-        self.foreign = foreign  # (theirs, ours): tensors that are `.grad`
-
-
-_WRITE, _ADD = Accumulation(WRITE), Accumulation(ADD)
+def _like(parameter):
+    """Memory for its gradient, laid out as autograd has it."""
+    if not is_dense(parameter):
+        return torch.empty(parameter.size(), dtype=parameter.dtype,
+                           device=parameter.device)
+    return torch.empty_strided(parameter.size(), parameter.stride(),
+                               dtype=parameter.dtype,
+                               device=parameter.device)
 
 
-def prepare(segment, backwards) -> Accumulation:
-    """Decides by what is in `.grad` now, and makes it fit the graph."""
-    owner = segment.owner
+class Nothing:
+    """What a first gradient is added to: one tensor of negative zeros for
+    each dtype, in the shape of many."""
+
+    def __init__(self):
+        self._zeros: dict = {}
+
+    def like(self, gradients) -> list:
+        for g in sorted(gradients, key=torch.numel, reverse=True):
+            if self._size(g.dtype) < g.numel():
+                zero = complex(-0.0, -0.0) if g.is_complex() else -0.0
+                self._zeros[g.dtype] = torch.full(
+                    (g.numel(),), zero, dtype=g.dtype, device=g.device)
+        return [self._zeros[g.dtype].as_strided(g.size(), g.stride())
+                for g in gradients]
+
+    def _size(self, dtype) -> int:
+        zeros = self._zeros.get(dtype)
+        return 0 if zeros is None else zeros.numel()
+
+
+def prepare(segment, backward) -> list:
+    """Makes what is in `.grad` now fit a graph that is about to run; returns
+    what it has not in place: pairs, theirs and ours."""
     segment.take_gradients_back()
-    write, add = backwards
-    for p in write.own:
+    segment.owner.make_way(backward.serial)
+    if segment.parameters.adds:
+        return _prepare_to_add(backward)
+    for p in backward.own:
         if p.grad is not None:
             break
     else:
-        if owner.flights.may_write(write):
-            return _WRITE
-    if add is None:
-        # So many microbatches were not expected: gradients make room.
-        owner.move_gradients_out()
-        return Accumulation(WRITE, _foreign(write))
-    foreign = None
-    for p, gradient in zip(add.own, add.gradients):
+        return []
+    # So many microbatches were not expected.
+    if segment.parameters.are_in_place():
+        segment.owner.move_gradients_out()
+    return _foreign(backward)
+
+
+def _prepare_to_add(backward) -> list:
+    missing: list = []
+    foreign = False
+    for p, gradient, nothing in zip(backward.own, backward.gradients,
+                                    backward.nothing):
         grad = p.grad
         if grad is gradient:
             continue
         if grad is None:
-            p.grad = gradient.fill_(-0.0)
+            p.grad = gradient
+            missing.append((gradient, nothing))
         else:
             gradient.copy_(grad)
             foreign = True
-    return _ADD if foreign is None else Accumulation(ADD, _foreign(add))
+    if missing:
+        torch._foreach_copy_(*map(list, zip(*missing)))
+    return _foreign(backward) if foreign else []
 
 
-def _foreign(backward):
+def _foreign(backward) -> list:
     return [(p.grad, g) for p, g in zip(backward.own, backward.gradients)
             if p.grad is not None and p.grad is not g]
 
 
-def finish(accumulation: Accumulation, backward) -> None:
+def finish(segment, backward, foreign) -> None:
     """After the graph."""
-    if accumulation.variant == WRITE:
-        if not accumulation.foreign:
-            for p, gradient in zip(backward.own, backward.gradients):
-                p.grad = gradient
-            return
-        for p, gradient in zip(backward.own, backward.gradients):
-            if p.grad is None:
-                p.grad = gradient
-        for theirs, ours in accumulation.foreign:
-            theirs.add_(ours)
-    else:
-        for theirs, ours in accumulation.foreign:
+    if segment.parameters.adds:
+        for theirs, ours in foreign:
             theirs.copy_(ours)
+        return
+    for p, gradient in zip(backward.own, backward.gradients):
+        if not foreign or p.grad is None:
+            p.grad = gradient
+    for theirs, ours in foreign:
+        theirs.add_(ours)
 
 
 class Aside:

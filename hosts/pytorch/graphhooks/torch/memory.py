@@ -2,12 +2,11 @@
 
 What a recording allocates comes from a pool.  What one recording of a pool
 has freed, a later one may use, so the recordings of a pool must always run in
-the order in which they were made:
-
-    of a flight     one microbatch in one slot: its forwards, then its
-                    backwards that add to gradients
-    of first steps  the backwards of that flight that write gradients: the
-                    gradients lie here, and nothing else that outlives a graph
+the order in which they were made.  Such a pool is of a flight, which is one
+microbatch in one slot: its forwards, then its backwards.  Of what they leave,
+only gradients are wanted longer than for the microbatch, and lie in a pool
+only where each step has one (gradients.py): a recording runs when none of them
+is in its way (`Flights.may_run`).
 
 A layer that is recorded in a later flight gets other pools: in the order of
 replays it runs between passes that were recorded before it.

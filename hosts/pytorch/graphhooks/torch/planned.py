@@ -41,13 +41,12 @@ class Planned:
         return pass_
 
     def enter(self, direction: int, tensors, microbatch: int,
-              variant: int = 0, flags: int = 0) -> int:
+              flags: int = 0) -> int:
         owner = self.owner
         pass_ = self.passes[direction]
         pass_.microbatch = microbatch
         pass_.stream = raw_stream(owner.device) or None
-        if variant or direction:
-            pass_.variant = variant
+        if direction:
             pass_.flags = _abi.GH_PASS_NO_EXIT | flags
         addresses = [t.data_ptr() for t in tensors]
         if addresses != self.addresses[direction]:

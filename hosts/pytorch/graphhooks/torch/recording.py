@@ -1,10 +1,10 @@
 """Passes become graphs: the modules run once inside a capture.
 
 The forward is recorded with autograd on, and autograd's graph of it is kept
-until the backward has been recorded from it.  A backward is recorded before
-it runs, one graph for each of its variants (gradients.py); it then runs as
-any other that is recorded.  Should that fail, autograd's graph is still there
-and the backward runs eagerly, on what the forward has left in its places.
+until the backward has been recorded from it.  A backward is recorded before it
+runs; it then runs as any other that is recorded.  Should that fail, autograd's
+graph is still there and the backward runs eagerly, on what the forward has
+left in its places.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -19,7 +19,7 @@ from .. import _abi
 from . import checkpoint, contributions, tree
 from .attributes import Attributes
 from .contributions import Contributions
-from .gradients import ADD, WRITE, add_eagerly
+from .gradients import add_eagerly
 from .memory import is_dense, tensor_at
 from .places import lent
 
@@ -29,7 +29,7 @@ class Instance:
 
     __slots__ = ("slot", "flight", "serial", "inputs", "leaves", "live",
                  "outputs", "shape", "constant", "uses", "again", "wanted",
-                 "layouts", "alone", "backwards", "node", "attributes")
+                 "layouts", "alone", "backward", "node", "attributes")
 
     def __init__(self):
         self.slot = 0
@@ -46,21 +46,23 @@ class Instance:
         self.wanted = ()  # the outputs whose gradients the backward reads
         self.layouts = ()  # their strides
         self.alone = ()  # those that parameters depend on which no other has
-        self.backwards = [None, None]  # by variant
+        self.backward: Backward | None = None
         self.node = None  # autograd's, for a forward without its backward
         self.attributes = ()  # tensors that the graph may read
 
 
 class Backward:
-    """One variant of an instance's backward."""
+    """The graph of an instance's backward."""
 
-    __slots__ = ("chained", "results", "own", "gradients", "serial")
+    __slots__ = ("chained", "results", "own", "gradients", "nothing",
+                 "serial")
 
     def __init__(self):
         self.chained = ()  # gradients read where the next segment wrote them
         self.results = ()  # what autograd is given, one for each input
         self.own = ()  # parameters whose gradients the graph puts in place
         self.gradients = ()  # where
+        self.nothing = ()  # what is there before something is added
         self.serial = 0  # the how manieth it was recorded
 
 
@@ -177,11 +179,13 @@ def forward(segment, tensors, args, kwargs) -> Instance | None:
             attributes.put_back()
             return None
     instance.serial = owner.flights.next_serial()
+    segment.parameters.note_old()
     instance.attributes = attributes.tensors()
     instance.outputs = [o.detach() for o in instance.live]
     instance.constant = [i for i, o in enumerate(instance.live)
                          if not o.requires_grad]
     segment.instances[instance.slot] = instance
+    segment.serial = min(i.serial for i in segment.instances.values())
     return instance
 
 
@@ -281,18 +285,15 @@ def backward(segment, instance: Instance, microbatch: int, grads):
     instance.alone = _alone(instance)
     given = segment.read(instance, grads)
     if segment.refused is None:
-        wants_to_add = segment.parameters.own and (
-            owner.accumulates or segment.aside is not None
-            or any(p.grad is not None for p in segment.parameters.own))
-        for variant in (WRITE, ADD) if wants_to_add else (WRITE,):
-            if not _record(segment, instance, microbatch, variant, given):
-                break
-    if instance.backwards[WRITE] is None:
+        segment.parameters.decide(
+            owner.accumulates or owner.microbatch > 0
+            or segment.aside is not None)
+        with _closing(owner):
+            _record(segment, instance, microbatch, given)
+    if instance.backward is None:
         return _eagerly(segment, instance, microbatch, given)
-    owner.twins.know(*instance.backwards)
     instance.inputs = instance.leaves = instance.uses = ()
     instance.live = None
-    owner.flights.let_go(segment, instance)
     return segment.run_back(instance, microbatch, grads)
 
 
@@ -310,44 +311,35 @@ def _layout(grad):
     return grad.stride() if is_dense(grad) else grad.contiguous().stride()
 
 
-def _record(segment, instance, microbatch: int, variant: int, grads) -> bool:
+def _record(segment, instance, microbatch: int, grads) -> None:
     owner = segment.owner
-    with _closing(owner):
-        return _record_open(segment, instance, microbatch, variant, grads)
-
-
-def _record_open(segment, instance, microbatch: int, variant: int,
-                 grads) -> bool:
-    owner = segment.owner
-    grads = [owner.twins.of(g, variant) for g in grads]
-    owner.recording = owner.flights.of_backward(segment, instance, variant)
+    parameters = segment.parameters
+    places = parameters.places_to_fill()  # before a pool takes all
+    owner.recording = owner.flights.of_backward(segment, instance)
     try:
-        action = segment.enter(1, grads, microbatch, variant,
-                               _abi.GH_PASS_PREPARE)
+        action = segment.enter(1, grads, microbatch, _abi.GH_PASS_PREPARE)
     finally:
         owner.recording = None
     if action != _abi.GH_ACTION_RECORD:
         owner.cancel(None)
-        return False
+        return
     static = _static(segment, grads)
     found = Backward()
-    fresh: dict = {}
 
     def run():
-        return _differentiate(segment, instance, variant, static, found, fresh)
+        return _differentiate(segment, instance, static, found, places)
 
     if not _capture(segment, 1, run):
-        return False
+        return
     found.serial = owner.flights.next_serial()
-    if fresh:
-        segment.parameters.put_gradients(fresh)
-        segment.parameters.serial = found.serial
+    parameters.put_gradients(zip(found.own, found.gradients), found.serial)
+    if parameters.adds:
+        found.nothing = owner.nothing.like(found.gradients)
     found.chained = [s if s.data_ptr() == g.data_ptr() else None
                      for s, g in zip(static, grads)]
     if not any(c is not None for c in found.chained):
         found.chained = ()
-    instance.backwards[variant] = found
-    return True
+    instance.backward = found
 
 
 def _take_grads(segment, instance: Instance, grads, sums=None):
@@ -383,37 +375,36 @@ def _taken(leaves) -> list:
     return grads
 
 
-def _differentiate(segment, instance, variant, static, found, fresh):
-    """A backward inside a capture."""
+def _differentiate(segment, instance, static, found, places):
+    """A backward inside a capture; `places` are those of gradients."""
     parameters = segment.parameters
-    sums = _sums(segment, instance, variant)
+    sums = _sums(segment, places)
     of_inputs, of_parameters, again = _take_grads(segment, instance, static,
                                                   sums)
+    for p, total in sums.items():
+        if total._version == 0:  # nothing was added
+            of_parameters[p] = None
     found.results = (*of_inputs,
                      *(of_parameters[p] for p in parameters.returned),
                      *(None for _ in parameters.sample), *again)
     found.own = [p for p in parameters.own if of_parameters[p] is not None]
-    if variant == WRITE:
-        fresh.update((p, of_parameters[p]) for p in found.own
-                     if p not in parameters.gradients)
-    places = {**parameters.gradients, **fresh}
-    found.gradients = [places[p] for p in found.own]
-    rest = [p for p in found.own if of_parameters[p] is not places[p]]
+    found.gradients = [places.get(p, of_parameters[p]) for p in found.own]
+    rest = [(place, of_parameters[p]) for p, place
+            in zip(found.own, found.gradients)
+            if p not in sums and of_parameters[p] is not place]
     if rest:
-        put = torch._foreach_copy_ if variant == WRITE \
-            else torch._foreach_add_
-        put([places[p] for p in rest], [of_parameters[p] for p in rest])
+        put = torch._foreach_add_ if parameters.adds else torch._foreach_copy_
+        put(*map(list, zip(*rest)))
     return [r for r in found.results if r is not None]
 
 
-def _sums(segment, instance, variant: int) -> dict:
+def _sums(segment, places) -> dict:
     """What autograd adds gradients to, one after the other.  For one module
     it is faster to add them all at once in the end; those of a chunk are as
     large as its weights, and long out of the cache by then."""
-    if variant == WRITE or len(segment.sites) == 1:
+    if not segment.parameters.adds or len(segment.sites) == 1:
         return {}
-    write = instance.backwards[WRITE]
-    return dict(zip(write.own, write.gradients))
+    return {p: places[p].data for p in segment.parameters.own}
 
 
 def _eagerly(segment, instance: Instance, microbatch: int, grads):

@@ -31,7 +31,7 @@ from .. import _abi
 from ..errors import Error
 from . import checkpoint, gradients, recording, tree
 from .chain import Chain
-from .gradients import WRITE, Parameters
+from .gradients import Parameters
 from .places import Places
 from .planned import Planned
 from .recording import Backward, Instance
@@ -122,6 +122,7 @@ class Segment(Planned):
                       if inner is not m for h in _hooks(inner)]
         self.hooks += _GLOBAL_HOOKS
         self.instances: dict[int, Instance] = {}
+        self.serial = 0  # of the forward that was recorded first
         self.refused: str | None = None  # why it is eager for good
         self.key = None  # of the calls that are recorded
         self.has_another = False  # than that of the first call of all
@@ -208,10 +209,11 @@ class Segment(Planned):
             return site.forward(*args, **kwargs)
         if not self.warm or not self.chain.is_known():
             return self._learn(site, tensors, args, kwargs)
-        owner.flights.clean = 0
         if not owner.flights.may_follow(self, microbatch):
             owner.count("order")
             return site.forward(*args, **kwargs)
+        if self.instances:
+            owner.make_way(self.serial)
         instance = None
         action = self.enter(0, tensors, microbatch)
         if action == _REPLAYED:
@@ -344,7 +346,8 @@ class Segment(Planned):
             return
         places = self.parameters.gradients
         for instance in self.instances.values():
-            for backward in filter(None, instance.backwards):
+            backward = instance.backward
+            if backward is not None:
                 backward.gradients = [places[p] for p in backward.own]
 
     def backward(self, instance: Instance, microbatch: int, grads):
@@ -401,19 +404,16 @@ class Segment(Planned):
                         "place: register it before the forward")
         owner = self.owner
         owner.order_writes()
-        accumulation = gradients.prepare(self, instance.backwards)
-        variant = accumulation.variant
-        backward = instance.backwards[variant]
+        backward = instance.backward
+        foreign = gradients.prepare(self, backward)
         if backward.chained:
             grads = self.back_in_place(backward, grads)
-        if variant != WRITE:
-            owner.flights.clean = 0
-        action = self.enter(1, grads, microbatch, variant)
+        action = self.enter(1, grads, microbatch)
         if action != _REPLAYED:
             owner.cancel(self.decision.reason)
             raise Error(f"{self.name}: its backward must run eagerly, and "
                         "what autograd needs for that is gone")
-        gradients.finish(accumulation, backward)
+        gradients.finish(self, backward, foreign)
         return backward.results
 
     @staticmethod
