@@ -141,6 +141,15 @@ def test_a_count_that_was_not_expected_is_told(runs):
     assert run.attached.stats()["eager_calls"]["gradients_moved"] > 0
 
 
+@GRAIN
+def test_several_in_flight_are_expected_to_add(pair, grain):
+    """Though the step before had one microbatch, and there is no gradient
+    when the first backward is recorded."""
+    run = pair(lambda r: r.step(1) or r.steps([3, 3], in_flight=3),
+               grain=grain)
+    assert "gradients_moved" not in run.attached.stats()["eager_calls"]
+
+
 def kept(run):
     run.loss().backward()
 

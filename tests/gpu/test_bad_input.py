@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 from models import (BATCH, COUNTS, GRAINS, LAYERS, LENGTH, SEGMENTS, WHOLE,
-                    WIDTH, Block, F, Model, nn, on_a_gpu, torch)
+                    WIDTH, Block, F, Model, Normed, nn, on_a_gpu, torch)
 
 import graphhooks
 from graphhooks import Error
@@ -326,6 +326,91 @@ def test_a_wait_in_the_backward_is_eager(pair, grain, in_flight):
     stats = run.attached.stats()
     assert len(stats["refused"]) == SEGMENTS[grain]
     assert stats["eager_calls"]["backward"] > 0
+
+
+class WaitsNormed(Normed):
+    def forward(self, x):
+        return super().forward(Through.apply(x))
+
+
+class Counts(WaitsBackward):
+    """Reads from Python what it has left there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = [1.0]
+
+    def forward(self, x):
+        self.scale[0] += 0.25
+        return super().forward(x) * self.scale[0]
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("make", [lambda: WaitsBackward(0.1), WaitsNormed],
+                         ids=["draws", "buffers"])
+def test_such_a_wait_where_modules_do_not_repeat_themselves(pair, grain, make):
+    pair(lambda r: r.steps(in_flight=2), grain=grain, make=make, judge=False)
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_such_a_wait_under_autocast(pair, grain, dtype):
+    def train(run):
+        for count in COUNTS[:3]:
+            run.zero()
+            for _ in range(count):
+                with torch.autocast("cuda", dtype=dtype):
+                    loss = run.loss()
+                loss.backward()
+            run.optimizer.step()
+
+    pair(train, grain=grain, make=WaitsBackward, judge=False)
+
+
+def test_what_runs_again_has_not_been(runs):
+    """The backward's failure costs no second count of the forward."""
+    run = runs(grain="layer", make=Counts).steps([1])
+    assert [layer.scale for layer in run.model.layers] == [[1.25]] * LAYERS
+    run.steps([1])  # recorded, and once more for the backward
+    assert [layer.scale for layer in run.model.layers] == [[1.5]] * LAYERS
+
+
+class Stops(torch.autograd.Function):
+    now = False
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        if Stops.now:
+            raise KeyboardInterrupt
+        return grad
+
+
+class StopsBackward(Block):
+    def forward(self, x):
+        return super().forward(Stops.apply(x))
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_an_interrupt_of_a_recorded_backward(pair, monkeypatch, grain):
+    """The training may go on, and what autograd has let go is not missed."""
+    def train(run):
+        run.steps(COUNTS[:1])
+        run.zero()
+        loss = run.loss()
+        monkeypatch.setattr(Stops, "now", True)
+        with pytest.raises(KeyboardInterrupt):
+            loss.backward()
+        monkeypatch.setattr(Stops, "now", False)
+        run.steps()
+
+    run = pair(train, grain=grain, make=StopsBackward, judge=False)
+    refused = run.attached.stats()["refused"]
+    assert list(refused.values()) == [
+        "the recording of its backward was interrupted"]
 
 
 class NoGradient(Block):

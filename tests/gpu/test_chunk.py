@@ -6,9 +6,10 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import pytest
-from models import COUNTS, LAYERS, Model
+from models import COUNTS, LAYERS, WIDTH, Block, Model, nn
 
 from graphhooks import Error  # noqa: E402
+from graphhooks.torch import recording  # noqa: E402
 
 
 def test_one_launch_each(runs):
@@ -121,3 +122,22 @@ def test_a_stack_of_one_layer(pair):
 
     run = pair(lambda r: r.steps(), grain="chunk", model=One)
     assert LAYERS > 1 and len(run.attached.segments) == 1
+
+
+class Idle(Block):
+    """Has parameters that it does not use."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.idle = nn.Linear(WIDTH, WIDTH)
+
+
+@pytest.mark.parametrize("large", [0, 1 << 12, 1 << 30])
+@pytest.mark.parametrize("set_to_none", [True, False, None])
+def test_large_gradients_are_added_one_by_one(pair, monkeypatch, large,
+                                              set_to_none):
+    """And small ones together."""
+    monkeypatch.setattr(recording, "LARGE", large)
+    run = pair(lambda r: r.steps(COUNTS + COUNTS, set_to_none=set_to_none),
+               grain="chunk", make=Idle)
+    assert all(layer.idle.weight.grad is None for layer in run.model.layers)

@@ -192,7 +192,6 @@ class Attached:
         """Before a recording runs."""
         if not self.flights.may_run(serial):
             self.move_gradients_out()
-            self.flights.clean = serial
 
     def move_gradients_out(self) -> None:
         self.count("gradients_moved")

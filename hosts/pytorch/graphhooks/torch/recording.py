@@ -2,9 +2,9 @@
 
 The forward is recorded with autograd on, and autograd's graph of it is kept
 until the backward has been recorded from it.  A backward is recorded before it
-runs; it then runs as any other that is recorded.  Should that fail, autograd's
-graph is still there and the backward runs eagerly, on what the forward has
-left in its places.
+runs; it then runs as any other that is recorded.  Should that fail, it runs
+eagerly: on autograd's graph, or where that has been let go on the way, on that
+of modules that have run once more (`_can_run_again`).
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -27,17 +27,21 @@ from .places import lent
 class Instance:
     """A segment in one slot: what its graphs read and write."""
 
-    __slots__ = ("slot", "flight", "serial", "inputs", "leaves", "live",
-                 "outputs", "shape", "constant", "uses", "again", "wanted",
-                 "layouts", "alone", "backward", "node", "attributes")
+    __slots__ = ("slot", "flight", "serial", "call", "autocast", "inputs",
+                 "leaves", "live", "spent", "outputs", "shape", "constant",
+                 "uses", "again", "wanted", "layouts", "alone", "backward",
+                 "node", "attributes")
 
     def __init__(self):
         self.slot = 0
         self.flight = ()  # the step and the microbatch that recorded it
         self.serial = 0  # the how manieth recording its forward was
+        self.call = None  # the form of its arguments
+        self.autocast = None  # its dtype, if it was on
         self.inputs = ()  # tensors at the graph's own addresses
         self.leaves = ()  # others at the addresses of the parameters
         self.live = None  # the outputs with autograd's graph, until recorded
+        self.spent = False  # autograd's graph, by a recording
         self.outputs = ()  # the same without
         self.shape = []  # the form of each module's result
         self.constant = ()  # the outputs that need no gradient
@@ -191,16 +195,14 @@ def forward(segment, tensors, args, kwargs) -> Instance | None:
 
 def _run(segment, instance: Instance, attributes, tensors, args, kwargs):
     indices = {id(t): i for i, t in enumerate(tensors)}
-    call = tree.form((args, kwargs),
-                     lambda t: tree.Place(0, indices[id(t)]))
-    args, kwargs = tree.fill(call, (instance.inputs,))
+    instance.call = tree.form((args, kwargs),
+                              lambda t: tree.Place(0, indices[id(t)]))
+    if torch.is_autocast_enabled():
+        instance.autocast = torch.get_autocast_dtype("cuda")
+    args, kwargs = tree.fill(instance.call, (instance.inputs,))
     contents = _contents(args, kwargs)
     versions = [t._version for t in instance.inputs]
-    results = _Results(instance)
-    instance.leaves = segment.parameters.aliases()
-    with _undisturbed(segment.draws), _buffers_apart(segment), \
-            segment.parameters.replaced_by(instance.leaves):
-        segment.chain.run(args, kwargs, instance.inputs, results.note)
+    results = _play(segment, instance, args, kwargs)
     if versions != [t._version for t in instance.inputs]:
         raise tree.Unfit("it changes in place what it is given")
     if contents != _contents(args, kwargs):
@@ -213,6 +215,16 @@ def _run(segment, instance: Instance, attributes, tensors, args, kwargs):
     instance.live = results.tensors
     _note_uses(segment, instance)
     return results.last
+
+
+def _play(segment, instance: Instance, args, kwargs) -> "_Results":
+    """Runs the modules, on tensors of autograd's that are the recording's."""
+    results = _Results(instance)
+    instance.leaves = segment.parameters.aliases()
+    with _undisturbed(segment.draws), _buffers_apart(segment), \
+            segment.parameters.replaced_by(instance.leaves):
+        segment.chain.run(args, kwargs, instance.inputs, results.note)
+    return results
 
 
 def _contents(args, kwargs):
@@ -284,6 +296,8 @@ def backward(segment, instance: Instance, microbatch: int, grads):
     instance.layouts = [_layout(grads[i]) for i in instance.wanted]
     instance.alone = _alone(instance)
     given = segment.read(instance, grads)
+    if instance.spent and segment.refused is None:
+        segment.refuse("the recording of its backward was interrupted")
     if segment.refused is None:
         segment.parameters.decide(
             owner.accumulates or owner.microbatch > 0
@@ -293,7 +307,7 @@ def backward(segment, instance: Instance, microbatch: int, grads):
     if instance.backward is None:
         return _eagerly(segment, instance, microbatch, given)
     instance.inputs = instance.leaves = instance.uses = ()
-    instance.live = None
+    instance.live = instance.call = None
     return segment.run_back(instance, microbatch, grads)
 
 
@@ -345,17 +359,19 @@ def _record(segment, instance, microbatch: int, grads) -> None:
 def _take_grads(segment, instance: Instance, grads, sums=None):
     """Runs autograd's backward; what it finds for inputs, for parameters, and
     for inputs once more.  Reentrant checkpointing runs the modules in it.
-    What `sums` has for a parameter, autograd adds its gradient to."""
+    What `sums` has for a parameter, autograd adds its gradient to.  Where it
+    may, autograd lets go on its way, and gradients come to lie there."""
     leaves = dict(zip(segment.parameters.all, instance.leaves))
     for p, place in (sums or {}).items():
         leaves[p].grad = place
     apart = {i: Contributions(edges) for i, edges in instance.uses.items()}
+    instance.spent = _can_run_again(segment)
     try:
         with _undisturbed(segment.draws), \
                 segment.parameters.replaced_by(instance.leaves):
             torch.autograd.backward(
                 [instance.live[i] for i in instance.wanted], grads,
-                retain_graph=True)
+                retain_graph=not instance.spent)
     finally:
         of_parameters = dict(zip(leaves, _taken(instance.leaves)))
         of_inputs = _taken(instance.inputs)
@@ -366,6 +382,28 @@ def _take_grads(segment, instance: Instance, grads, sums=None):
         of_inputs[i], *others = each.found or [None]
         again += others + [None] * (instance.again.count(i) - len(others))
     return of_inputs, of_parameters, again
+
+
+def _can_run_again(segment) -> bool:
+    """Whether the modules then give the same: they draw nothing, and have no
+    buffers that they might have changed."""
+    return segment.draws is False and not any(
+        b is not None for site in segment.sites
+        for m in site.module.modules() for b in m._buffers.values())
+
+
+def _run_again(segment, instance: Instance) -> None:
+    """On what the forward has read, for autograd's graph."""
+    attributes = Attributes(segment)
+    again = Instance()
+    again.inputs = instance.inputs
+    args, kwargs = tree.fill(instance.call, (instance.inputs,))
+    with torch.enable_grad(), torch.autocast(
+            "cuda", instance.autocast, instance.autocast is not None):
+        instance.live = _play(segment, again, args, kwargs).tensors
+    attributes.put_back()
+    instance.leaves, instance.spent = again.leaves, False
+    _note_uses(segment, instance)
 
 
 def _taken(leaves) -> list:
@@ -398,24 +436,31 @@ def _differentiate(segment, instance, static, found, places):
     return [r for r in found.results if r is not None]
 
 
+LARGE = 1 << 18  # bytes of a gradient
+
+
 def _sums(segment, places) -> dict:
     """What autograd adds gradients to, one after the other.  For one module
-    it is faster to add them all at once in the end; those of a chunk are as
-    large as its weights, and long out of the cache by then."""
+    it is faster to add them all at once in the end.  Those of a chunk are as
+    large as its weights, and long out of the cache by then: only the small
+    ones wait, each of which costs as much as a launch."""
     if not segment.parameters.adds or len(segment.sites) == 1:
         return {}
-    return {p: places[p].data for p in segment.parameters.own}
+    return {p: places[p].data for p in segment.parameters.own
+            if p.numel() * p.element_size() >= LARGE}
 
 
 def _eagerly(segment, instance: Instance, microbatch: int, grads):
     """The forward was a graph, the backward is not: it reads what the
-    forward has left at its own addresses."""
+    forward has left at its own addresses, or has read there."""
     owner = segment.owner
     parameters = segment.parameters
     owner.pause()
     try:
         segment.enter(1, grads, microbatch)
         try:
+            if instance.spent:
+                _run_again(segment, instance)
             of_inputs, of_parameters, again = _take_grads(
                 segment, instance, grads)
         except BaseException:
