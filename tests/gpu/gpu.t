@@ -15,6 +15,7 @@ before_pytest
 jobs=
 if "$python" -c 'import xdist' 2> /dev/null; then
     jobs='-n 4'
+    [ "$(nproc)" -lt 16 ] || jobs='-n 8'
 fi
 # shellcheck disable=SC2086 # two words or none
 run_pytest tests/gpu tests/gpu $jobs
