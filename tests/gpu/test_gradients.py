@@ -37,13 +37,16 @@ class Segment:
         self.backward = SimpleNamespace(
             own=own, gradients=places, serial=owner.serial,
             nothing=gradients.Nothing().like(places))
-        self.parameters.put_gradients(zip(own, places), owner.serial)
+        home = self.backward.home = self.parameters.home()
+        home.put(zip(own, places))
+        home.serial = 0 if adds else owner.serial
+        self.parameters.homes.append(home)
         owner.segments.append(self)
 
-    def take_gradients_back(self):
-        if self.parameters.take_back():
-            places = self.parameters.gradients
-            self.backward.gradients = [places[p] for p in self.backward.own]
+    def take_back(self, home):
+        if home.take_back():
+            self.backward.gradients = [home.gradients[p]
+                                       for p in self.backward.own]
 
     def replay(self, values):
         foreign = gradients.prepare(self, self.backward)
@@ -87,7 +90,7 @@ BOTH = pytest.mark.parametrize("adds", [True, False], ids=["adds", "writes"])
 def test_the_first_gradient_is_in_place(adds):
     segment = Segment(Owner(), adds)
     assert segment.replay(values(1)) == []
-    for p, place in segment.parameters.gradients.items():
+    for p, place in segment.backward.home.gradients.items():
         assert p.grad is place
     assert all(map(same, grads(segment), values(1)))  # -0.0 stays -0.0
 
@@ -96,7 +99,7 @@ def test_a_later_one_is_added_in_place():
     segment = Segment(Owner())
     segment.replay(values(1))
     assert segment.replay(values(10)) == []
-    for i, (p, place) in enumerate(segment.parameters.gradients.items()):
+    for i, (p, place) in enumerate(segment.backward.home.gradients.items()):
         assert p.grad is place
         assert same(p.grad, torch.tensor([11.0 + 2 * i, -0.0]))
 
@@ -133,7 +136,7 @@ def test_where_graphs_write_the_gradients_before_make_room():
     segment.replay(values(10))
     assert owner.moved == 1
     assert same(segment.parameters.all[0].grad, torch.tensor([11.0, -0.0]))
-    assert not segment.parameters.are_in_place()
+    assert not segment.parameters.are_written()
 
 
 @pytest.mark.parametrize("several, at_forward, at_backward, adds", [
@@ -151,7 +154,7 @@ def test_what_graphs_do(several, at_forward, at_backward, adds):
     assert parameters.adds is adds
     parameters.decide(not several)
     assert parameters.adds is adds
-    assert set(parameters.places_to_fill()) == set(
+    assert set(parameters.places_to_add(parameters.home())) == set(
         parameters.own if adds else ())
 
 
@@ -222,8 +225,7 @@ def test_any_training_has_the_bits_of_autograd(adds, seed):
     for step in range(40):
         for segment in segments:
             owner.make_way(segment.forward)
-            assert not any(late.parameters.are_in_place()
-                           and late.parameters.serial > segment.forward
+            assert not any(late.parameters.are_written(segment.forward)
                            for late in segments)
         choice = rng.choice(["none", "some none", "zeros", "preset",
                              "replace", "nothing"])
@@ -283,7 +285,7 @@ def test_gradients_that_were_moved_out_are_in_nobodys_way():
     late.replay(values(1))
     assert early.replay(values(1)) == [] and owner.moved == 1
     assert same(late.parameters.all[0].grad, values(1)[0])
-    assert not late.parameters.are_in_place()
+    assert not late.parameters.are_written()
 
 
 def test_backwards_in_their_order_move_nothing():
@@ -301,7 +303,7 @@ def test_a_backward_that_comes_after_a_later_one_looks_again():
         segment.replay(values(1))
     assert owner.moved == 0
     second.replay(values(1))
-    assert owner.moved == 1 and not third.parameters.are_in_place()
+    assert owner.moved == 1 and not third.parameters.are_written()
 
 
 # ---- what is in `.grad` put aside ----

@@ -288,6 +288,25 @@ def test_a_flight_has_one_pool(runs, grain, count):
     assert len(run.attached.captures.pools) == 1
 
 
+@GRAIN
+def test_a_slot_writes_gradients_into_none_but_its_own_pool(pair, grain):
+    """Where a step had one microbatch they lie where activations were, and
+    those of another slot may be in use."""
+    def train(run):
+        run.steps([1, 1])
+        for _ in range(3):
+            run.zero()
+            lifo([run.loss() for _ in range(3)])
+            run.optimizer.step()
+
+    run = pair(train, grain=grain)
+    for segment in run.attached.segments:
+        places = [set(i.backward.home.gradients.values())
+                  for i in segment.instances.values()]
+        assert len(places) == 3 and all(places)
+        assert not places[0] & places[1] and not places[0] & places[2]
+
+
 @POOLS
 @GRAIN
 def test_large_allocations_between_the_passes(pair, grain):

@@ -65,8 +65,7 @@ class Flights:
             self.clean = serial
             return True
         for segment in self.segments:
-            if segment.parameters.serial > serial \
-                    and segment.parameters.are_in_place():
+            if segment.parameters.are_written(serial):
                 return False
         self.clean = serial
         return True

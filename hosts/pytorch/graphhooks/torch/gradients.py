@@ -26,7 +26,7 @@ does so beside what is there, and that is added as autograd would.
 
 Memory.  What a recording frees on its way, a later one that writes may use
 for gradients.  So none may run while gradients that were recorded after it
-are in place: `Parameters.serial` has the order.
+are in place: `Home.serial` has the order.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -100,10 +100,7 @@ class Parameters:
         self._node = None  # where its gradient would be added up
         self.adds: bool | None = None  # its graphs to `.grad`, or they write
         self._outlast = False  # gradients a forward
-        self.gradients: dict = {}  # where, once a backward is recorded
-        self._memory: dict = {}  # the same, in nobody else's hands
-        self._addresses: list = []
-        self.serial = 0  # which recording wrote those, from 1
+        self.homes: list[Home] = []  # where, once a backward is recorded
 
     def sort(self, by_autograd) -> None:
         """Once, at the first recording."""
@@ -163,35 +160,24 @@ class Parameters:
             self.adds = bool(self.own) and (
                 expects_several or self._outlast or self.have_gradients())
 
-    def places_to_fill(self) -> dict:
-        """Of gradients, before a backward is recorded: all, or where graphs
-        write those that another slot has written."""
-        places = dict(self.gradients)
-        for p in self.own if self.adds else ():
-            if p not in places:
-                places[p] = _like(p)
-        return places
+    def home(self) -> "Home":
+        """For the gradients of a backward that is about to be recorded.  One
+        that writes makes them in what its own forward has left, so each slot
+        has its own; what is added lies in one place for all."""
+        return self.homes[0] if self.adds and self.homes else Home()
 
-    def put_gradients(self, found, serial: int) -> None:
-        """Where a recording has left them: pairs."""
-        fresh = {p: g for p, g in found if p not in self.gradients}
-        if not fresh:
-            return
-        self.gradients.update(fresh)
-        self._memory.update((p, g.data) for p, g in fresh.items())
-        self._addresses = [g.data_ptr() for g in self.gradients.values()]
+    def places_to_add(self, home: "Home") -> dict:
+        """Where gradients are to be added."""
         if not self.adds:
-            self.serial = serial
+            return {}
+        known = home.gradients
+        return {p: known[p] if p in known else _like(p) for p in self.own}
 
-    def take_back(self) -> bool:
-        """Who sets `.grad.data` has made one of these tensors another's;
-        whether somebody has."""
-        if [g.data_ptr() for g in self.gradients.values()] == self._addresses:
-            return False
-        for p, memory in self._memory.items():
-            if self.gradients[p].data_ptr() != memory.data_ptr():
-                self.gradients[p] = memory.data
-        return True
+    def is_in_place(self, parameter) -> bool:
+        """Whether its gradient is in one of the graphs' places."""
+        grad = parameter.grad
+        return grad is not None and any(
+            home.gradients.get(parameter) is grad for home in self.homes)
 
     def aliases(self) -> list:
         """Others at the same addresses: what autograd keeps of a recording
@@ -209,16 +195,58 @@ class Parameters:
         alias = dict(zip(self.all, aliases))
         return lent(self.places, [alias[p] for _, _, p in self.places])
 
-    def are_in_place(self) -> bool:
-        """Whether a gradient that a recording wrote is somebody's now."""
+    def are_written(self, after: int = 0) -> bool:
+        """Whether somebody has a gradient that a recording after that one
+        wrote in its pool."""
+        for home in self.homes:
+            if home.serial > after and home.is_lived_in():
+                return True
+        return False
+
+    def move_out(self) -> None:
+        """Gradients that graphs wrote become tensors of their own."""
+        for home in self.homes:
+            if home.serial:
+                home.move_out()
+
+
+class Home:
+    """Where graphs leave the gradients of parameters."""
+
+    __slots__ = ("gradients", "_memory", "_addresses", "serial")
+
+    def __init__(self):
+        self.gradients: dict = {}
+        self._memory: dict = {}  # the same, in nobody else's hands
+        self._addresses: list = []
+        self.serial = 0  # which recording wrote those in its pool, from 1
+
+    def put(self, found) -> None:
+        """What a recording leaves in it: pairs."""
+        fresh = {p: g for p, g in found if p not in self.gradients}
+        self.gradients.update(fresh)
+        self._memory.update((p, g.data) for p, g in fresh.items())
+        self._addresses = [g.data_ptr() for g in self.gradients.values()]
+
+    def take_back(self) -> bool:
+        """Who sets `.grad.data` has made one of these tensors another's;
+        whether somebody has."""
+        if [g.data_ptr() for g in self.gradients.values()] == self._addresses:
+            return False
+        for p, memory in self._memory.items():
+            if self.gradients[p].data_ptr() != memory.data_ptr():
+                self.gradients[p] = memory.data
+        return True
+
+    def is_lived_in(self) -> bool:
+        """Whether a gradient in it is somebody's now."""
         for p, g in self.gradients.items():
             if p.grad is g:
                 return True
         return False
 
     def move_out(self) -> None:
-        """Gradients that graphs wrote become tensors of their own."""
-        for p, g in self.gradients.items() if not self.adds else ():
+        for p, g in self.gradients.items():
             if p.grad is g:
                 p.grad = g.clone()
 
@@ -257,7 +285,7 @@ class Nothing:
 def prepare(segment, backward) -> list:
     """Makes what is in `.grad` now fit a graph that is about to run; returns
     what it has not in place: pairs, theirs and ours."""
-    segment.take_gradients_back()
+    segment.take_back(backward.home)
     segment.owner.make_way(backward.serial)
     if segment.parameters.adds:
         return _prepare_to_add(backward)
@@ -267,7 +295,7 @@ def prepare(segment, backward) -> list:
     else:
         return []
     # So many microbatches were not expected.
-    if segment.parameters.are_in_place():
+    if segment.parameters.are_written():
         segment.owner.move_gradients_out()
     return _foreign(backward)
 
@@ -313,10 +341,9 @@ class Aside:
     """What is in `.grad`, while gradients are summed up apart from it."""
 
     def __init__(self, parameters: Parameters):
-        places = parameters.gradients
         self.own = parameters.own
         self.held = [(p, p.grad, p.grad.clone()
-                      if places.get(p) is p.grad else p.grad)
+                      if parameters.is_in_place(p) else p.grad)
                      for p in self.own if p.grad is not None]
         for p, _, _ in self.held:
             p.grad = None

@@ -58,14 +58,15 @@ class Instance:
 class Backward:
     """The graph of an instance's backward."""
 
-    __slots__ = ("chained", "results", "own", "gradients", "nothing",
-                 "serial")
+    __slots__ = ("chained", "results", "own", "gradients", "home",
+                 "nothing", "serial")
 
     def __init__(self):
         self.chained = ()  # gradients read where the next segment wrote them
         self.results = ()  # what autograd is given, one for each input
         self.own = ()  # parameters whose gradients the graph puts in place
         self.gradients = ()  # where
+        self.home = None  # which has those
         self.nothing = ()  # what is there before something is added
         self.serial = 0  # the how manieth it was recorded
 
@@ -291,7 +292,6 @@ class _Results:
 def backward(segment, instance: Instance, microbatch: int, grads):
     """The first of an instance."""
     owner = segment.owner
-    segment.take_gradients_back()
     instance.wanted = [i for i, g in enumerate(grads) if g is not None]
     instance.layouts = [_layout(grads[i]) for i in instance.wanted]
     instance.alone = _alone(instance)
@@ -328,7 +328,9 @@ def _layout(grad):
 def _record(segment, instance, microbatch: int, grads) -> None:
     owner = segment.owner
     parameters = segment.parameters
-    places = parameters.places_to_fill()  # before a pool takes all
+    home = parameters.home()
+    segment.take_back(home)
+    places = parameters.places_to_add(home)  # before a pool takes all
     owner.recording = owner.flights.of_backward(segment, instance)
     try:
         action = segment.enter(1, grads, microbatch, _abi.GH_PASS_PREPARE)
@@ -346,14 +348,19 @@ def _record(segment, instance, microbatch: int, grads) -> None:
     if not _capture(segment, 1, run):
         return
     found.serial = owner.flights.next_serial()
-    parameters.put_gradients(zip(found.own, found.gradients), found.serial)
+    found.home = home
+    home.put(zip(found.own, found.gradients))
     if parameters.adds:
         found.nothing = owner.nothing.like(found.gradients)
+    else:
+        home.serial = found.serial
     found.chained = [s if s.data_ptr() == g.data_ptr() else None
                      for s, g in zip(static, grads)]
     if not any(c is not None for c in found.chained):
         found.chained = ()
     instance.backward = found
+    parameters.homes = list({i.backward.home: None for i
+                             in segment.instances.values() if i.backward})
 
 
 def _take_grads(segment, instance: Instance, grads, sums=None):
@@ -414,7 +421,7 @@ def _taken(leaves) -> list:
 
 
 def _differentiate(segment, instance, static, found, places):
-    """A backward inside a capture; `places` are those of gradients."""
+    """A backward inside a capture, which adds to what is in `places`."""
     parameters = segment.parameters
     sums = _sums(segment, places)
     of_inputs, of_parameters, again = _take_grads(segment, instance, static,
@@ -427,12 +434,10 @@ def _differentiate(segment, instance, static, found, places):
                      *(None for _ in parameters.sample), *again)
     found.own = [p for p in parameters.own if of_parameters[p] is not None]
     found.gradients = [places.get(p, of_parameters[p]) for p in found.own]
-    rest = [(place, of_parameters[p]) for p, place
-            in zip(found.own, found.gradients)
-            if p not in sums and of_parameters[p] is not place]
+    rest = [p for p in found.own if p in places and p not in sums]
     if rest:
-        put = torch._foreach_add_ if parameters.adds else torch._foreach_copy_
-        put(*map(list, zip(*rest)))
+        torch._foreach_add_([places[p] for p in rest],
+                            [of_parameters[p] for p in rest])
     return [r for r in found.results if r is not None]
 
 

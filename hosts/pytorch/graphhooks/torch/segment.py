@@ -31,7 +31,7 @@ from .. import _abi
 from ..errors import Error
 from . import checkpoint, gradients, recording, tree
 from .chain import Chain
-from .gradients import Parameters
+from .gradients import Home, Parameters
 from .places import Places
 from .planned import Planned
 from .recording import Backward, Instance
@@ -340,15 +340,14 @@ class Segment(Planned):
 
     # ---- backward -------------------------------------------------------
 
-    def take_gradients_back(self) -> None:
+    def take_back(self, home: Home) -> None:
         """Whose tensors somebody has set others' memory into."""
-        if not self.parameters.take_back():
+        if not home.take_back():
             return
-        places = self.parameters.gradients
         for instance in self.instances.values():
             backward = instance.backward
-            if backward is not None:
-                backward.gradients = [places[p] for p in backward.own]
+            if backward is not None and backward.home is home:
+                backward.gradients = [home.gradients[p] for p in backward.own]
 
     def backward(self, instance: Instance, microbatch: int, grads):
         instance.node = None
