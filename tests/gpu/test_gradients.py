@@ -19,10 +19,11 @@ N = 3
 
 
 class Segment:
-    """One that was recorded: its parameters, and the graph of a backward,
-    which this class plays."""
+    """One that was recorded, and its instance too: its parameters, and the
+    graphs of a backward, which this class plays."""
 
-    def __init__(self, owner, adds=True, used=(True, True, True)):
+    def __init__(self, owner, adds=True, used=(True, True, True),
+                 has_first=True):
         self.owner = owner
         self.module = nn.ParameterList(nn.Parameter(torch.ones(2))
                                        for _ in range(N))
@@ -34,28 +35,38 @@ class Segment:
         own = [p for p, u in zip(self.parameters.own, used) if u]
         places = [torch.full((2,), 9.0) for _ in own]
         owner.serial += 1
-        self.backward = SimpleNamespace(
-            own=own, gradients=places, serial=owner.serial,
-            nothing=gradients.Nothing().like(places))
-        home = self.backward.home = self.parameters.home()
+        home = self.parameters.home()
+        self.backward = self._backward(own, places, adds)
+        self.first = self._backward(own, places, False) \
+            if adds and has_first else None
+        for backward in self.backwards():
+            backward.home = home
         home.put(zip(own, places))
         home.serial = 0 if adds else owner.serial
         self.parameters.homes.append(home)
         owner.segments.append(self)
 
+    def _backward(self, own, places, adds):
+        return SimpleNamespace(
+            own=own, gradients=places, serial=self.owner.serial, adds=adds,
+            nothing=gradients.Nothing().like(places))
+
+    def backwards(self):
+        return [b for b in (self.backward, self.first) if b is not None]
+
     def take_back(self, home):
         if home.take_back():
-            self.backward.gradients = [home.gradients[p]
-                                       for p in self.backward.own]
+            for backward in self.backwards():
+                backward.gradients = [home.gradients[p] for p in backward.own]
 
     def replay(self, values):
-        foreign = gradients.prepare(self, self.backward)
-        for place, value in zip(self.backward.gradients, values):
-            if self.parameters.adds:
+        backward, foreign = gradients.prepare(self, self)
+        for place, value in zip(backward.gradients, values):
+            if backward.adds:
                 place.add_(value)
             else:
                 place.copy_(value)
-        gradients.finish(self, self.backward, foreign)
+        gradients.finish(backward, foreign)
         return foreign
 
 
@@ -83,12 +94,14 @@ def grads(segment):
 # ---- one segment -----------------------------------------------------------
 
 
-BOTH = pytest.mark.parametrize("adds", [True, False], ids=["adds", "writes"])
+ANY = pytest.mark.parametrize("kind", [
+    {"adds": True}, {"adds": True, "has_first": False}, {"adds": False}],
+    ids=["adds", "adds alone", "writes"])
 
 
-@BOTH
-def test_the_first_gradient_is_in_place(adds):
-    segment = Segment(Owner(), adds)
+@ANY
+def test_the_first_gradient_is_in_place(kind):
+    segment = Segment(Owner(), **kind)
     assert segment.replay(values(1)) == []
     for p, place in segment.backward.home.gradients.items():
         assert p.grad is place
@@ -104,9 +117,9 @@ def test_a_later_one_is_added_in_place():
         assert same(p.grad, torch.tensor([11.0 + 2 * i, -0.0]))
 
 
-@BOTH
-def test_nothing_and_something_keep_signs(adds):
-    segment = Segment(Owner(), adds)
+@ANY
+def test_nothing_and_something_keep_signs(kind):
+    segment = Segment(Owner(), **kind)
     first, *rest = segment.parameters.all
     first.grad = torch.tensor([0.5, 0.0])
     segment.replay(values(1))
@@ -115,9 +128,9 @@ def test_nothing_and_something_keep_signs(adds):
         assert same(p.grad, value)
 
 
-@BOTH
-def test_a_gradient_of_the_users_stays_the_users_tensor(adds):
-    segment = Segment(Owner(), adds)
+@ANY
+def test_a_gradient_of_the_users_stays_the_users_tensor(kind):
+    segment = Segment(Owner(), **kind)
     mine = [torch.tensor([0.5, 0.0]) for _ in range(N)]
     for p, grad in zip(segment.parameters.all, mine):
         p.grad = grad
@@ -215,12 +228,12 @@ def disturb(choice, rng, segment, state):
             state[i] = state[i] * 0.5
 
 
-@BOTH
+@ANY
 @pytest.mark.parametrize("seed", range(20))
-def test_any_training_has_the_bits_of_autograd(adds, seed):
+def test_any_training_has_the_bits_of_autograd(kind, seed):
     rng = random.Random(seed)
     owner = Owner()
-    segments = [Segment(owner, adds) for _ in range(3)]
+    segments = [Segment(owner, **kind) for _ in range(3)]
     states = [[None] * N for _ in segments]
     for step in range(40):
         for segment in segments:

@@ -289,6 +289,15 @@ def test_a_flight_has_one_pool(runs, grain, count):
 
 
 @GRAIN
+def test_all_graphs_that_add_have_one_place_for_a_gradient(runs, grain):
+    run = runs(grain=grain).steps([4, 4, 4], in_flight=2)
+    for segment in run.attached.segments:
+        assert len(segment.parameters.homes) == 1
+        assert len({id(b.home) for i in segment.instances.values()
+                    for b in (i.backward, i.first)}) == 1
+
+
+@GRAIN
 def test_a_slot_writes_gradients_into_none_but_its_own_pool(pair, grain):
     """Where a step had one microbatch they lie where activations were, and
     those of another slot may be in use."""

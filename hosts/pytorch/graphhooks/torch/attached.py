@@ -20,7 +20,7 @@ from ..errors import Error, spell
 from ..services import host_services
 from ..session import Session
 from . import stack
-from .flights import Flights
+from .flights import Flights, Twins
 from .gradients import Nothing
 from .memory import Captures
 from .places import Watch
@@ -49,6 +49,7 @@ class Attached:
         self._watched = _of_ddp(model)
         self.segments: list = []
         self.flights = Flights(self.segments)
+        self.twins = Twins()
         self.nothing = Nothing()
         self.stepped = False  # an optimizer has, and no forward came since
         self.microbatch = 0  # of the step, the one at hand
@@ -291,6 +292,7 @@ class Attached:
             torch.cuda.synchronize(self.device)
             self.session.close()
             self.captures.close()
+            self.twins.clear()
 
     def __enter__(self) -> "Attached":
         return self

@@ -1,5 +1,5 @@
-"""Which recordings run after which, as their memory demands.  memory.py says
-what a flight is.
+"""Which recordings run after which, as their memory demands, and what a
+backward leaves to the next one.  memory.py says what a flight is.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -69,3 +69,29 @@ class Flights:
                 return False
         self.clean = serial
         return True
+
+
+class Twins:
+    """The same gradients of inputs, as either graph of a backward leaves
+    them."""
+
+    def __init__(self):
+        self._twins: dict = {}  # pairs by the address of each
+
+    def know(self, *backwards) -> None:
+        """Those that are in the order of variants."""
+        for twins in zip(*(b.results for b in backwards)):
+            if twins[0] is not None:
+                for t in twins:
+                    self._twins[t.data_ptr()] = twins
+
+    def of(self, grad, variant: int):
+        """Where the segment after this one leaves this gradient when that
+        variant of its backward has run."""
+        twins = self._twins.get(grad.data_ptr())
+        if twins is None or twins[variant].shape != grad.shape:
+            return grad
+        return twins[variant]
+
+    def clear(self) -> None:
+        self._twins.clear()

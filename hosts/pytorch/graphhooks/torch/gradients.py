@@ -10,7 +10,8 @@ decided when the first backward is recorded, and is one of two:
             the backward has freed before.
     adds    where there is something to add to: several microbatches, or
             gradients that outlast a forward.  The places are ours and lie
-            apart from all graphs.
+            apart from all graphs.  A second graph, for when there is nothing
+            yet, puts gradients there.
 
 Where somebody watches, autograd is given the gradients and does as ever: a
 hook, DDP's buckets, or a parameter that others use too.
@@ -282,22 +283,25 @@ class Nothing:
         return 0 if zeros is None else zeros.numel()
 
 
-def prepare(segment, backward) -> list:
-    """Makes what is in `.grad` now fit a graph that is about to run; returns
-    what it has not in place: pairs, theirs and ours."""
+def prepare(segment, instance):
+    """Chooses the graph that is about to run, and makes what is in `.grad` now
+    fit it; returns that too as far as it is not in place: pairs, theirs and
+    ours."""
+    backward = instance.backward
     segment.take_back(backward.home)
     segment.owner.make_way(backward.serial)
-    if segment.parameters.adds:
-        return _prepare_to_add(backward)
     for p in backward.own:
         if p.grad is not None:
             break
     else:
-        return []
+        if instance.first is not None or not backward.adds:
+            return instance.first or backward, []
+    if backward.adds:
+        return backward, _prepare_to_add(backward)
     # So many microbatches were not expected.
     if segment.parameters.are_written():
         segment.owner.move_gradients_out()
-    return _foreign(backward)
+    return backward, _foreign(backward)
 
 
 def _prepare_to_add(backward) -> list:
@@ -324,9 +328,9 @@ def _foreign(backward) -> list:
             if p.grad is not None and p.grad is not g]
 
 
-def finish(segment, backward, foreign) -> None:
+def finish(backward, foreign) -> None:
     """After the graph."""
-    if segment.parameters.adds:
+    if backward.adds:
         for theirs, ours in foreign:
             theirs.copy_(ours)
         return

@@ -41,12 +41,13 @@ class Planned:
         return pass_
 
     def enter(self, direction: int, tensors, microbatch: int,
-              flags: int = 0) -> int:
+              variant: int = 0, flags: int = 0) -> int:
         owner = self.owner
         pass_ = self.passes[direction]
         pass_.microbatch = microbatch
         pass_.stream = raw_stream(owner.device) or None
         if direction:
+            pass_.variant = variant
             pass_.flags = _abi.GH_PASS_NO_EXIT | flags
         addresses = [t.data_ptr() for t in tensors]
         if addresses != self.addresses[direction]:

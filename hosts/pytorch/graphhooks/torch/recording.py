@@ -30,7 +30,7 @@ class Instance:
     __slots__ = ("slot", "flight", "serial", "call", "autocast", "inputs",
                  "leaves", "live", "spent", "outputs", "shape", "constant",
                  "uses", "again", "wanted", "layouts", "alone", "backward",
-                 "node", "attributes")
+                 "first", "node", "attributes")
 
     def __init__(self):
         self.slot = 0
@@ -50,23 +50,30 @@ class Instance:
         self.wanted = ()  # the outputs whose gradients the backward reads
         self.layouts = ()  # their strides
         self.alone = ()  # those that parameters depend on which no other has
-        self.backward: Backward | None = None
+        self.backward: Backward | None = None  # that writes or adds
+        self.first: Backward | None = None  # for a first gradient, or none
         self.node = None  # autograd's, for a forward without its backward
         self.attributes = ()  # tensors that the graph may read
 
 
+    def backwards(self) -> list:
+        return [b for b in (self.backward, self.first) if b is not None]
+
+
 class Backward:
-    """The graph of an instance's backward."""
+    """A graph of an instance's backward."""
 
-    __slots__ = ("chained", "results", "own", "gradients", "home",
-                 "nothing", "serial")
+    __slots__ = ("variant", "adds", "chained", "results", "own", "gradients",
+                 "home", "nothing", "serial")
 
-    def __init__(self):
+    def __init__(self, variant: int, adds: bool, home):
+        self.variant = variant  # of gh_pass
+        self.adds = adds  # to gradients, or puts them
         self.chained = ()  # gradients read where the next segment wrote them
         self.results = ()  # what autograd is given, one for each input
         self.own = ()  # parameters whose gradients the graph puts in place
         self.gradients = ()  # where
-        self.home = None  # which has those
+        self.home = home  # which has those
         self.nothing = ()  # what is there before something is added
         self.serial = 0  # the how manieth it was recorded
 
@@ -302,9 +309,8 @@ def backward(segment, instance: Instance, microbatch: int, grads):
         segment.parameters.decide(
             owner.accumulates or owner.microbatch > 0
             or segment.aside is not None)
-        with _closing(owner):
-            _record(segment, instance, microbatch, given)
-    if instance.backward is None:
+        _record_all(segment, instance, microbatch, given)
+    if segment.refused is not None or instance.backward is None:
         return _eagerly(segment, instance, microbatch, given)
     instance.inputs = instance.leaves = instance.uses = ()
     instance.live = instance.call = None
@@ -325,54 +331,72 @@ def _layout(grad):
     return grad.stride() if is_dense(grad) else grad.contiguous().stride()
 
 
-def _record(segment, instance, microbatch: int, grads) -> None:
+def _record_all(segment, instance, microbatch: int, grads) -> None:
+    """What writes gradients; or what adds, and what puts the first."""
+    owner = segment.owner
+    flight = owner.flights.of_backward(segment, instance)
+    home = segment.parameters.home()
+    segment.take_back(home)
+    adds = segment.parameters.adds
+    with _closing(owner):
+        instance.backward = _record(segment, instance, microbatch, grads,
+                                    flight, Backward(0, adds, home))
+        if adds and instance.backward is not None:
+            instance.first = _record(segment, instance, microbatch, grads,
+                                     flight, Backward(1, False, home))
+    if instance.first is not None:
+        owner.twins.know(*instance.backwards())
+    segment.parameters.homes = list({b.home: None for i
+                                     in segment.instances.values()
+                                     for b in i.backwards()})
+
+
+def _record(segment, instance, microbatch: int, grads, flight, found):
     owner = segment.owner
     parameters = segment.parameters
-    home = parameters.home()
-    segment.take_back(home)
+    home = found.home
     places = parameters.places_to_add(home)  # before a pool takes all
-    owner.recording = owner.flights.of_backward(segment, instance)
+    grads = [owner.twins.of(g, found.variant) for g in grads]
+    owner.recording = flight
     try:
-        action = segment.enter(1, grads, microbatch, _abi.GH_PASS_PREPARE)
+        action = segment.enter(1, grads, microbatch, found.variant,
+                               _abi.GH_PASS_PREPARE)
     finally:
         owner.recording = None
     if action != _abi.GH_ACTION_RECORD:
         owner.cancel(None)
-        return
+        return None
     static = _static(segment, grads)
-    found = Backward()
 
     def run():
         return _differentiate(segment, instance, static, found, places)
 
     if not _capture(segment, 1, run):
-        return
+        return None
     found.serial = owner.flights.next_serial()
-    found.home = home
     home.put(zip(found.own, found.gradients))
-    if parameters.adds:
+    if found.adds:
         found.nothing = owner.nothing.like(found.gradients)
-    else:
+    if not parameters.adds:
         home.serial = found.serial
     found.chained = [s if s.data_ptr() == g.data_ptr() else None
                      for s, g in zip(static, grads)]
     if not any(c is not None for c in found.chained):
         found.chained = ()
-    instance.backward = found
-    parameters.homes = list({i.backward.home: None for i
-                             in segment.instances.values() if i.backward})
+    return found
 
 
-def _take_grads(segment, instance: Instance, grads, sums=None):
+def _take_grads(segment, instance: Instance, grads, sums=None, keep=False):
     """Runs autograd's backward; what it finds for inputs, for parameters, and
     for inputs once more.  Reentrant checkpointing runs the modules in it.
     What `sums` has for a parameter, autograd adds its gradient to.  Where it
-    may, autograd lets go on its way, and gradients come to lie there."""
+    may, autograd lets go on its way, and gradients come to lie there; not if
+    it is to `keep` all for another time."""
     leaves = dict(zip(segment.parameters.all, instance.leaves))
     for p, place in (sums or {}).items():
         leaves[p].grad = place
     apart = {i: Contributions(edges) for i, edges in instance.uses.items()}
-    instance.spent = _can_run_again(segment)
+    instance.spent = not keep and _can_run_again(segment)
     try:
         with _undisturbed(segment.draws), \
                 segment.parameters.replaced_by(instance.leaves):
@@ -421,11 +445,11 @@ def _taken(leaves) -> list:
 
 
 def _differentiate(segment, instance, static, found, places):
-    """A backward inside a capture, which adds to what is in `places`."""
+    """A backward inside a capture, which leaves gradients in `places`."""
     parameters = segment.parameters
-    sums = _sums(segment, places)
-    of_inputs, of_parameters, again = _take_grads(segment, instance, static,
-                                                  sums)
+    sums = _sums(segment, places) if found.adds else {}
+    of_inputs, of_parameters, again = _take_grads(
+        segment, instance, static, sums, keep=found.adds)
     for p, total in sums.items():
         if total._version == 0:  # nothing was added
             of_parameters[p] = None
@@ -436,8 +460,8 @@ def _differentiate(segment, instance, static, found, places):
     found.gradients = [places.get(p, of_parameters[p]) for p in found.own]
     rest = [p for p in found.own if p in places and p not in sums]
     if rest:
-        torch._foreach_add_([places[p] for p in rest],
-                            [of_parameters[p] for p in rest])
+        put = torch._foreach_add_ if found.adds else torch._foreach_copy_
+        put([places[p] for p in rest], [of_parameters[p] for p in rest])
     return [r for r in found.results if r is not None]
 
 
@@ -449,7 +473,7 @@ def _sums(segment, places) -> dict:
     it is faster to add them all at once in the end.  Those of a chunk are as
     large as its weights, and long out of the cache by then: only the small
     ones wait, each of which costs as much as a launch."""
-    if not segment.parameters.adds or len(segment.sites) == 1:
+    if len(segment.sites) == 1:
         return {}
     return {p: places[p].data for p in segment.parameters.own
             if p.numel() * p.element_size() >= LARGE}

@@ -345,9 +345,10 @@ class Segment(Planned):
         if not home.take_back():
             return
         for instance in self.instances.values():
-            backward = instance.backward
-            if backward is not None and backward.home is home:
-                backward.gradients = [home.gradients[p] for p in backward.own]
+            for backward in instance.backwards():
+                if backward.home is home:
+                    backward.gradients = [home.gradients[p]
+                                          for p in backward.own]
 
     def backward(self, instance: Instance, microbatch: int, grads):
         instance.node = None
@@ -403,16 +404,15 @@ class Segment(Planned):
                         "place: register it before the forward")
         owner = self.owner
         owner.order_writes()
-        backward = instance.backward
-        foreign = gradients.prepare(self, backward)
+        backward, foreign = gradients.prepare(self, instance)
         if backward.chained:
             grads = self.back_in_place(backward, grads)
-        action = self.enter(1, grads, microbatch)
+        action = self.enter(1, grads, microbatch, backward.variant)
         if action != _REPLAYED:
             owner.cancel(self.decision.reason)
             raise Error(f"{self.name}: its backward must run eagerly, and "
                         "what autograd needs for that is gone")
-        gradients.finish(self, backward, foreign)
+        gradients.finish(backward, foreign)
         return backward.results
 
     @staticmethod
