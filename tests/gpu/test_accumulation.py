@@ -89,6 +89,25 @@ def test_data_of_gradients_that_is_replaced(pair, grain, after):
 
 
 @GRAIN
+@pytest.mark.parametrize("other", [
+    torch.Tensor.detach, lambda g: g.data, lambda g: g.view_as(g)],
+    ids=["detach", "data", "view"])
+@pytest.mark.parametrize("counts", [[1, 1, 1, 3, 3], [3, 3, 3]], ids=str)
+def test_gradients_that_are_other_tensors_of_the_same_memory(
+        pair, grain, counts, other):
+    def train(run):
+        for count in counts:
+            run.zero()
+            for _ in range(count):
+                run.loss().backward()
+                for p in run.model.layers.parameters():
+                    p.grad = other(p.grad)
+            run.optimizer.step()
+
+    pair(train, grain=grain)
+
+
+@GRAIN
 def test_gradients_that_are_clipped(pair, grain):
     def train(run):
         for count in COUNTS:

@@ -6,6 +6,8 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from models import (BATCH, COUNTS, GRAINS, LAYERS, LENGTH, SEGMENTS, WHOLE,
                     WIDTH, Block, F, Model, Normed, nn, on_a_gpu, torch)
@@ -350,6 +352,99 @@ class Counts(WaitsBackward):
                          ids=["draws", "buffers"])
 def test_such_a_wait_where_modules_do_not_repeat_themselves(pair, grain, make):
     pair(lambda r: r.steps(in_flight=2), grain=grain, make=make, judge=False)
+
+
+class Moves(WaitsBackward):
+    """Reads an attribute that its forward has moved on."""
+    calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return super().forward(x * (1 + self.calls))
+
+
+class Remembers(WaitsBackward):
+    def __init__(self) -> None:
+        super().__init__()
+        self.before = torch.ones(1).cuda()
+
+    def forward(self, x):
+        y = super().forward(x * self.before.mean())
+        self.before = x.detach()
+        return y
+
+
+class Tosses(WaitsBackward):
+    """Draws one of Python's random numbers."""
+
+    def forward(self, x):
+        return super().forward(x * random.random())
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("make", [Moves, Remembers, Tosses])
+def test_such_a_wait_where_python_is_read(pair, grain, make):
+    def train(run):
+        random.seed(1)
+        run.steps([1, 1, 1, 2])
+        run.note(torch.tensor(random.random()))
+
+    pair(train, grain=grain, make=make, judge=False)
+
+
+class Biased(WaitsBackward):
+    """Autograd does not keep the bias, and who writes it is not told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(WIDTH))
+
+    def forward(self, x):
+        return super().forward(torch.tanh(x + self.bias))
+
+
+class Starts(WaitsBackward):
+    """Draws numbers from its second call on."""
+    calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return super().forward(x * torch.rand_like(x) if self.calls > 1
+                               else x)
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("make", [Biased, Starts])
+def test_such_a_wait_where_the_forward_cannot_be_had_again(runs, grain, make):
+    """What has changed since is not taken for what was."""
+    run = runs(grain=grain, make=make).steps([1])
+    run.zero()
+    loss = run.loss()
+    with torch.no_grad():
+        for layer in run.model.layers:
+            if make is Biased:
+                layer.bias.add_(0.25)
+    with pytest.raises(Error, match="do not give again what they gave"):
+        loss.backward()
+    run.steps(COUNTS[:2])
+    assert run.attached.stats()["refused"]
+
+
+@pytest.mark.parametrize("rate", [0, 0.1])
+def test_backwards_that_cannot_be_recorded_leave_nothing(runs, rate):
+    run = runs(grain="layer", make=lambda: Block(rate), freeze=1)
+    run.steps([1])
+    run.zero()
+    loss = run.loss()
+    run.loss()
+    loss.backward()
+    run.optimizer.step()
+    kept = []
+    for _ in range(6):
+        run.step(2, in_flight=2)
+        kept.append(len(run.attached.flights._last))
+    assert kept[-1] == kept[2]
+    assert run.attached.stats()["refused"] == {}
 
 
 @pytest.mark.parametrize("grain", WHOLE)

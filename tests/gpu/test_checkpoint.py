@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from models import WHOLE, Block, Model, on_a_gpu, torch
+from models import COUNTS, WHOLE, Block, Model, on_a_gpu, torch
 from torch.utils.checkpoint import checkpoint
 
 HOW = pytest.mark.parametrize(
@@ -101,3 +101,21 @@ def test_around_with_more_in_flight_than_slots(pair, grain, reentrant):
     """A layer that has run eagerly is run again when a slot is free."""
     pair(lambda r: r.steps([5] * 6, in_flight=5), grain=grain, max_slots=2,
          model=around(reentrant), eager=None)
+
+
+class Twice(Block):
+    """Its weights are in two backwards of reentrant checkpoints: autograd
+    adds them one after the other."""
+
+    def piece(self, x):
+        return self.mlp(self.norm2(x))
+
+    def forward(self, x):
+        x = x + self.attn(self.norm1(x))
+        x = x + checkpoint(self.piece, x, use_reentrant=True)
+        return x + checkpoint(self.piece, x, use_reentrant=True)
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_weights_in_two_checkpoints_of_a_layer(pair, grain):
+    pair(lambda r: r.steps(COUNTS[:3]), grain=grain, make=Twice)

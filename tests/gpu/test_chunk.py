@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import pytest
 from models import COUNTS, LAYERS, WIDTH, Block, Model, nn
+from torch.utils.checkpoint import checkpoint
 
 from graphhooks import Error  # noqa: E402
-from graphhooks.torch import recording  # noqa: E402
+from graphhooks.torch import landing  # noqa: E402
 
 
 def test_one_launch_each(runs):
@@ -137,7 +138,21 @@ class Idle(Block):
 def test_large_gradients_are_added_one_by_one(pair, monkeypatch, large,
                                               set_to_none):
     """And small ones together."""
-    monkeypatch.setattr(recording, "LARGE", large)
+    monkeypatch.setattr(landing, "LARGE", large)
     run = pair(lambda r: r.steps(COUNTS + COUNTS, set_to_none=set_to_none),
                grain="chunk", make=Idle)
     assert all(layer.idle.weight.grad is None for layer in run.model.layers)
+
+
+class Both(Block):
+    """Goes through its weights twice, and once in a backward of its own."""
+
+    def forward(self, x):
+        return (checkpoint(super().forward, x, use_reentrant=True)
+                + self.mlp(self.norm2(x)))
+
+
+@pytest.mark.parametrize("large", [0, 1 << 30])
+def test_a_gradient_that_comes_in_two_pieces(pair, monkeypatch, large):
+    monkeypatch.setattr(landing, "LARGE", large)
+    pair(lambda r: r.steps(COUNTS), grain="chunk", make=Both)

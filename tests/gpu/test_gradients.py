@@ -392,7 +392,10 @@ class Pools(Flights):
 
     def record(self, index, slot=0, flight=(1, 0)):
         instance = SimpleNamespace(slot=slot, flight=flight)
-        return self.of_backward(SimpleNamespace(index=index), instance)
+        segment = SimpleNamespace(index=index)
+        flight = self.of_backward(segment, instance)
+        self.note_backward(segment, instance, flight)
+        return flight
 
 
 def test_backwards_from_the_last_to_the_first_share_memory():

@@ -30,8 +30,11 @@ class Flights:
             flight = (*instance.flight, late) if late else instance.flight
             key = (instance.slot, *flight)
             if segment.index < self._last.get(key, math.inf):
-                self._last[key] = segment.index
                 return flight
+
+    def note_backward(self, segment, instance, flight) -> None:
+        """It has been recorded there."""
+        self._last[(instance.slot, *flight)] = segment.index
 
     def may_follow(self, segment, microbatch: int) -> bool:
         """Whether the segment's forward may come now: what it frees on its

@@ -178,7 +178,8 @@ class Parameters:
         """Whether its gradient is in one of the graphs' places."""
         grad = parameter.grad
         return grad is not None and any(
-            home.gradients.get(parameter) is grad for home in self.homes)
+            _is_at(grad, home.gradients[parameter]) for home in self.homes
+            if parameter in home.gradients)
 
     def aliases(self) -> list:
         """Others at the same addresses: what autograd keeps of a recording
@@ -242,14 +243,20 @@ class Home:
     def is_lived_in(self) -> bool:
         """Whether a gradient in it is somebody's now."""
         for p, g in self.gradients.items():
-            if p.grad is g:
+            if _is_at(p.grad, g):
                 return True
         return False
 
     def move_out(self) -> None:
         for p, g in self.gradients.items():
-            if p.grad is g:
-                p.grad = g.clone()
+            if _is_at(p.grad, g):
+                p.grad = p.grad.clone()
+
+
+def _is_at(grad, place) -> bool:
+    """Whether it is that tensor, or another of the same memory."""
+    return grad is not None and (
+        grad is place or grad.data_ptr() == place.data_ptr())
 
 
 def _like(parameter):

@@ -12,14 +12,17 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import contextlib
+import random
 
 import torch
 
 from .. import _abi
+from ..errors import Error
 from . import checkpoint, contributions, tree
 from .attributes import Attributes
 from .contributions import Contributions
 from .gradients import add_eagerly
+from .landing import Landing
 from .memory import is_dense, tensor_at
 from .places import lent
 
@@ -28,6 +31,7 @@ class Instance:
     """A segment in one slot: what its graphs read and write."""
 
     __slots__ = ("slot", "flight", "serial", "call", "autocast", "inputs",
+                 "before", "numbers",
                  "leaves", "live", "spent", "outputs", "shape", "constant",
                  "uses", "again", "wanted", "layouts", "alone", "backward",
                  "first", "node", "attributes")
@@ -42,6 +46,8 @@ class Instance:
         self.leaves = ()  # others at the addresses of the parameters
         self.live = None  # the outputs with autograd's graph, until recorded
         self.spent = False  # autograd's graph, by a recording
+        self.before = None  # attributes of before the forward
+        self.numbers = None  # Python's random ones, of then
         self.outputs = ()  # the same without
         self.shape = []  # the form of each module's result
         self.constant = ()  # the outputs that need no gradient
@@ -178,7 +184,8 @@ def forward(segment, tensors, args, kwargs) -> Instance | None:
     """Of a pass that is open; None: the modules are to run eagerly."""
     owner = segment.owner
     instance = Instance()
-    attributes = Attributes(segment)
+    attributes = instance.before = Attributes(segment)
+    instance.numbers = random.getstate()
     with _closing(owner):
         segment.parameters.sort(owner.by_autograd)
         instance.slot = segment.decision.slot
@@ -313,7 +320,7 @@ def backward(segment, instance: Instance, microbatch: int, grads):
     if segment.refused is not None or instance.backward is None:
         return _eagerly(segment, instance, microbatch, given)
     instance.inputs = instance.leaves = instance.uses = ()
-    instance.live = instance.call = None
+    instance.live = instance.call = instance.before = None
     return segment.run_back(instance, microbatch, grads)
 
 
@@ -341,7 +348,10 @@ def _record_all(segment, instance, microbatch: int, grads) -> None:
     with _closing(owner):
         instance.backward = _record(segment, instance, microbatch, grads,
                                     flight, Backward(0, adds, home))
-        if adds and instance.backward is not None:
+        if instance.backward is None:
+            return
+        owner.flights.note_backward(segment, instance, flight)
+        if adds:
             instance.first = _record(segment, instance, microbatch, grads,
                                      flight, Backward(1, False, home))
     if instance.first is not None:
@@ -386,17 +396,13 @@ def _record(segment, instance, microbatch: int, grads, flight, found):
     return found
 
 
-def _take_grads(segment, instance: Instance, grads, sums=None, keep=False):
+def _take_grads(segment, instance: Instance, grads, keep=True):
     """Runs autograd's backward; what it finds for inputs, for parameters, and
     for inputs once more.  Reentrant checkpointing runs the modules in it.
-    What `sums` has for a parameter, autograd adds its gradient to.  Where it
-    may, autograd lets go on its way, and gradients come to lie there; not if
-    it is to `keep` all for another time."""
-    leaves = dict(zip(segment.parameters.all, instance.leaves))
-    for p, place in (sums or {}).items():
-        leaves[p].grad = place
+    Where it may, autograd lets go on its way, and gradients come to lie there;
+    not if it is to `keep` all for another time."""
     apart = {i: Contributions(edges) for i, edges in instance.uses.items()}
-    instance.spent = not keep and _can_run_again(segment)
+    instance.spent = not keep
     try:
         with _undisturbed(segment.draws), \
                 segment.parameters.replaced_by(instance.leaves):
@@ -404,7 +410,8 @@ def _take_grads(segment, instance: Instance, grads, sums=None, keep=False):
                 [instance.live[i] for i in instance.wanted], grads,
                 retain_graph=not instance.spent)
     finally:
-        of_parameters = dict(zip(leaves, _taken(instance.leaves)))
+        of_parameters = dict(zip(segment.parameters.all,
+                                 _taken(instance.leaves)))
         of_inputs = _taken(instance.inputs)
         for each in apart.values():
             each.remove()
@@ -424,17 +431,34 @@ def _can_run_again(segment) -> bool:
 
 
 def _run_again(segment, instance: Instance) -> None:
-    """On what the forward has read, for autograd's graph."""
-    attributes = Attributes(segment)
+    """On what the forward has read, for autograd's graph.  Python is as it was
+    then; should anything else have changed since, the outputs tell."""
+    now, numbers = Attributes(segment), random.getstate()
     again = Instance()
     again.inputs = instance.inputs
     args, kwargs = tree.fill(instance.call, (instance.inputs,))
-    with torch.enable_grad(), torch.autocast(
-            "cuda", instance.autocast, instance.autocast is not None):
-        instance.live = _play(segment, again, args, kwargs).tensors
-    attributes.put_back()
-    instance.leaves, instance.spent = again.leaves, False
+    instance.before.put_back()
+    random.setstate(instance.numbers)
+    try:
+        with torch.enable_grad(), torch.autocast(
+                "cuda", instance.autocast, instance.autocast is not None):
+            found = _play(segment, again, args, kwargs).tensors
+    finally:
+        now.put_back()
+        random.setstate(numbers)
+    if not all(map(_is_same, found, instance.outputs)):
+        raise Error(f"{segment.name}: its backward cannot be recorded, and "
+                    "its modules do not give again what they gave in the "
+                    "forward; detach, or leave this one out of the layers")
+    instance.live, instance.leaves, instance.spent = found, again.leaves, False
     _note_uses(segment, instance)
+
+
+def _is_same(tensor, other) -> bool:
+    """To the bit."""
+    bits = [t.detach().contiguous().flatten().view(torch.uint8)
+            for t in (tensor, other)]
+    return torch.equal(*bits)
 
 
 def _taken(leaves) -> list:
@@ -445,38 +469,26 @@ def _taken(leaves) -> list:
 
 
 def _differentiate(segment, instance, static, found, places):
-    """A backward inside a capture, which leaves gradients in `places`."""
+    """A backward inside a capture, which leaves gradients in `places`, or
+    where there are none, where autograd makes them."""
     parameters = segment.parameters
-    sums = _sums(segment, places) if found.adds else {}
-    of_inputs, of_parameters, again = _take_grads(
-        segment, instance, static, sums, keep=found.adds)
-    for p, total in sums.items():
-        if total._version == 0:  # nothing was added
-            of_parameters[p] = None
+    landing = Landing(dict(zip(parameters.all, instance.leaves)), places,
+                      found.adds, len(segment.sites) > 1)
+    try:
+        of_inputs, of_parameters, again = _take_grads(
+            segment, instance, static,
+            keep=found.adds or not _can_run_again(segment))
+    finally:
+        landing.close()
+    came = landing.end()
     found.results = (*of_inputs,
                      *(of_parameters[p] for p in parameters.returned),
                      *(None for _ in parameters.sample), *again)
-    found.own = [p for p in parameters.own if of_parameters[p] is not None]
+    if not places:
+        came = {p for p in parameters.own if of_parameters[p] is not None}
+    found.own = [p for p in parameters.own if p in came]
     found.gradients = [places.get(p, of_parameters[p]) for p in found.own]
-    rest = [p for p in found.own if p in places and p not in sums]
-    if rest:
-        put = torch._foreach_add_ if found.adds else torch._foreach_copy_
-        put([places[p] for p in rest], [of_parameters[p] for p in rest])
     return [r for r in found.results if r is not None]
-
-
-LARGE = 1 << 18  # bytes of a gradient
-
-
-def _sums(segment, places) -> dict:
-    """What autograd adds gradients to, one after the other.  For one module
-    it is faster to add them all at once in the end.  Those of a chunk are as
-    large as its weights, and long out of the cache by then: only the small
-    ones wait, each of which costs as much as a launch."""
-    if len(segment.sites) == 1:
-        return {}
-    return {p: places[p].data for p in segment.parameters.own
-            if p.numel() * p.element_size() >= LARGE}
 
 
 def _eagerly(segment, instance: Instance, microbatch: int, grads):
