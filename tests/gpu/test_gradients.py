@@ -559,7 +559,7 @@ def test_frozen_parameters_are_left_out():
 def forwards(*flights):
     """Segments of one slot, recorded one after the other."""
     return [SimpleNamespace(instances={0: SimpleNamespace(
-        slot=0, flight=flight, serial=i + 1)})
+        slot=0, flight=flight, serial=i + 1, backward=None)})
         for i, flight in enumerate(flights)]
 
 

@@ -20,6 +20,7 @@ class Flights:
         self._at = -1, 0  # the microbatch whose forwards came last, its slot
         self._ran: dict = {}  # the last of them, by the flight of recording
         self._last: dict = {}  # segment that was recorded, by slot and flight
+        self._waiting: dict = {}  # Waiting by slot
 
     def of_backward(self, segment, instance) -> tuple:
         """What was recorded of its flight before it, it must also run after.
@@ -38,23 +39,44 @@ class Flights:
 
     def may_follow(self, segment, microbatch: int) -> bool:
         """Whether the segment's forward may come now: what it frees on its
-        way, recordings that were made after it hold until their backward."""
+        way, recordings that were made after it hold until their backward; and
+        it may use what backwards freed that were recorded before it."""
         its, slot = self._at
         if its != microbatch:
             return True
         instance = segment.instances.get(slot)
-        return instance is None \
-            or instance.serial > self._ran.get(instance.flight, 0)
+        if instance is None:
+            return True
+        waiting = self._waiting.get(slot)
+        return instance.serial > self._ran.get(instance.flight, 0) and not (
+            waiting and waiting.before(instance.flight, instance.serial))
 
     def ran(self, instance, microbatch: int) -> None:
         if self._at[0] != microbatch:
             self._at = microbatch, instance.slot
             self._ran = {}
         self._ran[instance.flight] = instance.serial
+        if instance.backward is not None:
+            instance.spoiled = False
+            waiting = self._waiting.get(instance.slot)
+            if waiting is None:
+                waiting = self._waiting[instance.slot] = Waiting()
+            waiting.add(instance)
+
+    def runs_back(self, instance) -> None:
+        """Backwards that it should have come after find their memory used."""
+        waiting = self._waiting.get(instance.slot)
+        if waiting is None:
+            return
+        waiting.remove(instance)
+        backward = instance.backward
+        for other in waiting.before(backward.flight, backward.serial):
+            other.spoiled = True
 
     def end_step(self) -> None:
         self.clean = 0
         self._at = -1, 0
+        self._waiting.clear()
 
     def next_serial(self) -> int:
         self._serial += 1
@@ -72,6 +94,44 @@ class Flights:
                 return False
         self.clean = serial
         return True
+
+
+class Waiting:
+    """Instances of a slot whose forward has run and whose backward has not:
+    the one was recorded, as a rule, that ran last."""
+
+    def __init__(self):
+        self._all: dict = {}
+        self._is_usual = True  # none of them waits for one that ran later
+
+    def add(self, instance) -> None:
+        self._all.pop(instance, None)
+        if not self._all:
+            self._is_usual = True
+        elif next(reversed(self._all)).backward.serial \
+                < instance.backward.serial:
+            self._is_usual = False
+        self._all[instance] = True
+
+    def remove(self, instance) -> None:
+        self._all.pop(instance, None)
+
+    def before(self, flight, serial: int) -> list:
+        """Those that let go, before that recording was made, of memory that
+        it may use.  Who keeps a loss or the like may still go back."""
+        if not self._all:
+            return []
+        if self._is_usual \
+                and next(reversed(self._all)).backward.serial > serial:
+            return []
+        for instance in [i for i in self._all if not _is_alive(i)]:
+            del self._all[instance]
+        return [i for i in self._all
+                if i.flight == flight and i.backward.serial < serial]
+
+
+def _is_alive(instance) -> bool:
+    return instance.node is not None and instance.node() is not None
 
 
 class Twins:

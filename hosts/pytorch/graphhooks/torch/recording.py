@@ -31,10 +31,10 @@ class Instance:
     """A segment in one slot: what its graphs read and write."""
 
     __slots__ = ("slot", "flight", "serial", "call", "autocast", "inputs",
-                 "before", "numbers",
-                 "leaves", "live", "spent", "outputs", "shape", "constant",
-                 "uses", "again", "wanted", "layouts", "alone", "backward",
-                 "first", "node", "attributes")
+                 "before", "numbers", "leaves", "live", "spoiled", "spent",
+                 "outputs", "shape", "constant", "uses", "again", "wanted",
+                 "layouts", "alone", "backward", "first", "node",
+                 "attributes")
 
     def __init__(self):
         self.slot = 0
@@ -45,6 +45,7 @@ class Instance:
         self.inputs = ()  # tensors at the graph's own addresses
         self.leaves = ()  # others at the addresses of the parameters
         self.live = None  # the outputs with autograd's graph, until recorded
+        self.spoiled = False  # what its backward reads, for this time
         self.spent = False  # autograd's graph, by a recording
         self.before = None  # attributes of before the forward
         self.numbers = None  # Python's random ones, of then
@@ -61,7 +62,6 @@ class Instance:
         self.node = None  # autograd's, for a forward without its backward
         self.attributes = ()  # tensors that the graph may read
 
-
     def backwards(self) -> list:
         return [b for b in (self.backward, self.first) if b is not None]
 
@@ -69,11 +69,12 @@ class Instance:
 class Backward:
     """A graph of an instance's backward."""
 
-    __slots__ = ("variant", "adds", "chained", "results", "own", "gradients",
-                 "home", "nothing", "serial")
+    __slots__ = ("variant", "adds", "flight", "chained", "results", "own",
+                 "gradients", "home", "nothing", "serial")
 
     def __init__(self, variant: int, adds: bool, home):
         self.variant = variant  # of gh_pass
+        self.flight = ()  # whose memory it uses
         self.adds = adds  # to gradients, or puts them
         self.chained = ()  # gradients read where the next segment wrote them
         self.results = ()  # what autograd is given, one for each input
@@ -367,7 +368,7 @@ def _record(segment, instance, microbatch: int, grads, flight, found):
     home = found.home
     places = parameters.places_to_add(home)  # before a pool takes all
     grads = [owner.twins.of(g, found.variant) for g in grads]
-    owner.recording = flight
+    owner.recording = found.flight = flight
     try:
         action = segment.enter(1, grads, microbatch, found.variant,
                                _abi.GH_PASS_PREPARE)

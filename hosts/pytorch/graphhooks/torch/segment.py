@@ -402,7 +402,13 @@ class Segment(Planned):
             raise Error(f"{self.name}: a hook has come to a parameter between "
                         "a forward and its backward, which puts gradients in "
                         "place: register it before the forward")
+        if instance.spoiled:
+            raise Error(f"{self.name}: backwards come in another order than "
+                        "in the step that was recorded, and one of them has "
+                        "used what this one reads; keep their order, or "
+                        "detach")
         owner = self.owner
+        owner.flights.runs_back(instance)
         owner.order_writes()
         backward, foreign = gradients.prepare(self, instance)
         if backward.chained:
