@@ -13,7 +13,7 @@ from models import nn, same, torch
 
 from graphhooks import Error
 from graphhooks.torch import attached, gradients, tree
-from graphhooks.torch.flights import Flights
+from graphhooks.torch.flights import Flights, Waiting
 
 N = 3
 
@@ -595,3 +595,49 @@ def test_another_microbatch_begins_anew():
     assert flights.may_follow(one, 1)
     flights.end_step()
     assert flights.may_follow(one, 0)
+
+
+# ---- backwards that have not come yet ----
+
+
+class Open:
+    """An instance whose forward has run."""
+
+    def __init__(self, serial, is_alive=True, flight=(1, 0)):
+        self.flight = flight
+        self.backward = SimpleNamespace(serial=serial)
+        self.node = lambda: is_alive or None
+
+
+def before(serial, *instances):
+    waiting = Waiting()
+    for instance in instances:
+        waiting.add(instance)
+    return [i.backward.serial for i in waiting.before((1, 0), serial)]
+
+
+@pytest.mark.parametrize("serial, serials, found", [
+    (4, (7, 6, 5), []),         # the usual order: the last comes next
+    (6, (7, 6, 5), [5]), (9, (7, 6, 5), [7, 6, 5]),
+    (5, (2, 10), [2]), (5, (10, 2, 8), [2]), (5, (), [])])
+def test_backwards_that_were_recorded_before_and_have_not_come(serial, serials,
+                                                               found):
+    assert before(serial, *map(Open, serials)) == found
+
+
+def test_who_has_dropped_a_loss_waits_for_nothing():
+    assert before(9, Open(7), Open(6, is_alive=False), Open(5)) == [7, 5]
+
+
+def test_other_memory_is_nobodys_business():
+    assert before(9, Open(7, flight=(1, 0, 1)), Open(5)) == [5]
+
+
+def test_one_that_has_come_waits_no_more():
+    waiting = Waiting()
+    one, two = Open(7), Open(5)
+    for instance in (one, two):
+        waiting.add(instance)
+    waiting.remove(two)
+    assert waiting.before((1, 0), 6) == []
+    assert waiting.before((1, 0), 9) == [one]
