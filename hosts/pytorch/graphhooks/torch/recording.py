@@ -72,9 +72,9 @@ class Backward:
     __slots__ = ("variant", "adds", "flight", "chained", "results", "own",
                  "gradients", "home", "nothing", "serial")
 
-    def __init__(self, variant: int, adds: bool, home):
+    def __init__(self, variant: int, adds: bool, home, flight: tuple):
         self.variant = variant  # of gh_pass
-        self.flight = ()  # whose memory it uses
+        self.flight = flight  # whose memory it uses
         self.adds = adds  # to gradients, or puts them
         self.chained = ()  # gradients read where the next segment wrote them
         self.results = ()  # what autograd is given, one for each input
@@ -321,7 +321,8 @@ def backward(segment, instance: Instance, microbatch: int, grads):
     if segment.refused is not None or instance.backward is None:
         return _eagerly(segment, instance, microbatch, given)
     instance.inputs = instance.leaves = instance.uses = ()
-    instance.live = instance.call = instance.before = None
+    instance.live = instance.call = None
+    instance.before = instance.numbers = None
     return segment.run_back(instance, microbatch, grads)
 
 
@@ -348,13 +349,13 @@ def _record_all(segment, instance, microbatch: int, grads) -> None:
     adds = segment.parameters.adds
     with _closing(owner):
         instance.backward = _record(segment, instance, microbatch, grads,
-                                    flight, Backward(0, adds, home))
+                                    Backward(0, adds, home, flight))
         if instance.backward is None:
             return
         owner.flights.note_backward(segment, instance, flight)
         if adds:
             instance.first = _record(segment, instance, microbatch, grads,
-                                     flight, Backward(1, False, home))
+                                     Backward(1, False, home, flight))
     if instance.first is not None:
         owner.twins.know(*instance.backwards())
     segment.parameters.homes = list({b.home: None for i
@@ -362,13 +363,13 @@ def _record_all(segment, instance, microbatch: int, grads) -> None:
                                      for b in i.backwards()})
 
 
-def _record(segment, instance, microbatch: int, grads, flight, found):
+def _record(segment, instance, microbatch: int, grads, found: Backward):
+    """None: it is no graph."""
     owner = segment.owner
-    parameters = segment.parameters
     home = found.home
-    places = parameters.places_to_add(home)  # before a pool takes all
+    places = segment.parameters.places_to_add(home)  # not in a pool
     grads = [owner.twins.of(g, found.variant) for g in grads]
-    owner.recording = found.flight = flight
+    owner.recording = found.flight
     try:
         action = segment.enter(1, grads, microbatch, found.variant,
                                _abi.GH_PASS_PREPARE)
@@ -388,7 +389,7 @@ def _record(segment, instance, microbatch: int, grads, flight, found):
     home.put(zip(found.own, found.gradients))
     if found.adds:
         found.nothing = owner.nothing.like(found.gradients)
-    if not parameters.adds:
+    if not segment.parameters.adds:
         home.serial = found.serial
     found.chained = [s if s.data_ptr() == g.data_ptr() else None
                      for s, g in zip(static, grads)]
@@ -409,7 +410,7 @@ def _take_grads(segment, instance: Instance, grads, keep=True):
                 segment.parameters.replaced_by(instance.leaves):
             torch.autograd.backward(
                 [instance.live[i] for i in instance.wanted], grads,
-                retain_graph=not instance.spent)
+                retain_graph=keep)
     finally:
         of_parameters = dict(zip(segment.parameters.all,
                                  _taken(instance.leaves)))
@@ -481,12 +482,11 @@ def _differentiate(segment, instance, static, found, places):
             keep=found.adds or not _can_run_again(segment))
     finally:
         landing.close()
-    came = landing.end()
+    came = landing.end() if places else {
+        p for p in parameters.own if of_parameters[p] is not None}
     found.results = (*of_inputs,
                      *(of_parameters[p] for p in parameters.returned),
                      *(None for _ in parameters.sample), *again)
-    if not places:
-        came = {p for p in parameters.own if of_parameters[p] is not None}
     found.own = [p for p in parameters.own if p in came]
     found.gradients = [places.get(p, of_parameters[p]) for p in found.own]
     return [r for r in found.results if r is not None]
