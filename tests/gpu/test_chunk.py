@@ -133,12 +133,12 @@ class Idle(Block):
         self.idle = nn.Linear(WIDTH, WIDTH)
 
 
-@pytest.mark.parametrize("large", [0, 1 << 12, 1 << 30])
+@pytest.mark.parametrize("together", [0, 1 << 12, 1 << 30])
 @pytest.mark.parametrize("set_to_none", [True, False, None])
-def test_large_gradients_are_added_one_by_one(pair, monkeypatch, large,
-                                              set_to_none):
-    """And small ones together."""
-    monkeypatch.setattr(landing, "LARGE", large)
+def test_gradients_go_to_their_places_together(pair, monkeypatch, together,
+                                           set_to_none):
+    """All in the end, some at a time, or each by itself."""
+    monkeypatch.setattr(landing, "TOGETHER", together)
     run = pair(lambda r: r.steps(COUNTS + COUNTS, set_to_none=set_to_none),
                grain="chunk", make=Idle)
     assert all(layer.idle.weight.grad is None for layer in run.model.layers)
@@ -152,7 +152,7 @@ class Both(Block):
                 + self.mlp(self.norm2(x)))
 
 
-@pytest.mark.parametrize("large", [0, 1 << 30])
-def test_a_gradient_that_comes_in_two_pieces(pair, monkeypatch, large):
-    monkeypatch.setattr(landing, "LARGE", large)
+@pytest.mark.parametrize("together", [0, 1 << 30])
+def test_a_gradient_that_comes_in_two_pieces(pair, monkeypatch, together):
+    monkeypatch.setattr(landing, "TOGETHER", together)
     pair(lambda r: r.steps(COUNTS), grain="chunk", make=Both)

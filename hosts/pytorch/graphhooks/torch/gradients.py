@@ -270,8 +270,9 @@ def _like(parameter):
 
 
 class Nothing:
-    """What a first gradient is added to: one tensor of negative zeros for
-    each dtype, in the shape of many."""
+    """What a first gradient is added to where a graph can only add: one
+    tensor of negative zeros for each dtype, in the shape of many, and made
+    when somebody needs it."""
 
     def __init__(self):
         self._zeros: dict = {}
@@ -304,29 +305,28 @@ def prepare(segment, instance):
         if instance.first is not None or not backward.adds:
             return instance.first or backward, []
     if backward.adds:
-        return backward, _prepare_to_add(backward)
+        return backward, _prepare_to_add(backward, segment.owner.nothing)
     # So many microbatches were not expected.
     if segment.parameters.are_written():
         segment.owner.move_gradients_out()
     return backward, _foreign(backward)
 
 
-def _prepare_to_add(backward) -> list:
+def _prepare_to_add(backward, nothing: Nothing) -> list:
     missing: list = []
     foreign = False
-    for p, gradient, nothing in zip(backward.own, backward.gradients,
-                                    backward.nothing):
+    for p, gradient in zip(backward.own, backward.gradients):
         grad = p.grad
         if grad is gradient:
             continue
         if grad is None:
             p.grad = gradient
-            missing.append((gradient, nothing))
+            missing.append(gradient)
         else:
             gradient.copy_(grad)
             foreign = True
     if missing:
-        torch._foreach_copy_(*map(list, zip(*missing)))
+        torch._foreach_copy_(missing, nothing.like(missing))
     return _foreign(backward) if foreign else []
 
 

@@ -13,55 +13,48 @@ import functools
 
 import torch
 
-LARGE = 1 << 18  # bytes of a gradient
+TOGETHER = 16 << 20  # bytes of gradients
 
 
 class Landing:
     """Listens to the leaves of one backward.
 
-    Of one module all gradients are seen to in the end, which is faster.  Those
-    of a chunk are as large as its weights, and long out of the cache by then:
-    only the small ones wait, each of which costs as much as a launch.
+    Each gradient by itself costs a launch, so they wait for each other; but
+    only for so long that they are in the cache still, and that their memory
+    is soon free for those that come after.
     """
 
-    def __init__(self, leaves: dict, places: dict, adds: bool, is_chunk: bool):
-        self._leaves = leaves
+    def __init__(self, leaves: dict, places: dict, adds: bool):
+        self._places = places
         self._adds = adds  # to what is there, or puts the first
-        self._came: dict = {}  # how many of each parameter
-        self._rounds: list = []  # those that wait: (places, gradients)
-        self._added: dict = {}  # places that autograd itself adds to
-        self._handles: list = []
-        for p, place in places.items():
-            is_large = is_chunk and p.numel() * p.element_size() >= LARGE
-            if is_large and adds:
-                self._added[p] = leaves[p].grad = place.data
-            else:
-                self._listen(p, self._put if is_large else self._wait, place)
+        self.came: set = set()  # whose gradients are in place
+        self._waiting: dict = {}
+        self._bytes = 0  # of those
+        self._handles = [
+            leaves[p].register_post_accumulate_grad_hook(
+                functools.partial(self._take, p)) for p in places]
 
-    def _listen(self, parameter, come, place) -> None:
-        leaf = self._leaves[parameter]
-        self._handles.append(leaf.register_post_accumulate_grad_hook(
-            functools.partial(self._take, parameter, come, place)))
-
-    def _take(self, parameter, come, place, leaf) -> None:
-        number = self._came.get(parameter, 0)
-        self._came[parameter] = number + 1
+    def _take(self, parameter, leaf) -> None:
+        if parameter in self._waiting:
+            self._land()
         grad, leaf.grad = leaf.grad, None
-        come(number, place, grad)
+        self._waiting[parameter] = grad
+        self._bytes += grad.numel() * grad.element_size()
+        if self._bytes >= TOGETHER:
+            self._land()
 
-    @staticmethod
-    def _put(number: int, place, grad) -> None:
-        if number == 0:
-            place.copy_(grad)
-        else:
-            place.add_(grad)
-
-    def _wait(self, number: int, place, grad) -> None:
-        if number == len(self._rounds):
-            self._rounds.append(([], []))
-        places, grads = self._rounds[number]
-        places.append(place)
-        grads.append(grad)
+    def _land(self) -> None:
+        first, later = [], []
+        for p, grad in self._waiting.items():
+            is_later = self._adds or p in self.came
+            (later if is_later else first).append((self._places[p], grad))
+        if first:
+            torch._foreach_copy_(*map(list, zip(*first)))
+        if later:
+            torch._foreach_add_(*map(list, zip(*later)))
+        self.came.update(self._waiting)
+        self._waiting.clear()
+        self._bytes = 0
 
     def close(self) -> None:
         """The backward is over, or has failed."""
@@ -69,11 +62,6 @@ class Landing:
             handle.remove()
 
     def end(self) -> set:
-        """Puts what waits in its place; whose gradients have come."""
-        for number, (places, grads) in enumerate(self._rounds):
-            if number == 0 and not self._adds:
-                torch._foreach_copy_(places, grads)
-            else:
-                torch._foreach_add_(places, grads)
-        return {*self._came,
-                *(p for p, place in self._added.items() if place._version)}
+        """Of a backward that is over; whose gradients have come."""
+        self._land()
+        return self.came

@@ -70,7 +70,7 @@ class Backward:
     """A graph of an instance's backward."""
 
     __slots__ = ("variant", "adds", "flight", "chained", "results", "own",
-                 "gradients", "home", "nothing", "serial")
+                 "gradients", "home", "serial")
 
     def __init__(self, variant: int, adds: bool, home, flight: tuple):
         self.variant = variant  # of gh_pass
@@ -81,7 +81,6 @@ class Backward:
         self.own = ()  # parameters whose gradients the graph puts in place
         self.gradients = ()  # where
         self.home = home  # which has those
-        self.nothing = ()  # what is there before something is added
         self.serial = 0  # the how manieth it was recorded
 
 
@@ -387,8 +386,6 @@ def _record(segment, instance, microbatch: int, grads, found: Backward):
         return None
     found.serial = owner.flights.next_serial()
     home.put(zip(found.own, found.gradients))
-    if found.adds:
-        found.nothing = owner.nothing.like(found.gradients)
     if not segment.parameters.adds:
         home.serial = found.serial
     found.chained = [s if s.data_ptr() == g.data_ptr() else None
@@ -475,7 +472,7 @@ def _differentiate(segment, instance, static, found, places):
     where there are none, where autograd makes them."""
     parameters = segment.parameters
     landing = Landing(dict(zip(parameters.all, instance.leaves)), places,
-                      found.adds, len(segment.sites) > 1)
+                      found.adds)
     try:
         of_inputs, of_parameters, again = _take_grads(
             segment, instance, static,
