@@ -6,7 +6,8 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import pytest
-from models import BATCH, COUNTS, GRAINS, WHOLE, torch
+from models import (BATCH, COUNTS, GRAINS, LENGTH, WHOLE, WIDTH, Block, Model,
+                    nn, torch)
 
 GRAIN = pytest.mark.parametrize("grain", GRAINS)
 ZERO = pytest.mark.parametrize("set_to_none", [True, False, None],
@@ -227,3 +228,45 @@ def test_data_of_gradients_that_is_replaced_in_steps_that_are_skipped(
                 run.optimizer.step()
 
     pair(train, grain=grain)
+
+
+class Latents(Model):
+    """Begins with weights of its own, as a perceiver does."""
+
+    def __init__(self, make=Block) -> None:
+        super().__init__(make)
+        self.latents = nn.Parameter(torch.randn(LENGTH, WIDTH))
+
+    def run_layers(self, x):
+        return super().run_layers(self.latents[None])
+
+
+class Positions(Latents):
+    def run_layers(self, x):
+        positions = self.latents.view(1, *x.shape[1:])
+        return Model.run_layers(self, x[:1] + positions)
+
+
+@GRAIN
+@pytest.mark.parametrize("model", [Latents, Positions])
+@pytest.mark.parametrize("in_flight", [1, 3])
+def test_a_weight_that_goes_into_the_stack_by_a_view(pair, grain, model,
+                                                     in_flight):
+    """Autograd takes a view of what the stack gives back for its `.grad`,
+    which lasts for several steps of the stack here."""
+    def train(run):
+        for i, count in enumerate([1, 1, 1, 3, 1, 1, 3]):
+            run.model.layers.zero_grad()
+            if i % 3 == 0:
+                run.model.latents.grad = None
+            waiting = []
+            for _ in range(count):
+                x = run.model.embed(run.tokens()[:, :-1])
+                waiting.append(run.model.run_layers(x).square().mean())
+                if len(waiting) == in_flight:
+                    waiting.pop(0).backward()
+            for loss in waiting:
+                loss.backward()
+            run.optimizer.step()
+
+    pair(train, grain=grain, model=model)

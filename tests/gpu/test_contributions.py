@@ -176,6 +176,20 @@ def test_a_pass_without_the_layer_says_nothing_of_it():
     assert shares(train) == set()
 
 
+@pytest.mark.parametrize("make, may", [
+    (lambda leaf: leaf, True), (lambda leaf: leaf[None], True),
+    (lambda leaf: torch.ones(4) + leaf.view(2, 2).flatten(), True),
+    (lambda leaf: torch.cat([leaf, torch.ones(4)]), True),
+    (lambda leaf: leaf.detach(), False),
+    (lambda leaf: torch.mm(leaf[None], torch.ones(4, 4)) + 1, False),
+    (lambda leaf: F.embedding(torch.arange(3), leaf[:, None]) * 2, False)],
+    ids=["leaf", "view", "sum", "cat", "constant", "mm", "embedding"])
+def test_who_may_come_to_keep_a_gradient(make, may):
+    """A leaf takes what reaches it through views for its own `.grad`."""
+    leaf = torch.ones(4, requires_grad=True)
+    assert contributions.may_keep(make(leaf)) == may
+
+
 def test_nobody_watches_after_the_stop():
     torch.manual_seed(1)
     layer, found = Layer(), contributions.Shares()

@@ -191,6 +191,29 @@ def test_gradients_that_autograd_grad_returns_are_the_callers(pair, grain):
 
 
 @GRAIN
+@pytest.mark.parametrize("leaf", [True, False])
+def test_gradients_of_an_input_of_a_stack_that_is_frozen(pair, grain, leaf):
+    """As in an attack on a model, or a picture of what it looks at."""
+    def before(run):
+        for p in run.model.layers.parameters():
+            p.requires_grad_(False)
+
+    def train(run):
+        kept = []
+        for _ in COUNTS:
+            x = run.model.embed(run.tokens()[:, :-1])
+            if leaf:
+                x = x.detach().requires_grad_()
+            loss = run.model.run_layers(x).square().sum()
+            kept.append(torch.autograd.grad(loss, x)[0])
+            run.optimizer.step()
+        for grad in kept:
+            run.note(grad)
+
+    pair(train, grain=grain, before=before)
+
+
+@GRAIN
 def test_backward_into_some_inputs_only(pair, grain):
     def train(run):
         wanted = [run.model.embed.weight]

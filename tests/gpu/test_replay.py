@@ -30,9 +30,9 @@ class Segment:
         return self.results
 
 
-def instance(*outputs, constant=(), again=()):
+def instance(*outputs, constant=(), again=(), kept=()):
     return SimpleNamespace(outputs=outputs, constant=constant, again=again,
-                           node=None)
+                           kept=kept, node=None)
 
 
 def ones(value=1):
@@ -52,6 +52,16 @@ def test_gradients_go_where_they_belong():
     assert len(grads) == 1 and same(grads[0], ones(9))
     assert same(x.grad, ones(6)) and same(p.grad, ones(3))
     assert y.grad is None and own.grad is None
+
+
+def test_a_gradient_that_may_be_kept_is_a_copy():
+    latents = ones().requires_grad_()
+    segment = Segment((ones(2)[None],))
+    for _ in range(2):  # .grad is not what the next backward writes
+        replay(segment, instance(ones(), kept=[0]), 0,
+               [latents[None]]).backward(ones())
+    assert same(segment.results[0], ones(2)[None])
+    assert same(latents.grad, ones(4))
 
 
 def test_outputs_that_need_no_gradient_say_so():

@@ -37,6 +37,31 @@ def uses(outputs, inputs) -> list:
             for t in targets]
 
 
+# Whose gradients are others than what they were given, in memory of their own.
+_MAKE_THEIRS = ("ReplayBackward", "EmbeddingBackward0", "AddmmBackward0",
+                "MmBackward0", "BmmBackward0", "ConvolutionBackward0",
+                "NativeDropoutBackward0", "NativeLayerNormBackward0")
+
+
+def may_keep(tensor) -> bool:
+    """Whether somebody may come to have the very gradient of an input, or a
+    view of it: `autograd.grad()` returns that of a leaf, and a leaf behind
+    views and additions takes a view of it for its own `.grad`."""
+    if not tensor.requires_grad:
+        return False
+    waiting = [tensor.grad_fn]
+    seen = set()
+    while waiting:
+        node = waiting.pop()
+        if node is None or hasattr(node, "variable"):
+            return True
+        if node not in seen and type(node).__name__ not in _MAKE_THEIRS:
+            seen.add(node)
+            waiting += [other for other, _ in node.next_functions
+                        if other is not None]
+    return False
+
+
 class Contributions:
     """The gradients that come by some edges, in their order."""
 

@@ -34,7 +34,7 @@ class Instance:
                  "before", "numbers", "leaves", "live", "spoiled", "spent",
                  "outputs", "shape", "constant", "uses", "again", "wanted",
                  "layouts", "alone", "backward", "first", "node",
-                 "attributes")
+                 "attributes", "kept")
 
     def __init__(self):
         self.slot = 0
@@ -54,6 +54,7 @@ class Instance:
         self.constant = ()  # the outputs that need no gradient
         self.uses = ()  # edges to inputs that are used elsewhere too
         self.again = ()  # those inputs, one time less than they are used
+        self.kept = ()  # inputs whose gradients somebody may keep
         self.wanted = ()  # the outputs whose gradients the backward reads
         self.layouts = ()  # their strides
         self.alone = ()  # those that parameters depend on which no other has
@@ -191,6 +192,10 @@ def forward(segment, tensors, args, kwargs) -> Instance | None:
         instance.slot = segment.decision.slot
         instance.flight = (owner.steps, owner.microbatch)
         instance.inputs = _static(segment, tensors)
+        # Without parameters nothing tells autograd.grad() from backward().
+        instance.kept = [i for i, t in enumerate(tensors)
+                         if contributions.may_keep(t) or (
+                             t.requires_grad and not segment.parameters.all)]
         for inside, outside in zip(instance.inputs, tensors):
             inside.requires_grad_(outside.requires_grad)
         if not _capture(segment, 0, lambda: _run(

@@ -46,7 +46,13 @@ class Replay(torch.autograd.Function):
         if is_grad_enabled():
             raise Error(f"{segment.name}: a graph has no derivative of its "
                         "backward; detach for create_graph=True")
-        return (None, *segment.backward(instance, microbatch, grads))
+        results = segment.backward(instance, microbatch, grads)
+        if instance.kept:
+            results = list(results)
+            for i in instance.kept:
+                if results[i] is not None:
+                    results[i] = results[i].clone()
+        return (None, *results)
 
 
 def _why_late(segment, step: int) -> str:
