@@ -808,6 +808,41 @@ def test_a_head_without_a_gradient_is_said(runs, grain):
         run.loss().backward()
 
 
+class Samples(Block):
+    """Two outputs have a head between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.exit = nn.Linear(64, 2)
+
+    def forward(self, x):
+        y = super().forward(x)
+        mean, spread = self.exit(y).mean((0, 1)).unbind()
+        return y, mean.square() + spread.exp(), spread.square()
+
+
+class Sampled(Balanced):
+    def run_layers(self, x):
+        self.extra = 0.0
+        for layer in self.layers:
+            x, *extra = layer(x)
+            self.extra = self.extra + sum(extra)
+        return x
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_a_head_of_two_outputs_without_a_gradient_is_said(runs, grain):
+    run = runs(grain=grain, make=Samples, model=Sampled)
+    for count in COUNTS[:3]:
+        run.zero()
+        for _ in range(count):
+            (run.loss() + run.model.extra).backward()
+        run.optimizer.step()
+    assert run.attached.stats()["replays"] > 0
+    with pytest.raises(Error, match="no gradient comes to output 1 or 2"):
+        run.loss().backward()
+
+
 # ---- what cannot be attached -----------------------------------------------
 
 

@@ -499,6 +499,29 @@ class AveragesLater(Averages):
     first = 1  # which is recorded
 
 
+class MovesLater(AveragesLater):
+    """Sets what its buffer holds."""
+
+    def forward(self, x):
+        if self.calls >= self.first:
+            self.mean.data = 0.9 * self.mean + 0.1 * x.detach().mean((0, 1))
+        self.calls += 1
+        return Block.forward(self, x - 0.1 * self.mean)
+
+
+class Renorms(Block):
+    """Keeps a weight short, from its second call on."""
+
+    calls = 0
+
+    def forward(self, x):
+        if self.calls >= 1:
+            weight = self.mlp.up.weight
+            weight.data = torch.renorm(weight.data, 2, 0, 0.3)
+        self.calls += 1
+        return super().forward(x)
+
+
 class Swaps(Block):
     """Has another parameter from its second call on."""
 
@@ -516,8 +539,9 @@ class Swaps(Block):
 @pytest.mark.parametrize("make, refused", [
     (Averages, "replace[sd]"),
     (AveragesLater, "replaces a parameter or a buffer"),
+    (MovesLater, "replace[sd]"), (Renorms, "replace[sd]"),
     (Swaps, "replaces a parameter or a buffer")],
-    ids=["always", "later", "parameter"])
+    ids=["always", "later", "data", "data of a parameter", "parameter"])
 def test_what_a_layer_replaces(pair, grain, make, refused):
     """There is no warmup that shows it."""
     pair(lambda r: r.steps(), grain=grain, make=make, replays=False,

@@ -52,17 +52,20 @@ class Places:
 def lent(held, others):
     """Modules with other tensors for their own; ``held`` has (dict, name,
     tensor) of those, and a module that others share more than once."""
-    places = {(id(names), name): (names, name, own, other)
-              for (names, name, own), other in zip(held, others)}.values()
+    places = list({(id(names), name): (names, name, own, other)
+                   for (names, name, own), other
+                   in zip(held, others)}.values())
     if any(names.get(name) is not own for names, name, own, _ in places):
         raise Unfit("other tensors stand in for its own")
     for names, name, _, other in places:
         names[name] = other
+    addresses = [_address(other) for _, _, _, other in places]
     kept = False
     try:
         yield
-        kept = all(names.get(name) is other
-                   for names, name, _, other in places)
+        kept = all(names.get(name) is other and _address(other) == address
+                   for (names, name, _, other), address
+                   in zip(places, addresses))  # who sets .data moves it
     finally:
         for names, name, own, _ in places:
             names[name] = own

@@ -57,7 +57,7 @@ class Instance:
         self.kept = ()  # inputs whose gradients somebody may keep
         self.wanted = ()  # the outputs whose gradients the backward reads
         self.layouts = ()  # their strides
-        self.alone = ()  # those that parameters depend on which no other has
+        self.alone = ()  # those of them that a parameter depends on alone
         self.backward: Backward | None = None  # that writes or adds
         self.first: Backward | None = None  # for a first gradient, or none
         self.node = None  # autograd's, for a forward without its backward
@@ -331,13 +331,15 @@ def backward(segment, instance: Instance, microbatch: int, grads):
 
 
 def _alone(instance: Instance) -> list:
-    """The wanted outputs without which some parameter has no gradient."""
+    """Wanted outputs without all of which some parameter has no gradient."""
     if len(instance.wanted) == 1:
         return []
-    reached = {i: contributions.leaves([instance.live[i]])
-               for i in instance.wanted}
-    return [i for i, own in reached.items() if own - set().union(
-        *(other for j, other in reached.items() if j != i))]
+    by: dict = {}  # outputs by the leaf that each of them reaches
+    for i in instance.wanted:
+        for leaf in contributions.leaves([instance.live[i]]):
+            by.setdefault(leaf, []).append(i)
+    every = set(map(tuple, by.values())) - {tuple(instance.wanted)}
+    return sorted(every, key=lambda outputs: (len(outputs), outputs))
 
 
 def _layout(grad):

@@ -442,11 +442,11 @@ class Segment(Planned):
                         f"{self.name}: a gradient comes to output {i}, whose "
                         "gradient was none when the backward was recorded; "
                         "detach and attach again")
-        for i in instance.alone:
-            if grads[i] is None:
-                raise Error(f"{self.name}: no gradient comes to output {i}, "
-                            "which had one when the backward was recorded, "
-                            "and parameters of its own; detach and attach "
-                            "again")
+        for outputs in instance.alone:
+            if all(grads[i] is None for i in outputs):
+                raise Error(f"{self.name}: no gradient comes to output "
+                            f"{' or '.join(map(str, outputs))}, which had "
+                            "one when the backward was recorded, and "
+                            "parameters of its own; detach and attach again")
         return [recording.shaped(grads[i], instance.outputs[i], layout)
                 for i, layout in zip(wanted, instance.layouts)]
