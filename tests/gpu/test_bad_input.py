@@ -7,6 +7,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import random
+import sys
 
 import pytest
 from models import (BATCH, COUNTS, GRAINS, LAYERS, LENGTH, SEGMENTS, WHOLE,
@@ -912,6 +913,91 @@ def test_a_loss_that_goes_into_a_list_is_eager(pair, grain):
 
     pair(train, grain=grain, make=Appends, replays=False,
          refused="keeps a tensor with a gradient in an attribute, losses")
+
+
+class Loads(Block):
+    """Says how busy it was, for whoever balances layers after the step."""
+
+    def forward(self, x):
+        x = super().forward(x)
+        self.load = x.detach().square().mean((0, 1))
+        return x
+
+
+class Lists(Block):
+    """The same, call by call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.load: list = []
+
+    def forward(self, x):
+        x = super().forward(x)
+        self.load.append(x.detach().square().mean())
+        return x
+
+
+class Recurs(Block):
+    """Goes on where its last call has ended."""
+
+    load = None
+
+    def forward(self, x):
+        before, self.load = self.load, x.detach()
+        return super().forward(x if before is None else x + 0.1 * before)
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("in_flight", [1, 2])
+@pytest.mark.parametrize("make", [Loads, Lists, Recurs])
+def test_a_tensor_that_a_layer_leaves_in_an_attribute(pair, grain, make,
+                                                      in_flight):
+    def train(run):
+        for count in COUNTS:
+            run.step(count, in_flight)
+            for layer in run.model.layers:
+                for load in (layer.load if make is Lists else [layer.load]):
+                    run.note(load)
+                if make is Lists:
+                    layer.load.clear()
+            with torch.no_grad():
+                run.model.eval()
+                run.loss()
+                run.model.train()
+
+    pair(train, grain=grain, make=make, replays=False,
+         refused="another tensor in an attribute, load",
+         eager=["forward_only"])
+
+
+class Skipped(Block):
+    """Now and then."""
+
+    def forward(self, x):
+        if self.training and random.random() < 0.3:
+            return x
+        return super().forward(x)
+
+
+class Shaken(Block):
+    def forward(self, x):
+        numbers = sys.modules["numpy"].random
+        return super().forward(x * float(numbers.uniform(0.5, 1.5)))
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("make", [Skipped, Shaken])
+def test_random_numbers_of_the_host(pair, grain, make):
+    numpy = pytest.importorskip("numpy")
+
+    def train(run):
+        random.seed(1)
+        numpy.random.seed(1)
+        run.steps(COUNTS)
+        run.note(torch.tensor([random.random(), numpy.random.uniform()]))
+
+    pair(train, grain=grain, make=make, replays=False,
+         refused="random numbers on the host")
 
 
 class Notes(Block):

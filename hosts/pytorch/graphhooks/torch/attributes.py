@@ -1,5 +1,5 @@
-"""What modules hold in Python: it is as it was when a recording fails, and
-lives as long as a graph that reads it.
+"""What modules hold in Python, and the random numbers that they draw there:
+as it was when a recording fails, and alive as long as a graph that reads it.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -7,6 +7,8 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import collections
+import random
+import sys
 
 import torch
 from torch.utils._pytree import tree_leaves
@@ -47,8 +49,39 @@ class Attributes:
         """Those of before the recording and of after it."""
         return self._tensors + [t for _, t in self._find()]
 
-    def with_gradient(self) -> list:
-        """The names of those that have come since, and have a gradient."""
+    def new(self) -> list:
+        """Those that have come since, and their names."""
         known = set(map(id, self._tensors))
-        return [name for name, t in self._find()
-                if t.requires_grad and id(t) not in known]
+        return [(name, t) for name, t in self._find() if id(t) not in known]
+
+
+class HostNumbers:
+    """The random numbers of the host, as they are when this is made."""
+
+    def __init__(self, generators):
+        self._python = random.getstate()
+        self._torch = None
+        if torch.default_generator not in generators:
+            self._torch = torch.get_rng_state()
+        numpy = sys.modules.get("numpy")
+        self._numpy = numpy and numpy.random.get_state()
+
+    def have_moved(self, since: "HostNumbers") -> bool:
+        """A replay would not draw them."""
+        return self._python != since._python or not (
+            self._torch is None or torch.equal(self._torch, since._torch)) \
+            or not _equal(self._numpy, since._numpy)
+
+    def put_back(self) -> None:
+        random.setstate(self._python)
+        if self._torch is not None:
+            torch.set_rng_state(self._torch)
+        if self._numpy:
+            sys.modules["numpy"].random.set_state(self._numpy)
+
+
+def _equal(numbers, others) -> bool:
+    """As numpy has them: tuples, of which one is an array."""
+    return not numbers or not others or all(
+        bool((one == other).all() if hasattr(one, "all") else one == other)
+        for one, other in zip(numbers, others))

@@ -12,14 +12,13 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import contextlib
-import random
 
 import torch
 
 from .. import _abi
 from ..errors import Error
 from . import checkpoint, contributions, tree
-from .attributes import Attributes
+from .attributes import Attributes, HostNumbers
 from .contributions import Contributions
 from .gradients import add_eagerly
 from .landing import Landing
@@ -48,7 +47,7 @@ class Instance:
         self.spoiled = False  # what its backward reads, for this time
         self.spent = False  # autograd's graph, by a recording
         self.before = None  # attributes of before the forward
-        self.numbers = None  # Python's random ones, of then
+        self.numbers = None  # the host's random ones, of then
         self.outputs = ()  # the same without
         self.shape = []  # the form of each module's result
         self.constant = ()  # the outputs that need no gradient
@@ -186,7 +185,7 @@ def forward(segment, tensors, args, kwargs) -> Instance | None:
     owner = segment.owner
     instance = Instance()
     attributes = instance.before = Attributes(segment)
-    instance.numbers = random.getstate()
+    instance.numbers = HostNumbers(owner.captures.generators)
     with _closing(owner):
         segment.parameters.sort(owner.by_autograd)
         instance.slot = segment.decision.slot
@@ -201,6 +200,7 @@ def forward(segment, tensors, args, kwargs) -> Instance | None:
         if not _capture(segment, 0, lambda: _run(
                 segment, instance, attributes, tensors, args, kwargs)):
             attributes.put_back()
+            instance.numbers.put_back()
             return None
     instance.serial = owner.flights.next_serial()
     segment.parameters.note_old()
@@ -225,6 +225,10 @@ def _run(segment, instance: Instance, attributes, tensors, args, kwargs):
     results = _play(segment, instance, args, kwargs)
     if versions != [t._version for t in instance.inputs]:
         raise tree.Unfit("it changes in place what it is given")
+    if HostNumbers(segment.owner.captures.generators).have_moved(
+            instance.numbers):
+        raise tree.Unfit("it draws random numbers on the host, of Python, "
+                         "numpy or torch, which a replay would not")
     if contents != _contents(args, kwargs):
         raise tree.Unfit("it changes a list or dict that it is given")
     if not segment.places.are_kept():
@@ -260,9 +264,13 @@ def _contents(args, kwargs):
 
 def _refuse_others(instance, attributes, results) -> None:
     """Gradients come in by the results, and leave by inputs and parameters."""
-    for name in attributes.with_gradient():
-        raise tree.Unfit("it keeps a tensor with a gradient in an attribute, "
-                         f"{name}: return it instead")
+    for name, tensor in attributes.new():
+        if tensor.requires_grad:
+            raise tree.Unfit("it keeps a tensor with a gradient in an "
+                             f"attribute, {name}: return it instead")
+        raise tree.Unfit("it leaves another tensor in an attribute, "
+                         f"{name}, which a replay would not: return it "
+                         "instead, or copy it into a buffer")
     if contributions.leaves(results.tensors,
                             [*instance.inputs, *instance.leaves]):
         raise tree.Unfit("it reads a trained tensor that was neither given to "
@@ -439,19 +447,20 @@ def _can_run_again(segment) -> bool:
 def _run_again(segment, instance: Instance) -> None:
     """On what the forward has read, for autograd's graph.  Python is as it was
     then; should anything else have changed since, the outputs tell."""
-    now, numbers = Attributes(segment), random.getstate()
+    now = Attributes(segment)
+    numbers = HostNumbers(segment.owner.captures.generators)
     again = Instance()
     again.inputs = instance.inputs
     args, kwargs = tree.fill(instance.call, (instance.inputs,))
     instance.before.put_back()
-    random.setstate(instance.numbers)
+    instance.numbers.put_back()
     try:
         with torch.enable_grad(), torch.autocast(
                 "cuda", instance.autocast, instance.autocast is not None):
             found = _play(segment, again, args, kwargs).tensors
     finally:
         now.put_back()
-        random.setstate(numbers)
+        numbers.put_back()
     if not all(map(_is_same, found, instance.outputs)):
         raise Error(f"{segment.name}: its backward cannot be recorded, and "
                     "its modules do not give again what they gave in the "
