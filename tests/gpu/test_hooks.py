@@ -6,7 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import pytest
-from models import COUNTS, GRAINS, WHOLE, Model, torch
+from models import COUNTS, GRAINS, WHOLE, WIDTH, Block, Model, nn, torch
 
 from graphhooks import Error  # noqa: E402
 
@@ -339,3 +339,62 @@ def test_a_forward_of_the_users_own_is_kept(pair):
     run = pair(lambda r: r.steps(), model=Wrapped)
     run.detach()
     assert all("forward" in vars(layer) for layer in run.model.layers)
+
+
+# ---- engines with buffers of their own for gradients -----------------------
+
+
+class Fuses(torch.autograd.Function):
+    """Adds a gradient to `main_grad` by itself, and says so."""
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x)
+        ctx.weight = weight
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,), weight = ctx.saved_tensors, ctx.weight
+        weight.main_grad.add_(grad.flatten(0, 1).t() @ x.flatten(0, 1))
+        weight.added = True
+        return grad @ weight, torch.full_like(weight, 7.0)
+
+
+class Fused(Block):
+    def __init__(self) -> None:
+        super().__init__()
+        self.more = nn.Parameter(0.1 * torch.eye(WIDTH))
+
+    def forward(self, x):
+        return super().forward(x + Fuses.apply(x, self.more))
+
+
+@GRAIN
+@pytest.mark.parametrize("in_flight", [1, 2])
+def test_gradients_that_a_backward_adds_to_a_buffer_by_itself(pair, grain,
+                                                              in_flight):
+    """What it returns for them is not to be added once more."""
+    def take(parameter):
+        if not parameter.added:
+            parameter.main_grad.add_(parameter.grad)
+        parameter.grad = None
+
+    def before(run):
+        for p in run.model.parameters():
+            p.main_grad = torch.zeros_like(p)
+            p.register_post_accumulate_grad_hook(take)
+
+    def train(run):
+        parameters = list(run.model.parameters())
+        for count in COUNTS:
+            for p in parameters:
+                p.main_grad.zero_()
+                p.added = False
+            run.backward(count, in_flight)
+            for p in parameters:
+                p.grad = p.main_grad.clone()
+            run.optimizer.step()
+            run.zero()
+
+    pair(train, grain=grain, make=Fused, before=before)

@@ -70,7 +70,7 @@ class Backward:
     """A graph of an instance's backward."""
 
     __slots__ = ("variant", "adds", "flight", "chained", "results", "own",
-                 "gradients", "home", "serial")
+                 "gradients", "home", "serial", "marks")
 
     def __init__(self, variant: int, adds: bool, home, flight: tuple):
         self.variant = variant  # of gh_pass
@@ -82,6 +82,7 @@ class Backward:
         self.gradients = ()  # where
         self.home = home  # which has those
         self.serial = 0  # the how manieth it was recorded
+        self.marks = ()  # attributes that it sets of parameters
 
 
 def shaped(grad, output, layout):
@@ -489,12 +490,14 @@ def _differentiate(segment, instance, static, found, places):
     parameters = segment.parameters
     landing = Landing(dict(zip(parameters.all, instance.leaves)), places,
                       found.adds)
+    before = [dict(vars(leaf)) for leaf in instance.leaves]
     try:
         of_inputs, of_parameters, again = _take_grads(
             segment, instance, static,
             keep=found.adds or not _can_run_again(segment))
     finally:
         landing.close()
+    found.marks = _marks(parameters.all, instance.leaves, before)
     came = landing.end() if places else {
         p for p in parameters.own if of_parameters[p] is not None}
     found.results = (*of_inputs,
@@ -503,6 +506,19 @@ def _differentiate(segment, instance, static, found, places):
     found.own = [p for p in parameters.own if p in came]
     found.gradients = [places.get(p, of_parameters[p]) for p in found.own]
     return [r for r in found.results if r is not None]
+
+
+def _marks(parameters, leaves, before) -> list:
+    """What a backward has said to who comes after it, as one that adds to a
+    `main_grad` by itself does; and from now on says again."""
+    marks = []
+    for p, leaf, old in zip(parameters, leaves, before):
+        for name, value in vars(leaf).items():
+            if name not in old or old[name] is not value:
+                marks.append((vars(p), name, value))
+        vars(leaf).clear()
+        vars(leaf).update(old)  # for the other graph of this backward
+    return marks
 
 
 def _eagerly(segment, instance: Instance, microbatch: int, grads):
@@ -516,6 +532,7 @@ def _eagerly(segment, instance: Instance, microbatch: int, grads):
         try:
             if instance.spent:
                 _run_again(segment, instance)
+            before = [dict(vars(leaf)) for leaf in instance.leaves]
             of_inputs, of_parameters, again = _take_grads(
                 segment, instance, grads)
         except BaseException:
@@ -524,6 +541,8 @@ def _eagerly(segment, instance: Instance, microbatch: int, grads):
         owner.check(segment.exit(1, ()))
     finally:
         owner.resume()
+    for names, name, value in _marks(parameters.all, instance.leaves, before):
+        names[name] = value
     owner.count("backward")
     add_eagerly(parameters.own, [of_parameters[p] for p in parameters.own])
     return (*of_inputs, *(of_parameters[p] for p in parameters.returned),

@@ -419,6 +419,8 @@ class Segment(Planned):
             raise Error(f"{self.name}: its backward must run eagerly, and "
                         "what autograd needs for that is gone")
         gradients.finish(backward, foreign)
+        for names, name, value in backward.marks:
+            names[name] = value
         return backward.results
 
     @staticmethod
