@@ -617,6 +617,36 @@ def test_an_exception_in_the_middle_of_a_backward(pair, grain, steps):
     pair(train, grain=grain, model=Between)
 
 
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("then", ["zero", "go on", "step"])
+def test_an_exception_in_a_backward_of_two_losses(pair, grain, then):
+    """Nothing has been added to gradients by then, and what was there is what
+    a step finds, but not who sets them to none."""
+    def stop(_):
+        raise ValueError("stop")
+
+    def fail(run):
+        hidden = run.model.run_layers(run.model.embed(run.tokens()[:, :-1]))
+        hidden.register_hook(stop)
+        loss = hidden.square().mean() + run.loss()
+        with pytest.raises(ValueError, match="stop"):
+            loss.backward()
+
+    def train(run):
+        for i, count in enumerate([2, 2, 4, 4, 2]):
+            run.zero()
+            run.backward(count)
+            if i == 3:
+                fail(run)
+                if then == "zero":
+                    run.zero()
+            if i != 3 or then != "step":
+                (run.loss() + run.loss()).backward()
+            run.optimizer.step()
+
+    pair(train, grain=grain)
+
+
 class FailsBackward(Block):
     def forward(self, x):
         return super().forward(Raises.apply(x))

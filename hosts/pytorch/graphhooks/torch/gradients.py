@@ -358,6 +358,17 @@ class Aside:
                      for p in self.own if p.grad is not None]
         for p, _, _ in self.held:
             p.grad = None
+        self.left = [None for _ in self.own]  # what is summed up so far
+
+    def note(self) -> None:
+        """A backward has come by."""
+        self.left = [p.grad for p in self.own]
+
+    def give_up(self) -> None:
+        """The pass has failed: autograd would have added nothing yet.  Who
+        has set `.grad` since means that."""
+        if all(p.grad is g for p, g in zip(self.own, self.left)):
+            self.restore()
 
     def add(self) -> None:
         """The sum is added to it, as autograd adds to a gradient."""

@@ -110,6 +110,26 @@ def _why_left_alone(module) -> str | None:
     return None
 
 
+def queue_callback(callback) -> None:
+    torch.autograd.Variable._execution_engine.queue_callback(callback)
+
+
+class Failure:
+    """Autograd calls it at the end of a pass, and lets go of it when the pass
+    fails."""
+
+    def __init__(self, segment, aside):
+        self.segment = segment
+        self.aside = aside
+
+    def __call__(self) -> None:
+        pass
+
+    def __del__(self):
+        if self.segment.aside is self.aside:
+            self.segment.give_up()
+
+
 class Segment(Planned):
     """A graphed segment of the plan, and the modules that it is."""
 
@@ -375,16 +395,23 @@ class Segment(Planned):
         sums those up before it adds them to `.grad`."""
         more = self._comes_again()
         if self.aside is not None and self.summed != task:
-            self.aside.restore()  # that pass of autograd has failed
-            self.aside = None
+            self.give_up()
         if more and self.summed != task:
             self.summed = task
             self.aside = gradients.Aside(self.parameters)
+            queue_callback(Failure(self, self.aside))
         results = self.run_back(instance, microbatch, grads)
-        if self.aside is not None and not more:
-            self.aside.add()
-            self.aside = None
+        if self.aside is not None:
+            self.aside.note()
+            if not more:
+                self.aside.add()
+                self.aside = None
         return results
+
+    def give_up(self) -> None:
+        """The pass of autograd that summed up has failed."""
+        aside, self.aside = self.aside, None
+        aside.give_up()
 
     def _comes_again(self) -> bool:
         for other in self.instances.values():
