@@ -874,6 +874,43 @@ def test_a_head_of_two_outputs_without_a_gradient_is_said(runs, grain):
         run.loss().backward()
 
 
+class Gives(torch.autograd.Function):
+    """Gives no gradient back from time to time."""
+
+    nothing = False
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return None if Gives.nothing else grad
+
+
+class Giving(Model):
+    def run_layers(self, x):
+        return Gives.apply(super().run_layers(x))
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("sums", [False, True])
+def test_no_gradient_at_all_is_none(pair, monkeypatch, grain, count, sums):
+    """Zeros would be another step for who has momentum."""
+    def train(run):
+        for i in range(6):
+            run.zero()
+            monkeypatch.setattr(Gives, "nothing", i in (3, 4))
+            if sums:
+                sum(run.loss() for _ in range(count)).backward()
+            else:
+                run.backward(count)
+            run.optimizer.step()
+
+    pair(train, grain=grain, model=Giving)
+
+
 # ---- what cannot be attached -----------------------------------------------
 
 

@@ -46,6 +46,9 @@ class Replay(torch.autograd.Function):
         if is_grad_enabled():
             raise Error(f"{segment.name}: a graph has no derivative of its "
                         "backward; detach for create_graph=True")
+        if grads[0] is None and not any(g is not None for g in grads):
+            segment.leave_alone(instance)
+            return (None,) * len(ctx.needs_input_grad)
         results = segment.backward(instance, microbatch, grads)
         if instance.kept:
             results = list(results)

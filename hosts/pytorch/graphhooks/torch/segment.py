@@ -378,6 +378,15 @@ class Segment(Planned):
             return self.run_back(instance, microbatch, grads)
         return self._sum(instance, microbatch, grads, current_pass())
 
+    def leave_alone(self, instance) -> None:
+        """No gradient comes, as from a function that gives none back: none
+        leaves, and none is made of zeros."""
+        instance.node = None
+        if self.aside is not None and self.summed == current_pass() \
+                and not self._comes_again():
+            self.aside.add()
+            self.aside = None
+
     def _beside(self, instance, microbatch: int, grads):
         """For autograd.grad() and backward(inputs=...), which leave `.grad`
         alone, and whose results are the caller's."""
