@@ -83,6 +83,35 @@ def test_gradients_may_be_left_to_autograd(pair):
         assert not segment.parameters.own
 
 
+@pytest.mark.parametrize("grain", ["layer", "part"])
+def test_detach_leaves_what_others_have_put_around(pair, grain):
+    def train(run):
+        run.steps(COUNTS[:3])
+        own = run.model.layers[0].forward
+        run.model.layers[0].forward = lambda x: 0.5 * own(x)
+        run.steps(COUNTS[:2])
+        run.detach()
+        run.steps(COUNTS[:2])
+        del run.model.layers[0].forward
+
+    pair(train, grain=grain, judge=False)
+
+
+def test_an_optimizer_that_is_given_the_stack_later(pair):
+    def before(run):
+        run.optimizer = torch.optim.SGD(run.model.head.parameters(), lr=0.1)
+
+    def train(run):
+        for i, count in enumerate(COUNTS):
+            run.step(count)
+            run.model.zero_grad()
+            if i == 1:
+                run.optimizer.add_param_group(
+                    {"params": list(run.model.layers.parameters())})
+
+    pair(train, before=before)
+
+
 @GRAIN
 def test_detach_gives_the_layers_back(pair, grain):
     def train(run):

@@ -234,13 +234,13 @@ class Attached:
         """The next forward begins a step, if it is an optimizer of the
         stack's.  Not now: one that works inside the backward steps once for
         each parameter."""
-        ours = self._optimizers.get(optimizer)
-        if ours is None:
+        groups, ours = self._optimizers.get(optimizer, (0, False))
+        if len(optimizer.param_groups) != groups:  # some come later
             known = {id(p) for s in self.segments for p in s.parameters.all}
             ours = not known or any(
                 id(p) in known for group in optimizer.param_groups
                 for p in group["params"])
-            self._optimizers[optimizer] = ours
+            self._optimizers[optimizer] = len(optimizer.param_groups), ours
         if ours:
             self.stepped = True
 

@@ -75,10 +75,20 @@ class Site:
         return getattr, (self.module, "forward")
 
     def detach(self) -> None:
-        if self.has_own:
+        if vars(self.module).get("forward") is not self:
+            # Somebody has put a forward of his own around this one.
+            self.__class__ = Detached
+        elif self.has_own:
             self.module.forward = self.forward
         else:
             vars(self.module).pop("forward", None)
+
+
+class Detached(Site):
+    """The module's forward again, for who has kept the other."""
+
+    def __call__(self, *args, **kwargs):
+        return self.forward(*args, **kwargs)
 
 
 _GLOBAL_HOOKS = [
