@@ -2,11 +2,13 @@
 
 The tensors "on the GPU" are the CPU's.  A capture runs its operations, notes
 each of them, and takes back what they have done, as a GPU runs none then; a
-replay runs them again, on the same memory and with the generators at hand.
+replay runs them again, on the same memory and with the generators at hand, and
+spoils what other graphs of its pool may have there (softpool.py).
 The package, the library and autograd are the real ones.
 
-What this cannot show, and what tests need a real GPU for: streams, pools of
-memory, autocast of "cuda", other devices, and a launch without Python.
+What this cannot show, and what tests need a real GPU for: streams, how much
+memory there is, autocast of "cuda", other devices, and a launch without
+Python.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -17,6 +19,7 @@ import contextlib
 import ctypes
 import os
 
+import softpool
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
@@ -41,7 +44,7 @@ def _tensors(values) -> list:
 
 def _aliases(values):
     """At the same addresses, with versions and gradients of their own."""
-    return tree_map_only(torch.Tensor, lambda t: t.data, values)
+    return tree_map_only(torch.Tensor, softpool.alias, values)
 
 
 def _storages(values) -> dict:
@@ -78,6 +81,8 @@ class _Operation:
 
     def __init__(self, function, args, kwargs, result):
         self.function = function
+        self._memory = [t.untyped_storage()
+                        for t in _tensors((args, kwargs, result))]
         self.args, self.kwargs = _aliases((args, kwargs))
         self.places = [] if function._schema.is_mutable \
             else _tensors(_aliases(result))
@@ -94,13 +99,13 @@ class _Recorder(TorchDispatchMode):
 
     current = None  # the one at work
 
-    def __init__(self, generators):
+    def __init__(self, generators, share):
         super().__init__()
         self.generators = {g._cdata for g in generators}
         self.operations: list = []
         self.failed = False
         self._before: dict = {}  # storages that were there, and their content
-        self._made: dict = {}  # others
+        self._made = share.made  # others
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -131,11 +136,7 @@ class _Recorder(TorchDispatchMode):
         """All that was there is as it was; the rest holds nothing of use."""
         for storage, content in self._before.values():
             storage.copy_(content)
-        for operation in self.operations:
-            for place in operation.places:
-                if place.is_floating_point() \
-                        and place.untyped_storage().data_ptr() in self._made:
-                    place.fill_(float("nan"))
+        softpool.spoil(self._made.values())
 
 
 # ---- streams and graphs ----------------------------------------------------
@@ -187,13 +188,16 @@ class _Graph:
     def capture_begin(self, pool=None, capture_error_mode="global") -> None:
         self._states = [g.get_state() for g in self._generators]
         _soft.begin_capture(_On.current.cuda_stream)
+        self._pool = softpool.pool_of(pool)
+        self._share = self._pool.begin()
         self._recorder = _Recorder.current = _Recorder(
-            self._generators)
+            self._generators, self._share)
         self._recorder.__enter__()
 
     def capture_end(self) -> None:
         self._recorder.__exit__(None, None, None)
         _Recorder.current = None
+        self._pool.end(self._share)
         if self._recorder.operations:
             _soft.fill(_scratch, 0, 1, _On.current.cuda_stream)
         self._handles = _soft.end_capture(_On.current.cuda_stream)
@@ -212,8 +216,10 @@ class _Graph:
     def replay(self) -> None:
         _Graph.launches += 1
         _On.current.synchronize()
+        self._share.begin_replay()
         for operation in self._recorder.operations:
             operation.run()
+        self._share.end_replay()
 
     def __del__(self):
         if self._handles is not None:

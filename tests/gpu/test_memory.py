@@ -13,7 +13,7 @@ from models import (BATCH, COUNTS, GRAINS, LENGTH, SEGMENTS, WHOLE, Block,
                     Model, Run, on_a_gpu, torch)
 
 GRAIN = pytest.mark.parametrize("grain", GRAINS)
-POOLS = on_a_gpu("there are no pools of memory")
+COUNTED = on_a_gpu("nobody counts its memory")
 
 
 def fifo(losses):
@@ -316,7 +316,7 @@ def test_a_slot_writes_gradients_into_none_but_its_own_pool(pair, grain):
         assert not places[0] & places[1] and not places[0] & places[2]
 
 
-@POOLS
+@COUNTED
 @GRAIN
 def test_large_allocations_between_the_passes(pair, grain):
     """What the allocator gives others is not what graphs hold."""
@@ -334,7 +334,7 @@ def test_large_allocations_between_the_passes(pair, grain):
     pair(train, grain=grain)
 
 
-@POOLS
+@COUNTED
 @GRAIN
 def test_memory_does_not_grow_with_the_steps(runs, grain):
     run = runs(grain=grain).steps([4, 4, 4], in_flight=2)
@@ -347,7 +347,7 @@ def test_memory_does_not_grow_with_the_steps(runs, grain):
     assert torch.cuda.memory_allocated() <= before
 
 
-@POOLS
+@COUNTED
 @GRAIN
 def test_memory_is_given_back(grain):
     def train() -> int:

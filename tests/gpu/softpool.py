@@ -1,0 +1,102 @@
+"""What graphs of one pool do to each other's memory, for softtorch.py.
+
+A capture takes from its pool what nobody holds any more, whether it has made
+that itself or a capture before it; its replays write there again, whoever
+holds it by then.  On the CPU nothing of a capture is ever used again, so that
+graphs would do in any order.  Here a replay spoils what it might overwrite on
+a GPU.  Nothing is said of sizes: what may lie somewhere does.
+
+Held is what torch's tensors hold.  An address alone holds nothing, and neither
+does a capture hold what its operations read and write.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+
+import torch
+
+_pools: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
+
+
+def pool_of(handle) -> "Pool":
+    """None: of one capture alone.  As torch's, it lives as long as a graph
+    does that was captured in it."""
+    if handle is None:
+        return Pool()
+    return _pools.setdefault(handle, Pool())
+
+
+def alias(tensor):
+    """The same memory, which this tensor does not hold."""
+    storage = tensor.untyped_storage()
+    if not storage.nbytes():
+        return tensor.data
+    memory = (ctypes.c_char * storage.nbytes()).from_address(
+        storage.data_ptr())
+    other = torch.frombuffer(memory, dtype=torch.uint8).untyped_storage()
+    return tensor.data.set_(other, tensor.storage_offset(), tensor.size(),
+                            tensor.stride())
+
+
+def spoil(storages) -> None:
+    """Numbers that are noticed: NaN in any float, -1 in an integer, which is
+    no index, and true in a mask, everywhere."""
+    for storage in storages:
+        ctypes.memset(storage.data_ptr(), 0xff, storage.nbytes())
+
+
+def _is_free(storage) -> bool:
+    """Whether it is held by its one object in Python, which all shares and
+    operations have, and by no tensor."""
+    return torch._C._storage_Use_Count(storage._cdata) == 1
+
+
+class Share:
+    """What one capture has of a pool."""
+
+    def __init__(self, free):
+        self.made: dict = {}  # storages by address
+        self._at_first = free  # when the capture began
+        self._at_last: list = []  # what else was when it ended
+        self._later: list = []  # shares that may lie in what this one freed
+
+    def free(self) -> list:
+        return [s for s in self.made.values() if _is_free(s)]
+
+    def begin_replay(self) -> None:
+        if not self.made:
+            return
+        spoil(self._at_first)
+        for share in self._later:
+            spoil(share.made.values())
+
+    def end_replay(self) -> None:
+        """What was freed on the way was read before that."""
+        if self.made:
+            spoil(self._at_last)
+
+
+class Pool:
+    """The shares of captures, in their order.  Those of graphs that are gone
+    stay: others may still use what was theirs."""
+
+    def __init__(self):
+        self._shares: list = []
+
+    def begin(self) -> Share:
+        """Of a capture that begins."""
+        share = Share([s for other in self._shares for s in other.free()])
+        self._shares.append(share)
+        return share
+
+    def end(self, share: Share) -> None:
+        known = {id(s) for s in share._at_first}
+        for other in self._shares:
+            free = other.free()
+            share._at_last += [s for s in free if id(s) not in known]
+            if free and other is not share:
+                other._later.append(share)
