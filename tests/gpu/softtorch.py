@@ -154,6 +154,12 @@ class _Stream:
     def wait_stream(self, other) -> None:
         pass
 
+    def record_event(self) -> None:
+        pass
+
+    def wait_event(self, event) -> None:
+        pass
+
     def synchronize(self) -> None:
         _soft.call("cuStreamSynchronize", ctypes.c_void_p(self.cuda_stream))
 

@@ -133,12 +133,25 @@ class Idle(Block):
         self.idle = nn.Linear(WIDTH, WIDTH)
 
 
-@pytest.mark.parametrize("together", [0, 1 << 12, 1 << 30])
+LANDINGS = pytest.mark.parametrize("large, held", [
+    (0, 0), (0, 1 << 12), (1 << 8, 1 << 30), (1 << 30, 0)],
+    ids=["one_by_one", "some_beside", "all_beside", "together"])
+
+
+@pytest.fixture
+def landings(monkeypatch):
+    def set_to(large, held):
+        monkeypatch.setattr(landing, "LARGE", large)
+        monkeypatch.setattr(landing, "HELD", held)
+
+    return set_to
+
+
+@LANDINGS
 @pytest.mark.parametrize("set_to_none", [True, False, None])
-def test_gradients_go_to_their_places_together(pair, monkeypatch, together,
+def test_ways_of_gradients_to_their_places(pair, landings, large, held,
                                            set_to_none):
-    """All in the end, some at a time, or each by itself."""
-    monkeypatch.setattr(landing, "TOGETHER", together)
+    landings(large, held)
     run = pair(lambda r: r.steps(COUNTS + COUNTS, set_to_none=set_to_none),
                grain="chunk", make=Idle)
     assert all(layer.idle.weight.grad is None for layer in run.model.layers)
@@ -152,7 +165,7 @@ class Both(Block):
                 + self.mlp(self.norm2(x)))
 
 
-@pytest.mark.parametrize("together", [0, 1 << 30])
-def test_a_gradient_that_comes_in_two_pieces(pair, monkeypatch, together):
-    monkeypatch.setattr(landing, "TOGETHER", together)
+@LANDINGS
+def test_a_gradient_that_comes_in_two_pieces(pair, landings, large, held):
+    landings(large, held)
     pair(lambda r: r.steps(COUNTS), grain="chunk", make=Both)

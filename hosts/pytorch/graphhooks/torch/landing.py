@@ -9,52 +9,82 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import collections
 import functools
 
 import torch
 
-TOGETHER = 16 << 20  # bytes of gradients
+LARGE = 1 << 18  # bytes of a gradient
+HELD = 16 << 20  # bytes of large ones that are on their way
 
 
 class Landing:
     """Listens to the leaves of one backward.
 
-    Each gradient by itself costs a launch, so they wait for each other; but
-    only for so long that they are in the cache still, and that their memory
-    is soon free for those that come after.
+    A large gradient goes to its place at once, on a stream beside, while the
+    backward goes on: both are a little each of what the device can do.  Its
+    memory is kept until the backward has waited for that stream, which must
+    not be long: of a chunk, gradients are as large as the weights.  The small
+    ones, of which each would cost a launch, go together in the end.
     """
 
-    def __init__(self, leaves: dict, places: dict, adds: bool):
+    def __init__(self, leaves: dict, places: dict, adds: bool, beside):
         self._places = places
         self._adds = adds  # to what is there, or puts the first
-        self.came: set = set()  # whose gradients are in place
-        self._waiting: dict = {}
-        self._bytes = 0  # of those
+        self._beside = beside  # the stream
+        self._came: set = set()  # whose gradients have a launch
+        self._small: dict = {}  # those that wait for theirs
+        self._large: collections.deque = collections.deque()  # on their way
+        self._held = 0  # bytes of those
         self._handles = [
             leaves[p].register_post_accumulate_grad_hook(
                 functools.partial(self._take, p)) for p in places]
 
     def _take(self, parameter, leaf) -> None:
-        if parameter in self._waiting:
-            self._land()
         grad, leaf.grad = leaf.grad, None
-        self._waiting[parameter] = grad
-        self._bytes += grad.numel() * grad.element_size()
-        if self._bytes >= TOGETHER:
-            self._land()
+        size = grad.numel() * grad.element_size()
+        if size >= LARGE:
+            self._put_beside(parameter, grad, size)
+            return
+        if parameter in self._small:
+            self._put_small()
+        self._small[parameter] = grad
 
-    def _land(self) -> None:
+    def _put_beside(self, parameter, grad, size: int) -> None:
+        place = self._places[parameter]
+        self._beside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._beside):
+            if self._is_first(parameter):
+                place.copy_(grad)
+            else:
+                place.add_(grad)
+        self._came.add(parameter)
+        self._large.append((grad, size, self._beside.record_event()))
+        self._held += size
+        if self._held > HELD:
+            self._let_go()
+
+    def _is_first(self, parameter) -> bool:
+        return not self._adds and parameter not in self._came
+
+    def _let_go(self) -> None:
+        """Of more than has to be, as a backward does not wait for nothing."""
+        while self._held > HELD // 2:
+            _, size, event = self._large.popleft()
+            self._held -= size
+        torch.cuda.current_stream().wait_event(event)
+
+    def _put_small(self) -> None:
         first, later = [], []
-        for p, grad in self._waiting.items():
-            is_later = self._adds or p in self.came
-            (later if is_later else first).append((self._places[p], grad))
+        for p, grad in self._small.items():
+            pairs = first if self._is_first(p) else later
+            pairs.append((self._places[p], grad))
         if first:
             torch._foreach_copy_(*map(list, zip(*first)))
         if later:
             torch._foreach_add_(*map(list, zip(*later)))
-        self.came.update(self._waiting)
-        self._waiting.clear()
-        self._bytes = 0
+        self._came.update(self._small)
+        self._small.clear()
 
     def close(self) -> None:
         """The backward is over, or has failed."""
@@ -62,6 +92,9 @@ class Landing:
             handle.remove()
 
     def end(self) -> set:
-        """Of a backward that is over; whose gradients have come."""
-        self._land()
-        return self.came
+        """Of a backward that is over; whose gradients are in place."""
+        self._put_small()
+        if self._large:
+            torch.cuda.current_stream().wait_stream(self._beside)
+        self._large.clear()
+        return self._came

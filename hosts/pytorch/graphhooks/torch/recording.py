@@ -489,7 +489,7 @@ def _differentiate(segment, instance, static, found, places):
     where there are none, where autograd makes them."""
     parameters = segment.parameters
     landing = Landing(dict(zip(parameters.all, instance.leaves)), places,
-                      found.adds)
+                      found.adds, segment.owner.beside)
     before = [dict(vars(leaf)) for leaf in instance.leaves]
     try:
         of_inputs, of_parameters, again = _take_grads(
