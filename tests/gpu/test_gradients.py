@@ -12,7 +12,7 @@ import pytest
 from models import nn, same, torch
 
 from graphhooks import Error
-from graphhooks.torch import attached, gradients, tree
+from graphhooks.torch import attached, gradients, sums, tree
 from graphhooks.torch.flights import Flights, Waiting
 
 N = 3
@@ -48,8 +48,7 @@ class Segment:
 
     def _backward(self, own, places, adds):
         return SimpleNamespace(
-            own=own, gradients=places, serial=self.owner.serial, adds=adds,
-            nothing=gradients.Nothing().like(places))
+            own=own, gradients=places, serial=self.owner.serial, adds=adds)
 
     def backwards(self):
         return [b for b in (self.backward, self.first) if b is not None]
@@ -76,6 +75,7 @@ class Owner:
     def __init__(self):
         self.segments, self.serial, self.moved = [], 0, 0
         self.flights = Flights(self.segments)
+        self.nothing = gradients.Nothing()
 
     def move_gradients_out(self):
         self.moved += 1
@@ -324,7 +324,7 @@ def test_a_backward_that_comes_after_a_later_one_looks_again():
 
 def summed(segment, *numbers):
     """Backwards of one pass of autograd."""
-    aside = gradients.Aside(segment.parameters)
+    aside = sums.Aside(segment.parameters)
     for number in numbers:
         segment.replay(values(number))
     return aside

@@ -7,10 +7,17 @@
     planned.py        the same for the library: passes, in the structs of C
     replay.py         the same for autograd: a node of its graph
     chain.py          several modules that are one launch
-    recording.py      a pass becomes a graph
+    site.py           what stands in for a module's forward
+    instance.py       what is known of a segment's graphs, slot by slot
+    recording.py      a pass becomes a graph: a forward in forwards.py, a
+                      backward in backwards.py
     gradients.py      how gradients of parameters get into .grad
+    landing.py        how they get to places of ours within a graph
+    sums.py           how those of several losses are added up
+    flights.py        the order of recordings, as their memory demands
     contributions.py  what autograd adds up from elsewhere too
     checkpoint.py     modules that run once more on the way back
+    attributes.py     what modules hold in Python, and draw there
     places.py         whether all that graphs read is where it was
     memory.py         captures by torch, and the memory that graphs live in
     tree.py           tensors, and what holds them

@@ -24,7 +24,8 @@ from .flights import Flights, Twins
 from .gradients import Nothing
 from .memory import Captures
 from .places import Watch
-from .segment import Segment, Site
+from .segment import Segment
+from .site import Site
 
 log = logging.getLogger("graphhooks")
 

@@ -16,10 +16,6 @@ decided when the first backward is recorded, and is one of two:
 Where somebody watches, autograd is given the gradients and does as ever: a
 hook, DDP's buckets, or a parameter that others use too.
 
-Several calls of a segment that one pass of autograd goes through, such as
-those of two losses that were summed, are one gradient: it is added up by
-itself, and then to what is in `.grad` (`Aside`).
-
 Bits.  Writing is what autograd does with a first gradient, adding what it
 does with a later one.  Where a graph has to add and there is nothing yet, it
 adds to negative zeros: x + -0.0 is x for every x.  One that can only write
@@ -346,50 +342,6 @@ def finish(backward, foreign) -> None:
             p.grad = gradient
     for theirs, ours in foreign:
         theirs.add_(ours)
-
-
-class Aside:
-    """What is in `.grad`, while gradients are summed up apart from it."""
-
-    def __init__(self, parameters: Parameters):
-        self.own = parameters.own
-        self.held = [(p, p.grad, p.grad.clone()
-                      if parameters.is_in_place(p) else p.grad)
-                     for p in self.own if p.grad is not None]
-        for p, _, _ in self.held:
-            p.grad = None
-        self.left = [None for _ in self.own]  # what is summed up so far
-
-    def note(self) -> None:
-        """A backward has come by."""
-        self.left = [p.grad for p in self.own]
-
-    def give_up(self) -> None:
-        """The pass has failed: autograd would have added nothing yet.  Who
-        has set `.grad` since means that."""
-        if all(p.grad is g for p, g in zip(self.own, self.left)):
-            self.restore()
-
-    def add(self) -> None:
-        """The sum is added to it, as autograd adds to a gradient."""
-        for p, theirs, values in self.held:
-            if p.grad is None:
-                p.grad = _put(theirs, values)
-            elif theirs is values:
-                p.grad = theirs.add_(p.grad)
-            else:
-                p.grad.add_(values)
-
-    def restore(self) -> None:
-        """The sum is nobody's."""
-        for p in self.own:
-            p.grad = None
-        for p, theirs, values in self.held:
-            p.grad = _put(theirs, values)
-
-
-def _put(theirs, values):
-    return theirs if theirs is values else theirs.copy_(values)
 
 
 def add_eagerly(parameters, gradients) -> None:

@@ -3,7 +3,8 @@
 A segment of the library's plan is one module, or with granularity chunk a run
 of them.  The library decides what becomes of each pass of it:
 
-    recorded  the modules run once inside a capture (recording.py)
+    recorded  the modules run once inside a capture (forwards.py,
+              backwards.py)
     replayed  the graph has been launched; the outputs are where they were
     run       the modules run as if nobody were attached
 
@@ -16,128 +17,29 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import logging
-from types import SimpleNamespace
 
 import torch
 from torch import is_anomaly_enabled, is_autocast_enabled, is_grad_enabled
 from torch._C import (
     _are_functorch_transforms_active as torch_func_is_active)
 from torch._C import _cuda_getDevice as current_device
-from torch._C import _current_graph_task_id as current_pass
-from torch._C import _will_engine_execute_node as will_run
 from torch.autograd import forward_ad
 
 from .. import _abi
 from ..errors import Error
-from . import checkpoint, gradients, recording, tree
+from . import backwards, checkpoint, forwards, gradients, recording, tree
 from .chain import Chain
 from .gradients import Home, Parameters
+from .instance import Backward, Instance
 from .places import Places
 from .planned import Planned
-from .recording import Backward, Instance
 from .replay import replay
+from .site import GLOBAL_HOOKS, Site, hooks_of, why_left_alone
+from .sums import Sums
 
 log = logging.getLogger("graphhooks")
 
 _REPLAYED, _RECORD = _abi.GH_ACTION_REPLAYED, _abi.GH_ACTION_RECORD
-
-
-class Site:
-    """What stands in for a module's forward."""
-
-    def __init__(self, segment: "Segment", position: int, name, module):
-        self.segment = segment
-        self.name = name
-        self.position = position
-        self.module = module
-        self.forward = module.forward
-        self.has_own = "forward" in vars(module)
-        self._first = next(
-            ((m._parameters, name, p) for m in module.modules()
-             for name, p in m._parameters.items() if p is not None),
-            ({}, "", None))
-
-    def __call__(self, *args, **kwargs):
-        if self.position == 0:
-            return self.segment.lead(self, args, kwargs)
-        return self.segment.chain.follow(self, args, kwargs)
-
-    def has_weights(self) -> bool:
-        """Whether they are its own, as far as the first shows: who lends
-        others to a module lends all."""
-        held, name, parameter = self._first
-        return held.get(name) is parameter
-
-    def __reduce__(self):
-        """A copy of the module is one without graphs, and without us."""
-        if self.has_own:
-            return getattr, (SimpleNamespace(forward=self.forward), "forward")
-        return getattr, (self.module, "forward")
-
-    def detach(self) -> None:
-        if vars(self.module).get("forward") is not self:
-            # Somebody has put a forward of his own around this one.
-            self.__class__ = Detached
-        elif self.has_own:
-            self.module.forward = self.forward
-        else:
-            vars(self.module).pop("forward", None)
-
-
-class Detached(Site):
-    """The module's forward again, for who has kept the other."""
-
-    def __call__(self, *args, **kwargs):
-        return self.forward(*args, **kwargs)
-
-
-_GLOBAL_HOOKS = [
-    vars(torch.nn.modules.module)[name] for name in (
-        "_global_forward_hooks", "_global_forward_pre_hooks",
-        "_global_backward_hooks", "_global_backward_pre_hooks")]
-
-
-def _hooks(module) -> list:
-    return [module._forward_hooks, module._forward_pre_hooks,
-            module._backward_hooks, module._backward_pre_hooks]
-
-
-def _why_left_alone(module) -> str | None:
-    if type(module).__name__ == "OptimizedModule" \
-            or getattr(module, "_compiled_call_impl", None) is not None:
-        return "it is compiled by torch.compile"
-    if any(_GLOBAL_HOOKS):
-        return "all modules have hooks, which a replay would not call"
-    for name, inner in module.named_modules():
-        name = name or "it"
-        if inner is not module and any(_hooks(inner)):
-            return f"{name} has hooks, which a replay would not call"
-        if isinstance(inner, torch.jit.ScriptModule):
-            return (f"{name} is made by torch.jit, and nobody can lend it "
-                    "parameters for a recording")
-        if getattr(inner, "sparse", False) is True:
-            return f"{name} has sparse gradients, whose sizes change"
-    return None
-
-
-def queue_callback(callback) -> None:
-    torch.autograd.Variable._execution_engine.queue_callback(callback)
-
-
-class Failure:
-    """Autograd calls it at the end of a pass, and lets go of it when the pass
-    fails."""
-
-    def __init__(self, segment, aside):
-        self.segment = segment
-        self.aside = aside
-
-    def __call__(self) -> None:
-        pass
-
-    def __del__(self):
-        if self.segment.aside is self.aside:
-            self.segment.give_up()
 
 
 class Segment(Planned):
@@ -149,8 +51,8 @@ class Segment(Planned):
         self.sites = [Site(self, i, *m) for i, m in enumerate(modules.items())]
         self.chain = Chain(self)  # of the modules after the first
         self.hooks = [h for m in modules.values() for inner in m.modules()
-                      if inner is not m for h in _hooks(inner)]
-        self.hooks += _GLOBAL_HOOKS
+                      if inner is not m for h in hooks_of(inner)]
+        self.hooks += GLOBAL_HOOKS
         self.instances: dict[int, Instance] = {}
         self.serial = 0  # of the forward that was recorded first
         self.refused: str | None = None  # why it is eager for good
@@ -163,8 +65,7 @@ class Segment(Planned):
         self.elsewhere: set = set()  # inputs that are used there too
         self.draws: bool | None = None  # random numbers, as eager passes did
         self.replayed = False  # the last call was, or will have been
-        self.summed = -1  # the pass of autograd that comes by several times
-        self.aside: gradients.Aside | None = None  # `.grad` before it
+        self.sums = Sums(self)
 
     def attach(self) -> None:
         why = self.left_alone()
@@ -177,7 +78,7 @@ class Segment(Planned):
     def left_alone(self) -> str | None:
         """Why its modules are none for graphs, or None."""
         for site in self.sites:
-            why = _why_left_alone(site.module)
+            why = why_left_alone(site.module)
             if why is not None:
                 return f"{site.name}: {why}"
         return None
@@ -252,7 +153,7 @@ class Segment(Planned):
             owner.cancel(None)  # it looks at every number
             owner.count("anomaly")
         elif action == _RECORD:
-            instance = recording.forward(self, tensors, args, kwargs)
+            instance = forwards.record(self, tensors, args, kwargs)
         else:
             owner.cancel(self.decision.reason)
         if instance is None:
@@ -383,66 +284,22 @@ class Segment(Planned):
     def backward(self, instance: Instance, microbatch: int, grads):
         instance.node = None
         if not self.parameters.are_accumulated():
-            return self._beside(instance, microbatch, grads)
+            self.owner.count("partial_backward")
+            return self.sums.run_beside(instance, microbatch, grads)
         if len(self.instances) == 1:
             return self.run_back(instance, microbatch, grads)
-        return self._sum(instance, microbatch, grads, current_pass())
+        return self.sums.run_back(instance, microbatch, grads)
 
     def leave_alone(self, instance) -> None:
         """No gradient comes, as from a function that gives none back: none
         leaves, and none is made of zeros."""
         instance.node = None
-        if self.aside is not None and self.summed == current_pass() \
-                and not self._comes_again():
-            self.aside.add()
-            self.aside = None
-
-    def _beside(self, instance, microbatch: int, grads):
-        """For autograd.grad() and backward(inputs=...), which leave `.grad`
-        alone, and whose results are the caller's."""
-        self.owner.count("partial_backward")
-        self.aside = gradients.Aside(self.parameters)
-        try:
-            results = self.run_back(instance, microbatch, grads)
-            return [r if r is None else r.clone() for r in results]
-        finally:
-            self.aside.restore()
-            self.aside = None
-
-    def _sum(self, instance, microbatch: int, grads, task: int):
-        """There may be more to come by in this pass of autograd, and eager
-        sums those up before it adds them to `.grad`."""
-        more = self._comes_again()
-        if self.aside is not None and self.summed != task:
-            self.give_up()
-        if more and self.summed != task:
-            self.summed = task
-            self.aside = gradients.Aside(self.parameters)
-            queue_callback(Failure(self, self.aside))
-        results = self.run_back(instance, microbatch, grads)
-        if self.aside is not None:
-            self.aside.note()
-            if not more:
-                self.aside.add()
-                self.aside = None
-        return results
-
-    def give_up(self) -> None:
-        """The pass of autograd that summed up has failed."""
-        aside, self.aside = self.aside, None
-        aside.give_up()
-
-    def _comes_again(self) -> bool:
-        for other in self.instances.values():
-            node = other.node and other.node()
-            if node is not None and will_run(node):
-                return True
-        return False
+        self.sums.pass_by()
 
     def run_back(self, instance, microbatch: int, grads):
         """Replays an instance's backward; the first time records it."""
         if instance.live is not None:
-            return recording.backward(self, instance, microbatch, grads)
+            return backwards.begin(self, instance, microbatch, grads)
         grads = self.read(instance, grads)
         if self.parameters.have_hooks():
             raise Error(f"{self.name}: a hook has come to a parameter between "
@@ -496,5 +353,5 @@ class Segment(Planned):
                             f"{' or '.join(map(str, outputs))}, which had "
                             "one when the backward was recorded, and "
                             "parameters of its own; detach and attach again")
-        return [recording.shaped(grads[i], instance.outputs[i], layout)
+        return [backwards.shaped(grads[i], instance.outputs[i], layout)
                 for i, layout in zip(wanted, instance.layouts)]

@@ -1,0 +1,267 @@
+"""How a backward becomes a graph.
+
+It is recorded before it runs; it then runs as any other that is recorded.
+Should that fail, it runs eagerly: on autograd's graph, or where that has been
+let go on the way, on that of modules that have run once more
+(`_can_run_again`).
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import torch
+
+from .. import _abi
+from ..errors import Error
+from . import contributions, tree
+from .attributes import Attributes, HostNumbers
+from .contributions import Contributions
+from .gradients import add_eagerly
+from .instance import Backward, Instance
+from .landing import Landing
+from .memory import is_dense
+from .recording import capture, closing, note_uses, play, static, undisturbed
+
+
+def shaped(grad, output, layout):
+    """A gradient of the strides that a recording knows; zeros for none."""
+    if grad is None:
+        grad = torch.zeros_like(output)
+    if grad.stride() == layout:
+        return grad
+    copy = torch.empty_strided(grad.size(), layout, dtype=grad.dtype,
+                               device=grad.device)
+    return copy.copy_(grad)
+
+
+def begin(segment, instance: Instance, microbatch: int, grads):
+    """The first of an instance."""
+    owner = segment.owner
+    instance.wanted = [i for i, g in enumerate(grads) if g is not None]
+    instance.layouts = [_layout(grads[i]) for i in instance.wanted]
+    instance.alone = _alone(instance)
+    given = segment.read(instance, grads)
+    if instance.spent and segment.refused is None:
+        segment.refuse("the recording of its backward was interrupted")
+    if segment.refused is None:
+        segment.parameters.decide(
+            owner.accumulates or owner.microbatch > 0
+            or segment.sums.aside is not None)
+        _record_all(segment, instance, microbatch, given)
+    if segment.refused is not None or instance.backward is None:
+        return _eagerly(segment, instance, microbatch, given)
+    instance.inputs = instance.leaves = instance.uses = ()
+    instance.live = instance.call = None
+    instance.before = instance.numbers = None
+    return segment.run_back(instance, microbatch, grads)
+
+
+def _alone(instance: Instance) -> list:
+    """Wanted outputs without all of which some parameter has no gradient."""
+    if len(instance.wanted) == 1:
+        return []
+    by: dict = {}  # outputs by the leaf that each of them reaches
+    for i in instance.wanted:
+        for leaf in contributions.leaves([instance.live[i]]):
+            by.setdefault(leaf, []).append(i)
+    every = set(map(tuple, by.values())) - {tuple(instance.wanted)}
+    return sorted(every, key=lambda outputs: (len(outputs), outputs))
+
+
+def _layout(grad):
+    return grad.stride() if is_dense(grad) else grad.contiguous().stride()
+
+
+def _record_all(segment, instance, microbatch: int, grads) -> None:
+    """What writes gradients; or what adds, and what puts the first."""
+    owner = segment.owner
+    flight = owner.flights.of_backward(segment, instance)
+    home = segment.parameters.home()
+    segment.take_back(home)
+    adds = segment.parameters.adds
+    with closing(owner):
+        instance.backward = _record(segment, instance, microbatch, grads,
+                                    Backward(0, adds, home, flight))
+        if instance.backward is None:
+            return
+        owner.flights.note_backward(segment, instance, flight)
+        if adds:
+            instance.first = _record(segment, instance, microbatch, grads,
+                                     Backward(1, False, home, flight))
+    if instance.first is not None:
+        owner.twins.know(*instance.backwards())
+    segment.parameters.homes = list({b.home: None for i
+                                     in segment.instances.values()
+                                     for b in i.backwards()})
+
+
+def _record(segment, instance, microbatch: int, grads, found: Backward):
+    """None: it is no graph."""
+    owner = segment.owner
+    home = found.home
+    places = segment.parameters.places_to_add(home)  # not in a pool
+    grads = [owner.twins.of(g, found.variant) for g in grads]
+    owner.recording = found.flight
+    try:
+        action = segment.enter(1, grads, microbatch, found.variant,
+                               _abi.GH_PASS_PREPARE)
+    finally:
+        owner.recording = None
+    if action != _abi.GH_ACTION_RECORD:
+        owner.cancel(None)
+        return None
+    inputs = static(segment, grads)
+
+    def run():
+        return _differentiate(segment, instance, inputs, found, places)
+
+    if not capture(segment, 1, run):
+        return None
+    found.serial = owner.flights.next_serial()
+    home.put(zip(found.own, found.gradients))
+    if not segment.parameters.adds:
+        home.serial = found.serial
+    found.chained = [s if s.data_ptr() == g.data_ptr() else None
+                     for s, g in zip(inputs, grads)]
+    if not any(c is not None for c in found.chained):
+        found.chained = ()
+    return found
+
+
+def _take_grads(segment, instance: Instance, grads, keep=True):
+    """Runs autograd's backward; what it finds for inputs, for parameters, and
+    for inputs once more.  Reentrant checkpointing runs the modules in it.
+    Where it may, autograd lets go on its way, and gradients come to lie there;
+    not if it is to `keep` all for another time."""
+    apart = {i: Contributions(edges) for i, edges in instance.uses.items()}
+    instance.spent = not keep
+    try:
+        with undisturbed(segment.draws), \
+                segment.parameters.replaced_by(instance.leaves):
+            torch.autograd.backward(
+                [instance.live[i] for i in instance.wanted], grads,
+                retain_graph=keep)
+    finally:
+        of_parameters = dict(zip(segment.parameters.all,
+                                 _taken(instance.leaves)))
+        of_inputs = _taken(instance.inputs)
+        for each in apart.values():
+            each.remove()
+    again = []
+    for i, each in apart.items():
+        of_inputs[i], *others = each.found or [None]
+        again += others + [None] * (instance.again.count(i) - len(others))
+    return of_inputs, of_parameters, again
+
+
+def _can_run_again(segment) -> bool:
+    """Whether the modules then give the same: they draw nothing, and have no
+    buffers that they might have changed."""
+    return segment.draws is False and not any(
+        b is not None for site in segment.sites
+        for m in site.module.modules() for b in m._buffers.values())
+
+
+def _run_again(segment, instance: Instance) -> None:
+    """On what the forward has read, for autograd's graph.  Python is as it was
+    then; should anything else have changed since, the outputs tell."""
+    now = Attributes(segment)
+    numbers = HostNumbers(segment.owner.captures.generators)
+    again = Instance()
+    again.inputs = instance.inputs
+    args, kwargs = tree.fill(instance.call, (instance.inputs,))
+    instance.before.put_back()
+    instance.numbers.put_back()
+    try:
+        with torch.enable_grad(), torch.autocast(
+                "cuda", instance.autocast, instance.autocast is not None):
+            found = play(segment, again, args, kwargs).tensors
+    finally:
+        now.put_back()
+        numbers.put_back()
+    if not all(map(_is_same, found, instance.outputs)):
+        raise Error(f"{segment.name}: its backward cannot be recorded, and "
+                    "its modules do not give again what they gave in the "
+                    "forward; detach, or leave this one out of the layers")
+    instance.live, instance.leaves, instance.spent = found, again.leaves, False
+    note_uses(segment, instance)
+
+
+def _is_same(tensor, other) -> bool:
+    """To the bit."""
+    bits = [t.detach().contiguous().flatten().view(torch.uint8)
+            for t in (tensor, other)]
+    return torch.equal(*bits)
+
+
+def _taken(leaves) -> list:
+    grads = [leaf.grad for leaf in leaves]
+    for leaf in leaves:
+        leaf.grad = None
+    return grads
+
+
+def _differentiate(segment, instance, grads, found, places):
+    """A backward inside a capture, which leaves gradients in `places`, or
+    where there are none, where autograd makes them."""
+    parameters = segment.parameters
+    landing = Landing(dict(zip(parameters.all, instance.leaves)), places,
+                      found.adds, segment.owner.beside)
+    before = [dict(vars(leaf)) for leaf in instance.leaves]
+    try:
+        of_inputs, of_parameters, again = _take_grads(
+            segment, instance, grads,
+            keep=found.adds or not _can_run_again(segment))
+    finally:
+        landing.close()
+    found.marks = _marks(parameters.all, instance.leaves, before)
+    came = landing.end() if places else {
+        p for p in parameters.own if of_parameters[p] is not None}
+    found.results = (*of_inputs,
+                     *(of_parameters[p] for p in parameters.returned),
+                     *(None for _ in parameters.sample), *again)
+    found.own = [p for p in parameters.own if p in came]
+    found.gradients = [places.get(p, of_parameters[p]) for p in found.own]
+    return [r for r in found.results if r is not None]
+
+
+def _marks(parameters, leaves, before) -> list:
+    """What a backward has said to who comes after it, as one that adds to a
+    `main_grad` by itself does; and from now on says again."""
+    marks = []
+    for p, leaf, old in zip(parameters, leaves, before):
+        for name, value in vars(leaf).items():
+            if name not in old or old[name] is not value:
+                marks.append((vars(p), name, value))
+        vars(leaf).clear()
+        vars(leaf).update(old)  # for the other graph of this backward
+    return marks
+
+
+def _eagerly(segment, instance: Instance, microbatch: int, grads):
+    """The forward was a graph, the backward is not: it reads what the
+    forward has left at its own addresses, or has read there."""
+    owner = segment.owner
+    parameters = segment.parameters
+    owner.pause()
+    try:
+        segment.enter(1, grads, microbatch)
+        try:
+            if instance.spent:
+                _run_again(segment, instance)
+            before = [dict(vars(leaf)) for leaf in instance.leaves]
+            of_inputs, of_parameters, again = _take_grads(
+                segment, instance, grads)
+        except BaseException:
+            owner.cancel(None)
+            raise
+        owner.check(segment.exit(1, ()))
+    finally:
+        owner.resume()
+    for names, name, value in _marks(parameters.all, instance.leaves, before):
+        names[name] = value
+    owner.count("backward")
+    add_eagerly(parameters.own, [of_parameters[p] for p in parameters.own])
+    return (*of_inputs, *(of_parameters[p] for p in parameters.returned),
+            *(None for _ in parameters.sample), *again)

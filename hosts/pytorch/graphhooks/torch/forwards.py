@@ -1,0 +1,103 @@
+"""How a forward becomes a graph.
+
+It is recorded with autograd on, and autograd's graph of it is kept until the
+backward has been recorded from it.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import torch
+
+from . import contributions, tree
+from .attributes import Attributes, HostNumbers
+from .instance import Instance
+from .recording import capture, closing, note_uses, play, static
+
+
+def record(segment, tensors, args, kwargs) -> Instance | None:
+    """Of a pass that is open; None: the modules are to run eagerly."""
+    owner = segment.owner
+    instance = Instance()
+    attributes = instance.before = Attributes(segment)
+    instance.numbers = HostNumbers(owner.captures.generators)
+    with closing(owner):
+        segment.parameters.sort(owner.by_autograd)
+        instance.slot = segment.decision.slot
+        instance.flight = (owner.steps, owner.microbatch)
+        instance.inputs = static(segment, tensors)
+        # Without parameters nothing tells autograd.grad() from backward().
+        instance.kept = [i for i, t in enumerate(tensors)
+                         if contributions.may_keep(t) or (
+                             t.requires_grad and not segment.parameters.all)]
+        for inside, outside in zip(instance.inputs, tensors):
+            inside.requires_grad_(outside.requires_grad)
+        if not capture(segment, 0, lambda: _run(
+                segment, instance, attributes, tensors, args, kwargs)):
+            attributes.put_back()
+            instance.numbers.put_back()
+            return None
+    instance.serial = owner.flights.next_serial()
+    segment.parameters.note_old()
+    instance.attributes = attributes.tensors()
+    instance.outputs = [o.detach() for o in instance.live]
+    instance.constant = [i for i, o in enumerate(instance.live)
+                         if not o.requires_grad]
+    segment.instances[instance.slot] = instance
+    segment.serial = min(i.serial for i in segment.instances.values())
+    return instance
+
+
+def _run(segment, instance: Instance, attributes, tensors, args, kwargs):
+    indices = {id(t): i for i, t in enumerate(tensors)}
+    instance.call = tree.form((args, kwargs),
+                              lambda t: tree.Place(0, indices[id(t)]))
+    if torch.is_autocast_enabled():
+        instance.autocast = torch.get_autocast_dtype("cuda")
+    args, kwargs = tree.fill(instance.call, (instance.inputs,))
+    contents = _contents(args, kwargs)
+    versions = [t._version for t in instance.inputs]
+    results = play(segment, instance, args, kwargs)
+    if versions != [t._version for t in instance.inputs]:
+        raise tree.Unfit("it changes in place what it is given")
+    if HostNumbers(segment.owner.captures.generators).have_moved(
+            instance.numbers):
+        raise tree.Unfit("it draws random numbers on the host, of Python, "
+                         "numpy or torch, which a replay would not")
+    if contents != _contents(args, kwargs):
+        raise tree.Unfit("it changes a list or dict that it is given")
+    if not segment.places.are_kept():
+        raise tree.Unfit("it replaces a parameter or a buffer")
+    if not any(t.requires_grad for t in results.tensors):
+        raise tree.Unfit("nothing that comes out of it needs a gradient")
+    _refuse_others(instance, attributes, results)
+    instance.live = results.tensors
+    note_uses(segment, instance)
+    return results.last
+
+
+def _contents(args, kwargs):
+    """Of all that a call is given, to be compared."""
+    tensors: list = []
+    key: list = []
+    try:
+        tree.gather((args, kwargs), tensors, key)
+    except tree.Unfit:
+        return None
+    return [id(t) for t in tensors], key
+
+
+def _refuse_others(instance, attributes, results) -> None:
+    """Gradients come in by the results, and leave by inputs and parameters."""
+    for name, tensor in attributes.new():
+        if tensor.requires_grad:
+            raise tree.Unfit("it keeps a tensor with a gradient in an "
+                             f"attribute, {name}: return it instead")
+        raise tree.Unfit("it leaves another tensor in an attribute, "
+                         f"{name}, which a replay would not: return it "
+                         "instead, or copy it into a buffer")
+    if contributions.leaves(results.tensors,
+                            [*instance.inputs, *instance.leaves]):
+        raise tree.Unfit("it reads a trained tensor that was neither given to "
+                         "it nor is a parameter that it had at the attach")

@@ -1,0 +1,65 @@
+"""What is known of a segment's graphs, slot by slot.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+
+class Instance:
+    """A segment in one slot: what its graphs read and write."""
+
+    __slots__ = ("slot", "flight", "serial", "call", "autocast", "inputs",
+                 "before", "numbers", "leaves", "live", "spoiled", "spent",
+                 "outputs", "shape", "constant", "uses", "again", "wanted",
+                 "layouts", "alone", "backward", "first", "node",
+                 "attributes", "kept")
+
+    def __init__(self):
+        self.slot = 0
+        self.flight = ()  # the step and the microbatch that recorded it
+        self.serial = 0  # the how manieth recording its forward was
+        self.call = None  # the form of its arguments
+        self.autocast = None  # its dtype, if it was on
+        self.inputs = ()  # tensors at the graph's own addresses
+        self.leaves = ()  # others at the addresses of the parameters
+        self.live = None  # the outputs with autograd's graph, until recorded
+        self.spoiled = False  # what its backward reads, for this time
+        self.spent = False  # autograd's graph, by a recording
+        self.before = None  # attributes of before the forward
+        self.numbers = None  # the host's random ones, of then
+        self.outputs = ()  # the same without
+        self.shape = []  # the form of each module's result
+        self.constant = ()  # the outputs that need no gradient
+        self.uses = ()  # edges to inputs that are used elsewhere too
+        self.again = ()  # those inputs, one time less than they are used
+        self.kept = ()  # inputs whose gradients somebody may keep
+        self.wanted = ()  # the outputs whose gradients the backward reads
+        self.layouts = ()  # their strides
+        self.alone = ()  # those of them that a parameter depends on alone
+        self.backward: Backward | None = None  # that writes or adds
+        self.first: Backward | None = None  # for a first gradient, or none
+        self.node = None  # autograd's, for a forward without its backward
+        self.attributes = ()  # tensors that the graph may read
+
+    def backwards(self) -> list:
+        return [b for b in (self.backward, self.first) if b is not None]
+
+
+class Backward:
+    """A graph of an instance's backward."""
+
+    __slots__ = ("variant", "adds", "flight", "chained", "results", "own",
+                 "gradients", "home", "serial", "marks")
+
+    def __init__(self, variant: int, adds: bool, home, flight: tuple):
+        self.variant = variant  # of gh_pass
+        self.flight = flight  # whose memory it uses
+        self.adds = adds  # to gradients, or puts them
+        self.chained = ()  # gradients read where the next segment wrote them
+        self.results = ()  # what autograd is given, one for each input
+        self.own = ()  # parameters whose gradients the graph puts in place
+        self.gradients = ()  # where
+        self.home = home  # which has those
+        self.serial = 0  # the how manieth it was recorded
+        self.marks = ()  # attributes that it sets of parameters

@@ -1,0 +1,88 @@
+"""What stands in for a module's forward, and modules for which nothing may.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import torch
+
+
+class Site:
+    """What stands in for a module's forward."""
+
+    def __init__(self, segment, position: int, name, module):
+        self.segment = segment
+        self.name = name
+        self.position = position
+        self.module = module
+        self.forward = module.forward
+        self.has_own = "forward" in vars(module)
+        self._first = next(
+            ((m._parameters, name, p) for m in module.modules()
+             for name, p in m._parameters.items() if p is not None),
+            ({}, "", None))
+
+    def __call__(self, *args, **kwargs):
+        if self.position == 0:
+            return self.segment.lead(self, args, kwargs)
+        return self.segment.chain.follow(self, args, kwargs)
+
+    def has_weights(self) -> bool:
+        """Whether they are its own, as far as the first shows: who lends
+        others to a module lends all."""
+        held, name, parameter = self._first
+        return held.get(name) is parameter
+
+    def __reduce__(self):
+        """A copy of the module is one without graphs, and without us."""
+        if self.has_own:
+            return getattr, (SimpleNamespace(forward=self.forward), "forward")
+        return getattr, (self.module, "forward")
+
+    def detach(self) -> None:
+        if vars(self.module).get("forward") is not self:
+            # Somebody has put a forward of his own around this one.
+            self.__class__ = Detached
+        elif self.has_own:
+            self.module.forward = self.forward
+        else:
+            vars(self.module).pop("forward", None)
+
+
+class Detached(Site):
+    """The module's forward again, for who has kept the other."""
+
+    def __call__(self, *args, **kwargs):
+        return self.forward(*args, **kwargs)
+
+
+GLOBAL_HOOKS = [
+    vars(torch.nn.modules.module)[name] for name in (
+        "_global_forward_hooks", "_global_forward_pre_hooks",
+        "_global_backward_hooks", "_global_backward_pre_hooks")]
+
+
+def hooks_of(module) -> list:
+    return [module._forward_hooks, module._forward_pre_hooks,
+            module._backward_hooks, module._backward_pre_hooks]
+
+
+def why_left_alone(module) -> str | None:
+    if type(module).__name__ == "OptimizedModule" \
+            or getattr(module, "_compiled_call_impl", None) is not None:
+        return "it is compiled by torch.compile"
+    if any(GLOBAL_HOOKS):
+        return "all modules have hooks, which a replay would not call"
+    for name, inner in module.named_modules():
+        name = name or "it"
+        if inner is not module and any(hooks_of(inner)):
+            return f"{name} has hooks, which a replay would not call"
+        if isinstance(inner, torch.jit.ScriptModule):
+            return (f"{name} is made by torch.jit, and nobody can lend it "
+                    "parameters for a recording")
+        if getattr(inner, "sparse", False) is True:
+            return f"{name} has sparse gradients, whose sizes change"
+    return None
