@@ -270,3 +270,9 @@ def test_a_weight_that_goes_into_the_stack_by_a_view(pair, grain, model,
             run.optimizer.step()
 
     pair(train, grain=grain, model=model)
+
+
+def test_no_zeros_are_made_where_nobody_adds_to_them(pair):
+    """They are as large as the largest gradient."""
+    run = pair(lambda r: r.steps([1, 2, 3, 2]), grain="layer")
+    assert not run.attached.nothing._zeros

@@ -306,6 +306,21 @@ def test_a_sparse_gradient_is_eager(pair, grain):
     pair(train, grain=grain, make=Sparse, replays=False, refused="sparse")
 
 
+class Recurrent(Block):
+    def __init__(self) -> None:
+        super().__init__()
+        self.gru = nn.GRU(WIDTH, WIDTH, batch_first=True)
+
+    def forward(self, x):
+        return super().forward(x + self.gru(x)[0])
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_a_recurrent_layer_is_eager(pair, grain):
+    pair(lambda r: r.steps(), grain=grain, make=Recurrent, replays=False,
+         refused="gru is a GRU, which keeps its weights in a list besides")
+
+
 class Through(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):

@@ -10,6 +10,7 @@ import copy
 import pytest
 from models import (COUNTS, GRAINS, LAYERS, WHOLE, Block, Mlp, Model, Normed,
                     nn, torch)
+from torch.nn.utils import parametrize
 
 from graphhooks import Error
 
@@ -600,3 +601,58 @@ def test_weights_that_are_lent_to_later_layers(pair, grain):
             pair(train, grain=grain, model=Lends)
     else:
         pair(train, grain=grain, model=Lends, eager=["replaced"])
+
+
+# ---- used several times, and elsewhere too ----------------------------------
+
+
+class Twice(Block):
+    """Uses a weight three times in one call."""
+
+    def forward(self, x):
+        return super().forward(x + .1 * self.attn.out(self.attn.out(x)))
+
+
+class Penal(Model):
+    def run_layers(self, x):
+        weight = self.layers[1].attn.out.weight
+        return super().run_layers(x) + .01 * weight.square().sum()
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_a_weight_used_several_times(pair, grain):
+    pair(lambda r: r.steps(), grain=grain, make=Twice)
+
+
+@pytest.mark.parametrize("grain, replays", [("layer", True),
+                                            ("chunk", False)])
+def test_a_weight_used_several_times_and_in_the_loss(pair, grain, replays):
+    """Eager adds up (loss + first) + second, a graph gives first + second."""
+    run = pair(lambda r: r.steps(), grain=grain, make=Twice, model=Penal,
+               replays=replays, refused=r"weight is used 3 times in it, and "
+               "elsewhere too")
+    assert len(run.attached.stats()["refused"]) == 1
+
+
+def parametrized(make):
+    model = Penal(make)
+    for layer in model.layers:
+        torch.nn.utils.parametrizations.weight_norm(layer.attn.out)
+    return model
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_parametrized_weights_that_are_kept_for_a_pass(pair, grain):
+    """The loss has those of the layer's call, which a recording would have
+    made of its own."""
+    def train(run):
+        for count in COUNTS:
+            run.zero()
+            for _ in range(count):
+                with parametrize.cached():
+                    loss = run.loss()
+                loss.backward()
+            run.optimizer.step()
+
+    pair(train, grain=grain, model=parametrized, replays=False,
+         eager=["parametrize"])

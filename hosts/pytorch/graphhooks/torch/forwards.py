@@ -72,6 +72,7 @@ def _run(segment, instance: Instance, attributes, tensors, args, kwargs):
     if not any(t.requires_grad for t in results.tensors):
         raise tree.Unfit("nothing that comes out of it needs a gradient")
     _refuse_others(instance, attributes, results)
+    _refuse_sums(segment, instance, results)
     instance.live = results.tensors
     note_uses(segment, instance)
     return results.last
@@ -101,3 +102,18 @@ def _refuse_others(instance, attributes, results) -> None:
                             [*instance.inputs, *instance.leaves]):
         raise tree.Unfit("it reads a trained tensor that was neither given to "
                          "it nor is a parameter that it had at the attach")
+
+
+def _refuse_sums(segment, instance, results) -> None:
+    """Of a weight that is used elsewhere too autograd adds up all gradients
+    one by one, and a graph gives a single one."""
+    found = segment.parameters.shares.found
+    if not found:
+        return
+    edges = dict(zip(segment.parameters.all,
+                     contributions.uses(results.tensors, instance.leaves)))
+    for _, name, p in segment.parameters.places:
+        if p in found and len(edges[p]) > 1:
+            raise tree.Unfit(f"{name} is used {len(edges[p])} times in it, "
+                             "and elsewhere too: its gradients would be "
+                             "added up in another order")

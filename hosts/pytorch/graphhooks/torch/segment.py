@@ -24,6 +24,7 @@ from torch._C import (
     _are_functorch_transforms_active as torch_func_is_active)
 from torch._C import _cuda_getDevice as current_device
 from torch.autograd import forward_ad
+from torch.nn.utils import parametrize
 
 from .. import _abi
 from ..errors import Error
@@ -61,6 +62,8 @@ class Segment(Planned):
         self.seen = -1  # the last microbatch that came by
         self.parameters = Parameters(modules.values())
         self.places = Places([self])
+        self.is_parametrized = any(map(parametrize.is_parametrized, (
+            inner for m in modules.values() for inner in m.modules())))
         self.warm = False  # an eager backward has come by
         self.elsewhere: set = set()  # inputs that are used there too
         self.draws: bool | None = None  # random numbers, as eager passes did
@@ -230,6 +233,9 @@ class Segment(Planned):
             return False
         if any(self.hooks):
             owner.count("hooks", self.left_alone())
+            return False
+        if parametrize._cache_enabled and self.is_parametrized:
+            owner.count("parametrize")
             return False
         if self.parameters.have_hooks():
             owner.count("hooks", f"{self.name}: a parameter whose gradient "

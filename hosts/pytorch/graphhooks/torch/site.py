@@ -83,6 +83,9 @@ def why_left_alone(module) -> str | None:
         if isinstance(inner, torch.jit.ScriptModule):
             return (f"{name} is made by torch.jit, and nobody can lend it "
                     "parameters for a recording")
+        if isinstance(inner, torch.nn.RNNBase):
+            return (f"{name} is a {type(inner).__name__}, which keeps its "
+                    "weights in a list besides")
         if getattr(inner, "sparse", False) is True:
             return f"{name} has sparse gradients, whose sizes change"
     return None
