@@ -606,7 +606,7 @@ def test_weights_that_are_lent_to_later_layers(pair, grain):
 # ---- used several times, and elsewhere too ----------------------------------
 
 
-class Twice(Block):
+class Thrice(Block):
     """Uses a weight three times in one call."""
 
     def forward(self, x):
@@ -621,14 +621,14 @@ class Penal(Model):
 
 @pytest.mark.parametrize("grain", WHOLE)
 def test_a_weight_used_several_times(pair, grain):
-    pair(lambda r: r.steps(), grain=grain, make=Twice)
+    pair(lambda r: r.steps(), grain=grain, make=Thrice)
 
 
 @pytest.mark.parametrize("grain, replays", [("layer", True),
                                             ("chunk", False)])
 def test_a_weight_used_several_times_and_in_the_loss(pair, grain, replays):
     """Eager adds up (loss + first) + second, a graph gives first + second."""
-    run = pair(lambda r: r.steps(), grain=grain, make=Twice, model=Penal,
+    run = pair(lambda r: r.steps(), grain=grain, make=Thrice, model=Penal,
                replays=replays, refused=r"weight is used 3 times in it, and "
                "elsewhere too")
     assert len(run.attached.stats()["refused"]) == 1
