@@ -57,8 +57,9 @@ def test_a_list_of_modules_is_taken_as_it_is():
 
 
 def test_a_star_is_one_component():
-    with pytest.raises(Error, match="is called '\\*.qkv', where \\* stands for "
-                                    "one component.*there are embed"):
+    said = ("is called '\\*.qkv', where \\* stands for one component.*"
+            "there are embed")
+    with pytest.raises(Error, match=said):
         found(Model(), "*.qkv")
 
 
