@@ -24,8 +24,9 @@ class Landing:
     A large gradient goes to its place at once, on a stream beside, while the
     backward goes on: both are a little each of what the device can do.  Its
     memory is kept until the backward has waited for that stream, which must
-    not be long: of a chunk, gradients are as large as the weights.  The small
-    ones, of which each would cost a launch, go together in the end.
+    not be long: of a chunk, gradients are as large as the weights.  One that
+    is too large to be kept keeps the device busy by itself.  The small ones,
+    of which each would cost a launch, go together in the end.
     """
 
     def __init__(self, leaves: dict, places: dict, adds: bool, beside):
@@ -43,22 +44,27 @@ class Landing:
     def _take(self, parameter, leaf) -> None:
         grad, leaf.grad = leaf.grad, None
         size = grad.numel() * grad.element_size()
-        if size >= LARGE:
+        if size < LARGE:
+            if parameter in self._small:
+                self._put_small()
+            self._small[parameter] = grad
+        elif size <= HELD:
             self._put_beside(parameter, grad, size)
-            return
-        if parameter in self._small:
-            self._put_small()
-        self._small[parameter] = grad
+        else:
+            self._put(parameter, grad)
+
+    def _put(self, parameter, grad) -> None:
+        place = self._places[parameter]
+        if self._is_first(parameter):
+            place.copy_(grad)
+        else:
+            place.add_(grad)
+        self._came.add(parameter)
 
     def _put_beside(self, parameter, grad, size: int) -> None:
-        place = self._places[parameter]
         self._beside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._beside):
-            if self._is_first(parameter):
-                place.copy_(grad)
-            else:
-                place.add_(grad)
-        self._came.add(parameter)
+            self._put(parameter, grad)
         self._large.append((grad, size, self._beside.record_event()))
         self._held += size
         if self._held > HELD:
