@@ -309,8 +309,7 @@ def prepare(segment, instance):
 
 
 def _prepare_to_add(backward, nothing: Nothing) -> list:
-    missing: list = []
-    foreign = False
+    missing, foreign = [], []
     for p, gradient in zip(backward.own, backward.gradients):
         grad = p.grad
         if grad is gradient:
@@ -319,11 +318,13 @@ def _prepare_to_add(backward, nothing: Nothing) -> list:
             p.grad = gradient
             missing.append(gradient)
         else:
-            gradient.copy_(grad)
-            foreign = True
+            foreign.append((grad, gradient))
     if missing:
         torch._foreach_copy_(missing, nothing.like(missing))
-    return _foreign(backward) if foreign else []
+    if foreign:
+        theirs, ours = map(list, zip(*foreign))
+        torch._foreach_copy_(ours, theirs)
+    return foreign
 
 
 def _foreign(backward) -> list:
@@ -334,8 +335,8 @@ def _foreign(backward) -> list:
 def finish(backward, foreign) -> None:
     """After the graph."""
     if backward.adds:
-        for theirs, ours in foreign:
-            theirs.copy_(ours)
+        if foreign:
+            torch._foreach_copy_(*map(list, zip(*foreign)))
         return
     for p, gradient in zip(backward.own, backward.gradients):
         if not foreign or p.grad is None:
