@@ -7,6 +7,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import random
+import re
 import sys
 
 import pytest
@@ -1088,3 +1089,48 @@ class Notes(Block):
 def test_what_is_in_containers_is_as_before_a_capture_that_fails(pair, grain):
     pair(lambda r: r.steps(COUNTS[:3]), grain=grain, make=Notes,
          replays=False, refused="captur")
+
+
+class Waits(Block):
+    def forward(self, x):
+        return super().forward(x) * (1 if x.detach().mean().item() else 2)
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_a_capture_that_fails_is_one_line(runs, grain, caplog, capfd):
+    """Which has the place in the layer, and no traceback."""
+    run = runs(grain=grain, make=Waits).steps([1, 1, 1])
+    refused = run.attached.stats()["refused"]
+    assert refused
+    for why in refused.values():
+        assert re.search(r"\(at (test_bad_input|softtorch).py line \d+\)$",
+                         why), why
+    lines = [r.getMessage() for r in caplog.records]
+    assert len(lines) == len(refused), lines
+    assert all("runs eagerly from now on: " in line for line in lines)
+    assert "Traceback" not in caplog.text + capfd.readouterr().err
+
+
+def test_what_was_counted_can_be_asked_for_at_the_end(runs):
+    run = runs(grain="layer").steps()
+    before = run.attached.stats(), run.attached.explain()
+    attached = run.attached
+    attached.detach()
+    assert (attached.stats(), attached.explain()) == before
+    assert before[0]["replays"] > 0
+
+
+def test_a_loop_without_a_step_is_said(runs, caplog):
+    run = runs(grain="layer")
+    for _ in range(70):
+        run.loss().backward()
+    assert caplog.text.count("no optimizer of these layers has stepped") == 1
+
+
+@pytest.mark.parametrize("options, said", [
+    ({"generators": 3}, "generators has 3; it takes"),
+    ({"generators": ["cuda"]}, "generators has 'cuda'; it takes"),
+    ({"services": None}, "services are what attach lends")])
+def test_what_attach_lends_and_is_lent(runs, options, said):
+    with pytest.raises(Error, match=re.escape(said)):
+        runs(grain="layer", **options)

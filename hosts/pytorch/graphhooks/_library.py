@@ -18,8 +18,9 @@ SONAME = "libgraphhooks.so.0"
 VARIABLE = "GRAPHHOOKS_LIBRARY"
 
 _REMEDY = (
-    f"install the graphhooks wheel, build the checkout, or set {VARIABLE} to "
-    f"the path of {SONAME}"
+    "install a wheel that carries it (hosts/pytorch/build-wheel.sh), install "
+    "a checkout that is built by pip install -e, or set "
+    f"{VARIABLE} to the path of {SONAME}"
 )
 # For good: what the library keeps for the life of the process stays in
 # reach; and its symbols are nobody else's business.

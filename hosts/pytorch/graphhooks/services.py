@@ -18,8 +18,13 @@ log = logging.getLogger("graphhooks")
 _LEVELS = {_abi.GH_LOG_WARN: "warning: ", _abi.GH_LOG_DEBUG: "debug: "}
 
 
+class Said(Exception):
+    """A service has failed, and somebody else says why."""
+
+
 def _guarded(
-    function: Callable, status: Optional[int], lost: Optional[list]
+    name: str, function: Callable, status: Optional[int],
+    lost: Optional[list]
 ) -> Callable:
     """An exception cannot go through C: it is logged, and C gets `status`.
     An interrupt is left in `lost`, where there is one."""
@@ -27,11 +32,13 @@ def _guarded(
     def call(_user, *arguments):
         try:
             function(*arguments)
+        except Said:
+            return status
         except BaseException as failure:
             if lost is not None and not isinstance(failure, Exception):
                 lost.append(failure)
             else:
-                log.exception("the service %s has failed", function)
+                log.exception("the service %s has failed", name)
             return status
         return None if status is None else _abi.GH_OK
 
@@ -100,7 +107,8 @@ def host_services(
     for name, prototype, given, function, status in rows:
         if given is not None:
             # The struct keeps the function, as ctypes does for its fields.
-            setattr(table, name, prototype(_guarded(function, status, lost)))
+            guarded = _guarded(name, function, status, lost)
+            setattr(table, name, prototype(guarded))
     return table
 
 

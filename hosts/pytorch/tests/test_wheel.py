@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import venv
@@ -121,6 +122,32 @@ def test_the_wheel_works_in_a_fresh_environment(wheel, tmp_path):
     assert "soft      usable" in said.stdout
     said = subprocess.run(
         [python, "-m", "graphhooks", "plan", "--family", "gpt"],
+        capture_output=True, text=True, env=clean(), cwd=tmp_path,
+    )  # fmt: skip
+    assert said.returncode == 0, said.stderr
+
+
+def test_an_editable_install_is_found_beside_the_clone(wheel, tmp_path):
+    """Whose folder has the package's name, and is none."""
+    clone = tmp_path / "graphhooks" / "hosts" / "pytorch"
+    shutil.copytree(PACKAGE, clone)
+    home = tmp_path / "venv"
+    try:
+        venv.create(home, with_pip=True, symlinks=True)
+    except subprocess.CalledProcessError:
+        pytest.skip("no ensurepip: python3-venv is missing")
+    python = home / "bin" / "python"
+    paths = os.pathsep.join(p for p in sys.path if "site-packages" in p
+                            or "dist-packages" in p)  # fmt: skip
+    said = subprocess.run(
+        [python, "-m", "pip", "install", "-q", "--no-index", "--no-deps",
+         "--no-build-isolation", "--disable-pip-version-check", "-e", clone],
+        capture_output=True, text=True, cwd=tmp_path,
+        env={**clean(), "PYTHONPATH": paths},
+    )  # fmt: skip
+    assert said.returncode == 0, said.stderr
+    said = subprocess.run(
+        [python, "-c", "import graphhooks; print(graphhooks.attach)"],
         capture_output=True, text=True, env=clean(), cwd=tmp_path,
     )  # fmt: skip
     assert said.returncode == 0, said.stderr

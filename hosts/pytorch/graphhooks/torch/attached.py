@@ -31,6 +31,7 @@ log = logging.getLogger("graphhooks")
 
 
 _EARLY = 10  # steps in which engines may still put hooks on nodes
+_MANY = 64  # microbatches of a first step
 
 
 class Attached:
@@ -42,6 +43,17 @@ class Attached:
             raise Error(f"gradients is {gradients!r}; it is graph or "
                         "autograd")
         _refuse_check(options)
+        if "services" in options:
+            raise Error("services are what attach lends to the library "
+                        "itself: leave them out")
+        try:
+            generators = tuple(generators)
+        except TypeError:
+            generators = (generators,)
+        for generator in generators:
+            if not isinstance(generator, torch.Generator):
+                raise Error(f"generators has {generator!r}; it takes those "
+                            "that layers draw from, torch.Generator")
         self.layers = stack.find(model, layers, parts)
         self._check(model)
         self.device = stack.device_of(self.layers)
@@ -62,6 +74,7 @@ class Attached:
         self.error = _abi.gh_error()
         self.lost: list = []  # interrupts that came while C was at work
         self.steps = 0
+        self._last: tuple | None = None  # what was to be said at the end
         self.recording: tuple | None = None  # the flight of a backward
         self.watch = Watch()
         self.beside = torch.cuda.Stream(device=self.device)  # landing.py's
@@ -232,6 +245,13 @@ class Attached:
 
     # ---- steps ----------------------------------------------------------
 
+    def next_microbatch(self, number: int) -> None:
+        self.microbatch = number % _abi.GH_MAX_MICROBATCHES
+        if self.steps == 0 and number == _MANY:
+            log.warning("%d microbatches, and no optimizer of these layers "
+                        "has stepped: nothing is recorded before; a loop "
+                        "without one calls attached.step()", number)
+
     def _note_step(self, optimizer, *_) -> None:
         """The next forward begins a step, if it is an optimizer of the
         stack's.  Not now: one that works inside the backward steps once for
@@ -266,7 +286,10 @@ class Attached:
 
     def stats(self) -> dict:
         """The library's counters, and how often a call ran eagerly and why;
-        ``refused`` has the segments that do for good."""
+        ``refused`` has the segments that do for good.  After detach(), those
+        of then."""
+        if self._last is not None:
+            return self._last[0]
         stats = self.session.stats()
         stats["eager_calls"] = dict(self.eager)
         stats["refused"] = {s.name: s.refused for s in self.segments
@@ -274,7 +297,9 @@ class Attached:
         return stats
 
     def explain(self) -> str:
-        """The plan as text, and what has become of it."""
+        """The plan as text, and what has become of it; as stats()."""
+        if self._last is not None:
+            return self._last[1]
         lines = [self.session.explain().rstrip("\n")]
         lines += [f"{s.name} runs eagerly: {s.refused}"
                   for s in self.segments if s.refused]
@@ -290,6 +315,7 @@ class Attached:
             self._hook.remove()
             for segment in self.segments:
                 segment.detach()
+            self._last = self.stats(), self.explain()
             self.steps = -1  # of no forward
             torch.cuda.synchronize(self.device)
             self.session.close()

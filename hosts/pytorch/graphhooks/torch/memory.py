@@ -24,6 +24,7 @@ import gc
 
 import torch
 
+from ..services import Said
 
 _failed: list = []  # graphs that torch goes on asking
 
@@ -67,6 +68,7 @@ class Captures:
         self._graph = None
         self._stream = None
         self._collects = False
+        self.is_given_up = False  # the capture, and it is said why
         self._has_recorded = False  # since the step began
 
     def services(self) -> dict:
@@ -130,6 +132,7 @@ class Captures:
         self._stream.__enter__()
         self._collects = gc.isenabled()
         gc.disable()  # what it frees may not be freed during a capture
+        self.is_given_up = False
         try:
             graph.capture_begin(pool=self._pool,
                                 capture_error_mode="thread_local")
@@ -152,6 +155,10 @@ class Captures:
         try:
             graph.capture_end()
             failed = False
+        except Exception as failure:
+            if self.is_given_up:
+                raise Said from failure
+            raise
         finally:
             if failed:
                 self._mend(graph)

@@ -16,14 +16,15 @@ from .. import _abi
 def is_off(options) -> bool:
     """As GRAPHHOOKS_ENABLE says, and else the option."""
     enable = os.environ.get("GRAPHHOOKS_ENABLE") or options.get("enable")
-    return enable in ("0", 0, False)
+    return str(enable).lower() in ("0", "off", "no", "false")
 
 
 class Off:
     """An Attached without graphs."""
 
     def explain(self) -> str:
-        return "GRAPHHOOKS_ENABLE=0: all of it runs eagerly\n"
+        return "graphs are turned off (GRAPHHOOKS_ENABLE, enable=): all of " \
+            "it runs eagerly\n"
 
     def stats(self) -> dict:
         counters = {name: 0 for name, _ in _abi.gh_stats._fields_

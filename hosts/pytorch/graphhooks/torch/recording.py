@@ -9,6 +9,8 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import contextlib
+import os
+import traceback
 
 import torch
 
@@ -17,6 +19,10 @@ from . import checkpoint, contributions, tree
 from .instance import Instance
 from .memory import is_dense, tensor_at
 from .places import lent
+
+# Files of torch's and of ours.
+_NOT_THEIRS = (os.path.dirname(torch.__file__) + os.sep,
+               os.path.dirname(os.path.dirname(__file__)) + os.sep)
 
 
 def why_not(segment, tensors):
@@ -60,11 +66,9 @@ def capture(segment, direction: int, run) -> bool:
     try:
         outputs = run()
     except Exception as failure:  # whatever the modules raise
+        owner.captures.is_given_up = True
         owner.cancel(None)
-        why = str(failure).split("\n", 1)[0]
-        if not isinstance(failure, tree.Unfit):
-            why = f"{type(failure).__name__}: {why}"
-        segment.refuse(why)
+        segment.refuse(_sentence(failure))
         return False
     except BaseException:
         owner.cancel(None)
@@ -75,6 +79,18 @@ def capture(segment, direction: int, run) -> bool:
         return False
     owner.check(status)
     return True
+
+
+def _sentence(failure) -> str:
+    """What the modules have raised, and where: in the last of their files."""
+    why = str(failure).split("\n", 1)[0]
+    if isinstance(failure, tree.Unfit):
+        return why
+    places = [f"{os.path.basename(frame.filename)} line {frame.lineno}"
+              for frame in traceback.extract_tb(failure.__traceback__)
+              if not frame.filename.startswith(_NOT_THEIRS)]
+    at = f" (at {places[-1]})" if places else ""
+    return f"{type(failure).__name__}: {why}{at}"
 
 
 @contextlib.contextmanager

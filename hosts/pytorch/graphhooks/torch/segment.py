@@ -137,7 +137,7 @@ class Segment(Planned):
         if self.refused is not None:
             return site.forward(*args, **kwargs)
         if self.seen == owner.microbatch:
-            owner.microbatch = (self.seen + 1) % _abi.GH_MAX_MICROBATCHES
+            owner.next_microbatch(self.seen + 1)
         self.seen = microbatch = owner.microbatch
         if not self._is_at_home():
             return site.forward(*args, **kwargs)
