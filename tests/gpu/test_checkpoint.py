@@ -103,6 +103,24 @@ def test_around_with_more_in_flight_than_slots(pair, grain, reentrant):
          model=around(reentrant), eager=None)
 
 
+class Recurrent(Model):
+    """Calls its layers three times, and checkpoints the second."""
+
+    def run_layers(self, x):
+        for i in range(3):
+            for layer in self.layers:
+                x = checkpoint(layer, x, use_reentrant=True) if i == 1 \
+                    else layer(x)
+        return x
+
+
+def test_around_one_call_of_several(pair):
+    """It runs within a pass that is still to add up gradients of graphs:
+    their slot is none for it."""
+    pair(lambda r: r.steps([1, 1, 2, 1]), model=Recurrent, max_slots=8,
+         eager=["forward_only", "busy"])
+
+
 class Twice(Block):
     """Its weights are in two backwards of reentrant checkpoints: autograd
     adds them one after the other."""

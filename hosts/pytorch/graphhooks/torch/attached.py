@@ -66,6 +66,7 @@ class Attached:
         self.nothing = Nothing()
         self.stepped = False  # an optimizer has, and no forward came since
         self.microbatch = 0  # of the step, the one at hand
+        self.passes: set = set()  # of autograd, in which graphs went back
         self.accumulates = False  # steps have had several microbatches
         self.eager: dict[str, int] = {}
         self._said: set = set()
@@ -274,6 +275,7 @@ class Attached:
             self.accumulates = True
         self.steps += 1
         self.microbatch = 0
+        self.passes.clear()
         for segment in self.segments:
             segment.seen = -1
         self.captures.step()

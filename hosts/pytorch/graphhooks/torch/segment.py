@@ -23,6 +23,7 @@ from torch import is_anomaly_enabled, is_autocast_enabled, is_grad_enabled
 from torch._C import (
     _are_functorch_transforms_active as torch_func_is_active)
 from torch._C import _cuda_getDevice as current_device
+from torch._C import _current_graph_task_id as current_pass
 from torch.autograd import forward_ad
 from torch.nn.utils import parametrize
 
@@ -137,6 +138,12 @@ class Segment(Planned):
         if self.refused is not None:
             return site.forward(*args, **kwargs)
         if self.seen == owner.microbatch:
+            if current_pass() in owner.passes:
+                # Of reentrant checkpointing.  The slot of a graph that has
+                # gone back may be free, and autograd waits for the rest of
+                # what it adds to the gradients that lie there.
+                owner.count("busy")
+                return site.forward(*args, **kwargs)
             owner.next_microbatch(self.seen + 1)
         self.seen = microbatch = owner.microbatch
         if not self._is_at_home():
@@ -289,6 +296,7 @@ class Segment(Planned):
 
     def backward(self, instance: Instance, microbatch: int, grads):
         instance.node = None
+        self.owner.passes.add(current_pass())
         if not self.parameters.are_accumulated():
             self.owner.count("partial_backward")
             return self.sums.run_beside(instance, microbatch, grads)
