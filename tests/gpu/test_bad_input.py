@@ -409,6 +409,29 @@ def test_such_a_wait_where_python_is_read(pair, grain, make):
     pair(train, grain=grain, make=make, judge=False)
 
 
+class SumsUp(WaitsBackward):
+    """Sums up in an attribute what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sum = torch.zeros(WIDTH).cuda()
+
+    def forward(self, x):
+        self.sum.data.add_(x.detach().sum((0, 1)))
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_such_a_wait_where_attributes_are_written(pair, grain):
+    """Once for each forward."""
+    def train(run):
+        run.steps([1, 1, 1, 2])
+        for layer in run.model.layers:
+            run.note(layer.sum, "sum")
+
+    pair(train, grain=grain, make=SumsUp, judge=False)
+
+
 class Biased(WaitsBackward):
     """Autograd does not keep the bias, and who writes it is not told."""
 

@@ -155,10 +155,10 @@ def _take_grads(segment, instance: Instance, grads, keep=True):
     return of_inputs, of_parameters, again
 
 
-def _can_run_again(segment) -> bool:
-    """Whether the modules then give the same: they draw nothing, and have no
-    buffers that they might have changed."""
-    return segment.draws is False and not any(
+def _can_run_again(segment, instance: Instance) -> bool:
+    """Whether the modules then give the same, and leave the same: they draw
+    nothing, and have no buffers or other tensors that they might change."""
+    return segment.draws is False and not instance.attributes and not any(
         b is not None for site in segment.sites
         for m in site.module.modules() for b in m._buffers.values())
 
@@ -212,7 +212,7 @@ def _differentiate(segment, instance, grads, found, places):
     try:
         of_inputs, of_parameters, again = _take_grads(
             segment, instance, grads,
-            keep=found.adds or not _can_run_again(segment))
+            keep=found.adds or not _can_run_again(segment, instance))
     finally:
         landing.close()
     found.marks = _marks(parameters.all, instance.leaves, before)
