@@ -180,10 +180,14 @@ def test_a_pass_without_the_layer_says_nothing_of_it():
     (lambda leaf: leaf, True), (lambda leaf: leaf[None], True),
     (lambda leaf: torch.ones(4) + leaf.view(2, 2).flatten(), True),
     (lambda leaf: torch.cat([leaf, torch.ones(4)]), True),
+    (lambda leaf: torch.addmm(leaf[None], torch.ones(1, 4),
+                              torch.ones(4, 4)), True),
+    (lambda leaf: F.linear(torch.ones(2, 4), torch.ones(4, 4), leaf), False),
     (lambda leaf: leaf.detach(), False),
     (lambda leaf: torch.mm(leaf[None], torch.ones(4, 4)) + 1, False),
     (lambda leaf: F.embedding(torch.arange(3), leaf[:, None]) * 2, False)],
-    ids=["leaf", "view", "sum", "cat", "constant", "mm", "embedding"])
+    ids=["leaf", "view", "sum", "cat", "addmm", "bias", "constant", "mm",
+         "embedding"])
 def test_who_may_come_to_keep_a_gradient(make, may):
     """A leaf takes what reaches it through views for its own `.grad`."""
     leaf = torch.ones(4, requires_grad=True)

@@ -38,8 +38,8 @@ def uses(outputs, inputs) -> list:
 
 
 # Whose gradients are others than what they were given, in memory of their own.
-_MAKE_THEIRS = ("ReplayBackward", "EmbeddingBackward0", "AddmmBackward0",
-                "MmBackward0", "BmmBackward0", "ConvolutionBackward0",
+_MAKE_THEIRS = ("ReplayBackward", "EmbeddingBackward0", "MmBackward0",
+                "BmmBackward0", "ConvolutionBackward0",
                 "NativeDropoutBackward0", "NativeLayerNormBackward0")
 
 
@@ -58,8 +58,18 @@ def may_keep(tensor) -> bool:
         if node not in seen and type(node).__name__ not in _MAKE_THEIRS:
             seen.add(node)
             waiting += [other for other, _ in node.next_functions
-                        if other is not None]
+                        if other is not None and not _is_bias(node, other)]
     return False
+
+
+def _is_bias(node, other) -> bool:
+    """Of a linear layer: its gradient is a sum over rows.  What is added in
+    the shape of the product gets the very gradient; the factors do not."""
+    if type(node).__name__ != "AddmmBackward0":
+        return False
+    if other is not node.next_functions[0][0]:
+        return True
+    return hasattr(other, "variable") and other.variable.dim() < 2
 
 
 class Contributions:
