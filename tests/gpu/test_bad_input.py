@@ -432,6 +432,33 @@ def test_such_a_wait_where_attributes_are_written(pair, grain):
     pair(train, grain=grain, make=SumsUp, judge=False)
 
 
+class Caches(Block):
+    """Makes anew what it reads when it has read another length."""
+    length = 0
+
+    def forward(self, x):
+        if self.length != x.shape[1]:
+            self.length = x.shape[1]
+            self.waves = torch.arange(self.length, device=x.device).cos()
+        return super().forward(x * self.waves[:, None])
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("in_flight", [1, 2])
+def test_a_cache_that_an_evaluation_has_emptied(pair, grain, in_flight):
+    """It is full again when the next call is recorded."""
+    def train(run):
+        for i in range(6):
+            run.step(4, in_flight=1 if i < 3 else in_flight)
+            if i in (0, 2):
+                run.model.eval()
+                with torch.no_grad():
+                    run.loss(length=16)
+                run.model.train()
+
+    pair(train, grain=grain, make=Caches, eager=["forward_only"])
+
+
 class Biased(WaitsBackward):
     """Autograd does not keep the bias, and who writes it is not told."""
 

@@ -38,6 +38,7 @@ def record(segment, tensors, args, kwargs) -> Instance | None:
             attributes.put_back()
             instance.numbers.put_back()
             return None
+    segment.has_failed = False
     instance.serial = owner.flights.next_serial()
     segment.parameters.note_old()
     instance.attributes = attributes.tensors()
@@ -63,8 +64,8 @@ def _run(segment, instance: Instance, attributes, tensors, args, kwargs):
         raise tree.Unfit("it changes in place what it is given")
     if HostNumbers(segment.owner.captures.generators).have_moved(
             instance.numbers):
-        raise tree.Unfit("it draws random numbers on the host, of Python, "
-                         "numpy or torch, which a replay would not")
+        raise tree.Passing("it draws random numbers on the host, of Python, "
+                           "numpy or torch, which a replay would not")
     if contents != _contents(args, kwargs):
         raise tree.Unfit("it changes a list or dict that it is given")
     if not segment.places.are_kept():
@@ -95,9 +96,9 @@ def _refuse_others(instance, attributes, results) -> None:
         if tensor.requires_grad:
             raise tree.Unfit("it keeps a tensor with a gradient in an "
                              f"attribute, {name}: return it instead")
-        raise tree.Unfit("it leaves another tensor in an attribute, "
-                         f"{name}, which a replay would not: return it "
-                         "instead, or copy it into a buffer")
+        raise tree.Passing("it leaves another tensor in an attribute, "
+                           f"{name}, which a replay would not: return it "
+                           "instead, or copy it into a buffer")
     if contributions.leaves(results.tensors,
                             [*instance.inputs, *instance.leaves]):
         raise tree.Unfit("it reads a trained tensor that was neither given to "

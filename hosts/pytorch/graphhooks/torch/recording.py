@@ -68,7 +68,11 @@ def capture(segment, direction: int, run) -> bool:
     except Exception as failure:  # whatever the modules raise
         owner.captures.is_given_up = True
         owner.cancel(None)
-        segment.refuse(_sentence(failure))
+        if isinstance(failure, tree.Passing) and not segment.has_failed:
+            segment.has_failed = True
+            owner.count("warmup")
+        else:
+            segment.refuse(_sentence(failure))
         return False
     except BaseException:
         owner.cancel(None)

@@ -58,6 +58,7 @@ class Segment(Planned):
         self.instances: dict[int, Instance] = {}
         self.serial = 0  # of the forward that was recorded first
         self.refused: str | None = None  # why it is eager for good
+        self.has_failed = False  # a recording, for what may pass
         self.key = None  # of the calls that are recorded
         self.has_another = False  # than that of the first call of all
         self.seen = -1  # the last microbatch that came by

@@ -26,6 +26,11 @@ class Unfit(Exception):
     """Why a value cannot go into a graph or come out of one."""
 
 
+class Passing(Unfit):
+    """What may be otherwise the next time: a cache is filled by then, and a
+    thread beside has not drawn a random number in just that moment."""
+
+
 def gather(value, tensors: list, key: list) -> None:
     """Appends the tensors of a value, and what else it is."""
     kind = type(value)
