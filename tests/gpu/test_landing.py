@@ -123,6 +123,16 @@ def test_the_backward_waits_for_half_when_much_is_held(streams, sizes):
     assert streams[1].done == 3
 
 
+def test_a_backward_that_fails_waits_for_the_stream_beside(streams, sizes):
+    """Else its capture could not be ended, and torch kept the pool."""
+    main, beside = streams
+    backward = Backward(streams, ONCE, False, sizes)
+    (backward.leaves[0] * 1).sum().backward()
+    backward.landing.close()
+    backward.landing.give_up()
+    assert beside.done == 1 and main.after.get(beside) == 1
+
+
 def test_the_small_and_the_very_large_go_nowhere_else(streams, sizes):
     Backward(streams, [(2, 1), (5, 3), (4, 2)], True, sizes).go()
     assert not streams[0].after and not streams[1].after

@@ -213,6 +213,9 @@ def _differentiate(segment, instance, grads, found, places):
         of_inputs, of_parameters, again = _take_grads(
             segment, instance, grads,
             keep=found.adds or not _can_run_again(segment, instance))
+    except BaseException:
+        landing.give_up()
+        raise
     finally:
         landing.close()
     found.marks = _marks(parameters.all, instance.leaves, before)

@@ -10,6 +10,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import collections
+import contextlib
 import functools
 
 import torch
@@ -96,6 +97,14 @@ class Landing:
         """The backward is over, or has failed."""
         for handle in self._handles:
             handle.remove()
+
+    def give_up(self) -> None:
+        """The backward has failed, and its capture is to be ended: that needs
+        all streams back, unless the failure was the capture's own."""
+        if self._large:
+            with contextlib.suppress(RuntimeError):
+                torch.cuda.current_stream().wait_stream(self._beside)
+        self._large.clear()
 
     def end(self) -> set:
         """Of a backward that is over; whose gradients are in place."""
