@@ -641,3 +641,27 @@ def test_one_that_has_come_waits_no_more():
     waiting.remove(two)
     assert waiting.before((1, 0), 6) == []
     assert waiting.before((1, 0), 9) == [one]
+
+
+def test_a_backward_that_fails_in_a_sum_gives_gradients_back(monkeypatch):
+    """At once: who catches it may look, or set them to none."""
+    segment = Segment(Owner())
+    segment.replay(values(1))
+    before = grads(segment)
+    segment.instances = {0: SimpleNamespace(node=lambda: segment)}
+    monkeypatch.setattr(sums, "will_run", lambda node: True)
+    kept = []
+    monkeypatch.setattr(torch.autograd.Variable, "_execution_engine",
+                        SimpleNamespace(queue_callback=kept.append))
+
+    def fails(*_):
+        raise KeyError
+
+    segment.run_back = fails
+    found = sums.Sums(segment)
+    with pytest.raises(KeyError):
+        found.run_back(None, 0, ())
+    assert all(a is b for a, b in zip(grads(segment), before))
+    segment.parameters.all[0].grad = None
+    kept.clear()
+    assert segment.parameters.all[0].grad is None

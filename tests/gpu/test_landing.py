@@ -136,3 +136,18 @@ def test_a_backward_that_fails_waits_for_the_stream_beside(streams, sizes):
 def test_the_small_and_the_very_large_go_nowhere_else(streams, sizes):
     Backward(streams, [(2, 1), (5, 3), (4, 2)], True, sizes).go()
     assert not streams[0].after and not streams[1].after
+
+
+def test_who_has_the_memory_waits(streams, sizes):
+    """A module may have a stream of its own, and its gradients too."""
+    backward = Backward(streams, [(0, 1), (1, 2)], True, sizes)
+    backward.go()
+    main, beside = streams
+    again = Backward(streams, [(0, 1)], True, sizes)
+    own = Stream.current = Stream()
+    own.done = 1
+    (again.leaves[0] * 1).sum().backward()
+    Stream.current = main
+    for leaf in (1, 3):
+        (again.leaves[leaf] * 1).sum().backward()
+    assert own.after[beside] == 4

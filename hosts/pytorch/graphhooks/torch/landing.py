@@ -63,10 +63,12 @@ class Landing:
         self._came.add(parameter)
 
     def _put_beside(self, parameter, grad, size: int) -> None:
-        self._beside.wait_stream(torch.cuda.current_stream())
+        stream = torch.cuda.current_stream()
+        self._beside.wait_stream(stream)
         with torch.cuda.stream(self._beside):
             self._put(parameter, grad)
-        self._large.append((grad, size, self._beside.record_event()))
+        event = self._beside.record_event()
+        self._large.append((grad, size, stream, event))
         self._held += size
         if self._held > HELD:
             self._let_go()
@@ -75,11 +77,15 @@ class Landing:
         return not self._adds and parameter not in self._came
 
     def _let_go(self) -> None:
-        """Of more than has to be, as a backward does not wait for nothing."""
+        """Of more than has to be, as a backward does not wait for nothing.
+        Who waits is the stream that may use the memory again."""
+        streams = set()
         while self._held > HELD // 2:
-            _, size, event = self._large.popleft()
+            _, size, stream, event = self._large.popleft()
             self._held -= size
-        torch.cuda.current_stream().wait_event(event)
+            streams.add(stream)
+        for stream in streams:
+            stream.wait_event(event)
 
     def _put_small(self) -> None:
         first, later = [], []

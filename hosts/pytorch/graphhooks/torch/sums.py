@@ -94,7 +94,12 @@ class Sums:
             self.aside = Aside(self.segment.parameters)
             torch.autograd.Variable._execution_engine.queue_callback(
                 Failure(self))
-        results = self.segment.run_back(instance, microbatch, grads)
+        try:
+            results = self.segment.run_back(instance, microbatch, grads)
+        except BaseException:
+            if self.aside is not None:
+                self.give_up()  # before anybody else can look
+            raise
         if self.aside is not None:
             self.aside.note()
             if not more:
