@@ -79,6 +79,15 @@ def bits(results: list[dict]) -> str:
             + (f" but: {'; '.join(but)}" if but else "") + ".\n")
 
 
+def ratio_of(judged: dict) -> str:
+    """A miss is not rounded to the target."""
+    ratio, most = judged["ratio"], judged["most"]
+    digits = 3
+    while ratio > most and float(f"{ratio:.{digits}f}") <= most:
+        digits += 1
+    return f"{ratio:.{digits}f}"
+
+
 def outcome(results: list[dict]) -> str:
     """Each target over all cases."""
     ratios: dict = {}
@@ -88,10 +97,10 @@ def outcome(results: list[dict]) -> str:
                               []).append(judged)
     body = []
     for (what, most), all_ in ratios.items():
-        there = [one["ratio"] for one in all_ if "ratio" in one]
+        there = [ratio_of(one) for one in all_ if "ratio" in one]
         met = sum(one["said"].startswith("met") for one in all_)
         body.append([what, f"{most:g}",
-                     " ".join(f"{ratio:.3f}" for ratio in there),
+                     " ".join(there),
                      f"{met} of {len(all_)}"])
     return report.markdown(
         ["target", "at most", "ratios, case by case", "met"], body)
