@@ -118,7 +118,7 @@ def test_around_one_call_of_several(pair):
     """It runs within a pass that is still to add up gradients of graphs:
     their slot is none for it."""
     pair(lambda r: r.steps([1, 1, 2, 1]), model=Recurrent, max_slots=8,
-         eager=["forward_only", "busy"])
+         eager=["forward_only", "reentrant"])
 
 
 class Twice(Block):

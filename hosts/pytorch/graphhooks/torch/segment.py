@@ -143,7 +143,7 @@ class Segment(Planned):
                 # Of reentrant checkpointing.  The slot of a graph that has
                 # gone back may be free, and autograd waits for the rest of
                 # what it adds to the gradients that lie there.
-                owner.count("busy")
+                owner.count("reentrant")
                 return site.forward(*args, **kwargs)
             owner.next_microbatch(self.seen + 1)
         self.seen = microbatch = owner.microbatch
