@@ -5,6 +5,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import collections
 import ctypes
 import logging
 import os
@@ -66,7 +67,8 @@ class Attached:
         self.nothing = Nothing()
         self.stepped = False  # an optimizer has, and no forward came since
         self.microbatch = 0  # of the step, the one at hand
-        self.passes: set = set()  # of autograd, in which graphs went back
+        # Of autograd, in which graphs went back; the last ones.
+        self.passes: collections.deque = collections.deque(maxlen=8)
         self.accumulates = False  # steps have had several microbatches
         self.eager: dict[str, int] = {}
         self._said: set = set()

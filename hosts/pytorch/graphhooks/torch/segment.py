@@ -297,7 +297,8 @@ class Segment(Planned):
 
     def backward(self, instance: Instance, microbatch: int, grads):
         instance.node = None
-        self.owner.passes.add(current_pass())
+        if current_pass() not in self.owner.passes:
+            self.owner.passes.append(current_pass())
         if not self.parameters.are_accumulated():
             self.owner.count("partial_backward")
             return self.sums.run_beside(instance, microbatch, grads)
