@@ -59,6 +59,15 @@ def can_build():
     return version >= (70, 1) or importlib.util.find_spec("wheel") is not None
 
 
+def environment(home):
+    """A fresh one, with pip and nothing else."""
+    try:
+        venv.create(home, with_pip=True, symlinks=True)
+    except subprocess.CalledProcessError:
+        pytest.skip("no ensurepip: python3-venv is missing")
+    return home
+
+
 @pytest.fixture(scope="module")
 def wheel(api, tmp_path_factory):
     if not can_build():
@@ -100,11 +109,7 @@ def test_the_wheel_carries_the_library_and_what_belongs_to_it(wheel):
 
 
 def test_the_wheel_works_in_a_fresh_environment(wheel, tmp_path):
-    home = tmp_path / "venv"
-    try:
-        venv.create(home, with_pip=True, symlinks=True)
-    except subprocess.CalledProcessError:
-        pytest.skip("no ensurepip: python3-venv is missing")
+    home = environment(tmp_path / "venv")
     python = home / "bin" / "python"
     subprocess.run(
         [python, "-m", "pip", "install", "-q", "--no-index",
@@ -131,11 +136,7 @@ def test_an_editable_install_is_found_beside_the_clone(wheel, tmp_path):
     """Whose folder has the package's name, and is none."""
     clone = tmp_path / "graphhooks" / "hosts" / "pytorch"
     shutil.copytree(PACKAGE, clone)
-    home = tmp_path / "venv"
-    try:
-        venv.create(home, with_pip=True, symlinks=True)
-    except subprocess.CalledProcessError:
-        pytest.skip("no ensurepip: python3-venv is missing")
+    home = environment(tmp_path / "venv")
     python = home / "bin" / "python"
     paths = os.pathsep.join(p for p in sys.path if "site-packages" in p
                             or "dist-packages" in p)  # fmt: skip

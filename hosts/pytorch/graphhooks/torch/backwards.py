@@ -208,7 +208,7 @@ def _differentiate(segment, instance, grads, found, places):
     parameters = segment.parameters
     landing = Landing(dict(zip(parameters.all, instance.leaves)), places,
                       found.adds, segment.owner.beside)
-    before = [dict(vars(leaf)) for leaf in instance.leaves]
+    before = _words(instance.leaves)
     try:
         of_inputs, of_parameters, again = _take_grads(
             segment, instance, grads,
@@ -227,6 +227,11 @@ def _differentiate(segment, instance, grads, found, places):
     found.own = [p for p in parameters.own if p in came]
     found.gradients = [places.get(p, of_parameters[p]) for p in found.own]
     return [r for r in found.results if r is not None]
+
+
+def _words(leaves) -> list:
+    """What is said of weights, as attributes."""
+    return [dict(vars(leaf)) for leaf in leaves]
 
 
 def _marks(parameters, leaves, before) -> list:
@@ -253,7 +258,7 @@ def _eagerly(segment, instance: Instance, microbatch: int, grads):
         try:
             if instance.spent:
                 _run_again(segment, instance)
-            before = [dict(vars(leaf)) for leaf in instance.leaves]
+            before = _words(instance.leaves)
             of_inputs, of_parameters, again = _take_grads(
                 segment, instance, grads)
         except BaseException:

@@ -297,8 +297,9 @@ class Segment(Planned):
 
     def backward(self, instance: Instance, microbatch: int, grads):
         instance.node = None
-        if current_pass() not in self.owner.passes:
-            self.owner.passes.append(current_pass())
+        now = current_pass()
+        if now not in self.owner.passes:
+            self.owner.passes.append(now)
         if not self.parameters.are_accumulated():
             self.owner.count("partial_backward")
             return self.sums.run_beside(instance, microbatch, grads)
