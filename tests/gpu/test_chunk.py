@@ -133,25 +133,15 @@ class Idle(Block):
         self.idle = nn.Linear(WIDTH, WIDTH)
 
 
-LANDINGS = pytest.mark.parametrize("large, held", [
-    (0, 0), (0, 1 << 12), (1 << 8, 1 << 30), (1 << 30, 0)],
-    ids=["one_by_one", "some_beside", "all_beside", "together"])
-
-
-@pytest.fixture
-def landings(monkeypatch):
-    def set_to(large, held):
-        monkeypatch.setattr(landing, "LARGE", large)
-        monkeypatch.setattr(landing, "HELD", held)
-
-    return set_to
+LANDINGS = pytest.mark.parametrize(
+    "large", [0, 1 << 10, 1 << 30], ids=["one_by_one", "some", "together"])
 
 
 @LANDINGS
 @pytest.mark.parametrize("set_to_none", [True, False, None])
-def test_ways_of_gradients_to_their_places(pair, landings, large, held,
+def test_ways_of_gradients_to_their_places(pair, monkeypatch, large,
                                            set_to_none):
-    landings(large, held)
+    monkeypatch.setattr(landing, "LARGE", large)
     run = pair(lambda r: r.steps(COUNTS + COUNTS, set_to_none=set_to_none),
                grain="chunk", make=Idle)
     assert all(layer.idle.weight.grad is None for layer in run.model.layers)
@@ -166,6 +156,6 @@ class Both(Block):
 
 
 @LANDINGS
-def test_a_gradient_that_comes_in_two_pieces(pair, landings, large, held):
-    landings(large, held)
+def test_a_gradient_that_comes_in_two_pieces(pair, monkeypatch, large):
+    monkeypatch.setattr(landing, "LARGE", large)
     pair(lambda r: r.steps(COUNTS), grain="chunk", make=Both)

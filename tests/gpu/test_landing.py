@@ -1,4 +1,4 @@
-"""The streams that gradients go to their places on; needs no GPU.
+"""When gradients go to their places; needs no GPU.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -6,7 +6,6 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import weakref
-from types import SimpleNamespace
 
 import pytest
 from models import torch
@@ -14,140 +13,100 @@ from models import torch
 from graphhooks.torch import landing
 
 
-class Stream:
-    """Notes how much of another's work comes before its own."""
-
-    def __init__(self):
-        self.done = 0  # pieces of work so far
-        self.after: dict = {}  # by the other stream
-
-    def wait_stream(self, other) -> None:
-        self.wait_event(other.record_event())
-
-    def record_event(self):
-        return SimpleNamespace(of=self, done=self.done)
-
-    def wait_event(self, event) -> None:
-        before = self.after.get(event.of, 0)
-        self.after[event.of] = max(before, event.done)
-
-    def __enter__(self) -> None:
-        Stream.current, self._before = self, Stream.current
-
-    def __exit__(self, *_) -> None:
-        assert self.after.get(self._before) == self._before.done
-        self.done += 1
-        Stream.current = self._before
-
-
-@pytest.fixture
-def streams(monkeypatch):
-    """The backward's and the one beside it."""
-    main, beside = Stream(), Stream()
-    Stream.current = main
-    monkeypatch.setattr(torch.cuda, "current_stream",
-                        lambda *_: Stream.current)
-    monkeypatch.setattr(torch.cuda, "stream", lambda stream: stream)
-    return main, beside
-
-
 class Backward:
-    """Gradients come to leaves; a large one is freed when it may be."""
+    """Gradients of sizes come to leaves, with the numbers that they have."""
 
-    def __init__(self, streams, numbers, adds, sizes):
-        self.main, self.beside = streams
-        self.numbers = numbers
+    def __init__(self, adds: bool, sizes):
         self.leaves = [torch.zeros(n, requires_grad=True) for n in sizes]
         self.places = [torch.full((n,), 100.) for n in sizes]
-        self.came: list = []  # those that go beside, and when they are there
-        self.waited: list = []  # for how much of that, gradient by gradient
+        self.kept: list = []  # for each that came, whether memory is in use
         for leaf in self.leaves:
-            leaf.register_post_accumulate_grad_hook(self.note)
+            leaf.register_post_accumulate_grad_hook(
+                lambda leaf: self.kept.append(weakref.ref(leaf.grad)))
         self.landing = landing.Landing(
-            dict(enumerate(self.leaves)), dict(enumerate(self.places)),
-            adds, self.beside)
+            dict(enumerate(self.leaves)), dict(enumerate(self.places)), adds)
 
-    def note(self, leaf) -> None:
-        if 256 <= leaf.nbytes <= 512:
-            self.came.append((weakref.ref(leaf.grad), self.beside.done + 1))
+    def come(self, leaf: int, number: float) -> None:
+        (self.leaves[leaf] * number).sum().backward()
+        assert self.leaves[leaf].grad is None
+        self.kept[-1] = self.kept[-1]() is not None
 
-    def go(self):
+    def go(self, numbers):
         """Who came, and what is where."""
-        for leaf, number in self.numbers:
-            self.main.done += 1
-            (self.leaves[leaf] * number).sum().backward()
-            assert self.leaves[leaf].grad is None
-            self.waited.append(self.look())
+        for leaf, number in numbers:
+            self.come(leaf, number)
         self.landing.close()
-        came = self.landing.end()
-        assert self.main.after.get(self.beside, 0) == self.beside.done
-        self.look()
-        return came, [p[0].item() for p in self.places]
+        return self.landing.end(), self.found()
 
-    def look(self) -> int:
-        """What is put beside stays until that has been waited for."""
-        waited = self.main.after.get(self.beside, 0)
-        for grad, done in self.came:
-            assert grad() is not None or waited >= done
-        return waited
+    def found(self) -> list:
+        assert all((p == p[0]).all() for p in self.places)
+        return [p[0].item() for p in self.places]
 
 
 @pytest.fixture
 def sizes(monkeypatch):
-    """Large is from 64 floats on, and 128 may be on their way."""
+    """Large is from 64 floats on."""
     monkeypatch.setattr(landing, "LARGE", 256)
-    monkeypatch.setattr(landing, "HELD", 512)
-    return [64, 64, 8, 64, 8, 256]
+    return [64, 63, 8, 65, 8]
 
 
-ONCE = [(5, 6), (0, 1), (1, 2), (2, 3), (3, 4)]
+@pytest.fixture
+def launches(monkeypatch):
+    """How many gradients go to their places with each that is for several."""
+    counts = []
+    for name in ("_foreach_copy_", "_foreach_add_"):
+        def launch(places, grads, do=getattr(torch, name), name=name):
+            counts.append((name, len(grads)))
+            return do(places, grads)
+        monkeypatch.setattr(torch, name, launch)
+    return counts
+
+
+ONCE = [(0, 1), (1, 2), (2, 3), (3, 4)]
 
 
 @pytest.mark.parametrize("adds, found", [
-    (False, [1, 2, 3, 4, 100, 6]), (True, [101, 102, 103, 104, 100, 106])])
-def test_gradients_lie_in_their_places(streams, sizes, adds, found):
-    came, places = Backward(streams, ONCE, adds, sizes).go()
-    assert came == {0, 1, 2, 3, 5} and places == found
+    (False, [1, 2, 3, 4, 100]), (True, [101, 102, 103, 104, 100])])
+def test_gradients_lie_in_their_places(sizes, adds, found):
+    assert Backward(adds, sizes).go(ONCE) == ({0, 1, 2, 3}, found)
 
 
 @pytest.mark.parametrize("adds, found", [(False, 3), (True, 103)])
-def test_what_comes_again_is_added(streams, sizes, adds, found):
-    twice = [(n, 1) for n in range(6)] + [(n, 2) for n in range(6)]
-    assert Backward(streams, twice, adds, sizes).go()[1] == [found] * 6
+def test_what_comes_again_is_added(sizes, adds, found):
+    twice = [(n, 1) for n in range(5)] + [(n, 2) for n in range(5)]
+    assert Backward(adds, sizes).go(twice)[1] == [found] * 5
 
 
-def test_the_backward_waits_for_half_when_much_is_held(streams, sizes):
-    backward = Backward(streams, ONCE, True, sizes)
-    backward.go()
-    assert backward.waited == [0, 0, 0, 0, 2]
-    assert streams[1].done == 3
+def test_what_comes_again_is_added_second(sizes):
+    """In float32, (1e8 + -1e8) + 1 is another number than 1e8 + (-1e8 + 1)."""
+    backward = Backward(True, sizes)
+    for place in backward.places:
+        place.fill_(1e8)
+    again = [(n, -1e8) for n in range(5)] + [(n, 1) for n in range(5)]
+    assert backward.go(again)[1] == [1] * 5
 
 
-def test_a_backward_that_fails_waits_for_the_stream_beside(streams, sizes):
-    """Else its capture could not be ended, and torch kept the pool."""
-    main, beside = streams
-    backward = Backward(streams, ONCE, False, sizes)
-    (backward.leaves[0] * 1).sum().backward()
-    backward.landing.close()
-    backward.landing.give_up()
-    assert beside.done == 1 and main.after.get(beside) == 1
+def test_the_memory_of_a_large_one_is_free_at_once(sizes):
+    backward = Backward(False, sizes)
+    backward.go(ONCE)
+    assert backward.kept == [False, True, True, False]
 
 
-def test_the_small_and_the_very_large_go_nowhere_else(streams, sizes):
-    Backward(streams, [(2, 1), (5, 3), (4, 2)], True, sizes).go()
-    assert not streams[0].after and not streams[1].after
+@pytest.mark.parametrize("adds, name", [(False, "_foreach_copy_"),
+                                        (True, "_foreach_add_")])
+def test_the_small_ones_go_together(sizes, launches, adds, name):
+    Backward(adds, sizes).go(ONCE)
+    assert launches == [(name, 2)]
 
 
-def test_who_has_the_memory_waits(streams, sizes):
-    """A module may have a stream of its own, and its gradients too."""
-    backward = Backward(streams, [(0, 1), (1, 2)], True, sizes)
-    backward.go()
-    main, beside = streams
-    again = Backward(streams, [(0, 1)], True, sizes)
-    own = Stream.current = Stream()
-    own.done = 1
-    (again.leaves[0] * 1).sum().backward()
-    Stream.current = main
-    for leaf in (1, 3):
-        (again.leaves[leaf] * 1).sum().backward()
-    assert own.after[beside] == 4
+def test_those_go_first_that_one_comes_again_of(sizes, launches):
+    Backward(False, sizes).go([(1, 1), (2, 1), (1, 2), (4, 1)])
+    assert launches == [("_foreach_copy_", 2), ("_foreach_copy_", 1),
+                        ("_foreach_add_", 1)]
+
+
+def test_nothing_listens_after_the_end(sizes):
+    backward = Backward(False, sizes)
+    backward.go(ONCE)
+    (backward.leaves[4] * 7).sum().backward()
+    assert backward.leaves[4].grad is not None and backward.found()[4] == 100

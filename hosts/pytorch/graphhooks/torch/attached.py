@@ -80,7 +80,6 @@ class Attached:
         self._last: tuple | None = None  # what was to be said at the end
         self.recording: tuple | None = None  # the flight of a backward
         self.watch = Watch()
-        self.beside = torch.cuda.Stream(device=self.device)  # landing.py's
         self.captures = Captures(self.device, self._flight, generators)
         self._open(model, options)
         self._hook = register_optimizer_step_post_hook(_when_alive(self))

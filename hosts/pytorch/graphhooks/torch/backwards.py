@@ -207,15 +207,12 @@ def _differentiate(segment, instance, grads, found, places):
     where there are none, where autograd makes them."""
     parameters = segment.parameters
     landing = Landing(dict(zip(parameters.all, instance.leaves)), places,
-                      found.adds, segment.owner.beside)
+                      found.adds)
     before = _words(instance.leaves)
     try:
         of_inputs, of_parameters, again = _take_grads(
             segment, instance, grads,
             keep=found.adds or not _can_run_again(segment, instance))
-    except BaseException:
-        landing.give_up()
-        raise
     finally:
         landing.close()
     found.marks = _marks(parameters.all, instance.leaves, before)
