@@ -86,10 +86,6 @@ WORDS = {
     "megatron/chunk": "Megatron-Core, graphhooks, chunk",
 }
 
-# A process for each case: what the case before has left behind would be in
-# the peak that is compared, or missing in it.
-APART = ("megatron/local", "megatron/layer", "megatron/chunk")
-
 # What a look without a GPU can have: neither graphs nor Megatron-Core.  One
 # of them compiles for a minute, so only who names it gets it.
 ON_CPU = ("torch/eager", "torch/compile")

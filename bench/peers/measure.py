@@ -91,9 +91,6 @@ class Device:
         return {"allocated": torch.cuda.max_memory_allocated(),
                 "reserved": torch.cuda.max_memory_reserved()}
 
-    def allocated(self) -> int:
-        return torch.cuda.memory_allocated() if self.cuda else 0
-
 
 def now_us() -> float:
     return time.perf_counter_ns() / 1e3
@@ -175,7 +172,6 @@ def run(row: Row, steps: Steps, device: Device, prepare_limit: int) -> dict:
     """All there is to know of a row on a case, as JSON has it."""
     device.clean()
     before = device.used()
-    left_over = device.allocated()
     used, outside = [], []
 
     def look():
@@ -218,8 +214,7 @@ def run(row: Row, steps: Steps, device: Device, prepare_limit: int) -> dict:
         **times,
         **host,
         "losses": losses_of(row, steps.all),
-        "memory": {**memory, "device_before": before,
-                   "left_over": left_over},
+        "memory": {**memory, "device_before": before},
     }
     result.update(row.close())
     if row.by_layer:

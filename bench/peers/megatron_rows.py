@@ -193,12 +193,3 @@ class Hooked(Eager):
 
 ROWS = {"eager": Eager, "local": Local, "full_iteration": FullIteration,
         "layer": Hooked, "chunk": Hooked}
-
-
-def forget():
-    """What Megatron keeps for a process, between two cases."""
-    cuda_graphs.delete_cuda_graphs()
-    full_cuda_graph.StaticBufferLoader.static_buffers = {
-        "training": [], "validation": []}
-    full_cuda_graph._shared_graph_pool = None
-    full_cuda_graph._shared_capture_stream = None

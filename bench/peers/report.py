@@ -85,7 +85,7 @@ def summary(turns: list[dict], case: dict, eager: list | None) -> dict:
 
     medians = [statistics.median(turn["device_ms"]) for turn in turns]
     memory = {name: max(turn["memory"][name] for turn in turns)
-              for name in ("allocated", "reserved", "left_over")}
+              for name in ("allocated", "reserved")}
     memory["device"] = max(turn["memory"]["device"]
                            - turn["memory"]["device_before"]
                            for turn in turns)
@@ -275,9 +275,6 @@ def table(result: dict) -> str:
         row = rows.get(name, {})
         if "summary" in row and row.get("failed"):
             notes.append(f"- {WORDS[name]}, another turn: {row['failed']}")
-        if "summary" in row and row["summary"]["memory"]["left_over"] > 2**26:
-            notes.append(f"- {WORDS[name]}: the case before left "
-                         f"{gib(row['summary']['memory']['left_over'])} GiB")
         for turn in row.get("turns", [])[:1]:
             if turn.get("rest_failed"):
                 notes.append(f"- {WORDS[name]}, without layers: "

@@ -3,11 +3,11 @@
 
     run.py OUTDIR [--rows torch/layer,...] [--shapes h1024s256,...] [--quick]
 
-Every row runs in a process of its own.  All processes import what they need
-at the beginning, and then have the device one at a time; all rows run once,
-and then all of them again, so that a drift is seen.  OUTDIR gets a JSON file
-for each case, table.md, and a log for each process.  With --merge, rows that
-are there and not run now stay.
+Every row has a process of its own for each case.  The processes import what
+they need beforehand, some at a time, and then have the device one after the
+other; all rows run once, and then all of them again, so that a drift is seen.
+OUTDIR gets a JSON file for each case, table.md, and a log for each process.
+With --merge, rows that are there and not run now stay.
 
 Exit status: 0; 1 when a target of bench/README.md is missed or a row failed;
 2, with one sentence, when the arguments are wrong or a package or a GPU is
@@ -116,22 +116,21 @@ def able(rows: list[str], found: dict, device: str) -> list[str]:
 
 
 class Worker:
-    """A process that has one row."""
+    """A process that has one row and one case."""
 
-    def __init__(self, row: str, turn: int, work: list, options, env: dict):
+    def __init__(self, row: str, turn: int, case, options, env: dict):
         self.row = row
         self.turn = turn
-        self.work = work
+        self.case = case
         self.options = options
-        self.env = env
         self.lines: queue.Queue = queue.Queue()
         self.log_path = os.path.join(
             options.outdir, "logs",
-            f"{row.replace('/', '_')}.{turn}.{work[0].name}.log")
+            f"{row.replace('/', '_')}.{turn}.{case.name}.log")
         with open(self.log_path, "w", encoding="utf-8") as log:
             self.process = subprocess.Popen(
                 [sys.executable, os.path.join(HERE, "worker.py"), row,
-                 "--cases", json.dumps([case.to_dict() for case in work]),
+                 "--case", json.dumps(case.to_dict()),
                  "--steps", json.dumps(vars(options.steps)),
                  "--device", options.device,
                  "--prepare-limit", str(options.prepare_limit)],
@@ -198,48 +197,36 @@ class Book:
                 result["rows"][row] = {"turns": []}
             self.results[case.name] = result
 
-    def add(self, row: str, turn: int, case: str, said: dict):
-        result = self.results[case]
+    def add(self, worker: Worker, said: dict):
+        result = self.results[worker.case.name]
+        row = result["rows"][worker.row]
         if "failed" in said:
-            result["rows"][row]["failed"] = said["failed"]
+            row["failed"] = said["failed"]
         else:
-            result["rows"][row]["turns"].append(
-                {"turn": turn, **said["result"]})
+            row["turns"].append({"turn": worker.turn, **said["result"]})
             result["machine"].update(said["machine"])
         report.save(self.outdir, result)
 
 
 def drive(worker: Worker, book: Book, started: float):
-    """One process at the device, and another for what it leaves undone."""
-    while True:
-        left = list(worker.work)
-        worker.go()
-        while left:
-            said = worker.next(worker.options.case_limit)
-            book.add(worker.row, worker.turn, left[0].name, said)
-            print(f"{time.monotonic() - started:6.1f} s  {worker.row}, turn "
-                  f"{worker.turn}, {left[0].name}"
-                  + (f": {said['failed']}" if "failed" in said else ""),
-                  file=sys.stderr, flush=True)
-            left.pop(0)
-            if "failed" in said:
-                break
-        worker.end()
-        if not left:
-            return
-        worker = Worker(worker.row, worker.turn, left, worker.options,
-                        worker.env)
-        if not ready(worker, book):
-            return
+    """One process at the device."""
+    worker.go()
+    said = worker.next(worker.options.case_limit)
+    book.add(worker, said)
+    print(f"{time.monotonic() - started:6.1f} s  {worker.row}, turn "
+          f"{worker.turn}, {worker.case.name}"
+          + (f": {said['failed']}" if "failed" in said else ""),
+          file=sys.stderr, flush=True)
+    worker.end()
 
 
 def ready(worker: Worker, book: Book) -> bool:
     said = worker.next(worker.options.start_limit)
     if "ready" in said:
         return True
-    for case in worker.work:
-        book.add(worker.row, worker.turn, case.name, said)
-    print(f"{worker.row}: {said['failed']}", file=sys.stderr)
+    book.add(worker, said)
+    print(f"{worker.row}, {worker.case.name}: {said['failed']}",
+          file=sys.stderr)
     worker.end()
     return False
 
@@ -250,9 +237,7 @@ def jobs_of(options, work: list) -> list[tuple]:
         for row in options.rows:
             if turn and row in cases.ONE_TURN:
                 continue
-            apart = options.apart or row in cases.APART
-            parts = [[case] for case in work] if apart else [work]
-            jobs += [(row, turn, part) for part in parts]
+            jobs += [(row, turn, case) for case in work]
     return jobs
 
 
@@ -277,8 +262,7 @@ def leave(worker: Worker, book: Book):
     """No time is left for it; what its turn before has said stays."""
     worker.end()
     said = f"{report.LEFT_OUT}{worker.options.budget} s are over"
-    for case in worker.work:
-        book.add(worker.row, worker.turn, case.name, {"failed": said})
+    book.add(worker, {"failed": said})
 
 
 def chosen(text: str | None, known, what: str) -> list[str]:
@@ -337,8 +321,6 @@ def make_parser() -> argparse.ArgumentParser:
         "--quick")
     add("--quick", action="store_true",
         help="small shapes, few steps, one turn")
-    add("--apart", action="store_true",
-        help="a process for each case: memory to the byte")
     add("--merge", action="store_true", help="keep rows that are in OUTDIR")
     add("--device", choices=("cuda", "cpu"), default="cuda",
         help="cpu: a look without a GPU, best with --quick; torch/eager, and "

@@ -1,18 +1,17 @@
 #!/usr/bin/env python3
-"""worker.py - one row on some cases, in a process of its own.
+"""worker.py - one row on one case, in a process of its own.
 
-    worker.py ROW --cases JSON --steps JSON --device cuda|cpu
+    worker.py ROW --case JSON --steps JSON --device cuda|cpu
 
 Imports first, says that it is ready, and waits for a line on its input before
 it touches the device: run.py starts many at once and lets one go at a time.
-Writes a line of JSON for each case.  A case that fails is the last.
+Writes one more line of JSON then: the result, or why there is none.
 
 SPDX-License-Identifier: Apache-2.0
 """
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import os
 import subprocess
@@ -64,7 +63,7 @@ def sentence(error: BaseException) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("row")
-    parser.add_argument("--cases", type=json.loads, required=True)
+    parser.add_argument("--case", type=json.loads, required=True)
     parser.add_argument("--steps", type=json.loads, required=True)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--prepare-limit", type=int, default=60)
@@ -92,27 +91,17 @@ def main() -> int:
     if not sys.stdin.readline():
         return 1
     steps = Steps(**options.steps)
-    for words in options.cases:
-        case = Case(**words)
-        device = measure.Device(options.device)
-        print(f"==== {options.row} {case.name}", file=sys.stderr)
-        try:
-            row = rows.ROWS[kind](options.row, case, options.device,
-                                  steps.all)
-            result = measure.run(row, steps, device, options.prepare_limit)
-            del row
-        except Exception as error:
-            traceback.print_exc()
-            say({"case": case.name, "failed": sentence(error)})
-            return 1
-        if words is options.cases[-1]:
-            result["clocks"] = clocks()
-        say({"case": case.name, "result": result,
-             "machine": machine(torch, options.device)})
-        gc.collect()
-        if hasattr(rows, "forget"):
-            rows.forget()
-        device.clean()
+    try:
+        row = rows.ROWS[kind](options.row, Case(**options.case),
+                              options.device, steps.all)
+        result = measure.run(row, steps, measure.Device(options.device),
+                             options.prepare_limit)
+    except Exception as error:
+        traceback.print_exc()
+        say({"failed": sentence(error)})
+        return 1
+    result["clocks"] = clocks()
+    say({"result": result, "machine": machine(torch, options.device)})
     return 0
 
 
