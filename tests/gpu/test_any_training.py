@@ -17,8 +17,8 @@ import os
 import random
 
 import pytest
-from models import (BATCH, LAYERS, LENGTH, WIDTH, Block, Model, Normed, Run,
-                    torch)
+from models import (BATCH, LAYERS, LENGTH, WIDTH, Block, F, Model, Normed,
+                    Run, torch)
 from torch.utils.checkpoint import checkpoint
 
 FIRST, END = map(int, os.environ.get("TEST_SEEDS", "0:32").split(":"))
@@ -90,6 +90,21 @@ class Penalized(Model):
         return x + 0.01 * self.layers[1].mlp.up.weight.square().sum()
 
 
+class Ahead(Model):
+    """A weight of the stack is used on the way to it too."""
+
+    def run_layers(self, x):
+        weight = self.layers[1].attn.out.weight
+        return super().run_layers(x + 0.1 * F.linear(x, weight))
+
+
+class Loops(Model):
+    """The stack runs twice."""
+
+    def run_layers(self, x):
+        return super().run_layers(super().run_layers(x))
+
+
 class Tied(Model):
     def __init__(self, make=Block):
         super().__init__(make)
@@ -105,7 +120,8 @@ KINDS = {"plain": (Model, Block, ANY), "norms": (Model, Normed, ANY),
          "skips": (Skips, Block, ("layer", "part")),
          "checkpoint": (Checkpointed, Block, ("layer",)),
          "drops": (Drops, Block, ("layer", "part")),
-         "penalized": (Penalized, Block, ANY),
+         "penalized": (Penalized, Block, ANY), "ahead": (Ahead, Block, ANY),
+         "loops": (Loops, Block, ANY),
          "tied": (Tied, Block, ANY)}
 
 # ---- what happens ----------------------------------------------------------

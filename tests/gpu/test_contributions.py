@@ -168,6 +168,41 @@ def test_a_call_that_nobody_saw_is_noticed():
     assert shares(train) == {"up.weight", "up.bias"}
 
 
+@pytest.mark.parametrize("used", [True, False])
+def test_weights_on_the_way_to_a_call_are_noticed(used):
+    torch.manual_seed(1)
+    layer, found = Layer(), contributions.Shares()
+    x = inputs(leaf=False)
+    if used:
+        x = F.linear(x, layer.up.weight)
+    y = layer(x)
+    depends = found.watch([y], list(layer.parameters()),
+                          frozenset([x.grad_fn]))
+    assert depends == list(layer.parameters())
+    assert found.found == ({layer.up.weight} if used else set())
+    y.square().sum().backward()
+    assert found.found == ({layer.up.weight} if used else set())
+
+
+def test_an_output_that_was_an_input_depends_on_nothing_new():
+    layer = Layer()
+    x = layer(inputs())
+    assert contributions.Shares().watch(
+        [x], list(layer.parameters()), frozenset([x.grad_fn])) == []
+
+
+def test_calls_one_after_the_other_are_autograds():
+    """For one of them there may be no slot."""
+    torch.manual_seed(1)
+    layer, found = Layer(), contributions.Shares()
+    x = inputs(leaf=False)
+    for n in range(2):
+        before = frozenset([x.grad_fn])
+        x = layer(x)
+        found.watch([x], list(layer.parameters()), before)
+        assert len(found.found) == 2 * n
+
+
 def test_a_pass_without_the_layer_says_nothing_of_it():
     def train(layer, outputs):
         layer.up.weight.square().sum().backward()

@@ -8,8 +8,8 @@ from __future__ import annotations
 import copy
 
 import pytest
-from models import (COUNTS, GRAINS, LAYERS, WHOLE, Block, Mlp, Model, Normed,
-                    nn, torch)
+from models import (COUNTS, GRAINS, LAYERS, WHOLE, Block, F, Mlp, Model,
+                    Normed, nn, torch)
 from torch.nn.utils import parametrize
 
 from graphhooks import Error
@@ -632,6 +632,33 @@ def test_a_weight_used_several_times_and_in_the_loss(pair, grain, replays):
                replays=replays, refused=r"weight is used 3 times in it, and "
                "elsewhere too")
     assert len(run.attached.stats()["refused"]) == 1
+
+
+class Ahead(Model):
+    """A weight is used on the way to the layers, and in one of them."""
+
+    def run_layers(self, x):
+        weight = self.layers[1].attn.out.weight
+        return super().run_layers(x + F.linear(x, weight))
+
+
+class Loop(Model):
+    def run_layers(self, x):
+        return super().run_layers(super().run_layers(x))
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_a_weight_used_on_the_way_to_its_layer(pair, grain):
+    """Eager adds both to a microbatch before: .grad + (layer + way)."""
+    pair(lambda r: r.steps(), grain=grain, model=Ahead)
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("max_slots", [1, 2, 4])
+def test_a_stack_that_runs_twice(pair, grain, max_slots):
+    """There may be a graph for one call only."""
+    pair(lambda r: r.steps(), grain=grain, model=Loop, max_slots=max_slots,
+         eager=["busy"] if max_slots == 1 else [])
 
 
 def parametrized(make):

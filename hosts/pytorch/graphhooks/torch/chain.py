@@ -30,6 +30,7 @@ class Chain:
         self._shapes: list = []  # their forms
         self._position = 0  # of the module that has returned last
         self._tensors: list = []  # what the first was given
+        self._nodes: frozenset = frozenset()  # of those, when it was
         self._results: list = []  # of an eager pass
         self._before: list = []  # what the last one has returned
         self._versions: list = []
@@ -49,6 +50,7 @@ class Chain:
                 self.broken = f"{others[-1].name} is not called"
         self._watched = self._playing = self._hooks = None
         self._tensors = self._before = self._versions = self._results = []
+        self._nodes = frozenset()
         self.unheard = False
         self.idle = True
 
@@ -66,6 +68,8 @@ class Chain:
     def watch(self, site, tensors, args, kwargs):
         """Runs the first module and looks on as the others follow."""
         self.idle = False
+        self._nodes = frozenset(t.grad_fn for t in tensors
+                                if t.grad_fn is not None)
         result = self._run(site, args, kwargs)
         self._tensors = tensors
         self._results = [result]
@@ -101,8 +105,8 @@ class Chain:
             outputs = []
         outputs = [t for t in outputs if t.grad_fn is not None]
         contributions.watch(outputs, self._tensors, segment.elsewhere.add)
-        depends = segment.parameters.shares.watch(outputs,
-                                                  segment.parameters.all)
+        depends = segment.parameters.shares.watch(
+            outputs, segment.parameters.all, self._nodes)
         for output in outputs:
             output.grad_fn.register_prehook(
                 lambda _: segment.warm_up(depends))

@@ -16,15 +16,23 @@ import torch
 from torch.autograd.graph import get_gradient_edge
 
 
-def uses(outputs, inputs) -> list:
+def uses(outputs, inputs, before=frozenset()) -> list:
     """For each input the edges by which the outputs depend on it: pairs of a
-    node and the position among its inputs."""
+    node and the position among its inputs; not by nodes that were there
+    before, or by what those depend on."""
+    return _edges({t.grad_fn for t in outputs} - before - {None}, inputs,
+                  before)
+
+
+def _edges(nodes, inputs, before=frozenset()) -> list:
+    """For each input the edges to it from the nodes, and from what those
+    depend on."""
     targets = [get_gradient_edge(t) if t.requires_grad else None
                for t in inputs]
-    ends = {t.node for t in targets if t is not None}
+    ends = {t.node for t in targets if t is not None} | before
     found: dict = {}
-    waiting = [t.grad_fn for t in outputs if t.grad_fn is not None]
-    seen = set(waiting) | ends
+    waiting = list(nodes)
+    seen = {*nodes, *ends}
     while waiting:
         node = waiting.pop()
         for position, (other, number) in enumerate(node.next_functions):
@@ -131,7 +139,8 @@ def _watch(tensor, ours: Contributions, tell) -> None:
 
 class Shares:
     """Finds the parameters whose gradients come from elsewhere too: of a
-    weight that the loss has besides, or of a call that is none of these."""
+    weight that the loss has besides, or that was used on the way to a call,
+    or of a call that is none of these."""
 
     def __init__(self):
         self.found: set = set()
@@ -139,13 +148,18 @@ class Shares:
         # which else lives only as long as one pass.
         self._watched: dict = {}
 
-    def watch(self, outputs, parameters) -> list:
-        """A call's outputs; returns the parameters that they depend on."""
+    def watch(self, outputs, parameters, before=frozenset()) -> list:
+        """A call's outputs, and the nodes of what went into it; returns the
+        parameters that it makes them depend on."""
         depends = []
-        for p, edges in zip(parameters, uses(outputs, parameters)):
+        on_the_way = _edges(before, parameters)
+        for p, edges, others in zip(
+                parameters, uses(outputs, parameters, before), on_the_way):
             if not edges:
                 continue
             depends.append(p)
+            if others:
+                self.found.add(p)
             if p not in self._watched:
                 node = get_gradient_edge(p).node
                 ours = Contributions([])
