@@ -35,6 +35,7 @@ class Stack:
                       for i in range(count)]
         self.draws = None
         self.warm = True
+        self.parameters = SimpleNamespace(sorted=True)
         self.drawn = 0  # random numbers
         self.owner = SimpleNamespace(captures=SimpleNamespace(
             numbers=lambda: [self.drawn]))

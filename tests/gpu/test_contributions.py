@@ -176,8 +176,9 @@ def test_weights_on_the_way_to_a_call_are_noticed(used):
     if used:
         x = F.linear(x, layer.up.weight)
     y = layer(x)
-    depends = found.watch([y], list(layer.parameters()),
-                          frozenset([x.grad_fn]))
+    before = frozenset([x.grad_fn])
+    depends = found.watch([y], list(layer.parameters()), before,
+                          contributions.Way().to(before))
     assert depends == list(layer.parameters())
     assert found.found == ({layer.up.weight} if used else set())
     y.square().sum().backward()
@@ -199,8 +200,21 @@ def test_calls_one_after_the_other_are_autograds():
     for n in range(2):
         before = frozenset([x.grad_fn])
         x = layer(x)
-        found.watch([x], list(layer.parameters()), before)
+        found.watch([x], list(layer.parameters()), before,
+                    contributions.Way().to(before))
         assert len(found.found) == 2 * n
+
+
+def test_a_walk_goes_on_where_the_one_before_has_ended():
+    way, layer = contributions.Way(), Layer()
+    x = inputs(leaf=False)
+    y = layer(x)
+    first = set(way.to({x.grad_fn}))
+    assert x.grad_fn in first and y.grad_fn not in first
+    both = way.to({y.grad_fn})
+    assert first < both
+    node = torch.autograd.graph.get_gradient_edge(layer.up.weight).node
+    assert node in both and node not in first
 
 
 def test_a_pass_without_the_layer_says_nothing_of_it():

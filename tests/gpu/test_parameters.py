@@ -642,6 +642,34 @@ class Ahead(Model):
         return super().run_layers(x + F.linear(x, weight))
 
 
+class InTheLast:
+    """The microbatch that is the last of four has another loss."""
+
+    calls = 0
+
+    def is_last(self) -> bool:
+        self.calls += 1
+        return self.calls % 4 == 0
+
+
+class LastPenal(InTheLast, Penal):
+    def run_layers(self, x):
+        return (Penal if self.is_last() else Model).run_layers(self, x)
+
+
+class LastAhead(InTheLast, Ahead):
+    def run_layers(self, x):
+        return (Ahead if self.is_last() else Model).run_layers(self, x)
+
+
+class LastSkips(InTheLast, Model):
+    def run_layers(self, x):
+        first, second, third = self.layers
+        before = first(x)
+        after = third(second(before))
+        return before + after if self.is_last() else after
+
+
 class Loop(Model):
     def run_layers(self, x):
         return super().run_layers(super().run_layers(x))
@@ -651,6 +679,15 @@ class Loop(Model):
 def test_a_weight_used_on_the_way_to_its_layer(pair, grain):
     """Eager adds both to a microbatch before: .grad + (layer + way)."""
     pair(lambda r: r.steps(), grain=grain, model=Ahead)
+
+
+@pytest.mark.parametrize("in_flight", [1, 3])
+@pytest.mark.parametrize("grain, model", [
+    ("layer", LastPenal), ("chunk", LastPenal), ("layer", LastAhead),
+    ("chunk", LastAhead), ("layer", LastSkips)])
+def test_what_only_the_last_microbatch_uses(pair, grain, model, in_flight):
+    pair(lambda r: r.steps((4, 4, 4), in_flight=in_flight), grain=grain,
+         model=model)
 
 
 @pytest.mark.parametrize("grain", WHOLE)

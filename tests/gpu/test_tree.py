@@ -50,6 +50,7 @@ class Tensor:
         self._version = 0
         self._backward_hooks = None
         self.retains_grad = False
+        self.grad_fn = None
 
     def stride(self):
         return tuple(range(len(self.shape), 0, -1))

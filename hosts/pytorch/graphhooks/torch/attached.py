@@ -21,6 +21,7 @@ from ..errors import Error, spell
 from ..services import host_services
 from ..session import Session
 from . import stack
+from .contributions import Way
 from .flights import Flights, Twins
 from .gradients import Nothing
 from .memory import Captures
@@ -67,6 +68,7 @@ class Attached:
         self.nothing = Nothing()
         self.stepped = False  # an optimizer has, and no forward came since
         self.microbatch = 0  # of the step, the one at hand
+        self.way = Way()  # of its forward
         # Of autograd, in which graphs went back; the last ones.
         self.passes: collections.deque = collections.deque(maxlen=8)
         self.accumulates = False  # steps have had several microbatches
@@ -249,6 +251,7 @@ class Attached:
 
     def next_microbatch(self, number: int) -> None:
         self.microbatch = number % _abi.GH_MAX_MICROBATCHES
+        self.way = Way()
         if self.steps == 0 and number == _MANY:
             log.warning("%d microbatches, and no optimizer of these layers "
                         "has stepped: nothing is recorded before; a loop "
@@ -276,6 +279,7 @@ class Attached:
             self.accumulates = True
         self.steps += 1
         self.microbatch = 0
+        self.way = Way()
         self.passes.clear()
         for segment in self.segments:
             segment.seen = -1

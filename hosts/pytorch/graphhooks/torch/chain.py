@@ -94,9 +94,11 @@ class Chain:
         return result
 
     def _watch_uses(self) -> None:
-        """Of what went into the first module, when the last has returned."""
+        """Of what went into the first module, when the last has returned; in
+        all microbatches until there is a recording, as the last of a step may
+        be another than the first."""
         segment = self.segment
-        if segment.warm:
+        if segment.warm and segment.parameters.sorted:
             return
         outputs: list = []
         try:
@@ -106,7 +108,8 @@ class Chain:
         outputs = [t for t in outputs if t.grad_fn is not None]
         contributions.watch(outputs, self._tensors, segment.elsewhere.add)
         depends = segment.parameters.shares.watch(
-            outputs, segment.parameters.all, self._nodes)
+            outputs, segment.parameters.all, self._nodes,
+            segment.owner.way.to(self._nodes))
         for output in outputs:
             output.grad_fn.register_prehook(
                 lambda _: segment.warm_up(depends))

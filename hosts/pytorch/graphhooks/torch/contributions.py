@@ -20,19 +20,13 @@ def uses(outputs, inputs, before=frozenset()) -> list:
     """For each input the edges by which the outputs depend on it: pairs of a
     node and the position among its inputs; not by nodes that were there
     before, or by what those depend on."""
-    return _edges({t.grad_fn for t in outputs} - before - {None}, inputs,
-                  before)
-
-
-def _edges(nodes, inputs, before=frozenset()) -> list:
-    """For each input the edges to it from the nodes, and from what those
-    depend on."""
     targets = [get_gradient_edge(t) if t.requires_grad else None
                for t in inputs]
     ends = {t.node for t in targets if t is not None} | before
     found: dict = {}
-    waiting = list(nodes)
-    seen = {*nodes, *ends}
+    waiting = [t.grad_fn for t in outputs
+               if t.grad_fn is not None and t.grad_fn not in before]
+    seen = {*waiting, *ends}
     while waiting:
         node = waiting.pop()
         for position, (other, number) in enumerate(node.next_functions):
@@ -148,24 +142,23 @@ class Shares:
         # which else lives only as long as one pass.
         self._watched: dict = {}
 
-    def watch(self, outputs, parameters, before=frozenset()) -> list:
-        """A call's outputs, and the nodes of what went into it; returns the
-        parameters that it makes them depend on."""
+    def watch(self, outputs, parameters, before=frozenset(), behind=()):
+        """A call's outputs, the nodes of what went into it, and all that those
+        depend on; returns the parameters that it makes them depend on."""
         depends = []
-        on_the_way = _edges(before, parameters)
-        for p, edges, others in zip(
-                parameters, uses(outputs, parameters, before), on_the_way):
+        for p, edges in zip(parameters, uses(outputs, parameters, before)):
             if not edges:
                 continue
             depends.append(p)
-            if others:
-                self.found.add(p)
             if p not in self._watched:
                 node = get_gradient_edge(p).node
                 ours = Contributions([])
                 self._watched[p] = ours, node.register_prehook(
                     self._compare(p, ours)), node
-            self._watched[p][0].add(edges)
+            ours, _, node = self._watched[p]
+            ours.add(edges)
+            if node in behind:
+                self.found.add(p)
         return depends
 
     def _compare(self, p, ours):
@@ -189,6 +182,26 @@ class Shares:
             ours.remove()
             handle.remove()
         self._watched.clear()
+
+
+class Way:
+    """What the calls of a forward depend on, which has a walk for all calls:
+    one for each goes back to the beginning, layer by layer."""
+
+    def __init__(self):
+        self._nodes: set = set()
+
+    def to(self, nodes) -> set:
+        """Those of tensors that go into a call, and what they depend on; with
+        what earlier calls do."""
+        waiting = [n for n in nodes if n not in self._nodes]
+        self._nodes.update(waiting)
+        while waiting:
+            for node, _ in waiting.pop().next_functions:
+                if node is not None and node not in self._nodes:
+                    self._nodes.add(node)
+                    waiting.append(node)
+        return self._nodes
 
 
 def leaves(outputs, known=()) -> set:
