@@ -358,6 +358,9 @@ class Plan:
             lambda ps: torch.optim.SGD(ps, lr=0.05),
             lambda ps: torch.optim.SGD(ps, lr=0.02, momentum=0.9)])
         self.steps = [Step(choose) for _ in range(choose.randint(4, 8))]
+        if self.kind in ("twice", "loops"):
+            for step in self.steps:
+                step.order = 0
         self.may_sum = self.kind not in ("tied", "twice") \
             and "max_slots" not in self.options
 

@@ -328,6 +328,7 @@ class Attached:
             self.session.close()
             self.captures.close()
             self.twins.clear()
+            self.way = Way()
 
     def __enter__(self) -> "Attached":
         return self
