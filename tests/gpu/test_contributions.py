@@ -5,8 +5,12 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 from models import F, nn, same, torch
+from torch.autograd.graph import get_gradient_edge
 
 from graphhooks.torch import contributions
 from graphhooks.torch.contributions import Contributions
@@ -205,6 +209,71 @@ def test_calls_one_after_the_other_are_autograds():
         assert len(found.found) == 2 * n
 
 
+# ---- who adds besides a graph -----------------------------------------------
+
+
+class Meeting:
+    """A parameter, whose graph adds to `.grad` in a backward."""
+
+    def __init__(self):
+        self.p = torch.ones(3, requires_grad=True)
+        self.x = torch.ones(3, requires_grad=True)
+        self.told = 0
+        self.others = contributions.Others({self.p: get_gradient_edge(
+            self.p).node}, self.tell)
+
+    def tell(self):
+        self.told += 1
+
+    def backward(self, *what):
+        """The graph's node runs where there is a g, p's where there is one."""
+        terms = {"g": lambda: Goes.apply(self.x, self.others).sum(),
+                 "p": lambda: (self.p * 2).sum()}
+        sum(terms[w]() for w in what).backward()
+
+
+class Goes(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, others):
+        ctx.others = others
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, grad):
+        ctx.others.go(torch._C._current_graph_task_id())
+        return grad, None
+
+
+# Autograd runs what was made last first, but for the node of a leaf, which is
+# the first of all that may run.
+@pytest.mark.parametrize("passes, told", [
+    ("gp", 0), ("pg", 0), ("g g", 0), ("p p", 0), ("p g p g", 0),
+    ("p gp", 1), ("p pg", 1), ("p gp g pg", 2), ("p gpgpp", 1)])
+def test_both_in_a_backward_are_noticed_where_they_add(passes, told):
+    meeting = Meeting()
+    for what in passes.split():
+        meeting.backward(*what)
+    assert meeting.told == told
+
+
+def test_nobody_notices_after_the_stop():
+    meeting = Meeting()
+    meeting.backward("p")
+    meeting.others.stop()
+    meeting.backward("g", "p")
+    assert meeting.told == 0
+
+
+def test_who_is_dropped_goes():
+    """The node of a parameter that lives on has no hold on it."""
+    meeting = Meeting()
+    node, gone = meeting.others._nodes[0], weakref.ref(meeting.others)
+    meeting.backward("p")
+    del meeting
+    gc.collect()
+    assert gone() is None and node is not None
+
+
 def test_a_walk_goes_on_where_the_one_before_has_ended():
     way, layer = contributions.Way(), Layer()
     x = inputs(leaf=False)
@@ -213,7 +282,7 @@ def test_a_walk_goes_on_where_the_one_before_has_ended():
     assert x.grad_fn in first and y.grad_fn not in first
     both = way.to({y.grad_fn})
     assert first < both
-    node = torch.autograd.graph.get_gradient_edge(layer.up.weight).node
+    node = get_gradient_edge(layer.up.weight).node
     assert node in both and node not in first
 
 

@@ -690,6 +690,34 @@ def test_what_only_the_last_microbatch_uses(pair, grain, model, in_flight):
          model=model)
 
 
+class LaterPenal(Penal):
+    """From the second step on, of four microbatches."""
+
+    calls = 0
+
+    def run_layers(self, x):
+        self.calls += 1
+        return (Penal if self.calls > 4 else Model).run_layers(self, x)
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_a_penalty_that_comes_later_is_said(runs, caplog, grain):
+    """All but the first of a step add to what is there."""
+    run = runs(grain=grain, model=LaterPenal).steps((4, 4, 4))
+    assert run.attached.stats()["eager_calls"]["elsewhere"] == 6
+    said = [r.message for r in caplog.records if "elsewhere" in r.message]
+    assert len(said) == 1 and said[0].startswith(
+        f"{run.attached.segments[-2 if grain == 'layer' else 0].name}: a "
+        "parameter has got a gradient from elsewhere in a backward")
+    assert "attach again before a step that does so" in said[0]
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_a_penalty_that_comes_later_to_one_microbatch(pair, grain):
+    """There is no `.grad` that both are added to."""
+    pair(lambda r: r.steps([1] * 8), grain=grain, model=LaterPenal)
+
+
 @pytest.mark.parametrize("grain", WHOLE)
 @pytest.mark.parametrize("max_slots", [1, 2, 4])
 def test_a_stack_that_runs_twice(pair, grain, max_slots):

@@ -234,9 +234,13 @@ class Attached:
     def count(self, reason: str, why: str | None = None) -> None:
         """A call that ran as if nobody were attached; `why` is said once."""
         self.eager[reason] = self.eager.get(reason, 0) + 1
-        if why is not None and why not in self._said:
-            self._said.add(why)
-            log.warning("runs eagerly: %s; this is said once", why)
+        if why is not None:
+            self.say(f"runs eagerly: {why}")
+
+    def say(self, sentence: str) -> None:
+        if sentence not in self._said:
+            self._said.add(sentence)
+            log.warning("%s; this is said once", sentence)
 
     def pause(self) -> None:
         """Nothing is recorded or replayed until resume()."""

@@ -12,7 +12,10 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import weakref
+
 import torch
+from torch._C import _current_graph_task_id as current_pass
 from torch.autograd.graph import get_gradient_edge
 
 
@@ -177,11 +180,65 @@ class Shares:
 
         return compare
 
-    def stop(self) -> None:
+    def stop(self) -> dict:
+        """Returns the nodes that add up the parameters' gradients."""
+        nodes = {p: node for p, (*_, node) in self._watched.items()}
         for ours, handle, _ in self._watched.values():
             ours.remove()
             handle.remove()
         self._watched.clear()
+        return nodes
+
+
+class Others:
+    """Notices who adds to `.grad` in a backward in which a graph does.  Eager
+    adds up what comes to a parameter, and that to `.grad`; here one comes
+    after the other, which is the same only where there is no `.grad` yet."""
+
+    def __init__(self, nodes: dict, tell):
+        self._tell = tell
+        self._parameter = next(iter(nodes), None)
+        self._nodes = list(nodes.values())  # else they live for a pass only
+        # A hook that held this could never be collected: a node holds it.
+        come = weakref.WeakMethod(self._come)
+        self._handles = [n.register_prehook(lambda g: come() and come()(g))
+                         for n in self._nodes]
+        self._now = -1  # the pass of autograd
+        self._adds = False  # to what was there when it began
+        self._came = self._went = False
+
+    def _begin(self, now: int) -> None:
+        self._now = now
+        self._adds = self._parameter.grad is not None
+        self._came = self._went = False
+
+    def go(self, now: int) -> None:
+        """A graph is about to."""
+        if now != self._now:
+            self._begin(now)
+        self._went = True
+        if self._came:
+            self._meet()
+
+    def _come(self, gradients) -> None:
+        if gradients[0] is None:
+            return
+        now = current_pass()
+        if now != self._now:
+            self._begin(now)
+        self._came = True
+        if self._went:
+            self._meet()
+
+    def _meet(self) -> None:
+        if self._adds:
+            self._adds = False  # once in a pass
+            self._tell()
+
+    def stop(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._nodes.clear()
 
 
 class Way:

@@ -23,7 +23,7 @@ def record(segment, tensors, args, kwargs) -> Instance | None:
     attributes = instance.before = Attributes(segment)
     instance.numbers = HostNumbers(owner.captures.generators)
     with closing(owner):
-        segment.parameters.sort(owner.by_autograd)
+        segment.parameters.sort(owner.by_autograd, segment.note_others)
         instance.slot = segment.decision.slot
         instance.flight = (owner.steps, owner.microbatch)
         instance.inputs = static(segment, tensors)

@@ -37,7 +37,7 @@ from torch._C import _will_engine_execute_node as will_run
 from torch.autograd.graph import get_gradient_edge
 
 from ..errors import Error
-from .contributions import Shares
+from .contributions import Others, Shares
 from .memory import is_dense
 from .places import lent
 
@@ -57,11 +57,12 @@ def is_watched(parameter) -> bool:
     return again.metadata.pop("graphhooks", None) is not None
 
 
-def is_held(parameter) -> bool:
+def is_held(parameter, ours: int = 0) -> bool:
     """Whether Python keeps the node that adds its gradient up, as engines do
-    that have a hook there; a loss that is kept has no such reference."""
+    that have a hook there, and we; a loss that is kept has no such
+    reference."""
     node = get_gradient_edge(parameter).node
-    return sys.getrefcount(node) > 2
+    return sys.getrefcount(node) > 2 + ours
 
 
 ADDED, GIVEN, LEFT = "added to .grad", "given to who asks", "left alone"
@@ -95,26 +96,35 @@ class Parameters:
         self.sample: tuple = ()  # one of those, for autograd to come by
         self.behind: tuple = ()  # both, as they come after the inputs
         self._node = None  # where its gradient would be added up
+        self.others: Others | None = None  # who adds to those of graphs
         self.adds: bool | None = None  # its graphs to `.grad`, or they write
         self._outlast = False  # gradients a forward
         self.homes: list[Home] = []  # where, once a backward is recorded
 
-    def sort(self, by_autograd) -> None:
-        """Once, at the first recording."""
+    def sort(self, by_autograd, tell=None) -> None:
+        """Once, at the first recording; tell() when a graph is not alone in
+        what it adds from then on."""
         if self.sorted:
             return
         self.sorted = True
-        self.shares.stop()
+        nodes = self._nodes()
         self.returned = tuple(p for p in self.all if by_autograd(p)
                               or p in self.watched or p in self.shares.found
-                              or has_hooks(p) or is_held(p)
+                              or has_hooks(p) or is_held(p, ours=1)
                               or getattr(p, "grad_dtype", p.dtype) != p.dtype)
         returned = set(self.returned)
         self.own = [p for p in self.all if p not in returned]
         self.sample = tuple(self.own[:1])
         self.behind = self.returned + self.sample
         if self.own:
-            self._node = get_gradient_edge(self.own[0]).node
+            self._node = nodes[self.own[0]]
+            self.others = Others({p: nodes[p] for p in self.own}, tell)
+
+    def _nodes(self) -> dict:
+        """Those that add up gradients, on the streams of eager forwards."""
+        known = self.shares.stop()
+        return {p: known.get(p) or get_gradient_edge(p).node
+                for p in self.all}
 
     def are_accumulated(self) -> bool:
         """Whether the pass of autograd at hand adds gradients to `.grad`;
@@ -131,6 +141,8 @@ class Parameters:
     def release(self) -> None:
         """Another attach is not to take this one for an engine."""
         self.shares.stop()
+        if self.others is not None:
+            self.others.stop()
         self._node = None
 
     def have_hooks(self) -> bool:
@@ -141,7 +153,7 @@ class Parameters:
         return False
 
     def are_held(self) -> bool:
-        return any(is_held(p) for p in self.own[1:] if p.requires_grad)
+        return any(is_held(p, ours=1) for p in self.own[1:] if p.requires_grad)
 
     def note_old(self) -> None:
         """A forward is recorded: whether it comes before zero_grad()."""

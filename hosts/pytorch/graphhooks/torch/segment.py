@@ -303,9 +303,20 @@ class Segment(Planned):
         if not self.parameters.are_accumulated():
             self.owner.count("partial_backward")
             return self.sums.run_beside(instance, microbatch, grads)
+        others = self.parameters.others
+        if others is not None:
+            others.go(now)
         if len(self.instances) == 1:
             return self.run_back(instance, microbatch, grads)
         return self.sums.run_back(instance, microbatch, grads)
+
+    def note_others(self) -> None:
+        self.owner.count("elsewhere")
+        self.owner.say(f"{self.name}: a parameter has got a gradient from "
+                       "elsewhere in a backward in which the graph added its "
+                       "own; eager adds up both before, so bits may differ: "
+                       "detach, and attach again before a step that does so, "
+                       "or with gradients=\"autograd\"")
 
     def leave_alone(self, instance) -> None:
         """No gradient comes, as from a function that gives none back: none
