@@ -1184,3 +1184,34 @@ def test_a_loop_without_a_step_is_said(runs, caplog):
 def test_what_attach_lends_and_is_lent(runs, options, said):
     with pytest.raises(Error, match=re.escape(said)):
         runs(grain="layer", **options)
+
+
+class Two(Block):
+    """A second output, such as an auxiliary loss."""
+
+    def forward(self, x):
+        y = super().forward(x)
+        return y, y.square().mean()
+
+
+class LeavesOut(Model):
+    """The loss has no second outputs from the third step on."""
+
+    calls = 0
+
+    def run_layers(self, x):
+        self.calls += 1
+        total = 0
+        for layer in self.layers:
+            x, more = layer(x)
+            if self.calls <= 8:
+                total = total + .01 * more
+        return x + total
+
+
+def test_an_output_that_is_left_out_later_is_said(pair, caplog):
+    run = pair(lambda r: r.steps((4, 4, 4)), model=LeavesOut, make=Two,
+               eager=["zeros"])
+    assert run.attached.stats()["eager_calls"]["zeros"] == 4 * LAYERS
+    said = [r.message for r in caplog.records if "reads zeros" in r.message]
+    assert len(said) == LAYERS

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 
 import pytest
-from models import (COUNTS, GRAINS, LAYERS, WHOLE, Block, F, Mlp, Model,
+from models import (COUNTS, GRAINS, LAYERS, WHOLE, WIDTH, Block, F, Mlp, Model,
                     Normed, nn, torch)
 from torch.nn.utils import parametrize
 
@@ -702,9 +702,8 @@ class LaterPenal(Penal):
 
 @pytest.mark.parametrize("grain", WHOLE)
 def test_a_penalty_that_comes_later_is_said(runs, caplog, grain):
-    """All but the first of a step add to what is there."""
     run = runs(grain=grain, model=LaterPenal).steps((4, 4, 4))
-    assert run.attached.stats()["eager_calls"]["elsewhere"] == 6
+    assert run.attached.stats()["eager_calls"]["elsewhere"] == 8
     said = [r.message for r in caplog.records if "elsewhere" in r.message]
     assert len(said) == 1 and said[0].startswith(
         f"{run.attached.segments[-2 if grain == 'layer' else 0].name}: a "
@@ -715,7 +714,49 @@ def test_a_penalty_that_comes_later_is_said(runs, caplog, grain):
 @pytest.mark.parametrize("grain", WHOLE)
 def test_a_penalty_that_comes_later_to_one_microbatch(pair, grain):
     """There is no `.grad` that both are added to."""
-    pair(lambda r: r.steps([1] * 8), grain=grain, model=LaterPenal)
+    pair(lambda r: r.steps([1] * 8), grain=grain, model=LaterPenal,
+         eager=["elsewhere"])
+
+
+class WithHead(Block):
+    """Has a module that only the loss uses."""
+
+    def __init__(self):
+        super().__init__()
+        self.aux = nn.Linear(WIDTH, WIDTH)
+
+
+class Supervised(Model):
+    def run_layers(self, x):
+        found = 0
+        for layer in self.layers:
+            x = layer(x)
+            found = found + layer.aux(x).square().mean()
+        return x + found
+
+
+def test_weights_of_a_layer_that_only_the_loss_uses(pair):
+    pair(lambda r: r.steps(), model=Supervised, make=WithHead)
+
+
+class Scaled(Block):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.full((WIDTH,), 1.1))
+
+    def forward(self, x, scale):
+        return super().forward(x * scale) * self.scale
+
+
+class GivesWeights(Model):
+    def run_layers(self, x):
+        for layer in self.layers:
+            x = layer(x, layer.scale)
+        return x
+
+
+def test_a_weight_of_a_layer_that_it_is_given_too(pair):
+    pair(lambda r: r.steps((4, 4, 4)), model=GivesWeights, make=Scaled)
 
 
 @pytest.mark.parametrize("grain", WHOLE)

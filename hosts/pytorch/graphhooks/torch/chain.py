@@ -107,6 +107,8 @@ class Chain:
             outputs = []
         outputs = [t for t in outputs if t.grad_fn is not None]
         contributions.watch(outputs, self._tensors, segment.elsewhere.add)
+        segment.parameters.shares.note_arguments(segment.parameters.all,
+                                                 self._tensors)
         depends = segment.parameters.shares.watch(
             outputs, segment.parameters.all, self._nodes,
             segment.owner.way.to(self._nodes))

@@ -164,6 +164,12 @@ class Shares:
                 self.found.add(p)
         return depends
 
+    def note_arguments(self, parameters, tensors) -> None:
+        """A weight that a call is given, too, is not its own alone: a graph
+        has another gradient for each."""
+        self.found.update(p for p in parameters
+                          if any(p is t for t in tensors))
+
     def _compare(self, p, ours):
         def compare(gradients):
             total, found = gradients[0], ours.found
@@ -181,7 +187,8 @@ class Shares:
         return compare
 
     def stop(self) -> dict:
-        """Returns the nodes that add up the parameters' gradients."""
+        """Returns the nodes that add up the gradients of the parameters that
+        calls have used."""
         nodes = {p: node for p, (*_, node) in self._watched.items()}
         for ours, handle, _ in self._watched.values():
             ours.remove()
@@ -193,24 +200,21 @@ class Shares:
 class Others:
     """Notices who adds to `.grad` in a backward in which a graph does.  Eager
     adds up what comes to a parameter, and that to `.grad`; here one comes
-    after the other, which is the same only where there is no `.grad` yet."""
+    after the other, which is the same only for two, and without a `.grad`."""
 
-    def __init__(self, nodes: dict, tell):
+    def __init__(self, nodes, tell):
         self._tell = tell
-        self._parameter = next(iter(nodes), None)
-        self._nodes = list(nodes.values())  # else they live for a pass only
+        self._nodes = list(nodes)  # else they live for a pass only
         # A hook that held this could never be collected: a node holds it.
         come = weakref.WeakMethod(self._come)
         self._handles = [n.register_prehook(lambda g: come() and come()(g))
                          for n in self._nodes]
         self._now = -1  # the pass of autograd
-        self._adds = False  # to what was there when it began
-        self._came = self._went = False
+        self._came = self._went = self._told = False
 
     def _begin(self, now: int) -> None:
         self._now = now
-        self._adds = self._parameter.grad is not None
-        self._came = self._went = False
+        self._came = self._went = self._told = False
 
     def go(self, now: int) -> None:
         """A graph is about to."""
@@ -231,8 +235,8 @@ class Others:
             self._meet()
 
     def _meet(self) -> None:
-        if self._adds:
-            self._adds = False  # once in a pass
+        if not self._told:
+            self._told = True
             self._tell()
 
     def stop(self) -> None:

@@ -97,6 +97,7 @@ class Parameters:
         self.behind: tuple = ()  # both, as they come after the inputs
         self._node = None  # where its gradient would be added up
         self.others: Others | None = None  # who adds to those of graphs
+        self._used: set = set()  # by eager calls
         self.adds: bool | None = None  # its graphs to `.grad`, or they write
         self._outlast = False  # gradients a forward
         self.homes: list[Home] = []  # where, once a backward is recorded
@@ -107,7 +108,10 @@ class Parameters:
         if self.sorted:
             return
         self.sorted = True
-        nodes = self._nodes()
+        nodes = self.shares.stop()
+        self._used = set(nodes)
+        for p in self.all:
+            nodes.setdefault(p, get_gradient_edge(p).node)
         self.returned = tuple(p for p in self.all if by_autograd(p)
                               or p in self.watched or p in self.shares.found
                               or has_hooks(p) or is_held(p, ours=1)
@@ -118,13 +122,9 @@ class Parameters:
         self.behind = self.returned + self.sample
         if self.own:
             self._node = nodes[self.own[0]]
-            self.others = Others({p: nodes[p] for p in self.own}, tell)
-
-    def _nodes(self) -> dict:
-        """Those that add up gradients, on the streams of eager forwards."""
-        known = self.shares.stop()
-        return {p: known.get(p) or get_gradient_edge(p).node
-                for p in self.all}
+            # Those that no call has used have nothing of graphs.
+            self.others = Others([nodes[p] for p in self.own
+                                  if p in self._used], tell)
 
     def are_accumulated(self) -> bool:
         """Whether the pass of autograd at hand adds gradients to `.grad`;
@@ -153,7 +153,8 @@ class Parameters:
         return False
 
     def are_held(self) -> bool:
-        return any(is_held(p, ours=1) for p in self.own[1:] if p.requires_grad)
+        return any(is_held(p, ours=p in self._used) for p in self.own[1:]
+                   if p.requires_grad)
 
     def note_old(self) -> None:
         """A forward is recorded: whether it comes before zero_grad()."""

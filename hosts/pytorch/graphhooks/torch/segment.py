@@ -31,6 +31,7 @@ from .. import _abi
 from ..errors import Error
 from . import backwards, checkpoint, forwards, gradients, recording, tree
 from .chain import Chain
+from .contributions import Way
 from .gradients import Home, Parameters
 from .instance import Backward, Instance
 from .places import Places
@@ -194,6 +195,7 @@ class Segment(Planned):
         """An eager backward comes by, of outputs that depend on these.  One
         that leaves them alone, as autograd.grad() of an input does, shows
         nothing of their use."""
+        self.owner.way = Way()  # it holds nodes
         if not parameters or gradients.fate(parameters) != gradients.LEFT:
             self.warm = True
 
@@ -381,5 +383,11 @@ class Segment(Planned):
                             f"{' or '.join(map(str, outputs))}, which had "
                             "one when the backward was recorded, and "
                             "parameters of its own; detach and attach again")
+        if any(grads[i] is None for i in wanted):
+            self.owner.count("zeros")
+            self.owner.say(f"{self.name}: an output that had a gradient when "
+                           "the backward was recorded has none, and the graph "
+                           "reads zeros: where its derivative is infinite, "
+                           "NaNs come of that")
         return [backwards.shaped(grads[i], instance.outputs[i], layout)
                 for i, layout in zip(wanted, instance.layouts)]
