@@ -864,7 +864,7 @@ def test_outputs_whose_gradients_come_from_the_start(pair, grain):
                 loss.backward()
             run.optimizer.step()
 
-    pair(train, grain=grain, make=TwoOutputs, model=Balanced)
+    pair(train, grain=grain, make=TwoOutputs, model=Balanced, eager=["zeros"])
 
 
 @pytest.mark.parametrize("grain", WHOLE)
@@ -1186,14 +1186,6 @@ def test_what_attach_lends_and_is_lent(runs, options, said):
         runs(grain="layer", **options)
 
 
-class Two(Block):
-    """A second output, such as an auxiliary loss."""
-
-    def forward(self, x):
-        y = super().forward(x)
-        return y, y.square().mean()
-
-
 class LeavesOut(Model):
     """The loss has no second outputs from the third step on."""
 
@@ -1210,7 +1202,7 @@ class LeavesOut(Model):
 
 
 def test_an_output_that_is_left_out_later_is_said(pair, caplog):
-    run = pair(lambda r: r.steps((4, 4, 4)), model=LeavesOut, make=Two,
+    run = pair(lambda r: r.steps((4, 4, 4)), model=LeavesOut, make=TwoOutputs,
                eager=["zeros"])
     assert run.attached.stats()["eager_calls"]["zeros"] == 4 * LAYERS
     said = [r.message for r in caplog.records if "reads zeros" in r.message]
