@@ -182,7 +182,7 @@ def test_weights_on_the_way_to_a_call_are_noticed(used):
     y = layer(x)
     before = frozenset([x.grad_fn])
     depends = found.watch([y], list(layer.parameters()), before,
-                          contributions.Way().to(before))
+                          contributions.Way().to(before, 0))
     assert depends == list(layer.parameters())
     assert found.found == ({layer.up.weight} if used else set())
     y.square().sum().backward()
@@ -205,7 +205,7 @@ def test_calls_one_after_the_other_are_autograds():
         before = frozenset([x.grad_fn])
         x = layer(x)
         found.watch([x], list(layer.parameters()), before,
-                    contributions.Way().to(before))
+                    contributions.Way().to(before, 0))
         assert len(found.found) == 2 * n
 
 
@@ -278,12 +278,15 @@ def test_a_walk_goes_on_where_the_one_before_has_ended():
     way, layer = contributions.Way(), Layer()
     x = inputs(leaf=False)
     y = layer(x)
-    first = set(way.to({x.grad_fn}))
+    first = set(way.to({x.grad_fn}, 0))
     assert x.grad_fn in first and y.grad_fn not in first
-    both = way.to({y.grad_fn})
+    both = set(way.to({y.grad_fn}, 0))
     assert first < both
     node = get_gradient_edge(layer.up.weight).node
     assert node in both and node not in first
+    assert way.to({x.grad_fn}, 1) == first  # another forward
+    way.forget()
+    assert way.to(set(), 1) == set()
 
 
 def test_a_pass_without_the_layer_says_nothing_of_it():

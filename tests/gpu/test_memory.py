@@ -269,6 +269,15 @@ def test_what_a_graph_reads_is_alive_as_long_as_it_is(runs, grain):
 
 
 @GRAIN
+def test_the_nodes_of_a_first_step_go_with_its_backward(runs, grain):
+    run = runs(grain=grain)
+    loss = run.loss()
+    assert run.attached.way._nodes
+    loss.backward()
+    assert not run.attached.way._nodes
+
+
+@GRAIN
 def test_nothing_of_an_eager_pass_is_held(runs, grain):
     """It would keep whole segments of the allocator from the graphs."""
     run = runs(grain=grain, model=Deep)

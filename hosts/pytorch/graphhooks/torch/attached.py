@@ -68,7 +68,7 @@ class Attached:
         self.nothing = Nothing()
         self.stepped = False  # an optimizer has, and no forward came since
         self.microbatch = 0  # of the step, the one at hand
-        self.way = Way()  # of its forward
+        self.way = Way()  # to the calls of its forward
         # Of autograd, in which graphs went back; the last ones.
         self.passes: collections.deque = collections.deque(maxlen=8)
         self.accumulates = False  # steps have had several microbatches
@@ -189,7 +189,11 @@ class Attached:
 
     def _flight(self) -> tuple:
         """What a recording shares memory with, besides its slot."""
-        return self.recording or (self.steps, self.microbatch)
+        return self.recording or self.forward()
+
+    def forward(self) -> tuple:
+        """Which is at hand."""
+        return self.steps, self.microbatch
 
     def order_writes(self) -> None:
         """Autograd goes back on the stream of each forward; what several add
@@ -255,7 +259,6 @@ class Attached:
 
     def next_microbatch(self, number: int) -> None:
         self.microbatch = number % _abi.GH_MAX_MICROBATCHES
-        self.way = Way()
         if self.steps == 0 and number == _MANY:
             log.warning("%d microbatches, and no optimizer of these layers "
                         "has stepped: nothing is recorded before; a loop "
@@ -283,7 +286,7 @@ class Attached:
             self.accumulates = True
         self.steps += 1
         self.microbatch = 0
-        self.way = Way()
+        self.way.forget()
         self.passes.clear()
         for segment in self.segments:
             segment.seen = -1
@@ -332,7 +335,7 @@ class Attached:
             self.session.close()
             self.captures.close()
             self.twins.clear()
-            self.way = Way()
+            self.way.forget()
 
     def __enter__(self) -> "Attached":
         return self

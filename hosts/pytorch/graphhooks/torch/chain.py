@@ -111,7 +111,7 @@ class Chain:
                                                  self._tensors)
         depends = segment.parameters.shares.watch(
             outputs, segment.parameters.all, self._nodes,
-            segment.owner.way.to(self._nodes))
+            segment.owner.way.to(self._nodes, segment.owner.forward()))
         for output in outputs:
             output.grad_fn.register_prehook(
                 lambda _: segment.warm_up(depends))

@@ -251,10 +251,13 @@ class Way:
 
     def __init__(self):
         self._nodes: set = set()
+        self._forward = None  # which it is
 
-    def to(self, nodes) -> set:
+    def to(self, nodes, forward) -> set:
         """Those of tensors that go into a call, and what they depend on; with
-        what earlier calls do."""
+        what earlier calls of the forward do."""
+        if forward != self._forward:
+            self._nodes, self._forward = set(), forward
         waiting = [n for n in nodes if n not in self._nodes]
         self._nodes.update(waiting)
         while waiting:
@@ -263,6 +266,10 @@ class Way:
                     self._nodes.add(node)
                     waiting.append(node)
         return self._nodes
+
+    def forget(self) -> None:
+        """What nodes have saved goes with them."""
+        self._nodes.clear()
 
 
 def leaves(outputs, known=()) -> set:

@@ -31,7 +31,6 @@ from .. import _abi
 from ..errors import Error
 from . import backwards, checkpoint, forwards, gradients, recording, tree
 from .chain import Chain
-from .contributions import Way
 from .gradients import Home, Parameters
 from .instance import Backward, Instance
 from .places import Places
@@ -195,7 +194,7 @@ class Segment(Planned):
         """An eager backward comes by, of outputs that depend on these.  One
         that leaves them alone, as autograd.grad() of an input does, shows
         nothing of their use."""
-        self.owner.way = Way()  # it holds nodes
+        self.owner.way.forget()
         if not parameters or gradients.fate(parameters) != gradients.LEFT:
             self.warm = True
 
