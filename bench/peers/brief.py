@@ -57,10 +57,13 @@ def table(what: str, cell, results: list[dict]) -> str:
         if all(name not in result["rows"] for result in results):
             continue
         cells = [cell(name, rows[name], rows)
-                 if "summary" in rows.get(name, {}) else "not measured"
+                 if "summary" in rows.get(name, {}) else None
                  for rows in (result["rows"] for result in results)]
-        if any(cells):
-            body.append([WORDS[name], *cells])
+        known = [text for text in cells if text is not None]
+        if known and not any(known):
+            continue  # it has nothing of the kind
+        body.append([WORDS[name], *("not measured" if text is None else text
+                                    for text in cells)])
     return report.markdown([what, *heads(results)], body)
 
 

@@ -411,6 +411,15 @@ def test_a_table_has_a_line_for_each_row_and_a_column_for_each_case(
         ["Megatron-Core, graphhooks, layer", "19.00", "not measured"]]
 
 
+def test_a_row_without_such_a_number_has_no_line(peers, two_cases):
+    brief = peers["brief"]
+    _, _, *body = cells(brief.table("capture", brief.capture, two_cases))
+    assert [name for name, *_ in body] == [
+        "graphhooks, layer",
+        "the whole step as one torch.cuda.graph (the floor)",
+        "Megatron-Core, local graphs", "Megatron-Core, graphhooks, layer"]
+
+
 def test_rows_with_other_losses_are_named_with_their_cases(peers, two_cases):
     assert "in every row but: graphhooks, layer (h2048 s256 m1).\n" \
         in peers["brief"].bits(two_cases)
