@@ -69,13 +69,17 @@ def table(what: str, cell, results: list[dict]) -> str:
 
 def bits(results: list[dict]) -> str:
     """Which rows have other losses than eager, and in which cases."""
+    measured: dict = {}
     unequal: dict = {}
     for head, result in zip(heads(results), results):
         for name, row in result["rows"].items():
-            losses = row.get("summary", {}).get("losses")
+            if "summary" not in row:
+                continue
+            measured.setdefault(WORDS[name], []).append(head)
+            losses = row["summary"].get("losses")
             if losses and not losses["equal"]:
                 unequal.setdefault(WORDS[name], []).append(head)
-    but = [words if len(where) == len(results)
+    but = [words if where == measured[words]
            else f"{words} ({', '.join(where)})"
            for words, where in unequal.items()]
     return ("Losses are eager's bit for bit in every row"

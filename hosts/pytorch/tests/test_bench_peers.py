@@ -424,6 +424,11 @@ def test_rows_with_other_losses_are_named_with_their_cases(peers, two_cases):
     assert "in every row but: graphhooks, layer (h2048 s256 m1).\n" \
         in peers["brief"].bits(two_cases)
     assert peers["brief"].bits(two_cases[:1]).endswith("in every row.\n")
+    assert peers["brief"].bits(two_cases[1:]).endswith(
+        "in every row but: graphhooks, layer.\n")
+    del two_cases[0]["rows"]["torch/layer"]
+    assert peers["brief"].bits(two_cases).endswith(
+        "in every row but: graphhooks, layer.\n")
 
 
 def test_a_target_that_was_not_measured_is_not_met(peers, two_cases):
