@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -444,6 +445,22 @@ def test_readme_has_the_tables_of_the_results(peers, capsys):
     readme = (TOP / "README.md").read_text()
     for part in capsys.readouterr().out.split("\n\n"):
         assert part.strip() in readme
+
+
+def test_readme_has_the_steps_of_the_examples():
+    """In its table's order; all of them with the bits of eager."""
+    said = re.findall(r"^\| .*((?: \| [0-9.]+ ms){3}) \|$",
+                      (TOP / "README.md").read_text(), re.MULTILINE)
+    found = []
+    for name in ("train_gpt", "train_gpt_dropout", "megatron_gpt",
+                 "megatron_gpt_dropout", "train_gpt_ddp",
+                 "train_gpt_ddp_dropout"):
+        path = TOP / "bench/results/h200/examples" / f"{name}.json"
+        ran = json.loads(path.read_text())
+        assert ran["equal"] is True
+        found.append("".join(f" | {run['median_step_ms']:.1f} ms"
+                             for run in ran["runs"]))
+    assert said == found
 
 
 # ---- the programs ----------------------------------------------------------
