@@ -409,6 +409,34 @@ def test_such_a_wait_where_python_is_read(pair, grain, make):
     pair(train, grain=grain, make=make, judge=False)
 
 
+class DrawsOnce(Block):
+    """A number of Python's in its second call: no graph comes of that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        if self.calls == 2:
+            x = x * random.random()
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("count", [1, 2])
+def test_another_shape_after_a_recording_that_failed(pair, grain, count):
+    def train(run):
+        random.seed(1)
+        for batch in (BATCH, BATCH, 1, 1, 1, 1):
+            run.zero()
+            for _ in range(count if batch == 1 else 1):
+                run.loss(batch).backward()
+            run.optimizer.step()
+
+    pair(train, grain=grain, make=DrawsOnce)
+
+
 class SumsUp(WaitsBackward):
     """Sums up in an attribute what it is given."""
 

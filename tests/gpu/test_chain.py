@@ -34,7 +34,6 @@ class Stack:
                                       forward=self._forward(i))
                       for i in range(count)]
         self.draws = None
-        self.warm = True
         self.parameters = SimpleNamespace(sorted=True)
         self.drawn = 0  # random numbers
         self.owner = SimpleNamespace(captures=SimpleNamespace(

@@ -98,7 +98,7 @@ class Chain:
         all microbatches until there is a recording, as the last of a step may
         be another than the first."""
         segment = self.segment
-        if segment.warm and segment.parameters.sorted:
+        if segment.parameters.sorted:
             return
         outputs: list = []
         try:

@@ -89,8 +89,14 @@ class Parameters:
         self.all = list(dict.fromkeys(p for _, _, p in held))
         # Later a loss that is kept keeps nodes alive too.
         self.watched = set(filter(is_watched, self.all))
-        self.sorted = False
         self.shares = Shares()  # with others, as eager passes have them
+        self.adds: bool | None = None  # its graphs to `.grad`, or they write
+        self._outlast = False  # gradients a forward
+        self.homes: list[Home] = []  # where, once a backward is recorded
+        self._unsort()
+
+    def _unsort(self) -> None:
+        self.sorted = False
         self.returned: tuple = ()  # autograd is given their gradients
         self.own: list = []  # the graph puts them in place
         self.sample: tuple = ()  # one of those, for autograd to come by
@@ -98,13 +104,16 @@ class Parameters:
         self._node = None  # where its gradient would be added up
         self.others: Others | None = None  # who adds to those of graphs
         self._used: set = set()  # by eager calls
-        self.adds: bool | None = None  # its graphs to `.grad`, or they write
-        self._outlast = False  # gradients a forward
-        self.homes: list[Home] = []  # where, once a backward is recorded
+
+    def forget(self) -> None:
+        """Nothing is recorded of what eager calls have shown, and others are
+        to show it anew."""
+        self.release()
+        self._unsort()
 
     def sort(self, by_autograd, tell=None) -> None:
-        """Once, at the first recording; tell() when a graph is not alone in
-        what it adds from then on."""
+        """At the first recording; tell() when a graph is not alone in what it
+        adds from then on."""
         if self.sorted:
             return
         self.sorted = True

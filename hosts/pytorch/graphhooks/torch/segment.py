@@ -276,6 +276,7 @@ class Segment(Planned):
         self.has_another = True
         self.warm, self.draws = False, None
         self.elsewhere.clear()
+        self.parameters.forget()
         self.chain.forget()
 
     def trains(self) -> bool:
