@@ -202,6 +202,8 @@ class Others:
     adds up what comes to a parameter, and that to `.grad`; here one comes
     after the other, which is the same only for two, and without a `.grad`."""
 
+    _GRAPH, _OTHER, _BOTH = 1, 2, 3
+
     def __init__(self, nodes, tell):
         self._tell = tell
         self._nodes = list(nodes)  # else they live for a pass only
@@ -209,34 +211,22 @@ class Others:
         come = weakref.WeakMethod(self._come)
         self._handles = [n.register_prehook(lambda g: come() and come()(g))
                          for n in self._nodes]
-        self._now = -1  # the pass of autograd
-        self._came = self._went = self._told = False
-
-    def _begin(self, now: int) -> None:
-        self._now = now
-        self._came = self._went = self._told = False
+        self._pass = -1  # of autograd
+        self._seen = 0  # who has come in it
 
     def go(self, now: int) -> None:
         """A graph is about to."""
-        if now != self._now:
-            self._begin(now)
-        self._went = True
-        if self._came:
-            self._meet()
+        self._see(self._GRAPH, now)
 
     def _come(self, gradients) -> None:
-        if gradients[0] is None:
-            return
-        now = current_pass()
-        if now != self._now:
-            self._begin(now)
-        self._came = True
-        if self._went:
-            self._meet()
+        if gradients[0] is not None:
+            self._see(self._OTHER, current_pass())
 
-    def _meet(self) -> None:
-        if not self._told:
-            self._told = True
+    def _see(self, who: int, now: int) -> None:
+        """Tells once a pass."""
+        before = self._seen if now == self._pass else 0
+        self._pass, self._seen = now, before | who
+        if self._seen == self._BOTH != before:
             self._tell()
 
     def stop(self) -> None:

@@ -25,7 +25,7 @@ def record(segment, tensors, args, kwargs) -> Instance | None:
     with closing(owner):
         segment.parameters.sort(owner.by_autograd, segment.note_others)
         instance.slot = segment.decision.slot
-        instance.flight = (owner.steps, owner.microbatch)
+        instance.flight = owner.forward()
         instance.inputs = static(segment, tensors)
         # Without parameters nothing tells autograd.grad() from backward().
         instance.kept = [i for i, t in enumerate(tensors)
