@@ -13,6 +13,7 @@ from models import F, nn, same, torch
 from torch.autograd.graph import get_gradient_edge
 
 from graphhooks.torch import contributions
+from graphhooks.torch.comparisons import Comparisons
 from graphhooks.torch.contributions import Contributions
 
 
@@ -33,9 +34,10 @@ def inputs(leaf=True):
 
 
 def told(x, y, loss):
-    found: list = []
-    contributions.watch([y], [x], found.append)
+    found, comparisons = [], Comparisons()
+    contributions.watch([y], [x], found.append, comparisons)
     loss().backward()
+    comparisons.settle()
     return found
 
 
@@ -49,10 +51,12 @@ def test_a_layer_in_a_row_is_alone_with_its_input(leaf):
 
 def test_a_use_elsewhere_is_noticed_where_the_input_is_what_is_asked_for():
     torch.manual_seed(1)
-    x, layer, found = inputs(), Layer(), []
+    x, layer = inputs(), Layer()
+    found, comparisons = [], Comparisons()
     y = layer(x)
-    contributions.watch([y], [x], found.append)
+    contributions.watch([y], [x], found.append, comparisons)
     torch.autograd.grad((y.square() + 3 * x).sum(), [x, layer.up.weight])
+    comparisons.settle()
     assert found == [0]
 
 

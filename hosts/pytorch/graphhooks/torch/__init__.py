@@ -16,6 +16,7 @@
     sums.py           how those of several losses are added up
     flights.py        the order of recordings, as their memory demands
     contributions.py  what autograd adds up from elsewhere too
+    comparisons.py    whether it does, without a wait for each answer
     checkpoint.py     modules that run once more on the way back
     attributes.py     what modules hold in Python, and draw there
     places.py         whether all that graphs read is where it was

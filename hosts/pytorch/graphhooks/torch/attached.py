@@ -21,6 +21,7 @@ from ..errors import Error, spell
 from ..services import host_services
 from ..session import Session
 from . import stack
+from .comparisons import Comparisons
 from .contributions import Way
 from .flights import Flights, Twins
 from .gradients import Nothing
@@ -69,6 +70,7 @@ class Attached:
         self.stepped = False  # an optimizer has, and no forward came since
         self.microbatch = 0  # of the step, the one at hand
         self.way = Way()  # to the calls of its forward
+        self.comparisons = Comparisons()  # of gradients
         # Of autograd, in which graphs went back; the last ones.
         self.passes: collections.deque = collections.deque(maxlen=8)
         self.accumulates = False  # steps have had several microbatches

@@ -106,7 +106,8 @@ class Chain:
         except tree.Unfit:
             outputs = []
         outputs = [t for t in outputs if t.grad_fn is not None]
-        contributions.watch(outputs, self._tensors, segment.elsewhere.add)
+        contributions.watch(outputs, self._tensors, segment.elsewhere.add,
+                            segment.owner.comparisons)
         segment.parameters.shares.note_arguments(segment.parameters.all,
                                                  self._tensors)
         depends = segment.parameters.shares.watch(

@@ -18,6 +18,8 @@ import torch
 from torch._C import _current_graph_task_id as current_pass
 from torch.autograd.graph import get_gradient_edge
 
+from .comparisons import Comparisons
+
 
 def uses(outputs, inputs, before=frozenset()) -> list:
     """For each input the edges by which the outputs depend on it: pairs of a
@@ -113,23 +115,24 @@ def added(gradients):
     return first
 
 
-def watch(outputs, inputs, tell) -> None:
+def watch(outputs, inputs, tell, comparisons: Comparisons) -> None:
     """tell(i) when it turns out that an input is used elsewhere too, and
     several times here."""
     for i, (tensor, edges) in enumerate(zip(inputs, uses(outputs, inputs))):
         if len(edges) > 1:
-            _watch(tensor, Contributions(edges), lambda i=i: tell(i))
+            _watch(tensor, Contributions(edges), lambda i=i: tell(i),
+                   comparisons)
 
 
-def _watch(tensor, ours: Contributions, tell) -> None:
+def _watch(tensor, ours: Contributions, tell, comparisons) -> None:
     """By a hook of the tensor, as that of a node is not called when its
     gradient is what autograd.grad() is asked for."""
 
     def compare(total):
         handle.remove()
         ours.remove()
-        if ours.found and not torch.equal(total, added(ours.found)):
-            tell()
+        if ours.found:
+            comparisons.compare(total, added(ours.found), tell)
 
     handle = tensor.register_hook(compare)
 
@@ -139,11 +142,18 @@ class Shares:
     weight that the loss has besides, or that was used on the way to a call,
     or of a call that is none of these."""
 
-    def __init__(self):
-        self.found: set = set()
+    def __init__(self, comparisons: Comparisons | None = None):
+        self._comparisons = comparisons or Comparisons()
+        self._found: set = set()
         # Of each what comes of calls, its hook, and the node that has it,
         # which else lives only as long as one pass.
         self._watched: dict = {}
+
+    @property
+    def found(self) -> set:
+        """Waits for the device, if something has been compared."""
+        self._comparisons.settle()
+        return self._found
 
     def watch(self, outputs, parameters, before=frozenset(), behind=()):
         """A call's outputs, the nodes of what went into it, and all that those
@@ -161,28 +171,30 @@ class Shares:
             ours, _, node = self._watched[p]
             ours.add(edges)
             if node in behind:
-                self.found.add(p)
+                self._found.add(p)
         return depends
 
     def note_arguments(self, parameters, tensors) -> None:
         """A weight that a call is given, too, is not its own alone: a graph
         has another gradient for each."""
-        self.found.update(p for p in parameters
-                          if any(p is t for t in tensors))
+        self._found.update(p for p in parameters
+                           if any(p is t for t in tensors))
 
     def _compare(self, p, ours):
+        def tell():
+            self._found.add(p)
+
         def compare(gradients):
             total, found = gradients[0], ours.found
             ours.found = []
             if total is None or not found:
                 return
             if total.layout != torch.strided:
-                self.found.add(p)
-                return
-            # What came by one edge alone is handed on as it is.
-            if total.data_ptr() != found[0].data_ptr() if len(found) == 1 \
-                    else not torch.equal(total, added(found)):
-                self.found.add(p)
+                tell()
+            elif len(found) > 1:
+                self._comparisons.compare(total, added(found), tell)
+            elif total.data_ptr() != found[0].data_ptr():
+                tell()  # what came by one edge alone is handed on as it is
 
         return compare
 

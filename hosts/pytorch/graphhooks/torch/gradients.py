@@ -80,7 +80,7 @@ def fate(parameters) -> str:
 class Parameters:
     """Those of a segment that are trained."""
 
-    def __init__(self, modules):
+    def __init__(self, modules, comparisons=None):
         held = [(m._parameters, name, p)
                 for module in modules for m in module.modules()
                 for name, p in m._parameters.items()
@@ -89,7 +89,8 @@ class Parameters:
         self.all = list(dict.fromkeys(p for _, _, p in held))
         # Later a loss that is kept keeps nodes alive too.
         self.watched = set(filter(is_watched, self.all))
-        self.shares = Shares()  # with others, as eager passes have them
+        # With others, as eager passes have them.
+        self.shares = Shares(comparisons)
         self.adds: bool | None = None  # its graphs to `.grad`, or they write
         self._outlast = False  # gradients a forward
         self.homes: list[Home] = []  # where, once a backward is recorded

@@ -62,7 +62,7 @@ class Segment(Planned):
         self.key = None  # of the calls that are recorded
         self.has_another = False  # than that of the first call of all
         self.seen = -1  # the last microbatch that came by
-        self.parameters = Parameters(modules.values())
+        self.parameters = Parameters(modules.values(), owner.comparisons)
         self.places = Places([self])
         self.is_parametrized = any(map(parametrize.is_parametrized, (
             inner for m in modules.values() for inner in m.modules())))
@@ -156,6 +156,8 @@ class Segment(Planned):
             return site.forward(*args, **kwargs)
         if self.instances:
             owner.make_way(self.serial)
+        elif not self.parameters.sorted:
+            owner.comparisons.settle()  # a recording cannot wait
         instance = None
         action = self.enter(0, tensors, microbatch)
         if action == _REPLAYED:
@@ -275,7 +277,7 @@ class Segment(Planned):
         """What eager passes have shown was of other calls."""
         self.has_another = True
         self.warm, self.draws = False, None
-        self.elsewhere.clear()
+        self.elsewhere = set()  # what is still compared comes to the old one
         self.parameters.forget()
         self.chain.forget()
 
