@@ -28,9 +28,10 @@ class Stack:
     def __init__(self, count=3, makes=None):
         self.calls = []
         self.makes = makes or {}
-        module = SimpleNamespace(_forward_pre_hooks={})
+        module = SimpleNamespace(training=True)
+        places = SimpleNamespace(are_kept=lambda: True, versions=list)
         self.sites = [SimpleNamespace(position=i, name=f"layer {i}",
-                                      module=module, has_weights=lambda: True,
+                                      module=module, places=places,
                                       forward=self._forward(i))
                       for i in range(count)]
         self.draws = None

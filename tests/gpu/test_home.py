@@ -30,7 +30,7 @@ def layer(monkeypatch):
         suspects=suspects, sites=[SimpleNamespace(module=module)], hooks=[],
         parameters=Parameters([module]))
     found.parameters.own = list(module.parameters())
-    found.places = Places([found])
+    found.places = Places([module])
     return found
 
 

@@ -21,7 +21,7 @@ class Segment(SimpleNamespace):
 def segment():
     module = nn.Sequential(nn.Linear(2, 2, bias=False), nn.BatchNorm1d(2))
     found = Segment(sites=[SimpleNamespace(module=module)], module=module)
-    found.places = Places([found])
+    found.places = Places([found.module])
     return found
 
 

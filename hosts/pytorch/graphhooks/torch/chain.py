@@ -3,12 +3,16 @@
 While they still run eagerly it is watched how each is called: with what the
 one before it has returned, and what the first was given.  A recording then
 runs all of them in the call of the first, and so does a replay; the calls of
-the others find their results ready.
+the others find their results ready.  So between two calls nothing may change
+that the second would see, which is looked at in every pass.
 
 SPDX-License-Identifier: Apache-2.0
 """
 
 from __future__ import annotations
+
+import torch
+from torch import is_autocast_enabled, is_grad_enabled
 
 from ..errors import Error
 from . import checkpoint, contributions, tree
@@ -34,7 +38,11 @@ class Chain:
         self._results: list = []  # of an eager pass
         self._before: list = []  # what the last one has returned
         self._versions: list = []
-        self._hooks = None  # of saved tensors, as the first found them
+        self._given: list = []  # versions of what the first was given
+        self._modes: tuple = ()  # as the first found them
+        self._found: list = []  # what the next one would find, see _finds()
+        self._numbers: list = []  # random ones that are drawn by then
+        self._drew = False  # somebody has drawn more between two
         self.unheard = False  # by those: see hush()
         self._unfinished = 0  # passes that did not come to the last module
         self.idle = True  # there is nothing to stop
@@ -48,8 +56,10 @@ class Chain:
             self._unfinished += 1
             if self._unfinished == _PATIENCE:
                 self.broken = f"{others[-1].name} is not called"
-        self._watched = self._playing = self._hooks = None
+        self._watched = self._playing = None
         self._tensors = self._before = self._versions = self._results = []
+        self._given = self._found = self._numbers = []
+        self._modes = ()
         self._nodes = frozenset()
         self.unheard = False
         self.idle = True
@@ -75,18 +85,23 @@ class Chain:
         self._results = [result]
         if len(self.segment.sites) > 1:
             self._watched = []
-            self._hooks = checkpoint.hooks()
-            self._remember(result)
+            self._drew = False
+            self._begin()
+            self._remember(0, result)
         else:
             self._watch_uses()
             self.stop()
         return result
 
     def _run(self, site, args, kwargs):
-        """Eagerly; whether it draws random numbers is noted."""
+        """Eagerly; whether it draws random numbers, or writes buffers, is
+        noted."""
         segment = self.segment
         numbers = segment.owner.captures.numbers()
+        versions = site.places.versions()
         result = site.forward(*args, **kwargs)
+        if site.places.versions() != versions:
+            segment.writes = True
         if segment.owner.captures.numbers() != numbers:
             segment.draws = True
         elif segment.draws is None:
@@ -119,13 +134,47 @@ class Chain:
         if not outputs:
             segment.warm_up(())
 
-    def _remember(self, result) -> None:
+    def _begin(self) -> None:
+        self._given = [_version(t) for t in self._tensors]
+        self._modes = _modes()
+
+    def _remember(self, position: int, result) -> None:
+        """The module there has returned."""
         self._before = []
         try:
             tree.gather(result, self._before, [])
         except tree.Unfit as unfit:
             self._break(str(unfit))
         self._versions = [_version(t) for t in self._before]
+        self._wait_for(position + 1)
+
+    def _wait_for(self, position: int) -> None:
+        """The module there is to be called next."""
+        sites = self.segment.sites
+        if position < len(sites):
+            self._found = sites[position].places.versions()
+            if self.segment.draws is not False:
+                self._numbers = self.segment.owner.captures.numbers()
+
+    def _why_not(self, site) -> str | None:
+        """What has changed since the module before it returned."""
+        if _modes() != self._modes:
+            return ("is called in another mode than those before: no_grad, "
+                    "autocast, or hooks of saved tensors such as "
+                    "checkpointing's")
+        if not site.module.training:
+            return "is in eval(), and those before are not"
+        if not site.places.are_kept():
+            return ("has other parameters or buffers for the call, or frozen "
+                    "ones")
+        if site.places.versions() != self._found:
+            return "has parameters or buffers that are written before its call"
+        return None
+
+    def _have_drawn(self) -> bool:
+        """Random numbers, whoever is between two modules."""
+        return self.segment.draws is not False and \
+            self.segment.owner.captures.numbers() != self._numbers
 
     def _break(self, why: str) -> None:
         self._watched = None
@@ -137,18 +186,18 @@ class Chain:
         elif self._versions != [_version(t) for t in self._before]:
             self._break(f"what goes into {site.name} was changed in place "
                         "on its way")
-        elif self._hooks is not checkpoint.hooks():
-            self._break(f"hooks of saved tensors, such as checkpointing's, "
-                        f"are not the same for {site.name} and those before")
+        elif self._why_not(site) is not None:
+            self._break(f"{site.name} {self._why_not(site)}")
         elif any(map(_is_listened_to, self._before)):
             self._break(f"what goes into {site.name} has a hook on its "
                         "gradient, or retains it")
         else:
-            try:
-                self._watched.append(tree.form((args, kwargs), self._place))
-            except tree.Unfit as unfit:
-                self._break(f"{site.name}: {unfit}")
+            self._learn(site, args, kwargs)
+        self._drew |= self._have_drawn()
         result = self._run(site, args, kwargs)
+        if self._drew and self.segment.draws:
+            self._break("random numbers are drawn between its modules, which "
+                        "draw some too")
         if self._watched is not None:
             self._results.append(result)
             if site.position == len(self.segment.sites) - 1:
@@ -157,8 +206,23 @@ class Chain:
                 self._takes_one = [_takes_one(call) for call in self.calls]
                 self.stop()
             else:
-                self._remember(result)
+                self._remember(site.position, result)
         return result
+
+    def _learn(self, site, args, kwargs) -> None:
+        """How the module is called."""
+        try:
+            call = tree.form((args, kwargs), self._place)
+        except tree.Unfit as unfit:
+            self._break(f"{site.name}: {unfit}")
+            return
+        self._watched.append(call)
+        if not _takes_one(call) and self._is_given_other():
+            self._break("what its first module is given was changed in place "
+                        f"before {site.name} is called")
+
+    def _is_given_other(self) -> bool:
+        return [_version(t) for t in self._tensors] != self._given
 
     def _place(self, tensor):
         for source, tensors in ((_BEFORE, self._before),
@@ -186,6 +250,7 @@ class Chain:
         self._shapes = instance.shape
         self._playing = [tree.fill(shape, sources) for shape in self._shapes]
         self._tensors = tensors
+        self._begin()
         return self._hold(0)
 
     def _hold(self, position: int):
@@ -198,19 +263,21 @@ class Chain:
             self._before = []
             tree.gather(result, self._before, [])
         self._versions = [_version(t) for t in self._before]
+        self._wait_for(position + 1)
         return result
 
     def follow(self, site, args, kwargs):
         """The call of a module after the first."""
-        if self._playing is None:
+        if self._playing is None or not is_grad_enabled():
             return self._follow_eagerly(site, args, kwargs)
         if not self._is_as_recorded(site, args, kwargs):
             self.stop()
             raise Error(f"{site.name} is called otherwise than when it was "
-                        "recorded, or what goes into it was changed or has "
-                        "got a hook, or other weights stand in for its own, "
-                        "and the graph has run already: "
-                        "granularity layer allows that")
+                        "recorded, or in another mode, or what goes into it "
+                        "was changed or has got a hook, or its weights or "
+                        "buffers were changed, frozen or lent, or random "
+                        "numbers drawn on the way, and the graph has run "
+                        "already: granularity layer allows that")
         result = self._hold(site.position)
         if site.position == len(self._playing) - 1:
             self.stop()
@@ -230,16 +297,21 @@ class Chain:
         for tensor, version in zip(self._before, self._versions):
             if _version(tensor) != version or _is_listened_to(tensor):
                 return False
-        if not site.has_weights() or (
-                site.module._forward_pre_hooks
-                and not self.segment.places.are_kept()):
+        if self._why_not(site) is not None or (
+                self.segment.draws and self._have_drawn()):
             return False
         i = site.position - 1
         if self._takes_one[i]:
             return (len(args) == 1 and not kwargs
                     and args[0] is self._before[0])
-        return tree.matches(self.calls[i], (args, kwargs),
-                            (self._before, self._tensors))
+        return not self._is_given_other() and tree.matches(
+            self.calls[i], (args, kwargs), (self._before, self._tensors))
+
+
+def _modes() -> tuple:
+    """That a module may run in, without a word of them."""
+    return (is_grad_enabled(), checkpoint.hooks(),
+            is_autocast_enabled() and torch.get_autocast_dtype("cuda"))
 
 
 def _takes_one(call) -> bool:

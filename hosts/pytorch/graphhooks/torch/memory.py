@@ -88,8 +88,8 @@ class Captures:
         self.pools.clear()
 
     def numbers(self) -> list:
-        """How many random numbers each generator has drawn."""
-        return [g.get_offset() for g in self.generators]
+        """How many random numbers each generator has drawn, from where."""
+        return [(g.initial_seed(), g.get_offset()) for g in self.generators]
 
     def step(self) -> None:
         """Before the first forward of one."""

@@ -19,33 +19,43 @@ from .tree import Unfit
 _chain = itertools.chain.from_iterable
 _values = dict.values
 _address = torch.Tensor.data_ptr
-_is_trained = operator.attrgetter("requires_grad")
+_stride = torch.Tensor.stride
+_version = operator.attrgetter("_version")
+is_trained = operator.attrgetter("requires_grad")
 
 
 class Places:
-    """Those of segments, as they are when this is made."""
+    """Those of modules, as they are when this is made."""
 
-    def __init__(self, segments):
-        self.segments = list(segments)
-        self._dicts = [d for segment in self.segments
-                       for site in segment.sites
-                       for m in site.module.modules()
-                       for d in (m._parameters, m._buffers, m._modules)
-                       if d and isinstance(d, dict)]
+    def __init__(self, modules):
+        dicts = [d for module in modules for m in module.modules()
+                 for d in (m._parameters, m._buffers, m._modules)
+                 if isinstance(d, dict)]
+        self._dicts = [d for d in dicts if d]
+        self._empty = [d for d in dicts if not d]
         self._sizes = [*map(len, self._dicts)]
         self._held = [t for d in self._dicts for t in d.values()]
         self._ids = [*map(id, self._held)]
         self._tensors = [t for t in self._held if isinstance(t, torch.Tensor)]
         self._addresses = [*map(_address, self._tensors)]
-        self._trained = [*map(_is_trained, self._tensors)]
+        self._strides = [*map(_stride, self._tensors)]
+        self._versioned = [t for t in self._tensors if not t.is_inference()]
+        self._trained = [*map(is_trained, self._tensors)]
 
     def are_kept(self) -> bool:
-        """Whether they hold the same tensors, which are where they were."""
+        """Whether they hold the same tensors, which are where they were, and
+        laid out as they were."""
         held = _chain(map(_values, self._dicts))
         return ([*map(id, held)] == self._ids
                 and [*map(_address, self._tensors)] == self._addresses
-                and [*map(_is_trained, self._tensors)] == self._trained
-                and [*map(len, self._dicts)] == self._sizes)
+                and [*map(is_trained, self._tensors)] == self._trained
+                and [*map(len, self._dicts)] == self._sizes
+                and [*map(_stride, self._tensors)] == self._strides
+                and not any(self._empty))
+
+    def versions(self) -> list:
+        """How often each has been written; what graphs write is not told."""
+        return [*map(_version, self._versioned)]
 
 
 @contextlib.contextmanager

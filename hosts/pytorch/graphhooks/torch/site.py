@@ -9,6 +9,8 @@ from types import SimpleNamespace
 
 import torch
 
+from .places import Places
+
 
 class Site:
     """What stands in for a module's forward."""
@@ -20,21 +22,12 @@ class Site:
         self.module = module
         self.forward = module.forward
         self.has_own = "forward" in vars(module)
-        self._first = next(
-            ((m._parameters, name, p) for m in module.modules()
-             for name, p in m._parameters.items() if p is not None),
-            ({}, "", None))
+        self.places = Places([module])
 
     def __call__(self, *args, **kwargs):
         if self.position == 0:
             return self.segment.lead(self, args, kwargs)
         return self.segment.chain.follow(self, args, kwargs)
-
-    def has_weights(self) -> bool:
-        """Whether they are its own, as far as the first shows: who lends
-        others to a module lends all."""
-        held, name, parameter = self._first
-        return held.get(name) is parameter
 
     def __reduce__(self):
         """A copy of the module is one without graphs, and without us."""

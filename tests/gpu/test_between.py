@@ -1,0 +1,185 @@
+"""What happens between the calls of a chunk's layers, which one graph runs.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+
+import pytest
+from models import WIDTH, Block, Model, torch
+
+from graphhooks import Error
+
+COUNTS = [1, 1, 2, 1, 1]
+BEGINS = 4  # the call with which something begins that the first have not
+
+
+class Between(Model):
+    """Runs its layers one by one; does something at the second, from the
+    first pass on, or, with `later`, once a graph is there."""
+
+    later = False
+    calls = 0
+
+    def run_layers(self, x):
+        self.calls += 1
+        first, second, third = self.layers
+        x = self.begin(x)
+        x = self.call(first, x)
+        if self.later and self.calls < BEGINS:
+            x = self.call(second, x)
+        else:
+            with self.changed(second):
+                x = self.call(second, x)
+        return self.end(self.call(third, x))
+
+    def begin(self, x):
+        return x
+
+    def end(self, x):
+        return x
+
+    def call(self, layer, x):
+        return layer(x)
+
+    def changed(self, layer):
+        return contextlib.nullcontext()
+
+
+class NoGrad(Between):
+    def changed(self, layer):
+        return torch.no_grad()
+
+
+class Evaluates(Between):
+    @contextlib.contextmanager
+    def changed(self, layer):
+        layer.eval()
+        yield
+        layer.train()
+
+
+class Freezes(Between):
+    @contextlib.contextmanager
+    def changed(self, layer):
+        layer.requires_grad_(False)
+        yield
+        layer.requires_grad_(True)
+
+
+class Hears(Between):
+    """Hooks of saved tensors that lose something."""
+
+    def changed(self, layer):
+        return torch.autograd.graph.saved_tensors_hooks(
+            lambda t: t * 1.5 if t.is_floating_point() else t, lambda t: t)
+
+
+class Lends(Between):
+    """One weight, and not the first."""
+
+    @contextlib.contextmanager
+    def changed(self, layer):
+        own = layer.mlp._parameters.pop("up", None)
+        assert own is None
+        up = layer.mlp.up
+        weight = up._parameters["weight"]
+        up._parameters["weight"] = torch.nn.Parameter(weight.detach() * 2)
+        yield
+        up._parameters["weight"] = weight
+
+
+class Gated(Block):
+    def __init__(self):
+        super().__init__(0.1)
+        self.register_buffer("gate", torch.ones(()))
+
+    def forward(self, x, bias=0.0):
+        return super().forward(x) * self.gate + bias
+
+
+class Fills(Between):
+    @contextlib.contextmanager
+    def changed(self, layer):
+        layer.gate.fill_(1 / self.calls)
+        yield
+
+
+class Decays(Between):
+    """Changes what the first was given."""
+
+    def begin(self, x):
+        self.bias = torch.ones(WIDTH, device=x.device)
+        return x
+
+    def call(self, layer, x):
+        return layer(x, self.bias)
+
+    @contextlib.contextmanager
+    def changed(self, layer):
+        self.bias.mul_(0.5)
+        yield
+
+
+class Draws(Between):
+    @contextlib.contextmanager
+    def changed(self, layer):
+        self.drawn = torch.rand((), device=layer.gate.device)
+        yield
+
+
+class Seeds(Between):
+    @contextlib.contextmanager
+    def changed(self, layer):
+        torch.manual_seed(self.calls)
+        yield
+
+
+CHANGES = {
+    NoGrad: "is called in another mode", Evaluates: "is in eval()",
+    Freezes: "has other parameters", Hears: "is called in another mode",
+    Lends: "has other parameters", Fills: "are written before its call",
+    Decays: "was changed in place before", Draws: "random numbers are drawn",
+    Seeds: "random numbers are drawn"}
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda c: c.__name__)
+def test_a_chunk_that_is_none_is_eager(pair, change):
+    pair(lambda r: r.steps(COUNTS), grain="chunk", model=change, make=Gated,
+         replays=False, refused=re.escape(CHANGES[change]))
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda c: c.__name__)
+def test_what_begins_when_the_graph_has_run_is_refused(runs, change):
+    later = type("Later", (change,), {"later": True})
+    run = runs(grain="chunk", model=later, make=Gated)
+    run.steps(COUNTS[:2])
+    with pytest.raises(Error, match=r"layers.[12] is called otherwise than "
+                       "when it was recorded.*granularity layer allows that"):
+        run.steps(COUNTS[2:])
+    assert run.attached.stats()["replays"] > 0
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda c: c.__name__)
+def test_layers_of_their_own_allow_that(pair, change):
+    pair(lambda r: r.steps(COUNTS), grain="layer", model=change, make=Gated,
+         eager=None, judge=False)
+
+
+def test_a_call_without_gradients_is_none_of_the_pass(pair):
+    """Such as one after a pass that has failed in the middle."""
+    def train(run):
+        run.steps([1, 1, 2])
+        hook = run.model.layers[1].register_forward_pre_hook(
+            lambda module, args: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            run.loss()
+        hook.remove()
+        with torch.no_grad():
+            run.note(run.model.layers[1](torch.ones(2, 3, WIDTH).cuda()))
+        run.steps([1, 2])
+
+    pair(train, grain="chunk", judge=False)
