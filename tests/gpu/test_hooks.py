@@ -6,7 +6,8 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import pytest
-from models import COUNTS, GRAINS, WHOLE, WIDTH, Block, Model, nn, torch
+from models import (COUNTS, GRAINS, LAYERS, WHOLE, WIDTH, Block, Model, nn,
+                    torch)
 
 from graphhooks import Error  # noqa: E402
 
@@ -398,3 +399,25 @@ def test_gradients_that_a_backward_adds_to_a_buffer_by_itself(pair, grain,
             run.zero()
 
     pair(train, grain=grain, make=Fused, before=before)
+
+
+class One(nn.Module):
+    """A layer of one weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(WIDTH, WIDTH) / 8)
+
+    def forward(self, x):
+        return torch.tanh(x @ self.weight)
+
+
+@pytest.mark.parametrize("steps", [2, 5])
+def test_an_engine_that_wraps_the_only_weight_later(pair, steps):
+    def train(run):
+        run.steps([1] * steps)
+        of_nodes(run)
+        run.steps([1] * 4)
+
+    run = pair(train, make=One, judge=False)
+    assert len(run.attached.stats()["refused"]) == LAYERS

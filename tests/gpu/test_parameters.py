@@ -8,8 +8,8 @@ from __future__ import annotations
 import copy
 
 import pytest
-from models import (COUNTS, GRAINS, LAYERS, WHOLE, WIDTH, Block, F, Mlp, Model,
-                    Normed, nn, torch)
+from models import (BATCH, COUNTS, GRAINS, LAYERS, LENGTH, WHOLE, WIDTH, Block,
+                    F, Mlp, Model, Normed, adamw, nn, torch)
 from torch.nn.utils import parametrize
 
 from graphhooks import Error
@@ -597,7 +597,7 @@ def test_weights_that_are_lent_to_later_layers(pair, grain):
             run.step(count)
 
     if grain == "chunk":
-        with pytest.raises(Error, match="other weights stand in"):
+        with pytest.raises(Error, match="its weights or"):
             pair(train, grain=grain, model=Lends)
     else:
         pair(train, grain=grain, model=Lends, eager=["replaced"])
@@ -789,3 +789,94 @@ def test_parametrized_weights_that_are_kept_for_a_pass(pair, grain):
 
     pair(train, grain=grain, model=parametrized, replays=False,
          eager=["parametrize"])
+
+
+# ---- frozen on the way, laid out otherwise, and what comes later ------------
+
+
+@pytest.mark.parametrize("in_flight", [1, 2])
+@pytest.mark.parametrize("counts", [[1, 1, 1], [3, 3], [1]])
+@pytest.mark.parametrize("grain", GRAINS)
+def test_weights_frozen_between_forward_and_backward(
+        pair, grain, counts, in_flight):
+    """As of a discriminator: autograd drops their gradients."""
+    def train(run):
+        run.steps(counts)
+        run.zero()
+        run.loss().backward()  # there is something to add to
+        losses = [run.loss() for _ in range(in_flight)]
+        run.model.layers[1].requires_grad_(False)
+        for loss in losses:
+            loss.backward()
+        run.model.layers[1].requires_grad_(True)
+        run.optimizer.step()
+        run.zero()
+        loss = sum(run.loss() for _ in range(in_flight))
+        run.model.layers[0].attn.requires_grad_(False)
+        loss.backward()
+        run.model.layers[0].attn.requires_grad_(True)
+        run.optimizer.step()
+        run.steps(counts)
+
+    pair(train, grain=grain, judge=False)
+
+
+@pytest.mark.parametrize("grain", GRAINS)
+def test_weights_laid_out_otherwise_in_their_memory(pair, grain):
+    def train(run):
+        run.steps([1, 1, 1])
+        for layer in run.model.layers:
+            weight = layer.attn.out.weight
+            weight.data = weight.data.t()
+        run.steps([1, 1, 1])
+
+    pair(train, grain=grain, eager=["replaced"], judge=False)
+
+
+class Grows(Block):
+    def __init__(self):
+        super().__init__()
+        self.adapters = nn.ModuleList()
+
+    def forward(self, x):
+        x = super().forward(x)
+        for adapter in self.adapters:
+            x = x + adapter(x)
+        return x * getattr(self, "scale", 1.0)
+
+
+@pytest.mark.parametrize("what", ["module", "buffer"])
+@pytest.mark.parametrize("grain", WHOLE)
+def test_the_first_of_its_kind_that_comes_later(pair, grain, what):
+    def train(run):
+        run.steps([1, 1, 1])
+        torch.manual_seed(3)
+        for layer in run.model.layers:
+            if what == "module":
+                layer.adapters.append(nn.Linear(WIDTH, WIDTH).cuda())
+            else:
+                layer.register_buffer("scale", torch.full((), 0.5).cuda())
+        run.optimizer = adamw(run.model)
+        run.steps([1, 1, 1])
+
+    pair(train, grain=grain, make=Grows, eager=["replaced"], judge=False)
+
+
+@pytest.mark.parametrize("added", [True, False])
+@pytest.mark.parametrize("grain", WHOLE)
+def test_what_is_trained_behind_a_view_later(pair, grain, added):
+    """Its `.grad` is autograd's, and not memory that a graph writes again."""
+    def train(run):
+        run.steps([1, 1, 1, 2])
+        delta = torch.full((BATCH * LENGTH, WIDTH), 0.01).cuda()
+        delta.requires_grad_()
+        run.zero()
+        for _ in range(3):
+            x = delta.view(BATCH, LENGTH, WIDTH)
+            if added:
+                x = x + run.model.embed(run.tokens()[:, :-1])
+            y = run.model.head(run.model.run_layers(x))
+            y.logsumexp(-1).mean().backward()
+            run.note(delta.grad, "delta")
+
+    pair(train, grain=grain)

@@ -23,16 +23,16 @@ class Segment:
     def __init__(self, results, returned=(), sample=()):
         self.results = results
         self.came = []
-        self.parameters = SimpleNamespace(behind=returned + sample)
+        self.parameters = SimpleNamespace(behind=returned + sample, all=[1])
 
     def backward(self, instance, microbatch, grads):
         self.came.append((instance, microbatch, grads))
         return self.results
 
 
-def instance(*outputs, constant=(), again=(), kept=()):
+def instance(*outputs, constant=(), again=()):
     return SimpleNamespace(outputs=outputs, constant=constant, again=again,
-                           kept=kept, node=None)
+                           node=None)
 
 
 def ones(value=1):
@@ -58,7 +58,7 @@ def test_a_gradient_that_may_be_kept_is_a_copy():
     latents = ones().requires_grad_()
     segment = Segment((ones(2)[None],))
     for _ in range(2):  # .grad is not what the next backward writes
-        replay(segment, instance(ones(), kept=[0]), 0,
+        replay(segment, instance(ones()), 0,
                [latents[None]]).backward(ones())
     assert same(segment.results[0], ones(2)[None])
     assert same(latents.grad, ones(4))
@@ -95,6 +95,13 @@ def test_it_has_no_backward_of_a_batch():
     out = replay(Segment((ones(),)), instance(ones()), 0, [x])
     with pytest.raises(Error, match="is_grads_batched"):
         torch.autograd.grad(out, x, torch.ones(3, 2), is_grads_batched=True)
+
+
+def test_nor_has_a_later_output():
+    x = ones().requires_grad_()
+    out = replay(Segment((ones(),)), instance(ones(), ones()), 0, [x])
+    with pytest.raises(Error, match="is_grads_batched"):
+        torch.autograd.grad(out[1], x, torch.ones(3, 2), is_grads_batched=True)
 
 
 def test_there_is_no_second_backward():

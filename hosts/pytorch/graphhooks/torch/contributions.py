@@ -60,9 +60,11 @@ def may_keep(tensor) -> bool:
     seen = set()
     while waiting:
         node = waiting.pop()
+        if type(node).__name__ in _MAKE_THEIRS:
+            continue
         if node is None or hasattr(node, "variable"):
             return True
-        if node not in seen and type(node).__name__ not in _MAKE_THEIRS:
+        if node not in seen:
             seen.add(node)
             waiting += [other for other, _ in node.next_functions
                         if other is not None and not _is_bias(node, other)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import torch
 
+from .. import _abi
 from . import contributions, tree
 from .attributes import Attributes, HostNumbers
 from .instance import Instance
@@ -27,10 +28,6 @@ def record(segment, tensors, args, kwargs) -> Instance | None:
         instance.slot = segment.decision.slot
         instance.flight = owner.forward()
         instance.inputs = static(segment, tensors)
-        # Without parameters nothing tells autograd.grad() from backward().
-        instance.kept = [i for i, t in enumerate(tensors)
-                         if contributions.may_keep(t) or (
-                             t.requires_grad and not segment.parameters.all)]
         for inside, outside in zip(instance.inputs, tensors):
             inside.requires_grad_(outside.requires_grad)
         if not capture(segment, 0, lambda: _run(
@@ -70,6 +67,9 @@ def _run(segment, instance: Instance, attributes, tensors, args, kwargs):
         raise tree.Unfit("it changes a list or dict that it is given")
     if not segment.places.are_kept():
         raise tree.Unfit("it replaces a parameter or a buffer")
+    if len(results.last) > _abi.GH_MAX_BUFFERS:
+        raise tree.Unfit(f"{len(results.last)} tensors come out of it, and a "
+                         f"graph gives {_abi.GH_MAX_BUFFERS} at most")
     if not any(t.requires_grad for t in results.tensors):
         raise tree.Unfit("nothing that comes out of it needs a gradient")
     _refuse_others(instance, attributes, results)

@@ -39,7 +39,7 @@ from torch.autograd.graph import get_gradient_edge
 from ..errors import Error
 from .contributions import Others, Shares
 from .memory import is_dense
-from .places import lent
+from .places import is_trained, lent
 
 
 def has_hooks(parameter) -> bool:
@@ -162,9 +162,15 @@ class Parameters:
                 return True
         return False
 
+    def frozen(self) -> list:
+        """Those that are no longer trained."""
+        if all(map(is_trained, self.own)):
+            return []
+        return [p for p in self.own if not p.requires_grad]
+
     def are_held(self) -> bool:
-        return any(is_held(p, ours=p in self._used) for p in self.own[1:]
-                   if p.requires_grad)
+        return any(is_held(p, ours=(p in self._used) + (p is self.own[0]))
+                   for p in self.own if p.requires_grad)
 
     def note_old(self) -> None:
         """A forward is recorded: whether it comes before zero_grad()."""

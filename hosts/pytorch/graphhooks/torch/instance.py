@@ -33,7 +33,6 @@ class Instance:
         self.constant = ()  # the outputs that need no gradient
         self.uses = ()  # edges to inputs that are used elsewhere too
         self.again = ()  # those inputs, one time less than they are used
-        self.kept = ()  # inputs whose gradients somebody may keep
         self.wanted = ()  # the outputs whose gradients the backward reads
         self.layouts = ()  # their strides
         self.alone = ()  # those of them that a parameter depends on alone

@@ -12,6 +12,7 @@ from torch import is_grad_enabled
 from torch._C._functorch import is_legacy_batchedtensor as is_batched
 
 from ..errors import Error
+from .contributions import may_keep
 
 
 class Replay(torch.autograd.Function):
@@ -36,13 +37,14 @@ class Replay(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *grads):
-        segment, instance, microbatch, step = ctx.flight
+        segment, instance, microbatch, step, kept = ctx.flight
         node = instance.node
         if step != segment.owner.steps or node is None or node() is not ctx:
             raise Error(f"{segment.name}: {_why_late(segment, step)}")
-        if grads[0] is not None and is_batched(grads[0]):
-            raise Error(f"{segment.name}: a graph has no backward of a batch "
-                        "of gradients: leave is_grads_batched out")
+        for grad in grads:
+            if grad is not None and is_batched(grad):
+                raise Error(f"{segment.name}: a graph has no backward of a "
+                            "batch of gradients: leave is_grads_batched out")
         if is_grad_enabled():
             raise Error(f"{segment.name}: a graph has no derivative of its "
                         "backward; detach for create_graph=True")
@@ -50,9 +52,9 @@ class Replay(torch.autograd.Function):
             segment.leave_alone(instance)
             return (None,) * len(ctx.needs_input_grad)
         results = segment.backward(instance, microbatch, grads)
-        if instance.kept:
+        if kept:
             results = list(results)
-            for i in instance.kept:
+            for i in kept:
                 if results[i] is not None:
                     results[i] = results[i].clone()
         return (None, *results)
@@ -70,6 +72,14 @@ def _why_late(segment, step: int) -> str:
             "nothing: add the losses up, or detach")
 
 
+def _kept(segment, tensors) -> list:
+    """Inputs whose gradients somebody may keep.  Without parameters nothing
+    tells autograd.grad() from backward()."""
+    if not segment.parameters.all:
+        return [i for i, t in enumerate(tensors) if t.requires_grad]
+    return [i for i, t in enumerate(tensors) if may_keep(t)]
+
+
 # Function.apply() first sees to torch.func, whose calls do not come here, and
 # that costs as much as the half of the rest.
 _apply = super(torch.autograd.Function, Replay).apply
@@ -80,5 +90,5 @@ def replay(segment, instance, microbatch: int, tensors):
     inputs = *tensors, *segment.parameters.behind
     if instance.again:
         inputs += tuple([tensors[i] for i in instance.again])
-    return _apply((segment, instance, microbatch, segment.owner.steps),
-                  *inputs)
+    return _apply((segment, instance, microbatch, segment.owner.steps,
+                   _kept(segment, tensors)), *inputs)

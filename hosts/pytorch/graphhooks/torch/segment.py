@@ -63,12 +63,13 @@ class Segment(Planned):
         self.has_another = False  # than that of the first call of all
         self.seen = -1  # the last microbatch that came by
         self.parameters = Parameters(modules.values(), owner.comparisons)
-        self.places = Places([self])
+        self.places = Places(modules.values())
         self.is_parametrized = any(map(parametrize.is_parametrized, (
             inner for m in modules.values() for inner in m.modules())))
         self.warm = False  # an eager backward has come by
         self.elsewhere: set = set()  # inputs that are used there too
         self.draws: bool | None = None  # random numbers, as eager passes did
+        self.writes = False  # buffers, as eager passes did
         self.replayed = False  # the last call was, or will have been
         self.sums = Sums(self)
 
@@ -115,6 +116,12 @@ class Segment(Planned):
         region, again = checkpoint.region(hook)
         if region is None and not checkpoint.keeps_bits(hook):
             self.owner.count("saved_tensors")
+            return site.forward(*args, **kwargs)
+        if not again and self.writes and region is not None:
+            self.owner.count("checkpoint", f"{self.name}: it writes buffers, "
+                             "and would do so once, where checkpointing runs "
+                             "it twice")
+            region.replayed.append(False)
             return site.forward(*args, **kwargs)
         if not again:
             result = self._lead(site, args, kwargs)
@@ -310,9 +317,12 @@ class Segment(Planned):
         others = self.parameters.others
         if others is not None:
             others.go(now)
-        if len(self.instances) == 1:
-            return self.run_back(instance, microbatch, grads)
-        return self.sums.run_back(instance, microbatch, grads)
+        run = self.run_back if len(self.instances) == 1 else self.sums.run_back
+        frozen = self.parameters.frozen()
+        if frozen:
+            return self.sums.run_without(frozen, run, instance, microbatch,
+                                         grads)
+        return run(instance, microbatch, grads)
 
     def note_others(self) -> None:
         self.owner.count("elsewhere")

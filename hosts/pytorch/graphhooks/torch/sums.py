@@ -16,10 +16,11 @@ from torch._C import _will_engine_execute_node as will_run
 
 
 class Aside:
-    """What is in `.grad`, while gradients are summed up apart from it."""
+    """What is in `.grad`, while gradients are summed up apart from it; of all
+    that graphs have the gradients of, or of some."""
 
-    def __init__(self, parameters):
-        self.own = parameters.own
+    def __init__(self, parameters, some=None):
+        self.own = parameters.own if some is None else some
         self.held = [(p, p.grad, p.grad.clone()
                       if parameters.is_in_place(p) else p.grad)
                      for p in self.own if p.grad is not None]
@@ -122,6 +123,15 @@ class Sums:
         finally:
             self.aside.restore()
             self.aside = None
+
+    def run_without(self, frozen, run, *what):
+        """For a pass that comes after these were frozen: autograd drops what
+        comes to them, whatever they were in the forward."""
+        aside = Aside(self.segment.parameters, frozen)
+        try:
+            return run(*what)
+        finally:
+            aside.restore()
 
     def _add(self) -> None:
         self.aside.add()
