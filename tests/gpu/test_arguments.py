@@ -442,3 +442,108 @@ def test_a_first_call_with_more_or_less(pair, grain, first):
     """What it has shown is not held against the others."""
     pair(lambda r: r.steps([1, 2, 3, 4]), grain=grain, make=Consults,
          model=given(first), eager=None)
+
+
+class Many(Block):
+    """Takes and gives more than a graph does."""
+
+    def forward(self, x, *more):
+        x = super().forward(x) + sum(more)
+        return (x, *[x * i for i in range(self.gives)])
+
+
+def many(takes, gives):
+    class Passes(Model):
+        def run_layers(self, x):
+            for layer in self.layers:
+                layer.gives = gives
+                x, *more = layer(x, *[x.detach() * 0.01 for _ in range(takes)])
+                x = x + sum(more) * 0.001
+            return x
+
+    return Passes
+
+
+@pytest.mark.parametrize("takes, gives, how", [
+    (200, 0, {"eager": ["input"]}),
+    (0, 200, {"refused": "201 tensors come out of it, and a graph gives 128"})
+])
+def test_more_tensors_than_a_graph_takes(pair, takes, gives, how):
+    run = pair(lambda r: r.steps([1, 1, 2]), make=Many,
+               model=many(takes, gives), replays=False, **how)
+    assert "tensors" in run.attached.explain()
+
+
+class Divides(Block):
+    def forward(self, x, zero):
+        return super().forward(x) * torch.copysign(
+            torch.ones(()), torch.tensor(zero)).item()
+
+
+class Signs(Model):
+    calls = 0
+
+    def run_layers(self, x):
+        self.calls += 1
+        for layer in self.layers:
+            x = layer(x, -0.0 if self.calls > 3 else 0.0)
+        return x
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_zeros_of_other_signs_are_other_constants(pair, grain):
+    pair(lambda r: r.steps([1] * 5), grain=grain, make=Divides, model=Signs,
+         eager=["input"], judge=False)
+
+
+class Complex(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(
+            torch.randn(WIDTH, WIDTH, dtype=torch.complex64) / 8)
+
+    def forward(self, x):
+        return torch.tanh(x @ self.weight)
+
+
+class Conjugates(Model):
+    def run_layers(self, x):
+        x = torch.complex(x, x.flip(-1))
+        for layer in self.layers:
+            x = layer(x).conj()
+        return x.real + x.imag
+
+
+def test_complex_tensors_are_left_alone(pair):
+    run = pair(lambda r: r.steps([1, 1, 2]), make=Complex, model=Conjugates,
+               replays=False, eager=["input"])
+    assert "whether it is a conjugate" in run.attached.explain()
+
+
+@dataclasses.dataclass
+class Context:
+    x: torch.Tensor
+    scale = 1.0  # no field
+
+
+class TakesContext(Block):
+    def forward(self, context):
+        return super().forward(context.x) * context.scale
+
+
+class GivesContext(Model):
+    calls = 0
+
+    def run_layers(self, x):
+        self.calls += 1
+        for layer in self.layers:
+            context = Context(x)
+            context.scale = 1 / self.calls
+            x = layer(context)
+        return x
+
+
+def test_a_dataclass_that_has_more_than_its_fields(pair):
+    run = pair(lambda r: r.steps([1, 1, 2]), make=TakesContext,
+               model=GivesContext, replays=False, eager=["input"])
+    assert "more than its fields: scale" in run.attached.explain()

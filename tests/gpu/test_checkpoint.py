@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from models import COUNTS, WHOLE, Block, Model, on_a_gpu, torch
+from models import COUNTS, WHOLE, Block, Model, Normed, on_a_gpu, torch
 from torch.utils.checkpoint import checkpoint
 
 HOW = pytest.mark.parametrize(
@@ -137,3 +137,17 @@ class Twice(Block):
 @pytest.mark.parametrize("grain", WHOLE)
 def test_weights_in_two_checkpoints_of_a_layer(pair, grain):
     pair(lambda r: r.steps(COUNTS[:3]), grain=grain, make=Twice)
+
+
+class Whole(Model):
+    def run_layers(self, x):
+        return checkpoint(super().run_layers, x, use_reentrant=False)
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("model", [around(False), Whole])
+def test_around_what_writes_buffers(pair, grain, model):
+    """Eager runs it twice, and writes twice."""
+    run = pair(lambda r: r.steps([1, 1, 2, 1]), grain=grain, make=Normed,
+               model=model, replays=False, eager=["checkpoint"])
+    assert "it writes buffers" in run.attached.explain()

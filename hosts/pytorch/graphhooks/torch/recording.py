@@ -29,6 +29,9 @@ def why_not(segment, tensors):
     """Why calls with such tensors are not recorded, or None."""
     if not tensors:
         return "no tensor goes into it"
+    if len(tensors) > _abi.GH_MAX_BUFFERS:
+        return (f"{len(tensors)} tensors go into it, and a graph takes "
+                f"{_abi.GH_MAX_BUFFERS} at most")
     for tensor in tensors:
         if not is_dense(tensor):
             return "a tensor with holes or overlaps goes into it"

@@ -43,12 +43,16 @@ def gather(value, tensors: list, key: list) -> None:
             if other is value:
                 key.append(("again", i))
                 return
+        dtype = value.dtype
+        if dtype.is_complex:
+            raise Unfit("a complex tensor goes into the layer or comes out of "
+                        "it; whether it is a conjugate is a bit beside its "
+                        "memory, which is all that a graph reads")
         tensors.append(value)
-        key.append((value.shape, value.stride(), value.dtype,
-                    value.requires_grad))
+        key.append((value.shape, value.stride(), dtype, value.requires_grad))
     elif kind in _PLAIN or isinstance(value, enum.Enum):
         key.append(kind)
-        key.append(value)
+        key.append(str(value) if kind is float else value)  # -0.0 == 0.0
     else:
         parts = _parts(value)
         key.append(kind)
@@ -64,8 +68,14 @@ def _parts(value):
                                  and hasattr(kind, "_fields")):
         return value
     if dataclasses.is_dataclass(value) and not isinstance(value, dict):
-        return {f.name: getattr(value, f.name)
-                for f in dataclasses.fields(value)}
+        parts = {f.name: getattr(value, f.name)
+                 for f in dataclasses.fields(value)}
+        more = getattr(value, "__dict__", parts).keys() - parts.keys()
+        if more:
+            raise Unfit(f"a {kind.__qualname__} goes into the layer or comes "
+                        f"out of it that has more than its fields: "
+                        f"{sorted(more)[0]}")
+        return parts
     if kind in (dict, collections.OrderedDict):
         return value
     raise Unfit(f"a {kind.__module__}.{kind.__qualname__} goes into the "
@@ -133,7 +143,8 @@ def matches(shape, value, sources) -> bool:
     if kind is Place:
         return sources[shape.source][shape.index] is value
     if kind is not _Form:
-        return type(value) is kind and shape == value
+        return type(value) is kind and shape == value and (
+            kind is not float or str(shape) == str(value))
     if type(value) is not shape.kind:
         return False
     parts = _parts(value)
