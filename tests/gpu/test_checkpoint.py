@@ -9,7 +9,8 @@ import itertools
 
 import pytest
 from models import COUNTS, WHOLE, Block, Model, Normed, on_a_gpu, torch
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import (CheckpointPolicy, checkpoint,
+                                    create_selective_checkpoint_contexts)
 
 HOW = pytest.mark.parametrize(
     "reentrant, preserve",
@@ -150,4 +151,28 @@ def test_around_what_writes_buffers(pair, grain, model):
     """Eager runs it twice, and writes twice."""
     run = pair(lambda r: r.steps([1, 1, 2, 1]), grain=grain, make=Normed,
                model=model, replays=False, eager=["checkpoint"])
-    assert "it writes buffers" in run.attached.explain()
+    assert "and it writes buffers" in run.attached.explain()
+
+
+def keep_products(*_):
+    def policy(context, operation, *args, **kwargs):
+        if operation is torch.ops.aten.addmm.default:
+            return CheckpointPolicy.MUST_SAVE
+        return CheckpointPolicy.PREFER_RECOMPUTE
+
+    return create_selective_checkpoint_contexts(policy)
+
+
+class Selects(Model):
+    """What is checkpointed is more than the layer."""
+
+    def run_layers(self, x):
+        for layer in self.layers:
+            x = checkpoint(lambda x, layer=layer: torch.tanh(layer(x)), x,
+                           use_reentrant=False, context_fn=keep_products)
+        return x
+
+
+def test_around_where_a_mode_keeps_some_results(pair):
+    pair(lambda r: r.steps([1, 1, 2, 1]), model=Selects, replays=False,
+         eager=["checkpoint"])

@@ -20,6 +20,7 @@ import weakref
 import torch
 import torch.utils.checkpoint
 from torch._C._autograd import _top_saved_tensors_default_hooks
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from .tree import Unfit
 
@@ -36,6 +37,12 @@ def keeps_bits(hook) -> bool:
     """Whether hooks of saved tensors give back what they were given: those of
     torch's own save_on_cpu do; of others nobody knows."""
     return getattr(hook, "__qualname__", "").startswith("save_on_cpu.")
+
+
+def is_selective() -> bool:
+    """Whether a mode looks at every operation, as that of selective
+    checkpointing does, which keeps some of their results."""
+    return _get_current_dispatch_mode() is not None
 
 
 class Region:

@@ -117,10 +117,12 @@ class Segment(Planned):
         if region is None and not checkpoint.keeps_bits(hook):
             self.owner.count("saved_tensors")
             return site.forward(*args, **kwargs)
-        if not again and self.writes and region is not None:
-            self.owner.count("checkpoint", f"{self.name}: it writes buffers, "
-                             "and would do so once, where checkpointing runs "
-                             "it twice")
+        if not again and region is not None and (
+                self.writes or checkpoint.is_selective()):
+            self.owner.count("checkpoint", f"{self.name}: checkpointing runs "
+                             "it twice, and it writes buffers, or a mode "
+                             "keeps some results, as selective checkpointing "
+                             "does")
             region.replayed.append(False)
             return site.forward(*args, **kwargs)
         if not again:
