@@ -11,9 +11,11 @@
 #     bench      bench/run.sh
 #     sanitizer  compute-sanitizer --tool memcheck on gh-engine
 #
-# And one that runs only when it is named, as it takes 20 minutes and
-# needs torch; PYTHONPATH has megatron-core, for its rows:
+# And two that run only when they are named, as they take 2 and 20 minutes
+# and need torch; PYTHONPATH has megatron-core, for what is of it:
 #
+#     examples   those of PyTorch, eager against graphs, by torchrun where
+#                there are two GPUs
 #     peers      bench/peers/run.py; PEERS has its options, such as --quick
 #
 # Each phase leaves OUT/PHASE.log, its results beside it, and a line in
@@ -107,20 +109,60 @@ phase_bench()
     builddir=$build bash "$tree/bench/run.sh" "$out/bench"
 }
 
-phase_peers()
+# Sets python, and what it needs; 77 without torch.
+with_torch()
 {
-    local python=${PYTHON:-python3}
-
-    cd "$build" || return 1
+    python=${PYTHON:-python3}
     if ! "$python" -c 'import torch' 2> /dev/null; then
         echo "$python has no torch"
         return 77
     fi
+    export PYTHONPATH=$tree/hosts/pytorch${PYTHONPATH:+:$PYTHONPATH}
+    export GRAPHHOOKS_LIBRARY=$build/.libs/libgraphhooks.so.0
+}
+
+# example NAME FILE OPTION...: one program, in all modes.
+example()
+{
+    local name=$1 file=$2
+    shift 2
+
+    # shellcheck disable=SC2086 # words or none
+    "$python" ${launcher-} "$tree/hosts/pytorch/examples/$name.py" \
+        --compare off,layer,chunk --steps 50 --microbatches 4,6,8,3 "$@" \
+        --json "$out/examples/$file.json"
+}
+
+phase_examples()
+{
+    local python launcher='' suffix='' names=train_gpt name rc=0
+
+    with_torch || return
+    mkdir -p "$out/examples"
+    if "$python" -c 'import torch, sys
+sys.exit(torch.cuda.device_count() < 2)'; then
+        launcher='-m torch.distributed.run --standalone --nproc-per-node 2'
+        suffix=_ddp
+    elif "$python" -c 'import megatron.core' 2> /dev/null; then
+        names='train_gpt megatron_gpt'
+    fi
+    for name in $names; do
+        example "$name" "$name$suffix" --dropout 0 --in-flight 1 || rc=1
+        example "$name" "$name${suffix}_dropout" \
+            --dropout 0.1 --in-flight 3 || rc=1
+    done
+    return "$rc"
+}
+
+phase_peers()
+{
+    local python
+
+    with_torch || return
+    cd "$build" || return 1
     mkdir -p "$out/peers"
     # shellcheck disable=SC2086 # a list of words
-    PYTHONPATH=$tree/hosts/pytorch${PYTHONPATH:+:$PYTHONPATH} \
-        GRAPHHOOKS_LIBRARY=$build/.libs/libgraphhooks.so.0 \
-        "$python" "$tree/bench/peers/run.py" "$out/peers" ${PEERS-}
+    "$python" "$tree/bench/peers/run.py" "$out/peers" ${PEERS-}
 }
 
 phase_sanitizer()
@@ -144,9 +186,9 @@ phase_sanitizer()
 from=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 export from
 export -f phase_build phase_check phase_demo phase_bench phase_peers
-export -f phase_sanitizer
+export -f phase_sanitizer phase_examples with_torch example
 declare -A limit=([build]=180 [check]=420 [demo]=60 [bench]=420
-    [peers]=1500 [sanitizer]=240)
+    [examples]=400 [peers]=1500 [sanitizer]=240)
 summary=""
 failed=0
 
