@@ -407,7 +407,7 @@ static bool run_parts(struct toy *toy, const struct work *w)
     return true;
 }
 
-static void do_mischief(struct toy *toy, struct work *w)
+static void do_mischief(struct toy *toy, const gh_pass *pass, struct work *w)
 {
     const struct driver *drv = &toy->drv;
     CUdeviceptr memory = 0;
@@ -433,8 +433,9 @@ static void do_mischief(struct toy *toy, struct work *w)
         drv->cuEventRecord(toy->fork, toy->side);
         drv->cuStreamWaitEvent(w->stream, toy->fork, 0);
         break;
-    case TOY_ELSEWHERE:
+    case TOY_ELSEWHERE: /* where a copy of the input is not in order */
         w->stream = toy->side;
+        w->input = (CUdeviceptr)(uintptr_t)pass->inputs[0].address;
         break;
     default:
         break;
@@ -570,7 +571,7 @@ static gh_status obey(struct toy *toy, gh_pass *pass, struct work *w,
     w->stream = d->stream;
     w->input = (CUdeviceptr)(uintptr_t)d->inputs[0].address;
     if (bad) {
-        do_mischief(toy, w);
+        do_mischief(toy, pass, w);
     }
     if (!run_parts(toy, w) && !bad) {
         gh_layer_cancel(toy->session, NULL);
