@@ -61,7 +61,7 @@ def test_answers_do_not_heap_up(monkeypatch):
     asked = Comparisons()
     for _ in range(20):
         asked.compare(numbers(1.0), numbers(1.0), None)
-    assert len(asked._waiting) == 4
+    assert len(asked.waiting) == 4
 
 
 @pytest.mark.parametrize("grain", WHOLE)
@@ -71,6 +71,6 @@ def test_an_eager_backward_waits_for_nothing(runs, grain):
     with Waits() as waits:
         run.model(tokens[:, :-1]).square().mean().backward()
     asked = run.attached.comparisons
-    assert waits.found == [] and len(asked._waiting) == SEGMENTS[grain]
+    assert waits.found == [] and len(asked.waiting) == SEGMENTS[grain]
     run.model(tokens[:, :-1])  # it might be recorded
-    assert asked._waiting == []
+    assert asked.waiting == []

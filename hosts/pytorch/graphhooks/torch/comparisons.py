@@ -17,23 +17,22 @@ class Comparisons:
     """Those of an attach."""
 
     def __init__(self):
-        self._waiting: list = []  # answers, and who is to be told
+        self.waiting: list = []  # answers, and who is to be told
 
     def compare(self, tensor, other, tell) -> None:
         """Of one shape and dtype: tell(), by the end of the next settle(), if
         they differ.  NaNs do."""
-        self._waiting.append((torch.ne(tensor, other).any(), tell))
-        if len(self._waiting) >= _MANY:
+        self.waiting.append((torch.ne(tensor, other).any(), tell))
+        if len(self.waiting) >= _MANY:
             self.settle()
 
     def settle(self) -> None:
         """Waits for the device, if somebody has asked."""
-        if not self._waiting:
+        if not self.waiting:
             return
-        waiting, self._waiting = self._waiting, []
-        device = waiting[0][0].device
-        if device.type == "cuda":  # backwards have streams of their own
-            torch.cuda.synchronize(device)
+        waiting, self.waiting = self.waiting, []
+        if waiting[0][0].is_cuda:  # backwards have streams of their own
+            torch.cuda.synchronize(waiting[0][0].device)
         answers = torch.stack([answer for answer, _ in waiting])
         for differ, (_, tell) in zip(answers.tolist(), waiting):
             if differ:

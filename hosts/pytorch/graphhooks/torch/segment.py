@@ -163,10 +163,10 @@ class Segment(Planned):
         if not owner.flights.may_follow(self, microbatch):
             owner.count("order")
             return site.forward(*args, **kwargs)
+        if owner.comparisons.waiting:
+            owner.comparisons.settle()  # a recording cannot wait
         if self.instances:
             owner.make_way(self.serial)
-        elif not self.parameters.sorted:
-            owner.comparisons.settle()  # a recording cannot wait
         instance = None
         action = self.enter(0, tensors, microbatch)
         if action == _REPLAYED:
