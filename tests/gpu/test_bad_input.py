@@ -437,6 +437,26 @@ def test_another_shape_after_a_recording_that_failed(pair, grain, count):
     pair(train, grain=grain, make=DrawsOnce)
 
 
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("first", [1, 2 * BATCH])
+def test_another_shape_at_the_same_address(pair, grain, first):
+    """Memory comes back: the library is told its new size."""
+    def train(run):
+        memory = torch.zeros(2 * BATCH * LENGTH * WIDTH).cuda()
+        for batch in (first, BATCH, BATCH, BATCH):
+            run.zero()
+            for _ in range(2):
+                x = memory[:batch * LENGTH * WIDTH].view(batch, LENGTH, WIDTH)
+                with torch.no_grad():
+                    x.copy_(run.model.embed(run.tokens(batch)[:, :-1]))
+                loss = run.model.run_layers(x).square().mean()
+                run.note(loss)
+                loss.backward()
+            run.optimizer.step()
+
+    pair(train, grain=grain)
+
+
 class SumsUp(WaitsBackward):
     """Sums up in an attribute what it is given."""
 

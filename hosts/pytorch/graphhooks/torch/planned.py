@@ -24,7 +24,11 @@ class Planned:
         self.index = index
         self.decision = _abi.make(_abi.gh_decision)
         self.passes = [self._make_pass(d) for d in (0, 1)]  # by direction
-        self.addresses = [[], []]  # as they stand in the passes
+        self.forget_inputs()
+
+    def forget_inputs(self) -> None:
+        """Their sizes may be others, at the same addresses."""
+        self.addresses = [[], []]  # as they stand in the passes, by direction
 
     def _make_pass(self, direction: int):
         buffers = (_abi.gh_buffer * _abi.GH_MAX_BUFFERS)()

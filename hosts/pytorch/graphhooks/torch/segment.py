@@ -289,6 +289,7 @@ class Segment(Planned):
         self.elsewhere = set()  # what is still compared comes to the old one
         self.parameters.forget()
         self.chain.forget()
+        self.forget_inputs()
 
     def trains(self) -> bool:
         for site in self.sites:
