@@ -16,6 +16,7 @@ from models import (BATCH, COUNTS, GRAINS, LAYERS, LENGTH, SEGMENTS, WHOLE,
 
 import graphhooks
 from graphhooks import Error
+from graphhooks.torch import sums
 
 GRAIN = pytest.mark.parametrize("grain", GRAINS)
 
@@ -759,6 +760,46 @@ def test_an_exception_in_a_backward_of_two_losses(pair, grain, then):
             run.optimizer.step()
 
     pair(train, grain=grain)
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_a_step_after_such_an_exception_waits_for_nobody(pair, monkeypatch,
+                                                         grain):
+    """Autograd lets go of a pass that has failed on a thread of its own, and
+    may not have come to that yet."""
+    kept, counts = [], []
+
+    class Kept(sums.Failure):
+        def __init__(self, *args):
+            super().__init__(*args)
+            kept.append(self)
+
+    monkeypatch.setattr(sums, "Failure", Kept)
+
+    def stop(_):
+        raise ValueError("stop")
+
+    def train(run):
+        for _ in range(4):
+            run.step(2)
+        run.zero()
+        run.backward(2)
+        hidden = run.model.run_layers(run.model.embed(run.tokens()[:, :-1]))
+        hidden.register_hook(stop)
+        with pytest.raises(ValueError, match="stop"):
+            (hidden.square().mean() + run.loss()).backward()
+        run.optimizer.step()
+        run.step(2)
+        counts.append(len(kept))
+        run.zero()
+        late, hidden = run.loss(), run.model.embed(run.tokens()[:, :-1])
+        hidden.register_hook(lambda _: kept.clear())  # too late for anything
+        loss = run.model.run_layers(hidden).square().mean()
+        (loss + late).backward()
+        run.optimizer.step()
+
+    pair(train, grain=grain)
+    assert counts == [0, SEGMENTS[grain]]
 
 
 class FailsBackward(Block):

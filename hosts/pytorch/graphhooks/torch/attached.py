@@ -13,8 +13,10 @@ import weakref
 
 import torch
 from torch._C import _cuda_getCurrentRawStream as raw_stream
+from torch._C import _current_graph_task_id as current_pass
 from torch.nn.parallel import DistributedDataParallel
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.optim.optimizer import (register_optimizer_step_post_hook,
+                                   register_optimizer_step_pre_hook)
 
 from .. import _abi
 from ..errors import Error, spell
@@ -86,8 +88,13 @@ class Attached:
         self.watch = Watch()
         self.captures = Captures(self.device, self._flight, generators)
         self._open(model, options)
-        self._hook = register_optimizer_step_post_hook(_when_alive(self))
-        weakref.finalize(self, self._hook.remove)
+        self._hooks = [
+            register_optimizer_step_pre_hook(
+                _when_alive(self, Attached._give_up_sums)),
+            register_optimizer_step_post_hook(
+                _when_alive(self, Attached._note_step))]
+        for hook in self._hooks:
+            weakref.finalize(self, hook.remove)
 
     def _check(self, model) -> None:
         if any(isinstance(m, torch.nn.DataParallel) for m in model.modules()):
@@ -266,7 +273,14 @@ class Attached:
                         "has stepped: nothing is recorded before; a loop "
                         "without one calls attached.step()", number)
 
-    def _note_step(self, optimizer, *_) -> None:
+    def _give_up_sums(self, _) -> None:
+        """Of a pass of autograd that has failed, should autograd not have let
+        go of it yet."""
+        if current_pass() < 0:
+            for segment in self.segments:
+                segment.sums.give_up()
+
+    def _note_step(self, optimizer) -> None:
         """The next forward begins a step, if it is an optimizer of the
         stack's.  Not now: one that works inside the backward steps once for
         each parameter."""
@@ -328,7 +342,8 @@ class Attached:
     def detach(self) -> None:
         """Gives the modules back; twice is allowed."""
         if self.session.handle:
-            self._hook.remove()
+            for hook in self._hooks:
+                hook.remove()
             for segment in self.segments:
                 segment.detach()
             self._last = self.stats(), self.explain()
@@ -346,16 +361,16 @@ class Attached:
         self.detach()
 
 
-def _when_alive(attached):
+def _when_alive(attached, note):
     """torch keeps the hook for ever, and must not keep the model by it."""
     reference = weakref.ref(attached)
 
-    def note(optimizer, *_):
+    def hook(optimizer, *_):
         alive = reference()
         if alive is not None:
-            alive._note_step(optimizer)
+            note(alive, optimizer)
 
-    return note
+    return hook
 
 
 def _refuse_old_torch() -> None:

@@ -10,6 +10,8 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import threading
+
 import torch
 from torch._C import _current_graph_task_id as current_pass
 from torch._C import _will_engine_execute_node as will_run
@@ -62,18 +64,21 @@ def _put(theirs, values):
 
 class Failure:
     """Autograd calls it at the end of a pass, and lets go of it when the pass
-    fails."""
+    fails: on a thread of autograd's, while the caller may go on already."""
 
     def __init__(self, sums: "Sums"):
         self.sums = sums
         self.aside = sums.aside
+        self.stream = torch.cuda.current_stream()
 
     def __call__(self) -> None:
         pass
 
     def __del__(self):
-        if self.sums.aside is self.aside:
-            self.sums.give_up()
+        with self.sums.lock:
+            if self.sums.aside is self.aside:
+                with torch.cuda.stream(self.stream):
+                    self.sums.give_up()
 
 
 class Sums:
@@ -83,12 +88,13 @@ class Sums:
         self.segment = segment
         self.aside: Aside | None = None  # `.grad` of before
         self._pass = -1  # of autograd, which comes by several times
+        self.lock = threading.RLock()  # one gives up, and others wait
 
     def run_back(self, instance, microbatch: int, grads):
         """There may be more to come by in this pass of autograd."""
         now = current_pass()
         more = self._comes_again()
-        if self.aside is not None and self._pass != now:
+        if self._pass != now:
             self.give_up()
         if more and self._pass != now:
             self._pass = now
@@ -98,8 +104,7 @@ class Sums:
         try:
             results = self.segment.run_back(instance, microbatch, grads)
         except BaseException:
-            if self.aside is not None:
-                self.give_up()  # before anybody else can look
+            self.give_up()  # before anybody else can look
             raise
         if self.aside is not None:
             self.aside.note()
@@ -138,9 +143,11 @@ class Sums:
         self.aside = None
 
     def give_up(self) -> None:
-        """The pass of autograd that summed up has failed."""
-        aside, self.aside = self.aside, None
-        aside.give_up()
+        """The pass of autograd that summed up, if there is one, has failed."""
+        with self.lock:
+            aside, self.aside = self.aside, None
+            if aside is not None:
+                aside.give_up()
 
     def _comes_again(self) -> bool:
         for other in self.segment.instances.values():
