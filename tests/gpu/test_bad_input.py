@@ -16,7 +16,7 @@ from models import (BATCH, COUNTS, GRAINS, LAYERS, LENGTH, SEGMENTS, WHOLE,
 
 import graphhooks
 from graphhooks import Error
-from graphhooks.torch import sums
+from graphhooks.torch import forwards, sums
 
 GRAIN = pytest.mark.parametrize("grain", GRAINS)
 
@@ -366,10 +366,29 @@ class Counts(WaitsBackward):
 
 
 @pytest.mark.parametrize("grain", WHOLE)
-@pytest.mark.parametrize("make", [lambda: WaitsBackward(0.1), WaitsNormed],
-                         ids=["draws", "buffers"])
+@pytest.mark.parametrize("make", [
+    lambda: WaitsBackward(0.1), lambda: WaitsBackward(0.1, 0.1), WaitsNormed],
+    ids=["draws", "attention", "buffers"])
 def test_such_a_wait_where_modules_do_not_repeat_themselves(pair, grain, make):
     pair(lambda r: r.steps(in_flight=2), grain=grain, make=make, judge=False)
+
+
+@pytest.mark.parametrize("captures", [False, True])
+def test_where_the_seeds_of_attention_are_read(monkeypatch, captures):
+    """Whoever reads them on the host asks for a copy there, and of nothing
+    there is none."""
+    x = torch.randn(1, 2, 16, 8, device="meta", requires_grad=True)
+    y, *_ = torch.ops.aten._scaled_dot_product_efficient_attention(
+        x, x, x, None, True, 0.1)
+    forwards._lend_seeds([y * 2])
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing",
+                        lambda: captures)
+    for name in ("_saved_philox_seed", "_saved_philox_offset"):
+        if captures:
+            assert getattr(y.grad_fn, name).is_meta
+        else:
+            with pytest.raises(NotImplementedError, match="meta"):
+                getattr(y.grad_fn, name)
 
 
 class Moves(WaitsBackward):

@@ -276,19 +276,24 @@ class Way:
         self._nodes.clear()
 
 
-def leaves(outputs, known=()) -> set:
-    """The tensors that the outputs' gradients come to in the end, without
-    those that are known."""
-    ends = {get_gradient_edge(t).node for t in known if t.requires_grad}
-    found, seen = set(), set(ends)
+def nodes(outputs, known=()):
+    """Of autograd, that the outputs depend on; not those that are known, nor
+    what these depend on."""
+    seen = set(known)
     waiting = [t.grad_fn for t in outputs if t.grad_fn is not None]
     while waiting:
         node = waiting.pop()
         if node in seen:
             continue
         seen.add(node)
-        if hasattr(node, "variable"):
-            found.add(node.variable)
+        yield node
         waiting += [other for other, _ in node.next_functions
                     if other is not None]
-    return found
+
+
+def leaves(outputs, known=()) -> set:
+    """The tensors that the outputs' gradients come to in the end, without
+    those that are known."""
+    ends = [get_gradient_edge(t).node for t in known if t.requires_grad]
+    return {node.variable for node in nodes(outputs, ends)
+            if hasattr(node, "variable")}

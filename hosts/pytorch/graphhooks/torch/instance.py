@@ -13,7 +13,7 @@ class Instance:
                  "before", "numbers", "leaves", "live", "spoiled", "spent",
                  "outputs", "shape", "constant", "uses", "again", "wanted",
                  "layouts", "alone", "backward", "first", "node",
-                 "attributes", "kept")
+                 "attributes")
 
     def __init__(self):
         self.slot = 0
