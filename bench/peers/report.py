@@ -68,12 +68,16 @@ def layer_us(turns: list[dict], layers: int, microbatches: int):
 
 
 def compare_losses(losses: list, eager: list) -> dict:
-    """Bit for bit, all steps."""
-    steps = [step for step, (ours, theirs) in enumerate(zip(losses, eager))
+    """Bit for bit, all steps that both have: a row that is merged may have
+    others."""
+    pairs = list(zip(losses, eager))
+    steps = [step for step, (ours, theirs) in enumerate(pairs)
              if ours != theirs]
-    last = max((abs(ours - theirs)
-                for ours, theirs in zip(losses[-1], eager[-1])), default=0.0)
-    return {"equal": not steps and len(losses) == len(eager),
+    last = max((abs(ours - theirs) for ours, theirs in zip(*pairs[-1])),
+               default=0.0) if pairs else 0.0
+    return {"equal": bool(pairs) and not steps,
+            "steps": len(pairs),
+            "all_steps": len(losses) == len(eager),
             "first_unequal_step": steps[0] if steps else None,
             "last_difference": last}
 
@@ -229,7 +233,10 @@ def words_of_losses(losses: dict | None) -> str:
     if losses is None:
         return "not compared"
     if losses["equal"]:
-        return "equal"
+        return ("equal" if losses["all_steps"]
+                else f"equal in {count_of(losses['steps'], 'step')}")
+    if not losses["steps"]:
+        return "not compared"
     return (f"UNEQUAL from step {losses['first_unequal_step']}, "
             f"last by {losses['last_difference']:.3g}")
 
@@ -275,6 +282,8 @@ def table(result: dict) -> str:
         row = rows.get(name, {})
         if "summary" in row and row.get("failed"):
             notes.append(f"- {WORDS[name]}, another turn: {row['failed']}")
+        if "note" in row:  # of who has merged it
+            notes.append(f"- {WORDS[name]}: {row['note']}")
         for turn in row.get("turns", [])[:1]:
             if turn.get("rest_failed"):
                 notes.append(f"- {WORDS[name]}, without layers: "

@@ -102,7 +102,23 @@ def test_losses_are_compared_bit_for_bit_in_all_steps(report):
     assert said["last_difference"] == 0.125
     early = report.compare_losses([[2.4, 2.0], [2.25, 1.0]], eager)
     assert not early["equal"] and early["last_difference"] == 0.0
-    assert not report.compare_losses(eager[:1], eager)["equal"]
+    assert not report.compare_losses([], eager)["equal"]
+
+
+@pytest.mark.parametrize("losses, words", [
+    ([[2.5], [2.25]], "equal"), ([[2.5]], "equal in 1 step"),
+    ([[2.5], [2.25], [2.0]], "equal in 2 steps"), ([], "not compared"),
+    ([[2.5], [2.0], [2.0]], "UNEQUAL from step 1, last by 0.25")])
+def test_of_a_row_with_other_steps_those_that_both_have_are_compared(
+        report, losses, words):
+    said = report.compare_losses(losses, [[2.5], [2.25]])
+    assert report.words_of_losses(said) == words
+
+
+def test_the_table_says_what_is_noted_of_a_row(report):
+    one = result(torch__eager={"turns": [turn()], "note": "of yesterday"})
+    report.summarize(one)
+    assert "\n- eager: of yesterday\n" in report.table(one)
 
 
 def test_each_target_is_met_up_to_its_limit_and_missed_above(report):
