@@ -234,7 +234,9 @@ class _Graph:
 
 def _numbers(captures) -> list:
     """What random generators have drawn; and a launch counts as drawing, as
-    operations are run by Python alone."""
+    operations are run by Python alone.  A capture forbids to ask."""
+    if _is_capturing():
+        _Recorder.current.fail(_UNKNOWN)
     return [_Graph.launches] + [g.get_state().numpy().tobytes()
                                 for g in captures.generators]
 
@@ -275,6 +277,7 @@ def _put_entries() -> None:
     for name, entry in {
         "_cuda_getCurrentRawStream": lambda _: _On.current.cuda_stream,
         "_cuda_getDevice": lambda: 0,
+        "_cuda_isCurrentStreamCapturing": _is_capturing,
         "_cuda_clearCublasWorkspaces": _nothing,
         "_cuda_endAllocateToPool": _nothing,
     }.items():
@@ -291,6 +294,7 @@ def _put_entries() -> None:
         "device": lambda _: _On(_On.current),
         "empty_cache": _nothing,
         "get_rng_state": torch.get_rng_state,
+        "is_current_stream_capturing": _is_capturing,
         "graph_pool_handle": lambda: (0, next(pools)),
         "set_rng_state": torch.set_rng_state,
         "stream": _On,
@@ -299,6 +303,10 @@ def _put_entries() -> None:
         setattr(torch.cuda, name, entry)
     torch.backends.cuda.is_built = lambda: True
     torch.Tensor.cuda = torch.nn.Module.cuda = lambda self, *_: self
+
+
+def _is_capturing() -> bool:
+    return _Recorder.current is not None
 
 
 def _synchronize(*_) -> None:

@@ -32,6 +32,29 @@ MODES = {
 
 
 @GRAIN
+@pytest.mark.parametrize("steps", [0, 1, 3])
+@pytest.mark.parametrize("rate", [0.0, 0.1])
+def test_a_capture_of_the_callers_own(pair, grain, steps, rate):
+    """Before anything is recorded, with comparisons that wait, and later."""
+    def train(run):
+        run.steps([2] * steps)
+        x = run.model.embed(run.tokens()[:, :-1]).detach()
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            graph.capture_begin(capture_error_mode="thread_local")
+            y = run.model.run_layers(x)
+            graph.capture_end()
+            graph.replay()
+            graph.replay()
+        torch.cuda.current_stream().wait_stream(stream)
+        run.note(y)
+        run.steps()
+
+    pair(train, grain=grain, make=lambda: Block(rate), eager=["host_capture"])
+
+
+@GRAIN
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("make", [Block, lambda: Block(dropout=0.1)],
                          ids=["plain", "dropout"])

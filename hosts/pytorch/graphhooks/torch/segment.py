@@ -23,6 +23,7 @@ from torch import is_anomaly_enabled, is_autocast_enabled, is_grad_enabled
 from torch._C import (
     _are_functorch_transforms_active as torch_func_is_active)
 from torch._C import _cuda_getDevice as current_device
+from torch._C import _cuda_isCurrentStreamCapturing as is_capturing
 from torch._C import _current_graph_task_id as current_pass
 from torch.autograd import forward_ad
 from torch.nn.utils import parametrize
@@ -219,6 +220,9 @@ class Segment(Planned):
             return None
         if torch_func_is_active() or forward_ad._current_level >= 0:
             self.owner.count("torch_func")
+            return None
+        if is_capturing():  # the caller is, who makes a graph of his own
+            self.owner.count("host_capture")
             return None
         tensors: list = []
         # Without a word, of "cuda": a text takes torch as long as the rest.
