@@ -42,6 +42,9 @@ from .memory import is_dense
 from .places import is_trained, lent
 
 
+_address = torch.Tensor.data_ptr
+
+
 def has_hooks(parameter) -> bool:
     return bool(parameter._backward_hooks
                 or parameter._post_accumulate_grad_hooks)
@@ -258,7 +261,7 @@ class Home:
     def take_back(self) -> bool:
         """Who sets `.grad.data` has made one of these tensors another's;
         whether somebody has."""
-        if [g.data_ptr() for g in self.gradients.values()] == self._addresses:
+        if [*map(_address, self.gradients.values())] == self._addresses:
             return False
         for p, memory in self._memory.items():
             if self.gradients[p].data_ptr() != memory.data_ptr():
@@ -268,7 +271,7 @@ class Home:
     def is_lived_in(self) -> bool:
         """Whether a gradient in it is somebody's now."""
         for p, g in self.gradients.items():
-            if _is_at(p.grad, g):
+            if p.grad is not None and _is_at(p.grad, g):
                 return True
         return False
 

@@ -17,7 +17,7 @@ import torch
 from .tree import Unfit
 
 _chain = itertools.chain.from_iterable
-_values = dict.values
+_is = operator.is_
 _address = torch.Tensor.data_ptr
 _stride = torch.Tensor.stride
 _version = operator.attrgetter("_version")
@@ -31,11 +31,10 @@ class Places:
         dicts = [d for module in modules for m in module.modules()
                  for d in (m._parameters, m._buffers, m._modules)
                  if isinstance(d, dict)]
-        self._dicts = [d for d in dicts if d]
         self._empty = [d for d in dicts if not d]
-        self._sizes = [*map(len, self._dicts)]
-        self._held = [t for d in self._dicts for t in d.values()]
-        self._ids = [*map(id, self._held)]
+        self._values = [d.values() for d in dicts if d]
+        self._sizes = [*map(len, self._values)]
+        self._held = [*_chain(self._values)]
         self._tensors = [t for t in self._held if isinstance(t, torch.Tensor)]
         self._addresses = [*map(_address, self._tensors)]
         self._strides = [*map(_stride, self._tensors)]
@@ -45,11 +44,10 @@ class Places:
     def are_kept(self) -> bool:
         """Whether they hold the same tensors, which are where they were, and
         laid out as they were."""
-        held = _chain(map(_values, self._dicts))
-        return ([*map(id, held)] == self._ids
+        return ([*map(len, self._values)] == self._sizes
+                and all(map(_is, _chain(self._values), self._held))
                 and [*map(_address, self._tensors)] == self._addresses
                 and [*map(is_trained, self._tensors)] == self._trained
-                and [*map(len, self._dicts)] == self._sizes
                 and [*map(_stride, self._tensors)] == self._strides
                 and not any(self._empty))
 
