@@ -35,7 +35,8 @@ def inputs(leaf=True):
 
 def told(x, y, loss):
     found, comparisons = [], Comparisons()
-    contributions.watch([y], [x], found.append, comparisons)
+    contributions.watch([x], contributions.uses([y], [x]), found.append,
+                        comparisons)
     loss().backward()
     comparisons.settle()
     return found
@@ -54,7 +55,8 @@ def test_a_use_elsewhere_is_noticed_where_the_input_is_what_is_asked_for():
     x, layer = inputs(), Layer()
     found, comparisons = [], Comparisons()
     y = layer(x)
-    contributions.watch([y], [x], found.append, comparisons)
+    contributions.watch([x], contributions.uses([y], [x]), found.append,
+                        comparisons)
     torch.autograd.grad((y.square() + 3 * x).sum(), [x, layer.up.weight])
     comparisons.settle()
     assert found == [0]
@@ -116,6 +118,12 @@ def test_each_gradient_is_had_by_itself_in_its_order():
 # ---- parameters ------------------------------------------------------------
 
 
+def watch(shares, output, layer, before=frozenset(), behind=()):
+    parameters = list(layer.parameters())
+    return shares.watch(parameters, contributions.uses(
+        [output], parameters, before, shares.nodes), behind)
+
+
 def shares(train, calls=1):
     """The parameters of a layer that train(layer, outputs) uses besides."""
     torch.manual_seed(1)
@@ -124,7 +132,7 @@ def shares(train, calls=1):
     outputs = []
     for _ in range(calls):
         outputs.append(layer(inputs()))
-        found.watch([outputs[-1]], list(layer.parameters()))
+        watch(found, outputs[-1], layer)
     train(layer, outputs)
     found.stop()
     names = {p: name for name, p in layer.named_parameters()}
@@ -160,7 +168,7 @@ def test_weights_in_the_loss_of_a_later_pass_are_noticed():
     layer, found = Layer(), contributions.Shares()
     for factor in (None, 0.1):
         y = layer(inputs())
-        found.watch([y], list(layer.parameters()))
+        watch(found, y, layer)
         loss = y.sum()
         if factor is not None:
             loss = loss + factor * layer.up.weight.square().sum()
@@ -185,8 +193,8 @@ def test_weights_on_the_way_to_a_call_are_noticed(used):
         x = F.linear(x, layer.up.weight)
     y = layer(x)
     before = frozenset([x.grad_fn])
-    depends = found.watch([y], list(layer.parameters()), before,
-                          contributions.Way().to(before, 0))
+    depends = watch(found, y, layer, before,
+                    contributions.Way().to(before, 0))
     assert depends == list(layer.parameters())
     assert found.found == ({layer.up.weight} if used else set())
     y.square().sum().backward()
@@ -196,8 +204,8 @@ def test_weights_on_the_way_to_a_call_are_noticed(used):
 def test_an_output_that_was_an_input_depends_on_nothing_new():
     layer = Layer()
     x = layer(inputs())
-    assert contributions.Shares().watch(
-        [x], list(layer.parameters()), frozenset([x.grad_fn])) == []
+    assert watch(contributions.Shares(), x, layer,
+                 frozenset([x.grad_fn])) == []
 
 
 def test_calls_one_after_the_other_are_autograds():
@@ -208,8 +216,7 @@ def test_calls_one_after_the_other_are_autograds():
     for n in range(2):
         before = frozenset([x.grad_fn])
         x = layer(x)
-        found.watch([x], list(layer.parameters()), before,
-                    contributions.Way().to(before, 0))
+        watch(found, x, layer, before, contributions.Way().to(before, 0))
         assert len(found.found) == 2 * n
 
 
@@ -323,7 +330,7 @@ def test_nobody_watches_after_the_stop():
     torch.manual_seed(1)
     layer, found = Layer(), contributions.Shares()
     y = layer(inputs())
-    found.watch([y], list(layer.parameters()))
+    watch(found, y, layer)
     found.stop()
     (y.sum() + layer.up.weight.square().sum()).backward()
     assert found.found == set()

@@ -121,12 +121,15 @@ class Chain:
         except tree.Unfit:
             outputs = []
         outputs = [t for t in outputs if t.grad_fn is not None]
-        contributions.watch(outputs, self._tensors, segment.elsewhere.add,
+        inputs, parameters = self._tensors, segment.parameters.all
+        shares = segment.parameters.shares
+        uses = contributions.uses(outputs, [*inputs, *parameters],
+                                  self._nodes, shares.nodes)
+        contributions.watch(inputs, uses, segment.elsewhere.add,
                             segment.owner.comparisons)
-        segment.parameters.shares.note_arguments(segment.parameters.all,
-                                                 self._tensors)
-        depends = segment.parameters.shares.watch(
-            outputs, segment.parameters.all, self._nodes,
+        shares.note_arguments(parameters, inputs)
+        depends = shares.watch(
+            parameters, uses[len(inputs):],
             segment.owner.way.to(self._nodes, segment.owner.forward()))
         for output in outputs:
             output.grad_fn.register_prehook(

@@ -12,6 +12,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import operator
 import weakref
 
 import torch
@@ -21,13 +22,12 @@ from torch.autograd.graph import get_gradient_edge
 from .comparisons import Comparisons
 
 
-def uses(outputs, inputs, before=frozenset()) -> list:
+def uses(outputs, inputs, before=frozenset(), nodes=None) -> list:
     """For each input the edges by which the outputs depend on it: pairs of a
     node and the position among its inputs; not by nodes that were there
-    before, or by what those depend on."""
-    targets = [get_gradient_edge(t) if t.requires_grad else None
-               for t in inputs]
-    ends = {t.node for t in targets if t is not None} | before
+    before, or by what those depend on.  `nodes` has those of some leaves."""
+    targets = [_target(t, nodes or {}) for t in inputs]
+    ends = {t[0] for t in targets if t is not None} | before
     found: dict = {}
     waiting = [t.grad_fn for t in outputs
                if t.grad_fn is not None and t.grad_fn not in before]
@@ -40,8 +40,18 @@ def uses(outputs, inputs, before=frozenset()) -> list:
             elif other is not None and other not in seen:
                 seen.add(other)
                 waiting.append(other)
-    return [[] if t is None else found.get((t.node, t.output_nr), [])
-            for t in targets]
+    return [[] if t is None else found.get(t, []) for t in targets]
+
+
+def _target(tensor, nodes):
+    """Where its gradient goes."""
+    if not tensor.requires_grad:
+        return None
+    node = nodes.get(tensor)
+    if node is not None:
+        return node, 0
+    edge = get_gradient_edge(tensor)
+    return edge.node, edge.output_nr
 
 
 # Whose gradients are others than what they were given, in memory of their own.
@@ -90,23 +100,34 @@ class Contributions:
         self.add(edges)
 
     def add(self, edges) -> None:
-        positions: dict = {}
-        for node, position in edges:
-            positions.setdefault(node, []).append(position)
-        for node, where in positions.items():
-            self._handles.append(node.register_hook(self._note(sorted(where))))
-
-    def _note(self, where):
-        def note(of_inputs, _):
-            self.found += [of_inputs[i] for i in where
-                           if of_inputs[i] is not None]
-
-        return note
+        self._handles += listen([(self, edges)])
 
     def remove(self) -> None:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+
+
+def listen(pairs) -> list:
+    """Contributions, and the edges by which each has some; handles of it."""
+    of_nodes: dict = {}
+    for each, edges in pairs:
+        for node, position in edges:
+            of_nodes.setdefault(node, []).append((position, each))
+    return [node.register_hook(_note(sorted(where, key=_position)))
+            for node, where in of_nodes.items()]
+
+
+_position = operator.itemgetter(0)
+
+
+def _note(where):
+    def note(of_inputs, _):
+        for position, each in where:
+            if of_inputs[position] is not None:
+                each.found.append(of_inputs[position])
+
+    return note
 
 
 def added(gradients):
@@ -117,10 +138,10 @@ def added(gradients):
     return first
 
 
-def watch(outputs, inputs, tell, comparisons: Comparisons) -> None:
+def watch(inputs, uses_here, tell, comparisons: Comparisons) -> None:
     """tell(i) when it turns out that an input is used elsewhere too, and
     several times here."""
-    for i, (tensor, edges) in enumerate(zip(inputs, uses(outputs, inputs))):
+    for i, (tensor, edges) in enumerate(zip(inputs, uses_here)):
         if len(edges) > 1:
             _watch(tensor, Contributions(edges), lambda i=i: tell(i),
                    comparisons)
@@ -147,9 +168,10 @@ class Shares:
     def __init__(self, comparisons: Comparisons | None = None):
         self._comparisons = comparisons or Comparisons()
         self._found: set = set()
-        # Of each what comes of calls, its hook, and the node that has it,
-        # which else lives only as long as one pass.
-        self._watched: dict = {}
+        self._watched: dict = {}  # of each what comes of calls
+        self._handles: list = []
+        # Where each is added up: nodes that else live for a pass only.
+        self.nodes: dict = {}
 
     @property
     def found(self) -> set:
@@ -157,24 +179,21 @@ class Shares:
         self._comparisons.settle()
         return self._found
 
-    def watch(self, outputs, parameters, before=frozenset(), behind=()):
-        """A call's outputs, the nodes of what went into it, and all that those
-        depend on; returns the parameters that it makes them depend on."""
-        depends = []
-        for p, edges in zip(parameters, uses(outputs, parameters, before)):
-            if not edges:
-                continue
-            depends.append(p)
+    def watch(self, parameters, uses_here, behind=()):
+        """How a call uses them, and all that what goes into it depends on;
+        returns those that are used."""
+        used = [(p, edges) for p, edges in zip(parameters, uses_here) if edges]
+        for p, _ in used:
             if p not in self._watched:
-                node = get_gradient_edge(p).node
-                ours = Contributions([])
-                self._watched[p] = ours, node.register_prehook(
-                    self._compare(p, ours)), node
-            ours, _, node = self._watched[p]
-            ours.add(edges)
-            if node in behind:
+                ours = self._watched[p] = Contributions([])
+                node = self.nodes[p] = get_gradient_edge(p).node
+                self._handles.append(
+                    node.register_prehook(self._compare(p, ours)))
+            if self.nodes[p] in behind:
                 self._found.add(p)
-        return depends
+        self._handles += listen([(self._watched[p], edges)
+                                 for p, edges in used])
+        return [p for p, _ in used]
 
     def note_arguments(self, parameters, tensors) -> None:
         """A weight that a call is given, too, is not its own alone: a graph
@@ -203,11 +222,11 @@ class Shares:
     def stop(self) -> dict:
         """Returns the nodes that add up the gradients of the parameters that
         calls have used."""
-        nodes = {p: node for p, (*_, node) in self._watched.items()}
-        for ours, handle, _ in self._watched.values():
-            ours.remove()
+        for handle in self._handles:
             handle.remove()
+        self._handles.clear()
         self._watched.clear()
+        nodes, self.nodes = self.nodes, {}
         return nodes
 
 
