@@ -751,27 +751,29 @@ def test_an_exception_in_the_middle_of_a_backward(pair, grain, steps):
     pair(train, grain=grain, model=Between)
 
 
+def stop_in_a_sum(run):
+    """When the layers have had the backward of one of two losses."""
+    def stop(_):
+        raise ValueError("stop")
+
+    hidden = run.model.run_layers(run.model.embed(run.tokens()[:, :-1]))
+    hidden.register_hook(stop)
+    loss = hidden.square().mean() + run.loss()
+    with pytest.raises(ValueError, match="stop"):
+        loss.backward()
+
+
 @pytest.mark.parametrize("grain", WHOLE)
 @pytest.mark.parametrize("then", ["zero", "go on", "step"])
 def test_an_exception_in_a_backward_of_two_losses(pair, grain, then):
     """Nothing has been added to gradients by then, and what was there is what
     a step finds, but not who sets them to none."""
-    def stop(_):
-        raise ValueError("stop")
-
-    def fail(run):
-        hidden = run.model.run_layers(run.model.embed(run.tokens()[:, :-1]))
-        hidden.register_hook(stop)
-        loss = hidden.square().mean() + run.loss()
-        with pytest.raises(ValueError, match="stop"):
-            loss.backward()
-
     def train(run):
         for i, count in enumerate([2, 2, 4, 4, 2]):
             run.zero()
             run.backward(count)
             if i == 3:
-                fail(run)
+                stop_in_a_sum(run)
                 if then == "zero":
                     run.zero()
             if i != 3 or then != "step":
@@ -781,12 +783,11 @@ def test_an_exception_in_a_backward_of_two_losses(pair, grain, then):
     pair(train, grain=grain)
 
 
-@pytest.mark.parametrize("grain", WHOLE)
-def test_a_step_after_such_an_exception_waits_for_nobody(pair, monkeypatch,
-                                                         grain):
-    """Autograd lets go of a pass that has failed on a thread of its own, and
-    may not have come to that yet."""
-    kept, counts = [], []
+@pytest.fixture
+def kept(monkeypatch):
+    """What tells of a pass that has failed: autograd lets go of it on a
+    thread of its own, and may not have come to that yet."""
+    kept = []
 
     class Kept(sums.Failure):
         def __init__(self, *args):
@@ -794,19 +795,36 @@ def test_a_step_after_such_an_exception_waits_for_nobody(pair, monkeypatch,
             kept.append(self)
 
     monkeypatch.setattr(sums, "Failure", Kept)
+    return kept
 
-    def stop(_):
-        raise ValueError("stop")
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_a_backward_after_such_an_exception_waits_for_nobody(pair, kept,
+                                                             grain):
+    def train(run):
+        for _ in range(4):
+            run.step(2)
+        run.zero()
+        run.backward(2)
+        stop_in_a_sum(run)
+        (run.loss() + run.loss()).backward()
+        run.optimizer.step()
+        run.step(2)
+
+    pair(train, grain=grain)
+    assert len(kept) == 2 * SEGMENTS[grain]
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_a_step_after_such_an_exception_waits_for_nobody(pair, kept, grain):
+    counts = []
 
     def train(run):
         for _ in range(4):
             run.step(2)
         run.zero()
         run.backward(2)
-        hidden = run.model.run_layers(run.model.embed(run.tokens()[:, :-1]))
-        hidden.register_hook(stop)
-        with pytest.raises(ValueError, match="stop"):
-            (hidden.square().mean() + run.loss()).backward()
+        stop_in_a_sum(run)
         run.optimizer.step()
         run.step(2)
         counts.append(len(kept))
