@@ -799,14 +799,18 @@ def kept(monkeypatch):
 
 
 @pytest.mark.parametrize("grain", WHOLE)
-def test_a_backward_after_such_an_exception_waits_for_nobody(pair, kept,
+@pytest.mark.parametrize("then", ["zero", "go on"])
+def test_a_backward_after_such_an_exception_waits_for_nobody(pair, kept, then,
                                                              grain):
+    """Who has set gradients to none finds none of before in them."""
     def train(run):
         for _ in range(4):
             run.step(2)
         run.zero()
         run.backward(2)
         stop_in_a_sum(run)
+        if then == "zero":
+            run.zero()
         (run.loss() + run.loss()).backward()
         run.optimizer.step()
         run.step(2)
