@@ -89,6 +89,30 @@ def test_around_a_chunk_in_one_piece(pair):
          eager=["checkpoint"])
 
 
+class More(Model):
+    """What is checkpointed is more than the chunk, which runs again."""
+
+    def piece(self, x):
+        x = super().run_layers(x)
+        assert x.requires_grad == torch.is_grad_enabled()
+        return torch.tanh(x)
+
+    def run_layers(self, x):
+        return checkpoint(self.piece, x, use_reentrant=False)
+
+
+def test_an_evaluation_after_a_chunk_has_run_again(pair):
+    """None of its layers keeps anything for a backward."""
+    def train(run):
+        for count in COUNTS:
+            run.step(count)
+            with torch.no_grad():
+                run.loss()
+
+    pair(train, grain="chunk", model=More,
+         eager=["checkpoint", "forward_only"])
+
+
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_around_the_layers_of_a_chunk(pair, reentrant):
     pair(lambda r: r.steps(), grain="chunk", model=around(reentrant),
