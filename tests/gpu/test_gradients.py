@@ -193,6 +193,13 @@ def test_nothing_is_negative_zeros_of_any_shape_and_dtype():
         assert (real == 0).all() and torch.signbit(real).all()
 
 
+def test_nothing_is_enough_for_a_larger_one_that_comes_later():
+    nothing = gradients.Nothing()
+    for size in (2, 5, 3):
+        zeros, = nothing.like([torch.empty(size)])
+        assert zeros.shape == (size,) and torch.signbit(zeros).all()
+
+
 def test_a_parameter_that_is_not_used_gets_none():
     segment = Segment(Owner(), used=(True, False, True))
     segment.replay(values(1))
