@@ -9,6 +9,8 @@ import contextlib
 
 import pytest
 from models import COUNTS, GRAINS, SEGMENTS, Block, Model, Run, torch
+from torch.autograd import forward_ad
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from graphhooks import Error  # noqa: E402
 
@@ -305,6 +307,23 @@ def test_gradients_by_torch_func(pair, grain, count):
         x = run.model.embed(run.tokens()[:, :-1]).detach()
         run.note(torch.func.grad(
             lambda x: run.model.run_layers(x).square().mean())(x))
+        run.steps(COUNTS[:2])
+
+    pair(train, grain=grain, eager=["torch_func"])
+
+
+@GRAIN
+@pytest.mark.parametrize("count", [0, 2], ids=["first", "within"])
+def test_a_derivative_that_comes_along_with_a_forward(pair, grain, count):
+    """What goes in is as ever but for its tangent, which no graph knows."""
+    def train(run):
+        run.steps(COUNTS[:3])
+        run.backward(count)
+        x = run.model.embed(run.tokens()[:, :-1])
+        with forward_ad.dual_level(), sdpa_kernel(SDPBackend.MATH):
+            y = run.model.run_layers(
+                forward_ad.make_dual(x, torch.ones_like(x)))
+            run.note(forward_ad.unpack_dual(y).tangent)
         run.steps(COUNTS[:2])
 
     pair(train, grain=grain, eager=["torch_func"])
