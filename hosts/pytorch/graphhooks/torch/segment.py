@@ -98,7 +98,6 @@ class Segment(Planned):
 
     def refuse(self, why: str) -> None:
         self.refused = why
-        self.key = None
         log.warning("%s runs eagerly from now on: %s", self.name, why)
 
     # ---- forward --------------------------------------------------------
