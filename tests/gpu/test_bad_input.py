@@ -16,7 +16,7 @@ from models import (BATCH, COUNTS, GRAINS, LAYERS, LENGTH, SEGMENTS, WHOLE,
 
 import graphhooks
 from graphhooks import Error
-from graphhooks.torch import forwards, sums
+from graphhooks.torch import seeds, sums
 
 GRAIN = pytest.mark.parametrize("grain", GRAINS)
 
@@ -373,22 +373,19 @@ def test_such_a_wait_where_modules_do_not_repeat_themselves(pair, grain, make):
     pair(lambda r: r.steps(in_flight=2), grain=grain, make=make, judge=False)
 
 
-@pytest.mark.parametrize("captures", [False, True])
-def test_where_the_seeds_of_attention_are_read(monkeypatch, captures):
-    """Whoever reads them on the host asks for a copy there, and of nothing
-    there is none."""
+@pytest.mark.parametrize("attention", [
+    lambda x, rate: torch.ops.aten._scaled_dot_product_efficient_attention(
+        x, x, x, None, True, rate),
+    lambda x, rate: torch.ops.aten._efficient_attention_forward(
+        x, x, x, None, None, None, None, None, rate, 0, True)],
+    ids=["scaled", "raw"])
+def test_seeds_of_attention_are_read_on_the_host(attention):
+    """Which asks for a copy there, and of nothing there is none."""
     x = torch.randn(1, 2, 16, 8, device="meta", requires_grad=True)
-    y, *_ = torch.ops.aten._scaled_dot_product_efficient_attention(
-        x, x, x, None, True, 0.1)
-    forwards._lend_seeds([y * 2])
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing",
-                        lambda: captures)
-    for name in ("_saved_philox_seed", "_saved_philox_offset"):
-        if captures:
-            assert getattr(y.grad_fn, name).is_meta
-        else:
-            with pytest.raises(NotImplementedError, match="meta"):
-                getattr(y.grad_fn, name)
+    with seeds.OnTheHost():
+        attention(x, 0.0)[0].sum().backward()
+        with pytest.raises(NotImplementedError, match="meta"):
+            attention(x, 0.1)[0].sum().backward()
 
 
 class Moves(WaitsBackward):

@@ -18,6 +18,7 @@
     contributions.py  what autograd adds up from elsewhere too
     comparisons.py    whether it does, without a wait for each answer
     checkpoint.py     modules that run once more on the way back
+    seeds.py          where attention finds the seed of its dropout
     attributes.py     what modules hold in Python, and draw there
     places.py         whether all that graphs read is where it was
     memory.py         captures by torch, and the memory that graphs live in

@@ -22,6 +22,7 @@ from .instance import Backward, Instance
 from .landing import Landing
 from .memory import is_dense
 from .recording import capture, closing, note_uses, play, static, undisturbed
+from .seeds import OnTheHost
 
 
 def shaped(grad, output, layout):
@@ -256,8 +257,9 @@ def _eagerly(segment, instance: Instance, microbatch: int, grads):
             if instance.spent:
                 _run_again(segment, instance)
             before = _words(instance.leaves)
-            of_inputs, of_parameters, again = _take_grads(
-                segment, instance, grads)
+            with OnTheHost():
+                of_inputs, of_parameters, again = _take_grads(
+                    segment, instance, grads)
         except BaseException:
             owner.cancel(None)
             raise

@@ -36,7 +36,6 @@ def record(segment, tensors, args, kwargs) -> Instance | None:
             instance.numbers.put_back()
             return None
     segment.has_failed = False
-    _lend_seeds(instance.live)
     instance.serial = owner.flights.next_serial()
     segment.parameters.note_old()
     instance.attributes = attributes.tensors()
@@ -119,22 +118,3 @@ def _refuse_sums(segment, instance, results) -> None:
             raise tree.Unfit(f"{name} is used {len(edges[p])} times in it, "
                              "and elsewhere too: its gradients would be "
                              "added up in another order")
-
-
-# In a capture the seed of their dropout is on the device, and else the host's.
-_SEEDED = ("ScaledDotProductEfficientAttentionBackward0",
-           "EfficientAttentionBackward0")
-
-
-def _lend_seeds(outputs) -> None:
-    """To a backward that turns out not to be recorded: torch would read them
-    on the host where they are not."""
-    for node in contributions.nodes(outputs):
-        if type(node).__name__ in _SEEDED and node._saved_dropout_p > 0:
-            for saved in (node._raw_saved_philox_seed,
-                          node._raw_saved_philox_offset):
-                saved.register_hooks(lambda seed: seed, _where_it_is_read)
-
-
-def _where_it_is_read(seed):
-    return seed if torch.cuda.is_current_stream_capturing() else seed.cpu()
