@@ -69,6 +69,13 @@ def test_a_trace_is_written(runs, tmp_path):
     assert json.loads(path.read_text())
 
 
+@pytest.mark.parametrize("backend", ["cudaMallocAsync", "pluggable"])
+def test_memory_of_other_allocators_is_refused(runs, monkeypatch, backend):
+    monkeypatch.setattr(torch.cuda, "get_allocator_backend", lambda: backend)
+    with pytest.raises(Error, match=f"of the {backend} allocator"):
+        runs(grain="layer")
+
+
 def test_the_librarys_own_comparison_is_refused(runs, monkeypatch):
     run = runs()
     monkeypatch.setenv("GRAPHHOOKS_CHECK", "bitwise")

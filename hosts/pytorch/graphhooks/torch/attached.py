@@ -63,6 +63,7 @@ class Attached:
         self._check(model)
         self.device = stack.device_of(self.layers)
         _refuse_old_torch()
+        _refuse_other_allocators()
         self._gradients = gradients
         self._watched = _of_ddp(model)
         self.segments: list = []
@@ -377,6 +378,15 @@ def _refuse_old_torch() -> None:
     if not hasattr(torch.cuda.CUDAGraph, "raw_cuda_graph_exec"):
         raise Error(f"torch {torch.__version__} is too old: its graphs cannot "
                     "be launched by others; 2.11 is known to do")
+
+
+def _refuse_other_allocators() -> None:
+    backend = torch.cuda.get_allocator_backend()
+    if backend != "native":
+        raise Error(f"torch's memory on the GPU is of the {backend} allocator,"
+                    " and only its native one keeps that of graphs apart: "
+                    "leave backend: out of PYTORCH_CUDA_ALLOC_CONF, and other "
+                    "allocators alone")
 
 
 def _refuse_check(options) -> None:
