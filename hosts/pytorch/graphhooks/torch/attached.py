@@ -79,7 +79,8 @@ class Attached:
         self.accumulates = False  # steps have had several microbatches
         self.eager: dict[str, int] = {}
         self._said: set = set()
-        self._wrote = None, None  # the stream that wrote gradients last
+        # The stream that wrote gradients last, and in which of autograd.
+        self._wrote: tuple = None, None, -1
         self._optimizers = weakref.WeakKeyDictionary()
         self.error = _abi.gh_error()
         self.lost: list = []  # interrupts that came while C was at work
@@ -209,18 +210,22 @@ class Attached:
         """Autograd goes back on the stream of each forward; what several add
         to `.grad` they must add one after the other, and before the caller
         of the pass goes on."""
-        raw, stream = self._wrote
-        if raw == raw_stream(self.device):
+        before, stream, its_pass = self._wrote
+        raw, now = raw_stream(self.device), current_pass()
+        if raw == before and now == its_pass:
             return
         current = torch.cuda.current_stream(self.device)
-        if stream is not None:
+        if stream is not None and raw != before:
             current.wait_stream(stream)
+        if now != its_pass:
             torch.autograd.Variable._execution_engine.queue_callback(
                 self._join)
-        self._wrote = current.cuda_stream, current
+        self._wrote = raw, current, now
 
     def _join(self) -> None:
-        torch.cuda.current_stream(self.device).wait_stream(self._wrote[1])
+        raw, stream, _ = self._wrote
+        if raw != raw_stream(self.device):
+            torch.cuda.current_stream(self.device).wait_stream(stream)
 
     def make_way(self, serial: int) -> None:
         """Before a recording runs."""
@@ -274,10 +279,10 @@ class Attached:
                         "has stepped: nothing is recorded before; a loop "
                         "without one calls attached.step()", number)
 
-    def _give_up_sums(self, _) -> None:
+    def _give_up_sums(self, optimizer) -> None:
         """Of a pass of autograd that has failed, should autograd not have let
         go of it yet."""
-        if current_pass() < 0:
+        if current_pass() < 0 and self._is_ours(optimizer):
             for segment in self.segments:
                 segment.sums.give_up()
 
@@ -285,6 +290,10 @@ class Attached:
         """The next forward begins a step, if it is an optimizer of the
         stack's.  Not now: one that works inside the backward steps once for
         each parameter."""
+        if self._is_ours(optimizer):
+            self.stepped = True
+
+    def _is_ours(self, optimizer) -> bool:
         groups, ours = self._optimizers.get(optimizer, (0, False))
         if len(optimizer.param_groups) != groups:  # some come later
             known = {id(p) for s in self.segments for p in s.parameters.all}
@@ -292,8 +301,7 @@ class Attached:
                 id(p) in known for group in optimizer.param_groups
                 for p in group["params"])
             self._optimizers[optimizer] = len(optimizer.param_groups), ours
-        if ours:
-            self.stepped = True
+        return ours
 
     def step(self) -> None:
         """A training step is over; after an optimizer's step the next forward

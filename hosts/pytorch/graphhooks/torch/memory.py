@@ -70,6 +70,7 @@ class Captures:
         self._collects = False
         self.is_given_up = False  # the capture, and it is said why
         self._has_recorded = False  # since the step began
+        self._drawn = None  # the stream of the last launch by torch
 
     def services(self) -> dict:
         return {
@@ -128,6 +129,8 @@ class Captures:
         # torch resets the counters of random numbers on the stream of the
         # capture, and graphs in flight still read them.
         capture.wait_stream(torch.cuda.current_stream(self.device))
+        if self._drawn is not None:
+            capture.wait_stream(self._drawn)
         self._stream = torch.cuda.stream(capture)
         self._stream.__enter__()
         self._collects = gc.isenabled()
@@ -160,9 +163,11 @@ class Captures:
                 raise Said from failure
             raise
         finally:
-            if failed:
-                self._mend(graph)
-            self._leave(capture)
+            try:
+                if failed:
+                    self._mend(graph)
+            finally:
+                self._leave(capture)
         key = id(graph)
         self.graphs[key] = graph
         self._of_pool[key] = self._pool
@@ -193,7 +198,14 @@ class Captures:
         """The first time, and every time if it moves a generator."""
         graph = self.graphs[key]
         before = self.numbers()
-        with torch.cuda.stream(self._stream_of(stream)):
+        current = self._stream_of(stream)
+        # torch has one seed and one offset for all graphs, and writes them
+        # before each: those that still run read them.
+        if self._drawn is not None and \
+                self._drawn.cuda_stream != current.cuda_stream:
+            current.wait_stream(self._drawn)
+        self._drawn = current
+        with torch.cuda.stream(current):
             graph.replay()
         if before == self.numbers():
             return graph.raw_cuda_graph_exec()
