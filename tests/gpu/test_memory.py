@@ -9,8 +9,8 @@ import gc
 import weakref
 
 import pytest
-from models import (BATCH, COUNTS, GRAINS, LENGTH, SEGMENTS, WHOLE, Block,
-                    Model, Run, on_a_gpu, torch)
+from models import (BATCH, COUNTS, GRAINS, LENGTH, SEGMENTS, WHOLE, WIDTH,
+                    Block, Model, Run, on_a_gpu, torch)
 
 GRAIN = pytest.mark.parametrize("grain", GRAINS)
 COUNTED = on_a_gpu("nobody counts its memory")
@@ -341,6 +341,37 @@ def test_large_allocations_between_the_passes(pair, grain):
             run.optimizer.step()
 
     pair(train, grain=grain)
+
+
+class Views(Block):
+    """Returns a view of what it is given beside its result."""
+
+    def forward(self, x):
+        x = x[0] if isinstance(x, tuple) else x
+        return super().forward(x), x.view(-1, WIDTH)
+
+
+class Kept(Model):
+    def run_layers(self, x):
+        kept = []
+        for layer in self.layers:
+            x = layer(x)
+            kept.append(x[1])
+        self.kept = kept
+        return x[0] + 0.1 * kept[1].view_as(x[0])
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_a_view_of_an_input_outlives_the_graphs(pair, grain):
+    """The library has copied the input, and takes its memory with it."""
+    def train(run):
+        run.steps()
+        run.detach()
+        gc.collect()
+        for kept in run.model.kept:
+            run.note(kept)
+
+    pair(train, grain=grain, make=Views, model=Kept, judge=False)
 
 
 @COUNTED

@@ -141,6 +141,9 @@ class Results:
         self.instance = instance
         self.tensors: list = []
         self.last: list = []
+        self._places: dict = {}  # of what came out, by identity
+        self._given = {t.untyped_storage().data_ptr()
+                       for t in instance.inputs if t.numel()}
 
     def note(self, result) -> list:
         """Of the next module; returns its tensors."""
@@ -153,13 +156,16 @@ class Results:
         for i, given in enumerate(self.instance.inputs):
             if given is tensor:
                 return tree.Place(1, i)
-        for i, other in enumerate(self.tensors):
-            if other is tensor:
-                return tree.Place(0, i)
+        if id(tensor) in self._places:
+            return self._places[id(tensor)][0]
         if not is_dense(tensor):
             raise tree.Unfit("a tensor with holes or overlaps comes out of it")
+        place = tree.Place(0, len(self.tensors))
+        self._places[id(tensor)] = place, tensor  # whose identity stays
+        if tensor.untyped_storage().data_ptr() in self._given:
+            tensor = tensor.clone()  # a view of what the library lets go
         self.tensors.append(tensor)
-        return tree.Place(0, len(self.tensors) - 1)
+        return place
 
 
 def note_uses(segment, instance: Instance) -> None:
