@@ -195,7 +195,7 @@ def test_nothing_is_negative_zeros_of_any_shape_and_dtype():
 
 def test_nothing_is_enough_for_a_larger_one_that_comes_later():
     nothing = gradients.Nothing()
-    for size in (2, 5, 3):
+    for size in (0, 2, 5, 3):
         zeros, = nothing.like([torch.empty(size)])
         assert zeros.shape == (size,) and torch.signbit(zeros).all()
 

@@ -316,7 +316,7 @@ class Nothing:
 
     def _size(self, dtype) -> int:
         zeros = self._zeros.get(dtype)
-        return 0 if zeros is None else zeros.numel()
+        return -1 if zeros is None else zeros.numel()
 
 
 def prepare(segment, instance):
