@@ -6,11 +6,15 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import itertools
+import threading
 
 import pytest
 from models import COUNTS, WHOLE, Block, Model, Normed, on_a_gpu, torch
 from torch.utils.checkpoint import (CheckpointPolicy, checkpoint,
                                     create_selective_checkpoint_contexts)
+
+from graphhooks.torch import checkpoint as gh_checkpoint
+from graphhooks.torch.tree import Unfit
 
 HOW = pytest.mark.parametrize(
     "reentrant, preserve",
@@ -106,11 +110,35 @@ def test_an_evaluation_after_a_chunk_has_run_again(pair):
     def train(run):
         for count in COUNTS:
             run.step(count)
+            x = run.model.embed(run.tokens())
             with torch.no_grad():
+                assert not run.model.layers[1](x).requires_grad
                 run.loss()
 
     pair(train, grain="chunk", model=More,
          eager=["checkpoint", "forward_only"])
+
+
+def test_states_of_random_numbers_in_another_thread(monkeypatch):
+    """A recording in this one is not its business."""
+    monkeypatch.setattr(gh_checkpoint, "_get_device_states", lambda *_: "own")
+    found = []
+
+    def ask():
+        found.append(torch.utils.checkpoint.get_device_states())
+
+    with gh_checkpoint.without_states(True):
+        thread = threading.Thread(target=ask)
+        thread.start()
+        thread.join()
+        with pytest.raises(Unfit):
+            ask()
+        with gh_checkpoint.without_states(False):
+            ask()
+        with pytest.raises(Unfit):
+            ask()
+    ask()
+    assert found == ["own", ([], []), "own"]
 
 
 @pytest.mark.parametrize("reentrant", [False, True])

@@ -40,10 +40,10 @@ class Chain:
         self._versions: list = []
         self._given: list = []  # versions of what the first was given
         self._modes: tuple = ()  # as the first found them
-        self._found: list = []  # what the next one would find, see _finds()
+        self._found: list = []  # versions of what the next one has
         self._numbers: list = []  # random ones that are drawn by then
         self._drew = False  # somebody has drawn more between two
-        self.unheard = False  # by those: see hush()
+        self._unheard = None  # hooks of saved tensors, see hush()
         self._unfinished = 0  # passes that did not come to the last module
         self.idle = True  # there is nothing to stop
 
@@ -61,17 +61,18 @@ class Chain:
         self._given = self._found = self._numbers = []
         self._modes = ()
         self._nodes = frozenset()
-        self.unheard = False
+        self._unheard = None  # hooks of saved tensors, see hush()
         self.idle = True
 
     def forget(self) -> None:
         """How the modules hang together may be another matter now."""
         self.calls, self._takes_one = [], []
 
-    def hush(self) -> None:
-        """The modules run once more, unheard by hooks of saved tensors."""
+    def hush(self, hook) -> None:
+        """The modules run once more, unheard by these hooks of saved
+        tensors."""
         self.idle = False
-        self.unheard = True
+        self._unheard = hook
 
     # ---- eager passes ---------------------------------------------------
 
@@ -289,7 +290,7 @@ class Chain:
     def _follow_eagerly(self, site, args, kwargs):
         if self._watched is not None:
             return self._look(site, args, kwargs)
-        if self.unheard:
+        if self._unheard is not None and checkpoint.hooks() is self._unheard:
             with checkpoint.unheard():
                 return site.forward(*args, **kwargs)
         return site.forward(*args, **kwargs)

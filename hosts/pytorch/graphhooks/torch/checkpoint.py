@@ -15,6 +15,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import contextlib
+import threading
 import weakref
 
 import torch
@@ -92,16 +93,28 @@ def unheard():
 def without_states(draws):
     """For a recording; `draws` says whether the modules draw random numbers,
     as far as anybody knows."""
-    def none(*args):
-        if draws is not False:
-            raise Unfit("checkpointing inside it keeps the state of random "
-                        "numbers that it draws, which a capture cannot")
-        return [], []
-
-    module = torch.utils.checkpoint
-    own = module.get_device_states
-    module.get_device_states = none
+    before = getattr(_recording, "draws", _NOTHING)
+    _recording.draws = draws
     try:
         yield
     finally:
-        module.get_device_states = own
+        _recording.draws = before
+
+
+_NOTHING = object()
+_recording = threading.local()  # what without_states() was told, or _NOTHING
+_get_device_states = torch.utils.checkpoint.get_device_states
+
+
+def _device_states(*args):
+    """torch's own, but in a recording of this thread."""
+    draws = getattr(_recording, "draws", _NOTHING)
+    if draws is _NOTHING:
+        return _get_device_states(*args)
+    if draws is not False:
+        raise Unfit("checkpointing inside it keeps the state of random "
+                    "numbers that it draws, which a capture cannot")
+    return [], []
+
+
+torch.utils.checkpoint.get_device_states = _device_states

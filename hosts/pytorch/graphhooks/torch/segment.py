@@ -133,7 +133,7 @@ class Segment(Planned):
         self.owner.count("checkpoint")
         if not region.was_replayed(hook):
             return site.forward(*args, **kwargs)
-        self.chain.hush()
+        self.chain.hush(hook)
         with checkpoint.unheard():
             return site.forward(*args, **kwargs)
 
