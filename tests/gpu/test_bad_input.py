@@ -13,6 +13,7 @@ import sys
 import pytest
 from models import (BATCH, COUNTS, GRAINS, LAYERS, LENGTH, SEGMENTS, WHOLE,
                     WIDTH, Block, F, Model, Normed, nn, on_a_gpu, torch)
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import graphhooks
 from graphhooks import Error
@@ -371,6 +372,30 @@ class Counts(WaitsBackward):
     ids=["draws", "attention", "buffers"])
 def test_such_a_wait_where_modules_do_not_repeat_themselves(pair, grain, make):
     pair(lambda r: r.steps(in_flight=2), grain=grain, make=make, judge=False)
+
+
+@on_a_gpu("the CPU has other kernels")
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("backend", [
+    "MATH", "EFFICIENT_ATTENTION", "FLASH_ATTENTION", "CUDNN_ATTENTION"])
+def test_such_a_wait_behind_every_kernel_of_attention(pair, grain, backend):
+    """Each keeps the seed of its dropout somewhere else."""
+    class Kernel(Model):
+        def run_layers(self, x):
+            with sdpa_kernel(getattr(SDPBackend, backend)), \
+                    torch.autocast("cuda", dtype=torch.bfloat16):
+                return super().run_layers(x)
+
+    def train(run):
+        try:
+            run.steps([2, 2, 3])
+        except RuntimeError as error:
+            if run.attached is None and "No available kernel" in str(error):
+                pytest.skip(f"no {backend} here")
+            raise
+
+    pair(train, grain=grain, model=Kernel, judge=False,
+         make=lambda: WaitsBackward(0.0, 0.1))
 
 
 @pytest.mark.parametrize("attention", [
