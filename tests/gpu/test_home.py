@@ -6,12 +6,13 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import contextlib
 from types import SimpleNamespace
 
 import pytest
 from models import nn, torch
 
-from graphhooks.torch import attached, segment
+from graphhooks.torch import attached, memory, segment
 from graphhooks.torch.gradients import Parameters
 from graphhooks.torch.places import Places
 
@@ -85,14 +86,15 @@ class Stream:
 
 @pytest.fixture
 def writer(monkeypatch):
-    """An attach whose backwards come on `now`; waits has who waited for
-    whom, ends what runs at the end of a pass of autograd."""
+    """An attach whose backwards come on `now`, in pass `at`; waits has who
+    waited for whom, ends what runs at the end of a pass of autograd."""
     waits, ends = [], []
     streams = {n: Stream(n, waits) for n in (1, 2, 3)}
-    owner = SimpleNamespace(device=0, _wrote=(None, None), now=1,
+    owner = SimpleNamespace(device=0, _wrote=(None, None, -1), now=1, at=0,
                             waits=waits, ends=ends)
     owner._join = lambda: attached.Attached._join(owner)
     monkeypatch.setattr(attached, "raw_stream", lambda _: owner.now)
+    monkeypatch.setattr(attached, "current_pass", lambda: owner.at)
     monkeypatch.setattr(torch.cuda, "current_stream",
                         lambda _: streams[owner.now])
     monkeypatch.setattr(torch.autograd.Variable, "_execution_engine",
@@ -108,6 +110,7 @@ def write(writer, stream: int) -> None:
 def test_one_stream_waits_for_nobody(writer):
     for _ in range(3):
         write(writer, 1)
+    writer.ends.pop()()
     assert writer.waits == [] and writer.ends == []
 
 
@@ -121,5 +124,29 @@ def test_who_called_autograd_waits_for_the_last_that_wrote(writer):
     write(writer, 1)
     write(writer, 2)
     writer.now = 3
-    writer.ends[-1]()
-    assert writer.waits[-1] == (3, 2)
+    writer.ends.pop()()
+    assert writer.waits == [(2, 1), (3, 2)] and writer.ends == []
+
+
+def test_who_calls_it_in_each_pass_waits_in_each(writer):
+    for writer.at in range(3):
+        write(writer, 1)
+        write(writer, 1)
+        writer.now = 3
+        writer.ends.pop()()
+        assert writer.ends == []
+    assert writer.waits == [(3, 1)] * 3
+
+
+def test_graphs_that_draw_take_turns(monkeypatch):
+    """On whatever streams: torch has one seed and one offset for all."""
+    waits: list = []
+    streams = {n: Stream(n, waits) for n in (1, 2)}
+    graph = SimpleNamespace(replay=lambda: waits.append("replay"),
+                            raw_cuda_graph_exec=lambda: 0)
+    captures = SimpleNamespace(graphs={7: graph}, _drawn=None,
+                               numbers=lambda: 0, _stream_of=streams.get)
+    monkeypatch.setattr(torch.cuda, "stream", contextlib.nullcontext)
+    for stream in (1, 1, 2, 1):
+        memory.Captures._launch(captures, 7, stream)
+    assert waits == ["replay", "replay", (2, 1), "replay", (1, 2), "replay"]
