@@ -94,13 +94,9 @@ def _is_bias(node, other) -> bool:
 class Contributions:
     """The gradients that come by some edges, in their order."""
 
-    def __init__(self, edges):
+    def __init__(self, edges=()):
         self.found: list = []
-        self._handles: list = []
-        self.add(edges)
-
-    def add(self, edges) -> None:
-        self._handles += listen([(self, edges)])
+        self._handles = listen([(self, edges)])
 
     def remove(self) -> None:
         for handle in self._handles:
@@ -185,7 +181,7 @@ class Shares:
         used = [(p, edges) for p, edges in zip(parameters, uses_here) if edges]
         for p, _ in used:
             if p not in self._watched:
-                ours = self._watched[p] = Contributions([])
+                ours = self._watched[p] = Contributions()
                 node = self.nodes[p] = get_gradient_edge(p).node
                 self._handles.append(
                     node.register_prehook(self._compare(p, ours)))
@@ -295,24 +291,19 @@ class Way:
         self._nodes.clear()
 
 
-def nodes(outputs, known=()):
-    """Of autograd, that the outputs depend on; not those that are known, nor
-    what these depend on."""
-    seen = set(known)
+def leaves(outputs, known=()) -> set:
+    """The tensors that the outputs' gradients come to in the end, without
+    those that are known."""
+    ends = {get_gradient_edge(t).node for t in known if t.requires_grad}
+    found, seen = set(), set(ends)
     waiting = [t.grad_fn for t in outputs if t.grad_fn is not None]
     while waiting:
         node = waiting.pop()
         if node in seen:
             continue
         seen.add(node)
-        yield node
+        if hasattr(node, "variable"):
+            found.add(node.variable)
         waiting += [other for other, _ in node.next_functions
                     if other is not None]
-
-
-def leaves(outputs, known=()) -> set:
-    """The tensors that the outputs' gradients come to in the end, without
-    those that are known."""
-    ends = [get_gradient_edge(t).node for t in known if t.requires_grad]
-    return {node.variable for node in nodes(outputs, ends)
-            if hasattr(node, "variable")}
+    return found
