@@ -108,6 +108,15 @@ class Fills(Between):
         yield
 
 
+class FillsAhead(Between):
+    """What the layer after the next one has."""
+
+    @contextlib.contextmanager
+    def changed(self, layer):
+        self.layers[2].gate.fill_(1 / self.calls)
+        yield
+
+
 class Decays(Between):
     """Changes what the first was given."""
 
@@ -142,6 +151,7 @@ CHANGES = {
     NoGrad: "is called in another mode", Evaluates: "is in eval()",
     Freezes: "has other parameters", Hears: "is called in another mode",
     Lends: "has other parameters", Fills: "are written before its call",
+    FillsAhead: "are written before its call",
     Decays: "was changed in place before", Draws: "random numbers are drawn",
     Seeds: "random numbers are drawn"}
 

@@ -40,7 +40,7 @@ class Chain:
         self._versions: list = []
         self._given: list = []  # versions of what the first was given
         self._modes: tuple = ()  # as the first found them
-        self._found: list = []  # versions of what the next one has
+        self._found: list = []  # versions of what each module has
         self._numbers: list = []  # random ones that are drawn by then
         self._drew = False  # somebody has drawn more between two
         self._unheard = None  # hooks of saved tensors, see hush()
@@ -139,7 +139,9 @@ class Chain:
             segment.warm_up(())
 
     def _begin(self) -> None:
+        """The first module has returned."""
         self._given = [_version(t) for t in self._tensors]
+        self._found = [s.places.versions() for s in self.segment.sites]
         self._modes = _modes()
 
     def _remember(self, position: int, result) -> None:
@@ -150,18 +152,14 @@ class Chain:
         except tree.Unfit as unfit:
             self._break(str(unfit))
         self._versions = [_version(t) for t in self._before]
-        self._wait_for(position + 1)
+        self._note_numbers()
 
-    def _wait_for(self, position: int) -> None:
-        """The module there is to be called next."""
-        sites = self.segment.sites
-        if position < len(sites):
-            self._found = sites[position].places.versions()
-            if self.segment.draws is not False:
-                self._numbers = self.segment.owner.captures.numbers()
+    def _note_numbers(self) -> None:
+        if self.segment.draws is not False:
+            self._numbers = self.segment.owner.captures.numbers()
 
     def _why_not(self, site) -> str | None:
-        """What has changed since the module before it returned."""
+        """What has changed since the first module returned."""
         if _modes() != self._modes:
             return ("is called in another mode than those before: no_grad, "
                     "autocast, or hooks of saved tensors such as "
@@ -171,7 +169,7 @@ class Chain:
         if not site.places.are_kept():
             return ("has other parameters or buffers for the call, or frozen "
                     "ones")
-        if site.places.versions() != self._found:
+        if site.places.versions() != self._found[site.position]:
             return "has parameters or buffers that are written before its call"
         return None
 
@@ -267,7 +265,7 @@ class Chain:
             self._before = []
             tree.gather(result, self._before, [])
         self._versions = [_version(t) for t in self._before]
-        self._wait_for(position + 1)
+        self._note_numbers()
         return result
 
     def follow(self, site, args, kwargs):
