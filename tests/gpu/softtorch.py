@@ -294,7 +294,6 @@ def _put_entries() -> None:
         "device": lambda _: _On(_On.current),
         "empty_cache": _nothing,
         "get_rng_state": torch.get_rng_state,
-        "is_current_stream_capturing": _is_capturing,
         "graph_pool_handle": lambda: (0, next(pools)),
         "set_rng_state": torch.set_rng_state,
         "stream": _On,
@@ -310,7 +309,7 @@ def _is_capturing() -> bool:
 
 
 def _synchronize(*_) -> None:
-    if _Recorder.current is not None:
+    if _is_capturing():
         _Recorder.current.fail(_WAITED)
 
 

@@ -79,7 +79,7 @@ class Attached:
         self.accumulates = False  # steps have had several microbatches
         self.eager: dict[str, int] = {}
         self._said: set = set()
-        # The stream that wrote gradients last, and in which of autograd.
+        # The stream that wrote gradients last, and in which pass of autograd.
         self._wrote: tuple = None, None, -1
         self._optimizers = weakref.WeakKeyDictionary()
         self.error = _abi.gh_error()

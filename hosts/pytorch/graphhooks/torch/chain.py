@@ -61,7 +61,7 @@ class Chain:
         self._given = self._found = self._numbers = []
         self._modes = ()
         self._nodes = frozenset()
-        self._unheard = None  # hooks of saved tensors, see hush()
+        self._unheard = None
         self.idle = True
 
     def forget(self) -> None:
@@ -183,13 +183,14 @@ class Chain:
         self.broken = why
 
     def _look(self, site, args, kwargs):
+        why = self._why_not(site)
         if site.position != len(self._watched) + 1:
             self._break(f"{site.name} is not called after the one before it")
         elif self._versions != [_version(t) for t in self._before]:
             self._break(f"what goes into {site.name} was changed in place "
                         "on its way")
-        elif self._why_not(site) is not None:
-            self._break(f"{site.name} {self._why_not(site)}")
+        elif why is not None:
+            self._break(f"{site.name} {why}")
         elif any(map(_is_listened_to, self._before)):
             self._break(f"what goes into {site.name} has a hook on its "
                         "gradient, or retains it")

@@ -93,7 +93,7 @@ def unheard():
 def without_states(draws):
     """For a recording; `draws` says whether the modules draw random numbers,
     as far as anybody knows."""
-    before = getattr(_recording, "draws", _NOTHING)
+    before = _recording.draws
     _recording.draws = draws
     try:
         yield
@@ -102,16 +102,21 @@ def without_states(draws):
 
 
 _NOTHING = object()
-_recording = threading.local()  # what without_states() was told, or _NOTHING
+
+
+class _Recording(threading.local):
+    draws = _NOTHING  # or what without_states() was told in this thread
+
+
+_recording = _Recording()
 _get_device_states = torch.utils.checkpoint.get_device_states
 
 
 def _device_states(*args):
     """torch's own, but in a recording of this thread."""
-    draws = getattr(_recording, "draws", _NOTHING)
-    if draws is _NOTHING:
+    if _recording.draws is _NOTHING:
         return _get_device_states(*args)
-    if draws is not False:
+    if _recording.draws is not False:
         raise Unfit("checkpointing inside it keeps the state of random "
                     "numbers that it draws, which a capture cannot")
     return [], []

@@ -26,7 +26,8 @@ def uses(outputs, inputs, before=frozenset(), nodes=None) -> list:
     """For each input the edges by which the outputs depend on it: pairs of a
     node and the position among its inputs; not by nodes that were there
     before, or by what those depend on.  `nodes` has those of some leaves."""
-    targets = [_target(t, nodes or {}) for t in inputs]
+    nodes = nodes or {}
+    targets = [_target(t, nodes) for t in inputs]
     ends = {t[0] for t in targets if t is not None} | before
     found: dict = {}
     waiting = [t.grad_fn for t in outputs

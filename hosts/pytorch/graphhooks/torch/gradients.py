@@ -39,10 +39,7 @@ from torch.autograd.graph import get_gradient_edge
 from ..errors import Error
 from .contributions import Others, Shares
 from .memory import is_dense
-from .places import is_trained, lent
-
-
-_address = torch.Tensor.data_ptr
+from .places import address, is_trained, lent
 
 
 def has_hooks(parameter) -> bool:
@@ -261,7 +258,7 @@ class Home:
     def take_back(self) -> bool:
         """Who sets `.grad.data` has made one of these tensors another's;
         whether somebody has."""
-        if [*map(_address, self.gradients.values())] == self._addresses:
+        if [*map(address, self.gradients.values())] == self._addresses:
             return False
         for p, memory in self._memory.items():
             if self.gradients[p].data_ptr() != memory.data_ptr():
@@ -277,14 +274,13 @@ class Home:
 
     def move_out(self) -> None:
         for p, g in self.gradients.items():
-            if _is_at(p.grad, g):
+            if p.grad is not None and _is_at(p.grad, g):
                 p.grad = p.grad.clone()
 
 
 def _is_at(grad, place) -> bool:
     """Whether it is that tensor, or another of the same memory."""
-    return grad is not None and (
-        grad is place or grad.data_ptr() == place.data_ptr())
+    return grad is place or grad.data_ptr() == place.data_ptr()
 
 
 def _like(parameter):

@@ -18,7 +18,7 @@ from .tree import Unfit
 
 _chain = itertools.chain.from_iterable
 _is = operator.is_
-_address = torch.Tensor.data_ptr
+address = torch.Tensor.data_ptr
 _stride = torch.Tensor.stride
 _version = operator.attrgetter("_version")
 is_trained = operator.attrgetter("requires_grad")
@@ -36,7 +36,7 @@ class Places:
         self._sizes = [*map(len, self._values)]
         self._held = [*_chain(self._values)]
         self._tensors = [t for t in self._held if isinstance(t, torch.Tensor)]
-        self._addresses = [*map(_address, self._tensors)]
+        self._addresses = [*map(address, self._tensors)]
         self._strides = [*map(_stride, self._tensors)]
         self._versioned = [t for t in self._tensors if not t.is_inference()]
         self._trained = [*map(is_trained, self._tensors)]
@@ -46,7 +46,7 @@ class Places:
         laid out as they were."""
         return ([*map(len, self._values)] == self._sizes
                 and all(map(_is, _chain(self._values), self._held))
-                and [*map(_address, self._tensors)] == self._addresses
+                and [*map(address, self._tensors)] == self._addresses
                 and [*map(is_trained, self._tensors)] == self._trained
                 and [*map(_stride, self._tensors)] == self._strides
                 and not any(self._empty))
@@ -67,12 +67,12 @@ def lent(held, others):
         raise Unfit("other tensors stand in for its own")
     for names, name, _, other in places:
         names[name] = other
-    addresses = [_address(other) for _, _, _, other in places]
+    addresses = [address(other) for _, _, _, other in places]
     kept = False
     try:
         yield
-        kept = all(names.get(name) is other and _address(other) == address
-                   for (names, name, _, other), address
+        kept = all(names.get(name) is other and address(other) == at
+                   for (names, name, _, other), at
                    in zip(places, addresses))  # who sets .data moves it
     finally:
         for names, name, own, _ in places:

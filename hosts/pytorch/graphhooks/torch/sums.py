@@ -144,10 +144,12 @@ class Sums:
 
     def give_up(self) -> None:
         """The pass of autograd that summed up, if there is one, has failed."""
+        if self.aside is None:
+            return
         with self.lock:
-            aside, self.aside = self.aside, None
-            if aside is not None:
-                aside.give_up()
+            if self.aside is not None:
+                self.aside.give_up()
+                self.aside = None  # not before: who sees it does not wait
 
     def _comes_again(self) -> bool:
         for other in self.segment.instances.values():
