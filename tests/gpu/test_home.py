@@ -150,3 +150,33 @@ def test_graphs_that_draw_take_turns(monkeypatch):
     for stream in (1, 1, 2, 1):
         memory.Captures._launch(captures, 7, stream)
     assert waits == ["replay", "replay", (2, 1), "replay", (1, 2), "replay"]
+
+
+def test_a_capture_waits_for_what_is_drawn(monkeypatch):
+    """As torch sets the offset back when one begins."""
+    waits: list = []
+    streams = {n: Stream(n, waits) for n in (1, 2, 3)}
+    graph = SimpleNamespace(capture_begin=lambda **_: waits.append("begin"))
+    monkeypatch.setattr(torch.cuda, "stream", contextlib.nullcontext)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: streams[3])
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda **_: graph)
+    monkeypatch.setattr(torch.cuda, "ExternalStream",
+                        lambda number, **_: streams[number])
+    monkeypatch.setattr(memory, "gc", SimpleNamespace(
+        isenabled=lambda: True, disable=lambda: None))
+    memory.Captures._begin(SimpleNamespace(
+        device=0, generators=(None,), _drawn=streams[1], _pool=None), 2)
+    assert waits == [(2, 3), (2, 1), "begin"]
+
+
+def test_a_capture_that_cannot_be_mended_is_left(monkeypatch):
+    def fail(*_):
+        raise RuntimeError("the pool is not being allocated to")
+
+    left: list = []
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: "capture")
+    with pytest.raises(RuntimeError, match="the pool"):
+        memory.Captures._end(SimpleNamespace(
+            device=0, _graph=SimpleNamespace(capture_end=fail), _mend=fail,
+            is_given_up=False, _leave=left.append), 2)
+    assert left == ["capture"]
