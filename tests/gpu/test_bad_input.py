@@ -820,17 +820,21 @@ def kept(monkeypatch):
     return kept
 
 
+def stop_in_the_fifth_step(run):
+    for _ in range(4):
+        run.step(2)
+    run.zero()
+    run.backward(2)
+    stop_in_a_sum(run)
+
+
 @pytest.mark.parametrize("grain", WHOLE)
 @pytest.mark.parametrize("then", ["zero", "go on"])
 def test_a_backward_after_such_an_exception_waits_for_nobody(pair, kept, then,
                                                              grain):
     """Who has set gradients to none finds none of before in them."""
     def train(run):
-        for _ in range(4):
-            run.step(2)
-        run.zero()
-        run.backward(2)
-        stop_in_a_sum(run)
+        stop_in_the_fifth_step(run)
         if then == "zero":
             run.zero()
         (run.loss() + run.loss()).backward()
@@ -846,11 +850,7 @@ def test_a_step_after_such_an_exception_waits_for_nobody(pair, kept, grain):
     counts = []
 
     def train(run):
-        for _ in range(4):
-            run.step(2)
-        run.zero()
-        run.backward(2)
-        stop_in_a_sum(run)
+        stop_in_the_fifth_step(run)
         run.optimizer.step()
         run.step(2)
         counts.append(len(kept))

@@ -83,13 +83,11 @@ class Lends(Between):
 
     @contextlib.contextmanager
     def changed(self, layer):
-        own = layer.mlp._parameters.pop("up", None)
-        assert own is None
-        up = layer.mlp.up
-        weight = up._parameters["weight"]
-        up._parameters["weight"] = torch.nn.Parameter(weight.detach() * 2)
+        held = layer.mlp.up._parameters
+        own = held["weight"]
+        held["weight"] = torch.nn.Parameter(own.detach() * 2)
         yield
-        up._parameters["weight"] = weight
+        held["weight"] = own
 
 
 class Gated(Block):
