@@ -141,8 +141,11 @@ class Chain:
     def _begin(self) -> None:
         """The first module has returned."""
         self._given = [_version(t) for t in self._tensors]
-        self._found = [s.places.versions() for s in self.segment.sites]
+        self._found = self._versions_from(0)
         self._modes = _modes()
+
+    def _versions_from(self, position: int) -> list:
+        return [s.places.versions() for s in self.segment.sites[position:]]
 
     def _remember(self, position: int, result) -> None:
         """The module there has returned."""
@@ -184,6 +187,7 @@ class Chain:
 
     def _look(self, site, args, kwargs):
         why = self._why_not(site)
+        behind = site.position + 1
         if site.position != len(self._watched) + 1:
             self._break(f"{site.name} is not called after the one before it")
         elif self._versions != [_version(t) for t in self._before]:
@@ -191,6 +195,9 @@ class Chain:
                         "on its way")
         elif why is not None:
             self._break(f"{site.name} {why}")
+        elif self._versions_from(behind) != self._found[behind:]:
+            self._break(f"a module after {site.name} has parameters or "
+                        "buffers that are written before its call")
         elif any(map(_is_listened_to, self._before)):
             self._break(f"what goes into {site.name} has a hook on its "
                         "gradient, or retains it")
@@ -198,6 +205,8 @@ class Chain:
             self._learn(site, args, kwargs)
         self._drew |= self._have_drawn()
         result = self._run(site, args, kwargs)
+        # What it has written itself, it shares with those.
+        self._found[behind:] = self._versions_from(behind)
         if self._drew and self.segment.draws:
             self._break("random numbers are drawn between its modules, which "
                         "draw some too")
