@@ -11,11 +11,4 @@ python=$(python_for_pytest 'import torch')
 [ -n "$python" ] || skip_all "torch is not installed"
 
 before_pytest
-# A test waits most of its time, for a GPU or for the disk.
-jobs=
-if "$python" -c 'import xdist' 2> /dev/null; then
-    jobs='-n 4'
-    [ "$(nproc)" -lt 16 ] || jobs='-n 8'
-fi
-# shellcheck disable=SC2086 # two words or none
-run_pytest tests/gpu tests/gpu $jobs
+run_pytest tests/gpu tests/gpu

@@ -38,11 +38,18 @@ before_pytest()
 }
 
 # run_pytest ROOT TESTS [OPTION...], by $python: folders of the source tree.
+# Several tests at once where pytest can: one waits most of its time, for a
+# GPU, for the disk or for another process.
 run_pytest()
 {
     root=${srcdir:?}/$1
     tests=$srcdir/$2
     shift 2
-    "${python:?}" -m pytest --tap "$@" -p no:terminal -p no:cacheprovider \
+    if "${python:?}" -c 'import xdist' 2> /dev/null; then
+        jobs=4
+        [ "$(nproc)" -lt 16 ] || jobs=8
+        set -- "$@" -n "$jobs"
+    fi
+    "$python" -m pytest --tap "$@" -p no:terminal -p no:cacheprovider \
         -c /dev/null --rootdir "$root" --basetemp "${scratch:?}/tmp" "$tests"
 }
