@@ -833,6 +833,56 @@ def test_weights_laid_out_otherwise_in_their_memory(pair, grain):
     pair(train, grain=grain, eager=["replaced"], judge=False)
 
 
+class Adapted(Block):
+    """A frozen MLP, weights of a low rank beside it, and a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.mlp.requires_grad_(False)
+        self.down = nn.Parameter(torch.randn(8, WIDTH) / 8)
+        self.up = nn.Parameter(torch.randn(WIDTH, 8) / 8)
+        self.register_buffer("scale", torch.ones(8))
+
+    def forward(self, x):
+        x = super().forward(x)
+        return x + F.linear(F.linear(x, self.down), self.up) * self.scale.sum()
+
+
+def prune(layer):
+    up, down = layer.mlp.up, layer.mlp.down
+    up.weight.data, up.bias.data = up.weight.data[:WIDTH], up.bias.data[:WIDTH]
+    down.weight.data = down.weight.data[:, :WIDTH]
+
+
+def lower_the_rank(layer):
+    layer.down.data, layer.up.data = layer.down.data[:4], layer.up.data[:, :4]
+
+
+def shrink(layer):
+    layer.scale.resize_(4)
+
+
+OTHERS = "replaced, moved or frozen"
+FORM = "another shape or type"
+
+
+@pytest.mark.parametrize("change, refused", [
+    (prune, OTHERS), (lower_the_rank, FORM), (shrink, OTHERS)])
+@pytest.mark.parametrize("grain", WHOLE)
+def test_what_becomes_a_part_of_itself(pair, grain, change, refused):
+    """Address and strides say nothing of it."""
+    def train(run):
+        run.steps([2, 2, 2])
+        run.zero()
+        for layer in run.model.layers:
+            change(layer)
+        run.optimizer = adamw(run.model)
+        run.steps([2, 2, 2])
+
+    pair(train, grain=grain, make=Adapted, eager=["replaced"],
+         refused=refused)
+
+
 class Grows(Block):
     def __init__(self):
         super().__init__()

@@ -73,6 +73,20 @@ def passed_on(module):
     module[0]._parameters["more"] = weight
 
 
+def shorter(module):
+    """At the same address, with the same strides."""
+    module[1].weight.data = module[1].weight.data[:1]
+
+
+def resized(module):
+    module[1].running_mean.resize_(1)
+
+
+def read_as_another_type(module):
+    buffer = module[1].running_mean
+    buffer.data = buffer.data.view(torch.int32)
+
+
 def another_module(module):
     module[0] = nn.Linear(2, 2, bias=False)
 
@@ -83,7 +97,8 @@ def a_module_more(module):
 
 @pytest.mark.parametrize("change", [
     moved, replaced, frozen, without, with_one_more, another_buffer, swapped,
-    passed_on, another_module, a_module_more])
+    passed_on, shorter, resized, read_as_another_type, another_module,
+    a_module_more])
 def test_the_segment_is_told_of_at_the_second_look(three, change):
     segments, watch = three
     assert look(*three) == []

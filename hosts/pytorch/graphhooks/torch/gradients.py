@@ -30,6 +30,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import operator
 import sys
 
 import torch
@@ -40,6 +41,9 @@ from ..errors import Error
 from .contributions import Others, Shares
 from .memory import is_dense
 from .places import address, is_trained, lent
+
+
+_form = operator.attrgetter("shape", "dtype")
 
 
 def has_hooks(parameter) -> bool:
@@ -87,6 +91,7 @@ class Parameters:
                 if p is not None and p.requires_grad]
         self.places = held
         self.all = list(dict.fromkeys(p for _, _, p in held))
+        self._forms = [*map(_form, self.all)]
         # Later a loss that is kept keeps nodes alive too.
         self.watched = set(filter(is_watched, self.all))
         # With others, as eager passes have them.
@@ -147,6 +152,12 @@ class Parameters:
             raise Error("autograd.grad() asks for gradients of parameters, "
                         "which a graph puts into .grad: attach with "
                         "gradients=\"autograd\"") from failure
+
+    def have_other_forms(self) -> bool:
+        """Whether ``.data`` was set to what has another shape or type: the
+        nodes of autograd that are kept alive here go on asking for gradients
+        of the old one."""
+        return [*map(_form, self.all)] != self._forms
 
     def release(self) -> None:
         """Another attach is not to take this one for an engine."""

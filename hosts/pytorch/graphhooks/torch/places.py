@@ -22,6 +22,7 @@ address = torch.Tensor.data_ptr
 _stride = torch.Tensor.stride
 _version = operator.attrgetter("_version")
 is_trained = operator.attrgetter("requires_grad")
+_kind = operator.attrgetter("requires_grad", "dtype", "shape")
 
 
 class Places:
@@ -39,15 +40,16 @@ class Places:
         self._addresses = [*map(address, self._tensors)]
         self._strides = [*map(_stride, self._tensors)]
         self._versioned = [t for t in self._tensors if not t.is_inference()]
-        self._trained = [*map(is_trained, self._tensors)]
+        self._kinds = [*map(_kind, self._tensors)]
 
     def are_kept(self) -> bool:
-        """Whether they hold the same tensors, which are where they were, and
-        laid out as they were."""
+        """Whether they hold the same tensors, which are where they were, of
+        the same kind and laid out as they were: ``.data`` may be set to a
+        slice of itself."""
         return ([*map(len, self._values)] == self._sizes
                 and all(map(_is, _chain(self._values), self._held))
                 and [*map(address, self._tensors)] == self._addresses
-                and [*map(is_trained, self._tensors)] == self._trained
+                and [*map(_kind, self._tensors)] == self._kinds
                 and [*map(_stride, self._tensors)] == self._strides
                 and not any(self._empty))
 

@@ -253,6 +253,10 @@ class Segment(Planned):
             owner.watch.suspect(self)
             owner.count("replaced", f"{self.name}: its parameters, buffers or "
                         "submodules are others, or moved, or frozen")
+            if self.parameters.have_other_forms():
+                self.parameters.release()
+                self.refuse("a parameter has got another shape or type; "
+                            "detach and attach again")
             return False
         if any(self.hooks):
             owner.count("hooks", self.left_alone())
