@@ -6,7 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import pytest
-from models import COUNTS, LAYERS, WIDTH, Block, Model, nn
+from models import COUNTS, LAYERS, WIDTH, Block, Model, Normed, nn
 from torch.utils.checkpoint import checkpoint
 
 from graphhooks import Error  # noqa: E402
@@ -90,6 +90,24 @@ def test_the_way_may_end_early(pair):
             run.model.path = (0, 1, 2)
 
     pair(train, grain="chunk", model=Paths)
+
+
+@pytest.mark.parametrize("make", [lambda: Block(0.1), Normed],
+                         ids=["draws", "writes"])
+def test_but_not_where_layers_leave_a_trace(runs, make):
+    """The graph has left that of all layers."""
+    run = runs(grain="chunk", model=Paths, make=make).steps(COUNTS[:3])
+    run.model.path = (0, 1)
+    run.loss()
+    run.model.path = (0, 1, 2)
+    with pytest.raises(Error, match=r"ended before layers\.2 was called.*drawn "
+                       "random numbers, or written buffers"):
+        run.loss()
+    replays = run.attached.stats()["replays"]
+    run.steps(COUNTS[:2])
+    stats = run.attached.stats()
+    assert stats["replays"] == replays
+    assert "ended before layers.2" in stats["refused"]["layers.0 to layers.2"]
 
 
 def test_a_gradient_to_the_middle_alone_is_said(runs):

@@ -64,6 +64,15 @@ class Chain:
         self._unheard = None
         self.idle = True
 
+    def left_out(self) -> str | None:
+        """The next module, if a graph has run for all and the pass has ended
+        before it, and not without a trace: numbers are drawn, or buffers
+        written, that it would have left."""
+        if self._playing is None or not (self.segment.draws
+                                         or self.segment.writes):
+            return None
+        return self.segment.sites[self._position + 1].name
+
     def forget(self) -> None:
         """How the modules hang together may be another matter now."""
         self.calls, self._takes_one = [], []

@@ -105,11 +105,23 @@ class Segment(Planned):
     def lead(self, site: Site, args, kwargs):
         """The call of the first module."""
         if not self.chain.idle:
-            self.chain.stop()
+            self._end_pass()
         hook = checkpoint.hooks()
         if hook is not None:
             return self._lead_under(hook, site, args, kwargs)
         return self._lead(site, args, kwargs)
+
+    def _end_pass(self) -> None:
+        """One that did not come to the last module."""
+        left_out = self.chain.left_out()
+        self.chain.stop()
+        if left_out is not None and self.refused is None:
+            why = (f"a pass ended before {left_out} was called, whose graph "
+                   "had drawn random numbers, or written buffers, for all its "
+                   "layers: from there on the training is another than "
+                   "eagerly; granularity layer allows such passes")
+            self.refuse(why)
+            raise Error(f"{self.name}: {why}")
 
     def _lead_under(self, hook, site, args, kwargs):
         """Checkpointing around the module, or what is like it."""
