@@ -6,7 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import pytest
-from models import COUNTS, WHOLE, Block, Model, torch
+from models import COUNTS, GRAINS, WHOLE, Block, Model, differing, torch
 
 
 def compiles() -> bool:
@@ -73,6 +73,70 @@ def test_a_compiled_part_of_a_layer_trains_as_ever(pair, grain):
             self.mlp = torch.compile(self.mlp, backend="eager")
 
     pair(lambda r: r.steps(COUNTS[:3]), grain=grain, make=Inner, judge=False)
+
+
+def before_and_attached(run):
+    run.model.compile(backend="eager")
+    run.attach()
+
+
+def when_it_has_run(run):
+    run.model.compile(backend="eager")
+    run.steps([2, 2])
+    run.attach()
+
+
+def after_the_attach(run):
+    run.attach()
+    run.model.compile(backend="eager")
+
+
+def after_recordings(run):
+    run.attach()
+    run.steps([2, 2, 2])
+    run.model.compile(backend="eager")
+
+
+@needs_compile
+@pytest.mark.filterwarnings("error:Dynamo does not know:UserWarning")
+@pytest.mark.parametrize("order", [before_and_attached, when_it_has_run,
+                                   after_the_attach, after_recordings])
+@pytest.mark.parametrize("grain", GRAINS)
+def test_a_model_that_is_compiled_around_layers(runs, grain, order):
+    """It is the rest of the model that is compiled; torch looks into nothing
+    of ours, and says nothing."""
+    def train(run):
+        order(run)
+        run.steps(COUNTS)
+        if run.attached is not None:
+            stats = run.attached.stats()
+            assert stats["replays"] > 0 and stats["refused"] == {}
+            assert stats["eager_calls"].keys() <= {"warmup"}
+            run.detach()
+        run.steps(COUNTS[:2])  # and again without graphs
+
+    one, two = runs(make=drawing), runs(make=drawing)
+    one.attach = lambda: None
+    torch.manual_seed(8)
+    train(one)
+    left = one.state()
+    two.grain = grain
+    torch.manual_seed(8)
+    train(two)
+    assert differing(left, two.state()) == []
+
+
+def drawing():
+    return Block(0.1)
+
+
+@needs_compile
+def test_a_whole_graph_cannot_be_asked_for(runs):
+    run = runs(grain="layer")
+    run.model.compile(backend="eager", fullgraph=True)
+    with pytest.raises(torch._dynamo.exc.Unsupported,
+                       match="it has graphs of graphhooks"):
+        run.loss()
 
 
 class Scripted(Block):

@@ -30,7 +30,7 @@ from .gradients import Nothing
 from .memory import Captures
 from .places import Watch
 from .segment import Segment
-from .site import Site
+from .site import Site, be_opaque
 
 log = logging.getLogger("graphhooks")
 
@@ -64,6 +64,7 @@ class Attached:
         self.device = stack.device_of(self.layers)
         _refuse_old_torch()
         _refuse_other_allocators()
+        be_opaque()
         self._gradients = gradients
         self._watched = _of_ddp(model)
         self.segments: list = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import torch
+from torch._C._dynamo import eval_frame as _dynamo
 
 from .places import Places
 
@@ -50,6 +51,16 @@ class Detached(Site):
 
     def __call__(self, *args, **kwargs):
         return self.forward(*args, **kwargs)
+
+
+def be_opaque() -> None:
+    """Who compiles a model around a site sees a call, and does not look into
+    it: torch.compiler.disable() without its function more in each call."""
+    Site.__call__._torchdynamo_disable = True
+    Site.__call__._torchdynamo_disable_msg = "it has graphs of graphhooks"
+    _dynamo.set_code_exec_strategy(
+        Site.__call__.__code__, _dynamo._FrameExecStrategy(
+            _dynamo._FrameAction.SKIP, _dynamo._FrameAction.SKIP))
 
 
 GLOBAL_HOOKS = [
