@@ -414,12 +414,14 @@ def test_seeds_of_attention_are_read_on_the_host(attention):
 
 
 class Moves(WaitsBackward):
-    """Reads an attribute that its forward has moved on."""
-    calls = 0
+    """Reads an attribute that moves on behind its forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rates = [1.0]
 
     def forward(self, x):
-        self.calls += 1
-        return super().forward(x * (1 + self.calls))
+        return super().forward(x * self.rates[-1])
 
 
 class Remembers(WaitsBackward):
@@ -445,32 +447,37 @@ class Tosses(WaitsBackward):
 def test_such_a_wait_where_python_is_read(pair, grain, make):
     def train(run):
         random.seed(1)
-        run.steps([1, 1, 1, 2])
+        for count in [1, 1, 1, 2]:
+            run.zero()
+            for loss in [run.loss() for _ in range(count)]:
+                if make is Moves:
+                    for layer in run.model.layers:
+                        layer.rates.append(layer.rates[-1] + 0.5)
+                loss.backward()
+            run.optimizer.step()
         run.note(torch.tensor(random.random()))
 
     pair(train, grain=grain, make=make, judge=False)
 
 
 class DrawsOnce(Block):
-    """A number of Python's in its second call: no graph comes of that."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls = 0
+    """A number of Python's, in one call: no graph comes of that."""
+    draws = False
 
     def forward(self, x):
-        self.calls += 1
-        if self.calls == 2:
+        if self.draws:
             x = x * random.random()
         return super().forward(x)
 
 
 @pytest.mark.parametrize("grain", WHOLE)
 @pytest.mark.parametrize("count", [1, 2])
-def test_another_shape_after_a_recording_that_failed(pair, grain, count):
+def test_another_shape_after_a_recording_that_failed(pair, grain, count,
+                                                     monkeypatch):
     def train(run):
         random.seed(1)
-        for batch in (BATCH, BATCH, 1, 1, 1, 1):
+        for i, batch in enumerate((BATCH, BATCH, 1, 1, 1, 1)):
+            monkeypatch.setattr(DrawsOnce, "draws", i == 1)
             run.zero()
             for _ in range(count if batch == 1 else 1):
                 run.loss(batch).backward()
@@ -561,20 +568,20 @@ class Biased(WaitsBackward):
 
 
 class Starts(WaitsBackward):
-    """Draws numbers from its second call on."""
-    calls = 0
+    """Draws numbers from some time on."""
+    draws = False
 
     def forward(self, x):
-        self.calls += 1
-        return super().forward(x * torch.rand_like(x) if self.calls > 1
-                               else x)
+        return super().forward(x * torch.rand_like(x) if self.draws else x)
 
 
 @pytest.mark.parametrize("grain", WHOLE)
 @pytest.mark.parametrize("make", [Biased, Starts])
-def test_such_a_wait_where_the_forward_cannot_be_had_again(runs, grain, make):
+def test_such_a_wait_where_the_forward_cannot_be_had_again(
+        runs, grain, make, monkeypatch):
     """What has changed since is not taken for what was."""
     run = runs(grain=grain, make=make).steps([1])
+    monkeypatch.setattr(Starts, "draws", True)
     run.zero()
     loss = run.loss()
     with torch.no_grad():
@@ -1243,6 +1250,83 @@ def test_a_tensor_that_a_layer_leaves_in_an_attribute(pair, grain, make,
     pair(train, grain=grain, make=make, replays=False,
          refused="another tensor in an attribute, load",
          eager=["forward_only"])
+
+
+class Anneals(Block):
+    """A schedule of its own."""
+
+    calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return super().forward(x * (1 - 1 / (1 + self.calls)))
+
+
+class Logs(Block):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: dict = {"lengths": []}
+
+    def forward(self, x):
+        self.seen["lengths"].append(x.shape[1])
+        return super().forward(x)
+
+
+class Marks(Block):
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.marks: set = set()
+
+    def forward(self, x):
+        self.marks.add(f"call {len(self.marks)}")
+        return super().forward(x)
+
+
+class Turns(Block):
+    """In its MLP, which is a module of its own."""
+
+    def forward(self, x):
+        self.mlp.turn = not getattr(self.mlp, "turn", False)
+        return super().forward(x if self.mlp.turn else -x)
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("make, name", [(Anneals, "calls"), (Logs, "seen"),
+                                        (Marks, "marks"), (Turns, "turn")])
+def test_what_a_layer_counts_in_an_attribute(pair, grain, make, name):
+    """A replay would not."""
+    def train(run):
+        run.steps(COUNTS[:3])
+        for layer in run.model.layers:
+            made = (getattr(layer, "calls", 0), str(getattr(
+                layer, "seen", "")), len(getattr(layer, "marks", ())),
+                getattr(layer.mlp, "turn", 0))
+            run.note(torch.tensor([*str(made).encode()]), "made")
+
+    pair(train, grain=grain, make=make, replays=False,
+         refused=f"it changes an attribute, {name}, which a replay")
+
+
+class Settles(Block):
+    """Writes what is there already, or only once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set = set()
+        self.length, self.rate = 0, None
+
+    def forward(self, x):
+        self.length = x.shape[1]
+        self.shape = x.shape
+        self.rate = self.rate or float(len(self.seen) + 1)
+        self.seen.add(self.length)
+        return super().forward(x * self.rate)
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_attributes_that_are_written_again_as_they_are(pair, grain):
+    pair(lambda r: r.steps(), grain=grain, make=Settles)
 
 
 class Skipped(Block):

@@ -11,10 +11,12 @@ import random
 import sys
 
 import torch
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import SUPPORTED_NODES, tree_leaves
 
 _OWN = ("_parameters", "_buffers", "_modules")  # for which there is places.py
 _CONTAINERS = (list, dict, set, collections.deque)
+_PLAIN = frozenset((bool, int, float, complex, str, bytes, type(None),
+                    torch.Size, torch.dtype))
 
 
 class Attributes:
@@ -25,18 +27,20 @@ class Attributes:
         self._names = [vars(m) for m in modules]
         held = [m._parameters for m in modules] \
             + [m._buffers for m in modules] + [m._modules for m in modules] \
-            + self._names + [value for names in self._names
+            + self._names + [inner for names in self._names
                              for value in names.values()
-                             if type(value) in _CONTAINERS]
+                             for inner in _containers(value, set())]
         self._before = [(each, type(each)(each)) for each in held]
-        self._tensors = [t for _, t in self._find()]
+        found = self._walk()
+        self._tensors = [t for _, t in _tensors(found)]
+        self._values = _plain(found)
 
-    def _find(self) -> list:
-        """Tensors that are neither parameters nor buffers, and their names."""
-        return [(name, leaf) for names in self._names
-                for name, value in names.items() if name not in _OWN
-                for leaf in tree_leaves(value)
-                if isinstance(leaf, torch.Tensor)]
+    def _walk(self) -> dict:
+        """All but parameters, buffers and submodules: what is in it, by
+        module and name."""
+        return {(i, name): _leaves(value)
+                for i, names in enumerate(self._names)
+                for name, value in names.items() if name not in _OWN}
 
     def put_back(self) -> None:
         """A forward that is no graph has not been."""
@@ -47,12 +51,57 @@ class Attributes:
 
     def tensors(self) -> list:
         """Those of before the recording and of after it."""
-        return self._tensors + [t for _, t in self._find()]
+        return self._tensors + [t for _, t in _tensors(self._walk())]
 
     def new(self) -> list:
         """Those that have come since, and their names."""
         known = set(map(id, self._tensors))
-        return [(name, t) for name, t in self._find() if id(t) not in known]
+        return [(name, t) for name, t in _tensors(self._walk())
+                if id(t) not in known]
+
+    def changed(self) -> str | None:
+        """The name of one that is another since, or new."""
+        before, now = self._values, _plain(self._walk())
+        if now == before:
+            return None
+        return next(name for i, name in {**before, **now}
+                    if before.get((i, name)) != now.get((i, name)))
+
+
+def _tensors(found) -> list:
+    """And their names."""
+    return [(name, leaf) for (_, name), leaves in found.items()
+            for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+def _plain(found) -> dict:
+    """What can be compared: numbers, texts, and of others how many."""
+    return {place: [leaf if type(leaf) in _PLAIN else type(leaf)
+                    for leaf in leaves] for place, leaves in found.items()}
+
+
+def _containers(value, seen: set) -> list:
+    """It and those within it, if it is one."""
+    if type(value) in _PLAIN or id(value) in seen or not isinstance(
+            value, (*_CONTAINERS, tuple)):
+        return []
+    seen.add(id(value))
+    inner = value.values() if isinstance(value, dict) else value
+    return [value] * (type(value) in _CONTAINERS) + [
+        each for one in inner for each in _containers(one, seen)]
+
+
+def _leaves(value):
+    """Of what may be nested; most of them are not, or have nothing."""
+    kind = type(value)
+    if kind is set:
+        return (len(value),)
+    if kind in _PLAIN or not (kind in SUPPORTED_NODES
+                              or isinstance(value, tuple)):
+        return (value,)
+    if isinstance(value, (dict, list, tuple)) and not value:
+        return ()
+    return tree_leaves(value)
 
 
 class HostNumbers:

@@ -99,6 +99,11 @@ def _refuse_others(instance, attributes, results) -> None:
         raise tree.Passing("it leaves another tensor in an attribute, "
                            f"{name}, which a replay would not: return it "
                            "instead, or copy it into a buffer")
+    name = attributes.changed()
+    if name is not None:
+        raise tree.Passing(f"it changes an attribute, {name}, which a replay "
+                           "would not: keep it in a buffer, or outside of the "
+                           "layers")
     if contributions.leaves(results.tensors,
                             [*instance.inputs, *instance.leaves]):
         raise tree.Unfit("it reads a trained tensor that was neither given to "
