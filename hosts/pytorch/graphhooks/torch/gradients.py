@@ -42,7 +42,6 @@ from .contributions import Others, Shares
 from .memory import is_dense
 from .places import address, is_trained, lent
 
-
 _form = operator.attrgetter("shape", "dtype")
 
 

@@ -116,9 +116,9 @@ class Segment(Planned):
         left_out = self.chain.left_out()
         self.chain.stop()
         if left_out is not None and self.refused is None:
-            why = (f"a pass ended before {left_out} was called, whose graph "
-                   "had drawn random numbers, or written buffers, for all its "
-                   "layers: from there on the training is another than "
+            why = (f"a pass ended before {left_out} was called, and its "
+                   "graph had drawn random numbers, or written buffers, for "
+                   "all layers: from there on the training is another than "
                    "eagerly; granularity layer allows such passes")
             self.refuse(why)
             raise Error(f"{self.name}: {why}")
