@@ -883,6 +883,28 @@ def test_what_becomes_a_part_of_itself(pair, grain, change, refused):
          refused=refused)
 
 
+@pytest.mark.parametrize("pending", [False, True])
+@pytest.mark.parametrize("grain", GRAINS)
+def test_weights_that_are_another_type_for_a_while(pair, grain, pending):
+    """Torch adds their gradients up elsewhere from then on."""
+    def train(run):
+        run.steps([2, 2, 2])
+        run.zero()
+        losses = [run.loss()] * pending
+        for p in run.model.layers.parameters():
+            own = p.data
+            p.data = own.half()
+            p.data = own
+        for loss in losses:
+            loss.backward()
+        run.backward(2)
+        run.optimizer.step()
+        run.steps([2, 2])
+
+    run = pair(train, grain=grain)
+    assert "partial_backward" not in run.attached.stats()["eager_calls"]
+
+
 class Grows(Block):
     def __init__(self):
         super().__init__()
