@@ -67,11 +67,11 @@ class Chain:
     def left_out(self) -> str | None:
         """The next module, if a graph has run for all and the pass has ended
         before it, and not without a trace: numbers are drawn, or buffers
-        written, that it would have left."""
-        if self._playing is None or not (self.segment.draws
-                                         or self.segment.writes):
+        written, that it and those after it would have left."""
+        if self._playing is None:
             return None
-        return self.segment.sites[self._position + 1].name
+        missed = self.segment.sites[self._position + 1:]
+        return missed[0].name if any(s.leaves_traces for s in missed) else None
 
     def forget(self) -> None:
         """How the modules hang together may be another matter now."""
@@ -111,9 +111,9 @@ class Chain:
         versions = site.places.versions()
         result = site.forward(*args, **kwargs)
         if site.places.versions() != versions:
-            segment.writes = True
+            segment.writes = site.leaves_traces = True
         if segment.owner.captures.numbers() != numbers:
-            segment.draws = True
+            segment.draws = site.leaves_traces = True
         elif segment.draws is None:
             segment.draws = False
         return result

@@ -116,12 +116,11 @@ class Segment(Planned):
         left_out = self.chain.left_out()
         self.chain.stop()
         if left_out is not None and self.refused is None:
-            why = (f"a pass ended before {left_out} was called, and its "
-                   "graph had drawn random numbers, or written buffers, for "
-                   "all layers: from there on the training is another than "
-                   "eagerly; granularity layer allows such passes")
-            self.refuse(why)
-            raise Error(f"{self.name}: {why}")
+            self.refuse(f"a pass ended before {left_out} was called, and its "
+                        "graph had drawn random numbers, or written buffers, "
+                        "for all layers: if these are not set anew, the "
+                        "training is another than eagerly from there on; "
+                        "granularity layer allows such passes")
 
     def _lead_under(self, hook, site, args, kwargs):
         """Checkpointing around the module, or what is like it."""

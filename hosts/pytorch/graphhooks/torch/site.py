@@ -24,6 +24,7 @@ class Site:
         self.forward = module.forward
         self.has_own = "forward" in vars(module)
         self.places = Places([module])
+        self.leaves_traces = False  # draws numbers, or writes buffers
 
     def __call__(self, *args, **kwargs):
         if self.position == 0:
