@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import collections
 import random
 import re
 import sys
@@ -1283,6 +1284,32 @@ class Marks(Block):
         return super().forward(x)
 
 
+class Tallies(Block):
+    """In dicts of other types, one in another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tallies = collections.OrderedDict(
+            of=collections.defaultdict(int), by=collections.Counter())
+
+    def forward(self, x):
+        self.tallies["of"]["calls"] += 1
+        self.tallies["by"]["calls"] += 1
+        return super().forward(x)
+
+
+class Numbers(Block):
+    """In one of those alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers = collections.Counter()
+
+    def forward(self, x):
+        self.numbers["calls"] += 1
+        return super().forward(x)
+
+
 class Turns(Block):
     """In its MLP, which is a module of its own."""
 
@@ -1293,7 +1320,9 @@ class Turns(Block):
 
 @pytest.mark.parametrize("grain", WHOLE)
 @pytest.mark.parametrize("make, name", [(Anneals, "calls"), (Logs, "seen"),
-                                        (Marks, "marks"), (Turns, "turn")])
+                                        (Marks, "marks"), (Turns, "turn"),
+                                        (Tallies, "tallies"),
+                                        (Numbers, "numbers")])
 def test_what_a_layer_counts_in_an_attribute(pair, grain, make, name):
     """A replay would not."""
     def train(run):
@@ -1301,11 +1330,22 @@ def test_what_a_layer_counts_in_an_attribute(pair, grain, make, name):
         for layer in run.model.layers:
             made = (getattr(layer, "calls", 0), str(getattr(
                 layer, "seen", "")), len(getattr(layer, "marks", ())),
-                getattr(layer.mlp, "turn", 0))
+                getattr(layer.mlp, "turn", 0), str(getattr(
+                    layer, "tallies", getattr(layer, "numbers", ""))))
             run.note(torch.tensor([*str(made).encode()]), "made")
 
     pair(train, grain=grain, make=make, replays=False,
          refused=f"it changes an attribute, {name}, which a replay")
+
+
+class Easy(dict):
+    """Its keys are attributes, also where dict has others."""
+
+    __getattr__ = dict.__getitem__
+
+    @property
+    def values(self):
+        return self["values"]
 
 
 class Settles(Block):
@@ -1315,9 +1355,13 @@ class Settles(Block):
         super().__init__()
         self.seen: set = set()
         self.length, self.rate = 0, None
+        self.config = Easy(values=3)
+        self.itself: list = [1]
+        self.itself.append(self.itself)
 
     def forward(self, x):
         self.length = x.shape[1]
+        self.worst = float("nan")
         self.shape = x.shape
         self.rate = self.rate or float(len(self.seen) + 1)
         self.seen.add(self.length)

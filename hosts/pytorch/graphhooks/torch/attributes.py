@@ -7,6 +7,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import collections
+import copy
 import random
 import sys
 
@@ -14,7 +15,9 @@ import torch
 from torch.utils._pytree import SUPPORTED_NODES, tree_leaves
 
 _OWN = ("_parameters", "_buffers", "_modules")  # for which there is places.py
-_CONTAINERS = (list, dict, set, collections.deque)
+_CONTAINERS = frozenset((list, dict, set, collections.deque,
+                         collections.OrderedDict, collections.defaultdict,
+                         collections.Counter))
 _PLAIN = frozenset((bool, int, float, complex, str, bytes, type(None),
                     torch.Size, torch.dtype))
 
@@ -30,7 +33,7 @@ class Attributes:
             + self._names + [inner for names in self._names
                              for value in names.values()
                              for inner in _containers(value, set())]
-        self._before = [(each, type(each)(each)) for each in held]
+        self._before = [(each, copy.copy(each)) for each in held]
         found = self._walk()
         self._tensors = [t for _, t in _tensors(found)]
         self._values = _plain(found)
@@ -76,18 +79,24 @@ def _tensors(found) -> list:
 
 def _plain(found) -> dict:
     """What can be compared: numbers, texts, and of others how many."""
-    return {place: [leaf if type(leaf) in _PLAIN else type(leaf)
-                    for leaf in leaves] for place, leaves in found.items()}
+    return {place: [*map(_comparable, leaves)]
+            for place, leaves in found.items()}
+
+
+def _comparable(leaf):
+    if type(leaf) not in _PLAIN:
+        return type(leaf)
+    return leaf if leaf == leaf else "nan"
 
 
 def _containers(value, seen: set) -> list:
-    """It and those within it, if it is one."""
-    if type(value) in _PLAIN or id(value) in seen or not isinstance(
-            value, (*_CONTAINERS, tuple)):
+    """It and those within it, if it is one; of types whose ways are known."""
+    kind = type(value)
+    if not (kind in _CONTAINERS or kind is tuple) or id(value) in seen:
         return []
     seen.add(id(value))
     inner = value.values() if isinstance(value, dict) else value
-    return [value] * (type(value) in _CONTAINERS) + [
+    return [value] * (kind is not tuple) + [
         each for one in inner for each in _containers(one, seen)]
 
 
@@ -96,12 +105,17 @@ def _leaves(value):
     kind = type(value)
     if kind is set:
         return (len(value),)
+    if kind is collections.Counter:
+        return (*value.values(),)
     if kind in _PLAIN or not (kind in SUPPORTED_NODES
                               or isinstance(value, tuple)):
         return (value,)
     if isinstance(value, (dict, list, tuple)) and not value:
         return ()
-    return tree_leaves(value)
+    try:
+        return tree_leaves(value)
+    except RecursionError:
+        return (value,)  # it has itself
 
 
 class HostNumbers:

@@ -21,9 +21,9 @@ def record(segment, tensors, args, kwargs) -> Instance | None:
     """Of a pass that is open; None: the modules are to run eagerly."""
     owner = segment.owner
     instance = Instance()
-    attributes = instance.before = Attributes(segment)
-    instance.numbers = HostNumbers(owner.captures.generators)
     with closing(owner):
+        attributes = instance.before = Attributes(segment)
+        instance.numbers = HostNumbers(owner.captures.generators)
         segment.parameters.sort(owner.by_autograd, segment.note_others)
         instance.slot = segment.decision.slot
         instance.flight = owner.forward()
