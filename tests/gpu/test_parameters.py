@@ -822,6 +822,21 @@ def test_weights_frozen_between_forward_and_backward(
 
 
 @pytest.mark.parametrize("grain", GRAINS)
+def test_who_asks_for_gradients_of_others_when_all_are_frozen(pair, grain):
+    """Between the forward and its backward: no node is asked for that there
+    is none of."""
+    def train(run):
+        run.steps([1, 1, 1])
+        loss = run.loss()
+        run.model.layers.requires_grad_(False)
+        run.note(*torch.autograd.grad(loss, run.model.embed.weight))
+        run.model.layers.requires_grad_(True)
+        run.steps([1, 1])
+
+    pair(train, grain=grain)
+
+
+@pytest.mark.parametrize("grain", GRAINS)
 def test_weights_laid_out_otherwise_in_their_memory(pair, grain):
     def train(run):
         run.steps([1, 1, 1])

@@ -146,21 +146,18 @@ class Parameters:
         if self._node is None:
             return not self.returned or fate(self.returned) == ADDED
         try:
-            return will_run(self._node) or self._is_another() and will_run(
-                self._node)
+            return will_run(self._node) or will_run(self._node_by_now())
         except RuntimeError as failure:  # that one's is what is asked for
             raise Error("autograd.grad() asks for gradients of parameters, "
                         "which a graph puts into .grad: attach with "
                         "gradients=\"autograd\"") from failure
 
-    def _is_another(self) -> bool:
-        """Whether the gradient is added up elsewhere by now: torch makes a
-        new node for who has set ``.data`` to another type or device, and
-        back."""
-        before = self._node
+    def _node_by_now(self):
+        """Torch makes a new one for who has set ``.data`` to another type or
+        device, and back."""
         if self.own[0].requires_grad:
             self._node = get_gradient_edge(self.own[0]).node
-        return self._node is not before
+        return self._node
 
     def have_other_forms(self) -> bool:
         """Whether ``.data`` was set to what has another shape or type: the
