@@ -115,7 +115,7 @@ class Segment(Planned):
         """One that did not come to the last module."""
         left_out = self.chain.left_out()
         self.chain.stop()
-        if left_out is not None and self.refused is None:
+        if left_out is not None:
             self.refuse(f"a pass ended before {left_out} was called, and its "
                         "graph had drawn random numbers, or written buffers, "
                         "for all layers: if these are not set anew, the "
