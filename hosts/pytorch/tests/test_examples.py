@@ -38,12 +38,19 @@ def has_megatron():
         return False
 
 
+def paths(*first):
+    """A PYTHONPATH: these, the package, then the caller's own (which may
+    be where Megatron-Core is)."""
+    own = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return os.pathsep.join(map(str, filter(None, [*first, PACKAGE, *own])))
+
+
 def example(name, *arguments, launcher=(), folder=EXAMPLES, cwd=None,
             **variables):
     return subprocess.run(
         [sys.executable, *launcher, folder / f"{name}.py", *arguments],
         capture_output=True, text=True, timeout=900, cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(PACKAGE),
+        env={**os.environ, "PYTHONPATH": paths(),
              "OMP_NUM_THREADS": "1", **variables},
     )  # fmt: skip
 
@@ -178,7 +185,7 @@ def without(tmp_path, *packages):
     for name in packages:
         (tmp_path / f"{name}.py").write_text(
             f"raise ModuleNotFoundError('No module named {name}')\n")
-    return os.pathsep.join([str(tmp_path), str(PACKAGE)])
+    return paths(tmp_path)
 
 
 @pytest.mark.parametrize("package, arguments, sentence", [
@@ -290,8 +297,7 @@ def test_without_a_gpu_one_sentence_says_so(name, tmp_path):
     core = tmp_path / "megatron" / "core"
     core.mkdir(parents=True)
     (core / "__init__.py").touch()
-    said = example(name, CUDA_VISIBLE_DEVICES="", PYTHONPATH=os.pathsep.join(
-        [str(tmp_path), str(PACKAGE)]))
+    said = example(name, CUDA_VISIBLE_DEVICES="", PYTHONPATH=paths(tmp_path))
     assert said.returncode == 2, said.stderr
     assert f"{name}.py: torch sees no GPU" in said.stderr
     assert said.stderr.count("\n") == 1
