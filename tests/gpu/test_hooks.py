@@ -401,6 +401,75 @@ def test_gradients_that_a_backward_adds_to_a_buffer_by_itself(pair, grain,
     pair(train, grain=grain, make=Fused, before=before)
 
 
+class GivesNone(torch.autograd.Function):
+    """Adds a gradient to `main_grad` by itself, and has none for autograd."""
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        weight.main_grad.add_(grad.flatten(0, 1).t() @ x.flatten(0, 1))
+        return grad @ weight, None
+
+
+class Alone(Block):
+    def __init__(self) -> None:
+        super().__init__()
+        self.more = nn.Parameter(0.1 * torch.eye(WIDTH))
+        self.more.main_grad = torch.zeros(WIDTH, WIDTH)
+
+    def forward(self, x):
+        return super().forward(x + GivesNone.apply(x, self.more))
+
+
+def into_buffers(buffers):
+    """Trains with that step's buffer for each layer's `main_grad`."""
+    def train(run):
+        weights = [layer.more for layer in run.model.layers]
+        for i, count in enumerate(COUNTS):
+            for weight, main_grad in zip(weights, buffers(i, weights)):
+                weight.main_grad = main_grad
+                main_grad.zero_()
+            run.zero()
+            run.backward(count)
+            for weight in weights:
+                assert weight.grad is None
+                weight.grad = weight.main_grad.clone()
+            run.optimizer.step()
+
+    return train
+
+
+@GRAIN
+def test_a_backward_that_has_no_gradient_for_autograd(pair, grain):
+    def the_same(_, weights):
+        return [w.main_grad for w in weights]
+
+    pair(into_buffers(the_same), grain=grain, make=Alone)
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("what", ["in turns", "made anew", "a view"])
+def test_gradients_in_another_buffer(pair, grain, what):
+    """What was recorded adds to the old one, which may be gone."""
+    held: dict = {}
+
+    def buffers(i, weights):
+        if what == "made anew" or (what == "in turns" and i < 2):
+            held[i % 2] = [torch.zeros_like(w) for w in weights]
+        if what == "a view":
+            return [w.main_grad.view(WIDTH, WIDTH) for w in weights]
+        return held[i % 2]
+
+    pair(into_buffers(buffers), grain=grain, make=Alone,
+         replays=True if what != "made anew" else None,
+         eager=["replaced"] if what != "a view" else ())
+
+
 class One(nn.Module):
     """A layer of one weight."""
 

@@ -107,6 +107,7 @@ class Parameters:
         self.sample: tuple = ()  # one of those, for autograd to come by
         self.behind: tuple = ()  # both, as they come after the inputs
         self._node = None  # where its gradient would be added up
+        self._mains: list = []  # buffers to which modules add by themselves
         self.others: Others | None = None  # who adds to those of graphs
         self._used: set = set()  # by eager calls
 
@@ -133,6 +134,8 @@ class Parameters:
         returned = set(self.returned)
         self.own = [p for p in self.all if p not in returned]
         self.sample = tuple(self.own[:1])
+        self._mains = [(vars(p), _main(vars(p))) for p in self.all
+                       if _main(vars(p)) is not None]
         self.behind = self.returned + self.sample
         if self.own:
             self._node = nodes[self.own[0]]
@@ -164,6 +167,13 @@ class Parameters:
         nodes of autograd that are kept alive here go on asking for gradients
         of the old one."""
         return [*map(_form, self.all)] != self._forms
+
+    def have_other_mains(self) -> bool:
+        """Whether a `main_grad` is elsewhere than at the first recording."""
+        for names, main in self._mains:
+            if _main(names) != main:
+                return True
+        return False
 
     def release(self) -> None:
         """Another attach is not to take this one for an engine."""
@@ -252,6 +262,14 @@ class Parameters:
         for home in self.homes:
             if home.serial:
                 home.move_out()
+
+
+def _main(names: dict):
+    """Of a parameter's attributes: where its `main_grad` is, and how."""
+    main = names.get("main_grad")
+    if not isinstance(main, torch.Tensor):
+        return None
+    return main.data_ptr(), main.dtype, main.shape, main.stride()
 
 
 class Home:

@@ -39,6 +39,8 @@ class Landing:
 
     def _take(self, parameter, leaf) -> None:
         grad, leaf.grad = leaf.grad, None
+        if grad is None:
+            return  # of a function that has put it elsewhere
         if grad.numel() * grad.element_size() >= LARGE:
             self._put(parameter, grad)
             return

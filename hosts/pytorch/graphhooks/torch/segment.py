@@ -269,6 +269,10 @@ class Segment(Planned):
                 self.refuse("a parameter has got another shape or type; "
                             "detach and attach again")
             return False
+        if self.parameters.have_other_mains():
+            owner.count("replaced", f"{self.name}: the main_grad of a "
+                        "parameter is elsewhere than when it was recorded")
+            return False
         if any(self.hooks):
             owner.count("hooks", self.left_alone())
             return False
