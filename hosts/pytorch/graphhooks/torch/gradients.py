@@ -240,7 +240,7 @@ class Parameters:
         optimizer has written it."""
         found = []
         for p in self.all:
-            found.append(p.data.requires_grad_())
+            found.append(_alias(p))
             vars(found[-1]).update(vars(p))
         return found
 
@@ -270,6 +270,16 @@ def _main(names: dict):
     if not isinstance(main, torch.Tensor):
         return None
     return main.data_ptr(), main.dtype, main.shape, main.stride()
+
+
+def _alias(parameter):
+    """It is what the parameter is to who asks for its type, as a function
+    does that reads a weight in another way."""
+    with torch._C.DisableTorchFunctionSubclass():
+        data = parameter.data
+    if type(data) is not torch.Tensor:
+        return parameter.data.requires_grad_()
+    return torch.Tensor._make_subclass(type(parameter), data, True)
 
 
 class Home:
