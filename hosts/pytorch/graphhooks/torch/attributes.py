@@ -7,9 +7,10 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import collections
-import copy
+import enum
 import random
 import sys
+import types
 
 import torch
 from torch.utils._pytree import SUPPORTED_NODES, tree_leaves
@@ -20,6 +21,7 @@ _CONTAINERS = frozenset((list, dict, set, collections.deque,
                          collections.Counter))
 _PLAIN = frozenset((bool, int, float, complex, str, bytes, type(None),
                     torch.Size, torch.dtype))
+_THEMSELVES = (enum.Enum, type, types.BuiltinFunctionType)
 
 
 class Attributes:
@@ -33,14 +35,14 @@ class Attributes:
             + self._names + [inner for names in self._names
                              for value in names.values()
                              for inner in _containers(value, set())]
-        self._before = [(each, copy.copy(each)) for each in held]
-        found = self._walk()
+        self._before = [(each, each.copy()) for each in held]
+        found = self.walk()
         self._tensors = [t for _, t in _tensors(found)]
         self._values = _plain(found)
 
-    def _walk(self) -> dict:
-        """All but parameters, buffers and submodules: what is in it, by
-        module and name."""
+    def walk(self) -> dict:
+        """All but parameters, buffers and submodules, by now: what is in it,
+        by module and name."""
         return {(i, name): _leaves(value)
                 for i, names in enumerate(self._names)
                 for name, value in names.items() if name not in _OWN}
@@ -54,17 +56,17 @@ class Attributes:
 
     def tensors(self) -> list:
         """Those of before the recording and of after it."""
-        return self._tensors + [t for _, t in _tensors(self._walk())]
+        return self._tensors + [t for _, t in _tensors(self.walk())]
 
-    def new(self) -> list:
-        """Those that have come since, and their names."""
+    def new(self, found: dict) -> list:
+        """Those that have come by that walk, and their names."""
         known = set(map(id, self._tensors))
-        return [(name, t) for name, t in _tensors(self._walk())
+        return [(name, t) for name, t in _tensors(found)
                 if id(t) not in known]
 
-    def changed(self) -> str | None:
-        """The name of one that is another since, or new."""
-        before, now = self._values, _plain(self._walk())
+    def changed(self, found: dict) -> str | None:
+        """The name of one that is another by that walk, or new."""
+        before, now = self._values, _plain(found)
         if now == before:
             return None
         return next(name for i, name in {**before, **now}
@@ -78,15 +80,26 @@ def _tensors(found) -> list:
 
 
 def _plain(found) -> dict:
-    """What can be compared: numbers, texts, and of others how many."""
+    """What can be compared, and of other things what they are."""
     return {place: [*map(_comparable, leaves)]
             for place, leaves in found.items()}
 
 
 def _comparable(leaf):
-    if type(leaf) not in _PLAIN:
-        return type(leaf)
-    return leaf if leaf == leaf else "nan"
+    kind = type(leaf)
+    if kind in _PLAIN:
+        return leaf if leaf == leaf else "nan"
+    if kind is set or kind is frozenset:
+        return frozenset(map(_comparable, leaf)), len(leaf)
+    if kind is types.FunctionType:
+        return leaf.__code__  # a closure may be made anew in each call
+    if isinstance(leaf, _THEMSELVES):
+        return leaf
+    if isinstance(leaf, torch.nn.Module):
+        return id(leaf)
+    if kind.__module__ == "numpy" and hasattr(leaf, "tobytes"):
+        return leaf.dtype.str, leaf.shape, leaf.tobytes()
+    return kind
 
 
 def _containers(value, seen: set) -> list:
@@ -103,8 +116,6 @@ def _containers(value, seen: set) -> list:
 def _leaves(value):
     """Of what may be nested; most of them are not, or have nothing."""
     kind = type(value)
-    if kind is set:
-        return (len(value),)
     if kind is collections.Counter:
         return (*value.values(),)
     if kind in _PLAIN or not (kind in SUPPORTED_NODES
@@ -116,6 +127,22 @@ def _leaves(value):
         return tree_leaves(value)
     except RecursionError:
         return (value,)  # it has itself
+
+
+def set_of_weights(parameters, aliases) -> str | None:
+    """The name of an attribute that modules have set of the aliases."""
+    for parameter, alias in zip(parameters, aliases):
+        before, now = vars(parameter), vars(alias)
+        for name in {**before, **now}:
+            if name not in before or name not in now \
+                    or not _is_the_same(before[name], now[name]):
+                return name
+    return None
+
+
+def _is_the_same(value, other) -> bool:
+    return value is other or not isinstance(value, torch.Tensor) \
+        and _comparable(value) == _comparable(other)
 
 
 class HostNumbers:

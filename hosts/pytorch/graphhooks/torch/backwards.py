@@ -10,6 +10,8 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import contextlib
+
 import torch
 
 from .. import _abi
@@ -211,9 +213,10 @@ def _differentiate(segment, instance, grads, found, places):
                       found.adds)
     before = _words(instance.leaves)
     try:
-        of_inputs, of_parameters, again = _take_grads(
-            segment, instance, grads,
-            keep=found.adds or not _can_run_again(segment, instance))
+        with _unchanged(segment, found.variant):
+            of_inputs, of_parameters, again = _take_grads(
+                segment, instance, grads,
+                keep=found.adds or not _can_run_again(segment, instance))
     finally:
         landing.close()
     found.marks = _marks(parameters.all, instance.leaves, before)
@@ -225,6 +228,35 @@ def _differentiate(segment, instance, grads, found, places):
     found.own = [p for p in parameters.own if p in came]
     found.gradients = [places.get(p, of_parameters[p]) for p in found.own]
     return [r for r in found.results if r is not None]
+
+
+@contextlib.contextmanager
+def _unchanged(segment, variant: int):
+    """What modules hold in Python, and the host's random numbers: hooks of
+    tensors and functions' backwards run here, and never again.  Of several
+    graphs of a backward the first shows it."""
+    if variant != 0:
+        yield
+        return
+    generators = segment.owner.captures.generators
+    attributes, numbers = Attributes(segment), HostNumbers(generators)
+    try:
+        yield
+        if HostNumbers(generators).have_moved(numbers):
+            raise tree.Passing("its backward draws random numbers on the "
+                               "host, of Python, numpy or torch, which a "
+                               "replay would not")
+        found = attributes.walk()
+        names = [name for name, _ in attributes.new(found)]
+        name = names[0] if names else attributes.changed(found)
+        if name is not None:
+            raise tree.Passing(f"its backward changes an attribute, {name}, "
+                               "which a replay would not: keep it in a "
+                               "buffer, or outside of the layers")
+    except BaseException:
+        attributes.put_back()
+        numbers.put_back()
+        raise
 
 
 def _words(leaves) -> list:

@@ -12,7 +12,7 @@ import torch
 
 from .. import _abi
 from . import contributions, tree
-from .attributes import Attributes, HostNumbers
+from .attributes import Attributes, HostNumbers, set_of_weights
 from .instance import Instance
 from .recording import capture, closing, note_uses, play, static
 
@@ -72,6 +72,10 @@ def _run(segment, instance: Instance, attributes, tensors, args, kwargs):
                          f"graph gives {_abi.GH_MAX_BUFFERS} at most")
     if not any(t.requires_grad for t in results.tensors):
         raise tree.Unfit("nothing that comes out of it needs a gradient")
+    name = set_of_weights(segment.parameters.all, instance.leaves)
+    if name is not None:
+        raise tree.Passing(f"it sets an attribute of a parameter, {name}, "
+                           "which a replay would not: keep it in a buffer")
     _refuse_others(instance, attributes, results)
     _refuse_sums(segment, instance, results)
     instance.live = results.tensors
@@ -92,14 +96,15 @@ def _contents(args, kwargs):
 
 def _refuse_others(instance, attributes, results) -> None:
     """Gradients come in by the results, and leave by inputs and parameters."""
-    for name, tensor in attributes.new():
+    found = attributes.walk()
+    for name, tensor in attributes.new(found):
         if tensor.requires_grad:
             raise tree.Unfit("it keeps a tensor with a gradient in an "
                              f"attribute, {name}: return it instead")
         raise tree.Passing("it leaves another tensor in an attribute, "
                            f"{name}, which a replay would not: return it "
                            "instead, or copy it into a buffer")
-    name = attributes.changed()
+    name = attributes.changed(found)
     if name is not None:
         raise tree.Passing(f"it changes an attribute, {name}, which a replay "
                            "would not: keep it in a buffer, or outside of the "

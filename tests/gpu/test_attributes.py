@@ -1,0 +1,338 @@
+"""What layers change in Python, in forwards and in backwards, beside what is
+in test_bad_input.py: a replay would not, so they are eager.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import enum
+import random
+
+import pytest
+from models import COUNTS, WHOLE, Block, Mlp, nn, torch
+
+GRAIN = pytest.mark.parametrize("grain", WHOLE)
+
+
+class Mode(enum.Enum):
+    FIRST, SECOND = 1, 2
+
+
+def first(x):
+    return torch.tanh(x)
+
+
+def second(x):
+    return torch.sigmoid(x)
+
+
+class Held(Block):
+    """Scales what comes in by what it has held in `kept` in turns."""
+
+    kinds: tuple = ()
+    rates: tuple = (0.5, 1.0)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept = self.kinds[0]
+
+    def turn(self) -> float:
+        was_first = self.kept == self.kinds[0]
+        self.kept = self.kinds[was_first]
+        return self.rates[was_first]
+
+    def forward(self, x):
+        return super().forward(x * self.turn())
+
+
+class OfEnum(Held):
+    kinds = tuple(Mode)
+
+
+class OfSet(Held):
+    kinds = ({1}, {2})
+
+
+class OfFrozenSet(Held):
+    kinds = (frozenset((1, "a")), frozenset((1, "b")))
+
+
+class OfFunction(Held):
+    kinds = (first, second)
+
+
+class OfBuiltin(Held):
+    kinds = (torch.tanh, torch.sigmoid)
+
+
+class OfType(Held):
+    kinds = (nn.GELU, nn.ReLU)
+
+
+class OfModule(Block):
+    """Takes one of two in turns, where modules do not look for others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ways = (nn.LeakyReLU(0.1), nn.LeakyReLU(0.5))
+        self.kept = (self.ways[0],)
+
+    def forward(self, x):
+        self.kept = (self.ways[self.kept[0] is self.ways[0]],)
+        return self.kept[0](super().forward(x))
+
+
+KINDS = [OfEnum, OfSet, OfFrozenSet, OfFunction, OfBuiltin, OfType, OfModule]
+
+
+@GRAIN
+@pytest.mark.parametrize("make", KINDS)
+def test_what_a_layer_keeps_in_turns(pair, grain, make):
+    pair(lambda r: r.steps(COUNTS[:4]), grain=grain, make=make,
+         replays=False, refused="it changes an attribute, kept, which")
+
+
+@GRAIN
+@pytest.mark.parametrize("whole", [False, True], ids=["number", "array"])
+def test_numbers_of_numpy(pair, grain, whole):
+    """As a temperature that is annealed by numpy's functions."""
+    numpy = pytest.importorskip("numpy")
+
+    class Anneals(Block):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rate = numpy.ones(2) if whole else numpy.float64(1.0)
+
+        def forward(self, x):
+            self.rate = numpy.maximum(self.rate * numpy.exp(-0.1), 0.3)
+            return super().forward(x * float(self.rate.sum()))
+
+    pair(lambda r: r.steps(COUNTS[:4]), grain=grain, make=Anneals,
+         replays=False, refused="it changes an attribute, rate, which")
+
+
+class Settled(Block):
+    """Writes in each call what is there already, of each of those kinds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mlp.up.weight.seen = 0
+        self.mlp.up.weight.role = None
+
+    def forward(self, x):
+        self.mode = Mode.SECOND
+        self.names, self.pairs = {"a", "b"}, frozenset(((1, 2), (3, 4)))
+        self.act, self.way = torch.tanh, lambda y: y + self.one()
+        self.kind, self.inner = nn.GELU, (self.mlp,)
+        self.mlp.up.weight.seen = float("1.5")
+        self.mlp.up.weight.role = "up"
+        return self.way(self.act(super().forward(x)))
+
+    def one(self) -> float:
+        return 1.0
+
+
+@GRAIN
+def test_what_is_written_again_as_it_is(pair, grain):
+    pair(lambda r: r.steps(), grain=grain, make=Settled)
+
+
+# ---- attributes of weights -------------------------------------------------
+
+
+class OfWeight(Block):
+    """Keeps of its weight how large it has been, as a tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mlp.up.weight.kept = torch.ones(())
+
+    def forward(self, x):
+        weight = self.mlp.up.weight
+        weight.kept = 0.9 * weight.kept + weight.detach().abs().amax()
+        return super().forward(x / weight.kept)
+
+
+class CountedInWeight(Block):
+    def __init__(self) -> None:
+        super().__init__()
+        self.mlp.up.weight.kept = 0
+
+    def forward(self, x):
+        self.mlp.up.weight.kept += 1
+        return super().forward(x / self.mlp.up.weight.kept)
+
+
+class LeftInWeight(Block):
+    """What it has taken away again by its next call."""
+
+    def forward(self, x):
+        weight = self.mlp.up.weight
+        had = hasattr(weight, "kept")
+        if had:
+            del weight.kept
+        else:
+            weight.kept = True
+        return super().forward(x if had else -x)
+
+
+@GRAIN
+@pytest.mark.parametrize("make", [OfWeight, CountedInWeight, LeftInWeight])
+def test_what_a_layer_sets_of_its_weights(pair, grain, make):
+    pair(lambda r: r.steps(COUNTS[:4]), grain=grain, make=make, replays=False,
+         refused="it sets an attribute of a parameter, kept, which")
+
+
+# ---- backwards -------------------------------------------------------------
+
+
+class Tells(torch.autograd.Function):
+    """Asks a module what becomes of a gradient."""
+
+    @staticmethod
+    def forward(ctx, x, module):
+        ctx.module = module
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return ctx.module.back(grad), None
+
+
+class Told(Block):
+    """Runs Python in its backward."""
+
+    def forward(self, x):
+        return super().forward(Tells.apply(x, self))
+
+    def back(self, grad):
+        return grad
+
+
+class Counts(Told):
+    kept = 0
+
+    def back(self, grad):
+        self.kept += 1
+        return grad / self.kept
+
+
+class Clips(Block):
+    """By a mean of what has come by, in a hook that the forward puts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept = torch.ones(())
+
+    def forward(self, x):
+        out = super().forward(x)
+        if out.requires_grad:
+            out.register_hook(self.clip)
+        return out.clone()
+
+    def clip(self, grad):
+        self.kept = 0.9 * self.kept + 0.1 * grad.norm()
+        return grad / self.kept
+
+
+class Logs(Told):
+    """Changes no numbers of the training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: list = []
+
+    def back(self, grad):
+        self.kept.append(len(self.kept))
+        return grad
+
+
+def told(run):
+    """And what was left in Python."""
+    for count in COUNTS[:5]:
+        run.step(count)
+        for layer in run.model.layers:
+            kept = layer.kept
+            run.note(kept if isinstance(kept, torch.Tensor) else
+                     torch.tensor(kept if isinstance(kept, int)
+                                  else len(kept)), "kept")
+
+
+@GRAIN
+@pytest.mark.parametrize("make", [Counts, Clips, Logs])
+def test_what_a_backward_changes(pair, grain, make):
+    pair(told, grain=grain, make=make, replays=None, eager=["backward"],
+         refused="its backward changes an attribute, kept, which")
+
+
+class Drops(Told):
+    def back(self, grad):
+        return grad if random.random() < 0.7 else grad * 0
+
+
+@GRAIN
+def test_random_numbers_of_the_host_in_a_backward(pair, grain):
+    def train(run):
+        random.seed(1)
+        run.steps(COUNTS[:5])
+        run.note(torch.tensor(random.random()), "next")
+
+    pair(train, grain=grain, make=Drops, replays=None, eager=["backward"],
+         refused="its backward draws random numbers on the host")
+
+
+class Plain(Told):
+    """Sets in its backward what is there already."""
+
+    def back(self, grad):
+        self.last = tuple(grad.shape)
+        return 2 * grad
+
+
+@GRAIN
+def test_a_backward_in_python_that_changes_nothing(pair, grain):
+    pair(lambda r: r.steps(), grain=grain, make=Plain)
+
+
+# ---- what stands in for a weight -------------------------------------------
+
+
+class Rounds(nn.Parameter):
+    """Another weight to a linear layer than it is, as in quantization."""
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        if function is not nn.functional.linear:
+            return super().__torch_function__(function, types, args,
+                                              kwargs or {})
+        x, weight, *others = args
+        with torch._C.DisableTorchFunctionSubclass():
+            rounded = weight + ((weight * 16).round() / 16 - weight).detach()
+            return function(x, rounded, *others, **(kwargs or {}))
+
+
+class Quantized(Mlp):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up.weight = Rounds(self.up.weight.data)
+
+
+class QuantizedBlock(Block):
+    def __init__(self) -> None:
+        super().__init__()
+        self.mlp = Quantized()
+
+
+class Asks(Block):
+    """Whether its weight is one."""
+
+    def forward(self, x):
+        own = isinstance(self.mlp.up.weight, nn.Parameter)
+        return super().forward(x * (0.5 if own else 1.0))
+
+
+@GRAIN
+@pytest.mark.parametrize("make", [QuantizedBlock, Asks])
+def test_a_weight_of_a_type_of_its_own(pair, grain, make):
+    pair(lambda r: r.steps(), grain=grain, make=make)
