@@ -62,6 +62,14 @@ class OfFunction(Held):
     kinds = (first, second)
 
 
+class OfMethod(Held):
+    """Of its own."""
+
+    def __init__(self) -> None:
+        self.kinds = (self.turn, self.extra_repr)
+        super().__init__()
+
+
 class OfBuiltin(Held):
     kinds = (torch.tanh, torch.sigmoid)
 
@@ -83,7 +91,8 @@ class OfModule(Block):
         return self.kept[0](super().forward(x))
 
 
-KINDS = [OfEnum, OfSet, OfFrozenSet, OfFunction, OfBuiltin, OfType, OfModule]
+KINDS = [OfEnum, OfSet, OfFrozenSet, OfFunction, OfMethod, OfBuiltin, OfType,
+         OfModule]
 
 
 @GRAIN

@@ -93,6 +93,8 @@ def _comparable(leaf):
         return frozenset(map(_comparable, leaf)), len(leaf)
     if kind is types.FunctionType:
         return leaf.__code__  # a closure may be made anew in each call
+    if kind is types.MethodType:
+        return id(leaf.__self__), _comparable(leaf.__func__)
     if isinstance(leaf, _THEMSELVES):
         return leaf
     if isinstance(leaf, torch.nn.Module):
