@@ -15,6 +15,8 @@ import types
 import torch
 from torch.utils._pytree import SUPPORTED_NODES, tree_leaves
 
+from .tree import Passing
+
 _OWN = ("_parameters", "_buffers", "_modules")  # for which there is places.py
 _CONTAINERS = frozenset((list, dict, set, collections.deque,
                          collections.OrderedDict, collections.defaultdict,
@@ -64,13 +66,16 @@ class Attributes:
         return [(name, t) for name, t in _tensors(found)
                 if id(t) not in known]
 
-    def changed(self, found: dict) -> str | None:
-        """The name of one that is another by that walk, or new."""
+    def refuse_changes(self, who: str, found: dict) -> None:
+        """Those that are others by that walk, or new."""
         before, now = self._values, _plain(found)
         if now == before:
-            return None
-        return next(name for i, name in {**before, **now}
+            return
+        name = next(name for i, name in {**before, **now}
                     if before.get((i, name)) != now.get((i, name)))
+        raise Passing(f"{who} changes an attribute, {name}, which a replay "
+                      "would not: keep it in a buffer, or outside of the "
+                      "layers")
 
 
 def _tensors(found) -> list:
@@ -151,6 +156,7 @@ class HostNumbers:
     """The random numbers of the host, as they are when this is made."""
 
     def __init__(self, generators):
+        self._generators = generators
         self._python = random.getstate()
         self._torch = None
         if torch.default_generator not in generators:
@@ -158,11 +164,16 @@ class HostNumbers:
         numpy = sys.modules.get("numpy")
         self._numpy = numpy and numpy.random.get_state()
 
-    def have_moved(self, since: "HostNumbers") -> bool:
-        """A replay would not draw them."""
-        return self._python != since._python or not (
-            self._torch is None or torch.equal(self._torch, since._torch)) \
-            or not _equal(self._numpy, since._numpy)
+    def refuse_draws(self, who: str) -> None:
+        """Those of since then."""
+        if self._are_others(HostNumbers(self._generators)):
+            raise Passing(f"{who} draws random numbers on the host, of "
+                          "Python, numpy or torch, which a replay would not")
+
+    def _are_others(self, now: "HostNumbers") -> bool:
+        return self._python != now._python or not (
+            self._torch is None or torch.equal(self._torch, now._torch)) \
+            or not _equal(self._numpy, now._numpy)
 
     def put_back(self) -> None:
         random.setstate(self._python)

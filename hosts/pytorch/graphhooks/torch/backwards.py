@@ -238,21 +238,17 @@ def _unchanged(segment, variant: int):
     if variant != 0:
         yield
         return
-    generators = segment.owner.captures.generators
-    attributes, numbers = Attributes(segment), HostNumbers(generators)
+    attributes = Attributes(segment)
+    numbers = HostNumbers(segment.owner.captures.generators)
     try:
         yield
-        if HostNumbers(generators).have_moved(numbers):
-            raise tree.Passing("its backward draws random numbers on the "
-                               "host, of Python, numpy or torch, which a "
-                               "replay would not")
+        numbers.refuse_draws("its backward")
         found = attributes.walk()
-        names = [name for name, _ in attributes.new(found)]
-        name = names[0] if names else attributes.changed(found)
-        if name is not None:
+        for name, _ in attributes.new(found):
             raise tree.Passing(f"its backward changes an attribute, {name}, "
-                               "which a replay would not: keep it in a "
-                               "buffer, or outside of the layers")
+                               "which a replay would not: copy it into a "
+                               "buffer")
+        attributes.refuse_changes("its backward", found)
     except BaseException:
         attributes.put_back()
         numbers.put_back()

@@ -59,10 +59,7 @@ def _run(segment, instance: Instance, attributes, tensors, args, kwargs):
     results = play(segment, instance, args, kwargs)
     if versions != [t._version for t in instance.inputs]:
         raise tree.Unfit("it changes in place what it is given")
-    if HostNumbers(segment.owner.captures.generators).have_moved(
-            instance.numbers):
-        raise tree.Passing("it draws random numbers on the host, of Python, "
-                           "numpy or torch, which a replay would not")
+    instance.numbers.refuse_draws("it")
     if contents != _contents(args, kwargs):
         raise tree.Unfit("it changes a list or dict that it is given")
     if not segment.places.are_kept():
@@ -104,11 +101,7 @@ def _refuse_others(instance, attributes, results) -> None:
         raise tree.Passing("it leaves another tensor in an attribute, "
                            f"{name}, which a replay would not: return it "
                            "instead, or copy it into a buffer")
-    name = attributes.changed(found)
-    if name is not None:
-        raise tree.Passing(f"it changes an attribute, {name}, which a replay "
-                           "would not: keep it in a buffer, or outside of the "
-                           "layers")
+    attributes.refuse_changes("it", found)
     if contributions.leaves(results.tensors,
                             [*instance.inputs, *instance.leaves]):
         raise tree.Unfit("it reads a trained tensor that was neither given to "
