@@ -134,8 +134,8 @@ class Parameters:
         returned = set(self.returned)
         self.own = [p for p in self.all if p not in returned]
         self.sample = tuple(self.own[:1])
-        self._mains = [(vars(p), _main(vars(p))) for p in self.all
-                       if _main(vars(p)) is not None]
+        mains = [(vars(p), _main(vars(p))) for p in self.all]
+        self._mains = [each for each in mains if each[1] is not None]
         self.behind = self.returned + self.sample
         if self.own:
             self._node = nodes[self.own[0]]
@@ -234,13 +234,13 @@ class Parameters:
             if parameter in home.gradients)
 
     def aliases(self) -> list:
-        """Others at the same addresses: what autograd keeps of a recording
-        has nothing to do with what it keeps of the training, such as the
-        stream on which a parameter's gradient is added up, or how often an
-        optimizer has written it."""
+        """Others of their types, at their addresses: what autograd keeps of a
+        recording has nothing to do with what it keeps of the training, such
+        as the stream on which a parameter's gradient is added up, or how
+        often an optimizer has written it."""
         found = []
         for p in self.all:
-            found.append(_alias(p))
+            found.append(torch.Tensor._make_subclass(type(p), p.data, True))
             vars(found[-1]).update(vars(p))
         return found
 
@@ -270,16 +270,6 @@ def _main(names: dict):
     if not isinstance(main, torch.Tensor):
         return None
     return main.data_ptr(), main.dtype, main.shape, main.stride()
-
-
-def _alias(parameter):
-    """It is what the parameter is to who asks for its type, as a function
-    does that reads a weight in another way."""
-    with torch._C.DisableTorchFunctionSubclass():
-        data = parameter.data
-    if type(data) is not torch.Tensor:
-        return parameter.data.requires_grad_()
-    return torch.Tensor._make_subclass(type(parameter), data, True)
 
 
 class Home:
