@@ -11,6 +11,9 @@ import random
 
 import pytest
 from models import COUNTS, WHOLE, Block, Mlp, nn, torch
+from torch.testing._internal.two_tensor import TwoTensor
+
+from graphhooks.torch import gradients
 
 GRAIN = pytest.mark.parametrize("grain", WHOLE)
 
@@ -91,8 +94,20 @@ class OfModule(Block):
         return self.kept[0](super().forward(x))
 
 
+class Collects(Block):
+    """What cannot be compared, and is one more each time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept = {object()}
+
+    def forward(self, x):
+        self.kept.add(object())
+        return super().forward(x / len(self.kept))
+
+
 KINDS = [OfEnum, OfSet, OfFrozenSet, OfFunction, OfMethod, OfBuiltin, OfType,
-         OfModule]
+         OfModule, Collects]
 
 
 @GRAIN
@@ -262,10 +277,7 @@ def told(run):
     for count in COUNTS[:5]:
         run.step(count)
         for layer in run.model.layers:
-            kept = layer.kept
-            run.note(kept if isinstance(kept, torch.Tensor) else
-                     torch.tensor(kept if isinstance(kept, int)
-                                  else len(kept)), "kept")
+            run.note(torch.as_tensor(layer.kept, dtype=torch.float), "kept")
 
 
 @GRAIN
@@ -345,3 +357,14 @@ class Asks(Block):
 @pytest.mark.parametrize("make", [QuantizedBlock, Asks])
 def test_a_weight_of_a_type_of_its_own(pair, grain, make):
     pair(lambda r: r.steps(), grain=grain, make=make)
+
+
+def test_a_weight_that_is_made_of_others():
+    """It has no memory of its own."""
+    module = nn.Module()
+    module.weight = nn.Parameter(TwoTensor(torch.ones(3), torch.zeros(3)))
+    weight = module.weight
+    alias, = gradients.Parameters([module]).aliases()
+    assert type(alias) is TwoTensor and alias.requires_grad
+    assert alias is not weight and alias.is_leaf
+    assert torch.equal(alias.a, weight.a) and torch.equal(alias.b, weight.b)

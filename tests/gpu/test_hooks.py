@@ -453,7 +453,8 @@ def test_a_backward_that_has_no_gradient_for_autograd(pair, grain):
 
 
 @pytest.mark.parametrize("grain", WHOLE)
-@pytest.mark.parametrize("what", ["in turns", "made anew", "a view"])
+@pytest.mark.parametrize("what", ["in turns", "made anew",
+                                  "transposed", "a view"])
 def test_gradients_in_another_buffer(pair, grain, what):
     """What was recorded adds to the old one, which may be gone."""
     held: dict = {}
@@ -463,6 +464,9 @@ def test_gradients_in_another_buffer(pair, grain, what):
             held[i % 2] = [torch.zeros_like(w) for w in weights]
         if what == "a view":
             return [w.main_grad.view(WIDTH, WIDTH) for w in weights]
+        if what == "transposed":
+            return [w.main_grad.t() if i > 3 else w.main_grad
+                    for w in weights]
         return held[i % 2]
 
     pair(into_buffers(buffers), grain=grain, make=Alone,
