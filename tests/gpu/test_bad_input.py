@@ -6,7 +6,6 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
-import collections
 import random
 import re
 import sys
@@ -1251,126 +1250,6 @@ def test_a_tensor_that_a_layer_leaves_in_an_attribute(pair, grain, make,
     pair(train, grain=grain, make=make, replays=False,
          refused="another tensor in an attribute, load",
          eager=["forward_only"])
-
-
-class Anneals(Block):
-    """A schedule of its own."""
-
-    calls = 0
-
-    def forward(self, x):
-        self.calls += 1
-        return super().forward(x * (1 - 1 / (1 + self.calls)))
-
-
-class Logs(Block):
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: dict = {"lengths": []}
-
-    def forward(self, x):
-        self.seen["lengths"].append(x.shape[1])
-        return super().forward(x)
-
-
-class Marks(Block):
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.marks: set = set()
-
-    def forward(self, x):
-        self.marks.add(f"call {len(self.marks)}")
-        return super().forward(x)
-
-
-class Tallies(Block):
-    """In dicts of other types, one in another."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tallies = collections.OrderedDict(
-            of=collections.defaultdict(int), by=collections.Counter())
-
-    def forward(self, x):
-        self.tallies["of"]["calls"] += 1
-        self.tallies["by"]["calls"] += 1
-        return super().forward(x)
-
-
-class Numbers(Block):
-    """In one of those alone."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.numbers = collections.Counter()
-
-    def forward(self, x):
-        self.numbers["calls"] += 1
-        return super().forward(x)
-
-
-class Turns(Block):
-    """In its MLP, which is a module of its own."""
-
-    def forward(self, x):
-        self.mlp.turn = not getattr(self.mlp, "turn", False)
-        return super().forward(x if self.mlp.turn else -x)
-
-
-@pytest.mark.parametrize("grain", WHOLE)
-@pytest.mark.parametrize("make, name", [(Anneals, "calls"), (Logs, "seen"),
-                                        (Marks, "marks"), (Turns, "turn"),
-                                        (Tallies, "tallies"),
-                                        (Numbers, "numbers")])
-def test_what_a_layer_counts_in_an_attribute(pair, grain, make, name):
-    """A replay would not."""
-    def train(run):
-        run.steps(COUNTS[:3])
-        for layer in run.model.layers:
-            made = (getattr(layer, "calls", 0), str(getattr(
-                layer, "seen", "")), len(getattr(layer, "marks", ())),
-                getattr(layer.mlp, "turn", 0), str(getattr(
-                    layer, "tallies", getattr(layer, "numbers", ""))))
-            run.note(torch.tensor([*str(made).encode()]), "made")
-
-    pair(train, grain=grain, make=make, replays=False,
-         refused=f"it changes an attribute, {name}, which a replay")
-
-
-class Easy(dict):
-    """Its keys are attributes, also where dict has others."""
-
-    __getattr__ = dict.__getitem__
-
-    @property
-    def values(self):
-        return self["values"]
-
-
-class Settles(Block):
-    """Writes what is there already, or only once."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: set = set()
-        self.length, self.rate = 0, None
-        self.config = Easy(values=3)
-        self.itself: list = [1]
-        self.itself.append(self.itself)
-
-    def forward(self, x):
-        self.length = x.shape[1]
-        self.worst = float("nan")
-        self.shape = x.shape
-        self.rate = self.rate or float(len(self.seen) + 1)
-        self.seen.add(self.length)
-        return super().forward(x * self.rate)
-
-
-@pytest.mark.parametrize("grain", WHOLE)
-def test_attributes_that_are_written_again_as_they_are(pair, grain):
-    pair(lambda r: r.steps(), grain=grain, make=Settles)
 
 
 class Skipped(Block):
