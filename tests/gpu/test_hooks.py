@@ -420,7 +420,6 @@ class Alone(Block):
     def __init__(self) -> None:
         super().__init__()
         self.more = nn.Parameter(0.1 * torch.eye(WIDTH))
-        self.more.main_grad = torch.zeros(WIDTH, WIDTH)
 
     def forward(self, x):
         return super().forward(x + GivesNone.apply(x, self.more))
@@ -430,6 +429,8 @@ def into_buffers(buffers):
     """Trains with that step's buffer for each layer's `main_grad`."""
     def train(run):
         weights = [layer.more for layer in run.model.layers]
+        for weight in weights:
+            weight.main_grad = torch.zeros_like(weight)
         for i, count in enumerate(COUNTS):
             for weight, main_grad in zip(weights, buffers(i, weights)):
                 weight.main_grad = main_grad
