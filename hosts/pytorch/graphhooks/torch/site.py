@@ -38,13 +38,14 @@ class Site:
         return getattr, (self.module, "forward")
 
     def detach(self) -> None:
+        # For who has kept this one, or put a forward of his own around it.
+        self.__class__ = Detached
         if vars(self.module).get("forward") is not self:
-            # Somebody has put a forward of his own around this one.
-            self.__class__ = Detached
-        elif self.has_own:
+            return
+        if self.has_own:
             self.module.forward = self.forward
         else:
-            vars(self.module).pop("forward", None)
+            del self.module.forward
 
 
 class Detached(Site):
