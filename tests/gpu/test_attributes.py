@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import collections
 import enum
+import functools
 import random
 
 import pytest
-from models import COUNTS, WHOLE, Block, Mlp, nn, torch
+from models import COUNTS, WHOLE, WIDTH, Block, Mlp, nn, torch
 from torch.testing._internal.two_tensor import TwoTensor
 
 from graphhooks.torch import gradients
@@ -167,6 +168,72 @@ class OfType(Held):
     kinds = (nn.GELU, nn.ReLU)
 
 
+class OfTensor(Held):
+    """Both are there all the time."""
+
+    def __init__(self) -> None:
+        self.both = self.kinds = (torch.ones(()), torch.zeros(()))
+        super().__init__()
+
+    def turn(self) -> float:
+        was_first = self.kept is self.both[0]
+        self.kept = self.both[was_first]
+        return self.rates[was_first]
+
+
+class OfPlaces(Block):
+    """Which of its tensors is the first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.all = (torch.ones(()), torch.zeros(()), torch.ones(()))
+        self.kept = collections.deque(self.all)
+
+    def forward(self, x):
+        self.kept.rotate(1)
+        is_first = self.kept[0] is self.all[0]
+        return super().forward(x * (1.0 if is_first else 0.5))
+
+
+class Made(Block):
+    """Keeps a function that is made with another number each time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept = self.made(1.0)
+
+    def forward(self, x):
+        self.kept = self.made(0.9 * self.kept(1.0))
+        return super().forward(self.kept(x))
+
+
+class OfClosure(Made):
+    def made(self, rate):
+        return lambda x: x * rate
+
+
+class OfDefault(Made):
+    def made(self, rate):
+        return lambda x, rate=rate: x * rate
+
+
+class OfPartial(Made):
+    def made(self, rate):
+        return functools.partial(torch.mul, other=rate)
+
+    def forward(self, x):
+        self.kept = self.made(0.9 * self.kept.keywords["other"])
+        return Block.forward(self, self.kept(x))
+
+
+class OfKeys(Held):
+    kinds = ({"a": 1}, {"b": 1})
+
+
+class OfTallied(Held):
+    kinds = (collections.Counter("a"), collections.Counter("b"))
+
+
 class OfModule(Block):
     """Takes one of two in turns, where modules do not look for others."""
 
@@ -193,7 +260,8 @@ class Collects(Block):
 
 
 KINDS = [OfEnum, OfSet, OfFrozenSet, OfFunction, OfMethod, OfBuiltin, OfType,
-         OfModule, Collects]
+         OfTensor, OfPlaces, OfClosure, OfDefault, OfPartial, OfKeys,
+         OfTallied, OfModule, Collects]
 
 
 @GRAIN
@@ -242,6 +310,9 @@ class Settles(Block):
         self.config = Easy(values=3)
         self.itself: list = [1]
         self.itself.append(self.itself)
+        self.deep: tuple = ()
+        for _ in range(3000):
+            self.deep = (self.deep,)
 
     def forward(self, x):
         self.length = x.shape[1]
@@ -264,6 +335,8 @@ class Settled(Block):
         self.mode = Mode.SECOND
         self.names, self.pairs = {"a", "b"}, frozenset(((1, 2), (3, 4)))
         self.act, self.way = torch.tanh, lambda y: y + self.one()
+        self.part = functools.partial(torch.mul, other=0.5)
+        self.parts = {self.part, self.one}
         self.kind, self.inner = nn.GELU, (self.mlp,)
         self.mlp.up.weight.seen = float("1.5")
         self.mlp.up.weight.role = "up"
@@ -318,11 +391,39 @@ class LeftInWeight(Block):
         return super().forward(x if had else -x)
 
 
+class CountedInBuffer(Block):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("rate", torch.ones(()))
+
+    def forward(self, x):
+        self.rate.kept = getattr(self.rate, "kept", 0) + 1
+        return super().forward(x / self.rate.kept)
+
+
+class InList(Block):
+    def __init__(self) -> None:
+        super().__init__()
+        self.mlp.up.weight.kept = []
+
+    def forward(self, x):
+        self.mlp.up.weight.kept.append(1)
+        return super().forward(x / len(self.mlp.up.weight.kept))
+
+
+class CountedInFrozen(CountedInWeight):
+    def __init__(self) -> None:
+        super().__init__()
+        self.mlp.up.weight.requires_grad_(False)
+
+
 @GRAIN
-@pytest.mark.parametrize("make", [OfWeight, CountedInWeight, LeftInWeight])
+@pytest.mark.parametrize("make", [OfWeight, CountedInWeight, LeftInWeight,
+                                  CountedInBuffer, InList, CountedInFrozen])
 def test_what_a_layer_sets_of_its_weights(pair, grain, make):
     pair(lambda r: r.steps(COUNTS[:4]), grain=grain, make=make, replays=False,
-         refused="it sets an attribute of a parameter, kept, which")
+         refused="it (sets|changes) an attribute(| of a parameter| of a "
+                 "buffer), kept, which")
 
 
 # ---- backwards -------------------------------------------------------------
@@ -402,6 +503,108 @@ def told(run):
 def test_what_a_backward_changes(pair, grain, make):
     pair(told, grain=grain, make=make, replays=None, eager=["backward"],
          refused="its backward changes an attribute, kept, which")
+
+
+class OfOwn(Told):
+    """Changes attributes of its weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.more = nn.Parameter(0.1 * torch.eye(WIDTH))
+        self.reset()
+
+    def reset(self) -> None:
+        """As an engine does before each step."""
+
+    def forward(self, x):
+        return super().forward(x @ self.more)
+
+
+class CountsInWeight(OfOwn):
+    def back(self, grad):
+        self.more.kept = getattr(self.more, "kept", 0) + 1
+        return grad / self.more.kept
+
+
+class ClearsInWeight(OfOwn):
+    """The first microbatch's is another."""
+
+    def reset(self) -> None:
+        self.more.kept = True
+
+    def back(self, grad):
+        was, self.more.kept = self.more.kept, False
+        return grad * (1.0 if was else 0.5)
+
+
+class LeavesInWeight(OfOwn):
+    def back(self, grad):
+        self.more.kept = grad.norm()
+        return grad
+
+
+class ListsInWeight(OfOwn):
+    def __init__(self) -> None:
+        super().__init__()
+        self.more.kept = []
+
+    def back(self, grad):
+        self.more.kept.append(1)
+        return grad / len(self.more.kept)
+
+
+class TakesFromWeight(OfOwn):
+    def reset(self) -> None:
+        self.more.kept = 1
+
+    def back(self, grad):
+        vars(self.more).pop("kept", None)
+        return grad
+
+
+@GRAIN
+@pytest.mark.parametrize("make", [CountsInWeight, ClearsInWeight,
+                                  LeavesInWeight, ListsInWeight,
+                                  TakesFromWeight])
+def test_what_a_backward_changes_of_weights(pair, grain, make):
+    def train(run):
+        for count in COUNTS[:5]:
+            for layer in run.model.layers:
+                layer.reset()
+            run.step(count)
+            for layer in run.model.layers:
+                run.note(torch.as_tensor(getattr(layer.more, "kept", -1.0),
+                                         dtype=torch.float), "kept")
+
+    pair(train, grain=grain, make=make, replays=None, eager=["backward"],
+         refused="its backward (sets|changes) an attribute(| of a parameter),"
+                 " kept, ")
+
+
+class AsksItsWeight(OfOwn):
+    """And is not replayed."""
+
+    def back(self, grad):
+        self.more.count = getattr(self.more, "count", 0) + 1
+        return grad * (1.0 if self.more.kept else 0.5)
+
+
+@GRAIN
+def test_what_is_said_of_weights_between_forward_and_backward(pair, grain):
+    def train(run):
+        weights = [layer.more for layer in run.model.layers]
+        for _ in range(4):
+            for weight in weights:
+                weight.kept = False
+            run.zero()
+            loss = run.loss()
+            for weight in weights:
+                weight.kept = True
+            loss.backward()
+            run.optimizer.step()
+
+    pair(train, grain=grain, make=AsksItsWeight, replays=None, eager=["backward"],
+         refused="its backward sets an attribute of a parameter, count,")
 
 
 class Drops(Told):

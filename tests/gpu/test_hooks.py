@@ -6,8 +6,8 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import pytest
-from models import (COUNTS, GRAINS, LAYERS, WHOLE, WIDTH, Block, Model, nn,
-                    torch)
+from models import (BATCH, COUNTS, GRAINS, LAYERS, LENGTH, WHOLE, WIDTH, Block,
+                    Model, nn, torch)
 
 from graphhooks import Error  # noqa: E402
 
@@ -473,6 +473,147 @@ def test_gradients_in_another_buffer(pair, grain, what):
     pair(into_buffers(buffers), grain=grain, make=Alone,
          replays=True if what != "made anew" else None,
          eager=["replaced"] if what != "a view" else ())
+
+
+class Flagged(Fused):
+    """Random, so that it cannot run once more for its backward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop = nn.Dropout(0.1)
+
+    def forward(self, x):
+        return self.drop(super().forward(x))
+
+
+def flags_down(run):
+    run.zero()
+    for p in run.model.parameters():
+        p.main_grad.zero_()
+        p.added = False
+
+
+def add_what_is_left(run):
+    """Where nobody has put up its flag."""
+    for p in run.model.parameters():
+        if not p.added:
+            p.main_grad.add_(p.grad)
+        p.grad = p.main_grad.clone()
+    run.optimizer.step()
+
+
+def with_buffers(run):
+    for p in run.model.parameters():
+        p.main_grad, p.added = torch.zeros_like(p), False
+
+
+@GRAIN
+@pytest.mark.parametrize("make", [Fused, Flagged])
+def test_flags_that_are_up_until_the_forward_has_run(pair, grain, make):
+    def train(run):
+        for _ in range(5):
+            loss = run.loss()
+            flags_down(run)
+            loss.backward()
+            add_what_is_left(run)
+
+    pair(train, grain=grain, make=make, before=with_buffers)
+
+
+@GRAIN
+def test_flags_that_are_up_already_when_they_are_recorded(pair, grain):
+    def train(run):
+        for _ in range(4):
+            flags_down(run)
+            run.backward(2)
+            add_what_is_left(run)
+
+    pair(train, grain=grain, make=Fused, before=with_buffers, warmup_steps=0)
+
+
+@GRAIN
+@pytest.mark.parametrize("make", [Fused, Flagged])
+def test_buffers_for_gradients_that_come_after_the_forward(pair, grain, make):
+    """And go before the next: nothing but that backward may know them."""
+    def train(run):
+        for _ in range(4):
+            run.zero()
+            loss = run.loss()
+            with_buffers(run)
+            loss.backward()
+            add_what_is_left(run)
+            for p in run.model.parameters():
+                del p.main_grad
+
+    pair(train, grain=grain, make=make, replays=None, eager=None,
+         refused="the main_grad of a parameter was set to another buffer")
+
+
+class Maybe(torch.autograd.Function):
+    """Adds to `main_grad` where there is one."""
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        return x @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        own = grad.flatten(0, 1).t() @ x.flatten(0, 1)
+        if not hasattr(weight, "main_grad"):
+            return grad @ weight, own
+        weight.main_grad.add_(own)
+        return grad @ weight, None
+
+
+class Either(Fused):
+    def forward(self, x):
+        return Block.forward(self, x + Maybe.apply(x, self.more))
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_buffers_for_gradients_that_come_later(pair, grain):
+    def train(run):
+        weights = [layer.more for layer in run.model.layers]
+        for i in range(6):
+            run.zero()
+            if i == 3:
+                for weight in weights:
+                    weight.main_grad = torch.zeros_like(weight)
+            run.backward(2)
+            for weight in weights:
+                if i >= 3:
+                    weight.grad = weight.main_grad.clone()
+                    weight.main_grad.zero_()
+            run.optimizer.step()
+
+    pair(train, grain=grain, make=Either, eager=["replaced"])
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_a_buffer_for_gradients_that_moves_after_a_forward(runs, grain):
+    """What the graph reads is gone, and eager is not to be had any more."""
+    run = runs(grain=grain, make=Fused, before=with_buffers)
+    for _ in range(3):
+        flags_down(run)
+        run.backward(1)
+        add_what_is_left(run)
+    assert run.attached.stats()["replays"] > 0
+    loss = run.loss()
+    with_buffers(run)
+    with pytest.raises(Error, match="was set to another buffer between"):
+        loss.backward()
+
+
+def test_a_forward_that_somebody_has_kept(runs):
+    run = runs()
+    run.steps([2, 2])
+    layer = run.model.layers[0]
+    kept = layer.forward
+    run.detach()
+    x = torch.ones(BATCH, LENGTH, WIDTH).cuda()
+    assert torch.equal(kept(x), layer(x))
 
 
 class One(nn.Module):

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import collections
 import enum
+import functools
 import random
 import sys
 import types
 
 import torch
-from torch.utils._pytree import SUPPORTED_NODES, tree_leaves
+from torch.utils._pytree import SUPPORTED_NODES, TreeSpec, tree_flatten
 
 from .tree import Passing
 
@@ -23,23 +24,28 @@ _CONTAINERS = frozenset((list, dict, set, collections.deque,
                          collections.Counter))
 _PLAIN = frozenset((bool, int, float, complex, str, bytes, type(None),
                     torch.Size, torch.dtype))
-_THEMSELVES = (enum.Enum, type, types.BuiltinFunctionType)
+_THEMSELVES = (enum.Enum, type, types.BuiltinFunctionType, TreeSpec)
 
 
 class Attributes:
-    """Those of a segment's modules, as they are when this is made."""
+    """Those of a segment's modules and of their parameters, and of others'
+    that are named, as they are when this is made."""
 
-    def __init__(self, segment):
+    def __init__(self, segment, others=()):
         modules = [m for site in segment.sites for m in site.module.modules()]
-        self._names = [vars(m) for m in modules]
+        self._modules = len(modules)  # whose names are first
+        self._names = [vars(m) for m in modules] \
+            + [vars(p) for m in modules for p in m._parameters.values()
+               if p is not None] + [*map(vars, others)]
         held = [m._parameters for m in modules] \
             + [m._buffers for m in modules] + [m._modules for m in modules] \
             + self._names + [inner for names in self._names
                              for value in names.values()
-                             for inner in _containers(value, set())]
+                             for inner in _containers(value)]
         self._before = [(each, each.copy()) for each in held]
         found = self.walk()
         self._tensors = [t for _, t in _tensors(found)]
+        self._of_modules = self._in_modules(found)
         self._values = _plain(found)
 
     def walk(self) -> dict:
@@ -57,8 +63,13 @@ class Attributes:
             put(before)
 
     def tensors(self) -> list:
-        """Those of before the recording and of after it."""
-        return self._tensors + [t for _, t in _tensors(self.walk())]
+        """Of modules, those of before the recording and of after it."""
+        return self._of_modules + self._in_modules(self.walk())
+
+    def _in_modules(self, found: dict) -> list:
+        return [t for _, t in _tensors({
+            place: leaves for place, leaves in found.items()
+            if place[0] < self._modules})]
 
     def new(self, found: dict) -> list:
         """Those that have come by that walk, and their names."""
@@ -66,16 +77,15 @@ class Attributes:
         return [(name, t) for name, t in _tensors(found)
                 if id(t) not in known]
 
-    def refuse_changes(self, who: str, found: dict) -> None:
+    def refuse_changes(self, who: str, found: dict, kind=Passing) -> None:
         """Those that are others by that walk, or new."""
         before, now = self._values, _plain(found)
         if now == before:
             return
         name = next(name for i, name in {**before, **now}
                     if before.get((i, name)) != now.get((i, name)))
-        raise Passing(f"{who} changes an attribute, {name}, which a replay "
-                      "would not: keep it in a buffer, or outside of the "
-                      "layers")
+        raise kind(f"{who} changes an attribute, {name}, which a replay would "
+                   "not: keep it in a buffer, or outside of the layers")
 
 
 def _tensors(found) -> list:
@@ -97,54 +107,74 @@ def _comparable(leaf):
     if kind is set or kind is frozenset:
         return frozenset(map(_comparable, leaf)), len(leaf)
     if kind is types.FunctionType:
-        return leaf.__code__  # a closure may be made anew in each call
+        return leaf.__code__, _constants(leaf)  # it may be made in each call
     if kind is types.MethodType:
         return id(leaf.__self__), _comparable(leaf.__func__)
+    if kind is functools.partial:
+        return (_comparable(leaf.func), *map(_comparable, leaf.args),
+                *leaf.keywords, *map(_comparable, leaf.keywords.values()))
     if isinstance(leaf, _THEMSELVES):
         return leaf
-    if isinstance(leaf, torch.nn.Module):
+    if isinstance(leaf, (torch.nn.Module, torch.Tensor)):
         return id(leaf)
     if kind.__module__ == "numpy" and hasattr(leaf, "tobytes"):
         return leaf.dtype.str, leaf.shape, leaf.tobytes()
     return kind
 
 
-def _containers(value, seen: set) -> list:
+def _constants(function) -> tuple:
+    """What can be compared of what it has from where it was made."""
+    cells = [cell.cell_contents for cell in function.__closure__ or ()
+             if cell != types.CellType()]  # which is empty
+    return tuple(_comparable(value)
+                 for value in (*(function.__defaults__ or ()), *cells)
+                 if type(value) in _PLAIN)
+
+
+def _containers(value) -> list:
     """It and those within it, if it is one; of types whose ways are known."""
+    try:
+        return _those_within(value, set())
+    except RecursionError:
+        return []
+
+
+def _those_within(value, seen: set) -> list:
     kind = type(value)
     if not (kind in _CONTAINERS or kind is tuple) or id(value) in seen:
         return []
     seen.add(id(value))
     inner = value.values() if isinstance(value, dict) else value
     return [value] * (kind is not tuple) + [
-        each for one in inner for each in _containers(one, seen)]
+        each for one in inner for each in _those_within(one, seen)]
 
 
 def _leaves(value):
     """Of what may be nested; most of them are not, or have nothing."""
     kind = type(value)
     if kind is collections.Counter:
-        return (*value.values(),)
+        return (*value, *value.values())
     if kind in _PLAIN or not (kind in SUPPORTED_NODES
                               or isinstance(value, tuple)):
         return (value,)
     if isinstance(value, (dict, list, tuple)) and not value:
         return ()
     try:
-        return tree_leaves(value)
+        leaves, shape = tree_flatten(value)
+        return [*leaves, shape]  # which has the keys of dicts
     except RecursionError:
         return (value,)  # it has itself
 
 
-def set_of_weights(parameters, aliases) -> str | None:
-    """The name of an attribute that modules have set of the aliases."""
-    for parameter, alias in zip(parameters, aliases):
-        before, now = vars(parameter), vars(alias)
+def refuse_set(tensors, aliases, what: str) -> None:
+    """Attributes that modules have set of the aliases."""
+    for tensor, alias in zip(tensors, aliases):
+        before, now = vars(tensor), vars(alias)
         for name in {**before, **now}:
             if name not in before or name not in now \
                     or not _is_the_same(before[name], now[name]):
-                return name
-    return None
+                raise Passing(f"it sets an attribute of {what}, {name}, which "
+                              "a replay would not: keep it in a buffer")
 
 
 def _is_the_same(value, other) -> bool:

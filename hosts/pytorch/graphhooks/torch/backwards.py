@@ -16,7 +16,7 @@ import torch
 
 from .. import _abi
 from ..errors import Error
-from . import contributions, tree
+from . import contributions, flags, tree
 from .attributes import Attributes, HostNumbers
 from .contributions import Contributions
 from .gradients import add_eagerly
@@ -45,6 +45,11 @@ def begin(segment, instance: Instance, microbatch: int, grads):
     instance.layouts = [_layout(grads[i]) for i in instance.wanted]
     instance.alone = _alone(instance)
     given = segment.read(instance, grads)
+    flags.catch_up(segment.parameters.all, instance.leaves)
+    if segment.refused is None and segment.parameters.have_other_mains():
+        segment.refuse("the main_grad of a parameter was set to another "
+                       "buffer between a forward and its backward; set it "
+                       "before the forward")
     if instance.spent and segment.refused is None:
         segment.refuse("the recording of its backward was interrupted")
     if segment.refused is None:
@@ -188,6 +193,7 @@ def _run_again(segment, instance: Instance) -> None:
                     "its modules do not give again what they gave in the "
                     "forward; detach, or leave this one out of the layers")
     instance.live, instance.leaves, instance.spent = found, again.leaves, False
+    flags.catch_up(segment.parameters.all, instance.leaves)
     note_uses(segment, instance)
 
 
@@ -211,15 +217,15 @@ def _differentiate(segment, instance, grads, found, places):
     parameters = segment.parameters
     landing = Landing(dict(zip(parameters.all, instance.leaves)), places,
                       found.adds)
-    before = _words(instance.leaves)
     try:
-        with _unchanged(segment, found.variant):
+        with _unchanged(segment, instance, found.variant), \
+                flags.noted(parameters.all, instance.leaves) as marks:
             of_inputs, of_parameters, again = _take_grads(
                 segment, instance, grads,
                 keep=found.adds or not _can_run_again(segment, instance))
     finally:
         landing.close()
-    found.marks = _marks(parameters.all, instance.leaves, before)
+    found.marks = marks
     came = landing.end() if places else {
         p for p in parameters.own if of_parameters[p] is not None}
     found.results = (*of_inputs,
@@ -231,46 +237,28 @@ def _differentiate(segment, instance, grads, found, places):
 
 
 @contextlib.contextmanager
-def _unchanged(segment, variant: int):
-    """What modules hold in Python, and the host's random numbers: hooks of
-    tensors and functions' backwards run here, and never again.  Of several
-    graphs of a backward the first shows it."""
+def _unchanged(segment, instance: Instance, variant: int):
+    """What modules and weights hold in Python, and the host's random numbers:
+    hooks of tensors and functions' backwards run here, and never again.  Of
+    several graphs of a backward the first shows it."""
     if variant != 0:
         yield
         return
-    attributes = Attributes(segment)
+    attributes = Attributes(segment, instance.leaves)
     numbers = HostNumbers(segment.owner.captures.generators)
     try:
         yield
         numbers.refuse_draws("its backward")
         found = attributes.walk()
         for name, _ in attributes.new(found):
-            raise tree.Passing(f"its backward changes an attribute, {name}, "
-                               "which a replay would not: copy it into a "
-                               "buffer")
-        attributes.refuse_changes("its backward", found)
+            raise tree.Unfit(f"its backward changes an attribute, {name}, "
+                             "which a replay would not: copy it into a buffer")
+        # What it does not change the next time, it may after that.
+        attributes.refuse_changes("its backward", found, tree.Unfit)
     except BaseException:
         attributes.put_back()
         numbers.put_back()
         raise
-
-
-def _words(leaves) -> list:
-    """What is said of weights, as attributes."""
-    return [dict(vars(leaf)) for leaf in leaves]
-
-
-def _marks(parameters, leaves, before) -> list:
-    """What a backward has said to who comes after it, as one that adds to a
-    `main_grad` by itself does; and from now on says again."""
-    marks = []
-    for p, leaf, old in zip(parameters, leaves, before):
-        for name, value in vars(leaf).items():
-            if name not in old or old[name] is not value:
-                marks.append((vars(p), name, value))
-        vars(leaf).clear()
-        vars(leaf).update(old)  # for the other graph of this backward
-    return marks
 
 
 def _eagerly(segment, instance: Instance, microbatch: int, grads):
@@ -284,8 +272,7 @@ def _eagerly(segment, instance: Instance, microbatch: int, grads):
         try:
             if instance.spent:
                 _run_again(segment, instance)
-            before = _words(instance.leaves)
-            with OnTheHost():
+            with flags.carried(parameters.all, instance.leaves), OnTheHost():
                 of_inputs, of_parameters, again = _take_grads(
                     segment, instance, grads)
         except BaseException:
@@ -294,8 +281,6 @@ def _eagerly(segment, instance: Instance, microbatch: int, grads):
         owner.check(segment.exit(1, ()))
     finally:
         owner.resume()
-    for names, name, value in _marks(parameters.all, instance.leaves, before):
-        names[name] = value
     owner.count("backward")
     add_eagerly(parameters.own, [of_parameters[p] for p in parameters.own])
     return (*of_inputs, *(of_parameters[p] for p in parameters.returned),

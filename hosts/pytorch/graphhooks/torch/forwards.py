@@ -12,7 +12,7 @@ import torch
 
 from .. import _abi
 from . import contributions, tree
-from .attributes import Attributes, HostNumbers, set_of_weights
+from .attributes import Attributes, HostNumbers, refuse_set
 from .instance import Instance
 from .recording import capture, closing, note_uses, play, static
 
@@ -69,10 +69,7 @@ def _run(segment, instance: Instance, attributes, tensors, args, kwargs):
                          f"graph gives {_abi.GH_MAX_BUFFERS} at most")
     if not any(t.requires_grad for t in results.tensors):
         raise tree.Unfit("nothing that comes out of it needs a gradient")
-    name = set_of_weights(segment.parameters.all, instance.leaves)
-    if name is not None:
-        raise tree.Passing(f"it sets an attribute of a parameter, {name}, "
-                           "which a replay would not: keep it in a buffer")
+    refuse_set(segment.parameters.all, instance.leaves, "a parameter")
     _refuse_others(instance, attributes, results)
     _refuse_sums(segment, instance, results)
     instance.live = results.tensors

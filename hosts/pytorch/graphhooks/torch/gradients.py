@@ -134,8 +134,7 @@ class Parameters:
         returned = set(self.returned)
         self.own = [p for p in self.all if p not in returned]
         self.sample = tuple(self.own[:1])
-        mains = [(vars(p), _main(vars(p))) for p in self.all]
-        self._mains = [each for each in mains if each[1] is not None]
+        self._mains = [(vars(p), _main(vars(p))) for p in self.all]
         self.behind = self.returned + self.sample
         if self.own:
             self._node = nodes[self.own[0]]
@@ -169,8 +168,11 @@ class Parameters:
         return [*map(_form, self.all)] != self._forms
 
     def have_other_mains(self) -> bool:
-        """Whether a `main_grad` is elsewhere than at the first recording."""
+        """Whether a `main_grad` is elsewhere than at the first recording, or
+        has come, or gone."""
         for names, main in self._mains:
+            if main is None and "main_grad" not in names:
+                continue  # as in most trainings, at each call
             if _main(names) != main:
                 return True
         return False

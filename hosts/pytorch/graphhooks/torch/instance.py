@@ -61,4 +61,4 @@ class Backward:
         self.gradients = ()  # where
         self.home = home  # which has those
         self.serial = 0  # the how manieth it was recorded
-        self.marks = ()  # attributes that it sets of parameters
+        self.marks = ()  # flags that it sets: attributes and name

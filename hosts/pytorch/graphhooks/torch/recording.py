@@ -16,6 +16,7 @@ import torch
 
 from .. import _abi
 from . import checkpoint, contributions, tree
+from .attributes import refuse_set
 from .instance import Instance
 from .memory import is_dense, tensor_at
 from .places import lent
@@ -114,6 +115,7 @@ def undisturbed(draws):
         torch.set_autocast_cache_enabled(cached)
 
 
+@contextlib.contextmanager
 def _buffers_apart(segment):
     """The modules with others at the addresses of their buffers: autograd
     keeps some until the backward is recorded, and refuses those that somebody
@@ -121,7 +123,12 @@ def _buffers_apart(segment):
     held = [(m._buffers, name, b) for site in segment.sites
             for m in site.module.modules()
             for name, b in m._buffers.items() if b is not None]
-    return lent(held, [b.data for _, _, b in held])
+    aliases = [b.data for _, _, b in held]
+    for (_, _, b), alias in zip(held, aliases):
+        vars(alias).update(vars(b))
+    with lent(held, aliases):
+        yield
+    refuse_set([b for _, _, b in held], aliases, "a buffer")
 
 
 def play(segment, instance: Instance, args, kwargs) -> "Results":

@@ -372,6 +372,11 @@ class Segment(Planned):
             raise Error(f"{self.name}: a hook has come to a parameter between "
                         "a forward and its backward, which puts gradients in "
                         "place: register it before the forward")
+        if self.parameters.have_other_mains():
+            raise Error(f"{self.name}: the main_grad of a parameter was set "
+                        "to another buffer between a forward and its "
+                        "backward, which adds to the old one: set it before "
+                        "the forward")
         if instance.spoiled:
             raise Error(f"{self.name}: backwards come in another order than "
                         "in the step that was recorded, and one of them has "
@@ -389,8 +394,8 @@ class Segment(Planned):
             raise Error(f"{self.name}: its backward must run eagerly, and "
                         "what autograd needs for that is gone")
         gradients.finish(backward, foreign)
-        for names, name, value in backward.marks:
-            names[name] = value
+        for names, name in backward.marks:
+            names[name] = True
         return backward.results
 
     @staticmethod
