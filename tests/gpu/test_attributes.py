@@ -15,7 +15,7 @@ import pytest
 from models import COUNTS, WHOLE, WIDTH, Block, Mlp, nn, torch
 from torch.testing._internal.two_tensor import TwoTensor
 
-from graphhooks.torch import gradients
+from graphhooks.torch import flags, gradients
 
 GRAIN = pytest.mark.parametrize("grain", WHOLE)
 
@@ -323,6 +323,16 @@ class Settles(Block):
         return super().forward(x * self.rate)
 
 
+def not_yet():
+    """A function that reads what is not there."""
+    def read():
+        return late
+
+    if WIDTH == 0:
+        late = 1
+    return read
+
+
 class Settled(Block):
     """Writes in each call what is there already, of each of those kinds."""
 
@@ -330,6 +340,8 @@ class Settled(Block):
         super().__init__()
         self.mlp.up.weight.seen = 0
         self.mlp.up.weight.role = None
+        self.register_buffer("rate", torch.ones(()))
+        self.ready, self.late = False, not_yet()
 
     def forward(self, x):
         self.mode = Mode.SECOND
@@ -340,7 +352,9 @@ class Settled(Block):
         self.kind, self.inner = nn.GELU, (self.mlp,)
         self.mlp.up.weight.seen = float("1.5")
         self.mlp.up.weight.role = "up"
-        return self.way(self.act(super().forward(x)))
+        if not self.ready:
+            self.rate.of, self.ready = 0.5, True
+        return self.way(self.act(super().forward(x * self.rate.of)))
 
     def one(self) -> float:
         return 1.0
@@ -563,12 +577,14 @@ class TakesFromWeight(OfOwn):
 
 
 @GRAIN
+@pytest.mark.parametrize("counts", [COUNTS[:5], [1] * 5],
+                         ids=["several", "one"])
 @pytest.mark.parametrize("make", [CountsInWeight, ClearsInWeight,
                                   LeavesInWeight, ListsInWeight,
                                   TakesFromWeight])
-def test_what_a_backward_changes_of_weights(pair, grain, make):
+def test_what_a_backward_changes_of_weights(pair, grain, make, counts):
     def train(run):
-        for count in COUNTS[:5]:
+        for count in counts:
             for layer in run.model.layers:
                 layer.reset()
             run.step(count)
@@ -579,6 +595,20 @@ def test_what_a_backward_changes_of_weights(pair, grain, make):
     pair(train, grain=grain, make=make, replays=None, eager=["backward"],
          refused="its backward (sets|changes) an attribute(| of a parameter),"
                  " kept, ")
+
+
+def test_flags_are_noted_also_where_they_are_up():
+    weight, other = (nn.Parameter(torch.ones(2)) for _ in range(2))
+    weight.up, weight.down, other.up = True, False, True
+    alias = nn.Parameter(weight.data)
+    vars(alias).update(vars(weight))
+    with flags.noted([weight, other], [alias, other]) as marks:
+        alias.up = True
+        alias.new = True
+        assert isinstance(alias, nn.Parameter)
+    assert type(alias) is nn.Parameter and type(other) is nn.Parameter
+    assert marks == [(vars(weight), "up"), (vars(weight), "new")]
+    assert vars(alias) == vars(weight)
 
 
 class AsksItsWeight(OfOwn):
@@ -603,7 +633,8 @@ def test_what_is_said_of_weights_between_forward_and_backward(pair, grain):
             loss.backward()
             run.optimizer.step()
 
-    pair(train, grain=grain, make=AsksItsWeight, replays=None, eager=["backward"],
+    pair(train, grain=grain, make=AsksItsWeight, replays=None,
+         eager=["backward"],
          refused="its backward sets an attribute of a parameter, count,")
 
 

@@ -549,6 +549,19 @@ def test_buffers_for_gradients_that_come_after_the_forward(pair, grain, make):
          refused="the main_grad of a parameter was set to another buffer")
 
 
+def test_buffers_for_gradients_are_no_tensors_of_the_modules(pair):
+    """Which would keep what the forward has left for the backward."""
+    def train(run):
+        for _ in range(3):
+            flags_down(run)
+            run.backward(1)
+            add_what_is_left(run)
+
+    run = pair(train, make=Fused, before=with_buffers)
+    assert [i.attributes for segment in run.attached.segments
+            for i in segment.instances.values()] == [[]] * LAYERS
+
+
 class Maybe(torch.autograd.Function):
     """Adds to `main_grad` where there is one."""
 
