@@ -136,8 +136,9 @@ class Session:
             pieces.append(ctypes.string_at(text, size))
 
         err = _abi.gh_error()
-        function = _abi.WRITE_FN(write)
-        check(self.api.plan_print(self._open(), form, function, None, err), err)
+        status = self.api.plan_print(self._open(), form, _abi.WRITE_FN(write),
+                                     None, err)
+        check(status, err)
         return b"".join(pieces).decode("utf-8", "replace")
 
     def explain(self) -> str:
