@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import collections
+import gc
 
 import pytest
 
@@ -40,6 +41,13 @@ def on_a_gpu(why: str):
     """For a test that says nothing elsewhere."""
     return pytest.mark.skipif(not HAS_GPU,
                               reason=f"torch sees no GPU: {why}")
+
+
+def collect() -> None:
+    """What nobody holds is gone.  Autograd's thread may hold the last node of
+    a backward for longer than that takes, but not beyond the next one."""
+    torch.zeros((), device=DEVICE, requires_grad=True).sum().backward()
+    gc.collect()
 
 
 # ---- the model -------------------------------------------------------------

@@ -6,12 +6,11 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import copy
-import gc
 import io
 import weakref
 
 import pytest
-from models import COUNTS, GRAINS, Run, torch
+from models import COUNTS, GRAINS, Run, collect, torch
 
 from graphhooks.torch.segment import Site  # noqa: E402
 
@@ -80,7 +79,7 @@ def test_a_model_that_is_dropped_is_freed(grain):
 
     def reserved() -> int:
         gone = train()
-        gc.collect()
+        collect()
         assert gone() is None
         torch.cuda.synchronize()
         torch.cuda.empty_cache()

@@ -5,12 +5,11 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
-import gc
 import weakref
 
 import pytest
 from models import (BATCH, COUNTS, GRAINS, LENGTH, SEGMENTS, WHOLE, WIDTH,
-                    Block, Model, Run, on_a_gpu, torch)
+                    Block, Model, Run, collect, on_a_gpu, torch)
 
 GRAIN = pytest.mark.parametrize("grain", GRAINS)
 COUNTED = on_a_gpu("nobody counts its memory")
@@ -261,7 +260,7 @@ def test_what_a_graph_reads_is_alive_as_long_as_it_is(runs, grain):
     read = [weakref.ref(layer.table) for layer in run.model.layers]
     for layer in run.model.layers:
         layer.table = layer.table.clone()
-    gc.collect()
+    collect()
     assert all(table() is not None for table in read)
     run.steps(COUNTS[:2])
     assert all(table() is not None for table in read)
@@ -284,7 +283,7 @@ def test_nothing_of_an_eager_pass_is_held(runs, grain):
     run.step(1)
     left = [weakref.ref(hidden) for hidden in run.model.hidden]
     del run.model.hidden
-    gc.collect()
+    collect()
     assert not any(hidden() is not None for hidden in left)
 
 
@@ -367,7 +366,7 @@ def test_a_view_of_an_input_outlives_the_graphs(pair, grain):
     def train(run):
         run.steps()
         run.detach()
-        gc.collect()
+        collect()
         for kept in run.model.kept:
             run.note(kept)
 
@@ -395,7 +394,7 @@ def test_memory_is_given_back(grain):
             run.steps(in_flight=3)
             assert run.attached.stats()["replays"] > 0
         del run
-        gc.collect()
+        collect()
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
         return torch.cuda.memory_reserved()
