@@ -371,6 +371,27 @@ class Fused(Block):
         return super().forward(x + Fuses.apply(x, self.more))
 
 
+def flags_down(run):
+    run.zero()
+    for p in run.model.parameters():
+        p.main_grad.zero_()
+        p.added = False
+
+
+def add_what_is_left(run):
+    """Where nobody has put up its flag."""
+    for p in run.model.parameters():
+        if not p.added:
+            p.main_grad.add_(p.grad)
+        p.grad = p.main_grad.clone()
+    run.optimizer.step()
+
+
+def with_buffers(run):
+    for p in run.model.parameters():
+        p.main_grad, p.added = torch.zeros_like(p), False
+
+
 @GRAIN
 @pytest.mark.parametrize("in_flight", [1, 2])
 def test_gradients_that_a_backward_adds_to_a_buffer_by_itself(pair, grain,
@@ -382,21 +403,17 @@ def test_gradients_that_a_backward_adds_to_a_buffer_by_itself(pair, grain,
         parameter.grad = None
 
     def before(run):
+        with_buffers(run)
         for p in run.model.parameters():
-            p.main_grad = torch.zeros_like(p)
             p.register_post_accumulate_grad_hook(take)
 
     def train(run):
-        parameters = list(run.model.parameters())
         for count in COUNTS:
-            for p in parameters:
-                p.main_grad.zero_()
-                p.added = False
+            flags_down(run)
             run.backward(count, in_flight)
-            for p in parameters:
+            for p in run.model.parameters():
                 p.grad = p.main_grad.clone()
             run.optimizer.step()
-            run.zero()
 
     pair(train, grain=grain, make=Fused, before=before)
 
@@ -416,13 +433,9 @@ class GivesNone(torch.autograd.Function):
         return grad @ weight, None
 
 
-class Alone(Block):
-    def __init__(self) -> None:
-        super().__init__()
-        self.more = nn.Parameter(0.1 * torch.eye(WIDTH))
-
+class Alone(Fused):
     def forward(self, x):
-        return super().forward(x + GivesNone.apply(x, self.more))
+        return Block.forward(self, x + GivesNone.apply(x, self.more))
 
 
 def into_buffers(buffers):
@@ -486,27 +499,6 @@ class Flagged(Fused):
         return self.drop(super().forward(x))
 
 
-def flags_down(run):
-    run.zero()
-    for p in run.model.parameters():
-        p.main_grad.zero_()
-        p.added = False
-
-
-def add_what_is_left(run):
-    """Where nobody has put up its flag."""
-    for p in run.model.parameters():
-        if not p.added:
-            p.main_grad.add_(p.grad)
-        p.grad = p.main_grad.clone()
-    run.optimizer.step()
-
-
-def with_buffers(run):
-    for p in run.model.parameters():
-        p.main_grad, p.added = torch.zeros_like(p), False
-
-
 @GRAIN
 @pytest.mark.parametrize("make", [Fused, Flagged])
 def test_flags_that_are_up_until_the_forward_has_run(pair, grain, make):
@@ -562,22 +554,15 @@ def test_buffers_for_gradients_are_no_tensors_of_the_modules(pair):
             for i in segment.instances.values()] == [[]] * LAYERS
 
 
-class Maybe(torch.autograd.Function):
+class Maybe(GivesNone):
     """Adds to `main_grad` where there is one."""
-
-    @staticmethod
-    def forward(ctx, x, weight):
-        ctx.save_for_backward(x, weight)
-        return x @ weight.t()
 
     @staticmethod
     def backward(ctx, grad):
         x, weight = ctx.saved_tensors
-        own = grad.flatten(0, 1).t() @ x.flatten(0, 1)
-        if not hasattr(weight, "main_grad"):
-            return grad @ weight, own
-        weight.main_grad.add_(own)
-        return grad @ weight, None
+        if hasattr(weight, "main_grad"):
+            return GivesNone.backward(ctx, grad)
+        return grad @ weight, grad.flatten(0, 1).t() @ x.flatten(0, 1)
 
 
 class Either(Fused):
