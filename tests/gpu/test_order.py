@@ -5,6 +5,8 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from models import COUNTS, Model, torch
 
@@ -93,3 +95,56 @@ def test_what_goes_back_no_more_is_in_nobodys_way(pair):
 
 def test_the_usual_order_is_never_refused(pair):
     pair(lambda run: run.steps(COUNTS + COUNTS, in_flight=3))
+
+
+class Drops(Model):
+    """Leaves out layers, as LayerDrop does."""
+
+    def __init__(self, make) -> None:
+        super().__init__(make)
+        self.plan: list = []
+
+    def run_layers(self, x):
+        for i in self.plan.pop(0):
+            x = self.layers[int(i)](x)
+        return x
+
+
+@pytest.mark.parametrize("grain", ["layer", "part"])
+@pytest.mark.parametrize("steps", ["012,012 02,12,01", "012,012 02,02,12,01",
+                                   "012,012 12,01", "012,012 02,1,01",
+                                   "012,012 02,12,01 12,02,0,012",
+                                   "012 02 12 01 02 01"])
+def test_layers_that_are_left_out(pair, grain, steps):
+    """What stands for them in memory is another's: not while it is in use."""
+    def train(run):
+        for step in steps.split():
+            run.model.plan = step.split(",")
+            run.zero()
+            for _ in step.split(","):
+                run.backward(1)
+                for p in run.model.parameters():
+                    if p.grad is not None:
+                        run.note(p.grad, "gradient")
+            run.optimizer.step()
+
+    pair(train, grain=grain, model=Drops, replays=None, eager=None)
+
+
+class LongDrops(Drops):
+    def __init__(self, make) -> None:
+        super().__init__(make)
+        self.layers.extend(make() for _ in range(5))
+
+
+@pytest.mark.parametrize("in_flight", [1, 2])
+@pytest.mark.parametrize("seed", range(4))
+def test_layers_that_are_left_out_at_random(pair, seed, in_flight):
+    def train(run):
+        left = random.Random(seed)
+        for _ in range(6):
+            run.model.plan = [[i for i in range(len(run.model.layers))
+                               if left.random() < 0.8] for _ in range(4)]
+            run.step(4, in_flight)
+
+    pair(train, model=LongDrops, eager=None)

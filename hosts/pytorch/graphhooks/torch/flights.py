@@ -17,8 +17,11 @@ class Flights:
         self.segments = segments
         self.clean = 0  # see may_run()
         self._serial = 0  # of recordings
-        self._at = -1, 0  # the microbatch whose forwards came last, its slot
-        self._ran: dict = {}  # the last of them, by the flight of recording
+        self._at = -1  # the microbatch whose forwards came last
+        # A slot that its backwards have let go may not be the one it gets
+        # next: passes that leave out layers come several times to a number.
+        self._slots: set = set()  # that it has had
+        self._ran: dict = {}  # the last there, by slot and flight of recording
         self._last: dict = {}  # segment that was recorded, by slot and flight
         self._waiting: dict = {}  # Waiting by slot
 
@@ -41,21 +44,26 @@ class Flights:
         """Whether the segment's forward may come now: what it frees on its
         way, recordings that were made after it hold until their backward; and
         it may use what backwards freed that were recorded before it."""
-        its, slot = self._at
-        if its != microbatch:
+        if self._at != microbatch:
             return True
-        instance = segment.instances.get(slot)
-        if instance is None:
-            return True
+        for slot in self._slots:
+            instance = segment.instances.get(slot)
+            if instance is not None and not self._may_come(instance):
+                return False
+        return True
+
+    def _may_come(self, instance) -> bool:
+        slot, flight, serial = instance.slot, instance.flight, instance.serial
         waiting = self._waiting.get(slot)
-        return instance.serial > self._ran.get(instance.flight, 0) and not (
-            waiting and waiting.before(instance.flight, instance.serial))
+        return serial > self._ran.get((slot, flight), 0) and not (
+            waiting and waiting.before(flight, serial))
 
     def ran(self, instance, microbatch: int) -> None:
-        if self._at[0] != microbatch:
-            self._at = microbatch, instance.slot
-            self._ran = {}
-        self._ran[instance.flight] = instance.serial
+        if self._at != microbatch:
+            self._at = microbatch
+            self._slots, self._ran = set(), {}
+        self._slots.add(instance.slot)
+        self._ran[instance.slot, instance.flight] = instance.serial
         if instance.backward is not None:
             instance.spoiled = False
             waiting = self._waiting.get(instance.slot)
@@ -75,7 +83,7 @@ class Flights:
 
     def end_step(self) -> None:
         self.clean = 0
-        self._at = -1, 0
+        self._at = -1
         self._waiting.clear()
 
     def next_serial(self) -> int:
