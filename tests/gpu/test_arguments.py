@@ -12,6 +12,7 @@ import enum
 import pytest
 from models import (COUNTS, GRAINS, HEADS, LAYERS, LENGTH, WHOLE, WIDTH,
                     Block, Model, nn, torch)
+from torch.utils.checkpoint import checkpoint
 
 Pair = collections.namedtuple("Pair", "x mask")
 
@@ -547,3 +548,63 @@ def test_a_dataclass_that_has_more_than_its_fields(pair):
     run = pair(lambda r: r.steps([1, 1, 2]), make=TakesContext,
                model=GivesContext, replays=False, eager=["input"])
     assert "more than its fields: scale" in run.attached.explain()
+
+
+# ---- two tensors of one node of autograd -----------------------------------
+
+
+class Twice(Block):
+    """Its input is read by one node, which gives two tensors."""
+
+    def both(self, x, other):
+        y = self.attn(self.norm1(x)) + other
+        return x + self.mlp(self.norm2(y)), y
+
+
+class Checkpoints(Twice):
+    def forward(self, x, other):
+        return checkpoint(self.both, x, other, use_reentrant=True)
+
+
+class Reverses(Twice):
+    """As reversible blocks do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.more = nn.Parameter(0.1 * torch.eye(WIDTH))
+
+    def forward(self, x, other):
+        return Reversible.apply(x, other, self.more)
+
+
+class Reversible(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, other, weight):
+        ctx.save_for_backward(x, other, weight)
+        return Reversible.both(x, other, weight)
+
+    @staticmethod
+    def both(x, other, weight):
+        y = x + torch.tanh(other @ weight)
+        return y, other + torch.tanh(y @ weight)
+
+    @staticmethod
+    def backward(ctx, *grads):
+        with torch.enable_grad():
+            given = [t.detach().requires_grad_() for t in ctx.saved_tensors]
+            return torch.autograd.grad(Reversible.both(*given), given, grads)
+
+
+class Two(Model):
+    def run_layers(self, x):
+        other = x
+        for layer in self.layers:
+            x, other = layer(x, other)
+        return x + other
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("make", [Checkpoints, Reverses])
+def test_two_results_of_one_node_are_one_use(pair, grain, count, make):
+    pair(lambda r: r.steps([count] * 4), grain=grain, make=make, model=Two)

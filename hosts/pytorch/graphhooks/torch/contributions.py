@@ -30,8 +30,9 @@ def uses(outputs, inputs, before=frozenset(), nodes=None) -> list:
     targets = [_target(t, nodes) for t in inputs]
     ends = {t[0] for t in targets if t is not None} | before
     found: dict = {}
-    waiting = [t.grad_fn for t in outputs
-               if t.grad_fn is not None and t.grad_fn not in before]
+    # A node may have given several of them.
+    waiting = [*dict.fromkeys(t.grad_fn for t in outputs if t.grad_fn
+                              is not None and t.grad_fn not in before)]
     seen = {*waiting, *ends}
     while waiting:
         node = waiting.pop()
