@@ -5,6 +5,8 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 from models import (BATCH, COUNTS, GRAINS, LAYERS, LENGTH, WHOLE, WIDTH, Block,
                     Model, nn, torch)
@@ -605,13 +607,28 @@ def test_a_buffer_for_gradients_that_moves_after_a_forward(runs, grain):
 
 
 def test_a_forward_that_somebody_has_kept(runs):
-    run = runs()
-    run.steps([2, 2])
+    run = runs(grain="layer").steps([2, 2])
     layer = run.model.layers[0]
     kept = layer.forward
     run.detach()
     x = torch.ones(BATCH, LENGTH, WIDTH).cuda()
-    assert torch.equal(kept(x), layer(x))
+    assert kept != layer.forward and torch.equal(kept(x), layer(x))
+    layer.forward = kept
+    run.attach()
+    run.steps([2, 2])
+    assert run.attached.stats()["replays"] > 0
+
+
+@GRAIN
+def test_the_names_of_a_forwards_arguments_stay(runs, grain):
+    def said(layer):
+        forward = layer.forward
+        return inspect.signature(forward), forward.__name__, forward.__doc__
+
+    run = runs(grain=grain)
+    attached = [said(layer) for layer in run.model.layers]
+    run.detach()
+    assert attached == [said(layer) for layer in run.model.layers]
 
 
 class One(nn.Module):

@@ -30,7 +30,7 @@ from .gradients import Nothing
 from .memory import Captures
 from .places import Watch
 from .segment import Segment
-from .site import Site, be_opaque
+from .site import Detached, Site, be_opaque
 
 log = logging.getLogger("graphhooks")
 
@@ -109,7 +109,9 @@ class Attached:
             if why is not None:
                 raise Error(f"{layer.name} {why}")
             for module in layer.module.modules():
-                if isinstance(vars(module).get("forward"), Site):
+                forward = vars(module).get("forward")
+                if isinstance(forward, Site) \
+                        and not isinstance(forward, Detached):
                     raise Error(f"{layer.name} is attached already: detach "
                                 "it first")
             if id(layer.module) in seen:

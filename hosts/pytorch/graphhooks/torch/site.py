@@ -5,6 +5,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import functools
 from types import SimpleNamespace
 
 import torch
@@ -22,6 +23,8 @@ class Site:
         self.position = position
         self.module = module
         self.forward = module.forward
+        # Some look for the names of its arguments.
+        functools.update_wrapper(self, self.forward, updated=())
         self.has_own = "forward" in vars(module)
         self.places = Places([module])
         self.leaves_traces = False  # draws numbers, or writes buffers
