@@ -634,6 +634,23 @@ def test_a_weight_used_several_times_and_in_the_loss(pair, grain, replays):
     assert len(run.attached.stats()["refused"]) == 1
 
 
+class Views(Model):
+    """Two of a batch, whose losses are summed."""
+
+    def run_layers(self, x):
+        return super().run_layers(x) - super().run_layers(x.flip(0))
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("make, replays", [(Block, True), (Thrice, False)])
+def test_a_weight_used_several_times_in_two_calls(pair, grain, make, replays):
+    """Eager adds up all gradients one by one, and a graph those of a call."""
+    pair(lambda r: r.steps(), grain=grain, make=make, model=Views,
+         replays=replays,
+         refused=None if replays else "weight is used 3 times in it, and "
+         "elsewhere too, or in another call")
+
+
 class Ahead(Model):
     """A weight is used on the way to the layers, and in one of them."""
 

@@ -100,10 +100,27 @@ class Contributions:
         self.found: list = []
         self._handles = listen([(self, edges)])
 
+    def note(self, gradient) -> None:
+        self.found.append(gradient)
+
+    def take(self) -> list:
+        found, self.found = self.found, []
+        return found
+
     def remove(self) -> None:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+
+
+class OfCall:
+    """Those of one call, among those of all."""
+
+    def __init__(self, those_of_all: Contributions):
+        self._all = those_of_all
+
+    def note(self, gradient) -> None:
+        self._all.note((self, gradient))
 
 
 def listen(pairs) -> list:
@@ -123,7 +140,7 @@ def _note(where):
     def note(of_inputs, _):
         for position, each in where:
             if of_inputs[position] is not None:
-                each.found.append(of_inputs[position])
+                each.note(of_inputs[position])
 
     return note
 
@@ -189,7 +206,7 @@ class Shares:
                     node.register_prehook(self._compare(p, ours)))
             if self.nodes[p] in behind:
                 self._found.add(p)
-        self._handles += listen([(self._watched[p], edges)
+        self._handles += listen([(OfCall(self._watched[p]), edges)
                                  for p, edges in used])
         return [p for p, _ in used]
 
@@ -204,11 +221,13 @@ class Shares:
             self._found.add(p)
 
         def compare(gradients):
-            total, found = gradients[0], ours.found
-            ours.found = []
+            total, found = gradients[0], ours.take()
             if total is None or not found:
                 return
-            if total.layout != torch.strided:
+            calls, found = zip(*found)
+            if total.layout != torch.strided \
+                    or 1 < len(set(calls)) < len(calls):
+                # Graphs add up those of each call, and eager one by one.
                 tell()
             elif len(found) > 1:
                 self._comparisons.compare(total, added(found), tell)

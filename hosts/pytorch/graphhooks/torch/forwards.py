@@ -116,5 +116,5 @@ def _refuse_sums(segment, instance, results) -> None:
     for _, name, p in segment.parameters.places:
         if p in found and len(edges[p]) > 1:
             raise tree.Unfit(f"{name} is used {len(edges[p])} times in it, "
-                             "and elsewhere too: its gradients would be "
-                             "added up in another order")
+                             "and elsewhere too, or in another call: its "
+                             "gradients would be added up in another order")
