@@ -141,6 +141,8 @@ class Chain:
         depends = shares.watch(
             parameters, uses[len(inputs):],
             segment.owner.way.to(self._nodes, segment.owner.forward()))
+        shares.watch_casts(parameters, uses[len(inputs):], outputs,
+                           self._nodes)
         for output in outputs:
             output.grad_fn.register_prehook(
                 lambda _: segment.warm_up(depends))

@@ -12,12 +12,13 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import collections
 import operator
 import weakref
 
 import torch
 from torch._C import _current_graph_task_id as current_pass
-from torch.autograd.graph import get_gradient_edge
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from .comparisons import Comparisons
 
@@ -45,8 +46,16 @@ def uses(outputs, inputs, before=frozenset(), nodes=None) -> list:
     return [[] if t is None else found.get(t, []) for t in targets]
 
 
+def casts(edges) -> list:
+    """Those nodes of the edges that cast."""
+    return [node for node, _ in edges
+            if type(node).__name__ == "ToCopyBackward0"]
+
+
 def _target(tensor, nodes):
     """Where its gradient goes."""
+    if isinstance(tensor, GradientEdge):
+        return tensor.node, tensor.output_nr
     if not tensor.requires_grad:
         return None
     node = nodes.get(tensor)
@@ -183,6 +192,8 @@ class Shares:
     def __init__(self, comparisons: Comparisons | None = None):
         self._comparisons = comparisons or Comparisons()
         self._found: set = set()
+        self.casts: dict = {}  # how many a call has of a parameter, at most
+        self.cast_for_others: set = set()  # those of which others use one too
         self._watched: dict = {}  # of each what comes of calls
         self._handles: list = []
         # Where each is added up: nodes that else live for a pass only.
@@ -209,6 +220,31 @@ class Shares:
         self._handles += listen([(OfCall(self._watched[p]), edges)
                                  for p, edges in used])
         return [p for p, _ in used]
+
+    def watch_casts(self, parameters, uses_here, outputs, before) -> None:
+        """Autocast keeps a weight's cast for all that use it in its region,
+        and eager adds up their gradients before it casts them back."""
+        nodes = {node: p for p, edges in zip(parameters, uses_here)
+                 for node in casts(edges)}
+        if not nodes:
+            return
+        for p, count in collections.Counter(nodes.values()).items():
+            self.casts[p] = max(self.casts.get(p, 0), count)
+        of_nodes = uses(outputs, [GradientEdge(n, 0) for n in nodes], before)
+        for (node, p), edges in zip(nodes.items(), of_nodes):
+            ours = Contributions()
+            self._handles += listen([(ours, edges)])
+            self._handles.append(
+                node.register_prehook(self._compare_casts(p, ours)))
+
+    def _compare_casts(self, p, ours):
+        def compare(gradients):
+            total, found = gradients[0], ours.take()
+            if total is not None and len(found) == 1 \
+                    and total.data_ptr() != found[0].data_ptr():
+                self.cast_for_others.add(p)
+
+        return compare
 
     def note_arguments(self, parameters, tensors) -> None:
         """A weight that a call is given, too, is not its own alone: a graph

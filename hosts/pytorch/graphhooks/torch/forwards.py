@@ -108,13 +108,19 @@ def _refuse_others(instance, attributes, results) -> None:
 def _refuse_sums(segment, instance, results) -> None:
     """Of a weight that is used elsewhere too autograd adds up all gradients
     one by one, and a graph gives a single one."""
-    found = segment.parameters.shares.found
-    if not found:
+    shares = segment.parameters.shares
+    if not (shares.found or shares.casts):
         return
     edges = dict(zip(segment.parameters.all,
                      contributions.uses(results.tensors, instance.leaves)))
     for _, name, p in segment.parameters.places:
-        if p in found and len(edges[p]) > 1:
+        casts = len(contributions.casts(edges[p]))
+        if p in shares.cast_for_others or casts > shares.casts.get(p, casts):
+            raise tree.Unfit(f"{name} is cast by autocast once for several "
+                             "uses, and eager adds up their gradients before "
+                             "it casts them back, a graph after that: set "
+                             "cache_enabled=False for that autocast")
+        if p in shares.found and len(edges[p]) > 1:
             raise tree.Unfit(f"{name} is used {len(edges[p])} times in it, "
                              "and elsewhere too, or in another call: its "
                              "gradients would be added up in another order")
