@@ -608,3 +608,82 @@ class Two(Model):
 @pytest.mark.parametrize("make", [Checkpoints, Reverses])
 def test_two_results_of_one_node_are_one_use(pair, grain, count, make):
     pair(lambda r: r.steps([count] * 4), grain=grain, make=make, model=Two)
+
+
+# ---- what a layer is given and does not use --------------------------------
+
+
+class Zeros(torch.autograd.Function):
+    """Gives zeros back where nothing comes, as functions do by default."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 2
+
+
+class Spare(Model):
+    def __init__(self, make) -> None:
+        super().__init__(make)
+        self.spare = nn.Parameter(torch.ones(WIDTH))
+
+    def run_layers(self, x):
+        spare = Zeros.apply(self.spare)
+        for layer in self.layers:
+            x = layer(x, spare)
+        return x
+
+
+class Spares(Block):
+    def forward(self, x, spare):
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_nothing_comes_back_to_what_is_not_used(pair, grain):
+    pair(lambda r: r.steps(), grain=grain, make=Spares, model=Spare)
+
+
+# ---- how gradients are laid out --------------------------------------------
+
+
+class Post(Block):
+    """Its input's gradient is laid out as its norm's is."""
+
+    def forward(self, x):
+        x = self.norm1(x + self.attn(x))
+        return self.norm2(x + self.mlp(x))
+
+
+class Transposes(Model):
+    """Something before the layers sums up what they give back."""
+
+    def __init__(self, make) -> None:
+        super().__init__(make)
+        self.gain = nn.Parameter(torch.ones(WIDTH))
+
+    def run_layers(self, x):
+        x = (x * self.gain).transpose(0, 1)
+        return super().run_layers(x).transpose(0, 1)
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("count", [1, 2])
+def test_an_inputs_gradient_is_laid_out_as_eagers(pair, grain, count):
+    """Otherwise than the input, whose other order of sums has other bits."""
+    def train(run):
+        strides = []
+        run.model.layers[0].register_forward_pre_hook(
+            lambda _, args: args[0].register_hook(
+                lambda grad: strides.append(grad.stride())) and None)
+        for _ in range(4):
+            run.zero()
+            for _ in range(count):
+                run.loss(batch=8).backward()
+            run.optimizer.step()
+        run.note(torch.tensor(strides), "strides")
+
+    pair(train, grain=grain, make=Post, model=Transposes)

@@ -143,6 +143,7 @@ def _take_grads(segment, instance: Instance, grads, keep=True):
     Where it may, autograd lets go on its way, and gradients come to lie there;
     not if it is to `keep` all for another time."""
     apart = {i: Contributions(edges) for i, edges in instance.uses.items()}
+    laid = _Laid(instance.inputs)
     instance.spent = not keep
     try:
         with undisturbed(segment.draws), \
@@ -153,7 +154,7 @@ def _take_grads(segment, instance: Instance, grads, keep=True):
     finally:
         of_parameters = dict(zip(segment.parameters.all,
                                  _taken(instance.leaves)))
-        of_inputs = _taken(instance.inputs)
+        of_inputs = laid.out(_taken(instance.inputs))
         for each in apart.values():
             each.remove()
     again = []
@@ -161,6 +162,29 @@ def _take_grads(segment, instance: Instance, grads, keep=True):
         of_inputs[i], *others = each.found or [None]
         again += others + [None] * (instance.again.count(i) - len(others))
     return of_inputs, of_parameters, again
+
+
+class _Laid:
+    """Gradients that are laid out otherwise than what they are of, as they
+    come to whom eager gives them; `.grad` is a copy that is not."""
+
+    def __init__(self, inputs):
+        self._found: dict = {}
+        self._handles = [t.register_hook(self._note(i, t.stride()))
+                         for i, t in enumerate(inputs) if t.requires_grad]
+
+    def _note(self, i: int, stride):
+        def note(grad):
+            if grad.stride() != stride and is_dense(grad):
+                self._found[i] = grad.clone()  # it may be another's as well
+
+        return note
+
+    def out(self, grads) -> list:
+        """Those in place of theirs."""
+        for handle in self._handles:
+            handle.remove()
+        return [self._found.get(i, grad) for i, grad in enumerate(grads)]
 
 
 def _can_run_again(segment, instance: Instance) -> bool:

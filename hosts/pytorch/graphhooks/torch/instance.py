@@ -11,8 +11,8 @@ class Instance:
 
     __slots__ = ("slot", "flight", "serial", "call", "autocast", "inputs",
                  "before", "numbers", "leaves", "live", "spoiled", "spent",
-                 "outputs", "shape", "constant", "uses", "again", "wanted",
-                 "layouts", "alone", "backward", "first", "node",
+                 "outputs", "shape", "constant", "uses", "unused", "again",
+                 "wanted", "layouts", "alone", "backward", "first", "node",
                  "attributes")
 
     def __init__(self):
@@ -32,6 +32,7 @@ class Instance:
         self.shape = []  # the form of each module's result
         self.constant = ()  # the outputs that need no gradient
         self.uses = ()  # edges to inputs that are used elsewhere too
+        self.unused = ()  # inputs to which no gradient comes
         self.again = ()  # those inputs, one time less than they are used
         self.wanted = ()  # the outputs whose gradients the backward reads
         self.layouts = ()  # their strides

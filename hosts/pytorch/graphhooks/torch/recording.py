@@ -176,8 +176,10 @@ class Results:
 
 
 def note_uses(segment, instance: Instance) -> None:
-    """Of inputs that are used elsewhere too."""
+    """Of inputs that are used elsewhere too, or not at all."""
     uses = contributions.uses(instance.live, instance.inputs)
+    instance.unused = [i for i, edges in enumerate(uses) if not edges
+                       and instance.inputs[i].requires_grad]
     instance.uses = {i: uses[i] for i in sorted(segment.elsewhere)}
     instance.again = [i for i, edges in instance.uses.items()
                       for _ in edges[1:]]

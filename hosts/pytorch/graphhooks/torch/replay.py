@@ -80,6 +80,12 @@ def _kept(segment, tensors) -> list:
     return [i for i, t in enumerate(tensors) if may_keep(t)]
 
 
+def _without(inputs, unused) -> tuple:
+    """Autograd is not to come by with nothing where eager does not come."""
+    return tuple([t.detach() if i in unused else t
+                  for i, t in enumerate(inputs)])
+
+
 # Function.apply() first sees to torch.func, whose calls do not come here, and
 # that costs as much as the half of the rest.
 _apply = super(torch.autograd.Function, Replay).apply
@@ -88,6 +94,8 @@ _apply = super(torch.autograd.Function, Replay).apply
 def replay(segment, instance, microbatch: int, tensors):
     """The outputs of a forward that a graph has run."""
     inputs = *tensors, *segment.parameters.behind
+    if instance.unused:
+        inputs = _without(inputs, instance.unused)
     if instance.again:
         inputs += tuple([tensors[i] for i in instance.again])
     return _apply((segment, instance, microbatch, segment.owner.steps,
