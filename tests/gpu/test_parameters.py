@@ -603,6 +603,23 @@ def test_weights_that_are_lent_to_later_layers(pair, grain):
         pair(train, grain=grain, model=Lends, eager=["replaced"])
 
 
+@pytest.mark.parametrize("grain", WHOLE)
+def test_layers_that_are_frozen_for_a_part_of_each_step(pair, grain):
+    """As a discriminator is, while the generator learns from it."""
+    def train(run):
+        layers = run.model.layers
+        for _ in range(6):
+            run.step(2)
+            run.zero()
+            layers.requires_grad_(False)
+            run.loss().backward()
+            layers.requires_grad_(True)
+            run.note(run.model.embed.weight.grad)
+
+    run = pair(train, grain=grain, eager=["replaced"])
+    assert run.attached.stats()["replays"] >= 4 * 2 * 2
+
+
 # ---- used several times, and elsewhere too ----------------------------------
 
 

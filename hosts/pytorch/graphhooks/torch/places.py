@@ -86,18 +86,23 @@ def lent(held, others):
 class Watch:
     """Tells which segments have lost theirs for good.  A call may come while
     others are lent; when they are still there at the beginning of the next
-    step, and of the one after it, they stay."""
+    step, and of the one after it, and no call has found the old ones in the
+    meantime, they stay."""
 
     def __init__(self):
-        self._suspects: dict = {}  # whose calls have found others
+        self.suspects: dict = {}  # whose calls have found others
         self._before: list = []  # lost at the last look
 
     def suspect(self, segment) -> None:
-        self._suspects[segment] = None
+        self.suspects[segment] = None
+
+    def clear(self, segment) -> None:
+        """A call has found its own."""
+        self.suspects.pop(segment, None)
 
     def lost(self) -> list:
         """At the beginning of a step."""
-        lost = [s for s in self._suspects if not s.places.are_kept()]
+        lost = [s for s in self.suspects if not s.places.are_kept()]
         found = [s for s in lost if s in self._before]
-        self._suspects, self._before = {}, lost
+        self.suspects, self._before = {}, lost
         return found

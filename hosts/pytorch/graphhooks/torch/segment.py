@@ -269,6 +269,8 @@ class Segment(Planned):
                 self.refuse("a parameter has got another shape or type; "
                             "detach and attach again")
             return False
+        if owner.watch.suspects:
+            owner.watch.clear(self)
         if self.parameters.have_other_mains():
             owner.count("replaced", f"{self.name}: the main_grad of a "
                         "parameter is elsewhere than when it was recorded")
