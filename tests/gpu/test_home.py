@@ -24,7 +24,9 @@ def layer(monkeypatch):
     module = nn.Linear(2, 2)
     counted, suspects = [], []
     owner = SimpleNamespace(device=1,
-                            watch=SimpleNamespace(suspect=suspects.append),
+                            watch=SimpleNamespace(suspects=suspects,
+                                                  suspect=suspects.append,
+                                                  clear=suspects.remove),
                             count=lambda *why: counted.append(why))
     found = SimpleNamespace(
         name="layer 0", owner=owner, module=module, counted=counted,
@@ -42,6 +44,12 @@ def is_at_home(layer):
 def test_a_call_with_its_own_weights_on_its_device_is_served(layer):
     assert is_at_home(layer)
     assert layer.counted == layer.suspects == []
+
+
+def test_a_call_with_its_own_weights_clears_it_of_suspicion(layer):
+    layer.suspects.append(layer)
+    assert is_at_home(layer)
+    assert layer.suspects == []
 
 
 def test_another_current_device_is_eager_and_said(layer, monkeypatch):

@@ -30,9 +30,9 @@ class Segment:
         return self.results
 
 
-def instance(*outputs, constant=(), again=()):
+def instance(*outputs, constant=(), again=(), unused=()):
     return SimpleNamespace(outputs=outputs, constant=constant, again=again,
-                           node=None)
+                           unused=unused, node=None)
 
 
 def ones(value=1):
@@ -62,6 +62,17 @@ def test_a_gradient_that_may_be_kept_is_a_copy():
                [latents[None]]).backward(ones())
     assert same(segment.results[0], ones(2)[None])
     assert same(latents.grad, ones(4))
+
+
+def test_no_gradient_comes_to_what_is_not_used():
+    x, y, p = (ones().requires_grad_() for _ in range(3))
+    came = []
+    given = x * 1, y * 1
+    given[1].grad_fn.register_prehook(came.append)
+    segment = Segment((ones(2), None, ones(3)), (p,))
+    replay(segment, instance(ones(), unused=[1]), 0, given).backward(ones())
+    assert same(x.grad, ones(2)) and same(p.grad, ones(3))
+    assert y.grad is None and came == []
 
 
 def test_outputs_that_need_no_gradient_say_so():
