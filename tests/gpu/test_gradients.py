@@ -594,6 +594,24 @@ def test_a_forward_of_another_flight_hides_none():
     assert ran(segments, (2, 0, 1)) == [2, 0, 1]
 
 
+def test_each_slot_that_a_microbatch_has_had_is_asked():
+    """One that came several times has been in several."""
+    segments = forwards((1, 0), (1, 0))
+    for s in segments:
+        s.instances[1] = SimpleNamespace(**vars(s.instances[0]) | {"slot": 1})
+    flights = Flights(segments)
+    flights.ran(segments[0].instances[0], 0)
+    flights.ran(segments[1].instances[1], 0)
+    assert not flights.may_follow(segments[0], 0)
+    assert not flights.may_follow(segments[1], 0)
+    before, after = (s.instances for s in segments)
+    for slot in before:
+        segments[0].instances = {slot: before[slot]}
+        assert not flights.may_follow(segments[0], 0)
+    segments[1].instances = {0: after[0]}
+    assert flights.may_follow(segments[1], 0)
+
+
 def test_another_microbatch_begins_anew():
     one, two = forwards((1, 0), (1, 0))
     flights = Flights([one, two])
