@@ -14,6 +14,8 @@ from models import (COUNTS, GRAINS, HEADS, LAYERS, LENGTH, WHOLE, WIDTH,
                     Block, Model, nn, torch)
 from torch.utils.checkpoint import checkpoint
 
+from graphhooks.torch import backwards
+
 Pair = collections.namedtuple("Pair", "x mask")
 
 
@@ -631,23 +633,39 @@ class Spare(Model):
         self.spare = nn.Parameter(torch.ones(WIDTH))
 
     def run_layers(self, x):
-        spare = Zeros.apply(self.spare)
+        constant, spare = self.spare.detach(), Zeros.apply(self.spare)
         for layer in self.layers:
-            x = layer(x, spare)
+            x = layer(x, constant, spare)
         return x
 
 
 class Spares(Block):
-    def forward(self, x, spare):
+    def forward(self, x, constant, spare):
         return super().forward(x)
 
 
 @pytest.mark.parametrize("grain", WHOLE)
 def test_nothing_comes_back_to_what_is_not_used(pair, grain):
-    pair(lambda r: r.steps(), grain=grain, make=Spares, model=Spare)
+    run = pair(lambda r: r.steps(), grain=grain, make=Spares, model=Spare)
+    # Of what has no gradient there is nothing to hold back in each call.
+    assert all(len(i.unused) == 1 for segment in run.attached.segments
+               for i in segment.instances.values())
 
 
 # ---- how gradients are laid out --------------------------------------------
+
+
+def test_a_gradient_is_kept_as_it_comes():
+    x, y = (torch.ones(3, 2).t().requires_grad_() for _ in range(2))
+    laid = backwards._Laid([x, y])
+    whole, expanded = torch.rand(2, 3), torch.ones(()).expand(2, 3)
+    x.backward(whole)
+    y.backward(expanded)
+    kept, copied = laid.out([x.grad, y.grad])
+    assert kept.stride() == whole.stride() != x.grad.stride()
+    assert torch.equal(kept, whole) and kept.data_ptr() != whole.data_ptr()
+    assert copied is y.grad
+    assert not x._backward_hooks and not y._backward_hooks
 
 
 class Post(Block):
