@@ -309,6 +309,47 @@ def test_a_sparse_gradient_is_eager(pair, grain):
     pair(train, grain=grain, make=Sparse, replays=False, refused="sparse")
 
 
+class Looks(Block):
+    """No module says that its gradient is sparse."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places = nn.Parameter(0.1 * torch.randn(LENGTH, WIDTH))
+
+    def forward(self, x):
+        places = torch.arange(x.shape[1], device=x.device)
+        return super().forward(x + F.embedding(places, self.places,
+                                               sparse=True))
+
+
+class LookTwice(Model):
+    """Autograd adds up what comes of two layers."""
+
+    def __init__(self, make) -> None:
+        super().__init__(make)
+        self.layers[2].places = self.layers[0].places
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_a_sum_of_sparse_gradients_is_eager(pair, grain):
+    def train(run):
+        table = run.model.layers[0].places
+        run.optimizer = torch.optim.SGD([p for p in run.model.parameters()
+                                         if p is not table], lr=1e-2)
+        for _ in range(3):
+            run.zero()
+            table.grad = None  # the optimizer does not know it
+            run.backward(1)
+            run.note(table.grad.to_dense(), "table")
+            run.optimizer.step()
+        run.zero()
+        table.grad = None
+
+    # How torch puts that is its own.
+    pair(train, grain=grain, make=Looks, model=LookTwice, replays=None,
+         refused=".", eager=None)
+
+
 class Recurrent(Block):
     def __init__(self) -> None:
         super().__init__()
