@@ -652,6 +652,28 @@ def test_nothing_comes_back_to_what_is_not_used(pair, grain):
                for i in segment.instances.values())
 
 
+class Ignores(torch.autograd.Function):
+    """Gives nothing back to what it has used."""
+
+    @staticmethod
+    def forward(ctx, x, other):
+        return x + 0.1 * other
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad, None
+
+
+class Ignoring(Block):
+    def forward(self, x, constant, spare):
+        return super().forward(Ignores.apply(x, spare))
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_nothing_comes_back_to_what_is_used(pair, grain):
+    pair(lambda r: r.steps(), grain=grain, make=Ignoring, model=Spare)
+
+
 # ---- how gradients are laid out --------------------------------------------
 
 

@@ -175,6 +175,8 @@ class _Laid:
 
     def _note(self, i: int, stride):
         def note(grad):
+            if grad is None or grad.layout != torch.strided:
+                return
             if grad.stride() != stride and is_dense(grad):
                 self._found[i] = grad.clone()  # it may be another's as well
 
