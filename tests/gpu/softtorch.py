@@ -39,12 +39,16 @@ _UNKNOWN = "Generator: not in capture mode"
 
 
 def _tensors(values) -> list:
-    return [t for t in tree_leaves(values) if isinstance(t, torch.Tensor)]
+    """Those that have memory: nothing replays what makes sparse ones."""
+    return [t for t in tree_leaves(values)
+            if isinstance(t, torch.Tensor) and t.layout == torch.strided]
 
 
 def _aliases(values):
     """At the same addresses, with versions and gradients of their own."""
-    return tree_map_only(torch.Tensor, softpool.alias, values)
+    return tree_map_only(
+        torch.Tensor, lambda t: softpool.alias(t)
+        if t.layout == torch.strided else t, values)
 
 
 def _storages(values) -> dict:

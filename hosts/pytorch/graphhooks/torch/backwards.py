@@ -11,6 +11,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import contextlib
+import functools
 
 import torch
 
@@ -244,7 +245,8 @@ def _differentiate(segment, instance, grads, found, places):
     landing = Landing(dict(zip(parameters.all, instance.leaves)), places,
                       found.adds)
     try:
-        with _unchanged(segment, instance, found.variant), \
+        with _strided(parameters, instance), \
+                _unchanged(segment, instance, found.variant), \
                 flags.noted(parameters.all, instance.leaves) as marks:
             of_inputs, of_parameters, again = _take_grads(
                 segment, instance, grads,
@@ -260,6 +262,27 @@ def _differentiate(segment, instance, grads, found, places):
     found.own = [p for p in parameters.own if p in came]
     found.gradients = [places.get(p, of_parameters[p]) for p in found.own]
     return [r for r in found.results if r is not None]
+
+
+@contextlib.contextmanager
+def _strided(parameters, instance: Instance):
+    """Refuses gradients whose memory grows with what they are of."""
+    names = {p: name for _, name, p in parameters.places}
+    of = [(t, "an input") for t in instance.inputs if t.requires_grad]
+    of += [(leaf, names[p]) for p, leaf in zip(parameters.all,
+                                               instance.leaves)]
+    handles = [t.register_hook(functools.partial(_refuse_sparse, name))
+               for t, name in of]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _refuse_sparse(name: str, grad) -> None:
+    if grad is not None and grad.layout != torch.strided:
+        raise tree.Unfit(f"{name} has sparse gradients, whose sizes change")
 
 
 @contextlib.contextmanager

@@ -179,9 +179,27 @@ def _watch(tensor, ours: Contributions, tell, comparisons) -> None:
         handle.remove()
         ours.remove()
         if ours.found:
-            comparisons.compare(total, added(ours.found), tell)
+            _compare(total, ours.found, tell, comparisons)
 
     handle = tensor.register_hook(compare)
+
+
+def _compare(total, found, tell, comparisons) -> None:
+    """tell() if there is more in it than what has been found."""
+    if len(found) == 1:
+        if not _is(total, found[0]):
+            tell()
+    elif all(g.layout == torch.strided for g in found):
+        comparisons.compare(total, added(found), tell)
+    else:
+        tell()  # nobody compares sparse ones
+
+
+def _is(total, contribution) -> bool:
+    """What came by one edge alone is handed on as it is."""
+    if contribution.layout != torch.strided or total.layout != torch.strided:
+        return total is contribution
+    return total.data_ptr() == contribution.data_ptr()
 
 
 class Shares:
@@ -240,8 +258,7 @@ class Shares:
     def _compare_casts(self, p, ours):
         def compare(gradients):
             total, found = gradients[0], ours.take()
-            if total is not None and len(found) == 1 \
-                    and total.data_ptr() != found[0].data_ptr():
+            if len(found) == 1 and not _is(total, found[0]):
                 self.cast_for_others.add(p)
 
         return compare
@@ -258,17 +275,14 @@ class Shares:
 
         def compare(gradients):
             total, found = gradients[0], ours.take()
-            if total is None or not found:
+            if not found:
                 return
             calls, found = zip(*found)
-            if total.layout != torch.strided \
-                    or 1 < len(set(calls)) < len(calls):
+            if 1 < len(set(calls)) < len(calls):
                 # Graphs add up those of each call, and eager one by one.
                 tell()
-            elif len(found) > 1:
-                self._comparisons.compare(total, added(found), tell)
-            elif total.data_ptr() != found[0].data_ptr():
-                tell()  # what came by one edge alone is handed on as it is
+            else:
+                _compare(total, found, tell, self._comparisons)
 
         return compare
 
