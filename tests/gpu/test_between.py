@@ -191,3 +191,86 @@ def test_a_call_without_gradients_is_none_of_the_pass(pair):
         run.steps([1, 2])
 
     pair(train, grain="chunk", judge=False)
+
+
+# ---- what goes from one layer to the next, and is used by others -----------
+
+
+class Deep(Model):
+    """A penalty on what each layer gives to the next."""
+
+    late = False
+
+    def forward(self, tokens):
+        self.penalty = 0
+        out = super().forward(tokens)
+        if self.late:
+            self.penalty = sum(map(self.of, self.kept))
+        return out
+
+    def run_layers(self, x):
+        self.kept = []
+        for layer in self.layers:
+            x = layer(x)
+            self.kept.append(x)
+            if not self.late:
+                self.penalty = self.penalty + self.of(x)
+        return x
+
+    def of(self, x):
+        return 1e-2 * x.square().mean()
+
+
+class DeepLate(Deep):
+    late = True
+
+
+def learn(count, in_flight=1):
+    def train(run):
+        for _ in range(5):
+            run.zero()
+            waiting = []
+            for _ in range(count):
+                loss = run.loss()
+                waiting.append(loss + run.model.penalty)
+                if len(waiting) == in_flight:
+                    waiting.pop(0).backward()
+            for loss in waiting:
+                loss.backward()
+            run.optimizer.step()
+
+    return train
+
+
+@pytest.mark.parametrize("count, in_flight", [(1, 1), (3, 1), (3, 2)])
+def test_uses_between_the_layers_are_eager(pair, count, in_flight):
+    pair(learn(count, in_flight), grain="chunk", model=Deep, replays=False,
+         refused="goes from one of its modules to the next is used in between")
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("grain, model", [("layer", Deep), ("layer", DeepLate),
+                                          ("chunk", DeepLate)])
+def test_uses_after_the_layers_are_not(pair, grain, model, count):
+    pair(learn(count), grain=grain, model=model)
+
+
+class Costs(Block):
+    def forward(self, x):
+        x = super().forward(x)
+        return x, 1e-2 * x.abs().mean()
+
+
+class SumsUp(Deep):
+    """As balance losses are, which no layer uses."""
+
+    def run_layers(self, x):
+        for layer in self.layers:
+            x, cost = layer(x)
+            self.penalty = self.penalty + cost
+        return x
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_sums_between_the_layers_are_none_of_their_own(pair, count):
+    pair(learn(count), grain="chunk", make=Costs, model=SumsUp)

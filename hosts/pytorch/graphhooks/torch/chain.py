@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import torch
 from torch import is_autocast_enabled, is_grad_enabled
+from torch._C._autograd import _get_sequence_nr as nodes_so_far
 
 from ..errors import Error
 from . import checkpoint, contributions, tree
@@ -43,6 +44,8 @@ class Chain:
         self._found: list = []  # versions of what each module has
         self._numbers: list = []  # random ones that are drawn by then
         self._drew = False  # somebody has drawn more between two
+        self._made = 0  # nodes of autograd by then
+        self._is_between = False  # somebody has made more between two
         self._unheard = None  # hooks of saved tensors, see hush()
         self._unfinished = 0  # passes that did not come to the last module
         self.idle = True  # there is nothing to stop
@@ -95,7 +98,7 @@ class Chain:
         self._results = [result]
         if len(self.segment.sites) > 1:
             self._watched = []
-            self._drew = False
+            self._drew = self._is_between = False
             self._begin()
             self._remember(0, result)
         else:
@@ -143,11 +146,30 @@ class Chain:
             segment.owner.way.to(self._nodes, segment.owner.forward()))
         shares.watch_casts(parameters, uses[len(inputs):], outputs,
                            self._nodes)
+        if self._is_between and outputs:
+            self._watch_between(outputs)
         for output in outputs:
             output.grad_fn.register_prehook(
                 lambda _: segment.warm_up(depends))
         if not outputs:
             segment.warm_up(())
+
+    def _watch_between(self, outputs) -> None:
+        """What one module hands to the next may be used on the way.  Its
+        gradient comes of that last, as it was made first; of what is done
+        after the stack first, as a graph takes it."""
+        inner: list = []
+        tree.gather(self._results[:-1], inner, [])
+        inner = [t for t in inner if t.grad_fn is not None]
+        contributions.watch(
+            inner, contributions.uses(outputs, inner, self._nodes),
+            lambda _: self._forgo("what goes from one of its modules to the "
+                                  "next is used in between, too"),
+            self.segment.owner.comparisons)
+
+    def _forgo(self, why: str) -> None:
+        self._break(why)
+        self.forget()
 
     def _begin(self) -> None:
         """The first module has returned."""
@@ -167,6 +189,7 @@ class Chain:
             self._break(str(unfit))
         self._versions = [_version(t) for t in self._before]
         self._note_numbers()
+        self._made = nodes_so_far()
 
     def _note_numbers(self) -> None:
         if self.segment.draws is not False:
@@ -215,6 +238,7 @@ class Chain:
         else:
             self._learn(site, args, kwargs)
         self._drew |= self._have_drawn()
+        self._is_between |= nodes_so_far() != self._made
         result = self._run(site, args, kwargs)
         # What it has written itself, it shares with those.
         self._found[behind:] = self._versions_from(behind)

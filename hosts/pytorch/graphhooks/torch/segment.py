@@ -169,13 +169,13 @@ class Segment(Planned):
         self.seen = microbatch = owner.microbatch
         if not self._is_at_home():
             return site.forward(*args, **kwargs)
+        if owner.comparisons.waiting:
+            owner.comparisons.settle()  # a recording cannot wait
         if not self.warm or not self.chain.is_known():
             return self._learn(site, tensors, args, kwargs)
         if not owner.flights.may_follow(self, microbatch):
             owner.count("order")
             return site.forward(*args, **kwargs)
-        if owner.comparisons.waiting:
-            owner.comparisons.settle()  # a recording cannot wait
         if self.instances:
             owner.make_way(self.serial)
         instance = None
