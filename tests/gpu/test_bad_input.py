@@ -12,7 +12,7 @@ import sys
 
 import pytest
 from models import (BATCH, COUNTS, GRAINS, LAYERS, LENGTH, SEGMENTS, WHOLE,
-                    WIDTH, Block, F, Model, Normed, nn, on_a_gpu, torch)
+                    WIDTH, WORDS, Block, F, Model, Normed, nn, on_a_gpu, torch)
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import graphhooks
@@ -384,6 +384,34 @@ def test_sparse_gradients_of_functions_are_eager(pair, grain, make, model,
 
     pair(train, grain=grain, make=make, model=model, replays=None,
          refused="has sparse gradients|places is used [236] times", eager=None)
+
+
+class SparseEmbedding(Model):
+    """Its gradient holds what comes back from the layers."""
+
+    def __init__(self, make) -> None:
+        super().__init__(make)
+        self.embed = nn.Embedding(WORDS, WIDTH, sparse=True)
+
+
+@pytest.mark.parametrize("grain", GRAINS)
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_sparse_embedding_before_the_layers(pair, grain, count):
+    def train(run):
+        table = run.model.embed.weight
+        run.optimizer = torch.optim.SGD([p for p in run.model.parameters()
+                                         if p is not table], lr=1e-2)
+        for _ in range(4):
+            run.zero()
+            table.grad = None
+            run.backward(count)
+            # Not summed up, which a GPU does in any order.
+            grad = table.grad._values()
+            run.note(grad.clone(), "values")
+            run.optimizer.step()
+        table.grad = None
+
+    pair(train, grain=grain, model=SparseEmbedding)
 
 
 class Recurrent(Block):

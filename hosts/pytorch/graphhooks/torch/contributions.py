@@ -81,8 +81,9 @@ def may_keep(tensor) -> bool:
     seen = set()
     while waiting:
         node = waiting.pop()
-        if type(node).__name__ in _MAKE_THEIRS:
-            continue
+        if type(node).__name__ in _MAKE_THEIRS \
+                and not getattr(node, "_saved_sparse", False):
+            continue  # a sparse one holds what an embedding was given
         if node is None or hasattr(node, "variable"):
             return True
         if node not in seen:
