@@ -414,6 +414,23 @@ def test_a_sparse_embedding_before_the_layers(pair, grain, count):
     pair(train, grain=grain, model=SparseEmbedding)
 
 
+class SparseBuffer(Block):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("next", torch.eye(LENGTH).roll(1, 0).to_sparse(),
+                             persistent=False)
+
+    def forward(self, x):
+        return super().forward(x + torch.stack([self.next @ one
+                                                for one in x]))
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_a_sparse_buffer_is_eager(pair, grain):
+    pair(lambda r: r.steps([1, 2, 1]), grain=grain, make=SparseBuffer,
+         replays=False, refused="has a sparse parameter or buffer")
+
+
 class Recurrent(Block):
     def __init__(self) -> None:
         super().__init__()

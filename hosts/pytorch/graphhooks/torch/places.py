@@ -36,7 +36,8 @@ class Places:
         self._values = [d.values() for d in dicts if d]
         self._sizes = [*map(len, self._values)]
         self._held = [*_chain(self._values)]
-        self._tensors = [t for t in self._held if isinstance(t, torch.Tensor)]
+        self._tensors = [t for t in self._held if isinstance(t, torch.Tensor)
+                         and t.layout == torch.strided]
         self._addresses = [*map(address, self._tensors)]
         self._strides = [*map(_stride, self._tensors)]
         self._versioned = [t for t in self._tensors if not t.is_inference()]

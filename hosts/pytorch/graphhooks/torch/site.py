@@ -97,4 +97,9 @@ def why_left_alone(module) -> str | None:
                     "weights in a list besides")
         if getattr(inner, "sparse", False) is True:
             return f"{name} has sparse gradients, whose sizes change"
+        if any(t is not None and t.layout != torch.strided
+               for t in (*inner._parameters.values(),
+                         *inner._buffers.values())):
+            return (f"{name} has a sparse parameter or buffer, which has no "
+                    "address")
     return None
