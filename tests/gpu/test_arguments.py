@@ -19,6 +19,13 @@ from graphhooks.torch import backwards
 Pair = collections.namedtuple("Pair", "x mask")
 
 
+class Tagged(collections.namedtuple("Tagged", "x tag")):
+    """Is not made of what it holds."""
+
+    def __new__(cls, x):
+        return super().__new__(cls, x, "tag")
+
+
 class Mood(enum.Enum):
     CALM = 1
 
@@ -74,6 +81,9 @@ FORMS = {
                lambda r, m: (r["x"], r["m"])),
     "a named tuple": (lambda f, x, m: f(Pair(x, m)), lambda pair: pair,
                       Pair, lambda r, m: (r.x, r.mask)),
+    "a named tuple of its own": (
+        lambda f, x, m: f(Tagged(x), m), lambda tagged, m: (tagged.x, m),
+        lambda x, m: Tagged(x), lambda r, m: (r.x, m)),
     "a dataclass": (lambda f, x, m: f(State(x, m)),
                     lambda s: (s.x, s.mask),
                     lambda x, m: State(x, m, 3), lambda r, m: (r.x, r.mask)),

@@ -6,13 +6,15 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import re
 import sys
 
 import pytest
-from models import (BATCH, COUNTS, GRAINS, LAYERS, LENGTH, SEGMENTS, WHOLE,
-                    WIDTH, WORDS, Block, F, Model, Normed, nn, on_a_gpu, torch)
+from models import (BATCH, COUNTS, DEVICE, GRAINS, LAYERS, LENGTH, SEGMENTS,
+                    WHOLE, WIDTH, WORDS, Block, F, Model, Normed, nn, on_a_gpu,
+                    torch)
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import graphhooks
@@ -429,6 +431,48 @@ class SparseBuffer(Block):
 def test_a_sparse_buffer_is_eager(pair, grain):
     pair(lambda r: r.steps([1, 2, 1]), grain=grain, make=SparseBuffer,
          replays=False, refused="has a sparse parameter or buffer")
+
+
+@dataclasses.dataclass
+class Unset:
+    a: int
+    b: torch.Tensor = dataclasses.field(init=False)
+
+
+ODD = {
+    "compressed rows": lambda: torch.eye(4, device=DEVICE).to_sparse_csr(),
+    "nested": lambda: torch.nested.nested_tensor(
+        [torch.ones(2, 3), torch.ones(3, 3)], device=DEVICE),
+    "a field that is not set": lambda: Unset(1),
+    "a class": lambda: Unset}
+
+
+class TakesOdd(Block):
+    def forward(self, x, odd):
+        return super().forward(x), None
+
+
+class GivesOdd(Block):
+    def forward(self, x, odd):
+        return super().forward(x), ODD[odd]()
+
+
+def odd_model(what, is_given):
+    class Odd(Model):
+        def run_layers(self, x):
+            for layer in self.layers:
+                x, _ = layer(x, ODD[what]() if is_given else what)
+            return x
+
+    return Odd
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("what", ODD)
+@pytest.mark.parametrize("make", [TakesOdd, GivesOdd])
+def test_what_is_not_known_is_eager(pair, grain, what, make):
+    pair(lambda r: r.steps([1, 2, 1]), grain=grain, make=make,
+         model=odd_model(what, make is TakesOdd), replays=False, judge=False)
 
 
 class Recurrent(Block):

@@ -48,8 +48,13 @@ def gather(value, tensors: list, key: list) -> None:
             raise Unfit("a complex tensor goes into the layer or comes out of "
                         "it; whether it is a conjugate is a bit beside its "
                         "memory, which is all that a graph reads")
+        try:
+            key.append((value.shape, value.stride(), dtype,
+                        value.requires_grad))
+        except RuntimeError:
+            raise Unfit("a sparse or nested tensor goes into the layer or "
+                        "comes out of it; graphs know strided ones") from None
         tensors.append(value)
-        key.append((value.shape, value.stride(), dtype, value.requires_grad))
     elif kind in _PLAIN or isinstance(value, enum.Enum):
         key.append(kind)
         key.append(str(value) if kind is float else value)  # -0.0 == 0.0
@@ -67,9 +72,14 @@ def _parts(value):
     if kind in (tuple, list) or (isinstance(value, tuple)
                                  and hasattr(kind, "_fields")):
         return value
-    if dataclasses.is_dataclass(value) and not isinstance(value, dict):
-        parts = {f.name: getattr(value, f.name)
-                 for f in dataclasses.fields(value)}
+    if dataclasses.is_dataclass(kind) and not isinstance(value, dict):
+        try:
+            parts = {f.name: getattr(value, f.name)
+                     for f in dataclasses.fields(value)}
+        except AttributeError as missing:
+            raise Unfit(f"a {kind.__qualname__} goes into the layer or comes "
+                        "out of it of which a field is not set: "
+                        f"{missing}") from None
         more = getattr(value, "__dict__", parts).keys() - parts.keys()
         if more:
             raise Unfit(f"a {kind.__qualname__} goes into the layer or comes "
@@ -126,7 +136,8 @@ def fill(shape, sources):
         parts = [fill(p, sources) for p in shape.parts]
         if shape.kind in (tuple, list):
             return shape.kind(parts)
-        return shape.kind(*parts)
+        # Its own __new__ has had its way with them.
+        return tuple.__new__(shape.kind, parts)
     parts = {n: fill(p, sources) for n, p in shape.parts.items()}
     if not dataclasses.is_dataclass(shape.kind):
         return shape.kind(parts)
