@@ -6,7 +6,8 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import pytest
-from models import COUNTS, LAYERS, WHOLE, WIDTH, Attention, Mlp, Model, nn
+from models import (COUNTS, LAYERS, WHOLE, WIDTH, Attention, Block, Mlp, Model,
+                    nn)
 
 from graphhooks import Error
 
@@ -75,3 +76,50 @@ def test_a_part_of_the_stack_runs_between_graphs(pair):
 
     run = pair(lambda r: r.steps(), grain="part", model=Mixed)
     assert "layers.0.attn" in names(run)
+
+
+class Mixes(nn.Module):
+    """Has no part that is known."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.mixer = nn.LayerNorm(WIDTH), Mlp()
+
+    def forward(self, x):
+        return x + self.mixer(self.norm(x))
+
+
+class Attends(nn.Module):
+    """Has one part."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attn = Attention()
+
+    def forward(self, x):
+        return x + self.attn(x)
+
+
+def stack(kinds):
+    class Stack(Model):
+        def __init__(self, make) -> None:
+            super().__init__(make)
+            of = {"m": Mixes, "b": Block, "a": Attends}
+            self.layers = nn.ModuleList(of[kind]() for kind in kinds)
+
+    return Stack
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("kinds", ["mb", "bm", "mbm", "aba", "bab", "aab"])
+def test_layers_of_several_kinds(pair, grain, kinds):
+    run = pair(lambda r: r.steps(), grain=grain, model=stack(kinds))
+    assert len(run.attached.segments) == {"layer": len(kinds), "chunk": 1}[
+        grain]
+
+
+@pytest.mark.parametrize("scope, kinds, cut", [
+    ("attn", "aab", 2), ("mlp", "bmm", 0)])
+def test_a_graph_of_several_layers_has_whole_ones(runs, scope, kinds, cut):
+    with pytest.raises(Error, match=f"layers.{cut}: a part of a layer"):
+        runs(grain="chunk", model=stack(kinds), scope=scope).steps()

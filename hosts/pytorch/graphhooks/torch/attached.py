@@ -139,14 +139,17 @@ class Attached:
 
     def _segment(self, planned) -> Segment:
         layers = self.layers[planned.first_layer:planned.last_layer + 1]
-        modules = {}
-        for layer in layers:
-            first, last = planned.first_part, planned.last_part
-            if len(layers) > 1 and len(layer.parts) > 1 and first == last:
-                raise Error(f"{layer.name}: a part of a layer cannot be in "
-                            "one graph with other layers: leave the scope "
-                            "empty for that")
-            modules.update(layer.modules(first, last))
+        first, last = planned.first_part, planned.last_part
+        if len(layers) == 1:
+            modules = layers[0].modules(first, last)
+        else:
+            for layer, cut in ((layers[0], first != "attn"),
+                               (layers[-1], last != "mlp")):
+                if cut and len(layer.parts) > 1:
+                    raise Error(f"{layer.name}: a part of a layer cannot be "
+                                "in one graph with other layers: leave the "
+                                "scope empty for that")
+            modules = {layer.name: layer.module for layer in layers}
         name = next(iter(modules))
         if len(modules) > 1:
             name = f"{name} to {list(modules)[-1]}"
