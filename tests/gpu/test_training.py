@@ -97,7 +97,16 @@ def test_detach_leaves_what_others_have_put_around(pair, grain):
     pair(train, grain=grain, judge=False)
 
 
-def test_an_optimizer_that_is_given_the_stack_later(pair):
+def a_group(optimizer, parameters):
+    optimizer.add_param_group({"params": parameters})
+
+
+def a_longer_group(optimizer, parameters):
+    optimizer.param_groups[0]["params"].extend(parameters)
+
+
+@pytest.mark.parametrize("give", [a_group, a_longer_group])
+def test_an_optimizer_that_is_given_the_stack_later(pair, give):
     def before(run):
         run.optimizer = torch.optim.SGD(run.model.head.parameters(), lr=0.1)
 
@@ -106,8 +115,7 @@ def test_an_optimizer_that_is_given_the_stack_later(pair):
             run.step(count)
             run.model.zero_grad()
             if i == 1:
-                run.optimizer.add_param_group(
-                    {"params": list(run.model.layers.parameters())})
+                give(run.optimizer, list(run.model.layers.parameters()))
 
     pair(train, before=before)
 

@@ -300,13 +300,14 @@ class Attached:
             self.stepped = True
 
     def _is_ours(self, optimizer) -> bool:
-        groups, ours = self._optimizers.get(optimizer, (0, False))
-        if len(optimizer.param_groups) != groups:  # some come later
+        count, ours = self._optimizers.get(optimizer, (0, False))
+        now = sum(len(group["params"]) for group in optimizer.param_groups)
+        if now != count:  # some come later
             known = {id(p) for s in self.segments for p in s.parameters.all}
             ours = not known or any(
                 id(p) in known for group in optimizer.param_groups
                 for p in group["params"])
-            self._optimizers[optimizer] = len(optimizer.param_groups), ours
+            self._optimizers[optimizer] = now, ours
         return ours
 
     def step(self) -> None:
