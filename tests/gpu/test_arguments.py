@@ -14,7 +14,6 @@ from models import (COUNTS, GRAINS, HEADS, LAYERS, LENGTH, WHOLE, WIDTH,
                     Block, Model, nn, torch)
 from torch.utils.checkpoint import checkpoint
 
-from graphhooks.torch import backwards
 
 Pair = collections.namedtuple("Pair", "x mask")
 
@@ -682,58 +681,3 @@ class Ignoring(Block):
 @pytest.mark.parametrize("grain", WHOLE)
 def test_nothing_comes_back_to_what_is_used(pair, grain):
     pair(lambda r: r.steps(), grain=grain, make=Ignoring, model=Spare)
-
-
-# ---- how gradients are laid out --------------------------------------------
-
-
-def test_a_gradient_is_kept_as_it_comes():
-    x, y = (torch.ones(3, 2).t().requires_grad_() for _ in range(2))
-    laid = backwards._Laid([x, y])
-    whole, expanded = torch.rand(2, 3), torch.ones(()).expand(2, 3)
-    x.backward(whole)
-    y.backward(expanded)
-    kept, copied = laid.out([x.grad, y.grad])
-    assert kept.stride() == whole.stride() != x.grad.stride()
-    assert torch.equal(kept, whole) and kept.data_ptr() != whole.data_ptr()
-    assert copied is y.grad
-    assert not x._backward_hooks and not y._backward_hooks
-
-
-class Post(Block):
-    """Its input's gradient is laid out as its norm's is."""
-
-    def forward(self, x):
-        x = self.norm1(x + self.attn(x))
-        return self.norm2(x + self.mlp(x))
-
-
-class Transposes(Model):
-    """Something before the layers sums up what they give back."""
-
-    def __init__(self, make) -> None:
-        super().__init__(make)
-        self.gain = nn.Parameter(torch.ones(WIDTH))
-
-    def run_layers(self, x):
-        x = (x * self.gain).transpose(0, 1)
-        return super().run_layers(x).transpose(0, 1)
-
-
-@pytest.mark.parametrize("grain", WHOLE)
-@pytest.mark.parametrize("count", [1, 2])
-def test_an_inputs_gradient_is_laid_out_as_eagers(pair, grain, count):
-    """Otherwise than the input, whose other order of sums has other bits."""
-    def train(run):
-        strides = []
-        run.model.layers[0].register_forward_pre_hook(
-            lambda _, args: args[0].register_hook(
-                lambda grad: strides.append(grad.stride())) and None)
-        for _ in range(4):
-            run.zero()
-            for _ in range(count):
-                run.loss(batch=8).backward()
-            run.optimizer.step()
-        run.note(torch.tensor(strides), "strides")
-
-    pair(train, grain=grain, make=Post, model=Transposes)

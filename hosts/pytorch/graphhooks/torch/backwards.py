@@ -17,34 +17,25 @@ import torch
 
 from .. import _abi
 from ..errors import Error
-from . import contributions, flags, tree
+from . import contributions, flags, strides, tree
 from .attributes import Attributes, HostNumbers
 from .contributions import Contributions
 from .gradients import add_eagerly
 from .instance import Backward, Instance
 from .landing import Landing
-from .memory import is_dense
 from .recording import capture, closing, note_uses, play, static, undisturbed
 from .seeds import OnTheHost
-
-
-def shaped(grad, output, layout):
-    """A gradient of the strides that a recording knows; zeros for none."""
-    if grad is None:
-        grad = torch.zeros_like(output)
-    if grad.stride() == layout:
-        return grad
-    copy = torch.empty_strided(grad.size(), layout, dtype=grad.dtype,
-                               device=grad.device)
-    return copy.copy_(grad)
 
 
 def begin(segment, instance: Instance, microbatch: int, grads):
     """The first of an instance."""
     owner = segment.owner
     instance.wanted = [i for i, g in enumerate(grads) if g is not None]
-    instance.layouts = [_layout(grads[i]) for i in instance.wanted]
+    instance.layouts = [strides.layout_of(grads[i])
+                        for i in instance.wanted]
     instance.alone = _alone(instance)
+    segment.varies |= len(instance.wanted) < len(grads) or any(
+        type(layout) is strides.Over for layout in instance.layouts)
     given = segment.read(instance, grads)
     flags.catch_up(segment.parameters.all, instance.leaves)
     if segment.refused is None and segment.parameters.have_other_mains():
@@ -76,10 +67,6 @@ def _alone(instance: Instance) -> list:
             by.setdefault(leaf, []).append(i)
     every = set(map(tuple, by.values())) - {tuple(instance.wanted)}
     return sorted(every, key=lambda outputs: (len(outputs), outputs))
-
-
-def _layout(grad):
-    return grad.stride() if is_dense(grad) else grad.contiguous().stride()
 
 
 def _record_all(segment, instance, microbatch: int, grads) -> None:
@@ -143,8 +130,9 @@ def _take_grads(segment, instance: Instance, grads, keep=True):
     for inputs once more.  Reentrant checkpointing runs the modules in it.
     Where it may, autograd lets go on its way, and gradients come to lie there;
     not if it is to `keep` all for another time."""
+    grads = list(map(strides.as_laid, grads, instance.layouts))
     apart = {i: Contributions(edges) for i, edges in instance.uses.items()}
-    laid = _Laid(instance.inputs)
+    laid = strides.Laid(instance.inputs)
     instance.spent = not keep
     try:
         with undisturbed(segment.draws), \
@@ -163,31 +151,6 @@ def _take_grads(segment, instance: Instance, grads, keep=True):
         of_inputs[i], *others = each.found or [None]
         again += others + [None] * (instance.again.count(i) - len(others))
     return of_inputs, of_parameters, again
-
-
-class _Laid:
-    """Gradients that are laid out otherwise than what they are of, as they
-    come to whom eager gives them; `.grad` is a copy that is not."""
-
-    def __init__(self, inputs):
-        self._found: dict = {}
-        self._handles = [t.register_hook(self._note(i, t.stride()))
-                         for i, t in enumerate(inputs) if t.requires_grad]
-
-    def _note(self, i: int, stride):
-        def note(grad):
-            if grad is None or grad.layout != torch.strided:
-                return
-            if grad.stride() != stride and is_dense(grad):
-                self._found[i] = grad.clone()  # it may be another's as well
-
-        return note
-
-    def out(self, grads) -> list:
-        """Those in place of theirs."""
-        for handle in self._handles:
-            handle.remove()
-        return [self._found.get(i, grad) for i, grad in enumerate(grads)]
 
 
 def _can_run_again(segment, instance: Instance) -> bool:
@@ -261,7 +224,7 @@ def _differentiate(segment, instance, grads, found, places):
                      *(None for _ in parameters.sample), *again)
     found.own = [p for p in parameters.own if p in came]
     found.gradients = [places.get(p, of_parameters[p]) for p in found.own]
-    return [r for r in found.results if r is not None]
+    return [strides.memory_of(r) for r in found.results if r is not None]
 
 
 @contextlib.contextmanager

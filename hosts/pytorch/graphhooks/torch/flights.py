@@ -9,6 +9,8 @@ from __future__ import annotations
 import itertools
 import math
 
+from .strides import memory_of
+
 
 class Flights:
     """The order of an attach's recordings."""
@@ -153,6 +155,7 @@ class Twins:
         """Those that are in the order of variants."""
         for twins in zip(*(b.results for b in backwards)):
             if twins[0] is not None:
+                twins = tuple(map(memory_of, twins))
                 for t in twins:
                     self._twins[t.data_ptr()] = twins
 

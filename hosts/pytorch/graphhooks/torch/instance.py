@@ -35,7 +35,7 @@ class Instance:
         self.unused = ()  # inputs to which no gradient comes
         self.again = ()  # those inputs, one time less than they are used
         self.wanted = ()  # the outputs whose gradients the backward reads
-        self.layouts = ()  # their strides
+        self.layouts = ()  # how these lie in memory (strides.py)
         self.alone = ()  # those of them that a parameter depends on alone
         self.backward: Backward | None = None  # that writes or adds
         self.first: Backward | None = None  # for a first gradient, or none

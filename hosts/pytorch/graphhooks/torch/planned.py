@@ -24,6 +24,7 @@ class Planned:
         self.index = index
         self.decision = _abi.make(_abi.gh_decision)
         self.passes = [self._make_pass(d) for d in (0, 1)]  # by direction
+        self.varies = False  # what comes back, in size at one address
         self.forget_inputs()
 
     def forget_inputs(self) -> None:
@@ -54,7 +55,7 @@ class Planned:
             pass_.variant = variant
             pass_.flags = _abi.GH_PASS_NO_EXIT | flags
         addresses = [t.data_ptr() for t in tensors]
-        if addresses != self.addresses[direction]:
+        if addresses != self.addresses[direction] or self.varies:
             self._address(pass_, tensors, addresses)
             self.addresses[direction] = addresses
         status = pass_.enter()

@@ -13,6 +13,7 @@ from torch._C._functorch import is_legacy_batchedtensor as is_batched
 
 from ..errors import Error
 from .contributions import may_keep
+from .strides import copy_of
 
 
 class Replay(torch.autograd.Function):
@@ -56,7 +57,7 @@ class Replay(torch.autograd.Function):
             results = list(results)
             for i in kept:
                 if results[i] is not None:
-                    results[i] = results[i].clone()
+                    results[i] = copy_of(results[i])
         return (None, *results)
 
 

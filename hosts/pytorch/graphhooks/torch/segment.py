@@ -30,7 +30,8 @@ from torch.nn.utils import parametrize
 
 from .. import _abi
 from ..errors import Error
-from . import backwards, checkpoint, forwards, gradients, recording, tree
+from . import (backwards, checkpoint, forwards, gradients, recording, strides,
+               tree)
 from .chain import Chain
 from .gradients import Home, Parameters
 from .instance import Backward, Instance
@@ -433,5 +434,5 @@ class Segment(Planned):
                            "the backward was recorded has none, and the graph "
                            "reads zeros: where its derivative is infinite, "
                            "NaNs come of that")
-        return [backwards.shaped(grads[i], instance.outputs[i], layout)
+        return [strides.read(self, i, grads[i], instance.outputs[i], layout)
                 for i, layout in zip(wanted, instance.layouts)]

@@ -16,6 +16,8 @@ import torch
 from torch._C import _current_graph_task_id as current_pass
 from torch._C import _will_engine_execute_node as will_run
 
+from .strides import copy_of
+
 
 class Aside:
     """What is in `.grad`, while gradients are summed up apart from it; of all
@@ -124,7 +126,7 @@ class Sums:
         self.aside = Aside(self.segment.parameters)
         try:
             results = self.segment.run_back(instance, microbatch, grads)
-            return [r if r is None else r.clone() for r in results]
+            return [r if r is None else copy_of(r) for r in results]
         finally:
             self.aside.restore()
             self.aside = None
