@@ -17,7 +17,7 @@ import torch
 
 from .. import _abi
 from ..errors import Error
-from . import contributions, flags, strides, tree
+from . import chained, contributions, flags, strides, tree
 from .attributes import Attributes, HostNumbers
 from .contributions import Contributions
 from .gradients import add_eagerly
@@ -97,7 +97,8 @@ def _record(segment, instance, microbatch: int, grads, found: Backward):
     owner = segment.owner
     home = found.home
     places = segment.parameters.places_to_add(home)  # not in a pool
-    grads = [owner.twins.of(g, found.variant) for g in grads]
+    grads = chained.told_apart([owner.twins.of(g, found.variant)
+                                for g in grads])
     owner.recording = found.flight
     try:
         action = segment.enter(1, grads, microbatch, found.variant,

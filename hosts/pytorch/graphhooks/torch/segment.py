@@ -30,11 +30,11 @@ from torch.nn.utils import parametrize
 
 from .. import _abi
 from ..errors import Error
-from . import (backwards, checkpoint, forwards, gradients, recording, strides,
-               tree)
+from . import (backwards, chained, checkpoint, forwards, gradients, recording,
+               strides, tree)
 from .chain import Chain
 from .gradients import Home, Parameters
-from .instance import Backward, Instance
+from .instance import Instance
 from .places import Places
 from .planned import Planned
 from .replay import replay
@@ -389,25 +389,23 @@ class Segment(Planned):
         owner.flights.runs_back(instance)
         owner.order_writes()
         backward, foreign = gradients.prepare(self, instance)
-        if backward.chained:
-            grads = self.back_in_place(backward, grads)
+        moved = None
+        which = backward.chained and chained.moved(backward.chained, grads)
+        if which:
+            moved = chained.Moved(backward.chained, grads, which)
+            grads = moved.grads
         action = self.enter(1, grads, microbatch, backward.variant)
         if action != _REPLAYED:
             owner.cancel(self.decision.reason)
             raise Error(f"{self.name}: its backward must run eagerly, and "
                         "what autograd needs for that is gone")
+        results = backward.results
+        if moved is not None:
+            results = moved.put_back(results)
         gradients.finish(backward, foreign)
         for names, name in backward.marks:
             names[name] = True
-        return backward.results
-
-    @staticmethod
-    def back_in_place(backward: Backward, grads):
-        """A gradient that the graph reads where the next segment's graph
-        wrote it, and that now comes from elsewhere: to record the backward
-        again, autograd would need what was let go, so the gradient moves."""
-        return [g if c is None or c.data_ptr() == g.data_ptr() else c.copy_(g)
-                for c, g in zip(backward.chained, grads)]
+        return results
 
     def read(self, instance: Instance, grads):
         """The gradients that the recorded backward reads."""

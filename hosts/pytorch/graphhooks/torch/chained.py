@@ -1,0 +1,63 @@
+"""Gradients that a graph reads where the next segment's graph leaves them.
+
+Later one may come from elsewhere, as when a hook scales it.  To record the
+backward again, autograd would need what was let go, so the gradient moves to
+that place, and what lies there is put back when the graph has run: it may be
+another's as well, as a sum's gradient is of all that was summed up.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+from .strides import copy_of, memory_of
+
+
+def told_apart(grads) -> list:
+    """For a recording: outputs that are summed up have one gradient, and may
+    have several later.  What is given twice has a place of its own."""
+    seen: set = set()
+    return [grad.clone() if grad.data_ptr() in seen
+            else seen.add(grad.data_ptr()) or grad for grad in grads]
+
+
+def moved(places, grads) -> list:
+    """Which of them come from elsewhere."""
+    return [i for i, place in enumerate(places)
+            if place is not None and place.data_ptr() != grads[i].data_ptr()]
+
+
+class Moved:
+    """Those, for one replay."""
+
+    def __init__(self, places, grads, which):
+        self._held = [(places[i], places[i].clone()) for i in which]
+        self.grads = [self._apart(grad) for grad in grads]
+        for i in which:
+            self.grads[i] = places[i].copy_(self.grads[i])
+
+    def _apart(self, tensor):
+        if tensor is None or not any(_lies_in(tensor, place)
+                                     for place, _ in self._held):
+            return tensor
+        return copy_of(tensor)
+
+    def put_back(self, results) -> list:
+        """The results, of which one may be what was put in place."""
+        results = [self._apart(result) for result in results]
+        for place, values in self._held:
+            place.copy_(values)
+        return results
+
+
+def _lies_in(tensor, place) -> bool:
+    """Whether some of it does."""
+    first, last = _range(tensor)
+    begin, end = _range(place)
+    return first < end and begin < last
+
+
+def _range(tensor) -> tuple:
+    memory = memory_of(tensor)
+    first = memory.data_ptr()
+    return first, first + memory.numel() * memory.element_size()

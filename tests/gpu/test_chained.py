@@ -1,0 +1,180 @@
+"""Gradients that a graph reads where the next one leaves them, and that come
+from elsewhere later.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import pytest
+from models import WIDTH, Block, Model, nn, torch
+
+from graphhooks.torch import chained
+
+
+class Linear(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        return torch.tanh(self.linear(x))
+
+
+class Pooled(Linear):
+    def forward(self, x):
+        return super().forward(x.sum(-1, keepdim=True).expand_as(x))
+
+
+class Skips(Model):
+    """The last layer is given a sum, whose gradient is of both its terms."""
+
+    def __init__(self, make, last=Linear) -> None:
+        super().__init__(make)
+        self.layers = nn.ModuleList([make(), make(), last()])
+        self.hook = None
+
+    def run_layers(self, x):
+        skipped = self.layers[0](x)
+        self.middle = self.layers[1](skipped)
+        if self.hook is not None and self.middle.requires_grad:
+            self.middle.register_hook(self.hook)
+        return self.layers[2](self.middle + skipped)
+
+
+class SkipsToPool(Skips):
+    def __init__(self, make) -> None:
+        super().__init__(make, Pooled)
+
+
+def halved(grad):
+    return grad * 0.5
+
+
+def halved_as_it_lies(grad):
+    return (grad[..., :1] * 0.5).expand_as(grad)
+
+
+@pytest.mark.parametrize("make", [Linear, Block])
+@pytest.mark.parametrize("model, hook", [
+    (Skips, halved), (SkipsToPool, halved_as_it_lies)])
+def test_a_hook_that_is_not_always_there(pair, make, model, hook):
+    def train(run):
+        for i in range(8):
+            run.model.hook = hook if i in (4, 6) else None
+            run.step(2)
+
+    pair(train, make=make, model=model)
+
+
+@pytest.mark.parametrize("make", [Linear, Block])
+def test_a_loss_that_begins_later(pair, make):
+    def train(run):
+        for i in range(7):
+            run.zero()
+            loss = run.loss()
+            if i > 3:
+                loss = loss + run.model.middle.square().mean()
+            loss.backward()
+            run.optimizer.step()
+
+    pair(train, make=make, model=Skips)
+
+
+class Residual(Linear):
+    """Gives back what it gets: its input is used elsewhere too."""
+
+    def forward(self, x):
+        return x + super().forward(x)
+
+
+class SkipsToTheEnd(Skips):
+    def run_layers(self, x):
+        return super().run_layers(x) + 0.1 * self.middle + x
+
+
+@pytest.mark.parametrize("loss", [False, True])
+def test_what_is_handed_on_is_what_came(pair, loss):
+    def train(run):
+        for i in range(8):
+            run.zero()
+            run.model.hook = None if loss or i not in (4, 6) else halved
+            found = run.loss()
+            if loss and i > 3:
+                found = found + run.model.middle.square().mean()
+            found.backward()
+            run.optimizer.step()
+
+    pair(train, make=Residual, model=SkipsToTheEnd)
+
+
+class Pair(Linear):
+    """Two outputs, of which the next layer is given the sum."""
+
+    def forward(self, x):
+        return super().forward(x), torch.sin(self.linear(x))
+
+
+class Pairs(Model):
+    def __init__(self, make) -> None:
+        super().__init__(make)
+        self.layers = nn.ModuleList([make(), make(), make()])
+        self.hook = None
+
+    def run_layers(self, x):
+        for layer in self.layers:
+            first, second = layer(x)
+            if self.hook is not None and first.requires_grad:
+                first.register_hook(self.hook)
+            x = first + second
+        return x
+
+
+def test_one_gradient_that_becomes_two(pair):
+    def train(run):
+        for i in range(8):
+            run.model.hook = halved if i in (4, 6) else None
+            run.step(2)
+
+    pair(train, make=Pair, model=Pairs)
+
+
+# ---- one replay ------------------------------------------------------------
+
+
+def test_nothing_moves_where_all_is_in_place():
+    places = [torch.ones(3), None]
+    assert chained.moved(places, [places[0], torch.ones(3)]) == []
+    assert chained.moved(places, [torch.ones(3), torch.ones(3)]) == [0]
+
+
+def test_what_lies_there_is_put_back():
+    place, other = torch.arange(4.0), torch.rand(4)
+    grads = [other, place[1:3]]
+    moved = chained.Moved([place, None], grads, [0])
+    assert moved.grads[0].data_ptr() == place.data_ptr()
+    assert torch.equal(place, other)
+    assert torch.equal(moved.grads[1], torch.tensor([1.0, 2.0]))
+    apart = torch.ones(2)
+    results = moved.put_back([place[::2], None, apart])
+    assert torch.equal(place, torch.arange(4.0))
+    assert torch.equal(results[0], other[::2]) and results[1] is None
+    assert results[2] is apart
+
+
+def test_gradients_that_change_places():
+    places = [torch.zeros(2), torch.ones(2)]
+    moved = chained.Moved(places, places[::-1], [0, 1])
+    assert torch.equal(places[0], torch.ones(2))
+    assert torch.equal(places[1], torch.zeros(2))
+    moved.put_back([])
+    assert torch.equal(places[0], torch.zeros(2))
+    assert torch.equal(places[1], torch.ones(2))
+
+
+def test_what_is_given_twice_is_told_apart():
+    one, other = torch.rand(3), torch.rand(3)
+    found = chained.told_apart([one, other, one.view(3)])
+    assert found[0] is one and found[1] is other
+    assert found[2].data_ptr() != one.data_ptr()
+    assert torch.equal(found[2], one)
