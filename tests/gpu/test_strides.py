@@ -11,6 +11,8 @@ from types import SimpleNamespace
 import pytest
 from models import GRAINS, WHOLE, WIDTH, Block, Model, nn, torch
 
+from torch.utils.checkpoint import checkpoint
+
 from graphhooks import Error
 from graphhooks.torch import strides
 from graphhooks.torch.flights import Twins
@@ -64,9 +66,71 @@ def step(run, loss, size=SIZES[0]):
 def test_a_gradient_that_is_not_dense(pair, grain, size, loss, make):
     if grain == "part" and make is Scaled:
         pytest.skip("it has no parts")
-    eager = ["strides"] if loss == "conjugated" else []
     pair(lambda r: [step(r, LOSSES[loss], size) for _ in range(4)],
-         grain=grain, make=make, model=Headless, eager=eager)
+         grain=grain, make=make, model=Headless)
+
+
+class OneNumber(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        return torch.tanh(self.linear(x)).mean()
+
+
+class OneNumberAtTheEnd(Headless):
+    def __init__(self, make) -> None:
+        super().__init__(make)
+        self.layers[2] = OneNumber()
+
+
+class Negative(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return torch._neg_view(-grad.contiguous())
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("loss, model", [
+    (LOSSES["conjugated"], OneNumberAtTheEnd),
+    (lambda x: Negative.apply(x).square().mean(), Headless)],
+    ids=["one number", "all"])
+def test_the_other_sign_in_memory(pair, grain, loss, model):
+    pair(lambda r: [step(r, loss) for _ in range(4)], grain=grain,
+         make=Scaled, model=model)
+
+
+class Stacked(Headless):
+    """What comes back to each call is a row of many."""
+
+    count = 2
+
+    def forward(self, tokens):
+        found = [super(Stacked, self).forward(tokens)
+                 for _ in range(self.count)]
+        return torch.stack(found, 1)
+
+
+class StackedHigh(Stacked):
+    count = 9
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("model, eager", [(Stacked, []),
+                                          (StackedHigh, ["strides"])])
+def test_a_row_of_many(pair, grain, model, eager):
+    """Of too many, a graph would keep the memory of all."""
+    run = pair(lambda r: [step(r, lambda x: x.square().mean())
+                          for _ in range(3)],
+               grain=grain, make=Scaled, model=model, eager=eager,
+               max_slots=model.count)
+    assert run.attached.stats()["static_bytes"] <= \
+        6 * model.count * 2 * 32 * WIDTH * 4
 
 
 class Pooled(nn.Module):
@@ -178,6 +242,13 @@ def test_other_strides_are_said(runs, grain):
     stats = run.attached.stats()
     assert stats["replays"] > 0 and stats["eager_calls"]["strides"] == 1
     assert "strides" in run.attached.explain()
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_what_is_expanded_further_is_copied(pair, grain):
+    pair(lambda r: [step(r, LOSSES["width" if i < 3 else "all"])
+                    for i in range(5)],
+         grain=grain, make=Scaled, model=Headless, eager=["strides"])
 
 
 @pytest.mark.parametrize("grain", WHOLE)
@@ -297,6 +368,16 @@ def test_no_gradient_where_an_expanded_one_came(pair, grain):
 # ---- as they come ----------------------------------------------------------
 
 
+def test_several_gradients_are_those_that_autograd_adds_up():
+    x = torch.rand(2, 3).requires_grad_()
+    for first, second in [(x.detach(), torch.ones(()).expand(2, 3)),
+                          (torch.ones(()).expand(2, 3), x.detach())]:
+        laid = strides.Laid([x])
+        x.backward(first)
+        x.backward(second)
+        assert laid.several == {0} and laid.out([x.grad])[0] is x.grad
+
+
 def test_a_gradient_is_kept_as_it_comes():
     x, y = (torch.ones(3, 2).t().requires_grad_() for _ in range(2))
     laid = strides.Laid([x, y])
@@ -316,6 +397,80 @@ class Post(Block):
     def forward(self, x):
         x = self.norm1(x + self.attn(x))
         return self.norm2(x + self.mlp(x))
+
+
+class Wide(Block):
+    """Has a weight whose gradient is expanded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide = nn.Parameter(torch.rand(1000, 33) / 100)
+
+    def forward(self, x):
+        return super().forward(x) * (1 + self.wide.sum(-1).square().mean())
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("gradients", ["graph", "autograd"])
+def test_a_weights_gradient_is_laid_out_as_eagers(pair, grain, gradients):
+    """For hooks, which sum it up."""
+    found = []
+
+    def normed(grad):
+        found.append(grad.stride())
+        return grad / (grad.norm() + 1e-6)
+
+    def before(run):
+        for layer in run.model.layers:
+            layer.wide.register_hook(normed)
+
+    pair(lambda r: r.steps(), grain=grain, make=Wide, before=before,
+         gradients=gradients)
+    assert set(found) == {(1, 0)}
+
+
+class Closes(nn.Module):
+    """A checkpoint within it reads what it is given not as an argument, and
+    so has a backward of its own that comes to it."""
+
+    inner = outer = "x"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH)
+        self.scale = nn.Parameter(torch.rand(WIDTH))
+
+    def read(self, x, how):
+        return x.sum(-1, keepdim=True) / 64 if how == "sum" else x * 1
+
+    def forward(self, x):
+        first = self.linear(x) if self.outer == "both" else self.scale
+        y = checkpoint(lambda t: t * torch.tanh(self.read(x, self.inner)),
+                       first, use_reentrant=True)
+        return torch.tanh(self.linear(y)) + self.read(x, self.outer)
+
+
+class OnALeaf(Headless):
+    def __init__(self, make) -> None:
+        super().__init__(make)
+        self.layers = nn.ModuleList([make(), Scaled()])
+
+    def run_layers(self, x):
+        self.given = x.detach().requires_grad_()
+        return super().run_layers(self.given)
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("inner", ["x", "sum"])
+@pytest.mark.parametrize("outer", ["x", "sum", "both"])
+def test_a_backward_within_brings_some_too(pair, grain, inner, outer):
+    def train(run):
+        for _ in range(4):
+            step(run, lambda x: x.square().mean())
+            run.note(run.model.given.grad)
+
+    make = type("Closes", (Closes,), {"inner": inner, "outer": outer})
+    pair(train, grain=grain, make=make, model=OnALeaf)
 
 
 class Transposes(Model):
@@ -352,20 +507,23 @@ def test_an_inputs_gradient_is_laid_out_as_eagers(pair, grain, count):
 # ---- memory ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("tensor, span, overlaps", [
-    (torch.arange(12.0).view(3, 4)[:, ::2], 11, False),
-    (torch.arange(12.0).view(3, 4)[1:, 1:3], 6, False),
-    (torch.arange(12.0)[3:].as_strided((2, 2), (7, 1)), 9, False),
-    (torch.ones(()).expand(2, 3), 1, True),
-    (torch.arange(3.0)[1:, None].expand(2, 3), 2, True),
-    (torch.arange(9.0)[1:].unfold(0, 4, 2), 8, True),
+@pytest.mark.parametrize("tensor, span, holds", [
+    (torch.arange(12.0).view(3, 4)[:, ::2], 11, True),
+    (torch.arange(12.0).view(3, 4)[1:, 1:3], 6, True),
+    (torch.arange(12.0)[3:].as_strided((2, 2), (7, 1)), 9, True),
+    (torch.ones(()).expand(2, 3), 1, False),
+    (torch.arange(3.0)[1:, None].expand(2, 3), 2, False),
+    (torch.arange(9.0)[1:].unfold(0, 4, 2), 8, False),
 ], ids=["columns", "a corner", "rows apart", "one", "a column", "windows"])
-def test_what_a_tensor_lies_over(tensor, span, overlaps):
+def test_what_a_tensor_lies_over(tensor, span, holds):
     layout = strides.layout_of(tensor)
     memory = layout.memory_of(tensor)
     assert memory.shape == (layout.span,) == (span,)
     assert memory.data_ptr() == tensor.data_ptr()
-    assert layout.overlaps() == overlaps
+    other = torch.rand(tensor.size())
+    assert (layout.copy(other) is not None) == holds
+    if holds:
+        assert torch.equal(layout.tensor_over(layout.copy(other)), other)
     for other in (strides.as_laid(memory, layout), strides.copy_of(tensor)):
         assert other.stride() == tensor.stride()
         assert torch.equal(other, tensor)
@@ -381,10 +539,21 @@ def test_what_is_dense_is_itself():
         assert strides.copy_of(tensor).stride() == tensor.stride()
 
 
-def test_a_negative_bit_is_none_in_memory():
-    tensor = torch.view_as_complex(torch.rand(3, 2)).conj().imag
-    assert tensor.is_neg() and strides.layout_of(tensor) == (1,)
-    assert torch.equal(strides.copy_of(tensor), tensor)
+def test_a_copy_is_expanded_where_the_tensor_is():
+    layout = strides.layout_of(torch.arange(3.0)[:, None].expand(3, 4))
+    for other in (torch.tensor(7.0).expand(3, 4),
+                  torch.rand(3, 1).expand(3, 4)):
+        memory = layout.copy(other)
+        assert memory.shape == (3,)
+        assert torch.equal(layout.tensor_over(memory), other)
+    assert layout.copy(torch.rand(4).expand(3, 4)) is None
+
+
+def test_a_negative_bit_is_not_dense():
+    for tensor in (torch.view_as_complex(torch.rand(3, 2)).conj().imag,
+                   torch._neg_view(torch.rand(3))):
+        assert tensor.is_neg() and not is_dense(tensor)
+        assert torch.equal(strides.copy_of(tensor), tensor)
 
 
 def segment_that_notes(said):
@@ -393,17 +562,14 @@ def segment_that_notes(said):
 
 
 def test_what_a_graph_reads():
-    """Of each layout that was recorded: what comes as it was, otherwise, with
-    the other sign in memory, or not at all."""
+    """What comes as it was recorded, otherwise, or not at all."""
     numbers = torch.view_as_complex(torch.rand(3, 2))
     output = torch.rand(3)
     holes = strides.layout_of(numbers.imag)
-    for grad, count in [(numbers.imag, 0), (numbers.conj().imag, 1),
-                        (output, 1), (None, 0)]:
+    for grad, count in [(numbers.imag, 0), (output, 1), (None, 0)]:
         said = []
         memory = strides.read(segment_that_notes(said), 0, grad, output, holes)
         assert said == ["strides"] * count and memory.shape == (5,)
-        assert not memory.is_neg()
         expected = torch.zeros(3) if grad is None else grad
         assert torch.equal(strides.as_laid(memory, holes), expected)
         same = grad is not None and count == 0

@@ -133,23 +133,31 @@ def _take_grads(segment, instance: Instance, grads, keep=True):
     not if it is to `keep` all for another time."""
     grads = list(map(strides.as_laid, grads, instance.layouts))
     apart = {i: Contributions(edges) for i, edges in instance.uses.items()}
-    laid = strides.Laid(instance.inputs)
+    parameters = segment.parameters
+    leaves = dict(zip(parameters.all, instance.leaves))
+    laid = strides.Laid([*instance.inputs,
+                         *(leaves[p] for p in parameters.returned)])
     instance.spent = not keep
     try:
         with undisturbed(segment.draws), \
-                segment.parameters.replaced_by(instance.leaves):
+                parameters.replaced_by(instance.leaves):
             torch.autograd.backward(
                 [instance.live[i] for i in instance.wanted], grads,
                 retain_graph=keep)
     finally:
-        of_parameters = dict(zip(segment.parameters.all,
-                                 _taken(instance.leaves)))
-        of_inputs = laid.out(_taken(instance.inputs))
+        of_inputs = _taken(instance.inputs)
+        of_parameters = dict(zip(leaves, _taken(leaves.values())))
+        found = laid.out([*of_inputs, *(of_parameters[p]
+                                        for p in parameters.returned)])
+        of_inputs = found[:len(of_inputs)]
+        of_parameters.update(zip(parameters.returned, found[len(of_inputs):]))
         for each in apart.values():
             each.remove()
     again = []
     for i, each in apart.items():
-        of_inputs[i], *others = each.found or [None]
+        others = []
+        if i not in laid.several:
+            of_inputs[i], *others = each.found or [None]
         again += others + [None] * (instance.again.count(i) - len(others))
     return of_inputs, of_parameters, again
 

@@ -49,8 +49,11 @@ def tensor_at(address: int, like: torch.Tensor) -> torch.Tensor:
 
 
 def is_dense(t: torch.Tensor) -> bool:
-    """Whether a copy of numel elements is a copy of the tensor."""
-    return t.is_contiguous() or torch.ops.aten.is_non_overlapping_and_dense(t)
+    """Whether a copy of numel elements is a copy of the tensor: not where they
+    have the other sign in memory."""
+    return (t.is_contiguous()
+            or torch.ops.aten.is_non_overlapping_and_dense(t)) \
+        and not t.is_neg()
 
 
 class Captures:

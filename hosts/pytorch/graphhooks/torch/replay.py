@@ -43,9 +43,14 @@ class Replay(torch.autograd.Function):
         if step != segment.owner.steps or node is None or node() is not ctx:
             raise Error(f"{segment.name}: {_why_late(segment, step)}")
         for grad in grads:
-            if grad is not None and is_batched(grad):
+            if grad is None:
+                continue
+            if is_batched(grad):
                 raise Error(f"{segment.name}: a graph has no backward of a "
                             "batch of gradients: leave is_grads_batched out")
+            if grad.is_neg():  # and its memory has the other sign
+                grads = [g if g is None else g.resolve_neg()
+                         for g in grads]
         if is_grad_enabled():
             raise Error(f"{segment.name}: a graph has no derivative of its "
                         "backward; detach for create_graph=True")

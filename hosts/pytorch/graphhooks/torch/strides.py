@@ -17,6 +17,9 @@ from ..errors import Error
 from .memory import is_dense
 
 
+_WIDE = 4  # times a tensor's own elements, in what it lies over
+
+
 class Over:
     """How a tensor lies over dense memory, from its first element to its
     last."""
@@ -32,23 +35,43 @@ class Over:
     def tensor_over(self, memory):
         return memory.as_strided(self.size, self.stride)
 
-    def overlaps(self) -> bool:
-        """Whether some memory is of several elements."""
-        end = 0
-        for stride, n in sorted(zip(self.stride, self.size)):
-            if n > 1 and stride <= end:
-                return True
-            end += (n - 1) * stride
-        return False
+    def is_wide(self) -> bool:
+        """As one row of many, whose memory is almost all of other rows."""
+        return self.span > _WIDE * self.size.numel()
+
+    def copy(self, tensor):
+        """Memory with the same numbers, or None where there is not enough:
+        an element of it may be of several that are not the same there."""
+        memory = torch.zeros(self.span, dtype=tensor.dtype,
+                             device=tensor.device)
+        laid = self.tensor_over(memory)
+        for i, (n, stride) in enumerate(zip(self.size, self.stride)):
+            if stride == 0 and n > 1:
+                if tensor.stride(i) != 0:
+                    return None
+                laid, tensor = laid.narrow(i, 0, 1), tensor.narrow(i, 0, 1)
+        if _overlap(laid):
+            return None
+        laid.copy_(tensor)
+        return memory
+
+
+def _overlap(tensor) -> bool:
+    """Whether some memory is of several elements."""
+    end = 0
+    for stride, n in sorted(zip(tensor.stride(), tensor.size())):
+        if n > 1 and stride <= end:
+            return True
+        end += (n - 1) * stride
+    return False
 
 
 def layout_of(grad):
-    """Its strides, if it is dense."""
+    """Its strides, if it is dense; or those of a copy."""
     if is_dense(grad):
         return grad.stride()
-    if grad.is_neg():  # its memory has the other sign
-        return grad.contiguous().stride()
-    return Over(grad)
+    layout = Over(grad)
+    return grad.contiguous().stride() if layout.is_wide() else layout
 
 
 def as_laid(memory, layout):
@@ -72,33 +95,36 @@ def copy_of(tensor):
 def read(segment, i: int, grad, output, layout):
     """The memory of an output's gradient, of a layout that a recording knows;
     zeros for none."""
-    over = layout if type(layout) is Over else None
-    stride = over.stride if over else layout
-    if grad is not None and _are_same(grad, stride):
-        if over is None:
-            return grad
-        if not grad.is_neg():
-            return over.memory_of(grad)
-    if grad is not None:
-        _tell_of_copy(segment, i, over)
+    if type(layout) is Over:
+        if grad is None:
+            return output.new_zeros(layout.span)
+        if _are_same(grad, layout.stride):
+            return layout.memory_of(grad)
+        _tell_of_copy(segment)
+        memory = layout.copy(grad)
+        if memory is None:
+            raise Error(f"{segment.name}: the gradient of output {i} was "
+                        "expanded when the backward was recorded, as that of "
+                        "a sum is, and now it has a number for each element: "
+                        "detach and attach again")
+        return memory
+    if grad is not None and _are_same(grad, layout):
+        return grad
     like = output if grad is None else grad
-    memory = torch.zeros(over.span if over else like.numel(),
-                         dtype=like.dtype, device=like.device)
-    laid = memory.as_strided(like.size(), stride)
-    if grad is not None:
-        laid.copy_(grad)
-    return memory if over else laid
+    memory = torch.empty_strided(like.size(), layout, dtype=like.dtype,
+                                 device=like.device)
+    if grad is None:
+        return memory.zero_()
+    _tell_of_copy(segment)
+    return memory.copy_(grad)
 
 
-def _tell_of_copy(segment, i: int, over) -> None:
-    if over and over.overlaps():
-        raise Error(f"{segment.name}: the gradient of output {i} was expanded "
-                    "when the backward was recorded, as that of a sum is, and "
-                    "now it is not so: detach and attach again")
+def _tell_of_copy(segment) -> None:
     segment.owner.count("strides")
     segment.owner.say(f"{segment.name}: a gradient comes with other strides "
-                      "than when the backward was recorded, and the graph "
-                      "reads a copy: sums over it may come in another order")
+                      "than those of which the backward was recorded, and the "
+                      "graph reads a copy: sums over it may come in another "
+                      "order")
 
 
 def _are_same(grad, stride) -> bool:
@@ -112,17 +138,23 @@ class Laid:
     """Gradients that are laid out otherwise than what they are of, as they
     come to whom eager gives them; `.grad` is a copy that is not."""
 
-    def __init__(self, inputs):
+    def __init__(self, leaves):
         self._found: dict = {}
+        self._came: set = set()
+        self.several: set = set()  # of a backward within the backward, too
         self._handles = [t.register_hook(self._note(i, t.stride()))
-                         for i, t in enumerate(inputs) if t.requires_grad]
+                         for i, t in enumerate(leaves) if t.requires_grad]
 
     def _note(self, i: int, stride):
         def note(grad):
-            if grad is None or grad.layout != torch.strided:
+            if grad is None:
                 return
-            if grad.stride() != stride:
+            if i in self._came:  # autograd adds them up in `.grad`
+                self.several.add(i)
+                self._found.pop(i, None)
+            elif grad.layout == torch.strided and grad.stride() != stride:
                 self._found[i] = copy_of(grad)  # it may be another's as well
+            self._came.add(i)
 
         return note
 
