@@ -135,8 +135,8 @@ def _take_grads(segment, instance: Instance, grads, keep=True):
     apart = {i: Contributions(edges) for i, edges in instance.uses.items()}
     parameters = segment.parameters
     leaves = dict(zip(parameters.all, instance.leaves))
-    laid = strides.Laid([*instance.inputs,
-                         *(leaves[p] for p in parameters.returned)])
+    inputs = strides.Laid(instance.inputs)
+    returned = strides.Laid([leaves[p] for p in parameters.returned])
     instance.spent = not keep
     try:
         with undisturbed(segment.draws), \
@@ -145,18 +145,16 @@ def _take_grads(segment, instance: Instance, grads, keep=True):
                 [instance.live[i] for i in instance.wanted], grads,
                 retain_graph=keep)
     finally:
-        of_inputs = _taken(instance.inputs)
+        of_inputs = inputs.out(_taken(instance.inputs))
         of_parameters = dict(zip(leaves, _taken(leaves.values())))
-        found = laid.out([*of_inputs, *(of_parameters[p]
-                                        for p in parameters.returned)])
-        of_inputs = found[:len(of_inputs)]
-        of_parameters.update(zip(parameters.returned, found[len(of_inputs):]))
+        of_parameters.update(zip(parameters.returned, returned.out(
+            [of_parameters[p] for p in parameters.returned])))
         for each in apart.values():
             each.remove()
     again = []
     for i, each in apart.items():
         others = []
-        if i not in laid.several:
+        if i not in inputs.several:
             of_inputs[i], *others = each.found or [None]
         again += others + [None] * (instance.again.count(i) - len(others))
     return of_inputs, of_parameters, again

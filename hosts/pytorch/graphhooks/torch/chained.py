@@ -60,4 +60,4 @@ def _lies_in(tensor, place) -> bool:
 def _range(tensor) -> tuple:
     memory = memory_of(tensor)
     first = memory.data_ptr()
-    return first, first + memory.numel() * memory.element_size()
+    return first, first + memory.nbytes
