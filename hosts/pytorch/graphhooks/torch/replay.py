@@ -42,15 +42,16 @@ class Replay(torch.autograd.Function):
         node = instance.node
         if step != segment.owner.steps or node is None or node() is not ctx:
             raise Error(f"{segment.name}: {_why_late(segment, step)}")
+        negative = False
         for grad in grads:
             if grad is None:
                 continue
             if is_batched(grad):
                 raise Error(f"{segment.name}: a graph has no backward of a "
                             "batch of gradients: leave is_grads_batched out")
-            if grad.is_neg():  # and its memory has the other sign
-                grads = [g if g is None else g.resolve_neg()
-                         for g in grads]
+            negative |= grad.is_neg()
+        if negative:  # what lies in memory has the other sign
+            grads = [g if g is None else g.resolve_neg() for g in grads]
         if is_grad_enabled():
             raise Error(f"{segment.name}: a graph has no derivative of its "
                         "backward; detach for create_graph=True")
