@@ -55,30 +55,33 @@ def halved_as_it_lies(grad):
     return (grad[..., :1] * 0.5).expand_as(grad)
 
 
+def hooked(run, count, hook=halved):
+    """In two of its steps."""
+    for i in range(8):
+        run.model.hook = hook if i in (4, 6) else None
+        run.step(count)
+
+
+def with_a_later_loss(run):
+    for i in range(8):
+        run.zero()
+        loss = run.loss()
+        if i > 3:
+            loss = loss + run.model.middle.square().mean()
+        loss.backward()
+        run.optimizer.step()
+
+
 @pytest.mark.parametrize("make", [Linear, Block])
 @pytest.mark.parametrize("model, hook", [
     (Skips, halved), (SkipsToPool, halved_as_it_lies)])
 def test_a_hook_that_is_not_always_there(pair, make, model, hook):
-    def train(run):
-        for i in range(8):
-            run.model.hook = hook if i in (4, 6) else None
-            run.step(2)
-
-    pair(train, make=make, model=model)
+    pair(lambda run: hooked(run, 2, hook), make=make, model=model)
 
 
 @pytest.mark.parametrize("make", [Linear, Block])
 def test_a_loss_that_begins_later(pair, make):
-    def train(run):
-        for i in range(7):
-            run.zero()
-            loss = run.loss()
-            if i > 3:
-                loss = loss + run.model.middle.square().mean()
-            loss.backward()
-            run.optimizer.step()
-
-    pair(train, make=make, model=Skips)
+    pair(with_a_later_loss, make=make, model=Skips)
 
 
 class Residual(Linear):
@@ -93,18 +96,10 @@ class SkipsToTheEnd(Skips):
         return super().run_layers(x) + 0.1 * self.middle + x
 
 
-@pytest.mark.parametrize("loss", [False, True])
-def test_what_is_handed_on_is_what_came(pair, loss):
-    def train(run):
-        for i in range(8):
-            run.zero()
-            run.model.hook = None if loss or i not in (4, 6) else halved
-            found = run.loss()
-            if loss and i > 3:
-                found = found + run.model.middle.square().mean()
-            found.backward()
-            run.optimizer.step()
-
+@pytest.mark.parametrize("train", [lambda run: hooked(run, 1),
+                                   with_a_later_loss],
+                         ids=["hook", "loss"])
+def test_what_is_handed_on_is_what_came(pair, train):
     pair(train, make=Residual, model=SkipsToTheEnd)
 
 
@@ -131,12 +126,7 @@ class Pairs(Model):
 
 
 def test_one_gradient_that_becomes_two(pair):
-    def train(run):
-        for i in range(8):
-            run.model.hook = halved if i in (4, 6) else None
-            run.step(2)
-
-    pair(train, make=Pair, model=Pairs)
+    pair(lambda run: hooked(run, 2), make=Pair, model=Pairs)
 
 
 # ---- one replay ------------------------------------------------------------
