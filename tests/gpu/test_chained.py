@@ -7,7 +7,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import pytest
-from models import WIDTH, Block, Model, nn, torch
+from models import LENGTH, WIDTH, Block, Model, nn, torch
 
 from graphhooks.torch import chained
 
@@ -127,6 +127,103 @@ class Pairs(Model):
 
 def test_one_gradient_that_becomes_two(pair):
     pair(lambda run: hooked(run, 2), make=Pair, model=Pairs)
+
+
+# ---- of weights ------------------------------------------------------------
+
+
+class Table(Linear):
+    """In batches of one its table's gradient is a view of what comes back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.zeros(LENGTH, WIDTH))
+
+    def forward(self, x):
+        return super().forward(x) + self.table.unsqueeze(0)
+
+
+class Tables(Table):
+    """Who scales both gradients in place scales the same memory twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.other = nn.Parameter(torch.zeros(LENGTH * WIDTH))
+
+    def forward(self, x):
+        return super().forward(x) + self.other.view_as(x)
+
+
+class Changes(Model):
+    """What comes back to the first layer comes from elsewhere at times."""
+
+    change = None
+
+    def run_layers(self, x):
+        for i, layer in enumerate(self.layers):
+            if i == 1 and self.change == "left out":
+                continue
+            x = layer(x)
+            if i == 0:
+                self.middle = x
+                if self.change == "hook":
+                    x.register_hook(halved)
+        return x
+
+    def backward(self, loss):
+        if self.change == "loss":
+            loss = loss + self.middle.square().mean()
+        loss.backward()
+
+
+@pytest.mark.parametrize("make, change", [
+    (Table, "hook"), (Table, "loss"), (Table, "left out"),
+    (Tables, "hook"), (Tables, "loss")])
+def test_a_weights_gradient_is_not_what_came(pair, make, change):
+    def train(run):
+        for i in range(8):
+            run.model.change = change if i in (4, 5) else None
+            run.zero()
+            run.model.backward(run.loss(batch=1))
+            nn.utils.clip_grad_norm_(run.model.parameters(), 0.1)
+            for name, p in run.model.layers.named_parameters():
+                if p.grad is not None:
+                    run.note(p.grad, name)
+            run.optimizer.step()
+
+    pair(train, make=make, model=Changes, eager=None)
+
+
+@pytest.mark.parametrize("make", [Table, Block])
+def test_a_weights_gradient_outlives_what_came(pair, make):
+    """The graph of the layer behind writes that in the next microbatch."""
+    def train(run):
+        for count in (1, 1, 1, 2, 3, 1):
+            run.zero()
+            for _ in range(count):
+                run.loss(batch=1).backward()
+            run.optimizer.step()
+
+    pair(train, make=make, eager=None)
+
+
+def test_gradients_that_share_memory_share_it_on():
+    came = [torch.ones(3), torch.arange(12.0)[2:]]
+    given = came[1][2:8].view(2, 3), came[1][5:], torch.rand(3)
+    one, two, three = chained.apart_from(came, given)
+    assert three is given[2]
+    assert torch.equal(one, given[0]) and torch.equal(two, given[1])
+    one.zero_()
+    assert torch.equal(two, torch.tensor([0, 0, 0, 10.0, 11.0]))
+    assert torch.equal(came[1], torch.arange(12.0)[2:])
+
+
+def test_numbers_of_another_type_are_apart():
+    came = torch.view_as_complex(torch.rand(4, 2))
+    for gradient in (torch.view_as_real(came), torch._neg_view(came)):
+        found, = chained.apart_from([came], [gradient])
+        assert torch.equal(found, gradient) and not found.is_neg()
+        assert found.data_ptr() != came.data_ptr()
 
 
 # ---- one replay ------------------------------------------------------------

@@ -230,7 +230,8 @@ def _differentiate(segment, instance, grads, found, places):
                      *(of_parameters[p] for p in parameters.returned),
                      *(None for _ in parameters.sample), *again)
     found.own = [p for p in parameters.own if p in came]
-    found.gradients = [places.get(p, of_parameters[p]) for p in found.own]
+    found.gradients = [places[p] for p in found.own] if places else \
+        chained.apart_from(grads, [of_parameters[p] for p in found.own])
     return [strides.memory_of(r) for r in found.results if r is not None]
 
 

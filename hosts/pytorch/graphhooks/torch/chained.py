@@ -21,6 +21,28 @@ def told_apart(grads) -> list:
             else seen.add(grad.data_ptr()) or grad for grad in grads]
 
 
+def apart_from(given, gradients) -> list:
+    """For a recording: autograd takes what came for a weight's gradient where
+    that is a view of it, and so the gradient would be what comes next, too.
+    Of several such views each is one of the same copy."""
+    copies: dict = {}
+
+    def apart(gradient):
+        for i, memory in enumerate(given):
+            if not _lies_in(gradient, memory):
+                continue
+            if gradient.is_neg() or gradient.dtype != memory.dtype:
+                return gradient.clone()
+            if i not in copies:
+                copies[i] = memory.clone()
+            return copies[i].as_strided(
+                gradient.size(), gradient.stride(),
+                gradient.storage_offset() - memory.storage_offset())
+        return gradient
+
+    return [apart(gradient) for gradient in gradients]
+
+
 def moved(places, grads) -> list:
     """Which of them come from elsewhere."""
     return [i for i, place in enumerate(places)
