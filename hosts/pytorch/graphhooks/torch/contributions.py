@@ -18,6 +18,7 @@ import weakref
 
 import torch
 from torch._C import _current_graph_task_id as current_pass
+from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from .comparisons import Comparisons
@@ -367,15 +368,26 @@ def leaves(outputs, known=()) -> set:
     """The tensors that the outputs' gradients come to in the end, without
     those that are known."""
     ends = {get_gradient_edge(t).node for t in known if t.requires_grad}
-    found, seen = set(), set(ends)
+    return {node.variable for node in _nodes(outputs, ends)
+            if hasattr(node, "variable")}
+
+
+def tells_all(outputs) -> bool:
+    """Whether autograd's graph knows all leaves: a function of somebody's may
+    have a backward of its own within its backward."""
+    return not any(isinstance(node, BackwardCFunction)
+                   for node in _nodes(outputs))
+
+
+def _nodes(outputs, ends=frozenset()) -> set:
+    """Those that the outputs' gradients come by."""
+    seen = set(ends)
     waiting = [t.grad_fn for t in outputs if t.grad_fn is not None]
     while waiting:
         node = waiting.pop()
         if node in seen:
             continue
         seen.add(node)
-        if hasattr(node, "variable"):
-            found.add(node.variable)
         waiting += [other for other, _ in node.next_functions
                     if other is not None]
-    return found
+    return seen - ends

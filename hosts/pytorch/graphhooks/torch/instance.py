@@ -32,7 +32,7 @@ class Instance:
         self.shape = []  # the form of each module's result
         self.constant = ()  # the outputs that need no gradient
         self.uses = ()  # edges to inputs that are used elsewhere too
-        self.unused = ()  # inputs to which no gradient comes
+        self.unused = ()  # inputs, or weights behind, to which nothing comes
         self.again = ()  # those inputs, one time less than they are used
         self.wanted = ()  # the outputs whose gradients the backward reads
         self.layouts = ()  # how these lie in memory (strides.py)

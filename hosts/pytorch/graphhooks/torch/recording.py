@@ -180,6 +180,19 @@ def note_uses(segment, instance: Instance) -> None:
     uses = contributions.uses(instance.live, instance.inputs)
     instance.unused = [i for i, edges in enumerate(uses) if not edges
                        and instance.inputs[i].requires_grad]
+    instance.unused += _unused_weights(segment, instance)
     instance.uses = {i: uses[i] for i in sorted(segment.elsewhere)}
     instance.again = [i for i, edges in instance.uses.items()
                       for _ in edges[1:]]
+
+
+def _unused_weights(segment, instance: Instance) -> list:
+    """Of those that come behind the inputs: their hooks are not to be called
+    with nothing."""
+    parameters = segment.parameters
+    if not parameters.returned or not contributions.tells_all(instance.live):
+        return []
+    used = contributions.leaves(instance.live)
+    leaves = dict(zip(parameters.all, instance.leaves))
+    return [i for i, p in enumerate(parameters.returned, len(instance.inputs))
+            if leaves[p] not in used]
