@@ -93,8 +93,9 @@ typedef struct gh_buffer {
 
 /* gh_pass.flags */
 enum {
-    /* No backward will follow, as in evaluation: the pass runs eagerly and
-     * takes no slot. */
+    /* No backward will follow, as in evaluation, or as in the first run of a
+     * layer whose activations are recomputed: the pass runs eagerly and takes
+     * no slot. */
     GH_PASS_FORWARD_ONLY = 1u << 0,
     /* since 0.2 */
     /* With GH_SESSION_DELAY_WGRAD: this backward leaves nothing for later,
@@ -182,9 +183,11 @@ typedef struct gh_decision {
  *
  * @return GH_OK; GH_ERR_INVALID, GH_ERR_ABI or GH_ERR_UNSUPPORTED for a bad
  *         struct; GH_ERR_NOT_FOUND for an unknown segment; GH_ERR_STATE when
- *         another pass is open, or for a backward whose forward has not run,
- *         or a weight gradient whose backward has not (of a microbatch
- *         without a slot only the number of its passes is known);
+ *         another pass is open, for a second forward before the backward of
+ *         the first (GH_PASS_FORWARD_ONLY is for the one that has none), for
+ *         a backward whose forward has not run, or for a weight gradient
+ *         whose backward has not (of a microbatch without a slot only the
+ *         number of its passes is known);
  *         GH_ERR_BUSY with GH_SESSION_BUSY_FAILS; GH_ERR_DEVICE when the
  *         driver fails a call without which the numbers would be wrong.  No
  *         pass is then open.

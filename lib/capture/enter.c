@@ -30,7 +30,17 @@ static GH_COLD gh_status refuse_order(const gh_pass *pass, gh_error *err)
                    pass->microbatch, gh_direction_names[pass->direction - 1]);
 }
 
-/* Without a slot: too early, or eager, unless the host has no buffers for
+/* The backward reads what the first of two forwards has left in the slot. */
+static GH_COLD gh_status refuse_second(const gh_pass *pass, gh_error *err)
+{
+    return gh_fail(err, GH_ERR_STATE,
+                   "gh_layer_enter: a second forward of segment %u, microbatch "
+                   "%u before its backward: set GH_PASS_FORWARD_ONLY on the "
+                   "one that no backward follows, as on an evaluation",
+                   pass->segment, pass->microbatch);
+}
+
+/* Without a slot: out of turn, or eager, unless the host has no buffers for
  * that. */
 static GH_COLD gh_status refuse_or_none(const struct gh_capture *c,
                                         const gh_pass *pass,
@@ -40,15 +50,11 @@ static GH_COLD gh_status refuse_or_none(const struct gh_capture *c,
     if (found == GH_SLOTS_EARLY) {
         return refuse_order(pass, err);
     }
+    if (found == GH_SLOTS_REPEATED) {
+        return refuse_second(pass, err);
+    }
     if (!c->options.busy_fails) {
         return GH_OK;
-    }
-    if (found == GH_SLOTS_REPEATED) {
-        return gh_fail(err, GH_ERR_BUSY,
-                       "segment %u, microbatch %u: its forward still waits "
-                       "for its backward or weight gradient, whose buffers "
-                       "a second one would overwrite",
-                       pass->segment, pass->microbatch);
     }
     return gh_fail(err, GH_ERR_BUSY,
                    "microbatch %u: all %u slots are in flight: raise "
@@ -93,8 +99,6 @@ static gh_status begin_flight(struct gh_capture *c, struct gh_slot *slot,
 /* Left to itself, gcc works out the address of a slot anew for each field. */
 #define KEEP_ADDRESS(pointer) __asm__("" : "+r"(pointer))
 
-/* A second forward is not counted, as no second backward will come; it is
- * kept out of the slot, whose buffers the first one's backward needs. */
 static gh_status take_slot(struct gh_capture *c, const gh_pass *pass,
                            gh_error *err)
 {
@@ -105,7 +109,6 @@ static gh_status take_slot(struct gh_capture *c, const gh_pass *pass,
         gh_slots_enter(c->slots, c->open.chunk, pass->microbatch, pass->segment,
                        pass->direction, &c->open.slot, &found);
     if (slot == NULL) {
-        c->open.counted = found == GH_SLOTS_NONE;
         if (found == GH_SLOTS_NONE) {
             gh_slots_note_loose(c->slots, c->open.chunk, pass->microbatch,
                                 c->enters);

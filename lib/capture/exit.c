@@ -90,8 +90,9 @@ void gh_open_trace(struct gh_capture *c, gh_status status)
 static void say_once(struct gh_capture *c)
 {
     static const char *const why[GH_REASON_COUNT] = {
-        [GH_REASON_BUSY] = "all slots are in flight: raise "
-                           "GRAPHHOOKS_MAX_SLOTS, or run fewer at once",
+        [GH_REASON_BUSY] = "all slots were in flight when its microbatch "
+                           "began: raise GRAPHHOOKS_MAX_SLOTS, or run fewer "
+                           "at once",
         [GH_REASON_INPUT] = "its inputs are not those it was recorded with, in "
                             "number, size or static address, or its flags "
                             "are not",

@@ -365,20 +365,6 @@ static void test_inputs(void)
     toy_close(&toy);
 }
 
-static void test_busy_fails_says_what_is_so(void)
-{
-    if (!start((struct toy_options){ .layers = 1,
-                                     .flags = GH_SESSION_BUSY_FAILS })) {
-        return;
-    }
-    run(0, FORWARD, 0, toy.streams[0]);
-    err.text[0] = '\0';
-    run(0, FORWARD, 0, toy.streams[0]);
-    ok(strstr(err.text, "all 8 slots") == NULL,
-       "a repeated forward is not told that all slots are in flight");
-    toy_close(&toy);
-}
-
 /* What a pass reads and writes over must be there twice. */
 static uint32_t triple_in_place(gh_direction direction, uint32_t m)
 {
@@ -433,7 +419,6 @@ int main(void)
     test_half_captured_flights();
     test_a_capture_past_the_last_edge();
     test_inputs();
-    test_busy_fails_says_what_is_so();
     test_a_context_of_another_device();
     test_check_of_a_pass_in_place();
     return done_testing();

@@ -420,13 +420,13 @@ static void test_forward_only_takes_nothing(void)
     toy_close(&toy);
 }
 
-/* As for activation recomputation: twice forward, once backward. */
-static void test_a_second_forward_overwrites_nothing(void)
+/* An evaluation whose flag was forgotten, or a recomputed layer's first run. */
+static void test_a_second_forward_is_refused(void)
 {
     const struct toy_options options = { .layers = 1, .elems = 64 };
     const uint32_t counts[] = { 1, 1 };
     gh_pass pass = { .struct_size = sizeof(pass) };
-    gh_decision d;
+    gh_decision d = { .struct_size = sizeof(d) };
     struct toy toy;
 
     if (!trained(&toy, &options, counts, 2)) {
@@ -434,11 +434,18 @@ static void test_a_second_forward_overwrites_nothing(void)
     }
     pass.stream = toy.streams[0];
     is_int(toy_empty_pass(&toy, &pass).slot, 0, "a forward holds slot 0");
-    d = toy_empty_pass(&toy, &pass);
-    ok(d.slot == GH_SLOT_NONE && d.reason == GH_REASON_BUSY,
-       "the same forward again is kept out of it");
+    is_status(gh_layer_enter(toy.session, &pass, &d, &toy.err), GH_ERR_STATE,
+              &toy.err, "the same forward again is refused");
+    ok(strstr(toy.err.text, "GH_PASS_FORWARD_ONLY") != NULL,
+       "and the error names the flag: %s", toy.err.text);
+    is_int(d.action, 0, "the decision is not written");
+    pass.flags = GH_PASS_FORWARD_ONLY;
+    is_int(toy_empty_pass(&toy, &pass).slot, (long)GH_SLOT_NONE,
+           "with the flag it runs outside of the slot");
+    pass.flags = 0;
     pass.direction = GH_BACKWARD;
-    is_int(toy_empty_pass(&toy, &pass).slot, 0, "one backward ends both");
+    is_int(toy_empty_pass(&toy, &pass).slot, 0,
+           "the backward is that of the first");
     pass.direction = GH_FORWARD;
     pass.microbatch = 1;
     is_int(toy_empty_pass(&toy, &pass).slot, 0,
@@ -498,7 +505,7 @@ int main(void)
     test_between_pre_and_post_warmup_all_is_eager();
     test_check_compares_both_ways();
     test_forward_only_takes_nothing();
-    test_a_second_forward_overwrites_nothing();
+    test_a_second_forward_is_refused();
     test_everything_is_given_back();
     return done_testing();
 }

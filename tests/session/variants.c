@@ -53,7 +53,7 @@ static void test_a_microbatch_has_one_of_them(void)
         return;
     }
     pass_of(0, GH_FORWARD, 1, 0, &no_io);
-    is_int(pass_of(0, GH_FORWARD, 0, 0, &no_io).slot, (long)GH_SLOT_NONE,
+    is_int(pass_of(0, GH_FORWARD, 0, 0, &no_io).action, (long)UINT32_MAX,
            "a forward of the other variant is a second forward");
     is_int(pass_of(0, GH_BACKWARD, 0, 0, &no_io).action, GH_ACTION_RECORD,
            "a backward follows a forward of either");
