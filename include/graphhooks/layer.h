@@ -187,7 +187,9 @@ typedef struct gh_decision {
  *         the first (GH_PASS_FORWARD_ONLY is for the one that has none), for
  *         a backward whose forward has not run, or for a weight gradient
  *         whose backward has not (of a microbatch without a slot only the
- *         number of its passes is known);
+ *         number of its passes is known), or when every free slot was last
+ *         used on a stream that the host is capturing, which pass->stream
+ *         cannot wait for;
  *         GH_ERR_BUSY with GH_SESSION_BUSY_FAILS; GH_ERR_DEVICE when the
  *         driver fails a call without which the numbers would be wrong.  No
  *         pass is then open.

@@ -83,7 +83,8 @@ typedef struct gh_session_desc {
  *         GH_ERR_NO_MEMORY.
  *
  * With GRAPHHOOKS_ENABLE=0 the session opens without a driver and every pass
- * is eager.  Blocks: while the driver loads.  Since: 0.1.
+ * is eager.  Without one the library cannot order streams, so a slot that was
+ * used on one stream is not given to a flight on another.  Blocks: while the driver loads.  Since: 0.1.
  */
 GH_API gh_status gh_session_open(const gh_session_desc *desc,
                                  gh_session **session_p, gh_error *err);

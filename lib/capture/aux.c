@@ -121,7 +121,7 @@ static uint32_t count_graphs(struct gh_capture *c, uint32_t layer,
 static gh_status drop_graphs(struct gh_capture *c, const gh_aux *aux,
                              uint32_t parts, gh_error *err)
 {
-    void *previous;
+    struct gh_device_before before;
 
     if (count_graphs(c, aux->layer, parts, false) == 0) {
         return GH_OK;
@@ -133,10 +133,10 @@ static gh_status drop_graphs(struct gh_capture *c, const gh_aux *aux,
                        "it: bind between steps",
                        aux->name, aux->layer);
     }
-    previous = gh_device_enter(c->dev);
+    before = gh_device_enter(c->dev);
     gh_edges_quiesce(c);
     count_graphs(c, aux->layer, parts, true);
-    gh_device_leave(c->dev, previous);
+    gh_device_leave(c->dev, before);
     return GH_OK;
 }
 

@@ -107,7 +107,7 @@ static void destroy_device_objects(struct gh_capture *c)
 {
     const size_t n =
         (size_t)c->plan->n_segments * GH_ROWS * c->options.max_slots;
-    void *previous = gh_device_enter(c->dev);
+    struct gh_device_before before = gh_device_enter(c->dev);
 
     gh_edges_quiesce(c);
     for (size_t i = 0; i < n; i++) {
@@ -120,7 +120,7 @@ static void destroy_device_objects(struct gh_capture *c)
     if (!gh_host_captures(c)) {
         gh_device_stream_destroy(c->dev, c->own_stream);
     }
-    gh_device_leave(c->dev, previous);
+    gh_device_leave(c->dev, before);
 }
 
 void gh_capture_destroy(struct gh_capture *c)

@@ -174,10 +174,10 @@ static enum gh_check_begun begin(struct gh_capture *c, struct gh_entry *entry,
 enum gh_check_begun gh_check_begin(struct gh_capture *c, struct gh_entry *entry,
                                    const gh_pass *pass, gh_error *err)
 {
-    void *previous = gh_device_enter(c->dev);
+    struct gh_device_before before = gh_device_enter(c->dev);
     enum gh_check_begun begun = begin(c, entry, pass, err);
 
-    gh_device_leave(c->dev, previous);
+    gh_device_leave(c->dev, before);
     return begun;
 }
 
@@ -250,11 +250,11 @@ static void compare(struct gh_capture *c, struct gh_entry *entry,
 void gh_check_end(struct gh_capture *c, struct gh_entry *entry,
                   const gh_pass *pass)
 {
-    void *previous = gh_device_enter(c->dev);
+    struct gh_device_before before = gh_device_enter(c->dev);
 
     c->stats.checks++;
     compare(c, entry, pass);
-    gh_device_leave(c->dev, previous);
+    gh_device_leave(c->dev, before);
 }
 
 void gh_check_destroy(struct gh_capture *c)

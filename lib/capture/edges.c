@@ -8,6 +8,10 @@
  * stream of its own may still read what the next forward overwrites.  A host
  * with one stream never gets here past the first comparison.
  *
+ * A stream that the host is capturing cannot be waited for, and without a
+ * driver none can: a slot that was last on such a stream is not given to a
+ * flight on another.
+ *
  * Each slot has an event for each of the first 63 streams of the session;
  * for those past them the host's thread waits.
  *
@@ -34,7 +38,8 @@ gh_status gh_edges_know(struct gh_capture *c, void *stream, gh_error *err)
         }
     }
 
-    status = gh_device_check_stream(c->dev, stream, err);
+    status = c->dev != NULL ? gh_device_check_stream(c->dev, stream, err)
+                            : GH_OK;
     if (status != GH_OK) {
         return status;
     }
@@ -58,7 +63,7 @@ static uint32_t edge_of(uint32_t stream)
 static gh_status make_event(struct gh_capture *c, struct gh_slot *slot,
                             uint32_t edge, gh_error *err)
 {
-    void *previous;
+    struct gh_device_before before;
     gh_status status;
 
     if (slot->events == NULL) {
@@ -71,9 +76,9 @@ static gh_status make_event(struct gh_capture *c, struct gh_slot *slot,
         return GH_OK;
     }
     /* An event is of the context that is current when it is made. */
-    previous = gh_device_enter(c->dev);
+    before = gh_device_enter(c->dev);
     status = gh_device_event_create(c->dev, &slot->events[edge], err);
-    gh_device_leave(c->dev, previous);
+    gh_device_leave(c->dev, before);
     return status;
 }
 
@@ -105,26 +110,52 @@ static gh_status wait_for(struct gh_capture *c, struct gh_slot *slot,
     return status;
 }
 
+/* Whether what is on the stream can be waited for: not without a driver, and
+ * not while the host captures it, unless it was marked before. */
+static bool is_in_reach(const struct gh_capture *c, const struct gh_slot *slot,
+                        uint32_t edge, const void *stream)
+{
+    if (edge < GH_MAX_EDGES - 1) {
+        return c->streams[edge] == stream ||
+               (c->dev != NULL &&
+                ((slot->marked & UINT64_C(1) << edge) != 0 ||
+                 !gh_device_host_captures(c->dev, c->streams[edge])));
+    }
+    for (uint32_t i = edge; i < c->n_streams; i++) {
+        if (c->dev == NULL || gh_device_host_captures(c->dev, c->streams[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool gh_edges_reach(const struct gh_capture *c, const struct gh_slot *slot,
+                    void *stream)
+{
+    if (c->dev != NULL && gh_device_host_captures(c->dev, stream)) {
+        return true; /* what is captured now has nothing to wait for */
+    }
+    for (uint64_t left = slot->used; left != 0; left &= left - 1) {
+        if (!is_in_reach(c, slot, (uint32_t)__builtin_ctzll(left), stream)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* The flight before was on this stream: what comes now follows it. */
 static gh_status follow(struct gh_capture *c, struct gh_slot *slot,
                         uint32_t edge, void *stream, gh_error *err)
 {
-    gh_status status;
+    gh_status status = GH_OK;
 
     if (edge == GH_MAX_EDGES - 1) {
-        status = GH_OK;
         for (uint32_t i = edge; i < c->n_streams && status == GH_OK; i++) {
-            if (!gh_device_host_captures(c->dev, c->streams[i])) {
-                status = gh_device_stream_wait(c->dev, c->streams[i], err);
-            }
+            status = gh_device_stream_wait(c->dev, c->streams[i], err);
         }
         return status;
     }
     if (c->streams[edge] == stream) {
-        return GH_OK;
-    }
-    if ((slot->marked & UINT64_C(1) << edge) == 0 &&
-        gh_device_host_captures(c->dev, c->streams[edge])) {
         return GH_OK;
     }
     status = wait_for(c, slot, edge, stream, err);
@@ -138,15 +169,24 @@ static gh_status follow(struct gh_capture *c, struct gh_slot *slot,
 static gh_status follow_all(struct gh_capture *c, struct gh_slot *slot,
                             void *stream, gh_error *err)
 {
-    void *previous = gh_device_enter(c->dev);
+    struct gh_device_before before = gh_device_enter(c->dev);
     gh_status status = GH_OK;
 
     for (uint64_t left = slot->used; left != 0 && status == GH_OK;
          left &= left - 1) {
         status = follow(c, slot, (uint32_t)__builtin_ctzll(left), stream, err);
     }
-    gh_device_leave(c->dev, previous);
+    gh_device_leave(c->dev, before);
     return status;
+}
+
+GH_COLD gh_status gh_edges_refuse(const void *stream, gh_error *err)
+{
+    return gh_fail(err, GH_ERR_STATE,
+                   "gh_layer_enter: stream %p cannot wait for the stream that "
+                   "its slot was last used on, as the host is capturing that "
+                   "one: end the capture first, or raise GRAPHHOOKS_MAX_SLOTS",
+                   stream);
 }
 
 /*
@@ -164,6 +204,9 @@ gh_status gh_edges_move(struct gh_capture *c, struct gh_slot *slot,
         return GH_OK;
     }
     if (!slot->ordered) {
+        if (!gh_edges_reach(c, slot, stream)) {
+            return gh_edges_refuse(stream, err);
+        }
         status = c->dev != NULL ? follow_all(c, slot, stream, err) : GH_OK;
         if (status != GH_OK) {
             return status;
@@ -189,13 +232,13 @@ static void look_back(struct gh_slot *slot)
 /* A stream that the host captures now keeps the event that it has, if any. */
 void gh_edges_give_back(struct gh_capture *c, struct gh_slot *slot)
 {
-    if (c->n_streams < 2 || c->dev == NULL) {
+    if (c->n_streams < 2) {
         return;
     }
     for (uint64_t left = slot->used; left != 0; left &= left - 1) {
         const uint32_t edge = (uint32_t)__builtin_ctzll(left);
 
-        if (edge == GH_MAX_EDGES - 1 ||
+        if (edge == GH_MAX_EDGES - 1 || c->dev == NULL ||
             gh_device_host_captures(c->dev, c->streams[edge])) {
             continue;
         }

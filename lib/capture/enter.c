@@ -80,20 +80,63 @@ static GH_COLD gh_status move_slot(struct gh_capture *c, struct gh_slot *slot,
     return status;
 }
 
-/* The microbatch has taken the slot just now. */
-static gh_status begin_flight(struct gh_capture *c, struct gh_slot *slot,
-                              void *stream, gh_error *err)
+/* A host that captures can end that first.  Without a driver the pass goes
+ * without a slot, unless the host has no buffers for that. */
+static GH_COLD gh_status go_without(struct gh_capture *c, const gh_pass *pass,
+                                    gh_error *err)
 {
-    slot->taken = c->enters;
-    slot->ordered = slot->stream == stream;
-    if (c->open.slot >= c->stats.slots) {
-        c->stats.slots = c->open.slot + 1;
+    if (c->dev != NULL) {
+        return gh_edges_refuse(pass->stream, err);
     }
-    if (!slot->ordered) {
-        return move_slot(c, slot, stream, err);
+    if (c->options.busy_fails) {
+        return gh_fail(err, GH_ERR_BUSY,
+                       "microbatch %u: every free slot was last on another "
+                       "stream, and without a driver none can be waited for: "
+                       "name one in GRAPHHOOKS_DRIVER, raise "
+                       "GRAPHHOOKS_MAX_SLOTS, or use one stream",
+                       pass->microbatch);
     }
-    slot->marked = 0;
+    gh_slots_note_loose(c->slots, c->open.chunk, pass->microbatch, c->enters);
     return GH_OK;
+}
+
+/* Passes over slots that the stream cannot wait for. */
+static GH_COLD gh_status begin_on_another_stream(struct gh_capture *c,
+                                                 const gh_pass *pass,
+                                                 gh_error *err)
+{
+    while (!gh_edges_reach(c, c->open.at, pass->stream)) {
+        c->open.at = gh_slots_take_another(c->slots, c->open.chunk,
+                                           pass->microbatch, &c->open.slot);
+        if (c->open.at == NULL) {
+            return go_without(c, pass, err);
+        }
+    }
+    c->open.at->ordered = false;
+    return move_slot(c, c->open.at, pass->stream, err);
+}
+
+/* The microbatch has taken the slot just now. */
+static gh_status begin_flight(struct gh_capture *c, const gh_pass *pass,
+                              gh_error *err)
+{
+    struct gh_slot *slot = c->open.at;
+    gh_status status = GH_OK;
+
+    if (slot->stream == pass->stream) {
+        slot->ordered = true;
+        slot->marked = 0;
+    } else {
+        status = begin_on_another_stream(c, pass, err);
+        slot = c->open.at;
+    }
+    if (status == GH_OK && slot != NULL) {
+        slot->taken = c->enters;
+        if (c->open.slot >= c->stats.slots) {
+            c->stats.slots = c->open.slot + 1;
+        }
+    }
+    return status;
 }
 
 /* Left to itself, gcc works out the address of a slot anew for each field. */
@@ -118,7 +161,7 @@ static gh_status take_slot(struct gh_capture *c, const gh_pass *pass,
     KEEP_ADDRESS(slot);
     c->open.at = slot;
     if (found == GH_SLOTS_FRESH) {
-        return begin_flight(c, slot, pass->stream, err);
+        return begin_flight(c, pass, err);
     }
     if (slot->stream == pass->stream) {
         return GH_OK;
@@ -388,7 +431,7 @@ gh_status gh_capture_enter(struct gh_capture *c, const gh_pass *pass,
         return refuse_open(c, err);
     }
     begin_timing(c);
-    if (pass->stream != c->last_stream && c->dev != NULL) {
+    if (pass->stream != c->last_stream) {
         status = check_stream(c, pass->stream, err);
         if (status != GH_OK) {
             return status;

@@ -62,7 +62,7 @@ static void destroy_graph(struct gh_capture *c, struct gh_entry *entry)
 void gh_entry_clear(struct gh_capture *c, struct gh_entry *entry)
 {
     const bool unchained = entry->unchained;
-    void *previous = gh_device_enter(c->dev);
+    struct gh_device_before before = gh_device_enter(c->dev);
 
     if (entry->state == GH_ENTRY_READY) {
         c->stats.nodes -= entry->n_nodes;
@@ -73,7 +73,7 @@ void gh_entry_clear(struct gh_capture *c, struct gh_entry *entry)
     free_device(c, entry->buffers, entry->buffer_bytes);
     free(entry->inputs);
     free(entry->outputs);
-    gh_device_leave(c->dev, previous);
+    gh_device_leave(c->dev, before);
     *entry = (struct gh_entry){ .unchained = unchained };
 }
 

@@ -95,11 +95,11 @@ gh_status gh_host_launch(struct gh_capture *c, struct gh_entry *entry,
                          void *stream, gh_error *err)
 {
     const gh_host_services *host = &c->options.host;
-    void *previous = gh_device_enter(c->dev);
+    struct gh_device_before before = gh_device_enter(c->dev);
     void *exec = NULL;
     gh_status status = host->launch(host->user, entry->object, stream, &exec);
 
-    gh_device_leave(c->dev, previous);
+    gh_device_leave(c->dev, before);
     if (status != GH_OK) {
         return failed("launch", status, err);
     }

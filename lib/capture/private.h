@@ -204,6 +204,10 @@ gh_status gh_edges_know(struct gh_capture *c, void *stream, gh_error *err);
  * not `ordered`, that was another microbatch's, so the library keeps order. */
 gh_status gh_edges_move(struct gh_capture *c, struct gh_slot *slot,
                         void *stream, gh_error *err);
+/* Whether a flight on the stream can wait for all that the slot was used for. */
+bool gh_edges_reach(const struct gh_capture *c, const struct gh_slot *slot,
+                    void *stream);
+gh_status gh_edges_refuse(const void *stream, gh_error *err);
 void gh_edges_give_back(struct gh_capture *c, struct gh_slot *slot);
 /* Slots that were in flight when the step ended. */
 void gh_edges_forget(struct gh_capture *c);

@@ -254,7 +254,7 @@ bool gh_record_begin(struct gh_capture *c, const gh_pass *pass,
                      struct gh_entry *entry)
 {
     uint64_t start = gh_now_ns();
-    void *previous = gh_device_enter(c->dev);
+    struct gh_device_before before = gh_device_enter(c->dev);
     gh_reason reason = GH_REASON_DEVICE;
     gh_status status;
     gh_error err;
@@ -263,7 +263,7 @@ bool gh_record_begin(struct gh_capture *c, const gh_pass *pass,
     if (status != GH_OK) {
         gh_entry_give_up(c, entry, reason, err.text);
     }
-    gh_device_leave(c->dev, previous);
+    gh_device_leave(c->dev, before);
     c->stats.record_ns += gh_now_ns() - start;
     return status == GH_OK;
 }
@@ -354,11 +354,11 @@ gh_status gh_record_end(struct gh_capture *c, const gh_pass *pass,
 {
     struct gh_entry *entry = c->open.entry;
     uint64_t start = gh_now_ns();
-    void *previous = gh_device_enter(c->dev);
+    struct gh_device_before before = gh_device_enter(c->dev);
     gh_status status;
 
     status = end(c, pass, entry);
-    gh_device_leave(c->dev, previous);
+    gh_device_leave(c->dev, before);
     c->stats.record_ns += gh_now_ns() - start;
     if (status == GH_RERUN) {
         c->stats.reruns++;
@@ -373,7 +373,7 @@ gh_status gh_record_end(struct gh_capture *c, const gh_pass *pass,
 
 void gh_record_drop(struct gh_capture *c)
 {
-    void *previous = gh_device_enter(c->dev);
+    struct gh_device_before before = gh_device_enter(c->dev);
     uint64_t n_nodes;
     void *graph = NULL;
 
@@ -382,5 +382,5 @@ void gh_record_drop(struct gh_capture *c)
     }
     route_end(c, false);
     gh_entry_clear(c, c->open.entry);
-    gh_device_leave(c->dev, previous);
+    gh_device_leave(c->dev, before);
 }

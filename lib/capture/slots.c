@@ -76,6 +76,25 @@ void gh_slots_destroy(struct gh_slots *slots)
     free(slots);
 }
 
+struct gh_slot *gh_slots_take_another(struct gh_slots *slots,
+                                      uint32_t chunk_index, uint32_t microbatch,
+                                      uint32_t *index_p)
+{
+    struct gh_slots_chunk *chunk = &slots->chunks[chunk_index];
+    struct gh_flight *flight = &chunk->flights[microbatch];
+    const uint64_t later = chunk->free & ~UINT64_C(0) << flight->slot;
+
+    gh_slots_give_back(chunk, flight);
+    *index_p = GH_SLOT_NONE;
+    if (later == 0) {
+        return NULL;
+    }
+    *index_p = (uint32_t)__builtin_ctzll(later);
+    chunk->free &= ~(UINT64_C(1) << *index_p);
+    flight->slot = (uint8_t)*index_p;
+    return &chunk->slots[*index_p];
+}
+
 void gh_slots_cancel(struct gh_slots *slots, uint32_t chunk_index,
                      uint32_t microbatch)
 {

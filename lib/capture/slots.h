@@ -63,6 +63,11 @@ gh_status gh_slots_create(uint32_t n_chunks, uint32_t n_segments,
                           gh_error *err);
 void gh_slots_destroy(struct gh_slots *slots);
 
+/* The microbatch has just taken a slot and gets the next free one instead.
+ * NULL: there is none, and it holds no slot. */
+struct gh_slot *gh_slots_take_another(struct gh_slots *slots, uint32_t chunk,
+                                      uint32_t microbatch, uint32_t *index_p);
+
 /* A pass was given up: the slot goes back if nothing else has run in it. */
 void gh_slots_cancel(struct gh_slots *slots, uint32_t chunk,
                      uint32_t microbatch);

@@ -21,6 +21,8 @@
 #define SOFT_NAME "libgraphhooks-softcuda.so"
 #define CUDA_NAME "libcuda.so.1"
 
+#define MODE_UNKNOWN (-1)
+
 gh_status gh_device_fail(const struct gh_device *dev, CUresult result,
                          const char *entry, gh_error *err)
 {
@@ -147,8 +149,8 @@ gh_status gh_device_open(const char *driver, void *context, int ordinal,
                          struct gh_device **dev_p, gh_error *err)
 {
     struct gh_device *dev = calloc(1, sizeof(*dev));
+    struct gh_device_before before;
     gh_status status;
-    void *previous;
 
     if (dev == NULL) {
         return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a device");
@@ -167,7 +169,7 @@ gh_status gh_device_open(const char *driver, void *context, int ordinal,
         goto err_dev;
     }
 
-    previous = gh_device_enter(dev);
+    before = gh_device_enter(dev);
     status = gh_device_call(dev, err, cuCtxSetCurrent, (dev->ctx));
     if (status == GH_OK) {
         status = describe(dev, err);
@@ -175,7 +177,7 @@ gh_status gh_device_open(const char *driver, void *context, int ordinal,
     if (status == GH_OK) {
         status = gh_device_kernels_load(dev, err);
     }
-    gh_device_leave(dev, previous);
+    gh_device_leave(dev, before);
     if (status != GH_OK) {
         goto err_ctx;
     }
@@ -194,14 +196,14 @@ err_dev:
 
 void gh_device_close(struct gh_device *dev)
 {
-    void *previous;
+    struct gh_device_before before;
 
     if (dev == NULL) {
         return;
     }
-    previous = gh_device_enter(dev);
+    before = gh_device_enter(dev);
     gh_device_kernels_unload(dev);
-    gh_device_leave(dev, previous);
+    gh_device_leave(dev, before);
     if (dev->retained) {
         dev->drv.cuDevicePrimaryCtxRelease(dev->device);
     }
@@ -214,7 +216,25 @@ void gh_device_get_info(const struct gh_device *dev,
     *info = dev->info;
 }
 
-void *gh_device_enter(struct gh_device *dev)
+/* The mode that was, or MODE_UNKNOWN when the driver has changed nothing. */
+static int exchange_mode(struct gh_device *dev, int mode)
+{
+    CUstreamCaptureMode other = mode;
+
+    return dev->drv.cuThreadExchangeStreamCaptureMode(&other) == CUDA_SUCCESS
+               ? other
+               : MODE_UNKNOWN;
+}
+
+/* A call that failed has changed nothing, and is made again. */
+static void restore_mode(struct gh_device *dev, int mode)
+{
+    if (mode != MODE_UNKNOWN && exchange_mode(dev, mode) == MODE_UNKNOWN) {
+        exchange_mode(dev, mode);
+    }
+}
+
+struct gh_device_before gh_device_enter(struct gh_device *dev)
 {
     CUcontext previous = dev->ctx;
 
@@ -226,12 +246,15 @@ void *gh_device_enter(struct gh_device *dev)
     } else if (previous != dev->ctx) {
         dev->drv.cuCtxSetCurrent(dev->ctx);
     }
-    return previous;
+    return (struct gh_device_before){
+        previous, exchange_mode(dev, CU_STREAM_CAPTURE_MODE_RELAXED)
+    };
 }
 
-void gh_device_leave(struct gh_device *dev, void *previous)
+void gh_device_leave(struct gh_device *dev, struct gh_device_before before)
 {
-    if (previous != dev->ctx) {
-        dev->drv.cuCtxSetCurrent(previous);
+    restore_mode(dev, before.mode);
+    if (before.context != dev->ctx) {
+        dev->drv.cuCtxSetCurrent(before.context);
     }
 }

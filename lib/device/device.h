@@ -38,13 +38,21 @@ void gh_device_close(struct gh_device *dev);
 void gh_device_get_info(const struct gh_device *dev,
                         struct gh_device_info *info);
 
+/* What gh_device_enter() has changed of the thread. */
+struct gh_device_before {
+    void *context;
+    int mode; /* of captures */
+};
+
 /*
  * Makes the device's context current on this thread, where some calls need
- * one, and returns the one to give back to gh_device_leave().  Hosts call the
- * hooks from threads that never had a context, autograd's for one.
+ * one: hosts call the hooks from threads that never had a context, autograd's
+ * for one.  Until gh_device_leave() the thread may also allocate, free and
+ * wait while the host captures another stream; without that the driver would
+ * refuse the call and the host's capture would be lost.
  */
-void *gh_device_enter(struct gh_device *dev);
-void gh_device_leave(struct gh_device *dev, void *previous);
+struct gh_device_before gh_device_enter(struct gh_device *dev);
+void gh_device_leave(struct gh_device *dev, struct gh_device_before before);
 
 /* memory */
 gh_status gh_device_alloc(struct gh_device *dev, uint64_t bytes,

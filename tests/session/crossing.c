@@ -1,0 +1,236 @@
+/*
+ * What the host captures beside a session is neither broken nor left out of
+ * the order of slots.
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "support/by_hand.h"
+#include "tap/tap.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define FORWARD GH_FORWARD
+#define BACKWARD GH_BACKWARD
+
+static const char *const no_driver[] = { "GRAPHHOOKS_LOG=off",
+                                         "GRAPHHOOKS_ENABLE=0",
+                                         "GRAPHHOOKS_DRIVER=/nonexistent",
+                                         NULL };
+
+static void begin_on(CUstream stream)
+{
+    is_int(toy.drv.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL),
+           CUDA_SUCCESS, "the host begins a capture of its own");
+}
+
+/* The host has had one stream so far, so nothing has marked its work. */
+static void test_a_slot_whose_stream_is_captured_is_passed_over(void)
+{
+    CUstream *s = toy.streams;
+
+    if (!start((struct toy_options){ .layers = 1 })) {
+        return;
+    }
+    run_both(0, s[0]);
+    begin_on(s[0]);
+    is_int(run(0, FORWARD, 1, s[1]).slot, 1,
+           "a flight on another stream gets the next slot");
+    run(0, BACKWARD, 1, s[1]);
+    is_int(end_capture(s[0]), CUDA_SUCCESS, "the host's capture is whole");
+    is_int(run(0, FORWARD, 2, s[1]).slot, 0,
+           "once it has ended, the first slot is to be had");
+    is_int(toy_races(&toy), 0, "and is waited for");
+    toy_close(&toy);
+}
+
+static void is_refused(const char *what)
+{
+    err.text[0] = '\0';
+    is_int(run(0, FORWARD, 7, toy.streams[1]).action, (long)UINT32_MAX,
+           "%s: a flight on another stream is refused", what);
+    ok(strstr(err.text, "end the capture first") != NULL, "and told why: %s",
+       err.text);
+    end_capture(toy.streams[0]);
+    is_int(run(0, FORWARD, 7, toy.streams[1]).slot, 0,
+           "once the capture has ended, it has the slot");
+    is_int(toy_races(&toy), 0, "and waits for who had it");
+    toy_close(&toy);
+}
+
+static void test_without_another_slot_the_flight_is_refused(void)
+{
+    const struct toy_options one = { .layers = 1, .max_slots = 1 };
+    CUstream *s = toy.streams;
+
+    if (!start(one)) {
+        return;
+    }
+    run_both(0, s[0]);
+    begin_on(s[0]);
+    is_refused("a capture that begins after a flight");
+
+    if (!start(one)) {
+        return;
+    }
+    run_both(0, s[1]);
+    run_both(1, s[0]);
+    begin_on(s[0]);
+    run_both(2, s[0]);
+    is_refused("a capture with a whole flight in it");
+
+    if (!start(one)) {
+        return;
+    }
+    run_both(0, s[1]);
+    run(0, FORWARD, 1, s[0]);
+    begin_on(s[0]);
+    run(0, BACKWARD, 1, s[0]);
+    is_refused("a capture with half a flight in it");
+}
+
+/* Its first pass is captured, so what it must follow is found with the next. */
+static void test_a_flight_that_leaves_the_capture_is_refused(void)
+{
+    const struct toy_options one = { .layers = 2, .max_slots = 1 };
+    CUstream *s = toy.streams;
+
+    if (!start(one)) {
+        return;
+    }
+    run_both(0, s[0]);
+    begin_on(s[0]);
+    begin_on(s[1]);
+    is_int(run(0, FORWARD, 1, s[1]).reason, GH_REASON_HOST_CAPTURE,
+           "a flight begins in a capture");
+    end_capture(s[1]);
+    is_int(run(1, FORWARD, 1, s[1]).action, (long)UINT32_MAX,
+           "its next pass cannot wait for the stream that is captured");
+    end_capture(s[0]);
+    is_int(run(1, FORWARD, 1, s[1]).slot, 0, "until that capture has ended");
+    is_int(toy_races(&toy), 0, "then it does");
+    toy_close(&toy);
+}
+
+static void test_without_a_driver_streams_do_not_share_slots(void)
+{
+    CUstream *s = toy.streams;
+
+    if (!start((struct toy_options){ .environment = no_driver,
+                                     .max_slots = 3 })) {
+        return;
+    }
+    for (uint32_t m = 0; m < 6; m++) {
+        is_int(run(0, FORWARD, m, s[m & 1]).slot, m & 1,
+               "without a driver, microbatch %u has its stream's slot", m);
+        run(0, BACKWARD, m, s[m & 1]);
+    }
+    is_int(run(0, FORWARD, 0, s[2]).slot, 2, "a third stream has the third");
+    go_over(s[2], s[0]);
+    run(0, BACKWARD, 0, s[0]);
+    is_int(run(0, FORWARD, 0, s[2]).slot, (long)GH_SLOT_NONE,
+           "after a flight on two streams, neither has it");
+    run(0, BACKWARD, 0, s[2]);
+    is_int(run(0, FORWARD, 0, s[0]).slot, 0, "the others stay as they were");
+    is_int(toy_races(&toy), 0, "and nothing is a race");
+    toy_close(&toy);
+}
+
+static void test_without_a_driver_busy_fails(void)
+{
+    CUstream *s = toy.streams;
+
+    if (!start((struct toy_options){ .environment = no_driver,
+                                     .max_slots = 1,
+                                     .flags = GH_SESSION_BUSY_FAILS })) {
+        return;
+    }
+    run_both(0, s[0]);
+    err.text[0] = '\0';
+    is_int(run(0, FORWARD, 0, s[1]).action, (long)UINT32_MAX,
+           "a host that cannot go without a slot is refused");
+    ok(strstr(err.text, "without a driver") != NULL, "and told why: %s",
+       err.text);
+    toy_close(&toy);
+}
+
+static CUstreamCaptureMode mode_of_the_thread(void)
+{
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+
+    toy.drv.cuThreadExchangeStreamCaptureMode(&mode);
+    return mode;
+}
+
+/* Recording allocates and instantiates, which the driver would refuse. */
+static void test_a_recording_beside_the_hosts_capture(void)
+{
+    CUstream *s = toy.streams;
+    struct io io = { .n_inputs = 1 };
+    gh_buffer in;
+
+    for (int mode = 0; mode <= CU_STREAM_CAPTURE_MODE_RELAXED; mode++) {
+        if (!start((struct toy_options){ .layers = 1 })) {
+            return;
+        }
+        in = buffer(0, 256, 0);
+        io.inputs = &in;
+        toy.drv.cuStreamBeginCapture(s[0], mode);
+        is_int(run_with(0, FORWARD, 0, s[1], &io).action, GH_ACTION_RECORD,
+               "beside a capture of mode %d a pass is recorded", mode);
+        run(0, BACKWARD, 0, s[1]);
+        is_int(end_capture(s[0]), CUDA_SUCCESS,
+               "mode %d: the host's capture is whole", mode);
+        is_int(run_with(0, FORWARD, 1, s[1], &io).action, GH_ACTION_REPLAYED,
+               "mode %d: and the pass is replayed", mode);
+
+        toy.drv.cuStreamBeginCapture(s[0], mode);
+        toy_detach(&toy);
+        is_int(end_capture(s[0]), CUDA_SUCCESS,
+               "mode %d: closing the session does not break one either", mode);
+        is_int(toy_counts(&toy).device_allocations, 1,
+               "mode %d: and frees what it had", mode);
+        is_int(mode_of_the_thread(), CU_STREAM_CAPTURE_MODE_GLOBAL,
+               "mode %d: the thread's own mode is as it was", mode);
+        toy_close(&toy);
+    }
+}
+
+static void test_a_mode_that_cannot_be_exchanged(void)
+{
+    for (uint32_t n = 1; n <= 6; n++) {
+        char settings[64];
+
+        if (!start((struct toy_options){ .layers = 1 })) {
+            return;
+        }
+        snprintf(settings, sizeof(settings),
+                 "FAIL=cuThreadExchangeStreamCaptureMode:%u", n);
+        toy_configure(&toy, settings);
+        run_both(0, toy.streams[0]);
+        toy_detach(&toy);
+        is_int(mode_of_the_thread(), CU_STREAM_CAPTURE_MODE_GLOBAL,
+               "call %u fails: the thread's mode is as it was", n);
+        toy_close(&toy);
+    }
+}
+
+int main(void)
+{
+    const char *reason;
+
+    if (!toy_probe(&toy, &reason)) {
+        return skip_all("%s", reason);
+    }
+    if (!toy.soft) {
+        return skip_all("only the software device counts its objects and "
+                        "reports races");
+    }
+    test_a_slot_whose_stream_is_captured_is_passed_over();
+    test_without_another_slot_the_flight_is_refused();
+    test_a_flight_that_leaves_the_capture_is_refused();
+    test_without_a_driver_streams_do_not_share_slots();
+    test_without_a_driver_busy_fails();
+    test_a_recording_beside_the_hosts_capture();
+    test_a_mode_that_cannot_be_exchanged();
+    return done_testing();
+}
