@@ -50,6 +50,19 @@ void gh_borders_destroy(struct gh_capture *c)
     free(c->left);
 }
 
+bool gh_borders_any(const struct gh_capture *c, uint32_t segment)
+{
+    const size_t n = GH_DIRECTIONS * (c->options.max_slots + 1);
+    const struct gh_left *left = left_at(c, segment, GH_FORWARD, 0);
+
+    for (size_t i = 0; i < n; i++) {
+        if (left[i].ran != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static uint32_t count_named(const gh_pass *pass)
 {
     uint32_t n = 0;

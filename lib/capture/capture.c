@@ -77,13 +77,20 @@ gh_status gh_capture_create(const struct gh_plan *plan, struct gh_device *dev,
                          n_entries);
         goto err_slots;
     }
+    c->nothing_to_compare = calloc(plan->n_segments, GH_DIRECTIONS);
+    if (c->nothing_to_compare == NULL) {
+        status = gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a session");
+        goto err_entries;
+    }
     status = gh_borders_create(c, err);
     if (status != GH_OK) {
-        goto err_entries;
+        goto err_marks;
     }
     *capture_p = c;
     return GH_OK;
 
+err_marks:
+    free(c->nothing_to_compare);
 err_entries:
     free(c->entries);
 err_slots:
@@ -93,14 +100,6 @@ err_fates:
 err_capture:
     free(c);
     return status;
-}
-
-void gh_say_no_step_ends(const struct gh_capture *c)
-{
-    gh_log_line(c->options.log, GH_LOG_WARN,
-                "no step has ended after %llu passes, so warmup goes on: call "
-                "gh_iteration_end after each step",
-                (unsigned long long)c->stats.eager_by_reason[GH_REASON_WARMUP]);
 }
 
 static void destroy_device_objects(struct gh_capture *c)
@@ -133,12 +132,14 @@ void gh_capture_destroy(struct gh_capture *c)
         c->stats.eager_by_reason[GH_REASON_WARMUP] != 0) {
         gh_say_no_step_ends(c);
     }
+    gh_say_nothing_compared(c);
     if (c->dev != NULL) {
         destroy_device_objects(c);
     }
     gh_aux_release_all(c);
     gh_borders_destroy(c);
     free(c->streams);
+    free(c->nothing_to_compare);
     free(c->entries);
     gh_slots_destroy(c->slots);
     free(c->fates);
@@ -180,6 +181,7 @@ void gh_capture_end_step(struct gh_capture *c)
                     "of their passes",
                     (unsigned long long)c->stats.iterations, held);
     }
+    gh_say_step_ended(c);
     c->stats.iterations++;
     if (c->options.trace != NULL) {
         gh_trace_step_end(c->options.trace);

@@ -205,11 +205,12 @@ static gh_reason may_graph(const struct gh_capture *c, const gh_pass *pass)
     return GH_REASON_NONE;
 }
 
-/* What the host launches may advance its random numbers: not twice. */
+/* The first launch always, then one in check_every.  What the host launches
+ * may advance its random numbers: not twice. */
 static bool check_is_due(struct gh_capture *c, const struct gh_entry *entry)
 {
     return c->options.check && entry->exec != NULL &&
-           ++c->check_turn % c->options.check_every == 0;
+           (!entry->compared || ++c->check_turn % c->options.check_every == 0);
 }
 
 static GH_COLD void give_up_launching(struct gh_capture *c,

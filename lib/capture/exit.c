@@ -68,6 +68,8 @@ void gh_open_move_on(struct gh_capture *c, const gh_pass *pass)
 
 void gh_open_trace(struct gh_capture *c, gh_status status)
 {
+    const bool failed = status == GH_RERUN &&
+                        c->open.entry->state != GH_ENTRY_READY;
     const struct gh_trace_record record = {
         .start_ns = c->open.start_ns,
         .end_ns = gh_now_ns(),
@@ -79,42 +81,10 @@ void gh_open_trace(struct gh_capture *c, gh_status status)
         .prepares = gh_open_prepares(&c->open),
         .action = c->open.action,
         .reason = c->open.reason,
-        .rerun = status == GH_RERUN,
+        .rerun = failed,
     };
 
     gh_trace_event(c->options.trace, &record);
-}
-
-/* What costs performance and is not an entry's own failure, which says so
- * itself: the first of its kind stands for all. */
-static void say_once(struct gh_capture *c)
-{
-    static const char *const why[GH_REASON_COUNT] = {
-        [GH_REASON_BUSY] = "all slots were in flight when its microbatch "
-                           "began: raise GRAPHHOOKS_MAX_SLOTS, or run fewer "
-                           "at once",
-        [GH_REASON_INPUT] = "its inputs are not those it was recorded with, in "
-                            "number, size or static address, or its flags "
-                            "are not",
-        [GH_REASON_FROZEN] = "GRAPHHOOKS_FREEZE refuses new recordings",
-        [GH_REASON_HOST_CAPTURE] =
-            "the host is capturing its stream, or the driver does not say "
-            "(is the session's context current on this thread?)",
-    };
-    const uint32_t bit = UINT32_C(1) << c->open.reason;
-    char where[120];
-
-    if (why[c->open.reason] == NULL || (c->said & bit) != 0) {
-        return;
-    }
-    c->said |= bit;
-    gh_plan_extent(c->plan, &c->plan->segments[c->open.key.segment], where,
-                   sizeof(where));
-    gh_log_line(c->options.log, GH_LOG_WARN,
-                "%s %s%s, microbatch %u, ran eagerly: %s; this is said once",
-                where, gh_direction_names[c->open.key.direction],
-                c->open.variant == 0 ? "" : " (variant 1)",
-                c->open.key.microbatch, why[c->open.reason]);
 }
 
 /* A pass that the host has run: recorded, compared or plain. */
@@ -142,7 +112,7 @@ static GH_COLD gh_status close_run(struct gh_capture *c, const gh_pass *pass,
     gh_borders_keep(c, pass);
     c->stats.eager_passes++;
     c->stats.eager_by_reason[c->open.reason]++;
-    say_once(c);
+    gh_say_eager(c);
     return GH_OK;
 }
 

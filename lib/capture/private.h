@@ -13,6 +13,7 @@
  *     replay.c    an entry is launched
  *     host.c      graphs that a host captures and launches itself
  *     check.c     an entry is run both ways and compared
+ *     say.c       what a person should know, in the log
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -48,6 +49,7 @@ struct gh_entry {
     uint8_t reason;
     bool unchained;   /* chaining was tried, and the address moved */
     bool ran_eagerly; /* the last time; else a graph did */
+    bool compared;    /* by GRAPHHOOKS_CHECK, at least once */
     uint32_t n_inputs, n_outputs, n_copies;
     uint32_t n_pending; /* rows of `copy` that the pass at hand needs */
     uint32_t n_nodes;
@@ -158,6 +160,8 @@ struct gh_capture {
     struct gh_scratch scratch;
     gh_error why;  /* of a call that failed and that no host is told of */
     uint32_t said; /* bit i: gh_reason i was said once */
+    bool looked_for_missing;     /* segments that are never entered */
+    uint8_t *nothing_to_compare; /* [direction][segment]; see say.c */
 
     gh_stats stats;
 };
@@ -188,6 +192,15 @@ void gh_entry_give_up(struct gh_capture *c, struct gh_entry *entry,
 /* Frees what the entry holds and makes it new. */
 void gh_entry_clear(struct gh_capture *c, struct gh_entry *entry);
 
+/* say.c: of the pass that is open and has run eagerly, unless that kind of
+ * reason was said before */
+void gh_say_eager(struct gh_capture *c);
+/* GRAPHHOOKS_CHECK has found no outputs in the pass that is open.  It is
+ * noted, and said for all such passes together. */
+void gh_say_nothing_to_compare(struct gh_capture *c);
+void gh_say_nothing_compared(struct gh_capture *c);
+/* What is known of many segments at the end of a step. */
+void gh_say_step_ended(struct gh_capture *c);
 /* A host that forgets gh_iteration_end would never get a graph. */
 void gh_say_no_step_ends(const struct gh_capture *c);
 
@@ -218,6 +231,8 @@ void gh_edges_destroy(struct gh_capture *c);
 /* borders.c */
 gh_status gh_borders_create(struct gh_capture *c, gh_error *err);
 void gh_borders_destroy(struct gh_capture *c);
+/* Whether a pass of the segment has run eagerly. */
+bool gh_borders_any(const struct gh_capture *c, uint32_t segment);
 /* Of a pass that ran eagerly: its outputs with a name. */
 void gh_borders_keep(struct gh_capture *c, const gh_pass *pass);
 
@@ -259,6 +274,8 @@ enum gh_check_begun {
     GH_CHECK_NOT_RUN, /* nothing was launched */
     GH_CHECK_LOST     /* launched, and the state before is gone */
 };
+/* Whether there is anything to compare. */
+bool gh_check_has_results(const struct gh_entry *entry);
 enum gh_check_begun gh_check_begin(struct gh_capture *c, struct gh_entry *entry,
                                    const gh_pass *pass, gh_error *err);
 void gh_check_end(struct gh_capture *c, struct gh_entry *entry,

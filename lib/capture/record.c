@@ -268,11 +268,8 @@ bool gh_record_begin(struct gh_capture *c, const gh_pass *pass,
     return status == GH_OK;
 }
 
-/* The graph runs for the first time as soon as it can run at all, unless it is
- * only to be there. */
-static gh_status launch_first(struct gh_capture *c, const gh_pass *pass,
-                              struct gh_entry *entry, void *graph,
-                              gh_error *err)
+static gh_status make_ready(struct gh_capture *c, const gh_pass *pass,
+                            struct gh_entry *entry, void *graph, gh_error *err)
 {
     gh_status status = GH_OK;
 
@@ -284,8 +281,27 @@ static gh_status launch_first(struct gh_capture *c, const gh_pass *pass,
     if (status == GH_OK) {
         status = keep_outputs(entry, pass, err);
     }
-    if (status != GH_OK || gh_open_prepares(&c->open)) {
-        return status;
+    return status;
+}
+
+/* The pass is entered again, and that first launch is compared with what the
+ * host then issues. */
+static bool is_compared_first(const struct gh_capture *c,
+                              const struct gh_entry *entry)
+{
+    return c->options.check && entry->object == NULL &&
+           !gh_open_prepares(&c->open) && gh_check_has_results(entry);
+}
+
+/* The graph runs for the first time as soon as it can run at all, unless it is
+ * only to be there. */
+static gh_status launch_first(struct gh_capture *c, const gh_pass *pass,
+                              struct gh_entry *entry, gh_error *err)
+{
+    gh_status status;
+
+    if (gh_open_prepares(&c->open) || is_compared_first(c, entry)) {
+        return GH_OK;
     }
     status = gh_launch(c, entry, pass->stream, err);
     if (status == GH_OK) {
@@ -320,7 +336,10 @@ static gh_status end(struct gh_capture *c, const gh_pass *pass,
         return GH_OK;
     }
 
-    status = launch_first(c, pass, entry, graph, &err);
+    status = make_ready(c, pass, entry, graph, &err);
+    if (status == GH_OK) {
+        status = launch_first(c, pass, entry, &err);
+    }
     route_end(c, status == GH_OK);
     if (status != GH_OK) {
         gh_entry_give_up(c, entry, GH_REASON_DEVICE, err.text);
@@ -334,7 +353,7 @@ static gh_status end(struct gh_capture *c, const gh_pass *pass,
     entry->flags = pass->flags;
     entry->state = GH_ENTRY_READY;
     c->stats.recordings++;
-    return GH_OK;
+    return is_compared_first(c, entry) ? GH_RERUN : GH_OK;
 }
 
 static void log_recorded(const struct gh_capture *c,
@@ -362,10 +381,14 @@ gh_status gh_record_end(struct gh_capture *c, const gh_pass *pass,
     c->stats.record_ns += gh_now_ns() - start;
     if (status == GH_RERUN) {
         c->stats.reruns++;
-        gh_fail(err, GH_RERUN, "%s: recording failed, run it again",
-                gh_entry_describe(c, entry).text);
-    } else if (c->options.log->level >= GH_LOG_DEBUG &&
-               entry->state == GH_ENTRY_READY) {
+        gh_fail(err, GH_RERUN, "%s: %s: run it again",
+                gh_entry_describe(c, entry).text,
+                entry->state == GH_ENTRY_READY
+                    ? "recorded, and GRAPHHOOKS_CHECK compares it"
+                    : "recording failed");
+    }
+    if (c->options.log->level >= GH_LOG_DEBUG &&
+        entry->state == GH_ENTRY_READY) {
         log_recorded(c, entry);
     }
     return status;

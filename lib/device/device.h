@@ -87,6 +87,9 @@ gh_status gh_device_event_wait(struct gh_device *dev, void *waiter, void *event,
 /* capture and graphs */
 /* True also when the driver will not say: nothing may then be launched. */
 bool gh_device_is_capturing(struct gh_device *dev, void *stream);
+/* Fails, with the driver's reason, where it will not say. */
+gh_status gh_device_ask_capturing(struct gh_device *dev, void *stream,
+                                  gh_error *err);
 /* True only when the host is known to capture the stream, or to capture what
  * the legacy stream would wait for: nothing may then be waited for on it. */
 bool gh_device_host_captures(struct gh_device *dev, void *stream);

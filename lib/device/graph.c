@@ -20,6 +20,14 @@ bool gh_device_is_capturing(struct gh_device *dev, void *stream)
            capture != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+gh_status gh_device_ask_capturing(struct gh_device *dev, void *stream,
+                                  gh_error *err)
+{
+    CUstreamCaptureStatus capture;
+
+    return gh_device_call(dev, err, cuStreamIsCapturing, (stream, &capture));
+}
+
 bool gh_device_host_captures(struct gh_device *dev, void *stream)
 {
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;

@@ -10,15 +10,25 @@
 
 #define NO_EXIT GH_PASS_NO_EXIT
 
+static gh_decision pass_with(gh_direction direction, uint32_t m,
+                             CUstream stream, uint32_t flags,
+                             const struct io *io)
+{
+    gh_pass pass = a_pass(0, direction, m, stream, io);
+    gh_decision d;
+    gh_status status;
+
+    pass.flags = flags;
+    do {
+        status = pass_once(&pass, io, &d);
+    } while (status == GH_RERUN);
+    return d;
+}
+
 static gh_decision pass_of(gh_direction direction, uint32_t m, CUstream stream,
                            uint32_t flags)
 {
-    gh_pass pass = a_pass(0, direction, m, stream, &no_io);
-    gh_decision d;
-
-    pass.flags = flags;
-    pass_once(&pass, &no_io, &d);
-    return d;
+    return pass_with(direction, m, stream, flags, &no_io);
 }
 
 static void microbatch(uint32_t m, CUstream stream, uint32_t flags)
@@ -187,15 +197,19 @@ static void test_delayed_weight_gradients(void)
 
 static void test_a_check_needs_the_host(void)
 {
-    gh_decision d;
+    struct io io = { .n_outputs = 1, .value = 7 };
+    gh_buffer out;
 
     if (!start((struct toy_options){ .layers = 1, .environment = checked })) {
         return;
     }
-    microbatch(0, toy.streams[0], NO_EXIT);
-    d = pass_of(GH_FORWARD, 1, toy.streams[0], NO_EXIT);
-    is_int(d.reason, GH_REASON_CHECK, "a pass that is compared is run");
+    out = buffer(1, 256, 0);
+    io.outputs = &out;
+    is_int(pass_with(GH_FORWARD, 0, toy.streams[0], NO_EXIT, &io).reason,
+           GH_REASON_CHECK, "a pass that is compared is run");
     is_int((long)toy_stats(&toy).checks, 1, "and exited, which compares");
+    is_int(pass_of(GH_BACKWARD, 0, toy.streams[0], NO_EXIT).action,
+           GH_ACTION_RECORD, "its backward follows");
     toy_close(&toy);
 }
 

@@ -108,6 +108,8 @@ static void test_what_is_recorded_already(void)
     out = buffer(0, 16, 0);
     forward(0);
     backward(0, 0, 0, &seven);
+    is_int(backward(0, 0, 0, &seven).reason, GH_REASON_CHECK,
+           "under GRAPHHOOKS_CHECK what was recorded is compared");
     forward(1);
     is_int(backward(0, 1, PREPARE, &seven).action, GH_ACTION_REPLAYED,
            "GRAPHHOOKS_CHECK does not compare what does not run");

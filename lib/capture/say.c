@@ -1,0 +1,201 @@
+/*
+ * say.c - what a person should know, in the log and once.
+ *
+ * What costs performance and is not an entry's own failure, which is said
+ * where it happens, and what makes a check blind.  Many segments are one line.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "capture/private.h"
+
+#include <stdio.h>
+
+/* ---- of one pass, standing for its kind -------------------------------- */
+
+static void describe_capture(const struct gh_capture *c, char *text,
+                             size_t bytes)
+{
+    gh_error why;
+
+    if (gh_device_host_captures(c->dev, c->open.stream) ||
+        gh_device_ask_capturing(c->dev, c->open.stream, &why) == GH_OK) {
+        snprintf(text, bytes, "the host is capturing its stream");
+        return;
+    }
+    snprintf(text, bytes,
+             "the session's driver does not say whether its stream is "
+             "captured: %.120s; make the session's context current on this "
+             "thread, or, where the host is on another driver, name that one "
+             "in GRAPHHOOKS_DRIVER",
+             why.text);
+}
+
+/* False for a reason that needs no line. */
+static bool describe_reason(const struct gh_capture *c, char *text,
+                            size_t bytes)
+{
+    static const char *const why[GH_REASON_COUNT] = {
+        [GH_REASON_BUSY] = "all slots were in flight when its microbatch "
+                           "began: raise GRAPHHOOKS_MAX_SLOTS, or run fewer "
+                           "at once",
+        [GH_REASON_INPUT] = "its inputs are not those it was recorded with, in "
+                            "number, size or static address, or its flags "
+                            "are not",
+        [GH_REASON_FROZEN] = "GRAPHHOOKS_FREEZE refuses new recordings",
+    };
+
+    if (c->open.reason == GH_REASON_HOST_CAPTURE) {
+        describe_capture(c, text, bytes);
+        return true;
+    }
+    if (why[c->open.reason] == NULL) {
+        return false;
+    }
+    snprintf(text, bytes, "%s", why[c->open.reason]);
+    return true;
+}
+
+void gh_say_eager(struct gh_capture *c)
+{
+    const uint32_t bit = UINT32_C(1) << c->open.reason;
+    char where[120], why[320];
+
+    if ((c->said & bit) != 0 || !describe_reason(c, why, sizeof(why))) {
+        return;
+    }
+    c->said |= bit;
+    gh_plan_extent(c->plan, &c->plan->segments[c->open.key.segment], where,
+                   sizeof(where));
+    gh_log_line(c->options.log, GH_LOG_WARN,
+                "%s %s%s, microbatch %u, ran eagerly: %s; this is said once",
+                where, gh_direction_names[c->open.key.direction],
+                c->open.variant == 0 ? "" : " (variant 1)",
+                c->open.key.microbatch, why);
+}
+
+void gh_say_no_step_ends(const struct gh_capture *c)
+{
+    gh_log_line(c->options.log, GH_LOG_WARN,
+                "no step has ended after %llu passes, so warmup goes on: call "
+                "gh_iteration_end after each step",
+                (unsigned long long)c->stats.eager_by_reason[GH_REASON_WARMUP]);
+}
+
+/* ---- of many segments, in one line ------------------------------------- */
+
+/* "layer 0 attn..mlp and 11 others"; `n` of them, of which one is `first`. */
+static void describe_many(const struct gh_capture *c, uint32_t first,
+                          uint32_t n, char *text, size_t bytes)
+{
+    char where[120];
+
+    gh_plan_extent(c->plan, &c->plan->segments[first], where, sizeof(where));
+    if (n == 1) {
+        snprintf(text, bytes, "%s", where);
+    } else {
+        snprintf(text, bytes, "%s and %u other segment%s", where, n - 1,
+                 n == 2 ? "" : "s");
+    }
+}
+
+/* A byte of nothing_to_compare. */
+enum { UNKNOWN, NOTED, SAID };
+
+static uint8_t *marks_of(const struct gh_capture *c, gh_direction direction)
+{
+    return &c->nothing_to_compare[direction * c->plan->n_segments];
+}
+
+void gh_say_nothing_to_compare(struct gh_capture *c)
+{
+    uint8_t *mark =
+        &marks_of(c, c->open.key.direction)[c->open.key.segment];
+
+    if (*mark == UNKNOWN) {
+        *mark = NOTED;
+    }
+}
+
+void gh_say_nothing_compared(struct gh_capture *c)
+{
+    for (gh_direction d = 0; d < GH_DIRECTIONS; d++) {
+        uint8_t *marks = marks_of(c, d);
+        uint32_t n = 0, first = 0;
+        char which[160];
+
+        for (uint32_t i = c->plan->n_segments; i-- > 0;) {
+            if (marks[i] == NOTED) {
+                marks[i] = SAID;
+                first = i;
+                n++;
+            }
+        }
+        if (n == 0) {
+            continue;
+        }
+        describe_many(c, first, n, which, sizeof(which));
+        gh_log_line(c->options.log, GH_LOG_WARN,
+                    "GRAPHHOOKS_CHECK compares nothing in the %s of %s: list "
+                    "in gh_pass.outputs what the pass writes",
+                    gh_direction_names[d], which);
+    }
+}
+
+/* In any direction, with a slot or without. */
+static bool was_entered(const struct gh_capture *c, uint32_t segment)
+{
+    const uint32_t slots = c->options.max_slots;
+    const struct gh_entry *entries = gh_entry_at(c, segment, 0, 0, 0);
+
+    for (size_t i = 0; i < (size_t)GH_ROWS * slots; i++) {
+        if (entries[i].ran != 0) {
+            return true;
+        }
+    }
+    return gh_borders_any(c, segment);
+}
+
+/* A host that cannot run the segments of the user's scope or granularity. */
+static void say_missing(struct gh_capture *c)
+{
+    uint32_t entered = 0, graphed = 0, missing = 0, first = 0;
+    char which[160];
+
+    for (uint32_t i = c->plan->n_segments; i-- > 0;) {
+        const bool was = was_entered(c, i);
+
+        entered += was;
+        if (c->plan->segments[i].mode != GH_SEGMENT_GRAPHED) {
+            continue;
+        }
+        graphed++;
+        if (!was) {
+            first = i;
+            missing++;
+        }
+    }
+    if (entered == 0) {
+        return; /* not a step of training */
+    }
+    c->looked_for_missing = true;
+    if (missing == 0) {
+        return;
+    }
+    describe_many(c, first, missing, which, sizeof(which));
+    gh_log_line(c->options.log, GH_LOG_WARN,
+                "%u of the %u segments that the plan captures were not entered "
+                "in the first step: %s; bracket every segment that "
+                "gh_plan_segment lists, which follow GRAPHHOOKS_SCOPE and "
+                "GRAPHHOOKS_GRANULARITY",
+                missing, graphed, which);
+}
+
+void gh_say_step_ended(struct gh_capture *c)
+{
+    if (!c->looked_for_missing && c->options.enabled) {
+        say_missing(c);
+    }
+    gh_say_nothing_compared(c);
+}

@@ -1,0 +1,225 @@
+/*
+ * GRAPHHOOKS_CHECK compares what it counts, from the first launch on, and
+ * names what it cannot compare.
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "support/by_hand.h"
+#include "tap/tap.h"
+
+#include <string.h>
+
+#define FORWARD GH_FORWARD
+#define BACKWARD GH_BACKWARD
+
+static char said[4096]; /* every line of the log */
+
+static void hear(void *user, gh_log_level level, const char *line)
+{
+    const size_t n = strlen(said);
+
+    (void)user;
+    (void)level;
+    if (n + strlen(line) + 2 < sizeof(said)) {
+        strcpy(said + n, line);
+        strcat(said, "\n");
+    }
+}
+
+static const gh_host_services hearing = { .struct_size = sizeof(hearing),
+                                          .log = hear };
+static const char *const checked_aloud[] = { "GRAPHHOOKS_CHECK=bitwise", NULL };
+static const char *const seldom[] = { "GRAPHHOOKS_CHECK=bitwise",
+                                      "GRAPHHOOKS_CHECK_EVERY=1000", NULL };
+
+static bool start_with(const char *const *environment, uint32_t layers,
+                       uint32_t flags)
+{
+    said[0] = '\0';
+    return start((struct toy_options){ .layers = layers,
+                                       .flags = flags,
+                                       .host = &hearing,
+                                       .environment = environment });
+}
+
+static uint32_t count(const char *text, const char *word)
+{
+    uint32_t n = 0;
+
+    for (; (text = strstr(text, word)) != NULL; text++) {
+        n++;
+    }
+    return n;
+}
+
+static gh_buffer out;
+static const struct io writes_seven = { .outputs = &out,
+                                        .n_outputs = 1,
+                                        .value = 7 };
+
+static void test_the_first_launch_is_compared(void)
+{
+    gh_pass pass;
+    gh_decision d;
+
+    if (!start_with(seldom, 1, 0)) {
+        return;
+    }
+    out = buffer(1, 256, 0);
+    pass = a_pass(0, FORWARD, 0, toy.streams[0], &writes_seven);
+    is_int(pass_once(&pass, &writes_seven, &d), GH_RERUN,
+           "a recording ends with a rerun");
+    is_int(read_at(&out), 0, "before anything of it has run");
+    is_int(pass_once(&pass, &writes_seven, &d), GH_OK, "the rerun ends well");
+    is_int(d.reason, GH_REASON_CHECK, "and was compared");
+    is_int(read_at(&out), 7, "it has done its work");
+    is_int((long)toy_stats(&toy).checks, 1, "one check is counted");
+    is_int((long)toy_stats(&toy).recordings, 1, "and one recording");
+    run(0, BACKWARD, 0, toy.streams[0]);
+    is_int(run_with(0, FORWARD, 1, toy.streams[0], &writes_seven).action,
+           GH_ACTION_REPLAYED, "from then on every n-th is");
+    is_int((long)toy_stats(&toy).checks, 1, "which this one is not");
+    toy_close(&toy);
+}
+
+/* A value that a copy to the output reads is written on a stream of the
+ * host's own: no replay has that. */
+static void write_elsewhere(uint32_t m, uint32_t value, CUstream elsewhere)
+{
+    const CUdeviceptr between = (uintptr_t)buffer(2, 256, 0).address;
+    gh_pass pass = a_pass(0, FORWARD, m, toy.streams[0], &no_io);
+    gh_decision d = { .struct_size = sizeof(d) };
+
+    toy.drv.cuCtxSynchronize();
+    do {
+        gh_layer_enter(toy.session, &pass, &d, &err);
+        if (d.action != GH_ACTION_REPLAYED) {
+            toy.drv.cuMemsetD32Async(between, value, 64, elsewhere);
+            toy.drv.cuMemcpyDtoDAsync((uintptr_t)out.address, between, 256,
+                                      d.stream);
+        }
+        pass.outputs = &out;
+        pass.n_outputs = 1;
+    } while (gh_layer_exit(toy.session, &pass, &err) == GH_RERUN);
+    toy.drv.cuCtxSynchronize();
+    run(0, BACKWARD, m, toy.streams[0]);
+}
+
+static void test_work_elsewhere_is_found(void)
+{
+    if (!start_with(checked_aloud, 1, 0)) {
+        return;
+    }
+    toy_configure(&toy, "SEED=0 RACES=0");
+    out = buffer(1, 256, 0);
+    write_elsewhere(0, 7, toy.side);
+    write_elsewhere(1, 8, toy.side);
+    is_int((long)toy_stats(&toy).check_failures, 1,
+           "work on another stream than the decision's is found");
+    is_int(read_at(&out), 8, "and the host's own result stands");
+    write_elsewhere(2, 9, toy.side);
+    is_int(read_at(&out), 9, "as it does from then on, eagerly");
+    toy_close(&toy);
+}
+
+static void test_nothing_to_compare_is_named_and_not_counted(void)
+{
+    if (!start_with(checked_aloud, 3, GH_SESSION_DELAY_WGRAD)) {
+        return;
+    }
+    for (uint32_t m = 0; m < 3; m++) {
+        for (uint32_t i = 0; i < 3; i++) {
+            run(i, FORWARD, m, toy.streams[0]);
+        }
+        for (uint32_t i = 3; i-- > 0;) {
+            run(i, BACKWARD, m, toy.streams[0]);
+            run(i, GH_WGRAD, m, toy.streams[0]);
+        }
+    }
+    is_int((long)toy_stats(&toy).checks, 0, "passes without outputs count as "
+                                            "no checks");
+    is_int((long)toy_stats(&toy).replays, 27, "they are replayed");
+    gh_iteration_end(toy.session, NULL);
+    gh_iteration_end(toy.session, NULL);
+    is_int(count(said, "compares nothing"), 3,
+           "a step's end says so once for each direction");
+    ok(strstr(said, "compares nothing in the backward of layer 0 attn..mlp and "
+                    "2 other segments: list in gh_pass.outputs") != NULL,
+       "naming the segments and the remedy: %s", said);
+    toy_close(&toy);
+
+    if (!start_with(checked_aloud, 1, 0)) {
+        return;
+    }
+    run_both(0, toy.streams[0]);
+    run_both(0, toy.streams[0]);
+    toy_detach(&toy);
+    ok(strstr(said, "compares nothing in the forward of layer 0 attn..mlp: "
+                    "list") != NULL,
+       "a host that ends no step hears of it when the session closes");
+    toy_close(&toy);
+}
+
+static void test_a_difference_names_its_causes(void)
+{
+    struct io other = writes_seven;
+
+    if (!start_with(checked_aloud, 1, 0)) {
+        return;
+    }
+    out = buffer(1, 256, 0);
+    other.value = 8;
+    run_with(0, FORWARD, 0, toy.streams[0], &writes_seven);
+    run(0, BACKWARD, 0, toy.streams[0]);
+    run_with(0, FORWARD, 1, toy.streams[0], &other);
+    is_int((long)toy_stats(&toy).check_failures, 1, "a difference is found");
+    ok(strstr(said, "output 0 differs from the eager pass, first at byte 0 of "
+                    "256") != NULL &&
+           strstr(said, "GH_BUFFER_UPDATED") != NULL &&
+           strstr(said, "gh_decision.stream") != NULL &&
+           strstr(said, "gh_decision.inputs") != NULL,
+       "with what may have caused it: %s", said);
+    ok(strstr(said, "computed before may be wrong too") != NULL,
+       "and that the numbers before are in doubt");
+    toy_close(&toy);
+}
+
+/* As a sanitizer sees it: addresses of outputs without bytes are NULL. */
+static void test_buffers_of_no_bytes(void)
+{
+    const gh_buffer none_in = { NULL, 0, 0, 0 };
+    gh_buffer both[2];
+    const struct io io = { .inputs = &none_in,
+                           .n_inputs = 1,
+                           .outputs = both,
+                           .n_outputs = 2,
+                           .value = 7 };
+
+    if (!start_with(checked_aloud, 1, 0)) {
+        return;
+    }
+    out = buffer(1, 256, 0);
+    both[0] = out;
+    both[1] = (gh_buffer){ NULL, 0, GH_BUFFER_UPDATED, 0 };
+    run_with(0, FORWARD, 0, toy.streams[0], &io);
+    run(0, BACKWARD, 0, toy.streams[0]);
+    run_with(0, FORWARD, 1, toy.streams[0], &io);
+    is_int((long)toy_stats(&toy).checks, 2,
+           "inputs and outputs of no bytes are no obstacle");
+    is_int((long)toy_stats(&toy).check_failures, 0, "and do not differ");
+    toy_close(&toy);
+}
+
+int main(void)
+{
+    const char *reason;
+
+    if (!toy_probe(&toy, &reason)) {
+        return skip_all("%s", reason);
+    }
+    test_the_first_launch_is_compared();
+    test_work_elsewhere_is_found();
+    test_nothing_to_compare_is_named_and_not_counted();
+    test_a_difference_names_its_causes();
+    test_buffers_of_no_bytes();
+    return done_testing();
+}
