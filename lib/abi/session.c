@@ -238,6 +238,22 @@ static gh_status make_plan(struct gh_session *session,
     return GH_OK;
 }
 
+/* A host on one driver and its session on another run everything eagerly, or
+ * worse. */
+static void warn_of_drivers(const struct gh_session *session,
+                            const struct gh_env *env)
+{
+    char path[200];
+
+    if (gh_device_other_driver(session->dev, path, sizeof(path))) {
+        gh_log_line(&session->log, GH_LOG_WARN,
+                    "host and session are on different drivers: the session is "
+                    "on %s, and this thread has a context of %s: set "
+                    "GRAPHHOOKS_DRIVER to the host's driver",
+                    env->driver, path);
+    }
+}
+
 static gh_status open_device(struct gh_session *session,
                              const gh_session_desc *desc,
                              const struct gh_env *env, gh_error *err)
@@ -255,6 +271,9 @@ static gh_status open_device(struct gh_session *session,
     }
     if (status != GH_OK) {
         return gh_fail(err, status, "%s", why.text);
+    }
+    if (env->enable) {
+        warn_of_drivers(session, env);
     }
     gh_device_get_info(session->dev, &info);
     gh_log_line(&session->log, GH_LOG_INFO,

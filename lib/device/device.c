@@ -18,9 +18,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SOFT_NAME "libgraphhooks-softcuda.so"
-#define CUDA_NAME "libcuda.so.1"
-
 #define MODE_UNKNOWN (-1)
 
 gh_status gh_device_fail(const struct gh_device *dev, CUresult result,
@@ -55,14 +52,14 @@ static void soft_path(char *path, size_t bytes)
         int dir = (int)(strrchr(self.dli_fname, '/') - self.dli_fname) + 1;
 
         for (size_t i = 0; i < sizeof(below) / sizeof(below[0]); i++) {
-            snprintf(path, bytes, "%.*s%s" SOFT_NAME, dir, self.dli_fname,
+            snprintf(path, bytes, "%.*s%s" GH_SOFT_NAME, dir, self.dli_fname,
                      below[i]);
             if (access(path, R_OK) == 0) {
                 return;
             }
         }
     }
-    snprintf(path, bytes, SOFT_NAME);
+    snprintf(path, bytes, GH_SOFT_NAME);
 }
 
 static gh_status load_driver(const char *driver, struct gh_device *dev,
@@ -71,7 +68,7 @@ static gh_status load_driver(const char *driver, struct gh_device *dev,
     char path[4096], text[200];
 
     if (strcmp(driver, "cuda") == 0) {
-        snprintf(path, sizeof(path), CUDA_NAME);
+        snprintf(path, sizeof(path), GH_CUDA_NAME);
     } else if (strcmp(driver, "soft") == 0) {
         soft_path(path, sizeof(path));
     } else {

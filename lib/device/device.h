@@ -38,6 +38,11 @@ void gh_device_close(struct gh_device *dev);
 void gh_device_get_info(const struct gh_device *dev,
                         struct gh_device_info *info);
 
+/* The file of another driver that has a context on this thread: the host's
+ * streams are of that one then, and mean nothing here.  False: none. */
+bool gh_device_other_driver(const struct gh_device *dev, char *path,
+                            size_t bytes);
+
 /* What gh_device_enter() has changed of the thread. */
 struct gh_device_before {
     void *context;

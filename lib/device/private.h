@@ -9,6 +9,10 @@
 #include "device/device.h"
 #include "driver/driver.h"
 
+/* Files of drivers, as `driver` of gh_device_open() means them. */
+#define GH_CUDA_NAME "libcuda.so.1"
+#define GH_SOFT_NAME "libgraphhooks-softcuda.so"
+
 struct gh_device {
     struct driver drv;
     struct gh_device_info info;

@@ -26,6 +26,7 @@ gh_status gh_device_check_stream(struct gh_device *dev, void *stream,
 {
     CUcontext ctx = NULL;
     gh_status status;
+    gh_error why;
 
     if (gh_device_is_legacy(stream)) {
         return GH_OK;
@@ -35,9 +36,13 @@ gh_status gh_device_check_stream(struct gh_device *dev, void *stream,
                        "gh_pass.stream is CU_STREAM_PER_THREAD, which is "
                        "another stream in each thread: create a stream");
     }
-    status = gh_device_call(dev, err, cuStreamGetCtx, (stream, &ctx));
+    status = gh_device_call(dev, &why, cuStreamGetCtx, (stream, &ctx));
     if (status != GH_OK) {
-        return status;
+        return gh_fail(err, status,
+                       "gh_pass.stream %p is no stream of the session's driver "
+                       "(%.60s): %.100s; if the host is on another driver, "
+                       "name that one in GRAPHHOOKS_DRIVER",
+                       stream, dev->info.name, why.text);
     }
     if (ctx != dev->ctx) {
         return gh_fail(err, GH_ERR_INVALID,

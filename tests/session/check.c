@@ -11,22 +11,6 @@
 #define FORWARD GH_FORWARD
 #define BACKWARD GH_BACKWARD
 
-static char said[4096]; /* every line of the log */
-
-static void hear(void *user, gh_log_level level, const char *line)
-{
-    const size_t n = strlen(said);
-
-    (void)user;
-    (void)level;
-    if (n + strlen(line) + 2 < sizeof(said)) {
-        strcpy(said + n, line);
-        strcat(said, "\n");
-    }
-}
-
-static const gh_host_services hearing = { .struct_size = sizeof(hearing),
-                                          .log = hear };
 static const char *const checked_aloud[] = { "GRAPHHOOKS_CHECK=bitwise", NULL };
 static const char *const seldom[] = { "GRAPHHOOKS_CHECK=bitwise",
                                       "GRAPHHOOKS_CHECK_EVERY=1000", NULL };
@@ -39,16 +23,6 @@ static bool start_with(const char *const *environment, uint32_t layers,
                                        .flags = flags,
                                        .host = &hearing,
                                        .environment = environment });
-}
-
-static uint32_t count(const char *text, const char *word)
-{
-    uint32_t n = 0;
-
-    for (; (text = strstr(text, word)) != NULL; text++) {
-        n++;
-    }
-    return n;
 }
 
 static gh_buffer out;
@@ -140,7 +114,7 @@ static void test_nothing_to_compare_is_named_and_not_counted(void)
     is_int((long)toy_stats(&toy).replays, 27, "they are replayed");
     gh_iteration_end(toy.session, NULL);
     gh_iteration_end(toy.session, NULL);
-    is_int(count(said, "compares nothing"), 3,
+    is_int(times_said("compares nothing"), 3,
            "a step's end says so once for each direction");
     ok(strstr(said, "compares nothing in the backward of layer 0 attn..mlp and "
                     "2 other segments: list in gh_pass.outputs") != NULL,

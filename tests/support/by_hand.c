@@ -7,6 +7,9 @@
 
 #include "tap/tap.h"
 
+#include <stdio.h>
+#include <string.h>
+
 const char *const quiet[] = { "GRAPHHOOKS_LOG=off", NULL };
 const char *const checked[] = { "GRAPHHOOKS_LOG=off",
                                 "GRAPHHOOKS_CHECK=bitwise", NULL };
@@ -138,6 +141,30 @@ uint32_t read_at(const gh_buffer *at)
     toy.drv.cuCtxSynchronize();
     toy.drv.cuMemcpyDtoH(&value, (uintptr_t)at->address, sizeof(value));
     return value;
+}
+
+char said[4096];
+
+static void hear(void *user, gh_log_level level, const char *line)
+{
+    const size_t n = strlen(said);
+
+    (void)user;
+    (void)level;
+    snprintf(said + n, sizeof(said) - n, "%s\n", line);
+}
+
+const gh_host_services hearing = { .struct_size = sizeof(hearing),
+                                   .log = hear };
+
+uint32_t times_said(const char *words)
+{
+    uint32_t n = 0;
+
+    for (const char *at = said; (at = strstr(at, words)) != NULL; at++) {
+        n++;
+    }
+    return n;
 }
 
 uint64_t calls_of(const char *entry)

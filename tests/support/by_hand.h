@@ -60,6 +60,11 @@ CUresult end_capture(CUstream stream);
 /* The word there, once the device is idle. */
 uint32_t read_at(const gh_buffer *at);
 
+/* Services that keep every line of the log, and what they have kept. */
+extern const gh_host_services hearing;
+extern char said[4096];
+uint32_t times_said(const char *words);
+
 /* How often the software device's entry was called. */
 uint64_t calls_of(const char *entry);
 

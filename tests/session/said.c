@@ -1,0 +1,187 @@
+/*
+ * What costs performance is said once, in one line, and with its true cause.
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "support/by_hand.h"
+#include "tap/tap.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define FORWARD GH_FORWARD
+#define BACKWARD GH_BACKWARD
+
+static const char *const nothing[] = { NULL };
+
+static bool start_hearing(struct toy_options options)
+{
+    said[0] = '\0';
+    options.host = &hearing;
+    options.environment = nothing;
+    return start(options);
+}
+
+static void test_busy(void)
+{
+    CUstream *s = toy.streams;
+
+    if (!start_hearing((struct toy_options){ .layers = 1, .max_slots = 1 })) {
+        return;
+    }
+    for (uint32_t i = 0; i < 3; i++) {
+        run(0, FORWARD, 0, s[0]);
+        is_int(run(0, FORWARD, 1, s[0]).reason, GH_REASON_BUSY,
+               "one slot is too few for two microbatches");
+        run(0, BACKWARD, 0, s[0]);
+        run(0, BACKWARD, 1, s[0]);
+    }
+    is_int(times_said("all slots were in flight when its microbatch began: "
+                      "raise GRAPHHOOKS_MAX_SLOTS"),
+           1, "which is said once: %s", said);
+    toy_close(&toy);
+}
+
+/* A host that takes segment i for layer i. */
+static void test_segments_that_are_never_entered(void)
+{
+    if (!start_hearing((struct toy_options){ .layers = 4, .scope = "attn" })) {
+        return;
+    }
+    for (uint32_t step = 0; step < 2; step++) {
+        for (uint32_t i = 0; i < 4; i++) {
+            run(i, FORWARD, 0, toy.streams[0]);
+        }
+        for (uint32_t i = 4; i-- > 0;) {
+            run(i, BACKWARD, 0, toy.streams[0]);
+        }
+        gh_iteration_end(toy.session, NULL);
+    }
+    is_int(times_said("2 of the 4 segments that the plan captures were not "
+                      "entered in the first step: layer 2 attn and 1 other "
+                      "segment"),
+           1, "segments that nobody enters are said once: %s", said);
+    ok(strstr(said, "GRAPHHOOKS_SCOPE") != NULL, "with what has made them");
+    toy_close(&toy);
+
+    if (!start_hearing((struct toy_options){ .layers = 2 })) {
+        return;
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        run(i, FORWARD, 0, toy.streams[0]);
+    }
+    gh_iteration_end(toy.session, NULL);
+    is_int(times_said("not entered"), 0, "of a host that enters all, none is");
+    toy_close(&toy);
+}
+
+/* As of a host on another driver: nothing is current on the session's. */
+static void test_a_driver_that_does_not_say(void)
+{
+    if (!start_hearing((struct toy_options){ .layers = 1 })) {
+        return;
+    }
+    toy.drv.cuCtxSetCurrent(NULL);
+    is_int(run(0, FORWARD, 0, NULL).reason, GH_REASON_HOST_CAPTURE,
+           "without a context the driver cannot say what is captured");
+    run(0, BACKWARD, 0, NULL);
+    is_int(times_said("the session's driver does not say whether its stream is "
+                      "captured: cuStreamIsCapturing: 201"),
+           1, "which is not called a capture of the host's: %s", said);
+    ok(strstr(said, "GRAPHHOOKS_DRIVER") != NULL, "with the remedy");
+    toy.drv.cuCtxSetCurrent(toy.ctx);
+    toy_close(&toy);
+
+    if (!start_hearing((struct toy_options){ .layers = 1 })) {
+        return;
+    }
+    toy.drv.cuStreamBeginCapture(toy.streams[0], CU_STREAM_CAPTURE_MODE_GLOBAL);
+    run(0, FORWARD, 0, toy.streams[0]);
+    end_capture(toy.streams[0]);
+    is_int(times_said("ran eagerly: the host is capturing its stream; this is"),
+           1, "a capture of the host's is called one: %s", said);
+    toy_close(&toy);
+}
+
+static void test_a_stream_of_another_driver(void)
+{
+    if (!start_hearing((struct toy_options){ .layers = 1 })) {
+        return;
+    }
+    err.text[0] = '\0';
+    is_int(run(0, FORWARD, 0, (CUstream)&err).action, (long)UINT32_MAX,
+           "a stream that the driver does not know is refused");
+    ok(strstr(err.text, "no stream of the session's driver") != NULL &&
+           strstr(err.text, "GRAPHHOOKS_DRIVER") != NULL,
+       "with what may have caused it: %s", err.text);
+    toy_close(&toy);
+}
+
+/* The software device once more, under the name of CUDA's driver. */
+static bool load_other(struct driver *drv, char *path, size_t bytes)
+{
+    const char *soft = getenv("GRAPHHOOKS_SOFTCUDA");
+    char dir[] = "/tmp/graphhooks-XXXXXX", text[600];
+
+    if (mkdtemp(dir) == NULL) {
+        return false;
+    }
+    snprintf(path, bytes, "%s/libcuda.so.1", dir);
+    snprintf(text, sizeof(text), "cp '%s' '%s'",
+             soft != NULL ? soft : ".libs/libgraphhooks-softcuda.so", path);
+    if (system(text) != 0 ||
+        driver_load(path, drv, text, sizeof(text)) != 0) {
+        return false;
+    }
+    unlink(path);
+    rmdir(dir);
+    return true;
+}
+
+static void test_a_host_on_another_driver(void)
+{
+    struct driver other;
+    CUcontext ctx = NULL;
+    char path[64];
+
+    if (!load_other(&other, path, sizeof(path))) {
+        ok(false, "a second driver is loaded");
+        return;
+    }
+    start_hearing((struct toy_options){ .layers = 1 });
+    is_int(times_said("different drivers"), 0,
+           "a driver that is only loaded is none of the host's");
+    toy_close(&toy);
+
+    other.cuInit(0);
+    other.cuDevicePrimaryCtxRetain(&ctx, 0);
+    other.cuCtxSetCurrent(ctx);
+    start_hearing((struct toy_options){ .layers = 1 });
+    is_int(times_said("host and session are on different drivers"), 1,
+           "one with a context is, and the session says so: %s", said);
+    ok(strstr(said, path) != NULL && strstr(said, "GRAPHHOOKS_DRIVER") != NULL,
+       "naming it and the remedy");
+    toy_close(&toy);
+    other.cuCtxSetCurrent(NULL);
+    other.cuDevicePrimaryCtxRelease(0);
+}
+
+int main(void)
+{
+    const char *reason;
+
+    if (!toy_probe(&toy, &reason)) {
+        return skip_all("%s", reason);
+    }
+    if (!toy.soft) {
+        return skip_all("a real driver crashes on streams that are none");
+    }
+    test_busy();
+    test_segments_that_are_never_entered();
+    test_a_driver_that_does_not_say();
+    test_a_stream_of_another_driver();
+    test_a_host_on_another_driver();
+    return done_testing();
+}
