@@ -25,8 +25,21 @@ enum {
     GH_SESSION_EP_OVERLAP = 1u << 1, /* expert-parallel communication is hidden
                                         behind another microbatch: no part of
                                         it may be inside a graph */
-    GH_SESSION_DELAY_WGRAD = 1u << 2 /* weight gradients are passes of their
-                                        own: GH_WGRAD */
+    GH_SESSION_DELAY_WGRAD = 1u << 2, /* weight gradients are passes of their
+                                         own: GH_WGRAD */
+    /* since 0.3 */
+    /* Other threads use the legacy default stream of the session's context
+     * while a pass is recorded.
+     *
+     * The passes of a host on the legacy stream are recorded on a blocking
+     * stream of the library's.  What is issued on the legacy stream meanwhile
+     * would be missing from the graph, so the driver refuses it at that call
+     * (906 CUDA_ERROR_STREAM_CAPTURE_IMPLICIT; cuBLAS: status 14), and the
+     * pass runs again eagerly.  But it refuses other threads' work there too.
+     * With this flag the stream is a non-blocking one: other threads are not
+     * disturbed, and what a pass leaves on the legacy stream is missing
+     * without a word.  GRAPHHOOKS_CHECK finds that. */
+    GH_SESSION_LEGACY_THREADS = 1u << 3
 };
 
 /**

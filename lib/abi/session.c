@@ -23,7 +23,8 @@
 #include <stdlib.h>
 
 #define KNOWN_FLAGS \
-    (GH_SESSION_BUSY_FAILS | GH_SESSION_EP_OVERLAP | GH_SESSION_DELAY_WGRAD)
+    (GH_SESSION_BUSY_FAILS | GH_SESSION_EP_OVERLAP | \
+     GH_SESSION_DELAY_WGRAD | GH_SESSION_LEGACY_THREADS)
 
 static gh_status check_captures(const gh_host_services *host, gh_error *err)
 {
@@ -292,6 +293,7 @@ static gh_status open_capture(struct gh_session *session,
     const struct gh_capture_options options = {
         .enabled = env->enable != 0,
         .busy_fails = (desc->flags & GH_SESSION_BUSY_FAILS) != 0,
+        .legacy_threads = (desc->flags & GH_SESSION_LEGACY_THREADS) != 0,
         .check = env->check == GH_ENV_CHECK_BITWISE,
         .check_every = env->check_every,
         .warmup_steps = env->warmup_steps,

@@ -29,6 +29,7 @@ struct gh_trace;
 struct gh_capture_options {
     bool enabled;
     bool busy_fails;
+    bool legacy_threads; /* they go on while a pass is recorded */
     bool check; /* compare every check_every-th ready pass with eager */
     uint64_t check_every;
     uint64_t warmup_steps;

@@ -175,6 +175,9 @@ static void route_end(struct gh_capture *c, bool kept)
  * The legacy stream cannot be captured.  Nothing executes during a capture,
  * so one on a stream of the library's own needs no fork and no join: the
  * graph is launched on the host's stream all the same.
+ *
+ * The stream is a blocking one: work that the host leaves on the legacy
+ * stream would be missing from the graph, so the driver refuses it.
  */
 static gh_status choose_stream(struct gh_capture *c, void *stream,
                                gh_error *err)
@@ -184,7 +187,8 @@ static gh_status choose_stream(struct gh_capture *c, void *stream,
     c->open.capture_stream = stream;
     if (gh_device_is_legacy(stream)) {
         if (c->own_stream == NULL) {
-            status = gh_device_stream_create(c->dev, &c->own_stream, err);
+            status = gh_device_stream_create(
+                c->dev, !c->options.legacy_threads, &c->own_stream, err);
         }
         c->open.capture_stream = c->own_stream;
     }

@@ -75,8 +75,10 @@ bool gh_device_is_current(struct gh_device *dev);
  * in every pass. */
 gh_status gh_device_check_stream(struct gh_device *dev, void *stream,
                                  gh_error *err);
-gh_status gh_device_stream_create(struct gh_device *dev, void **stream_p,
-                                  gh_error *err);
+/* The legacy stream waits for a blocking one, and the driver refuses what is
+ * issued there while such a stream is captured. */
+gh_status gh_device_stream_create(struct gh_device *dev, bool blocking,
+                                  void **stream_p, gh_error *err);
 void gh_device_stream_destroy(struct gh_device *dev, void *stream);
 gh_status gh_device_stream_wait(struct gh_device *dev, void *stream,
                                 gh_error *err);

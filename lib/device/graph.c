@@ -88,8 +88,9 @@ gh_status gh_device_capture_end(struct gh_device *dev, void *stream,
         return gh_fail(err, GH_ERR_DEVICE,
                        "cuStreamEndCapture: 901 "
                        "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED: a call made in "
-                       "this pass may not be captured, such as a wait or an "
-                       "allocation; the driver refused it with its own code");
+                       "this pass may not be captured, such as a wait, an "
+                       "allocation, or work on the legacy stream; the driver "
+                       "refused it with its own code");
     }
     status = gh_device_status(dev, result, "cuStreamEndCapture", err);
     if (status != GH_OK) {

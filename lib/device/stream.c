@@ -54,15 +54,15 @@ gh_status gh_device_check_stream(struct gh_device *dev, void *stream,
     return GH_OK;
 }
 
-gh_status gh_device_stream_create(struct gh_device *dev, void **stream_p,
-                                  gh_error *err)
+gh_status gh_device_stream_create(struct gh_device *dev, bool blocking,
+                                  void **stream_p, gh_error *err)
 {
     CUstream stream;
     gh_status status;
 
-    /* Non-blocking: while it captures, the legacy stream stays usable. */
-    status = gh_device_call(dev, err, cuStreamCreate,
-                            (&stream, CU_STREAM_NON_BLOCKING));
+    status = gh_device_call(
+        dev, err, cuStreamCreate,
+        (&stream, blocking ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING));
     if (status == GH_OK) {
         *stream_p = stream;
     }

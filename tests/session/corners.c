@@ -569,7 +569,9 @@ static void test_others_work_while_a_pass_is_recorded(void)
     gh_pass pass;
     pthread_t thread;
 
-    if (!start((struct toy_options){ .layers = 1, .legacy = true })) {
+    if (!start((struct toy_options){ .layers = 1,
+                                     .legacy = true,
+                                     .flags = GH_SESSION_LEGACY_THREADS })) {
         return;
     }
     pass = a_pass(0, FORWARD, 0, NULL, &no_io);
