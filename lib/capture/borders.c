@@ -140,7 +140,7 @@ last_to_run(const struct gh_capture *c, const gh_border_key *key, uint32_t slot)
 }
 
 /* Of the flight that the microbatch is in, when it has a slot.  *since_p: what
- * ran before is of no interest. */
+ * ran before is of no interest; when the flight is over, nothing that ran. */
 static struct list list_in_slot(const struct gh_capture *c,
                                 const gh_border_key *key, uint64_t *since_p)
 {
@@ -151,7 +151,7 @@ static struct list list_in_slot(const struct gh_capture *c,
     const struct gh_entry *entry;
     const struct gh_left *left;
 
-    *since_p = flight->began;
+    *since_p = flight->waiting != 0 ? flight->began : UINT64_MAX;
     if (slot == GH_FLIGHT_NO_SLOT) {
         return (struct list){ 0 };
     }

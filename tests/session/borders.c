@@ -287,9 +287,16 @@ static void test_first_without_a_slot(void)
     rest(0);
     ok(are_in_set(1, 1), "a microbatch without a slot");
     rest(1);
+    ok(find(1, GH_TENSOR_HIDDEN, 0) == NULL,
+       "leaves nothing when its flight is over");
     is_int(forward(1, 0).slot, 0, "has one when it comes again");
     ok(are_in_set(1, 0), "and what it left without one is forgotten");
     rest(1);
+    ok(find(1, GH_TENSOR_HIDDEN, 0) == NULL,
+       "also when the flight in the slot is over");
+    ok(strstr(err.text, "has not run for microbatch 1 in its present flight") !=
+           NULL,
+       "which is said: %s", err.text);
     gh_iteration_end(toy.session, &err);
     forward(0, 0);
     forward(1, 1);
