@@ -102,9 +102,22 @@ else
     skip "no python3 to read JSON with"
 fi
 if [ -c /dev/full ]; then
-    "$graphhooks" env > /dev/full 2> "$scratch/out"
-    [ $? -eq 1 ]
-    ok $? "an output that cannot be written is a failure"
+    described=$srcdir/doc/models/moonlight.json
+    for command in env "env --markdown" info "info --json" --version --help \
+        "plan --table" "plan $described" "plan --json $described" \
+        "plan --why 3.attn $described"; do
+        case $have_jansson:$command in
+        no:plan\ *json*) continue ;;
+        esac
+        # shellcheck disable=SC2086 # words
+        "$graphhooks" $command > /dev/full 2> "$scratch/out"
+        [ $? -eq 1 ] && grep -q '^graphhooks: stdout: ' "$scratch/out"
+        ok $? "an output that cannot be written is a failure: $command"
+    done
+    "$builddir/graphhooks-conform" "$builddir/.libs/graphhooks/gpt.so" \
+        > /dev/full 2> "$scratch/out"
+    [ $? -eq 1 ] && grep -q 'could not be written' "$scratch/out"
+    ok $? "a report of conformance that cannot be written is one, too"
 else
     skip "no /dev/full"
 fi

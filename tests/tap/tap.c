@@ -147,6 +147,10 @@ int skip_all(const char *reason, ...)
 int done_testing(void)
 {
     printf("1..%d\n", reported);
-    fflush(stdout);
+    if (fflush(stdout) != 0 || ferror(stdout) != 0) {
+        fprintf(stderr, "the points could not be written: give standard "
+                        "output a file on a disk with room\n");
+        return 1;
+    }
     return failed != 0 || reported == 0;
 }
