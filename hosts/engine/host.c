@@ -44,18 +44,20 @@ static int load_library(struct host *host, char *error, size_t error_bytes)
     /* For good: what it keeps for the life of the process stays in reach. */
     host->library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (host->library == NULL) {
-        snprintf(error, error_bytes, "the graphhooks library: %s", dlerror());
+        snprintf(error, error_bytes,
+                 "%s; give the graphhooks library by --library", dlerror());
         return -1;
     }
     symbol = dlsym(host->library, GH_GET_API_SYMBOL);
     if (symbol == NULL) {
-        snprintf(error, error_bytes, "%s has no %s: it is not graphhooks", path,
+        snprintf(error, error_bytes,
+                 "--library %s has no %s: it is not graphhooks", path,
                  GH_GET_API_SYMBOL);
         return -1;
     }
     memcpy(&get_api, &symbol, sizeof(get_api));
     if (get_api(GH_ABI_MAJOR, &host->gh, &err) != GH_OK) {
-        snprintf(error, error_bytes, "%s: %s", path, err.text);
+        snprintf(error, error_bytes, "--library %s: %s", path, err.text);
         return -1;
     }
     return 0;

@@ -68,15 +68,19 @@ static int open_device(const struct options *options, struct device *dev,
 static int load_text(const struct options *options, struct text *text,
                      char *error, size_t error_bytes)
 {
-    char found[4096];
+    char found[4096], why[256];
     const char *path = options->data;
 
     if (path == NULL) {
         find_companion(FIND_TEXT, found, sizeof(found));
         path = found;
     }
-    return text_load(text, path, (size_t)options->config.seq, error,
-                     error_bytes);
+    if (text_load(text, path, (size_t)options->config.seq, why, sizeof(why)) !=
+        0) {
+        snprintf(error, error_bytes, "--data %s: %s", path, why);
+        return -1;
+    }
+    return 0;
 }
 
 /* What would fail at the end is found before the start. */

@@ -8,6 +8,7 @@
 #include "words/nearest.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,7 +96,7 @@ static const struct row table[] = {
       "text to train on (the text that is installed)" },
     { "--seed", KIND_SEED, AT(config.seed), 0, 0, "N",
       "seed of weights and samples (1)" },
-    { "--lr", KIND_REAL, AT(lr), 0, 0, "X", "learning rate (0.003)" },
+    { "--lr", KIND_REAL, AT(lr), 0, 1000, "X", "learning rate (0.003)" },
     { "--warmup", KIND_INT, AT(warmup), 0, 1000000, "N",
       "steps in which the learning rate rises (4)" },
     { "--json", KIND_TEXT, AT(json), 0, 0, "FILE", "write results there" },
@@ -246,12 +247,12 @@ static int set_field(struct options *options, const struct row *row,
     case KIND_SEED:
         errno = 0;
         *(uint64_t *)field = strtoull(value, &end, 10);
-        return errno != 0 || end == value || *end != '\0' || *value == '-' ? -1
-                                                                           : 0;
+        return errno != 0 || *end != '\0' || !starts_with_digit(value) ? -1 : 0;
     case KIND_REAL:
         *(double *)field = strtod(value, &end);
-        return end == value || *end != '\0' || !(*(double *)field > 0.0) ||
-                       *(double *)field > 1e3
+        return end == value || *end != '\0' ||
+                       !(*(double *)field > (double)row->least) ||
+                       *(double *)field > (double)row->most
                    ? -1
                    : 0;
     case KIND_TEXT:
@@ -356,25 +357,38 @@ static void describe_modes(const char *value, char *text, size_t text_bytes)
 static void describe(const struct row *row, const char *value, char *text,
                      size_t text_bytes)
 {
-    if (row->kind == KIND_INT || row->kind == KIND_COUNTS ||
-        row->kind == KIND_DELAY) {
+    switch (row->kind) {
+    case KIND_INT:
+    case KIND_DELAY:
         snprintf(text, text_bytes, "%s %s: expects %s, from %d to %d",
                  row->name, value, row->value, row->least, row->most);
         return;
-    }
-    if (row->kind == KIND_PATTERN) {
+    case KIND_COUNTS:
+        snprintf(text, text_bytes,
+                 "%s %s: expects up to %d numbers with commas, each from %d "
+                 "to %d",
+                 row->name, value, MAX_COUNTS, row->least, row->most);
+        return;
+    case KIND_SEED:
+        snprintf(text, text_bytes, "%s %s: expects N, from 0 to %" PRIu64,
+                 row->name, value, UINT64_MAX);
+        return;
+    case KIND_REAL:
+        snprintf(text, text_bytes,
+                 "%s %s: expects a number above %d, and at most %d", row->name,
+                 value, row->least, row->most);
+        return;
+    case KIND_PATTERN:
         snprintf(text, text_bytes,
                  "%s %s: expects letters: M mamba, * attention, - MLP, E MoE",
                  row->name, value);
         return;
-    }
-    if (row->kind == KIND_MODES) {
+    case KIND_MODES:
         describe_modes(value, text, text_bytes);
         return;
-    }
-    snprintf(text, text_bytes, "%s %s: expects %s", row->name, value,
-             row->value);
-    if (strchr(row->value, '|') != NULL) {
+    default:
+        snprintf(text, text_bytes, "%s %s: expects %s", row->name, value,
+                 row->value);
         suggest(value, row->value, text, text_bytes);
     }
 }

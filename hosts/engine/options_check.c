@@ -151,8 +151,8 @@ int options_check(const struct options *options, char *text, size_t text_bytes)
     }
     if (too_large_for != NULL) {
         snprintf(text, text_bytes,
-                 "%d layers, hidden %d, %d heads, seq %d, batch %d: more than "
-                 "%s can hold; make one of them smaller",
+                 "--layers %d, --hidden %d, --heads %d, --seq %d, --batch %d: "
+                 "more than %s can hold; make one of them smaller",
                  config->layers, config->hidden, config->heads, config->seq,
                  config->batch, too_large_for);
         return -1;

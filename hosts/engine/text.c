@@ -52,20 +52,20 @@ int text_load(struct text *text, const char *path, size_t least, char *error,
     memset(text, 0, sizeof(*text));
     file = fopen(path, "rb");
     if (file == NULL) {
-        snprintf(error, error_bytes, "%s: %s; --data names a text file", path,
-                 strerror(errno));
+        snprintf(error, error_bytes, "%s; give a text file", strerror(errno));
         return -1;
     }
     result = read_all(text, file);
     if (result != 0) {
-        snprintf(error, error_bytes, "%s: %s", path, strerror(errno));
+        snprintf(error, error_bytes, "%s; give a text file", strerror(errno));
     }
     fclose(file);
 
     if (result == 0 && text->n <= least) {
         snprintf(error, error_bytes,
-                 "%s has %zu bytes; a sequence needs at least %zu", path,
-                 text->n, least + 1);
+                 "it has %zu bytes, and --seq %zu needs at least %zu; give a "
+                 "longer text or a smaller --seq",
+                 text->n, least, least + 1);
         result = -1;
     }
     if (result != 0) {

@@ -13,8 +13,8 @@ struct text {
     size_t n;
 };
 
-/* Reads a file that must hold more than `least` bytes.  0; or -1 with one
- * sentence in error. */
+/* Reads a file that must hold more than `least` bytes.  0; or -1 with what is
+ * wrong with it in error, to be read after its name. */
 int text_load(struct text *text, const char *path, size_t least, char *error,
               size_t error_bytes);
 void text_free(struct text *text);

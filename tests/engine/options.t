@@ -16,7 +16,7 @@ refused()
     status=$?
     [ "$status" -eq "$expected" ] &&
         [ "$(wc -l < "$scratch/err")" -eq 1 ] &&
-        grep -q "^gh-engine: .*$sentence" "$scratch/err"
+        sed -n 's/^gh-engine: //p' "$scratch/err" | grep -q -- "$sentence"
     held=$?
     ok $held "$* is refused with status $expected: $sentence"
     [ $held -eq 0 ] || diag "status $status: $(cat "$scratch/err")"
@@ -60,7 +60,8 @@ refused 2 "than one microbatch can hold" --model moe --top-k 512 \
     --experts 512 --batch 64 --seq 512
 refused 2 "than one model can hold" --model moe --experts 1024 --top-k 1 \
     --hidden 2048 --batch 1 --seq 1
-refused 2 "from 1 to 1024" --microbatches 4,,6
+refused 2 "--microbatches 4,,6: expects up to 64 numbers with commas, each \
+from 1 to 1024$" --microbatches 4,,6
 refused 2 "from 1 to 1024" --microbatches 4,6,
 refused 2 "from 1 to 1024" --microbatches 0
 refused 2 "from 1 to 64" --in-flight 65
@@ -78,13 +79,19 @@ refused 2 "expects soft|cuda; did you mean cuda?" --driver cudda
 refused 2 "expects legacy|own" --stream default
 refused 2 "expects soft|cuda" --driver hip
 refused 2 "expects auto|none" --family gpt
-refused 2 "expects X" --lr 0
-refused 2 "expects X" --lr nan
-refused 2 "expects N" --seed -1
+for lr in 0 -1 nan inf -inf 1001 1e999 1e-999 0.1x ''; do
+    refused 2 "^--lr $lr: expects a number above 0, and at most 1000$" \
+        --lr "$lr"
+done
+for seed in -1 ' -1' x 1.5 18446744073709551616 ''; do
+    refused 2 "^--seed $seed: expects N, from 0 to 18446744073709551615$" \
+        --seed "$seed"
+done
 refused 2 "takes no value" --check=1
 refused 2 "does not divide" --heads 3
 refused 2 "leave out --streams 2" --stream legacy --streams 2
-refused 2 "than one microbatch can hold" --batch 1024 --seq 8192
+refused 2 "--seq 8192, --batch 1024: more than one microbatch can hold" \
+    --batch 1024 --seq 8192
 refused 2 "than one microbatch can hold" --hidden 8 --batch 1024 --seq 8192
 refused 2 "than one microbatch can hold" --heads 64 --seq 8192 --batch 1
 refused 2 "than one microbatch can hold" --heads 64 --batch 1024 --seq 1
