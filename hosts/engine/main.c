@@ -14,9 +14,10 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "find.h"
+#include "output.h"
 #include "report.h"
 
-#include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,8 +26,47 @@ enum {
     EXIT_EQUAL = 0,
     EXIT_DIFFERENT = 1,
     EXIT_USAGE = 2,
-    EXIT_DEVICE = 3
+    EXIT_DEVICE = 3,
+    EXIT_SIGNAL = 128 /* and the signal's number */
 };
+
+/* ---- signals ------------------------------------------------------------ */
+
+static volatile sig_atomic_t interrupted; /* the number of the signal */
+
+/* The run ends with its step; a second signal ends the program at once. */
+static void take_signal(int number)
+{
+    interrupted = number;
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+}
+
+/* One that the parent has put aside, as nohup does, stays so. */
+static void catch_signals(void)
+{
+    static const int numbers[] = { SIGINT, SIGTERM };
+    const struct sigaction action = { .sa_handler = take_signal,
+                                      .sa_flags = SA_RESTART };
+
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+        struct sigaction before;
+
+        if (sigaction(numbers[i], NULL, &before) == 0 &&
+            before.sa_handler != SIG_IGN) {
+            sigaction(numbers[i], &action, NULL);
+        }
+    }
+}
+
+static bool step_done(const struct options *options, enum mode mode, int step,
+                      double loss, double step_ms)
+{
+    report_progress(options, mode, step, loss, step_ms);
+    return interrupted == 0;
+}
+
+/* ---- the run ------------------------------------------------------------ */
 
 /* What --driver asks for; else GRAPHHOOKS_DRIVER, which may be a path; else
  * NULL: what is there. */
@@ -86,18 +126,14 @@ static int load_text(const struct options *options, struct text *text,
 /* What would fail at the end is found before the start. */
 static int check_ahead(const struct options *options, struct device *dev)
 {
-    char error[768];
-    FILE *json;
+    char error[4608];
 
-    if (options->json != NULL) {
-        json = fopen(options->json, "a");
-        if (json == NULL) {
-            fflush(stdout);
-            fprintf(stderr, "gh-engine: %s: %s\n", options->json,
-                    strerror(errno));
-            return EXIT_USAGE;
-        }
-        fclose(json);
+    if (fflush(stdout) != 0) {
+        return EXIT_USAGE; /* end_output() says so */
+    }
+    if (output_check(options, error, sizeof(error)) != 0) {
+        fprintf(stderr, "gh-engine: %s\n", error);
+        return EXIT_USAGE;
     }
     for (int i = 0; i < options->n_modes; i++) {
         bool bad_option = false;
@@ -112,31 +148,71 @@ static int check_ahead(const struct options *options, struct device *dev)
     return EXIT_EQUAL;
 }
 
+static bool has_run(const struct result *results, int n, enum mode mode)
+{
+    int i = 0;
+
+    while (i < n && results[i].mode != mode) {
+        i++;
+    }
+    return i < n;
+}
+
+/* The table and the files, of the n modes that have run. */
+static int report(const struct options *options, const struct device *dev,
+                  const struct result *results, int n)
+{
+    char error[4608];
+
+    report_table(options, dev, results, n);
+    fflush(stdout);
+    if ((options->json != NULL &&
+         report_json(options, dev, results, n, error, sizeof(error)) != 0) ||
+        (has_run(results, n, MODE_GRAPH) &&
+         output_check_trace(options, error, sizeof(error)) != 0)) {
+        fprintf(stderr, "gh-engine: %s\n", error);
+        return EXIT_USAGE;
+    }
+    if (!report_whole(options, results, n)) {
+        fprintf(stderr,
+                "gh-engine: interrupted after %d of %d steps of the %s mode; "
+                "what was done until then is reported\n",
+                results[n - 1].steps, options->steps,
+                mode_name(results[n - 1].mode));
+        return EXIT_SIGNAL + interrupted;
+    }
+    return report_all_equal(results, n) ? EXIT_EQUAL : EXIT_DIFFERENT;
+}
+
 static int run_modes(const struct options *options, struct device *dev,
                      const struct text *text, struct result *results)
 {
     char error[768];
+    int n = 0;
 
-    for (int i = 0; i < options->n_modes; i++) {
-        const enum mode mode = options->modes[i];
+    do {
+        const enum mode mode = options->modes[n];
 
-        if (train(options, dev, text, mode, report_progress, &results[i], error,
+        if (train(options, dev, text, mode, step_done, &results[n], error,
                   sizeof(error)) != 0) {
             fflush(stdout);
             fprintf(stderr, "gh-engine: %s mode: %s\n", mode_name(mode), error);
             return EXIT_DEVICE;
         }
+        n++;
+    } while (n < options->n_modes && interrupted == 0);
+    return report(options, dev, results, n);
+}
+
+/* A result that nobody can read is none. */
+static int end_output(int status)
+{
+    if (fflush(stdout) == 0 && ferror(stdout) == 0) {
+        return status;
     }
-    report_table(dev, results, options->n_modes);
-    if (options->json != NULL &&
-        report_json(options, dev, results, options->n_modes, error,
-                    sizeof(error)) != 0) {
-        fflush(stdout);
-        fprintf(stderr, "gh-engine: %s\n", error);
-        return EXIT_USAGE;
-    }
-    return report_all_equal(results, options->n_modes) ? EXIT_EQUAL
-                                                       : EXIT_DIFFERENT;
+    fprintf(stderr, "gh-engine: standard output: it could not be written "
+                    "whole; give a file on a disk with room\n");
+    return status == EXIT_EQUAL ? EXIT_USAGE : status;
 }
 
 int main(int argc, char **argv)
@@ -155,13 +231,14 @@ int main(int argc, char **argv)
     }
     if (options.help) {
         options_help();
-        return EXIT_EQUAL;
+        return end_output(EXIT_EQUAL);
     }
     if (load_text(&options, &text, error, sizeof(error)) != 0) {
         fprintf(stderr, "gh-engine: %s\n", error);
         return EXIT_USAGE;
     }
 
+    catch_signals();
     if (open_device(&options, &dev, path, sizeof(path)) == 0) {
         printf("gh-engine: %s, driver %s\n", dev.name,
                dev.soft ? "soft" : "cuda");
@@ -180,5 +257,5 @@ int main(int argc, char **argv)
     }
     device_close(&dev);
     text_free(&text);
-    return status;
+    return end_output(status);
 }

@@ -143,8 +143,18 @@ void options_help(void)
            "plain: eager,\n"
            "nothing delayed.  It is run first, and all others have to be "
            "equal to it.\n");
+    printf("\nOn SIGINT or SIGTERM the run ends after its step, and the table "
+           "and the files have\nwhat was done; a second one ends the program "
+           "at once.\n");
     printf("\nExit status: 0 the modes are equal, 1 they are not, 2 a bad "
-           "option or file,\n3 the device or the library failed.\n");
+           "option or file,\n3 the device or the library failed, 130 "
+           "interrupted (143 by SIGTERM).\n");
+}
+
+/* strtoull() takes "-1", and spaces before it. */
+static bool starts_with_digit(const char *text)
+{
+    return *text >= '0' && *text <= '9';
 }
 
 static int whole_number(const char *text, long least, long most, long *value)

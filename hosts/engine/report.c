@@ -44,6 +44,12 @@ bool report_all_equal(const struct result *results, int n)
     return equal;
 }
 
+bool report_whole(const struct options *options, const struct result *results,
+                  int n)
+{
+    return n == options->n_modes && results[n - 1].steps == options->steps;
+}
+
 static int compare_reals(const void *a, const void *b)
 {
     const double x = *(const double *)a;
@@ -116,7 +122,8 @@ static void print_remarks(const struct device *dev,
 }
 
 /* host ms: until the last call of the step was issued. */
-void report_table(const struct device *dev, const struct result *results, int n)
+void report_table(const struct options *options, const struct device *dev,
+                  const struct result *results, int n)
 {
     printf("\n%-6s %11s %11s %9s %9s %11s %9s %9s\n", "mode", "first loss",
            "last loss", "step ms", "host ms", "recordings", "replays", "eager");
@@ -125,7 +132,9 @@ void report_table(const struct device *dev, const struct result *results, int n)
     }
     printf("\n");
     print_remarks(dev, results, n);
-    if (n > 1) {
+    if (!report_whole(options, results, n)) {
+        printf("bitwise equal: not known, as the run was interrupted\n");
+    } else if (n > 1) {
         printf("bitwise equal: %s\n",
                report_all_equal(results, n) ? "yes" : "no");
     }
@@ -248,7 +257,8 @@ int report_json(const struct options *options, const struct device *dev,
     bool failed;
 
     if (json.file == NULL) {
-        snprintf(error, error_bytes, "%s: %s", options->json, strerror(errno));
+        snprintf(error, error_bytes, "--json %s: %s", options->json,
+                 strerror(errno));
         return -1;
     }
     json_begin(&json, NULL, '{');
@@ -260,13 +270,19 @@ int report_json(const struct options *options, const struct device *dev,
         write_mode(&json, &results[i]);
     }
     json_end(&json, ']');
-    json_bool(&json, "bitwise_equal", report_all_equal(results, n));
+    if (report_whole(options, results, n)) {
+        json_bool(&json, "bitwise_equal", report_all_equal(results, n));
+    } else {
+        json_bool(&json, "interrupted", true);
+    }
     json_end(&json, '}');
 
     failed = ferror(json.file) != 0;
     failed = fclose(json.file) != 0 || failed;
     if (failed) {
-        snprintf(error, error_bytes, "%s: could not be written whole",
+        snprintf(error, error_bytes,
+                 "--json %s: it could not be written whole; give a file on a "
+                 "disk with room",
                  options->json);
         return -1;
     }

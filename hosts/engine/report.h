@@ -8,14 +8,20 @@
 
 #include "train.h"
 
-train_progress_fn report_progress;
+void report_progress(const struct options *options, enum mode mode, int step,
+                     double loss, double step_ms);
 
 /* Every loss and the last weights are the same bits. */
 bool report_equal(const struct result *a, const struct result *b);
 bool report_all_equal(const struct result *results, int n);
 
-void report_table(const struct device *dev, const struct result *results,
+/* All modes have run all their steps; of others equality says nothing. */
+bool report_whole(const struct options *options, const struct result *results,
                   int n);
+
+/* Of the n modes that have run. */
+void report_table(const struct options *options, const struct device *dev,
+                  const struct result *results, int n);
 
 /* 0; or -1 with one sentence in error. */
 int report_json(const struct options *options, const struct device *dev,

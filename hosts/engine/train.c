@@ -243,9 +243,10 @@ static int run_steps(struct trainer *trainer, struct step_graphs *graphs,
             result->wgrad_replays = host_wgrad_replays(trainer->host);
             result->recordings[step] = result->stats.recordings;
         }
-        if (progress != NULL) {
-            progress(options, result->mode, step, result->loss[step],
-                     result->step_ms[step]);
+        if (progress != NULL &&
+            !progress(options, result->mode, step, result->loss[step],
+                      result->step_ms[step])) {
+            break;
         }
     }
     return model_hash(&trainer->model, &result->weights_hash);

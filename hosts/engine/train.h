@@ -83,8 +83,8 @@ struct result {
     uint64_t wgrad_replays; /* those of stats.replays for delayed gradients */
 };
 
-/* Called after every step, to report progress. */
-typedef void train_progress_fn(const struct options *options, enum mode mode,
+/* Called after every step, to report progress; false ends the run there. */
+typedef bool train_progress_fn(const struct options *options, enum mode mode,
                                int step, double loss, double step_ms);
 
 /* Opens what graph mode needs and closes it again: 0, or -1 with a sentence;

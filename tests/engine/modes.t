@@ -127,6 +127,69 @@ train "traced" -- --trace "$scratch/trace.json"
 [ -s "$scratch/trace.json" ]
 ok $? "--trace writes a timeline"
 
+# ---- an end before the end -----------------------------------------------
+
+# interrupt SIGNAL STATUS [LINE]: a run that would take hours, ended after a
+# line of its progress.
+interrupt()
+{
+    line=${3:-graph: step 3 of}
+    rm -f "$scratch/out.json" "$scratch/trace.json"
+    # shellcheck disable=SC2086 # words
+    env --default-signal "$builddir/gh-engine" --driver "$driver" $small \
+        --steps 1000000 --compare ${of:-graph,eager} \
+        --json "$scratch/out.json" --trace "$scratch/trace.json" \
+        > "$scratch/out" 2> "$scratch/err" &
+    pid=$!
+    until grep -q "$line" "$scratch/out" || ! kill -0 $pid 2> "$scratch/gone"; do
+        sleep 0.05
+    done
+    kill -s "$1" $pid
+    wait $pid
+    is $? "$2" "a run ended by $1 has status $2"
+}
+
+if env --default-signal true 2> "$scratch/err"; then
+    interrupt INT 130
+    grep -q "^gh-engine: interrupted after [0-9]* of 1000000 steps of the \
+graph mode; what was done until then is reported$" "$scratch/err"
+    ok $? "it says that it was interrupted, and where"
+    ! grep -q '^eager' "$scratch/out"
+    ok $? "no other mode is begun"
+    grep -q '"interrupted": true' "$scratch/out.json" &&
+        ! grep -q '"bitwise_equal"' "$scratch/out.json" &&
+        [ "$(tail -n 1 "$scratch/out.json")" = '}' ]
+    ok $? "the JSON is whole, and claims nothing of equality"
+    steps=$(grep -c ': step ' "$scratch/out")
+    is "$(list loss | tr ',' '\n' | wc -l)" "$steps" \
+        "it has every step that was done"
+    is "$(value iterations)" "$steps" "so has the library"
+    grep -q '"name":"replay' "$scratch/trace.json" &&
+        [ "$(tail -n 1 "$scratch/trace.json")" = ']' ]
+    ok $? "the trace has the passes, and an end"
+    of=eager,graph interrupt TERM 143 'eager: step 2 of'
+    grep -q 'steps of the eager mode; ' "$scratch/err" &&
+        [ "$(wc -l < "$scratch/err")" -eq 1 ]
+    ok $? "a trace of a mode that has not begun is not missed"
+    # A step that takes long: the first signal is seen at its end.
+    env --default-signal "$builddir/gh-engine" --driver "$driver" \
+        --compare eager --layers 64 --hidden 256 --seq 512 --batch 64 \
+        --microbatches 1024 > "$scratch/out" 2> "$scratch/err" &
+    pid=$!
+    until grep -q ', driver ' "$scratch/out" || ! kill -0 $pid 2> "$scratch/gone"; do
+        sleep 0.05
+    done
+    kill -s INT $pid
+    sleep 0.2
+    kill -s INT $pid
+    wait $pid 2> "$scratch/gone"
+    is "$? $(cat "$scratch/err")" "130 " "a second signal ends it at once"
+else
+    skip "signals: env knows no --default-signal"
+fi
+
+# ---- orders ----------------------------------------------------------------
+
 for seed in 1 2 3 4 5 6; do
     train "order $seed" SOFTCUDA_SEED=$seed -- --streams 3
 done

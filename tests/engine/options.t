@@ -103,25 +103,70 @@ printf 'four' > "$scratch/short"
 : > "$scratch/empty"
 # shellcheck disable=SC2086 # words
 {
-    refused 2 "No such file" --driver soft $small --data "$scratch/none"
-    refused 2 "at least 5" --driver soft $small --data "$scratch/short"
+    refused 2 "^--data $scratch/none: No such file.*; give a text file$" \
+        --driver soft $small --data "$scratch/none"
+    refused 2 "^--data $scratch/short: it has 4 bytes, and --seq 4 needs at \
+least 5; " --driver soft $small --data "$scratch/short"
     refused 2 "has 0 bytes" --driver soft $small --data "$scratch/empty"
-    refused 2 "$scratch" --driver soft $small --data "$scratch"
-    refused 2 "No such file" --driver soft $small --compare eager \
-        --json "$scratch/none/out.json"
+    refused 2 "^--data $scratch: Is a directory; give a text file$" \
+        --driver soft $small --data "$scratch"
+    mkfifo "$scratch/pipe"
+    for option in --json --trace; do
+        refused 2 "^$option $scratch/none/out.json: No such file.*; give a " \
+            --driver soft $small $option "$scratch/none/out.json"
+        refused 2 "^$option $scratch: Is a directory; give a file" \
+            --driver soft $small $option "$scratch"
+        refused 2 "^$option : No such file" --driver soft $small $option ''
+        ! grep -q '^mode' "$scratch/out"
+        ok $? "and nothing was trained before $option was looked at"
+    done
+    refused 2 "^--trace $scratch/pipe: it is no file; give a" \
+        --driver soft $small --trace "$scratch/pipe"
 }
+
+# full ARGUMENT...: what is printed or written does not fit, which is said.
+full()
+{
+    "$builddir/gh-engine" "$@" > /dev/full 2> "$scratch/err"
+    status=$?
+    [ "$status" -eq 2 ] && [ "$(wc -l < "$scratch/err")" -eq 1 ] &&
+        grep -q '^gh-engine: standard output: it could not be written whole; ' \
+            "$scratch/err"
+    held=$?
+    ok $held "a full disk under the output of $* is said, with status 2"
+    [ $held -eq 0 ] || diag "status $status: $(cat "$scratch/err")"
+}
+
 if [ -w /dev/full ]; then
     # shellcheck disable=SC2086 # words
-    refused 2 "could not be written" --driver soft $small --compare eager \
-        --json /dev/full
+    {
+        refused 2 "^--json /dev/full: it could not be written whole; give a" \
+            --driver soft $small --compare eager --json /dev/full
+        GRAPHHOOKS_LOG=off
+        export GRAPHHOOKS_LOG
+        refused 2 "^--trace /dev/full: it could not be written whole; give a" \
+            --driver soft $small --trace /dev/full
+        unset GRAPHHOOKS_LOG
+        full --driver soft $small
+        full --driver soft ${small% --quiet}
+    }
+    full --help
 else
     skip "a full disk: no /dev/full"
 fi
+# shellcheck disable=SC2086 # words
+"$builddir/gh-engine" --driver soft $small >&- 2> "$scratch/err"
+[ $? -eq 2 ] && grep -q 'standard output: it could' "$scratch/err"
+ok $? "an output that is closed is said"
+# shellcheck disable=SC2086 # words
+"$builddir/gh-engine" --driver soft $small --trace /dev/null > "$scratch/out" 2>&1
+ok $? "a trace may go to /dev/null"
 
 # ---- the driver and the library ------------------------------------------
 
 # shellcheck disable=SC2086 # words
-refused 3 "none.so" --driver soft $small --library "$scratch/none.so"
+refused 3 "none.so: .*; give the graphhooks library by --library$" \
+    --driver soft $small --library "$scratch/none.so"
 # shellcheck disable=SC2086 # words
 refused 3 "is not graphhooks" --driver soft $small --library libc.so.6
 GRAPHHOOKS_SOFTCUDA=$scratch/none.so
