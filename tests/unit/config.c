@@ -6,8 +6,8 @@
  */
 #include "config.h"
 
+#include "config/private.h"
 #include "words/nearest.h"
-#include "config/env.h"
 #include "tap/tap.h"
 
 #include <stdio.h>
@@ -145,8 +145,9 @@ static void test_long_and_binary_values_are_shown_safely(void)
 {
     static char line[GH_ENV_PATH_BYTES + 64];
 
-    load1("GRAPHHOOKS_LOG=a\nb\x1b[2J");
-    ok(strchr(err.text, '\n') == NULL && strchr(err.text, 0x1b) == NULL,
+    load1("GRAPHHOOKS_LOG=a\nb\x1b[2J\x7f");
+    ok(strchr(err.text, '\n') == NULL && strchr(err.text, 0x1b) == NULL &&
+           strchr(err.text, 0x7f) == NULL,
        "a sentence shows no control bytes");
 
     strcpy(line, "GRAPHHOOKS_LOG=");
@@ -287,6 +288,8 @@ static void test_environment_wins_over_the_host_over_the_default(void)
     is_status(gh_env_offer_count(&env, GH_ENV_MAX_SLOTS, "max_slots", 12, &err),
               GH_OK, &err, "a count can be offered");
     is_int(env.max_slots, 12, "and is taken");
+    gh_env_offer_count(&env, GH_ENV_MAX_SLOTS, "max_slots", 1, &err);
+    is_int(env.max_slots, 1, "one is a count");
     is_status(gh_env_offer_count(&env, GH_ENV_MAX_SLOTS,
                                  "gh_session_desc.max_slots", 65, &err),
               GH_ERR_CONFIG, &err, "a count out of range fails");
@@ -294,6 +297,31 @@ static void test_environment_wins_over_the_host_over_the_default(void)
            "gh_session_desc.max_slots is \"65\"; set it to a number "
            "from 1 to 64, or leave it out for 8",
            "with the row's sentence");
+}
+
+/* An offer that does not count is looked at in a place of its own. */
+static void test_an_offer_as_long_as_it_may_be(void)
+{
+    static char path[GH_ENV_PATH_BYTES];
+
+    memset(path, '/', sizeof(path) - 1);
+    load1("GRAPHHOOKS_DRIVER=soft");
+    is_status(gh_env_offer(&env, GH_ENV_DRIVER, "driver", path, &err), GH_OK,
+              &err, "an offer of 4095 bytes is fine");
+    is_str(env.driver, "soft", "and does not count where the environment does");
+    load1("GRAPHHOOKS_PLUGIN_PATH=/b");
+    gh_env_offer(&env, GH_ENV_PLUGIN_PATH, "plugins", path, &err);
+    is_str(env.plugin_path, "/b", "whichever option it is for");
+}
+
+static void test_a_rule_in_little_room(void)
+{
+    char text[32];
+
+    memset(text, 'x', sizeof(text));
+    gh_env_rule(&gh_env_table[GH_ENV_SCOPE], text, 12);
+    is_str(text, "one or more", "a rule is cut where there is no more room");
+    ok(text[12] == 'x', "and nothing is written beyond");
 }
 
 static void test_unknown_names_are_reported(void)
@@ -341,6 +369,22 @@ static void test_unknown_names_are_reported(void)
     load1(line);
     ok(env.notes.n == 1 && strstr(env.notes.line[0], "0... is not") != NULL,
        "a very long name is reported, cut short");
+    snprintf(line, sizeof(line), "GRAPHHOOKS_%054d=1", 0);
+    load1(line);
+    ok(env.notes.n == 1 && strstr(env.notes.line[0], "0... is not") != NULL,
+       "so is one of 65 bytes");
+    snprintf(line, sizeof(line), "GRAPHHOOKS_%053d=1", 0);
+    load1(line);
+    ok(env.notes.n == 1 && strstr(env.notes.line[0], "0... is not") == NULL,
+       "one of 64 is not cut");
+    load1("GRAPHHOOKS_TESTS=1");
+    is_int(env.notes.n, 1, "a name that is nearly one of the tests' is not");
+    load1("GRAPHHOOKS_LIBRAY=1");
+    ok(env.notes.n == 1 && strstr(env.notes.line[0], "did you mean") == NULL,
+       "a name of the project's tools is not suggested");
+    load1("GRAPHHOOKS_A\x1b[2J=1");
+    ok(env.notes.n == 1 && strchr(env.notes.line[0], 0x1b) == NULL,
+       "a name shows no control bytes");
 
     is_status(gh_env_load(known, &env, &err), GH_OK, &err,
               "names of the project's tools are accepted");
@@ -493,6 +537,8 @@ int main(void)
     test_defaults();
     test_values_are_taken();
     test_environment_wins_over_the_host_over_the_default();
+    test_an_offer_as_long_as_it_may_be();
+    test_a_rule_in_little_room();
     test_unknown_names_are_reported();
     test_the_nearest_name();
     test_removed_names_are_reported_with_their_reason();

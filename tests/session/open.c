@@ -1,0 +1,307 @@
+/*
+ * What a host asks of a session reaches the plan, the device and the log, and
+ * a session that does not open leaves nothing behind.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "support/by_hand.h"
+#include "tap/tap.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- a log that is counted ----------------------------------------------- */
+
+struct heard {
+    uint32_t lines[GH_LOG_DEBUG + 1]; /* by level */
+    char all[8192];
+};
+
+static void hear(void *user, gh_log_level level, const char *line)
+{
+    struct heard *heard = user;
+    const size_t used = strlen(heard->all);
+
+    heard->lines[level]++;
+    snprintf(heard->all + used, sizeof(heard->all) - used, "%s\n", line);
+}
+
+static uint32_t times(const struct heard *heard, const char *words)
+{
+    uint32_t n = 0;
+
+    for (const char *at = heard->all; (at = strstr(at, words)) != NULL; at++) {
+        n++;
+    }
+    return n;
+}
+
+static gh_host_services listening(struct heard *heard)
+{
+    *heard = (struct heard){ .all = "" };
+    return (gh_host_services){ .struct_size = sizeof(gh_host_services),
+                               .user = heard,
+                               .log = hear };
+}
+
+/* ---- the description ------------------------------------------------------ */
+
+static gh_model *dense_model(void)
+{
+    const gh_layer_desc layer = { .struct_size = sizeof(layer) };
+    gh_model *model;
+
+    gh_model_create(&model, NULL);
+    gh_model_add_layer(model, &layer, NULL);
+    return model;
+}
+
+/* The segments of one dense layer, when a session opens without a driver. */
+static uint32_t segments_with(uint32_t flags, const char *const *environment)
+{
+    gh_model *model = dense_model();
+    const gh_session_desc desc = { .struct_size = sizeof(desc),
+                                   .model = model,
+                                   .flags = flags,
+                                   .driver = "/no/such/driver.so",
+                                   .environment = environment };
+    gh_session *session = NULL;
+    uint32_t n;
+
+    if (gh_session_open(&desc, &session, &err) != GH_OK) {
+        diag("%s", err.text);
+    }
+    n = gh_plan_segment_count(session, 0);
+    gh_session_close(session);
+    gh_model_destroy(model);
+    return n;
+}
+
+static void test_flags_and_environment(void)
+{
+    static const char *const disabled[] = { "GRAPHHOOKS_ENABLE=0",
+                                            "GRAPHHOOKS_LOG=off", NULL };
+
+    is_int(segments_with(0, disabled), 1, "a dense layer is one graph");
+    is_int(segments_with(GH_SESSION_EP_OVERLAP, disabled), 2,
+           "with expert overlap its MLP is kept out of it");
+
+    setenv("GRAPHHOOKS_ENABLE", "0", 1);
+    setenv("GRAPHHOOKS_LOG", "off", 1);
+    setenv("GRAPHHOOKS_GRANULARITY", "part", 1);
+    is_int(segments_with(0, NULL), 2,
+           "the process's environment counts where the host gives none");
+    is_int(segments_with(0, disabled), 1, "and not where it gives one");
+    unsetenv("GRAPHHOOKS_GRANULARITY");
+    unsetenv("GRAPHHOOKS_LOG");
+    unsetenv("GRAPHHOOKS_ENABLE");
+}
+
+/* ---- the log --------------------------------------------------------------- */
+
+static struct heard open_with_log(const char *level)
+{
+    char variable[64];
+    const char *const environment[] = { variable, "GRAPHHOOKS_SLOTS=4", NULL };
+    struct heard heard;
+    const gh_host_services host = listening(&heard);
+
+    snprintf(variable, sizeof(variable), "GRAPHHOOKS_LOG=%s", level);
+    if (start((struct toy_options){ .layers = 1,
+                                    .host = &host,
+                                    .environment = environment })) {
+        run_both(0, toy.streams[0]);
+        toy_close(&toy);
+    }
+    return heard;
+}
+
+static void test_levels_of_the_log(void)
+{
+    struct heard heard = open_with_log("off");
+
+    is_str(heard.all, "", "a log that is off says nothing");
+    heard = open_with_log("warn");
+    ok(times(&heard, "did you mean GRAPHHOOKS_MAX_SLOTS?") == 1 &&
+           heard.lines[GH_LOG_INFO] == 0 && heard.lines[GH_LOG_DEBUG] == 0,
+       "one for warnings says that a name is not known, and no more");
+    heard = open_with_log("info");
+    ok(heard.lines[GH_LOG_WARN] == 1 && times(&heard, "device 0, ") == 1 &&
+           heard.lines[GH_LOG_DEBUG] == 0,
+       "one for information has the device, and no recordings");
+    heard = open_with_log("debug");
+    is_int(heard.lines[GH_LOG_DEBUG], 2, "one for debugging has recordings");
+}
+
+static void test_too_many_names(void)
+{
+    static const char *const environment[] = {
+        "GRAPHHOOKS_A1=1", "GRAPHHOOKS_A2=1", "GRAPHHOOKS_A3=1",
+        "GRAPHHOOKS_A4=1", "GRAPHHOOKS_A5=1", "GRAPHHOOKS_A6=1",
+        "GRAPHHOOKS_A7=1", "GRAPHHOOKS_A8=1", "GRAPHHOOKS_A9=1",
+        "GRAPHHOOKS_A0=1", NULL
+    };
+    struct heard heard;
+    const gh_host_services host = listening(&heard);
+
+    if (start((struct toy_options){
+            .layers = 1, .host = &host, .environment = environment })) {
+        toy_close(&toy);
+    }
+    is_int(times(&heard, "is not a variable of this release"), 8,
+           "the first eight names that are not known are said");
+    is_int(times(&heard, "and 2 more names like these"), 1,
+           "and how many more there are");
+}
+
+/* A second reason is not silenced by the first. */
+static void test_what_is_said_once(void)
+{
+    static const char *const loud[] = { NULL };
+    struct heard heard;
+    const gh_host_services host = listening(&heard);
+    gh_buffer in;
+    struct io io;
+
+    if (!start((struct toy_options){ .layers = 1,
+                                     .max_slots = 1,
+                                     .in_flight = 2,
+                                     .host = &host,
+                                     .environment = loud })) {
+        return;
+    }
+    in = buffer(0, 64, 0);
+    io = (struct io){ .inputs = &in, .n_inputs = 1 };
+    run_with(0, GH_FORWARD, 0, toy.streams[0], &io);
+    is_str(heard.all, "", "a pass that is recorded is nothing to warn of");
+    for (uint32_t i = 0; i < 50; i++) {
+        run_both(1, toy.streams[0]);
+    }
+    is_int(toy_stats(&toy).eager_by_reason[GH_REASON_BUSY], 100,
+           "100 passes find no slot");
+    is_int(times(&heard, "; this is said once"), 1, "which is said once");
+    run(0, GH_BACKWARD, 0, toy.streams[0]);
+    for (uint32_t i = 0; i < 50; i++) {
+        run_both(0, toy.streams[0]);
+    }
+    is_int(toy_stats(&toy).eager_by_reason[GH_REASON_INPUT], 50,
+           "50 passes have other inputs than were recorded");
+    is_int(times(&heard, "; this is said once"), 2, "which is said once more");
+    is_int(times(&heard, "its inputs are not those"), 1, "in its own words");
+    is_int(heard.lines[GH_LOG_WARN], 2, "and nothing else is");
+    toy_close(&toy);
+}
+
+/* ---- the device ------------------------------------------------------------ */
+
+static gh_status open_on(int32_t device, void *context, struct heard *heard)
+{
+    static const char *const info[] = { "GRAPHHOOKS_LOG=info", NULL };
+    const gh_host_services host = listening(heard);
+    gh_model *model = dense_model();
+    const gh_session_desc desc = { .struct_size = sizeof(desc),
+                                   .model = model,
+                                   .host = &host,
+                                   .driver = toy.soft ? "soft" : "cuda",
+                                   .context = context,
+                                   .device = device,
+                                   .environment = info };
+    gh_status status = gh_session_open(&desc, &toy.session, &err);
+
+    gh_model_destroy(model);
+    toy_detach(&toy);
+    return status;
+}
+
+static void test_which_device(void)
+{
+    struct heard heard;
+    CUcontext second = NULL;
+    CUdevice device;
+
+    toy.drv.cuDeviceGet(&device, 1);
+    toy.drv.cuDevicePrimaryCtxRetain(&second, device);
+    is_status(open_on(1, NULL, &heard), GH_OK, &err, "a session opens");
+    is_int(times(&heard, "device 0, "), 1, "in the context that is current");
+    is_status(open_on(0, second, &heard), GH_OK, &err, "a session opens");
+    is_int(times(&heard, "device 1, "), 1, "in the context that it is given");
+    toy.drv.cuCtxSetCurrent(NULL);
+    is_status(open_on(1, NULL, &heard), GH_OK, &err, "a session opens");
+    is_int(times(&heard, "device 1, "), 1,
+           "on the device that it is given, where no context is current");
+    is_status(open_on(2, NULL, &heard), GH_ERR_NO_DRIVER, &err,
+              "a device that there is not is refused");
+    is_str(err.text,
+           "gh_session_desc.device is 2, but the driver has 2 devices",
+           "in a sentence");
+    is_int(open_on(-1, NULL, &heard), GH_ERR_NO_DRIVER, "so is a negative one");
+    toy.drv.cuCtxSetCurrent(toy.ctx);
+    toy.drv.cuDevicePrimaryCtxRelease(device);
+}
+
+/* Every call of the driver that opening makes, failing in its turn. */
+static void test_a_failed_open_keeps_no_context(void)
+{
+    softcuda_entry_fn *entry_at =
+        (softcuda_entry_fn *)toy_control(&toy, "softcuda_entry");
+    const uint64_t before = toy_counts(&toy).contexts_retained;
+    uint32_t failed = 0, kept = 0;
+    struct heard heard;
+    const char *entry;
+
+    for (uint32_t i = 0; (entry = entry_at(i)) != NULL; i++) {
+        char settings[96];
+
+        snprintf(settings, sizeof(settings), "FAIL=%s:1", entry);
+        toy_configure(&toy, settings);
+        toy.drv.cuCtxSetCurrent(NULL);
+        toy_configure(&toy, settings);
+        failed += open_on(0, NULL, &heard) != GH_OK;
+        toy_configure(&toy, "");
+        toy.drv.cuCtxSetCurrent(toy.ctx);
+        if (toy_counts(&toy).contexts_retained != before &&
+            strcmp(entry, "cuDevicePrimaryCtxRelease") != 0) {
+            diag("%s fails: a context is kept", entry);
+            kept++;
+        }
+        while (toy_counts(&toy).contexts_retained > before) {
+            toy.drv.cuDevicePrimaryCtxRelease(0);
+        }
+        kept += toy_counts(&toy).contexts_retained < before;
+    }
+    ok(failed >= 5, "%u calls of the driver can keep a session from opening",
+       failed);
+    is_int(kept, 0, "none leaves a context retained, or releases the host's");
+}
+
+int main(void)
+{
+    const struct toy_options options = { .layers = 1, .elems = 64 };
+    const char *reason;
+
+    test_flags_and_environment();
+
+    /* Two devices, where the device is software. */
+    setenv("SOFTCUDA_DEVICES", "2", 1);
+    if (!toy_probe(&toy, &reason)) {
+        skip(1, "%s", reason);
+        return done_testing();
+    }
+    test_levels_of_the_log();
+    test_too_many_names();
+    test_what_is_said_once();
+    if (!toy.soft) {
+        skip(1, "only the software device has two devices, and fails on "
+                "demand");
+        return done_testing();
+    }
+    if (!toy_open(&toy, &options, &reason)) {
+        ok(false, "the toy host opens a device: %s", reason);
+        return done_testing();
+    }
+    test_which_device();
+    test_a_failed_open_keeps_no_context();
+    toy_close(&toy);
+    return done_testing();
+}
