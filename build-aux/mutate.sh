@@ -16,7 +16,8 @@
 # The tree that holds this script is copied, without a build, to a scratch
 # directory and built there; the tests have to pass before the first
 # mutation.  Each mutation is then applied, built, tested and taken back.
-# For each one a line says
+# All is done in the copy, so the tree may be edited meanwhile.  For each one
+# a line says
 #
 #     killed            which test failed, or ran out of time
 #     survived          all tests passed
@@ -121,7 +122,7 @@ tests_pass()
 take_back()
 {
     if [ -n "$file" ]; then
-        cp "$top/$file" "$tree/$file"
+        cp "$scratch/whole" "$tree/$file"
         file=
     fi
 }
@@ -129,7 +130,7 @@ take_back()
 # What becomes of the tree as $file stands: $verdict, and $blame.
 judge()
 {
-    if cmp -s "$top/$file" "$tree/$file"; then
+    if cmp -s "$scratch/whole" "$tree/$file"; then
         verdict=no-change blame=
     elif ! build; then
         verdict=does-not-compile blame=
@@ -145,6 +146,7 @@ prepare > "$scratch/output" 2>&1 ||
 tests_pass 3600 "$@" > "$scratch/output" 2>&1 ||
     die "$blame: it fails without a mutation; mend that first"
 
+cp "$list" "$scratch/list" # it may be edited meanwhile
 killed=0 survived=0 refused=0 unchanged=0
 while IFS= read -r line <&3; do
     case $line in
@@ -152,11 +154,13 @@ while IFS= read -r line <&3; do
     *'|'*'|'*) ;;
     *) die "$line: FILE|SED-EXPRESSION|NOTE is the form of a line" ;;
     esac
-    file=${line%%|*}
+    name=${line%%|*}
     rest=${line#*|}
     note=${rest##*|}
-    [ -f "$tree/$file" ] || die "$file: there is no such file"
-    sed -e "${rest%|*}" "$top/$file" > "$tree/$file" ||
+    [ -f "$tree/$name" ] || die "$name: there is no such file"
+    cp "$tree/$name" "$scratch/whole"
+    file=$name
+    sed -e "${rest%|*}" "$scratch/whole" > "$tree/$file" ||
         die "$line: sed refused the expression"
     judge "$@"
     echo "$verdict: $file: $note${blame:+ [$blame]}"
@@ -167,7 +171,7 @@ while IFS= read -r line <&3; do
     does-not-compile) refused=$((refused + 1)) ;;
     no-change) unchanged=$((unchanged + 1)) ;;
     esac
-done 3< "$list"
+done 3< "$scratch/list"
 
 echo "$killed killed, $survived survived, $refused did not compile," \
     "$unchanged changed nothing"

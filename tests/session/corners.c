@@ -148,6 +148,11 @@ static void test_a_slot_that_is_given_up(void)
     pass = a_pass(0, FORWARD, 8, toy.streams[0], &no_io);
     is_status(gh_layer_enter(toy.session, &pass, &d, &err), GH_ERR_DEVICE, &err,
               "where none succeeds, the pass is refused");
+    for (uint32_t tail = 0; tail <= 16; tail += 16) {
+        toy_configure(&toy, "FAIL=cuStreamWaitEvent:1,cuStreamSynchronize:1");
+        ok(toy_keeps_decision(&toy, &pass, tail),
+           "and no decision is written, of %u bytes more", tail);
+    }
     is_int(run(0, FORWARD, 9, toy.streams[1]).slot, 0,
            "and its slot is not lost");
     toy_close(&toy);
@@ -433,6 +438,15 @@ static void test_check_when_its_copies_fail(void)
     is_status(gh_layer_enter(toy.session, &pass, &d, &err), GH_ERR_DEVICE, &err,
               "and when that fails the host is told");
     ok(strstr(err.text, "could not restore") != NULL, "in words: %s", err.text);
+    for (uint32_t tail = 0; tail <= 16; tail += 16) {
+        toy_configure(&toy, "");
+        run_with(0, FORWARD, 0, toy.streams[0], &io);
+        run(0, BACKWARD, 0, toy.streams[0]);
+        toy_configure(&toy,
+                      "FAIL=cuMemcpyDtoDAsync:3,cuMemcpyDtoDAsync:4");
+        ok(toy_keeps_decision(&toy, &pass, tail),
+           "and given no decision, of %u bytes more", tail);
+    }
     toy_configure(&toy, "");
     is_int(run(0, FORWARD, 1, toy.streams[0]).slot, 0,
            "the slot of the lost pass is free");

@@ -98,6 +98,52 @@ static void test_flags_and_environment(void)
     unsetenv("GRAPHHOOKS_ENABLE");
 }
 
+/* ---- services -------------------------------------------------------------- */
+
+/* Those that go with others. */
+#define SERVICES(service) \
+    service(device_alloc) service(device_free) service(record_begin) \
+    service(record_end) service(retain) service(release) \
+    service(capture_begin) service(capture_end) service(launch) \
+    service(destroy)
+
+static gh_status open_with(const gh_host_services *host)
+{
+    static const char *const disabled[] = { "GRAPHHOOKS_ENABLE=0", NULL };
+    gh_model *model = dense_model();
+    const gh_session_desc desc = { .struct_size = sizeof(desc),
+                                   .model = model,
+                                   .host = host,
+                                   .driver = "/no/such/driver.so",
+                                   .environment = disabled };
+    gh_session *session = NULL;
+    gh_status status = gh_session_open(&desc, &session, &err);
+
+    gh_session_close(session);
+    gh_model_destroy(model);
+    return status;
+}
+
+static void test_half_a_service(void)
+{
+    const gh_host_services none = { .struct_size = sizeof(none) };
+    gh_host_services some = none;
+
+    is_status(open_with(&none), GH_OK, &err, "a host may lend nothing");
+    some.reserved = 7;
+    is_status(open_with(&some), GH_ERR_INVALID, &err,
+              "the reserved field is not for hosts");
+    is_str(err.text, "gh_host_services.reserved is 7: zero it", "as is said");
+#define TEST_ALONE(name) \
+    some = none; \
+    memset(&some.name, 1, sizeof(some.name)); \
+    is_status(open_with(&some), GH_ERR_INVALID, &err, #name " goes not alone"); \
+    ok(strstr(err.text, "gh_host_services has " #name " without ") != NULL, \
+       "which is said: %s", err.text);
+    SERVICES(TEST_ALONE)
+#undef TEST_ALONE
+}
+
 /* ---- the log --------------------------------------------------------------- */
 
 static struct heard open_with_log(const char *level)
@@ -281,6 +327,7 @@ int main(void)
     const char *reason;
 
     test_flags_and_environment();
+    test_half_a_service();
 
     /* Two devices, where the device is software. */
     setenv("SOFTCUDA_DEVICES", "2", 1);

@@ -817,6 +817,21 @@ gh_decision toy_empty_pass(struct toy *toy, const gh_pass *pass)
     return d;
 }
 
+bool toy_keeps_decision(struct toy *toy, const gh_pass *pass, uint32_t tail)
+{
+    struct {
+        gh_decision it;
+        unsigned char tail[16];
+    } d, before;
+
+    memset(&d, 0x5a, sizeof(d));
+    memset(d.tail, 0, sizeof(d.tail));
+    d.it.struct_size = (uint32_t)sizeof(d.it) + tail;
+    memcpy(&before, &d, sizeof(d));
+    return gh_layer_enter(toy->session, pass, &d.it, &toy->err) != GH_OK &&
+           memcmp(&before, &d, sizeof(d)) == 0;
+}
+
 /* ---- what must come out ------------------------------------------------ */
 
 static uint64_t hash_word(uint64_t hash, uint32_t word)

@@ -117,6 +117,9 @@ gh_status toy_step(struct toy *toy, uint32_t microbatches);
 /* Enters and exits a pass, with no work in between; one that is refused has
  * action UINT32_MAX and no slot. */
 gh_decision toy_empty_pass(struct toy *toy, const gh_pass *pass);
+/* Whether an enter fails, and leaves a decision as it was, that is `tail`
+ * bytes larger than this release's; at most 16. */
+bool toy_keeps_decision(struct toy *toy, const gh_pass *pass, uint32_t tail);
 /* A hash of every weight; waits for the device. */
 uint64_t toy_hash(struct toy *toy);
 /* What toy_hash() must give after these steps, computed on the host. */

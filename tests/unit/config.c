@@ -118,6 +118,7 @@ static void test_odd_values_are_refused(void)
         "GRAPHHOOKS_MAX_SLOTS=65",
         "GRAPHHOOKS_MAX_SLOTS=0x8",
         "GRAPHHOOKS_MAX_SLOTS=8 ",
+        "GRAPHHOOKS_MAX_SLOTS=:",
         "GRAPHHOOKS_MAX_SLOTS=4294967297",
         "GRAPHHOOKS_WARMUP_STEPS=18446744073709551617",
         "GRAPHHOOKS_WARMUP_STEPS=1000001",
@@ -246,6 +247,8 @@ static void test_values_are_taken(void)
     }
     ok(load1("GRAPHHOOKS_LOG=off") == GH_OK && env.log == 0,
        "LOG=off is level 0");
+    ok(load1("GRAPHHOOKS_SCOPE=mlp,attn,mlp") == GH_OK && env.scope == 3,
+       "every word of a list counts, and one twice no more than once");
     ok(load1("GRAPHHOOKS_MAX_SLOTS=") == GH_OK && env.max_slots == 8 &&
            !env.set[GH_ENV_MAX_SLOTS],
        "an empty value is the same as none");
@@ -421,6 +424,30 @@ static const struct gh_env_row fixture[] = {
       NULL, 0, 0, 0, GH_ENV_KIND_BOOL, GH_ENV_STATE_REMOVED },
 };
 
+/* A word of a list may wait for a later release, too. */
+static void test_a_refused_word_of_a_list(void)
+{
+    static const struct gh_env_word words[] = { { "now", NULL },
+                                                { "later", "needs time" },
+                                                { NULL, NULL } };
+    static const struct gh_env_row row = {
+        "GRAPHHOOKS_WHEN", "", "A row.", words, 0, 0, 0, GH_ENV_KIND_LIST,
+        GH_ENV_STATE_STABLE
+    };
+    static const char *const envp[] = { "GRAPHHOOKS_WHEN=now,later", NULL };
+    struct gh_env_notes notes;
+    struct values values;
+    bool set;
+
+    is_status(gh_env_load_rows(&row, 1, envp, &values, &set, &notes, &err),
+              GH_ERR_CONFIG, &err, "a word of a list that waits is refused");
+    is_str(err.text,
+           "GRAPHHOOKS_WHEN: later needs time; set it to one or more, with "
+           "commas, of now",
+           "with what it waits for");
+    is_int(values.kept, 0, "and the list is as it was");
+}
+
 static void test_removed_names_are_reported_with_their_reason(void)
 {
     static const char *const envp[] = { "GRAPHHOOKS_CP_BANK=nonsense",
@@ -541,6 +568,7 @@ int main(void)
     test_a_rule_in_little_room();
     test_unknown_names_are_reported();
     test_the_nearest_name();
+    test_a_refused_word_of_a_list();
     test_removed_names_are_reported_with_their_reason();
     test_the_table_is_printed();
     test_the_readme_has_the_same_table();

@@ -320,6 +320,29 @@ static void test_sessions_of_one_process_share_a_path(void)
     is_int(count("\"ph\":\"X\""), 1, "the first one's events are still there");
 }
 
+/* More files than are remembered: the last ones are. */
+static void test_a_process_of_many_sessions(void)
+{
+    struct gh_trace *trace;
+    char name[32];
+
+    for (uint32_t i = 0; i < 600; i++) {
+        snprintf(name, sizeof(name), "many-%u.json", i);
+        trace = open_trace(in_dir(name));
+        gh_trace_close(trace);
+    }
+    for (uint32_t i = 599; i > 400; i -= 66) {
+        char second[40];
+
+        snprintf(name, sizeof(name), "many-%u.json", i);
+        snprintf(second, sizeof(second), "many-%u.2.json", i);
+        trace = open_trace(in_dir(name));
+        is_str(gh_trace_path(trace), in_dir(second),
+               "of 600 files the one before %u others is left alone", 599 - i);
+        gh_trace_close(trace);
+    }
+}
+
 static void test_names_without_an_ending(void)
 {
     struct gh_trace *a = open_trace(in_dir("bare"));
@@ -399,6 +422,7 @@ int main(void)
     test_records_become_events();
     test_a_full_buffer();
     test_sessions_of_one_process_share_a_path();
+    test_a_process_of_many_sessions();
     test_names_without_an_ending();
     test_other_processes();
     test_a_full_disk();
