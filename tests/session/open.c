@@ -144,6 +144,115 @@ static void test_half_a_service(void)
 #undef TEST_ALONE
 }
 
+/* ---- the plan, handed out --------------------------------------------------- */
+
+static void take(void *user, const char *text, size_t bytes)
+{
+    char *all = user;
+
+    strncat(all, text, bytes);
+}
+
+/* Three layers, in chunks of one and of two. */
+static gh_session *open_two_chunks(void)
+{
+    static const char *const disabled[] = { "GRAPHHOOKS_ENABLE=0",
+                                            "GRAPHHOOKS_LOG=off", NULL };
+    gh_layer_desc layer = { .struct_size = sizeof(layer) };
+    gh_session *session = NULL;
+    gh_session_desc desc = { .struct_size = sizeof(desc),
+                             .environment = disabled };
+    gh_model *model;
+
+    gh_model_create(&model, NULL);
+    for (uint32_t i = 0; i < 3; i++) {
+        layer.chunk = i > 0;
+        gh_model_add_layer(model, &layer, NULL);
+    }
+    desc.model = model;
+    is_status(gh_session_open(&desc, &session, &err), GH_OK, &err,
+              "a session of two chunks opens");
+    gh_model_destroy(model);
+    return session;
+}
+
+static void test_segments(const gh_session *session)
+{
+    gh_segment segment = { .struct_size = sizeof(segment) };
+
+    is_int(gh_plan_segment_count(session, 0), 1, "the first has one segment");
+    is_int(gh_plan_segment_count(session, 1), 2, "the second has two");
+    is_int(gh_plan_segment_count(session, 2), 0, "there is no third");
+    is_status(gh_plan_segment(session, 1, 1, &segment, &err), GH_OK, &err,
+              "the last segment is handed out");
+    ok(segment.index == 2 && segment.chunk == 1 && segment.first_layer == 2,
+       "with its own index, chunk and layer");
+    is_status(gh_plan_segment(session, 1, 2, &segment, &err), GH_ERR_NOT_FOUND,
+              &err, "there is none after it");
+    is_status(gh_plan_segment(session, 0, 1, &segment, &err), GH_ERR_NOT_FOUND,
+              &err, "nor in the chunk before");
+    is_str(err.text,
+           "gh_plan_segment: chunk 0 has 1 segments, there is no number 1",
+           "as is said");
+    is_status(gh_plan_segment(session, 0, 0, NULL, &err), GH_ERR_INVALID, &err,
+              "and somewhere it has to go");
+}
+
+static void test_printing(const gh_session *session)
+{
+    char text[8192] = "";
+
+    is_status(gh_plan_print(session, GH_FORMAT_TEXT, NULL, text, &err),
+              GH_ERR_INVALID, &err, "a plan is not printed to nobody");
+    is_status(gh_plan_print(session, GH_FORMAT_JSON + 1, take, text, &err),
+              GH_ERR_INVALID, &err, "nor in a format that there is not");
+    is_str(text, "", "and nothing of it was");
+    is_status(gh_plan_print(session, GH_FORMAT_JSON, take, text, &err), GH_OK,
+              &err, "it is printed as JSON");
+    ok(text[0] == '{', "which begins so");
+    text[0] = '\0';
+    is_status(gh_plan_print(session, GH_FORMAT_TEXT, take, text, &err), GH_OK,
+              &err, "and as text");
+    ok(text[0] != '{' && text[0] != '\0', "which does not");
+}
+
+static void test_the_plan(void)
+{
+    gh_border border = { .struct_size = sizeof(border) };
+    gh_session *session = open_two_chunks();
+    const uint32_t n = gh_plan_border_count(session, 2, GH_SIDE_OUT);
+
+    test_segments(session);
+    test_printing(session);
+    ok(n > 0, "something crosses a border");
+    is_status(gh_plan_border(session, 2, GH_SIDE_OUT, n - 1, &border, &err),
+              GH_OK, &err, "the last of it is handed out");
+    is_status(gh_plan_border(session, 2, GH_SIDE_OUT, n, &border, &err),
+              GH_ERR_NOT_FOUND, &err, "there is none after it");
+    is_int(gh_plan_border_count(session, 3, GH_SIDE_OUT), 0,
+           "nothing crosses the borders of a segment that there is not");
+    is_int(gh_plan_border_count(session, 2, GH_SIDE_OUT + 1), 0,
+           "nor a side that there is not");
+    is_status(gh_plan_border(session, 3, GH_SIDE_IN, 0, &border, &err),
+              GH_ERR_NOT_FOUND, &err, "neither is handed out");
+    gh_session_close(session);
+}
+
+static void test_names_of_reasons(void)
+{
+    static const char *const names[] = {
+        "none",     "disabled",     "plan",         "warmup", "busy",
+        "capture",  "device",       "input",        "frozen", "check",
+        "mismatch", "host_capture", "forward_only", "empty",  "paused",
+    };
+    const uint32_t n = sizeof(names) / sizeof(names[0]);
+
+    for (uint32_t i = 0; i < n; i++) {
+        is_str(gh_reason_name(i), names[i], "reason %u is %s", i, names[i]);
+    }
+    is_str(gh_reason_name(n), "?", "there is none after them");
+}
+
 /* ---- the log --------------------------------------------------------------- */
 
 static struct heard open_with_log(const char *level)
@@ -328,6 +437,8 @@ int main(void)
 
     test_flags_and_environment();
     test_half_a_service();
+    test_the_plan();
+    test_names_of_reasons();
 
     /* Two devices, where the device is software. */
     setenv("SOFTCUDA_DEVICES", "2", 1);

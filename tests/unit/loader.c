@@ -1,0 +1,59 @@
+/* The table that a host gets by one symbol has every call, in its place. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "tap/tap.h"
+
+#include <graphhooks.h>
+#include <string.h>
+
+#define SLOTS(slot) \
+    slot(version) slot(status_name) slot(reason_name) slot(model_create) \
+    slot(model_add_layer) slot(model_destroy) slot(session_open) \
+    slot(session_close) slot(session_stats) slot(plan_segment_count) \
+    slot(plan_segment) slot(plan_print) slot(pre_warmup) slot(post_warmup) \
+    slot(layer_enter) slot(layer_exit) slot(layer_cancel) \
+    slot(flush_delayed) slot(iteration_end) slot(plan_border_count) \
+    slot(plan_border) slot(tensor_name) slot(border_find) slot(aux_bind)
+
+static void test_the_table(void)
+{
+    const gh_api *api = NULL;
+    gh_error err = { "" };
+    size_t bytes = offsetof(gh_api, version);
+
+    is_status(gh_get_api(GH_ABI_MAJOR, &api, &err), GH_OK, &err,
+              "a host of this major gets the table");
+    is_int(api->struct_size, sizeof(*api), "which says how large it is");
+    is_int(api->abi_version, gh_abi_version(), "and of which release");
+    is_int(gh_abi_version() >> 16, GH_ABI_MAJOR, "the major is on top");
+    is_int(gh_abi_version() & 0xffff, GH_ABI_MINOR, "the minor below");
+    is_str(api->version(), PACKAGE_VERSION, "the package has its version");
+#define TEST_SLOT(name) \
+    ok(api->name == gh_##name, #name " is gh_" #name); \
+    bytes += sizeof(api->name);
+    SLOTS(TEST_SLOT)
+#undef TEST_SLOT
+    is_int(bytes, sizeof(*api), "and these are all that there are");
+}
+
+static void test_refusals(void)
+{
+    const gh_api *api = NULL;
+    gh_error err = { "" };
+
+    is_status(gh_get_api(GH_ABI_MAJOR, NULL, &err), GH_ERR_INVALID, &err,
+              "a table has to go somewhere");
+    is_status(gh_get_api(GH_ABI_MAJOR + 1, &api, &err), GH_ERR_ABI, &err,
+              "another major is refused");
+    ok(strstr(err.text, "built for ABI major") != NULL, "in a sentence: %s",
+       err.text);
+    ok(api == NULL, "and no table is written");
+}
+
+int main(void)
+{
+    test_the_table();
+    test_refusals();
+    return done_testing();
+}
