@@ -144,7 +144,7 @@ void options_help(void)
            "nothing delayed.  It is run first, and all others have to be "
            "equal to it.\n");
     printf("\nOn SIGINT or SIGTERM the run ends after its step, and the table "
-           "and the files have\nwhat was done; a second one ends the program "
+           "and the files\nhave what was done; a second one ends the program "
            "at once.\n");
     printf("\nExit status: 0 the modes are equal, 1 they are not, 2 a bad "
            "option or file,\n3 the device or the library failed, 130 "
