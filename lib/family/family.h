@@ -60,7 +60,7 @@ bool gh_family_places_repeat(const struct gh_family_places *places);
 gh_status gh_family_find(const struct gh_family_where *where, const char *path,
                          char file[GH_FAMILY_FILE_BYTES], gh_error *err);
 
-/* object.c: a file that is cut off would end the process that loads it. */
+/* object.c: whether a file can be loaded without running code of it. */
 gh_status gh_family_check_object(const struct gh_family_where *where,
                                  gh_error *err);
 

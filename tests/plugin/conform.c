@@ -44,34 +44,46 @@ struct subject {
 
 /* ---- the file and its table ---------------------------------------------- */
 
-static bool check_file(const char *file)
+static bool check_object(const struct gh_object *object)
 {
-    struct elf_facts facts;
+    const uint32_t constructors = gh_object_constructors(object);
+    char list[256];
 
-    elf_read(file, &facts);
-    if (!ok(facts.problem[0] == '\0',
-            "the file is a shared object for this machine")) {
-        diag("%s", facts.problem);
-        return false;
-    }
-    if (facts.sanitized) {
+    if (gh_object_is_sanitized(object)) {
         skip(3, "a sanitizer has constructors and a runtime of its own");
         return true;
     }
-    if (!ok(facts.needed[0] == '\0', "it needs no library but libc")) {
-        diag("it needs %s", facts.needed);
+    elf_needed(object, list, sizeof(list));
+    if (!ok(list[0] == '\0', "it needs no library but libc")) {
+        diag("it needs %s", list);
     }
-    if (!ok(facts.undefined[0] == '\0',
+    elf_undefined(object, list, sizeof(list));
+    if (!ok(list[0] == '\0',
             "it refers to no symbols but its own and libc's")) {
-        diag("it refers to %s", facts.undefined);
+        diag("it refers to %s", list);
     }
-    if (!ok(facts.constructors == 0,
+    if (!ok(constructors == 0,
             "it has no constructors: no code of it runs before its table has "
             "been checked")) {
-        diag("it has %u, so it is not loaded", facts.constructors);
+        diag("it has %u, so it is not loaded", constructors);
         return false;
     }
     return true;
+}
+
+static bool check_file(const struct gh_family_where *where)
+{
+    struct gh_object object;
+    gh_error err = { "" };
+    bool held;
+
+    if (!is_status(gh_object_read(where, &object, &err), GH_OK, &err,
+                   "the file is a shared object for this machine")) {
+        return false;
+    }
+    held = check_object(&object);
+    gh_object_free(&object);
+    return held;
 }
 
 /* The library takes a table of any size from the first release's on; whoever
@@ -516,7 +528,7 @@ int main(int argc, char **argv)
     }
     subject.where.family = name;
     subject.where.file = file;
-    if (!check_file(file)) {
+    if (!check_file(&subject.where)) {
         return stop("such a file is not loaded");
     }
     if (!check_table(&subject)) {

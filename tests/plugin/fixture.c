@@ -27,6 +27,22 @@ static void __attribute__((constructor)) too_early(void)
 }
 #endif
 
+#ifdef FIXTURE_constructor_crashes
+static void __attribute__((constructor)) too_early(void)
+{
+    abort();
+}
+#endif
+
+#ifdef FIXTURE_init
+/* Not one of an array: the linker is told of it by -Wl,-init=too_early. */
+void too_early(void);
+void too_early(void)
+{
+    abort();
+}
+#endif
+
 #ifdef FIXTURE_unresolved
 extern int symbol_of_nobody(void);
 #endif

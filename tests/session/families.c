@@ -29,24 +29,36 @@ static const char *from_env(const char *name, const char *fallback)
     return value != NULL && value[0] != '\0' ? value : fallback;
 }
 
+/* A sanitizer has constructors and symbols of its own. */
+static bool is_sanitized(void)
+{
+    return from_env("sanitize", "")[0] != '\0';
+}
+
 static bool shell(const char *command)
 {
     return system(command) == 0;
 }
 
 /* Makes `directory`/`name`.so, a fixture called `name`. */
-static bool build(const char *directory, const char *name, const char *fixture)
+static bool build_with(const char *directory, const char *name,
+                       const char *fixture, const char *flags)
 {
     char command[2048];
 
     snprintf(command, sizeof(command),
              "mkdir -p %s && %s -shared -fPIC -fvisibility=hidden %s "
-             "-I%s/include -DFIXTURE_%s -DNAME='\"%s\"' -o %s/%s.so "
+             "-I%s/include -DFIXTURE_%s -DNAME='\"%s\"' %s -o %s/%s.so "
              "%s/tests/plugin/fixture.c",
              directory, from_env("CC", "cc"), from_env("sanitize", ""),
-             from_env("srcdir", "."), fixture, name, directory, name,
+             from_env("srcdir", "."), fixture, name, flags, directory, name,
              from_env("srcdir", "."));
     return shell(command);
+}
+
+static bool build(const char *directory, const char *name, const char *fixture)
+{
+    return build_with(directory, name, fixture, "");
 }
 
 /* ---- sessions ------------------------------------------------------------ */
@@ -222,8 +234,8 @@ static void test_every_fixture_is_answered(void)
         if (line[0] == '#' || says == NULL || strcmp(says, "-") == 0) {
             continue;
         }
-        if (from_env("sanitize", "")[0] != '\0' &&
-            strcmp(name, "unresolved") == 0) {
+        if (is_sanitized() && (strcmp(name, "unresolved") == 0 ||
+                               strncmp(name, "constructor", 11) == 0)) {
             continue;
         }
         try_fixture(name, says);
@@ -278,8 +290,50 @@ static void test_a_pipe(void)
     is_status(open_layers(layers, 1, scratch, &session), GH_ERR_INVALID, &err,
               "a pipe is no family");
     alarm(0);
-    ok(strstr(err.text, "the file is not an object") != NULL,
+    ok(strstr(err.text, "it is no regular file: put a shared object there") !=
+           NULL,
        "which is said at once: %s", err.text);
+    gh_session_close(session);
+}
+
+/* The compiler adds one function to each of two arrays, or none where it is
+ * told so: what is above that is the family's, and ends this program. */
+static void test_no_code_runs_before_the_table(void)
+{
+    static const struct {
+        const char *what, *fixture, *flags;
+    } rows[] = {
+        { "a constructor", "constructor_crashes", "" },
+        { "one of a stripped file", "constructor_crashes", "-s" },
+        { "one without start files", "constructor_crashes", "-nostartfiles" },
+        { "one named to the linker", "init", "-Wl,-init=too_early" },
+        { "one that takes .init's place", "init",
+          "-nostartfiles -Wl,-init=too_early" },
+    };
+    const struct layers layers[] = { { GH_LAYER_DENSE, "early" } };
+    gh_session *session;
+
+    if (is_sanitized()) {
+        skip(12, "a sanitizer has constructors of its own");
+        return;
+    }
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        if (!build_with(scratch, "early", rows[i].fixture, rows[i].flags)) {
+            skip(2, "%s: not by this compiler", rows[i].what);
+            continue;
+        }
+        is_status(open_layers(layers, 1, scratch, &session), GH_ERR_INVALID,
+                  &err, "%s is refused before it runs", rows[i].what);
+        ok(strstr(err.text, "/early.so): it has 1 constructor, which would "
+                            "run before its table is checked: do its work in "
+                            "open") != NULL,
+           "%s: by its file, the rule and the remedy: %s", rows[i].what,
+           err.text);
+    }
+    ok(build_with(scratch, "early", "right", "-nostartfiles -s"),
+       "a family without start files is built");
+    is_status(open_layers(layers, 1, scratch, &session), GH_OK, &err,
+              "and taken, as no code of it runs");
     gh_session_close(session);
 }
 
@@ -591,6 +645,7 @@ int main(void)
     test_every_fixture_is_answered();
     test_a_file_that_is_cut_off();
     test_a_pipe();
+    test_no_code_runs_before_the_table();
     test_a_name_is_no_path();
     test_a_family_that_is_not_there();
     test_the_first_place_counts();
