@@ -55,7 +55,7 @@ bool gh_family_places_repeat(const struct gh_family_places *places);
 /*
  * Looks for NAME.so in the directories of `path`, as GRAPHHOOKS_PLUGIN_PATH
  * has them, then in graphhooks/ beside this library, then where it was
- * installed.  The first file counts, whatever is in it.
+ * installed.  The first of that name counts, whatever it is.
  */
 gh_status gh_family_find(const struct gh_family_where *where, const char *path,
                          char file[GH_FAMILY_FILE_BYTES], gh_error *err);

@@ -14,11 +14,11 @@
 
 #include <dirent.h>
 #include <dlfcn.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 /* ---- places -------------------------------------------------------------- */
 
@@ -148,6 +148,15 @@ static gh_status refuse_nowhere(const struct gh_family_where *where,
                           where->family, looked);
 }
 
+/* Whatever has the name: a link that leads nowhere is not passed over, nor is
+ * what may lie in a directory that cannot be searched. */
+static bool is_there(const char *file)
+{
+    struct stat found;
+
+    return lstat(file, &found) == 0 || (errno != ENOENT && errno != ENOTDIR);
+}
+
 gh_status gh_family_find(const struct gh_family_where *where, const char *path,
                          char file[GH_FAMILY_FILE_BYTES], gh_error *err)
 {
@@ -164,7 +173,7 @@ gh_status gh_family_find(const struct gh_family_where *where, const char *path,
         const int n = snprintf(file, GH_FAMILY_FILE_BYTES, "%s/%s.so",
                                places.directory, where->family);
 
-        if (n > 0 && n < GH_FAMILY_FILE_BYTES && access(file, F_OK) == 0) {
+        if (n > 0 && n < GH_FAMILY_FILE_BYTES && is_there(file)) {
             return GH_OK;
         }
     }

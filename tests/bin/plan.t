@@ -168,6 +168,13 @@ model typo '"family": "gtp",' "$dense"
 returns 1 "a mistyped family is refused" typo.json
 has "layer 0: family gtp: there is none of that name; did you mean gpt?" \
     "with the nearest one"
+mkdir places
+ln -s /no/where places/gtp.so
+GRAPHHOOKS_PLUGIN_PATH=$scratch/places:$plugins
+returns 1 "a link that leads nowhere is refused" typo.json
+has "layer 0: family gtp ($scratch/places/gtp.so): it is a link that leads \
+nowhere: mend the link, or take it away" "and is not taken for a typo"
+GRAPHHOOKS_PLUGIN_PATH=$plugins
 model alien '"family": "xyzzy",' "$dense"
 GRAPHHOOKS_PLUGIN_PATH=/no/where:$plugins
 returns 1 "a family that is not there is refused" alien.json

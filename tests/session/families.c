@@ -417,6 +417,69 @@ static void test_the_first_place_counts(void)
     gh_session_close(ours);
 }
 
+/* `family` is first something that is no file in one place, and whole in the
+ * next: what is first counts. */
+static void check_in_the_way(const char *family, gh_status expected,
+                             const char *says)
+{
+    const struct layers layers[] = { { GH_LAYER_DENSE, family } };
+    char path[200];
+    gh_session *session;
+
+    snprintf(path, sizeof(path), "%s/way:%s/second", scratch, scratch);
+    is_status(open_layers(layers, 1, path, &session), expected, &err,
+              "%s is not passed over", family);
+    ok(strstr(err.text, "/way/") != NULL && strstr(err.text, says) != NULL,
+       "%s: the sentence has the file, the rule and the remedy: %s", family,
+       err.text);
+    gh_session_close(session);
+}
+
+static void test_what_is_in_the_way_is_said(void)
+{
+    static const char *const names[] = { "link", "loop", "folder", "closed" };
+    static const char unreadable[] = "the file cannot be read: Permission "
+                                     "denied; let this user read it, or take "
+                                     "it away";
+    char second[100], command[400];
+    const bool is_root = geteuid() == 0;
+    bool built = true;
+
+    snprintf(second, sizeof(second), "%s/second", scratch);
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        built = build(second, names[i], "right") && built;
+    }
+    snprintf(command, sizeof(command),
+             "chmod 755 %s && mkdir %s/way && cd %s/way && "
+             "ln -s nowhere link.so && ln -s loop.so loop.so && "
+             "mkdir folder.so && echo > closed.so && chmod 0 closed.so",
+             scratch, scratch, scratch);
+    ok(built && shell(command), "a place of things that are no families");
+    check_in_the_way("link", GH_ERR_NOT_FOUND,
+                     "it is a link that leads nowhere: mend the link, or take "
+                     "it away");
+    check_in_the_way("loop", GH_ERR_NOT_FOUND,
+                     "the file cannot be read: Too many levels");
+    check_in_the_way("folder", GH_ERR_INVALID,
+                     "it is a directory: put a shared object there, or take "
+                     "it away");
+    /* Root reads all, so it is somebody else for these. */
+    if (is_root && seteuid(65534) != 0) {
+        skip(6, "nobody else to be");
+        return;
+    }
+    check_in_the_way("closed", GH_ERR_NOT_FOUND, unreadable);
+    ok(!is_root || seteuid(0) == 0, "this user is itself again");
+    snprintf(command, sizeof(command), "chmod 700 %s/way", scratch);
+    shell(command);
+    if (is_root && seteuid(65534) == 0) {
+        check_in_the_way("link", GH_ERR_NOT_FOUND, unreadable);
+        ok(seteuid(0) == 0, "and again");
+    } else {
+        skip(3, "only root can close a directory to this user");
+    }
+}
+
 /* ---- what a plan makes of it --------------------------------------------- */
 
 static void test_other_parts_than_the_kinds(void)
@@ -649,6 +712,7 @@ int main(void)
     test_a_name_is_no_path();
     test_a_family_that_is_not_there();
     test_the_first_place_counts();
+    test_what_is_in_the_way_is_said();
     test_other_parts_than_the_kinds();
     test_what_is_held_back_stays_eager();
     test_a_place_that_is_not_there_is_said();
