@@ -143,7 +143,7 @@ gh_status families_resolve(const gh_model *model, struct gh_traits_set *set,
         warn_of_places(path);
         status = check_spelling(model, path, err);
     }
-    return status == GH_OK ? gh_families_resolve(model, path, set, err)
+    return status == GH_OK ? gh_families_resolve(model, path, NULL, set, err)
                            : status;
 }
 

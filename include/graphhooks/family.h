@@ -9,11 +9,14 @@
  * a user's own gpt.so stands in for ours.
  *
  * A family is called only while a session opens, on the thread that opens it,
- * and never from inside a step.  Sessions may open at the same time on several
- * threads, so what a family keeps is in its ctx.  It calls nothing of the
- * library, so it links against nothing.  It has no constructors: the library
- * reads the file first and refuses one that has any, so no code of a plugin
- * runs before its table has been checked.  It is never unloaded.
+ * and never from inside a step.  A crash in it ends the host; the log names
+ * its file before, at GH_LOG_INFO, and families are called one after the
+ * other, so the last file named is the one.  Sessions may open at the same
+ * time on several threads, so what a family keeps is in its ctx.  It calls
+ * nothing of the library, so it links against nothing.  It has no
+ * constructors: the library reads the file first and refuses one that has
+ * any, so no code of a plugin runs before its table has been checked.  It is
+ * never unloaded.
  *
  * graphhooks-conform runs every rule of this header against any family.
  *

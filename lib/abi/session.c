@@ -202,6 +202,13 @@ static void warn_of_places(const struct gh_env *env, const struct gh_log *log)
     }
 }
 
+/* Comes before the family is called: after a crash it is the last line. */
+static void say_family(void *log, const struct gh_family_where *where)
+{
+    gh_log_line(log, GH_LOG_INFO, "family %s: %s is loaded and asked",
+                where->family, where->file);
+}
+
 static gh_status make_plan(struct gh_session *session,
                            const gh_session_desc *desc,
                            const struct gh_env *env, gh_error *err)
@@ -211,6 +218,7 @@ static gh_status make_plan(struct gh_session *session,
         .granularity = (enum gh_granularity)env->granularity,
         .ep_overlap = (desc->flags & GH_SESSION_EP_OVERLAP) != 0,
     };
+    const struct gh_family_watch watch = { say_family, &session->log };
     struct gh_traits_set traits;
     gh_status status;
     char line[512];
@@ -218,13 +226,10 @@ static gh_status make_plan(struct gh_session *session,
     if (gh_families_named(desc->model)) {
         warn_of_places(env, &session->log);
     }
-    status = gh_families_resolve(desc->model, env->plugin_path, &traits, err);
+    status = gh_families_resolve(desc->model, env->plugin_path, &watch, &traits,
+                                 err);
     if (status != GH_OK) {
         return status;
-    }
-    for (uint32_t i = 0; i < traits.n_sources; i++) {
-        gh_log_line(&session->log, GH_LOG_INFO, "family %s: %s",
-                    traits.sources[i]->name, traits.sources[i]->file);
     }
     status =
         gh_plan_make_with(desc->model, &traits, &options, &session->plan, err);

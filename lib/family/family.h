@@ -112,8 +112,17 @@ gh_status gh_family_answer(const struct gh_family_where *where,
 /* Whether any layer names a family. */
 bool gh_families_named(const gh_model *model);
 
-/* `set` is empty unless it returns GH_OK; a plan takes it over. */
+/* Told of every family before any code of its file can run.  Until it is told
+ * of the next, a crash is that family's. */
+struct gh_family_watch {
+    void (*before)(void *user, const struct gh_family_where *where);
+    void *user;
+};
+
+/* `watch` may be NULL.  `set` is empty unless it returns GH_OK; a plan takes
+ * it over. */
 gh_status gh_families_resolve(const gh_model *model, const char *path,
+                              const struct gh_family_watch *watch,
                               struct gh_traits_set *set, gh_error *err);
 
 #endif

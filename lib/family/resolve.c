@@ -1,9 +1,11 @@
 /*
  * resolve.c - every layer that names a family is described by it.
  *
- * A family is opened once for the model, asked about its layers in their
- * order, asked again in the reverse one, and closed.  Answers that differ
- * would make two ranks plan differently, so they are refused here.
+ * All files are found first.  Then one family after the other is loaded,
+ * opened once for the model, asked about its layers in their order, asked
+ * again in the reverse one, and closed, so that whoever watches knows of each
+ * crash whose it is.  Answers that differ would make two ranks plan
+ * differently, so they are refused here.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -16,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A family at work. */
+/* The family at work. */
 struct member {
     const struct gh_traits_source *source;
     gh_family family;
@@ -26,10 +28,10 @@ struct member {
 struct resolver {
     const gh_model *model;
     const char *path;
+    const struct gh_family_watch *watch;
     gh_layer_desc *descs;
     const gh_layer_desc **pointers;
-    gh_family_model given;  /* what families get to read */
-    struct member *members; /* as many as there are sources */
+    gh_family_model given; /* what families get to read */
     struct gh_traits_set *set;
     gh_error *err;
 };
@@ -90,94 +92,52 @@ static gh_status describe_model(struct resolver *r)
     return GH_OK;
 }
 
-/* ---- opening ------------------------------------------------------------- */
+/* ---- finding ------------------------------------------------------------- */
 
-static gh_status open_member(struct resolver *r, struct gh_family_where *where,
-                             struct member *member)
-{
-    const gh_family *theirs;
-    gh_error text = { "" };
-    gh_status status;
-
-    status = gh_family_load(where, &theirs, r->err);
-    if (status != GH_OK) {
-        return status;
-    }
-    status = gh_family_take(where, theirs, &member->family, r->err);
-    if (status != GH_OK) {
-        return status;
-    }
-    status = member->family.open(&r->given, &member->ctx, &text);
-    return gh_family_answer(where, "open", status, &text, r->err);
-}
-
-/* A family counts as a source only once it is open. */
-static gh_status add_member(struct resolver *r, const struct gh_layer *layer)
-{
-    struct gh_traits_set *set = r->set;
-    struct gh_family_where where = { .layer = layer->name,
-                                     .family = layer->family };
-    struct member member = { .ctx = NULL };
-    char file[GH_FAMILY_FILE_BYTES];
-    struct gh_traits_source *source;
-    gh_status status;
-
-    status = gh_family_find(&where, r->path, file, r->err);
-    if (status != GH_OK) {
-        return status;
-    }
-    if (!make_room(&r->members, set->n_sources, sizeof(*r->members)) ||
-        !make_room(&set->sources, set->n_sources, sizeof(*set->sources))) {
-        return no_memory(r->err);
-    }
-    source = calloc(1, sizeof(*source));
-    if (source == NULL) {
-        return no_memory(r->err);
-    }
-    strcpy(source->name, layer->family);
-    source->file = strdup(file);
-    if (source->file == NULL) {
-        free(source);
-        return no_memory(r->err);
-    }
-    where.file = source->file;
-    status = open_member(r, &where, &member);
-    if (status != GH_OK) {
-        free(source->file);
-        free(source);
-        return status;
-    }
-    member.source = source;
-    r->members[set->n_sources] = member;
-    set->sources[set->n_sources++] = source;
-    return GH_OK;
-}
-
-static struct member *find_member(struct resolver *r, const char *family)
+static const struct gh_traits_source *find_source(const struct resolver *r,
+                                                  const char *family)
 {
     for (uint32_t i = 0; i < r->set->n_sources; i++) {
-        if (strcmp(r->members[i].source->name, family) == 0) {
-            return &r->members[i];
+        if (strcmp(r->set->sources[i]->name, family) == 0) {
+            return r->set->sources[i];
         }
     }
     return NULL;
 }
 
-static gh_status open_members(struct resolver *r)
+static gh_status add_source(struct resolver *r, const struct gh_layer *layer)
 {
-    for (uint32_t i = 0; i < r->model->n_layers; i++) {
-        const struct gh_layer *layer = &r->model->layers[i];
-        gh_status status;
+    struct gh_traits_set *set = r->set;
+    const struct gh_family_where where = { layer->name, layer->family, NULL };
+    char file[GH_FAMILY_FILE_BYTES];
+    struct gh_traits_source *source;
+    gh_status status = gh_family_find(&where, r->path, file, r->err);
 
-        if (layer->family == NULL || find_member(r, layer->family) != NULL) {
-            continue;
-        }
-        status = add_member(r, layer);
-        if (status != GH_OK) {
-            return status;
+    if (status != GH_OK) {
+        return status;
+    }
+    if (!make_room(&set->sources, set->n_sources, sizeof(*set->sources)) ||
+        (source = calloc(1, sizeof(*source))) == NULL) {
+        return no_memory(r->err);
+    }
+    set->sources[set->n_sources++] = source;
+    strcpy(source->name, layer->family);
+    source->file = strdup(file);
+    return source->file != NULL ? GH_OK : no_memory(r->err);
+}
+
+static gh_status find_sources(struct resolver *r)
+{
+    gh_status status = GH_OK;
+
+    for (uint32_t i = 0; i < r->model->n_layers && status == GH_OK; i++) {
+        const struct gh_layer *layer = &r->model->layers[i];
+
+        if (layer->family != NULL && find_source(r, layer->family) == NULL) {
+            status = add_source(r, layer);
         }
     }
-    return GH_OK;
+    return status;
 }
 
 /* ---- asking -------------------------------------------------------------- */
@@ -218,29 +178,43 @@ static gh_status keep(struct resolver *r, uint32_t layer,
     return GH_OK;
 }
 
-static gh_status ask(struct resolver *r, uint32_t i, struct gh_traits *traits)
+static bool is_of(const struct resolver *r, uint32_t i,
+                  const struct member *member)
 {
-    const struct gh_layer *layer = &r->model->layers[i];
-    const struct member *member = find_member(r, layer->family);
-    const struct gh_family_where where = { layer->name, layer->family,
-                                           member->source->file };
+    const char *family = r->model->layers[i].family;
+
+    return family != NULL && strcmp(family, member->source->name) == 0;
+}
+
+static struct gh_family_where where_of(const struct resolver *r, uint32_t i,
+                                       const struct member *member)
+{
+    return (struct gh_family_where){ r->model->layers[i].name,
+                                     member->source->name,
+                                     member->source->file };
+}
+
+static gh_status ask(struct resolver *r, uint32_t i,
+                     const struct member *member, struct gh_traits *traits)
+{
+    const struct gh_family_where where = where_of(r, i, member);
     gh_status status = gh_family_ask(&where, &member->family, member->ctx, i,
-                                     layer->kind, traits, r->err);
+                                     r->model->layers[i].kind, traits, r->err);
 
     traits->source = member->source;
     return status;
 }
 
-static gh_status ask_once(struct resolver *r)
+static gh_status ask_once(struct resolver *r, const struct member *member)
 {
     for (uint32_t i = 0; i < r->model->n_layers; i++) {
         struct gh_traits traits;
         gh_status status;
 
-        if (r->model->layers[i].family == NULL) {
+        if (!is_of(r, i, member)) {
             continue;
         }
-        status = ask(r, i, &traits);
+        status = ask(r, i, member, &traits);
         if (status == GH_OK) {
             status = keep(r, i, &traits);
         }
@@ -251,27 +225,23 @@ static gh_status ask_once(struct resolver *r)
     return GH_OK;
 }
 
-static gh_status ask_again(struct resolver *r)
+static gh_status ask_again(struct resolver *r, const struct member *member)
 {
     for (uint32_t i = r->model->n_layers; i-- > 0;) {
-        const struct gh_traits *first = r->set->of_layer[i];
-        struct gh_family_where where;
+        const struct gh_family_where where = where_of(r, i, member);
         struct gh_traits traits;
         const char *field;
         gh_status status;
 
-        if (first == NULL) {
+        if (!is_of(r, i, member)) {
             continue;
         }
-        status = ask(r, i, &traits);
+        status = ask(r, i, member, &traits);
         if (status != GH_OK) {
             return status;
         }
-        field = gh_family_difference(first, &traits);
+        field = gh_family_difference(r->set->of_layer[i], &traits);
         if (field != NULL) {
-            where = (struct gh_family_where){ r->model->layers[i].name,
-                                              first->source->name,
-                                              first->source->file };
             return gh_family_fail(r->err, GH_ERR_INVALID, &where,
                                   "asked twice it gave another %s: make a "
                                   "description depend on the model alone",
@@ -281,21 +251,73 @@ static gh_status ask_again(struct resolver *r)
     return GH_OK;
 }
 
+/* ---- one after the other ------------------------------------------------- */
+
+static gh_status open_member(struct resolver *r,
+                             const struct gh_family_where *where,
+                             struct member *member)
+{
+    const gh_family *theirs;
+    gh_error text = { "" };
+    gh_status status;
+
+    status = gh_family_load(where, &theirs, r->err);
+    if (status != GH_OK) {
+        return status;
+    }
+    status = gh_family_take(where, theirs, &member->family, r->err);
+    if (status != GH_OK) {
+        return status;
+    }
+    status = member->family.open(&r->given, &member->ctx, &text);
+    return gh_family_answer(where, "open", status, &text, r->err);
+}
+
+/* The family of layer i, the first one that names it. */
+static gh_status consult(struct resolver *r, uint32_t i)
+{
+    const char *family = r->model->layers[i].family;
+    struct member member = { .source = find_source(r, family) };
+    const struct gh_family_where where = where_of(r, i, &member);
+    gh_status status;
+
+    if (r->watch != NULL) {
+        r->watch->before(r->watch->user, &where);
+    }
+    status = open_member(r, &where, &member);
+    if (status != GH_OK) {
+        return status;
+    }
+    status = ask_once(r, &member);
+    if (status == GH_OK) {
+        status = ask_again(r, &member);
+    }
+    member.family.close(member.ctx);
+    return status;
+}
+
+static int by_first(const void *a, const void *b)
+{
+    const struct gh_traits *const *x = a, *const *y = b;
+
+    return (*x)->first < (*y)->first ? -1 : 1;
+}
+
 static gh_status resolve(struct resolver *r)
 {
     gh_status status = describe_model(r);
 
     if (status == GH_OK) {
-        status = open_members(r);
+        status = find_sources(r);
+    }
+    for (uint32_t i = 0; i < r->model->n_layers && status == GH_OK; i++) {
+        if (r->model->layers[i].family != NULL && r->set->of_layer[i] == NULL) {
+            status = consult(r, i);
+        }
     }
     if (status == GH_OK) {
-        status = ask_once(r);
-    }
-    if (status == GH_OK) {
-        status = ask_again(r);
-    }
-    for (uint32_t i = r->set->n_sources; i-- > 0;) {
-        r->members[i].family.close(r->members[i].ctx);
+        qsort(r->set->traits, r->set->n_traits, sizeof(*r->set->traits),
+              by_first);
     }
     return status;
 }
@@ -311,10 +333,11 @@ bool gh_families_named(const gh_model *model)
 }
 
 gh_status gh_families_resolve(const gh_model *model, const char *path,
+                              const struct gh_family_watch *watch,
                               struct gh_traits_set *set, gh_error *err)
 {
     struct resolver r = {
-        .model = model, .path = path, .set = set, .err = err
+        .model = model, .path = path, .watch = watch, .set = set, .err = err
     };
     gh_status status;
 
@@ -326,7 +349,6 @@ gh_status gh_families_resolve(const gh_model *model, const char *path,
     if (status != GH_OK) {
         gh_traits_free(set);
     }
-    free(r.members);
     free(r.descs);
     free(r.pointers);
     return status;

@@ -54,6 +54,10 @@ static gh_status fixture_opens(const gh_family_model *model, void **ctx_p,
 #if defined(FIXTURE_open_fails)
     strcpy(err->text, "this fixture takes no model: name another family");
     return GH_ERR_UNSUPPORTED;
+#elif defined(FIXTURE_open_crashes)
+    abort();
+#elif defined(FIXTURE_open_exits)
+    exit(3);
 #elif defined(FIXTURE_open_fails_silently)
     return GH_ERR_NO_MEMORY;
 #elif defined(FIXTURE_leaks)
@@ -236,6 +240,9 @@ static gh_status fixture_describes(void *ctx, uint32_t i,
     const gh_layer_desc *desc = model->layers[i];
 
     fixture_calls++;
+#ifdef FIXTURE_layer_crashes
+    abort();
+#endif
 #ifdef FIXTURE_odd_status
     return GH_RERUN;
 #endif
@@ -325,6 +332,8 @@ GH_FAMILY_DEFINE = {
 #endif
 #if defined(FIXTURE_wrong_name)
     .name = "somebody_else",
+#elif defined(FIXTURE_name_wild)
+    .name = (const char *)16,
 #elif !defined(FIXTURE_empty_name)
     .name = NAME,
 #endif

@@ -11,10 +11,14 @@
 #include "tap/tap.h"
 
 #include <dlfcn.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static char scratch[64];
@@ -587,6 +591,75 @@ static void test_a_place_that_is_not_there_is_said(void)
     }
 }
 
+/* ---- crashes ------------------------------------------------------------- */
+
+/* The last line of the log, of this process and its children. */
+static char *last_line;
+
+static void hear_last(void *user, gh_log_level level, const char *line)
+{
+    (void)user;
+    (void)level;
+    snprintf(last_line, 512, "%s", line);
+}
+
+/* Opens a session in a child; whether that has crashed. */
+static bool crashes(const struct layers *layers, uint32_t n)
+{
+    const struct rlimit no_core = { 0, 0 };
+    const pid_t child = fork();
+    int status = 0;
+
+    if (child == 0) {
+        char variable[100];
+        const char *const environment[] = { "GRAPHHOOKS_LOG=info", variable,
+                                            NULL };
+        const gh_host_services host = { .struct_size = sizeof(host),
+                                        .log = hear_last };
+        const gh_session_desc desc = { .struct_size = sizeof(desc),
+                                       .model = model_of(layers, n),
+                                       .host = &host,
+                                       .driver = "/no/such/driver.so",
+                                       .environment = environment };
+        gh_session *session;
+
+        setrlimit(RLIMIT_CORE, &no_core);
+        snprintf(variable, sizeof(variable), "GRAPHHOOKS_PLUGIN_PATH=%s",
+                 scratch);
+        gh_session_open(&desc, &session, NULL);
+        _exit(0);
+    }
+    return child > 0 && waitpid(child, &status, 0) == child &&
+           WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
+}
+
+static void test_a_crash_has_its_file_in_the_log(void)
+{
+    static const char *const names[] = { "open_crashes", "layer_crashes" };
+
+    last_line = mmap(NULL, 512, PROT_READ | PROT_WRITE,
+                     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (last_line == MAP_FAILED) {
+        skip(4, "no memory to share with a child");
+        return;
+    }
+    for (int i = 0; i < 2; i++) {
+        const struct layers layers[] = { { GH_LAYER_DENSE, "right" },
+                                         { GH_LAYER_DENSE, names[i] },
+                                         { GH_LAYER_DENSE, "older" } };
+        char line[200];
+
+        snprintf(line, sizeof(line), "family %s: %s/%s.so is loaded and asked",
+                 names[i], scratch, names[i]);
+        last_line[0] = '\0';
+        ok(build(scratch, names[i], names[i]) && crashes(layers, 3),
+           "%s: it ends its process", names[i]);
+        is_str(last_line, line, "%s: and the last line of the log has its file",
+               names[i]);
+    }
+    munmap(last_line, 512);
+}
+
 /* ---- after open ---------------------------------------------------------- */
 
 static void test_nobody_is_called_after_open(void)
@@ -716,6 +789,7 @@ int main(void)
     test_other_parts_than_the_kinds();
     test_what_is_held_back_stays_eager();
     test_a_place_that_is_not_there_is_said();
+    test_a_crash_has_its_file_in_the_log();
     test_nobody_is_called_after_open();
     test_a_table_that_moves();
     test_a_tensor_without_a_family();
