@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "child.h"
 #include "config/env.h"
 #include "words/nearest.h"
 
@@ -128,23 +129,101 @@ static gh_status check_spelling(const gh_model *model, const char *path,
     return GH_OK;
 }
 
-gh_status families_resolve(const gh_model *model, struct gh_traits_set *set,
-                           gh_error *err)
-{
-    char path[GH_ENV_PATH_BYTES] = "";
-    gh_status status;
+/* The family that a child has called last; in memory that it shares. */
+struct called {
+    bool now; /* and that has not come back */
+    char layer[64], family[GH_FAMILY_NAME], file[GH_FAMILY_FILE_BYTES];
+};
 
-    memset(set, 0, sizeof(*set));
-    if (!gh_families_named(model)) {
-        return GH_OK;
-    }
-    status = get_path(path, sizeof(path), err);
+/* What a child is to do. */
+struct visit {
+    const gh_model *model;
+    const char *title;
+    int (*use)(void *arg, struct gh_traits_set *set);
+    void *arg;
+    struct called *called;
+};
+
+static void note_call(void *user, const struct gh_family_where *where)
+{
+    struct called *called = user;
+
+    snprintf(called->layer, sizeof(called->layer), "%s", where->layer);
+    snprintf(called->family, sizeof(called->family), "%s", where->family);
+    snprintf(called->file, sizeof(called->file), "%s", where->file);
+    called->now = true;
+}
+
+static gh_status ask(const struct visit *visit, struct gh_traits_set *set,
+                     gh_error *err)
+{
+    const struct gh_family_watch watch = { note_call, visit->called };
+    char path[GH_ENV_PATH_BYTES] = "";
+    gh_status status = get_path(path, sizeof(path), err);
+
     if (status == GH_OK) {
         warn_of_places(path);
-        status = check_spelling(model, path, err);
+        status = check_spelling(visit->model, path, err);
     }
-    return status == GH_OK ? gh_families_resolve(model, path, NULL, set, err)
-                           : status;
+    if (status == GH_OK) {
+        status = gh_families_resolve(visit->model, path, &watch, set, err);
+    }
+    visit->called->now = false;
+    return status;
+}
+
+static int run_visit(void *arg)
+{
+    const struct visit *visit = arg;
+    struct gh_traits_set set;
+    gh_error err;
+
+    if (ask(visit, &set, &err) != GH_OK) {
+        fprintf(stderr, "graphhooks: %s: %s\n", visit->title, err.text);
+        return 1;
+    }
+    return visit->use(visit->arg, &set);
+}
+
+/* Why a family has not come back. */
+static gh_status tell_end(const struct gh_family_where *where,
+                          const struct child_end *end, gh_error *err)
+{
+    char how[80];
+
+    child_tell(end, how, sizeof(how));
+    return gh_family_fail(err, GH_ERR_UNSUPPORTED, where,
+                          "%s: mend it, or take it away", how);
+}
+
+int families_use(const gh_model *model, const char *title,
+                 int (*use)(void *arg, struct gh_traits_set *set), void *arg)
+{
+    struct visit visit = { model, title, use, arg, NULL };
+    struct gh_traits_set none = { .n_layers = 0 };
+    struct child_end end;
+    gh_status status;
+    gh_error err;
+
+    if (!gh_families_named(model)) {
+        return use(arg, &none);
+    }
+    visit.called = child_share(sizeof(*visit.called));
+    status = visit.called == NULL
+                 ? gh_fail(&err, GH_ERR_NO_MEMORY, "no memory for families")
+                 : child_run(run_visit, &visit, &end, &err);
+    if (status == GH_OK && visit.called->now) {
+        const struct gh_family_where where = { visit.called->layer,
+                                               visit.called->family,
+                                               visit.called->file };
+
+        status = tell_end(&where, &end, &err);
+    }
+    if (status != GH_OK) {
+        fprintf(stderr, "graphhooks: %s: %s\n", title, err.text);
+        return 1;
+    }
+    return child_follow(&end);
 }
 
 /* ---- info ---------------------------------------------------------------- */
@@ -161,47 +240,78 @@ static void print_quoted(const char *text)
     putchar('"');
 }
 
-static gh_status look(const struct gh_family_file *found, gh_family *family,
-                      gh_error *err)
-{
-    const struct gh_family_where where = { NULL, found->name, found->file };
-    const gh_family *theirs;
-    gh_status status = gh_family_load(&where, &theirs, err);
+/* What a file turned out to be; in memory that a child shares. */
+struct finding {
+    const struct gh_family_file *found;
+    bool done;
+    gh_status status;
+    char about[256];
+    gh_error err;
+};
 
-    return status == GH_OK ? gh_family_take(&where, theirs, family, err)
-                           : status;
+static int look(void *arg)
+{
+    struct finding *f = arg;
+    const struct gh_family_where where = { NULL, f->found->name,
+                                           f->found->file };
+    const gh_family *theirs;
+    gh_family family;
+
+    f->status = gh_family_load(&where, &theirs, &f->err);
+    if (f->status == GH_OK) {
+        f->status = gh_family_take(&where, theirs, &family, &f->err);
+    }
+    if (f->status == GH_OK) {
+        snprintf(f->about, sizeof(f->about), "%s", family.about);
+    }
+    f->done = true;
+    return 0;
 }
 
-static void print_text(const struct gh_family_file *found, bool first)
+/* Whatever is in the file: it is loaded in a child. */
+static void look_aside(const struct gh_family_file *found, struct finding *f)
 {
-    gh_family family;
-    gh_error err;
+    const struct gh_family_where where = { NULL, found->name, found->file };
+    struct child_end end;
+    gh_status status;
 
-    if (look(found, &family, &err) == GH_OK) {
-        printf("%-9s %s, %s\n", first ? "families" : "", found->name,
-               found->file);
-        if (family.about[0] != '\0') {
-            printf("          %s\n", family.about);
-        }
-    } else {
-        printf("%-9s %s, not usable: %s\n", first ? "families" : "",
-               found->name, err.text);
+    memset(f, 0, sizeof(*f));
+    f->found = found;
+    status = child_run(look, f, &end, &f->err);
+    if (status == GH_OK && !f->done) {
+        status = tell_end(&where, &end, &f->err);
+    }
+    if (status != GH_OK) {
+        f->status = status;
     }
 }
 
-static void print_json(const struct gh_family_file *found, bool first)
+static void print_text(const struct finding *f, bool first)
 {
-    gh_family family;
-    gh_error err;
-    const bool usable = look(found, &family, &err) == GH_OK;
+    const struct gh_family_file *found = f->found;
+
+    if (f->status != GH_OK) {
+        printf("%-9s %s, not usable: %s\n", first ? "families" : "",
+               found->name, f->err.text);
+        return;
+    }
+    printf("%-9s %s, %s\n", first ? "families" : "", found->name, found->file);
+    if (f->about[0] != '\0') {
+        printf("          %s\n", f->about);
+    }
+}
+
+static void print_json(const struct finding *f, bool first)
+{
+    const bool usable = f->status == GH_OK;
 
     printf("%s{\"name\": ", first ? "" : ",\n  ");
-    print_quoted(found->name);
+    print_quoted(f->found->name);
     printf(", \"file\": ");
-    print_quoted(found->file);
+    print_quoted(f->found->file);
     printf(", \"usable\": %s, \"%s\": ", usable ? "true" : "false",
            usable ? "about" : "reason");
-    print_quoted(usable ? family.about : err.text);
+    print_quoted(usable ? f->about : f->err.text);
     printf("}");
 }
 
@@ -230,6 +340,24 @@ static void print_places(const char *path, bool json)
     fputs(json ? "]" : "", stdout);
 }
 
+static void print_families(const struct gh_family_file *files, uint32_t n,
+                           bool json)
+{
+    struct finding *finding = child_share(sizeof(*finding));
+
+    for (uint32_t i = 0; i < n && finding != NULL; i++) {
+        look_aside(&files[i], finding);
+        if (json) {
+            print_json(finding, i == 0);
+        } else {
+            print_text(finding, i == 0);
+        }
+    }
+    if (!json && (n == 0 || finding == NULL)) {
+        printf("families  %s\n", n == 0 ? "none" : "no memory to look at them");
+    }
+}
+
 void families_print(bool json)
 {
     char path[GH_ENV_PATH_BYTES] = "";
@@ -241,20 +369,8 @@ void families_print(bool json)
     get_path(path, sizeof(path), &err);
     gh_family_list(path, &files, &n, &err);
     print_places(path, json);
-    if (json) {
-        printf(", \"families\": [");
-    } else if (n == 0) {
-        printf("families  none\n");
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        if (json) {
-            print_json(&files[i], i == 0);
-        } else {
-            print_text(&files[i], i == 0);
-        }
-    }
-    if (json) {
-        printf("]");
-    }
+    fputs(json ? ", \"families\": [" : "", stdout);
+    print_families(files, n, json);
+    fputs(json ? "]" : "", stdout);
     free(files);
 }

@@ -8,13 +8,16 @@
 
 #include "family/family.h"
 
-/* Asks the families that the model names, found as a session finds them.
- * One that is not found is told with the nearest that is. */
-gh_status families_resolve(const gh_model *model, struct gh_traits_set *set,
-                           gh_error *err);
+/* Asks the families that the model names, found as a session finds them, and
+ * has `use` go on with what they say, all in a child: a crash of a family's is
+ * told, and so is everything else that is wrong, on stderr after `title`.  A
+ * model that names none needs no child.  The exit status. */
+int families_use(const gh_model *model, const char *title,
+                 int (*use)(void *arg, struct gh_traits_set *set), void *arg);
 
 /* Prints where families are looked for, and those that are found, as a part
- * of `graphhooks info`; as JSON, fields with the comma before them. */
+ * of `graphhooks info`; as JSON, fields with the comma before them.  Each is
+ * loaded in a child of its own. */
 void families_print(bool json);
 
 #endif

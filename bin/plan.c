@@ -229,16 +229,23 @@ static void print_request(const char *name, const struct gh_plan *plan)
     printf("%s\n", plan->options.ep_overlap ? ", ep overlap" : "");
 }
 
-static int show(const struct arguments *a, const struct description *d)
+/* What is shown, and of what. */
+struct showing {
+    const struct arguments *a;
+    const struct description *d;
+};
+
+static int show(void *arg, struct gh_traits_set *traits)
 {
-    struct gh_traits_set traits;
+    const struct showing *s = arg;
+    const struct arguments *a = s->a;
+    const struct description *d = s->d;
     struct gh_plan plan;
     gh_error err;
     int status = 0;
 
-    if (families_resolve(d->model, &traits, &err) != GH_OK ||
-        gh_plan_make_with(d->model, &traits, &d->options, &plan, &err) !=
-            GH_OK) {
+    if (gh_plan_make_with(d->model, traits, &d->options, &plan, &err) !=
+        GH_OK) {
         fprintf(stderr, "graphhooks: %s: %s\n", d->name, err.text);
         return 1;
     }
@@ -304,7 +311,8 @@ int plan_command(int argc, char **argv)
         describe_free(&d);
         return say(err.text);
     }
-    status = show(&a, &d);
+    status = families_use(d.model, d.name, show,
+                          &(struct showing){ .a = &a, .d = &d });
     describe_free(&d);
     return status;
 }

@@ -82,6 +82,40 @@ returns 0 "info works with a family that is broken" \
     env GRAPHHOOKS_PLUGIN_PATH="$scratch/plugins" "$graphhooks" info
 has "mla, not usable: family mla ($scratch/plugins/mla.so): the file is not an" \
     "and says why that one cannot be used"
+rm "$scratch/plugins/mla.so"
+ln -s /no/where "$scratch/plugins/mla.so"
+mkdir "$scratch/plugins/gpt.so"
+returns 0 "info works with what is no file" \
+    env GRAPHHOOKS_PLUGIN_PATH="$scratch/plugins" "$graphhooks" info
+has "mla, not usable: family mla ($scratch/plugins/mla.so): it is a link that \
+leads nowhere" "and says that a link leads nowhere"
+has "gpt, not usable: family gpt ($scratch/plugins/gpt.so): it is a directory" \
+    "and that a directory is none"
+ulimit -c 0
+if build_fixture "$scratch/plugins" name_wild > "$scratch/out" 2>&1 &&
+    build_fixture "$scratch/plugins" constructor_crashes > "$scratch/out" 2>&1
+then
+    returns 0 "info works with a family that crashes" \
+        env GRAPHHOOKS_PLUGIN_PATH="$scratch/plugins" "$graphhooks" info
+    has "mamba, $builddir/plugins/.libs/mamba.so" "and lists the others"
+    has "libgraphhooks-softcuda.so" "and goes on to the drivers"
+    if [ -n "${sanitize-}" ]; then
+        skip "a sanitizer tells of a crash by itself"
+        skip "a sanitizer has constructors of its own"
+    else
+        has "name_wild, not usable: family name_wild \
+($scratch/plugins/name_wild.so): it crashed: signal 11, Segmentation fault: \
+mend it, or take it away" "and has its file and the signal"
+        has "constructor_crashes.so): it has 1 constructor, which would run" \
+            "and does not run a constructor"
+    fi
+    returns 0 "info --json works with it, too" \
+        env GRAPHHOOKS_PLUGIN_PATH="$scratch/plugins" "$graphhooks" info --json
+    has '"name": "name_wild", "file": ' "and has the file"
+else
+    diag < "$scratch/out"
+    for _ in 1 2 3 4 5 6 7; do skip "no compiler"; done
+fi
 returns 0 "info works with the path of a driver" \
     env GRAPHHOOKS_DRIVER=/no/driver.so "$graphhooks" info
 has "not usable: driver: /no/driver.so" "and says why that one cannot be used"

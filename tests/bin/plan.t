@@ -193,6 +193,37 @@ has "GRAPHHOOKS_PLUGIN_PATH is" "with its sentence"
 returns 0 "and does not matter without a family" dense.json
 GRAPHHOOKS_PLUGIN_PATH=$plugins
 
+# What a family ends is a child, and which one is said.
+ulimit -c 0
+mkdir crash
+for family in open_crashes layer_crashes open_exits; do
+    model $family '' "{\"kind\": \"dense\", \"family\": \"$family\"},
+        {\"kind\": \"dense\", \"family\": \"gpt\"}"
+    build_fixture crash $family > log 2>&1 || diag < log
+done
+GRAPHHOOKS_PLUGIN_PATH=$scratch/crash:$plugins
+returns 1 "a family that crashes in open is refused" open_crashes.json
+has "graphhooks: open_crashes: layer 0: family open_crashes ($scratch/crash/\
+open_crashes.so): it crashed: signal 6, Aborted: mend it, or take it away" \
+    "with its file and the signal"
+returns 1 "so is one that crashes in layer" layer_crashes.json --json
+has "family layer_crashes ($scratch/crash/layer_crashes.so): it crashed: " \
+    "which is not the one that comes after it"
+returns 1 "and one that ends the process" open_exits.json
+has "family open_exits ($scratch/crash/open_exits.so): it ended the process \
+with status 3: mend it, or take it away" "with the status"
+GRAPHHOOKS_PLUGIN_PATH=$plugins
+if [ -c /dev/full ]; then
+    plan deep.json > /dev/full 2> out
+    [ $? -eq 1 ]
+    ok $? "a plan of families that cannot be written is a failure"
+    [ "$(grep -c . out)" -eq 1 ]
+    ok $? "which is said once"
+else
+    skip "no /dev/full"
+    skip "no /dev/full"
+fi
+
 # ---- options --------------------------------------------------------------
 
 model asks '"scope": ["attn"], "granularity": "part", "ep_overlap": true,' \

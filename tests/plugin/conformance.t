@@ -12,16 +12,9 @@ if [ -n "${sanitize-}" ]; then
     export ASAN_OPTIONS
 fi
 
-# build NAME [FLAG...]: makes $scratch/NAME.so of fixture.c.
 build()
 {
-    name=$1
-    shift
-    # shellcheck disable=SC2086 # CC and flags are words
-    ${CC:-cc} -shared -fPIC -fvisibility=hidden -Wall -Werror \
-        -Wno-unused ${sanitize-} -I"$srcdir/include" \
-        -DFIXTURE_"$name" -DNAME="\"$name\"" "$@" \
-        -o "$scratch/$name.so" "$srcdir/tests/plugin/fixture.c"
+    build_fixture "$scratch" "$@"
 }
 
 # The families of the project.

@@ -71,6 +71,20 @@ scratch()
     trap 'exit 99' HUP INT TERM
 }
 
+# build_fixture DIRECTORY NAME [FLAG...]: makes NAME.so of the families that
+# are wrong, each in one way.
+build_fixture()
+{
+    directory=$1
+    fixture=$2
+    shift 2
+    # shellcheck disable=SC2086 # CC and flags are words
+    ${CC:-cc} -shared -fPIC -fvisibility=hidden -Wall -Werror \
+        -Wno-unused ${sanitize-} -I"$srcdir/include" \
+        -DFIXTURE_"$fixture" -DNAME="\"$fixture\"" "$@" \
+        -o "$directory/$fixture.so" "$srcdir/tests/plugin/fixture.c"
+}
+
 have()
 {
     command -v "$1" > /dev/null 2>&1
