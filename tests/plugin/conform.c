@@ -12,6 +12,7 @@
  */
 #include "config.h"
 
+#include "bin/child.h"
 #include "family/family.h"
 #include "plugin/elf.h"
 #include "plugin/models.h"
@@ -503,6 +504,39 @@ static int stop(const char *why)
     return done_testing();
 }
 
+static int check(void *arg)
+{
+    struct subject *subject = arg;
+
+    if (!check_file(&subject->where)) {
+        return stop("such a file is not loaded");
+    }
+    if (!check_table(subject)) {
+        return stop("by such a table nothing is called");
+    }
+    check_calls(subject);
+    return done_testing();
+}
+
+/* In a child: a family that crashes is told as all else that is wrong. */
+static int check_aside(struct subject *subject)
+{
+    struct child_end end;
+    gh_error err;
+    char how[80];
+
+    if (child_run(check, subject, &end, &err) != GH_OK) {
+        fprintf(stderr, "graphhooks-conform: %s\n", err.text);
+        return 2;
+    }
+    if (end.signal == 0) {
+        return end.status;
+    }
+    child_tell(&end, how, sizeof(how));
+    printf("Bail out! %s: %s\n", subject->where.file, how);
+    return 1;
+}
+
 int main(int argc, char **argv)
 {
     struct subject subject = { .described = 0 };
@@ -528,12 +562,5 @@ int main(int argc, char **argv)
     }
     subject.where.family = name;
     subject.where.file = file;
-    if (!check_file(&subject.where)) {
-        return stop("such a file is not loaded");
-    }
-    if (!check_table(&subject)) {
-        return stop("by such a table nothing is called");
-    }
-    check_calls(&subject);
-    return done_testing();
+    return check_aside(&subject);
 }

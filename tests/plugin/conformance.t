@@ -81,6 +81,18 @@ while IFS='|' read -r name _ says; do
     [ $status -eq 1 ] && [ $held -eq 0 ] || diag < "$scratch/out"
 done < "$scratch/fixtures"
 
+# What a family ends is a child.
+ulimit -c 0
+for name in open_crashes layer_crashes; do
+    build "$name" > "$scratch/log" 2>&1 || diag < "$scratch/log"
+    "$conform" "$scratch/$name.so" > "$scratch/out" 2>&1
+    [ $? -eq 1 ]
+    ok $? "$name does not conform"
+    [ "$(tail -n 1 "$scratch/out")" = \
+        "Bail out! $scratch/$name.so: it crashed: signal 6, Aborted" ]
+    ok $? "$name: the last line has its file and the signal"
+done
+
 # What a table of another size has wrong is that alone.
 for name in older longer; do
     "$conform" "$scratch/$name.so" > "$scratch/out" 2>&1
