@@ -8,11 +8,14 @@
 #include "tap/tap.h"
 #include "trace/trace.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -177,6 +180,33 @@ static uint32_t count(const char *needle)
     return n;
 }
 
+/* The file descriptors of this process, and the one of a file: -1 is none. */
+static int open_files(void)
+{
+    int n = 0;
+
+    for (int fd = 0; fd < 256; fd++) {
+        n += fcntl(fd, F_GETFD) >= 0;
+    }
+    return n;
+}
+
+static int descriptor_of(const char *path)
+{
+    struct stat wanted, st;
+
+    if (stat(path, &wanted) != 0) {
+        return -1;
+    }
+    for (int fd = 3; fd < 256; fd++) {
+        if (fstat(fd, &st) == 0 && st.st_dev == wanted.st_dev &&
+            st.st_ino == wanted.st_ino) {
+            return fd;
+        }
+    }
+    return -1;
+}
+
 static const struct gh_trace_record replay = {
     .start_ns = 1234567,
     .end_ns = 1236068,
@@ -189,8 +219,10 @@ static const struct gh_trace_record replay = {
 
 static void test_a_path_that_cannot_be_opened(void)
 {
+    const int files = open_files();
     struct gh_trace *trace = NULL;
     char *longest = malloc(8192);
+    int reader;
 
     is_status(gh_trace_open(in_dir("no/t.json"), &plan, &sink, &trace, &err),
               GH_ERR_CONFIG, &err, "a missing directory is refused");
@@ -202,10 +234,18 @@ static void test_a_path_that_cannot_be_opened(void)
     mkfifo(in_dir("pipe"), 0600);
     is_status(gh_trace_open(in_dir("pipe"), &plan, &sink, &trace, &err),
               GH_ERR_CONFIG, &err, "a pipe is refused, and not waited for");
+    reader = open(in_dir("pipe"), O_RDONLY | O_NONBLOCK);
+    is_status(gh_trace_open(in_dir("pipe"), &plan, &sink, &trace, &err),
+              GH_ERR_CONFIG, &err, "so is one that is read");
+    close(reader);
     memset(longest, 'x', 8191);
-    longest[8191] = '\0';
-    is_status(gh_trace_open(longest, &plan, &sink, &trace, &err), GH_ERR_CONFIG,
-              &err, "a path that is too long is refused");
+    for (size_t n = 4095; n <= 8190; n += n < 4098 ? 1 : 4092) {
+        longest[n] = '\0';
+        is_status(gh_trace_open(longest, &plan, &sink, &trace, &err),
+                  GH_ERR_CONFIG, &err, "a path of %zu bytes is refused", n);
+        longest[n] = 'x';
+    }
+    is_int(open_files(), files, "no file stays open of a failure");
     ok(trace == NULL, "no trace comes of a failure");
     gh_trace_close(NULL);
     ok(true, "closing no trace does nothing");
@@ -294,9 +334,91 @@ static void test_a_full_buffer(void)
     fseek(file, -1000, SEEK_END);
     text[fread(text, 1, 1000, file)] = '\0';
     fclose(file);
-    ok(strstr(text, "\"name\":\"7 passes did not fit\"") != NULL,
-       "what did not fit is counted in the file");
+    is_int(count("\"ts\":1236,\"name\":\"7 passes did not fit\""), 1,
+           "what did not fit is counted in the file, once, at its time");
     ok(strcmp(text + strlen(text) - 3, "\n]\n") == 0, "which ends as it must");
+}
+
+/* More than the library puts together before it writes. */
+static void test_many_events(void)
+{
+    const int files = open_files();
+    struct gh_trace *trace = open_trace(in_dir("events.json"));
+
+    for (uint32_t i = 0; i < 3000; i++) {
+        gh_trace_event(trace, &replay);
+    }
+    gh_trace_close(trace);
+    ok(is_json(slurp(in_dir("events.json"))), "3000 events are JSON");
+    is_int(count("\"ph\":\"X\""), 3000, "and all there");
+    is_int(open_files(), files, "a trace that is closed leaves no file open");
+
+    trace = open_trace(in_dir("lost.json"));
+    for (uint32_t i = 0; i < 65537; i++) {
+        gh_trace_event(trace, &replay);
+    }
+    gh_trace_flush(trace);
+    gh_trace_flush(trace);
+    gh_trace_close(trace);
+    FILE *file = fopen(in_dir("lost.json"), "r");
+    fseek(file, -1000, SEEK_END);
+    text[fread(text, 1, 1000, file)] = '\0';
+    fclose(file);
+    is_int(count("passes did not fit"), 1, "what is lost is said once");
+}
+
+static void test_a_name_without_an_end(void)
+{
+    static char name[4096];
+    struct gh_layer *layer = &layers[0];
+    char *before = layer->name;
+    struct gh_trace *trace = open_trace(in_dir("name.json"));
+
+    memset(name, 0x01, sizeof(name) - 1);
+    layer->name = name;
+    for (uint32_t i = 0; i < 300; i++) {
+        gh_trace_event(trace, &replay);
+    }
+    gh_trace_close(trace);
+    layer->name = before;
+    ok(is_json(slurp(in_dir("name.json"))),
+       "a layer's name may be long, and the file is JSON");
+    is_int(count("\"ph\":\"X\""), 300, "with every event");
+}
+
+static void is_kept_from_children(const char *name)
+{
+    struct gh_trace *trace = open_trace(in_dir(name));
+
+    is_str(gh_trace_path(trace), in_dir(name), "a trace goes to %s", name);
+    ok((fcntl(descriptor_of(in_dir(name)), F_GETFD) & FD_CLOEXEC) != 0,
+       "which is not handed to children");
+    gh_trace_close(trace);
+}
+
+static void test_files_new_and_old(void)
+{
+    FILE *old = fopen(in_dir("old"), "w");
+
+    fclose(old);
+    is_kept_from_children("old");
+    is_kept_from_children("new");
+    remove(in_dir("new"));
+    /* Most file systems give the number of the old file to the new one. */
+    is_kept_from_children("new");
+}
+
+static void test_lanes(void)
+{
+    struct gh_trace *a = open_trace(in_dir("lane.a"));
+    struct gh_trace *b = open_trace(in_dir("lane.b"));
+    char lane[64];
+
+    gh_trace_close(a);
+    gh_trace_close(b);
+    sscanf(strstr(slurp(in_dir("lane.a")), "\"tid\""), "%63[^,]", lane);
+    slurp(in_dir("lane.b"));
+    is_int(count(lane), 0, "two sessions have lanes of their own");
 }
 
 static void test_sessions_of_one_process_share_a_path(void)
@@ -358,6 +480,46 @@ static void test_names_without_an_ending(void)
     gh_trace_close(b);
     gh_trace_close(c);
     gh_trace_close(d);
+
+    mkdir(in_dir("run.1"), 0700);
+    a = open_trace(in_dir("run.1/bare"));
+    b = open_trace(in_dir("run.1/bare"));
+    is_str(gh_trace_path(b), in_dir("run.1/bare.2"),
+           "the dot of a directory neither");
+    gh_trace_close(a);
+    gh_trace_close(b);
+}
+
+/* A path so long that a number does not fit. */
+static void test_no_room_for_a_number(void)
+{
+    char path[4096];
+    struct gh_trace *a, *b = NULL;
+    size_t n = (size_t)snprintf(path, sizeof(path), "%s", dir);
+
+    while (n < 3800) {
+        n += (size_t)snprintf(path + n, sizeof(path) - n, "/%0100d", 0);
+        mkdir(path, 0700);
+    }
+    for (; n < sizeof(path) - 1; n++) {
+        path[n] = n % 200 == 100 ? '/' : 'y';
+        if (path[n] == '/') {
+            path[n] = '\0';
+            mkdir(path, 0700);
+            path[n] = '/';
+        }
+    }
+    path[n] = '\0';
+    a = open_trace(path);
+    if (a == NULL) {
+        skip(2, "no path of 4095 bytes here");
+        return;
+    }
+    is_status(gh_trace_open(path, &plan, &sink, &b, &err), GH_ERR_CONFIG, &err,
+              "a name without room for a number has no second session");
+    ok(strstr(err.text, strerror(ENAMETOOLONG)) != NULL, "as is said: %s",
+       err.text);
+    gh_trace_close(a);
 }
 
 static void test_other_processes(void)
@@ -375,7 +537,9 @@ static void test_other_processes(void)
     gh_trace_close(trace);
     close(fd);
 
-    fputs("an older run", old);
+    for (uint32_t i = 0; i < 1000; i++) {
+        fputs("an older run", old);
+    }
     fclose(old);
     trace = open_trace(in_dir("old.json"));
     is_str(gh_trace_path(trace), in_dir("old.json"),
@@ -411,6 +575,28 @@ static void test_a_full_disk(void)
     ok(true, "and the session goes on");
 }
 
+/* Half of a part fits: that is the end, and not one part later. */
+static void test_a_disk_that_fills_up(void)
+{
+    struct rlimit before, small = { 1000, 1000 };
+    struct gh_trace *trace = open_trace(in_dir("limit.json"));
+
+    getrlimit(RLIMIT_FSIZE, &before);
+    small.rlim_max = before.rlim_max;
+    signal(SIGXFSZ, SIG_IGN);
+    warnings = 0;
+    for (uint32_t i = 0; i < 100; i++) {
+        gh_trace_event(trace, &replay);
+    }
+    setrlimit(RLIMIT_FSIZE, &small);
+    gh_trace_flush(trace);
+    setrlimit(RLIMIT_FSIZE, &before);
+    is_int(warnings, 1, "what does not fit whole is the end of the trace");
+    is_int(descriptor_of(in_dir("limit.json")), -1, "its file is closed");
+    gh_trace_close(trace);
+    is_int(warnings, 1, "and that is said once");
+}
+
 int main(void)
 {
     char command[64];
@@ -421,10 +607,16 @@ int main(void)
     test_a_path_that_cannot_be_opened();
     test_records_become_events();
     test_a_full_buffer();
+    test_many_events();
+    test_a_name_without_an_end();
+    test_files_new_and_old();
+    test_lanes();
     test_sessions_of_one_process_share_a_path();
     test_a_process_of_many_sessions();
     test_names_without_an_ending();
+    test_no_room_for_a_number();
     test_other_processes();
+    test_a_disk_that_fills_up();
     test_a_full_disk();
     snprintf(command, sizeof(command), "rm -rf %s", dir);
     ok(system(command) == 0, "the temporary files are gone");
