@@ -87,8 +87,8 @@ static bool is_whole(const char *path)
         return false;
     }
     if (S_ISREG(st.st_mode)) {
-        whole = fseek(file, -2, SEEK_END) == 0 &&
-                fread(end, 1, 2, file) == 2 && strcmp(end, "]\n") == 0;
+        whole = fseek(file, -2, SEEK_END) == 0 && fread(end, 1, 2, file) == 2 &&
+                strcmp(end, "]\n") == 0;
     } else {
         whole = fputc('\n', file) != EOF;
     }

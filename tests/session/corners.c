@@ -442,8 +442,7 @@ static void test_check_when_its_copies_fail(void)
         toy_configure(&toy, "");
         run_with(0, FORWARD, 0, toy.streams[0], &io);
         run(0, BACKWARD, 0, toy.streams[0]);
-        toy_configure(&toy,
-                      "FAIL=cuMemcpyDtoDAsync:3,cuMemcpyDtoDAsync:4");
+        toy_configure(&toy, "FAIL=cuMemcpyDtoDAsync:3,cuMemcpyDtoDAsync:4");
         ok(toy_keeps_decision(&toy, &pass, tail),
            "and given no decision, of %u bytes more", tail);
     }

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- a log that is counted ----------------------------------------------- */
+/* ---- a log that is counted ---------------------------------------------- */
 
 struct heard {
     uint32_t lines[GH_LOG_DEBUG + 1]; /* by level */
@@ -45,7 +45,7 @@ static gh_host_services listening(struct heard *heard)
                                .log = hear };
 }
 
-/* ---- the description ------------------------------------------------------ */
+/* ---- the description ---------------------------------------------------- */
 
 static gh_model *dense_model(void)
 {
@@ -98,7 +98,7 @@ static void test_flags_and_environment(void)
     unsetenv("GRAPHHOOKS_ENABLE");
 }
 
-/* ---- services -------------------------------------------------------------- */
+/* ---- services ----------------------------------------------------------- */
 
 /* Those that go with others. */
 #define SERVICES(service) \
@@ -137,14 +137,15 @@ static void test_half_a_service(void)
 #define TEST_ALONE(name) \
     some = none; \
     memset(&some.name, 1, sizeof(some.name)); \
-    is_status(open_with(&some), GH_ERR_INVALID, &err, #name " goes not alone"); \
+    is_status(open_with(&some), GH_ERR_INVALID, &err, \
+              #name " goes not alone"); \
     ok(strstr(err.text, "gh_host_services has " #name " without ") != NULL, \
        "which is said: %s", err.text);
     SERVICES(TEST_ALONE)
 #undef TEST_ALONE
 }
 
-/* ---- the plan, handed out --------------------------------------------------- */
+/* ---- the plan, handed out ----------------------------------------------- */
 
 static void take(void *user, const char *text, size_t bytes)
 {
@@ -253,7 +254,7 @@ static void test_names_of_reasons(void)
     is_str(gh_reason_name(n), "?", "there is none after them");
 }
 
-/* ---- the log --------------------------------------------------------------- */
+/* ---- the log ------------------------------------------------------------ */
 
 static struct heard open_with_log(const char *level)
 {
@@ -263,9 +264,8 @@ static struct heard open_with_log(const char *level)
     const gh_host_services host = listening(&heard);
 
     snprintf(variable, sizeof(variable), "GRAPHHOOKS_LOG=%s", level);
-    if (start((struct toy_options){ .layers = 1,
-                                    .host = &host,
-                                    .environment = environment })) {
+    if (start((struct toy_options){
+            .layers = 1, .host = &host, .environment = environment })) {
         run_both(0, toy.streams[0]);
         toy_close(&toy);
     }
@@ -348,7 +348,7 @@ static void test_what_is_said_once(void)
     toy_close(&toy);
 }
 
-/* ---- the device ------------------------------------------------------------ */
+/* ---- the device --------------------------------------------------------- */
 
 static gh_status open_on(int32_t device, void *context, struct heard *heard)
 {
