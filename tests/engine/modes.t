@@ -173,8 +173,8 @@ graph mode; what was done until then is reported$" "$scratch/err"
     ok $? "a trace of a mode that has not begun is not missed"
     # A step that takes long: the first signal is seen at its end.
     env --default-signal "$builddir/gh-engine" --driver "$driver" \
-        --compare eager --layers 64 --hidden 256 --seq 512 --batch 64 \
-        --microbatches 1024 > "$scratch/out" 2> "$scratch/err" &
+        --compare eager --seq 256 --batch 1 --microbatches 1024 \
+        > "$scratch/out" 2> "$scratch/err" &
     pid=$!
     until grep -q ', driver ' "$scratch/out" || ! kill -0 $pid 2> "$scratch/gone"; do
         sleep 0.05
