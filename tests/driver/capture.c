@@ -124,8 +124,12 @@ static void test_what_is_harmless(void)
            drv.cuMemcpyHtoD(words, pinned, 64), 0, ACTIVE);
     DURING(side, LOCAL, "a bad copy", drv.cuMemcpyDtoDAsync(0, 0, 64, side), 1,
            ACTIVE);
+    DURING(side, LOCAL, "a synchronous copy to the host",
+           drv.cuMemcpyDtoH(pinned, words, 64), 0, ACTIVE);
     DURING(side, LOCAL, "work on the legacy stream",
            drv.cuMemsetD8Async(words, 1, 4, NULL), 0, ACTIVE);
+    DURING(side, LOCAL, "a kernel on the legacy stream",
+           launch_store(NULL, words, 1), 0, ACTIVE);
     DURING(side, LOCAL, "uploading a graph elsewhere",
            drv.cuGraphUpload(spare_exec, other), 0, ACTIVE);
     DURING(side, LOCAL, "launching a graph elsewhere",
@@ -150,8 +154,18 @@ static void test_legacy_stream_beside_a_blocking_capture(void)
 {
     DURING(blocking, LOCAL, "work on the legacy stream",
            drv.cuMemsetD8Async(words, 1, 4, NULL), 906, BROKEN);
+    DURING(blocking, LOCAL, "a kernel on the legacy stream",
+           launch_store(NULL, words, 1), 906, BROKEN);
+    DURING(blocking, LOCAL, "a kernel on CU_STREAM_LEGACY",
+           launch_store(CU_STREAM_LEGACY, words, 1), 906, BROKEN);
+    DURING(blocking, LOCAL, "a copy on the legacy stream",
+           drv.cuMemcpyDtoDAsync(word(8), words, 4, NULL), 906, BROKEN);
     DURING(blocking, LOCAL, "a synchronous copy",
            drv.cuMemcpyHtoD(words, pinned, 64), 906, BROKEN);
+    DURING(blocking, LOCAL, "a synchronous copy to the host",
+           drv.cuMemcpyDtoH(pinned, words, 64), 906, BROKEN);
+    is_int(launch_store(NULL, words, 1), 0,
+           "the legacy stream takes work when the capture is over");
     DURING(blocking, LOCAL, "synchronizing the legacy stream",
            drv.cuStreamSynchronize(NULL), 906, BROKEN);
     DURING(blocking, LOCAL, "querying the legacy stream",
@@ -382,6 +396,45 @@ static void test_threads(void)
     end_is(side, 901, "another thread's cuMemAlloc");
 }
 
+static void legacy_beside_blocking(void *stream)
+{
+    is_int(launch_store(NULL, words, 1), 906,
+           "another thread may not use the legacy stream beside a blocking "
+           "capture");
+    is_int(capture_status(stream), BROKEN, "its kernel breaks that capture");
+}
+
+static void copy_beside_blocking(void *stream)
+{
+    is_int(drv.cuMemcpyHtoD(words, pinned, 64), 906,
+           "another thread may not copy synchronously beside a blocking "
+           "capture");
+    is_int(capture_status(stream), BROKEN, "its copy breaks that capture");
+}
+
+static void legacy_beside_non_blocking(void *stream)
+{
+    is_int(launch_store(NULL, words, 1), 0,
+           "another thread uses the legacy stream beside a non-blocking "
+           "capture");
+    is_int(drv.cuMemcpyHtoD(words, pinned, 64), 0, "and copies synchronously");
+    is_int(drv.cuStreamSynchronize(NULL), 0, "and waits for it");
+    is_int(capture_status(stream), ACTIVE, "that capture does not mind");
+}
+
+static void test_threads_on_the_legacy_stream(void)
+{
+    begin(blocking);
+    on_thread(legacy_beside_blocking, blocking);
+    end_is(blocking, 901, "another thread's kernel on the legacy stream");
+    begin(blocking);
+    on_thread(copy_beside_blocking, blocking);
+    end_is(blocking, 901, "another thread's synchronous copy");
+    begin(side);
+    on_thread(legacy_beside_non_blocking, side);
+    end_is(side, 0, "another thread's work on the legacy stream");
+}
+
 static void test_destroying_the_stream(void)
 {
     CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
@@ -459,6 +512,7 @@ int main(void)
     test_forks();
     test_external_events();
     test_threads();
+    test_threads_on_the_legacy_stream();
     test_destroying_the_stream();
     test_without_context();
     free_spares();
