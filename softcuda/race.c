@@ -42,13 +42,7 @@ struct shadow_entry {
 
 static struct range *free_ranges;
 
-enum {
-    MAX_TEXTS = 1000,
-    MAX_SEEN = 4096
-};
-static char **texts;
-static uint64_t n_races;
-static uint64_t seen[MAX_SEEN]; /* hashes of what was reported already */
+static struct reports races = { .what = "race" };
 
 static struct range *range_new(void)
 {
@@ -127,41 +121,18 @@ static void describe(const struct access *access, bool write, char *text,
              access->offset + access->bytes);
 }
 
-static uint64_t hash_text(const char *name, uint64_t seed)
-{
-    for (; *name != '\0'; name++) {
-        seed = (seed ^ (unsigned char)*name) * 0x100000001B3u;
-    }
-    return seed;
-}
-
 /* The same pair again, at another address or step, is the same race. */
 static bool is_news(const struct access *a, const struct access *b, bool a_w,
                     bool b_w)
 {
-    uint64_t hash =
-        hash_text(b->name, hash_text(a->name, 1469598103934665603u));
-    uint64_t where[6] = { a->stream,     b->stream, a->graph != 0,
-                          b->graph != 0, a_w,       b_w };
-    size_t slot;
+    const uint64_t where[] = { a->stream,     b->stream, a->graph != 0,
+                               b->graph != 0, a_w,       b_w };
+    uint64_t hash = hash_text(hash_text(hash_start(), a->name), b->name);
 
-    for (int i = 0; i < 6; i++) {
-        hash = (hash ^ where[i]) * 0x9E3779B97F4A7C15u;
-        hash ^= hash >> 29;
+    for (size_t i = 0; i < sizeof(where) / sizeof(where[0]); i++) {
+        hash = hash_number(hash, where[i]);
     }
-    hash |= 1;
-    slot = hash >> 7 & (MAX_SEEN - 1);
-    for (size_t i = 0; i < MAX_SEEN; i++) {
-        if (seen[slot] == hash) {
-            return false;
-        }
-        if (seen[slot] == 0) {
-            seen[slot] = hash;
-            return true;
-        }
-        slot = (slot + 1) & (MAX_SEEN - 1);
-    }
-    return false;
+    return reports_is_news(&races, hash);
 }
 
 static void report(const struct alloc *alloc, const struct access *a, bool a_w,
@@ -178,15 +149,7 @@ static void report(const struct alloc *alloc, const struct access *a, bool a_w,
              "%s, unordered with %s, of %s allocation %llu (%zu bytes)", second,
              first, alloc->side == SIDE_DEVICE ? "device" : "pinned",
              (unsigned long long)alloc->number, alloc->bytes);
-    fprintf(stderr, "softcuda: race: %s\n", text);
-
-    if (texts == NULL) {
-        texts = calloc(MAX_TEXTS, sizeof(*texts));
-    }
-    if (texts != NULL && n_races < MAX_TEXTS) {
-        texts[n_races] = strdup(text);
-    }
-    n_races++;
+    reports_add(&races, text);
 }
 
 static void check_write(const struct alloc *alloc, const struct range *range,
@@ -325,24 +288,11 @@ void shadow_clear(struct shadow *shadow)
 
 void race_forget_reports(void)
 {
-    for (uint64_t i = 0; texts != NULL && i < n_races && i < MAX_TEXTS; i++) {
-        free(texts[i]);
-        texts[i] = NULL;
-    }
-    n_races = 0;
-    memset(seen, 0, sizeof(seen));
+    reports_forget(&races);
 }
 
 /* A text stays until the next softcuda_configure(). */
 uint64_t softcuda_races(uint64_t i, const char **text_p)
 {
-    uint64_t n;
-
-    soft_lock();
-    n = n_races;
-    if (text_p != NULL) {
-        *text_p = texts != NULL && i < n && i < MAX_TEXTS ? texts[i] : NULL;
-    }
-    soft_unlock();
-    return n;
+    return reports_read(&races, i, text_p);
 }

@@ -179,6 +179,29 @@ bool engine_poll(const struct mark *mark);
 void engine_pump(void);
 void engine_seed(uint64_t seed);
 
+/* ---- report.c: what was found, said once ------------------------------- */
+
+enum {
+    REPORTS_SEEN = 4096
+};
+
+struct reports {
+    const char *what; /* after "softcuda: " on standard error */
+    char **texts;
+    uint64_t n;
+    uint64_t seen[REPORTS_SEEN]; /* hashes of what was reported already */
+};
+
+uint64_t hash_start(void);
+uint64_t hash_text(uint64_t hash, const char *text);
+uint64_t hash_number(uint64_t hash, uint64_t number);
+/* True for the first with this hash. */
+bool reports_is_news(struct reports *reports, uint64_t hash);
+void reports_add(struct reports *reports, const char *text);
+void reports_forget(struct reports *reports);
+uint64_t reports_read(const struct reports *reports, uint64_t i,
+                      const char **text_p);
+
 /* ---- race.c: which accesses came before ------------------------------- */
 
 struct shadow {
