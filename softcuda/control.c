@@ -169,6 +169,8 @@ static bool set_word(const char *word, const char *stop, struct settings *set)
         set->drop_wait = n;
     } else if (IS("RACES")) {
         set->races = n != 0;
+    } else if (IS("UNWRITTEN")) {
+        set->unwritten = n != 0;
     } else if (IS("TRACE")) {
         set->trace = n != 0;
     } else if (IS("PAGEABLE")) {
@@ -197,12 +199,14 @@ static void start_again(const struct settings *set)
 }
 
 /* What SOFTCUDA_* there are, and what each wants. */
-static const char *const words[] = { "SEED",    "DROP_WAIT", "RACES",
-                                     "TRACE",   "PAGEABLE",  "MEMORY",
-                                     "DEVICES", "FAIL",      NULL };
+static const char *const words[] = { "SEED",      "DROP_WAIT", "RACES",
+                                     "UNWRITTEN", "TRACE",     "PAGEABLE",
+                                     "MEMORY",    "DEVICES",   "FAIL",
+                                     NULL };
 static const char *const wanted[] = {
     "a number; 0: the order of issue",
     "a number, of the wait that is dropped; 0: none",
+    "0 or 1",
     "0 or 1",
     "0 or 1",
     "0 or 1",
@@ -258,7 +262,8 @@ static void read_environment(void)
 {
     struct settings set = { .devices = 1,
                             .memory = (uint64_t)16 << 30,
-                            .races = true };
+                            .races = true,
+                            .unwritten = true };
 
     check_names();
     for (int i = 0; words[i] != NULL; i++) {
@@ -409,7 +414,8 @@ int softcuda_configure(const char *settings)
 
     set = (struct settings){ .devices = soft.set.devices,
                              .memory = soft.set.memory,
-                             .races = true };
+                             .races = true,
+                             .unwritten = true };
     n_failures = 0;
     for (const char *word = settings != NULL ? settings : ""; *word != '\0';) {
         size_t length = strcspn(word, " ");
@@ -423,6 +429,7 @@ int softcuda_configure(const char *settings)
     /* What came before stays ordered before what comes after. */
     alloc_forget_history();
     race_forget_reports();
+    unwritten_forget_reports();
     start_again(&set);
     soft_unlock();
     return result;

@@ -82,8 +82,14 @@ static struct alloc *table_add(void *base, size_t bytes, enum side side,
         allocs = larger;
         allocs_room = room;
     }
-    *alloc = (struct alloc){ (uintptr_t)base, bytes,         side, ctx,
-                             ++n_made,        { NULL, 0, 0 } };
+    alloc->base = (uintptr_t)base;
+    alloc->bytes = bytes;
+    alloc->side = side;
+    alloc->ctx = ctx;
+    alloc->number = ++n_made;
+    if (side == SIDE_DEVICE) {
+        holes_all(&alloc->holes, bytes);
+    }
     at = above(alloc->base);
     memmove(&allocs[at + 1], &allocs[at], (n_allocs - at) * sizeof(allocs[0]));
     allocs[at] = alloc;
@@ -100,6 +106,7 @@ static void table_remove(struct alloc *alloc)
     n_allocs--;
     recent = NULL;
     shadow_clear(&alloc->shadow);
+    holes_clear(&alloc->holes);
     free(alloc);
 }
 

@@ -42,7 +42,7 @@ struct shadow_entry {
 
 static struct range *free_ranges;
 
-static struct reports races = { .what = "race" };
+static struct reports races;
 
 static struct range *range_new(void)
 {
@@ -149,7 +149,7 @@ static void report(const struct alloc *alloc, const struct access *a, bool a_w,
              "%s, unordered with %s, of %s allocation %llu (%zu bytes)", second,
              first, alloc->side == SIDE_DEVICE ? "device" : "pinned",
              (unsigned long long)alloc->number, alloc->bytes);
-    reports_add(&races, text);
+    reports_add(&races, "race", text);
 }
 
 static void check_write(const struct alloc *alloc, const struct range *range,

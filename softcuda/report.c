@@ -54,9 +54,9 @@ bool reports_is_news(struct reports *reports, uint64_t hash)
     return false;
 }
 
-void reports_add(struct reports *reports, const char *text)
+void reports_add(struct reports *reports, const char *what, const char *text)
 {
-    fprintf(stderr, "softcuda: %s: %s\n", reports->what, text);
+    fprintf(stderr, "softcuda: %s: %s\n", what, text);
     if (reports->texts == NULL) {
         reports->texts = calloc(MAX_TEXTS, sizeof(*reports->texts));
     }

@@ -186,7 +186,6 @@ enum {
 };
 
 struct reports {
-    const char *what; /* after "softcuda: " on standard error */
     char **texts;
     uint64_t n;
     uint64_t seen[REPORTS_SEEN]; /* hashes of what was reported already */
@@ -197,7 +196,8 @@ uint64_t hash_text(uint64_t hash, const char *text);
 uint64_t hash_number(uint64_t hash, uint64_t number);
 /* True for the first with this hash. */
 bool reports_is_news(struct reports *reports, uint64_t hash);
-void reports_add(struct reports *reports, const char *text);
+/* Says it on standard error as "softcuda: `what`: `text`". */
+void reports_add(struct reports *reports, const char *what, const char *text);
 void reports_forget(struct reports *reports);
 uint64_t reports_read(const struct reports *reports, uint64_t i,
                       const char **text_p);
@@ -215,6 +215,29 @@ void race_access(struct alloc *alloc, size_t offset, size_t bytes, bool write,
 void shadow_clear(struct shadow *shadow);
 void race_forget_reports(void);
 
+/* ---- unwritten.c: what nothing has written ----------------------------- */
+
+struct hole {
+    size_t first, end;
+};
+
+struct holes {
+    struct hole *v;
+    uint32_t n, room;
+};
+
+/* From now on nothing is written. */
+void holes_all(struct holes *holes, size_t bytes);
+void holes_clear(struct holes *holes);
+void unwritten_write(struct alloc *alloc, size_t offset, size_t bytes);
+/* What is not written of the one is then not written of the other. */
+void unwritten_copy(struct alloc *to, size_t to_offset,
+                    const struct alloc *from, size_t from_offset, size_t bytes);
+/* The operation depends on these bytes. */
+void unwritten_use(const struct alloc *alloc, size_t offset, size_t bytes,
+                   const struct op *op);
+void unwritten_forget_reports(void);
+
 /* ---- memory.c --------------------------------------------------------- */
 
 struct alloc {
@@ -224,6 +247,7 @@ struct alloc {
     CUcontext ctx;
     uint64_t number;
     struct shadow shadow;
+    struct holes holes; /* what nothing has written; none in pinned memory */
 };
 
 struct alloc *alloc_find(const void *address, size_t bytes);
@@ -382,7 +406,7 @@ CUresult ctx_current(CUcontext *ctx_p);
 
 struct settings {
     uint64_t seed, drop_wait, devices, memory;
-    bool races, trace, pageable;
+    bool races, unwritten, trace, pageable;
 };
 
 struct soft {

@@ -23,9 +23,22 @@ typedef struct softcuda_launch {
     uint32_t shared_bytes;
 } softcuda_launch;
 
-/* Declares that a kernel reads (write == 0) or writes a range of memory. */
-typedef void (*softcuda_touch_fn)(void *sink, const void *address,
-                                  size_t bytes, int write);
+/* What a kernel does to a range of memory.  Reading bytes that nothing has
+ * written since they were allocated is reported.  A copy says FROM, then TO
+ * of as many bytes: it may move what nothing has written, and what it was
+ * moved to is then as unwritten.  FROM alone looks at bytes whatever they
+ * are. */
+enum {
+    SOFTCUDA_READ = 0,
+    SOFTCUDA_WRITE = 1,
+    SOFTCUDA_COPY_FROM = 2,
+    SOFTCUDA_COPY_TO = 3
+};
+
+/* Declares what a kernel does, in the order in which it does it: a kernel
+ * may read what it has written. */
+typedef void (*softcuda_touch_fn)(void *sink, const void *address, size_t bytes,
+                                  int what);
 
 typedef struct softcuda_kernel {
     const char *name;
@@ -36,7 +49,7 @@ typedef struct softcuda_kernel {
      * copied when the launch was issued or captured. */
     void (*run)(const softcuda_launch *launch, void *const *params);
 
-    /* Declares everything that run() will read and write.  Required: a
+    /* Declares everything that run() will read, write and copy.  Required: a
      * kernel that does not say what it touches cannot be checked. */
     void (*touch)(const softcuda_launch *launch, void *const *params,
                   softcuda_touch_fn touch, void *sink);
@@ -82,6 +95,9 @@ typedef int softcuda_configure_fn(const char *settings);
 /* The number of races reported so far; text of the i-th in *text_p. */
 typedef uint64_t softcuda_races_fn(uint64_t i, const char **text_p);
 
+/* The same of reads of device memory that nothing has written. */
+typedef uint64_t softcuda_unwritten_fn(uint64_t i, const char **text_p);
+
 /* The virtual clock: nanoseconds until everything issued so far would end. */
 typedef uint64_t softcuda_clock_fn(void);
 
@@ -91,7 +107,7 @@ typedef uint64_t softcuda_calls_fn(const char *entry);
 typedef const char *softcuda_entry_fn(uint32_t i);
 
 /* The symbols: softcuda_count, softcuda_configure, softcuda_races,
- * softcuda_clock, softcuda_calls, softcuda_entry. */
+ * softcuda_unwritten, softcuda_clock, softcuda_calls, softcuda_entry. */
 
 #ifdef __cplusplus
 }

@@ -88,10 +88,52 @@ struct sink {
     CUcontext ctx;
     uint64_t bytes;
     bool bad;
+    const char *from; /* of the copy that is being declared */
 };
 
+static size_t offset_in(const struct alloc *alloc, const void *address)
+{
+    return (size_t)((uintptr_t)address - alloc->base);
+}
+
+/* A copy from anywhere but device memory brings written bytes. */
+static void note_copy(struct alloc *to, size_t offset, const char *source,
+                      size_t bytes)
+{
+    const struct alloc *from =
+        source != NULL ? alloc_find(source, bytes) : NULL;
+
+    if (from != NULL && to->side == SIDE_DEVICE) {
+        unwritten_copy(to, offset, from, offset_in(from, source), bytes);
+    } else {
+        unwritten_write(to, offset, bytes);
+    }
+}
+
+static void note(struct sink *sink, struct alloc *alloc, const char *address,
+                 size_t bytes, int what)
+{
+    const size_t offset = offset_in(alloc, address);
+
+    switch (what) {
+    case SOFTCUDA_READ:
+        if (soft.set.unwritten) {
+            unwritten_use(alloc, offset, bytes, sink->op);
+        }
+        break;
+    case SOFTCUDA_COPY_FROM:
+        break;
+    case SOFTCUDA_COPY_TO:
+        note_copy(alloc, offset, sink->from, bytes);
+        break;
+    default:
+        unwritten_write(alloc, offset, bytes);
+        break;
+    }
+}
+
 static void touch_range(struct sink *sink, const void *address, size_t bytes,
-                        bool write, bool pageable_too)
+                        int what, bool pageable_too)
 {
     struct alloc *alloc;
 
@@ -102,16 +144,19 @@ static void touch_range(struct sink *sink, const void *address, size_t bytes,
     alloc = alloc_find(address, bytes);
     if (alloc == NULL) {
         sink->bad |= !pageable_too && !soft.set.pageable;
-        return;
+    } else {
+        note(sink, alloc, address, bytes, what);
+        if (soft.set.races) {
+            race_access(alloc, offset_in(alloc, address), bytes,
+                        what != SOFTCUDA_READ && what != SOFTCUDA_COPY_FROM,
+                        sink->op);
+        }
     }
-    if (soft.set.races) {
-        race_access(alloc, (size_t)((uintptr_t)address - alloc->base), bytes,
-                    write, sink->op);
-    }
+    sink->from = what == SOFTCUDA_COPY_FROM ? address : NULL;
 }
 
 static void touch_kernel(void *opaque, const void *address, size_t bytes,
-                         int write)
+                         int what)
 {
     struct sink *sink = opaque;
     struct alloc *alloc = alloc_find(address, bytes);
@@ -122,7 +167,7 @@ static void touch_kernel(void *opaque, const void *address, size_t bytes,
         sink->bad = true;
         return;
     }
-    touch_range(sink, address, bytes, write != 0, false);
+    touch_range(sink, address, bytes, what, false);
 }
 
 static uint64_t run_kernel(const struct work *work, struct sink *sink)
@@ -146,9 +191,12 @@ static uint64_t run_copy(const struct work *work, struct sink *sink)
     bool link = work->u.copy.dst_side != SIDE_DEVICE ||
                 work->u.copy.src_side != SIDE_DEVICE;
 
-    touch_range(sink, work->u.copy.src, work->u.copy.bytes, false,
+    /* What goes to the host is out of sight there: it is used. */
+    touch_range(sink, work->u.copy.src, work->u.copy.bytes,
+                work->u.copy.dst_side == SIDE_DEVICE ? SOFTCUDA_COPY_FROM
+                                                     : SOFTCUDA_READ,
                 work->u.copy.src_side == SIDE_PAGEABLE);
-    touch_range(sink, work->u.copy.dst, work->u.copy.bytes, true,
+    touch_range(sink, work->u.copy.dst, work->u.copy.bytes, SOFTCUDA_COPY_TO,
                 work->u.copy.dst_side == SIDE_PAGEABLE);
     if (sink->bad) {
         return 0;
@@ -163,7 +211,7 @@ static uint64_t run_set(const struct work *work, struct sink *sink)
 {
     size_t bytes = work->u.set.count * work->u.set.width;
 
-    touch_range(sink, work->u.set.dst, bytes, true, false);
+    touch_range(sink, work->u.set.dst, bytes, SOFTCUDA_WRITE, false);
     if (sink->bad) {
         return 0;
     }
@@ -183,7 +231,7 @@ static uint64_t run_set(const struct work *work, struct sink *sink)
 bool work_run(struct op *op, uint64_t *cost_ns)
 {
     const struct work *work = op->work;
-    struct sink sink = { op, work->ctx, 0, false };
+    struct sink sink = { .op = op, .ctx = work->ctx };
     struct thread_state *self = thread_self();
 
     self->in_callback = true;

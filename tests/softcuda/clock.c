@@ -190,6 +190,7 @@ static void test_bytes_take_time(void)
     void *params[] = { &big, &size };
 
     drv.cuMemAlloc(&big, bytes);
+    drv.cuMemsetD8Async(big, 0, bytes, side);
     start(0);
     drv.cuLaunchKernel(wide, 1, 1, 1, 1, 1, 1, 0, side, params, NULL);
     a = soft.clock();

@@ -35,11 +35,12 @@ bool controls_open(int *status_p)
     find("softcuda_count", &soft.count);
     find("softcuda_configure", &soft.configure);
     find("softcuda_races", &soft.races);
+    find("softcuda_unwritten", &soft.unwritten);
     find("softcuda_clock", &soft.clock);
     find("softcuda_calls", &soft.calls);
     find("softcuda_entry", &soft.entry);
     if (freopen("/dev/null", "w", stderr) == NULL) {
-        diag("race reports will show here");
+        diag("the reports will show here");
     }
     return true;
 }
@@ -67,6 +68,19 @@ const char *race(uint64_t i)
     const char *text = NULL;
 
     soft.races(i, &text);
+    return text;
+}
+
+uint64_t unwritten(void)
+{
+    return soft.unwritten(0, NULL);
+}
+
+const char *unwritten_read(uint64_t i)
+{
+    const char *text = NULL;
+
+    soft.unwritten(i, &text);
     return text;
 }
 

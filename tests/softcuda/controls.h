@@ -13,6 +13,7 @@ struct controls {
     softcuda_count_fn *count;
     softcuda_configure_fn *configure;
     softcuda_races_fn *races;
+    softcuda_unwritten_fn *unwritten;
     softcuda_clock_fn *clock;
     softcuda_calls_fn *calls;
     softcuda_entry_fn *entry;
@@ -20,13 +21,15 @@ struct controls {
 
 extern struct controls soft;
 
-/* contract_open() on the software device only.  What it prints about races
- * is thrown away: the tests ask for them. */
+/* contract_open() on the software device only.  The reports that it prints
+ * are thrown away: the tests ask for them. */
 bool controls_open(int *status_p);
 
 void configure(const char *format, ...) __attribute__((format(printf, 1, 2)));
 uint64_t races(void);
 const char *race(uint64_t i);
+uint64_t unwritten(void);
+const char *unwritten_read(uint64_t i);
 softcuda_counts counts(void);
 
 #endif

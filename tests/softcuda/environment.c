@@ -20,6 +20,7 @@ int main(void)
     setenv("SOFTCUDA_MEMORY", "1048576", 1);
     setenv("SOFTCUDA_FAIL", "cuStreamQuery:2:5", 1);
     setenv("SOFTCUDA_RACES", "maybe", 1);
+    setenv("SOFTCUDA_UNWRITTEN", "0", 1);
     setenv("SOFTCUDA_DROP_WAIT", "", 1);
     setenv("SOFTCUDA_TRACE", "1", 1);
     setenv("SOFTCUDA_SEDE", "3", 1);
@@ -58,6 +59,10 @@ int main(void)
     drv.cuMemGetInfo(&free_bytes, &total);
     is_int(total, 1048576, "memory comes from the environment");
     is_int(drv.cuMemAlloc(&address, 2 << 20), 2, "and is all there is");
+    drv.cuMemAlloc(&address, 64);
+    launch_add(side, word(0), address);
+    drv.cuMemFree(address);
+    is_int(unwritten(), 0, "reads of new memory are let be");
     is_int(drv.cuStreamQuery(side), 0, "a failure waits for its turn");
     is_int(drv.cuStreamQuery(side), 5, "and comes from the environment");
     launch_store(side, word(0), 1);

@@ -228,7 +228,7 @@ static void test_new_memory_depends_on_the_seed(void)
     for (int i = 0; i < 2; i++) {
         CUdeviceptr address = 0;
 
-        configure("SEED=%d", 5 + i);
+        configure("SEED=%d UNWRITTEN=0", 5 + i);
         drv.cuMemAlloc(&address, 64);
         values[i] = word_at(address);
         drv.cuMemFree(address);

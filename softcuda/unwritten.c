@@ -1,0 +1,204 @@
+/*
+ * unwritten.c - which bytes of device memory nothing has written yet.
+ *
+ * Every device allocation begins as one hole.  What writes fills it; a copy
+ * takes the holes of its source along, since padding may be copied by anyone;
+ * and whoever depends on the bytes of a hole has used what was never written:
+ * a kernel that reads them, a copy to the host.  The holes are kept whether
+ * or not they are reported, so that reports can begin at any time.
+ *
+ * Pinned memory counts as written: the CPU writes it without a call.
+ *
+ * Invariant: holes are sorted, none is empty, and no two of them touch.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "softcuda/soft.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+SOFT_API softcuda_unwritten_fn softcuda_unwritten;
+
+static struct reports unwritten;
+
+/* The index of the first hole that ends above the offset. */
+static uint32_t above(const struct holes *holes, size_t offset)
+{
+    uint32_t low = 0, high = holes->n;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+
+        if (holes->v[middle].end > offset) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    return low;
+}
+
+static void insert(struct holes *holes, uint32_t at, struct hole hole)
+{
+    if (holes->n == holes->room) {
+        uint32_t room = holes->room ? holes->room * 2 : 4;
+        struct hole *larger = realloc(holes->v, room * sizeof(*larger));
+
+        if (larger == NULL) {
+            abort(); /* a hole that is lost would hide a read of it */
+        }
+        holes->v = larger;
+        holes->room = room;
+    }
+    memmove(&holes->v[at + 1], &holes->v[at],
+            (holes->n - at) * sizeof(holes->v[0]));
+    holes->v[at] = hole;
+    holes->n++;
+}
+
+static void erase(struct holes *holes, uint32_t first, uint32_t past)
+{
+    memmove(&holes->v[first], &holes->v[past],
+            (holes->n - past) * sizeof(holes->v[0]));
+    holes->n -= past - first;
+}
+
+static void fill(struct holes *holes, struct hole range)
+{
+    uint32_t first = above(holes, range.first), past;
+
+    if (first < holes->n && holes->v[first].first < range.first) {
+        size_t end = holes->v[first].end;
+
+        holes->v[first++].end = range.first;
+        if (end > range.end) {
+            insert(holes, first, (struct hole){ range.end, end });
+            return;
+        }
+    }
+    past = above(holes, range.end);
+    if (past < holes->n && holes->v[past].first < range.end) {
+        holes->v[past].first = range.end;
+    }
+    if (past > first) {
+        erase(holes, first, past);
+    }
+}
+
+/* Where there is none. */
+static void dig(struct holes *holes, struct hole hole)
+{
+    uint32_t at = above(holes, hole.first);
+
+    if (at < holes->n && holes->v[at].first == hole.end) {
+        hole.end = holes->v[at].end;
+        erase(holes, at, at + 1);
+    }
+    if (at > 0 && holes->v[at - 1].end == hole.first) {
+        holes->v[at - 1].end = hole.end;
+    } else {
+        insert(holes, at, hole);
+    }
+}
+
+/* The part of the index-th hole that lies in the range; false when none of
+ * it does, and so of none after it. */
+static bool part_of(const struct holes *holes, uint32_t i, struct hole range,
+                    struct hole *part)
+{
+    if (i >= holes->n || holes->v[i].first >= range.end) {
+        return false;
+    }
+    part->first =
+        holes->v[i].first > range.first ? holes->v[i].first : range.first;
+    part->end = holes->v[i].end < range.end ? holes->v[i].end : range.end;
+    return true;
+}
+
+void holes_all(struct holes *holes, size_t bytes)
+{
+    holes->n = 0;
+    insert(holes, 0, (struct hole){ 0, bytes });
+}
+
+void holes_clear(struct holes *holes)
+{
+    free(holes->v);
+    *holes = (struct holes){ NULL, 0, 0 };
+}
+
+void unwritten_write(struct alloc *alloc, size_t offset, size_t bytes)
+{
+    if (alloc->holes.n != 0) {
+        fill(&alloc->holes, (struct hole){ offset, offset + bytes });
+    }
+}
+
+void unwritten_copy(struct alloc *to, size_t to_offset,
+                    const struct alloc *from, size_t from_offset, size_t bytes)
+{
+    /* A copy of its own: both may be the same allocation. */
+    static struct holes moved;
+    const struct hole range = { from_offset, from_offset + bytes };
+    struct hole part;
+
+    moved.n = 0;
+    for (uint32_t i = above(&from->holes, from_offset);
+         part_of(&from->holes, i, range, &part); i++) {
+        insert(&moved, moved.n, part);
+    }
+    unwritten_write(to, to_offset, bytes);
+    for (uint32_t i = 0; i < moved.n; i++) {
+        dig(&to->holes,
+            (struct hole){ moved.v[i].first - from_offset + to_offset,
+                           moved.v[i].end - from_offset + to_offset });
+    }
+}
+
+/* The same operation at the same place of the allocation, in another step
+ * perhaps, is the same read. */
+static bool is_news(const struct alloc *alloc, const struct hole *part,
+                    const struct op *op)
+{
+    const uint64_t where[] = { op->stream->number, op->exec != NULL,
+                               part->first, alloc->number };
+    uint64_t hash = hash_text(hash_start(), work_name(op->work));
+
+    for (size_t i = 0; i < sizeof(where) / sizeof(where[0]); i++) {
+        hash = hash_number(hash, where[i]);
+    }
+    return reports_is_news(&unwritten, hash);
+}
+
+void unwritten_use(const struct alloc *alloc, size_t offset, size_t bytes,
+                   const struct op *op)
+{
+    const struct hole range = { offset, offset + bytes };
+    char who[256], text[512];
+    struct hole part;
+
+    if (!part_of(&alloc->holes, above(&alloc->holes, offset), range, &part) ||
+        !is_news(alloc, &part, op)) {
+        return;
+    }
+    work_describe(op, who, sizeof(who));
+    snprintf(text, sizeof(text),
+             "%s reads bytes %zu..%zu of device allocation %llu (%zu bytes), "
+             "which nothing has written",
+             who, part.first, part.end, (unsigned long long)alloc->number,
+             alloc->bytes);
+    reports_add(&unwritten, "unwritten", text);
+}
+
+void unwritten_forget_reports(void)
+{
+    reports_forget(&unwritten);
+}
+
+/* A text stays until the next softcuda_configure(). */
+uint64_t softcuda_unwritten(uint64_t i, const char **text_p)
+{
+    return reports_read(&unwritten, i, text_p);
+}
