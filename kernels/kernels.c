@@ -147,8 +147,8 @@ static void touch_copy(const softcuda_launch *launch, void *const *params,
         const struct gh_copy_entry *entry = &batch.entries[i];
 
         if (entry->bytes > 0) {
-            touch(sink, at(entry->src), entry->bytes, 0);
-            touch(sink, at(entry->dst), entry->bytes, 1);
+            touch(sink, at(entry->src), entry->bytes, SOFTCUDA_COPY_FROM);
+            touch(sink, at(entry->dst), entry->bytes, SOFTCUDA_COPY_TO);
         }
     }
 }
@@ -169,6 +169,7 @@ static void run_compare(const softcuda_launch *launch, void *const *params)
     gh_compare_ref(args[0], args[1], args[2], args[3]);
 }
 
+/* Padding compares as it is: that makes no number depend on it. */
 static void touch_compare(const softcuda_launch *launch, void *const *params,
                           softcuda_touch_fn touch, void *sink)
 {
@@ -176,10 +177,10 @@ static void touch_compare(const softcuda_launch *launch, void *const *params,
 
     (void)launch;
     compare_args(params, args);
-    touch(sink, at(args[0]), args[2], 0);
-    touch(sink, at(args[1]), args[2], 0);
-    touch(sink, at(args[3]), sizeof(uint64_t), 0);
-    touch(sink, at(args[3]), sizeof(uint64_t), 1);
+    touch(sink, at(args[0]), args[2], SOFTCUDA_COPY_FROM);
+    touch(sink, at(args[1]), args[2], SOFTCUDA_COPY_FROM);
+    touch(sink, at(args[3]), sizeof(uint64_t), SOFTCUDA_READ);
+    touch(sink, at(args[3]), sizeof(uint64_t), SOFTCUDA_WRITE);
 }
 
 static const uint32_t small_bytes[] = { sizeof(struct gh_copy_batch_small) };
