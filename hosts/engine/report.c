@@ -110,8 +110,8 @@ static void print_remarks(const struct device *dev,
                    mode_name(results[i].mode), results[i].wgrad_replays);
         }
         if (stats->checks != 0) {
-            printf("%s: %" PRIu64 " passes were run both ways, %" PRIu64
-                   " differ\n",
+            printf("%s: %" PRIu64 " passes were run both ways; checks that "
+                   "failed: %" PRIu64 "\n",
                    mode_name(results[i].mode), stats->checks,
                    stats->check_failures);
         }
