@@ -162,7 +162,8 @@ typedef struct gh_stats {
                               where there is a trace */
     uint64_t record_ns;    /* host time inside recording hooks, all of them */
     uint64_t checks;       /* passes compared by GRAPHHOOKS_CHECK */
-    uint64_t check_failures;
+    uint64_t check_failures; /* differences; on the software device also
+                                reads of what nothing had written */
 } gh_stats;
 
 /**

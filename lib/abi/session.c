@@ -287,6 +287,8 @@ static gh_status open_device(struct gh_session *session,
                 info.name, info.driver_version / 1000,
                 info.driver_version % 1000 / 10, session->plan.n_segments,
                 env->enable ? "" : ", disabled");
+    session->check = env->check == GH_ENV_CHECK_BITWISE;
+    session->unwritten = gh_device_unwritten(session->dev);
     return GH_OK;
 }
 
@@ -347,10 +349,38 @@ static gh_status open_session(struct gh_session *session,
     return open_capture(session, desc, host, env, err);
 }
 
+/* What no comparison sees: a value that nobody wrote is the same both ways.
+ * softcuda_configure() has the device count from 0 again. */
+static uint64_t unwritten_reads(const gh_session *session)
+{
+    uint64_t now;
+
+    if (session->dev == NULL || !session->check) {
+        return 0;
+    }
+    now = gh_device_unwritten(session->dev);
+    return now >= session->unwritten ? now - session->unwritten : now;
+}
+
+static void say_unwritten(const gh_session *session)
+{
+    const uint64_t n = unwritten_reads(session);
+
+    if (n != 0) {
+        gh_log_line(&session->log, GH_LOG_WARN,
+                    "GRAPHHOOKS_CHECK: %llu read%s of device memory that "
+                    "nothing had written, each named on standard error "
+                    "(softcuda: unwritten): write a buffer before a pass "
+                    "reads it",
+                    (unsigned long long)n, n == 1 ? "" : "s");
+    }
+}
+
 static void free_parts(gh_session *session)
 {
     gh_capture_destroy(session->capture);
     session->capture = NULL;
+    say_unwritten(session);
     gh_trace_close(session->trace);
     gh_device_close(session->dev);
     gh_plan_free(&session->plan);
@@ -449,6 +479,7 @@ gh_status gh_session_stats(const gh_session *session, gh_stats *stats,
         return status;
     }
     gh_capture_stats(session->capture, &ours);
+    ours.check_failures += unwritten_reads(session);
     gh_give_struct(stats, &ours, sizeof(ours));
     return GH_OK;
 }

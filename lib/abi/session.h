@@ -26,6 +26,8 @@ struct gh_session {
     struct gh_log log;
     struct gh_device *dev;  /* NULL: disabled, and no driver was found */
     struct gh_trace *trace; /* NULL: GRAPHHOOKS_TRACE is not set */
+    bool check;             /* GRAPHHOOKS_CHECK is on */
+    uint64_t unwritten;     /* gh_device_unwritten() when it opened */
     struct gh_capture *capture;
     gh_direction last_direction; /* GH_WGRAD where those are delayed */
     const uint8_t *action; /* GH_ACTION_* of the pass that is open, or was */

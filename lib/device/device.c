@@ -66,6 +66,7 @@ static gh_status load_driver(const char *driver, struct gh_device *dev,
                              gh_error *err)
 {
     char path[4096], text[200];
+    void *symbol;
 
     if (strcmp(driver, "cuda") == 0) {
         snprintf(path, sizeof(path), GH_CUDA_NAME);
@@ -82,6 +83,8 @@ static gh_status load_driver(const char *driver, struct gh_device *dev,
                        text);
     }
     dev->info.soft = dlsym(dev->drv.library, "softcuda_count") != NULL;
+    symbol = dlsym(dev->drv.library, "softcuda_unwritten");
+    memcpy(&dev->unwritten, &symbol, sizeof(symbol));
     return GH_OK;
 }
 
@@ -211,6 +214,11 @@ void gh_device_get_info(const struct gh_device *dev,
                         struct gh_device_info *info)
 {
     *info = dev->info;
+}
+
+uint64_t gh_device_unwritten(const struct gh_device *dev)
+{
+    return dev->unwritten != NULL ? dev->unwritten(0, NULL) : 0;
 }
 
 /* The mode that was, or MODE_UNKNOWN when the driver has changed nothing. */

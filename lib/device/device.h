@@ -37,6 +37,9 @@ gh_status gh_device_open(const char *driver, void *context, int ordinal,
 void gh_device_close(struct gh_device *dev);
 void gh_device_get_info(const struct gh_device *dev,
                         struct gh_device_info *info);
+/* How many reads of memory that nothing had written the software device has
+ * reported, of the whole process; 0 on any other. */
+uint64_t gh_device_unwritten(const struct gh_device *dev);
 
 /* The file of another driver that has a context on this thread: the host's
  * streams are of that one then, and mean nothing here.  False: none. */

@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "device/private.h"
-#include "kernels/kernels.h"
 
 #include <stdlib.h>
 

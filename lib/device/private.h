@@ -8,6 +8,7 @@
 
 #include "device/device.h"
 #include "driver/driver.h"
+#include "kernels/kernels.h"
 
 /* Files of drivers, as `driver` of gh_device_open() means them. */
 #define GH_CUDA_NAME "libcuda.so.1"
@@ -19,6 +20,7 @@ struct gh_device {
     CUdevice device;
     CUcontext ctx;
     bool retained; /* ctx is the primary one, and ours to release */
+    softcuda_unwritten_fn *unwritten; /* NULL on a real driver */
 
     CUmodule module; /* kernels/: the batched copy and the compare */
     CUfunction copy_small, copy_large, compare;

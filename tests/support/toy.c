@@ -106,6 +106,7 @@ static void add_touch(const softcuda_launch *launch, void *const *params,
     (void)launch;
     touch(sink, words(address_of(params, 1)), bytes, 0);
     touch(sink, words(address_of(params, 2)), bytes, 0);
+    touch(sink, words(address_of(params, 0)), bytes, 0);
     touch(sink, words(address_of(params, 0)), bytes, 1);
 }
 
@@ -193,6 +194,25 @@ static uint32_t n_buffers(const struct toy *toy)
     return toy->n_sets * set_buffers(toy) + 3 * TOY_MAX_FEEDS;
 }
 
+/* Zeroes the sums, and the rest unless the toy is to find out who reads it
+ * before it is written. */
+static bool zero_memory(struct toy *toy)
+{
+    const size_t sums = toy->n_parts * stride(toy);
+
+    if (!toy->options.raw) {
+        return CALL(toy, cuMemsetD8Async,
+                    (toy->memory, 0, toy->memory_bytes, toy->streams[0]));
+    }
+    for (uint32_t set = 0; set < toy->n_sets; set++) {
+        if (!CALL(toy, cuMemsetD8Async,
+                  (weight(toy, set, 0), 0, sums, toy->streams[0]))) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static bool make_objects(struct toy *toy)
 {
     const struct toy_options *o = &toy->options;
@@ -214,9 +234,7 @@ static bool make_objects(struct toy *toy)
     return CALL(toy, cuStreamCreate, (&toy->side, CU_STREAM_NON_BLOCKING)) &&
            CALL(toy, cuEventCreate, (&toy->fork, CU_EVENT_DISABLE_TIMING)) &&
            CALL(toy, cuMemAlloc, (&toy->memory, toy->memory_bytes)) &&
-           CALL(toy, cuMemsetD8Async,
-                (toy->memory, 0, toy->memory_bytes, toy->streams[0])) &&
-           CALL(toy, cuCtxSynchronize, ());
+           zero_memory(toy) && CALL(toy, cuCtxSynchronize, ());
 }
 
 bool toy_open(struct toy *toy, const struct toy_options *options,
@@ -370,6 +388,7 @@ struct work {
     uint32_t lie; /* added to what forward parts add */
     bool weights; /* adds to the sums */
     bool keeps;   /* leaves its input in the set, for a later pass */
+    bool forgets; /* its last part, forward */
     CUdeviceptr input;
     CUstream stream;
 };
@@ -379,7 +398,7 @@ static bool run_parts(struct toy *toy, const struct work *w)
     CUdeviceptr x = w->input;
 
     if (w->direction == GH_FORWARD) {
-        for (uint32_t p = w->first; p <= w->last; p++) {
+        for (uint32_t p = w->first; p + w->forgets <= w->last; p++) {
             if (!mix(toy, act(toy, w->set, p + 1), x, 0, 3, p + 1 + w->lie,
                      w->stream)) {
                 return false;
@@ -496,7 +515,9 @@ static gh_buffer buffer(const struct toy *toy, CUdeviceptr address,
                         uint32_t flags)
 {
     return (gh_buffer){ (void *)(uintptr_t)address,
-                        4 * (uint64_t)toy->options.elems, flags, 0 };
+                        toy->options.padded ? stride(toy)
+                                            : 4 * (uint64_t)toy->options.elems,
+                        flags, 0 };
 }
 
 /* Where a segment's input is: at the ends in a buffer of the microbatch,
@@ -568,6 +589,7 @@ static gh_status obey(struct toy *toy, gh_pass *pass, struct work *w,
     }
 
     w->lie = toy->lies_when_checked && d->reason == GH_REASON_CHECK;
+    w->forgets = toy->forgets;
     w->stream = d->stream;
     w->input = (CUdeviceptr)(uintptr_t)d->inputs[0].address;
     if (bad) {
@@ -930,6 +952,15 @@ uint64_t toy_races(struct toy *toy)
     const char *text;
 
     return races != NULL ? races(0, &text) : 0;
+}
+
+uint64_t toy_unwritten(struct toy *toy, const char **text_p)
+{
+    softcuda_unwritten_fn *unwritten =
+        (softcuda_unwritten_fn *)toy_control(toy, "softcuda_unwritten");
+
+    *text_p = NULL;
+    return unwritten != NULL ? unwritten(0, text_p) : 0;
 }
 
 softcuda_counts toy_counts(struct toy *toy)

@@ -62,6 +62,8 @@ struct toy_options {
     bool copied_inputs; /* between segments too, not only at the ends */
     bool moving_inputs; /* hand over between segments by buffers that move */
     bool free_running;  /* does not wait for the device after a step */
+    bool raw;    /* nothing but the sums is written before the first step */
+    bool padded; /* buffers are handed over with the padding after them */
     const char *scope, *granularity;
     const char *family;             /* of every layer; NULL: none */
     const char *const *environment; /* NULL: an empty one */
@@ -97,6 +99,7 @@ struct toy {
     gh_direction mischief_direction;
     uint32_t mischiefs_done;
     bool lies_when_checked; /* runs a wrong part in a GH_REASON_CHECK pass */
+    bool forgets;           /* the last part of each forward pass */
     uint32_t reruns;
     gh_error err; /* of the last call that failed */
 };
@@ -133,6 +136,8 @@ void *toy_control(struct toy *toy, const char *symbol);
 /* Applies softcuda_configure; false on a real driver. */
 bool toy_configure(struct toy *toy, const char *settings);
 uint64_t toy_races(struct toy *toy);
+/* Reads of what nothing had written; the text of the first, or NULL. */
+uint64_t toy_unwritten(struct toy *toy, const char **text_p);
 softcuda_counts toy_counts(struct toy *toy);
 
 #endif
