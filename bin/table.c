@@ -191,9 +191,9 @@ static void print_refused(const struct gh_layer_plan *plan)
     const char *between = " ";
 
     for (enum gh_scope_item item = 0; item < GH_ITEM_COUNT; item++) {
-        if (plan->refused[item] != GH_CAUSE_NONE) {
+        if (plan->refused[item] != 0) {
             printf("%s`%s`: %s", between, gh_item_name(item),
-                   gh_causes[plan->refused[item]].why);
+                   gh_causes[gh_cause_first(plan->refused[item])].why);
             between = "; ";
         }
     }
@@ -241,19 +241,58 @@ static void print_kind(const struct sample *sample)
     printf(" | nothing | all | it has no such part |\n");
 }
 
+/* A row of the second table: what is refused, and what undoes it. */
+struct refusal {
+    enum gh_cause cause;
+    char remedy[256];
+};
+
 /* What a sample is refused for: as its item, its offload or recomputing. */
-static enum gh_cause cause_of(const struct sample *sample)
+static struct refusal refusal_of(const struct sample *sample)
 {
     struct gh_layer_plan plan;
+    struct refusal refusal;
 
     resolve(sample, sample->scope, &plan);
     for (enum gh_scope_item item = GH_ITEM_COUNT; item-- > 0;) {
-        if (plan.refused[item] != GH_CAUSE_NONE) {
-            return plan.refused[item];
+        if (plan.refused[item] != 0) {
+            refusal.cause = gh_cause_first(plan.refused[item]);
+            gh_item_remedy(&plan, item, GH_PART_MOE_ROUTER, refusal.remedy,
+                           sizeof(refusal.remedy));
+            return refusal;
         }
     }
-    return plan.offload_cause[0] != GH_CAUSE_NONE ? plan.offload_cause[0]
-                                                  : plan.recompute_cause;
+    refusal.cause = plan.offload_cause[0] != GH_CAUSE_NONE
+                        ? plan.offload_cause[0]
+                        : plan.recompute_cause;
+    snprintf(refusal.remedy, sizeof(refusal.remedy), "%s",
+             gh_causes[refusal.cause].remedy);
+    return refusal;
+}
+
+/* What of the layer is refused. */
+static void print_target(const struct sample *sample, enum gh_cause cause)
+{
+    if (cause == GH_CAUSE_RECOMPUTE_MLP_NORM) {
+        printf("the recomputation, with ");
+    } else if (cause >= GH_CAUSE_OFFLOAD_ATTN_NORM) {
+        printf("the offload, with ");
+    }
+    if (cause <= GH_CAUSE_FAMILY) {
+        printf("every word");
+    } else {
+        print_scope(sample->scope);
+    }
+}
+
+static void print_refusal(const struct sample *sample)
+{
+    const struct refusal refusal = refusal_of(sample);
+
+    printf("| %s | ", sample->text);
+    print_target(sample, refusal.cause);
+    printf(" | %s | %s |\n", gh_cause_why(refusal.cause, &sample->layer),
+           refusal.remedy);
 }
 
 void plan_table(void)
@@ -266,22 +305,6 @@ void plan_table(void)
     printf("\n| where a layer has | this is refused | because | remedy |\n"
            "| --- | --- | --- | --- |\n");
     for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
-        const struct sample *s = &refusals[i];
-        const enum gh_cause cause = cause_of(s);
-        char remedy[256];
-
-        gh_cause_remedy(cause, GH_ITEM_COUNT, remedy, sizeof(remedy));
-        printf("| %s | ", s->text);
-        if (cause == GH_CAUSE_RECOMPUTE_MLP_NORM) {
-            printf("the recomputation, with ");
-        } else if (cause >= GH_CAUSE_OFFLOAD_ATTN_NORM) {
-            printf("the offload, with ");
-        }
-        if (cause <= GH_CAUSE_OFFLOAD_LAYER || cause == GH_CAUSE_FAMILY) {
-            printf("every word");
-        } else {
-            print_scope(s->scope);
-        }
-        printf(" | %s | %s |\n", gh_cause_why(cause, &s->layer), remedy);
+        print_refusal(&refusals[i]);
     }
 }

@@ -221,8 +221,7 @@ static void print_asked(const struct gh_plan_options *o)
 static void print_rule(const struct gh_plan *plan, uint32_t layer, gh_part part)
 {
     const struct gh_layer_plan *decided = &plan->layer_plans[layer];
-    const enum gh_cause cause =
-        gh_cause_of(&plan->layers[layer], decided->reason[part]);
+    const enum gh_cause cause = gh_cause_first(decided->causes[part]);
     char why[512], remedy[1024];
 
     gh_cause_text(cause, &plan->layers[layer], why, sizeof(why));

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define CAUSE(name, why, ...) [GH_CAUSE_##name] = { why, __VA_ARGS__ }
+#define CAUSE(name, why, remedy) [GH_CAUSE_##name] = { why, remedy }
 
 const struct gh_cause_text gh_causes[GH_CAUSE_COUNT] = {
     CAUSE(NONE, "", ""),
@@ -38,12 +38,12 @@ const struct gh_cause_text gh_causes[GH_CAUSE_COUNT] = {
     CAUSE(DYNAMIC_EXPERTS,
           "its experts get another number of tokens in every pass, "
           "and a graph has fixed shapes",
-          "set a capacity and pad to it", "name moe_router instead of moe"),
+          "set a capacity and pad to it"),
     CAUSE(OVERLAP,
           "its communication is hidden behind another microbatch, "
           "between the parts that a graph of all of it would tie "
           "together",
-          "switch off the overlap", "name moe_router instead of moe"),
+          "switch off the overlap"),
     CAUSE(OVERLAP_MLP,
           "its MLP hides the communication of another microbatch, so "
           "the overlap runs it on its own",
@@ -82,18 +82,59 @@ const struct gh_cause_text gh_causes[GH_CAUSE_COUNT] = {
           "without shared_overlap"),
 };
 
-void gh_cause_remedy(enum gh_cause cause, enum gh_scope_item item, char *text,
-                     size_t bytes)
+enum gh_cause gh_cause_first(uint32_t causes)
 {
-    const struct gh_cause_text *of = &gh_causes[cause];
+    enum gh_cause cause = GH_CAUSE_NONE;
 
-    if (of->instead != NULL) {
-        snprintf(text, bytes, "%s, or %s", of->remedy, of->instead);
-    } else if (item < GH_ITEM_COUNT) {
-        snprintf(text, bytes, "%s, or leave %s out of the scope", of->remedy,
-                 gh_item_name(item));
-    } else {
-        snprintf(text, bytes, "%s", of->remedy);
+    while (causes != 0 && (causes & gh_cause_bit(cause)) == 0) {
+        cause++;
+    }
+    return cause;
+}
+
+static void append(char *text, size_t bytes, const char *between,
+                   const char *more)
+{
+    const size_t used = strlen(text);
+
+    snprintf(text + used, bytes - used, "%s%s", between, more);
+}
+
+void gh_cause_remedies(uint32_t causes, char *text, size_t bytes)
+{
+    text[0] = '\0';
+    while (causes != 0) {
+        const enum gh_cause cause = gh_cause_first(causes);
+
+        append(text, bytes, text[0] == '\0' ? "" : ", and ",
+               gh_causes[cause].remedy);
+        causes &= ~gh_cause_bit(cause);
+    }
+}
+
+void gh_cause_or(uint32_t causes, const char *what, char *text, size_t bytes)
+{
+    const bool several = (causes & (causes - 1)) != 0;
+
+    append(text, bytes, several ? "; or " : ", or ", what);
+}
+
+void gh_item_remedy(const struct gh_layer_plan *plan, enum gh_scope_item item,
+                    gh_part part, char *text, size_t bytes)
+{
+    const uint32_t router = GH_SCOPE(GH_ITEM_MOE_ROUTER);
+    const uint32_t both = router | GH_SCOPE(GH_ITEM_MOE_PREPROCESS);
+    const uint32_t causes = plan->refused[item];
+
+    gh_cause_remedies(causes, text, bytes);
+    if (item != GH_ITEM_MOE) {
+        return;
+    }
+    if (part == GH_PART_MOE_ROUTER && (plan->instead & router) != 0) {
+        gh_cause_or(causes, "name moe_router instead of moe", text, bytes);
+    } else if (part == GH_PART_MOE_PREPROCESS && plan->instead == both) {
+        gh_cause_or(causes, "name moe_router and moe_preprocess instead of moe",
+                    text, bytes);
     }
 }
 

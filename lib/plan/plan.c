@@ -78,33 +78,34 @@ static void cut(struct gh_plan *plan)
     }
 }
 
-static void note(struct gh_plan *plan, enum gh_cause cause, uint32_t layer)
+/* One note for each cause that is told of a layer. */
+static void note(struct gh_plan *plan, uint32_t causes, uint32_t layer)
 {
-    struct gh_plan_note *n = &plan->notes[cause];
+    struct gh_plan_note *n = &plan->notes[gh_cause_first(causes)];
 
-    if (cause == GH_CAUSE_NONE) {
+    if (causes == 0) {
         return;
     }
-    if (n->n_layers++ == 0) {
+    if (n->n_layers == 0 || n->last != layer) {
+        n->n_layers++;
+    }
+    if (n->n_layers == 1) {
         n->first = layer;
     }
+    n->last = layer;
+    n->causes |= causes;
 }
 
-/* Of one layer; a cause that stops several items of it is one note. */
 static void note_layer(struct gh_plan *plan, uint32_t i)
 {
     const struct gh_layer_plan *layer = &plan->layer_plans[i];
-    uint32_t seen = 0;
 
     for (uint32_t k = 0; k < GH_ITEM_COUNT; k++) {
-        if ((seen & 1u << layer->refused[k]) == 0) {
-            note(plan, layer->refused[k], i);
-        }
-        seen |= 1u << layer->refused[k];
+        note(plan, layer->refused[k], i);
     }
-    note(plan, layer->offload_cause[0], i);
-    note(plan, layer->offload_cause[1], i);
-    note(plan, layer->recompute_cause, i);
+    note(plan, gh_cause_bit(layer->offload_cause[0]), i);
+    note(plan, gh_cause_bit(layer->offload_cause[1]), i);
+    note(plan, gh_cause_bit(layer->recompute_cause), i);
 }
 
 static gh_status refuse_nowhere(enum gh_scope_item item, gh_error *err)
@@ -119,15 +120,20 @@ static gh_status refuse_everywhere(const struct gh_plan *plan,
                                    enum gh_scope_item item, uint32_t layer,
                                    gh_error *err)
 {
-    const enum gh_cause cause = plan->layer_plans[layer].refused[item];
+    const struct gh_layer_plan *decided = &plan->layer_plans[layer];
     const char *name = plan->layers[layer].name;
-    char where[80], remedy[128], why[sizeof(err->text)];
+    char where[80], remedy[160], leave[48], why[sizeof(err->text)];
 
     snprintf(where, sizeof(where), "scope %s: %.*s: ", gh_item_name(item),
              gh_shown_bytes(name, 40), name);
-    gh_cause_remedy(cause, item, remedy, sizeof(remedy));
-    gh_cause_text(cause, &plan->layers[layer], why,
-                  sizeof(why) - strlen(where) - strlen(remedy) - 2);
+    gh_item_remedy(decided, item, GH_PART_MOE_ROUTER, remedy, sizeof(remedy));
+    if (item != GH_ITEM_MOE || decided->instead == 0) {
+        snprintf(leave, sizeof(leave), "leave %s out of the scope",
+                 gh_item_name(item));
+        gh_cause_or(decided->refused[item], leave, remedy, sizeof(remedy));
+    }
+    gh_cause_text(gh_cause_first(decided->refused[item]), &plan->layers[layer],
+                  why, sizeof(why) - strlen(where) - strlen(remedy) - 2);
     return gh_fail(err, GH_ERR_CONFIG, "%s%s; %s", where, why, remedy);
 }
 
@@ -285,7 +291,7 @@ bool gh_plan_note_text(const struct gh_plan *plan, enum gh_cause cause,
 {
     const struct gh_plan_note *n = &plan->notes[cause];
     const char *name;
-    char more[48] = "", why[384];
+    char more[48] = "", why[384], remedies[256];
 
     if (n->n_layers == 0) {
         return false;
@@ -295,7 +301,8 @@ bool gh_plan_note_text(const struct gh_plan *plan, enum gh_cause cause,
     }
     name = plan->layers[n->first].name;
     gh_cause_text(cause, &plan->layers[n->first], why, sizeof(why));
+    gh_cause_remedies(n->causes, remedies, sizeof(remedies));
     snprintf(text, bytes, "%.*s%s: %s; %s", gh_shown_bytes(name, 60), name,
-             more, why, gh_causes[cause].remedy);
+             more, why, remedies);
     return true;
 }

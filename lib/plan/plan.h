@@ -18,7 +18,8 @@
 /* Something that was asked for and is not done everywhere. */
 struct gh_plan_note {
     uint32_t n_layers; /* how many it concerns; 0: there is no such note */
-    uint32_t first;    /* the first of them */
+    uint32_t first, last;
+    uint32_t causes; /* all that has to go, so that none of them has any */
 };
 
 struct gh_plan {

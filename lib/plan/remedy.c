@@ -10,16 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum gh_cause gh_cause_of(const struct gh_layer *layer, const char *reason)
-{
-    for (enum gh_cause c = GH_CAUSE_NONE + 1; c < GH_CAUSE_COUNT; c++) {
-        if (gh_cause_why(c, layer) == reason) {
-            return c;
-        }
-    }
-    return GH_CAUSE_NONE;
-}
-
 /* The scope with what it takes to name the part. */
 static uint32_t scope_with(uint32_t scope, gh_part part)
 {
@@ -62,9 +52,8 @@ static void name_it(const struct gh_plan *plan, uint32_t layer, gh_part part,
 {
     const struct gh_layer *of = &plan->layers[layer];
     struct gh_plan_options options = plan->options;
+    char scope[64], why[512], remedies[256];
     struct gh_layer_plan would;
-    char scope[64], why[512];
-    enum gh_cause cause;
 
     options.scope = scope_with(options.scope, part);
     scope_text(options.scope, scope, sizeof(scope));
@@ -73,31 +62,28 @@ static void name_it(const struct gh_plan *plan, uint32_t layer, gh_part part,
         snprintf(text, bytes, "scope %s has it captured", scope);
         return;
     }
-    cause = gh_cause_of(of, would.reason[part]);
-    gh_cause_text(cause, of, why, sizeof(why));
+    gh_cause_text(gh_cause_first(would.causes[part]), of, why, sizeof(why));
+    gh_cause_remedies(would.causes[part], remedies, sizeof(remedies));
     snprintf(text, bytes, "scope %s would not do alone: %s; %s", scope, why,
-             gh_causes[cause].remedy);
+             remedies);
 }
 
 bool gh_plan_remedy(const struct gh_plan *plan, uint32_t layer, gh_part part,
                     char *text, size_t bytes)
 {
     const struct gh_layer_plan *decided = &plan->layer_plans[layer];
-    const enum gh_cause cause =
-        gh_cause_of(&plan->layers[layer], decided->reason[part]);
-    const bool in_moe = (plan->options.scope & GH_SCOPE(GH_ITEM_MOE)) != 0;
+    const uint32_t causes = decided->causes[part];
 
     if (decided->graphed[part]) {
         return false;
     }
-    if (cause == GH_CAUSE_NONE) {
+    if (causes == 0) {
         name_it(plan, layer, part, text, bytes);
-    } else if (in_moe &&
-               (part == GH_PART_MOE_ROUTER || part == GH_PART_MOE_PREPROCESS)) {
-        /* moe would have held it, and it can be named without the rest. */
-        gh_cause_remedy(cause, GH_ITEM_COUNT, text, bytes);
+    } else if (plan->options.scope != 0 &&
+               causes == decided->refused[GH_ITEM_MOE]) {
+        gh_item_remedy(decided, GH_ITEM_MOE, part, text, bytes);
     } else {
-        snprintf(text, bytes, "%s", gh_causes[cause].remedy);
+        gh_cause_remedies(causes, text, bytes);
     }
     return true;
 }

@@ -79,73 +79,91 @@ static bool has_static_experts(const struct gh_layer *layer)
            has(layer, GH_FEATURE_SYNC_FREE);
 }
 
-static enum gh_cause attn_cause(const struct gh_layer *layer)
+static uint32_t attn_causes(const struct gh_layer *layer)
 {
     if (has(layer, GH_FEATURE_ATTN_DROPOUT) &&
         recomputes(layer, GH_MODULE_CORE_ATTN)) {
-        return GH_CAUSE_ATTN_RANDOM;
+        return gh_cause_bit(GH_CAUSE_ATTN_RANDOM);
     }
-    return GH_CAUSE_NONE;
+    return 0;
 }
 
-static enum gh_cause mlp_cause(const struct gh_layer *layer,
-                               const struct gh_plan_options *options)
+static uint32_t mlp_causes(const struct gh_layer *layer,
+                           const struct gh_plan_options *options)
 {
+    uint32_t causes = 0;
+
     if (options->ep_overlap) {
-        return GH_CAUSE_OVERLAP_MLP;
+        causes |= gh_cause_bit(GH_CAUSE_OVERLAP_MLP);
     }
     if (has(layer, GH_FEATURE_HIDDEN_DROPOUT) &&
         recomputes(layer, GH_MODULE_MLP)) {
-        return GH_CAUSE_MLP_RANDOM;
+        causes |= gh_cause_bit(GH_CAUSE_MLP_RANDOM);
     }
-    return GH_CAUSE_NONE;
+    return causes;
 }
 
-static enum gh_cause moe_cause(const struct gh_layer *layer,
-                               const struct gh_plan_options *options)
+/* Why the shapes of the experts are not known beforehand. */
+static uint32_t shape_causes(const struct gh_layer *layer)
 {
     if (layer->experts < 2) {
-        return GH_CAUSE_ONE_EXPERT;
+        return gh_cause_bit(GH_CAUSE_ONE_EXPERT);
     }
-    if (!has_static_experts(layer)) {
-        return GH_CAUSE_DYNAMIC_EXPERTS;
+    return has_static_experts(layer) ? 0
+                                     : gh_cause_bit(GH_CAUSE_DYNAMIC_EXPERTS);
+}
+
+/* Of experts that are recomputed as one unit. */
+static uint32_t unit_causes(const struct gh_layer *layer,
+                            const struct gh_plan_options *options)
+{
+    if (!recomputes(layer, GH_MODULE_MOE)) {
+        return 0;
     }
+    if (options->granularity == GH_GRANULARITY_PART) {
+        return gh_cause_bit(GH_CAUSE_RECOMPUTE_PARTS);
+    }
+    if (has(layer, GH_FEATURE_HIDDEN_DROPOUT) ||
+        has(layer, GH_FEATURE_ROUTER_JITTER)) {
+        return gh_cause_bit(GH_CAUSE_MOE_RANDOM);
+    }
+    return 0;
+}
+
+static uint32_t moe_causes(const struct gh_layer *layer,
+                           const struct gh_plan_options *options)
+{
+    uint32_t causes = shape_causes(layer) | unit_causes(layer, options);
+
     if (options->ep_overlap) {
-        return GH_CAUSE_OVERLAP;
+        causes |= gh_cause_bit(GH_CAUSE_OVERLAP);
     }
-    if (recomputes(layer, GH_MODULE_MOE) &&
-        options->granularity == GH_GRANULARITY_PART) {
-        return GH_CAUSE_RECOMPUTE_PARTS;
-    }
-    if (recomputes(layer, GH_MODULE_MOE) &&
-        (has(layer, GH_FEATURE_HIDDEN_DROPOUT) ||
-         has(layer, GH_FEATURE_ROUTER_JITTER))) {
-        return GH_CAUSE_MOE_RANDOM;
-    }
-    return GH_CAUSE_NONE;
+    return causes;
 }
 
-static enum gh_cause router_cause(const struct gh_layer *layer)
+static uint32_t router_causes(const struct gh_layer *layer)
 {
+    uint32_t causes = 0;
+
     if (layer->experts < 2) {
-        return GH_CAUSE_ONE_EXPERT;
+        causes |= gh_cause_bit(GH_CAUSE_ONE_EXPERT);
     }
     if (recomputes(layer, GH_MODULE_MOE)) {
-        return GH_CAUSE_RECOMPUTE_MOE;
+        causes |= gh_cause_bit(GH_CAUSE_RECOMPUTE_MOE);
     }
-    return GH_CAUSE_NONE;
+    return causes;
 }
 
 /* Dropless all-to-all is fine: its counts go to the host after the graph. */
-static enum gh_cause preprocess_cause(const struct gh_layer *layer)
+static uint32_t preprocess_causes(const struct gh_layer *layer)
 {
     if (layer->dispatcher == GH_DISPATCHER_ALLTOALL &&
         !has_static_experts(layer) &&
         (has(layer, GH_FEATURE_CAPACITY) ||
          has(layer, GH_FEATURE_FP8_PADDING))) {
-        return GH_CAUSE_COUNTS_TO_HOST;
+        return gh_cause_bit(GH_CAUSE_COUNTS_TO_HOST);
     }
-    return GH_CAUSE_NONE;
+    return 0;
 }
 
 /* Of moe every part of the experts must be free to be captured. */
@@ -172,33 +190,57 @@ static bool family_refuses(enum gh_scope_item item,
     return false;
 }
 
-static enum gh_cause cause_of(enum gh_scope_item item,
-                              const struct gh_layer *layer,
-                              const struct gh_plan_options *options)
+/* What keeps any word from the layer. */
+static uint32_t layer_causes(enum gh_scope_item item,
+                             const struct gh_layer *layer)
 {
+    uint32_t causes = 0;
+
     if (recomputes(layer, GH_MODULE_LAYER)) {
-        return GH_CAUSE_RECOMPUTE_LAYER;
+        causes |= gh_cause_bit(GH_CAUSE_RECOMPUTE_LAYER);
     }
     if ((layer->offload & GH_MODULE_LAYER) != 0) {
-        return GH_CAUSE_OFFLOAD_LAYER;
+        causes |= gh_cause_bit(GH_CAUSE_OFFLOAD_LAYER);
     }
     if (family_refuses(item, layer)) {
-        return GH_CAUSE_FAMILY;
+        causes |= gh_cause_bit(GH_CAUSE_FAMILY);
     }
+    return causes;
+}
+
+/* All that keeps the item from the layer: each has to go. */
+static uint32_t causes_of(enum gh_scope_item item, const struct gh_layer *layer,
+                          const struct gh_plan_options *options)
+{
+    const uint32_t causes = layer_causes(item, layer);
+
     switch (item) {
     case GH_ITEM_ATTN:
-        return attn_cause(layer);
+        return causes | attn_causes(layer);
     case GH_ITEM_MLP:
-        return mlp_cause(layer, options);
+        return causes | mlp_causes(layer, options);
     case GH_ITEM_MOE:
-        return moe_cause(layer, options);
+        return causes | moe_causes(layer, options);
     case GH_ITEM_MOE_ROUTER:
-        return router_cause(layer);
+        return causes | router_causes(layer);
     case GH_ITEM_MOE_PREPROCESS:
-        return preprocess_cause(layer);
+        return causes | preprocess_causes(layer);
     default:
-        return GH_CAUSE_NONE;
+        return causes;
     }
+}
+
+/* The words that could be named in the place of moe. */
+static uint32_t instead_of_moe(const struct gh_layer *layer,
+                               const struct gh_plan_options *options)
+{
+    if (causes_of(GH_ITEM_MOE_ROUTER, layer, options) != 0) {
+        return 0;
+    }
+    if (causes_of(GH_ITEM_MOE_PREPROCESS, layer, options) != 0) {
+        return GH_SCOPE(GH_ITEM_MOE_ROUTER);
+    }
+    return GH_SCOPE(GH_ITEM_MOE_ROUTER) | GH_SCOPE(GH_ITEM_MOE_PREPROCESS);
 }
 
 static void grant(const struct gh_layer *layer, enum gh_scope_item item,
@@ -208,9 +250,11 @@ static void grant(const struct gh_layer *layer, enum gh_scope_item item,
     if (!gh_item_applies(item, layer)) {
         return;
     }
-    plan->refused[item] = cause_of(item, layer, options);
-    if (plan->refused[item] == GH_CAUSE_NONE) {
+    plan->refused[item] = causes_of(item, layer, options);
+    if (plan->refused[item] == 0) {
         plan->granted |= GH_SCOPE(item);
+    } else if (item == GH_ITEM_MOE) {
+        plan->instead = instead_of_moe(layer, options);
     }
 }
 
@@ -228,7 +272,7 @@ static void grant_whole(const struct gh_layer *layer,
     grant(layer, GH_ITEM_MLP, options, plan);
     grant(layer, GH_ITEM_MAMBA, options, plan);
     grant(layer, GH_ITEM_MOE, options, plan);
-    if (plan->refused[GH_ITEM_MOE] == GH_CAUSE_NONE) {
+    if (plan->refused[GH_ITEM_MOE] == 0) {
         return;
     }
     grant(layer, GH_ITEM_MOE_ROUTER, options, plan);
@@ -250,8 +294,8 @@ static void grant_named(const struct gh_layer *layer,
     }
     /* What goes on where the router ends is refused with it. */
     if ((scope & GH_SCOPE(GH_ITEM_MOE_PREPROCESS)) != 0 &&
-        plan->refused[GH_ITEM_MOE_ROUTER] != GH_CAUSE_NONE) {
-        plan->refused[GH_ITEM_MOE_PREPROCESS] =
+        plan->refused[GH_ITEM_MOE_ROUTER] != 0) {
+        plan->refused[GH_ITEM_MOE_PREPROCESS] |=
             plan->refused[GH_ITEM_MOE_ROUTER];
         plan->granted &= ~GH_SCOPE(GH_ITEM_MOE_PREPROCESS);
     }
@@ -279,22 +323,29 @@ static enum gh_scope_item item_of(gh_part part,
     }
 }
 
-static const char *reason_for(const struct gh_layer *layer,
-                              enum gh_scope_item item, uint32_t scope,
-                              const struct gh_layer_plan *plan)
+/* Why a part was asked for and is not captured; 0: it was not, or it is. */
+static uint32_t part_causes(enum gh_scope_item item,
+                            const struct gh_layer_plan *plan)
 {
     if (granted(plan, item)) {
-        return scope == 0 ? WHOLE : NAMED;
-    }
-    if (plan->refused[item] != GH_CAUSE_NONE) {
-        return gh_cause_why(plan->refused[item], layer);
+        return 0;
     }
     /* moe was asked for and refused: what would have been part of it. */
-    if (plan->refused[GH_ITEM_MOE] != GH_CAUSE_NONE &&
+    if (plan->refused[item] == 0 &&
         (item == GH_ITEM_MOE_ROUTER || item == GH_ITEM_MOE_PREPROCESS)) {
-        return gh_cause_why(plan->refused[GH_ITEM_MOE], layer);
+        return plan->refused[GH_ITEM_MOE];
     }
-    return NOT_NAMED;
+    return plan->refused[item];
+}
+
+static const char *reason_for(const struct gh_layer *layer, bool graphed,
+                              uint32_t causes, uint32_t scope)
+{
+    if (graphed) {
+        return scope == 0 ? WHOLE : NAMED;
+    }
+    return causes != 0 ? gh_cause_why(gh_cause_first(causes), layer)
+                       : NOT_NAMED;
 }
 
 void gh_rules_layer(const struct gh_layer *layer,
@@ -312,10 +363,13 @@ void gh_rules_layer(const struct gh_layer *layer,
         grant_named(layer, options, plan);
     }
     for (uint32_t i = 0; i < n_parts; i++) {
-        const enum gh_scope_item item = item_of(parts[i], plan);
+        const gh_part part = parts[i];
+        const enum gh_scope_item item = item_of(part, plan);
 
-        plan->graphed[parts[i]] = granted(plan, item);
-        plan->reason[parts[i]] = reason_for(layer, item, scope, plan);
+        plan->graphed[part] = granted(plan, item);
+        plan->causes[part] = part_causes(item, plan);
+        plan->reason[part] =
+            reason_for(layer, plan->graphed[part], plan->causes[part], scope);
     }
     gh_rules_modules(layer, options, plan);
 }

@@ -39,22 +39,26 @@ struct gh_plan_options {
     bool ep_overlap;
 };
 
-/* Why something that was asked for is not done. */
+/* Why something that was asked for is not done.  Of those that hold at once
+ * the first here is the one that is told. */
 enum gh_cause {
     GH_CAUSE_NONE,
+    /* every word */
     GH_CAUSE_RECOMPUTE_LAYER,
     GH_CAUSE_OFFLOAD_LAYER,
+    GH_CAUSE_FAMILY,
+    /* a word */
     GH_CAUSE_ATTN_RANDOM,
     GH_CAUSE_MLP_RANDOM,
-    GH_CAUSE_MOE_RANDOM,
-    GH_CAUSE_ONE_EXPERT,
-    GH_CAUSE_DYNAMIC_EXPERTS,
     GH_CAUSE_OVERLAP,
     GH_CAUSE_OVERLAP_MLP,
-    GH_CAUSE_RECOMPUTE_MOE,
+    GH_CAUSE_ONE_EXPERT,
+    GH_CAUSE_DYNAMIC_EXPERTS,
     GH_CAUSE_RECOMPUTE_PARTS,
+    GH_CAUSE_MOE_RANDOM,
+    GH_CAUSE_RECOMPUTE_MOE,
     GH_CAUSE_COUNTS_TO_HOST,
-    GH_CAUSE_FAMILY,
+    /* a module */
     GH_CAUSE_OFFLOAD_ATTN_NORM,
     GH_CAUSE_OFFLOAD_MLP_NORM,
     GH_CAUSE_OFFLOAD_MOE,
@@ -62,10 +66,18 @@ enum gh_cause {
     GH_CAUSE_COUNT
 };
 
+/* Several causes are a set of bits. */
+static inline uint32_t gh_cause_bit(enum gh_cause cause)
+{
+    return cause == GH_CAUSE_NONE ? 0 : UINT32_C(1) << cause;
+}
+
+/* The one of a set that is told; GH_CAUSE_NONE of an empty one. */
+enum gh_cause gh_cause_first(uint32_t causes);
+
 struct gh_cause_text {
-    const char *why;     /* continues "layer 3: " */
-    const char *remedy;  /* an imperative: what has it captured */
-    const char *instead; /* what to ask for in its place; NULL: less */
+    const char *why;    /* continues "layer 3: " */
+    const char *remedy; /* an imperative: undoes this cause */
 };
 extern const struct gh_cause_text gh_causes[GH_CAUSE_COUNT];
 
@@ -77,25 +89,29 @@ const char *gh_cause_why(enum gh_cause cause, const struct gh_layer *layer);
 void gh_cause_text(enum gh_cause cause, const struct gh_layer *layer,
                    char *text, size_t bytes);
 
-/* The refusal that a reason is the text of; GH_CAUSE_NONE for others. */
-enum gh_cause gh_cause_of(const struct gh_layer *layer, const char *reason);
-
-/* The remedy of what was asked for and is refused: what has it captured, or
- * what to ask for in the place of `item`; GH_ITEM_COUNT: of any item. */
-void gh_cause_remedy(enum gh_cause cause, enum gh_scope_item item, char *text,
-                     size_t bytes);
+/* What undoes all of a set: who follows it meets no other refusal. */
+void gh_cause_remedies(uint32_t causes, char *text, size_t bytes);
+/* Adds what may be done in their place. */
+void gh_cause_or(uint32_t causes, const char *what, char *text, size_t bytes);
 
 /* One layer under one scope. */
 struct gh_layer_plan {
     bool graphed[GH_PART_COUNT];
     const char *reason[GH_PART_COUNT]; /* of the parts that it has */
+    uint32_t causes[GH_PART_COUNT];    /* those that keep a part eager */
     uint32_t granted;                  /* GH_SCOPE bits */
-    enum gh_cause refused[GH_ITEM_COUNT];
+    uint32_t refused[GH_ITEM_COUNT];   /* the causes, all of them */
+    uint32_t instead; /* where moe is refused: the words that are not */
     uint32_t offload_in_graph, offload_eager, offload_off; /* GH_MODULE_* */
     enum gh_cause offload_cause[2]; /* of what is off, at most two */
     uint32_t recompute_off;         /* GH_MODULE_*: to be kept instead */
     enum gh_cause recompute_cause;
 };
+
+/* The remedies of an item that is refused.  Of moe there may be words to name
+ * in its place, up to the part that is meant. */
+void gh_item_remedy(const struct gh_layer_plan *plan, enum gh_scope_item item,
+                    gh_part part, char *text, size_t bytes);
 
 const char *gh_item_name(enum gh_scope_item item);
 

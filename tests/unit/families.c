@@ -159,9 +159,9 @@ static void test_parts_of_experts_that_are_held_back(void)
         if (moe_rows[i].drawn == NULL) {
             is_status(status, GH_ERR_CONFIG, &err,
                       "row %zu: what no layer can have is an error", i);
-            ok(strstr(err.text, "keeps it eager: " SENTENCE
-                                "; describe the layer by another family, or "
-                                "leave ") != NULL,
+            ok(strstr(err.text,
+                      "keeps it eager: " SENTENCE
+                      "; describe the layer by another family, or ") != NULL,
                "row %zu: in the words of the family: %s", i, err.text);
             continue;
         }

@@ -305,8 +305,8 @@ static void test_what_is_granted_and_why_not(void)
         resolve(decided[i].layer, decided[i].scope, decided[i].how, &plan);
         is_int(plan.granted, decided[i].granted, "%s: what is granted",
                decided[i].text);
-        is_int(plan.refused[decided[i].item], decided[i].cause, "%s: %s",
-               decided[i].text, gh_causes[decided[i].cause].why);
+        is_int(gh_cause_first(plan.refused[decided[i].item]), decided[i].cause,
+               "%s: %s", decided[i].text, gh_causes[decided[i].cause].why);
     }
 }
 
@@ -443,9 +443,191 @@ static void test_what_is_not_worth_recomputing(void)
     }
 }
 
+/* ---- remedies ------------------------------------------------------------ */
+
+/* Does as the remedy of a cause says. */
+static void follow(enum gh_cause cause, struct gh_layer *layer,
+                   struct gh_plan_options *options)
+{
+    switch (cause) {
+    case GH_CAUSE_RECOMPUTE_LAYER:
+        layer->recompute &= ~(uint32_t)GH_MODULE_LAYER;
+        break;
+    case GH_CAUSE_OFFLOAD_LAYER:
+        layer->offload = 0;
+        break;
+    case GH_CAUSE_ATTN_RANDOM:
+        layer->features &= ~(uint32_t)GH_FEATURE_ATTN_DROPOUT;
+        break;
+    case GH_CAUSE_MLP_RANDOM:
+        layer->features &= ~(uint32_t)DROP;
+        break;
+    case GH_CAUSE_MOE_RANDOM:
+        layer->features &= ~(uint32_t)(DROP | JITTER);
+        break;
+    case GH_CAUSE_OVERLAP:
+    case GH_CAUSE_OVERLAP_MLP:
+        options->ep_overlap = false;
+        break;
+    case GH_CAUSE_ONE_EXPERT:
+        layer->kind =
+            layer->kind == GH_LAYER_MOE ? GH_LAYER_DENSE : GH_LAYER_MLP_ONLY;
+        break;
+    case GH_CAUSE_DYNAMIC_EXPERTS:
+    case GH_CAUSE_COUNTS_TO_HOST:
+        layer->features |= PADDED;
+        break;
+    case GH_CAUSE_RECOMPUTE_PARTS:
+    case GH_CAUSE_RECOMPUTE_MOE:
+        layer->recompute &= ~(uint32_t)GH_MODULE_MOE;
+        layer->recompute |= GH_MODULE_MOE_ACT;
+        break;
+    default:
+        break;
+    }
+}
+
+/* The item once all of its remedies are followed; a layer whose experts are
+ * gone is asked for its MLP. */
+static bool is_undone(struct gh_layer layer, struct gh_plan_options options,
+                      enum gh_scope_item item, const struct gh_layer_plan *plan)
+{
+    uint32_t causes = plan->refused[item];
+    struct gh_layer_plan then;
+
+    while (causes != 0) {
+        const enum gh_cause cause = gh_cause_first(causes);
+
+        follow(cause, &layer, &options);
+        causes &= ~gh_cause_bit(cause);
+    }
+    if (!gh_item_applies(item, &layer)) {
+        item = GH_ITEM_MLP;
+        options.scope = MLP;
+    }
+    gh_rules_layer(&layer, &options, &then);
+    return then.refused[item] == 0;
+}
+
+/* Counts items that are refused, and those whose remedies undo that. */
+static void count_undone(const struct gh_layer *layer,
+                         const struct gh_plan_options *given, uint32_t *refused,
+                         uint32_t *undone)
+{
+    static const uint32_t words[] = { ATTN, MLP, MOE, ROUTER,
+                                      ROUTER | PREPROCESS };
+
+    for (size_t w = 0; w < sizeof(words) / sizeof(words[0]); w++) {
+        struct gh_plan_options options = *given;
+        struct gh_layer_plan plan;
+
+        options.scope = words[w];
+        gh_rules_layer(layer, &options, &plan);
+        for (enum gh_scope_item item = 0; item < GH_ITEM_COUNT; item++) {
+            if (plan.refused[item] != 0) {
+                ++*refused;
+                *undone += is_undone(*layer, options, item, &plan);
+            }
+        }
+    }
+}
+
+/* Every set of these, of every kind of layer, under every option. */
+static void test_remedies_lead_to_no_other_refusal(void)
+{
+    static const uint32_t features[] = {
+        GH_FEATURE_CAPACITY,     GH_FEATURE_PAD, FREE,  FP8,
+        GH_FEATURE_ATTN_DROPOUT, DROP,           JITTER
+    };
+    static const uint32_t modules[] = { 0, GH_MODULE_LAYER, GH_MODULE_MOE,
+                                        GH_MODULE_CORE_ATTN | GH_MODULE_MLP };
+    uint32_t refused = 0, undone = 0;
+
+    for (uint32_t bits = 0; bits < 1u << 7; bits++) {
+        for (uint32_t n = 0; n < GH_KIND_COUNT * 4 * 3 * 4 * 2; n++) {
+            const struct gh_plan_options options = {
+                .granularity =
+                    n & 1 ? GH_GRANULARITY_PART : GH_GRANULARITY_LAYER,
+                .ep_overlap = (n & 2) != 0,
+            };
+            struct gh_layer layer = {
+                .kind = n / 4 % GH_KIND_COUNT,
+                .recompute = modules[n / 24 % 4],
+                .dispatcher = n / 96 % 3,
+                .experts = 8,
+                .offload = n / 288 % 2 != 0 ? GH_MODULE_LAYER : 0,
+            };
+
+            for (uint32_t i = 0; i < 7; i++) {
+                layer.features |= bits & 1u << i ? features[i] : 0;
+            }
+            count_undone(&layer, &options, &refused, &undone);
+        }
+    }
+    ok(refused > 10000, "%u refusals of every kind of layer", refused);
+    is_int(undone, refused, "each is undone by its own remedy");
+}
+
+/* What stands for moe where that is refused has to be possible. */
+static const struct {
+    const char *text;
+    struct gh_layer layer;
+    uint32_t how;
+    gh_part part;
+    const char *remedy;
+} remedies[] = {
+    { "dropless experts",
+      { .kind = GH_LAYER_MOE },
+      0,
+      GH_PART_MOE_ROUTER,
+      "set a capacity and pad to it, or name moe_router instead of moe" },
+    { "dropless experts under EP overlap",
+      { .kind = GH_LAYER_MOE },
+      OVERLAP,
+      GH_PART_MOE_ROUTER,
+      "switch off the overlap, and set a capacity and pad to it; or name "
+      "moe_router instead of moe" },
+    { "the preprocess of dropless experts",
+      { .kind = GH_LAYER_MOE },
+      0,
+      GH_PART_MOE_PREPROCESS,
+      "set a capacity and pad to it, or name moe_router and moe_preprocess "
+      "instead of moe" },
+    { "a preprocess that tells the host its counts",
+      { .kind = GH_LAYER_MOE, .features = FP8 },
+      0,
+      GH_PART_MOE_PREPROCESS,
+      "set a capacity and pad to it" },
+    { "the experts themselves",
+      { .kind = GH_LAYER_MOE },
+      0,
+      GH_PART_MOE_EXPERTS,
+      "set a capacity and pad to it" },
+    { "experts whose router cannot be had either",
+      { .kind = GH_LAYER_MOE, .recompute = GH_MODULE_MOE },
+      0,
+      GH_PART_MOE_ROUTER,
+      "set a capacity and pad to it" },
+};
+
+static void test_what_stands_for_moe(void)
+{
+    for (size_t i = 0; i < sizeof(remedies) / sizeof(remedies[0]); i++) {
+        struct gh_layer_plan plan;
+        char text[256];
+
+        resolve(remedies[i].layer, MOE, remedies[i].how, &plan);
+        gh_item_remedy(&plan, GH_ITEM_MOE, remedies[i].part, text,
+                       sizeof(text));
+        is_str(text, remedies[i].remedy, "%s", remedies[i].text);
+    }
+}
+
 int main(void)
 {
     test_what_is_granted_and_why_not();
+    test_remedies_lead_to_no_other_refusal();
+    test_what_stands_for_moe();
     test_what_is_offloaded();
     test_two_modules_are_off_for_two_causes();
     test_what_is_not_worth_recomputing();
