@@ -25,16 +25,13 @@ const struct gh_cause_text gh_causes[GH_CAUSE_COUNT] = {
           "would draw other random numbers the second time",
           "switch off attention dropout, or the recomputation of "
           "core_attn"),
-    CAUSE(MLP_RANDOM,
-          "its MLP has dropout and is recomputed, and a graph would "
-          "draw other random numbers the second time",
-          "switch off hidden dropout, or the recomputation of mlp"),
     CAUSE(MOE_RANDOM,
-          "its experts draw random numbers and are recomputed, and a "
+          "its router draws random numbers and is recomputed, and a "
           "graph would draw others the second time",
-          "switch off dropout and jitter, or the recomputation of moe"),
-    CAUSE(ONE_EXPERT, "it has one expert, so nothing is routed",
-          "describe it as a dense layer"),
+          "switch off router jitter, or recompute moe_act instead of moe"),
+    CAUSE(ONE_EXPERT,
+          "it has one expert, so nothing is routed, and no shape is fixed",
+          "set a capacity and pad to it, or describe it as a dense layer"),
     CAUSE(DYNAMIC_EXPERTS,
           "its experts get another number of tokens in every pass, "
           "and a graph has fixed shapes",
@@ -55,11 +52,12 @@ const struct gh_cause_text gh_causes[GH_CAUSE_COUNT] = {
     CAUSE(RECOMPUTE_PARTS,
           "its experts are recomputed as one unit, and granularity "
           "part gives each of their parts a graph",
-          "take granularity layer, or recompute moe_act instead of moe"),
+          "recompute moe_act instead of moe"),
     CAUSE(COUNTS_TO_HOST,
           "its all-to-all must tell the host how many tokens each "
           "expert gets before the permutation is known",
-          "pad to the capacity, or switch off fp8 padding"),
+          "set a capacity and pad to it, or leave out capacity and "
+          "fp8_padding"),
     CAUSE(FAMILY, "its family lets no graph hold it",
           "describe the layer by another family"),
     CAUSE(OFFLOAD_ATTN_NORM,

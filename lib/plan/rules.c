@@ -88,29 +88,19 @@ static uint32_t attn_causes(const struct gh_layer *layer)
     return 0;
 }
 
-static uint32_t mlp_causes(const struct gh_layer *layer,
-                           const struct gh_plan_options *options)
+static uint32_t mlp_causes(const struct gh_plan_options *options)
 {
-    uint32_t causes = 0;
-
-    if (options->ep_overlap) {
-        causes |= gh_cause_bit(GH_CAUSE_OVERLAP_MLP);
-    }
-    if (has(layer, GH_FEATURE_HIDDEN_DROPOUT) &&
-        recomputes(layer, GH_MODULE_MLP)) {
-        causes |= gh_cause_bit(GH_CAUSE_MLP_RANDOM);
-    }
-    return causes;
+    return options->ep_overlap ? gh_cause_bit(GH_CAUSE_OVERLAP_MLP) : 0;
 }
 
 /* Why the shapes of the experts are not known beforehand. */
 static uint32_t shape_causes(const struct gh_layer *layer)
 {
-    if (layer->experts < 2) {
-        return gh_cause_bit(GH_CAUSE_ONE_EXPERT);
+    if (has_static_experts(layer)) {
+        return 0;
     }
-    return has_static_experts(layer) ? 0
-                                     : gh_cause_bit(GH_CAUSE_DYNAMIC_EXPERTS);
+    return gh_cause_bit(layer->experts < 2 ? GH_CAUSE_ONE_EXPERT
+                                           : GH_CAUSE_DYNAMIC_EXPERTS);
 }
 
 /* Of experts that are recomputed as one unit. */
@@ -123,8 +113,8 @@ static uint32_t unit_causes(const struct gh_layer *layer,
     if (options->granularity == GH_GRANULARITY_PART) {
         return gh_cause_bit(GH_CAUSE_RECOMPUTE_PARTS);
     }
-    if (has(layer, GH_FEATURE_HIDDEN_DROPOUT) ||
-        has(layer, GH_FEATURE_ROUTER_JITTER)) {
+    /* Dropout comes after the unit, and is drawn once. */
+    if (has(layer, GH_FEATURE_ROUTER_JITTER)) {
         return gh_cause_bit(GH_CAUSE_MOE_RANDOM);
     }
     return 0;
@@ -145,7 +135,7 @@ static uint32_t router_causes(const struct gh_layer *layer)
 {
     uint32_t causes = 0;
 
-    if (layer->experts < 2) {
+    if (layer->experts < 2 && !has_static_experts(layer)) {
         causes |= gh_cause_bit(GH_CAUSE_ONE_EXPERT);
     }
     if (recomputes(layer, GH_MODULE_MOE)) {
@@ -218,7 +208,7 @@ static uint32_t causes_of(enum gh_scope_item item, const struct gh_layer *layer,
     case GH_ITEM_ATTN:
         return causes | attn_causes(layer);
     case GH_ITEM_MLP:
-        return causes | mlp_causes(layer, options);
+        return causes | mlp_causes(options);
     case GH_ITEM_MOE:
         return causes | moe_causes(layer, options);
     case GH_ITEM_MOE_ROUTER:

@@ -49,7 +49,6 @@ enum gh_cause {
     GH_CAUSE_FAMILY,
     /* a word */
     GH_CAUSE_ATTN_RANDOM,
-    GH_CAUSE_MLP_RANDOM,
     GH_CAUSE_OVERLAP,
     GH_CAUSE_OVERLAP_MLP,
     GH_CAUSE_ONE_EXPERT,

@@ -403,6 +403,26 @@ impossible "mlp while communication is hidden" \
     "switch off the overlap, or leave mlp out of the scope" \
     deepseek.json --scope attn,mlp --ep-overlap 1
 
+# good_layer NAME SCOPE LAYER: all that the scope names is captured.
+good_layer()
+{
+    model good '' "$3"
+    returns 0 "$1 is captured" good.json --scope "$2"
+    has "0  chunk 0  graphed" "without a condition"
+    grep -q -e '^note' -e eager out
+    [ $? -eq 1 ]
+    ok $? "and without a note"
+}
+good_layer "an MLP with dropout that is recomputed" attn,mlp \
+    '{"kind": "dense", "features": ["hidden_dropout"], "recompute": ["mlp"]}'
+good_layer "experts with dropout that are recomputed" attn,moe \
+    "{\"kind\": \"moe\", \"experts\": 8, \"dispatcher\": \"alltoall\",
+    \"features\": [\"capacity\", \"pad\", \"hidden_dropout\"],
+    \"recompute\": [\"moe\"]}"
+good_layer "one expert with a capacity and padding" attn,moe \
+    '{"kind": "moe", "experts": 1, "dispatcher": "alltoall",
+    "features": ["capacity", "pad"]}'
+
 # bad_layer NAME SCOPE SENTENCE LAYER: impossible in a model of that layer.
 bad_layer()
 {
@@ -411,23 +431,20 @@ bad_layer()
 }
 of_moe='"kind": "moe", "experts": 8, "dispatcher": "alltoall"'
 bad_layer "moe_preprocess with fp8 padding" moe_router,moe_preprocess \
-    "switch off fp8 padding, or leave moe_preprocess out" \
+    "or leave out capacity and fp8_padding, or leave moe_preprocess out" \
     "{$of_moe, \"features\": [\"fp8_padding\"]}"
 bad_layer "moe_router with experts recomputed as a whole" moe_router \
     "recompute moe_act instead of moe, or leave moe_router out of the scope" \
     "{$of_moe, \"recompute\": [\"moe\"]}"
 bad_layer "moe_router with one expert" moe_router \
-    "describe it as a dense layer" \
+    "set a capacity and pad to it, or describe it as a dense layer" \
     '{"kind": "moe", "experts": 1, "dispatcher": "flex"}'
 bad_layer "moe with jitter and recomputation" moe \
-    "switch off dropout and jitter" "{$of_moe, \"recompute\": [\"moe\"],
+    "switch off router jitter" "{$of_moe, \"recompute\": [\"moe\"],
     \"features\": [\"capacity\", \"pad\", \"router_jitter\"]}"
 bad_layer "attn with dropout and recomputation" attn \
     "switch off attention dropout" '{"kind": "dense",
     "features": ["attn_dropout"], "recompute": ["core_attn"]}'
-bad_layer "mlp with dropout and recomputation" mlp \
-    "switch off hidden dropout" '{"kind": "dense",
-    "features": ["hidden_dropout"], "recompute": ["mlp"]}'
 bad_layer "a layer that is recomputed as a whole" attn \
     "recompute modules of the layer" '{"kind": "dense",
     "recompute": ["layer"]}'

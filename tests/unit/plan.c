@@ -301,10 +301,8 @@ static const struct {
     { GH_LAYER_DENSE, 0, GH_MODULE_LAYER, ATTN, false, "as a whole" },
     { GH_LAYER_DENSE, GH_FEATURE_ATTN_DROPOUT, GH_MODULE_CORE_ATTN, ATTN, false,
       "attention has dropout" },
-    { GH_LAYER_DENSE, GH_FEATURE_HIDDEN_DROPOUT, GH_MODULE_MLP, MLP, false,
-      "MLP has dropout" },
     { GH_LAYER_MOE, DROP_AND_PAD | GH_FEATURE_ROUTER_JITTER, GH_MODULE_MOE, MOE,
-      false, "draw random numbers" },
+      false, "draws random numbers" },
 };
 
 static void test_what_no_layer_can_have_is_an_error(void)

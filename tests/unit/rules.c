@@ -173,13 +173,27 @@ static const struct {
       MOE,
       GH_ITEM_MOE,
       GH_CAUSE_NONE },
-    { "moe of one expert",
-      { .kind = GH_LAYER_MOE, .features = PADDED, .experts = 1 },
+    { "moe of one dropless expert",
+      { .kind = GH_LAYER_MOE, .experts = 1 },
       MOE,
       0,
       0,
       GH_ITEM_MOE,
       GH_CAUSE_ONE_EXPERT },
+    { "moe of one expert with a capacity and padding",
+      { .kind = GH_LAYER_MOE, .features = PADDED, .experts = 1 },
+      MOE,
+      0,
+      MOE,
+      GH_ITEM_MOE,
+      GH_CAUSE_NONE },
+    { "moe_router of one expert that never waits",
+      { .kind = GH_LAYER_MOE, .features = FREE, .experts = 1 },
+      ROUTER,
+      0,
+      ROUTER,
+      GH_ITEM_MOE_ROUTER,
+      GH_CAUSE_NONE },
     { "moe_router of one expert",
       { .kind = GH_LAYER_MOE, .experts = 1 },
       ROUTER,
@@ -258,9 +272,9 @@ static const struct {
       { .features = DROP, .recompute = GH_MODULE_MLP },
       WHOLE,
       0,
-      ATTN,
+      ATTN | MLP,
       GH_ITEM_MLP,
-      GH_CAUSE_MLP_RANDOM },
+      GH_CAUSE_NONE },
     { "an MLP with dropout whose norm is recomputed",
       { .features = DROP, .recompute = GH_MODULE_MLP_NORM },
       WHOLE,
@@ -274,9 +288,9 @@ static const struct {
         .recompute = GH_MODULE_MOE },
       MOE,
       0,
-      0,
+      MOE,
       GH_ITEM_MOE,
-      GH_CAUSE_MOE_RANDOM },
+      GH_CAUSE_NONE },
     { "experts with jitter, recomputed",
       { .kind = GH_LAYER_MOE,
         .features = PADDED | JITTER,
@@ -459,20 +473,14 @@ static void follow(enum gh_cause cause, struct gh_layer *layer,
     case GH_CAUSE_ATTN_RANDOM:
         layer->features &= ~(uint32_t)GH_FEATURE_ATTN_DROPOUT;
         break;
-    case GH_CAUSE_MLP_RANDOM:
-        layer->features &= ~(uint32_t)DROP;
-        break;
     case GH_CAUSE_MOE_RANDOM:
-        layer->features &= ~(uint32_t)(DROP | JITTER);
+        layer->features &= ~(uint32_t)JITTER;
         break;
     case GH_CAUSE_OVERLAP:
     case GH_CAUSE_OVERLAP_MLP:
         options->ep_overlap = false;
         break;
     case GH_CAUSE_ONE_EXPERT:
-        layer->kind =
-            layer->kind == GH_LAYER_MOE ? GH_LAYER_DENSE : GH_LAYER_MLP_ONLY;
-        break;
     case GH_CAUSE_DYNAMIC_EXPERTS:
     case GH_CAUSE_COUNTS_TO_HOST:
         layer->features |= PADDED;
@@ -487,8 +495,7 @@ static void follow(enum gh_cause cause, struct gh_layer *layer,
     }
 }
 
-/* The item once all of its remedies are followed; a layer whose experts are
- * gone is asked for its MLP. */
+/* The item once all of its remedies are followed. */
 static bool is_undone(struct gh_layer layer, struct gh_plan_options options,
                       enum gh_scope_item item, const struct gh_layer_plan *plan)
 {
@@ -500,10 +507,6 @@ static bool is_undone(struct gh_layer layer, struct gh_plan_options options,
 
         follow(cause, &layer, &options);
         causes &= ~gh_cause_bit(cause);
-    }
-    if (!gh_item_applies(item, &layer)) {
-        item = GH_ITEM_MLP;
-        options.scope = MLP;
     }
     gh_rules_layer(&layer, &options, &then);
     return then.refused[item] == 0;
@@ -544,7 +547,7 @@ static void test_remedies_lead_to_no_other_refusal(void)
     uint32_t refused = 0, undone = 0;
 
     for (uint32_t bits = 0; bits < 1u << 7; bits++) {
-        for (uint32_t n = 0; n < GH_KIND_COUNT * 4 * 3 * 4 * 2; n++) {
+        for (uint32_t n = 0; n < GH_KIND_COUNT * 4 * 3 * 2 * 4 * 2; n++) {
             const struct gh_plan_options options = {
                 .granularity =
                     n & 1 ? GH_GRANULARITY_PART : GH_GRANULARITY_LAYER,
@@ -554,8 +557,8 @@ static void test_remedies_lead_to_no_other_refusal(void)
                 .kind = n / 4 % GH_KIND_COUNT,
                 .recompute = modules[n / 24 % 4],
                 .dispatcher = n / 96 % 3,
-                .experts = 8,
-                .offload = n / 288 % 2 != 0 ? GH_MODULE_LAYER : 0,
+                .experts = n / 288 % 2 != 0 ? 8 : 1,
+                .offload = n / 576 % 2 != 0 ? GH_MODULE_LAYER : 0,
             };
 
             for (uint32_t i = 0; i < 7; i++) {
