@@ -26,8 +26,8 @@ struct entry {
 /* ---- a layer ----------------------------------------------------------- */
 
 static const char *const layer_fields[] = {
-    "kind",       "family",   "repeat",    "chunk",   "name", "experts",
-    "dispatcher", "features", "recompute", "offload", NULL,
+    "kind",       "family",  "repeat",   "chunk",     "name",    "experts",
+    "dispatcher", "backend", "features", "recompute", "offload", NULL,
 };
 
 static bool has_experts(gh_layer_kind kind)
@@ -38,12 +38,14 @@ static bool has_experts(gh_layer_kind kind)
 static gh_status read_experts(const struct fields *object, gh_layer_desc *desc,
                               gh_error *err)
 {
-    static const char *const of_experts[] = { "experts", "dispatcher" };
+    static const char *const of_experts[] = { "experts", "dispatcher",
+                                              "backend" };
     char where[FIELD_WHERE_BYTES];
     gh_status status;
 
     if (!has_experts(desc->kind)) {
-        for (int i = 0; i < 2; i++) {
+        for (size_t i = 0; i < sizeof(of_experts) / sizeof(of_experts[0]);
+             i++) {
             if (field_at(object, of_experts[i], where) != NULL) {
                 return gh_fail(err, GH_ERR_CONFIG,
                                "%s: a %s layer has no experts; leave it out",
@@ -59,8 +61,12 @@ static gh_status read_experts(const struct fields *object, gh_layer_desc *desc,
     if (status != GH_OK) {
         return status;
     }
-    return field_required_word(object, "dispatcher", gh_dispatcher_names,
-                               &desc->dispatcher, err);
+    status = field_required_word(object, "dispatcher", gh_dispatcher_names,
+                                 &desc->dispatcher, err);
+    if (status != GH_OK) {
+        return status;
+    }
+    return field_word(object, "backend", gh_backend_names, &desc->backend, err);
 }
 
 /* Whether there is one of that name is found out later. */
@@ -198,8 +204,8 @@ static gh_status add_layers(gh_model *model, const struct entry *entries,
 }
 
 static gh_status make_model(const json_t *list, uint32_t chunks,
-                            const char *family, struct description *d,
-                            gh_error *err)
+                            const char *family, const gh_model_desc *desc,
+                            struct description *d, gh_error *err)
 {
     const size_t n = json_array_size(list);
     struct entry *entries = calloc(n, sizeof(*entries));
@@ -219,6 +225,9 @@ static gh_status make_model(const json_t *list, uint32_t chunks,
         status = gh_model_create(&d->model, err);
     }
     if (status == GH_OK) {
+        status = gh_model_describe(d->model, desc, err);
+    }
+    if (status == GH_OK) {
         status = add_layers(d->model, entries, n, total, chunks, err);
     }
     free(entries);
@@ -228,14 +237,13 @@ static gh_status make_model(const json_t *list, uint32_t chunks,
 /* ---- the description --------------------------------------------------- */
 
 static const char *const top_fields[] = {
-    "name",        "family",     "chunks", "scope",
-    "granularity", "ep_overlap", "layers", NULL,
+    "name",       "family",  "whole",   "chunks", "scope", "granularity",
+    "ep_overlap", "ep_size", "cp_size", "layers", NULL,
 };
 
 static gh_status read_options(const struct fields *top, struct description *d,
                               gh_error *err)
 {
-    const json_t *overlap = json_object_get(top->json, "ep_overlap");
     uint32_t granularity = GH_GRANULARITY_LAYER;
     gh_status status;
 
@@ -249,11 +257,25 @@ static gh_status read_options(const struct fields *top, struct description *d,
         return status;
     }
     d->options.granularity = (enum gh_granularity)granularity;
-    if (overlap != NULL && !json_is_boolean(overlap)) {
-        return field_type("ep_overlap", overlap, "true or false", err);
+    return field_switch(top, "ep_overlap", &d->options.ep_overlap, err);
+}
+
+/* What holds for all layers. */
+static gh_status read_model(const struct fields *top, gh_model_desc *desc,
+                            gh_error *err)
+{
+    const uint32_t most = 1000000;
+    bool whole = false;
+    gh_status status = field_switch(top, "whole", &whole, err);
+
+    if (status != GH_OK ||
+        (status = field_count(top, "ep_size", 1, most, &desc->ep_size, err)) !=
+            GH_OK) {
+        return status;
     }
-    d->options.ep_overlap = json_is_true(overlap);
-    return GH_OK;
+    desc->struct_size = sizeof(*desc);
+    desc->flags = whole ? GH_MODEL_WHOLE : 0;
+    return field_count(top, "cp_size", 1, most, &desc->cp_size, err);
 }
 
 static gh_status read_top(const json_t *json, struct description *d,
@@ -262,6 +284,7 @@ static gh_status read_top(const json_t *json, struct description *d,
     const struct fields top = { .json = json };
     const json_t *layers = json_object_get(json, "layers");
     const char *name, *family = NULL;
+    gh_model_desc desc = { .flags = 0 };
     uint32_t chunks = 0;
     gh_status status = fields_check(&top, top_fields, err);
 
@@ -270,7 +293,8 @@ static gh_status read_top(const json_t *json, struct description *d,
         (status = read_family(&top, &family, err)) != GH_OK ||
         (status = field_count(&top, "chunks", 1, DESCRIBE_MOST_LAYERS, &chunks,
                               err)) != GH_OK ||
-        (status = read_options(&top, d, err)) != GH_OK) {
+        (status = read_options(&top, d, err)) != GH_OK ||
+        (status = read_model(&top, &desc, err)) != GH_OK) {
         return status;
     }
     if (layers == NULL) {
@@ -287,7 +311,7 @@ static gh_status read_top(const json_t *json, struct description *d,
     if (d->name == NULL) {
         return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a name");
     }
-    return make_model(layers, chunks, family, d, err);
+    return make_model(layers, chunks, family, &desc, d, err);
 }
 
 static gh_status read_json(json_t *json, const json_error_t *problem,

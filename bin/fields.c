@@ -134,6 +134,23 @@ gh_status field_count(const struct fields *object, const char *key,
     return GH_OK;
 }
 
+/* Without the field, *value stays as it is. */
+gh_status field_switch(const struct fields *object, const char *key,
+                       bool *value, gh_error *err)
+{
+    char where[FIELD_WHERE_BYTES];
+    const json_t *json = field_at(object, key, where);
+
+    if (json == NULL) {
+        return GH_OK;
+    }
+    if (!json_is_boolean(json)) {
+        return field_type(where, json, "true or false", err);
+    }
+    *value = json_is_true(json);
+    return GH_OK;
+}
+
 /* A word of the list as its place; without the field, *place stays. */
 gh_status field_word(const struct fields *object, const char *key,
                      const char *const *words, uint32_t *place, gh_error *err)

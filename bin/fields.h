@@ -42,6 +42,10 @@ gh_status field_count(const struct fields *object, const char *key,
                       uint32_t least, uint32_t most, uint32_t *value,
                       gh_error *err);
 
+/* True or false. */
+gh_status field_switch(const struct fields *object, const char *key,
+                       bool *value, gh_error *err);
+
 /* A word as its place in a list that ends with NULL. */
 gh_status field_word(const struct fields *object, const char *key,
                      const char *const *words, uint32_t *place, gh_error *err);

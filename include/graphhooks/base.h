@@ -42,7 +42,7 @@ GH_BEGIN_DECLS
 /* The ABI that these headers describe.  While the major is 0 a minor may
  * change anything; doc/abi.md says what bumps what from 1.0 on. */
 #define GH_ABI_MAJOR 0
-#define GH_ABI_MINOR 2
+#define GH_ABI_MINOR 3
 
 /** The bytes of `type` up to and including `field`. */
 #define GH_SIZE_THROUGH(type, field) \

@@ -63,6 +63,9 @@ typedef struct gh_api {
     gh_status (*border_find)(const gh_session *, const gh_border_key *,
                              gh_buffer *, gh_error *);
     gh_status (*aux_bind)(gh_session *, const gh_aux *, gh_error *);
+
+    /* since 0.3 */
+    gh_status (*model_describe)(gh_model *, const gh_model_desc *, gh_error *);
 } gh_api;
 
 #define GH_GET_API_SYMBOL "gh_get_api"

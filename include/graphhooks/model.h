@@ -65,7 +65,30 @@ enum {
     GH_FEATURE_SHARED_OVERLAP = 1u << 5, /* they run beside the dispatch */
     GH_FEATURE_ATTN_DROPOUT = 1u << 6,
     GH_FEATURE_HIDDEN_DROPOUT = 1u << 7,
-    GH_FEATURE_ROUTER_JITTER = 1u << 8 /* random noise on the router's input */
+    GH_FEATURE_ROUTER_JITTER = 1u << 8, /* random noise on the router's input */
+    /* since 0.3 */
+    GH_FEATURE_HOST_ROUTER = 1u << 9, /* the router waits for the device, as
+                                         Sinkhorn's does until it converges */
+    GH_FEATURE_LATENT = 1u << 10,     /* the experts work on a projection of
+                                         the hidden states, made before the
+                                         dispatch */
+    GH_FEATURE_PACKED = 1u << 11,     /* several sequences share a row, and
+                                         their number changes */
+    GH_FEATURE_PACKED_PAD = 1u << 12, /* and is padded to a fixed one, as are
+                                         the tokens */
+    GH_FEATURE_MTP = 1u << 13         /* a depth of multi-token prediction
+                                         begins with this layer: its input is
+                                         made outside of every part */
+};
+
+/* What exchanges the tokens of a flex dispatcher.  Values are frozen.
+ * Since 0.3. */
+typedef uint32_t gh_backend;
+enum {
+    GH_BACKEND_NONE = 0, /* not said */
+    GH_BACKEND_DEEPEP = 1,
+    GH_BACKEND_HYBRIDEP = 2,
+    GH_BACKEND_NCCLEP = 3
 };
 
 /* gh_layer_desc.recompute and .offload; of those that the layer has.
@@ -106,7 +129,27 @@ typedef struct gh_layer_desc {
                                  "mamba", "stack" or one of the user's; NULL:
                                  none, and the layer is what its kind says;
                                  copied */
+    /* since 0.3 */
+    gh_backend backend;     /* of a flex dispatcher */
+    uint32_t reserved_tail; /* must be 0 */
 } gh_layer_desc;
+
+/* gh_model_desc.flags.  Since 0.3. */
+enum {
+    GH_MODEL_WHOLE = 1u << 0 /* the layers are those of the whole job, not of
+                                one stage of its pipeline */
+};
+
+/**
+ * What holds for all layers.  Zero the struct, then set struct_size.
+ * Since 0.3.
+ */
+typedef struct gh_model_desc {
+    uint32_t struct_size;
+    uint32_t flags;   /* GH_MODEL_* */
+    uint32_t ep_size; /* ranks that share the experts; 0: not said */
+    uint32_t cp_size; /* ranks that share a sequence; 0: not said */
+} gh_model_desc;
 
 /**
  * Make an empty model.
@@ -130,6 +173,19 @@ GH_API gh_status gh_model_create(gh_model **model_p, gh_error *err);
  */
 GH_API gh_status gh_model_add_layer(gh_model *model, const gh_layer_desc *desc,
                                     gh_error *err);
+
+/**
+ * Say what holds for all layers, before or after they are added.  A second
+ * call replaces the first.
+ *
+ * @param desc  read during the call only
+ *
+ * @return GH_OK; GH_ERR_INVALID, GH_ERR_ABI or GH_ERR_UNSUPPORTED when the
+ *         description breaks a rule, after which the model is as it was.
+ * Blocks: never.  Since: 0.3.
+ */
+GH_API gh_status gh_model_describe(gh_model *model, const gh_model_desc *desc,
+                                   gh_error *err);
 
 /**
  * Free a model; NULL is allowed.  Sessions opened from it live on.

@@ -48,6 +48,7 @@ gh_status gh_get_api(uint32_t major, const gh_api **api_p, gh_error *err)
         .tensor_name = gh_tensor_name,
         .border_find = gh_border_find,
         .aux_bind = gh_aux_bind,
+        .model_describe = gh_model_describe,
     };
 
     if (api_p == NULL) {

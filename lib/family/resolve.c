@@ -82,6 +82,7 @@ static gh_status describe_model(struct resolver *r)
             .offload = layer->offload,
             .experts = layer->experts,
             .dispatcher = layer->dispatcher,
+            .backend = layer->backend,
             .family = layer->family,
         };
         r->pointers[i] = &r->descs[i];

@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#define KNOWN_FEATURES ((GH_FEATURE_ROUTER_JITTER << 1) - 1)
+#define KNOWN_FEATURES ((GH_FEATURE_MTP << 1) - 1)
 #define KNOWN_MODULES ((GH_MODULE_LAYER << 1) - 1)
 
 static bool has_experts(gh_layer_kind kind)
@@ -26,13 +26,15 @@ static bool has_experts(gh_layer_kind kind)
 /* The bits of features that a layer of this kind can have. */
 static uint32_t features_of(gh_layer_kind kind)
 {
-    uint32_t features = GH_FEATURE_HIDDEN_DROPOUT;
+    uint32_t features = GH_FEATURE_HIDDEN_DROPOUT | GH_FEATURE_PACKED |
+                        GH_FEATURE_PACKED_PAD | GH_FEATURE_MTP;
 
     if (has_experts(kind)) {
         features |= GH_FEATURE_CAPACITY | GH_FEATURE_PAD |
                     GH_FEATURE_SYNC_FREE | GH_FEATURE_FP8_PADDING |
                     GH_FEATURE_SHARED_EXPERTS | GH_FEATURE_SHARED_OVERLAP |
-                    GH_FEATURE_ROUTER_JITTER;
+                    GH_FEATURE_ROUTER_JITTER | GH_FEATURE_HOST_ROUTER |
+                    GH_FEATURE_LATENT;
     }
     if (gh_kind_has(kind, GH_PART_ATTN)) {
         features |= GH_FEATURE_ATTN_DROPOUT;
@@ -86,19 +88,43 @@ static gh_status check_bits(const char *where, const char *field,
 static gh_status check_pairs(const char *where, uint32_t features,
                              gh_error *err)
 {
-    if ((features & GH_FEATURE_PAD) != 0 &&
-        (features & GH_FEATURE_CAPACITY) == 0) {
+    static const struct {
+        uint32_t more, of;
+        const char *rule;
+    } pairs[] = {
+        { GH_FEATURE_PAD, GH_FEATURE_CAPACITY,
+          "pad pads up to a capacity: name capacity too" },
+        { GH_FEATURE_SHARED_OVERLAP, GH_FEATURE_SHARED_EXPERTS,
+          "shared_overlap is of shared experts: name shared_experts too" },
+        { GH_FEATURE_PACKED_PAD, GH_FEATURE_PACKED,
+          "packed_pad is of packed sequences: name packed too" },
+    };
+
+    for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
+        if ((features & (pairs[i].more | pairs[i].of)) == pairs[i].more) {
+            return gh_fail(err, GH_ERR_INVALID, "%sfeatures: %s", where,
+                           pairs[i].rule);
+        }
+    }
+    return GH_OK;
+}
+
+static gh_status check_backend(const char *where, const gh_layer_desc *desc,
+                               gh_error *err)
+{
+    if (desc->backend == GH_BACKEND_NONE) {
+        return GH_OK;
+    }
+    if (!has_experts(desc->kind) || desc->dispatcher != GH_DISPATCHER_FLEX) {
         return gh_fail(err, GH_ERR_INVALID,
-                       "%sfeatures: pad pads up to a capacity: name capacity "
-                       "too",
+                       "%sbackend is of a flex dispatcher; leave it out, or "
+                       "set dispatcher to flex",
                        where);
     }
-    if ((features & GH_FEATURE_SHARED_OVERLAP) != 0 &&
-        (features & GH_FEATURE_SHARED_EXPERTS) == 0) {
-        return gh_fail(err, GH_ERR_INVALID,
-                       "%sfeatures: shared_overlap is of shared experts: name "
-                       "shared_experts too",
-                       where);
+    if (desc->backend > GH_BACKEND_NCCLEP) {
+        return gh_fail(err, GH_ERR_UNSUPPORTED,
+                       "%sbackend %u is not known to ABI %d.%d", where,
+                       desc->backend, GH_ABI_MAJOR, GH_ABI_MINOR);
     }
     return GH_OK;
 }
@@ -181,17 +207,25 @@ gh_status gh_layer_check(const char *where, const gh_layer_desc *desc,
                        "%skind %u is not known to ABI %d.%d", where, desc->kind,
                        GH_ABI_MAJOR, GH_ABI_MINOR);
     }
-    if (desc->reserved != 0 || desc->reserved_end != 0) {
+    if (desc->reserved != 0 || desc->reserved_end != 0 ||
+        desc->reserved_tail != 0) {
         return gh_fail(err, GH_ERR_INVALID,
                        "%sreserved%s is not 0: zero the struct before filling "
                        "it",
-                       where, desc->reserved != 0 ? "" : "_end");
+                       where,
+                       desc->reserved != 0       ? ""
+                       : desc->reserved_end != 0 ? "_end"
+                                                 : "_tail");
     }
     status = check_family(where, desc->family, err);
     if (status != GH_OK) {
         return status;
     }
     status = check_experts(where, desc, err);
+    if (status != GH_OK) {
+        return status;
+    }
+    status = check_backend(where, desc, err);
     if (status != GH_OK) {
         return status;
     }

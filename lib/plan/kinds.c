@@ -62,11 +62,25 @@ const char *const gh_dispatcher_names[] = {
 };
 
 const char *const gh_feature_names[] = {
-    "capacity",       "pad",
-    "sync_free",      "fp8_padding",
-    "shared_experts", "shared_overlap",
-    "attn_dropout",   "hidden_dropout",
-    "router_jitter",  NULL,
+    "capacity",
+    "pad",
+    "sync_free",
+    "fp8_padding",
+    "shared_experts",
+    "shared_overlap",
+    "attn_dropout",
+    "hidden_dropout",
+    "router_jitter",
+    "host_router",
+    "latent",
+    "packed",
+    "packed_pad",
+    "mtp",
+    NULL,
+};
+
+const char *const gh_backend_names[] = {
+    "none", "deepep", "hybridep", "ncclep", NULL,
 };
 
 const char *const gh_module_names[] = {

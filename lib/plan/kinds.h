@@ -29,6 +29,7 @@ bool gh_kind_has(gh_layer_kind kind, gh_part part);
 extern const char *const gh_direction_names[];  /* by gh_direction */
 extern const char *const gh_kind_names[];       /* by gh_layer_kind */
 extern const char *const gh_dispatcher_names[]; /* by gh_dispatcher */
+extern const char *const gh_backend_names[];    /* by gh_backend */
 extern const char *const gh_feature_names[];    /* bit n of GH_FEATURE_* */
 extern const char *const gh_module_names[];     /* bit n of GH_MODULE_* */
 

@@ -131,9 +131,35 @@ gh_status gh_model_add_layer(gh_model *model, const gh_layer_desc *desc,
         .offload = ours.offload,
         .experts = ours.experts,
         .dispatcher = ours.dispatcher,
+        .backend = ours.backend,
         .name = name,
         .family = family,
     };
+    return GH_OK;
+}
+
+gh_status gh_model_describe(gh_model *model, const gh_model_desc *desc,
+                            gh_error *err)
+{
+    const size_t least = GH_SIZE_THROUGH(gh_model_desc, cp_size);
+    gh_model_desc ours;
+    gh_status status;
+
+    if (model == NULL || desc == NULL) {
+        return gh_fail(err, GH_ERR_INVALID, "gh_model_describe: %s is NULL",
+                       model == NULL ? "model" : "desc");
+    }
+    status = gh_check_size("gh_model_desc", desc, least, sizeof(ours), err);
+    if (status != GH_OK) {
+        return status;
+    }
+    gh_take_struct(desc, &ours, sizeof(ours));
+    if ((ours.flags & ~(uint32_t)GH_MODEL_WHOLE) != 0) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_model_desc.flags has unknown bits 0x%x",
+                       ours.flags & ~(uint32_t)GH_MODEL_WHOLE);
+    }
+    model->desc = ours;
     return GH_OK;
 }
 

@@ -16,6 +16,7 @@ struct gh_layer {
     uint32_t features, recompute, offload;
     uint32_t experts;
     gh_dispatcher dispatcher;
+    gh_backend backend;
     char *name;
     char *family; /* NULL: none; in a plan too, where traits have it */
     /* What the family says; NULL in a model, and without a family: the layer
@@ -27,6 +28,7 @@ struct gh_model {
     struct gh_layer *layers;
     uint32_t n_layers;
     uint32_t capacity;
+    gh_model_desc desc; /* of all layers; zero: nothing is said */
 };
 
 #endif

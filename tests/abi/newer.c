@@ -148,9 +148,21 @@ static void test_passes(void)
     TEST_STRUCT(gh_pass, pass, pass_first, exit_pass(&pass.it));
 }
 
+static gh_status describe(const gh_model_desc *desc)
+{
+    gh_model *model = NULL;
+    gh_status status;
+
+    gh->model_create(&model, NULL);
+    status = gh->model_describe(model, desc, &err);
+    gh->model_destroy(model);
+    return status;
+}
+
 static void test_inputs(void)
 {
     LATER(gh_layer_desc) layer;
+    LATER(gh_model_desc) of_all;
     LATER(gh_host_services) host;
     LATER(gh_session_desc) desc;
     gh_layer_desc plain = { .struct_size = sizeof(plain) };
@@ -159,6 +171,9 @@ static void test_inputs(void)
     INIT(layer);
     TEST_STRUCT(gh_layer_desc, layer, GH_SIZE_THROUGH(gh_layer_desc, name),
                 add_layer(&layer.it));
+    INIT(of_all);
+    TEST_STRUCT(gh_model_desc, of_all, GH_SIZE_THROUGH(gh_model_desc, cp_size),
+                describe(&of_all.it));
 
     gh->model_create(&model, NULL);
     gh->model_add_layer(model, &plain, NULL);

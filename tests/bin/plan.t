@@ -513,6 +513,19 @@ bad_field "a layer without its dispatcher" "layers[0].dispatcher is missing" \
 bad_field "a dense layer with experts" \
     "layers[0].experts: a dense layer has no experts" \
     '{"kind": "dense", "experts": 8}'
+bad_field "a dense layer with a backend" \
+    "layers[0].backend: a dense layer has no experts" \
+    '{"kind": "dense", "backend": "deepep"}'
+bad_field "a backend of another dispatcher" \
+    "layers[0].backend is of a flex dispatcher; leave it out" \
+    "{$of_moe, \"backend\": \"deepep\"}"
+bad_field "a mistyped backend" \
+    'layers[0].backend is "deepeq"; did you mean deepep?' \
+    '{"kind": "moe", "experts": 8, "dispatcher": "flex", "backend": "deepeq"}'
+bad_field "a group without ranks" "ep_size is 0; give a number from 1" \
+    "$dense" '"ep_size": 0,'
+bad_field "whole as a word" "whole is a string; give true or false" \
+    "$dense" '"whole": "yes",'
 bad_field "a fraction of experts" \
     "layers[0].experts is a fraction; give a number from 1" \
     '{"kind": "moe", "experts": 8.5}'

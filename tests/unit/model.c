@@ -104,7 +104,31 @@ static void test_a_layer_that_contradicts_itself_is_refused(void)
         { { .features = 1u << 20 }, GH_ERR_INVALID, "features" },
         { { .recompute = 1u << 20 }, GH_ERR_INVALID, "recompute" },
         { { .offload = 1u << 20 }, GH_ERR_INVALID, "offload" },
-        { { .reserved_end = 1 }, GH_ERR_INVALID, "reserved" },
+        { { .reserved_end = 1 }, GH_ERR_INVALID, "reserved_end is" },
+        { { .reserved_tail = 1 }, GH_ERR_INVALID, "reserved_tail is not 0" },
+        { { .features = GH_FEATURE_PACKED_PAD },
+          GH_ERR_INVALID,
+          "packed_pad is of packed sequences: name packed too" },
+        { { .features = GH_FEATURE_HOST_ROUTER },
+          GH_ERR_INVALID,
+          "this dense layer has no host_router" },
+        { { .kind = GH_LAYER_MAMBA, .features = GH_FEATURE_LATENT },
+          GH_ERR_INVALID,
+          "this mamba layer has no latent" },
+        { { .backend = GH_BACKEND_DEEPEP },
+          GH_ERR_INVALID,
+          "backend is of a flex dispatcher; leave it out" },
+        { { .kind = GH_LAYER_MOE,
+            .experts = 4,
+            .backend = GH_BACKEND_HYBRIDEP },
+          GH_ERR_INVALID,
+          "set dispatcher to flex" },
+        { { .kind = GH_LAYER_MOE,
+            .experts = 4,
+            .dispatcher = GH_DISPATCHER_FLEX,
+            .backend = GH_BACKEND_NCCLEP + 1 },
+          GH_ERR_UNSUPPORTED,
+          "backend 4 is not known" },
     };
     gh_model *model;
 
@@ -128,9 +152,9 @@ static void test_a_layer_may_name_all_that_it_has(void)
         gh_layer_kind kind;
         uint32_t n_features, n_modules;
     } own[] = {
-        { GH_LAYER_DENSE, 2, 7 },    { GH_LAYER_MOE, 9, 9 },
-        { GH_LAYER_MAMBA, 1, 1 },    { GH_LAYER_ATTN_ONLY, 2, 5 },
-        { GH_LAYER_MLP_ONLY, 1, 3 }, { GH_LAYER_MOE_ONLY, 8, 5 },
+        { GH_LAYER_DENSE, 5, 7 },    { GH_LAYER_MOE, 14, 9 },
+        { GH_LAYER_MAMBA, 4, 1 },    { GH_LAYER_ATTN_ONLY, 5, 5 },
+        { GH_LAYER_MLP_ONLY, 4, 3 }, { GH_LAYER_MOE_ONLY, 13, 5 },
     };
     gh_model *model;
 
@@ -147,6 +171,8 @@ static void test_a_layer_may_name_all_that_it_has(void)
                 desc.features |= GH_FEATURE_CAPACITY;
             } else if (desc.features == GH_FEATURE_SHARED_OVERLAP) {
                 desc.features |= GH_FEATURE_SHARED_EXPERTS;
+            } else if (desc.features == GH_FEATURE_PACKED_PAD) {
+                desc.features |= GH_FEATURE_PACKED;
             }
             n_features += gh_model_add_layer(model, &desc, NULL) == GH_OK;
         }
@@ -164,8 +190,36 @@ static void test_a_layer_may_name_all_that_it_has(void)
     gh_model_destroy(model);
 }
 
+static void test_what_holds_for_all_layers(void)
+{
+    gh_model_desc desc = { .struct_size = sizeof(desc),
+                           .flags = GH_MODEL_WHOLE,
+                           .ep_size = 8,
+                           .cp_size = 2 };
+    gh_model *model;
+
+    gh_model_create(&model, NULL);
+    is_status(gh_model_describe(NULL, &desc, &err), GH_ERR_INVALID, &err,
+              "a description needs a model");
+    is_status(gh_model_describe(model, NULL, &err), GH_ERR_INVALID, &err,
+              "and a model a description");
+    is_status(gh_model_describe(model, &desc, &err), GH_OK, &err,
+              "a model may be described");
+    desc.flags = 1u << 7;
+    is_status(gh_model_describe(model, &desc, &err), GH_ERR_INVALID, &err,
+              "an unknown flag is refused");
+    desc.struct_size = 8;
+    is_status(gh_model_describe(model, &desc, &err), GH_ERR_ABI, &err,
+              "so is a size below 0.3's");
+    ok(model->desc.flags == GH_MODEL_WHOLE && model->desc.ep_size == 8 &&
+           model->desc.cp_size == 2,
+       "and the model is as it was");
+    gh_model_destroy(model);
+}
+
 int main(void)
 {
+    test_what_holds_for_all_layers();
     test_a_bad_layer_is_refused();
     test_a_layer_that_contradicts_itself_is_refused();
     test_a_layer_may_name_all_that_it_has();

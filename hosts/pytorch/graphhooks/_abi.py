@@ -17,7 +17,7 @@ from ctypes import c_void_p
 # ---- base.h ----------------------------------------------------------------
 
 GH_ABI_MAJOR = 0
-GH_ABI_MINOR = 2
+GH_ABI_MINOR = 3
 
 gh_status = c_int32
 GH_OK = 0
@@ -121,6 +121,18 @@ GH_FEATURE_SHARED_OVERLAP = 1 << 5
 GH_FEATURE_ATTN_DROPOUT = 1 << 6
 GH_FEATURE_HIDDEN_DROPOUT = 1 << 7
 GH_FEATURE_ROUTER_JITTER = 1 << 8
+GH_FEATURE_HOST_ROUTER = 1 << 9
+GH_FEATURE_LATENT = 1 << 10
+GH_FEATURE_PACKED = 1 << 11
+GH_FEATURE_PACKED_PAD = 1 << 12
+GH_FEATURE_MTP = 1 << 13
+
+GH_BACKEND_NONE = 0
+GH_BACKEND_DEEPEP = 1
+GH_BACKEND_HYBRIDEP = 2
+GH_BACKEND_NCCLEP = 3
+
+GH_MODEL_WHOLE = 1 << 0
 
 GH_MODULE_ATTN_NORM = 1 << 0
 GH_MODULE_QKV_LINEAR = 1 << 1
@@ -149,6 +161,17 @@ class gh_layer_desc(Structure):
         ("dispatcher", c_uint32),
         ("reserved_end", c_uint32),
         ("family", c_char_p),
+        ("backend", c_uint32),
+        ("reserved_tail", c_uint32),
+    ]
+
+
+class gh_model_desc(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("flags", c_uint32),
+        ("ep_size", c_uint32),
+        ("cp_size", c_uint32),
     ]
 
 
@@ -417,6 +440,7 @@ class gh_api(Structure):
             _call(_session, POINTER(gh_border_key), POINTER(gh_buffer)),
         ),
         ("aux_bind", _call(_session, POINTER(gh_aux))),
+        ("model_describe", _call(_model, POINTER(gh_model_desc))),
     ]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 from typing import Dict, Optional
 
-from . import _abi, _library
+from . import _abi, _library, values
 from .errors import Error, check, unknown
 from .values import Names, bits_of, one_of, text_of, whole
 
@@ -25,6 +25,7 @@ def _words(prefix: str) -> Dict[str, int]:
 KINDS = _words("GH_LAYER_")
 PARTS = _words("GH_PART_")
 DISPATCHERS = _words("GH_DISPATCHER_")
+BACKENDS = _words("GH_BACKEND_")
 FEATURES = _words("GH_FEATURE_")
 MODULES = _words("GH_MODULE_")
 
@@ -51,6 +52,7 @@ class Model:
         offload: Names = (),
         experts: int = 0,
         dispatcher: str = "alltoall",
+        backend: str = "none",
         **others: object,
     ) -> "Model":
         """Appends a layer; the words are those of model.h in lower case."""
@@ -68,10 +70,25 @@ class Model:
             offload=bits_of("offload", MODULES, offload),
             experts=whole("experts", experts),
             dispatcher=one_of("dispatcher", DISPATCHERS, dispatcher),
+            backend=one_of("backend", BACKENDS, backend),
         )
         err = _abi.gh_error()
         check(self.api.model_add_layer(self._open(), desc, err), err)
         self.chunks = chunk + 1
+        return self
+
+    def describe(
+        self, *, whole: bool = False, ep_size: int = 0, cp_size: int = 0
+    ) -> "Model":
+        """Says what holds for all layers; 0 is a size that is not said."""
+        desc = _abi.make(
+            _abi.gh_model_desc,
+            flags=_abi.GH_MODEL_WHOLE if whole else 0,
+            ep_size=values.whole("ep_size", ep_size),
+            cp_size=values.whole("cp_size", cp_size),
+        )
+        err = _abi.gh_error()
+        check(self.api.model_describe(self._open(), desc, err), err)
         return self
 
     def _open(self) -> ctypes.c_void_p:

@@ -36,8 +36,9 @@ def test_a_layer_has_all_that_C_can_say_of_it(api):
         model.add_layer(
             "moe", name="first", family="gpt", experts=8,
             features="capacity, pad", recompute=["mlp_norm"],
-            dispatcher="allgather",
+            dispatcher="flex", backend="hybridep",
         )  # fmt: skip
+        model.describe(whole=True, ep_size=4, cp_size=2)
         model.add_layer("dense", chunk=1)
         with Session(model, environment=OFF) as session:
             plan = session.plan()
