@@ -34,34 +34,43 @@ struct sample {
         .kind = GH_LAYER_MOE, .experts = 8, __VA_ARGS__ \
     }
 #define PADDED .features = GH_FEATURE_CAPACITY | GH_FEATURE_PAD
+#define BESIDE .features = GH_FEATURE_SHARED_EXPERTS | GH_FEATURE_SHARED_OVERLAP
 
 static const struct sample kinds[] = {
     { .text = "`dense`", .layer = { .kind = GH_LAYER_DENSE } },
     { .text = "`dense`, ep overlap",
       .layer = { .kind = GH_LAYER_DENSE },
       .how = OVERLAP },
-    { .text = "`moe`, capacity and pad", .layer = MOE_LAYER(PADDED) },
-    { .text = "`moe`, capacity and pad, ep overlap",
+    { .text = "`moe`, capacity and pad, alltoall or flex",
+      .layer = MOE_LAYER(PADDED) },
+    { .text = "`moe`, capacity and pad, allgather",
+      .layer = MOE_LAYER(PADDED, .dispatcher = GH_DISPATCHER_ALLGATHER) },
+    { .text = "`moe`, capacity and pad, alltoall or flex, ep overlap",
       .layer = MOE_LAYER(PADDED),
       .how = OVERLAP },
     { .text = "`moe`, sync_free",
       .layer = MOE_LAYER(.features = GH_FEATURE_SYNC_FREE,
                          .dispatcher = GH_DISPATCHER_FLEX) },
-    { .text = "`moe`, dropless, any dispatcher",
+    { .text = "`moe`, dropless, alltoall or flex",
       .layer = MOE_LAYER(.features = 0) },
+    { .text = "`moe`, dropless, allgather",
+      .layer = MOE_LAYER(.dispatcher = GH_DISPATCHER_ALLGATHER) },
+    { .text = "`moe`, host_router",
+      .layer = MOE_LAYER(.features =
+                             GH_FEATURE_HOST_ROUTER | GH_FEATURE_SYNC_FREE) },
     { .text = "`moe`, capacity without pad, alltoall",
       .layer = MOE_LAYER(.features = GH_FEATURE_CAPACITY) },
     { .text = "`moe`, fp8_padding, alltoall",
       .layer = MOE_LAYER(.features = GH_FEATURE_FP8_PADDING) },
-    { .text = "`moe`, fp8_padding, allgather or flex",
+    { .text = "`moe`, fp8_padding, flex",
       .layer = MOE_LAYER(.features = GH_FEATURE_FP8_PADDING,
-                         .dispatcher = GH_DISPATCHER_ALLGATHER) },
+                         .dispatcher = GH_DISPATCHER_FLEX) },
     { .text = "`mamba`", .layer = { .kind = GH_LAYER_MAMBA } },
     { .text = "`attn_only`", .layer = { .kind = GH_LAYER_ATTN_ONLY } },
     { .text = "`mlp_only`", .layer = { .kind = GH_LAYER_MLP_ONLY } },
-    { .text = "`moe_only`, capacity and pad",
+    { .text = "`moe_only`, capacity and pad, alltoall or flex",
       .layer = { .kind = GH_LAYER_MOE_ONLY, .experts = 8, PADDED } },
-    { .text = "`moe_only`, dropless, any dispatcher",
+    { .text = "`moe_only`, dropless, alltoall or flex",
       .layer = { .kind = GH_LAYER_MOE_ONLY, .experts = 8 } },
 };
 
@@ -76,6 +85,10 @@ static const struct gh_traits held_back = {
 static const struct sample refusals[] = {
     { "recompute `layer`", { .recompute = GH_MODULE_LAYER }, 0, ATTN },
     { "offload `layer`", { .offload = GH_MODULE_LAYER }, 0, ATTN },
+    { "packed, without packed_pad",
+      { .features = GH_FEATURE_PACKED },
+      0,
+      ATTN },
     { "attn_dropout, recompute `core_attn`",
       { .features = GH_FEATURE_ATTN_DROPOUT, .recompute = GH_MODULE_CORE_ATTN },
       0,
@@ -88,8 +101,14 @@ static const struct sample refusals[] = {
       { .kind = GH_LAYER_MOE, .experts = 1 },
       0,
       ROUTER },
-    { "neither capacity and pad, nor sync_free", MOE_LAYER(.features = 0), 0,
+    { "host_router",
+      MOE_LAYER(.features = GH_FEATURE_HOST_ROUTER | GH_FEATURE_SYNC_FREE), 0,
       MOE },
+    { "host_router", MOE_LAYER(.features = GH_FEATURE_HOST_ROUTER), 0, ROUTER },
+    { "allgather, without sync_free",
+      MOE_LAYER(PADDED, .dispatcher = GH_DISPATCHER_ALLGATHER), 0, MOE },
+    { "alltoall or flex, neither capacity and pad, nor sync_free",
+      MOE_LAYER(.features = 0), 0, MOE },
     { "ep overlap", MOE_LAYER(PADDED), OVERLAP, MOE },
     { "ep overlap", { .kind = GH_LAYER_DENSE }, OVERLAP, MLP },
     { "router_jitter, recompute `moe`",
@@ -133,6 +152,22 @@ static const struct sample refusals[] = {
       0, ROUTER | PREPROCESS },
     { "recompute `mlp_norm`, granularity `part`",
       MOE_LAYER(PADDED, .recompute = GH_MODULE_MLP_NORM), PARTS, MOE },
+    { "offload `attn_proj`, not `core_attn`",
+      { .offload = GH_MODULE_ATTN_PROJ },
+      0,
+      0 },
+    { "recompute `moe`, offload `expert_fc1` or `moe_act`",
+      MOE_LAYER(.recompute = GH_MODULE_MOE, .offload = GH_MODULE_MOE_ACT), 0,
+      0 },
+    { "shared_overlap, recompute `shared_experts`",
+      MOE_LAYER(BESIDE, .recompute = GH_MODULE_SHARED_EXPERTS), 0, 0 },
+    { "ep overlap, shared_overlap", MOE_LAYER(BESIDE), OVERLAP, 0 },
+    { "ep overlap, recompute `moe`", MOE_LAYER(.recompute = GH_MODULE_MOE),
+      OVERLAP, 0 },
+    { "ep overlap, ncclep, offload `expert_fc1`",
+      MOE_LAYER(.backend = GH_BACKEND_NCCLEP, .dispatcher = GH_DISPATCHER_FLEX,
+                .offload = GH_MODULE_EXPERT_FC1),
+      OVERLAP, 0 },
 };
 
 static const uint32_t scopes[] = {
@@ -202,29 +237,29 @@ static void print_refused(const struct gh_layer_plan *plan)
     printf(" |\n");
 }
 
-static void resolve(const struct sample *sample, uint32_t scope,
-                    struct gh_layer_plan *plan)
+static struct gh_plan_options options_of(const struct sample *sample,
+                                         uint32_t scope)
 {
-    const struct gh_plan_options options = {
+    return (struct gh_plan_options){
         .scope = scope,
         .granularity = (sample->how & PARTS) != 0 ? GH_GRANULARITY_PART
                                                   : GH_GRANULARITY_LAYER,
         .ep_overlap = (sample->how & OVERLAP) != 0,
     };
-
-    gh_rules_layer(&sample->layer, &options, plan);
 }
 
 static void print_kind(const struct sample *sample)
 {
     const char *comma = "";
+    struct gh_plan_options options;
     struct gh_layer_plan plan;
 
     for (size_t i = 0; i < N_SCOPES; i++) {
         if (!applies(scopes[i], &sample->layer)) {
             continue;
         }
-        resolve(sample, scopes[i], &plan);
+        options = options_of(sample, scopes[i]);
+        gh_rules_layer(&sample->layer, &options, &plan);
         printf("| %s | ", sample->text);
         print_scope(scopes[i]);
         printf(" |");
@@ -252,21 +287,25 @@ struct refusal {
 /* What a sample is refused for: as its item, its offload or recomputing. */
 static struct refusal refusal_of(const struct sample *sample)
 {
+    const struct gh_plan_options options = options_of(sample, sample->scope);
     struct gh_layer_plan plan;
     struct refusal refusal;
 
-    resolve(sample, sample->scope, &plan);
+    gh_rules_layer(&sample->layer, &options, &plan);
     for (enum gh_scope_item item = GH_ITEM_COUNT; item-- > 0;) {
-        if (plan.refused[item] != 0) {
+        if ((sample->scope & GH_SCOPE(item)) != 0 && plan.refused[item] != 0) {
             refusal.cause = gh_cause_first(plan.refused[item]);
             gh_item_remedy(&plan, item, GH_PART_MOE_ROUTER, refusal.remedy,
                            sizeof(refusal.remedy));
             return refusal;
         }
     }
-    refusal.cause = plan.offload_cause[0] != GH_CAUSE_NONE
-                        ? plan.offload_cause[0]
-                        : plan.recompute_cause;
+    refusal.cause = gh_rules_contradiction(&sample->layer, &options);
+    if (refusal.cause == GH_CAUSE_NONE) {
+        refusal.cause = plan.offload_cause[0] != GH_CAUSE_NONE
+                            ? plan.offload_cause[0]
+                            : plan.recompute_cause;
+    }
     snprintf(refusal.remedy, sizeof(refusal.remedy), "%s",
              gh_causes[refusal.cause].remedy);
     return refusal;
@@ -275,6 +314,10 @@ static struct refusal refusal_of(const struct sample *sample)
 /* What of the layer is refused. */
 static void print_target(const struct sample *sample, enum gh_cause cause)
 {
+    if (cause >= GH_CAUSE_PROJ_ALONE) {
+        printf("the description");
+        return;
+    }
     if (cause == GH_CAUSE_RECOMPUTE_MLP_NORM) {
         printf("the recomputation, with ");
     } else if (cause >= GH_CAUSE_OFFLOAD_ATTN_NORM) {

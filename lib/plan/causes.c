@@ -20,6 +20,10 @@ const struct gh_cause_text gh_causes[GH_CAUSE_COUNT] = {
           "all of its activations are offloaded, and those of a graph "
           "stay where the graph expects them",
           "offload modules of the layer instead of all of it"),
+    CAUSE(PACKED,
+          "its sequences are packed, so their number changes, and a graph "
+          "has fixed shapes",
+          "pad tokens and sequences to a fixed number and name packed_pad"),
     CAUSE(ATTN_RANDOM,
           "its attention has dropout and is recomputed, and a graph "
           "would draw other random numbers the second time",
@@ -32,6 +36,12 @@ const struct gh_cause_text gh_causes[GH_CAUSE_COUNT] = {
     CAUSE(ONE_EXPERT,
           "it has one expert, so nothing is routed, and no shape is fixed",
           "set a capacity and pad to it, or describe it as a dense layer"),
+    CAUSE(HOST_ROUTER, "its router waits for the device, which a graph cannot",
+          "take a router that does not, such as top-k"),
+    CAUSE(GATHER_TO_HOST,
+          "its all-gather tells the host how many tokens each expert gets, "
+          "in the middle of the graph",
+          "make it sync_free, or take alltoall with a capacity and pad"),
     CAUSE(DYNAMIC_EXPERTS,
           "its experts get another number of tokens in every pass, "
           "and a graph has fixed shapes",
@@ -78,6 +88,33 @@ const struct gh_cause_text gh_causes[GH_CAUSE_COUNT] = {
           "leave mlp_norm out of the recomputed modules, or capture "
           "moe_preprocess of an all-to-all in the same graph, "
           "without shared_overlap"),
+    CAUSE(PROJ_ALONE,
+          "the input of its attn_proj is the output of its core_attn, so "
+          "offloading attn_proj alone frees nothing",
+          "offload core_attn too, or leave attn_proj out"),
+    CAUSE(OFFLOAD_RECOMPUTED,
+          "its moe is recomputed as one unit, so nothing of expert_fc1 and "
+          "moe_act is kept that could be offloaded",
+          "leave them out of the offloaded modules, or moe out of the "
+          "recomputed ones"),
+    CAUSE(SHARED_RECOMPUTED,
+          "its shared experts run beside the dispatch, where they cannot be "
+          "recomputed",
+          "leave out shared_overlap, or shared_experts of the recomputed "
+          "modules"),
+    CAUSE(OVERLAP_SHARED,
+          "its shared experts and another microbatch would both run beside "
+          "its dispatch",
+          "leave out shared_overlap, or switch off the overlap"),
+    CAUSE(OVERLAP_RECOMPUTED,
+          "its moe is recomputed as one unit, which the overlap has to cut "
+          "at the dispatch and the combine",
+          "recompute moe_act instead of moe, or switch off the overlap"),
+    CAUSE(OVERLAP_NCCLEP,
+          "under the overlap its expert_fc1 reads a buffer that ncclep keeps, "
+          "so offloading it frees nothing",
+          "leave expert_fc1 out of the offloaded modules, or switch off the "
+          "overlap"),
 };
 
 enum gh_cause gh_cause_first(uint32_t causes)

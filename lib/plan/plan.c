@@ -158,10 +158,31 @@ static gh_status check_item(const struct gh_plan *plan, enum gh_scope_item item,
                                : refuse_everywhere(plan, item, first, err);
 }
 
+/* What a layer contradicts itself in is an error wherever it is. */
+static gh_status check_layers(const struct gh_plan *plan, gh_error *err)
+{
+    for (uint32_t i = 0; i < plan->n_layers; i++) {
+        const struct gh_layer *layer = &plan->layers[i];
+        const enum gh_cause cause =
+            gh_rules_contradiction(layer, &plan->options);
+
+        if (cause != GH_CAUSE_NONE) {
+            return gh_fail(err, GH_ERR_CONFIG, "%.*s: %s; %s",
+                           gh_shown_bytes(layer->name, 40), layer->name,
+                           gh_causes[cause].why, gh_causes[cause].remedy);
+        }
+    }
+    return GH_OK;
+}
+
 static gh_status apply_rules(struct gh_plan *plan, gh_error *err)
 {
     const uint32_t scope = plan->options.scope;
+    const gh_status sound = check_layers(plan, err);
 
+    if (sound != GH_OK) {
+        return sound;
+    }
     for (uint32_t i = 0; i < plan->n_layers; i++) {
         gh_rules_layer(&plan->layers[i], &plan->options, &plan->layer_plans[i]);
         note_layer(plan, i);

@@ -93,9 +93,14 @@ static uint32_t mlp_causes(const struct gh_plan_options *options)
     return options->ep_overlap ? gh_cause_bit(GH_CAUSE_OVERLAP_MLP) : 0;
 }
 
-/* Why the shapes of the experts are not known beforehand. */
+/* Why the host, or the shapes of the experts, depend on what is routed.  A
+ * dispatcher that gathers is told its counts even where shapes are fixed. */
 static uint32_t shape_causes(const struct gh_layer *layer)
 {
+    if (layer->dispatcher == GH_DISPATCHER_ALLGATHER &&
+        !has(layer, GH_FEATURE_SYNC_FREE)) {
+        return gh_cause_bit(GH_CAUSE_GATHER_TO_HOST);
+    }
     if (has_static_experts(layer)) {
         return 0;
     }
@@ -125,6 +130,9 @@ static uint32_t moe_causes(const struct gh_layer *layer,
 {
     uint32_t causes = shape_causes(layer) | unit_causes(layer, options);
 
+    if (has(layer, GH_FEATURE_HOST_ROUTER)) {
+        causes |= gh_cause_bit(GH_CAUSE_HOST_ROUTER);
+    }
     if (options->ep_overlap) {
         causes |= gh_cause_bit(GH_CAUSE_OVERLAP);
     }
@@ -137,6 +145,9 @@ static uint32_t router_causes(const struct gh_layer *layer)
 
     if (layer->experts < 2 && !has_static_experts(layer)) {
         causes |= gh_cause_bit(GH_CAUSE_ONE_EXPERT);
+    }
+    if (has(layer, GH_FEATURE_HOST_ROUTER)) {
+        causes |= gh_cause_bit(GH_CAUSE_HOST_ROUTER);
     }
     if (recomputes(layer, GH_MODULE_MOE)) {
         causes |= gh_cause_bit(GH_CAUSE_RECOMPUTE_MOE);
@@ -191,6 +202,9 @@ static uint32_t layer_causes(enum gh_scope_item item,
     }
     if ((layer->offload & GH_MODULE_LAYER) != 0) {
         causes |= gh_cause_bit(GH_CAUSE_OFFLOAD_LAYER);
+    }
+    if (has(layer, GH_FEATURE_PACKED) && !has(layer, GH_FEATURE_PACKED_PAD)) {
+        causes |= gh_cause_bit(GH_CAUSE_PACKED);
     }
     if (family_refuses(item, layer)) {
         causes |= gh_cause_bit(GH_CAUSE_FAMILY);

@@ -46,12 +46,15 @@ enum gh_cause {
     /* every word */
     GH_CAUSE_RECOMPUTE_LAYER,
     GH_CAUSE_OFFLOAD_LAYER,
+    GH_CAUSE_PACKED,
     GH_CAUSE_FAMILY,
     /* a word */
     GH_CAUSE_ATTN_RANDOM,
     GH_CAUSE_OVERLAP,
     GH_CAUSE_OVERLAP_MLP,
     GH_CAUSE_ONE_EXPERT,
+    GH_CAUSE_HOST_ROUTER,
+    GH_CAUSE_GATHER_TO_HOST,
     GH_CAUSE_DYNAMIC_EXPERTS,
     GH_CAUSE_RECOMPUTE_PARTS,
     GH_CAUSE_MOE_RANDOM,
@@ -62,6 +65,13 @@ enum gh_cause {
     GH_CAUSE_OFFLOAD_MLP_NORM,
     GH_CAUSE_OFFLOAD_MOE,
     GH_CAUSE_RECOMPUTE_MLP_NORM,
+    /* the description itself */
+    GH_CAUSE_PROJ_ALONE,
+    GH_CAUSE_OFFLOAD_RECOMPUTED,
+    GH_CAUSE_SHARED_RECOMPUTED,
+    GH_CAUSE_OVERLAP_SHARED,
+    GH_CAUSE_OVERLAP_RECOMPUTED,
+    GH_CAUSE_OVERLAP_NCCLEP,
     GH_CAUSE_COUNT
 };
 
@@ -116,6 +126,11 @@ const char *gh_item_name(enum gh_scope_item item);
 
 /* Whether a layer has anything that the item names. */
 bool gh_item_applies(enum gh_scope_item item, const struct gh_layer *layer);
+
+/* contradictions.c: what a layer asks for that excludes the rest of it or an
+ * option, whatever is captured; GH_CAUSE_NONE: nothing. */
+enum gh_cause gh_rules_contradiction(const struct gh_layer *layer,
+                                     const struct gh_plan_options *options);
 
 /* Contradictions within a scope, whatever the model. */
 gh_status gh_rules_check_scope(uint32_t scope, gh_error *err);

@@ -451,6 +451,36 @@ bad_layer "a layer that is recomputed as a whole" attn \
 bad_layer "a layer that is offloaded as a whole" attn \
     "offload modules of the layer" '{"kind": "dense", "offload": ["layer"]}'
 
+bad_layer "moe with an all-gather" moe \
+    "take alltoall with a capacity and pad, or name moe_router instead of moe" \
+    '{"kind": "moe", "experts": 8, "dispatcher": "allgather",
+    "features": ["capacity", "pad"]}'
+bad_layer "moe_router that waits for the device" moe_router \
+    "take a router that does not, such as top-k, or leave moe_router out" \
+    "{$of_moe, \"features\": [\"host_router\"]}"
+bad_layer "packed sequences" attn \
+    "pad tokens and sequences to a fixed number and name packed_pad" \
+    '{"kind": "dense", "features": ["packed"]}'
+bad_layer "attn_proj offloaded alone" mlp "layer 0: the input of its attn_proj" \
+    '{"kind": "dense", "offload": ["attn_proj"]}'
+bad_layer "expert_fc1 offloaded from a recomputed moe" attn \
+    "layer 0: its moe is recomputed as one unit, so nothing of expert_fc1" \
+    "{$of_moe, \"recompute\": [\"moe\"], \"offload\": [\"expert_fc1\"]}"
+beside='"features": ["shared_experts", "shared_overlap"]'
+bad_layer "shared experts recomputed beside the dispatch" attn \
+    "leave out shared_overlap, or shared_experts of the recomputed modules" \
+    "{$of_moe, $beside, \"recompute\": [\"shared_experts\"]}"
+model bad '"ep_overlap": true,' "{$of_moe, $beside}"
+impossible "two things beside the dispatch" \
+    "leave out shared_overlap, or switch off the overlap" bad.json --scope attn
+model bad '"ep_overlap": true,' "{$of_moe, \"recompute\": [\"moe\"]}"
+impossible "EP overlap with a recomputed moe" \
+    "recompute moe_act instead of moe, or switch off the overlap" \
+    bad.json --scope attn
+impossible "moe that is refused for two reasons" \
+    "switch off the overlap, and set a capacity and pad to it; or name moe_router" \
+    moe.json --scope moe --ep-overlap 1
+
 model mixed '' "$padded, $moe, $moe"
 returns 0 "whole layers are narrowed while communication is hidden" \
     deepseek.json --ep-overlap 1

@@ -331,6 +331,25 @@ static void test_what_no_layer_can_have_is_an_error(void)
     }
 }
 
+/* One such layer is enough, whatever is captured of it. */
+static void test_a_layer_that_contradicts_itself_has_no_plan(void)
+{
+    gh_layer_desc desc = { .struct_size = sizeof(desc), .name = "odd" };
+    struct gh_plan plan;
+    gh_model *model = model_of(2, 1);
+
+    desc.offload = GH_MODULE_ATTN_PROJ;
+    gh_model_add_layer(model, &desc, &err);
+    is_status(make(model, MLP, GH_GRANULARITY_LAYER, &plan), GH_ERR_CONFIG,
+              &err, "one layer of three that contradicts itself is refused");
+    is_str(err.text,
+           "odd: the input of its attn_proj is the output of its core_attn, "
+           "so offloading attn_proj alone frees nothing; offload core_attn "
+           "too, or leave attn_proj out",
+           "with its name, the rule and the remedy");
+    gh_model_destroy(model);
+}
+
 static void test_what_some_layers_cannot_have_is_narrowed_and_said(void)
 {
     struct gh_plan plan;
@@ -544,6 +563,7 @@ int main(void)
     test_ten_thousand_layers();
     test_every_kind_resolves_as_users_know_it();
     test_what_no_layer_can_have_is_an_error();
+    test_a_layer_that_contradicts_itself_has_no_plan();
     test_what_some_layers_cannot_have_is_narrowed_and_said();
     test_preprocess_is_refused_with_its_router();
     test_a_layer_that_is_offloaded_as_a_whole_is_eager();

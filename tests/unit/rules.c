@@ -24,6 +24,7 @@
 #define FP8 GH_FEATURE_FP8_PADDING
 #define DROP GH_FEATURE_HIDDEN_DROPOUT
 #define JITTER GH_FEATURE_ROUTER_JITTER
+#define WAITS GH_FEATURE_HOST_ROUTER
 
 static void resolve(struct gh_layer layer, uint32_t scope, uint32_t how,
                     struct gh_layer_plan *plan)
@@ -159,6 +160,75 @@ static const struct {
       0,
       GH_ITEM_MOE,
       GH_CAUSE_DYNAMIC_EXPERTS },
+    { "moe with an all-gather, padded",
+      { .kind = GH_LAYER_MOE,
+        .features = PADDED,
+        .dispatcher = GH_DISPATCHER_ALLGATHER },
+      MOE,
+      0,
+      0,
+      GH_ITEM_MOE,
+      GH_CAUSE_GATHER_TO_HOST },
+    { "a whole layer with an all-gather, padded",
+      { .kind = GH_LAYER_MOE,
+        .features = PADDED,
+        .dispatcher = GH_DISPATCHER_ALLGATHER },
+      WHOLE,
+      0,
+      ATTN | ROUTER | PREPROCESS,
+      GH_ITEM_MOE,
+      GH_CAUSE_GATHER_TO_HOST },
+    { "moe with an all-gather that never waits",
+      { .kind = GH_LAYER_MOE,
+        .features = FREE,
+        .dispatcher = GH_DISPATCHER_ALLGATHER },
+      MOE,
+      0,
+      MOE,
+      GH_ITEM_MOE,
+      GH_CAUSE_NONE },
+    { "a router that waits",
+      { .kind = GH_LAYER_MOE, .features = WAITS },
+      ATTN | ROUTER | PREPROCESS,
+      0,
+      ATTN,
+      GH_ITEM_MOE_ROUTER,
+      GH_CAUSE_HOST_ROUTER },
+    { "what follows a router that waits",
+      { .kind = GH_LAYER_MOE, .features = WAITS },
+      ROUTER | PREPROCESS,
+      0,
+      0,
+      GH_ITEM_MOE_PREPROCESS,
+      GH_CAUSE_HOST_ROUTER },
+    { "experts behind a router that waits",
+      { .kind = GH_LAYER_MOE, .features = WAITS | FREE },
+      MOE,
+      0,
+      0,
+      GH_ITEM_MOE,
+      GH_CAUSE_HOST_ROUTER },
+    { "a whole layer with a router that waits",
+      { .kind = GH_LAYER_MOE, .features = WAITS | PADDED },
+      WHOLE,
+      0,
+      ATTN,
+      GH_ITEM_MOE_ROUTER,
+      GH_CAUSE_HOST_ROUTER },
+    { "packed sequences",
+      { .features = GH_FEATURE_PACKED },
+      ATTN | MLP,
+      0,
+      0,
+      GH_ITEM_MLP,
+      GH_CAUSE_PACKED },
+    { "packed sequences, padded to a fixed number",
+      { .features = GH_FEATURE_PACKED | GH_FEATURE_PACKED_PAD },
+      ATTN | MLP,
+      0,
+      ATTN | MLP,
+      GH_ITEM_ATTN,
+      GH_CAUSE_NONE },
     { "moe that never waits",
       { .kind = GH_LAYER_MOE, .features = FREE },
       MOE,
@@ -457,6 +527,94 @@ static void test_what_is_not_worth_recomputing(void)
     }
 }
 
+/* What a layer asks for that excludes the rest of it. */
+static const struct {
+    const char *text;
+    struct gh_layer layer;
+    bool overlap;
+    enum gh_cause cause;
+} contradictions[] = {
+    { "attn_proj offloaded alone",
+      { .offload = GH_MODULE_ATTN_PROJ },
+      false,
+      GH_CAUSE_PROJ_ALONE },
+    { "attn_proj offloaded with core_attn",
+      { .offload = GH_MODULE_ATTN_PROJ | CORE },
+      false,
+      GH_CAUSE_NONE },
+    { "expert_fc1 offloaded from a recomputed moe",
+      { .recompute = GH_MODULE_MOE, .offload = FC1 },
+      false,
+      GH_CAUSE_OFFLOAD_RECOMPUTED },
+    { "moe_act offloaded from a recomputed moe",
+      { .recompute = GH_MODULE_MOE, .offload = GH_MODULE_MOE_ACT },
+      false,
+      GH_CAUSE_OFFLOAD_RECOMPUTED },
+    { "expert_fc1 offloaded, moe_act recomputed",
+      { .recompute = GH_MODULE_MOE_ACT, .offload = FC1 },
+      false,
+      GH_CAUSE_NONE },
+    { "shared experts beside the dispatch, recomputed",
+      { .features = BESIDE, .recompute = GH_MODULE_SHARED_EXPERTS },
+      false,
+      GH_CAUSE_SHARED_RECOMPUTED },
+    { "shared experts with the router, recomputed",
+      { .features = SHARED, .recompute = GH_MODULE_SHARED_EXPERTS },
+      false,
+      GH_CAUSE_NONE },
+    { "shared experts beside the dispatch",
+      { .features = BESIDE },
+      false,
+      GH_CAUSE_NONE },
+    { "shared experts beside the dispatch under EP overlap",
+      { .features = BESIDE },
+      true,
+      GH_CAUSE_OVERLAP_SHARED },
+    { "shared experts with the router under EP overlap",
+      { .features = SHARED },
+      true,
+      GH_CAUSE_NONE },
+    { "a recomputed moe",
+      { .recompute = GH_MODULE_MOE },
+      false,
+      GH_CAUSE_NONE },
+    { "a recomputed moe under EP overlap",
+      { .recompute = GH_MODULE_MOE },
+      true,
+      GH_CAUSE_OVERLAP_RECOMPUTED },
+    { "a recomputed moe_act under EP overlap",
+      { .recompute = GH_MODULE_MOE_ACT },
+      true,
+      GH_CAUSE_NONE },
+    { "expert_fc1 offloaded from ncclep under EP overlap",
+      { .backend = GH_BACKEND_NCCLEP, .offload = FC1 },
+      true,
+      GH_CAUSE_OVERLAP_NCCLEP },
+    { "expert_fc1 offloaded from ncclep",
+      { .backend = GH_BACKEND_NCCLEP, .offload = FC1 },
+      false,
+      GH_CAUSE_NONE },
+    { "expert_fc1 offloaded from deepep under EP overlap",
+      { .backend = GH_BACKEND_DEEPEP, .offload = FC1 },
+      true,
+      GH_CAUSE_NONE },
+};
+
+static void test_contradictions(void)
+{
+    for (size_t i = 0; i < sizeof(contradictions) / sizeof(contradictions[0]);
+         i++) {
+        const struct gh_plan_options options = {
+            .ep_overlap = contradictions[i].overlap
+        };
+
+        is_int(gh_rules_contradiction(&contradictions[i].layer, &options),
+               contradictions[i].cause, "%s: %s", contradictions[i].text,
+               contradictions[i].cause == GH_CAUSE_NONE ? "may be"
+                                                        : "is refused");
+    }
+}
+
 /* ---- remedies ------------------------------------------------------------ */
 
 /* Does as the remedy of a cause says. */
@@ -479,6 +637,15 @@ static void follow(enum gh_cause cause, struct gh_layer *layer,
     case GH_CAUSE_OVERLAP:
     case GH_CAUSE_OVERLAP_MLP:
         options->ep_overlap = false;
+        break;
+    case GH_CAUSE_PACKED:
+        layer->features |= GH_FEATURE_PACKED_PAD;
+        break;
+    case GH_CAUSE_HOST_ROUTER:
+        layer->features &= ~(uint32_t)WAITS;
+        break;
+    case GH_CAUSE_GATHER_TO_HOST:
+        layer->features |= FREE;
         break;
     case GH_CAUSE_ONE_EXPERT:
     case GH_CAUSE_DYNAMIC_EXPERTS:
@@ -546,7 +713,7 @@ static void test_remedies_lead_to_no_other_refusal(void)
                                         GH_MODULE_CORE_ATTN | GH_MODULE_MLP };
     uint32_t refused = 0, undone = 0;
 
-    for (uint32_t bits = 0; bits < 1u << 7; bits++) {
+    for (uint32_t bits = 0; bits < 1u << 9; bits++) {
         for (uint32_t n = 0; n < GH_KIND_COUNT * 4 * 3 * 2 * 4 * 2; n++) {
             const struct gh_plan_options options = {
                 .granularity =
@@ -561,7 +728,7 @@ static void test_remedies_lead_to_no_other_refusal(void)
                 .offload = n / 576 % 2 != 0 ? GH_MODULE_LAYER : 0,
             };
 
-            for (uint32_t i = 0; i < 7; i++) {
+            for (uint32_t i = 0; i < 9; i++) {
                 layer.features |= bits & 1u << i ? features[i] : 0;
             }
             count_undone(&layer, &options, &refused, &undone);
@@ -628,6 +795,7 @@ static void test_what_stands_for_moe(void)
 
 int main(void)
 {
+    test_contradictions();
     test_what_is_granted_and_why_not();
     test_remedies_lead_to_no_other_refusal();
     test_what_stands_for_moe();
