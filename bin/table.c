@@ -23,11 +23,13 @@
 struct sample {
     const char *text;
     struct gh_layer layer;
-    uint32_t how;   /* OVERLAP: with EP overlap; PARTS: granularity part */
+    uint32_t how;   /* OVERLAP: with EP overlap; PARTS: granularity part;
+                       AFTER_GRAPH: the layer before ends in a graph */
     uint32_t scope; /* of a refusal */
 };
 #define OVERLAP 1u
 #define PARTS 2u
+#define AFTER_GRAPH 4u
 
 #define MOE_LAYER(...) \
     { \
@@ -126,6 +128,10 @@ static const struct sample refusals[] = {
       0,
       ATTN },
     { "offload `attn_norm`", { .offload = GH_MODULE_ATTN_NORM }, 0, ATTN },
+    { "offload `attn_norm`, the layer before ends in a graph",
+      { .offload = GH_MODULE_ATTN_NORM },
+      AFTER_GRAPH,
+      MLP },
     { "offload `mlp_norm`, no experts, `mlp` eager",
       { .offload = GH_MODULE_MLP_NORM },
       0,
@@ -134,6 +140,10 @@ static const struct sample refusals[] = {
       { .offload = GH_MODULE_MLP_NORM },
       0,
       MLP },
+    { "offload `mlp_norm`, `mlp_only`, the layer before ends in a graph",
+      { .kind = GH_LAYER_MLP_ONLY, .offload = GH_MODULE_MLP_NORM },
+      AFTER_GRAPH,
+      ATTN },
     { "offload `mlp_norm`, granularity `part`",
       { .offload = GH_MODULE_MLP_NORM },
       PARTS,
@@ -259,7 +269,7 @@ static void print_kind(const struct sample *sample)
             continue;
         }
         options = options_of(sample, scopes[i]);
-        gh_rules_layer(&sample->layer, &options, &plan);
+        gh_rules_layer(&sample->layer, &options, GH_BEFORE_EAGER, &plan);
         printf("| %s | ", sample->text);
         print_scope(scopes[i]);
         printf(" |");
@@ -291,7 +301,10 @@ static struct refusal refusal_of(const struct sample *sample)
     struct gh_layer_plan plan;
     struct refusal refusal;
 
-    gh_rules_layer(&sample->layer, &options, &plan);
+    gh_rules_layer(&sample->layer, &options,
+                   (sample->how & AFTER_GRAPH) != 0 ? GH_BEFORE_GRAPH
+                                                    : GH_BEFORE_EAGER,
+                   &plan);
     for (enum gh_scope_item item = GH_ITEM_COUNT; item-- > 0;) {
         if ((sample->scope & GH_SCOPE(item)) != 0 && plan.refused[item] != 0) {
             refusal.cause = gh_cause_first(plan.refused[item]);

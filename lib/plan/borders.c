@@ -171,8 +171,14 @@ static gh_border border_of(gh_tensor tensor, uint32_t segment, uint32_t layer,
     };
 }
 
-/* The hidden states leave every segment, and enter all but a chunk's first:
- * what that reads comes from outside of the model. */
+/* Whether the segment's first layer is entered through it. */
+static bool begins_layer(const struct gh_plan *plan, const gh_segment *segment)
+{
+    return place(plan, segment->first_layer, segment->first_part) == 0;
+}
+
+/* The hidden states leave every segment, and enter all but those whose input
+ * comes from outside of the model. */
 static bool hidden_crosses(const struct gh_plan *plan, uint32_t segment,
                            gh_side side, gh_border *border)
 {
@@ -180,7 +186,8 @@ static bool hidden_crosses(const struct gh_plan *plan, uint32_t segment,
     uint32_t next, readers = 0;
 
     if (side == GH_SIDE_IN) {
-        if (segment == 0 || writer[-1].chunk != writer->chunk) {
+        if (begins_layer(plan, writer) &&
+            !gh_plan_follows(plan, writer->first_layer)) {
             return false;
         }
         writer--;

@@ -71,8 +71,8 @@ const struct gh_cause_text gh_causes[GH_CAUSE_COUNT] = {
     CAUSE(FAMILY, "its family lets no graph hold it",
           "describe the layer by another family"),
     CAUSE(OFFLOAD_ATTN_NORM,
-          "its attention norm reads the input of the graph, which "
-          "stays on the device",
+          "its attention norm reads what goes into a graph or out of one, "
+          "which stays on the device",
           "leave attn_norm out of the offloaded modules"),
     CAUSE(OFFLOAD_MLP_NORM,
           "its MLP norm reads what goes into a graph or out of one, "

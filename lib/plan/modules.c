@@ -35,63 +35,85 @@ static void switch_off(struct gh_layer_plan *plan, uint32_t modules,
     plan->offload_cause[plan->offload_cause[0] != GH_CAUSE_NONE] = cause;
 }
 
-/* A family may have put another part between them. */
-static bool mlp_follows_attn(const struct gh_layer *layer)
+/* Whether what a part reads crosses the border of a graph: it comes out of
+ * one, or goes into one, and the two are not the same. */
+static bool reads_border(const struct gh_layer *layer, gh_part part,
+                         const struct gh_plan_options *options,
+                         enum gh_before before,
+                         const struct gh_layer_plan *plan)
 {
     const gh_part *parts;
     const uint32_t n = gh_layer_parts(layer, &parts);
+    bool out = before == GH_BEFORE_GRAPH;
+    bool reaches = options->granularity == GH_GRANULARITY_CHUNK;
 
-    for (uint32_t i = 1; i < n; i++) {
-        if (parts[i] == GH_PART_MLP) {
-            return parts[i - 1] == GH_PART_ATTN;
-        }
+    for (uint32_t i = 0; i < n && parts[i] != part; i++) {
+        out = plan->graphed[parts[i]];
+        reaches = options->granularity != GH_GRANULARITY_PART;
     }
-    return false;
+    if (out && plan->graphed[part]) {
+        return !reaches;
+    }
+    return out || plan->graphed[part];
 }
 
-/* Whether what the MLP norm reads crosses a border: it comes out of a graph
- * of the attention, or goes into one of what follows.  Where both are one
- * graph it does not, but for experts: it is their residual besides. */
+/* The input of the norm before experts is their residual as well, which
+ * leaves every graph that does not hold all of them. */
 static bool mlp_norm_reads_border(const struct gh_layer *layer,
                                   const struct gh_plan_options *options,
+                                  enum gh_before before,
                                   const struct gh_layer_plan *plan)
 {
-    const bool before = granted(plan, GH_ITEM_ATTN);
-    const bool after =
-        granted(plan, GH_ITEM_MLP) || granted(plan, GH_ITEM_MOE_ROUTER);
-
-    if (gh_layer_has(layer, GH_PART_MOE_ROUTER) || !mlp_follows_attn(layer) ||
-        options->granularity == GH_GRANULARITY_PART) {
-        return before || after;
+    if (gh_layer_has(layer, GH_PART_MOE_ROUTER)) {
+        return plan->graphed[GH_PART_MOE_ROUTER] ||
+               reads_border(layer, GH_PART_MOE_ROUTER, options, before, plan);
     }
-    return before != after;
+    return gh_layer_has(layer, GH_PART_MLP) &&
+           reads_border(layer, GH_PART_MLP, options, before, plan);
+}
+
+/* The modules that lie in captured parts. */
+static uint32_t captured_modules(const struct gh_layer *layer,
+                                 const struct gh_layer_plan *plan)
+{
+    uint32_t captured = 0;
+
+    if (granted(plan, GH_ITEM_ATTN)) {
+        captured |= ATTN_MODULES;
+    }
+    if (granted(plan, GH_ITEM_MLP)) {
+        captured |= GH_MODULE_MLP | GH_MODULE_MLP_NORM;
+    }
+    if (granted(plan, GH_ITEM_MOE)) {
+        captured |= EXPERT_MODULES | GH_MODULE_MLP_NORM;
+    }
+    if (granted(plan, GH_ITEM_MOE_ROUTER)) {
+        captured |= GH_MODULE_MLP_NORM;
+        if ((layer->features & GH_FEATURE_SHARED_OVERLAP) == 0) {
+            captured |= GH_MODULE_SHARED_EXPERTS;
+        }
+    }
+    return captured;
 }
 
 /* What is offloaded inside a captured part is copied from inside a graph. */
 static void plan_offload(const struct gh_layer *layer,
                          const struct gh_plan_options *options,
-                         struct gh_layer_plan *plan)
+                         enum gh_before before, struct gh_layer_plan *plan)
 {
-    uint32_t captured = 0;
+    const uint32_t captured = captured_modules(layer, plan);
 
     plan->offload_eager = layer->offload;
-    if (granted(plan, GH_ITEM_ATTN)) {
+    if (gh_layer_has(layer, GH_PART_ATTN) &&
+        reads_border(layer, GH_PART_ATTN, options, before, plan)) {
         switch_off(plan, GH_MODULE_ATTN_NORM, GH_CAUSE_OFFLOAD_ATTN_NORM);
-        captured |= ATTN_MODULES;
     }
     if (granted(plan, GH_ITEM_MOE)) {
         switch_off(plan, EXPERT_MODULES | GH_MODULE_MLP_NORM,
                    GH_CAUSE_OFFLOAD_MOE);
     }
-    if (mlp_norm_reads_border(layer, options, plan)) {
+    if (mlp_norm_reads_border(layer, options, before, plan)) {
         switch_off(plan, GH_MODULE_MLP_NORM, GH_CAUSE_OFFLOAD_MLP_NORM);
-    }
-    if (granted(plan, GH_ITEM_MLP)) {
-        captured |= GH_MODULE_MLP | GH_MODULE_MLP_NORM;
-    }
-    if (granted(plan, GH_ITEM_MOE_ROUTER) &&
-        (layer->features & GH_FEATURE_SHARED_OVERLAP) == 0) {
-        captured |= GH_MODULE_SHARED_EXPERTS;
     }
     plan->offload_in_graph = plan->offload_eager & captured;
     plan->offload_eager &= ~captured;
@@ -117,20 +139,25 @@ static void plan_recompute(const struct gh_layer *layer,
                            const struct gh_plan_options *options,
                            struct gh_layer_plan *plan)
 {
-    const bool captured =
+    const uint32_t captured = captured_modules(layer, plan);
+    const bool norm =
         granted(plan, GH_ITEM_MOE) || granted(plan, GH_ITEM_MOE_ROUTER);
+    uint32_t recompute = layer->recompute;
 
-    if (captured && (layer->recompute & GH_MODULE_MLP_NORM) != 0 &&
+    if (norm && (recompute & GH_MODULE_MLP_NORM) != 0 &&
         !keeps_mlp_norm(layer, options, plan)) {
         plan->recompute_off = GH_MODULE_MLP_NORM;
         plan->recompute_cause = GH_CAUSE_RECOMPUTE_MLP_NORM;
+        recompute &= ~plan->recompute_off;
     }
+    plan->recompute_in_graph = recompute & captured;
+    plan->recompute_eager = recompute & ~captured;
 }
 
 void gh_rules_modules(const struct gh_layer *layer,
                       const struct gh_plan_options *options,
-                      struct gh_layer_plan *plan)
+                      enum gh_before before, struct gh_layer_plan *plan)
 {
-    plan_offload(layer, options, plan);
+    plan_offload(layer, options, before, plan);
     plan_recompute(layer, options, plan);
 }

@@ -18,12 +18,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+bool gh_plan_follows(const struct gh_plan *plan, uint32_t layer)
+{
+    const struct gh_layer *layers = plan->layers;
+
+    return layer > 0 && layers[layer - 1].chunk == layers[layer].chunk &&
+           (layers[layer].features & GH_FEATURE_MTP) == 0;
+}
+
 /* Whether a part goes on with the segment before it.  An eager run has one
  * reason, so that every part of it can be told why. */
 static bool joins(const struct gh_plan *plan, const gh_segment *last,
                   const gh_segment *next)
 {
-    if (last->mode != next->mode || last->chunk != next->chunk ||
+    const bool inside = last->last_layer == next->first_layer;
+
+    if (last->mode != next->mode ||
+        (!inside && !gh_plan_follows(plan, next->first_layer)) ||
         (next->mode == GH_SEGMENT_EAGER &&
          strcmp(last->reason, next->reason) != 0)) {
         return false;
@@ -32,7 +43,7 @@ static bool joins(const struct gh_plan *plan, const gh_segment *last,
     case GH_GRANULARITY_CHUNK:
         return true;
     case GH_GRANULARITY_LAYER:
-        return last->last_layer == next->first_layer;
+        return inside;
     default:
         return false;
     }
@@ -158,6 +169,20 @@ static gh_status check_item(const struct gh_plan *plan, enum gh_scope_item item,
                                : refuse_everywhere(plan, item, first, err);
 }
 
+/* Of a layer whose predecessor is decided. */
+static enum gh_before before(const struct gh_plan *plan, uint32_t layer)
+{
+    const gh_part *parts;
+    uint32_t n;
+
+    if (!gh_plan_follows(plan, layer)) {
+        return GH_BEFORE_EAGER;
+    }
+    n = gh_layer_parts(&plan->layers[layer - 1], &parts);
+    return plan->layer_plans[layer - 1].graphed[parts[n - 1]] ? GH_BEFORE_GRAPH
+                                                              : GH_BEFORE_EAGER;
+}
+
 /* What a layer contradicts itself in is an error wherever it is. */
 static gh_status check_layers(const struct gh_plan *plan, gh_error *err)
 {
@@ -184,7 +209,8 @@ static gh_status apply_rules(struct gh_plan *plan, gh_error *err)
         return sound;
     }
     for (uint32_t i = 0; i < plan->n_layers; i++) {
-        gh_rules_layer(&plan->layers[i], &plan->options, &plan->layer_plans[i]);
+        gh_rules_layer(&plan->layers[i], &plan->options, before(plan, i),
+                       &plan->layer_plans[i]);
         note_layer(plan, i);
     }
     for (enum gh_scope_item item = 0; item < GH_ITEM_COUNT; item++) {

@@ -52,6 +52,11 @@ const char *gh_granularity_name(enum gh_granularity granularity);
  * character of several bytes is shown whole or not at all. */
 int gh_shown_bytes(const char *name, int most);
 
+/* Whether a layer takes up where the one before it ends.  One that begins a
+ * chunk or a depth of multi-token prediction does not: its input comes from
+ * outside of the model. */
+bool gh_plan_follows(const struct gh_plan *plan, uint32_t layer);
+
 /* Whether a segment holds a part of a layer. */
 bool gh_plan_covers(const struct gh_plan *plan, const gh_segment *segment,
                     uint32_t layer, gh_part part);

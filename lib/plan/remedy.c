@@ -57,7 +57,7 @@ static void name_it(const struct gh_plan *plan, uint32_t layer, gh_part part,
 
     options.scope = scope_with(options.scope, part);
     scope_text(options.scope, scope, sizeof(scope));
-    gh_rules_layer(of, &options, &would);
+    gh_rules_layer(of, &options, GH_BEFORE_EAGER, &would);
     if (would.graphed[part]) {
         snprintf(text, bytes, "scope %s has it captured", scope);
         return;

@@ -354,7 +354,7 @@ static const char *reason_for(const struct gh_layer *layer, bool graphed,
 
 void gh_rules_layer(const struct gh_layer *layer,
                     const struct gh_plan_options *options,
-                    struct gh_layer_plan *plan)
+                    enum gh_before before, struct gh_layer_plan *plan)
 {
     const uint32_t scope = options->scope;
     const gh_part *parts;
@@ -375,5 +375,5 @@ void gh_rules_layer(const struct gh_layer *layer,
         plan->reason[part] =
             reason_for(layer, plan->graphed[part], plan->causes[part], scope);
     }
-    gh_rules_modules(layer, options, plan);
+    gh_rules_modules(layer, options, before, plan);
 }

@@ -113,7 +113,8 @@ struct gh_layer_plan {
     uint32_t instead; /* where moe is refused: the words that are not */
     uint32_t offload_in_graph, offload_eager, offload_off; /* GH_MODULE_* */
     enum gh_cause offload_cause[2]; /* of what is off, at most two */
-    uint32_t recompute_off;         /* GH_MODULE_*: to be kept instead */
+    /* The same of recompute; what is off is to be kept instead. */
+    uint32_t recompute_in_graph, recompute_eager, recompute_off;
     enum gh_cause recompute_cause;
 };
 
@@ -135,14 +136,20 @@ enum gh_cause gh_rules_contradiction(const struct gh_layer *layer,
 /* Contradictions within a scope, whatever the model. */
 gh_status gh_rules_check_scope(uint32_t scope, gh_error *err);
 
+/* Where a layer's input comes from. */
+enum gh_before {
+    GH_BEFORE_EAGER, /* from outside of the model, or an eager part */
+    GH_BEFORE_GRAPH  /* out of the graph that the layer before ends with */
+};
+
 void gh_rules_layer(const struct gh_layer *layer,
                     const struct gh_plan_options *options,
-                    struct gh_layer_plan *plan);
+                    enum gh_before before, struct gh_layer_plan *plan);
 
 /* The end of gh_rules_layer(): offload and recomputation, by what is
- * granted. */
+ * captured. */
 void gh_rules_modules(const struct gh_layer *layer,
                       const struct gh_plan_options *options,
-                      struct gh_layer_plan *plan);
+                      enum gh_before before, struct gh_layer_plan *plan);
 
 #endif

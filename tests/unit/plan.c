@@ -471,13 +471,13 @@ static void test_words_of_a_scope_do_not_depend_on_each_other(void)
                 continue;
             }
             options.scope = scope;
-            gh_rules_layer(&layer, &options, &whole);
+            gh_rules_layer(&layer, &options, GH_BEFORE_EAGER, &whole);
             for (size_t w = 0; w < sizeof(words) / sizeof(words[0]); w++) {
                 if ((scope & words[w]) != words[w]) {
                     continue;
                 }
                 options.scope = words[w];
-                gh_rules_layer(&layer, &options, &one);
+                gh_rules_layer(&layer, &options, GH_BEFORE_EAGER, &one);
                 for (uint32_t p = 0; p < GH_PART_COUNT; p++) {
                     any[p] |= one.graphed[p];
                 }
@@ -508,6 +508,135 @@ static void test_offload_follows_the_graphs(void)
            "attn_norm, whose output crosses the border, not at all");
     ok(gh_plan_note_text(&plan, GH_CAUSE_OFFLOAD_ATTN_NORM, text, sizeof(text)),
        "which is said: %s", text);
+    gh_plan_free(&plan);
+    gh_model_destroy(model);
+}
+
+/* A norm that reads what a graph holds keeps its input on the device. */
+static const struct {
+    const char *text;
+    gh_layer_desc before, layer;
+    uint32_t scope;
+    enum gh_granularity granularity;
+    char how; /* what becomes of the layer's norm: 'g'raph, 'b'eside, 'o'ff */
+} norms[] = {
+    { "attention after a graph of an MLP",
+      { .kind = GH_LAYER_DENSE },
+      { .offload = GH_MODULE_ATTN_NORM },
+      MLP,
+      GH_GRANULARITY_LAYER,
+      'o' },
+    { "attention after an eager MLP",
+      { .kind = GH_LAYER_MOE },
+      { .offload = GH_MODULE_ATTN_NORM },
+      MLP,
+      GH_GRANULARITY_LAYER,
+      'b' },
+    { "attention after a graph, in another chunk",
+      { .kind = GH_LAYER_DENSE },
+      { .offload = GH_MODULE_ATTN_NORM, .chunk = 1 },
+      MLP,
+      GH_GRANULARITY_LAYER,
+      'b' },
+    { "attention whose input the host makes",
+      { .kind = GH_LAYER_DENSE },
+      { .offload = GH_MODULE_ATTN_NORM, .features = GH_FEATURE_MTP },
+      MLP,
+      GH_GRANULARITY_LAYER,
+      'b' },
+    { "attention in a graph that follows a graph",
+      { .kind = GH_LAYER_DENSE },
+      { .offload = GH_MODULE_ATTN_NORM },
+      ATTN | MLP,
+      GH_GRANULARITY_LAYER,
+      'o' },
+    { "attention in the middle of a chunk's graph",
+      { .kind = GH_LAYER_DENSE },
+      { .offload = GH_MODULE_ATTN_NORM },
+      ATTN | MLP,
+      GH_GRANULARITY_CHUNK,
+      'g' },
+    { "a layer's MLP after a graph of attention",
+      { .kind = GH_LAYER_ATTN_ONLY },
+      { .kind = GH_LAYER_MLP_ONLY, .offload = GH_MODULE_MLP_NORM },
+      ATTN,
+      GH_GRANULARITY_LAYER,
+      'o' },
+    { "a layer's MLP after eager attention",
+      { .kind = GH_LAYER_ATTN_ONLY },
+      { .kind = GH_LAYER_MLP_ONLY, .offload = GH_MODULE_MLP_NORM },
+      MLP,
+      GH_GRANULARITY_LAYER,
+      'o' },
+    { "a layer's MLP in the graph of the attention",
+      { .kind = GH_LAYER_ATTN_ONLY },
+      { .kind = GH_LAYER_MLP_ONLY, .offload = GH_MODULE_MLP_NORM },
+      ATTN | MLP,
+      GH_GRANULARITY_CHUNK,
+      'g' },
+    { "a layer's eager experts after a graph",
+      { .kind = GH_LAYER_MAMBA },
+      { .kind = GH_LAYER_MOE_ONLY, .offload = GH_MODULE_MLP_NORM },
+      MAMBA,
+      GH_GRANULARITY_CHUNK,
+      'o' },
+    { "an eager MLP after eager attention after a graph",
+      { .kind = GH_LAYER_MAMBA },
+      { .offload = GH_MODULE_MLP_NORM },
+      MAMBA,
+      GH_GRANULARITY_LAYER,
+      'b' },
+};
+
+static void test_norms_that_read_what_a_graph_holds(void)
+{
+    for (size_t i = 0; i < sizeof(norms) / sizeof(norms[0]); i++) {
+        const gh_layer_desc *two[] = { &norms[i].before, &norms[i].layer };
+        const struct gh_layer_plan *decided;
+        struct gh_plan plan;
+        gh_model *model;
+
+        gh_model_create(&model, NULL);
+        for (int k = 0; k < 2; k++) {
+            gh_layer_desc desc = *two[k];
+
+            desc.struct_size = sizeof(desc);
+            desc.experts = gh_kind_has(desc.kind, GH_PART_MOE_ROUTER) ? 8 : 0;
+            gh_model_add_layer(model, &desc, &err);
+        }
+        is_status(make(model, norms[i].scope, norms[i].granularity, &plan),
+                  GH_OK, &err, "%s: there is a plan", norms[i].text);
+        decided = &plan.layer_plans[1];
+        is_int(decided->offload_off != 0        ? 'o'
+               : decided->offload_in_graph != 0 ? 'g'
+                                                : 'b',
+               norms[i].how, "%s: its norm goes as it may", norms[i].text);
+        gh_plan_free(&plan);
+        gh_model_destroy(model);
+    }
+}
+
+/* Between them the host makes the input of the depth. */
+static void test_a_depth_of_prediction_is_not_joined(void)
+{
+    gh_layer_desc desc = { .struct_size = sizeof(desc) };
+    gh_border borders[GH_TENSOR_COUNT];
+    struct gh_plan plan;
+    gh_model *model;
+
+    gh_model_create(&model, NULL);
+    gh_model_add_layer(model, &desc, &err);
+    gh_model_add_layer(model, &desc, &err);
+    desc.features = GH_FEATURE_MTP;
+    gh_model_add_layer(model, &desc, &err);
+    desc.features = 0;
+    gh_model_add_layer(model, &desc, &err);
+    make(model, 0, GH_GRANULARITY_CHUNK, &plan);
+    is_int(plan.n_segments, 2, "a graph of a chunk ends where a depth begins");
+    is_int(plan.segments[1].first_layer, 2, "which has one of its own");
+    is_int(plan.segments[1].last_layer, 3, "with the layers that follow");
+    is_int(gh_plan_borders(&plan, 1, GH_SIDE_IN, borders), 0,
+           "and reads nothing of the one before");
     gh_plan_free(&plan);
     gh_model_destroy(model);
 }
@@ -570,6 +699,8 @@ int main(void)
     test_long_names_are_cut_between_characters();
     test_words_of_a_scope_do_not_depend_on_each_other();
     test_offload_follows_the_graphs();
+    test_norms_that_read_what_a_graph_holds();
+    test_a_depth_of_prediction_is_not_joined();
     test_what_is_not_worth_recomputing_is_said();
     test_a_cause_is_noted_once_a_layer();
     return done_testing();

@@ -81,7 +81,7 @@ static void test_a_segment_is_a_line(void)
 }
 
 static const gh_layer_desc joined[] = {
-    { .name = "a" },
+    { .name = "a", .offload = GH_MODULE_ATTN_NORM },
     { .name = "b" },
     { .kind = GH_LAYER_MOE,
       .name = "c",
@@ -94,17 +94,18 @@ static void test_notes_are_on_top(void)
     is_str(print(joined, N(joined), ATTN | MLP, GH_GRANULARITY_CHUNK,
                  GH_FORMAT_TEXT),
            "2 segments, granularity chunk\n"
-           "note: c: its attention norm reads the input of the graph, which "
-           "stays on the device; leave attn_norm out of the offloaded "
-           "modules\n"
+           "note: a: its attention norm reads what goes into a graph or out "
+           "of one, which stays on the device; leave attn_norm out of the "
+           "offloaded modules\n"
            "note: c: its MLP norm reads what goes into a graph or out of one, "
            "which stays on the device; leave mlp_norm out of the offloaded "
            "modules\n"
            "       0  chunk 0  graphed  a attn..c attn: the scope names it\n"
            "       1  chunk 0  eager    c moe_router..moe_post: the scope does "
            "not name it\n"
-           "offload c: in the graph core_attn beside it expert_fc1 off "
-           "attn_norm mlp_norm\n",
+           "offload a: off attn_norm\n"
+           "offload c: in the graph attn_norm core_attn beside it expert_fc1 "
+           "off mlp_norm\n",
            "notes come first; a segment across layers has both ends, and "
            "offload its three ways");
 }
@@ -290,9 +291,9 @@ static void test_json_of_layers_that_are_joined(void)
                        "\"c\"}") != NULL,
        "every layer its kind");
     ok(strstr(printed,
-              "\"offload\":[\n{\"index\":2,\"layer\":\"c\",\"in_graph\":"
-              "[\"core_attn\"],\"beside\":[\"expert_fc1\"],\"off\":"
-              "[\"attn_norm\",\"mlp_norm\"]}") != NULL,
+              "{\"index\":2,\"layer\":\"c\",\"in_graph\":[\"attn_norm\","
+              "\"core_attn\"],\"beside\":[\"expert_fc1\"],\"off\":"
+              "[\"mlp_norm\"]}") != NULL,
        "and offload the three lists");
     ok(strstr(printed, "offloaded modules\",\n\"c: its MLP norm") != NULL,
        "and two notes are a list");

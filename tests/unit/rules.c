@@ -39,7 +39,7 @@ static void resolve(struct gh_layer layer, uint32_t scope, uint32_t how,
     if (gh_kind_has(layer.kind, GH_PART_MOE_ROUTER) && layer.experts == 0) {
         layer.experts = 8;
     }
-    gh_rules_layer(&layer, &options, plan);
+    gh_rules_layer(&layer, &options, GH_BEFORE_EAGER, plan);
 }
 
 /* What a scope comes to: what is granted, and the refusal of one word. */
@@ -675,7 +675,7 @@ static bool is_undone(struct gh_layer layer, struct gh_plan_options options,
         follow(cause, &layer, &options);
         causes &= ~gh_cause_bit(cause);
     }
-    gh_rules_layer(&layer, &options, &then);
+    gh_rules_layer(&layer, &options, GH_BEFORE_EAGER, &then);
     return then.refused[item] == 0;
 }
 
@@ -692,7 +692,7 @@ static void count_undone(const struct gh_layer *layer,
         struct gh_layer_plan plan;
 
         options.scope = words[w];
-        gh_rules_layer(layer, &options, &plan);
+        gh_rules_layer(layer, &options, GH_BEFORE_EAGER, &plan);
         for (enum gh_scope_item item = 0; item < GH_ITEM_COUNT; item++) {
             if (plan.refused[item] != 0) {
                 ++*refused;
