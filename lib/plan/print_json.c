@@ -141,26 +141,58 @@ static void put_modules(const struct sink *sink, const char *key,
     put(sink, "]");
 }
 
+/* What becomes of the modules of a layer that are offloaded or recomputed. */
+struct fate {
+    uint32_t asked, in_graph, beside, off;
+};
+
+static void put_fate(const struct gh_plan *plan, const struct sink *sink,
+                     uint32_t i, const struct fate *fate, const char **comma,
+                     const char *off)
+{
+    char line[48];
+
+    if (fate->asked == 0) {
+        return;
+    }
+    snprintf(line, sizeof(line), "%s\n{\"index\":%u,\"layer\":", *comma, i);
+    put(sink, line);
+    put_quoted(sink, plan->layers[i].name);
+    put_modules(sink, ",\"in_graph\":[", fate->in_graph);
+    put_modules(sink, ",\"beside\":[", fate->beside);
+    put_modules(sink, off, fate->off);
+    put(sink, "}");
+    *comma = ",";
+}
+
 static void write_offload(const struct gh_plan *plan, const struct sink *sink)
 {
     const char *comma = "";
-    char line[48];
 
     put(sink, "\n],\"offload\":[");
     for (uint32_t i = 0; i < plan->n_layers; i++) {
         const struct gh_layer_plan *layer = &plan->layer_plans[i];
+        const struct fate fate = { plan->layers[i].offload,
+                                   layer->offload_in_graph,
+                                   layer->offload_eager, layer->offload_off };
 
-        if (plan->layers[i].offload == 0) {
-            continue;
-        }
-        snprintf(line, sizeof(line), "%s\n{\"index\":%u,\"layer\":", comma, i);
-        put(sink, line);
-        put_quoted(sink, plan->layers[i].name);
-        put_modules(sink, ",\"in_graph\":[", layer->offload_in_graph);
-        put_modules(sink, ",\"beside\":[", layer->offload_eager);
-        put_modules(sink, ",\"off\":[", layer->offload_off);
-        put(sink, "}");
-        comma = ",";
+        put_fate(plan, sink, i, &fate, &comma, ",\"off\":[");
+    }
+}
+
+static void write_recompute(const struct gh_plan *plan, const struct sink *sink)
+{
+    const char *comma = "";
+
+    put(sink, "],\"recompute\":[");
+    for (uint32_t i = 0; i < plan->n_layers; i++) {
+        const struct gh_layer_plan *layer = &plan->layer_plans[i];
+        const struct fate fate = { plan->layers[i].recompute,
+                                   layer->recompute_in_graph,
+                                   layer->recompute_eager,
+                                   layer->recompute_off };
+
+        put_fate(plan, sink, i, &fate, &comma, ",\"kept\":[");
     }
 }
 
@@ -189,6 +221,7 @@ void gh_json_write(const struct gh_plan *plan, const struct sink *sink)
     write_segments(plan, sink);
     write_layers(plan, sink);
     write_offload(plan, sink);
+    write_recompute(plan, sink);
     gh_traits_write_json(plan, sink);
     write_notes(plan, sink);
 }

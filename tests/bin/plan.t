@@ -352,6 +352,10 @@ returns 0 "--why has what is not worth recomputing" keep.json \
     --why 0.moe_router
 has "kept       mlp_norm" "what is better kept"
 has "so recomputing it frees nothing; leave mlp_norm out" "and the remedy"
+returns 0 "--json has what is recomputed" keep.json --json
+has '"recompute":[' "as a list"
+has '"in_graph":[],"beside":["moe_act"],"kept":["mlp_norm"]}' \
+    "with what is better kept"
 returns 2 "--why needs a part" dense.json --why 0
 has "give LAYER.PART, as in 0.attn" "with an example"
 returns 2 "--why needs a layer that is there" dense.json --why 2.attn

@@ -276,8 +276,8 @@ static void test_json(void)
         "hidden]\",\"layer\":0,\"writer\":\"mlp\","
         "\"readers\":[]}]}\n],\"layers\":[\n"
         "{\"index\":0,\"chunk\":0,\"kind\":\"dense\",\"name\":\"a "
-        "\\\"quoted\\\" name\"}\n],\"offload\":[],\"families\":[],"
-        "\"notes\":[]}\n",
+        "\\\"quoted\\\" name\"}\n],\"offload\":[],"
+        "\"recompute\":[],\"families\":[],\"notes\":[]}\n",
         "as JSON, a segment has its remedy and borders, a layer its kind, "
         "and names are quoted");
 }
@@ -297,6 +297,33 @@ static void test_json_of_layers_that_are_joined(void)
        "and offload the three lists");
     ok(strstr(printed, "offloaded modules\",\n\"c: its MLP norm") != NULL,
        "and two notes are a list");
+}
+
+static void test_json_of_what_is_recomputed(void)
+{
+    static const gh_layer_desc layers[] = {
+        { .recompute = GH_MODULE_CORE_ATTN | GH_MODULE_MLP },
+        { .kind = GH_LAYER_MOE },
+        { .kind = GH_LAYER_MOE,
+          .name = "c",
+          .features = GH_FEATURE_SHARED_EXPERTS,
+          .recompute = GH_MODULE_MLP_NORM | GH_MODULE_MOE_ACT |
+                       GH_MODULE_SHARED_EXPERTS },
+        { .recompute = GH_MODULE_LAYER },
+    };
+
+    print(layers, N(layers), ATTN | ROUTER, GH_GRANULARITY_LAYER,
+          GH_FORMAT_JSON);
+    ok(strstr(printed, "\"recompute\":[\n"
+                       "{\"index\":0,\"layer\":\"layer 0\",\"in_graph\":"
+                       "[\"core_attn\"],\"beside\":[\"mlp\"],\"kept\":[]},\n"
+                       "{\"index\":2,\"layer\":\"c\",\"in_graph\":"
+                       "[\"shared_experts\"],\"beside\":[\"moe_act\"],"
+                       "\"kept\":[\"mlp_norm\"]},\n"
+                       "{\"index\":3,\"layer\":\"layer 3\",\"in_graph\":[],"
+                       "\"beside\":[\"layer\"],\"kept\":[]}]") != NULL,
+       "as JSON, each layer that recomputes says what, where and what is "
+       "better kept");
 }
 
 static void test_json_of_what_experts_hand_on(void)
@@ -370,6 +397,7 @@ int main(void)
     test_offload_of_layers_that_are_alike();
     test_json();
     test_json_of_layers_that_are_joined();
+    test_json_of_what_is_recomputed();
     test_json_of_what_experts_hand_on();
     test_remedies();
     return done_testing();
