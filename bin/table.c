@@ -156,7 +156,8 @@ static const struct sample refusals[] = {
       MOE_LAYER(PADDED, .offload = GH_MODULE_MOE), 0, MOE },
     { "recompute `mlp_norm`", MOE_LAYER(.recompute = GH_MODULE_MLP_NORM), 0,
       ROUTER },
-    { "recompute `mlp_norm`; allgather, flex or shared_overlap",
+    { "recompute `mlp_norm`; shared_overlap, or allgather or flex without "
+      "latent",
       MOE_LAYER(.recompute = GH_MODULE_MLP_NORM,
                 .dispatcher = GH_DISPATCHER_FLEX),
       0, ROUTER | PREPROCESS },

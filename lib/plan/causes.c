@@ -86,8 +86,8 @@ const struct gh_cause_text gh_causes[GH_CAUSE_COUNT] = {
           "the output of its MLP norm leaves the graph, which keeps "
           "it, so recomputing it frees nothing",
           "leave mlp_norm out of the recomputed modules, or capture "
-          "moe_preprocess of an all-to-all in the same graph, "
-          "without shared_overlap"),
+          "moe_preprocess of an all-to-all or of latent experts in the "
+          "same graph, without shared_overlap"),
     CAUSE(PROJ_ALONE,
           "the input of its attn_proj is the output of its core_attn, so "
           "offloading attn_proj alone frees nothing",

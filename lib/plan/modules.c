@@ -120,8 +120,9 @@ static void plan_offload(const struct gh_layer *layer,
 }
 
 /* Whether the output of the MLP norm of a layer with experts stays inside
- * the graph that has computed it.  All-to-all alone permutes before it
- * dispatches, and shared experts that overlap read it after the graph. */
+ * the graph that has computed it.  What leaves is the permutation of an
+ * all-to-all, or the projection of latent experts; other dispatchers get the
+ * output itself, and shared experts that overlap read it after the graph. */
 static bool keeps_mlp_norm(const struct gh_layer *layer,
                            const struct gh_plan_options *options,
                            const struct gh_layer_plan *plan)
@@ -131,7 +132,8 @@ static bool keeps_mlp_norm(const struct gh_layer *layer,
     }
     return granted(plan, GH_ITEM_MOE) ||
            (granted(plan, GH_ITEM_MOE_PREPROCESS) &&
-            layer->dispatcher == GH_DISPATCHER_ALLTOALL &&
+            (layer->dispatcher == GH_DISPATCHER_ALLTOALL ||
+             (layer->features & GH_FEATURE_LATENT) != 0) &&
             (layer->features & GH_FEATURE_SHARED_OVERLAP) == 0);
 }
 

@@ -24,6 +24,7 @@
 #define FP8 GH_FEATURE_FP8_PADDING
 #define DROP GH_FEATURE_HIDDEN_DROPOUT
 #define JITTER GH_FEATURE_ROUTER_JITTER
+#define LATENT GH_FEATURE_LATENT
 #define WAITS GH_FEATURE_HOST_ROUTER
 
 static void resolve(struct gh_layer layer, uint32_t scope, uint32_t how,
@@ -493,6 +494,14 @@ static const struct {
       GH_DISPATCHER_ALLGATHER, ROUTER | PREPROCESS, 0, true },
     { "a router with a flex dispatcher", GH_LAYER_MOE, 0, GH_DISPATCHER_FLEX,
       ROUTER | PREPROCESS, 0, true },
+    { "latent experts with a flex dispatcher", GH_LAYER_MOE, LATENT,
+      GH_DISPATCHER_FLEX, ROUTER | PREPROCESS, 0, false },
+    { "latent experts whose dispatch gathers", GH_LAYER_MOE, LATENT,
+      GH_DISPATCHER_ALLGATHER, ROUTER | PREPROCESS, 0, false },
+    { "latent experts whose projection is eager", GH_LAYER_MOE, LATENT,
+      GH_DISPATCHER_FLEX, ROUTER, 0, true },
+    { "latent experts, shared ones beside the dispatch", GH_LAYER_MOE,
+      LATENT | BESIDE, GH_DISPATCHER_FLEX, ROUTER | PREPROCESS, 0, true },
     { "shared experts beside the dispatch", GH_LAYER_MOE, BESIDE, 0,
       ROUTER | PREPROCESS, 0, true },
     { "a permutation in a graph of its own", GH_LAYER_MOE, 0, 0,
