@@ -190,9 +190,14 @@ static gh_layer_desc describe_layer(const struct options *options, int layer)
 static gh_status describe_model(struct host *host, gh_model **model_p,
                                 gh_error *err)
 {
+    const gh_model_desc all = { .struct_size = sizeof(all),
+                                .flags = GH_MODEL_WHOLE };
     const gh_api *gh = host->gh;
     gh_status status = gh->model_create(model_p, err);
 
+    if (status == GH_OK) {
+        status = gh->model_describe(*model_p, &all, err);
+    }
     for (int i = 0;
          status == GH_OK && i < host->trainer->options->config.layers; i++) {
         const gh_layer_desc layer = describe_layer(host->trainer->options, i);

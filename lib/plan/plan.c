@@ -119,12 +119,44 @@ static void note_layer(struct gh_plan *plan, uint32_t i)
     note(plan, gh_cause_bit(layer->recompute_cause), i);
 }
 
-static gh_status refuse_nowhere(enum gh_scope_item item, gh_error *err)
+/* The words that name something of the layers. */
+static uint32_t words_of(const struct gh_plan *plan)
 {
+    uint32_t words = 0;
+
+    for (uint32_t i = 0; i < plan->n_layers; i++) {
+        for (enum gh_scope_item item = 0; item < GH_ITEM_COUNT; item++) {
+            if (gh_item_applies(item, &plan->layers[i])) {
+                words |= GH_SCOPE(item);
+            }
+        }
+    }
+    return words;
+}
+
+static bool is_whole(const struct gh_plan *plan)
+{
+    return (plan->model.flags & GH_MODEL_WHOLE) != 0;
+}
+
+/* Another stage of the pipeline may have what this one has not, but for a
+ * scope none of whose words means anything here. */
+static gh_status check_absent(struct gh_plan *plan, gh_error *err)
+{
+    const uint32_t scope = plan->options.scope;
+    const uint32_t own = words_of(plan);
+    char absent[64], words[64];
+
+    plan->absent = scope & ~own;
+    if (plan->absent == 0 || (plan->absent != scope && !is_whole(plan))) {
+        return GH_OK;
+    }
+    gh_scope_text(plan->absent, absent, sizeof(absent));
+    gh_scope_text(own, words, sizeof(words));
     return gh_fail(err, GH_ERR_CONFIG,
-                   "scope %s: no layer of this model has one: leave it out, "
-                   "or describe the layers that do",
-                   gh_item_name(item));
+                   "scope %s: no layer of this %s has one; leave it out, or "
+                   "name one of %s",
+                   absent, is_whole(plan) ? "model" : "rank", words);
 }
 
 static gh_status refuse_everywhere(const struct gh_plan *plan,
@@ -148,7 +180,8 @@ static gh_status refuse_everywhere(const struct gh_plan *plan,
     return gh_fail(err, GH_ERR_CONFIG, "%s%s; %s", where, why, remedy);
 }
 
-/* What is named must be possible somewhere; elsewhere it is narrowed. */
+/* What is named and there must be possible somewhere; elsewhere it is
+ * narrowed. */
 static gh_status check_item(const struct gh_plan *plan, enum gh_scope_item item,
                             gh_error *err)
 {
@@ -165,7 +198,7 @@ static gh_status check_item(const struct gh_plan *plan, enum gh_scope_item item,
             first = i;
         }
     }
-    return first == UINT32_MAX ? refuse_nowhere(item, err)
+    return first == UINT32_MAX ? GH_OK
                                : refuse_everywhere(plan, item, first, err);
 }
 
@@ -203,10 +236,14 @@ static gh_status check_layers(const struct gh_plan *plan, gh_error *err)
 static gh_status apply_rules(struct gh_plan *plan, gh_error *err)
 {
     const uint32_t scope = plan->options.scope;
-    const gh_status sound = check_layers(plan, err);
+    gh_status status = check_layers(plan, err);
 
-    if (sound != GH_OK) {
-        return sound;
+    if (status != GH_OK) {
+        return status;
+    }
+    status = check_absent(plan, err);
+    if (status != GH_OK) {
+        return status;
     }
     for (uint32_t i = 0; i < plan->n_layers; i++) {
         gh_rules_layer(&plan->layers[i], &plan->options, before(plan, i),
@@ -215,8 +252,7 @@ static gh_status apply_rules(struct gh_plan *plan, gh_error *err)
     }
     for (enum gh_scope_item item = 0; item < GH_ITEM_COUNT; item++) {
         if ((scope & GH_SCOPE(item)) != 0) {
-            gh_status status = check_item(plan, item, err);
-
+            status = check_item(plan, item, err);
             if (status != GH_OK) {
                 return status;
             }
@@ -282,6 +318,7 @@ static gh_status make(const gh_model *model, struct gh_plan *plan,
     if (status != GH_OK) {
         return status;
     }
+    plan->model = model->desc;
     if (!alloc(model, plan)) {
         return gh_fail(err, GH_ERR_NO_MEMORY,
                        "no memory for a plan of %u layers", model->n_layers);
@@ -333,6 +370,18 @@ void gh_plan_free(struct gh_plan *plan)
     memset(plan, 0, sizeof(*plan));
 }
 
+static bool absent_text(const struct gh_plan *plan, char *text, size_t bytes)
+{
+    char words[64];
+
+    gh_scope_text(plan->absent, words, sizeof(words));
+    snprintf(text, bytes,
+             "scope %s: no layer of this rank has one; leave it out unless "
+             "another rank has",
+             words);
+    return plan->absent != 0;
+}
+
 bool gh_plan_note_text(const struct gh_plan *plan, enum gh_cause cause,
                        char *text, size_t bytes)
 {
@@ -340,6 +389,9 @@ bool gh_plan_note_text(const struct gh_plan *plan, enum gh_cause cause,
     const char *name;
     char more[48] = "", why[384], remedies[256];
 
+    if (cause == GH_CAUSE_NONE) {
+        return absent_text(plan, text, bytes);
+    }
     if (n->n_layers == 0) {
         return false;
     }

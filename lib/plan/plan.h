@@ -32,7 +32,9 @@ struct gh_plan {
     struct gh_layer_plan *layer_plans;
     uint32_t n_layers;
     struct gh_traits_set traits;
+    gh_model_desc model; /* what holds for all layers */
     struct gh_plan_note notes[GH_CAUSE_COUNT];
+    uint32_t absent; /* GH_SCOPE bits that no layer has anything of */
 };
 
 /* Copies what it needs of the model.  Every layer is as its kind says. */
@@ -73,9 +75,13 @@ uint32_t gh_plan_names(const struct gh_plan *plan, uint32_t segment,
 void gh_plan_extent(const struct gh_plan *plan, const gh_segment *segment,
                     char *text, size_t bytes);
 
-/* One line for each note, in the order of causes; false past the last. */
+/* The note of a cause, and under GH_CAUSE_NONE that of the words that are
+ * absent; false: there is none. */
 bool gh_plan_note_text(const struct gh_plan *plan, enum gh_cause cause,
                        char *text, size_t bytes);
+
+/* "attn,mlp" */
+void gh_scope_text(uint32_t scope, char *text, size_t bytes);
 
 /* remedy.c: what would have the part captured; false: it is. */
 bool gh_plan_remedy(const struct gh_plan *plan, uint32_t layer, gh_part part,

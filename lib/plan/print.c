@@ -24,6 +24,19 @@ const char *gh_granularity_name(enum gh_granularity granularity)
     return names[granularity];
 }
 
+void gh_scope_text(uint32_t scope, char *text, size_t bytes)
+{
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (enum gh_scope_item item = 0; item < GH_ITEM_COUNT; item++) {
+        if ((scope & GH_SCOPE(item)) != 0 && used < bytes) {
+            used += (size_t)snprintf(text + used, bytes - used, "%s%s",
+                                     used == 0 ? "" : ",", gh_item_name(item));
+        }
+    }
+}
+
 int gh_shown_bytes(const char *name, int most)
 {
     int bytes = (int)strnlen(name, (size_t)most + 1);

@@ -32,20 +32,6 @@ static uint32_t scope_with(uint32_t scope, gh_part part)
     }
 }
 
-/* "attn,mlp" */
-static void scope_text(uint32_t scope, char *text, size_t bytes)
-{
-    size_t used = 0;
-
-    text[0] = '\0';
-    for (enum gh_scope_item item = 0; item < GH_ITEM_COUNT; item++) {
-        if ((scope & GH_SCOPE(item)) != 0 && used < bytes) {
-            used += (size_t)snprintf(text + used, bytes - used, "%s%s",
-                                     used == 0 ? "" : ",", gh_item_name(item));
-        }
-    }
-}
-
 /* Of a part that is not named: what naming it would come to. */
 static void name_it(const struct gh_plan *plan, uint32_t layer, gh_part part,
                     char *text, size_t bytes)
@@ -56,7 +42,7 @@ static void name_it(const struct gh_plan *plan, uint32_t layer, gh_part part,
     struct gh_layer_plan would;
 
     options.scope = scope_with(options.scope, part);
-    scope_text(options.scope, scope, sizeof(scope));
+    gh_scope_text(options.scope, scope, sizeof(scope));
     gh_rules_layer(of, &options, GH_BEFORE_EAGER, &would);
     if (would.graphed[part]) {
         snprintf(text, bytes, "scope %s has it captured", scope);

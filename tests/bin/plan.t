@@ -392,10 +392,28 @@ impossible "moe with moe_router" "moe already holds moe_router: name one" \
 impossible "moe_preprocess alone" "name moe_router too" \
     moe.json --scope moe_preprocess
 impossible "mlp where all layers have experts" \
-    "moe: scope mlp: no layer of this model has one: leave it out" \
+    "moe: scope mlp: no layer of this rank has one; leave it out" \
     moe.json --scope mlp
 impossible "mamba without a Mamba layer" \
-    "scope mamba: no layer of this model has one" dense.json --scope mamba
+    "scope mamba: no layer of this rank has one; leave it out, or name one of \
+attn,mlp" dense.json --scope mamba
+impossible "a scope of which no word names anything" \
+    "scope mlp,mamba: no layer of this rank has one" moe.json --scope mlp,mamba
+returns 0 "a word that names nothing on this rank is a note" moe.json \
+    --scope attn,mlp
+has "note: scope mlp: no layer of this rank has one; leave it out unless \
+another rank has" "with what to do"
+has "graphed  layer 0..1 (2 alike) attn" "and the other words are captured"
+returns 0 "--json has that note" moe.json --scope attn,mlp --json
+has '"scope mlp: no layer of this rank has one;' "as one of the notes"
+model job '"whole": true,' "$moe, $moe"
+impossible "a word that names nothing in a whole job" \
+    "scope mlp: no layer of this model has one; leave it out, or name one of \
+attn,moe,moe_router,moe_preprocess" job.json --scope attn,mlp
+stage=$srcdir/doc/models/deepseek-v3-stage.json
+returns 0 "a stage of DeepSeek-V3 without dense layers has a plan" "$stage"
+has "graphed  layer 0..3 (4 alike) attn..moe_preprocess" \
+    "and captures what the scope names of it"
 impossible "moe with dropless experts" \
     "layer 0: its experts get another number of tokens in every pass" \
     moe.json --scope moe

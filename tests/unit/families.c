@@ -292,7 +292,7 @@ static void test_a_scope_that_only_a_family_has(void)
         plan_with(&set, GH_LAYER_DENSE, 0, ATTN, GH_GRANULARITY_LAYER, &plan),
         GH_ERR_CONFIG, &err,
         "a part that the family takes from a kind cannot be captured");
-    ok(strstr(err.text, "scope attn: no layer of this model has one") != NULL,
+    ok(strstr(err.text, "scope attn: no layer of this rank has one") != NULL,
        "as where no kind has it: %s", err.text);
 }
 

@@ -331,6 +331,40 @@ static void test_what_no_layer_can_have_is_an_error(void)
     }
 }
 
+/* What one stage of a pipeline has not, another may have. */
+static void test_a_word_that_names_nothing_is_a_note_on_a_rank(void)
+{
+    gh_model_desc all = { .struct_size = sizeof(all), .flags = GH_MODEL_WHOLE };
+    gh_model *model = model_of(2, 1);
+    struct gh_plan plan;
+    char text[512] = "";
+
+    is_status(make(model, ATTN | MOE | MAMBA, GH_GRANULARITY_LAYER, &plan),
+              GH_OK, &err, "a rank need not have all that the scope names");
+    ok(gh_plan_note_text(&plan, GH_CAUSE_NONE, text, sizeof(text)),
+       "which is noted");
+    is_str(text,
+           "scope moe,mamba: no layer of this rank has one; leave it out "
+           "unless another rank has",
+           "with the words");
+    gh_plan_free(&plan);
+    make(model, ATTN, GH_GRANULARITY_LAYER, &plan);
+    ok(!gh_plan_note_text(&plan, GH_CAUSE_NONE, text, sizeof(text)),
+       "there is no such note where each word names something");
+    gh_plan_free(&plan);
+    is_status(make(model, MOE | MAMBA, GH_GRANULARITY_LAYER, &plan),
+              GH_ERR_CONFIG, &err, "a scope that names nothing is refused");
+    ok(strstr(err.text, "this rank has one; leave it out, or name one of "
+                        "attn,mlp") != NULL,
+       "with what could be named: %s", err.text);
+    gh_model_describe(model, &all, NULL);
+    is_status(make(model, ATTN | MOE, GH_GRANULARITY_LAYER, &plan),
+              GH_ERR_CONFIG, &err, "of a whole job each word names something");
+    ok(strstr(err.text, "scope moe: no layer of this model has one") != NULL,
+       "or is refused: %s", err.text);
+    gh_model_destroy(model);
+}
+
 /* One such layer is enough, whatever is captured of it. */
 static void test_a_layer_that_contradicts_itself_has_no_plan(void)
 {
@@ -692,6 +726,7 @@ int main(void)
     test_ten_thousand_layers();
     test_every_kind_resolves_as_users_know_it();
     test_what_no_layer_can_have_is_an_error();
+    test_a_word_that_names_nothing_is_a_note_on_a_rank();
     test_a_layer_that_contradicts_itself_has_no_plan();
     test_what_some_layers_cannot_have_is_narrowed_and_said();
     test_preprocess_is_refused_with_its_router();
