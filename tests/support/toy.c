@@ -289,6 +289,7 @@ gh_status toy_attach(struct toy *toy)
     static const char *const nothing[] = { NULL };
     const struct toy_options *o = &toy->options;
     gh_layer_desc layer = { .struct_size = sizeof(layer), .family = o->family };
+    const uint32_t chunks = o->chunks == 0 ? 1 : o->chunks;
     gh_session_desc desc = {
         .struct_size = sizeof(desc),
         .flags = o->flags,
@@ -304,8 +305,12 @@ gh_status toy_attach(struct toy *toy)
     gh_status status;
 
     gh_model_create(&model, NULL);
+    if (o->layer != NULL) {
+        layer = *o->layer;
+    }
     for (uint32_t i = 0; i < o->layers; i++) {
-        gh_model_add_layer(model, o->layer != NULL ? o->layer : &layer, NULL);
+        layer.chunk = i * chunks / o->layers;
+        gh_model_add_layer(model, &layer, NULL);
     }
     desc.model = model;
     status = gh_session_open(&desc, &toy->session, &toy->err);

@@ -53,6 +53,8 @@ struct toy_options {
     uint32_t layers;            /* of two parts each */
     const gh_layer_desc *layer; /* what each is, for passes made by hand;
                                    NULL: dense */
+    uint32_t chunks;            /* of equal numbers of layers, for passes made
+                                   by hand; 0: 1 */
     uint32_t elems;             /* uint32_t per buffer */
     uint32_t max_slots;         /* the session's, and sets of buffers; 0: 8 */
     uint32_t in_flight;         /* microbatches; 0: 1 */

@@ -1,0 +1,197 @@
+/*
+ * What a session counts and says is so: hook calls, warnings said once, what
+ * a ready pass costs, where its results are.
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "support/by_hand.h"
+#include "tap/tap.h"
+
+#include <string.h>
+
+static void test_hook_calls(void)
+{
+    const gh_pass early = { .struct_size = sizeof(early),
+                            .direction = GH_BACKWARD };
+    gh_decision d = { .struct_size = sizeof(d) };
+    gh_pass pass;
+
+    if (!start((struct toy_options){ .layers = 1 })) {
+        return;
+    }
+    is_int(toy_stats(&toy).hook_calls, 0, "a new session has no hook calls");
+    run_both(0, toy.streams[0]);
+    is_int(toy_stats(&toy).hook_calls, 4, "two passes are four");
+    toy_empty_pass(&toy, &early);
+    is_int(toy_stats(&toy).hook_calls, 4, "one that is refused is none");
+    pass = a_pass(0, GH_FORWARD, 1, toy.streams[0], &no_io);
+    pass.flags = GH_PASS_NO_EXIT;
+    pass_once(&pass, &no_io, &d);
+    is_int(toy_stats(&toy).hook_calls, 5, "one without an exit is one");
+    pass = a_pass(0, GH_BACKWARD, 1, toy.streams[0], &no_io);
+    gh_layer_enter(toy.session, &pass, &d, &err);
+    gh_layer_cancel(toy.session, &err);
+    is_int(toy_stats(&toy).hook_calls, 6, "and so is one that is cancelled");
+    toy_close(&toy);
+}
+
+/* ---- what is said once ------------------------------------------------- */
+
+static struct {
+    uint32_t busy, input, host_capture, all;
+} said;
+
+static void take_line(void *user, gh_log_level level, const char *line)
+{
+    (void)user;
+    (void)level;
+    said.all++;
+    said.busy += strstr(line, "all slots are in flight") != NULL;
+    said.input += strstr(line, "its inputs are not those") != NULL;
+    said.host_capture += strstr(line, "the host is capturing") != NULL;
+}
+
+static const gh_host_services listens = { .struct_size = sizeof(listens),
+                                          .log = take_line };
+static const char *const warning[] = { "GRAPHHOOKS_LOG=warn", NULL };
+
+/* Microbatch 0 holds the only slot; the inputs of a pass change. */
+static void be_busy(void)
+{
+    run(0, GH_FORWARD, 1, toy.streams[0]);
+    run(0, GH_BACKWARD, 1, toy.streams[0]);
+}
+
+static void change_inputs(void)
+{
+    const gh_buffer in = buffer(0, 64, 0);
+    const struct io io = { .inputs = &in, .n_inputs = 1 };
+
+    run(0, GH_BACKWARD, 0, toy.streams[0]);
+    run_with(0, GH_FORWARD, 0, toy.streams[0], &io);
+}
+
+static void be_captured(void)
+{
+    gh_pass pass = a_pass(0, GH_BACKWARD, 0, toy.streams[0], &no_io);
+
+    toy.drv.cuStreamBeginCapture(toy.streams[0],
+                                 CU_STREAM_CAPTURE_MODE_RELAXED);
+    toy_empty_pass(&toy, &pass);
+    end_capture(toy.streams[0]);
+    run(0, GH_FORWARD, 0, toy.streams[0]);
+}
+
+static void test_said_once(void)
+{
+    if (!start((struct toy_options){ .layers = 1,
+                                     .max_slots = 1,
+                                     .host = &listens,
+                                     .environment = warning })) {
+        return;
+    }
+    memset(&said, 0, sizeof(said));
+    run(0, GH_FORWARD, 0, toy.streams[0]);
+    for (uint32_t i = 0; i < 50; i++) {
+        be_busy();
+        change_inputs();
+        be_captured();
+    }
+    is_int(said.busy, 1, "busy slots are said once, however often it happens");
+    is_int(said.input, 1, "so are inputs that change");
+    is_int(said.host_capture, 1, "so is a capture of the host's");
+    is_int(said.all, 3, "and nothing else is");
+    ok(toy_stats(&toy).eager_by_reason[GH_REASON_BUSY] == 100 &&
+           toy_stats(&toy).eager_by_reason[GH_REASON_INPUT] == 50 &&
+           toy_stats(&toy).eager_by_reason[GH_REASON_HOST_CAPTURE] == 50,
+       "though each is counted");
+    toy_close(&toy);
+}
+
+/* ---- a ready pass ------------------------------------------------------ */
+
+static void test_what_a_ready_pass_costs(void)
+{
+    gh_buffer in;
+    struct io io;
+    uint64_t before;
+
+    if (!start((struct toy_options){ .layers = 1 })) {
+        return;
+    }
+    in = buffer(0, 64, GH_BUFFER_STATIC);
+    io = (struct io){ .inputs = &in, .n_inputs = 1 };
+    for (uint32_t m = 0; m < 3; m++) {
+        run_with(0, GH_FORWARD, m, toy.streams[0], &io);
+        run(0, GH_BACKWARD, m, toy.streams[0]);
+    }
+    before = calls_of("*");
+    run_with(0, GH_FORWARD, 3, toy.streams[0], &io);
+    is_int(calls_of("*") - before, 2,
+           "a ready pass is two driver calls: is the stream captured, and "
+           "the launch");
+    run(0, GH_BACKWARD, 3, toy.streams[0]);
+    is_int(calls_of("*") - before, 4, "and so is the one that ends its flight");
+    toy_close(&toy);
+}
+
+static void test_where_the_results_are(void)
+{
+    gh_buffer out[2], other;
+    struct io io, elsewhere;
+    gh_decision d;
+
+    if (!start((struct toy_options){ .layers = 1 })) {
+        return;
+    }
+    out[0] = buffer(0, 64, 0);
+    out[1] = buffer(1, 32, GH_BUFFER_UPDATED);
+    other = buffer(2, 16, 0);
+    io = (struct io){ .outputs = out, .n_outputs = 2 };
+    elsewhere = (struct io){ .outputs = &other, .n_outputs = 1 };
+    d = run_with(0, GH_FORWARD, 0, toy.streams[0], &io);
+    is_int(d.n_outputs, 0, "a recording has no results yet");
+    run(0, GH_BACKWARD, 0, toy.streams[0]);
+    d = run_with(0, GH_FORWARD, 1, toy.streams[0], &elsewhere);
+    is_int(d.n_outputs, 2, "a replay has the results of the recording");
+    ok(d.outputs != NULL && d.outputs[0].address == out[0].address &&
+           d.outputs[0].bytes == 64 && d.outputs[1].address == out[1].address &&
+           d.outputs[1].bytes == 32 && d.outputs[1].flags == GH_BUFFER_UPDATED,
+       "where and as the recording gave them");
+    toy_close(&toy);
+}
+
+static void test_an_empty_recording_leaves_nothing(void)
+{
+    gh_pass pass;
+
+    if (!start((struct toy_options){ .layers = 1 })) {
+        return;
+    }
+    pass = a_pass(0, GH_FORWARD, 0, toy.streams[0], &no_io);
+    is_int(toy_empty_pass(&toy, &pass).action, GH_ACTION_RECORD,
+           "a pass of no work is recorded");
+    is_int(toy_stats(&toy).eager_by_reason[GH_REASON_EMPTY], 1,
+           "and found to be empty");
+    is_int(toy_counts(&toy).graphs + toy_counts(&toy).execs, 0,
+           "of its graph nothing is left");
+    toy_close(&toy);
+}
+
+int main(void)
+{
+    const char *reason;
+
+    if (!toy_probe(&toy, &reason)) {
+        return skip_all("%s", reason);
+    }
+    test_hook_calls();
+    test_where_the_results_are();
+    test_said_once();
+    if (toy.soft) {
+        test_what_a_ready_pass_costs();
+        test_an_empty_recording_leaves_nothing();
+    } else {
+        skip(5, "only the software device counts calls and objects");
+    }
+    return done_testing();
+}
