@@ -438,6 +438,186 @@ static void test_bad_keys(void)
               "no session");
 }
 
+/* ---- the number of a pass ---------------------------------------------- */
+
+static void *eager_backward(uint32_t m, gh_buffer *gradient)
+{
+    const struct io io = { .outputs = gradient, .n_outputs = 1 };
+
+    run(EAGER, GH_FORWARD, m, toy.streams[0]);
+    run_with(EAGER, GH_BACKWARD, m, toy.streams[0], &io);
+    return gradient->address;
+}
+
+/* A flight of one segment ends with its backward, right before the next one
+ * begins: the two numbers are neighbours. */
+static void test_the_pass_right_before_the_flight(bool slot)
+{
+    struct toy_options options = partial;
+    const char *how = slot ? "in a slot" : "without one";
+    gh_buffer gradient;
+
+    options.max_slots = 1;
+    options.in_flight = 2;
+    if (!start(options)) {
+        return;
+    }
+    gradient = named(5, 0, GH_TENSOR_HIDDEN);
+    if (!slot) {
+        forward(0, 0);
+    }
+    eager_backward(1, &gradient);
+    run(EAGER, GH_FORWARD, 1, toy.streams[0]);
+    ok(find_of(EAGER, GH_BACKWARD, 1, GH_TENSOR_HIDDEN, 0, 0) == NULL,
+       "the last pass of the flight before is not of this one, %s", how);
+    run_with(EAGER, GH_BACKWARD, 1, toy.streams[0],
+             &(struct io){ .outputs = &gradient, .n_outputs = 1 });
+    run(GRAPHED, GH_FORWARD, 1, toy.streams[0]);
+    ok(find_of(EAGER, GH_BACKWARD, 1, GH_TENSOR_HIDDEN, 0, 0) == NULL,
+       "nor where another segment begins this one, %s", how);
+    toy_close(&toy);
+}
+
+/* The same where the backward is a graph's: two dense layers. */
+static void test_the_graph_right_before_the_flight(void)
+{
+    static const char *const before[] = { "not there", "recorded", "replayed" };
+    gh_buffer gradient;
+    const struct io io = { .outputs = &gradient, .n_outputs = 1 };
+
+    if (!start((struct toy_options){ .layers = 2 })) {
+        return;
+    }
+    gradient = named(5, 0, GH_TENSOR_HIDDEN);
+    for (uint32_t i = 0; i < 3; i++) {
+        run(1, GH_FORWARD, 0, toy.streams[0]);
+        ok(find_of(1, GH_BACKWARD, 0, GH_TENSOR_HIDDEN, 0, 0) == NULL,
+           "a flight that begins has no backward: that of the one before was "
+           "%s",
+           before[i]);
+        run_with(1, GH_BACKWARD, 0, toy.streams[0], &io);
+    }
+    run(0, GH_FORWARD, 0, toy.streams[0]);
+    run(1, GH_FORWARD, 0, toy.streams[0]);
+    run_with(1, GH_BACKWARD, 0, toy.streams[0], &io);
+    ok(find_of(1, GH_BACKWARD, 0, GH_TENSOR_HIDDEN, 0, 0) == gradient.address,
+       "one that has run in this flight is found");
+    toy_close(&toy);
+}
+
+/* The first pass of a flight, and of a session, counts as part of it. */
+static void test_the_first_pass_of_a_flight(void)
+{
+    struct toy_options options = partial;
+
+    options.max_slots = 1;
+    options.in_flight = 2;
+    if (!start(options)) {
+        return;
+    }
+    for (uint32_t turn = 0; turn < 3; turn++) {
+        forward(0, 0);
+        ok(are_in_set(0, 0), "what began the flight is found at once (%u)",
+           turn);
+        forward(1, 1);
+        ok(are_in_set(1, 1), "and of the one without a slot (%u)", turn);
+        run(EAGER, GH_FORWARD, 1, toy.streams[0]);
+        ok(are_in_set(1, 1), "also after its next pass (%u)", turn);
+        run(EAGER, GH_BACKWARD, 1, toy.streams[0]);
+        ok(are_in_set(1, 1), "and the one after that (%u)", turn);
+        run(GRAPHED, GH_BACKWARD, 1, toy.streams[0]);
+        rest(0);
+    }
+    toy_close(&toy);
+}
+
+/* ---- with a slot and without ------------------------------------------- */
+
+static void test_eager_with_and_without_a_slot(void)
+{
+    struct toy_options options = partial;
+
+    options.max_slots = 2;
+    options.in_flight = 3;
+    if (!start(options)) {
+        return;
+    }
+    gh_pre_warmup(toy.session, &err);
+    forward(0, 0);
+    forward(1, 1);
+    is_int(forward(2, 2).slot, GH_SLOT_NONE,
+           "of three eager passes one has no slot");
+    ok(are_in_set(0, 0) && are_in_set(1, 1) && are_in_set(2, 2),
+       "and each is found where it wrote");
+    rest(2);
+    ok(are_in_set(0, 0) && are_in_set(1, 1),
+       "those in the slots also when the third is over");
+    toy_close(&toy);
+}
+
+/* A forward may come a third time in a flight, in the slot again. */
+static void test_a_forward_after_one_outside_of_the_slot(void)
+{
+    gh_buffer first, outside, again;
+
+    if (!start(partial)) {
+        return;
+    }
+    first = named(1, 0, GH_TENSOR_HIDDEN);
+    outside = named(2, 0, GH_TENSOR_HIDDEN);
+    again = named(3, 0, GH_TENSOR_HIDDEN);
+    forward(0, 0);
+    run_with(EAGER, GH_FORWARD, 0, toy.streams[0],
+             &(struct io){ .outputs = &first, .n_outputs = 1 });
+    is_int(run_with(EAGER, GH_FORWARD, 0, toy.streams[0],
+                    &(struct io){ .outputs = &outside, .n_outputs = 1 })
+               .slot,
+           GH_SLOT_NONE, "a forward that is repeated has no slot");
+    ok(find_of(EAGER, GH_FORWARD, 0, GH_TENSOR_HIDDEN, 0, 0) == outside.address,
+       "and is the last one");
+    run(EAGER, GH_BACKWARD, 0, toy.streams[0]);
+    is_int(run_with(EAGER, GH_FORWARD, 0, toy.streams[0],
+                    &(struct io){ .outputs = &again, .n_outputs = 1 })
+               .slot,
+           0, "after its backward it is in the slot");
+    ok(find_of(EAGER, GH_FORWARD, 0, GH_TENSOR_HIDDEN, 0, 0) == again.address,
+       "and is the last one then");
+    toy_close(&toy);
+}
+
+/* ---- what is said ------------------------------------------------------ */
+
+static void test_what_has_not_begun(void)
+{
+    struct toy_options options = partial;
+    const char *reason;
+
+    options.max_slots = 1;
+    options.in_flight = 2;
+    if (!start(options)) {
+        return;
+    }
+    forward(0, 0);
+    forward(1, 1);
+    ok(find(2, GH_TENSOR_HIDDEN, 0) == NULL &&
+           strstr(err.text, "has not run for microbatch 2") != NULL &&
+           strstr(err.text, "another one") == NULL,
+       "of a microbatch that has not begun nothing was lost: %s", err.text);
+    toy_close(&toy);
+
+    options.layers = 1;
+    options.elems = 64;
+    options.environment = quiet;
+    if (!toy_open(&toy, &options, &reason) || toy_attach(&toy) != GH_OK) {
+        ok(false, "a session opens: %s", toy.err.text);
+        return;
+    }
+    ok(find(0, GH_TENSOR_HIDDEN, 0) == NULL &&
+           strstr(err.text, "has not run") != NULL,
+       "in a new session nothing has run: %s", err.text);
+    toy_close(&toy);
+}
+
 int main(void)
 {
     const char *reason;
@@ -454,6 +634,13 @@ int main(void)
     test_first_without_a_slot();
     test_the_flight_before_without_a_slot(true);
     test_the_flight_before_without_a_slot(false);
+    test_the_pass_right_before_the_flight(true);
+    test_the_pass_right_before_the_flight(false);
+    test_the_graph_right_before_the_flight();
+    test_the_first_pass_of_a_flight();
+    test_eager_with_and_without_a_slot();
+    test_a_forward_after_one_outside_of_the_slot();
+    test_what_has_not_begun();
     test_names_of_outputs();
     test_bad_keys();
     return done_testing();
