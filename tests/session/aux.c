@@ -52,14 +52,16 @@ static const gh_host_services services = { .struct_size = sizeof(services),
                                            .release = release };
 
 /* Two layers with rotary tables, past their warmup. */
-static bool start(void)
+static bool start_on(const char *scope, const char *granularity,
+                     const gh_host_services *host)
 {
     static const char *const quiet[] = { "GRAPHHOOKS_LOG=off", NULL };
     const struct toy_options options = { .layers = 2,
                                          .elems = 8,
                                          .family = "mla",
-                                         .scope = "attn",
-                                         .host = &services,
+                                         .scope = scope,
+                                         .granularity = granularity,
+                                         .host = host,
                                          .environment = quiet };
     const char *reason;
 
@@ -73,6 +75,11 @@ static bool start(void)
         return false;
     }
     return toy_step(&toy, 1) == GH_OK;
+}
+
+static bool start(void)
+{
+    return start_on("attn", NULL, &services);
 }
 
 static gh_status bind_table(uint32_t layer, const char *name, uint32_t table)
@@ -200,6 +207,75 @@ static void test_in_flight(void)
            "and nothing is held in the end");
 }
 
+/* A name is a table of its own. */
+static void test_two_names(void)
+{
+    if (!start()) {
+        return;
+    }
+    bind_table(0, "rotary_cos", 0);
+    bind_table(0, "rotary_sin", 1);
+    is_int(keeper.references[0], 1, "a table under another name");
+    is_int(keeper.references[1], 1, "is held beside the first");
+    bind_table(0, "rotary_cos", 2);
+    is_int(keeper.references[0], 0, "one that moves");
+    is_int(keeper.references[1], 1, "is not the other");
+    toy_close(&toy);
+}
+
+/* Only attention reads the tables. */
+static void test_graphs_that_do_not_read_it(void)
+{
+    if (!start_on("attn,mlp", "part", &services)) {
+        return;
+    }
+    bind_table(0, "rotary_cos", 0);
+    toy_step(&toy, 1);
+    is_int(toy_counts(&toy).execs, 8, "two layers have eight graphs");
+    bind_table(0, "rotary_cos", 1);
+    is_int(toy_counts(&toy).execs, 6,
+           "of which a table that moves drops those of one attention");
+    toy_close(&toy);
+}
+
+static void test_a_host_without_services(void)
+{
+    const gh_host_services none = { .struct_size = sizeof(none) };
+
+    if (!start_on("attn", NULL, &none)) {
+        return;
+    }
+    is_status(bind_table(0, "rotary_cos", 0), GH_OK, &err,
+              "a host without services may name an object");
+    is_status(bind_table(0, "rotary_cos", 1), GH_OK, &err, "and another one");
+    toy_close(&toy);
+    is_int(keeper.releases, 0, "which nobody holds");
+}
+
+/* Under a seed that puts work off, graphs are under way all the time. */
+static void test_nothing_is_released_under_a_graph(void)
+{
+    if (!start()) {
+        return;
+    }
+    toy.options.free_running = true;
+    toy_configure(&toy, "SEED=5 RACES=1");
+    bind_table(0, "rotary_cos", 0);
+    toy_step(&toy, 2);
+    toy_step(&toy, 2);
+    ok(toy_counts(&toy).pending != 0, "graphs are under way");
+    bind_table(0, "rotary_cos", 1);
+    is_int(keeper.releases, 1, "a table that moves is released");
+    is_int(keeper.pending_at_release, 0, "when they have ended");
+    toy_step(&toy, 2);
+    toy_step(&toy, 2);
+    ok(toy_counts(&toy).pending != 0, "they are under way again");
+    toy_detach(&toy);
+    is_int(keeper.releases, 2, "the end of the session releases it");
+    is_int(keeper.pending_at_release, 0, "when they have ended");
+    toy_close(&toy);
+}
+
 static void test_refusals(void)
 {
     gh_aux aux = { .struct_size = sizeof(aux),
@@ -278,6 +354,10 @@ int main(void)
     test_another_table();
     test_another_object_of_the_same_table();
     test_in_flight();
+    test_two_names();
+    test_graphs_that_do_not_read_it();
+    test_a_host_without_services();
+    test_nothing_is_released_under_a_graph();
     test_refusals();
     test_half_a_pair();
     return done_testing();
