@@ -19,7 +19,7 @@ struct captured {
 static struct {
     bool shows_graph, lends_exec;
     gh_status begin_fails, end_fails, launch_fails;
-    bool begins_nothing, names_nothing, ends_nothing;
+    bool begins_all_the_same, begins_nothing, names_nothing, ends_nothing;
     char said[512]; /* the services in order, by a letter or two each */
     char line[256]; /* the last warning */
     uint32_t launches, made, destroyed, kept;
@@ -62,6 +62,9 @@ static void record_end(void *user, void *stream, uint32_t slot, uint32_t kept)
 static gh_status capture_begin(void *user, void *stream)
 {
     say("cB");
+    if (host.begins_all_the_same) {
+        begin_capture(user, stream);
+    }
     if (host.begin_fails != GH_OK || host.begins_nothing) {
         return host.begin_fails;
     }
@@ -315,6 +318,14 @@ static void test_a_capture_that_does_not_begin(void)
     ends_eagerly("rB cB r0 ", "a capture_begin that fails", GH_REASON_CAPTURE,
                  0);
     line_has("the host's capture_begin: GH_ERR_NO_MEMORY");
+    if (!start_host((struct toy_options){ .layers = 1 })) {
+        return;
+    }
+    host.begins_all_the_same = true;
+    host.begin_fails = GH_ERR_STATE;
+    ends_eagerly("rB cB r0 ", "a capture_begin that fails after it has begun",
+                 GH_REASON_CAPTURE, 0);
+    line_has("the host's capture_begin: GH_ERR_STATE");
     if (!start_host((struct toy_options){ .layers = 1 })) {
         return;
     }
