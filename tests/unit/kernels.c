@@ -406,6 +406,73 @@ static void test_the_word_is_only_lowered(void)
            "however much there is, 1024 are enough");
 }
 
+/* ---- what they declare ------------------------------------------------- */
+
+static uint64_t races(void)
+{
+    softcuda_configure_fn *configure =
+        (softcuda_configure_fn *)dlsym(gpu.drv.library, "softcuda_configure");
+    softcuda_races_fn *count =
+        (softcuda_races_fn *)dlsym(gpu.drv.library, "softcuda_races");
+    const char *text;
+    const uint64_t n = count(0, &text);
+
+    configure("SEED=0 RACES=1");
+    return n;
+}
+
+static void launch_copy(CUdeviceptr dst, CUdeviceptr src)
+{
+    struct gh_copy_batch batch = { .n_entries = 1,
+                                   .entries = { { dst, src, 64 } } };
+    void *params[] = { &batch };
+
+    CALL(cuLaunchKernel,
+         (gpu.small, gh_copy_batch_plan(&batch), 1, 1, GH_KERNEL_THREADS, 1, 1,
+          0, gpu.stream, params, NULL));
+}
+
+static void launch_compare(CUdeviceptr a, CUdeviceptr b)
+{
+    uint64_t args[] = { a, b, 64, gpu.verdict };
+    void *params[] = { &args[0], &args[1], &args[2], &args[3] };
+
+    CALL(cuLaunchKernel,
+         (gpu.compare, gh_compare_plan(64), 1, 1, GH_KERNEL_THREADS, 1, 1, 0,
+          gpu.stream, params, NULL));
+}
+
+/* Another stream writes or reads there at the time. */
+static void test_who_comes_between_is_a_race(void)
+{
+    const CUdeviceptr a = gpu.arena, b = gpu.arena + 4096;
+    CUstream beside;
+
+    CALL(cuStreamCreate, (&beside, CU_STREAM_NON_BLOCKING));
+    CALL(cuCtxSynchronize, ());
+    races();
+    launch_copy(b, a);
+    is_int(races(), 0, "a copy alone is no race");
+    launch_copy(b, a);
+    CALL(cuMemsetD8Async, (a + 63, 0, 1, beside));
+    is_int(races(), 1, "who writes what a copy reads is one");
+    launch_copy(b, a);
+    CALL(cuMemcpyDtoDAsync, (b + 4096, b + 63, 1, beside));
+    is_int(races(), 1, "so is who reads what it writes");
+    launch_compare(a, b);
+    is_int(races(), 0, "a compare alone is no race");
+    launch_compare(a, b);
+    CALL(cuMemsetD8Async, (a + 63, 0, 1, beside));
+    is_int(races(), 1, "who writes its first range is one");
+    launch_compare(a, b);
+    CALL(cuMemsetD8Async, (b + 63, 0, 1, beside));
+    is_int(races(), 1, "so is who writes its second");
+    launch_compare(a, b);
+    CALL(cuMemcpyDtoDAsync, (b + 4096, gpu.verdict, sizeof(uint64_t), beside));
+    is_int(races(), 1, "and who reads its word");
+    CALL(cuStreamDestroy, (beside));
+}
+
 static void test_on(const struct runner *on)
 {
     fill(before);
@@ -438,9 +505,14 @@ int main(void)
         device.name = gpu.soft ? "software device" : "GPU";
         device.trials = gpu.soft ? 20 : 300;
         test_on(&device);
+        if (gpu.soft) {
+            test_who_comes_between_is_a_race();
+        } else {
+            skip(7, "only the software device reports races");
+        }
         gpu_close();
     } else {
-        skip(13, "%s", reason);
+        skip(20, "%s", reason);
     }
 
     free(before);

@@ -141,6 +141,35 @@ static void test_the_end_of_a_step_frees_all(void)
     gh_slots_destroy(slots);
 }
 
+/* Of two chunks either may be the one that holds a slot. */
+static void test_every_chunk_counts(void)
+{
+    enum gh_slots_found found;
+    struct gh_slots *slots;
+
+    gh_slots_create(2, 4, 2, &slots, NULL);
+    ok(gh_slots_are_free(slots), "at first all slots are free");
+    for (uint32_t chunk = 0; chunk < 2; chunk++) {
+        const uint32_t last = 2 * chunk + 1;
+
+        gh_slots_enter(slots, chunk, 3, last, GH_FORWARD, &slot, &found);
+        gh_slots_ran_forward(slots, chunk, 3, last);
+        ok(!gh_slots_are_free(slots), "one that is held in chunk %u is not",
+           chunk);
+        is_int(gh_slots_end_step(slots), 1, "the end of the step frees it");
+        ok(gh_slots_are_free(slots), "and all are free");
+        gh_slots_enter(slots, chunk, 3, last, GH_BACKWARD, &slot, &found);
+        is_int(found, GH_SLOTS_EARLY, "its backward is forgotten");
+        gh_slots_enter(slots, chunk, 0, last, GH_FORWARD, &slot, &found);
+        is_int(found, GH_SLOTS_FRESH, "a forward is the first of its segment");
+        gh_slots_cancel(slots, chunk, 0);
+    }
+    gh_slots_enter(slots, 0, 0, 0, GH_FORWARD, &slot, &found);
+    gh_slots_enter(slots, 1, 0, 2, GH_FORWARD, &slot, &found);
+    is_int(gh_slots_end_step(slots), 2, "those of both chunks are counted");
+    gh_slots_destroy(slots);
+}
+
 static void test_a_pass_that_was_given_up(void)
 {
     struct gh_slots *slots;
@@ -165,6 +194,7 @@ int main(void)
     test_without_a_slot_a_microbatch_is_in_flight_all_the_same();
     test_chunks_do_not_share_slots();
     test_the_end_of_a_step_frees_all();
+    test_every_chunk_counts();
     test_a_pass_that_was_given_up();
     return done_testing();
 }
