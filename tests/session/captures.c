@@ -161,6 +161,61 @@ static void test_an_end_that_is_made_again(void)
     }
 }
 
+/* ---- what is said ------------------------------------------------------ */
+
+static char line[512]; /* the last one */
+
+static void take_line(void *user, gh_log_level level, const char *text)
+{
+    (void)user;
+    (void)level;
+    snprintf(line, sizeof(line), "%s", text);
+}
+
+static void is_said(const char *settings, CUstream stream, const char *words)
+{
+    toy_configure(&toy, settings);
+    line[0] = '\0';
+    is_int(run(0, GH_FORWARD, 0, stream).action, GH_ACTION_RUN,
+           "a recording fails: %s", settings);
+    ok(strstr(line, words) != NULL, "the log names the call: %s", line);
+    run(0, GH_BACKWARD, 0, stream);
+}
+
+static void test_what_the_log_names(void)
+{
+    static const char *const warning[] = { "GRAPHHOOKS_LOG=warn", NULL };
+    static const gh_host_services listens = { .struct_size = sizeof(listens),
+                                              .log = take_line };
+    static const struct {
+        const char *settings, *words;
+        bool legacy;
+    } cases[] = {
+        { "FAIL=cuStreamCreate:1", "cuStreamCreate: 999", true },
+        { "FAIL=cuStreamBeginCapture:1", "cuStreamBeginCapture: 999", false },
+        { "FAIL=cuStreamEndCapture:1", "cuStreamEndCapture: 999", false },
+        { "FAIL=cuStreamEndCapture:1:901",
+          "901 CUDA_ERROR_STREAM_CAPTURE_INVALIDATED: a call made in this "
+          "pass may not be captured",
+          false },
+        { "FAIL=cuGraphGetNodes:1", "cuGraphGetNodes: 999", false },
+        { "FAIL=cuGraphInstantiateWithFlags:1",
+          "cuGraphInstantiateWithFlags: 999", false },
+        { "FAIL=cuGraphUpload:1", "cuGraphUpload: 999", false },
+        { "FAIL=cuGraphLaunch:1", "cuGraphLaunch: 999", false },
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        if (!start((struct toy_options){
+                .layers = 1, .host = &listens, .environment = warning })) {
+            return;
+        }
+        is_said(cases[i].settings, cases[i].legacy ? NULL : toy.streams[0],
+                cases[i].words);
+        toy_close(&toy);
+    }
+}
+
 int main(void)
 {
     const char *reason;
@@ -176,5 +231,6 @@ int main(void)
     test_an_implicit_capture();
     test_a_mark_of_before_the_capture();
     test_an_end_that_is_made_again();
+    test_what_the_log_names();
     return done_testing();
 }

@@ -178,6 +178,23 @@ static void test_a_graph_that_does_not_launch(void)
     toy_close(&toy);
 }
 
+static void test_a_compare_that_fails(void)
+{
+    gh_buffer out;
+
+    if (!start(with_check)) {
+        return;
+    }
+    out = buffer(1, 256, 0);
+    forward(&out, 1, 9, 0);
+    toy_configure(&toy, "FAIL=cuMemcpyDtoHAsync:1");
+    is_int(forward(&out, 1, 9, 0).reason, GH_REASON_CHECK, "a compare fails");
+    is_int(toy_stats(&toy).check_failures, 0, "which is no difference");
+    is_int(forward(&out, 1, 9, 0).reason, GH_REASON_DEVICE,
+           "but the pass is eager from then on");
+    toy_close(&toy);
+}
+
 static void test_the_turn_of_a_check(void)
 {
     static const char *const third[] = { "GRAPHHOOKS_LOG=off",
@@ -256,10 +273,11 @@ int main(void)
     test_the_turn_of_a_check();
     if (toy.soft) {
         test_a_graph_that_does_not_launch();
+        test_a_compare_that_fails();
         test_scratch_is_kept();
         test_a_compare_says_what_it_reads();
     } else {
-        skip(6, "only the software device fails on demand and reports races");
+        skip(9, "only the software device fails on demand and reports races");
     }
     return done_testing();
 }

@@ -190,6 +190,21 @@ static void test_an_open_that_fails(void)
     end_two();
 }
 
+static void test_a_stream_that_is_not_known(void)
+{
+    if (!start((struct toy_options){ .layers = 1 })) {
+        return;
+    }
+    toy_configure(&toy, "FAIL=cuStreamGetCtx:1");
+    is_int(run(0, GH_FORWARD, 0, toy.streams[0]).action, UINT32_MAX,
+           "a stream of which the driver says nothing is refused");
+    ok(strstr(err.text, "cuStreamGetCtx: 999") != NULL,
+       "with the driver's code: %s", err.text);
+    is_int(run(0, GH_FORWARD, 0, toy.streams[0]).action, GH_ACTION_RECORD,
+           "and taken when it says that it is the session's");
+    toy_close(&toy);
+}
+
 /* ---- the legacy stream ------------------------------------------------- */
 
 static void test_the_legacy_stream_of_another_device(void)
@@ -317,6 +332,7 @@ int main(void)
     test_which_device();
     test_ordinals();
     test_an_open_that_fails();
+    test_a_stream_that_is_not_known();
     test_the_legacy_stream_of_another_device();
     test_names_of_the_legacy_stream();
     test_a_slot_that_begins_on_the_legacy_stream();

@@ -4,6 +4,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "support/by_hand.h"
+#include "support/trace_file.h"
 #include "tap/tap.h"
 
 #include <string.h>
@@ -177,8 +178,93 @@ static void test_an_empty_recording_leaves_nothing(void)
     toy_close(&toy);
 }
 
+/* ---- what the host and the trace are told ------------------------------ */
+
+static struct {
+    void *begun_on, *ended_on;
+    uint32_t begun_in, ended_in;
+} routed;
+
+static gh_status record_begin(void *user, void *stream, uint32_t slot)
+{
+    (void)user;
+    routed.begun_on = stream;
+    routed.begun_in = slot;
+    return GH_OK;
+}
+
+static void record_end(void *user, void *stream, uint32_t slot, uint32_t kept)
+{
+    (void)user;
+    (void)kept;
+    routed.ended_on = stream;
+    routed.ended_in = slot;
+}
+
+static void test_where_a_recording_is_routed(void)
+{
+    static const gh_host_services routes = { .struct_size = sizeof(routes),
+                                             .record_begin = record_begin,
+                                             .record_end = record_end };
+
+    if (!start((struct toy_options){ .layers = 1, .host = &routes })) {
+        return;
+    }
+    for (uint32_t m = 0; m < 3; m++) {
+        run(0, GH_FORWARD, m, toy.streams[m]);
+        ok(routed.begun_in == m && routed.ended_in == m,
+           "record_begin and record_end are told slot %u", m);
+        ok(routed.begun_on == toy.streams[m] &&
+               routed.ended_on == toy.streams[m],
+           "and the stream of the pass");
+    }
+    toy_close(&toy);
+}
+
+static void test_slots_in_the_trace(struct trace_file *trace)
+{
+    if (!trace_file_open(trace, "off") ||
+        !start((struct toy_options){ .layers = 1,
+                                     .environment = trace->environment })) {
+        return;
+    }
+    for (uint32_t m = 0; m < 3; m++) {
+        run(0, GH_FORWARD, m, toy.streams[0]);
+    }
+    run(0, GH_BACKWARD, 2, toy.streams[0]);
+    toy_close(&toy);
+    is_int(trace_file_count(trace, "\"slot\":0"), 1,
+           "the trace has one pass in slot 0");
+    is_int(trace_file_count(trace, "\"slot\":1"), 1, "one in slot 1");
+    is_int(trace_file_count(trace, "\"slot\":2"), 2, "and two in slot 2");
+}
+
+/* More passes than the trace's buffer holds, but for the end of a step. */
+static void test_long_steps_are_in_the_trace(struct trace_file *trace)
+{
+    const uint32_t steps = 4, microbatches = 10000;
+
+    if (!trace_file_open(trace, "off") ||
+        !start((struct toy_options){ .layers = 1,
+                                     .environment = trace->environment })) {
+        return;
+    }
+    for (uint32_t i = 0; i < steps * microbatches; i++) {
+        run_both(i % microbatches, toy.streams[0]);
+        if (i % microbatches == microbatches - 1) {
+            gh_iteration_end(toy.session, NULL);
+        }
+    }
+    toy_close(&toy);
+    is_int(trace_file_count(trace, "did not fit"), 0,
+           "no pass of a long step is missing in the trace");
+    is_int(trace_file_count(trace, "\"name\":\"replay"),
+           2 * steps * microbatches - 2, "all are there");
+}
+
 int main(void)
 {
+    static struct trace_file traces[2];
     const char *reason;
 
     if (!toy_probe(&toy, &reason)) {
@@ -187,6 +273,11 @@ int main(void)
     test_hook_calls();
     test_where_the_results_are();
     test_said_once();
+    test_where_a_recording_is_routed();
+    test_slots_in_the_trace(&traces[0]);
+    test_long_steps_are_in_the_trace(&traces[1]);
+    trace_file_remove(&traces[0]);
+    trace_file_remove(&traces[1]);
     if (toy.soft) {
         test_what_a_ready_pass_costs();
         test_an_empty_recording_leaves_nothing();

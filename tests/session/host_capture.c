@@ -487,6 +487,24 @@ static void test_a_tensor_that_moves(void)
     toy_close(&toy);
 }
 
+static void test_a_thread_without_a_context(void)
+{
+    CUcontext ctx = toy.ctx;
+
+    if (!start_host((struct toy_options){ .layers = 1 })) {
+        return;
+    }
+    toy.drv.cuCtxSetCurrent(NULL);
+    is_int(run(0, GH_FORWARD, 0, toy.streams[0]).action, GH_ACTION_RECORD,
+           "a thread without a context records");
+    is_str(host.said, "rB cB cE L rE ", "with every service");
+    ok(host.had_context, "each of which has the session's");
+    toy.drv.cuCtxGetCurrent(&ctx);
+    ok(ctx == NULL, "that the thread has not kept");
+    toy.drv.cuCtxSetCurrent(toy.ctx);
+    toy_close(&toy);
+}
+
 static void test_streams(void)
 {
     if (!start_host((struct toy_options){ .layers = 1 })) {
@@ -588,6 +606,7 @@ int main(void)
     test_a_recording_that_is_given_up();
     test_a_graph_that_is_recorded_anew();
     test_a_tensor_that_moves();
+    test_a_thread_without_a_context();
     test_streams();
     test_checks();
     test_some_of_the_services();

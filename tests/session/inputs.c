@@ -114,6 +114,7 @@ static void copies_all(uint32_t n)
         is_int(d.action, turn == 0 ? GH_ACTION_RECORD : GH_ACTION_REPLAYED,
                "a pass of %u inputs is %s", n,
                turn == 0 ? "recorded" : "replayed, as they have moved");
+        is_int(d.n_inputs, n, "the decision has as many");
         is_int(wrong_of(n, turns[turn]), 0,
                "and has read all of them, to the byte (%u)", turn);
     }
