@@ -209,8 +209,14 @@ static gh_reason may_graph(const struct gh_capture *c, const gh_pass *pass)
  * may advance its random numbers: not twice. */
 static bool check_is_due(struct gh_capture *c, const struct gh_entry *entry)
 {
-    return c->options.check && entry->exec != NULL &&
-           (!entry->compared || ++c->check_turn % c->options.check_every == 0);
+    if (!c->options.check || entry->exec == NULL) {
+        return false;
+    }
+    if (!gh_check_has_results(entry)) {
+        gh_say_nothing_to_compare(c);
+        return false;
+    }
+    return !entry->compared || ++c->check_turn % c->options.check_every == 0;
 }
 
 static GH_COLD void give_up_launching(struct gh_capture *c,

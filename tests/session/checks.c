@@ -17,13 +17,14 @@ static gh_decision forward(const gh_buffer *out, uint32_t n, unsigned char odd,
     gh_pass pass = a_pass(0, GH_FORWARD, 0, toy.streams[0], &io);
     gh_decision d = { .struct_size = sizeof(d) };
 
-    gh_layer_enter(toy.session, &pass, &d, &err);
-    if (d.action != GH_ACTION_REPLAYED) {
-        work(&d, &io);
-        toy.drv.cuMemsetD8Async((uintptr_t)out[0].address + at, odd, 1,
-                                d.stream);
-    }
-    gh_layer_exit(toy.session, &pass, &err);
+    do {
+        gh_layer_enter(toy.session, &pass, &d, &err);
+        if (d.action != GH_ACTION_REPLAYED) {
+            work(&d, &io);
+            toy.drv.cuMemsetD8Async((uintptr_t)out[0].address + at, odd, 1,
+                                    d.stream);
+        }
+    } while (gh_layer_exit(toy.session, &pass, &err) == GH_RERUN);
     run(0, GH_BACKWARD, 0, toy.streams[0]);
     return d;
 }
@@ -107,7 +108,7 @@ static void test_an_output_of_no_bytes(void)
     for (uint32_t i = 0; i < 4; i++) {
         gh_decision d = forward(out, 2, 9, 0);
 
-        is_int(d.reason, i == 0 ? GH_REASON_NONE : GH_REASON_CHECK,
+        is_int(d.reason, GH_REASON_CHECK,
                "a pass with an output of no bytes goes on being compared "
                "(%u)",
                i);
@@ -127,12 +128,13 @@ static void triple_half(gh_decision *d)
     const gh_pass pass = a_pass(0, GH_FORWARD, 0, toy.streams[0], &io);
 
     *d = (gh_decision){ .struct_size = sizeof(*d) };
-    gh_layer_enter(toy.session, &pass, d, &err);
-    if (d->action != GH_ACTION_REPLAYED) {
-        toy.drv.cuLaunchKernel(toy.mix, 1, 1, 1, 256, 1, 1, 0, d->stream,
-                               params, NULL);
-    }
-    gh_layer_exit(toy.session, &pass, &err);
+    do {
+        gh_layer_enter(toy.session, &pass, d, &err);
+        if (d->action != GH_ACTION_REPLAYED) {
+            toy.drv.cuLaunchKernel(toy.mix, 1, 1, 1, 256, 1, 1, 0, d->stream,
+                                   params, NULL);
+        }
+    } while (gh_layer_exit(toy.session, &pass, &err) == GH_RERUN);
     run(0, GH_BACKWARD, 0, toy.streams[0]);
 }
 
@@ -207,12 +209,12 @@ static void test_the_turn_of_a_check(void)
     }
     out = buffer(1, 256, 0);
     forward(&out, 1, 9, 0);
-    run(0, GH_FORWARD, 0, toy.streams[0]);
-    run(0, GH_BACKWARD, 0, toy.streams[0]);
-    is_int(toy_stats(&toy).checks, 0,
-           "of every third ready pass the first two are not compared");
-    is_int(run(0, GH_FORWARD, 0, toy.streams[0]).reason, GH_REASON_CHECK,
-           "and the third is");
+    is_int(toy_stats(&toy).checks, 1, "a first launch is compared");
+    forward(&out, 1, 9, 0);
+    forward(&out, 1, 9, 0);
+    is_int(toy_stats(&toy).checks, 1,
+           "then of every third ready pass the first two are not");
+    is_int(forward(&out, 1, 9, 0).reason, GH_REASON_CHECK, "and the third is");
     toy_close(&toy);
 }
 
