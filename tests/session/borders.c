@@ -555,33 +555,33 @@ static void test_eager_with_and_without_a_slot(void)
     toy_close(&toy);
 }
 
-/* A forward may come a third time in a flight, in the slot again. */
-static void test_a_forward_after_one_outside_of_the_slot(void)
+/* After its backward a segment may come again in the same flight. */
+static void test_a_forward_that_comes_again(void)
 {
-    gh_buffer first, outside, again;
+    gh_buffer first, second, again;
 
     if (!start(partial)) {
         return;
     }
     first = named(1, 0, GH_TENSOR_HIDDEN);
-    outside = named(2, 0, GH_TENSOR_HIDDEN);
+    second = named(2, 0, GH_TENSOR_HIDDEN);
     again = named(3, 0, GH_TENSOR_HIDDEN);
     forward(0, 0);
     run_with(EAGER, GH_FORWARD, 0, toy.streams[0],
              &(struct io){ .outputs = &first, .n_outputs = 1 });
     is_int(run_with(EAGER, GH_FORWARD, 0, toy.streams[0],
-                    &(struct io){ .outputs = &outside, .n_outputs = 1 })
-               .slot,
-           GH_SLOT_NONE, "a forward that is repeated has no slot");
-    ok(find_of(EAGER, GH_FORWARD, 0, GH_TENSOR_HIDDEN, 0, 0) == outside.address,
-       "and is the last one");
+                    &(struct io){ .outputs = &second, .n_outputs = 1 })
+               .action,
+           UINT32_MAX, "a second forward before its backward is refused");
+    ok(find_of(EAGER, GH_FORWARD, 0, GH_TENSOR_HIDDEN, 0, 0) == first.address,
+       "and the first one's output is found");
     run(EAGER, GH_BACKWARD, 0, toy.streams[0]);
     is_int(run_with(EAGER, GH_FORWARD, 0, toy.streams[0],
                     &(struct io){ .outputs = &again, .n_outputs = 1 })
                .slot,
-           0, "after its backward it is in the slot");
+           0, "after its backward it is in the slot again");
     ok(find_of(EAGER, GH_FORWARD, 0, GH_TENSOR_HIDDEN, 0, 0) == again.address,
-       "and is the last one then");
+       "and the later one's is found");
     toy_close(&toy);
 }
 
@@ -639,7 +639,7 @@ int main(void)
     test_the_graph_right_before_the_flight();
     test_the_first_pass_of_a_flight();
     test_eager_with_and_without_a_slot();
-    test_a_forward_after_one_outside_of_the_slot();
+    test_a_forward_that_comes_again();
     test_what_has_not_begun();
     test_names_of_outputs();
     test_bad_keys();
