@@ -108,6 +108,7 @@ static gh_status exit_pass(const gh_pass *pass)
     gh_status status;
 
     memset(&err, 0, sizeof(err));
+    gh->iteration_end(opened, NULL); /* the forward before has no backward */
     status = gh->layer_enter(opened, &plain, &decision, &err);
     if (status != GH_OK) {
         return GH_ERR_INTERNAL;

@@ -109,7 +109,7 @@ train "the same mode twice" -- --compare graph,graph
 train "switched off" GRAPHHOOKS_ENABLE=0
 is "$(value replays)" 0 "GRAPHHOOKS_ENABLE=0 makes the hooks eager"
 is "$(value disabled)" 100 "and the passes say so"
-said='all slots are in flight'
+said='all slots were in flight'
 train "one slot for four in flight" GRAPHHOOKS_MAX_SLOTS=1 -- --streams 2
 [ "$(value busy)" -gt 0 ]
 ok $? "microbatches without a slot are eager"
@@ -270,7 +270,7 @@ ok $? "passes of three directions are compared with eager ones"
 is "$(value check_failures)" 0 "and do not differ"
 train "later, switched off" GRAPHHOOKS_ENABLE=0 -- --delay-wgrad 1
 is "$(value wgrad_replays)" 0 "without graphs no delayed gradient is replayed"
-said='all slots are in flight'
+said='all slots were in flight'
 train "later, one slot" GRAPHHOOKS_MAX_SLOTS=1 -- --delay-wgrad 1 --streams 2
 for of in mla "mamba --state 5" "moe --shared-expert" \
     "moe --drop-and-pad --shared-expert --top-k 1" \

@@ -243,7 +243,7 @@ unset GRAPHHOOKS_PLUGIN_PATH
 # shellcheck disable=SC2086 # words
 GRAPHHOOKS_LOG=info "$builddir/gh-engine" --driver soft $small \
     --model hybrid --layers 2 --pattern 'M*' > "$scratch/out" 2>&1
-[ "$(grep -c 'family [a-z]*: .*/graphhooks/[a-z]*\.so$' "$scratch/out")" \
+[ "$(grep -c 'family [a-z]*: .*/graphhooks/[a-z]*\.so is' "$scratch/out")" \
     -ge 2 ]
 ok $? "families are found beside the library"
 

@@ -14,7 +14,8 @@
     slot(plan_segment) slot(plan_print) slot(pre_warmup) slot(post_warmup) \
     slot(layer_enter) slot(layer_exit) slot(layer_cancel) \
     slot(flush_delayed) slot(iteration_end) slot(plan_border_count) \
-    slot(plan_border) slot(tensor_name) slot(border_find) slot(aux_bind)
+    slot(plan_border) slot(tensor_name) slot(border_find) slot(aux_bind) \
+    slot(model_describe)
 
 static void test_the_table(void)
 {
