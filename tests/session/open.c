@@ -289,6 +289,33 @@ static void test_levels_of_the_log(void)
     is_int(heard.lines[GH_LOG_DEBUG], 2, "one for debugging has recordings");
 }
 
+/* What is warned of, and what a session decides without a warning. */
+static void test_what_open_says(void)
+{
+    static const gh_layer_desc moe = { .struct_size = sizeof(moe),
+                                       .kind = GH_LAYER_MOE,
+                                       .experts = 8,
+                                       .family = "gpt" };
+    static const char *const levels[] = { "GRAPHHOOKS_LOG=warn",
+                                          "GRAPHHOOKS_LOG=info" };
+
+    for (uint32_t i = 0; i < 2; i++) {
+        const char *const environment[] = { levels[i], NULL };
+        struct heard heard;
+        const gh_host_services host = listening(&heard);
+
+        if (start((struct toy_options){ .layer = &moe,
+                                        .host = &host,
+                                        .environment = environment })) {
+            toy_close(&toy);
+        }
+        is_int(heard.lines[GH_LOG_WARN], 1,
+               "%s says that experts are kept out of graphs", levels[i]);
+        is_int(times(&heard, "family gpt: "), i,
+               "and %s the file of the family", i == 0 ? "not" : "has");
+    }
+}
+
 static void test_too_many_names(void)
 {
     static const char *const environment[] = {
@@ -447,6 +474,7 @@ int main(void)
         return done_testing();
     }
     test_levels_of_the_log();
+    test_what_open_says();
     test_too_many_names();
     test_what_is_said_once();
     if (!toy.soft) {
