@@ -388,11 +388,13 @@ static void test_a_name_without_an_end(void)
 
 static void is_kept_from_children(const char *name)
 {
+    const int files = open_files();
     struct gh_trace *trace = open_trace(in_dir(name));
 
     is_str(gh_trace_path(trace), in_dir(name), "a trace goes to %s", name);
+    is_int(open_files(), files + 1, "which is opened once");
     ok((fcntl(descriptor_of(in_dir(name)), F_GETFD) & FD_CLOEXEC) != 0,
-       "which is not handed to children");
+       "and not handed to children");
     gh_trace_close(trace);
 }
 
