@@ -49,8 +49,8 @@ static int find_layer(const struct gh_plan *plan, const char *name,
     }
     if (n_found > 1) {
         fprintf(stderr,
-                "graphhooks plan: %u layers are called %s; give the number "
-                "of one, as in %u\n",
+                "graphhooks plan: --why: %u layers are called %s; give the "
+                "number of one, as in %u\n",
                 n_found, name, *layer);
         return 2;
     }
@@ -61,8 +61,8 @@ static int find_layer(const struct gh_plan *plan, const char *name,
         return 0;
     }
     fprintf(stderr,
-            "graphhooks plan: there is no layer %s; give a name, or a number "
-            "from 0 to %u\n",
+            "graphhooks plan: --why: there is no layer %s; give a name, or a "
+            "number from 0 to %u\n",
             name, plan->n_layers - 1);
     return 2;
 }
@@ -82,7 +82,7 @@ static int find_part(const struct gh_plan *plan, uint32_t layer,
         }
     }
     near = nearest_word(name, names);
-    fprintf(stderr, "graphhooks plan: %s, a %s layer, has no part %s; ",
+    fprintf(stderr, "graphhooks plan: --why: %s, a %s layer, has no part %s; ",
             plan->layers[layer].name, gh_kinds[plan->layers[layer].kind].name,
             name);
     if (near != NULL) {

@@ -359,15 +359,16 @@ has '"in_graph":[],"beside":["moe_act"],"kept":["mlp_norm"]}' \
 returns 2 "--why needs a part" dense.json --why 0
 has "give LAYER.PART, as in 0.attn" "with an example"
 returns 2 "--why needs a layer that is there" dense.json --why 2.attn
-has "a number from 0 to 1" "and says which are"
+has "--why: there is no layer 2; give a name, or a number from 0 to 1" \
+    "and says which are"
 returns 2 "--why needs a part of that layer" dense.json --why 1.moe
 has "it has attn, mlp" "and says which are"
 returns 2 "--why of a mistyped part is refused" moe.json --why 1.moe_exprts
-has "layer 1, a moe layer, has no part moe_exprts; did you mean moe_experts?" \
-    "with the nearest one"
+has "--why: layer 1, a moe layer, has no part moe_exprts; did you mean \
+moe_experts?" "with the nearest one"
 model twins '' '{"kind": "dense", "name": "x"}, {"kind": "dense", "name": "x"}'
 returns 2 "--why needs one layer" twins.json --why x.attn
-has "2 layers are called x" "where several have a name"
+has "--why: 2 layers are called x" "where several have a name"
 returns 2 "--why and --json exclude each other" dense.json --json --why 0.mlp
 returns 2 "--all and --json exclude each other" dense.json --json --all
 has "--all is of the plan as text: leave out --json and --why" "which is said"
