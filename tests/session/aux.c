@@ -301,6 +301,8 @@ static void test_refusals(void)
     gh_aux aux = { .struct_size = sizeof(aux),
                    .name = "rotary_cos",
                    .buffer = { .address = tables[0], .bytes = 64 } };
+    gh_pass pass = { .struct_size = sizeof(pass) };
+    gh_decision d = { .struct_size = sizeof(d) };
     gh_aux bad;
 
     if (!start()) {
@@ -328,6 +330,21 @@ static void test_refusals(void)
     bad.buffer.flags = GH_BUFFER_STATIC;
     is_status(gh_aux_bind(toy.session, &bad, &err), GH_ERR_INVALID, &err,
               "flags of a pass");
+    bad = aux;
+    bad.buffer.tensor = GH_TENSOR_HIDDEN;
+    is_status(gh_aux_bind(toy.session, &bad, &err), GH_ERR_INVALID, &err,
+              "an output's name");
+    bad = aux;
+    bad.name = "rotary_tan";
+    is_status(gh_aux_bind(toy.session, &bad, &err), GH_ERR_NOT_FOUND, &err,
+              "a table that its family does not name");
+    ok(strstr(err.text, "name one of rotary_cos, rotary_sin") != NULL,
+       "which is said: %s", err.text);
+    pass.stream = toy.streams[0];
+    gh_layer_enter(toy.session, &pass, &d, &err);
+    is_status(gh_aux_bind(toy.session, &aux, &err), GH_ERR_STATE, &err,
+              "a table inside a pass");
+    gh_layer_cancel(toy.session, &err);
     bad = aux;
     bad.struct_size = 8;
     is_status(gh_aux_bind(toy.session, &bad, &err), GH_ERR_ABI, &err,

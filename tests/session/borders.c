@@ -341,7 +341,7 @@ static void test_the_flight_before_without_a_slot(bool slot_for_the_second)
 
 static void test_names_of_outputs(void)
 {
-    gh_buffer output = { NULL, 0, 0, 0 };
+    gh_buffer output = { NULL, 0, 0, 0 }, two[2];
     const struct io io = { .outputs = &output, .n_outputs = 1 };
     gh_decision d = { .struct_size = sizeof(d) };
     gh_pass pass;
@@ -349,6 +349,8 @@ static void test_names_of_outputs(void)
     if (!start(partial)) {
         return;
     }
+    two[0] = named(0, 0, GH_TENSOR_PROBS);
+    two[1] = named(0, 1, GH_TENSOR_SHARED_OUTPUT);
     output = named(0, 0, GH_TENSOR_SHARED_OUTPUT);
     pass = a_pass(GRAPHED, GH_FORWARD, 0, toy.streams[0], &io);
     gh_layer_enter(toy.session, &pass, &d, &err);
@@ -362,6 +364,18 @@ static void test_names_of_outputs(void)
     output.tensor = 99;
     is_status(gh_layer_exit(toy.session, &pass, &err), GH_ERR_INVALID, &err,
               "so is a name that is none");
+    pass.outputs = two;
+    pass.n_outputs = 2;
+    is_status(gh_layer_exit(toy.session, &pass, &err), GH_ERR_INVALID, &err,
+              "so is a second one");
+    ok(strstr(err.text, "gh_pass.outputs[1]: ") != NULL, "which is said: %s",
+       err.text);
+    pass.segment = 2;
+    is_status(gh_layer_exit(toy.session, &pass, &err), GH_ERR_STATE, &err,
+              "of a segment that there is not no name is looked up");
+    pass.segment = GRAPHED;
+    pass.outputs = &output;
+    pass.n_outputs = 1;
     output.tensor = GH_TENSOR_PROBS;
     is_status(gh_layer_exit(toy.session, &pass, &err), GH_OK, &err,
               "and the pass is still open for the right one");
@@ -410,6 +424,8 @@ static void test_bad_keys(void)
     bad = good;
     bad.tensor = GH_TENSOR_NONE;
     is_key_refused(bad, GH_ERR_INVALID, "gh_border_key.tensor is 0");
+    bad.tensor = GH_TENSOR_COUNT;
+    is_key_refused(bad, GH_ERR_INVALID, "1 to 6");
     bad = good;
     bad.struct_size = 8;
     is_key_refused(bad, GH_ERR_ABI, "gh_border_key");

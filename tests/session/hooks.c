@@ -80,13 +80,15 @@ static void test_a_pass_that_breaks_a_rule(void)
     gh_buffer bad_flag = { &toy, 4, 1u << 7, 0 };
     gh_buffer updated = { &toy, 4, GH_BUFFER_UPDATED, 0 };
     gh_buffer null_range = { NULL, 4, 0, 0 };
+    gh_buffer bad_tensor = { &toy, 4, 0, GH_TENSOR_COUNT };
+    gh_buffer many[GH_MAX_BUFFERS + 1] = { { NULL, 0, 0, 0 } };
     gh_pass pass;
 
     pass = a_pass();
     pass.struct_size = 8;
     enter_fails(&pass, GH_ERR_ABI, "struct_size", "a size below 0.1's");
     pass = a_pass();
-    pass.segment = 99;
+    pass.segment = 2;
     enter_fails(&pass, GH_ERR_NOT_FOUND, "2 segments", "an unknown segment");
     pass = a_pass();
     pass.direction = 7;
@@ -112,9 +114,15 @@ static void test_a_pass_that_breaks_a_rule(void)
     pass.n_inputs = 1;
     enter_fails(&pass, GH_ERR_INVALID, "inputs", "inputs at NULL");
     pass.n_inputs = GH_MAX_BUFFERS + 1;
-    pass.inputs = &bad_flag;
-    enter_fails(&pass, GH_ERR_INVALID, "inputs", "too many inputs");
+    pass.inputs = many;
+    enter_fails(&pass, GH_ERR_INVALID, "1 to 128 of them", "too many inputs");
+    many[0].flags = 1u << 7;
+    enter_fails(&pass, GH_ERR_INVALID, "1 to 128 of them",
+                "too many inputs, and a wrong one among them");
     pass.n_inputs = 1;
+    pass.inputs = &bad_tensor;
+    enter_fails(&pass, GH_ERR_INVALID, "tensors up to", "an unknown tensor");
+    pass.inputs = &bad_flag;
     enter_fails(&pass, GH_ERR_INVALID, "flags", "an unknown buffer flag");
     pass.inputs = &updated;
     enter_fails(&pass, GH_ERR_INVALID, "flags", "an input that is updated");

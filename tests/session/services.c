@@ -202,6 +202,11 @@ static void test_a_host_that_never_ends_a_step_is_told(void)
     pass.direction = GH_FORWARD;
     toy_empty_pass(&toy, &pass);
     is_int(l.lines, 1, "after that a line says that no step has ended");
+    for (uint32_t i = 0; i < 100; i++) {
+        pass.direction = (i + 1) % 2;
+        toy_empty_pass(&toy, &pass);
+    }
+    is_int(l.lines, 1, "and 100 passes more say nothing");
     toy_close(&toy);
     is_int(l.lines, 2, "and another one when the session closes");
 }
