@@ -5,8 +5,8 @@
  * GRAPHHOOKS_PLUGIN_PATH has a say, so that a plan depends on nothing but the
  * command line, the file and the families that it names.
  *
- * Exit status: 0; 1 for a request that is impossible; 2 for a command line
- * or a description that is not understood.
+ * Exit status: 0; 1 for a request that is impossible or a family that is not
+ * usable; 2 for a command line or a description that is not understood.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -9,6 +9,7 @@
  */
 #include <graphhooks/family.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -212,6 +213,14 @@ static void spoil(const gh_layer_desc *desc, uint32_t i, gh_family_layer *layer)
 #endif
 #ifdef FIXTURE_text_bytes
     strcpy(layer->note, "bad \xff");
+#endif
+#ifdef FIXTURE_echo
+    snprintf(layer->note, sizeof(layer->note),
+             "%s of %s: kind %u, chunk %u, features 0x%x, recompute "
+             "0x%x, offload 0x%x, experts %u, dispatcher %u, %u bytes",
+             desc->name, desc->family, desc->kind, desc->chunk, desc->features,
+             desc->recompute, desc->offload, desc->experts, desc->dispatcher,
+             desc->struct_size);
 #endif
 #ifdef FIXTURE_reserved
     layer->reserved = 1;

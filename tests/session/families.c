@@ -515,6 +515,47 @@ static void test_other_parts_than_the_kinds(void)
     gh_model_destroy(model);
 }
 
+static void test_a_family_reads_what_the_host_has_said(void)
+{
+    const gh_layer_desc descs[] = {
+        { .struct_size = sizeof(gh_layer_desc),
+          .kind = GH_LAYER_MOE,
+          .name = "the first",
+          .features = GH_FEATURE_CAPACITY | GH_FEATURE_PAD,
+          .recompute = GH_MODULE_MOE_ACT,
+          .offload = GH_MODULE_ATTN_NORM,
+          .experts = 12,
+          .dispatcher = GH_DISPATCHER_FLEX,
+          .family = "echo" },
+        { .struct_size = sizeof(gh_layer_desc), .chunk = 1, .family = "echo" },
+    };
+    gh_model *model = NULL;
+    gh_session *session;
+
+    ok(build(scratch, "echo", "echo"), "a family that repeats it is built");
+    gh_model_create(&model, NULL);
+    for (int i = 0; i < 2; i++) {
+        gh_model_add_layer(model, &descs[i], NULL);
+    }
+    is_status(open_model(model, scratch, NULL, &session), GH_OK, &err,
+              "and taken");
+    for (int i = 0; i < 2; i++) {
+        const gh_layer_desc *d = &descs[i];
+        char note[300];
+
+        snprintf(note, sizeof(note),
+                 "%s of echo: kind %u, chunk %u, features 0x%x, recompute "
+                 "0x%x, offload 0x%x, experts %u, dispatcher %u, %u bytes",
+                 i == 0 ? d->name : "layer 1", d->kind, d->chunk, d->features,
+                 d->recompute, d->offload, d->experts, d->dispatcher,
+                 d->struct_size);
+        ok(plan_has(session, "\"note\":\"%s\"", note),
+           "layer %d is read whole: %s", i, note);
+    }
+    gh_session_close(session);
+    gh_model_destroy(model);
+}
+
 static void test_what_is_held_back_stays_eager(void)
 {
     const struct layers layers[] = { { GH_LAYER_DENSE, "example" },
@@ -787,6 +828,7 @@ int main(void)
     test_the_first_place_counts();
     test_what_is_in_the_way_is_said();
     test_other_parts_than_the_kinds();
+    test_a_family_reads_what_the_host_has_said();
     test_what_is_held_back_stays_eager();
     test_a_place_that_is_not_there_is_said();
     test_a_crash_has_its_file_in_the_log();

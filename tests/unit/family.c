@@ -8,9 +8,11 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "base/size.h"
-#include "family/object.h"
+#include "family/family.h"
+#include "plan/model.h"
 #include "tap/tap.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -342,6 +344,13 @@ static void be_one_node(gh_family_layer *layer)
     layer->nodes[0].last = GH_PART_MLP;
 }
 
+static void read_another(gh_family_layer *layer)
+{
+    layer->n_tensors = 1;
+    layer->tensors[0].name = "another";
+    layer->tensors[0].parts = BIT(MLP);
+}
+
 static void have_another_reason(gh_family_layer *layer)
 {
     layer->why_not[0] = 'I';
@@ -354,6 +363,16 @@ static void have_a_note(gh_family_layer *layer)
 
 static void test_every_difference_is_seen(void)
 {
+    gh_family_layer *layer = dense();
+    struct gh_traits before, after;
+
+    read_a_tensor(layer);
+    take(layer, &before);
+    read_another(layer);
+    take(layer, &after);
+    is_str(gh_family_difference(&before, &after), "tensors",
+           "another name of a tensor is a difference");
+    give_back(layer, sizeof(*layer));
     check_differs("parts", swap_parts);
     check_differs("capturable", hold_back_all);
     check_differs("tensors", read_a_tensor);
@@ -415,8 +434,139 @@ static void test_characters(void)
     give_back(layer, sizeof(*layer));
 }
 
+/* ---- models -------------------------------------------------------------- */
+
+static char plugins[4096];
+static char called[256];
+
+static void note(void *user, const struct gh_family_where *at)
+{
+    (void)user;
+    strcat(called, at->layer);
+    strcat(called, " ");
+    strcat(called, at->family);
+    strcat(called,
+           strcmp(at->file + strlen(at->file) - 3, ".so") == 0 ? "; " : "?");
+}
+
+static gh_model *model_of(const char *const *families, uint32_t n)
+{
+    gh_model *model = NULL;
+
+    gh_model_create(&model, NULL);
+    for (uint32_t i = 0; i < n; i++) {
+        const gh_layer_desc desc = { .struct_size = sizeof(desc),
+                                     .kind = GH_LAYER_DENSE,
+                                     .family = families[i] };
+
+        gh_model_add_layer(model, &desc, NULL);
+    }
+    return model;
+}
+
+static void test_one_family_after_the_other(void)
+{
+    static const char *const families[] = { NULL,  "mla", "gpt",    "mla",
+                                            "gpt", "gpt", "example" };
+    const uint32_t n = sizeof(families) / sizeof(families[0]);
+    const struct gh_family_watch watch = { note, NULL };
+    gh_model *model = model_of(families, n);
+    struct gh_traits_set set;
+    bool same = true;
+
+    called[0] = '\0';
+    is_status(gh_families_resolve(model, plugins, &watch, &set, &err), GH_OK,
+              &err, "a model of three families is described");
+    is_str(called, "layer 1 mla; layer 2 gpt; layer 6 example; ",
+           "each is told of once, by its first layer and its file");
+    is_int(set.n_sources, 3, "each is kept once");
+    is_int(set.n_layers, n, "of all layers");
+    for (uint32_t i = 0; i < n; i++) {
+        const struct gh_traits *traits = set.of_layer[i];
+
+        same = same && (families[i] == NULL
+                            ? traits == NULL
+                            : strcmp(traits->source->name, families[i]) == 0);
+    }
+    ok(same, "every layer is described by its own family");
+    is_int(set.n_traits, 3, "layers alike share a description");
+    ok(set.traits[0]->first == 1 && set.traits[0]->n_layers == 2 &&
+           set.traits[1]->first == 2 && set.traits[1]->n_layers == 3 &&
+           set.traits[2]->first == 6 && set.traits[2]->n_layers == 1,
+       "which come in the order of the layers, and count them");
+    gh_traits_free(&set);
+    gh_model_destroy(model);
+}
+
+static void test_nothing_is_left_of_a_refusal(void)
+{
+    static const char *const families[] = { "gpt", "gpt", "mamba", "nowhere" };
+    struct gh_traits_set set;
+
+    for (uint32_t n = 3; n <= 4; n++) {
+        gh_model *model = model_of(families, n);
+
+        memset(&set, 0xA5, sizeof(set));
+        called[0] = '\0';
+        ok(gh_families_resolve(model, plugins,
+                               &(struct gh_family_watch){ note, NULL }, &set,
+                               &err) < 0,
+           "%u layers: a model is refused: %s", n, err.text);
+        is_str(called, n == 3 ? "layer 0 gpt; layer 2 mamba; " : "",
+               "%u layers: all files are found before any is called", n);
+        ok(set.n_sources == 0 && set.sources == NULL && set.n_traits == 0 &&
+               set.of_layer == NULL,
+           "%u layers: and nothing is left", n);
+        gh_model_destroy(model);
+    }
+}
+
+static void test_the_list_of_files(void)
+{
+    struct gh_family_file *files;
+    bool ordered = true, twice = false;
+    uint32_t n;
+    int before = dup(0), after;
+
+    close(before);
+    is_status(gh_family_list(plugins, &files, &n, &err), GH_OK, &err,
+              "families are listed");
+    after = dup(0);
+    close(after);
+    is_int(after, before, "and no directory is left open");
+    for (uint32_t i = 1; i < n; i++) {
+        ordered = ordered && strcmp(files[i - 1].name, files[i].name) <= 0;
+        twice = twice || strcmp(files[i - 1].name, files[i].name) == 0;
+    }
+    ok(n >= 5 && ordered, "by their names");
+    ok(!twice, "each once");
+    free(files);
+}
+
+static void test_a_load_leaves_nothing(void)
+{
+    char file[4200];
+    const struct gh_family_where gpt = { NULL, "gpt", file };
+    const gh_family *table = NULL;
+    int before = dup(0), after;
+
+    close(before);
+    snprintf(file, sizeof(file), "%s/gpt.so", plugins);
+    is_status(gh_family_load(&gpt, &table, &err), GH_OK, &err, "gpt is loaded");
+    after = dup(0);
+    close(after);
+    is_int(after, before, "and no file is left open");
+    is_str(table->name, "gpt", "its table stays where it is");
+    ok(dlsym(RTLD_DEFAULT, GH_FAMILY_SYMBOL) == NULL,
+       "and is nobody else's to see");
+}
+
 int main(void)
 {
+    const char *builddir = getenv("builddir");
+
+    snprintf(plugins, sizeof(plugins), "%s/plugins/.libs",
+             builddir != NULL ? builddir : ".");
     test_a_sentence_without_an_end();
     test_answers();
     test_a_long_sentence_keeps_the_end_of_the_file();
@@ -429,5 +579,9 @@ int main(void)
     test_every_difference_is_seen();
     test_nodes();
     test_characters();
+    test_one_family_after_the_other();
+    test_nothing_is_left_of_a_refusal();
+    test_the_list_of_files();
+    test_a_load_leaves_nothing();
     return done_testing();
 }
