@@ -556,6 +556,21 @@ static void test_a_family_reads_what_the_host_has_said(void)
     gh_model_destroy(model);
 }
 
+static void test_families_that_say_the_same(void)
+{
+    const struct layers layers[] = { { GH_LAYER_DENSE, "older" },
+                                     { GH_LAYER_DENSE, "longer" } };
+    gh_session *session;
+
+    is_status(open_layers(layers, 2, scratch, &session), GH_OK, &err,
+              "two families may say the same");
+    for (int i = 0; i < 2; i++) {
+        ok(plan_has(session, "\"family\":\"%s\"", layers[i].family),
+           "the plan has %s by its own name", layers[i].family);
+    }
+    gh_session_close(session);
+}
+
 static void test_what_is_held_back_stays_eager(void)
 {
     const struct layers layers[] = { { GH_LAYER_DENSE, "example" },
@@ -829,6 +844,7 @@ int main(void)
     test_what_is_in_the_way_is_said();
     test_other_parts_than_the_kinds();
     test_a_family_reads_what_the_host_has_said();
+    test_families_that_say_the_same();
     test_what_is_held_back_stays_eager();
     test_a_place_that_is_not_there_is_said();
     test_a_crash_has_its_file_in_the_log();
