@@ -237,8 +237,8 @@ static gh_status make_model(const json_t *list, uint32_t chunks,
 /* ---- the description --------------------------------------------------- */
 
 static const char *const top_fields[] = {
-    "name",       "family",  "whole",   "chunks", "scope", "granularity",
-    "ep_overlap", "ep_size", "cp_size", "layers", NULL,
+    "name",       "family",      "whole",   "chunks",  "scope",  "granularity",
+    "ep_overlap", "delay_wgrad", "ep_size", "cp_size", "layers", NULL,
 };
 
 static gh_status read_options(const struct fields *top, struct description *d,
@@ -257,7 +257,11 @@ static gh_status read_options(const struct fields *top, struct description *d,
         return status;
     }
     d->options.granularity = (enum gh_granularity)granularity;
-    return field_switch(top, "ep_overlap", &d->options.ep_overlap, err);
+    status = field_switch(top, "ep_overlap", &d->options.ep_overlap, err);
+    if (status != GH_OK) {
+        return status;
+    }
+    return field_switch(top, "delay_wgrad", &d->options.delay_wgrad, err);
 }
 
 /* What holds for all layers. */

@@ -34,6 +34,7 @@ static const char usage[] =
     "                      \"\": whole layers\n"
     "    --granularity G   part, layer or chunk\n"
     "    --ep-overlap 0|1  expert communication behind another microbatch\n"
+    "    --delay-wgrad 0|1 weight gradients in passes of their own\n"
     "    --all             every segment, also of layers that are alike\n"
     "    --json            the plan for programs\n"
     "    --why LAYER.PART  one decision in full, as in 3.attn\n"

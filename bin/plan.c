@@ -25,14 +25,15 @@
 
 struct arguments {
     const char *file;
-    const char *scope, *granularity, *ep_overlap; /* NULL: not given */
-    const char *why;
+    const char *scope, *granularity, *ep_overlap, *delay_wgrad;
+    const char *why; /* NULL: not given, as of the others */
     bool json, table, all;
 };
 
 static const char *const options[] = {
-    "--scope", "--granularity", "--ep-overlap", "--why",
-    "--json",  "--table",       "--all",        NULL,
+    "--scope",       "--granularity", "--ep-overlap",
+    "--delay-wgrad", "--why",         "--json",
+    "--table",       "--all",         NULL,
 };
 
 static int say(const char *text)
@@ -44,9 +45,10 @@ static int say(const char *text)
 /* Where an option's value goes; NULL for an option without one. */
 static const char **value_of(struct arguments *a, int option)
 {
-    const char **const values[] = {
-        &a->scope, &a->granularity, &a->ep_overlap, &a->why, NULL, NULL, NULL
-    };
+    const char **const values[] = { &a->scope,      &a->granularity,
+                                    &a->ep_overlap, &a->delay_wgrad,
+                                    &a->why,        NULL,
+                                    NULL,           NULL };
 
     return values[option];
 }
@@ -146,15 +148,28 @@ static gh_status parse_scope(const char *list, uint32_t *scope, gh_error *err)
     return GH_OK;
 }
 
+/* Without a value, *set stays as it is. */
+static gh_status take_switch(const char *option, const char *value, bool *set,
+                             gh_error *err)
+{
+    static const char *const words[] = { "0", "1", NULL };
+    const int place = value == NULL ? *set : word_place(words, value);
+
+    if (place < 0) {
+        return word_refuse(option, value, words, err);
+    }
+    *set = place == 1;
+    return GH_OK;
+}
+
 static gh_status take_options(const struct arguments *a,
                               struct gh_plan_options *o, gh_error *err)
 {
-    static const char *const switch_words[] = { "0", "1", NULL };
+    gh_status status;
     int place;
 
     if (a->scope != NULL) {
-        gh_status status = parse_scope(a->scope, &o->scope, err);
-
+        status = parse_scope(a->scope, &o->scope, err);
         if (status != GH_OK) {
             return status;
         }
@@ -167,15 +182,11 @@ static gh_status take_options(const struct arguments *a,
         }
         o->granularity = (enum gh_granularity)place;
     }
-    if (a->ep_overlap != NULL) {
-        place = word_place(switch_words, a->ep_overlap);
-        if (place < 0) {
-            return word_refuse("--ep-overlap", a->ep_overlap, switch_words,
-                               err);
-        }
-        o->ep_overlap = place == 1;
+    status = take_switch("--ep-overlap", a->ep_overlap, &o->ep_overlap, err);
+    if (status != GH_OK) {
+        return status;
     }
-    return GH_OK;
+    return take_switch("--delay-wgrad", a->delay_wgrad, &o->delay_wgrad, err);
 }
 
 static gh_status read_description(const char *path, struct description *d,
@@ -226,7 +237,8 @@ static void print_request(const char *name, const struct gh_plan *plan)
             printf(" %s", words[i]);
         }
     }
-    printf("%s\n", plan->options.ep_overlap ? ", ep overlap" : "");
+    printf("%s%s\n", plan->options.ep_overlap ? ", ep overlap" : "",
+           plan->options.delay_wgrad ? ", delayed wgrad" : "");
 }
 
 /* What is shown, and of what. */

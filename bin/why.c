@@ -137,6 +137,19 @@ static uint32_t place_of(const struct gh_layer *layer, gh_part part)
     return place;
 }
 
+static void print_work(const struct gh_plan *plan, uint32_t segment)
+{
+    if (plan->options.delay_wgrad) {
+        printf("  wgrad      %s\n", gh_plan_leaves_wgrad(plan, segment)
+                                        ? "a pass of its own"
+                                        : "none to delay");
+    }
+    if (gh_plan_groups(plan, segment) != 0) {
+        print_words("  groups    ", gh_group_names,
+                    gh_plan_groups(plan, segment));
+    }
+}
+
 static void print_segment(const struct gh_plan *plan, uint32_t layer,
                           gh_part part)
 {
@@ -154,6 +167,7 @@ static void print_segment(const struct gh_plan *plan, uint32_t layer,
     printf("%s, %s: %s\n", plan->layers[layer].name, gh_part_name(part),
            s->mode == GH_SEGMENT_GRAPHED ? "graphed" : "eager");
     printf("  segment    %u of chunk %u: %s\n", s->index, s->chunk, extent);
+    print_work(plan, s->index);
     printf("  layer      %u, %s", layer, gh_kinds[described->kind].name);
 }
 
@@ -196,6 +210,9 @@ static void print_layer(const struct gh_layer *layer)
         printf(", %u experts, dispatcher %s", layer->experts,
                gh_dispatcher_names[layer->dispatcher]);
     }
+    if (layer->backend != GH_BACKEND_NONE) {
+        printf(" by %s", gh_backend_names[layer->backend]);
+    }
     printf("\n");
     print_words("  features  ", gh_feature_names, layer->features);
     print_words("  recompute ", gh_module_names, layer->recompute);
@@ -214,8 +231,9 @@ static void print_asked(const struct gh_plan_options *o)
             printf(" %s", scope_words()[i]);
         }
     }
-    printf(", granularity %s%s\n", gh_granularity_name(o->granularity),
-           o->ep_overlap ? ", ep overlap" : "");
+    printf(", granularity %s%s%s\n", gh_granularity_name(o->granularity),
+           o->ep_overlap ? ", ep overlap" : "",
+           o->delay_wgrad ? ", delayed wgrad" : "");
 }
 
 static void print_rule(const struct gh_plan *plan, uint32_t layer, gh_part part)

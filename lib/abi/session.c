@@ -217,6 +217,7 @@ static gh_status make_plan(struct gh_session *session,
         .scope = env->scope,
         .granularity = (enum gh_granularity)env->granularity,
         .ep_overlap = (desc->flags & GH_SESSION_EP_OVERLAP) != 0,
+        .delay_wgrad = (desc->flags & GH_SESSION_DELAY_WGRAD) != 0,
     };
     const struct gh_family_watch watch = { say_family, &session->log };
     struct gh_traits_set traits;

@@ -54,6 +54,11 @@ const char *gh_granularity_name(enum gh_granularity granularity);
  * character of several bytes is shown whole or not at all. */
 int gh_shown_bytes(const char *name, int most);
 
+/* refuse.c: whether there can be a plan, before the rules are applied, where
+ * words that name nothing become plan->absent, and after them. */
+gh_status gh_plan_check_model(struct gh_plan *plan, gh_error *err);
+gh_status gh_plan_check_scope(const struct gh_plan *plan, gh_error *err);
+
 /* Whether a layer takes up where the one before it ends.  One that begins a
  * chunk or a depth of multi-token prediction does not: its input comes from
  * outside of the model. */
@@ -70,6 +75,14 @@ uint32_t gh_plan_borders(const struct gh_plan *plan, uint32_t segment,
 /* Which names the outputs of a pass may have: bit n, gh_tensor n. */
 uint32_t gh_plan_names(const struct gh_plan *plan, uint32_t segment,
                        gh_direction direction);
+
+/* work.c: whether a segment leaves weight gradients to a pass of their own,
+ * where these are delayed. */
+bool gh_plan_leaves_wgrad(const struct gh_plan *plan, uint32_t segment);
+/* The groups of ranks that a segment communicates in, of those that are known
+ * to have more than one: bit n, gh_group_names[n]. */
+uint32_t gh_plan_groups(const struct gh_plan *plan, uint32_t segment);
+extern const char *const gh_group_names[]; /* ends with NULL */
 
 /* "layer 3 attn", or from there "..mlp", or "..layer 7 mlp". */
 void gh_plan_extent(const struct gh_plan *plan, const gh_segment *segment,

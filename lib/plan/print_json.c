@@ -9,6 +9,23 @@
 
 #include <stdio.h>
 
+/* The words of the bits, after a key that ends with "[". */
+static void put_bits(const struct sink *sink, const char *key,
+                     const char *const *words, uint32_t bits)
+{
+    const char *comma = "";
+
+    put(sink, key);
+    for (uint32_t i = 0; words[i] != NULL; i++) {
+        if ((bits & 1u << i) != 0) {
+            put(sink, comma);
+            put_quoted(sink, words[i]);
+            comma = ",";
+        }
+    }
+    put(sink, "]");
+}
+
 /* ---- segments ------------------------------------------------------------ */
 
 static void put_readers(const struct sink *sink, uint32_t readers)
@@ -68,6 +85,23 @@ static void put_out(const struct gh_plan *plan, const struct sink *sink,
     put(sink, "]");
 }
 
+static void put_groups(const struct gh_plan *plan, const struct sink *sink,
+                       uint32_t segment)
+{
+    put_bits(sink, ",\"groups\":[", gh_group_names,
+             gh_plan_groups(plan, segment));
+}
+
+static void put_passes(const struct gh_plan *plan, const struct sink *sink,
+                       uint32_t segment)
+{
+    const bool wgrad = gh_plan_leaves_wgrad(plan, segment);
+
+    put_bits(sink, ",\"passes\":[", gh_direction_names,
+             1u << GH_FORWARD | 1u << GH_BACKWARD |
+                 (uint32_t)wgrad << GH_WGRAD);
+}
+
 static void put_segment(const struct gh_plan *plan, const struct sink *sink,
                         const gh_segment *s)
 {
@@ -91,6 +125,8 @@ static void put_segment(const struct gh_plan *plan, const struct sink *sink,
     } else {
         put(sink, "null");
     }
+    put_passes(plan, sink, s->index);
+    put_groups(plan, sink, s->index);
     put_in(plan, sink, s->index);
     put_out(plan, sink, s->index);
     put(sink, "}");
@@ -125,22 +161,6 @@ static void write_layers(const struct gh_plan *plan, const struct sink *sink)
     }
 }
 
-static void put_modules(const struct sink *sink, const char *key,
-                        uint32_t modules)
-{
-    const char *comma = "";
-
-    put(sink, key);
-    for (uint32_t i = 0; gh_module_names[i] != NULL; i++) {
-        if ((modules & 1u << i) != 0) {
-            put(sink, comma);
-            put_quoted(sink, gh_module_names[i]);
-            comma = ",";
-        }
-    }
-    put(sink, "]");
-}
-
 /* What becomes of the modules of a layer that are offloaded or recomputed. */
 struct fate {
     uint32_t asked, in_graph, beside, off;
@@ -158,9 +178,9 @@ static void put_fate(const struct gh_plan *plan, const struct sink *sink,
     snprintf(line, sizeof(line), "%s\n{\"index\":%u,\"layer\":", *comma, i);
     put(sink, line);
     put_quoted(sink, plan->layers[i].name);
-    put_modules(sink, ",\"in_graph\":[", fate->in_graph);
-    put_modules(sink, ",\"beside\":[", fate->beside);
-    put_modules(sink, off, fate->off);
+    put_bits(sink, ",\"in_graph\":[", gh_module_names, fate->in_graph);
+    put_bits(sink, ",\"beside\":[", gh_module_names, fate->beside);
+    put_bits(sink, off, gh_module_names, fate->off);
     put(sink, "}");
     *comma = ",";
 }

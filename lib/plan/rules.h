@@ -37,6 +37,7 @@ struct gh_plan_options {
     uint32_t scope; /* GH_SCOPE bits; 0: whole layers */
     enum gh_granularity granularity;
     bool ep_overlap;
+    bool delay_wgrad; /* weight gradients are passes of their own */
 };
 
 /* Why something that was asked for is not done.  Of those that hold at once

@@ -376,6 +376,35 @@ returns 2 "--all and --why exclude each other" dense.json --all --why 0.mlp
 returns 0 "--all works" dense.json --all
 has "1  chunk 0  graphed  layer 1 attn..mlp" "and shows every segment"
 
+model job '"delay_wgrad": true, "ep_size": 4, "cp_size": 2,' '{"kind": "moe",
+    "experts": 8, "dispatcher": "flex", "backend": "hybridep",
+    "features": ["latent", "packed", "packed_pad"]},
+    {"kind": "dense", "features": ["mtp", "packed", "packed_pad"]}'
+returns 0 "a description has the backend, the groups and delayed wgrad" \
+    job.json --scope attn,mlp,moe_router --granularity chunk
+has "scope attn mlp moe_router, delayed wgrad" "which is said"
+has "graphed  layer 1 attn..mlp" "and a depth of prediction is not joined"
+returns 0 "--why has them" job.json --scope attn --why 0.attn
+has "layer      0, moe, 8 experts, dispatcher flex by hybridep" "the backend,"
+has "wgrad      a pass of its own" "the delayed gradients,"
+has "groups     cp" "the groups"
+has "features   latent packed packed_pad" "and the features"
+returns 0 "--json has them" job.json --scope attn --json
+has '"passes":["forward","backward","wgrad"],"groups":["cp"]' \
+    "of each segment"
+returns 0 "--delay-wgrad wins" job.json --scope attn --json --delay-wgrad 0
+grep -q '"wgrad"' out
+[ $? -eq 1 ]
+ok $? "over the description"
+returns 2 "a switch of weight gradients is 0 or 1" job.json --delay-wgrad yes
+has '--delay-wgrad is "yes"' "with its name"
+model bad '"ep_size": 3,' "$moe"
+returns 1 "experts that a group cannot share evenly are refused" bad.json
+has "layer 0: its 8 experts are divided among an ep_size of 3" "with a sentence"
+model bad '"ep_size": 1, "ep_overlap": true,' "$moe"
+returns 1 "EP overlap in a group of one is refused" bad.json
+has "ep overlap: an ep_size of 1 has no communication to hide" "with a sentence"
+
 # ---- what is impossible ---------------------------------------------------
 
 # impossible NAME SENTENCE ARGUMENT...

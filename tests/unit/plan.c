@@ -718,8 +718,148 @@ static void test_a_cause_is_noted_once_a_layer(void)
     gh_plan_free(&plan);
 }
 
+/* ---- what a segment does besides ------------------------------------------
+ */
+
+/* "attn. moe_router": the segments whose first part has it end in a dot. */
+static const char *marked(const struct gh_plan *plan, uint32_t bit)
+{
+    static char text[256];
+
+    text[0] = '\0';
+    for (uint32_t i = 0; i < plan->n_segments; i++) {
+        const bool has = bit == UINT32_MAX
+                             ? gh_plan_leaves_wgrad(plan, i)
+                             : (gh_plan_groups(plan, i) & bit) != 0;
+
+        strcat(text, i == 0 ? "" : " ");
+        strcat(text, gh_part_name(plan->segments[i].first_part));
+        strcat(text, has ? "." : "");
+    }
+    return text;
+}
+
+static void make_parts(gh_layer_desc desc, bool delay_wgrad,
+                       struct gh_plan *plan)
+{
+    const struct gh_plan_options options = { .granularity = GH_GRANULARITY_PART,
+                                             .delay_wgrad = delay_wgrad };
+    const gh_model_desc all = { .struct_size = sizeof(all),
+                                .ep_size = 4,
+                                .cp_size = 2 };
+    gh_model *model;
+
+    desc.struct_size = sizeof(desc);
+    desc.experts = desc.kind == GH_LAYER_MOE ? 8 : 0;
+    gh_model_create(&model, NULL);
+    gh_model_describe(model, &all, NULL);
+    gh_model_add_layer(model, &desc, &err);
+    is_status(gh_plan_make(model, &options, plan, &err), GH_OK, &err,
+              "a layer has a plan, part by part");
+    gh_model_destroy(model);
+}
+
+static const struct {
+    gh_layer_desc layer;
+    const char *wgrad, *cp, *ep;
+} works[] = {
+    { { .kind = GH_LAYER_DENSE }, "attn. mlp.", "attn. mlp", "attn mlp" },
+    { { .kind = GH_LAYER_MAMBA }, "mamba.", "mamba.", "mamba" },
+    { { .kind = GH_LAYER_MOE },
+      "attn. moe_router moe_preprocess moe_dispatch moe_experts. moe_combine "
+      "moe_post",
+      "attn. moe_router. moe_preprocess moe_dispatch moe_experts moe_combine "
+      "moe_post",
+      "attn moe_router moe_preprocess. moe_dispatch. moe_experts moe_combine. "
+      "moe_post" },
+    { { .kind = GH_LAYER_MOE,
+        .dispatcher = GH_DISPATCHER_FLEX,
+        .features = GH_FEATURE_SHARED_EXPERTS | GH_FEATURE_LATENT },
+      "attn. moe_router. moe_preprocess. moe_dispatch moe_experts. "
+      "moe_combine moe_post.",
+      "attn. moe_router. moe_preprocess moe_dispatch moe_experts moe_combine "
+      "moe_post",
+      "attn moe_router moe_preprocess moe_dispatch. moe_experts moe_combine. "
+      "moe_post" },
+    { { .kind = GH_LAYER_MOE,
+        .features = GH_FEATURE_SHARED_EXPERTS | GH_FEATURE_SHARED_OVERLAP },
+      "attn. moe_router moe_preprocess moe_dispatch moe_experts. "
+      "moe_combine. moe_post",
+      "attn. moe_router. moe_preprocess moe_dispatch moe_experts moe_combine "
+      "moe_post",
+      "attn moe_router moe_preprocess. moe_dispatch. moe_experts moe_combine. "
+      "moe_post" },
+};
+
+static void test_what_a_segment_does_besides(void)
+{
+    for (size_t i = 0; i < sizeof(works) / sizeof(works[0]); i++) {
+        struct gh_plan plan;
+
+        make_parts(works[i].layer, true, &plan);
+        is_str(marked(&plan, UINT32_MAX), works[i].wgrad,
+               "row %zu: parts that leave weight gradients", i);
+        is_str(marked(&plan, 1), works[i].cp,
+               "row %zu: parts that communicate over a sequence", i);
+        is_str(marked(&plan, 2), works[i].ep,
+               "row %zu: parts that communicate among the experts", i);
+        gh_plan_free(&plan);
+    }
+}
+
+static void test_nothing_is_done_besides_that_is_not_said(void)
+{
+    gh_model *model = model_of(1, 1);
+    struct gh_plan plan;
+
+    make_parts((gh_layer_desc){ .kind = GH_LAYER_DENSE }, false, &plan);
+    is_str(marked(&plan, UINT32_MAX), "attn mlp",
+           "without a delay no weight gradient is left");
+    gh_plan_free(&plan);
+    make(model, 0, GH_GRANULARITY_LAYER, &plan);
+    is_int(gh_plan_groups(&plan, 0), 0,
+           "a group of unknown size is not communicated in");
+    gh_plan_free(&plan);
+    gh_model_destroy(model);
+}
+
+static void test_sizes_of_groups(void)
+{
+    const struct gh_plan_options overlap = { .granularity =
+                                                 GH_GRANULARITY_LAYER,
+                                             .ep_overlap = true };
+    gh_model_desc all = { .struct_size = sizeof(all), .ep_size = 3 };
+    struct gh_plan plan;
+    gh_model *model;
+
+    gh_model_create(&model, NULL);
+    add_kind(model, GH_LAYER_MOE, 0, 0);
+    gh_model_describe(model, &all, NULL);
+    is_status(make(model, ATTN, GH_GRANULARITY_LAYER, &plan), GH_ERR_CONFIG,
+              &err, "experts that a group cannot share evenly are refused");
+    is_str(err.text,
+           "layer 0: its 8 experts are divided among an ep_size of 3; give a "
+           "size that leaves no remainder",
+           "with both numbers");
+    all.ep_size = 1;
+    gh_model_describe(model, &all, NULL);
+    is_status(gh_plan_make(model, &overlap, &plan, &err), GH_ERR_CONFIG, &err,
+              "so is EP overlap in a group of one");
+    ok(strstr(err.text, "an ep_size of 1 has no communication to hide") != NULL,
+       "which has nothing to hide: %s", err.text);
+    all.ep_size = 2;
+    gh_model_describe(model, &all, NULL);
+    is_status(gh_plan_make(model, &overlap, &plan, &err), GH_OK, &err,
+              "a group of two has");
+    gh_plan_free(&plan);
+    gh_model_destroy(model);
+}
+
 int main(void)
 {
+    test_what_a_segment_does_besides();
+    test_nothing_is_done_besides_that_is_not_said();
+    test_sizes_of_groups();
     test_no_layers_is_no_plan();
     test_every_scope_and_granularity_of_a_dense_model();
     test_a_chunk_is_one_segment_where_all_is_graphed();

@@ -1,0 +1,167 @@
+/*
+ * refuse.c - what there is no plan of: models and scopes that are impossible.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "plan/plan.h"
+
+#include "base/error.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- the model ----------------------------------------------------------- */
+
+/* What a layer contradicts itself in is an error wherever it is. */
+static gh_status check_layers(const struct gh_plan *plan, gh_error *err)
+{
+    for (uint32_t i = 0; i < plan->n_layers; i++) {
+        const struct gh_layer *layer = &plan->layers[i];
+        const enum gh_cause cause =
+            gh_rules_contradiction(layer, &plan->options);
+
+        if (cause != GH_CAUSE_NONE) {
+            return gh_fail(err, GH_ERR_CONFIG, "%.*s: %s; %s",
+                           gh_shown_bytes(layer->name, 40), layer->name,
+                           gh_causes[cause].why, gh_causes[cause].remedy);
+        }
+    }
+    return GH_OK;
+}
+
+/* Every rank of a group has as many experts, and overlap needs a group. */
+static gh_status check_sizes(const struct gh_plan *plan, gh_error *err)
+{
+    const uint32_t ep_size = plan->model.ep_size;
+
+    if (ep_size == 1 && plan->options.ep_overlap) {
+        return gh_fail(err, GH_ERR_CONFIG,
+                       "ep overlap: an ep_size of 1 has no communication to "
+                       "hide; switch off the overlap, or give the ep_size of "
+                       "the job");
+    }
+    for (uint32_t i = 0; ep_size != 0 && i < plan->n_layers; i++) {
+        const struct gh_layer *layer = &plan->layers[i];
+
+        if (layer->experts % ep_size != 0) {
+            return gh_fail(err, GH_ERR_CONFIG,
+                           "%.*s: its %u experts are divided among an ep_size "
+                           "of %u; give a size that leaves no remainder",
+                           gh_shown_bytes(layer->name, 40), layer->name,
+                           layer->experts, ep_size);
+        }
+    }
+    return GH_OK;
+}
+
+/* ---- the scope ----------------------------------------------------------- */
+
+/* The words that name something of the layers. */
+static uint32_t words_of(const struct gh_plan *plan)
+{
+    uint32_t words = 0;
+
+    for (uint32_t i = 0; i < plan->n_layers; i++) {
+        for (enum gh_scope_item item = 0; item < GH_ITEM_COUNT; item++) {
+            if (gh_item_applies(item, &plan->layers[i])) {
+                words |= GH_SCOPE(item);
+            }
+        }
+    }
+    return words;
+}
+
+static bool is_whole(const struct gh_plan *plan)
+{
+    return (plan->model.flags & GH_MODEL_WHOLE) != 0;
+}
+
+/* Another stage of the pipeline may have what this one has not, but for a
+ * scope none of whose words means anything here. */
+static gh_status check_absent(struct gh_plan *plan, gh_error *err)
+{
+    const uint32_t scope = plan->options.scope;
+    const uint32_t own = words_of(plan);
+    char absent[64], words[64];
+
+    plan->absent = scope & ~own;
+    if (plan->absent == 0 || (plan->absent != scope && !is_whole(plan))) {
+        return GH_OK;
+    }
+    gh_scope_text(plan->absent, absent, sizeof(absent));
+    gh_scope_text(own, words, sizeof(words));
+    return gh_fail(err, GH_ERR_CONFIG,
+                   "scope %s: no layer of this %s has one; leave it out, or "
+                   "name one of %s",
+                   absent, is_whole(plan) ? "model" : "rank", words);
+}
+
+static gh_status refuse_everywhere(const struct gh_plan *plan,
+                                   enum gh_scope_item item, uint32_t layer,
+                                   gh_error *err)
+{
+    const struct gh_layer_plan *decided = &plan->layer_plans[layer];
+    const char *name = plan->layers[layer].name;
+    char where[80], remedy[160], leave[48], why[sizeof(err->text)];
+
+    snprintf(where, sizeof(where), "scope %s: %.*s: ", gh_item_name(item),
+             gh_shown_bytes(name, 40), name);
+    gh_item_remedy(decided, item, GH_PART_MOE_ROUTER, remedy, sizeof(remedy));
+    if (item != GH_ITEM_MOE || decided->instead == 0) {
+        snprintf(leave, sizeof(leave), "leave %s out of the scope",
+                 gh_item_name(item));
+        gh_cause_or(decided->refused[item], leave, remedy, sizeof(remedy));
+    }
+    gh_cause_text(gh_cause_first(decided->refused[item]), &plan->layers[layer],
+                  why, sizeof(why) - strlen(where) - strlen(remedy) - 2);
+    return gh_fail(err, GH_ERR_CONFIG, "%s%s; %s", where, why, remedy);
+}
+
+/* What is named and there must be possible somewhere; elsewhere it is
+ * narrowed. */
+static gh_status check_item(const struct gh_plan *plan, enum gh_scope_item item,
+                            gh_error *err)
+{
+    uint32_t first = UINT32_MAX;
+
+    for (uint32_t i = 0; i < plan->n_layers; i++) {
+        if (!gh_item_applies(item, &plan->layers[i])) {
+            continue;
+        }
+        if ((plan->layer_plans[i].granted & GH_SCOPE(item)) != 0) {
+            return GH_OK;
+        }
+        if (first == UINT32_MAX) {
+            first = i;
+        }
+    }
+    return first == UINT32_MAX ? GH_OK
+                               : refuse_everywhere(plan, item, first, err);
+}
+
+gh_status gh_plan_check_model(struct gh_plan *plan, gh_error *err)
+{
+    gh_status status = check_sizes(plan, err);
+
+    if (status != GH_OK) {
+        return status;
+    }
+    status = check_layers(plan, err);
+    return status != GH_OK ? status : check_absent(plan, err);
+}
+
+gh_status gh_plan_check_scope(const struct gh_plan *plan, gh_error *err)
+{
+    for (enum gh_scope_item item = 0; item < GH_ITEM_COUNT; item++) {
+        if ((plan->options.scope & GH_SCOPE(item)) != 0) {
+            gh_status status = check_item(plan, item, err);
+
+            if (status != GH_OK) {
+                return status;
+            }
+        }
+    }
+    return GH_OK;
+}
