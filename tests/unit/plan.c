@@ -855,8 +855,32 @@ static void test_sizes_of_groups(void)
     gh_model_destroy(model);
 }
 
+/* Layers of one note may have more against them than the first of them. */
+static void test_a_note_has_the_remedies_of_all_its_layers(void)
+{
+    const struct gh_plan_options options = { .granularity =
+                                                 GH_GRANULARITY_LAYER,
+                                             .ep_overlap = true };
+    struct gh_plan plan;
+    gh_model *model;
+    char text[512] = "";
+
+    gh_model_create(&model, NULL);
+    add_kind(model, GH_LAYER_MOE, DROP_AND_PAD, 0);
+    add_kind(model, GH_LAYER_MOE, 0, 0);
+    gh_plan_make(model, &options, &plan, &err);
+    ok(gh_plan_note_text(&plan, GH_CAUSE_OVERLAP, text, sizeof(text)) &&
+           strstr(text, "layer 0 (and 1 more): ") != NULL &&
+           strstr(text, "; switch off the overlap, and set a capacity and pad "
+                        "to it") != NULL,
+       "a note undoes what any of its layers has: %s", text);
+    gh_plan_free(&plan);
+    gh_model_destroy(model);
+}
+
 int main(void)
 {
+    test_a_note_has_the_remedies_of_all_its_layers();
     test_what_a_segment_does_besides();
     test_nothing_is_done_besides_that_is_not_said();
     test_sizes_of_groups();
