@@ -65,8 +65,7 @@ bool gh_plan_remedy(const struct gh_plan *plan, uint32_t layer, gh_part part,
     }
     if (causes == 0) {
         name_it(plan, layer, part, text, bytes);
-    } else if (plan->options.scope != 0 &&
-               causes == decided->refused[GH_ITEM_MOE]) {
+    } else if (causes == decided->refused[GH_ITEM_MOE]) {
         gh_item_remedy(decided, GH_ITEM_MOE, part, text, bytes);
     } else {
         gh_cause_remedies(causes, text, bytes);

@@ -18,8 +18,8 @@
 #endif
 
 /* Read by tests that have found it by dlsym. */
-GH_API extern unsigned fixture_calls, fixture_open;
-unsigned fixture_calls, fixture_open;
+GH_API extern unsigned fixture_calls, fixture_open, fixture_backend;
+unsigned fixture_calls, fixture_open, fixture_backend;
 
 #ifdef FIXTURE_constructor
 static void __attribute__((constructor)) too_early(void)
@@ -72,6 +72,7 @@ static gh_status fixture_opens(const gh_family_model *model, void **ctx_p,
 #else
     (void)err;
     *ctx_p = (void *)model;
+    fixture_backend = model->layers[0]->backend;
     fixture_open++;
     return GH_OK;
 #endif

@@ -825,6 +825,33 @@ static void test_a_tensor_without_a_family(void)
     gh_session_close(session);
 }
 
+/* What was added last to a layer's description reaches its family. */
+static void test_a_family_sees_all_of_a_layer(void)
+{
+    const gh_layer_desc desc = { .struct_size = sizeof(desc),
+                                 .kind = GH_LAYER_MOE,
+                                 .experts = 8,
+                                 .dispatcher = GH_DISPATCHER_FLEX,
+                                 .backend = GH_BACKEND_HYBRIDEP,
+                                 .family = "seen" };
+    const unsigned *backend;
+    gh_session *session;
+    gh_model *model;
+    char file[200];
+
+    build(scratch, "seen", "right");
+    gh_model_create(&model, NULL);
+    gh_model_add_layer(model, &desc, NULL);
+    is_status(open_model(model, scratch, NULL, &session), GH_OK, &err,
+              "a session opens with a backend");
+    snprintf(file, sizeof(file), "%s/seen.so", scratch);
+    backend = variable_of(file, "fixture_backend");
+    ok(backend != NULL && *backend == GH_BACKEND_HYBRIDEP,
+       "which the family is told of");
+    gh_session_close(session);
+    gh_model_destroy(model);
+}
+
 int main(void)
 {
     char command[128];
@@ -851,6 +878,7 @@ int main(void)
     test_nobody_is_called_after_open();
     test_a_table_that_moves();
     test_a_tensor_without_a_family();
+    test_a_family_sees_all_of_a_layer();
     snprintf(command, sizeof(command), "rm -rf %s", scratch);
     shell(command);
     return done_testing();

@@ -84,6 +84,41 @@ static void test_every_granularity(void)
     }
 }
 
+static char printed[8192];
+
+static void take(void *user, const char *text, size_t bytes)
+{
+    const size_t used = strlen(printed);
+
+    (void)user;
+    if (used + bytes < sizeof(printed)) {
+        memcpy(printed + used, text, bytes);
+        printed[used + bytes] = '\0';
+    }
+}
+
+static void test_the_plan_has_the_pass(void)
+{
+    for (int later = 0; later < 2; later++) {
+        const struct toy_options options = {
+            .layers = 1,
+            .elems = 8,
+            .wgrad = later ? TOY_WGRAD_LATER : TOY_WGRAD_JOINED,
+        };
+        struct toy toy;
+
+        if (!open_toy(&toy, &options)) {
+            continue;
+        }
+        printed[0] = '\0';
+        gh_plan_print(toy.session, GH_FORMAT_JSON, take, NULL, NULL);
+        ok((strstr(printed, "\"backward\",\"wgrad\"]") != NULL) == later,
+           "the plan has a pass for weight gradients %s",
+           later ? "where they are delayed" : "nowhere else");
+        toy_close(&toy);
+    }
+}
+
 /* A microbatch keeps its slot for as long as its gradients are due. */
 static void test_lag(void)
 {
@@ -332,6 +367,7 @@ int main(void)
         return skip_all("%s", reason);
     }
     test_every_granularity();
+    test_the_plan_has_the_pass();
     test_lag();
     test_too_few_slots();
     test_another_stream();

@@ -821,6 +821,12 @@ static void test_nothing_is_done_besides_that_is_not_said(void)
            "a group of unknown size is not communicated in");
     gh_plan_free(&plan);
     gh_model_destroy(model);
+    gh_model_create(&model, NULL);
+    add_kind(model, GH_LAYER_MOE, DROP_AND_PAD, 0);
+    make(model, 0, GH_GRANULARITY_LAYER, &plan);
+    is_int(gh_plan_groups(&plan, 0), 0, "nor one of experts");
+    gh_plan_free(&plan);
+    gh_model_destroy(model);
 }
 
 static void test_sizes_of_groups(void)
