@@ -37,7 +37,7 @@ const struct gh_cause_text gh_causes[GH_CAUSE_COUNT] = {
           "it has one expert, so nothing is routed, and no shape is fixed",
           "set a capacity and pad to it, or describe it as a dense layer"),
     CAUSE(HOST_ROUTER, "its router waits for the device, which a graph cannot",
-          "take a router that does not, such as top-k"),
+          "take a router that does not wait, such as top-k"),
     CAUSE(GATHER_TO_HOST,
           "its all-gather tells the host how many tokens each expert gets, "
           "in the middle of the graph",

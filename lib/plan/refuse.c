@@ -104,7 +104,7 @@ static gh_status refuse_everywhere(const struct gh_plan *plan,
 {
     const struct gh_layer_plan *decided = &plan->layer_plans[layer];
     const char *name = plan->layers[layer].name;
-    char where[80], remedy[160], leave[48], why[sizeof(err->text)];
+    char where[80], remedy[184], leave[48], why[sizeof(err->text)];
 
     snprintf(where, sizeof(where), "scope %s: %.*s: ", gh_item_name(item),
              gh_shown_bytes(name, 40), name);

@@ -508,7 +508,7 @@ bad_layer "moe with an all-gather" moe \
     '{"kind": "moe", "experts": 8, "dispatcher": "allgather",
     "features": ["capacity", "pad"]}'
 bad_layer "moe_router that waits for the device" moe_router \
-    "take a router that does not, such as top-k, or leave moe_router out" \
+    "take a router that does not wait, such as top-k, or leave moe_router out" \
     "{$of_moe, \"features\": [\"host_router\"]}"
 bad_layer "packed sequences" attn \
     "pad tokens and sequences to a fixed number and name packed_pad" \
@@ -522,6 +522,12 @@ beside='"features": ["shared_experts", "shared_overlap"]'
 bad_layer "shared experts recomputed beside the dispatch" attn \
     "leave out shared_overlap, or shared_experts of the recomputed modules" \
     "{$of_moe, $beside, \"recompute\": [\"shared_experts\"]}"
+model bad '"ep_overlap": true,' '{"kind": "moe", "experts": 8,
+    "dispatcher": "allgather", "features": ["host_router"]}'
+impossible "moe that is refused for three reasons" "; switch off the overlap, \
+and take a router that does not wait, such as top-k, and make it sync_free, or \
+take alltoall with a capacity and pad; or leave moe out of the scope" \
+    bad.json --scope moe
 model bad '"ep_overlap": true,' "{$of_moe, $beside}"
 impossible "two things beside the dispatch" \
     "leave out shared_overlap, or switch off the overlap" bad.json --scope attn
