@@ -69,6 +69,9 @@ has "families" "info lists the families that are found"
 has "mla, $builddir/plugins/.libs/mla.so" "with their files"
 has "transformer layers with latent attention" "and what each is"
 has "plugins   $builddir/plugins/.libs" "info has the places, in their order"
+grep -qF "$builddir/graphhooks (missing)" "$scratch/out"
+[ $? -eq 1 ]
+ok $? "and does not take itself for one"
 mkdir "$scratch/plugins"
 returns 0 "info works with a place that is not there" \
     env GRAPHHOOKS_PLUGIN_PATH="/nowhre:$scratch/plugins:$builddir/plugins/.libs" \

@@ -406,9 +406,9 @@ static void test_the_first_place_counts(void)
               "gpt is found where GRAPHHOOKS_PLUGIN_PATH has none");
     ok(plan_has(ours, "/graphhooks/gpt.so\"%s", ""),
        "in graphhooks/ beside the library");
-    snprintf(path, sizeof(path), "/no/where:%s:%s", first, second);
+    snprintf(path, sizeof(path), "/no/where:/dev/null:%s:%s", first, second);
     is_status(open_layers(layers, 1, path, &theirs), GH_OK, &err,
-              "a user's gpt.so is found behind a directory that is not there");
+              "a user's gpt.so is found behind places that are no directories");
     ok(plan_has(theirs, "\"file\":\"%s/gpt.so\"", first),
        "and stands in for ours");
     ok(plan_has(ours, "/graphhooks/gpt.so\"%s", ""),

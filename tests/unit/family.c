@@ -521,6 +521,38 @@ static void test_nothing_is_left_of_a_refusal(void)
     }
 }
 
+static void test_a_name_leads_nowhere_else(void)
+{
+    const struct gh_family_where up = { NULL, "../.libs/gpt", NULL };
+    char file[GH_FAMILY_FILE_BYTES];
+
+    is_status(gh_family_find(&up, plugins, file, &err), GH_ERR_INVALID, &err,
+              "a name with a way in it is not looked for");
+    ok(said("this is no name: use letters, digits, _ and -"),
+       "which is said with the rule");
+}
+
+static void test_a_path_is_read_to_its_end(void)
+{
+    static const char text[] = "/one:/two";
+    char *path = before_the_end(sizeof(text));
+    struct gh_family_places places;
+
+    memcpy(path, text, sizeof(text));
+    gh_family_places_start(&places, path);
+    ok(gh_family_places_next(&places) && places.named &&
+           strcmp(places.directory, "/one") == 0,
+       "the first place of a path is the first");
+    ok(gh_family_places_next(&places) && places.named &&
+           strcmp(places.directory, "/two") == 0,
+       "the second is the second");
+    ok(!gh_family_places_repeat(&places),
+       "two that are not there are not the same");
+    ok(gh_family_places_next(&places) && !places.named,
+       "and what comes after is not the path's");
+    give_back(path, sizeof(text));
+}
+
 static void test_the_list_of_files(void)
 {
     struct gh_family_file *files;
@@ -581,6 +613,8 @@ int main(void)
     test_characters();
     test_one_family_after_the_other();
     test_nothing_is_left_of_a_refusal();
+    test_a_name_leads_nowhere_else();
+    test_a_path_is_read_to_its_end();
     test_the_list_of_files();
     test_a_load_leaves_nothing();
     return done_testing();
