@@ -391,6 +391,30 @@ static void test_a_family_that_is_not_there(void)
     gh_session_close(session);
 }
 
+static void test_many_places(void)
+{
+    const struct layers layers[] = { { GH_LAYER_DENSE, "xyzzy" } };
+    gh_session *session;
+    const char *again;
+    char path[1000];
+
+    open_layers(layers, 1, "/no/where:/no/where", &session);
+    again = strstr(err.text, "/no/where");
+    ok(again != NULL && strstr(again + 1, "/no/where") == NULL,
+       "a place that is named twice is told once: %s", err.text);
+    memset(path, 'd', sizeof(path));
+    for (size_t i = 0; i < sizeof(path); i += 60) {
+        memcpy(path + i, i == 0 ? "/" : ":/", i == 0 ? 1 : 2);
+        path[i + 2 + i / 60] = 'e';
+    }
+    path[sizeof(path) - 1] = '\0';
+    is_status(open_layers(layers, 1, path, &session), GH_ERR_NOT_FOUND, &err,
+              "a family may be looked for in many places");
+    ok(strlen(err.text) > 3 &&
+           strcmp(err.text + strlen(err.text) - 3, "...") == 0,
+       "of which those are told that there is room for: %s", err.text);
+}
+
 static void test_the_first_place_counts(void)
 {
     const struct layers layers[] = { { GH_LAYER_DENSE, "gpt" } };
@@ -867,6 +891,7 @@ int main(void)
     test_no_code_runs_before_the_table();
     test_a_name_is_no_path();
     test_a_family_that_is_not_there();
+    test_many_places();
     test_the_first_place_counts();
     test_what_is_in_the_way_is_said();
     test_other_parts_than_the_kinds();
