@@ -81,10 +81,15 @@ has "          $scratch/plugins" "and goes on to the next"
 [ "$(grep -c "$builddir/plugins/.libs\$" "$scratch/out")" -eq 1 ]
 ok $? "and has no place twice"
 echo text > "$scratch/plugins/mla.so"
+long=$(printf '%0240d' 0)
+echo text > "$scratch/plugins/$long.so"
 returns 0 "info works with a family that is broken" \
     env GRAPHHOOKS_PLUGIN_PATH="$scratch/plugins" "$graphhooks" info
 has "mla, not usable: family mla ($scratch/plugins/mla.so): the file is not an" \
     "and says why that one cannot be used"
+grep -q "$long" "$scratch/out"
+[ $? -eq 1 ]
+ok $? "and a file whose name is too long is no family"
 rm "$scratch/plugins/mla.so"
 ln -s /no/where "$scratch/plugins/mla.so"
 mkdir "$scratch/plugins/gpt.so"
