@@ -83,6 +83,7 @@ ok $? "and has no place twice"
 echo text > "$scratch/plugins/mla.so"
 long=$(printf '%0240d' 0)
 echo text > "$scratch/plugins/$long.so"
+echo text > "$scratch/plugins/libmine.so"
 returns 0 "info works with a family that is broken" \
     env GRAPHHOOKS_PLUGIN_PATH="$scratch/plugins" "$graphhooks" info
 has "mla, not usable: family mla ($scratch/plugins/mla.so): the file is not an" \
@@ -90,6 +91,11 @@ has "mla, not usable: family mla ($scratch/plugins/mla.so): the file is not an" 
 grep -q "$long" "$scratch/out"
 [ $? -eq 1 ]
 ok $? "and a file whose name is too long is no family"
+grep -q "libmine" "$scratch/out"
+[ $? -eq 1 ]
+ok $? "nor is a library"
+[ "$(grep -c '[ s] mla, ' "$scratch/out")" -eq 1 ]
+ok $? "and the first mla alone is listed"
 rm "$scratch/plugins/mla.so"
 ln -s /no/where "$scratch/plugins/mla.so"
 mkdir "$scratch/plugins/gpt.so"
