@@ -243,6 +243,7 @@ static void test_sizes_of_other_releases(void)
     is_status(gh_layer_enter(toy.session, &newer.pass, &d.decision, &err),
               GH_OK, &err, "a newer host's zero tails are accepted");
     is_int(d.decision.struct_size, sizeof(d), "its struct_size is kept");
+    ok(d.decision.stream == toy.streams[0], "and the decision is in it");
     gh_layer_cancel(toy.session, NULL);
     newer.tail = 1;
     is_status(gh_layer_enter(toy.session, &newer.pass, &d.decision, &err),
