@@ -245,6 +245,8 @@ static void test_values_are_taken(void)
         snprintf(line, sizeof(line), "GRAPHHOOKS_ENABLE=%s", no[i]);
         ok(load1(line) == GH_OK && env.enable == 0, "%s turns it off", line);
     }
+    load1("GRAPHHOOKS_DRIVER=/x");
+    is_str(env.driver, "/x", "a value that is shorter than the default ends");
     ok(load1("GRAPHHOOKS_LOG=off") == GH_OK && env.log == 0,
        "LOG=off is level 0");
     ok(load1("GRAPHHOOKS_SCOPE=mlp,attn,mlp") == GH_OK && env.scope == 3,
@@ -491,8 +493,10 @@ static void test_the_table_is_printed(void)
                                         "GRAPHHOOKS_FREEZE=3",
                                         "GRAPHHOOKS_LOG=loud",
                                         "GRAPHHOOKS_CHECK=yes",
+                                        "GRAPHHOOKS_MAX_SLOTS=",
                                         "GRAPHHOOKS_TARCE=x",
                                         NULL };
+    const char *noted;
 
     print(GH_ENV_FORMAT_MARKDOWN, envp);
     ok(strncmp(printed, "| variable | values | default | meaning |\n", 42) == 0,
@@ -513,8 +517,10 @@ static void test_the_table_is_printed(void)
     ok(strstr(printed, "    wrong: GRAPHHOOKS_LOG is \"loud\"") != NULL &&
            strstr(printed, "    wrong: GRAPHHOOKS_CHECK is \"yes\"") != NULL,
        "every wrong value is shown with its sentence");
-    ok(strstr(printed, "note: GRAPHHOOKS_TARCE is not") != NULL,
+    noted = strstr(printed, "note: ");
+    ok(noted != NULL && strncmp(noted, "note: GRAPHHOOKS_TARCE is not", 29) == 0,
        "unknown names are shown");
+    ok(noted != NULL && strstr(noted + 1, "note: ") == NULL, "each once");
 }
 
 /* README.md is looked for in the source directory, as `make check` says. */
