@@ -132,6 +132,10 @@ static void spoil(const gh_layer_desc *desc, uint32_t i, gh_family_layer *layer)
     }
 #endif
     before = i;
+#ifdef FIXTURE_two_tables
+    tensor(layer, "attn_table", 1u << GH_PART_ATTN);
+    tensor(layer, "mlp_table", 1u << GH_PART_MLP);
+#endif
 #ifdef FIXTURE_parts_repeated
     layer->parts[last] = layer->parts[0];
 #endif

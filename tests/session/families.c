@@ -833,6 +833,51 @@ static void test_a_table_that_moves(void)
     toy_close(&toy);
 }
 
+/* Only the graphs that read a table go when it moves. */
+static void test_tables_of_two_parts(void)
+{
+    char variable[200];
+    const char *const environment[] = { variable, NULL };
+    const struct toy_options options = { .layers = 1,
+                                         .elems = 64,
+                                         .family = "two_tables",
+                                         .scope = "attn",
+                                         .environment = environment };
+    static const struct {
+        uint32_t recordings;
+        const char *name;
+    } wanted[] = {
+        { 2, "attention, which is captured, is recorded both ways" },
+        { 4, "and anew when its table is bound" },
+        { 4, "but not when that of the MLP moves" },
+        { 6, "only when its own does" },
+    };
+    static char table[4][64];
+    gh_aux aux = { .struct_size = sizeof(aux), .buffer = { .bytes = 64 } };
+    const char *reason;
+    struct toy toy;
+
+    ok(build(scratch, "two_tables", "two_tables"), "such a family is built");
+    snprintf(variable, sizeof(variable), "GRAPHHOOKS_PLUGIN_PATH=%s", scratch);
+    if (!toy_open(&toy, &options, &reason)) {
+        skip(4, "%s", reason);
+        return;
+    }
+    is_status(toy_attach(&toy), GH_OK, &toy.err,
+              "a session with two tables opens");
+    for (uint32_t i = 0; i < 4; i++) {
+        aux.name = i % 2 == 0 ? "mlp_table" : "attn_table";
+        aux.buffer.address = table[i];
+        is_status(gh_aux_bind(toy.session, &aux, &err), GH_OK, &err,
+                  "%s is bound", aux.name);
+        toy_step(&toy, 1);
+        toy_step(&toy, 1);
+        is_int(toy_stats(&toy).recordings, wanted[i].recordings, "%s",
+               wanted[i].name);
+    }
+    toy_close(&toy);
+}
+
 static void test_a_tensor_without_a_family(void)
 {
     const struct layers layers[] = { { GH_LAYER_DENSE, NULL } };
@@ -902,6 +947,7 @@ int main(void)
     test_a_crash_has_its_file_in_the_log();
     test_nobody_is_called_after_open();
     test_a_table_that_moves();
+    test_tables_of_two_parts();
     test_a_tensor_without_a_family();
     test_a_family_sees_all_of_a_layer();
     snprintf(command, sizeof(command), "rm -rf %s", scratch);
