@@ -601,6 +601,56 @@ static void test_a_forward_that_comes_again(void)
     toy_close(&toy);
 }
 
+static void test_an_evaluation_of_another_step(void)
+{
+    struct outputs o;
+    gh_pass pass;
+
+    if (!start(partial)) {
+        return;
+    }
+    fill(&o, 4);
+    pass = a_pass(GRAPHED, GH_FORWARD, 0, toy.streams[0], &o.io);
+    pass.flags = GH_PASS_FORWARD_ONLY;
+    toy_empty_pass(&toy, &pass);
+    ok(find_of(GRAPHED, GH_FORWARD, 0, GH_TENSOR_HIDDEN, 0,
+               GH_PASS_FORWARD_ONLY) == named(4, 0, 0).address,
+       "what an evaluation has left is found in its step");
+    gh_iteration_end(toy.session, &err);
+    ok(find_of(GRAPHED, GH_FORWARD, 0, GH_TENSOR_HIDDEN, 0,
+               GH_PASS_FORWARD_ONLY) == NULL,
+       "and not in the next one");
+    toy_close(&toy);
+}
+
+/* On two streams that nothing can order there are no slots to share. */
+static void test_without_a_driver(void)
+{
+    static const char *const off[] = { "GRAPHHOOKS_LOG=off",
+                                       "GRAPHHOOKS_ENABLE=0",
+                                       "GRAPHHOOKS_DRIVER=/no/such/driver.so",
+                                       NULL };
+    struct toy_options options = partial;
+    struct outputs o;
+
+    options.max_slots = 1;
+    options.in_flight = 2;
+    options.environment = off;
+    if (!start(options)) {
+        return;
+    }
+    fill(&o, 2);
+    run_both(0, toy.streams[0]);
+    is_int(run_with(GRAPHED, GH_FORWARD, 1, toy.streams[1], &o.io).slot,
+           GH_SLOT_NONE, "without a driver a slot stays on its stream");
+    ok(are_in_set(1, 2), "what a microbatch leaves without one is found");
+    run(GRAPHED, GH_BACKWARD, 1, toy.streams[1]);
+    run(EAGER, GH_FORWARD, 1, toy.streams[1]);
+    ok(find(1, GH_TENSOR_HIDDEN, 0) == NULL,
+       "and is not of the flight that follows");
+    toy_close(&toy);
+}
+
 /* ---- what is said ------------------------------------------------------ */
 
 static void test_what_has_not_begun(void)
@@ -656,6 +706,8 @@ int main(void)
     test_the_first_pass_of_a_flight();
     test_eager_with_and_without_a_slot();
     test_a_forward_that_comes_again();
+    test_an_evaluation_of_another_step();
+    test_without_a_driver();
     test_what_has_not_begun();
     test_names_of_outputs();
     test_bad_keys();

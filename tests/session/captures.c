@@ -127,11 +127,41 @@ static void test_a_mark_of_before_the_capture(void)
     run_both(0, s[1]);
     run_both(1, s[0]);
     toy.drv.cuStreamBeginCapture(s[0], CU_STREAM_CAPTURE_MODE_RELAXED);
-    run(0, GH_FORWARD, 2, s[1]);
-    is_int(toy_races(&toy), 0,
-           "a slot waits for the flight before, whose stream the host "
-           "captures by now");
+    is_int(run(0, GH_FORWARD, 2, s[1]).slot, 0,
+           "a slot is given on while the host captures its last stream");
+    is_int(toy_races(&toy), 0, "and waits for what was there before");
     is_int(end_capture(s[0]), CUDA_SUCCESS, "and the capture is whole");
+    toy_close(&toy);
+}
+
+#define MANY 70
+
+/* Those past the 63rd share what is known of them: all are asked. */
+static void test_captures_past_the_last_edge(void)
+{
+    CUstream many[MANY];
+
+    if (!start((struct toy_options){ .layers = 1 })) {
+        return;
+    }
+    for (uint32_t i = 0; i < MANY; i++) {
+        toy.drv.cuStreamCreate(&many[i], CU_STREAM_NON_BLOCKING);
+        run_both(0, many[i]);
+    }
+    for (uint32_t i = 62; i < MANY; i++) {
+        toy.drv.cuStreamBeginCapture(many[i], CU_STREAM_CAPTURE_MODE_RELAXED);
+        is_int(run(0, GH_FORWARD, 0, toy.streams[i % 2]).slot == 0, i == 62,
+               "stream %u of the session is captured: a slot that was past "
+               "the 63rd is %s",
+               i, i == 62 ? "in reach" : "not");
+        is_int(end_capture(many[i]), CUDA_SUCCESS, "and the capture is whole");
+        run(0, GH_BACKWARD, 0, toy.streams[i % 2]);
+        run_both(0, many[MANY - 1]);
+    }
+    toy_detach(&toy);
+    for (uint32_t i = 0; i < MANY; i++) {
+        toy.drv.cuStreamDestroy(many[i]);
+    }
     toy_close(&toy);
 }
 
@@ -219,6 +249,7 @@ int main(void)
     test_a_capture_that_is_lost();
     test_an_implicit_capture();
     test_a_mark_of_before_the_capture();
+    test_captures_past_the_last_edge();
     test_an_end_that_is_made_again();
     test_what_the_log_names();
     return done_testing();

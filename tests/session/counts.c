@@ -95,6 +95,51 @@ static void test_said_once(void)
     toy_close(&toy);
 }
 
+/* However a segment was entered, it was: as an evaluation, in any variant. */
+static void test_what_is_called_missing(void)
+{
+    gh_pass pass;
+    gh_decision d;
+
+    if (!start((struct toy_options){
+            .layers = 3, .host = &hearing, .environment = warning })) {
+        return;
+    }
+    said[0] = '\0';
+    pass = a_pass(0, GH_FORWARD, 0, toy.streams[0], &no_io);
+    pass.variant = 1;
+    pass_once(&pass, &no_io, &d);
+    run(1, GH_FORWARD, 0, toy.streams[0]);
+    pass = a_pass(2, GH_FORWARD, 1, toy.streams[0], &no_io);
+    pass.flags = GH_PASS_FORWARD_ONLY;
+    pass_once(&pass, &no_io, &d);
+    gh_iteration_end(toy.session, NULL);
+    is_int(times_said("\n"), 0, "no segment that was entered is missed: %s",
+           said);
+    toy_close(&toy);
+}
+
+static void test_nothing_to_compare_is_said_once(void)
+{
+    static const char *const checking[] = { "GRAPHHOOKS_LOG=warn",
+                                            "GRAPHHOOKS_CHECK=bitwise", NULL };
+
+    if (!start((struct toy_options){
+            .layers = 1, .host = &hearing, .environment = checking })) {
+        return;
+    }
+    said[0] = '\0';
+    for (uint32_t step = 0; step < 5; step++) {
+        run_both(0, toy.streams[0]);
+        gh_iteration_end(toy.session, NULL);
+    }
+    is_int(times_said("compares nothing in the forward"), 1,
+           "a forward that lists no outputs is named once");
+    is_int(times_said("compares nothing in the backward"), 1,
+           "and so is a backward");
+    toy_close(&toy);
+}
+
 /* ---- a ready pass ------------------------------------------------------ */
 
 static void test_what_a_ready_pass_costs(void)
@@ -260,6 +305,8 @@ int main(void)
     test_hook_calls();
     test_where_the_results_are();
     test_said_once();
+    test_what_is_called_missing();
+    test_nothing_to_compare_is_said_once();
     test_where_a_recording_is_routed();
     test_slots_in_the_trace(&traces[0]);
     test_long_steps_are_in_the_trace(&traces[1]);

@@ -539,6 +539,9 @@ static void test_checks(void)
         return;
     }
     microbatch(0, toy.streams[0]);
+    is_str(host.said, "rB cB cE L rE rB cB cE L rE ",
+           "GRAPHHOOKS_CHECK leaves the order of the services alone");
+    is_int((long)toy_stats(&toy).reruns, 0, "and nothing runs again");
     is_int(microbatch(1, toy.streams[0]).action, GH_ACTION_REPLAYED,
            "a graph that the host launches is not compared");
     is_int((long)toy_stats(&toy).checks, 0, "nor counted as if it were");
