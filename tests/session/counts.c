@@ -271,6 +271,31 @@ static void test_slots_in_the_trace(struct trace_file *trace)
     is_int(trace_file_count(trace, "\"slot\":2"), 2, "and two in slot 2");
 }
 
+/* It ends with GH_RERUN, as one that fails does. */
+static void test_a_recording_to_compare_in_the_trace(struct trace_file *trace)
+{
+    const char *environment[4] = { [2] = "GRAPHHOOKS_CHECK=bitwise" };
+    gh_buffer out;
+
+    if (!trace_file_open(trace, "off")) {
+        return;
+    }
+    environment[0] = trace->environment[0];
+    environment[1] = trace->environment[1];
+    if (!start(
+            (struct toy_options){ .layers = 1, .environment = environment })) {
+        return;
+    }
+    out = buffer(0, 64, 0);
+    run_with(0, GH_FORWARD, 0, toy.streams[0],
+             &(struct io){ .outputs = &out, .n_outputs = 1 });
+    toy_close(&toy);
+    is_int(trace_file_count(trace, "\"name\":\"record forward"), 1,
+           "a recording that is compared is in the trace");
+    is_int(trace_file_count(trace, "failed recording"), 0,
+           "and not as one that failed");
+}
+
 /* More passes than the trace's buffer holds, but for the end of a step. */
 static void test_long_steps_are_in_the_trace(struct trace_file *trace)
 {
@@ -296,7 +321,7 @@ static void test_long_steps_are_in_the_trace(struct trace_file *trace)
 
 int main(void)
 {
-    static struct trace_file traces[2];
+    static struct trace_file traces[3];
     const char *reason;
 
     if (!toy_probe(&toy, &reason)) {
@@ -309,9 +334,11 @@ int main(void)
     test_nothing_to_compare_is_said_once();
     test_where_a_recording_is_routed();
     test_slots_in_the_trace(&traces[0]);
-    test_long_steps_are_in_the_trace(&traces[1]);
-    trace_file_remove(&traces[0]);
-    trace_file_remove(&traces[1]);
+    test_a_recording_to_compare_in_the_trace(&traces[1]);
+    test_long_steps_are_in_the_trace(&traces[2]);
+    for (uint32_t i = 0; i < 3; i++) {
+        trace_file_remove(&traces[i]);
+    }
     if (toy.soft) {
         test_what_a_ready_pass_costs();
         test_an_empty_recording_leaves_nothing();

@@ -113,6 +113,9 @@ static void test_what_is_recorded_already(void)
     forward(1);
     is_int(backward(0, 1, PREPARE, &seven).action, GH_ACTION_REPLAYED,
            "GRAPHHOOKS_CHECK does not compare what does not run");
+    is_int(backward(1, 1, PREPARE, &seven).action, GH_ACTION_RECORD,
+           "what it would compare is prepared as ever");
+    is_status(ended, GH_OK, &err, "and nothing runs again for it");
     toy_close(&toy);
 }
 
