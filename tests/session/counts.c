@@ -119,6 +119,24 @@ static void test_what_is_called_missing(void)
     toy_close(&toy);
 }
 
+/* A session that captures nothing misses nothing. */
+static void test_nothing_is_missing_where_all_is_off(void)
+{
+    static const char *const off[] = { "GRAPHHOOKS_LOG=warn",
+                                       "GRAPHHOOKS_ENABLE=0", NULL };
+
+    if (!start((struct toy_options){
+            .layers = 2, .host = &hearing, .environment = off })) {
+        return;
+    }
+    said[0] = '\0';
+    run_both(0, toy.streams[0]);
+    gh_iteration_end(toy.session, NULL);
+    is_int(times_said("were not entered"), 0,
+           "a session that is off misses no segment: %s", said);
+    toy_close(&toy);
+}
+
 static void test_nothing_to_compare_is_said_once(void)
 {
     static const char *const checking[] = { "GRAPHHOOKS_LOG=warn",
@@ -331,6 +349,7 @@ int main(void)
     test_where_the_results_are();
     test_said_once();
     test_what_is_called_missing();
+    test_nothing_is_missing_where_all_is_off();
     test_nothing_to_compare_is_said_once();
     test_where_a_recording_is_routed();
     test_slots_in_the_trace(&traces[0]);
