@@ -131,8 +131,7 @@ static bool load_other(struct driver *drv, char *path, size_t bytes)
     snprintf(path, bytes, "%s/libcuda.so.1", dir);
     snprintf(text, sizeof(text), "cp '%s' '%s'",
              soft != NULL ? soft : ".libs/libgraphhooks-softcuda.so", path);
-    if (system(text) != 0 ||
-        driver_load(path, drv, text, sizeof(text)) != 0) {
+    if (system(text) != 0 || driver_load(path, drv, text, sizeof(text)) != 0) {
         return false;
     }
     unlink(path);
@@ -142,9 +141,10 @@ static bool load_other(struct driver *drv, char *path, size_t bytes)
 
 static void test_a_host_on_another_driver(void)
 {
+    char path[64], line[96] = "";
+    const char *const on_other[] = { "GRAPHHOOKS_LOG=warn", line, NULL };
     struct driver other;
     CUcontext ctx = NULL;
-    char path[64];
 
     if (!load_other(&other, path, sizeof(path))) {
         ok(false, "a second driver is loaded");
@@ -166,6 +166,16 @@ static void test_a_host_on_another_driver(void)
     toy_close(&toy);
     other.cuCtxSetCurrent(NULL);
     other.cuDevicePrimaryCtxRelease(0);
+
+    snprintf(line, sizeof(line), "GRAPHHOOKS_DRIVER=%s", path);
+    said[0] = '\0';
+    start((struct toy_options){
+        .layers = 1, .host = &hearing, .environment = on_other });
+    is_int(times_said("host and session are on different drivers"), 1,
+           "and so is the software device, of a session on the other");
+    ok(strstr(said, "libgraphhooks-softcuda.so") != NULL, "by its name: %s",
+       said);
+    toy_close(&toy);
 }
 
 int main(void)
