@@ -90,6 +90,37 @@ static void test_a_header_that_is_wrong(void)
     }
 }
 
+static void test_names_in_the_section_behind_the_last(void)
+{
+    const ElfW(Half) last = whole.header->e_shnum;
+    struct gh_object object;
+
+    is_status(read_with(offsetof(ElfW(Ehdr), e_shstrndx), &last, sizeof(last),
+                        &object),
+              GH_ERR_INVALID, &err,
+              "names in the section behind the last are refused");
+}
+
+static void test_a_header_that_is_cut_off(void)
+{
+    const size_t size = whole.size;
+
+    for (size_t bytes = SELFMAG; bytes < sizeof(ElfW(Ehdr)); bytes++) {
+        struct gh_object object;
+        gh_status status;
+
+        whole.size = bytes;
+        status = read_with(0, whole.bytes, bytes, &object);
+        whole.size = size;
+        if (status == GH_OK ||
+            strstr(err.text, "the file is cut off") == NULL) {
+            ok(false, "%zu bytes are cut off: %s", bytes, err.text);
+            return;
+        }
+    }
+    ok(true, "a file that ends in its header is cut off");
+}
+
 /* ---- tables -------------------------------------------------------------- */
 
 static size_t segment_at(ElfW(Word) type)
@@ -280,6 +311,8 @@ int main(void)
         return done_testing();
     }
     test_a_header_that_is_wrong();
+    test_names_in_the_section_behind_the_last();
+    test_a_header_that_is_cut_off();
     test_tables_that_are_wrong();
     if (gh_object_is_sanitized(&whole)) {
         skip(10, "a sanitizer has constructors of its own");
