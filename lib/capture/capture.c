@@ -128,11 +128,7 @@ void gh_capture_destroy(struct gh_capture *c)
         return;
     }
     gh_capture_cancel(c);
-    if (c->stats.iterations == 0 &&
-        c->stats.eager_by_reason[GH_REASON_WARMUP] != 0) {
-        gh_say_no_step_ends(c);
-    }
-    gh_say_nothing_compared(c);
+    gh_say_closed(c);
     if (c->dev != NULL) {
         destroy_device_objects(c);
     }

@@ -80,8 +80,7 @@ void gh_entry_clear(struct gh_capture *c, struct gh_entry *entry)
 void gh_entry_give_up(struct gh_capture *c, struct gh_entry *entry,
                       gh_reason reason, const char *text)
 {
-    gh_log_line(c->options.log, GH_LOG_WARN, "%s runs eagerly from now on: %s",
-                gh_entry_describe(c, entry).text, text);
+    gh_say_given_up(c, entry, text);
     gh_entry_clear(c, entry);
     entry->state = GH_ENTRY_EAGER;
     entry->reason = (uint8_t)reason;

@@ -65,6 +65,14 @@ struct gh_entry {
     uint64_t ran;       /* the number of the last pass of it, from 1; 0: none */
 };
 
+/* Entries that became eager for one and the same reason: said together. */
+struct gh_given_up {
+    const struct gh_entry *first;
+    uint32_t n; /* 0: nothing to say */
+    char text[400];
+};
+#define GH_GIVEN_UP 4 /* reasons that one step is expected to have */
+
 /* What a pass that ran eagerly has left under a name.  One for each entry,
  * and one for each (segment, direction) without a slot. */
 struct gh_left {
@@ -162,6 +170,7 @@ struct gh_capture {
     uint32_t said; /* bit i: gh_reason i was said once */
     bool looked_for_missing;     /* segments that are never entered */
     uint8_t *nothing_to_compare; /* [direction][segment]; see say.c */
+    struct gh_given_up given_up[GH_GIVEN_UP];
 
     gh_stats stats;
 };
@@ -186,7 +195,8 @@ struct gh_entry_label {
 struct gh_entry_label gh_entry_describe(const struct gh_capture *c,
                                         const struct gh_entry *entry);
 
-/* The entry runs eagerly from now on; frees what it holds and says so. */
+/* The entry runs eagerly from now on; frees what it holds.  The end of the
+ * step says so. */
 void gh_entry_give_up(struct gh_capture *c, struct gh_entry *entry,
                       gh_reason reason, const char *text);
 /* Frees what the entry holds and makes it new. */
@@ -195,12 +205,17 @@ void gh_entry_clear(struct gh_capture *c, struct gh_entry *entry);
 /* say.c: of the pass that is open and has run eagerly, unless that kind of
  * reason was said before */
 void gh_say_eager(struct gh_capture *c);
+/* The entry runs eagerly from now on.  It is noted, and said for all that have
+ * the same text together. */
+void gh_say_given_up(struct gh_capture *c, const struct gh_entry *entry,
+                     const char *text);
 /* GRAPHHOOKS_CHECK has found no outputs in the pass that is open.  It is
  * noted, and said for all such passes together. */
 void gh_say_nothing_to_compare(struct gh_capture *c);
-void gh_say_nothing_compared(struct gh_capture *c);
 /* What is known of many segments at the end of a step. */
 void gh_say_step_ended(struct gh_capture *c);
+/* What is left to say when the session closes. */
+void gh_say_closed(struct gh_capture *c);
 /* A host that forgets gh_iteration_end would never get a graph. */
 void gh_say_no_step_ends(const struct gh_capture *c);
 

@@ -1,8 +1,9 @@
 /*
  * say.c - what a person should know, in the log and once.
  *
- * What costs performance and is not an entry's own failure, which is said
- * where it happens, and what makes a check blind.  Many segments are one line.
+ * What costs performance, and what makes a check blind.  Many passes or
+ * segments that have the same to say are one line, at the end of the step or
+ * of the session.  Nothing here is called for a pass that is replayed.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -11,6 +12,7 @@
 #include "capture/private.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* ---- of one pass, standing for its kind -------------------------------- */
 
@@ -83,6 +85,65 @@ void gh_say_no_step_ends(const struct gh_capture *c)
                 (unsigned long long)c->stats.eager_by_reason[GH_REASON_WARMUP]);
 }
 
+/* ---- of many passes, in one line --------------------------------------- */
+
+static void say_group(const struct gh_capture *c, struct gh_given_up *group)
+{
+    char others[40] = "";
+
+    if (group->n == 0) {
+        return;
+    }
+    if (group->n > 1) {
+        snprintf(others, sizeof(others), ", and %u other pass%s", group->n - 1,
+                 group->n == 2 ? "" : "es");
+    }
+    gh_log_line(c->options.log, GH_LOG_WARN,
+                "%s%s run%s eagerly from now on: %s",
+                gh_entry_describe(c, group->first).text, others,
+                group->n == 1 ? "s" : "", group->text);
+    group->n = 0;
+}
+
+/* The group of that text, or one to begin: a free one, or the last, once what
+ * it has is said. */
+static struct gh_given_up *find_group(struct gh_capture *c, const char *text)
+{
+    struct gh_given_up *last = &c->given_up[GH_GIVEN_UP - 1];
+
+    for (struct gh_given_up *group = c->given_up; group <= last; group++) {
+        if (group->n == 0 || strcmp(group->text, text) == 0) {
+            return group;
+        }
+    }
+    say_group(c, last);
+    return last;
+}
+
+void gh_say_given_up(struct gh_capture *c, const struct gh_entry *entry,
+                     const char *text)
+{
+    char kept[sizeof(c->given_up[0].text)];
+    struct gh_given_up *group;
+
+    gh_log_line(c->options.log, GH_LOG_DEBUG, "%s failed: %s",
+                gh_entry_describe(c, entry).text, text);
+    snprintf(kept, sizeof(kept), "%s", text);
+    group = find_group(c, kept);
+    if (group->n == 0) {
+        group->first = entry;
+        memcpy(group->text, kept, sizeof(kept));
+    }
+    group->n++;
+}
+
+static void say_groups(struct gh_capture *c)
+{
+    for (uint32_t i = 0; i < GH_GIVEN_UP; i++) {
+        say_group(c, &c->given_up[i]);
+    }
+}
+
 /* ---- of many segments, in one line ------------------------------------- */
 
 /* "layer 0 attn..mlp and 11 others"; `n` of them, of which one is `first`. */
@@ -118,7 +179,7 @@ void gh_say_nothing_to_compare(struct gh_capture *c)
     }
 }
 
-void gh_say_nothing_compared(struct gh_capture *c)
+static void say_nothing_compared(struct gh_capture *c)
 {
     for (gh_direction d = 0; d < GH_DIRECTIONS; d++) {
         uint8_t *marks = marks_of(c, d);
@@ -197,5 +258,18 @@ void gh_say_step_ended(struct gh_capture *c)
     if (!c->looked_for_missing && c->options.enabled) {
         say_missing(c);
     }
-    gh_say_nothing_compared(c);
+    say_nothing_compared(c);
+    say_groups(c);
+}
+
+/* ---- when the session closes ------------------------------------------- */
+
+void gh_say_closed(struct gh_capture *c)
+{
+    if (c->stats.iterations == 0 &&
+        c->stats.eager_by_reason[GH_REASON_WARMUP] != 0) {
+        gh_say_no_step_ends(c);
+    }
+    say_nothing_compared(c);
+    say_groups(c);
 }

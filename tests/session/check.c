@@ -146,6 +146,7 @@ static void test_a_difference_names_its_causes(void)
     run(0, BACKWARD, 0, toy.streams[0]);
     run_with(0, FORWARD, 1, toy.streams[0], &other);
     is_int((long)toy_stats(&toy).check_failures, 1, "a difference is found");
+    gh_iteration_end(toy.session, NULL);
     ok(strstr(said, "output 0 differs from the eager pass, first at byte 0 of "
                     "256") != NULL &&
            strstr(said, "GH_BUFFER_UPDATED") != NULL &&

@@ -77,6 +77,78 @@ static void test_segments_that_are_never_entered(void)
     toy_close(&toy);
 }
 
+/* Forward and backward of every layer, where each capture fails. */
+static void lose_every_capture(uint32_t layers, const char *settings)
+{
+    for (uint32_t i = 0; i < layers; i++) {
+        toy_configure(&toy, settings);
+        run(i, FORWARD, 0, toy.streams[0]);
+    }
+    for (uint32_t i = layers; i-- > 0;) {
+        toy_configure(&toy, settings);
+        run(i, BACKWARD, 0, toy.streams[0]);
+    }
+}
+
+static void test_layers_that_fail_alike(void)
+{
+    if (!start_hearing((struct toy_options){ .layers = 12 })) {
+        return;
+    }
+    lose_every_capture(12, "FAIL=cuStreamEndCapture:1");
+    is_int(times_said("from now on"), 0, "a failure waits for the step's end");
+    gh_iteration_end(toy.session, NULL);
+    is_int(times_said("layer 0 attn..mlp forward, slot 0, and 23 other passes "
+                      "run eagerly from now on: cuStreamEndCapture: 999"),
+           1, "where twelve layers that fail alike are one line: %s", said);
+    is_int(times_said("from now on"), 1, "and the only one");
+    gh_iteration_end(toy.session, NULL);
+    is_int(times_said("from now on"), 1, "which is not repeated");
+    toy_close(&toy);
+
+    if (!start_hearing((struct toy_options){ .layers = 1 })) {
+        return;
+    }
+    toy_configure(&toy, "FAIL=cuStreamBeginCapture:1");
+    run(0, FORWARD, 0, toy.streams[0]);
+    toy_detach(&toy);
+    is_int(times_said("layer 0 attn..mlp forward, slot 0 runs eagerly from "
+                      "now on: cuStreamBeginCapture: 999"),
+           1, "without a step's end it is said at the session's: %s", said);
+    toy_close(&toy);
+}
+
+/* More reasons in a step than are kept apart. */
+static void test_layers_that_fail_differently(void)
+{
+    static const char *const calls[] = {
+        "cuStreamBeginCapture", "cuStreamEndCapture", "cuGraphGetNodes",
+        "cuGraphInstantiateWithFlags", "cuGraphUpload", "cuGraphLaunch"
+    };
+    const uint32_t n = sizeof(calls) / sizeof(calls[0]);
+
+    if (!start_hearing((struct toy_options){ .layers = 12 })) {
+        return;
+    }
+    for (uint32_t i = 0; i < 12; i++) {
+        char settings[80];
+
+        snprintf(settings, sizeof(settings), "FAIL=%s:1", calls[i / 2]);
+        toy_configure(&toy, settings);
+        run(i, FORWARD, 0, toy.streams[0]);
+    }
+    gh_iteration_end(toy.session, NULL);
+    for (uint32_t i = 0; i < n; i++) {
+        char words[80];
+
+        snprintf(words, sizeof(words),
+                 ", and 1 other pass run eagerly from now on: %s", calls[i]);
+        is_int(times_said(words), 1, "each reason has its line: %s", calls[i]);
+    }
+    is_int(times_said("from now on"), n, "and none has two: %s", said);
+    toy_close(&toy);
+}
+
 /* As of a host on another driver: nothing is current on the session's. */
 static void test_a_driver_that_does_not_say(void)
 {
@@ -190,6 +262,8 @@ int main(void)
     }
     test_busy();
     test_segments_that_are_never_entered();
+    test_layers_that_fail_alike();
+    test_layers_that_fail_differently();
     test_a_driver_that_does_not_say();
     test_a_stream_of_another_driver();
     test_a_host_on_another_driver();
