@@ -19,17 +19,36 @@ void gh_log_stderr(void *user, gh_log_level level, const char *line)
             level <= GH_LOG_DEBUG ? names[level] : "", line);
 }
 
+static void write_line(const struct gh_log *log, gh_log_level level,
+                       const char *format, va_list args)
+{
+    char line[512];
+
+    vsnprintf(line, sizeof(line), format, args);
+    log->write(log->user, level, line);
+}
+
 void gh_log_line(const struct gh_log *log, gh_log_level level,
                  const char *format, ...)
 {
-    char line[512];
     va_list args;
 
     if (level > log->level) {
         return;
     }
     va_start(args, format);
-    vsnprintf(line, sizeof(line), format, args);
+    write_line(log, level, format, args);
     va_end(args);
-    log->write(log->user, level, line);
+}
+
+void gh_log_answer(const struct gh_log *log, const char *format, ...)
+{
+    va_list args;
+
+    if (log->level < GH_LOG_WARN) {
+        return;
+    }
+    va_start(args, format);
+    write_line(log, GH_LOG_INFO, format, args);
+    va_end(args);
 }

@@ -22,4 +22,9 @@ void gh_log_stderr(void *user, gh_log_level level, const char *line);
 void gh_log_line(const struct gh_log *log, gh_log_level level,
                  const char *format, ...) __attribute__((format(printf, 3, 4)));
 
+/* What an option was set to find out: information, but said wherever warnings
+ * are. */
+void gh_log_answer(const struct gh_log *log, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
 #endif

@@ -228,8 +228,11 @@ static bool is_equal(struct gh_capture *c, struct gh_entry *entry,
     if (gh_device_compare(c->dev, result, eager->address, eager->bytes,
                           pass->stream, &first, &err) != GH_OK) {
         gh_entry_give_up(c, entry, GH_REASON_DEVICE, err.text);
+        c->stats.checks--; /* it was not compared after all */
         return false;
     }
+    c->compared_outputs++;
+    c->compared_bytes += eager->bytes;
     if (first == UINT64_MAX) {
         return true;
     }

@@ -171,6 +171,7 @@ struct gh_capture {
     bool looked_for_missing;     /* segments that are never entered */
     uint8_t *nothing_to_compare; /* [direction][segment]; see say.c */
     struct gh_given_up given_up[GH_GIVEN_UP];
+    uint64_t compared_outputs, compared_bytes; /* by GRAPHHOOKS_CHECK */
 
     gh_stats stats;
 };

@@ -264,12 +264,88 @@ void gh_say_step_ended(struct gh_capture *c)
 
 /* ---- when the session closes ------------------------------------------- */
 
+/* "1200 graph launches, 48 eager passes (warmup 24, busy 24)" */
+static void describe_passes(const gh_stats *s, char *text, size_t bytes)
+{
+    const char *before = " (";
+    int n = snprintf(text, bytes, "%llu graph launches, %llu eager passes",
+                     (unsigned long long)s->replays,
+                     (unsigned long long)s->eager_passes);
+
+    for (gh_reason r = 0; r < GH_REASON_COUNT; r++) {
+        if (s->eager_by_reason[r] != 0) {
+            n += snprintf(text + n, bytes - (size_t)n, "%s%s %llu", before,
+                          gh_reason_name(r),
+                          (unsigned long long)s->eager_by_reason[r]);
+            before = ", ";
+        }
+    }
+    if (s->eager_passes != 0) {
+        snprintf(text + n, bytes - (size_t)n, ")");
+    }
+}
+
+/* A check that finds nothing says so too: its silence may be that of one which
+ * has compared nothing. */
+static void say_checked(const struct gh_capture *c, const char *passes)
+{
+    const gh_stats *s = &c->stats;
+
+    if (!c->options.check || c->enters == 1) {
+        return;
+    }
+    if (s->checks == 0) {
+        gh_log_line(c->options.log, GH_LOG_WARN,
+                    "GRAPHHOOKS_CHECK: no pass was compared, as only recorded "
+                    "ones with outputs are: %s",
+                    passes);
+    } else if (s->check_failures == 0) {
+        gh_log_answer(c->options.log,
+                      "GRAPHHOOKS_CHECK: %llu passes compared, no difference",
+                      (unsigned long long)s->checks);
+    } else {
+        gh_log_line(c->options.log, GH_LOG_WARN,
+                    "GRAPHHOOKS_CHECK: %llu passes compared, %llu differ",
+                    (unsigned long long)s->checks,
+                    (unsigned long long)s->check_failures);
+    }
+}
+
+static void say_summary(const struct gh_capture *c, const char *passes)
+{
+    const gh_stats *s = &c->stats;
+    char checked[120] = "";
+
+    if (s->checks != 0) {
+        snprintf(checked, sizeof(checked),
+                 "; %llu checks, which compared %llu outputs of %llu bytes",
+                 (unsigned long long)s->checks,
+                 (unsigned long long)c->compared_outputs,
+                 (unsigned long long)c->compared_bytes);
+    }
+    gh_log_line(c->options.log, GH_LOG_INFO,
+                "closed after %llu steps: %s; %llu recordings in %u slot%s; "
+                "%llu bytes of the library's buffers; %llu input copies of "
+                "%llu bytes%s",
+                (unsigned long long)s->iterations, passes,
+                (unsigned long long)s->recordings, s->slots,
+                s->slots == 1 ? "" : "s",
+                (unsigned long long)s->static_bytes,
+                (unsigned long long)s->copies,
+                (unsigned long long)s->copied_bytes, checked);
+}
+
 void gh_say_closed(struct gh_capture *c)
 {
+    char passes[GH_REASON_COUNT * 40]; /* each with its name and its count */
+
     if (c->stats.iterations == 0 &&
         c->stats.eager_by_reason[GH_REASON_WARMUP] != 0) {
         gh_say_no_step_ends(c);
     }
     say_nothing_compared(c);
     say_groups(c);
+    describe_passes(&c->stats, passes, sizeof(passes));
+    say_checked(c, passes);
+    say_summary(c, passes);
 }

@@ -158,6 +158,56 @@ static void test_a_difference_names_its_causes(void)
     toy_close(&toy);
 }
 
+static void test_the_result_is_said_at_the_end(void)
+{
+    static const char *const aloud_at_info[] = { "GRAPHHOOKS_CHECK=bitwise",
+                                                 "GRAPHHOOKS_LOG=info", NULL };
+    struct io io = writes_seven;
+
+    for (uint32_t differs = 0; differs < 2; differs++) {
+        if (!start_with(differs ? aloud_at_info : checked_aloud, 1, 0)) {
+            return;
+        }
+        out = buffer(1, 256, 0);
+        for (uint32_t m = 0; m < 3; m++) {
+            io.value = m == 2 ? 7 + differs : 7;
+            run_with(0, FORWARD, m, toy.streams[0], &io);
+            run(0, BACKWARD, m, toy.streams[0]);
+        }
+        toy_detach(&toy);
+        is_int(times_said(differs ? "GRAPHHOOKS_CHECK: 3 passes compared, 1 "
+                                    "differ"
+                                  : "GRAPHHOOKS_CHECK: 3 passes compared, no "
+                                    "difference"),
+               1, "a check has its result said: %s", said);
+        is_int(times_said("3 checks, which compared 3 outputs of 768 bytes"),
+               differs, "and at info what it has compared");
+        toy_close(&toy);
+    }
+}
+
+static void test_a_check_that_never_was_is_said(void)
+{
+    if (!start_with(checked_aloud, 1, 0)) {
+        return;
+    }
+    run_both(0, toy.streams[0]);
+    run_both(0, toy.streams[0]);
+    toy_detach(&toy);
+    is_int(times_said("GRAPHHOOKS_CHECK: no pass was compared, as only "
+                      "recorded ones with outputs are: 4 graph launches, 0 "
+                      "eager passes\n"),
+           1, "a check that compares nothing is no clean one: %s", said);
+    toy_close(&toy);
+
+    if (!start_with(checked_aloud, 1, 0)) {
+        return;
+    }
+    toy_detach(&toy);
+    is_str(said, "", "a session without passes has none to compare");
+    toy_close(&toy);
+}
+
 /* As a sanitizer sees it: addresses of outputs without bytes are NULL. */
 static void test_buffers_of_no_bytes(void)
 {
@@ -195,6 +245,8 @@ int main(void)
     test_work_elsewhere_is_found();
     test_nothing_to_compare_is_named_and_not_counted();
     test_a_difference_names_its_causes();
+    test_the_result_is_said_at_the_end();
+    test_a_check_that_never_was_is_said();
     test_buffers_of_no_bytes();
     return done_testing();
 }

@@ -192,6 +192,7 @@ static void test_a_compare_that_fails(void)
     toy_configure(&toy, "FAIL=cuMemcpyDtoHAsync:1");
     is_int(forward(&out, 1, 9, 0).reason, GH_REASON_CHECK, "a compare fails");
     is_int(toy_stats(&toy).check_failures, 0, "which is no difference");
+    is_int(toy_stats(&toy).checks, 1, "and no pass that was compared");
     is_int(forward(&out, 1, 9, 0).reason, GH_REASON_DEVICE,
            "but the pass is eager from then on");
     toy_close(&toy);

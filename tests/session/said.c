@@ -250,6 +250,40 @@ static void test_a_host_on_another_driver(void)
     toy_close(&toy);
 }
 
+static void test_the_summary(void)
+{
+    static const char *const info[] = { "GRAPHHOOKS_LOG=info", NULL };
+    gh_buffer in;
+    const struct io io = { .inputs = &in, .n_inputs = 1 };
+    struct toy_options options = { .layers = 1, .max_slots = 1 };
+
+    for (int loud = 1; loud >= 0; loud--) {
+        options.host = &hearing;
+        options.environment = loud ? info : nothing;
+        said[0] = '\0';
+        if (!start(options)) {
+            return;
+        }
+        in = buffer(1, 64, 0);
+        run_with(0, FORWARD, 0, toy.streams[0], &io);
+        run(0, FORWARD, 1, toy.streams[0]);
+        run(0, BACKWARD, 0, toy.streams[0]);
+        run(0, BACKWARD, 1, toy.streams[0]);
+        in = buffer(2, 64, 0);
+        run_with(0, FORWARD, 0, toy.streams[0], &io);
+        run(0, BACKWARD, 0, toy.streams[0]);
+        gh_iteration_end(toy.session, NULL);
+        is_int(times_said("closed after"), 0, "an open session has no summary");
+        toy_close(&toy);
+        is_int(times_said("closed after 2 steps: 4 graph launches, 2 eager "
+                          "passes (busy 2); 2 recordings in 1 slot; 256 "
+                          "bytes of the library's buffers; 2 input copies of "
+                          "128 bytes"),
+               loud, "its end has one %s: %s",
+               loud ? "at info" : "only there", said);
+    }
+}
+
 int main(void)
 {
     const char *reason;
@@ -267,5 +301,6 @@ int main(void)
     test_a_driver_that_does_not_say();
     test_a_stream_of_another_driver();
     test_a_host_on_another_driver();
+    test_the_summary();
     return done_testing();
 }
