@@ -1,0 +1,126 @@
+#!/bin/sh
+# The example hosts train: the same bits eagerly and with graphs.
+# SPDX-License-Identifier: Apache-2.0
+. "${srcdir:?}/tests/tap/tap.sh"
+scratch
+soft=${builddir:?}/.libs/libgraphhooks-softcuda.so
+strict="-Wall -Wextra -Werror -pedantic ${sanitize-}"
+
+# how PAGE: the command at its top that builds it, for this tree and build.
+how()
+{
+    sed -n '/^ \*     \(cc\|nvcc\) /,/[^\\]$/p' "$srcdir/doc/$1" |
+        sed "s|^ \* *||; s|build/\.libs|$builddir/.libs|g
+             s|-o hello|-o $scratch/hello|" | tr -d '\\\n'
+}
+
+# hello SENTENCE [VARIABLE=VALUE...]: the training runs, and says nothing else.
+hello()
+{
+    name=$1
+    shift
+    env "$@" "$scratch/hello" "$soft" > "$scratch/out" 2> "$scratch/err"
+    status=$?
+    [ $status -eq 0 ] && grep -qx 'bitwise equal: yes' "$scratch/out" &&
+        [ ! -s "$scratch/err" ]
+    ok $? "$name"
+    [ $status -eq 0 ] || diag "status $status"
+    diag < "$scratch/err"
+}
+
+replayed()
+{
+    sed -n 's/ of [0-9]* passes were replayed//p' "$scratch/out"
+}
+
+# build FILE SENTENCE: makes $scratch/hello of hello.c, or of a copy of it.
+build()
+{
+    command=$(how hello.c | sed "s|^cc|${CC:-cc} $strict|; s|doc/hello\.c|$1|")
+    (cd "$srcdir" && eval "$command -Idoc") > "$scratch/log" 2>&1
+    status=$?
+    ok $status "$2"
+    diag < "$scratch/log"
+    return $status
+}
+
+# ---- hello.c ---------------------------------------------------------------
+
+build doc/hello.c "hello.c is built as its first lines say" || done_testing
+hello "hello.c trains the same bits with graphs"
+[ "$(replayed)" -eq 624 ]
+ok $? "every pass after the first of its 40 steps was replayed"
+awk '$1 == "loss:" { fell = $4 < $2 / 1000 } END { exit !fell }' "$scratch/out"
+ok $? "and its loss fell"
+
+for seed in $(seq 20); do
+    hello "seed $seed: the same bits in another order" SOFTCUDA_SEED="$seed"
+done
+hello "hello.c passes GRAPHHOOKS_CHECK" GRAPHHOOKS_CHECK=bitwise
+hello "and does so in another order" GRAPHHOOKS_CHECK=bitwise SOFTCUDA_SEED=7
+
+env GRAPHHOOKS_MAX_SLOTS=2 "$scratch/hello" "$soft" > "$scratch/out" \
+    2> "$scratch/err"
+[ "$(replayed)" -eq 312 ] && grep -qx 'bitwise equal: yes' "$scratch/out"
+ok $? "with two slots for four microbatches the rest runs eagerly, the same"
+
+# A launch that fails in the first recording: the 880 of the eager training
+# and the 22 of the warmup step come before it.
+env SOFTCUDA_FAIL=cuLaunchKernel:903 "$scratch/hello" "$soft" \
+    > "$scratch/out" 2> "$scratch/err"
+[ "$(replayed)" -lt 624 ] && grep -qx 'bitwise equal: yes' "$scratch/out"
+ok $? "a launch that fails in a recording costs replays, and no bit"
+
+# One call in some hundreds fails: the same bits, or a sentence.
+wrong=$(for n in $(seq 3 97 2200); do
+    if SOFTCUDA_FAIL="*:$n" "$scratch/hello" "$soft" > "$scratch/out" \
+        2> "$scratch/err"; then
+        grep -qx 'bitwise equal: yes' "$scratch/out" || echo "call $n: $?"
+    else
+        grep -q '^hello: .*: ' "$scratch/err" || echo "call $n: no sentence"
+    fi
+done)
+empty "$wrong" "whichever call fails, bits are equal or a sentence says why"
+
+# ---- its verdict can be no ---------------------------------------------------
+
+# wrong_host SENTENCE SED [VARIABLE=VALUE...]: the change is found.
+wrong_host()
+{
+    name=$1
+    sed "$2" "$srcdir/doc/hello.c" > "$scratch/wrong.c"
+    shift 2
+    build "$scratch/wrong.c" "a host where $name is built" || return
+    env "$@" "$scratch/hello" "$soft" > "$scratch/out" 2> "$scratch/err"
+    [ $? -eq 1 ]
+    ok $? "$name: found"
+    diag < "$scratch/out"
+}
+wrong_host "a kernel reads the pass's input, not the decision's" \
+    's/= d->inputs\[0\]\.address/= pass->inputs[0].address/'
+grep -qx 'bitwise equal: no' "$scratch/out"
+ok $? "and its bits differ"
+wrong_host "a gradient is not listed as updated" \
+    's/sizeof(float\[2\]), GH_BUFFER_UPDATED/sizeof(float[2]), 0/' \
+    GRAPHHOOKS_CHECK=bitwise
+
+# ---- hello.cu --------------------------------------------------------------
+
+if [ "${GRAPHHOOKS_TEST_DRIVER-}" != cuda ]; then
+    skip "hello.cu: needs a GPU, and GRAPHHOOKS_TEST_DRIVER=cuda"
+elif ! have "${NVCC:=nvcc}"; then
+    skip "hello.cu: no nvcc"
+elif [ -n "${sanitize-}" ]; then
+    skip "hello.cu: nvcc does not link a library with sanitizers"
+else
+    command=$(how hello.cu | sed "s|^nvcc|$NVCC|")
+    (cd "$srcdir" && eval "$command") > "$scratch/log" 2>&1
+    ok $? "hello.cu is built as its first lines say"
+    diag < "$scratch/log"
+    hello "hello.cu trains the same bits with graphs"
+    [ "$(replayed)" -eq 624 ]
+    ok $? "every pass after the first of its 40 steps was replayed"
+    hello "hello.cu passes GRAPHHOOKS_CHECK" GRAPHHOOKS_CHECK=bitwise
+fi
+
+done_testing
