@@ -77,14 +77,24 @@ static void stop(const char *what, const char *why)
 #define OK(call) ((call) == GH_OK ? (void)0 : stop(#call, err.text))
 
 /* Outside of passes a failure ends the program. */
-#define MUST(call) ((int)(call) == 0 ? (void)0 : stop(#call, "failed"))
+#define MUST(call) must((int)(call), #call)
+static void must(int code, const char *call)
+{
+    char why[32];
+
+    if (code != 0) {
+        snprintf(why, sizeof(why), "error %d", code);
+        stop(call, why);
+    }
+}
 
 /* In a pass it must not: a recording that fails costs one graph only.  So the
  * first failure is kept, and run_segment looks. */
 static const char *failed;
 #define TRY(call) (failed = (int)(call) == 0 || failed ? failed : #call)
 
-/* The runtime keeps the last error until somebody takes it. */
+/* After a recording that failed: the runtime keeps the last error until it is
+ * asked for it, and the next check would find that one. */
 static void forgive(void)
 {
     failed = NULL;
@@ -204,7 +214,6 @@ static gh_status run_segment(gh_pass *pass, struct set **set_p)
 
     d.struct_size = sizeof(d);
     do {
-        forgive();
         status = gh_layer_enter(session, pass, &d, &err);
         if (status != GH_OK) {
             break; /* no pass is open */
@@ -219,6 +228,9 @@ static gh_status run_segment(gh_pass *pass, struct set **set_p)
             status = gh_layer_exit(session, pass, &err);
         } else {
             status = give_up(&d, &paused);
+        }
+        if (status == GH_RERUN) {
+            forgive();
         }
     } while (status == GH_RERUN);
 

@@ -44,7 +44,7 @@ else
 fi
 
 # The C of what a host's author reads.
-for page in README.md doc/hosts.md; do
+for page in README.md doc/hosts-c.md; do
     awk '/^```c$/ { on = 1; next } /^```$/ { on = 0 } on' $page \
         > "$scratch/example.c"
     # shellcheck disable=SC2086 # CC is words
@@ -54,6 +54,24 @@ for page in README.md doc/hosts.md; do
     grep -q gh_layer_enter "$scratch/example.c"
     ok $? "the C of $page has the hooks in it"
 done
+
+# What those pages name in parentheses is there: a file, or a word in one.
+# named PAGE DIRECTORY...: the names of the page that none of them has.
+named()
+{
+    page=$1
+    shift
+    grep -o '(`[^)]*`[^)]*)' "$page" | grep -o '`[^`]*`' | tr -d '`()' |
+        sort -u | while read -r name; do
+        case $name in
+        *.c | *.py) find "$@" -name "$name" ;;
+        *) grep -rhow -e "${name##*.}" "$@" ;;
+        esac | grep -q . || echo "$page: $name"
+    done
+}
+gone=$(named doc/hosts-c.md hosts/engine tests/engine
+    named doc/hosts-frameworks.md hosts/pytorch tests/gpu)
+empty "$gone" "every file and name that the pages for hosts give is there"
 
 # The two commands come first.
 head -n 12 README.md | grep -q '^./quickstart demo' &&
