@@ -153,8 +153,7 @@ static gh_status run_segment(gh_pass *pass, struct set **set_p)
 /* Says what a pass reads.  The data of the next microbatch lies elsewhere, so
  * the library copies it to where the graph reads.  STATIC spares the copy: this
  * address is the same each time for this slot. */
-static void run_layer(gh_direction direction, uint32_t l,
-                      struct microbatch *mb)
+static void run_layer(gh_direction direction, uint32_t l, struct microbatch *mb)
 {
     gh_buffer inputs[2];
     gh_pass pass = { .struct_size = sizeof(pass),
