@@ -334,7 +334,9 @@ static void start_values(void)
     memset(&start, 0, sizeof(start));
     for (int m = 0; m < MICROBATCHES; m++) {
         for (int i = 0; i < SAMPLES * SIZE; i++) {
-            start.x[m][i] = sinf(m * 1000 + i);
+            const int n = m * SAMPLES * SIZE + i;
+
+            start.x[m][i] = sinf((float)n * n); /* scattered enough */
             start.t[m][i] = start.x[m][i] * 2;
         }
     }
