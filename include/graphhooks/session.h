@@ -34,8 +34,8 @@ enum {
      * The passes of a host on the legacy stream are recorded on a blocking
      * stream of the library's.  What is issued on the legacy stream meanwhile
      * would be missing from the graph, so the driver refuses it at that call
-     * (906 CUDA_ERROR_STREAM_CAPTURE_IMPLICIT; cuBLAS: status 14), and the
-     * pass runs again eagerly.  But it refuses other threads' work there too.
+     * (906 CUDA_ERROR_STREAM_CAPTURE_IMPLICIT; cuBLAS: status 13 or 14), and
+     * the pass runs again eagerly.  But it refuses other threads' work there too.
      * With this flag the stream is a non-blocking one: other threads are not
      * disturbed, and what a pass leaves on the legacy stream is missing
      * without a word.  GRAPHHOOKS_CHECK finds that. */

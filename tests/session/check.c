@@ -68,6 +68,9 @@ static void write_elsewhere(uint32_t m, uint32_t value, CUstream elsewhere)
         gh_layer_enter(toy.session, &pass, &d, &err);
         if (d.action != GH_ACTION_REPLAYED) {
             toy.drv.cuMemsetD32Async(between, value, 64, elsewhere);
+            if (d.action == GH_ACTION_RUN) { /* a capture allows no wait */
+                toy.drv.cuStreamSynchronize(elsewhere);
+            }
             toy.drv.cuMemcpyDtoDAsync((uintptr_t)out.address, between, 256,
                                       d.stream);
         }

