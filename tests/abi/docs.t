@@ -78,6 +78,26 @@ head -n 12 README.md | grep -q '^./quickstart demo' &&
     head -n 12 README.md | grep -q '^./quickstart check'
 ok $? "README begins with its two commands"
 
+# The picture.
+if have python3; then
+    PYTHONDONTWRITEBYTECODE=1 python3 bench/picture.py \
+        bench/results/h200/peers > "$scratch/step.svg"
+    cmp -s "$scratch/step.svg" bench/results/h200/step.svg
+    ok $? "the picture is what bench/picture.py makes of the results"
+    mkdir "$scratch/part"
+    cp bench/results/h200/peers/peers_h1024s256m1.json "$scratch/part"
+    sed 's|"torch/layer"|"torch/later"|' \
+        bench/results/h200/peers/peers_h1024s256m4.json \
+        > "$scratch/part/peers_h1024s256m4.json"
+    said=$(PYTHONDONTWRITEBYTECODE=1 python3 bench/picture.py \
+        "$scratch/part" 2>&1)
+    [ $? -eq 2 ] && [ "${said#*lacks a measurement of torch/layer; }" != "$said" ]
+    ok $? "without a row it draws nothing, and names the row"
+else
+    skip "no python3 to draw the picture with"
+    skip "no python3 to draw the picture with"
+fi
+
 # Links and paths.
 broken=$(grep '\.md$' "$scratch/files" | while read -r page; do
     grep -o ']([^)]*)' "$page" | sed 's/^](//; s/[)#].*//' |

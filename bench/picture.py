@@ -1,0 +1,206 @@
+#!/usr/bin/env python3
+"""picture.py - one picture of the JSON files of peers/run.py, as SVG.
+
+    picture.py OUTDIR > step.svg
+
+A bar for each row, from the floor to its step: how much longer the step takes
+than the same step as one graph.  The files alone decide what is drawn, also
+the title, so the same files give the same bytes.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+from __future__ import annotations
+
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "peers"))
+import report  # noqa: E402
+
+# Pixels.
+LEFT, TOP, BAR, GAP = 168, 138, 13, 14
+WIDTH, PLOT, NUMBER = 960, 300, 64  # of the picture, a panel, its last column
+BETWEEN = 36                        # panels
+
+# What the axis shows, in steps of the floor; eager is beyond it.
+LEAST, MOST, TICK = 0.9, 1.45, 0.1
+
+PANELS = (
+    ("PyTorch model", "torch/step", "the whole step as one torch.cuda.graph",
+     (("torch/graphed", "peer", "make_graphed_callables"),
+      ("torch/compile", "other", "torch.compile, reduce-overhead"),
+      ("torch/layer", "layer", "graphhooks, a graph per layer"),
+      ("torch/chunk", "chunk", "graphhooks, one for all layers"))),
+    ("Megatron-Core model", "megatron/full_iteration",
+     "Megatron's full_iteration graph",
+     (("megatron/local", "peer", "local graphs"),
+      ("megatron/layer", "layer", "graphhooks, a graph per layer"),
+      ("megatron/chunk", "chunk", "graphhooks, one for all layers"))),
+)
+
+STYLE = """
+.back { fill: #ffffff } .ink { fill: #1f2328 } .dim { fill: #59636e }
+.grid { stroke: #d9dee3 } .floor { stroke: #1f2328 }
+.peer { fill: #8c959f } .other { fill: #c5cbd2 }
+.layer { fill: #0969da } .chunk { fill: #54aeff }
+@media (prefers-color-scheme: dark) {
+.back { fill: #0d1117 } .ink { fill: #f0f6fc } .dim { fill: #9198a1 }
+.grid { stroke: #30363d } .floor { stroke: #f0f6fc }
+.peer { fill: #848d97 } .other { fill: #4d555e }
+.layer { fill: #1f6feb } .chunk { fill: #79c0ff }
+}
+text { font: 12px system-ui, "Segoe UI", Helvetica, Arial, sans-serif }
+.title { font-size: 19px; font-weight: 600 } .head { font-weight: 600 }
+.end { text-anchor: end } .middle { text-anchor: middle }
+"""
+
+
+def over(result: dict, row: str, floor: str) -> float:
+    """The step of a row over that of the panel's floor."""
+    return (report.number_of(result["rows"][row], "step_ms")
+            / report.number_of(result["rows"][floor], "step_ms"))
+
+
+def escaped(words: str) -> str:
+    return words.replace("&", "&amp;").replace("<", "&lt;")
+
+
+def text(x: float, y: float, words: str, classes: str = "ink") -> str:
+    return f'<text x="{x:g}" y="{y:g}" class="{classes}">{escaped(words)}</text>'
+
+
+def line(x: float, top: float, bottom: float, classes: str) -> str:
+    return (f'<line x1="{x:g}" x2="{x:g}" y1="{top:g}" y2="{bottom:g}" '
+            f'class="{classes}"/>')
+
+
+class Panel:
+    """One model, its floor, and the rows that are held against it."""
+
+    def __init__(self, left: float, name, floor, floor_words, rows):
+        self.left, self.name, self.floor = left, name, floor
+        self.floor_words, self.rows = floor_words, rows
+
+    def x(self, ratio: float) -> float:
+        return round(self.left + PLOT * (ratio - LEAST) / (MOST - LEAST), 1)
+
+    def axis(self, bottom: float) -> list[str]:
+        """The grid, and what its numbers mean."""
+        parts = [text(self.left, TOP - 50, self.name, "ink head"),
+                 text(self.left, TOP - 34, f"1.0 = {self.floor_words}", "dim"),
+                 text(self.left + PLOT + NUMBER, TOP - 14, "eager",
+                      "dim end")]
+        ticks = int(round((MOST - LEAST) / TICK))
+        for i in range(ticks + 1):
+            ratio = LEAST + i * TICK
+            if ratio > MOST + 1e-9:
+                continue
+            kind = "floor" if abs(ratio - 1) < 1e-9 else "grid"
+            parts += [line(self.x(ratio), TOP - 8, bottom, kind),
+                      text(self.x(ratio), TOP - 14, f"{ratio:.1f}",
+                           "dim middle")]
+        return parts
+
+    def case(self, result: dict, top: float, named: bool) -> list[str]:
+        """The bars of a case, each with its number; the first ones also with
+        their names."""
+        parts = []
+        for i, (row, kind, words) in enumerate(self.rows):
+            ratio = over(result, row, self.floor)
+            y = top + i * BAR
+            ends = sorted((self.x(1), self.x(ratio)))
+            parts.append(f'<rect x="{ends[0]:g}" y="{y + 1:g}" '
+                         f'width="{max(ends[1] - ends[0], 1):.1f}" '
+                         f'height="{BAR - 2}" class="{kind}"/>')
+            label = f"{ratio:.3f}" + (f"  {words}" if named else "")
+            parts.append(text(ends[1] + 5, y + BAR - 2.5, label,
+                              "ink" if kind in ("layer", "chunk") else "dim"))
+        eager = over(result, self.floor.split("/")[0] + "/eager", self.floor)
+        parts.append(text(self.left + PLOT + NUMBER, top + BAR * 2,
+                          f"{eager:.2f}", "dim end"))
+        return parts
+
+
+def panels() -> list[Panel]:
+    step = PLOT + NUMBER + BETWEEN
+    return [Panel(LEFT + i * step, *panel)
+            for i, panel in enumerate(PANELS)]
+
+
+def worst(results: list[dict], ending: str) -> float:
+    """The most that one of our rows takes over its floor, in percent."""
+    return 100 * max(over(result, row, floor) - 1 for result in results
+                     for _name, floor, _words, rows in PANELS
+                     for row, *_ in rows if row.endswith(ending))
+
+
+def title(results: list[dict]) -> str:
+    return (f"With a graph per layer, a training step takes at most "
+            f"{worst(results, '/layer'):.1f} % longer than as one graph")
+
+
+def subtitle(results: list[dict]) -> str:
+    return (f"With one graph for all layers: at most "
+            f"{worst(results, '/chunk'):.1f} %. Bars: step over the floor, a "
+            f"ratio of medians; less is better. Eager is off the axis, and a "
+            f"number. {results[0]['machine']['device']}.")
+
+
+def words_of_case(case: dict) -> tuple[str, str]:
+    plural = "" if case["microbatches"] == 1 else "es"
+    return (f"hidden {case['hidden']}, seq. {case['sequence']}",
+            f"{case['microbatches']} microbatch{plural}")
+
+
+def picture(results: list[dict]) -> str:
+    high = max(len(rows) for *_, rows in PANELS) * BAR + GAP
+    bottom = TOP + len(results) * high
+    head = title(results)
+    parts = [text(20, 34, head, "ink title"),
+             text(20, 56, subtitle(results), "dim")]
+    drawn = panels()
+    for panel in drawn:
+        parts += panel.axis(bottom - GAP)
+    for i, result in enumerate(results):
+        top = TOP + i * high
+        shape, count = words_of_case(result["case"])
+        parts += [text(20, top + 2 * BAR - 4, shape),
+                  text(20, top + 3 * BAR - 2, count, "dim")]
+        for panel in drawn:
+            parts += panel.case(result, top, i == 0)
+    height = bottom + 6
+    return "\n".join(
+        [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" '
+         f'height="{height}" viewBox="0 0 {WIDTH} {height}" role="img">',
+         f"<title>{escaped(head)}</title>", f"<style>{STYLE}</style>",
+         f'<rect width="{WIDTH}" height="{height}" rx="6" class="back"/>',
+         *parts, "</svg>", ""])
+
+
+def missing(results: list[dict]) -> list[str]:
+    """The rows that the picture needs and some case does not have."""
+    needed = {row for _name, floor, _words, rows in PANELS
+              for row in (floor, floor.split("/")[0] + "/eager",
+                          *(row for row, *_ in rows))}
+    return sorted(row for row in needed
+                  if any("summary" not in result["rows"].get(row, {})
+                         for result in results))
+
+
+def main(arguments: list[str]) -> int:
+    directory = report.folder(arguments, "picture.py",
+                              description="one picture, as SVG")
+    results = report.read(directory)
+    for result in results:
+        report.summarize(result)
+    if missing(results):
+        print(f"picture.py: {directory} lacks a measurement of "
+              f"{', '.join(missing(results))}; add it with run.py --merge "
+              "--rows", file=sys.stderr)
+        return 2
+    sys.stdout.write(picture(results))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
