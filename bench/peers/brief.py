@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""brief.py - the tables of README.md, of the JSON files of run.py.
+"""brief.py - the tables of bench/README.md, of the JSON files of run.py.
 
     brief.py OUTDIR
 
@@ -115,7 +115,7 @@ def outcome(results: list[dict]) -> str:
 
 def main(arguments: list[str]) -> int:
     results = report.read(report.folder(
-        arguments, "brief.py", description="the tables of README.md"))
+        arguments, "brief.py", description="the tables of bench/README.md"))
     for result in results:
         report.summarize(result)
     for what, cell in TABLES:

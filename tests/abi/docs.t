@@ -22,7 +22,7 @@ files > "$scratch/files"
 # The README's variables.
 if [ -x "${builddir:?}/graphhooks" ]; then
     "$builddir/graphhooks" env --markdown > "$scratch/table"
-    sed -n '/^## Environment/,/^## Measured/p' README.md | grep '^|' \
+    sed -n '/^## Environment/,/^## [^E]/p' README.md | grep '^|' \
         > "$scratch/readme"
     cmp -s "$scratch/table" "$scratch/readme"
     ok $? "README's table of variables is graphhooks env --markdown"
@@ -97,6 +97,10 @@ else
     skip "no python3 to draw the picture with"
     skip "no python3 to draw the picture with"
 fi
+grep -q '^!\[[^]]*\](bench/results/h200/step.svg)$' README.md
+ok $? "README shows the picture"
+[ "$(wc -l < README.md)" -le 200 ]
+ok $? "README has at most 200 lines"
 
 # Links and paths.
 broken=$(grep '\.md$' "$scratch/files" | while read -r page; do

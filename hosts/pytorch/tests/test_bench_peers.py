@@ -391,7 +391,7 @@ def test_as_many_steps_are_measured_as_are_asked_for(peers, asked, timed,
     assert (steps.timed, steps.issued) == (timed, issued)
 
 
-# ---- the tables of README --------------------------------------------------
+# ---- the tables of bench/README --------------------------------------------
 
 
 @pytest.fixture
@@ -458,7 +458,7 @@ def test_a_target_that_was_not_measured_is_not_met(peers, two_cases):
 
 def test_readme_has_the_tables_of_the_results(peers, capsys):
     assert peers["brief"].main([str(TOP / "bench/results/h200/peers")]) == 0
-    readme = (TOP / "README.md").read_text()
+    readme = (TOP / "bench/README.md").read_text()
     for part in capsys.readouterr().out.split("\n\n"):
         assert part.strip() in readme
 
@@ -466,7 +466,7 @@ def test_readme_has_the_tables_of_the_results(peers, capsys):
 def test_readme_has_the_steps_of_the_examples():
     """In its table's order; all of them with the bits of eager."""
     said = re.findall(r"^\| .*((?: \| [0-9.]+ ms){3}) \|$",
-                      (TOP / "README.md").read_text(), re.MULTILINE)
+                      (TOP / "bench/README.md").read_text(), re.MULTILINE)
     found = []
     for name in ("train_gpt", "train_gpt_dropout", "megatron_gpt",
                  "megatron_gpt_dropout", "train_gpt_ddp",
