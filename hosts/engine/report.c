@@ -74,19 +74,29 @@ static double quantile(const double *values, int n, double share)
     return result;
 }
 
-static void print_row(const struct result *result)
+/* Against the first mode: "-" for itself, and of a run that was not whole. */
+static const char *equal_word(const struct result *first,
+                              const struct result *result, bool whole)
+{
+    if (result == first || !whole) {
+        return "-";
+    }
+    return report_equal(first, result) ? "yes" : "no";
+}
+
+static void print_row(const struct result *result, const char *equal)
 {
     printf("%-6s %11.6f %11.6f %9.3f %9.3f", mode_name(result->mode),
            result->loss[0], result->loss[result->steps - 1],
            quantile(result->step_ms, result->steps, 0.5),
            quantile(result->host_ms, result->steps, 0.5));
     if (!result->has_stats) {
-        printf(" %11s %9s %9s\n", "-", "-", "-");
+        printf(" %11s %9s %9s %6s\n", "-", "-", "-", equal);
         return;
     }
-    printf(" %11" PRIu64 " %9" PRIu64 " %9" PRIu64 "\n",
+    printf(" %11" PRIu64 " %9" PRIu64 " %9" PRIu64 " %6s\n",
            result->stats.recordings, result->stats.replays,
-           result->stats.eager_passes);
+           result->stats.eager_passes, equal);
 }
 
 /* What a person might take for more than it is. */
@@ -116,6 +126,10 @@ static void print_remarks(const struct device *dev,
                    stats->check_failures);
         }
     }
+    if (n > 1) {
+        printf("equal: every loss and the last weights are those of the first "
+               "mode, bit for bit\n");
+    }
     if (dev->soft) {
         printf("times are those of the software device, not of a GPU\n");
     }
@@ -125,14 +139,17 @@ static void print_remarks(const struct device *dev,
 void report_table(const struct options *options, const struct device *dev,
                   const struct result *results, int n)
 {
-    printf("\n%-6s %11s %11s %9s %9s %11s %9s %9s\n", "mode", "first loss",
-           "last loss", "step ms", "host ms", "recordings", "replays", "eager");
+    const bool whole = report_whole(options, results, n);
+
+    printf("\n%-6s %11s %11s %9s %9s %11s %9s %9s %6s\n", "mode", "first loss",
+           "last loss", "step ms", "host ms", "recordings", "replays", "eager",
+           "equal");
     for (int i = 0; i < n; i++) {
-        print_row(&results[i]);
+        print_row(&results[i], equal_word(&results[0], &results[i], whole));
     }
     printf("\n");
     print_remarks(dev, results, n);
-    if (!report_whole(options, results, n)) {
+    if (!whole) {
         printf("bitwise equal: not known, as the run was interrupted\n");
     } else if (n > 1) {
         printf("bitwise equal: %s\n",

@@ -254,6 +254,8 @@ ok $? "families are found beside the library"
 ok $? "a run ends with status 0"
 [ "$(grep -c ': step ' "$scratch/out")" -eq 4 ]
 ok $? "a run off a terminal says one line a step"
+grep -q '^graph .* yes$' "$scratch/out" && grep -q '^eager .* -$' "$scratch/out"
+ok $? "a run says of each mode whether it is equal to the first"
 grep -q '^bitwise equal: yes$' "$scratch/out"
 ok $? "a run says whether the modes are equal"
 "$builddir/gh-engine" --help > "$scratch/out" 2>&1
