@@ -1,0 +1,135 @@
+#!/bin/sh
+# quickstart demo installs what it needs, trains, and says what to try next.
+# It runs in a tree of its own, where configure, the engine and apt are stubs.
+# SPDX-License-Identifier: Apache-2.0
+. "${srcdir:?}/tests/tap/tap.sh"
+scratch
+
+tree=$scratch/tree
+STUBS=$scratch/stubs
+export STUBS
+mkdir -p "$tree/doc/models" "$STUBS" || exit 99
+cp "$srcdir/quickstart" "$tree" || exit 99
+cp "$srcdir/doc/models/llama3-8b.json" "$tree/doc/models" || exit 99
+: > "$tree/Makefile.in"
+: > "$STUBS/calls"
+
+# program FILE: from standard input.
+program()
+{
+    cat > "$1"
+    chmod +x "$1"
+}
+
+program "$tree/configure" << 'EOF'
+#!/bin/sh
+echo configured >> "$STUBS/calls"
+printf 'all:\n\tcp $(STUBS)/gh-engine $(STUBS)/graphhooks .\n' > Makefile
+printf 'clean:\n' >> Makefile
+touch config.status
+EOF
+program "$STUBS/gh-engine" << 'EOF'
+#!/bin/sh
+case " $* " in *" --quiet "*) ;; *) echo progress ;; esac
+echo "bitwise equal: yes"
+exit "${ENGINE_STATUS:-0}"
+EOF
+program "$STUBS/graphhooks" << 'EOF'
+#!/bin/sh
+[ -e "$STUBS/jansson" ] && [ "$1" = plan ] && [ -e "$2" ]
+EOF
+program "$STUBS/pkg-config" << 'EOF'
+#!/bin/sh
+[ "$*" != "--exists jansson" ] || [ -e "$STUBS/jansson" ]
+EOF
+program "$STUBS/apt-get" << 'EOF'
+#!/bin/sh
+echo "apt-get $*" >> "$STUBS/calls"
+[ -z "$OFFLINE" ] || exit 100
+case $* in *libjansson-dev*) touch "$STUBS/jansson" ;; esac
+EOF
+program "$STUBS/sudo" << 'EOF'
+#!/bin/sh
+exit 1
+EOF
+program "$STUBS/id" << 'EOF'
+#!/bin/sh
+echo "${USER_ID:-0}"
+EOF
+PATH=$STUBS:$PATH
+export PATH
+unset BUILD CC CONFIGURE_FLAGS OFFLINE USER_ID
+
+# demo: from the tree, without a terminal.
+demo()
+{
+    (cd "$tree" && ./quickstart demo) > "$scratch/out" 2>&1 < /dev/null
+}
+
+# calls TEXT: how often a stub was called so.
+calls()
+{
+    grep -c -e "$1" "$STUBS/calls"
+}
+
+(
+    USER_ID=1000
+    export USER_ID
+    demo
+)
+ok $? "without jansson and without root the demo goes on"
+grep -q 'going on without .*libjansson-dev' "$scratch/out"
+ok $? "and says so"
+tail -n 1 "$scratch/out" | grep -qx 'quickstart: try next: build/graphhooks info'
+ok $? "with something to try that works without it"
+
+(
+    OFFLINE=1
+    export OFFLINE
+    demo
+)
+ok $? "so it does when apt cannot install it"
+grep -q 'going on without .*libjansson-dev.*: apt could not' "$scratch/out"
+ok $? "which it says"
+
+demo
+ok $? "with root the demo ends well"
+[ "$(tail -n 2 "$STUBS/calls" | grep -c '^apt-get install .*libjansson-dev')" \
+    -eq 1 ]
+ok $? "jansson is installed"
+[ "$(calls '^configured')" -eq 2 ]
+ok $? "and configure looks again"
+tail -n 3 "$scratch/out" > "$scratch/tail"
+cat > "$scratch/wanted" << 'EOF'
+bitwise equal: yes
+quickstart: the graphhooks command is build/graphhooks
+quickstart: try next: build/graphhooks plan doc/models/llama3-8b.json
+EOF
+cmp -s "$scratch/wanted" "$scratch/tail"
+ok $? "it ends with the verdict, the command and a plan to try"
+diff "$scratch/wanted" "$scratch/tail" | diag
+! grep -q progress "$scratch/out"
+ok $? "without a terminal there is no progress"
+
+before=$(cat "$STUBS/calls")
+demo
+[ "$(cat "$STUBS/calls")" = "$before" ]
+ok $? "a second demo neither installs nor configures"
+if have python3; then
+    (cd "$tree" && python3 -c \
+        'import pty; pty.spawn(["./quickstart", "demo"])' < /dev/null) \
+        > "$scratch/out"
+    grep -q progress "$scratch/out"
+    ok $? "on a terminal there is progress"
+else
+    skip "no python3 to make a terminal with"
+fi
+(
+    ENGINE_STATUS=1
+    export ENGINE_STATUS
+    demo
+)
+[ $? -eq 1 ]
+ok $? "the demo's status is that of the training"
+
+done_testing
