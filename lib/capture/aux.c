@@ -134,7 +134,7 @@ static gh_status drop_graphs(struct gh_capture *c, const gh_aux *aux,
                        aux->name, aux->layer);
     }
     before = gh_device_enter(c->dev);
-    gh_edges_quiesce(c);
+    gh_streams_quiesce(&c->streams);
     count_graphs(c, aux->layer, parts, true);
     gh_device_leave(c->dev, before);
     return GH_OK;

@@ -56,7 +56,7 @@ gh_status gh_capture_create(const struct gh_plan *plan, struct gh_device *dev,
     c->plan = plan;
     c->dev = dev;
     c->options = *options;
-    c->last_stream = GH_NO_STREAM;
+    gh_streams_init(&c->streams, dev);
     c->timed_every = options->trace != NULL ? 1 : SAMPLE_EVERY;
     c->until_timed = 1;
     c->enters = 1;
@@ -102,17 +102,26 @@ err_capture:
     return status;
 }
 
+static void free_orders(struct gh_capture *c)
+{
+    for (uint32_t chunk = 0; chunk < c->plan->n_chunks; chunk++) {
+        for (uint32_t i = 0; i < c->options.max_slots; i++) {
+            gh_order_free(&gh_slots_at(c->slots, chunk, i)->order, c->dev);
+        }
+    }
+}
+
 static void destroy_device_objects(struct gh_capture *c)
 {
     const size_t n =
         (size_t)c->plan->n_segments * GH_ROWS * c->options.max_slots;
     struct gh_device_before before = gh_device_enter(c->dev);
 
-    gh_edges_quiesce(c);
+    gh_streams_quiesce(&c->streams);
     for (size_t i = 0; i < n; i++) {
         gh_entry_clear(c, &c->entries[i]);
     }
-    gh_edges_destroy(c);
+    free_orders(c);
     gh_check_destroy(c);
     /* A host's allocator may go on recording events on a stream that the host
      * has captured, also when the session is closed: the context has it. */
@@ -134,7 +143,7 @@ void gh_capture_destroy(struct gh_capture *c)
     }
     gh_aux_release_all(c);
     gh_borders_destroy(c);
-    free(c->streams);
+    gh_streams_free(&c->streams);
     free(c->nothing_to_compare);
     free(c->entries);
     gh_slots_destroy(c->slots);
@@ -166,12 +175,22 @@ bool gh_capture_resume(struct gh_capture *c)
     return true;
 }
 
+/* Slots that were in flight when the step ended. */
+static void cut_flights(struct gh_capture *c)
+{
+    for (uint32_t chunk = 0; chunk < c->plan->n_chunks; chunk++) {
+        for (uint32_t i = 0; i < c->options.max_slots; i++) {
+            gh_order_cut(&gh_slots_at(c->slots, chunk, i)->order);
+        }
+    }
+}
+
 void gh_capture_end_step(struct gh_capture *c)
 {
     uint32_t held = gh_slots_end_step(c->slots);
 
     if (held != 0) {
-        gh_edges_forget(c);
+        cut_flights(c);
         gh_log_line(c->options.log, GH_LOG_INFO,
                     "step %llu ended with %u microbatches that did not run all "
                     "of their passes",

@@ -72,7 +72,8 @@ void gh_open_give_slot_up(struct gh_capture *c)
 static GH_COLD gh_status move_slot(struct gh_capture *c, struct gh_slot *slot,
                                    void *stream, gh_error *err)
 {
-    gh_status status = gh_edges_move(c, slot, stream, err);
+    gh_status status =
+        gh_order_move(&slot->order, &c->streams, stream, err);
 
     if (status != GH_OK) {
         gh_open_give_slot_up(c);
@@ -86,7 +87,12 @@ static GH_COLD gh_status go_without(struct gh_capture *c, const gh_pass *pass,
                                     gh_error *err)
 {
     if (c->dev != NULL) {
-        return gh_edges_refuse(pass->stream, err);
+        return gh_fail(err, GH_ERR_STATE,
+                       "microbatch %u: every free slot was last on a stream "
+                       "that the host is capturing, which stream %p cannot "
+                       "wait for: end the capture first, or raise "
+                       "GRAPHHOOKS_MAX_SLOTS",
+                       pass->microbatch, pass->stream);
     }
     if (c->options.busy_fails) {
         return gh_fail(err, GH_ERR_BUSY,
@@ -105,14 +111,14 @@ static GH_COLD gh_status begin_on_another_stream(struct gh_capture *c,
                                                  const gh_pass *pass,
                                                  gh_error *err)
 {
-    while (!gh_edges_reach(c, c->open.at, pass->stream)) {
+    while (!gh_order_reach(&c->open.at->order, &c->streams, pass->stream)) {
         c->open.at = gh_slots_take_another(c->slots, c->open.chunk,
                                            pass->microbatch, &c->open.slot);
         if (c->open.at == NULL) {
             return go_without(c, pass, err);
         }
     }
-    c->open.at->ordered = false;
+    c->open.at->order.ordered = false;
     return move_slot(c, c->open.at, pass->stream, err);
 }
 
@@ -123,9 +129,8 @@ static gh_status begin_flight(struct gh_capture *c, const gh_pass *pass,
     struct gh_slot *slot = c->open.at;
     gh_status status = GH_OK;
 
-    if (slot->stream == pass->stream) {
-        slot->ordered = true;
-        slot->marked = 0;
+    if (slot->order.stream == pass->stream) {
+        gh_order_stay(&slot->order);
     } else {
         status = begin_on_another_stream(c, pass, err);
         slot = c->open.at;
@@ -138,9 +143,6 @@ static gh_status begin_flight(struct gh_capture *c, const gh_pass *pass,
     }
     return status;
 }
-
-/* Left to itself, gcc works out the address of a slot anew for each field. */
-#define KEEP_ADDRESS(pointer) __asm__("" : "+r"(pointer))
 
 static gh_status take_slot(struct gh_capture *c, const gh_pass *pass,
                            gh_error *err)
@@ -158,12 +160,11 @@ static gh_status take_slot(struct gh_capture *c, const gh_pass *pass,
         }
         return refuse_or_none(c, pass, found, err);
     }
-    KEEP_ADDRESS(slot);
     c->open.at = slot;
     if (found == GH_SLOTS_FRESH) {
         return begin_flight(c, pass, err);
     }
-    if (slot->stream == pass->stream) {
+    if (slot->order.stream == pass->stream) {
         return GH_OK;
     }
     return move_slot(c, slot, pass->stream, err);
@@ -416,7 +417,7 @@ static GH_COLD gh_status check_stream(struct gh_capture *c, void *stream,
     gh_status status;
 
     if (!gh_device_is_legacy(stream)) {
-        return gh_edges_know(c, stream, err);
+        return gh_streams_know(&c->streams, stream, err);
     }
     if (c->options.enabled && !gh_device_is_current(c->dev)) {
         return gh_fail(err, GH_ERR_INVALID,
@@ -424,8 +425,8 @@ static GH_COLD gh_status check_stream(struct gh_capture *c, void *stream,
                        "of another context than the session's on this thread: "
                        "make the session's current, or give a stream");
     }
-    status = gh_edges_know(c, stream, err);
-    c->last_stream = GH_NO_STREAM;
+    status = gh_streams_know(&c->streams, stream, err);
+    c->streams.last = GH_NO_STREAM;
     return status;
 }
 
@@ -438,7 +439,7 @@ gh_status gh_capture_enter(struct gh_capture *c, const gh_pass *pass,
         return refuse_open(c, err);
     }
     begin_timing(c);
-    if (pass->stream != c->last_stream) {
+    if (pass->stream != c->streams.last) {
         status = check_stream(c, pass->stream, err);
         if (status != GH_OK) {
             return status;

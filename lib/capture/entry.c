@@ -39,7 +39,7 @@ static void free_device(struct gh_capture *c, void *address, uint64_t bytes)
         return;
     }
     /* cuMemFree waits for whoever uses the memory; a host's need not. */
-    gh_edges_quiesce(c);
+    gh_streams_quiesce(&c->streams);
     host->device_free(host->user, address, bytes);
 }
 
@@ -54,7 +54,7 @@ static void destroy_graph(struct gh_capture *c, struct gh_entry *entry)
         return;
     }
     if (entry->state == GH_ENTRY_READY) {
-        gh_edges_quiesce(c);
+        gh_streams_quiesce(&c->streams);
     }
     host->destroy(host->user, entry->object);
 }

@@ -57,7 +57,7 @@ static inline void move_on(struct gh_capture *c, const gh_pass *pass)
                            pass->segment);
     } else if (gh_slots_ran_last(c->slots, c->open.chunk, pass->microbatch,
                                  pass->segment)) {
-        gh_edges_give_back(c, c->open.at);
+        gh_order_end(&c->open.at->order, &c->streams);
     }
 }
 

@@ -5,7 +5,6 @@
  *     enter.c     a pass begins: its slot, its decision
  *     exit.c      a pass ends
  *     slots.c     which slot a microbatch holds
- *     edges.c     the streams that a slot has been on, and their order
  *     borders.c   what passes leave behind for those on the other side
  *     aux.c       tensors that graphs read besides their inputs
  *     entry.c     what an entry holds, and how it loses that
@@ -161,10 +160,7 @@ struct gh_capture {
     uint64_t timed_every, until_timed;
 
     void *own_stream; /* records what the legacy stream cannot */
-    void **streams;   /* every one seen, all of this device */
-    uint32_t n_streams;
-    uint32_t this_stream; /* which of them the pass at hand is on */
-    void *last_stream;
+    struct gh_streams streams;
     struct gh_scratch scratch;
     gh_error why;  /* of a call that failed and that no host is told of */
     uint32_t said; /* bit i: gh_reason i was said once */
@@ -226,23 +222,6 @@ void gh_open_trace(struct gh_capture *c, gh_status status);
 
 /* Of a pass that did not run. */
 void gh_open_give_slot_up(struct gh_capture *c);
-
-/* edges.c */
-gh_status gh_edges_know(struct gh_capture *c, void *stream, gh_error *err);
-/* The slot's next pass is on another stream than its last; as long as it is
- * not `ordered`, that was another microbatch's, so the library keeps order. */
-gh_status gh_edges_move(struct gh_capture *c, struct gh_slot *slot,
-                        void *stream, gh_error *err);
-/* Whether a flight on the stream can wait for all that the slot was used for. */
-bool gh_edges_reach(const struct gh_capture *c, const struct gh_slot *slot,
-                    void *stream);
-gh_status gh_edges_refuse(const void *stream, gh_error *err);
-void gh_edges_give_back(struct gh_capture *c, struct gh_slot *slot);
-/* Slots that were in flight when the step ended. */
-void gh_edges_forget(struct gh_capture *c);
-/* Waits for every known stream that the host is not capturing. */
-void gh_edges_quiesce(struct gh_capture *c);
-void gh_edges_destroy(struct gh_capture *c);
 
 /* borders.c */
 gh_status gh_borders_create(struct gh_capture *c, gh_error *err);

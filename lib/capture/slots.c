@@ -53,7 +53,7 @@ gh_status gh_slots_create(uint32_t n_chunks, uint32_t n_segments,
         chunk->top = GH_MAX_MICROBATCHES;
         reset(slots, chunk);
         for (uint32_t k = 0; k < GH_MAX_SLOTS; k++) {
-            chunk->slots[k].stream = GH_NO_STREAM;
+            gh_order_init(&chunk->slots[k].order);
         }
     }
     *slots_p = slots;

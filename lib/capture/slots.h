@@ -13,25 +13,22 @@
 
 #include <graphhooks/layer.h>
 
+#include "order/order.h"
+
 #include <stdbool.h>
 
 #define GH_MAX_SLOTS 64
 
-#define GH_NO_STREAM ((void *)UINTPTR_MAX)
-
-/* Streams with an order of their own in a slot; see edges.c. */
-#define GH_MAX_EDGES 64
-
-/* One slot of one chunk, as the stream order of its buffers needs it. */
+/* One slot of one chunk.
+ *
+ * Within a microbatch the host orders its passes, as it must without the
+ * library.  Which microbatch follows which in a slot is the library's choice,
+ * so that order is its to keep: the first pass of a flight waits for every
+ * stream that the flight before it was on, as a weight gradient on a stream of
+ * its own may still read what the next forward overwrites. */
 struct gh_slot {
-    void *stream;    /* the last one that a pass of it was issued on, or
-                        GH_NO_STREAM */
-    uint64_t taken;  /* the number of the pass that took it */
-    uint64_t used;   /* bit i: that flight was on stream i of the session */
-    uint64_t marked; /* bit i: events[i] was recorded when it ended */
-    void **events;   /* GH_MAX_EDGES; made when a second stream is seen */
-    bool ordered;    /* this flight follows the one before it; not so while
-                        the host captures its passes */
+    struct gh_order order; /* of flights, by the buffers that they share */
+    uint64_t taken;        /* the number of the pass that took it */
 };
 
 /* What a microbatch of a chunk has in flight. */

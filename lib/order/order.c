@@ -1,0 +1,232 @@
+/*
+ * order.c - see order.h.
+ *
+ * A host with one stream never gets here past a comparison of streams, and
+ * never makes an event.  Each order has an event for each of the first 63
+ * streams of the session; for those past them the host's thread waits.
+ *
+ * A stream that the host is capturing cannot be waited for, and without a
+ * driver none can: such a stream is out of reach.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "order/order.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+
+void gh_order_init(struct gh_order *o)
+{
+    *o = (struct gh_order){ .stream = GH_NO_STREAM };
+}
+
+void gh_order_free(struct gh_order *o, struct gh_device *dev)
+{
+    for (int k = 0; o->events != NULL && k < GH_MAX_EDGES; k++) {
+        gh_device_event_destroy(dev, o->events[k]);
+    }
+    free(o->events);
+    o->events = NULL;
+}
+
+/* The bit of a stream in gh_order.used.  Those past the last share one. */
+static uint32_t edge_of(uint32_t stream)
+{
+    return stream < GH_MAX_EDGES - 1 ? stream : GH_MAX_EDGES - 1;
+}
+
+static gh_status make_event(struct gh_order *o, const struct gh_streams *s,
+                            uint32_t edge, gh_error *err)
+{
+    struct gh_device_before before;
+    gh_status status;
+
+    if (o->events == NULL) {
+        o->events = calloc(GH_MAX_EDGES, sizeof(*o->events));
+        if (o->events == NULL) {
+            return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for events");
+        }
+    }
+    if (o->events[edge] != NULL) {
+        return GH_OK;
+    }
+    /* An event is of the context that is current when it is made. */
+    before = gh_device_enter(s->dev);
+    status = gh_device_event_create(s->dev, &o->events[edge], err);
+    gh_device_leave(s->dev, before);
+    return status;
+}
+
+static gh_status mark(struct gh_order *o, const struct gh_streams *s,
+                      uint32_t edge, gh_error *err)
+{
+    gh_status status = make_event(o, s, edge, err);
+
+    if (status != GH_OK) {
+        return status;
+    }
+    return gh_device_event_record(s->dev, o->events[edge], s->all[edge], err);
+}
+
+static gh_status wait_for(struct gh_order *o, const struct gh_streams *s,
+                          uint32_t edge, void *stream, gh_error *err)
+{
+    gh_status status = GH_OK;
+
+    /* It ended before a second stream was seen, or was cut short: mark the
+     * order now, which covers more than is needed, this once. */
+    if ((o->marked & UINT64_C(1) << edge) == 0) {
+        status = mark(o, s, edge, err);
+    }
+    if (status == GH_OK) {
+        status = gh_device_event_wait(s->dev, stream, o->events[edge], err);
+    }
+    return status;
+}
+
+/* Whether what is on the stream can be waited for: not without a driver, and
+ * not while the host captures it, unless it was marked before. */
+static bool is_in_reach(const struct gh_order *o, const struct gh_streams *s,
+                        uint32_t edge, const void *stream)
+{
+    if (edge < GH_MAX_EDGES - 1) {
+        return s->all[edge] == stream ||
+               (s->dev != NULL &&
+                ((o->marked & UINT64_C(1) << edge) != 0 ||
+                 !gh_device_host_captures(s->dev, s->all[edge])));
+    }
+    for (uint32_t i = edge; i < s->n; i++) {
+        if (s->dev == NULL || gh_device_host_captures(s->dev, s->all[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool gh_order_reach(const struct gh_order *o, const struct gh_streams *s,
+                    void *stream)
+{
+    if (s->dev != NULL && gh_device_host_captures(s->dev, stream)) {
+        return true; /* what is captured now has nothing to wait for */
+    }
+    for (uint64_t left = o->used; left != 0; left &= left - 1) {
+        if (!is_in_reach(o, s, (uint32_t)__builtin_ctzll(left), stream)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The user before was on this stream: what comes now follows it. */
+static gh_status follow(struct gh_order *o, const struct gh_streams *s,
+                        uint32_t edge, void *stream, gh_error *err)
+{
+    gh_status status = GH_OK;
+
+    if (edge == GH_MAX_EDGES - 1) {
+        for (uint32_t i = edge; i < s->n && status == GH_OK; i++) {
+            status = gh_device_stream_wait(s->dev, s->all[i], err);
+        }
+        return status;
+    }
+    if (s->all[edge] == stream) {
+        return GH_OK;
+    }
+    status = wait_for(o, s, edge, stream, err);
+    if (status != GH_OK) {
+        /* No event to be had: the host's thread can wait instead. */
+        status = gh_device_stream_wait(s->dev, s->all[edge], err);
+    }
+    return status;
+}
+
+static gh_status follow_all(struct gh_order *o, const struct gh_streams *s,
+                            void *stream, gh_error *err)
+{
+    struct gh_device_before before = gh_device_enter(s->dev);
+    gh_status status = GH_OK;
+
+    for (uint64_t left = o->used; left != 0 && status == GH_OK;
+         left &= left - 1) {
+        status = follow(o, s, (uint32_t)__builtin_ctzll(left), stream, err);
+    }
+    gh_device_leave(s->dev, before);
+    return status;
+}
+
+/*
+ * Work that the host is capturing has not run, and runs when the host says
+ * so: there is no order to keep, and an event would tie the two streams into
+ * one capture.  The order stays that of who was before, until work of this user
+ * is not captured: that waits.
+ */
+gh_status gh_order_move(struct gh_order *o, const struct gh_streams *s,
+                        void *stream, gh_error *err)
+{
+    gh_status status = GH_OK;
+
+    if (s->dev != NULL && gh_device_host_captures(s->dev, stream)) {
+        return GH_OK;
+    }
+    if (!o->ordered) {
+        if (!gh_order_reach(o, s, stream)) {
+            return gh_fail(err, GH_ERR_STATE,
+                           "stream %p cannot wait for a stream that was used "
+                           "before it, as the host is capturing that one: end "
+                           "the capture first",
+                           stream);
+        }
+        status = s->dev != NULL ? follow_all(o, s, stream, err) : GH_OK;
+        if (status != GH_OK) {
+            return status;
+        }
+        o->ordered = true;
+        o->used = 0;
+        o->marked = 0;
+    }
+    o->stream = stream;
+    o->used |= UINT64_C(1) << edge_of(s->at);
+    return GH_OK;
+}
+
+/* After a user on several streams the next one has something to wait for,
+ * whichever stream it begins on. */
+static void look_back(struct gh_order *o)
+{
+    if ((o->used & (o->used - 1)) != 0) {
+        o->stream = GH_NO_STREAM;
+    }
+}
+
+/* A stream that the host captures now keeps the event that it has, if any. */
+void gh_order_end(struct gh_order *o, const struct gh_streams *s)
+{
+    if (s->n < 2) {
+        return;
+    }
+    for (uint64_t left = o->used; left != 0; left &= left - 1) {
+        const uint32_t edge = (uint32_t)__builtin_ctzll(left);
+
+        if (edge == GH_MAX_EDGES - 1 || s->dev == NULL ||
+            gh_device_host_captures(s->dev, s->all[edge])) {
+            continue;
+        }
+        o->marked &= ~(UINT64_C(1) << edge);
+        if (mark(o, s, edge, NULL) == GH_OK) {
+            o->marked |= UINT64_C(1) << edge;
+        }
+    }
+    look_back(o);
+}
+
+
+void gh_order_cut(struct gh_order *o)
+{
+    if (!o->ordered) {
+        o->marked = 0;
+    }
+    look_back(o);
+}
