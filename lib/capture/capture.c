@@ -57,6 +57,7 @@ gh_status gh_capture_create(const struct gh_plan *plan, struct gh_device *dev,
     c->dev = dev;
     c->options = *options;
     gh_streams_init(&c->streams, dev);
+    c->memory = (struct gh_memory){ &c->streams, &c->options.host, 0 };
     c->timed_every = options->trace != NULL ? 1 : SAMPLE_EVERY;
     c->until_timed = 1;
     c->enters = 1;
@@ -122,7 +123,7 @@ static void destroy_device_objects(struct gh_capture *c)
         gh_entry_clear(c, &c->entries[i]);
     }
     free_orders(c);
-    gh_check_destroy(c);
+    gh_scratch_free(&c->scratch, c->dev);
     /* A host's allocator may go on recording events on a stream that the host
      * has captured, also when the session is closed: the context has it. */
     if (!gh_host_captures(c)) {
@@ -206,5 +207,6 @@ void gh_capture_end_step(struct gh_capture *c)
 void gh_capture_stats(const struct gh_capture *c, gh_stats *stats)
 {
     *stats = c->stats;
+    stats->static_bytes = c->memory.bytes;
     stats->hook_calls = c->enters - 1 + c->exits;
 }

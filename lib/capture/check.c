@@ -21,8 +21,6 @@
 
 #include <stdio.h>
 
-#define ALIGN_UP(n) (((n) + 255) & ~UINT64_C(255))
-
 static bool overlap(const gh_buffer *a, const gh_buffer *b)
 {
     const uintptr_t a_first = (uintptr_t)a->address;
@@ -51,7 +49,7 @@ static uint64_t results_bytes(const struct gh_entry *entry)
     uint64_t bytes = 0;
 
     for (uint32_t i = 0; i < entry->n_outputs; i++) {
-        bytes += ALIGN_UP(entry->outputs[i].bytes);
+        bytes += gh_memory_align(entry->outputs[i].bytes);
     }
     return bytes;
 }
@@ -59,31 +57,6 @@ static uint64_t results_bytes(const struct gh_entry *entry)
 bool gh_check_has_results(const struct gh_entry *entry)
 {
     return results_bytes(entry) != 0;
-}
-
-static gh_status reserve(struct gh_capture *c, uint64_t bytes, gh_error *err)
-{
-    struct gh_scratch *scratch = &c->scratch;
-    gh_status status;
-
-    /* A pass that ended without comparing has left copies under way. */
-    if (scratch->busy) {
-        status = gh_device_stream_wait(c->dev, scratch->stream, err);
-        if (status != GH_OK) {
-            return status;
-        }
-        scratch->busy = false;
-    }
-    if (bytes <= scratch->bytes) {
-        return GH_OK;
-    }
-    gh_device_free(c->dev, scratch->address);
-    *scratch = (struct gh_scratch){ 0 };
-    status = gh_device_alloc(c->dev, bytes, &scratch->address, err);
-    if (status == GH_OK) {
-        scratch->bytes = bytes;
-    }
-    return status;
 }
 
 static gh_status copy(struct gh_capture *c, void *to, const void *from,
@@ -115,7 +88,7 @@ static gh_status move_restored(struct gh_capture *c,
         if (status != GH_OK) {
             return status;
         }
-        at += ALIGN_UP(output->bytes);
+        at += gh_memory_align(output->bytes);
     }
     return GH_OK;
 }
@@ -134,7 +107,7 @@ static gh_status set_results_aside(struct gh_capture *c,
         if (status != GH_OK) {
             return status;
         }
-        at += ALIGN_UP(output->bytes);
+        at += gh_memory_align(output->bytes);
     }
     return GH_OK;
 }
@@ -147,15 +120,13 @@ static gh_status prepare(struct gh_capture *c, const struct gh_entry *entry,
 
     for (uint32_t i = 0; i < entry->n_outputs; i++) {
         if (is_restored(pass, &entry->outputs[i])) {
-            bytes += ALIGN_UP(entry->outputs[i].bytes);
+            bytes += gh_memory_align(entry->outputs[i].bytes);
         }
     }
-    status = reserve(c, bytes, err);
+    status = gh_scratch_reserve(&c->scratch, c->dev, bytes, pass->stream, err);
     if (status != GH_OK) {
         return status;
     }
-    c->scratch.stream = pass->stream;
-    c->scratch.busy = true;
     return move_restored(c, entry, true, pass, err);
 }
 
@@ -266,7 +237,7 @@ static void compare(struct gh_capture *c, struct gh_entry *entry,
         if (eager->bytes != 0 && !is_equal(c, entry, pass, i, at)) {
             return;
         }
-        at += ALIGN_UP(eager->bytes);
+        at += gh_memory_align(eager->bytes);
     }
 }
 
@@ -278,10 +249,4 @@ void gh_check_end(struct gh_capture *c, struct gh_entry *entry,
     c->stats.checks++;
     compare(c, entry, pass);
     gh_device_leave(c->dev, before);
-}
-
-void gh_check_destroy(struct gh_capture *c)
-{
-    gh_device_free(c->dev, c->scratch.address);
-    c->scratch = (struct gh_scratch){ 0 };
 }

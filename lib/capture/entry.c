@@ -27,22 +27,6 @@ struct gh_entry_label gh_entry_describe(const struct gh_capture *c,
     return label;
 }
 
-static void free_device(struct gh_capture *c, void *address, uint64_t bytes)
-{
-    const gh_host_services *host = &c->options.host;
-
-    if (address == NULL) {
-        return;
-    }
-    if (host->device_free == NULL) {
-        gh_device_free(c->dev, address);
-        return;
-    }
-    /* cuMemFree waits for whoever uses the memory; a host's need not. */
-    gh_streams_quiesce(&c->streams);
-    host->device_free(host->user, address, bytes);
-}
-
 /* cuGraphExecDestroy waits for nothing and needs not; a host may give away at
  * once what its graph has in use. */
 static void destroy_graph(struct gh_capture *c, struct gh_entry *entry)
@@ -67,10 +51,9 @@ void gh_entry_clear(struct gh_capture *c, struct gh_entry *entry)
     if (entry->state == GH_ENTRY_READY) {
         c->stats.nodes -= entry->n_nodes;
     }
-    c->stats.static_bytes -= entry->buffer_bytes;
     destroy_graph(c, entry);
     gh_device_copy_destroy(entry->copy);
-    free_device(c, entry->buffers, entry->buffer_bytes);
+    gh_memory_free(&c->memory, entry->buffers, entry->buffer_bytes);
     free(entry->inputs);
     free(entry->outputs);
     gh_device_leave(c->dev, before);

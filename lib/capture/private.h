@@ -22,6 +22,8 @@
 #include "capture/capture.h"
 #include "capture/slots.h"
 #include "device/device.h"
+#include "memory/memory.h"
+#include "memory/scratch.h"
 
 /* Off the step path: kept out of line, so that the path itself stays short. */
 #define GH_COLD __attribute__((noinline, cold))
@@ -135,14 +137,6 @@ struct gh_segment_fate {
     uint32_t never; /* why it is never graphed, or GH_REASON_NONE */
 };
 
-/* Scratch of GRAPHHOOKS_CHECK, grown as needed. */
-struct gh_scratch {
-    void *address;
-    uint64_t bytes;
-    void *stream; /* the one that uses it, until that has been waited for */
-    bool busy;
-};
-
 struct gh_capture {
     const struct gh_plan *plan;
     struct gh_device *dev; /* NULL: disabled, and no driver was found */
@@ -161,7 +155,8 @@ struct gh_capture {
 
     void *own_stream; /* records what the legacy stream cannot */
     struct gh_streams streams;
-    struct gh_scratch scratch;
+    struct gh_memory memory;
+    struct gh_scratch scratch; /* of GRAPHHOOKS_CHECK */
     gh_error why;  /* of a call that failed and that no host is told of */
     uint32_t said; /* bit i: gh_reason i was said once */
     bool looked_for_missing;     /* segments that are never entered */
@@ -275,6 +270,5 @@ enum gh_check_begun gh_check_begin(struct gh_capture *c, struct gh_entry *entry,
                                    const gh_pass *pass, gh_error *err);
 void gh_check_end(struct gh_capture *c, struct gh_entry *entry,
                   const gh_pass *pass);
-void gh_check_destroy(struct gh_capture *c);
 
 #endif

@@ -17,8 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ALIGN_UP(n) (((n) + 255) & ~UINT64_C(255)) /* as cuMemAlloc aligns */
-
 /* Whether another entry of the same slot writes exactly this range. */
 static bool is_output(const struct gh_capture *c, uint32_t slot,
                       const gh_buffer *input)
@@ -87,23 +85,6 @@ static gh_status keep_outputs(struct gh_entry *entry, const gh_pass *pass,
     return GH_OK;
 }
 
-static gh_status alloc_device(struct gh_capture *c, uint64_t bytes,
-                              void **address_p, gh_error *err)
-{
-    const gh_host_services *host = &c->options.host;
-
-    if (host->device_alloc == NULL) {
-        return gh_device_alloc(c->dev, bytes, address_p, err);
-    }
-    if (host->device_alloc(host->user, bytes, address_p) != GH_OK ||
-        *address_p == NULL) {
-        return gh_fail(err, GH_ERR_NO_MEMORY,
-                       "the host's device_alloc refused %llu bytes",
-                       (unsigned long long)bytes);
-    }
-    return GH_OK;
-}
-
 /* Gives every input that may move a buffer of the entry's own. */
 static gh_status alloc_buffers(struct gh_capture *c, struct gh_entry *entry,
                                gh_error *err)
@@ -114,7 +95,7 @@ static gh_status alloc_buffers(struct gh_capture *c, struct gh_entry *entry,
     for (uint32_t i = 0; i < entry->n_inputs; i++) {
         entry->kinds[i] = (uint8_t)kind_of(c, entry, &entry->inputs[i]);
         if (entry->kinds[i] == GH_INPUT_COPIED) {
-            bytes += ALIGN_UP(entry->inputs[i].bytes);
+            bytes += gh_memory_align(entry->inputs[i].bytes);
             entry->n_copies++;
         }
     }
@@ -126,17 +107,16 @@ static gh_status alloc_buffers(struct gh_capture *c, struct gh_entry *entry,
     if (status != GH_OK) {
         return status;
     }
-    status = alloc_device(c, bytes, &entry->buffers, err);
+    status = gh_memory_alloc(&c->memory, bytes, &entry->buffers, err);
     if (status != GH_OK) {
         return status;
     }
     entry->buffer_bytes = bytes;
-    c->stats.static_bytes += bytes;
 
     for (uint32_t i = 0; i < entry->n_inputs; i++) {
         if (entry->kinds[i] == GH_INPUT_COPIED) {
             entry->inputs[i].address = (char *)entry->buffers + offset;
-            offset += ALIGN_UP(entry->inputs[i].bytes);
+            offset += gh_memory_align(entry->inputs[i].bytes);
         }
     }
     return GH_OK;

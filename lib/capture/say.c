@@ -311,9 +311,9 @@ static void say_checked(const struct gh_capture *c, const char *passes)
     }
 }
 
-static void say_summary(const struct gh_capture *c, const char *passes)
+static void say_summary(const struct gh_capture *c, const gh_stats *s,
+                        const char *passes)
 {
-    const gh_stats *s = &c->stats;
     char checked[120] = "";
 
     if (s->checks != 0) {
@@ -338,14 +338,16 @@ static void say_summary(const struct gh_capture *c, const char *passes)
 void gh_say_closed(struct gh_capture *c)
 {
     char passes[GH_REASON_COUNT * 40]; /* each with its name and its count */
+    gh_stats stats;
 
+    gh_capture_stats(c, &stats);
     if (c->stats.iterations == 0 &&
         c->stats.eager_by_reason[GH_REASON_WARMUP] != 0) {
         gh_say_no_step_ends(c);
     }
     say_nothing_compared(c);
     say_groups(c);
-    describe_passes(&c->stats, passes, sizeof(passes));
+    describe_passes(&stats, passes, sizeof(passes));
     say_checked(c, passes);
-    say_summary(c, passes);
+    say_summary(c, &stats, passes);
 }

@@ -1,0 +1,59 @@
+/*
+ * scratch.c - see scratch.h.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "memory/scratch.h"
+
+static gh_status wait(struct gh_scratch *s, struct gh_device *dev,
+                      gh_error *err)
+{
+    gh_status status = GH_OK;
+
+    if (s->busy) {
+        status = gh_device_stream_wait(dev, s->stream, err);
+    }
+    if (status == GH_OK) {
+        s->busy = false;
+    }
+    return status;
+}
+
+static gh_status grow(struct gh_scratch *s, struct gh_device *dev,
+                      uint64_t bytes, gh_error *err)
+{
+    gh_status status;
+
+    if (bytes <= s->bytes) {
+        return GH_OK;
+    }
+    gh_scratch_free(s, dev);
+    status = gh_device_alloc(dev, bytes, &s->address, err);
+    if (status == GH_OK) {
+        s->bytes = bytes;
+    }
+    return status;
+}
+
+gh_status gh_scratch_reserve(struct gh_scratch *s, struct gh_device *dev,
+                             uint64_t bytes, void *stream, gh_error *err)
+{
+    gh_status status = wait(s, dev, err);
+
+    if (status == GH_OK) {
+        status = grow(s, dev, bytes, err);
+    }
+    if (status == GH_OK) {
+        s->stream = stream;
+        s->busy = true;
+    }
+    return status;
+}
+
+void gh_scratch_free(struct gh_scratch *s, struct gh_device *dev)
+{
+    gh_device_free(dev, s->address);
+    *s = (struct gh_scratch){ 0 };
+}
