@@ -96,21 +96,21 @@ static bool reads(const struct gh_capture *c, const gh_segment *segment,
 static uint32_t count_graphs(struct gh_capture *c, uint32_t layer,
                              uint32_t parts, bool drop)
 {
-    uint32_t n = 0;
+    struct gh_entry *entries;
+    uint32_t n = 0, n_entries;
 
     for (uint32_t s = 0; s < c->plan->n_segments; s++) {
         if (!reads(c, &c->plan->segments[s], layer, parts)) {
             continue;
         }
-        for (uint32_t i = 0; i < GH_ROWS * c->options.max_slots; i++) {
-            struct gh_entry *entry = gh_entry_at(c, s, 0, 0, 0) + i;
-
-            if (entry->state != GH_ENTRY_READY) {
+        entries = gh_bank_of_segment(&c->bank, s, &n_entries);
+        for (uint32_t i = 0; i < n_entries; i++) {
+            if (entries[i].state != GH_ENTRY_READY) {
                 continue;
             }
             n++;
             if (drop) {
-                gh_entry_clear(c, entry);
+                gh_bank_clear(&c->bank, &entries[i]);
             }
         }
     }

@@ -107,7 +107,7 @@ void gh_borders_keep(struct gh_capture *c, const gh_pass *pass)
     left->flags = pass->flags & GH_PASS_FORWARD_ONLY;
     if (slot != GH_SLOT_NONE) {
         struct gh_entry *entry =
-            gh_entry_at(c, pass->segment, pass->direction, pass->variant, slot);
+            gh_bank_at(&c->bank, pass->segment, pass->direction, pass->variant, slot);
 
         entry->ran_eagerly = true;
         entry->ran = left->ran;
@@ -126,11 +126,11 @@ static const struct gh_entry *
 last_to_run(const struct gh_capture *c, const gh_border_key *key, uint32_t slot)
 {
     const struct gh_entry *last =
-        gh_entry_at(c, key->segment, key->direction, 0, slot);
+        gh_bank_at(&c->bank, key->segment, key->direction, 0, slot);
 
     for (uint32_t v = 1; v < GH_VARIANTS; v++) {
         const struct gh_entry *entry =
-            gh_entry_at(c, key->segment, key->direction, v, slot);
+            gh_bank_at(&c->bank, key->segment, key->direction, v, slot);
 
         if (entry->ran > last->ran) {
             last = entry;

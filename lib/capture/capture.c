@@ -47,7 +47,6 @@ gh_status gh_capture_create(const struct gh_plan *plan, struct gh_device *dev,
                             struct gh_capture **capture_p, gh_error *err)
 {
     struct gh_capture *c = calloc(1, sizeof(*c));
-    size_t n_entries;
     gh_status status;
 
     if (c == NULL) {
@@ -71,17 +70,15 @@ gh_status gh_capture_create(const struct gh_plan *plan, struct gh_device *dev,
     if (status != GH_OK) {
         goto err_fates;
     }
-    n_entries = (size_t)plan->n_segments * GH_ROWS * options->max_slots;
-    c->entries = calloc(n_entries, sizeof(*c->entries));
-    if (c->entries == NULL) {
-        status = gh_fail(err, GH_ERR_NO_MEMORY, "no memory for %zu passes",
-                         n_entries);
+    status = gh_bank_create(&c->bank, plan->n_segments, options->max_slots,
+                            &c->memory, err);
+    if (status != GH_OK) {
         goto err_slots;
     }
     c->nothing_to_compare = calloc(plan->n_segments, GH_DIRECTIONS);
     if (c->nothing_to_compare == NULL) {
         status = gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a session");
-        goto err_entries;
+        goto err_bank;
     }
     status = gh_borders_create(c, err);
     if (status != GH_OK) {
@@ -92,8 +89,8 @@ gh_status gh_capture_create(const struct gh_plan *plan, struct gh_device *dev,
 
 err_marks:
     free(c->nothing_to_compare);
-err_entries:
-    free(c->entries);
+err_bank:
+    gh_bank_free(&c->bank);
 err_slots:
     gh_slots_destroy(c->slots);
 err_fates:
@@ -114,14 +111,10 @@ static void free_orders(struct gh_capture *c)
 
 static void destroy_device_objects(struct gh_capture *c)
 {
-    const size_t n =
-        (size_t)c->plan->n_segments * GH_ROWS * c->options.max_slots;
     struct gh_device_before before = gh_device_enter(c->dev);
 
     gh_streams_quiesce(&c->streams);
-    for (size_t i = 0; i < n; i++) {
-        gh_entry_clear(c, &c->entries[i]);
-    }
+    gh_bank_clear_all(&c->bank);
     free_orders(c);
     gh_scratch_free(&c->scratch, c->dev);
     /* A host's allocator may go on recording events on a stream that the host
@@ -146,7 +139,7 @@ void gh_capture_destroy(struct gh_capture *c)
     gh_borders_destroy(c);
     gh_streams_free(&c->streams);
     free(c->nothing_to_compare);
-    free(c->entries);
+    gh_bank_free(&c->bank);
     gh_slots_destroy(c->slots);
     free(c->fates);
     free(c);
@@ -208,5 +201,6 @@ void gh_capture_stats(const struct gh_capture *c, gh_stats *stats)
 {
     *stats = c->stats;
     stats->static_bytes = c->memory.bytes;
+    stats->nodes = c->bank.n_nodes;
     stats->hook_calls = c->enters - 1 + c->exits;
 }

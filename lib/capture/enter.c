@@ -277,14 +277,14 @@ static gh_status use_ready(struct gh_capture *c, const gh_pass *pass,
  * read: they were recorded against what goes now. */
 static void clear_from(struct gh_capture *c, const gh_pass *pass)
 {
-    gh_entry_clear(c, c->open.entry);
+    gh_bank_clear(&c->bank, c->open.entry);
     for (gh_direction d = pass->direction + 1; d < GH_DIRECTIONS; d++) {
         for (uint32_t v = 0; v < GH_VARIANTS; v++) {
             struct gh_entry *entry =
-                gh_entry_at(c, pass->segment, d, v, c->open.slot);
+                gh_bank_at(&c->bank, pass->segment, d, v, c->open.slot);
 
             if (entry->state == GH_ENTRY_READY) {
-                gh_entry_clear(c, entry);
+                gh_bank_clear(&c->bank, entry);
             }
         }
     }
@@ -328,7 +328,7 @@ static gh_status decide(struct gh_capture *c, const gh_pass *pass,
         return GH_OK;
     }
 
-    entry = gh_entry_at(c, pass->segment, pass->direction, pass->variant,
+    entry = gh_bank_at(&c->bank, pass->segment, pass->direction, pass->variant,
                         c->open.slot);
     c->open.entry = entry;
     if (entry->state == GH_ENTRY_EAGER) {

@@ -20,6 +20,7 @@
 #define GH_CAPTURE_PRIVATE_H
 
 #include "capture/capture.h"
+#include "bank/bank.h"
 #include "capture/slots.h"
 #include "device/device.h"
 #include "memory/memory.h"
@@ -27,52 +28,6 @@
 
 /* Off the step path: kept out of line, so that the path itself stays short. */
 #define GH_COLD __attribute__((noinline, cold))
-
-#define GH_DIRECTIONS 3                       /* of gh_direction */
-#define GH_ROWS (GH_DIRECTIONS * GH_VARIANTS) /* of entries, in a segment */
-
-enum gh_entry_state {
-    GH_ENTRY_NEW = 0,
-    GH_ENTRY_READY = 1,
-    GH_ENTRY_EAGER = 2 /* for good, by entry->reason */
-};
-
-/* How a recorded graph finds an input. */
-enum gh_input_kind {
-    GH_INPUT_STATIC,  /* the host promised that the address stays */
-    GH_INPUT_CHAINED, /* it is the output of another entry of the slot */
-    GH_INPUT_COPIED   /* copied into the entry's own buffer first */
-};
-
-/* One (segment, direction, variant, slot). */
-struct gh_entry {
-    uint8_t state;
-    uint8_t reason;
-    bool unchained;   /* chaining was tried, and the address moved */
-    bool ran_eagerly; /* the last time; else a graph did */
-    bool compared;    /* by GRAPHHOOKS_CHECK, at least once */
-    uint32_t n_inputs, n_outputs, n_copies;
-    uint32_t n_pending; /* rows of `copy` that the pass at hand needs */
-    uint32_t n_nodes;
-    uint32_t flags; /* of the pass that was recorded */
-    void *object;   /* of a host that captures by itself, whose exec is too */
-    void *exec;     /* NULL: that host launches it each time */
-    struct gh_copy *copy; /* n_copies rows, destinations and sizes set */
-    void *buffers;        /* what the copies write; device memory */
-    uint64_t buffer_bytes;
-    gh_buffer *inputs;  /* where the graph reads */
-    gh_buffer *outputs; /* where it writes */
-    uint8_t *kinds;     /* enum gh_input_kind; in the allocation of inputs */
-    uint64_t ran;       /* the number of the last pass of it, from 1; 0: none */
-};
-
-/* Entries that became eager for one and the same reason: said together. */
-struct gh_given_up {
-    const struct gh_entry *first;
-    uint32_t n; /* 0: nothing to say */
-    char text[400];
-};
-#define GH_GIVEN_UP 4 /* reasons that one step is expected to have */
 
 /* What a pass that ran eagerly has left under a name.  One for each entry,
  * and one for each (segment, direction) without a slot. */
@@ -143,7 +98,7 @@ struct gh_capture {
     struct gh_capture_options options;
     struct gh_slots *slots;
     struct gh_segment_fate *fates; /* by segment */
-    struct gh_entry *entries;      /* [segment][direction][variant][slot] */
+    struct gh_bank bank;
     struct gh_left *left;   /* [segment][direction][slot, or none of them] */
     struct gh_bound *bound; /* aux.c */
     uint32_t n_bound;
@@ -169,17 +124,6 @@ struct gh_capture {
 
 uint64_t gh_now_ns(void);
 
-static inline struct gh_entry *gh_entry_at(const struct gh_capture *c,
-                                           uint32_t segment,
-                                           gh_direction direction,
-                                           uint32_t variant, uint32_t slot)
-{
-    const size_t row =
-        (segment * GH_DIRECTIONS + direction) * (size_t)GH_VARIANTS + variant;
-
-    return &c->entries[row * c->options.max_slots + slot];
-}
-
 /* "layer 3 attn..mlp forward, slot 1", for the log. */
 struct gh_entry_label {
     char text[160];
@@ -191,8 +135,6 @@ struct gh_entry_label gh_entry_describe(const struct gh_capture *c,
  * step says so. */
 void gh_entry_give_up(struct gh_capture *c, struct gh_entry *entry,
                       gh_reason reason, const char *text);
-/* Frees what the entry holds and makes it new. */
-void gh_entry_clear(struct gh_capture *c, struct gh_entry *entry);
 
 /* say.c: of the pass that is open and has run eagerly, unless that kind of
  * reason was said before */

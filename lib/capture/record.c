@@ -21,11 +21,8 @@
 static bool is_output(const struct gh_capture *c, uint32_t slot,
                       const gh_buffer *input)
 {
-    const size_t n = (size_t)c->plan->n_segments * GH_ROWS;
-
-    for (size_t row = 0; row < n; row++) {
-        const struct gh_entry *entry =
-            &c->entries[row * c->options.max_slots + slot];
+    for (size_t row = 0; row < gh_bank_rows(&c->bank); row++) {
+        const struct gh_entry *entry = gh_bank_in_row(&c->bank, row, slot);
 
         for (uint32_t i = 0; i < entry->n_outputs; i++) {
             if (entry->outputs[i].address == input->address &&
@@ -332,7 +329,7 @@ static gh_status end(struct gh_capture *c, const gh_pass *pass,
 
     if (n_nodes != GH_NODES_UNKNOWN) {
         entry->n_nodes = (uint32_t)n_nodes;
-        c->stats.nodes += n_nodes;
+        c->bank.n_nodes += n_nodes;
     }
     entry->flags = pass->flags;
     entry->state = GH_ENTRY_READY;
@@ -388,6 +385,6 @@ void gh_record_drop(struct gh_capture *c)
         gh_device_graph_destroy(c->dev, graph);
     }
     route_end(c, false);
-    gh_entry_clear(c, c->open.entry);
+    gh_bank_clear(&c->bank, c->open.entry);
     gh_device_leave(c->dev, before);
 }

@@ -207,10 +207,10 @@ static void say_nothing_compared(struct gh_capture *c)
 /* In any direction, with a slot or without. */
 static bool was_entered(const struct gh_capture *c, uint32_t segment)
 {
-    const uint32_t slots = c->options.max_slots;
-    const struct gh_entry *entries = gh_entry_at(c, segment, 0, 0, 0);
+    uint32_t n;
+    const struct gh_entry *entries = gh_bank_of_segment(&c->bank, segment, &n);
 
-    for (size_t i = 0; i < (size_t)GH_ROWS * slots; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         if (entries[i].ran != 0) {
             return true;
         }

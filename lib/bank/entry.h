@@ -1,0 +1,56 @@
+/*
+ * entry.h - the graph of one pass, and what a replay of it needs.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef GH_BANK_ENTRY_H
+#define GH_BANK_ENTRY_H
+
+#include <graphhooks/layer.h>
+
+#include <stdbool.h>
+
+enum gh_entry_state {
+    GH_ENTRY_NEW = 0,
+    GH_ENTRY_READY = 1,
+    GH_ENTRY_EAGER = 2 /* for good, by entry->reason */
+};
+
+/* How a recorded graph finds an input. */
+enum gh_input_kind {
+    GH_INPUT_STATIC,  /* the host promised that the address stays */
+    GH_INPUT_CHAINED, /* it is the output of another entry of the slot */
+    GH_INPUT_COPIED   /* copied into the entry's own buffer first */
+};
+
+/* One (segment, direction, variant, slot). */
+struct gh_entry {
+    uint8_t state;
+    uint8_t reason;
+    bool unchained;   /* chaining was tried, and the address moved */
+    bool ran_eagerly; /* the last time; else a graph did */
+    bool compared;    /* by GRAPHHOOKS_CHECK, at least once */
+    uint32_t n_inputs, n_outputs, n_copies;
+    uint32_t n_pending; /* rows of `copy` that the pass at hand needs */
+    uint32_t n_nodes;
+    uint32_t flags; /* of the pass that was recorded */
+    void *object;   /* of a host that captures by itself, whose exec is too */
+    void *exec;     /* NULL: that host launches it each time */
+    struct gh_copy *copy; /* n_copies rows, destinations and sizes set */
+    void *buffers;        /* what the copies write; device memory */
+    uint64_t buffer_bytes;
+    gh_buffer *inputs;  /* where the graph reads */
+    gh_buffer *outputs; /* where it writes */
+    uint8_t *kinds;     /* enum gh_input_kind; in the allocation of inputs */
+    uint64_t ran;       /* the number of the last pass of it, from 1; 0: none */
+};
+
+/* Entries that became eager for one and the same reason: said together. */
+struct gh_given_up {
+    const struct gh_entry *first;
+    uint32_t n; /* 0: nothing to say */
+    char text[400];
+};
+#define GH_GIVEN_UP 4 /* reasons that one step is expected to have */
+
+#endif
