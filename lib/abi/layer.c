@@ -253,7 +253,7 @@ gh_status gh_layer_exit(gh_session *session, const gh_pass *pass, gh_error *err)
     }
     /* All else of the pass is compared with what enter has checked; what was
      * replayed needs no outputs. */
-    if (*session->action != GH_ACTION_REPLAYED) {
+    if (!gh_capture_has_replayed(session->capture)) {
         status = check_buffers("outputs", pass->outputs, pass->n_outputs,
                                GH_BUFFER_UPDATED, err);
         if (status == GH_OK) {

@@ -313,13 +313,8 @@ static gh_status open_capture(struct gh_session *session,
         .trace = session->trace,
     };
 
-    gh_status status = gh_capture_create(&session->plan, session->dev, &options,
-                                         &session->capture, err);
-
-    if (status == GH_OK) {
-        session->action = gh_capture_action(session->capture);
-    }
-    return status;
+    return gh_capture_create(&session->plan, session->dev, &options,
+                             &session->capture, err);
 }
 
 static gh_status open_session(struct gh_session *session,

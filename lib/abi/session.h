@@ -30,7 +30,6 @@ struct gh_session {
     uint64_t unwritten;     /* gh_device_unwritten() when it opened */
     struct gh_capture *capture;
     gh_direction last_direction; /* GH_WGRAD where those are delayed */
-    const uint8_t *action; /* GH_ACTION_* of the pass that is open, or was */
 };
 
 /* GH_OK, or the sentence for a session that is NULL or closed. */

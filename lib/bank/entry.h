@@ -45,12 +45,4 @@ struct gh_entry {
     uint64_t ran;       /* the number of the last pass of it, from 1; 0: none */
 };
 
-/* Entries that became eager for one and the same reason: said together. */
-struct gh_given_up {
-    const struct gh_entry *first;
-    uint32_t n; /* 0: nothing to say */
-    char text[400];
-};
-#define GH_GIVEN_UP 4 /* reasons that one step is expected to have */
-
 #endif

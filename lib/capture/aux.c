@@ -10,9 +10,10 @@
  */
 #include "config.h"
 
-#include "capture/private.h"
+#include "capture/state.h"
 
 #include "base/error.h"
+#include "capture/services.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -53,31 +54,6 @@ static gh_status add(struct gh_capture *c, const gh_aux *aux,
     *bound_p = &bound[c->n_bound++];
     **bound_p = (struct gh_bound){ .layer = aux->layer, .name = name };
     return GH_OK;
-}
-
-static gh_status retain(struct gh_capture *c, void *object, gh_error *err)
-{
-    const gh_host_services *host = &c->options.host;
-    gh_status status;
-
-    if (object == NULL || host->retain == NULL) {
-        return GH_OK;
-    }
-    status = host->retain(host->user, object);
-    if (status != GH_OK) {
-        return gh_fail(err, status < 0 ? status : GH_ERR_STATE,
-                       "the host's retain: %s", gh_status_name(status));
-    }
-    return GH_OK;
-}
-
-static void release(struct gh_capture *c, void *object)
-{
-    const gh_host_services *host = &c->options.host;
-
-    if (object != NULL && host->release != NULL) {
-        host->release(host->user, object);
-    }
 }
 
 static bool reads(const struct gh_capture *c, const gh_segment *segment,
@@ -153,7 +129,7 @@ gh_status gh_capture_bind(struct gh_capture *c, const gh_aux *aux,
     if (stays && bound->object == aux->object) {
         return GH_OK;
     }
-    status = retain(c, aux->object, err);
+    status = gh_services_retain(c, aux->object, err);
     if (status != GH_OK) {
         return status;
     }
@@ -162,20 +138,20 @@ gh_status gh_capture_bind(struct gh_capture *c, const gh_aux *aux,
         status = add(c, aux, &bound, err);
     }
     if (status != GH_OK) {
-        release(c, aux->object);
+        gh_services_release(c, aux->object);
         return status;
     }
     old = bound->object;
     bound->buffer = aux->buffer;
     bound->object = aux->object;
-    release(c, old);
+    gh_services_release(c, old);
     return GH_OK;
 }
 
 void gh_aux_release_all(struct gh_capture *c)
 {
     for (uint32_t i = 0; i < c->n_bound; i++) {
-        release(c, c->bound[i].object);
+        gh_services_release(c, c->bound[i].object);
         free(c->bound[i].name);
     }
     free(c->bound);

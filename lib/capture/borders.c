@@ -10,9 +10,10 @@
  */
 #include "config.h"
 
-#include "capture/private.h"
+#include "capture/borders.h"
 
 #include "base/error.h"
+#include "capture/state.h"
 
 #include <stdlib.h>
 
@@ -101,7 +102,7 @@ void gh_borders_keep(struct gh_capture *c, const gh_pass *pass)
     struct gh_left *left = left_at(c, pass->segment, pass->direction, slot);
 
     keep_outputs(left, pass);
-    left->ran = c->enters - 1;
+    left->ran = c->open.number;
     left->step = c->stats.iterations;
     left->microbatch = pass->microbatch;
     left->flags = pass->flags & GH_PASS_FORWARD_ONLY;

@@ -5,9 +5,11 @@
  */
 #include "config.h"
 
-#include "capture/private.h"
+#include "capture/capture.h"
 
 #include "base/error.h"
+#include "capture/services.h"
+#include "capture/state.h"
 #include "trace/trace.h"
 
 #include <stdlib.h>
@@ -75,20 +77,19 @@ gh_status gh_capture_create(const struct gh_plan *plan, struct gh_device *dev,
     if (status != GH_OK) {
         goto err_slots;
     }
-    c->nothing_to_compare = calloc(plan->n_segments, GH_DIRECTIONS);
-    if (c->nothing_to_compare == NULL) {
-        status = gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a session");
+    status = gh_say_create(&c->said, plan->n_segments, err);
+    if (status != GH_OK) {
         goto err_bank;
     }
     status = gh_borders_create(c, err);
     if (status != GH_OK) {
-        goto err_marks;
+        goto err_said;
     }
     *capture_p = c;
     return GH_OK;
 
-err_marks:
-    free(c->nothing_to_compare);
+err_said:
+    gh_say_free(&c->said);
 err_bank:
     gh_bank_free(&c->bank);
 err_slots:
@@ -119,7 +120,7 @@ static void destroy_device_objects(struct gh_capture *c)
     gh_scratch_free(&c->scratch, c->dev);
     /* A host's allocator may go on recording events on a stream that the host
      * has captured, also when the session is closed: the context has it. */
-    if (!gh_host_captures(c)) {
+    if (!gh_services_capture(c)) {
         gh_device_stream_destroy(c->dev, c->own_stream);
     }
     gh_device_leave(c->dev, before);
@@ -138,7 +139,7 @@ void gh_capture_destroy(struct gh_capture *c)
     gh_aux_release_all(c);
     gh_borders_destroy(c);
     gh_streams_free(&c->streams);
-    free(c->nothing_to_compare);
+    gh_say_free(&c->said);
     gh_bank_free(&c->bank);
     gh_slots_destroy(c->slots);
     free(c->fates);
@@ -150,9 +151,9 @@ bool gh_capture_is_open(const struct gh_capture *c)
     return c->open.active;
 }
 
-const uint8_t *gh_capture_action(const struct gh_capture *c)
+bool gh_capture_has_replayed(const struct gh_capture *c)
 {
-    return &c->open.action;
+    return c->open.action == GH_ACTION_REPLAYED;
 }
 
 void gh_capture_pause(struct gh_capture *c)

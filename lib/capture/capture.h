@@ -67,9 +67,8 @@ gh_status gh_capture_bind(struct gh_capture *capture, const gh_aux *aux,
                           uint32_t parts, gh_error *err);
 
 bool gh_capture_is_open(const struct gh_capture *capture);
-/* Where the GH_ACTION_* of the open pass is, or of the last one; a call on
- * every exit would cost more than the look. */
-const uint8_t *gh_capture_action(const struct gh_capture *capture);
+/* Whether the open pass, or the last one, was replayed. */
+bool gh_capture_has_replayed(const struct gh_capture *capture);
 void gh_capture_pause(struct gh_capture *capture);
 /* False when nothing is paused. */
 bool gh_capture_resume(struct gh_capture *capture);

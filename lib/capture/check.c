@@ -15,9 +15,11 @@
  */
 #include "config.h"
 
-#include "capture/replay.h"
+#include "capture/check.h"
 
 #include "base/error.h"
+#include "capture/record.h"
+#include "capture/replay.h"
 
 #include <stdio.h>
 

@@ -8,166 +8,20 @@
  */
 #include "config.h"
 
-#include "capture/replay.h"
+#include "capture/state.h"
 
 #include "base/error.h"
+#include "capture/check.h"
+#include "capture/flight.h"
+#include "capture/record.h"
+#include "capture/replay.h"
 
 static GH_COLD gh_status refuse_open(const struct gh_capture *c, gh_error *err)
 {
     return gh_fail(err, GH_ERR_STATE,
                    "gh_layer_enter: segment %u, microbatch %u is still open: "
                    "call gh_layer_exit or gh_layer_cancel first",
-                   c->open.key.segment, c->open.key.microbatch);
-}
-
-/* Each direction comes once in a flight, and in its turn. */
-static GH_COLD gh_status refuse_order(const gh_pass *pass, gh_error *err)
-{
-    return gh_fail(err, GH_ERR_STATE,
-                   "gh_layer_enter: %s of segment %u, microbatch %u before "
-                   "its %s, or a second time",
-                   gh_direction_names[pass->direction], pass->segment,
-                   pass->microbatch, gh_direction_names[pass->direction - 1]);
-}
-
-/* The backward reads what the first of two forwards has left in the slot. */
-static GH_COLD gh_status refuse_second(const gh_pass *pass, gh_error *err)
-{
-    return gh_fail(err, GH_ERR_STATE,
-                   "gh_layer_enter: a second forward of segment %u, microbatch "
-                   "%u before its backward: set GH_PASS_FORWARD_ONLY on the "
-                   "one that no backward follows, as on an evaluation",
-                   pass->segment, pass->microbatch);
-}
-
-/* Without a slot: out of turn, or eager, unless the host has no buffers for
- * that. */
-static GH_COLD gh_status refuse_or_none(const struct gh_capture *c,
-                                        const gh_pass *pass,
-                                        enum gh_slots_found found,
-                                        gh_error *err)
-{
-    if (found == GH_SLOTS_EARLY) {
-        return refuse_order(pass, err);
-    }
-    if (found == GH_SLOTS_REPEATED) {
-        return refuse_second(pass, err);
-    }
-    if (!c->options.busy_fails) {
-        return GH_OK;
-    }
-    return gh_fail(err, GH_ERR_BUSY,
-                   "microbatch %u: all %u slots are in flight: raise "
-                   "GRAPHHOOKS_MAX_SLOTS, or run fewer at once",
-                   pass->microbatch, c->options.max_slots);
-}
-
-void gh_open_give_slot_up(struct gh_capture *c)
-{
-    if (c->open.slot != GH_SLOT_NONE) {
-        gh_slots_cancel(c->slots, c->open.chunk, c->open.key.microbatch);
-    }
-}
-
-static GH_COLD gh_status move_slot(struct gh_capture *c, struct gh_slot *slot,
-                                   void *stream, gh_error *err)
-{
-    gh_status status =
-        gh_order_move(&slot->order, &c->streams, stream, err);
-
-    if (status != GH_OK) {
-        gh_open_give_slot_up(c);
-    }
-    return status;
-}
-
-/* A host that captures can end that first.  Without a driver the pass goes
- * without a slot, unless the host has no buffers for that. */
-static GH_COLD gh_status go_without(struct gh_capture *c, const gh_pass *pass,
-                                    gh_error *err)
-{
-    if (c->dev != NULL) {
-        return gh_fail(err, GH_ERR_STATE,
-                       "microbatch %u: every free slot was last on a stream "
-                       "that the host is capturing, which stream %p cannot "
-                       "wait for: end the capture first, or raise "
-                       "GRAPHHOOKS_MAX_SLOTS",
-                       pass->microbatch, pass->stream);
-    }
-    if (c->options.busy_fails) {
-        return gh_fail(err, GH_ERR_BUSY,
-                       "microbatch %u: every free slot was last on another "
-                       "stream, and without a driver none can be waited for: "
-                       "name one in GRAPHHOOKS_DRIVER, raise "
-                       "GRAPHHOOKS_MAX_SLOTS, or use one stream",
-                       pass->microbatch);
-    }
-    gh_slots_note_loose(c->slots, c->open.chunk, pass->microbatch, c->enters);
-    return GH_OK;
-}
-
-/* Passes over slots that the stream cannot wait for. */
-static GH_COLD gh_status begin_on_another_stream(struct gh_capture *c,
-                                                 const gh_pass *pass,
-                                                 gh_error *err)
-{
-    while (!gh_order_reach(&c->open.at->order, &c->streams, pass->stream)) {
-        c->open.at = gh_slots_take_another(c->slots, c->open.chunk,
-                                           pass->microbatch, &c->open.slot);
-        if (c->open.at == NULL) {
-            return go_without(c, pass, err);
-        }
-    }
-    c->open.at->order.ordered = false;
-    return move_slot(c, c->open.at, pass->stream, err);
-}
-
-/* The microbatch has taken the slot just now. */
-static gh_status begin_flight(struct gh_capture *c, const gh_pass *pass,
-                              gh_error *err)
-{
-    struct gh_slot *slot = c->open.at;
-    gh_status status = GH_OK;
-
-    if (slot->order.stream == pass->stream) {
-        gh_order_stay(&slot->order);
-    } else {
-        status = begin_on_another_stream(c, pass, err);
-        slot = c->open.at;
-    }
-    if (status == GH_OK && slot != NULL) {
-        slot->taken = c->enters;
-        if (c->open.slot >= c->stats.slots) {
-            c->stats.slots = c->open.slot + 1;
-        }
-    }
-    return status;
-}
-
-static gh_status take_slot(struct gh_capture *c, const gh_pass *pass,
-                           gh_error *err)
-{
-    enum gh_slots_found found;
-    struct gh_slot *slot;
-
-    slot =
-        gh_slots_enter(c->slots, c->open.chunk, pass->microbatch, pass->segment,
-                       pass->direction, &c->open.slot, &found);
-    if (slot == NULL) {
-        if (found == GH_SLOTS_NONE) {
-            gh_slots_note_loose(c->slots, c->open.chunk, pass->microbatch,
-                                c->enters);
-        }
-        return refuse_or_none(c, pass, found, err);
-    }
-    c->open.at = slot;
-    if (found == GH_SLOTS_FRESH) {
-        return begin_flight(c, pass, err);
-    }
-    if (slot->order.stream == pass->stream) {
-        return GH_OK;
-    }
-    return move_slot(c, slot, pass->stream, err);
+                   c->open.segment, c->open.microbatch);
 }
 
 /* Why nothing may be recorded now. */
@@ -231,7 +85,7 @@ static void replayed(struct gh_capture *c, struct gh_entry *entry)
 {
     c->open.action = GH_ACTION_REPLAYED;
     entry->ran_eagerly = false;
-    entry->ran = c->enters;
+    entry->ran = c->open.number;
 }
 
 static GH_COLD gh_status use_checked(struct gh_capture *c, const gh_pass *pass,
@@ -379,16 +233,6 @@ static void tell(const struct gh_capture *c, const gh_pass *pass,
     }
 }
 
-/* Every pass is timed where there is a trace, else one in SAMPLE_EVERY. */
-static void begin_timing(struct gh_capture *c)
-{
-    c->open.timed = --c->until_timed == 0;
-    if (c->open.timed) {
-        c->until_timed = c->timed_every;
-        c->open.start_ns = gh_now_ns();
-    }
-}
-
 /* What the flags of the call ask for: not to move on, and not to stay open. */
 static __attribute__((noinline)) void obey_call(struct gh_capture *c,
                                                 const gh_pass *pass)
@@ -403,7 +247,7 @@ static __attribute__((noinline)) void obey_call(struct gh_capture *c,
 
 static GH_COLD void end_timing(struct gh_capture *c)
 {
-    c->stats.hook_ns += c->timed_every * (gh_now_ns() - c->open.start_ns);
+    gh_open_end_timing(c, c->open.start_ns);
     if (!c->open.active && c->options.trace != NULL) {
         gh_open_trace(c, GH_OK);
     }
@@ -438,7 +282,7 @@ gh_status gh_capture_enter(struct gh_capture *c, const gh_pass *pass,
     if (c->open.active) {
         return refuse_open(c, err);
     }
-    begin_timing(c);
+    gh_open_begin_timing(c);
     if (pass->stream != c->streams.last) {
         status = check_stream(c, pass->stream, err);
         if (status != GH_OK) {
@@ -446,14 +290,13 @@ gh_status gh_capture_enter(struct gh_capture *c, const gh_pass *pass,
         }
     }
 
-    c->open.key = *gh_key_of(pass);
+    gh_open_name(&c->open, pass);
+    c->open.number = c->enters;
     c->open.chunk = c->fates[pass->segment].chunk;
     c->open.slot = GH_SLOT_NONE;
-    c->open.variant = pass->variant;
-    c->open.stream = pass->stream;
     c->open.counted = (pass->flags & GH_PASS_FORWARD_ONLY) == 0;
     if (c->open.counted) {
-        status = take_slot(c, pass, err);
+        status = gh_flight_join(c, pass, err);
         if (status != GH_OK) {
             return status;
         }

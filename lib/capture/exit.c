@@ -5,19 +5,14 @@
  */
 #include "config.h"
 
-#include "capture/private.h"
+#include "capture/state.h"
 
 #include "base/error.h"
+#include "capture/check.h"
+#include "capture/record.h"
 #include "trace/trace.h"
 
 #include <string.h>
-
-static bool is_same(const struct gh_capture *c, const gh_pass *pass)
-{
-    return c->open.active && pass->stream == c->open.stream &&
-           pass->variant == c->open.variant &&
-           memcmp(&c->open.key, gh_key_of(pass), sizeof(c->open.key)) == 0;
-}
 
 static GH_COLD gh_status refuse_exit(const struct gh_capture *c,
                                      const gh_pass *pass, gh_error *err)
@@ -37,54 +32,8 @@ static GH_COLD gh_status refuse_exit(const struct gh_capture *c,
                    "but the open pass is %u, %u, %u (or its variant, "
                    "stream or flags differ)",
                    pass->segment, pass->direction, pass->microbatch,
-                   c->open.key.segment, c->open.key.direction,
-                   c->open.key.microbatch);
-}
-
-/* The microbatch moves on, and no pass is open. */
-static inline void move_on(struct gh_capture *c, const gh_pass *pass)
-{
-    c->open.active = false;
-    if (!c->open.counted) {
-        return;
-    }
-    if (pass->direction == GH_FORWARD) {
-        gh_slots_ran_forward(c->slots, c->open.chunk, pass->microbatch,
-                             pass->segment);
-    } else if (pass->direction != c->options.last_direction &&
-               (pass->flags & GH_PASS_NO_WGRAD) == 0) {
-        gh_slots_ran_dgrad(c->slots, c->open.chunk, pass->microbatch,
-                           pass->segment);
-    } else if (gh_slots_ran_last(c->slots, c->open.chunk, pass->microbatch,
-                                 pass->segment)) {
-        gh_order_end(&c->open.at->order, &c->streams);
-    }
-}
-
-void gh_open_move_on(struct gh_capture *c, const gh_pass *pass)
-{
-    move_on(c, pass);
-}
-
-void gh_open_trace(struct gh_capture *c, gh_status status)
-{
-    const bool failed = status == GH_RERUN &&
-                        c->open.entry->state != GH_ENTRY_READY;
-    const struct gh_trace_record record = {
-        .start_ns = c->open.start_ns,
-        .end_ns = gh_now_ns(),
-        .segment = c->open.key.segment,
-        .microbatch = c->open.key.microbatch,
-        .slot = c->open.slot,
-        .direction = (uint8_t)c->open.key.direction,
-        .variant = (uint8_t)c->open.variant,
-        .prepares = gh_open_prepares(&c->open),
-        .action = c->open.action,
-        .reason = c->open.reason,
-        .rerun = failed,
-    };
-
-    gh_trace_event(c->options.trace, &record);
+                   c->open.segment, c->open.direction,
+                   c->open.microbatch);
 }
 
 /* A pass that the host has run: recorded, compared or plain. */
@@ -128,7 +77,7 @@ static gh_status close_pass(struct gh_capture *c, const gh_pass *pass,
             return status;
         }
     }
-    move_on(c, pass);
+    gh_open_move_on(c, pass);
     return GH_OK;
 }
 
@@ -138,7 +87,7 @@ static GH_COLD gh_status close_timed(struct gh_capture *c, const gh_pass *pass,
     const uint64_t start = gh_now_ns();
     gh_status status = close_pass(c, pass, err);
 
-    c->stats.hook_ns += c->timed_every * (gh_now_ns() - start);
+    gh_open_end_timing(c, start);
     if (c->options.trace != NULL) {
         gh_open_trace(c, status);
     }
@@ -148,7 +97,7 @@ static GH_COLD gh_status close_timed(struct gh_capture *c, const gh_pass *pass,
 gh_status gh_capture_exit(struct gh_capture *c, const gh_pass *pass,
                           gh_error *err)
 {
-    if (!is_same(c, pass)) {
+    if (!gh_open_is(&c->open, pass)) {
         return refuse_exit(c, pass, err);
     }
     c->exits++;

@@ -9,13 +9,25 @@
  */
 #include "config.h"
 
-#include "capture/replay.h"
+#include "capture/record.h"
 
 #include "base/error.h"
+#include "capture/check.h"
+#include "capture/replay.h"
+#include "capture/services.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+void gh_entry_give_up(struct gh_capture *c, struct gh_entry *entry,
+                      gh_reason reason, const char *text)
+{
+    gh_say_given_up(c, entry, text);
+    gh_bank_clear(&c->bank, entry);
+    entry->state = GH_ENTRY_EAGER;
+    entry->reason = (uint8_t)reason;
+}
 
 /* Whether another entry of the same slot writes exactly this range. */
 static bool is_output(const struct gh_capture *c, uint32_t slot,
@@ -119,35 +131,6 @@ static gh_status alloc_buffers(struct gh_capture *c, struct gh_entry *entry,
     return GH_OK;
 }
 
-static gh_status route_begin(struct gh_capture *c, gh_error *err)
-{
-    const gh_host_services *host = &c->options.host;
-    gh_status status;
-
-    if (host->record_begin == NULL) {
-        return GH_OK;
-    }
-    status =
-        host->record_begin(host->user, c->open.capture_stream, c->open.slot);
-    if (status != GH_OK) {
-        return gh_fail(err, GH_ERR_STATE, "the host's record_begin: %s",
-                       gh_status_name(status));
-    }
-    c->open.routed = true;
-    return GH_OK;
-}
-
-static void route_end(struct gh_capture *c, bool kept)
-{
-    const gh_host_services *host = &c->options.host;
-
-    if (c->open.routed) {
-        host->record_end(host->user, c->open.capture_stream, c->open.slot,
-                         kept);
-        c->open.routed = false;
-    }
-}
-
 /*
  * The legacy stream cannot be captured.  Nothing executes during a capture,
  * so one on a stream of the library's own needs no fork and no join: the
@@ -174,8 +157,8 @@ static gh_status choose_stream(struct gh_capture *c, void *stream,
 
 static gh_status begin_capture(struct gh_capture *c, gh_error *err)
 {
-    if (gh_host_captures(c)) {
-        return gh_host_capture_begin(c, c->open.capture_stream, err);
+    if (gh_services_capture(c)) {
+        return gh_services_capture_begin(c, c->open.capture_stream, err);
     }
     return gh_device_capture_begin(c->dev, c->open.capture_stream, err);
 }
@@ -186,8 +169,8 @@ static gh_status end_capture(struct gh_capture *c, struct gh_entry *entry,
 {
     void *stream = c->open.capture_stream;
 
-    if (gh_host_captures(c)) {
-        return gh_host_capture_end(c, stream, &entry->object, n_nodes_p, err);
+    if (gh_services_capture(c)) {
+        return gh_services_capture_end(c, stream, &entry->object, n_nodes_p, err);
     }
     return gh_device_capture_end(c->dev, stream, graph_p, n_nodes_p, err);
 }
@@ -217,14 +200,14 @@ static gh_status begin(struct gh_capture *c, const gh_pass *pass,
     if (status != GH_OK) {
         return status;
     }
-    status = route_begin(c, err);
+    status = gh_services_route(c, err);
     if (status != GH_OK) {
         return status;
     }
     status = begin_capture(c, err);
     if (status != GH_OK) {
-        route_end(c, false);
-        if (gh_host_captures(c)) {
+        gh_services_unroute(c, false);
+        if (gh_services_capture(c)) {
             *reason_p = GH_REASON_CAPTURE;
         }
     }
@@ -287,7 +270,7 @@ static gh_status launch_first(struct gh_capture *c, const gh_pass *pass,
     status = gh_launch(c, entry, pass->stream, err);
     if (status == GH_OK) {
         entry->ran_eagerly = false;
-        entry->ran = c->enters - 1;
+        entry->ran = c->open.number;
         c->stats.replays++;
     }
     return status;
@@ -303,14 +286,14 @@ static gh_status end(struct gh_capture *c, const gh_pass *pass,
 
     status = end_capture(c, entry, &graph, &n_nodes, &err);
     if (status != GH_OK) {
-        route_end(c, false);
+        gh_services_unroute(c, false);
         gh_entry_give_up(c, entry, GH_REASON_CAPTURE, err.text);
         return GH_RERUN;
     }
 
     /* What was issued elsewhere has run already, so this is no rerun. */
     if (n_nodes == 0) {
-        route_end(c, false);
+        gh_services_unroute(c, false);
         gh_device_graph_destroy(c->dev, graph);
         gh_entry_give_up(c, entry, GH_REASON_EMPTY,
                          "no work was issued on gh_decision.stream");
@@ -321,7 +304,7 @@ static gh_status end(struct gh_capture *c, const gh_pass *pass,
     if (status == GH_OK) {
         status = launch_first(c, pass, entry, &err);
     }
-    route_end(c, status == GH_OK);
+    gh_services_unroute(c, status == GH_OK);
     if (status != GH_OK) {
         gh_entry_give_up(c, entry, GH_REASON_DEVICE, err.text);
         return GH_RERUN;
@@ -384,7 +367,7 @@ void gh_record_drop(struct gh_capture *c)
     if (end_capture(c, c->open.entry, &graph, &n_nodes, NULL) == GH_OK) {
         gh_device_graph_destroy(c->dev, graph);
     }
-    route_end(c, false);
+    gh_services_unroute(c, false);
     gh_bank_clear(&c->bank, c->open.entry);
     gh_device_leave(c->dev, before);
 }

@@ -8,7 +8,8 @@
 #ifndef GH_CAPTURE_REPLAY_H
 #define GH_CAPTURE_REPLAY_H
 
-#include "capture/private.h"
+#include "capture/services.h"
+#include "capture/state.h"
 
 enum gh_fit {
     GH_FIT_YES,
@@ -20,6 +21,10 @@ enum gh_fit {
  * graph reads it. */
 enum gh_fit gh_replay_match(struct gh_entry *entry, const gh_pass *pass,
                             uint32_t first);
+
+/* Launches the copies that are pending. */
+gh_status gh_replay_copy_inputs(struct gh_capture *c, struct gh_entry *entry,
+                                void *stream, gh_error *err);
 
 /* On GH_FIT_YES the copies that the launch needs are prepared. */
 static inline enum gh_fit gh_replay_fits(struct gh_entry *entry,
@@ -42,7 +47,7 @@ static inline gh_status gh_launch(struct gh_capture *c, struct gh_entry *entry,
                                   void *stream, gh_error *err)
 {
     if (entry->exec == NULL) {
-        return gh_host_launch(c, entry, stream, err);
+        return gh_services_launch(c, entry, stream, err);
     }
     return gh_device_launch(c->dev, entry->exec, stream, err);
 }

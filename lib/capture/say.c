@@ -9,10 +9,45 @@
  */
 #include "config.h"
 
-#include "capture/private.h"
+#include "capture/say.h"
+
+#include "base/error.h"
+#include "capture/state.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+gh_status gh_say_create(struct gh_said *said, uint32_t n_segments,
+                        gh_error *err)
+{
+    said->nothing_to_compare = calloc(n_segments, GH_DIRECTIONS);
+    if (said->nothing_to_compare == NULL) {
+        return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a session");
+    }
+    return GH_OK;
+}
+
+void gh_say_free(struct gh_said *said)
+{
+    free(said->nothing_to_compare);
+    said->nothing_to_compare = NULL;
+}
+
+struct gh_entry_label gh_entry_describe(const struct gh_capture *c,
+                                        const struct gh_entry *entry)
+{
+    const struct gh_place place = gh_bank_place_of(&c->bank, entry);
+    struct gh_entry_label label;
+    char where[120];
+
+    gh_plan_extent(c->plan, &c->plan->segments[place.segment], where,
+                   sizeof(where));
+    snprintf(label.text, sizeof(label.text), "%s %s%s, slot %u", where,
+             gh_direction_names[place.direction],
+             place.variant == 0 ? "" : " (variant 1)", place.slot);
+    return label;
+}
 
 /* ---- of one pass, standing for its kind -------------------------------- */
 
@@ -64,17 +99,17 @@ void gh_say_eager(struct gh_capture *c)
     const uint32_t bit = UINT32_C(1) << c->open.reason;
     char where[120], why[320];
 
-    if ((c->said & bit) != 0 || !describe_reason(c, why, sizeof(why))) {
+    if ((c->said.reasons & bit) != 0 || !describe_reason(c, why, sizeof(why))) {
         return;
     }
-    c->said |= bit;
-    gh_plan_extent(c->plan, &c->plan->segments[c->open.key.segment], where,
+    c->said.reasons |= bit;
+    gh_plan_extent(c->plan, &c->plan->segments[c->open.segment], where,
                    sizeof(where));
     gh_log_line(c->options.log, GH_LOG_WARN,
                 "%s %s%s, microbatch %u, ran eagerly: %s; this is said once",
-                where, gh_direction_names[c->open.key.direction],
+                where, gh_direction_names[c->open.direction],
                 c->open.variant == 0 ? "" : " (variant 1)",
-                c->open.key.microbatch, why);
+                c->open.microbatch, why);
 }
 
 void gh_say_no_step_ends(const struct gh_capture *c)
@@ -109,9 +144,9 @@ static void say_group(const struct gh_capture *c, struct gh_given_up *group)
  * it has is said. */
 static struct gh_given_up *find_group(struct gh_capture *c, const char *text)
 {
-    struct gh_given_up *last = &c->given_up[GH_GIVEN_UP - 1];
+    struct gh_given_up *last = &c->said.given_up[GH_GIVEN_UP - 1];
 
-    for (struct gh_given_up *group = c->given_up; group <= last; group++) {
+    for (struct gh_given_up *group = c->said.given_up; group <= last; group++) {
         if (group->n == 0 || strcmp(group->text, text) == 0) {
             return group;
         }
@@ -123,7 +158,7 @@ static struct gh_given_up *find_group(struct gh_capture *c, const char *text)
 void gh_say_given_up(struct gh_capture *c, const struct gh_entry *entry,
                      const char *text)
 {
-    char kept[sizeof(c->given_up[0].text)];
+    char kept[sizeof(c->said.given_up[0].text)];
     struct gh_given_up *group;
 
     gh_log_line(c->options.log, GH_LOG_DEBUG, "%s failed: %s",
@@ -140,7 +175,7 @@ void gh_say_given_up(struct gh_capture *c, const struct gh_entry *entry,
 static void say_groups(struct gh_capture *c)
 {
     for (uint32_t i = 0; i < GH_GIVEN_UP; i++) {
-        say_group(c, &c->given_up[i]);
+        say_group(c, &c->said.given_up[i]);
     }
 }
 
@@ -166,13 +201,13 @@ enum { UNKNOWN, NOTED, SAID };
 
 static uint8_t *marks_of(const struct gh_capture *c, gh_direction direction)
 {
-    return &c->nothing_to_compare[direction * c->plan->n_segments];
+    return &c->said.nothing_to_compare[direction * c->plan->n_segments];
 }
 
 void gh_say_nothing_to_compare(struct gh_capture *c)
 {
     uint8_t *mark =
-        &marks_of(c, c->open.key.direction)[c->open.key.segment];
+        &marks_of(c, c->open.direction)[c->open.segment];
 
     if (*mark == UNKNOWN) {
         *mark = NOTED;
@@ -240,7 +275,7 @@ static void say_missing(struct gh_capture *c)
     if (entered == 0) {
         return; /* not a step of training */
     }
-    c->looked_for_missing = true;
+    c->said.looked_for_missing = true;
     if (missing == 0) {
         return;
     }
@@ -255,7 +290,7 @@ static void say_missing(struct gh_capture *c)
 
 void gh_say_step_ended(struct gh_capture *c)
 {
-    if (!c->looked_for_missing && c->options.enabled) {
+    if (!c->said.looked_for_missing && c->options.enabled) {
         say_missing(c);
     }
     say_nothing_compared(c);

@@ -1,18 +1,85 @@
 /*
- * host.c - graphs that a host captures and launches itself.
+ * services.c - what a host lends to recordings, and what it returns.
  *
- * The services stand in for the driver's calls, one for one.  What a service
- * leaves undone is found out here, in the recording, and not by wrong numbers
- * later: a capture that was not begun runs the pass and its graph after it, one
- * that was not ended swallows what the host issues next.
+ * Every call of a host's service is here, but those for memory (lib/memory)
+ * and the end of a graph (lib/bank).  What a service that captures leaves
+ * undone is found out here, in the recording, and not by wrong numbers later:
+ * a capture that was not begun runs the pass and its graph after it, one that
+ * was not ended swallows what the host issues next.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "config.h"
 
-#include "capture/private.h"
+#include "capture/services.h"
 
 #include "base/error.h"
+#include "capture/state.h"
+
+/* ---- around a recording ------------------------------------------------ */
+
+gh_status gh_services_route(struct gh_capture *c, gh_error *err)
+{
+    const gh_host_services *host = &c->options.host;
+    gh_status status;
+
+    if (host->record_begin == NULL) {
+        return GH_OK;
+    }
+    status =
+        host->record_begin(host->user, c->open.capture_stream, c->open.slot);
+    if (status != GH_OK) {
+        return gh_fail(err, GH_ERR_STATE, "the host's record_begin: %s",
+                       gh_status_name(status));
+    }
+    c->open.routed = true;
+    return GH_OK;
+}
+
+void gh_services_unroute(struct gh_capture *c, bool kept)
+{
+    const gh_host_services *host = &c->options.host;
+
+    if (c->open.routed) {
+        host->record_end(host->user, c->open.capture_stream, c->open.slot,
+                         kept);
+        c->open.routed = false;
+    }
+}
+
+/* ---- tensors that graphs read ------------------------------------------ */
+
+gh_status gh_services_retain(struct gh_capture *c, void *object, gh_error *err)
+{
+    const gh_host_services *host = &c->options.host;
+    gh_status status;
+
+    if (object == NULL || host->retain == NULL) {
+        return GH_OK;
+    }
+    status = host->retain(host->user, object);
+    if (status != GH_OK) {
+        return gh_fail(err, status < 0 ? status : GH_ERR_STATE,
+                       "the host's retain: %s", gh_status_name(status));
+    }
+    return GH_OK;
+}
+
+void gh_services_release(struct gh_capture *c, void *object)
+{
+    const gh_host_services *host = &c->options.host;
+
+    if (object != NULL && host->release != NULL) {
+        host->release(host->user, object);
+    }
+}
+
+/* ---- graphs of the host's own ------------------------------------------ */
+
+bool gh_services_capture(const struct gh_capture *c)
+{
+    return c->options.host.capture_begin != NULL;
+}
 
 static gh_status failed(const char *service, gh_status status, gh_error *err)
 {
@@ -32,7 +99,7 @@ static void drop(struct gh_capture *c, void *stream)
     }
 }
 
-gh_status gh_host_capture_begin(struct gh_capture *c, void *stream,
+gh_status gh_services_capture_begin(struct gh_capture *c, void *stream,
                                 gh_error *err)
 {
     const gh_host_services *host = &c->options.host;
@@ -73,7 +140,7 @@ static gh_status check_end(struct gh_capture *c, bool still_open,
     return gh_device_count_nodes(c->dev, graph, n_nodes_p, err);
 }
 
-gh_status gh_host_capture_end(struct gh_capture *c, void *stream,
+gh_status gh_services_capture_end(struct gh_capture *c, void *stream,
                               void **object_p, uint64_t *n_nodes_p,
                               gh_error *err)
 {
@@ -91,7 +158,7 @@ gh_status gh_host_capture_end(struct gh_capture *c, void *stream,
     return check_end(c, still_open, object, graph, n_nodes_p, err);
 }
 
-gh_status gh_host_launch(struct gh_capture *c, struct gh_entry *entry,
+gh_status gh_services_launch(struct gh_capture *c, struct gh_entry *entry,
                          void *stream, gh_error *err)
 {
     const gh_host_services *host = &c->options.host;

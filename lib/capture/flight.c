@@ -1,0 +1,158 @@
+/*
+ * flight.c - a pass joins the flight of its microbatch.
+ *
+ * The first pass of a flight takes a slot, which the stream must be able to
+ * wait for.  What comes out of turn is refused here, before anything changes.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "capture/flight.h"
+
+#include "base/error.h"
+#include "capture/state.h"
+
+/* Each direction comes once in a flight, and in its turn. */
+static GH_COLD gh_status refuse_order(const gh_pass *pass, gh_error *err)
+{
+    return gh_fail(err, GH_ERR_STATE,
+                   "gh_layer_enter: %s of segment %u, microbatch %u before "
+                   "its %s, or a second time",
+                   gh_direction_names[pass->direction], pass->segment,
+                   pass->microbatch, gh_direction_names[pass->direction - 1]);
+}
+
+/* The backward reads what the first of two forwards has left in the slot. */
+static GH_COLD gh_status refuse_second(const gh_pass *pass, gh_error *err)
+{
+    return gh_fail(err, GH_ERR_STATE,
+                   "gh_layer_enter: a second forward of segment %u, microbatch "
+                   "%u before its backward: set GH_PASS_FORWARD_ONLY on the "
+                   "one that no backward follows, as on an evaluation",
+                   pass->segment, pass->microbatch);
+}
+
+/* Without a slot: out of turn, or eager, unless the host has no buffers for
+ * that. */
+static GH_COLD gh_status refuse_or_none(const struct gh_capture *c,
+                                        const gh_pass *pass,
+                                        enum gh_slots_found found,
+                                        gh_error *err)
+{
+    if (found == GH_SLOTS_EARLY) {
+        return refuse_order(pass, err);
+    }
+    if (found == GH_SLOTS_REPEATED) {
+        return refuse_second(pass, err);
+    }
+    if (!c->options.busy_fails) {
+        return GH_OK;
+    }
+    return gh_fail(err, GH_ERR_BUSY,
+                   "microbatch %u: all %u slots are in flight: raise "
+                   "GRAPHHOOKS_MAX_SLOTS, or run fewer at once",
+                   pass->microbatch, c->options.max_slots);
+}
+
+static GH_COLD gh_status move_slot(struct gh_capture *c, struct gh_slot *slot,
+                                   void *stream, gh_error *err)
+{
+    gh_status status =
+        gh_order_move(&slot->order, &c->streams, stream, err);
+
+    if (status != GH_OK) {
+        gh_open_give_slot_up(c);
+    }
+    return status;
+}
+
+/* A host that captures can end that first.  Without a driver the pass goes
+ * without a slot, unless the host has no buffers for that. */
+static GH_COLD gh_status go_without(struct gh_capture *c, const gh_pass *pass,
+                                    gh_error *err)
+{
+    if (c->dev != NULL) {
+        return gh_fail(err, GH_ERR_STATE,
+                       "microbatch %u: every free slot was last on a stream "
+                       "that the host is capturing, which stream %p cannot "
+                       "wait for: end the capture first, or raise "
+                       "GRAPHHOOKS_MAX_SLOTS",
+                       pass->microbatch, pass->stream);
+    }
+    if (c->options.busy_fails) {
+        return gh_fail(err, GH_ERR_BUSY,
+                       "microbatch %u: every free slot was last on another "
+                       "stream, and without a driver none can be waited for: "
+                       "name one in GRAPHHOOKS_DRIVER, raise "
+                       "GRAPHHOOKS_MAX_SLOTS, or use one stream",
+                       pass->microbatch);
+    }
+    gh_slots_note_loose(c->slots, c->open.chunk, pass->microbatch,
+                        c->open.number);
+    return GH_OK;
+}
+
+/* Passes over slots that the stream cannot wait for. */
+static GH_COLD gh_status begin_on_another_stream(struct gh_capture *c,
+                                                 const gh_pass *pass,
+                                                 gh_error *err)
+{
+    while (!gh_order_reach(&c->open.at->order, &c->streams, pass->stream)) {
+        c->open.at = gh_slots_take_another(c->slots, c->open.chunk,
+                                           pass->microbatch, &c->open.slot);
+        if (c->open.at == NULL) {
+            return go_without(c, pass, err);
+        }
+    }
+    c->open.at->order.ordered = false;
+    return move_slot(c, c->open.at, pass->stream, err);
+}
+
+/* The microbatch has taken the slot just now. */
+static gh_status begin_flight(struct gh_capture *c, const gh_pass *pass,
+                              gh_error *err)
+{
+    struct gh_slot *slot = c->open.at;
+    gh_status status = GH_OK;
+
+    if (slot->order.stream == pass->stream) {
+        gh_order_stay(&slot->order);
+    } else {
+        status = begin_on_another_stream(c, pass, err);
+        slot = c->open.at;
+    }
+    if (status == GH_OK && slot != NULL) {
+        slot->taken = c->open.number;
+        if (c->open.slot >= c->stats.slots) {
+            c->stats.slots = c->open.slot + 1;
+        }
+    }
+    return status;
+}
+
+gh_status gh_flight_join(struct gh_capture *c, const gh_pass *pass,
+                         gh_error *err)
+{
+    enum gh_slots_found found;
+    struct gh_slot *slot;
+
+    slot =
+        gh_slots_enter(c->slots, c->open.chunk, pass->microbatch, pass->segment,
+                       pass->direction, &c->open.slot, &found);
+    if (slot == NULL) {
+        if (found == GH_SLOTS_NONE) {
+            gh_slots_note_loose(c->slots, c->open.chunk, pass->microbatch,
+                                c->open.number);
+        }
+        return refuse_or_none(c, pass, found, err);
+    }
+    c->open.at = slot;
+    if (found == GH_SLOTS_FRESH) {
+        return begin_flight(c, pass, err);
+    }
+    if (slot->order.stream == pass->stream) {
+        return GH_OK;
+    }
+    return move_slot(c, slot, pass->stream, err);
+}

@@ -1,0 +1,78 @@
+/*
+ * open.h - the pass between enter and exit.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef GH_CAPTURE_OPEN_H
+#define GH_CAPTURE_OPEN_H
+
+#include "bank/entry.h"
+#include "capture/slots.h"
+
+struct gh_capture;
+
+/* What is found out when the pass is entered, so that exit decides nothing. */
+struct gh_open_pass {
+    uint32_t segment, microbatch, flags, variant;
+    gh_direction direction;
+    void *stream;
+    uint64_t number; /* of the pass, from 1 */
+    bool active;
+    bool timed;   /* stands for timed_every passes in gh_stats.hook_ns */
+    bool counted; /* it is part of its microbatch's forwards and backwards */
+    uint8_t action;
+    uint8_t reason;
+    uint32_t chunk, slot;
+    struct gh_slot *at;     /* the slot, when it holds one */
+    void *capture_stream;   /* RECORD: where the capture is */
+    bool routed;            /* RECORD: record_begin was called */
+    struct gh_entry *entry; /* NULL when the pass holds no slot */
+    uint64_t start_ns;      /* of enter, when timed */
+};
+
+/* Whether enter leaves nothing of the pass to exit. */
+static inline bool gh_open_needs_no_exit(const struct gh_open_pass *open)
+{
+    return (open->flags & GH_PASS_NO_EXIT) != 0 &&
+           open->action == GH_ACTION_REPLAYED;
+}
+
+/* Whether the pass is only recorded. */
+static inline bool gh_open_prepares(const struct gh_open_pass *open)
+{
+    return (open->flags & GH_PASS_PREPARE) != 0;
+}
+
+/* Keeps which pass it is.  Nothing is open yet. */
+static inline void gh_open_name(struct gh_open_pass *open, const gh_pass *pass)
+{
+    open->segment = pass->segment;
+    open->microbatch = pass->microbatch;
+    open->flags = pass->flags;
+    open->variant = pass->variant;
+    open->direction = pass->direction;
+    open->stream = pass->stream;
+}
+
+/* Whether exit was given the pass that enter was. */
+static inline bool gh_open_is(const struct gh_open_pass *open,
+                              const gh_pass *pass)
+{
+    return open->active && open->segment == pass->segment &&
+           open->microbatch == pass->microbatch &&
+           open->flags == pass->flags && open->variant == pass->variant &&
+           open->direction == pass->direction && open->stream == pass->stream;
+}
+
+/* The microbatch moves on, and no pass is open. */
+void gh_open_move_on(struct gh_capture *c, const gh_pass *pass);
+/* Of a pass that did not run. */
+void gh_open_give_slot_up(struct gh_capture *c);
+
+/* Every pass is timed where there is a trace, else one in some. */
+void gh_open_begin_timing(struct gh_capture *c);
+/* Of enter, and of exit, which began at `start_ns`. */
+void gh_open_end_timing(struct gh_capture *c, uint64_t start_ns);
+void gh_open_trace(struct gh_capture *c, gh_status status);
+
+#endif

@@ -1,0 +1,57 @@
+/*
+ * say.h - what a person should know, in the log and once.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef GH_CAPTURE_SAY_H
+#define GH_CAPTURE_SAY_H
+
+#include "bank/entry.h"
+
+struct gh_capture;
+
+/* Entries that became eager for one and the same reason: said together. */
+struct gh_given_up {
+    const struct gh_entry *first;
+    uint32_t n; /* 0: nothing to say */
+    char text[400];
+};
+#define GH_GIVEN_UP 4 /* reasons that one step is expected to have */
+
+/* What was said, and what is noted to be said with more of its kind. */
+struct gh_said {
+    uint32_t reasons;            /* bit i: gh_reason i was said */
+    bool looked_for_missing;     /* segments that are never entered */
+    uint8_t *nothing_to_compare; /* [direction][segment]; see say.c */
+    struct gh_given_up given_up[GH_GIVEN_UP];
+};
+
+gh_status gh_say_create(struct gh_said *said, uint32_t n_segments,
+                        gh_error *err);
+void gh_say_free(struct gh_said *said);
+
+/* "layer 3 attn..mlp forward, slot 1", for the log. */
+struct gh_entry_label {
+    char text[160];
+};
+struct gh_entry_label gh_entry_describe(const struct gh_capture *c,
+                                        const struct gh_entry *entry);
+
+/* Of the pass that is open and has run eagerly, unless that kind of
+ * reason was said before */
+void gh_say_eager(struct gh_capture *c);
+/* The entry runs eagerly from now on.  It is noted, and said for all that have
+ * the same text together. */
+void gh_say_given_up(struct gh_capture *c, const struct gh_entry *entry,
+                     const char *text);
+/* GRAPHHOOKS_CHECK has found no outputs in the pass that is open.  It is
+ * noted, and said for all such passes together. */
+void gh_say_nothing_to_compare(struct gh_capture *c);
+/* What is known of many segments at the end of a step. */
+void gh_say_step_ended(struct gh_capture *c);
+/* What is left to say when the session closes. */
+void gh_say_closed(struct gh_capture *c);
+/* A host that forgets gh_iteration_end would never get a graph. */
+void gh_say_no_step_ends(const struct gh_capture *c);
+
+#endif

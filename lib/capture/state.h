@@ -1,0 +1,62 @@
+/*
+ * state.h - all that a session keeps of its passes.
+ *
+ * Each file of lib/capture/ has the header of its name, and reads this one.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef GH_CAPTURE_STATE_H
+#define GH_CAPTURE_STATE_H
+
+#include "bank/bank.h"
+#include "capture/borders.h"
+#include "capture/capture.h"
+#include "capture/open.h"
+#include "capture/say.h"
+#include "capture/slots.h"
+#include "device/device.h"
+#include "memory/memory.h"
+#include "memory/scratch.h"
+
+/* Off the step path: kept out of line, so that the path itself stays short. */
+#define GH_COLD __attribute__((noinline, cold))
+
+/* What the plan and the switch settle for a segment, once. */
+struct gh_segment_fate {
+    uint32_t chunk;
+    uint32_t never; /* why it is never graphed, or GH_REASON_NONE */
+};
+
+struct gh_capture {
+    const struct gh_plan *plan;
+    struct gh_device *dev; /* NULL: disabled, and no driver was found */
+    struct gh_capture_options options;
+    struct gh_slots *slots;
+    struct gh_segment_fate *fates; /* by segment */
+    struct gh_bank bank;
+    struct gh_left *left; /* [segment][direction][slot, or none of them] */
+    struct gh_bound *bound; /* tensors that graphs read; aux.c */
+    uint32_t n_bound;
+    struct gh_open_pass open;
+    uint32_t paused;
+    uint64_t check_turn;
+    uint64_t enters, exits; /* enters: the number of the next pass, from 1 */
+    uint64_t timed_every, until_timed;
+
+    void *own_stream; /* records what the legacy stream cannot */
+    struct gh_streams streams;
+    struct gh_memory memory;
+    struct gh_scratch scratch; /* of GRAPHHOOKS_CHECK */
+    gh_error why; /* of a call that failed and that no host is told of */
+    struct gh_said said;
+    uint64_t compared_outputs, compared_bytes; /* by GRAPHHOOKS_CHECK */
+
+    gh_stats stats;
+};
+
+uint64_t gh_now_ns(void);
+
+/* aux.c */
+void gh_aux_release_all(struct gh_capture *c);
+
+#endif
