@@ -67,7 +67,7 @@ enum {
 enum {
     /* An input whose address is the same in every pass of this segment,
      * direction, variant and slot: it is read in place.  Any other input is
-     * copied to a static buffer before a replay, all of a pass in one launch.
+     * copied to a static buffer before a replay, 128 of them in one launch.
      */
     GH_BUFFER_STATIC = 1u << 0,
     /* An output that the pass updates rather than overwrites, such as a
@@ -84,8 +84,8 @@ typedef struct gh_buffer {
                          Since 0.2; in 0.1 a field that had to be 0 */
 } gh_buffer;
 
-/* Most inputs, and most outputs, of one pass. */
-#define GH_MAX_BUFFERS 128u
+/* Most inputs, and most outputs, of one pass; 128 before 0.3. */
+#define GH_MAX_BUFFERS 1024u
 /* One more than the largest gh_pass.microbatch. */
 #define GH_MAX_MICROBATCHES 16384u
 /* gh_decision.slot of a pass that holds none. */

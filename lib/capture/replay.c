@@ -49,7 +49,8 @@ gh_status gh_replay_copy_inputs(struct gh_capture *c, struct gh_entry *entry,
     status = gh_device_copy_launch(c->dev, entry->copy, entry->n_pending,
                                    stream, &bytes, err);
     if (status == GH_OK) {
-        c->stats.copies++;
+        c->stats.copies += (entry->n_pending + GH_COPIES_A_LAUNCH - 1) /
+                           GH_COPIES_A_LAUNCH;
         c->stats.copied_bytes += bytes;
     }
     return status;

@@ -124,7 +124,9 @@ void gh_device_exec_destroy(struct gh_device *dev, void *exec);
 /* the library's kernels */
 struct gh_copy;
 
-/* A batch of `n` copies, 1 to GH_MAX_BUFFERS, that is launched as one. */
+/* A batch of `n` copies, 1 to GH_MAX_BUFFERS, GH_COPIES_A_LAUNCH in each
+ * launch. */
+#define GH_COPIES_A_LAUNCH 128u
 gh_status gh_device_copy_create(struct gh_device *dev, uint32_t n,
                                 struct gh_copy **copy_p, gh_error *err);
 void gh_device_copy_destroy(struct gh_copy *copy);

@@ -10,8 +10,12 @@
 
 #include <stdlib.h>
 
+_Static_assert(GH_COPIES_A_LAUNCH == GH_COPY_LARGE,
+               "a launch takes what the large kernel does");
+
 struct gh_copy {
-    struct gh_copy_batch batch;
+    uint32_t n; /* that there is room for */
+    struct gh_copy_batch batches[];
 };
 
 static gh_status find_functions(struct gh_device *dev, gh_error *err)
@@ -73,16 +77,15 @@ void gh_device_kernels_unload(struct gh_device *dev)
 gh_status gh_device_copy_create(struct gh_device *dev, uint32_t n,
                                 struct gh_copy **copy_p, gh_error *err)
 {
+    const size_t n_batches = (n + GH_COPY_LARGE - 1) / GH_COPY_LARGE;
     struct gh_copy *copy;
 
     (void)dev;
-    if (n > GH_COPY_LARGE) {
-        return gh_fail(err, GH_ERR_INTERNAL, "a batch of %u copies", n);
-    }
-    copy = calloc(1, sizeof(*copy));
+    copy = calloc(1, sizeof(*copy) + n_batches * sizeof(copy->batches[0]));
     if (copy == NULL) {
         return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for %u copies", n);
     }
+    copy->n = n;
     *copy_p = copy;
     return GH_OK;
 }
@@ -95,9 +98,11 @@ void gh_device_copy_destroy(struct gh_copy *copy)
 void gh_device_copy_set(struct gh_copy *copy, uint32_t i, void *dst,
                         const void *src, uint64_t bytes)
 {
-    copy->batch.entries[i] = (struct gh_copy_entry){ .dst = (uintptr_t)dst,
-                                                     .src = (uintptr_t)src,
-                                                     .bytes = bytes };
+    struct gh_copy_batch *batch = &copy->batches[i / GH_COPY_LARGE];
+
+    batch->entries[i % GH_COPY_LARGE] = (struct gh_copy_entry){
+        .dst = (uintptr_t)dst, .src = (uintptr_t)src, .bytes = bytes
+    };
 }
 
 static gh_status launch(struct gh_device *dev, CUfunction function,
@@ -109,26 +114,45 @@ static gh_status launch(struct gh_device *dev, CUfunction function,
                            stream, params, NULL));
 }
 
-gh_status gh_device_copy_launch(struct gh_device *dev, struct gh_copy *copy,
-                                uint32_t n, void *stream, uint64_t *bytes_p,
-                                gh_error *err)
+/* The first `n` entries of a batch. */
+static gh_status launch_batch(struct gh_device *dev,
+                              struct gh_copy_batch *batch, uint32_t n,
+                              void *stream, gh_error *err)
 {
-    void *params[] = { &copy->batch };
-    uint64_t bytes = 0;
+    void *params[] = { batch };
     uint32_t blocks;
 
-    for (uint32_t i = 0; i < n; i++) {
-        bytes += copy->batch.entries[i].bytes;
-    }
-    *bytes_p = bytes;
-
-    copy->batch.n_entries = n;
-    blocks = gh_copy_batch_plan(&copy->batch);
+    batch->n_entries = n;
+    blocks = gh_copy_batch_plan(batch);
     if (blocks == 0) {
         return GH_OK;
     }
     return launch(dev, n <= GH_COPY_SMALL ? dev->copy_small : dev->copy_large,
                   blocks, params, stream, err);
+}
+
+gh_status gh_device_copy_launch(struct gh_device *dev, struct gh_copy *copy,
+                                uint32_t n, void *stream, uint64_t *bytes_p,
+                                gh_error *err)
+{
+    gh_status status = GH_OK;
+    uint64_t bytes = 0;
+
+    if (n > copy->n) {
+        return gh_fail(err, GH_ERR_INTERNAL, "%u copies of %u", n, copy->n);
+    }
+    for (uint32_t i = 0; i < n && status == GH_OK; i += GH_COPY_LARGE) {
+        struct gh_copy_batch *batch = &copy->batches[i / GH_COPY_LARGE];
+        const uint32_t left = n - i;
+        const uint32_t m = left < GH_COPY_LARGE ? left : GH_COPY_LARGE;
+
+        for (uint32_t k = 0; k < m; k++) {
+            bytes += batch->entries[k].bytes;
+        }
+        status = launch_batch(dev, batch, m, stream, err);
+    }
+    *bytes_p = bytes;
+    return status;
 }
 
 gh_status gh_device_compare(struct gh_device *dev, const void *a, const void *b,
