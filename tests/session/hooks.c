@@ -115,9 +115,9 @@ static void test_a_pass_that_breaks_a_rule(void)
     enter_fails(&pass, GH_ERR_INVALID, "inputs", "inputs at NULL");
     pass.n_inputs = GH_MAX_BUFFERS + 1;
     pass.inputs = many;
-    enter_fails(&pass, GH_ERR_INVALID, "1 to 128 of them", "too many inputs");
+    enter_fails(&pass, GH_ERR_INVALID, "1 to 1024 of them", "too many inputs");
     many[0].flags = 1u << 7;
-    enter_fails(&pass, GH_ERR_INVALID, "1 to 128 of them",
+    enter_fails(&pass, GH_ERR_INVALID, "1 to 1024 of them",
                 "too many inputs, and a wrong one among them");
     pass.n_inputs = 1;
     pass.inputs = &bad_tensor;
