@@ -29,7 +29,6 @@ struct gh_entry {
     uint8_t reason;
     bool unchained;   /* chaining was tried, and the address moved */
     bool ran_eagerly; /* the last time; else a graph did */
-    bool compared;    /* by GRAPHHOOKS_CHECK, at least once */
     uint32_t n_inputs, n_outputs, n_copies;
     uint32_t n_pending; /* rows of `copy` that the pass at hand needs */
     uint32_t n_nodes;
@@ -42,6 +41,7 @@ struct gh_entry {
     gh_buffer *inputs;  /* where the graph reads */
     gh_buffer *outputs; /* where it writes */
     uint8_t *kinds;     /* enum gh_input_kind; in the allocation of inputs */
+    uint64_t turns;     /* launches under GRAPHHOOKS_CHECK */
     uint64_t ran;       /* the number of the last pass of it, from 1; 0: none */
 };
 

@@ -170,7 +170,7 @@ bool gh_capture_resume(struct gh_capture *c)
     return true;
 }
 
-/* Slots that were in flight when the step ended. */
+/* What was in flight when the step ended, or in a capture of the host's. */
 static void cut_flights(struct gh_capture *c)
 {
     for (uint32_t chunk = 0; chunk < c->plan->n_chunks; chunk++) {
@@ -184,8 +184,8 @@ void gh_capture_end_step(struct gh_capture *c)
 {
     uint32_t held = gh_slots_end_step(c->slots);
 
+    cut_flights(c);
     if (held != 0) {
-        cut_flights(c);
         gh_log_line(c->options.log, GH_LOG_INFO,
                     "step %llu ended with %u microbatches that did not run all "
                     "of their passes",

@@ -39,8 +39,17 @@ static gh_reason may_record(const struct gh_capture *c)
     return GH_REASON_NONE;
 }
 
+/* A pass in the middle of its flight goes into the host's own graph. */
+static GH_COLD void note_capture(struct gh_capture *c)
+{
+    if (c->open.slot != GH_SLOT_NONE &&
+        c->open.capturing == GH_CAPTURING_YES) {
+        c->open.at->order.captured = true;
+    }
+}
+
 /* Why the pass cannot have a graph at all. */
-static gh_reason may_graph(const struct gh_capture *c, const gh_pass *pass)
+static gh_reason may_graph(struct gh_capture *c, const gh_pass *pass)
 {
     if ((pass->flags & GH_PASS_FORWARD_ONLY) != 0) {
         return GH_REASON_FORWARD_ONLY;
@@ -48,21 +57,20 @@ static gh_reason may_graph(const struct gh_capture *c, const gh_pass *pass)
     if (c->fates[pass->segment].never != GH_REASON_NONE) {
         return c->fates[pass->segment].never;
     }
+    if (gh_open_captured(c) != GH_CAPTURING_NO) {
+        note_capture(c);
+        return GH_REASON_HOST_CAPTURE;
+    }
     if (c->open.slot == GH_SLOT_NONE) {
         return GH_REASON_BUSY;
     }
-    if (c->paused != 0) {
-        return GH_REASON_PAUSED;
-    }
-    if (gh_device_is_capturing(c->dev, pass->stream)) {
-        return GH_REASON_HOST_CAPTURE;
-    }
-    return GH_REASON_NONE;
+    return c->paused != 0 ? GH_REASON_PAUSED : GH_REASON_NONE;
 }
 
-/* The first launch always, then one in check_every.  What the host launches
- * may advance its random numbers: not twice. */
-static bool check_is_due(struct gh_capture *c, const struct gh_entry *entry)
+/* The first launch always, and the second, as what a recording has left
+ * outside of the graph is still there in the first; then one in check_every.
+ * What the host launches may advance its random numbers: not twice. */
+static bool check_is_due(struct gh_capture *c, struct gh_entry *entry)
 {
     if (!c->options.check || entry->exec == NULL) {
         return false;
@@ -71,7 +79,7 @@ static bool check_is_due(struct gh_capture *c, const struct gh_entry *entry)
         gh_say_nothing_to_compare(c);
         return false;
     }
-    return !entry->compared || ++c->check_turn % c->options.check_every == 0;
+    return entry->turns++ < 2 || entry->turns % c->options.check_every == 0;
 }
 
 static GH_COLD void give_up_launching(struct gh_capture *c,
@@ -283,6 +291,10 @@ gh_status gh_capture_enter(struct gh_capture *c, const gh_pass *pass,
         return refuse_open(c, err);
     }
     gh_open_begin_timing(c);
+    if (c->ended != NULL) {
+        gh_order_end(&c->ended->order, &c->streams);
+        c->ended = NULL;
+    }
     if (pass->stream != c->streams.last) {
         status = check_stream(c, pass->stream, err);
         if (status != GH_OK) {
@@ -292,6 +304,7 @@ gh_status gh_capture_enter(struct gh_capture *c, const gh_pass *pass,
 
     gh_open_name(&c->open, pass);
     c->open.number = c->enters;
+    c->open.asked = false;
     c->open.chunk = c->fates[pass->segment].chunk;
     c->open.slot = GH_SLOT_NONE;
     c->open.counted = (pass->flags & GH_PASS_FORWARD_ONLY) == 0;

@@ -93,6 +93,27 @@ static GH_COLD gh_status go_without(struct gh_capture *c, const gh_pass *pass,
     return GH_OK;
 }
 
+/* The host captures the flight's first pass, and will launch it when it likes:
+ * no slot's next flight could wait for that. */
+static GH_COLD gh_status leave_slot(struct gh_capture *c, const gh_pass *pass,
+                                    gh_error *err)
+{
+    gh_open_give_slot_up(c);
+    c->open.slot = GH_SLOT_NONE;
+    c->open.at = NULL;
+    if (c->options.busy_fails) {
+        return gh_fail(err, GH_ERR_BUSY,
+                       "microbatch %u: the host is capturing its stream, and "
+                       "what a host captures gets no slot: leave the hooks out "
+                       "of that capture, or open without "
+                       "GH_SESSION_BUSY_FAILS",
+                       pass->microbatch);
+    }
+    gh_slots_note_loose(c->slots, c->open.chunk, pass->microbatch,
+                        c->open.number);
+    return GH_OK;
+}
+
 /* Passes over slots that the stream cannot wait for. */
 static GH_COLD gh_status begin_on_another_stream(struct gh_capture *c,
                                                  const gh_pass *pass,
@@ -116,6 +137,9 @@ static gh_status begin_flight(struct gh_capture *c, const gh_pass *pass,
     struct gh_slot *slot = c->open.at;
     gh_status status = GH_OK;
 
+    if (gh_open_captured(c) == GH_CAPTURING_YES) {
+        return leave_slot(c, pass, err);
+    }
     if (slot->order.stream == pass->stream) {
         gh_order_stay(&slot->order);
     } else {

@@ -10,6 +10,17 @@
 #include "capture/state.h"
 #include "trace/trace.h"
 
+enum gh_capturing gh_open_captured(struct gh_capture *c)
+{
+    if (!c->open.asked) {
+        c->open.capturing = c->dev != NULL
+                                ? gh_device_capturing(c->dev, c->open.stream)
+                                : GH_CAPTURING_NO;
+        c->open.asked = true;
+    }
+    return c->open.capturing;
+}
+
 void gh_open_move_on(struct gh_capture *c, const gh_pass *pass)
 {
     c->open.active = false;
@@ -25,7 +36,8 @@ void gh_open_move_on(struct gh_capture *c, const gh_pass *pass)
                            pass->segment);
     } else if (gh_slots_ran_last(c->slots, c->open.chunk, pass->microbatch,
                                  pass->segment)) {
-        gh_order_end(&c->open.at->order, &c->streams);
+        gh_order_leave(&c->open.at->order, &c->streams);
+        c->ended = c->open.at;
     }
 }
 

@@ -24,6 +24,8 @@ struct gh_open_pass {
     uint8_t reason;
     uint32_t chunk, slot;
     struct gh_slot *at;     /* the slot, when it holds one */
+    bool asked;             /* `capturing` is what the driver has said */
+    enum gh_capturing capturing;
     void *capture_stream;   /* RECORD: where the capture is */
     bool routed;            /* RECORD: record_begin was called */
     struct gh_entry *entry; /* NULL when the pass holds no slot */
@@ -63,6 +65,9 @@ static inline bool gh_open_is(const struct gh_open_pass *open,
            open->flags == pass->flags && open->variant == pass->variant &&
            open->direction == pass->direction && open->stream == pass->stream;
 }
+
+/* Whether the host captures the pass's stream.  The driver is asked once. */
+enum gh_capturing gh_open_captured(struct gh_capture *c);
 
 /* The microbatch moves on, and no pass is open. */
 void gh_open_move_on(struct gh_capture *c, const gh_pass *pass);

@@ -75,8 +75,8 @@ static bool describe_reason(const struct gh_capture *c, char *text,
 {
     static const char *const why[GH_REASON_COUNT] = {
         [GH_REASON_BUSY] = "all slots were in flight when its microbatch "
-                           "began: raise GRAPHHOOKS_MAX_SLOTS, or run fewer "
-                           "at once",
+                           "began, or the host captured its stream then: "
+                           "raise GRAPHHOOKS_MAX_SLOTS, or run fewer at once",
         [GH_REASON_INPUT] = "its inputs are not those it was recorded with, in "
                             "number, size or static address, or its flags "
                             "are not",

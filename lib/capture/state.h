@@ -38,8 +38,9 @@ struct gh_capture {
     struct gh_bound *bound; /* tensors that graphs read; aux.c */
     uint32_t n_bound;
     struct gh_open_pass open;
+    struct gh_slot *ended; /* whose flight has ended: what the host issues until
+                              the next pass is entered still belongs to it */
     uint32_t paused;
-    uint64_t check_turn;
     uint64_t enters, exits; /* enters: the number of the next pass, from 1 */
     uint64_t timed_every, until_timed;
 

@@ -95,14 +95,28 @@ gh_status gh_device_event_wait(struct gh_device *dev, void *waiter, void *event,
                                gh_error *err);
 
 /* capture and graphs */
+/* Whether the host captures the stream, or what the legacy stream would wait
+ * for: nothing may then be launched on it, nor waited for. */
+enum gh_capturing {
+    GH_CAPTURING_NO,
+    GH_CAPTURING_YES,
+    GH_CAPTURING_UNKNOWN /* the driver will not say */
+};
+enum gh_capturing gh_device_capturing(struct gh_device *dev, void *stream);
+
 /* True also when the driver will not say: nothing may then be launched. */
-bool gh_device_is_capturing(struct gh_device *dev, void *stream);
+static inline bool gh_device_is_capturing(struct gh_device *dev, void *stream)
+{
+    return gh_device_capturing(dev, stream) != GH_CAPTURING_NO;
+}
 /* Fails, with the driver's reason, where it will not say. */
 gh_status gh_device_ask_capturing(struct gh_device *dev, void *stream,
                                   gh_error *err);
-/* True only when the host is known to capture the stream, or to capture what
- * the legacy stream would wait for: nothing may then be waited for on it. */
-bool gh_device_host_captures(struct gh_device *dev, void *stream);
+/* True only when the host is known to capture it. */
+static inline bool gh_device_host_captures(struct gh_device *dev, void *stream)
+{
+    return gh_device_capturing(dev, stream) == GH_CAPTURING_YES;
+}
 gh_status gh_device_capture_begin(struct gh_device *dev, void *stream,
                                   gh_error *err);
 /* Always leaves the stream out of capture, whatever it returns. */

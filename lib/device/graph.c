@@ -12,12 +12,17 @@
 #include "base/error.h"
 #include "device/private.h"
 
-bool gh_device_is_capturing(struct gh_device *dev, void *stream)
+enum gh_capturing gh_device_capturing(struct gh_device *dev, void *stream)
 {
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUresult result = dev->drv.cuStreamIsCapturing(stream, &capture);
 
-    return dev->drv.cuStreamIsCapturing(stream, &capture) != CUDA_SUCCESS ||
-           capture != CU_STREAM_CAPTURE_STATUS_NONE;
+    if (result == CUDA_SUCCESS) {
+        return capture == CU_STREAM_CAPTURE_STATUS_NONE ? GH_CAPTURING_NO
+                                                        : GH_CAPTURING_YES;
+    }
+    return result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT ? GH_CAPTURING_YES
+                                                        : GH_CAPTURING_UNKNOWN;
 }
 
 gh_status gh_device_ask_capturing(struct gh_device *dev, void *stream,
@@ -26,15 +31,6 @@ gh_status gh_device_ask_capturing(struct gh_device *dev, void *stream,
     CUstreamCaptureStatus capture;
 
     return gh_device_call(dev, err, cuStreamIsCapturing, (stream, &capture));
-}
-
-bool gh_device_host_captures(struct gh_device *dev, void *stream)
-{
-    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
-    CUresult result = dev->drv.cuStreamIsCapturing(stream, &capture);
-
-    return result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT ||
-           (result == CUDA_SUCCESS && capture != CU_STREAM_CAPTURE_STATUS_NONE);
 }
 
 gh_status gh_device_capture_begin(struct gh_device *dev, void *stream,

@@ -52,6 +52,11 @@ gh_status gh_scratch_reserve(struct gh_scratch *s, struct gh_device *dev,
     return status;
 }
 
+bool gh_scratch_is_held(const struct gh_scratch *s, struct gh_device *dev)
+{
+    return s->busy && gh_device_host_captures(dev, s->stream);
+}
+
 void gh_scratch_free(struct gh_scratch *s, struct gh_device *dev)
 {
     gh_device_free(dev, s->address);

@@ -20,6 +20,10 @@ struct gh_scratch {
  * has used it last. */
 gh_status gh_scratch_reserve(struct gh_scratch *scratch, struct gh_device *dev,
                              uint64_t bytes, void *stream, gh_error *err);
+/* Whether the stream that has used it last cannot be waited for, as the host
+ * captures it now. */
+bool gh_scratch_is_held(const struct gh_scratch *scratch,
+                        struct gh_device *dev);
 void gh_scratch_free(struct gh_scratch *scratch, struct gh_device *dev);
 
 #endif

@@ -6,7 +6,8 @@
  * streams of the session; for those past them the host's thread waits.
  *
  * A stream that the host is capturing cannot be waited for, and without a
- * driver none can: such a stream is out of reach.
+ * driver none can: such a stream is out of reach.  So is, until the step ends,
+ * what the host has captured: it runs when the host launches its graph.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -112,6 +113,9 @@ bool gh_order_reach(const struct gh_order *o, const struct gh_streams *s,
     if (s->dev != NULL && gh_device_host_captures(s->dev, stream)) {
         return true; /* what is captured now has nothing to wait for */
     }
+    if (o->captured && o->stream != stream) {
+        return false;
+    }
     for (uint64_t left = o->used; left != 0; left &= left - 1) {
         if (!is_in_reach(o, s, (uint32_t)__builtin_ctzll(left), stream)) {
             return false;
@@ -169,6 +173,7 @@ gh_status gh_order_move(struct gh_order *o, const struct gh_streams *s,
     gh_status status = GH_OK;
 
     if (s->dev != NULL && gh_device_host_captures(s->dev, stream)) {
+        o->captured = true;
         return GH_OK;
     }
     if (!o->ordered) {
@@ -201,6 +206,18 @@ static void look_back(struct gh_order *o)
     }
 }
 
+void gh_order_leave(struct gh_order *o, const struct gh_streams *s)
+{
+    if (s->n < 2 || s->dev == NULL) {
+        return;
+    }
+    for (uint64_t left = o->used; left != 0 && !o->captured; left &= left - 1) {
+        const uint32_t edge = (uint32_t)__builtin_ctzll(left);
+
+        o->captured = gh_device_host_captures(s->dev, s->all[edge]);
+    }
+}
+
 /* A stream that the host captures now keeps the event that it has, if any. */
 void gh_order_end(struct gh_order *o, const struct gh_streams *s)
 {
@@ -222,11 +239,11 @@ void gh_order_end(struct gh_order *o, const struct gh_streams *s)
     look_back(o);
 }
 
-
 void gh_order_cut(struct gh_order *o)
 {
     if (!o->ordered) {
         o->marked = 0;
     }
+    o->captured = false;
     look_back(o);
 }

@@ -22,6 +22,8 @@ struct gh_order {
     void **events;   /* GH_MAX_EDGES; made when a second stream is seen */
     bool ordered;    /* this user follows the one before it; not so while the
                         host captures its work */
+    bool captured;   /* the host has captured some of its work, and launches
+                        that when it likes: no other stream can follow */
 };
 
 void gh_order_init(struct gh_order *order);
@@ -45,7 +47,10 @@ gh_status gh_order_move(struct gh_order *order,
                         const struct gh_streams *streams, void *stream,
                         gh_error *err);
 
-/* The user has ended. */
+/* The user's last work is issued; notes whether the host captures it. */
+void gh_order_leave(struct gh_order *order, const struct gh_streams *streams);
+/* What is issued now on the user's streams is the last that the next user
+ * waits for. */
 void gh_order_end(struct gh_order *order, const struct gh_streams *streams);
 /* It was cut short. */
 void gh_order_cut(struct gh_order *order);

@@ -121,13 +121,15 @@ static void test_a_mark_of_before_the_capture(void)
 {
     CUstream *s = toy.streams;
 
-    if (!start((struct toy_options){ .layers = 1 })) {
+    if (!start((struct toy_options){ .layers = 2 })) {
         return;
     }
+    run(0, GH_FORWARD, 9, s[2]);
     run_both(0, s[1]);
     run_both(1, s[0]);
+    run(1, GH_FORWARD, 9, s[2]); /* the next pass that is entered marks it */
     toy.drv.cuStreamBeginCapture(s[0], CU_STREAM_CAPTURE_MODE_RELAXED);
-    is_int(run(0, GH_FORWARD, 2, s[1]).slot, 0,
+    is_int(run(0, GH_FORWARD, 2, s[1]).slot, 1,
            "a slot is given on while the host captures its last stream");
     is_int(toy_races(&toy), 0, "and waits for what was there before");
     is_int(end_capture(s[0]), CUDA_SUCCESS, "and the capture is whole");

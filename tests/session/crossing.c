@@ -85,29 +85,71 @@ static void test_without_another_slot_the_flight_is_refused(void)
     run(0, FORWARD, 1, s[0]);
     begin_on(s[0]);
     run(0, BACKWARD, 1, s[0]);
-    is_refused("a capture with half a flight in it");
+    is_int(run(0, FORWARD, 7, s[1]).action, (long)UINT32_MAX,
+           "a capture with half a flight in it: the next one is refused");
+    end_capture(s[0]);
+    is_int(run(0, FORWARD, 7, s[1]).action, (long)UINT32_MAX,
+           "also when it has ended, as the host launches it when it likes");
+    gh_iteration_end(toy.session, NULL);
+    is_int(run(0, FORWARD, 7, s[1]).slot, 0, "until the step has ended");
+    toy_close(&toy);
 }
 
-/* Its first pass is captured, so what it must follow is found with the next. */
-static void test_a_flight_that_leaves_the_capture_is_refused(void)
+/* The host launches what it has captured when it likes. */
+static void test_a_captured_flight_has_no_slot(void)
 {
-    const struct toy_options one = { .layers = 2, .max_slots = 1 };
     CUstream *s = toy.streams;
 
-    if (!start(one)) {
+    if (!start((struct toy_options){ .layers = 1, .max_slots = 2 })) {
         return;
     }
-    run_both(0, s[0]);
+    run_both(0, s[1]);
     begin_on(s[0]);
-    begin_on(s[1]);
-    is_int(run(0, FORWARD, 1, s[1]).reason, GH_REASON_HOST_CAPTURE,
-           "a flight begins in a capture");
-    end_capture(s[1]);
-    is_int(run(1, FORWARD, 1, s[1]).action, (long)UINT32_MAX,
-           "its next pass cannot wait for the stream that is captured");
+    is_int(run(0, FORWARD, 1, s[0]).slot, (long)GH_SLOT_NONE,
+           "a flight that the host captures has no slot");
+    is_int(run(0, BACKWARD, 1, s[0]).reason, GH_REASON_HOST_CAPTURE,
+           "all of it is the host's");
+    is_int(run(0, FORWARD, 2, s[1]).slot, 0,
+           "and the next one has what it did not take");
+    run(0, BACKWARD, 2, s[1]);
     end_capture(s[0]);
-    is_int(run(1, FORWARD, 1, s[1]).slot, 0, "until that capture has ended");
-    is_int(toy_races(&toy), 0, "then it does");
+    toy_close(&toy);
+
+    if (!start((struct toy_options){ .layers = 1,
+                                     .flags = GH_SESSION_BUSY_FAILS })) {
+        return;
+    }
+    begin_on(s[0]);
+    err.text[0] = '\0';
+    is_int(run(0, FORWARD, 0, s[0]).action, (long)UINT32_MAX,
+           "a host that cannot go without a slot is refused");
+    ok(strstr(err.text, "leave the hooks out of that capture") != NULL,
+       "and told why: %s", err.text);
+    end_capture(s[0]);
+    toy_close(&toy);
+}
+
+/* As an embedding's backward reads what the last pass of a flight has left. */
+static void test_results_are_read_after_the_last_pass(void)
+{
+    CUstream *s = toy.streams;
+    gh_buffer out;
+    struct io io = { .n_outputs = 1, .value = 7 };
+
+    if (!start((struct toy_options){ .layers = 1, .max_slots = 1 })) {
+        return;
+    }
+    out = buffer(1, 256, 0);
+    io.outputs = &out;
+    run_both(9, s[1]);
+    for (uint32_t m = 0; m < 4; m++) {
+        run(0, FORWARD, m, s[m & 1]);
+        run_with(0, BACKWARD, m, s[m & 1], &io);
+        toy.drv.cuMemcpyDtoDAsync((uintptr_t)buffer(4 + m, 256, 0).address,
+                                  (uintptr_t)out.address, 256, s[m & 1]);
+    }
+    is_int(toy_races(&toy), 0,
+           "what the host reads before it enters the next pass is waited for");
     toy_close(&toy);
 }
 
@@ -150,6 +192,34 @@ static void test_without_a_driver_busy_fails(void)
            "a host that cannot go without a slot is refused");
     ok(strstr(err.text, "without a driver") != NULL, "and told why: %s",
        err.text);
+    toy_close(&toy);
+}
+
+/* The scratch of a check was last used on the stream that is captured. */
+static void test_a_check_beside_a_capture(void)
+{
+    CUstream *s = toy.streams;
+    gh_buffer out;
+    struct io io = { .n_outputs = 1, .value = 7 };
+
+    if (!start((struct toy_options){ .layers = 1, .environment = checked })) {
+        return;
+    }
+    out = buffer(1, 256, GH_BUFFER_UPDATED);
+    io.outputs = &out;
+    for (uint32_t m = 0; m < 2; m++) {
+        run_with(0, FORWARD, m, s[m], &io);
+        run_with(0, BACKWARD, m, s[m], &io);
+        toy.drv.cuCtxSynchronize();
+    }
+    toy_configure(&toy, "SEED=0 FAIL=cuMemsetD8Async:1");
+    run_with(0, FORWARD, 2, s[1], &io); /* ends without comparing */
+    run_with(0, BACKWARD, 2, s[1], &io);
+    begin_on(s[1]);
+    run_with(0, FORWARD, 3, s[0], &io);
+    run_with(0, BACKWARD, 3, s[0], &io);
+    is_int(end_capture(s[1]), CUDA_SUCCESS,
+           "a check on one stream leaves a capture of another whole");
     toy_close(&toy);
 }
 
@@ -227,7 +297,9 @@ int main(void)
     }
     test_a_slot_whose_stream_is_captured_is_passed_over();
     test_without_another_slot_the_flight_is_refused();
-    test_a_flight_that_leaves_the_capture_is_refused();
+    test_a_captured_flight_has_no_slot();
+    test_results_are_read_after_the_last_pass();
+    test_a_check_beside_a_capture();
     test_without_a_driver_streams_do_not_share_slots();
     test_without_a_driver_busy_fails();
     test_a_recording_beside_the_hosts_capture();

@@ -210,12 +210,14 @@ static void test_the_turn_of_a_check(void)
     }
     out = buffer(1, 256, 0);
     forward(&out, 1, 9, 0);
-    is_int(toy_stats(&toy).checks, 1, "a first launch is compared");
+    forward(&out, 1, 9, 0);
+    is_int(toy_stats(&toy).checks, 2, "the first two launches are compared");
+    is_int(forward(&out, 1, 9, 0).reason, GH_REASON_CHECK,
+           "then the third, with every third launch");
     forward(&out, 1, 9, 0);
     forward(&out, 1, 9, 0);
-    is_int(toy_stats(&toy).checks, 1,
-           "then of every third ready pass the first two are not");
-    is_int(forward(&out, 1, 9, 0).reason, GH_REASON_CHECK, "and the third is");
+    is_int(toy_stats(&toy).checks, 3, "the fourth and the fifth are not");
+    is_int(forward(&out, 1, 9, 0).reason, GH_REASON_CHECK, "and the sixth is");
     toy_close(&toy);
 }
 

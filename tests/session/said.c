@@ -38,8 +38,9 @@ static void test_busy(void)
         run(0, BACKWARD, 0, s[0]);
         run(0, BACKWARD, 1, s[0]);
     }
-    is_int(times_said("all slots were in flight when its microbatch began: "
-                      "raise GRAPHHOOKS_MAX_SLOTS"),
+    is_int(times_said("all slots were in flight when its microbatch began, or "
+                      "the host captured its stream then: raise "
+                      "GRAPHHOOKS_MAX_SLOTS"),
            1, "which is said once: %s", said);
     toy_close(&toy);
 }
