@@ -160,7 +160,8 @@ typedef struct gh_decision {
                          first forward to its last backward, or to its
                          last weight gradient if those are delayed;
                          GH_SLOT_NONE: one of the host's own besides those
-                         of the slots */
+                         of the slots, as when all are in flight, or when the
+                         host captures the flight's first pass itself */
     gh_reason reason; /* why not a graph; GH_REASON_NONE when it is one */
     void *stream;     /* where to issue the parts.  Not the pass's stream
                          when that is the legacy default one and the pass is
@@ -171,7 +172,10 @@ typedef struct gh_decision {
     const gh_buffer *outputs; /* REPLAYED: where the results are, as they
                                  were given at the recording; valid until
                                  the slot's next pass of this segment and
-                                 direction, with GH_PASS_NO_EXIT too */
+                                 direction, with GH_PASS_NO_EXIT too.  Of the
+                                 last pass of a flight: the slot's next flight
+                                 waits for what was issued before the next
+                                 gh_layer_enter; copy what is read later */
 } gh_decision;
 
 /**
@@ -188,8 +192,8 @@ typedef struct gh_decision {
  *         a backward whose forward has not run, or for a weight gradient
  *         whose backward has not (of a microbatch without a slot only the
  *         number of its passes is known), or when every free slot was last
- *         used on a stream that the host is capturing, which pass->stream
- *         cannot wait for;
+ *         used on a stream that the host is capturing, or in a capture of
+ *         this step's, which pass->stream cannot wait for;
  *         GH_ERR_BUSY with GH_SESSION_BUSY_FAILS; GH_ERR_DEVICE when the
  *         driver fails a call without which the numbers would be wrong.  No
  *         pass is then open.

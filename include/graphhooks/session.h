@@ -2,7 +2,9 @@
  * graphhooks/session.h - open a session, read its plan and its statistics.
  *
  * A session is one device of one rank.  It is used by one thread at a time,
- * not always the same one; different sessions may be used at once.
+ * not always the same one; different sessions may be used at once.  While one
+ * of them records, no thread may wait for the whole context
+ * (cuCtxSynchronize): the driver answers 900, and the recording is lost.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -106,7 +108,9 @@ GH_API gh_status gh_session_open(const gh_session_desc *desc,
  * Close a session; NULL is allowed, and so is closing twice: any call with a
  * closed session is GH_ERR_STATE.  Ends a capture that is open, waits for
  * the graphs that are in flight, then frees graphs and memory, and writes
- * the trace.  Blocks: until the session's graphs have finished.  Since: 0.1.
+ * the trace.  Of a host that captures by itself (gh_host_services) the stream
+ * that stood in for the legacy one stays, as the host's allocator may go on
+ * using it.  Blocks: until the session's graphs have finished.  Since: 0.1.
  */
 GH_API void gh_session_close(gh_session *session);
 

@@ -74,9 +74,10 @@ static GH_COLD gh_status go_without(struct gh_capture *c, const gh_pass *pass,
 {
     if (c->dev != NULL) {
         return gh_fail(err, GH_ERR_STATE,
-                       "microbatch %u: every free slot was last on a stream "
-                       "that the host is capturing, which stream %p cannot "
-                       "wait for: end the capture first, or raise "
+                       "microbatch %u: every free slot has work of a capture "
+                       "of the host's, or was last on a stream that it is "
+                       "capturing, which stream %p cannot wait for: end the "
+                       "capture first, leave the hooks out of it, or raise "
                        "GRAPHHOOKS_MAX_SLOTS",
                        pass->microbatch, pass->stream);
     }
