@@ -16,6 +16,8 @@
  */
 #include "host.h"
 
+#include "optimizer.h"
+
 static struct work work_of(const struct trainer *trainer, int microbatch)
 {
     return (struct work){
@@ -225,6 +227,19 @@ static void begin(struct trainer *trainer, int count)
     }
 }
 
+/* On stream 0, after everything that adds to the gradients. */
+static void optimize(const struct trainer *trainer, int count)
+{
+    const struct options *options = trainer->options;
+    const struct queue queue = {
+        .dev = trainer->dev,
+        .stream = trainer->streams[0],
+    };
+
+    wait_end(trainer, queue.stream, count - 1);
+    optimizer_step(&trainer->model, &queue, options->lr, options->warmup);
+}
+
 int schedule_step(struct trainer *trainer, int count)
 {
     const int in_flight = trainer->options->in_flight;
@@ -249,8 +264,7 @@ int schedule_step(struct trainer *trainer, int count)
         return -1;
     }
 
-    wait_end(trainer, trainer->streams[0], count - 1);
-    optimizer_step(trainer);
+    optimize(trainer, count);
     if (trainer->host != NULL && host_end_step(trainer->host) != 0) {
         return -1;
     }

@@ -103,9 +103,6 @@ void result_free(struct result *result);
  * trainer->dev->error or in the host's. */
 int schedule_step(struct trainer *trainer, int count);
 
-/* The optimizer's part of it, on stream 0. */
-void optimizer_step(const struct trainer *trainer);
-
 static inline CUstream stream_of(const struct trainer *trainer, int microbatch)
 {
     return trainer->n_streams == 0
