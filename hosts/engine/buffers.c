@@ -3,6 +3,8 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "buffers.h"
+
 #include "cutter.h"
 
 #include <stdlib.h>

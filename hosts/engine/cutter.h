@@ -6,7 +6,10 @@
 #ifndef ENGINE_CUTTER_H
 #define ENGINE_CUTTER_H
 
-#include "buffers.h"
+#include <stddef.h>
+
+struct model;
+struct set;
 
 /* Walked twice: with no base it only measures. */
 struct cutter {

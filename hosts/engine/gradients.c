@@ -5,6 +5,8 @@
  */
 #include "cutter.h"
 
+#include "buffers.h"
+
 static void cut_mla_gradients(struct cutter *cutter,
                               const struct config *config,
                               struct mla_buffers *mla)
