@@ -7,6 +7,14 @@
 
 #include <string.h>
 
+static const char *const model_names[MODEL_COUNT] = { "gpt", "moe", "mla",
+                                                      "mamba", "hybrid" };
+
+const char *model_name(enum model_kind model)
+{
+    return model_names[model];
+}
+
 static const enum part_kind dense[] = { PART_ATTN, PART_MLP };
 static const enum part_kind moe[] = {
     PART_ATTN,        PART_MOE_ROUTER,  PART_MOE_PREPROCESS, PART_MOE_DISPATCH,

@@ -1,7 +1,7 @@
 /*
  * main.c - gh-engine: trains a small model on real text and compares modes.
  *
- *     options ─► text ─► device ─► for every mode: train() ─► table, JSON
+ *     command ─► text ─► device ─► for every mode: train() ─► table, JSON
  *
  *     train()          model, buffers, streams; then its steps
  *     schedule_step()  embed ─► parts ─► head, the head back ─► parts ─►
@@ -59,10 +59,21 @@ static void catch_signals(void)
     }
 }
 
-static bool step_done(const struct options *options, enum mode mode, int step,
-                      double loss, double step_ms)
+static bool say_step(const struct options *options, enum mode mode, int step,
+                     double loss, double step_ms)
 {
     report_progress(options, mode, step, loss, step_ms);
+    return interrupted == 0;
+}
+
+static bool keep_quiet(const struct options *options, enum mode mode, int step,
+                       double loss, double step_ms)
+{
+    (void)options;
+    (void)mode;
+    (void)step;
+    (void)loss;
+    (void)step_ms;
     return interrupted == 0;
 }
 
@@ -70,21 +81,21 @@ static bool step_done(const struct options *options, enum mode mode, int step,
 
 /* What --driver asks for; else GRAPHHOOKS_DRIVER, which may be a path; else
  * NULL: what is there. */
-static const char *asked_driver(const struct options *options)
+static const char *asked_driver(const struct command *command)
 {
     const char *set = getenv("GRAPHHOOKS_DRIVER");
 
-    if (options->driver != NULL) {
-        return options->driver;
+    if (command->driver != NULL) {
+        return command->driver;
     }
     return set != NULL && set[0] != '\0' ? set : NULL;
 }
 
 /* `path` is where the driver's path goes; it outlives the device. */
-static int open_device(const struct options *options, struct device *dev,
+static int open_device(const struct command *command, struct device *dev,
                        char *path, size_t path_bytes)
 {
-    const char *asked = asked_driver(options);
+    const char *asked = asked_driver(command);
 
     if (asked == NULL) {
         if (device_open(dev, DEVICE_CUDA) == 0) {
@@ -105,18 +116,18 @@ static int open_device(const struct options *options, struct device *dev,
     return device_open(dev, path);
 }
 
-static int load_text(const struct options *options, struct text *text,
+static int load_text(const struct command *command, struct text *text,
                      char *error, size_t error_bytes)
 {
     char found[4096], why[256];
-    const char *path = options->data;
+    const char *path = command->data;
 
     if (path == NULL) {
         find_companion(FIND_TEXT, found, sizeof(found));
         path = found;
     }
-    if (text_load(text, path, (size_t)options->config.seq, why, sizeof(why)) !=
-        0) {
+    if (text_load(text, path, (size_t)command->options.config.seq, why,
+                  sizeof(why)) != 0) {
         snprintf(error, error_bytes, "--data %s: %s", path, why);
         return -1;
     }
@@ -124,22 +135,23 @@ static int load_text(const struct options *options, struct text *text,
 }
 
 /* What would fail at the end is found before the start. */
-static int check_ahead(const struct options *options, struct device *dev)
+static int check_ahead(const struct command *command, struct device *dev)
 {
     char error[4608];
 
     if (fflush(stdout) != 0) {
         return EXIT_USAGE; /* end_output() says so */
     }
-    if (output_check(options, error, sizeof(error)) != 0) {
+    if (output_check(command, error, sizeof(error)) != 0) {
         fprintf(stderr, "gh-engine: %s\n", error);
         return EXIT_USAGE;
     }
-    for (int i = 0; i < options->n_modes; i++) {
+    for (int i = 0; i < command->n_modes; i++) {
         bool bad_option = false;
 
-        if (options->modes[i] == MODE_GRAPH &&
-            train_check(options, dev, &bad_option, error, sizeof(error)) != 0) {
+        if (command->modes[i] == MODE_GRAPH &&
+            train_check(&command->options, dev, &bad_option, error,
+                        sizeof(error)) != 0) {
             fflush(stdout); /* the reason comes last */
             fprintf(stderr, "gh-engine: graph mode: %s\n", error);
             return bad_option ? EXIT_USAGE : EXIT_DEVICE;
@@ -159,49 +171,50 @@ static bool has_run(const struct result *results, int n, enum mode mode)
 }
 
 /* The table and the files, of the n modes that have run. */
-static int report(const struct options *options, const struct device *dev,
+static int report(const struct command *command, const struct device *dev,
                   const struct result *results, int n)
 {
     char error[4608];
 
-    report_table(options, dev, results, n);
+    report_table(command, dev, results, n);
     fflush(stdout);
-    if ((options->json != NULL &&
-         report_json(options, dev, results, n, error, sizeof(error)) != 0) ||
+    if ((command->json != NULL &&
+         report_json(command, dev, results, n, error, sizeof(error)) != 0) ||
         (has_run(results, n, MODE_GRAPH) &&
-         output_check_trace(options, error, sizeof(error)) != 0)) {
+         output_check_trace(command, error, sizeof(error)) != 0)) {
         fprintf(stderr, "gh-engine: %s\n", error);
         return EXIT_USAGE;
     }
-    if (!report_whole(options, results, n)) {
+    if (!report_whole(command, results, n)) {
         fprintf(stderr,
                 "gh-engine: interrupted after %d of %d steps of the %s mode; "
                 "what was done until then is reported\n",
-                results[n - 1].steps, options->steps,
+                results[n - 1].steps, command->options.steps,
                 mode_name(results[n - 1].mode));
         return EXIT_SIGNAL + interrupted;
     }
     return report_all_equal(results, n) ? EXIT_EQUAL : EXIT_DIFFERENT;
 }
 
-static int run_modes(const struct options *options, struct device *dev,
+static int run_modes(const struct command *command, struct device *dev,
                      const struct text *text, struct result *results)
 {
+    train_progress_fn *progress = command->quiet ? keep_quiet : say_step;
     char error[768];
     int n = 0;
 
     do {
-        const enum mode mode = options->modes[n];
+        const enum mode mode = command->modes[n];
 
-        if (train(options, dev, text, mode, step_done, &results[n], error,
-                  sizeof(error)) != 0) {
+        if (train(&command->options, dev, text, mode, progress, &results[n],
+                  error, sizeof(error)) != 0) {
             fflush(stdout);
             fprintf(stderr, "gh-engine: %s mode: %s\n", mode_name(mode), error);
             return EXIT_DEVICE;
         }
         n++;
-    } while (n < options->n_modes && interrupted == 0);
-    return report(options, dev, results, n);
+    } while (n < command->n_modes && interrupted == 0);
+    return report(command, dev, results, n);
 }
 
 /* A result that nobody can read is none. */
@@ -217,7 +230,7 @@ static int end_output(int status)
 
 int main(int argc, char **argv)
 {
-    struct options options;
+    struct command command;
     struct text text;
     struct device dev;
     struct result results[MAX_MODES + 1] = { 0 };
@@ -225,26 +238,26 @@ int main(int argc, char **argv)
     char path[4096];
     int status;
 
-    if (options_parse(&options, argc, argv, error, sizeof(error)) != 0) {
+    if (command_parse(&command, argc, argv, error, sizeof(error)) != 0) {
         fprintf(stderr, "gh-engine: %s\n", error);
         return EXIT_USAGE;
     }
-    if (options.help) {
-        options_help();
+    if (command.help) {
+        command_help();
         return end_output(EXIT_EQUAL);
     }
-    if (load_text(&options, &text, error, sizeof(error)) != 0) {
+    if (load_text(&command, &text, error, sizeof(error)) != 0) {
         fprintf(stderr, "gh-engine: %s\n", error);
         return EXIT_USAGE;
     }
 
     catch_signals();
-    if (open_device(&options, &dev, path, sizeof(path)) == 0) {
+    if (open_device(&command, &dev, path, sizeof(path)) == 0) {
         printf("gh-engine: %s, driver %s\n", dev.name,
                dev.soft ? "soft" : "cuda");
-        status = check_ahead(&options, &dev);
+        status = check_ahead(&command, &dev);
         if (status == EXIT_EQUAL) {
-            status = run_modes(&options, &dev, &text, results);
+            status = run_modes(&command, &dev, &text, results);
         }
     } else {
         fflush(stdout);
@@ -252,7 +265,7 @@ int main(int argc, char **argv)
         status = EXIT_DEVICE;
     }
 
-    for (int i = 0; i < options.n_modes; i++) {
+    for (int i = 0; i < command.n_modes; i++) {
         result_free(&results[i]);
     }
     device_close(&dev);

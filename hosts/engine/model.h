@@ -212,6 +212,8 @@ struct model {
     float *rotary; /* seq x rope: cosines, then sines; NULL: none needed */
 };
 
+const char *model_name(enum model_kind model);
+
 /* Of a layer: its kind, and the kinds of its parts.  Returns how many. */
 enum layer_kind layer_kind(const struct config *config, int layer);
 int layer_parts(enum layer_kind kind, const enum part_kind **parts_p);

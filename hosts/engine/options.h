@@ -1,5 +1,7 @@
 /*
- * options.h - what the command line asks for.
+ * options.h - what a run is asked to do.
+ *
+ * A person says so in a command line (command.h), a test by hand.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -18,7 +20,6 @@ enum mode {
 
 enum {
     MAX_COUNTS = 64,
-    MAX_MODES = 8, /* that a person may list */
     MAX_STREAMS = 16,
     MAX_SLOTS = 64 /* of a session */
 };
@@ -32,46 +33,20 @@ struct options {
     bool delay_wgrad; /* weights' gradients are passes of their own, */
     int delay;        /* so many microbatches later */
     bool legacy;      /* everything on the legacy default stream */
-    enum mode modes[MAX_MODES + 1]; /* and what is put first */
-    int n_modes;
-    const char *scope, *granularity; /* NULL: the library's default */
-    const char *driver;              /* "soft", "cuda"; NULL: what is there */
-    const char *library, *data, *json, *trace; /* NULL: find it; none */
     double lr;
     int warmup;
-    bool check, quiet, help;
-    bool gave_experts, gave_top_k, gave_state, gave_pattern; /* by a person */
+
+    /* of graph mode */
+    const char *library;             /* its path; NULL: find it */
+    const char *scope, *granularity; /* NULL: the library's default */
+    const char *trace;               /* NULL: none */
+    bool check;
     bool no_family; /* the library knows layers by their kinds alone */
 };
-
-/* 0; or -1 with one sentence in text: what is wrong and what would be right.
- * Strings point into argv. */
-int options_parse(struct options *options, int argc, char **argv, char *text,
-                  size_t text_bytes);
-
-/* Whether options that are fine alone are so together: 0, or -1 with one
- * sentence. */
-int options_check(const struct options *options, char *text, size_t text_bytes);
-
-void options_help(void);
-
-const char *mode_name(enum mode mode);
-const char *model_name(enum model_kind model);
 
 static inline int options_count(const struct options *options, int step)
 {
     return options->counts[step % options->n_counts];
-}
-
-static inline bool options_has_mode(const struct options *options,
-                                    enum mode mode)
-{
-    for (int i = 0; i < options->n_modes; i++) {
-        if (options->modes[i] == mode) {
-            return true;
-        }
-    }
-    return false;
 }
 
 /* Sets of activations that are in use at once. */

@@ -39,14 +39,16 @@ static int check_path(const char *option, const char *path, char *error,
 
 /* The file of --trace, when there will be one of that name: GRAPHHOOKS_TRACE
  * wins over it, and what % stands for is the library's to say. */
-static const char *trace_path(const struct options *options)
+static const char *trace_path(const struct command *command)
 {
-    if (options->trace == NULL || strchr(options->trace, '%') != NULL ||
+    const char *path = command->options.trace;
+
+    if (path == NULL || strchr(path, '%') != NULL ||
         getenv("GRAPHHOOKS_TRACE") != NULL ||
-        !options_has_mode(options, MODE_GRAPH)) {
+        !command_has_mode(command, MODE_GRAPH)) {
         return NULL;
     }
-    return options->trace;
+    return path;
 }
 
 static int check_trace_path(const char *path, char *error, size_t error_bytes)
@@ -60,12 +62,12 @@ static int check_trace_path(const char *path, char *error, size_t error_bytes)
     return check_path("--trace", path, error, error_bytes);
 }
 
-int output_check(const struct options *options, char *error, size_t error_bytes)
+int output_check(const struct command *command, char *error, size_t error_bytes)
 {
-    const char *trace = trace_path(options);
+    const char *trace = trace_path(command);
 
-    if (options->json != NULL &&
-        check_path("--json", options->json, error, error_bytes) != 0) {
+    if (command->json != NULL &&
+        check_path("--json", command->json, error, error_bytes) != 0) {
         return -1;
     }
     return trace == NULL ? 0 : check_trace_path(trace, error, error_bytes);
@@ -95,10 +97,10 @@ static bool is_whole(const char *path)
     return fclose(file) == 0 && whole;
 }
 
-int output_check_trace(const struct options *options, char *error,
+int output_check_trace(const struct command *command, char *error,
                        size_t error_bytes)
 {
-    const char *path = trace_path(options);
+    const char *path = trace_path(command);
 
     if (path == NULL || is_whole(path)) {
         return 0;

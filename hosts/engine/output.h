@@ -11,14 +11,14 @@
 #ifndef ENGINE_OUTPUT_H
 #define ENGINE_OUTPUT_H
 
-#include "options.h"
+#include "command.h"
 
 /* Before the run: 0; or -1 with a sentence that names the option. */
-int output_check(const struct options *options, char *error,
+int output_check(const struct command *command, char *error,
                  size_t error_bytes);
 
 /* After it: whether the trace is whole, in the same words. */
-int output_check_trace(const struct options *options, char *error,
+int output_check_trace(const struct command *command, char *error,
                        size_t error_bytes);
 
 #endif

@@ -18,9 +18,6 @@ void report_progress(const struct options *options, enum mode mode, int step,
 {
     const bool terminal = isatty(STDOUT_FILENO) == 1;
 
-    if (options->quiet) {
-        return;
-    }
     printf("%s%s: step %d of %d, %d microbatches, loss %.6f, %.2f ms%s",
            terminal ? "\r\033[K" : "", mode_name(mode), step + 1,
            options->steps, options_count(options, step), loss, step_ms,
@@ -44,10 +41,11 @@ bool report_all_equal(const struct result *results, int n)
     return equal;
 }
 
-bool report_whole(const struct options *options, const struct result *results,
+bool report_whole(const struct command *command, const struct result *results,
                   int n)
 {
-    return n == options->n_modes && results[n - 1].steps == options->steps;
+    return n == command->n_modes &&
+           results[n - 1].steps == command->options.steps;
 }
 
 static int compare_reals(const void *a, const void *b)
@@ -136,10 +134,10 @@ static void print_remarks(const struct device *dev,
 }
 
 /* host ms: until the last call of the step was issued. */
-void report_table(const struct options *options, const struct device *dev,
+void report_table(const struct command *command, const struct device *dev,
                   const struct result *results, int n)
 {
-    const bool whole = report_whole(options, results, n);
+    const bool whole = report_whole(command, results, n);
 
     printf("\n%-6s %11s %11s %9s %9s %11s %9s %9s %6s\n", "mode", "first loss",
            "last loss", "step ms", "host ms", "recordings", "replays", "eager",
@@ -266,28 +264,28 @@ static void write_mode(struct json *json, const struct result *result)
     json_end(json, '}');
 }
 
-int report_json(const struct options *options, const struct device *dev,
+int report_json(const struct command *command, const struct device *dev,
                 const struct result *results, int n, char *error,
                 size_t error_bytes)
 {
-    struct json json = { .file = fopen(options->json, "w") };
+    struct json json = { .file = fopen(command->json, "w") };
     bool failed;
 
     if (json.file == NULL) {
-        snprintf(error, error_bytes, "--json %s: %s", options->json,
+        snprintf(error, error_bytes, "--json %s: %s", command->json,
                  strerror(errno));
         return -1;
     }
     json_begin(&json, NULL, '{');
     json_text(&json, "driver", dev->soft ? "soft" : "cuda");
     json_text(&json, "device", dev->name);
-    write_model(&json, options);
+    write_model(&json, &command->options);
     json_begin(&json, "modes", '[');
     for (int i = 0; i < n; i++) {
         write_mode(&json, &results[i]);
     }
     json_end(&json, ']');
-    if (report_whole(options, results, n)) {
+    if (report_whole(command, results, n)) {
         json_bool(&json, "bitwise_equal", report_all_equal(results, n));
     } else {
         json_bool(&json, "interrupted", true);
@@ -300,7 +298,7 @@ int report_json(const struct options *options, const struct device *dev,
         snprintf(error, error_bytes,
                  "--json %s: it could not be written whole; give a file on a "
                  "disk with room",
-                 options->json);
+                 command->json);
         return -1;
     }
     return 0;

@@ -6,6 +6,7 @@
 #ifndef ENGINE_REPORT_H
 #define ENGINE_REPORT_H
 
+#include "command.h"
 #include "train.h"
 
 void report_progress(const struct options *options, enum mode mode, int step,
@@ -16,15 +17,15 @@ bool report_equal(const struct result *a, const struct result *b);
 bool report_all_equal(const struct result *results, int n);
 
 /* All modes have run all their steps; of others equality says nothing. */
-bool report_whole(const struct options *options, const struct result *results,
+bool report_whole(const struct command *command, const struct result *results,
                   int n);
 
 /* Of the n modes that have run. */
-void report_table(const struct options *options, const struct device *dev,
+void report_table(const struct command *command, const struct device *dev,
                   const struct result *results, int n);
 
 /* 0; or -1 with one sentence in error. */
-int report_json(const struct options *options, const struct device *dev,
+int report_json(const struct command *command, const struct device *dev,
                 const struct result *results, int n, char *error,
                 size_t error_bytes);
 

@@ -3,7 +3,6 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "hosts/engine/options.h"
 #include "hosts/engine/parts.h"
 #include "tap/tap.h"
 #include "tests/engine/immediate.h"

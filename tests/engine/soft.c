@@ -28,7 +28,6 @@ const struct options soft_options = {
     .streams = 2,
     .lr = 0.01,
     .warmup = 1,
-    .quiet = true,
 };
 
 static const char words[] = "full fathom five thy father lies";

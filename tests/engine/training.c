@@ -24,7 +24,6 @@ static struct options options = {
     .streams = 1,
     .lr = 0.02,
     .warmup = 2,
-    .quiet = true,
 };
 
 static const char words[] = "to be or not to be that is the question";

@@ -1,9 +1,9 @@
 /*
- * options.c - the table of options, and the command line read by it.
+ * command.c - the table of options, and the command line read by it.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "options.h"
+#include "command.h"
 
 #include "words/nearest.h"
 
@@ -38,83 +38,77 @@ struct row {
     const char *value, *help;
 };
 
-#define AT(field) offsetof(struct options, field)
+#define AT(field) offsetof(struct command, field)
+#define RUN(field) AT(options.field) /* of every run */
 
 static const struct row table[] = {
     { "--model", KIND_MODEL, 0, 0, 0, "gpt|moe|mla|mamba|hybrid",
       "what to train (gpt)" },
     { "--pattern", KIND_PATTERN, 0, 0, 0, "LETTERS",
       "hybrid layers, cycled: M mamba, * attention, - MLP, E MoE (M*-E)" },
-    { "--layers", KIND_INT, AT(config.layers), 1, 512, "N",
+    { "--layers", KIND_INT, RUN(config.layers), 1, 512, "N",
       "transformer layers (4)" },
-    { "--hidden", KIND_INT, AT(config.hidden), 1, 16384, "N",
+    { "--hidden", KIND_INT, RUN(config.hidden), 1, 16384, "N",
       "width of the residual stream (64)" },
-    { "--heads", KIND_INT, AT(config.heads), 1, 256, "N",
+    { "--heads", KIND_INT, RUN(config.heads), 1, 256, "N",
       "attention heads; divides hidden (4)" },
-    { "--seq", KIND_INT, AT(config.seq), 1, 8192, "N",
+    { "--seq", KIND_INT, RUN(config.seq), 1, 8192, "N",
       "bytes in a sequence (32)" },
-    { "--batch", KIND_INT, AT(config.batch), 1, 1024, "N",
+    { "--batch", KIND_INT, RUN(config.batch), 1, 1024, "N",
       "sequences in a microbatch (4)" },
-    { "--experts", KIND_INT, AT(config.experts), 1, 1024, "N",
+    { "--experts", KIND_INT, RUN(config.experts), 1, 1024, "N",
       "experts of a layer that has them (4; of mla: none)" },
-    { "--dense-layers", KIND_INT, AT(config.dense_layers), 0, 511, "N",
+    { "--dense-layers", KIND_INT, RUN(config.dense_layers), 0, 511, "N",
       "layers before the first that has experts (0)" },
-    { "--top-k", KIND_INT, AT(config.top_k), 1, 1024, "N",
+    { "--top-k", KIND_INT, RUN(config.top_k), 1, 1024, "N",
       "experts that a byte goes to (2)" },
-    { "--shared-expert", KIND_FLAG, AT(config.shared_expert), 0, 0, NULL,
+    { "--shared-expert", KIND_FLAG, RUN(config.shared_expert), 0, 0, NULL,
       "one expert more, for every byte" },
-    { "--drop-and-pad", KIND_FLAG, AT(config.drop_and_pad), 0, 0, NULL,
+    { "--drop-and-pad", KIND_FLAG, RUN(config.drop_and_pad), 0, 0, NULL,
       "the same number of bytes for every expert" },
-    { "--dropless-host", KIND_FLAG, AT(config.dropless_host), 0, 0, NULL,
+    { "--dropless-host", KIND_FLAG, RUN(config.dropless_host), 0, 0, NULL,
       "the host reads how many go where, and waits" },
-    { "--state", KIND_INT, AT(config.state), 1, 256, "N",
+    { "--state", KIND_INT, RUN(config.state), 1, 256, "N",
       "numbers that a Mamba channel carries on (8)" },
-    { "--steps", KIND_INT, AT(steps), 1, 1000000, "N", "optimizer steps (20)" },
+    { "--steps", KIND_INT, RUN(steps), 1, 1000000, "N",
+      "optimizer steps (20)" },
     { "--microbatches", KIND_COUNTS, 0, 1, 1024, "N,N,...",
       "microbatches of each step, cycled (4,6,8,3)" },
-    { "--in-flight", KIND_INT, AT(in_flight), 1, MAX_SLOTS, "N",
+    { "--in-flight", KIND_INT, RUN(in_flight), 1, MAX_SLOTS, "N",
       "microbatches between forward and backward (4)" },
     { "--delay-wgrad", KIND_DELAY, 0, 0, MAX_SLOTS - 1, "N",
       "weights' gradients as passes of their own, N microbatches later" },
-    { "--streams", KIND_INT, AT(streams), 1, MAX_STREAMS, "N",
+    { "--streams", KIND_INT, RUN(streams), 1, MAX_STREAMS, "N",
       "streams that microbatches take in turn (1)" },
     { "--stream", KIND_STREAM, 0, 0, 0, "legacy|own",
       "legacy: everything on the default stream (own)" },
     { "--compare", KIND_MODES, 0, 0, 0, "MODE,...",
       "eager, graph, step, plain: run each, compare (eager,graph)" },
-    { "--scope", KIND_TEXT, AT(scope), 0, 0, "PART,...",
+    { "--scope", KIND_TEXT, RUN(scope), 0, 0, "PART,...",
       "what to capture: attn, mlp, moe, moe_router, moe_preprocess, mamba" },
-    { "--granularity", KIND_TEXT, AT(granularity), 0, 0, "part|layer|chunk",
+    { "--granularity", KIND_TEXT, RUN(granularity), 0, 0, "part|layer|chunk",
       "how far one graph reaches (layer)" },
-    { "--family", KIND_FAMILY, AT(no_family), 0, 0, "auto|none",
+    { "--family", KIND_FAMILY, RUN(no_family), 0, 0, "auto|none",
       "the plugins that describe the layers to the library (auto)" },
     { "--driver", KIND_WORD, AT(driver), 0, 0, "soft|cuda",
       "the software device, or CUDA (CUDA where there is a device)" },
-    { "--library", KIND_TEXT, AT(library), 0, 0, "PATH",
+    { "--library", KIND_TEXT, RUN(library), 0, 0, "PATH",
       "the graphhooks library to load (GRAPHHOOKS_LIBRARY)" },
     { "--data", KIND_TEXT, AT(data), 0, 0, "FILE",
       "text to train on (the text that is installed)" },
-    { "--seed", KIND_SEED, AT(config.seed), 0, 0, "N",
+    { "--seed", KIND_SEED, RUN(config.seed), 0, 0, "N",
       "seed of weights and samples (1)" },
-    { "--lr", KIND_REAL, AT(lr), 0, 1000, "X", "learning rate (0.003)" },
-    { "--warmup", KIND_INT, AT(warmup), 0, 1000000, "N",
+    { "--lr", KIND_REAL, RUN(lr), 0, 1000, "X", "learning rate (0.003)" },
+    { "--warmup", KIND_INT, RUN(warmup), 0, 1000000, "N",
       "steps in which the learning rate rises (4)" },
     { "--json", KIND_TEXT, AT(json), 0, 0, "FILE", "write results there" },
-    { "--trace", KIND_TEXT, AT(trace), 0, 0, "FILE",
+    { "--trace", KIND_TEXT, RUN(trace), 0, 0, "FILE",
       "write a timeline of the hooks there (GRAPHHOOKS_TRACE)" },
-    { "--check", KIND_FLAG, AT(check), 0, 0, NULL,
+    { "--check", KIND_FLAG, RUN(check), 0, 0, NULL,
       "compare replays with eager passes (GRAPHHOOKS_CHECK=bitwise)" },
     { "--quiet", KIND_FLAG, AT(quiet), 0, 0, NULL, "only the table" },
     { "--help", KIND_FLAG, AT(help), 0, 0, NULL, "this text" },
 };
-
-static const char *const model_names[MODEL_COUNT] = { "gpt", "moe", "mla",
-                                                      "mamba", "hybrid" };
-
-const char *model_name(enum model_kind model)
-{
-    return model_names[model];
-}
 
 static const char *const mode_names[MODE_COUNT] = { "eager", "graph", "step",
                                                     "plain" };
@@ -124,7 +118,7 @@ const char *mode_name(enum mode mode)
     return mode_names[mode];
 }
 
-void options_help(void)
+void command_help(void)
 {
     printf("usage: gh-engine [OPTION]...\n"
            "Trains a byte-level GPT on text, layer by layer eagerly, "
@@ -170,8 +164,8 @@ static int whole_number(const char *text, long least, long most, long *value)
 }
 
 /* Calls each() with every piece between commas; -1 as soon as it fails. */
-static int split(const char *list, struct options *options,
-                 int (*each)(struct options *, const char *piece))
+static int split(const char *list, struct command *command,
+                 int (*each)(struct command *, const char *piece))
 {
     while (true) {
         const size_t length = strcspn(list, ",");
@@ -182,7 +176,7 @@ static int split(const char *list, struct options *options,
         }
         memcpy(piece, list, length);
         piece[length] = '\0';
-        if (each(options, piece) != 0) {
+        if (each(command, piece) != 0) {
             return -1;
         }
         if (list[length] == '\0') {
@@ -192,8 +186,9 @@ static int split(const char *list, struct options *options,
     }
 }
 
-static int add_count(struct options *options, const char *piece)
+static int add_count(struct command *command, const char *piece)
 {
+    struct options *options = &command->options;
     long value;
 
     if (options->n_counts == MAX_COUNTS ||
@@ -204,18 +199,18 @@ static int add_count(struct options *options, const char *piece)
     return 0;
 }
 
-static int add_mode(struct options *options, const char *piece)
+static int add_mode(struct command *command, const char *piece)
 {
     for (int i = 0; i < MODE_COUNT; i++) {
-        if (strcmp(piece, mode_names[i]) == 0 && options->n_modes < MAX_MODES) {
-            options->modes[options->n_modes++] = (enum mode)i;
+        if (strcmp(piece, mode_names[i]) == 0 && command->n_modes < MAX_MODES) {
+            command->modes[command->n_modes++] = (enum mode)i;
             return 0;
         }
     }
     return -1;
 }
 
-static int set_delay(struct options *options, const struct row *row,
+static int set_delay(struct command *command, const struct row *row,
                      const char *value)
 {
     long number;
@@ -223,16 +218,16 @@ static int set_delay(struct options *options, const struct row *row,
     if (whole_number(value, row->least, row->most, &number) != 0) {
         return -1;
     }
-    options->delay_wgrad = true;
-    options->delay = (int)number;
+    command->options.delay_wgrad = true;
+    command->options.delay = (int)number;
     return 0;
 }
 
-static int set_model(struct options *options, const char *value)
+static int set_model(struct command *command, const char *value)
 {
     for (int i = 0; i < MODEL_COUNT; i++) {
-        if (strcmp(value, model_names[i]) == 0) {
-            options->config.model = (enum model_kind)i;
+        if (strcmp(value, model_name((enum model_kind)i)) == 0) {
+            command->options.config.model = (enum model_kind)i;
             return 0;
         }
     }
@@ -240,10 +235,10 @@ static int set_model(struct options *options, const char *value)
 }
 
 /* Sets the field of a row; -1 when the value is not one of its kind. */
-static int set_field(struct options *options, const struct row *row,
+static int set_field(struct command *command, const struct row *row,
                      const char *value)
 {
-    void *field = (char *)options + row->offset;
+    void *field = (char *)command + row->offset;
     char *end;
     long number;
 
@@ -279,21 +274,21 @@ static int set_field(struct options *options, const struct row *row,
         return strcmp(value, "soft") == 0 || strcmp(value, "cuda") == 0 ? 0
                                                                         : -1;
     case KIND_MODEL:
-        return set_model(options, value);
+        return set_model(command, value);
     case KIND_PATTERN:
-        options->config.pattern = value;
+        command->options.config.pattern = value;
         return pattern_valid(value) ? 0 : -1;
     case KIND_COUNTS:
-        options->n_counts = 0;
-        return split(value, options, add_count);
+        command->options.n_counts = 0;
+        return split(value, command, add_count);
     case KIND_MODES:
-        options->n_modes = 0;
-        return split(value, options, add_mode);
+        command->n_modes = 0;
+        return split(value, command, add_mode);
     case KIND_DELAY:
-        return set_delay(options, row, value);
+        return set_delay(command, row, value);
     case KIND_STREAM:
-        options->legacy = strcmp(value, "legacy") == 0;
-        return options->legacy || strcmp(value, "own") == 0 ? 0 : -1;
+        command->options.legacy = strcmp(value, "legacy") == 0;
+        return command->options.legacy || strcmp(value, "own") == 0 ? 0 : -1;
     }
     return -1;
 }
@@ -423,39 +418,62 @@ static void describe_unknown(const char *argument, size_t length, char *text,
     snprintf(text, text_bytes, "%s is no option; --help lists them", argument);
 }
 
+static const struct command defaults = {
+    .options = { .config = { .layers = 4,
+                             .hidden = 64,
+                             .heads = 4,
+                             .seq = 32,
+                             .batch = 4,
+                             .seed = 1 },
+                 .steps = 20,
+                 .counts = { 4, 6, 8, 3 },
+                 .n_counts = 4,
+                 .in_flight = 4,
+                 .streams = 1,
+                 .lr = 3e-3,
+                 .warmup = 4 },
+    .modes = { MODE_EAGER, MODE_GRAPH },
+    .n_modes = 2,
+};
+
 /* What all others are compared with when they delay. */
-static void put_plain_first(struct options *options)
+static void put_plain_first(struct command *command)
 {
-    if (!options->delay_wgrad || options_has_mode(options, MODE_PLAIN)) {
+    if (!command->options.delay_wgrad ||
+        command_has_mode(command, MODE_PLAIN)) {
         return;
     }
-    memmove(options->modes + 1, options->modes,
-            (size_t)options->n_modes * sizeof(options->modes[0]));
-    options->modes[0] = MODE_PLAIN;
-    options->n_modes++;
+    memmove(command->modes + 1, command->modes,
+            (size_t)command->n_modes * sizeof(command->modes[0]));
+    command->modes[0] = MODE_PLAIN;
+    command->n_modes++;
 }
 
-int options_parse(struct options *options, int argc, char **argv, char *text,
+/* What follows from what a person has given, and from what not. */
+static void complete(struct command *command)
+{
+    struct config *config = &command->options.config;
+
+    put_plain_first(command);
+    command->gave_experts = config->experts != 0;
+    command->gave_top_k = config->top_k != 0;
+    command->gave_state = config->state != 0;
+    command->gave_pattern = config->pattern != NULL;
+    if (!command->gave_top_k) {
+        config->top_k = 2;
+    }
+    if (!command->gave_state) {
+        config->state = 8;
+    }
+    if (config->experts == 0 && config->model != MODEL_MLA) {
+        config->experts = 4;
+    }
+}
+
+int command_parse(struct command *command, int argc, char **argv, char *text,
                   size_t text_bytes)
 {
-    *options = (struct options){
-        .config = { .layers = 4,
-                    .hidden = 64,
-                    .heads = 4,
-                    .seq = 32,
-                    .batch = 4,
-                    .seed = 1 },
-        .steps = 20,
-        .counts = { 4, 6, 8, 3 },
-        .n_counts = 4,
-        .in_flight = 4,
-        .streams = 1,
-        .modes = { MODE_EAGER, MODE_GRAPH },
-        .n_modes = 2,
-        .lr = 3e-3,
-        .warmup = 4,
-    };
-
+    *command = defaults;
     for (int i = 1; i < argc; i++) {
         const char *equals = strchr(argv[i], '=');
         const size_t length =
@@ -479,24 +497,11 @@ int options_parse(struct options *options, int argc, char **argv, char *text,
                      row->value);
             return -1;
         }
-        if (set_field(options, row, value) != 0) {
+        if (set_field(command, row, value) != 0) {
             describe(row, value, text, text_bytes);
             return -1;
         }
     }
-    put_plain_first(options);
-    options->gave_experts = options->config.experts != 0;
-    options->gave_top_k = options->config.top_k != 0;
-    options->gave_state = options->config.state != 0;
-    options->gave_pattern = options->config.pattern != NULL;
-    if (!options->gave_top_k) {
-        options->config.top_k = 2;
-    }
-    if (!options->gave_state) {
-        options->config.state = 8;
-    }
-    if (options->config.experts == 0 && options->config.model != MODEL_MLA) {
-        options->config.experts = 4;
-    }
-    return options_check(options, text, text_bytes);
+    complete(command);
+    return command_check(command, text, text_bytes);
 }

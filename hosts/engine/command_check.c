@@ -1,9 +1,9 @@
 /*
- * options_check.c - what no single option of the command line can see.
+ * command_check.c - what no single option of the command line can see.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "options.h"
+#include "command.h"
 
 #include <stdio.h>
 
@@ -75,19 +75,19 @@ static int check_dense_layers(const struct config *config, char *text,
 }
 
 /* An option of another model would be without effect. */
-static int check_model(const struct options *options, char *text,
+static int check_model(const struct command *command, char *text,
                        size_t text_bytes)
 {
-    const struct config *config = &options->config;
+    const struct config *config = &command->options.config;
 
-    if (options->gave_pattern && config->model != MODEL_HYBRID) {
+    if (command->gave_pattern && config->model != MODEL_HYBRID) {
         snprintf(text, text_bytes,
                  "--pattern %s is for --model hybrid; --model %s has layers "
                  "of one kind",
                  config->pattern, model_name(config->model));
         return -1;
     }
-    if (options->gave_state && !config_has(config, PART_MAMBA)) {
+    if (command->gave_state && !config_has(config, PART_MAMBA)) {
         snprintf(text, text_bytes,
                  "--state %d is for Mamba layers, and --model %s has none; "
                  "take --model mamba",
@@ -97,18 +97,18 @@ static int check_model(const struct options *options, char *text,
     return 0;
 }
 
-static int check_experts(const struct options *options, char *text,
+static int check_experts(const struct command *command, char *text,
                          size_t text_bytes)
 {
-    const struct config *config = &options->config;
+    const struct config *config = &command->options.config;
 
     if (check_dense_layers(config, text, text_bytes) != 0) {
         return -1;
     }
     if (!config_has(config, PART_MOE_EXPERTS)) {
         if (!config->drop_and_pad && !config->dropless_host &&
-            !config->shared_expert && !options->gave_experts &&
-            !options->gave_top_k) {
+            !config->shared_expert && !command->gave_experts &&
+            !command->gave_top_k) {
             return 0;
         }
         snprintf(text, text_bytes, "--model %s has no layer of experts; %s",
@@ -129,7 +129,7 @@ static int check_experts(const struct options *options, char *text,
                  "--dropless-host");
         return -1;
     }
-    if (config->dropless_host && options_has_mode(options, MODE_STEP)) {
+    if (config->dropless_host && command_has_mode(command, MODE_STEP)) {
         snprintf(text, text_bytes,
                  "--dropless-host waits for the device in every layer, which "
                  "no graph of a step can hold; take --compare eager,graph");
@@ -138,8 +138,9 @@ static int check_experts(const struct options *options, char *text,
     return 0;
 }
 
-int options_check(const struct options *options, char *text, size_t text_bytes)
+int command_check(const struct command *command, char *text, size_t text_bytes)
 {
+    const struct options *options = &command->options;
     const struct config *config = &options->config;
     const char *too_large_for = too_large(config);
 
@@ -171,8 +172,8 @@ int options_check(const struct options *options, char *text, size_t text_bytes)
                  MAX_SLOTS);
         return -1;
     }
-    if (check_model(options, text, text_bytes) != 0) {
+    if (check_model(command, text, text_bytes) != 0) {
         return -1;
     }
-    return check_experts(options, text, text_bytes);
+    return check_experts(command, text, text_bytes);
 }
