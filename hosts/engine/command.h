@@ -14,7 +14,7 @@ enum {
 };
 
 struct command {
-    struct options options;         /* of every run */
+    struct options options;         /* of every run; no library: find it */
     enum mode modes[MAX_MODES + 1]; /* and what is put first */
     int n_modes;
     const char *driver;      /* "soft", "cuda"; NULL: what is there */

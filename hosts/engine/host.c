@@ -5,8 +5,6 @@
  */
 #include "passes.h"
 
-#include "find.h"
-
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,15 +30,10 @@ int host_fail(struct host *host, const char *call, gh_status status,
 static int load_library(struct host *host, char *error, size_t error_bytes)
 {
     const char *path = host->trainer->options->library;
-    char found[4096];
     void *symbol;
     gh_get_api_fn *get_api;
     gh_error err = { "" };
 
-    if (path == NULL) {
-        find_companion(FIND_LIBRARY, found, sizeof(found));
-        path = found;
-    }
     /* For good: what it keeps for the life of the process stays in reach. */
     host->library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (host->library == NULL) {

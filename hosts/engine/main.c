@@ -134,6 +134,15 @@ static int load_text(const struct command *command, struct text *text,
     return 0;
 }
 
+/* `path` is where the library's path goes when nobody has given one. */
+static void find_library(struct command *command, char *path, size_t path_bytes)
+{
+    if (command->options.library == NULL) {
+        find_companion(FIND_LIBRARY, path, path_bytes);
+        command->options.library = path;
+    }
+}
+
 /* What would fail at the end is found before the start. */
 static int check_ahead(const struct command *command, struct device *dev)
 {
@@ -235,7 +244,7 @@ int main(int argc, char **argv)
     struct device dev;
     struct result results[MAX_MODES + 1] = { 0 };
     char error[4608];
-    char path[4096];
+    char driver[4096], library[4096];
     int status;
 
     if (command_parse(&command, argc, argv, error, sizeof(error)) != 0) {
@@ -252,7 +261,8 @@ int main(int argc, char **argv)
     }
 
     catch_signals();
-    if (open_device(&command, &dev, path, sizeof(path)) == 0) {
+    find_library(&command, library, sizeof(library));
+    if (open_device(&command, &dev, driver, sizeof(driver)) == 0) {
         printf("gh-engine: %s, driver %s\n", dev.name,
                dev.soft ? "soft" : "cuda");
         status = check_ahead(&command, &dev);

@@ -37,7 +37,7 @@ struct options {
     int warmup;
 
     /* of graph mode */
-    const char *library;             /* its path; NULL: find it */
+    const char *library;             /* its path */
     const char *scope, *granularity; /* NULL: the library's default */
     const char *trace;               /* NULL: none */
     bool check;

@@ -59,6 +59,7 @@ static struct options options_of(bool shared_expert)
     options.config.experts = 3;
     options.config.top_k = 2;
     options.config.shared_expert = shared_expert;
+    options.library = soft_library;
     options.counts[0] = 1;
     options.streams = 1;
     options.scope = "attn,moe_router,moe_preprocess";

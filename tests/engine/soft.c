@@ -35,6 +35,7 @@ static const char words[] = "full fathom five thy father lies";
 struct soft_controls soft;
 
 static char path[4096];
+char soft_library[4096];
 
 static int assign(void *library, const char *name, void *slot)
 {
@@ -52,6 +53,7 @@ int soft_find(void)
 {
     void *library;
 
+    find_companion(FIND_LIBRARY, soft_library, sizeof(soft_library));
     find_companion(FIND_SOFTCUDA, path, sizeof(path));
     library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (library == NULL) {
@@ -94,18 +96,20 @@ enum outcome soft_run(const struct options *options, enum mode mode,
 {
     const struct text text = { (unsigned char *)(uintptr_t)words,
                                sizeof(words) - 1 };
+    struct options own = *options;
     struct device dev;
     struct result result = { 0 };
     enum outcome outcome = ENDED_CLEARLY;
 
     error[0] = '\0';
+    own.library = soft_library;
     if (soft.configure(settings) != 0) {
         snprintf(error, SOFT_ERROR, "softcuda does not take %s", settings);
         return ENDED_BADLY;
     }
     if (device_open(&dev, path) != 0) {
         snprintf(error, SOFT_ERROR, "%s", dev.error);
-    } else if (train(options, &dev, &text, mode, NULL, &result, error,
+    } else if (train(&own, &dev, &text, mode, NULL, &result, error,
                      SOFT_ERROR) == 0) {
         outcome = ENDED_WELL;
     }

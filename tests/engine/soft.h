@@ -24,8 +24,11 @@ extern struct soft_controls {
     softcuda_races_fn *races;
 } soft;
 
-/* Loads the software device.  0, or -1 with a remark in the log. */
+/* Loads the software device, and finds the library.  0, or -1 with a remark
+ * in the log. */
 int soft_find(void);
+
+extern char soft_library[4096]; /* its path, for options */
 
 enum outcome {
     ENDED_WELL,    /* with the numbers that were expected */
@@ -36,6 +39,7 @@ enum outcome {
 /**
  * One whole run, from opening the device to closing it.
  *
+ * @param         options   all but the library
  * @param         settings  for softcuda_configure
  * @param[in,out] expected  what the losses and weights must be; the first
  *                          run fills it, result_free() it at the end
