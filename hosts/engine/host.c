@@ -3,7 +3,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "passes.h"
+#include "host.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

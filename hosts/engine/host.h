@@ -1,16 +1,46 @@
 /*
- * host.h - the library's hooks, as a host calls them.
+ * host.h - the library, opened for a trainer's model.
  *
- * This is the file to read for how an engine uses graphhooks: the library is
- * loaded at run time, told the model, and then every run of parts is
- * bracketed by gh_layer_enter() and gh_layer_exit().
+ * This is where to begin for how an engine uses graphhooks: the library is
+ * loaded at run time, told the model, and asked for its plan.  passes.h then
+ * brackets every run of parts by gh_layer_enter() and gh_layer_exit().
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef ENGINE_HOST_H
 #define ENGINE_HOST_H
 
-#include "train.h"
+#include "trainer.h"
+
+#include <graphhooks.h>
+
+/* What crosses one side of a segment; the hidden state comes first. */
+struct side {
+    gh_border borders[GH_TENSOR_COUNT];
+    int n;
+};
+
+struct segment {
+    uint32_t index;
+    int first, last; /* parts */
+    bool has_weights;
+    struct side in, out;
+};
+
+struct host {
+    struct trainer *trainer;
+    void *library;
+    const gh_api *gh;
+    gh_session *session;
+    struct segment *segments;
+    int n_segments;
+    struct set slots[MAX_SLOTS];
+    bool paused; /* between pre_warmup and post_warmup */
+    uint64_t wgrad_replays;
+    char error[512];
+    char *environment_text; /* storage of `environment` */
+    const char **environment;
+};
 
 /* Loads the library and opens a session for the trainer's model.  NULL with
  * one sentence in error. */
@@ -23,23 +53,18 @@ int host_check(struct trainer *trainer, bool *bad_option, char *error,
                size_t error_bytes);
 void host_close(struct host *host);
 
-/* All parts of a microbatch.  Fills trainer->flights[microbatch].
- * 0, or -1: host_error(). */
-int host_forward(struct host *host, int microbatch);
-/* As above; *dx_p is the gradient of what the first part read. */
-int host_backward(struct host *host, int microbatch, const float **dx_p);
-/* The gradients of its weights, on their own stream: only when they are
- * delayed. */
-int host_wgrad(struct host *host, int microbatch);
 int host_end_step(struct host *host);
 
 int host_stats(struct host *host, gh_stats *stats);
-/* Replays of gh_stats that were of host_wgrad(). */
+/* Replays of gh_stats that were of passes_wgrad(). */
 uint64_t host_wgrad_replays(const struct host *host);
 /* gh_reason_name() of the library, which outlives the host. */
 const char *(*host_reason_names(const struct host *host))(gh_reason);
 
 /* The library's sentence; "" when the device has it. */
 const char *host_error(const struct host *host);
+/* Writes down the library's sentence; -1. */
+int host_fail(struct host *host, const char *call, gh_status status,
+              const gh_error *err);
 
 #endif

@@ -11,6 +11,9 @@
  */
 #include "passes.h"
 
+#include "parts.h"
+#include "pass_buffers.h"
+
 #include <stdio.h>
 
 /* The set that the decision means.  1: it had to be made, and the pass is no
@@ -32,7 +35,7 @@ static int take_set(struct host *host, const gh_decision *decision,
         return -1;
     }
     if (decision->slot == GH_SLOT_NONE) {
-        if (pool_lease_for(trainer, microbatch, decision->stream) != 0) {
+        if (trainer_lease(trainer, microbatch, decision->stream) != 0) {
             return -1;
         }
         flight->slot = GH_SLOT_NONE;
@@ -219,7 +222,7 @@ static struct pass pass_of(const struct host *host, int segment,
     };
 }
 
-int host_forward(struct host *host, int microbatch)
+int passes_forward(struct host *host, int microbatch)
 {
     struct trainer *trainer = host->trainer;
     const float *x = NULL;
@@ -240,7 +243,7 @@ int host_forward(struct host *host, int microbatch)
                            : host_fail(host, "gh_flush_delayed", status, &err);
 }
 
-int host_backward(struct host *host, int microbatch, const float **dx_p)
+int passes_backward(struct host *host, int microbatch, const float **dx_p)
 {
     const float *dy = NULL;
 
@@ -258,7 +261,7 @@ int host_backward(struct host *host, int microbatch, const float **dx_p)
 
 /* A part inside a mixture finds all it needs in the set; others read what
  * their backward has read. */
-int host_wgrad(struct host *host, int microbatch)
+int passes_wgrad(struct host *host, int microbatch)
 {
     const struct model *model = &host->trainer->model;
     const float *none = NULL;

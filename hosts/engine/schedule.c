@@ -5,7 +5,7 @@
  * backward before every further forward.  Where the gradients of weights are
  * delayed they come so many microbatches after their own backward, on a
  * stream of their own where there are several.  The order is the same in
- * every mode; only parts_forward/host_forward differ.
+ * every mode; only parts_forward/passes_forward differ.
  *
  * What the engine itself orders across streams: nothing starts before the
  * step's inputs are there; backward passes add to the gradients one after the
@@ -14,9 +14,11 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "host.h"
+#include "schedule.h"
 
 #include "optimizer.h"
+#include "parts.h"
+#include "passes.h"
 
 static struct work work_of(const struct trainer *trainer, int microbatch)
 {
@@ -39,44 +41,6 @@ static int *targets_of(const struct trainer *trainer, int microbatch)
     return tokens_of(trainer, microbatch) + config_rows(&trainer->model.config);
 }
 
-/* Waits for a microbatch's backward, unless the stream's order does it. */
-static void wait_done(const struct trainer *trainer, CUstream stream,
-                      int microbatch)
-{
-    if (stream_of(trainer, microbatch) != stream) {
-        DEVICE_CALL(trainer->dev, cuStreamWaitEvent, stream,
-                    trainer->done[microbatch], CU_EVENT_WAIT_DEFAULT);
-    }
-}
-
-/* Waits until a microbatch has added to all gradients and needs its set no
- * more. */
-static void wait_end(const struct trainer *trainer, CUstream stream,
-                     int microbatch)
-{
-    if (trainer->wgrad == NULL) {
-        wait_done(trainer, stream, microbatch);
-        return;
-    }
-    DEVICE_CALL(trainer->dev, cuStreamWaitEvent, stream,
-                trainer->added[microbatch], CU_EVENT_WAIT_DEFAULT);
-}
-
-int pool_lease_for(struct trainer *trainer, int microbatch, CUstream stream)
-{
-    struct flight *flight = &trainer->flights[microbatch];
-
-    flight->pooled = pool_lease(&trainer->pool);
-    if (flight->pooled == NULL) {
-        return -1;
-    }
-    flight->set = &flight->pooled->set;
-    if (flight->pooled->last >= 0) {
-        wait_end(trainer, stream, flight->pooled->last);
-    }
-    return 0;
-}
-
 static int parts_of_forward(struct trainer *trainer, int microbatch)
 {
     struct flight *flight = &trainer->flights[microbatch];
@@ -84,9 +48,9 @@ static int parts_of_forward(struct trainer *trainer, int microbatch)
     struct work work;
 
     if (trainer->host != NULL) {
-        return host_forward(trainer->host, microbatch);
+        return passes_forward(trainer->host, microbatch);
     }
-    if (pool_lease_for(trainer, microbatch, stream_of(trainer, microbatch)) !=
+    if (trainer_lease(trainer, microbatch, stream_of(trainer, microbatch)) !=
         0) {
         return -1;
     }
@@ -121,7 +85,7 @@ static int parts_of_backward(struct trainer *trainer, int microbatch,
     const int last = trainer->model.n_parts - 1;
 
     if (trainer->host != NULL) {
-        return host_backward(trainer->host, microbatch, dx_p);
+        return passes_backward(trainer->host, microbatch, dx_p);
     }
     parts_backward(&work, 0, last,
                    trainer->model.delay_wgrad ? HALF_DGRAD : HALF_BOTH,
@@ -138,7 +102,7 @@ static int backward(struct trainer *trainer, int microbatch)
     const float *dx;
 
     if (microbatch > 0) {
-        wait_done(trainer, work.queue.stream, microbatch - 1);
+        trainer_wait_done(trainer, work.queue.stream, microbatch - 1);
     }
     head_backward(&work, flight->out,
                   row_block(trainer, trainer->d_head, microbatch));
@@ -162,9 +126,9 @@ static int wgrad(struct trainer *trainer, int microbatch)
     struct work work = work_of(trainer, microbatch);
 
     work.queue.stream = stream_of_wgrad(trainer);
-    wait_done(trainer, work.queue.stream, microbatch);
+    trainer_wait_done(trainer, work.queue.stream, microbatch);
     if (trainer->host != NULL) {
-        if (host_wgrad(trainer->host, microbatch) != 0) {
+        if (passes_wgrad(trainer->host, microbatch) != 0) {
             return -1;
         }
     } else {
@@ -236,7 +200,7 @@ static void optimize(const struct trainer *trainer, int count)
         .stream = trainer->streams[0],
     };
 
-    wait_end(trainer, queue.stream, count - 1);
+    trainer_wait_end(trainer, queue.stream, count - 1);
     optimizer_step(&trainer->model, &queue, options->lr, options->warmup);
 }
 

@@ -5,6 +5,8 @@
  */
 #include "step_graph.h"
 
+#include "schedule.h"
+
 #include <stdlib.h>
 #include <string.h>
 

@@ -10,7 +10,7 @@
 #ifndef ENGINE_STEP_GRAPH_H
 #define ENGINE_STEP_GRAPH_H
 
-#include "train.h"
+#include "trainer.h"
 
 struct step_graphs {
     struct trainer *trainer;

@@ -8,7 +8,8 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "hosts/engine/find.h"
-#include "hosts/engine/passes.h"
+#include "hosts/engine/host.h"
+#include "hosts/engine/schedule.h"
 #include "tap/tap.h"
 #include "tests/engine/soft.h"
 
