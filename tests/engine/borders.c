@@ -7,9 +7,9 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "hosts/engine/find.h"
-#include "hosts/engine/host.h"
-#include "hosts/engine/schedule.h"
+#include "cli/find.h"
+#include "step/host.h"
+#include "step/schedule.h"
 #include "tap/tap.h"
 #include "tests/engine/soft.h"
 

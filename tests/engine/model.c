@@ -3,7 +3,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "hosts/engine/parts.h"
+#include "model/parts.h"
 #include "tap/tap.h"
 #include "tests/engine/immediate.h"
 #include "tests/engine/reference.h"

@@ -10,7 +10,7 @@
 #ifndef TESTS_ENGINE_REFERENCE_H
 #define TESTS_ENGINE_REFERENCE_H
 
-#include "hosts/engine/model.h"
+#include "model/model.h"
 
 /* Mean cross entropy of batch * seq tokens. */
 double reference_loss(const struct model *layout, const double *w,

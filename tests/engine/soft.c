@@ -5,8 +5,8 @@
  */
 #include "tests/engine/soft.h"
 
-#include "hosts/engine/find.h"
-#include "hosts/engine/report.h"
+#include "cli/find.h"
+#include "cli/report.h"
 #include "tap/tap.h"
 
 #include <dlfcn.h>

@@ -6,7 +6,7 @@
 #ifndef TESTS_ENGINE_SOFT_H
 #define TESTS_ENGINE_SOFT_H
 
-#include "hosts/engine/train.h"
+#include "step/train.h"
 #include "softcuda/softcuda.h"
 
 enum {

@@ -6,7 +6,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "hosts/engine/train.h"
+#include "step/train.h"
 #include "tap/tap.h"
 #include "tests/engine/immediate.h"
 #include "tests/engine/reference.h"

@@ -1,0 +1,507 @@
+/*
+ * command.c - the table of options, and the command line read by it.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "cli/command.h"
+
+#include "words/nearest.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum kind {
+    KIND_INT,
+    KIND_SEED,
+    KIND_REAL,
+    KIND_TEXT,
+    KIND_FLAG,
+    KIND_FAMILY,
+    KIND_WORD, /* one of `words`, kept as text */
+    KIND_MODEL,
+    KIND_PATTERN,
+    KIND_COUNTS,
+    KIND_MODES,
+    KIND_DELAY,
+    KIND_STREAM
+};
+
+struct row {
+    const char *name;
+    enum kind kind;
+    size_t offset;
+    int least, most;
+    const char *value, *help;
+};
+
+#define AT(field) offsetof(struct command, field)
+#define RUN(field) AT(options.field) /* of every run */
+
+static const struct row table[] = {
+    { "--model", KIND_MODEL, 0, 0, 0, "gpt|moe|mla|mamba|hybrid",
+      "what to train (gpt)" },
+    { "--pattern", KIND_PATTERN, 0, 0, 0, "LETTERS",
+      "hybrid layers, cycled: M mamba, * attention, - MLP, E MoE (M*-E)" },
+    { "--layers", KIND_INT, RUN(config.layers), 1, 512, "N",
+      "transformer layers (4)" },
+    { "--hidden", KIND_INT, RUN(config.hidden), 1, 16384, "N",
+      "width of the residual stream (64)" },
+    { "--heads", KIND_INT, RUN(config.heads), 1, 256, "N",
+      "attention heads; divides hidden (4)" },
+    { "--seq", KIND_INT, RUN(config.seq), 1, 8192, "N",
+      "bytes in a sequence (32)" },
+    { "--batch", KIND_INT, RUN(config.batch), 1, 1024, "N",
+      "sequences in a microbatch (4)" },
+    { "--experts", KIND_INT, RUN(config.experts), 1, 1024, "N",
+      "experts of a layer that has them (4; of mla: none)" },
+    { "--dense-layers", KIND_INT, RUN(config.dense_layers), 0, 511, "N",
+      "layers before the first that has experts (0)" },
+    { "--top-k", KIND_INT, RUN(config.top_k), 1, 1024, "N",
+      "experts that a byte goes to (2)" },
+    { "--shared-expert", KIND_FLAG, RUN(config.shared_expert), 0, 0, NULL,
+      "one expert more, for every byte" },
+    { "--drop-and-pad", KIND_FLAG, RUN(config.drop_and_pad), 0, 0, NULL,
+      "the same number of bytes for every expert" },
+    { "--dropless-host", KIND_FLAG, RUN(config.dropless_host), 0, 0, NULL,
+      "the host reads how many go where, and waits" },
+    { "--state", KIND_INT, RUN(config.state), 1, 256, "N",
+      "numbers that a Mamba channel carries on (8)" },
+    { "--steps", KIND_INT, RUN(steps), 1, 1000000, "N",
+      "optimizer steps (20)" },
+    { "--microbatches", KIND_COUNTS, 0, 1, 1024, "N,N,...",
+      "microbatches of each step, cycled (4,6,8,3)" },
+    { "--in-flight", KIND_INT, RUN(in_flight), 1, MAX_SLOTS, "N",
+      "microbatches between forward and backward (4)" },
+    { "--delay-wgrad", KIND_DELAY, 0, 0, MAX_SLOTS - 1, "N",
+      "weights' gradients as passes of their own, N microbatches later" },
+    { "--streams", KIND_INT, RUN(streams), 1, MAX_STREAMS, "N",
+      "streams that microbatches take in turn (1)" },
+    { "--stream", KIND_STREAM, 0, 0, 0, "legacy|own",
+      "legacy: everything on the default stream (own)" },
+    { "--compare", KIND_MODES, 0, 0, 0, "MODE,...",
+      "eager, graph, step, plain: run each, compare (eager,graph)" },
+    { "--scope", KIND_TEXT, RUN(scope), 0, 0, "PART,...",
+      "what to capture: attn, mlp, moe, moe_router, moe_preprocess, mamba" },
+    { "--granularity", KIND_TEXT, RUN(granularity), 0, 0, "part|layer|chunk",
+      "how far one graph reaches (layer)" },
+    { "--family", KIND_FAMILY, RUN(no_family), 0, 0, "auto|none",
+      "the plugins that describe the layers to the library (auto)" },
+    { "--driver", KIND_WORD, AT(driver), 0, 0, "soft|cuda",
+      "the software device, or CUDA (CUDA where there is a device)" },
+    { "--library", KIND_TEXT, RUN(library), 0, 0, "PATH",
+      "the graphhooks library to load (GRAPHHOOKS_LIBRARY)" },
+    { "--data", KIND_TEXT, AT(data), 0, 0, "FILE",
+      "text to train on (the text that is installed)" },
+    { "--seed", KIND_SEED, RUN(config.seed), 0, 0, "N",
+      "seed of weights and samples (1)" },
+    { "--lr", KIND_REAL, RUN(lr), 0, 1000, "X", "learning rate (0.003)" },
+    { "--warmup", KIND_INT, RUN(warmup), 0, 1000000, "N",
+      "steps in which the learning rate rises (4)" },
+    { "--json", KIND_TEXT, AT(json), 0, 0, "FILE", "write results there" },
+    { "--trace", KIND_TEXT, RUN(trace), 0, 0, "FILE",
+      "write a timeline of the hooks there (GRAPHHOOKS_TRACE)" },
+    { "--check", KIND_FLAG, RUN(check), 0, 0, NULL,
+      "compare replays with eager passes (GRAPHHOOKS_CHECK=bitwise)" },
+    { "--quiet", KIND_FLAG, AT(quiet), 0, 0, NULL, "only the table" },
+    { "--help", KIND_FLAG, AT(help), 0, 0, NULL, "this text" },
+};
+
+static const char *const mode_names[MODE_COUNT] = { "eager", "graph", "step",
+                                                    "plain" };
+
+const char *mode_name(enum mode mode)
+{
+    return mode_names[mode];
+}
+
+void command_help(void)
+{
+    printf("usage: gh-engine [OPTION]...\n"
+           "Trains a byte-level GPT on text, layer by layer eagerly, "
+           "through graphhooks,\n"
+           "or each step as one graph, and compares the numbers bit for "
+           "bit.\n\n");
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+        const struct row *row = &table[i];
+        char left[40];
+
+        snprintf(left, sizeof(left), "%s %s", row->name,
+                 row->value == NULL ? "" : row->value);
+        printf("  %-26s %s\n", left, row->help);
+    }
+    printf("\nWith --delay-wgrad every mode delays, in the same order, but "
+           "plain: eager,\n"
+           "nothing delayed.  It is run first, and all others have to be "
+           "equal to it.\n");
+    printf("\nOn SIGINT or SIGTERM the run ends after its step, and the table "
+           "and the files\nhave what was done; a second one ends the program "
+           "at once.\n");
+    printf("\nExit status: 0 the modes are equal, 1 they are not, 2 a bad "
+           "option or file,\n3 the device or the library failed, 130 "
+           "interrupted (143 by SIGTERM).\n");
+}
+
+/* strtoull() takes "-1", and spaces before it. */
+static bool starts_with_digit(const char *text)
+{
+    return *text >= '0' && *text <= '9';
+}
+
+static int whole_number(const char *text, long least, long most, long *value)
+{
+    char *end;
+
+    errno = 0;
+    *value = strtol(text, &end, 10);
+    return errno != 0 || end == text || *end != '\0' || *value < least ||
+                   *value > most
+               ? -1
+               : 0;
+}
+
+/* Calls each() with every piece between commas; -1 as soon as it fails. */
+static int split(const char *list, struct command *command,
+                 int (*each)(struct command *, const char *piece))
+{
+    while (true) {
+        const size_t length = strcspn(list, ",");
+        char piece[32];
+
+        if (length == 0 || length >= sizeof(piece)) {
+            return -1;
+        }
+        memcpy(piece, list, length);
+        piece[length] = '\0';
+        if (each(command, piece) != 0) {
+            return -1;
+        }
+        if (list[length] == '\0') {
+            return 0;
+        }
+        list += length + 1;
+    }
+}
+
+static int add_count(struct command *command, const char *piece)
+{
+    struct options *options = &command->options;
+    long value;
+
+    if (options->n_counts == MAX_COUNTS ||
+        whole_number(piece, 1, 1024, &value) != 0) {
+        return -1;
+    }
+    options->counts[options->n_counts++] = (int)value;
+    return 0;
+}
+
+static int add_mode(struct command *command, const char *piece)
+{
+    for (int i = 0; i < MODE_COUNT; i++) {
+        if (strcmp(piece, mode_names[i]) == 0 && command->n_modes < MAX_MODES) {
+            command->modes[command->n_modes++] = (enum mode)i;
+            return 0;
+        }
+    }
+    return -1;
+}
+
+static int set_delay(struct command *command, const struct row *row,
+                     const char *value)
+{
+    long number;
+
+    if (whole_number(value, row->least, row->most, &number) != 0) {
+        return -1;
+    }
+    command->options.delay_wgrad = true;
+    command->options.delay = (int)number;
+    return 0;
+}
+
+static int set_model(struct command *command, const char *value)
+{
+    for (int i = 0; i < MODEL_COUNT; i++) {
+        if (strcmp(value, model_name((enum model_kind)i)) == 0) {
+            command->options.config.model = (enum model_kind)i;
+            return 0;
+        }
+    }
+    return -1;
+}
+
+/* Sets the field of a row; -1 when the value is not one of its kind. */
+static int set_field(struct command *command, const struct row *row,
+                     const char *value)
+{
+    void *field = (char *)command + row->offset;
+    char *end;
+    long number;
+
+    switch (row->kind) {
+    case KIND_INT:
+        if (whole_number(value, row->least, row->most, &number) != 0) {
+            return -1;
+        }
+        *(int *)field = (int)number;
+        return 0;
+    case KIND_SEED:
+        errno = 0;
+        *(uint64_t *)field = strtoull(value, &end, 10);
+        return errno != 0 || *end != '\0' || !starts_with_digit(value) ? -1 : 0;
+    case KIND_REAL:
+        *(double *)field = strtod(value, &end);
+        return end == value || *end != '\0' ||
+                       !(*(double *)field > (double)row->least) ||
+                       *(double *)field > (double)row->most
+                   ? -1
+                   : 0;
+    case KIND_TEXT:
+        *(const char **)field = value;
+        return 0;
+    case KIND_FLAG:
+        *(bool *)field = true;
+        return 0;
+    case KIND_FAMILY:
+        *(bool *)field = strcmp(value, "none") == 0;
+        return *(bool *)field || strcmp(value, "auto") == 0 ? 0 : -1;
+    case KIND_WORD:
+        *(const char **)field = value;
+        return strcmp(value, "soft") == 0 || strcmp(value, "cuda") == 0 ? 0
+                                                                        : -1;
+    case KIND_MODEL:
+        return set_model(command, value);
+    case KIND_PATTERN:
+        command->options.config.pattern = value;
+        return pattern_valid(value) ? 0 : -1;
+    case KIND_COUNTS:
+        command->options.n_counts = 0;
+        return split(value, command, add_count);
+    case KIND_MODES:
+        command->n_modes = 0;
+        return split(value, command, add_mode);
+    case KIND_DELAY:
+        return set_delay(command, row, value);
+    case KIND_STREAM:
+        command->options.legacy = strcmp(value, "legacy") == 0;
+        return command->options.legacy || strcmp(value, "own") == 0 ? 0 : -1;
+    }
+    return -1;
+}
+
+static const struct row *find_row(const char *argument, size_t length)
+{
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+        if (strlen(table[i].name) == length &&
+            strncmp(table[i].name, argument, length) == 0) {
+            return &table[i];
+        }
+    }
+    return NULL;
+}
+
+/* Adds the word of `a|b|c`, or of `a,b,c`, that was probably meant. */
+static void suggest(const char *word, const char *list, char *text,
+                    size_t text_bytes)
+{
+    char copy[64], *rest = NULL;
+    const char *words[16] = { NULL }, *near;
+    size_t n = 0;
+
+    snprintf(copy, sizeof(copy), "%s", list);
+    for (char *w = strtok_r(copy, "|, ", &rest); w != NULL && n < 15;
+         w = strtok_r(NULL, "|, ", &rest)) {
+        words[n++] = w;
+    }
+    near = nearest_word(word, words);
+    if (near != NULL) {
+        n = strlen(text);
+        snprintf(text + n, text_bytes - n, "; did you mean %s?", near);
+    }
+}
+
+static bool is_mode(const char *word)
+{
+    int i = 0;
+
+    while (i < MODE_COUNT && strcmp(word, mode_names[i]) != 0) {
+        i++;
+    }
+    return i < MODE_COUNT;
+}
+
+/* A list of modes, and of its pieces the first that is none. */
+static void describe_modes(const char *value, char *text, size_t text_bytes)
+{
+    static const char *const list = "eager, graph, step, plain";
+    const char *at = value;
+
+    snprintf(text, text_bytes,
+             "--compare %s: expects up to %d of %s, with commas", value,
+             MAX_MODES, list);
+    while (true) {
+        const size_t length = strcspn(at, ",");
+        char piece[32];
+
+        snprintf(piece, sizeof(piece), "%.*s", (int)length, at);
+        if (!is_mode(piece)) {
+            suggest(piece, list, text, text_bytes);
+            return;
+        }
+        if (at[length] == '\0') {
+            return;
+        }
+        at += length + 1;
+    }
+}
+
+static void describe(const struct row *row, const char *value, char *text,
+                     size_t text_bytes)
+{
+    switch (row->kind) {
+    case KIND_INT:
+    case KIND_DELAY:
+        snprintf(text, text_bytes, "%s %s: expects %s, from %d to %d",
+                 row->name, value, row->value, row->least, row->most);
+        return;
+    case KIND_COUNTS:
+        snprintf(text, text_bytes,
+                 "%s %s: expects up to %d numbers with commas, each from %d "
+                 "to %d",
+                 row->name, value, MAX_COUNTS, row->least, row->most);
+        return;
+    case KIND_SEED:
+        snprintf(text, text_bytes, "%s %s: expects N, from 0 to %" PRIu64,
+                 row->name, value, UINT64_MAX);
+        return;
+    case KIND_REAL:
+        snprintf(text, text_bytes,
+                 "%s %s: expects a number above %d, and at most %d", row->name,
+                 value, row->least, row->most);
+        return;
+    case KIND_PATTERN:
+        snprintf(text, text_bytes,
+                 "%s %s: expects letters: M mamba, * attention, - MLP, E MoE",
+                 row->name, value);
+        return;
+    case KIND_MODES:
+        describe_modes(value, text, text_bytes);
+        return;
+    default:
+        snprintf(text, text_bytes, "%s %s: expects %s", row->name, value,
+                 row->value);
+        suggest(value, row->value, text, text_bytes);
+    }
+}
+
+static void describe_unknown(const char *argument, size_t length, char *text,
+                             size_t text_bytes)
+{
+    const char *names[sizeof(table) / sizeof(table[0]) + 1] = { NULL };
+    char name[64];
+    const char *near;
+
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+        names[i] = table[i].name;
+    }
+    snprintf(name, sizeof(name), "%.*s", (int)length, argument);
+    near = nearest_word(name, names);
+    if (near != NULL) {
+        snprintf(text, text_bytes, "%s is no option; did you mean %s?", name,
+                 near);
+        return;
+    }
+    snprintf(text, text_bytes, "%s is no option; --help lists them", argument);
+}
+
+static const struct command defaults = {
+    .options = { .config = { .layers = 4,
+                             .hidden = 64,
+                             .heads = 4,
+                             .seq = 32,
+                             .batch = 4,
+                             .seed = 1 },
+                 .steps = 20,
+                 .counts = { 4, 6, 8, 3 },
+                 .n_counts = 4,
+                 .in_flight = 4,
+                 .streams = 1,
+                 .lr = 3e-3,
+                 .warmup = 4 },
+    .modes = { MODE_EAGER, MODE_GRAPH },
+    .n_modes = 2,
+};
+
+/* What all others are compared with when they delay. */
+static void put_plain_first(struct command *command)
+{
+    if (!command->options.delay_wgrad ||
+        command_has_mode(command, MODE_PLAIN)) {
+        return;
+    }
+    memmove(command->modes + 1, command->modes,
+            (size_t)command->n_modes * sizeof(command->modes[0]));
+    command->modes[0] = MODE_PLAIN;
+    command->n_modes++;
+}
+
+/* What follows from what a person has given, and from what not. */
+static void complete(struct command *command)
+{
+    struct config *config = &command->options.config;
+
+    put_plain_first(command);
+    command->gave_experts = config->experts != 0;
+    command->gave_top_k = config->top_k != 0;
+    command->gave_state = config->state != 0;
+    command->gave_pattern = config->pattern != NULL;
+    if (!command->gave_top_k) {
+        config->top_k = 2;
+    }
+    if (!command->gave_state) {
+        config->state = 8;
+    }
+    if (config->experts == 0 && config->model != MODEL_MLA) {
+        config->experts = 4;
+    }
+}
+
+int command_parse(struct command *command, int argc, char **argv, char *text,
+                  size_t text_bytes)
+{
+    *command = defaults;
+    for (int i = 1; i < argc; i++) {
+        const char *equals = strchr(argv[i], '=');
+        const size_t length =
+            equals == NULL ? strlen(argv[i]) : (size_t)(equals - argv[i]);
+        const struct row *row = find_row(argv[i], length);
+        const char *value = equals == NULL ? NULL : equals + 1;
+
+        if (row == NULL) {
+            describe_unknown(argv[i], length, text, text_bytes);
+            return -1;
+        }
+        if (row->kind == KIND_FLAG && value != NULL) {
+            snprintf(text, text_bytes, "%s takes no value", row->name);
+            return -1;
+        }
+        if (row->kind != KIND_FLAG && value == NULL) {
+            value = argv[++i];
+        }
+        if (row->kind != KIND_FLAG && value == NULL) {
+            snprintf(text, text_bytes, "%s needs a value: %s", row->name,
+                     row->value);
+            return -1;
+        }
+        if (set_field(command, row, value) != 0) {
+            describe(row, value, text, text_bytes);
+            return -1;
+        }
+    }
+    complete(command);
+    return command_check(command, text, text_bytes);
+}

@@ -1,0 +1,179 @@
+/*
+ * command_check.c - what no single option of the command line can see.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "cli/command.h"
+
+#include <stdio.h>
+
+/* Columns of the widest row of activations. */
+static long long widest(const struct config *config)
+{
+    const long long c = config->hidden;
+    long long wide = c * WIDEN > VOCAB ? c * WIDEN : VOCAB;
+
+    if (config_has(config, PART_MOE_EXPERTS)) {
+        const long long inner = config_expert(config);
+        const long long slots = 2LL * config->top_k + config->experts;
+
+        wide = wide > slots * inner ? wide : slots * inner;
+    }
+    if (config_has(config, PART_MAMBA)) {
+        const long long states =
+            (long long)config->state * config_inner(config);
+
+        wide = wide > states ? wide : states;
+    }
+    return wide;
+}
+
+/* Kernels count elements in an int, heads and batch in a grid. */
+static const char *too_large(const struct config *config)
+{
+    const long long rows = (long long)config->batch * config->seq;
+    const long long scores =
+        (long long)config->heads * config->seq * config->seq;
+    struct model model;
+    size_t weights;
+
+    if (rows * widest(config) > INT32_MAX || scores > INT32_MAX ||
+        (long long)config->batch * config->heads > 65535) {
+        return "one microbatch";
+    }
+    if (model_init(&model, config) != 0) {
+        return NULL; /* the run will say so */
+    }
+    weights = model.n;
+    model_free(&model);
+    return weights > INT32_MAX ? "one model" : NULL;
+}
+
+/* Of models whose layers are alike but for their experts. */
+static int check_dense_layers(const struct config *config, char *text,
+                              size_t text_bytes)
+{
+    if (config->dense_layers == 0) {
+        return 0;
+    }
+    if (config->model != MODEL_MOE &&
+        (config->model != MODEL_MLA || config->experts == 0)) {
+        snprintf(text, text_bytes,
+                 "--dense-layers %d is for models of experts; take --model "
+                 "moe, or --model mla with --experts",
+                 config->dense_layers);
+        return -1;
+    }
+    if (config->dense_layers >= config->layers) {
+        snprintf(text, text_bytes,
+                 "--dense-layers %d leaves none of %d layers with experts; "
+                 "take fewer",
+                 config->dense_layers, config->layers);
+        return -1;
+    }
+    return 0;
+}
+
+/* An option of another model would be without effect. */
+static int check_model(const struct command *command, char *text,
+                       size_t text_bytes)
+{
+    const struct config *config = &command->options.config;
+
+    if (command->gave_pattern && config->model != MODEL_HYBRID) {
+        snprintf(text, text_bytes,
+                 "--pattern %s is for --model hybrid; --model %s has layers "
+                 "of one kind",
+                 config->pattern, model_name(config->model));
+        return -1;
+    }
+    if (command->gave_state && !config_has(config, PART_MAMBA)) {
+        snprintf(text, text_bytes,
+                 "--state %d is for Mamba layers, and --model %s has none; "
+                 "take --model mamba",
+                 config->state, model_name(config->model));
+        return -1;
+    }
+    return 0;
+}
+
+static int check_experts(const struct command *command, char *text,
+                         size_t text_bytes)
+{
+    const struct config *config = &command->options.config;
+
+    if (check_dense_layers(config, text, text_bytes) != 0) {
+        return -1;
+    }
+    if (!config_has(config, PART_MOE_EXPERTS)) {
+        if (!config->drop_and_pad && !config->dropless_host &&
+            !config->shared_expert && !command->gave_experts &&
+            !command->gave_top_k) {
+            return 0;
+        }
+        snprintf(text, text_bytes, "--model %s has no layer of experts; %s",
+                 model_name(config->model),
+                 config->model == MODEL_MLA ? "give --experts a number"
+                                            : "take --model moe");
+        return -1;
+    }
+    if (config->top_k > config->experts) {
+        snprintf(text, text_bytes,
+                 "--top-k %d is more than --experts %d; choose fewer",
+                 config->top_k, config->experts);
+        return -1;
+    }
+    if (config->drop_and_pad && config->dropless_host) {
+        snprintf(text, text_bytes,
+                 "--drop-and-pad has nothing for the host to read; leave out "
+                 "--dropless-host");
+        return -1;
+    }
+    if (config->dropless_host && command_has_mode(command, MODE_STEP)) {
+        snprintf(text, text_bytes,
+                 "--dropless-host waits for the device in every layer, which "
+                 "no graph of a step can hold; take --compare eager,graph");
+        return -1;
+    }
+    return 0;
+}
+
+int command_check(const struct command *command, char *text, size_t text_bytes)
+{
+    const struct options *options = &command->options;
+    const struct config *config = &options->config;
+    const char *too_large_for = too_large(config);
+
+    if (config->hidden % config->heads != 0) {
+        snprintf(text, text_bytes,
+                 "--heads %d does not divide --hidden %d; choose a divisor",
+                 config->heads, config->hidden);
+        return -1;
+    }
+    if (too_large_for != NULL) {
+        snprintf(text, text_bytes,
+                 "--layers %d, --hidden %d, --heads %d, --seq %d, --batch %d: "
+                 "more than %s can hold; make one of them smaller",
+                 config->layers, config->hidden, config->heads, config->seq,
+                 config->batch, too_large_for);
+        return -1;
+    }
+    if (options->legacy && options->streams > 1) {
+        snprintf(text, text_bytes,
+                 "--stream legacy is one stream; leave out --streams %d",
+                 options->streams);
+        return -1;
+    }
+    if (options_sets(options) > MAX_SLOTS) {
+        snprintf(text, text_bytes,
+                 "--in-flight %d and --delay-wgrad %d: %d microbatches would "
+                 "hold a slot, and there are %d; make one of them smaller",
+                 options->in_flight, options->delay, options_sets(options),
+                 MAX_SLOTS);
+        return -1;
+    }
+    if (check_model(command, text, text_bytes) != 0) {
+        return -1;
+    }
+    return check_experts(command, text, text_bytes);
+}

@@ -1,0 +1,284 @@
+/*
+ * main.c - gh-engine: trains a small model on real text and compares modes.
+ *
+ *     command ─► text ─► device ─► for every mode: train() ─► table, JSON
+ *
+ *     train()          model, buffers, streams; then its steps
+ *     schedule_step()  embed ─► parts ─► head, the head back ─► parts ─►
+ *                      embed, microbatch by microbatch; then the optimizer
+ *     parts            kernels, one by one                      (eager)
+ *                      the hooks of libgraphhooks.so            (graph)
+ *                      kernels, the step captured as a whole    (step)
+ *     kernels          kernels.cu: PTX for the GPU, C for the software device
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "cli/find.h"
+#include "cli/output.h"
+#include "cli/report.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    EXIT_EQUAL = 0,
+    EXIT_DIFFERENT = 1,
+    EXIT_USAGE = 2,
+    EXIT_DEVICE = 3,
+    EXIT_SIGNAL = 128 /* and the signal's number */
+};
+
+/* ---- signals ------------------------------------------------------------ */
+
+static volatile sig_atomic_t interrupted; /* the number of the signal */
+
+/* The run ends with its step; a second signal ends the program at once. */
+static void take_signal(int number)
+{
+    interrupted = number;
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+}
+
+/* One that the parent has put aside, as nohup does, stays so. */
+static void catch_signals(void)
+{
+    static const int numbers[] = { SIGINT, SIGTERM };
+    const struct sigaction action = { .sa_handler = take_signal,
+                                      .sa_flags = SA_RESTART };
+
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+        struct sigaction before;
+
+        if (sigaction(numbers[i], NULL, &before) == 0 &&
+            before.sa_handler != SIG_IGN) {
+            sigaction(numbers[i], &action, NULL);
+        }
+    }
+}
+
+static bool say_step(const struct options *options, enum mode mode, int step,
+                     double loss, double step_ms)
+{
+    report_progress(options, mode, step, loss, step_ms);
+    return interrupted == 0;
+}
+
+static bool keep_quiet(const struct options *options, enum mode mode, int step,
+                       double loss, double step_ms)
+{
+    (void)options;
+    (void)mode;
+    (void)step;
+    (void)loss;
+    (void)step_ms;
+    return interrupted == 0;
+}
+
+/* ---- the run ------------------------------------------------------------ */
+
+/* What --driver asks for; else GRAPHHOOKS_DRIVER, which may be a path; else
+ * NULL: what is there. */
+static const char *asked_driver(const struct command *command)
+{
+    const char *set = getenv("GRAPHHOOKS_DRIVER");
+
+    if (command->driver != NULL) {
+        return command->driver;
+    }
+    return set != NULL && set[0] != '\0' ? set : NULL;
+}
+
+/* `path` is where the driver's path goes; it outlives the device. */
+static int open_device(const struct command *command, struct device *dev,
+                       char *path, size_t path_bytes)
+{
+    const char *asked = asked_driver(command);
+
+    if (asked == NULL) {
+        if (device_open(dev, DEVICE_CUDA) == 0) {
+            return 0;
+        }
+        printf("gh-engine: no CUDA device (%s), so the software device\n",
+               dev->error);
+        device_close(dev);
+        asked = "soft";
+    }
+    if (strcmp(asked, "cuda") == 0) {
+        return device_open(dev, DEVICE_CUDA);
+    }
+    snprintf(path, path_bytes, "%s", asked);
+    if (strcmp(asked, "soft") == 0) {
+        find_companion(FIND_SOFTCUDA, path, path_bytes);
+    }
+    return device_open(dev, path);
+}
+
+static int load_text(const struct command *command, struct text *text,
+                     char *error, size_t error_bytes)
+{
+    char found[4096], why[256];
+    const char *path = command->data;
+
+    if (path == NULL) {
+        find_companion(FIND_TEXT, found, sizeof(found));
+        path = found;
+    }
+    if (text_load(text, path, (size_t)command->options.config.seq, why,
+                  sizeof(why)) != 0) {
+        snprintf(error, error_bytes, "--data %s: %s", path, why);
+        return -1;
+    }
+    return 0;
+}
+
+/* `path` is where the library's path goes when nobody has given one. */
+static void find_library(struct command *command, char *path, size_t path_bytes)
+{
+    if (command->options.library == NULL) {
+        find_companion(FIND_LIBRARY, path, path_bytes);
+        command->options.library = path;
+    }
+}
+
+/* What would fail at the end is found before the start. */
+static int check_ahead(const struct command *command, struct device *dev)
+{
+    char error[4608];
+
+    if (fflush(stdout) != 0) {
+        return EXIT_USAGE; /* end_output() says so */
+    }
+    if (output_check(command, error, sizeof(error)) != 0) {
+        fprintf(stderr, "gh-engine: %s\n", error);
+        return EXIT_USAGE;
+    }
+    for (int i = 0; i < command->n_modes; i++) {
+        bool bad_option = false;
+
+        if (command->modes[i] == MODE_GRAPH &&
+            train_check(&command->options, dev, &bad_option, error,
+                        sizeof(error)) != 0) {
+            fflush(stdout); /* the reason comes last */
+            fprintf(stderr, "gh-engine: graph mode: %s\n", error);
+            return bad_option ? EXIT_USAGE : EXIT_DEVICE;
+        }
+    }
+    return EXIT_EQUAL;
+}
+
+static bool has_run(const struct result *results, int n, enum mode mode)
+{
+    int i = 0;
+
+    while (i < n && results[i].mode != mode) {
+        i++;
+    }
+    return i < n;
+}
+
+/* The table and the files, of the n modes that have run. */
+static int report(const struct command *command, const struct device *dev,
+                  const struct result *results, int n)
+{
+    char error[4608];
+
+    report_table(command, dev, results, n);
+    fflush(stdout);
+    if ((command->json != NULL &&
+         report_json(command, dev, results, n, error, sizeof(error)) != 0) ||
+        (has_run(results, n, MODE_GRAPH) &&
+         output_check_trace(command, error, sizeof(error)) != 0)) {
+        fprintf(stderr, "gh-engine: %s\n", error);
+        return EXIT_USAGE;
+    }
+    if (!report_whole(command, results, n)) {
+        fprintf(stderr,
+                "gh-engine: interrupted after %d of %d steps of the %s mode; "
+                "what was done until then is reported\n",
+                results[n - 1].steps, command->options.steps,
+                mode_name(results[n - 1].mode));
+        return EXIT_SIGNAL + interrupted;
+    }
+    return report_all_equal(results, n) ? EXIT_EQUAL : EXIT_DIFFERENT;
+}
+
+static int run_modes(const struct command *command, struct device *dev,
+                     const struct text *text, struct result *results)
+{
+    train_progress_fn *progress = command->quiet ? keep_quiet : say_step;
+    char error[768];
+    int n = 0;
+
+    do {
+        const enum mode mode = command->modes[n];
+
+        if (train(&command->options, dev, text, mode, progress, &results[n],
+                  error, sizeof(error)) != 0) {
+            fflush(stdout);
+            fprintf(stderr, "gh-engine: %s mode: %s\n", mode_name(mode), error);
+            return EXIT_DEVICE;
+        }
+        n++;
+    } while (n < command->n_modes && interrupted == 0);
+    return report(command, dev, results, n);
+}
+
+/* A result that nobody can read is none. */
+static int end_output(int status)
+{
+    if (fflush(stdout) == 0 && ferror(stdout) == 0) {
+        return status;
+    }
+    fprintf(stderr, "gh-engine: standard output: it could not be written "
+                    "whole; give a file on a disk with room\n");
+    return status == EXIT_EQUAL ? EXIT_USAGE : status;
+}
+
+int main(int argc, char **argv)
+{
+    struct command command;
+    struct text text;
+    struct device dev;
+    struct result results[MAX_MODES + 1] = { 0 };
+    char error[4608];
+    char driver[4096], library[4096];
+    int status;
+
+    if (command_parse(&command, argc, argv, error, sizeof(error)) != 0) {
+        fprintf(stderr, "gh-engine: %s\n", error);
+        return EXIT_USAGE;
+    }
+    if (command.help) {
+        command_help();
+        return end_output(EXIT_EQUAL);
+    }
+    if (load_text(&command, &text, error, sizeof(error)) != 0) {
+        fprintf(stderr, "gh-engine: %s\n", error);
+        return EXIT_USAGE;
+    }
+
+    catch_signals();
+    find_library(&command, library, sizeof(library));
+    if (open_device(&command, &dev, driver, sizeof(driver)) == 0) {
+        printf("gh-engine: %s, driver %s\n", dev.name,
+               dev.soft ? "soft" : "cuda");
+        status = check_ahead(&command, &dev);
+        if (status == EXIT_EQUAL) {
+            status = run_modes(&command, &dev, &text, results);
+        }
+    } else {
+        fflush(stdout);
+        fprintf(stderr, "gh-engine: %s\n", dev.error);
+        status = EXIT_DEVICE;
+    }
+
+    for (int i = 0; i < command.n_modes; i++) {
+        result_free(&results[i]);
+    }
+    device_close(&dev);
+    text_free(&text);
+    return end_output(status);
+}

@@ -1,0 +1,110 @@
+/*
+ * output.c - see output.h.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "cli/output.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static int refuse(const char *option, const char *path, const char *rule,
+                  char *error, size_t error_bytes)
+{
+    snprintf(error, error_bytes, "%s %s: %s; give a file that can be written",
+             option, path, rule);
+    return -1;
+}
+
+/* Makes the file where there is none.  A pipe is opened once, for good. */
+static int check_path(const char *option, const char *path, char *error,
+                      size_t error_bytes)
+{
+    struct stat st;
+    FILE *file;
+
+    if (stat(path, &st) == 0 && S_ISFIFO(st.st_mode)) {
+        return 0;
+    }
+    file = fopen(path, "a");
+    if (file == NULL) {
+        return refuse(option, path, strerror(errno), error, error_bytes);
+    }
+    fclose(file);
+    return 0;
+}
+
+/* The file of --trace, when there will be one of that name: GRAPHHOOKS_TRACE
+ * wins over it, and what % stands for is the library's to say. */
+static const char *trace_path(const struct command *command)
+{
+    const char *path = command->options.trace;
+
+    if (path == NULL || strchr(path, '%') != NULL ||
+        getenv("GRAPHHOOKS_TRACE") != NULL ||
+        !command_has_mode(command, MODE_GRAPH)) {
+        return NULL;
+    }
+    return path;
+}
+
+static int check_trace_path(const char *path, char *error, size_t error_bytes)
+{
+    struct stat st;
+
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISCHR(st.st_mode) &&
+        !S_ISDIR(st.st_mode)) {
+        return refuse("--trace", path, "it is no file", error, error_bytes);
+    }
+    return check_path("--trace", path, error, error_bytes);
+}
+
+int output_check(const struct command *command, char *error, size_t error_bytes)
+{
+    const char *trace = trace_path(command);
+
+    if (command->json != NULL &&
+        check_path("--json", command->json, error, error_bytes) != 0) {
+        return -1;
+    }
+    return trace == NULL ? 0 : check_trace_path(trace, error, error_bytes);
+}
+
+/* A file ends as the list of events does; a device still takes a byte. */
+static bool is_whole(const char *path)
+{
+    struct stat st;
+    FILE *file;
+    char end[3] = "";
+    bool whole;
+
+    if (stat(path, &st) != 0) {
+        return false;
+    }
+    file = fopen(path, S_ISREG(st.st_mode) ? "rb" : "ab");
+    if (file == NULL) {
+        return false;
+    }
+    if (S_ISREG(st.st_mode)) {
+        whole = fseek(file, -2, SEEK_END) == 0 && fread(end, 1, 2, file) == 2 &&
+                strcmp(end, "]\n") == 0;
+    } else {
+        whole = fputc('\n', file) != EOF;
+    }
+    return fclose(file) == 0 && whole;
+}
+
+int output_check_trace(const struct command *command, char *error,
+                       size_t error_bytes)
+{
+    const char *path = trace_path(command);
+
+    if (path == NULL || is_whole(path)) {
+        return 0;
+    }
+    return refuse("--trace", path, "it could not be written whole", error,
+                  error_bytes);
+}

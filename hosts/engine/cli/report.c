@@ -1,0 +1,305 @@
+/*
+ * report.c - see report.h.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "cli/report.h"
+
+#include "cli/json.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+void report_progress(const struct options *options, enum mode mode, int step,
+                     double loss, double step_ms)
+{
+    const bool terminal = isatty(STDOUT_FILENO) == 1;
+
+    printf("%s%s: step %d of %d, %d microbatches, loss %.6f, %.2f ms%s",
+           terminal ? "\r\033[K" : "", mode_name(mode), step + 1,
+           options->steps, options_count(options, step), loss, step_ms,
+           terminal && step + 1 < options->steps ? "" : "\n");
+    fflush(stdout);
+}
+
+bool report_equal(const struct result *a, const struct result *b)
+{
+    return a->steps == b->steps && a->weights_hash == b->weights_hash &&
+           memcmp(a->loss, b->loss, (size_t)a->steps * sizeof(*a->loss)) == 0;
+}
+
+bool report_all_equal(const struct result *results, int n)
+{
+    bool equal = true;
+
+    for (int i = 1; i < n; i++) {
+        equal = equal && report_equal(&results[0], &results[i]);
+    }
+    return equal;
+}
+
+bool report_whole(const struct command *command, const struct result *results,
+                  int n)
+{
+    return n == command->n_modes &&
+           results[n - 1].steps == command->options.steps;
+}
+
+static int compare_reals(const void *a, const void *b)
+{
+    const double x = *(const double *)a;
+    const double y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* 0 with no memory to sort in: a report is not worth a failure. */
+static double quantile(const double *values, int n, double share)
+{
+    double *sorted = malloc((size_t)n * sizeof(*sorted));
+    double result;
+
+    if (sorted == NULL) {
+        return 0.0;
+    }
+    memcpy(sorted, values, (size_t)n * sizeof(*sorted));
+    qsort(sorted, (size_t)n, sizeof(*sorted), compare_reals);
+    result = sorted[(int)(share * (n - 1) + 0.5)];
+    free(sorted);
+    return result;
+}
+
+/* Against the first mode: "-" for itself, and of a run that was not whole. */
+static const char *equal_word(const struct result *first,
+                              const struct result *result, bool whole)
+{
+    if (result == first || !whole) {
+        return "-";
+    }
+    return report_equal(first, result) ? "yes" : "no";
+}
+
+static void print_row(const struct result *result, const char *equal)
+{
+    printf("%-6s %11.6f %11.6f %9.3f %9.3f", mode_name(result->mode),
+           result->loss[0], result->loss[result->steps - 1],
+           quantile(result->step_ms, result->steps, 0.5),
+           quantile(result->host_ms, result->steps, 0.5));
+    if (!result->has_stats) {
+        printf(" %11s %9s %9s %6s\n", "-", "-", "-", equal);
+        return;
+    }
+    printf(" %11" PRIu64 " %9" PRIu64 " %9" PRIu64 " %6s\n",
+           result->stats.recordings, result->stats.replays,
+           result->stats.eager_passes, equal);
+}
+
+/* What a person might take for more than it is. */
+static void print_remarks(const struct device *dev,
+                          const struct result *results, int n)
+{
+    for (int i = 0; i < n; i++) {
+        const gh_stats *stats = &results[i].stats;
+
+        if (!results[i].has_stats) {
+            continue;
+        }
+        if (stats->replays == 0) {
+            printf("%s: nothing was replayed, so nothing of it was "
+                   "compared\n",
+                   mode_name(results[i].mode));
+        }
+        if (results[i].wgrad_replays != 0) {
+            printf("%s: %" PRIu64 " of the replays are delayed gradients of "
+                   "weights\n",
+                   mode_name(results[i].mode), results[i].wgrad_replays);
+        }
+        if (stats->checks != 0) {
+            printf("%s: %" PRIu64 " passes were run both ways; checks that "
+                   "failed: %" PRIu64 "\n",
+                   mode_name(results[i].mode), stats->checks,
+                   stats->check_failures);
+        }
+    }
+    if (n > 1) {
+        printf("equal: every loss and the last weights are those of the first "
+               "mode, bit for bit\n");
+    }
+    if (dev->soft) {
+        printf("times are those of the software device, not of a GPU\n");
+    }
+}
+
+/* host ms: until the last call of the step was issued. */
+void report_table(const struct command *command, const struct device *dev,
+                  const struct result *results, int n)
+{
+    const bool whole = report_whole(command, results, n);
+
+    printf("\n%-6s %11s %11s %9s %9s %11s %9s %9s %6s\n", "mode", "first loss",
+           "last loss", "step ms", "host ms", "recordings", "replays", "eager",
+           "equal");
+    for (int i = 0; i < n; i++) {
+        print_row(&results[i], equal_word(&results[0], &results[i], whole));
+    }
+    printf("\n");
+    print_remarks(dev, results, n);
+    if (!whole) {
+        printf("bitwise equal: not known, as the run was interrupted\n");
+    } else if (n > 1) {
+        printf("bitwise equal: %s\n",
+               report_all_equal(results, n) ? "yes" : "no");
+    }
+}
+
+/* ---- JSON --------------------------------------------------------------- */
+
+static void write_model(struct json *json, const struct options *options)
+{
+    const struct config *config = &options->config;
+    uint64_t counts[MAX_COUNTS];
+
+    for (int i = 0; i < options->n_counts; i++) {
+        counts[i] = (uint64_t)options->counts[i];
+    }
+    json_begin(json, "model", '{');
+    json_text(json, "name", model_name(config->model));
+    json_count(json, "layers", (uint64_t)config->layers);
+    json_count(json, "hidden", (uint64_t)config->hidden);
+    json_count(json, "heads", (uint64_t)config->heads);
+    json_count(json, "seq", (uint64_t)config->seq);
+    json_count(json, "batch", (uint64_t)config->batch);
+    json_count(json, "vocab", VOCAB);
+    if (config_has(config, PART_MAMBA)) {
+        json_count(json, "state", (uint64_t)config->state);
+    }
+    if (config->pattern != NULL) {
+        json_text(json, "pattern", config->pattern);
+    }
+    if (config_has(config, PART_MOE_EXPERTS)) {
+        json_count(json, "experts", (uint64_t)config->experts);
+        json_count(json, "dense_layers", (uint64_t)config->dense_layers);
+        json_count(json, "top_k", (uint64_t)config->top_k);
+        json_bool(json, "shared_expert", config->shared_expert);
+        json_text(json, "dispatch",
+                  config->drop_and_pad    ? "drop and pad"
+                  : config->dropless_host ? "dropless by host"
+                                          : "dropless");
+    }
+    json_count(json, "seed", config->seed);
+    json_counts(json, "microbatches", counts, options->n_counts);
+    json_count(json, "in_flight", (uint64_t)options->in_flight);
+    if (options->delay_wgrad) {
+        json_count(json, "delay_wgrad", (uint64_t)options->delay);
+    }
+    json_count(json, "streams", (uint64_t)options->streams);
+    json_text(json, "stream", options->legacy ? "legacy" : "own");
+    json_count(json, "steps", (uint64_t)options->steps);
+    json_real(json, "lr", options->lr);
+    json_count(json, "warmup", (uint64_t)options->warmup);
+    json_end(json, '}');
+}
+
+static void write_times(struct json *json, const char *key,
+                        const double *values, int n)
+{
+    json_begin(json, key, '{');
+    json_real(json, "median", quantile(values, n, 0.5));
+    json_real(json, "min", quantile(values, n, 0.0));
+    json_reals(json, "all", values, n);
+    json_end(json, '}');
+}
+
+static void write_stats(struct json *json, const struct result *result)
+{
+    const gh_stats *stats = &result->stats;
+
+    json_begin(json, "stats", '{');
+    json_count(json, "slots", stats->slots);
+    json_count(json, "iterations", stats->iterations);
+    json_count(json, "recordings", stats->recordings);
+    json_count(json, "replays", stats->replays);
+    json_count(json, "wgrad_replays", result->wgrad_replays);
+    json_count(json, "eager_passes", stats->eager_passes);
+    json_begin(json, "eager_by_reason", '{');
+    for (int i = 0; i < GH_REASON_COUNT; i++) {
+        if (stats->eager_by_reason[i] > 0) {
+            json_count(json, result->reason_name((gh_reason)i),
+                       stats->eager_by_reason[i]);
+        }
+    }
+    json_end(json, '}');
+    json_count(json, "reruns", stats->reruns);
+    json_count(json, "copies", stats->copies);
+    json_count(json, "copied_bytes", stats->copied_bytes);
+    json_count(json, "static_bytes", stats->static_bytes);
+    json_count(json, "nodes", stats->nodes);
+    json_count(json, "hook_calls", stats->hook_calls);
+    json_count(json, "hook_ns", stats->hook_ns);
+    json_count(json, "record_ns", stats->record_ns);
+    json_count(json, "checks", stats->checks);
+    json_count(json, "check_failures", stats->check_failures);
+    json_end(json, '}');
+}
+
+static void write_mode(struct json *json, const struct result *result)
+{
+    char hash[24];
+
+    snprintf(hash, sizeof(hash), "%016" PRIx64, result->weights_hash);
+    json_begin(json, NULL, '{');
+    json_text(json, "name", mode_name(result->mode));
+    json_reals(json, "loss", result->loss, result->steps);
+    json_text(json, "weights_hash", hash);
+    write_times(json, "step_ms", result->step_ms, result->steps);
+    write_times(json, "host_ms", result->host_ms, result->steps);
+    if (result->has_stats) {
+        write_stats(json, result);
+        json_counts(json, "recordings_after_step", result->recordings,
+                    result->steps);
+    }
+    json_end(json, '}');
+}
+
+int report_json(const struct command *command, const struct device *dev,
+                const struct result *results, int n, char *error,
+                size_t error_bytes)
+{
+    struct json json = { .file = fopen(command->json, "w") };
+    bool failed;
+
+    if (json.file == NULL) {
+        snprintf(error, error_bytes, "--json %s: %s", command->json,
+                 strerror(errno));
+        return -1;
+    }
+    json_begin(&json, NULL, '{');
+    json_text(&json, "driver", dev->soft ? "soft" : "cuda");
+    json_text(&json, "device", dev->name);
+    write_model(&json, &command->options);
+    json_begin(&json, "modes", '[');
+    for (int i = 0; i < n; i++) {
+        write_mode(&json, &results[i]);
+    }
+    json_end(&json, ']');
+    if (report_whole(command, results, n)) {
+        json_bool(&json, "bitwise_equal", report_all_equal(results, n));
+    } else {
+        json_bool(&json, "interrupted", true);
+    }
+    json_end(&json, '}');
+
+    failed = ferror(json.file) != 0;
+    failed = fclose(json.file) != 0 || failed;
+    if (failed) {
+        snprintf(error, error_bytes,
+                 "--json %s: it could not be written whole; give a file on a "
+                 "disk with room",
+                 command->json);
+        return -1;
+    }
+    return 0;
+}

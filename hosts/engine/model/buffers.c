@@ -1,0 +1,324 @@
+/*
+ * buffers.c - cuts one allocation into a set's buffers.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "model/buffers.h"
+
+#include "model/cutter.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void cut_attn(struct cutter *cutter, const struct config *config,
+                     struct attn_buffers *attn)
+{
+    const size_t rows = (size_t)config_rows(config);
+    const size_t c = (size_t)config->hidden;
+
+    attn->norm = cut(cutter, rows * c);
+    attn->mean = cut(cutter, rows);
+    attn->rstd = cut(cutter, rows);
+    attn->qkv = cut(cutter, rows * 3 * c);
+    attn->probs =
+        cut(cutter, rows * (size_t)config->heads * (size_t)config->seq);
+    attn->context = cut(cutter, rows * c);
+}
+
+static void cut_mla(struct cutter *cutter, const struct config *config,
+                    struct mla_buffers *mla)
+{
+    const size_t rows = (size_t)config_rows(config);
+    const size_t c = (size_t)config->hidden;
+    const size_t qk = (size_t)config_qk(config);
+
+    mla->norm = cut(cutter, rows * c);
+    mla->mean = cut(cutter, rows);
+    mla->rstd = cut(cutter, rows);
+    mla->q_low = cut(cutter, rows * (size_t)config_q_rank(config));
+    mla->q_norm = cut(cutter, rows * (size_t)config_q_rank(config));
+    mla->q_mean = cut(cutter, rows);
+    mla->q_rstd = cut(cutter, rows);
+    mla->kv_low = cut(cutter, rows * (size_t)config_kv_rank(config));
+    mla->kv_norm = cut(cutter, rows * (size_t)config_kv_rank(config));
+    mla->kv_mean = cut(cutter, rows);
+    mla->kv_rstd = cut(cutter, rows);
+    mla->q_up = cut(cutter, rows * qk);
+    mla->kv = cut(cutter, rows * 2 * c);
+    mla->rope = cut(cutter, rows * (size_t)config_rope(config));
+    mla->q = cut(cutter, rows * qk);
+    mla->k = cut(cutter, rows * qk);
+    mla->probs =
+        cut(cutter, rows * (size_t)config->heads * (size_t)config->seq);
+    mla->context = cut(cutter, rows * c);
+}
+
+static void cut_mamba(struct cutter *cutter, const struct config *config,
+                      struct mamba_buffers *mamba)
+{
+    const size_t rows = (size_t)config_rows(config);
+    const size_t inner = (size_t)config_inner(config);
+    const size_t state = (size_t)config->state;
+
+    mamba->norm = cut(cutter, rows * (size_t)config->hidden);
+    mamba->mean = cut(cutter, rows);
+    mamba->rstd = cut(cutter, rows);
+    mamba->xz = cut(cutter, rows * 2 * inner);
+    mamba->pre = cut(cutter, rows * inner);
+    mamba->u = cut(cutter, rows * inner);
+    mamba->dt_low = cut(cutter, rows * (size_t)config_dt_rank(config));
+    mamba->bc = cut(cutter, rows * 2 * state);
+    mamba->dt = cut(cutter, rows * inner);
+    mamba->states = cut(cutter, rows * state * inner);
+    mamba->y = cut(cutter, rows * inner);
+    mamba->gated = cut(cutter, rows * inner);
+}
+
+static void cut_mlp(struct cutter *cutter, const struct config *config,
+                    struct mlp_buffers *mlp)
+{
+    const size_t rows = (size_t)config_rows(config);
+    const size_t c = (size_t)config->hidden;
+
+    mlp->norm = cut(cutter, rows * c);
+    mlp->mean = cut(cutter, rows);
+    mlp->rstd = cut(cutter, rows);
+    mlp->wide = cut(cutter, rows * WIDEN * c);
+    mlp->gelu = cut(cutter, rows * WIDEN * c);
+}
+
+/* `before` is the part before; NULL: the residual is not of this set. */
+static void cut_router(struct cutter *cutter, const struct config *config,
+                       struct moe_buffers *moe,
+                       const struct part_buffers *before)
+{
+    const size_t rows = (size_t)config_rows(config);
+    const size_t c = (size_t)config->hidden;
+    const size_t choices = rows * (size_t)config->top_k;
+    const size_t inner = (size_t)config_expert(config);
+
+    moe->norm = cut(cutter, rows * c);
+    moe->mean = cut(cutter, rows);
+    moe->rstd = cut(cutter, rows);
+    moe->scores = cut(cutter, rows * (size_t)config->experts);
+    moe->choice = cut_ints(cutter, choices);
+    moe->prob = cut(cutter, choices);
+    if (config->shared_expert) {
+        moe->shared_wide = cut(cutter, rows * inner);
+        moe->shared_gelu = cut(cutter, rows * inner);
+    }
+    moe->base = config->shared_expert || before == NULL ? cut(cutter, rows * c)
+                                                        : before->out;
+}
+
+static void cut_moe(struct cutter *cutter, const struct config *config,
+                    struct moe_buffers *moe)
+{
+    const size_t rows = (size_t)config_rows(config);
+    const size_t c = (size_t)config->hidden;
+    const size_t choices = rows * (size_t)config->top_k;
+    const size_t slots = (size_t)config_slots(config);
+    const size_t inner = (size_t)config_expert(config);
+
+    moe->counts = cut_ints(cutter, (size_t)config->experts);
+    moe->first = cut_ints(cutter, (size_t)config->experts);
+    moe->slot = cut_ints(cutter, choices);
+    moe->source = cut_ints(cutter, slots);
+    moe->dispatched = cut(cutter, slots * c);
+    moe->wide = cut(cutter, slots * inner);
+    moe->gelu = cut(cutter, slots * inner);
+    moe->expert_out = cut(cutter, slots * c);
+    moe->combined = cut(cutter, choices * c);
+    moe->d_prob = cut(cutter, choices);
+    moe->d_combined = cut(cutter, choices * c);
+    moe->d_expert_out = cut(cutter, slots * c);
+    moe->d_dispatched = cut(cutter, slots * c);
+    moe->d_norm = cut(cutter, rows * c);
+}
+
+/* A part that ends in the residual stream has a hidden state of its own. */
+static struct part_buffers cut_hidden(struct cutter *cutter,
+                                      const struct config *config)
+{
+    const size_t n = (size_t)config_rows(config) * (size_t)config->hidden;
+
+    return (struct part_buffers){
+        .out = cut(cutter, n),
+        .d_in = cut(cutter, n),
+    };
+}
+
+static void cut_part(struct set *set, const struct model *model,
+                     struct cutter *cutter, int i)
+{
+    const struct config *config = &model->config;
+    const struct part *part = &model->parts[i];
+    struct part_buffers *buffers = &set->parts[i];
+    struct moe_buffers *moe = &set->moe[part->layer];
+    const size_t n = (size_t)config_rows(config) * (size_t)config->hidden;
+
+    switch (part->kind) {
+    case PART_ATTN:
+        if (config->model == MODEL_MLA) {
+            cut_mla(cutter, config, &set->mla[part->layer]);
+        } else {
+            cut_attn(cutter, config, &set->attn[part->layer]);
+        }
+        *buffers = cut_hidden(cutter, config);
+        break;
+    case PART_MAMBA:
+        cut_mamba(cutter, config, &set->mamba[part->layer]);
+        *buffers = cut_hidden(cutter, config);
+        break;
+    case PART_MLP:
+        cut_mlp(cutter, config, &set->mlp[part->layer]);
+        *buffers = cut_hidden(cutter, config);
+        break;
+    case PART_MOE_ROUTER:
+        cut_router(cutter, config, moe, i > 0 ? buffers - 1 : NULL);
+        *buffers = (struct part_buffers){ moe->norm, cut(cutter, n) };
+        break;
+    case PART_MOE_PREPROCESS:
+        cut_moe(cutter, config, moe);
+        *buffers = (struct part_buffers){ moe->norm, moe->d_norm };
+        break;
+    case PART_MOE_DISPATCH:
+        *buffers = (struct part_buffers){ moe->dispatched, moe->d_norm };
+        break;
+    case PART_MOE_EXPERTS:
+        *buffers = (struct part_buffers){ moe->expert_out, moe->d_dispatched };
+        break;
+    case PART_MOE_COMBINE:
+        *buffers = (struct part_buffers){ moe->combined, moe->d_expert_out };
+        break;
+    case PART_MOE_POST:
+        *buffers = (struct part_buffers){ cut(cutter, n), moe->d_combined };
+        break;
+    }
+}
+
+/* The gradient of what the experts' sum is added to is the one that post is
+ * given.  The next part leaves it in the set; the head does not. */
+static void cut_d_base(struct set *set, const struct model *model,
+                       struct cutter *cutter)
+{
+    const struct config *config = &model->config;
+
+    for (int i = 0; i < model->n_parts; i++) {
+        struct moe_buffers *moe = &set->moe[model->parts[i].layer];
+
+        if (model->parts[i].kind != PART_MOE_POST) {
+            continue;
+        }
+        if (i + 1 < model->n_parts) {
+            moe->d_base = set->parts[i + 1].d_in;
+        } else {
+            moe->d_base_own = cut(cutter, (size_t)config_rows(config) *
+                                              (size_t)config->hidden);
+            moe->d_base = moe->d_base_own;
+        }
+    }
+}
+
+static void cut_scratch(struct set *set, const struct config *config,
+                        struct cutter *cutter)
+{
+    const size_t rows = (size_t)config_rows(config);
+
+    if (config_has(config, PART_ATTN)) {
+        set->d_probs =
+            cut(cutter, rows * (size_t)config->heads * (size_t)config->seq);
+    }
+    if (config->model == MODEL_MLA) {
+        set->d_q = cut(cutter, rows * (size_t)config_qk(config));
+        set->d_k = cut(cutter, rows * (size_t)config_qk(config));
+    }
+    if (config_has(config, PART_MAMBA)) {
+        set->d_gated = cut(cutter, rows * (size_t)config_inner(config));
+    }
+}
+
+static void cut_all(struct set *set, const struct model *model,
+                    struct cutter *cutter)
+{
+    const struct config *config = &model->config;
+    const size_t rows = (size_t)config_rows(config);
+    const size_t c = (size_t)config->hidden;
+
+    for (int i = 0; i < model->n_parts; i++) {
+        cut_part(set, model, cutter, i);
+    }
+    cut_d_base(set, model, cutter);
+    set->norm = cut(cutter, rows * c);
+    set->mean = cut(cutter, rows);
+    set->rstd = cut(cutter, rows);
+    set->logits = cut(cutter, rows * VOCAB);
+    set->losses = cut(cutter, rows);
+    set->d_norm = cut(cutter, rows * c);
+    cut_gradients(set, model, cutter);
+    cut_scratch(set, config, cutter);
+}
+
+static int init_host_counts(struct set *set, const struct model *model)
+{
+    const struct config *config = &model->config;
+    const size_t experts = (size_t)config->experts;
+
+    if (!config->dropless_host) {
+        return 0;
+    }
+    set->counts_host = device_alloc_host(set->dev, (size_t)config->layers *
+                                                       experts * sizeof(int));
+    if (set->counts_host == NULL) {
+        return -1;
+    }
+    for (int i = 0; i < config->layers; i++) {
+        set->moe[i].counts_host = set->counts_host + (size_t)i * experts;
+    }
+    return 0;
+}
+
+int set_init(struct set *set, const struct model *model, struct device *dev)
+{
+    const size_t layers = (size_t)model->config.layers;
+    struct cutter cutter = { 0 };
+
+    memset(set, 0, sizeof(*set));
+    set->dev = dev;
+    set->parts = calloc((size_t)model->n_parts, sizeof(*set->parts));
+    set->attn = calloc(layers, sizeof(*set->attn));
+    set->mlp = calloc(layers, sizeof(*set->mlp));
+    set->mla = calloc(layers, sizeof(*set->mla));
+    set->moe = calloc(layers, sizeof(*set->moe));
+    set->mamba = calloc(layers, sizeof(*set->mamba));
+    if (set->parts == NULL || set->attn == NULL || set->mlp == NULL ||
+        set->mla == NULL || set->moe == NULL || set->mamba == NULL) {
+        set_free(set);
+        return device_check(dev, "malloc", CUDA_ERROR_OUT_OF_MEMORY);
+    }
+
+    cut_all(set, model, &cutter);
+    set->memory = device_alloc(dev, cutter.used);
+    if (set->memory == NULL || init_host_counts(set, model) != 0) {
+        set_free(set);
+        return -1;
+    }
+    cutter = (struct cutter){ .base = set->memory };
+    cut_all(set, model, &cutter);
+    return 0;
+}
+
+void set_free(struct set *set)
+{
+    if (set->dev != NULL) {
+        device_free(set->dev, set->memory);
+        device_free_host(set->dev, set->counts_host);
+    }
+    free(set->parts);
+    free(set->attn);
+    free(set->mlp);
+    free(set->mla);
+    free(set->moe);
+    free(set->mamba);
+    memset(set, 0, sizeof(*set));
+}

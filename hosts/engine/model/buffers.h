@@ -1,0 +1,141 @@
+/*
+ * buffers.h - one microbatch's activations: a set.
+ *
+ * Forward writes a set, the same microbatch's backward reads it, and then the
+ * next microbatch may have it.  A set is one allocation and its addresses
+ * never change, which is what lets graphs hold them.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef ENGINE_BUFFERS_H
+#define ENGINE_BUFFERS_H
+
+#include "model/model.h"
+
+/*
+ * rows = batch * seq; c = hidden; everything rows x columns.
+ *
+ * What begins with d_ is a gradient that a part's backward makes for itself.
+ * The gradients of the part's weights are made of it.  When those are
+ * delayed every part has its own; else all parts share one piece of memory,
+ * as nobody reads it after the part's backward.
+ */
+struct attn_buffers {
+    float *norm, *mean, *rstd; /* c, 1, 1 */
+    float *qkv;                /* 3 c */
+    float *probs;              /* batch x heads x seq x seq */
+    float *context;            /* c */
+    float *d_qkv, *d_norm;     /* 3 c, c */
+};
+
+struct mla_buffers {
+    float *norm, *mean, *rstd;                   /* hidden, 1, 1 */
+    float *q_low, *q_norm, *q_mean, *q_rstd;     /* q_rank, q_rank, 1, 1 */
+    float *kv_low, *kv_norm, *kv_mean, *kv_rstd; /* kv_rank, ... */
+    float *q_up, *kv, *rope; /* qk, 2 hidden, rope: before the turn */
+    float *q, *k;            /* qk */
+    float *probs, *context;
+    float *d_q_up, *d_q_norm, *d_q_low; /* qk, q_rank, q_rank */
+    float *d_kv, *d_kv_norm, *d_kv_low; /* 2 hidden, kv_rank, kv_rank */
+    float *d_rope, *d_norm;             /* rope, hidden */
+};
+
+/* inner channels, each with `state` numbers that a step carries on */
+struct mamba_buffers {
+    float *norm, *mean, *rstd; /* hidden, 1, 1 */
+    float *xz;                 /* 2 inner: to convolve, and the gate */
+    float *pre, *u;            /* inner: convolved; and through SiLU */
+    float *dt_low, *bc;        /* dt_rank, 2 state */
+    float *dt;                 /* inner: before softplus */
+    float *states;             /* state x inner */
+    float *y, *gated;          /* inner */
+    float *d_xz;               /* 2 inner */
+    float *d_y, *d_u, *d_dt;   /* inner */
+    float *d_dt_low, *d_bc;    /* dt_rank, 2 state */
+    float *d_states, *d_norm;  /* state x inner, hidden */
+};
+
+struct mlp_buffers {
+    float *norm, *mean, *rstd; /* c, 1, 1 */
+    float *wide, *gelu;        /* 4 c */
+    float *d_wide, *d_norm;    /* 4 c, c */
+};
+
+/*
+ * Parts of a mixture of experts hand more to each other than one hidden
+ * state, so all of it lies here, where a later part finds it whoever ran the
+ * earlier one.  choices = rows x top_k; slots are rows in the experts' order.
+ */
+struct moe_buffers {
+    /* router */
+    float *norm, *mean, *rstd;        /* c, 1, 1 */
+    float *scores;                    /* experts */
+    int *choice;                      /* top_k: the routing map */
+    float *prob;                      /* top_k */
+    float *shared_wide, *shared_gelu; /* inner */
+    float *base; /* c: the residual, and what the shared expert adds */
+    /* preprocess */
+    int *counts, *first; /* experts */
+    int *slot;           /* of every choice; -1: dropped */
+    int *source;         /* the choice in every slot; -1: padding */
+    int *counts_host;    /* pinned; when the host reads counts */
+    /* dispatch, experts, combine */
+    float *dispatched;  /* slots x c */
+    float *wide, *gelu; /* slots x inner */
+    float *expert_out;  /* slots x c */
+    float *combined;    /* choices x c */
+    /* backward, from post to dispatch */
+    const float *d_base; /* c */
+    float *d_base_own;   /* where post keeps it; NULL: it lies with the set */
+    float *d_prob;       /* choices */
+    float *d_combined;   /* choices x c */
+    float *d_expert_out, *d_dispatched; /* slots x c */
+    float *d_norm;                      /* c */
+    /* backward, of the experts and of the router */
+    float *d_wide;              /* slots x inner */
+    float *d_logits, *d_shared; /* experts, inner */
+    float *d_norm_sum;          /* c: d_norm and what the router adds */
+};
+
+/* What a part hands on, forward and backward. */
+struct part_buffers {
+    float *out, *d_in;
+};
+
+struct set {
+    struct device *dev;
+    void *memory;
+    int *counts_host; /* pinned, of all layers */
+    struct part_buffers *parts;
+    struct attn_buffers *attn; /* one a layer */
+    struct mlp_buffers *mlp;
+    struct mla_buffers *mla;
+    struct moe_buffers *moe;
+    struct mamba_buffers *mamba;
+
+    /* the head */
+    float *norm, *mean, *rstd, *logits, *losses, *d_norm;
+
+    /* what no gradient of a weight is made of: all parts share it */
+    float *d_probs;   /* batch x heads x seq x seq */
+    float *d_q, *d_k; /* qk: of latent attention */
+    float *d_gated;   /* inner: of a Mamba layer */
+};
+
+/* 0, or -1 with dev->error set and nothing kept. */
+int set_init(struct set *set, const struct model *model, struct device *dev);
+void set_free(struct set *set);
+
+static inline float *set_part_out(const struct set *set, int part)
+{
+    return set->parts[part].out;
+}
+
+/* One for every part: a run of parts, whatever its length, never overwrites
+ * the gradient that it was given, and so can be run again. */
+static inline float *set_part_gradient(const struct set *set, int part)
+{
+    return set->parts[part].d_in;
+}
+
+#endif

@@ -1,0 +1,119 @@
+/*
+ * experts.c - matrix products of all experts of a layer.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "model/linear.h"
+
+static struct gemm_args args_of(const struct product *product)
+{
+    const bool sum = product->form == GEMM_TN;
+
+    return (struct gemm_args){
+        .a = product->a,
+        .b = product->b,
+        .c = product->c,
+        .add = sum ? product->c : NULL,
+        .m = product->m,
+        .n = product->n,
+        .k = product->k,
+        .lda = sum ? product->m : product->k,
+        .ldb = product->form == GEMM_NT ? product->k : product->n,
+        .ldc = product->n,
+    };
+}
+
+/* Every expert has as many rows. */
+static void product_padded(const struct work *work,
+                           const struct product *product, int rows)
+{
+    const bool sum = product->form == GEMM_TN;
+    struct gemm_args args = args_of(product);
+
+    *(sum ? &args.k : &args.m) = rows;
+    args.outer = 1;
+    args.inner = work->model->config.experts;
+    args.a_inner = rows * args.lda;
+    args.b_inner = sum ? rows * args.ldb : args.k * args.n;
+    args.c_inner = sum ? args.m * args.n : rows * args.ldc;
+    gemm(&work->queue, product->form, args);
+}
+
+/* The host knows the rows: a product for every expert that has any. */
+static void product_by_host(const struct work *work,
+                            const struct product *product, const int *counts)
+{
+    const bool sum = product->form == GEMM_TN;
+    size_t before = 0;
+
+    for (int e = 0; e < work->model->config.experts; e++) {
+        struct gemm_args args = args_of(product);
+        const size_t weight =
+            (size_t)e * (size_t)args.n * (size_t)(sum ? args.m : args.k);
+        const size_t c = sum ? weight : before * (size_t)args.ldc;
+
+        *(sum ? &args.k : &args.m) = counts[e];
+        args.a += before * (size_t)args.lda;
+        args.b += sum ? before * (size_t)args.ldb : weight;
+        args.c += c;
+        args.add = sum ? args.c : NULL;
+        if (counts[e] > 0) {
+            gemm(&work->queue, product->form, args);
+        }
+        before += (size_t)counts[e];
+    }
+}
+
+/* The device knows: a grid for the most that one expert may have. */
+static void product_by_device(const struct work *work,
+                              const struct product *product,
+                              const struct moe_buffers *buffers)
+{
+    static const enum engine_kernel kernels[] = {
+        [GEMM_NN] = KERNEL_gemm_nn_group,
+        [GEMM_NT] = KERNEL_gemm_nt_group,
+        [GEMM_TN] = KERNEL_gemm_tn_group,
+    };
+    const struct config *config = &work->model->config;
+    const bool sum = product->form == GEMM_TN;
+    const struct gemm_args args = args_of(product);
+    const int slots = config_slots(config);
+    const int weight = config->experts * args.n * (sum ? args.m : args.k);
+    const struct group_args group = {
+        .a = args.a,
+        .b = args.b,
+        .c = args.c,
+        .add = args.add,
+        .first = buffers->first,
+        .counts = buffers->counts,
+        .m = args.m,
+        .n = args.n,
+        .k = args.k,
+        .lda = args.lda,
+        .ldb = args.ldb,
+        .ldc = args.ldc,
+        .groups = config->experts,
+        .a_count = slots * args.lda,
+        .b_count = sum ? slots * args.ldb : weight,
+        .c_count = sum ? weight : slots * args.ldc,
+    };
+
+    device_launch(&work->queue, kernels[product->form],
+                  blocks_of((size_t)args.n, 64),
+                  blocks_of((size_t)(sum ? args.m : slots), 64),
+                  (size_t)config->experts, &group);
+}
+
+void experts_product(const struct work *work, const struct moe_buffers *buffers,
+                     const struct product *product)
+{
+    const struct config *config = &work->model->config;
+
+    if (config->drop_and_pad) {
+        product_padded(work, product, config_capacity(config));
+    } else if (config->dropless_host) {
+        product_by_host(work, product, buffers->counts_host);
+    } else {
+        product_by_device(work, product, buffers);
+    }
+}

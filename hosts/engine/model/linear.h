@@ -1,0 +1,114 @@
+/*
+ * linear.h - what both directions of a part are made of.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef ENGINE_LINEAR_H
+#define ENGINE_LINEAR_H
+
+#include "model/parts.h"
+
+/* y = x w + b, and + add when that is not NULL; x is rows x in. */
+void linear_forward(const struct work *work, const float *x, int in, size_t w,
+                    size_t b, const float *add, float *y, int out);
+
+/* Backward comes in two halves: dx from dy, and + add when that is not NULL,
+ * which may be dx itself; and what x and dy add to the gradients of w and b.
+ * `b` may be NO_BIAS. */
+void linear_dgrad(const struct work *work, const float *dy, int out, size_t w,
+                  const float *add, float *dx, int in);
+void linear_wgrad(const struct work *work, const float *x, int in,
+                  const float *dy, int out, size_t w, size_t b);
+#define NO_BIAS SIZE_MAX
+
+void gelu_forward(const struct work *work, const float *x, float *y, size_t n);
+/* d is the gradient of y, then of x. */
+void gelu_backward(const struct work *work, const float *x, float *d, size_t n);
+
+void norm_forward(const struct work *work, const float *x, int cols,
+                  size_t gamma, size_t beta, float *y, float *mean,
+                  float *rstd);
+void norm_dgrad(const struct work *work, const float *dy, const float *x,
+                int cols, size_t gamma, const float *mean, const float *rstd,
+                const float *add, float *dx);
+void norm_wgrad(const struct work *work, const float *dy, const float *x,
+                int cols, size_t gamma, size_t beta, const float *mean,
+                const float *rstd);
+
+/* One part.  x is what it reads, dy the gradient of what it wrote; the parts
+ * between a router and its post read the set's, and ignore x.  The dgrad half
+ * leaves in the set what the wgrad half reads. */
+void mla_forward(const struct work *work, int layer, const float *x,
+                 float *out);
+void mla_dgrad(const struct work *work, int layer, const float *x,
+               const float *dy, float *dx);
+void mla_wgrad(const struct work *work, int layer, const float *x,
+               const float *dy);
+void mamba_forward(const struct work *work, int layer, const float *x,
+                   float *out);
+void mamba_dgrad(const struct work *work, int layer, const float *x,
+                 const float *dy, float *dx);
+void mamba_wgrad(const struct work *work, int layer, const float *x,
+                 const float *dy);
+void moe_forward(const struct work *work, const struct part *part,
+                 const float *x, float *out);
+void moe_dgrad(const struct work *work, const struct part *part, const float *x,
+               const float *dy, float *dx);
+void moe_wgrad(const struct work *work, const struct part *part,
+               const float *x);
+
+/* C = A B for every expert; rows of A and C are slots, B is a weight.  In
+ * GEMM_TN the weight is C, which is added to, and m is its rows. */
+struct product {
+    enum gemm_form form;
+    const float *a, *b;
+    float *c;
+    int m, n, k;
+};
+
+void experts_product(const struct work *work, const struct moe_buffers *buffers,
+                     const struct product *product);
+
+/* The batch x heads products of attention, over strided views. */
+struct view {
+    const float *data;
+    int ld, outer, inner; /* row pitch; pitch of the batch; of the heads */
+};
+
+/* A head's columns of a rows x (n * hidden) matrix, from column `first`. */
+static inline struct view view_heads(const struct config *config,
+                                     const float *data, int n, int first)
+{
+    return (struct view){ .data = data + first,
+                          .ld = n * config->hidden,
+                          .outer = config->seq * n * config->hidden,
+                          .inner = config->hidden / config->heads };
+}
+
+/* The same where a row is ld wide and a head's columns are `head` apart. */
+static inline struct view view_of(const struct config *config,
+                                  const float *data, int ld, int head)
+{
+    return (struct view){
+        .data = data, .ld = ld, .outer = config->seq * ld, .inner = head
+    };
+}
+
+/* seq x seq scores for every head. */
+static inline struct view view_scores(const struct config *config,
+                                      const float *data)
+{
+    const int one = config->seq * config->seq;
+
+    return (struct view){ .data = data,
+                          .ld = config->seq,
+                          .outer = config->heads * one,
+                          .inner = one };
+}
+
+/* c = alpha a b, per head; n columns, sums of k. */
+void heads_product(const struct work *work, enum gemm_form form, int n, int k,
+                   enum gemm_causal causal, float alpha, struct view a,
+                   struct view b, struct view c);
+
+#endif

@@ -1,0 +1,208 @@
+/*
+ * mamba.c - a Mamba layer, both ways: in, convolve, scan, gate, out.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "model/linear.h"
+
+/* What every step does with the state is read off the convolved channels. */
+static void select_forward(const struct work *work,
+                           const struct mamba_weights *weights,
+                           const struct mamba_buffers *buffers)
+{
+    const struct config *config = &work->model->config;
+    const int inner = config_inner(config);
+    const int rank = config_dt_rank(config);
+
+    linear_forward(work, buffers->u, inner, weights->bc_w, NO_BIAS, NULL,
+                   buffers->bc, 2 * config->state);
+    linear_forward(work, buffers->u, inner, weights->dt_down, NO_BIAS, NULL,
+                   buffers->dt_low, rank);
+    linear_forward(work, buffers->dt_low, rank, weights->dt_up, weights->dt_b,
+                   NULL, buffers->dt, inner);
+}
+
+void mamba_forward(const struct work *work, int layer, const float *x,
+                   float *out)
+{
+    const struct model *model = work->model;
+    const struct config *config = &model->config;
+    const struct mamba_weights *weights = &model->mamba[layer];
+    const struct mamba_buffers *buffers = &work->set->mamba[layer];
+    const int c = config->hidden;
+    const int inner = config_inner(config);
+    const int rows = config_rows(config);
+
+    norm_forward(work, x, c, weights->norm_g, weights->norm_b, buffers->norm,
+                 buffers->mean, buffers->rstd);
+    linear_forward(work, buffers->norm, c, weights->in_w, NO_BIAS, NULL,
+                   buffers->xz, 2 * inner);
+    LAUNCH(&work->queue, mamba_conv_forward, mamba_conv_args,
+           blocks_of((size_t)(rows * inner), mamba_conv_forward_threads),
+           .xz = buffers->xz, .w = model->w + weights->conv_w,
+           .b = model->w + weights->conv_b, .pre = buffers->pre,
+           .u = buffers->u, .rows = rows, .seq = config->seq, .inner = inner,
+           .taps = TAPS);
+    select_forward(work, weights, buffers);
+    LAUNCH(
+        &work->queue, mamba_scan_forward, mamba_scan_args,
+        blocks_of((size_t)(config->batch * inner), mamba_scan_forward_threads),
+        .u = buffers->u, .dt = buffers->dt, .bc = buffers->bc,
+        .decay = model->w + weights->decay, .skip = model->w + weights->skip,
+        .gate = buffers->xz + inner, .states = buffers->states, .y = buffers->y,
+        .gated = buffers->gated, .batch = config->batch, .seq = config->seq,
+        .inner = inner, .state = config->state);
+    linear_forward(work, buffers->gated, inner, weights->out_w, NO_BIAS, x, out,
+                   c);
+}
+
+static void scan_dgrad(const struct work *work,
+                       const struct mamba_weights *weights,
+                       const struct mamba_buffers *buffers)
+{
+    const struct model *model = work->model;
+    const struct config *config = &model->config;
+    const int inner = config_inner(config);
+    const int rows = config_rows(config);
+
+    LAUNCH(
+        &work->queue, mamba_scan_backward, mamba_scan_backward_args,
+        blocks_of((size_t)(config->batch * inner), mamba_scan_backward_threads),
+        .d_gated = work->set->d_gated, .u = buffers->u, .dt = buffers->dt,
+        .bc = buffers->bc, .decay = model->w + weights->decay,
+        .skip = model->w + weights->skip, .gate = buffers->xz + inner,
+        .states = buffers->states, .y = buffers->y, .du = buffers->d_u,
+        .d_dt = buffers->d_dt, .dy = buffers->d_y,
+        .d_gate = buffers->d_xz + inner, .d_states = buffers->d_states,
+        .batch = config->batch, .seq = config->seq, .inner = inner,
+        .state = config->state);
+    LAUNCH(&work->queue, mamba_bc_backward, mamba_bc_args,
+           blocks_of((size_t)rows * 2 * (size_t)config->state, ROWS_A_BLOCK),
+           .u = buffers->u, .dt = buffers->dt, .states = buffers->states,
+           .dy = buffers->d_y, .d_states = buffers->d_states,
+           .d_bc = buffers->d_bc, .rows = rows, .inner = inner,
+           .state = config->state);
+}
+
+static void scan_wgrad(const struct work *work,
+                       const struct mamba_weights *weights,
+                       const struct mamba_buffers *buffers)
+{
+    const struct model *model = work->model;
+    const struct config *config = &model->config;
+    const int inner = config_inner(config);
+
+    LAUNCH(&work->queue, mamba_param_backward, mamba_param_args,
+           blocks_of((size_t)(config->state * inner),
+                     mamba_param_backward_threads),
+           .u = buffers->u, .dt = buffers->dt,
+           .decay = model->w + weights->decay, .states = buffers->states,
+           .dy = buffers->d_y, .d_states = buffers->d_states,
+           .d_decay = model->g + weights->decay,
+           .d_skip = model->g + weights->skip, .rows = config_rows(config),
+           .seq = config->seq, .inner = inner, .state = config->state);
+}
+
+/* Adds to the gradient of u. */
+static void select_dgrad(const struct work *work,
+                         const struct mamba_weights *weights,
+                         const struct mamba_buffers *buffers)
+{
+    const struct config *config = &work->model->config;
+    const int inner = config_inner(config);
+    const int rank = config_dt_rank(config);
+
+    linear_dgrad(work, buffers->d_dt, inner, weights->dt_up, NULL,
+                 buffers->d_dt_low, rank);
+    linear_dgrad(work, buffers->d_dt_low, rank, weights->dt_down, buffers->d_u,
+                 buffers->d_u, inner);
+    linear_dgrad(work, buffers->d_bc, 2 * config->state, weights->bc_w,
+                 buffers->d_u, buffers->d_u, inner);
+}
+
+static void select_wgrad(const struct work *work,
+                         const struct mamba_weights *weights,
+                         const struct mamba_buffers *buffers)
+{
+    const struct config *config = &work->model->config;
+    const int inner = config_inner(config);
+    const int rank = config_dt_rank(config);
+
+    linear_wgrad(work, buffers->dt_low, rank, buffers->d_dt, inner,
+                 weights->dt_up, weights->dt_b);
+    linear_wgrad(work, buffers->u, inner, buffers->d_dt_low, rank,
+                 weights->dt_down, NO_BIAS);
+    linear_wgrad(work, buffers->u, inner, buffers->d_bc, 2 * config->state,
+                 weights->bc_w, NO_BIAS);
+}
+
+static void conv_dgrad(const struct work *work,
+                       const struct mamba_weights *weights,
+                       const struct mamba_buffers *buffers)
+{
+    const struct model *model = work->model;
+    const struct config *config = &model->config;
+    const int inner = config_inner(config);
+    const int rows = config_rows(config);
+
+    LAUNCH(&work->queue, mamba_conv_backward, mamba_conv_backward_args,
+           blocks_of((size_t)(rows * inner), mamba_conv_backward_threads),
+           .du = buffers->d_u, .pre = buffers->pre,
+           .w = model->w + weights->conv_w, .d_xz = buffers->d_xz, .rows = rows,
+           .seq = config->seq, .inner = inner, .taps = TAPS);
+}
+
+static void conv_wgrad(const struct work *work,
+                       const struct mamba_weights *weights,
+                       const struct mamba_buffers *buffers)
+{
+    const struct model *model = work->model;
+    const struct config *config = &model->config;
+    const int inner = config_inner(config);
+
+    LAUNCH(&work->queue, mamba_conv_param_backward, mamba_conv_param_args,
+           blocks_of((size_t)((TAPS + 1) * inner),
+                     mamba_conv_param_backward_threads),
+           .du = buffers->d_u, .pre = buffers->pre, .xz = buffers->xz,
+           .dw = model->g + weights->conv_w, .db = model->g + weights->conv_b,
+           .rows = config_rows(config), .seq = config->seq, .inner = inner,
+           .taps = TAPS);
+}
+
+void mamba_dgrad(const struct work *work, int layer, const float *x,
+                 const float *dy, float *dx)
+{
+    const struct config *config = &work->model->config;
+    const struct mamba_weights *weights = &work->model->mamba[layer];
+    const struct mamba_buffers *buffers = &work->set->mamba[layer];
+    const int c = config->hidden;
+    const int inner = config_inner(config);
+
+    linear_dgrad(work, dy, c, weights->out_w, NULL, work->set->d_gated, inner);
+    scan_dgrad(work, weights, buffers);
+    select_dgrad(work, weights, buffers);
+    conv_dgrad(work, weights, buffers);
+    linear_dgrad(work, buffers->d_xz, 2 * inner, weights->in_w, NULL,
+                 buffers->d_norm, c);
+    norm_dgrad(work, buffers->d_norm, x, c, weights->norm_g, buffers->mean,
+               buffers->rstd, dy, dx);
+}
+
+void mamba_wgrad(const struct work *work, int layer, const float *x,
+                 const float *dy)
+{
+    const struct config *config = &work->model->config;
+    const struct mamba_weights *weights = &work->model->mamba[layer];
+    const struct mamba_buffers *buffers = &work->set->mamba[layer];
+    const int c = config->hidden;
+    const int inner = config_inner(config);
+
+    linear_wgrad(work, buffers->gated, inner, dy, c, weights->out_w, NO_BIAS);
+    scan_wgrad(work, weights, buffers);
+    select_wgrad(work, weights, buffers);
+    conv_wgrad(work, weights, buffers);
+    linear_wgrad(work, buffers->norm, c, buffers->d_xz, 2 * inner,
+                 weights->in_w, NO_BIAS);
+    norm_wgrad(work, buffers->d_norm, x, c, weights->norm_g, weights->norm_b,
+               buffers->mean, buffers->rstd);
+}

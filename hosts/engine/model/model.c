@@ -1,0 +1,512 @@
+/*
+ * model.c - lays out the weights, makes their first values, hashes the last.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "model/model.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static size_t take(size_t *next, size_t count)
+{
+    size_t first = *next;
+
+    *next += count;
+    return first;
+}
+
+static void lay_out_attn_matrices(struct model *model, int layer, size_t *next)
+{
+    struct attn_weights *attn = &model->attn[layer];
+    const size_t c = (size_t)model->config.hidden;
+
+    attn->qkv_w = take(next, c * 3 * c);
+    attn->out_w = take(next, c * c);
+}
+
+static void lay_out_mla_matrices(struct model *model, int layer, size_t *next)
+{
+    struct mla_weights *mla = &model->mla[layer];
+    const struct config *config = &model->config;
+    const size_t c = (size_t)config->hidden;
+    const size_t q_rank = (size_t)config_q_rank(config);
+    const size_t kv_rank = (size_t)config_kv_rank(config);
+
+    mla->q_down = take(next, c * q_rank);
+    mla->q_up = take(next, q_rank * (size_t)config_qk(config));
+    mla->kv_down = take(next, c * kv_rank);
+    mla->kv_up = take(next, kv_rank * 2 * c);
+    mla->rope_w = take(next, c * (size_t)config_rope(config));
+    mla->out_w = take(next, c * c);
+}
+
+static void lay_out_mamba_matrices(struct model *model, int layer, size_t *next)
+{
+    struct mamba_weights *mamba = &model->mamba[layer];
+    const struct config *config = &model->config;
+    const size_t c = (size_t)config->hidden;
+    const size_t inner = (size_t)config_inner(config);
+    const size_t rank = (size_t)config_dt_rank(config);
+
+    mamba->in_w = take(next, c * 2 * inner);
+    mamba->conv_w = take(next, TAPS * inner);
+    mamba->dt_down = take(next, inner * rank);
+    mamba->dt_up = take(next, rank * inner);
+    mamba->bc_w = take(next, inner * 2 * (size_t)config->state);
+    mamba->out_w = take(next, inner * c);
+}
+
+static void lay_out_mlp_matrices(struct model *model, int layer, size_t *next)
+{
+    struct mlp_weights *mlp = &model->mlp[layer];
+    const size_t c = (size_t)model->config.hidden;
+
+    mlp->up_w = take(next, c * WIDEN * c);
+    mlp->down_w = take(next, WIDEN * c * c);
+}
+
+static void lay_out_router_matrices(struct model *model, int layer,
+                                    size_t *next)
+{
+    struct moe_weights *moe = &model->moe[layer];
+    const struct config *config = &model->config;
+    const size_t c = (size_t)config->hidden;
+    const size_t inner = (size_t)config_expert(config);
+
+    moe->router_w = take(next, c * (size_t)config->experts);
+    if (config->shared_expert) {
+        moe->shared_up = take(next, c * inner);
+        moe->shared_down = take(next, inner * c);
+    }
+}
+
+static void lay_out_experts_matrices(struct model *model, int layer,
+                                     size_t *next)
+{
+    struct moe_weights *moe = &model->moe[layer];
+    const struct config *config = &model->config;
+    const size_t one = (size_t)config->hidden * (size_t)config_expert(config);
+
+    moe->up_w = take(next, (size_t)config->experts * one);
+    moe->down_w = take(next, (size_t)config->experts * one);
+}
+
+static void lay_out_matrices(struct model *model)
+{
+    const struct config *config = &model->config;
+    const size_t c = (size_t)config->hidden;
+    size_t next = 0;
+
+    model->token_w = take(&next, VOCAB * c);
+    model->position_w = take(&next, (size_t)config->seq * c);
+    model->head_w = take(&next, c * VOCAB);
+    for (int i = 0; i < model->n_parts; i++) {
+        struct part *part = &model->parts[i];
+
+        part->matrices.first = next;
+        switch (part->kind) {
+        case PART_ATTN:
+            (model->config.model == MODEL_MLA
+                 ? lay_out_mla_matrices
+                 : lay_out_attn_matrices)(model, part->layer, &next);
+            break;
+        case PART_MLP:
+            lay_out_mlp_matrices(model, part->layer, &next);
+            break;
+        case PART_MOE_ROUTER:
+            lay_out_router_matrices(model, part->layer, &next);
+            break;
+        case PART_MOE_EXPERTS:
+            lay_out_experts_matrices(model, part->layer, &next);
+            break;
+        case PART_MAMBA:
+            lay_out_mamba_matrices(model, part->layer, &next);
+            break;
+        default: /* moves tokens about, and has no weights */
+            break;
+        }
+        part->matrices.count = next - part->matrices.first;
+    }
+    model->n_decay = next;
+}
+
+static void lay_out_attn_vectors(struct model *model, int layer, size_t *next)
+{
+    struct attn_weights *attn = &model->attn[layer];
+    const size_t c = (size_t)model->config.hidden;
+
+    attn->norm_g = take(next, c);
+    attn->norm_b = take(next, c);
+    attn->qkv_b = take(next, 3 * c);
+    attn->out_b = take(next, c);
+}
+
+static void lay_out_mla_vectors(struct model *model, int layer, size_t *next)
+{
+    struct mla_weights *mla = &model->mla[layer];
+    const struct config *config = &model->config;
+    const size_t c = (size_t)config->hidden;
+
+    mla->norm_g = take(next, c);
+    mla->norm_b = take(next, c);
+    mla->q_norm_g = take(next, (size_t)config_q_rank(config));
+    mla->q_norm_b = take(next, (size_t)config_q_rank(config));
+    mla->kv_norm_g = take(next, (size_t)config_kv_rank(config));
+    mla->kv_norm_b = take(next, (size_t)config_kv_rank(config));
+}
+
+static void lay_out_mamba_vectors(struct model *model, int layer, size_t *next)
+{
+    struct mamba_weights *mamba = &model->mamba[layer];
+    const struct config *config = &model->config;
+    const size_t c = (size_t)config->hidden;
+    const size_t inner = (size_t)config_inner(config);
+
+    mamba->norm_g = take(next, c);
+    mamba->norm_b = take(next, c);
+    mamba->conv_b = take(next, inner);
+    mamba->dt_b = take(next, inner);
+    mamba->skip = take(next, inner);
+    mamba->decay = take(next, (size_t)config->state * inner);
+}
+
+static void lay_out_mlp_vectors(struct model *model, int layer, size_t *next)
+{
+    struct mlp_weights *mlp = &model->mlp[layer];
+    const size_t c = (size_t)model->config.hidden;
+
+    mlp->norm_g = take(next, c);
+    mlp->norm_b = take(next, c);
+    mlp->up_b = take(next, WIDEN * c);
+    mlp->down_b = take(next, c);
+}
+
+static void lay_out_vectors(struct model *model)
+{
+    const size_t c = (size_t)model->config.hidden;
+    size_t next = model->n_decay;
+
+    model->norm_g = take(&next, c);
+    model->norm_b = take(&next, c);
+    for (int i = 0; i < model->n_parts; i++) {
+        struct part *part = &model->parts[i];
+
+        part->vectors.first = next;
+        switch (part->kind) {
+        case PART_ATTN:
+            (model->config.model == MODEL_MLA
+                 ? lay_out_mla_vectors
+                 : lay_out_attn_vectors)(model, part->layer, &next);
+            break;
+        case PART_MAMBA:
+            lay_out_mamba_vectors(model, part->layer, &next);
+            break;
+        case PART_MLP:
+            lay_out_mlp_vectors(model, part->layer, &next);
+            break;
+        case PART_MOE_ROUTER:
+            model->moe[part->layer].norm_g = take(&next, c);
+            model->moe[part->layer].norm_b = take(&next, c);
+            break;
+        default:
+            break;
+        }
+        part->vectors.count = next - part->vectors.first;
+    }
+    model->n = next;
+}
+
+static int list_parts(struct model *model)
+{
+    const struct config *config = &model->config;
+    const enum part_kind *kinds;
+    int n = 0;
+
+    for (int i = 0; i < config->layers; i++) {
+        n += layer_parts(layer_kind(config, i), &kinds);
+    }
+    model->parts = calloc((size_t)n, sizeof(*model->parts));
+    if (model->parts == NULL) {
+        return -1;
+    }
+    for (int i = 0; i < config->layers; i++) {
+        const int parts = layer_parts(layer_kind(config, i), &kinds);
+
+        for (int j = 0; j < parts; j++) {
+            model->parts[model->n_parts++] = (struct part){
+                .kind = kinds[j],
+                .layer = i,
+            };
+        }
+    }
+    return 0;
+}
+
+int model_part(const struct model *model, int layer, enum part_kind kind)
+{
+    for (int i = 0; i < model->n_parts; i++) {
+        if (model->parts[i].layer == layer && model->parts[i].kind == kind) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+bool model_has_weights(const struct model *model, int first, int last)
+{
+    size_t n = 0;
+
+    for (int i = first; i <= last; i++) {
+        n += model->parts[i].matrices.count + model->parts[i].vectors.count;
+    }
+    return n > 0;
+}
+
+int model_init(struct model *model, const struct config *config)
+{
+    const size_t layers = (size_t)config->layers;
+
+    memset(model, 0, sizeof(*model));
+    model->config = *config;
+    model->attn = calloc(layers, sizeof(*model->attn));
+    model->mlp = calloc(layers, sizeof(*model->mlp));
+    model->mla = calloc(layers, sizeof(*model->mla));
+    model->moe = calloc(layers, sizeof(*model->moe));
+    model->mamba = calloc(layers, sizeof(*model->mamba));
+    if (model->attn == NULL || model->mlp == NULL || model->mla == NULL ||
+        model->moe == NULL || model->mamba == NULL || list_parts(model) != 0) {
+        model_free(model);
+        return -1;
+    }
+    lay_out_matrices(model);
+    lay_out_vectors(model);
+    return 0;
+}
+
+/* splitmix64: small, and the same everywhere. */
+static uint64_t next_random(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+/* Near enough to normal: twelve uniform numbers less six.  No libm, so that
+ * the first weights are the same bits on every machine. */
+static float next_normal(uint64_t *state)
+{
+    float sum = -6.0f;
+
+    for (int i = 0; i < 12; i++) {
+        sum += (float)(next_random(state) >> 40) * (1.0f / 16777216.0f);
+    }
+    return sum;
+}
+
+static void fill_normal(float *w, size_t count, float scale, uint64_t *state)
+{
+    for (size_t i = 0; i < count; i++) {
+        w[i] = scale * next_normal(state);
+    }
+}
+
+static void fill(float *w, size_t count, float value)
+{
+    for (size_t i = 0; i < count; i++) {
+        w[i] = value;
+    }
+}
+
+static void first_weights_of_attn(const struct model *model, int layer,
+                                  float residual, float *w, uint64_t *state)
+{
+    const struct config *config = &model->config;
+    const struct attn_weights *attn = &model->attn[layer];
+    const struct mla_weights *mla = &model->mla[layer];
+    const size_t c = (size_t)config->hidden;
+
+    if (config->model != MODEL_MLA) {
+        fill(w + attn->norm_g, c, 1.0f);
+        fill_normal(w + attn->out_w, c * c, residual, state);
+        return;
+    }
+    fill(w + mla->norm_g, c, 1.0f);
+    fill(w + mla->q_norm_g, (size_t)config_q_rank(config), 1.0f);
+    fill(w + mla->kv_norm_g, (size_t)config_kv_rank(config), 1.0f);
+    fill_normal(w + mla->out_w, c * c, residual, state);
+}
+
+/* Steps of about a tenth; states that forget at different speeds. */
+static void first_weights_of_mamba(const struct model *model, int layer,
+                                   float residual, float *w, uint64_t *state)
+{
+    const struct config *config = &model->config;
+    const struct mamba_weights *mamba = &model->mamba[layer];
+    const size_t c = (size_t)config->hidden;
+    const size_t inner = (size_t)config_inner(config);
+
+    fill(w + mamba->norm_g, c, 1.0f);
+    fill_normal(w + mamba->conv_w, TAPS * inner, 0.4f, state);
+    fill_normal(w + mamba->out_w, inner * c, residual, state);
+    fill(w + mamba->dt_b, inner, -2.0f);
+    fill(w + mamba->skip, inner, 1.0f);
+    for (size_t s = 0; s < (size_t)config->state; s++) {
+        fill(w + mamba->decay + s * inner, inner, 0.25f * (float)s);
+    }
+}
+
+static void first_weights_of(const struct model *model, const struct part *part,
+                             float *w, uint64_t *state)
+{
+    const struct config *config = &model->config;
+    const struct mlp_weights *mlp = &model->mlp[part->layer];
+    const struct moe_weights *moe = &model->moe[part->layer];
+    const size_t c = (size_t)config->hidden;
+    const size_t expert = c * (size_t)config_expert(config);
+    /* What adds to the residual stream starts smaller in deeper models. */
+    const float residual = 0.02f / sqrtf(2.0f * (float)config->layers);
+
+    switch (part->kind) {
+    case PART_ATTN:
+        first_weights_of_attn(model, part->layer, residual, w, state);
+        break;
+    case PART_MLP:
+        fill(w + mlp->norm_g, c, 1.0f);
+        fill_normal(w + mlp->down_w, WIDEN * c * c, residual, state);
+        break;
+    case PART_MOE_ROUTER:
+        fill(w + moe->norm_g, c, 1.0f);
+        if (config->shared_expert) {
+            fill_normal(w + moe->shared_down, expert, residual, state);
+        }
+        break;
+    case PART_MOE_EXPERTS:
+        fill_normal(w + moe->down_w, (size_t)config->experts * expert, residual,
+                    state);
+        break;
+    case PART_MAMBA:
+        first_weights_of_mamba(model, part->layer, residual, w, state);
+        break;
+    default:
+        break;
+    }
+}
+
+void model_first_weights(const struct model *model, float *w)
+{
+    uint64_t state = model->config.seed;
+
+    memset(w, 0, model->n * sizeof(*w));
+    fill_normal(w, model->n_decay, 0.02f, &state);
+    fill(w + model->norm_g, (size_t)model->config.hidden, 1.0f);
+    for (int i = 0; i < model->n_parts; i++) {
+        first_weights_of(model, &model->parts[i], w, &state);
+    }
+}
+
+size_t model_rotary_bytes(const struct config *config)
+{
+    return (size_t)config->seq * (size_t)config_rope(config) * sizeof(float);
+}
+
+/* Rotary tables, once for all layers: what position p turns pair j by. */
+static int upload_rotary(struct model *model)
+{
+    const struct config *config = &model->config;
+    const int rope = config_rope(config);
+    const size_t bytes = model_rotary_bytes(config);
+    float *table;
+
+    if (config->model != MODEL_MLA) {
+        return 0;
+    }
+    table = malloc(bytes);
+    if (table == NULL) {
+        return device_check(model->dev, "malloc", CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    for (int p = 0; p < config->seq; p++) {
+        for (int j = 0; j < rope / 2; j++) {
+            const double turn = p * pow(10000.0, -2.0 * j / rope);
+
+            table[p * rope + j] = (float)cos(turn);
+            table[p * rope + rope / 2 + j] = (float)sin(turn);
+        }
+    }
+    model->rotary = device_alloc(model->dev, bytes);
+    DEVICE_CALL(model->dev, cuMemcpyHtoD, device_address(model->rotary), table,
+                bytes);
+    free(table);
+    return model->dev->code == CUDA_SUCCESS ? 0 : -1;
+}
+
+int model_upload(struct model *model, struct device *dev)
+{
+    const size_t bytes = model->n * sizeof(float);
+    float *first = malloc(bytes);
+
+    model->dev = dev;
+    if (first == NULL) {
+        return device_check(dev, "malloc", CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    model_first_weights(model, first);
+
+    model->w = device_alloc(dev, bytes);
+    model->g = device_alloc(dev, bytes);
+    model->m = device_alloc(dev, bytes);
+    model->v = device_alloc(dev, bytes);
+    model->state = device_alloc(dev, sizeof(*model->state));
+    DEVICE_CALL(dev, cuMemcpyHtoD, device_address(model->w), first, bytes);
+    memset(first, 0, bytes);
+    DEVICE_CALL(dev, cuMemcpyHtoD, device_address(model->m), first, bytes);
+    DEVICE_CALL(dev, cuMemcpyHtoD, device_address(model->v), first, bytes);
+    DEVICE_CALL(dev, cuMemcpyHtoD, device_address(model->state), first,
+                sizeof(*model->state));
+
+    free(first);
+    return upload_rotary(model);
+}
+
+void model_free(struct model *model)
+{
+    if (model->dev != NULL) {
+        device_free(model->dev, model->w);
+        device_free(model->dev, model->g);
+        device_free(model->dev, model->m);
+        device_free(model->dev, model->v);
+        device_free(model->dev, model->state);
+        device_free(model->dev, model->rotary);
+    }
+    free(model->attn);
+    free(model->mlp);
+    free(model->mla);
+    free(model->moe);
+    free(model->mamba);
+    free(model->parts);
+    memset(model, 0, sizeof(*model));
+}
+
+int model_hash(struct model *model, uint64_t *hash_p)
+{
+    const size_t bytes = model->n * sizeof(float);
+    unsigned char *copy = malloc(bytes);
+    uint64_t hash = 0xcbf29ce484222325u;
+    int result;
+
+    if (copy == NULL) {
+        return device_check(model->dev, "malloc", CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    result = DEVICE_CALL(model->dev, cuMemcpyDtoH, copy,
+                         device_address(model->w), bytes);
+    for (size_t i = 0; result == 0 && i < bytes; i++) {
+        hash = (hash ^ copy[i]) * 0x100000001b3u;
+    }
+    free(copy);
+    if (result == 0) {
+        *hash_p = hash;
+    }
+    return result;
+}

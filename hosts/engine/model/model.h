@@ -1,0 +1,250 @@
+/*
+ * model.h - a model: its sizes, its parts, and where every weight lies.
+ *
+ * A model is a list of layers, a layer a list of parts, and parts are what
+ * the library's scopes name.  layers.c has the table.
+ *
+ * All weights are one array, and so are their gradients and the optimizer's
+ * moments.  The matrices of all layers come first, then the vectors, so that
+ * weight decay is "the first n_decay"; those of one part lie together, so
+ * that a part updates two ranges.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef ENGINE_MODEL_H
+#define ENGINE_MODEL_H
+
+#include "device/device.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    VOCAB = 256,
+    WIDEN = 4
+}; /* bytes; the MLP's widening */
+
+enum model_kind {
+    MODEL_GPT,
+    MODEL_MOE,
+    MODEL_MLA,
+    MODEL_MAMBA,
+    MODEL_HYBRID,
+    MODEL_COUNT
+};
+
+/* The values of gh_part. */
+enum part_kind {
+    PART_ATTN = 0,
+    PART_MLP = 1,
+    PART_MOE_ROUTER = 2,
+    PART_MOE_PREPROCESS = 3,
+    PART_MOE_DISPATCH = 4,
+    PART_MOE_EXPERTS = 5,
+    PART_MOE_COMBINE = 6,
+    PART_MOE_POST = 7,
+    PART_MAMBA = 8
+};
+
+/* The values of gh_layer_kind. */
+enum layer_kind {
+    LAYER_DENSE = 0,
+    LAYER_MOE = 1,
+    LAYER_MAMBA = 2,
+    LAYER_ATTN_ONLY = 3,
+    LAYER_MLP_ONLY = 4,
+    LAYER_MOE_ONLY = 5
+};
+
+/* Steps that a Mamba layer's convolution looks at. */
+enum {
+    TAPS = 4
+};
+
+struct config {
+    int layers, hidden, heads, seq, batch;
+    uint64_t seed;
+    enum model_kind model;
+    int experts, top_k;
+    int dense_layers;   /* of a model of experts: the first, without any */
+    bool drop_and_pad;  /* every expert takes as many tokens */
+    bool dropless_host; /* the host reads how many, as between ranks */
+    bool shared_expert;
+    int state;           /* of a Mamba layer, for every channel */
+    const char *pattern; /* of hybrid layers, cycled; NULL: "M*-E" */
+};
+
+static inline int config_rows(const struct config *config)
+{
+    return config->batch * config->seq;
+}
+
+/* Rows that one expert has room for when tokens are dropped: a quarter more
+ * than its share. */
+static inline int config_capacity(const struct config *config)
+{
+    const long long shares = 4LL * config->experts;
+    const long long choices = (long long)config_rows(config) * config->top_k;
+
+    return (int)((5 * choices + shares - 1) / shares);
+}
+
+/* Rows of all experts together: a dropless layer places every choice. */
+static inline int config_slots(const struct config *config)
+{
+    return config->drop_and_pad ? config->experts * config_capacity(config)
+                                : config_rows(config) * config->top_k;
+}
+
+/* Inner width of an expert. */
+static inline int config_expert(const struct config *config)
+{
+    return 2 * config->hidden;
+}
+
+/*
+ * Latent attention: what a head's query and key compare is its own `nope`
+ * columns, and `rope` columns that carry the position and whose key is one
+ * for all heads.  Queries go through a rank, keys and values through another.
+ */
+static inline int config_nope(const struct config *config)
+{
+    return config->hidden / config->heads;
+}
+
+static inline int config_rope(const struct config *config)
+{
+    return 2 * ((config_nope(config) + 3) / 4);
+}
+
+static inline int config_q_rank(const struct config *config)
+{
+    return (config->hidden + 1) / 2;
+}
+
+static inline int config_kv_rank(const struct config *config)
+{
+    return (config->hidden + 3) / 4;
+}
+
+/* Columns of all heads' queries, or keys. */
+static inline int config_qk(const struct config *config)
+{
+    return config->heads * (config_nope(config) + config_rope(config));
+}
+
+/* A Mamba layer: its channels, and the rank of its step sizes. */
+static inline int config_inner(const struct config *config)
+{
+    return 2 * config->hidden;
+}
+
+static inline int config_dt_rank(const struct config *config)
+{
+    return (config->hidden + 15) / 16;
+}
+
+/* A run of weights: elements [first, first + count). */
+struct range {
+    size_t first, count;
+};
+
+/* Offsets into the arrays. */
+struct attn_weights {
+    size_t qkv_w, out_w; /* hidden x 3 hidden, hidden x hidden */
+    size_t norm_g, norm_b, qkv_b, out_b; /* vectors */
+};
+
+struct mlp_weights {
+    size_t up_w, down_w; /* hidden x 4 hidden, and back */
+    size_t norm_g, norm_b, up_b, down_b;
+};
+
+struct moe_weights {
+    size_t router_w;               /* hidden x experts */
+    size_t shared_up, shared_down; /* hidden x inner, and back */
+    size_t up_w, down_w;           /* the same for every expert */
+    size_t norm_g, norm_b;
+};
+
+struct mla_weights {
+    size_t q_down, q_up;   /* hidden x q_rank, q_rank x qk */
+    size_t kv_down, kv_up; /* hidden x kv_rank, kv_rank x 2 hidden */
+    size_t rope_w;         /* hidden x rope: the shared key */
+    size_t out_w;          /* hidden x hidden */
+    size_t norm_g, norm_b;
+    size_t q_norm_g, q_norm_b, kv_norm_g, kv_norm_b;
+};
+
+struct mamba_weights {
+    size_t in_w, out_w;    /* hidden x 2 inner, inner x hidden */
+    size_t conv_w;         /* TAPS x inner, the oldest step first */
+    size_t dt_down, dt_up; /* inner x dt_rank, and back */
+    size_t bc_w;           /* inner x 2 state */
+    size_t norm_g, norm_b;
+    size_t conv_b, dt_b, skip; /* inner */
+    size_t decay;              /* state x inner: log of -A */
+};
+
+struct part {
+    enum part_kind kind;
+    int layer;
+    struct range matrices, vectors; /* its weights */
+};
+
+struct model {
+    struct config config;
+    bool delay_wgrad; /* sets keep what weights' gradients are made of */
+    size_t n, n_decay;
+    size_t token_w, position_w, head_w, norm_g, norm_b;
+    struct part *parts;
+    int n_parts;
+    /* one a layer, whether it has such a part or not */
+    struct attn_weights *attn;
+    struct mlp_weights *mlp;
+    struct mla_weights *mla;
+    struct moe_weights *moe;
+    struct mamba_weights *mamba;
+
+    struct device *dev;
+    float *w, *g, *m, *v; /* device, n each */
+    struct optimizer_state *state;
+    float *rotary; /* seq x rope: cosines, then sines; NULL: none needed */
+};
+
+const char *model_name(enum model_kind model);
+
+/* Of a layer: its kind, and the kinds of its parts.  Returns how many. */
+enum layer_kind layer_kind(const struct config *config, int layer);
+int layer_parts(enum layer_kind kind, const enum part_kind **parts_p);
+
+/* Whether every letter names a layer: M mamba, * attention, - MLP, E MoE. */
+bool pattern_valid(const char *pattern);
+
+/* Whether any layer has such a part. */
+bool config_has(const struct config *config, enum part_kind kind);
+
+/* The index of a layer's part; -1 when it has none of that kind. */
+int model_part(const struct model *model, int layer, enum part_kind kind);
+
+/* Whether any part from first to last has weights. */
+bool model_has_weights(const struct model *model, int first, int last);
+
+/* Of the rotary tables. */
+size_t model_rotary_bytes(const struct config *config);
+
+/* Lays the weights out; no device yet.  0, or -1 when memory ran out. */
+int model_init(struct model *model, const struct config *config);
+
+/* Takes device memory and fills it from the seed.  0, or -1: dev->error. */
+int model_upload(struct model *model, struct device *dev);
+
+void model_free(struct model *model);
+
+/* Writes the first values of all weights: the same for the same seed. */
+void model_first_weights(const struct model *model, float *w);
+
+/* FNV-1a over the bytes of all weights.  0, or -1. */
+int model_hash(struct model *model, uint64_t *hash_p);
+
+#endif

@@ -1,0 +1,363 @@
+/*
+ * moe.c - the parts of a mixture of experts, both ways.
+ *
+ * Dropless on one rank: every choice has a slot, so buffers have one size
+ * whatever the tokens choose, and only the experts' shares of it vary.  The
+ * kernels read those from the device, or, with dropless_host, the host does.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "model/linear.h"
+
+/* ---- forward ------------------------------------------------------------ */
+
+static void shared_forward(const struct work *work,
+                           const struct moe_weights *weights,
+                           const struct moe_buffers *buffers, const float *x)
+{
+    const struct config *config = &work->model->config;
+    const int c = config->hidden;
+    const int inner = config_expert(config);
+    const size_t rows = (size_t)config_rows(config);
+
+    linear_forward(work, buffers->norm, c, weights->shared_up, NO_BIAS, NULL,
+                   buffers->shared_wide, inner);
+    gelu_forward(work, buffers->shared_wide, buffers->shared_gelu,
+                 rows * (size_t)inner);
+    linear_forward(work, buffers->shared_gelu, inner, weights->shared_down,
+                   NO_BIAS, x, buffers->base, c);
+}
+
+static void router_forward(const struct work *work,
+                           const struct moe_weights *weights,
+                           const struct moe_buffers *buffers, const float *x)
+{
+    const struct config *config = &work->model->config;
+    const int rows = config_rows(config);
+
+    norm_forward(work, x, work->model->config.hidden, weights->norm_g,
+                 weights->norm_b, buffers->norm, buffers->mean, buffers->rstd);
+    linear_forward(work, buffers->norm, config->hidden, weights->router_w,
+                   NO_BIAS, NULL, buffers->scores, config->experts);
+    LAUNCH(&work->queue, moe_route_forward, moe_route_args,
+           blocks_of((size_t)rows, moe_route_forward_threads),
+           .scores = buffers->scores, .choice = buffers->choice,
+           .prob = buffers->prob, .rows = rows, .experts = config->experts,
+           .top = config->top_k);
+    if (config->shared_expert) {
+        shared_forward(work, weights, buffers, x);
+    } else if (buffers->base != x) {
+        /* The model's first part: its input lies with the microbatch. */
+        LAUNCH(&work->queue, copy, copy_args,
+               blocks_of((size_t)(rows * config->hidden), copy_threads), .x = x,
+               .y = buffers->base, .n = rows * config->hidden);
+    }
+}
+
+static void preprocess_forward(const struct work *work,
+                               const struct moe_buffers *buffers)
+{
+    const struct config *config = &work->model->config;
+
+    LAUNCH(&work->queue, moe_place, moe_place_args, config->experts,
+           .choice = buffers->choice, .counts = buffers->counts,
+           .first = buffers->first, .slot = buffers->slot,
+           .source = buffers->source, .n = config_rows(config) * config->top_k,
+           .experts = config->experts,
+           .capacity = config->drop_and_pad ? config_capacity(config) : 0,
+           .slots = config_slots(config));
+}
+
+/* y = rows of x by a map; share choices of one row are one row of x. */
+static void gather(const struct work *work, const float *x, int x_rows,
+                   const int *map, int share, float *y, int rows)
+{
+    const int cols = work->model->config.hidden;
+
+    LAUNCH(&work->queue, moe_gather, moe_gather_args,
+           blocks_of((size_t)rows * (size_t)cols, moe_gather_threads), .x = x,
+           .map = map, .y = y, .x_rows = x_rows, .rows = rows, .cols = cols,
+           .share = share);
+}
+
+/* What a dispatcher between ranks cannot do without: the host has to know
+ * the counts before it sends, so the stream is waited for. */
+static void read_counts(const struct work *work,
+                        const struct moe_buffers *buffers)
+{
+    struct device *dev = work->queue.dev;
+
+    DEVICE_CALL(dev, cuMemcpyDtoHAsync, buffers->counts_host,
+                device_address(buffers->counts),
+                (size_t)work->model->config.experts * sizeof(int),
+                work->queue.stream);
+    (void)device_synchronize(dev, work->queue.stream);
+}
+
+static void dispatch_forward(const struct work *work,
+                             const struct moe_buffers *buffers)
+{
+    const struct config *config = &work->model->config;
+
+    if (config->dropless_host) {
+        read_counts(work, buffers);
+    }
+    gather(work, buffers->norm, config_rows(config), buffers->source,
+           config->top_k, buffers->dispatched, config_slots(config));
+}
+
+static void experts_forward(const struct work *work,
+                            const struct moe_weights *weights,
+                            const struct moe_buffers *buffers)
+{
+    const struct model *model = work->model;
+    const int c = model->config.hidden;
+    const int inner = config_expert(&model->config);
+
+    experts_product(work, buffers,
+                    &(const struct product){ .form = GEMM_NN,
+                                             .a = buffers->dispatched,
+                                             .b = model->w + weights->up_w,
+                                             .c = buffers->wide,
+                                             .n = inner,
+                                             .k = c });
+    gelu_forward(work, buffers->wide, buffers->gelu,
+                 (size_t)config_slots(&model->config) * (size_t)inner);
+    experts_product(work, buffers,
+                    &(const struct product){ .form = GEMM_NN,
+                                             .a = buffers->gelu,
+                                             .b = model->w + weights->down_w,
+                                             .c = buffers->expert_out,
+                                             .n = c,
+                                             .k = inner });
+}
+
+static void post_forward(const struct work *work,
+                         const struct moe_buffers *buffers, float *out)
+{
+    const struct config *config = &work->model->config;
+    const int rows = config_rows(config);
+
+    LAUNCH(&work->queue, moe_post_forward, moe_post_args,
+           blocks_of((size_t)(rows * config->hidden), moe_post_forward_threads),
+           .x = buffers->combined, .prob = buffers->prob, .base = buffers->base,
+           .out = out, .rows = rows, .cols = config->hidden,
+           .top = config->top_k);
+}
+
+void moe_forward(const struct work *work, const struct part *part,
+                 const float *x, float *out)
+{
+    const struct config *config = &work->model->config;
+    const struct moe_weights *weights = &work->model->moe[part->layer];
+    const struct moe_buffers *buffers = &work->set->moe[part->layer];
+
+    switch (part->kind) {
+    case PART_MOE_ROUTER:
+        router_forward(work, weights, buffers, x);
+        break;
+    case PART_MOE_PREPROCESS:
+        preprocess_forward(work, buffers);
+        break;
+    case PART_MOE_DISPATCH:
+        dispatch_forward(work, buffers);
+        break;
+    case PART_MOE_EXPERTS:
+        experts_forward(work, weights, buffers);
+        break;
+    case PART_MOE_COMBINE:
+        gather(work, buffers->expert_out, config_slots(config), buffers->slot,
+               1, buffers->combined, config_rows(config) * config->top_k);
+        break;
+    default:
+        post_forward(work, buffers, out);
+        break;
+    }
+}
+
+/* ---- backward ----------------------------------------------------------- */
+
+static void post_backward(const struct work *work,
+                          const struct moe_buffers *buffers, const float *dy)
+{
+    const struct config *config = &work->model->config;
+    const int rows = config_rows(config);
+
+    LAUNCH(&work->queue, moe_post_backward, moe_post_backward_args,
+           blocks_of((size_t)rows, ROWS_A_BLOCK), .dy = dy,
+           .x = buffers->combined, .prob = buffers->prob,
+           .dx = buffers->d_combined, .d_prob = buffers->d_prob,
+           .d_base = buffers->d_base_own, .rows = rows, .cols = config->hidden,
+           .top = config->top_k);
+}
+
+static void experts_dgrad(const struct work *work,
+                          const struct moe_weights *weights,
+                          const struct moe_buffers *buffers)
+{
+    const struct model *model = work->model;
+    const int c = model->config.hidden;
+    const int inner = config_expert(&model->config);
+
+    experts_product(work, buffers,
+                    &(const struct product){ .form = GEMM_NT,
+                                             .a = buffers->d_expert_out,
+                                             .b = model->w + weights->down_w,
+                                             .c = buffers->d_wide,
+                                             .n = inner,
+                                             .k = c });
+    gelu_backward(work, buffers->wide, buffers->d_wide,
+                  (size_t)config_slots(&model->config) * (size_t)inner);
+    experts_product(work, buffers,
+                    &(const struct product){ .form = GEMM_NT,
+                                             .a = buffers->d_wide,
+                                             .b = model->w + weights->up_w,
+                                             .c = buffers->d_dispatched,
+                                             .n = c,
+                                             .k = inner });
+}
+
+static void experts_wgrad(const struct work *work,
+                          const struct moe_weights *weights,
+                          const struct moe_buffers *buffers)
+{
+    const struct model *model = work->model;
+    const int c = model->config.hidden;
+    const int inner = config_expert(&model->config);
+
+    experts_product(work, buffers,
+                    &(const struct product){ .form = GEMM_TN,
+                                             .a = buffers->gelu,
+                                             .b = buffers->d_expert_out,
+                                             .c = model->g + weights->down_w,
+                                             .m = inner,
+                                             .n = c });
+    experts_product(work, buffers,
+                    &(const struct product){ .form = GEMM_TN,
+                                             .a = buffers->dispatched,
+                                             .b = buffers->d_wide,
+                                             .c = model->g + weights->up_w,
+                                             .m = c,
+                                             .n = inner });
+}
+
+static void dispatch_backward(const struct work *work,
+                              const struct moe_buffers *buffers)
+{
+    const struct config *config = &work->model->config;
+    const int rows = config_rows(config);
+    const size_t n = (size_t)rows * (size_t)config->hidden;
+
+    LAUNCH(&work->queue, moe_gather_sum, moe_gather_sum_args,
+           blocks_of(n, moe_gather_sum_threads), .x = buffers->d_dispatched,
+           .map = buffers->slot, .y = buffers->d_norm,
+           .x_rows = config_slots(config), .rows = rows, .cols = config->hidden,
+           .share = config->top_k);
+}
+
+/* Adds to the gradient of the norm's output. */
+static void shared_dgrad(const struct work *work,
+                         const struct moe_weights *weights,
+                         const struct moe_buffers *buffers)
+{
+    const struct config *config = &work->model->config;
+    const int c = config->hidden;
+    const int inner = config_expert(config);
+    const size_t rows = (size_t)config_rows(config);
+
+    linear_dgrad(work, buffers->d_base, c, weights->shared_down, NULL,
+                 buffers->d_shared, inner);
+    gelu_backward(work, buffers->shared_wide, buffers->d_shared,
+                  rows * (size_t)inner);
+    linear_dgrad(work, buffers->d_shared, inner, weights->shared_up,
+                 buffers->d_norm_sum, buffers->d_norm_sum, c);
+}
+
+static void router_dgrad(const struct work *work,
+                         const struct moe_weights *weights,
+                         const struct moe_buffers *buffers, const float *x,
+                         float *dx)
+{
+    const struct config *config = &work->model->config;
+    const int c = config->hidden;
+    const int rows = config_rows(config);
+
+    LAUNCH(&work->queue, moe_route_backward, moe_route_backward_args,
+           blocks_of((size_t)rows, moe_route_backward_threads),
+           .scores = buffers->scores, .choice = buffers->choice,
+           .d_prob = buffers->d_prob, .d_logits = buffers->d_logits,
+           .rows = rows, .experts = config->experts, .top = config->top_k);
+    linear_dgrad(work, buffers->d_logits, config->experts, weights->router_w,
+                 buffers->d_norm, buffers->d_norm_sum, c);
+    if (config->shared_expert) {
+        shared_dgrad(work, weights, buffers);
+    }
+    norm_dgrad(work, buffers->d_norm_sum, x, c, weights->norm_g, buffers->mean,
+               buffers->rstd, buffers->d_base, dx);
+}
+
+static void router_wgrad(const struct work *work,
+                         const struct moe_weights *weights,
+                         const struct moe_buffers *buffers, const float *x)
+{
+    const struct config *config = &work->model->config;
+    const int c = config->hidden;
+    const int inner = config_expert(config);
+
+    linear_wgrad(work, buffers->norm, c, buffers->d_logits, config->experts,
+                 weights->router_w, NO_BIAS);
+    if (config->shared_expert) {
+        linear_wgrad(work, buffers->shared_gelu, inner, buffers->d_base, c,
+                     weights->shared_down, NO_BIAS);
+        linear_wgrad(work, buffers->norm, c, buffers->d_shared, inner,
+                     weights->shared_up, NO_BIAS);
+    }
+    norm_wgrad(work, buffers->d_norm_sum, x, c, weights->norm_g,
+               weights->norm_b, buffers->mean, buffers->rstd);
+}
+
+void moe_dgrad(const struct work *work, const struct part *part, const float *x,
+               const float *dy, float *dx)
+{
+    const struct config *config = &work->model->config;
+    const struct moe_weights *weights = &work->model->moe[part->layer];
+    const struct moe_buffers *buffers = &work->set->moe[part->layer];
+
+    switch (part->kind) {
+    case PART_MOE_ROUTER:
+        router_dgrad(work, weights, buffers, x, dx);
+        break;
+    case PART_MOE_PREPROCESS: /* whole numbers have no gradient */
+        break;
+    case PART_MOE_DISPATCH:
+        dispatch_backward(work, buffers);
+        break;
+    case PART_MOE_EXPERTS:
+        experts_dgrad(work, weights, buffers);
+        break;
+    case PART_MOE_COMBINE:
+        gather(work, buffers->d_combined, config_rows(config) * config->top_k,
+               buffers->source, 1, buffers->d_expert_out, config_slots(config));
+        break;
+    default:
+        post_backward(work, buffers, dy);
+        break;
+    }
+}
+
+void moe_wgrad(const struct work *work, const struct part *part, const float *x)
+{
+    const struct moe_weights *weights = &work->model->moe[part->layer];
+    const struct moe_buffers *buffers = &work->set->moe[part->layer];
+
+    switch (part->kind) {
+    case PART_MOE_ROUTER:
+        router_wgrad(work, weights, buffers, x);
+        break;
+    case PART_MOE_EXPERTS:
+        experts_wgrad(work, weights, buffers);
+        break;
+    default: /* moves tokens about, and has no weights */
+        break;
+    }
+}

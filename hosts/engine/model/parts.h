@@ -1,0 +1,62 @@
+/*
+ * parts.h - the passes of a model, as kernel launches on a queue.
+ *
+ * Parts are numbered as in the model's list; a run of them is what a graph
+ * may hold.  All of it only reads its arguments, the weights
+ * and the set, and writes only the set and the weights' gradients, so a pass
+ * issued again is the same work.  Failures stick to the device.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef ENGINE_PARTS_H
+#define ENGINE_PARTS_H
+
+#include "model/buffers.h"
+
+struct work {
+    struct queue queue;
+    const struct model *model;
+    const struct set *set;
+};
+
+/* x = token and position embedding of tokens. */
+void embed_forward(const struct work *work, const int *tokens, float *x);
+void embed_backward(const struct work *work, const int *tokens,
+                    const float *dx);
+
+/* Parts first..last; x is the first one's input.  The result is in
+ * set_part_out(set, last). */
+void parts_forward(const struct work *work, int first, int last,
+                   const float *x);
+
+/* The halves of a backward: gradients of what the parts read; then those of
+ * their weights, which need a set that keeps them (model.delay_wgrad) when
+ * other parts run between the two. */
+enum halves {
+    HALF_BOTH,
+    HALF_DGRAD,
+    HALF_WGRAD
+};
+
+/* Parts last..first; x as forward was given it, dy the gradient of the last
+ * one's output.  The result is in set_part_gradient(set, first). */
+void parts_backward(const struct work *work, int first, int last,
+                    enum halves halves, const float *x, const float *dy);
+
+/* Final norm, logits, loss.  `scale` multiplies the gradient; the mean loss
+ * over the microbatch goes to *loss. */
+void head_forward(const struct work *work, const float *x, const int *targets,
+                  float scale, float *loss);
+void head_backward(const struct work *work, const float *x, float *dx);
+
+enum gemm_form {
+    GEMM_NN,
+    GEMM_NT,
+    GEMM_TN
+};
+
+/* Chooses a tile and launches; fills in what follows from the form. */
+void gemm(const struct queue *queue, enum gemm_form form,
+          struct gemm_args args);
+
+#endif

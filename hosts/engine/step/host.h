@@ -1,0 +1,70 @@
+/*
+ * host.h - the library, opened for a trainer's model.
+ *
+ * This is where to begin for how an engine uses graphhooks: the library is
+ * loaded at run time, told the model, and asked for its plan.  passes.h then
+ * brackets every run of parts by gh_layer_enter() and gh_layer_exit().
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef ENGINE_HOST_H
+#define ENGINE_HOST_H
+
+#include "step/trainer.h"
+
+#include <graphhooks.h>
+
+/* What crosses one side of a segment; the hidden state comes first. */
+struct side {
+    gh_border borders[GH_TENSOR_COUNT];
+    int n;
+};
+
+struct segment {
+    uint32_t index;
+    int first, last; /* parts */
+    bool has_weights;
+    struct side in, out;
+};
+
+struct host {
+    struct trainer *trainer;
+    void *library;
+    const gh_api *gh;
+    gh_session *session;
+    struct segment *segments;
+    int n_segments;
+    struct set slots[MAX_SLOTS];
+    bool paused; /* between pre_warmup and post_warmup */
+    uint64_t wgrad_replays;
+    char error[512];
+    char *environment_text; /* storage of `environment` */
+    const char **environment;
+};
+
+/* Loads the library and opens a session for the trainer's model.  NULL with
+ * one sentence in error. */
+struct host *host_open(struct trainer *trainer, char *error,
+                       size_t error_bytes);
+/* Whether the library takes the options, before hours of training show that
+ * it does not; says which variables win over options.  -1 with a sentence;
+ * *bad_option says that it is about what was asked for. */
+int host_check(struct trainer *trainer, bool *bad_option, char *error,
+               size_t error_bytes);
+void host_close(struct host *host);
+
+int host_end_step(struct host *host);
+
+int host_stats(struct host *host, gh_stats *stats);
+/* Replays of gh_stats that were of passes_wgrad(). */
+uint64_t host_wgrad_replays(const struct host *host);
+/* gh_reason_name() of the library, which outlives the host. */
+const char *(*host_reason_names(const struct host *host))(gh_reason);
+
+/* The library's sentence; "" when the device has it. */
+const char *host_error(const struct host *host);
+/* Writes down the library's sentence; -1. */
+int host_fail(struct host *host, const char *call, gh_status status,
+              const gh_error *err);
+
+#endif

@@ -1,0 +1,68 @@
+/*
+ * options.h - what a run is asked to do.
+ *
+ * A person says so in a command line (command.h), a test by hand.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef ENGINE_OPTIONS_H
+#define ENGINE_OPTIONS_H
+
+#include "model/model.h"
+
+enum mode {
+    MODE_EAGER,
+    MODE_GRAPH,
+    MODE_STEP,
+    MODE_PLAIN, /* eager, and nothing is delayed */
+    MODE_COUNT
+};
+
+enum {
+    MAX_COUNTS = 64,
+    MAX_STREAMS = 16,
+    MAX_SLOTS = 64 /* of a session */
+};
+
+struct options {
+    struct config config;
+    int steps;
+    int counts[MAX_COUNTS]; /* microbatches of each step, cycled */
+    int n_counts;
+    int in_flight, streams;
+    bool delay_wgrad; /* weights' gradients are passes of their own, */
+    int delay;        /* so many microbatches later */
+    bool legacy;      /* everything on the legacy default stream */
+    double lr;
+    int warmup;
+
+    /* of graph mode */
+    const char *library;             /* its path */
+    const char *scope, *granularity; /* NULL: the library's default */
+    const char *trace;               /* NULL: none */
+    bool check;
+    bool no_family; /* the library knows layers by their kinds alone */
+};
+
+static inline int options_count(const struct options *options, int step)
+{
+    return options->counts[step % options->n_counts];
+}
+
+/* Sets of activations that are in use at once. */
+static inline int options_sets(const struct options *options)
+{
+    return options->in_flight + (options->delay_wgrad ? options->delay : 0);
+}
+
+static inline int options_max_count(const struct options *options)
+{
+    int most = 0;
+
+    for (int i = 0; i < options->n_counts; i++) {
+        most = options->counts[i] > most ? options->counts[i] : most;
+    }
+    return most;
+}
+
+#endif

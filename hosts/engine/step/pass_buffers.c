@@ -1,0 +1,241 @@
+/*
+ * pass_buffers.c - what a pass reads, and what it leaves behind.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "step/pass_buffers.h"
+
+#include <stdio.h>
+
+/* A hidden state that lies with the microbatch, and so is not static. */
+static void add_loose_input(const struct host *host, struct pass *pass,
+                            const float *address)
+{
+    const struct config *config = &host->trainer->model.config;
+
+    pass->inputs[pass->n_inputs++] = (gh_buffer){
+        .address = (void *)(uintptr_t)address,
+        .bytes = (uint64_t)config_rows(config) * (uint64_t)config->hidden *
+                 sizeof(float),
+    };
+}
+
+/* Lies in the set, and so is read in place. */
+static void add_static_input(struct pass *pass, const gh_buffer *buffer)
+{
+    pass->inputs[pass->n_inputs++] = (gh_buffer){
+        .address = buffer->address,
+        .bytes = buffer->bytes,
+        .flags = GH_BUFFER_STATIC,
+    };
+}
+
+/* The buffer that the pass which wrote it has named.  It must be the set's
+ * own: kernels of parts that read more than their first input look there. */
+static int find_border(struct host *host, struct pass *pass, uint32_t segment,
+                       uint32_t which, const gh_buffer *expected)
+{
+    const gh_border_key key = {
+        .struct_size = sizeof(key),
+        .segment = segment,
+        .direction = pass->direction,
+        .microbatch = (uint32_t)pass->microbatch,
+        .tensor = expected->tensor,
+        .which = which,
+    };
+    gh_buffer found = { 0 };
+    gh_error err = { "" };
+    gh_status status = host->gh->border_find(host->session, &key, &found, &err);
+
+    if (status != GH_OK) {
+        return host_fail(host, "gh_border_find", status, &err);
+    }
+    if (found.address != expected->address || found.bytes != expected->bytes) {
+        snprintf(host->error, sizeof(host->error),
+                 "segment %u, microbatch %d: %s has %llu bytes at %p, and in "
+                 "the set %llu at %p",
+                 segment, pass->microbatch,
+                 host->gh->tensor_name(expected->tensor),
+                 (unsigned long long)found.bytes, found.address,
+                 (unsigned long long)expected->bytes, expected->address);
+        return -1;
+    }
+    add_static_input(pass, &found);
+    return 0;
+}
+
+static uint32_t segment_of(const struct host *host, int part)
+{
+    int i = 0;
+
+    while (host->segments[i].last < part) {
+        i++;
+    }
+    return host->segments[i].index;
+}
+
+/* What earlier segments of this pass have handed over: forward what the parts
+ * before wrote, backward the gradients of what this one wrote. */
+static int find_inputs(struct host *host, struct pass *pass)
+{
+    const struct model *model = &host->trainer->model;
+    const struct set *set = host->trainer->flights[pass->microbatch].set;
+    const bool forward = pass->direction == GH_FORWARD;
+    const struct side *side =
+        forward ? &pass->segment->in : &pass->segment->out;
+
+    for (int i = 0; i < side->n; i++) {
+        const gh_border *border = &side->borders[i];
+        const int part = forward ? -1 : border_gradient_part(model, border);
+        gh_buffer list[MAX_BORDER];
+        const int n = (forward ? border_buffers
+                               : border_gradients)(model, set, border, list);
+
+        for (int j = 0; j < n; j++) {
+            const uint32_t from =
+                forward ? border->segment : segment_of(host, part);
+
+            if (find_border(host, pass, from, (uint32_t)j, &list[j]) != 0) {
+                return -1;
+            }
+        }
+    }
+    return 0;
+}
+
+/* The same for passes that come later: the set has kept it. */
+static void add_kept(const struct host *host, struct pass *pass,
+                     const struct side *side, bool gradients)
+{
+    const struct model *model = &host->trainer->model;
+    const struct set *set = host->trainer->flights[pass->microbatch].set;
+
+    for (int i = 0; i < side->n; i++) {
+        gh_buffer list[MAX_BORDER];
+        const int n = (gradients ? border_gradients : border_buffers)(
+            model, set, &side->borders[i], list);
+
+        for (int j = 0; j < n; j++) {
+            add_static_input(pass, &list[j]);
+        }
+    }
+}
+
+int pass_add_x(struct host *host, struct pass *pass)
+{
+    const struct trainer *trainer = host->trainer;
+
+    pass->x_input = (int)pass->n_inputs;
+    if (pass->segment->first == 0) {
+        add_loose_input(host, pass,
+                        row_block(trainer, trainer->x, pass->microbatch));
+        return 0;
+    }
+    if (pass->direction == GH_FORWARD) {
+        return find_inputs(host, pass);
+    }
+    add_kept(host, pass, &pass->segment->in, false);
+    return 0;
+}
+
+int pass_add_dy(struct host *host, struct pass *pass)
+{
+    const struct trainer *trainer = host->trainer;
+
+    pass->dy_input = (int)pass->n_inputs;
+    if (pass->segment->last == trainer->model.n_parts - 1) {
+        add_loose_input(host, pass,
+                        row_block(trainer, trainer->d_head, pass->microbatch));
+        return 0;
+    }
+    if (pass->direction == GH_BACKWARD) {
+        return find_inputs(host, pass);
+    }
+    add_kept(host, pass, &pass->segment->out, true);
+    return 0;
+}
+
+static void add_outputs(struct pass *pass, const gh_buffer *list, int n)
+{
+    for (int i = 0; i < n; i++) {
+        pass->outputs[pass->n_outputs++] = list[i];
+    }
+}
+
+static void add_gradient(const struct host *host, struct pass *pass,
+                         struct range range)
+{
+    if (range.count == 0 || pass->n_outputs == GH_MAX_BUFFERS) {
+        return;
+    }
+    pass->outputs[pass->n_outputs++] = (gh_buffer){
+        .address = host->trainer->model.g + range.first,
+        .bytes = range.count * sizeof(float),
+        .flags = GH_BUFFER_UPDATED,
+    };
+}
+
+/* Forward, what a later segment reads; the hidden state comes first. */
+static void name_tensors(const struct host *host, struct pass *pass)
+{
+    const struct model *model = &host->trainer->model;
+    const struct set *set = host->trainer->flights[pass->microbatch].set;
+    const struct side *out = &pass->segment->out;
+    gh_buffer list[MAX_BORDER];
+
+    for (int i = 0; i < out->n; i++) {
+        add_outputs(pass, list,
+                    border_buffers(model, set, &out->borders[i], list));
+    }
+}
+
+/* Backward, the gradient of what the first part read, and of what else an
+ * earlier segment wrote where this one makes it. */
+static void name_gradients(const struct host *host, struct pass *pass)
+{
+    const struct model *model = &host->trainer->model;
+    const struct set *set = host->trainer->flights[pass->microbatch].set;
+    const struct segment *segment = pass->segment;
+    gh_buffer list[MAX_BORDER];
+
+    if (segment->in.n == 0) {
+        const struct config *config = &model->config;
+
+        pass->outputs[pass->n_outputs++] = (gh_buffer){
+            .address = set_part_gradient(set, segment->first),
+            .bytes = (uint64_t)config_rows(config) * (uint64_t)config->hidden *
+                     sizeof(float),
+            .tensor = GH_TENSOR_HIDDEN,
+        };
+    }
+    for (int i = 0; i < segment->in.n; i++) {
+        const gh_border *border = &segment->in.borders[i];
+        const int part = border_gradient_part(model, border);
+
+        if (part >= segment->first && part <= segment->last) {
+            add_outputs(pass, list, border_gradients(model, set, border, list));
+        }
+    }
+}
+
+void pass_name_outputs(const struct host *host, struct pass *pass)
+{
+    const struct model *model = &host->trainer->model;
+    const struct segment *segment = pass->segment;
+
+    pass->n_outputs = 0;
+    if (pass->direction == GH_FORWARD) {
+        name_tensors(host, pass);
+        return;
+    }
+    if (pass->direction == GH_BACKWARD) {
+        name_gradients(host, pass);
+    }
+    if (pass->direction == GH_BACKWARD && model->delay_wgrad) {
+        return;
+    }
+    for (int part = segment->first; part <= segment->last; part++) {
+        add_gradient(host, pass, model->parts[part].matrices);
+        add_gradient(host, pass, model->parts[part].vectors);
+    }
+}

@@ -1,0 +1,38 @@
+/*
+ * pass_buffers.h - one pass: what it reads, and what it leaves behind.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef ENGINE_PASS_BUFFERS_H
+#define ENGINE_PASS_BUFFERS_H
+
+#include "step/borders.h"
+#include "step/host.h"
+
+enum {
+    PASS_INPUTS = 2 * GH_TENSOR_COUNT * MAX_BORDER
+};
+
+/* One pass as the engine sees it. */
+struct pass {
+    const struct segment *segment;
+    gh_direction direction;
+    int microbatch;
+    gh_buffer inputs[PASS_INPUTS];
+    uint32_t n_inputs;
+    int x_input, dy_input; /* which of them the first part reads, and which
+                              the last part's backward; -1: none */
+    gh_buffer outputs[GH_MAX_BUFFERS];
+    uint32_t n_outputs;
+};
+
+/* Adds what the first part reads: of the microbatch, or what comes before it.
+ * 0, or -1: host_error(). */
+int pass_add_x(struct host *host, struct pass *pass);
+/* And the gradient of what the last part wrote: the head's, or the next
+ * run's. */
+int pass_add_dy(struct host *host, struct pass *pass);
+/* Fills in the outputs of a pass that was not replayed. */
+void pass_name_outputs(const struct host *host, struct pass *pass);
+
+#endif

@@ -1,0 +1,287 @@
+/*
+ * passes.c - every run of parts between gh_layer_enter() and gh_layer_exit().
+ *
+ * The engine's promises to a recorded pass: parts read only the decision's
+ * inputs, weights, and the set of the decision's slot; what one run of parts
+ * hands to the next lies there, under one address.  Two inputs are not
+ * static, because they lie with the microbatch and not with the slot: what
+ * the first part reads, and the gradient that the head hands back.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "step/passes.h"
+
+#include "model/parts.h"
+#include "step/pass_buffers.h"
+
+#include <stdio.h>
+
+/* The set that the decision means.  1: it had to be made, and the pass is no
+ * longer open because a capture allows no allocation. */
+static int take_set(struct host *host, const gh_decision *decision,
+                    int microbatch)
+{
+    struct trainer *trainer = host->trainer;
+    struct flight *flight = &trainer->flights[microbatch];
+    struct set *set;
+
+    if (flight->set != NULL) {
+        if (decision->slot == flight->slot) {
+            return 0;
+        }
+        snprintf(host->error, sizeof(host->error),
+                 "microbatch %d was in slot %u and is now in slot %u",
+                 microbatch, flight->slot, decision->slot);
+        return -1;
+    }
+    if (decision->slot == GH_SLOT_NONE) {
+        if (trainer_lease(trainer, microbatch, decision->stream) != 0) {
+            return -1;
+        }
+        flight->slot = GH_SLOT_NONE;
+        return 0;
+    }
+    if (decision->slot >= MAX_SLOTS) {
+        snprintf(host->error, sizeof(host->error), "slot %u is past %d",
+                 decision->slot, MAX_SLOTS);
+        return -1;
+    }
+
+    set = &host->slots[decision->slot];
+    if (set->memory == NULL) {
+        gh_error err = { "" };
+
+        (void)host->gh->layer_cancel(host->session, &err);
+        return set_init(set, &trainer->model, trainer->dev) == 0 ? 1 : -1;
+    }
+    flight->set = set;
+    flight->slot = decision->slot;
+    return 0;
+}
+
+static const float *input_at(const gh_decision *decision, int input)
+{
+    return input < 0 ? NULL : decision->inputs[input].address;
+}
+
+static enum halves halves_of(const struct host *host, const struct pass *pass)
+{
+    if (pass->direction == GH_WGRAD) {
+        return HALF_WGRAD;
+    }
+    return host->trainer->model.delay_wgrad ? HALF_DGRAD : HALF_BOTH;
+}
+
+static int run_parts(const struct host *host, const struct pass *pass,
+                     const gh_decision *decision)
+{
+    const struct trainer *trainer = host->trainer;
+    const struct work work = {
+        .queue = { .dev = trainer->dev, .stream = decision->stream },
+        .model = &trainer->model,
+        .set = trainer->flights[pass->microbatch].set,
+    };
+    const struct segment *segment = pass->segment;
+
+    if (pass->direction == GH_FORWARD) {
+        parts_forward(&work, segment->first, segment->last,
+                      input_at(decision, pass->x_input));
+    } else {
+        parts_backward(&work, segment->first, segment->last,
+                       halves_of(host, pass), input_at(decision, pass->x_input),
+                       input_at(decision, pass->dy_input));
+    }
+    return trainer->dev->code == CUDA_SUCCESS ? 0 : -1;
+}
+
+enum attempt {
+    PASS_DONE,
+    PASS_AGAIN,
+    PASS_FAILED
+};
+
+/* A launch of ours failed.  Inside a recording that may be the capture's
+ * doing: the pass is then run once more, eagerly, and a failure that is real
+ * will show itself again. */
+static enum attempt recover(struct host *host, const gh_decision *decision)
+{
+    const gh_api *gh = host->gh;
+    gh_error err = { "" };
+
+    (void)gh->layer_cancel(host->session, &err);
+    if (decision->action != GH_ACTION_RECORD || host->paused ||
+        gh->pre_warmup(host->session, &err) != GH_OK) {
+        return PASS_FAILED;
+    }
+    host->paused = true;
+    device_forgive(host->trainer->dev);
+    return PASS_AGAIN;
+}
+
+/* The call without what is known only after the parts have run. */
+static gh_pass call_of(const struct host *host, const struct pass *pass)
+{
+    const struct trainer *trainer = host->trainer;
+    const bool nothing_later = trainer->model.delay_wgrad &&
+                               pass->direction == GH_BACKWARD &&
+                               !pass->segment->has_weights;
+
+    return (gh_pass){
+        .struct_size = sizeof(gh_pass),
+        .segment = pass->segment->index,
+        .direction = pass->direction,
+        .microbatch = (uint32_t)pass->microbatch,
+        .flags = nothing_later ? GH_PASS_NO_WGRAD : 0,
+        .stream = pass->direction == GH_WGRAD
+                      ? stream_of_wgrad(trainer)
+                      : stream_of(trainer, pass->microbatch),
+        .inputs = pass->inputs,
+        .n_inputs = pass->n_inputs,
+    };
+}
+
+/* Enter, run what is to be run, exit: once. */
+static enum attempt attempt_pass(struct host *host, struct pass *pass,
+                                 const float **result_p)
+{
+    const gh_api *gh = host->gh;
+    gh_error err = { "" };
+    gh_decision decision = { .struct_size = sizeof(decision) };
+    gh_pass call = call_of(host, pass);
+    gh_status status = gh->layer_enter(host->session, &call, &decision, &err);
+    int taken;
+
+    if (status != GH_OK) {
+        (void)host_fail(host, "gh_layer_enter", status, &err);
+        return PASS_FAILED;
+    }
+    taken = take_set(host, &decision, pass->microbatch);
+    if (taken < 0) {
+        (void)gh->layer_cancel(host->session, NULL);
+        return PASS_FAILED;
+    }
+    if (taken > 0) {
+        return PASS_AGAIN;
+    }
+
+    if (decision.action == GH_ACTION_REPLAYED) {
+        *result_p = decision.outputs[0].address;
+    } else {
+        if (run_parts(host, pass, &decision) != 0) {
+            return recover(host, &decision);
+        }
+        pass_name_outputs(host, pass);
+        call.outputs = pass->outputs;
+        call.n_outputs = pass->n_outputs;
+        *result_p = pass->outputs[0].address;
+    }
+
+    status = gh->layer_exit(host->session, &call, &err);
+    if (status == GH_RERUN) {
+        return PASS_AGAIN;
+    }
+    if (status != GH_OK) {
+        (void)host_fail(host, "gh_layer_exit", status, &err);
+        (void)gh->layer_cancel(host->session, NULL);
+        return PASS_FAILED;
+    }
+    host->wgrad_replays +=
+        pass->direction == GH_WGRAD && decision.action != GH_ACTION_RUN;
+    return PASS_DONE;
+}
+
+static int run_pass(struct host *host, struct pass *pass,
+                    const float **result_p)
+{
+    enum attempt attempt;
+
+    /* What failed before the pass is nobody's to forgive. */
+    if (host->trainer->dev->code != CUDA_SUCCESS) {
+        return -1;
+    }
+    do {
+        attempt = attempt_pass(host, pass, result_p);
+    } while (attempt == PASS_AGAIN);
+
+    if (host->paused) {
+        host->paused = false;
+        (void)host->gh->post_warmup(host->session, NULL);
+    }
+    return attempt == PASS_DONE ? 0 : -1;
+}
+
+static struct pass pass_of(const struct host *host, int segment,
+                           gh_direction direction, int microbatch)
+{
+    return (struct pass){
+        .segment = &host->segments[segment],
+        .direction = direction,
+        .microbatch = microbatch,
+        .x_input = -1,
+        .dy_input = -1,
+    };
+}
+
+int passes_forward(struct host *host, int microbatch)
+{
+    struct trainer *trainer = host->trainer;
+    const float *x = NULL;
+    gh_error err = { "" };
+    gh_status status;
+
+    for (int i = 0; i < host->n_segments; i++) {
+        struct pass pass = pass_of(host, i, GH_FORWARD, microbatch);
+
+        if (pass_add_x(host, &pass) != 0 || run_pass(host, &pass, &x) != 0) {
+            return -1;
+        }
+    }
+    trainer->flights[microbatch].out = x;
+
+    status = host->gh->flush_delayed(host->session, &err);
+    return status == GH_OK ? 0
+                           : host_fail(host, "gh_flush_delayed", status, &err);
+}
+
+int passes_backward(struct host *host, int microbatch, const float **dx_p)
+{
+    const float *dy = NULL;
+
+    for (int i = host->n_segments - 1; i >= 0; i--) {
+        struct pass pass = pass_of(host, i, GH_BACKWARD, microbatch);
+
+        if (pass_add_dy(host, &pass) != 0 || pass_add_x(host, &pass) != 0 ||
+            run_pass(host, &pass, &dy) != 0) {
+            return -1;
+        }
+    }
+    *dx_p = dy;
+    return 0;
+}
+
+/* A part inside a mixture finds all it needs in the set; others read what
+ * their backward has read. */
+int passes_wgrad(struct host *host, int microbatch)
+{
+    const struct model *model = &host->trainer->model;
+    const float *none = NULL;
+
+    for (int i = host->n_segments - 1; i >= 0; i--) {
+        const struct segment *segment = &host->segments[i];
+        struct pass pass = pass_of(host, i, GH_WGRAD, microbatch);
+
+        if (!segment->has_weights) {
+            continue;
+        }
+        if (model_has_weights(model, segment->last, segment->last)) {
+            (void)pass_add_dy(host, &pass);
+        }
+        if (model_has_weights(model, segment->first, segment->first)) {
+            (void)pass_add_x(host, &pass);
+        }
+        if (run_pass(host, &pass, &none) != 0) {
+            return -1;
+        }
+    }
+    return 0;
+}

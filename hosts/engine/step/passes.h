@@ -1,0 +1,20 @@
+/*
+ * passes.h - a microbatch's parts, through the library's hooks.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef ENGINE_PASSES_H
+#define ENGINE_PASSES_H
+
+#include "step/host.h"
+
+/* All parts of a microbatch.  Fills trainer->flights[microbatch].
+ * 0, or -1: host_error(). */
+int passes_forward(struct host *host, int microbatch);
+/* As above; *dx_p is the gradient of what the first part read. */
+int passes_backward(struct host *host, int microbatch, const float **dx_p);
+/* The gradients of its weights, on their own stream: only when they are
+ * delayed. */
+int passes_wgrad(struct host *host, int microbatch);
+
+#endif

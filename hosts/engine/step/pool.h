@@ -1,0 +1,41 @@
+/*
+ * pool.h - the engine's own sets of activations.
+ *
+ * A microbatch leases a set from its first forward to its last backward.  The
+ * next one to lease it may be on another stream, so it then waits for the
+ * event that ends its predecessor's backward.  The sets of the library's
+ * slots are not here: their order is the library's business.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef ENGINE_POOL_H
+#define ENGINE_POOL_H
+
+#include "model/buffers.h"
+
+struct pooled {
+    struct set set;
+    bool leased;
+    int last; /* the microbatch of this step that had it; -1: none yet */
+};
+
+struct pool {
+    struct device *dev;
+    const struct model *model;
+    struct pooled **members;
+    int n;
+};
+
+void pool_init(struct pool *pool, const struct model *model,
+               struct device *dev);
+void pool_free(struct pool *pool);
+
+/* Forgets who had which set: everything before is finished or ordered. */
+void pool_begin_step(struct pool *pool);
+
+/* A set that nobody leases; makes one when there is none.  NULL: dev->error.
+ * Its `last` says whose end to wait for. */
+struct pooled *pool_lease(struct pool *pool);
+void pool_return(struct pooled *pooled, int microbatch);
+
+#endif

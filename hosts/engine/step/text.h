@@ -1,0 +1,27 @@
+/*
+ * text.h - the text that is trained on, and the samples drawn from it.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef ENGINE_TEXT_H
+#define ENGINE_TEXT_H
+
+#include "model/model.h"
+
+struct text {
+    unsigned char *bytes;
+    size_t n;
+};
+
+/* Reads a file that must hold more than `least` bytes.  0; or -1 with what is
+ * wrong with it in error, to be read after its name. */
+int text_load(struct text *text, const char *path, size_t least, char *error,
+              size_t error_bytes);
+void text_free(struct text *text);
+
+/* A microbatch: batch * seq bytes, and each one's successor.  A pure function
+ * of the text, the seed and the position in training. */
+void text_sample(const struct text *text, const struct config *config, int step,
+                 int microbatch, int *tokens, int *targets);
+
+#endif

@@ -1,0 +1,214 @@
+/*
+ * train.c - one run: makes a trainer, runs its steps, takes the times.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "step/train.h"
+
+#include "step/host.h"
+#include "step/schedule.h"
+#include "step/step_graph.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* ---- a step ------------------------------------------------------------- */
+
+static double milliseconds(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
+}
+
+static void sample_step(struct trainer *trainer, const struct text *text,
+                        int step, int count)
+{
+    const struct config *config = &trainer->model.config;
+    const size_t rows = (size_t)config_rows(config);
+
+    for (int i = 0; i < count; i++) {
+        int *tokens = trainer->tokens_host + (size_t)i * 2 * rows;
+
+        text_sample(text, config, step, i, tokens, tokens + rows);
+    }
+}
+
+/* Mean over microbatches, in their order. */
+static double mean_loss(const struct trainer *trainer, int count)
+{
+    double sum = 0.0;
+
+    for (int i = 0; i < count; i++) {
+        sum += (double)trainer->losses_host[i];
+    }
+    return sum / count;
+}
+
+static int issue(struct trainer *trainer, struct step_graphs *graphs, int count)
+{
+    struct device *dev = trainer->dev;
+    const CUstream stream = trainer->streams[0];
+    const size_t rows = (size_t)config_rows(&trainer->model.config);
+    const size_t n = (size_t)count;
+    int result;
+
+    DEVICE_CALL(dev, cuMemcpyHtoDAsync, device_address(trainer->tokens),
+                trainer->tokens_host, n * 2 * rows * sizeof(int), stream);
+    result = graphs != NULL ? step_graphs_launch(graphs, count)
+                            : schedule_step(trainer, count);
+    DEVICE_CALL(dev, cuMemcpyDtoHAsync, trainer->losses_host,
+                device_address(trainer->losses), n * sizeof(float), stream);
+    return result == 0 && dev->code == CUDA_SUCCESS ? 0 : -1;
+}
+
+static int run_step(struct trainer *trainer, struct step_graphs *graphs,
+                    const struct text *text, int step, struct result *result)
+{
+    const int count = options_count(trainer->options, step);
+    double start, issued;
+
+    sample_step(trainer, text, step, count);
+    start = milliseconds();
+    if (issue(trainer, graphs, count) != 0) {
+        return -1;
+    }
+    issued = milliseconds();
+    if (device_synchronize(trainer->dev, trainer->streams[0]) != 0) {
+        return -1;
+    }
+    result->step_ms[step] = milliseconds() - start;
+    result->host_ms[step] = issued - start;
+    result->loss[step] = mean_loss(trainer, count);
+    return 0;
+}
+
+/* ---- a run -------------------------------------------------------------- */
+
+static int result_init(struct result *result, const struct options *options,
+                       enum mode mode)
+{
+    const size_t n = (size_t)options->steps;
+
+    memset(result, 0, sizeof(*result));
+    result->mode = mode;
+    result->loss = calloc(n, sizeof(*result->loss));
+    result->step_ms = calloc(n, sizeof(*result->step_ms));
+    result->host_ms = calloc(n, sizeof(*result->host_ms));
+    result->recordings = calloc(n, sizeof(*result->recordings));
+    return result->loss == NULL || result->step_ms == NULL ||
+                   result->host_ms == NULL || result->recordings == NULL
+               ? -1
+               : 0;
+}
+
+void result_free(struct result *result)
+{
+    free(result->loss);
+    free(result->step_ms);
+    free(result->host_ms);
+    free(result->recordings);
+    memset(result, 0, sizeof(*result));
+}
+
+static int run_steps(struct trainer *trainer, struct step_graphs *graphs,
+                     const struct text *text, train_progress_fn *progress,
+                     struct result *result)
+{
+    const struct options *options = trainer->options;
+
+    for (int step = 0; step < options->steps; step++) {
+        if (run_step(trainer, graphs, text, step, result) != 0) {
+            return -1;
+        }
+        result->steps = step + 1;
+        if (trainer->host != NULL) {
+            if (host_stats(trainer->host, &result->stats) != 0) {
+                return -1;
+            }
+            result->reason_name = host_reason_names(trainer->host);
+            result->has_stats = true;
+            result->wgrad_replays = host_wgrad_replays(trainer->host);
+            result->recordings[step] = result->stats.recordings;
+        }
+        if (progress != NULL &&
+            !progress(options, result->mode, step, result->loss[step],
+                      result->step_ms[step])) {
+            break;
+        }
+    }
+    return model_hash(&trainer->model, &result->weights_hash);
+}
+
+/* The library's sentence when it has one, else the device's. */
+static void explain(const struct trainer *trainer, char *error,
+                    size_t error_bytes)
+{
+    const char *said = trainer->host == NULL ? "" : host_error(trainer->host);
+
+    snprintf(error, error_bytes, "%s",
+             said[0] != '\0' ? said : trainer->dev->error);
+}
+
+int train_check(const struct options *options, struct device *dev,
+                bool *bad_option, char *error, size_t error_bytes)
+{
+    struct trainer trainer;
+    int status = -1;
+
+    error[0] = '\0';
+    if (trainer_init(&trainer, options, MODE_GRAPH, dev) != 0) {
+        explain(&trainer, error, error_bytes);
+    } else {
+        status = host_check(&trainer, bad_option, error, error_bytes);
+    }
+    (void)dev->drv.cuCtxSynchronize();
+    trainer_free(&trainer);
+    return status;
+}
+
+int train(const struct options *options, struct device *dev,
+          const struct text *text, enum mode mode, train_progress_fn *progress,
+          struct result *result, char *error, size_t error_bytes)
+{
+    struct trainer trainer;
+    struct step_graphs graphs = { 0 };
+    int status = -1;
+
+    error[0] = '\0';
+    device_forgive(dev);
+    if (result_init(result, options, mode) != 0) {
+        snprintf(error, error_bytes, "out of memory");
+        return -1;
+    }
+    if (trainer_init(&trainer, options, mode, dev) != 0) {
+        explain(&trainer, error, error_bytes);
+        goto out;
+    }
+    if (mode == MODE_GRAPH) {
+        trainer.host = host_open(&trainer, error, error_bytes);
+        if (trainer.host == NULL) {
+            goto out;
+        }
+    }
+    if (mode == MODE_STEP && step_graphs_init(&graphs, &trainer) != 0) {
+        explain(&trainer, error, error_bytes);
+        goto out;
+    }
+
+    status = run_steps(&trainer, mode == MODE_STEP ? &graphs : NULL, text,
+                       progress, result);
+    if (status != 0) {
+        explain(&trainer, error, error_bytes);
+    }
+
+out:
+    (void)dev->drv.cuCtxSynchronize(); /* nothing is freed under a kernel */
+    host_close(trainer.host);
+    step_graphs_free(&graphs);
+    trainer_free(&trainer);
+    return status;
+}

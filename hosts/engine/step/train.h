@@ -1,0 +1,55 @@
+/*
+ * train.h - one training run in one mode.
+ *
+ * train() makes everything anew from the seed, trains, and frees everything,
+ * so that modes cannot see each other.  A step is issued by schedule_step()
+ * in the same order in every mode; modes differ in how a microbatch's parts
+ * reach the device:
+ *
+ *     eager   the kernels, launched one by one
+ *     graph   through the library's hooks (passes.h)
+ *     step    schedule_step() captured once per microbatch count and launched
+ *             as one graph (step_graph.h): the floor that graphs can reach
+ *     plain   as eager; where the others delay weights' gradients, the joint
+ *             backward that they are compared with
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef ENGINE_TRAIN_H
+#define ENGINE_TRAIN_H
+
+#include "step/options.h"
+#include "step/text.h"
+
+#include <graphhooks/session.h>
+
+/* What a run leaves behind. */
+struct result {
+    enum mode mode;
+    int steps;
+    double *loss, *step_ms, *host_ms; /* one a step */
+    uint64_t *recordings;             /* after each step; graph mode */
+    uint64_t weights_hash;
+    bool has_stats;
+    const char *(*reason_name)(gh_reason); /* the library's; it stays loaded */
+    gh_stats stats;
+    uint64_t wgrad_replays; /* those of stats.replays for delayed gradients */
+};
+
+/* Called after every step, to report progress; false ends the run there. */
+typedef bool train_progress_fn(const struct options *options, enum mode mode,
+                               int step, double loss, double step_ms);
+
+/* Opens what graph mode needs and closes it again: 0, or -1 with a sentence;
+ * *bad_option says that an option is wrong. */
+int train_check(const struct options *options, struct device *dev,
+                bool *bad_option, char *error, size_t error_bytes);
+
+/* 0; or -1 with one sentence in error, everything freed but *result, which
+ * result_free() takes either way. */
+int train(const struct options *options, struct device *dev,
+          const struct text *text, enum mode mode, train_progress_fn *progress,
+          struct result *result, char *error, size_t error_bytes);
+void result_free(struct result *result);
+
+#endif

@@ -1,0 +1,154 @@
+/*
+ * trainer.c - makes a trainer and frees it; what its microbatches wait for.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "step/trainer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void make_streams(struct trainer *trainer)
+{
+    struct device *dev = trainer->dev;
+
+    if (!trainer->options->legacy) {
+        for (int i = 0; i < trainer->options->streams; i++) {
+            if (DEVICE_CALL(dev, cuStreamCreate, &trainer->streams[i],
+                            CU_STREAM_NON_BLOCKING) == 0) {
+                trainer->n_streams = i + 1;
+            }
+        }
+    }
+    DEVICE_CALL(dev, cuEventCreate, &trainer->begin, CU_EVENT_DISABLE_TIMING);
+    for (int i = 0; i < trainer->max_count; i++) {
+        DEVICE_CALL(dev, cuEventCreate, &trainer->done[i],
+                    CU_EVENT_DISABLE_TIMING);
+    }
+    if (!trainer->model.delay_wgrad || trainer->n_streams <= 1) {
+        return;
+    }
+    DEVICE_CALL(dev, cuStreamCreate, &trainer->wgrad, CU_STREAM_NON_BLOCKING);
+    for (int i = 0; i < trainer->max_count; i++) {
+        DEVICE_CALL(dev, cuEventCreate, &trainer->added[i],
+                    CU_EVENT_DISABLE_TIMING);
+    }
+}
+
+static void make_buffers(struct trainer *trainer)
+{
+    struct device *dev = trainer->dev;
+    const struct config *config = &trainer->model.config;
+    const size_t n = (size_t)trainer->max_count;
+    const size_t rows = (size_t)config_rows(config);
+    const size_t hidden = n * rows * (size_t)config->hidden * sizeof(float);
+
+    trainer->x = device_alloc(dev, hidden);
+    trainer->d_head = device_alloc(dev, hidden);
+    trainer->tokens = device_alloc(dev, n * 2 * rows * sizeof(int));
+    trainer->tokens_host = device_alloc_host(dev, n * 2 * rows * sizeof(int));
+    trainer->losses = device_alloc(dev, n * sizeof(float));
+    trainer->losses_host = device_alloc_host(dev, n * sizeof(float));
+}
+
+int trainer_init(struct trainer *trainer, const struct options *options,
+                 enum mode mode, struct device *dev)
+{
+    memset(trainer, 0, sizeof(*trainer));
+    trainer->dev = dev;
+    trainer->options = options;
+    trainer->max_count = options_max_count(options);
+    pool_init(&trainer->pool, &trainer->model, dev);
+
+    trainer->done = calloc((size_t)trainer->max_count, sizeof(*trainer->done));
+    trainer->added =
+        calloc((size_t)trainer->max_count, sizeof(*trainer->added));
+    trainer->flights =
+        calloc((size_t)trainer->max_count, sizeof(*trainer->flights));
+    if (trainer->done == NULL || trainer->added == NULL ||
+        trainer->flights == NULL ||
+        model_init(&trainer->model, &options->config) != 0) {
+        return device_check(dev, "malloc", CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    trainer->model.delay_wgrad = options->delay_wgrad && mode != MODE_PLAIN;
+    (void)model_upload(&trainer->model, dev);
+    make_buffers(trainer);
+    make_streams(trainer);
+    /* A copy from pageable memory may return before its last bytes land, and
+     * own streams do not wait for the default one. */
+    DEVICE_CALL(dev, cuCtxSynchronize);
+    return dev->code == CUDA_SUCCESS ? 0 : -1;
+}
+
+static void free_events(struct trainer *trainer, CUevent *events)
+{
+    for (int i = 0; events != NULL && i < trainer->max_count; i++) {
+        if (events[i] != NULL) {
+            (void)trainer->dev->drv.cuEventDestroy(events[i]);
+        }
+    }
+    free(events);
+}
+
+void trainer_free(struct trainer *trainer)
+{
+    struct device *dev = trainer->dev;
+
+    for (int i = 0; i < trainer->n_streams; i++) {
+        (void)dev->drv.cuStreamDestroy(trainer->streams[i]);
+    }
+    if (trainer->wgrad != NULL) {
+        (void)dev->drv.cuStreamDestroy(trainer->wgrad);
+    }
+    if (trainer->begin != NULL) {
+        (void)dev->drv.cuEventDestroy(trainer->begin);
+    }
+    free_events(trainer, trainer->done);
+    free_events(trainer, trainer->added);
+    device_free(dev, trainer->x);
+    device_free(dev, trainer->d_head);
+    device_free(dev, trainer->tokens);
+    device_free_host(dev, trainer->tokens_host);
+    device_free(dev, trainer->losses);
+    device_free_host(dev, trainer->losses_host);
+    pool_free(&trainer->pool);
+    model_free(&trainer->model);
+    free(trainer->flights);
+}
+
+/* ---- the order across streams ------------------------------------------- */
+
+void trainer_wait_done(const struct trainer *trainer, CUstream stream,
+                       int microbatch)
+{
+    if (stream_of(trainer, microbatch) != stream) {
+        DEVICE_CALL(trainer->dev, cuStreamWaitEvent, stream,
+                    trainer->done[microbatch], CU_EVENT_WAIT_DEFAULT);
+    }
+}
+
+void trainer_wait_end(const struct trainer *trainer, CUstream stream,
+                      int microbatch)
+{
+    if (trainer->wgrad == NULL) {
+        trainer_wait_done(trainer, stream, microbatch);
+        return;
+    }
+    DEVICE_CALL(trainer->dev, cuStreamWaitEvent, stream,
+                trainer->added[microbatch], CU_EVENT_WAIT_DEFAULT);
+}
+
+int trainer_lease(struct trainer *trainer, int microbatch, CUstream stream)
+{
+    struct flight *flight = &trainer->flights[microbatch];
+
+    flight->pooled = pool_lease(&trainer->pool);
+    if (flight->pooled == NULL) {
+        return -1;
+    }
+    flight->set = &flight->pooled->set;
+    if (flight->pooled->last >= 0) {
+        trainer_wait_end(trainer, stream, flight->pooled->last);
+    }
+    return 0;
+}

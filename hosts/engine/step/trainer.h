@@ -1,0 +1,91 @@
+/*
+ * trainer.h - what a run trains with: the model, streams, events, and the
+ * microbatches on their way.
+ *
+ * Everything that has a hand in a step reads it: the schedule, the passes
+ * through the library, the graph of a whole step.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef ENGINE_TRAINER_H
+#define ENGINE_TRAINER_H
+
+#include "step/options.h"
+#include "step/pool.h"
+
+struct host;
+
+/* A microbatch on its way through a step. */
+struct flight {
+    const struct set *set; /* NULL until its first part knows */
+    struct pooled *pooled; /* where the set is from; NULL: a slot's */
+    uint32_t slot;
+    const float *out; /* what the last part wrote */
+};
+
+struct trainer {
+    struct device *dev;
+    const struct options *options;
+    struct model model;
+    struct pool pool;
+    int max_count;
+
+    CUstream streams[MAX_STREAMS];
+    int n_streams; /* 0: the legacy default stream, in streams[0] */
+    CUevent begin; /* the step's inputs are there, gradients are zero */
+    CUevent *done; /* one a microbatch: its backward is issued */
+    /* when weights' gradients are delayed */
+    CUstream wgrad; /* their own, where there are several; else NULL */
+    CUevent *added; /* one a microbatch: its weights' gradients are issued */
+
+    /* for every microbatch of a step */
+    struct flight *flights;
+    float *x;                  /* device: what its first part reads */
+    float *d_head;             /* device: what its last part's backward reads */
+    int *tokens, *tokens_host; /* tokens, then targets */
+    float *losses, *losses_host;
+
+    struct host *host; /* in graph mode */
+};
+
+/* All but the host.  0, or -1: dev->error; trainer_free() takes it either
+ * way. */
+int trainer_init(struct trainer *trainer, const struct options *options,
+                 enum mode mode, struct device *dev);
+void trainer_free(struct trainer *trainer);
+
+/* Waits for a microbatch's backward, unless the stream's order does it. */
+void trainer_wait_done(const struct trainer *trainer, CUstream stream,
+                       int microbatch);
+/* Waits until a microbatch has added to all gradients and needs its set no
+ * more. */
+void trainer_wait_end(const struct trainer *trainer, CUstream stream,
+                      int microbatch);
+
+/* Leases a set of the pool for a microbatch and orders it on the stream after
+ * the set's last user.  0, or -1: dev->error. */
+int trainer_lease(struct trainer *trainer, int microbatch, CUstream stream);
+
+static inline CUstream stream_of(const struct trainer *trainer, int microbatch)
+{
+    return trainer->n_streams == 0
+               ? trainer->streams[0]
+               : trainer->streams[microbatch % trainer->n_streams];
+}
+
+/* Of the gradients of weights, when those are delayed. */
+static inline CUstream stream_of_wgrad(const struct trainer *trainer)
+{
+    return trainer->wgrad != NULL ? trainer->wgrad : trainer->streams[0];
+}
+
+static inline float *row_block(const struct trainer *trainer, float *blocks,
+                               int microbatch)
+{
+    const struct config *config = &trainer->model.config;
+
+    return blocks + (size_t)microbatch * (size_t)config_rows(config) *
+                        (size_t)config->hidden;
+}
+
+#endif
