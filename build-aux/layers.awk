@@ -1,8 +1,9 @@
-# layers.awk - finds includes that lib/layers.txt does not allow.
+# layers.awk - finds includes that a layers.txt does not allow.
 #
 #     grep -n '#include "' lib/*/*.[ch] | awk -v layers=FILE -f layers.awk
 #
-# Prints one line for each.  tests/abi/layers.t calls it.
+# Prints one line for each.  Who includes is the last folder of its path.
+# tests/abi/layers.t and tests/engine/layers.t call it.
 #
 # SPDX-License-Identifier: Apache-2.0
 BEGIN {
@@ -21,8 +22,8 @@ BEGIN {
 {
     split($0, at, ":")
     where = at[1] ":" at[2]
-    split(at[1], path, "/")
-    from = path[2]
+    n = split(at[1], path, "/")
+    from = path[n - 1]
     target = $0
     sub(/^[^"]*"/, "", target)
     sub(/".*/, "", target)
@@ -30,7 +31,7 @@ BEGIN {
     sub(/\/.*/, "", to)
 
     if (!(from in known)) {
-        print where ": lib/" from " is not in lib/layers.txt"
+        print where ": " from " is not in layers.txt"
     } else if (target == "config.h" || to == from) {
         next
     } else if (!((from, to) in allowed)) {
