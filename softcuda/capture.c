@@ -13,44 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool nodes_add(struct nodes *set, uint32_t node)
-{
-    for (uint32_t i = 0; i < set->n; i++) {
-        if (set->v[i] == node) {
-            return true;
-        }
-    }
-    if (set->n == set->room) {
-        uint32_t room = set->room ? set->room * 2 : 4;
-        uint32_t *larger = realloc(set->v, room * sizeof(*larger));
-
-        if (larger == NULL) {
-            return false;
-        }
-        set->v = larger;
-        set->room = room;
-    }
-    set->v[set->n++] = node;
-    return true;
-}
-
-bool nodes_copy(struct nodes *to, const struct nodes *from)
-{
-    to->n = 0;
-    for (uint32_t i = 0; i < from->n; i++) {
-        if (!nodes_add(to, from->v[i])) {
-            return false;
-        }
-    }
-    return true;
-}
-
-void nodes_clear(struct nodes *set)
-{
-    free(set->v);
-    *set = (struct nodes){ NULL, 0, 0 };
-}
-
 struct capture *capture_find(uint64_t id)
 {
     struct capture *capture = soft.captures;

@@ -16,6 +16,7 @@
 #define SOFTCUDA_SOFT_H
 
 #include "driver/driver.h"
+#include "softcuda/nodes.h"
 #include "softcuda/softcuda.h"
 
 #include <stdbool.h>
@@ -283,11 +284,6 @@ struct CUctx_st {
     size_t used;
 };
 
-struct nodes { /* a small set of node numbers */
-    uint32_t *v;
-    uint32_t n, room;
-};
-
 struct CUstream_st {
     CUcontext ctx;
     uint32_t number; /* 0: the legacy stream; in reports */
@@ -380,9 +376,6 @@ struct stamp stream_stamp(CUstream stream);
 CUstream stream_legacy(CUcontext ctx);
 void stream_wait_host(CUstream stream);
 /* capture.c */
-bool nodes_add(struct nodes *set, uint32_t node);
-bool nodes_copy(struct nodes *to, const struct nodes *from);
-void nodes_clear(struct nodes *set);
 struct capture *capture_find(uint64_t id);
 CUresult capture_add(CUstream stream, struct op *op);
 CUresult capture_join(CUstream stream, CUevent event);
