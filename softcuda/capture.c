@@ -13,9 +13,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+static struct capture *captures;
+static uint64_t n_captures;
+
 struct capture *capture_find(uint64_t id)
 {
-    struct capture *capture = soft.captures;
+    struct capture *capture = captures;
 
     while (capture != NULL && capture->id != id) {
         capture = capture->next;
@@ -38,7 +41,7 @@ CUresult capture_forbids_unsafe(void)
     if (self->mode == CU_STREAM_CAPTURE_MODE_RELAXED) {
         return CUDA_SUCCESS;
     }
-    for (struct capture *c = soft.captures; c != NULL; c = c->next) {
+    for (struct capture *c = captures; c != NULL; c = c->next) {
         bool mine =
             c->thread == self->id && c->mode != CU_STREAM_CAPTURE_MODE_RELAXED;
         bool everyones = c->mode == CU_STREAM_CAPTURE_MODE_GLOBAL &&
@@ -57,7 +60,7 @@ CUresult capture_forbids_ctx(CUcontext ctx)
 {
     CUresult code = CUDA_SUCCESS;
 
-    for (struct capture *c = soft.captures; c != NULL; c = c->next) {
+    for (struct capture *c = captures; c != NULL; c = c->next) {
         if (c->origin->ctx == ctx) {
             capture_invalidate(c);
             code = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -71,6 +74,9 @@ bool capture_implicit(CUcontext ctx, bool invalidate)
 {
     bool found = false;
 
+    if (captures == NULL) {
+        return false;
+    }
     for (CUstream s = ctx->streams; s != NULL; s = s->next) {
         if (s->blocking && s->capture != NULL) {
             found = true;
@@ -87,7 +93,7 @@ uint64_t capture_streams(void)
     uint64_t n = 0;
 
     for (int i = 0; i < SOFT_MAX_DEVICES; i++) {
-        for (CUstream s = soft.contexts[i].streams; s != NULL; s = s->next) {
+        for (CUstream s = contexts[i].streams; s != NULL; s = s->next) {
             n += s->capture != NULL;
         }
     }
@@ -222,12 +228,12 @@ CUresult cap_begin(CUstream handle, CUstreamCaptureMode mode)
         free(capture);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    capture->id = ++soft.n_captures;
+    capture->id = ++n_captures;
     capture->thread = thread_self()->id;
     capture->mode = mode;
     capture->origin = stream;
-    capture->next = soft.captures;
-    soft.captures = capture;
+    capture->next = captures;
+    captures = capture;
     stream->capture = capture;
     stream->deps.n = 0;
     return CUDA_SUCCESS;
@@ -240,14 +246,14 @@ static CUgraph terminate(struct capture *capture)
     CUgraph graph = capture->graph;
 
     for (int i = 0; i < SOFT_MAX_DEVICES; i++) {
-        for (CUstream s = soft.contexts[i].streams; s != NULL; s = s->next) {
+        for (CUstream s = contexts[i].streams; s != NULL; s = s->next) {
             if (s->capture == capture) {
                 s->capture = NULL;
                 s->deps.n = 0;
             }
         }
     }
-    for (struct capture **c = &soft.captures; *c != NULL; c = &(*c)->next) {
+    for (struct capture **c = &captures; *c != NULL; c = &(*c)->next) {
         if (*c == capture) {
             *c = capture->next;
             break;

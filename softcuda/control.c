@@ -382,19 +382,23 @@ CUresult soft_leave(CUresult code)
 
 void softcuda_count(softcuda_counts *counts)
 {
+    struct tally device, pinned;
+
     soft_lock();
+    device = alloc_tally(SIDE_DEVICE);
+    pinned = alloc_tally(SIDE_PINNED);
     memset(counts, 0, sizeof(*counts));
-    counts->device_allocations = soft.n_device;
-    counts->device_bytes = soft.device_bytes;
-    counts->host_allocations = soft.n_host;
-    counts->host_bytes = soft.host_bytes;
-    counts->streams = soft.live[HANDLE_STREAM];
-    counts->events = soft.live[HANDLE_EVENT];
-    counts->graphs = soft.live[HANDLE_GRAPH];
-    counts->execs = soft.live[HANDLE_EXEC];
-    counts->modules = soft.live[HANDLE_MODULE];
+    counts->device_allocations = device.n;
+    counts->device_bytes = device.bytes;
+    counts->host_allocations = pinned.n;
+    counts->host_bytes = pinned.bytes;
+    counts->streams = handle_count(HANDLE_STREAM);
+    counts->events = handle_count(HANDLE_EVENT);
+    counts->graphs = handle_count(HANDLE_GRAPH);
+    counts->execs = handle_count(HANDLE_EXEC);
+    counts->modules = handle_count(HANDLE_MODULE);
     for (int i = 0; i < SOFT_MAX_DEVICES; i++) {
-        counts->contexts_retained += soft.contexts[i].retained;
+        counts->contexts_retained += contexts[i].retained;
     }
     counts->captures = capture_streams();
     counts->pending = soft.pending;

@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
+struct CUctx_st contexts[SOFT_MAX_DEVICES];
+
 static const struct error_row {
     CUresult code;
     const char *name, *text;
@@ -97,7 +99,7 @@ CUresult dev_init(unsigned int flags)
         return CUDA_ERROR_NO_DEVICE;
     }
     for (int i = 0; i < SOFT_MAX_DEVICES; i++) {
-        soft.contexts[i].device = i;
+        contexts[i].device = i;
     }
     soft.inited = true;
     return CUDA_SUCCESS;
@@ -111,6 +113,8 @@ CUresult dev_version(int *version_p)
     *version_p = SOFT_VERSION;
     return CUDA_SUCCESS;
 }
+
+struct CUctx_st contexts[SOFT_MAX_DEVICES];
 
 static const struct error_row *find_error(CUresult code)
 {
@@ -209,7 +213,7 @@ CUresult ctx_retain(CUcontext *ctx_p, CUdevice device)
     if (!is_device(device)) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
-    ctx = &soft.contexts[device];
+    ctx = &contexts[device];
     if (stream_legacy(ctx) == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -225,7 +229,7 @@ CUresult ctx_release(CUdevice device)
     if (!is_device(device)) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
-    ctx = &soft.contexts[device];
+    ctx = &contexts[device];
     if (ctx->retained == 0) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
@@ -263,7 +267,7 @@ CUresult ctx_set(CUcontext ctx)
         bool known = false;
 
         for (int i = 0; i < SOFT_MAX_DEVICES; i++) {
-            known |= ctx == &soft.contexts[i];
+            known |= ctx == &contexts[i];
         }
         if (!known || ctx->retained == 0) {
             return CUDA_ERROR_INVALID_CONTEXT;

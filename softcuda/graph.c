@@ -17,6 +17,8 @@ enum {
     FLAG_AUTO_FREE = 1
 };
 
+static uint32_t n_execs; /* made so far */
+
 static void free_nodes(struct node *nodes, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -141,7 +143,7 @@ CUresult grf_instantiate(CUgraphExec *exec_p, CUgraph graph,
         exec_drop(exec);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    exec->number = ++soft.n_execs;
+    exec->number = ++n_execs;
     exec->node_priority =
         (flags & CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY) != 0;
     *exec_p = exec;

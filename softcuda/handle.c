@@ -19,6 +19,7 @@ struct slot {
 
 static struct slot *slots;
 static size_t n_slots, n_used;
+static uint64_t live[N_HANDLE_KINDS];
 
 static size_t home(const void *object)
 {
@@ -63,7 +64,7 @@ bool handle_add(void *object, enum handle_kind kind)
     }
     *lookup(object) = (struct slot){ object, kind };
     n_used++;
-    soft.live[kind]++;
+    live[kind]++;
     return true;
 }
 
@@ -72,12 +73,17 @@ bool handle_is(const void *object, enum handle_kind kind)
     return object != NULL && n_slots != 0 && lookup(object)->kind == kind;
 }
 
+uint64_t handle_count(enum handle_kind kind)
+{
+    return live[kind];
+}
+
 void handle_remove(void *object)
 {
     struct slot *slot = lookup(object);
     size_t hole = (size_t)(slot - slots);
 
-    soft.live[slot->kind]--;
+    live[slot->kind]--;
     n_used--;
     for (size_t i = hole;;) {
         i = (i + 1) & (n_slots - 1);

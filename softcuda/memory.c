@@ -20,6 +20,7 @@ static struct alloc **allocs; /* by address */
 static size_t n_allocs, allocs_room;
 static struct alloc *recent;
 static uint64_t n_made;
+static struct tally tallies[N_SIDES];
 
 /* The index of the first allocation that starts above the address. */
 static size_t above(uintptr_t address)
@@ -53,6 +54,11 @@ struct alloc *alloc_find(const void *address, size_t bytes)
         recent = allocs[i - 1];
     }
     return bytes <= recent->bytes - (a - recent->base) ? recent : NULL;
+}
+
+struct tally alloc_tally(enum side side)
+{
+    return tallies[side];
 }
 
 void alloc_forget_history(void)
@@ -94,6 +100,8 @@ static struct alloc *table_add(void *base, size_t bytes, enum side side,
     memmove(&allocs[at + 1], &allocs[at], (n_allocs - at) * sizeof(allocs[0]));
     allocs[at] = alloc;
     n_allocs++;
+    tallies[side].n++;
+    tallies[side].bytes += bytes;
     return alloc;
 }
 
@@ -105,6 +113,8 @@ static void table_remove(struct alloc *alloc)
             (n_allocs - at - 1) * sizeof(allocs[0]));
     n_allocs--;
     recent = NULL;
+    tallies[alloc->side].n--;
+    tallies[alloc->side].bytes -= alloc->bytes;
     shadow_clear(&alloc->shadow);
     holes_clear(&alloc->holes);
     free(alloc);
@@ -140,11 +150,6 @@ static CUresult give(uintptr_t base, enum side side)
     engine_run_ctx(alloc->ctx);
     if (side == SIDE_DEVICE) {
         alloc->ctx->used -= alloc->bytes;
-        soft.n_device--;
-        soft.device_bytes -= alloc->bytes;
-    } else {
-        soft.n_host--;
-        soft.host_bytes -= alloc->bytes;
     }
     table_remove(alloc);
     free((void *)base);
@@ -196,8 +201,6 @@ CUresult mem_alloc(CUdeviceptr *address_p, size_t bytes)
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     ctx->used += bytes;
-    soft.n_device++;
-    soft.device_bytes += bytes;
     *address_p = (CUdeviceptr)(uintptr_t)base;
     return CUDA_SUCCESS;
 }
@@ -233,8 +236,6 @@ CUresult mem_alloc_host(void **address_p, size_t bytes)
     if (base == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    soft.n_host++;
-    soft.host_bytes += bytes;
     *address_p = base;
     return CUDA_SUCCESS;
 }

@@ -86,7 +86,8 @@ enum work_kind {
 enum side {
     SIDE_DEVICE,
     SIDE_PINNED,
-    SIDE_PAGEABLE
+    SIDE_PAGEABLE,
+    N_SIDES
 };
 
 struct kernel {
@@ -251,7 +252,13 @@ struct alloc {
     struct holes holes; /* what nothing has written; none in pinned memory */
 };
 
+/* What is allocated on one side. */
+struct tally {
+    uint64_t n, bytes;
+};
+
 struct alloc *alloc_find(const void *address, size_t bytes);
+struct tally alloc_tally(enum side side);
 void alloc_forget_history(void);
 
 /* ---- handle.c --------------------------------------------------------- */
@@ -270,6 +277,7 @@ enum handle_kind {
 bool handle_add(void *object, enum handle_kind kind);
 void handle_remove(void *object);
 bool handle_is(const void *object, enum handle_kind kind);
+uint64_t handle_count(enum handle_kind kind);
 
 /* ---- objects ---------------------------------------------------------- */
 
@@ -283,6 +291,8 @@ struct CUctx_st {
     uint64_t gone_ns;
     size_t used;
 };
+
+extern struct CUctx_st contexts[SOFT_MAX_DEVICES];
 
 struct CUstream_st {
     CUcontext ctx;
@@ -405,18 +415,11 @@ struct settings {
 struct soft {
     bool inited;
     struct settings set;
-    struct CUctx_st contexts[SOFT_MAX_DEVICES];
-    struct capture *captures;
-    uint64_t n_captures;
-
     struct vc *host; /* what every later call comes after */
     uint64_t host_version;
     uint64_t host_ns, last_ns, clock_base;
 
-    uint64_t live[N_HANDLE_KINDS];
-    uint64_t n_device, device_bytes, n_host, host_bytes;
     uint64_t pending, waits, launches, prioritized;
-    uint32_t n_streams, n_execs;
 };
 
 extern struct soft soft;

@@ -10,6 +10,8 @@
 
 #include <stdlib.h>
 
+static uint32_t n_streams; /* that have a number */
+
 static CUstream make(CUcontext ctx, bool blocking, int priority)
 {
     CUstream stream = calloc(1, sizeof(*stream));
@@ -36,7 +38,7 @@ CUstream stream_legacy(CUcontext ctx)
 
 static void link_stream(CUstream stream)
 {
-    stream->number = ++soft.n_streams;
+    stream->number = ++n_streams;
     stream->next = stream->ctx->streams;
     stream->ctx->streams = stream;
 }
@@ -102,7 +104,7 @@ CUresult stream_use(CUstream handle, CUstream *stream_p)
 {
     CUresult code = find(handle, stream_p);
 
-    if (code == CUDA_SUCCESS && soft.captures != NULL && is_legacy(handle) &&
+    if (code == CUDA_SUCCESS && is_legacy(handle) &&
         capture_implicit((*stream_p)->ctx, true)) {
         return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
     }
