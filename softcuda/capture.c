@@ -8,7 +8,17 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "softcuda/capture.h"
+
+#include "softcuda/device.h"
+#include "softcuda/engine.h"
+#include "softcuda/event.h"
+#include "softcuda/graph.h"
+#include "softcuda/handle.h"
+#include "softcuda/nodes.h"
 #include "softcuda/soft.h"
+#include "softcuda/stream.h"
+#include "softcuda/work.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -31,8 +41,6 @@ void capture_invalidate(struct capture *capture)
     capture->invalid = true;
 }
 
-/* Before a call that could stop the device or the program: is a capture
- * under way that does not allow it?  It is lost, then. */
 CUresult capture_forbids_unsafe(void)
 {
     const struct thread_state *self = thread_self();
@@ -55,7 +63,6 @@ CUresult capture_forbids_unsafe(void)
     return code;
 }
 
-/* Waiting for a whole context breaks every capture in it, in any mode. */
 CUresult capture_forbids_ctx(CUcontext ctx)
 {
     CUresult code = CUDA_SUCCESS;
@@ -69,7 +76,6 @@ CUresult capture_forbids_ctx(CUcontext ctx)
     return code;
 }
 
-/* True when a blocking stream of the context is capturing. */
 bool capture_implicit(CUcontext ctx, bool invalidate)
 {
     bool found = false;
@@ -132,7 +138,6 @@ static bool add_node(CUgraph graph, struct op *op, const struct nodes *deps)
     return true;
 }
 
-/* The work becomes the stream's next node.  Takes the op. */
 CUresult capture_add(CUstream stream, struct op *op)
 {
     CUgraph graph = stream->capture->graph;
@@ -150,7 +155,6 @@ CUresult capture_add(CUstream stream, struct op *op)
     return code;
 }
 
-/* A wait for an event that was recorded in a capture. */
 CUresult capture_join(CUstream stream, CUevent event)
 {
     struct capture *capture = capture_find(event->capture);
@@ -263,7 +267,6 @@ static CUgraph terminate(struct capture *capture)
     return graph;
 }
 
-/* The stream is being destroyed. */
 void capture_leave(CUstream stream)
 {
     if (stream->capture->origin == stream) {

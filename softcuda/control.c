@@ -7,8 +7,18 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "softcuda/soft.h"
+#include "softcuda/control.h"
 
+#include "softcuda/capture.h"
+#include "softcuda/device.h"
+#include "softcuda/engine.h"
+#include "softcuda/handle.h"
+#include "softcuda/memory.h"
+#include "softcuda/race.h"
+#include "softcuda/soft.h"
+#include "softcuda/softcuda.h"
+#include "softcuda/unwritten.h"
+#include "softcuda/work.h"
 #include "words/nearest.h"
 
 #include <errno.h>
@@ -22,8 +32,6 @@ SOFT_API softcuda_configure_fn softcuda_configure;
 SOFT_API softcuda_clock_fn softcuda_clock;
 SOFT_API softcuda_calls_fn softcuda_calls;
 SOFT_API softcuda_entry_fn softcuda_entry;
-
-struct soft soft;
 
 const char *const entry_names[] = {
 #define DRV_ENTRY(name, version, signature) #name,
@@ -53,18 +61,6 @@ static bool settings_read;
 static struct failure failures[MAX_FAILURES];
 static int n_failures;
 static uint64_t calls[N_ENTRIES + 1];
-
-struct thread_state *thread_self(void)
-{
-    static _Thread_local struct thread_state self;
-    static uint64_t n_threads;
-
-    if (self.id == 0) {
-        self.id = __atomic_add_fetch(&n_threads, 1, __ATOMIC_RELAXED);
-        self.mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
-    }
-    return &self;
-}
 
 static bool number(const char *text, const char *stop, uint64_t *value_p)
 {

@@ -6,10 +6,17 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "softcuda/device.h"
+
+#include "softcuda/capture.h"
+#include "softcuda/engine.h"
 #include "softcuda/soft.h"
+#include "softcuda/stream.h"
 
 #include <stdio.h>
 #include <string.h>
+
+#define SOFT_VERSION 12080 /* the CUDA version that the device speaks */
 
 struct CUctx_st contexts[SOFT_MAX_DEVICES];
 
@@ -113,8 +120,6 @@ CUresult dev_version(int *version_p)
     *version_p = SOFT_VERSION;
     return CUDA_SUCCESS;
 }
-
-struct CUctx_st contexts[SOFT_MAX_DEVICES];
 
 static const struct error_row *find_error(CUresult code)
 {
@@ -240,7 +245,6 @@ CUresult ctx_release(CUdevice device)
     return CUDA_SUCCESS;
 }
 
-/* The calling thread's context, fit for work. */
 CUresult ctx_current(CUcontext *ctx_p)
 {
     CUcontext ctx = thread_self()->ctx;

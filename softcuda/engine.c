@@ -12,7 +12,13 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "softcuda/engine.h"
+
+#include "softcuda/device.h"
+#include "softcuda/event.h"
+#include "softcuda/graph.h"
 #include "softcuda/soft.h"
+#include "softcuda/stream.h"
 
 #include <stdio.h>
 #include <stdlib.h>

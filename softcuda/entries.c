@@ -7,9 +7,22 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "softcuda/capture.h"
+#include "softcuda/control.h"
+#include "softcuda/device.h"
+#include "softcuda/event.h"
+#include "softcuda/graph.h"
+#include "softcuda/memory.h"
+#include "softcuda/module.h"
 #include "softcuda/soft.h"
+#include "softcuda/softcuda.h"
+#include "softcuda/stream.h"
 
 #include <string.h>
+
+#define DRV_ENTRY(name, version, signature) SOFT_API CUresult name signature;
+#include "driver/entries.def"
+#undef DRV_ENTRY
 
 /* Forms that look like the driver's own, for programs that dlsym. */
 SOFT_API CUresult cuGetProcAddress(const char *name, void **entry_p,

@@ -8,7 +8,14 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "softcuda/event.h"
+
+#include "softcuda/capture.h"
+#include "softcuda/device.h"
+#include "softcuda/handle.h"
 #include "softcuda/soft.h"
+#include "softcuda/stream.h"
+#include "softcuda/work.h"
 
 #include <stdlib.h>
 
@@ -21,7 +28,6 @@ void event_drop(CUevent event)
     }
 }
 
-/* The event now stands for this point of a stream or of a graph's launch. */
 void event_set(CUevent event, const struct mark *mark,
                const struct stamp *stamp)
 {

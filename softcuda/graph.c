@@ -8,7 +8,13 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "softcuda/graph.h"
+
+#include "softcuda/capture.h"
+#include "softcuda/event.h"
+#include "softcuda/handle.h"
 #include "softcuda/soft.h"
+#include "softcuda/stream.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -8,7 +8,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "softcuda/soft.h"
+#include "softcuda/handle.h"
 
 #include <stdlib.h>
 

@@ -7,7 +7,13 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "softcuda/memory.h"
+
+#include "softcuda/capture.h"
+#include "softcuda/device.h"
+#include "softcuda/engine.h"
 #include "softcuda/soft.h"
+#include "softcuda/stream.h"
 
 #include <stdlib.h>
 #include <string.h>

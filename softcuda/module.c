@@ -7,7 +7,14 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "softcuda/soft.h"
+#include "softcuda/module.h"
+
+#include "softcuda/capture.h"
+#include "softcuda/device.h"
+#include "softcuda/engine.h"
+#include "softcuda/handle.h"
+#include "softcuda/stream.h"
+#include "softcuda/work.h"
 
 #include <stdlib.h>
 #include <string.h>

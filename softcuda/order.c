@@ -12,6 +12,8 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "softcuda/order.h"
+
 #include "softcuda/soft.h"
 
 #include <stdlib.h>

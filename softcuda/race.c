@@ -11,7 +11,17 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "softcuda/race.h"
+
+#include "softcuda/engine.h"
+#include "softcuda/graph.h"
+#include "softcuda/memory.h"
+#include "softcuda/order.h"
+#include "softcuda/report.h"
 #include "softcuda/soft.h"
+#include "softcuda/softcuda.h"
+#include "softcuda/stream.h"
+#include "softcuda/work.h"
 
 #include <stdio.h>
 #include <stdlib.h>

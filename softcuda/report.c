@@ -6,7 +6,9 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "softcuda/soft.h"
+#include "softcuda/report.h"
+
+#include "softcuda/control.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,7 +6,13 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "softcuda/stream.h"
+
+#include "softcuda/capture.h"
+#include "softcuda/device.h"
+#include "softcuda/handle.h"
 #include "softcuda/soft.h"
+#include "softcuda/work.h"
 
 #include <stdlib.h>
 
@@ -98,8 +104,6 @@ static CUresult find(CUstream handle, CUstream *stream_p)
     return handle->ctx->sticky;
 }
 
-/* For anything that orders itself by the stream: the legacy stream would
- * come after a blocking stream that captures, and that breaks the capture. */
 CUresult stream_use(CUstream handle, CUstream *stream_p)
 {
     CUresult code = find(handle, stream_p);
@@ -135,7 +139,6 @@ static void after_stream(CUstream stream, struct op *op, CUstream before)
     vc_join(&stream->vc, &stamp);
 }
 
-/* Gives the op its dependencies and its place by the rules of streams. */
 void stream_place(CUstream stream, struct op *op)
 {
     CUcontext ctx = stream->ctx;
@@ -180,7 +183,6 @@ CUresult stream_issue(CUstream stream, struct op *op)
     return CUDA_SUCCESS;
 }
 
-/* The host has seen the end of all that is in the stream. */
 void stream_wait_host(CUstream stream)
 {
     struct stamp stamp = stream_stamp(stream);

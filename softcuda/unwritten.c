@@ -13,7 +13,15 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "softcuda/unwritten.h"
+
+#include "softcuda/engine.h"
+#include "softcuda/memory.h"
+#include "softcuda/report.h"
 #include "softcuda/soft.h"
+#include "softcuda/softcuda.h"
+#include "softcuda/stream.h"
+#include "softcuda/work.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,7 +7,16 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "softcuda/work.h"
+
+#include "softcuda/engine.h"
+#include "softcuda/event.h"
+#include "softcuda/graph.h"
+#include "softcuda/memory.h"
+#include "softcuda/race.h"
 #include "softcuda/soft.h"
+#include "softcuda/stream.h"
+#include "softcuda/unwritten.h"
 
 #include <stdio.h>
 #include <stdlib.h>

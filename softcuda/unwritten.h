@@ -1,0 +1,36 @@
+/*
+ * unwritten.h - which bytes of device memory nothing has written yet.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef SOFTCUDA_UNWRITTEN_H
+#define SOFTCUDA_UNWRITTEN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct alloc;
+struct op;
+
+struct hole {
+    size_t first, end;
+};
+
+struct holes {
+    struct hole *v;
+    uint32_t n, room;
+};
+
+/* From now on nothing is written. */
+void holes_all(struct holes *holes, size_t bytes);
+void holes_clear(struct holes *holes);
+void unwritten_write(struct alloc *alloc, size_t offset, size_t bytes);
+/* What is not written of the one is then not written of the other. */
+void unwritten_copy(struct alloc *to, size_t to_offset,
+                    const struct alloc *from, size_t from_offset, size_t bytes);
+/* The operation depends on these bytes. */
+void unwritten_use(const struct alloc *alloc, size_t offset, size_t bytes,
+                   const struct op *op);
+void unwritten_forget_reports(void);
+
+#endif

@@ -1,0 +1,80 @@
+/*
+ * work.h - one piece of work: a kernel, a copy, a fill, a host function.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef SOFTCUDA_WORK_H
+#define SOFTCUDA_WORK_H
+
+#include "driver/driver.h"
+#include "softcuda/softcuda.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum work_kind {
+    WORK_NONE, /* keeps order only: launch borders, waits */
+    WORK_KERNEL,
+    WORK_COPY,
+    WORK_SET,
+    WORK_HOST,
+    WORK_RECORD,
+    WORK_WAIT /* in a graph: an external wait, resolved at each launch */
+};
+
+enum side {
+    SIDE_DEVICE,
+    SIDE_PINNED,
+    SIDE_PAGEABLE,
+    N_SIDES
+};
+
+struct kernel {
+    softcuda_kernel fn; /* name and param_bytes are copies */
+    uint32_t *offsets;  /* of each argument in a blob */
+    size_t blob_bytes;
+    struct kernel *next;
+};
+
+struct work {
+    enum work_kind kind;
+    CUcontext ctx;
+    union {
+        struct {
+            const struct kernel *kernel;
+            softcuda_launch launch;
+        } k;
+        struct {
+            char *dst;
+            const char *src;
+            size_t bytes;
+            enum side dst_side, src_side;
+        } copy;
+        struct {
+            char *dst;
+            size_t count;
+            uint32_t value, width;
+        } set;
+        struct {
+            CUhostFn fn;
+            void *user;
+        } host;
+        CUevent event;
+    } u;
+    char *blob; /* kernel: argument pointers and values; copy: staged bytes */
+    size_t blob_room;
+};
+
+struct op;
+
+bool work_reserve(struct work *work, size_t bytes);
+void work_params(struct work *work, void *const *params);
+bool work_clone(struct work *to, const struct work *from);
+void work_clear(struct work *work);
+/* Runs it; false when it touches memory that is not there. */
+bool work_run(struct op *op, uint64_t *cost_ns);
+void work_describe(const struct op *op, char *text, size_t bytes);
+const char *work_name(const struct work *work);
+
+#endif
