@@ -32,6 +32,8 @@ SOFT_API softcuda_configure_fn softcuda_configure;
 SOFT_API softcuda_clock_fn softcuda_clock;
 SOFT_API softcuda_calls_fn softcuda_calls;
 SOFT_API softcuda_entry_fn softcuda_entry;
+SOFT_API softcuda_races_fn softcuda_races;
+SOFT_API softcuda_unwritten_fn softcuda_unwritten;
 
 const char *const entry_names[] = {
 #define DRV_ENTRY(name, version, signature) #name,
@@ -281,7 +283,7 @@ static void read_environment(void)
     settings_read = true;
 }
 
-void soft_lock(void)
+static void soft_lock(void)
 {
     pthread_mutex_lock(&lock);
     if (!settings_read) {
@@ -289,7 +291,7 @@ void soft_lock(void)
     }
 }
 
-void soft_unlock(void)
+static void soft_unlock(void)
 {
     pthread_mutex_unlock(&lock);
 }
@@ -460,6 +462,26 @@ uint64_t softcuda_calls(const char *entry)
     if (strcmp(entry, "*") == 0) {
         n = calls[ANY_ENTRY];
     }
+    soft_unlock();
+    return n;
+}
+
+uint64_t softcuda_races(uint64_t i, const char **text_p)
+{
+    uint64_t n;
+
+    soft_lock();
+    n = race_read_report(i, text_p);
+    soft_unlock();
+    return n;
+}
+
+uint64_t softcuda_unwritten(uint64_t i, const char **text_p)
+{
+    uint64_t n;
+
+    soft_lock();
+    n = unwritten_read_report(i, text_p);
     soft_unlock();
     return n;
 }

@@ -19,9 +19,6 @@ enum entry {
 extern const char *const entry_names[];
 extern const int entry_versions[];
 
-void soft_lock(void);
-void soft_unlock(void);
-
 /* CUDA_SUCCESS: the lock is held, and the call may go on.  Any other code is
  * the call's answer. */
 CUresult soft_enter(enum entry entry);

@@ -18,16 +18,12 @@
 #include "softcuda/memory.h"
 #include "softcuda/order.h"
 #include "softcuda/report.h"
-#include "softcuda/soft.h"
-#include "softcuda/softcuda.h"
 #include "softcuda/stream.h"
 #include "softcuda/work.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-SOFT_API softcuda_races_fn softcuda_races;
 
 struct access {
     uint64_t epoch; /* 0: none */
@@ -301,8 +297,7 @@ void race_forget_reports(void)
     reports_forget(&races);
 }
 
-/* A text stays until the next softcuda_configure(). */
-uint64_t softcuda_races(uint64_t i, const char **text_p)
+uint64_t race_read_report(uint64_t i, const char **text_p)
 {
     return reports_read(&races, i, text_p);
 }

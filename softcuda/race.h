@@ -22,6 +22,9 @@ struct shadow {
 void race_access(struct alloc *alloc, size_t offset, size_t bytes, bool write,
                  const struct op *op);
 void shadow_clear(struct shadow *shadow);
+/* How many there are, and the text of one; NULL beyond the last.  A text
+ * stays until the reports are forgotten. */
+uint64_t race_read_report(uint64_t i, const char **text_p);
 void race_forget_reports(void);
 
 #endif

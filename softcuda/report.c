@@ -8,8 +8,6 @@
  */
 #include "softcuda/report.h"
 
-#include "softcuda/control.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,19 +77,13 @@ void reports_forget(struct reports *reports)
     memset(reports->seen, 0, sizeof(reports->seen));
 }
 
-/* For the exported controls, which do not hold the lock. */
 uint64_t reports_read(const struct reports *reports, uint64_t i,
                       const char **text_p)
 {
-    uint64_t n;
-
-    soft_lock();
-    n = reports->n;
     if (text_p != NULL) {
-        *text_p = reports->texts != NULL && i < n && i < MAX_TEXTS
+        *text_p = reports->texts != NULL && i < reports->n && i < MAX_TEXTS
                       ? reports->texts[i]
                       : NULL;
     }
-    soft_unlock();
-    return n;
+    return reports->n;
 }

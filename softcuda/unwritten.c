@@ -18,16 +18,12 @@
 #include "softcuda/engine.h"
 #include "softcuda/memory.h"
 #include "softcuda/report.h"
-#include "softcuda/soft.h"
-#include "softcuda/softcuda.h"
 #include "softcuda/stream.h"
 #include "softcuda/work.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-SOFT_API softcuda_unwritten_fn softcuda_unwritten;
 
 static struct reports unwritten;
 
@@ -205,8 +201,7 @@ void unwritten_forget_reports(void)
     reports_forget(&unwritten);
 }
 
-/* A text stays until the next softcuda_configure(). */
-uint64_t softcuda_unwritten(uint64_t i, const char **text_p)
+uint64_t unwritten_read_report(uint64_t i, const char **text_p)
 {
     return reports_read(&unwritten, i, text_p);
 }

@@ -31,6 +31,9 @@ void unwritten_copy(struct alloc *to, size_t to_offset,
 /* The operation depends on these bytes. */
 void unwritten_use(const struct alloc *alloc, size_t offset, size_t bytes,
                    const struct op *op);
+/* How many there are, and the text of one; NULL beyond the last.  A text
+ * stays until the reports are forgotten. */
+uint64_t unwritten_read_report(uint64_t i, const char **text_p);
 void unwritten_forget_reports(void);
 
 #endif
