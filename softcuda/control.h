@@ -1,5 +1,5 @@
 /*
- * control.h - the lock around every entry point, and what is counted there.
+ * control.h - what every entry point does first and last.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -7,17 +7,7 @@
 #define SOFTCUDA_CONTROL_H
 
 #include "driver/driver.h"
-
-/* A number for each entry point. */
-enum entry {
-#define DRV_ENTRY(name, version, signature) E_##name,
-#include "driver/entries.def"
-#undef DRV_ENTRY
-    N_ENTRIES
-};
-
-extern const char *const entry_names[];
-extern const int entry_versions[];
+#include "softcuda/calls.h"
 
 /* CUDA_SUCCESS: the lock is held, and the call may go on.  Any other code is
  * the call's answer. */

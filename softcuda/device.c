@@ -10,7 +10,6 @@
 
 #include "softcuda/capture.h"
 #include "softcuda/engine.h"
-#include "softcuda/soft.h"
 #include "softcuda/stream.h"
 
 #include <stdio.h>

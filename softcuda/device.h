@@ -7,11 +7,10 @@
 #define SOFTCUDA_DEVICE_H
 
 #include "driver/driver.h"
+#include "softcuda/soft.h"
 
 #include <stddef.h>
 #include <stdint.h>
-
-#define SOFT_MAX_DEVICES 16
 
 struct vc;
 

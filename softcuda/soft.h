@@ -21,6 +21,7 @@
 #include <stdint.h>
 
 #define SOFT_API __attribute__((visibility("default")))
+#define SOFT_MAX_DEVICES 16
 
 struct settings {
     uint64_t seed, drop_wait, devices, memory;
