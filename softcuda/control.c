@@ -6,17 +6,16 @@
  */
 #include "softcuda/control.h"
 
+#include "softcuda/alloc.h"
 #include "softcuda/capture.h"
 #include "softcuda/device.h"
 #include "softcuda/engine.h"
 #include "softcuda/handle.h"
-#include "softcuda/memory.h"
 #include "softcuda/race.h"
 #include "softcuda/settings.h"
 #include "softcuda/soft.h"
 #include "softcuda/softcuda.h"
 #include "softcuda/unwritten.h"
-#include "softcuda/work.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -169,8 +168,7 @@ int softcuda_configure(const char *settings)
     }
 
     /* What came before stays ordered before what comes after. */
-    alloc_forget_history();
-    race_forget_reports();
+    race_forget();
     unwritten_forget_reports();
     start_again(&set);
     soft_unlock();

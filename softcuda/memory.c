@@ -2,18 +2,21 @@
  * memory.c - device and pinned memory, and the copies between them.
  *
  * Device memory is the program's own memory, so a kernel is a C function that
- * follows the addresses it was given.  The table of live allocations, sorted
- * by address, is what tells a good address from a wild one.
+ * follows the addresses it was given.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "softcuda/memory.h"
 
+#include "softcuda/alloc.h"
 #include "softcuda/capture.h"
 #include "softcuda/device.h"
 #include "softcuda/engine.h"
+#include "softcuda/race.h"
 #include "softcuda/soft.h"
 #include "softcuda/stream.h"
+#include "softcuda/unwritten.h"
+#include "softcuda/work.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -22,125 +25,26 @@ enum {
     ALIGNMENT = 512
 };
 
-static struct alloc **allocs; /* by address */
-static size_t n_allocs, allocs_room;
-static struct alloc *recent;
-static uint64_t n_made;
-static struct tally tallies[N_SIDES];
-
-/* The index of the first allocation that starts above the address. */
-static size_t above(uintptr_t address)
-{
-    size_t low = 0, high = n_allocs;
-
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-
-        if (allocs[middle]->base > address) {
-            high = middle;
-        } else {
-            low = middle + 1;
-        }
-    }
-    return low;
-}
-
-/* The allocation that holds the whole range. */
-struct alloc *alloc_find(const void *address, size_t bytes)
-{
-    uintptr_t a = (uintptr_t)address;
-
-    if (recent == NULL || a < recent->base ||
-        a - recent->base >= recent->bytes) {
-        size_t i = above(a);
-
-        if (i == 0 || a - allocs[i - 1]->base >= allocs[i - 1]->bytes) {
-            return NULL;
-        }
-        recent = allocs[i - 1];
-    }
-    return bytes <= recent->bytes - (a - recent->base) ? recent : NULL;
-}
-
-struct tally alloc_tally(enum side side)
-{
-    return tallies[side];
-}
-
-void alloc_forget_history(void)
-{
-    for (size_t i = 0; i < n_allocs; i++) {
-        shadow_clear(&allocs[i]->shadow);
-    }
-}
-
-static struct alloc *table_add(void *base, size_t bytes, enum side side,
-                               CUcontext ctx)
-{
-    struct alloc *alloc = calloc(1, sizeof(*alloc));
-    size_t at;
-
-    if (alloc == NULL) {
-        return NULL;
-    }
-    if (n_allocs == allocs_room) {
-        size_t room = allocs_room ? allocs_room * 2 : 64;
-        struct alloc **larger = realloc(allocs, room * sizeof(*larger));
-
-        if (larger == NULL) {
-            free(alloc);
-            return NULL;
-        }
-        allocs = larger;
-        allocs_room = room;
-    }
-    alloc->base = (uintptr_t)base;
-    alloc->bytes = bytes;
-    alloc->side = side;
-    alloc->ctx = ctx;
-    alloc->number = ++n_made;
-    if (side == SIDE_DEVICE) {
-        holes_all(&alloc->holes, bytes);
-    }
-    at = above(alloc->base);
-    memmove(&allocs[at + 1], &allocs[at], (n_allocs - at) * sizeof(allocs[0]));
-    allocs[at] = alloc;
-    n_allocs++;
-    tallies[side].n++;
-    tallies[side].bytes += bytes;
-    return alloc;
-}
-
-static void table_remove(struct alloc *alloc)
-{
-    size_t at = above(alloc->base) - 1;
-
-    memmove(&allocs[at], &allocs[at + 1],
-            (n_allocs - at - 1) * sizeof(allocs[0]));
-    n_allocs--;
-    recent = NULL;
-    tallies[alloc->side].n--;
-    tallies[alloc->side].bytes -= alloc->bytes;
-    shadow_clear(&alloc->shadow);
-    holes_clear(&alloc->holes);
-    free(alloc);
-}
-
 static void *take(size_t bytes, enum side side, CUcontext ctx)
 {
+    struct alloc *alloc;
     void *base;
 
     if (posix_memalign(&base, ALIGNMENT, bytes) != 0) {
         return NULL;
     }
-    if (table_add(base, bytes, side, ctx) == NULL) {
+    alloc = alloc_add(base, bytes, side, ctx);
+    if (alloc == NULL) {
         free(base);
         return NULL;
+    }
+    if (side == SIDE_DEVICE) {
+        holes_all(&alloc->holes, bytes);
     }
     /* New memory holds whatever: under a seed, something new every time, so
      * that reading it before writing shows as a difference. */
     if (soft.set.seed != 0) {
-        memset(base, (int)((soft.set.seed * 31 + n_made) & 0xFF), bytes);
+        memset(base, (int)((soft.set.seed * 31 + alloc->number) & 0xFF), bytes);
     }
     return base;
 }
@@ -157,7 +61,9 @@ static CUresult give(uintptr_t base, enum side side)
     if (side == SIDE_DEVICE) {
         alloc->ctx->used -= alloc->bytes;
     }
-    table_remove(alloc);
+    shadow_clear(&alloc->shadow);
+    holes_clear(&alloc->holes);
+    alloc_remove(alloc);
     free((void *)base);
     return CUDA_SUCCESS;
 }

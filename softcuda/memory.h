@@ -7,32 +7,9 @@
 #define SOFTCUDA_MEMORY_H
 
 #include "driver/driver.h"
-#include "softcuda/race.h"
-#include "softcuda/unwritten.h"
-#include "softcuda/work.h"
 
 #include <stddef.h>
 #include <stdint.h>
-
-struct alloc {
-    uintptr_t base;
-    size_t bytes;
-    enum side side;
-    CUcontext ctx;
-    uint64_t number;
-    struct shadow shadow;
-    struct holes holes; /* what nothing has written; none in pinned memory */
-};
-
-/* What is allocated on one side. */
-struct tally {
-    uint64_t n, bytes;
-};
-
-/* The allocation that holds the whole range, or NULL. */
-struct alloc *alloc_find(const void *address, size_t bytes);
-struct tally alloc_tally(enum side side);
-void alloc_forget_history(void);
 
 CUresult mem_info(size_t *free_p, size_t *total_p);
 CUresult mem_alloc(CUdeviceptr *address_p, size_t bytes);

@@ -15,7 +15,6 @@
 
 #include "softcuda/engine.h"
 #include "softcuda/graph.h"
-#include "softcuda/memory.h"
 #include "softcuda/order.h"
 #include "softcuda/report.h"
 #include "softcuda/stream.h"
@@ -292,8 +291,13 @@ void shadow_clear(struct shadow *shadow)
     *shadow = (struct shadow){ NULL, 0, 0 };
 }
 
-void race_forget_reports(void)
+void race_forget(void)
 {
+    struct alloc *alloc;
+
+    for (size_t i = 0; (alloc = alloc_nth(i)) != NULL; i++) {
+        shadow_clear(&alloc->shadow);
+    }
     reports_forget(&races);
 }
 

@@ -16,7 +16,6 @@
 #include "softcuda/unwritten.h"
 
 #include "softcuda/engine.h"
-#include "softcuda/memory.h"
 #include "softcuda/report.h"
 #include "softcuda/stream.h"
 #include "softcuda/work.h"

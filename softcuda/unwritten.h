@@ -6,20 +6,12 @@
 #ifndef SOFTCUDA_UNWRITTEN_H
 #define SOFTCUDA_UNWRITTEN_H
 
+#include "softcuda/alloc.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
-struct alloc;
 struct op;
-
-struct hole {
-    size_t first, end;
-};
-
-struct holes {
-    struct hole *v;
-    uint32_t n, room;
-};
 
 /* From now on nothing is written. */
 void holes_all(struct holes *holes, size_t bytes);

@@ -12,7 +12,6 @@
 #include "softcuda/engine.h"
 #include "softcuda/event.h"
 #include "softcuda/graph.h"
-#include "softcuda/memory.h"
 #include "softcuda/race.h"
 #include "softcuda/soft.h"
 #include "softcuda/stream.h"

@@ -7,6 +7,7 @@
 #define SOFTCUDA_WORK_H
 
 #include "driver/driver.h"
+#include "softcuda/alloc.h"
 #include "softcuda/softcuda.h"
 
 #include <stdbool.h>
@@ -21,13 +22,6 @@ enum work_kind {
     WORK_HOST,
     WORK_RECORD,
     WORK_WAIT /* in a graph: an external wait, resolved at each launch */
-};
-
-enum side {
-    SIDE_DEVICE,
-    SIDE_PINNED,
-    SIDE_PAGEABLE,
-    N_SIDES
 };
 
 struct kernel {
