@@ -11,11 +11,11 @@
 #include "softcuda/capture.h"
 
 #include "softcuda/device.h"
-#include "softcuda/engine.h"
 #include "softcuda/event.h"
 #include "softcuda/graph.h"
 #include "softcuda/handle.h"
 #include "softcuda/nodes.h"
+#include "softcuda/op.h"
 #include "softcuda/soft.h"
 #include "softcuda/stream.h"
 #include "softcuda/work.h"

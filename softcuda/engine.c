@@ -17,6 +17,7 @@
 #include "softcuda/device.h"
 #include "softcuda/event.h"
 #include "softcuda/graph.h"
+#include "softcuda/run.h"
 #include "softcuda/soft.h"
 #include "softcuda/stream.h"
 
@@ -24,11 +25,9 @@
 #include <stdlib.h>
 
 enum {
-    MAX_PENDING = 2048,
-    NOT_READY = 0xFFFFFFFFu
+    MAX_PENDING = 2048
 };
 
-static struct op *free_ops;
 static struct op **ready;
 static uint32_t n_ready, ready_room;
 static uint64_t next_seq, next_need;
@@ -63,84 +62,10 @@ void engine_seed(uint64_t seed)
     favour_salt = random_next();
 }
 
-static void *grow(void *array, uint32_t *room, size_t each)
-{
-    uint32_t larger = *room ? *room * 2 : 4;
-    void *moved = realloc(array, larger * each);
-
-    if (moved == NULL) {
-        abort(); /* a dependency that is not kept would be a wrong order */
-    }
-    *room = larger;
-    return moved;
-}
-
-struct op *op_new(void)
-{
-    struct op *op = free_ops;
-
-    if (op != NULL) {
-        free_ops = op->next;
-    } else {
-        op = calloc(1, sizeof(*op));
-        if (op == NULL) {
-            abort(); /* half a graph cannot be launched */
-        }
-    }
-    op->own.kind = WORK_NONE;
-    op->work = &op->own;
-    op->ready_ns = soft.host_ns;
-    op->ready_index = NOT_READY;
-    return op;
-}
-
-void op_discard(struct op *op)
-{
-    work_clear(&op->own);
-    stamp_clear(&op->at);
-    if (op->exec != NULL) {
-        exec_drop(op->exec);
-        op->exec = NULL;
-    }
-    op->serial++;
-    op->unmet = op->n_deps = op->n_succ = 0;
-    op->node = 0;
-    op->next = free_ops;
-    free_ops = op;
-}
-
-bool mark_pending(const struct mark *mark)
-{
-    return mark->op != NULL && mark->op->serial == mark->serial;
-}
-
-/* To be called before op_submit(). */
-void op_after(struct op *op, const struct mark *mark)
-{
-    struct op *before = mark->op;
-
-    if (!mark_pending(mark)) {
-        if (mark->end_ns > op->ready_ns) {
-            op->ready_ns = mark->end_ns;
-        }
-        return;
-    }
-    if (before->n_succ == before->succ_room) {
-        before->succ =
-            grow(before->succ, &before->succ_room, sizeof(*before->succ));
-    }
-    if (op->n_deps == op->deps_room) {
-        op->deps = grow(op->deps, &op->deps_room, sizeof(*op->deps));
-    }
-    before->succ[before->n_succ++] = op;
-    op->deps[op->n_deps++] = *mark;
-    op->unmet++;
-}
-
 static void make_ready(struct op *op)
 {
     if (n_ready == ready_room) {
-        ready = grow(ready, &ready_room, sizeof(*ready));
+        ready = op_grow(ready, &ready_room, sizeof(*ready));
     }
     op->ready_index = n_ready;
     ready[n_ready++] = op;
@@ -153,7 +78,7 @@ static void trace(const struct op *op, uint64_t start)
     if (op->work->kind == WORK_NONE) {
         return;
     }
-    work_describe(op, text, sizeof(text));
+    op_describe(op, text, sizeof(text));
     fprintf(stderr, "softcuda: run %llu..%llu %s\n", (unsigned long long)start,
             (unsigned long long)op->end_ns, text);
 }
@@ -185,7 +110,7 @@ static void execute(struct op *op)
     uint64_t cost = 0;
     CUcontext ctx = op->work->ctx;
 
-    if (op->ready_index != NOT_READY) {
+    if (op->ready_index != OP_NOT_READY) {
         struct op *last = ready[--n_ready];
 
         ready[op->ready_index] = last;
@@ -195,7 +120,7 @@ static void execute(struct op *op)
     /* After a wild access the context does nothing more. */
     if (op->work->kind != WORK_NONE &&
         (ctx == NULL || ctx->sticky == CUDA_SUCCESS)) {
-        if (!work_run(op, &cost) && ctx != NULL) {
+        if (!run_op(op, &cost) && ctx != NULL) {
             ctx->sticky = CUDA_ERROR_ILLEGAL_ADDRESS;
         }
     }
@@ -222,7 +147,6 @@ static void execute(struct op *op)
     op_discard(op);
 }
 
-/* The op's order is complete; from here on the engine owns it. */
 struct mark op_submit(struct op *op)
 {
     struct mark mark = { op, op->serial, 0 };
@@ -287,7 +211,7 @@ static void mark_needed(const struct mark *mark, uint64_t need)
     }
     mark->op->need = need;
     if (room == 0) {
-        stack = grow(stack, &room, sizeof(*stack));
+        stack = op_grow(stack, &room, sizeof(*stack));
     }
     stack[n++] = mark->op;
     while (n > 0) {
@@ -301,7 +225,7 @@ static void mark_needed(const struct mark *mark, uint64_t need)
             }
             before->need = need;
             if (n == room) {
-                stack = grow(stack, &room, sizeof(*stack));
+                stack = op_grow(stack, &room, sizeof(*stack));
             }
             stack[n++] = before;
         }

@@ -12,6 +12,7 @@
 
 #include "softcuda/capture.h"
 #include "softcuda/device.h"
+#include "softcuda/engine.h"
 #include "softcuda/handle.h"
 #include "softcuda/soft.h"
 #include "softcuda/stream.h"

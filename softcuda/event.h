@@ -7,9 +7,8 @@
 #define SOFTCUDA_EVENT_H
 
 #include "driver/driver.h"
-#include "softcuda/engine.h"
 #include "softcuda/nodes.h"
-#include "softcuda/order.h"
+#include "softcuda/op.h"
 
 #include <stdint.h>
 

@@ -11,6 +11,7 @@
 #include "softcuda/graph.h"
 
 #include "softcuda/capture.h"
+#include "softcuda/engine.h"
 #include "softcuda/event.h"
 #include "softcuda/handle.h"
 #include "softcuda/soft.h"

@@ -7,10 +7,8 @@
 #define SOFTCUDA_GRAPH_H
 
 #include "driver/driver.h"
-#include "softcuda/engine.h"
 #include "softcuda/nodes.h"
-#include "softcuda/order.h"
-#include "softcuda/work.h"
+#include "softcuda/op.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -13,8 +13,8 @@
  */
 #include "softcuda/race.h"
 
-#include "softcuda/engine.h"
 #include "softcuda/graph.h"
+#include "softcuda/op.h"
 #include "softcuda/order.h"
 #include "softcuda/report.h"
 #include "softcuda/stream.h"

@@ -7,9 +7,8 @@
 #define SOFTCUDA_STREAM_H
 
 #include "driver/driver.h"
-#include "softcuda/engine.h"
 #include "softcuda/nodes.h"
-#include "softcuda/order.h"
+#include "softcuda/op.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -15,7 +15,7 @@
  */
 #include "softcuda/unwritten.h"
 
-#include "softcuda/engine.h"
+#include "softcuda/op.h"
 #include "softcuda/report.h"
 #include "softcuda/stream.h"
 #include "softcuda/work.h"
@@ -186,7 +186,7 @@ void unwritten_use(const struct alloc *alloc, size_t offset, size_t bytes,
         !is_news(alloc, &part, op)) {
         return;
     }
-    work_describe(op, who, sizeof(who));
+    op_describe(op, who, sizeof(who));
     snprintf(text, sizeof(text),
              "%s reads bytes %zu..%zu of device allocation %llu (%zu bytes), "
              "which nothing has written",

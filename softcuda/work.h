@@ -1,5 +1,5 @@
 /*
- * work.h - one piece of work: a kernel, a copy, a fill, a host function.
+ * work.h - one piece of work: its arguments, and what it holds.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -60,15 +60,14 @@ struct work {
     size_t blob_room;
 };
 
-struct op;
-
+/* Room in the blob; false when there is no memory. */
 bool work_reserve(struct work *work, size_t bytes);
+/* Copies the arguments of a launch into the blob, pointers first. */
 void work_params(struct work *work, void *const *params);
 bool work_clone(struct work *to, const struct work *from);
+/* Gives up what the work holds; a small blob stays for the next. */
 void work_clear(struct work *work);
-/* Runs it; false when it touches memory that is not there. */
-bool work_run(struct op *op, uint64_t *cost_ns);
-void work_describe(const struct op *op, char *text, size_t bytes);
+/* Static storage: race reports keep it. */
 const char *work_name(const struct work *work);
 
 #endif

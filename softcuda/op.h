@@ -1,0 +1,61 @@
+/*
+ * op.h - operations: work with its place in the order, and what it waits for.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef SOFTCUDA_OP_H
+#define SOFTCUDA_OP_H
+
+#include "driver/driver.h"
+#include "softcuda/order.h"
+#include "softcuda/work.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define OP_NOT_READY 0xFFFFFFFFu
+
+/* Refers to an op without keeping it: ops are recycled once they have run,
+ * and then only their serial and end time matter. */
+struct mark {
+    struct op *op;
+    uint64_t serial;
+    uint64_t end_ns;
+};
+
+struct op {
+    uint64_t serial; /* changes when the op has run */
+    uint64_t seq;
+    struct op *next; /* in the free list */
+
+    CUstream stream;
+    const struct work *work; /* &own, or a node's */
+    struct work own;
+    CUgraphExec exec; /* held until the op has run */
+    uint32_t node;
+
+    struct stamp at;
+    uint64_t ready_ns, end_ns;
+
+    uint64_t need;
+    uint32_t unmet, ready_index;
+    struct mark *deps;
+    uint32_t n_deps, deps_room;
+    struct op **succ;
+    uint32_t n_succ, succ_room;
+};
+
+/* Never NULL: half a graph cannot be launched. */
+struct op *op_new(void);
+/* Gives up what the op holds, and keeps it for another. */
+void op_discard(struct op *op);
+/* The op waits for that one.  To be called before op_submit(). */
+void op_after(struct op *op, const struct mark *mark);
+bool mark_pending(const struct mark *mark);
+/* What it does and where, for a report. */
+void op_describe(const struct op *op, char *text, size_t bytes);
+/* More room in an array; never NULL. */
+void *op_grow(void *array, uint32_t *room, size_t each);
+
+#endif

@@ -1,0 +1,200 @@
+/*
+ * run.c - running one piece of work: what it touches, does and costs.
+ *
+ * What a piece touches is asked right before it runs, since a kernel may
+ * read its list of ranges from memory that earlier work wrote.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "softcuda/run.h"
+
+#include "softcuda/alloc.h"
+#include "softcuda/op.h"
+#include "softcuda/race.h"
+#include "softcuda/soft.h"
+#include "softcuda/unwritten.h"
+#include "softcuda/work.h"
+
+#include <string.h>
+
+enum {
+    LAUNCH_NS = 1000, /* between two kernels of a stream */
+    NODE_NS = 500,    /* between two nodes of a graph */
+    COPY_NS = 1500,   /* before the first byte of a copy */
+    DEVICE_BYTES_PER_NS = 2000,
+    LINK_BYTES_PER_NS = 50
+};
+
+struct sink {
+    const struct op *op;
+    CUcontext ctx;
+    uint64_t bytes;
+    bool bad;
+    const char *from; /* of the copy that is being declared */
+};
+
+static size_t offset_in(const struct alloc *alloc, const void *address)
+{
+    return (size_t)((uintptr_t)address - alloc->base);
+}
+
+/* A copy from anywhere but device memory brings written bytes. */
+static void note_copy(struct alloc *to, size_t offset, const char *source,
+                      size_t bytes)
+{
+    const struct alloc *from =
+        source != NULL ? alloc_find(source, bytes) : NULL;
+
+    if (from != NULL && to->side == SIDE_DEVICE) {
+        unwritten_copy(to, offset, from, offset_in(from, source), bytes);
+    } else {
+        unwritten_write(to, offset, bytes);
+    }
+}
+
+static void note(struct sink *sink, struct alloc *alloc, const char *address,
+                 size_t bytes, int what)
+{
+    const size_t offset = offset_in(alloc, address);
+
+    switch (what) {
+    case SOFTCUDA_READ:
+        if (soft.set.unwritten) {
+            unwritten_use(alloc, offset, bytes, sink->op);
+        }
+        break;
+    case SOFTCUDA_COPY_FROM:
+        break;
+    case SOFTCUDA_COPY_TO:
+        note_copy(alloc, offset, sink->from, bytes);
+        break;
+    default:
+        unwritten_write(alloc, offset, bytes);
+        break;
+    }
+}
+
+static void touch_range(struct sink *sink, const void *address, size_t bytes,
+                        int what, bool pageable_too)
+{
+    struct alloc *alloc;
+
+    if (bytes == 0) {
+        return;
+    }
+    sink->bytes += bytes;
+    alloc = alloc_find(address, bytes);
+    if (alloc == NULL) {
+        sink->bad |= !pageable_too && !soft.set.pageable;
+    } else {
+        note(sink, alloc, address, bytes, what);
+        if (soft.set.races) {
+            race_access(alloc, offset_in(alloc, address), bytes,
+                        what != SOFTCUDA_READ && what != SOFTCUDA_COPY_FROM,
+                        sink->op);
+        }
+    }
+    sink->from = what == SOFTCUDA_COPY_FROM ? address : NULL;
+}
+
+static void touch_kernel(void *opaque, const void *address, size_t bytes,
+                         int what)
+{
+    struct sink *sink = opaque;
+    struct alloc *alloc = alloc_find(address, bytes);
+
+    /* Another device's memory is out of reach without peer access. */
+    if (alloc != NULL && alloc->side == SIDE_DEVICE &&
+        alloc->ctx != sink->ctx) {
+        sink->bad = true;
+        return;
+    }
+    touch_range(sink, address, bytes, what, false);
+}
+
+static uint64_t run_kernel(const struct work *work, struct sink *sink)
+{
+    const softcuda_kernel *fn = &work->u.k.kernel->fn;
+    void *const *params = (void *const *)(void *)work->blob;
+    uint64_t cost;
+
+    fn->touch(&work->u.k.launch, params, touch_kernel, sink);
+    if (sink->bad) {
+        return 0;
+    }
+    cost = fn->cost_ns != NULL ? fn->cost_ns(&work->u.k.launch, params)
+                               : sink->bytes / DEVICE_BYTES_PER_NS;
+    fn->run(&work->u.k.launch, params);
+    return cost + (sink->op->exec != NULL ? NODE_NS : LAUNCH_NS);
+}
+
+static uint64_t run_copy(const struct work *work, struct sink *sink)
+{
+    bool link = work->u.copy.dst_side != SIDE_DEVICE ||
+                work->u.copy.src_side != SIDE_DEVICE;
+
+    /* What goes to the host is out of sight there: it is used. */
+    touch_range(sink, work->u.copy.src, work->u.copy.bytes,
+                work->u.copy.dst_side == SIDE_DEVICE ? SOFTCUDA_COPY_FROM
+                                                     : SOFTCUDA_READ,
+                work->u.copy.src_side == SIDE_PAGEABLE);
+    touch_range(sink, work->u.copy.dst, work->u.copy.bytes, SOFTCUDA_COPY_TO,
+                work->u.copy.dst_side == SIDE_PAGEABLE);
+    if (sink->bad) {
+        return 0;
+    }
+    memmove(work->u.copy.dst, work->u.copy.src, work->u.copy.bytes);
+    return work->u.copy.bytes /
+               (link ? LINK_BYTES_PER_NS : DEVICE_BYTES_PER_NS) +
+           (sink->op->exec != NULL ? NODE_NS : COPY_NS);
+}
+
+static uint64_t run_set(const struct work *work, struct sink *sink)
+{
+    size_t bytes = work->u.set.count * work->u.set.width;
+
+    touch_range(sink, work->u.set.dst, bytes, SOFTCUDA_WRITE, false);
+    if (sink->bad) {
+        return 0;
+    }
+    if (work->u.set.width == 1) {
+        memset(work->u.set.dst, (int)work->u.set.value, bytes);
+    } else {
+        uint32_t *words = (uint32_t *)(void *)work->u.set.dst;
+
+        for (size_t i = 0; i < work->u.set.count; i++) {
+            words[i] = work->u.set.value;
+        }
+    }
+    return bytes / DEVICE_BYTES_PER_NS +
+           (sink->op->exec != NULL ? NODE_NS : LAUNCH_NS);
+}
+
+bool run_op(struct op *op, uint64_t *cost_ns)
+{
+    const struct work *work = op->work;
+    struct sink sink = { .op = op, .ctx = work->ctx };
+    struct thread_state *self = thread_self();
+
+    self->in_callback = true;
+    switch (work->kind) {
+    case WORK_KERNEL:
+        *cost_ns = run_kernel(work, &sink);
+        break;
+    case WORK_COPY:
+        *cost_ns = run_copy(work, &sink);
+        break;
+    case WORK_SET:
+        *cost_ns = run_set(work, &sink);
+        break;
+    case WORK_HOST:
+        work->u.host.fn(work->u.host.user);
+        break;
+    case WORK_NONE:
+    case WORK_RECORD:
+    case WORK_WAIT:
+        break;
+    }
+    self->in_callback = false;
+    return !sink.bad;
+}
