@@ -132,6 +132,7 @@ static bool add_node(CUgraph graph, struct op *op, const struct nodes *deps)
     /* The work moves into the node, with all that it holds. */
     node->work = op->own;
     op->own.kind = WORK_NONE;
+    op->own.kept = NULL;
     op->own.blob = NULL;
     op->own.blob_room = 0;
     graph->n++;

@@ -238,7 +238,7 @@ CUresult ctx_release(CUdevice device)
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     if (--ctx->retained == 0) {
-        engine_run_ctx(ctx);
+        stream_run_ctx(ctx);
         ctx->sticky = CUDA_SUCCESS;
     }
     return CUDA_SUCCESS;
@@ -307,7 +307,7 @@ CUresult ctx_sync(void)
     if (code != CUDA_SUCCESS) {
         return code;
     }
-    engine_run_ctx(ctx);
+    stream_run_ctx(ctx);
     return ctx->sticky;
 }
 

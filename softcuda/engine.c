@@ -15,11 +15,8 @@
 #include "softcuda/engine.h"
 
 #include "softcuda/device.h"
-#include "softcuda/event.h"
-#include "softcuda/graph.h"
 #include "softcuda/run.h"
 #include "softcuda/soft.h"
-#include "softcuda/stream.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,24 +80,11 @@ static void trace(const struct op *op, uint64_t start)
             (unsigned long long)op->end_ns, text);
 }
 
-/* Whoever holds a mark on this op learns when it ended. */
 static void tell_end(struct op *op)
 {
-    struct mark *marks[3] = { NULL, NULL, NULL };
-
-    if (op->stream != NULL) {
-        marks[0] = &op->stream->tail;
-    }
-    if (op->work->kind == WORK_RECORD) {
-        marks[1] = &op->work->u.event->mark;
-    }
-    if (op->exec != NULL) {
-        marks[2] = &op->exec->last;
-    }
-    for (int i = 0; i < 3; i++) {
-        if (marks[i] != NULL && marks[i]->op == op &&
-            marks[i]->serial == op->serial) {
-            marks[i]->end_ns = op->end_ns;
+    for (uint32_t i = 0; i < op->n_tells; i++) {
+        if (op->tells[i]->op == op && op->tells[i]->serial == op->serial) {
+            op->tells[i]->end_ns = op->end_ns;
         }
     }
 }
@@ -199,8 +183,13 @@ static struct op *choose(uint64_t need)
     return best;
 }
 
-/* Marks what must run before `mark` is done; ends at ops that have run. */
-static void mark_needed(const struct mark *mark, uint64_t need)
+uint64_t engine_need_new(void)
+{
+    return ++next_need;
+}
+
+/* Ends at ops that have run. */
+void engine_need(const struct mark *mark, uint64_t need)
 {
     static struct op **stack;
     static uint32_t room;
@@ -232,7 +221,7 @@ static void mark_needed(const struct mark *mark, uint64_t need)
     }
 }
 
-static void run_needed(uint64_t need)
+void engine_run_needed(uint64_t need)
 {
     for (;;) {
         struct op *op = choose(need);
@@ -251,63 +240,28 @@ static void run_needed(uint64_t need)
 
 void engine_run_until(const struct mark *mark)
 {
-    uint64_t need = ++next_need;
+    const uint64_t need = engine_need_new();
 
-    mark_needed(mark, need);
-    run_needed(need);
+    engine_need(mark, need);
+    engine_run_needed(need);
 }
 
 /* One step towards the mark, for a program that polls; true when done. */
 bool engine_poll(const struct mark *mark)
 {
-    uint64_t need = ++next_need;
+    const uint64_t need = engine_need_new();
     struct op *op;
 
     if (soft.set.seed == 0) {
         engine_run_until(mark);
         return true;
     }
-    mark_needed(mark, need);
+    engine_need(mark, need);
     op = choose(need);
     if (op != NULL) {
         execute(op);
     }
     return !mark_pending(mark);
-}
-
-static void join_ctx(CUcontext ctx)
-{
-    struct stamp gone = { ctx->gone, 0, 0 };
-
-    stream_wait_host(ctx->legacy);
-    for (CUstream s = ctx->streams; s != NULL; s = s->next) {
-        stream_wait_host(s);
-    }
-    if (ctx->gone != NULL) {
-        for (gone.lane = 0; gone.lane < ctx->gone->n; gone.lane++) {
-            gone.epoch = ctx->gone->t[gone.lane];
-            host_join(&gone);
-        }
-    }
-    if (ctx->gone_ns > soft.host_ns) {
-        soft.host_ns = ctx->gone_ns;
-    }
-}
-
-/* Everything of one context; the host has then waited for it. */
-void engine_run_ctx(CUcontext ctx)
-{
-    uint64_t need = ++next_need;
-
-    if (ctx->legacy == NULL) {
-        return;
-    }
-    mark_needed(&ctx->legacy->tail, need);
-    for (CUstream s = ctx->streams; s != NULL; s = s->next) {
-        mark_needed(&s->tail, need);
-    }
-    run_needed(need);
-    join_ctx(ctx);
 }
 
 void engine_run_all(void)

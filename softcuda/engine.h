@@ -15,8 +15,13 @@
 /* The op's order is complete; from here on the engine owns it. */
 struct mark op_submit(struct op *op);
 
+/* Runs what must run before the mark is done. */
 void engine_run_until(const struct mark *mark);
-void engine_run_ctx(CUcontext ctx);
+/* The same for several marks: each is needed under one new number, and then
+ * what is needed runs. */
+uint64_t engine_need_new(void);
+void engine_need(const struct mark *mark, uint64_t need);
+void engine_run_needed(uint64_t need);
 void engine_run_all(void);
 bool engine_poll(const struct mark *mark);
 void engine_pump(void);

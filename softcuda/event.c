@@ -20,13 +20,13 @@
 
 #include <stdlib.h>
 
-void event_drop(CUevent event)
+static void event_free(struct shared *shared)
 {
-    if (--event->refs == 0) {
-        stamp_clear(&event->at);
-        nodes_clear(&event->nodes);
-        free(event);
-    }
+    CUevent event = (CUevent)(void *)shared;
+
+    stamp_clear(&event->at);
+    nodes_clear(&event->nodes);
+    free(event);
 }
 
 void event_set(CUevent event, const struct mark *mark,
@@ -56,7 +56,7 @@ CUresult ev_create(CUevent *event_p, unsigned int flags)
         free(event);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    event->refs = 1;
+    event->shared = (struct shared){ 1, event_free };
     event->flags = flags;
     event->ctx = ctx;
     *event_p = event;
@@ -70,7 +70,7 @@ CUresult ev_destroy(CUevent event)
         return CUDA_ERROR_INVALID_HANDLE;
     }
     handle_remove(event);
-    event_drop(event);
+    shared_drop(&event->shared);
     return CUDA_SUCCESS;
 }
 
@@ -81,7 +81,7 @@ static struct op *event_op(CUstream stream, CUevent event, enum work_kind kind)
     op->own.kind = kind;
     op->own.ctx = stream->ctx;
     op->own.u.event = event;
-    event->refs++;
+    op->own.kept = shared_ref(&event->shared);
     return op;
 }
 
@@ -130,6 +130,7 @@ CUresult ev_record(CUevent event, CUstream handle, unsigned int flags)
         return capture_add(stream, op);
     }
     stream_place(stream, op);
+    op_tell(op, &event->mark);
     stamp = op->at;
     vc_ref(stamp.vc);
     mark = op_submit(op);

@@ -9,6 +9,7 @@
 #include "driver/driver.h"
 #include "softcuda/nodes.h"
 #include "softcuda/op.h"
+#include "softcuda/shared.h"
 
 #include <stdint.h>
 
@@ -19,7 +20,7 @@ enum event_state {
 };
 
 struct CUevent_st {
-    uint32_t refs;
+    struct shared shared;
     unsigned int flags;
     CUcontext ctx;
     enum event_state state;
@@ -29,7 +30,6 @@ struct CUevent_st {
     struct nodes nodes;
 };
 
-void event_drop(CUevent event);
 /* The event now stands for this point of a stream or of a graph's launch. */
 void event_set(CUevent event, const struct mark *mark,
                const struct stamp *stamp);

@@ -42,15 +42,23 @@ void graph_free(CUgraph graph)
     free(graph);
 }
 
-void exec_drop(CUgraphExec exec)
+static void exec_free(struct shared *shared)
 {
-    if (--exec->refs == 0) {
-        free_nodes(exec->nodes, exec->n);
-        stamp_clear(&exec->at);
-        free(exec->marks);
-        free(exec->stamps);
-        free(exec);
-    }
+    CUgraphExec exec = (CUgraphExec)(void *)shared;
+
+    free_nodes(exec->nodes, exec->n);
+    stamp_clear(&exec->at);
+    free(exec->marks);
+    free(exec->stamps);
+    free(exec);
+}
+
+/* The op is one of a launch, which keeps the exec until it has run. */
+static void exec_own(CUgraphExec exec, struct op *op)
+{
+    op->graph = exec->number;
+    op->kept = shared_ref(&exec->shared);
+    op_tell(op, &exec->last);
 }
 
 CUresult grf_nodes(CUgraph graph, CUgraphNode *nodes, size_t *count_p)
@@ -144,10 +152,10 @@ CUresult grf_instantiate(CUgraphExec *exec_p, CUgraph graph,
     if (exec == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    exec->refs = 1;
+    exec->shared = (struct shared){ 1, exec_free };
     if (!copy_nodes(exec, graph) || !assign_lanes(exec) ||
         !handle_add(exec, HANDLE_EXEC)) {
-        exec_drop(exec);
+        shared_drop(&exec->shared);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     exec->number = ++n_execs;
@@ -247,11 +255,10 @@ static void launch_node(CUgraphExec exec, uint32_t i, CUstream stream,
         exec->node_priority ? node->priority : stream->priority;
 
     soft.prioritized += node->work.kind == WORK_KERNEL && priority < 0;
-    op->stream = stream;
+    stream_own(stream, op);
+    exec_own(exec, op);
     op->work = &node->work;
-    op->exec = exec;
     op->node = i;
-    exec->refs++;
     if (node->deps.n == 0) {
         op_after(op, begin);
     }
@@ -263,6 +270,9 @@ static void launch_node(CUgraphExec exec, uint32_t i, CUstream stream,
         vc_join(&at.vc, &event->at);
     }
 
+    if (node->work.kind == WORK_RECORD) {
+        op_tell(op, &event->mark);
+    }
     stamp_set(&op->at, &at);
     stamp_set(&exec->stamps[i], &at);
     vc_drop(at.vc);
@@ -302,8 +312,7 @@ CUresult grf_launch(CUgraphExec exec, CUstream handle)
     }
 
     op = op_new();
-    op->exec = exec;
-    exec->refs++;
+    exec_own(exec, op);
     for (uint32_t i = 0; i < exec->n; i++) {
         if (exec->nodes[i].n_after == 0) {
             op_after(op, &exec->marks[i]);
@@ -338,6 +347,6 @@ CUresult grf_exec_destroy(CUgraphExec exec)
         return CUDA_ERROR_INVALID_VALUE;
     }
     handle_remove(exec);
-    exec_drop(exec);
+    shared_drop(&exec->shared);
     return CUDA_SUCCESS;
 }

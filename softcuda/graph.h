@@ -9,6 +9,7 @@
 #include "driver/driver.h"
 #include "softcuda/nodes.h"
 #include "softcuda/op.h"
+#include "softcuda/shared.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,7 +29,7 @@ struct CUgraph_st {
 };
 
 struct CUgraphExec_st {
-    uint32_t refs;
+    struct shared shared;
     uint32_t number;
     uint32_t n, width;
     bool node_priority; /* its kernels run at their own, not the stream's */
@@ -40,7 +41,6 @@ struct CUgraphExec_st {
 };
 
 void graph_free(CUgraph graph);
-void exec_drop(CUgraphExec exec);
 
 CUresult grf_nodes(CUgraph graph, CUgraphNode *nodes, size_t *count_p);
 CUresult grf_instantiate(CUgraphExec *exec_p, CUgraph graph,

@@ -57,7 +57,7 @@ static CUresult give(uintptr_t base, enum side side)
     if (alloc == NULL || alloc->base != base || alloc->side != side) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    engine_run_ctx(alloc->ctx);
+    stream_run_ctx(alloc->ctx);
     if (side == SIDE_DEVICE) {
         alloc->ctx->used -= alloc->bytes;
     }

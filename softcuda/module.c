@@ -190,7 +190,7 @@ CUresult mod_unload(CUmodule module)
         return CUDA_ERROR_INVALID_HANDLE;
     }
     ctx = module->ctx;
-    engine_run_ctx(ctx); /* the code may be unmapped next */
+    stream_run_ctx(ctx); /* the code may be unmapped next */
     handle_remove(module);
     free_module(module);
     return ctx->sticky;

@@ -8,9 +8,7 @@
  */
 #include "softcuda/op.h"
 
-#include "softcuda/graph.h"
 #include "softcuda/soft.h"
-#include "softcuda/stream.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,13 +50,11 @@ void op_discard(struct op *op)
 {
     work_clear(&op->own);
     stamp_clear(&op->at);
-    if (op->exec != NULL) {
-        exec_drop(op->exec);
-        op->exec = NULL;
-    }
+    shared_drop(op->kept);
+    op->kept = NULL;
     op->serial++;
-    op->unmet = op->n_deps = op->n_succ = 0;
-    op->node = 0;
+    op->unmet = op->n_deps = op->n_succ = op->n_tells = 0;
+    op->stream = op->graph = op->node = 0;
     op->next = free_ops;
     free_ops = op;
 }
@@ -90,14 +86,18 @@ void op_after(struct op *op, const struct mark *mark)
     op->unmet++;
 }
 
+void op_tell(struct op *op, struct mark *mark)
+{
+    op->tells[op->n_tells++] = mark;
+}
+
 void op_describe(const struct op *op, char *text, size_t bytes)
 {
-    if (op->exec != NULL) {
+    if (op->graph != 0) {
         snprintf(text, bytes, "%s on stream %u in graph %u, node %u",
-                 work_name(op->work), op->stream->number, op->exec->number,
-                 op->node);
+                 work_name(op->work), op->stream, op->graph, op->node);
     } else {
         snprintf(text, bytes, "%s on stream %u", work_name(op->work),
-                 op->stream->number);
+                 op->stream);
     }
 }

@@ -6,8 +6,8 @@
 #ifndef SOFTCUDA_OP_H
 #define SOFTCUDA_OP_H
 
-#include "driver/driver.h"
 #include "softcuda/order.h"
+#include "softcuda/shared.h"
 #include "softcuda/work.h"
 
 #include <stdbool.h>
@@ -29,11 +29,10 @@ struct op {
     uint64_t seq;
     struct op *next; /* in the free list */
 
-    CUstream stream;
     const struct work *work; /* &own, or a node's */
     struct work own;
-    CUgraphExec exec; /* held until the op has run */
-    uint32_t node;
+    struct shared *kept; /* until the op has run: the node's exec */
+    uint32_t stream, graph, node; /* numbers, in reports; graph 0: none */
 
     struct stamp at;
     uint64_t ready_ns, end_ns;
@@ -44,6 +43,8 @@ struct op {
     uint32_t n_deps, deps_room;
     struct op **succ;
     uint32_t n_succ, succ_room;
+    struct mark *tells[3]; /* of its stream, its event, its exec */
+    uint32_t n_tells;
 };
 
 /* Never NULL: half a graph cannot be launched. */
@@ -52,6 +53,9 @@ struct op *op_new(void);
 void op_discard(struct op *op);
 /* The op waits for that one.  To be called before op_submit(). */
 void op_after(struct op *op, const struct mark *mark);
+/* Whoever holds this mark learns when the op has ended, if the mark is still
+ * on the op then. */
+void op_tell(struct op *op, struct mark *mark);
 bool mark_pending(const struct mark *mark);
 /* What it does and where, for a report. */
 void op_describe(const struct op *op, char *text, size_t bytes);

@@ -13,11 +13,9 @@
  */
 #include "softcuda/race.h"
 
-#include "softcuda/graph.h"
 #include "softcuda/op.h"
 #include "softcuda/order.h"
 #include "softcuda/report.h"
-#include "softcuda/stream.h"
 #include "softcuda/work.h"
 
 #include <stdio.h>
@@ -249,8 +247,8 @@ void race_access(struct alloc *alloc, size_t offset, size_t bytes, bool write,
                              offset,
                              bytes,
                              op->at.lane,
-                             op->stream->number,
-                             op->exec != NULL ? op->exec->number : 0,
+                             op->stream,
+                             op->graph,
                              op->node };
     uint32_t first, past;
 

@@ -125,7 +125,7 @@ static uint64_t run_kernel(const struct work *work, struct sink *sink)
     cost = fn->cost_ns != NULL ? fn->cost_ns(&work->u.k.launch, params)
                                : sink->bytes / DEVICE_BYTES_PER_NS;
     fn->run(&work->u.k.launch, params);
-    return cost + (sink->op->exec != NULL ? NODE_NS : LAUNCH_NS);
+    return cost + (sink->op->graph != 0 ? NODE_NS : LAUNCH_NS);
 }
 
 static uint64_t run_copy(const struct work *work, struct sink *sink)
@@ -146,7 +146,7 @@ static uint64_t run_copy(const struct work *work, struct sink *sink)
     memmove(work->u.copy.dst, work->u.copy.src, work->u.copy.bytes);
     return work->u.copy.bytes /
                (link ? LINK_BYTES_PER_NS : DEVICE_BYTES_PER_NS) +
-           (sink->op->exec != NULL ? NODE_NS : COPY_NS);
+           (sink->op->graph != 0 ? NODE_NS : COPY_NS);
 }
 
 static uint64_t run_set(const struct work *work, struct sink *sink)
@@ -167,7 +167,7 @@ static uint64_t run_set(const struct work *work, struct sink *sink)
         }
     }
     return bytes / DEVICE_BYTES_PER_NS +
-           (sink->op->exec != NULL ? NODE_NS : LAUNCH_NS);
+           (sink->op->graph != 0 ? NODE_NS : LAUNCH_NS);
 }
 
 bool run_op(struct op *op, uint64_t *cost_ns)

@@ -140,11 +140,17 @@ static void after_stream(CUstream stream, struct op *op, CUstream before)
     vc_join(&stream->vc, &stamp);
 }
 
+void stream_own(CUstream stream, struct op *op)
+{
+    op->stream = stream->number;
+    op_tell(op, &stream->tail);
+}
+
 void stream_place(CUstream stream, struct op *op)
 {
     CUcontext ctx = stream->ctx;
 
-    op->stream = stream;
+    stream_own(stream, op);
     op_after(op, &stream->tail);
     if (stream == ctx->legacy) {
         for (CUstream s = ctx->streams; s != NULL; s = s->next) {
@@ -192,6 +198,40 @@ void stream_wait_host(CUstream stream)
     if (stream->tail.end_ns > soft.host_ns) {
         soft.host_ns = stream->tail.end_ns;
     }
+}
+
+static void join_ctx(CUcontext ctx)
+{
+    struct stamp gone = { ctx->gone, 0, 0 };
+
+    stream_wait_host(ctx->legacy);
+    for (CUstream s = ctx->streams; s != NULL; s = s->next) {
+        stream_wait_host(s);
+    }
+    if (ctx->gone != NULL) {
+        for (gone.lane = 0; gone.lane < ctx->gone->n; gone.lane++) {
+            gone.epoch = ctx->gone->t[gone.lane];
+            host_join(&gone);
+        }
+    }
+    if (ctx->gone_ns > soft.host_ns) {
+        soft.host_ns = ctx->gone_ns;
+    }
+}
+
+void stream_run_ctx(CUcontext ctx)
+{
+    const uint64_t need = engine_need_new();
+
+    if (ctx->legacy == NULL) {
+        return;
+    }
+    engine_need(&ctx->legacy->tail, need);
+    for (CUstream s = ctx->streams; s != NULL; s = s->next) {
+        engine_need(&s->tail, need);
+    }
+    engine_run_needed(need);
+    join_ctx(ctx);
 }
 
 CUresult strm_create(CUstream *stream_p, unsigned int flags, int priority)

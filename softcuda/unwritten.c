@@ -17,7 +17,6 @@
 
 #include "softcuda/op.h"
 #include "softcuda/report.h"
-#include "softcuda/stream.h"
 #include "softcuda/work.h"
 
 #include <stdio.h>
@@ -165,7 +164,7 @@ void unwritten_copy(struct alloc *to, size_t to_offset,
 static bool is_news(const struct alloc *alloc, const struct hole *part,
                     const struct op *op)
 {
-    const uint64_t where[] = { op->stream->number, op->exec != NULL,
+    const uint64_t where[] = { op->stream, op->graph != 0,
                                part->first, alloc->number };
     uint64_t hash = hash_text(hash_start(), work_name(op->work));
 

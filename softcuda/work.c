@@ -7,8 +7,6 @@
  */
 #include "softcuda/work.h"
 
-#include "softcuda/event.h"
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,17 +53,16 @@ bool work_clone(struct work *to, const struct work *from)
             return false;
         }
         work_params(to, (void *const *)(const void *)from->blob);
-    } else if (from->kind == WORK_RECORD || from->kind == WORK_WAIT) {
-        to->u.event->refs++;
+    } else if (from->kept != NULL) {
+        shared_ref(to->kept);
     }
     return true;
 }
 
 void work_clear(struct work *work)
 {
-    if (work->kind == WORK_RECORD || work->kind == WORK_WAIT) {
-        event_drop(work->u.event);
-    }
+    shared_drop(work->kept);
+    work->kept = NULL;
     work->kind = WORK_NONE;
     work->ctx = NULL;
     if (work->blob_room > BLOB_KEPT) {

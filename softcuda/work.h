@@ -8,6 +8,7 @@
 
 #include "driver/driver.h"
 #include "softcuda/alloc.h"
+#include "softcuda/shared.h"
 #include "softcuda/softcuda.h"
 
 #include <stdbool.h>
@@ -56,6 +57,7 @@ struct work {
         } host;
         CUevent event;
     } u;
+    struct shared *kept; /* the event, if it is about one */
     char *blob; /* kernel: argument pointers and values; copy: staged bytes */
     size_t blob_room;
 };
