@@ -10,7 +10,7 @@
  */
 #include "softcuda/capture.h"
 
-#include "softcuda/device.h"
+#include "softcuda/context.h"
 #include "softcuda/event.h"
 #include "softcuda/graph.h"
 #include "softcuda/handle.h"

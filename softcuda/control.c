@@ -8,7 +8,7 @@
 
 #include "softcuda/alloc.h"
 #include "softcuda/capture.h"
-#include "softcuda/device.h"
+#include "softcuda/context.h"
 #include "softcuda/engine.h"
 #include "softcuda/handle.h"
 #include "softcuda/race.h"

@@ -9,15 +9,14 @@
 #include "softcuda/device.h"
 
 #include "softcuda/capture.h"
-#include "softcuda/engine.h"
+#include "softcuda/context.h"
+#include "softcuda/soft.h"
 #include "softcuda/stream.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #define SOFT_VERSION 12080 /* the CUDA version that the device speaks */
-
-struct CUctx_st contexts[SOFT_MAX_DEVICES];
 
 static const struct error_row {
     CUresult code;
@@ -242,17 +241,6 @@ CUresult ctx_release(CUdevice device)
         ctx->sticky = CUDA_SUCCESS;
     }
     return CUDA_SUCCESS;
-}
-
-CUresult ctx_current(CUcontext *ctx_p)
-{
-    CUcontext ctx = thread_self()->ctx;
-
-    if (ctx == NULL || ctx->retained == 0) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
-    *ctx_p = ctx;
-    return ctx->sticky;
 }
 
 CUresult ctx_get(CUcontext *ctx_p)

@@ -7,28 +7,6 @@
 #define SOFTCUDA_DEVICE_H
 
 #include "driver/driver.h"
-#include "softcuda/soft.h"
-
-#include <stddef.h>
-#include <stdint.h>
-
-struct vc;
-
-struct CUctx_st {
-    int device;
-    uint64_t retained;
-    CUresult sticky; /* what every call answers after a wild access */
-    CUstream legacy;
-    CUstream streams; /* all but the legacy stream */
-    struct vc *gone;  /* what destroyed streams had done */
-    uint64_t gone_ns;
-    size_t used;
-};
-
-extern struct CUctx_st contexts[SOFT_MAX_DEVICES];
-
-/* The calling thread's context, fit for work. */
-CUresult ctx_current(CUcontext *ctx_p);
 
 CUresult dev_init(unsigned int flags);
 CUresult dev_version(int *version_p);

@@ -14,7 +14,7 @@
  */
 #include "softcuda/engine.h"
 
-#include "softcuda/device.h"
+#include "softcuda/context.h"
 #include "softcuda/run.h"
 #include "softcuda/soft.h"
 

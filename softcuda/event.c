@@ -11,7 +11,7 @@
 #include "softcuda/event.h"
 
 #include "softcuda/capture.h"
-#include "softcuda/device.h"
+#include "softcuda/context.h"
 #include "softcuda/engine.h"
 #include "softcuda/handle.h"
 #include "softcuda/soft.h"

@@ -10,7 +10,7 @@
 
 #include "softcuda/alloc.h"
 #include "softcuda/capture.h"
-#include "softcuda/device.h"
+#include "softcuda/context.h"
 #include "softcuda/engine.h"
 #include "softcuda/race.h"
 #include "softcuda/soft.h"

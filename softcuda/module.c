@@ -10,7 +10,7 @@
 #include "softcuda/module.h"
 
 #include "softcuda/capture.h"
-#include "softcuda/device.h"
+#include "softcuda/context.h"
 #include "softcuda/engine.h"
 #include "softcuda/handle.h"
 #include "softcuda/stream.h"

@@ -9,7 +9,7 @@
 #include "softcuda/stream.h"
 
 #include "softcuda/capture.h"
-#include "softcuda/device.h"
+#include "softcuda/context.h"
 #include "softcuda/engine.h"
 #include "softcuda/handle.h"
 #include "softcuda/soft.h"
