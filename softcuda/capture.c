@@ -11,17 +11,14 @@
 #include "softcuda/capture.h"
 
 #include "softcuda/context.h"
-#include "softcuda/event.h"
 #include "softcuda/graph.h"
 #include "softcuda/handle.h"
 #include "softcuda/nodes.h"
 #include "softcuda/op.h"
 #include "softcuda/soft.h"
 #include "softcuda/stream.h"
-#include "softcuda/work.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 static struct capture *captures;
 static uint64_t n_captures;
@@ -106,46 +103,12 @@ uint64_t capture_streams(void)
     return n;
 }
 
-static bool add_node(CUgraph graph, struct op *op, const struct nodes *deps)
-{
-    struct node *node;
-
-    if (graph->n == graph->room) {
-        uint32_t room = graph->room ? graph->room * 2 : 16;
-        struct node *larger = realloc(graph->nodes, room * sizeof(*larger));
-
-        if (larger == NULL) {
-            return false;
-        }
-        graph->nodes = larger;
-        graph->room = room;
-    }
-    node = &graph->nodes[graph->n];
-    memset(node, 0, sizeof(*node));
-    if (!nodes_copy(&node->deps, deps)) {
-        return false;
-    }
-    for (uint32_t i = 0; i < deps->n; i++) {
-        graph->nodes[deps->v[i]].n_after++;
-    }
-
-    /* The work moves into the node, with all that it holds. */
-    node->work = op->own;
-    op->own.kind = WORK_NONE;
-    op->own.kept = NULL;
-    op->own.blob = NULL;
-    op->own.blob_room = 0;
-    graph->n++;
-    return true;
-}
-
 CUresult capture_add(CUstream stream, struct op *op)
 {
     CUgraph graph = stream->capture->graph;
     CUresult code = CUDA_SUCCESS;
 
-    if (add_node(graph, op, &stream->deps)) {
-        graph->nodes[graph->n - 1].priority = stream->priority;
+    if (graph_add(graph, &op->own, stream->priority, &stream->deps)) {
         stream->deps.n = 0;
     }
     if (stream->deps.n != 0 || !nodes_add(&stream->deps, graph->n - 1)) {
@@ -156,9 +119,9 @@ CUresult capture_add(CUstream stream, struct op *op)
     return code;
 }
 
-CUresult capture_join(CUstream stream, CUevent event)
+CUresult capture_join(CUstream stream, uint64_t id, const struct nodes *nodes)
 {
-    struct capture *capture = capture_find(event->capture);
+    struct capture *capture = capture_find(id);
 
     if (capture == NULL) {
         return CUDA_ERROR_INVALID_VALUE; /* that capture is over */
@@ -180,8 +143,8 @@ CUresult capture_join(CUstream stream, CUevent event)
         stream->capture = capture;
         stream->deps.n = 0;
     }
-    for (uint32_t i = 0; i < event->nodes.n; i++) {
-        if (!nodes_add(&stream->deps, event->nodes.v[i])) {
+    for (uint32_t i = 0; i < nodes->n; i++) {
+        if (!nodes_add(&stream->deps, nodes->v[i])) {
             capture_invalidate(capture);
             return CUDA_ERROR_OUT_OF_MEMORY;
         }

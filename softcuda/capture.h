@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct nodes;
 struct op;
 
 struct capture {
@@ -39,8 +40,8 @@ uint64_t capture_streams(void);
 
 /* The work becomes the stream's next node.  Takes the op. */
 CUresult capture_add(CUstream stream, struct op *op);
-/* A wait for an event that was recorded in a capture. */
-CUresult capture_join(CUstream stream, CUevent event);
+/* A wait for an event that was recorded at these nodes of a capture. */
+CUresult capture_join(CUstream stream, uint64_t id, const struct nodes *nodes);
 /* The stream is being destroyed. */
 void capture_leave(CUstream stream);
 

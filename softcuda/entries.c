@@ -11,6 +11,7 @@
 #include "softcuda/control.h"
 #include "softcuda/device.h"
 #include "softcuda/event.h"
+#include "softcuda/exec.h"
 #include "softcuda/graph.h"
 #include "softcuda/memory.h"
 #include "softcuda/module.h"

@@ -186,7 +186,7 @@ CUresult strm_wait(CUstream handle, CUevent event, unsigned int flags)
     case EVENT_NEVER:
         return CUDA_SUCCESS;
     case EVENT_CAPTURED:
-        return capture_join(stream, event);
+        return capture_join(stream, event->capture, &event->nodes);
     case EVENT_RECORDED:
         break;
     }

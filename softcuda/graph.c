@@ -1,32 +1,16 @@
 /*
- * graph.c - graphs, their executable copies, and launching them.
- *
- * A launch is a border operation on the stream, one operation per node, and
- * a border that comes after them all.  Branches of a graph are lanes of their
- * own, kept with the stream, so that what one branch does is unordered with
- * what another does, and ordered from launch to launch.
+ * graph.c - graphs: nodes of work, each with those that it comes after.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "softcuda/graph.h"
 
-#include "softcuda/capture.h"
-#include "softcuda/engine.h"
-#include "softcuda/event.h"
 #include "softcuda/handle.h"
-#include "softcuda/soft.h"
-#include "softcuda/stream.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    FLAG_AUTO_FREE = 1
-};
-
-static uint32_t n_execs; /* made so far */
-
-static void free_nodes(struct node *nodes, uint32_t n)
+void graph_free_nodes(struct node *nodes, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
         work_clear(&nodes[i].work);
@@ -38,27 +22,38 @@ static void free_nodes(struct node *nodes, uint32_t n)
 
 void graph_free(CUgraph graph)
 {
-    free_nodes(graph->nodes, graph->n);
+    graph_free_nodes(graph->nodes, graph->n);
     free(graph);
 }
 
-static void exec_free(struct shared *shared)
+bool graph_add(CUgraph graph, struct work *work, int priority,
+               const struct nodes *deps)
 {
-    CUgraphExec exec = (CUgraphExec)(void *)shared;
+    struct node *node;
 
-    free_nodes(exec->nodes, exec->n);
-    stamp_clear(&exec->at);
-    free(exec->marks);
-    free(exec->stamps);
-    free(exec);
-}
+    if (graph->n == graph->room) {
+        uint32_t room = graph->room ? graph->room * 2 : 16;
+        struct node *larger = realloc(graph->nodes, room * sizeof(*larger));
 
-/* The op is one of a launch, which keeps the exec until it has run. */
-static void exec_own(CUgraphExec exec, struct op *op)
-{
-    op->graph = exec->number;
-    op->kept = shared_ref(&exec->shared);
-    op_tell(op, &exec->last);
+        if (larger == NULL) {
+            return false;
+        }
+        graph->nodes = larger;
+        graph->room = room;
+    }
+    node = &graph->nodes[graph->n];
+    memset(node, 0, sizeof(*node));
+    if (!nodes_copy(&node->deps, deps)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < deps->n; i++) {
+        graph->nodes[deps->v[i]].n_after++;
+    }
+
+    node->priority = priority;
+    work_move(&node->work, work);
+    graph->n++;
+    return true;
 }
 
 CUresult grf_nodes(CUgraph graph, CUgraphNode *nodes, size_t *count_p)
@@ -82,254 +77,6 @@ CUresult grf_nodes(CUgraph graph, CUgraphNode *nodes, size_t *count_p)
     return CUDA_SUCCESS;
 }
 
-/* Splits the nodes into lines: a node goes on with the line of a node before
- * it that nobody has gone on with, or begins a line. */
-static bool assign_lanes(CUgraphExec exec)
-{
-    bool *continued = calloc((size_t)exec->n + 1, sizeof(*continued));
-
-    if (continued == NULL) {
-        return false;
-    }
-    for (uint32_t i = 0; i < exec->n; i++) {
-        struct node *node = &exec->nodes[i];
-        uint32_t d = 0;
-
-        while (d < node->deps.n && continued[node->deps.v[d]]) {
-            d++;
-        }
-        if (d < node->deps.n) {
-            continued[node->deps.v[d]] = true;
-            node->lane = exec->nodes[node->deps.v[d]].lane;
-        } else {
-            node->lane = exec->width++;
-        }
-    }
-    free(continued);
-    return true;
-}
-
-static bool copy_nodes(CUgraphExec exec, CUgraph graph)
-{
-    exec->nodes = calloc((size_t)graph->n + 1, sizeof(*exec->nodes));
-    exec->marks = calloc((size_t)graph->n + 1, sizeof(*exec->marks));
-    exec->stamps = calloc((size_t)graph->n + 1, sizeof(*exec->stamps));
-    if (exec->nodes == NULL || exec->marks == NULL || exec->stamps == NULL) {
-        return false;
-    }
-    for (uint32_t i = 0; i < graph->n; i++) {
-        struct node *node = &exec->nodes[i];
-
-        exec->n++;
-        node->n_after = graph->nodes[i].n_after;
-        node->priority = graph->nodes[i].priority;
-        if (!work_clone(&node->work, &graph->nodes[i].work) ||
-            !nodes_copy(&node->deps, &graph->nodes[i].deps)) {
-            return false;
-        }
-    }
-    return true;
-}
-
-CUresult grf_instantiate(CUgraphExec *exec_p, CUgraph graph,
-                         unsigned long long flags)
-{
-    const unsigned long long known =
-        FLAG_AUTO_FREE | CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
-    CUgraphExec exec;
-    CUresult code;
-
-    if (exec_p == NULL || (flags & ~known) != 0 ||
-        !handle_is(graph, HANDLE_GRAPH)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    code = capture_forbids_unsafe();
-    if (code != CUDA_SUCCESS) {
-        return code;
-    }
-
-    exec = calloc(1, sizeof(*exec));
-    if (exec == NULL) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    exec->shared = (struct shared){ 1, exec_free };
-    if (!copy_nodes(exec, graph) || !assign_lanes(exec) ||
-        !handle_add(exec, HANDLE_EXEC)) {
-        shared_drop(&exec->shared);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    exec->number = ++n_execs;
-    exec->node_priority =
-        (flags & CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY) != 0;
-    *exec_p = exec;
-    return CUDA_SUCCESS;
-}
-
-static CUresult find(CUgraphExec exec, CUstream handle, CUstream *stream_p)
-{
-    CUresult code;
-
-    if (!handle_is(exec, HANDLE_EXEC)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    code = stream_use(handle, stream_p);
-    if (code == CUDA_SUCCESS && (*stream_p)->capture != NULL) {
-        capture_invalidate((*stream_p)->capture);
-        code = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    }
-    return code;
-}
-
-CUresult grf_upload(CUgraphExec exec, CUstream handle)
-{
-    CUstream stream;
-
-    return find(exec, handle, &stream);
-}
-
-static bool have_branches(CUstream stream, uint32_t n)
-{
-    uint32_t *larger;
-
-    if (n <= stream->n_branches) {
-        return true;
-    }
-    larger = realloc(stream->branches, n * sizeof(*larger));
-    if (larger == NULL) {
-        return false;
-    }
-    stream->branches = larger;
-    while (stream->n_branches < n) {
-        stream->branches[stream->n_branches++] = lane_take();
-    }
-    return true;
-}
-
-/* What the node knows: its line's last node, or the launch, and all the
- * others that it waits for.  It may wait for several of its line, as when a
- * branch that went on in the line comes back to where it left. */
-static struct stamp place_node(CUgraphExec exec, const struct node *node,
-                               CUstream stream, const struct stamp *begin)
-{
-    struct stamp at = { NULL, stream->lane, 0 };
-    const struct stamp *line = NULL;
-
-    if (node->lane != 0) {
-        at.lane = stream->branches[node->lane - 1];
-    }
-    for (uint32_t i = 0; i < node->deps.n; i++) {
-        const struct stamp *before = &exec->stamps[node->deps.v[i]];
-
-        if (before->lane == at.lane &&
-            (line == NULL || before->epoch > line->epoch)) {
-            line = before;
-        }
-    }
-    if (line != NULL) {
-        at.vc = vc_ref(line->vc);
-    } else {
-        at.vc = vc_ref(begin->vc);
-        if (at.lane != begin->lane) {
-            vc_join(&at.vc, begin);
-        }
-    }
-    for (uint32_t i = 0; i < node->deps.n; i++) {
-        const struct stamp *before = &exec->stamps[node->deps.v[i]];
-
-        if (before->lane != at.lane) {
-            vc_join(&at.vc, before);
-        }
-    }
-    at.epoch = lane_next(at.lane);
-    return at;
-}
-
-static void launch_node(CUgraphExec exec, uint32_t i, CUstream stream,
-                        const struct mark *begin, const struct stamp *begin_at)
-{
-    const struct node *node = &exec->nodes[i];
-    struct op *op = op_new();
-    CUevent event = node->work.u.event;
-    struct stamp at = place_node(exec, node, stream, begin_at);
-    const int priority =
-        exec->node_priority ? node->priority : stream->priority;
-
-    soft.prioritized += node->work.kind == WORK_KERNEL && priority < 0;
-    stream_own(stream, op);
-    exec_own(exec, op);
-    op->work = &node->work;
-    op->node = i;
-    if (node->deps.n == 0) {
-        op_after(op, begin);
-    }
-    for (uint32_t d = 0; d < node->deps.n; d++) {
-        op_after(op, &exec->marks[node->deps.v[d]]);
-    }
-    if (node->work.kind == WORK_WAIT && event->state == EVENT_RECORDED) {
-        op_after(op, &event->mark);
-        vc_join(&at.vc, &event->at);
-    }
-
-    if (node->work.kind == WORK_RECORD) {
-        op_tell(op, &event->mark);
-    }
-    stamp_set(&op->at, &at);
-    stamp_set(&exec->stamps[i], &at);
-    vc_drop(at.vc);
-    exec->marks[i] = op_submit(op);
-    if (node->work.kind == WORK_RECORD) {
-        event_set(event, &exec->marks[i], &exec->stamps[i]);
-    }
-}
-
-CUresult grf_launch(CUgraphExec exec, CUstream handle)
-{
-    CUstream stream;
-    CUresult code = find(exec, handle, &stream);
-    struct op *op;
-    struct mark begin;
-    struct stamp begin_at;
-
-    if (code != CUDA_SUCCESS) {
-        return code;
-    }
-    if (exec->width > 1 && !have_branches(stream, exec->width - 1)) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    soft.launches++;
-
-    op = op_new();
-    op_after(op, &exec->last);
-    vc_join(&stream->vc, &exec->at);
-    stream_place(stream, op);
-    begin_at = op->at;
-    vc_ref(begin_at.vc);
-    begin = op_submit(op);
-    stream->tail = begin;
-
-    for (uint32_t i = 0; i < exec->n; i++) {
-        launch_node(exec, i, stream, &begin, &begin_at);
-    }
-
-    op = op_new();
-    exec_own(exec, op);
-    for (uint32_t i = 0; i < exec->n; i++) {
-        if (exec->nodes[i].n_after == 0) {
-            op_after(op, &exec->marks[i]);
-            vc_join(&stream->vc, &exec->stamps[i]);
-        }
-    }
-    stream_place(stream, op);
-    stamp_set(&exec->at, &op->at);
-    exec->last = stream->tail = op_submit(op);
-
-    for (uint32_t i = 0; i < exec->n; i++) {
-        stamp_clear(&exec->stamps[i]);
-    }
-    vc_drop(begin_at.vc);
-    return CUDA_SUCCESS;
-}
-
 CUresult grf_destroy(CUgraph graph)
 {
     if (!handle_is(graph, HANDLE_GRAPH)) {
@@ -337,16 +84,5 @@ CUresult grf_destroy(CUgraph graph)
     }
     handle_remove(graph);
     graph_free(graph);
-    return CUDA_SUCCESS;
-}
-
-/* A launch under way keeps the exec until it has run. */
-CUresult grf_exec_destroy(CUgraphExec exec)
-{
-    if (!handle_is(exec, HANDLE_EXEC)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    handle_remove(exec);
-    shared_drop(&exec->shared);
     return CUDA_SUCCESS;
 }

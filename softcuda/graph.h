@@ -1,5 +1,5 @@
 /*
- * graph.h - graphs, their executable copies, and launching them.
+ * graph.h - graphs: nodes of work, each with those that it comes after.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -8,8 +8,7 @@
 
 #include "driver/driver.h"
 #include "softcuda/nodes.h"
-#include "softcuda/op.h"
-#include "softcuda/shared.h"
+#include "softcuda/work.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,26 +27,13 @@ struct CUgraph_st {
     uint32_t n, room;
 };
 
-struct CUgraphExec_st {
-    struct shared shared;
-    uint32_t number;
-    uint32_t n, width;
-    bool node_priority; /* its kernels run at their own, not the stream's */
-    struct node *nodes;
-    struct mark *marks; /* of the launch being issued */
-    struct stamp *stamps;
-    struct mark last; /* an exec never runs beside itself */
-    struct stamp at;
-};
-
+/* Adds a node.  Takes what the work holds; false when there is no memory. */
+bool graph_add(CUgraph graph, struct work *work, int priority,
+               const struct nodes *deps);
 void graph_free(CUgraph graph);
+void graph_free_nodes(struct node *nodes, uint32_t n);
 
 CUresult grf_nodes(CUgraph graph, CUgraphNode *nodes, size_t *count_p);
-CUresult grf_instantiate(CUgraphExec *exec_p, CUgraph graph,
-                         unsigned long long flags);
-CUresult grf_upload(CUgraphExec exec, CUstream stream);
-CUresult grf_launch(CUgraphExec exec, CUstream stream);
 CUresult grf_destroy(CUgraph graph);
-CUresult grf_exec_destroy(CUgraphExec exec);
 
 #endif

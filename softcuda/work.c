@@ -59,6 +59,15 @@ bool work_clone(struct work *to, const struct work *from)
     return true;
 }
 
+void work_move(struct work *to, struct work *from)
+{
+    *to = *from;
+    from->kind = WORK_NONE;
+    from->kept = NULL;
+    from->blob = NULL;
+    from->blob_room = 0;
+}
+
 void work_clear(struct work *work)
 {
     shared_drop(work->kept);

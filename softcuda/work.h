@@ -66,7 +66,10 @@ struct work {
 bool work_reserve(struct work *work, size_t bytes);
 /* Copies the arguments of a launch into the blob, pointers first. */
 void work_params(struct work *work, void *const *params);
+/* A copy with a blob of its own; false when there is no memory. */
 bool work_clone(struct work *to, const struct work *from);
+/* The one gets all that the other holds, and the other is nothing then. */
+void work_move(struct work *to, struct work *from);
 /* Gives up what the work holds; a small blob stays for the next. */
 void work_clear(struct work *work);
 /* Static storage: race reports keep it. */
