@@ -10,11 +10,11 @@
 
 #include "softcuda/capture.h"
 #include "softcuda/context.h"
+#include "softcuda/issue.h"
 #include "softcuda/soft.h"
 #include "softcuda/stream.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #define SOFT_VERSION 12080 /* the CUDA version that the device speaks */
 

@@ -19,7 +19,6 @@
 #include "softcuda/soft.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 enum {
     MAX_PENDING = 2048

@@ -13,6 +13,7 @@
 #include "softcuda/event.h"
 #include "softcuda/exec.h"
 #include "softcuda/graph.h"
+#include "softcuda/issue.h"
 #include "softcuda/memory.h"
 #include "softcuda/module.h"
 #include "softcuda/soft.h"

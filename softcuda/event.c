@@ -14,6 +14,7 @@
 #include "softcuda/context.h"
 #include "softcuda/engine.h"
 #include "softcuda/handle.h"
+#include "softcuda/issue.h"
 #include "softcuda/soft.h"
 #include "softcuda/stream.h"
 #include "softcuda/work.h"

@@ -15,6 +15,7 @@
 #include "softcuda/event.h"
 #include "softcuda/graph.h"
 #include "softcuda/handle.h"
+#include "softcuda/issue.h"
 #include "softcuda/soft.h"
 #include "softcuda/stream.h"
 

@@ -12,6 +12,7 @@
 #include "softcuda/capture.h"
 #include "softcuda/context.h"
 #include "softcuda/engine.h"
+#include "softcuda/issue.h"
 #include "softcuda/race.h"
 #include "softcuda/soft.h"
 #include "softcuda/stream.h"

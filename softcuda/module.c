@@ -13,6 +13,7 @@
 #include "softcuda/context.h"
 #include "softcuda/engine.h"
 #include "softcuda/handle.h"
+#include "softcuda/issue.h"
 #include "softcuda/stream.h"
 #include "softcuda/work.h"
 

@@ -1,8 +1,7 @@
 /*
  * stream.c - streams: the legacy one, each thread's own, and the program's.
  *
- * A stream is a line of operations.  The legacy stream also comes after all
- * that is in the blocking streams of its context, and they after it.
+ * Here a handle becomes a stream, or an error code.  issue.c puts work on it.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -13,7 +12,6 @@
 #include "softcuda/engine.h"
 #include "softcuda/handle.h"
 #include "softcuda/soft.h"
-#include "softcuda/work.h"
 
 #include <stdlib.h>
 
@@ -132,108 +130,6 @@ struct stamp stream_stamp(CUstream stream)
     return (struct stamp){ stream->vc, stream->lane, lane_last(stream->lane) };
 }
 
-static void after_stream(CUstream stream, struct op *op, CUstream before)
-{
-    struct stamp stamp = stream_stamp(before);
-
-    op_after(op, &before->tail);
-    vc_join(&stream->vc, &stamp);
-}
-
-void stream_own(CUstream stream, struct op *op)
-{
-    op->stream = stream->number;
-    op_tell(op, &stream->tail);
-}
-
-void stream_place(CUstream stream, struct op *op)
-{
-    CUcontext ctx = stream->ctx;
-
-    stream_own(stream, op);
-    op_after(op, &stream->tail);
-    if (stream == ctx->legacy) {
-        for (CUstream s = ctx->streams; s != NULL; s = s->next) {
-            if (s->blocking) {
-                after_stream(stream, op, s);
-            }
-        }
-    } else if (stream->blocking) {
-        after_stream(stream, op, ctx->legacy);
-    }
-
-    if (stream->host_seen != soft.host_version && soft.host != NULL) {
-        /* The host has no lane of its own: take over all it knows. */
-        struct stamp host = { soft.host, 0, 0 };
-
-        for (; host.lane < soft.host->n; host.lane++) {
-            host.epoch = soft.host->t[host.lane];
-            if (host.lane != stream->lane) {
-                vc_join(&stream->vc, &host);
-            }
-        }
-        stream->host_seen = soft.host_version;
-    }
-    op->at.lane = stream->lane;
-    op->at.epoch = lane_next(stream->lane);
-    op->at.vc = vc_ref(stream->vc);
-}
-
-CUresult stream_issue(CUstream stream, struct op *op)
-{
-    if (stream->capture != NULL) {
-        return capture_add(stream, op);
-    }
-    soft.prioritized += op->work->kind == WORK_KERNEL && stream->priority < 0;
-    stream_place(stream, op);
-    stream->tail = op_submit(op);
-    return CUDA_SUCCESS;
-}
-
-void stream_wait_host(CUstream stream)
-{
-    struct stamp stamp = stream_stamp(stream);
-
-    host_join(&stamp);
-    if (stream->tail.end_ns > soft.host_ns) {
-        soft.host_ns = stream->tail.end_ns;
-    }
-}
-
-static void join_ctx(CUcontext ctx)
-{
-    struct stamp gone = { ctx->gone, 0, 0 };
-
-    stream_wait_host(ctx->legacy);
-    for (CUstream s = ctx->streams; s != NULL; s = s->next) {
-        stream_wait_host(s);
-    }
-    if (ctx->gone != NULL) {
-        for (gone.lane = 0; gone.lane < ctx->gone->n; gone.lane++) {
-            gone.epoch = ctx->gone->t[gone.lane];
-            host_join(&gone);
-        }
-    }
-    if (ctx->gone_ns > soft.host_ns) {
-        soft.host_ns = ctx->gone_ns;
-    }
-}
-
-void stream_run_ctx(CUcontext ctx)
-{
-    const uint64_t need = engine_need_new();
-
-    if (ctx->legacy == NULL) {
-        return;
-    }
-    engine_need(&ctx->legacy->tail, need);
-    for (CUstream s = ctx->streams; s != NULL; s = s->next) {
-        engine_need(&s->tail, need);
-    }
-    engine_run_needed(need);
-    join_ctx(ctx);
-}
-
 CUresult strm_create(CUstream *stream_p, unsigned int flags, int priority)
 {
     CUcontext ctx;
@@ -303,66 +199,6 @@ CUresult strm_destroy(CUstream stream)
     return ctx->sticky;
 }
 
-static CUresult may_wait(CUstream handle, CUstream *stream_p)
-{
-    CUresult code = stream_use(handle, stream_p);
-
-    if (code != CUDA_SUCCESS) {
-        return code;
-    }
-    if ((*stream_p)->capture != NULL) {
-        capture_invalidate((*stream_p)->capture);
-        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    }
-    return capture_forbids_unsafe();
-}
-
-/* The legacy stream is done when the blocking ones are, too. */
-static struct mark legacy_end(CUstream stream)
-{
-    struct op *op;
-
-    if (stream != stream->ctx->legacy) {
-        return stream->tail;
-    }
-    op = op_new();
-    stream_place(stream, op);
-    stream->tail = op_submit(op);
-    return stream->tail;
-}
-
-CUresult strm_sync(CUstream handle)
-{
-    CUstream stream;
-    CUresult code = may_wait(handle, &stream);
-    struct mark end;
-
-    if (code != CUDA_SUCCESS) {
-        return code;
-    }
-    end = legacy_end(stream);
-    engine_run_until(&end);
-    stream_wait_host(stream);
-    return stream->ctx->sticky;
-}
-
-CUresult strm_query(CUstream handle)
-{
-    CUstream stream;
-    CUresult code = may_wait(handle, &stream);
-    struct mark end;
-
-    if (code != CUDA_SUCCESS) {
-        return code;
-    }
-    end = legacy_end(stream);
-    if (!engine_poll(&end)) {
-        return CUDA_ERROR_NOT_READY;
-    }
-    stream_wait_host(stream);
-    return stream->ctx->sticky;
-}
-
 CUresult strm_priority(CUstream handle, int *priority_p)
 {
     CUstream stream;
@@ -391,26 +227,6 @@ CUresult strm_ctx(CUstream handle, CUcontext *ctx_p)
     }
     *ctx_p = stream->ctx;
     return CUDA_SUCCESS;
-}
-
-CUresult strm_host(CUstream handle, CUhostFn fn, void *user)
-{
-    CUstream stream;
-    CUresult code = stream_issuable(handle, &stream);
-    struct op *op;
-
-    if (code != CUDA_SUCCESS) {
-        return code;
-    }
-    if (fn == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    op = op_new();
-    op->own.kind = WORK_HOST;
-    op->own.ctx = stream->ctx;
-    op->own.u.host.fn = fn;
-    op->own.u.host.user = user;
-    return stream_issue(stream, op);
 }
 
 /* Asking takes no place in the stream, so a capture elsewhere survives it;

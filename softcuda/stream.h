@@ -43,25 +43,13 @@ CUstream stream_legacy(CUcontext ctx);
 CUresult stream_use(CUstream handle, CUstream *stream_p);
 /* For anything that may become a node: not in a capture that is lost. */
 CUresult stream_issuable(CUstream handle, CUstream *stream_p);
-/* The op becomes a node, or runs in its turn.  Takes the op. */
-CUresult stream_issue(CUstream stream, struct op *op);
-/* The op is one of the stream's: reports name it, and it tells its end. */
-void stream_own(CUstream stream, struct op *op);
-/* Gives the op its dependencies and its place by the rules of streams. */
-void stream_place(CUstream stream, struct op *op);
+/* The last point of the stream. */
 struct stamp stream_stamp(CUstream stream);
-/* The host has seen the end of all that is in the stream. */
-void stream_wait_host(CUstream stream);
-/* Runs everything of one context; the host has then waited for it. */
-void stream_run_ctx(CUcontext ctx);
 
 CUresult strm_create(CUstream *stream_p, unsigned int flags, int priority);
 CUresult strm_destroy(CUstream stream);
-CUresult strm_sync(CUstream stream);
-CUresult strm_query(CUstream stream);
 CUresult strm_priority(CUstream stream, int *priority_p);
 CUresult strm_ctx(CUstream stream, CUcontext *ctx_p);
-CUresult strm_host(CUstream stream, CUhostFn fn, void *user);
 CUresult cap_status(CUstream stream, CUstreamCaptureStatus *status_p);
 
 #endif
