@@ -2,10 +2,21 @@
 #
 #     grep -n '#include "' lib/*/*.[ch] | awk -v layers=FILE -f layers.awk
 #
-# Prints one line for each.  Who includes is the last folder of its path.
-# tests/abi/layers.t and tests/engine/layers.t call it.
+# Prints one line for each.  A layer is the last folder of a path, and in
+# softcuda/ a file with its header.  tests/abi/layers.t and
+# tests/engine/layers.t call it.
 #
 # SPDX-License-Identifier: Apache-2.0
+function layer_of(path, by_file,    part, n)
+{
+    n = split(path, part, "/")
+    if (by_file && part[1] == "softcuda") {
+        sub(/\..*/, "", part[2])
+        return part[2]
+    }
+    return n > 1 ? part[n - 1] : path
+}
+
 BEGIN {
     while ((getline line < layers) > 0) {
         if (line ~ /^#/ || line !~ /:/) {
@@ -22,13 +33,12 @@ BEGIN {
 {
     split($0, at, ":")
     where = at[1] ":" at[2]
-    n = split(at[1], path, "/")
-    from = path[n - 1]
+    by_file = at[1] ~ /^softcuda\//
+    from = layer_of(at[1], by_file)
     target = $0
     sub(/^[^"]*"/, "", target)
     sub(/".*/, "", target)
-    to = target
-    sub(/\/.*/, "", to)
+    to = layer_of(target, by_file)
 
     if (!(from in known)) {
         print where ": " from " is not in layers.txt"

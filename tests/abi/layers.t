@@ -1,17 +1,39 @@
 #!/bin/sh
-# The directories of lib/ include each other as lib/layers.txt allows.
+# lib/ and softcuda/ include as their layers.txt allow.
 # SPDX-License-Identifier: Apache-2.0
 . "${srcdir:?}/tests/tap/tap.sh"
 scratch
 
-# Prints a line for each include of tree $1 that its layers.txt forbids.
+# Prints a line for each include of directory $2 in tree $1 that the
+# directory's layers.txt forbids.
 violations()
 {
-    (cd "$1" && grep -n '^ *# *include *"' lib/*/*.[ch]) |
-        awk -v layers="$1/lib/layers.txt" -f "$srcdir/build-aux/layers.awk"
+    (cd "$1" && find "$2" -name '*.[ch]' -exec grep -n '^ *# *include *"' \
+        /dev/null {} +) |
+        awk -v layers="$1/$2/layers.txt" -f "$srcdir/build-aux/layers.awk"
 }
 
-empty "$(violations "$srcdir")" "every include follows lib/layers.txt"
+empty "$(violations "$srcdir" lib)" "every include follows lib/layers.txt"
+empty "$(violations "$srcdir" softcuda)" \
+    "every include follows softcuda/layers.txt"
+
+# Prints each layer of list $1 that may include one further up.
+upward()
+{
+    awk '/^#/ || !/:/ { next }
+        {
+            n = split($0, word, /[ :]+/)
+            for (i = 2; i <= n; i++) {
+                if (word[i] in above) {
+                    print word[1], word[i]
+                }
+            }
+            above[word[1]] = 1
+        }' "$1"
+}
+
+[ "$(upward "$srcdir/softcuda/layers.txt")" = "capture stream" ]
+ok $? "softcuda/layers.txt has one ring: a capture and its streams"
 
 # Prints FILE:LINE:TEXT of what matches $1 in lib/, comment lines left out.
 code_with()
@@ -38,7 +60,13 @@ mkdir -p "$scratch/lib/base" "$scratch/lib/plan"
 cp "$srcdir/lib/layers.txt" "$scratch/lib"
 echo '#include "plan/plan.h"' > "$scratch/lib/base/up.c"
 echo '#include "driver/driver.h"' > "$scratch/lib/plan/driver.c"
-[ "$(violations "$scratch" | wc -l)" -eq 2 ]
+[ "$(violations "$scratch" lib | wc -l)" -eq 2 ]
 ok $? "an include against the flow and one of the driver are both found"
+mkdir "$scratch/softcuda"
+cp "$srcdir/softcuda/layers.txt" "$scratch/softcuda"
+echo '#include "softcuda/engine.h"' > "$scratch/softcuda/race.h"
+echo '#include "softcuda/soft.h"' > "$scratch/softcuda/new.c"
+[ "$(violations "$scratch" softcuda | wc -l)" -eq 2 ]
+ok $? "an include against the flow and a file without a layer are both found"
 
 done_testing
