@@ -10,8 +10,8 @@
 # with the FILE from the top of the tree.  The first and the last | end
 # FILE and begin NOTE; those between belong to the expression.  An empty
 # line, and one that begins with #, says nothing.  Each TEST is one of make
-# check's, such as tests/unit/json.t: name the fast ones first, as the first
-# that fails ends a mutation.
+# check's, such as tests/unit/base/json.t: name the fast ones first, as the
+# first that fails ends a mutation.
 #
 # The tree that holds this script is copied, without a build, to a scratch
 # directory and built there; the tests have to pass before the first

@@ -55,6 +55,12 @@ unlisted=$(for dir in "$srcdir"/lib/*/; do
 done)
 empty "$unlisted" "every directory of lib/ is in lib/layers.txt"
 
+strange=$(for dir in "$srcdir"/tests/unit/*; do
+    dir=$(basename "$dir")
+    [ -d "$srcdir/lib/$dir" ] || [ "$dir" = kernels ] || echo "$dir"
+done)
+empty "$strange" "tests/unit has the rooms of lib/, and kernels"
+
 # The check itself, on a tree that breaks the rules.
 mkdir -p "$scratch/lib/base" "$scratch/lib/plan"
 cp "$srcdir/lib/layers.txt" "$scratch/lib"
