@@ -7,8 +7,7 @@
  * other seed operations pile up, and at every later call a generator chooses
  * how many run and which, among those whose dependencies are met.
  *
- * Invariant: an op in `ready` has unmet == 0 and has not run; an op that has
- * run is in the free list with a new serial, so marks on it read as done.
+ * Invariant: an op in `ready` has unmet == 0 and has not run.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -6,7 +6,6 @@
 #ifndef SOFTCUDA_ENGINE_H
 #define SOFTCUDA_ENGINE_H
 
-#include "driver/driver.h"
 #include "softcuda/op.h"
 
 #include <stdbool.h>
