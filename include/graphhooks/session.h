@@ -44,6 +44,13 @@ enum {
     GH_SESSION_LEGACY_THREADS = 1u << 3
 };
 
+/* gh_session_desc.capabilities.  Since 0.3. */
+enum {
+    GH_CAN_PARTS = 1u << 0,  /* some parts of a layer */
+    GH_CAN_LAYERS = 1u << 1, /* one layer, whole */
+    GH_CAN_CHUNKS = 1u << 2  /* several layers */
+};
+
 /**
  * How to open a session.  Zero the struct, then set struct_size.
  *
@@ -84,6 +91,13 @@ typedef struct gh_session_desc {
     /* NULL-terminated NAME=value strings that stand in for the process
      * environment; NULL: the process environment.  Read during the call. */
     const char *const *environment;
+
+    /* since 0.3 */
+    /* GH_CAN_*: the segments that the host can run; 0: not said.  What the user
+     * asks for beyond them fails the open, instead of leaving layers that are
+     * never entered eager. */
+    uint32_t capabilities;
+    uint32_t reserved_tail; /* must be 0 */
 } gh_session_desc;
 
 /**
@@ -93,7 +107,7 @@ typedef struct gh_session_desc {
  * @param[out] session_p  the session, until gh_session_close()
  *
  * @return GH_OK; GH_ERR_CONFIG with the option's own sentence for a bad
- *         value; GH_ERR_NO_DRIVER; GH_ERR_INVALID, GH_ERR_ABI or
+ *         value, or when the plan has segments that the host cannot run; GH_ERR_NO_DRIVER; GH_ERR_INVALID, GH_ERR_ABI or
  *         GH_ERR_UNSUPPORTED for a bad description; GH_ERR_DEVICE;
  *         GH_ERR_NO_MEMORY.
  *

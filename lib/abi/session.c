@@ -26,6 +26,8 @@
     (GH_SESSION_BUSY_FAILS | GH_SESSION_EP_OVERLAP | \
      GH_SESSION_DELAY_WGRAD | GH_SESSION_LEGACY_THREADS)
 
+#define KNOWN_CAPABILITIES (GH_CAN_PARTS | GH_CAN_LAYERS | GH_CAN_CHUNKS)
+
 static gh_status check_captures(const gh_host_services *host, gh_error *err)
 {
     const struct {
@@ -129,6 +131,13 @@ static gh_status take_desc(const gh_session_desc *given, gh_session_desc *desc,
                        "gh_session_desc.model is NULL: make one with "
                        "gh_model_create");
     }
+    if ((desc->capabilities & ~(uint32_t)KNOWN_CAPABILITIES) != 0 ||
+        desc->reserved_tail != 0) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_session_desc.capabilities is 0x%x, and reserved_tail "
+                       "%u: set GH_CAN_* only, and zero the rest",
+                       desc->capabilities, desc->reserved_tail);
+    }
     return GH_OK;
 }
 
@@ -209,6 +218,38 @@ static void say_family(void *log, const struct gh_family_where *where)
                 where->family, where->file);
 }
 
+static const char *name_of_needs(uint32_t needs)
+{
+    return (needs & GH_CAN_PARTS) != 0    ? "some parts of a layer"
+           : (needs & GH_CAN_CHUNKS) != 0 ? "several layers"
+                                          : "a whole layer";
+}
+
+/* The first segment that the host cannot run stands for all. */
+static gh_status check_capabilities(const struct gh_plan *plan, uint32_t can,
+                                    const struct gh_env *env, gh_error *err)
+{
+    char where[120];
+
+    for (uint32_t i = 0; i < plan->n_segments && can != 0; i++) {
+        const uint32_t beyond = gh_plan_needs(plan, i) & ~can;
+
+        if (beyond == 0) {
+            continue;
+        }
+        gh_plan_extent(plan, &plan->segments[i], where, sizeof(where));
+        return gh_fail(err, GH_ERR_CONFIG,
+                       "the host cannot run %s as one segment, such as %.60s "
+                       "(gh_session_desc.capabilities): change "
+                       "GRAPHHOOKS_SCOPE, or GRAPHHOOKS_GRANULARITY, which is "
+                       "%s",
+                       name_of_needs(beyond), where,
+                       gh_granularity_name(
+                           (enum gh_granularity)env->granularity));
+    }
+    return GH_OK;
+}
+
 static gh_status make_plan(struct gh_session *session,
                            const gh_session_desc *desc,
                            const struct gh_env *env, gh_error *err)
@@ -234,6 +275,10 @@ static gh_status make_plan(struct gh_session *session,
     }
     status =
         gh_plan_make_with(desc->model, &traits, &options, &session->plan, err);
+    if (status != GH_OK) {
+        return status;
+    }
+    status = check_capabilities(&session->plan, desc->capabilities, env, err);
     if (status != GH_OK) {
         return status;
     }

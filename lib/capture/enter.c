@@ -290,7 +290,10 @@ gh_status gh_capture_enter(struct gh_capture *c, const gh_pass *pass,
     if (c->open.active) {
         return refuse_open(c, err);
     }
-    gh_open_begin_timing(c);
+    c->open.timed = --c->until_timed == 0;
+    if (c->open.timed) {
+        gh_open_begin_timing(c);
+    }
     if (c->ended != NULL) {
         gh_order_end(&c->ended->order, &c->streams);
         c->ended = NULL;

@@ -1,8 +1,6 @@
 /*
- * flight.c - a pass joins the flight of its microbatch.
- *
- * The first pass of a flight takes a slot, which the stream must be able to
- * wait for.  What comes out of turn is refused here, before anything changes.
+ * flight.c - a pass joins the flight of its microbatch: all but the step
+ * path, which flight.h has.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -11,7 +9,6 @@
 #include "capture/flight.h"
 
 #include "base/error.h"
-#include "capture/state.h"
 
 /* Each direction comes once in a flight, and in its turn. */
 static GH_COLD gh_status refuse_order(const gh_pass *pass, gh_error *err)
@@ -35,11 +32,13 @@ static GH_COLD gh_status refuse_second(const gh_pass *pass, gh_error *err)
 
 /* Without a slot: out of turn, or eager, unless the host has no buffers for
  * that. */
-static GH_COLD gh_status refuse_or_none(const struct gh_capture *c,
-                                        const gh_pass *pass,
-                                        enum gh_slots_found found,
-                                        gh_error *err)
+GH_COLD gh_status gh_flight_without(struct gh_capture *c, const gh_pass *pass,
+                                    enum gh_slots_found found, gh_error *err)
 {
+    if (found == GH_SLOTS_NONE) {
+        gh_slots_note_loose(c->slots, c->open.chunk, pass->microbatch,
+                            c->open.number);
+    }
     if (found == GH_SLOTS_EARLY) {
         return refuse_order(pass, err);
     }
@@ -55,8 +54,8 @@ static GH_COLD gh_status refuse_or_none(const struct gh_capture *c,
                    pass->microbatch, c->options.max_slots);
 }
 
-static GH_COLD gh_status move_slot(struct gh_capture *c, struct gh_slot *slot,
-                                   void *stream, gh_error *err)
+GH_COLD gh_status gh_flight_move(struct gh_capture *c, struct gh_slot *slot,
+                                 void *stream, gh_error *err)
 {
     gh_status status =
         gh_order_move(&slot->order, &c->streams, stream, err);
@@ -96,8 +95,8 @@ static GH_COLD gh_status go_without(struct gh_capture *c, const gh_pass *pass,
 
 /* The host captures the flight's first pass, and will launch it when it likes:
  * no slot's next flight could wait for that. */
-static GH_COLD gh_status leave_slot(struct gh_capture *c, const gh_pass *pass,
-                                    gh_error *err)
+GH_COLD gh_status gh_flight_leave_slot(struct gh_capture *c,
+                                       const gh_pass *pass, gh_error *err)
 {
     gh_open_give_slot_up(c);
     c->open.slot = GH_SLOT_NONE;
@@ -116,9 +115,8 @@ static GH_COLD gh_status leave_slot(struct gh_capture *c, const gh_pass *pass,
 }
 
 /* Passes over slots that the stream cannot wait for. */
-static GH_COLD gh_status begin_on_another_stream(struct gh_capture *c,
-                                                 const gh_pass *pass,
-                                                 gh_error *err)
+GH_COLD gh_status gh_flight_begin_elsewhere(struct gh_capture *c,
+                                            const gh_pass *pass, gh_error *err)
 {
     while (!gh_order_reach(&c->open.at->order, &c->streams, pass->stream)) {
         c->open.at = gh_slots_take_another(c->slots, c->open.chunk,
@@ -128,56 +126,5 @@ static GH_COLD gh_status begin_on_another_stream(struct gh_capture *c,
         }
     }
     c->open.at->order.ordered = false;
-    return move_slot(c, c->open.at, pass->stream, err);
-}
-
-/* The microbatch has taken the slot just now. */
-static gh_status begin_flight(struct gh_capture *c, const gh_pass *pass,
-                              gh_error *err)
-{
-    struct gh_slot *slot = c->open.at;
-    gh_status status = GH_OK;
-
-    if (gh_open_captured(c) == GH_CAPTURING_YES) {
-        return leave_slot(c, pass, err);
-    }
-    if (slot->order.stream == pass->stream) {
-        gh_order_stay(&slot->order);
-    } else {
-        status = begin_on_another_stream(c, pass, err);
-        slot = c->open.at;
-    }
-    if (status == GH_OK && slot != NULL) {
-        slot->taken = c->open.number;
-        if (c->open.slot >= c->stats.slots) {
-            c->stats.slots = c->open.slot + 1;
-        }
-    }
-    return status;
-}
-
-gh_status gh_flight_join(struct gh_capture *c, const gh_pass *pass,
-                         gh_error *err)
-{
-    enum gh_slots_found found;
-    struct gh_slot *slot;
-
-    slot =
-        gh_slots_enter(c->slots, c->open.chunk, pass->microbatch, pass->segment,
-                       pass->direction, &c->open.slot, &found);
-    if (slot == NULL) {
-        if (found == GH_SLOTS_NONE) {
-            gh_slots_note_loose(c->slots, c->open.chunk, pass->microbatch,
-                                c->open.number);
-        }
-        return refuse_or_none(c, pass, found, err);
-    }
-    c->open.at = slot;
-    if (found == GH_SLOTS_FRESH) {
-        return begin_flight(c, pass, err);
-    }
-    if (slot->order.stream == pass->stream) {
-        return GH_OK;
-    }
-    return move_slot(c, slot, pass->stream, err);
+    return gh_flight_move(c, c->open.at, pass->stream, err);
 }

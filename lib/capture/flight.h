@@ -1,18 +1,78 @@
 /*
  * flight.h - a pass joins the flight of its microbatch.
  *
+ * The first pass of a flight takes a slot, which its stream must be able to
+ * wait for.  What comes out of turn is refused, before anything changes.
+ *
  * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef GH_CAPTURE_FLIGHT_H
 #define GH_CAPTURE_FLIGHT_H
 
-#include <graphhooks/layer.h>
+#include "capture/state.h"
 
-struct gh_capture;
+/* Without a slot: out of turn, or eager, unless the host has no buffers for
+ * that. */
+gh_status gh_flight_without(struct gh_capture *c, const gh_pass *pass,
+                            enum gh_slots_found found, gh_error *err);
+/* The host captures the flight's first pass: the slot goes back. */
+gh_status gh_flight_leave_slot(struct gh_capture *c, const gh_pass *pass,
+                               gh_error *err);
+/* On another stream than the slot was last on, or in another slot. */
+gh_status gh_flight_begin_elsewhere(struct gh_capture *c, const gh_pass *pass,
+                                    gh_error *err);
+/* In the middle of a flight. */
+gh_status gh_flight_move(struct gh_capture *c, struct gh_slot *slot,
+                         void *stream, gh_error *err);
+
+/* ---- the step path, inline: a call would cost more than what it does ---- */
+
+/* The microbatch has taken the slot just now. */
+static inline gh_status gh_flight_begin(struct gh_capture *c,
+                                        const gh_pass *pass, gh_error *err)
+{
+    struct gh_slot *slot = c->open.at;
+    gh_status status = GH_OK;
+
+    if (gh_open_captured(c) == GH_CAPTURING_YES) {
+        return gh_flight_leave_slot(c, pass, err);
+    }
+    if (slot->order.stream == pass->stream) {
+        gh_order_stay(&slot->order);
+    } else {
+        status = gh_flight_begin_elsewhere(c, pass, err);
+        slot = c->open.at;
+    }
+    if (status == GH_OK && slot != NULL) {
+        slot->taken = c->open.number;
+        if (c->open.slot >= c->stats.slots) {
+            c->stats.slots = c->open.slot + 1;
+        }
+    }
+    return status;
+}
 
 /* Sets open.slot and open.at; a pass may go without a slot.  GH_ERR_STATE and
  * GH_ERR_BUSY as gh_layer_enter(). */
-gh_status gh_flight_join(struct gh_capture *c, const gh_pass *pass,
-                         gh_error *err);
+static inline gh_status gh_flight_join(struct gh_capture *c,
+                                       const gh_pass *pass, gh_error *err)
+{
+    enum gh_slots_found found;
+    struct gh_slot *slot =
+        gh_slots_enter(c->slots, c->open.chunk, pass->microbatch, pass->segment,
+                       pass->direction, &c->open.slot, &found);
+
+    if (slot == NULL) {
+        return gh_flight_without(c, pass, found, err);
+    }
+    c->open.at = slot;
+    if (found == GH_SLOTS_FRESH) {
+        return gh_flight_begin(c, pass, err);
+    }
+    if (slot->order.stream == pass->stream) {
+        return GH_OK;
+    }
+    return gh_flight_move(c, slot, pass->stream, err);
+}
 
 #endif

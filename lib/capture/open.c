@@ -10,17 +10,6 @@
 #include "capture/state.h"
 #include "trace/trace.h"
 
-enum gh_capturing gh_open_captured(struct gh_capture *c)
-{
-    if (!c->open.asked) {
-        c->open.capturing = c->dev != NULL
-                                ? gh_device_capturing(c->dev, c->open.stream)
-                                : GH_CAPTURING_NO;
-        c->open.asked = true;
-    }
-    return c->open.capturing;
-}
-
 void gh_open_move_on(struct gh_capture *c, const gh_pass *pass)
 {
     c->open.active = false;
@@ -36,8 +25,10 @@ void gh_open_move_on(struct gh_capture *c, const gh_pass *pass)
                            pass->segment);
     } else if (gh_slots_ran_last(c->slots, c->open.chunk, pass->microbatch,
                                  pass->segment)) {
-        gh_order_leave(&c->open.at->order, &c->streams);
-        c->ended = c->open.at;
+        if (c->streams.n > 1) {
+            gh_order_leave(&c->open.at->order, &c->streams);
+            c->ended = c->open.at;
+        }
     }
 }
 
@@ -50,11 +41,8 @@ void gh_open_give_slot_up(struct gh_capture *c)
 
 void gh_open_begin_timing(struct gh_capture *c)
 {
-    c->open.timed = --c->until_timed == 0;
-    if (c->open.timed) {
-        c->until_timed = c->timed_every;
-        c->open.start_ns = gh_now_ns();
-    }
+    c->until_timed = c->timed_every;
+    c->open.start_ns = gh_now_ns();
 }
 
 void gh_open_end_timing(struct gh_capture *c, uint64_t start_ns)

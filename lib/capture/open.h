@@ -66,15 +66,13 @@ static inline bool gh_open_is(const struct gh_open_pass *open,
            open->direction == pass->direction && open->stream == pass->stream;
 }
 
-/* Whether the host captures the pass's stream.  The driver is asked once. */
-enum gh_capturing gh_open_captured(struct gh_capture *c);
-
 /* The microbatch moves on, and no pass is open. */
 void gh_open_move_on(struct gh_capture *c, const gh_pass *pass);
 /* Of a pass that did not run. */
 void gh_open_give_slot_up(struct gh_capture *c);
 
-/* Every pass is timed where there is a trace, else one in some. */
+/* Of a pass that is timed: every one where there is a trace, else one in some.
+ */
 void gh_open_begin_timing(struct gh_capture *c);
 /* Of enter, and of exit, which began at `start_ns`. */
 void gh_open_end_timing(struct gh_capture *c, uint64_t start_ns);

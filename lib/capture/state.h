@@ -55,6 +55,19 @@ struct gh_capture {
     gh_stats stats;
 };
 
+/* Whether the host captures the open pass's stream.  The driver is asked
+ * once. */
+static inline enum gh_capturing gh_open_captured(struct gh_capture *c)
+{
+    if (!c->open.asked) {
+        c->open.capturing = c->dev != NULL
+                                ? gh_device_capturing(c->dev, c->open.stream)
+                                : GH_CAPTURING_NO;
+        c->open.asked = true;
+    }
+    return c->open.capturing;
+}
+
 uint64_t gh_now_ns(void);
 
 /* aux.c */

@@ -208,7 +208,7 @@ static void look_back(struct gh_order *o)
 
 void gh_order_leave(struct gh_order *o, const struct gh_streams *s)
 {
-    if (s->n < 2 || s->dev == NULL) {
+    if (s->dev == NULL) {
         return;
     }
     for (uint64_t left = o->used; left != 0 && !o->captured; left &= left - 1) {

@@ -64,6 +64,9 @@ gh_status gh_plan_check_scope(const struct gh_plan *plan, gh_error *err);
  * outside of the model. */
 bool gh_plan_follows(const struct gh_plan *plan, uint32_t layer);
 
+/* What a host must be able to run for the segment: GH_CAN_*. */
+uint32_t gh_plan_needs(const struct gh_plan *plan, uint32_t segment);
+
 /* Whether a segment holds a part of a layer. */
 bool gh_plan_covers(const struct gh_plan *plan, const gh_segment *segment,
                     uint32_t layer, gh_part part);

@@ -457,11 +457,78 @@ static void test_a_failed_open_keeps_no_context(void)
     is_int(kept, 0, "none leaves a context retained, or releases the host's");
 }
 
+/* A user's granularity that the host cannot run fails the open. */
+static void test_what_the_host_can_run(void)
+{
+    static const struct {
+        const char *granularity, *scope;
+        uint32_t can;
+        const char *cannot; /* NULL: it opens */
+    } cases[] = {
+        { "layer", "", GH_CAN_LAYERS, NULL },
+        { "layer", "attn", GH_CAN_LAYERS, "some parts of a layer" },
+        { "part", "", GH_CAN_LAYERS, "some parts of a layer" },
+        { "part", "", GH_CAN_PARTS, NULL },
+        { "chunk", "", GH_CAN_LAYERS | GH_CAN_PARTS, "several layers" },
+        { "chunk", "", GH_CAN_CHUNKS, NULL },
+        { "layer", "", GH_CAN_PARTS | GH_CAN_CHUNKS, "a whole layer" },
+        { "part", "", 0, NULL },
+    };
+    static const char *const off[] = { "GRAPHHOOKS_ENABLE=0",
+                                       "GRAPHHOOKS_LOG=off",
+                                       "GRAPHHOOKS_DRIVER=/nonexistent", NULL };
+    const gh_layer_desc layer = { .struct_size = sizeof(layer) };
+    gh_model *model = dense_model();
+
+    gh_model_add_layer(model, &layer, NULL);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const gh_session_desc desc = { .struct_size = sizeof(desc),
+                                       .model = model,
+                                       .granularity = cases[i].granularity,
+                                       .scope = cases[i].scope,
+                                       .capabilities = cases[i].can,
+                                       .environment = off };
+        gh_session *session = NULL;
+
+        err.text[0] = '\0';
+        is_status(gh_session_open(&desc, &session, &err),
+                  cases[i].cannot == NULL ? GH_OK : GH_ERR_CONFIG, &err,
+                  "granularity %s, scope \"%s\", of a host that can do 0x%x",
+                  cases[i].granularity, cases[i].scope, cases[i].can);
+        ok(cases[i].cannot == NULL ||
+               (strstr(err.text, cases[i].cannot) != NULL &&
+                strstr(err.text, "GRAPHHOOKS_GRANULARITY") != NULL),
+           "it is told what it cannot run: %s", err.text);
+        gh_session_close(session);
+    }
+    gh_model_destroy(model);
+}
+
+static void test_capabilities_that_are_none(void)
+{
+    gh_model *model = dense_model();
+    gh_session_desc desc = { .struct_size = sizeof(desc),
+                             .model = model,
+                             .capabilities = 8,
+                             .environment = quiet };
+    gh_session *session = NULL;
+
+    is_status(gh_session_open(&desc, &session, &err), GH_ERR_INVALID, &err,
+              "a capability that is none is refused");
+    desc.capabilities = 0;
+    desc.reserved_tail = 1;
+    is_status(gh_session_open(&desc, &session, &err), GH_ERR_INVALID, &err,
+              "and so is what is reserved");
+    gh_model_destroy(model);
+}
+
 int main(void)
 {
     const struct toy_options options = { .layers = 1, .elems = 64 };
     const char *reason;
 
+    test_what_the_host_can_run();
+    test_capabilities_that_are_none();
     test_flags_and_environment();
     test_half_a_service();
     test_the_plan();

@@ -181,6 +181,9 @@ GH_SESSION_BUSY_FAILS = 1 << 0
 GH_SESSION_EP_OVERLAP = 1 << 1
 GH_SESSION_DELAY_WGRAD = 1 << 2
 GH_SESSION_LEGACY_THREADS = 1 << 3
+GH_CAN_PARTS = 1 << 0
+GH_CAN_LAYERS = 1 << 1
+GH_CAN_CHUNKS = 1 << 2
 
 GH_REASON_NONE = 0
 GH_REASON_DISABLED = 1
@@ -215,6 +218,8 @@ class gh_session_desc(Structure):
         ("max_slots", c_uint32),
         ("reserved", c_uint32),
         ("environment", POINTER(c_char_p)),
+        ("capabilities", c_uint32),
+        ("reserved_tail", c_uint32),
     ]
 
 
@@ -311,7 +316,7 @@ GH_ACTION_REPLAYED = 2
 GH_BUFFER_STATIC = 1 << 0
 GH_BUFFER_UPDATED = 1 << 1
 
-GH_MAX_BUFFERS = 128
+GH_MAX_BUFFERS = 1024
 GH_MAX_MICROBATCHES = 16384
 GH_SLOT_NONE = 0xFFFFFFFF
 

@@ -58,6 +58,8 @@ class Session:
         busy_fails: bool = False,
         ep_overlap: bool = False,
         delay_wgrad: bool = False,
+        legacy_threads: bool = False,
+        capabilities: int = 0,
         services: Optional[_abi.gh_host_services] = None,
         environment: Optional[Mapping[str, str]] = None,
         **options: object,
@@ -87,7 +89,9 @@ class Session:
             device=whole("device", device, 2**31 - 1),
             flags=(_abi.GH_SESSION_BUSY_FAILS if busy_fails else 0)
             | (_abi.GH_SESSION_EP_OVERLAP if ep_overlap else 0)
-            | (_abi.GH_SESSION_DELAY_WGRAD if delay_wgrad else 0),
+            | (_abi.GH_SESSION_DELAY_WGRAD if delay_wgrad else 0)
+            | (_abi.GH_SESSION_LEGACY_THREADS if legacy_threads else 0),
+            capabilities=whole("capabilities", capabilities, 2**32 - 1),
             environment=environment_of(variables, environment),
             **in_struct,
         )
