@@ -361,13 +361,19 @@ gh_status gh_record_end(struct gh_capture *c, const gh_pass *pass,
 void gh_record_drop(struct gh_capture *c)
 {
     struct gh_device_before before = gh_device_enter(c->dev);
+    struct gh_entry *entry = c->open.entry;
     uint64_t n_nodes;
     void *graph = NULL;
+    gh_status status;
+    gh_error err;
 
-    if (end_capture(c, c->open.entry, &graph, &n_nodes, NULL) == GH_OK) {
-        gh_device_graph_destroy(c->dev, graph);
-    }
+    status = end_capture(c, entry, &graph, &n_nodes, &err);
     gh_services_unroute(c, false);
-    gh_bank_clear(&c->bank, c->open.entry);
+    if (status == GH_OK || gh_services_capture(c)) {
+        gh_device_graph_destroy(c->dev, graph);
+        gh_bank_clear(&c->bank, entry);
+    } else {
+        gh_entry_give_up(c, entry, GH_REASON_CAPTURE, err.text);
+    }
     gh_device_leave(c->dev, before);
 }

@@ -192,6 +192,38 @@ static void test_a_stream_of_another_driver(void)
     toy_close(&toy);
 }
 
+/* A host that waits in a recording sees that fail, and cancels. */
+static void test_a_cancel_after_a_lost_capture(void)
+{
+    gh_decision d = { .struct_size = sizeof(d) };
+    gh_pass pass;
+
+    if (!start_hearing((struct toy_options){ .layers = 1 })) {
+        return;
+    }
+    pass = a_pass(0, FORWARD, 0, toy.streams[0], &no_io);
+    gh_layer_enter(toy.session, &pass, &d, &err);
+    is_int(toy.drv.cuStreamSynchronize(toy.streams[0]),
+           CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "a wait ends the capture");
+    gh_layer_cancel(toy.session, &err);
+    is_int(run(0, FORWARD, 0, toy.streams[0]).reason, GH_REASON_CAPTURE,
+           "the pass is eager for good, and not recorded again and again");
+    gh_iteration_end(toy.session, NULL);
+    is_int(times_said("runs eagerly from now on: cuStreamEndCapture: 901"), 1,
+           "and that is said: %s", said);
+    toy_close(&toy);
+
+    if (!start_hearing((struct toy_options){ .layers = 1 })) {
+        return;
+    }
+    pass.stream = toy.streams[0];
+    gh_layer_enter(toy.session, &pass, &d, &err);
+    gh_layer_cancel(toy.session, &err);
+    is_int(run(0, FORWARD, 0, toy.streams[0]).action, GH_ACTION_RECORD,
+           "a cancel of a sound recording records another time");
+    toy_close(&toy);
+}
+
 /* The software device once more, under the name of CUDA's driver. */
 static bool load_other(struct driver *drv, char *path, size_t bytes)
 {
@@ -302,6 +334,7 @@ int main(void)
     test_a_driver_that_does_not_say();
     test_a_stream_of_another_driver();
     test_a_host_on_another_driver();
+    test_a_cancel_after_a_lost_capture();
     test_the_summary();
     return done_testing();
 }
