@@ -2,7 +2,9 @@
 #ifndef GRAPHHOOKS_H
 #define GRAPHHOOKS_H
 
+#include <graphhooks/aux.h>
 #include <graphhooks/base.h>
+#include <graphhooks/border.h>
 #include <graphhooks/family.h>
 #include <graphhooks/host.h>
 #include <graphhooks/layer.h>

@@ -91,7 +91,7 @@ GH_API const char *gh_status_name(gh_status status);
 GH_API uint32_t gh_abi_version(void);
 
 /**
- * The package version, such as "0.1.0".
+ * The package version, such as "0.3.0".
  *
  * @return static text.
  * Blocks: never.  Threads: any.  Since: 0.1.

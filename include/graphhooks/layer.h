@@ -227,81 +227,14 @@ GH_API gh_status gh_layer_exit(gh_session *session, const gh_pass *pass,
 
 /**
  * Give up the pass that is open, as when the host's own code failed in it.
- * A recording is dropped and its pass is recorded another time; nothing is
+ * A recording is dropped and its pass is recorded another time, or eager for
+ * good when a call in it has ended the capture, which is then said; nothing is
  * undone of what a pass has already issued.
  *
  * @return GH_OK, also when no pass is open; GH_ERR_INVALID.
  * Blocks: never.  Since: 0.1.
  */
 GH_API gh_status gh_layer_cancel(gh_session *session, gh_error *err);
-
-/* Which tensor: the one of this name among the outputs of this pass, the
- * last time that it ran.  Zero the struct, then set struct_size.  Since 0.2. */
-typedef struct gh_border_key {
-    uint32_t struct_size;
-    uint32_t segment; /* whose pass wrote it: gh_border.segment forward; a
-                         segment that has read the tensor backward, as its
-                         backward writes the gradient */
-    gh_direction direction;
-    uint32_t microbatch;
-    uint32_t flags; /* GH_PASS_FORWARD_ONLY for what such a pass has left */
-    gh_tensor tensor;
-    uint32_t which; /* of several outputs of one name, from 0 */
-} gh_border_key;
-
-/**
- * Find what an earlier pass of a microbatch has left behind: the parts on
- * the other side of a border read it there, whether that pass was recorded,
- * replayed or run eagerly, and of which variant it was.  GH_BACKWARD means the
- * tensor's gradient. Of passes without a slot only the last of each segment and
- * direction is known: find what one has left before another microbatch's
- * follows it.
- *
- * @param      key       read during the call only
- * @param[out] buffer_p  as the pass gave it at its exit; valid until the next
- *                       pass of that segment, direction and slot
- *
- * @return GH_OK; GH_ERR_NOT_FOUND when that pass has not run in the flight of
- *         this microbatch, or ran without a slot and was not the last one
- *         that did, or named no such output; GH_ERR_INVALID,
- *         GH_ERR_ABI or GH_ERR_UNSUPPORTED for a bad struct.
- * Blocks: never.  Cost: a look at each of the pass's outputs.  Since: 0.2.
- */
-GH_API gh_status gh_border_find(const gh_session *session,
-                                const gh_border_key *key, gh_buffer *buffer_p,
-                                gh_error *err);
-
-/* A tensor that graphs read besides their inputs.  Zero the struct, then set
- * struct_size.  Since 0.2. */
-typedef struct gh_aux {
-    uint32_t struct_size;
-    uint32_t layer;   /* as added to the model, from 0 */
-    const char *name; /* as the layer's family names it; read during the call */
-    gh_buffer buffer; /* where it lies; flags and tensor must be 0 */
-    void *object;     /* what gh_host_services.retain keeps alive; NULL: the
-                         host sees to it by itself */
-} gh_aux;
-
-/**
- * Bind an auxiliary tensor that a layer's family has named, such as a table
- * of rotary angles: its object is retained until the last graph that may
- * read the tensor is gone.
- *
- * Binding another address drops the graphs of the parts that read the
- * tensor, and they are recorded again; so does another size.  The same ones
- * again are nothing, or with another object change which one is retained.
- *
- * @param aux  read during the call only
- *
- * @return GH_OK; GH_ERR_NOT_FOUND when the layer's family names no such
- *         tensor; GH_ERR_STATE while a pass is open; GH_ERR_INVALID,
- *         GH_ERR_ABI or GH_ERR_UNSUPPORTED for a bad struct;
- *         GH_ERR_NO_MEMORY.
- * Blocks: for another address, until the session's graphs have finished.
- * Since: 0.2.
- */
-GH_API gh_status gh_aux_bind(gh_session *session, const gh_aux *aux,
-                             gh_error *err);
 
 /**
  * Between these two every pass runs eagerly and takes a slot as usual: for

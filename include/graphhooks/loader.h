@@ -15,6 +15,8 @@
 #define GRAPHHOOKS_LOADER_H
 
 #include <graphhooks/base.h>
+#include <graphhooks/aux.h>
+#include <graphhooks/border.h>
 #include <graphhooks/layer.h>
 #include <graphhooks/model.h>
 #include <graphhooks/plan.h>

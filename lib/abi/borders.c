@@ -6,7 +6,8 @@
  */
 #include "config.h"
 
-#include <graphhooks/layer.h>
+#include <graphhooks/aux.h>
+#include <graphhooks/border.h>
 
 #include "abi/session.h"
 #include "base/error.h"

@@ -12,7 +12,8 @@
 #ifndef GH_CAPTURE_CAPTURE_H
 #define GH_CAPTURE_CAPTURE_H
 
-#include <graphhooks/layer.h>
+#include <graphhooks/aux.h>
+#include <graphhooks/border.h>
 
 #include "base/log.h"
 #include "plan/plan.h"

@@ -12,7 +12,7 @@
 
 #include "model/buffers.h"
 
-#include <graphhooks/layer.h>
+#include <graphhooks/border.h>
 
 enum {
     MAX_BORDER = 4 /* buffers of one tensor */

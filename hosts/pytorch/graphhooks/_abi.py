@@ -465,7 +465,7 @@ class Api:
 
     Each slot is an attribute that holds ctypes' own function object, made
     once: nothing of Python's is between a hook and C.  Besides them, `path`
-    is the file, `version` the package's version such as "0.1.0", and `abi`
+    is the file, `version` the package's version such as "0.3.0", and `abi`
     the pair (major, minor).
     """
 

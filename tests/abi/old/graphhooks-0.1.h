@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #ifndef GRAPHHOOKS_BASE_H
+#define GRAPHHOOKS_AUX_H /* of 0.3: cut out of layer.h */
+#define GRAPHHOOKS_BORDER_H
 #define GRAPHHOOKS_BASE_H
 #ifdef __cplusplus
 #define GH_BEGIN_DECLS extern "C" {
