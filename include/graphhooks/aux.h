@@ -33,7 +33,9 @@ typedef struct gh_aux {
  * @param aux  read during the call only
  *
  * @return GH_OK; GH_ERR_NOT_FOUND when the layer's family names no such
- *         tensor; GH_ERR_STATE while a pass is open; GH_ERR_INVALID,
+ *         tensor; GH_ERR_STATE while a pass is open, or when the
+ *         tensor has moved while microbatches are in flight through graphs
+ *         that read it; GH_ERR_INVALID,
  *         GH_ERR_ABI or GH_ERR_UNSUPPORTED for a bad struct;
  *         GH_ERR_NO_MEMORY.
  * Blocks: for another address, until the session's graphs have finished.

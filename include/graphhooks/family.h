@@ -15,8 +15,9 @@
  * time on several threads, so what a family keeps is in its ctx.  It calls
  * nothing of the library, so it links against nothing.  It has no
  * constructors: the library reads the file first and refuses one that has
- * any, so no code of a plugin runs before its table has been checked.  It is
- * never unloaded.
+ * any, so no code of a plugin runs before its table has been checked; what
+ * the file needs besides libc is not read, so a family needs nothing else, and
+ * graphhooks-conform refuses one that does.  It is never unloaded.
  *
  * graphhooks-conform runs every rule of this header against any family.
  *

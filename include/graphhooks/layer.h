@@ -156,9 +156,10 @@ typedef struct gh_pass {
 typedef struct gh_decision {
     uint32_t struct_size;
     gh_action action;
-    uint32_t slot;    /* which set of buffers the microbatch uses from its
-                         first forward to its last backward, or to its
-                         last weight gradient if those are delayed;
+    uint32_t slot;    /* which set of buffers the microbatch uses in this
+                         chunk, from its first forward to its last backward,
+                         or to its last weight gradient if those are delayed;
+                         in another chunk it may have another slot;
                          GH_SLOT_NONE: one of the host's own besides those
                          of the slots, as when all are in flight, or when the
                          host captures the flight's first pass itself */

@@ -39,11 +39,12 @@ static gh_reason may_record(const struct gh_capture *c)
     return GH_REASON_NONE;
 }
 
-/* A pass in the middle of its flight goes into the host's own graph. */
+/* A pass in the middle of its flight goes into the host's own graph, also one
+ * that the library would never capture. */
 static GH_COLD void note_capture(struct gh_capture *c)
 {
-    if (c->open.slot != GH_SLOT_NONE &&
-        c->open.capturing == GH_CAPTURING_YES) {
+    if (gh_open_captured(c) == GH_CAPTURING_YES &&
+        c->open.slot != GH_SLOT_NONE) {
         c->open.at->order.captured = true;
     }
 }
@@ -55,6 +56,7 @@ static gh_reason may_graph(struct gh_capture *c, const gh_pass *pass)
         return GH_REASON_FORWARD_ONLY;
     }
     if (c->fates[pass->segment].never != GH_REASON_NONE) {
+        note_capture(c);
         return c->fates[pass->segment].never;
     }
     if (gh_open_captured(c) != GH_CAPTURING_NO) {

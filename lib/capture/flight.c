@@ -66,12 +66,13 @@ GH_COLD gh_status gh_flight_move(struct gh_capture *c, struct gh_slot *slot,
     return status;
 }
 
-/* A host that captures can end that first.  Without a driver the pass goes
- * without a slot, unless the host has no buffers for that. */
+/* A host that captures can end that first.  Without a driver, and with
+ * GRAPHHOOKS_ENABLE=0, the pass goes without a slot, unless the host has no
+ * buffers for that. */
 static GH_COLD gh_status go_without(struct gh_capture *c, const gh_pass *pass,
                                     gh_error *err)
 {
-    if (c->dev != NULL) {
+    if (c->dev != NULL && c->options.enabled) {
         return gh_fail(err, GH_ERR_STATE,
                        "microbatch %u: every free slot has work of a capture "
                        "of the host's, or was last on a stream that it is "
@@ -83,9 +84,10 @@ static GH_COLD gh_status go_without(struct gh_capture *c, const gh_pass *pass,
     if (c->options.busy_fails) {
         return gh_fail(err, GH_ERR_BUSY,
                        "microbatch %u: every free slot was last on another "
-                       "stream, and without a driver none can be waited for: "
-                       "name one in GRAPHHOOKS_DRIVER, raise "
-                       "GRAPHHOOKS_MAX_SLOTS, or use one stream",
+                       "stream, which cannot be waited for without a driver, "
+                       "or while the host captures it: name a driver in "
+                       "GRAPHHOOKS_DRIVER, raise GRAPHHOOKS_MAX_SLOTS, or use "
+                       "one stream",
                        pass->microbatch);
     }
     gh_slots_note_loose(c->slots, c->open.chunk, pass->microbatch,

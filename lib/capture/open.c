@@ -25,10 +25,7 @@ void gh_open_move_on(struct gh_capture *c, const gh_pass *pass)
                            pass->segment);
     } else if (gh_slots_ran_last(c->slots, c->open.chunk, pass->microbatch,
                                  pass->segment)) {
-        if (c->streams.n > 1) {
-            gh_order_leave(&c->open.at->order, &c->streams);
-            c->ended = c->open.at;
-        }
+        c->ended = c->streams.n > 1 ? c->open.at : NULL;
     }
 }
 

@@ -206,18 +206,6 @@ static void look_back(struct gh_order *o)
     }
 }
 
-void gh_order_leave(struct gh_order *o, const struct gh_streams *s)
-{
-    if (s->dev == NULL) {
-        return;
-    }
-    for (uint64_t left = o->used; left != 0 && !o->captured; left &= left - 1) {
-        const uint32_t edge = (uint32_t)__builtin_ctzll(left);
-
-        o->captured = gh_device_host_captures(s->dev, s->all[edge]);
-    }
-}
-
 /* A stream that the host captures now keeps the event that it has, if any. */
 void gh_order_end(struct gh_order *o, const struct gh_streams *s)
 {

@@ -47,10 +47,8 @@ gh_status gh_order_move(struct gh_order *order,
                         const struct gh_streams *streams, void *stream,
                         gh_error *err);
 
-/* The user's last work is issued; notes whether the host captures it. */
-void gh_order_leave(struct gh_order *order, const struct gh_streams *streams);
-/* What is issued now on the user's streams is the last that the next user
- * waits for. */
+/* The user has ended: what is issued now on its streams is the last that the
+ * next user waits for. */
 void gh_order_end(struct gh_order *order, const struct gh_streams *streams);
 /* It was cut short. */
 void gh_order_cut(struct gh_order *order);

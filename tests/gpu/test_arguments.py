@@ -477,8 +477,9 @@ def many(takes, gives):
 
 
 @pytest.mark.parametrize("takes, gives, how", [
-    (200, 0, {"eager": ["input"]}),
-    (0, 200, {"refused": "201 tensors come out of it, and a graph gives 128"})
+    (1100, 0, {"eager": ["input"]}),
+    (0, 1100,
+     {"refused": "1101 tensors come out of it, and a graph gives 1024"})
 ])
 def test_more_tensors_than_a_graph_takes(pair, takes, gives, how):
     run = pair(lambda r: r.steps([1, 1, 2]), make=Many,

@@ -69,6 +69,9 @@ static void write_elsewhere(uint32_t m, uint32_t value, CUstream elsewhere)
     toy.drv.cuCtxSynchronize();
     do {
         gh_layer_enter(toy.session, &pass, &d, &err);
+        if (d.action == GH_ACTION_RUN) { /* after the graph of the check */
+            toy.drv.cuStreamSynchronize(d.stream);
+        }
         if (d.action != GH_ACTION_REPLAYED) {
             toy.drv.cuMemsetD32Async(between, value, 64, elsewhere);
             if (d.action == GH_ACTION_RUN) { /* a capture allows no wait */

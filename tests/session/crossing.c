@@ -129,6 +129,44 @@ static void test_a_captured_flight_has_no_slot(void)
     toy_close(&toy);
 }
 
+/* Passes that the library would never capture are noted all the same. */
+static void test_eager_passes_in_a_capture(void)
+{
+    static const char *const off[] = { "GRAPHHOOKS_LOG=off",
+                                       "GRAPHHOOKS_ENABLE=0", NULL };
+    const struct toy_options partial = { .layers = 1,
+                                         .scope = "mlp",
+                                         .max_slots = 1 };
+    CUstream *s = toy.streams;
+
+    if (!start(partial)) {
+        return;
+    }
+    run(0, FORWARD, 0, s[0]);
+    run(1, FORWARD, 0, s[0]);
+    run(1, BACKWARD, 0, s[0]);
+    begin_on(s[0]);
+    is_int(run(0, BACKWARD, 0, s[0]).reason, GH_REASON_PLAN,
+           "a pass that is eager in the plan goes into the host's capture");
+    end_capture(s[0]);
+    is_int(run(0, FORWARD, 1, s[1]).action, (long)UINT32_MAX,
+           "its slot is not given to another stream");
+    toy_close(&toy);
+
+    if (!start((struct toy_options){ .layers = 1,
+                                     .max_slots = 1,
+                                     .environment = off })) {
+        return;
+    }
+    run(0, FORWARD, 0, s[0]);
+    begin_on(s[0]);
+    run(0, BACKWARD, 0, s[0]);
+    end_capture(s[0]);
+    is_int(run(0, FORWARD, 1, s[1]).slot, (long)GH_SLOT_NONE,
+           "with GRAPHHOOKS_ENABLE=0 the next flight goes without a slot");
+    toy_close(&toy);
+}
+
 /* As an embedding's backward reads what the last pass of a flight has left. */
 static void test_results_are_read_after_the_last_pass(void)
 {
@@ -298,6 +336,7 @@ int main(void)
     test_a_slot_whose_stream_is_captured_is_passed_over();
     test_without_another_slot_the_flight_is_refused();
     test_a_captured_flight_has_no_slot();
+    test_eager_passes_in_a_capture();
     test_results_are_read_after_the_last_pass();
     test_a_check_beside_a_capture();
     test_without_a_driver_streams_do_not_share_slots();
