@@ -38,6 +38,7 @@ struct answer {
 };
 
 struct subject {
+    bool *is_whole; /* in memory that a child shares: all was checked */
     struct gh_family_where where;
     gh_family family;
     uint32_t described, declined; /* layers, over all models */
@@ -504,10 +505,8 @@ static int stop(const char *why)
     return done_testing();
 }
 
-static int check(void *arg)
+static int check_all(struct subject *subject)
 {
-    struct subject *subject = arg;
-
     if (!check_file(&subject->where)) {
         return stop("such a file is not loaded");
     }
@@ -518,18 +517,33 @@ static int check(void *arg)
     return done_testing();
 }
 
-/* In a child: a family that crashes is told as all else that is wrong. */
+static int check(void *arg)
+{
+    struct subject *subject = arg;
+    const int status = check_all(subject);
+
+    *subject->is_whole = true;
+    return status;
+}
+
+/* In a child: a family that crashes, or ends the process, is told as all else
+ * that is wrong. */
 static int check_aside(struct subject *subject)
 {
     struct child_end end;
     gh_error err;
     char how[80];
 
+    subject->is_whole = child_share(sizeof(*subject->is_whole));
+    if (subject->is_whole == NULL) {
+        fputs("graphhooks-conform: no memory\n", stderr);
+        return 2;
+    }
     if (child_run(check, subject, &end, &err) != GH_OK) {
         fprintf(stderr, "graphhooks-conform: %s\n", err.text);
         return 2;
     }
-    if (end.signal == 0) {
+    if (end.signal == 0 && *subject->is_whole) {
         return end.status;
     }
     child_tell(&end, how, sizeof(how));
