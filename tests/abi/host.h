@@ -2,8 +2,7 @@
  * host.h - the smallest host there is, for the tests of the ABI.
  *
  * Included after the headers of the release that the test is built with.  It
- * reaches the library as a stranger does: dlopen, one symbol, a table.  No
- * driver is needed, as GRAPHHOOKS_ENABLE=0 runs every pass eagerly.
+ * reaches the library as a stranger does: dlopen, one symbol, a table.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -17,20 +16,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const eager[] = { "GRAPHHOOKS_ENABLE=0", NULL };
+/* The path of a shared object that was built. */
+static void built(char *path, size_t bytes, const char *name)
+{
+    const char *builddir = getenv("builddir");
+
+    snprintf(path, bytes, "%s/.libs/%s", builddir != NULL ? builddir : ".",
+             name);
+}
 
 /* The table of the library that was built, or NULL after a failed point. */
 static const gh_api *load_api(void)
 {
-    const char *builddir = getenv("builddir");
     const gh_api *api = NULL;
     char path[4096];
     gh_get_api_fn *get;
     gh_error err = { "" };
     void *library, *symbol;
 
-    snprintf(path, sizeof(path), "%s/.libs/libgraphhooks.so.0",
-             builddir != NULL ? builddir : ".");
+    built(path, sizeof(path), "libgraphhooks.so.0");
     library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!ok(library != NULL, "the library is loaded by its SONAME")) {
         diag("%s", dlerror());

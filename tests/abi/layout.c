@@ -6,7 +6,7 @@
 
 #include "tap/tap.h"
 
-/* old_layout.t gives another: the same points of the headers of 0.1. */
+/* Those of tests/abi/old/ are given for the headers that are kept there. */
 #ifndef LAYOUT
 #define LAYOUT "abi/layout.def"
 #endif

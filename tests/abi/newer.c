@@ -20,6 +20,8 @@
     (memset(&(later), 0, sizeof(later)), \
      (later).it.struct_size = sizeof(later))
 
+/* No driver is needed, as every pass runs eagerly. */
+static const char *const eager[] = { "GRAPHHOOKS_ENABLE=0", NULL };
 static const gh_api *gh;
 static gh_error err;
 
