@@ -1,7 +1,8 @@
 /*
  * A caller built against the headers of an old release goes on working.
  *
- * This file is built once for each release that tests/abi/old/ keeps.
+ * This file is built once for each release that tests/abi/old/ keeps.  Here is
+ * what all of them have; what one has added is in old_since_RELEASE.c.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -320,6 +321,9 @@ int main(void)
         test_graphs();
         test_stats();
         test_checks();
+#if GH_ABI_MINOR >= 2
+        test_since_0_2();
+#endif
         caller_stop();
     }
     return done_testing();

@@ -87,4 +87,7 @@ bool is_replayed(gh_direction direction, uint32_t microbatch);
 /* The counters, and whether nothing was written past them. */
 bool read_stats(gh_stats *stats);
 
+/* What a release has added, for callers of that release and later ones. */
+void test_since_0_2(void);
+
 #endif
