@@ -9,9 +9,9 @@
  */
 #include <stddef.h>
 #include <stdint.h>
+/* Keeps headers out that have been cut out of these since. */
+#define GRAPHHOOKS_H
 #ifndef GRAPHHOOKS_BASE_H
-#define GRAPHHOOKS_AUX_H /* of 0.3: cut out of layer.h */
-#define GRAPHHOOKS_BORDER_H
 #define GRAPHHOOKS_BASE_H
 #ifdef __cplusplus
 #define GH_BEGIN_DECLS extern "C" {
