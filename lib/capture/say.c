@@ -76,7 +76,10 @@ static bool describe_reason(const struct gh_capture *c, char *text,
     static const char *const why[GH_REASON_COUNT] = {
         [GH_REASON_BUSY] = "all slots were in flight when its microbatch "
                            "began, or the host captured its stream then: "
-                           "raise GRAPHHOOKS_MAX_SLOTS, or run fewer at once",
+                           "raise GRAPHHOOKS_MAX_SLOTS, run fewer at once, or "
+                           "mark evaluation GH_PASS_FORWARD_ONLY: a forward "
+                           "without a backward keeps its slot until the step "
+                           "ends",
         [GH_REASON_INPUT] = "its inputs are not those it was recorded with, in "
                             "number, size or static address, or its flags "
                             "are not",
@@ -331,8 +334,8 @@ static void say_checked(const struct gh_capture *c, const char *passes)
     }
     if (s->checks == 0) {
         gh_log_line(c->options.log, GH_LOG_WARN,
-                    "GRAPHHOOKS_CHECK: no pass was compared, as only recorded "
-                    "ones with outputs are: %s",
+                    "GRAPHHOOKS_CHECK: no pass was compared. Only passes that "
+                    "were recorded and list outputs can be: %s",
                     passes);
     } else if (s->check_failures == 0) {
         gh_log_answer(c->options.log,

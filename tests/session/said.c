@@ -40,7 +40,10 @@ static void test_busy(void)
     }
     is_int(times_said("all slots were in flight when its microbatch began, or "
                       "the host captured its stream then: raise "
-                      "GRAPHHOOKS_MAX_SLOTS"),
+                      "GRAPHHOOKS_MAX_SLOTS, run fewer at once, or mark "
+                      "evaluation GH_PASS_FORWARD_ONLY: a forward without a "
+                      "backward keeps its slot until the step ends; this is "
+                      "said once\n"),
            1, "which is said once: %s", said);
     toy_close(&toy);
 }
