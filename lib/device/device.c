@@ -78,8 +78,8 @@ static gh_status load_driver(const char *driver, struct gh_device *dev,
 
     if (driver_load(path, &dev->drv, text, sizeof(text)) != 0) {
         return gh_fail(err, GH_ERR_NO_DRIVER,
-                       "%.170s; set GRAPHHOOKS_DRIVER, or GRAPHHOOKS_ENABLE=0 "
-                       "to run without one",
+                       "%.150s; set GRAPHHOOKS_DRIVER=soft for the software "
+                       "device, or GRAPHHOOKS_ENABLE=0 to run without a driver",
                        text);
     }
     dev->info.soft = dlsym(dev->drv.library, "softcuda_count") != NULL;

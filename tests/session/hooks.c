@@ -348,6 +348,10 @@ static void test_a_session_that_cannot_open(void)
     d.driver = "/nowhere/libcuda.so";
     opens_with(d, GH_ERR_NO_DRIVER, "/nowhere/libcuda.so",
                "a driver that is not there");
+    opens_with(d, GH_ERR_NO_DRIVER,
+               "; set GRAPHHOOKS_DRIVER=soft for the software device, or "
+               "GRAPHHOOKS_ENABLE=0 to run without a driver",
+               "with what to do without it");
     d = good;
     d.driver = "./.libs/libgraphhooks.so";
     opens_with(d, GH_ERR_NO_DRIVER, "cuGetProcAddress",
