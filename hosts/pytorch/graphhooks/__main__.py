@@ -77,12 +77,13 @@ MEANINGS = {
     "check": (
         "off or bitwise",
         "off",
-        "Run ready passes eagerly too, and compare what both wrote.",
+        "Passes that have been recorded run eagerly too, and what both wrote "
+        "is compared.",
     ),
     "check_every": (
         "a number from 1 to 1000000",
         "1",
-        "With CHECK: compare every n-th pass that is ready.",
+        "With CHECK: compare every n-th pass that has been recorded.",
     ),
     "freeze": (
         "a number from 0 to 1000000",
