@@ -6,14 +6,14 @@
  *
  * Build and run it in a checkout that ./quickstart has built:
  *
- *     cc -std=c11 -Iinclude -Isoftcuda doc/hello.c -o hello \
- *         -Lbuild/.libs -Wl,-rpath,build/.libs -lgraphhooks -ldl
- *     ./hello build/.libs/libgraphhooks-softcuda.so
+ *     cc -std=c11 -Iinclude -Isoftcuda doc/hello.c -o build/hello \
+ *         -Lbuild/.libs -Wl,-rpath,"$PWD/build/.libs" -lgraphhooks -ldl
+ *     build/hello build/.libs/libgraphhooks-softcuda.so
  *
  * Run your own host in these two ways as well; they find most mistakes:
  *
- *     SOFTCUDA_SEED=7 ./hello ...           another legal order; try 1 to 20
- *     GRAPHHOOKS_CHECK=bitwise ./hello ...  every graph is compared with eager
+ *     SOFTCUDA_SEED=7 build/hello ...           another order; try 1 to 20
+ *     GRAPHHOOKS_CHECK=bitwise build/hello ...  compares graphs with eager
  *
  * hello.cu is the same host for a GPU, with the CUDA runtime and cuBLAS.
  *
@@ -248,7 +248,7 @@ static void train(const char *driver, const char *const *environment,
     uint64_t address;
 
     start_values(&start);
-    MUST(cuStreamCreate(&stream, 1 /* CU_STREAM_NON_BLOCKING */));
+    MUST(cuStreamCreate(&stream, 0 /* CU_STREAM_DEFAULT: blocking */));
     MUST(cuMemAlloc(&address, sizeof(*dev)));
     dev = (struct memory *)(uintptr_t)address;
     MUST(cuMemcpyHtoDAsync(address, &start, at + sizeof(*result), stream));

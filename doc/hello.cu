@@ -6,10 +6,10 @@
  *
  * Build and run it in a checkout that ./quickstart has built, on a GPU:
  *
- *     nvcc -Iinclude doc/hello.cu -o hello -Lbuild/.libs \
- *         -Xlinker -rpath=build/.libs -lgraphhooks -lcublas
- *     ./hello
- *     GRAPHHOOKS_CHECK=bitwise ./hello    every graph is compared with eager
+ *     nvcc -Iinclude doc/hello.cu -o build/hello -Lbuild/.libs \
+ *         -Xlinker -rpath="$PWD/build/.libs" -lgraphhooks -lcublas
+ *     build/hello
+ *     GRAPHHOOKS_CHECK=bitwise build/hello  compares graphs with eager
  *
  * hello.c is the same host without a GPU.  There SOFTCUDA_SEED=1 to 20 runs it
  * in orders that a GPU takes now and then; a GPU has no seeds.

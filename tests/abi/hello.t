@@ -10,8 +10,8 @@ strict="-Wall -Wextra -Werror -pedantic ${sanitize-}"
 how()
 {
     sed -n '/^ \*     \(cc\|nvcc\) /,/[^\\]$/p' "$srcdir/doc/$1" |
-        sed "s|^ \* *||; s|build/\.libs|$builddir/.libs|g
-             s|-o hello|-o $scratch/hello|" | tr -d '\\\n'
+        sed "s|^ \* *||; s|\"\$PWD/|\"|; s|build/\.libs|$builddir/.libs|g
+             s|-o build/hello|-o $scratch/hello|" | tr -d '\\\n'
 }
 
 # hello SENTENCE [VARIABLE=VALUE...]: the training runs, and says nothing else.
