@@ -22,7 +22,8 @@
 #     killed            which test failed, or ran out of time
 #     survived          all tests passed
 #     does-not-compile  make refused it
-#     no-change         the expression changed nothing: mend the list
+#     no-change         the expression changed nothing: mend the list, as
+#                       build-aux/check-mutations.sh asks for too
 #
 # and the totals come last.  It exits 0 when none survived.
 #
