@@ -95,6 +95,103 @@ static void test_without_another_slot_the_flight_is_refused(void)
     toy_close(&toy);
 }
 
+static void is_out_of_reach(const char *what)
+{
+    is_int(run(0, FORWARD, 7, toy.streams[1]).action, (long)UINT32_MAX,
+           "%s: a flight on another stream is refused", what);
+    gh_iteration_end(toy.session, NULL);
+    is_int(run(0, FORWARD, 7, toy.streams[1]).slot, 0,
+           "%s: until the step has ended", what);
+    toy_close(&toy);
+}
+
+/* The slot remembers it, though the flight's last pass is not captured. */
+static void test_a_pass_in_the_middle_is_captured(void)
+{
+    CUstream *s = toy.streams;
+
+    if (!start((struct toy_options){ .layers = 2, .max_slots = 1 })) {
+        return;
+    }
+    run_both(0, s[1]);
+    run(0, FORWARD, 1, s[0]);
+    run(1, FORWARD, 1, s[0]);
+    begin_on(s[0]);
+    run(1, BACKWARD, 1, s[0]);
+    end_capture(s[0]);
+    run(0, BACKWARD, 1, s[0]);
+    is_out_of_reach("a captured pass in the middle of a flight");
+}
+
+/* No pass of a disabled session asks whether its stream is captured. */
+static void test_a_disabled_session_is_captured(void)
+{
+    static const char *const disabled[] = { "GRAPHHOOKS_LOG=off",
+                                            "GRAPHHOOKS_ENABLE=0", NULL };
+    CUstream *s = toy.streams;
+
+    if (!start((struct toy_options){ .layers = 1,
+                                     .max_slots = 1,
+                                     .environment = disabled })) {
+        return;
+    }
+    run_both(0, s[1]);
+    run(0, FORWARD, 1, s[0]);
+    begin_on(s[0]);
+    run(0, BACKWARD, 1, s[0]);
+    end_capture(s[0]);
+    is_out_of_reach("a captured last pass of a disabled session");
+}
+
+/* It may run there and then, so the next flight can wait for it. */
+static void test_a_driver_that_does_not_say_captures_nothing(void)
+{
+    CUstream *s = toy.streams;
+
+    if (!start((struct toy_options){ .layers = 1, .max_slots = 1 })) {
+        return;
+    }
+    run_both(0, s[1]);
+    run(0, FORWARD, 1, s[0]);
+    toy_configure(&toy, "SEED=0 FAIL=cuStreamIsCapturing:1");
+    is_int(run(0, BACKWARD, 1, s[0]).reason, GH_REASON_HOST_CAPTURE,
+           "where the driver does not say, a pass is eager");
+    is_int(run(0, FORWARD, 2, s[1]).slot, 0,
+           "and the next flight on another stream has its slot");
+    toy_close(&toy);
+}
+
+/* What the flight before has left is not this one's. */
+static void test_a_captured_flight_has_a_beginning(void)
+{
+    const gh_border_key key = { .struct_size = sizeof(key),
+                                .segment = 1,
+                                .direction = FORWARD,
+                                .tensor = GH_TENSOR_HIDDEN };
+    CUstream *s = toy.streams;
+    struct io io = { .n_outputs = 1, .value = 7 };
+    gh_buffer out, found;
+
+    if (!start((struct toy_options){ .layers = 2, .max_slots = 1 })) {
+        return;
+    }
+    out = buffer(1, 256, 0);
+    out.tensor = GH_TENSOR_HIDDEN;
+    io.outputs = &out;
+    begin_on(s[0]);
+    run(0, FORWARD, 0, s[0]);
+    run_with(1, FORWARD, 0, s[0], &io);
+    is_int(gh_border_find(toy.session, &key, &found, NULL), GH_OK,
+           "what a captured flight has left is found");
+    run(1, BACKWARD, 0, s[0]);
+    run(0, BACKWARD, 0, s[0]);
+    run(0, FORWARD, 0, s[0]);
+    is_int(gh_border_find(toy.session, &key, &found, NULL), GH_ERR_NOT_FOUND,
+           "and not by the next flight of its microbatch");
+    end_capture(s[0]);
+    toy_close(&toy);
+}
+
 /* The host launches what it has captured when it likes. */
 static void test_a_captured_flight_has_no_slot(void)
 {
@@ -233,6 +330,31 @@ static void test_without_a_driver_busy_fails(void)
     toy_close(&toy);
 }
 
+/* What a check has compared is waited for: its scratch is to be had. */
+static void test_a_check_after_a_check(void)
+{
+    CUstream *s = toy.streams;
+    gh_buffer out;
+    struct io io = { .n_outputs = 1, .value = 7 };
+
+    if (!start((struct toy_options){ .layers = 1, .environment = checked })) {
+        return;
+    }
+    out = buffer(1, 256, GH_BUFFER_UPDATED);
+    io.outputs = &out;
+    for (uint32_t m = 0; m < 2; m++) {
+        run_with(0, FORWARD, m, s[m], &io);
+        run_with(0, BACKWARD, m, s[m], &io);
+    }
+    begin_on(s[1]);
+    is_int(run_with(0, FORWARD, 2, s[0], &io).reason, GH_REASON_CHECK,
+           "beside a capture on the stream of the last check, a pass is "
+           "compared");
+    run_with(0, BACKWARD, 2, s[0], &io);
+    is_int(end_capture(s[1]), CUDA_SUCCESS, "and the capture is whole");
+    toy_close(&toy);
+}
+
 /* The scratch of a check was last used on the stream that is captured. */
 static void test_a_check_beside_a_capture(void)
 {
@@ -250,11 +372,12 @@ static void test_a_check_beside_a_capture(void)
         run_with(0, BACKWARD, m, s[m], &io);
         toy.drv.cuCtxSynchronize();
     }
+    run_with(0, FORWARD, 2, s[1], &io);
     toy_configure(&toy, "SEED=0 FAIL=cuMemsetD8Async:1");
-    run_with(0, FORWARD, 2, s[1], &io); /* ends without comparing */
-    run_with(0, BACKWARD, 2, s[1], &io);
+    run_with(0, BACKWARD, 2, s[1], &io); /* ends without comparing */
     begin_on(s[1]);
-    run_with(0, FORWARD, 3, s[0], &io);
+    is_int(run_with(0, FORWARD, 3, s[0], &io).action, GH_ACTION_REPLAYED,
+           "without its scratch a check lets the graph's result stand");
     run_with(0, BACKWARD, 3, s[0], &io);
     is_int(end_capture(s[1]), CUDA_SUCCESS,
            "a check on one stream leaves a capture of another whole");
@@ -335,9 +458,14 @@ int main(void)
     }
     test_a_slot_whose_stream_is_captured_is_passed_over();
     test_without_another_slot_the_flight_is_refused();
+    test_a_pass_in_the_middle_is_captured();
+    test_a_disabled_session_is_captured();
+    test_a_driver_that_does_not_say_captures_nothing();
     test_a_captured_flight_has_no_slot();
     test_eager_passes_in_a_capture();
+    test_a_captured_flight_has_a_beginning();
     test_results_are_read_after_the_last_pass();
+    test_a_check_after_a_check();
     test_a_check_beside_a_capture();
     test_without_a_driver_streams_do_not_share_slots();
     test_without_a_driver_busy_fails();

@@ -431,6 +431,26 @@ static void test_a_recording_that_is_given_up(void)
            "so is one that is open when the session closes");
 }
 
+/* The host may refuse to end what it has no use for. */
+static void test_a_recording_that_is_given_up_and_does_not_end(void)
+{
+    gh_decision d = { .struct_size = sizeof(d) };
+    gh_pass pass;
+
+    if (!start_host((struct toy_options){ .layers = 1 })) {
+        return;
+    }
+    pass = a_pass(0, GH_FORWARD, 0, toy.streams[0], &no_io);
+    host.end_fails = GH_ERR_STATE;
+    gh_layer_enter(toy.session, &pass, &d, &err);
+    gh_layer_cancel(toy.session, &err);
+    host.end_fails = GH_OK;
+    is_int(microbatch(0, toy.streams[0]).action, GH_ACTION_RECORD,
+           "a cancelled recording whose capture_end fails is made another "
+           "time");
+    toy_close(&toy);
+}
+
 /* Segment 1 reads what segment 0 writes, until it reads elsewhere. */
 static void test_a_graph_that_is_recorded_anew(void)
 {
@@ -607,6 +627,7 @@ int main(void)
     test_a_capture_that_does_not_end();
     test_launches_that_fail();
     test_a_recording_that_is_given_up();
+    test_a_recording_that_is_given_up_and_does_not_end();
     test_a_graph_that_is_recorded_anew();
     test_a_tensor_that_moves();
     test_a_thread_without_a_context();
