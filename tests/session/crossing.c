@@ -124,23 +124,50 @@ static void test_a_pass_in_the_middle_is_captured(void)
 }
 
 /* No pass of a disabled session asks whether its stream is captured. */
-static void test_a_disabled_session_is_captured(void)
+static void captured_while_disabled(uint32_t captured, uint32_t last,
+                                    const char *what)
 {
     static const char *const disabled[] = { "GRAPHHOOKS_LOG=off",
                                             "GRAPHHOOKS_ENABLE=0", NULL };
     CUstream *s = toy.streams;
 
-    if (!start((struct toy_options){ .layers = 1,
-                                     .max_slots = 1,
-                                     .environment = disabled })) {
+    if (!start((struct toy_options){
+            .layers = 1, .max_slots = 1, .environment = disabled })) {
         return;
     }
     run_both(0, s[1]);
     run(0, FORWARD, 1, s[0]);
-    begin_on(s[0]);
-    run(0, BACKWARD, 1, s[0]);
-    end_capture(s[0]);
-    is_out_of_reach("a captured last pass of a disabled session");
+    begin_on(s[captured]);
+    run(0, BACKWARD, 1, s[last]);
+    end_capture(s[captured]);
+    is_out_of_reach(what);
+}
+
+static void test_a_disabled_session_is_captured(void)
+{
+    captured_while_disabled(0, 0, "a captured last pass of a disabled session");
+    captured_while_disabled(2, 2, "one that is on a stream of its own");
+    captured_while_disabled(0, 2, "a last pass beside the captured stream");
+}
+
+/* What the stream issues now comes after its own graph, or with it. */
+static void test_a_stream_follows_what_it_captured(void)
+{
+    CUstream *s = toy.streams;
+
+    if (!start((struct toy_options){ .layers = 1, .max_slots = 2 })) {
+        return;
+    }
+    run(0, FORWARD, 0, s[1]);
+    run(0, FORWARD, 1, s[0]);
+    for (uint32_t m = 0; m < 2; m++) {
+        begin_on(s[1 - m]);
+        run(0, BACKWARD, m, s[1 - m]);
+        end_capture(s[1 - m]);
+    }
+    is_int(run(0, FORWARD, 2, s[0]).slot, 1,
+           "of two slots with captured work a stream has its own");
+    toy_close(&toy);
 }
 
 /* It may run there and then, so the next flight can wait for it. */
@@ -292,8 +319,8 @@ static void test_without_a_driver_streams_do_not_share_slots(void)
 {
     CUstream *s = toy.streams;
 
-    if (!start((struct toy_options){ .environment = no_driver,
-                                     .max_slots = 3 })) {
+    if (!start(
+            (struct toy_options){ .environment = no_driver, .max_slots = 3 })) {
         return;
     }
     for (uint32_t m = 0; m < 6; m++) {
@@ -460,6 +487,7 @@ int main(void)
     test_without_another_slot_the_flight_is_refused();
     test_a_pass_in_the_middle_is_captured();
     test_a_disabled_session_is_captured();
+    test_a_stream_follows_what_it_captured();
     test_a_driver_that_does_not_say_captures_nothing();
     test_a_captured_flight_has_no_slot();
     test_eager_passes_in_a_capture();
