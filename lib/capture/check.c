@@ -241,6 +241,9 @@ static void compare(struct gh_capture *c, struct gh_entry *entry,
                              entry->outputs[i].bytes, eager->bytes);
             return;
         }
+        if (eager->address != entry->outputs[i].address && eager->bytes != 0) {
+            gh_say_output_moved(c, entry, i);
+        }
         if (eager->bytes != 0 && !is_equal(c, entry, pass, i, at)) {
             return;
         }

@@ -125,6 +125,20 @@ void gh_say_no_step_ends(const struct gh_capture *c)
 
 /* ---- of many passes, in one line --------------------------------------- */
 
+void gh_say_output_moved(struct gh_capture *c, const struct gh_entry *entry,
+                         uint32_t output)
+{
+    if (c->said.output_moved) {
+        return;
+    }
+    c->said.output_moved = true;
+    gh_log_line(c->options.log, GH_LOG_WARN,
+                "GRAPHHOOKS_CHECK: output %u of %s is elsewhere than where its "
+                "graph writes it: use the buffers of gh_decision.slot, or read "
+                "gh_decision.outputs after a replay; this is said once",
+                output, gh_entry_describe(c, entry).text);
+}
+
 static void say_group(const struct gh_capture *c, struct gh_given_up *group)
 {
     char others[40] = "";

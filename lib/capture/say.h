@@ -22,6 +22,7 @@ struct gh_given_up {
 struct gh_said {
     uint32_t reasons;            /* bit i: gh_reason i was said */
     bool looked_for_missing;     /* segments that are never entered */
+    bool output_moved;
     uint8_t *nothing_to_compare; /* [direction][segment]; see say.c */
     struct gh_given_up given_up[GH_GIVEN_UP];
 };
@@ -47,6 +48,10 @@ void gh_say_given_up(struct gh_capture *c, const struct gh_entry *entry,
 /* GRAPHHOOKS_CHECK has found no outputs in the pass that is open.  It is
  * noted, and said for all such passes together. */
 void gh_say_nothing_to_compare(struct gh_capture *c);
+/* GRAPHHOOKS_CHECK has found an output of an eager pass elsewhere than where
+ * its graph writes: right for a host that allocates, and for no other. */
+void gh_say_output_moved(struct gh_capture *c, const struct gh_entry *entry,
+                         uint32_t output);
 /* What is known of many segments at the end of a step. */
 void gh_say_step_ended(struct gh_capture *c);
 /* What is left to say when the session closes. */

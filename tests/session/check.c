@@ -217,6 +217,35 @@ static void test_a_check_that_never_was_is_said(void)
     toy_close(&toy);
 }
 
+/* A host that keeps a set for each microbatch, and not for each slot. */
+static void test_an_output_that_moves_is_named(void)
+{
+    struct io elsewhere = writes_seven;
+    gh_buffer other;
+
+    if (!start_with(checked_aloud, 1, 0)) {
+        return;
+    }
+    out = buffer(1, 256, 0);
+    other = buffer(2, 256, 0);
+    elsewhere.outputs = &other;
+    run_with(0, FORWARD, 0, toy.streams[0], &writes_seven);
+    run(0, BACKWARD, 0, toy.streams[0]);
+    is_int(times_said("elsewhere than where its graph writes it"), 0,
+           "an output that stays is not named");
+    for (uint32_t m = 1; m < 3; m++) {
+        run_with(0, FORWARD, m, toy.streams[0], &elsewhere);
+        run(0, BACKWARD, m, toy.streams[0]);
+    }
+    is_int((long)toy_stats(&toy).check_failures, 0,
+           "one that moves is compared where it is");
+    is_int(times_said("output 0 of layer 0 attn..mlp forward, slot 0 is "
+                      "elsewhere than where its graph writes it: use the "
+                      "buffers of gh_decision.slot"),
+           1, "and named once: %s", said);
+    toy_close(&toy);
+}
+
 /* As a sanitizer sees it: addresses of outputs without bytes are NULL. */
 static void test_buffers_of_no_bytes(void)
 {
@@ -256,6 +285,7 @@ int main(void)
     test_a_difference_names_its_causes();
     test_the_result_is_said_at_the_end();
     test_a_check_that_never_was_is_said();
+    test_an_output_that_moves_is_named();
     test_buffers_of_no_bytes();
     return done_testing();
 }
