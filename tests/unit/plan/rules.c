@@ -720,9 +720,10 @@ static void test_remedies_lead_to_no_other_refusal(void)
     };
     static const uint32_t modules[] = { 0, GH_MODULE_LAYER, GH_MODULE_MOE,
                                         GH_MODULE_CORE_ATTN | GH_MODULE_MLP };
+    const uint32_t n_features = sizeof(features) / sizeof(features[0]);
     uint32_t refused = 0, undone = 0;
 
-    for (uint32_t bits = 0; bits < 1u << 9; bits++) {
+    for (uint32_t bits = 0; bits < 1u << n_features; bits++) {
         for (uint32_t n = 0; n < GH_KIND_COUNT * 4 * 3 * 2 * 4 * 2; n++) {
             const struct gh_plan_options options = {
                 .granularity =
@@ -737,7 +738,7 @@ static void test_remedies_lead_to_no_other_refusal(void)
                 .offload = n / 576 % 2 != 0 ? GH_MODULE_LAYER : 0,
             };
 
-            for (uint32_t i = 0; i < 9; i++) {
+            for (uint32_t i = 0; i < n_features; i++) {
                 layer.features |= bits & 1u << i ? features[i] : 0;
             }
             count_undone(&layer, &options, &refused, &undone);
