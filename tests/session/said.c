@@ -224,6 +224,13 @@ static void test_a_cancel_after_a_lost_capture(void)
     gh_layer_cancel(toy.session, &err);
     is_int(run(0, FORWARD, 0, toy.streams[0]).action, GH_ACTION_RECORD,
            "a cancel of a sound recording records another time");
+    pass.direction = BACKWARD;
+    gh_layer_enter(toy.session, &pass, &d, &err);
+    toy.drv.cuStreamSynchronize(toy.streams[0]);
+    gh_layer_cancel(toy.session, &err);
+    gh_iteration_end(toy.session, NULL);
+    is_int(times_said("layer 0 attn..mlp backward, slot 0 runs eagerly"), 1,
+           "and a backward that is lost is called one");
     toy_close(&toy);
 }
 
