@@ -110,9 +110,6 @@ static bool is_in_reach(const struct gh_order *o, const struct gh_streams *s,
 bool gh_order_reach(const struct gh_order *o, const struct gh_streams *s,
                     void *stream)
 {
-    if (s->dev != NULL && gh_device_host_captures(s->dev, stream)) {
-        return true; /* what is captured now has nothing to wait for */
-    }
     if (o->captured && o->stream != stream) {
         return false;
     }
@@ -177,13 +174,6 @@ gh_status gh_order_move(struct gh_order *o, const struct gh_streams *s,
         return GH_OK;
     }
     if (!o->ordered) {
-        if (!gh_order_reach(o, s, stream)) {
-            return gh_fail(err, GH_ERR_STATE,
-                           "stream %p cannot wait for a stream that was used "
-                           "before it, as the host is capturing that one: end "
-                           "the capture first",
-                           stream);
-        }
         status = s->dev != NULL ? follow_all(o, s, stream, err) : GH_OK;
         if (status != GH_OK) {
             return status;

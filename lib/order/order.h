@@ -36,13 +36,14 @@ static inline void gh_order_stay(struct gh_order *order)
     order->marked = 0;
 }
 
-/* Whether a user on the stream can wait for all that was used. */
+/* Whether a new user on the stream, which the host does not capture, can wait
+ * for all that was used. */
 bool gh_order_reach(const struct gh_order *order,
                     const struct gh_streams *streams, void *stream);
 
 /* The next work is on the stream at hand, which is another than the last.  As
- * long as the user is not `ordered`, that was another user's: it waits.
- * GH_ERR_STATE when a stream that it would wait for is out of reach. */
+ * long as the user is not `ordered`, that was another user's, which is in
+ * reach: it waits. */
 gh_status gh_order_move(struct gh_order *order,
                         const struct gh_streams *streams, void *stream,
                         gh_error *err);
