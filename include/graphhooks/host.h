@@ -23,6 +23,22 @@ enum {
     GH_LOG_DEBUG = 3 /* every recording */
 };
 
+/* A recording, as the library tells a host of it: of which pass, and where.
+ * The library sets struct_size, to its own size; a host that was built with
+ * newer headers asks GH_HAS first.  It may grow at its end.  Valid during the
+ * call only.  Since 0.3. */
+typedef struct gh_recording {
+    uint32_t struct_size;
+    uint32_t slot;      /* gh_decision.slot of the pass; never GH_SLOT_NONE */
+    uint32_t segment;   /* gh_pass.segment */
+    uint32_t direction; /* gh_pass.direction */
+    uint32_t variant;   /* gh_pass.variant */
+    uint32_t bank;      /* 0 until there are banks */
+    uint32_t chunk;     /* gh_layer_desc.chunk of the segment */
+    uint32_t reserved;  /* 0 */
+    void *stream;       /* the one that is captured: not always the pass's */
+} gh_recording;
+
 /**
  * The table.  Zero the struct, then set struct_size.  It is copied when the
  * session opens; `user` must outlive the session.
@@ -43,13 +59,17 @@ typedef struct gh_host_services {
     void (*device_free)(void *user, void *address, uint64_t bytes);
 
     /* Around the capture of one pass: a host with an allocator of its own
-     * routes allocations on `stream` into memory that lives as long as the
-     * session.  record_end is called for every record_begin that returned
-     * GH_OK; kept says whether a graph now holds those addresses.  A failing
-     * record_begin makes the pass eager for good.  Both slots or neither.
-     * Default: nothing. */
-    gh_status (*record_begin)(void *user, void *stream, uint32_t slot);
-    void (*record_end)(void *user, void *stream, uint32_t slot, uint32_t kept);
+     * routes allocations on recording->stream into memory that lives as long
+     * as the session.  record_end is called for every record_begin that
+     * returned GH_OK, with the same recording; kept says whether a graph now
+     * holds those addresses.  A failing record_begin makes the pass eager for
+     * good.  Both slots or neither.  Default: nothing.
+     *
+     * In a table that ends before before_recording, as those of 0.1 and 0.2
+     * do, they take `void *stream, uint32_t slot` in place of the recording. */
+    gh_status (*record_begin)(void *user, const gh_recording *recording);
+    void (*record_end)(void *user, const gh_recording *recording,
+                       uint32_t kept);
 
     /* since 0.2 */
     /* What gh_aux_bind() was given must stay alive, and may go again.  Every
@@ -95,6 +115,16 @@ typedef struct gh_host_services {
                              void **graph_p);
     gh_status (*launch)(void *user, void *object, void *stream, void **exec_p);
     void (*destroy)(void *user, void *object);
+
+    /* since 0.3 */
+    /* Once for each chunk of the model (gh_layer_desc.chunk), whatever the
+     * granularity: before the first recording of a pass of that chunk, which
+     * `recording` is, and before its record_begin.  The library captures
+     * nothing then, so the host may allocate, wait, and make what has to
+     * exist before a capture.  It is not asked again: after a failure no pass
+     * of the chunk is recorded, and each is eager for good.
+     * Default: nothing. */
+    gh_status (*before_recording)(void *user, const gh_recording *recording);
 } gh_host_services;
 
 GH_END_DECLS

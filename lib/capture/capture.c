@@ -67,10 +67,14 @@ gh_status gh_capture_create(const struct gh_plan *plan, struct gh_device *dev,
     if (status != GH_OK) {
         goto err_capture;
     }
+    status = gh_services_create(c, err);
+    if (status != GH_OK) {
+        goto err_fates;
+    }
     status = gh_slots_create(plan->n_chunks, plan->n_segments,
                              options->max_slots, &c->slots, err);
     if (status != GH_OK) {
-        goto err_fates;
+        goto err_services;
     }
     status = gh_bank_create(&c->bank, plan->n_segments, options->max_slots,
                             &c->memory, err);
@@ -94,6 +98,8 @@ err_bank:
     gh_bank_free(&c->bank);
 err_slots:
     gh_slots_destroy(c->slots);
+err_services:
+    gh_services_destroy(c);
 err_fates:
     free(c->fates);
 err_capture:
@@ -142,6 +148,7 @@ void gh_capture_destroy(struct gh_capture *c)
     gh_say_free(&c->said);
     gh_bank_free(&c->bank);
     gh_slots_destroy(c->slots);
+    gh_services_destroy(c);
     free(c->fates);
     free(c);
 }

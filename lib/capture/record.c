@@ -181,6 +181,15 @@ static gh_status begin(struct gh_capture *c, const gh_pass *pass,
 {
     gh_status status;
 
+    status = choose_stream(c, pass->stream, err);
+    if (status != GH_OK) {
+        return status;
+    }
+    status = gh_services_before_recording(c, err);
+    if (status != GH_OK) {
+        *reason_p = GH_REASON_CAPTURE;
+        return status;
+    }
     status = keep_inputs(entry, pass, err);
     if (status != GH_OK) {
         return status;
@@ -195,10 +204,6 @@ static gh_status begin(struct gh_capture *c, const gh_pass *pass,
         if (status != GH_OK) {
             return status;
         }
-    }
-    status = choose_stream(c, pass->stream, err);
-    if (status != GH_OK) {
-        return status;
     }
     status = gh_services_route(c, err);
     if (status != GH_OK) {

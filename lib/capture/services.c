@@ -16,21 +16,110 @@
 #include "base/error.h"
 #include "capture/state.h"
 
+#include <stdlib.h>
+
 /* ---- around a recording ------------------------------------------------ */
+
+/* What a table from before 0.3 has in the slots of these names.  It ends
+ * before before_recording. */
+typedef gh_status old_record_begin(void *user, void *stream, uint32_t slot);
+typedef void old_record_end(void *user, void *stream, uint32_t slot,
+                            uint32_t kept);
+
+static bool is_old(const gh_host_services *host)
+{
+    return !GH_HAS(host, gh_host_services, before_recording);
+}
+
+static gh_status failed(const char *service, gh_status status, gh_error *err)
+{
+    return gh_fail(err, GH_ERR_STATE, "the host's %s: %s", service,
+                   gh_status_name(status));
+}
+
+static gh_recording recording_of(const struct gh_open_pass *open)
+{
+    return (gh_recording){ .struct_size = sizeof(gh_recording),
+                           .slot = open->slot,
+                           .segment = open->segment,
+                           .direction = open->direction,
+                           .variant = open->variant,
+                           .chunk = open->chunk,
+                           .stream = open->capture_stream };
+}
+
+gh_status gh_services_create(struct gh_capture *c, gh_error *err)
+{
+    c->answers = calloc(c->plan->n_chunks, sizeof(*c->answers));
+    if (c->answers == NULL) {
+        return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a session");
+    }
+    return GH_OK;
+}
+
+void gh_services_destroy(struct gh_capture *c)
+{
+    free(c->answers);
+}
+
+gh_status gh_services_before_recording(struct gh_capture *c, gh_error *err)
+{
+    const gh_host_services *host = &c->options.host;
+    const gh_recording recording = recording_of(&c->open);
+    struct gh_answer *answer = &c->answers[c->open.chunk];
+
+    if (host->before_recording == NULL) {
+        return GH_OK;
+    }
+    if (!answer->given) {
+        answer->status = host->before_recording(host->user, &recording);
+        answer->given = true;
+    }
+    if (answer->status != GH_OK) {
+        return failed("before_recording", answer->status, err);
+    }
+    return GH_OK;
+}
+
+static gh_status call_record_begin(const struct gh_capture *c)
+{
+    const gh_host_services *host = &c->options.host;
+    const gh_recording recording = recording_of(&c->open);
+
+    if (is_old(host)) {
+        old_record_begin *begin =
+            (old_record_begin *)(void (*)(void))host->record_begin;
+
+        return begin(host->user, recording.stream, recording.slot);
+    }
+    return host->record_begin(host->user, &recording);
+}
+
+static void call_record_end(const struct gh_capture *c, bool kept)
+{
+    const gh_host_services *host = &c->options.host;
+    const gh_recording recording = recording_of(&c->open);
+
+    if (is_old(host)) {
+        old_record_end *end =
+            (old_record_end *)(void (*)(void))host->record_end;
+
+        end(host->user, recording.stream, recording.slot, kept);
+        return;
+    }
+    host->record_end(host->user, &recording, kept);
+}
 
 gh_status gh_services_route(struct gh_capture *c, gh_error *err)
 {
-    const gh_host_services *host = &c->options.host;
     gh_status status;
 
-    if (host->record_begin == NULL) {
+    if (c->options.host.record_begin == NULL) {
         return GH_OK;
     }
-    status =
-        host->record_begin(host->user, c->open.capture_stream, c->open.slot);
+    status = call_record_begin(c);
     if (status != GH_OK) {
-        return gh_fail(err, GH_ERR_STATE, "the host's record_begin: %s",
-                       gh_status_name(status));
+        return failed("record_begin", status, err);
     }
     c->open.routed = true;
     return GH_OK;
@@ -38,11 +127,8 @@ gh_status gh_services_route(struct gh_capture *c, gh_error *err)
 
 void gh_services_unroute(struct gh_capture *c, bool kept)
 {
-    const gh_host_services *host = &c->options.host;
-
     if (c->open.routed) {
-        host->record_end(host->user, c->open.capture_stream, c->open.slot,
-                         kept);
+        call_record_end(c, kept);
         c->open.routed = false;
     }
 }
@@ -79,12 +165,6 @@ void gh_services_release(struct gh_capture *c, void *object)
 bool gh_services_capture(const struct gh_capture *c)
 {
     return c->options.host.capture_begin != NULL;
-}
-
-static gh_status failed(const char *service, gh_status status, gh_error *err)
-{
-    return gh_fail(err, GH_ERR_STATE, "the host's %s: %s", service,
-                   gh_status_name(status));
 }
 
 /* The host believes in a capture: it is told that there is none. */

@@ -10,6 +10,18 @@
 
 struct gh_capture;
 
+/* What before_recording has answered for a chunk. */
+struct gh_answer {
+    bool given;
+    gh_status status;
+};
+
+gh_status gh_services_create(struct gh_capture *c, gh_error *err);
+void gh_services_destroy(struct gh_capture *c);
+
+/* Asks the host for the open pass's chunk, the first time.  The stream of the
+ * capture is chosen. */
+gh_status gh_services_before_recording(struct gh_capture *c, gh_error *err);
 /* Around a recording: record_begin, and record_end where that was called. */
 gh_status gh_services_route(struct gh_capture *c, gh_error *err);
 void gh_services_unroute(struct gh_capture *c, bool kept);

@@ -33,6 +33,7 @@ struct gh_capture {
     struct gh_capture_options options;
     struct gh_slots *slots;
     struct gh_segment_fate *fates; /* by segment */
+    struct gh_answer *answers;     /* by chunk; services.c */
     struct gh_bank bank;
     struct gh_left *left; /* [segment][direction][slot, or none of them] */
     struct gh_bound *bound; /* tensors that graphs read; aux.c */

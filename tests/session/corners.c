@@ -460,22 +460,21 @@ struct routes {
     uint32_t begun, ended, kept;
 };
 
-static gh_status route_begin(void *user, void *stream, uint32_t slot)
+static gh_status route_begin(void *user, const gh_recording *recording)
 {
     struct routes *routes = user;
 
-    (void)stream;
-    (void)slot;
+    (void)recording;
     routes->begun++;
     return GH_OK;
 }
 
-static void route_end(void *user, void *stream, uint32_t slot, uint32_t kept)
+static void route_end(void *user, const gh_recording *recording,
+                      uint32_t kept)
 {
     struct routes *routes = user;
 
-    (void)stream;
-    (void)slot;
+    (void)recording;
     routes->ended++;
     routes->kept += kept;
 }

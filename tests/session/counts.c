@@ -228,48 +228,7 @@ static void test_an_empty_recording_leaves_nothing(void)
     toy_close(&toy);
 }
 
-/* ---- what the host and the trace are told ------------------------------ */
-
-static struct {
-    void *begun_on, *ended_on;
-    uint32_t begun_in, ended_in;
-} routed;
-
-static gh_status record_begin(void *user, void *stream, uint32_t slot)
-{
-    (void)user;
-    routed.begun_on = stream;
-    routed.begun_in = slot;
-    return GH_OK;
-}
-
-static void record_end(void *user, void *stream, uint32_t slot, uint32_t kept)
-{
-    (void)user;
-    (void)kept;
-    routed.ended_on = stream;
-    routed.ended_in = slot;
-}
-
-static void test_where_a_recording_is_routed(void)
-{
-    static const gh_host_services routes = { .struct_size = sizeof(routes),
-                                             .record_begin = record_begin,
-                                             .record_end = record_end };
-
-    if (!start((struct toy_options){ .layers = 1, .host = &routes })) {
-        return;
-    }
-    for (uint32_t m = 0; m < 3; m++) {
-        run(0, GH_FORWARD, m, toy.streams[m]);
-        ok(routed.begun_in == m && routed.ended_in == m,
-           "record_begin and record_end are told slot %u", m);
-        ok(routed.begun_on == toy.streams[m] &&
-               routed.ended_on == toy.streams[m],
-           "and the stream of the pass");
-    }
-    toy_close(&toy);
-}
+/* ---- what the trace is told --------------------------------------------- */
 
 static void test_slots_in_the_trace(struct trace_file *trace)
 {
@@ -351,7 +310,6 @@ int main(void)
     test_what_is_called_missing();
     test_nothing_is_missing_where_all_is_off();
     test_nothing_to_compare_is_said_once();
-    test_where_a_recording_is_routed();
     test_slots_in_the_trace(&traces[0]);
     test_a_recording_to_compare_in_the_trace(&traces[1]);
     test_long_steps_are_in_the_trace(&traces[2]);

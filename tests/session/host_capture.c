@@ -41,20 +41,19 @@ static void say(const char *word)
     }
 }
 
-static gh_status record_begin(void *user, void *stream, uint32_t slot)
+static gh_status record_begin(void *user, const gh_recording *recording)
 {
     (void)user;
-    (void)stream;
-    (void)slot;
+    (void)recording;
     say("rB");
     return GH_OK;
 }
 
-static void record_end(void *user, void *stream, uint32_t slot, uint32_t kept)
+static void record_end(void *user, const gh_recording *recording,
+                       uint32_t kept)
 {
     (void)user;
-    (void)stream;
-    (void)slot;
+    (void)recording;
     host.kept += kept;
     say(kept ? "rE" : "r0");
 }

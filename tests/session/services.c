@@ -45,12 +45,11 @@ static void take_memory_back(void *user, void *address, uint64_t bytes)
     l->toy->drv.cuMemFree((uintptr_t)address);
 }
 
-static gh_status begin_record(void *user, void *stream, uint32_t slot)
+static gh_status begin_record(void *user, const gh_recording *recording)
 {
     struct lender *l = user;
 
-    (void)stream;
-    (void)slot;
+    (void)recording;
     if (l->refuse_record) {
         return GH_ERR_STATE;
     }
@@ -58,12 +57,12 @@ static gh_status begin_record(void *user, void *stream, uint32_t slot)
     return GH_OK;
 }
 
-static void end_record(void *user, void *stream, uint32_t slot, uint32_t kept)
+static void end_record(void *user, const gh_recording *recording,
+                       uint32_t kept)
 {
     struct lender *l = user;
 
-    (void)stream;
-    (void)slot;
+    (void)recording;
     l->ended++;
     l->kept += kept;
 }

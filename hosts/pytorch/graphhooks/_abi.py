@@ -50,13 +50,28 @@ GH_LOG_WARN = 1
 GH_LOG_INFO = 2
 GH_LOG_DEBUG = 3
 
+
+class gh_recording(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("slot", c_uint32),
+        ("segment", c_uint32),
+        ("direction", c_uint32),
+        ("variant", c_uint32),
+        ("bank", c_uint32),
+        ("chunk", c_uint32),
+        ("reserved", c_uint32),
+        ("stream", c_void_p),
+    ]
+
+
 # A Python function that C is to call is wrapped in one of these, and the
 # object is kept for as long as C may call it.
 LOG_FN = CFUNCTYPE(None, c_void_p, c_uint32, c_char_p)
 DEVICE_ALLOC_FN = CFUNCTYPE(gh_status, c_void_p, c_uint64, POINTER(c_void_p))
 DEVICE_FREE_FN = CFUNCTYPE(None, c_void_p, c_void_p, c_uint64)
-RECORD_BEGIN_FN = CFUNCTYPE(gh_status, c_void_p, c_void_p, c_uint32)
-RECORD_END_FN = CFUNCTYPE(None, c_void_p, c_void_p, c_uint32, c_uint32)
+RECORD_BEGIN_FN = CFUNCTYPE(gh_status, c_void_p, POINTER(gh_recording))
+RECORD_END_FN = CFUNCTYPE(None, c_void_p, POINTER(gh_recording), c_uint32)
 RETAIN_FN = CFUNCTYPE(gh_status, c_void_p, c_void_p)
 RELEASE_FN = CFUNCTYPE(None, c_void_p, c_void_p)
 CAPTURE_BEGIN_FN = CFUNCTYPE(gh_status, c_void_p, c_void_p)
@@ -67,6 +82,7 @@ LAUNCH_FN = CFUNCTYPE(
     gh_status, c_void_p, c_void_p, c_void_p, POINTER(c_void_p)
 )
 DESTROY_FN = CFUNCTYPE(None, c_void_p, c_void_p)
+BEFORE_RECORDING_FN = CFUNCTYPE(gh_status, c_void_p, POINTER(gh_recording))
 
 
 class gh_host_services(Structure):
@@ -85,6 +101,7 @@ class gh_host_services(Structure):
         ("capture_end", CAPTURE_END_FN),
         ("launch", LAUNCH_FN),
         ("destroy", DESTROY_FN),
+        ("before_recording", BEFORE_RECORDING_FN),
     ]
 
 

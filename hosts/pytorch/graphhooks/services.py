@@ -50,8 +50,8 @@ def host_services(
     log: Optional[Callable[[int, str], None]] = None,
     device_alloc: Optional[Callable[[int], int]] = None,
     device_free: Optional[Callable[[int, int], None]] = None,
-    record_begin: Optional[Callable[[Optional[int], int], None]] = None,
-    record_end: Optional[Callable[[Optional[int], int, bool], None]] = None,
+    record_begin: Optional[Callable[[_abi.gh_recording], None]] = None,
+    record_end: Optional[Callable[[_abi.gh_recording, bool], None]] = None,
     retain: Optional[Callable[[int], None]] = None,
     release: Optional[Callable[[int], None]] = None,
     capture_begin: Optional[Callable[[Optional[int]], None]] = None,
@@ -60,16 +60,18 @@ def host_services(
     ] = None,
     launch: Optional[Callable[[int, Optional[int]], Optional[int]]] = None,
     destroy: Optional[Callable[[int], None]] = None,
+    before_recording: Optional[Callable[[_abi.gh_recording], None]] = None,
     lost: Optional[list] = None,
 ) -> _abi.gh_host_services:
     """Host services from Python functions, as host.h describes them: log(
     level, line), device_alloc(bytes) -> address, device_free(address, bytes),
-    record_begin(stream, slot), record_end(stream, slot, kept),
-    retain(object), release(object), capture_begin(stream), capture_end(
-    stream) -> (key, graph or None), launch(key, stream) -> exec or None,
-    destroy(key); a key is a number of the host's own, not 0.  Those that C
-    asks for a status fail by raising; what is no Exception, such as an
-    interrupt, is left in `lost` for the caller to raise."""
+    before_recording(recording), record_begin(recording), record_end(
+    recording, kept), retain(object), release(object), capture_begin(stream),
+    capture_end(stream) -> (key, graph or None), launch(key, stream) -> exec
+    or None, destroy(key); a recording is valid during the call, and a key is
+    a number of the host's own, not 0.  Those that C asks for a status fail by
+    raising; what is no Exception, such as an interrupt, is left in `lost` for
+    the caller to raise."""
 
     def put_address(size, address_p):
         address_p[0] = device_alloc(size)
@@ -77,8 +79,14 @@ def host_services(
     def log_text(level, line):
         log(level, spell(line.decode("utf-8", "replace")))
 
-    def end(stream, slot, kept):
-        record_end(stream, slot, bool(kept))
+    def before(recording):
+        before_recording(recording.contents)
+
+    def begin(recording):
+        record_begin(recording.contents)
+
+    def end(recording, kept):
+        record_end(recording.contents, bool(kept))
 
     def put_captured(stream, object_p, graph_p):
         object_p[0], graph_p[0] = capture_end(stream)
@@ -92,7 +100,7 @@ def host_services(
         ("device_alloc", _abi.DEVICE_ALLOC_FN, device_alloc, put_address,
          _abi.GH_ERR_NO_MEMORY),
         ("device_free", _abi.DEVICE_FREE_FN, device_free, device_free, None),
-        ("record_begin", _abi.RECORD_BEGIN_FN, record_begin, record_begin,
+        ("record_begin", _abi.RECORD_BEGIN_FN, record_begin, begin,
          _abi.GH_ERR_STATE),
         ("record_end", _abi.RECORD_END_FN, record_end, end, None),
         ("retain", _abi.RETAIN_FN, retain, retain, _abi.GH_ERR_STATE),
@@ -103,6 +111,8 @@ def host_services(
          _abi.GH_ERR_DEVICE),
         ("launch", _abi.LAUNCH_FN, launch, put_exec, _abi.GH_ERR_DEVICE),
         ("destroy", _abi.DESTROY_FN, destroy, destroy, None),
+        ("before_recording", _abi.BEFORE_RECORDING_FN, before_recording,
+         before, _abi.GH_ERR_STATE),
     ]  # fmt: skip
     for name, prototype, given, function, status in rows:
         if given is not None:

@@ -198,8 +198,9 @@ def test_services_lend_memory_and_route_captures(toy, soft):
         services=host_services(
             device_alloc=alloc,
             device_free=free,
-            record_begin=lambda stream, slot: seen.append(("begin", slot)),
-            record_end=lambda stream, slot, kept: seen.append(("end", kept)),
+            before_recording=lambda r: seen.append(("before", r.chunk)),
+            record_begin=lambda r: seen.append(("begin", r.slot)),
+            record_end=lambda r, kept: seen.append(("end", kept)),
         )
     )
     gc.collect()  # what keeps the callbacks is the session alone
@@ -209,12 +210,14 @@ def test_services_lend_memory_and_route_captures(toy, soft):
     assert sum(live.values()) >= BYTES
     assert seen.count(("end", True)) == recordings
     assert sum(kind == "begin" for kind, _ in seen) == recordings
+    assert {slot for kind, slot in seen if kind == "begin"} == {0, 1}
+    assert seen[0] == ("before", 0) and seen.count(("before", 0)) == 1
     host.session.close()
     assert live == {}
 
 
 def test_a_service_that_raises_is_logged_and_the_pass_is_eager(toy, caplog):
-    def begin(_stream, _slot):
+    def begin(_recording):
         raise RuntimeError("no pool for this slot")
 
     host = toy(

@@ -77,6 +77,7 @@ class Captures:
 
     def services(self) -> dict:
         return {
+            "before_recording": self._before_recording,
             "record_begin": self._record_begin,
             "record_end": self._record_end,
             "capture_begin": self._begin,
@@ -109,10 +110,11 @@ class Captures:
 
     # ---- a recording ----------------------------------------------------
 
-    def _record_begin(self, stream, slot) -> None:
-        flight = (slot, *self.flight())
-        if not self.pools:
-            self._make_room()
+    def _before_recording(self, recording) -> None:
+        self._make_room()
+
+    def _record_begin(self, recording) -> None:
+        flight = (recording.slot, *self.flight())
         if flight not in self.pools:
             self.pools[flight] = torch.cuda.graph_pool_handle()
         self._pool = self.pools[flight]
@@ -120,7 +122,7 @@ class Captures:
         # this pool, and so is never shared by two that run at once.
         torch._C._cuda_clearCublasWorkspaces()
 
-    def _record_end(self, stream, slot, kept) -> None:
+    def _record_end(self, recording, kept) -> None:
         self._has_recorded = True
         torch._C._cuda_clearCublasWorkspaces()
 

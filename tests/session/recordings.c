@@ -1,0 +1,205 @@
+/*
+ * A host is told of each recording, and asked once before a chunk's first.
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "support/by_hand.h"
+#include "tap/tap.h"
+
+#include <string.h>
+
+/* What the host was told, one letter each. */
+static struct {
+    gh_status answer; /* of before_recording */
+    char order[32];
+    gh_recording before, begun, ended;
+    uint32_t kept;
+    bool captured; /* the stream, when before_recording was called */
+} told;
+
+static void note(char letter)
+{
+    const size_t n = strlen(told.order);
+
+    if (n + 1 < sizeof(told.order)) {
+        told.order[n] = letter;
+    }
+}
+
+static gh_status before_recording(void *user, const gh_recording *recording)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+
+    (void)user;
+    note('b');
+    told.before = *recording;
+    toy.drv.cuStreamIsCapturing(recording->stream, &status);
+    told.captured = status != CU_STREAM_CAPTURE_STATUS_NONE;
+    return told.answer;
+}
+
+static gh_status record_begin(void *user, const gh_recording *recording)
+{
+    (void)user;
+    note('r');
+    told.begun = *recording;
+    return GH_OK;
+}
+
+static void record_end(void *user, const gh_recording *recording, uint32_t kept)
+{
+    (void)user;
+    note('R');
+    told.ended = *recording;
+    told.kept = kept;
+}
+
+static const gh_host_services host = { .struct_size = sizeof(host),
+                                       .record_begin = record_begin,
+                                       .record_end = record_end,
+                                       .before_recording = before_recording };
+
+static bool start_host(struct toy_options options)
+{
+    memset(&told, 0, sizeof(told));
+    options.host = &host;
+    return start(options);
+}
+
+static bool is_told(const gh_recording *r, const gh_pass *pass, uint32_t slot,
+                    uint32_t chunk)
+{
+    return r->struct_size == sizeof(*r) && r->slot == slot &&
+           r->segment == pass->segment && r->direction == pass->direction &&
+           r->variant == pass->variant && r->bank == 0 && r->chunk == chunk &&
+           r->reserved == 0 && r->stream == pass->stream;
+}
+
+static void record_as(gh_pass pass, uint32_t slot, uint32_t chunk,
+                      const char *name)
+{
+    gh_decision d;
+
+    told.kept = 0;
+    pass_once(&pass, &no_io, &d);
+    ok(is_told(&told.begun, &pass, slot, chunk),
+       "record_begin is told of %s", name);
+    ok(is_told(&told.ended, &pass, slot, chunk) && told.kept == 1,
+       "and record_end of the same recording, which was kept");
+}
+
+static void test_what_is_told(void)
+{
+    gh_pass pass;
+
+    if (!start_host((struct toy_options){ .layers = 2, .chunks = 2 })) {
+        return;
+    }
+    record_as(a_pass(0, GH_FORWARD, 0, toy.streams[0], &no_io), 0, 0,
+              "a forward");
+    record_as(a_pass(0, GH_FORWARD, 1, toy.streams[1], &no_io), 1, 0,
+              "another slot and stream");
+    record_as(a_pass(1, GH_FORWARD, 1, toy.streams[1], &no_io), 0, 1,
+              "another segment, of another chunk");
+    pass = a_pass(1, GH_BACKWARD, 1, toy.streams[1], &no_io);
+    pass.variant = 1;
+    record_as(pass, 0, 1, "a backward of the other variant");
+    toy_close(&toy);
+}
+
+/* The legacy stream cannot be captured: another one is. */
+static void test_the_stream_that_is_captured(void)
+{
+    if (!start_host((struct toy_options){ .layers = 1, .legacy = true })) {
+        return;
+    }
+    run(0, GH_FORWARD, 0, NULL);
+    ok(told.begun.stream != NULL && told.before.stream == told.begun.stream,
+       "of a pass on the legacy stream the stream of its capture is told");
+    toy_close(&toy);
+}
+
+static void test_once_for_each_chunk(void)
+{
+    gh_pass pass;
+
+    if (!start_host((struct toy_options){ .layers = 4, .chunks = 2 })) {
+        return;
+    }
+    pass = a_pass(0, GH_FORWARD, 0, toy.streams[0], &no_io);
+    run(0, GH_FORWARD, 0, toy.streams[0]);
+    ok(is_told(&told.before, &pass, 0, 0),
+       "before_recording is told of the recording that comes");
+    ok(!told.captured, "whose stream is not captured yet");
+    is_str(told.order, "brR", "it comes before record_begin");
+    run(1, GH_FORWARD, 0, toy.streams[0]);
+    is_str(told.order, "brRrR", "the next segment of the chunk is not asked");
+    run(3, GH_FORWARD, 0, toy.streams[0]);
+    is_str(told.order, "brRrRbrR", "another chunk is");
+    is_int(told.before.chunk, 1, "and named");
+    run(2, GH_FORWARD, 1, toy.streams[1]);
+    run(0, GH_FORWARD, 1, toy.streams[1]);
+    is_str(told.order, "brRrRbrRrRrR", "and none is asked twice");
+    toy_close(&toy);
+}
+
+static void test_a_refusal(void)
+{
+    gh_decision d;
+
+    if (!start_host((struct toy_options){ .layers = 2, .chunks = 2 })) {
+        return;
+    }
+    told.answer = GH_ERR_NO_MEMORY;
+    d = run(0, GH_FORWARD, 0, toy.streams[0]);
+    is_int(d.action, GH_ACTION_RUN,
+           "a pass that before_recording refuses runs eagerly");
+    is_int(d.reason, GH_REASON_CAPTURE, "as one whose capture failed");
+    told.answer = GH_OK;
+    d = run(0, GH_BACKWARD, 0, toy.streams[0]);
+    is_int(d.action, GH_ACTION_RUN, "so does the next one of the chunk");
+    is_str(told.order, "b", "and the host is not asked again");
+    gh_iteration_end(toy.session, NULL);
+    is_int(run(0, GH_FORWARD, 0, toy.streams[0]).reason, GH_REASON_CAPTURE,
+           "the pass is eager for good");
+    is_int(run(1, GH_FORWARD, 0, toy.streams[0]).action, GH_ACTION_RECORD,
+           "another chunk is recorded");
+    is_str(told.order, "bbrR", "being asked for by itself");
+    toy_close(&toy);
+}
+
+static void test_what_a_refusal_says(void)
+{
+    gh_host_services refusing = hearing;
+
+    refusing.before_recording = before_recording;
+    memset(&told, 0, sizeof(told));
+    told.answer = GH_ERR_NO_MEMORY;
+    if (!start((struct toy_options){
+            .layers = 1,
+            .host = &refusing,
+            .environment = (const char *const[]){ "GRAPHHOOKS_LOG=warn",
+                                                  NULL } })) {
+        return;
+    }
+    said[0] = '\0';
+    run_both(0, toy.streams[0]);
+    gh_iteration_end(toy.session, NULL);
+    is_int(times_said("the host's before_recording: GH_ERR_NO_MEMORY"), 1,
+           "the refusal of a chunk is said once: %s", said);
+    toy_close(&toy);
+}
+
+int main(void)
+{
+    const char *reason;
+
+    if (!toy_probe(&toy, &reason)) {
+        return skip_all("%s", reason);
+    }
+    test_what_is_told();
+    test_the_stream_that_is_captured();
+    test_once_for_each_chunk();
+    test_a_refusal();
+    test_what_a_refusal_says();
+    return done_testing();
+}
