@@ -68,6 +68,8 @@ typedef struct gh_api {
 
     /* since 0.3 */
     gh_status (*model_describe)(gh_model *, const gh_model_desc *, gh_error *);
+    gh_status (*session_reasons)(const gh_session *, gh_reason, uint64_t *,
+                                 gh_error *);
 } gh_api;
 
 #define GH_GET_API_SYMBOL "gh_get_api"

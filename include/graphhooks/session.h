@@ -135,7 +135,8 @@ enum {
     GH_REASON_DISABLED = 1,      /* GRAPHHOOKS_ENABLE=0 */
     GH_REASON_PLAN = 2,          /* the segment is eager in the plan */
     GH_REASON_WARMUP = 3,        /* warmup steps are not over */
-    GH_REASON_BUSY = 4,          /* every slot is in flight */
+    GH_REASON_BUSY = 4,          /* every slot was in flight when the
+                                    microbatch began */
     GH_REASON_CAPTURE = 5,       /* its capture failed; eager for good */
     GH_REASON_DEVICE = 6,        /* a driver call failed; eager for good */
     GH_REASON_INPUT = 7,         /* an input changed size, count or a static
@@ -143,12 +144,12 @@ enum {
     GH_REASON_FROZEN = 8,        /* GRAPHHOOKS_FREEZE: no new recordings */
     GH_REASON_CHECK = 9,         /* this pass runs both ways, to compare */
     GH_REASON_MISMATCH = 10,     /* the two differed; eager for good */
-    GH_REASON_HOST_CAPTURE = 11, /* the host is capturing this stream */
+    GH_REASON_HOST_CAPTURE = 11, /* the host is capturing this stream, or was
+                                    when the microbatch began */
     GH_REASON_FORWARD_ONLY = 12, /* GH_PASS_FORWARD_ONLY is never graphed */
     GH_REASON_EMPTY = 13,        /* its capture held no work; eager for good */
     GH_REASON_PAUSED = 14        /* between pre_warmup and post_warmup */
 };
-#define GH_REASON_COUNT 16
 
 /**
  * The name of a reason, such as "warmup".
@@ -166,8 +167,7 @@ typedef struct gh_stats {
     uint64_t iterations;
     uint64_t recordings;   /* passes captured, each ready to replay */
     uint64_t replays;      /* graph launches, a recorded pass's first too */
-    uint64_t eager_passes; /* the sum of eager_by_reason */
-    uint64_t eager_by_reason[GH_REASON_COUNT];
+    uint64_t eager_passes; /* the sum of gh_session_reasons() */
     uint64_t reruns;       /* GH_RERUN results */
     uint64_t copies;       /* launches of the input copy */
     uint64_t copied_bytes; /* device bytes that those moved */
@@ -195,6 +195,17 @@ typedef struct gh_stats {
  */
 GH_API gh_status gh_session_stats(const gh_session *session, gh_stats *stats,
                                   gh_error *err);
+
+/**
+ * How many passes ran eagerly for a reason since the session was opened.  To
+ * read all, count up from 0 until there is no such reason.
+ *
+ * @return GH_OK; GH_ERR_NOT_FOUND for a reason that this library does not
+ *         know; GH_ERR_INVALID.
+ * Blocks: never.  Since: 0.3.
+ */
+GH_API gh_status gh_session_reasons(const gh_session *session, gh_reason reason,
+                                    uint64_t *count_p, gh_error *err);
 
 GH_END_DECLS
 

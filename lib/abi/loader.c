@@ -49,6 +49,7 @@ gh_status gh_get_api(uint32_t major, const gh_api **api_p, gh_error *err)
         .border_find = gh_border_find,
         .aux_bind = gh_aux_bind,
         .model_describe = gh_model_describe,
+        .session_reasons = gh_session_reasons,
     };
 
     if (api_p == NULL) {

@@ -392,7 +392,7 @@ static gh_status open_session(struct gh_session *session,
 
 /* What no comparison sees: a value that nobody wrote is the same both ways.
  * softcuda_configure() has the device count from 0 again. */
-static uint64_t unwritten_reads(const gh_session *session)
+uint64_t gh_session_unwritten(const gh_session *session)
 {
     uint64_t now;
 
@@ -405,7 +405,7 @@ static uint64_t unwritten_reads(const gh_session *session)
 
 static void say_unwritten(const gh_session *session)
 {
-    const uint64_t n = unwritten_reads(session);
+    const uint64_t n = gh_session_unwritten(session);
 
     if (n != 0) {
         gh_log_line(&session->log, GH_LOG_WARN,
@@ -499,51 +499,4 @@ gh_status gh_session_refuse(const gh_session *session, const char *call,
         return gh_fail(err, GH_ERR_INVALID, "%s: session is NULL", call);
     }
     return gh_fail(err, GH_ERR_STATE, "%s: the session is closed", call);
-}
-
-gh_status gh_session_stats(const gh_session *session, gh_stats *stats,
-                           gh_error *err)
-{
-    const size_t least = GH_SIZE_THROUGH(gh_stats, check_failures);
-    gh_stats ours;
-    gh_status status;
-
-    status = gh_session_check(session, "gh_session_stats", err);
-    if (status != GH_OK) {
-        return status;
-    }
-    if (stats == NULL) {
-        return gh_fail(err, GH_ERR_INVALID, "gh_session_stats: stats is NULL");
-    }
-    status = gh_check_size("gh_stats", stats, least, sizeof(ours), err);
-    if (status != GH_OK) {
-        return status;
-    }
-    gh_capture_stats(session->capture, &ours);
-    ours.check_failures += unwritten_reads(session);
-    gh_give_struct(stats, &ours, sizeof(ours));
-    return GH_OK;
-}
-
-const char *gh_reason_name(gh_reason reason)
-{
-    static const char *const names[] = {
-        [GH_REASON_NONE] = "none",
-        [GH_REASON_DISABLED] = "disabled",
-        [GH_REASON_PLAN] = "plan",
-        [GH_REASON_WARMUP] = "warmup",
-        [GH_REASON_BUSY] = "busy",
-        [GH_REASON_CAPTURE] = "capture",
-        [GH_REASON_DEVICE] = "device",
-        [GH_REASON_INPUT] = "input",
-        [GH_REASON_FROZEN] = "frozen",
-        [GH_REASON_CHECK] = "check",
-        [GH_REASON_MISMATCH] = "mismatch",
-        [GH_REASON_HOST_CAPTURE] = "host_capture",
-        [GH_REASON_FORWARD_ONLY] = "forward_only",
-        [GH_REASON_EMPTY] = "empty",
-        [GH_REASON_PAUSED] = "paused",
-    };
-
-    return reason < sizeof(names) / sizeof(names[0]) ? names[reason] : "?";
 }

@@ -36,6 +36,9 @@ struct gh_session {
 gh_status gh_session_refuse(const gh_session *session, const char *call,
                             gh_error *err);
 
+/* Reads that GRAPHHOOKS_CHECK counts as failures. */
+uint64_t gh_session_unwritten(const gh_session *session);
+
 static inline gh_status gh_session_check(const gh_session *session,
                                          const char *call, gh_error *err)
 {

@@ -212,3 +212,8 @@ void gh_capture_stats(const struct gh_capture *c, gh_stats *stats)
     stats->nodes = c->bank.n_nodes;
     stats->hook_calls = c->enters - 1 + c->exits;
 }
+
+uint64_t gh_capture_eager(const struct gh_capture *c, gh_reason reason)
+{
+    return c->eager[reason];
+}

@@ -23,6 +23,9 @@
 /* Flags of a call: the pass is the same one with them or without. */
 #define GH_CALL_FLAGS (GH_PASS_NO_EXIT | GH_PASS_PREPARE)
 
+/* The values of gh_reason. */
+#define GH_REASONS (GH_REASON_PAUSED + 1)
+
 struct gh_capture;
 struct gh_device;
 struct gh_trace;
@@ -76,5 +79,7 @@ bool gh_capture_resume(struct gh_capture *capture);
 void gh_capture_end_step(struct gh_capture *capture);
 /* All of gh_stats but its struct_size. */
 void gh_capture_stats(const struct gh_capture *capture, gh_stats *stats);
+/* Passes that ran eagerly for a reason, which is below GH_REASONS. */
+uint64_t gh_capture_eager(const struct gh_capture *capture, gh_reason reason);
 
 #endif

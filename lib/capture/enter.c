@@ -161,7 +161,7 @@ static GH_COLD void record(struct gh_capture *c, const gh_pass *pass,
 {
     c->open.reason = (uint8_t)may_record(c);
     if (c->open.reason == GH_REASON_WARMUP && c->stats.iterations == 0 &&
-        c->stats.eager_by_reason[GH_REASON_WARMUP] == SUSPICIOUS_WARMUP) {
+        c->eager[GH_REASON_WARMUP] == SUSPICIOUS_WARMUP) {
         gh_say_no_step_ends(c);
     }
     if (c->open.reason != GH_REASON_NONE) {

@@ -60,7 +60,7 @@ static GH_COLD gh_status close_run(struct gh_capture *c, const gh_pass *pass,
     }
     gh_borders_keep(c, pass);
     c->stats.eager_passes++;
-    c->stats.eager_by_reason[c->open.reason]++;
+    c->eager[c->open.reason]++;
     gh_say_eager(c);
     return GH_OK;
 }

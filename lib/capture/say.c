@@ -73,7 +73,7 @@ static void describe_capture(const struct gh_capture *c, char *text,
 static bool describe_reason(const struct gh_capture *c, char *text,
                             size_t bytes)
 {
-    static const char *const why[GH_REASON_COUNT] = {
+    static const char *const why[GH_REASONS] = {
         [GH_REASON_BUSY] = "all slots were in flight when its microbatch "
                            "began, or the host captured its stream then: "
                            "raise GRAPHHOOKS_MAX_SLOTS, run fewer at once, or "
@@ -120,7 +120,7 @@ void gh_say_no_step_ends(const struct gh_capture *c)
     gh_log_line(c->options.log, GH_LOG_WARN,
                 "no step has ended after %llu passes, so warmup goes on: call "
                 "gh_iteration_end after each step",
-                (unsigned long long)c->stats.eager_by_reason[GH_REASON_WARMUP]);
+                (unsigned long long)c->eager[GH_REASON_WARMUP]);
 }
 
 /* ---- of many passes, in one line --------------------------------------- */
@@ -317,18 +317,19 @@ void gh_say_step_ended(struct gh_capture *c)
 /* ---- when the session closes ------------------------------------------- */
 
 /* "1200 graph launches, 48 eager passes (warmup 24, busy 24)" */
-static void describe_passes(const gh_stats *s, char *text, size_t bytes)
+static void describe_passes(const struct gh_capture *c, char *text,
+                            size_t bytes)
 {
+    const gh_stats *s = &c->stats;
     const char *before = " (";
     int n = snprintf(text, bytes, "%llu graph launches, %llu eager passes",
                      (unsigned long long)s->replays,
                      (unsigned long long)s->eager_passes);
 
-    for (gh_reason r = 0; r < GH_REASON_COUNT; r++) {
-        if (s->eager_by_reason[r] != 0) {
+    for (gh_reason r = 0; r < GH_REASONS; r++) {
+        if (c->eager[r] != 0) {
             n += snprintf(text + n, bytes - (size_t)n, "%s%s %llu", before,
-                          gh_reason_name(r),
-                          (unsigned long long)s->eager_by_reason[r]);
+                          gh_reason_name(r), (unsigned long long)c->eager[r]);
             before = ", ";
         }
     }
@@ -389,17 +390,17 @@ static void say_summary(const struct gh_capture *c, const gh_stats *s,
 
 void gh_say_closed(struct gh_capture *c)
 {
-    char passes[GH_REASON_COUNT * 40]; /* each with its name and its count */
+    char passes[(GH_REASONS + 1) * 40]; /* each with its name and its count */
     gh_stats stats;
 
     gh_capture_stats(c, &stats);
     if (c->stats.iterations == 0 &&
-        c->stats.eager_by_reason[GH_REASON_WARMUP] != 0) {
+        c->eager[GH_REASON_WARMUP] != 0) {
         gh_say_no_step_ends(c);
     }
     say_nothing_compared(c);
     say_groups(c);
-    describe_passes(&stats, passes, sizeof(passes));
+    describe_passes(c, passes, sizeof(passes));
     say_checked(c, passes);
     say_summary(c, &stats, passes);
 }

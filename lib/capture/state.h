@@ -54,6 +54,7 @@ struct gh_capture {
     uint64_t compared_outputs, compared_bytes; /* by GRAPHHOOKS_CHECK */
 
     gh_stats stats;
+    uint64_t eager[GH_REASONS]; /* passes, by why they ran eagerly */
 };
 
 /* Whether the host captures the open pass's stream.  The driver is asked

@@ -80,7 +80,7 @@ static void test_one(uint32_t i, gh_direction direction)
     is_int(stats.reruns, 2 * cases[i].reruns,
            "%s, %s: what was lost with the capture runs again", cases[i].name,
            way);
-    is_int(stats.eager_by_reason[cases[i].reason], 3 + 3 + 3,
+    is_int(toy_eager(&toy, cases[i].reason), 3 + 3 + 3,
            "%s, %s: the pass is eager from then on, and counted", way,
            cases[i].name);
     is_int(n_lines, 1, "%s, %s: one line for both slots", cases[i].name, way);

@@ -378,7 +378,7 @@ static void test_check_of_an_output_of_no_bytes(void)
            "a pass with an output of no bytes is "
            "compared");
     is_int(toy_stats(&toy).check_failures +
-               toy_stats(&toy).eager_by_reason[GH_REASON_DEVICE],
+               toy_eager(&toy, GH_REASON_DEVICE),
            0, "and found equal");
     toy_close(&toy);
 }

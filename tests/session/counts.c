@@ -35,6 +35,40 @@ static void test_hook_calls(void)
     toy_close(&toy);
 }
 
+/* ---- reasons ----------------------------------------------------------- */
+
+/* Every value that has a name, and no other. */
+static void test_every_reason_can_be_asked_for(void)
+{
+    uint64_t count = 0, sum = 0;
+    gh_reason n = 0;
+
+    if (!start((struct toy_options){ .layers = 1, .max_slots = 1 })) {
+        return;
+    }
+    run(0, GH_FORWARD, 0, toy.streams[0]);
+    run_both(1, toy.streams[0]);
+    toy_detach(&toy);
+    toy_attach(&toy);
+    run_both(0, toy.streams[0]);
+    gh_iteration_end(toy.session, NULL);
+    run(0, GH_FORWARD, 0, toy.streams[0]);
+    run_both(1, toy.streams[0]);
+    while (gh_session_reasons(toy.session, n, &count, &err) == GH_OK) {
+        sum += count;
+        n++;
+    }
+    is_str(gh_reason_name(n - 1), "paused", "the last reason can be asked for");
+    is_str(gh_reason_name(n), "?", "and what is none cannot");
+    is_status(gh_session_reasons(toy.session, n, &count, &err),
+              GH_ERR_NOT_FOUND, &err, "as is said");
+    ok(strstr(err.text, "no reason 15") != NULL, "in words: %s", err.text);
+    is_int(toy_eager(&toy, GH_REASON_WARMUP), 2, "each has its own count");
+    is_int(toy_eager(&toy, GH_REASON_BUSY), 2, "of this session");
+    is_int(sum, toy_stats(&toy).eager_passes, "and all are the eager passes");
+    toy_close(&toy);
+}
+
 /* ---- what is said once ------------------------------------------------- */
 
 static const char *const warning[] = { "GRAPHHOOKS_LOG=warn", NULL };
@@ -88,9 +122,9 @@ static void test_said_once(void)
     is_int(times_said("the host is capturing"), 1,
            "so is a capture of the host's");
     is_int(times_said("\n"), 3, "and nothing else is");
-    ok(toy_stats(&toy).eager_by_reason[GH_REASON_BUSY] == 100 &&
-           toy_stats(&toy).eager_by_reason[GH_REASON_INPUT] == 50 &&
-           toy_stats(&toy).eager_by_reason[GH_REASON_HOST_CAPTURE] == 50,
+    ok(toy_eager(&toy, GH_REASON_BUSY) == 100 &&
+           toy_eager(&toy, GH_REASON_INPUT) == 50 &&
+           toy_eager(&toy, GH_REASON_HOST_CAPTURE) == 50,
        "though each is counted");
     toy_close(&toy);
 }
@@ -221,7 +255,7 @@ static void test_an_empty_recording_leaves_nothing(void)
     pass = a_pass(0, GH_FORWARD, 0, toy.streams[0], &no_io);
     is_int(toy_empty_pass(&toy, &pass).action, GH_ACTION_RECORD,
            "a pass of no work is recorded");
-    is_int(toy_stats(&toy).eager_by_reason[GH_REASON_EMPTY], 1,
+    is_int(toy_eager(&toy, GH_REASON_EMPTY), 1,
            "and found to be empty");
     is_int(toy_counts(&toy).graphs + toy_counts(&toy).execs, 0,
            "of its graph nothing is left");
@@ -306,6 +340,7 @@ int main(void)
     }
     test_hook_calls();
     test_where_the_results_are();
+    test_every_reason_can_be_asked_for();
     test_said_once();
     test_what_is_called_missing();
     test_nothing_is_missing_where_all_is_off();

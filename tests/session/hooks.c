@@ -43,6 +43,7 @@ static void test_null_is_refused(void)
     gh_pass pass = a_pass();
     gh_decision d = a_decision();
     gh_stats stats = { .struct_size = sizeof(stats) };
+    uint64_t count;
 
     is_status(gh_layer_enter(NULL, &pass, &d, &err), GH_ERR_INVALID, &err,
               "enter without a session");
@@ -70,6 +71,10 @@ static void test_null_is_refused(void)
               "stats without a session");
     is_status(gh_session_stats(toy.session, NULL, &err), GH_ERR_INVALID, &err,
               "stats without a struct");
+    is_status(gh_session_reasons(NULL, GH_REASON_BUSY, &count, &err),
+              GH_ERR_INVALID, &err, "reasons without a session");
+    is_status(gh_session_reasons(toy.session, GH_REASON_BUSY, NULL, &err),
+              GH_ERR_INVALID, &err, "reasons without a place for the count");
     is_int(gh_plan_segment_count(NULL, 0), 0, "no session has no segments");
     gh_session_close(NULL);
     gh_model_destroy(NULL);
@@ -259,6 +264,7 @@ static void test_a_closed_session_is_refused(void)
     gh_segment segment = { .struct_size = sizeof(segment) };
     gh_decision d = a_decision();
     gh_pass pass = a_pass();
+    uint64_t count;
     const char *reason;
     gh_session *session;
     struct toy other;
@@ -278,6 +284,8 @@ static void test_a_closed_session_is_refused(void)
               "iteration_end on a closed session");
     is_status(gh_session_stats(session, &stats, &err), GH_ERR_STATE, &err,
               "stats of a closed session");
+    is_status(gh_session_reasons(session, 0, &count, &err), GH_ERR_STATE, &err,
+              "reasons of a closed session");
     is_int(gh_plan_segment_count(session, 0), 0,
            "a closed session has no segments");
     is_status(gh_plan_segment(session, 0, 0, &segment, &err), GH_ERR_STATE,

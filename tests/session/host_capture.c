@@ -270,7 +270,7 @@ static void test_an_empty_capture(void)
         gh_layer_enter(toy.session, &empty, &d, &err);
         is_status(gh_layer_exit(toy.session, &empty, &err), GH_OK, &err,
                   "a capture of no work ends well");
-        is_int((long)toy_stats(&toy).eager_by_reason[GH_REASON_EMPTY], shown,
+        is_int((long)toy_eager(&toy, GH_REASON_EMPTY), shown,
                "it is known as one where the graph is shown: %u", shown);
         is_str(host.said, shown ? "rB cB cE r0 D " : "rB cB cE L rE ",
                "and destroyed then, after record_end");
@@ -295,7 +295,7 @@ static void ends_eagerly(const char *said, const char *text, gh_reason reason,
            "%s: the stream is out of capture", text);
     stats = toy_stats(&toy);
     is_int((long)stats.reruns, reruns, "%s: passes to run again", text);
-    is_int((long)stats.eager_by_reason[reason], 1, "%s: eager, because of %s",
+    is_int((long)toy_eager(&toy, reason), 1, "%s: eager, because of %s",
            text, gh_reason_name(reason));
     is_int(host.kept, 0, "%s: no address is kept", text);
     toy_close(&toy);

@@ -360,14 +360,14 @@ static void test_what_is_said_once(void)
     for (uint32_t i = 0; i < 50; i++) {
         run_both(1, toy.streams[0]);
     }
-    is_int(toy_stats(&toy).eager_by_reason[GH_REASON_BUSY], 100,
+    is_int(toy_eager(&toy, GH_REASON_BUSY), 100,
            "100 passes find no slot");
     is_int(times(&heard, "; this is said once"), 1, "which is said once");
     run(0, GH_BACKWARD, 0, toy.streams[0]);
     for (uint32_t i = 0; i < 50; i++) {
         run_both(0, toy.streams[0]);
     }
-    is_int(toy_stats(&toy).eager_by_reason[GH_REASON_INPUT], 50,
+    is_int(toy_eager(&toy, GH_REASON_INPUT), 50,
            "50 passes have other inputs than were recorded");
     is_int(times(&heard, "; this is said once"), 2, "which is said once more");
     is_int(times(&heard, "its inputs are not those"), 1, "in its own words");

@@ -237,7 +237,7 @@ static void test_busy_slots_are_never_overwritten(void)
         return;
     }
     stats = toy_stats(&toy);
-    ok(stats.eager_by_reason[GH_REASON_BUSY] > 0,
+    ok(toy_eager(&toy, GH_REASON_BUSY) > 0,
        "with one slot, the other microbatches run eagerly");
     ok(stats.replays > 0, "and the one that holds it replays");
     ok(toy_hash(&toy) == toy_expect(&options, counts, 3),
@@ -285,7 +285,7 @@ static uint64_t eager_for(const char *const *environment, gh_reason reason,
     if (!trained(&toy, &options, counts, 3)) {
         return 0;
     }
-    n = toy_stats(&toy).eager_by_reason[reason];
+    n = toy_eager(&toy, reason);
     ok(toy_hash(&toy) == toy_expect(&options, counts, 3),
        "%s: the weights are exact", name);
     finish(&toy, name);
@@ -328,7 +328,7 @@ static void test_freeze_refuses_late_recordings(void)
     }
     stats = toy_stats(&toy);
     is_int(stats.recordings, 2 * 2, "slots of the first step are recorded");
-    is_int(stats.eager_by_reason[GH_REASON_FROZEN], 2 * 2,
+    is_int(toy_eager(&toy, GH_REASON_FROZEN), 2 * 2,
            "slots that come after the freeze run eagerly");
     ok(toy_hash(&toy) == toy_expect(&options, counts, 3),
        "a freeze leaves the weights exact");
@@ -350,7 +350,7 @@ static void test_between_pre_and_post_warmup_all_is_eager(void)
               "gh_pre_warmup between steps is accepted");
     run(&toy, counts + 2, 1);
     is_int(toy_stats(&toy).replays, replays, "nothing replays until");
-    is_int(toy_stats(&toy).eager_by_reason[GH_REASON_PAUSED], 2,
+    is_int(toy_eager(&toy, GH_REASON_PAUSED), 2,
            "paused passes are counted as such");
     is_status(gh_post_warmup(toy.session, NULL), GH_OK, NULL,
               "gh_post_warmup ends the pause");
@@ -388,7 +388,7 @@ static void test_check_compares_both_ways(void)
     run(&toy, counts, 1);
     stats = toy_stats(&toy);
     ok(stats.check_failures > 0, "an eager pass that differs is found");
-    ok(stats.eager_by_reason[GH_REASON_MISMATCH] > 0,
+    ok(toy_eager(&toy, GH_REASON_MISMATCH) > 0,
        "and what differed runs eagerly from then on");
     toy_close(&toy);
 }

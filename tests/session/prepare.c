@@ -176,7 +176,7 @@ static void test_when_nothing_is_recorded(void)
     gh_post_warmup(toy.session, NULL);
     stats = toy_stats(&toy);
     is_int((long)stats.eager_passes, 2, "no pass has run eagerly for it");
-    is_int((long)(stats.eager_by_reason[GH_REASON_PAUSED]), 0,
+    is_int((long)toy_eager(&toy, GH_REASON_PAUSED), 0,
            "for that reason");
     is_int(backward(1, 0, PREPARE, &no_io).action, GH_ACTION_RECORD,
            "after that it is recorded");

@@ -135,7 +135,7 @@ static void test_lag(void)
         if (run(&toy, &options, what)) {
             is_int(toy_stats(&toy).slots, 2 + lag,
                    "%s: as many slots as are in flight", what);
-            is_int(toy_stats(&toy).eager_by_reason[GH_REASON_BUSY], 0,
+            is_int(toy_eager(&toy, GH_REASON_BUSY), 0,
                    "%s: and none is missing", what);
             toy_close(&toy);
         }
@@ -153,7 +153,7 @@ static void test_too_few_slots(void)
     struct toy toy;
 
     if (run(&toy, &options, "too few slots")) {
-        ok(toy_stats(&toy).eager_by_reason[GH_REASON_BUSY] > 0,
+        ok(toy_eager(&toy, GH_REASON_BUSY) > 0,
            "too few slots: some microbatches run eagerly, all of their passes");
         is_int(toy_stats(&toy).slots, 3, "too few slots: all of them are used");
         toy_close(&toy);
@@ -176,7 +176,7 @@ static void test_another_stream(void)
     is_int(toy_stats(&toy).recordings, 8 * toy_stats(&toy).slots,
            "on another stream: a segment that leaves nothing has no third "
            "graph");
-    is_int(toy_stats(&toy).eager_by_reason[GH_REASON_INPUT], 0,
+    is_int(toy_eager(&toy, GH_REASON_INPUT), 0,
            "on another stream: and its backward is replayed");
     toy_close(&toy);
 }
@@ -249,7 +249,7 @@ static void test_change_of_mind(void)
     ok(ran, "a segment leaves its weights to the backward from now on: runs");
     is_int(toy_hash(&toy), toy_expect(&options, counts, N_STEPS),
            "and every sum is exact");
-    is_int(toy_stats(&toy).eager_by_reason[GH_REASON_INPUT], 8 + 3 + 5,
+    is_int(toy_eager(&toy, GH_REASON_INPUT), 8 + 3 + 5,
            "as the graph of the other backward is not launched");
     ok(strstr(said, "or its flags are not") != NULL, "which is said: %s", said);
     toy_close(&toy);

@@ -935,6 +935,14 @@ gh_stats toy_stats(struct toy *toy)
     return stats;
 }
 
+uint64_t toy_eager(struct toy *toy, gh_reason reason)
+{
+    uint64_t count = UINT64_MAX;
+
+    gh_session_reasons(toy->session, reason, &count, NULL);
+    return count;
+}
+
 /* ---- softcuda's controls ----------------------------------------------- */
 
 void *toy_control(struct toy *toy, const char *symbol)

@@ -132,6 +132,8 @@ uint64_t toy_expect(const struct toy_options *options, const uint32_t *steps,
                     uint32_t n_steps);
 
 gh_stats toy_stats(struct toy *toy);
+/* Passes that ran eagerly for a reason. */
+uint64_t toy_eager(struct toy *toy, gh_reason reason);
 
 /* softcuda's controls; NULL on a real driver. */
 void *toy_control(struct toy *toy, const char *symbol);

@@ -225,10 +225,9 @@ static void write_stats(struct json *json, const struct result *result)
     json_count(json, "wgrad_replays", result->wgrad_replays);
     json_count(json, "eager_passes", stats->eager_passes);
     json_begin(json, "eager_by_reason", '{');
-    for (int i = 0; i < GH_REASON_COUNT; i++) {
-        if (stats->eager_by_reason[i] > 0) {
-            json_count(json, result->reason_name((gh_reason)i),
-                       stats->eager_by_reason[i]);
+    for (gh_reason r = 0; r < MAX_REASONS; r++) {
+        if (result->eager[r] > 0) {
+            json_count(json, result->reason_name(r), result->eager[r]);
         }
     }
     json_end(json, '}');

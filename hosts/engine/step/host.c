@@ -423,6 +423,14 @@ int host_stats(struct host *host, gh_stats *stats)
                            : host_fail(host, "gh_session_stats", status, &err);
 }
 
+void host_reasons(struct host *host, uint64_t *counts, gh_reason n)
+{
+    for (gh_reason r = 0; r < n; r++) {
+        counts[r] = 0;
+        (void)host->gh->session_reasons(host->session, r, &counts[r], NULL);
+    }
+}
+
 uint64_t host_wgrad_replays(const struct host *host)
 {
     return host->wgrad_replays;

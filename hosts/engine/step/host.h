@@ -56,6 +56,8 @@ void host_close(struct host *host);
 int host_end_step(struct host *host);
 
 int host_stats(struct host *host, gh_stats *stats);
+/* Passes that ran eagerly, by gh_reason; 0 for one that is none. */
+void host_reasons(struct host *host, uint64_t *counts, gh_reason n);
 /* Replays of gh_stats that were of passes_wgrad(). */
 uint64_t host_wgrad_replays(const struct host *host);
 /* gh_reason_name() of the library, which outlives the host. */

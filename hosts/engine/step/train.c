@@ -130,6 +130,7 @@ static int run_steps(struct trainer *trainer, struct step_graphs *graphs,
                 return -1;
             }
             result->reason_name = host_reason_names(trainer->host);
+            host_reasons(trainer->host, result->eager, MAX_REASONS);
             result->has_stats = true;
             result->wgrad_replays = host_wgrad_replays(trainer->host);
             result->recordings[step] = result->stats.recordings;

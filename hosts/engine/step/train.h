@@ -23,6 +23,8 @@
 
 #include <graphhooks/session.h>
 
+#define MAX_REASONS 32 /* more than gh_reason has */
+
 /* What a run leaves behind. */
 struct result {
     enum mode mode;
@@ -33,6 +35,7 @@ struct result {
     bool has_stats;
     const char *(*reason_name)(gh_reason); /* the library's; it stays loaded */
     gh_stats stats;
+    uint64_t eager[MAX_REASONS]; /* passes, by why they ran eagerly */
     uint64_t wgrad_replays; /* those of stats.replays for delayed gradients */
 };
 

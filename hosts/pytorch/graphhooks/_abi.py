@@ -217,7 +217,6 @@ GH_REASON_HOST_CAPTURE = 11
 GH_REASON_FORWARD_ONLY = 12
 GH_REASON_EMPTY = 13
 GH_REASON_PAUSED = 14
-GH_REASON_COUNT = 16
 
 
 class gh_session_desc(Structure):
@@ -248,7 +247,6 @@ class gh_stats(Structure):
         ("recordings", c_uint64),
         ("replays", c_uint64),
         ("eager_passes", c_uint64),
-        ("eager_by_reason", c_uint64 * GH_REASON_COUNT),
         ("reruns", c_uint64),
         ("copies", c_uint64),
         ("copied_bytes", c_uint64),
@@ -463,6 +461,7 @@ class gh_api(Structure):
         ),
         ("aux_bind", _call(_session, POINTER(gh_aux))),
         ("model_describe", _call(_model, POINTER(gh_model_desc))),
+        ("session_reasons", _call(_session, c_uint32, POINTER(c_uint64))),
     ]
 
 

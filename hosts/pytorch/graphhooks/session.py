@@ -9,6 +9,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import ctypes
+import itertools
 import json
 import os
 from collections.abc import Mapping
@@ -154,25 +155,25 @@ class Session:
         return json.loads(self._print(_abi.GH_FORMAT_JSON))
 
     def stats(self) -> dict:
-        """The counters of gh_stats; eager_by_reason has a name for each."""
+        """The counters of gh_stats, and eager_by_reason: how many passes ran
+        eagerly for each reason, by its name."""
         raw = _abi.make(_abi.gh_stats)
         err = _abi.gh_error()
         check(self.api.session_stats(self._open(), raw, err), err)
         counters = {
             name: getattr(raw, name)
             for name, _ in _abi.gh_stats._fields_
-            if name not in ("struct_size", "eager_by_reason")
+            if name != "struct_size"
         }
-        names = {
-            i: self.api.reason_name(i).decode()
-            for i in range(1, _abi.GH_REASON_COUNT)
-        }
-        counters["eager_by_reason"] = {
-            name: raw.eager_by_reason[i]
-            for i, name in names.items()
-            if name != "?"
-        }
+        counters["eager_by_reason"] = self._reasons()
         return counters
+
+    def _reasons(self) -> dict:
+        counts, count = {}, ctypes.c_uint64()
+        for reason in itertools.count(_abi.GH_REASON_NONE + 1):
+            if self.api.session_reasons(self._open(), reason, count, None):
+                return counts
+            counts[self.api.reason_name(reason).decode()] = count.value
 
     def close(self) -> None:
         """Waits for the session's graphs and frees them; twice is allowed."""

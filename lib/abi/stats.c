@@ -1,0 +1,119 @@
+/*
+ * stats.c - what a session has counted.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "abi/session.h"
+
+#include "base/error.h"
+#include "base/size.h"
+#include "capture/capture.h"
+
+#include <string.h>
+
+/* ---- gh_stats, today's and that of 0.1 and 0.2 -------------------------- */
+
+/* Theirs had the counts by reason in its middle.  It is known by its size,
+ * which no later gh_stats may have. */
+#define OLD_REASONS 16
+#define OLD_SIZE \
+    (GH_SIZE_THROUGH(gh_stats, check_failures) + \
+     OLD_REASONS * sizeof(uint64_t))
+_Static_assert(sizeof(gh_stats) != OLD_SIZE, "taken by gh_stats of 0.2");
+
+static void give_old(const gh_session *session, const gh_stats *ours,
+                     gh_stats *theirs)
+{
+    const size_t cut = offsetof(gh_stats, reruns);
+    unsigned char bytes[OLD_SIZE];
+    uint64_t counts[OLD_REASONS] = { 0 };
+
+    for (gh_reason r = 0; r < GH_REASONS && r < OLD_REASONS; r++) {
+        counts[r] = gh_capture_eager(session->capture, r);
+    }
+    memcpy(bytes, ours, cut);
+    memcpy(bytes + cut, counts, sizeof(counts));
+    memcpy(bytes + cut + sizeof(counts), &ours->reruns,
+           OLD_SIZE - sizeof(counts) - cut);
+    gh_give_struct(theirs, bytes, sizeof(bytes));
+}
+
+gh_status gh_session_stats(const gh_session *session, gh_stats *stats,
+                           gh_error *err)
+{
+    const size_t least = GH_SIZE_THROUGH(gh_stats, check_failures);
+    bool is_old;
+    gh_stats ours;
+    gh_status status;
+
+    status = gh_session_check(session, "gh_session_stats", err);
+    if (status != GH_OK) {
+        return status;
+    }
+    if (stats == NULL) {
+        return gh_fail(err, GH_ERR_INVALID, "gh_session_stats: stats is NULL");
+    }
+    is_old = stats->struct_size == OLD_SIZE;
+    if (!is_old) {
+        status = gh_check_size("gh_stats", stats, least, sizeof(ours), err);
+        if (status != GH_OK) {
+            return status;
+        }
+    }
+    gh_capture_stats(session->capture, &ours);
+    ours.check_failures += gh_session_unwritten(session);
+    if (is_old) {
+        give_old(session, &ours, stats);
+    } else {
+        gh_give_struct(stats, &ours, sizeof(ours));
+    }
+    return GH_OK;
+}
+
+/* ---- reasons ------------------------------------------------------------ */
+
+gh_status gh_session_reasons(const gh_session *session, gh_reason reason,
+                             uint64_t *count_p, gh_error *err)
+{
+    gh_status status;
+
+    status = gh_session_check(session, "gh_session_reasons", err);
+    if (status != GH_OK) {
+        return status;
+    }
+    if (count_p == NULL) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_session_reasons: count_p is NULL");
+    }
+    if (reason >= GH_REASONS) {
+        return gh_fail(err, GH_ERR_NOT_FOUND,
+                       "gh_session_reasons: there is no reason %u", reason);
+    }
+    *count_p = gh_capture_eager(session->capture, reason);
+    return GH_OK;
+}
+
+const char *gh_reason_name(gh_reason reason)
+{
+    static const char *const names[] = {
+        [GH_REASON_NONE] = "none",
+        [GH_REASON_DISABLED] = "disabled",
+        [GH_REASON_PLAN] = "plan",
+        [GH_REASON_WARMUP] = "warmup",
+        [GH_REASON_BUSY] = "busy",
+        [GH_REASON_CAPTURE] = "capture",
+        [GH_REASON_DEVICE] = "device",
+        [GH_REASON_INPUT] = "input",
+        [GH_REASON_FROZEN] = "frozen",
+        [GH_REASON_CHECK] = "check",
+        [GH_REASON_MISMATCH] = "mismatch",
+        [GH_REASON_HOST_CAPTURE] = "host_capture",
+        [GH_REASON_FORWARD_ONLY] = "forward_only",
+        [GH_REASON_EMPTY] = "empty",
+        [GH_REASON_PAUSED] = "paused",
+    };
+
+    return reason < sizeof(names) / sizeof(names[0]) ? names[reason] : "?";
+}
