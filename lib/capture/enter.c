@@ -64,7 +64,7 @@ static gh_reason may_graph(struct gh_capture *c, const gh_pass *pass)
         return GH_REASON_HOST_CAPTURE;
     }
     if (c->open.slot == GH_SLOT_NONE) {
-        return GH_REASON_BUSY;
+        return gh_slots_why_none(c->slots, c->open.chunk, pass->microbatch);
     }
     return c->paused != 0 ? GH_REASON_PAUSED : GH_REASON_NONE;
 }

@@ -37,7 +37,7 @@ GH_COLD gh_status gh_flight_without(struct gh_capture *c, const gh_pass *pass,
 {
     if (found == GH_SLOTS_NONE) {
         gh_slots_note_loose(c->slots, c->open.chunk, pass->microbatch,
-                            c->open.number);
+                            c->open.number, GH_REASON_BUSY);
     }
     if (found == GH_SLOTS_EARLY) {
         return refuse_order(pass, err);
@@ -91,7 +91,7 @@ static GH_COLD gh_status go_without(struct gh_capture *c, const gh_pass *pass,
                        pass->microbatch);
     }
     gh_slots_note_loose(c->slots, c->open.chunk, pass->microbatch,
-                        c->open.number);
+                        c->open.number, GH_REASON_BUSY);
     return GH_OK;
 }
 
@@ -112,7 +112,7 @@ GH_COLD gh_status gh_flight_leave_slot(struct gh_capture *c,
                        pass->microbatch);
     }
     gh_slots_note_loose(c->slots, c->open.chunk, pass->microbatch,
-                        c->open.number);
+                        c->open.number, GH_REASON_HOST_CAPTURE);
     return GH_OK;
 }
 

@@ -56,6 +56,11 @@ static void describe_capture(const struct gh_capture *c, char *text,
 {
     gh_error why;
 
+    if (c->open.capturing == GH_CAPTURING_NO) {
+        snprintf(text, bytes,
+                 "the host was capturing its stream when its microbatch began");
+        return;
+    }
     if (gh_device_host_captures(c->dev, c->open.stream) ||
         gh_device_ask_capturing(c->dev, c->open.stream, &why) == GH_OK) {
         snprintf(text, bytes, "the host is capturing its stream");
@@ -75,8 +80,7 @@ static bool describe_reason(const struct gh_capture *c, char *text,
 {
     static const char *const why[GH_REASONS] = {
         [GH_REASON_BUSY] = "all slots were in flight when its microbatch "
-                           "began, or the host captured its stream then: "
-                           "raise GRAPHHOOKS_MAX_SLOTS, run fewer at once, or "
+                           "began: raise GRAPHHOOKS_MAX_SLOTS, run fewer at once, or "
                            "mark evaluation GH_PASS_FORWARD_ONLY: a forward "
                            "without a backward keeps its slot until the step "
                            "ends",

@@ -35,7 +35,8 @@ struct gh_slot {
 struct gh_flight {
     uint32_t waiting; /* forwards whose last pass has not run */
     uint8_t slot;     /* GH_FLIGHT_NO_SLOT: none */
-    uint64_t began;   /* without a slot: the number of its first pass */
+    uint8_t reason;   /* without a slot: why, as its first pass found out */
+    uint64_t began;   /* and the number of that pass */
 };
 #define GH_FLIGHT_NO_SLOT 0xff
 
@@ -149,13 +150,21 @@ gh_slots_enter(struct gh_slots *slots, uint32_t chunk_index,
 /* A pass without a slot begins; it may be the first of its flight. */
 static inline void gh_slots_note_loose(struct gh_slots *slots,
                                        uint32_t chunk_index,
-                                       uint32_t microbatch, uint64_t pass)
+                                       uint32_t microbatch, uint64_t pass,
+                                       gh_reason reason)
 {
     struct gh_flight *flight = &slots->chunks[chunk_index].flights[microbatch];
 
     if (flight->waiting == 0) {
         flight->began = pass;
+        flight->reason = (uint8_t)reason;
     }
+}
+
+static inline gh_reason gh_slots_why_none(const struct gh_slots *slots,
+                                          uint32_t chunk, uint32_t microbatch)
+{
+    return slots->chunks[chunk].flights[microbatch].reason;
 }
 
 static inline void gh_slots_ran_forward(struct gh_slots *slots,

@@ -257,6 +257,40 @@ static void test_a_captured_flight_has_no_slot(void)
     toy_close(&toy);
 }
 
+/* They have no slot because of the capture, also once it is over. */
+static void test_later_passes_of_a_captured_flight(void)
+{
+    static const char *const warning[] = { "GRAPHHOOKS_LOG=warn", NULL };
+    CUstream *s = toy.streams;
+
+    if (!start((struct toy_options){ .layers = 1,
+                                     .scope = "mlp",
+                                     .max_slots = 1,
+                                     .host = &hearing,
+                                     .environment = warning })) {
+        return;
+    }
+    said[0] = '\0';
+    begin_on(s[0]);
+    run(0, FORWARD, 1, s[0]);
+    end_capture(s[0]);
+    is_int(run(1, FORWARD, 1, s[0]).reason, GH_REASON_HOST_CAPTURE,
+           "a pass after the capture that its flight began in is the host's");
+    is_int(times_said("the host was capturing its stream when its microbatch "
+                      "began"),
+           1, "as is said: %s", said);
+    run(1, BACKWARD, 1, s[0]);
+    run(0, BACKWARD, 1, s[0]);
+    is_int(toy_eager(&toy, GH_REASON_HOST_CAPTURE), 2,
+           "so is each that the plan would have captured");
+    is_int(toy_eager(&toy, GH_REASON_BUSY), 0, "and none was busy");
+    run(0, FORWARD, 0, s[0]);
+    run(0, FORWARD, 1, s[0]);
+    is_int(run(1, FORWARD, 1, s[0]).reason, GH_REASON_BUSY,
+           "the microbatch's next flight has a reason of its own");
+    toy_close(&toy);
+}
+
 /* Passes that the library would never capture are noted all the same. */
 static void test_eager_passes_in_a_capture(void)
 {
@@ -494,6 +528,7 @@ int main(void)
     test_a_stream_follows_what_it_captured();
     test_a_driver_that_does_not_say_captures_nothing();
     test_a_captured_flight_has_no_slot();
+    test_later_passes_of_a_captured_flight();
     test_eager_passes_in_a_capture();
     test_a_captured_flight_has_a_beginning();
     test_results_are_read_after_the_last_pass();
