@@ -10,8 +10,9 @@
 
 #include "abi/session.h"
 
+#include "abi/options.h"
+#include "abi/services.h"
 #include "base/error.h"
-#include "base/size.h"
 #include "capture/capture.h"
 #include "config/env.h"
 #include "device/device.h"
@@ -21,164 +22,6 @@
 
 #include <pthread.h>
 #include <stdlib.h>
-
-#define KNOWN_FLAGS \
-    (GH_SESSION_BUSY_FAILS | GH_SESSION_EP_OVERLAP | \
-     GH_SESSION_DELAY_WGRAD | GH_SESSION_LEGACY_THREADS)
-
-#define KNOWN_CAPABILITIES (GH_CAN_PARTS | GH_CAN_LAYERS | GH_CAN_CHUNKS)
-
-static gh_status check_captures(const gh_host_services *host, gh_error *err)
-{
-    const struct {
-        const char *name;
-        bool given;
-    } slots[] = {
-        { "capture_begin", host->capture_begin != NULL },
-        { "capture_end", host->capture_end != NULL },
-        { "launch", host->launch != NULL },
-        { "destroy", host->destroy != NULL },
-    };
-    const char *given = NULL, *missing = NULL;
-
-    for (size_t i = 0; i < sizeof(slots) / sizeof(slots[0]); i++) {
-        *(slots[i].given ? &given : &missing) = slots[i].name;
-    }
-    if (given != NULL && missing != NULL) {
-        return gh_fail(err, GH_ERR_INVALID,
-                       "gh_host_services has %s without %s: give "
-                       "capture_begin, capture_end, launch and destroy, or "
-                       "none of them",
-                       given, missing);
-    }
-    return GH_OK;
-}
-
-static gh_status check_services(const gh_host_services *host, gh_error *err)
-{
-    if (host->reserved != 0) {
-        return gh_fail(err, GH_ERR_INVALID,
-                       "gh_host_services.reserved is %u: zero it",
-                       host->reserved);
-    }
-    if ((host->device_alloc == NULL) != (host->device_free == NULL)) {
-        return gh_fail(err, GH_ERR_INVALID,
-                       "gh_host_services has %s without %s: give both or "
-                       "neither",
-                       host->device_alloc ? "device_alloc" : "device_free",
-                       host->device_alloc ? "device_free" : "device_alloc");
-    }
-    if ((host->record_begin == NULL) != (host->record_end == NULL)) {
-        return gh_fail(err, GH_ERR_INVALID,
-                       "gh_host_services has %s without %s: give both or "
-                       "neither",
-                       host->record_begin ? "record_begin" : "record_end",
-                       host->record_begin ? "record_end" : "record_begin");
-    }
-    if ((host->retain == NULL) != (host->release == NULL)) {
-        return gh_fail(err, GH_ERR_INVALID,
-                       "gh_host_services has %s without %s: give both or "
-                       "neither",
-                       host->retain ? "retain" : "release",
-                       host->retain ? "release" : "retain");
-    }
-    return check_captures(host, err);
-}
-
-static gh_status take_services(const gh_host_services *given,
-                               gh_host_services *host, gh_error *err)
-{
-    const size_t least = GH_SIZE_THROUGH(gh_host_services, record_end);
-    gh_status status;
-
-    *host = (gh_host_services){ 0 };
-    if (given == NULL) {
-        return GH_OK;
-    }
-    status =
-        gh_check_size("gh_host_services", given, least, sizeof(*host), err);
-    if (status != GH_OK) {
-        return status;
-    }
-    gh_take_struct(given, host, sizeof(*host));
-    return check_services(host, err);
-}
-
-static gh_status take_desc(const gh_session_desc *given, gh_session_desc *desc,
-                           gh_error *err)
-{
-    const size_t least = GH_SIZE_THROUGH(gh_session_desc, environment);
-    gh_status status;
-
-    status = gh_check_size("gh_session_desc", given, least, sizeof(*desc), err);
-    if (status != GH_OK) {
-        return status;
-    }
-    gh_take_struct(given, desc, sizeof(*desc));
-
-    if (desc->flags & ~(uint32_t)KNOWN_FLAGS) {
-        return gh_fail(err, GH_ERR_INVALID,
-                       "gh_session_desc.flags has unknown bits 0x%x",
-                       desc->flags & ~(uint32_t)KNOWN_FLAGS);
-    }
-    if (desc->reserved != 0) {
-        return gh_fail(err, GH_ERR_INVALID,
-                       "gh_session_desc.reserved is %u: zero it",
-                       desc->reserved);
-    }
-    if (desc->model == NULL) {
-        return gh_fail(err, GH_ERR_INVALID,
-                       "gh_session_desc.model is NULL: make one with "
-                       "gh_model_create");
-    }
-    if ((desc->capabilities & ~(uint32_t)KNOWN_CAPABILITIES) != 0 ||
-        desc->reserved_tail != 0) {
-        return gh_fail(err, GH_ERR_INVALID,
-                       "gh_session_desc.capabilities is 0x%x, and reserved_tail "
-                       "%u: set GH_CAN_* only, and zero the rest",
-                       desc->capabilities, desc->reserved_tail);
-    }
-    return GH_OK;
-}
-
-/* Defaults, then the host's wishes, then the environment's. */
-static gh_status read_options(const gh_session_desc *desc, struct gh_env *env,
-                              gh_error *err)
-{
-    const char *const *envp =
-        desc->environment != NULL ? desc->environment : gh_env_process();
-    const struct {
-        enum gh_env_id id;
-        const char *label, *value;
-    } words[] = {
-        { GH_ENV_SCOPE, "gh_session_desc.scope", desc->scope },
-        { GH_ENV_GRANULARITY, "gh_session_desc.granularity",
-          desc->granularity },
-        { GH_ENV_DRIVER, "gh_session_desc.driver", desc->driver },
-    };
-    gh_status status;
-
-    status = gh_env_load(envp, env, err);
-    if (status != GH_OK) {
-        return status;
-    }
-    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
-        status =
-            gh_env_offer(env, words[i].id, words[i].label, words[i].value, err);
-        if (status != GH_OK) {
-            return status;
-        }
-    }
-    status = gh_env_offer_count(env, GH_ENV_WARMUP_STEPS,
-                                "gh_session_desc.warmup_steps",
-                                desc->warmup_steps, err);
-    if (status != GH_OK) {
-        return status;
-    }
-    return gh_env_offer_count(env, GH_ENV_MAX_SLOTS,
-                              "gh_session_desc.max_slots", desc->max_slots,
-                              err);
-}
 
 static void open_log(const struct gh_env *env, const gh_host_services *host,
                      struct gh_log *log)
@@ -440,11 +283,11 @@ gh_status gh_session_open(const gh_session_desc *given, gh_session **session_p,
         return gh_fail(err, GH_ERR_INVALID, "gh_session_open: %s is NULL",
                        given == NULL ? "desc" : "session_p");
     }
-    status = take_desc(given, &desc, err);
+    status = gh_session_take_desc(given, &desc, err);
     if (status != GH_OK) {
         return status;
     }
-    status = take_services(desc.host, &host, err);
+    status = gh_session_take_services(desc.host, &host, err);
     if (status != GH_OK) {
         return status;
     }
@@ -455,7 +298,7 @@ gh_status gh_session_open(const gh_session_desc *given, gh_session **session_p,
         status = gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a session");
         goto err_session;
     }
-    status = read_options(&desc, env, err);
+    status = gh_session_read_options(&desc, env, err);
     if (status != GH_OK) {
         goto err_session;
     }
