@@ -26,6 +26,25 @@ bool gh_plan_follows(const struct gh_plan *plan, uint32_t layer)
            (layers[layer].features & GH_FEATURE_MTP) == 0;
 }
 
+static enum gh_cause cause_of(const struct gh_plan *plan, const gh_segment *s)
+{
+    const struct gh_layer_plan *layer = &plan->layer_plans[s->first_layer];
+
+    return gh_cause_first(layer->causes[s->first_part]);
+}
+
+bool gh_plan_same_reason(const struct gh_plan *plan, const gh_segment *a,
+                         const gh_segment *b)
+{
+    const enum gh_cause cause = cause_of(plan, a);
+
+    if (a->mode != b->mode || cause != cause_of(plan, b)) {
+        return false;
+    }
+    /* Families have sentences of their own. */
+    return cause != GH_CAUSE_FAMILY || strcmp(a->reason, b->reason) == 0;
+}
+
 /* Whether a part goes on with the segment before it.  An eager run has one
  * reason, so that every part of it can be told why. */
 static bool joins(const struct gh_plan *plan, const gh_segment *last,
@@ -33,10 +52,8 @@ static bool joins(const struct gh_plan *plan, const gh_segment *last,
 {
     const bool inside = last->last_layer == next->first_layer;
 
-    if (last->mode != next->mode ||
-        (!inside && !gh_plan_follows(plan, next->first_layer)) ||
-        (next->mode == GH_SEGMENT_EAGER &&
-         strcmp(last->reason, next->reason) != 0)) {
+    if ((!inside && !gh_plan_follows(plan, next->first_layer)) ||
+        !gh_plan_same_reason(plan, last, next)) {
         return false;
     }
     switch (plan->options.granularity) {

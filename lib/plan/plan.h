@@ -67,6 +67,10 @@ bool gh_plan_follows(const struct gh_plan *plan, uint32_t layer);
 /* What a host must be able to run for the segment: GH_CAN_*. */
 uint32_t gh_plan_needs(const struct gh_plan *plan, uint32_t segment);
 
+/* Whether two segments are captured, or are eager for one reason. */
+bool gh_plan_same_reason(const struct gh_plan *plan, const gh_segment *a,
+                         const gh_segment *b);
+
 /* Whether a segment holds a part of a layer. */
 bool gh_plan_covers(const struct gh_plan *plan, const gh_segment *segment,
                     uint32_t layer, gh_part part);

@@ -40,11 +40,11 @@ static bool named_alike(const struct gh_plan *plan, uint32_t a, uint32_t b)
 static bool is_alike(const struct gh_plan *plan, const gh_segment *a,
                      const gh_segment *b, uint32_t further)
 {
-    return b->mode == a->mode && b->chunk == a->chunk &&
+    return b->chunk == a->chunk &&
            b->first_layer == a->first_layer + further &&
            b->last_layer == a->last_layer + further &&
            b->first_part == a->first_part && b->last_part == a->last_part &&
-           strcmp(b->reason, a->reason) == 0 &&
+           gh_plan_same_reason(plan, a, b) &&
            named_alike(plan, a->first_layer, b->first_layer) &&
            named_alike(plan, a->last_layer, b->last_layer);
 }
