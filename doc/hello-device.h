@@ -81,20 +81,21 @@ static void find_driver(const char *path)
 
 /* ---- the kernels --------------------------------------------------------- */
 
-/* RUN does the work.  TOUCH says which bytes that reads and writes, so that the
- * device can report a wait that is missing. */
+/* A kernel runs by name_run.  name_touch says which bytes that reads and
+ * writes, so that the device can report a wait that is missing. */
 #define UNUSED __attribute__((unused))
-#define RUN(kernel) \
-    static void kernel##_run(UNUSED const softcuda_launch *launch, \
-                             void *const *params)
-#define TOUCH(kernel) \
-    static void kernel##_touch(UNUSED const softcuda_launch *launch, \
-                               void *const *params, softcuda_touch_fn touch, \
-                               void *sink)
+#define RUN(name) \
+    static void name##_run(UNUSED const softcuda_launch *launch, \
+                           void *const *params)
+#define TOUCH(name) \
+    static void name##_touch(UNUSED const softcuda_launch *launch, \
+                             void *const *params, softcuda_touch_fn touch, \
+                             void *sink)
 #define ARG(i) (*(float **)params[i])
 #define READS(i, n) touch(sink, ARG(i), (n) * sizeof(float), SOFTCUDA_READ)
 #define WRITES(i, n) touch(sink, ARG(i), (n) * sizeof(float), SOFTCUDA_WRITE)
 
+TOUCH(forward) { READS(0, 2), READS(1, SAMPLES), WRITES(2, SAMPLES); }
 RUN(forward) /* weights, x, y: writes y */
 {
     for (int i = 0; i < SAMPLES; i++) {
@@ -102,13 +103,11 @@ RUN(forward) /* weights, x, y: writes y */
     }
 }
 
-TOUCH(forward)
+TOUCH(backward)
 {
-    READS(0, 2);
-    READS(1, SAMPLES);
-    WRITES(2, SAMPLES);
+    READS(0, 2), READS(1, SAMPLES), READS(2, SAMPLES), READS(4, 2);
+    WRITES(3, SAMPLES), WRITES(4, 2);
 }
-
 RUN(backward) /* weights, x, dy, dx, dweights: writes dx, adds to dweights */
 {
     for (int i = 0; i < SAMPLES; i++) {
@@ -118,16 +117,10 @@ RUN(backward) /* weights, x, dy, dx, dweights: writes dx, adds to dweights */
     }
 }
 
-TOUCH(backward)
+TOUCH(loss)
 {
-    READS(0, 2);
-    READS(1, SAMPLES);
-    READS(2, SAMPLES);
-    READS(4, 2);
-    WRITES(3, SAMPLES);
-    WRITES(4, 2);
+    READS(0, SAMPLES), READS(1, SAMPLES), WRITES(2, SAMPLES), WRITES(3, 1);
 }
-
 RUN(loss) /* y, target, dy, loss: writes dy and loss */
 {
     *ARG(3) = 0;
@@ -137,28 +130,13 @@ RUN(loss) /* y, target, dy, loss: writes dy and loss */
     }
 }
 
-TOUCH(loss)
-{
-    READS(0, SAMPLES);
-    READS(1, SAMPLES);
-    WRITES(2, SAMPLES);
-    WRITES(3, 1);
-}
-
+TOUCH(update) { READS(0, 2), READS(1, 2), WRITES(0, 2), WRITES(1, 2); }
 RUN(update) /* weights, dweights: steps down, and clears dweights */
 {
     for (int i = 0; i < 2; i++) {
         ARG(0)[i] -= 0.05F * ARG(1)[i];
         ARG(1)[i] = 0;
     }
-}
-
-TOUCH(update)
-{
-    READS(0, 2);
-    READS(1, 2);
-    WRITES(0, 2);
-    WRITES(1, 2);
 }
 
 enum kernel { FORWARD, BACKWARD, LOSS, UPDATE, KERNELS };

@@ -45,15 +45,9 @@ static struct memory {
     float x[MICROBATCHES][SAMPLES], t[MICROBATCHES][SAMPLES];
     struct result result;
     struct set sets[2 * MICROBATCHES];
-} *dev;
+} start, *dev;
 
-/* One of a step: its number, what it reads, where its slot has its results. */
-struct microbatch {
-    uint32_t number;
-    float *x, *t;
-    struct set *set;
-};
-
+static struct set *set_of[MICROBATCHES]; /* where each has its results */
 static void *stream;
 static gh_session *session;
 static gh_error err; /* why the library's last call failed */
@@ -65,133 +59,111 @@ static gh_buffer row(float *address, uint32_t flags)
     return (gh_buffer){ address, sizeof(float[SAMPLES]), flags, 0 };
 }
 
-/* A microbatch in flight has a slot, and graphs of that slot use the slot's
- * set.  A pass that got no slot runs eagerly, in a set of no slot. */
-static struct set *set_of(const gh_pass *pass, const gh_decision *d)
+/* The engine's own work: issues the kernels of one layer, and lists in the pass
+ * what they write.  They go to d->stream and read d->inputs, never the pass's
+ * own.  The driver may be recording: do not wait, allocate or exit here.
+ * Returns 0, or the code of the call that failed. */
+static int run_parts(gh_pass *pass, const gh_decision *d)
 {
-    return d->slot == GH_SLOT_NONE ? &dev->sets[MICROBATCHES + pass->microbatch]
-                                   : &dev->sets[d->slot];
-}
-
-/* The engine's own work: issues the kernels of one layer and lists what they
- * write.  They go to d->stream and read d->inputs, never the pass's own.  The
- * driver may be recording: do not wait, allocate or exit here. */
-static int run_parts(gh_pass *pass, const gh_decision *d, gh_buffer outputs[2])
-{
-    struct set *set = set_of(pass, d);
-    uint32_t l = pass->segment; /* a segment is one layer: see open_session */
+    static gh_buffer outputs[2]; /* which exit reads */
+    const uint32_t l = pass->segment, m = pass->microbatch;
     float *weights = dev->result.weights[l];
     float *dweights = dev->result.dweights[l];
     void *x = d->inputs[0].address;
 
     pass->outputs = outputs;
     if (pass->direction == GH_FORWARD) {
-        outputs[0] = row(set->y[l], 0);
+        outputs[0] = row(set_of[m]->y[l], 0);
         pass->n_outputs = 1;
-        return launch(FORWARD, d->stream, weights, x, set->y[l], NULL, NULL);
+        return launch(FORWARD, d->stream, weights, x, set_of[m]->y[l], NULL,
+                      NULL);
     }
-    outputs[0] = row(set->dx[l], 0);
+    outputs[0] = row(set_of[m]->dx[l], 0);
     /* UPDATED: the pass adds to it. */
     outputs[1] = (gh_buffer){ dweights, sizeof(float[2]), GH_BUFFER_UPDATED,
                               0 };
     pass->n_outputs = 2;
     return launch(BACKWARD, d->stream, weights, x, d->inputs[1].address,
-                  set->dx[l], dweights);
+                  set_of[m]->dx[l], dweights);
 }
 
-/* The host's own calls have failed in the open pass.  In a recording that may
- * be the recording's doing, so the pass is run again with recording paused. */
-static gh_status give_up(const gh_decision *d, bool *paused_p)
-{
-    (void)gh_layer_cancel(session, NULL);
-    if (d->action == GH_ACTION_RECORD &&
-        gh_pre_warmup(session, &err) == GH_OK) {
-        *paused_p = true;
-        return GH_RERUN;
-    }
-    snprintf(err.text, sizeof(err.text), "a kernel could not be launched");
-    return GH_ERR_DEVICE;
-}
-
-/* The hooks around one pass: a layer, forward or backward, for a microbatch.
- * *set_p is where it has its results. */
-static gh_status run_segment(gh_pass *pass, struct set **set_p)
+/* The hooks around one pass. */
+static void run_pass(gh_pass *pass)
 {
     gh_decision d = { .struct_size = sizeof(d) };
-    gh_buffer outputs[2];
     bool paused = false;
     gh_status status;
 
     do {
-        status = gh_layer_enter(session, pass, &d, &err);
-        if (status != GH_OK) {
-            break; /* no pass is open */
-        }
-        *set_p = set_of(pass, &d);
+        OK(gh_layer_enter(session, pass, &d, &err));
+        /* The graphs of a slot use the slot's set.  A pass without a slot runs
+         * eagerly, in a set of no slot. */
+        set_of[pass->microbatch] = d.slot == GH_SLOT_NONE
+                                       ? &dev->sets[MICROBATCHES +
+                                                    pass->microbatch]
+                                       : &dev->sets[d.slot];
 
-        /* REPLAYED: the graph is launched, and there is nothing to run.  To
-         * the host, RUN and RECORD are the same.  A recording becomes a graph
-         * in exit, and is launched there.  GH_RERUN: it could not be, nothing
-         * of the pass has run, and the next enter says RUN. */
-        if (d.action == GH_ACTION_REPLAYED ||
-            run_parts(pass, &d, outputs) == 0) {
+        /* REPLAYED: the graph is launched, and there is nothing to run.  RUN
+         * and RECORD are the same to the host: exit makes a graph of what was
+         * recorded, and launches it.  GH_RERUN: it could not, nothing of the
+         * pass has run, and the next enter says RUN. */
+        if (d.action == GH_ACTION_REPLAYED || run_parts(pass, &d) == 0) {
             status = gh_layer_exit(session, pass, &err);
+        } else if (d.action == GH_ACTION_RECORD) {
+            /* The recording may be at fault: run the pass eagerly. */
+            OK(gh_layer_cancel(session, &err));
+            OK(gh_pre_warmup(session, &err));
+            paused = true;
+            status = GH_RERUN;
         } else {
-            status = give_up(&d, &paused);
+            stop("a pass", "a kernel could not be launched");
         }
     } while (status == GH_RERUN);
-
-    if (status != GH_OK) {
-        (void)gh_layer_cancel(session, NULL); /* a pass may still be open */
-    }
+    OK(status);
     if (paused) {
-        (void)gh_post_warmup(session, NULL);
+        OK(gh_post_warmup(session, &err));
     }
-    return status;
 }
 
 /* Says what a pass reads.  The data of the next microbatch lies elsewhere, so
  * the library copies it to where the graph reads.  STATIC spares the copy: this
  * address is the same each time for this slot. */
-static void run_layer(gh_direction direction, uint32_t l, struct microbatch *mb)
+static void run_layer(gh_direction direction, uint32_t l, uint32_t m, float *x)
 {
     gh_buffer inputs[2];
     gh_pass pass = { .struct_size = sizeof(pass),
-                     .segment = l,
+                     .segment = l, /* one layer, as open_session says */
                      .direction = direction,
-                     .microbatch = mb->number,
+                     .microbatch = m,
                      .stream = stream,
-                     .inputs = inputs };
+                     .inputs = inputs,
+                     .n_inputs = direction == GH_FORWARD ? 1 : 2 };
 
-    inputs[pass.n_inputs++] =
-        l == 0 ? row(mb->x, 0) : row(mb->set->y[l - 1], GH_BUFFER_STATIC);
+    inputs[0] = l == 0 ? row(x, 0) : row(set_of[m]->y[l - 1], GH_BUFFER_STATIC);
     if (direction == GH_BACKWARD) {
-        inputs[pass.n_inputs++] = row(mb->set->dx[l + 1], GH_BUFFER_STATIC);
+        inputs[1] = row(set_of[m]->dx[l + 1], GH_BUFFER_STATIC);
     }
-    OK(run_segment(&pass, &mb->set));
+    run_pass(&pass);
 }
 
 /* One step: every microbatch forward, then every one backward. */
 static void train_step(uint32_t step)
 {
     struct result *result = &dev->result;
-    struct microbatch all[MICROBATCHES], *mb;
 
+    for (uint32_t m = 0; m < MICROBATCHES; m++) {
+        for (uint32_t l = 0; l < LAYERS; l++) {
+            run_layer(GH_FORWARD, l, m, dev->x[(m + step) % MICROBATCHES]);
+        }
+    }
     for (uint32_t m = 0; m < MICROBATCHES; m++) {
         const uint32_t at = (m + step) % MICROBATCHES; /* another each step */
 
-        all[m] = (struct microbatch){ m, dev->x[at], dev->t[at], NULL };
-        for (uint32_t l = 0; l < LAYERS; l++) {
-            run_layer(GH_FORWARD, l, &all[m]);
-        }
-    }
-    for (mb = all; mb < all + MICROBATCHES; mb++) {
         /* Between passes the engine issues what it likes, as always. */
-        MUST(launch(LOSS, stream, mb->set->y[LAYERS - 1], mb->t,
-                    mb->set->dx[LAYERS], &result->losses[step][mb->number],
-                    NULL));
+        MUST(launch(LOSS, stream, set_of[m]->y[LAYERS - 1], dev->t[at],
+                    set_of[m]->dx[LAYERS], &result->losses[step][m], NULL));
         for (uint32_t l = LAYERS; l-- > 0;) {
-            run_layer(GH_BACKWARD, l, mb);
+            run_layer(GH_BACKWARD, l, m, dev->x[at]);
         }
     }
     for (uint32_t l = 0; l < LAYERS; l++) {
@@ -209,7 +181,9 @@ static void open_session(const char *driver, const char *const *environment)
     gh_session_desc desc = { .struct_size = sizeof(desc),
                              .driver = driver, /* the host's own */
                              .max_slots = MICROBATCHES, /* all in flight */
-                             .environment = environment };
+                             .environment = environment,
+                             /* A segment is one layer, or the open fails. */
+                             .capabilities = GH_CAN_LAYERS };
     gh_model *model;
 
     OK(gh_model_create(&model, &err));
@@ -219,35 +193,29 @@ static void open_session(const char *driver, const char *const *environment)
     desc.model = model;
     OK(gh_session_open(&desc, &session, &err));
     gh_model_destroy(model); /* the session has copied it */
-
-    if (gh_plan_segment_count(session, 0) != LAYERS) {
-        stop("GRAPHHOOKS_GRANULARITY", "hello runs one layer in each segment; "
-                                       "unset the variable");
-    }
 }
 
 /* Points of the line, with x from -1 to 1, and weights that do not know it. */
-static void start_values(struct memory *start)
+static void start_values(void)
 {
     for (int m = 0; m < MICROBATCHES; m++) {
         for (int i = 0; i < SAMPLES; i++) {
-            start->x[m][i] = (i * 2 + m * 0.5F) / SAMPLES - 1;
-            start->t[m][i] = start->x[m][i] * 3 + 1;
+            start.x[m][i] = (i * 2 + m * 0.5F) / SAMPLES - 1;
+            start.t[m][i] = start.x[m][i] * 3 + 1;
         }
     }
     for (int l = 0; l < LAYERS; l++) {
-        start->result.weights[l][0] = 1;
+        start.result.weights[l][0] = 1;
     }
 }
 
 static void train(const char *driver, const char *const *environment,
                   struct result *result, gh_stats *stats)
 {
-    static struct memory start;
     const size_t at = offsetof(struct memory, result);
     uint64_t address;
 
-    start_values(&start);
+    start_values();
     MUST(cuStreamCreate(&stream, 0 /* CU_STREAM_DEFAULT: blocking */));
     MUST(cuMemAlloc(&address, sizeof(*dev)));
     dev = (struct memory *)(uintptr_t)address;

@@ -27,8 +27,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LAYERS = 2, MICROBATCHES = 4, STEPS = 40 };
-enum { SIZE = 64, SAMPLES = 128 }; /* a vector, and a microbatch of them */
+#include <string>
+
+enum { LAYERS = 2, MICROBATCHES = 4, STEPS = 40,
+       SIZE = 64, SAMPLES = 128 }; /* a vector, and a microbatch of them */
 
 typedef float matrix[SIZE * SIZE];
 typedef float rows[SIZE * SAMPLES];
@@ -50,19 +52,12 @@ static struct memory {
     rows x[MICROBATCHES], t[MICROBATCHES];
     struct result result;
     struct set sets[2 * MICROBATCHES];
+    alignas(256) char workspace[32 << 20]; /* of cuBLAS */
 } start, *dev;
 
-/* One of a step: its number, what it reads, where its slot has its results. */
-struct microbatch {
-    uint32_t number;
-    float *x, *t;
-    struct set *set;
-};
-
+static struct set *set_of[MICROBATCHES]; /* where each has its results */
 static cudaStream_t stream;
 static cublasHandle_t blas;
-static void *workspace;
-static const size_t workspace_bytes = 32 << 20;
 static gh_session *session;
 static gh_error err; /* why the library's last call failed */
 
@@ -80,26 +75,19 @@ static void stop(const char *what, const char *why)
 #define MUST(call) must((int)(call), #call)
 static void must(int code, const char *call)
 {
-    char why[32];
-
     if (code != 0) {
-        snprintf(why, sizeof(why), "error %d", code);
-        stop(call, why);
+        stop(call, std::to_string(code).c_str());
     }
 }
 
-/* In a pass it must not: a recording that fails costs one graph only.  So the
- * first failure is kept, and run_segment looks. */
-static const char *failed;
-#define TRY(call) (failed = (int)(call) == 0 || failed ? failed : #call)
-
-/* After a recording that failed: the runtime keeps the last error until it is
- * asked for it, and the next check would find that one. */
-static void forgive(void)
-{
-    failed = NULL;
-    (void)cudaGetLastError();
-}
+/* In a pass it must not: a recording that fails costs one graph only. */
+#define TRY(call) \
+    do { \
+        const int code = (int)(call); \
+        if (code != 0) { \
+            return code; \
+        } \
+    } while (0)
 
 /* ---- the engine's own kernels -------------------------------------------- */
 
@@ -127,37 +115,32 @@ static __global__ void update_kernel(float *weights, float *dweights)
 
 /* ---- a pass: a layer, forward or backward, for a microbatch -------------- */
 
-static gh_buffer range(float *address, size_t floats, uint32_t flags)
+template <size_t N>
+static gh_buffer whole(float (&values)[N], uint32_t flags)
 {
-    return gh_buffer{ address, floats * sizeof(float), flags, 0 };
-}
-
-/* A microbatch in flight has a slot, and graphs of that slot use the slot's
- * set.  A pass that got no slot runs eagerly, in a set of no slot. */
-static struct set *set_of(const gh_pass *pass, const gh_decision *d)
-{
-    return d->slot == GH_SLOT_NONE ? &dev->sets[MICROBATCHES + pass->microbatch]
-                                   : &dev->sets[d->slot];
+    return gh_buffer{ values, sizeof(values), flags, 0 };
 }
 
 /* c = a b, with op_a and op_b, or c += a b where beta is 1. */
-static void multiply(cublasOperation_t op_a, cublasOperation_t op_b,
-                     int columns, int inner, const float *a, const float *b,
-                     float beta, float *c)
+static int multiply(cublasOperation_t op_a, cublasOperation_t op_b, int columns,
+                    int inner, const float *a, const float *b, float beta,
+                    float *c)
 {
     const float one = 1;
 
-    TRY(cublasSgemm(blas, op_a, op_b, SIZE, columns, inner, &one, a, SIZE, b,
-                    SIZE, &beta, c, SIZE));
+    return cublasSgemm(blas, op_a, op_b, SIZE, columns, inner, &one, a, SIZE, b,
+                       SIZE, &beta, c, SIZE);
 }
 
-/* The engine's own work: issues one layer and lists what it writes.  All goes
- * to d->stream and reads d->inputs, never the pass's own.  The driver may be
- * recording: do not wait, allocate or exit here. */
-static bool run_parts(gh_pass *pass, const gh_decision *d, gh_buffer outputs[2])
+/* The engine's own work: issues one layer, and lists in the pass what it
+ * writes.  All goes to d->stream and reads d->inputs, never the pass's own.
+ * The driver may be recording: do not wait, allocate or exit here.  Returns 0,
+ * or the code of the call that failed. */
+static int run_parts(gh_pass *pass, const gh_decision *d)
 {
-    const uint32_t l = pass->segment; /* a segment is one layer */
-    struct set *set = set_of(pass, d);
+    static gh_buffer outputs[2]; /* which exit reads */
+    struct set *set = set_of[pass->microbatch];
+    const uint32_t l = pass->segment;
     const float *weights = dev->result.weights[l];
     const float *x = (const float *)d->inputs[0].address;
 
@@ -165,106 +148,92 @@ static bool run_parts(gh_pass *pass, const gh_decision *d, gh_buffer outputs[2])
      * Without one cuBLAS takes memory of its own, which a graph must not use.
      * Passes on several streams at once need a workspace for each slot. */
     TRY(cublasSetStream(blas, (cudaStream_t)d->stream));
-    TRY(cublasSetWorkspace(blas, workspace, workspace_bytes));
+    TRY(cublasSetWorkspace(blas, dev->workspace, sizeof(dev->workspace)));
 
     pass->outputs = outputs;
     if (pass->direction == GH_FORWARD) {
-        multiply(CUBLAS_OP_N, CUBLAS_OP_N, SAMPLES, SIZE, weights, x, 0,
-                 set->y[l]);
-        outputs[0] = range(set->y[l], SIZE * SAMPLES, 0);
+        TRY(multiply(CUBLAS_OP_N, CUBLAS_OP_N, SAMPLES, SIZE, weights, x, 0,
+                     set->y[l]));
+        outputs[0] = whole(set->y[l], 0);
         pass->n_outputs = 1;
     } else {
         const float *dy = (const float *)d->inputs[1].address;
 
-        multiply(CUBLAS_OP_T, CUBLAS_OP_N, SAMPLES, SIZE, weights, dy, 0,
-                 set->dx[l]);
-        multiply(CUBLAS_OP_N, CUBLAS_OP_T, SIZE, SAMPLES, dy, x, 1,
-                 dev->result.dweights[l]);
-        outputs[0] = range(set->dx[l], SIZE * SAMPLES, 0);
+        TRY(multiply(CUBLAS_OP_T, CUBLAS_OP_N, SAMPLES, SIZE, weights, dy, 0,
+                     set->dx[l]));
+        TRY(multiply(CUBLAS_OP_N, CUBLAS_OP_T, SIZE, SAMPLES, dy, x, 1,
+                     dev->result.dweights[l]));
+        outputs[0] = whole(set->dx[l], 0);
         /* UPDATED: the pass adds to it. */
-        outputs[1] = range(dev->result.dweights[l], SIZE * SIZE,
-                           GH_BUFFER_UPDATED);
+        outputs[1] = whole(dev->result.dweights[l], GH_BUFFER_UPDATED);
         pass->n_outputs = 2;
     }
-    return failed == NULL;
+    return 0;
 }
 
-/* The host's own calls have failed in the open pass.  In a recording that may
- * be the recording's doing, so the pass is run again with recording paused. */
-static gh_status give_up(const gh_decision *d, bool *paused_p)
+/* The hooks around one pass. */
+static void run_pass(gh_pass *pass)
 {
-    (void)gh_layer_cancel(session, NULL);
-    if (d->action == GH_ACTION_RECORD &&
-        gh_pre_warmup(session, &err) == GH_OK) {
-        *paused_p = true;
-        return GH_RERUN;
-    }
-    snprintf(err.text, sizeof(err.text), "%s failed", failed);
-    return GH_ERR_DEVICE;
-}
-
-/* The hooks around one pass: a layer, forward or backward, for a microbatch.
- * *set_p is where it has its results. */
-static gh_status run_segment(gh_pass *pass, struct set **set_p)
-{
-    gh_decision d = {};
-    gh_buffer outputs[2];
+    gh_decision d = { .struct_size = sizeof(d) };
     bool paused = false;
     gh_status status;
 
-    d.struct_size = sizeof(d);
     do {
-        status = gh_layer_enter(session, pass, &d, &err);
-        if (status != GH_OK) {
-            break; /* no pass is open */
-        }
-        *set_p = set_of(pass, &d);
+        OK(gh_layer_enter(session, pass, &d, &err));
+        /* The graphs of a slot use the slot's set.  A pass without a slot runs
+         * eagerly, in a set of no slot. */
+        set_of[pass->microbatch] = d.slot == GH_SLOT_NONE
+                                       ? &dev->sets[MICROBATCHES +
+                                                    pass->microbatch]
+                                       : &dev->sets[d.slot];
 
-        /* REPLAYED: the graph is launched, and there is nothing to run.  To
-         * the host, RUN and RECORD are the same.  A recording becomes a graph
-         * in exit, and is launched there.  GH_RERUN: it could not be, nothing
-         * of the pass has run, and the next enter says RUN. */
-        if (d.action == GH_ACTION_REPLAYED || run_parts(pass, &d, outputs)) {
+        /* REPLAYED: the graph is launched, and there is nothing to run.  RUN
+         * and RECORD are the same to the host: exit makes a graph of what was
+         * recorded, and launches it.  GH_RERUN: it could not, nothing of the
+         * pass has run, and the next enter says RUN. */
+        if (d.action == GH_ACTION_REPLAYED || run_parts(pass, &d) == 0) {
             status = gh_layer_exit(session, pass, &err);
+        } else if (d.action == GH_ACTION_RECORD) {
+            /* The recording may be at fault: run the pass eagerly. */
+            OK(gh_layer_cancel(session, &err));
+            OK(gh_pre_warmup(session, &err));
+            paused = true;
+            status = GH_RERUN;
         } else {
-            status = give_up(&d, &paused);
+            stop("a pass", "a product could not be issued");
         }
         if (status == GH_RERUN) {
-            forgive();
+            /* The runtime keeps the error of a recording that failed until it
+             * is asked for it, and the next check would find that one. */
+            (void)cudaGetLastError();
         }
     } while (status == GH_RERUN);
-
-    if (status != GH_OK) {
-        (void)gh_layer_cancel(session, NULL); /* a pass may still be open */
-    }
+    OK(status);
     if (paused) {
-        (void)gh_post_warmup(session, NULL);
+        OK(gh_post_warmup(session, &err));
     }
-    return status;
 }
 
 /* Says what a pass reads.  The data of the next microbatch lies elsewhere, so
  * the library copies it to where the graph reads.  STATIC spares the copy: this
  * address is the same each time for this slot. */
-static void run_layer(gh_direction direction, uint32_t l, struct microbatch *mb)
+static void run_layer(gh_direction direction, uint32_t l, uint32_t m, rows &x)
 {
     gh_buffer inputs[2];
-    gh_pass pass = {};
+    gh_pass pass = { .struct_size = sizeof(pass),
+                     .segment = l, /* one layer, as open_session says */
+                     .direction = direction,
+                     .microbatch = m,
+                     .n_inputs = direction == GH_FORWARD ? 1u : 2u,
+                     .stream = stream,
+                     .inputs = inputs };
 
-    pass.struct_size = sizeof(pass);
-    pass.segment = l;
-    pass.direction = direction;
-    pass.microbatch = mb->number;
-    pass.stream = stream;
-    pass.inputs = inputs;
-    inputs[pass.n_inputs++] =
-        l == 0 ? range(mb->x, SIZE * SAMPLES, 0)
-               : range(mb->set->y[l - 1], SIZE * SAMPLES, GH_BUFFER_STATIC);
+    inputs[0] =
+        l == 0 ? whole(x, 0) : whole(set_of[m]->y[l - 1], GH_BUFFER_STATIC);
     if (direction == GH_BACKWARD) {
-        inputs[pass.n_inputs++] =
-            range(mb->set->dx[l + 1], SIZE * SAMPLES, GH_BUFFER_STATIC);
+        inputs[1] = whole(set_of[m]->dx[l + 1], GH_BUFFER_STATIC);
     }
-    OK(run_segment(&pass, &mb->set));
+    run_pass(&pass);
 }
 
 /* ---- a training ---------------------------------------------------------- */
@@ -273,31 +242,29 @@ static void run_layer(gh_direction direction, uint32_t l, struct microbatch *mb)
 static void train_step(uint32_t step)
 {
     struct result *result = &dev->result;
-    struct microbatch all[MICROBATCHES], *mb;
 
+    for (uint32_t m = 0; m < MICROBATCHES; m++) {
+        for (uint32_t l = 0; l < LAYERS; l++) {
+            run_layer(GH_FORWARD, l, m, dev->x[(m + step) % MICROBATCHES]);
+        }
+    }
     for (uint32_t m = 0; m < MICROBATCHES; m++) {
         const uint32_t at = (m + step) % MICROBATCHES; /* another each step */
 
-        all[m] = { m, dev->x[at], dev->t[at], NULL };
-        for (uint32_t l = 0; l < LAYERS; l++) {
-            run_layer(GH_FORWARD, l, &all[m]);
-        }
-    }
-    for (mb = all; mb < all + MICROBATCHES; mb++) {
         /* Between passes the engine issues what it likes, as always. */
         loss_kernel<<<1, SAMPLES, 0, stream>>>(
-            mb->set->y[LAYERS - 1], mb->t, mb->set->dx[LAYERS],
-            result->losses[step][mb->number]);
-        MUST(cudaPeekAtLastError());
+            set_of[m]->y[LAYERS - 1], dev->t[at], set_of[m]->dx[LAYERS],
+            result->losses[step][m]);
+        MUST(cudaGetLastError());
         for (uint32_t l = LAYERS; l-- > 0;) {
-            run_layer(GH_BACKWARD, l, mb);
+            run_layer(GH_BACKWARD, l, m, dev->x[at]);
         }
     }
     for (uint32_t l = 0; l < LAYERS; l++) {
         update_kernel<<<SIZE, SIZE, 0, stream>>>(result->weights[l],
                                                  result->dweights[l]);
-        MUST(cudaPeekAtLastError());
     }
+    MUST(cudaGetLastError());
     OK(gh_iteration_end(session, &err)); /* frees the slots, ends warmup */
 }
 
@@ -305,33 +272,27 @@ static void train_step(uint32_t step)
  * context that is current: the one of the CUDA runtime. */
 static void open_session(const char *const *environment)
 {
-    gh_layer_desc layer = {};
-    gh_session_desc desc = {};
+    gh_layer_desc layer = { .struct_size = sizeof(layer),
+                            .kind = GH_LAYER_MLP_ONLY };
+    gh_session_desc desc = { .struct_size = sizeof(desc),
+                             .max_slots = MICROBATCHES, /* all in flight */
+                             .environment = environment,
+                             /* A segment is one layer, or the open fails. */
+                             .capabilities = GH_CAN_LAYERS };
     gh_model *model;
 
-    layer.struct_size = sizeof(layer);
-    layer.kind = GH_LAYER_MLP_ONLY;
     OK(gh_model_create(&model, &err));
     for (int l = 0; l < LAYERS; l++) {
         OK(gh_model_add_layer(model, &layer, &err));
     }
-    desc.struct_size = sizeof(desc);
     desc.model = model;
-    desc.max_slots = MICROBATCHES; /* all are in flight at once */
-    desc.environment = environment;
     OK(gh_session_open(&desc, &session, &err));
     gh_model_destroy(model); /* the session has copied it */
-
-    if (gh_plan_segment_count(session, 0) != LAYERS) {
-        stop("GRAPHHOOKS_GRANULARITY", "hello runs one layer in each segment; "
-                                       "unset the variable");
-    }
 }
 
 /* The map to learn is t = 2 x.  All weights begin as the identity. */
 static void start_values(void)
 {
-    memset(&start, 0, sizeof(start));
     for (int m = 0; m < MICROBATCHES; m++) {
         for (int i = 0; i < SAMPLES * SIZE; i++) {
             const int n = m * SAMPLES * SIZE + i;
@@ -340,10 +301,8 @@ static void start_values(void)
             start.t[m][i] = start.x[m][i] * 2;
         }
     }
-    for (int l = 0; l < LAYERS; l++) {
-        for (int i = 0; i < SIZE; i++) {
-            start.result.weights[l][i * SIZE + i] = 1;
-        }
+    for (int i = 0; i < LAYERS * SIZE; i++) {
+        start.result.weights[i / SIZE][i % SIZE * (SIZE + 1)] = 1;
     }
 }
 
@@ -351,10 +310,10 @@ static void train(const char *const *environment, struct result *result,
                   gh_stats *stats)
 {
     start_values();
-    /* A stream of the engine's own: the legacy one cannot be captured. */
-    MUST(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    /* A blocking stream of the engine's own.  The driver refuses what a pass
+     * leaves on the legacy stream while this one is recorded. */
+    MUST(cudaStreamCreate(&stream));
     MUST(cudaMalloc((void **)&dev, sizeof(*dev)));
-    MUST(cudaMalloc(&workspace, workspace_bytes));
     MUST(cublasCreate(&blas));
     MUST(cudaMemcpyAsync(dev, &start, offsetof(struct memory, sets),
                          cudaMemcpyHostToDevice, stream));
@@ -371,7 +330,6 @@ static void train(const char *const *environment, struct result *result,
     MUST(cudaMemcpy(result, &dev->result, sizeof(*result),
                     cudaMemcpyDeviceToHost));
     MUST(cublasDestroy(blas));
-    MUST(cudaFree(workspace));
     MUST(cudaFree(dev));
     MUST(cudaStreamDestroy(stream));
 }
@@ -380,10 +338,9 @@ int main(void)
 {
     static const char *const eagerly[] = { "GRAPHHOOKS_ENABLE=0", NULL };
     static struct result eager, graphs;
-    gh_stats stats = {};
+    gh_stats stats = { .struct_size = sizeof(stats) };
     bool equal;
 
-    stats.struct_size = sizeof(stats);
     train(eagerly, &eager, &stats);
     train(NULL, &graphs, &stats); /* NULL: the process environment */
 

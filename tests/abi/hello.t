@@ -86,6 +86,11 @@ env GRAPHHOOKS_MAX_SLOTS=2 "$scratch/hello" "$soft" > "$scratch/out" \
 [ "$(replayed)" -eq 312 ] && grep -qx 'bitwise equal: yes' "$scratch/out"
 ok $? "with two slots for four microbatches the rest runs eagerly, the same"
 
+env GRAPHHOOKS_GRANULARITY=chunk "$scratch/hello" "$soft" > "$scratch/out" \
+    2> "$scratch/err"
+[ $? -eq 1 ] && grep -q 'several layers as one segment' "$scratch/err"
+ok $? "segments that it cannot run are refused with a sentence"
+
 # A launch that fails in the first recording: the 880 of the eager training
 # and the 22 of the warmup step come before it.
 env SOFTCUDA_FAIL=cuLaunchKernel:903 "$scratch/hello" "$soft" \
