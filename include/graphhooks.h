@@ -10,6 +10,7 @@
 #include <graphhooks/layer.h>
 #include <graphhooks/loader.h>
 #include <graphhooks/model.h>
+#include <graphhooks/offload.h>
 #include <graphhooks/plan.h>
 #include <graphhooks/session.h>
 

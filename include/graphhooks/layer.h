@@ -249,10 +249,13 @@ GH_API gh_status gh_pre_warmup(gh_session *session, gh_error *err);
 GH_API gh_status gh_post_warmup(gh_session *session, gh_error *err);
 
 /**
- * Issue what was delayed to the CPU gap after a replay.  In this release
- * nothing is delayed, and the call only checks its order.
+ * Issue what was delayed to the CPU gap after a replay: with
+ * GRAPHHOOKS_OFFLOAD_DELAY=1 the copies of gh_offload_commit, in its order.
+ * The library issues them by itself before the next backward, before their
+ * memory is written again, and when the step ends.
  *
- * @return GH_OK; GH_ERR_STATE when a pass is open; GH_ERR_INVALID.
+ * @return GH_OK; GH_ERR_STATE when a pass is open; GH_ERR_INVALID;
+ *         GH_ERR_DEVICE.
  * Blocks: never.  Since: 0.1.
  */
 GH_API gh_status gh_flush_delayed(gh_session *session, gh_error *err);
@@ -261,7 +264,8 @@ GH_API gh_status gh_flush_delayed(gh_session *session, gh_error *err);
  * The step is over: every slot becomes free, warmup counts one step.
  *
  * @return GH_OK; GH_ERR_STATE when a pass is open (use gh_layer_cancel);
- *         GH_ERR_INVALID.
+ *         GH_ERR_INVALID; GH_ERR_DEVICE or GH_ERR_NO_MEMORY from what is
+ *         offloaded, and the step is over all the same.
  * Blocks: never; writes a trace that has filled up.  Since: 0.1.
  */
 GH_API gh_status gh_iteration_end(gh_session *session, gh_error *err);

@@ -19,6 +19,7 @@
 #include <graphhooks/border.h>
 #include <graphhooks/layer.h>
 #include <graphhooks/model.h>
+#include <graphhooks/offload.h>
 #include <graphhooks/plan.h>
 #include <graphhooks/session.h>
 
@@ -70,6 +71,12 @@ typedef struct gh_api {
     gh_status (*model_describe)(gh_model *, const gh_model_desc *, gh_error *);
     gh_status (*session_reasons)(const gh_session *, gh_reason, uint64_t *,
                                  gh_error *);
+    gh_status (*offload_save)(gh_session *, gh_offload_group *, gh_error *);
+    gh_status (*offload_commit)(gh_session *, uint32_t, uint32_t, gh_error *);
+    gh_status (*offload_load)(gh_session *, gh_offload_group *, gh_error *);
+    gh_status (*offload_release)(gh_session *, uint32_t, uint32_t, gh_error *);
+    gh_status (*offload_get_stats)(const gh_session *, gh_offload_stats *,
+                                   gh_error *);
 } gh_api;
 
 #define GH_GET_API_SYMBOL "gh_get_api"

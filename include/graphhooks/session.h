@@ -98,6 +98,8 @@ typedef struct gh_session_desc {
      * never entered eager. */
     uint32_t capabilities;
     uint32_t reserved_tail; /* must be 0 */
+    /* What goes to the host's memory; NULL: what the environment says. */
+    const struct gh_offload_desc *offload;
 } gh_session_desc;
 
 /**

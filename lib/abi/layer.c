@@ -317,15 +317,15 @@ gh_status gh_post_warmup(gh_session *session, gh_error *err)
 
 gh_status gh_flush_delayed(gh_session *session, gh_error *err)
 {
-    return check_closed(session, "gh_flush_delayed", err);
+    gh_status status = check_closed(session, "gh_flush_delayed", err);
+
+    return status == GH_OK ? gh_capture_flush(session->capture, err) : status;
 }
 
 gh_status gh_iteration_end(gh_session *session, gh_error *err)
 {
     gh_status status = check_closed(session, "gh_iteration_end", err);
 
-    if (status == GH_OK) {
-        gh_capture_end_step(session->capture);
-    }
-    return status;
+    return status == GH_OK ? gh_capture_end_step(session->capture, err)
+                           : status;
 }

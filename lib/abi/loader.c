@@ -50,6 +50,11 @@ gh_status gh_get_api(uint32_t major, const gh_api **api_p, gh_error *err)
         .aux_bind = gh_aux_bind,
         .model_describe = gh_model_describe,
         .session_reasons = gh_session_reasons,
+        .offload_save = gh_offload_save,
+        .offload_commit = gh_offload_commit,
+        .offload_load = gh_offload_load,
+        .offload_release = gh_offload_release,
+        .offload_get_stats = gh_offload_get_stats,
     };
 
     if (api_p == NULL) {

@@ -7,6 +7,8 @@
 
 #include "abi/options.h"
 
+#include "abi/offload_options.h"
+
 #include "base/error.h"
 #include "base/size.h"
 #include "config/env.h"
@@ -77,6 +79,12 @@ gh_status gh_session_read_options(const gh_session_desc *desc,
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
         status =
             gh_env_offer(env, words[i].id, words[i].label, words[i].value, err);
+        if (status != GH_OK) {
+            return status;
+        }
+    }
+    if (desc->offload != NULL) {
+        status = gh_offload_offer(desc->offload, env, err);
         if (status != GH_OK) {
             return status;
         }

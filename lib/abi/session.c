@@ -102,6 +102,8 @@ static gh_status make_plan(struct gh_session *session,
         .granularity = (enum gh_granularity)env->granularity,
         .ep_overlap = (desc->flags & GH_SESSION_EP_OVERLAP) != 0,
         .delay_wgrad = (desc->flags & GH_SESSION_DELAY_WGRAD) != 0,
+        .offloads = session->offloads,
+        .offload = session->offload.modules,
     };
     const struct gh_family_watch watch = { say_family, &session->log };
     struct gh_traits_set traits;
@@ -199,6 +201,7 @@ static gh_status open_capture(struct gh_session *session,
         .host = *host,
         .log = &session->log,
         .trace = session->trace,
+        .offload = session->offloads ? &session->offload : NULL,
     };
 
     return gh_capture_create(&session->plan, session->dev, &options,
@@ -229,6 +232,12 @@ static gh_status open_session(struct gh_session *session,
         if (status != GH_OK) {
             return status;
         }
+    }
+    if (session->offloads && session->dev == NULL) {
+        return gh_fail(err, GH_ERR_NO_DRIVER,
+                       "GRAPHHOOKS_OFFLOAD needs a driver also where "
+                       "GRAPHHOOKS_ENABLE is 0: name one in "
+                       "GRAPHHOOKS_DRIVER, or offload nothing");
     }
     return open_capture(session, desc, host, env, err);
 }
@@ -299,6 +308,12 @@ gh_status gh_session_open(const gh_session_desc *given, gh_session **session_p,
         goto err_session;
     }
     status = gh_session_read_options(&desc, env, err);
+    if (status != GH_OK) {
+        goto err_session;
+    }
+    status = gh_offload_read_options(desc.offload, env, &session->names,
+                                     &session->offload, &session->offloads,
+                                     err);
     if (status != GH_OK) {
         goto err_session;
     }

@@ -8,6 +8,7 @@
 
 #include <graphhooks/session.h>
 
+#include "abi/offload_options.h"
 #include "base/log.h"
 #include "plan/plan.h"
 
@@ -30,6 +31,9 @@ struct gh_session {
     uint64_t unwritten;     /* gh_device_unwritten() when it opened */
     struct gh_capture *capture;
     gh_direction last_direction; /* GH_WGRAD where those are delayed */
+    bool offloads;
+    struct gh_offload_options offload;
+    struct gh_offload_names names; /* of modules that are the host's own */
 };
 
 /* GH_OK, or the sentence for a session that is NULL or closed. */

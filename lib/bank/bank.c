@@ -69,6 +69,7 @@ void gh_bank_clear(struct gh_bank *bank, struct gh_entry *entry)
     gh_memory_free(bank->memory, entry->buffers, entry->buffer_bytes);
     free(entry->inputs);
     free(entry->outputs);
+    gh_offload_script_free(&entry->script);
     gh_device_leave(dev, before);
     *entry = (struct gh_entry){ .unchained = unchained };
 }

@@ -8,6 +8,8 @@
 
 #include <graphhooks/layer.h>
 
+#include "offload/step.h"
+
 #include <stdbool.h>
 
 enum gh_entry_state {
@@ -41,6 +43,7 @@ struct gh_entry {
     gh_buffer *inputs;  /* where the graph reads */
     gh_buffer *outputs; /* where it writes */
     uint8_t *kinds;     /* enum gh_input_kind; in the allocation of inputs */
+    struct gh_offload_script script; /* what each launch has to do besides */
     uint64_t turns;     /* launches under GRAPHHOOKS_CHECK */
     uint64_t ran;       /* the number of the last pass of it, from 1; 0: none */
 };

@@ -89,9 +89,18 @@ gh_status gh_capture_create(const struct gh_plan *plan, struct gh_device *dev,
     if (status != GH_OK) {
         goto err_said;
     }
+    if (options->offload != NULL) {
+        status = gh_offload_create(options->offload, plan, dev, &c->memory,
+                                   options->log, &c->offload, err);
+        if (status != GH_OK) {
+            goto err_borders;
+        }
+    }
     *capture_p = c;
     return GH_OK;
 
+err_borders:
+    gh_borders_destroy(c);
 err_said:
     gh_say_free(&c->said);
 err_bank:
@@ -123,6 +132,7 @@ static void destroy_device_objects(struct gh_capture *c)
     gh_streams_quiesce(&c->streams);
     gh_bank_clear_all(&c->bank);
     free_orders(c);
+    gh_offload_destroy(c->offload);
     gh_scratch_free(&c->scratch, c->dev);
     /* A host's allocator may go on recording events on a stream that the host
      * has captured, also when the session is closed: the context has it. */
@@ -187,9 +197,10 @@ static void cut_flights(struct gh_capture *c)
     }
 }
 
-void gh_capture_end_step(struct gh_capture *c)
+gh_status gh_capture_end_step(struct gh_capture *c, gh_error *err)
 {
     uint32_t held = gh_slots_end_step(c->slots);
+    gh_status status = GH_OK;
 
     cut_flights(c);
     if (held != 0) {
@@ -203,6 +214,10 @@ void gh_capture_end_step(struct gh_capture *c)
     if (c->options.trace != NULL) {
         gh_trace_step_end(c->options.trace);
     }
+    if (c->offload != NULL) {
+        status = gh_offload_end_step(c->offload, err);
+    }
+    return status;
 }
 
 void gh_capture_stats(const struct gh_capture *c, gh_stats *stats)

@@ -14,6 +14,7 @@
 
 #include <graphhooks/aux.h>
 #include <graphhooks/border.h>
+#include <graphhooks/offload.h>
 
 #include "base/log.h"
 #include "plan/plan.h"
@@ -28,6 +29,7 @@
 
 struct gh_capture;
 struct gh_device;
+struct gh_offload;
 struct gh_trace;
 
 struct gh_capture_options {
@@ -43,6 +45,8 @@ struct gh_capture_options {
     gh_host_services host;       /* empty slots are 0 */
     const struct gh_log *log;
     struct gh_trace *trace; /* NULL: none */
+    const struct gh_offload_options *offload; /* read during the create only;
+                                                 NULL: nothing is offloaded */
 };
 
 /*
@@ -70,13 +74,29 @@ gh_status gh_capture_find(const struct gh_capture *capture,
 gh_status gh_capture_bind(struct gh_capture *capture, const gh_aux *aux,
                           uint32_t parts, gh_error *err);
 
+/* Of the open pass; offloads.c. */
+gh_status gh_capture_save(struct gh_capture *capture, gh_offload_group *group,
+                          gh_error *err);
+gh_status gh_capture_commit(struct gh_capture *capture, uint32_t layer,
+                            uint32_t module, gh_error *err);
+gh_status gh_capture_load(struct gh_capture *capture, gh_offload_group *group,
+                          gh_error *err);
+gh_status gh_capture_release(struct gh_capture *capture, uint32_t layer,
+                             uint32_t module, gh_error *err);
+gh_status gh_capture_flush(struct gh_capture *capture, gh_error *err);
+/* False: nothing is offloaded. */
+bool gh_capture_count_offload(const struct gh_capture *capture,
+                              gh_offload_stats *stats);
+
 bool gh_capture_is_open(const struct gh_capture *capture);
 /* Whether the open pass, or the last one, was replayed. */
 bool gh_capture_has_replayed(const struct gh_capture *capture);
 void gh_capture_pause(struct gh_capture *capture);
 /* False when nothing is paused. */
 bool gh_capture_resume(struct gh_capture *capture);
-void gh_capture_end_step(struct gh_capture *capture);
+/* GH_ERR_DEVICE or GH_ERR_NO_MEMORY where what is offloaded could not be
+ * brought to rest; the step is over all the same. */
+gh_status gh_capture_end_step(struct gh_capture *capture, gh_error *err);
 /* All of gh_stats but its struct_size. */
 void gh_capture_stats(const struct gh_capture *capture, gh_stats *stats);
 /* Passes that ran eagerly for a reason, which is below GH_REASONS. */

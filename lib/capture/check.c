@@ -19,6 +19,7 @@
 
 #include "base/error.h"
 #include "capture/record.h"
+#include "capture/offloads.h"
 #include "capture/replay.h"
 
 #include <stdio.h>
@@ -142,8 +143,11 @@ static enum gh_check_begun begin(struct gh_capture *c, struct gh_entry *entry,
                    ? GH_CHECK_STANDS
                    : GH_CHECK_NOT_RUN;
     }
-    if (prepare(c, entry, pass, err) != GH_OK ||
-        gh_replay(c, entry, pass->stream, err) != GH_OK) {
+    if (prepare(c, entry, pass, err) != GH_OK) {
+        return GH_CHECK_NOT_RUN;
+    }
+    c->open.repeated = true;
+    if (gh_replay(c, entry, pass->stream, err) != GH_OK) {
         return GH_CHECK_NOT_RUN;
     }
     if (set_results_aside(c, entry, pass->stream, err) != GH_OK) {
@@ -161,8 +165,14 @@ enum gh_check_begun gh_check_begin(struct gh_capture *c, struct gh_entry *entry,
                                    const gh_pass *pass, gh_error *err)
 {
     struct gh_device_before before = gh_device_enter(c->dev);
-    enum gh_check_begun begun = begin(c, entry, pass, err);
+    enum gh_check_begun begun;
 
+    c->open.repeated = false;
+    begun = begin(c, entry, pass, err);
+    if (c->open.repeated && entry->script.n != 0) {
+        begun = gh_offloads_after_check(c, entry, begun, err);
+    }
+    c->open.repeated = false;
     gh_device_leave(c->dev, before);
     return begun;
 }

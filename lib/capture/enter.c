@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "capture/check.h"
 #include "capture/flight.h"
+#include "capture/offloads.h"
 #include "capture/record.h"
 #include "capture/replay.h"
 
@@ -29,7 +30,8 @@ static gh_reason may_record(const struct gh_capture *c)
 {
     const uint64_t warmup = c->options.warmup_steps;
 
-    if (c->stats.iterations < warmup) {
+    if (c->stats.iterations < warmup ||
+        (c->offload != NULL && !c->offload->profiled)) {
         return GH_REASON_WARMUP;
     }
     if (c->options.freeze != 0 &&
@@ -302,6 +304,13 @@ gh_status gh_capture_enter(struct gh_capture *c, const gh_pass *pass,
     }
     if (pass->stream != c->streams.last) {
         status = check_stream(c, pass->stream, err);
+        if (status != GH_OK) {
+            return status;
+        }
+    }
+
+    if (c->offload != NULL) {
+        status = gh_offloads_turn(c, pass, err);
         if (status != GH_OK) {
             return status;
         }

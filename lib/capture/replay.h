@@ -43,13 +43,27 @@ static inline enum gh_fit gh_replay_fits(struct gh_entry *entry,
     return GH_FIT_YES;
 }
 
-static inline gh_status gh_launch(struct gh_capture *c, struct gh_entry *entry,
-                                  void *stream, gh_error *err)
+/* offloads.c: with what the entry's script asks for around it. */
+gh_status gh_launch_with_script(struct gh_capture *c, struct gh_entry *entry,
+                                void *stream, gh_error *err);
+
+static inline gh_status gh_launch_graph(struct gh_capture *c,
+                                        struct gh_entry *entry, void *stream,
+                                        gh_error *err)
 {
     if (entry->exec == NULL) {
         return gh_services_launch(c, entry, stream, err);
     }
     return gh_device_launch(c->dev, entry->exec, stream, err);
+}
+
+static inline gh_status gh_launch(struct gh_capture *c, struct gh_entry *entry,
+                                  void *stream, gh_error *err)
+{
+    if (entry->script.n != 0) {
+        return gh_launch_with_script(c, entry, stream, err);
+    }
+    return gh_launch_graph(c, entry, stream, err);
 }
 
 static inline gh_status gh_replay(struct gh_capture *c, struct gh_entry *entry,

@@ -17,6 +17,7 @@
 #include "device/device.h"
 #include "memory/memory.h"
 #include "memory/scratch.h"
+#include "offload/offload.h"
 
 /* Off the step path: kept out of line, so that the path itself stays short. */
 #define GH_COLD __attribute__((noinline, cold))
@@ -48,7 +49,8 @@ struct gh_capture {
     void *own_stream; /* records what the legacy stream cannot */
     struct gh_streams streams;
     struct gh_memory memory;
-    struct gh_scratch scratch; /* of GRAPHHOOKS_CHECK */
+    struct gh_offload *offload; /* NULL: nothing is offloaded */
+    struct gh_scratch scratch;  /* of GRAPHHOOKS_CHECK */
     gh_error why; /* of a call that failed and that no host is told of */
     struct gh_said said;
     uint64_t compared_outputs, compared_bytes; /* by GRAPHHOOKS_CHECK */

@@ -199,6 +199,8 @@ gh_status gh_env_offer(struct gh_env *env, enum gh_env_id id, const char *label,
 {
     union {
         uint32_t number;
+        uint64_t bytes;
+        double fraction;
         char text[GH_ENV_PATH_BYTES];
     } discarded;
     struct gh_env_row row = gh_env_table[id];

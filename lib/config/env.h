@@ -63,8 +63,11 @@ struct gh_env_notes {
 #define GH_ENV_KEEP_LIBRARY(field) char field[GH_ENV_PATH_BYTES];
 #define GH_ENV_KEEP_PATH(field) char field[GH_ENV_PATH_BYTES];
 #define GH_ENV_KEEP_PATHS(field) char field[GH_ENV_PATH_BYTES];
+#define GH_ENV_KEEP_NAMES(field) char field[GH_ENV_PATH_BYTES];
+#define GH_ENV_KEEP_BYTES(field) uint64_t field;
+#define GH_ENV_KEEP_FRACTION(field) double field;
 
-/* About 20 KiB, and owns nothing: freed as it was allocated. */
+/* About 24 KiB, and owns nothing: freed as it was allocated. */
 struct gh_env {
 #define GH_ENV(id, field, kind, dflt, least, most, words, doc) \
     GH_ENV_KEEP_##kind(field)
@@ -84,7 +87,10 @@ enum gh_env_kind {
     GH_ENV_KIND_LIST,
     GH_ENV_KIND_LIBRARY,
     GH_ENV_KIND_PATH,
-    GH_ENV_KIND_PATHS
+    GH_ENV_KIND_PATHS,
+    GH_ENV_KIND_NAMES,   /* words that lib/config does not know */
+    GH_ENV_KIND_BYTES,   /* a number of 64 bits */
+    GH_ENV_KIND_FRACTION /* 0 to 1 */
 };
 enum gh_env_state {
     GH_ENV_STATE_STABLE,

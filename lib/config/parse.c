@@ -69,6 +69,15 @@ void gh_env_rule(const struct gh_env_row *row, char *text, size_t bytes)
     case GH_ENV_KIND_PATHS:
         add(&out, "directories separated by colons");
         return;
+    case GH_ENV_KIND_NAMES:
+        add(&out, "names separated by commas");
+        return;
+    case GH_ENV_KIND_BYTES:
+        add(&out, "a number of bytes");
+        return;
+    case GH_ENV_KIND_FRACTION:
+        add(&out, "a number from 0 to 1");
+        return;
     case GH_ENV_KIND_LIST:
         add(&out, "one or more, with commas, of ");
         break;
@@ -277,6 +286,51 @@ static gh_status parse_count(const struct gh_env_row *row, const char *label,
     return GH_OK;
 }
 
+#define BYTES_DIGITS 18 /* what 64 bits hold in any case */
+
+static gh_status parse_bytes(const struct gh_env_row *row, const char *label,
+                             const char *value, uint64_t *out, gh_error *err)
+{
+    uint64_t n = 0;
+
+    if (strlen(value) > BYTES_DIGITS) {
+        return bad_value(row, label, value, err);
+    }
+    for (const char *c = value; *c != '\0'; c++) {
+        if (*c < '0' || *c > '9') {
+            return bad_value(row, label, value, err);
+        }
+        n = n * 10 + (uint64_t)(*c - '0');
+    }
+    *out = n;
+    return GH_OK;
+}
+
+/* Digits with at most one point, whatever the locale says of points. */
+static gh_status parse_fraction(const struct gh_env_row *row, const char *label,
+                                const char *value, double *out, gh_error *err)
+{
+    const char *point = strchr(value, '.');
+    double n = 0.0, unit = 1.0;
+    size_t digits = 0;
+
+    for (const char *c = value; *c != '\0'; c++) {
+        if (c == point) {
+            continue;
+        }
+        if (*c < '0' || *c > '9' || ++digits > BYTES_DIGITS) {
+            return bad_value(row, label, value, err);
+        }
+        n = n * 10.0 + (*c - '0');
+        unit *= point != NULL && c > point ? 10.0 : 1.0;
+    }
+    if (digits == 0 || n > unit) {
+        return bad_value(row, label, value, err);
+    }
+    *out = n / unit;
+    return GH_OK;
+}
+
 /* An empty element would mean the working directory, as in PATH: the wrong
  * place to load code from by accident. */
 static bool has_empty_element(const char *paths)
@@ -323,7 +377,12 @@ gh_status gh_env_parse(const struct gh_env_row *row, const char *label,
     case GH_ENV_KIND_LIBRARY:
     case GH_ENV_KIND_PATH:
     case GH_ENV_KIND_PATHS:
+    case GH_ENV_KIND_NAMES:
         return parse_text(row, label, value, out, err);
+    case GH_ENV_KIND_BYTES:
+        return parse_bytes(row, label, value, out, err);
+    case GH_ENV_KIND_FRACTION:
+        return parse_fraction(row, label, value, out, err);
     }
     return gh_fail(err, GH_ERR_INTERNAL, "%s has no kind", row->name);
 }

@@ -68,6 +68,16 @@ gh_status gh_device_alloc(struct gh_device *dev, uint64_t bytes,
 void gh_device_free(struct gh_device *dev, void *address);
 gh_status gh_device_copy(struct gh_device *dev, void *dst, const void *src,
                          uint64_t bytes, void *stream, gh_error *err);
+/* Pinned memory of the host, and copies to it and back, which do not wait. */
+gh_status gh_device_host_alloc(struct gh_device *dev, uint64_t bytes,
+                               void **address_p, gh_error *err);
+void gh_device_host_free(struct gh_device *dev, void *address);
+gh_status gh_device_copy_out(struct gh_device *dev, void *host,
+                             const void *device, uint64_t bytes, void *stream,
+                             gh_error *err);
+gh_status gh_device_copy_back(struct gh_device *dev, void *device,
+                              const void *host, uint64_t bytes, void *stream,
+                              gh_error *err);
 
 /* streams and events */
 bool gh_device_is_legacy(const void *stream);
@@ -93,6 +103,12 @@ gh_status gh_device_event_record(struct gh_device *dev, void *event,
                                  void *stream, gh_error *err);
 gh_status gh_device_event_wait(struct gh_device *dev, void *waiter, void *event,
                                gh_error *err);
+/* The same as nodes of the graph that the stream is captured into: each launch
+ * records the event anew, or waits for what it stands for at that launch. */
+gh_status gh_device_event_record_in_graph(struct gh_device *dev, void *event,
+                                          void *stream, gh_error *err);
+gh_status gh_device_event_wait_in_graph(struct gh_device *dev, void *waiter,
+                                        void *event, gh_error *err);
 
 /* capture and graphs */
 /* Whether the host captures the stream, or what the legacy stream would wait

@@ -1,5 +1,6 @@
 /*
- * memory.c - device memory for the library's own buffers.
+ * memory.c - device memory for the library's own buffers, pinned memory of the
+ * host, and the copies between them.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -32,4 +33,33 @@ gh_status gh_device_copy(struct gh_device *dev, void *dst, const void *src,
 {
     return gh_device_call(dev, err, cuMemcpyDtoDAsync,
                           ((uintptr_t)dst, (uintptr_t)src, bytes, stream));
+}
+
+gh_status gh_device_host_alloc(struct gh_device *dev, uint64_t bytes,
+                               void **address_p, gh_error *err)
+{
+    return gh_device_call(dev, err, cuMemAllocHost, (address_p, bytes));
+}
+
+void gh_device_host_free(struct gh_device *dev, void *address)
+{
+    if (address != NULL) {
+        dev->drv.cuMemFreeHost(address);
+    }
+}
+
+gh_status gh_device_copy_out(struct gh_device *dev, void *host,
+                             const void *device, uint64_t bytes, void *stream,
+                             gh_error *err)
+{
+    return gh_device_call(dev, err, cuMemcpyDtoHAsync,
+                          (host, (uintptr_t)device, bytes, stream));
+}
+
+gh_status gh_device_copy_back(struct gh_device *dev, void *device,
+                              const void *host, uint64_t bytes, void *stream,
+                              gh_error *err)
+{
+    return gh_device_call(dev, err, cuMemcpyHtoDAsync,
+                          ((uintptr_t)device, host, bytes, stream));
 }

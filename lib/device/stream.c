@@ -115,3 +115,17 @@ gh_status gh_device_event_wait(struct gh_device *dev, void *waiter, void *event,
     return gh_device_call(dev, err, cuStreamWaitEvent,
                           (waiter, event, CU_EVENT_WAIT_DEFAULT));
 }
+
+gh_status gh_device_event_record_in_graph(struct gh_device *dev, void *event,
+                                          void *stream, gh_error *err)
+{
+    return gh_device_call(dev, err, cuEventRecordWithFlags,
+                          (event, stream, CU_EVENT_RECORD_EXTERNAL));
+}
+
+gh_status gh_device_event_wait_in_graph(struct gh_device *dev, void *waiter,
+                                        void *event, gh_error *err)
+{
+    return gh_device_call(dev, err, cuStreamWaitEvent,
+                          (waiter, event, CU_EVENT_WAIT_EXTERNAL));
+}

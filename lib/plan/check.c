@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "plan/kinds.h"
+#include "plan/model.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -43,7 +44,7 @@ static uint32_t features_of(gh_layer_kind kind)
 }
 
 /* The same of recompute and offload. */
-static uint32_t modules_of(gh_layer_kind kind, uint32_t features)
+uint32_t gh_layer_modules(gh_layer_kind kind, uint32_t features)
 {
     uint32_t modules = GH_MODULE_LAYER;
 
@@ -156,7 +157,7 @@ static gh_status check_experts(const char *where, const gh_layer_desc *desc,
 static gh_status check_modules(const char *where, const gh_layer_desc *desc,
                                gh_error *err)
 {
-    const uint32_t own = modules_of(desc->kind, desc->features);
+    const uint32_t own = gh_layer_modules(desc->kind, desc->features);
     const gh_status status =
         check_bits(where, "recompute", gh_module_names, desc->recompute,
                    KNOWN_MODULES, own, desc->kind, err);

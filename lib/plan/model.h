@@ -24,6 +24,9 @@ struct gh_layer {
     const struct gh_traits *traits;
 };
 
+/* check.c: the GH_MODULE_* that a layer of such a kind has. */
+uint32_t gh_layer_modules(gh_layer_kind kind, uint32_t features);
+
 struct gh_model {
     struct gh_layer *layers;
     uint32_t n_layers;

@@ -158,6 +158,12 @@ static gh_status apply_rules(struct gh_plan *plan, gh_error *err)
         return status;
     }
     for (uint32_t i = 0; i < plan->n_layers; i++) {
+        if (plan->options.offloads) {
+            plan->layers[i].offload =
+                plan->options.offload &
+                gh_layer_modules(plan->layers[i].kind,
+                                 plan->layers[i].features);
+        }
         gh_rules_layer(&plan->layers[i], &plan->options, before(plan, i),
                        &plan->layer_plans[i]);
         note_layer(plan, i);

@@ -38,6 +38,8 @@ struct gh_plan_options {
     enum gh_granularity granularity;
     bool ep_overlap;
     bool delay_wgrad; /* weight gradients are passes of their own */
+    bool offloads;    /* `offload` stands in for what the layers say */
+    uint32_t offload; /* GH_MODULE_*, of layers that have them */
 };
 
 /* Why something that was asked for is not done.  Of those that hold at once

@@ -15,7 +15,9 @@
     slot(layer_enter) slot(layer_exit) slot(layer_cancel) \
     slot(flush_delayed) slot(iteration_end) slot(plan_border_count) \
     slot(plan_border) slot(tensor_name) slot(border_find) slot(aux_bind) \
-    slot(model_describe) slot(session_reasons)
+    slot(model_describe) slot(session_reasons) slot(offload_save) \
+    slot(offload_commit) slot(offload_load) slot(offload_release) \
+    slot(offload_get_stats)
 
 static void test_the_table(void)
 {

@@ -211,6 +211,12 @@ static void test_values_are_taken(void)
         "GRAPHHOOKS_CHECK_EVERY=100",
         "GRAPHHOOKS_FREEZE=7",
         "GRAPHHOOKS_PLUGIN_PATH=/a:/b",
+        "GRAPHHOOKS_OFFLOAD=core_attn,my_own",
+        "GRAPHHOOKS_OFFLOAD_FRACTION=0.75",
+        "GRAPHHOOKS_OFFLOAD_MIN_BYTES=8589934592",
+        "GRAPHHOOKS_OFFLOAD_BUFFERS=3",
+        "GRAPHHOOKS_OFFLOAD_POOL_BYTES=123456789012345678",
+        "GRAPHHOOKS_OFFLOAD_DELAY=1",
         "GRAPHHOOKS_FREEZE=8",
         NULL,
     };
@@ -233,6 +239,14 @@ static void test_values_are_taken(void)
     is_int(env.check_every, 100, "CHECK_EVERY is taken");
     is_int(env.freeze, 7, "of two FREEZE the first counts, as for getenv");
     is_str(env.plugin_path, "/a:/b", "PLUGIN_PATH is taken");
+    is_str(env.offload, "core_attn,my_own", "OFFLOAD is taken");
+    ok(env.offload_fraction == 0.75, "OFFLOAD_FRACTION is taken");
+    ok(env.offload_min_bytes == UINT64_C(8589934592),
+       "OFFLOAD_MIN_BYTES is taken, beyond 32 bits");
+    is_int(env.offload_buffers, 3, "OFFLOAD_BUFFERS is taken");
+    ok(env.offload_pool_bytes == UINT64_C(123456789012345678),
+       "OFFLOAD_POOL_BYTES is taken");
+    is_int(env.offload_delay, 1, "OFFLOAD_DELAY is taken");
     is_int(env.notes.n, 0, "known names and those of others earn no note");
     for (int i = 0; i < GH_ENV_COUNT; i++) {
         set += env.set[i];

@@ -1,0 +1,168 @@
+/*
+ * graphhooks/offload.h - activations go to the host's memory and come back.
+ *
+ * What a module keeps for its backward is a group of tensors.  A host says
+ * where in a pass a group is written, and where it is read again:
+ *
+ *     forward                                backward
+ *     gh_offload_save(s, &group)             gh_offload_load(s, &group)
+ *     write the tensors, read them           read the tensors
+ *     gh_offload_commit(s, layer, module)    gh_offload_release(s, layer, module)
+ *
+ * The library says where the tensors are.  Between commit and load they are in
+ * pinned memory of the host, and the device's memory has gone to another
+ * layer: a class of groups has a few device buffers in all, whatever the
+ * number of layers and of microbatches in flight.
+ *
+ * All four are called between gh_layer_enter and gh_layer_exit, for the
+ * microbatch of that pass, while the parts are issued.  In a pass that is
+ * recorded they become event nodes of its graph, and the copies stay outside:
+ * the library issues them at every replay, beside the graph.  In a replayed
+ * pass a host calls nothing.
+ *
+ * The first step is the profile: all groups are offloaded, and the library
+ * learns their sizes and their order.  When it ends the library decides which
+ * groups stay on the device, for good.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef GRAPHHOOKS_OFFLOAD_H
+#define GRAPHHOOKS_OFFLOAD_H
+
+#include <graphhooks/layer.h>
+
+GH_BEGIN_DECLS
+
+/* Most tensors of a group. */
+#define GH_MAX_GROUP 32u
+/* gh_offload_group.module of a name of the host's own: this, and the name's
+ * index in gh_offload_desc.names. */
+#define GH_MODULE_NAMED (UINT32_C(1) << 31)
+
+/**
+ * What to offload, and how much of it.  Zero the struct, then set struct_size.
+ * Every option may also be set by its environment variable, which wins.
+ */
+typedef struct gh_offload_desc {
+    uint32_t struct_size;
+    uint32_t reserved; /* must be 0 */
+
+    /* Names separated by commas, of attn_norm, qkv_linear, core_attn,
+     * attn_proj, mlp_norm, expert_fc1, moe_act and `names`; NULL or "": none.
+     * GRAPHHOOKS_OFFLOAD */
+    const char *modules;
+    /* Modules that are the host's own, ended by NULL; NULL: none.  Read
+     * during the open only. */
+    const char *const *names;
+
+    /* The share of the groups that go, "0" to "1"; NULL: "1".
+     * GRAPHHOOKS_OFFLOAD_FRACTION */
+    const char *fraction;
+    /* Tensors below stay; 0: 1 MiB.  GRAPHHOOKS_OFFLOAD_MIN_BYTES */
+    uint64_t min_bytes;
+    /* Bytes of each chunk that stay on the device, times pipeline_rank. */
+    uint64_t keep_bytes;
+    uint32_t pipeline_rank;
+    /* Buffers of each ring, 2 to 8; 0: 2.  GRAPHHOOKS_OFFLOAD_BUFFERS */
+    uint32_t buffers;
+    /* Most bytes of pinned memory; 0: no limit.
+     * GRAPHHOOKS_OFFLOAD_POOL_BYTES */
+    uint64_t pool_bytes;
+} gh_offload_desc;
+
+/* Frozen: arrays of it cross the ABI. */
+typedef struct gh_offload_tensor {
+    void *address; /* set by save and by load */
+    uint64_t bytes;
+} gh_offload_tensor;
+
+/* Zero the struct, then set struct_size. */
+typedef struct gh_offload_group {
+    uint32_t struct_size;
+    uint32_t layer;     /* of gh_model.layers, from 0 */
+    uint32_t module;    /* one GH_MODULE_*, or GH_MODULE_NAMED | index */
+    uint32_t n_tensors; /* 1 to GH_MAX_GROUP */
+    gh_offload_tensor *tensors;
+} gh_offload_group;
+
+/**
+ * The open forward is about to write a group.
+ *
+ * @param[in,out] group  bytes of each tensor; the addresses are set
+ *
+ * A tensor is aligned to 256 bytes.  Every tensor has an address, also when
+ * the group stays on the device or its module is not offloaded at all, so a
+ * host needs no buffers of its own for it.  The addresses are good until the
+ * group's commit for the forward, and not before gh_offload_load for the
+ * backward.  A group that is larger than it was in the first step stays on the
+ * device in this pass, and is no part of a recording.
+ *
+ * @return GH_OK; GH_ERR_STATE without an open forward, or when the group of
+ *         this microbatch was saved already; GH_ERR_INVALID, GH_ERR_ABI for a
+ *         bad group; GH_ERR_UNSUPPORTED in a capture of the host's own, or when the session
+ *         has no offload; GH_ERR_NO_MEMORY; GH_ERR_DEVICE.
+ * Stream: work that is issued later on gh_decision.stream waits until the
+ * memory is free.  Blocks: never; the first step allocates.  Since: 0.3.
+ */
+GH_API gh_status gh_offload_save(gh_session *session, gh_offload_group *group,
+                                 gh_error *err);
+
+/**
+ * All that this forward does with the group has been issued on
+ * gh_decision.stream.  The copy to the host starts when that work has ended,
+ * or with GRAPHHOOKS_OFFLOAD_DELAY=1 not before gh_flush_delayed.
+ *
+ * @return GH_OK; GH_ERR_STATE when the group was not saved; else as save.
+ * Blocks: never.  Since: 0.3.
+ */
+GH_API gh_status gh_offload_commit(gh_session *session, uint32_t layer,
+                                   uint32_t module, gh_error *err);
+
+/**
+ * The open backward is about to read a group.
+ *
+ * @param[in,out] group  the tensors as they were saved; the addresses are set
+ *
+ * @return GH_OK; GH_ERR_STATE when the group was not committed in this
+ *         microbatch's forward, or was loaded already; else as save.
+ * Stream: work that is issued later on gh_decision.stream waits for the copy.
+ * Blocks: never.  Since: 0.3.
+ */
+GH_API gh_status gh_offload_load(gh_session *session, gh_offload_group *group,
+                                 gh_error *err);
+
+/**
+ * The last reader of the group has been issued.
+ * @return as gh_offload_commit().
+ * Blocks: never.  Since: 0.3.
+ */
+GH_API gh_status gh_offload_release(gh_session *session, uint32_t layer,
+                                    uint32_t module, gh_error *err);
+
+/* Since the session was opened.  Set struct_size before the call. */
+typedef struct gh_offload_stats {
+    uint32_t struct_size;
+    uint32_t groups;           /* of a microbatch, in all chunks */
+    uint32_t groups_offloaded; /* of those, the ones that go */
+    uint32_t reserved;
+    uint64_t out_bytes, back_bytes; /* copied to the host, and back */
+    uint64_t out_copies, back_copies;
+    uint64_t late;        /* reloads that no prefetch had issued before */
+    uint64_t flushes;     /* of delayed commits */
+    uint64_t delayed;     /* commits that waited for one */
+    uint64_t ring_bytes;  /* device memory of the rings */
+    uint64_t kept_bytes;  /* device memory of what stays */
+    uint64_t pinned_bytes; /* of the host */
+} gh_offload_stats;
+
+/**
+ * Read the counters.
+ * @return as gh_session_stats(); GH_ERR_UNSUPPORTED without offload.
+ * Blocks: never.  Since: 0.3.
+ */
+GH_API gh_status gh_offload_get_stats(const gh_session *session,
+                                      gh_offload_stats *stats, gh_error *err);
+
+GH_END_DECLS
+
+#endif

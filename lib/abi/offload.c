@@ -1,0 +1,106 @@
+/*
+ * offload.c - the calls of graphhooks/offload.h: checks what the host hands
+ * in, then lets lib/capture decide.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include <graphhooks/offload.h>
+
+#include "abi/session.h"
+#include "base/error.h"
+#include "base/size.h"
+#include "capture/capture.h"
+
+static gh_status check_group(const gh_session *session, const char *call,
+                             const gh_offload_group *group, gh_error *err)
+{
+    gh_status status = gh_session_check(session, call, err);
+
+    if (status != GH_OK) {
+        return status;
+    }
+    if (group == NULL) {
+        return gh_fail(err, GH_ERR_INVALID, "%s: group is NULL", call);
+    }
+    status = gh_check_size("gh_offload_group", group,
+                           GH_SIZE_THROUGH(gh_offload_group, tensors),
+                           sizeof(*group), err);
+    if (status != GH_OK) {
+        return status;
+    }
+    if (group->tensors == NULL || group->n_tensors == 0 ||
+        group->n_tensors > GH_MAX_GROUP) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "%s: %u tensors at %p: 1 to %u of them", call,
+                       group->n_tensors, (const void *)group->tensors,
+                       GH_MAX_GROUP);
+    }
+    return GH_OK;
+}
+
+gh_status gh_offload_save(gh_session *session, gh_offload_group *group,
+                          gh_error *err)
+{
+    gh_status status = check_group(session, "gh_offload_save", group, err);
+
+    return status == GH_OK ? gh_capture_save(session->capture, group, err)
+                           : status;
+}
+
+gh_status gh_offload_commit(gh_session *session, uint32_t layer,
+                            uint32_t module, gh_error *err)
+{
+    gh_status status = gh_session_check(session, "gh_offload_commit", err);
+
+    return status == GH_OK
+               ? gh_capture_commit(session->capture, layer, module, err)
+               : status;
+}
+
+gh_status gh_offload_load(gh_session *session, gh_offload_group *group,
+                          gh_error *err)
+{
+    gh_status status = check_group(session, "gh_offload_load", group, err);
+
+    return status == GH_OK ? gh_capture_load(session->capture, group, err)
+                           : status;
+}
+
+gh_status gh_offload_release(gh_session *session, uint32_t layer,
+                             uint32_t module, gh_error *err)
+{
+    gh_status status = gh_session_check(session, "gh_offload_release", err);
+
+    return status == GH_OK
+               ? gh_capture_release(session->capture, layer, module, err)
+               : status;
+}
+
+gh_status gh_offload_get_stats(const gh_session *session,
+                               gh_offload_stats *stats, gh_error *err)
+{
+    gh_offload_stats ours = { 0 };
+    gh_status status = gh_session_check(session, "gh_offload_get_stats", err);
+
+    if (status != GH_OK) {
+        return status;
+    }
+    if (stats == NULL) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_offload_get_stats: stats is NULL");
+    }
+    status = gh_check_size("gh_offload_stats", stats,
+                           GH_SIZE_THROUGH(gh_offload_stats, pinned_bytes),
+                           sizeof(*stats), err);
+    if (status != GH_OK) {
+        return status;
+    }
+    if (!gh_capture_count_offload(session->capture, &ours)) {
+        return gh_fail(err, GH_ERR_UNSUPPORTED,
+                       "gh_offload_get_stats: the session offloads nothing");
+    }
+    gh_give_struct(stats, &ours, sizeof(ours));
+    return GH_OK;
+}

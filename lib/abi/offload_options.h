@@ -1,0 +1,34 @@
+/*
+ * offload_options.h - what a session is asked to offload; lib/abi only.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef GH_ABI_OFFLOAD_OPTIONS_H
+#define GH_ABI_OFFLOAD_OPTIONS_H
+
+#include <graphhooks/offload.h>
+
+#include "config/env.h"
+#include "offload/offload.h"
+
+/* Most names of the host's own. */
+#define GH_MAX_NAMES 32
+
+/* A session's copy of the names. */
+struct gh_offload_names {
+    char text[GH_MAX_NAMES][40];
+    const char *list[GH_MAX_NAMES];
+    uint32_t n;
+};
+
+/* What the host asks for, where the environment does not. */
+gh_status gh_offload_offer(const gh_offload_desc *desc, struct gh_env *env,
+                           gh_error *err);
+/* `asked` is false when nothing is to be offloaded. */
+gh_status gh_offload_read_options(const gh_offload_desc *desc,
+                                  const struct gh_env *env,
+                                  struct gh_offload_names *names,
+                                  struct gh_offload_options *options,
+                                  bool *asked, gh_error *err);
+
+#endif

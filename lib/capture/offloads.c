@@ -1,0 +1,189 @@
+/*
+ * offloads.c - see offloads.h.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "capture/offloads.h"
+
+#include "base/error.h"
+#include "capture/replay.h"
+
+static struct gh_offload_at at_of(const struct gh_capture *c)
+{
+    return (struct gh_offload_at){
+        .chunk = c->open.chunk,
+        .slot = c->open.slot,
+        .microbatch = c->open.microbatch,
+        .pass = c->open.number,
+        .stream = c->open.action == GH_ACTION_RECORD ? c->open.capture_stream
+                                                     : c->open.stream,
+        .forward_only = (c->open.flags & GH_PASS_FORWARD_ONLY) != 0,
+        .paused = c->paused != 0,
+    };
+}
+
+/* ---- calls of the host --------------------------------------------------------- */
+
+static gh_status check_call(struct gh_capture *c, const char *call,
+                            bool forward, gh_error *err)
+{
+    if (c->offload == NULL) {
+        return gh_fail(err, GH_ERR_UNSUPPORTED,
+                       "%s: the session offloads nothing: name modules in "
+                       "GRAPHHOOKS_OFFLOAD, or give gh_session_desc.offload",
+                       call);
+    }
+    if (!c->open.active || c->open.action == GH_ACTION_REPLAYED) {
+        return gh_fail(err, GH_ERR_STATE,
+                       "%s: %s: call it while the parts of a pass are issued",
+                       call,
+                       c->open.active ? "the open pass was replayed"
+                                      : "no pass is open");
+    }
+    if ((c->open.direction == GH_FORWARD) != forward) {
+        return gh_fail(err, GH_ERR_STATE, "%s: the open pass is a %s", call,
+                       gh_direction_names[c->open.direction]);
+    }
+    if (gh_open_captured(c) == GH_CAPTURING_YES &&
+        c->open.action != GH_ACTION_RECORD) {
+        return gh_fail(err, GH_ERR_UNSUPPORTED,
+                       "%s: the host is capturing the pass's stream, and the "
+                       "copies would not be part of its graph: leave the "
+                       "passes that offload out of that capture",
+                       call);
+    }
+    return GH_OK;
+}
+
+gh_status gh_capture_save(struct gh_capture *c, gh_offload_group *group,
+                          gh_error *err)
+{
+    const struct gh_offload_at at = at_of(c);
+    gh_status status = check_call(c, "gh_offload_save", true, err);
+
+    if (status != GH_OK) {
+        return status;
+    }
+    if (c->open.action == GH_ACTION_RECORD) {
+        return gh_offload_save_recorded(c->offload, &at, group,
+                                        &c->open.entry->script, err);
+    }
+    return gh_offload_save_live(c->offload, &at, group, err);
+}
+
+gh_status gh_capture_commit(struct gh_capture *c, uint32_t layer,
+                            uint32_t module, gh_error *err)
+{
+    const struct gh_offload_at at = at_of(c);
+    gh_status status = check_call(c, "gh_offload_commit", true, err);
+
+    if (status != GH_OK) {
+        return status;
+    }
+    if (c->open.action == GH_ACTION_RECORD) {
+        return gh_offload_commit_recorded(c->offload, &at, layer, module,
+                                          &c->open.entry->script, err);
+    }
+    return gh_offload_commit_live(c->offload, &at, layer, module, err);
+}
+
+gh_status gh_capture_load(struct gh_capture *c, gh_offload_group *group,
+                          gh_error *err)
+{
+    const struct gh_offload_at at = at_of(c);
+    gh_status status = check_call(c, "gh_offload_load", false, err);
+
+    if (status != GH_OK) {
+        return status;
+    }
+    if (c->open.action == GH_ACTION_RECORD) {
+        return gh_offload_load_recorded(c->offload, &at, group,
+                                        &c->open.entry->script, err);
+    }
+    return gh_offload_load_live(c->offload, &at, group, err);
+}
+
+gh_status gh_capture_release(struct gh_capture *c, uint32_t layer,
+                             uint32_t module, gh_error *err)
+{
+    const struct gh_offload_at at = at_of(c);
+    gh_status status = check_call(c, "gh_offload_release", false, err);
+
+    if (status != GH_OK) {
+        return status;
+    }
+    if (c->open.action == GH_ACTION_RECORD) {
+        return gh_offload_release_recorded(c->offload, &at, layer, module,
+                                           &c->open.entry->script, err);
+    }
+    return gh_offload_release_live(c->offload, &at, layer, module, err);
+}
+
+gh_status gh_capture_flush(struct gh_capture *c, gh_error *err)
+{
+    return c->offload != NULL ? gh_offload_flush(c->offload, err) : GH_OK;
+}
+
+bool gh_capture_count_offload(const struct gh_capture *c,
+                              gh_offload_stats *stats)
+{
+    if (c->offload == NULL) {
+        return false;
+    }
+    gh_offload_count(c->offload, stats);
+    return true;
+}
+
+/* ---- around passes --------------------------------------------------------------- */
+
+gh_status gh_offloads_begin(struct gh_capture *c, const gh_pass *pass,
+                            gh_error *err)
+{
+    const struct gh_instance *first = c->offload->first_queued;
+
+    if (pass->direction == GH_FORWARD &&
+        pass->microbatch == first->microbatch) {
+        return GH_OK;
+    }
+    return gh_offload_flush(c->offload, err);
+}
+
+GH_COLD gh_status gh_launch_with_script(struct gh_capture *c,
+                                        struct gh_entry *entry, void *stream,
+                                        gh_error *err)
+{
+    struct gh_offload_at at = at_of(c);
+    gh_status status;
+
+    at.stream = stream;
+    status = gh_offload_before(c->offload, &entry->script, &at, err);
+    if (status != GH_OK) {
+        return status;
+    }
+    status = gh_launch_graph(c, entry, stream, err);
+    if (status != GH_OK) {
+        gh_offload_take_back(c->offload, &entry->script);
+        return status;
+    }
+    /* The graph is on its way: what fails now is said where its data is
+     * missed. */
+    if (!c->open.repeated) {
+        (void)gh_offload_after(c->offload, &entry->script, &c->why);
+    }
+    return GH_OK;
+}
+
+enum gh_check_begun gh_offloads_after_check(struct gh_capture *c,
+                                            struct gh_entry *entry,
+                                            enum gh_check_begun begun,
+                                            gh_error *err)
+{
+    if (begun == GH_CHECK_READY) {
+        gh_offload_take_back(c->offload, &entry->script);
+    } else if (begun == GH_CHECK_STANDS) {
+        (void)gh_offload_after(c->offload, &entry->script, err);
+    }
+    return begun;
+}

@@ -1,0 +1,31 @@
+/*
+ * offloads.h - what a pass offloads: the open one, and one that is launched.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef GH_CAPTURE_OFFLOADS_H
+#define GH_CAPTURE_OFFLOADS_H
+
+#include "capture/check.h"
+#include "capture/state.h"
+
+/* A pass begins: commits that wait for a flush wait no longer when their
+ * forward is over. */
+gh_status gh_offloads_begin(struct gh_capture *c, const gh_pass *pass,
+                            gh_error *err);
+
+static inline gh_status gh_offloads_turn(struct gh_capture *c,
+                                         const gh_pass *pass, gh_error *err)
+{
+    return c->offload->first_queued == NULL ? GH_OK
+                                            : gh_offloads_begin(c, pass, err);
+}
+
+/* A launch that GRAPHHOOKS_CHECK compares: the eager pass moves what is
+ * offloaded, or, when none follows, the launch. */
+enum gh_check_begun gh_offloads_after_check(struct gh_capture *c,
+                                            struct gh_entry *entry,
+                                            enum gh_check_begun begun,
+                                            gh_error *err);
+
+#endif

@@ -1,0 +1,51 @@
+/*
+ * pinned.h - pinned memory of the host, in blocks that are used over and over.
+ *
+ * A block is a size and an event.  Its owner records the event after every
+ * copy from or to it; who has the block next waits for the event first.  Taking
+ * and giving back are O(1) in the blocks, and linear in the sizes that a
+ * session has, which are few.  Nothing is given to the driver before the end.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef GH_MEMORY_PINNED_H
+#define GH_MEMORY_PINNED_H
+
+#include "device/device.h"
+
+struct gh_pinned_block {
+    void *address;
+    uint64_t bytes;
+    void *copied;                 /* event: after the last copy */
+    bool used;                    /* `copied` was recorded */
+    struct gh_pinned_block *next; /* of its size: free; else of all */
+    struct gh_pinned_block *older;
+};
+
+/* The blocks of one size. */
+struct gh_pinned_size {
+    uint64_t bytes;
+    struct gh_pinned_block *free;
+};
+
+struct gh_pinned {
+    struct gh_device *dev;
+    uint64_t limit; /* bytes; 0: none */
+    uint64_t bytes; /* of all blocks */
+    struct gh_pinned_size *sizes;
+    uint32_t n_sizes;
+    struct gh_pinned_block *newest; /* of all */
+};
+
+void gh_pinned_init(struct gh_pinned *pinned, struct gh_device *dev,
+                    uint64_t limit);
+/* No copy is on its way any more. */
+void gh_pinned_free(struct gh_pinned *pinned);
+
+/* GH_ERR_NO_MEMORY when the limit or the driver refuses. */
+gh_status gh_pinned_take(struct gh_pinned *pinned, uint64_t bytes,
+                         struct gh_pinned_block **block_p, gh_error *err);
+void gh_pinned_give_back(struct gh_pinned *pinned,
+                         struct gh_pinned_block *block);
+
+#endif

@@ -1,0 +1,277 @@
+/*
+ * group.c - see group.h.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "offload/group.h"
+
+#include "base/error.h"
+#include "plan/kinds.h"
+
+#include <stdio.h>
+
+struct gh_group_name gh_group_name(const struct gh_offload *o, uint32_t layer,
+                                   uint32_t module)
+{
+    struct gh_group_name name;
+    const uint32_t own = module & ~GH_MODULE_NAMED;
+    const char *text = "?";
+
+    if ((module & GH_MODULE_NAMED) != 0) {
+        text = own < o->options.n_names ? o->options.names[own] : "?";
+    } else if (module != 0) {
+        text = gh_module_names[__builtin_ctz(module)];
+    }
+    snprintf(name.text, sizeof(name.text), "layer %u, %.40s", layer, text);
+    return name;
+}
+
+/* ---- tensors --------------------------------------------------------------- */
+
+static bool tensor_goes(const struct gh_offload *o, uint64_t bytes)
+{
+    return bytes >= o->options.min_bytes && bytes != 0;
+}
+
+struct gh_split gh_group_split(const struct gh_offload *o,
+                               const gh_offload_group *wanted, bool goes)
+{
+    struct gh_split split = { 0, 0 };
+
+    for (uint32_t i = 0; i < wanted->n_tensors; i++) {
+        const uint64_t bytes = wanted->tensors[i].bytes;
+
+        if (goes && tensor_goes(o, bytes)) {
+            split.goes += gh_memory_align(bytes);
+        } else {
+            split.stays += gh_memory_align(bytes);
+        }
+    }
+    return split;
+}
+
+void gh_group_find_runs(const struct gh_offload *o,
+                        const gh_offload_group *wanted, struct gh_instance *i)
+{
+    uint64_t offset = 0;
+
+    i->n_runs = 0;
+    for (uint32_t t = 0; t < wanted->n_tensors; t++) {
+        const uint64_t bytes = wanted->tensors[t].bytes;
+        struct gh_run *last = &i->runs[i->n_runs - (i->n_runs != 0)];
+
+        if (!tensor_goes(o, bytes)) {
+            continue;
+        }
+        if (i->n_runs != 0 && last->offset + last->bytes == offset) {
+            last->bytes += bytes;
+        } else {
+            i->runs[i->n_runs++] = (struct gh_run){ offset, bytes };
+        }
+        offset += gh_memory_align(bytes);
+    }
+}
+
+void gh_group_lay_out(const struct gh_offload *o, gh_offload_group *wanted,
+                      bool goes, void *moved, void *kept)
+{
+    char *next_moved = moved, *next_kept = kept;
+
+    for (uint32_t i = 0; i < wanted->n_tensors; i++) {
+        gh_offload_tensor *tensor = &wanted->tensors[i];
+        char **next = goes && tensor_goes(o, tensor->bytes) ? &next_moved
+                                                             : &next_kept;
+
+        tensor->address = tensor->bytes == 0 ? NULL : *next;
+        if (*next != NULL) {
+            *next += gh_memory_align(tensor->bytes);
+        }
+    }
+}
+
+/* ---- groups ----------------------------------------------------------------- */
+
+static bool is_asked(const struct gh_offload *o, uint32_t module)
+{
+    return (module & GH_MODULE_NAMED) != 0
+               ? (o->options.named >> (module & ~GH_MODULE_NAMED) & 1) != 0
+               : (o->options.modules & module) != 0;
+}
+
+static enum gh_fate first_fate(const struct gh_offload *o, uint32_t layer,
+                               uint32_t module)
+{
+    if (!is_asked(o, module)) {
+        return GH_FATE_NOT_ASKED;
+    }
+    if ((module & GH_MODULE_NAMED) == 0 &&
+        (o->plan->layer_plans[layer].offload_off & module) != 0) {
+        return GH_FATE_PLAN;
+    }
+    return o->profiled ? GH_FATE_NEW : GH_FATE_GOES;
+}
+
+static gh_status check_module(const struct gh_offload *o, uint32_t layer,
+                              uint32_t module, gh_error *err)
+{
+    const uint32_t own = module & ~GH_MODULE_NAMED;
+    const bool known = (module & GH_MODULE_NAMED) != 0
+                           ? own < o->options.n_names
+                           : module != 0 && (module & (module - 1)) == 0 &&
+                                 module < GH_MODULE_LAYER;
+
+    if (layer >= o->plan->n_layers) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "offload: layer is %u, but the model has %u: count from "
+                       "0",
+                       layer, o->plan->n_layers);
+    }
+    if (!known) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "offload: module is 0x%x: give one GH_MODULE_*, or "
+                       "GH_MODULE_NAMED with the index of one of "
+                       "gh_offload_desc.names, which are %u",
+                       module, o->options.n_names);
+    }
+    return GH_OK;
+}
+
+/* The most that the profile sees is what the rings are for. */
+static gh_status learn(struct gh_offload *o, const struct gh_offload_at *at,
+                       struct gh_group *group, const struct gh_split *split,
+                       gh_error *err)
+{
+    struct gh_size_class *size_class;
+    gh_status status;
+
+    if (split->goes + split->stays > group->all) {
+        group->all = split->goes + split->stays;
+    }
+    if (split->goes == 0) {
+        group->fate = group->bytes == 0 ? GH_FATE_SMALL : group->fate;
+        return GH_OK;
+    }
+    group->fate = GH_FATE_GOES;
+    if (split->goes > group->bytes) {
+        group->bytes = split->goes;
+        status = gh_table_classify(&o->table, group, split->goes, err);
+        if (status != GH_OK) {
+            return status;
+        }
+    }
+    size_class = group->size_class;
+    if (size_class->pass != at->pass) {
+        size_class->pass = at->pass;
+        size_class->of_pass = 0;
+    }
+    if (++size_class->of_pass > size_class->in_pass) {
+        size_class->in_pass = size_class->of_pass;
+    }
+    return GH_OK;
+}
+
+gh_status gh_group_meet(struct gh_offload *o, const struct gh_offload_at *at,
+                        const gh_offload_group *wanted,
+                        struct gh_group **group_p, struct gh_split *split_p,
+                        gh_error *err)
+{
+    struct gh_group *group =
+        gh_table_find(&o->table, wanted->layer, wanted->module);
+    gh_status status;
+
+    if (group == NULL) {
+        status = check_module(o, wanted->layer, wanted->module, err);
+        if (status == GH_OK) {
+            status = gh_table_add(&o->table, wanted->layer, wanted->module,
+                                  at->chunk, &group, err);
+        }
+        if (status != GH_OK) {
+            return status;
+        }
+        group->fate = first_fate(o, wanted->layer, wanted->module);
+    }
+    *group_p = group;
+    *split_p = gh_group_split(o, wanted, true);
+    if (o->profiled || at->paused || group->fate == GH_FATE_NOT_ASKED ||
+        group->fate == GH_FATE_PLAN) {
+        return GH_OK;
+    }
+    return learn(o, at, group, split_p, err);
+}
+
+gh_status gh_group_saved(struct gh_offload *o, const struct gh_offload_at *at,
+                         uint32_t layer, uint32_t module,
+                         struct gh_instance **instance_p, gh_error *err)
+{
+    struct gh_group *group = gh_table_find(&o->table, layer, module);
+    gh_status status;
+
+    if (group == NULL) {
+        status = check_module(o, layer, module, err);
+        return status != GH_OK
+                   ? status
+                   : gh_fail(err, GH_ERR_STATE,
+                             "offload: %s was never saved: call "
+                             "gh_offload_save in its forward",
+                             gh_group_name(o, layer, module).text);
+    }
+    return gh_table_instance(&o->table, group, at->slot, at->microbatch,
+                             instance_p, err);
+}
+
+gh_status gh_group_keep(struct gh_offload *o, struct gh_instance *i,
+                        uint64_t bytes, gh_error *err)
+{
+    void *kept = NULL;
+    gh_status status;
+
+    if (bytes <= i->kept_bytes) {
+        return GH_OK;
+    }
+    if (i->recorded) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "offload: %s needs %llu bytes on the device, and a "
+                       "graph has %llu: give the same sizes in every pass",
+                       gh_group_name(o, i->group->layer, i->group->module).text,
+                       (unsigned long long)bytes,
+                       (unsigned long long)i->kept_bytes);
+    }
+    status = gh_memory_alloc(o->memory, bytes, &kept, err);
+    if (status == GH_OK) {
+        gh_memory_free(o->memory, i->kept, i->kept_bytes);
+        i->kept = kept;
+        i->kept_bytes = bytes;
+    }
+    return status;
+}
+
+static const char *state_text(const struct gh_instance *i)
+{
+    switch (i->state) {
+    case GH_INSTANCE_IDLE:
+        return "is not saved";
+    case GH_INSTANCE_WRITING:
+        return "is saved and not committed";
+    case GH_INSTANCE_READING:
+        return "is loaded already";
+    case GH_INSTANCE_RELEASED:
+        return "is released";
+    default:
+        return "is committed, and not loaded";
+    }
+}
+
+gh_status gh_group_refuse(const struct gh_offload *o,
+                          const struct gh_instance *i, const char *call,
+                          gh_error *err)
+{
+    return gh_fail(err, GH_ERR_STATE,
+                   "%s: %s of microbatch %u %s: save and commit each group "
+                   "once in its forward, load and release it once in its "
+                   "backward",
+                   call,
+                   gh_group_name(o, i->group->layer, i->group->module).text,
+                   i->microbatch, state_text(i));
+}

@@ -1,0 +1,50 @@
+/*
+ * group.h - which group a host means, and where its tensors go.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef GH_OFFLOAD_GROUP_H
+#define GH_OFFLOAD_GROUP_H
+
+#include "offload/offload.h"
+
+/* How a group's tensors are split. */
+struct gh_split {
+    uint64_t goes, stays; /* bytes, each tensor aligned */
+};
+
+/* Finds the group, or adds it; the first step learns its size. */
+gh_status gh_group_meet(struct gh_offload *offload,
+                        const struct gh_offload_at *at,
+                        const gh_offload_group *wanted,
+                        struct gh_group **group_p, struct gh_split *split_p,
+                        gh_error *err);
+/* The instance that was saved by this microbatch. */
+gh_status gh_group_saved(struct gh_offload *offload,
+                         const struct gh_offload_at *at, uint32_t layer,
+                         uint32_t module, struct gh_instance **instance_p,
+                         gh_error *err);
+
+/* How it is split where the part that can go does, or does not. */
+struct gh_split gh_group_split(const struct gh_offload *offload,
+                               const gh_offload_group *wanted, bool goes);
+/* Writes down which bytes of the part that goes are tensors. */
+void gh_group_find_runs(const struct gh_offload *offload,
+                        const gh_offload_group *wanted,
+                        struct gh_instance *instance);
+/* Says where each tensor is. */
+void gh_group_lay_out(const struct gh_offload *offload,
+                      gh_offload_group *wanted, bool goes, void *moved,
+                      void *kept);
+
+/* The instance's own memory has at least so many bytes. */
+gh_status gh_group_keep(struct gh_offload *offload,
+                        struct gh_instance *instance, uint64_t bytes,
+                        gh_error *err);
+
+/* A call out of its turn. */
+gh_status gh_group_refuse(const struct gh_offload *offload,
+                          const struct gh_instance *instance, const char *call,
+                          gh_error *err);
+
+#endif

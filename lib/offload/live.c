@@ -1,0 +1,382 @@
+/*
+ * live.c - a pass that runs eagerly saves, commits, loads and releases.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "base/error.h"
+#include "offload/group.h"
+#include "offload/move.h"
+
+/* ---- forward --------------------------------------------------------------- */
+
+/* Its place in the ring if that is free, else whichever is; one more where the
+ * host has all of them open at once. */
+static gh_status choose_out(struct gh_offload *o, const struct gh_instance *i,
+                            struct gh_ring_buffer **out_p, gh_error *err)
+{
+    struct gh_ring *ring = &i->group->size_class->out;
+    gh_status status;
+
+    status = gh_ring_grow(ring, o->options.buffers, o->memory, err);
+    if (status != GH_OK) {
+        return status;
+    }
+    if (ring->places != 0) {
+        *out_p = gh_ring_place(ring, i->group, i->slot);
+        if ((*out_p)->holder == NULL ||
+            (*out_p)->holder->state == GH_INSTANCE_QUEUED) {
+            return GH_OK;
+        }
+    }
+    *out_p = gh_ring_oldest(ring);
+    if (*out_p == NULL && o->first_queued != NULL) {
+        status = gh_move_flush(o, err);
+        *out_p = gh_ring_oldest(ring);
+    }
+    if (*out_p == NULL && status == GH_OK) {
+        status = gh_ring_grow(ring, ring->n + 1, o->memory, err);
+        *out_p = gh_ring_oldest(ring);
+    }
+    return status;
+}
+
+/* Whether the part that can go does, this time. */
+static bool can_go(struct gh_offload *o, struct gh_group *group,
+                   const struct gh_split *split)
+{
+    if (group->fate != GH_FATE_GOES || split->goes == 0) {
+        return false;
+    }
+    if (split->goes <= group->size_class->bytes) {
+        return true;
+    }
+    if (!group->growth_said) {
+        group->growth_said = true;
+        gh_log_line(o->log, GH_LOG_WARN,
+                    "offload: %s has %llu bytes, and had %llu in the first "
+                    "step: it stays on the device where it is larger",
+                    gh_group_name(o, group->layer, group->module).text,
+                    (unsigned long long)split->goes,
+                    (unsigned long long)group->size_class->bytes);
+    }
+    return false;
+}
+
+static void say_pool(struct gh_offload *o, const gh_error *why)
+{
+    if (!o->pool_said) {
+        o->pool_said = true;
+        gh_log_line(o->log, GH_LOG_WARN,
+                    "offload: what finds no pinned memory stays on the device: "
+                    "%.250s",
+                    why->text);
+    }
+}
+
+/* On the way to the host, or not if there is no memory for it there. */
+static gh_status begin_to_go(struct gh_offload *o, struct gh_instance *i,
+                             uint64_t bytes, gh_error *err)
+{
+    struct gh_ring_buffer *out;
+    gh_error why;
+    gh_status status = choose_out(o, i, &out, err);
+
+    if (status != GH_OK) {
+        return status;
+    }
+    status = gh_move_begin(o, i, out, bytes, &why);
+    if (status == GH_ERR_NO_MEMORY) {
+        say_pool(o, &why);
+        return GH_OK;
+    }
+    if (status != GH_OK) {
+        return gh_fail(err, status, "%s", why.text);
+    }
+    return gh_device_event_wait(o->dev, i->stream, out->read, err);
+}
+
+/* Without a slot nobody but the instance keeps the order of its users. */
+static gh_status follow_last(struct gh_offload *o, const struct gh_instance *i,
+                             const void *last, gh_error *err)
+{
+    if (i->ended == NULL || last == i->stream) {
+        return GH_OK;
+    }
+    return gh_device_event_wait(o->dev, i->stream, i->ended, err);
+}
+
+static gh_status save(struct gh_offload *o, const struct gh_offload_at *at,
+                      gh_offload_group *wanted, gh_error *err)
+{
+    struct gh_instance *i;
+    struct gh_group *group;
+    struct gh_split split;
+    const void *last;
+    gh_status status;
+
+    status = gh_group_meet(o, at, wanted, &group, &split, err);
+    if (status == GH_OK) {
+        status = gh_table_instance(&o->table, group, at->slot, at->microbatch,
+                                   &i, err);
+    }
+    if (status != GH_OK) {
+        return status;
+    }
+    if (gh_instance_is_live(i)) {
+        return gh_group_refuse(o, i, "gh_offload_save", err);
+    }
+    last = i->stream;
+    i->used = true;
+    i->microbatch = at->microbatch;
+    i->stream = at->stream;
+    i->for_nobody = at->forward_only;
+    i->goes = false;
+    i->out = i->back = NULL;
+
+    if (!at->paused && can_go(o, group, &split)) {
+        gh_group_find_runs(o, wanted, i);
+        status = begin_to_go(o, i, split.goes, err);
+    }
+    split = gh_group_split(o, wanted, i->goes);
+    if (status == GH_OK && split.stays != 0) {
+        status = gh_group_keep(o, i, split.stays, err);
+        if (status == GH_OK) {
+            status = follow_last(o, i, last, err);
+        }
+    }
+    if (status != GH_OK) {
+        gh_move_cancel(o, i);
+        return status;
+    }
+    i->state = GH_INSTANCE_WRITING;
+    gh_group_lay_out(o, wanted, i->goes,
+                     i->goes ? i->out->address : NULL, i->kept);
+    return GH_OK;
+}
+
+static gh_status note_end(struct gh_offload *o, struct gh_instance *i,
+                          gh_error *err)
+{
+    gh_status status = GH_OK;
+
+    if (i->slot != GH_SLOT_NONE || i->kept == NULL) {
+        return GH_OK;
+    }
+    if (i->ended == NULL) {
+        status = gh_device_event_create(o->dev, &i->ended, err);
+    }
+    return status == GH_OK
+               ? gh_device_event_record(o->dev, i->ended, i->stream, err)
+               : status;
+}
+
+/* No backward comes: the buffer is free once this has run. */
+static gh_status end_for_nobody(struct gh_offload *o, struct gh_instance *i,
+                                gh_error *err)
+{
+    gh_status status = GH_OK;
+
+    if (i->goes) {
+        status = gh_device_event_record(o->dev, i->out->read, i->stream, err);
+    }
+    if (status == GH_OK) {
+        status = note_end(o, i, err);
+    }
+    gh_move_cancel(o, i);
+    return status;
+}
+
+static gh_status commit(struct gh_offload *o, const struct gh_offload_at *at,
+                        uint32_t layer, uint32_t module, gh_error *err)
+{
+    struct gh_instance *i;
+    gh_status status = gh_group_saved(o, at, layer, module, &i, err);
+
+    if (status != GH_OK) {
+        return status;
+    }
+    if (i->state != GH_INSTANCE_WRITING) {
+        return gh_group_refuse(o, i, "gh_offload_commit", err);
+    }
+    if (!i->group->placed && !at->forward_only && !at->paused) {
+        i->group->placed = true;
+        i->group->place = o->places++;
+    }
+    i->stream = at->stream;
+    if (i->for_nobody) {
+        return end_for_nobody(o, i, err);
+    }
+    if (!i->goes) {
+        gh_move_link(o, i);
+        i->state = GH_INSTANCE_AWAY;
+        return GH_OK;
+    }
+    status = gh_device_event_record(o->dev, i->out->filled, at->stream, err);
+    return status == GH_OK ? gh_move_out(o, i, err) : status;
+}
+
+/* ---- backward --------------------------------------------------------------- */
+
+static gh_status choose_back(struct gh_offload *o, const struct gh_instance *i,
+                             struct gh_ring_buffer **back_p, gh_error *err)
+{
+    struct gh_ring *ring = &i->group->size_class->back;
+    gh_status status;
+
+    status = gh_ring_grow(ring, o->options.buffers, o->memory, err);
+    if (status != GH_OK) {
+        return status;
+    }
+    if (ring->places != 0) {
+        *back_p = gh_ring_place(ring, i->group, i->slot);
+        if ((*back_p)->holder == NULL ||
+            (*back_p)->holder->state == GH_INSTANCE_BACK) {
+            return GH_OK;
+        }
+    }
+    *back_p = gh_ring_oldest(ring);
+    if (*back_p == NULL) {
+        status = gh_ring_grow(ring, ring->n + 1, o->memory, err);
+        *back_p = gh_ring_oldest(ring);
+    }
+    return status;
+}
+
+static gh_status bring_back(struct gh_offload *o, struct gh_instance *i,
+                            gh_error *err)
+{
+    struct gh_ring_buffer *back = i->back;
+    gh_status status = GH_OK;
+
+    if (back == NULL) {
+        status = choose_back(o, i, &back, err);
+        if (status == GH_OK) {
+            status = gh_move_back(o, i, back, false, err);
+        }
+    }
+    return status == GH_OK ? gh_device_event_wait(o->dev, i->stream,
+                                                  back->filled, err)
+                           : status;
+}
+
+static bool is_committed(const struct gh_instance *i)
+{
+    return i->state == GH_INSTANCE_QUEUED || i->state == GH_INSTANCE_AWAY ||
+           i->state == GH_INSTANCE_BACK;
+}
+
+static gh_status load(struct gh_offload *o, const struct gh_offload_at *at,
+                      gh_offload_group *wanted, gh_error *err)
+{
+    struct gh_instance *i;
+    struct gh_split split;
+    gh_status status =
+        gh_group_saved(o, at, wanted->layer, wanted->module, &i, err);
+
+    if (status != GH_OK) {
+        return status;
+    }
+    if (!is_committed(i) || i->microbatch != at->microbatch) {
+        return gh_group_refuse(o, i, "gh_offload_load", err);
+    }
+    split = gh_group_split(o, wanted, i->goes);
+    if (split.goes != (i->goes ? i->bytes : 0) ||
+        split.stays > i->kept_bytes) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_offload_load: %s has other tensors than it was "
+                       "saved with: %llu bytes that go, and %llu then",
+                       gh_group_name(o, wanted->layer, wanted->module).text,
+                       (unsigned long long)split.goes,
+                       (unsigned long long)(i->goes ? i->bytes : 0));
+    }
+    i->stream = at->stream;
+    if (i->goes) {
+        status = bring_back(o, i, err);
+    }
+    if (status != GH_OK) {
+        return status;
+    }
+    i->state = GH_INSTANCE_READING;
+    gh_group_lay_out(o, wanted, i->goes, i->goes ? i->back->address : NULL,
+                     i->kept);
+    gh_move_ahead(o, i);
+    return GH_OK;
+}
+
+static gh_status release(struct gh_offload *o, const struct gh_offload_at *at,
+                         uint32_t layer, uint32_t module, gh_error *err)
+{
+    struct gh_instance *i;
+    gh_status status = gh_group_saved(o, at, layer, module, &i, err);
+
+    if (status != GH_OK) {
+        return status;
+    }
+    if (i->state != GH_INSTANCE_READING) {
+        return gh_group_refuse(o, i, "gh_offload_release", err);
+    }
+    i->stream = at->stream;
+    if (i->goes) {
+        status = gh_device_event_record(o->dev, i->back->read, at->stream, err);
+    }
+    if (status == GH_OK) {
+        status = note_end(o, i, err);
+    }
+    if (status != GH_OK) {
+        return status;
+    }
+    gh_move_end(o, i);
+    gh_move_ahead(o, i);
+    gh_move_unlink(o, i);
+    i->state = GH_INSTANCE_IDLE;
+    return GH_OK;
+}
+
+/* ---- with the device's context ----------------------------------------------- */
+
+gh_status gh_offload_save_live(struct gh_offload *o,
+                               const struct gh_offload_at *at,
+                               gh_offload_group *wanted, gh_error *err)
+{
+    struct gh_device_before before = gh_device_enter(o->dev);
+    gh_status status = save(o, at, wanted, err);
+
+    gh_device_leave(o->dev, before);
+    return status;
+}
+
+gh_status gh_offload_commit_live(struct gh_offload *o,
+                                 const struct gh_offload_at *at, uint32_t layer,
+                                 uint32_t module, gh_error *err)
+{
+    struct gh_device_before before = gh_device_enter(o->dev);
+    gh_status status = commit(o, at, layer, module, err);
+
+    gh_device_leave(o->dev, before);
+    return status;
+}
+
+gh_status gh_offload_load_live(struct gh_offload *o,
+                               const struct gh_offload_at *at,
+                               gh_offload_group *wanted, gh_error *err)
+{
+    struct gh_device_before before = gh_device_enter(o->dev);
+    gh_status status = load(o, at, wanted, err);
+
+    gh_device_leave(o->dev, before);
+    return status;
+}
+
+gh_status gh_offload_release_live(struct gh_offload *o,
+                                  const struct gh_offload_at *at,
+                                  uint32_t layer, uint32_t module,
+                                  gh_error *err)
+{
+    struct gh_device_before before = gh_device_enter(o->dev);
+    gh_status status = release(o, at, layer, module, err);
+
+    gh_device_leave(o->dev, before);
+    return status;
+}

@@ -1,0 +1,343 @@
+/*
+ * move.c - see move.h.
+ *
+ * Every edge is an event of one buffer or one block, never one for all:
+ *
+ *     copy out        waits for filled (out) and for the block's last copy
+ *     next writer     waits for read (out)
+ *     copy back       waits for the block's last copy, which is its own copy
+ *                     out, and for read (back)
+ *     reader          waits for filled (back)
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "offload/move.h"
+
+#include "base/error.h"
+
+/* ---- the order of commits ------------------------------------------------ */
+
+void gh_move_link(struct gh_offload *o, struct gh_instance *i)
+{
+    i->after = NULL;
+    i->before = o->newest;
+    if (o->newest != NULL) {
+        o->newest->after = i;
+    }
+    o->newest = i;
+}
+
+void gh_move_unlink(struct gh_offload *o, struct gh_instance *i)
+{
+    if (i->before != NULL) {
+        i->before->after = i->after;
+    }
+    if (i->after != NULL) {
+        i->after->before = i->before;
+    } else if (o->newest == i) {
+        o->newest = i->before;
+    }
+    i->before = i->after = NULL;
+}
+
+/* ---- out ------------------------------------------------------------------ */
+
+gh_status gh_move_begin(struct gh_offload *o, struct gh_instance *i,
+                        struct gh_ring_buffer *out, uint64_t bytes,
+                        gh_error *err)
+{
+    gh_status status;
+
+    /* Who writes next may wait for the copy only once it is issued. */
+    if (out->holder != NULL && out->holder->state == GH_INSTANCE_QUEUED) {
+        status = gh_move_flush(o, err);
+        if (status != GH_OK) {
+            return status;
+        }
+    }
+    if (out->holder != NULL && out->holder != i) {
+        const struct gh_group *other = out->holder->group;
+
+        return gh_fail(err, GH_ERR_STATE,
+                       "offload: %s shares a buffer with %s, which is not "
+                       "committed yet: commit it first, or raise "
+                       "GRAPHHOOKS_OFFLOAD_BUFFERS",
+                       gh_group_name(o, i->group->layer, i->group->module).text,
+                       gh_group_name(o, other->layer, other->module).text);
+    }
+    if (!i->for_nobody) {
+        status = gh_pinned_take(&o->pinned, i->group->size_class->bytes,
+                                &i->block, err);
+        if (status != GH_OK) {
+            return status;
+        }
+    }
+    i->bytes = bytes;
+    i->goes = true;
+    i->out = out;
+    gh_ring_hold(&i->group->size_class->out, out, i);
+    i->state = GH_INSTANCE_WRITING;
+    return GH_OK;
+}
+
+static void let_block_go(struct gh_offload *o, struct gh_instance *i)
+{
+    if (i->block != NULL) {
+        gh_pinned_give_back(&o->pinned, i->block);
+        i->block = NULL;
+    }
+}
+
+void gh_move_cancel(struct gh_offload *o, struct gh_instance *i)
+{
+    if (i->out != NULL) {
+        i->out->holder = NULL;
+        i->out = NULL;
+    }
+    let_block_go(o, i);
+    i->state = GH_INSTANCE_IDLE;
+}
+
+static gh_status wait_for_block(struct gh_offload *o,
+                                const struct gh_pinned_block *block,
+                                void *stream, gh_error *err)
+{
+    return block->used
+               ? gh_device_event_wait(o->dev, stream, block->copied, err)
+               : GH_OK;
+}
+
+static gh_status mark_block(struct gh_offload *o, struct gh_pinned_block *block,
+                            void *stream, gh_error *err)
+{
+    block->used = true;
+    return gh_device_event_record(o->dev, block->copied, stream, err);
+}
+
+static char *at(void *base, const struct gh_run *run)
+{
+    return (char *)base + run->offset;
+}
+
+static gh_status issue_out(struct gh_offload *o, const struct gh_instance *i,
+                           gh_error *err)
+{
+    gh_status status = GH_OK;
+
+    for (uint32_t r = 0; r < i->n_runs && status == GH_OK; r++) {
+        const struct gh_run *run = &i->runs[r];
+
+        status = gh_device_copy_out(o->dev, at(i->block->address, run),
+                                    at(i->out->address, run), run->bytes,
+                                    o->out, err);
+        o->stats.out_copies++;
+        o->stats.out_bytes += run->bytes;
+    }
+    return status;
+}
+
+static gh_status copy_out(struct gh_offload *o, struct gh_instance *i,
+                          gh_error *err)
+{
+    gh_status status;
+
+    status = gh_device_event_wait(o->dev, o->out, i->out->filled, err);
+    if (status == GH_OK) {
+        status = wait_for_block(o, i->block, o->out, err);
+    }
+    if (status == GH_OK) {
+        status = issue_out(o, i, err);
+    }
+    if (status == GH_OK) {
+        status = gh_device_event_record(o->dev, i->out->read, o->out, err);
+    }
+    if (status == GH_OK) {
+        status = mark_block(o, i->block, o->out, err);
+    }
+    if (status != GH_OK) {
+        return status;
+    }
+    i->out->holder = NULL;
+    i->out = NULL;
+    i->state = GH_INSTANCE_AWAY;
+    return GH_OK;
+}
+
+gh_status gh_move_out(struct gh_offload *o, struct gh_instance *i,
+                      gh_error *err)
+{
+    gh_move_link(o, i);
+    if (!o->options.delay) {
+        return copy_out(o, i, err);
+    }
+    i->state = GH_INSTANCE_QUEUED;
+    i->next_queued = NULL;
+    if (o->last_queued != NULL) {
+        o->last_queued->next_queued = i;
+    } else {
+        o->first_queued = i;
+    }
+    o->last_queued = i;
+    o->stats.delayed++;
+    return GH_OK;
+}
+
+gh_status gh_move_flush(struct gh_offload *o, gh_error *err)
+{
+    struct gh_device_before before;
+    gh_status status = GH_OK;
+
+    if (o->first_queued == NULL) {
+        return GH_OK;
+    }
+    before = gh_device_enter(o->dev);
+    while (o->first_queued != NULL && status == GH_OK) {
+        status = copy_out(o, o->first_queued, err);
+        if (status == GH_OK) {
+            o->first_queued = o->first_queued->next_queued;
+        }
+    }
+    gh_device_leave(o->dev, before);
+    if (o->first_queued == NULL) {
+        o->last_queued = NULL;
+    }
+    o->stats.flushes++;
+    return status;
+}
+
+/* ---- back ----------------------------------------------------------------- */
+
+/* What another instance has brought back and not read yet is on the host
+ * still: it comes again when it is needed. */
+static gh_status clear_buffer(struct gh_offload *o, struct gh_ring_buffer *back,
+                              const struct gh_instance *wanted, gh_error *err)
+{
+    struct gh_instance *holder = back->holder;
+
+    if (holder == NULL) {
+        return GH_OK;
+    }
+    if (holder->state != GH_INSTANCE_BACK) {
+        return gh_fail(err, GH_ERR_STATE,
+                       "offload: %s shares a buffer with %s, which is not "
+                       "released yet: release it first, or raise "
+                       "GRAPHHOOKS_OFFLOAD_BUFFERS",
+                       gh_group_name(o, wanted->group->layer,
+                                     wanted->group->module)
+                           .text,
+                       gh_group_name(o, holder->group->layer,
+                                     holder->group->module)
+                           .text);
+    }
+    holder->state = GH_INSTANCE_AWAY;
+    holder->back = NULL;
+    back->holder = NULL;
+    return GH_OK;
+}
+
+static gh_status issue_back(struct gh_offload *o, const struct gh_instance *i,
+                            const struct gh_ring_buffer *back, gh_error *err)
+{
+    gh_status status = GH_OK;
+
+    for (uint32_t r = 0; r < i->n_runs && status == GH_OK; r++) {
+        const struct gh_run *run = &i->runs[r];
+
+        status = gh_device_copy_back(o->dev, at(back->address, run),
+                                     at(i->block->address, run), run->bytes,
+                                     o->back, err);
+        o->stats.back_copies++;
+        o->stats.back_bytes += run->bytes;
+    }
+    return status;
+}
+
+static gh_status copy_back(struct gh_offload *o, struct gh_instance *i,
+                           struct gh_ring_buffer *back, gh_error *err)
+{
+    gh_status status;
+
+    status = wait_for_block(o, i->block, o->back, err);
+    if (status == GH_OK) {
+        status = gh_device_event_wait(o->dev, o->back, back->read, err);
+    }
+    if (status == GH_OK) {
+        status = issue_back(o, i, back, err);
+    }
+    if (status == GH_OK) {
+        status = gh_device_event_record(o->dev, back->filled, o->back, err);
+    }
+    if (status == GH_OK) {
+        status = mark_block(o, i->block, o->back, err);
+    }
+    if (status != GH_OK) {
+        return status;
+    }
+    gh_ring_hold(&i->group->size_class->back, back, i);
+    i->back = back;
+    i->state = GH_INSTANCE_BACK;
+    return GH_OK;
+}
+
+gh_status gh_move_back(struct gh_offload *o, struct gh_instance *i,
+                       struct gh_ring_buffer *back, bool ahead, gh_error *err)
+{
+    gh_status status = GH_OK;
+
+    if (i->back == back) {
+        return GH_OK;
+    }
+    if (i->state == GH_INSTANCE_QUEUED) {
+        status = gh_move_flush(o, err);
+    }
+    if (status == GH_OK) {
+        status = clear_buffer(o, back, i, err);
+    }
+    if (status != GH_OK) {
+        return status;
+    }
+    if (i->back != NULL) { /* in another buffer than the one that is meant */
+        i->back->holder = NULL;
+        i->back = NULL;
+        i->state = GH_INSTANCE_AWAY;
+    }
+    o->stats.late += !ahead;
+    return copy_back(o, i, back, err);
+}
+
+/* Groups that are looked at: far enough for every ring to be full. */
+#define LOOK_AHEAD 16
+
+void gh_move_ahead(struct gh_offload *o, const struct gh_instance *from)
+{
+    struct gh_instance *i = from->before;
+
+    for (int looked = 0; i != NULL && looked < LOOK_AHEAD; i = i->before) {
+        struct gh_ring_buffer *back;
+
+        if (i->microbatch != from->microbatch ||
+            i->group->chunk != from->group->chunk) {
+            continue;
+        }
+        looked++;
+        if (!i->goes || i->state != GH_INSTANCE_AWAY || !o->profiled) {
+            continue;
+        }
+        back = gh_ring_place(&i->group->size_class->back, i->group, i->slot);
+        if (back->holder == NULL) {
+            (void)gh_move_back(o, i, back, true, NULL);
+        }
+    }
+}
+
+void gh_move_end(struct gh_offload *o, struct gh_instance *i)
+{
+    if (i->back != NULL) {
+        i->back->holder = NULL;
+        i->back = NULL;
+    }
+    let_block_go(o, i);
+    i->state = GH_INSTANCE_RELEASED;
+}

@@ -1,0 +1,51 @@
+/*
+ * move.h - the copies of an instance, and who waits for what.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef GH_OFFLOAD_MOVE_H
+#define GH_OFFLOAD_MOVE_H
+
+#include "offload/offload.h"
+
+/* The buffer that a group has in a slot, always the same: a flight after the
+ * other goes on round the ring. */
+static inline struct gh_ring_buffer *gh_ring_place(const struct gh_ring *ring,
+                                                   const struct gh_group *group,
+                                                   uint32_t slot)
+{
+    const uint64_t turn =
+        slot == GH_SLOT_NONE ? 0 : (uint64_t)slot * group->size_class->n_groups;
+
+    return ring->buffers[(group->ordinal + turn) % ring->places];
+}
+
+/* A group is about to be written: a block for it, and its place in `out`. */
+gh_status gh_move_begin(struct gh_offload *offload,
+                        struct gh_instance *instance,
+                        struct gh_ring_buffer *out, uint64_t bytes,
+                        gh_error *err);
+/* And it was not, after all. */
+void gh_move_cancel(struct gh_offload *offload, struct gh_instance *instance);
+
+/* Its `out` is recorded as filled: the copy is issued, or queued. */
+gh_status gh_move_out(struct gh_offload *offload, struct gh_instance *instance,
+                      gh_error *err);
+gh_status gh_move_flush(struct gh_offload *offload, gh_error *err);
+
+/* The copy back into the buffer is issued, unless it was. */
+gh_status gh_move_back(struct gh_offload *offload, struct gh_instance *instance,
+                       struct gh_ring_buffer *back, bool ahead, gh_error *err);
+/* The same for those that come before it in its flight, as far as there are
+ * buffers.  What fails is tried again when it is needed. */
+void gh_move_ahead(struct gh_offload *offload,
+                   const struct gh_instance *instance);
+
+/* The last reader is issued, and `back` recorded as read. */
+void gh_move_end(struct gh_offload *offload, struct gh_instance *instance);
+
+/* In the order of commits. */
+void gh_move_link(struct gh_offload *offload, struct gh_instance *instance);
+void gh_move_unlink(struct gh_offload *offload, struct gh_instance *instance);
+
+#endif

@@ -1,0 +1,165 @@
+/*
+ * offload.c - the life of an offload, and the end of its steps.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "offload/offload.h"
+
+#include "base/error.h"
+#include "offload/move.h"
+#include "offload/settle.h"
+
+#include <stdlib.h>
+
+gh_status gh_offload_create(const struct gh_offload_options *options,
+                            const struct gh_plan *plan, struct gh_device *dev,
+                            struct gh_memory *memory, const struct gh_log *log,
+                            struct gh_offload **offload_p, gh_error *err)
+{
+    struct gh_offload *o = calloc(1, sizeof(*o));
+    struct gh_device_before before;
+    gh_status status;
+
+    if (o == NULL) {
+        return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a session");
+    }
+    o->options = *options;
+    o->plan = plan;
+    o->dev = dev;
+    o->memory = memory;
+    o->log = log;
+    o->table.max_slots = options->max_slots;
+    o->table.memory = memory;
+    gh_pinned_init(&o->pinned, dev, options->pool_bytes);
+
+    before = gh_device_enter(dev);
+    status = gh_device_stream_create(dev, false, &o->out, err);
+    if (status == GH_OK) {
+        status = gh_device_stream_create(dev, false, &o->back, err);
+    }
+    gh_device_leave(dev, before);
+    if (status != GH_OK) {
+        gh_offload_destroy(o);
+        return status;
+    }
+    *offload_p = o;
+    return GH_OK;
+}
+
+void gh_offload_destroy(struct gh_offload *o)
+{
+    struct gh_device_before before;
+
+    if (o == NULL) {
+        return;
+    }
+    before = gh_device_enter(o->dev);
+    if (o->out != NULL) {
+        (void)gh_device_stream_wait(o->dev, o->out, NULL);
+    }
+    if (o->back != NULL) {
+        (void)gh_device_stream_wait(o->dev, o->back, NULL);
+    }
+    gh_table_free(&o->table);
+    gh_pinned_free(&o->pinned);
+    gh_device_stream_destroy(o->dev, o->out);
+    gh_device_stream_destroy(o->dev, o->back);
+    gh_device_leave(o->dev, before);
+    free(o);
+}
+
+gh_status gh_offload_flush(struct gh_offload *o, gh_error *err)
+{
+    return gh_move_flush(o, err);
+}
+
+/* The step was cut short.  Whoever has a buffer of it next waits for what was
+ * issued. */
+static void abandon(struct gh_offload *o, struct gh_instance *i)
+{
+    if (i->state == GH_INSTANCE_IDLE) {
+        return;
+    }
+    if (i->state == GH_INSTANCE_WRITING && i->out != NULL) {
+        (void)gh_device_event_record(o->dev, i->out->read, i->stream, NULL);
+    }
+    if (i->state == GH_INSTANCE_READING && i->back != NULL) {
+        (void)gh_device_event_record(o->dev, i->back->read, i->stream, NULL);
+    }
+    gh_move_unlink(o, i);
+    gh_move_end(o, i);
+    gh_move_cancel(o, i);
+}
+
+static void abandon_all(struct gh_offload *o)
+{
+    for (uint32_t g = 0; g < o->table.n_groups; g++) {
+        struct gh_group *group = o->table.groups[g];
+
+        for (uint32_t s = 0; s < o->table.max_slots; s++) {
+            abandon(o, &group->of_slot[s]);
+        }
+        for (struct gh_instance *i = group->loose; i != NULL; i = i->next) {
+            abandon(o, i);
+        }
+    }
+    o->newest = NULL;
+}
+
+gh_status gh_offload_end_step(struct gh_offload *o, gh_error *err)
+{
+    struct gh_device_before before = gh_device_enter(o->dev);
+    gh_status status = gh_move_flush(o, err);
+
+    abandon_all(o);
+    if (status == GH_OK && !o->profiled && o->places > 0) {
+        status = gh_settle(o, err);
+    }
+    gh_device_leave(o->dev, before);
+    return status;
+}
+
+static uint64_t bytes_of_rings(const struct gh_offload *o)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < o->table.n_classes; i++) {
+        const struct gh_size_class *c = o->table.classes[i];
+
+        bytes += c->bytes * (c->out.n + (uint64_t)c->back.n);
+    }
+    return bytes;
+}
+
+static uint64_t bytes_kept(const struct gh_offload *o)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t g = 0; g < o->table.n_groups; g++) {
+        const struct gh_group *group = o->table.groups[g];
+
+        for (uint32_t s = 0; s < o->table.max_slots; s++) {
+            bytes += group->of_slot[s].kept_bytes;
+        }
+        for (const struct gh_instance *i = group->loose; i != NULL;
+             i = i->next) {
+            bytes += i->kept_bytes;
+        }
+    }
+    return bytes;
+}
+
+void gh_offload_count(const struct gh_offload *o, gh_offload_stats *stats)
+{
+    *stats = o->stats;
+    stats->groups = o->table.n_groups;
+    for (uint32_t g = 0; g < o->table.n_groups; g++) {
+        stats->groups_offloaded +=
+            o->table.groups[g]->fate == GH_FATE_GOES && o->profiled;
+    }
+    stats->ring_bytes = bytes_of_rings(o);
+    stats->kept_bytes = bytes_kept(o);
+    stats->pinned_bytes = o->pinned.bytes;
+}

@@ -1,0 +1,139 @@
+/*
+ * offload.h - activations on their way to the host's memory and back.
+ *
+ * lib/capture is the caller; nothing here knows what a graph holds besides
+ * the nodes that it asks for.  A pass that runs eagerly calls save, commit,
+ * load and release, and each does what it says.  A pass that is recorded
+ * calls the same, which then put event nodes into the graph and write down
+ * what was asked for; gh_offload_before() and gh_offload_after() do that around
+ * every launch of the graph.
+ *
+ *     forward   wait read ── write ── record filled        (in the graph)
+ *     out                                └─ copy ─ record read, copied
+ *     back      wait copied, read ─ copy ─ record filled, copied
+ *     backward                               └─ wait filled ── read ── record read
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef GH_OFFLOAD_OFFLOAD_H
+#define GH_OFFLOAD_OFFLOAD_H
+
+#include "base/log.h"
+#include "offload/step.h"
+#include "offload/table.h"
+#include "plan/plan.h"
+
+struct gh_offload_options {
+    uint32_t modules;         /* GH_MODULE_* that go */
+    uint32_t named;           /* bit n: the host's own module n goes */
+    const char *const *names; /* of those; they outlive the session */
+    uint32_t n_names;
+    double fraction;
+    uint64_t min_bytes;
+    uint64_t keep_bytes; /* of each chunk */
+    uint32_t buffers;    /* of each ring */
+    uint64_t pool_bytes; /* 0: no limit */
+    uint32_t max_slots;
+    bool delay;
+};
+
+struct gh_offload {
+    struct gh_offload_options options;
+    const struct gh_plan *plan;
+    const struct gh_log *log;
+    struct gh_device *dev;
+    struct gh_memory *memory;
+    struct gh_table table;
+    struct gh_pinned pinned;
+    void *out, *back;             /* the streams of the two ways */
+    bool profiled;                /* the first step is over: fates are final */
+    struct gh_instance *newest;   /* in the order of commits */
+    struct gh_instance *first_queued, *last_queued;
+    uint32_t places;              /* given to groups, in the profile */
+    bool pool_said;
+    gh_offload_stats stats;
+};
+
+/* The pass that a call is made in. */
+struct gh_offload_at {
+    uint32_t chunk, slot, microbatch;
+    uint64_t pass; /* its number */
+    void *stream;  /* where its work is issued */
+    bool forward_only;
+    bool paused; /* the host warms up: everything stays */
+};
+
+gh_status gh_offload_create(const struct gh_offload_options *options,
+                            const struct gh_plan *plan, struct gh_device *dev,
+                            struct gh_memory *memory, const struct gh_log *log,
+                            struct gh_offload **offload_p, gh_error *err);
+/* Waits for its copies.  NULL is allowed. */
+void gh_offload_destroy(struct gh_offload *offload);
+
+/* "layer 3, core_attn" */
+struct gh_group_name {
+    char text[80];
+};
+struct gh_group_name gh_group_name(const struct gh_offload *offload,
+                                   uint32_t layer, uint32_t module);
+
+/* live.c: of a pass that runs eagerly.  script.c: the same of one that is
+ * recorded, which `script` belongs to. */
+gh_status gh_offload_save_live(struct gh_offload *offload,
+                               const struct gh_offload_at *at,
+                               gh_offload_group *wanted, gh_error *err);
+gh_status gh_offload_commit_live(struct gh_offload *offload,
+                                 const struct gh_offload_at *at, uint32_t layer,
+                                 uint32_t module, gh_error *err);
+gh_status gh_offload_load_live(struct gh_offload *offload,
+                               const struct gh_offload_at *at,
+                               gh_offload_group *wanted, gh_error *err);
+gh_status gh_offload_release_live(struct gh_offload *offload,
+                                  const struct gh_offload_at *at,
+                                  uint32_t layer, uint32_t module,
+                                  gh_error *err);
+
+gh_status gh_offload_save_recorded(struct gh_offload *offload,
+                                   const struct gh_offload_at *at,
+                                   gh_offload_group *wanted,
+                                   struct gh_offload_script *script,
+                                   gh_error *err);
+gh_status gh_offload_commit_recorded(struct gh_offload *offload,
+                                     const struct gh_offload_at *at,
+                                     uint32_t layer, uint32_t module,
+                                     struct gh_offload_script *script,
+                                     gh_error *err);
+gh_status gh_offload_load_recorded(struct gh_offload *offload,
+                                   const struct gh_offload_at *at,
+                                   gh_offload_group *wanted,
+                                   struct gh_offload_script *script,
+                                   gh_error *err);
+gh_status gh_offload_release_recorded(struct gh_offload *offload,
+                                      const struct gh_offload_at *at,
+                                      uint32_t layer, uint32_t module,
+                                      struct gh_offload_script *script,
+                                      gh_error *err);
+
+/* Around a launch.  Before it: the graph's buffers are free to be written, and
+ * what it reads is on its way; failing, nothing has changed and the graph must
+ * not be launched.  After it: the copies out are issued or queued, and the
+ * next ones back. */
+gh_status gh_offload_before(struct gh_offload *offload,
+                            const struct gh_offload_script *script,
+                            const struct gh_offload_at *at, gh_error *err);
+gh_status gh_offload_after(struct gh_offload *offload,
+                           const struct gh_offload_script *script,
+                           gh_error *err);
+/* The launch has failed, or is to be repeated by an eager pass. */
+void gh_offload_take_back(struct gh_offload *offload,
+                          const struct gh_offload_script *script);
+
+/* Issues the commits that wait. */
+gh_status gh_offload_flush(struct gh_offload *offload, gh_error *err);
+/* The step is over: the first one settles what goes. */
+gh_status gh_offload_end_step(struct gh_offload *offload, gh_error *err);
+
+void gh_offload_count(const struct gh_offload *offload,
+                      gh_offload_stats *stats);
+
+#endif

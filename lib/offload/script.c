@@ -1,0 +1,423 @@
+/*
+ * script.c - a pass that is recorded: event nodes in its graph, and what the
+ * library does around every launch in the place of the host.
+ *
+ * The groups of a recorded pass have their buffers by their place, and the
+ * nodes refer to the events of those.  Nothing changes while the pass is
+ * recorded: its first launch is the first time that it runs.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "base/error.h"
+#include "offload/group.h"
+#include "offload/move.h"
+
+#include <stdlib.h>
+
+void gh_offload_script_free(struct gh_offload_script *script)
+{
+    free(script->steps);
+    *script = (struct gh_offload_script){ NULL, 0 };
+}
+
+static gh_status add_step(struct gh_offload_script *script,
+                          struct gh_offload_step step, gh_error *err)
+{
+    struct gh_offload_step *steps =
+        realloc(script->steps, (script->n + (size_t)1) * sizeof(*steps));
+
+    if (steps == NULL) {
+        return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a recording");
+    }
+    steps[script->n++] = step;
+    script->steps = steps;
+    return GH_OK;
+}
+
+/* ---- what the host calls ------------------------------------------------------ */
+
+/* Two groups that one graph has in one buffer would have to wait for a copy
+ * that is issued only after its launch. */
+static gh_status check_place(const struct gh_offload *o,
+                             const struct gh_offload_script *script,
+                             const struct gh_instance *i,
+                             const struct gh_ring_buffer *buffer, gh_error *err)
+{
+    for (uint32_t s = 0; s < script->n; s++) {
+        if (script->steps[s].buffer == buffer) {
+            const struct gh_group *other = script->steps[s].instance->group;
+
+            return gh_fail(
+                err, GH_ERR_STATE,
+                "offload: %s and %s have one buffer, and one graph cannot use "
+                "it twice",
+                gh_group_name(o, i->group->layer, i->group->module).text,
+                gh_group_name(o, other->layer, other->module).text);
+        }
+    }
+    return GH_OK;
+}
+
+static gh_status check_fits(const struct gh_offload *o,
+                            const struct gh_group *group,
+                            const struct gh_split *split, gh_error *err)
+{
+    if (group->fate != GH_FATE_GOES ||
+        split->goes <= group->size_class->bytes) {
+        return GH_OK;
+    }
+    return gh_fail(err, GH_ERR_INVALID,
+                   "offload: %s has %llu bytes, and had %llu in the first "
+                   "step: what is recorded has the same size in every step",
+                   gh_group_name(o, group->layer, group->module).text,
+                   (unsigned long long)split->goes,
+                   (unsigned long long)group->size_class->bytes);
+}
+
+static gh_status record_save(struct gh_offload *o,
+                             const struct gh_offload_at *at,
+                             gh_offload_group *wanted,
+                             struct gh_offload_script *script, gh_error *err)
+{
+    struct gh_offload_step step = { .verb = GH_OFFLOAD_SAVE };
+    struct gh_group *group;
+    struct gh_split split;
+    gh_status status = gh_group_meet(o, at, wanted, &group, &split, err);
+
+    if (status == GH_OK) {
+        status = check_fits(o, group, &split, err);
+    }
+    if (status == GH_OK) {
+        status = gh_table_instance(&o->table, group, at->slot, at->microbatch,
+                                   &step.instance, err);
+    }
+    if (status != GH_OK) {
+        return status;
+    }
+    if (group->fate == GH_FATE_GOES && split.goes != 0) {
+        step.buffer =
+            gh_ring_place(&group->size_class->out, group, at->slot);
+        step.bytes = split.goes;
+        gh_group_find_runs(o, wanted, step.instance);
+        status = check_place(o, script, step.instance, step.buffer, err);
+        if (status == GH_OK) {
+            status = gh_device_event_wait_in_graph(o->dev, at->stream,
+                                                   step.buffer->read, err);
+        }
+    }
+    split = gh_group_split(o, wanted, step.buffer != NULL);
+    if (status == GH_OK) {
+        status = gh_group_keep(o, step.instance, split.stays, err);
+    }
+    if (status == GH_OK) {
+        status = add_step(script, step, err);
+    }
+    if (status != GH_OK) {
+        return status;
+    }
+    step.instance->recorded = true;
+    gh_group_lay_out(o, wanted, step.buffer != NULL,
+                     step.buffer != NULL ? step.buffer->address : NULL,
+                     step.instance->kept);
+    return GH_OK;
+}
+
+/* The buffer of a group that this graph, or an earlier one of the slot, uses. */
+static struct gh_ring_buffer *place_of(struct gh_ring *ring,
+                                       const struct gh_instance *i,
+                                       const struct gh_offload_at *at)
+{
+    return i->group->fate == GH_FATE_GOES && ring->places != 0
+               ? gh_ring_place(ring, i->group, at->slot)
+               : NULL;
+}
+
+static gh_status record_commit(struct gh_offload *o,
+                               const struct gh_offload_at *at, uint32_t layer,
+                               uint32_t module,
+                               struct gh_offload_script *script, gh_error *err)
+{
+    struct gh_offload_step step = { .verb = GH_OFFLOAD_COMMIT };
+    const struct gh_ring_buffer *out;
+    gh_status status =
+        gh_group_saved(o, at, layer, module, &step.instance, err);
+
+    if (status != GH_OK) {
+        return status;
+    }
+    out = step.instance->group->size_class == NULL
+              ? NULL
+              : place_of(&step.instance->group->size_class->out,
+                         step.instance, at);
+    if (out != NULL) {
+        status = gh_device_event_record_in_graph(o->dev, out->filled,
+                                                 at->stream, err);
+    }
+    return status == GH_OK ? add_step(script, step, err) : status;
+}
+
+static gh_status record_load(struct gh_offload *o,
+                             const struct gh_offload_at *at,
+                             gh_offload_group *wanted,
+                             struct gh_offload_script *script, gh_error *err)
+{
+    struct gh_offload_step step = { .verb = GH_OFFLOAD_LOAD };
+    struct gh_instance *i;
+    struct gh_split split;
+    gh_status status =
+        gh_group_saved(o, at, wanted->layer, wanted->module, &i, err);
+
+    if (status != GH_OK) {
+        return status;
+    }
+    step.instance = i;
+    if (i->group->size_class != NULL) {
+        step.buffer = place_of(&i->group->size_class->back, i, at);
+    }
+    split = gh_group_split(o, wanted, step.buffer != NULL);
+    if (split.stays > i->kept_bytes) {
+        return gh_group_refuse(o, i, "gh_offload_load", err);
+    }
+    if (step.buffer != NULL) {
+        status = check_place(o, script, i, step.buffer, err);
+        if (status == GH_OK) {
+            status = gh_device_event_wait_in_graph(o->dev, at->stream,
+                                                   step.buffer->filled, err);
+        }
+    }
+    if (status == GH_OK) {
+        status = add_step(script, step, err);
+    }
+    if (status != GH_OK) {
+        return status;
+    }
+    i->recorded = true;
+    gh_group_lay_out(o, wanted, step.buffer != NULL,
+                     step.buffer != NULL ? step.buffer->address : NULL,
+                     i->kept);
+    return GH_OK;
+}
+
+static gh_status record_release(struct gh_offload *o,
+                                const struct gh_offload_at *at, uint32_t layer,
+                                uint32_t module,
+                                struct gh_offload_script *script,
+                                gh_error *err)
+{
+    struct gh_offload_step step = { .verb = GH_OFFLOAD_RELEASE };
+    const struct gh_ring_buffer *back = NULL;
+    gh_status status =
+        gh_group_saved(o, at, layer, module, &step.instance, err);
+
+    if (status != GH_OK) {
+        return status;
+    }
+    if (step.instance->group->size_class != NULL) {
+        back = place_of(&step.instance->group->size_class->back, step.instance,
+                        at);
+    }
+    if (back != NULL) {
+        status = gh_device_event_record_in_graph(o->dev, back->read,
+                                                 at->stream, err);
+    }
+    return status == GH_OK ? add_step(script, step, err) : status;
+}
+
+/* ---- around a launch ----------------------------------------------------------- */
+
+static gh_status begin_save(struct gh_offload *o,
+                            const struct gh_offload_step *step,
+                            const struct gh_offload_at *at, gh_error *err)
+{
+    struct gh_instance *i = step->instance;
+    gh_status status = GH_OK;
+
+    if (gh_instance_is_live(i)) {
+        return gh_group_refuse(o, i, "gh_layer_enter", err);
+    }
+    i->used = true;
+    i->microbatch = at->microbatch;
+    i->stream = at->stream;
+    i->for_nobody = false;
+    i->goes = false;
+    i->out = i->back = NULL;
+    if (step->buffer != NULL) {
+        status = gh_move_begin(o, i, step->buffer, step->bytes, err);
+    }
+    if (status == GH_OK) {
+        i->state = GH_INSTANCE_WRITING;
+    }
+    return status;
+}
+
+static gh_status begin_load(struct gh_offload *o,
+                            const struct gh_offload_step *step,
+                            const struct gh_offload_at *at, gh_error *err)
+{
+    struct gh_instance *i = step->instance;
+
+    if (i->microbatch != at->microbatch ||
+        (i->state != GH_INSTANCE_QUEUED && i->state != GH_INSTANCE_AWAY &&
+         i->state != GH_INSTANCE_BACK)) {
+        return gh_group_refuse(o, i, "gh_layer_enter", err);
+    }
+    if (i->goes != (step->buffer != NULL)) {
+        return gh_fail(err, GH_ERR_STATE,
+                       "offload: %s stayed on the device in this microbatch, "
+                       "and the graph reads it from a ring",
+                       gh_group_name(o, i->group->layer, i->group->module)
+                           .text);
+    }
+    i->stream = at->stream;
+    return i->goes ? gh_move_back(o, i, step->buffer, false, err) : GH_OK;
+}
+
+static void take_back(struct gh_offload *o,
+                      const struct gh_offload_script *script, uint32_t n)
+{
+    for (uint32_t s = 0; s < n; s++) {
+        struct gh_instance *i = script->steps[s].instance;
+
+        if (script->steps[s].verb == GH_OFFLOAD_SAVE &&
+            i->state == GH_INSTANCE_WRITING) {
+            gh_move_cancel(o, i);
+        }
+    }
+}
+
+gh_status gh_offload_before(struct gh_offload *o,
+                            const struct gh_offload_script *script,
+                            const struct gh_offload_at *at, gh_error *err)
+{
+    struct gh_device_before before = gh_device_enter(o->dev);
+    gh_status status = GH_OK;
+
+    for (uint32_t s = 0; s < script->n && status == GH_OK; s++) {
+        const struct gh_offload_step *step = &script->steps[s];
+
+        if (step->verb == GH_OFFLOAD_SAVE) {
+            status = begin_save(o, step, at, err);
+        } else if (step->verb == GH_OFFLOAD_LOAD) {
+            status = begin_load(o, step, at, err);
+        }
+        if (status != GH_OK) {
+            take_back(o, script, s);
+        }
+    }
+    gh_device_leave(o->dev, before);
+    return status;
+}
+
+void gh_offload_take_back(struct gh_offload *o,
+                          const struct gh_offload_script *script)
+{
+    take_back(o, script, script->n);
+}
+
+static gh_status commit(struct gh_offload *o, struct gh_instance *i,
+                        gh_error *err)
+{
+    if (i->goes) {
+        return gh_move_out(o, i, err);
+    }
+    gh_move_link(o, i);
+    i->state = GH_INSTANCE_AWAY;
+    return GH_OK;
+}
+
+/* Those that come next need the buffers of all that was released. */
+static void end_loads(struct gh_offload *o,
+                      const struct gh_offload_script *script)
+{
+    const struct gh_instance *last = NULL;
+
+    for (uint32_t s = 0; s < script->n; s++) {
+        struct gh_instance *i = script->steps[s].instance;
+
+        if (script->steps[s].verb == GH_OFFLOAD_LOAD) {
+            last = i;
+        } else if (script->steps[s].verb == GH_OFFLOAD_RELEASE) {
+            gh_move_end(o, i);
+        }
+    }
+    if (last != NULL) {
+        gh_move_ahead(o, last);
+    }
+    for (uint32_t s = 0; s < script->n; s++) {
+        struct gh_instance *i = script->steps[s].instance;
+
+        if (script->steps[s].verb == GH_OFFLOAD_RELEASE) {
+            gh_move_unlink(o, i);
+            i->state = GH_INSTANCE_IDLE;
+        }
+    }
+}
+
+gh_status gh_offload_after(struct gh_offload *o,
+                           const struct gh_offload_script *script,
+                           gh_error *err)
+{
+    struct gh_device_before before = gh_device_enter(o->dev);
+    gh_status status = GH_OK;
+
+    for (uint32_t s = 0; s < script->n && status == GH_OK; s++) {
+        struct gh_instance *i = script->steps[s].instance;
+
+        if (script->steps[s].verb == GH_OFFLOAD_COMMIT) {
+            status = commit(o, i, err);
+        } else if (script->steps[s].verb == GH_OFFLOAD_LOAD) {
+            i->state = GH_INSTANCE_READING;
+        }
+    }
+    end_loads(o, script);
+    gh_device_leave(o->dev, before);
+    return status;
+}
+
+/* ---- with the device's context -------------------------------------------------- */
+
+gh_status gh_offload_save_recorded(struct gh_offload *o,
+                                   const struct gh_offload_at *at,
+                                   gh_offload_group *wanted,
+                                   struct gh_offload_script *script,
+                                   gh_error *err)
+{
+    struct gh_device_before before = gh_device_enter(o->dev);
+    gh_status status = record_save(o, at, wanted, script, err);
+
+    gh_device_leave(o->dev, before);
+    return status;
+}
+
+gh_status gh_offload_commit_recorded(struct gh_offload *o,
+                                     const struct gh_offload_at *at,
+                                     uint32_t layer, uint32_t module,
+                                     struct gh_offload_script *script,
+                                     gh_error *err)
+{
+    return record_commit(o, at, layer, module, script, err);
+}
+
+gh_status gh_offload_load_recorded(struct gh_offload *o,
+                                   const struct gh_offload_at *at,
+                                   gh_offload_group *wanted,
+                                   struct gh_offload_script *script,
+                                   gh_error *err)
+{
+    struct gh_device_before before = gh_device_enter(o->dev);
+    gh_status status = record_load(o, at, wanted, script, err);
+
+    gh_device_leave(o->dev, before);
+    return status;
+}
+
+gh_status gh_offload_release_recorded(struct gh_offload *o,
+                                      const struct gh_offload_at *at,
+                                      uint32_t layer, uint32_t module,
+                                      struct gh_offload_script *script,
+                                      gh_error *err)
+{
+    return record_release(o, at, layer, module, script, err);
+}

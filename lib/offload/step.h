@@ -1,0 +1,33 @@
+/*
+ * step.h - what a recorded graph asks for around each of its launches.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef GH_OFFLOAD_STEP_H
+#define GH_OFFLOAD_STEP_H
+
+#include <stdint.h>
+
+struct gh_instance;
+struct gh_ring_buffer;
+
+enum gh_offload_verb {
+    GH_OFFLOAD_SAVE,
+    GH_OFFLOAD_COMMIT,
+    GH_OFFLOAD_LOAD,
+    GH_OFFLOAD_RELEASE
+};
+struct gh_offload_step {
+    enum gh_offload_verb verb;
+    struct gh_instance *instance;
+    struct gh_ring_buffer *buffer; /* that the graph knows; NULL: none */
+    uint64_t bytes;                /* SAVE: that go */
+};
+struct gh_offload_script {
+    struct gh_offload_step *steps;
+    uint32_t n;
+};
+
+void gh_offload_script_free(struct gh_offload_script *script);
+
+#endif
