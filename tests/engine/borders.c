@@ -83,7 +83,7 @@ static int run_step(const struct options *options, char *error)
         return -1;
     }
     if (trainer_init(&trainer, options, MODE_GRAPH, &dev) == 0) {
-        trainer.host = host_open(&trainer, error, SOFT_ERROR);
+        trainer.host = host_open(&trainer, MODE_GRAPH, error, SOFT_ERROR);
     }
     if (trainer.host != NULL) {
         real = trainer.host->gh;

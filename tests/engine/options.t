@@ -68,7 +68,7 @@ refused 2 "from 1 to 64" --in-flight 65
 refused 2 "from 0 to 63" --delay-wgrad -1
 refused 2 "from 0 to 63" --delay-wgrad 64
 refused 2 "68 microbatches would hold a slot" --in-flight 8 --delay-wgrad 60
-refused 2 "expects up to 8 of eager, graph, step, plain, with commas$" \
+refused 2 "expects up to 8 of eager, graph, step, plain, graph+offload, graph+offload+delay, with commas$" \
     --compare eager,fast
 refused 2 "with commas; did you mean graph?" --compare eager,grpah,step
 refused 2 "with commas$" --compare eager,,step

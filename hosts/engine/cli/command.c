@@ -5,6 +5,8 @@
  */
 #include "cli/command.h"
 
+#include "model/saved.h"
+#include "step/offload_request.h"
 #include "words/nearest.h"
 
 #include <errno.h>
@@ -83,11 +85,18 @@ static const struct row table[] = {
     { "--stream", KIND_STREAM, 0, 0, 0, "legacy|own",
       "legacy: everything on the default stream (own)" },
     { "--compare", KIND_MODES, 0, 0, 0, "MODE,...",
-      "eager, graph, step, plain: run each, compare (eager,graph)" },
+      "eager, graph, step, plain, graph+offload, graph+offload+delay: run "
+      "each, compare (eager,graph)" },
     { "--scope", KIND_TEXT, RUN(scope), 0, 0, "PART,...",
       "what to capture: attn, mlp, moe, moe_router, moe_preprocess, mamba" },
     { "--granularity", KIND_TEXT, RUN(granularity), 0, 0, "part|layer|chunk",
       "how far one graph reaches (layer)" },
+    { "--offload", KIND_TEXT, RUN(offload), 0, 0, "MODULE,...",
+      "what goes to the host in the modes with offload (all modules)" },
+    { "--offload-fraction", KIND_TEXT, RUN(offload_fraction), 0, 0, "F",
+      "the share of it that goes, 0 to 1 (1)" },
+    { "--offload-min-bytes", KIND_INT, RUN(offload_min), 1, 1 << 30, "N",
+      "tensors below stay on the device (1)" },
     { "--family", KIND_FAMILY, RUN(no_family), 0, 0, "auto|none",
       "the plugins that describe the layers to the library (auto)" },
     { "--driver", KIND_WORD, AT(driver), 0, 0, "soft|cuda",
@@ -110,8 +119,9 @@ static const struct row table[] = {
     { "--help", KIND_FLAG, AT(help), 0, 0, NULL, "this text" },
 };
 
-static const char *const mode_names[MODE_COUNT] = { "eager", "graph", "step",
-                                                    "plain" };
+static const char *const mode_names[MODE_COUNT] = {
+    "eager", "graph", "step", "plain", "graph+offload", "graph+offload+delay",
+};
 
 const char *mode_name(enum mode mode)
 {
@@ -337,7 +347,8 @@ static bool is_mode(const char *word)
 /* A list of modes, and of its pieces the first that is none. */
 static void describe_modes(const char *value, char *text, size_t text_bytes)
 {
-    static const char *const list = "eager, graph, step, plain";
+    static const char *const list =
+        "eager, graph, step, plain, graph+offload, graph+offload+delay";
     const char *at = value;
 
     snprintf(text, text_bytes,
@@ -430,6 +441,7 @@ static const struct command defaults = {
                  .n_counts = 4,
                  .in_flight = 4,
                  .streams = 1,
+                 .offload_min = 1,
                  .lr = 3e-3,
                  .warmup = 4 },
     .modes = { MODE_EAGER, MODE_GRAPH },
@@ -447,6 +459,26 @@ static void put_plain_first(struct command *command)
             (size_t)command->n_modes * sizeof(command->modes[0]));
     command->modes[0] = MODE_PLAIN;
     command->n_modes++;
+}
+
+/* The words of --offload; one that is none is told by command_check(). */
+static int name_offloaded(struct command *command, char *text,
+                          size_t text_bytes)
+{
+    const char *near;
+    char bad[40];
+
+    if (offload_modules(&command->options, &command->options.offloaded, bad,
+                        sizeof(bad)) == 0) {
+        return 0;
+    }
+    near = nearest_word(bad, saved_names);
+    snprintf(text, text_bytes,
+             "--offload %s: expects modules with commas, such as "
+             "core_attn,mlp_act%s%s",
+             bad, near != NULL ? "; did you mean " : "",
+             near != NULL ? near : "");
+    return -1;
 }
 
 /* What follows from what a person has given, and from what not. */
@@ -503,5 +535,8 @@ int command_parse(struct command *command, int argc, char **argv, char *text,
         }
     }
     complete(command);
+    if (name_offloaded(command, text, text_bytes) != 0) {
+        return -1;
+    }
     return command_check(command, text, text_bytes);
 }

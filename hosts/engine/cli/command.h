@@ -47,4 +47,12 @@ static inline bool command_has_mode(const struct command *command,
     return false;
 }
 
+/* Whether any mode has passes in the library's hands. */
+static inline bool command_has_graph(const struct command *command)
+{
+    return command_has_mode(command, MODE_GRAPH) ||
+           command_has_mode(command, MODE_OFFLOAD) ||
+           command_has_mode(command, MODE_OFFLOAD_DELAY);
+}
+
 #endif

@@ -129,6 +129,14 @@ static int check_experts(const struct command *command, char *text,
                  "--dropless-host");
         return -1;
     }
+    if (command->options.delay_wgrad &&
+        (command_has_mode(command, MODE_OFFLOAD) ||
+         command_has_mode(command, MODE_OFFLOAD_DELAY))) {
+        snprintf(text, text_bytes,
+                 "--delay-wgrad reads again what the backward has let go: "
+                 "leave it out, or the modes with offload");
+        return -1;
+    }
     if (config->dropless_host && command_has_mode(command, MODE_STEP)) {
         snprintf(text, text_bytes,
                  "--dropless-host waits for the device in every layer, which "

@@ -158,9 +158,9 @@ static int check_ahead(const struct command *command, struct device *dev)
     for (int i = 0; i < command->n_modes; i++) {
         bool bad_option = false;
 
-        if (command->modes[i] == MODE_GRAPH &&
-            train_check(&command->options, dev, &bad_option, error,
-                        sizeof(error)) != 0) {
+        if (mode_is_graph(command->modes[i]) &&
+            train_check(&command->options, dev, command->modes[i], &bad_option,
+                        error, sizeof(error)) != 0) {
             fflush(stdout); /* the reason comes last */
             fprintf(stderr, "gh-engine: graph mode: %s\n", error);
             return bad_option ? EXIT_USAGE : EXIT_DEVICE;
@@ -169,11 +169,11 @@ static int check_ahead(const struct command *command, struct device *dev)
     return EXIT_EQUAL;
 }
 
-static bool has_run(const struct result *results, int n, enum mode mode)
+static bool has_run_graphs(const struct result *results, int n)
 {
     int i = 0;
 
-    while (i < n && results[i].mode != mode) {
+    while (i < n && !mode_is_graph(results[i].mode)) {
         i++;
     }
     return i < n;
@@ -189,7 +189,7 @@ static int report(const struct command *command, const struct device *dev,
     fflush(stdout);
     if ((command->json != NULL &&
          report_json(command, dev, results, n, error, sizeof(error)) != 0) ||
-        (has_run(results, n, MODE_GRAPH) &&
+        (has_run_graphs(results, n) &&
          output_check_trace(command, error, sizeof(error)) != 0)) {
         fprintf(stderr, "gh-engine: %s\n", error);
         return EXIT_USAGE;

@@ -45,7 +45,7 @@ static const char *trace_path(const struct command *command)
 
     if (path == NULL || strchr(path, '%') != NULL ||
         getenv("GRAPHHOOKS_TRACE") != NULL ||
-        !command_has_mode(command, MODE_GRAPH)) {
+        !command_has_graph(command)) {
         return NULL;
     }
     return path;

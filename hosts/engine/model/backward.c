@@ -170,14 +170,21 @@ void parts_backward(const struct work *work, int first, int last,
 {
     for (int i = last; i >= first; i--) {
         const struct part *part = &work->model->parts[i];
-        const float *in = i == first ? x : set_part_out(work->set, i - 1);
         float *dx = set_part_gradient(work->set, i);
+        const float *in;
 
+        if (work_before(work, i, false) != 0) {
+            return;
+        }
+        in = i == first ? x : set_part_out(work->set, i - 1);
         if (halves != HALF_WGRAD) {
             part_dgrad(work, part, in, dy, dx);
         }
         if (halves != HALF_DGRAD) {
             part_wgrad(work, part, in, dy);
+        }
+        if (work_after(work, i, false) != 0) {
+            return;
         }
         dy = dx;
     }

@@ -10,81 +10,128 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void cut_attn(struct cutter *cutter, const struct config *config,
+const char *const saved_names[SAVED_MODULES + 1] = {
+    [SAVED_QKV_LINEAR] = "qkv_linear", [SAVED_CORE_ATTN] = "core_attn",
+    [SAVED_ATTN_PROJ] = "attn_proj",   [SAVED_MLP_NORM] = "mlp_norm",
+    [SAVED_EXPERT_FC1] = "expert_fc1", [SAVED_MOE_ACT] = "moe_act",
+    [SAVED_MLP_FC1] = "mlp_fc1",       [SAVED_MLP_ACT] = "mlp_act",
+    [SAVED_MAMBA_IN] = "mamba_in",     [SAVED_MAMBA_CONV] = "mamba_conv",
+    [SAVED_MAMBA_SCAN] = "mamba_scan", [SAVED_MAMBA_OUT] = "mamba_out",
+};
+
+enum {
+    SAVED_A_PART = 12 /* most tensors that one keeps */
+};
+
+/* What a part keeps for its backward: in the set, or, where its module is
+ * offloaded, wherever it is placed in each pass. */
+struct keeper {
+    struct cutter *cutter;
+    struct set *set;
+    unsigned offload;
+    int first, part; /* who writes it, and whose backward reads it */
+};
+
+static void keep(const struct keeper *keeper, enum saved_module module,
+                 float **at, size_t count)
+{
+    struct set *set = keeper->set;
+
+    if ((keeper->offload & 1u << module) == 0) {
+        *at = cut(keeper->cutter, count);
+        return;
+    }
+    *at = NULL;
+    if (keeper->cutter->base != NULL) {
+        set->saved[set->n_saved++] = (struct saved){
+            .module = module,
+            .first = keeper->first,
+            .last = keeper->part,
+            .at = at,
+            .bytes = count * sizeof(float),
+        };
+    }
+}
+
+static void cut_attn(const struct keeper *keeper, const struct config *config,
                      struct attn_buffers *attn)
 {
+    struct cutter *cutter = keeper->cutter;
     const size_t rows = (size_t)config_rows(config);
     const size_t c = (size_t)config->hidden;
 
-    attn->norm = cut(cutter, rows * c);
+    keep(keeper, SAVED_QKV_LINEAR, &attn->norm, rows * c);
     attn->mean = cut(cutter, rows);
     attn->rstd = cut(cutter, rows);
-    attn->qkv = cut(cutter, rows * 3 * c);
-    attn->probs =
-        cut(cutter, rows * (size_t)config->heads * (size_t)config->seq);
-    attn->context = cut(cutter, rows * c);
+    keep(keeper, SAVED_CORE_ATTN, &attn->qkv, rows * 3 * c);
+    keep(keeper, SAVED_CORE_ATTN, &attn->probs,
+         rows * (size_t)config->heads * (size_t)config->seq);
+    keep(keeper, SAVED_ATTN_PROJ, &attn->context, rows * c);
 }
 
-static void cut_mla(struct cutter *cutter, const struct config *config,
+static void cut_mla(const struct keeper *keeper, const struct config *config,
                     struct mla_buffers *mla)
 {
+    struct cutter *cutter = keeper->cutter;
     const size_t rows = (size_t)config_rows(config);
     const size_t c = (size_t)config->hidden;
     const size_t qk = (size_t)config_qk(config);
 
-    mla->norm = cut(cutter, rows * c);
+    keep(keeper, SAVED_QKV_LINEAR, &mla->norm, rows * c);
     mla->mean = cut(cutter, rows);
     mla->rstd = cut(cutter, rows);
-    mla->q_low = cut(cutter, rows * (size_t)config_q_rank(config));
-    mla->q_norm = cut(cutter, rows * (size_t)config_q_rank(config));
+    keep(keeper, SAVED_QKV_LINEAR, &mla->q_low, rows * (size_t)config_q_rank(config));
+    keep(keeper, SAVED_QKV_LINEAR, &mla->q_norm, rows * (size_t)config_q_rank(config));
     mla->q_mean = cut(cutter, rows);
     mla->q_rstd = cut(cutter, rows);
-    mla->kv_low = cut(cutter, rows * (size_t)config_kv_rank(config));
-    mla->kv_norm = cut(cutter, rows * (size_t)config_kv_rank(config));
+    keep(keeper, SAVED_QKV_LINEAR, &mla->kv_low, rows * (size_t)config_kv_rank(config));
+    keep(keeper, SAVED_QKV_LINEAR, &mla->kv_norm, rows * (size_t)config_kv_rank(config));
     mla->kv_mean = cut(cutter, rows);
     mla->kv_rstd = cut(cutter, rows);
     mla->q_up = cut(cutter, rows * qk);
-    mla->kv = cut(cutter, rows * 2 * c);
+    keep(keeper, SAVED_CORE_ATTN, &mla->kv, rows * 2 * c);
     mla->rope = cut(cutter, rows * (size_t)config_rope(config));
-    mla->q = cut(cutter, rows * qk);
-    mla->k = cut(cutter, rows * qk);
-    mla->probs =
-        cut(cutter, rows * (size_t)config->heads * (size_t)config->seq);
-    mla->context = cut(cutter, rows * c);
+    keep(keeper, SAVED_CORE_ATTN, &mla->q, rows * qk);
+    keep(keeper, SAVED_CORE_ATTN, &mla->k, rows * qk);
+    keep(keeper, SAVED_CORE_ATTN, &mla->probs,
+         rows * (size_t)config->heads * (size_t)config->seq);
+    keep(keeper, SAVED_ATTN_PROJ, &mla->context, rows * c);
 }
 
-static void cut_mamba(struct cutter *cutter, const struct config *config,
+static void cut_mamba(const struct keeper *keeper, const struct config *config,
                       struct mamba_buffers *mamba)
 {
+    struct cutter *cutter = keeper->cutter;
     const size_t rows = (size_t)config_rows(config);
     const size_t inner = (size_t)config_inner(config);
     const size_t state = (size_t)config->state;
 
-    mamba->norm = cut(cutter, rows * (size_t)config->hidden);
+    keep(keeper, SAVED_MAMBA_IN, &mamba->norm, rows * (size_t)config->hidden);
     mamba->mean = cut(cutter, rows);
     mamba->rstd = cut(cutter, rows);
-    mamba->xz = cut(cutter, rows * 2 * inner);
-    mamba->pre = cut(cutter, rows * inner);
-    mamba->u = cut(cutter, rows * inner);
-    mamba->dt_low = cut(cutter, rows * (size_t)config_dt_rank(config));
-    mamba->bc = cut(cutter, rows * 2 * state);
-    mamba->dt = cut(cutter, rows * inner);
-    mamba->states = cut(cutter, rows * state * inner);
-    mamba->y = cut(cutter, rows * inner);
-    mamba->gated = cut(cutter, rows * inner);
+    keep(keeper, SAVED_MAMBA_CONV, &mamba->xz, rows * 2 * inner);
+    keep(keeper, SAVED_MAMBA_CONV, &mamba->pre, rows * inner);
+    keep(keeper, SAVED_MAMBA_SCAN, &mamba->u, rows * inner);
+    keep(keeper, SAVED_MAMBA_SCAN, &mamba->dt_low, rows * (size_t)config_dt_rank(config));
+    keep(keeper, SAVED_MAMBA_SCAN, &mamba->bc, rows * 2 * state);
+    keep(keeper, SAVED_MAMBA_SCAN, &mamba->dt, rows * inner);
+    keep(keeper, SAVED_MAMBA_SCAN, &mamba->states, rows * state * inner);
+    keep(keeper, SAVED_MAMBA_OUT, &mamba->y, rows * inner);
+    keep(keeper, SAVED_MAMBA_OUT, &mamba->gated, rows * inner);
 }
 
-static void cut_mlp(struct cutter *cutter, const struct config *config,
+static void cut_mlp(const struct keeper *keeper, const struct config *config,
                     struct mlp_buffers *mlp)
 {
+    struct cutter *cutter = keeper->cutter;
     const size_t rows = (size_t)config_rows(config);
     const size_t c = (size_t)config->hidden;
 
-    mlp->norm = cut(cutter, rows * c);
+    keep(keeper, SAVED_MLP_FC1, &mlp->norm, rows * c);
     mlp->mean = cut(cutter, rows);
     mlp->rstd = cut(cutter, rows);
-    mlp->wide = cut(cutter, rows * WIDEN * c);
-    mlp->gelu = cut(cutter, rows * WIDEN * c);
+    keep(keeper, SAVED_MLP_ACT, &mlp->wide, rows * WIDEN * c);
+    keep(keeper, SAVED_MLP_ACT, &mlp->gelu, rows * WIDEN * c);
 }
 
 /* `before` is the part before; NULL: the residual is not of this set. */
@@ -111,22 +158,28 @@ static void cut_router(struct cutter *cutter, const struct config *config,
                                                         : before->out;
 }
 
-static void cut_moe(struct cutter *cutter, const struct config *config,
+static void cut_moe(const struct keeper *keeper, const struct config *config,
                     struct moe_buffers *moe)
 {
+    struct cutter *cutter = keeper->cutter;
     const size_t rows = (size_t)config_rows(config);
     const size_t c = (size_t)config->hidden;
     const size_t choices = rows * (size_t)config->top_k;
     const size_t slots = (size_t)config_slots(config);
     const size_t inner = (size_t)config_expert(config);
+    struct keeper dispatched = *keeper, experts = *keeper;
+
+    dispatched.first = keeper->part + 1; /* of preprocess: the next one */
+    dispatched.part = keeper->part + 2;
+    experts.first = experts.part = keeper->part + 2;
 
     moe->counts = cut_ints(cutter, (size_t)config->experts);
     moe->first = cut_ints(cutter, (size_t)config->experts);
     moe->slot = cut_ints(cutter, choices);
     moe->source = cut_ints(cutter, slots);
-    moe->dispatched = cut(cutter, slots * c);
-    moe->wide = cut(cutter, slots * inner);
-    moe->gelu = cut(cutter, slots * inner);
+    keep(&dispatched, SAVED_EXPERT_FC1, &moe->dispatched, slots * c);
+    keep(&experts, SAVED_MOE_ACT, &moe->wide, slots * inner);
+    keep(&experts, SAVED_MOE_ACT, &moe->gelu, slots * inner);
     moe->expert_out = cut(cutter, slots * c);
     moe->combined = cut(cutter, choices * c);
     moe->d_prob = cut(cutter, choices);
@@ -136,16 +189,34 @@ static void cut_moe(struct cutter *cutter, const struct config *config,
     moe->d_norm = cut(cutter, rows * c);
 }
 
-/* A part that ends in the residual stream has a hidden state of its own. */
-static struct part_buffers cut_hidden(struct cutter *cutter,
-                                      const struct config *config)
+/* A part that ends in the residual stream has a hidden state of its own.
+ * Where an MLP follows in the layer, that is what its norm keeps. */
+static void cut_hidden(const struct keeper *keeper, const struct model *model,
+                       struct part_buffers *buffers)
 {
+    const struct config *config = &model->config;
     const size_t n = (size_t)config_rows(config) * (size_t)config->hidden;
+    const int next = keeper->part + 1;
+    struct keeper norm = *keeper;
 
-    return (struct part_buffers){
-        .out = cut(cutter, n),
-        .d_in = cut(cutter, n),
-    };
+    if (next < model->n_parts && model->parts[next].kind == PART_MLP &&
+        model->parts[next].layer == model->parts[keeper->part].layer) {
+        norm.part = next;
+        keep(&norm, SAVED_MLP_NORM, &buffers->out, n);
+    } else {
+        buffers->out = cut(keeper->cutter, n);
+    }
+    buffers->d_in = cut(keeper->cutter, n);
+}
+
+/* What dispatch writes is its output, too. */
+static void place_also(struct set *set, float **at, float **also)
+{
+    for (int i = 0; i < set->n_saved; i++) {
+        if (set->saved[i].at == at) {
+            set->saved[i].also = also;
+        }
+    }
 }
 
 static void cut_part(struct set *set, const struct model *model,
@@ -156,34 +227,36 @@ static void cut_part(struct set *set, const struct model *model,
     struct part_buffers *buffers = &set->parts[i];
     struct moe_buffers *moe = &set->moe[part->layer];
     const size_t n = (size_t)config_rows(config) * (size_t)config->hidden;
+    const struct keeper keeper = { cutter, set, model->offload, i, i };
 
     switch (part->kind) {
     case PART_ATTN:
         if (config->model == MODEL_MLA) {
-            cut_mla(cutter, config, &set->mla[part->layer]);
+            cut_mla(&keeper, config, &set->mla[part->layer]);
         } else {
-            cut_attn(cutter, config, &set->attn[part->layer]);
+            cut_attn(&keeper, config, &set->attn[part->layer]);
         }
-        *buffers = cut_hidden(cutter, config);
+        cut_hidden(&keeper, model, buffers);
         break;
     case PART_MAMBA:
-        cut_mamba(cutter, config, &set->mamba[part->layer]);
-        *buffers = cut_hidden(cutter, config);
+        cut_mamba(&keeper, config, &set->mamba[part->layer]);
+        cut_hidden(&keeper, model, buffers);
         break;
     case PART_MLP:
-        cut_mlp(cutter, config, &set->mlp[part->layer]);
-        *buffers = cut_hidden(cutter, config);
+        cut_mlp(&keeper, config, &set->mlp[part->layer]);
+        cut_hidden(&keeper, model, buffers);
         break;
     case PART_MOE_ROUTER:
         cut_router(cutter, config, moe, i > 0 ? buffers - 1 : NULL);
         *buffers = (struct part_buffers){ moe->norm, cut(cutter, n) };
         break;
     case PART_MOE_PREPROCESS:
-        cut_moe(cutter, config, moe);
+        cut_moe(&keeper, config, moe);
         *buffers = (struct part_buffers){ moe->norm, moe->d_norm };
         break;
     case PART_MOE_DISPATCH:
         *buffers = (struct part_buffers){ moe->dispatched, moe->d_norm };
+        place_also(set, &moe->dispatched, &buffers->out);
         break;
     case PART_MOE_EXPERTS:
         *buffers = (struct part_buffers){ moe->expert_out, moe->d_dispatched };
@@ -291,7 +364,9 @@ int set_init(struct set *set, const struct model *model, struct device *dev)
     set->mla = calloc(layers, sizeof(*set->mla));
     set->moe = calloc(layers, sizeof(*set->moe));
     set->mamba = calloc(layers, sizeof(*set->mamba));
-    if (set->parts == NULL || set->attn == NULL || set->mlp == NULL ||
+    set->saved = calloc((size_t)model->n_parts * SAVED_A_PART,
+                        sizeof(*set->saved));
+    if (set->saved == NULL || set->parts == NULL || set->attn == NULL || set->mlp == NULL ||
         set->mla == NULL || set->moe == NULL || set->mamba == NULL) {
         set_free(set);
         return device_check(dev, "malloc", CUDA_ERROR_OUT_OF_MEMORY);
@@ -320,5 +395,6 @@ void set_free(struct set *set)
     free(set->mla);
     free(set->moe);
     free(set->mamba);
+    free(set->saved);
     memset(set, 0, sizeof(*set));
 }

@@ -11,6 +11,7 @@
 #define ENGINE_BUFFERS_H
 
 #include "model/model.h"
+#include "model/saved.h"
 
 /*
  * rows = batch * seq; c = hidden; everything rows x columns.
@@ -112,6 +113,8 @@ struct set {
     struct mla_buffers *mla;
     struct moe_buffers *moe;
     struct mamba_buffers *mamba;
+    struct saved *saved; /* of modules that are offloaded */
+    int n_saved;
 
     /* the head */
     float *norm, *mean, *rstd, *logits, *losses, *d_norm;

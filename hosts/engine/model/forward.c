@@ -80,8 +80,12 @@ void parts_forward(const struct work *work, int first, int last, const float *x)
 {
     for (int i = first; i <= last; i++) {
         const struct part *part = &work->model->parts[i];
-        float *out = set_part_out(work->set, i);
+        float *out;
 
+        if (work_before(work, i, true) != 0) {
+            return;
+        }
+        out = set_part_out(work->set, i);
         switch (part->kind) {
         case PART_ATTN:
             (work->model->config.model == MODEL_MLA
@@ -97,6 +101,9 @@ void parts_forward(const struct work *work, int first, int last, const float *x)
         default:
             moe_forward(work, part, x, out);
             break;
+        }
+        if (work_after(work, i, true) != 0) {
+            return;
         }
         x = out;
     }

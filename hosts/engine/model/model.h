@@ -195,6 +195,8 @@ struct part {
 struct model {
     struct config config;
     bool delay_wgrad; /* sets keep what weights' gradients are made of */
+    unsigned offload; /* bit n: what parts keep of saved_module n is not in
+                         the sets; somebody places it in each pass */
     size_t n, n_decay;
     size_t token_w, position_w, head_w, norm_g, norm_b;
     struct part *parts;

@@ -13,11 +13,35 @@
 
 #include "model/buffers.h"
 
+/* Called around each part while its kernels are issued; not 0: stop. */
+struct part_hooks {
+    int (*before)(void *user, const struct set *set, int part, bool forward);
+    int (*after)(void *user, const struct set *set, int part, bool forward);
+    void *user;
+};
+
 struct work {
     struct queue queue;
     const struct model *model;
     const struct set *set;
+    const struct part_hooks *hooks; /* NULL: none */
 };
+
+static inline int work_before(const struct work *work, int part, bool forward)
+{
+    return work->hooks == NULL
+               ? 0
+               : work->hooks->before(work->hooks->user, work->set, part,
+                                     forward);
+}
+
+static inline int work_after(const struct work *work, int part, bool forward)
+{
+    return work->hooks == NULL
+               ? 0
+               : work->hooks->after(work->hooks->user, work->set, part,
+                                    forward);
+}
 
 /* x = token and position embedding of tokens. */
 void embed_forward(const struct work *work, const int *tokens, float *x);

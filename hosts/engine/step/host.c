@@ -5,6 +5,8 @@
  */
 #include "step/host.h"
 
+#include "step/offload_request.h"
+
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,10 +74,12 @@ static void say_who_wins(const char *variable, const char *option)
 /* The process environment for the session, except: the driver is the one that
  * the engine runs on; what only the engine reads is left out; and options of
  * the command line stand in for variables that are not set. */
-static int make_environment(struct host *host, bool dry)
+static int make_environment(struct host *host, enum mode mode, bool dry)
 {
     const char *const left_out[] = {
         "GRAPHHOOKS_DRIVER=", "GRAPHHOOKS_LIBRARY=", "GRAPHHOOKS_SOFTCUDA=",
+        mode_offloads(mode) ? "GRAPHHOOKS_OFFLOAD_DELAY="
+                            : "GRAPHHOOKS_OFFLOAD=",
         dry ? "GRAPHHOOKS_TRACE=" : ""
     };
     const struct options *options = host->trainer->options;
@@ -86,7 +90,7 @@ static int make_environment(struct host *host, bool dry)
     while (environ[n] != NULL) {
         n++;
     }
-    host->environment = calloc(n + 3, sizeof(*host->environment));
+    host->environment = calloc(n + 4, sizeof(*host->environment));
     host->environment_text = malloc(text_bytes);
     if (host->environment == NULL || host->environment_text == NULL) {
         return -1;
@@ -110,6 +114,9 @@ static int make_environment(struct host *host, bool dry)
     }
     if (options->check && getenv("GRAPHHOOKS_CHECK") == NULL) {
         host->environment[kept++] = "GRAPHHOOKS_CHECK=bitwise";
+    }
+    if (mode == MODE_OFFLOAD_DELAY) {
+        host->environment[kept++] = "GRAPHHOOKS_OFFLOAD_DELAY=1";
     }
     host->environment[kept] = NULL;
     return 0;
@@ -208,7 +215,8 @@ static void say_nothing(void *user, gh_log_level level, const char *line)
     (void)line;
 }
 
-static int open_session(struct host *host, bool dry, bool *bad_option)
+static int open_session(struct host *host, enum mode mode, bool dry,
+                        bool *bad_option)
 {
     const gh_host_services silent = { .struct_size = sizeof(silent),
                                       .log = say_nothing };
@@ -218,7 +226,9 @@ static int open_session(struct host *host, bool dry, bool *bad_option)
     gh_model *model = NULL;
     gh_error err = { "" };
     gh_status status = describe_model(host, &model, &err);
+    struct offload_request offload;
 
+    offload_describe(options, &offload);
     if (status == GH_OK) {
         const gh_session_desc desc = {
             .struct_size = sizeof(desc),
@@ -234,6 +244,7 @@ static int open_session(struct host *host, bool dry, bool *bad_option)
             .max_slots = (uint32_t)options_sets(options),
             .environment = host->environment,
             .host = dry ? &silent : NULL,
+            .offload = mode_offloads(mode) ? &offload.desc : NULL,
         };
 
         status = gh->session_open(&desc, &host->session, &err);
@@ -330,8 +341,8 @@ static int read_plan(struct host *host)
     return 0;
 }
 
-static struct host *open_host(struct trainer *trainer, bool dry,
-                              bool *bad_option, char *error, size_t error_bytes)
+static struct host *open_host(struct trainer *trainer, enum mode mode,
+                              bool dry, bool *bad_option, char *error, size_t error_bytes)
 {
     struct host *host = calloc(1, sizeof(*host));
 
@@ -343,11 +354,11 @@ static struct host *open_host(struct trainer *trainer, bool dry,
     if (load_library(host, error, error_bytes) != 0) {
         goto err_host;
     }
-    if (make_environment(host, dry) != 0) {
+    if (make_environment(host, mode, dry) != 0) {
         snprintf(error, error_bytes, "out of memory");
         goto err_host;
     }
-    if (open_session(host, dry, bad_option) != 0 || bind_tables(host) != 0 ||
+    if (open_session(host, mode, dry, bad_option) != 0 || bind_tables(host) != 0 ||
         read_plan(host) != 0) {
         snprintf(error, error_bytes, "%s", host->error);
         goto err_host;
@@ -359,18 +370,19 @@ err_host:
     return NULL;
 }
 
-struct host *host_open(struct trainer *trainer, char *error, size_t error_bytes)
+struct host *host_open(struct trainer *trainer, enum mode mode, char *error,
+                       size_t error_bytes)
 {
     bool bad_option = false;
 
-    return open_host(trainer, false, &bad_option, error, error_bytes);
+    return open_host(trainer, mode, false, &bad_option, error, error_bytes);
 }
 
-int host_check(struct trainer *trainer, bool *bad_option, char *error,
-               size_t error_bytes)
+int host_check(struct trainer *trainer, enum mode mode, bool *bad_option,
+               char *error, size_t error_bytes)
 {
     struct host *host =
-        open_host(trainer, true, bad_option, error, error_bytes);
+        open_host(trainer, mode, true, bad_option, error, error_bytes);
 
     say_all_who_win(trainer->options);
     host_close(host);

@@ -36,6 +36,7 @@ struct host {
     int n_segments;
     struct set slots[MAX_SLOTS];
     bool paused; /* between pre_warmup and post_warmup */
+    bool hook_failed; /* a call of offload.h, in the pass at hand */
     uint64_t wgrad_replays;
     char error[512];
     char *environment_text; /* storage of `environment` */
@@ -44,12 +45,12 @@ struct host {
 
 /* Loads the library and opens a session for the trainer's model.  NULL with
  * one sentence in error. */
-struct host *host_open(struct trainer *trainer, char *error,
+struct host *host_open(struct trainer *trainer, enum mode mode, char *error,
                        size_t error_bytes);
 /* Whether the library takes the options, before hours of training show that
  * it does not; says which variables win over options.  -1 with a sentence;
  * *bad_option says that it is about what was asked for. */
-int host_check(struct trainer *trainer, bool *bad_option, char *error,
+int host_check(struct trainer *trainer, enum mode mode, bool *bad_option, char *error,
                size_t error_bytes);
 void host_close(struct host *host);
 

@@ -15,6 +15,8 @@ enum mode {
     MODE_GRAPH,
     MODE_STEP,
     MODE_PLAIN, /* eager, and nothing is delayed */
+    MODE_OFFLOAD,       /* graph, and activations go to the host */
+    MODE_OFFLOAD_DELAY, /* the same, their copies after the next launch */
     MODE_COUNT
 };
 
@@ -41,8 +43,24 @@ struct options {
     const char *scope, *granularity; /* NULL: the library's default */
     const char *trace;               /* NULL: none */
     bool check;
+    const char *offload;          /* modules; NULL: all that there are */
+    const char *offload_fraction; /* NULL: the library's default */
+    unsigned offloaded;           /* the same: bit n for saved_module n */
+    int offload_min;              /* bytes of a tensor that goes, at least */
     bool no_family; /* the library knows layers by their kinds alone */
 };
+
+/* Whether the mode has passes in the library's hands. */
+static inline bool mode_is_graph(enum mode mode)
+{
+    return mode == MODE_GRAPH || mode == MODE_OFFLOAD ||
+           mode == MODE_OFFLOAD_DELAY;
+}
+
+static inline bool mode_offloads(enum mode mode)
+{
+    return mode == MODE_OFFLOAD || mode == MODE_OFFLOAD_DELAY;
+}
 
 static inline int options_count(const struct options *options, int step)
 {

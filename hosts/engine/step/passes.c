@@ -12,6 +12,7 @@
 #include "step/passes.h"
 
 #include "model/parts.h"
+#include "step/offload.h"
 #include "step/pass_buffers.h"
 
 #include <stdio.h>
@@ -72,17 +73,20 @@ static enum halves halves_of(const struct host *host, const struct pass *pass)
     return host->trainer->model.delay_wgrad ? HALF_DGRAD : HALF_BOTH;
 }
 
-static int run_parts(const struct host *host, const struct pass *pass,
+static int run_parts(struct host *host, const struct pass *pass,
                      const gh_decision *decision)
 {
     const struct trainer *trainer = host->trainer;
+    const struct part_hooks hooks = offload_hooks(host);
     const struct work work = {
         .queue = { .dev = trainer->dev, .stream = decision->stream },
         .model = &trainer->model,
         .set = trainer->flights[pass->microbatch].set,
+        .hooks = trainer->model.offload != 0 ? &hooks : NULL,
     };
     const struct segment *segment = pass->segment;
 
+    host->hook_failed = false;
     if (pass->direction == GH_FORWARD) {
         parts_forward(&work, segment->first, segment->last,
                       input_at(decision, pass->x_input));
@@ -91,7 +95,7 @@ static int run_parts(const struct host *host, const struct pass *pass,
                        halves_of(host, pass), input_at(decision, pass->x_input),
                        input_at(decision, pass->dy_input));
     }
-    return trainer->dev->code == CUDA_SUCCESS ? 0 : -1;
+    return trainer->dev->code == CUDA_SUCCESS && !host->hook_failed ? 0 : -1;
 }
 
 enum attempt {
@@ -235,12 +239,13 @@ int passes_forward(struct host *host, int microbatch)
         if (pass_add_x(host, &pass) != 0 || run_pass(host, &pass, &x) != 0) {
             return -1;
         }
+        status = host->gh->flush_delayed(host->session, &err);
+        if (status != GH_OK) {
+            return host_fail(host, "gh_flush_delayed", status, &err);
+        }
     }
     trainer->flights[microbatch].out = x;
-
-    status = host->gh->flush_delayed(host->session, &err);
-    return status == GH_OK ? 0
-                           : host_fail(host, "gh_flush_delayed", status, &err);
+    return 0;
 }
 
 int passes_backward(struct host *host, int microbatch, const float **dx_p)

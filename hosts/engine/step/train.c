@@ -155,16 +155,16 @@ static void explain(const struct trainer *trainer, char *error,
 }
 
 int train_check(const struct options *options, struct device *dev,
-                bool *bad_option, char *error, size_t error_bytes)
+                enum mode mode, bool *bad_option, char *error, size_t error_bytes)
 {
     struct trainer trainer;
     int status = -1;
 
     error[0] = '\0';
-    if (trainer_init(&trainer, options, MODE_GRAPH, dev) != 0) {
+    if (trainer_init(&trainer, options, mode, dev) != 0) {
         explain(&trainer, error, error_bytes);
     } else {
-        status = host_check(&trainer, bad_option, error, error_bytes);
+        status = host_check(&trainer, mode, bad_option, error, error_bytes);
     }
     (void)dev->drv.cuCtxSynchronize();
     trainer_free(&trainer);
@@ -189,8 +189,8 @@ int train(const struct options *options, struct device *dev,
         explain(&trainer, error, error_bytes);
         goto out;
     }
-    if (mode == MODE_GRAPH) {
-        trainer.host = host_open(&trainer, error, error_bytes);
+    if (mode_is_graph(mode)) {
+        trainer.host = host_open(&trainer, mode, error, error_bytes);
         if (trainer.host == NULL) {
             goto out;
         }

@@ -8,6 +8,8 @@
  *
  *     eager   the kernels, launched one by one
  *     graph   through the library's hooks (passes.h)
+ *     graph+offload, graph+offload+delay
+ *             the same, and what parts keep is offloaded (offload.h)
  *     step    schedule_step() captured once per microbatch count and launched
  *             as one graph (step_graph.h): the floor that graphs can reach
  *     plain   as eager; where the others delay weights' gradients, the joint
@@ -46,7 +48,7 @@ typedef bool train_progress_fn(const struct options *options, enum mode mode,
 /* Opens what graph mode needs and closes it again: 0, or -1 with a sentence;
  * *bad_option says that an option is wrong. */
 int train_check(const struct options *options, struct device *dev,
-                bool *bad_option, char *error, size_t error_bytes);
+                enum mode mode, bool *bad_option, char *error, size_t error_bytes);
 
 /* 0; or -1 with one sentence in error, everything freed but *result, which
  * result_free() takes either way. */

@@ -71,6 +71,7 @@ int trainer_init(struct trainer *trainer, const struct options *options,
         return device_check(dev, "malloc", CUDA_ERROR_OUT_OF_MEMORY);
     }
     trainer->model.delay_wgrad = options->delay_wgrad && mode != MODE_PLAIN;
+    trainer->model.offload = mode_offloads(mode) ? options->offloaded : 0;
     (void)model_upload(&trainer->model, dev);
     make_buffers(trainer);
     make_streams(trainer);

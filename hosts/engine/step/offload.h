@@ -1,0 +1,18 @@
+/*
+ * offload.h - what parts keep for their backward, in the library's hands.
+ *
+ * Sets have no memory for it: around each part the library says where it is,
+ * and the set's pointers are set to that.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef ENGINE_OFFLOAD_H
+#define ENGINE_OFFLOAD_H
+
+#include "model/parts.h"
+#include "step/host.h"
+
+/* For the parts of a pass. */
+struct part_hooks offload_hooks(struct host *host);
+
+#endif
