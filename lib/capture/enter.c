@@ -213,6 +213,7 @@ static gh_status decide(struct gh_capture *c, const gh_pass *pass,
         }
         if (fit == GH_FIT_NO) {
             c->open.reason = GH_REASON_INPUT;
+            gh_say_misfit(c, entry, pass);
             return GH_OK;
         }
     }

@@ -12,6 +12,7 @@
 #include "capture/say.h"
 
 #include "base/error.h"
+#include "capture/misfit.h"
 #include "capture/state.h"
 
 #include <stdio.h>
@@ -84,14 +85,15 @@ static bool describe_reason(const struct gh_capture *c, char *text,
                            "mark evaluation GH_PASS_FORWARD_ONLY: a forward "
                            "without a backward keeps its slot until the step "
                            "ends",
-        [GH_REASON_INPUT] = "its inputs are not those it was recorded with, in "
-                            "number, size or static address, or its flags "
-                            "are not",
         [GH_REASON_FROZEN] = "GRAPHHOOKS_FREEZE refuses new recordings",
     };
 
     if (c->open.reason == GH_REASON_HOST_CAPTURE) {
         describe_capture(c, text, bytes);
+        return true;
+    }
+    if (c->open.reason == GH_REASON_INPUT) {
+        snprintf(text, bytes, "%s", c->said.misfit);
         return true;
     }
     if (why[c->open.reason] == NULL) {
@@ -101,15 +103,29 @@ static bool describe_reason(const struct gh_capture *c, char *text,
     return true;
 }
 
+static bool was_said(const struct gh_capture *c, gh_reason reason)
+{
+    return (c->said.reasons & UINT32_C(1) << reason) != 0;
+}
+
+/* The inputs may be gone when the pass ends. */
+void gh_say_misfit(struct gh_capture *c, const struct gh_entry *entry,
+                   const gh_pass *pass)
+{
+    if (!was_said(c, GH_REASON_INPUT)) {
+        gh_misfit_describe(entry, pass, c->said.misfit,
+                           sizeof(c->said.misfit));
+    }
+}
+
 void gh_say_eager(struct gh_capture *c)
 {
-    const uint32_t bit = UINT32_C(1) << c->open.reason;
     char where[120], why[320];
 
-    if ((c->said.reasons & bit) != 0 || !describe_reason(c, why, sizeof(why))) {
+    if (was_said(c, c->open.reason) || !describe_reason(c, why, sizeof(why))) {
         return;
     }
-    c->said.reasons |= bit;
+    c->said.reasons |= UINT32_C(1) << c->open.reason;
     gh_plan_extent(c->plan, &c->plan->segments[c->open.segment], where,
                    sizeof(where));
     gh_log_line(c->options.log, GH_LOG_WARN,

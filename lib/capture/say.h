@@ -21,6 +21,7 @@ struct gh_given_up {
 /* What was said, and what is noted to be said with more of its kind. */
 struct gh_said {
     uint32_t reasons;            /* bit i: gh_reason i was said */
+    char misfit[200];            /* what GH_REASON_INPUT says */
     bool looked_for_missing;     /* segments that are never entered */
     bool output_moved;
     uint8_t *nothing_to_compare; /* [direction][segment]; see say.c */
@@ -41,6 +42,9 @@ struct gh_entry_label gh_entry_describe(const struct gh_capture *c,
 /* Of the pass that is open and has run eagerly, unless that kind of
  * reason was said before */
 void gh_say_eager(struct gh_capture *c);
+/* Of a pass that the entry's graph cannot serve: noted for gh_say_eager(). */
+void gh_say_misfit(struct gh_capture *c, const struct gh_entry *entry,
+                   const gh_pass *pass);
 /* The entry runs eagerly from now on.  It is noted, and said for all that have
  * the same text together. */
 void gh_say_given_up(struct gh_capture *c, const struct gh_entry *entry,

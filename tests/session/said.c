@@ -47,6 +47,61 @@ static void test_busy(void)
     toy_close(&toy);
 }
 
+/* What a later pass has changed of the three inputs that were recorded. */
+struct change {
+    uint32_t fewer, flags;
+    bool halves_last, moves_second;
+};
+
+/* The first that differs is named, with what it is and what it was. */
+static void is_named(struct change change, const char *what)
+{
+    gh_buffer in[3];
+    struct io io = { .inputs = in, .n_inputs = 3 };
+    gh_decision d;
+    gh_pass pass;
+
+    if (!start_hearing((struct toy_options){
+            .layers = 1, .flags = GH_SESSION_DELAY_WGRAD })) {
+        return;
+    }
+    in[0] = buffer(0, 64, GH_BUFFER_STATIC);
+    in[1] = buffer(1, 128, GH_BUFFER_STATIC);
+    in[2] = buffer(2, 64, 0);
+    run(0, FORWARD, 0, toy.streams[0]);
+    run_with(0, BACKWARD, 0, toy.streams[0], &io);
+    run(0, GH_WGRAD, 0, toy.streams[0]);
+
+    io.n_inputs -= change.fewer;
+    in[2] = buffer(3, change.halves_last ? 32 : 64, 0);
+    if (change.moves_second) {
+        in[1] = buffer(4, 128, GH_BUFFER_STATIC);
+        in[1].tensor = GH_TENSOR_RESIDUAL;
+    }
+    run(0, FORWARD, 0, toy.streams[0]);
+    pass = a_pass(0, BACKWARD, 0, toy.streams[0], &io);
+    pass.flags = change.flags;
+    pass_once(&pass, &io, &d);
+    is_int(d.reason, GH_REASON_INPUT, "a pass does not fit its graph");
+    is_int(times_said(what), 1, "and the log says what differs: %s", said);
+    toy_close(&toy);
+}
+
+static void test_what_does_not_fit(void)
+{
+    is_named((struct change){ .fewer = 1 },
+             "it has 2 inputs, and had 3 when it was recorded; this");
+    is_named((struct change){ .flags = GH_PASS_NO_WGRAD },
+             "its flags are 0x2, and were 0x0 when it was recorded; this");
+    is_named((struct change){ .halves_last = true },
+             "its input 2 has 32 bytes, and had 64 when it was recorded; this");
+    is_named((struct change){ .halves_last = true, .moves_second = true },
+             "its input 1 (residual) is at 0x");
+    is_named((struct change){ .moves_second = true },
+             " when it was recorded; clear GH_BUFFER_STATIC of an input that "
+             "moves; this");
+}
+
 /* A host that takes segment i for layer i. */
 static void test_segments_that_are_never_entered(void)
 {
@@ -337,6 +392,7 @@ int main(void)
         return skip_all("a real driver crashes on streams that are none");
     }
     test_busy();
+    test_what_does_not_fit();
     test_segments_that_are_never_entered();
     test_layers_that_fail_alike();
     test_layers_that_fail_differently();
