@@ -162,6 +162,22 @@ ok $? "an output that is closed is said"
 "$builddir/gh-engine" --driver soft $small --trace /dev/null > "$scratch/out" 2>&1
 ok $? "a trace may go to /dev/null"
 
+# ---- the table -------------------------------------------------------------
+
+# explained LEGEND ARGUMENT...: the line under the table says what is in it.
+explained()
+{
+    legend=$1
+    shift
+    # shellcheck disable=SC2086 # words
+    "$builddir/gh-engine" --driver soft $small "$@" > "$scratch/out" 2>&1
+    is "$(grep '^step ms' "$scratch/out")" "$legend" "the columns of $* are explained"
+}
+times='step ms, host ms: medians of a step, and of issuing it'
+explained "$times; then passes: recorded, replayed by graphs, run eagerly" \
+    --compare eager,graph
+explained "$times" --compare eager,step
+
 # ---- the driver and the library ------------------------------------------
 
 # shellcheck disable=SC2086 # words

@@ -97,6 +97,30 @@ static void print_row(const struct result *result, const char *equal)
            result->stats.eager_passes, equal);
 }
 
+/* Whether a mode has counted its passes. */
+static bool any_stats(const struct result *results, int n)
+{
+    for (int i = 0; i < n; i++) {
+        if (results[i].has_stats) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What the columns are. */
+static void print_legend(const struct result *results, int n)
+{
+    printf("step ms, host ms: medians of a step, and of issuing it%s\n",
+           any_stats(results, n) ? "; then passes: recorded, replayed by "
+                                   "graphs, run eagerly"
+                                 : "");
+    if (n > 1) {
+        printf("equal: every loss and the last weights are those of the first "
+               "mode, bit for bit\n");
+    }
+}
+
 /* What a person might take for more than it is. */
 static void print_remarks(const struct device *dev,
                           const struct result *results, int n)
@@ -124,10 +148,6 @@ static void print_remarks(const struct device *dev,
                    stats->check_failures);
         }
     }
-    if (n > 1) {
-        printf("equal: every loss and the last weights are those of the first "
-               "mode, bit for bit\n");
-    }
     if (dev->soft) {
         printf("times are those of the software device, not of a GPU\n");
     }
@@ -145,6 +165,7 @@ void report_table(const struct command *command, const struct device *dev,
     for (int i = 0; i < n; i++) {
         print_row(&results[i], equal_word(&results[0], &results[i], whole));
     }
+    print_legend(results, n);
     printf("\n");
     print_remarks(dev, results, n);
     if (!whole) {
