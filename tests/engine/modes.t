@@ -172,6 +172,8 @@ graph mode; what was done until then is reported$" "$scratch/err"
     grep -q 'steps of the eager mode; ' "$scratch/err" &&
         [ "$(wc -l < "$scratch/err")" -eq 1 ]
     ok $? "a trace of a mode that has not begun is not missed"
+    [ ! -e "$scratch/trace.json" ]
+    ok $? "and no empty one is left behind"
     # A step that takes long: the first signal is seen at its end.
     env --default-signal "$builddir/gh-engine" --driver "$driver" \
         --compare eager --seq 256 --batch 1 --microbatches 1024 \

@@ -90,6 +90,8 @@ done
 refused 2 "takes no value" --check=1
 refused 2 "does not divide" --heads 3
 refused 2 "leave out --streams 2" --stream legacy --streams 2
+refused 2 "^--check compares replays of the graph mode, .*; add graph, or leave \
+out --check$" --check --compare eager,step
 refused 2 "--seq 8192, --batch 1024: more than one microbatch can hold" \
     --batch 1024 --seq 8192
 refused 2 "than one microbatch can hold" --hidden 8 --batch 1024 --seq 8192
@@ -122,6 +124,19 @@ least 5; " --driver soft $small --data "$scratch/short"
     done
     refused 2 "^--trace $scratch/pipe: it is no file; give a" \
         --driver soft $small --trace "$scratch/pipe"
+    one="--json and --trace are one file, "
+    refused 2 "^$one$scratch/new; give each its own$" \
+        --driver soft $small --json "$scratch/new" --trace "$scratch/new"
+    [ ! -e "$scratch/new" ]
+    ok $? "and the file is not left behind"
+    printf 'old' > "$scratch/old"
+    ln -s old "$scratch/link"
+    refused 2 "^$one$scratch/link; give each its own$" \
+        --driver soft $small --json "$scratch/old" --trace "$scratch/link"
+    is "$(cat "$scratch/old")" old "and one that was there is as it was"
+    "$builddir/gh-engine" --driver soft $small --compare eager,graph \
+        --json /dev/null --trace /dev/null > "$scratch/out" 2>&1
+    ok $? "but both may go to /dev/null"
 }
 
 # full ARGUMENT...: what is printed or written does not fit, which is said.

@@ -166,6 +166,12 @@ int command_check(const struct command *command, char *text, size_t text_bytes)
                  config->batch, too_large_for);
         return -1;
     }
+    if (options->check && !command_has_mode(command, MODE_GRAPH)) {
+        snprintf(text, text_bytes,
+                 "--check compares replays of the graph mode, which --compare "
+                 "does not name; add graph, or leave out --check");
+        return -1;
+    }
     if (options->legacy && options->streams > 1) {
         snprintf(text, text_bytes,
                  "--stream legacy is one stream; leave out --streams %d",

@@ -19,11 +19,13 @@ static int refuse(const char *option, const char *path, const char *rule,
     return -1;
 }
 
-/* Makes the file where there is none.  A pipe is opened once, for good. */
+/* Makes the file where there is none, and takes it away again, as the run may
+ * end without one.  A pipe is opened once, for good. */
 static int check_path(const char *option, const char *path, char *error,
                       size_t error_bytes)
 {
     struct stat st;
+    const bool is_new = lstat(path, &st) != 0;
     FILE *file;
 
     if (stat(path, &st) == 0 && S_ISFIFO(st.st_mode)) {
@@ -34,7 +36,22 @@ static int check_path(const char *option, const char *path, char *error,
         return refuse(option, path, strerror(errno), error, error_bytes);
     }
     fclose(file);
+    if (is_new) {
+        remove(path);
+    }
     return 0;
+}
+
+/* One would be written over the other. */
+static bool is_one_file(const char *a, const char *b)
+{
+    struct stat of_a, of_b;
+
+    if (stat(a, &of_a) != 0 || stat(b, &of_b) != 0) {
+        return strcmp(a, b) == 0;
+    }
+    return S_ISREG(of_a.st_mode) && of_a.st_dev == of_b.st_dev &&
+           of_a.st_ino == of_b.st_ino;
 }
 
 /* The file of --trace, when there will be one of that name: GRAPHHOOKS_TRACE
@@ -70,7 +87,16 @@ int output_check(const struct command *command, char *error, size_t error_bytes)
         check_path("--json", command->json, error, error_bytes) != 0) {
         return -1;
     }
-    return trace == NULL ? 0 : check_trace_path(trace, error, error_bytes);
+    if (trace == NULL) {
+        return 0;
+    }
+    if (command->json != NULL && is_one_file(command->json, trace)) {
+        snprintf(error, error_bytes,
+                 "--json and --trace are one file, %s; give each its own",
+                 trace);
+        return -1;
+    }
+    return check_trace_path(trace, error, error_bytes);
 }
 
 /* A file ends as the list of events does; a device still takes a byte. */
