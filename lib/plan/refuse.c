@@ -119,10 +119,10 @@ static gh_status refuse_everywhere(const struct gh_plan *plan,
     return gh_fail(err, GH_ERR_CONFIG, "%s%s; %s", where, why, remedy);
 }
 
-/* What is named and there must be possible somewhere; elsewhere it is
- * narrowed. */
-static gh_status check_item(const struct gh_plan *plan, enum gh_scope_item item,
-                            gh_error *err)
+/* The first layer of those that all refuse the word; UINT32_MAX: one grants it,
+ * or none has what it names. */
+static uint32_t first_refusal(const struct gh_plan *plan,
+                              enum gh_scope_item item)
 {
     uint32_t first = UINT32_MAX;
 
@@ -131,14 +131,24 @@ static gh_status check_item(const struct gh_plan *plan, enum gh_scope_item item,
             continue;
         }
         if ((plan->layer_plans[i].granted & GH_SCOPE(item)) != 0) {
-            return GH_OK;
+            return UINT32_MAX;
         }
         if (first == UINT32_MAX) {
             first = i;
         }
     }
-    return first == UINT32_MAX ? GH_OK
-                               : refuse_everywhere(plan, item, first, err);
+    return first;
+}
+
+/* Whether a word captures something. */
+static bool grants_any(const struct gh_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->n_layers; i++) {
+        if ((plan->layer_plans[i].granted & plan->options.scope) != 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 gh_status gh_plan_check_model(struct gh_plan *plan, gh_error *err)
@@ -152,15 +162,19 @@ gh_status gh_plan_check_model(struct gh_plan *plan, gh_error *err)
     return status != GH_OK ? status : check_absent(plan, err);
 }
 
+/* What is named must be possible somewhere, which may be on another rank;
+ * where it is not, it is narrowed, and noted. */
 gh_status gh_plan_check_scope(const struct gh_plan *plan, gh_error *err)
 {
+    if (!is_whole(plan) && grants_any(plan)) {
+        return GH_OK;
+    }
     for (enum gh_scope_item item = 0; item < GH_ITEM_COUNT; item++) {
-        if ((plan->options.scope & GH_SCOPE(item)) != 0) {
-            gh_status status = check_item(plan, item, err);
+        const bool named = (plan->options.scope & GH_SCOPE(item)) != 0;
+        const uint32_t first = named ? first_refusal(plan, item) : UINT32_MAX;
 
-            if (status != GH_OK) {
-                return status;
-            }
+        if (first != UINT32_MAX) {
+            return refuse_everywhere(plan, item, first, err);
         }
     }
     return GH_OK;

@@ -451,9 +451,14 @@ has "set a capacity and pad to it, or name moe_router instead of moe" \
     "and by another word"
 impossible "moe while communication is hidden" "switch off the overlap" \
     padded.json --scope moe --ep-overlap 1
+model job '"whole": true,' "$dense, $moe"
 impossible "mlp while communication is hidden" \
     "switch off the overlap, or leave mlp out of the scope" \
-    deepseek.json --scope attn,mlp --ep-overlap 1
+    job.json --scope attn,mlp --ep-overlap 1
+returns 0 "on one rank it is a note" deepseek.json --scope attn,mlp \
+    --ep-overlap 1
+has "note: layer 0: its MLP hides the communication" "with the layer"
+has "graphed  layer 0 attn" "and the other words are captured"
 
 # good_layer NAME SCOPE LAYER: all that the scope names is captured.
 good_layer()
@@ -478,7 +483,7 @@ good_layer "one expert with a capacity and padding" attn,moe \
 # bad_layer NAME SCOPE SENTENCE LAYER: impossible in a model of that layer.
 bad_layer()
 {
-    model bad '' "$4"
+    model bad '"whole": true,' "$4"
     impossible "$1" "$3" bad.json --scope "$2"
 }
 of_moe='"kind": "moe", "experts": 8, "dispatcher": "alltoall"'

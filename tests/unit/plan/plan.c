@@ -317,11 +317,14 @@ static void test_what_no_layer_can_have_is_an_error(void)
                                .kind = refused[i].kind,
                                .features = refused[i].features,
                                .recompute = refused[i].recompute };
+        const gh_model_desc all = { .struct_size = sizeof(all),
+                                    .flags = GH_MODEL_WHOLE };
         struct gh_plan plan;
         gh_model *model;
 
         desc.experts = refused[i].kind == GH_LAYER_MOE ? 4 : 0;
         gh_model_create(&model, NULL);
+        gh_model_describe(model, &all, NULL);
         gh_model_add_layer(model, &desc, &err);
         is_status(gh_plan_make(model, &options, &plan, &err), GH_ERR_CONFIG,
                   &err, "row %zu: it is refused", i);
@@ -362,6 +365,44 @@ static void test_a_word_that_names_nothing_is_a_note_on_a_rank(void)
               GH_ERR_CONFIG, &err, "of a whole job each word names something");
     ok(strstr(err.text, "scope moe: no layer of this model has one") != NULL,
        "or is refused: %s", err.text);
+    gh_model_destroy(model);
+}
+
+/* What every layer of one stage refuses, one of another may grant. */
+static void test_a_word_that_is_refused_throughout_is_a_note_on_a_rank(void)
+{
+    const gh_model_desc all = { .struct_size = sizeof(all),
+                                .flags = GH_MODEL_WHOLE };
+    gh_model *model = NULL;
+    struct gh_plan plan;
+    char text[512] = "";
+
+    gh_model_create(&model, NULL);
+    add_kind(model, GH_LAYER_MOE, 0, 0);
+    add_kind(model, GH_LAYER_MOE, 0, 0);
+    is_status(make(model, ATTN | MOE, GH_GRANULARITY_LAYER, &plan), GH_OK, &err,
+              "a rank need not be able to capture all that the scope names");
+    ok(plan.layer_plans[0].graphed[GH_PART_ATTN] &&
+           !plan.layer_plans[0].graphed[GH_PART_MOE_ROUTER],
+       "what it can is captured");
+    ok(gh_plan_note_text(&plan, GH_CAUSE_DYNAMIC_EXPERTS, text, sizeof(text)),
+       "and the rest is noted");
+    ok(strstr(text, "layer 0 (and 1 more)") != NULL &&
+           strstr(text, "set a capacity and pad to it") != NULL,
+       "with its layers, and what to do: %s", text);
+    gh_plan_free(&plan);
+    is_status(make(model, MOE, GH_GRANULARITY_LAYER, &plan), GH_ERR_CONFIG,
+              &err, "a scope of which nothing is captured is refused");
+    is_status(make(model, MOE | MLP, GH_GRANULARITY_LAYER, &plan),
+              GH_ERR_CONFIG, &err, "also with a word that names nothing");
+    ok(strstr(err.text, "scope moe: layer 0: ") != NULL,
+       "for the word that does: %s", err.text);
+    gh_model_describe(model, &all, NULL);
+    is_status(make(model, ATTN | MOE, GH_GRANULARITY_LAYER, &plan),
+              GH_ERR_CONFIG, &err,
+              "of a whole job each word captures something");
+    ok(strstr(err.text, "scope moe: layer 0: ") != NULL, "or is refused: %s",
+       err.text);
     gh_model_destroy(model);
 }
 
@@ -416,6 +457,8 @@ static void test_preprocess_is_refused_with_its_router(void)
     gh_layer_desc desc = { .struct_size = sizeof(desc),
                            .kind = GH_LAYER_MOE,
                            .experts = 8 };
+    const gh_model_desc all = { .struct_size = sizeof(all),
+                                .flags = GH_MODEL_WHOLE };
     struct gh_plan plan;
     gh_model *model;
 
@@ -438,6 +481,7 @@ static void test_preprocess_is_refused_with_its_router(void)
     desc.recompute = 0;
     desc.features = GH_FEATURE_FP8_PADDING;
     gh_model_add_layer(model, &desc, &err);
+    gh_model_describe(model, &all, NULL);
     is_status(make(model, ROUTER | PREPROCESS, GH_GRANULARITY_LAYER, &plan),
               GH_ERR_CONFIG, &err, "moe_preprocess that no layer can have");
     ok(strstr(err.text, "layer 0: its experts are recomputed") != NULL,
@@ -897,6 +941,7 @@ int main(void)
     test_every_kind_resolves_as_users_know_it();
     test_what_no_layer_can_have_is_an_error();
     test_a_word_that_names_nothing_is_a_note_on_a_rank();
+    test_a_word_that_is_refused_throughout_is_a_note_on_a_rank();
     test_a_layer_that_contradicts_itself_has_no_plan();
     test_what_some_layers_cannot_have_is_narrowed_and_said();
     test_preprocess_is_refused_with_its_router();

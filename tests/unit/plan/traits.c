@@ -90,6 +90,24 @@ static gh_status plan_with(struct gh_traits_set *set, gh_layer_kind kind,
     return status;
 }
 
+/* The same of a whole job. */
+static gh_status plan_of_job(struct gh_traits_set *set, gh_layer_kind kind,
+                             uint32_t scope, struct gh_plan *plan)
+{
+    const struct gh_plan_options options = {
+        .scope = scope, .granularity = GH_GRANULARITY_LAYER
+    };
+    const gh_model_desc all = { .struct_size = sizeof(all),
+                                .flags = GH_MODEL_WHOLE };
+    gh_model *model = model_of(kind, set->n_layers, 0);
+    gh_status status;
+
+    gh_model_describe(model, &all, NULL);
+    status = gh_plan_make_with(model, set, &options, plan, &err);
+    gh_model_destroy(model);
+    return status;
+}
+
 /* "attn* moe_router* | moe_preprocess ...": a star is a graphed part, and a
  * bar ends a segment. */
 static const char *drawn(const struct gh_plan *plan)
@@ -152,8 +170,7 @@ static void test_parts_of_experts_that_are_held_back(void)
         gh_status status;
 
         hold_back(&set, 0, GH_LAYER_MOE, moe_rows[i].held_back, SENTENCE);
-        status = plan_with(&set, GH_LAYER_MOE, 0, moe_rows[i].scope,
-                           GH_GRANULARITY_LAYER, &plan);
+        status = plan_of_job(&set, GH_LAYER_MOE, moe_rows[i].scope, &plan);
         ok(set.n_layers == 0 && set.of_layer == NULL,
            "row %zu: the plan has taken the set over", i);
         if (moe_rows[i].drawn == NULL) {
