@@ -157,11 +157,17 @@ void gh_cause_or(uint32_t causes, const char *what, char *text, size_t bytes)
 void gh_item_remedy(const struct gh_layer_plan *plan, enum gh_scope_item item,
                     gh_part part, char *text, size_t bytes)
 {
+    gh_cause_remedies(plan->refused[item], text, bytes);
+    gh_item_instead(plan, item, part, text, bytes);
+}
+
+void gh_item_instead(const struct gh_layer_plan *plan, enum gh_scope_item item,
+                     gh_part part, char *text, size_t bytes)
+{
     const uint32_t router = GH_SCOPE(GH_ITEM_MOE_ROUTER);
     const uint32_t both = router | GH_SCOPE(GH_ITEM_MOE_PREPROCESS);
     const uint32_t causes = plan->refused[item];
 
-    gh_cause_remedies(causes, text, bytes);
     if (item != GH_ITEM_MOE) {
         return;
     }
@@ -191,6 +197,28 @@ static void shorten(const char *file, size_t room, char *text, size_t bytes)
     }
 }
 
+/* As many of its words as there is room for; a word that has none is cut. */
+static void put_words(const char *sentence, char *text, size_t bytes)
+{
+    static const char more[] = "...";
+    int n;
+
+    if (strlen(sentence) < bytes) {
+        snprintf(text, bytes, "%s", sentence);
+        return;
+    }
+    n = bytes > sizeof(more) ? (int)(bytes - sizeof(more)) : 0;
+    while (n > 0 && sentence[n] != ' ') {
+        n--;
+    }
+    if (n == 0) {
+        n = gh_shown_bytes(sentence, (int)(bytes - 1));
+        snprintf(text, bytes, "%.*s", n, sentence);
+        return;
+    }
+    snprintf(text, bytes, "%.*s%s", n, sentence, more);
+}
+
 void gh_cause_text(enum gh_cause cause, const struct gh_layer *layer,
                    char *text, size_t bytes)
 {
@@ -211,7 +239,8 @@ void gh_cause_text(enum gh_cause cause, const struct gh_layer *layer,
                  "family %s%s keeps it eager: ", source->name, file);
     }
     used = strlen(family);
-    used = used < bytes ? bytes - used : 1;
-    snprintf(text, bytes, "%s%.*s", family, gh_shown_bytes(why, (int)used - 1),
-             why);
+    snprintf(text, bytes, "%s", family);
+    if (used < bytes) {
+        put_words(why, text + used, bytes - used);
+    }
 }

@@ -98,24 +98,49 @@ static gh_status check_absent(struct gh_plan *plan, gh_error *err)
                    absent, is_whole(plan) ? "model" : "rank", words);
 }
 
+/* What undoes all causes, or the first of them. */
+static void write_remedy(const struct gh_layer_plan *decided,
+                         enum gh_scope_item item, bool all, char *text,
+                         size_t bytes)
+{
+    const uint32_t causes = decided->refused[item];
+    char leave[48], first[160];
+
+    gh_cause_remedies(causes, text, bytes);
+    if (!all) {
+        gh_cause_remedies(gh_cause_bit(gh_cause_first(causes)), first,
+                          sizeof(first));
+        snprintf(text, bytes, "%s, the first of %d changes", first,
+                 __builtin_popcount(causes));
+    }
+    gh_item_instead(decided, item, GH_PART_MOE_ROUTER, text, bytes);
+    if (item != GH_ITEM_MOE || decided->instead == 0) {
+        snprintf(leave, sizeof(leave), "leave %s out of the scope",
+                 gh_item_name(item));
+        gh_cause_or(causes, leave, text, bytes);
+    }
+}
+
+/* An error has room for so much: what to do comes before why. */
 static gh_status refuse_everywhere(const struct gh_plan *plan,
                                    enum gh_scope_item item, uint32_t layer,
                                    gh_error *err)
 {
+    const size_t least = 48; /* of a sentence, to be understood */
     const struct gh_layer_plan *decided = &plan->layer_plans[layer];
     const char *name = plan->layers[layer].name;
-    char where[80], remedy[184], leave[48], why[sizeof(err->text)];
+    char where[80], remedy[512], why[sizeof(err->text)];
+    size_t room;
 
     snprintf(where, sizeof(where), "scope %s: %.*s: ", gh_item_name(item),
              gh_shown_bytes(name, 40), name);
-    gh_item_remedy(decided, item, GH_PART_MOE_ROUTER, remedy, sizeof(remedy));
-    if (item != GH_ITEM_MOE || decided->instead == 0) {
-        snprintf(leave, sizeof(leave), "leave %s out of the scope",
-                 gh_item_name(item));
-        gh_cause_or(decided->refused[item], leave, remedy, sizeof(remedy));
+    room = sizeof(err->text) - strlen(where) - strlen("; ");
+    write_remedy(decided, item, true, remedy, sizeof(remedy));
+    if (strlen(remedy) + least > room) {
+        write_remedy(decided, item, false, remedy, sizeof(remedy));
     }
     gh_cause_text(gh_cause_first(decided->refused[item]), &plan->layers[layer],
-                  why, sizeof(why) - strlen(where) - strlen(remedy) - 2);
+                  why, room - strlen(remedy));
     return gh_fail(err, GH_ERR_CONFIG, "%s%s; %s", where, why, remedy);
 }
 

@@ -126,6 +126,10 @@ struct gh_layer_plan {
 void gh_item_remedy(const struct gh_layer_plan *plan, enum gh_scope_item item,
                     gh_part part, char *text, size_t bytes);
 
+/* The second half of that alone, added to a text. */
+void gh_item_instead(const struct gh_layer_plan *plan, enum gh_scope_item item,
+                     gh_part part, char *text, size_t bytes);
+
 const char *gh_item_name(enum gh_scope_item item);
 
 /* Whether a layer has anything that the item names. */

@@ -406,6 +406,101 @@ static void test_a_word_that_is_refused_throughout_is_a_note_on_a_rank(void)
     gh_model_destroy(model);
 }
 
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t bytes = strlen(text);
+
+    return bytes >= strlen(end) && strcmp(text + bytes - strlen(end), end) == 0;
+}
+
+static bool begins_with(const char *text, const char *begin)
+{
+    return strncmp(text, begin, strlen(begin)) == 0;
+}
+
+/* Whether the sentence of a cause ends where it does, or after a word. */
+static bool is_told(const char *text, const char *why)
+{
+    size_t n = 0;
+
+    while (why[n] != '\0' && text[n] == why[n]) {
+        n++;
+    }
+    return (why[n] == '\0' && begins_with(text + n, "; ")) ||
+           (n > 30 && why[n] == ' ' && begins_with(text + n, "...; "));
+}
+
+/* With a cause, and a remedy to its end. */
+static bool is_whole_refusal(const char *text, const char *name)
+{
+    const char *at = strstr(text, name);
+    bool told = false;
+
+    if (at == NULL) {
+        return false;
+    }
+    at += strlen(name) + strlen(": ");
+    for (enum gh_cause c = GH_CAUSE_RECOMPUTE_LAYER; c < GH_CAUSE_COUNT; c++) {
+        told |= is_told(at, gh_causes[c].why);
+    }
+    return told && (ends_with(text, "out of the scope") ||
+                    ends_with(text, " instead of moe"));
+}
+
+static void refuse_as(const gh_layer_desc *desc, uint32_t scope,
+                      uint32_t *refused, uint32_t *cut)
+{
+    struct gh_plan plan;
+    gh_model *model = NULL;
+
+    gh_model_create(&model, NULL);
+    if (gh_model_add_layer(model, desc, &err) == GH_OK) {
+        if (make(model, scope, GH_GRANULARITY_LAYER, &plan) == GH_OK) {
+            gh_plan_free(&plan);
+        } else if (begins_with(err.text, "scope ")) {
+            (*refused)++;
+            if (!is_whole_refusal(err.text, desc->name)) {
+                (*cut)++;
+                diag("%s", err.text);
+            }
+        }
+    }
+    gh_model_destroy(model);
+}
+
+/* However many causes there are, and however long the layer's name is. */
+static void test_no_refusal_is_cut(void)
+{
+    static const uint32_t features[] = {
+        GH_FEATURE_PACKED, GH_FEATURE_ATTN_DROPOUT, GH_FEATURE_HOST_ROUTER,
+        GH_FEATURE_FP8_PADDING,
+        GH_FEATURE_CAPACITY | GH_FEATURE_PAD | GH_FEATURE_ROUTER_JITTER,
+    };
+    static const uint32_t scopes[] = { ATTN, MOE, ROUTER, ROUTER | PREPROCESS };
+    uint32_t refused = 0, cut = 0;
+
+    for (uint32_t bits = 0; bits < 4 * 2 * 2 * 3 * 32; bits++) {
+        const uint32_t variety = bits / 32;
+        gh_layer_desc desc = { .struct_size = sizeof(desc),
+                               .kind = GH_LAYER_MOE,
+                               .experts = variety % 2 == 0 ? 8 : 1,
+                               .dispatcher = variety / 2 % 2,
+                               .name = "decoder.layers.17.its_long_name_goes" };
+
+        for (uint32_t i = 0; i < 5; i++) {
+            desc.features |= (bits >> i & 1) != 0 ? features[i] : 0;
+        }
+        desc.recompute = variety / 4 % 3 == 0   ? GH_MODULE_LAYER
+                         : variety / 4 % 3 == 1 ? GH_MODULE_MOE
+                                                : GH_MODULE_CORE_ATTN;
+        desc.offload = desc.recompute == GH_MODULE_LAYER ? GH_MODULE_LAYER : 0;
+        refuse_as(&desc, scopes[variety / 12], &refused, &cut);
+    }
+    ok(refused > 200, "many layers are refused for several causes: %u",
+       refused);
+    is_int(cut, 0, "and no refusal ends in the middle of a word");
+}
+
 /* One such layer is enough, whatever is captured of it. */
 static void test_a_layer_that_contradicts_itself_has_no_plan(void)
 {
@@ -942,6 +1037,7 @@ int main(void)
     test_what_no_layer_can_have_is_an_error();
     test_a_word_that_names_nothing_is_a_note_on_a_rank();
     test_a_word_that_is_refused_throughout_is_a_note_on_a_rank();
+    test_no_refusal_is_cut();
     test_a_layer_that_contradicts_itself_has_no_plan();
     test_what_some_layers_cannot_have_is_narrowed_and_said();
     test_preprocess_is_refused_with_its_router();
