@@ -158,21 +158,11 @@ static gh_status follow_all(struct gh_order *o, const struct gh_streams *s,
     return status;
 }
 
-/*
- * Work that the host is capturing has not run, and runs when the host says
- * so: there is no order to keep, and an event would tie the two streams into
- * one capture.  The order stays that of who was before, until work of this user
- * is not captured: that waits.
- */
 gh_status gh_order_move(struct gh_order *o, const struct gh_streams *s,
                         void *stream, gh_error *err)
 {
     gh_status status = GH_OK;
 
-    if (s->dev != NULL && gh_device_host_captures(s->dev, stream)) {
-        o->captured = true;
-        return GH_OK;
-    }
     if (!o->ordered) {
         status = s->dev != NULL ? follow_all(o, s, stream, err) : GH_OK;
         if (status != GH_OK) {
@@ -217,9 +207,10 @@ void gh_order_end(struct gh_order *o, const struct gh_streams *s)
     look_back(o);
 }
 
+/* What the host has captured may have been launched after the marks. */
 void gh_order_cut(struct gh_order *o)
 {
-    if (!o->ordered) {
+    if (!o->ordered || o->captured) {
         o->marked = 0;
     }
     o->captured = false;

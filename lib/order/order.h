@@ -20,10 +20,10 @@ struct gh_order {
     uint64_t used;   /* bit i: this user was on stream i of the session */
     uint64_t marked; /* bit i: events[i] was recorded when it ended */
     void **events;   /* GH_MAX_EDGES; made when a second stream is seen */
-    bool ordered;    /* this user follows the one before it; not so while the
-                        host captures its work */
-    bool captured;   /* the host has captured some of its work, and launches
-                        that when it likes: no other stream can follow */
+    bool ordered;    /* this user follows the one before it */
+    bool captured;   /* the owner's to set: the host has captured some of this
+                        user's work, and launches that when it likes, so that
+                        no other stream can follow */
 };
 
 void gh_order_init(struct gh_order *order);
@@ -43,7 +43,7 @@ bool gh_order_reach(const struct gh_order *order,
 
 /* The next work is on the stream at hand, which is another than the last.  As
  * long as the user is not `ordered`, that was another user's, which is in
- * reach: it waits. */
+ * reach: it waits, so the host does not capture the stream at hand. */
 gh_status gh_order_move(struct gh_order *order,
                         const struct gh_streams *streams, void *stream,
                         gh_error *err);

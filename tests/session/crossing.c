@@ -174,6 +174,37 @@ static void test_a_stream_follows_what_it_captured(void)
     toy_close(&toy);
 }
 
+/* The stream that the flight came from does not know when that graph runs. */
+static void test_a_flight_that_moves_into_a_capture(void)
+{
+    CUstream *s = toy.streams;
+    CUgraph graph = NULL;
+    CUgraphExec exec = NULL;
+
+    if (!start((struct toy_options){ .layers = 1, .max_slots = 2 })) {
+        return;
+    }
+    run(0, FORWARD, 0, s[0]);
+    go_over(s[0], s[2]);
+    begin_on(s[2]);
+    run(0, BACKWARD, 0, s[2]);
+    is_int(toy.drv.cuStreamEndCapture(s[2], &graph), CUDA_SUCCESS,
+           "a flight moves into the host's capture, which stays whole");
+    is_int(run(0, FORWARD, 1, s[0]).slot, 1,
+           "its slot is not given to the stream that it began on");
+    run(0, BACKWARD, 1, s[0]);
+    toy.drv.cuGraphInstantiateWithFlags(&exec, graph, 0);
+    is_int(toy.drv.cuGraphLaunch(exec, s[2]), CUDA_SUCCESS,
+           "the host launches what it has captured, when it likes");
+    gh_iteration_end(toy.session, NULL);
+    is_int(run(0, FORWARD, 2, s[0]).slot, 0, "in the next step it is to be had");
+    is_int(toy_races(&toy), 0, "and waits for both streams");
+    toy.drv.cuCtxSynchronize();
+    toy.drv.cuGraphExecDestroy(exec);
+    toy.drv.cuGraphDestroy(graph);
+    toy_close(&toy);
+}
+
 /* It may run there and then, so the next flight can wait for it. */
 static void test_a_driver_that_does_not_say_captures_nothing(void)
 {
@@ -526,6 +557,7 @@ int main(void)
     test_a_pass_in_the_middle_is_captured();
     test_a_disabled_session_is_captured();
     test_a_stream_follows_what_it_captured();
+    test_a_flight_that_moves_into_a_capture();
     test_a_driver_that_does_not_say_captures_nothing();
     test_a_captured_flight_has_no_slot();
     test_later_passes_of_a_captured_flight();
