@@ -406,6 +406,32 @@ static void test_a_word_that_is_refused_throughout_is_a_note_on_a_rank(void)
     gh_model_destroy(model);
 }
 
+/* Layer 0 and half of layer 1 are one segment, its other half another. */
+static void test_what_a_segment_needs_of_a_host(void)
+{
+    gh_model *model = NULL;
+    struct gh_plan plan;
+
+    gh_model_create(&model, NULL);
+    add_kind(model, GH_LAYER_DENSE, 0, 0);
+    add_kind(model, GH_LAYER_MOE, 0, 0);
+    add_kind(model, GH_LAYER_DENSE, 0, 0);
+    make(model, ATTN | MLP | ROUTER, GH_GRANULARITY_CHUNK, &plan);
+    is_int(plan.n_segments, 3, "a chunk is cut in the middle of a layer");
+    is_int(gh_plan_needs(&plan, 0), GH_CAN_CHUNKS | GH_CAN_PARTS,
+           "a layer and a half need both");
+    is_int(gh_plan_needs(&plan, 1), GH_CAN_PARTS,
+           "the other half is a part of a layer");
+    is_int(gh_plan_needs(&plan, 2), GH_CAN_LAYERS, "what follows is a layer");
+    gh_plan_free(&plan);
+    make(model, ATTN, GH_GRANULARITY_LAYER, &plan);
+    is_int(gh_plan_needs(&plan, plan.n_segments - 1), GH_CAN_PARTS,
+           "so is the last piece of the last layer");
+    is_int(gh_plan_needs(&plan, 0), GH_CAN_PARTS, "and the first of the first");
+    gh_plan_free(&plan);
+    gh_model_destroy(model);
+}
+
 static bool ends_with(const char *text, const char *end)
 {
     const size_t bytes = strlen(text);
@@ -477,6 +503,7 @@ static void test_no_refusal_is_cut(void)
         GH_FEATURE_CAPACITY | GH_FEATURE_PAD | GH_FEATURE_ROUTER_JITTER,
     };
     static const uint32_t scopes[] = { ATTN, MOE, ROUTER, ROUTER | PREPROCESS };
+    static const char name[] = "decoder.layers.17.its_long_name_goes_on";
     uint32_t refused = 0, cut = 0;
 
     for (uint32_t bits = 0; bits < 4 * 2 * 2 * 3 * 32; bits++) {
@@ -485,7 +512,7 @@ static void test_no_refusal_is_cut(void)
                                .kind = GH_LAYER_MOE,
                                .experts = variety % 2 == 0 ? 8 : 1,
                                .dispatcher = variety / 2 % 2,
-                               .name = "decoder.layers.17.its_long_name_goes" };
+                               .name = &name[bits % 23] };
 
         for (uint32_t i = 0; i < 5; i++) {
             desc.features |= (bits >> i & 1) != 0 ? features[i] : 0;
@@ -1037,6 +1064,7 @@ int main(void)
     test_what_no_layer_can_have_is_an_error();
     test_a_word_that_names_nothing_is_a_note_on_a_rank();
     test_a_word_that_is_refused_throughout_is_a_note_on_a_rank();
+    test_what_a_segment_needs_of_a_host();
     test_no_refusal_is_cut();
     test_a_layer_that_contradicts_itself_has_no_plan();
     test_what_some_layers_cannot_have_is_narrowed_and_said();
