@@ -84,7 +84,7 @@ static const char *equal_word(const struct result *first,
 
 static void print_row(const struct result *result, const char *equal)
 {
-    printf("%-6s %11.6f %11.6f %9.3f %9.3f", mode_name(result->mode),
+    printf("%-19s %11.6f %11.6f %9.3f %9.3f", mode_name(result->mode),
            result->loss[0], result->loss[result->steps - 1],
            quantile(result->step_ms, result->steps, 0.5),
            quantile(result->host_ms, result->steps, 0.5));
@@ -121,6 +121,27 @@ static void print_legend(const struct result *results, int n)
     }
 }
 
+static double mib(uint64_t bytes)
+{
+    return (double)bytes / 1048576.0;
+}
+
+static void print_offload(const struct result *result)
+{
+    const gh_offload_stats *offload = &result->offload;
+
+    if (offload->struct_size == 0) {
+        return;
+    }
+    printf("%s: %u of %u groups go; %.1f MiB out and %.1f MiB back in all; "
+           "%.1f MiB of rings and %.1f MiB kept on the device, %.1f MiB pinned; "
+           "%" PRIu64 " of %" PRIu64 " copies back were late\n",
+           mode_name(result->mode), offload->groups_offloaded, offload->groups,
+           mib(offload->out_bytes), mib(offload->back_bytes),
+           mib(offload->ring_bytes), mib(offload->kept_bytes),
+           mib(offload->pinned_bytes), offload->late, offload->back_copies);
+}
+
 /* What a person might take for more than it is. */
 static void print_remarks(const struct device *dev,
                           const struct result *results, int n)
@@ -141,6 +162,7 @@ static void print_remarks(const struct device *dev,
                    "weights\n",
                    mode_name(results[i].mode), results[i].wgrad_replays);
         }
+        print_offload(&results[i]);
         if (stats->checks != 0) {
             printf("%s: %" PRIu64 " passes were run both ways; checks that "
                    "failed: %" PRIu64 "\n",
@@ -159,7 +181,7 @@ void report_table(const struct command *command, const struct device *dev,
 {
     const bool whole = report_whole(command, results, n);
 
-    printf("\n%-6s %11s %11s %9s %9s %11s %9s %9s %6s\n", "mode", "first loss",
+    printf("\n%-19s %11s %11s %9s %9s %11s %9s %9s %6s\n", "mode", "first loss",
            "last loss", "step ms", "host ms", "recordings", "replays", "eager",
            "equal");
     for (int i = 0; i < n; i++) {
@@ -265,6 +287,24 @@ static void write_stats(struct json *json, const struct result *result)
     json_end(json, '}');
 }
 
+static void write_offload(struct json *json, const gh_offload_stats *offload)
+{
+    json_begin(json, "offload", '{');
+    json_count(json, "groups", offload->groups);
+    json_count(json, "groups_offloaded", offload->groups_offloaded);
+    json_count(json, "out_bytes", offload->out_bytes);
+    json_count(json, "back_bytes", offload->back_bytes);
+    json_count(json, "out_copies", offload->out_copies);
+    json_count(json, "back_copies", offload->back_copies);
+    json_count(json, "late", offload->late);
+    json_count(json, "flushes", offload->flushes);
+    json_count(json, "delayed", offload->delayed);
+    json_count(json, "ring_bytes", offload->ring_bytes);
+    json_count(json, "kept_bytes", offload->kept_bytes);
+    json_count(json, "pinned_bytes", offload->pinned_bytes);
+    json_end(json, '}');
+}
+
 static void write_mode(struct json *json, const struct result *result)
 {
     char hash[24];
@@ -278,6 +318,9 @@ static void write_mode(struct json *json, const struct result *result)
     write_times(json, "host_ms", result->host_ms, result->steps);
     if (result->has_stats) {
         write_stats(json, result);
+        if (result->offload.struct_size != 0) {
+            write_offload(json, &result->offload);
+        }
         json_counts(json, "recordings_after_step", result->recordings,
                     result->steps);
     }

@@ -435,6 +435,22 @@ int host_stats(struct host *host, gh_stats *stats)
                            : host_fail(host, "gh_session_stats", status, &err);
 }
 
+int host_offload_stats(struct host *host, gh_offload_stats *stats)
+{
+    gh_error err = { "" };
+    gh_status status;
+
+    memset(stats, 0, sizeof(*stats));
+    if (host->trainer->model.offload == 0) {
+        return 0;
+    }
+    stats->struct_size = sizeof(*stats);
+    status = host->gh->offload_get_stats(host->session, stats, &err);
+    return status == GH_OK
+               ? 0
+               : host_fail(host, "gh_offload_get_stats", status, &err);
+}
+
 void host_reasons(struct host *host, uint64_t *counts, gh_reason n)
 {
     for (gh_reason r = 0; r < n; r++) {

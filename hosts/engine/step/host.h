@@ -57,6 +57,8 @@ void host_close(struct host *host);
 int host_end_step(struct host *host);
 
 int host_stats(struct host *host, gh_stats *stats);
+/* struct_size is 0 when nothing is offloaded. */
+int host_offload_stats(struct host *host, gh_offload_stats *stats);
 /* Passes that ran eagerly, by gh_reason; 0 for one that is none. */
 void host_reasons(struct host *host, uint64_t *counts, gh_reason n);
 /* Replays of gh_stats that were of passes_wgrad(). */

@@ -126,7 +126,8 @@ static int run_steps(struct trainer *trainer, struct step_graphs *graphs,
         }
         result->steps = step + 1;
         if (trainer->host != NULL) {
-            if (host_stats(trainer->host, &result->stats) != 0) {
+            if (host_stats(trainer->host, &result->stats) != 0 ||
+                host_offload_stats(trainer->host, &result->offload) != 0) {
                 return -1;
             }
             result->reason_name = host_reason_names(trainer->host);

@@ -23,6 +23,7 @@
 #include "step/options.h"
 #include "step/text.h"
 
+#include <graphhooks/offload.h>
 #include <graphhooks/session.h>
 
 #define MAX_REASONS 32 /* more than gh_reason has */
@@ -37,6 +38,7 @@ struct result {
     bool has_stats;
     const char *(*reason_name)(gh_reason); /* the library's; it stays loaded */
     gh_stats stats;
+    gh_offload_stats offload;    /* struct_size 0: nothing is offloaded */
     uint64_t eager[MAX_REASONS]; /* passes, by why they ran eagerly */
     uint64_t wgrad_replays; /* those of stats.replays for delayed gradients */
 };
