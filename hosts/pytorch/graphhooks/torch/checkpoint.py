@@ -15,6 +15,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import contextlib
+import inspect
 import threading
 import weakref
 
@@ -65,8 +66,9 @@ class Region:
 def region(hook) -> tuple:
     """Of the call at hand, and whether it runs once more; (None, False) for
     hooks of another kind.  torch keeps a frame for each piece: the hooks of
-    the first run hold it, those of another run hold it weakly."""
-    for cell in getattr(hook, "__closure__", None) or ():
+    the first run hold it, those of another run hold it weakly.  From 2.12 on
+    those are wrapped, for torch.compile."""
+    for cell in getattr(inspect.unwrap(hook), "__closure__", None) or ():
         held = cell.cell_contents
         again = isinstance(held, weakref.ref)
         frame = held() if again else held

@@ -31,13 +31,13 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import operator
-import sys
 
 import torch
 from torch._C import _will_engine_execute_node as will_run
 from torch.autograd.graph import get_gradient_edge
 
 from ..errors import Error
+from . import private
 from .contributions import Others, Shares
 from .memory import is_dense
 from .places import address, is_trained, lent
@@ -64,8 +64,7 @@ def is_held(parameter, ours: int = 0) -> bool:
     """Whether Python keeps the node that adds its gradient up, as engines do
     that have a hook there, and we; a loss that is kept has no such
     reference."""
-    node = get_gradient_edge(parameter).node
-    return sys.getrefcount(node) > 2 + ours
+    return private.references(parameter) > ours
 
 
 ADDED, GIVEN, LEFT = "added to .grad", "given to who asks", "left alone"
