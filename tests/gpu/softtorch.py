@@ -299,6 +299,7 @@ def _put_entries() -> None:
         "empty_cache": _nothing,
         "get_rng_state": torch.get_rng_state,
         "graph_pool_handle": lambda: (0, next(pools)),
+        "is_current_stream_capturing": _is_capturing,
         "set_rng_state": torch.set_rng_state,
         "stream": _On,
         "synchronize": _synchronize,

@@ -10,7 +10,7 @@ import weakref
 import pytest
 from models import torch
 
-from graphhooks.torch import landing
+from graphhooks.torch import landing, private
 
 
 class Backward:
@@ -54,11 +54,11 @@ def sizes(monkeypatch):
 def launches(monkeypatch):
     """How many gradients go to their places with each that is for several."""
     counts = []
-    for name in ("_foreach_copy_", "_foreach_add_"):
-        def launch(places, grads, do=getattr(torch, name), name=name):
+    for name in ("foreach_copy", "foreach_add"):
+        def launch(places, grads, do=getattr(private, name), name=name):
             counts.append((name, len(grads)))
             return do(places, grads)
-        monkeypatch.setattr(torch, name, launch)
+        monkeypatch.setattr(private, name, launch)
     return counts
 
 
@@ -92,8 +92,8 @@ def test_the_memory_of_a_large_one_is_free_at_once(sizes):
     assert backward.kept == [False, True, True, False]
 
 
-@pytest.mark.parametrize("adds, name", [(False, "_foreach_copy_"),
-                                        (True, "_foreach_add_")])
+@pytest.mark.parametrize("adds, name", [(False, "foreach_copy"),
+                                        (True, "foreach_add")])
 def test_the_small_ones_go_together(sizes, launches, adds, name):
     Backward(adds, sizes).go(ONCE)
     assert launches == [(name, 2)]
@@ -101,8 +101,8 @@ def test_the_small_ones_go_together(sizes, launches, adds, name):
 
 def test_those_go_first_that_one_comes_again_of(sizes, launches):
     Backward(False, sizes).go([(1, 1), (2, 1), (1, 2), (4, 1)])
-    assert launches == [("_foreach_copy_", 2), ("_foreach_copy_", 1),
-                        ("_foreach_add_", 1)]
+    assert launches == [("foreach_copy", 2), ("foreach_copy", 1),
+                        ("foreach_add", 1)]
 
 
 def test_nothing_listens_after_the_end(sizes):

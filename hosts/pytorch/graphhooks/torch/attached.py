@@ -12,8 +12,6 @@ import os
 import weakref
 
 import torch
-from torch._C import _cuda_getCurrentRawStream as raw_stream
-from torch._C import _current_graph_task_id as current_pass
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import (register_optimizer_step_post_hook,
                                    register_optimizer_step_pre_hook)
@@ -22,13 +20,14 @@ from .. import _abi
 from ..errors import Error, spell
 from ..services import host_services
 from ..session import Session
-from . import stack
+from . import private, stack
 from .comparisons import Comparisons
 from .contributions import Way
 from .flights import Flights, Twins
 from .gradients import Nothing
 from .memory import Captures
 from .places import Watch
+from .private import current_pass, raw_stream
 from .segment import Segment
 from .site import Detached, Site, be_opaque
 
@@ -168,7 +167,7 @@ class Attached:
                 home.update((m, segment) for m in site.module.modules())
         users: dict = {}
         for module in (*model.modules(), *home):
-            for p in module._parameters.values():
+            for p in private.parameters_of(module).values():
                 users.setdefault(p, set()).add(home.get(module))
         for segment in self.segments:
             for site in segment.sites:
@@ -179,7 +178,7 @@ class Attached:
     def by_autograd(self, parameter) -> bool:
         """Whether autograd is to add up its gradient, whoever watches."""
         return (self._gradients == "autograd" or parameter in self._shared
-                or parameter in self._watched or _ddp_runs())
+                or parameter in self._watched or private.ddp_runs())
 
     def _look(self) -> None:
         """Whether calls have found something that is there to stay."""
@@ -187,7 +186,7 @@ class Attached:
             segment.refuse("its parameters, buffers or submodules were "
                            "replaced, moved or frozen; detach and attach "
                            "again")
-        watched = _ddp_runs()
+        watched = private.ddp_runs()
         for segment in self.segments:
             if segment.refused is not None:
                 continue
@@ -224,8 +223,7 @@ class Attached:
         if stream is not None and raw != before:
             current.wait_stream(stream)
         if now != its_pass:
-            torch.autograd.Variable._execution_engine.queue_callback(
-                self._join)
+            private.at_end_of_pass(self._join)
         self._wrote = raw, current, now
 
     def _join(self) -> None:
@@ -412,11 +410,6 @@ def _refuse_check(options) -> None:
         raise Error(f"GRAPHHOOKS_CHECK={check} cannot be with torch, whose "
                     "backward runs once: leave it off, and compare a training "
                     "with enable=0 as examples/ do")
-
-
-def _ddp_runs() -> bool:
-    """Whether a forward of DistributedDataParallel is on its way."""
-    return DistributedDataParallel._active_ddp_module is not None
 
 
 def _of_ddp(model) -> set:

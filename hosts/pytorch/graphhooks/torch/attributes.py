@@ -14,11 +14,12 @@ import sys
 import types
 
 import torch
-from torch.utils._pytree import SUPPORTED_NODES, TreeSpec, tree_flatten
 
+from .private import (CONTAINERS, REGISTRIES, TreeSpec, parameters_of,
+                      registries_of, tree_flatten)
 from .tree import Passing
 
-_OWN = ("_parameters", "_buffers", "_modules")  # for which there is places.py
+_OWN = REGISTRIES  # for which there is places.py
 _CONTAINERS = frozenset((list, dict, set, collections.deque,
                          collections.OrderedDict, collections.defaultdict,
                          collections.Counter))
@@ -35,10 +36,9 @@ class Attributes:
         modules = [m for site in segment.sites for m in site.module.modules()]
         self._modules = len(modules)  # whose names are first
         self._names = [vars(m) for m in modules] \
-            + [vars(p) for m in modules for p in m._parameters.values()
+            + [vars(p) for m in modules for p in parameters_of(m).values()
                if p is not None] + [*map(vars, others)]
-        held = [m._parameters for m in modules] \
-            + [m._buffers for m in modules] + [m._modules for m in modules] \
+        held = [each for m in modules for each in registries_of(m)] \
             + self._names + [inner for names in self._names
                              for value in names.values()
                              for inner in _containers(value)]
@@ -154,7 +154,7 @@ def _leaves(value):
     kind = type(value)
     if kind is collections.Counter:
         return (*value, *value.values())
-    if kind in _PLAIN or not (kind in SUPPORTED_NODES
+    if kind in _PLAIN or not (kind in CONTAINERS
                               or isinstance(value, tuple)):
         return (value,)
     if isinstance(value, (dict, list, tuple)) and not value:

@@ -17,7 +17,7 @@ import torch
 
 from .. import _abi
 from ..errors import Error
-from . import chained, contributions, flags, strides, tree
+from . import chained, contributions, flags, private, strides, tree
 from .attributes import Attributes, HostNumbers
 from .contributions import Contributions
 from .gradients import add_eagerly
@@ -165,7 +165,8 @@ def _can_run_again(segment, instance: Instance) -> bool:
     nothing, and have no buffers or other tensors that they might change."""
     return segment.draws is False and not instance.attributes and not any(
         b is not None for site in segment.sites
-        for m in site.module.modules() for b in m._buffers.values())
+        for m in site.module.modules()
+        for b in private.buffers_of(m).values())
 
 
 def _run_again(segment, instance: Instance) -> None:

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import torch
 from torch import is_autocast_enabled, is_grad_enabled
-from torch._C._autograd import _get_sequence_nr as nodes_so_far
 
 from ..errors import Error
-from . import checkpoint, contributions, tree
+from . import checkpoint, contributions, private, tree
+from .private import nodes_so_far
 
 _BEFORE, _FIRST = 0, 1  # sources of a tree.Place
 _PATIENCE = 8  # passes that end early, before that counts as the rule
@@ -373,9 +373,9 @@ def _takes_one(call) -> bool:
 
 def _version(tensor) -> int:
     """One that was made in inference mode has none, and is not changed."""
-    return 0 if tensor.is_inference() else tensor._version
+    return 0 if tensor.is_inference() else private.version(tensor)
 
 
 def _is_listened_to(tensor) -> bool:
     """Whether somebody wants its gradient, which a chunk keeps to itself."""
-    return bool(tensor._backward_hooks) or tensor.retains_grad
+    return private.has_hooks(tensor) or tensor.retains_grad

@@ -15,23 +15,18 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import contextlib
-import inspect
 import threading
-import weakref
 
 import torch
 import torch.utils.checkpoint
-from torch._C._autograd import _top_saved_tensors_default_hooks
-from torch.utils._python_dispatch import _get_current_dispatch_mode
 
+from . import private
 from .tree import Unfit
-
-_Frame = getattr(torch.utils.checkpoint, "_CheckpointFrame", ())
 
 
 def hooks():
     """What saved tensors are given to now, or None."""
-    both = _top_saved_tensors_default_hooks(True)
+    both = private.top_saved_tensors_hooks(True)
     return both and both[0]
 
 
@@ -44,7 +39,7 @@ def keeps_bits(hook) -> bool:
 def is_selective() -> bool:
     """Whether a mode looks at every operation, as that of selective
     checkpointing does, which keeps some of their results."""
-    return _get_current_dispatch_mode() is not None
+    return private.dispatch_mode() is not None
 
 
 class Region:
@@ -65,18 +60,13 @@ class Region:
 
 def region(hook) -> tuple:
     """Of the call at hand, and whether it runs once more; (None, False) for
-    hooks of another kind.  torch keeps a frame for each piece: the hooks of
-    the first run hold it, those of another run hold it weakly.  From 2.12 on
-    those are wrapped, for torch.compile."""
-    for cell in getattr(inspect.unwrap(hook), "__closure__", None) or ():
-        held = cell.cell_contents
-        again = isinstance(held, weakref.ref)
-        frame = held() if again else held
-        if isinstance(frame, _Frame):
-            if not hasattr(frame, "graphhooks"):
-                frame.graphhooks = Region()
-            return frame.graphhooks, again
-    return None, False
+    hooks of another kind."""
+    frame, again = private.frame_behind(hook)
+    if frame is None:
+        return None, False
+    if not hasattr(frame, "graphhooks"):
+        frame.graphhooks = Region()
+    return frame.graphhooks, again
 
 
 @contextlib.contextmanager

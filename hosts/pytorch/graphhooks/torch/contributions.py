@@ -17,11 +17,12 @@ import operator
 import weakref
 
 import torch
-from torch._C import _current_graph_task_id as current_pass
 from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
+from . import private
 from .comparisons import Comparisons
+from .private import current_pass
 
 
 def uses(outputs, inputs, before=frozenset(), nodes=None) -> list:
@@ -83,7 +84,7 @@ def may_keep(tensor) -> bool:
     while waiting:
         node = waiting.pop()
         if type(node).__name__ in _MAKE_THEIRS \
-                and not getattr(node, "_saved_sparse", False):
+                and not private.gives_sparse(node):
             continue  # a sparse one holds what an embedding was given
         if node is None or hasattr(node, "variable"):
             return True

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 
 from .. import _abi
-from . import contributions, tree
+from . import contributions, private, tree
 from .attributes import Attributes, HostNumbers, refuse_set
 from .instance import Instance
 from .recording import capture, closing, note_uses, play, static
@@ -55,9 +55,9 @@ def _run(segment, instance: Instance, attributes, tensors, args, kwargs):
         instance.autocast = torch.get_autocast_dtype("cuda")
     args, kwargs = tree.fill(instance.call, (instance.inputs,))
     contents = _contents(args, kwargs)
-    versions = [t._version for t in instance.inputs]
+    versions = [*map(private.version, instance.inputs)]
     results = play(segment, instance, args, kwargs)
-    if versions != [t._version for t in instance.inputs]:
+    if versions != [*map(private.version, instance.inputs)]:
         raise tree.Unfit("it changes in place what it is given")
     instance.numbers.refuse_draws("it")
     if contents != _contents(args, kwargs):

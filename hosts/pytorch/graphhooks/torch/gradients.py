@@ -33,7 +33,6 @@ from __future__ import annotations
 import operator
 
 import torch
-from torch._C import _will_engine_execute_node as will_run
 from torch.autograd.graph import get_gradient_edge
 
 from ..errors import Error
@@ -41,13 +40,9 @@ from . import private
 from .contributions import Others, Shares
 from .memory import is_dense
 from .places import address, is_trained, lent
+from .private import has_hooks, will_run
 
 _form = operator.attrgetter("shape", "dtype")
-
-
-def has_hooks(parameter) -> bool:
-    return bool(parameter._backward_hooks
-                or parameter._post_accumulate_grad_hooks)
 
 
 def is_watched(parameter) -> bool:
@@ -83,9 +78,10 @@ class Parameters:
     """Those of a segment that are trained."""
 
     def __init__(self, modules, comparisons=None):
-        held = [(m._parameters, name, p)
+        held = [(registry, name, p)
                 for module in modules for m in module.modules()
-                for name, p in m._parameters.items()
+                for registry in [private.parameters_of(m)]
+                for name, p in registry.items()
                 if p is not None and p.requires_grad]
         self.places = held
         self.all = list(dict.fromkeys(p for _, _, p in held))
@@ -185,10 +181,7 @@ class Parameters:
 
     def have_hooks(self) -> bool:
         """Whether one has come since the first recording."""
-        for p in self.own:
-            if p._backward_hooks or p._post_accumulate_grad_hooks:
-                return True
-        return False
+        return private.have_hooks(self.own)
 
     def frozen(self) -> list:
         """Those that are no longer trained."""
@@ -241,7 +234,7 @@ class Parameters:
         often an optimizer has written it."""
         found = []
         for p in self.all:
-            found.append(torch.Tensor._make_subclass(type(p), p.data, True))
+            found.append(private.make_subclass(type(p), p.data, True))
             vars(found[-1]).update(vars(p))
         return found
 
@@ -384,10 +377,10 @@ def _prepare_to_add(backward, nothing: Nothing) -> list:
         else:
             foreign.append((grad, gradient))
     if missing:
-        torch._foreach_copy_(missing, nothing.like(missing))
+        private.foreach_copy(missing, nothing.like(missing))
     if foreign:
         theirs, ours = map(list, zip(*foreign))
-        torch._foreach_copy_(ours, theirs)
+        private.foreach_copy(ours, theirs)
     return foreign
 
 
@@ -400,7 +393,7 @@ def finish(backward, foreign) -> None:
     """After the graph."""
     if backward.adds:
         if foreign:
-            torch._foreach_copy_(*map(list, zip(*foreign)))
+            private.foreach_copy(*map(list, zip(*foreign)))
         return
     for p, gradient in zip(backward.own, backward.gradients):
         if not foreign or p.grad is None:

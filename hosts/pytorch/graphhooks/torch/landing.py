@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 
-import torch
+from . import private
 
 LARGE = 1 << 18  # bytes of a gradient
 
@@ -65,9 +65,9 @@ class Landing:
             pairs = first if self._is_first(p) else later
             pairs.append((self._places[p], grad))
         if first:
-            torch._foreach_copy_(*map(list, zip(*first)))
+            private.foreach_copy(*map(list, zip(*first)))
         if later:
-            torch._foreach_add_(*map(list, zip(*later)))
+            private.foreach_add(*map(list, zip(*later)))
         self._came.update(self._small)
         self._small.clear()
 

@@ -25,6 +25,7 @@ import gc
 import torch
 
 from ..services import Said
+from . import private
 
 _failed: list = []  # graphs that torch goes on asking
 
@@ -120,11 +121,11 @@ class Captures:
         self._pool = self.pools[flight]
         # A graph holds the address of cuBLAS's scratch; one made here is of
         # this pool, and so is never shared by two that run at once.
-        torch._C._cuda_clearCublasWorkspaces()
+        private.clear_workspaces()
 
     def _record_end(self, recording, kept) -> None:
         self._has_recorded = True
-        torch._C._cuda_clearCublasWorkspaces()
+        private.clear_workspaces()
 
     def _begin(self, stream) -> None:
         capture = torch.cuda.ExternalStream(stream, device=self.device)
@@ -183,14 +184,14 @@ class Captures:
         in the middle of it.  The allocator is told, and asks the failed graph
         from time to time whether it captures; its pool takes no more.  A
         capture that ends well brings the generators back."""
-        torch._C._cuda_endAllocateToPool(self.device, self._pool)
+        private.end_allocate_to_pool(self.device, self._pool)
         _failed.append(graph)
         self._forget(self._pool)
         other = torch.cuda.CUDAGraph()
         for generator in self.generators[1:]:
             other.register_generator_state(generator)
         other.capture_begin(capture_error_mode="thread_local")
-        torch.cuda._sleep(1)  # a graph without work would be warned of
+        private.sleep(1)  # a graph without work would be warned of
         other.capture_end()
 
     def _forget(self, pool) -> None:

@@ -14,13 +14,13 @@ import operator
 
 import torch
 
+from .private import registries_of, version
 from .tree import Unfit
 
 _chain = itertools.chain.from_iterable
 _is = operator.is_
 address = torch.Tensor.data_ptr
 _stride = torch.Tensor.stride
-_version = operator.attrgetter("_version")
 is_trained = operator.attrgetter("requires_grad")
 _kind = operator.attrgetter("requires_grad", "dtype", "shape")
 
@@ -30,7 +30,7 @@ class Places:
 
     def __init__(self, modules):
         dicts = [d for module in modules for m in module.modules()
-                 for d in (m._parameters, m._buffers, m._modules)
+                 for d in registries_of(m)
                  if isinstance(d, dict)]
         self._empty = [d for d in dicts if not d]
         self._values = [d.values() for d in dicts if d]
@@ -56,7 +56,7 @@ class Places:
 
     def versions(self) -> list:
         """How often each has been written; what graphs write is not told."""
-        return [*map(_version, self._versioned)]
+        return [*map(version, self._versioned)]
 
 
 @contextlib.contextmanager

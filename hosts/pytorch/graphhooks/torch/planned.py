@@ -10,10 +10,9 @@ from __future__ import annotations
 import ctypes
 import functools
 
-from torch._C import _cuda_getCurrentRawStream as raw_stream
-
 from .. import _abi
 from ..errors import Error
+from .private import raw_stream
 
 
 class Planned:

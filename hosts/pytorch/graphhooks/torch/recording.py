@@ -15,7 +15,7 @@ import traceback
 import torch
 
 from .. import _abi
-from . import checkpoint, contributions, tree
+from . import checkpoint, contributions, private, tree
 from .attributes import refuse_set
 from .instance import Instance
 from .memory import is_dense, tensor_at
@@ -120,9 +120,9 @@ def _buffers_apart(segment):
     """The modules with others at the addresses of their buffers: autograd
     keeps some until the backward is recorded, and refuses those that somebody
     has written by then."""
-    held = [(m._buffers, name, b) for site in segment.sites
-            for m in site.module.modules()
-            for name, b in m._buffers.items() if b is not None]
+    held = [(registry, name, b) for site in segment.sites
+            for registry in map(private.buffers_of, site.module.modules())
+            for name, b in registry.items() if b is not None]
     aliases = [b.data for _, _, b in held]
     for (_, _, b), alias in zip(held, aliases):
         vars(alias).update(vars(b))

@@ -9,10 +9,10 @@ import weakref
 
 import torch
 from torch import is_grad_enabled
-from torch._C._functorch import is_legacy_batchedtensor as is_batched
 
 from ..errors import Error
 from .contributions import may_keep
+from .private import is_batched
 from .strides import copy_of
 
 

@@ -8,19 +8,16 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
-import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-
-_aten = torch.ops.aten
+from . import private
 
 # Which argument the dropout's rate is, and the seed, with the offset next.
 _SEEDED = {
-    _aten._scaled_dot_product_efficient_attention_backward.default: (9, 7),
-    _aten._efficient_attention_backward.default: (11, 12),
+    private.attention_backward: (9, 7),
+    private.efficient_attention_backward: (11, 12),
 }
 
 
-class OnTheHost(TorchDispatchMode):
+class OnTheHost(private.TorchDispatchMode):
     """For an eager backward of a forward that was a graph."""
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):

@@ -20,12 +20,7 @@ import logging
 
 import torch
 from torch import is_anomaly_enabled, is_autocast_enabled, is_grad_enabled
-from torch._C import (
-    _are_functorch_transforms_active as torch_func_is_active)
-from torch._C import _cuda_getDevice as current_device
-from torch._C import _cuda_isCurrentStreamCapturing as is_capturing
-from torch._C import _current_graph_task_id as current_pass
-from torch.autograd import forward_ad
+from torch.cuda import is_current_stream_capturing as is_capturing
 from torch.nn.utils import parametrize
 
 from .. import _abi
@@ -37,8 +32,10 @@ from .gradients import Home, Parameters
 from .instance import Instance
 from .places import Places
 from .planned import Planned
+from .private import (GLOBAL_HOOKS, current_device, current_pass, hooks_of,
+                      is_transformed, keeps_parametrized)
 from .replay import replay
-from .site import GLOBAL_HOOKS, Site, hooks_of, why_left_alone
+from .site import Site, why_left_alone
 from .sums import Sums
 
 log = logging.getLogger("graphhooks")
@@ -230,7 +227,7 @@ class Segment(Planned):
         if not is_grad_enabled() or not self.trains():
             self.owner.count("forward_only")
             return None
-        if torch_func_is_active() or forward_ad._current_level >= 0:
+        if is_transformed():
             self.owner.count("torch_func")
             return None
         if is_capturing():  # the caller is, who makes a graph of his own
@@ -280,7 +277,7 @@ class Segment(Planned):
         if any(self.hooks):
             owner.count("hooks", self.left_alone())
             return False
-        if parametrize._cache_enabled and self.is_parametrized:
+        if keeps_parametrized() and self.is_parametrized:
             owner.count("parametrize")
             return False
         if self.parameters.have_hooks():

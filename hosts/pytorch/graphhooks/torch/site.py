@@ -9,9 +9,10 @@ import functools
 from types import SimpleNamespace
 
 import torch
-from torch._C._dynamo import eval_frame as _dynamo
 
+from . import private
 from .places import Places
+from .private import GLOBAL_HOOKS, hooks_of
 
 
 class Site:
@@ -61,27 +62,11 @@ class Detached(Site):
 def be_opaque() -> None:
     """Who compiles a model around a site sees a call, and does not look into
     it: torch.compiler.disable() without its function more in each call."""
-    Site.__call__._torchdynamo_disable = True
-    Site.__call__._torchdynamo_disable_msg = "it has graphs of graphhooks"
-    _dynamo.set_code_exec_strategy(
-        Site.__call__.__code__, _dynamo._FrameExecStrategy(
-            _dynamo._FrameAction.SKIP, _dynamo._FrameAction.SKIP))
-
-
-GLOBAL_HOOKS = [
-    vars(torch.nn.modules.module)[name] for name in (
-        "_global_forward_hooks", "_global_forward_pre_hooks",
-        "_global_backward_hooks", "_global_backward_pre_hooks")]
-
-
-def hooks_of(module) -> list:
-    return [module._forward_hooks, module._forward_pre_hooks,
-            module._backward_hooks, module._backward_pre_hooks]
+    private.hide_from_compile(Site.__call__, "it has graphs of graphhooks")
 
 
 def why_left_alone(module) -> str | None:
-    if type(module).__name__ == "OptimizedModule" \
-            or getattr(module, "_compiled_call_impl", None) is not None:
+    if private.is_compiled(module):
         return "it is compiled by torch.compile"
     if any(GLOBAL_HOOKS):
         return "all modules have hooks, which a replay would not call"
@@ -98,8 +83,8 @@ def why_left_alone(module) -> str | None:
         if getattr(inner, "sparse", False) is True:
             return f"{name} has sparse gradients, whose sizes change"
         if any(t is not None and t.layout != torch.strided
-               for t in (*inner._parameters.values(),
-                         *inner._buffers.values())):
+               for t in (*private.parameters_of(inner).values(),
+                         *private.buffers_of(inner).values())):
             return (f"{name} has a sparse parameter or buffer, which has no "
                     "address")
     return None

@@ -12,6 +12,7 @@ from torch.nn.parameter import is_lazy
 
 from ..errors import Error
 from ..model import Model
+from . import private
 
 # What modules of these parts are commonly called.
 _USUAL = {
@@ -138,8 +139,7 @@ def why_unfit(module) -> str | None:
         return ("has parameters without a shape yet: run one forward before "
                 "the attach")
     for inner in module.modules():
-        if type(inner).__name__ == "FullyShardedDataParallel" \
-                or hasattr(inner, "_get_fsdp_state"):
+        if private.is_fsdp(inner):
             return ("is sharded by FSDP, whose parameters come and go; graphs "
                     "need them in place: use DistributedDataParallel")
     return None

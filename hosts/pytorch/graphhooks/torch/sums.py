@@ -13,9 +13,9 @@ from __future__ import annotations
 import threading
 
 import torch
-from torch._C import _current_graph_task_id as current_pass
-from torch._C import _will_engine_execute_node as will_run
 
+from . import private
+from .private import current_pass, will_run
 from .strides import copy_of
 
 
@@ -101,8 +101,7 @@ class Sums:
         if more and self._pass != now:
             self._pass = now
             self.aside = Aside(self.segment.parameters)
-            torch.autograd.Variable._execution_engine.queue_callback(
-                Failure(self))
+            private.at_end_of_pass(Failure(self))
         try:
             results = self.segment.run_back(instance, microbatch, grads)
         except BaseException:
