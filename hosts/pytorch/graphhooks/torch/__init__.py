@@ -23,6 +23,8 @@
     places.py         whether all that graphs read is where it was
     memory.py         captures by torch, and the memory that graphs live in
     tree.py           tensors, and what holds them
+    private.py        what is used of torch beyond what it documents
+    versions.py       the versions of torch that are known to work
 
 SPDX-License-Identifier: Apache-2.0
 """

@@ -20,7 +20,7 @@ from .. import _abi
 from ..errors import Error, spell
 from ..services import host_services
 from ..session import Session
-from . import private, stack
+from . import private, stack, versions
 from .comparisons import Comparisons
 from .contributions import Way
 from .flights import Flights, Twins
@@ -61,7 +61,7 @@ class Attached:
         self.layers = stack.find(model, layers, parts)
         self._check(model)
         self.device = stack.device_of(self.layers)
-        _refuse_old_torch()
+        versions.check()
         _refuse_other_allocators()
         be_opaque()
         self._gradients = gradients
@@ -385,12 +385,6 @@ def _when_alive(attached, note):
             note(alive, optimizer)
 
     return hook
-
-
-def _refuse_old_torch() -> None:
-    if not hasattr(torch.cuda.CUDAGraph, "raw_cuda_graph_exec"):
-        raise Error(f"torch {torch.__version__} is too old: its graphs cannot "
-                    "be launched by others; 2.11 is known to do")
 
 
 def _refuse_other_allocators() -> None:
