@@ -24,10 +24,23 @@ except ModuleNotFoundError:  # which the tests say
 else:
     import softtorch
 
+    import torch._dynamo  # noqa: F401 - which optimizers load in the end
+
     if torch.cuda.device_count() == 0:
         softtorch.install()
 
 __all__ = ["pytest_addoption", "pytest_configure"]
+
+
+def pytest_collection_finish() -> None:
+    """Each test collects what it leaves: what is there before them all, most
+    of it torch's, is not looked through again."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # libraries look for leaks at the end
 
 
 @pytest.fixture
