@@ -378,4 +378,4 @@ def _version(tensor) -> int:
 
 def _is_listened_to(tensor) -> bool:
     """Whether somebody wants its gradient, which a chunk keeps to itself."""
-    return private.has_hooks(tensor) or tensor.retains_grad
+    return private.has_tensor_hooks(tensor) or tensor.retains_grad

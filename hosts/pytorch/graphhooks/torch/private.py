@@ -115,10 +115,13 @@ def hooks_of(module) -> list:
             module._backward_hooks, module._backward_pre_hooks]
 
 
-def has_hooks(tensor) -> bool:
-    """On its gradient."""
-    return bool(tensor._backward_hooks
-                or tensor._post_accumulate_grad_hooks)
+def has_tensor_hooks(tensor) -> bool:
+    return bool(tensor._backward_hooks)
+
+
+def has_hooks(leaf) -> bool:
+    """On its gradient, or for when that has been added up."""
+    return bool(leaf._backward_hooks or leaf._post_accumulate_grad_hooks)
 
 
 def have_hooks(leaves) -> bool:
