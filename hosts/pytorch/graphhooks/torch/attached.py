@@ -13,8 +13,7 @@ import weakref
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
-from torch.optim.optimizer import (register_optimizer_step_post_hook,
-                                   register_optimizer_step_pre_hook)
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from .. import _abi
 from ..errors import Error, spell
@@ -90,11 +89,8 @@ class Attached:
         self.watch = Watch()
         self.captures = Captures(self.device, self._flight, generators)
         self._open(model, options)
-        self._hooks = [
-            register_optimizer_step_pre_hook(
-                _when_alive(self, Attached._give_up_sums)),
-            register_optimizer_step_post_hook(
-                _when_alive(self, Attached._note_step))]
+        self._hooks = [register_optimizer_step_post_hook(
+            _when_alive(self, Attached._note_step))]
         for hook in self._hooks:
             weakref.finalize(self, hook.remove)
 
@@ -282,13 +278,6 @@ class Attached:
             log.warning("%d microbatches, and no optimizer of these layers "
                         "has stepped: nothing is recorded before; a loop "
                         "without one calls attached.step()", number)
-
-    def _give_up_sums(self, optimizer) -> None:
-        """Of a pass of autograd that has failed, should autograd not have let
-        go of it yet."""
-        if current_pass() < 0 and self._is_ours(optimizer):
-            for segment in self.segments:
-                segment.sums.give_up()
 
     def _note_step(self, optimizer) -> None:
         """The next forward begins a step, if it is an optimizer of the

@@ -47,7 +47,7 @@ def begin(segment, instance: Instance, microbatch: int, grads):
     if segment.refused is None:
         segment.parameters.decide(
             owner.accumulates or owner.microbatch > 0
-            or segment.sums.aside is not None)
+            or segment.sums.is_summing())
         _record_all(segment, instance, microbatch, given)
     if segment.refused is not None or instance.backward is None:
         return _eagerly(segment, instance, microbatch, given)

@@ -227,6 +227,14 @@ class Parameters:
             _is_at(grad, home.gradients[parameter]) for home in self.homes
             if parameter in home.gradients)
 
+    def is_in_pool(self, parameter, gradient) -> bool:
+        """Whether a gradient of it is where a recording has made it, and not
+        apart from all graphs."""
+        return gradient is not None and any(
+            home.serial and parameter in home.gradients
+            and _is_at(gradient, home.gradients[parameter])
+            for home in self.homes)
+
     def aliases(self) -> list:
         """Others of their types, at their addresses: what autograd keeps of a
         recording has nothing to do with what it keeps of the training, such

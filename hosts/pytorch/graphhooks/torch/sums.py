@@ -5,82 +5,82 @@ those of two losses that were summed, are one gradient to eager: it is added
 up by itself, and then to what is in `.grad`.  And what autograd.grad() asks
 for is not to be there at all.
 
+Between two such calls `.grad` is what it was before the pass.  So a pass that
+fails on the way leaves nothing to be put right, which nobody could do in time:
+autograd lets go of it on a thread of its own, while the caller may go on.
+
 SPDX-License-Identifier: Apache-2.0
 """
 
 from __future__ import annotations
 
-import threading
+import contextlib
 
-import torch
-
-from . import private
 from .private import current_pass, will_run
 from .strides import copy_of
 
 
 class Aside:
-    """What is in `.grad`, while gradients are summed up apart from it; of all
-    that graphs have the gradients of, or of some."""
+    """A sum, of all that graphs have the gradients of, or of some.  What lies
+    where a graph is going to write is a copy until the sum is complete."""
 
     def __init__(self, parameters, some=None):
-        self.own = parameters.own if some is None else some
-        self.held = [(p, p.grad, p.grad.clone()
-                      if parameters.is_in_place(p) else p.grad)
-                     for p in self.own if p.grad is not None]
-        for p, _, _ in self.held:
-            p.grad = None
-        self.left = [None for _ in self.own]  # what is summed up so far
+        self._parameters = parameters
+        self._own = parameters.own if some is None else some
+        self._sum = [None for _ in self._own]  # so far
+        self._copies: dict = {}  # and what they are of, by parameter
+        for p in self._own:
+            if p.grad is not None and parameters.is_in_place(p):
+                theirs = p.grad
+                p.grad = theirs.clone()
+                self._copies[p] = p.grad, theirs
 
-    def note(self) -> None:
-        """A backward has come by."""
-        self.left = [p.grad for p in self.own]
+    @contextlib.contextmanager
+    def summing(self):
+        """The sum is in `.grad`, for a backward to be added to it."""
+        theirs = [p.grad for p in self._own]
+        self._put(self._sum)
+        try:
+            yield
+        finally:
+            self._sum = [p.grad for p in self._own]
+            self._put(theirs)
 
-    def give_up(self) -> None:
-        """The pass has failed: autograd would have added nothing yet.  Who
-        has set `.grad` since means that."""
-        if all(p.grad is g for p, g in zip(self.own, self.left)):
-            self.restore()
+    def _put(self, gradients) -> None:
+        for p, gradient in zip(self._own, gradients):
+            p.grad = gradient
+
+    def keep(self) -> None:
+        """Until the next backward; graphs may use their pool by then."""
+        pooled = self._parameters.is_in_pool
+        self._sum = [total.clone() if pooled(p, total) else total
+                     for p, total in zip(self._own, self._sum)]
 
     def add(self) -> None:
-        """The sum is added to it, as autograd adds to a gradient."""
-        for p, theirs, values in self.held:
-            if p.grad is None:
-                p.grad = _put(theirs, values)
-            elif theirs is values:
-                p.grad = theirs.add_(p.grad)
+        """The sum is added to what is in `.grad`, as autograd adds to a
+        gradient."""
+        for p, total in zip(self._own, self._sum):
+            if total is None:
+                self._restore(p)
+            elif p.grad is None:
+                p.grad = total
+            elif self._is_copy(p):
+                p.grad = total.add_(p.grad)
             else:
-                p.grad.add_(values)
+                p.grad.add_(total)
 
     def restore(self) -> None:
         """The sum is nobody's."""
-        for p in self.own:
-            p.grad = None
-        for p, theirs, values in self.held:
-            p.grad = _put(theirs, values)
+        for p in self._own:
+            self._restore(p)
 
+    def _restore(self, p) -> None:
+        if self._is_copy(p):
+            copy, theirs = self._copies[p]
+            p.grad = theirs.copy_(copy)
 
-def _put(theirs, values):
-    return theirs if theirs is values else theirs.copy_(values)
-
-
-class Failure:
-    """Autograd calls it at the end of a pass, and lets go of it when the pass
-    fails: on a thread of autograd's, while the caller may go on already."""
-
-    def __init__(self, sums: "Sums"):
-        self.sums = sums
-        self.aside = sums.aside
-        self.stream = torch.cuda.current_stream()
-
-    def __call__(self) -> None:
-        pass
-
-    def __del__(self):
-        with self.sums.lock:
-            if self.sums.aside is self.aside:
-                with torch.cuda.stream(self.stream):
-                    self.sums.give_up()
+    def _is_copy(self, p) -> bool:
+        return p in self._copies and p.grad is self._copies[p][0]
 
 
 class Sums:
@@ -88,69 +88,63 @@ class Sums:
 
     def __init__(self, segment):
         self.segment = segment
-        self.aside: Aside | None = None  # `.grad` of before
+        self._aside: Aside | None = None  # of a pass that is not over
         self._pass = -1  # of autograd, which comes by several times
-        self.lock = threading.RLock()  # one gives up, and others wait
+
+    def is_summing(self) -> bool:
+        return self._aside is not None and self._pass == current_pass()
 
     def run_back(self, instance, microbatch: int, grads):
         """There may be more to come by in this pass of autograd."""
         now = current_pass()
         more = self._comes_again()
         if self._pass != now:
-            self.give_up()
-        if more and self._pass != now:
-            self._pass = now
-            self.aside = Aside(self.segment.parameters)
-            private.at_end_of_pass(Failure(self))
-        try:
+            self._aside = None  # of one that has failed
+            if more:
+                self._begin(now)
+        if self._aside is None:
+            return self.segment.run_back(instance, microbatch, grads)
+        with self._aside.summing():
             results = self.segment.run_back(instance, microbatch, grads)
-        except BaseException:
-            self.give_up()  # before anybody else can look
-            raise
-        if self.aside is not None:
-            self.aside.note()
-            if not more:
-                self._add()
+        if more:
+            self._aside.keep()
+        else:
+            self._add()
         return results
+
+    def _begin(self, now: int) -> None:
+        self._pass, self._aside = now, Aside(self.segment.parameters)
 
     def pass_by(self) -> None:
         """A call to which no gradient comes."""
-        if self.aside is not None and self._pass == current_pass() \
-                and not self._comes_again():
+        if self.is_summing() and not self._comes_again():
             self._add()
 
     def run_beside(self, instance, microbatch: int, grads):
         """For autograd.grad() and backward(inputs=...), which leave `.grad`
         alone, and whose results are the caller's."""
-        self.aside = Aside(self.segment.parameters)
+        self._begin(current_pass())
         try:
-            results = self.segment.run_back(instance, microbatch, grads)
-            return [r if r is None else copy_of(r) for r in results]
+            with self._aside.summing():
+                results = self.segment.run_back(instance, microbatch, grads)
+                return [r if r is None else copy_of(r) for r in results]
         finally:
-            self.aside.restore()
-            self.aside = None
+            self._aside.restore()
+            self._aside = None
 
     def run_without(self, frozen, run, *what):
         """For a pass that comes after these were frozen: autograd drops what
         comes to them, whatever they were in the forward."""
         aside = Aside(self.segment.parameters, frozen)
         try:
-            return run(*what)
+            with aside.summing():
+                return run(*what)
         finally:
             aside.restore()
 
     def _add(self) -> None:
-        self.aside.add()
-        self.aside = None
-
-    def give_up(self) -> None:
-        """The pass of autograd that summed up, if there is one, has failed."""
-        if self.aside is None:
-            return
-        with self.lock:
-            if self.aside is not None:
-                self.aside.give_up()
-                self.aside = None  # not before: who sees it does not wait
+        self._aside.add()
+        self._aside = None
 
     def _comes_again(self) -> bool:
         for other in self.segment.instances.values():
