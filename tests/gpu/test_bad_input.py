@@ -19,7 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import graphhooks
 from graphhooks import Error
-from graphhooks.torch import misfit, private, seeds, tree
+from graphhooks.torch import private, seeds
 
 GRAIN = pytest.mark.parametrize("grain", GRAINS)
 
@@ -50,48 +50,8 @@ def test_another_shape_is_eager(pair, grain, batch, length):
     run = pair(some_batches(batch, length), grain=grain, eager=["input"])
     assert run.attached.stats()["eager_calls"]["input"] == \
         SEGMENTS[grain] * sum(c // 3 for c in COUNTS)
-    said = run.attached.explain()
-    assert said.count("a call differs from those that are recorded: "
-                      "argument 0: shape ") == SEGMENTS[grain]
-    assert f"shape {(batch, length, WIDTH)} now, " \
-        f"{(BATCH, LENGTH, WIDTH)} when recorded" in said
-
-
-@pytest.mark.parametrize("then, now, words", [
-    (((1, True), {}), ((1, False), {}),
-     "argument 1: False now, True when recorded"),
-    (((1,), {"mask": None}), ((1,), {"mask": 2}),
-     "argument mask: int now, NoneType when recorded"),
-    (((1,), {"a": 3, "b": 4}), ((1,), {"a": 3, "c": 4}),
-     "the names of its arguments: ('a', 'c') now, ('a', 'b') when recorded"),
-    (((1, [2, 3]), {}), ((1, [2]), {}),
-     "argument 1: 1 now, 2 when recorded"),
-    (((1, 2), {}), ((1,), {}), "fewer arguments than when it was recorded"),
-    (((1,), {}), ((1, "x" * 99), {}), "more arguments"),
-    ((("x" * 99,), {}), (("y" * 99,), {}),
-     "argument 0: 'yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy..."
-     " now"),
-], ids=str)
-def test_which_argument_differs_is_named(then, now, words):
-    assert words in misfit.describe(key_of(*then), key_of(*now), *now)
-
-
-def key_of(args, kwargs):
-    """As Segment._fit() makes it."""
-    key = [None]
-    for arg in args:
-        tree.gather(arg, [], key)
-    if kwargs:
-        key.append(tuple(kwargs))
-        for arg in kwargs.values():
-            tree.gather(arg, [], key)
-    return key
-
-
-def test_other_autocast_is_named():
-    assert misfit.describe([None, int, 1], [torch.bfloat16, int, 1], (1,),
-                           {}) == \
-        "autocast: torch.bfloat16 now, None when recorded"
+    assert "a call differs from those that are recorded" in \
+        run.attached.explain()
 
 
 class Takes(Block):

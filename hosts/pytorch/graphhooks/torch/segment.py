@@ -25,8 +25,8 @@ from torch.nn.utils import parametrize
 
 from .. import _abi
 from ..errors import Error
-from . import (backwards, chained, checkpoint, forwards, gradients, misfit,
-               recording, strides, tree)
+from . import (backwards, chained, checkpoint, forwards, gradients, recording,
+               strides, tree)
 from .chain import Chain
 from .gradients import Home, Parameters
 from .instance import Instance
@@ -60,7 +60,6 @@ class Segment(Planned):
         self.has_failed = False  # a recording, for what may pass
         self.key = None  # of the calls that are recorded
         self.has_another = False  # than that of the first call of all
-        self.has_differed = False  # a later call, as was said
         self.seen = -1  # the last microbatch that came by
         self.parameters = Parameters(modules.values(), owner.comparisons)
         self.places = Places(modules.values())
@@ -246,7 +245,7 @@ class Segment(Planned):
         except tree.Unfit as unfit:
             self.owner.count("input", f"{self.name}: {unfit}")
             return None
-        if key != self.key and not self._take(key, tensors, args, kwargs):
+        if key != self.key and not self._take(key, tensors):
             return None
         return tensors
 
@@ -286,13 +285,15 @@ class Segment(Planned):
             return False
         return True
 
-    def _take(self, key, tensors, args, kwargs) -> bool:
+    def _take(self, key, tensors) -> bool:
         """The key of the recordings is that of the first call, or, once, of
         a later step's first call: some begin with a batch of another shape."""
         begun = self.seen >= 0 and not self.owner.stepped
         if self.instances or self.has_another \
                 or (self.key is not None and begun):
-            self.owner.count("input", self._difference(key, args, kwargs))
+            self.owner.count("input", f"{self.name}: a call differs from "
+                             "those that are recorded, in shapes, dtypes, "
+                             "autocast or constants")
             return False
         why = recording.why_not(self, tensors)
         if why is not None:
@@ -302,14 +303,6 @@ class Segment(Planned):
             self._forget()
         self.key = key
         return True
-
-    def _difference(self, key, args, kwargs) -> str | None:
-        """In words, the first time; later ones may differ each in its way."""
-        if self.has_differed:
-            return None
-        self.has_differed = True
-        return f"{self.name}: a call differs from those that are recorded: " \
-            + misfit.describe(self.key, key, args, kwargs)
 
     def _forget(self) -> None:
         """What eager passes have shown was of other calls."""
