@@ -25,6 +25,7 @@ from .contributions import Way
 from .flights import Flights, Twins
 from .gradients import Nothing
 from .memory import Captures
+from .notices import EAGER, NOTE, Notices
 from .places import Watch
 from .private import current_pass, raw_stream
 from .segment import Segment
@@ -77,7 +78,7 @@ class Attached:
         self.passes: collections.deque = collections.deque(maxlen=8)
         self.accumulates = False  # steps have had several microbatches
         self.eager: dict[str, int] = {}
-        self._said: set = set()
+        self.notices = Notices()
         # The stream that wrote gradients last, and in which pass of autograd.
         self._wrote: tuple = None, None, -1
         self._optimizers = weakref.WeakKeyDictionary()
@@ -93,6 +94,8 @@ class Attached:
             _when_alive(self, Attached._note_step))]
         for hook in self._hooks:
             weakref.finalize(self, hook.remove)
+        self.notices.flush()
+        weakref.finalize(self, self.notices.flush)
 
     def _check(self, model) -> None:
         if any(isinstance(m, torch.nn.DataParallel) for m in model.modules()):
@@ -126,6 +129,9 @@ class Attached:
             self.segments += [self._segment(s) for s
                               in self.session.segments() if s.graphed]
             self._check_uses(model)
+            self.notices.layers = [layer.name for layer in self.layers]
+            self.notices.order = {segment.name: i for i, segment
+                                  in enumerate(self.segments)}
             for segment in self.segments:
                 segment.attach()
         except BaseException:
@@ -250,16 +256,15 @@ class Attached:
         if reason is not None:
             self.count(self.api.reason_name(reason).decode())
 
-    def count(self, reason: str, why: str | None = None) -> None:
-        """A call that ran as if nobody were attached; `why` is said once."""
+    def count(self, reason: str, who: str = "", why: str | None = None):
+        """A call that ran as if nobody were attached; `why` is said once of
+        each segment."""
         self.eager[reason] = self.eager.get(reason, 0) + 1
         if why is not None:
-            self.say(f"runs eagerly: {why}")
+            self.notices.add(EAGER, who, why)
 
-    def say(self, sentence: str) -> None:
-        if sentence not in self._said:
-            self._said.add(sentence)
-            log.warning("%s; this is said once", sentence)
+    def say(self, who: str, sentence: str) -> None:
+        self.notices.add(NOTE, who, sentence)
 
     def pause(self) -> None:
         """Nothing is recorded or replayed until resume()."""
@@ -312,6 +317,7 @@ class Attached:
         self.captures.step()
         self.flights.end_step()
         self._look()
+        self.notices.flush()
         self.check(self.api.iteration_end(self.handle,
                                           ctypes.byref(self.error)))
 
@@ -323,6 +329,7 @@ class Attached:
         of then."""
         if self._last is not None:
             return self._last[0]
+        self.notices.flush()
         stats = self.session.stats()
         stats["eager_calls"] = dict(self.eager)
         stats["refused"] = {s.name: s.refused for s in self.segments
@@ -333,13 +340,14 @@ class Attached:
         """The plan as text, and what has become of it; as stats()."""
         if self._last is not None:
             return self._last[1]
+        self.notices.flush()
         lines = [self.session.explain().rstrip("\n")]
         lines += [f"{s.name} runs eagerly: {s.refused}"
                   for s in self.segments if s.refused]
         lines += [f"{s.name}: autograd adds up {len(s.parameters.returned)} "
                   f"of its {len(s.parameters.all)} gradients"
                   for s in self.segments if s.parameters.returned]
-        lines += sorted(self._said)
+        lines += sorted(self.notices.lines())
         return "\n".join(lines) + "\n"
 
     def detach(self) -> None:

@@ -16,8 +16,6 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
-import logging
-
 import torch
 from torch import is_anomaly_enabled, is_autocast_enabled, is_grad_enabled
 from torch.cuda import is_current_stream_capturing as is_capturing
@@ -30,6 +28,7 @@ from . import (backwards, chained, checkpoint, forwards, gradients, recording,
 from .chain import Chain
 from .gradients import Home, Parameters
 from .instance import Instance
+from .notices import REFUSED
 from .places import Places
 from .planned import Planned
 from .private import (GLOBAL_HOOKS, current_device, current_pass, hooks_of,
@@ -37,8 +36,6 @@ from .private import (GLOBAL_HOOKS, current_device, current_pass, hooks_of,
 from .replay import replay
 from .site import Site, why_left_alone
 from .sums import Sums
-
-log = logging.getLogger("graphhooks")
 
 _REPLAYED, _RECORD = _abi.GH_ACTION_REPLAYED, _abi.GH_ACTION_RECORD
 
@@ -85,7 +82,7 @@ class Segment(Planned):
         for site in self.sites:
             why = why_left_alone(site.module)
             if why is not None:
-                return f"{site.name}: {why}"
+                return why if len(self.sites) == 1 else f"{site.name}: {why}"
         return None
 
     def detach(self) -> None:
@@ -96,7 +93,7 @@ class Segment(Planned):
 
     def refuse(self, why: str) -> None:
         self.refused = why
-        log.warning("%s runs eagerly from now on: %s", self.name, why)
+        self.owner.notices.add(REFUSED, self.name, why)
 
     # ---- forward --------------------------------------------------------
 
@@ -128,7 +125,7 @@ class Segment(Planned):
             return site.forward(*args, **kwargs)
         if not again and region is not None and (
                 self.writes or checkpoint.is_selective()):
-            self.owner.count("checkpoint", f"{self.name}: checkpointing runs "
+            self.owner.count("checkpoint", self.name, "checkpointing runs "
                              "it twice, and it writes buffers, or a mode "
                              "keeps some results, as selective checkpointing "
                              "does")
@@ -243,7 +240,7 @@ class Segment(Planned):
                 for arg in kwargs.values():
                     tree.gather(arg, tensors, key)
         except tree.Unfit as unfit:
-            self.owner.count("input", f"{self.name}: {unfit}")
+            self.owner.count("input", self.name, str(unfit))
             return None
         if key != self.key and not self._take(key, tensors):
             return None
@@ -254,13 +251,13 @@ class Segment(Planned):
         theirs: a step may lend other weights, freeze some, or listen."""
         owner = self.owner
         if current_device() != owner.device:
-            owner.count("device", f"the current device is cuda:"
-                        f"{current_device()}, and {self.name} is on cuda:"
-                        f"{owner.device}: call torch.cuda.set_device")
+            owner.count("device", self.name, "it is on "
+                        f"cuda:{owner.device}, and the current device is cuda:"
+                        f"{current_device()}: call torch.cuda.set_device")
             return False
         if not self.places.are_kept():
             owner.watch.suspect(self)
-            owner.count("replaced", f"{self.name}: its parameters, buffers or "
+            owner.count("replaced", self.name, "its parameters, buffers or "
                         "submodules are others, or moved, or frozen")
             if self.parameters.have_other_forms():
                 self.parameters.release()
@@ -270,17 +267,17 @@ class Segment(Planned):
         if owner.watch.suspects:
             owner.watch.clear(self)
         if self.parameters.have_other_mains():
-            owner.count("replaced", f"{self.name}: the main_grad of a "
+            owner.count("replaced", self.name, "the main_grad of a "
                         "parameter is elsewhere than when it was recorded")
             return False
         if any(self.hooks):
-            owner.count("hooks", self.left_alone())
+            owner.count("hooks", self.name, self.left_alone())
             return False
         if keeps_parametrized() and self.is_parametrized:
             owner.count("parametrize")
             return False
         if self.parameters.have_hooks():
-            owner.count("hooks", f"{self.name}: a parameter whose gradient "
+            owner.count("hooks", self.name, "a parameter whose gradient "
                         "the graph puts in place has got a hook")
             return False
         return True
@@ -291,13 +288,13 @@ class Segment(Planned):
         begun = self.seen >= 0 and not self.owner.stepped
         if self.instances or self.has_another \
                 or (self.key is not None and begun):
-            self.owner.count("input", f"{self.name}: a call differs from "
+            self.owner.count("input", self.name, "a call differs from "
                              "those that are recorded, in shapes, dtypes, "
                              "autocast or constants")
             return False
         why = recording.why_not(self, tensors)
         if why is not None:
-            self.owner.count("input", f"{self.name}: {why}")
+            self.owner.count("input", self.name, why)
             return False
         if self.key is not None:
             self._forget()
@@ -351,7 +348,7 @@ class Segment(Planned):
 
     def note_others(self) -> None:
         self.owner.count("elsewhere")
-        self.owner.say(f"{self.name}: a parameter has got a gradient from "
+        self.owner.say(self.name, "a parameter has got a gradient from "
                        "elsewhere in a backward in which the graph added its "
                        "own; eager adds up both before, so bits may differ: "
                        "detach, and attach again before a step that does so, "
@@ -425,7 +422,7 @@ class Segment(Planned):
                             "parameters of its own; detach and attach again")
         if any(grads[i] is None for i in wanted):
             self.owner.count("zeros")
-            self.owner.say(f"{self.name}: an output that had a gradient when "
+            self.owner.say(self.name, "an output that had a gradient when "
                            "the backward was recorded has none, and the graph "
                            "reads zeros: where its derivative is infinite, "
                            "NaNs come of that")

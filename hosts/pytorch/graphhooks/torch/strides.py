@@ -121,7 +121,7 @@ def read(segment, i: int, grad, output, layout):
 
 def _tell_of_copy(segment) -> None:
     segment.owner.count("strides")
-    segment.owner.say(f"{segment.name}: a gradient comes with other strides "
+    segment.owner.say(segment.name, "a gradient comes with other strides "
                       "than those of which the backward was recorded, and the "
                       "graph reads a copy: sums over it may come in another "
                       "order")
