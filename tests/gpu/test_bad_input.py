@@ -717,7 +717,8 @@ class Caches(Block):
 @pytest.mark.parametrize("grain", WHOLE)
 @pytest.mark.parametrize("in_flight", [1, 2])
 def test_a_cache_that_an_evaluation_has_emptied(pair, grain, in_flight):
-    """It is full again when the next call is recorded."""
+    """It is full again when the next call is recorded; and the first call
+    after a later evaluation is eager, which fills it."""
     def train(run):
         for i in range(6):
             run.step(4, in_flight=1 if i < 3 else in_flight)
@@ -727,7 +728,10 @@ def test_a_cache_that_an_evaluation_has_emptied(pair, grain, in_flight):
                     run.loss(length=16)
                 run.model.train()
 
-    pair(train, grain=grain, make=Caches, eager=["forward_only"])
+    run = pair(train, grain=grain, make=Caches,
+               eager=["attributes", "forward_only"])
+    assert run.attached.stats()["eager_calls"]["attributes"] == \
+        (LAYERS if grain == "layer" else 1)
 
 
 class Biased(WaitsBackward):

@@ -20,6 +20,7 @@
     checkpoint.py     modules that run once more on the way back
     seeds.py          where attention finds the seed of its dropout
     attributes.py     what modules hold in Python, and draw there
+    settings.py       whether what layers read in Python is as it was
     notices.py        what is said of segments in the log
     places.py         whether all that graphs read is where it was
     memory.py         captures by torch, and the memory that graphs live in

@@ -29,6 +29,7 @@ from .notices import EAGER, NOTE, Notices
 from .places import Watch
 from .private import current_pass, raw_stream
 from .segment import Segment
+from .settings import Things
 from .site import Detached, Site, be_opaque
 
 log = logging.getLogger("graphhooks")
@@ -79,6 +80,7 @@ class Attached:
         self.accumulates = False  # steps have had several microbatches
         self.eager: dict[str, int] = {}
         self.notices = Notices()
+        self.things = Things()
         # The stream that wrote gradients last, and in which pass of autograd.
         self._wrote: tuple = None, None, -1
         self._optimizers = weakref.WeakKeyDictionary()
@@ -279,6 +281,7 @@ class Attached:
 
     def next_microbatch(self, number: int) -> None:
         self.microbatch = number % _abi.GH_MAX_MICROBATCHES
+        self.things.is_due = True
         if self.steps == 0 and number == _MANY:
             log.warning("%d microbatches, and no optimizer of these layers "
                         "has stepped: nothing is recorded before; a loop "
@@ -317,6 +320,7 @@ class Attached:
         self.captures.step()
         self.flights.end_step()
         self._look()
+        self.things.is_due = True
         self.notices.flush()
         self.check(self.api.iteration_end(self.handle,
                                           ctypes.byref(self.error)))

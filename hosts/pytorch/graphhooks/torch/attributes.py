@@ -15,16 +15,17 @@ import types
 
 import torch
 
-from .private import (CONTAINERS, REGISTRIES, TreeSpec, parameters_of,
+from .private import (REGISTRIES, TREE_NODES, TreeSpec, parameters_of,
                       registries_of, tree_flatten)
 from .tree import Passing
 
 _OWN = REGISTRIES  # for which there is places.py
-_CONTAINERS = frozenset((list, dict, set, collections.deque,
+CONTAINERS = frozenset((list, dict, set, collections.deque,
                          collections.OrderedDict, collections.defaultdict,
                          collections.Counter))
-_PLAIN = frozenset((bool, int, float, complex, str, bytes, type(None),
-                    torch.Size, torch.dtype))
+PLAIN = frozenset((bool, int, float, complex, str, bytes, type(None),
+                    torch.Size, torch.dtype, torch.device))
+_SIGNED = (float, complex)  # zeros have one; and a NaN is not itself
 _THEMSELVES = (enum.Enum, type, types.BuiltinFunctionType, TreeSpec)
 
 
@@ -41,7 +42,7 @@ class Attributes:
         held = [each for m in modules for each in registries_of(m)] \
             + self._names + [inner for names in self._names
                              for value in names.values()
-                             for inner in _containers(value)]
+                             for inner in containers(value)]
         self._before = [(each, each.copy()) for each in held]
         found = self.walk()
         self._tensors = [t for _, t in _tensors(found)]
@@ -57,10 +58,7 @@ class Attributes:
 
     def put_back(self) -> None:
         """A forward that is no graph has not been."""
-        for held, before in self._before:
-            held.clear()
-            put = held.update if isinstance(held, (dict, set)) else held.extend
-            put(before)
+        put_contents_back(self._before)
 
     def tensors(self) -> list:
         """Of modules, those of before the recording and of after it."""
@@ -96,23 +94,24 @@ def _tensors(found) -> list:
 
 def _plain(found) -> dict:
     """What can be compared, and of other things what they are."""
-    return {place: [*map(_comparable, leaves)]
+    return {place: [*map(comparable, leaves)]
             for place, leaves in found.items()}
 
 
-def _comparable(leaf):
+def comparable(leaf):
+    """Of equal ones alone it is equal: 1 is not 1.0 or True, nor 0.0 -0.0."""
     kind = type(leaf)
-    if kind in _PLAIN:
-        return leaf if leaf == leaf else "nan"
+    if kind in PLAIN:
+        return kind, repr(leaf) if kind in _SIGNED else leaf
     if kind is set or kind is frozenset:
-        return frozenset(map(_comparable, leaf)), len(leaf)
+        return frozenset(map(comparable, leaf)), len(leaf)
     if kind is types.FunctionType:
         return leaf.__code__, _constants(leaf)  # it may be made in each call
     if kind is types.MethodType:
-        return id(leaf.__self__), _comparable(leaf.__func__)
+        return id(leaf.__self__), comparable(leaf.__func__)
     if kind is functools.partial:
-        return (_comparable(leaf.func), *map(_comparable, leaf.args),
-                *leaf.keywords, *map(_comparable, leaf.keywords.values()))
+        return (comparable(leaf.func), *map(comparable, leaf.args),
+                *leaf.keywords, *map(comparable, leaf.keywords.values()))
     if isinstance(leaf, _THEMSELVES):
         return leaf
     if isinstance(leaf, (torch.nn.Module, torch.Tensor)):
@@ -126,12 +125,21 @@ def _constants(function) -> tuple:
     """What can be compared of what it has from where it was made."""
     cells = [cell.cell_contents for cell in function.__closure__ or ()
              if cell != types.CellType()]  # which is empty
-    return tuple(_comparable(value)
+    return tuple(comparable(value)
                  for value in (*(function.__defaults__ or ()), *cells)
-                 if type(value) in _PLAIN)
+                 if type(value) in PLAIN)
 
 
-def _containers(value) -> list:
+def put_contents_back(held) -> None:
+    """Each with a copy of what it had."""
+    for container, before in held:
+        container.clear()
+        put = container.update if isinstance(container, (dict, set)) \
+            else container.extend
+        put(before)
+
+
+def containers(value) -> list:
     """It and those within it, if it is one; of types whose ways are known."""
     try:
         return _those_within(value, set())
@@ -141,7 +149,7 @@ def _containers(value) -> list:
 
 def _those_within(value, seen: set) -> list:
     kind = type(value)
-    if not (kind in _CONTAINERS or kind is tuple) or id(value) in seen:
+    if not (kind in CONTAINERS or kind is tuple) or id(value) in seen:
         return []
     seen.add(id(value))
     inner = value.values() if isinstance(value, dict) else value
@@ -154,7 +162,7 @@ def _leaves(value):
     kind = type(value)
     if kind is collections.Counter:
         return (*value, *value.values())
-    if kind in _PLAIN or not (kind in CONTAINERS
+    if kind in PLAIN or not (kind in TREE_NODES
                               or isinstance(value, tuple)):
         return (value,)
     if isinstance(value, (dict, list, tuple)) and not value:
@@ -179,7 +187,7 @@ def refuse_set(tensors, aliases, what: str) -> None:
 
 def _is_the_same(value, other) -> bool:
     return value is other or not isinstance(value, torch.Tensor) \
-        and _comparable(value) == _comparable(other)
+        and comparable(value) == comparable(other)
 
 
 class HostNumbers:

@@ -15,6 +15,7 @@ from . import contributions, private, tree
 from .attributes import Attributes, HostNumbers, refuse_set
 from .instance import Instance
 from .recording import capture, closing, note_uses, play, static
+from .settings import Settings
 
 
 def record(segment, tensors, args, kwargs) -> Instance | None:
@@ -24,6 +25,7 @@ def record(segment, tensors, args, kwargs) -> Instance | None:
     with closing(owner):
         attributes = instance.before = Attributes(segment)
         instance.numbers = HostNumbers(owner.captures.generators)
+        settings = _settings(segment)
         segment.parameters.sort(owner.by_autograd, segment.note_others)
         instance.slot = segment.decision.slot
         instance.flight = owner.forward()
@@ -31,11 +33,15 @@ def record(segment, tensors, args, kwargs) -> Instance | None:
         for inside, outside in zip(instance.inputs, tensors):
             inside.requires_grad_(outside.requires_grad)
         if not capture(segment, 0, lambda: _run(
-                segment, instance, attributes, tensors, args, kwargs)):
+                segment, instance, attributes, settings, tensors, args,
+                kwargs)):
             attributes.put_back()
             instance.numbers.put_back()
+            if settings is not None:
+                settings.put_back()
             return None
     segment.has_failed = False
+    segment.settings = settings or segment.settings
     instance.serial = owner.flights.next_serial()
     segment.parameters.note_old()
     instance.attributes = attributes.tensors()
@@ -47,7 +53,17 @@ def record(segment, tensors, args, kwargs) -> Instance | None:
     return instance
 
 
-def _run(segment, instance: Instance, attributes, tensors, args, kwargs):
+def _settings(segment) -> Settings | None:
+    """What its graphs read in Python, of the first one alone: later ones are
+    recorded only while it is the same."""
+    if segment.settings is not None:
+        return None
+    segment.owner.things.look()
+    return Settings(segment, segment.owner.things)
+
+
+def _run(segment, instance: Instance, attributes, settings, tensors, args,
+         kwargs):
     indices = {id(t): i for i, t in enumerate(tensors)}
     instance.call = tree.form((args, kwargs),
                               lambda t: tree.Place(0, indices[id(t)]))
@@ -71,6 +87,8 @@ def _run(segment, instance: Instance, attributes, tensors, args, kwargs):
         raise tree.Unfit("nothing that comes out of it needs a gradient")
     refuse_set(segment.parameters.all, instance.leaves, "a parameter")
     _refuse_others(instance, attributes, results)
+    if settings is not None:
+        settings.settle("it")
     _refuse_sums(segment, instance, results)
     instance.live = results.tensors
     note_uses(segment, instance)

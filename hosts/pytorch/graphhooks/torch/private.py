@@ -81,7 +81,7 @@ try:
 
     # What torch takes for a container, and what is in one.
     from torch.utils._pytree import (
-        SUPPORTED_NODES as CONTAINERS, TreeSpec, tree_flatten)
+        SUPPORTED_NODES as TREE_NODES, TreeSpec, tree_flatten)
 
     # What makes torch.compile leave a function alone.
     from torch._C._dynamo import eval_frame as _dynamo

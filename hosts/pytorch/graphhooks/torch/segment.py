@@ -34,6 +34,7 @@ from .planned import Planned
 from .private import (GLOBAL_HOOKS, current_device, current_pass, hooks_of,
                       is_transformed, keeps_parametrized)
 from .replay import replay
+from .settings import Settings
 from .site import Site, why_left_alone
 from .sums import Sums
 
@@ -53,6 +54,8 @@ class Segment(Planned):
         self.hooks += GLOBAL_HOOKS
         self.instances: dict[int, Instance] = {}
         self.serial = 0  # of the forward that was recorded first
+        self.settings: Settings | None = None  # what graphs read in Python
+        self._told: set = set()  # names of those that have changed
         self.refused: str | None = None  # why it is eager for good
         self.has_failed = False  # a recording, for what may pass
         self.key = None  # of the calls that are recorded
@@ -89,6 +92,7 @@ class Segment(Planned):
         for site in self.sites:
             site.detach()
         self.instances.clear()
+        self.settings = None
         self.parameters.release()
 
     def refuse(self, why: str) -> None:
@@ -280,7 +284,21 @@ class Segment(Planned):
             owner.count("hooks", self.name, "a parameter whose gradient "
                         "the graph puts in place has got a hook")
             return False
-        return True
+        return self.settings is None or self._are_settings_kept()
+
+    def _are_settings_kept(self) -> bool:
+        """Whether what the graphs have read in Python is as it was."""
+        owner = self.owner
+        if owner.things.is_due:
+            owner.things.look()
+        if self.settings.are_kept():
+            return True
+        name, difference = self.settings.difference
+        owner.count("attributes", self.name,
+                    None if name in self._told else difference + ": put it "
+                    "back, or detach and attach again")
+        self._told.add(name)  # once, whatever its value
+        return False
 
     def _take(self, key, tensors) -> bool:
         """The key of the recordings is that of the first call, or, once, of
