@@ -189,7 +189,7 @@ def test_a_constant_that_changes_is_eager(pair, grain):
 
     run = pair(train, grain=grain, make=Scaled, model=Scales,
                eager=["input"])
-    assert "constants" in run.attached.explain()
+    assert "scale is 0.25 in it and 0.5 in those" in run.attached.explain()
 
 
 class Adds(Block):

@@ -5,8 +5,126 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
-from models import LAYERS, Block
+import dataclasses
+
+import pytest
+from models import LAYERS, LENGTH, WHOLE, WIDTH, Block, Model
 from models import torch
+
+GRAIN = pytest.mark.parametrize("grain", WHOLE)
+
+
+@dataclasses.dataclass
+class Given:
+    rate: float
+    table: tuple
+
+
+class Takes(Block):
+    def forward(self, x, rate, *more, given=None, last=None):
+        x = x * rate
+        for each in more:
+            x = x + each
+        if given is not None:
+            x = x * given.rate + given.table[0]
+        return super().forward(x)
+
+
+class Gives(Model):
+    """What the layers are given besides, in a call that differs and else."""
+
+    differs = False
+
+    def more(self, x):
+        return (), {}
+
+    def run_layers(self, x):
+        rate, more, kwargs = self.more(x)
+        for layer in self.layers:
+            x = layer(x, rate, *more, **kwargs)
+        return x
+
+
+class OtherRate(Gives):
+    said = "rate is 0.5 in it and 1.0 in those"
+
+    def more(self, x):
+        return 0.5 if self.differs else 1.0, (), {}
+
+
+class OtherTensor(Gives):
+    said = (f"argument 2.shape is (1, 1, {WIDTH}) in it and ({WIDTH},) in "
+            "those")
+
+    def more(self, x):
+        table = x.new_ones(WIDTH)
+        return 1.0, (table[None, None] if self.differs else table,), {}
+
+
+class OtherField(Gives):
+    said = "given.rate is 2.0 in it and 1.0 in those"
+
+    def more(self, x):
+        return 1.0, (), {"given": Given(2.0 if self.differs else 1.0,
+                                        (x.new_ones(WIDTH),))}
+
+
+class OtherType(Gives):
+    said = "given.table[0].dtype is torch.bfloat16 in it and torch.float32 in"
+
+    def more(self, x):
+        table = x.new_ones(WIDTH)
+        return 1.0, (), {"given": Given(1.0, (
+            table.bfloat16() if self.differs else table,))}
+
+
+class OneMore(Gives):
+    said = "last is 1 in it and none in those"
+
+    def more(self, x):
+        return 1.0, (), {"last": 1} if self.differs else {}
+
+
+class OtherOrder(Gives):
+    said = ("the list of keyword arguments is last, given in it and given, "
+            "last in those")
+
+    def more(self, x):
+        named = {"given": None, "last": 1}
+        if self.differs:
+            named = {"last": 1, "given": None}
+        return 1.0, (), named
+
+
+@GRAIN
+@pytest.mark.parametrize("model", [OtherRate, OtherTensor, OtherField,
+                                   OtherType, OneMore, OtherOrder])
+def test_a_call_that_differs_says_in_what(pair, grain, model):
+    def train(run):
+        for i in range(5):
+            run.model.differs = i == 3
+            run.step(1)
+
+    run = pair(train, grain=grain, make=Takes, model=model, eager=["input"])
+    assert f"a call differs from those that are recorded: {model.said}" in \
+        run.attached.explain()
+
+
+def test_a_length_that_is_another_each_time_is_said_once(pair, caplog):
+    def train(run):
+        run.steps([1, 1, 1])
+        for less in range(1, 5):
+            run.zero()
+            run.loss(length=LENGTH - less).backward()
+            run.optimizer.step()
+
+    pair(train, eager=["input"])
+    said = [r.getMessage() for r in caplog.records
+            if "a call differs" in r.getMessage()]
+    assert said == [
+        f"run eagerly: {LAYERS} layers (layers.0 to layers.2): a call differs "
+        f"from those that are recorded: x.shape is (2, {LENGTH - 1}, {WIDTH}) "
+        f"in it and (2, {LENGTH}, {WIDTH}) in those; this is said once"]
 
 
 class Raises(Block):

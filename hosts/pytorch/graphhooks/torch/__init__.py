@@ -8,6 +8,7 @@
     replay.py         the same for autograd: a node of its graph
     chain.py          several modules that are one launch
     site.py           what stands in for a module's forward
+    calls.py          what a call is given, in words
     instance.py       what is known of a segment's graphs, slot by slot
     recording.py      a pass becomes a graph: a forward in forwards.py, a
                       backward in backwards.py

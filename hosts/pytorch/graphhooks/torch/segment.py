@@ -23,8 +23,8 @@ from torch.nn.utils import parametrize
 
 from .. import _abi
 from ..errors import Error
-from . import (backwards, chained, checkpoint, forwards, gradients, recording,
-               strides, tree)
+from . import (backwards, calls, chained, checkpoint, forwards, gradients,
+               recording, strides, tree)
 from .chain import Chain
 from .gradients import Home, Parameters
 from .instance import Instance
@@ -38,6 +38,7 @@ from .settings import Settings
 from .site import Site, why_left_alone
 from .sums import Sums
 
+_MANY = 32  # calls of which it is looked at in what they differ
 _REPLAYED, _RECORD = _abi.GH_ACTION_REPLAYED, _abi.GH_ACTION_RECORD
 
 
@@ -55,10 +56,12 @@ class Segment(Planned):
         self.instances: dict[int, Instance] = {}
         self.serial = 0  # of the forward that was recorded first
         self.settings: Settings | None = None  # what graphs read in Python
-        self._told: set = set()  # names of those that have changed
+        self._told: set = set()  # names of those, and of arguments in tuples
         self.refused: str | None = None  # why it is eager for good
         self.has_failed = False  # a recording, for what may pass
         self.key = None  # of the calls that are recorded
+        self.call: dict = {}  # the same in words
+        self.others = 0  # calls that differed
         self.has_another = False  # than that of the first call of all
         self.seen = -1  # the last microbatch that came by
         self.parameters = Parameters(modules.values(), owner.comparisons)
@@ -246,7 +249,7 @@ class Segment(Planned):
         except tree.Unfit as unfit:
             self.owner.count("input", self.name, str(unfit))
             return None
-        if key != self.key and not self._take(key, tensors):
+        if key != self.key and not self._take(key, tensors, args, kwargs):
             return None
         return tensors
 
@@ -300,15 +303,13 @@ class Segment(Planned):
         self._told.add(name)  # once, whatever its value
         return False
 
-    def _take(self, key, tensors) -> bool:
+    def _take(self, key, tensors, args, kwargs) -> bool:
         """The key of the recordings is that of the first call, or, once, of
         a later step's first call: some begin with a batch of another shape."""
         begun = self.seen >= 0 and not self.owner.stepped
         if self.instances or self.has_another \
                 or (self.key is not None and begun):
-            self.owner.count("input", self.name, "a call differs from "
-                             "those that are recorded, in shapes, dtypes, "
-                             "autocast or constants")
+            self._tell_of_other(key, args, kwargs)
             return False
         why = recording.why_not(self, tensors)
         if why is not None:
@@ -317,7 +318,21 @@ class Segment(Planned):
         if self.key is not None:
             self._forget()
         self.key = key
+        self.call = calls.describe(self.sites[0], key, args, kwargs)
         return True
+
+    def _tell_of_other(self, key, args, kwargs) -> None:
+        """Than those that are recorded: once of each of its arguments."""
+        self.others += 1
+        if self.others > _MANY:  # words take time
+            self.owner.count("input")
+            return
+        now = calls.describe(self.sites[0], key, args, kwargs)
+        name, how = calls.difference(self.call, now)
+        self.owner.count("input", self.name, None if (name,) in self._told
+                         else "a call differs from those that are recorded: "
+                         + how)
+        self._told.add((name,))
 
     def _forget(self) -> None:
         """What eager passes have shown was of other calls."""

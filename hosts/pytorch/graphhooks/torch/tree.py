@@ -94,6 +94,34 @@ def _parts(value):
                 "them")
 
 
+def describe(named, found: dict, tensors: dict) -> None:
+    """Of values by name, what two calls must agree in, as texts by name."""
+    for name, value in named.items():
+        _describe(name, value, found, tensors)
+
+
+def _describe(name: str, value, found: dict, tensors: dict) -> None:
+    kind = type(value)
+    if kind in _TENSORS:
+        first = tensors.setdefault(id(value), name)
+        found[name] = "a tensor" if first == name else f"the same as {first}"
+        found.update({
+            f"{name}.shape": str(tuple(value.shape)),
+            f"{name}.dtype": str(value.dtype),
+            f"{name}.stride()": str(value.stride()),
+            f"{name}.requires_grad": str(value.requires_grad)})
+    elif kind in _PLAIN or isinstance(value, enum.Enum):
+        found[name] = repr(value)
+    else:
+        parts = _parts(value)
+        is_dict = isinstance(parts, dict)
+        found[name] = f"a {kind.__name__} of {len(parts)}"
+        for key, part in parts.items() if is_dict else enumerate(parts):
+            inner = f"{name}[{key!r}]" if isinstance(value, (
+                dict, list, tuple)) else f"{name}.{key}"
+            _describe(inner, part, found, tensors)
+
+
 class Place:
     """Where a tensor goes in a form: `source` has it at `index`."""
 
