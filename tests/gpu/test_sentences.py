@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from models import LAYERS, LENGTH, WHOLE, WIDTH, Block, Model
+from models import LAYERS, LENGTH, WHOLE, WIDTH, Attention, Block, Mlp, Model
 from models import torch
 
 GRAIN = pytest.mark.parametrize("grain", WHOLE)
@@ -127,6 +127,66 @@ def test_a_length_that_is_another_each_time_is_said_once(pair, caplog):
         f"in it and (2, {LENGTH}, {WIDTH}) in those; this is said once"]
 
 
+# ---- a layer that waits for the device -------------------------------------
+
+
+class WaitingMlp(Mlp):
+    def forward(self, x):
+        return super().forward(x) * (1 if x.detach().mean().item() else 2)
+
+
+class WaitingAttention(Attention):
+    def forward(self, x):
+        return super().forward(x) * (1 if x.detach().mean().item() else 2)
+
+
+class InMlp(Block):
+    works = "attn"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mlp = WaitingMlp()
+
+
+class InAttention(Block):
+    works = "mlp"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attn = WaitingAttention()
+
+
+class InBetween(Block):
+    works = "attn,mlp"
+
+    def forward(self, x):
+        return super().forward(x) * (1 if x.detach().mean().item() else 2)
+
+
+WAITS = pytest.mark.parametrize("make", [InMlp, InAttention, InBetween])
+
+
+@WAITS
+def test_a_layer_that_waits_names_the_scope_that_works(pair, make):
+    run = pair(lambda r: r.steps([1, 1, 1]), make=make, replays=False,
+               refused="^it waits for the device, as .item")
+    for why in run.attached.stats()["refused"].values():
+        assert f'granularity="part", scope="{make.works}", which' in why
+        assert why.endswith(")") and " line " in why
+
+
+@WAITS
+def test_the_scope_that_it_names_works(pair, make):
+    pair(lambda r: r.steps([1, 1, 1]), make=make, grain="part",
+         scope=make.works)
+
+
+def test_a_chunk_of_which_a_layer_waits_names_the_granularity(pair):
+    run = pair(lambda r: r.steps([1, 1, 1]), make=InMlp, grain="chunk",
+               replays=False, refused='granularity="layer", which leaves')
+    assert run.attached.stats()["refused"]
+
+
 class Raises(Block):
     calls = 0
 
@@ -170,6 +230,14 @@ def test_two_layers_are_named_and_one_is_as_ever(pair, caplog):
          refused="ValueError")
     assert [r.getMessage().split(" runs eagerly")[0]
             for r in caplog.records] == ["layers.1"]
+
+
+def test_parts_of_many_layers_are_segments(pair, caplog):
+    pair(lambda r: r.steps([1, 1, 1]), make=InMlp, grain="part",
+         refused="waits for the device")
+    assert [r.getMessage().split(" run eagerly")[0]
+            for r in caplog.records] == [
+        f"{LAYERS} segments (layers.0.mlp to layers.2.mlp)"]
 
 
 def test_what_waits_to_be_said_is_said_at_the_end(runs, caplog):

@@ -12,6 +12,7 @@
     instance.py       what is known of a segment's graphs, slot by slot
     recording.py      a pass becomes a graph: a forward in forwards.py, a
                       backward in backwards.py
+    failures.py       why one has failed, and what to do about it
     gradients.py      how gradients of parameters get into .grad
     landing.py        how they get to places of ours within a graph
     sums.py           how those of several losses are added up

@@ -9,22 +9,16 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import contextlib
-import os
-import traceback
 
 import torch
 
 from .. import _abi
 from . import checkpoint, contributions, private, tree
 from .attributes import refuse_set
+from .failures import sentence
 from .instance import Instance
 from .memory import is_dense, tensor_at
 from .places import lent
-
-# Files of torch's and of ours.
-_NOT_THEIRS = (os.path.dirname(torch.__file__) + os.sep,
-               os.path.dirname(os.path.dirname(__file__)) + os.sep)
-
 
 def why_not(segment, tensors):
     """Why calls with such tensors are not recorded, or None."""
@@ -76,7 +70,7 @@ def capture(segment, direction: int, run) -> bool:
             segment.has_failed = True
             owner.count("warmup")
         else:
-            segment.refuse(_sentence(failure))
+            segment.refuse(sentence(segment, failure))
         return False
     except BaseException:
         owner.cancel(None)
@@ -87,18 +81,6 @@ def capture(segment, direction: int, run) -> bool:
         return False
     owner.check(status)
     return True
-
-
-def _sentence(failure) -> str:
-    """What the modules have raised, and where: in the last of their files."""
-    why = str(failure).split("\n", 1)[0]
-    if isinstance(failure, tree.Unfit):
-        return why
-    places = [f"{os.path.basename(frame.filename)} line {frame.lineno}"
-              for frame in traceback.extract_tb(failure.__traceback__)
-              if not frame.filename.startswith(_NOT_THEIRS)]
-    at = f" (at {places[-1]})" if places else ""
-    return f"{type(failure).__name__}: {why}{at}"
 
 
 @contextlib.contextmanager
