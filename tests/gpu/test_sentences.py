@@ -14,6 +14,32 @@ from models import torch
 GRAIN = pytest.mark.parametrize("grain", WHOLE)
 
 
+def at_once(count):
+    """One backward of several microbatches."""
+    def train(run):
+        for _ in range(3):
+            run.zero()
+            sum(run.loss() for _ in range(count)).backward()
+            run.optimizer.step()
+
+    return train
+
+
+@GRAIN
+def test_too_few_slots_for_one_backward_name_max_slots(runs, caplog, grain):
+    run = runs(grain=grain, max_slots=8)
+    at_once(10)(run)
+    assert run.attached.stats()["eager_calls"]["elsewhere"] > 0
+    said = run.attached.explain()
+    assert "attach with max_slots=10, or more" in said
+    assert "a gradient from elsewhere" not in said + caplog.text
+
+
+@GRAIN
+def test_what_that_sentence_says_helps(pair, grain):
+    pair(at_once(10), grain=grain, max_slots=10)
+
+
 @dataclasses.dataclass
 class Given:
     rate: float

@@ -38,6 +38,7 @@ from .settings import Settings
 from .site import Site, why_left_alone
 from .sums import Sums
 
+_MOST_SLOTS = 64  # that max_slots takes
 _MANY = 32  # calls of which it is looked at in what they differ
 _REPLAYED, _RECORD = _abi.GH_ACTION_REPLAYED, _abi.GH_ACTION_RECORD
 
@@ -55,6 +56,7 @@ class Segment(Planned):
         self.hooks += GLOBAL_HOOKS
         self.instances: dict[int, Instance] = {}
         self.serial = 0  # of the forward that was recorded first
+        self.busy = -1, 0  # the last step with too few slots, and microbatches
         self.settings: Settings | None = None  # what graphs read in Python
         self._told: set = set()  # names of those, and of arguments in tuples
         self.refused: str | None = None  # why it is eager for good
@@ -190,6 +192,8 @@ class Segment(Planned):
         elif action == _RECORD:
             instance = forwards.record(self, tensors, args, kwargs)
         else:
+            if self.decision.reason == _abi.GH_REASON_BUSY:
+                self.busy = owner.steps, microbatch + 1
             owner.cancel(self.decision.reason)
         if instance is None:
             return self.chain.watch(site, tensors, args, kwargs)
@@ -381,6 +385,15 @@ class Segment(Planned):
 
     def note_others(self) -> None:
         self.owner.count("elsewhere")
+        step, needed = self.busy
+        if step == self.owner.steps:
+            self.owner.say(self.name, f"one backward is of {needed} "
+                           "microbatches or more, and those for which there "
+                           "was no slot ran eagerly; their gradients are "
+                           "added up apart from those of graphs, so bits may "
+                           "differ from eager's: attach with max_slots="
+                           f"{min(needed, _MOST_SLOTS)}, or more")
+            return
         self.owner.say(self.name, "a parameter has got a gradient from "
                        "elsewhere in a backward in which the graph added its "
                        "own; eager adds up both before, so bits may differ: "
