@@ -272,3 +272,31 @@ def test_what_waits_to_be_said_is_said_at_the_end(runs, caplog):
     assert caplog.text == ""
     run.detach()
     assert "ValueError: no" in caplog.text
+
+
+# ---- a cache ---------------------------------------------------------------
+
+
+class DynamicCache:
+    """As those of Hugging Face are called."""
+
+
+class Generates(Block):
+    def forward(self, x, past_key_values=None):
+        return super().forward(x)
+
+
+class WithCache(Model):
+    def run_layers(self, x):
+        cache = DynamicCache()
+        for layer in self.layers:
+            x = layer(x, past_key_values=cache)
+        return x
+
+
+@GRAIN
+def test_a_cache_of_keys_and_values_names_use_cache(pair, grain):
+    run = pair(lambda r: r.steps([1, 1]), grain=grain, make=Generates,
+               model=WithCache, replays=False, eager=["input"])
+    assert "a DynamicCache goes into the layer" in run.attached.explain()
+    assert "train with use_cache=False" in run.attached.explain()

@@ -88,6 +88,10 @@ def _parts(value):
         return parts
     if kind in (dict, collections.OrderedDict):
         return value
+    if kind.__name__.endswith("Cache"):
+        raise Unfit(f"a {kind.__qualname__} goes into the layer or comes out "
+                    "of it, a cache of keys and values for generation: train "
+                    "with use_cache=False")
     raise Unfit(f"a {kind.__module__}.{kind.__qualname__} goes into the "
                 "layer or comes out of it; graphs know tensors, numbers, "
                 "texts, None, and tuples, lists, dicts and dataclasses of "
