@@ -7,6 +7,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import collections
+import dataclasses
 import re
 import types
 
@@ -439,3 +440,29 @@ def test_a_zero_of_another_sign_is_another_table(pair):
         run.steps([1])
 
     pair(train, make=Tabled, before=before, eager=["attributes"])
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    """Forbids to set what its own methods change."""
+
+    calls: int = 0
+
+    def count(self) -> int:
+        vars(self)["calls"] += 1
+        return self.calls
+
+
+class CountsInFrozen(Block):
+    def __init__(self) -> None:
+        super().__init__()
+        self.meter = Frozen()
+
+    def forward(self, x):
+        return super().forward(x / self.meter.count())
+
+
+@GRAIN
+def test_an_object_that_forbids_to_be_set_is_put_back(pair, grain):
+    pair(lambda r: r.steps([2, 2, 2]), grain=grain, make=CountsInFrozen,
+         replays=False, refused="it changes an attribute, (layers.0.)?meter.c")

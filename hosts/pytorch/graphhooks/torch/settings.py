@@ -170,22 +170,33 @@ def _classes(modules) -> list:
     return list(found)
 
 
-def _copy(thing):
-    """A function that gives it the attributes of now again."""
+def _copy(thing, held: Held):
+    """A function that gives it the attributes of now again, if what is held
+    of it is another."""
     before = dict(vars(thing))
     inner = [(each, each.copy()) for value in before.values()
              for each in containers(value)]
 
     def put_back():
+        if held.is_same():
+            return
         now = dict(vars(thing))
         for name in {**before, **now}:
-            if name not in before:
-                delattr(thing, name)
-            elif now.get(name, _GONE) is not before[name]:
-                setattr(thing, name, before[name])
+            if now.get(name, _GONE) is not before.get(name, _GONE):
+                _put(thing, name, before.get(name, _GONE))
         put_contents_back(inner)
 
     return put_back
+
+
+def _put(thing, name: str, value) -> None:
+    """A class has no dict to write; an object may forbid to set."""
+    if isinstance(thing, type):
+        delattr(thing, name) if value is _GONE else setattr(thing, name, value)
+    elif value is _GONE:
+        del vars(thing)[name]
+    else:
+        vars(thing)[name] = value
 
 
 class Things:
@@ -207,7 +218,8 @@ class Things:
 
     def copies(self) -> list:
         """Of what they have now: each with what puts it back."""
-        return [_copy(thing) for thing, _ in self._things.values()]
+        return [_copy(thing, find(thing).held)
+                for thing, find in self._things.values()]
 
     def look(self) -> None:
         self.is_due = False
