@@ -442,6 +442,39 @@ def test_a_zero_of_another_sign_is_another_table(pair):
     pair(train, make=Tabled, before=before, eager=["attributes"])
 
 
+def scaling(number: float):
+    """A class of a name that others have, too."""
+    class Scales(nn.Module):
+        rate = number
+
+        def forward(self, x):
+            return x * self.rate
+
+    return Scales
+
+
+class Twins(Block):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = scaling(1.0)(), scaling(2.0)()
+
+    def forward(self, x):
+        return self.other(self.one(super().forward(x)))
+
+
+@GRAIN
+@pytest.mark.parametrize("name", ["one", "other"])
+def test_classes_of_one_name_are_told_apart(pair, grain, name):
+    def train(run):
+        run.steps([1, 1, 1])
+        for layer in run.model.layers:
+            type(getattr(layer, name)).rate = 0.5
+        run.steps([1])
+
+    run = pair(train, grain=grain, make=Twins, eager=["attributes"])
+    assert "rate was " in run.attached.explain()
+
+
 @dataclasses.dataclass(frozen=True)
 class Frozen:
     """Forbids to set what its own methods change."""

@@ -348,8 +348,11 @@ class Settings:
                 own = {"forward"} if module is site.module else frozenset()
                 inner = f"{prefix}{name}." if name else prefix
                 found.add_all(vars(module), inner, _INTERNAL | own)
+        names: dict = {}  # how many classes have each
         for kind in _classes(modules):
-            self._share(found, kind.__name__, kind, _of_class)
+            nth = names[kind.__name__] = names.get(kind.__name__, 0) + 1
+            name = f"{kind.__name__} ({nth})" if nth > 1 else kind.__name__
+            self._share(found, name, kind, _of_class)
         for name, thing in found.objects.items():
             self._share(found, name, thing, _of_object)
         return found
