@@ -1,0 +1,187 @@
+#!/usr/bin/env bash
+# torch-matrix.sh - the tests of tests/gpu on several versions of torch.
+#
+#     build-aux/torch-matrix.sh [--core] BUILD [VERSION...]
+#
+# BUILD is the folder in which make ran.  A VERSION is such as 2.12.1, or
+# newest; without one, the newest of each minor release from 2.11 on that pip
+# finds.  Each version gets a virtual environment of its own, into which pip
+# installs it: 6 GB and a minute or two.  Where torch sees no GPU,
+# tests/gpu/softtorch.py stands in for one.
+#
+# --core runs those files alone that tell most about a version, in about a
+# third of the time.
+#
+# A line for each version has its counts, and the last line adds them up; it
+# exits 0 when something passed and nothing failed.  What pytest says is in
+# LOGS/torch-VERSION.log.
+#
+#     CACHE=DIR    where the environments are (default: BUILD/torch); one
+#                  that is there is used as it is
+#     LOGS=DIR     default: BUILD
+#     PYTHON=      the interpreter (python3), of 3.10 or later
+#     JOBS=N       tests at once (every core, 8 at most)
+#
+# SPDX-License-Identifier: Apache-2.0
+set -uo pipefail
+
+first=2.11
+core="training accumulation arguments checkpoint chunk compiled ddp
+    gradients hooks library modes off options order part random replay
+    threads versions"
+
+usage()
+{
+    sed -n '2,/^# SPDX/{/SPDX/d;s/^# \{0,1\}//;p}' "$0"
+}
+
+die()
+{
+    echo "torch-matrix.sh: $*" >&2
+    echo "0 passed, 1 failed, 0 skipped"
+    exit 1
+}
+
+# ---- versions --------------------------------------------------------------
+
+# Prints those that pip finds, the newest first, one a line.
+all_versions()
+{
+    "$python" -m pip --disable-pip-version-check index versions torch \
+        2> "$logs/pip-index.log" |
+        sed -n 's/^Available versions: //p' | tr -d ' ' | tr ',' '\n'
+}
+
+# Prints the newest of each minor release, the oldest first.
+one_of_each_minor()
+{
+    all_versions | awk -F. -v first="$first" '
+        BEGIN { split(first, least, ".") }
+        $1 < least[1] || ($1 == least[1] && $2 < least[2]) { next }
+        !seen[$1 "." $2]++' | sort -V
+}
+
+# ---- one version -----------------------------------------------------------
+
+# install VERSION FOLDER: an environment that has it and what runs the tests.
+install()
+{
+    local version=$1 folder=$2
+
+    [ ! -e "$folder/complete" ] || return 0
+    rm -rf "$folder"
+    "$python" -m venv "$folder" &&
+        "$folder/bin/python" -m pip --disable-pip-version-check install \
+            -q "torch==$version" numpy pytest pytest-xdist &&
+        touch "$folder/complete"
+}
+
+# run_tests FOLDER SCRATCH: in words of pytest.
+run_tests()
+{
+    local folder=$1 scratch=$2
+
+    env -u PYTHONPATH PYTHONDONTWRITEBYTECODE=1 builddir="$build" \
+        "$folder/bin/python" -m pytest -q -rs --tb=short -n "$jobs" \
+        -p no:cacheprovider -c /dev/null --rootdir "$top/tests/gpu" \
+        --basetemp "$scratch/tmp" "${tests[@]}"
+}
+
+# Prints the line in which pytest adds up, if it came to that.
+summary()
+{
+    grep -E '^[0-9]+ [a-z]+.* in [0-9.]+s' "$1" | tail -n 1
+}
+
+# count WORD LINE: how many tests that line says to have done so.
+count()
+{
+    grep -o -E "[0-9]+ $1" <<< "$2" | cut -d ' ' -f 1 || echo 0
+}
+
+# check VERSION: its tests, and its line.
+check()
+{
+    local version=$1 folder=$cache/$1 log=$logs/torch-$1.log start=$SECONDS
+    local good bad missed scratch line
+
+    if ! install "$version" "$folder" > "$log" 2>&1; then
+        tail -n 5 "$log"
+        echo "torch $version: it could not be installed"
+        failed=$((failed + 1))
+        return
+    fi
+    scratch=$(mktemp -d)
+    run_tests "$folder" "$scratch" >> "$log" 2>&1
+    rm -rf "$scratch"
+
+    line=$(summary "$log")
+    good=$(count passed "$line")
+    bad=$(($(count failed "$line") + $(count 'errors?' "$line")))
+    missed=$(count skipped "$line")
+    if [ -z "$line" ]; then
+        tail -n 20 "$log"
+        bad=1 # it did not come to its end
+    fi
+    sed -n 's/^SKIPPED \[\([0-9]*\)\] [^ ]* /  skipped \1 x /p' "$log"
+    grep -E '^(FAILED|ERROR) ' "$log"
+    echo "torch $version: $good passed, $bad failed, $missed skipped," \
+        "$((SECONDS - start)) s"
+    passed=$((passed + good))
+    failed=$((failed + bad))
+    skipped=$((skipped + missed))
+}
+
+# ---- main ------------------------------------------------------------------
+
+tests=()
+top=$(cd "$(dirname "$0")/.." && pwd)
+case ${1-} in
+--core)
+    shift
+    for name in $core; do
+        tests+=("$top/tests/gpu/test_$name.py")
+    done
+    ;;
+-*)
+    usage
+    exit 2
+    ;;
+*)
+    tests=("$top/tests/gpu")
+    ;;
+esac
+if [ $# -lt 1 ]; then
+    usage
+    exit 2
+fi
+
+python=${PYTHON:-python3}
+build=$(cd "$1" 2> /dev/null && pwd) || die "there is no folder $1"
+shift
+[ -e "$build/.libs/libgraphhooks.so.0" ] ||
+    die "$build has no library: run make there first"
+cache=${CACHE:-$build/torch}
+logs=${LOGS:-$build}
+mkdir -p "$cache" "$logs" || exit 1
+cache=$(cd "$cache" && pwd)
+jobs=${JOBS:-$(nproc)}
+[ -n "${JOBS-}" ] || [ "$jobs" -le 8 ] || jobs=8
+
+if [ $# -eq 0 ]; then
+    # shellcheck disable=SC2046 # a list of numbers
+    set -- $(one_of_each_minor)
+    [ $# -gt 0 ] || die "pip finds no torch; $logs/pip-index.log says why"
+fi
+
+passed=0 failed=0 skipped=0
+for version in "$@"; do
+    if [ "$version" = newest ]; then
+        version=$(all_versions | head -n 1)
+        [ -n "$version" ] ||
+            die "pip finds no torch; $logs/pip-index.log says why"
+    fi
+    check "$version"
+done
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
