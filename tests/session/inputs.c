@@ -126,6 +126,84 @@ static void copies_all(uint32_t n)
     toy_close(&toy);
 }
 
+#define MANY 200 /* two launches of copies */
+#define MOVED 140
+
+/* Of the inputs from `first` to `end`: those not read from the set. */
+static uint32_t wrong_from(uint32_t set, uint32_t first, uint32_t end)
+{
+    uint32_t wrong = 0;
+
+    toy.drv.cuCtxSynchronize();
+    toy.drv.cuMemcpyDtoH(data.read, data.result, ALL);
+    for (uint32_t i = first; i < end; i++) {
+        const size_t at = (size_t)i * PITCH;
+
+        wrong += memcmp(data.read + at, data.values[set] + at, bytes_of(i)) != 0;
+    }
+    return wrong;
+}
+
+/* What was copied the last time, and is in place now, is not copied again. */
+static void test_fewer_copies_than_before(void)
+{
+    gh_buffer in[MANY];
+    uint64_t before, bytes = 0;
+    gh_decision d;
+
+    if (!start((struct toy_options){ .layers = 1 }) || !open_data()) {
+        return;
+    }
+    for (uint32_t turn = 0; turn < 2; turn++) {
+        for (uint32_t i = 0; i < MANY; i++) {
+            in[i] = input(1, i);
+        }
+        d = read_inputs(turn, in, MANY);
+    }
+    for (uint32_t i = 0; i < MOVED; i++) {
+        in[i] = input(0, i);
+        bytes += bytes_of(i);
+    }
+    for (uint32_t i = MOVED; i < MANY; i++) {
+        in[i].address = d.inputs[i].address;
+        toy.drv.cuMemcpyDtoDAsync((uintptr_t)in[i].address,
+                                  (uintptr_t)input(0, i).address, bytes_of(i),
+                                  toy.streams[0]);
+    }
+    before = toy_stats(&toy).copied_bytes;
+    d = read_inputs(2, in, MANY);
+    is_int(d.action, GH_ACTION_REPLAYED, "inputs are partly in place");
+    is_int(wrong_from(0, 0, MOVED), 0, "those that have moved are copied");
+    is_int(wrong_from(0, MOVED, MANY), 0, "the others are left alone");
+    is_int(toy_stats(&toy).copied_bytes - before, bytes, "and not counted");
+    close_data();
+    toy_close(&toy);
+}
+
+/* The first of two launches: the second goes well. */
+static void test_a_launch_of_copies_that_fails(void)
+{
+    gh_buffer in[MANY];
+    gh_decision d;
+
+    if (!start((struct toy_options){ .layers = 1 }) || !open_data()) {
+        return;
+    }
+    for (uint32_t turn = 0; turn < 2; turn++) {
+        for (uint32_t i = 0; i < MANY; i++) {
+            in[i] = input(turn, i);
+        }
+        toy_configure(&toy, turn == 1 ? "FAIL=cuLaunchKernel:1" : "");
+        d = read_inputs(turn, in, MANY);
+    }
+    toy_configure(&toy, "");
+    is_int(d.reason, GH_REASON_DEVICE,
+           "a pass whose inputs were not all copied runs eagerly");
+    is_int(wrong_from(1, 0, MANY), 0, "and reads what it was given");
+    close_data();
+    toy_close(&toy);
+}
+
 /* The host has put the input where the graph reads it. */
 static void test_nothing_is_copied_twice(void)
 {
@@ -336,6 +414,7 @@ int main(void)
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
         copies_all(numbers[i]);
     }
+    test_fewer_copies_than_before();
     test_nothing_is_copied_twice();
     test_a_size_at_the_same_address();
     test_a_size_after_an_input_that_moved();
@@ -343,8 +422,9 @@ int main(void)
     test_a_chain_that_moves_mends_nothing();
     if (toy.soft) {
         test_copies_say_what_they_touch();
+        test_a_launch_of_copies_that_fails();
     } else {
-        skip(2, "only the software device reports races");
+        skip(4, "only the software device reports races and fails calls");
     }
     return done_testing();
 }
