@@ -558,7 +558,7 @@ def test_a_negative_bit_is_not_dense():
 
 def segment_that_notes(said):
     return SimpleNamespace(name="it", owner=SimpleNamespace(
-        count=said.append, say=lambda sentence: None))
+        count=said.append, say=lambda who, sentence: None))
 
 
 def test_what_a_graph_reads():
