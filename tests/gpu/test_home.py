@@ -31,7 +31,7 @@ def layer(monkeypatch):
     found = SimpleNamespace(
         name="layer 0", owner=owner, module=module, counted=counted,
         suspects=suspects, sites=[SimpleNamespace(module=module)], hooks=[],
-        parameters=Parameters([module]))
+        parameters=Parameters([module]), settings=None)
     found.parameters.own = list(module.parameters())
     found.places = Places([module])
     return found
@@ -55,16 +55,18 @@ def test_a_call_with_its_own_weights_clears_it_of_suspicion(layer):
 def test_another_current_device_is_eager_and_said(layer, monkeypatch):
     monkeypatch.setattr(segment, "current_device", lambda: 0)
     assert not is_at_home(layer)
-    (reason, why), = layer.counted
+    (reason, who, why), = layer.counted
+    assert who == "layer 0"
     assert reason == "device"
-    assert "the current device is cuda:0, and layer 0 is on cuda:1" in why
+    assert "it is on cuda:1, and the current device is cuda:0" in why
     assert "torch.cuda.set_device" in why
 
 
 def test_lent_weights_are_eager_and_said(layer):
     layer.module._parameters["weight"] = torch.ones(2, 2)
     assert not is_at_home(layer)
-    (reason, why), = layer.counted
+    (reason, who, why), = layer.counted
+    assert who == "layer 0"
     assert reason == "replaced" and "its parameters, buffers or" in why
     assert layer.suspects == [layer]
 
@@ -74,7 +76,8 @@ def test_lent_weights_are_eager_and_said(layer):
 def test_a_hook_on_a_parameter_is_eager_and_said(layer, register):
     handle = getattr(layer.module.bias, register)(lambda _: None)
     assert not is_at_home(layer)
-    (reason, why), = layer.counted
+    (reason, who, why), = layer.counted
+    assert who == "layer 0"
     assert reason == "hooks" and "a parameter whose gradient" in why
     handle.remove()
     assert is_at_home(layer)

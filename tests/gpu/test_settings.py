@@ -36,12 +36,17 @@ class Reads(Block):
         self.config = types.SimpleNamespace(scale=1.0, rope={"theta": 1.0},
                                             steps=[1.0])
 
+    def _apply(self, function, recurse=True):
+        """The mask goes where the weights go, as a copy would wait."""
+        self.mask = function(self.mask)
+        return super()._apply(function, recurse)
+
     def forward(self, x):
         x = F.leaky_relu(super().forward(x), self.slope)
         x = x * self.scaling["default"] * self.widths[0] * self.widths[1][0]
         x = x * self.pair[0] * self.by_class * (0.5 if self.factor else 1.0)
         x = x * self.config.scale * self.config.rope["theta"]
-        x = x * self.config.steps[0] * self.mask.to(x.device)
+        x = x * self.config.steps[0] * self.mask
         x = x * (1.0 if "a" in self.names else 0.5)
         x = x * sum(self.rates.values())
         return self.activation(x) + x * getattr(self, "late", 0.0)

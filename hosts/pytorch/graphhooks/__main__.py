@@ -97,6 +97,38 @@ MEANINGS = {
         "Directories where a model family NAME.so is looked for first, "
         "before those of the library.",
     ),
+    "offload": (
+        "names separated by commas",
+        "none",
+        "Modules whose activations go to the host's memory and come "
+        "back; unset, none.",
+    ),
+    "offload_fraction": (
+        "a number from 0 to 1",
+        "1",
+        "The share of their groups that goes; the latest stay.",
+    ),
+    "offload_min_bytes": (
+        "a number of bytes",
+        "1048576",
+        "Smaller tensors stay on the device.",
+    ),
+    "offload_buffers": (
+        "a number from 2 to 8",
+        "2",
+        "Device buffers of each ring that the groups of a module take "
+        "in turn.",
+    ),
+    "offload_pool_bytes": (
+        "a number of bytes",
+        "0",
+        "Most pinned memory; 0 is no limit. What finds none stays.",
+    ),
+    "offload_delay": (
+        "0 or 1",
+        "0",
+        "Start copies in gh_flush_delayed, in the gap after a launch.",
+    ),
 }
 _LIBRARY = (
     "a path",

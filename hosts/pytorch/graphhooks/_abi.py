@@ -219,6 +219,54 @@ GH_REASON_EMPTY = 13
 GH_REASON_PAUSED = 14
 
 
+class gh_offload_desc(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("reserved", c_uint32),
+        ("modules", c_char_p),
+        ("names", POINTER(c_char_p)),
+        ("fraction", c_char_p),
+        ("min_bytes", c_uint64),
+        ("keep_bytes", c_uint64),
+        ("pipeline_rank", c_uint32),
+        ("buffers", c_uint32),
+        ("pool_bytes", c_uint64),
+    ]
+
+
+class gh_offload_tensor(Structure):
+    _fields_ = [("address", c_void_p), ("bytes", c_uint64)]
+
+
+class gh_offload_group(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("layer", c_uint32),
+        ("module", c_uint32),
+        ("n_tensors", c_uint32),
+        ("tensors", POINTER(gh_offload_tensor)),
+    ]
+
+
+class gh_offload_stats(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("groups", c_uint32),
+        ("groups_offloaded", c_uint32),
+        ("reserved", c_uint32),
+        ("out_bytes", c_uint64),
+        ("back_bytes", c_uint64),
+        ("out_copies", c_uint64),
+        ("back_copies", c_uint64),
+        ("late", c_uint64),
+        ("flushes", c_uint64),
+        ("delayed", c_uint64),
+        ("ring_bytes", c_uint64),
+        ("kept_bytes", c_uint64),
+        ("pinned_bytes", c_uint64),
+    ]
+
+
 class gh_session_desc(Structure):
     _fields_ = [
         ("struct_size", c_uint32),
@@ -236,6 +284,7 @@ class gh_session_desc(Structure):
         ("environment", POINTER(c_char_p)),
         ("capabilities", c_uint32),
         ("reserved_tail", c_uint32),
+        ("offload", POINTER(gh_offload_desc)),
     ]
 
 
@@ -332,6 +381,8 @@ GH_BUFFER_STATIC = 1 << 0
 GH_BUFFER_UPDATED = 1 << 1
 
 GH_MAX_BUFFERS = 1024
+GH_MAX_GROUP = 32
+GH_MODULE_NAMED = 1 << 31
 GH_MAX_MICROBATCHES = 16384
 GH_SLOT_NONE = 0xFFFFFFFF
 
@@ -462,6 +513,11 @@ class gh_api(Structure):
         ("aux_bind", _call(_session, POINTER(gh_aux))),
         ("model_describe", _call(_model, POINTER(gh_model_desc))),
         ("session_reasons", _call(_session, c_uint32, POINTER(c_uint64))),
+        ("offload_save", _call(_session, POINTER(gh_offload_group))),
+        ("offload_commit", _call(_session, c_uint32, c_uint32)),
+        ("offload_load", _call(_session, POINTER(gh_offload_group))),
+        ("offload_release", _call(_session, c_uint32, c_uint32)),
+        ("offload_get_stats", _call(_session, POINTER(gh_offload_stats))),
     ]
 
 

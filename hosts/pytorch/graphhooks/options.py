@@ -36,6 +36,12 @@ OPTIONS = (
     "check_every",
     "freeze",
     "plugin_path",
+    "offload",
+    "offload_fraction",
+    "offload_min_bytes",
+    "offload_buffers",
+    "offload_pool_bytes",
+    "offload_delay",
 )
 
 
