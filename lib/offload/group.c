@@ -52,26 +52,28 @@ struct gh_split gh_group_split(const struct gh_offload *o,
     return split;
 }
 
-void gh_group_find_runs(const struct gh_offload *o,
-                        const gh_offload_group *wanted, struct gh_instance *i)
+uint32_t gh_group_find_runs(const struct gh_offload *o,
+                            const gh_offload_group *wanted,
+                            struct gh_run runs[GH_MAX_GROUP])
 {
     uint64_t offset = 0;
+    uint32_t n = 0;
 
-    i->n_runs = 0;
     for (uint32_t t = 0; t < wanted->n_tensors; t++) {
         const uint64_t bytes = wanted->tensors[t].bytes;
-        struct gh_run *last = &i->runs[i->n_runs - (i->n_runs != 0)];
+        struct gh_run *last = &runs[n - (n != 0)];
 
         if (!tensor_goes(o, bytes)) {
             continue;
         }
-        if (i->n_runs != 0 && last->offset + last->bytes == offset) {
+        if (n != 0 && last->offset + last->bytes == offset) {
             last->bytes += bytes;
         } else {
-            i->runs[i->n_runs++] = (struct gh_run){ offset, bytes };
+            runs[n++] = (struct gh_run){ offset, bytes };
         }
         offset += gh_memory_align(bytes);
     }
+    return n;
 }
 
 void gh_group_lay_out(const struct gh_offload *o, gh_offload_group *wanted,
@@ -221,16 +223,42 @@ gh_status gh_group_saved(struct gh_offload *o, const struct gh_offload_at *at,
                              instance_p, err);
 }
 
+/* What is in it is not needed any more. */
+static gh_status widen(struct gh_offload *o, uint64_t bytes, void **memory_p,
+                       uint64_t *bytes_p, gh_error *err)
+{
+    void *made = NULL;
+    gh_status status;
+
+    if (bytes <= *bytes_p) {
+        return GH_OK;
+    }
+    status = gh_memory_alloc(o->memory, bytes, &made, err);
+    if (status == GH_OK) {
+        gh_memory_free(o->memory, *memory_p, *bytes_p);
+        *memory_p = made;
+        *bytes_p = bytes;
+    }
+    return status;
+}
+
 gh_status gh_group_keep(struct gh_offload *o, struct gh_instance *i,
                         uint64_t bytes, gh_error *err)
 {
-    void *kept = NULL;
-    gh_status status;
+    const bool wider = i->recorded && bytes > i->kept_bytes;
+    gh_status status =
+        wider ? widen(o, bytes, &i->wider, &i->wider_bytes, err)
+              : widen(o, bytes, &i->kept, &i->kept_bytes, err);
 
-    if (bytes <= i->kept_bytes) {
-        return GH_OK;
-    }
-    if (i->recorded) {
+    i->held = wider ? i->wider : i->kept;
+    i->stays = bytes;
+    return status;
+}
+
+gh_status gh_group_keep_for_graph(struct gh_offload *o, struct gh_instance *i,
+                                  uint64_t bytes, gh_error *err)
+{
+    if (i->recorded && bytes > i->kept_bytes) {
         return gh_fail(err, GH_ERR_INVALID,
                        "offload: %s needs %llu bytes on the device, and a "
                        "graph has %llu: give the same sizes in every pass",
@@ -238,13 +266,7 @@ gh_status gh_group_keep(struct gh_offload *o, struct gh_instance *i,
                        (unsigned long long)bytes,
                        (unsigned long long)i->kept_bytes);
     }
-    status = gh_memory_alloc(o->memory, bytes, &kept, err);
-    if (status == GH_OK) {
-        gh_memory_free(o->memory, i->kept, i->kept_bytes);
-        i->kept = kept;
-        i->kept_bytes = bytes;
-    }
-    return status;
+    return widen(o, bytes, &i->kept, &i->kept_bytes, err);
 }
 
 static const char *state_text(const struct gh_instance *i)

@@ -28,19 +28,25 @@ gh_status gh_group_saved(struct gh_offload *offload,
 /* How it is split where the part that can go does, or does not. */
 struct gh_split gh_group_split(const struct gh_offload *offload,
                                const gh_offload_group *wanted, bool goes);
-/* Writes down which bytes of the part that goes are tensors. */
-void gh_group_find_runs(const struct gh_offload *offload,
-                        const gh_offload_group *wanted,
-                        struct gh_instance *instance);
+/* Writes down which bytes of the part that goes are tensors; returns how many
+ * runs they are. */
+uint32_t gh_group_find_runs(const struct gh_offload *offload,
+                            const gh_offload_group *wanted,
+                            struct gh_run runs[GH_MAX_GROUP]);
 /* Says where each tensor is. */
 void gh_group_lay_out(const struct gh_offload *offload,
                       gh_offload_group *wanted, bool goes, void *moved,
                       void *kept);
 
-/* The instance's own memory has at least so many bytes. */
+/* Memory of the instance's own for so many bytes: `kept`, or where a graph
+ * knows that and it is too small, `wider`. */
 gh_status gh_group_keep(struct gh_offload *offload,
                         struct gh_instance *instance, uint64_t bytes,
                         gh_error *err);
+/* `kept` has at least so many bytes, for a graph to know it. */
+gh_status gh_group_keep_for_graph(struct gh_offload *offload,
+                                  struct gh_instance *instance, uint64_t bytes,
+                                  gh_error *err);
 
 /* A call out of its turn. */
 gh_status gh_group_refuse(const struct gh_offload *offload,

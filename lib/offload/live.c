@@ -136,15 +136,15 @@ static gh_status save(struct gh_offload *o, const struct gh_offload_at *at,
     i->out = i->back = NULL;
 
     if (!at->paused && can_go(o, group, &split)) {
-        gh_group_find_runs(o, wanted, i);
+        i->n_runs = gh_group_find_runs(o, wanted, i->runs);
         status = begin_to_go(o, i, split.goes, err);
     }
     split = gh_group_split(o, wanted, i->goes);
-    if (status == GH_OK && split.stays != 0) {
+    if (status == GH_OK) {
         status = gh_group_keep(o, i, split.stays, err);
-        if (status == GH_OK) {
-            status = follow_last(o, i, last, err);
-        }
+    }
+    if (status == GH_OK && split.stays != 0) {
+        status = follow_last(o, i, last, err);
     }
     if (status != GH_OK) {
         gh_move_cancel(o, i);
@@ -152,7 +152,7 @@ static gh_status save(struct gh_offload *o, const struct gh_offload_at *at,
     }
     i->state = GH_INSTANCE_WRITING;
     gh_group_lay_out(o, wanted, i->goes,
-                     i->goes ? i->out->address : NULL, i->kept);
+                     i->goes ? i->out->address : NULL, i->held);
     return GH_OK;
 }
 
@@ -161,7 +161,7 @@ static gh_status note_end(struct gh_offload *o, struct gh_instance *i,
 {
     gh_status status = GH_OK;
 
-    if (i->slot != GH_SLOT_NONE || i->kept == NULL) {
+    if (i->slot != GH_SLOT_NONE || i->stays == 0) {
         return GH_OK;
     }
     if (i->ended == NULL) {
@@ -272,6 +272,7 @@ static gh_status load(struct gh_offload *o, const struct gh_offload_at *at,
 {
     struct gh_instance *i;
     struct gh_split split;
+    uint64_t goes;
     gh_status status =
         gh_group_saved(o, at, wanted->layer, wanted->module, &i, err);
 
@@ -282,14 +283,17 @@ static gh_status load(struct gh_offload *o, const struct gh_offload_at *at,
         return gh_group_refuse(o, i, "gh_offload_load", err);
     }
     split = gh_group_split(o, wanted, i->goes);
-    if (split.goes != (i->goes ? i->bytes : 0) ||
-        split.stays > i->kept_bytes) {
+    goes = i->goes ? i->bytes : 0;
+    if (split.goes != goes || split.stays != i->stays) {
         return gh_fail(err, GH_ERR_INVALID,
                        "gh_offload_load: %s has other tensors than it was "
-                       "saved with: %llu bytes that go, and %llu then",
+                       "saved with: %llu bytes that go and %llu that stay, "
+                       "and %llu and %llu then",
                        gh_group_name(o, wanted->layer, wanted->module).text,
                        (unsigned long long)split.goes,
-                       (unsigned long long)(i->goes ? i->bytes : 0));
+                       (unsigned long long)split.stays,
+                       (unsigned long long)goes,
+                       (unsigned long long)i->stays);
     }
     i->stream = at->stream;
     if (i->goes) {
@@ -300,7 +304,7 @@ static gh_status load(struct gh_offload *o, const struct gh_offload_at *at,
     }
     i->state = GH_INSTANCE_READING;
     gh_group_lay_out(o, wanted, i->goes, i->goes ? i->back->address : NULL,
-                     i->kept);
+                     i->held);
     gh_move_ahead(o, i);
     return GH_OK;
 }

@@ -15,9 +15,13 @@
 #include "offload/move.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 void gh_offload_script_free(struct gh_offload_script *script)
 {
+    for (uint32_t s = 0; s < script->n; s++) {
+        free(script->steps[s].runs);
+    }
     free(script->steps);
     *script = (struct gh_offload_script){ NULL, 0 };
 }
@@ -29,10 +33,24 @@ static gh_status add_step(struct gh_offload_script *script,
         realloc(script->steps, (script->n + (size_t)1) * sizeof(*steps));
 
     if (steps == NULL) {
+        free(step.runs);
         return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a recording");
     }
     steps[script->n++] = step;
     script->steps = steps;
+    return GH_OK;
+}
+
+/* The instance's are those of its last flight, which may have been smaller. */
+static gh_status keep_runs(const struct gh_offload *o,
+                           const gh_offload_group *wanted,
+                           struct gh_offload_step *step, gh_error *err)
+{
+    step->runs = malloc(GH_MAX_GROUP * sizeof(*step->runs));
+    if (step->runs == NULL) {
+        return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a recording");
+    }
+    step->n_runs = gh_group_find_runs(o, wanted, step->runs);
     return GH_OK;
 }
 
@@ -99,8 +117,7 @@ static gh_status record_save(struct gh_offload *o,
     if (group->fate == GH_FATE_GOES && split.goes != 0) {
         step.buffer =
             gh_ring_place(&group->size_class->out, group, at->slot);
-        step.bytes = split.goes;
-        gh_group_find_runs(o, wanted, step.instance);
+        step.goes = split.goes;
         status = check_place(o, script, step.instance, step.buffer, err);
         if (status == GH_OK) {
             status = gh_device_event_wait_in_graph(o->dev, at->stream,
@@ -108,8 +125,13 @@ static gh_status record_save(struct gh_offload *o,
         }
     }
     split = gh_group_split(o, wanted, step.buffer != NULL);
+    step.stays = split.stays;
     if (status == GH_OK) {
-        status = gh_group_keep(o, step.instance, split.stays, err);
+        status =
+            gh_group_keep_for_graph(o, step.instance, split.stays, err);
+    }
+    if (status == GH_OK && step.buffer != NULL) {
+        status = keep_runs(o, wanted, &step, err);
     }
     if (status == GH_OK) {
         status = add_step(script, step, err);
@@ -134,27 +156,40 @@ static struct gh_ring_buffer *place_of(struct gh_ring *ring,
                : NULL;
 }
 
+/* Whether the graph does not begin itself what it ends here. */
+static bool is_alone(const struct gh_offload_script *script,
+                     const struct gh_instance *i, enum gh_offload_verb begin)
+{
+    for (uint32_t s = 0; s < script->n; s++) {
+        if (script->steps[s].instance == i && script->steps[s].verb == begin) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static gh_status record_commit(struct gh_offload *o,
                                const struct gh_offload_at *at, uint32_t layer,
                                uint32_t module,
                                struct gh_offload_script *script, gh_error *err)
 {
     struct gh_offload_step step = { .verb = GH_OFFLOAD_COMMIT };
-    const struct gh_ring_buffer *out;
     gh_status status =
         gh_group_saved(o, at, layer, module, &step.instance, err);
 
     if (status != GH_OK) {
         return status;
     }
-    out = step.instance->group->size_class == NULL
-              ? NULL
-              : place_of(&step.instance->group->size_class->out,
-                         step.instance, at);
-    if (out != NULL) {
-        status = gh_device_event_record_in_graph(o->dev, out->filled,
+    step.alone = is_alone(script, step.instance, GH_OFFLOAD_SAVE);
+    if (step.instance->group->size_class != NULL) {
+        step.buffer = place_of(&step.instance->group->size_class->out,
+                               step.instance, at);
+    }
+    if (step.buffer != NULL) {
+        status = gh_device_event_record_in_graph(o->dev, step.buffer->filled,
                                                  at->stream, err);
     }
+    step.instance->recorded = true;
     return status == GH_OK ? add_step(script, step, err) : status;
 }
 
@@ -177,10 +212,15 @@ static gh_status record_load(struct gh_offload *o,
         step.buffer = place_of(&i->group->size_class->back, i, at);
     }
     split = gh_group_split(o, wanted, step.buffer != NULL);
+    step.goes = split.goes;
+    step.stays = split.stays;
     if (split.stays > i->kept_bytes) {
         return gh_group_refuse(o, i, "gh_offload_load", err);
     }
     if (step.buffer != NULL) {
+        status = check_fits(o, i->group, &split, err);
+    }
+    if (status == GH_OK && step.buffer != NULL) {
         status = check_place(o, script, i, step.buffer, err);
         if (status == GH_OK) {
             status = gh_device_event_wait_in_graph(o->dev, at->stream,
@@ -207,21 +247,22 @@ static gh_status record_release(struct gh_offload *o,
                                 gh_error *err)
 {
     struct gh_offload_step step = { .verb = GH_OFFLOAD_RELEASE };
-    const struct gh_ring_buffer *back = NULL;
     gh_status status =
         gh_group_saved(o, at, layer, module, &step.instance, err);
 
     if (status != GH_OK) {
         return status;
     }
+    step.alone = is_alone(script, step.instance, GH_OFFLOAD_LOAD);
     if (step.instance->group->size_class != NULL) {
-        back = place_of(&step.instance->group->size_class->back, step.instance,
-                        at);
+        step.buffer = place_of(&step.instance->group->size_class->back,
+                               step.instance, at);
     }
-    if (back != NULL) {
-        status = gh_device_event_record_in_graph(o->dev, back->read,
+    if (step.buffer != NULL) {
+        status = gh_device_event_record_in_graph(o->dev, step.buffer->read,
                                                  at->stream, err);
     }
+    step.instance->recorded = true;
     return status == GH_OK ? add_step(script, step, err) : status;
 }
 
@@ -241,15 +282,54 @@ static gh_status begin_save(struct gh_offload *o,
     i->microbatch = at->microbatch;
     i->stream = at->stream;
     i->for_nobody = false;
+    i->pass = 0;
     i->goes = false;
     i->out = i->back = NULL;
+    i->held = i->kept;
+    i->stays = step->stays;
     if (step->buffer != NULL) {
-        status = gh_move_begin(o, i, step->buffer, step->bytes, err);
+        i->n_runs = step->n_runs;
+        memcpy(i->runs, step->runs, step->n_runs * sizeof(*i->runs));
+        status = gh_move_begin(o, i, step->buffer, step->goes, err);
     }
     if (status == GH_OK) {
         i->state = GH_INSTANCE_WRITING;
     }
     return status;
+}
+
+/* The graph would read or write where the group is not. */
+static gh_status refuse_place(const struct gh_offload *o,
+                              const struct gh_instance *i, gh_error *err)
+{
+    return gh_fail(err, GH_ERR_STATE,
+                   "offload: %s has another place or other bytes in this "
+                   "microbatch than the graph was recorded with",
+                   gh_group_name(o, i->group->layer, i->group->module).text);
+}
+
+static bool holds_other(const struct gh_instance *i, uint64_t stays)
+{
+    return stays != 0 && i->held != i->kept;
+}
+
+/* Saved or loaded by another pass, which may have been eager. */
+static gh_status check_begun(const struct gh_offload *o,
+                             const struct gh_offload_step *step,
+                             const struct gh_offload_at *at, gh_error *err)
+{
+    const struct gh_instance *i = step->instance;
+    const bool commits = step->verb == GH_OFFLOAD_COMMIT;
+
+    if (i->microbatch != at->microbatch ||
+        i->state != (commits ? GH_INSTANCE_WRITING : GH_INSTANCE_READING)) {
+        return gh_group_refuse(o, i, "gh_layer_enter", err);
+    }
+    if ((commits ? i->out : i->back) != step->buffer ||
+        holds_other(i, i->stays)) {
+        return refuse_place(o, i, err);
+    }
+    return GH_OK;
 }
 
 static gh_status begin_load(struct gh_offload *o,
@@ -263,13 +343,11 @@ static gh_status begin_load(struct gh_offload *o,
          i->state != GH_INSTANCE_BACK)) {
         return gh_group_refuse(o, i, "gh_layer_enter", err);
     }
-    if (i->goes != (step->buffer != NULL)) {
-        return gh_fail(err, GH_ERR_STATE,
-                       "offload: %s stayed on the device in this microbatch, "
-                       "and the graph reads it from a ring",
-                       gh_group_name(o, i->group->layer, i->group->module)
-                           .text);
+    if (i->goes != (step->buffer != NULL) || holds_other(i, step->stays) ||
+        i->stays != step->stays || (i->goes && i->bytes != step->goes)) {
+        return refuse_place(o, i, err);
     }
+    i->pass = 0;
     i->stream = at->stream;
     return i->goes ? gh_move_back(o, i, step->buffer, false, err) : GH_OK;
 }
@@ -301,6 +379,8 @@ gh_status gh_offload_before(struct gh_offload *o,
             status = begin_save(o, step, at, err);
         } else if (step->verb == GH_OFFLOAD_LOAD) {
             status = begin_load(o, step, at, err);
+        } else if (step->alone) {
+            status = check_begun(o, step, at, err);
         }
         if (status != GH_OK) {
             take_back(o, script, s);

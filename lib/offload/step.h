@@ -6,10 +6,12 @@
 #ifndef GH_OFFLOAD_STEP_H
 #define GH_OFFLOAD_STEP_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct gh_instance;
 struct gh_ring_buffer;
+struct gh_run;
 
 enum gh_offload_verb {
     GH_OFFLOAD_SAVE,
@@ -21,7 +23,10 @@ struct gh_offload_step {
     enum gh_offload_verb verb;
     struct gh_instance *instance;
     struct gh_ring_buffer *buffer; /* that the graph knows; NULL: none */
-    uint64_t bytes;                /* SAVE: that go */
+    bool alone;          /* COMMIT, RELEASE: another pass has saved or loaded */
+    uint64_t goes, stays; /* SAVE, LOAD: bytes */
+    struct gh_run *runs;  /* SAVE: of what goes */
+    uint32_t n_runs;
 };
 struct gh_offload_script {
     struct gh_offload_step *steps;

@@ -28,9 +28,10 @@ enum gh_fate {
     GH_FATE_KEEP,      /* keep_bytes */
     GH_FATE_FRACTION,
     GH_FATE_NO_GAIN, /* the rings would be no smaller than what they replace */
-    GH_FATE_NEW      /* it was not there in the first step */
+    GH_FATE_NEW,     /* it was not there in the first step */
+    GH_FATE_NO_MEMORY /* for its rings */
 };
-#define GH_FATES 9
+#define GH_FATES 10
 
 struct gh_size_class {
     uint32_t module;
@@ -80,6 +81,7 @@ struct gh_instance {
     bool goes;       /* this time; else all of it is in `kept` */
     bool recorded;   /* a graph knows where `kept` is */
     bool for_nobody; /* of a forward that no backward follows */
+    uint64_t pass;   /* the number of the one that has saved it, or loaded it */
     uint64_t bytes;  /* that go, in all runs, and between them */
     struct gh_run runs[GH_MAX_GROUP];
     uint32_t n_runs;
@@ -87,6 +89,10 @@ struct gh_instance {
     struct gh_pinned_block *block;
     void *kept; /* device memory of its own, for what stays */
     uint64_t kept_bytes;
+    void *wider; /* the same, where `kept` is too small and a graph knows it */
+    uint64_t wider_bytes;
+    void *held; /* of the two, what is used this time */
+    uint64_t stays; /* bytes in it */
     void *stream; /* where it was used last */
     void *ended;  /* event, of an instance without a slot: `kept` was read */
     struct gh_instance *before, *after; /* in the order of commits */
