@@ -175,6 +175,21 @@ static gh_status take_words(const struct gh_offload_names *names,
     return status;
 }
 
+static gh_status take_keep_bytes(const gh_offload_desc *desc,
+                                 struct gh_offload_options *options,
+                                 gh_error *err)
+{
+    if (__builtin_mul_overflow(desc->keep_bytes, desc->pipeline_rank,
+                               &options->keep_bytes)) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_offload_desc: keep_bytes is %llu and pipeline_rank "
+                       "%u, and their product has more than 64 bits",
+                       (unsigned long long)desc->keep_bytes,
+                       desc->pipeline_rank);
+    }
+    return GH_OK;
+}
+
 gh_status gh_offload_read_options(const gh_offload_desc *desc,
                                   const struct gh_env *env,
                                   struct gh_offload_names *names,
@@ -194,8 +209,8 @@ gh_status gh_offload_read_options(const gh_offload_desc *desc,
         .max_slots = env->max_slots,
         .delay = env->offload_delay != 0,
     };
-    if (desc != NULL) {
-        options->keep_bytes = desc->keep_bytes * desc->pipeline_rank;
+    if (status == GH_OK && desc != NULL) {
+        status = take_keep_bytes(desc, options, err);
     }
     *asked = env->offload[0] != '\0';
     return status == GH_OK ? take_words(names, env->offload, options, err)
