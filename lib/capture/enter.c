@@ -173,6 +173,7 @@ static GH_COLD void record(struct gh_capture *c, const gh_pass *pass,
         entry->unchained = true;
         clear_from(c, pass);
     }
+    c->open.refused = false;
     if (gh_record_begin(c, pass, entry)) {
         c->open.action = GH_ACTION_RECORD;
     } else {

@@ -57,18 +57,34 @@ static gh_status check_call(struct gh_capture *c, const char *call,
     return GH_OK;
 }
 
+/* A recording that lacks what the host has asked for is no graph of the
+ * pass: it runs eagerly, which may do what was refused. */
+static gh_status recorded(struct gh_capture *c, gh_status status,
+                          const gh_error *why, gh_error *err)
+{
+    if (status == GH_OK) {
+        return GH_OK;
+    }
+    c->open.refused = true;
+    c->why = *why;
+    return gh_fail(err, status, "%s", why->text);
+}
+
 gh_status gh_capture_save(struct gh_capture *c, gh_offload_group *group,
                           gh_error *err)
 {
     const struct gh_offload_at at = at_of(c);
     gh_status status = check_call(c, "gh_offload_save", true, err);
+    gh_error why;
 
     if (status != GH_OK) {
         return status;
     }
     if (c->open.action == GH_ACTION_RECORD) {
-        return gh_offload_save_recorded(c->offload, &at, group,
-                                        &c->open.entry->script, err);
+        return recorded(c,
+                        gh_offload_save_recorded(c->offload, &at, group,
+                                               &c->open.entry->script, &why),
+                        &why, err);
     }
     return gh_offload_save_live(c->offload, &at, group, err);
 }
@@ -78,13 +94,16 @@ gh_status gh_capture_commit(struct gh_capture *c, uint32_t layer,
 {
     const struct gh_offload_at at = at_of(c);
     gh_status status = check_call(c, "gh_offload_commit", true, err);
+    gh_error why;
 
     if (status != GH_OK) {
         return status;
     }
     if (c->open.action == GH_ACTION_RECORD) {
-        return gh_offload_commit_recorded(c->offload, &at, layer, module,
-                                          &c->open.entry->script, err);
+        return recorded(c,
+                        gh_offload_commit_recorded(c->offload, &at, layer, module,
+                                               &c->open.entry->script, &why),
+                        &why, err);
     }
     return gh_offload_commit_live(c->offload, &at, layer, module, err);
 }
@@ -94,13 +113,16 @@ gh_status gh_capture_load(struct gh_capture *c, gh_offload_group *group,
 {
     const struct gh_offload_at at = at_of(c);
     gh_status status = check_call(c, "gh_offload_load", false, err);
+    gh_error why;
 
     if (status != GH_OK) {
         return status;
     }
     if (c->open.action == GH_ACTION_RECORD) {
-        return gh_offload_load_recorded(c->offload, &at, group,
-                                        &c->open.entry->script, err);
+        return recorded(c,
+                        gh_offload_load_recorded(c->offload, &at, group,
+                                               &c->open.entry->script, &why),
+                        &why, err);
     }
     return gh_offload_load_live(c->offload, &at, group, err);
 }
@@ -110,13 +132,16 @@ gh_status gh_capture_release(struct gh_capture *c, uint32_t layer,
 {
     const struct gh_offload_at at = at_of(c);
     gh_status status = check_call(c, "gh_offload_release", false, err);
+    gh_error why;
 
     if (status != GH_OK) {
         return status;
     }
     if (c->open.action == GH_ACTION_RECORD) {
-        return gh_offload_release_recorded(c->offload, &at, layer, module,
-                                           &c->open.entry->script, err);
+        return recorded(c,
+                        gh_offload_release_recorded(c->offload, &at, layer, module,
+                                               &c->open.entry->script, &why),
+                        &why, err);
     }
     return gh_offload_release_live(c->offload, &at, layer, module, err);
 }

@@ -28,6 +28,7 @@ struct gh_open_pass {
     enum gh_capturing capturing;
     void *capture_stream;   /* RECORD: where the capture is */
     bool routed;            /* RECORD: record_begin was called */
+    bool refused;           /* RECORD: what it offloads cannot be recorded */
     bool repeated;          /* launched, and an eager pass does the same again:
                                what is offloaded is that pass's to move */
     struct gh_entry *entry; /* NULL when the pass holds no slot */

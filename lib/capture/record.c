@@ -296,6 +296,13 @@ static gh_status end(struct gh_capture *c, const gh_pass *pass,
         return GH_RERUN;
     }
 
+    if (c->open.refused) {
+        gh_services_unroute(c, false);
+        gh_device_graph_destroy(c->dev, graph);
+        gh_entry_give_up(c, entry, GH_REASON_CAPTURE, c->why.text);
+        return GH_RERUN;
+    }
+
     /* What was issued elsewhere has run already, so this is no rerun. */
     if (n_nodes == 0) {
         gh_services_unroute(c, false);
@@ -374,7 +381,10 @@ void gh_record_drop(struct gh_capture *c)
 
     status = end_capture(c, entry, &graph, &n_nodes, &err);
     gh_services_unroute(c, false);
-    if (status == GH_OK || gh_services_capture(c)) {
+    if (c->open.refused) {
+        gh_device_graph_destroy(c->dev, graph);
+        gh_entry_give_up(c, entry, GH_REASON_CAPTURE, c->why.text);
+    } else if (status == GH_OK || gh_services_capture(c)) {
         gh_device_graph_destroy(c->dev, graph);
         gh_bank_clear(&c->bank, entry);
     } else {
