@@ -148,6 +148,12 @@ static gh_status learn(struct gh_offload *o, const struct gh_offload_at *at,
     struct gh_size_class *size_class;
     gh_status status;
 
+    /* What no backward reads says nothing of what one will. */
+    if (at->forward_only) {
+        return group->size_class == NULL && split->goes != 0
+                   ? gh_table_classify(&o->table, group, split->goes, err)
+                   : GH_OK;
+    }
     if (split->goes + split->stays > group->all) {
         group->all = split->goes + split->stays;
     }

@@ -59,28 +59,83 @@ static void give_places(struct gh_offload *o)
 static gh_status size_ring(struct gh_offload *o, struct gh_ring *ring,
                            uint32_t n, gh_error *err)
 {
-    ring->places = n;
     gh_ring_shrink(ring, n, o->memory);
     return gh_ring_grow(ring, n, o->memory, err);
 }
 
+static gh_status size_both(struct gh_offload *o, struct gh_size_class *c,
+                           uint32_t n, gh_error *err)
+{
+    gh_status status = size_ring(o, &c->out, n, err);
+
+    if (status == GH_OK) {
+        status = size_ring(o, &c->back, n, err);
+    }
+    if (status == GH_OK) {
+        c->out.places = c->back.places = n;
+    }
+    return status;
+}
+
+/* Without their rings, the groups of a class stay. */
+static void keep_class(struct gh_offload *o, struct gh_size_class *c)
+{
+    for (uint32_t g = 0; g < o->table.n_groups; g++) {
+        struct gh_group *group = o->table.groups[g];
+
+        if (group->fate == GH_FATE_GOES && group->size_class == c) {
+            group->fate = GH_FATE_NO_MEMORY;
+        }
+    }
+    c->n_groups = 0;
+    gh_ring_shrink(&c->out, 0, o->memory);
+    gh_ring_shrink(&c->back, 0, o->memory);
+}
+
+/* The first failure is told; the other classes go all the same. */
 static gh_status size_rings(struct gh_offload *o,
                             const struct gh_policy *policy, gh_error *err)
 {
-    gh_status status = GH_OK;
+    gh_status first = GH_OK;
 
-    for (uint32_t i = 0; i < o->table.n_classes && status == GH_OK; i++) {
-        struct gh_size_class *size_class = o->table.classes[i];
-        const uint32_t n = size_class->n_groups == 0
-                               ? 0
-                               : gh_policy_places(policy, size_class);
+    for (uint32_t i = 0; i < o->table.n_classes; i++) {
+        struct gh_size_class *c = o->table.classes[i];
+        const uint32_t n =
+            c->n_groups == 0 ? 0 : gh_policy_places(policy, c);
+        gh_status status = size_both(o, c, n, first == GH_OK ? err : NULL);
 
-        status = size_ring(o, &size_class->out, n, err);
-        if (status == GH_OK) {
-            status = size_ring(o, &size_class->back, n, err);
+        if (status != GH_OK) {
+            keep_class(o, c);
+            first = first == GH_OK ? status : first;
         }
     }
-    return status;
+    return first;
+}
+
+/* A group that only evaluations or a host's own warmup have saved. */
+static void keep_unplaced(struct gh_offload *o)
+{
+    for (uint32_t g = 0; g < o->table.n_groups; g++) {
+        struct gh_group *group = o->table.groups[g];
+
+        if (group->fate == GH_FATE_GOES && !group->placed) {
+            group->fate = GH_FATE_NEW;
+        }
+    }
+}
+
+/* The copies of the profile use the buffers that are freed now.  cuMemFree
+ * waits for them; a host's need not. */
+static gh_status wait_for_copies(struct gh_offload *o, gh_error *err)
+{
+    gh_status status;
+
+    if (o->memory->host->device_free == NULL) {
+        return GH_OK;
+    }
+    status = gh_device_stream_wait(o->dev, o->out, err);
+    return status == GH_OK ? gh_device_stream_wait(o->dev, o->back, err)
+                           : status;
 }
 
 /* ---- the table that a person reads ---------------------------------------------- */
@@ -95,6 +150,7 @@ static const char *const fate_texts[GH_FATES] = {
     [GH_FATE_FRACTION] = "beyond the fraction",
     [GH_FATE_NO_GAIN] = "no fewer than their rings would hold",
     [GH_FATE_NEW] = "not there in the first step",
+    [GH_FATE_NO_MEMORY] = "no memory for their rings",
 };
 
 static void say_module(const struct gh_offload *o, uint32_t module,
@@ -169,12 +225,16 @@ gh_status gh_settle(struct gh_offload *o, gh_error *err)
         .buffers = o->options.buffers,
         .in_flight = count_in_flight(o),
     };
-    gh_status status;
+    gh_status status = wait_for_copies(o, err);
 
+    if (status != GH_OK) {
+        return status;
+    }
     if (o->table.n_groups > 1) {
         qsort(o->table.groups, o->table.n_groups, sizeof(*o->table.groups),
               by_place);
     }
+    keep_unplaced(o);
     gh_policy_settle(&policy, o->table.groups, o->table.n_groups);
     give_places(o);
     status = size_rings(o, &policy, err);
