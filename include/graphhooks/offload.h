@@ -18,7 +18,9 @@
  * microbatch of that pass, while the parts are issued.  In a pass that is
  * recorded they become event nodes of its graph, and the copies stay outside:
  * the library issues them at every replay, beside the graph.  In a replayed
- * pass a host calls nothing.
+ * pass a host calls nothing.  A group that a later pass of the forward reads
+ * or commits is one of the outputs of the pass that saves it, and an input of
+ * the later one: its place can change where a pass runs eagerly.
  *
  * The first step is the profile: all groups are offloaded, and the library
  * learns their sizes and their order.  When it ends the library decides which
@@ -95,7 +97,10 @@ typedef struct gh_offload_group {
  * host needs no buffers of its own for it.  The addresses are good until the
  * group's commit for the forward, and not before gh_offload_load for the
  * backward.  A group that is larger than it was in the first step stays on the
- * device in this pass, and is no part of a recording.
+ * device in this pass.  In a recording it is refused with GH_ERR_INVALID: give
+ * the pass up with gh_layer_cancel and enter it again, which runs it eagerly.
+ * gh_layer_cancel takes back what the pass has saved; what it has loaded and
+ * not released may be loaded again.
  *
  * @return GH_OK; GH_ERR_STATE without an open forward, or when the group of
  *         this microbatch was saved already; GH_ERR_INVALID, GH_ERR_ABI for a
@@ -122,6 +127,10 @@ GH_API gh_status gh_offload_commit(gh_session *session, uint32_t layer,
  * The open backward is about to read a group.
  *
  * @param[in,out] group  the tensors as they were saved; the addresses are set
+ *
+ * A group is loaded and released once: in the backward, or with
+ * GH_SESSION_DELAY_WGRAD in the GH_WGRAD pass, or loaded in the one and released
+ * in the other.
  *
  * @return GH_OK; GH_ERR_STATE when the group was not committed in this
  *         microbatch's forward, or was loaded already; else as save.

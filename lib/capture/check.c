@@ -170,7 +170,7 @@ enum gh_check_begun gh_check_begin(struct gh_capture *c, struct gh_entry *entry,
     c->open.repeated = false;
     begun = begin(c, entry, pass, err);
     if (c->open.repeated && entry->script.n != 0) {
-        begun = gh_offloads_after_check(c, entry, begun, err);
+        gh_offloads_after_check(c, entry, begun);
     }
     c->open.repeated = false;
     gh_device_leave(c->dev, before);

@@ -31,7 +31,8 @@ static gh_reason may_record(const struct gh_capture *c)
     const uint64_t warmup = c->options.warmup_steps;
 
     if (c->stats.iterations < warmup ||
-        (c->offload != NULL && !c->offload->profiled)) {
+        (c->offload != NULL &&
+         gh_offload_is_profiling(c->offload, c->stats.iterations))) {
         return GH_REASON_WARMUP;
     }
     if (c->options.freeze != 0 &&

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "capture/check.h"
+#include "capture/offloads.h"
 #include "capture/record.h"
 #include "trace/trace.h"
 
@@ -115,6 +116,7 @@ void gh_capture_cancel(struct gh_capture *c)
     if (c->open.action == GH_ACTION_RECORD) {
         gh_record_drop(c);
     }
+    gh_offloads_cancel(c);
     gh_open_give_slot_up(c);
     c->open.active = false;
 }

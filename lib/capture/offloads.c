@@ -192,23 +192,25 @@ GH_COLD gh_status gh_launch_with_script(struct gh_capture *c,
         gh_offload_take_back(c->offload, &entry->script);
         return status;
     }
-    /* The graph is on its way: what fails now is said where its data is
-     * missed. */
     if (!c->open.repeated) {
-        (void)gh_offload_after(c->offload, &entry->script, &c->why);
+        gh_offload_after(c->offload, &entry->script);
     }
     return GH_OK;
 }
 
-enum gh_check_begun gh_offloads_after_check(struct gh_capture *c,
-                                            struct gh_entry *entry,
-                                            enum gh_check_begun begun,
-                                            gh_error *err)
+void gh_offloads_after_check(struct gh_capture *c, struct gh_entry *entry,
+                             enum gh_check_begun begun)
 {
     if (begun == GH_CHECK_READY) {
         gh_offload_take_back(c->offload, &entry->script);
     } else if (begun == GH_CHECK_STANDS) {
-        (void)gh_offload_after(c->offload, &entry->script, err);
+        gh_offload_after(c->offload, &entry->script);
     }
-    return begun;
+}
+
+void gh_offloads_cancel(struct gh_capture *c)
+{
+    if (c->offload != NULL && c->open.action != GH_ACTION_RECORD) {
+        gh_offload_cancel(c->offload, c->open.number);
+    }
 }

@@ -23,9 +23,10 @@ static inline gh_status gh_offloads_turn(struct gh_capture *c,
 
 /* A launch that GRAPHHOOKS_CHECK compares: the eager pass moves what is
  * offloaded, or, when none follows, the launch. */
-enum gh_check_begun gh_offloads_after_check(struct gh_capture *c,
-                                            struct gh_entry *entry,
-                                            enum gh_check_begun begun,
-                                            gh_error *err);
+void gh_offloads_after_check(struct gh_capture *c, struct gh_entry *entry,
+                             enum gh_check_begun begun);
+
+/* The open pass is given up. */
+void gh_offloads_cancel(struct gh_capture *c);
 
 #endif

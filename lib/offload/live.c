@@ -46,7 +46,8 @@ static gh_status choose_out(struct gh_offload *o, const struct gh_instance *i,
 static bool can_go(struct gh_offload *o, struct gh_group *group,
                    const struct gh_split *split)
 {
-    if (group->fate != GH_FATE_GOES || split->goes == 0) {
+    if (group->fate != GH_FATE_GOES || group->size_class == NULL ||
+        split->goes == 0) {
         return false;
     }
     if (split->goes <= group->size_class->bytes) {
@@ -131,6 +132,7 @@ static gh_status save(struct gh_offload *o, const struct gh_offload_at *at,
     i->used = true;
     i->microbatch = at->microbatch;
     i->stream = at->stream;
+    i->pass = at->pass;
     i->for_nobody = at->forward_only;
     i->goes = false;
     i->out = i->back = NULL;
@@ -156,22 +158,6 @@ static gh_status save(struct gh_offload *o, const struct gh_offload_at *at,
     return GH_OK;
 }
 
-static gh_status note_end(struct gh_offload *o, struct gh_instance *i,
-                          gh_error *err)
-{
-    gh_status status = GH_OK;
-
-    if (i->slot != GH_SLOT_NONE || i->stays == 0) {
-        return GH_OK;
-    }
-    if (i->ended == NULL) {
-        status = gh_device_event_create(o->dev, &i->ended, err);
-    }
-    return status == GH_OK
-               ? gh_device_event_record(o->dev, i->ended, i->stream, err)
-               : status;
-}
-
 /* No backward comes: the buffer is free once this has run. */
 static gh_status end_for_nobody(struct gh_offload *o, struct gh_instance *i,
                                 gh_error *err)
@@ -182,7 +168,7 @@ static gh_status end_for_nobody(struct gh_offload *o, struct gh_instance *i,
         status = gh_device_event_record(o->dev, i->out->read, i->stream, err);
     }
     if (status == GH_OK) {
-        status = note_end(o, i, err);
+        status = gh_move_note_end(o, i, err);
     }
     gh_move_cancel(o, i);
     return status;
@@ -302,6 +288,7 @@ static gh_status load(struct gh_offload *o, const struct gh_offload_at *at,
     if (status != GH_OK) {
         return status;
     }
+    i->pass = at->pass;
     i->state = GH_INSTANCE_READING;
     gh_group_lay_out(o, wanted, i->goes, i->goes ? i->back->address : NULL,
                      i->held);
@@ -326,7 +313,7 @@ static gh_status release(struct gh_offload *o, const struct gh_offload_at *at,
         status = gh_device_event_record(o->dev, i->back->read, at->stream, err);
     }
     if (status == GH_OK) {
-        status = note_end(o, i, err);
+        status = gh_move_note_end(o, i, err);
     }
     if (status != GH_OK) {
         return status;

@@ -165,13 +165,8 @@ static gh_status copy_out(struct gh_offload *o, struct gh_instance *i,
     return GH_OK;
 }
 
-gh_status gh_move_out(struct gh_offload *o, struct gh_instance *i,
-                      gh_error *err)
+static void queue(struct gh_offload *o, struct gh_instance *i)
 {
-    gh_move_link(o, i);
-    if (!o->options.delay) {
-        return copy_out(o, i, err);
-    }
     i->state = GH_INSTANCE_QUEUED;
     i->next_queued = NULL;
     if (o->last_queued != NULL) {
@@ -180,8 +175,53 @@ gh_status gh_move_out(struct gh_offload *o, struct gh_instance *i,
         o->first_queued = i;
     }
     o->last_queued = i;
-    o->stats.delayed++;
-    return GH_OK;
+}
+
+gh_status gh_move_out(struct gh_offload *o, struct gh_instance *i,
+                      gh_error *err)
+{
+    gh_status status = GH_OK;
+
+    if (o->options.delay) {
+        queue(o, i);
+        o->stats.delayed++;
+    } else {
+        status = copy_out(o, i, err);
+    }
+    if (status == GH_OK) {
+        gh_move_link(o, i);
+    }
+    return status;
+}
+
+void gh_move_out_or_queue(struct gh_offload *o, struct gh_instance *i)
+{
+    if (gh_move_out(o, i, NULL) != GH_OK) {
+        queue(o, i);
+        gh_move_link(o, i);
+    }
+}
+
+void gh_move_unqueue(struct gh_offload *o, const struct gh_instance *i)
+{
+    struct gh_instance *before = NULL;
+    struct gh_instance *at = o->first_queued;
+
+    while (at != NULL && at != i) {
+        before = at;
+        at = at->next_queued;
+    }
+    if (at == NULL) {
+        return;
+    }
+    if (before != NULL) {
+        before->next_queued = at->next_queued;
+    } else {
+        o->first_queued = at->next_queued;
+    }
+    if (o->last_queued == at) {
+        o->last_queued = before;
+    }
 }
 
 gh_status gh_move_flush(struct gh_offload *o, gh_error *err)
@@ -340,4 +380,62 @@ void gh_move_end(struct gh_offload *o, struct gh_instance *i)
     }
     let_block_go(o, i);
     i->state = GH_INSTANCE_RELEASED;
+}
+
+/* Without a slot nobody but the instance keeps the order of its users. */
+gh_status gh_move_note_end(struct gh_offload *o, struct gh_instance *i,
+                           gh_error *err)
+{
+    gh_status status = GH_OK;
+
+    if (i->slot != GH_SLOT_NONE || i->stays == 0) {
+        return GH_OK;
+    }
+    if (i->ended == NULL) {
+        status = gh_device_event_create(o->dev, &i->ended, err);
+    }
+    return status == GH_OK
+               ? gh_device_event_record(o->dev, i->ended, i->stream, err)
+               : status;
+}
+
+/* ---- what was given up ------------------------------------------------------- */
+
+/* Who writes there next comes after the writers so far, and after what was
+ * issued of the copy. */
+static void let_out_go(struct gh_offload *o, const struct gh_instance *i)
+{
+    (void)gh_device_event_record(o->dev, i->out->filled, i->stream, NULL);
+    (void)gh_device_event_wait(o->dev, o->out, i->out->filled, NULL);
+    (void)gh_device_event_record(o->dev, i->out->read, o->out, NULL);
+    if (i->block != NULL) {
+        (void)mark_block(o, i->block, o->out, NULL);
+    }
+}
+
+void gh_move_unload(struct gh_offload *o, struct gh_instance *i)
+{
+    if (i->back != NULL) {
+        (void)gh_device_event_record(o->dev, i->back->read, i->stream, NULL);
+        i->back->holder = NULL;
+        i->back = NULL;
+    }
+    i->state = GH_INSTANCE_AWAY;
+}
+
+void gh_move_abandon(struct gh_offload *o, struct gh_instance *i)
+{
+    if (i->state == GH_INSTANCE_QUEUED) {
+        gh_move_unqueue(o, i);
+    }
+    if (i->out != NULL) {
+        let_out_go(o, i);
+    }
+    if (i->state == GH_INSTANCE_READING) {
+        gh_move_unload(o, i);
+    }
+    (void)gh_move_note_end(o, i, NULL);
+    gh_move_unlink(o, i);
+    gh_move_end(o, i);
+    gh_move_cancel(o, i);
 }

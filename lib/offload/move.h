@@ -31,7 +31,14 @@ void gh_move_cancel(struct gh_offload *offload, struct gh_instance *instance);
 /* Its `out` is recorded as filled: the copy is issued, or queued. */
 gh_status gh_move_out(struct gh_offload *offload, struct gh_instance *instance,
                       gh_error *err);
+/* The same after a launch, which no failure can undo: a copy that fails is
+ * queued, and whoever flushes says why. */
+void gh_move_out_or_queue(struct gh_offload *offload,
+                          struct gh_instance *instance);
 gh_status gh_move_flush(struct gh_offload *offload, gh_error *err);
+/* It is not to be copied any more. */
+void gh_move_unqueue(struct gh_offload *offload,
+                     const struct gh_instance *instance);
 
 /* The copy back into the buffer is issued, unless it was. */
 gh_status gh_move_back(struct gh_offload *offload, struct gh_instance *instance,
@@ -41,8 +48,18 @@ gh_status gh_move_back(struct gh_offload *offload, struct gh_instance *instance,
 void gh_move_ahead(struct gh_offload *offload,
                    const struct gh_instance *instance);
 
+/* The instance goes no further: what was issued of it keeps its order, and
+ * all that it has is free. */
+void gh_move_abandon(struct gh_offload *offload, struct gh_instance *instance);
+/* Its reader was given up: it is on the host still. */
+void gh_move_unload(struct gh_offload *offload, struct gh_instance *instance);
+
 /* The last reader is issued, and `back` recorded as read. */
 void gh_move_end(struct gh_offload *offload, struct gh_instance *instance);
+
+/* The instance's own memory was used last on its stream. */
+gh_status gh_move_note_end(struct gh_offload *offload,
+                           struct gh_instance *instance, gh_error *err);
 
 /* In the order of commits. */
 void gh_move_link(struct gh_offload *offload, struct gh_instance *instance);

@@ -75,46 +75,88 @@ gh_status gh_offload_flush(struct gh_offload *o, gh_error *err)
     return gh_move_flush(o, err);
 }
 
-/* The step was cut short.  Whoever has a buffer of it next waits for what was
- * issued. */
-static void abandon(struct gh_offload *o, struct gh_instance *i)
+/* Calls back for every instance that is in flight; returns how many are. */
+static uint32_t for_each_live(struct gh_offload *o,
+                              void (*call)(struct gh_offload *o,
+                                           struct gh_instance *i,
+                                           uint64_t number),
+                              uint64_t number)
 {
-    if (i->state == GH_INSTANCE_IDLE) {
-        return;
-    }
-    if (i->state == GH_INSTANCE_WRITING && i->out != NULL) {
-        (void)gh_device_event_record(o->dev, i->out->read, i->stream, NULL);
-    }
-    if (i->state == GH_INSTANCE_READING && i->back != NULL) {
-        (void)gh_device_event_record(o->dev, i->back->read, i->stream, NULL);
-    }
-    gh_move_unlink(o, i);
-    gh_move_end(o, i);
-    gh_move_cancel(o, i);
-}
+    uint32_t n = 0;
 
-static void abandon_all(struct gh_offload *o)
-{
     for (uint32_t g = 0; g < o->table.n_groups; g++) {
         struct gh_group *group = o->table.groups[g];
 
         for (uint32_t s = 0; s < o->table.max_slots; s++) {
-            abandon(o, &group->of_slot[s]);
+            if (gh_instance_is_live(&group->of_slot[s])) {
+                call(o, &group->of_slot[s], number);
+                n++;
+            }
         }
         for (struct gh_instance *i = group->loose; i != NULL; i = i->next) {
-            abandon(o, i);
+            if (gh_instance_is_live(i)) {
+                call(o, i, number);
+                n++;
+            }
         }
     }
-    o->newest = NULL;
+    return n;
+}
+
+static void give_up_pass(struct gh_offload *o, struct gh_instance *i,
+                         uint64_t pass)
+{
+    if (i->pass != pass) {
+        return;
+    }
+    if (i->state == GH_INSTANCE_READING) {
+        gh_move_unload(o, i);
+    } else {
+        gh_move_abandon(o, i);
+    }
+}
+
+void gh_offload_cancel(struct gh_offload *o, uint64_t pass)
+{
+    struct gh_device_before before = gh_device_enter(o->dev);
+
+    for_each_live(o, give_up_pass, pass);
+    gh_device_leave(o->dev, before);
+}
+
+static void give_up(struct gh_offload *o, struct gh_instance *i,
+                    uint64_t unused)
+{
+    (void)unused;
+    gh_move_abandon(o, i);
+}
+
+bool gh_offload_is_profiling(const struct gh_offload *o, uint64_t steps_ended)
+{
+    return !o->profiled && (steps_ended == 0 || o->table.n_groups != 0);
+}
+
+/* A step that was cut short has not shown all groups: the next one is the
+ * profile, unless a host ends all its steps like that. */
+static bool has_profile(struct gh_offload *o, bool cut)
+{
+    if (o->profiled || o->places == 0) {
+        return false;
+    }
+    if (cut && !o->cut_short) {
+        o->cut_short = true;
+        return false;
+    }
+    return true;
 }
 
 gh_status gh_offload_end_step(struct gh_offload *o, gh_error *err)
 {
     struct gh_device_before before = gh_device_enter(o->dev);
     gh_status status = gh_move_flush(o, err);
+    const bool cut = for_each_live(o, give_up, 0) != 0;
 
-    abandon_all(o);
-    if (status == GH_OK && !o->profiled && o->places > 0) {
+    if (status == GH_OK && has_profile(o, cut)) {
         status = gh_settle(o, err);
     }
     gh_device_leave(o->dev, before);
@@ -133,6 +175,11 @@ static uint64_t bytes_of_rings(const struct gh_offload *o)
     return bytes;
 }
 
+static uint64_t kept_by(const struct gh_instance *i)
+{
+    return i->kept_bytes + i->wider_bytes;
+}
+
 static uint64_t bytes_kept(const struct gh_offload *o)
 {
     uint64_t bytes = 0;
@@ -141,11 +188,11 @@ static uint64_t bytes_kept(const struct gh_offload *o)
         const struct gh_group *group = o->table.groups[g];
 
         for (uint32_t s = 0; s < o->table.max_slots; s++) {
-            bytes += group->of_slot[s].kept_bytes;
+            bytes += kept_by(&group->of_slot[s]);
         }
         for (const struct gh_instance *i = group->loose; i != NULL;
              i = i->next) {
-            bytes += i->kept_bytes;
+            bytes += kept_by(i);
         }
     }
     return bytes;

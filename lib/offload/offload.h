@@ -47,6 +47,7 @@ struct gh_offload {
     struct gh_pinned pinned;
     void *out, *back;             /* the streams of the two ways */
     bool profiled;                /* the first step is over: fates are final */
+    bool cut_short;               /* a step that was to be the profile */
     struct gh_instance *newest;   /* in the order of commits */
     struct gh_instance *first_queued, *last_queued;
     uint32_t places;              /* given to groups, in the profile */
@@ -121,12 +122,20 @@ gh_status gh_offload_release_recorded(struct gh_offload *offload,
 gh_status gh_offload_before(struct gh_offload *offload,
                             const struct gh_offload_script *script,
                             const struct gh_offload_at *at, gh_error *err);
-gh_status gh_offload_after(struct gh_offload *offload,
-                           const struct gh_offload_script *script,
-                           gh_error *err);
+void gh_offload_after(struct gh_offload *offload,
+                      const struct gh_offload_script *script);
 /* The launch has failed, or is to be repeated by an eager pass. */
 void gh_offload_take_back(struct gh_offload *offload,
                           const struct gh_offload_script *script);
+
+/* The pass of that number is given up: what it has saved is taken back,
+ * and what it has loaded may be loaded again. */
+void gh_offload_cancel(struct gh_offload *offload, uint64_t pass);
+
+/* Whether the step is the one that is learnt from: nothing may be recorded
+ * yet. */
+bool gh_offload_is_profiling(const struct gh_offload *offload,
+                             uint64_t steps_ended);
 
 /* Issues the commits that wait. */
 gh_status gh_offload_flush(struct gh_offload *offload, gh_error *err);

@@ -82,7 +82,7 @@ static gh_status check_fits(const struct gh_offload *o,
                             const struct gh_group *group,
                             const struct gh_split *split, gh_error *err)
 {
-    if (group->fate != GH_FATE_GOES ||
+    if (!o->profiled || group->fate != GH_FATE_GOES ||
         split->goes <= group->size_class->bytes) {
         return GH_OK;
     }
@@ -114,7 +114,7 @@ static gh_status record_save(struct gh_offload *o,
     if (status != GH_OK) {
         return status;
     }
-    if (group->fate == GH_FATE_GOES && split.goes != 0) {
+    if (o->profiled && group->fate == GH_FATE_GOES && split.goes != 0) {
         step.buffer =
             gh_ring_place(&group->size_class->out, group, at->slot);
         step.goes = split.goes;
@@ -282,7 +282,7 @@ static gh_status begin_save(struct gh_offload *o,
     i->microbatch = at->microbatch;
     i->stream = at->stream;
     i->for_nobody = false;
-    i->pass = 0;
+    i->pass = at->pass;
     i->goes = false;
     i->out = i->back = NULL;
     i->held = i->kept;
@@ -347,7 +347,7 @@ static gh_status begin_load(struct gh_offload *o,
         i->stays != step->stays || (i->goes && i->bytes != step->goes)) {
         return refuse_place(o, i, err);
     }
-    i->pass = 0;
+    i->pass = at->pass;
     i->stream = at->stream;
     return i->goes ? gh_move_back(o, i, step->buffer, false, err) : GH_OK;
 }
@@ -356,11 +356,8 @@ static void take_back(struct gh_offload *o,
                       const struct gh_offload_script *script, uint32_t n)
 {
     for (uint32_t s = 0; s < n; s++) {
-        struct gh_instance *i = script->steps[s].instance;
-
-        if (script->steps[s].verb == GH_OFFLOAD_SAVE &&
-            i->state == GH_INSTANCE_WRITING) {
-            gh_move_cancel(o, i);
+        if (script->steps[s].verb == GH_OFFLOAD_SAVE) {
+            gh_move_abandon(o, script->steps[s].instance);
         }
     }
 }
@@ -393,18 +390,20 @@ gh_status gh_offload_before(struct gh_offload *o,
 void gh_offload_take_back(struct gh_offload *o,
                           const struct gh_offload_script *script)
 {
+    struct gh_device_before before = gh_device_enter(o->dev);
+
     take_back(o, script, script->n);
+    gh_device_leave(o->dev, before);
 }
 
-static gh_status commit(struct gh_offload *o, struct gh_instance *i,
-                        gh_error *err)
+static void commit(struct gh_offload *o, struct gh_instance *i)
 {
     if (i->goes) {
-        return gh_move_out(o, i, err);
+        gh_move_out_or_queue(o, i);
+        return;
     }
     gh_move_link(o, i);
     i->state = GH_INSTANCE_AWAY;
-    return GH_OK;
 }
 
 /* Those that come next need the buffers of all that was released. */
@@ -435,25 +434,22 @@ static void end_loads(struct gh_offload *o,
     }
 }
 
-gh_status gh_offload_after(struct gh_offload *o,
-                           const struct gh_offload_script *script,
-                           gh_error *err)
+void gh_offload_after(struct gh_offload *o,
+                      const struct gh_offload_script *script)
 {
     struct gh_device_before before = gh_device_enter(o->dev);
-    gh_status status = GH_OK;
 
-    for (uint32_t s = 0; s < script->n && status == GH_OK; s++) {
+    for (uint32_t s = 0; s < script->n; s++) {
         struct gh_instance *i = script->steps[s].instance;
 
         if (script->steps[s].verb == GH_OFFLOAD_COMMIT) {
-            status = commit(o, i, err);
+            commit(o, i);
         } else if (script->steps[s].verb == GH_OFFLOAD_LOAD) {
             i->state = GH_INSTANCE_READING;
         }
     }
     end_loads(o, script);
     gh_device_leave(o->dev, before);
-    return status;
 }
 
 /* ---- with the device's context -------------------------------------------------- */

@@ -146,6 +146,577 @@ static void test_training(void)
     train(&o, "small tensors stay");
 }
 
+/* ---- what stays, and what memory that takes ------------------------------------- */
+
+#define MODULES 3u
+#define LAYERS 4u
+#define GROUP_BYTES (1024u + 512u) /* two tensors of 256 and of 128 words */
+
+static gh_offload_desc asks(const char *modules)
+{
+    return (gh_offload_desc){ .struct_size = 1, .modules = modules,
+                              .min_bytes = 4 };
+}
+
+/* Which groups go, of 4 layers with 3 modules each. */
+static void test_policy_of(gh_offload_desc desc, uint32_t layers,
+                           uint32_t expected, const char *what)
+{
+    struct saver_options o = four_layers;
+    gh_offload_stats moved;
+
+    o.offload = desc;
+    o.layers = layers;
+    if (!open_with(&o)) {
+        return;
+    }
+    ok(trains(), "%s: every sum is exact", what);
+    moved = saver_moved(&sv);
+    is_int(moved.groups, layers * MODULES, "%s: all groups are known", what);
+    is_int(moved.groups_offloaded, expected, "%s: %u of them go", what,
+           expected);
+    ok((moved.ring_bytes == 0) == (expected == 0),
+       "%s: rings are there for groups that go", what);
+    ok(moved.kept_bytes >= 3 * GROUP_BYTES,
+       "%s: %llu bytes are kept on the device", what,
+       (unsigned long long)moved.kept_bytes);
+    saver_close(&sv);
+}
+
+static void test_policy(void)
+{
+    gh_offload_desc desc = asks(SAVER_ALL);
+
+    test_policy_of(desc, LAYERS, (LAYERS - 1) * MODULES,
+                   "the last of each module stays");
+    test_policy_of(asks("own_b"), LAYERS, LAYERS - 1, "one module is asked for");
+    test_policy_of(asks("own_b,"), LAYERS, LAYERS - 1, "a comma at the end");
+    test_policy_of(desc, 1, 0, "one layer");
+    test_policy_of(desc, 2, 0, "two rings are no smaller than one group a slot");
+    desc.keep_bytes = GROUP_BYTES;
+    test_policy_of(desc, LAYERS, 9, "the first rank keeps no bytes");
+    desc.pipeline_rank = 2;
+    test_policy_of(desc, LAYERS, 7, "the third rank keeps twice keep_bytes");
+    desc.keep_bytes++;
+    test_policy_of(desc, LAYERS, 6, "a byte more keeps a group more");
+    desc = asks(SAVER_ALL);
+    desc.fraction = "0.5";
+    test_policy_of(desc, LAYERS, 4,
+                   "half of them, less one whose rings free nothing");
+    desc.fraction = "0";
+    test_policy_of(desc, LAYERS, 0, "none of them");
+    desc = asks(SAVER_ALL);
+    desc.min_bytes = 1025;
+    test_policy_of(desc, LAYERS, 0, "all tensors are small");
+    desc.buffers = 5;
+    desc.min_bytes = 4;
+    test_policy_of(desc, LAYERS, 0, "rings of five buffers are no smaller");
+}
+
+static void test_nothing_is_asked_for(void)
+{
+    struct saver_options o = four_layers;
+
+    o.offload = asks("");
+    if (!open_with(&o)) {
+        return;
+    }
+    is_status(saver_step(&sv, 1), GH_ERR_DEVICE, NULL,
+              "a session that offloads nothing has no place for groups");
+    ok(strstr(sv.err.text, "the session offloads nothing: name modules in "
+                           "GRAPHHOOKS_OFFLOAD") != NULL,
+       "and says what to do: %s", sv.err.text);
+    saver_close(&sv);
+}
+
+static void test_plan_switches_off(void)
+{
+    struct saver_options o = four_layers;
+
+    o.modules = 4;
+    o.granularity = "part";
+    o.offload = asks(SAVER_ALL ",mlp_norm");
+    o.host = &hearing;
+    if (!open_with(&o)) {
+        return;
+    }
+    ok(trains(), "a module that the plan switches off trains");
+    is_int(saver_moved(&sv).groups_offloaded, 9,
+           "its groups stay, and those of the others go");
+    is_int(times_said("leave mlp_norm out of the offloaded modules"), 1,
+           "which is said: %s", said);
+    saver_close(&sv);
+}
+
+static void test_memory(void)
+{
+    struct saver_options o = four_layers;
+    softcuda_counts first, last;
+    gh_offload_stats moved;
+    static const uint32_t counts[] = { 4, 4, 3, 4, 2, 4 };
+
+    if (!open_with(&o)) {
+        return;
+    }
+    run_steps(counts, 1);
+    first = toy_counts(&sv.toy);
+    moved = saver_moved(&sv);
+    is_int(moved.ring_bytes, 2 * 2 * MODULES * GROUP_BYTES,
+           "two rings of two buffers for each module, whatever is in flight");
+    ok(run_steps(counts + 1, 5) && saver_is_exact(&sv), "and go on training");
+    last = toy_counts(&sv.toy);
+    is_int(saver_moved(&sv).ring_bytes, moved.ring_bytes,
+           "the rings stay as they were");
+    is_int(last.host_allocations, first.host_allocations,
+           "pinned memory is allocated in the first step only");
+    is_int(last.host_bytes, saver_moved(&sv).pinned_bytes,
+           "and the statistics have all of it");
+    saver_close(&sv);
+    o.offload = asks(SAVER_ALL);
+    o.offload.buffers = 3;
+    o.in_flight = 4;
+    if (!open_with(&o)) {
+        return;
+    }
+    ok(trains(), "rings of three buffers train");
+    is_int(saver_moved(&sv).ring_bytes, 2 * 3 * MODULES * GROUP_BYTES,
+           "with two rings of three buffers for each module");
+    saver_close(&sv);
+}
+
+/* ---- addresses ------------------------------------------------------------------- */
+
+static void *recorded_at[8][LAYERS][SAVER_MAX_MODULES][2];
+static uint32_t n_moved, n_watched;
+
+/* GRAPHHOOKS_CHECK runs each pass eagerly too: where that one is, the graph
+ * is. */
+static enum saver_answer watch_addresses(struct saver *saver,
+                                         enum saver_call call, uint32_t layer,
+                                         uint32_t module, uint32_t microbatch)
+{
+    const uint32_t slot = saver->decision.slot;
+
+    (void)microbatch;
+    if (call == SAVER_SAVE && saver->step > 0 && slot < 8) {
+        void **kept = &recorded_at[slot][layer][module][0];
+
+        n_watched++;
+        n_moved += *kept != NULL && *kept != saver->at[layer][module];
+        *kept = saver->at[layer][module];
+    }
+    return SAVER_GO_ON;
+}
+
+static void test_addresses(void)
+{
+    static const char *const comparing[] = { "GRAPHHOOKS_CHECK=bitwise",
+                                             "GRAPHHOOKS_LOG=off", NULL };
+    struct saver_options o = four_layers;
+
+    o.environment = comparing;
+    if (!open_with(&o)) {
+        return;
+    }
+    memset(recorded_at, 0, sizeof(recorded_at));
+    n_moved = n_watched = 0;
+    sv.watch = watch_addresses;
+    ok(trains(), "watched, it trains");
+    ok(n_watched > 100, "%u groups are saved where a graph has them", n_watched);
+    is_int(n_moved, 0, "and none is elsewhere than when it was recorded");
+    ok(saver_stats(&sv).checks > 50, "%llu passes are compared",
+       (unsigned long long)saver_stats(&sv).checks);
+    is_int(saver_stats(&sv).check_failures, 0, "without a difference");
+    saver_close(&sv);
+}
+
+/* ---- other sizes ----------------------------------------------------------------- */
+
+static void test_smaller_between(void)
+{
+    static const uint32_t three[] = { 3, 3, 3 };
+    struct saver_options o = four_layers;
+    uint64_t eager = 0;
+
+    o.in_flight = 1; /* all in one slot */
+    o.offload = asks(SAVER_ALL);
+    o.offload.min_bytes = 64;
+    o.layers = 6;
+    if (!open_with(&o)) {
+        return;
+    }
+    ok(run_steps(three, 2), "graphs are recorded of whole microbatches");
+    sv.words[1] = 40;
+    ok(run_steps(three, 3) && saver_is_exact(&sv),
+       "a smaller one between two replays leaves them whole");
+    gh_session_reasons(sv.session, GH_REASON_INPUT, &eager, NULL);
+    ok(eager > 0, "and runs eagerly");
+    saver_close(&sv);
+}
+
+static void test_larger_than_profiled(void)
+{
+    static const uint32_t three[] = { 3, 3, 3, 3 };
+    struct saver_options o = four_layers;
+
+    o.host = &hearing;
+    if (!open_with(&o)) {
+        return;
+    }
+    for (uint32_t m = 0; m < SAVER_MAX_FEEDS; m++) {
+        sv.words[m] = 128;
+    }
+    ok(run_steps(three, 2), "graphs are recorded of small microbatches");
+    sv.words[1] = 256;
+    ok(run_steps(three, 4) && saver_is_exact(&sv),
+       "a microbatch that is larger than the profile's is right");
+    is_int(times_said("it stays on the device where it is larger"),
+           (LAYERS - 1) * MODULES, "which is said once of each group: %s",
+           said);
+    ok(saver_moved(&sv).kept_bytes >= (LAYERS - 1) * MODULES * GROUP_BYTES,
+       "and takes memory of its own");
+    is_int(toy_races(&sv.toy), 0, "without a race");
+    saver_close(&sv);
+}
+
+/* Graphs know where the groups are that nobody asked for. */
+static void test_larger_than_recorded(void)
+{
+    static const uint32_t three[] = { 3, 3, 3, 3 };
+    struct saver_options o = four_layers;
+
+    o.offload = asks("core_attn");
+    if (!open_with(&o)) {
+        return;
+    }
+    for (uint32_t m = 0; m < SAVER_MAX_FEEDS; m++) {
+        sv.words[m] = 128;
+    }
+    ok(run_steps(three, 2), "graphs are recorded of groups that stay");
+    sv.words[0] = 256;
+    ok(run_steps(three, 4) && saver_is_exact(&sv),
+       "a larger microbatch in their slots is right");
+    sv.words[0] = 128;
+    ok(run_steps(three, 4) && saver_is_exact(&sv), "and so is what follows it");
+    is_int(toy_races(&sv.toy), 0, "without a race");
+    saver_close(&sv);
+}
+
+/* The groups grow, and the inputs do not: nobody tells the graphs. */
+static void test_growth_in_a_recording(void)
+{
+    static const uint32_t three[] = { 3, 3, 3 };
+    struct saver_options o = four_layers;
+
+    o.host = &hearing;
+    if (!open_with(&o)) {
+        return;
+    }
+    ok(run_steps(three, 1), "the first step is the profile");
+    sv.grows = true;
+    is_status(saver_step(&sv, 3), GH_ERR_DEVICE, NULL,
+              "a larger group in a recording is refused");
+    ok(strstr(sv.err.text, "has 3072 bytes, and had 1536 in the first step") !=
+           NULL,
+       "with both sizes: %s", sv.err.text);
+    saver_close(&sv);
+
+    if (!open_with(&o)) {
+        return;
+    }
+    run_steps(three, 1);
+    sv.grows = true;
+    sv.tries_again = true;
+    ok(run_steps(three, 3) && saver_is_exact(&sv),
+       "a host that enters the pass again runs it eagerly");
+    is_int(saver_stats(&sv).check_failures, 0, "nothing differs");
+    ok(times_said("what is recorded has the same size in every step") >= 1,
+       "and why is said");
+    saver_close(&sv);
+}
+
+/* The eager part moves the group; the graph that commits it knows another
+ * place. */
+static void test_moved_before_a_graph(void)
+{
+    static const char *const off[] = { "GRAPHHOOKS_LOG=off", NULL };
+    static const uint32_t three[] = { 3, 3, 3 };
+    struct saver_options o = four_layers;
+
+    o.scope = "mlp";
+    o.across = true;
+    o.modules = 1;
+    o.environment = off;
+    if (!open_with(&o)) {
+        return;
+    }
+    ok(run_steps(three, 3), "graphs commit what eager parts save");
+    sv.grows = true;
+    ok(run_steps(three, 2) && saver_is_exact(&sv),
+       "a group that is too large for its ring is right for the graph too");
+    sv.grows = false;
+    ok(run_steps(three, 2) && saver_is_exact(&sv), "and so is what follows");
+    saver_close(&sv);
+}
+
+/* ---- passes that say nothing about training -------------------------------------- */
+
+static void test_evaluation_first(void)
+{
+    static const uint32_t three[] = { 3, 3, 3 };
+    struct saver_options o = four_layers;
+
+    o.evaluates = true;
+    if (!open_with(&o)) {
+        return;
+    }
+    sv.evaluates_only = true;
+    ok(run_steps(three, 2), "two steps of evaluation alone");
+    is_int(saver_moved(&sv).out_copies, 0, "copy nothing");
+    sv.evaluates_only = false;
+    for (uint32_t m = 0; m < SAVER_MAX_FEEDS; m++) {
+        sv.words[m] = 128; /* smaller ones than were evaluated */
+    }
+    ok(run_steps(three, 3) && saver_is_exact(&sv), "training follows");
+    is_int(saver_moved(&sv).groups_offloaded, 9,
+           "and is the profile, which evaluation was not");
+    is_int(saver_moved(&sv).ring_bytes, 2 * 2 * MODULES * (512 + 256),
+           "the rings are for what is trained");
+    ok(saver_stats(&sv).replays > 0, "and what is trained is replayed");
+    is_int(toy_races(&sv.toy), 0, "without a race");
+    saver_close(&sv);
+}
+
+static void test_pause(void)
+{
+    static const uint32_t three[] = { 3, 3, 3 };
+    struct saver_options o = four_layers;
+    uint64_t copies;
+
+    if (!open_with(&o)) {
+        return;
+    }
+    gh_pre_warmup(sv.session, NULL);
+    ok(run_steps(three, 1) && saver_is_exact(&sv),
+       "a step of the host's own warmup is right");
+    is_int(saver_moved(&sv).out_copies, 0, "and nothing of it goes");
+    gh_post_warmup(sv.session, NULL);
+    ok(run_steps(three, 3) && saver_is_exact(&sv), "so are those after it");
+    is_int(saver_moved(&sv).groups_offloaded, 9, "whose first is the profile");
+    copies = saver_moved(&sv).out_copies;
+    gh_pre_warmup(sv.session, NULL);
+    ok(run_steps(three, 1) && saver_is_exact(&sv), "a later one is right");
+    is_int(saver_moved(&sv).out_copies, copies, "and nothing of it goes");
+    gh_post_warmup(sv.session, NULL);
+    ok(run_steps(three, 2) && saver_is_exact(&sv), "training goes on");
+    ok(saver_moved(&sv).out_copies > copies, "and groups go again");
+    is_int(toy_races(&sv.toy), 0, "without a race");
+    saver_close(&sv);
+}
+
+/* Some groups are saved by evaluation alone: the others settle without them. */
+static void test_groups_that_only_evaluation_saves(void)
+{
+    static const uint32_t three[] = { 3, 3, 3 };
+    struct saver_options o = four_layers;
+
+    o.evaluates = true;
+    if (!open_with(&o)) {
+        return;
+    }
+    sv.trained_modules = 1;
+    ok(run_steps(three, 3) && toy_races(&sv.toy) == 0,
+       "modules that only evaluation has stay out of the profile");
+    is_int(saver_moved(&sv).groups_offloaded, 3, "the groups of the other go");
+    saver_close(&sv);
+}
+
+static void test_host_that_saves_late(void)
+{
+    static const uint32_t three[] = { 3, 3, 3 };
+    struct saver_options o = four_layers;
+
+    if (!open_with(&o)) {
+        return;
+    }
+    sv.trained_modules = UINT32_MAX; /* none */
+    ok(run_steps(three, 2), "a host that saves nothing trains");
+    ok(saver_stats(&sv).recordings > 0, "and its passes are recorded");
+    saver_close(&sv);
+    o.layers = 5;
+    if (!open_with(&o)) {
+        return;
+    }
+    sv.trained_modules = UINT32_MAX;
+    run_steps(three, 1);
+    sv.trained_modules = 0;
+    ok(run_steps(three, 3) && run_steps(three, 1) && saver_is_exact(&sv),
+       "one that saves from its second step on trains: %s", sv.err.text);
+    is_int(toy_races(&sv.toy), 0, "without a race");
+    saver_close(&sv);
+}
+
+/* ---- delayed commits ------------------------------------------------------------- */
+
+static const char *const delayed[] = { "GRAPHHOOKS_OFFLOAD_DELAY=1", NULL };
+static uint64_t copies_seen[64], delayed_seen[64];
+static uint32_t n_seen;
+
+static enum saver_answer watch_copies(struct saver *saver, enum saver_call call,
+                                      uint32_t layer, uint32_t module,
+                                      uint32_t microbatch)
+{
+    (void)layer;
+    (void)module;
+    (void)microbatch;
+    if (call == SAVER_COMMIT && n_seen < 64) {
+        copies_seen[n_seen] = saver_moved(saver).out_copies;
+        delayed_seen[n_seen++] = saver_moved(saver).delayed;
+    }
+    return SAVER_GO_ON;
+}
+
+static void test_delay(void)
+{
+    struct saver_options o = four_layers;
+    gh_offload_stats moved;
+
+    o.environment = delayed;
+    o.in_flight = 1;
+    o.modules = 1;
+    if (!open_with(&o)) {
+        return;
+    }
+    n_seen = 0;
+    sv.watch = watch_copies;
+    ok(saver_step(&sv, 1) == GH_OK, "a step with delayed commits runs");
+    is_int(n_seen, LAYERS, "each layer commits a group");
+    is_int(copies_seen[1], 0, "two commits are queued and copy nothing");
+    is_int(delayed_seen[1], 2, "both are counted");
+    ok(copies_seen[2] >= 1, "the third layer writes where the first has, "
+                            "which is copied before");
+    moved = saver_moved(&sv);
+    is_int(moved.out_copies, LAYERS, "the backward finds all of them copied");
+    sv.watch = NULL;
+    ok(saver_step(&sv, 2) == GH_OK && saver_step(&sv, 2) == GH_OK &&
+           saver_is_exact(&sv),
+       "recorded and replayed commits are delayed too");
+    moved = saver_moved(&sv);
+    is_int(moved.delayed, moved.out_copies, "none is dropped");
+    ok(moved.flushes > 0, "and the flushes are counted");
+    saver_close(&sv);
+}
+
+/* A flush issues the queue, also while the host captures another stream. */
+static enum saver_answer stop_at_once(struct saver *saver, enum saver_call call,
+                                      uint32_t layer, uint32_t module,
+                                      uint32_t microbatch)
+{
+    (void)saver;
+    (void)module;
+    (void)microbatch;
+    return call == SAVER_COMMIT && layer == 1 ? SAVER_STOP : SAVER_GO_ON;
+}
+
+static gh_status flush_between(struct saver *saver)
+{
+    CUgraph graph = NULL;
+    CUstream side = saver->toy.side;
+    gh_status status;
+
+    saver->toy.drv.cuStreamBeginCapture(side, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    saver->toy.drv.cuMemsetD8Async(saver->memory, 0, 4, side);
+    status = gh_flush_delayed(saver->session, &saver->err);
+    if (saver->toy.drv.cuStreamEndCapture(side, &graph) != CUDA_SUCCESS) {
+        status = GH_ERR_DEVICE;
+    } else {
+        saver->toy.drv.cuGraphDestroy(graph);
+    }
+    return status;
+}
+
+static void test_flush_in_a_capture(void)
+{
+    struct saver_options o = four_layers;
+    uint64_t copies;
+
+    o.environment = delayed;
+    o.modules = 1;
+    o.in_flight = 2;
+    o.flush = flush_between;
+    if (!open_with(&o)) {
+        return;
+    }
+    ok(saver_step(&sv, 2) == GH_OK && saver_step(&sv, 3) == GH_OK &&
+           saver_step(&sv, 3) == GH_OK && saver_is_exact(&sv),
+       "a flush leaves what the host captures on another stream alone: %s",
+       sv.err.text);
+    copies = saver_moved(&sv).out_copies;
+    is_int(saver_moved(&sv).delayed, copies, "and issues every copy");
+    is_int(toy_races(&sv.toy), 0, "without a race");
+    saver_close(&sv);
+}
+
+static void test_queue_at_the_end(void)
+{
+    struct saver_options o = four_layers;
+
+    o.environment = delayed;
+    o.modules = 1;
+    if (!open_with(&o)) {
+        return;
+    }
+    sv.watch = stop_at_once;
+    ok(saver_step(&sv, 1) != GH_OK, "a step ends with commits in the queue");
+    is_int(saver_moved(&sv).out_copies, 1,
+           "of which the one whose pass was whole is copied");
+    sv.watch = NULL;
+    ok(gh_flush_delayed(sv.session, NULL) == GH_OK, "nothing is left to flush");
+    ok(saver_step(&sv, 2) == GH_OK && saver_is_exact(&sv),
+       "and the next step is right");
+    saver_close(&sv);
+}
+
+/* ---- memory that the host lends --------------------------------------------------- */
+
+static gh_status lend_some(void *user, uint64_t bytes, void **address_p)
+{
+    CUdeviceptr address = 0;
+
+    (void)user;
+    if (sv.toy.drv.cuMemAlloc(&address, bytes) != CUDA_SUCCESS) {
+        return GH_ERR_NO_MEMORY;
+    }
+    *address_p = (void *)(uintptr_t)address;
+    return GH_OK;
+}
+
+/* Written over at once: who still reads it is a race. */
+static void reuse_at_once(void *user, void *address, uint64_t bytes)
+{
+    (void)user;
+    sv.toy.drv.cuMemsetD8Async((CUdeviceptr)(uintptr_t)address, 0xee, bytes,
+                               sv.toy.side);
+}
+
+static void test_lent_memory(void)
+{
+    static const gh_host_services lends = { .struct_size = sizeof(lends),
+                                            .device_alloc = lend_some,
+                                            .device_free = reuse_at_once };
+    struct saver_options o = four_layers;
+
+    o.host = &lends;
+    o.free_running = true;
+    o.streams = 3;
+    if (!open_with(&o)) {
+        return;
+    }
+    toy_configure(&sv.toy, "SEED=3 RACES=1");
+    ok(trains(), "what is given back to the host is not in use");
+    saver_close(&sv);
+}
+
 int main(void)
 {
     const char *reason;
@@ -155,5 +726,23 @@ int main(void)
         return skip_all("%s", reason);
     }
     test_training();
+    test_policy();
+    test_nothing_is_asked_for();
+    test_plan_switches_off();
+    test_memory();
+    test_addresses();
+    test_smaller_between();
+    test_larger_than_profiled();
+    test_larger_than_recorded();
+    test_growth_in_a_recording();
+    test_moved_before_a_graph();
+    test_evaluation_first();
+    test_pause();
+    test_groups_that_only_evaluation_saves();
+    test_host_that_saves_late();
+    test_delay();
+    test_flush_in_a_capture();
+    test_queue_at_the_end();
+    test_lent_memory();
     return done_testing();
 }

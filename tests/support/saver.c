@@ -106,6 +106,7 @@ bool saver_open(struct saver *sv, const struct saver_options *options,
     if (!toy_open(&sv->toy, &device, reason_p)) {
         return false;
     }
+    toy_configure(&sv->toy, ""); /* counts from here on */
     sv->sums = calloc((size_t)n_sums(sv) * o->elems, 4);
     sv->kept_device = calloc(sv->n_sets, sums_bytes(sv));
     if (!make_memory(sv)) {
@@ -367,6 +368,17 @@ static bool use_group_backward(struct saver *sv, const struct group *group,
     return true;
 }
 
+/* The groups of a layer that the pass saves. */
+static uint32_t modules(const struct saver *sv, bool evaluates)
+{
+    const uint32_t all = sv->options.modules;
+
+    if (evaluates || sv->trained_modules == 0) {
+        return all;
+    }
+    return sv->trained_modules <= all ? sv->trained_modules : 0;
+}
+
 /* Whether the group stays open until the layer's second part. */
 static bool goes_across(const struct saver *sv, uint32_t k)
 {
@@ -383,9 +395,22 @@ static bool goes_across(const struct saver *sv, uint32_t k)
 #define RUN(call) \
     do { \
         if (!(call)) { \
+            snprintf(sv->err.text, sizeof(sv->err.text), \
+                     "a launch of the host's own failed"); \
             return FAILS; \
         } \
     } while (0)
+
+static enum outcome end_across(struct saver *sv, const struct work *w,
+                               uint32_t part, CUdeviceptr y)
+{
+    struct group group = { .layer = part / 2,
+                           .n_tensors = sv->options.tensors };
+
+    memcpy(group.tensors, sv->across[w->set][part / 2], sizeof(group.tensors));
+    RUN(use_group(sv, &group, w, y));
+    return let_go(sv, &group, w);
+}
 
 static enum outcome forward_part(struct saver *sv, const struct work *w,
                                  uint32_t part, CUdeviceptr x)
@@ -393,22 +418,20 @@ static enum outcome forward_part(struct saver *sv, const struct work *w,
     const CUdeviceptr y = act(sv, w->set, part + 1);
 
     RUN(mix(sv, y, x, 0, 3, part + 1, w->n, w->stream));
-    for (uint32_t k = part % 2; k < sv->options.modules; k += 2) {
+    for (uint32_t k = part % 2; k < modules(sv, w->evaluates); k += 2) {
         struct group group = { .layer = part / 2, .k = k };
 
         TRY(place(sv, &group, w));
         RUN(write_group(sv, &group, w, part, x));
         RUN(use_group(sv, &group, w, y));
-        if (!goes_across(sv, k)) {
+        if (goes_across(sv, k)) {
+            memcpy(sv->across[w->set][part / 2], group.tensors, sizeof(group.tensors));
+        } else {
             TRY(let_go(sv, &group, w));
         }
     }
-    if (part % 2 == 1 && goes_across(sv, 0)) {
-        const struct group group = { .layer = part / 2 };
-
-        TRY(let_go(sv, &group, w));
-    }
-    return GOES_ON;
+    return part % 2 == 1 && goes_across(sv, 0) ? end_across(sv, w, part, y)
+                                               : GOES_ON;
 }
 
 static enum outcome backward_group(struct saver *sv, const struct work *w,
@@ -426,7 +449,7 @@ static enum outcome backward_part(struct saver *sv, const struct work *w,
 {
     RUN(mix(sv, grad(sv, w->set, part), g, 0, 5, 0, w->n, w->stream));
     for (uint32_t k = SAVER_MAX_MODULES; k-- > 0;) {
-        if (k % 2 == part % 2 && k < sv->options.modules) {
+        if (k % 2 == part % 2 && k < modules(sv, false)) {
             TRY(backward_group(sv, w, part, g, k));
         }
     }
@@ -578,6 +601,9 @@ static gh_status run_segment(struct saver *sv, const gh_segment *s,
         }
     } while (status == GH_RERUN);
     sv->stopped |= outcome == STOPS;
+    if (status == GH_OK && sv->options.flush != NULL) {
+        return sv->options.flush(sv);
+    }
     if (status == GH_OK && sv->options.flushes) {
         status = gh_flush_delayed(sv->session, &sv->err);
     }
@@ -620,7 +646,8 @@ static gh_status backward(struct saver *sv, uint32_t m)
 {
     gh_status status = GH_OK;
 
-    for (uint32_t i = sv->n_segments; i-- > 0 && status == GH_OK;) {
+    for (uint32_t i = sv->evaluates_only ? 0 : sv->n_segments;
+         i-- > 0 && status == GH_OK;) {
         status = run_segment(sv, &sv->segments[i], GH_BACKWARD, m, false);
     }
     return status;
@@ -631,7 +658,8 @@ static gh_status forward_both(struct saver *sv, uint32_t m)
     gh_status status =
         sv->options.evaluates ? forward(sv, m, true) : GH_OK;
 
-    return status == GH_OK ? forward(sv, m, false) : status;
+    return status == GH_OK && !sv->evaluates_only ? forward(sv, m, false)
+                                                  : status;
 }
 
 /* As many forwards as may be in flight, then their backwards from the last. */
@@ -680,18 +708,23 @@ static void expect_word(struct saver *sv, uint32_t m, uint32_t n, uint32_t i)
     x[0] = fed(sv, GH_FORWARD, m);
     for (uint32_t p = 0; p < sv->n_parts; p++) {
         x[p + 1] = 3 * x[p] + p + 1;
-        for (uint32_t k = p % 2; k < o->modules; k += 2) {
+        for (uint32_t k = p % 2; k < modules(sv, false); k += 2) {
             for (uint32_t t = 0; t < o->tensors; t++) {
                 x[p + 1] += i < words_of_tensor(n, t)
                                 ? x[p] + constant(p, k, t)
                                 : 0;
             }
         }
+        for (uint32_t t = 0; t < o->tensors && p % 2 == 1 && o->across; t++) {
+            x[p + 1] += i < words_of_tensor(n, t)
+                            ? x[p - 1] + constant(p - 1, 0, t)
+                            : 0;
+        }
     }
     for (uint32_t p = sv->n_parts; p-- > 0;) {
         uint32_t gx = 5 * g;
 
-        for (uint32_t k = p % 2; k < o->modules; k += 2) {
+        for (uint32_t k = p % 2; k < modules(sv, false); k += 2) {
             for (uint32_t t = 0; t < o->tensors; t++) {
                 const uint32_t of = x[p] + constant(p, k, t);
 
@@ -708,7 +741,7 @@ static void expect_word(struct saver *sv, uint32_t m, uint32_t n, uint32_t i)
 
 static void expect(struct saver *sv, uint32_t microbatches)
 {
-    for (uint32_t m = 0; m < microbatches; m++) {
+    for (uint32_t m = 0; m < microbatches && !sv->evaluates_only; m++) {
         const uint32_t n =
             sv->words[m] != 0 ? sv->words[m] : sv->options.elems;
 
@@ -731,6 +764,7 @@ static void copy_sums(struct saver *sv, bool save)
             sv->toy.drv.cuMemcpyHtoD(of, kept, sums_bytes(sv));
         }
     }
+    sv->toy.drv.cuCtxSynchronize();
 }
 
 gh_status saver_step(struct saver *sv, uint32_t microbatches)

@@ -22,23 +22,27 @@
 #define SAVER_MAX_MODULES 4
 #define SAVER_MAX_TENSORS 4
 #define SAVER_MAX_FEEDS 16
+#define SAVER_MAX_SETS (8 + 2 * SAVER_MAX_FEEDS)
 
 /* The modules of a layer, in turn in its first part and in its second. */
 extern const uint32_t saver_modules[SAVER_MAX_MODULES];
 #define SAVER_ALL "core_attn,own_a,own_b" /* but the last */
+
+struct saver;
 
 struct saver_options {
     uint32_t layers, chunks;  /* 0 chunks: 1 */
     uint32_t modules;         /* groups of a layer */
     uint32_t tensors;         /* of a group; each has half of the one before */
     uint32_t elems;           /* of the first */
-    uint32_t slots;           /* 0: 8 */
+    uint32_t slots;           /* at most 8; 0: 8 */
     uint32_t in_flight;       /* 0: 1 */
     uint32_t streams;         /* microbatch m runs on stream m % streams */
     bool last_first;          /* backwards in the other order */
     bool flushes;             /* calls gh_flush_delayed after each pass */
-    bool across;              /* group 0 is committed by the layer's second
-                                 part */
+    gh_status (*flush)(struct saver *); /* in its place; NULL: none */
+    bool across;              /* group 0 is read and committed by the layer's
+                                 second part */
     bool evaluates;           /* a forward without a backward, before each */
     bool free_running;        /* does not wait for the device after a step */
     const char *granularity, *scope;
@@ -47,8 +51,6 @@ struct saver_options {
     const gh_host_services *host;
     uint32_t flags; /* of gh_session_desc */
 };
-
-struct saver;
 
 /* After each call of graphhooks/offload.h that the host makes. */
 enum saver_call { SAVER_SAVE, SAVER_COMMIT, SAVER_LOAD, SAVER_RELEASE };
@@ -72,12 +74,18 @@ struct saver {
     uint32_t step;
     uint32_t words[SAVER_MAX_FEEDS]; /* of a microbatch; 0: options.elems */
     bool grows;                      /* the groups alone are twice as large */
+    bool evaluates_only;             /* no backward, and no forward for it */
+    uint32_t trained_modules;        /* that training saves; 0: all; more than
+                                        there are: none */
     uint32_t *sums;                  /* expected */
     uint32_t *kept_device;           /* the device's, before the step */
 
     saver_watch_fn *watch; /* NULL: none */
     void *user;
     bool tries_again; /* a pass whose call fails is cancelled, entered again */
+    /* By set and layer: a replay does not say it again. */
+    gh_offload_tensor across[SAVER_MAX_SETS][SAVER_MAX_PARTS]
+                            [SAVER_MAX_TENSORS];
     void *at[SAVER_MAX_PARTS][SAVER_MAX_MODULES]; /* the last first address,
                                                      forward */
     uint64_t calls;   /* to graphhooks/offload.h, in this step */
