@@ -38,7 +38,7 @@ static bool tensor_goes(const struct gh_offload *o, uint64_t bytes)
 struct gh_split gh_group_split(const struct gh_offload *o,
                                const gh_offload_group *wanted, bool goes)
 {
-    struct gh_split split = { 0, 0 };
+    struct gh_split split = { 0, 0, wanted->n_tensors };
 
     for (uint32_t i = 0; i < wanted->n_tensors; i++) {
         const uint64_t bytes = wanted->tensors[i].bytes;
@@ -48,6 +48,7 @@ struct gh_split gh_group_split(const struct gh_offload *o,
         } else {
             split.stays += gh_memory_align(bytes);
         }
+        split.layout = (split.layout ^ bytes) * UINT64_C(1099511628211);
     }
     return split;
 }

@@ -11,6 +11,7 @@
 /* How a group's tensors are split. */
 struct gh_split {
     uint64_t goes, stays; /* bytes, each tensor aligned */
+    uint64_t layout;      /* the same for the same tensors only */
 };
 
 /* Finds the group, or adds it; the first step learns its size. */

@@ -152,6 +152,7 @@ static gh_status save(struct gh_offload *o, const struct gh_offload_at *at,
         gh_move_cancel(o, i);
         return status;
     }
+    i->layout = split.layout;
     i->state = GH_INSTANCE_WRITING;
     gh_group_lay_out(o, wanted, i->goes,
                      i->goes ? i->out->address : NULL, i->held);
@@ -270,7 +271,7 @@ static gh_status load(struct gh_offload *o, const struct gh_offload_at *at,
     }
     split = gh_group_split(o, wanted, i->goes);
     goes = i->goes ? i->bytes : 0;
-    if (split.goes != goes || split.stays != i->stays) {
+    if (split.layout != i->layout) {
         return gh_fail(err, GH_ERR_INVALID,
                        "gh_offload_load: %s has other tensors than it was "
                        "saved with: %llu bytes that go and %llu that stay, "

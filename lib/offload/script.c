@@ -56,6 +56,29 @@ static gh_status keep_runs(const struct gh_offload *o,
 
 /* ---- what the host calls ------------------------------------------------------ */
 
+static gh_status check_turn(const struct gh_offload *o,
+                            const struct gh_offload_script *script,
+                            const struct gh_offload_step *step, gh_error *err)
+{
+    static const char *const calls[] = {
+        [GH_OFFLOAD_SAVE] = "gh_offload_save",
+        [GH_OFFLOAD_COMMIT] = "gh_offload_commit",
+        [GH_OFFLOAD_LOAD] = "gh_offload_load",
+        [GH_OFFLOAD_RELEASE] = "gh_offload_release",
+    };
+    const struct gh_group *group = step->instance->group;
+
+    for (uint32_t s = 0; s < script->n; s++) {
+        if (script->steps[s].verb == step->verb &&
+            script->steps[s].instance == step->instance) {
+            return gh_fail(err, GH_ERR_STATE, "%s: %s twice in one recording",
+                           calls[step->verb],
+                           gh_group_name(o, group->layer, group->module).text);
+        }
+    }
+    return GH_OK;
+}
+
 /* Two groups that one graph has in one buffer would have to wait for a copy
  * that is issued only after its launch. */
 static gh_status check_place(const struct gh_offload *o,
@@ -111,6 +134,9 @@ static gh_status record_save(struct gh_offload *o,
         status = gh_table_instance(&o->table, group, at->slot, at->microbatch,
                                    &step.instance, err);
     }
+    if (status == GH_OK) {
+        status = check_turn(o, script, &step, err);
+    }
     if (status != GH_OK) {
         return status;
     }
@@ -126,6 +152,7 @@ static gh_status record_save(struct gh_offload *o,
     }
     split = gh_group_split(o, wanted, step.buffer != NULL);
     step.stays = split.stays;
+    step.layout = split.layout;
     if (status == GH_OK) {
         status =
             gh_group_keep_for_graph(o, step.instance, split.stays, err);
@@ -177,6 +204,9 @@ static gh_status record_commit(struct gh_offload *o,
     gh_status status =
         gh_group_saved(o, at, layer, module, &step.instance, err);
 
+    if (status == GH_OK) {
+        status = check_turn(o, script, &step, err);
+    }
     if (status != GH_OK) {
         return status;
     }
@@ -204,18 +234,26 @@ static gh_status record_load(struct gh_offload *o,
     gh_status status =
         gh_group_saved(o, at, wanted->layer, wanted->module, &i, err);
 
+    if (status == GH_OK) {
+        step.instance = i;
+        status = check_turn(o, script, &step, err);
+    }
     if (status != GH_OK) {
         return status;
     }
-    step.instance = i;
     if (i->group->size_class != NULL) {
         step.buffer = place_of(&i->group->size_class->back, i, at);
     }
     split = gh_group_split(o, wanted, step.buffer != NULL);
-    step.goes = split.goes;
     step.stays = split.stays;
+    step.layout = split.layout;
     if (split.stays > i->kept_bytes) {
-        return gh_group_refuse(o, i, "gh_offload_load", err);
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_offload_load: %s has %llu bytes that stay, and "
+                       "room for %llu: load the tensors that were saved",
+                       gh_group_name(o, wanted->layer, wanted->module).text,
+                       (unsigned long long)split.stays,
+                       (unsigned long long)i->kept_bytes);
     }
     if (step.buffer != NULL) {
         status = check_fits(o, i->group, &split, err);
@@ -250,6 +288,9 @@ static gh_status record_release(struct gh_offload *o,
     gh_status status =
         gh_group_saved(o, at, layer, module, &step.instance, err);
 
+    if (status == GH_OK) {
+        status = check_turn(o, script, &step, err);
+    }
     if (status != GH_OK) {
         return status;
     }
@@ -287,6 +328,7 @@ static gh_status begin_save(struct gh_offload *o,
     i->out = i->back = NULL;
     i->held = i->kept;
     i->stays = step->stays;
+    i->layout = step->layout;
     if (step->buffer != NULL) {
         i->n_runs = step->n_runs;
         memcpy(i->runs, step->runs, step->n_runs * sizeof(*i->runs));
@@ -344,7 +386,7 @@ static gh_status begin_load(struct gh_offload *o,
         return gh_group_refuse(o, i, "gh_layer_enter", err);
     }
     if (i->goes != (step->buffer != NULL) || holds_other(i, step->stays) ||
-        i->stays != step->stays || (i->goes && i->bytes != step->goes)) {
+        i->layout != step->layout) {
         return refuse_place(o, i, err);
     }
     i->pass = at->pass;

@@ -24,7 +24,9 @@ struct gh_offload_step {
     struct gh_instance *instance;
     struct gh_ring_buffer *buffer; /* that the graph knows; NULL: none */
     bool alone;          /* COMMIT, RELEASE: another pass has saved or loaded */
-    uint64_t goes, stays; /* SAVE, LOAD: bytes */
+    uint64_t goes;   /* SAVE: bytes */
+    uint64_t stays;  /* SAVE, LOAD: bytes */
+    uint64_t layout; /* of them: struct gh_split */
     struct gh_run *runs;  /* SAVE: of what goes */
     uint32_t n_runs;
 };

@@ -93,6 +93,7 @@ struct gh_instance {
     uint64_t wider_bytes;
     void *held; /* of the two, what is used this time */
     uint64_t stays; /* bytes in it */
+    uint64_t layout; /* struct gh_split */
     void *stream; /* where it was used last */
     void *ended;  /* event, of an instance without a slot: `kept` was read */
     struct gh_instance *before, *after; /* in the order of commits */
