@@ -306,6 +306,444 @@ static void test_driver_calls(void)
     sweep_all(&o, "RACES=1 SEED=2", "one slot", false);
 }
 
+/* ---- memory of the host runs out ------------------------------------------------- */
+
+static void test_pool_limit(void)
+{
+    struct saver_options o = small;
+    uint64_t needed;
+
+    o.host = &hearing;
+    o.environment = NULL;
+    if (!open_with(&o)) {
+        return;
+    }
+    steps(4, 3);
+    needed = saver_moved(&sv).pinned_bytes;
+    saver_close(&sv);
+    for (uint64_t limit = 1; limit < 9000; limit += 700) {
+        o.offload = (gh_offload_desc){ .struct_size = 1, .modules = SAVER_ALL,
+                                       .min_bytes = 4, .pool_bytes = limit };
+        if (!open_with(&o)) {
+            return;
+        }
+        ok(steps(4, 3) && is_right(), "a pool of %llu bytes is enough to train",
+           (unsigned long long)limit);
+        ok(saver_moved(&sv).pinned_bytes <= limit, "and is not passed");
+        is_int(times_said("what finds no pinned memory stays on the device"),
+               limit < needed,
+               "which is said once where it is short: %s", said);
+        saver_close(&sv);
+    }
+}
+
+static void test_no_pinned_memory(void)
+{
+    struct saver_options o = small;
+    uint32_t wrong = 0, silent_ones = 0;
+
+    o.host = &hearing;
+    o.environment = NULL;
+    for (int n = 1; n <= 14; n++) {
+        char settings[200] = "RACES=1 FAIL=";
+        size_t used = strlen(settings);
+
+        for (int i = n; i < n + 8; i++) {
+            used += (size_t)snprintf(settings + used, sizeof(settings) - used,
+                                     "%scuMemAllocHost:%d:2", i == n ? "" : ",",
+                                     i);
+        }
+        if (!open_with(&o)) {
+            return;
+        }
+        toy_configure(&sv.toy, settings);
+        wrong += !steps(3, 3) || !is_right();
+        silent_ones += times_said("what finds no pinned memory stays") != 1;
+        saver_close(&sv);
+    }
+    is_int(wrong, 0, "without pinned memory groups stay, and are right");
+    is_int(silent_ones, 0, "which is said once");
+}
+
+/* ---- a copy that fails ------------------------------------------------------------ */
+
+static uint64_t copies_out(void)
+{
+    return calls_of_entry("cuMemcpyDtoHAsync_v2") +
+           calls_of_entry("cuMemcpyDtoHAsync");
+}
+
+/* Beside a graph the copy is tried again; in an eager pass the host is told. */
+static void test_copies_that_fail(void)
+{
+    struct saver_options o = small;
+    uint64_t first, all;
+    uint32_t wrong = 0, n = 0;
+
+    o.host = &hearing;
+    o.environment = NULL;
+    if (!open_with(&o)) {
+        return;
+    }
+    steps(1, 3);
+    first = copies_out();
+    steps(3, 3);
+    all = copies_out();
+    saver_close(&sv);
+    ok(first > 0 && all > first, "%llu copies in the first step, %llu in all",
+       (unsigned long long)first, (unsigned long long)all);
+    for (uint64_t i = first + 1; i <= all; i++, n++) {
+        char settings[64];
+
+        if (!open_with(&o)) {
+            return;
+        }
+        snprintf(settings, sizeof(settings),
+                 "RACES=1 FAIL=cuMemcpyDtoHAsync:%llu", (unsigned long long)i);
+        toy_configure(&sv.toy, settings);
+        wrong += !steps(4, 3) || !is_right() || times_said("eagerly from") != 0;
+        saver_close(&sv);
+    }
+    is_int(wrong, 0, "each of %u copies beside a graph may fail once", n);
+
+    if (!open_with(&o)) {
+        return;
+    }
+    toy_configure(&sv.toy, "FAIL=cuMemcpyDtoHAsync:1");
+    is_status(saver_step(&sv, 3), GH_ERR_DEVICE, NULL,
+              "a copy that fails in an eager pass fails its commit");
+    ok(strstr(sv.err.text, "cuMemcpyDtoHAsync: 999") != NULL,
+       "with the driver's error: %s", sv.err.text);
+    saver_close(&sv);
+}
+
+static enum saver_answer commit_again(struct saver *saver, enum saver_call call,
+                                      uint32_t layer, uint32_t module,
+                                      uint32_t microbatch)
+{
+    gh_status *first = saver->user;
+
+    (void)microbatch;
+    if (call == SAVER_SAVE && layer == 1 && module == 0 && *first == GH_OK) {
+        saver->user = first;
+        toy_configure(&saver->toy, "FAIL=cuMemcpyDtoHAsync:1");
+        *first = gh_offload_commit(saver->session, layer,
+                                   saver_modules[module], NULL);
+        toy_configure(&saver->toy, "");
+    }
+    return SAVER_GO_ON;
+}
+
+static void test_commit_after_a_failure(void)
+{
+    gh_status first = GH_OK;
+
+    if (!open_with(&small)) {
+        return;
+    }
+    sv.watch = commit_again;
+    sv.user = &first;
+    ok(saver_step(&sv, 1) == GH_OK, "a commit that failed may be repeated: %s",
+       sv.err.text);
+    is_status(first, GH_ERR_DEVICE, NULL, "and did fail");
+    sv.watch = NULL;
+    ok(steps(3, 3) && saver_is_exact(&sv), "and all goes on");
+    saver_close(&sv);
+}
+
+/* A flush that fails as the step ends leaves no queue. */
+static void test_flush_that_fails_at_the_end(void)
+{
+    struct saver_options o = small;
+    struct cut c = { 8, SAVER_STOP };
+
+    o.environment = silent_delayed;
+    o.in_flight = 1;
+    if (!open_with(&o)) {
+        return;
+    }
+    sv.watch = cut;
+    sv.user = &c;
+    sv.fails_at_end = true;
+    ok(saver_step(&sv, 2) != GH_OK, "a step ends in the middle, and its flush "
+                                    "fails");
+    sv.fails_at_end = false;
+    sv.watch = NULL;
+    ok(gh_flush_delayed(sv.session, &sv.err) == GH_OK,
+       "nothing is left to flush: %s", sv.err.text);
+    ok(steps(3, 3) && is_right(), "and the next steps are right");
+    saver_close(&sv);
+}
+
+/* ---- calls out of turn ------------------------------------------------------------- */
+
+static uint32_t n_wrong, n_tried;
+
+static void expect_status(gh_status actual, gh_status expected,
+                          const gh_error *err, const char *words,
+                          const char *what)
+{
+    n_tried++;
+    if (actual != expected ||
+        (expected != GH_OK && strstr(err->text, words) == NULL)) {
+        diag("%s: status %d, \"%s\"", what, actual, err->text);
+        n_wrong++;
+    }
+}
+
+static gh_status save_or_load(gh_status (*call)(gh_session *,
+                                                gh_offload_group *,
+                                                gh_error *),
+                              uint32_t layer, uint32_t module, uint64_t bytes,
+                              gh_error *err)
+{
+    gh_offload_tensor tensors[2] = { { NULL, bytes }, { NULL, bytes / 2 } };
+    gh_offload_group group = { .struct_size = sizeof(group),
+                               .layer = layer,
+                               .module = module,
+                               .n_tensors = 2,
+                               .tensors = tensors };
+
+    return call(sv.session, &group, err);
+}
+
+#define OWN GH_MODULE_NAMED
+#define TRY_SAVE(layer, module, status, words) \
+    expect_status(save_or_load(gh_offload_save, layer, module, 256, &e), \
+                  status, &e, words, "save " #layer " " #module)
+#define TRY_LOAD(layer, module, bytes, status, words) \
+    expect_status(save_or_load(gh_offload_load, layer, module, bytes, &e), \
+                  status, &e, words, "load " #layer " " #module)
+#define TRY_COMMIT(layer, module, status, words) \
+    expect_status(gh_offload_commit(sv.session, layer, module, &e), status, \
+                  &e, words, "commit " #layer " " #module)
+#define TRY_RELEASE(layer, module, status, words) \
+    expect_status(gh_offload_release(sv.session, layer, module, &e), status, \
+                  &e, words, "release " #layer " " #module)
+
+/* Once more what has just been done, in a recording or in the eager pass that
+ * takes its place. */
+static void misuse_recording(struct saver *saver, enum saver_call call)
+{
+    const uint32_t all = GH_MODULE_CORE_ATTN;
+    const char *words = saver->decision.action == GH_ACTION_RECORD
+                            ? "twice in one recording"
+                            : "core_attn of microbatch";
+    gh_error e = { "" };
+
+    if (call == SAVER_SAVE) {
+        TRY_SAVE(1, all, GH_ERR_STATE, words);
+    } else if (call == SAVER_COMMIT) {
+        TRY_COMMIT(1, all, GH_ERR_STATE, words);
+    } else if (call == SAVER_LOAD) {
+        TRY_LOAD(1, all, 256, GH_ERR_STATE, words);
+    } else {
+        TRY_RELEASE(1, all, GH_ERR_STATE, words);
+    }
+}
+
+static enum saver_answer misuse(struct saver *saver, enum saver_call call,
+                                uint32_t layer, uint32_t module,
+                                uint32_t microbatch)
+{
+    const uint32_t all = GH_MODULE_CORE_ATTN;
+    gh_error e = { "" };
+
+    (void)saver;
+    (void)microbatch;
+    if (layer != 1 || module != 0) {
+        return SAVER_GO_ON;
+    }
+    if (saver->step > 0) {
+        misuse_recording(saver, call);
+        return SAVER_GO_ON;
+    }
+    switch (call) {
+    case SAVER_SAVE:
+        TRY_SAVE(1, all, GH_ERR_STATE, "is saved and not committed");
+        TRY_SAVE(9, all, GH_ERR_INVALID, "layer is 9, but the model has 4");
+        TRY_SAVE(1, 3, GH_ERR_INVALID, "module is 0x3");
+        TRY_SAVE(1, 0, GH_ERR_INVALID, "module is 0x0");
+        TRY_SAVE(1, GH_MODULE_LAYER, GH_ERR_INVALID, "module is 0x400");
+        TRY_SAVE(1, OWN | 2, GH_ERR_INVALID, "which are 2");
+        TRY_COMMIT(2, OWN | 1, GH_ERR_STATE, "was never saved");
+        TRY_COMMIT(9, all, GH_ERR_INVALID, "layer is 9");
+        TRY_LOAD(1, all, 256, GH_ERR_STATE, "the open pass is a forward");
+        TRY_RELEASE(1, all, GH_ERR_STATE, "the open pass is a forward");
+        break;
+    case SAVER_COMMIT:
+        TRY_COMMIT(1, all, GH_ERR_STATE, "is committed, and not loaded");
+        TRY_SAVE(1, all, GH_ERR_STATE, "is committed, and not loaded");
+        break;
+    case SAVER_LOAD:
+        TRY_LOAD(1, all, 256, GH_ERR_STATE, "is loaded already");
+        TRY_LOAD(2, OWN | 1, 256, GH_ERR_STATE, "was never saved");
+        TRY_SAVE(1, all, GH_ERR_STATE, "the open pass is a backward");
+        TRY_COMMIT(1, all, GH_ERR_STATE, "the open pass is a backward");
+        TRY_LOAD(0, all, 512, GH_ERR_INVALID, "has other tensors than it was");
+        TRY_LOAD(0, all, 128, GH_ERR_INVALID, "has other tensors than it was");
+        TRY_LOAD(0, all, 254, GH_ERR_INVALID, "has other tensors than it was");
+        break;
+    default:
+        TRY_RELEASE(1, all, GH_ERR_STATE, "is not saved");
+        TRY_LOAD(1, all, 256, GH_ERR_STATE, "is not saved");
+        break;
+    }
+    return SAVER_GO_ON;
+}
+
+static void test_calls_out_of_turn(void)
+{
+    struct saver_options o = small;
+    gh_error e = { "" };
+
+    o.granularity = "part"; /* layer 0 is loaded in a pass of its own */
+    if (!open_with(&o)) {
+        return;
+    }
+    n_wrong = n_tried = 0;
+    TRY_SAVE(1, GH_MODULE_CORE_ATTN, GH_ERR_STATE, "no pass is open");
+    TRY_LOAD(1, GH_MODULE_CORE_ATTN, 256, GH_ERR_STATE, "no pass is open");
+    TRY_COMMIT(1, GH_MODULE_CORE_ATTN, GH_ERR_STATE, "no pass is open");
+    TRY_RELEASE(1, GH_MODULE_CORE_ATTN, GH_ERR_STATE, "no pass is open");
+    sv.watch = misuse;
+    ok(saver_step(&sv, 3) == GH_OK && saver_step(&sv, 3) == GH_OK,
+       "calls out of turn change nothing: %s", sv.err.text);
+    ok(n_tried > 50, "%u of them are tried", n_tried);
+    is_int(n_wrong, 0, "each is refused with its reason");
+    sv.watch = NULL;
+    ok(steps(3, 3) && is_right(), "and training goes on");
+    saver_close(&sv);
+}
+
+static void test_bad_arguments(void)
+{
+    gh_offload_tensor tensors[GH_MAX_GROUP + 1] = { { NULL, 64 } };
+    gh_offload_group group = { .struct_size = sizeof(group), .n_tensors = 1,
+                               .module = GH_MODULE_CORE_ATTN,
+                               .tensors = tensors };
+    gh_offload_stats stats = { .struct_size = 4 };
+    gh_error e = { "" };
+
+    if (!open_with(&small)) {
+        return;
+    }
+    is_status(gh_offload_save(NULL, &group, &e), GH_ERR_INVALID, &e,
+              "a save without a session is refused");
+    is_status(gh_offload_save(sv.session, NULL, &e), GH_ERR_INVALID, &e,
+              "a save without a group is refused");
+    is_status(gh_offload_load(sv.session, NULL, &e), GH_ERR_INVALID, &e,
+              "so is a load");
+    group.n_tensors = 0;
+    is_status(gh_offload_save(sv.session, &group, &e), GH_ERR_INVALID, &e,
+              "a group of no tensors is refused");
+    group.n_tensors = GH_MAX_GROUP + 1;
+    is_status(gh_offload_save(sv.session, &group, &e), GH_ERR_INVALID, &e,
+              "so is one of too many");
+    ok(strstr(e.text, "33 tensors") != NULL, "which says how many: %s", e.text);
+    group.n_tensors = GH_MAX_GROUP;
+    is_status(gh_offload_save(sv.session, &group, &e), GH_ERR_STATE, &e,
+              "the most that are allowed are not");
+    group.tensors = NULL;
+    is_status(gh_offload_load(sv.session, &group, &e), GH_ERR_INVALID, &e,
+              "a group without its tensors is refused");
+    group.tensors = tensors;
+    group.struct_size = 4;
+    is_status(gh_offload_save(sv.session, &group, &e), GH_ERR_ABI, &e,
+              "so is one of another size");
+    is_status(gh_offload_get_stats(sv.session, NULL, &e), GH_ERR_INVALID, &e,
+              "statistics need a place");
+    is_status(gh_offload_get_stats(sv.session, &stats, &e), GH_ERR_ABI, &e,
+              "of the right size");
+    is_status(gh_offload_commit(NULL, 0, 1, &e), GH_ERR_INVALID, &e,
+              "a commit without a session is refused");
+    is_status(gh_offload_release(NULL, 0, 1, &e), GH_ERR_INVALID, &e,
+              "so is a release");
+    saver_close(&sv);
+}
+
+static void try_option(gh_offload_desc desc, const char *const *environment,
+                       gh_status expected, const char *words)
+{
+    struct saver_options o = small;
+    const char *reason;
+    gh_status status;
+
+    o.offload = desc;
+    o.offload.struct_size = 1;
+    o.environment = environment;
+    if (!saver_open(&sv, &o, &reason)) {
+        ok(false, "the host opens");
+        return;
+    }
+    status = saver_attach(&sv);
+    is_status(status, expected, &sv.err, "\"%s\": refused as it should be",
+              words);
+    ok(strstr(sv.err.text, words) != NULL, "and says: %s", sv.err.text);
+    saver_close(&sv);
+}
+
+static void test_options(void)
+{
+    static const char *const empty_name[] = { "a", "", NULL };
+    static const char *const comma[] = { "a,b", NULL };
+    static const char *const fraction[] = { "GRAPHHOOKS_OFFLOAD_FRACTION=1.01",
+                                            NULL };
+    static const char *const nan_[] = { "GRAPHHOOKS_OFFLOAD_FRACTION=nan",
+                                        NULL };
+    static const char *const word[] = { "GRAPHHOOKS_OFFLOAD=core_atn", NULL };
+    static const char *const many[] = { "a", "b", "c", "d", "e", "f", "g", "h",
+                                        "i", "j", "k", "l", "m", "n", "o", "p",
+                                        "q", "r", "s", "t", "u", "v", "w", "x",
+                                        "y", "z", "0", "1", "2", "3", "4", "5",
+                                        "6", NULL };
+    static const char *const long_name[] = {
+        "a_name_of_more_bytes_than_a_name_of_a_module_may_have_and_then_some",
+        NULL
+    };
+    gh_offload_desc d = { .modules = "core_attn", .names = NULL };
+
+    d.modules = "core_atn";
+    try_option(d, silent, GH_ERR_CONFIG, "did you mean core_attn");
+    d.modules = "own_aa";
+    try_option(d, silent, GH_ERR_CONFIG, "did you mean own_a");
+    d.modules = "core_attn,,own_a";
+    try_option(d, silent, GH_ERR_CONFIG, "\"\" is none of attn_norm");
+    d.modules = "mlp";
+    try_option(d, silent, GH_ERR_CONFIG, "\"mlp\" is none of");
+    d.modules = "core_attn";
+    try_option(d, word, GH_ERR_CONFIG, "did you mean core_attn");
+    d.fraction = "1.5";
+    try_option(d, silent, GH_ERR_CONFIG, "1.5");
+    d.fraction = "nan";
+    try_option(d, silent, GH_ERR_CONFIG, "nan");
+    d.fraction = "-1";
+    try_option(d, silent, GH_ERR_CONFIG, "-1");
+    d.fraction = NULL;
+    try_option(d, fraction, GH_ERR_CONFIG, "1.01");
+    try_option(d, nan_, GH_ERR_CONFIG, "nan");
+    d.buffers = 1;
+    try_option(d, silent, GH_ERR_CONFIG, "buffers");
+    d.buffers = 9;
+    try_option(d, silent, GH_ERR_CONFIG, "buffers");
+    d.buffers = 0;
+    d.names = empty_name;
+    try_option(d, silent, GH_ERR_INVALID, "names[1] is \"\"");
+    d.names = comma;
+    try_option(d, silent, GH_ERR_INVALID, "names[0] is \"a,b\"");
+    d.names = many;
+    try_option(d, silent, GH_ERR_INVALID, "at most");
+    d.names = long_name;
+    try_option(d, silent, GH_ERR_INVALID, "names[0] is \"a_name");
+    d.names = NULL;
+    d.reserved = 1;
+    try_option(d, silent, GH_ERR_INVALID, "reserved is 1");
+    d.reserved = 0;
+    d.keep_bytes = UINT64_MAX / 2;
+    d.pipeline_rank = 3;
+    try_option(d, silent, GH_ERR_INVALID, "more than 64 bits");
+}
+
 int main(void)
 {
     const char *reason;
@@ -317,6 +755,14 @@ int main(void)
     if (!probe.soft) {
         return skip_all("only the software device fails on demand");
     }
+    test_bad_arguments();
+    test_options();
+    test_calls_out_of_turn();
+    test_pool_limit();
+    test_no_pinned_memory();
+    test_copies_that_fail();
+    test_commit_after_a_failure();
+    test_flush_that_fails_at_the_end();
     test_cuts();
     test_driver_calls();
     return done_testing();

@@ -780,6 +780,9 @@ gh_status saver_step(struct saver *sv, uint32_t microbatches)
     }
     status = sv->options.last_first ? step_last_first(sv, microbatches)
                                     : step_first_first(sv, microbatches);
+    if (sv->fails_at_end) {
+        toy_configure(&sv->toy, "FAIL=cuMemcpyDtoHAsync:1");
+    }
     ended = gh_iteration_end(sv->session, &why);
     if (status == GH_OK && ended != GH_OK) {
         status = ended;

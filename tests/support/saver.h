@@ -89,6 +89,7 @@ struct saver {
     void *at[SAVER_MAX_PARTS][SAVER_MAX_MODULES]; /* the last first address,
                                                      forward */
     uint64_t calls;   /* to graphhooks/offload.h, in this step */
+    bool fails_at_end; /* the next copy to the host fails as the step ends */
     bool stopped;     /* by the watch */
     gh_decision decision; /* of the open pass */
     gh_error err;
