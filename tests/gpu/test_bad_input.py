@@ -1021,7 +1021,8 @@ def stop_in_the_fifth_step(run, count=2):
 
 
 @pytest.mark.parametrize("grain", WHOLE)
-@pytest.mark.parametrize("then", ["zero", "zero in place", "go on", "subtract"])
+@pytest.mark.parametrize("then", ["zero", "zero in place", "go on",
+                                  "subtract"])
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_backward_after_such_an_exception_waits_for_nobody(pair, kept, then,
                                                              grain, count):

@@ -95,7 +95,6 @@ def test_hooks_of_nobodys_have_no_region():
 
 
 def test_the_README_has_the_versions():
-    package = Path(graphhooks.__file__).parents[1]
-    rows = re.findall(r"^\| (\d+\.\d+) \|", (package / "README.md").read_text(),
-                      re.M)
+    readme = Path(graphhooks.__file__).parents[1] / "README.md"
+    rows = re.findall(r"^\| (\d+\.\d+) \|", readme.read_text(), re.M)
     assert tuple(rows) == versions.CHECKED
