@@ -33,7 +33,7 @@ def check() -> None:
     if not hasattr(torch.cuda.CUDAGraph, "raw_cuda_graph_exec"):
         raise Error(f"torch {torch.__version__} is too old: its graphs cannot "
                     f"be launched by others; {CHECKED[0]} is the first that "
-                    "is known to do")
+                    "has been checked")
     if is_checked(torch.__version__):
         return
     for what, holds in RELIED_ON.items():
