@@ -37,6 +37,11 @@ if command -v valgrind > /dev/null 2>&1; then
 else
     echo "hook_instructions: left out, there is no valgrind" >&2
 fi
+echo "offload" >&2
+few=
+[ "$driver" = cuda ] || few="--rounds 2"
+# shellcheck disable=SC2086
+./bench/offload --driver "$driver" $few --json "$out/offload.json"
 "$here/step.sh" "$out" "$driver"
 "$here/models.sh" "$out" "$driver"
 
