@@ -33,10 +33,11 @@ static void keep_margin(struct gh_group **groups, uint32_t n)
     }
 }
 
-static void keep_bytes(struct gh_group **groups, uint32_t n, uint64_t bytes)
+static void keep_bytes(struct gh_group **groups, uint32_t n, uint32_t chunk,
+                       uint64_t bytes)
 {
     for (uint32_t i = 0; i < n && bytes > 0; i++) {
-        if (goes(groups[i])) {
+        if (goes(groups[i]) && groups[i]->chunk == chunk) {
             groups[i]->fate = GH_FATE_KEEP;
             bytes -= groups[i]->bytes < bytes ? groups[i]->bytes : bytes;
         }
@@ -120,8 +121,8 @@ void gh_policy_settle(const struct gh_policy *policy, struct gh_group **groups,
         chunks = groups[i]->chunk >= chunks ? groups[i]->chunk + 1 : chunks;
     }
     keep_margin(groups, n);
-    keep_bytes(groups, n, policy->keep_bytes);
     for (uint32_t chunk = 0; chunk < chunks; chunk++) {
+        keep_bytes(groups, n, chunk, policy->keep_bytes);
         keep_fraction(groups, n, chunk, policy->fraction);
     }
     keep_without_gain(policy, groups, n);

@@ -1,0 +1,133 @@
+/*
+ * Pinned memory is taken from the driver once, used over and over, and all
+ * given back at the end.
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "memory/pinned.h"
+#include "softcuda/softcuda.h"
+#include "tap/tap.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct gh_device *dev;
+static softcuda_count_fn *count;
+static softcuda_configure_fn *configure;
+
+static softcuda_counts now(void)
+{
+    softcuda_counts counts = { 0 };
+
+    count(&counts);
+    return counts;
+}
+
+static void test_blocks_are_used_again(void)
+{
+    struct gh_pinned_block *a = NULL, *b = NULL, *c = NULL, *d = NULL;
+    struct gh_pinned pinned;
+
+    gh_pinned_init(&pinned, dev, 0);
+    ok(gh_pinned_take(&pinned, 1024, &a, NULL) == GH_OK &&
+           gh_pinned_take(&pinned, 1024, &b, NULL) == GH_OK,
+       "two blocks are taken");
+    ok(a != b && a->address != b->address, "each of its own");
+    ok(!a->used && a->copied != NULL && a->bytes == 1024,
+       "with an event that nobody has recorded");
+    memset(a->address, 1, 1024);
+    gh_pinned_give_back(&pinned, a);
+    ok(gh_pinned_take(&pinned, 2048, &c, NULL) == GH_OK && c != a,
+       "another size is another block");
+    ok(gh_pinned_take(&pinned, 1024, &d, NULL) == GH_OK && d == a,
+       "one that was given back is taken again");
+    is_int(pinned.bytes, 4096, "no more is taken from the driver");
+    is_int(now().host_bytes, 4096, "as the driver says");
+    gh_pinned_give_back(&pinned, a);
+    gh_pinned_give_back(&pinned, b);
+    ok(gh_pinned_take(&pinned, 1024, &c, NULL) == GH_OK &&
+           gh_pinned_take(&pinned, 1024, &d, NULL) == GH_OK && c != d,
+       "two that were given back are two");
+    gh_pinned_free(&pinned);
+    is_int(now().host_allocations, 0, "at the end all is given back");
+    is_int(now().events, 0, "and no event is left");
+}
+
+static void test_limit(void)
+{
+    struct gh_pinned_block *block = NULL, *kept = NULL;
+    struct gh_pinned pinned;
+    gh_error err = { "" };
+
+    gh_pinned_init(&pinned, dev, 3000);
+    is_status(gh_pinned_take(&pinned, 3001, &block, &err), GH_ERR_NO_MEMORY,
+              &err, "a block above the limit is refused");
+    ok(strstr(err.text, "3001 more would pass its limit of 3000") != NULL,
+       "with the numbers: %s", err.text);
+    ok(gh_pinned_take(&pinned, 2000, &kept, &err) == GH_OK, "a smaller is not");
+    is_status(gh_pinned_take(&pinned, 1001, &block, &err), GH_ERR_NO_MEMORY,
+              &err, "the limit is of all blocks");
+    ok(block == NULL, "and nothing is written");
+    is_status(gh_pinned_take(&pinned, UINT64_MAX, &block, &err),
+              GH_ERR_NO_MEMORY, &err, "however large one is");
+    is_status(gh_pinned_take(&pinned, 1000, &block, &err), GH_OK, &err,
+              "the last byte can be had");
+    is_int(pinned.bytes, 3000, "which is the limit");
+    gh_pinned_give_back(&pinned, kept);
+    ok(gh_pinned_take(&pinned, 2000, &block, &err) == GH_OK && block == kept,
+       "what is there is taken at the limit too");
+    gh_pinned_free(&pinned);
+    is_int(now().host_allocations, 0, "and all is given back");
+}
+
+static void test_driver_that_refuses(void)
+{
+    struct gh_pinned_block *block = NULL;
+    struct gh_pinned pinned;
+    gh_error err = { "" };
+
+    gh_pinned_init(&pinned, dev, 0);
+    configure("FAIL=cuMemAllocHost:1:2");
+    is_status(gh_pinned_take(&pinned, 512, &block, &err), GH_ERR_NO_MEMORY,
+              &err, "memory that the driver has not is no memory");
+    is_int(pinned.bytes, 0, "and does not count");
+    is_int(now().events, 0, "its event is gone");
+    configure("FAIL=cuEventCreate:1");
+    is_status(gh_pinned_take(&pinned, 512, &block, &err), GH_ERR_DEVICE, &err,
+              "an event that fails is an error");
+    is_int(now().host_allocations, 0, "and leaves no memory");
+    configure("");
+    is_status(gh_pinned_take(&pinned, 512, &block, &err), GH_OK, &err,
+              "the same works afterwards");
+    gh_pinned_free(&pinned);
+    gh_pinned_free(&pinned);
+    is_int(now().host_allocations, 0, "freeing twice is freeing");
+}
+
+int main(void)
+{
+    const char *path = getenv("GRAPHHOOKS_SOFTCUDA");
+    const char *driver = getenv("GRAPHHOOKS_TEST_DRIVER");
+    struct gh_device_before before;
+    void *library;
+    gh_error err;
+
+    if (driver != NULL && strcmp(driver, "cuda") == 0) {
+        return skip_all("only the software device counts and fails");
+    }
+    path = path != NULL ? path : ".libs/libgraphhooks-softcuda.so";
+    library = dlopen(path, RTLD_NOW);
+    if (library == NULL ||
+        gh_device_open(path, NULL, 0, &dev, &err) != GH_OK) {
+        return skip_all("no software device at %s", path);
+    }
+    count = (softcuda_count_fn *)dlsym(library, "softcuda_count");
+    configure = (softcuda_configure_fn *)dlsym(library, "softcuda_configure");
+    before = gh_device_enter(dev);
+    test_blocks_are_used_again();
+    test_limit();
+    test_driver_that_refuses();
+    gh_device_leave(dev, before);
+    gh_device_close(dev);
+    return done_testing();
+}
