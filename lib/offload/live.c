@@ -250,8 +250,7 @@ static gh_status bring_back(struct gh_offload *o, struct gh_instance *i,
 
 static bool is_committed(const struct gh_instance *i)
 {
-    return i->state == GH_INSTANCE_QUEUED || i->state == GH_INSTANCE_AWAY ||
-           i->state == GH_INSTANCE_BACK;
+    return i->state == GH_INSTANCE_AWAY || i->state == GH_INSTANCE_BACK;
 }
 
 static gh_status load(struct gh_offload *o, const struct gh_offload_at *at,

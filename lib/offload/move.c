@@ -324,17 +324,12 @@ static gh_status copy_back(struct gh_offload *o, struct gh_instance *i,
 gh_status gh_move_back(struct gh_offload *o, struct gh_instance *i,
                        struct gh_ring_buffer *back, bool ahead, gh_error *err)
 {
-    gh_status status = GH_OK;
+    gh_status status;
 
     if (i->back == back) {
         return GH_OK;
     }
-    if (i->state == GH_INSTANCE_QUEUED) {
-        status = gh_move_flush(o, err);
-    }
-    if (status == GH_OK) {
-        status = clear_buffer(o, back, i, err);
-    }
+    status = clear_buffer(o, back, i, err);
     if (status != GH_OK) {
         return status;
     }

@@ -40,7 +40,8 @@ gh_status gh_move_flush(struct gh_offload *offload, gh_error *err);
 void gh_move_unqueue(struct gh_offload *offload,
                      const struct gh_instance *instance);
 
-/* The copy back into the buffer is issued, unless it was. */
+/* The copy back into the buffer is issued, unless it was.  No commit waits: a
+ * backward begins with a flush. */
 gh_status gh_move_back(struct gh_offload *offload, struct gh_instance *instance,
                        struct gh_ring_buffer *back, bool ahead, gh_error *err);
 /* The same for those that come before it in its flight, as far as there are

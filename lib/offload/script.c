@@ -381,8 +381,7 @@ static gh_status begin_load(struct gh_offload *o,
     struct gh_instance *i = step->instance;
 
     if (i->microbatch != at->microbatch ||
-        (i->state != GH_INSTANCE_QUEUED && i->state != GH_INSTANCE_AWAY &&
-         i->state != GH_INSTANCE_BACK)) {
+        (i->state != GH_INSTANCE_AWAY && i->state != GH_INSTANCE_BACK)) {
         return gh_group_refuse(o, i, "gh_layer_enter", err);
     }
     if (i->goes != (step->buffer != NULL) || holds_other(i, step->stays) ||

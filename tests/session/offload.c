@@ -66,6 +66,12 @@ static bool trains(void)
     return ran && exact && !raced && !unwritten;
 }
 
+static gh_offload_desc asks(const char *modules)
+{
+    return (gh_offload_desc){ .struct_size = 1, .modules = modules,
+                              .min_bytes = 4 };
+}
+
 /* ---- what is trained ---------------------------------------------------------- */
 
 static void train(const struct saver_options *options, const char *what)
@@ -140,6 +146,24 @@ static void test_training(void)
     o = four_layers;
     o.evaluates = true;
     train(&o, "evaluations between");
+    o.streams = 3;
+    o.in_flight = 2;
+    o.free_running = true;
+    train(&o, "evaluations on three streams");
+    o.offload = asks("core_attn");
+    train(&o, "evaluations on three streams, most groups stay");
+    o.evaluates = false;
+    o.slots = 1;
+    o.environment = one_slot;
+    train(&o, "one slot, three streams, most groups stay");
+    o = four_layers;
+    o.side_by_side = true;
+    o.streams = 3;
+    o.free_running = true;
+    train(&o, "backwards side by side");
+    o.layers = 6;
+    o.in_flight = 2;
+    train(&o, "two backwards side by side");
     o = four_layers;
     o.offload = (gh_offload_desc){ .struct_size = 1, .modules = SAVER_ALL,
                                    .min_bytes = 600 };
@@ -151,12 +175,6 @@ static void test_training(void)
 #define MODULES 3u
 #define LAYERS 4u
 #define GROUP_BYTES (1024u + 512u) /* two tensors of 256 and of 128 words */
-
-static gh_offload_desc asks(const char *modules)
-{
-    return (gh_offload_desc){ .struct_size = 1, .modules = modules,
-                              .min_bytes = 4 };
-}
 
 /* Which groups go, of 4 layers with 3 modules each. */
 static void test_policy_of(gh_offload_desc desc, uint32_t layers,
@@ -281,6 +299,30 @@ static void test_memory(void)
     ok(trains(), "rings of three buffers train");
     is_int(saver_moved(&sv).ring_bytes, 2 * 3 * MODULES * GROUP_BYTES,
            "with two rings of three buffers for each module");
+    saver_close(&sv);
+}
+
+/* While a backward reads a group, those it reads next are on their way. */
+static void test_ahead(void)
+{
+    static const uint32_t counts[] = { 3, 3, 3, 3 };
+    struct saver_options o = four_layers;
+    uint64_t late;
+
+    o.in_flight = 1;
+    o.layers = 7;
+    if (!open_with(&o)) {
+        return;
+    }
+    run_steps(counts, 1);
+    late = saver_moved(&sv).late;
+    is_int(late, saver_moved(&sv).back_copies,
+           "in the profile every group is fetched when it is needed");
+    ok(late > 0, "which are %llu", (unsigned long long)late);
+    ok(run_steps(counts, 3) && saver_is_exact(&sv), "later steps are right");
+    is_int(saver_moved(&sv).late, late, "and fetch every group ahead");
+    is_int(saver_moved(&sv).back_copies, saver_moved(&sv).out_copies,
+           "once each");
     saver_close(&sv);
 }
 
@@ -618,6 +660,8 @@ static enum saver_answer stop_at_once(struct saver *saver, enum saver_call call,
     return call == SAVER_COMMIT && layer == 1 ? SAVER_STOP : SAVER_GO_ON;
 }
 
+static uint32_t n_behind; /* flushes that left a commit in the queue */
+
 static gh_status flush_between(struct saver *saver)
 {
     CUgraph graph = NULL;
@@ -627,6 +671,8 @@ static gh_status flush_between(struct saver *saver)
     saver->toy.drv.cuStreamBeginCapture(side, CU_STREAM_CAPTURE_MODE_GLOBAL);
     saver->toy.drv.cuMemsetD8Async(saver->memory, 0, 4, side);
     status = gh_flush_delayed(saver->session, &saver->err);
+    n_behind +=
+        saver_moved(saver).delayed != saver_moved(saver).out_copies;
     if (saver->toy.drv.cuStreamEndCapture(side, &graph) != CUDA_SUCCESS) {
         status = GH_ERR_DEVICE;
     } else {
@@ -653,6 +699,7 @@ static void test_flush_in_a_capture(void)
        sv.err.text);
     copies = saver_moved(&sv).out_copies;
     is_int(saver_moved(&sv).delayed, copies, "and issues every copy");
+    is_int(n_behind, 0, "at once");
     is_int(toy_races(&sv.toy), 0, "without a race");
     saver_close(&sv);
 }
@@ -730,6 +777,7 @@ int main(void)
     test_nothing_is_asked_for();
     test_plan_switches_off();
     test_memory();
+    test_ahead();
     test_addresses();
     test_smaller_between();
     test_larger_than_profiled();

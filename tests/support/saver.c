@@ -653,6 +653,19 @@ static gh_status backward(struct saver *sv, uint32_t m)
     return status;
 }
 
+static gh_status backward_all(struct saver *sv, uint32_t first, uint32_t end)
+{
+    gh_status status = GH_OK;
+
+    for (uint32_t i = sv->n_segments; i-- > 0;) {
+        for (uint32_t m = first; m < end && status == GH_OK; m++) {
+            status =
+                run_segment(sv, &sv->segments[i], GH_BACKWARD, m, false);
+        }
+    }
+    return status;
+}
+
 static gh_status forward_both(struct saver *sv, uint32_t m)
 {
     gh_status status =
@@ -673,6 +686,10 @@ static gh_status step_last_first(struct saver *sv, uint32_t microbatches)
         while (m < microbatches && m < first + sv->options.in_flight &&
                status == GH_OK) {
             status = forward_both(sv, m++);
+        }
+        if (sv->options.side_by_side && status == GH_OK) {
+            status = backward_all(sv, first, m);
+            continue;
         }
         for (uint32_t b = m; b-- > first && status == GH_OK;) {
             status = backward(sv, b);
@@ -778,7 +795,8 @@ gh_status saver_step(struct saver *sv, uint32_t microbatches)
     if (guarded) {
         copy_sums(sv, true);
     }
-    status = sv->options.last_first ? step_last_first(sv, microbatches)
+    status = sv->options.last_first || sv->options.side_by_side
+                 ? step_last_first(sv, microbatches)
                                     : step_first_first(sv, microbatches);
     if (sv->fails_at_end) {
         toy_configure(&sv->toy, "FAIL=cuMemcpyDtoHAsync:1");

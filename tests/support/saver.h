@@ -39,6 +39,8 @@ struct saver_options {
     uint32_t in_flight;       /* 0: 1 */
     uint32_t streams;         /* microbatch m runs on stream m % streams */
     bool last_first;          /* backwards in the other order */
+    bool side_by_side;        /* backwards of those in flight in turn, segment
+                                 by segment */
     bool flushes;             /* calls gh_flush_delayed after each pass */
     gh_status (*flush)(struct saver *); /* in its place; NULL: none */
     bool across;              /* group 0 is read and committed by the layer's

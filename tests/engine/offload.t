@@ -1,0 +1,113 @@
+#!/bin/sh
+# Training with activations offloaded gives eager's numbers, in every shape of
+# graphs.
+# SPDX-License-Identifier: Apache-2.0
+. "${srcdir:?}/tests/tap/tap.sh"
+scratch
+
+driver=${GRAPHHOOKS_TEST_DRIVER:-soft}
+small="--hidden 16 --heads 2 --seq 8 --batch 1 --steps 4 --microbatches 3,4,2"
+
+# train OPTION...: 0 when every mode has the same losses and weights.  Leaves
+# the log in $scratch/log.
+train()
+{
+    # shellcheck disable=SC2086 # words
+    if GRAPHHOOKS_LOG=info "$builddir/gh-engine" --driver "$driver" --quiet \
+        $small --compare eager,graph+offload,graph+offload+delay "$@" \
+        > "$scratch/out" 2> "$scratch/log"; then
+        return 0
+    fi
+    diag "gh-engine $*"
+    tail -n 3 "$scratch/log" | diag
+    return 1
+}
+
+# The groups that the log says go.
+going()
+{
+    awk '/ groups go;/ { for (i = 2; i < NF; i++)
+                             if ($i == "groups") n += $(i - 3) }
+         END { print n + 0 }' "$scratch/log"
+}
+
+# shapes MODEL SCOPE OPTION...: in every granularity, with none, half and all
+# of the groups.
+shapes()
+{
+    name="$1${2:+, scope $2}"
+    model=$1 scope=$2
+    shift 2
+    bad=0
+    for granularity in part layer chunk; do
+        for fraction in 0 0.5 1; do
+            train --model "$model" --scope "$scope" "$@" \
+                --granularity $granularity --offload-fraction $fraction ||
+                bad=$((bad + 1))
+            n=$(going)
+            if [ $fraction = 0 ] && [ "$n" -ne 0 ]; then
+                bad=$((bad + 1))
+                diag "$n groups go of none"
+            elif [ $fraction = 1 ] && [ "$n" -eq 0 ]; then
+                bad=$((bad + 1))
+                diag "no group goes: $granularity"
+            fi
+        done
+    done
+    [ $bad -eq 0 ]
+    ok $? "$name: the same losses and weights in every shape, with groups that go"
+}
+
+# modules MODEL LAYERS MODULE...: each alone, with the options in $with.
+with=
+modules()
+{
+    model=$1 layers=$2
+    shift 2
+    bad=0 idle=0
+    for module; do
+        most=0
+        for granularity in part layer chunk; do
+            # shellcheck disable=SC2086 # words
+            train --model "$model" --layers $layers --offload "$module" $with \
+                --granularity $granularity --streams 2 ||
+                bad=$((bad + 1))
+            n=$(going)
+            [ "$n" -le $most ] || most=$n
+        done
+        if [ $most -eq 0 ]; then
+            idle=$((idle + 1))
+            diag "$module goes nowhere"
+        fi
+    done
+    [ $bad -eq 0 ]
+    ok $? "$model: the same losses and weights with each module alone"
+    [ $idle -eq 0 ]
+    ok $? "$model: each of them goes"
+}
+
+for scope in '' attn mlp; do
+    shapes gpt "$scope" --layers 4
+    shapes mla "$scope" --layers 4 --streams 2
+done
+for scope in '' attn moe moe_router,moe_preprocess,attn; do
+    shapes moe "$scope" --layers 4
+done
+for scope in '' mamba; do
+    shapes mamba "$scope" --layers 4 --state 5
+done
+for scope in '' mamba attn mlp; do
+    shapes hybrid "$scope" --layers 16 --pattern 'M*-E' --streams 2
+done
+
+modules gpt 5 qkv_linear core_attn attn_proj mlp_fc1 mlp_act
+modules mla 5 qkv_linear core_attn attn_proj mlp_fc1 mlp_act
+modules moe 5 qkv_linear core_attn attn_proj
+# Experts that are captured as a whole keep theirs.
+with="--scope attn,moe_router,moe_preprocess"
+modules moe 5 expert_fc1 moe_act
+with=
+modules mamba 5 mamba_in mamba_conv mamba_scan mamba_out
+modules hybrid 16 core_attn mlp_act mamba_in mamba_scan
+
+done_testing
