@@ -18,6 +18,24 @@ static const struct saver_options four_layers = { .layers = 4,
                                                   .elems = 256,
                                                   .in_flight = 3 };
 
+static uint64_t opened; /* objects that are the host's */
+static uint32_t n_leaks;
+
+static uint64_t left_over(void)
+{
+    const softcuda_counts c = toy_counts(&sv.toy);
+
+    return c.device_allocations + c.host_allocations + c.streams + c.events +
+           c.graphs + c.execs + c.modules + c.captures;
+}
+
+static void finish(void)
+{
+    saver_detach(&sv);
+    n_leaks += left_over() != opened;
+    saver_close(&sv);
+}
+
 static bool open_with(const struct saver_options *options)
 {
     const char *reason;
@@ -27,6 +45,7 @@ static bool open_with(const struct saver_options *options)
         ok(false, "the host opens: %s", reason);
         return false;
     }
+    opened = left_over();
     if (saver_attach(&sv) != GH_OK) {
         ok(false, "the session opens: %s", sv.err.text);
         saver_close(&sv);
@@ -92,7 +111,7 @@ static void train(const struct saver_options *options, const char *what)
        (unsigned long long)moved.back_copies);
     ok(stats.replays > 0 && stats.check_failures == 0,
        "%s: %llu passes are replayed", what, (unsigned long long)stats.replays);
-    saver_close(&sv);
+    finish();
 }
 
 static void test_training(void)
@@ -164,6 +183,24 @@ static void test_training(void)
     o.layers = 6;
     o.in_flight = 2;
     train(&o, "two backwards side by side");
+    o.granularity = "part";
+    o.across = true;
+    o.layers = 5;
+    o.environment = one_slot; /* which is silent */
+    train(&o, "loaded by one part, released by another, side by side");
+    o.scope = "mlp";
+    train(&o, "committed by a graph, side by side");
+    o.scope = "attn";
+    train(&o, "saved by a graph, side by side");
+    o = four_layers;
+    o.at_once = true;
+    train(&o, "all groups of a layer at once");
+    o.granularity = "chunk";
+    o.in_flight = 4;
+    train(&o, "all groups of a chunk at once");
+    o.across = true;
+    o.granularity = "part";
+    train(&o, "across two parts at once");
     o = four_layers;
     o.offload = (gh_offload_desc){ .struct_size = 1, .modules = SAVER_ALL,
                                    .min_bytes = 600 };
@@ -198,7 +235,7 @@ static void test_policy_of(gh_offload_desc desc, uint32_t layers,
     ok(moved.kept_bytes >= 3 * GROUP_BYTES,
        "%s: %llu bytes are kept on the device", what,
        (unsigned long long)moved.kept_bytes);
-    saver_close(&sv);
+    finish();
 }
 
 static void test_policy(void)
@@ -244,7 +281,7 @@ static void test_nothing_is_asked_for(void)
     ok(strstr(sv.err.text, "the session offloads nothing: name modules in "
                            "GRAPHHOOKS_OFFLOAD") != NULL,
        "and says what to do: %s", sv.err.text);
-    saver_close(&sv);
+    finish();
 }
 
 static void test_plan_switches_off(void)
@@ -263,7 +300,7 @@ static void test_plan_switches_off(void)
            "its groups stay, and those of the others go");
     is_int(times_said("leave mlp_norm out of the offloaded modules"), 1,
            "which is said: %s", said);
-    saver_close(&sv);
+    finish();
 }
 
 static void test_memory(void)
@@ -289,7 +326,7 @@ static void test_memory(void)
            "pinned memory is allocated in the first step only");
     is_int(last.host_bytes, saver_moved(&sv).pinned_bytes,
            "and the statistics have all of it");
-    saver_close(&sv);
+    finish();
     o.offload = asks(SAVER_ALL);
     o.offload.buffers = 3;
     o.in_flight = 4;
@@ -299,7 +336,7 @@ static void test_memory(void)
     ok(trains(), "rings of three buffers train");
     is_int(saver_moved(&sv).ring_bytes, 2 * 3 * MODULES * GROUP_BYTES,
            "with two rings of three buffers for each module");
-    saver_close(&sv);
+    finish();
 }
 
 /* While a backward reads a group, those it reads next are on their way. */
@@ -323,7 +360,7 @@ static void test_ahead(void)
     is_int(saver_moved(&sv).late, late, "and fetch every group ahead");
     is_int(saver_moved(&sv).back_copies, saver_moved(&sv).out_copies,
            "once each");
-    saver_close(&sv);
+    finish();
 }
 
 /* ---- addresses ------------------------------------------------------------------- */
@@ -369,7 +406,7 @@ static void test_addresses(void)
     ok(saver_stats(&sv).checks > 50, "%llu passes are compared",
        (unsigned long long)saver_stats(&sv).checks);
     is_int(saver_stats(&sv).check_failures, 0, "without a difference");
-    saver_close(&sv);
+    finish();
 }
 
 /* ---- other sizes ----------------------------------------------------------------- */
@@ -391,9 +428,21 @@ static void test_smaller_between(void)
     sv.words[1] = 40;
     ok(run_steps(three, 3) && saver_is_exact(&sv),
        "a smaller one between two replays leaves them whole");
+    finish();
+
+    if (!open_with(&o)) {
+        return;
+    }
+    for (uint32_t m = 0; m < SAVER_MAX_FEEDS; m++) {
+        sv.words[m] = 250; /* a gap between the tensors of a group */
+    }
+    run_steps(three, 2);
+    sv.words[1] = 128; /* and none */
+    ok(run_steps(three, 3) && saver_is_exact(&sv),
+       "nor does one whose tensors lie without a gap");
     gh_session_reasons(sv.session, GH_REASON_INPUT, &eager, NULL);
     ok(eager > 0, "and runs eagerly");
-    saver_close(&sv);
+    finish();
 }
 
 static void test_larger_than_profiled(void)
@@ -418,7 +467,7 @@ static void test_larger_than_profiled(void)
     ok(saver_moved(&sv).kept_bytes >= (LAYERS - 1) * MODULES * GROUP_BYTES,
        "and takes memory of its own");
     is_int(toy_races(&sv.toy), 0, "without a race");
-    saver_close(&sv);
+    finish();
 }
 
 /* Graphs know where the groups are that nobody asked for. */
@@ -441,7 +490,7 @@ static void test_larger_than_recorded(void)
     sv.words[0] = 128;
     ok(run_steps(three, 4) && saver_is_exact(&sv), "and so is what follows it");
     is_int(toy_races(&sv.toy), 0, "without a race");
-    saver_close(&sv);
+    finish();
 }
 
 /* The groups grow, and the inputs do not: nobody tells the graphs. */
@@ -461,7 +510,7 @@ static void test_growth_in_a_recording(void)
     ok(strstr(sv.err.text, "has 3072 bytes, and had 1536 in the first step") !=
            NULL,
        "with both sizes: %s", sv.err.text);
-    saver_close(&sv);
+    finish();
 
     if (!open_with(&o)) {
         return;
@@ -474,7 +523,7 @@ static void test_growth_in_a_recording(void)
     is_int(saver_stats(&sv).check_failures, 0, "nothing differs");
     ok(times_said("what is recorded has the same size in every step") >= 1,
        "and why is said");
-    saver_close(&sv);
+    finish();
 }
 
 /* The eager part moves the group; the graph that commits it knows another
@@ -498,7 +547,7 @@ static void test_moved_before_a_graph(void)
        "a group that is too large for its ring is right for the graph too");
     sv.grows = false;
     ok(run_steps(three, 2) && saver_is_exact(&sv), "and so is what follows");
-    saver_close(&sv);
+    finish();
 }
 
 /* ---- passes that say nothing about training -------------------------------------- */
@@ -526,7 +575,7 @@ static void test_evaluation_first(void)
            "the rings are for what is trained");
     ok(saver_stats(&sv).replays > 0, "and what is trained is replayed");
     is_int(toy_races(&sv.toy), 0, "without a race");
-    saver_close(&sv);
+    finish();
 }
 
 static void test_pause(void)
@@ -553,7 +602,7 @@ static void test_pause(void)
     ok(run_steps(three, 2) && saver_is_exact(&sv), "training goes on");
     ok(saver_moved(&sv).out_copies > copies, "and groups go again");
     is_int(toy_races(&sv.toy), 0, "without a race");
-    saver_close(&sv);
+    finish();
 }
 
 /* Some groups are saved by evaluation alone: the others settle without them. */
@@ -570,7 +619,7 @@ static void test_groups_that_only_evaluation_saves(void)
     ok(run_steps(three, 3) && toy_races(&sv.toy) == 0,
        "modules that only evaluation has stay out of the profile");
     is_int(saver_moved(&sv).groups_offloaded, 3, "the groups of the other go");
-    saver_close(&sv);
+    finish();
 }
 
 static void test_host_that_saves_late(void)
@@ -584,7 +633,7 @@ static void test_host_that_saves_late(void)
     sv.trained_modules = UINT32_MAX; /* none */
     ok(run_steps(three, 2), "a host that saves nothing trains");
     ok(saver_stats(&sv).recordings > 0, "and its passes are recorded");
-    saver_close(&sv);
+    finish();
     o.layers = 5;
     if (!open_with(&o)) {
         return;
@@ -595,7 +644,7 @@ static void test_host_that_saves_late(void)
     ok(run_steps(three, 3) && run_steps(three, 1) && saver_is_exact(&sv),
        "one that saves from its second step on trains: %s", sv.err.text);
     is_int(toy_races(&sv.toy), 0, "without a race");
-    saver_close(&sv);
+    finish();
 }
 
 /* ---- delayed commits ------------------------------------------------------------- */
@@ -646,7 +695,7 @@ static void test_delay(void)
     moved = saver_moved(&sv);
     is_int(moved.delayed, moved.out_copies, "none is dropped");
     ok(moved.flushes > 0, "and the flushes are counted");
-    saver_close(&sv);
+    finish();
 }
 
 /* A flush issues the queue, also while the host captures another stream. */
@@ -701,7 +750,7 @@ static void test_flush_in_a_capture(void)
     is_int(saver_moved(&sv).delayed, copies, "and issues every copy");
     is_int(n_behind, 0, "at once");
     is_int(toy_races(&sv.toy), 0, "without a race");
-    saver_close(&sv);
+    finish();
 }
 
 static void test_queue_at_the_end(void)
@@ -721,7 +770,7 @@ static void test_queue_at_the_end(void)
     ok(gh_flush_delayed(sv.session, NULL) == GH_OK, "nothing is left to flush");
     ok(saver_step(&sv, 2) == GH_OK && saver_is_exact(&sv),
        "and the next step is right");
-    saver_close(&sv);
+    finish();
 }
 
 /* ---- memory that the host lends --------------------------------------------------- */
@@ -761,7 +810,7 @@ static void test_lent_memory(void)
     }
     toy_configure(&sv.toy, "SEED=3 RACES=1");
     ok(trains(), "what is given back to the host is not in use");
-    saver_close(&sv);
+    finish();
 }
 
 int main(void)
@@ -791,6 +840,7 @@ int main(void)
     test_delay();
     test_flush_in_a_capture();
     test_queue_at_the_end();
-    test_lent_memory();
+    is_int(n_leaks, 0, "no session has left anything behind");
+    test_lent_memory(); /* which keeps what it is given back */
     return done_testing();
 }

@@ -437,6 +437,7 @@ static enum saver_answer commit_again(struct saver *saver, enum saver_call call,
 static void test_commit_after_a_failure(void)
 {
     gh_status first = GH_OK;
+    uint64_t late;
 
     if (!open_with(&small)) {
         return;
@@ -447,7 +448,10 @@ static void test_commit_after_a_failure(void)
        sv.err.text);
     is_status(first, GH_ERR_DEVICE, NULL, "and did fail");
     sv.watch = NULL;
+    steps(2, 3);
+    late = saver_moved(&sv).late;
     ok(steps(3, 3) && saver_is_exact(&sv), "and all goes on");
+    is_int(saver_moved(&sv).late, late, "with every group fetched ahead");
     saver_close(&sv);
 }
 

@@ -304,8 +304,8 @@ static enum outcome place(struct saver *sv, struct group *group,
                  group->k);
 }
 
-static enum outcome let_go(struct saver *sv, const struct group *group,
-                           const struct work *w)
+static enum outcome let_go_now(struct saver *sv, const struct group *group,
+                               const struct work *w)
 {
     const bool forward = w->direction == GH_FORWARD;
     gh_status status = (forward ? gh_offload_commit : gh_offload_release)(
@@ -313,6 +313,30 @@ static enum outcome let_go(struct saver *sv, const struct group *group,
 
     return heard(sv, status, forward ? SAVER_COMMIT : SAVER_RELEASE, w,
                  group->layer, group->k);
+}
+
+static enum outcome let_go(struct saver *sv, const struct group *group,
+                           const struct work *w)
+{
+    if (!sv->options.at_once) {
+        return let_go_now(sv, group, w);
+    }
+    sv->pending[sv->n_pending].layer = group->layer;
+    sv->pending[sv->n_pending++].k = group->k;
+    return GOES_ON;
+}
+
+static enum outcome let_all_go(struct saver *sv, const struct work *w)
+{
+    enum outcome outcome = GOES_ON;
+
+    for (uint32_t i = 0; i < sv->n_pending && outcome == GOES_ON; i++) {
+        const struct group group = { .layer = sv->pending[i].layer,
+                                     .k = sv->pending[i].k };
+
+        outcome = let_go_now(sv, &group, w);
+    }
+    return outcome;
 }
 
 /* The tensor; where it is twice as large, its second half. */
@@ -407,7 +431,7 @@ static enum outcome end_across(struct saver *sv, const struct work *w,
     struct group group = { .layer = part / 2,
                            .n_tensors = sv->options.tensors };
 
-    memcpy(group.tensors, sv->across[w->set][part / 2], sizeof(group.tensors));
+    memcpy(group.tensors, sv->across[w->direction][w->set][part / 2], sizeof(group.tensors));
     RUN(use_group(sv, &group, w, y));
     return let_go(sv, &group, w);
 }
@@ -425,7 +449,7 @@ static enum outcome forward_part(struct saver *sv, const struct work *w,
         RUN(write_group(sv, &group, w, part, x));
         RUN(use_group(sv, &group, w, y));
         if (goes_across(sv, k)) {
-            memcpy(sv->across[w->set][part / 2], group.tensors, sizeof(group.tensors));
+            memcpy(sv->across[w->direction][w->set][part / 2], group.tensors, sizeof(group.tensors));
         } else {
             TRY(let_go(sv, &group, w));
         }
@@ -437,11 +461,27 @@ static enum outcome forward_part(struct saver *sv, const struct work *w,
 static enum outcome backward_group(struct saver *sv, const struct work *w,
                                    uint32_t part, CUdeviceptr g, uint32_t k)
 {
-    struct group group = { .layer = part / 2, .k = k };
+    struct group group = { .layer = part / 2, .k = k,
+                           .n_tensors = sv->options.tensors };
 
-    TRY(place(sv, &group, w));
+    if (goes_across(sv, k)) {
+        memcpy(group.tensors, sv->across[w->direction][w->set][part / 2],
+               sizeof(group.tensors));
+    } else {
+        TRY(place(sv, &group, w));
+    }
     RUN(use_group_backward(sv, &group, w, part, g));
     return let_go(sv, &group, w);
+}
+
+static enum outcome load_across(struct saver *sv, const struct work *w,
+                                uint32_t part)
+{
+    struct group group = { .layer = part / 2 };
+
+    TRY(place(sv, &group, w));
+    memcpy(sv->across[w->direction][w->set][part / 2], group.tensors, sizeof(group.tensors));
+    return GOES_ON;
 }
 
 static enum outcome backward_part(struct saver *sv, const struct work *w,
@@ -453,7 +493,8 @@ static enum outcome backward_part(struct saver *sv, const struct work *w,
             TRY(backward_group(sv, w, part, g, k));
         }
     }
-    return GOES_ON;
+    return part % 2 == 1 && goes_across(sv, 0) ? load_across(sv, w, part)
+                                               : GOES_ON;
 }
 
 static enum outcome run_parts(struct saver *sv, const struct work *w)
@@ -557,7 +598,11 @@ static gh_status run_once(struct saver *sv, const gh_segment *s, gh_pass *pass,
     }
     w->stream = d->stream;
     w->input = (CUdeviceptr)(uintptr_t)d->inputs[0].address;
+    sv->n_pending = 0;
     *outcome_p = run_parts(sv, w);
+    if (*outcome_p == GOES_ON) {
+        *outcome_p = let_all_go(sv, w);
+    }
     if (*outcome_p != GOES_ON) {
         gh_layer_cancel(sv->session, NULL);
         return *outcome_p == AGAIN ? GH_RERUN : GH_ERR_DEVICE;
@@ -675,6 +720,36 @@ static gh_status forward_both(struct saver *sv, uint32_t m)
                                                   : status;
 }
 
+static gh_status forward_all(struct saver *sv, uint32_t first, uint32_t end)
+{
+    gh_status status = GH_OK;
+
+    for (uint32_t m = first; m < end && status == GH_OK; m++) {
+        status = give_inputs(sv, m);
+    }
+    for (uint32_t i = 0; i < sv->n_segments; i++) {
+        for (uint32_t m = first; m < end && status == GH_OK; m++) {
+            status = run_segment(sv, &sv->segments[i], GH_FORWARD, m, false);
+        }
+    }
+    return status;
+}
+
+/* Returns how many they are. */
+static uint32_t step_side_by_side(struct saver *sv, uint32_t first,
+                                  uint32_t microbatches, gh_status *status)
+{
+    const uint32_t left = microbatches - first;
+    const uint32_t n =
+        left < sv->options.in_flight ? left : sv->options.in_flight;
+
+    *status = forward_all(sv, first, first + n);
+    if (*status == GH_OK) {
+        *status = backward_all(sv, first, first + n);
+    }
+    return n;
+}
+
 /* As many forwards as may be in flight, then their backwards from the last. */
 static gh_status step_last_first(struct saver *sv, uint32_t microbatches)
 {
@@ -683,13 +758,13 @@ static gh_status step_last_first(struct saver *sv, uint32_t microbatches)
     for (uint32_t m = 0; m < microbatches && status == GH_OK;) {
         const uint32_t first = m;
 
+        if (sv->options.side_by_side) {
+            m += step_side_by_side(sv, first, microbatches, &status);
+            continue;
+        }
         while (m < microbatches && m < first + sv->options.in_flight &&
                status == GH_OK) {
             status = forward_both(sv, m++);
-        }
-        if (sv->options.side_by_side && status == GH_OK) {
-            status = backward_all(sv, first, m);
-            continue;
         }
         for (uint32_t b = m; b-- > first && status == GH_OK;) {
             status = backward(sv, b);

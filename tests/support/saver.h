@@ -39,12 +39,12 @@ struct saver_options {
     uint32_t in_flight;       /* 0: 1 */
     uint32_t streams;         /* microbatch m runs on stream m % streams */
     bool last_first;          /* backwards in the other order */
-    bool side_by_side;        /* backwards of those in flight in turn, segment
-                                 by segment */
+    bool side_by_side;        /* those in flight in turn, segment by segment */
     bool flushes;             /* calls gh_flush_delayed after each pass */
     gh_status (*flush)(struct saver *); /* in its place; NULL: none */
     bool across;              /* group 0 is read and committed by the layer's
-                                 second part */
+                                 second part, and loaded by its backward */
+    bool at_once;             /* a pass commits and releases at its end */
     bool evaluates;           /* a forward without a backward, before each */
     bool free_running;        /* does not wait for the device after a step */
     const char *granularity, *scope;
@@ -84,9 +84,13 @@ struct saver {
 
     saver_watch_fn *watch; /* NULL: none */
     void *user;
+    struct {
+        uint32_t layer, k;
+    } pending[SAVER_MAX_PARTS * SAVER_MAX_MODULES]; /* at_once */
+    uint32_t n_pending;
     bool tries_again; /* a pass whose call fails is cancelled, entered again */
-    /* By set and layer: a replay does not say it again. */
-    gh_offload_tensor across[SAVER_MAX_SETS][SAVER_MAX_PARTS]
+    /* By direction, set and layer: a replay does not say it again. */
+    gh_offload_tensor across[2][SAVER_MAX_SETS][SAVER_MAX_PARTS]
                             [SAVER_MAX_TENSORS];
     void *at[SAVER_MAX_PARTS][SAVER_MAX_MODULES]; /* the last first address,
                                                      forward */
