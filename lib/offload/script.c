@@ -211,6 +211,7 @@ static gh_status record_commit(struct gh_offload *o,
         return status;
     }
     step.alone = is_alone(script, step.instance, GH_OFFLOAD_SAVE);
+    step.layout = step.instance->layout;
     if (step.instance->group->size_class != NULL) {
         step.buffer = place_of(&step.instance->group->size_class->out,
                                step.instance, at);
@@ -295,6 +296,7 @@ static gh_status record_release(struct gh_offload *o,
         return status;
     }
     step.alone = is_alone(script, step.instance, GH_OFFLOAD_LOAD);
+    step.layout = step.instance->layout;
     if (step.instance->group->size_class != NULL) {
         step.buffer = place_of(&step.instance->group->size_class->back,
                                step.instance, at);
@@ -368,7 +370,7 @@ static gh_status check_begun(const struct gh_offload *o,
         return gh_group_refuse(o, i, "gh_layer_enter", err);
     }
     if ((commits ? i->out : i->back) != step->buffer ||
-        holds_other(i, i->stays)) {
+        holds_other(i, i->stays) || i->layout != step->layout) {
         return refuse_place(o, i, err);
     }
     return GH_OK;

@@ -26,7 +26,7 @@ struct gh_offload_step {
     bool alone;          /* COMMIT, RELEASE: another pass has saved or loaded */
     uint64_t goes;   /* SAVE: bytes */
     uint64_t stays;  /* SAVE, LOAD: bytes */
-    uint64_t layout; /* of them: struct gh_split */
+    uint64_t layout; /* of the tensors: struct gh_split */
     struct gh_run *runs;  /* SAVE: of what goes */
     uint32_t n_runs;
 };

@@ -550,6 +550,51 @@ static void test_moved_before_a_graph(void)
     finish();
 }
 
+/* The same bytes for the graph's inputs, and half of the group. */
+static void test_shrunk_before_a_graph(void)
+{
+    static const char *const off[] = { "GRAPHHOOKS_LOG=off", NULL };
+    static const uint32_t three[] = { 3, 3, 3 };
+    struct saver_options o = four_layers;
+
+    o.scope = "mlp";
+    o.across = true;
+    o.modules = 1;
+    o.environment = off;
+    for (uint32_t tensors = 1; tensors <= 2; tensors++) {
+        o.tensors = tensors;
+        if (!open_with(&o)) {
+            return;
+        }
+        sv.grows = true;
+        run_steps(three, 3);
+        sv.grows = false;
+        ok(run_steps(three, 3) && saver_is_exact(&sv),
+           "a group that is smaller than the graph knows is right");
+        finish();
+    }
+}
+
+/* A host that never loads what its forwards save. */
+static void test_host_that_never_loads(void)
+{
+    struct saver_options o = four_layers;
+
+    o.in_flight = 1;
+    if (!open_with(&o)) {
+        return;
+    }
+    sv.loads_nothing = true;
+    ok(saver_step(&sv, 1) == GH_OK && saver_step(&sv, 1) == GH_OK &&
+           saver_step(&sv, 1) == GH_OK && saver_stats(&sv).replays > 0,
+       "one microbatch a step may never be loaded");
+    is_status(saver_step(&sv, 2), GH_ERR_DEVICE, NULL,
+              "a second one in its slot is refused");
+    ok(strstr(sv.err.text, "is committed, and not loaded") != NULL,
+       "with the group that was not loaded: %s", sv.err.text);
+    finish();
+}
+
 /* ---- passes that say nothing about training -------------------------------------- */
 
 static void test_evaluation_first(void)
@@ -833,6 +878,8 @@ int main(void)
     test_larger_than_recorded();
     test_growth_in_a_recording();
     test_moved_before_a_graph();
+    test_shrunk_before_a_graph();
+    test_host_that_never_loads();
     test_evaluation_first();
     test_pause();
     test_groups_that_only_evaluation_saves();

@@ -600,6 +600,7 @@ static void test_calls_out_of_turn(void)
 {
     struct saver_options o = small;
     gh_error e = { "" };
+    uint64_t eager = 0;
 
     o.granularity = "part"; /* layer 0 is loaded in a pass of its own */
     if (!open_with(&o)) {
@@ -616,6 +617,8 @@ static void test_calls_out_of_turn(void)
     ok(n_tried > 50, "%u of them are tried", n_tried);
     is_int(n_wrong, 0, "each is refused with its reason");
     sv.watch = NULL;
+    gh_session_reasons(sv.session, GH_REASON_CAPTURE, &eager, NULL);
+    ok(eager > 0, "a recording with a refused call is given up");
     ok(steps(3, 3) && is_right(), "and training goes on");
     saver_close(&sv);
 }

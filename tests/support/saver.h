@@ -77,6 +77,7 @@ struct saver {
     uint32_t words[SAVER_MAX_FEEDS]; /* of a microbatch; 0: options.elems */
     bool grows;                      /* the groups alone are twice as large */
     bool evaluates_only;             /* no backward, and no forward for it */
+    bool loads_nothing;              /* the backward reads no groups */
     uint32_t trained_modules;        /* that training saves; 0: all; more than
                                         there are: none */
     uint32_t *sums;                  /* expected */
