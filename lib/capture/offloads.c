@@ -211,6 +211,7 @@ void gh_offloads_after_check(struct gh_capture *c, struct gh_entry *entry,
 void gh_offloads_cancel(struct gh_capture *c)
 {
     if (c->offload != NULL && c->open.action != GH_ACTION_RECORD) {
-        gh_offload_cancel(c->offload, c->open.number);
+        gh_offload_cancel(c->offload, c->open.number,
+                          c->open.direction == GH_FORWARD);
     }
 }

@@ -404,6 +404,7 @@ static void let_out_go(struct gh_offload *o, const struct gh_instance *i)
     (void)gh_device_event_wait(o->dev, o->out, i->out->filled, NULL);
     (void)gh_device_event_record(o->dev, i->out->read, o->out, NULL);
     if (i->block != NULL) {
+        (void)wait_for_block(o, i->block, o->out, NULL);
         (void)mark_block(o, i->block, o->out, NULL);
     }
 }

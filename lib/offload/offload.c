@@ -103,24 +103,25 @@ static uint32_t for_each_live(struct gh_offload *o,
     return n;
 }
 
-static void give_up_pass(struct gh_offload *o, struct gh_instance *i,
-                         uint64_t pass)
+static void unsave(struct gh_offload *o, struct gh_instance *i, uint64_t pass)
 {
-    if (i->pass != pass) {
-        return;
-    }
-    if (i->state == GH_INSTANCE_READING) {
-        gh_move_unload(o, i);
-    } else {
+    if (i->pass == pass) {
         gh_move_abandon(o, i);
     }
 }
 
-void gh_offload_cancel(struct gh_offload *o, uint64_t pass)
+static void unload(struct gh_offload *o, struct gh_instance *i, uint64_t pass)
+{
+    if (i->pass == pass && i->state == GH_INSTANCE_READING) {
+        gh_move_unload(o, i);
+    }
+}
+
+void gh_offload_cancel(struct gh_offload *o, uint64_t pass, bool forward)
 {
     struct gh_device_before before = gh_device_enter(o->dev);
 
-    for_each_live(o, give_up_pass, pass);
+    for_each_live(o, forward ? unsave : unload, pass);
     gh_device_leave(o->dev, before);
 }
 

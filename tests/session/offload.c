@@ -815,6 +815,7 @@ static void test_queue_at_the_end(void)
     ok(gh_flush_delayed(sv.session, NULL) == GH_OK, "nothing is left to flush");
     ok(saver_step(&sv, 2) == GH_OK && saver_is_exact(&sv),
        "and the next step is right");
+    is_int(saver_moved(&sv).groups_offloaded, 3, "which is the profile");
     finish();
 }
 
@@ -850,6 +851,20 @@ static void test_lent_memory(void)
     o.host = &lends;
     o.free_running = true;
     o.streams = 3;
+    o.offload = asks(SAVER_ALL);
+    o.offload.fraction = "0";
+    if (!open_with(&o)) {
+        return;
+    }
+    toy_configure(&sv.toy, "SEED=3 RACES=1");
+    sv.watch = stop_at_once;
+    ok(saver_step(&sv, 1) != GH_OK && saver_step(&sv, 1) != GH_OK,
+       "two steps are cut short, and the second is the profile");
+    sv.watch = NULL;
+    ok(trains(), "rings that nobody needs are given back when they are idle");
+    finish();
+
+    o.offload.fraction = NULL;
     if (!open_with(&o)) {
         return;
     }

@@ -77,7 +77,8 @@ static enum saver_answer cut(struct saver *saver, enum saver_call call,
                              uint32_t microbatch)
 {
     const struct cut *c = saver->user;
-    const bool forward = call == SAVER_SAVE || call == SAVER_COMMIT;
+    const bool forward = call == SAVER_SAVE || call == SAVER_COMMIT ||
+                         (call == SAVER_LOAD && !saver->has_added);
 
     (void)layer;
     (void)module;
@@ -162,7 +163,13 @@ static void test_cuts(void)
     sweep_cuts(&o, 2, SAVER_STOP, "a step that is given up, one slot");
     sweep_cuts(&o, 2, SAVER_AGAIN, "a pass that is begun again, one slot");
     o = small;
+    o.free_running = true;
+    o.streams = 3;
+    sweep_cuts(&o, 0, SAVER_STOP, "a step that is given up, three streams");
     o.granularity = "part";
+    sweep_cuts(&o, 0, SAVER_AGAIN, "a part that is begun again");
+    sweep_cuts(&o, 1, SAVER_AGAIN, "a part that is begun again");
+    sweep_cuts(&o, 0, SAVER_STOP, "parts that are given up");
     o.across = true;
     sweep_cuts(&o, 1, SAVER_STOP, "a step that is given up, across parts");
 }
@@ -468,14 +475,36 @@ static void test_flush_that_fails_at_the_end(void)
     }
     sv.watch = cut;
     sv.user = &c;
-    sv.fails_at_end = true;
+    sv.at_end = "FAIL=cuMemcpyDtoHAsync:1";
     ok(saver_step(&sv, 2) != GH_OK, "a step ends in the middle, and its flush "
                                     "fails");
-    sv.fails_at_end = false;
+    sv.at_end = NULL;
     sv.watch = NULL;
     ok(gh_flush_delayed(sv.session, &sv.err) == GH_OK,
        "nothing is left to flush: %s", sv.err.text);
     ok(steps(3, 3) && is_right(), "and the next steps are right");
+    saver_close(&sv);
+}
+
+/* The rings of one module find no memory: it stays, and the other goes. */
+static void test_no_memory_for_rings(void)
+{
+    struct saver_options o = small;
+
+    o.granularity = "chunk";
+    o.layers = 6;
+    o.in_flight = 4;
+    if (!open_with(&o)) {
+        return;
+    }
+    sv.at_end = "FAIL=cuMemAlloc:1:2";
+    is_status(saver_step(&sv, 4), GH_ERR_NO_MEMORY, NULL,
+              "a step whose rings find no memory says so: %s", sv.err.text);
+    sv.at_end = NULL;
+    ok(steps(3, 3), "and the next steps run: %s", sv.err.text);
+    is_int(saver_moved(&sv).groups_offloaded, 5,
+           "with one module on the device, and one that goes");
+    is_int(toy_races(&sv.toy), 0, "without a race");
     saver_close(&sv);
 }
 
@@ -770,6 +799,7 @@ int main(void)
     test_copies_that_fail();
     test_commit_after_a_failure();
     test_flush_that_fails_at_the_end();
+    test_no_memory_for_rings();
     test_cuts();
     test_driver_calls();
     return done_testing();

@@ -57,9 +57,28 @@ static CUdeviceptr sum(const struct saver *sv, uint32_t set, uint32_t part,
                       part * SAVER_MAX_MODULES + k);
 }
 
+
+/* Each step a microbatch is on another stream. */
+static uint32_t stream_index(const struct saver *sv, uint32_t m)
+{
+    return (m + sv->step) % sv->options.streams;
+}
+
+static CUstream stream_of(const struct saver *sv, uint32_t m)
+{
+    return sv->toy.streams[stream_index(sv, m)];
+}
+
+/* What a microbatch has of its own, another one on another stream: five are in
+ * flight at most. */
+static uint32_t own_of(const struct saver *sv, uint32_t m)
+{
+    return m % 5 * TOY_STREAMS + stream_index(sv, m);
+}
+
 static CUdeviceptr feed(const struct saver *sv, gh_direction d, uint32_t m)
 {
-    return at(sv, sv->n_sets * set_buffers(sv) + d * SAVER_MAX_FEEDS + m);
+    return at(sv, sv->n_sets * set_buffers(sv) + d * SAVER_MAX_FEEDS + own_of(sv, m));
 }
 
 static uint64_t sums_bytes(const struct saver *sv)
@@ -384,6 +403,7 @@ static bool use_group_backward(struct saver *sv, const struct group *group,
         const CUdeviceptr gx = grad(sv, w->set, part);
         const uint32_t n = words_of_tensor(w->n, t);
 
+        sv->has_added = true;
         if (!add(sv, sum(sv, w->set, part, group->k), of, g, n, w->stream) ||
             !mix(sv, gx, of, gx, 7, 0, n, w->stream)) {
             return false;
@@ -571,10 +591,10 @@ static uint32_t choose_set(struct saver *sv, const gh_segment *s,
                            const struct work *w, uint32_t slot)
 {
     if (w->evaluates) {
-        return sv->options.slots + SAVER_MAX_FEEDS + w->m;
+        return sv->options.slots + SAVER_MAX_FEEDS + own_of(sv, w->m);
     }
     return sv->set_of[s->chunk][w->m] =
-               slot != GH_SLOT_NONE ? slot : sv->options.slots + w->m;
+               slot != GH_SLOT_NONE ? slot : sv->options.slots + own_of(sv, w->m);
 }
 
 static gh_status run_once(struct saver *sv, const gh_segment *s, gh_pass *pass,
@@ -591,6 +611,9 @@ static gh_status run_once(struct saver *sv, const gh_segment *s, gh_pass *pass,
         return status;
     }
     w->set = choose_set(sv, s, w, d->slot);
+    sv->has_added |= w->direction == GH_BACKWARD &&
+                     (d->action == GH_ACTION_REPLAYED ||
+                      d->reason == GH_REASON_CHECK);
     if (d->action == GH_ACTION_REPLAYED) {
         pass->outputs = d->outputs;
         pass->n_outputs = d->n_outputs;
@@ -620,11 +643,11 @@ static gh_status run_segment(struct saver *sv, const gh_segment *s,
         .last = 2 * s->last_layer + s->last_part,
         .direction = direction,
         .m = m,
-        .set = evaluates ? sv->options.slots + SAVER_MAX_FEEDS + m : 0,
+        .set = evaluates ? sv->options.slots + SAVER_MAX_FEEDS + own_of(sv, m) : 0,
         .n = sv->words[m] != 0 ? sv->words[m] : sv->options.elems,
         .evaluates = evaluates,
     };
-    CUstream stream = sv->toy.streams[m % sv->options.streams];
+    CUstream stream = stream_of(sv, m);
     gh_buffer input = find_input(sv, s, &w);
     gh_pass pass = { .struct_size = sizeof(pass),
                      .segment = s->index,
@@ -664,7 +687,7 @@ static uint32_t fed(const struct saver *sv, gh_direction d, uint32_t m)
 
 static gh_status give_inputs(struct saver *sv, uint32_t m)
 {
-    CUstream stream = sv->toy.streams[m % sv->options.streams];
+    CUstream stream = stream_of(sv, m);
 
     for (gh_direction d = GH_FORWARD; d <= GH_BACKWARD; d++) {
         if (!CALL(sv, cuMemsetD32Async,
@@ -866,6 +889,7 @@ gh_status saver_step(struct saver *sv, uint32_t microbatches)
     gh_error why;
 
     sv->calls = 0;
+    sv->has_added = false;
     sv->stopped = false;
     if (guarded) {
         copy_sums(sv, true);
@@ -873,8 +897,8 @@ gh_status saver_step(struct saver *sv, uint32_t microbatches)
     status = sv->options.last_first || sv->options.side_by_side
                  ? step_last_first(sv, microbatches)
                                     : step_first_first(sv, microbatches);
-    if (sv->fails_at_end) {
-        toy_configure(&sv->toy, "FAIL=cuMemcpyDtoHAsync:1");
+    if (sv->at_end != NULL) {
+        toy_configure(&sv->toy, sv->at_end);
     }
     ended = gh_iteration_end(sv->session, &why);
     if (status == GH_OK && ended != GH_OK) {
@@ -883,7 +907,7 @@ gh_status saver_step(struct saver *sv, uint32_t microbatches)
     }
     if (status == GH_OK) {
         expect(sv, microbatches);
-    } else if (guarded) {
+    } else if (guarded && sv->has_added) {
         copy_sums(sv, false);
     }
     sv->step++;

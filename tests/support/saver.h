@@ -36,8 +36,8 @@ struct saver_options {
     uint32_t tensors;         /* of a group; each has half of the one before */
     uint32_t elems;           /* of the first */
     uint32_t slots;           /* at most 8; 0: 8 */
-    uint32_t in_flight;       /* 0: 1 */
-    uint32_t streams;         /* microbatch m runs on stream m % streams */
+    uint32_t in_flight;       /* at most 5; 0: 1 */
+    uint32_t streams;         /* at most 3, that microbatches take in turn */
     bool last_first;          /* backwards in the other order */
     bool side_by_side;        /* those in flight in turn, segment by segment */
     bool flushes;             /* calls gh_flush_delayed after each pass */
@@ -96,8 +96,9 @@ struct saver {
     void *at[SAVER_MAX_PARTS][SAVER_MAX_MODULES]; /* the last first address,
                                                      forward */
     uint64_t calls;   /* to graphhooks/offload.h, in this step */
-    bool fails_at_end; /* the next copy to the host fails as the step ends */
+    const char *at_end; /* toy_configure() as the step ends; NULL: nothing */
     bool stopped;     /* by the watch */
+    bool has_added;   /* a backward of this step to a sum */
     gh_decision decision; /* of the open pass */
     gh_error err;
 };
