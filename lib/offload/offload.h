@@ -130,7 +130,8 @@ void gh_offload_take_back(struct gh_offload *offload,
 
 /* The pass of that number is given up: what it has saved is taken back,
  * and what it has loaded may be loaded again. */
-void gh_offload_cancel(struct gh_offload *offload, uint64_t pass, bool forward);
+void gh_offload_cancel(struct gh_offload *offload, uint64_t pass,
+                       bool forward);
 
 /* Whether the step is the one that is learnt from: nothing may be recorded
  * yet. */

@@ -603,6 +603,8 @@ static void test_evaluation_first(void)
     struct saver_options o = four_layers;
 
     o.evaluates = true;
+    o.streams = 3;
+    o.free_running = true;
     if (!open_with(&o)) {
         return;
     }

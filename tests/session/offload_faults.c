@@ -451,7 +451,7 @@ static void test_commit_after_a_failure(void)
     }
     sv.watch = commit_again;
     sv.user = &first;
-    ok(saver_step(&sv, 1) == GH_OK, "a commit that failed may be repeated: %s",
+    ok(saver_step(&sv, 3) == GH_OK, "a commit that failed may be repeated: %s",
        sv.err.text);
     is_status(first, GH_ERR_DEVICE, NULL, "and did fail");
     sv.watch = NULL;

@@ -509,7 +509,8 @@ static enum outcome backward_part(struct saver *sv, const struct work *w,
 {
     RUN(mix(sv, grad(sv, w->set, part), g, 0, 5, 0, w->n, w->stream));
     for (uint32_t k = SAVER_MAX_MODULES; k-- > 0;) {
-        if (k % 2 == part % 2 && k < modules(sv, false) && !sv->loads_nothing) {
+        if (k % 2 == part % 2 && k < modules(sv, false) &&
+            !sv->loads_nothing) {
             TRY(backward_group(sv, w, part, g, k));
         }
     }
