@@ -8,11 +8,13 @@
  *   grants; a larger struct than it knows is accepted while its unknown tail
  *   is zero, and refused with GH_ERR_UNSUPPORTED naming the first byte that
  *   is not.  Zero is the default of every field.
- * - gh_error, gh_buffer and enumerated values are frozen: they never grow.
+ * - gh_error, enumerated values, and the structs that arrays of cross the ABI
+ *   (gh_buffer, gh_offload_tensor, gh_family_tensor, gh_family_node) have no
+ *   size and are frozen: they never grow.
  * - Unknown flag bits and non-zero reserved fields are GH_ERR_INVALID.
  * - Streams, contexts and device addresses cross as `void *`.
  * - Outputs are written only on GH_OK (and GH_RERUN where a call says so).
- * - `gh_error *err` may be NULL; it is filled when the result is negative.
+ * - `gh_error *err` may be NULL; it is filled when the result is not GH_OK.
  * - Nothing here aborts the process, writes to stdout or installs handlers.
  *
  * SPDX-License-Identifier: Apache-2.0

@@ -4,7 +4,8 @@
  * Optional, all of it: a NULL table, or a NULL slot, means what the slot's
  * comment gives as its default.  The library calls a service only from
  * inside a call that the host made, on the same thread, and none to replay a
- * pass but `launch`, by a host that launches its graphs itself.
+ * pass but `launch`, by a host that launches its graphs itself.  A service
+ * calls no hook: those are refused with GH_ERR_STATE.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

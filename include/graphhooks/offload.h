@@ -43,7 +43,7 @@ GH_BEGIN_DECLS
 
 /**
  * What to offload, and how much of it.  Zero the struct, then set struct_size.
- * Every option may also be set by its environment variable, which wins.
+ * An environment variable that is named here wins.
  */
 typedef struct gh_offload_desc {
     uint32_t struct_size;

@@ -122,7 +122,7 @@ GH_API gh_status gh_session_open(const gh_session_desc *desc,
 
 /**
  * Close a session; NULL is allowed, and so is closing twice: any call with a
- * closed session is GH_ERR_STATE.  Ends a capture that is open, waits for
+ * closed session is GH_ERR_STATE, for which some hundred bytes stay behind.  Ends a capture that is open, waits for
  * the graphs that are in flight, then frees graphs and memory, and writes
  * the trace.  Of a host that captures by itself (gh_host_services) the stream
  * that stood in for the legacy one stays, as the host's allocator may go on
@@ -191,7 +191,7 @@ typedef struct gh_stats {
  *
  * @param[in,out] stats  struct_size says how much is written
  *
- * @return GH_OK; GH_ERR_INVALID; GH_ERR_ABI for a size below 0.1's;
+ * @return GH_OK; GH_ERR_INVALID; GH_ERR_ABI for a size below 120;
  *         GH_ERR_UNSUPPORTED for a larger struct with a non-zero tail.
  * Blocks: never.  Since: 0.1.
  */

@@ -13,6 +13,9 @@
 #include "base/size.h"
 #include "capture/capture.h"
 
+/* Of a tensor: sums of so many do not overflow. */
+#define MOST_BYTES (UINT64_C(1) << 48)
+
 static gh_status check_group(const gh_session *session, const char *call,
                              const gh_offload_group *group, gh_error *err)
 {
@@ -36,6 +39,15 @@ static gh_status check_group(const gh_session *session, const char *call,
                        "%s: %u tensors at %p: 1 to %u of them", call,
                        group->n_tensors, (const void *)group->tensors,
                        GH_MAX_GROUP);
+    }
+    for (uint32_t i = 0; i < group->n_tensors; i++) {
+        if (group->tensors[i].bytes > MOST_BYTES) {
+            return gh_fail(err, GH_ERR_INVALID,
+                           "%s: tensors[%u] has %llu bytes, which no device "
+                           "has",
+                           call, i,
+                           (unsigned long long)group->tensors[i].bytes);
+        }
     }
     return GH_OK;
 }

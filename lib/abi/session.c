@@ -74,7 +74,8 @@ static gh_status check_capabilities(const struct gh_plan *plan, uint32_t can,
 {
     char where[120];
 
-    for (uint32_t i = 0; i < plan->n_segments && can != 0; i++) {
+    for (uint32_t i = 0; i < plan->n_segments && can != 0 && env->enable;
+         i++) {
         const uint32_t beyond = gh_plan_needs(plan, i) & ~can;
 
         if (beyond == 0) {
@@ -85,7 +86,8 @@ static gh_status check_capabilities(const struct gh_plan *plan, uint32_t can,
                        "the host cannot run %s as one segment, such as %.60s "
                        "(gh_session_desc.capabilities): change "
                        "GRAPHHOOKS_SCOPE, or GRAPHHOOKS_GRANULARITY, which is "
-                       "%s",
+                       "%s; where the model cuts its layers, `graphhooks "
+                       "plan` says why",
                        name_of_needs(beyond), where,
                        gh_granularity_name(
                            (enum gh_granularity)env->granularity));
@@ -277,6 +279,8 @@ static void free_parts(gh_session *session)
     gh_trace_close(session->trace);
     gh_device_close(session->dev);
     gh_plan_free(&session->plan);
+    free(session->names);
+    session->names = NULL;
 }
 
 gh_status gh_session_open(const gh_session_desc *given, gh_session **session_p,
@@ -311,7 +315,12 @@ gh_status gh_session_open(const gh_session_desc *given, gh_session **session_p,
     if (status != GH_OK) {
         goto err_session;
     }
-    status = gh_offload_read_options(desc.offload, env, &session->names,
+    session->names = calloc(1, sizeof(*session->names));
+    if (session->names == NULL) {
+        status = gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a session");
+        goto err_session;
+    }
+    status = gh_offload_read_options(desc.offload, env, session->names,
                                      &session->offload, &session->offloads,
                                      err);
     if (status != GH_OK) {

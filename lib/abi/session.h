@@ -33,7 +33,7 @@ struct gh_session {
     gh_direction last_direction; /* GH_WGRAD where those are delayed */
     bool offloads;
     struct gh_offload_options offload;
-    struct gh_offload_names names; /* of modules that are the host's own */
+    struct gh_offload_names *names; /* of modules that are the host's own */
 };
 
 /* GH_OK, or the sentence for a session that is NULL or closed. */

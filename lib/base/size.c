@@ -24,7 +24,7 @@ gh_status gh_check_size_slow(const char *type, const void *object, size_t least,
 
     if (size < least) {
         return gh_fail(err, GH_ERR_ABI,
-                       "%s.struct_size is %zu, its first release has %zu: "
+                       "%s.struct_size is %zu, and at least %zu is taken: "
                        "set it to sizeof(%s)",
                        type, size, least, type);
     }

@@ -18,6 +18,11 @@
 static GH_COLD gh_status refuse_exit(const struct gh_capture *c,
                                      const gh_pass *pass, gh_error *err)
 {
+    if (c->serving) {
+        return gh_fail(err, GH_ERR_STATE,
+                       "gh_layer_exit: called from a service of the host's: "
+                       "call hooks where the library has returned");
+    }
     if (!c->open.active) {
         return gh_fail(err, GH_ERR_STATE,
                        "gh_layer_exit: no pass is open: call gh_layer_enter "
@@ -98,7 +103,7 @@ static GH_COLD gh_status close_timed(struct gh_capture *c, const gh_pass *pass,
 gh_status gh_capture_exit(struct gh_capture *c, const gh_pass *pass,
                           gh_error *err)
 {
-    if (!gh_open_is(&c->open, pass)) {
+    if (c->serving || !gh_open_is(&c->open, pass)) {
         return refuse_exit(c, pass, err);
     }
     c->exits++;
@@ -110,7 +115,7 @@ gh_status gh_capture_exit(struct gh_capture *c, const gh_pass *pass,
 
 void gh_capture_cancel(struct gh_capture *c)
 {
-    if (!c->open.active) {
+    if (!c->open.active || c->serving) {
         return;
     }
     if (c->open.action == GH_ACTION_RECORD) {

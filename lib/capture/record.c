@@ -228,7 +228,10 @@ bool gh_record_begin(struct gh_capture *c, const gh_pass *pass,
     gh_status status;
     gh_error err;
 
+    /* What the host's services call is refused, as in any open pass. */
+    c->open.active = c->serving = true;
     status = begin(c, pass, entry, &reason, &err);
+    c->open.active = c->serving = false;
     if (status != GH_OK) {
         gh_entry_give_up(c, entry, reason, err.text);
     }
@@ -352,7 +355,9 @@ gh_status gh_record_end(struct gh_capture *c, const gh_pass *pass,
     struct gh_device_before before = gh_device_enter(c->dev);
     gh_status status;
 
+    c->serving = true;
     status = end(c, pass, entry);
+    c->serving = false;
     gh_device_leave(c->dev, before);
     c->stats.record_ns += gh_now_ns() - start;
     if (status == GH_RERUN) {

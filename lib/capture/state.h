@@ -42,6 +42,7 @@ struct gh_capture {
     struct gh_open_pass open;
     struct gh_slot *ended; /* whose flight has ended: what the host issues until
                               the next pass is entered still belongs to it */
+    bool serving; /* a service of the host's is called, in a recording */
     uint32_t paused;
     uint64_t enters, exits; /* enters: the number of the next pass, from 1 */
     uint64_t timed_every, until_timed;

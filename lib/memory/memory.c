@@ -12,12 +12,15 @@
 static gh_status alloc_of_host(const gh_host_services *host, uint64_t bytes,
                                void **address_p, gh_error *err)
 {
-    if (host->device_alloc(host->user, bytes, address_p) != GH_OK ||
-        *address_p == NULL) {
+    void *address = NULL;
+
+    if (host->device_alloc(host->user, bytes, &address) != GH_OK ||
+        address == NULL) {
         return gh_fail(err, GH_ERR_NO_MEMORY,
                        "the host's device_alloc refused %llu bytes",
                        (unsigned long long)bytes);
     }
+    *address_p = address;
     return GH_OK;
 }
 

@@ -100,12 +100,11 @@ static gh_status begin_to_go(struct gh_offload *o, struct gh_instance *i,
 
 /* Without a slot nobody but the instance keeps the order of its users. */
 static gh_status follow_last(struct gh_offload *o, const struct gh_instance *i,
-                             const void *last, gh_error *err)
+                             gh_error *err)
 {
-    if (i->ended == NULL || last == i->stream) {
-        return GH_OK;
-    }
-    return gh_device_event_wait(o->dev, i->stream, i->ended, err);
+    return i->ended != NULL
+               ? gh_device_event_wait(o->dev, i->stream, i->ended, err)
+               : GH_OK;
 }
 
 static gh_status save(struct gh_offload *o, const struct gh_offload_at *at,
@@ -114,7 +113,6 @@ static gh_status save(struct gh_offload *o, const struct gh_offload_at *at,
     struct gh_instance *i;
     struct gh_group *group;
     struct gh_split split;
-    const void *last;
     gh_status status;
 
     status = gh_group_meet(o, at, wanted, &group, &split, err);
@@ -128,8 +126,7 @@ static gh_status save(struct gh_offload *o, const struct gh_offload_at *at,
     if (gh_instance_is_live(i)) {
         return gh_group_refuse(o, i, "gh_offload_save", err);
     }
-    last = i->stream;
-    i->used = true;
+    i->used = i->used || !at->forward_only;
     i->microbatch = at->microbatch;
     i->stream = at->stream;
     i->pass = at->pass;
@@ -146,7 +143,7 @@ static gh_status save(struct gh_offload *o, const struct gh_offload_at *at,
         status = gh_group_keep(o, i, split.stays, err);
     }
     if (status == GH_OK && split.stays != 0) {
-        status = follow_last(o, i, last, err);
+        status = follow_last(o, i, err);
     }
     if (status != GH_OK) {
         gh_move_cancel(o, i);

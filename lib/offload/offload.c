@@ -134,7 +134,8 @@ static void give_up(struct gh_offload *o, struct gh_instance *i,
 
 bool gh_offload_is_profiling(const struct gh_offload *o, uint64_t steps_ended)
 {
-    return !o->profiled && (steps_ended == 0 || o->table.n_groups != 0);
+    return !o->profiled && (steps_ended == 0 ||
+            (o->table.n_groups != 0 && !o->trains_without));
 }
 
 /* A step that was cut short has not shown all groups: the next one is the
@@ -157,6 +158,10 @@ gh_status gh_offload_end_step(struct gh_offload *o, gh_error *err)
     gh_status status = gh_move_flush(o, err);
     const bool cut = for_each_live(o, give_up, 0) != 0;
 
+    if (o->trains && o->places == 0) {
+        o->trains_without = true;
+    }
+    o->trains = false;
     if (status == GH_OK && has_profile(o, cut)) {
         status = gh_settle(o, err);
     }

@@ -50,6 +50,8 @@ struct gh_offload {
     bool cut_short;               /* a step that was to be the profile */
     struct gh_instance *newest;   /* in the order of commits */
     struct gh_instance *first_queued, *last_queued;
+    bool trains;         /* a pass of this step has a backward */
+    bool trains_without; /* a step of such passes has offloaded nothing */
     uint32_t places;              /* given to groups, in the profile */
     bool pool_said;
     gh_offload_stats stats;

@@ -37,7 +37,7 @@ static uint32_t count_in_flight(const struct gh_offload *o)
         }
         for (const struct gh_instance *i = group->loose; i != NULL;
              i = i->next) {
-            n++;
+            n += i->used;
         }
         most = n > most ? n : most;
     }

@@ -77,7 +77,7 @@ struct gh_instance {
     struct gh_group *group;
     enum gh_instance_state state;
     uint32_t slot, microbatch;
-    bool used;       /* ever */
+    bool used;       /* ever, by a microbatch that has a backward */
     bool goes;       /* this time; else all of it is in `kept` */
     bool recorded;   /* a graph knows where `kept` is */
     bool for_nobody; /* of a forward that no backward follows */

@@ -476,20 +476,21 @@ static void test_what_the_host_can_run(void)
         { "layer", "", GH_CAN_PARTS | GH_CAN_CHUNKS, "a whole layer" },
         { "part", "", 0, NULL },
     };
+    static const char *const on[] = { "GRAPHHOOKS_LOG=off", NULL };
     static const char *const off[] = { "GRAPHHOOKS_ENABLE=0",
-                                       "GRAPHHOOKS_LOG=off",
-                                       "GRAPHHOOKS_DRIVER=/nonexistent", NULL };
+                                       "GRAPHHOOKS_LOG=off", NULL };
     const gh_layer_desc layer = { .struct_size = sizeof(layer) };
     gh_model *model = dense_model();
 
     gh_model_add_layer(model, &layer, NULL);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        const gh_session_desc desc = { .struct_size = sizeof(desc),
-                                       .model = model,
-                                       .granularity = cases[i].granularity,
-                                       .scope = cases[i].scope,
-                                       .capabilities = cases[i].can,
-                                       .environment = off };
+        gh_session_desc desc = { .struct_size = sizeof(desc),
+                                 .model = model,
+                                 .driver = toy.soft ? "soft" : "cuda",
+                                 .granularity = cases[i].granularity,
+                                 .scope = cases[i].scope,
+                                 .capabilities = cases[i].can,
+                                 .environment = on };
         gh_session *session = NULL;
 
         err.text[0] = '\0';
@@ -501,6 +502,12 @@ static void test_what_the_host_can_run(void)
                (strstr(err.text, cases[i].cannot) != NULL &&
                 strstr(err.text, "GRAPHHOOKS_GRANULARITY") != NULL),
            "it is told what it cannot run: %s", err.text);
+        gh_session_close(session);
+
+        session = NULL;
+        desc.environment = off;
+        is_status(gh_session_open(&desc, &session, &err), GH_OK, &err,
+                  "with GRAPHHOOKS_ENABLE=0 it runs all of it eagerly");
         gh_session_close(session);
     }
     gh_model_destroy(model);
@@ -529,7 +536,6 @@ int main(void)
     const struct toy_options options = { .layers = 1, .elems = 64 };
     const char *reason;
 
-    test_what_the_host_can_run();
     test_capabilities_that_are_none();
     test_flags_and_environment();
     test_half_a_service();
@@ -542,6 +548,7 @@ int main(void)
         skip(1, "%s", reason);
         return done_testing();
     }
+    test_what_the_host_can_run();
     test_levels_of_the_log();
     test_what_open_says();
     test_too_many_names();

@@ -15,7 +15,12 @@ struct lender {
     uint32_t lines;
     bool refuse_alloc, refuse_record;
     bool lend_nothing; /* GH_OK, and no memory */
+    bool calls_hooks;  /* from its services */
+    uint32_t wild;     /* frees of what was never lent */
+    uint32_t answered; /* hooks that were not refused */
 };
+
+#define NOBODYS ((void *)0xdead00)
 
 static gh_status lend_memory(void *user, uint64_t bytes, void **address_p)
 {
@@ -26,6 +31,7 @@ static gh_status lend_memory(void *user, uint64_t bytes, void **address_p)
         *address_p = NULL;
         return GH_OK;
     }
+    *address_p = NOBODYS; /* nobody reads it unless the result is GH_OK */
     if (l->refuse_alloc ||
         l->toy->drv.cuMemAlloc(&address, bytes) != CUDA_SUCCESS) {
         return GH_ERR_NO_MEMORY;
@@ -40,9 +46,40 @@ static void take_memory_back(void *user, void *address, uint64_t bytes)
 {
     struct lender *l = user;
 
+    if (address == NOBODYS) {
+        l->wild++;
+        return;
+    }
     l->frees++;
     l->bytes -= bytes;
     l->toy->drv.cuMemFree((uintptr_t)address);
+}
+
+/* What no service may do. */
+static void call_hooks(struct lender *l)
+{
+    gh_session *session = l->toy->session;
+    gh_pass pass = { .struct_size = sizeof(pass),
+                     .flags = GH_PASS_FORWARD_ONLY,
+                     .stream = l->toy->streams[0] };
+    gh_decision decision = { .struct_size = sizeof(decision) };
+
+    l->answered += gh_layer_enter(session, &pass, &decision, NULL) == GH_OK;
+    l->answered += gh_layer_exit(session, &pass, NULL) == GH_OK;
+    l->answered += gh_flush_delayed(session, NULL) == GH_OK;
+    l->answered += gh_iteration_end(session, NULL) == GH_OK;
+    (void)gh_layer_cancel(session, NULL);
+}
+
+static gh_status make_room(void *user, const gh_recording *recording)
+{
+    struct lender *l = user;
+
+    (void)recording;
+    if (l->calls_hooks) {
+        call_hooks(l);
+    }
+    return GH_OK;
 }
 
 static gh_status begin_record(void *user, const gh_recording *recording)
@@ -50,6 +87,9 @@ static gh_status begin_record(void *user, const gh_recording *recording)
     struct lender *l = user;
 
     (void)recording;
+    if (l->calls_hooks) {
+        call_hooks(l);
+    }
     if (l->refuse_record) {
         return GH_ERR_STATE;
     }
@@ -63,6 +103,9 @@ static void end_record(void *user, const gh_recording *recording,
     struct lender *l = user;
 
     (void)recording;
+    if (l->calls_hooks) {
+        call_hooks(l);
+    }
     l->ended++;
     l->kept += kept;
 }
@@ -88,6 +131,7 @@ static gh_stats run(struct lender *l, enum toy_mischief mischief, bool *exact)
         .device_free = take_memory_back,
         .record_begin = begin_record,
         .record_end = end_record,
+        .before_recording = make_room,
     };
     const struct toy_options options = {
         .layers = 2, .elems = 64, .moving_inputs = true, .host = &host
@@ -137,6 +181,18 @@ static void test_no_memory_is_lent(void)
     is_int(stats.recordings, 0, "but no graphs");
     is_int(l.lines, 1, "and one line for the four passes");
     is_int(l.ended, l.begun, "record_begin and record_end are balanced");
+    is_int(l.wild, 0, "what a refusing service leaves behind is not freed");
+}
+
+static void test_services_call_hooks(void)
+{
+    struct lender l = { .calls_hooks = true };
+    bool exact;
+    gh_stats stats = run(&l, TOY_GOOD, &exact);
+
+    ok(exact, "a host whose services call hooks gets exact weights");
+    is_int(l.answered, 0, "and each of those calls is refused");
+    is_int(l.begun, stats.recordings, "all passes are recorded all the same");
 }
 
 static void test_nothing_is_lent(void)
@@ -221,6 +277,7 @@ int main(void)
     test_all_is_lent_and_returned();
     test_no_memory_is_lent();
     test_nothing_is_lent();
+    test_services_call_hooks();
     test_routing_is_refused();
     test_a_broken_capture_is_not_kept();
     test_a_host_that_never_ends_a_step_is_told();

@@ -113,6 +113,9 @@ static void test_fraction(void)
            "half of what is left goes, the earliest");
     is_str(settle(&policy, profile("aaaaaa")), "GGGFFM",
            "an odd one goes too");
+    policy.fraction = 0.8;
+    is_str(settle(&policy, profile("aaaaaa")), "GGGGFM",
+           "0.8 of five are four, also where 1 - 0.8 is a bit less than 0.2");
     policy.fraction = 0.0;
     is_str(settle(&policy, profile("aaaAAA")), "FFMFFM", "none goes");
     policy.fraction = 0.75;
