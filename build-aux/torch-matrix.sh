@@ -16,8 +16,9 @@
 # exits 0 when something passed and nothing failed.  What pytest says is in
 # LOGS/torch-VERSION.log.
 #
-#     CACHE=DIR    where the environments are (default: BUILD/torch); one
-#                  that is there is used as it is
+#     CACHE=DIR    where the environments are (default: BUILD/torch-versions, as
+#                  a folder named torch would hide the package); one that is
+#                  there is used as it is
 #     LOGS=DIR     default: BUILD
 #     PYTHON=      the interpreter (python3), of 3.10 or later
 #     JOBS=N       tests at once (every core, 8 at most)
@@ -161,7 +162,7 @@ build=$(cd "$1" 2> /dev/null && pwd) || die "there is no folder $1"
 shift
 [ -e "$build/.libs/libgraphhooks.so.0" ] ||
     die "$build has no library: run make there first"
-cache=${CACHE:-$build/torch}
+cache=${CACHE:-$build/torch-versions}
 logs=${LOGS:-$build}
 mkdir -p "$cache" "$logs" || exit 1
 cache=$(cd "$cache" && pwd)
