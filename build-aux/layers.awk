@@ -46,5 +46,7 @@ BEGIN {
         next
     } else if (!((from, to) in allowed)) {
         print where ": " from " may not include " target
+    } else if (target ~ /\/(private|state)\.h$/ && !by_file) {
+        print where ": " target " is its own room\047s"
     }
 }

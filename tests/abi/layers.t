@@ -46,6 +46,12 @@ foreign=$(code_with '\b(CU[a-z]+ |cu[A-Z][A-Za-z]+ *\(|nccl[A-Z])' |
     grep -v '^lib/device/')
 empty "$foreign" "no driver type or call is named outside lib/device"
 
+# By <> a header of lib/ would pass the check of includes.
+angled=$(cd "$srcdir" && for room in lib/*/; do
+    grep -nE "^ *# *include *<$(basename "$room")/" lib/*/*.[ch]
+done)
+empty "$angled" "no header of lib/ is included by <>"
+
 reads=$(code_with '\b(secure_)?getenv *\(|\benviron\b' | grep -v '^lib/config/')
 empty "$reads" "only lib/config reads the environment"
 
@@ -66,8 +72,11 @@ mkdir -p "$scratch/lib/base" "$scratch/lib/plan"
 cp "$srcdir/lib/layers.txt" "$scratch/lib"
 echo '#include "plan/plan.h"' > "$scratch/lib/base/up.c"
 echo '#include "driver/driver.h"' > "$scratch/lib/plan/driver.c"
-[ "$(violations "$scratch" lib | wc -l)" -eq 2 ]
-ok $? "an include against the flow and one of the driver are both found"
+echo '#include "device/private.h"' > "$scratch/lib/plan/private.c"
+mkdir "$scratch/lib/memory"
+echo '#include "device/private.h"' > "$scratch/lib/memory/private.c"
+[ "$(violations "$scratch" lib | wc -l)" -eq 4 ]
+ok $? "includes against the flow, of the driver and of what is a room's own are found"
 mkdir "$scratch/softcuda"
 cp "$srcdir/softcuda/layers.txt" "$scratch/softcuda"
 echo '#include "softcuda/engine.h"' > "$scratch/softcuda/race.h"
