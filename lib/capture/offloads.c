@@ -70,80 +70,108 @@ static gh_status recorded(struct gh_capture *c, gh_status status,
     return gh_fail(err, status, "%s", why->text);
 }
 
+/* A call that names tensors, as it is made in an eager pass and in one that is
+ * recorded. */
+struct group_call {
+    const char *name;
+    bool forward;
+    gh_status (*live)(struct gh_offload *offload,
+                      const struct gh_offload_at *at, gh_offload_group *group,
+                      gh_error *err);
+    gh_status (*recorded)(struct gh_offload *offload,
+                          const struct gh_offload_at *at,
+                          gh_offload_group *group,
+                          struct gh_offload_script *script, gh_error *err);
+};
+
+static gh_status call_for_group(struct gh_capture *c,
+                                const struct group_call *call,
+                                gh_offload_group *group, gh_error *err)
+{
+    const struct gh_offload_at at = at_of(c);
+    gh_status status = check_call(c, call->name, call->forward, err);
+    gh_error why;
+
+    if (status != GH_OK) {
+        return status;
+    }
+    if (c->open.action != GH_ACTION_RECORD) {
+        return call->live(c->offload, &at, group, err);
+    }
+    status = call->recorded(c->offload, &at, group, &c->open.entry->script,
+                            &why);
+    return recorded(c, status, &why, err);
+}
+
 gh_status gh_capture_save(struct gh_capture *c, gh_offload_group *group,
                           gh_error *err)
 {
-    const struct gh_offload_at at = at_of(c);
-    gh_status status = check_call(c, "gh_offload_save", true, err);
-    gh_error why;
+    static const struct group_call call = { "gh_offload_save", true,
+                                            gh_offload_save_live,
+                                            gh_offload_save_recorded };
 
-    if (status != GH_OK) {
-        return status;
-    }
-    if (c->open.action == GH_ACTION_RECORD) {
-        return recorded(c,
-                        gh_offload_save_recorded(c->offload, &at, group,
-                                               &c->open.entry->script, &why),
-                        &why, err);
-    }
-    return gh_offload_save_live(c->offload, &at, group, err);
-}
-
-gh_status gh_capture_commit(struct gh_capture *c, uint32_t layer,
-                            uint32_t module, gh_error *err)
-{
-    const struct gh_offload_at at = at_of(c);
-    gh_status status = check_call(c, "gh_offload_commit", true, err);
-    gh_error why;
-
-    if (status != GH_OK) {
-        return status;
-    }
-    if (c->open.action == GH_ACTION_RECORD) {
-        return recorded(c,
-                        gh_offload_commit_recorded(c->offload, &at, layer, module,
-                                               &c->open.entry->script, &why),
-                        &why, err);
-    }
-    return gh_offload_commit_live(c->offload, &at, layer, module, err);
+    return call_for_group(c, &call, group, err);
 }
 
 gh_status gh_capture_load(struct gh_capture *c, gh_offload_group *group,
                           gh_error *err)
 {
+    static const struct group_call call = { "gh_offload_load", false,
+                                            gh_offload_load_live,
+                                            gh_offload_load_recorded };
+
+    return call_for_group(c, &call, group, err);
+}
+
+/* The same of a call that ends what those began. */
+struct end_call {
+    const char *name;
+    bool forward;
+    gh_status (*live)(struct gh_offload *offload,
+                      const struct gh_offload_at *at, uint32_t layer,
+                      uint32_t module, gh_error *err);
+    gh_status (*recorded)(struct gh_offload *offload,
+                          const struct gh_offload_at *at, uint32_t layer,
+                          uint32_t module, struct gh_offload_script *script,
+                          gh_error *err);
+};
+
+static gh_status call_for_end(struct gh_capture *c, const struct end_call *call,
+                              uint32_t layer, uint32_t module, gh_error *err)
+{
     const struct gh_offload_at at = at_of(c);
-    gh_status status = check_call(c, "gh_offload_load", false, err);
+    gh_status status = check_call(c, call->name, call->forward, err);
     gh_error why;
 
     if (status != GH_OK) {
         return status;
     }
-    if (c->open.action == GH_ACTION_RECORD) {
-        return recorded(c,
-                        gh_offload_load_recorded(c->offload, &at, group,
-                                               &c->open.entry->script, &why),
-                        &why, err);
+    if (c->open.action != GH_ACTION_RECORD) {
+        return call->live(c->offload, &at, layer, module, err);
     }
-    return gh_offload_load_live(c->offload, &at, group, err);
+    status = call->recorded(c->offload, &at, layer, module,
+                            &c->open.entry->script, &why);
+    return recorded(c, status, &why, err);
+}
+
+gh_status gh_capture_commit(struct gh_capture *c, uint32_t layer,
+                            uint32_t module, gh_error *err)
+{
+    static const struct end_call call = { "gh_offload_commit", true,
+                                          gh_offload_commit_live,
+                                          gh_offload_commit_recorded };
+
+    return call_for_end(c, &call, layer, module, err);
 }
 
 gh_status gh_capture_release(struct gh_capture *c, uint32_t layer,
                              uint32_t module, gh_error *err)
 {
-    const struct gh_offload_at at = at_of(c);
-    gh_status status = check_call(c, "gh_offload_release", false, err);
-    gh_error why;
+    static const struct end_call call = { "gh_offload_release", false,
+                                          gh_offload_release_live,
+                                          gh_offload_release_recorded };
 
-    if (status != GH_OK) {
-        return status;
-    }
-    if (c->open.action == GH_ACTION_RECORD) {
-        return recorded(c,
-                        gh_offload_release_recorded(c->offload, &at, layer, module,
-                                               &c->open.entry->script, &why),
-                        &why, err);
-    }
-    return gh_offload_release_live(c->offload, &at, layer, module, err);
+    return call_for_end(c, &call, layer, module, err);
 }
 
 gh_status gh_capture_flush(struct gh_capture *c, gh_error *err)

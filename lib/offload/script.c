@@ -195,12 +195,16 @@ static bool is_alone(const struct gh_offload_script *script,
     return true;
 }
 
-static gh_status record_commit(struct gh_offload *o,
-                               const struct gh_offload_at *at, uint32_t layer,
-                               uint32_t module,
-                               struct gh_offload_script *script, gh_error *err)
+/* A commit or a release: records that the group's buffer is filled, or read. */
+static gh_status record_end(struct gh_offload *o,
+                            const struct gh_offload_at *at,
+                            enum gh_offload_verb verb, uint32_t layer,
+                            uint32_t module, struct gh_offload_script *script,
+                            gh_error *err)
 {
-    struct gh_offload_step step = { .verb = GH_OFFLOAD_COMMIT };
+    const bool commits = verb == GH_OFFLOAD_COMMIT;
+    struct gh_offload_step step = { .verb = verb };
+    struct gh_size_class *size_class;
     gh_status status =
         gh_group_saved(o, at, layer, module, &step.instance, err);
 
@@ -210,15 +214,18 @@ static gh_status record_commit(struct gh_offload *o,
     if (status != GH_OK) {
         return status;
     }
-    step.alone = is_alone(script, step.instance, GH_OFFLOAD_SAVE);
+    step.alone = is_alone(script, step.instance,
+                          commits ? GH_OFFLOAD_SAVE : GH_OFFLOAD_LOAD);
     step.layout = step.instance->layout;
-    if (step.instance->group->size_class != NULL) {
-        step.buffer = place_of(&step.instance->group->size_class->out,
+    size_class = step.instance->group->size_class;
+    if (size_class != NULL) {
+        step.buffer = place_of(commits ? &size_class->out : &size_class->back,
                                step.instance, at);
     }
     if (step.buffer != NULL) {
-        status = gh_device_event_record_in_graph(o->dev, step.buffer->filled,
-                                                 at->stream, err);
+        status = gh_device_event_record_in_graph(
+            o->dev, commits ? step.buffer->filled : step.buffer->read,
+            at->stream, err);
     }
     step.instance->recorded = true;
     return status == GH_OK ? add_step(script, step, err) : status;
@@ -277,36 +284,6 @@ static gh_status record_load(struct gh_offload *o,
                      step.buffer != NULL ? step.buffer->address : NULL,
                      i->kept);
     return GH_OK;
-}
-
-static gh_status record_release(struct gh_offload *o,
-                                const struct gh_offload_at *at, uint32_t layer,
-                                uint32_t module,
-                                struct gh_offload_script *script,
-                                gh_error *err)
-{
-    struct gh_offload_step step = { .verb = GH_OFFLOAD_RELEASE };
-    gh_status status =
-        gh_group_saved(o, at, layer, module, &step.instance, err);
-
-    if (status == GH_OK) {
-        status = check_turn(o, script, &step, err);
-    }
-    if (status != GH_OK) {
-        return status;
-    }
-    step.alone = is_alone(script, step.instance, GH_OFFLOAD_LOAD);
-    step.layout = step.instance->layout;
-    if (step.instance->group->size_class != NULL) {
-        step.buffer = place_of(&step.instance->group->size_class->back,
-                               step.instance, at);
-    }
-    if (step.buffer != NULL) {
-        status = gh_device_event_record_in_graph(o->dev, step.buffer->read,
-                                                 at->stream, err);
-    }
-    step.instance->recorded = true;
-    return status == GH_OK ? add_step(script, step, err) : status;
 }
 
 /* ---- around a launch ----------------------------------------------------------- */
@@ -516,7 +493,7 @@ gh_status gh_offload_commit_recorded(struct gh_offload *o,
                                      struct gh_offload_script *script,
                                      gh_error *err)
 {
-    return record_commit(o, at, layer, module, script, err);
+    return record_end(o, at, GH_OFFLOAD_COMMIT, layer, module, script, err);
 }
 
 gh_status gh_offload_load_recorded(struct gh_offload *o,
@@ -538,5 +515,5 @@ gh_status gh_offload_release_recorded(struct gh_offload *o,
                                       struct gh_offload_script *script,
                                       gh_error *err)
 {
-    return record_release(o, at, layer, module, script, err);
+    return record_end(o, at, GH_OFFLOAD_RELEASE, layer, module, script, err);
 }
