@@ -126,6 +126,22 @@ typedef struct gh_host_services {
      * of the chunk is recorded, and each is eager for good.
      * Default: nothing. */
     gh_status (*before_recording)(void *user, const gh_recording *recording);
+
+    /* since 0.4 */
+    /* Memory that a group was saved in with GH_OFFLOAD_OWN is the host's
+     * again: gh_offload_group.object says which.  Once for each save that
+     * returned GH_OK and named an object, at the latest when the session
+     * closes.  The library reads it no more; work that the host itself has
+     * issued may, so the memory is free in the order of the stream that the
+     * pass had.
+     *
+     * Called from any hook but enter's and exit's of a recording, after the
+     * library's own work; and from gh_offload_commit of a pass that is
+     * recorded, while its stream is captured: the host gives the memory back
+     * to where its allocations of the recording come from, and calls nothing
+     * that a capture forbids.
+     * Default: groups of the host's are copied to memory of the library's. */
+    void (*released)(void *user, void *object);
 } gh_host_services;
 
 GH_END_DECLS

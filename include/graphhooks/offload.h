@@ -9,7 +9,8 @@
  *     write the tensors, read them           read the tensors
  *     gh_offload_commit(s, layer, module)    gh_offload_release(s, layer, module)
  *
- * The library says where the tensors are.  Between commit and load they are in
+ * The library says where the tensors are, or, with GH_OFFLOAD_OWN, the host
+ * does until they are loaded.  Between commit and load they are in
  * pinned memory of the host, and the device's memory has gone to another
  * layer: a class of groups has a few device buffers in all, whatever the
  * number of layers and of microbatches in flight.
@@ -78,6 +79,14 @@ typedef struct gh_offload_tensor {
     uint64_t bytes;
 } gh_offload_tensor;
 
+/* Flags of gh_offload_group. */
+enum {
+    /* The tensors lie in memory of the host's own, where its allocator has put
+     * them: gh_offload_save reads the addresses and sets none.  See
+     * gh_offload_save.  Since 0.4. */
+    GH_OFFLOAD_OWN = 1u << 0
+};
+
 /* Zero the struct, then set struct_size. */
 typedef struct gh_offload_group {
     uint32_t struct_size;
@@ -85,6 +94,12 @@ typedef struct gh_offload_group {
     uint32_t module;    /* one GH_MODULE_*, or GH_MODULE_NAMED | index */
     uint32_t n_tensors; /* 1 to GH_MAX_GROUP */
     gh_offload_tensor *tensors;
+
+    /* since 0.4 */
+    uint32_t flags;    /* GH_OFFLOAD_*; gh_offload_load has no use for them */
+    uint32_t reserved; /* must be 0 */
+    void *object; /* of GH_OFFLOAD_OWN: what gh_host_services.released is told;
+                     NULL: it is not called for this group */
 } gh_offload_group;
 
 /**
@@ -102,6 +117,30 @@ typedef struct gh_offload_group {
  * gh_layer_cancel takes back what the pass has saved; what it has loaded and
  * not released may be loaded again.
  *
+ * With GH_OFFLOAD_OWN the host says where the tensors are.  The pass that saves
+ * the group commits it too; between the two calls the addresses stay as they
+ * are, and at the commit the tensors are final, so a host may call both once it
+ * has written them.  gh_offload_load says where they are then: the
+ * addresses that were saved if the group stayed there, others if not.
+ *
+ * - gh_host_services.released says when the memory is the host's again, once
+ *   for each save that returned GH_OK.  In a pass that runs eagerly the copy to
+ *   the host reads the memory itself, and the service is called from a later
+ *   hook.  In a recording the commit copies the group to memory of the
+ *   library's, in the graph, and calls the service.  A group that stays on the
+ *   device stays where it is: the service is called by gh_offload_release,
+ *   and a graph has those addresses, as it has those of all that the host
+ *   allocates in a recording.
+ * - Without the service, or where `object` is NULL, every commit copies the
+ *   group to memory of the library's.  What is issued after the commit on the
+ *   pass's stream may write over it.
+ * - Tensors of a group that overlap are copied once, and lie in one copy when
+ *   they are loaded.  Of a view that covers most of its storage give the
+ *   storage, and find the view in it.  A tensor that two groups save is copied
+ *   for each.
+ * - In a replay the tensors are where they were in the recording, which the
+ *   library cannot check.
+ *
  * @return GH_OK; GH_ERR_STATE without an open forward, or when the group of
  *         this microbatch was saved already; GH_ERR_INVALID, GH_ERR_ABI for a
  *         bad group; GH_ERR_UNSUPPORTED in a capture of the host's own, or when the session
@@ -117,7 +156,8 @@ GH_API gh_status gh_offload_save(gh_session *session, gh_offload_group *group,
  * gh_decision.stream.  The copy to the host starts when that work has ended,
  * or with GRAPHHOOKS_OFFLOAD_DELAY=1 not before gh_flush_delayed.
  *
- * @return GH_OK; GH_ERR_STATE when the group was not saved; else as save.
+ * @return GH_OK; GH_ERR_STATE when the group was not saved, or, with
+ *         GH_OFFLOAD_OWN, by another pass; else as save.
  * Blocks: never.  Since: 0.3.
  */
 GH_API gh_status gh_offload_commit(gh_session *session, uint32_t layer,

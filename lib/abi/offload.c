@@ -16,8 +16,42 @@
 /* Of a tensor: sums of so many do not overflow. */
 #define MOST_BYTES (UINT64_C(1) << 48)
 
+/* What the host's tensors have, where it says where they are. */
+static gh_status check_own(const gh_offload_group *group, gh_error *err)
+{
+    if ((group->flags & ~(uint32_t)GH_OFFLOAD_OWN) != 0 ||
+        group->reserved != 0) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_offload_group: flags 0x%x, reserved %u: zero the "
+                       "struct before filling it",
+                       group->flags, group->reserved);
+    }
+    if (group->object != NULL && (group->flags & GH_OFFLOAD_OWN) == 0) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_offload_group.object is set: it is for "
+                       "GH_OFFLOAD_OWN");
+    }
+    return GH_OK;
+}
+
+static gh_status check_addresses(const gh_offload_group *group, gh_error *err)
+{
+    for (uint32_t i = 0; i < group->n_tensors; i++) {
+        if (group->tensors[i].address == NULL && group->tensors[i].bytes != 0) {
+            return gh_fail(err, GH_ERR_INVALID,
+                           "gh_offload_save: tensors[%u] has %llu bytes at "
+                           "NULL: with GH_OFFLOAD_OWN say where it is",
+                           i, (unsigned long long)group->tensors[i].bytes);
+        }
+    }
+    return GH_OK;
+}
+
+/* A host of another release has a group of another size: `ours_p` is one of
+ * this release, with the same tensors. */
 static gh_status check_group(const gh_session *session, const char *call,
-                             const gh_offload_group *group, gh_error *err)
+                             const gh_offload_group *group,
+                             gh_offload_group *ours_p, gh_error *err)
 {
     gh_status status = gh_session_check(session, call, err);
 
@@ -49,15 +83,21 @@ static gh_status check_group(const gh_session *session, const char *call,
                            (unsigned long long)group->tensors[i].bytes);
         }
     }
-    return GH_OK;
+    gh_take_struct(group, ours_p, sizeof(*ours_p));
+    return check_own(ours_p, err);
 }
 
 gh_status gh_offload_save(gh_session *session, gh_offload_group *group,
                           gh_error *err)
 {
-    gh_status status = check_group(session, "gh_offload_save", group, err);
+    gh_offload_group ours;
+    gh_status status =
+        check_group(session, "gh_offload_save", group, &ours, err);
 
-    return status == GH_OK ? gh_capture_save(session->capture, group, err)
+    if (status == GH_OK && (ours.flags & GH_OFFLOAD_OWN) != 0) {
+        status = check_addresses(&ours, err);
+    }
+    return status == GH_OK ? gh_capture_save(session->capture, &ours, err)
                            : status;
 }
 
@@ -74,9 +114,12 @@ gh_status gh_offload_commit(gh_session *session, uint32_t layer,
 gh_status gh_offload_load(gh_session *session, gh_offload_group *group,
                           gh_error *err)
 {
-    gh_status status = check_group(session, "gh_offload_load", group, err);
+    gh_offload_group ours = { 0 };
+    gh_status status =
+        check_group(session, "gh_offload_load", group, &ours, err);
 
-    return status == GH_OK ? gh_capture_load(session->capture, group, err)
+    ours.flags = 0; /* the addresses are those of the save, or none */
+    return status == GH_OK ? gh_capture_load(session->capture, &ours, err)
                            : status;
 }
 

@@ -8,6 +8,7 @@
 #include "capture/capture.h"
 
 #include "base/error.h"
+#include "capture/offloads.h"
 #include "capture/services.h"
 #include "capture/state.h"
 #include "trace/trace.h"
@@ -132,6 +133,7 @@ static void destroy_device_objects(struct gh_capture *c)
     gh_streams_quiesce(&c->streams);
     gh_bank_clear_all(&c->bank);
     free_orders(c);
+    gh_offloads_rest(c);
     gh_offload_destroy(c->offload);
     gh_scratch_free(&c->scratch, c->dev);
     /* A host's allocator may go on recording events on a stream that the host
@@ -216,6 +218,7 @@ gh_status gh_capture_end_step(struct gh_capture *c, gh_error *err)
     }
     if (c->offload != NULL) {
         status = gh_offload_end_step(c->offload, err);
+        gh_offloads_tell(c);
     }
     return status;
 }

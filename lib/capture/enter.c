@@ -313,6 +313,7 @@ gh_status gh_capture_enter(struct gh_capture *c, const gh_pass *pass,
     }
 
     if (c->offload != NULL) {
+        gh_offloads_tell(c);
         status = gh_offloads_turn(c, pass, err);
         if (status != GH_OK) {
             return status;

@@ -51,11 +51,15 @@ static GH_COLD gh_status close_run(struct gh_capture *c, const gh_pass *pass,
     if (c->open.action == GH_ACTION_RECORD) {
         status = gh_record_end(c, pass, err);
         if (status != GH_OK) {
+            if (c->open.entry->state != GH_ENTRY_READY) {
+                gh_offloads_drop(c);
+            }
             return status;
         }
         if (c->open.entry->state == GH_ENTRY_READY) {
             return GH_OK;
         }
+        gh_offloads_drop(c);
         c->open.reason = c->open.entry->reason;
     }
     if (gh_open_prepares(&c->open)) {
@@ -103,14 +107,16 @@ static GH_COLD gh_status close_timed(struct gh_capture *c, const gh_pass *pass,
 gh_status gh_capture_exit(struct gh_capture *c, const gh_pass *pass,
                           gh_error *err)
 {
+    gh_status status;
+
     if (c->serving || !gh_open_is(&c->open, pass)) {
         return refuse_exit(c, pass, err);
     }
     c->exits++;
-    if (c->open.timed) {
-        return close_timed(c, pass, err);
-    }
-    return close_pass(c, pass, err);
+    status = c->open.timed ? close_timed(c, pass, err)
+                           : close_pass(c, pass, err);
+    gh_offloads_tell(c);
+    return status;
 }
 
 void gh_capture_cancel(struct gh_capture *c)
@@ -124,4 +130,5 @@ void gh_capture_cancel(struct gh_capture *c)
     gh_offloads_cancel(c);
     gh_open_give_slot_up(c);
     c->open.active = false;
+    gh_offloads_tell(c);
 }

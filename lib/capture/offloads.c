@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "capture/replay.h"
+#include "capture/services.h"
 
 static struct gh_offload_at at_of(const struct gh_capture *c)
 {
@@ -33,6 +34,12 @@ static gh_status check_call(struct gh_capture *c, const char *call,
         return gh_fail(err, GH_ERR_UNSUPPORTED,
                        "%s: the session offloads nothing: name modules in "
                        "GRAPHHOOKS_OFFLOAD, or give gh_session_desc.offload",
+                       call);
+    }
+    if (c->serving) {
+        return gh_fail(err, GH_ERR_STATE,
+                       "%s: called from a service of the host's: call hooks "
+                       "where the library has returned",
                        call);
     }
     if (!c->open.active || c->open.action == GH_ACTION_REPLAYED) {
@@ -136,8 +143,8 @@ struct end_call {
                           gh_error *err);
 };
 
-static gh_status call_for_end(struct gh_capture *c, const struct end_call *call,
-                              uint32_t layer, uint32_t module, gh_error *err)
+static gh_status end_group(struct gh_capture *c, const struct end_call *call,
+                           uint32_t layer, uint32_t module, gh_error *err)
 {
     const struct gh_offload_at at = at_of(c);
     gh_status status = check_call(c, call->name, call->forward, err);
@@ -152,6 +159,27 @@ static gh_status call_for_end(struct gh_capture *c, const struct end_call *call,
     status = call->recorded(c->offload, &at, layer, module,
                             &c->open.entry->script, &why);
     return recorded(c, status, &why, err);
+}
+
+/* What nobody reads any more, also in the middle of a recording. */
+static void tell_ended(struct gh_capture *c)
+{
+    void *object;
+
+    while (gh_loans_take(&c->offload->loans, &object)) {
+        gh_services_released(c, object);
+    }
+}
+
+static gh_status call_for_end(struct gh_capture *c, const struct end_call *call,
+                              uint32_t layer, uint32_t module, gh_error *err)
+{
+    gh_status status = end_group(c, call, layer, module, err);
+
+    if (c->offload != NULL && !c->serving) {
+        tell_ended(c);
+    }
+    return status;
 }
 
 gh_status gh_capture_commit(struct gh_capture *c, uint32_t layer,
@@ -176,7 +204,11 @@ gh_status gh_capture_release(struct gh_capture *c, uint32_t layer,
 
 gh_status gh_capture_flush(struct gh_capture *c, gh_error *err)
 {
-    return c->offload != NULL ? gh_offload_flush(c->offload, err) : GH_OK;
+    gh_status status =
+        c->offload != NULL ? gh_offload_flush(c->offload, err) : GH_OK;
+
+    gh_offloads_tell(c);
+    return status;
 }
 
 bool gh_capture_count_offload(const struct gh_capture *c,
@@ -241,5 +273,30 @@ void gh_offloads_cancel(struct gh_capture *c)
     if (c->offload != NULL && c->open.action != GH_ACTION_RECORD) {
         gh_offload_cancel(c->offload, c->open.number,
                           c->open.direction == GH_FORWARD);
+    } else {
+        gh_offloads_drop(c);
+    }
+}
+
+void gh_offloads_drop(struct gh_capture *c)
+{
+    if (c->offload != NULL) {
+        gh_loans_end_pass(&c->offload->loans, c->open.number);
+    }
+}
+
+/* ---- the host's own memory --------------------------------------------------------- */
+
+void gh_offloads_tell_host(struct gh_capture *c)
+{
+    gh_loans_poll(&c->offload->loans);
+    tell_ended(c);
+}
+
+void gh_offloads_rest(struct gh_capture *c)
+{
+    if (c->offload != NULL) {
+        gh_offload_rest(c->offload);
+        tell_ended(c);
     }
 }

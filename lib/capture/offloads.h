@@ -31,5 +31,22 @@ void gh_offloads_after_check(struct gh_capture *c, struct gh_entry *entry,
 
 /* The open pass is given up. */
 void gh_offloads_cancel(struct gh_capture *c);
+/* Its recording was, and it is not to be repeated as one. */
+void gh_offloads_drop(struct gh_capture *c);
+
+/* offloads.c */
+void gh_offloads_tell_host(struct gh_capture *c);
+
+/* Copies out of the host's own memory that have ended: the host hears of them.
+ * No pass of the library's is being recorded. */
+static inline void gh_offloads_tell(struct gh_capture *c)
+{
+    if (c->offload != NULL && (c->offload->loans.leaving.first != NULL ||
+                               c->offload->loans.ended.first != NULL)) {
+        gh_offloads_tell_host(c);
+    }
+}
+/* The session closes: of all of them, once they have. */
+void gh_offloads_rest(struct gh_capture *c);
 
 #endif

@@ -160,6 +160,18 @@ void gh_services_release(struct gh_capture *c, void *object)
     }
 }
 
+/* What the service calls is refused, as in any open pass. */
+void gh_services_released(struct gh_capture *c, void *object)
+{
+    const gh_host_services *host = &c->options.host;
+    const bool was_active = c->open.active, was_serving = c->serving;
+
+    c->open.active = c->serving = true;
+    host->released(host->user, object);
+    c->open.active = was_active;
+    c->serving = was_serving;
+}
+
 /* ---- graphs of the host's own ------------------------------------------ */
 
 bool gh_services_capture(const struct gh_capture *c)

@@ -30,6 +30,9 @@ void gh_services_unroute(struct gh_capture *c, bool kept);
 gh_status gh_services_retain(struct gh_capture *c, void *object, gh_error *err);
 void gh_services_release(struct gh_capture *c, void *object);
 
+/* Memory of the host's own that was offloaded is the host's again. */
+void gh_services_released(struct gh_capture *c, void *object);
+
 /* Graphs that a host captures and launches itself.  Nodes that it has not let
  * the library count: */
 #define GH_NODES_UNKNOWN UINT64_MAX

@@ -103,6 +103,9 @@ gh_status gh_device_event_record(struct gh_device *dev, void *event,
                                  void *stream, gh_error *err);
 gh_status gh_device_event_wait(struct gh_device *dev, void *waiter, void *event,
                                gh_error *err);
+/* Whether what was recorded last is over; false also where the driver will not
+ * say. */
+bool gh_device_event_has_ended(struct gh_device *dev, void *event);
 /* The same as nodes of the graph that the stream is captured into: each launch
  * records the event anew, or waits for what it stands for at that launch. */
 gh_status gh_device_event_record_in_graph(struct gh_device *dev, void *event,

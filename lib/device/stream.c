@@ -116,6 +116,11 @@ gh_status gh_device_event_wait(struct gh_device *dev, void *waiter, void *event,
                           (waiter, event, CU_EVENT_WAIT_DEFAULT));
 }
 
+bool gh_device_event_has_ended(struct gh_device *dev, void *event)
+{
+    return dev->drv.cuEventQuery(event) == CUDA_SUCCESS;
+}
+
 gh_status gh_device_event_record_in_graph(struct gh_device *dev, void *event,
                                           void *stream, gh_error *err)
 {

@@ -8,6 +8,7 @@
 #include "offload/group.h"
 
 #include "base/error.h"
+#include "offload/own.h"
 #include "plan/kinds.h"
 
 #include <stdio.h>
@@ -30,9 +31,28 @@ struct gh_group_name gh_group_name(const struct gh_offload *o, uint32_t layer,
 
 /* ---- tensors --------------------------------------------------------------- */
 
-static bool tensor_goes(const struct gh_offload *o, uint64_t bytes)
+bool gh_group_tensor_goes(const struct gh_offload *o, uint64_t bytes)
 {
     return bytes >= o->options.min_bytes && bytes != 0;
+}
+
+bool gh_group_is_lent(const struct gh_offload *o,
+                      const gh_offload_group *wanted)
+{
+    return o->memory->host->released != NULL && wanted->object != NULL;
+}
+
+/* What overlaps is copied once. */
+static void split_own(const struct gh_offload *o,
+                      const gh_offload_group *wanted, bool goes,
+                      struct gh_split *split)
+{
+    struct gh_own own;
+
+    gh_own_lay(o, wanted, goes, &own);
+    split->goes = own.goes;
+    split->stays = own.stays;
+    split->layout ^= own.shape;
 }
 
 struct gh_split gh_group_split(const struct gh_offload *o,
@@ -43,12 +63,15 @@ struct gh_split gh_group_split(const struct gh_offload *o,
     for (uint32_t i = 0; i < wanted->n_tensors; i++) {
         const uint64_t bytes = wanted->tensors[i].bytes;
 
-        if (goes && tensor_goes(o, bytes)) {
+        if (goes && gh_group_tensor_goes(o, bytes)) {
             split.goes += gh_memory_align(bytes);
         } else {
             split.stays += gh_memory_align(bytes);
         }
         split.layout = (split.layout ^ bytes) * UINT64_C(1099511628211);
+    }
+    if (gh_is_own(wanted)) {
+        split_own(o, wanted, goes, &split);
     }
     return split;
 }
@@ -64,13 +87,13 @@ uint32_t gh_group_find_runs(const struct gh_offload *o,
         const uint64_t bytes = wanted->tensors[t].bytes;
         struct gh_run *last = &runs[n - (n != 0)];
 
-        if (!tensor_goes(o, bytes)) {
+        if (!gh_group_tensor_goes(o, bytes)) {
             continue;
         }
         if (n != 0 && last->offset + last->bytes == offset) {
             last->bytes += bytes;
         } else {
-            runs[n++] = (struct gh_run){ offset, bytes };
+            runs[n++] = (struct gh_run){ offset, bytes, NULL };
         }
         offset += gh_memory_align(bytes);
     }
@@ -84,7 +107,7 @@ void gh_group_lay_out(const struct gh_offload *o, gh_offload_group *wanted,
 
     for (uint32_t i = 0; i < wanted->n_tensors; i++) {
         gh_offload_tensor *tensor = &wanted->tensors[i];
-        char **next = goes && tensor_goes(o, tensor->bytes) ? &next_moved
+        char **next = goes && gh_group_tensor_goes(o, tensor->bytes) ? &next_moved
                                                              : &next_kept;
 
         tensor->address = tensor->bytes == 0 ? NULL : *next;

@@ -26,6 +26,8 @@ gh_status gh_group_saved(struct gh_offload *offload,
                          uint32_t module, struct gh_instance **instance_p,
                          gh_error *err);
 
+/* Whether a tensor of so many bytes is large enough to go. */
+bool gh_group_tensor_goes(const struct gh_offload *offload, uint64_t bytes);
 /* How it is split where the part that can go does, or does not. */
 struct gh_split gh_group_split(const struct gh_offload *offload,
                                const gh_offload_group *wanted, bool goes);
@@ -38,6 +40,11 @@ uint32_t gh_group_find_runs(const struct gh_offload *offload,
 void gh_group_lay_out(const struct gh_offload *offload,
                       gh_offload_group *wanted, bool goes, void *moved,
                       void *kept);
+
+/* Whether the host hears of the end of a loan; no part of it is needed where
+ * not. */
+bool gh_group_is_lent(const struct gh_offload *offload,
+                      const gh_offload_group *wanted);
 
 /* Memory of the instance's own for so many bytes: `kept`, or where a graph
  * knows that and it is too small, `wider`. */

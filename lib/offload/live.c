@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "offload/group.h"
 #include "offload/move.h"
+#include "offload/own.h"
 
 /* ---- forward --------------------------------------------------------------- */
 
@@ -76,13 +77,14 @@ static void say_pool(struct gh_offload *o, const gh_error *why)
     }
 }
 
-/* On the way to the host, or not if there is no memory for it there. */
+/* On the way to the host, or not if there is no memory for it there.  What is
+ * copied from where the host has it needs no buffer. */
 static gh_status begin_to_go(struct gh_offload *o, struct gh_instance *i,
-                             uint64_t bytes, gh_error *err)
+                             uint64_t bytes, bool direct, gh_error *err)
 {
-    struct gh_ring_buffer *out;
+    struct gh_ring_buffer *out = NULL;
     gh_error why;
-    gh_status status = choose_out(o, i, &out, err);
+    gh_status status = direct ? GH_OK : choose_out(o, i, &out, err);
 
     if (status != GH_OK) {
         return status;
@@ -95,7 +97,8 @@ static gh_status begin_to_go(struct gh_offload *o, struct gh_instance *i,
     if (status != GH_OK) {
         return gh_fail(err, status, "%s", why.text);
     }
-    return gh_device_event_wait(o->dev, i->stream, out->read, err);
+    return direct ? GH_OK
+                  : gh_device_event_wait(o->dev, i->stream, out->read, err);
 }
 
 /* Without a slot nobody but the instance keeps the order of its users. */
@@ -107,9 +110,55 @@ static gh_status follow_last(struct gh_offload *o, const struct gh_instance *i,
                : GH_OK;
 }
 
+/* Memory of the instance's own for what stays and is written there. */
+static gh_status begin_to_stay(struct gh_offload *o, struct gh_instance *i,
+                               uint64_t bytes, gh_error *err)
+{
+    gh_status status = gh_group_keep(o, i, bytes, err);
+
+    return status == GH_OK && bytes != 0 ? follow_last(o, i, err) : status;
+}
+
+/* The host has the tensors: what goes is known by now. */
+static gh_status save_own(struct gh_offload *o, struct gh_instance *i,
+                          const gh_offload_group *wanted, bool lent,
+                          gh_error *err)
+{
+    struct gh_own *own = i->own;
+    const bool needed = !i->for_nobody;
+    gh_status status;
+
+    gh_own_lay(o, wanted, i->goes, own);
+    own->by_graph = false;
+    own->mode = gh_own_choose(i->goes, lent || !needed, true);
+    i->n_runs = gh_own_find_runs(own, own->mode == GH_OWN_DIRECT, i->runs);
+    status = begin_to_stay(o, i, own->mode == GH_OWN_STAYS ? 0 : own->stays,
+                           err);
+    if (status == GH_OK && lent) {
+        status = gh_loans_begin(&o->loans, wanted->object,
+                                own->mode == GH_OWN_DIRECT, &i->loan, err);
+    }
+    return status;
+}
+
+static gh_status save_given(struct gh_offload *o, struct gh_instance *i,
+                            gh_offload_group *wanted, gh_error *err)
+{
+    const struct gh_split split = gh_group_split(o, wanted, i->goes);
+    gh_status status = begin_to_stay(o, i, split.stays, err);
+
+    if (status == GH_OK) {
+        gh_group_lay_out(o, wanted, i->goes,
+                         i->goes ? i->out->address : NULL, i->held);
+    }
+    return status;
+}
+
 static gh_status save(struct gh_offload *o, const struct gh_offload_at *at,
                       gh_offload_group *wanted, gh_error *err)
 {
+    const bool own = gh_is_own(wanted);
+    const bool lent = own && gh_group_is_lent(o, wanted);
     struct gh_instance *i;
     struct gh_group *group;
     struct gh_split split;
@@ -133,26 +182,26 @@ static gh_status save(struct gh_offload *o, const struct gh_offload_at *at,
     i->for_nobody = at->forward_only;
     i->goes = false;
     i->out = i->back = NULL;
+    i->layout = split.layout;
+    gh_own_forget(i);
 
-    if (!at->paused && can_go(o, group, &split)) {
+    if (own) {
+        status = gh_own_make(i, err);
+    }
+    if (status == GH_OK && !at->paused && !(own && i->for_nobody) &&
+        can_go(o, group, &split)) {
         i->n_runs = gh_group_find_runs(o, wanted, i->runs);
-        status = begin_to_go(o, i, split.goes, err);
+        status = begin_to_go(o, i, split.goes, lent, err);
     }
-    split = gh_group_split(o, wanted, i->goes);
     if (status == GH_OK) {
-        status = gh_group_keep(o, i, split.stays, err);
-    }
-    if (status == GH_OK && split.stays != 0) {
-        status = follow_last(o, i, err);
+        status = own ? save_own(o, i, wanted, lent, err)
+                     : save_given(o, i, wanted, err);
     }
     if (status != GH_OK) {
         gh_move_cancel(o, i);
         return status;
     }
-    i->layout = split.layout;
     i->state = GH_INSTANCE_WRITING;
-    gh_group_lay_out(o, wanted, i->goes,
-                     i->goes ? i->out->address : NULL, i->held);
     return GH_OK;
 }
 
@@ -172,6 +221,19 @@ static gh_status end_for_nobody(struct gh_offload *o, struct gh_instance *i,
     return status;
 }
 
+/* Its tensors are where the host has them: copied from there, now or later. */
+static gh_status commit_own(struct gh_offload *o, struct gh_instance *i,
+                            gh_error *err)
+{
+    gh_status status =
+        gh_own_stage(o, i->own, i->out != NULL ? i->out->address : NULL,
+                     i->held, i->stream, err);
+
+    return status == GH_OK && i->own->mode == GH_OWN_DIRECT
+               ? gh_device_event_record(o->dev, i->loan->mark, i->stream, err)
+               : status;
+}
+
 static gh_status commit(struct gh_offload *o, const struct gh_offload_at *at,
                         uint32_t layer, uint32_t module, gh_error *err)
 {
@@ -184,6 +246,9 @@ static gh_status commit(struct gh_offload *o, const struct gh_offload_at *at,
     if (i->state != GH_INSTANCE_WRITING) {
         return gh_group_refuse(o, i, "gh_offload_commit", err);
     }
+    if (gh_instance_is_own(i) && i->pass != at->pass) {
+        return gh_own_refuse_pass(o, i, err);
+    }
     if (!i->group->placed && !at->forward_only && !at->paused) {
         i->group->placed = true;
         i->group->place = o->places++;
@@ -192,13 +257,19 @@ static gh_status commit(struct gh_offload *o, const struct gh_offload_at *at,
     if (i->for_nobody) {
         return end_for_nobody(o, i, err);
     }
-    if (!i->goes) {
-        gh_move_link(o, i);
-        i->state = GH_INSTANCE_AWAY;
-        return GH_OK;
+    if (gh_instance_is_own(i)) {
+        status = commit_own(o, i, err);
     }
-    status = gh_device_event_record(o->dev, i->out->filled, at->stream, err);
-    return status == GH_OK ? gh_move_out(o, i, err) : status;
+    if (status == GH_OK && i->out != NULL) {
+        status =
+            gh_device_event_record(o->dev, i->out->filled, at->stream, err);
+    }
+    if (status != GH_OK || i->goes) {
+        return status == GH_OK ? gh_move_out(o, i, err) : status;
+    }
+    gh_move_link(o, i);
+    i->state = GH_INSTANCE_AWAY;
+    return GH_OK;
 }
 
 /* ---- backward --------------------------------------------------------------- */
@@ -250,6 +321,18 @@ static bool is_committed(const struct gh_instance *i)
     return i->state == GH_INSTANCE_AWAY || i->state == GH_INSTANCE_BACK;
 }
 
+static void lay_out(const struct gh_offload *o, const struct gh_instance *i,
+                    gh_offload_group *wanted)
+{
+    void *moved = i->goes ? i->back->address : NULL;
+
+    if (gh_instance_is_own(i)) {
+        gh_own_lay_out(i->own, wanted, moved, i->held);
+    } else {
+        gh_group_lay_out(o, wanted, i->goes, moved, i->held);
+    }
+}
+
 static gh_status load(struct gh_offload *o, const struct gh_offload_at *at,
                       gh_offload_group *wanted, gh_error *err)
 {
@@ -267,7 +350,8 @@ static gh_status load(struct gh_offload *o, const struct gh_offload_at *at,
     }
     split = gh_group_split(o, wanted, i->goes);
     goes = i->goes ? i->bytes : 0;
-    if (split.layout != i->layout) {
+    if (gh_instance_is_own(i) ? !gh_own_fits(i->own, wanted)
+                              : split.layout != i->layout) {
         return gh_fail(err, GH_ERR_INVALID,
                        "gh_offload_load: %s has other tensors than it was "
                        "saved with: %llu bytes that go and %llu that stay, "
@@ -287,8 +371,7 @@ static gh_status load(struct gh_offload *o, const struct gh_offload_at *at,
     }
     i->pass = at->pass;
     i->state = GH_INSTANCE_READING;
-    gh_group_lay_out(o, wanted, i->goes, i->goes ? i->back->address : NULL,
-                     i->held);
+    lay_out(o, i, wanted);
     gh_move_ahead(o, i);
     return GH_OK;
 }
@@ -315,6 +398,7 @@ static gh_status release(struct gh_offload *o, const struct gh_offload_at *at,
     if (status != GH_OK) {
         return status;
     }
+    gh_loans_end_instance(&o->loans, i);
     gh_move_end(o, i);
     gh_move_ahead(o, i);
     gh_move_unlink(o, i);

@@ -16,6 +16,7 @@
 #include "offload/move.h"
 
 #include "base/error.h"
+#include "offload/own.h"
 
 /* ---- the order of commits ------------------------------------------------ */
 
@@ -51,13 +52,13 @@ gh_status gh_move_begin(struct gh_offload *o, struct gh_instance *i,
     gh_status status;
 
     /* Who writes next may wait for the copy only once it is issued. */
-    if (out->holder != NULL && out->holder->state == GH_INSTANCE_QUEUED) {
+    if (out != NULL && out->holder != NULL && out->holder->state == GH_INSTANCE_QUEUED) {
         status = gh_move_flush(o, err);
         if (status != GH_OK) {
             return status;
         }
     }
-    if (out->holder != NULL && out->holder != i) {
+    if (out != NULL && out->holder != NULL && out->holder != i) {
         const struct gh_group *other = out->holder->group;
 
         return gh_fail(err, GH_ERR_STATE,
@@ -77,7 +78,9 @@ gh_status gh_move_begin(struct gh_offload *o, struct gh_instance *i,
     i->bytes = bytes;
     i->goes = true;
     i->out = out;
-    gh_ring_hold(&i->group->size_class->out, out, i);
+    if (out != NULL) {
+        gh_ring_hold(&i->group->size_class->out, out, i);
+    }
     i->state = GH_INSTANCE_WRITING;
     return GH_OK;
 }
@@ -90,6 +93,14 @@ static void let_block_go(struct gh_offload *o, struct gh_instance *i)
     }
 }
 
+static void let_loan_go(struct gh_offload *o, struct gh_instance *i)
+{
+    if (i->loan != NULL) {
+        gh_loans_end(&o->loans, i->loan);
+        i->loan = NULL;
+    }
+}
+
 void gh_move_cancel(struct gh_offload *o, struct gh_instance *i)
 {
     if (i->out != NULL) {
@@ -97,6 +108,7 @@ void gh_move_cancel(struct gh_offload *o, struct gh_instance *i)
         i->out = NULL;
     }
     let_block_go(o, i);
+    let_loan_go(o, i);
     i->state = GH_INSTANCE_IDLE;
 }
 
@@ -130,12 +142,26 @@ static gh_status issue_out(struct gh_offload *o, const struct gh_instance *i,
         const struct gh_run *run = &i->runs[r];
 
         status = gh_device_copy_out(o->dev, at(i->block->address, run),
-                                    at(i->out->address, run), run->bytes,
-                                    o->out, err);
+                                    run->from != NULL
+                                        ? run->from
+                                        : at(i->out->address, run),
+                                    run->bytes, o->out, err);
         o->stats.out_copies++;
         o->stats.out_bytes += run->bytes;
     }
     return status;
+}
+
+/* Without a buffer the host's own memory is read, whose loan has one mark for
+ * both. */
+static void *filled_of(const struct gh_instance *i)
+{
+    return i->out != NULL ? i->out->filled : i->loan->mark;
+}
+
+static void *read_of(const struct gh_instance *i)
+{
+    return i->out != NULL ? i->out->read : i->loan->mark;
 }
 
 static gh_status copy_out(struct gh_offload *o, struct gh_instance *i,
@@ -143,7 +169,7 @@ static gh_status copy_out(struct gh_offload *o, struct gh_instance *i,
 {
     gh_status status;
 
-    status = gh_device_event_wait(o->dev, o->out, i->out->filled, err);
+    status = gh_device_event_wait(o->dev, o->out, filled_of(i), err);
     if (status == GH_OK) {
         status = wait_for_block(o, i->block, o->out, err);
     }
@@ -151,7 +177,7 @@ static gh_status copy_out(struct gh_offload *o, struct gh_instance *i,
         status = issue_out(o, i, err);
     }
     if (status == GH_OK) {
-        status = gh_device_event_record(o->dev, i->out->read, o->out, err);
+        status = gh_device_event_record(o->dev, read_of(i), o->out, err);
     }
     if (status == GH_OK) {
         status = mark_block(o, i->block, o->out, err);
@@ -159,8 +185,13 @@ static gh_status copy_out(struct gh_offload *o, struct gh_instance *i,
     if (status != GH_OK) {
         return status;
     }
-    i->out->holder = NULL;
-    i->out = NULL;
+    if (i->out != NULL) {
+        i->out->holder = NULL;
+        i->out = NULL;
+    } else {
+        gh_loans_leave(&o->loans, i->loan);
+        i->loan = NULL;
+    }
     i->state = GH_INSTANCE_AWAY;
     return GH_OK;
 }
@@ -374,6 +405,7 @@ void gh_move_end(struct gh_offload *o, struct gh_instance *i)
         i->back = NULL;
     }
     let_block_go(o, i);
+    let_loan_go(o, i);
     i->state = GH_INSTANCE_RELEASED;
 }
 
@@ -400,13 +432,26 @@ gh_status gh_move_note_end(struct gh_offload *o, struct gh_instance *i,
  * issued of the copy. */
 static void let_out_go(struct gh_offload *o, const struct gh_instance *i)
 {
-    (void)gh_device_event_record(o->dev, i->out->filled, i->stream, NULL);
-    (void)gh_device_event_wait(o->dev, o->out, i->out->filled, NULL);
-    (void)gh_device_event_record(o->dev, i->out->read, o->out, NULL);
+    if (i->out != NULL) {
+        (void)gh_device_event_record(o->dev, i->out->filled, i->stream, NULL);
+        (void)gh_device_event_wait(o->dev, o->out, i->out->filled, NULL);
+        (void)gh_device_event_record(o->dev, i->out->read, o->out, NULL);
+    }
     if (i->block != NULL) {
         (void)wait_for_block(o, i->block, o->out, NULL);
         (void)mark_block(o, i->block, o->out, NULL);
     }
+}
+
+/* A copy that failed may have been issued in part. */
+static void let_lent_go(struct gh_offload *o, struct gh_instance *i)
+{
+    if (gh_device_event_record(o->dev, i->loan->mark, o->out, NULL) == GH_OK) {
+        gh_loans_leave(&o->loans, i->loan);
+    } else {
+        gh_loans_lose(&o->loans, i->loan);
+    }
+    i->loan = NULL;
 }
 
 void gh_move_unload(struct gh_offload *o, struct gh_instance *i)
@@ -424,8 +469,11 @@ void gh_move_abandon(struct gh_offload *o, struct gh_instance *i)
     if (i->state == GH_INSTANCE_QUEUED) {
         gh_move_unqueue(o, i);
     }
-    if (i->out != NULL) {
+    if (i->out != NULL || (i->goes && i->loan != NULL)) {
         let_out_go(o, i);
+    }
+    if (i->goes && i->loan != NULL) {
+        let_lent_go(o, i);
     }
     if (i->state == GH_INSTANCE_READING) {
         gh_move_unload(o, i);

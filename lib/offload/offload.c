@@ -32,6 +32,7 @@ gh_status gh_offload_create(const struct gh_offload_options *options,
     o->log = log;
     o->table.max_slots = options->max_slots;
     o->table.memory = memory;
+    o->loans.dev = dev;
     gh_pinned_init(&o->pinned, dev, options->pool_bytes);
 
     before = gh_device_enter(dev);
@@ -46,33 +47,6 @@ gh_status gh_offload_create(const struct gh_offload_options *options,
     }
     *offload_p = o;
     return GH_OK;
-}
-
-void gh_offload_destroy(struct gh_offload *o)
-{
-    struct gh_device_before before;
-
-    if (o == NULL) {
-        return;
-    }
-    before = gh_device_enter(o->dev);
-    if (o->out != NULL) {
-        (void)gh_device_stream_wait(o->dev, o->out, NULL);
-    }
-    if (o->back != NULL) {
-        (void)gh_device_stream_wait(o->dev, o->back, NULL);
-    }
-    gh_table_free(&o->table);
-    gh_pinned_free(&o->pinned);
-    gh_device_stream_destroy(o->dev, o->out);
-    gh_device_stream_destroy(o->dev, o->back);
-    gh_device_leave(o->dev, before);
-    free(o);
-}
-
-gh_status gh_offload_flush(struct gh_offload *o, gh_error *err)
-{
-    return gh_move_flush(o, err);
 }
 
 /* Calls back for every instance that is in flight; returns how many are. */
@@ -101,6 +75,54 @@ static uint32_t for_each_live(struct gh_offload *o,
         }
     }
     return n;
+}
+
+static void end_loan(struct gh_offload *o, struct gh_instance *i,
+                     uint64_t unused)
+{
+    (void)unused;
+    if (i->loan != NULL) {
+        gh_loans_end(&o->loans, i->loan);
+        i->loan = NULL;
+    }
+}
+
+void gh_offload_rest(struct gh_offload *o)
+{
+    struct gh_device_before before = gh_device_enter(o->dev);
+
+    if (o->out != NULL) {
+        (void)gh_device_stream_wait(o->dev, o->out, NULL);
+    }
+    if (o->back != NULL) {
+        (void)gh_device_stream_wait(o->dev, o->back, NULL);
+    }
+    gh_device_leave(o->dev, before);
+    for_each_live(o, end_loan, 0);
+    gh_loans_end_all(&o->loans);
+}
+
+void gh_offload_destroy(struct gh_offload *o)
+{
+    struct gh_device_before before;
+
+    if (o == NULL) {
+        return;
+    }
+    gh_offload_rest(o);
+    before = gh_device_enter(o->dev);
+    gh_loans_free(&o->loans);
+    gh_table_free(&o->table);
+    gh_pinned_free(&o->pinned);
+    gh_device_stream_destroy(o->dev, o->out);
+    gh_device_stream_destroy(o->dev, o->back);
+    gh_device_leave(o->dev, before);
+    free(o);
+}
+
+gh_status gh_offload_flush(struct gh_offload *o, gh_error *err)
+{
+    return gh_move_flush(o, err);
 }
 
 static void unsave(struct gh_offload *o, struct gh_instance *i, uint64_t pass)
@@ -158,6 +180,7 @@ gh_status gh_offload_end_step(struct gh_offload *o, gh_error *err)
     gh_status status = gh_move_flush(o, err);
     const bool cut = for_each_live(o, give_up, 0) != 0;
 
+    gh_loans_end_recorded(&o->loans);
     if (o->trains && o->places == 0) {
         o->trains_without = true;
     }

@@ -19,6 +19,7 @@
 #define GH_OFFLOAD_OFFLOAD_H
 
 #include "base/log.h"
+#include "offload/loans.h"
 #include "offload/step.h"
 #include "offload/table.h"
 #include "plan/plan.h"
@@ -45,6 +46,7 @@ struct gh_offload {
     struct gh_memory *memory;
     struct gh_table table;
     struct gh_pinned pinned;
+    struct gh_loans loans;
     void *out, *back;             /* the streams of the two ways */
     bool profiled;                /* the first step is over: fates are final */
     bool cut_short;               /* a step that was to be the profile */
@@ -70,7 +72,9 @@ gh_status gh_offload_create(const struct gh_offload_options *options,
                             const struct gh_plan *plan, struct gh_device *dev,
                             struct gh_memory *memory, const struct gh_log *log,
                             struct gh_offload **offload_p, gh_error *err);
-/* Waits for its copies.  NULL is allowed. */
+/* Its copies have ended, and with them every loan. */
+void gh_offload_rest(struct gh_offload *offload);
+/* Rests.  NULL is allowed. */
 void gh_offload_destroy(struct gh_offload *offload);
 
 /* "layer 3, core_attn" */

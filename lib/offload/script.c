@@ -13,14 +13,21 @@
 #include "base/error.h"
 #include "offload/group.h"
 #include "offload/move.h"
+#include "offload/own.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+static void free_step(struct gh_offload_step *step)
+{
+    free(step->runs);
+    free(step->own);
+}
+
 void gh_offload_script_free(struct gh_offload_script *script)
 {
     for (uint32_t s = 0; s < script->n; s++) {
-        free(script->steps[s].runs);
+        free_step(&script->steps[s]);
     }
     free(script->steps);
     *script = (struct gh_offload_script){ NULL, 0 };
@@ -33,7 +40,7 @@ static gh_status add_step(struct gh_offload_script *script,
         realloc(script->steps, (script->n + (size_t)1) * sizeof(*steps));
 
     if (steps == NULL) {
-        free(step.runs);
+        free_step(&step);
         return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a recording");
     }
     steps[script->n++] = step;
@@ -50,8 +57,49 @@ static gh_status keep_runs(const struct gh_offload *o,
     if (step->runs == NULL) {
         return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a recording");
     }
-    step->n_runs = gh_group_find_runs(o, wanted, step->runs);
+    step->n_runs = step->own != NULL
+                       ? gh_own_find_runs(step->own, false, step->runs)
+                       : gh_group_find_runs(o, wanted, step->runs);
     return GH_OK;
+}
+
+static gh_status make_own(struct gh_offload_step *step, gh_error *err)
+{
+    step->own = calloc(1, sizeof(*step->own));
+    if (step->own == NULL) {
+        return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a recording");
+    }
+    return gh_own_make(step->instance, err);
+}
+
+/* What stays where the host has it needs no memory of the library's. */
+static gh_status keep_own(const struct gh_offload *o,
+                          const gh_offload_group *wanted,
+                          struct gh_offload_step *step, gh_error *err)
+{
+    const bool goes = step->buffer != NULL;
+    gh_status status = make_own(step, err);
+
+    if (status != GH_OK) {
+        return status;
+    }
+    gh_own_lay(o, wanted, goes, step->own);
+    step->own->by_graph = true;
+    step->own->mode = gh_own_choose(goes, gh_group_is_lent(o, wanted), false);
+    if (step->own->mode == GH_OWN_STAYS) {
+        step->stays = 0;
+    }
+    return GH_OK;
+}
+
+static gh_status lend(struct gh_offload *o, const struct gh_offload_at *at,
+                      const gh_offload_group *wanted,
+                      const struct gh_offload_step *step, gh_error *err)
+{
+    return gh_group_is_lent(o, wanted)
+               ? gh_loans_record(&o->loans, wanted->object, step->instance,
+                                 at->pass, err)
+               : GH_OK;
 }
 
 /* ---- what the host calls ------------------------------------------------------ */
@@ -153,18 +201,27 @@ static gh_status record_save(struct gh_offload *o,
     split = gh_group_split(o, wanted, step.buffer != NULL);
     step.stays = split.stays;
     step.layout = split.layout;
+    if (status == GH_OK && gh_is_own(wanted)) {
+        status = keep_own(o, wanted, &step, err);
+    }
     if (status == GH_OK) {
         status =
-            gh_group_keep_for_graph(o, step.instance, split.stays, err);
+            gh_group_keep_for_graph(o, step.instance, step.stays, err);
     }
     if (status == GH_OK && step.buffer != NULL) {
         status = keep_runs(o, wanted, &step, err);
     }
-    if (status == GH_OK) {
-        status = add_step(script, step, err);
+    if (status != GH_OK) {
+        free_step(&step);
+        return status;
     }
+    status = add_step(script, step, err);
     if (status != GH_OK) {
         return status;
+    }
+    if (step.own != NULL) {
+        step.instance->recorded |= step.stays != 0;
+        return lend(o, at, wanted, &step, err);
     }
     step.instance->recorded = true;
     gh_group_lay_out(o, wanted, step.buffer != NULL,
@@ -195,6 +252,45 @@ static bool is_alone(const struct gh_offload_script *script,
     return true;
 }
 
+/* Whether what the graph does with the instance is the host's own, so that it
+ * knows `kept` only where it has said so. */
+static bool is_own_here(const struct gh_offload_script *script,
+                        const struct gh_instance *i)
+{
+    for (uint32_t s = 0; s < script->n; s++) {
+        if (script->steps[s].instance == i && script->steps[s].own != NULL) {
+            return true;
+        }
+    }
+    return gh_instance_is_own(i);
+}
+
+/* A commit of what is the host's own: it is copied in the graph, and the host
+ * has its memory again, but for what stays in it. */
+static gh_status stage(struct gh_offload *o, const struct gh_offload_at *at,
+                       const struct gh_offload_script *script,
+                       const struct gh_offload_step *step, gh_error *err)
+{
+    for (uint32_t s = 0; s < script->n; s++) {
+        const struct gh_offload_step *save = &script->steps[s];
+        gh_status status;
+
+        if (save->instance != step->instance ||
+            save->verb != GH_OFFLOAD_SAVE || save->own == NULL) {
+            continue;
+        }
+        status = gh_own_stage(o, save->own,
+                              save->buffer != NULL ? save->buffer->address
+                                                   : NULL,
+                              step->instance->kept, at->stream, err);
+        if (status == GH_OK && save->own->mode != GH_OWN_STAYS) {
+            gh_loans_end_instance(&o->loans, step->instance);
+        }
+        return status;
+    }
+    return GH_OK;
+}
+
 /* A commit or a release: records that the group's buffer is filled, or read. */
 static gh_status record_end(struct gh_offload *o,
                             const struct gh_offload_at *at,
@@ -222,13 +318,82 @@ static gh_status record_end(struct gh_offload *o,
         step.buffer = place_of(commits ? &size_class->out : &size_class->back,
                                step.instance, at);
     }
-    if (step.buffer != NULL) {
+    if (commits && step.alone && gh_instance_is_own(step.instance)) {
+        return gh_own_refuse_pass(o, step.instance, err);
+    }
+    if (commits) {
+        status = stage(o, at, script, &step, err);
+    }
+    if (status == GH_OK && step.buffer != NULL) {
         status = gh_device_event_record_in_graph(
             o->dev, commits ? step.buffer->filled : step.buffer->read,
             at->stream, err);
     }
-    step.instance->recorded = true;
+    step.instance->recorded |= !is_own_here(script, step.instance);
     return status == GH_OK ? add_step(script, step, err) : status;
+}
+
+/* Where the graph reads what stays: where a graph has saved it, or in memory
+ * that each launch copies it to. */
+static gh_status find_own(struct gh_offload *o, const gh_offload_group *wanted,
+                          struct gh_offload_step *step, gh_error *err)
+{
+    struct gh_instance *i = step->instance;
+    const bool in_place = i->own->mode == GH_OWN_STAYS && i->own->by_graph;
+    gh_status status;
+
+    if (!gh_own_fits(i->own, wanted) || i->goes != (step->buffer != NULL)) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_offload_load: %s has other tensors than it was "
+                       "saved with, or another place",
+                       gh_group_name(o, wanted->layer, wanted->module).text);
+    }
+    step->layout = i->layout;
+    step->stays = in_place ? 0 : i->own->stays;
+    status = gh_group_keep_for_graph(o, i, step->stays, err);
+    if (status == GH_OK) {
+        status = make_own(step, err);
+    }
+    if (status == GH_OK) {
+        gh_own_fix(step->own, i->own, i->kept);
+    }
+    return status;
+}
+
+/* The same of what lies where the library has said. */
+static gh_status find_given(struct gh_offload *o,
+                            const gh_offload_group *wanted,
+                            struct gh_offload_step *step, gh_error *err)
+{
+    const struct gh_instance *i = step->instance;
+    const struct gh_split split =
+        gh_group_split(o, wanted, step->buffer != NULL);
+
+    step->stays = split.stays;
+    step->layout = split.layout;
+    if (split.stays > i->kept_bytes) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_offload_load: %s has %llu bytes that stay, and "
+                       "room for %llu: load the tensors that were saved",
+                       gh_group_name(o, wanted->layer, wanted->module).text,
+                       (unsigned long long)split.stays,
+                       (unsigned long long)i->kept_bytes);
+    }
+    return step->buffer != NULL ? check_fits(o, i->group, &split, err) : GH_OK;
+}
+
+static void lay_out(const struct gh_offload *o,
+                    const struct gh_offload_step *step,
+                    gh_offload_group *wanted)
+{
+    void *moved = step->buffer != NULL ? step->buffer->address : NULL;
+
+    if (step->own == NULL) {
+        gh_group_lay_out(o, wanted, moved != NULL, moved,
+                         step->instance->kept);
+    } else {
+        gh_own_lay_out(step->own, wanted, moved, step->instance->kept);
+    }
 }
 
 static gh_status record_load(struct gh_offload *o,
@@ -238,7 +403,6 @@ static gh_status record_load(struct gh_offload *o,
 {
     struct gh_offload_step step = { .verb = GH_OFFLOAD_LOAD };
     struct gh_instance *i;
-    struct gh_split split;
     gh_status status =
         gh_group_saved(o, at, wanted->layer, wanted->module, &i, err);
 
@@ -252,20 +416,8 @@ static gh_status record_load(struct gh_offload *o,
     if (i->group->size_class != NULL) {
         step.buffer = place_of(&i->group->size_class->back, i, at);
     }
-    split = gh_group_split(o, wanted, step.buffer != NULL);
-    step.stays = split.stays;
-    step.layout = split.layout;
-    if (split.stays > i->kept_bytes) {
-        return gh_fail(err, GH_ERR_INVALID,
-                       "gh_offload_load: %s has %llu bytes that stay, and "
-                       "room for %llu: load the tensors that were saved",
-                       gh_group_name(o, wanted->layer, wanted->module).text,
-                       (unsigned long long)split.stays,
-                       (unsigned long long)i->kept_bytes);
-    }
-    if (step.buffer != NULL) {
-        status = check_fits(o, i->group, &split, err);
-    }
+    status = gh_instance_is_own(i) ? find_own(o, wanted, &step, err)
+                                   : find_given(o, wanted, &step, err);
     if (status == GH_OK && step.buffer != NULL) {
         status = check_place(o, script, i, step.buffer, err);
         if (status == GH_OK) {
@@ -273,16 +425,16 @@ static gh_status record_load(struct gh_offload *o,
                                                    step.buffer->filled, err);
         }
     }
-    if (status == GH_OK) {
-        status = add_step(script, step, err);
+    if (status != GH_OK) {
+        free_step(&step);
+        return status;
     }
+    status = add_step(script, step, err);
     if (status != GH_OK) {
         return status;
     }
-    i->recorded = true;
-    gh_group_lay_out(o, wanted, step.buffer != NULL,
-                     step.buffer != NULL ? step.buffer->address : NULL,
-                     i->kept);
+    i->recorded |= step.own == NULL || step.stays != 0;
+    lay_out(o, &step, wanted);
     return GH_OK;
 }
 
@@ -308,6 +460,10 @@ static gh_status begin_save(struct gh_offload *o,
     i->held = i->kept;
     i->stays = step->stays;
     i->layout = step->layout;
+    gh_own_forget(i);
+    if (step->own != NULL) {
+        gh_own_copy(i->own, step->own);
+    }
     if (step->buffer != NULL) {
         i->n_runs = step->n_runs;
         memcpy(i->runs, step->runs, step->n_runs * sizeof(*i->runs));
@@ -347,7 +503,8 @@ static gh_status check_begun(const struct gh_offload *o,
         return gh_group_refuse(o, i, "gh_layer_enter", err);
     }
     if ((commits ? i->out : i->back) != step->buffer ||
-        holds_other(i, i->stays) || i->layout != step->layout) {
+        holds_other(i, i->stays) || i->layout != step->layout ||
+        (commits && gh_instance_is_own(i))) {
         return refuse_place(o, i, err);
     }
     return GH_OK;
@@ -358,18 +515,25 @@ static gh_status begin_load(struct gh_offload *o,
                             const struct gh_offload_at *at, gh_error *err)
 {
     struct gh_instance *i = step->instance;
+    gh_status status = GH_OK;
 
     if (i->microbatch != at->microbatch ||
         (i->state != GH_INSTANCE_AWAY && i->state != GH_INSTANCE_BACK)) {
         return gh_group_refuse(o, i, "gh_layer_enter", err);
     }
-    if (i->goes != (step->buffer != NULL) || holds_other(i, step->stays) ||
-        i->layout != step->layout) {
+    if (i->goes != (step->buffer != NULL) || i->layout != step->layout ||
+        gh_instance_is_own(i) != (step->own != NULL) ||
+        (step->own == NULL && holds_other(i, step->stays))) {
         return refuse_place(o, i, err);
     }
     i->pass = at->pass;
     i->stream = at->stream;
-    return i->goes ? gh_move_back(o, i, step->buffer, false, err) : GH_OK;
+    if (step->own != NULL) {
+        status = gh_own_bring(o, i, step->own, at->stream, err);
+    }
+    return status == GH_OK && i->goes
+               ? gh_move_back(o, i, step->buffer, false, err)
+               : status;
 }
 
 static void take_back(struct gh_offload *o,
@@ -438,6 +602,7 @@ static void end_loads(struct gh_offload *o,
         if (script->steps[s].verb == GH_OFFLOAD_LOAD) {
             last = i;
         } else if (script->steps[s].verb == GH_OFFLOAD_RELEASE) {
+            gh_loans_end_instance(&o->loans, i);
             gh_move_end(o, i);
         }
     }
@@ -493,7 +658,12 @@ gh_status gh_offload_commit_recorded(struct gh_offload *o,
                                      struct gh_offload_script *script,
                                      gh_error *err)
 {
-    return record_end(o, at, GH_OFFLOAD_COMMIT, layer, module, script, err);
+    struct gh_device_before before = gh_device_enter(o->dev);
+    gh_status status =
+        record_end(o, at, GH_OFFLOAD_COMMIT, layer, module, script, err);
+
+    gh_device_leave(o->dev, before);
+    return status;
 }
 
 gh_status gh_offload_load_recorded(struct gh_offload *o,

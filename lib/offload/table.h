@@ -71,7 +71,11 @@ enum gh_instance_state {
  * has written it. */
 struct gh_run {
     uint64_t offset, bytes;
+    const char *from; /* memory of the host's; NULL: the buffer */
 };
+
+struct gh_loan;
+struct gh_own;
 
 struct gh_instance {
     struct gh_group *group;
@@ -85,6 +89,8 @@ struct gh_instance {
     uint64_t bytes;  /* that go, in all runs, and between them */
     struct gh_run runs[GH_MAX_GROUP];
     uint32_t n_runs;
+    struct gh_own *own;   /* NULL: none of its flights was the host's own */
+    struct gh_loan *loan; /* the object that its memory is of; NULL: none */
     struct gh_ring_buffer *out, *back;
     struct gh_pinned_block *block;
     void *kept; /* device memory of its own, for what stays */

@@ -126,6 +126,7 @@ bool saver_open(struct saver *sv, const struct saver_options *options,
         return false;
     }
     toy_configure(&sv->toy, ""); /* counts from here on */
+    sv->lender.toy = &sv->toy;
     sv->sums = calloc((size_t)n_sums(sv) * o->elems, 4);
     sv->kept_device = calloc(sv->n_sets, sums_bytes(sv));
     if (!make_memory(sv)) {
@@ -161,7 +162,7 @@ gh_status saver_attach(struct saver *sv)
     gh_session_desc desc = {
         .struct_size = sizeof(desc),
         .flags = o->flags,
-        .host = o->host,
+        .host = o->own ? &sv->host : o->host,
         .driver = soft != NULL ? soft : ".libs/libgraphhooks-softcuda.so",
         .scope = o->scope,
         .granularity = o->granularity,
@@ -174,6 +175,11 @@ gh_status saver_attach(struct saver *sv)
 
     if (driver != NULL && strcmp(driver, "cuda") == 0) {
         desc.driver = "cuda";
+    }
+    if (o->own) {
+        sv->host = o->host != NULL ? *o->host : (gh_host_services){ 0 };
+        sv->host.struct_size = sizeof(sv->host);
+        sv->host.released = o->unlent ? NULL : lender_take_back;
     }
     gh_model_create(&model, NULL);
     for (uint32_t i = 0; i < o->layers; i++) {
@@ -207,6 +213,7 @@ void saver_close(struct saver *sv)
 {
     saver_detach(sv);
     sv->toy.drv.cuCtxSynchronize();
+    lender_free(&sv->lender);
     sv->toy.drv.cuMemFree(sv->memory);
     toy_close(&sv->toy);
     free(sv->sums);
@@ -268,6 +275,7 @@ enum outcome { GOES_ON, AGAIN, STOPS, FAILS };
 struct group {
     uint32_t layer, k, n_tensors;
     gh_offload_tensor tensors[SAVER_MAX_TENSORS];
+    struct lent_block *block; /* of the host's own; NULL: the library's */
 };
 
 static uint32_t words_of_tensor(uint32_t n, uint32_t t)
@@ -297,6 +305,27 @@ static enum outcome heard(struct saver *sv, gh_status status,
                                  : (answer == SAVER_AGAIN ? AGAIN : STOPS);
 }
 
+/* Where the host's allocator has room for the group; not where the library
+ * would align it. */
+static struct lent_block *put_group(struct saver *sv, struct group *group,
+                                    const struct work *w)
+{
+    uint64_t bytes = 0;
+    struct lent_block *block;
+
+    for (uint32_t t = 0; t < group->n_tensors; t++) {
+        bytes += group->tensors[t].bytes + 64;
+    }
+    block = lender_find(&sv->lender, bytes, w->stream);
+    bytes = 0;
+    for (uint32_t t = 0; t < group->n_tensors && block != NULL; t++) {
+        group->tensors[t].address =
+            (void *)(uintptr_t)(block->address + bytes);
+        bytes += group->tensors[t].bytes + 64;
+    }
+    return block;
+}
+
 /* gh_offload_save or _load: where the group is. */
 static enum outcome place(struct saver *sv, struct group *group,
                           const struct work *w)
@@ -307,6 +336,7 @@ static enum outcome place(struct saver *sv, struct group *group,
                                 .module = saver_modules[group->k],
                                 .n_tensors = sv->options.tensors,
                                 .tensors = group->tensors };
+    struct lent_block *block = NULL;
     gh_status status;
 
     group->n_tensors = wanted.n_tensors;
@@ -314,8 +344,17 @@ static enum outcome place(struct saver *sv, struct group *group,
         group->tensors[t].bytes =
             (4 * (uint64_t)words_of_tensor(w->n, t)) << sv->grows;
     }
+    if (sv->options.own && forward) {
+        block = put_group(sv, group, w);
+        wanted.flags = GH_OFFLOAD_OWN;
+        wanted.object = sv->options.unlent ? NULL : block;
+    }
     status = (forward ? gh_offload_save : gh_offload_load)(sv->session, &wanted,
                                                            &sv->err);
+    if (block != NULL) {
+        lender_saved(block, status == GH_OK);
+    }
+    group->block = block;
     if (status == GH_OK && forward) {
         sv->at[group->layer][group->k] = group->tensors[0].address;
     }
@@ -330,6 +369,9 @@ static enum outcome let_go_now(struct saver *sv, const struct group *group,
     gh_status status = (forward ? gh_offload_commit : gh_offload_release)(
         sv->session, group->layer, saver_modules[group->k], &sv->err);
 
+    if (status == GH_OK && forward && sv->options.unlent) {
+        lender_take_back(NULL, group->block);
+    }
     return heard(sv, status, forward ? SAVER_COMMIT : SAVER_RELEASE, w,
                  group->layer, group->k);
 }
@@ -340,6 +382,7 @@ static enum outcome let_go(struct saver *sv, const struct group *group,
     if (!sv->options.at_once) {
         return let_go_now(sv, group, w);
     }
+    sv->pending[sv->n_pending].block = group->block;
     sv->pending[sv->n_pending].layer = group->layer;
     sv->pending[sv->n_pending++].k = group->k;
     return GOES_ON;
@@ -351,7 +394,8 @@ static enum outcome let_all_go(struct saver *sv, const struct work *w)
 
     for (uint32_t i = 0; i < sv->n_pending && outcome == GOES_ON; i++) {
         const struct group group = { .layer = sv->pending[i].layer,
-                                     .k = sv->pending[i].k };
+                                     .k = sv->pending[i].k,
+                                     .block = sv->pending[i].block };
 
         outcome = let_go_now(sv, &group, w);
     }
@@ -612,6 +656,8 @@ static gh_status run_once(struct saver *sv, const gh_segment *s, gh_pass *pass,
         return status;
     }
     w->set = choose_set(sv, s, w, d->slot);
+    sv->lender.recording =
+        d->action == GH_ACTION_RECORD ? ++sv->lender.recordings : 0;
     sv->has_added |= w->direction == GH_BACKWARD &&
                      (d->action == GH_ACTION_REPLAYED ||
                       d->reason == GH_REASON_CHECK);

@@ -16,6 +16,7 @@
 
 #include <graphhooks/offload.h>
 
+#include "support/lender.h"
 #include "support/toy.h"
 
 #define SAVER_MAX_PARTS 16
@@ -46,6 +47,8 @@ struct saver_options {
                                  second part, and loaded by its backward */
     bool at_once;             /* a pass commits and releases at its end */
     bool evaluates;           /* a forward without a backward, before each */
+    bool own;           /* groups lie where the host's allocator puts them */
+    bool unlent;        /* the same, and no service says when they are free */
     bool free_running;        /* does not wait for the device after a step */
     const char *granularity, *scope;
     gh_offload_desc offload;  /* struct_size 0: all modules, from 4 bytes */
@@ -68,6 +71,8 @@ typedef enum saver_answer saver_watch_fn(struct saver *saver,
 struct saver {
     struct saver_options options;
     struct toy toy; /* the device; its session stays NULL */
+    struct lender lender; /* of groups that are the host's own */
+    gh_host_services host; /* the options', and the lender's */
     gh_session *session;
     gh_segment segments[2 * SAVER_MAX_PARTS];
     uint32_t n_segments, n_parts, n_sets, n_chunks;
@@ -87,6 +92,7 @@ struct saver {
     void *user;
     struct {
         uint32_t layer, k;
+        struct lent_block *block;
     } pending[SAVER_MAX_PARTS * SAVER_MAX_MODULES]; /* at_once */
     uint32_t n_pending;
     bool tries_again; /* a pass whose call fails is cancelled, entered again */

@@ -83,6 +83,7 @@ LAUNCH_FN = CFUNCTYPE(
 )
 DESTROY_FN = CFUNCTYPE(None, c_void_p, c_void_p)
 BEFORE_RECORDING_FN = CFUNCTYPE(gh_status, c_void_p, POINTER(gh_recording))
+RELEASED_FN = CFUNCTYPE(None, c_void_p, c_void_p)
 
 
 class gh_host_services(Structure):
@@ -102,6 +103,7 @@ class gh_host_services(Structure):
         ("launch", LAUNCH_FN),
         ("destroy", DESTROY_FN),
         ("before_recording", BEFORE_RECORDING_FN),
+        ("released", RELEASED_FN),
     ]
 
 
@@ -245,6 +247,9 @@ class gh_offload_group(Structure):
         ("module", c_uint32),
         ("n_tensors", c_uint32),
         ("tensors", POINTER(gh_offload_tensor)),
+        ("flags", c_uint32),
+        ("reserved", c_uint32),
+        ("object", c_void_p),
     ]
 
 
@@ -383,6 +388,7 @@ GH_BUFFER_UPDATED = 1 << 1
 GH_MAX_BUFFERS = 1024
 GH_MAX_GROUP = 32
 GH_MODULE_NAMED = 1 << 31
+GH_OFFLOAD_OWN = 1 << 0
 GH_MAX_MICROBATCHES = 16384
 GH_SLOT_NONE = 0xFFFFFFFF
 

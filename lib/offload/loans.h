@@ -1,0 +1,70 @@
+/*
+ * loans.h - objects of the host's whose memory the library still reads.
+ *
+ * A loan begins when a save has gone well and ends once.  What has ended waits
+ * in `ended` for lib/capture, which calls the host's service.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef GH_OFFLOAD_LOANS_H
+#define GH_OFFLOAD_LOANS_H
+
+#include <graphhooks/base.h>
+
+#include <stdbool.h>
+
+struct gh_device;
+struct gh_instance;
+
+struct gh_loan {
+    void *object;
+    void *mark; /* event: the host has written, later the copy has read */
+    const struct gh_instance *instance; /* of a recording */
+    uint64_t pass;                      /* the same */
+    struct gh_loan *next;
+};
+
+struct gh_loan_list {
+    struct gh_loan *first, *last;
+};
+
+struct gh_loans {
+    struct gh_device *dev;
+    struct gh_loan_list leaving;  /* copies that were issued, in their order */
+    struct gh_loan_list recorded; /* of passes that were recorded */
+    struct gh_loan_list lost;     /* nobody can say when their copy has ended */
+    struct gh_loan_list ended;
+    struct gh_loan *unused;
+};
+
+/* Every copy has ended. */
+void gh_loans_free(struct gh_loans *loans);
+
+/* Of an instance; with a mark that its writer and its copy record. */
+gh_status gh_loans_begin(struct gh_loans *loans, void *object, bool marked,
+                         struct gh_loan **loan_p, gh_error *err);
+/* Of a recording. */
+gh_status gh_loans_record(struct gh_loans *loans, void *object,
+                          const struct gh_instance *instance, uint64_t pass,
+                          gh_error *err);
+
+/* Nobody reads it any more. */
+void gh_loans_end(struct gh_loans *loans, struct gh_loan *loan);
+/* It ends when its mark has been reached. */
+void gh_loans_leave(struct gh_loans *loans, struct gh_loan *loan);
+/* It ends with the session. */
+void gh_loans_lose(struct gh_loans *loans, struct gh_loan *loan);
+/* Those of the recording of that pass, or of that instance; all of them. */
+void gh_loans_end_pass(struct gh_loans *loans, uint64_t pass);
+void gh_loans_end_instance(struct gh_loans *loans,
+                           const struct gh_instance *instance);
+void gh_loans_end_recorded(struct gh_loans *loans);
+/* The device is idle. */
+void gh_loans_end_all(struct gh_loans *loans);
+
+/* Ends those whose mark has been reached. */
+void gh_loans_poll(struct gh_loans *loans);
+/* One that has ended, once; false: there is none. */
+bool gh_loans_take(struct gh_loans *loans, void **object_p);
+
+#endif

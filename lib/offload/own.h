@@ -1,0 +1,103 @@
+/*
+ * own.h - groups whose tensors lie in memory of the host's own.
+ *
+ * Tensors that overlap are one span, which is copied as a whole; in memory of
+ * the library's the spans lie one after the other, each where its first tensor
+ * would lie if there were no overlap.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef GH_OFFLOAD_OWN_H
+#define GH_OFFLOAD_OWN_H
+
+#include "offload/table.h"
+
+struct gh_offload;
+
+enum gh_own_mode {
+    GH_OWN_NOT = 0, /* the library has said where the tensors are */
+    GH_OWN_STAYS,   /* they are read where they are */
+    GH_OWN_DIRECT,  /* the copy out reads them where they are; but what is too
+                       small to go is copied as the next */
+    GH_OWN_STAGED   /* the commit copies them to memory of the library's */
+};
+
+struct gh_span {
+    char *from; /* where the host has it */
+    uint64_t bytes;
+    uint64_t offset; /* in the part that goes, or in the part that stays */
+    bool goes;
+};
+
+/* A tensor of a span; `delta` bytes after where that begins. */
+struct gh_in_span {
+    uint64_t bytes, delta;
+    uint32_t span;
+};
+
+struct gh_own {
+    enum gh_own_mode mode;
+    bool by_graph; /* a graph has saved it, so `from` is the same each time */
+    uint32_t n_spans, n_tensors;
+    uint64_t goes, stays; /* bytes, each span aligned */
+    uint64_t shape;       /* of the overlaps; 0: there are none */
+    struct gh_span spans[GH_MAX_GROUP];
+    struct gh_in_span tensors[GH_MAX_GROUP];
+};
+
+static inline bool gh_is_own(const gh_offload_group *wanted)
+{
+    return (wanted->flags & GH_OFFLOAD_OWN) != 0;
+}
+
+static inline bool gh_instance_is_own(const struct gh_instance *instance)
+{
+    return instance->own != NULL && instance->own->mode != GH_OWN_NOT;
+}
+
+/* Finds the spans, and where they lie if the part that can go does, or does
+ * not.  Leaves the mode alone. */
+void gh_own_lay(const struct gh_offload *offload,
+                const gh_offload_group *wanted, bool goes, struct gh_own *own);
+/* How they are held: `lent` is whether the host hears when they are its
+ * again. */
+enum gh_own_mode gh_own_choose(bool goes, bool lent, bool eager);
+
+/* A place for what is known of an instance; made once. */
+gh_status gh_own_make(struct gh_instance *instance, gh_error *err);
+void gh_own_copy(struct gh_own *to, const struct gh_own *from);
+
+/* The next flight may not be the host's own. */
+static inline void gh_own_forget(struct gh_instance *instance)
+{
+    if (instance->own != NULL) {
+        instance->own->mode = GH_OWN_NOT;
+    }
+}
+/* A commit by another pass than the one that has saved it. */
+gh_status gh_own_refuse_pass(const struct gh_offload *offload,
+                             const struct gh_instance *instance,
+                             gh_error *err);
+
+/* As gh_group_find_runs(): out of the host's memory, or of a buffer. */
+uint32_t gh_own_find_runs(const struct gh_own *own, bool direct,
+                          struct gh_run runs[GH_MAX_GROUP]);
+/* Copies what the mode says to where the library has it. */
+gh_status gh_own_stage(struct gh_offload *offload, const struct gh_own *own,
+                       void *moved, void *kept, void *stream, gh_error *err);
+
+/* Whether the tensors are those that were saved. */
+bool gh_own_fits(const struct gh_own *own, const gh_offload_group *wanted);
+/* Says where each tensor is. */
+void gh_own_lay_out(const struct gh_own *own, gh_offload_group *wanted,
+                    void *moved, void *kept);
+
+/* For a graph that loads the group: `from` of what stays becomes where that
+ * graph reads it, which is where it is if a graph saves it, else in `kept`. */
+void gh_own_fix(struct gh_own *own, const struct gh_own *saved, void *kept);
+/* Brings what stays there, before a launch. */
+gh_status gh_own_bring(struct gh_offload *offload,
+                       const struct gh_instance *instance,
+                       const struct gh_own *fixed, void *stream, gh_error *err);
+
+#endif

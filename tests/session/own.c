@@ -1,0 +1,205 @@
+/*
+ * Groups in memory of the host's own come back bit for bit, and the host has
+ * each block again once.
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "support/by_hand.h"
+#include "support/saver.h"
+#include "tap/tap.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static struct saver sv;
+
+static const struct saver_options four_layers = { .layers = 4,
+                                                  .modules = 3,
+                                                  .tensors = 2,
+                                                  .elems = 256,
+                                                  .in_flight = 3,
+                                                  .own = true };
+
+static bool open_with(const struct saver_options *options)
+{
+    const char *reason;
+
+    said[0] = '\0';
+    if (!saver_open(&sv, options, &reason)) {
+        return ok(false, "the host opens: %s", reason);
+    }
+    if (saver_attach(&sv) != GH_OK) {
+        ok(false, "the session opens: %s", sv.err.text);
+        saver_close(&sv);
+        return false;
+    }
+    return true;
+}
+
+static bool run_steps(const uint32_t *counts, uint32_t n)
+{
+    gh_status status = GH_OK;
+
+    for (uint32_t i = 0; i < n && status == GH_OK; i++) {
+        status = saver_step(&sv, counts[i]);
+    }
+    if (status != GH_OK) {
+        diag("%s", sv.err.text);
+    }
+    return status == GH_OK;
+}
+
+/* Steps of 4, 5, 3 and 4 microbatches: sums, races, and who has seen bytes that
+ * nobody wrote. */
+static bool trains(void)
+{
+    static const uint32_t counts[] = { 4, 5, 3, 4 };
+    const char *text = NULL;
+    const bool ran = run_steps(counts, 4);
+    const bool exact = ran && saver_is_exact(&sv);
+    const bool raced = toy_races(&sv.toy) != 0;
+    const bool unwritten = toy_unwritten(&sv.toy, &text) != 0;
+
+    if (!ran || !exact || raced || unwritten) {
+        diag("ran %d, exact %d, raced %d, unwritten: %s", ran, exact, raced,
+             text != NULL ? text : "no");
+    }
+    return ran && exact && !raced && !unwritten;
+}
+
+/* Every block that was lent is back, once. */
+static bool all_are_back(void)
+{
+    const struct lender *l = &sv.lender;
+    const bool are = l->wrong == 0 && l->lent == l->returned &&
+                     lender_still_out(l) == 0;
+
+    if (!are) {
+        diag("%llu lent, %llu returned, %llu wrong, %llu still out",
+             (unsigned long long)l->lent, (unsigned long long)l->returned,
+             (unsigned long long)l->wrong,
+             (unsigned long long)lender_still_out(l));
+    }
+    return are;
+}
+
+static gh_offload_desc asks(const char *modules)
+{
+    return (gh_offload_desc){ .struct_size = 1, .modules = modules,
+                              .min_bytes = 4 };
+}
+
+static void train(const struct saver_options *options, const char *what)
+{
+    gh_offload_stats moved;
+    gh_stats stats;
+
+    if (!open_with(options)) {
+        return;
+    }
+    ok(trains(), "%s: every sum is exact, and nothing is raced for", what);
+    moved = saver_moved(&sv);
+    stats = saver_stats(&sv);
+    ok(moved.out_copies > 0 && moved.back_copies > 0,
+       "%s: %llu copies go out, %llu come back", what,
+       (unsigned long long)moved.out_copies,
+       (unsigned long long)moved.back_copies);
+    ok(stats.replays > 0 && stats.check_failures == 0,
+       "%s: %llu passes are replayed", what, (unsigned long long)stats.replays);
+    saver_detach(&sv);
+    ok(sv.lender.lent > 0 && all_are_back(),
+       "%s: each of %llu blocks is the host's again, once", what,
+       (unsigned long long)sv.lender.lent);
+    saver_close(&sv);
+}
+
+static void test_training(void)
+{
+    static const char *const delayed[] = { "GRAPHHOOKS_OFFLOAD_DELAY=1",
+                                           NULL };
+    static const char *const comparing[] = { "GRAPHHOOKS_CHECK=bitwise",
+                                             "GRAPHHOOKS_LOG=off", NULL };
+    static const char *const one_slot[] = { "GRAPHHOOKS_LOG=off", NULL };
+    struct saver_options o = four_layers;
+
+    for (int unlent = 0; unlent < 2; unlent++) {
+        o = four_layers;
+        o.unlent = unlent != 0;
+        train(&o, "layers");
+        o.granularity = "part";
+        train(&o, "parts");
+        o.granularity = "chunk";
+        train(&o, "a chunk");
+        o.chunks = 2;
+        train(&o, "two chunks");
+        o.chunks = 1;
+        o.granularity = "layer";
+        o.streams = 3;
+        o.free_running = true;
+        train(&o, "three streams");
+        o.last_first = true;
+        train(&o, "three streams, the last backward first");
+        o.slots = 1;
+        o.environment = one_slot;
+        train(&o, "three streams and one slot");
+        o = four_layers;
+        o.unlent = unlent != 0;
+        o.environment = delayed;
+        train(&o, "delayed");
+        o.flushes = true;
+        train(&o, "delayed and flushed");
+        o = four_layers;
+        o.unlent = unlent != 0;
+        o.environment = comparing;
+        train(&o, "compared");
+        o.granularity = "chunk";
+        train(&o, "a chunk, compared");
+        o = four_layers;
+        o.unlent = unlent != 0;
+        o.evaluates = true;
+        o.streams = 3;
+        o.in_flight = 2;
+        o.free_running = true;
+        train(&o, "evaluations on three streams");
+        o.offload = asks("core_attn");
+        train(&o, "evaluations on three streams, most groups stay");
+        o.evaluates = false;
+        o.slots = 1;
+        o.environment = one_slot;
+        train(&o, "one slot, three streams, most groups stay");
+        o.environment = comparing;
+        o.slots = 3;
+        train(&o, "most groups stay, compared");
+        o = four_layers;
+        o.unlent = unlent != 0;
+        o.at_once = true;
+        train(&o, "all groups of a layer at once");
+        o = four_layers;
+        o.unlent = unlent != 0;
+        o.side_by_side = true;
+        o.streams = 3;
+        o.free_running = true;
+        train(&o, "backwards side by side");
+        o = four_layers;
+        o.unlent = unlent != 0;
+        o.offload = (gh_offload_desc){ .struct_size = 1,
+                                       .modules = SAVER_ALL,
+                                       .min_bytes = 600 };
+        train(&o, "small tensors stay");
+        o.scope = "attn";
+        train(&o, "graphs of one part, small tensors stay");
+        o.offload = asks("own_a");
+        train(&o, "graphs of one part, most groups stay");
+    }
+}
+
+int main(void)
+{
+    const char *reason;
+    struct toy probe;
+
+    if (!toy_probe(&probe, &reason)) {
+        return skip_all("%s", reason);
+    }
+    test_training();
+    return done_testing();
+}
