@@ -142,7 +142,8 @@ enum {
     GH_REASON_CAPTURE = 5,       /* its capture failed; eager for good */
     GH_REASON_DEVICE = 6,        /* a driver call failed; eager for good */
     GH_REASON_INPUT = 7,         /* an input changed size, count or a static
-                                    address, or the pass its flags */
+                                    address, the pass its flags, or what it
+                                    offloads its place; or it finds no room */
     GH_REASON_FROZEN = 8,        /* GRAPHHOOKS_FREEZE: no new recordings */
     GH_REASON_CHECK = 9,         /* this pass runs both ways, to compare */
     GH_REASON_MISMATCH = 10,     /* the two differed; eager for good */

@@ -90,6 +90,11 @@ static bool check_is_due(struct gh_capture *c, struct gh_entry *entry)
 static GH_COLD void give_up_launching(struct gh_capture *c,
                                       struct gh_entry *entry)
 {
+    if (c->open.not_now) {
+        gh_say_not_now(c);
+        c->open.reason = GH_REASON_INPUT;
+        return;
+    }
     gh_entry_give_up(c, entry, GH_REASON_DEVICE, c->why.text);
     c->open.reason = GH_REASON_DEVICE;
 }
@@ -190,6 +195,7 @@ static gh_status decide(struct gh_capture *c, const gh_pass *pass,
     struct gh_entry *entry;
 
     c->open.entry = NULL;
+    c->open.not_now = false;
     c->open.action = GH_ACTION_RUN;
     c->open.reason = (uint8_t)may_graph(c, pass);
     if (c->open.reason != GH_REASON_NONE) {

@@ -245,6 +245,7 @@ GH_COLD gh_status gh_launch_with_script(struct gh_capture *c,
     at.stream = stream;
     status = gh_offload_before(c->offload, &entry->script, &at, err);
     if (status != GH_OK) {
+        c->open.not_now = status != GH_ERR_DEVICE;
         return status;
     }
     status = gh_launch_graph(c, entry, stream, err);

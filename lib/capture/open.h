@@ -29,6 +29,8 @@ struct gh_open_pass {
     void *capture_stream;   /* RECORD: where the capture is */
     bool routed;            /* RECORD: record_begin was called */
     bool refused;           /* RECORD: what it offloads cannot be recorded */
+    bool not_now;           /* what it offloads is elsewhere, or has no room:
+                               its graph is sound, and not for this time */
     bool repeated;          /* launched, and an eager pass does the same again:
                                what is offloaded is that pass's to move */
     struct gh_entry *entry; /* NULL when the pass holds no slot */

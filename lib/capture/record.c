@@ -291,6 +291,7 @@ static gh_status end(struct gh_capture *c, const gh_pass *pass,
     void *graph = NULL;
     gh_status status;
     gh_error err;
+    bool not_now;
 
     status = end_capture(c, entry, &graph, &n_nodes, &err);
     if (status != GH_OK) {
@@ -319,8 +320,9 @@ static gh_status end(struct gh_capture *c, const gh_pass *pass,
     if (status == GH_OK) {
         status = launch_first(c, pass, entry, &err);
     }
-    gh_services_unroute(c, status == GH_OK);
-    if (status != GH_OK) {
+    not_now = status != GH_OK && c->open.not_now;
+    gh_services_unroute(c, status == GH_OK || not_now);
+    if (status != GH_OK && !not_now) {
         gh_entry_give_up(c, entry, GH_REASON_DEVICE, err.text);
         return GH_RERUN;
     }
@@ -332,7 +334,7 @@ static gh_status end(struct gh_capture *c, const gh_pass *pass,
     entry->flags = pass->flags;
     entry->state = GH_ENTRY_READY;
     c->stats.recordings++;
-    return is_compared_first(c, entry) ? GH_RERUN : GH_OK;
+    return not_now || is_compared_first(c, entry) ? GH_RERUN : GH_OK;
 }
 
 static void log_recorded(const struct gh_capture *c,
@@ -364,9 +366,10 @@ gh_status gh_record_end(struct gh_capture *c, const gh_pass *pass,
         c->stats.reruns++;
         gh_fail(err, GH_RERUN, "%s: %s: run it again",
                 gh_entry_describe(c, entry).text,
-                entry->state == GH_ENTRY_READY
-                    ? "recorded, and GRAPHHOOKS_CHECK compares it"
-                    : "recording failed");
+                entry->state != GH_ENTRY_READY ? "recording failed"
+                : c->open.not_now
+                    ? "recorded, and this time what it offloads is elsewhere"
+                    : "recorded, and GRAPHHOOKS_CHECK compares it");
     }
     if (c->options.log->level >= GH_LOG_DEBUG &&
         entry->state == GH_ENTRY_READY) {

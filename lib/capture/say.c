@@ -108,6 +108,14 @@ static bool was_said(const struct gh_capture *c, gh_reason reason)
     return (c->said.reasons & UINT32_C(1) << reason) != 0;
 }
 
+void gh_say_not_now(struct gh_capture *c)
+{
+    if (!was_said(c, GH_REASON_INPUT)) {
+        snprintf(c->said.misfit, sizeof(c->said.misfit), "%.190s",
+                 c->why.text);
+    }
+}
+
 /* The inputs may be gone when the pass ends. */
 void gh_say_misfit(struct gh_capture *c, const struct gh_entry *entry,
                    const gh_pass *pass)

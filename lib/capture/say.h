@@ -45,6 +45,8 @@ void gh_say_eager(struct gh_capture *c);
 /* Of a pass that the entry's graph cannot serve: noted for gh_say_eager(). */
 void gh_say_misfit(struct gh_capture *c, const struct gh_entry *entry,
                    const gh_pass *pass);
+/* The same of one that what it offloads keeps from being launched. */
+void gh_say_not_now(struct gh_capture *c);
 /* The entry runs eagerly from now on.  It is noted, and said for all that have
  * the same text together. */
 void gh_say_given_up(struct gh_capture *c, const struct gh_entry *entry,

@@ -119,6 +119,11 @@ void gh_own_lay(const struct gh_offload *o, const gh_offload_group *wanted,
 {
     find_spans(wanted, own);
     own->shape = shape_of(own);
+    gh_own_split(o, own, goes);
+}
+
+void gh_own_split(const struct gh_offload *o, struct gh_own *own, bool goes)
+{
     own->goes = own->stays = 0;
     for (uint32_t s = 0; s < own->n_spans; s++) {
         struct gh_span *span = &own->spans[s];
@@ -237,13 +242,12 @@ void gh_own_lay_out(const struct gh_own *own, gh_offload_group *wanted,
     }
 }
 
-void gh_own_fix(struct gh_own *own, const struct gh_own *saved, void *kept)
+void gh_own_fix(struct gh_own *own, void *kept)
 {
-    gh_own_copy(own, saved);
     for (uint32_t s = 0; s < own->n_spans; s++) {
         struct gh_span *span = &own->spans[s];
 
-        if (!span->goes && (own->mode != GH_OWN_STAYS || !own->by_graph)) {
+        if (!span->goes && own->mode != GH_OWN_STAYS) {
             span->from = (char *)kept + span->offset;
         }
     }

@@ -59,6 +59,9 @@ static inline bool gh_instance_is_own(const struct gh_instance *instance)
  * not.  Leaves the mode alone. */
 void gh_own_lay(const struct gh_offload *offload,
                 const gh_offload_group *wanted, bool goes, struct gh_own *own);
+/* The same spans, if the part that can go does, or does not. */
+void gh_own_split(const struct gh_offload *offload, struct gh_own *own,
+                  bool goes);
 /* How they are held: `lent` is whether the host hears when they are its
  * again. */
 enum gh_own_mode gh_own_choose(bool goes, bool lent, bool eager);
@@ -93,8 +96,8 @@ void gh_own_lay_out(const struct gh_own *own, gh_offload_group *wanted,
                     void *moved, void *kept);
 
 /* For a graph that loads the group: `from` of what stays becomes where that
- * graph reads it, which is where it is if a graph saves it, else in `kept`. */
-void gh_own_fix(struct gh_own *own, const struct gh_own *saved, void *kept);
+ * graph reads it, which is where the host has it, or in `kept`. */
+void gh_own_fix(struct gh_own *own, void *kept);
 /* Brings what stays there, before a launch. */
 gh_status gh_own_bring(struct gh_offload *offload,
                        const struct gh_instance *instance,

@@ -339,23 +339,29 @@ static gh_status find_own(struct gh_offload *o, const gh_offload_group *wanted,
                           struct gh_offload_step *step, gh_error *err)
 {
     struct gh_instance *i = step->instance;
-    const bool in_place = i->own->mode == GH_OWN_STAYS && i->own->by_graph;
+    const bool goes = step->buffer != NULL;
     gh_status status;
 
-    if (!gh_own_fits(i->own, wanted) || i->goes != (step->buffer != NULL)) {
+    if (!gh_own_fits(i->own, wanted)) {
         return gh_fail(err, GH_ERR_INVALID,
                        "gh_offload_load: %s has other tensors than it was "
-                       "saved with, or another place",
+                       "saved with",
                        gh_group_name(o, wanted->layer, wanted->module).text);
     }
+    status = make_own(step, err);
+    if (status != GH_OK) {
+        return status;
+    }
+    gh_own_copy(step->own, i->own);
+    gh_own_split(o, step->own, goes);
     step->layout = i->layout;
-    step->stays = in_place ? 0 : i->own->stays;
+    if (goes || !i->own->by_graph || i->own->mode != GH_OWN_STAYS) {
+        step->own->mode = GH_OWN_STAGED;
+        step->stays = step->own->stays;
+    }
     status = gh_group_keep_for_graph(o, i, step->stays, err);
     if (status == GH_OK) {
-        status = make_own(step, err);
-    }
-    if (status == GH_OK) {
-        gh_own_fix(step->own, i->own, i->kept);
+        gh_own_fix(step->own, i->kept);
     }
     return status;
 }

@@ -344,6 +344,59 @@ static void test_pool_limit(void)
     }
 }
 
+static uint64_t replays_of(uint32_t microbatches)
+{
+    const uint64_t before = saver_stats(&sv).replays;
+
+    return steps(1, microbatches) ? saver_stats(&sv).replays - before : 0;
+}
+
+/* A third microbatch in flight finds no block: its passes run eagerly then, and
+ * their graphs are as good as before. */
+static void pool_that_runs_out_at_times(bool own)
+{
+    struct saver_options o = small;
+    uint64_t all, other;
+
+    o.own = own;
+    o.in_flight = 3;
+    o.host = &hearing;
+    o.environment = NULL;
+    if (!open_with(&o)) {
+        return;
+    }
+    steps(1, 2);
+    o.offload = (gh_offload_desc){ .struct_size = 1, .modules = SAVER_ALL,
+                                   .min_bytes = 4,
+                                   .pool_bytes = saver_moved(&sv).pinned_bytes };
+    saver_close(&sv);
+    if (!open_with(&o)) {
+        return;
+    }
+    steps(4, 2);
+    all = replays_of(2);
+    ok(all > 0, "two microbatches in flight are replayed, %llu passes",
+       (unsigned long long)all);
+    steps(2, 4);
+    other = replays_of(4);
+    ok(other > 0 && other < 2 * all,
+       "of four, three of them in flight, %llu passes are replayed, as the "
+       "pool runs out",
+       (unsigned long long)other);
+    is_int(times_said("ran eagerly: the pool of pinned memory has"), 1,
+           "which is said once: %s", said);
+    is_int(replays_of(2), all, "two of them are replayed as before");
+    is_int(times_said("from now on"), 0, "and no pass is eager for good");
+    ok(is_right(), "all is right");
+    saver_close(&sv);
+}
+
+static void test_pool_that_runs_out_at_times(void)
+{
+    pool_that_runs_out_at_times(false);
+    pool_that_runs_out_at_times(true);
+}
+
 static void test_no_pinned_memory(void)
 {
     struct saver_options o = small;
@@ -795,6 +848,7 @@ int main(void)
     test_options();
     test_calls_out_of_turn();
     test_pool_limit();
+    test_pool_that_runs_out_at_times();
     test_no_pinned_memory();
     test_copies_that_fail();
     test_commit_after_a_failure();

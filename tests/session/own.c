@@ -185,11 +185,141 @@ static void test_training(void)
                                        .modules = SAVER_ALL,
                                        .min_bytes = 600 };
         train(&o, "small tensors stay");
+        o.views = true;
+        train(&o, "views of one tensor, which are small");
+        o.offload = asks("own_b");
+        o.environment = comparing;
+        train(&o, "views of one tensor, most groups stay, compared");
+        o = four_layers;
+        o.unlent = unlent != 0;
+        o.offload = (gh_offload_desc){ .struct_size = 1,
+                                       .modules = SAVER_ALL,
+                                       .min_bytes = 600 };
         o.scope = "attn";
         train(&o, "graphs of one part, small tensors stay");
         o.offload = asks("own_a");
         train(&o, "graphs of one part, most groups stay");
     }
+}
+
+/* A group that is several tensors of one storage is one copy. */
+static void test_views_go_once(void)
+{
+    struct saver_options o = four_layers;
+    gh_offload_stats plain, views;
+
+    if (!open_with(&o)) {
+        return;
+    }
+    trains();
+    plain = saver_moved(&sv);
+    saver_close(&sv);
+    o.views = true;
+    if (!open_with(&o)) {
+        return;
+    }
+    ok(trains(), "views of one tensor: every sum is exact");
+    views = saver_moved(&sv);
+    is_int(2 * views.out_copies, plain.out_copies,
+           "views of one tensor go in its copy");
+    is_int(3 * views.out_bytes, 2 * plain.out_bytes,
+           "and take no bytes of their own");
+    is_int(3 * views.back_bytes, 2 * plain.back_bytes,
+           "neither on their way back");
+    saver_close(&sv);
+}
+
+/* Passes of one direction, or some of both, have no graph. */
+static void train_mixed(const struct saver_options *options, const char *what)
+{
+    uint32_t wrong = 0, n = 0, half = 0;
+
+    for (n = 1; n <= 14; n++) {
+        char settings[64];
+        gh_stats stats;
+        bool right;
+
+        if (!open_with(options)) {
+            return;
+        }
+        snprintf(settings, sizeof(settings), "RACES=1 FAIL=cuStreamEndCapture:%u",
+                 n);
+        toy_configure(&sv.toy, settings);
+        right = trains();
+        stats = saver_stats(&sv);
+        half += stats.replays > 0 && stats.reruns > 0;
+        saver_detach(&sv);
+        if (!right || !all_are_back() || stats.check_failures != 0) {
+            diag("%s, capture %u", what, n);
+            wrong++;
+        }
+        saver_close(&sv);
+    }
+    is_int(wrong, 0,
+           "%s: right whichever pass has no graph, and every block is back",
+           what);
+    ok(half > 3, "%s: %u times another pass had one", what, half);
+}
+
+static void test_mixed(void)
+{
+    static const char *const silent[] = { "GRAPHHOOKS_LOG=off", NULL };
+    static const char *const comparing[] = { "GRAPHHOOKS_CHECK=bitwise",
+                                             "GRAPHHOOKS_LOG=off", NULL };
+    struct saver_options o = four_layers;
+
+    o.environment = silent;
+    o.slots = 3;
+    train_mixed(&o, "some passes without a graph");
+    o.granularity = "chunk";
+    train_mixed(&o, "a chunk, one direction without a graph");
+    o.offload = asks("core_attn");
+    train_mixed(&o, "a chunk, most groups stay");
+    o.granularity = "layer";
+    o.streams = 3;
+    o.free_running = true;
+    train_mixed(&o, "three streams, most groups stay");
+    o.environment = comparing;
+    train_mixed(&o, "most groups stay, compared");
+    o.environment = silent;
+    o.offload = (gh_offload_desc){ .struct_size = 1, .modules = SAVER_ALL,
+                                   .min_bytes = 600 };
+    train_mixed(&o, "three streams, small tensors stay");
+    o.unlent = true;
+    train_mixed(&o, "no service, small tensors stay");
+    o.offload = asks("core_attn");
+    train_mixed(&o, "no service, most groups stay");
+}
+
+/* What the host's allocator has to have for the first step, which is eager. */
+static uint64_t bytes_of_a_step(const char *modules)
+{
+    static const uint32_t four = 4;
+    struct saver_options o = four_layers;
+    uint64_t bytes;
+
+    o.in_flight = 4;
+    o.offload = asks(modules);
+    o.waits = true;
+    if (!open_with(&o)) {
+        return 0;
+    }
+    ok(run_steps(&four, 1) && saver_is_exact(&sv),
+       "%s: the first step is right", modules);
+    bytes = lender_bytes(&sv.lender, true);
+    saver_close(&sv);
+    return bytes;
+}
+
+/* A block is back soon after its commit. */
+static void test_memory(void)
+{
+    const uint64_t kept = bytes_of_a_step("mlp_norm");
+    const uint64_t moved = bytes_of_a_step(SAVER_ALL);
+
+    is_int(kept, 16 * moved,
+           "blocks for one layer of one microbatch are enough, and not for "
+           "four of four");
 }
 
 int main(void)
@@ -201,5 +331,8 @@ int main(void)
         return skip_all("%s", reason);
     }
     test_training();
+    test_views_go_once();
+    test_mixed();
+    test_memory();
     return done_testing();
 }

@@ -283,8 +283,10 @@ static uint32_t words_of_tensor(uint32_t n, uint32_t t)
     return n >> t != 0 ? n >> t : 1;
 }
 
-static uint32_t constant(uint32_t part, uint32_t k, uint32_t t)
+static uint32_t constant(const struct saver *sv, uint32_t part, uint32_t k,
+                         uint32_t t)
 {
+    t = sv->options.views ? 0 : t;
     return (part * SAVER_MAX_MODULES + k) * SAVER_MAX_TENSORS + t + 1;
 }
 
@@ -321,7 +323,7 @@ static struct lent_block *put_group(struct saver *sv, struct group *group,
     for (uint32_t t = 0; t < group->n_tensors && block != NULL; t++) {
         group->tensors[t].address =
             (void *)(uintptr_t)(block->address + bytes);
-        bytes += group->tensors[t].bytes + 64;
+        bytes += sv->options.views ? 0 : group->tensors[t].bytes + 64;
     }
     return block;
 }
@@ -415,7 +417,7 @@ static bool write_group(struct saver *sv, const struct group *group,
 {
     for (uint32_t t = 0; t < group->n_tensors; t++) {
         const uint32_t n = words_of_tensor(w->n, t);
-        const uint32_t k = constant(part, group->k, t);
+        const uint32_t k = constant(sv, part, group->k, t);
 
         if (!mix(sv, data(sv, group, t, false), x, 0, 1, k, n, w->stream) ||
             (sv->grows && !mix(sv, data(sv, group, t, true), x, 0, 1, k, n,
@@ -489,6 +491,31 @@ static bool goes_across(const struct saver *sv, uint32_t k)
         } \
     } while (0)
 
+static void keep_across(struct saver *sv, const struct group *group,
+                        const struct work *w, uint32_t part)
+{
+    memcpy(sv->across[w->direction][w->set][part / 2], group->tensors,
+           sizeof(group->tensors));
+    if (sv->decision.action == GH_ACTION_RECORD) {
+        memcpy(sv->recorded[w->direction][w->set][part / 2], group->tensors,
+               sizeof(group->tensors));
+    }
+}
+
+/* Of what a replayed pass has saved or loaded. */
+static void find_across(struct saver *sv, const struct work *w)
+{
+    const uint32_t begins = w->direction == GH_FORWARD ? 0 : 1;
+
+    for (uint32_t part = w->first; part <= w->last; part++) {
+        if (part % 2 == begins) {
+            memcpy(sv->across[w->direction][w->set][part / 2],
+                   sv->recorded[w->direction][w->set][part / 2],
+                   sizeof(sv->recorded[0][0][0]));
+        }
+    }
+}
+
 static enum outcome end_across(struct saver *sv, const struct work *w,
                                uint32_t part, CUdeviceptr y)
 {
@@ -513,7 +540,7 @@ static enum outcome forward_part(struct saver *sv, const struct work *w,
         RUN(write_group(sv, &group, w, part, x));
         RUN(use_group(sv, &group, w, y));
         if (goes_across(sv, k)) {
-            memcpy(sv->across[w->direction][w->set][part / 2], group.tensors, sizeof(group.tensors));
+            keep_across(sv, &group, w, part);
         } else {
             TRY(let_go(sv, &group, w));
         }
@@ -544,7 +571,7 @@ static enum outcome load_across(struct saver *sv, const struct work *w,
     struct group group = { .layer = part / 2 };
 
     TRY(place(sv, &group, w));
-    memcpy(sv->across[w->direction][w->set][part / 2], group.tensors, sizeof(group.tensors));
+    keep_across(sv, &group, w, part);
     return GOES_ON;
 }
 
@@ -662,6 +689,7 @@ static gh_status run_once(struct saver *sv, const gh_segment *s, gh_pass *pass,
                      (d->action == GH_ACTION_REPLAYED ||
                       d->reason == GH_REASON_CHECK);
     if (d->action == GH_ACTION_REPLAYED) {
+        find_across(sv, w);
         pass->outputs = d->outputs;
         pass->n_outputs = d->n_outputs;
         return gh_layer_exit(sv->session, pass, &sv->err);
@@ -716,6 +744,9 @@ static gh_status run_segment(struct saver *sv, const gh_segment *s,
         }
     } while (status == GH_RERUN);
     sv->stopped |= outcome == STOPS;
+    if (sv->options.waits) {
+        sv->toy.drv.cuCtxSynchronize();
+    }
     if (status == GH_OK && sv->options.flush != NULL) {
         return sv->options.flush(sv);
     }
@@ -873,13 +904,13 @@ static void expect_word(struct saver *sv, uint32_t m, uint32_t n, uint32_t i)
         for (uint32_t k = p % 2; k < modules(sv, false); k += 2) {
             for (uint32_t t = 0; t < o->tensors; t++) {
                 x[p + 1] += i < words_of_tensor(n, t)
-                                ? x[p] + constant(p, k, t)
+                                ? x[p] + constant(sv, p, k, t)
                                 : 0;
             }
         }
         for (uint32_t t = 0; t < o->tensors && p % 2 == 1 && o->across; t++) {
             x[p + 1] += i < words_of_tensor(n, t)
-                            ? x[p - 1] + constant(p - 1, 0, t)
+                            ? x[p - 1] + constant(sv, p - 1, 0, t)
                             : 0;
         }
     }
@@ -888,7 +919,7 @@ static void expect_word(struct saver *sv, uint32_t m, uint32_t n, uint32_t i)
 
         for (uint32_t k = p % 2; k < modules(sv, false); k += 2) {
             for (uint32_t t = 0; t < o->tensors; t++) {
-                const uint32_t of = x[p] + constant(p, k, t);
+                const uint32_t of = x[p] + constant(sv, p, k, t);
 
                 if (i < words_of_tensor(n, t)) {
                     sv->sums[(p * SAVER_MAX_MODULES + k) * o->elems + i] +=

@@ -48,6 +48,9 @@ struct saver_options {
     bool at_once;             /* a pass commits and releases at its end */
     bool evaluates;           /* a forward without a backward, before each */
     bool own;           /* groups lie where the host's allocator puts them */
+    bool waits;         /* waits for the device after each pass */
+    bool views;         /* the same: the tensors of a group begin together, so
+                           that the first has all of them */
     bool unlent;        /* the same, and no service says when they are free */
     bool free_running;        /* does not wait for the device after a step */
     const char *granularity, *scope;
@@ -99,6 +102,9 @@ struct saver {
     /* By direction, set and layer: a replay does not say it again. */
     gh_offload_tensor across[2][SAVER_MAX_SETS][SAVER_MAX_PARTS]
                             [SAVER_MAX_TENSORS];
+    /* The same as a recording was told: a replay has them there. */
+    gh_offload_tensor recorded[2][SAVER_MAX_SETS][SAVER_MAX_PARTS]
+                              [SAVER_MAX_TENSORS];
     void *at[SAVER_MAX_PARTS][SAVER_MAX_MODULES]; /* the last first address,
                                                      forward */
     uint64_t calls;   /* to graphhooks/offload.h, in this step */

@@ -1,0 +1,635 @@
+/*
+ * Whatever fails, or is called out of its turn, a group in the host's own memory
+ * comes back right or the host is told; and each block is the host's again,
+ * once.
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "support/by_hand.h"
+#include "support/saver.h"
+#include "tap/tap.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static struct saver sv;
+static const char *const silent[] = { "GRAPHHOOKS_LOG=off", NULL };
+static const char *const delayed[] = { "GRAPHHOOKS_LOG=off",
+                                       "GRAPHHOOKS_OFFLOAD_DELAY=1", NULL };
+static const char *const comparing[] = { "GRAPHHOOKS_LOG=off",
+                                         "GRAPHHOOKS_CHECK=bitwise", NULL };
+static const struct saver_options small = { .layers = 4,
+                                            .modules = 2,
+                                            .tensors = 2,
+                                            .elems = 64,
+                                            .in_flight = 2,
+                                            .streams = 2,
+                                            .environment = silent,
+                                            .own = true };
+
+static bool open_with(const struct saver_options *options)
+{
+    const char *reason;
+
+    said[0] = '\0';
+    if (!saver_open(&sv, options, &reason)) {
+        return ok(false, "the host opens: %s", reason);
+    }
+    if (saver_attach(&sv) != GH_OK) {
+        ok(false, "the session opens: %s", sv.err.text);
+        saver_close(&sv);
+        return false;
+    }
+    return true;
+}
+
+static bool steps(uint32_t n, uint32_t microbatches)
+{
+    gh_status status = GH_OK;
+
+    for (uint32_t i = 0; i < n && status == GH_OK; i++) {
+        status = saver_step(&sv, microbatches);
+    }
+    if (status != GH_OK) {
+        diag("%s", sv.err.text);
+    }
+    return status == GH_OK;
+}
+
+static bool is_right(void)
+{
+    const bool exact = saver_is_exact(&sv);
+
+    if (!exact || toy_races(&sv.toy) != 0) {
+        diag("the sums are %s, %llu races", exact ? "right" : "wrong",
+             (unsigned long long)toy_races(&sv.toy));
+    }
+    return exact && toy_races(&sv.toy) == 0;
+}
+
+/* Every block that was lent is back, once.  The session is closed. */
+static bool all_are_back(void)
+{
+    const struct lender *l = &sv.lender;
+    const bool are = l->wrong == 0 && l->lent == l->returned &&
+                     lender_still_out(l) == 0;
+
+    if (!are) {
+        diag("%llu lent, %llu returned, %llu wrong, %llu still out",
+             (unsigned long long)l->lent, (unsigned long long)l->returned,
+             (unsigned long long)l->wrong,
+             (unsigned long long)lender_still_out(l));
+    }
+    return are;
+}
+
+static void close_and_count(const char *what)
+{
+    saver_detach(&sv);
+    ok(sv.lender.lent > 0 && all_are_back(),
+       "%s: each of %llu blocks is back, once", what,
+       (unsigned long long)sv.lender.lent);
+    saver_close(&sv);
+}
+
+/* ---- bad arguments ------------------------------------------------------------ */
+
+static void test_bad_arguments(void)
+{
+    gh_offload_tensor tensor = { &tensor, 64 };
+    gh_offload_group group = { .struct_size = sizeof(group), .n_tensors = 1,
+                               .module = GH_MODULE_CORE_ATTN,
+                               .tensors = &tensor, .flags = 2 };
+    gh_error e = { "" };
+
+    if (!open_with(&small)) {
+        return;
+    }
+    is_status(gh_offload_save(sv.session, &group, &e), GH_ERR_INVALID, &e,
+              "a flag that is none is refused");
+    ok(strstr(e.text, "flags 0x2") != NULL, "and named: %s", e.text);
+    is_status(gh_offload_load(sv.session, &group, &e), GH_ERR_INVALID, &e,
+              "by a load too");
+    group.flags = 0;
+    group.reserved = 1;
+    is_status(gh_offload_save(sv.session, &group, &e), GH_ERR_INVALID, &e,
+              "what is reserved is refused");
+    group.reserved = 0;
+    group.object = &group;
+    is_status(gh_offload_save(sv.session, &group, &e), GH_ERR_INVALID, &e,
+              "an object of a group that is not the host's is refused");
+    ok(strstr(e.text, "GH_OFFLOAD_OWN") != NULL, "and says why: %s", e.text);
+    group.struct_size = (uint32_t)GH_SIZE_THROUGH(gh_offload_group, tensors);
+    is_status(gh_offload_save(sv.session, &group, &e), GH_ERR_STATE, &e,
+              "what lies after a group of 0.3 is not read");
+    group.struct_size = sizeof(group);
+    group.flags = GH_OFFLOAD_OWN;
+    tensor.address = NULL;
+    is_status(gh_offload_save(sv.session, &group, &e), GH_ERR_INVALID, &e,
+              "bytes at NULL are refused");
+    ok(strstr(e.text, "tensors[0] has 64 bytes at NULL") != NULL,
+       "and named: %s", e.text);
+    tensor.bytes = 0;
+    is_status(gh_offload_save(sv.session, &group, &e), GH_ERR_STATE, &e,
+              "no bytes at NULL are not");
+    saver_close(&sv);
+}
+
+/* ---- calls out of turn ---------------------------------------------------------- */
+
+static uint32_t n_wrong, n_tried;
+
+static void expect(gh_status actual, gh_status expected, const gh_error *e,
+                   const char *words, const char *what)
+{
+    n_tried++;
+    if (actual != expected || strstr(e->text, words) == NULL) {
+        diag("%s: status %d, \"%s\"", what, actual, e->text);
+        n_wrong++;
+    }
+}
+
+static gh_status place_again(bool save, uint64_t bytes, gh_error *e)
+{
+    gh_offload_tensor tensors[2] = { { &sv, bytes }, { &sv, bytes / 2 } };
+    gh_offload_group group = { .struct_size = sizeof(group),
+                               .layer = 1,
+                               .module = GH_MODULE_CORE_ATTN,
+                               .n_tensors = 2,
+                               .tensors = tensors,
+                               .flags = GH_OFFLOAD_OWN,
+                               .object = &sv };
+
+    return (save ? gh_offload_save : gh_offload_load)(sv.session, &group, e);
+}
+
+/* What has just been done, once more. */
+static enum saver_answer misuse(struct saver *saver, enum saver_call call,
+                                uint32_t layer, uint32_t module,
+                                uint32_t microbatch)
+{
+    const uint32_t core = GH_MODULE_CORE_ATTN;
+    const bool records = saver->decision.action == GH_ACTION_RECORD;
+    const char *words = records ? "twice in one recording"
+                                : "core_attn of microbatch";
+    gh_error e = { "" };
+
+    (void)microbatch;
+    if (layer != 1 || module != 0) {
+        return SAVER_GO_ON;
+    }
+    switch (call) {
+    case SAVER_SAVE:
+        expect(place_again(true, 256, &e), GH_ERR_STATE, &e, words, "save");
+        break;
+    case SAVER_COMMIT:
+        expect(gh_offload_commit(saver->session, 1, core, &e), GH_ERR_STATE, &e,
+               words, "commit");
+        break;
+    case SAVER_LOAD:
+        expect(place_again(false, 256, &e), GH_ERR_STATE, &e, words, "load");
+        break;
+    default:
+        expect(gh_offload_release(saver->session, 1, core, &e), GH_ERR_STATE,
+               &e, words, "release");
+    }
+    return SAVER_GO_ON;
+}
+
+static void test_calls_out_of_turn(void)
+{
+    if (!open_with(&small)) {
+        return;
+    }
+    n_wrong = n_tried = 0;
+    sv.watch = misuse;
+    ok(steps(3, 3), "calls out of turn change nothing");
+    ok(n_tried > 20, "%u of them are tried", n_tried);
+    is_int(n_wrong, 0, "each is refused with its reason");
+    sv.watch = NULL;
+    ok(steps(2, 3) && is_right(), "and training goes on");
+    close_and_count("calls out of turn");
+}
+
+static enum saver_answer load_others(struct saver *saver, enum saver_call call,
+                                     uint32_t layer, uint32_t module,
+                                     uint32_t microbatch)
+{
+    gh_error e = { "" };
+
+    (void)microbatch;
+    /* The backward of layer 1 has begun: its core_attn is loaded last. */
+    if (call == SAVER_RELEASE && layer == 1 && module == 1) {
+        const char *words = "has other tensors than it was saved with";
+
+        expect(place_again(false, 512, &e), GH_ERR_INVALID, &e, words, "more");
+        expect(place_again(false, 128, &e), GH_ERR_INVALID, &e, words, "less");
+        expect(place_again(false, 254, &e), GH_ERR_INVALID, &e, words, "odd");
+    }
+    (void)saver;
+    return SAVER_GO_ON;
+}
+
+/* In a recording they end it, and an eager pass follows. */
+static void test_other_tensors(void)
+{
+    if (!open_with(&small)) {
+        return;
+    }
+    n_wrong = n_tried = 0;
+    sv.watch = load_others;
+    ok(steps(3, 3), "loads of other tensors than were saved change nothing");
+    ok(n_tried > 20, "%u of them are tried", n_tried);
+    is_int(n_wrong, 0, "each is refused with its reason");
+    sv.watch = NULL;
+    ok(steps(2, 3) && is_right(), "and training goes on");
+    close_and_count("other tensors");
+}
+
+/* What one pass has saved no other commits: the first may have been a graph. */
+static void test_commit_by_another_pass(void)
+{
+    struct saver_options o = small;
+
+    o.granularity = "part";
+    o.across = true;
+    if (!open_with(&o)) {
+        return;
+    }
+    ok(saver_step(&sv, 2) != GH_OK,
+       "a commit by another pass than the one that saves is refused");
+    ok(strstr(sv.err.text, "was saved by another pass") != NULL,
+       "and says so: %s", sv.err.text);
+    close_and_count("a commit by another pass");
+
+    o.across = false;
+    if (!open_with(&o)) {
+        return;
+    }
+    steps(1, 2);
+    sv.options.across = true;
+    ok(saver_step(&sv, 2) != GH_OK &&
+           strstr(sv.err.text, "was saved by another pass") != NULL,
+       "also after the profile: %s", sv.err.text);
+    close_and_count("a commit by another pass, after the profile");
+}
+
+/* ---- a host that does not wait ---------------------------------------------------- */
+
+/* As soon as it has committed a group it writes there again. */
+static enum saver_answer overwrite(struct saver *saver, enum saver_call call,
+                                   uint32_t layer, uint32_t module,
+                                   uint32_t microbatch)
+{
+    const struct lent_block *block = saver->lender.blocks;
+
+    (void)microbatch;
+    if (call != SAVER_COMMIT || layer != 0 || module != 0) {
+        return SAVER_GO_ON;
+    }
+    while (block != NULL && !block->out) {
+        block = block->next;
+    }
+    if (block != NULL) {
+        saver->toy.drv.cuMemsetD8Async(block->address, 1, block->bytes,
+                                       block->stream);
+    }
+    return SAVER_GO_ON;
+}
+
+static void test_host_writes_too_early(void)
+{
+    if (!open_with(&small)) {
+        return;
+    }
+    toy_configure(&sv.toy, "SEED=0 RACES=1");
+    sv.watch = overwrite;
+    steps(1, 2);
+    ok(toy_races(&sv.toy) > 0,
+       "a host that writes over a group before its copy has ended is told: "
+       "%llu races",
+       (unsigned long long)toy_races(&sv.toy));
+    toy_configure(&sv.toy, "");
+    close_and_count("a host that writes too early");
+}
+
+/* ---- the service ------------------------------------------------------------------- */
+
+static void test_hooks_in_the_service(void)
+{
+    struct saver_options o = small;
+
+    o.free_running = true;
+    for (int compared = 0; compared < 2; compared++) {
+        o.environment = compared ? comparing : silent;
+        if (!open_with(&o)) {
+            return;
+        }
+        sv.lender.session = sv.session;
+        ok(steps(5, 3), "a service that calls hooks changes nothing");
+        ok(is_right(), "and all is right");
+        is_int(sv.lender.hooks_taken, 0, "as each of them is refused");
+        sv.lender.session = NULL;
+        close_and_count("hooks in the service");
+    }
+}
+
+struct closing {
+    uint64_t at;
+    bool done;
+};
+
+static enum saver_answer close_session(struct saver *saver,
+                                       enum saver_call call, uint32_t layer,
+                                       uint32_t module, uint32_t microbatch)
+{
+    struct closing *c = saver->user;
+
+    (void)call;
+    (void)layer;
+    (void)module;
+    (void)microbatch;
+    if (saver->calls < c->at) {
+        return SAVER_GO_ON;
+    }
+    c->done = true;
+    saver_detach(saver);
+    return SAVER_STOP;
+}
+
+static void sweep_closes(const struct saver_options *options, uint32_t which,
+                         const char *what)
+{
+    uint32_t wrong = 0, n = 0;
+    bool reached = true;
+
+    for (n = 0; reached && n < 100; n++) {
+        struct closing c = { n + 1, false };
+
+        if (!open_with(options)) {
+            return;
+        }
+        steps(which, 3);
+        sv.watch = close_session;
+        sv.user = &c;
+        saver_step(&sv, 3);
+        reached = c.done;
+        saver_detach(&sv);
+        if (!all_are_back() || toy_races(&sv.toy) != 0) {
+            diag("%s, call %u", what, n + 1);
+            wrong++;
+        }
+        saver_close(&sv);
+    }
+    ok(n > 4 && wrong == 0,
+       "%s: after each of %u calls, each block is back, once", what, n - 1);
+}
+
+static void test_closes(void)
+{
+    struct saver_options o = small;
+
+    o.free_running = true;
+    sweep_closes(&o, 0, "a session that closes in its first step");
+    sweep_closes(&o, 1, "a session that closes in its second step");
+    o.offload = (gh_offload_desc){ .struct_size = 1, .modules = "own_a",
+                                   .min_bytes = 4 };
+    sweep_closes(&o, 1, "a session that closes, half of the groups stay");
+    o = small;
+    o.environment = delayed;
+    sweep_closes(&o, 0, "a session that closes, delayed");
+}
+
+/* ---- a step that is cut, a pass that is given up ------------------------------------- */
+
+struct cut {
+    uint64_t at; /* the call after which it is done */
+    enum saver_answer answer;
+};
+
+static enum saver_answer cut(struct saver *saver, enum saver_call call,
+                             uint32_t layer, uint32_t module,
+                             uint32_t microbatch)
+{
+    const struct cut *c = saver->user;
+    const bool forward = call == SAVER_SAVE || call == SAVER_COMMIT ||
+                         (call == SAVER_LOAD && !saver->has_added);
+
+    (void)layer;
+    (void)module;
+    (void)microbatch;
+    if (saver->calls != c->at) {
+        return SAVER_GO_ON;
+    }
+    /* A backward that has added to its sums cannot be repeated. */
+    return c->answer == SAVER_AGAIN && !forward ? SAVER_GO_ON : c->answer;
+}
+
+static bool cut_one(const struct saver_options *options, uint32_t which,
+                    struct cut c, bool *right)
+{
+    bool reached = false;
+    gh_status status = GH_OK;
+
+    *right = false;
+    if (!open_with(options)) {
+        return false;
+    }
+    for (uint32_t s = 0; s < 5 && status == GH_OK; s++) {
+        sv.watch = s == which ? cut : NULL;
+        sv.user = &c;
+        status = saver_step(&sv, 3);
+        if (s == which) {
+            reached = sv.stopped || sv.calls >= c.at;
+            status = sv.stopped ? GH_OK : status;
+        }
+    }
+    *right = status == GH_OK && is_right() && saver_stats(&sv).replays > 0;
+    if (status != GH_OK) {
+        diag("%s", sv.err.text);
+    }
+    saver_detach(&sv);
+    *right = *right && (options->unlent || all_are_back());
+    saver_close(&sv);
+    return reached;
+}
+
+static void sweep_cuts(const struct saver_options *options, uint32_t which,
+                       enum saver_answer answer, const char *what)
+{
+    uint32_t wrong = 0, n = 0;
+    bool right, reached = true;
+
+    for (n = 0; reached && n < 400; n++) {
+        const struct cut c = { n + 1, answer };
+
+        reached = cut_one(options, which, c, &right);
+        if (!right) {
+            diag("%s: step %u, call %u", what, which, n + 1);
+        }
+        wrong += !right;
+    }
+    ok(n > 4 && wrong == 0, "%s: after each of %u calls of step %u", what,
+       n - 1, which);
+}
+
+static void test_cuts(void)
+{
+    struct saver_options o = small;
+
+    o.free_running = true;
+    for (int stay = 0; stay < 2; stay++) {
+        o.offload = (gh_offload_desc){ .struct_size = (uint32_t)stay,
+                                       .modules = "own_a",
+                                       .min_bytes = 4 };
+        o.environment = silent;
+        for (uint32_t which = 0; which < 2; which++) {
+            sweep_cuts(&o, which, SAVER_STOP, "a step that is given up");
+            sweep_cuts(&o, which, SAVER_AGAIN, "a pass that is begun again");
+        }
+        o.environment = delayed;
+        sweep_cuts(&o, 0, SAVER_STOP, "a step that is given up, delayed");
+        sweep_cuts(&o, 0, SAVER_AGAIN, "a pass that is begun again, delayed");
+        o.environment = comparing;
+        sweep_cuts(&o, 2, SAVER_STOP, "a step that is given up, compared");
+        sweep_cuts(&o, 2, SAVER_AGAIN, "a pass that is begun again, compared");
+        o.environment = silent;
+        o.slots = 1;
+        sweep_cuts(&o, 2, SAVER_STOP, "a step that is given up, one slot");
+        o.slots = 0;
+        o.unlent = true;
+        sweep_cuts(&o, 1, SAVER_STOP, "a step that is given up, no service");
+        o.unlent = false;
+    }
+}
+
+/* ---- no pinned memory, copies that fail ----------------------------------------------- */
+
+static void test_pool_limit(void)
+{
+    struct saver_options o = small;
+
+    o.host = &hearing;
+    o.environment = NULL;
+    for (uint64_t limit = 1; limit < 9000; limit += 1400) {
+        o.offload = (gh_offload_desc){ .struct_size = 1, .modules = SAVER_ALL,
+                                       .min_bytes = 4, .pool_bytes = limit };
+        if (!open_with(&o)) {
+            return;
+        }
+        ok(steps(4, 3) && is_right(), "a pool of %llu bytes is enough to train",
+           (unsigned long long)limit);
+        ok(saver_moved(&sv).pinned_bytes <= limit, "and is not passed");
+        close_and_count("a small pool");
+    }
+}
+
+static const char *const entries[] = {
+    "cuEventQuery",      "cuMemcpyDtoDAsync", "cuMemcpyDtoHAsync",
+    "cuMemcpyHtoDAsync", "cuEventRecord",     "cuStreamWaitEvent",
+    "cuEventCreate",     "cuMemAllocHost",    "cuMemAlloc",
+    "cuEventRecordWithFlags"
+};
+
+static uint64_t calls_to(const char *entry)
+{
+    softcuda_calls_fn *calls =
+        (softcuda_calls_fn *)toy_control(&sv.toy, "softcuda_calls");
+
+    return calls(entry);
+}
+
+struct outcome {
+    bool good;
+    uint64_t calls;
+};
+
+static struct outcome train_failing(const struct saver_options *options,
+                                    const char *settings, const char *entry)
+{
+    struct outcome outcome = { false, 0 };
+    gh_status status = GH_OK;
+
+    if (!open_with(options)) {
+        return outcome;
+    }
+    toy_configure(&sv.toy, settings);
+    for (uint32_t s = 0; s < 4 && status == GH_OK; s++) {
+        status = saver_step(&sv, 2 + s % 2);
+    }
+    outcome.calls = calls_to(entry);
+    saver_detach(&sv);
+    outcome.good = status == GH_OK ? is_right() : sv.err.text[0] != '\0';
+    outcome.good = all_are_back() && outcome.good;
+    toy_configure(&sv.toy, "");
+    saver_close(&sv);
+    return outcome;
+}
+
+static void sweep(const struct saver_options *options, const char *entry,
+                  uint32_t n_fail, const char *what)
+{
+    const struct outcome whole =
+        train_failing(options, "RACES=1 SEED=3", entry);
+    const uint64_t stride = whole.calls / 60 + 1;
+    uint64_t wrong = 0;
+    char settings[400];
+
+    for (uint64_t n = 1; n <= whole.calls; n += stride) {
+        int used = snprintf(settings, sizeof(settings),
+                            "RACES=1 SEED=3 FAIL=%s:%llu", entry,
+                            (unsigned long long)n);
+
+        for (uint64_t i = 1; i < n_fail; i++) {
+            used += snprintf(settings + used, sizeof(settings) - (size_t)used,
+                             ",%s:%llu", entry, (unsigned long long)(n + i));
+        }
+        if (!train_failing(options, settings, entry).good) {
+            diag("%s: %s", what, settings);
+            wrong++;
+        }
+    }
+    is_int(wrong, 0,
+           "%s: %u of %llu calls to %s may fail: right or explained, and each "
+           "block is back, once",
+           what, n_fail, (unsigned long long)whole.calls, entry);
+}
+
+static void test_driver_calls(void)
+{
+    struct saver_options o = small;
+
+    o.free_running = true;
+    o.slots = 2;
+    for (size_t e = 0; e < sizeof(entries) / sizeof(entries[0]); e++) {
+        o.offload.struct_size = 0;
+        sweep(&o, entries[e], 1, "all groups go");
+        sweep(&o, entries[e], 5, "all groups go");
+        o.offload = (gh_offload_desc){ .struct_size = 1, .modules = "own_a",
+                                       .min_bytes = 160 };
+        sweep(&o, entries[e], 1, "half of them go");
+    }
+}
+
+int main(void)
+{
+    const char *reason;
+    struct toy probe;
+
+    if (!toy_probe(&probe, &reason)) {
+        return skip_all("%s", reason);
+    }
+    if (!probe.soft) {
+        return skip_all("only the software device fails on demand");
+    }
+    test_bad_arguments();
+    test_calls_out_of_turn();
+    test_other_tensors();
+    test_commit_by_another_pass();
+    test_host_writes_too_early();
+    test_hooks_in_the_service();
+    test_closes();
+    test_pool_limit();
+    test_cuts();
+    test_driver_calls();
+    return done_testing();
+}
