@@ -66,4 +66,11 @@ struct driver {
 int driver_load(const char *path, struct driver *drv, char *text,
                 size_t text_bytes);
 
+/**
+ * An entry that a driver may lack, with the signature of that version.
+ *
+ * @return its address, or NULL.  Does not call cuInit.
+ */
+void *driver_find(const struct driver *drv, const char *name, int version);
+
 #endif

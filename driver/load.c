@@ -36,7 +36,8 @@ static void assign(void *slot, void *entry)
     memcpy(slot, &entry, sizeof(entry));
 }
 
-static void *find(void *v2_entry, void *v1_entry, const struct row *row)
+static void *find(void *v2_entry, void *v1_entry, const char *name,
+                  int version)
 {
     get_proc_v2 v2;
     get_proc_v1 v1;
@@ -45,7 +46,7 @@ static void *find(void *v2_entry, void *v1_entry, const struct row *row)
 
     if (v2_entry != NULL) {
         assign(&v2, v2_entry);
-        if (v2(row->name, &entry, row->version, CU_GET_PROC_ADDRESS_DEFAULT,
+        if (v2(name, &entry, version, CU_GET_PROC_ADDRESS_DEFAULT,
                &query_status) != CUDA_SUCCESS) {
             return NULL;
         }
@@ -53,7 +54,7 @@ static void *find(void *v2_entry, void *v1_entry, const struct row *row)
     }
 
     assign(&v1, v1_entry);
-    if (v1(row->name, &entry, row->version, CU_GET_PROC_ADDRESS_DEFAULT) !=
+    if (v1(name, &entry, version, CU_GET_PROC_ADDRESS_DEFAULT) !=
         CUDA_SUCCESS) {
         return NULL;
     }
@@ -85,7 +86,7 @@ int driver_load(const char *path, struct driver *drv, char *text,
     }
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        void *entry = find(v2, v1, &rows[i]);
+        void *entry = find(v2, v1, rows[i].name, rows[i].version);
 
         if (entry == NULL) {
             snprintf(text, text_bytes,
@@ -101,4 +102,10 @@ int driver_load(const char *path, struct driver *drv, char *text,
 
     drv->library = library;
     return 0;
+}
+
+void *driver_find(const struct driver *drv, const char *name, int version)
+{
+    return find(dlsym(drv->library, "cuGetProcAddress_v2"),
+                dlsym(drv->library, "cuGetProcAddress"), name, version);
 }

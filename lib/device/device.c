@@ -141,8 +141,12 @@ static gh_status describe(struct gh_device *dev, gh_error *err)
     if (status != GH_OK) {
         return status;
     }
-    return gh_device_call(dev, err, cuDriverGetVersion,
-                          (&dev->info.driver_version));
+    status = gh_device_call(dev, err, cuDriverGetVersion,
+                            (&dev->info.driver_version));
+    if (status == GH_OK) {
+        gh_device_batch_find(dev);
+    }
+    return status;
 }
 
 gh_status gh_device_open(const char *driver, void *context, int ordinal,

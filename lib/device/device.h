@@ -78,6 +78,18 @@ gh_status gh_device_copy_out(struct gh_device *dev, void *host,
 gh_status gh_device_copy_back(struct gh_device *dev, void *device,
                               const void *host, uint64_t bytes, void *stream,
                               gh_error *err);
+/* Copies to pinned memory that do not overlap: in one call where the driver
+ * has it, in no order among each other, else one by one.  Not in a capture. */
+#define GH_COPIES_OUT 64u
+struct gh_copies_out {
+    uint32_t n;
+    unsigned long long to[GH_COPIES_OUT], from[GH_COPIES_OUT];
+    size_t bytes[GH_COPIES_OUT];
+};
+bool gh_device_has_batches(const struct gh_device *dev);
+gh_status gh_device_copy_all_out(struct gh_device *dev,
+                                 const struct gh_copies_out *copies,
+                                 void *stream, gh_error *err);
 
 /* streams and events */
 bool gh_device_is_legacy(const void *stream);

@@ -22,6 +22,9 @@ struct gh_device {
     bool retained; /* ctx is the primary one, and ours to release */
     softcuda_unwritten_fn *unwritten; /* NULL on a real driver */
 
+    void *batch;       /* cuMemcpyBatchAsync; NULL: the driver has none */
+    int batch_version; /* whose signature it has */
+
     CUmodule module; /* kernels/: the batched copy and the compare */
     CUfunction copy_small, copy_large, compare;
     CUdeviceptr verdict; /* where the compare writes */
@@ -42,6 +45,9 @@ static inline gh_status gh_device_status(const struct gh_device *dev,
 /* Written as gh_device_call(dev, err, cuMemFree, (address)). */
 #define gh_device_call(dev, err, entry, args) \
     gh_device_status((dev), (dev)->drv.entry args, #entry, (err))
+
+/* batch.c; the version of the driver is known */
+void gh_device_batch_find(struct gh_device *dev);
 
 /* kernels.c; the context is current */
 gh_status gh_device_kernels_load(struct gh_device *dev, gh_error *err);

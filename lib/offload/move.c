@@ -133,21 +133,35 @@ static char *at(void *base, const struct gh_run *run)
     return (char *)base + run->offset;
 }
 
-static gh_status issue_out(struct gh_offload *o, const struct gh_instance *i,
+/* Copies that are to be issued, those of one call at a time. */
+static gh_status issue_all(struct gh_offload *o, struct gh_copies_out *copies,
                            gh_error *err)
+{
+    gh_status status = gh_device_copy_all_out(o->dev, copies, o->out, err);
+
+    copies->n = 0;
+    return status;
+}
+
+static gh_status add_runs(struct gh_offload *o, const struct gh_instance *i,
+                          struct gh_copies_out *copies, gh_error *err)
 {
     gh_status status = GH_OK;
 
     for (uint32_t r = 0; r < i->n_runs && status == GH_OK; r++) {
         const struct gh_run *run = &i->runs[r];
+        const uint32_t n = copies->n++;
 
-        status = gh_device_copy_out(o->dev, at(i->block->address, run),
-                                    run->from != NULL
-                                        ? run->from
-                                        : at(i->out->address, run),
-                                    run->bytes, o->out, err);
+        copies->to[n] = (uintptr_t)at(i->block->address, run);
+        copies->from[n] = (uintptr_t)(run->from != NULL
+                                          ? run->from
+                                          : at(i->out->address, run));
+        copies->bytes[n] = run->bytes;
         o->stats.out_copies++;
         o->stats.out_bytes += run->bytes;
+        if (copies->n == GH_COPIES_OUT) {
+            status = issue_all(o, copies, err);
+        }
     }
     return status;
 }
@@ -164,21 +178,26 @@ static void *read_of(const struct gh_instance *i)
     return i->out != NULL ? i->out->read : i->loan->mark;
 }
 
-static gh_status copy_out(struct gh_offload *o, struct gh_instance *i,
-                          gh_error *err)
+/* The copy comes after the writer, and after who had the block before. */
+static gh_status begin_copy(struct gh_offload *o, const struct gh_instance *i,
+                            struct gh_copies_out *copies, gh_error *err)
 {
-    gh_status status;
+    gh_status status =
+        gh_device_event_wait(o->dev, o->out, filled_of(i), err);
 
-    status = gh_device_event_wait(o->dev, o->out, filled_of(i), err);
     if (status == GH_OK) {
         status = wait_for_block(o, i->block, o->out, err);
     }
-    if (status == GH_OK) {
-        status = issue_out(o, i, err);
-    }
-    if (status == GH_OK) {
-        status = gh_device_event_record(o->dev, read_of(i), o->out, err);
-    }
+    return status == GH_OK ? add_runs(o, i, copies, err) : status;
+}
+
+/* It is issued: who comes next waits for its marks. */
+static gh_status end_copy(struct gh_offload *o, struct gh_instance *i,
+                          gh_error *err)
+{
+    gh_status status =
+        gh_device_event_record(o->dev, read_of(i), o->out, err);
+
     if (status == GH_OK) {
         status = mark_block(o, i->block, o->out, err);
     }
@@ -194,6 +213,20 @@ static gh_status copy_out(struct gh_offload *o, struct gh_instance *i,
     }
     i->state = GH_INSTANCE_AWAY;
     return GH_OK;
+}
+
+static gh_status copy_out(struct gh_offload *o, struct gh_instance *i,
+                          gh_error *err)
+{
+    struct gh_copies_out copies;
+    gh_status status;
+
+    copies.n = 0;
+    status = begin_copy(o, i, &copies, err);
+    if (status == GH_OK) {
+        status = issue_all(o, &copies, err);
+    }
+    return status == GH_OK ? end_copy(o, i, err) : status;
 }
 
 static void queue(struct gh_offload *o, struct gh_instance *i)
@@ -255,6 +288,30 @@ void gh_move_unqueue(struct gh_offload *o, const struct gh_instance *i)
     }
 }
 
+/* All of them wait, then all are copied in as few calls as may be, and then all
+ * are marked.  What fails is issued again. */
+static gh_status copy_queue_out(struct gh_offload *o, gh_error *err)
+{
+    struct gh_copies_out copies;
+    gh_status status = GH_OK;
+
+    copies.n = 0;
+    for (struct gh_instance *i = o->first_queued;
+         i != NULL && status == GH_OK; i = i->next_queued) {
+        status = begin_copy(o, i, &copies, err);
+    }
+    if (status == GH_OK) {
+        status = issue_all(o, &copies, err);
+    }
+    while (o->first_queued != NULL && status == GH_OK) {
+        status = end_copy(o, o->first_queued, err);
+        if (status == GH_OK) {
+            o->first_queued = o->first_queued->next_queued;
+        }
+    }
+    return status;
+}
+
 gh_status gh_move_flush(struct gh_offload *o, gh_error *err)
 {
     struct gh_device_before before;
@@ -264,6 +321,9 @@ gh_status gh_move_flush(struct gh_offload *o, gh_error *err)
         return GH_OK;
     }
     before = gh_device_enter(o->dev);
+    if (gh_device_has_batches(o->dev)) {
+        status = copy_queue_out(o, err);
+    }
     while (o->first_queued != NULL && status == GH_OK) {
         status = copy_out(o, o->first_queued, err);
         if (status == GH_OK) {

@@ -322,6 +322,58 @@ static void test_memory(void)
            "four of four");
 }
 
+static bool has_entry(const char *name)
+{
+    softcuda_entry_fn *entry_at =
+        (softcuda_entry_fn *)toy_control(&sv.toy, "softcuda_entry");
+    const char *entry;
+
+    for (uint32_t i = 0; (entry = entry_at(i)) != NULL; i++) {
+        if (strcmp(entry, name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static uint64_t calls_to(const char *entry)
+{
+    softcuda_calls_fn *calls =
+        (softcuda_calls_fn *)toy_control(&sv.toy, "softcuda_calls");
+
+    return calls(entry);
+}
+
+/* Groups that wait for a flush, and groups of several tensors, are one call
+ * where the driver has it. */
+static void test_batches(void)
+{
+    static const char *const delayed[] = { "GRAPHHOOKS_OFFLOAD_DELAY=1",
+                                           NULL };
+    static const char entry[] = "cuMemcpyBatchAsync_v2";
+    struct saver_options o = four_layers;
+    uint64_t batches;
+
+    for (int own = 0; own < 2; own++) {
+        o.own = own != 0;
+        o.environment = delayed;
+        if (!open_with(&o)) {
+            return;
+        }
+        if (!sv.toy.soft || !has_entry(entry)) {
+            skip(2, "the driver has no batches to count");
+            saver_close(&sv);
+            continue;
+        }
+        ok(trains(), "copies in batches: every sum is exact");
+        batches = calls_to(entry);
+        is_int(batches, saver_moved(&sv).flushes,
+               "each flush is one call, %llu of them",
+               (unsigned long long)batches);
+        saver_close(&sv);
+    }
+}
+
 int main(void)
 {
     const char *reason;
@@ -334,5 +386,6 @@ int main(void)
     test_views_go_once();
     test_mixed();
     test_memory();
+    test_batches();
     return done_testing();
 }
