@@ -166,6 +166,17 @@ static gh_status add_runs(struct gh_offload *o, const struct gh_instance *i,
     return status;
 }
 
+static gh_status issue_out(struct gh_offload *o, const struct gh_instance *i,
+                           gh_error *err)
+{
+    struct gh_copies_out copies;
+    gh_status status;
+
+    copies.n = 0;
+    status = add_runs(o, i, &copies, err);
+    return status == GH_OK ? issue_all(o, &copies, err) : status;
+}
+
 /* Without a buffer the host's own memory is read, whose loan has one mark for
  * both. */
 static void *filled_of(const struct gh_instance *i)
@@ -178,32 +189,9 @@ static void *read_of(const struct gh_instance *i)
     return i->out != NULL ? i->out->read : i->loan->mark;
 }
 
-/* The copy comes after the writer, and after who had the block before. */
-static gh_status begin_copy(struct gh_offload *o, const struct gh_instance *i,
-                            struct gh_copies_out *copies, gh_error *err)
+/* It is issued. */
+static void leave_device(struct gh_offload *o, struct gh_instance *i)
 {
-    gh_status status =
-        gh_device_event_wait(o->dev, o->out, filled_of(i), err);
-
-    if (status == GH_OK) {
-        status = wait_for_block(o, i->block, o->out, err);
-    }
-    return status == GH_OK ? add_runs(o, i, copies, err) : status;
-}
-
-/* It is issued: who comes next waits for its marks. */
-static gh_status end_copy(struct gh_offload *o, struct gh_instance *i,
-                          gh_error *err)
-{
-    gh_status status =
-        gh_device_event_record(o->dev, read_of(i), o->out, err);
-
-    if (status == GH_OK) {
-        status = mark_block(o, i->block, o->out, err);
-    }
-    if (status != GH_OK) {
-        return status;
-    }
     if (i->out != NULL) {
         i->out->holder = NULL;
         i->out = NULL;
@@ -212,21 +200,30 @@ static gh_status end_copy(struct gh_offload *o, struct gh_instance *i,
         i->loan = NULL;
     }
     i->state = GH_INSTANCE_AWAY;
-    return GH_OK;
 }
 
 static gh_status copy_out(struct gh_offload *o, struct gh_instance *i,
                           gh_error *err)
 {
-    struct gh_copies_out copies;
     gh_status status;
 
-    copies.n = 0;
-    status = begin_copy(o, i, &copies, err);
+    status = gh_device_event_wait(o->dev, o->out, filled_of(i), err);
     if (status == GH_OK) {
-        status = issue_all(o, &copies, err);
+        status = wait_for_block(o, i->block, o->out, err);
     }
-    return status == GH_OK ? end_copy(o, i, err) : status;
+    if (status == GH_OK) {
+        status = issue_out(o, i, err);
+    }
+    if (status == GH_OK) {
+        status = gh_device_event_record(o->dev, read_of(i), o->out, err);
+    }
+    if (status == GH_OK) {
+        status = mark_block(o, i->block, o->out, err);
+    }
+    if (status == GH_OK) {
+        leave_device(o, i);
+    }
+    return status;
 }
 
 static void queue(struct gh_offload *o, struct gh_instance *i)
@@ -293,20 +290,31 @@ void gh_move_unqueue(struct gh_offload *o, const struct gh_instance *i)
 static gh_status copy_queue_out(struct gh_offload *o, gh_error *err)
 {
     struct gh_copies_out copies;
+    struct gh_instance *i;
     gh_status status = GH_OK;
 
     copies.n = 0;
-    for (struct gh_instance *i = o->first_queued;
-         i != NULL && status == GH_OK; i = i->next_queued) {
-        status = begin_copy(o, i, &copies, err);
+    for (i = o->first_queued; i != NULL && status == GH_OK;
+         i = i->next_queued) {
+        status = gh_device_event_wait(o->dev, o->out, filled_of(i), err);
+        if (status == GH_OK) {
+            status = wait_for_block(o, i->block, o->out, err);
+        }
+        if (status == GH_OK) {
+            status = add_runs(o, i, &copies, err);
+        }
     }
     if (status == GH_OK) {
         status = issue_all(o, &copies, err);
     }
-    while (o->first_queued != NULL && status == GH_OK) {
-        status = end_copy(o, o->first_queued, err);
+    while ((i = o->first_queued) != NULL && status == GH_OK) {
+        status = gh_device_event_record(o->dev, read_of(i), o->out, err);
         if (status == GH_OK) {
-            o->first_queued = o->first_queued->next_queued;
+            status = mark_block(o, i->block, o->out, err);
+        }
+        if (status == GH_OK) {
+            o->first_queued = i->next_queued;
+            leave_device(o, i);
         }
     }
     return status;

@@ -15,14 +15,14 @@
 
 /* ---- spans ------------------------------------------------------------------ */
 
-static bool overlap(const struct gh_span *span, const char *from,
+static bool overlap(const struct gh_own_span *span, const char *from,
                     uint64_t bytes)
 {
     return (uintptr_t)from < (uintptr_t)span->from + span->bytes &&
            (uintptr_t)span->from < (uintptr_t)from + bytes;
 }
 
-static void take_in(struct gh_span *span, char *from, uint64_t bytes)
+static void take_in(struct gh_own_span *span, char *from, uint64_t bytes)
 {
     const uintptr_t first = (uintptr_t)span->from < (uintptr_t)from
                                 ? (uintptr_t)span->from
@@ -41,7 +41,7 @@ static uint32_t add_tensor(struct gh_own *own, char *from, uint64_t bytes,
     uint32_t first = own->n_spans;
 
     for (uint32_t s = 0; s < own->n_spans; s++) {
-        struct gh_span *span = &own->spans[s];
+        struct gh_own_span *span = &own->spans[s];
 
         if (span->bytes == 0 || !overlap(span, from, bytes)) {
             continue;
@@ -56,7 +56,7 @@ static uint32_t add_tensor(struct gh_own *own, char *from, uint64_t bytes,
         joined[s] = first;
     }
     if (first == own->n_spans) {
-        own->spans[own->n_spans++] = (struct gh_span){ from, bytes, 0, false };
+        own->spans[own->n_spans++] = (struct gh_own_span){ from, bytes, 0, false };
     }
     return first;
 }
@@ -71,14 +71,14 @@ static void find_spans(const gh_offload_group *wanted, struct gh_own *own)
         const gh_offload_tensor *tensor = &wanted->tensors[t];
 
         joined[t] = t;
-        own->tensors[t] = (struct gh_in_span){ tensor->bytes, 0, 0 };
+        own->tensors[t] = (struct gh_own_tensor){ tensor->bytes, 0, 0 };
         if (tensor->bytes != 0) {
             own->tensors[t].span =
                 add_tensor(own, tensor->address, tensor->bytes, joined);
         }
     }
     for (uint32_t t = 0; t < wanted->n_tensors; t++) {
-        struct gh_in_span *in = &own->tensors[t];
+        struct gh_own_tensor *in = &own->tensors[t];
 
         if (in->bytes == 0) {
             continue;
@@ -97,7 +97,7 @@ static uint64_t shape_of(const struct gh_own *own)
     bool plain = true;
 
     for (uint32_t t = 0; t < own->n_tensors; t++) {
-        const struct gh_in_span *in = &own->tensors[t];
+        const struct gh_own_tensor *in = &own->tensors[t];
 
         plain = plain && (in->bytes == 0 ||
                           (in->delta == 0 &&
@@ -126,7 +126,7 @@ void gh_own_split(const struct gh_offload *o, struct gh_own *own, bool goes)
 {
     own->goes = own->stays = 0;
     for (uint32_t s = 0; s < own->n_spans; s++) {
-        struct gh_span *span = &own->spans[s];
+        struct gh_own_span *span = &own->spans[s];
         uint64_t *end;
 
         span->goes = goes && gh_group_tensor_goes(o, span->bytes);
@@ -178,7 +178,7 @@ uint32_t gh_own_find_runs(const struct gh_own *own, bool direct,
     uint32_t n = 0;
 
     for (uint32_t s = 0; s < own->n_spans; s++) {
-        const struct gh_span *span = &own->spans[s];
+        const struct gh_own_span *span = &own->spans[s];
 
         if (span->goes && span->bytes != 0) {
             runs[n++] = (struct gh_run){ span->offset, span->bytes,
@@ -197,7 +197,7 @@ gh_status gh_own_stage(struct gh_offload *o, const struct gh_own *own,
         return GH_OK;
     }
     for (uint32_t s = 0; s < own->n_spans && status == GH_OK; s++) {
-        const struct gh_span *span = &own->spans[s];
+        const struct gh_own_span *span = &own->spans[s];
         char *to = span->goes ? moved : kept;
 
         if (span->bytes != 0 && !(span->goes && own->mode == GH_OWN_DIRECT)) {
@@ -220,7 +220,7 @@ bool gh_own_fits(const struct gh_own *own, const gh_offload_group *wanted)
     return fits;
 }
 
-static char *base_of(const struct gh_own *own, const struct gh_span *span,
+static char *base_of(const struct gh_own *own, const struct gh_own_span *span,
                      char *moved, char *kept)
 {
     if (span->goes) {
@@ -233,7 +233,7 @@ void gh_own_lay_out(const struct gh_own *own, gh_offload_group *wanted,
                     void *moved, void *kept)
 {
     for (uint32_t t = 0; t < own->n_tensors; t++) {
-        const struct gh_in_span *in = &own->tensors[t];
+        const struct gh_own_tensor *in = &own->tensors[t];
 
         wanted->tensors[t].address =
             in->bytes == 0
@@ -245,7 +245,7 @@ void gh_own_lay_out(const struct gh_own *own, gh_offload_group *wanted,
 void gh_own_fix(struct gh_own *own, void *kept)
 {
     for (uint32_t s = 0; s < own->n_spans; s++) {
-        struct gh_span *span = &own->spans[s];
+        struct gh_own_span *span = &own->spans[s];
 
         if (!span->goes && own->mode != GH_OWN_STAYS) {
             span->from = (char *)kept + span->offset;
@@ -259,7 +259,7 @@ gh_status gh_own_bring(struct gh_offload *o, const struct gh_instance *i,
     gh_status status = GH_OK;
 
     for (uint32_t s = 0; s < fixed->n_spans && status == GH_OK; s++) {
-        const struct gh_span *to = &fixed->spans[s];
+        const struct gh_own_span *to = &fixed->spans[s];
         const char *from;
 
         if (to->goes || to->bytes == 0) {

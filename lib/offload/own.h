@@ -22,7 +22,7 @@ enum gh_own_mode {
     GH_OWN_STAGED   /* the commit copies them to memory of the library's */
 };
 
-struct gh_span {
+struct gh_own_span {
     char *from; /* where the host has it */
     uint64_t bytes;
     uint64_t offset; /* in the part that goes, or in the part that stays */
@@ -30,7 +30,7 @@ struct gh_span {
 };
 
 /* A tensor of a span; `delta` bytes after where that begins. */
-struct gh_in_span {
+struct gh_own_tensor {
     uint64_t bytes, delta;
     uint32_t span;
 };
@@ -41,8 +41,8 @@ struct gh_own {
     uint32_t n_spans, n_tensors;
     uint64_t goes, stays; /* bytes, each span aligned */
     uint64_t shape;       /* of the overlaps; 0: there are none */
-    struct gh_span spans[GH_MAX_GROUP];
-    struct gh_in_span tensors[GH_MAX_GROUP];
+    struct gh_own_span spans[GH_MAX_GROUP];
+    struct gh_own_tensor tensors[GH_MAX_GROUP];
 };
 
 static inline bool gh_is_own(const gh_offload_group *wanted)

@@ -43,7 +43,7 @@ static bool is_whole(enum gh_own_mode mode)
     memset(kept, 0, sizeof(kept));
     own.mode = mode;
     for (uint32_t s = 0; s < own.n_spans; s++) {
-        const struct gh_span *span = &own.spans[s];
+        const struct gh_own_span *span = &own.spans[s];
 
         memcpy((span->goes ? moved : kept) + span->offset, span->from,
                span->bytes);
