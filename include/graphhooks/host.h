@@ -135,11 +135,12 @@ typedef struct gh_host_services {
      * issued may, so the memory is free in the order of the stream that the
      * pass had.
      *
-     * Called from any hook but enter's and exit's of a recording, after the
-     * library's own work; and from gh_offload_commit of a pass that is
-     * recorded, while its stream is captured: the host gives the memory back
-     * to where its allocations of the recording come from, and calls nothing
-     * that a capture forbids.
+     * Called when a copy has ended, which is looked at in gh_layer_enter, exit
+     * and cancel, gh_flush_delayed and gh_iteration_end, and never waited for
+     * before gh_session_close; and in gh_offload_commit and gh_offload_release.
+     * A commit that is recorded calls it while the stream is captured: the host
+     * gives the memory back to where its allocations of the recording come
+     * from, and calls nothing that a capture forbids.
      * Default: groups of the host's are copied to memory of the library's. */
     void (*released)(void *user, void *object);
 } gh_host_services;
