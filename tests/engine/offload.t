@@ -110,4 +110,21 @@ with=
 modules mamba 5 mamba_in mamba_conv mamba_scan mamba_out
 modules hybrid 16 core_attn mlp_act mamba_in mamba_scan
 
+# The first runs of the walk through all of that, in two goes.
+if [ "$driver" = soft ]; then
+    walk="sh $srcdir/build-aux/offload-walk.sh $builddir"
+    STATE=$scratch/walk $walk 20 > "$scratch/out" 2>&1 &&
+        STATE=$scratch/walk $walk 60 >> "$scratch/out" 2>&1
+    ok $? "60 runs of the walk through the shapes pass"
+    grep -q '^goes on after run 20 of 60' "$scratch/out"
+    ok $? "which goes on where it was ended"
+    tail -n 1 "$scratch/out" | grep -Eq '^[0-9]+ passed, 0 failed, [0-9]+ skipped'
+    ok $? "and says what came of it"
+    SOFTCUDA_DROP_WAIT=60 STATE=$scratch/dropped $walk 3 > "$scratch/out" 2>&1
+    [ $? -ne 0 ] && grep -q 'softcuda: race' "$scratch/out"
+    ok $? "a race fails it"
+else
+    skip "the walk is for the software device"
+fi
+
 done_testing
