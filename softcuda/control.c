@@ -9,6 +9,7 @@
 #include "softcuda/alloc.h"
 #include "softcuda/capture.h"
 #include "softcuda/context.h"
+#include "softcuda/costs.h"
 #include "softcuda/engine.h"
 #include "softcuda/handle.h"
 #include "softcuda/race.h"
@@ -23,6 +24,7 @@
 SOFT_API softcuda_count_fn softcuda_count;
 SOFT_API softcuda_configure_fn softcuda_configure;
 SOFT_API softcuda_clock_fn softcuda_clock;
+SOFT_API softcuda_costs_fn softcuda_costs;
 SOFT_API softcuda_calls_fn softcuda_calls;
 SOFT_API softcuda_entry_fn softcuda_entry;
 SOFT_API softcuda_races_fn softcuda_races;
@@ -47,8 +49,10 @@ static void soft_lock(void)
 {
     pthread_mutex_lock(&lock);
     if (!settings_read) {
-        const struct settings set = settings_of_environment();
+        struct settings set;
 
+        costs_default();
+        set = settings_of_environment();
         start_again(&set);
         settings_read = true;
     }
@@ -57,31 +61,6 @@ static void soft_lock(void)
 static void soft_unlock(void)
 {
     pthread_mutex_unlock(&lock);
-}
-
-/* What issuing costs the program; rounded from an H200's driver. */
-static uint64_t host_cost(enum entry entry)
-{
-    switch (entry) {
-    case E_cuLaunchKernel:
-        return 2500;
-    case E_cuMemcpyHtoDAsync:
-    case E_cuMemcpyDtoHAsync:
-    case E_cuMemcpyDtoDAsync:
-    case E_cuMemsetD8Async:
-    case E_cuMemsetD32Async:
-        return 2000;
-    case E_cuLaunchHostFunc:
-        return 1000;
-    case E_cuGraphLaunch:
-        return 1500;
-    case E_cuEventRecord:
-    case E_cuEventRecordWithFlags:
-    case E_cuStreamWaitEvent:
-        return 150;
-    default:
-        return 0; /* set-up, and polls, whose number is chance */
-    }
 }
 
 static bool works_uninitialized(enum entry entry)
@@ -109,7 +88,7 @@ CUresult soft_enter(enum entry entry)
         soft_unlock();
         return code;
     }
-    soft.host_ns += host_cost(entry);
+    soft.host_ns += costs_of_call(entry);
     return CUDA_SUCCESS;
 }
 
@@ -163,6 +142,7 @@ int softcuda_configure(const char *settings)
                              .races = true,
                              .unwritten = true };
     calls_fail_none();
+    costs_default();
     if (!settings_take(&set, settings)) {
         result = -1;
     }
@@ -185,6 +165,21 @@ uint64_t softcuda_clock(void)
     end -= soft.clock_base;
     soft_unlock();
     return end;
+}
+
+int softcuda_costs(const char *lines)
+{
+    int bad = 0;
+
+    soft_lock();
+    engine_run_all();
+    if (lines == NULL) {
+        costs_default();
+    } else {
+        bad = costs_take(lines);
+    }
+    soft_unlock();
+    return bad;
 }
 
 uint64_t softcuda_calls(const char *entry)

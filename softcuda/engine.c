@@ -14,6 +14,7 @@
 #include "softcuda/engine.h"
 
 #include "softcuda/context.h"
+#include "softcuda/copiers.h"
 #include "softcuda/run.h"
 #include "softcuda/soft.h"
 
@@ -89,7 +90,7 @@ static void tell_end(struct op *op)
 
 static void execute(struct op *op)
 {
-    uint64_t cost = 0;
+    uint64_t cost = 0, start;
     CUcontext ctx = op->work->ctx;
 
     if (op->ready_index != OP_NOT_READY) {
@@ -106,12 +107,13 @@ static void execute(struct op *op)
             ctx->sticky = CUDA_ERROR_ILLEGAL_ADDRESS;
         }
     }
-    op->end_ns = op->ready_ns + cost;
+    start = copiers_begin(op->work, op->ready_ns, cost);
+    op->end_ns = start + cost;
     if (op->end_ns > soft.last_ns) {
         soft.last_ns = op->end_ns;
     }
     if (soft.set.trace) {
-        trace(op, op->ready_ns);
+        trace(op, start);
     }
 
     tell_end(op);

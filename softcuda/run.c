@@ -9,6 +9,8 @@
 #include "softcuda/run.h"
 
 #include "softcuda/alloc.h"
+#include "softcuda/copiers.h"
+#include "softcuda/costs.h"
 #include "softcuda/op.h"
 #include "softcuda/race.h"
 #include "softcuda/soft.h"
@@ -16,14 +18,6 @@
 #include "softcuda/work.h"
 
 #include <string.h>
-
-enum {
-    LAUNCH_NS = 1000, /* between two kernels of a stream */
-    NODE_NS = 500,    /* between two nodes of a graph */
-    COPY_NS = 1500,   /* before the first byte of a copy */
-    DEVICE_BYTES_PER_NS = 2000,
-    LINK_BYTES_PER_NS = 50
-};
 
 struct sink {
     const struct op *op;
@@ -122,17 +116,16 @@ static uint64_t run_kernel(const struct work *work, struct sink *sink)
     if (sink->bad) {
         return 0;
     }
-    cost = fn->cost_ns != NULL ? fn->cost_ns(&work->u.k.launch, params)
-                               : sink->bytes / DEVICE_BYTES_PER_NS;
+    if (!costs_of_kernel(fn->name, sink->bytes, &cost)) {
+        cost = fn->cost_ns != NULL ? fn->cost_ns(&work->u.k.launch, params)
+                                   : costs_of_bytes(sink->bytes);
+    }
     fn->run(&work->u.k.launch, params);
-    return cost + (sink->op->graph != 0 ? NODE_NS : LAUNCH_NS);
+    return cost + costs_of_start(sink->op->graph != 0);
 }
 
 static uint64_t run_copy(const struct work *work, struct sink *sink)
 {
-    bool link = work->u.copy.dst_side != SIDE_DEVICE ||
-                work->u.copy.src_side != SIDE_DEVICE;
-
     /* What goes to the host is out of sight there: it is used. */
     touch_range(sink, work->u.copy.src, work->u.copy.bytes,
                 work->u.copy.dst_side == SIDE_DEVICE ? SOFTCUDA_COPY_FROM
@@ -144,9 +137,8 @@ static uint64_t run_copy(const struct work *work, struct sink *sink)
         return 0;
     }
     memmove(work->u.copy.dst, work->u.copy.src, work->u.copy.bytes);
-    return work->u.copy.bytes /
-               (link ? LINK_BYTES_PER_NS : DEVICE_BYTES_PER_NS) +
-           (sink->op->graph != 0 ? NODE_NS : COPY_NS);
+    return costs_of_copy(way_of(work), work->u.copy.bytes,
+                         sink->op->graph != 0);
 }
 
 static uint64_t run_set(const struct work *work, struct sink *sink)
@@ -166,8 +158,7 @@ static uint64_t run_set(const struct work *work, struct sink *sink)
             words[i] = work->u.set.value;
         }
     }
-    return bytes / DEVICE_BYTES_PER_NS +
-           (sink->op->graph != 0 ? NODE_NS : LAUNCH_NS);
+    return costs_of_set(bytes) + costs_of_start(sink->op->graph != 0);
 }
 
 bool run_op(struct op *op, uint64_t *cost_ns)

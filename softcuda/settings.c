@@ -9,6 +9,7 @@
 #include "softcuda/settings.h"
 
 #include "softcuda/calls.h"
+#include "softcuda/costs.h"
 #include "words/nearest.h"
 
 #include <errno.h>
@@ -73,6 +74,22 @@ static bool all_failures(const char *text, const char *stop)
     return true;
 }
 
+/* The costs in the file of this name. */
+static bool all_costs(const char *text, const char *stop)
+{
+    char path[1024];
+    int bad;
+
+    snprintf(path, sizeof(path), "%.*s", (int)(stop - text), text);
+    bad = costs_take_file(path);
+    if (bad > 0) {
+        fprintf(stderr, "softcuda: %s:%d is not a cost\n", path, bad);
+    } else if (bad < 0) {
+        fprintf(stderr, "softcuda: %s cannot be read\n", path);
+    }
+    return bad == 0;
+}
+
 /* Takes one NAME=value. */
 static bool set_word(const char *word, const char *stop, struct settings *set)
 {
@@ -88,6 +105,9 @@ static bool set_word(const char *word, const char *stop, struct settings *set)
 #define IS(text) (length == strlen(text) && memcmp(word, text, length) == 0)
     if (IS("FAIL")) {
         return all_failures(value, stop);
+    }
+    if (IS("COSTS")) {
+        return all_costs(value, stop);
     }
     if (!number(value, stop, &n)) {
         return false;
@@ -119,7 +139,7 @@ static bool set_word(const char *word, const char *stop, struct settings *set)
 static const char *const words[] = { "SEED",      "DROP_WAIT", "RACES",
                                      "UNWRITTEN", "TRACE",     "PAGEABLE",
                                      "MEMORY",    "DEVICES",   "FAIL",
-                                     NULL };
+                                     "COSTS",     NULL };
 static const char *const wanted[] = {
     "a number; 0: the order of issue",
     "a number, of the wait that is dropped; 0: none",
@@ -130,6 +150,7 @@ static const char *const wanted[] = {
     "a number of bytes, from 1",
     "a number from 0 to 16",
     "entry:n[:code],..., such as cuGraphLaunch:3:2",
+    "a file of costs, as doc/softcuda.md has them",
 };
 _Static_assert(SOFT_MAX_DEVICES == 16, "as wanted[] has it");
 

@@ -101,13 +101,20 @@ typedef uint64_t softcuda_unwritten_fn(uint64_t i, const char **text_p);
 /* The virtual clock: nanoseconds until everything issued so far would end. */
 typedef uint64_t softcuda_clock_fn(void);
 
+/* What operations take on that clock: lines as in a file of SOFTCUDA_COSTS,
+ * doc/softcuda.md.  Adds to what was said before; NULL: the defaults, as
+ * configure sets them.  0, or the number of the first line that it does not
+ * understand, from 1. */
+typedef int softcuda_costs_fn(const char *lines);
+
 /* How often an entry point was called since the last configure; and the name
  * of the i-th entry point, NULL past the last, so that a test can sweep. */
 typedef uint64_t softcuda_calls_fn(const char *entry);
 typedef const char *softcuda_entry_fn(uint32_t i);
 
 /* The symbols: softcuda_count, softcuda_configure, softcuda_races,
- * softcuda_unwritten, softcuda_clock, softcuda_calls, softcuda_entry. */
+ * softcuda_unwritten, softcuda_clock, softcuda_costs, softcuda_calls,
+ * softcuda_entry. */
 
 #ifdef __cplusplus
 }

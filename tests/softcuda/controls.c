@@ -37,6 +37,7 @@ bool controls_open(int *status_p)
     find("softcuda_races", &soft.races);
     find("softcuda_unwritten", &soft.unwritten);
     find("softcuda_clock", &soft.clock);
+    find("softcuda_costs", &soft.costs);
     find("softcuda_calls", &soft.calls);
     find("softcuda_entry", &soft.entry);
     if (freopen("/dev/null", "w", stderr) == NULL) {

@@ -15,6 +15,7 @@ struct controls {
     softcuda_races_fn *races;
     softcuda_unwritten_fn *unwritten;
     softcuda_clock_fn *clock;
+    softcuda_costs_fn *costs;
     softcuda_calls_fn *calls;
     softcuda_entry_fn *entry;
 };

@@ -1,0 +1,29 @@
+/*
+ * copiers.h - the engines that copy beside compute, one for each way.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef SOFTCUDA_COPIERS_H
+#define SOFTCUDA_COPIERS_H
+
+#include "softcuda/work.h"
+
+#include <stdint.h>
+
+enum way {
+    WAY_OUT,    /* device to host */
+    WAY_BACK,   /* host to device */
+    WAY_WITHIN, /* device to device */
+    WAY_NONE,   /* host to host: no engine */
+    N_WAYS = WAY_NONE
+};
+
+enum way way_of(const struct work *work);
+
+/* When work that is ready at `ready_ns` and takes `cost_ns` begins, on the
+ * virtual clock.  A copy takes the first time in which its engine is idle for
+ * so long; what is no copy begins at once. */
+uint64_t copiers_begin(const struct work *work, uint64_t ready_ns,
+                       uint64_t cost_ns);
+
+#endif
