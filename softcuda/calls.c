@@ -11,12 +11,18 @@ const char *const entry_names[] = {
 #define DRV_ENTRY(name, version, signature) #name,
 #include "driver/entries.def"
 #undef DRV_ENTRY
+#define SOFT_VERSIONED(symbol, name, version, signature) #symbol,
+#include "softcuda/versions.def"
+#undef SOFT_VERSIONED
 };
 
 const int entry_versions[] = {
 #define DRV_ENTRY(name, version, signature) version,
 #include "driver/entries.def"
 #undef DRV_ENTRY
+#define SOFT_VERSIONED(symbol, name, version, signature) version,
+#include "softcuda/versions.def"
+#undef SOFT_VERSIONED
 };
 
 enum {

@@ -16,9 +16,13 @@ enum entry {
 #define DRV_ENTRY(name, version, signature) E_##name,
 #include "driver/entries.def"
 #undef DRV_ENTRY
+#define SOFT_VERSIONED(symbol, name, version, signature) E_##symbol,
+#include "softcuda/versions.def"
+#undef SOFT_VERSIONED
     N_ENTRIES
 };
 
+/* Of a versioned one, its symbol. */
 extern const char *const entry_names[];
 extern const int entry_versions[];
 

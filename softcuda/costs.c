@@ -42,6 +42,8 @@ static double default_call(enum entry entry)
     case E_cuMemcpyHtoDAsync:
     case E_cuMemcpyDtoHAsync:
     case E_cuMemcpyDtoDAsync:
+    case E_cuMemcpyBatchAsync:
+    case E_cuMemcpyBatchAsync_v2:
     case E_cuMemsetD8Async:
     case E_cuMemsetD32Async:
         return 2000;

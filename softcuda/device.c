@@ -16,7 +16,7 @@
 
 #include <stdio.h>
 
-#define SOFT_VERSION 12080 /* the CUDA version that the device speaks */
+#define SOFT_VERSION 13000 /* the CUDA version that the device speaks */
 
 static const struct error_row {
     CUresult code;

@@ -7,6 +7,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "softcuda/batch.h"
 #include "softcuda/capture.h"
 #include "softcuda/control.h"
 #include "softcuda/device.h"
@@ -25,6 +26,10 @@
 #define DRV_ENTRY(name, version, signature) SOFT_API CUresult name signature;
 #include "driver/entries.def"
 #undef DRV_ENTRY
+#define SOFT_VERSIONED(symbol, name, version, signature) \
+    SOFT_API CUresult symbol signature;
+#include "softcuda/versions.def"
+#undef SOFT_VERSIONED
 
 /* Forms that look like the driver's own, for programs that dlsym. */
 SOFT_API CUresult cuGetProcAddress(const char *name, void **entry_p,
@@ -145,6 +150,21 @@ ENTRY(cuGraphLaunch, (CUgraphExec exec, CUstream stream),
       grf_launch(exec, stream))
 ENTRY(cuGraphDestroy, (CUgraph graph), grf_destroy(graph))
 ENTRY(cuGraphExecDestroy, (CUgraphExec exec), grf_exec_destroy(exec))
+ENTRY(cuMemcpyBatchAsync,
+      (const CUdeviceptr *dsts, const CUdeviceptr *srcs, const size_t *sizes,
+       size_t count, const struct copy_attributes *attributes,
+       const size_t *indexes, size_t n_attributes, size_t *fail_p,
+       CUstream stream),
+      mem_batch(&(struct batch){ dsts, srcs, sizes, count, attributes, indexes,
+                                 n_attributes },
+                fail_p, stream))
+ENTRY(cuMemcpyBatchAsync_v2,
+      (const CUdeviceptr *dsts, const CUdeviceptr *srcs, const size_t *sizes,
+       size_t count, const struct copy_attributes *attributes,
+       const size_t *indexes, size_t n_attributes, CUstream stream),
+      mem_batch(&(struct batch){ dsts, srcs, sizes, count, attributes, indexes,
+                                 n_attributes },
+                NULL, stream))
 
 /* A function pointer as the driver hands it out. */
 typedef CUresult (*any_entry)(void);
@@ -153,6 +173,20 @@ static const any_entry entry_addresses[] = {
 #define DRV_ENTRY(name, version, signature) (any_entry)(void (*)(void)) name,
 #include "driver/entries.def"
 #undef DRV_ENTRY
+#define SOFT_VERSIONED(symbol, name, version, signature) \
+    (any_entry)(void (*)(void)) symbol,
+#include "softcuda/versions.def"
+#undef SOFT_VERSIONED
+};
+
+/* What cuGetProcAddress calls them. */
+static const char *const asked_names[] = {
+#define DRV_ENTRY(name, version, signature) #name,
+#include "driver/entries.def"
+#undef DRV_ENTRY
+#define SOFT_VERSIONED(symbol, name, version, signature) name,
+#include "softcuda/versions.def"
+#undef SOFT_VERSIONED
 };
 
 enum {
@@ -174,13 +208,15 @@ CUresult cuGetProcAddress_v2(const char *name, void **entry_p, int version,
     }
 
     *entry_p = NULL;
-    for (int i = 0; i < N_ENTRIES && status == SYMBOL_NOT_FOUND; i++) {
-        if (strcmp(name, entry_names[i]) == 0) {
+    for (int i = 0; i < N_ENTRIES; i++) {
+        if (strcmp(name, asked_names[i]) != 0) {
+            continue;
+        }
+        if (version >= entry_versions[i]) {
+            memcpy(entry_p, &entry_addresses[i], sizeof(*entry_p));
+            status = SYMBOL_FOUND;
+        } else if (status == SYMBOL_NOT_FOUND) {
             status = SYMBOL_TOO_NEW;
-            if (version >= entry_versions[i]) {
-                memcpy(entry_p, &entry_addresses[i], sizeof(*entry_p));
-                status = SYMBOL_FOUND;
-            }
         }
     }
 

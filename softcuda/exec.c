@@ -151,24 +151,6 @@ CUresult grf_upload(CUgraphExec exec, CUstream handle)
     return find(exec, handle, &stream);
 }
 
-static bool have_branches(CUstream stream, uint32_t n)
-{
-    uint32_t *larger;
-
-    if (n <= stream->n_branches) {
-        return true;
-    }
-    larger = realloc(stream->branches, n * sizeof(*larger));
-    if (larger == NULL) {
-        return false;
-    }
-    stream->branches = larger;
-    while (stream->n_branches < n) {
-        stream->branches[stream->n_branches++] = lane_take();
-    }
-    return true;
-}
-
 /* What the node knows: its line's last node, or the launch, and all the
  * others that it waits for.  It may wait for several of its line, as when a
  * branch that went on in the line comes back to where it left. */
@@ -257,7 +239,7 @@ CUresult grf_launch(CUgraphExec exec, CUstream handle)
     if (code != CUDA_SUCCESS) {
         return code;
     }
-    if (exec->width > 1 && !have_branches(stream, exec->width - 1)) {
+    if (exec->width > 1 && !stream_branches(stream, exec->width - 1)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     soft.launches++;

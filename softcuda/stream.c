@@ -130,6 +130,24 @@ struct stamp stream_stamp(CUstream stream)
     return (struct stamp){ stream->vc, stream->lane, lane_last(stream->lane) };
 }
 
+bool stream_branches(CUstream stream, uint32_t n)
+{
+    uint32_t *larger;
+
+    if (n <= stream->n_branches) {
+        return true;
+    }
+    larger = realloc(stream->branches, n * sizeof(*larger));
+    if (larger == NULL) {
+        return false;
+    }
+    stream->branches = larger;
+    while (stream->n_branches < n) {
+        stream->branches[stream->n_branches++] = lane_take();
+    }
+    return true;
+}
+
 CUresult strm_create(CUstream *stream_p, unsigned int flags, int priority)
 {
     CUcontext ctx;

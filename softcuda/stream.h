@@ -27,7 +27,7 @@ struct CUstream_st {
     struct vc *vc;
     uint64_t host_seen;
     uint32_t lane;
-    uint32_t *branches; /* lanes of the side branches of graphs */
+    uint32_t *branches; /* lanes of branches of graphs, and of batches */
     uint32_t n_branches;
 
     struct capture *capture;
@@ -45,6 +45,10 @@ CUresult stream_use(CUstream handle, CUstream *stream_p);
 CUresult stream_issuable(CUstream handle, CUstream *stream_p);
 /* The last point of the stream. */
 struct stamp stream_stamp(CUstream stream);
+
+/* As many lanes for work of the stream that runs side by side; false when
+ * there is no memory. */
+bool stream_branches(CUstream stream, uint32_t n);
 
 CUresult strm_create(CUstream *stream_p, unsigned int flags, int priority);
 CUresult strm_destroy(CUstream stream);

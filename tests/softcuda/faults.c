@@ -3,6 +3,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/softcuda/controls.h"
 
+#include <dlfcn.h>
 #include <malloc.h>
 #include <string.h>
 
@@ -110,10 +111,47 @@ struct row {
 CALLS(DEFINE)
 #undef DEFINE
 
+/* What drv does not know: one copy of a batch. */
+static CUdeviceptr to, from;
+static size_t bytes = WORD, first;
+static struct {
+    int order, hints[4];
+    unsigned int flags;
+} in_order = { .order = 1 };
+
+static void find(const char *symbol, void *slot)
+{
+    void *found = dlsym(drv.library, symbol);
+
+    memcpy(slot, &found, sizeof(found));
+    to = word(1);
+    from = word(0);
+}
+
+static CUresult call_cuMemcpyBatchAsync(void)
+{
+    CUresult (*call)(CUdeviceptr *, CUdeviceptr *, size_t *, size_t, void *,
+                     size_t *, size_t, size_t *, CUstream);
+
+    find("cuMemcpyBatchAsync", &call);
+    return call(&to, &from, &bytes, 1, &in_order, &first, 1, NULL, side);
+}
+
+static CUresult call_cuMemcpyBatchAsync_v2(void)
+{
+    CUresult (*call)(CUdeviceptr *, CUdeviceptr *, size_t *, size_t, void *,
+                     size_t *, size_t, CUstream);
+
+    find("cuMemcpyBatchAsync_v2", &call);
+    return call(&to, &from, &bytes, 1, &in_order, &first, 1, side);
+}
+
 static const struct row rows[] = {
 #define ROW(name, args) { #name, call_##name },
     CALLS(ROW)
 #undef ROW
+    { "cuMemcpyBatchAsync", call_cuMemcpyBatchAsync },
+    { "cuMemcpyBatchAsync_v2", call_cuMemcpyBatchAsync_v2 },
 };
 
 enum {

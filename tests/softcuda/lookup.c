@@ -48,8 +48,36 @@ static void test_every_entry(void)
         is_str(soft.entry((uint32_t)i), rows[i].name,
                "%s is listed in its place", rows[i].name);
     }
-    ok(soft.entry(sizeof(rows) / sizeof(rows[0])) == NULL,
-       "the list of entries ends");
+}
+
+/* One name, and another signature from CUDA 13.0 on. */
+static void test_versions(void)
+{
+    static const char name[] = "cuMemcpyBatchAsync";
+    void *with = dlsym(drv.library, "cuMemcpyBatchAsync");
+    void *without = dlsym(drv.library, "cuMemcpyBatchAsync_v2");
+    void *entry = &drv;
+    uint32_t n = 0;
+    int status = 9;
+
+    ok(with != NULL && without != NULL && with != without,
+       "%s has two signatures", name);
+    is_int(v2(name, &entry, 12070, 0, &status), 500,
+           "%s is not there before CUDA 12.8", name);
+    ok(entry == NULL && status == 2, "and is told to be newer");
+    v2(name, &entry, 12080, 0, &status);
+    ok(entry == with && status == 0, "CUDA 12.8 has the first of them");
+    v1(name, &entry, 12090, 0);
+    ok(entry == with, "and so has 12.9");
+    v2(name, &entry, 13000, 0, &status);
+    ok(entry == without && status == 0, "CUDA 13.0 has the second");
+    is_int(v2("cuMemcpyBatchAsync_v2", &entry, 13000, 0, &status), 500,
+           "which has no name of its own");
+    while (soft.entry(n) != NULL) {
+        n++;
+    }
+    is_str(soft.entry(n - 1), "cuMemcpyBatchAsync_v2",
+           "the list of entries ends with it");
 }
 
 static void test_what_is_not_there(void)
@@ -133,6 +161,7 @@ int main(void)
     }
     find_lookups();
     test_every_entry();
+    test_versions();
     test_what_is_not_there();
     test_two_devices();
     contract_close();
