@@ -34,6 +34,23 @@ struct holes {
     uint32_t n, room;
 };
 
+/* A name that the program has given to bytes, for what it issues from then on;
+ * and for whom bytes were written.  Kept by labels.c. */
+struct place {
+    size_t first, end;
+    uint64_t from_seq;
+    uint32_t name;
+};
+struct content {
+    size_t start;
+    uint32_t name;
+};
+struct labels {
+    struct place *places; /* the later ones count */
+    struct content *contents;
+    uint32_t n_places, places_room, n_contents, contents_room;
+};
+
 struct alloc {
     uintptr_t base;
     size_t bytes;
@@ -42,6 +59,7 @@ struct alloc {
     uint64_t number; /* from 1, in the order of allocation */
     struct shadow shadow;
     struct holes holes; /* none in pinned memory */
+    struct labels labels;
 };
 
 /* What is allocated on one side. */

@@ -12,6 +12,7 @@
 #include "softcuda/costs.h"
 #include "softcuda/engine.h"
 #include "softcuda/handle.h"
+#include "softcuda/labels.h"
 #include "softcuda/race.h"
 #include "softcuda/settings.h"
 #include "softcuda/soft.h"
@@ -29,6 +30,8 @@ SOFT_API softcuda_calls_fn softcuda_calls;
 SOFT_API softcuda_entry_fn softcuda_entry;
 SOFT_API softcuda_races_fn softcuda_races;
 SOFT_API softcuda_unwritten_fn softcuda_unwritten;
+SOFT_API softcuda_label_fn softcuda_label;
+SOFT_API softcuda_others_fn softcuda_others;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool settings_read;
@@ -150,6 +153,7 @@ int softcuda_configure(const char *settings)
     /* What came before stays ordered before what comes after. */
     race_forget();
     unwritten_forget_reports();
+    labels_forget_reports();
     start_again(&set);
     soft_unlock();
     return result;
@@ -208,6 +212,30 @@ uint64_t softcuda_unwritten(uint64_t i, const char **text_p)
 
     soft_lock();
     n = unwritten_read_report(i, text_p);
+    soft_unlock();
+    return n;
+}
+
+int softcuda_label(const void *address, uint64_t bytes, const char *name)
+{
+    struct alloc *alloc;
+    bool given;
+
+    soft_lock();
+    alloc = bytes != 0 ? alloc_find(address, (size_t)bytes) : NULL;
+    given = alloc != NULL &&
+            labels_give(alloc, (size_t)((uintptr_t)address - alloc->base),
+                        (size_t)bytes, name, engine_next_seq());
+    soft_unlock();
+    return given ? 0 : -1;
+}
+
+uint64_t softcuda_others(uint64_t i, const char **text_p)
+{
+    uint64_t n;
+
+    soft_lock();
+    n = labels_read_report(i, text_p);
     soft_unlock();
     return n;
 }

@@ -58,6 +58,11 @@ void engine_seed(uint64_t seed)
     favour_salt = random_next();
 }
 
+uint64_t engine_next_seq(void)
+{
+    return next_seq;
+}
+
 static void make_ready(struct op *op)
 {
     if (n_ready == ready_room) {

@@ -25,5 +25,7 @@ void engine_run_all(void);
 bool engine_poll(const struct mark *mark);
 void engine_pump(void);
 void engine_seed(uint64_t seed);
+/* Of the next op that is submitted. */
+uint64_t engine_next_seq(void);
 
 #endif

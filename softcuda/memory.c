@@ -13,6 +13,7 @@
 #include "softcuda/context.h"
 #include "softcuda/engine.h"
 #include "softcuda/issue.h"
+#include "softcuda/labels.h"
 #include "softcuda/race.h"
 #include "softcuda/soft.h"
 #include "softcuda/stream.h"
@@ -64,6 +65,7 @@ static CUresult give(uintptr_t base, enum side side)
     }
     shadow_clear(&alloc->shadow);
     holes_clear(&alloc->holes);
+    labels_clear(&alloc->labels);
     alloc_remove(alloc);
     free((void *)base);
     return CUDA_SUCCESS;

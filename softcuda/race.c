@@ -13,6 +13,7 @@
  */
 #include "softcuda/race.h"
 
+#include "softcuda/labels.h"
 #include "softcuda/op.h"
 #include "softcuda/order.h"
 #include "softcuda/report.h"
@@ -139,19 +140,20 @@ static bool is_news(const struct access *a, const struct access *b, bool a_w,
 }
 
 static void report(const struct alloc *alloc, const struct access *a, bool a_w,
-                   const struct access *b, bool b_w)
+                   const struct access *b, bool b_w, const struct op *op)
 {
-    char first[256], second[256], text[768];
+    char first[256], second[256], text[768], whose[128];
 
     if (!is_news(a, b, a_w, b_w)) {
         return;
     }
     describe(a, a_w, first, sizeof(first));
     describe(b, b_w, second, sizeof(second));
+    labels_show(alloc, b->offset, op, whose, sizeof(whose));
     snprintf(text, sizeof(text),
-             "%s, unordered with %s, of %s allocation %llu (%zu bytes)", second,
-             first, alloc->side == SIDE_DEVICE ? "device" : "pinned",
-             (unsigned long long)alloc->number, alloc->bytes);
+             "%s, unordered with %s, of %s allocation %llu (%zu bytes)%s",
+             second, first, alloc->side == SIDE_DEVICE ? "device" : "pinned",
+             (unsigned long long)alloc->number, alloc->bytes, whose);
     reports_add(&races, "race", text);
 }
 
@@ -160,7 +162,7 @@ static void check_write(const struct alloc *alloc, const struct range *range,
                         const struct op *op)
 {
     if (range->write.epoch != 0 && !comes_after(op, &range->write)) {
-        report(alloc, &range->write, true, access, write);
+        report(alloc, &range->write, true, access, write, op);
     }
 }
 
@@ -177,7 +179,7 @@ static void check_reads(const struct alloc *alloc, struct range *range,
             continue;
         }
         if (write) {
-            report(alloc, &range->reads[i], false, access, true);
+            report(alloc, &range->reads[i], false, access, true, op);
         }
         range->reads[kept++] = range->reads[i];
     }

@@ -11,6 +11,7 @@
 #include "softcuda/alloc.h"
 #include "softcuda/copiers.h"
 #include "softcuda/costs.h"
+#include "softcuda/labels.h"
 #include "softcuda/op.h"
 #include "softcuda/race.h"
 #include "softcuda/soft.h"
@@ -33,11 +34,19 @@ static size_t offset_in(const struct alloc *alloc, const void *address)
 }
 
 /* A copy from anywhere but device memory brings written bytes. */
-static void note_copy(struct alloc *to, size_t offset, const char *source,
+static void note_copy(const struct sink *sink, struct alloc *to, size_t offset,
                       size_t bytes)
 {
+    const char *source = sink->from;
     const struct alloc *from =
         source != NULL ? alloc_find(source, bytes) : NULL;
+
+    if (from != NULL) {
+        labels_copy(to, offset, from, offset_in(from, source), bytes,
+                    sink->op);
+    } else {
+        labels_write(to, offset, bytes, sink->op);
+    }
 
     if (from != NULL && to->side == SIDE_DEVICE) {
         unwritten_copy(to, offset, from, offset_in(from, source), bytes);
@@ -56,14 +65,16 @@ static void note(struct sink *sink, struct alloc *alloc, const char *address,
         if (soft.set.unwritten) {
             unwritten_use(alloc, offset, bytes, sink->op);
         }
+        labels_read(alloc, offset, bytes, sink->op);
         break;
     case SOFTCUDA_COPY_FROM:
         break;
     case SOFTCUDA_COPY_TO:
-        note_copy(alloc, offset, sink->from, bytes);
+        note_copy(sink, alloc, offset, bytes);
         break;
     default:
         unwritten_write(alloc, offset, bytes);
+        labels_write(alloc, offset, bytes, sink->op);
         break;
     }
 }
@@ -131,6 +142,7 @@ static uint64_t run_copy(const struct work *work, struct sink *sink)
                 work->u.copy.dst_side == SIDE_DEVICE ? SOFTCUDA_COPY_FROM
                                                      : SOFTCUDA_READ,
                 work->u.copy.src_side == SIDE_PAGEABLE);
+    sink->from = work->u.copy.src;
     touch_range(sink, work->u.copy.dst, work->u.copy.bytes, SOFTCUDA_COPY_TO,
                 work->u.copy.dst_side == SIDE_PAGEABLE);
     if (sink->bad) {

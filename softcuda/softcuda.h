@@ -98,6 +98,18 @@ typedef uint64_t softcuda_races_fn(uint64_t i, const char **text_p);
 /* The same of reads of device memory that nothing has written. */
 typedef uint64_t softcuda_unwritten_fn(uint64_t i, const char **text_p);
 
+/* From now on the program issues work that knows these bytes, which lie in one
+ * allocation, under this name, such as "layer 3, core_attn, tensor 1"; NULL: it
+ * has none any more.  What is written there is written for that name, and keeps
+ * it where it is copied.  0; -1 for what is no memory of the device's, and where
+ * there are more than 4000 names. */
+typedef int softcuda_label_fn(const void *address, uint64_t bytes,
+                              const char *name);
+
+/* As softcuda_races: reads of what was written for another name than that of
+ * its place. */
+typedef uint64_t softcuda_others_fn(uint64_t i, const char **text_p);
+
 /* The virtual clock: nanoseconds until everything issued so far would end. */
 typedef uint64_t softcuda_clock_fn(void);
 
@@ -113,7 +125,7 @@ typedef uint64_t softcuda_calls_fn(const char *entry);
 typedef const char *softcuda_entry_fn(uint32_t i);
 
 /* The symbols: softcuda_count, softcuda_configure, softcuda_races,
- * softcuda_unwritten, softcuda_clock, softcuda_costs, softcuda_calls,
+ * softcuda_unwritten, softcuda_label, softcuda_others, softcuda_clock, softcuda_costs, softcuda_calls,
  * softcuda_entry. */
 
 #ifdef __cplusplus

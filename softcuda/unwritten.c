@@ -15,6 +15,7 @@
  */
 #include "softcuda/unwritten.h"
 
+#include "softcuda/labels.h"
 #include "softcuda/op.h"
 #include "softcuda/report.h"
 #include "softcuda/work.h"
@@ -178,7 +179,7 @@ void unwritten_use(const struct alloc *alloc, size_t offset, size_t bytes,
                    const struct op *op)
 {
     const struct hole range = { offset, offset + bytes };
-    char who[256], text[512];
+    char who[256], text[640], whose[128];
     struct hole part;
 
     if (!part_of(&alloc->holes, above(&alloc->holes, offset), range, &part) ||
@@ -186,11 +187,12 @@ void unwritten_use(const struct alloc *alloc, size_t offset, size_t bytes,
         return;
     }
     op_describe(op, who, sizeof(who));
+    labels_show(alloc, part.first, op, whose, sizeof(whose));
     snprintf(text, sizeof(text),
-             "%s reads bytes %zu..%zu of device allocation %llu (%zu bytes), "
+             "%s reads bytes %zu..%zu of device allocation %llu (%zu bytes)%s, "
              "which nothing has written",
              who, part.first, part.end, (unsigned long long)alloc->number,
-             alloc->bytes);
+             alloc->bytes, whose);
     reports_add(&unwritten, "unwritten", text);
 }
 

@@ -14,6 +14,8 @@ struct controls {
     softcuda_configure_fn *configure;
     softcuda_races_fn *races;
     softcuda_unwritten_fn *unwritten;
+    softcuda_label_fn *label;
+    softcuda_others_fn *others;
     softcuda_clock_fn *clock;
     softcuda_costs_fn *costs;
     softcuda_calls_fn *calls;
