@@ -11,6 +11,7 @@
 #include "capture/offloads.h"
 #include "capture/services.h"
 #include "capture/state.h"
+#include "capture/works.h"
 #include "trace/trace.h"
 
 #include <stdlib.h>
@@ -97,9 +98,15 @@ gh_status gh_capture_create(const struct gh_plan *plan, struct gh_device *dev,
             goto err_borders;
         }
     }
+    status = gh_works_create(c, err);
+    if (status != GH_OK) {
+        goto err_offload;
+    }
     *capture_p = c;
     return GH_OK;
 
+err_offload:
+    gh_offload_destroy(c->offload);
 err_borders:
     gh_borders_destroy(c);
 err_said:
@@ -134,6 +141,7 @@ static void destroy_device_objects(struct gh_capture *c)
     gh_bank_clear_all(&c->bank);
     free_orders(c);
     gh_offloads_rest(c);
+    gh_works_destroy(c);
     gh_offload_destroy(c->offload);
     gh_scratch_free(&c->scratch, c->dev);
     /* A host's allocator may go on recording events on a stream that the host
@@ -214,6 +222,7 @@ gh_status gh_capture_end_step(struct gh_capture *c, gh_error *err)
     gh_say_step_ended(c);
     c->stats.iterations++;
     if (c->options.trace != NULL) {
+        gh_works_collect(c);
         gh_trace_step_end(c->options.trace);
     }
     if (c->offload != NULL) {

@@ -43,18 +43,32 @@ static inline enum gh_fit gh_replay_fits(struct gh_entry *entry,
     return GH_FIT_YES;
 }
 
+/* works.c: the same as gh_launch_bare(), with its times for the trace. */
+gh_status gh_works_launch(struct gh_capture *c, struct gh_entry *entry,
+                          void *stream, gh_error *err);
+
 /* offloads.c: with what the entry's script asks for around it. */
 gh_status gh_launch_with_script(struct gh_capture *c, struct gh_entry *entry,
                                 void *stream, gh_error *err);
 
-static inline gh_status gh_launch_graph(struct gh_capture *c,
-                                        struct gh_entry *entry, void *stream,
-                                        gh_error *err)
+static inline gh_status gh_launch_bare(struct gh_capture *c,
+                                       struct gh_entry *entry, void *stream,
+                                       gh_error *err)
 {
     if (entry->exec == NULL) {
         return gh_services_launch(c, entry, stream, err);
     }
     return gh_device_launch(c->dev, entry->exec, stream, err);
+}
+
+static inline gh_status gh_launch_graph(struct gh_capture *c,
+                                        struct gh_entry *entry, void *stream,
+                                        gh_error *err)
+{
+    if (c->spans != NULL) {
+        return gh_works_launch(c, entry, stream, err);
+    }
+    return gh_launch_bare(c, entry, stream, err);
 }
 
 static inline gh_status gh_launch(struct gh_capture *c, struct gh_entry *entry,

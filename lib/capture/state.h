@@ -51,6 +51,8 @@ struct gh_capture {
     struct gh_streams streams;
     struct gh_memory memory;
     struct gh_offload *offload; /* NULL: nothing is offloaded */
+    struct gh_spans *spans;     /* NULL: nothing is traced */
+    uint64_t spans_ns;          /* when they count from */
     struct gh_scratch scratch;  /* of GRAPHHOOKS_CHECK */
     gh_error why; /* of a call that failed and that no host is told of */
     struct gh_said said;

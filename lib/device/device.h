@@ -109,7 +109,19 @@ gh_status gh_device_stream_wait(struct gh_device *dev, void *stream,
                                 gh_error *err);
 gh_status gh_device_event_create(struct gh_device *dev, void **event_p,
                                  gh_error *err);
+/* One that can be asked how long something took. */
+gh_status gh_device_event_create_timed(struct gh_device *dev, void **event_p,
+                                       gh_error *err);
 void gh_device_event_destroy(struct gh_device *dev, void *event);
+/* Waits until what was recorded has happened. */
+gh_status gh_device_event_sync(struct gh_device *dev, void *event,
+                               gh_error *err);
+/* Whether it has; true also of one that was never recorded. */
+bool gh_device_event_is_over(struct gh_device *dev, void *event);
+/* Nanoseconds from one to the other, below 0 where that is earlier; both are
+ * over. */
+gh_status gh_device_event_elapsed(struct gh_device *dev, void *from, void *to,
+                                  double *ns_p, gh_error *err);
 /* What follows on `waiter` starts after what `stream` holds now. */
 gh_status gh_device_event_record(struct gh_device *dev, void *event,
                                  void *stream, gh_error *err);

@@ -82,18 +82,28 @@ gh_status gh_device_stream_wait(struct gh_device *dev, void *stream,
     return gh_device_call(dev, err, cuStreamSynchronize, (stream));
 }
 
-gh_status gh_device_event_create(struct gh_device *dev, void **event_p,
-                                 gh_error *err)
+static gh_status create_event(struct gh_device *dev, unsigned int flags,
+                              void **event_p, gh_error *err)
 {
     CUevent event;
-    gh_status status;
+    gh_status status = gh_device_call(dev, err, cuEventCreate, (&event, flags));
 
-    status = gh_device_call(dev, err, cuEventCreate,
-                            (&event, CU_EVENT_DISABLE_TIMING));
     if (status == GH_OK) {
         *event_p = event;
     }
     return status;
+}
+
+gh_status gh_device_event_create(struct gh_device *dev, void **event_p,
+                                 gh_error *err)
+{
+    return create_event(dev, CU_EVENT_DISABLE_TIMING, event_p, err);
+}
+
+gh_status gh_device_event_create_timed(struct gh_device *dev, void **event_p,
+                                       gh_error *err)
+{
+    return create_event(dev, CU_EVENT_DEFAULT, event_p, err);
 }
 
 void gh_device_event_destroy(struct gh_device *dev, void *event)
@@ -101,6 +111,30 @@ void gh_device_event_destroy(struct gh_device *dev, void *event)
     if (event != NULL) {
         dev->drv.cuEventDestroy(event);
     }
+}
+
+gh_status gh_device_event_sync(struct gh_device *dev, void *event,
+                               gh_error *err)
+{
+    return gh_device_call(dev, err, cuEventSynchronize, (event));
+}
+
+bool gh_device_event_is_over(struct gh_device *dev, void *event)
+{
+    return dev->drv.cuEventQuery(event) == CUDA_SUCCESS;
+}
+
+gh_status gh_device_event_elapsed(struct gh_device *dev, void *from, void *to,
+                                  double *ns_p, gh_error *err)
+{
+    float ms = 0.0f;
+    gh_status status =
+        gh_device_call(dev, err, cuEventElapsedTime, (&ms, from, to));
+
+    if (status == GH_OK) {
+        *ns_p = (double)ms * 1e6;
+    }
+    return status;
 }
 
 gh_status gh_device_event_record(struct gh_device *dev, void *event,

@@ -128,6 +128,25 @@ static gh_status mark_block(struct gh_offload *o, struct gh_pinned_block *block,
     return gh_device_event_record(o->dev, block->copied, stream, err);
 }
 
+/* Begins the copy's span in the trace, if there is one. */
+static struct gh_span *trace(struct gh_offload *o, const struct gh_instance *i,
+                             enum gh_work work, void *stream)
+{
+    struct gh_span_what what = { .work = work };
+
+    if (o->spans == NULL) {
+        return NULL;
+    }
+    what.layer = i->group->layer;
+    what.module = i->group->module;
+    what.microbatch = i->microbatch;
+    what.slot = i->slot;
+    for (uint32_t r = 0; r < i->n_runs; r++) {
+        what.bytes += i->runs[r].bytes;
+    }
+    return gh_spans_begin(o->spans, &what, stream);
+}
+
 static char *at(void *base, const struct gh_run *run)
 {
     return (char *)base + run->offset;
@@ -146,6 +165,7 @@ static gh_status issue_all(struct gh_offload *o, struct gh_copies_out *copies,
 static gh_status add_runs(struct gh_offload *o, const struct gh_instance *i,
                           struct gh_copies_out *copies, gh_error *err)
 {
+    struct gh_span *span = trace(o, i, GH_WORK_OUT, o->out);
     gh_status status = GH_OK;
 
     for (uint32_t r = 0; r < i->n_runs && status == GH_OK; r++) {
@@ -163,6 +183,11 @@ static gh_status add_runs(struct gh_offload *o, const struct gh_instance *i,
             status = issue_all(o, copies, err);
         }
     }
+    /* A traced copy is issued by itself, so that its span is its own. */
+    if (span != NULL && status == GH_OK) {
+        status = issue_all(o, copies, err);
+    }
+    gh_spans_end(o->spans, span);
     return status;
 }
 
@@ -379,6 +404,7 @@ static gh_status clear_buffer(struct gh_offload *o, struct gh_ring_buffer *back,
 static gh_status issue_back(struct gh_offload *o, const struct gh_instance *i,
                             const struct gh_ring_buffer *back, gh_error *err)
 {
+    struct gh_span *span = trace(o, i, GH_WORK_BACK, o->back);
     gh_status status = GH_OK;
 
     for (uint32_t r = 0; r < i->n_runs && status == GH_OK; r++) {
@@ -390,6 +416,7 @@ static gh_status issue_back(struct gh_offload *o, const struct gh_instance *i,
         o->stats.back_copies++;
         o->stats.back_bytes += run->bytes;
     }
+    gh_spans_end(o->spans, span);
     return status;
 }
 

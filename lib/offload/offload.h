@@ -19,6 +19,7 @@
 #define GH_OFFLOAD_OFFLOAD_H
 
 #include "base/log.h"
+#include "device/spans.h"
 #include "offload/loans.h"
 #include "offload/step.h"
 #include "offload/table.h"
@@ -56,6 +57,7 @@ struct gh_offload {
     bool trains_without; /* a step of such passes has offloaded nothing */
     uint32_t places;              /* given to groups, in the profile */
     bool pool_said;
+    struct gh_spans *spans; /* of the trace; NULL: none */
     gh_offload_stats stats;
 };
 

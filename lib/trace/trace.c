@@ -1,10 +1,10 @@
 /*
  * trace.c - records in memory, and the JSON that is made of them.
  *
- * One lane (tid) per session of the process, one pid per process, so that
- * the files of several ranks can be looked at together.  A record is 40
- * bytes; the buffer holds the passes of a large step, and its pages are
- * only touched when they are used.
+ * One lane (tid) for the passes of each session of the process, and more for
+ * what the device did; one pid per process, so that the files of several ranks
+ * can be looked at together.  A record is 40 bytes; the buffer holds the passes
+ * of a large step, and its pages are only touched when they are used.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "trace/trace.h"
+#include "trace/private.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -27,25 +27,8 @@
 #include <unistd.h>
 
 #define RECORDS 65536u
-#define TEXT_BYTES 65536u
-/* More than the longest event. */
-#define EVENT_BYTES 2048u
-#define PATH_BYTES 4096u
 /* Sessions of one run that want one path. */
 #define NAMES_MOST 1000u
-
-struct gh_trace {
-    const struct gh_plan *plan;
-    const struct gh_log *log;
-    int fd; /* -1: writing failed, and nothing is written any more */
-    uint32_t lane;
-    uint32_t n_records;
-    uint64_t lost; /* records there was no room for, since the last flush */
-    struct gh_trace_record *records;
-    char *text;
-    size_t text_used;
-    char path[PATH_BYTES];
-};
 
 /*
  * The files that this process has opened, by identity: a name may be deleted
@@ -203,7 +186,7 @@ static gh_status open_file(const char *wanted, struct gh_trace *trace,
 }
 
 /* All of it, or the end of the trace. */
-static void write_text(struct gh_trace *trace)
+void gh_trace_write(struct gh_trace *trace)
 {
     const char *at = trace->text;
 
@@ -226,8 +209,7 @@ static void write_text(struct gh_trace *trace)
     trace->text_used = 0;
 }
 
-static void __attribute__((format(printf, 2, 3)))
-put(struct gh_trace *trace, const char *format, ...)
+void gh_trace_put(struct gh_trace *trace, const char *format, ...)
 {
     va_list args;
     size_t room = TEXT_BYTES - trace->text_used;
@@ -242,28 +224,28 @@ put(struct gh_trace *trace, const char *format, ...)
 }
 
 /* A name comes from the host; it is cut where an event would grow too long. */
-static void put_name(struct gh_trace *trace, const char *name)
+void gh_trace_put_name(struct gh_trace *trace, const char *name)
 {
     const char *at = name;
     char escaped[8];
 
     while (*at != '\0' && at - name < 64) {
         at += gh_json_char(at, escaped);
-        put(trace, "%s", escaped);
+        gh_trace_put(trace, "%s", escaped);
     }
 }
 
 /* "layer 3" or "layer 3 attn", or "layer 3 attn to layer 4". */
-static void put_segment(struct gh_trace *trace, const gh_segment *segment)
+void gh_trace_put_segment(struct gh_trace *trace, const gh_segment *segment)
 {
     const struct gh_plan *plan = trace->plan;
 
-    put_name(trace, plan->layers[segment->first_layer].name);
+    gh_trace_put_name(trace, plan->layers[segment->first_layer].name);
     if (segment->first_layer != segment->last_layer) {
-        put(trace, " to ");
-        put_name(trace, plan->layers[segment->last_layer].name);
+        gh_trace_put(trace, " to ");
+        gh_trace_put_name(trace, plan->layers[segment->last_layer].name);
     } else if (segment->first_part == segment->last_part) {
-        put(trace, " %s", gh_part_name(segment->first_part));
+        gh_trace_put(trace, " %s", gh_part_name(segment->first_part));
     }
 }
 
@@ -291,7 +273,7 @@ static void put_record(struct gh_trace *trace,
     const char *direction = gh_direction_names[record->direction];
     uint64_t ns = record->end_ns - record->start_ns;
 
-    put(trace,
+    gh_trace_put(trace,
         ",\n{\"ph\":\"X\",\"pid\":%ld,\"tid\":%u,\"ts\":%llu.%03u,"
         "\"dur\":%llu.%03u,\"name\":\"%s %s ",
         (long)getpid(), trace->lane,
@@ -299,37 +281,37 @@ static void put_record(struct gh_trace *trace,
         (unsigned)(record->start_ns % 1000), (unsigned long long)(ns / 1000),
         (unsigned)(ns % 1000), action_name(record), direction);
     if (record->segment < trace->plan->n_segments) {
-        put_segment(trace, &trace->plan->segments[record->segment]);
+        gh_trace_put_segment(trace, &trace->plan->segments[record->segment]);
     }
     if (record->variant != 0) {
-        put(trace, " variant%u", record->variant);
+        gh_trace_put(trace, " variant%u", record->variant);
     }
-    put(trace, " mb%u", record->microbatch);
+    gh_trace_put(trace, " mb%u", record->microbatch);
     if (record->slot != GH_SLOT_NONE) {
-        put(trace, " slot%u", record->slot);
+        gh_trace_put(trace, " slot%u", record->slot);
     }
-    put(trace,
+    gh_trace_put(trace,
         "\",\"cat\":\"%s\",\"args\":{\"segment\":%u,"
         "\"direction\":\"%s\",\"microbatch\":%u,",
         action_name(record), record->segment, direction, record->microbatch);
     if (record->slot != GH_SLOT_NONE) {
-        put(trace, "\"slot\":%u,", record->slot);
+        gh_trace_put(trace, "\"slot\":%u,", record->slot);
     }
     if (record->variant != 0) {
-        put(trace, "\"variant\":%u,", record->variant);
+        gh_trace_put(trace, "\"variant\":%u,", record->variant);
     }
-    put(trace, "\"action\":\"%s\",\"reason\":\"%s\"}}", action_name(record),
+    gh_trace_put(trace, "\"action\":\"%s\",\"reason\":\"%s\"}}", action_name(record),
         gh_reason_name(record->reason));
 }
 
 /* The first event has no comma before it; the others bring their own. */
 static void put_head(struct gh_trace *trace)
 {
-    put(trace,
+    gh_trace_put(trace,
         "[\n{\"ph\":\"M\",\"pid\":%ld,\"tid\":%u,\"name\":\"process_name\","
         "\"args\":{\"name\":\"graphhooks\"}}",
         (long)getpid(), trace->lane);
-    put(trace,
+    gh_trace_put(trace,
         ",\n{\"ph\":\"M\",\"pid\":%ld,\"tid\":%u,\"name\":\"thread_name\","
         "\"args\":{\"name\":\"passes of session %u\"}}",
         (long)getpid(), trace->lane, trace->lane);
@@ -366,7 +348,7 @@ gh_status gh_trace_open(const char *path, const struct gh_plan *plan,
     }
 
     put_head(trace);
-    write_text(trace);
+    gh_trace_write(trace);
     *trace_p = trace;
     return GH_OK;
 
@@ -407,19 +389,26 @@ void gh_trace_flush(struct gh_trace *trace)
         last = trace->records[i].end_ns;
         put_record(trace, &trace->records[i]);
         if (trace->text_used > TEXT_BYTES - EVENT_BYTES) {
-            write_text(trace);
+            gh_trace_write(trace);
         }
     }
     if (trace->lost != 0) {
-        put(trace,
+        gh_trace_put(trace,
             ",\n{\"ph\":\"i\",\"s\":\"p\",\"pid\":%ld,\"tid\":%u,"
             "\"ts\":%llu,\"name\":\"%llu passes did not fit\"}",
             (long)getpid(), trace->lane, (unsigned long long)(last / 1000),
             (unsigned long long)trace->lost);
     }
-    write_text(trace);
+    if (trace->lost_works != 0) {
+        gh_trace_put(trace,
+            ",\n{\"ph\":\"i\",\"s\":\"p\",\"pid\":%ld,\"tid\":%u,"
+            "\"ts\":%llu,\"name\":\"%llu graphs and copies did not fit\"}",
+            (long)getpid(), trace->lane, (unsigned long long)(last / 1000),
+            (unsigned long long)trace->lost_works);
+    }
+    gh_trace_write(trace);
     trace->n_records = 0;
-    trace->lost = 0;
+    trace->lost = trace->lost_works = 0;
 }
 
 void gh_trace_close(struct gh_trace *trace)
@@ -428,8 +417,8 @@ void gh_trace_close(struct gh_trace *trace)
         return;
     }
     gh_trace_flush(trace);
-    put(trace, "\n]\n");
-    write_text(trace);
+    gh_trace_put(trace, "\n]\n");
+    gh_trace_write(trace);
     if (trace->fd >= 0) {
         close(trace->fd);
     }

@@ -51,6 +51,25 @@ gh_status gh_trace_open(const char *path, const struct gh_plan *plan,
 /* The path that was opened. */
 const char *gh_trace_path(const struct gh_trace *trace);
 
+/* Work on the device, on a lane of its own: graphs have one for each stream,
+ * copies to the host's memory and back have one each. */
+enum gh_trace_lane { GH_TRACE_OUT, GH_TRACE_BACK, GH_TRACE_GRAPHS };
+struct gh_trace_work {
+    uint64_t start_ns, end_ns; /* of CLOCK_MONOTONIC, as for passes */
+    enum gh_trace_lane lane;
+    const void *stream;
+    uint32_t microbatch, slot;              /* GH_SLOT_NONE: none */
+    uint32_t segment, direction, variant;   /* GRAPHS */
+    uint32_t layer;                         /* OUT, BACK */
+    const char *module;
+    uint64_t bytes;
+};
+
+/* Writes it down, and to the file when there is no room: between steps only. */
+void gh_trace_work(struct gh_trace *trace, const struct gh_trace_work *work);
+/* So many have been lost since the last flush. */
+void gh_trace_lose(struct gh_trace *trace, uint64_t works);
+
 /* Stores the record: no allocation, no formatting, no system call.  When the
  * buffer is full the record is only counted; the file says how many were. */
 void gh_trace_event(struct gh_trace *trace,

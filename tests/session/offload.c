@@ -121,9 +121,13 @@ static void test_training(void)
     static const char *const comparing[] = { "GRAPHHOOKS_CHECK=bitwise",
                                              "GRAPHHOOKS_LOG=off", NULL };
     static const char *const one_slot[] = { "GRAPHHOOKS_LOG=off", NULL };
+    static const char *const traced[] = { "GRAPHHOOKS_TRACE=/dev/null", NULL };
     struct saver_options o = four_layers;
 
     train(&o, "layers");
+    o.environment = traced;
+    train(&o, "traced");
+    o.environment = NULL;
     o.granularity = "part";
     train(&o, "parts");
     o.across = true;

@@ -253,7 +253,10 @@ static void test_the_log_and_the_trace(void)
            1, "the trace names the variant of a pass");
     is_int(trace_file_count(&trace, "\"variant\":1,\"action\":"), 2,
            "and has its number");
-    is_int(trace_file_count(&trace, "variant"), 2,
+    is_int(trace_file_count(&trace,
+                            "\"name\":\"graph backward layer 0 variant1 mb0"),
+           1, "and so has the graph's own lane");
+    is_int(trace_file_count(&trace, "variant"), 3,
            "of the first nothing is said");
     trace_file_remove(&trace);
 }

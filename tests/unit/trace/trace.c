@@ -308,6 +308,88 @@ static void test_records_become_events(void)
     is_int(count("\"ph\":\"X\""), 4, "and has every record once");
 }
 
+static const struct gh_trace_work copy_out = {
+    .start_ns = 5000000,
+    .end_ns = 5001500,
+    .lane = GH_TRACE_OUT,
+    .microbatch = 3,
+    .slot = 1,
+    .layer = 1,
+    .module = "core_\"attn\"",
+    .bytes = 1048576,
+};
+
+static void test_works(void)
+{
+    static const char streams[40];
+    struct gh_trace *trace = open_trace(in_dir("w.json"));
+    struct gh_trace_work work = copy_out;
+
+    gh_trace_work(trace, &work);
+    work.start_ns = 5001000; /* rounded: the one before has not ended */
+    work.end_ns = 5003000;
+    work.slot = GH_SLOT_NONE;
+    gh_trace_work(trace, &work);
+    work.lane = GH_TRACE_BACK;
+    work.layer = 77;
+    gh_trace_work(trace, &work);
+    work = (struct gh_trace_work){ .start_ns = 6000000, .end_ns = 6000001,
+                                   .lane = GH_TRACE_GRAPHS,
+                                   .direction = GH_BACKWARD, .segment = 1,
+                                   .variant = 2, .slot = 4 };
+    for (int i = 0; i < 40; i++) {
+        work.stream = &streams[i];
+        gh_trace_work(trace, &work);
+        gh_trace_work(trace, &work);
+    }
+    work.segment = 77;
+    gh_trace_work(trace, &work);
+    gh_trace_lose(trace, 2);
+    gh_trace_lose(trace, 5);
+    gh_trace_close(trace);
+    ok(is_json(slurp(in_dir("w.json"))), "what the device did is JSON");
+    is_int(count("\"ph\":\"X\""), 84, "and all of it is there");
+    ok(strstr(text, "\"ts\":5000.000,\"dur\":1.500,\"name\":\"out "
+                    "a \\\"b\\\"\\\\\\u000a\\u00ff, core_\\\"attn\\\" mb3\"") !=
+           NULL,
+       "a copy has its time, layer, module and microbatch");
+    ok(strstr(text, "\"cat\":\"out\",\"args\":{\"layer\":1,"
+                    "\"module\":\"core_\\\"attn\\\"\",\"bytes\":1048576,"
+                    "\"slot\":1,\"microbatch\":3}}") != NULL,
+       "and its bytes and slot");
+    ok(strstr(text, "\"ts\":5001.500,\"dur\":1.500,") != NULL,
+       "what seems to overlap on a lane begins with the end before");
+    ok(strstr(text, "\"ts\":5001.000,\"dur\":2.000,\"name\":\"back , core_") !=
+           NULL,
+       "and on another lane does not");
+    ok(strstr(text, "\"name\":\"graph backward a \\\"b\\\"\\\\\\u000a\\u00ff mlp "
+                    "variant2 mb0\",\"cat\":\"graph\",\"args\":{\"segment\":1,"
+                    "\"direction\":\"backward\",\"first_layer\":1,"
+                    "\"last_layer\":1,\"slot\":4,\"microbatch\":0}}") != NULL,
+       "a graph has its segment, layers and variant");
+    is_int(count("copies to the host, session"), 1, "the lane out has a name");
+    is_int(count("copies back to the device, session"), 1, "and the one back");
+    is_int(count("\"graphs on stream "), 32, "and each of 32 streams");
+    ok(strstr(text, "\"7 graphs and copies did not fit\"") != NULL,
+       "the file says how many were lost");
+}
+
+/* More text than the buffer has: nothing waits for the end of the step. */
+static void test_many_works(void)
+{
+    struct gh_trace *trace = open_trace(in_dir("many.json"));
+    struct stat st;
+
+    for (int i = 0; i < 1000; i++) {
+        gh_trace_work(trace, &copy_out);
+    }
+    stat(in_dir("many.json"), &st);
+    ok(st.st_size > 65536, "works are written when there is no more room");
+    gh_trace_close(trace);
+    ok(is_json(slurp(in_dir("many.json"))), "as JSON");
+    is_int(count("\"cat\":\"out\""), 1000, "with each once");
+}
+
 static void test_a_full_buffer(void)
 {
     struct gh_trace *trace = open_trace(in_dir("full.json"));
@@ -608,6 +690,8 @@ int main(void)
     }
     test_a_path_that_cannot_be_opened();
     test_records_become_events();
+    test_works();
+    test_many_works();
     test_a_full_buffer();
     test_many_events();
     test_a_name_without_an_end();

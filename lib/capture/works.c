@@ -1,0 +1,112 @@
+/*
+ * works.c - see works.h.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "capture/works.h"
+
+#include "capture/replay.h"
+#include "plan/kinds.h"
+#include "trace/trace.h"
+
+/* What a step may do before it ends. */
+#define ROOM 4096u
+
+gh_status gh_works_create(struct gh_capture *c, gh_error *err)
+{
+    struct gh_device_before before;
+    gh_status status;
+
+    if (c->options.trace == NULL || c->dev == NULL) {
+        return GH_OK;
+    }
+    before = gh_device_enter(c->dev);
+    status = gh_spans_create(c->dev, ROOM, &c->spans, err);
+    c->spans_ns = gh_now_ns();
+    gh_device_leave(c->dev, before);
+    if (status == GH_OK && c->offload != NULL) {
+        c->offload->spans = c->spans;
+    }
+    return status;
+}
+
+static const char *module_name(const struct gh_capture *c, uint32_t module)
+{
+    if ((module & GH_MODULE_NAMED) == 0) {
+        return module != 0 ? gh_module_names[__builtin_ctz(module)] : "";
+    }
+    return c->offload->options.names[module & ~GH_MODULE_NAMED];
+}
+
+static void tell(void *user, const struct gh_span_what *what, void *stream,
+                 uint64_t start_ns, uint64_t end_ns)
+{
+    static const enum gh_trace_lane lanes[] = {
+        [GH_WORK_GRAPH] = GH_TRACE_GRAPHS,
+        [GH_WORK_OUT] = GH_TRACE_OUT,
+        [GH_WORK_BACK] = GH_TRACE_BACK,
+    };
+    struct gh_capture *c = user;
+    const struct gh_trace_work work = {
+        .start_ns = c->spans_ns + start_ns,
+        .end_ns = c->spans_ns + end_ns,
+        .lane = lanes[what->work],
+        .stream = stream,
+        .direction = what->direction,
+        .variant = what->variant,
+        .segment = what->segment,
+        .microbatch = what->microbatch,
+        .slot = what->slot,
+        .layer = what->layer,
+        .module = what->work != GH_WORK_GRAPH ? module_name(c, what->module)
+                                              : NULL,
+        .bytes = what->bytes,
+    };
+
+    gh_trace_work(c->options.trace, &work);
+}
+
+static void collect(struct gh_capture *c, bool wait)
+{
+    struct gh_device_before before;
+
+    if (c->spans == NULL) {
+        return;
+    }
+    before = gh_device_enter(c->dev);
+    gh_trace_lose(c->options.trace,
+                  gh_spans_collect(c->spans, wait, tell, c));
+    gh_device_leave(c->dev, before);
+}
+
+void gh_works_collect(struct gh_capture *c)
+{
+    collect(c, false);
+}
+
+void gh_works_destroy(struct gh_capture *c)
+{
+    collect(c, true);
+    gh_spans_destroy(c->spans);
+    c->spans = NULL;
+}
+
+GH_COLD gh_status gh_works_launch(struct gh_capture *c, struct gh_entry *entry,
+                                  void *stream, gh_error *err)
+{
+    const struct gh_span_what what = {
+        .work = GH_WORK_GRAPH,
+        .direction = (uint32_t)c->open.direction,
+        .variant = c->open.variant,
+        .segment = c->open.segment,
+        .microbatch = c->open.microbatch,
+        .slot = c->open.slot,
+    };
+    struct gh_span *span = gh_spans_begin(c->spans, &what, stream);
+    gh_status status = gh_launch_bare(c, entry, stream, err);
+
+    gh_spans_end(c->spans, span);
+    return status;
+}

@@ -1,0 +1,23 @@
+/*
+ * works.h - what the device did and when, for the trace.
+ *
+ * A session that is not traced has no spans, and asks for nothing here.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef GH_CAPTURE_WORKS_H
+#define GH_CAPTURE_WORKS_H
+
+#include "capture/state.h"
+
+/* Nothing where nothing is traced, or where there is no device. */
+gh_status gh_works_create(struct gh_capture *c, gh_error *err);
+/* After the last work has ended; what is left of it goes to the trace. */
+void gh_works_destroy(struct gh_capture *c);
+
+/* Hands what is over to the trace. */
+void gh_works_collect(struct gh_capture *c);
+
+/* replay.h declares gh_works_launch(), for the inline launch. */
+
+#endif

@@ -1,0 +1,139 @@
+/*
+ * works.c - what the device did, on lanes of its own.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "trace/private.h"
+
+#include <unistd.h>
+
+/* tid: passes have the session's number; its other lanes follow here. */
+#define TID_OF_WORKS(lane) (1000u + 100u * (lane))
+
+/* The lane's place among those of the session; its name, when it is new. */
+static uint32_t lane_of(struct gh_trace *trace,
+                        const struct gh_trace_work *work)
+{
+    uint32_t i = 0;
+
+    if (work->lane != GH_TRACE_GRAPHS) {
+        return work->lane;
+    }
+    while (i < trace->n_streams && trace->streams[i] != work->stream) {
+        i++;
+    }
+    if (i == trace->n_streams) {
+        if (i == STREAMS) {
+            return GH_TRACE_GRAPHS + STREAMS - 1;
+        }
+        trace->streams[trace->n_streams++] = work->stream;
+    }
+    return GH_TRACE_GRAPHS + i;
+}
+
+static void put_lane(struct gh_trace *trace, uint32_t lane)
+{
+    static const char *const names[] = { "copies to the host",
+                                         "copies back to the device" };
+    const long pid = (long)getpid();
+    const unsigned tid = TID_OF_WORKS(trace->lane) + lane;
+
+    gh_trace_put(trace,
+        ",\n{\"ph\":\"M\",\"pid\":%ld,\"tid\":%u,\"name\":\"thread_name\","
+        "\"args\":{\"name\":\"",
+        pid, tid);
+    if (lane < GH_TRACE_GRAPHS) {
+        gh_trace_put(trace, "%s, session %u", names[lane], trace->lane);
+    } else {
+        gh_trace_put(trace, "graphs on stream %u, session %u", lane - GH_TRACE_GRAPHS,
+            trace->lane);
+    }
+    gh_trace_put(trace, "\"}}");
+}
+
+static void put_graph(struct gh_trace *trace, const struct gh_trace_work *work)
+{
+    gh_trace_put(trace, "graph %s ", gh_direction_names[work->direction]);
+    if (work->segment < trace->plan->n_segments) {
+        gh_trace_put_segment(trace, &trace->plan->segments[work->segment]);
+    }
+    if (work->variant != 0) {
+        gh_trace_put(trace, " variant%u", work->variant);
+    }
+    gh_trace_put(trace, " mb%u", work->microbatch);
+}
+
+static void put_copy(struct gh_trace *trace, const struct gh_trace_work *work)
+{
+    gh_trace_put(trace, "%s ", work->lane == GH_TRACE_OUT ? "out" : "back");
+    if (work->layer < trace->plan->n_layers) {
+        gh_trace_put_name(trace, trace->plan->layers[work->layer].name);
+    }
+    gh_trace_put(trace, ", ");
+    gh_trace_put_name(trace, work->module);
+    gh_trace_put(trace, " mb%u", work->microbatch);
+}
+
+static void put_work_args(struct gh_trace *trace,
+                          const struct gh_trace_work *work)
+{
+    if (work->lane == GH_TRACE_GRAPHS) {
+        gh_trace_put(trace,
+            "\",\"cat\":\"graph\",\"args\":{\"segment\":%u,"
+            "\"direction\":\"%s\",",
+            work->segment, gh_direction_names[work->direction]);
+        if (work->segment < trace->plan->n_segments) {
+            const gh_segment *s = &trace->plan->segments[work->segment];
+
+            gh_trace_put(trace, "\"first_layer\":%u,\"last_layer\":%u,",
+                s->first_layer, s->last_layer);
+        }
+    } else {
+        gh_trace_put(trace,
+            "\",\"cat\":\"%s\",\"args\":{\"layer\":%u,\"module\":\"",
+            work->lane == GH_TRACE_OUT ? "out" : "back", work->layer);
+        gh_trace_put_name(trace, work->module);
+        gh_trace_put(trace, "\",\"bytes\":%llu,", (unsigned long long)work->bytes);
+    }
+    if (work->slot != GH_SLOT_NONE) {
+        gh_trace_put(trace, "\"slot\":%u,", work->slot);
+    }
+    gh_trace_put(trace, "\"microbatch\":%u}}", work->microbatch);
+}
+
+void gh_trace_work(struct gh_trace *trace, const struct gh_trace_work *work)
+{
+    const uint32_t lane = lane_of(trace, work);
+    uint64_t start = work->start_ns, ns;
+
+    /* Two of one lane follow each other; times are rounded. */
+    if (trace->ends[lane] == 0) {
+        put_lane(trace, lane);
+    } else if (start < trace->ends[lane]) {
+        start = trace->ends[lane];
+    }
+    ns = work->end_ns > start ? work->end_ns - start : 0;
+    trace->ends[lane] = start + ns;
+    gh_trace_put(trace,
+        ",\n{\"ph\":\"X\",\"pid\":%ld,\"tid\":%u,\"ts\":%llu.%03u,"
+        "\"dur\":%llu.%03u,\"name\":\"",
+        (long)getpid(), TID_OF_WORKS(trace->lane) + lane,
+        (unsigned long long)(start / 1000), (unsigned)(start % 1000),
+        (unsigned long long)(ns / 1000), (unsigned)(ns % 1000));
+    if (work->lane == GH_TRACE_GRAPHS) {
+        put_graph(trace, work);
+    } else {
+        put_copy(trace, work);
+    }
+    put_work_args(trace, work);
+    if (trace->text_used > TEXT_BYTES - EVENT_BYTES) {
+        gh_trace_write(trace);
+    }
+}
+
+void gh_trace_lose(struct gh_trace *trace, uint64_t works)
+{
+    trace->lost_works += works;
+}
