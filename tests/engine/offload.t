@@ -110,6 +110,53 @@ with=
 modules mamba 5 mamba_in mamba_conv mamba_scan mamba_out
 modules hybrid 16 core_attn mlp_act mamba_in mamba_scan
 
+# said OPTION...: the lines of a run that say what was offloaded.
+said()
+{
+    # shellcheck disable=SC2086 # words
+    "$builddir/gh-engine" --driver "$driver" --quiet $small --layers 4 \
+        --model gpt "$@" 2> "$scratch/log" | tee "$scratch/whole" |
+        grep -E '^(graph\+offload|most device)' > "$scratch/out"
+}
+
+said --compare eager,graph+offload --delay-offload 1
+grep -Eq '^graph\+offload: .*; [1-9][0-9]* commits waited for [1-9][0-9]* flushes$' \
+    "$scratch/out" && grep -q '^bitwise equal: yes' "$scratch/whole"
+ok $? "--delay-offload 1 delays the commits of graph+offload"
+GRAPHHOOKS_OFFLOAD_DELAY=1 said --compare eager,graph+offload --delay-offload 0
+! grep -q 'commits waited' "$scratch/out"
+ok $? "--delay-offload 0 does not, whatever the environment says"
+said --compare graph+offload,graph+offload+delay
+[ "$(grep -c 'commits waited' "$scratch/out")" -eq 1 ]
+ok $? "without it the mode says"
+said --compare eager,graph,graph+offload
+grep -Eq '^most device memory: eager [0-9.]+ MiB, graph [0-9.]+ MiB, graph\+offload [0-9.]+ MiB$' \
+    "$scratch/out"
+ok $? "the memory of each mode is said"
+said --compare eager,graph
+! grep -q 'most device memory' "$scratch/out"
+ok $? "where none offloads it is not"
+GRAPHHOOKS_OFFLOAD=core_attn said --compare eager,graph+offload \
+    --offload mlp_act
+grep -q 'GRAPHHOOKS_OFFLOAD=core_attn wins over --offload' "$scratch/log"
+ok $? "a variable that wins over an option is named"
+said --compare eager,graph+offload --offload-fraction 1.5
+grep -q 'fraction is "1.5"' "$scratch/log"
+ok $? "--offload-fraction is the library's to judge"
+if have python3; then
+    said --hidden 128 --seq 64 --batch 4 --layers 8 --microbatches 4 \
+        --compare eager,graph,graph+offload --json "$scratch/o.json"
+    python3 - "$scratch/o.json" << 'END'
+import json, sys
+graph, offload = json.load(open(sys.argv[1]))["modes"][1:]
+saved = graph["device_peak_bytes"] - offload["device_peak_bytes"]
+sys.exit(saved < 0.2 * graph["device_peak_bytes"])
+END
+    ok $? "with offload it is less"
+else
+    skip "no python3 to read JSON with"
+fi
+
 # The first runs of the walk through all of that, in two goes.
 if [ "$driver" = soft ]; then
     walk="sh $srcdir/build-aux/offload-walk.sh $builddir"

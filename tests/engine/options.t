@@ -89,6 +89,18 @@ for seed in -1 ' -1' x 1.5 18446744073709551616 ''; do
 done
 refused 2 "takes no value" --check=1
 refused 2 "does not divide" --heads 3
+for option in "--offload core_attn" "--offload-fraction 0.5" \
+    "--delay-offload 1"; do
+    # shellcheck disable=SC2086 # words
+    refused 2 "^${option%% *} is for the modes with offload; add graph+offload to --compare$" \
+        $option
+done
+refused 2 "expects 0|1, from 0 to 1$" --delay-offload 2 \
+    --compare eager,graph+offload
+refused 2 "is the opposite of graph+offload+delay; leave out either$" \
+    --delay-offload 0 --compare eager,graph+offload+delay
+refused 2 "^--delay-wgrad reads again what the backward has let go" \
+    --delay-wgrad 1 --compare eager,graph+offload
 refused 2 "leave out --streams 2" --stream legacy --streams 2
 refused 2 "^--check compares replays of the graph mode, .*; add graph, or leave \
 out --check$" --check --compare eager,step

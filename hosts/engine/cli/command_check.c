@@ -129,18 +129,46 @@ static int check_experts(const struct command *command, char *text,
                  "--dropless-host");
         return -1;
     }
-    if (command->options.delay_wgrad &&
-        (command_has_mode(command, MODE_OFFLOAD) ||
-         command_has_mode(command, MODE_OFFLOAD_DELAY))) {
-        snprintf(text, text_bytes,
-                 "--delay-wgrad reads again what the backward has let go: "
-                 "leave it out, or the modes with offload");
-        return -1;
-    }
     if (config->dropless_host && command_has_mode(command, MODE_STEP)) {
         snprintf(text, text_bytes,
                  "--dropless-host waits for the device in every layer, which "
                  "no graph of a step can hold; take --compare eager,graph");
+        return -1;
+    }
+    return 0;
+}
+
+/* The options say something of modes that nobody runs, or of one that says
+ * the opposite. */
+static int check_offload(const struct command *command, char *text,
+                         size_t text_bytes)
+{
+    const struct options *options = &command->options;
+    const bool delayed = command_has_mode(command, MODE_OFFLOAD_DELAY);
+    const bool offloads = delayed || command_has_mode(command, MODE_OFFLOAD);
+    const char *given = options->offload != NULL ? "--offload"
+                        : options->offload_fraction != NULL
+                            ? "--offload-fraction"
+                        : options->offload_delay >= 0 ? "--delay-offload"
+                                                      : NULL;
+
+    if (given != NULL && !offloads) {
+        snprintf(text, text_bytes,
+                 "%s is for the modes with offload; add graph+offload to "
+                 "--compare",
+                 given);
+        return -1;
+    }
+    if (options->offload_delay == 0 && delayed) {
+        snprintf(text, text_bytes,
+                 "--delay-offload 0 is the opposite of graph+offload+delay; "
+                 "leave out either");
+        return -1;
+    }
+    if (options->delay_wgrad && offloads) {
+        snprintf(text, text_bytes,
+                 "--delay-wgrad reads again what the backward has let go: "
+                 "leave it out, or the modes with offload");
         return -1;
     }
     return 0;
@@ -186,7 +214,8 @@ int command_check(const struct command *command, char *text, size_t text_bytes)
                  MAX_SLOTS);
         return -1;
     }
-    if (check_model(command, text, text_bytes) != 0) {
+    if (check_offload(command, text, text_bytes) != 0 ||
+        check_model(command, text, text_bytes) != 0) {
         return -1;
     }
     return check_experts(command, text, text_bytes);

@@ -135,11 +135,31 @@ static void print_offload(const struct result *result)
     }
     printf("%s: %u of %u groups go; %.1f MiB out and %.1f MiB back in all; "
            "%.1f MiB of rings and %.1f MiB kept on the device, %.1f MiB pinned; "
-           "%" PRIu64 " of %" PRIu64 " copies back were late\n",
+           "%" PRIu64 " of %" PRIu64 " copies back were late",
            mode_name(result->mode), offload->groups_offloaded, offload->groups,
            mib(offload->out_bytes), mib(offload->back_bytes),
            mib(offload->ring_bytes), mib(offload->kept_bytes),
            mib(offload->pinned_bytes), offload->late, offload->back_copies);
+    if (offload->delayed != 0) {
+        printf("; %" PRIu64 " commits waited for %" PRIu64 " flushes",
+               offload->delayed, offload->flushes);
+    }
+    printf("\n");
+}
+
+/* Device memory of each mode, where one of them offloads. */
+static void print_memory(const struct result *results, int n)
+{
+    bool offloads = false;
+
+    for (int i = 0; i < n; i++) {
+        offloads = offloads || results[i].offload.struct_size != 0;
+    }
+    for (int i = 0; i < n && offloads; i++) {
+        printf("%s%s %.1f MiB%s", i == 0 ? "most device memory: " : "",
+               mode_name(results[i].mode), mib(results[i].peak_bytes),
+               i + 1 < n ? ", " : "\n");
+    }
 }
 
 /* What a person might take for more than it is. */
@@ -170,6 +190,7 @@ static void print_remarks(const struct device *dev,
                    stats->check_failures);
         }
     }
+    print_memory(results, n);
     if (dev->soft) {
         printf("times are those of the software device, not of a GPU\n");
     }
@@ -314,6 +335,7 @@ static void write_mode(struct json *json, const struct result *result)
     json_text(json, "name", mode_name(result->mode));
     json_reals(json, "loss", result->loss, result->steps);
     json_text(json, "weights_hash", hash);
+    json_count(json, "device_peak_bytes", result->peak_bytes);
     write_times(json, "step_ms", result->step_ms, result->steps);
     write_times(json, "host_ms", result->host_ms, result->steps);
     if (result->has_stats) {

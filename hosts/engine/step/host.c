@@ -115,7 +115,7 @@ static int make_environment(struct host *host, enum mode mode, bool dry)
     if (options->check && getenv("GRAPHHOOKS_CHECK") == NULL) {
         host->environment[kept++] = "GRAPHHOOKS_CHECK=bitwise";
     }
-    if (mode == MODE_OFFLOAD_DELAY) {
+    if (mode_delays(options, mode)) {
         host->environment[kept++] = "GRAPHHOOKS_OFFLOAD_DELAY=1";
     }
     host->environment[kept] = NULL;
@@ -133,6 +133,9 @@ static void say_all_who_win(const struct options *options)
           options->granularity != NULL },
         { "GRAPHHOOKS_TRACE", "--trace", options->trace != NULL },
         { "GRAPHHOOKS_CHECK", "--check", options->check },
+        { "GRAPHHOOKS_OFFLOAD", "--offload", options->offload != NULL },
+        { "GRAPHHOOKS_OFFLOAD_FRACTION", "--offload-fraction",
+          options->offload_fraction != NULL },
     };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {

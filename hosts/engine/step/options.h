@@ -47,6 +47,7 @@ struct options {
     const char *offload_fraction; /* NULL: the library's default */
     unsigned offloaded;           /* the same: bit n for saved_module n */
     int offload_min;              /* bytes of a tensor that goes, at least */
+    int offload_delay; /* of MODE_OFFLOAD, 0 or 1; -1: nobody has said */
     bool no_family; /* the library knows layers by their kinds alone */
 };
 
@@ -60,6 +61,13 @@ static inline bool mode_is_graph(enum mode mode)
 static inline bool mode_offloads(enum mode mode)
 {
     return mode == MODE_OFFLOAD || mode == MODE_OFFLOAD_DELAY;
+}
+
+/* Whether commits wait for a flush. */
+static inline bool mode_delays(const struct options *options, enum mode mode)
+{
+    return mode == MODE_OFFLOAD_DELAY ||
+           (mode == MODE_OFFLOAD && options->offload_delay == 1);
 }
 
 static inline int options_count(const struct options *options, int step)

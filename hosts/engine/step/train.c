@@ -114,9 +114,28 @@ void result_free(struct result *result)
     memset(result, 0, sizeof(*result));
 }
 
+static size_t free_memory(struct device *dev)
+{
+    size_t free_bytes = 0, total = 0;
+
+    (void)DEVICE_CALL(dev, cuMemGetInfo, &free_bytes, &total);
+    return free_bytes;
+}
+
+/* Since the run began.  Other programs on the device count, too. */
+static void note_memory(struct device *dev, size_t before,
+                        struct result *result)
+{
+    const size_t now = free_memory(dev);
+
+    if (before > now && before - now > result->peak_bytes) {
+        result->peak_bytes = before - now;
+    }
+}
+
 static int run_steps(struct trainer *trainer, struct step_graphs *graphs,
                      const struct text *text, train_progress_fn *progress,
-                     struct result *result)
+                     size_t before, struct result *result)
 {
     const struct options *options = trainer->options;
 
@@ -125,6 +144,7 @@ static int run_steps(struct trainer *trainer, struct step_graphs *graphs,
             return -1;
         }
         result->steps = step + 1;
+        note_memory(trainer->dev, before, result);
         if (trainer->host != NULL) {
             if (host_stats(trainer->host, &result->stats) != 0 ||
                 host_offload_stats(trainer->host, &result->offload) != 0) {
@@ -179,9 +199,11 @@ int train(const struct options *options, struct device *dev,
     struct trainer trainer;
     struct step_graphs graphs = { 0 };
     int status = -1;
+    size_t before;
 
     error[0] = '\0';
     device_forgive(dev);
+    before = free_memory(dev);
     if (result_init(result, options, mode) != 0) {
         snprintf(error, error_bytes, "out of memory");
         return -1;
@@ -202,7 +224,7 @@ int train(const struct options *options, struct device *dev,
     }
 
     status = run_steps(&trainer, mode == MODE_STEP ? &graphs : NULL, text,
-                       progress, result);
+                       progress, before, result);
     if (status != 0) {
         explain(&trainer, error, error_bytes);
     }

@@ -35,6 +35,7 @@ struct result {
     double *loss, *step_ms, *host_ms; /* one a step */
     uint64_t *recordings;             /* after each step; graph mode */
     uint64_t weights_hash;
+    uint64_t peak_bytes; /* of device memory, at the end of a step */
     bool has_stats;
     const char *(*reason_name)(gh_reason); /* the library's; it stays loaded */
     gh_stats stats;
