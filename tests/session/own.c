@@ -322,6 +322,43 @@ static void test_memory(void)
            "four of four");
 }
 
+/* Groups that are larger than in the first step stay where they are, and
+ * smaller ones go. */
+static void test_sizes_change(void)
+{
+    static const char *const silent[] = { "GRAPHHOOKS_LOG=off", NULL };
+    static const uint32_t three[] = { 3, 3, 3 };
+    struct saver_options o = four_layers;
+    uint64_t copied;
+
+    o.environment = silent;
+    for (int unlent = 0; unlent < 2; unlent++) {
+        o.unlent = unlent != 0;
+        if (!open_with(&o)) {
+            return;
+        }
+        run_steps(three, 1);
+        sv.grows = true;
+        sv.tries_again = true;
+        copied = saver_moved(&sv).out_copies;
+        ok(run_steps(three, 3) && saver_is_exact(&sv),
+           "groups that have grown are right");
+        is_int(saver_moved(&sv).out_copies, copied, "and stay");
+        sv.grows = false;
+        sv.words[1] = 128;
+        ok(run_steps(three, 3) && saver_is_exact(&sv),
+           "groups that have shrunk are right");
+        ok(saver_moved(&sv).out_copies > copied, "and go");
+        sv.words[1] = 0;
+        ok(run_steps(three, 3) && saver_is_exact(&sv) &&
+               toy_races(&sv.toy) == 0,
+           "and so are those that are as they were");
+        saver_detach(&sv);
+        ok(unlent || all_are_back(), "each block is back, once");
+        saver_close(&sv);
+    }
+}
+
 static bool has_entry(const char *name)
 {
     softcuda_entry_fn *entry_at =
@@ -386,6 +423,7 @@ int main(void)
     test_views_go_once();
     test_mixed();
     test_memory();
+    test_sizes_change();
     test_batches();
     return done_testing();
 }

@@ -99,6 +99,10 @@ static void test_bad_arguments(void)
     gh_offload_group group = { .struct_size = sizeof(group), .n_tensors = 1,
                                .module = GH_MODULE_CORE_ATTN,
                                .tensors = &tensor, .flags = 2 };
+    struct {
+        gh_offload_group group;
+        unsigned char tail[16];
+    } later;
     gh_error e = { "" };
 
     if (!open_with(&small)) {
@@ -121,6 +125,18 @@ static void test_bad_arguments(void)
     group.struct_size = (uint32_t)GH_SIZE_THROUGH(gh_offload_group, tensors);
     is_status(gh_offload_save(sv.session, &group, &e), GH_ERR_STATE, &e,
               "what lies after a group of 0.3 is not read");
+    memset(&later, 0, sizeof(later));
+    later.group = group;
+    later.group.object = NULL;
+    later.group.struct_size = sizeof(later);
+    later.tail[7] = 1;
+    is_status(gh_offload_save(sv.session, &later.group, &e),
+              GH_ERR_UNSUPPORTED, &e, "what a later group asks for is refused");
+    ok(strstr(e.text, "gh_offload_group: byte 47 is set") != NULL,
+       "and named: %s", e.text);
+    later.tail[7] = 0;
+    is_status(gh_offload_save(sv.session, &later.group, &e), GH_ERR_STATE, &e,
+              "what it does not is not");
     group.struct_size = sizeof(group);
     group.flags = GH_OFFLOAD_OWN;
     tensor.address = NULL;
