@@ -286,7 +286,7 @@ void gh_offloads_drop(struct gh_capture *c)
     }
 }
 
-/* ---- the host's own memory --------------------------------------------------------- */
+/* ---- the host's own memory ---------------------------------------------- */
 
 void gh_offloads_tell_host(struct gh_capture *c)
 {

@@ -39,7 +39,9 @@ void gh_device_batch_find(struct gh_device *dev)
 {
     const int version = dev->info.driver_version;
 
-    dev->batch_version = version >= 13000 ? 13000 : version >= 12080 ? 12080 : 0;
+    dev->batch_version = version >= 13000   ? 13000
+                         : version >= 12080 ? 12080
+                                            : 0;
     dev->batch = dev->batch_version == 0
                      ? NULL
                      : driver_find(&dev->drv, "cuMemcpyBatchAsync",

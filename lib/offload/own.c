@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- spans ------------------------------------------------------------------ */
+/* ---- spans -------------------------------------------------------------- */
 
 static bool overlap(const struct gh_own_span *span, const char *from,
                     uint64_t bytes)
@@ -170,7 +170,7 @@ gh_status gh_own_refuse_pass(const struct gh_offload *o,
                    gh_group_name(o, i->group->layer, i->group->module).text);
 }
 
-/* ---- copies ----------------------------------------------------------------- */
+/* ---- copies ------------------------------------------------------------- */
 
 uint32_t gh_own_find_runs(const struct gh_own *own, bool direct,
                           struct gh_run runs[GH_MAX_GROUP])
@@ -208,7 +208,7 @@ gh_status gh_own_stage(struct gh_offload *o, const struct gh_own *own,
     return status;
 }
 
-/* ---- what is loaded ---------------------------------------------------------- */
+/* ---- what is loaded ----------------------------------------------------- */
 
 bool gh_own_fits(const struct gh_own *own, const gh_offload_group *wanted)
 {

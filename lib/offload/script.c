@@ -14,6 +14,7 @@
 #include "offload/group.h"
 #include "offload/move.h"
 #include "offload/own.h"
+#include "offload/own_script.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -61,45 +62,6 @@ static gh_status keep_runs(const struct gh_offload *o,
                        ? gh_own_find_runs(step->own, false, step->runs)
                        : gh_group_find_runs(o, wanted, step->runs);
     return GH_OK;
-}
-
-static gh_status make_own(struct gh_offload_step *step, gh_error *err)
-{
-    step->own = calloc(1, sizeof(*step->own));
-    if (step->own == NULL) {
-        return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a recording");
-    }
-    return gh_own_make(step->instance, err);
-}
-
-/* What stays where the host has it needs no memory of the library's. */
-static gh_status keep_own(const struct gh_offload *o,
-                          const gh_offload_group *wanted,
-                          struct gh_offload_step *step, gh_error *err)
-{
-    const bool goes = step->buffer != NULL;
-    gh_status status = make_own(step, err);
-
-    if (status != GH_OK) {
-        return status;
-    }
-    gh_own_lay(o, wanted, goes, step->own);
-    step->own->by_graph = true;
-    step->own->mode = gh_own_choose(goes, gh_group_is_lent(o, wanted), false);
-    if (step->own->mode == GH_OWN_STAYS) {
-        step->stays = 0;
-    }
-    return GH_OK;
-}
-
-static gh_status lend(struct gh_offload *o, const struct gh_offload_at *at,
-                      const gh_offload_group *wanted,
-                      const struct gh_offload_step *step, gh_error *err)
-{
-    return gh_group_is_lent(o, wanted)
-               ? gh_loans_record(&o->loans, wanted->object, step->instance,
-                                 at->pass, err)
-               : GH_OK;
 }
 
 /* ---- what the host calls ------------------------------------------------------ */
@@ -202,7 +164,7 @@ static gh_status record_save(struct gh_offload *o,
     step.stays = split.stays;
     step.layout = split.layout;
     if (status == GH_OK && gh_is_own(wanted)) {
-        status = keep_own(o, wanted, &step, err);
+        status = gh_own_record_save(o, wanted, &step, err);
     }
     if (status == GH_OK) {
         status =
@@ -221,7 +183,7 @@ static gh_status record_save(struct gh_offload *o,
     }
     if (step.own != NULL) {
         step.instance->recorded |= step.stays != 0;
-        return lend(o, at, wanted, &step, err);
+        return gh_own_record_lend(o, at, wanted, &step, err);
     }
     step.instance->recorded = true;
     gh_group_lay_out(o, wanted, step.buffer != NULL,
@@ -250,45 +212,6 @@ static bool is_alone(const struct gh_offload_script *script,
         }
     }
     return true;
-}
-
-/* Whether what the graph does with the instance is the host's own, so that it
- * knows `kept` only where it has said so. */
-static bool is_own_here(const struct gh_offload_script *script,
-                        const struct gh_instance *i)
-{
-    for (uint32_t s = 0; s < script->n; s++) {
-        if (script->steps[s].instance == i && script->steps[s].own != NULL) {
-            return true;
-        }
-    }
-    return gh_instance_is_own(i);
-}
-
-/* A commit of what is the host's own: it is copied in the graph, and the host
- * has its memory again, but for what stays in it. */
-static gh_status stage(struct gh_offload *o, const struct gh_offload_at *at,
-                       const struct gh_offload_script *script,
-                       const struct gh_offload_step *step, gh_error *err)
-{
-    for (uint32_t s = 0; s < script->n; s++) {
-        const struct gh_offload_step *save = &script->steps[s];
-        gh_status status;
-
-        if (save->instance != step->instance ||
-            save->verb != GH_OFFLOAD_SAVE || save->own == NULL) {
-            continue;
-        }
-        status = gh_own_stage(o, save->own,
-                              save->buffer != NULL ? save->buffer->address
-                                                   : NULL,
-                              step->instance->kept, at->stream, err);
-        if (status == GH_OK && save->own->mode != GH_OWN_STAYS) {
-            gh_loans_end_instance(&o->loans, step->instance);
-        }
-        return status;
-    }
-    return GH_OK;
 }
 
 /* A commit or a release: records that the group's buffer is filled, or read. */
@@ -322,51 +245,18 @@ static gh_status record_end(struct gh_offload *o,
         return gh_own_refuse_pass(o, step.instance, err);
     }
     if (commits) {
-        status = stage(o, at, script, &step, err);
+        status = gh_own_record_commit(o, at, script, &step, err);
     }
     if (status == GH_OK && step.buffer != NULL) {
         status = gh_device_event_record_in_graph(
             o->dev, commits ? step.buffer->filled : step.buffer->read,
             at->stream, err);
     }
-    step.instance->recorded |= !is_own_here(script, step.instance);
+    step.instance->recorded |= !gh_own_is_recorded(script, step.instance);
     return status == GH_OK ? add_step(script, step, err) : status;
 }
 
-/* Where the graph reads what stays: where a graph has saved it, or in memory
- * that each launch copies it to. */
-static gh_status find_own(struct gh_offload *o, const gh_offload_group *wanted,
-                          struct gh_offload_step *step, gh_error *err)
-{
-    struct gh_instance *i = step->instance;
-    const bool goes = step->buffer != NULL;
-    gh_status status;
-
-    if (!gh_own_fits(i->own, wanted)) {
-        return gh_fail(err, GH_ERR_INVALID,
-                       "gh_offload_load: %s has other tensors than it was "
-                       "saved with",
-                       gh_group_name(o, wanted->layer, wanted->module).text);
-    }
-    status = make_own(step, err);
-    if (status != GH_OK) {
-        return status;
-    }
-    gh_own_copy(step->own, i->own);
-    gh_own_split(o, step->own, goes);
-    step->layout = i->layout;
-    if (goes || !i->own->by_graph || i->own->mode != GH_OWN_STAYS) {
-        step->own->mode = GH_OWN_STAGED;
-        step->stays = step->own->stays;
-    }
-    status = gh_group_keep_for_graph(o, i, step->stays, err);
-    if (status == GH_OK) {
-        gh_own_fix(step->own, i->kept);
-    }
-    return status;
-}
-
-/* The same of what lies where the library has said. */
+/* Where the graph reads what lies where the library has said. */
 static gh_status find_given(struct gh_offload *o,
                             const gh_offload_group *wanted,
                             struct gh_offload_step *step, gh_error *err)
@@ -422,8 +312,9 @@ static gh_status record_load(struct gh_offload *o,
     if (i->group->size_class != NULL) {
         step.buffer = place_of(&i->group->size_class->back, i, at);
     }
-    status = gh_instance_is_own(i) ? find_own(o, wanted, &step, err)
-                                   : find_given(o, wanted, &step, err);
+    status = gh_instance_is_own(i)
+                 ? gh_own_record_load(o, wanted, &step, err)
+                 : find_given(o, wanted, &step, err);
     if (status == GH_OK && step.buffer != NULL) {
         status = check_place(o, script, i, step.buffer, err);
         if (status == GH_OK) {

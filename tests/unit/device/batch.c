@@ -19,7 +19,7 @@ static void *stream, *device_memory;
 static unsigned char *host_memory;
 static struct gh_copies_out copies;
 
-/* ---- a driver that has it -------------------------------------------------------- */
+/* ---- a driver that has it ----------------------------------------------- */
 
 static struct {
     uint32_t calls;
@@ -83,7 +83,7 @@ static void pretend(int version, CUresult answer)
     }
 }
 
-/* ---- copies ----------------------------------------------------------------------- */
+/* ---- copies ------------------------------------------------------------- */
 
 /* Whether `n` copies arrive, and nothing beside them. */
 static bool arrives(uint32_t n)

@@ -99,6 +99,9 @@ static void test_spans(void)
     LAY(0, 200, 100, 200, 400, 200, 500, 200, 250, 200, 1000, 8);
     ok(n_spans() == 2 && own.goes == 768 + 256, "chains are one");
     ok(is_whole(GH_OWN_STAGED), "whole");
+    LAY(0, 100, 200, 100, 400, 100, 250, 200, 50, 200);
+    ok(n_spans() == 1 && own.goes == 512, "and so are chains of those");
+    ok(is_whole(GH_OWN_STAGED), "whole");
     LAY(0, 0, 64, 64, 0, 0);
     ok(n_spans() == 1 && own.shape == 0 && is_whole(GH_OWN_STAGED),
        "no bytes are nowhere");
