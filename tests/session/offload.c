@@ -5,6 +5,7 @@
  */
 #include "support/by_hand.h"
 #include "support/saver.h"
+#include "support/trace_file.h"
 #include "tap/tap.h"
 
 #include <stdio.h>
@@ -571,6 +572,55 @@ static void test_moved_before_a_graph(void)
     finish();
 }
 
+/* The group stays, and a larger microbatch makes it grow in the eager part:
+ * the graph of the slot, which does not run then, reads where it was. */
+static void test_grown_before_a_graph(void)
+{
+    static const uint32_t three[] = { 3, 3, 3 }, one[] = { 1, 1, 1 };
+    struct saver_options o = four_layers;
+    uint64_t before;
+
+    o.scope = "mlp";
+    o.across = true;
+    o.modules = 1;
+    o.offload = asks("own_b");
+    if (!open_with(&o)) {
+        return;
+    }
+    for (uint32_t m = 0; m < SAVER_MAX_FEEDS; m++) {
+        sv.words[m] = 128;
+    }
+    ok(run_steps(three, 3), "graphs commit what stays on the device");
+    sv.words[1] = 256;
+    ok(run_steps(three, 2) && saver_is_exact(&sv),
+       "a group that has grown there is right");
+    sv.words[1] = 128;
+    before = saver_stats(&sv).replays;
+    ok(run_steps(three, 3) && saver_is_exact(&sv), "and so is what follows");
+    ok(saver_stats(&sv).replays > before, "which is replayed again");
+    no_race();
+    finish();
+
+    /* No graph of a backward knows the place. */
+    o.in_flight = 1;
+    if (!open_with(&o)) {
+        return;
+    }
+    sv.loads_nothing = true;
+    sv.words[0] = 128;
+    ok(run_steps(one, 3), "graphs commit what no backward loads");
+    sv.words[0] = 256;
+    ok(run_steps(one, 1), "a group of it grows");
+    sv.words[0] = 128;
+    before = saver_stats(&sv).replays;
+    ok(run_steps(one, 2) &&
+           sv.toy.drv.cuCtxSynchronize() == CUDA_SUCCESS &&
+           saver_stats(&sv).replays > before,
+       "and the graph still reads where it was: %s", sv.err.text);
+    no_race();
+    finish();
+}
+
 /* The same bytes for the graph's inputs, and half of the group. */
 static void test_shrunk_before_a_graph(void)
 {
@@ -713,6 +763,38 @@ static void test_host_that_saves_late(void)
        "one that saves from its second step on trains: %s", sv.err.text);
     no_race();
     finish();
+}
+
+/* ---- the trace ------------------------------------------------------------------- */
+
+static void test_trace(void)
+{
+    static const uint32_t counts[] = { 16, 16, 16, 16, 16, 16 };
+    struct saver_options o = four_layers;
+    struct trace_file trace;
+    gh_offload_stats moved;
+
+    if (!trace_file_open(&trace, "off")) {
+        return;
+    }
+    o.layers = 8;
+    o.environment = trace.environment;
+    if (!open_with(&o)) {
+        trace_file_remove(&trace);
+        return;
+    }
+    ok(run_steps(counts, 6) && saver_is_exact(&sv), "traced, it trains");
+    moved = saver_moved(&sv);
+    finish();
+    ok(moved.out_copies + moved.back_copies > 4096,
+       "%llu copies are more than are kept at once",
+       (unsigned long long)(moved.out_copies + moved.back_copies));
+    is_int(trace_file_count(&trace, "\"cat\":\"out\""), moved.out_copies,
+           "the trace has every copy to the host");
+    is_int(trace_file_count(&trace, "\"cat\":\"back\""), moved.back_copies,
+           "and every one back");
+    is_int(trace_file_count(&trace, "did not fit"), 0, "as each step has room");
+    trace_file_remove(&trace);
 }
 
 /* ---- delayed commits ------------------------------------------------------------- */
@@ -916,12 +998,14 @@ int main(void)
     test_larger_than_recorded();
     test_growth_in_a_recording();
     test_moved_before_a_graph();
+    test_grown_before_a_graph();
     test_shrunk_before_a_graph();
     test_host_that_never_loads();
     test_evaluation_first();
     test_pause();
     test_groups_that_only_evaluation_saves();
     test_host_that_saves_late();
+    test_trace();
     test_delay();
     test_flush_in_a_capture();
     test_queue_at_the_end();

@@ -437,6 +437,8 @@ static void test_the_trace(void)
            2, "in the trace a pass that is prepared is called that");
     is_int(trace_file_count(&trace, "\"name\":\"replay backward"), 1,
            "and one that runs is not");
+    is_int(trace_file_count(&trace, "\"cat\":\"graph\""), 2,
+           "what the device did is there, though no step has ended");
     trace_file_remove(&trace);
 }
 

@@ -585,8 +585,9 @@ static enum outcome backward_part(struct saver *sv, const struct work *w,
             TRY(backward_group(sv, w, part, g, k));
         }
     }
-    return part % 2 == 1 && goes_across(sv, 0) ? load_across(sv, w, part)
-                                               : GOES_ON;
+    return part % 2 == 1 && goes_across(sv, 0) && !sv->loads_nothing
+               ? load_across(sv, w, part)
+               : GOES_ON;
 }
 
 static enum outcome run_parts(struct saver *sv, const struct work *w)

@@ -99,7 +99,8 @@ struct saver {
     } pending[SAVER_MAX_PARTS * SAVER_MAX_MODULES]; /* at_once */
     uint32_t n_pending;
     bool tries_again; /* a pass whose call fails is cancelled, entered again */
-    /* By direction, set and layer: a replay does not say it again. */
+    /* By direction, set and layer: a replay does not say it again, but has it
+     * where it was recorded. */
     gh_offload_tensor across[2][SAVER_MAX_SETS][SAVER_MAX_PARTS]
                             [SAVER_MAX_TENSORS];
     /* The same as a recording was told: a replay has them there. */

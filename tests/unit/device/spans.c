@@ -171,6 +171,13 @@ static void test_failures(void)
     collect(spans, true);
     ok(n_told == 1 && told[0].layer == 2, "is left out");
     gh_spans_destroy(spans);
+    spans = make(1, "FAIL=cuEventRecord:5", FREE);
+    work(spans, 1);
+    collect(spans, true);
+    work(spans, 2);
+    collect(spans, true);
+    is_int(n_told, 0, "also where its event stands for the end of another");
+    gh_spans_destroy(spans);
     spans = make(4, "FAIL=cuEventElapsedTime:1", FREE);
     work(spans, 1);
     work(spans, 2);
