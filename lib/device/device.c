@@ -220,6 +220,25 @@ void gh_device_get_info(const struct gh_device *dev,
     *info = dev->info;
 }
 
+bool gh_device_bus_id(struct gh_device *dev, char *text, size_t bytes)
+{
+    static const CUdevice_attribute attributes[] = {
+        CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID,
+        CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID
+    };
+    int id[3];
+
+    for (int i = 0; i < 3; i++) {
+        if (dev->drv.cuDeviceGetAttribute(&id[i], attributes[i],
+                                          dev->device) != CUDA_SUCCESS) {
+            return false;
+        }
+    }
+    snprintf(text, bytes, "%04x:%02x:%02x.0", (unsigned)id[0], (unsigned)id[1],
+             (unsigned)id[2]);
+    return true;
+}
+
 uint64_t gh_device_unwritten(const struct gh_device *dev)
 {
     return dev->unwritten != NULL ? dev->unwritten(0, NULL) : 0;

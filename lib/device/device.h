@@ -37,6 +37,8 @@ gh_status gh_device_open(const char *driver, void *context, int ordinal,
 void gh_device_close(struct gh_device *dev);
 void gh_device_get_info(const struct gh_device *dev,
                         struct gh_device_info *info);
+/* "0000:3b:00.0"; false: the driver does not say. */
+bool gh_device_bus_id(struct gh_device *dev, char *text, size_t bytes);
 /* How many reads of memory that nothing had written the software device has
  * reported, of the whole process; 0 on any other. */
 uint64_t gh_device_unwritten(const struct gh_device *dev);

@@ -8,13 +8,22 @@
 #include "memory/pinned.h"
 
 #include "base/error.h"
+#include "memory/numa.h"
 
+#include <errno.h>
 #include <stdlib.h>
 
 void gh_pinned_init(struct gh_pinned *pinned, struct gh_device *dev,
                     uint64_t limit)
 {
-    *pinned = (struct gh_pinned){ .dev = dev, .limit = limit };
+    char bus_id[32];
+
+    *pinned = (struct gh_pinned){ .dev = dev,
+                                  .limit = limit,
+                                  .node = GH_NUMA_UNKNOWN };
+    if (gh_device_bus_id(dev, bus_id, sizeof(bus_id))) {
+        pinned->node = gh_numa_node_of("/sys", bus_id);
+    }
 }
 
 static void free_block(struct gh_pinned *pinned, struct gh_pinned_block *block)
@@ -34,34 +43,37 @@ void gh_pinned_free(struct gh_pinned *pinned)
         free_block(pinned, block);
         block = older;
     }
-    free(pinned->sizes);
+    while (pinned->sizes != NULL) {
+        struct gh_pinned_size *next = pinned->sizes->next;
+
+        free(pinned->sizes);
+        pinned->sizes = next;
+    }
     *pinned = (struct gh_pinned){ .dev = pinned->dev };
 }
 
 static struct gh_pinned_size *find_size(const struct gh_pinned *pinned,
                                         uint64_t bytes)
 {
-    for (uint32_t i = 0; i < pinned->n_sizes; i++) {
-        if (pinned->sizes[i].bytes == bytes) {
-            return &pinned->sizes[i];
-        }
+    struct gh_pinned_size *size = pinned->sizes;
+
+    while (size != NULL && size->bytes != bytes) {
+        size = size->next;
     }
-    return NULL;
+    return size;
 }
 
 static gh_status add_size(struct gh_pinned *pinned, uint64_t bytes,
                           struct gh_pinned_size **size_p, gh_error *err)
 {
-    const size_t n = pinned->n_sizes + (size_t)1;
-    struct gh_pinned_size *sizes =
-        realloc(pinned->sizes, n * sizeof(*pinned->sizes));
+    struct gh_pinned_size *size = malloc(sizeof(*size));
 
-    if (sizes == NULL) {
+    if (size == NULL) {
         return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a size of blocks");
     }
-    pinned->sizes = sizes;
-    *size_p = &sizes[pinned->n_sizes++];
-    **size_p = (struct gh_pinned_size){ .bytes = bytes };
+    *size = (struct gh_pinned_size){ bytes, NULL, pinned->sizes };
+    pinned->sizes = size;
+    *size_p = size;
     return GH_OK;
 }
 
@@ -75,6 +87,22 @@ static gh_status refuse(const struct gh_pinned *pinned, uint64_t bytes,
                    (unsigned long long)pinned->bytes,
                    (unsigned long long)bytes,
                    (unsigned long long)pinned->limit);
+}
+
+/* Near the device where that can be had, and anywhere else. */
+static gh_status alloc_near(struct gh_pinned *pinned, uint64_t bytes,
+                            void **address_p, gh_error *err)
+{
+    struct gh_numa_before before = { .changed = false };
+    gh_status status;
+
+    if (pinned->node != GH_NUMA_UNKNOWN) {
+        before = gh_numa_begin(pinned->node);
+        pinned->refused = before.changed ? pinned->refused : errno;
+    }
+    status = gh_device_host_alloc(pinned->dev, bytes, address_p, err);
+    gh_numa_end(&before);
+    return status;
 }
 
 static gh_status make_block(struct gh_pinned *pinned, uint64_t bytes,
@@ -94,8 +122,7 @@ static gh_status make_block(struct gh_pinned *pinned, uint64_t bytes,
     block->bytes = bytes;
     status = gh_device_event_create(pinned->dev, &block->copied, err);
     if (status == GH_OK) {
-        status =
-            gh_device_host_alloc(pinned->dev, bytes, &block->address, err);
+        status = alloc_near(pinned, bytes, &block->address, err);
     }
     if (status != GH_OK) {
         free_block(pinned, block);
@@ -112,6 +139,7 @@ gh_status gh_pinned_take(struct gh_pinned *pinned, uint64_t bytes,
                          struct gh_pinned_block **block_p, gh_error *err)
 {
     struct gh_pinned_size *size = find_size(pinned, bytes);
+    struct gh_pinned_block *block = NULL;
     gh_status status = GH_OK;
 
     if (size == NULL) {
@@ -121,18 +149,27 @@ gh_status gh_pinned_take(struct gh_pinned *pinned, uint64_t bytes,
         return status;
     }
     if (size->free == NULL) {
-        return make_block(pinned, bytes, block_p, err);
+        status = make_block(pinned, bytes, &block, err);
+        if (status != GH_OK) {
+            return status;
+        }
+        block->size = size;
+    } else {
+        block = size->free;
+        size->free = size->free->next;
     }
-    *block_p = size->free;
-    size->free = size->free->next;
+    pinned->in_use += bytes;
+    if (pinned->in_use > pinned->peak) {
+        pinned->peak = pinned->in_use;
+    }
+    *block_p = block;
     return GH_OK;
 }
 
 void gh_pinned_give_back(struct gh_pinned *pinned,
                          struct gh_pinned_block *block)
 {
-    struct gh_pinned_size *size = find_size(pinned, block->bytes);
-
-    block->next = size->free;
-    size->free = block;
+    pinned->in_use -= block->bytes;
+    block->next = block->size->free;
+    block->size->free = block;
 }

@@ -2,9 +2,10 @@
  * pinned.h - pinned memory of the host, in blocks that are used over and over.
  *
  * A block is a size and an event.  Its owner records the event after every
- * copy from or to it; who has the block next waits for the event first.  Taking
- * and giving back are O(1) in the blocks, and linear in the sizes that a
+ * copy from or to it; who has the block next waits for the event first.  Giving
+ * back is O(1); taking is O(1) in the blocks, and linear in the sizes that a
  * session has, which are few.  Nothing is given to the driver before the end.
+ * Blocks are on the NUMA node of the device, where the machine tells it.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -18,6 +19,7 @@ struct gh_pinned_block {
     uint64_t bytes;
     void *copied;                 /* event: after the last copy */
     bool used;                    /* `copied` was recorded */
+    struct gh_pinned_size *size;
     struct gh_pinned_block *next; /* of its size: free; else of all */
     struct gh_pinned_block *older;
 };
@@ -26,14 +28,18 @@ struct gh_pinned_block {
 struct gh_pinned_size {
     uint64_t bytes;
     struct gh_pinned_block *free;
+    struct gh_pinned_size *next;
 };
 
 struct gh_pinned {
     struct gh_device *dev;
     uint64_t limit; /* bytes; 0: none */
     uint64_t bytes; /* of all blocks */
+    uint64_t in_use, peak; /* bytes of those that are taken, and the most */
+    int node;              /* of the host's memory that is near; or
+                              GH_NUMA_UNKNOWN */
+    int refused;           /* errno: the kernel gives none of that node; 0 */
     struct gh_pinned_size *sizes;
-    uint32_t n_sizes;
     struct gh_pinned_block *newest; /* of all */
 };
 

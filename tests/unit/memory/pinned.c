@@ -48,6 +48,11 @@ static void test_blocks_are_used_again(void)
     ok(gh_pinned_take(&pinned, 1024, &c, NULL) == GH_OK &&
            gh_pinned_take(&pinned, 1024, &d, NULL) == GH_OK && c != d,
        "two that were given back are two");
+    is_int(pinned.in_use, 4096, "all of it is in use");
+    gh_pinned_give_back(&pinned, c);
+    gh_pinned_give_back(&pinned, d);
+    is_int(pinned.in_use, 2048, "and then no more than was not given back");
+    is_int(pinned.peak, 4096, "the most that was in use is remembered");
     gh_pinned_free(&pinned);
     is_int(now().host_allocations, 0, "at the end all is given back");
     is_int(now().events, 0, "and no event is left");
