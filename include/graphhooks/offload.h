@@ -27,6 +27,21 @@
  * learns their sizes and their order.  When it ends the library decides which
  * groups stay on the device, for good.
  *
+ * With fraction "auto" the profile is one step longer.  The second one is
+ * measured: when each group is committed and loaded, without the time that is
+ * waited for copies, and how long each copy takes.  Its end waits for the
+ * device, once.  From that the step is simulated with both streams of copies,
+ * and the groups that would be waited for stay, until the step is foreseen to
+ * take at most 1 % longer than without any copies.  Times are those of passes
+ * that run eagerly: where the host is slower than the device, which the log
+ * says, replays leave less time than was measured.
+ *
+ * Ranks that must keep the same groups have to decide by the same profile, as
+ * the decision depends on nothing else: no clock, no address, no order in
+ * memory.  Two ranks measure different times, so for those use a fraction, or
+ * give all the same times and link_mb_per_s where the groups are declared.
+ * No result depends on whether ranks agree, only memory and time do.
+ *
  * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef GRAPHHOOKS_OFFLOAD_H
@@ -58,8 +73,8 @@ typedef struct gh_offload_desc {
      * during the open only. */
     const char *const *names;
 
-    /* The share of the groups that go, "0" to "1"; NULL: "1".
-     * GRAPHHOOKS_OFFLOAD_FRACTION */
+    /* The share of the groups that go, "0" to "1", or since 0.4 "auto": as many
+     * as their copies hide; NULL: "1".  GRAPHHOOKS_OFFLOAD_FRACTION */
     const char *fraction;
     /* Tensors below stay; 0: 1 MiB.  GRAPHHOOKS_OFFLOAD_MIN_BYTES */
     uint64_t min_bytes;
@@ -71,6 +86,20 @@ typedef struct gh_offload_desc {
     /* Most bytes of pinned memory; 0: no limit.
      * GRAPHHOOKS_OFFLOAD_POOL_BYTES */
     uint64_t pool_bytes;
+    /* since 0.4 */
+    /* Groups that come back ahead of the one that is needed, 1 to 16; 0: all
+     * that the rings have room for, and with fraction "auto" what makes the
+     * step shortest by the times.  GRAPHHOOKS_OFFLOAD_PREFETCH */
+    uint32_t prefetch;
+    /* Copies out of a ring that may be under way, 1 to 64: a commit beyond them
+     * makes the stream wait for the oldest.  As many as there are buffers, or
+     * 0, is no limit.  GRAPHHOOKS_OFFLOAD_IN_FLIGHT */
+    uint32_t in_flight;
+    /* What a copy moves in a second, in units of 1,000,000 bytes, where it is
+     * not measured: the host has said when groups are needed, or this is given
+     * for ranks that have to agree.  0: 25,000.  Measured times win. */
+    uint32_t link_mb_per_s;
+    uint32_t reserved_tail; /* must be 0 */
 } gh_offload_desc;
 
 /* Frozen: arrays of it cross the ABI. */
@@ -202,6 +231,24 @@ typedef struct gh_offload_stats {
     uint64_t ring_bytes;  /* device memory of the rings */
     uint64_t kept_bytes;  /* device memory of what stays */
     uint64_t pinned_bytes; /* of the host */
+    /* since 0.4 */
+    uint64_t pinned_peak; /* the most of that which was in use at once */
+    uint64_t saved_bytes; /* device memory that the groups that go would take
+                             with all microbatches in flight, less the rings:
+                             as it was settled */
+    /* Of the steps that were timed: with GRAPHHOOKS_LOG=info the fourth after
+     * the profile, else none.  Then at least 1 - stalled_ns / timed_ns of the
+     * copies' time ran beside the compute.
+     *
+     * A stall is a wait for a copy of more than 5 us, at a save for the buffer
+     * or at a load for its group.  In a pass that runs eagerly the wait itself
+     * is timed.  In a replayed one the graph waits inside: what is counted, once
+     * a launch, is the time from when the stream has come to it to the end of
+     * the last copy that it waits for, which is never too little. */
+    uint32_t timed_steps;
+    uint32_t stalls;
+    uint64_t timed_ns;   /* all copies, one after the other */
+    uint64_t stalled_ns; /* all stalls */
 } gh_offload_stats;
 
 /**

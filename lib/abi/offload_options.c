@@ -21,20 +21,23 @@
      GH_MODULE_ATTN_PROJ | GH_MODULE_MLP_NORM | GH_MODULE_EXPERT_FC1 | \
      GH_MODULE_MOE_ACT)
 
-static gh_status check_desc(const gh_offload_desc *desc, gh_error *err)
+static gh_status take_desc(const gh_offload_desc *given, gh_offload_desc *desc,
+                           gh_error *err)
 {
     gh_status status =
-        gh_check_size("gh_offload_desc", desc,
+        gh_check_size("gh_offload_desc", given,
                       GH_SIZE_THROUGH(gh_offload_desc, pool_bytes),
                       sizeof(*desc), err);
 
     if (status != GH_OK) {
         return status;
     }
-    if (desc->reserved != 0) {
+    gh_take_struct(given, desc, sizeof(*desc));
+    if (desc->reserved != 0 || desc->reserved_tail != 0) {
         return gh_fail(err, GH_ERR_INVALID,
-                       "gh_offload_desc.reserved is %u: zero it",
-                       desc->reserved);
+                       "gh_offload_desc.reserved is %u, and reserved_tail %u: "
+                       "zero them",
+                       desc->reserved, desc->reserved_tail);
     }
     return GH_OK;
 }
@@ -50,10 +53,35 @@ static gh_status offer_bytes(struct gh_env *env, enum gh_env_id id,
     return gh_env_offer(env, id, label, text, err);
 }
 
-gh_status gh_offload_offer(const gh_offload_desc *desc, struct gh_env *env,
+static gh_status offer_counts(const gh_offload_desc *desc, struct gh_env *env,
+                              gh_error *err)
+{
+    const struct {
+        enum gh_env_id id;
+        const char *label;
+        uint32_t value;
+    } counts[] = {
+        { GH_ENV_OFFLOAD_BUFFERS, "gh_offload_desc.buffers", desc->buffers },
+        { GH_ENV_OFFLOAD_PREFETCH, "gh_offload_desc.prefetch", desc->prefetch },
+        { GH_ENV_OFFLOAD_IN_FLIGHT, "gh_offload_desc.in_flight",
+          desc->in_flight },
+    };
+    gh_status status = GH_OK;
+
+    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]) &&
+                       status == GH_OK; i++) {
+        status = gh_env_offer_count(env, counts[i].id, counts[i].label,
+                                    counts[i].value, err);
+    }
+    return status;
+}
+
+gh_status gh_offload_offer(const gh_offload_desc *given, struct gh_env *env,
                            gh_error *err)
 {
-    gh_status status = check_desc(desc, err);
+    gh_offload_desc copy;
+    const gh_offload_desc *desc = &copy;
+    gh_status status = take_desc(given, &copy, err);
 
     if (status == GH_OK) {
         status = gh_env_offer(env, GH_ENV_OFFLOAD, "gh_offload_desc.modules",
@@ -72,11 +100,7 @@ gh_status gh_offload_offer(const gh_offload_desc *desc, struct gh_env *env,
             offer_bytes(env, GH_ENV_OFFLOAD_POOL_BYTES,
                         "gh_offload_desc.pool_bytes", desc->pool_bytes, err);
     }
-    return status == GH_OK
-               ? gh_env_offer_count(env, GH_ENV_OFFLOAD_BUFFERS,
-                                    "gh_offload_desc.buffers", desc->buffers,
-                                    err)
-               : status;
+    return status == GH_OK ? offer_counts(desc, env, err) : status;
 }
 
 static gh_status take_names(const char *const *given,
@@ -202,14 +226,21 @@ gh_status gh_offload_read_options(const gh_offload_desc *desc,
     *options = (struct gh_offload_options){
         .names = names->list,
         .n_names = names->n,
-        .fraction = env->offload_fraction,
+        .fraction = env->offload_fraction < 0.0 ? 1.0 : env->offload_fraction,
+        .hides = env->offload_fraction < 0.0,
         .min_bytes = env->offload_min_bytes,
         .buffers = env->offload_buffers,
         .pool_bytes = env->offload_pool_bytes,
+        .prefetch = env->offload_prefetch,
+        .in_flight = env->offload_in_flight,
         .max_slots = env->max_slots,
         .delay = env->offload_delay != 0,
     };
     if (status == GH_OK && desc != NULL) {
+        gh_offload_desc copy;
+
+        gh_take_struct(desc, &copy, sizeof(copy));
+        options->link_rate = copy.link_mb_per_s;
         status = take_keep_bytes(desc, options, err);
     }
     *asked = env->offload[0] != '\0';

@@ -28,12 +28,16 @@ static GH_COLD gh_status refuse_open(const struct gh_capture *c, gh_error *err)
 /* Why nothing may be recorded now. */
 static gh_reason may_record(const struct gh_capture *c)
 {
-    const uint64_t warmup = c->options.warmup_steps;
+    uint64_t warmup = c->options.warmup_steps;
 
     if (c->stats.iterations < warmup ||
         (c->offload != NULL &&
          gh_offload_is_profiling(c->offload, c->stats.iterations))) {
         return GH_REASON_WARMUP;
+    }
+    /* A profile that is longer than the warmup is one. */
+    if (c->offload != NULL && c->offload->profile_steps > warmup) {
+        warmup = c->offload->profile_steps;
     }
     if (c->options.freeze != 0 &&
         c->stats.iterations >= warmup + c->options.freeze) {

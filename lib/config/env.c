@@ -53,6 +53,11 @@ static const struct gh_env_word check_words[] = {
     { NULL, NULL },
 };
 
+static const struct gh_env_word fraction_words[] = {
+    { "auto", NULL },
+    { NULL, NULL },
+};
+
 const struct gh_env_row gh_env_table[] = {
 #define GH_ENV(id, field, kind, dflt, least, most, words, doc) \
     { GH_ENV_PREFIX #id, \

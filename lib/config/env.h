@@ -90,7 +90,7 @@ enum gh_env_kind {
     GH_ENV_KIND_PATHS,
     GH_ENV_KIND_NAMES,   /* words that lib/config does not know */
     GH_ENV_KIND_BYTES,   /* a number of 64 bits */
-    GH_ENV_KIND_FRACTION /* 0 to 1 */
+    GH_ENV_KIND_FRACTION /* 0 to 1; its one word is below 0 */
 };
 enum gh_env_state {
     GH_ENV_STATE_STABLE,

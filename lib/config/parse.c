@@ -76,7 +76,7 @@ void gh_env_rule(const struct gh_env_row *row, char *text, size_t bytes)
         add(&out, "a number of bytes");
         return;
     case GH_ENV_KIND_FRACTION:
-        add(&out, "a number from 0 to 1");
+        add(&out, "a number from 0 to 1, or auto");
         return;
     case GH_ENV_KIND_LIST:
         add(&out, "one or more, with commas, of ");
@@ -306,7 +306,8 @@ static gh_status parse_bytes(const struct gh_env_row *row, const char *label,
     return GH_OK;
 }
 
-/* Digits with at most one point, whatever the locale says of points. */
+/* Digits with at most one point, whatever the locale says of points; the word
+ * of the row is -1. */
 static gh_status parse_fraction(const struct gh_env_row *row, const char *label,
                                 const char *value, double *out, gh_error *err)
 {
@@ -314,6 +315,10 @@ static gh_status parse_fraction(const struct gh_env_row *row, const char *label,
     double n = 0.0, unit = 1.0;
     size_t digits = 0;
 
+    if (find_word(row->words, value, strlen(value)) >= 0) {
+        *out = -1.0;
+        return GH_OK;
+    }
     for (const char *c = value; *c != '\0'; c++) {
         if (c == point) {
             continue;

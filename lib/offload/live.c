@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "offload/group.h"
+#include "offload/measure.h"
 #include "offload/move.h"
 #include "offload/own.h"
 
@@ -188,6 +189,9 @@ static gh_status save(struct gh_offload *o, const struct gh_offload_at *at,
     if (own) {
         status = gh_own_make(i, err);
     }
+    if (gh_is_measured(o)) {
+        gh_measure_point(o, GH_POINT_SAVE_ASKED, i, i->stream);
+    }
     if (status == GH_OK && !at->paused && !(own && i->for_nobody) &&
         can_go(o, group, &split)) {
         i->n_runs = gh_group_find_runs(o, wanted, i->runs);
@@ -200,6 +204,9 @@ static gh_status save(struct gh_offload *o, const struct gh_offload_at *at,
     if (status != GH_OK) {
         gh_move_cancel(o, i);
         return status;
+    }
+    if (gh_is_measured(o)) {
+        gh_measure_point(o, GH_POINT_SAVE, i, i->stream);
     }
     i->state = GH_INSTANCE_WRITING;
     return GH_OK;
@@ -234,6 +241,22 @@ static gh_status commit_own(struct gh_offload *o, struct gh_instance *i,
                : status;
 }
 
+/* The buffer is written; beyond the most in flight, the host's stream waits for
+ * the oldest copy. */
+static gh_status mark_filled(struct gh_offload *o, const struct gh_instance *i,
+                             gh_error *err)
+{
+    const struct gh_ring_buffer *oldest = gh_ring_before(
+        &i->group->size_class->out, i->out, o->options.in_flight);
+    gh_status status =
+        gh_device_event_record(o->dev, i->out->filled, i->stream, err);
+
+    if (status == GH_OK && oldest != NULL) {
+        status = gh_device_event_wait(o->dev, i->stream, oldest->read, err);
+    }
+    return status;
+}
+
 static gh_status commit(struct gh_offload *o, const struct gh_offload_at *at,
                         uint32_t layer, uint32_t module, gh_error *err)
 {
@@ -254,6 +277,9 @@ static gh_status commit(struct gh_offload *o, const struct gh_offload_at *at,
         i->group->place = o->places++;
     }
     i->stream = at->stream;
+    if (gh_is_measured(o)) {
+        gh_measure_point(o, GH_POINT_COMMIT, i, i->stream);
+    }
     if (i->for_nobody) {
         return end_for_nobody(o, i, err);
     }
@@ -261,8 +287,7 @@ static gh_status commit(struct gh_offload *o, const struct gh_offload_at *at,
         status = commit_own(o, i, err);
     }
     if (status == GH_OK && i->out != NULL) {
-        status =
-            gh_device_event_record(o->dev, i->out->filled, at->stream, err);
+        status = mark_filled(o, i, err);
     }
     if (status != GH_OK || i->goes) {
         return status == GH_OK ? gh_move_out(o, i, err) : status;
@@ -363,11 +388,17 @@ static gh_status load(struct gh_offload *o, const struct gh_offload_at *at,
                        (unsigned long long)i->stays);
     }
     i->stream = at->stream;
+    if (gh_is_measured(o)) {
+        gh_measure_point(o, GH_POINT_LOAD_ASKED, i, i->stream);
+    }
     if (i->goes) {
         status = bring_back(o, i, err);
     }
     if (status != GH_OK) {
         return status;
+    }
+    if (gh_is_measured(o)) {
+        gh_measure_point(o, GH_POINT_LOAD, i, i->stream);
     }
     i->pass = at->pass;
     i->state = GH_INSTANCE_READING;
@@ -389,6 +420,9 @@ static gh_status release(struct gh_offload *o, const struct gh_offload_at *at,
         return gh_group_refuse(o, i, "gh_offload_release", err);
     }
     i->stream = at->stream;
+    if (gh_is_measured(o)) {
+        gh_measure_point(o, GH_POINT_RELEASE, i, i->stream);
+    }
     if (i->goes) {
         status = gh_device_event_record(o->dev, i->back->read, at->stream, err);
     }

@@ -16,6 +16,7 @@
 #include "offload/move.h"
 
 #include "base/error.h"
+#include "offload/measure.h"
 #include "offload/own.h"
 
 /* ---- the order of commits ------------------------------------------------ */
@@ -165,7 +166,6 @@ static gh_status issue_all(struct gh_offload *o, struct gh_copies_out *copies,
 static gh_status add_runs(struct gh_offload *o, const struct gh_instance *i,
                           struct gh_copies_out *copies, gh_error *err)
 {
-    struct gh_span *span = trace(o, i, GH_WORK_OUT, o->out);
     gh_status status = GH_OK;
 
     for (uint32_t r = 0; r < i->n_runs && status == GH_OK; r++) {
@@ -183,23 +183,23 @@ static gh_status add_runs(struct gh_offload *o, const struct gh_instance *i,
             status = issue_all(o, copies, err);
         }
     }
-    /* A traced copy is issued by itself, so that its span is its own. */
-    if (span != NULL && status == GH_OK) {
-        status = issue_all(o, copies, err);
-    }
-    gh_spans_end(o->spans, span);
     return status;
 }
 
 static gh_status issue_out(struct gh_offload *o, const struct gh_instance *i,
                            gh_error *err)
 {
+    struct gh_span *span = trace(o, i, GH_WORK_OUT, o->out);
     struct gh_copies_out copies;
     gh_status status;
 
     copies.n = 0;
     status = add_runs(o, i, &copies, err);
-    return status == GH_OK ? issue_all(o, &copies, err) : status;
+    if (status == GH_OK) {
+        status = issue_all(o, &copies, err);
+    }
+    gh_spans_end(o->spans, span);
+    return status;
 }
 
 /* Without a buffer the host's own memory is read, whose loan has one mark for
@@ -236,8 +236,14 @@ static gh_status copy_out(struct gh_offload *o, struct gh_instance *i,
     if (status == GH_OK) {
         status = wait_for_block(o, i->block, o->out, err);
     }
+    if (gh_is_measured(o)) {
+        gh_measure_copy_begin(o, i, true);
+    }
     if (status == GH_OK) {
         status = issue_out(o, i, err);
+    }
+    if (gh_is_measured(o)) {
+        gh_measure_copy_end(o, i->out, true);
     }
     if (status == GH_OK) {
         status = gh_device_event_record(o->dev, read_of(i), o->out, err);
@@ -345,6 +351,12 @@ static gh_status copy_queue_out(struct gh_offload *o, gh_error *err)
     return status;
 }
 
+/* Copies of one call have no times of their own. */
+static bool is_timed(const struct gh_offload *o)
+{
+    return o->spans != NULL || gh_is_measured(o);
+}
+
 gh_status gh_move_flush(struct gh_offload *o, gh_error *err)
 {
     struct gh_device_before before;
@@ -354,7 +366,7 @@ gh_status gh_move_flush(struct gh_offload *o, gh_error *err)
         return GH_OK;
     }
     before = gh_device_enter(o->dev);
-    if (gh_device_has_batches(o->dev)) {
+    if (gh_device_has_batches(o->dev) && !is_timed(o)) {
         status = copy_queue_out(o, err);
     }
     while (o->first_queued != NULL && status == GH_OK) {
@@ -429,8 +441,14 @@ static gh_status copy_back(struct gh_offload *o, struct gh_instance *i,
     if (status == GH_OK) {
         status = gh_device_event_wait(o->dev, o->back, back->read, err);
     }
+    if (gh_is_measured(o)) {
+        gh_measure_copy_begin(o, i, false);
+    }
     if (status == GH_OK) {
         status = issue_back(o, i, back, err);
+    }
+    if (gh_is_measured(o)) {
+        gh_measure_copy_end(o, back, false);
     }
     if (status == GH_OK) {
         status = gh_device_event_record(o->dev, back->filled, o->back, err);
@@ -473,7 +491,9 @@ gh_status gh_move_back(struct gh_offload *o, struct gh_instance *i,
 
 void gh_move_ahead(struct gh_offload *o, const struct gh_instance *from)
 {
+    const uint32_t most = o->forecast.prefetch;
     struct gh_instance *i = from->before;
+    uint32_t ahead = 0;
 
     for (int looked = 0; i != NULL && looked < LOOK_AHEAD; i = i->before) {
         struct gh_ring_buffer *back;
@@ -483,7 +503,13 @@ void gh_move_ahead(struct gh_offload *o, const struct gh_instance *from)
             continue;
         }
         looked++;
-        if (!i->goes || i->state != GH_INSTANCE_AWAY || !o->profiled) {
+        if (!i->goes || !o->profiled) {
+            continue;
+        }
+        if (most != 0 && ++ahead > most) {
+            return;
+        }
+        if (i->state != GH_INSTANCE_AWAY) {
             continue;
         }
         back = gh_ring_place(&i->group->size_class->back, i->group, i->slot);

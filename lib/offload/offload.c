@@ -8,7 +8,9 @@
 #include "offload/offload.h"
 
 #include "base/error.h"
+#include "offload/measure.h"
 #include "offload/move.h"
+#include "offload/report.h"
 #include "offload/settle.h"
 
 #include <stdlib.h>
@@ -105,12 +107,16 @@ void gh_offload_rest(struct gh_offload *o)
 void gh_offload_destroy(struct gh_offload *o)
 {
     struct gh_device_before before;
+    gh_offload_stats stats;
 
     if (o == NULL) {
         return;
     }
     gh_offload_rest(o);
     before = gh_device_enter(o->dev);
+    gh_offload_count(o, &stats);
+    gh_report_end(o, &stats);
+    gh_measure_free(o);
     gh_loans_free(&o->loans);
     gh_table_free(&o->table);
     gh_pinned_free(&o->pinned);
@@ -174,6 +180,37 @@ static bool has_profile(struct gh_offload *o, bool cut)
     return true;
 }
 
+/* Whether the next step is to be measured before anything is settled: the
+ * first one has loaded modules and grown pools, and times of it say little. */
+static bool measures_next(struct gh_offload *o)
+{
+    if (!o->options.hides || o->measure != NULL) {
+        return false;
+    }
+    gh_measure_begin(o);
+    return o->measure != NULL;
+}
+
+/* Of the steps after the profile the one that is measured for a log at info,
+ * which comes when all that can be is recorded. */
+#define MEASURED_STEP 4
+
+static void count_steps(struct gh_offload *o)
+{
+    const uint32_t n = ++o->settled_steps;
+
+    if (o->log->level < GH_LOG_INFO || n + 1 < MEASURED_STEP) {
+        return;
+    }
+    if (n + 1 == MEASURED_STEP) {
+        gh_measure_begin(o);
+    } else if (n == MEASURED_STEP && o->measure != NULL) {
+        gh_measure_end(o);
+    } else if (gh_measure_sum(o, &o->stats)) {
+        gh_measure_free(o);
+    }
+}
+
 gh_status gh_offload_end_step(struct gh_offload *o, gh_error *err)
 {
     struct gh_device_before before = gh_device_enter(o->dev);
@@ -185,7 +222,12 @@ gh_status gh_offload_end_step(struct gh_offload *o, gh_error *err)
         o->trains_without = true;
     }
     o->trains = false;
-    if (status == GH_OK && has_profile(o, cut)) {
+    if (o->profiled) {
+        count_steps(o);
+    } else {
+        o->profile_steps++;
+    }
+    if (status == GH_OK && has_profile(o, cut) && !measures_next(o)) {
         status = gh_settle(o, err);
     }
     gh_device_leave(o->dev, before);
@@ -238,4 +280,6 @@ void gh_offload_count(const struct gh_offload *o, gh_offload_stats *stats)
     stats->ring_bytes = bytes_of_rings(o);
     stats->kept_bytes = bytes_kept(o);
     stats->pinned_bytes = o->pinned.bytes;
+    stats->pinned_peak = o->pinned.peak;
+    (void)gh_measure_sum(o, stats);
 }

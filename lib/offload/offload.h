@@ -24,6 +24,7 @@
 #include "offload/step.h"
 #include "offload/table.h"
 #include "plan/plan.h"
+#include "plan/policy.h"
 
 struct gh_offload_options {
     uint32_t modules;         /* GH_MODULE_* that go */
@@ -31,13 +32,20 @@ struct gh_offload_options {
     const char *const *names; /* of those; they outlive the session */
     uint32_t n_names;
     double fraction;
+    bool hides; /* fraction=auto */
     uint64_t min_bytes;
     uint64_t keep_bytes; /* of each chunk */
     uint32_t buffers;    /* of each ring */
     uint64_t pool_bytes; /* 0: no limit */
+    uint32_t prefetch;   /* groups that come back ahead; 0: all that the rings
+                            have room for */
+    uint32_t in_flight;  /* copies out of a ring under way; 0: no limit */
+    double link_rate;    /* bytes in a microsecond; 0: what is measured */
     uint32_t max_slots;
     bool delay;
 };
+
+struct gh_measure;
 
 struct gh_offload {
     struct gh_offload_options options;
@@ -58,6 +66,10 @@ struct gh_offload {
     uint32_t places;              /* given to groups, in the profile */
     bool pool_said;
     struct gh_spans *spans; /* of the trace; NULL: none */
+    struct gh_measure *measure; /* NULL: nothing is measured */
+    uint64_t profile_steps;     /* that had ended when it was settled */
+    uint32_t settled_steps;     /* that have ended since */
+    struct gh_forecast forecast;
     gh_offload_stats stats;
 };
 

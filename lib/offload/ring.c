@@ -96,3 +96,18 @@ struct gh_ring_buffer *gh_ring_oldest(const struct gh_ring *ring)
     }
     return oldest;
 }
+
+struct gh_ring_buffer *gh_ring_before(const struct gh_ring *ring,
+                                      const struct gh_ring_buffer *buffer,
+                                      uint32_t n)
+{
+    if (n == 0 || n >= ring->places) {
+        return NULL;
+    }
+    for (uint32_t i = 0; i < ring->places; i++) {
+        if (ring->buffers[i] == buffer) {
+            return ring->buffers[(i + ring->places - n) % ring->places];
+        }
+    }
+    return NULL;
+}

@@ -21,6 +21,8 @@ struct gh_ring_buffer {
     void *read;   /* event: it has been read, and may be written again */
     struct gh_instance *holder; /* whose group is in it; NULL: nobody's */
     uint64_t turn;              /* when it was taken last */
+    uint32_t timed; /* of a step that is measured: the number of its last copy,
+                       from 1; 0: none */
 };
 
 struct gh_ring {
@@ -42,6 +44,12 @@ void gh_ring_free(struct gh_ring *ring, struct gh_memory *memory);
 
 /* The one that nobody holds and that was taken longest ago; NULL: none. */
 struct gh_ring_buffer *gh_ring_oldest(const struct gh_ring *ring);
+
+/* The one `n` places before it, round the ring; NULL: none of 0, nor of as many
+ * as there are places. */
+struct gh_ring_buffer *gh_ring_before(const struct gh_ring *ring,
+                                      const struct gh_ring_buffer *buffer,
+                                      uint32_t n);
 
 static inline void gh_ring_hold(struct gh_ring *ring,
                                 struct gh_ring_buffer *buffer,

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "offload/group.h"
+#include "offload/measure.h"
 #include "offload/move.h"
 #include "offload/own.h"
 #include "offload/own_script.h"
@@ -223,6 +224,7 @@ static gh_status record_end(struct gh_offload *o,
 {
     const bool commits = verb == GH_OFFLOAD_COMMIT;
     struct gh_offload_step step = { .verb = verb };
+    const struct gh_ring_buffer *oldest = NULL;
     struct gh_size_class *size_class;
     gh_status status =
         gh_group_saved(o, at, layer, module, &step.instance, err);
@@ -251,6 +253,13 @@ static gh_status record_end(struct gh_offload *o,
         status = gh_device_event_record_in_graph(
             o->dev, commits ? step.buffer->filled : step.buffer->read,
             at->stream, err);
+        oldest = commits ? gh_ring_before(&size_class->out, step.buffer,
+                                          o->options.in_flight)
+                         : NULL;
+    }
+    if (status == GH_OK && oldest != NULL) {
+        status = gh_device_event_wait_in_graph(o->dev, at->stream,
+                                               oldest->read, err);
     }
     step.instance->recorded |= !gh_own_is_recorded(script, step.instance);
     return status == GH_OK ? add_step(script, step, err) : status;
@@ -443,6 +452,15 @@ static void take_back(struct gh_offload *o,
     }
 }
 
+/* The graph waits for what was copied last from the buffer, or into it. */
+static void measure_wait(struct gh_offload *o,
+                         const struct gh_offload_step *step)
+{
+    if (gh_is_measured(o) && step->buffer != NULL) {
+        gh_measure_wait(o, step->buffer);
+    }
+}
+
 gh_status gh_offload_before(struct gh_offload *o,
                             const struct gh_offload_script *script,
                             const struct gh_offload_at *at, gh_error *err)
@@ -450,13 +468,18 @@ gh_status gh_offload_before(struct gh_offload *o,
     struct gh_device_before before = gh_device_enter(o->dev);
     gh_status status = GH_OK;
 
+    if (gh_is_measured(o)) {
+        gh_measure_point(o, GH_POINT_LAUNCH, NULL, at->stream);
+    }
     for (uint32_t s = 0; s < script->n && status == GH_OK; s++) {
         const struct gh_offload_step *step = &script->steps[s];
 
         if (step->verb == GH_OFFLOAD_SAVE) {
+            measure_wait(o, step);
             status = begin_save(o, step, at, err);
         } else if (step->verb == GH_OFFLOAD_LOAD) {
             status = begin_load(o, step, at, err);
+            measure_wait(o, step);
         } else if (step->alone) {
             status = check_begun(o, step, at, err);
         }

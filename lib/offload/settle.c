@@ -7,9 +7,10 @@
 
 #include "offload/settle.h"
 
-#include "offload/policy.h"
+#include "base/error.h"
+#include "offload/measure.h"
+#include "offload/report.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 static int by_place(const void *a, const void *b)
@@ -100,8 +101,12 @@ static gh_status size_rings(struct gh_offload *o,
 
     for (uint32_t i = 0; i < o->table.n_classes; i++) {
         struct gh_size_class *c = o->table.classes[i];
+        const struct gh_policy_class weighed = {
+            .bytes = c->bytes,
+            .in_pass = c->in_pass,
+        };
         const uint32_t n =
-            c->n_groups == 0 ? 0 : gh_policy_places(policy, c);
+            c->n_groups == 0 ? 0 : gh_policy_places(policy, &weighed);
         gh_status status = size_both(o, c, n, first == GH_OK ? err : NULL);
 
         if (status != GH_OK) {
@@ -138,93 +143,113 @@ static gh_status wait_for_copies(struct gh_offload *o, gh_error *err)
                            : status;
 }
 
-/* ---- the table that a person reads ---------------------------------------------- */
+/* ---- what the policy is asked ---------------------------------------------------- */
 
-static const char *const fate_texts[GH_FATES] = {
-    [GH_FATE_GOES] = "go",
-    [GH_FATE_NOT_ASKED] = "not asked for",
-    [GH_FATE_PLAN] = "switched off by the plan",
-    [GH_FATE_SMALL] = "smaller than the least size",
-    [GH_FATE_MARGIN] = "needed at once by the backward",
-    [GH_FATE_KEEP] = "within keep_bytes",
-    [GH_FATE_FRACTION] = "beyond the fraction",
-    [GH_FATE_NO_GAIN] = "no fewer than their rings would hold",
-    [GH_FATE_NEW] = "not there in the first step",
-    [GH_FATE_NO_MEMORY] = "no memory for their rings",
+/* The profile as the policy reads it; what it points to is here. */
+struct question {
+    struct gh_profile profile;
+    struct gh_policy_group *groups;
+    struct gh_policy_class *classes;
+    struct gh_mark *marks; /* NULL: nothing was measured */
 };
 
-static void say_module(const struct gh_offload *o, uint32_t module,
-                       uint32_t in_flight)
+static void free_question(struct question *q)
 {
-    uint32_t n[GH_FATES] = { 0 }, all = 0;
-    uint64_t without = 0, rings = 0;
-    char stay[160] = "";
-    size_t used = 0;
-    const char *name = NULL;
-    struct gh_group_name text = { "" };
-
-    for (uint32_t g = 0; g < o->table.n_groups; g++) {
-        const struct gh_group *group = o->table.groups[g];
-
-        if (group->module != module) {
-            continue;
-        }
-        all++;
-        n[group->fate]++;
-        text = gh_group_name(o, group->layer, module);
-        if (group->fate == GH_FATE_GOES) {
-            without += group->bytes * in_flight;
-        }
-    }
-    for (uint32_t i = 0; i < o->table.n_classes; i++) {
-        const struct gh_size_class *c = o->table.classes[i];
-
-        if (c->module == module) {
-            rings += c->bytes * (c->out.n + (uint64_t)c->back.n);
-        }
-    }
-    for (int fate = 1; fate < GH_FATES && used < sizeof(stay); fate++) {
-        if (n[fate] != 0) {
-            used += (size_t)snprintf(stay + used, sizeof(stay) - used,
-                                     "; %u stay (%s)", n[fate],
-                                     fate_texts[fate]);
-        }
-    }
-    for (name = text.text; *name != '\0' && *name != ','; name++) {
-    }
-    gh_log_line(o->log, GH_LOG_INFO,
-                "offload%s: %u of %u groups go; %.1f MiB on the device in the "
-                "place of %.1f, with %u microbatches in flight%s",
-                name, n[GH_FATE_GOES], all, (double)rings / 1048576.0,
-                (double)without / 1048576.0, in_flight, stay);
+    free(q->groups);
+    free(q->classes);
+    free(q->marks);
 }
 
-static void say(const struct gh_offload *o, uint32_t in_flight)
+static uint32_t class_at(const struct gh_offload *o,
+                         const struct gh_size_class *size_class)
 {
-    if (o->log->level < GH_LOG_INFO) {
-        return;
-    }
-    for (uint32_t g = 0; g < o->table.n_groups; g++) {
-        const uint32_t module = o->table.groups[g]->module;
-        bool said = o->table.groups[g]->fate == GH_FATE_NOT_ASKED;
+    uint32_t c = 0;
 
-        for (uint32_t before = 0; before < g && !said; before++) {
-            said = o->table.groups[before]->module == module;
-        }
-        if (!said) {
-            say_module(o, module, in_flight);
-        }
+    while (c < o->table.n_classes && o->table.classes[c] != size_class) {
+        c++;
     }
+    return c;
+}
+
+static gh_status ask(const struct gh_offload *o, struct question *q,
+                     gh_error *err)
+{
+    const struct gh_table *t = &o->table;
+
+    *q = (struct question){
+        .groups = calloc(t->n_groups + (size_t)1, sizeof(*q->groups)),
+        .classes = calloc(t->n_classes + (size_t)1, sizeof(*q->classes)),
+    };
+    if (q->groups == NULL || q->classes == NULL) {
+        free_question(q);
+        return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a profile");
+    }
+    for (uint32_t c = 0; c < t->n_classes; c++) {
+        q->classes[c].bytes = t->classes[c]->bytes;
+        q->classes[c].in_pass = t->classes[c]->in_pass;
+    }
+    for (uint32_t g = 0; g < t->n_groups; g++) {
+        const struct gh_group *group = t->groups[g];
+
+        q->groups[g] = (struct gh_policy_group){
+            .layer = group->layer,
+            .module = group->module,
+            .chunk = group->chunk,
+            .size_class = class_at(o, group->size_class),
+            .bytes = group->bytes,
+            .fate = group->fate,
+            .gap_ns = group->gap_ns,
+        };
+    }
+    q->profile = (struct gh_profile){
+        .groups = q->groups,
+        .n_groups = t->n_groups,
+        .classes = q->classes,
+        .n_classes = t->n_classes,
+        .out_rate = o->options.link_rate,
+        .back_rate = o->options.link_rate,
+        .slowdown = -1.0,
+    };
+    return GH_OK;
+}
+
+/* The groups are in the order of their commits. */
+static gh_status decide(struct gh_offload *o, const struct gh_policy *policy,
+                        struct question *q, gh_error *err)
+{
+    gh_status status;
+
+    if (!gh_measure_read(o, &q->profile, &q->marks) && o->measure != NULL) {
+        gh_log_line(o->log, GH_LOG_WARN,
+                    "offload: the step could not be timed: all groups go that "
+                    "would with a fraction of 1");
+    }
+    if (gh_measure_was_idle(o)) {
+        gh_log_line(o->log, GH_LOG_INFO,
+                    "offload: the device has waited for the host in the step "
+                    "that was measured: replays leave less time for copies "
+                    "than it had, and more of them may be waited for");
+    }
+    status = gh_policy_settle(policy, &q->profile, &o->forecast, err);
+    for (uint32_t g = 0; status == GH_OK && g < o->table.n_groups; g++) {
+        o->table.groups[g]->fate = q->groups[g].fate;
+        o->table.groups[g]->gap_ns = q->groups[g].gap_ns;
+    }
+    return status;
 }
 
 gh_status gh_settle(struct gh_offload *o, gh_error *err)
 {
     const struct gh_policy policy = {
         .fraction = o->options.fraction,
+        .hides = o->options.hides,
         .keep_bytes = o->options.keep_bytes,
         .buffers = o->options.buffers,
         .in_flight = count_in_flight(o),
+        .prefetch = o->options.prefetch,
+        .most_out = o->options.in_flight,
     };
+    struct question q;
     gh_status status = wait_for_copies(o, err);
 
     if (status != GH_OK) {
@@ -235,12 +260,18 @@ gh_status gh_settle(struct gh_offload *o, gh_error *err)
               by_place);
     }
     keep_unplaced(o);
-    gh_policy_settle(&policy, o->table.groups, o->table.n_groups);
-    give_places(o);
-    status = size_rings(o, &policy, err);
-    o->profiled = true;
-    if (status == GH_OK) {
-        say(o, policy.in_flight);
+    status = ask(o, &q, err);
+    if (status != GH_OK) {
+        return status;
     }
+    status = decide(o, &policy, &q, err);
+    gh_measure_free(o);
+    if (status == GH_OK) {
+        give_places(o);
+        status = size_rings(o, &policy, err);
+        o->profiled = true;
+        gh_report_decision(o, &policy, &q.profile);
+    }
+    free_question(&q);
     return status;
 }

@@ -15,23 +15,9 @@
 
 #include "memory/pinned.h"
 #include "offload/ring.h"
+#include "plan/policy.h"
 
 #include <stdbool.h>
-
-/* Why a group does not go to the host. */
-enum gh_fate {
-    GH_FATE_GOES = 0,
-    GH_FATE_NOT_ASKED, /* its module is none of those that were named */
-    GH_FATE_PLAN,      /* the plan switches it off */
-    GH_FATE_SMALL,     /* all of its tensors are below the least size */
-    GH_FATE_MARGIN,    /* the backward needs it at once */
-    GH_FATE_KEEP,      /* keep_bytes */
-    GH_FATE_FRACTION,
-    GH_FATE_NO_GAIN, /* the rings would be no smaller than what they replace */
-    GH_FATE_NEW,     /* it was not there in the first step */
-    GH_FATE_NO_MEMORY /* for its rings */
-};
-#define GH_FATES 10
 
 struct gh_size_class {
     uint32_t module;
@@ -48,6 +34,7 @@ struct gh_group {
     uint64_t bytes; /* of the tensors that go, the most of the profile */
     uint64_t all;   /* of all of its tensors */
     enum gh_fate fate;
+    uint64_t gap_ns; /* from its commit to its load; 0: unknown */
     bool placed;
     bool growth_said;
     uint32_t place;   /* in the order of first commits, in the profile */

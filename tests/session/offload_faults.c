@@ -816,6 +816,22 @@ static void test_options(void)
     d.buffers = 9;
     try_option(d, silent, GH_ERR_CONFIG, "buffers");
     d.buffers = 0;
+    d.fraction = "atuo";
+    try_option(d, silent, GH_ERR_CONFIG,
+               "a number from 0 to 1, or auto, or leave it out for 1: did you "
+               "mean auto?");
+    d.fraction = NULL;
+    d.prefetch = 17;
+    try_option(d, silent, GH_ERR_CONFIG,
+               "gh_offload_desc.prefetch is \"17\"; set it to a number from 0 "
+               "to 16");
+    d.prefetch = 0;
+    d.in_flight = 65;
+    try_option(d, silent, GH_ERR_CONFIG, "a number from 0 to 64");
+    d.in_flight = 0;
+    d.reserved_tail = 1;
+    try_option(d, silent, GH_ERR_INVALID, "reserved_tail 1");
+    d.reserved_tail = 0;
     d.names = empty_name;
     try_option(d, silent, GH_ERR_INVALID, "names[1] is \"\"");
     d.names = comma;

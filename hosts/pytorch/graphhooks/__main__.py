@@ -104,9 +104,10 @@ MEANINGS = {
         "back; unset, none.",
     ),
     "offload_fraction": (
-        "a number from 0 to 1",
+        "a number from 0 to 1, or auto",
         "1",
-        "The share of their groups that goes; the latest stay.",
+        "The share of their groups that goes, the latest stay; auto: those "
+        "whose copies hide, by the times of a step.",
     ),
     "offload_min_bytes": (
         "a number of bytes",
@@ -123,6 +124,18 @@ MEANINGS = {
         "a number of bytes",
         "0",
         "Most pinned memory; 0 is no limit. What finds none stays.",
+    ),
+    "offload_prefetch": (
+        "a number from 0 to 16",
+        "0",
+        "Groups that come back ahead of the one that is needed; 0: as far as "
+        "the rings allow, or with FRACTION auto what the times say.",
+    ),
+    "offload_in_flight": (
+        "a number from 0 to 64",
+        "0",
+        "Copies out of a ring that may be under way: a commit waits for the "
+        "one before those; 0 is no limit.",
     ),
     "offload_delay": (
         "0 or 1",

@@ -233,6 +233,10 @@ class gh_offload_desc(Structure):
         ("pipeline_rank", c_uint32),
         ("buffers", c_uint32),
         ("pool_bytes", c_uint64),
+        ("prefetch", c_uint32),
+        ("in_flight", c_uint32),
+        ("link_mb_per_s", c_uint32),
+        ("reserved_tail", c_uint32),
     ]
 
 
@@ -269,6 +273,12 @@ class gh_offload_stats(Structure):
         ("ring_bytes", c_uint64),
         ("kept_bytes", c_uint64),
         ("pinned_bytes", c_uint64),
+        ("pinned_peak", c_uint64),
+        ("saved_bytes", c_uint64),
+        ("timed_steps", c_uint32),
+        ("stalls", c_uint32),
+        ("timed_ns", c_uint64),
+        ("stalled_ns", c_uint64),
     ]
 
 

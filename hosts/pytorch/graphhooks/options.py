@@ -41,6 +41,8 @@ OPTIONS = (
     "offload_min_bytes",
     "offload_buffers",
     "offload_pool_bytes",
+    "offload_prefetch",
+    "offload_in_flight",
     "offload_delay",
 )
 

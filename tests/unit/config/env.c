@@ -216,6 +216,8 @@ static void test_values_are_taken(void)
         "GRAPHHOOKS_OFFLOAD_MIN_BYTES=8589934592",
         "GRAPHHOOKS_OFFLOAD_BUFFERS=3",
         "GRAPHHOOKS_OFFLOAD_POOL_BYTES=123456789012345678",
+        "GRAPHHOOKS_OFFLOAD_PREFETCH=5",
+        "GRAPHHOOKS_OFFLOAD_IN_FLIGHT=6",
         "GRAPHHOOKS_OFFLOAD_DELAY=1",
         "GRAPHHOOKS_FREEZE=8",
         NULL,
@@ -246,6 +248,8 @@ static void test_values_are_taken(void)
     is_int(env.offload_buffers, 3, "OFFLOAD_BUFFERS is taken");
     ok(env.offload_pool_bytes == UINT64_C(123456789012345678),
        "OFFLOAD_POOL_BYTES is taken");
+    is_int(env.offload_prefetch, 5, "OFFLOAD_PREFETCH is taken");
+    is_int(env.offload_in_flight, 6, "OFFLOAD_IN_FLIGHT is taken");
     is_int(env.offload_delay, 1, "OFFLOAD_DELAY is taken");
     is_int(env.notes.n, 0, "known names and those of others earn no note");
     for (int i = 0; i < GH_ENV_COUNT; i++) {

@@ -57,6 +57,7 @@ static void test_node_of_a_device(void)
     is_int(gh_numa_node_of(root, "0000:3B:00.0"), 1,
            "the driver may write its letters large");
     is_int(node_of("-1\n"), GH_NUMA_UNKNOWN, "-1 is a machine of one node");
+    is_int(node_of("-2\n"), GH_NUMA_UNKNOWN, "and no node is below 0");
     is_int(node_of(""), GH_NUMA_UNKNOWN, "an empty file says nothing");
     is_int(node_of("near\n"), GH_NUMA_UNKNOWN, "nor does a word");
     is_int(node_of("1 2\n"), GH_NUMA_UNKNOWN, "nor do two numbers");

@@ -1,0 +1,62 @@
+/*
+ * measure.h - how long copies take, and how long the compute waits for them:
+ * events with a time, in the few steps that are measured.
+ *
+ * With fraction=auto the step that is settled by is measured; where the log is
+ * at info, one later step is, for gh_offload_stats.  In all others
+ * gh_offload.measure is NULL, and nothing is created or recorded.  What fails
+ * here ends the measurement, and nothing else.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef GH_OFFLOAD_MEASURE_H
+#define GH_OFFLOAD_MEASURE_H
+
+#include "offload/offload.h"
+
+/* A point of a pass.  What is asked for is there when the wait is over. */
+enum gh_point {
+    GH_POINT_SAVE_ASKED,
+    GH_POINT_SAVE,
+    GH_POINT_COMMIT,
+    GH_POINT_LOAD_ASKED,
+    GH_POINT_LOAD,
+    GH_POINT_RELEASE,
+    GH_POINT_LAUNCH /* of a graph that waits somewhere in it */
+};
+
+/* From now on; without memory for it nothing is measured. */
+void gh_measure_begin(struct gh_offload *offload);
+/* What is measured is complete; it stays until it is read. */
+void gh_measure_end(struct gh_offload *offload);
+void gh_measure_free(struct gh_offload *offload);
+
+void gh_measure_point(struct gh_offload *offload, enum gh_point point,
+                      const struct gh_instance *instance, void *stream);
+/* Around the copies of an instance, on their stream.  The buffer is the one
+ * on the device; NULL: they are from other memory. */
+void gh_measure_copy_begin(struct gh_offload *offload,
+                           const struct gh_instance *instance, bool out);
+void gh_measure_copy_end(struct gh_offload *offload,
+                         struct gh_ring_buffer *buffer, bool out);
+/* The launch that was a point waits for the last copy of the buffer. */
+void gh_measure_wait(struct gh_offload *offload,
+                     const struct gh_ring_buffer *buffer);
+
+static inline bool gh_is_measured(const struct gh_offload *offload)
+{
+    return offload->measure != NULL;
+}
+
+/* Times of the groups, which are in the order of the table.  The marks are
+ * the caller's to free.  Waits for the device.  False: nothing is known. */
+bool gh_measure_read(struct gh_offload *offload, struct gh_profile *profile,
+                     struct gh_mark **marks_p);
+/* Whether the device has waited for the host: replays leave less time than was
+ * measured. */
+bool gh_measure_was_idle(const struct gh_offload *offload);
+/* Adds to the statistics what has come of a step that is over; false: the
+ * device is not done with it. */
+bool gh_measure_sum(const struct gh_offload *offload, gh_offload_stats *stats);
+
+#endif

@@ -1,0 +1,42 @@
+/*
+ * measured.h - what measure.c writes down and times.c reads; those alone.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef GH_OFFLOAD_MEASURED_H
+#define GH_OFFLOAD_MEASURED_H
+
+#include "offload/measure.h"
+
+struct point {
+    enum gh_point what;
+    const struct gh_group *group; /* NULL: a launch */
+    uint32_t microbatch;
+    void *stream, *event;
+    double at; /* read: nanoseconds after the first point */
+};
+
+struct copy {
+    const struct gh_group *group;
+    uint64_t bytes;
+    bool out, whole;
+    void *began, *ended;
+};
+
+/* Of a launch for a copy. */
+struct wait {
+    uint32_t point, copy;
+};
+
+struct gh_measure {
+    struct point *points;
+    struct copy *copies;
+    struct wait *waits;
+    uint32_t n_points, n_copies, n_waits;
+    uint32_t idle; /* points that the device had come to before the next was
+                      issued: it waits for the host */
+    bool over;     /* the step is */
+    bool failed;
+};
+
+#endif

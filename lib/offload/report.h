@@ -1,0 +1,19 @@
+/*
+ * report.h - what a person reads of offload in the log.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef GH_OFFLOAD_REPORT_H
+#define GH_OFFLOAD_REPORT_H
+
+#include "offload/offload.h"
+
+/* The groups are in the order of the profile, and settled. */
+void gh_report_decision(struct gh_offload *offload,
+                        const struct gh_policy *policy,
+                        const struct gh_profile *profile);
+/* One line, as the session closes. */
+void gh_report_end(const struct gh_offload *offload,
+                   const gh_offload_stats *stats);
+
+#endif

@@ -1,0 +1,355 @@
+/*
+ * policy.c - see policy.h.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "plan/policy.h"
+
+#include "base/error.h"
+#include "plan/simulate.h"
+
+static const char *const fate_texts[GH_FATES] = {
+    [GH_FATE_GOES] = "go",
+    [GH_FATE_NOT_ASKED] = "not asked for",
+    [GH_FATE_PLAN] = "switched off by the plan",
+    [GH_FATE_SMALL] = "smaller than the least size",
+    [GH_FATE_MARGIN] = "needed at once by the backward",
+    [GH_FATE_KEEP] = "within keep_bytes",
+    [GH_FATE_FRACTION] = "beyond the fraction",
+    [GH_FATE_NO_GAIN] = "no fewer than their rings would hold",
+    [GH_FATE_NEW] = "not there in the first step",
+    [GH_FATE_NO_MEMORY] = "no memory for their rings",
+    [GH_FATE_AUTO] = "would not hide",
+};
+
+const char *gh_fate_text(enum gh_fate fate)
+{
+    return fate_texts[fate];
+}
+
+static bool goes(const struct gh_policy_group *group)
+{
+    return group->fate == GH_FATE_GOES;
+}
+
+/* Whether a later group of the chunk has the same module. */
+static bool comes_again(struct gh_policy_group *groups, uint32_t n, uint32_t i)
+{
+    for (uint32_t j = i + 1; j < n; j++) {
+        if (goes(&groups[j]) && groups[j].chunk == groups[i].chunk &&
+            groups[j].module == groups[i].module) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void keep_margin(struct gh_policy_group *groups, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (goes(&groups[i]) && !comes_again(groups, n, i)) {
+            groups[i].fate = GH_FATE_MARGIN;
+        }
+    }
+}
+
+static void keep_bytes(struct gh_policy_group *groups, uint32_t n, uint32_t chunk,
+                       uint64_t bytes)
+{
+    for (uint32_t i = 0; i < n && bytes > 0; i++) {
+        if (goes(&groups[i]) && groups[i].chunk == chunk) {
+            groups[i].fate = GH_FATE_KEEP;
+            bytes -= groups[i].bytes < bytes ? groups[i].bytes : bytes;
+        }
+    }
+}
+
+static uint32_t count_of_chunk(struct gh_policy_group *groups, uint32_t n,
+                               uint32_t chunk)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        count += goes(&groups[i]) && groups[i].chunk == chunk;
+    }
+    return count;
+}
+
+/* The latest of each chunk stay. */
+static void keep_fraction(struct gh_policy_group *groups, uint32_t n, uint32_t chunk,
+                          double fraction)
+{
+    const double of_all = (double)count_of_chunk(groups, n, chunk);
+    /* 5 groups less 0.8 of them are 1, also where 1 - 0.8 is a bit less. */
+    uint32_t stay = (uint32_t)(of_all * (1.0 - fraction) + 1e-6);
+
+    for (uint32_t i = n; i-- > 0 && stay > 0;) {
+        if (goes(&groups[i]) && groups[i].chunk == chunk) {
+            groups[i].fate = GH_FATE_FRACTION;
+            stay--;
+        }
+    }
+}
+
+uint32_t gh_policy_places(const struct gh_policy *policy,
+                          const struct gh_policy_class *size_class)
+{
+    return size_class->in_pass > policy->buffers ? size_class->in_pass
+                                                 : policy->buffers;
+}
+
+static uint32_t count_of_class(const struct gh_profile *profile,
+                               uint32_t size_class)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < profile->n_groups; i++) {
+        count += goes(&profile->groups[i]) &&
+                 profile->groups[i].size_class == size_class;
+    }
+    return count;
+}
+
+/* Two rings that hold as much as all flights together free nothing. */
+static void keep_without_gain(const struct gh_policy *policy,
+                              struct gh_profile *profile)
+{
+    for (uint32_t c = 0; c < profile->n_classes; c++) {
+        const uint64_t without =
+            (uint64_t)count_of_class(profile, c) * policy->in_flight;
+        const uint64_t places = gh_policy_places(policy, &profile->classes[c]);
+
+        for (uint32_t i = 0; i < profile->n_groups && without <= 2 * places;
+             i++) {
+            if (goes(&profile->groups[i]) &&
+                profile->groups[i].size_class == c) {
+                profile->groups[i].fate = GH_FATE_NO_GAIN;
+            }
+        }
+    }
+}
+
+/* ---- what hides -------------------------------------------------------------- */
+
+static double ns_of(uint64_t measured, uint64_t bytes, double rate)
+{
+    return measured != 0
+               ? (double)measured
+               : (double)bytes * 1000.0 / (rate > 0.0 ? rate : GH_LINK_RATE);
+}
+
+double gh_policy_out_ns(const struct gh_profile *profile, uint32_t group)
+{
+    const struct gh_policy_group *g = &profile->groups[group];
+
+    return ns_of(g->out_ns, g->bytes, profile->out_rate);
+}
+
+double gh_policy_back_ns(const struct gh_profile *profile, uint32_t group)
+{
+    const struct gh_policy_group *g = &profile->groups[group];
+
+    return ns_of(g->back_ns, g->bytes, profile->back_rate);
+}
+
+static bool hides(const struct gh_forecast *forecast)
+{
+    return forecast->with_ns <= forecast->without_ns * (1.0 + GH_HIDDEN_WITHIN);
+}
+
+/* Most groups that are looked at ahead. */
+#define MOST_PREFETCH 16
+
+/* How far ahead copies come back: what was asked for, or else what makes the
+ * step shortest; of equals, as far as there is room. */
+static void choose_prefetch(const struct gh_policy *policy,
+                            struct gh_simulation *simulation,
+                            struct gh_forecast *best)
+{
+    gh_simulate(simulation, policy->prefetch, best);
+    if (policy->prefetch != 0) {
+        return;
+    }
+    for (uint32_t prefetch = 1; prefetch <= MOST_PREFETCH; prefetch++) {
+        struct gh_forecast forecast;
+
+        gh_simulate(simulation, prefetch, &forecast);
+        if (forecast.with_ns < best->with_ns * 0.999) {
+            *best = forecast;
+        }
+    }
+}
+
+/* The one that is waited for longest, of equals the latest; none is waited
+ * for: the latest that goes. */
+static struct gh_policy_group *most_exposed(struct gh_profile *profile,
+                                            struct gh_simulation *simulation)
+{
+    struct gh_policy_group *found = NULL;
+    double most = 0.0;
+
+    for (uint32_t i = profile->n_groups; i-- > 0;) {
+        const double stall = gh_simulated_stall(simulation, i);
+
+        if (goes(&profile->groups[i]) && (found == NULL || stall > most)) {
+            found = &profile->groups[i];
+            most = stall;
+        }
+    }
+    return found;
+}
+
+/* What was kept early may hide beside what was kept later. */
+static void let_go_again(struct gh_profile *profile,
+                         struct gh_simulation *simulation,
+                         struct gh_forecast *forecast)
+{
+    for (uint32_t i = 0; i < profile->n_groups; i++) {
+        struct gh_forecast with;
+
+        if (profile->groups[i].fate != GH_FATE_AUTO) {
+            continue;
+        }
+        profile->groups[i].fate = GH_FATE_GOES;
+        gh_simulate(simulation, forecast->prefetch, &with);
+        if (hides(&with)) {
+            *forecast = with;
+        } else {
+            profile->groups[i].fate = GH_FATE_AUTO;
+        }
+    }
+}
+
+static void keep_exposed(const struct gh_policy *policy,
+                         struct gh_profile *profile,
+                         struct gh_simulation *simulation,
+                         struct gh_forecast *forecast)
+{
+    struct gh_policy_group *next;
+
+    choose_prefetch(policy, simulation, forecast);
+    gh_simulate(simulation, forecast->prefetch, forecast);
+    while (!hides(forecast) &&
+           (next = most_exposed(profile, simulation)) != NULL) {
+        next->fate = GH_FATE_AUTO;
+        gh_simulate(simulation, forecast->prefetch, forecast);
+    }
+    let_go_again(profile, simulation, forecast);
+}
+
+/* What is measured of less time is noise. */
+#define LEAST_COMPARED_NS 1e6
+#define MOST_SLOWDOWN 0.25
+
+double gh_policy_slowdown(const struct gh_interval *intervals, uint32_t n)
+{
+    double longer = 0.0, compared = 0.0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t j = 0; j < i; j++) {
+            const struct gh_interval *one = &intervals[i];
+            const struct gh_interval *other = &intervals[j];
+            const double more = one->beside - other->beside;
+
+            if (one->work != other->work) {
+                continue;
+            }
+            if (more >= 0.5 || more <= -0.5) {
+                const struct gh_interval *less = more > 0.0 ? other : one;
+
+                longer += more > 0.0 ? one->ns - other->ns
+                                     : other->ns - one->ns;
+                compared += less->ns * (more > 0.0 ? more : -more);
+            }
+        }
+    }
+    if (compared < LEAST_COMPARED_NS) {
+        return -1.0;
+    }
+    longer = longer > 0.0 ? longer / compared : 0.0;
+    return longer < MOST_SLOWDOWN ? longer : MOST_SLOWDOWN;
+}
+
+/* ---- all of it ---------------------------------------------------------------- */
+
+/* What is expected of the fates as they are; with `hides` they are set. */
+static gh_status foresee(const struct gh_policy *policy, bool settles,
+                         struct gh_profile *profile,
+                         struct gh_forecast *forecast, gh_error *err)
+{
+    struct gh_simulation *simulation;
+
+    if (!gh_simulation_can(profile)) {
+        return GH_OK;
+    }
+    simulation = gh_simulation_create(policy, profile);
+    if (simulation == NULL) {
+        return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a forecast");
+    }
+    if (settles) {
+        keep_exposed(policy, profile, simulation, forecast);
+    } else {
+        gh_simulate(simulation, forecast->prefetch, forecast);
+    }
+    gh_simulation_free(simulation);
+    return GH_OK;
+}
+
+gh_status gh_policy_settle(const struct gh_policy *policy,
+                           struct gh_profile *profile,
+                           struct gh_forecast *forecast, gh_error *err)
+{
+    struct gh_policy_group *groups = profile->groups;
+    const uint32_t n = profile->n_groups;
+    gh_status status = GH_OK;
+    uint32_t chunks = 0;
+
+    *forecast = (struct gh_forecast){ .prefetch = policy->prefetch };
+    for (uint32_t i = 0; i < n; i++) {
+        chunks = groups[i].chunk >= chunks ? groups[i].chunk + 1 : chunks;
+    }
+    keep_margin(groups, n);
+    for (uint32_t chunk = 0; chunk < chunks; chunk++) {
+        keep_bytes(groups, n, chunk, policy->keep_bytes);
+        if (!policy->hides) {
+            keep_fraction(groups, n, chunk, policy->fraction);
+        }
+    }
+    if (policy->hides) {
+        status = foresee(policy, true, profile, forecast, err);
+    }
+    keep_without_gain(policy, profile);
+    return status == GH_OK ? foresee(policy, false, profile, forecast, err)
+                           : status;
+}
+
+struct gh_policy_memory gh_policy_weigh(const struct gh_policy *policy,
+                                        const struct gh_profile *profile,
+                                        uint32_t module)
+{
+    struct gh_policy_memory memory = { 0 };
+
+    for (uint32_t c = 0; c < profile->n_classes; c++) {
+        const struct gh_policy_class *size_class = &profile->classes[c];
+        const uint32_t places = gh_policy_places(policy, size_class);
+        uint32_t count = 0;
+
+        for (uint32_t i = 0; i < profile->n_groups; i++) {
+            const struct gh_policy_group *group = &profile->groups[i];
+
+            if (goes(group) && group->size_class == c &&
+                group->module == module) {
+                count++;
+                memory.without += group->bytes * policy->in_flight;
+            }
+        }
+        if (count != 0) {
+            memory.rings += size_class->bytes * 2 * places;
+            memory.places = places > memory.places ? places : memory.places;
+        }
+        memory.groups += count;
+    }
+    return memory;
+}

@@ -1,0 +1,473 @@
+/*
+ * What is offloaded by measured times, how far copies may go, and what is
+ * counted of them.
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "support/by_hand.h"
+#include "support/saver.h"
+#include "tap/tap.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define MODULES 3u
+#define LAYERS 4u
+#define GROUP_BYTES (1024u + 512u) /* two tensors of 256 and of 128 words */
+
+static struct saver sv;
+
+static const struct saver_options four_layers = { .layers = 4,
+                                                  .modules = 3,
+                                                  .tensors = 2,
+                                                  .elems = 256,
+                                                  .in_flight = 3 };
+
+static uint64_t opened; /* objects that are the host's */
+static uint32_t n_leaks;
+
+static uint64_t left_over(void)
+{
+    const softcuda_counts c = toy_counts(&sv.toy);
+
+    return c.device_allocations + c.host_allocations + c.streams + c.events +
+           c.graphs + c.execs + c.modules + c.captures;
+}
+
+static void finish(void)
+{
+    saver_detach(&sv);
+    n_leaks += left_over() != opened;
+    saver_close(&sv);
+}
+
+static bool open_with(const struct saver_options *options)
+{
+    const char *reason;
+
+    said[0] = '\0';
+    if (!saver_open(&sv, options, &reason)) {
+        ok(false, "the host opens: %s", reason);
+        return false;
+    }
+    opened = left_over();
+    if (saver_attach(&sv) != GH_OK) {
+        ok(false, "the session opens: %s", sv.err.text);
+        saver_close(&sv);
+        return false;
+    }
+    return true;
+}
+
+static bool run_steps(const uint32_t *counts, uint32_t n)
+{
+    gh_status status = GH_OK;
+
+    for (uint32_t i = 0; i < n && status == GH_OK; i++) {
+        status = saver_step(&sv, counts[i]);
+    }
+    if (status != GH_OK) {
+        diag("%s", sv.err.text);
+    }
+    return status == GH_OK;
+}
+
+/* Steps of 4, 5, 3 and 4 microbatches: sums, races, and who has seen bytes that
+ * nobody wrote. */
+static bool trains(void)
+{
+    static const uint32_t counts[] = { 4, 5, 3, 4 };
+    const char *text = NULL;
+    const bool ran = run_steps(counts, 4);
+    const bool exact = ran && saver_is_exact(&sv);
+    const bool raced = toy_races(&sv.toy) != 0;
+    const bool unwritten = toy_unwritten(&sv.toy, &text) != 0;
+
+    if (!ran || !exact || raced || unwritten) {
+        diag("ran %d, exact %d, raced %d, unwritten: %s", ran, exact, raced,
+             text != NULL ? text : "no");
+    }
+    return ran && exact && !raced && !unwritten;
+}
+
+static gh_offload_desc asks(const char *modules)
+{
+    return (gh_offload_desc){ .struct_size = 1, .modules = modules,
+                              .min_bytes = 4 };
+}
+
+/* ---- auto ------------------------------------------------------------------- */
+
+static const char *const told[] = { "GRAPHHOOKS_LOG=info", NULL };
+
+static void test_auto_of(struct saver_options o, const char *what)
+{
+    gh_stats stats;
+
+    o.offload = asks(SAVER_ALL);
+    o.offload.fraction = "auto";
+    o.environment = told;
+    o.host = &hearing;
+    if (!open_with(&o)) {
+        return;
+    }
+    ok(trains(), "auto, %s: every sum is exact, and nothing is raced for",
+       what);
+    stats = saver_stats(&sv);
+    ok(stats.replays > 0, "auto, %s: %llu passes are replayed", what,
+       (unsigned long long)stats.replays);
+    is_int(times_said("offload: foreseen: "), 1,
+           "auto, %s: what is foreseen is said once", what);
+    ok(times_said("ms or more from commit to load, copied in ") > 0,
+       "auto, %s: with the times that were measured", what);
+    finish();
+}
+
+static void test_auto(void)
+{
+    struct saver_options o = four_layers;
+
+    test_auto_of(o, "layers");
+    o.granularity = "part";
+    test_auto_of(o, "parts");
+    o.across = true;
+    test_auto_of(o, "a group across two parts");
+    o.across = false;
+    o.granularity = "chunk";
+    o.chunks = 2;
+    test_auto_of(o, "two chunks");
+    o = four_layers;
+    o.streams = 3;
+    test_auto_of(o, "three streams");
+    o.side_by_side = true;
+    test_auto_of(o, "backwards side by side");
+    o = four_layers;
+    o.evaluates = true;
+    test_auto_of(o, "evaluations between");
+}
+
+/* The second step is the one that is measured, so the third is recorded. */
+static void test_auto_takes_a_step(void)
+{
+    static const uint32_t counts[] = { 3, 3, 3, 3 };
+    struct saver_options o = four_layers;
+    uint64_t events;
+
+    o.offload = asks(SAVER_ALL);
+    o.offload.fraction = "auto";
+    if (!open_with(&o)) {
+        return;
+    }
+    run_steps(counts, 2);
+    is_int(saver_stats(&sv).recordings, 0,
+           "with auto nothing is recorded before its times are known");
+    events = toy_counts(&sv.toy).events;
+    ok(run_steps(counts, 2) && saver_is_exact(&sv) &&
+           saver_stats(&sv).recordings > 0,
+       "and then it is");
+    ok(toy_counts(&sv.toy).events < events + 50,
+       "the events that measure are gone after the step: %llu, and %llu "
+       "before",
+       (unsigned long long)toy_counts(&sv.toy).events,
+       (unsigned long long)events);
+    finish();
+}
+
+/* What is frozen counts from the end of the profile. */
+static void test_auto_and_freeze(void)
+{
+    static const char *const frozen[] = { "GRAPHHOOKS_FREEZE=1", NULL };
+    static const uint32_t counts[] = { 3, 3, 3, 3, 3 };
+    struct saver_options o = four_layers;
+    uint64_t recordings;
+
+    o.offload = asks(SAVER_ALL);
+    o.offload.fraction = "auto";
+    o.environment = frozen;
+    if (!open_with(&o)) {
+        return;
+    }
+    run_steps(counts, 3);
+    recordings = saver_stats(&sv).recordings;
+    ok(recordings > 0, "the step after a profile of two records, frozen or not");
+    ok(run_steps(counts, 2) && saver_is_exact(&sv) &&
+           saver_stats(&sv).recordings == recordings &&
+           saver_stats(&sv).replays > 0,
+       "and those after it replay");
+    finish();
+}
+
+/* The time from commit to load that is measured, in microseconds; 0: none. */
+static double gap_with(uint32_t buffers, uint32_t streams)
+{
+    static const uint32_t counts[] = { 4, 4 };
+    struct saver_options o = four_layers;
+    const char *text;
+    double ms = 0.0;
+
+    o.layers = 6;
+    o.modules = o.tensors = 1;
+    o.elems = 32768;
+    o.streams = streams;
+    o.offload = asks("core_attn");
+    o.offload.fraction = "auto";
+    o.offload.buffers = buffers;
+    o.environment = told;
+    o.host = &hearing;
+    if (!open_with(&o)) {
+        return 0.0;
+    }
+    ok(run_steps(counts, 2) && saver_is_exact(&sv), "rings of %u are measured",
+       buffers);
+    text = strstr(said, " ms or more from commit to load");
+    while (text != NULL && text > said && text[-1] != ' ') {
+        text--;
+    }
+    if (text != NULL) {
+        sscanf(text, "%lf", &ms);
+    }
+    finish();
+    return 1000.0 * ms;
+}
+
+/* What is waited for copies is not the compute's. */
+static void test_auto_knows_waits(void)
+{
+    const double two = gap_with(2, 1), eight = gap_with(8, 1);
+
+    ok(two > 0.0 && two > 0.98 * eight && two < 1.02 * eight,
+       "a gap is as long with rings of 2, that are waited for, as with rings "
+       "of 8: %.1f and %.1f us",
+       two, eight);
+    ok(gap_with(2, 3) > 0.0, "gaps of three streams are known");
+}
+
+/* Events with a time that cannot be had cost the decision, and no numbers. */
+static void test_auto_without_events(void)
+{
+    static const uint32_t counts[] = { 3, 3, 3, 3 };
+    struct saver_options o = four_layers;
+
+    o.offload = asks(SAVER_ALL);
+    o.offload.fraction = "auto";
+    o.host = &hearing;
+    if (!open_with(&o)) {
+        return;
+    }
+    run_steps(counts, 1);
+    toy_configure(&sv.toy, "FAIL=cuEventCreate:3:2 RACES=1");
+    ok(run_steps(counts, 3) && saver_is_exact(&sv),
+       "a step that cannot be timed is right: %s", sv.err.text);
+    is_int(times_said("the step could not be timed: all groups go"), 1,
+           "which is said: %s", said);
+    is_int(saver_moved(&sv).groups_offloaded, (LAYERS - 1) * MODULES,
+           "and all groups go that may");
+    finish();
+}
+
+static uint64_t back_before, most_ahead;
+
+/* Copies back that were issued when the first group of a step is read. */
+static enum saver_answer watch_ahead(struct saver *saver, enum saver_call call,
+                                     uint32_t layer, uint32_t module,
+                                     uint32_t microbatch)
+{
+    const uint64_t now = saver_moved(saver).back_copies;
+    static bool none_is_read;
+
+    (void)layer;
+    (void)module;
+    (void)microbatch;
+    if (call == SAVER_COMMIT) {
+        back_before = now;
+        none_is_read = true;
+    }
+    if (call == SAVER_LOAD && none_is_read) {
+        most_ahead = now - back_before;
+        none_is_read = false;
+    }
+    return SAVER_GO_ON;
+}
+
+static void test_prefetch_of(uint32_t prefetch, uint32_t expected)
+{
+    static const char *const eager[] = { "GRAPHHOOKS_ENABLE=0", NULL };
+    static const uint32_t counts[] = { 2, 2, 2 };
+    struct saver_options o = four_layers;
+
+    o.layers = 8;
+    o.modules = o.tensors = 1;
+    o.in_flight = 2;
+    o.environment = eager;
+    o.offload = asks("core_attn");
+    o.offload.buffers = 4;
+    o.offload.prefetch = prefetch;
+    if (!open_with(&o)) {
+        return;
+    }
+    sv.watch = watch_ahead;
+    ok(run_steps(counts, 3) && saver_is_exact(&sv), "a prefetch of %u trains",
+       prefetch);
+    is_int(most_ahead, expected,
+           "and %u groups are on their way when the first is read", expected);
+    finish();
+}
+
+static void test_prefetch(void)
+{
+    test_prefetch_of(1, 1);
+    test_prefetch_of(3, 3);
+    test_prefetch_of(0, 4);
+}
+
+/* Waits that the driver is asked for in a step of 3 microbatches. */
+static uint64_t waits_with(uint32_t in_flight, const char *const *environment,
+                           uint32_t steps)
+{
+    static const uint32_t counts[] = { 3, 3, 3 };
+    struct saver_options o = four_layers;
+    uint64_t before;
+
+    o.modules = o.tensors = 1;
+    o.environment = environment;
+    o.offload = asks("core_attn");
+    o.offload.buffers = 3;
+    o.offload.in_flight = in_flight;
+    o.layers = 6;
+    if (!open_with(&o)) {
+        return 0;
+    }
+    run_steps(counts, steps);
+    before = toy_counts(&sv.toy).waits;
+    ok(run_steps(counts, 1) && saver_is_exact(&sv) &&
+           toy_races(&sv.toy) == 0,
+       "%u copies out in flight train", in_flight);
+    before = toy_counts(&sv.toy).waits - before;
+    finish();
+    return before;
+}
+
+static void test_in_flight(void)
+{
+    static const char *const eager[] = { "GRAPHHOOKS_ENABLE=0", NULL };
+    const uint64_t without = waits_with(0, eager, 2);
+
+    is_int(waits_with(1, eager, 2), without + 3 * 5,
+           "with a limit each commit of a group that goes waits once more");
+    is_int(waits_with(2, eager, 2), without + 3 * 5, "as with a larger one");
+    is_int(waits_with(3, eager, 2), without,
+           "as many as there are buffers are no limit");
+    is_int(waits_with(1, NULL, 1), waits_with(0, NULL, 1) + 3 * 5,
+           "a commit that is recorded waits in its graph");
+}
+
+static void test_statistics(void)
+{
+    static const uint32_t counts[] = { 3, 3, 3, 3, 3, 3, 3 };
+    struct saver_options o = four_layers;
+    gh_offload_stats moved;
+
+    o.environment = told;
+    o.host = &hearing;
+    if (!open_with(&o)) {
+        return;
+    }
+    run_steps(counts, 1);
+    moved = saver_moved(&sv);
+    is_int(moved.saved_bytes,
+           MODULES * (3 * (LAYERS - 1) * GROUP_BYTES - 2 * 2 * GROUP_BYTES),
+           "device memory is saved as the decision says");
+    is_int(moved.pinned_peak, moved.pinned_bytes,
+           "all pinned memory was in use at once");
+    ok(run_steps(counts, 3), "steps go on");
+    is_int(saver_moved(&sv).timed_steps, 0, "and none was timed so far");
+    ok(run_steps(counts, 3) && saver_is_exact(&sv), "the fifth is");
+    moved = saver_moved(&sv);
+    is_int(moved.timed_steps, 1, "one step is timed");
+    ok(moved.timed_ns > 0, "its copies take %llu ns, and %u waits %llu",
+       (unsigned long long)moved.timed_ns, moved.stalls,
+       (unsigned long long)moved.stalled_ns);
+    finish();
+    is_int(times_said("offload: 9 of 9 groups went: ") +
+               times_said("offload: 9 of 12 groups went: "),
+           1, "the session's end says what went");
+    o.environment = NULL;
+    o.host = NULL;
+    if (!open_with(&o)) {
+        return;
+    }
+    run_steps(counts, 7);
+    is_int(saver_moved(&sv).timed_steps, 0, "without a log none is timed");
+    finish();
+}
+
+/* What the step that is timed has waited for copies that are long. */
+static gh_offload_stats timed_with(uint32_t buffers, const char *enable)
+{
+    static const uint32_t counts[] = { 4, 4, 4, 4, 4, 4, 4 };
+    const char *const environment[] = { "GRAPHHOOKS_LOG=info", enable, NULL };
+    struct saver_options o = four_layers;
+    gh_offload_stats moved = { 0 };
+
+    o.layers = 6;
+    o.modules = o.tensors = 1;
+    o.elems = 262144;
+    o.offload = asks("core_attn");
+    o.offload.buffers = buffers;
+    o.environment = environment;
+    o.host = &hearing;
+    if (open_with(&o)) {
+        ok(run_steps(counts, 7) && saver_is_exact(&sv),
+           "long copies are timed, %s", enable);
+        moved = saver_moved(&sv);
+        finish();
+    }
+    return moved;
+}
+
+static void test_stalls(void)
+{
+    static const char *const how[] = { "GRAPHHOOKS_ENABLE=0",
+                                       "GRAPHHOOKS_ENABLE=1" };
+
+    for (int i = 0; i < 2; i++) {
+        const gh_offload_stats two = timed_with(2, how[i]);
+        const gh_offload_stats four = timed_with(4, how[i]);
+
+        ok(two.stalls > 0 && two.stalled_ns > 0,
+           "%s: copies that are longer than the compute are waited for: %u "
+           "times, %llu of %llu ns",
+           how[i], two.stalls, (unsigned long long)two.stalled_ns,
+           (unsigned long long)two.timed_ns);
+        ok(four.stalled_ns < two.stalled_ns,
+           "%s: and for less time with more buffers: %llu ns", how[i],
+           (unsigned long long)four.stalled_ns);
+        ok(two.stalled_ns < two.timed_ns,
+           "%s: which is no more than the copies take", how[i]);
+    }
+}
+
+int main(void)
+{
+    const char *reason;
+    struct toy probe;
+
+    if (!toy_probe(&probe, &reason)) {
+        return skip_all("%s", reason);
+    }
+    test_auto();
+    test_auto_and_freeze();
+    test_prefetch();
+    test_statistics();
+    if (probe.soft) {
+        test_auto_takes_a_step();
+        test_auto_knows_waits();
+        test_auto_without_events();
+        test_in_flight();
+        test_stalls();
+    } else {
+        skip(1, "only the software device counts, fails, and has a clock that "
+                "is the same each time");
+    }
+    is_int(n_leaks, 0, "no session has left anything on the device");
+    return done_testing();
+}

@@ -1,0 +1,427 @@
+/*
+ * Which groups stay is a function of the profile alone.
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "plan/policy.h"
+#include "tap/tap.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define MAX_GROUPS 64
+
+static struct gh_policy_group all[MAX_GROUPS];
+static struct gh_policy_class classes[4];
+static struct gh_profile known;
+static struct gh_forecast forecast;
+
+/* One letter a group, in the order of commits: its module, a lower-case one of
+ * chunk 0, an upper-case one of chunk 1; 1000 bytes each. */
+static uint32_t profile(const char *letters)
+{
+    const uint32_t n = (uint32_t)strlen(letters);
+
+    memset(all, 0, sizeof(all));
+    memset(classes, 0, sizeof(classes));
+    for (uint32_t i = 0; i < n; i++) {
+        const bool second = letters[i] < 'a';
+        const uint32_t module =
+            (uint32_t)(letters[i] - (second ? 'A' : 'a'));
+
+        all[i] = (struct gh_policy_group){ .layer = i,
+                                           .module = 1u << module,
+                                           .chunk = second,
+                                           .bytes = 1000,
+                                           .size_class = module };
+        classes[module].bytes = 1000;
+        classes[module].in_pass = 1;
+    }
+    known = (struct gh_profile){ .groups = all,
+                                 .n_groups = n,
+                                 .classes = classes,
+                                 .n_classes = 4,
+                                 .slowdown = 0.0 };
+    return n;
+}
+
+/* One letter a group: Goes, Margin, Keep, Fraction, No gain, Auto, or as it
+ * was. */
+static const char *settle(const struct gh_policy *policy, uint32_t n)
+{
+    static const char letters[GH_FATES + 1] = "G?PSMKFN??A";
+    static char text[MAX_GROUPS + 1];
+    static gh_error err;
+
+    if (gh_policy_settle(policy, &known, &forecast, &err) != GH_OK) {
+        return err.text;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        text[i] = letters[all[i].fate];
+    }
+    text[n] = '\0';
+    return text;
+}
+
+static const struct gh_policy plain = { .fraction = 1.0,
+                                        .buffers = 2,
+                                        .in_flight = 100 };
+
+static void test_margin(void)
+{
+    is_str(settle(&plain, profile("aaaa")), "GGGM",
+           "the last group of a module stays");
+    is_str(settle(&plain, profile("ababab")), "GGGGMM", "of each module");
+    is_str(settle(&plain, profile("aaabbA")), "GGMGMM",
+           "and of each chunk, also one of one group");
+    is_str(settle(&plain, profile("aaAA")), "GMGM",
+           "a later chunk does not stand in for an earlier one");
+    is_str(settle(&plain, profile("a")), "M", "one group is the last");
+    is_str(settle(&plain, profile("")), "", "no groups have no fates");
+}
+
+static void test_fates_that_are_known(void)
+{
+    uint32_t n = profile("aaaa");
+
+    all[3].fate = GH_FATE_SMALL;
+    all[0].fate = GH_FATE_PLAN;
+    is_str(settle(&plain, n), "PGMS",
+           "the last one that goes stays, and what stays is as it was");
+}
+
+static void test_keep_bytes(void)
+{
+    struct gh_policy policy = plain;
+
+    policy.keep_bytes = 1;
+    is_str(settle(&policy, profile("aaaaa")), "KGGGM",
+           "a byte to keep keeps the first group");
+    policy.keep_bytes = 1000;
+    is_str(settle(&policy, profile("aaaaa")), "KGGGM",
+           "a group's bytes keep one");
+    policy.keep_bytes = 1001;
+    is_str(settle(&policy, profile("aaaaa")), "KKGGM", "one more keeps two");
+    policy.keep_bytes = UINT64_MAX;
+    is_str(settle(&policy, profile("aaaaa")), "KKKKM", "all can be kept");
+    policy.keep_bytes = 2000;
+    is_str(settle(&policy, profile("aabbb")), "KMKGM",
+           "what stays for the margin does not count");
+    policy.keep_bytes = 1000;
+    is_str(settle(&policy, profile("aaaAAA")), "KGMKGM",
+           "each chunk keeps as many");
+}
+
+static void test_fraction(void)
+{
+    struct gh_policy policy = plain;
+
+    policy.fraction = 0.5;
+    is_str(settle(&policy, profile("aaaaa")), "GGFFM",
+           "half of what is left goes, the earliest");
+    is_str(settle(&policy, profile("aaaaaa")), "GGGFFM",
+           "an odd one goes too");
+    policy.fraction = 0.8;
+    is_str(settle(&policy, profile("aaaaaa")), "GGGGFM",
+           "0.8 of five are four, also where 1 - 0.8 is a bit less than 0.2");
+    policy.fraction = 0.0;
+    is_str(settle(&policy, profile("aaaAAA")), "FFMFFM", "none goes");
+    policy.fraction = 0.75;
+    is_str(settle(&policy, profile("aaaaaAAAAA")), "GGGFMGGGFM",
+           "each chunk has its own share");
+    policy.fraction = 0.9;
+    is_str(settle(&policy, profile("aaaaa")), "GGGGM",
+           "less than a group is none");
+    policy.fraction = 0.5;
+    policy.keep_bytes = 1000;
+    is_str(settle(&policy, profile("aaaaaa")), "KGGFFM",
+           "the share is of what keep_bytes leaves");
+}
+
+static void test_no_gain(void)
+{
+    struct gh_policy policy = plain;
+
+    policy.in_flight = 1;
+    is_str(settle(&policy, profile("aaaaa")), "NNNNM",
+           "two rings of two hold as much as four groups");
+    is_str(settle(&policy, profile("aaaaaa")), "GGGGGM",
+           "and less than five");
+    policy.in_flight = 2;
+    is_str(settle(&policy, profile("aaa")), "NNM",
+           "two groups of two microbatches are four");
+    is_str(settle(&policy, profile("aaaabb")), "GGGMNM",
+           "each class is weighed alone");
+    policy.buffers = 3;
+    is_str(settle(&policy, profile("aaaa")), "NNNM", "rings of three hold six");
+    policy.buffers = 2;
+    profile("aaaa");
+    classes[0].in_pass = 3;
+    is_str(settle(&policy, 4), "NNNM",
+           "a pass of three groups needs rings of three");
+    is_int(gh_policy_places(&policy, &classes[0]), 3, "which they are");
+    classes[0].in_pass = 1;
+    is_int(gh_policy_places(&policy, &classes[0]), 2,
+           "and never smaller than was asked for");
+}
+
+/* ---- auto -------------------------------------------------------------------- */
+
+static const struct gh_policy hiding = { .fraction = 0.1, /* not looked at */
+                                         .hides = true,
+                                         .buffers = 2,
+                                         .in_flight = 100 };
+
+/* Every layer is one group: its forward takes 1000 ns, its backward 2000, and
+ * its copies so many. */
+static uint32_t layers(uint32_t n, uint64_t copy_ns)
+{
+    char letters[MAX_GROUPS + 1];
+
+    memset(letters, 'a', n);
+    letters[n] = '\0';
+    profile(letters);
+    for (uint32_t i = 0; i < n; i++) {
+        all[i].gap_ns = 3000 * (n - 1 - i) + 100;
+        all[i].out_ns = all[i].back_ns = copy_ns;
+    }
+    return n;
+}
+
+/* What is settled for copies that take so many per cent of a forward. */
+static void test_auto(void)
+{
+    static const struct {
+        uint64_t per_cent;
+        const char *fates;
+        uint32_t in_1000; /* of the step without, foreseen */
+    } rows[] = {
+        { 40, "GGGGGGGGGGGM", 1000 },  { 80, "GGGGGGGGGGGM", 1000 },
+        { 120, "GGGAGGAGGAGM", 1006 }, { 160, "GGAGGAGAGGAM", 1006 },
+        { 240, "GGAAGAGAAGAM", 1000 }, { 400, "GGAAAGAAAAAM", 1000 },
+        { 1200, "AGAAAAAAAAAM", 1000 }, { 100000, "AAAAAAAAAAAM", 1000 },
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const char *fates =
+            settle(&hiding, layers(12, 10 * rows[i].per_cent));
+
+        is_str(fates, rows[i].fates, "copies of %u %% of a layer's forward",
+               (unsigned)rows[i].per_cent);
+        is_int((uint32_t)(1000.0 * forecast.with_ns / forecast.without_ns +
+                          0.5),
+               rows[i].in_1000, "and the step that is foreseen");
+        ok(forecast.with_ns <= 1.01 * forecast.without_ns,
+           "which is within one per cent");
+    }
+}
+
+/* The first layer of two modules, whose rings are apart. */
+static void test_auto_of_two_modules(void)
+{
+    uint32_t n = profile("abababababab");
+
+    for (uint32_t i = 0; i < n; i++) {
+        all[i].gap_ns = 3000 * (n - 1 - i) + 100;
+        all[i].out_ns = all[i].back_ns = i % 2 == 0 ? 1700 : 100;
+    }
+    is_str(settle(&hiding, n), "GGGGGGGGGGMM",
+           "a long copy beside a short one hides in the time of both");
+    for (uint32_t i = 0; i < n; i++) {
+        all[i].fate = GH_FATE_GOES;
+        all[i].out_ns = all[i].back_ns = i % 2 == 0 ? 4000 : 100;
+    }
+    is_str(settle(&hiding, n), "GGGGAGGAAGMM",
+           "of those that do not, the ones that are waited for stay");
+}
+
+static void test_auto_without_times(void)
+{
+    uint32_t n = layers(6, 100000);
+
+    all[2].gap_ns = 0;
+    is_str(settle(&hiding, n), "GGGGGM",
+           "with a time that is not known all that may go do");
+    ok(forecast.without_ns == 0.0, "and nothing is foreseen");
+    n = layers(6, 0);
+    all[0].bytes = all[1].bytes = all[2].bytes = all[3].bytes = all[4].bytes =
+        UINT64_C(1) << 30;
+    is_str(settle(&hiding, n), "AAAAAM",
+           "without times of copies they are those of a slow link");
+    n = layers(6, 0);
+    known.out_rate = known.back_rate = 1250.0;
+    is_str(settle(&hiding, n), "GGGGGM", "with rates they are by the rates");
+    n = layers(6, 0);
+    known.out_rate = 1250.0;
+    known.back_rate = 0.5;
+    is_str(settle(&hiding, n), "AAAAAM", "of which each way has its own");
+}
+
+static void test_slowdown(void)
+{
+    uint32_t n = layers(12, 900);
+
+    known.slowdown = 0.02;
+    is_str(settle(&hiding, n), "GGGGGGGGGGAM",
+           "copies that slow the compute by 2 %% are one too many at a duty of 0.6");
+    n = layers(12, 900);
+    known.slowdown = 0.01;
+    is_str(settle(&hiding, n), "GGGGGGGGGGGM", "and those of 1 %% are not");
+    ok(forecast.with_ns > forecast.without_ns, "but they are counted");
+    n = layers(12, 900);
+    known.slowdown = -1.0;
+    settle(&hiding, n);
+    ok(forecast.with_ns > forecast.without_ns &&
+           forecast.with_ns < 1.004 * forecast.without_ns,
+       "what is not known of it is what was measured elsewhere");
+}
+
+static void test_measured_slowdown(void)
+{
+    static struct gh_interval seen[] = {
+        { 1, 1000000.0, 0.0 }, { 1, 1080000.0, 0.8 }, { 1, 1041000.0, 0.4 },
+        { 2, 2000000.0, 0.9 }, { 3, 500000.0, 1.0 },  { 3, 450000.0, 0.0 },
+    };
+    static const struct gh_interval other[] = { { 4, 10000000.0, 0.0 },
+                                                { 5, 20000000.0, 1.0 } };
+    static const struct gh_interval alike[] = { { 6, 10000000.0, 0.4 },
+                                                { 6, 10500000.0, 0.8 } };
+
+    ok(gh_policy_slowdown(seen, 1) < 0.0, "work that ran once says nothing");
+    ok(gh_policy_slowdown(seen + 1, 1) < 0.0, "nor does it beside a copy");
+    ok(gh_policy_slowdown(alike, 2) < 0.0,
+       "nor where nearly as much was beside it both times");
+    ok(gh_policy_slowdown(other, 2) < 0.0, "nor does other work");
+    ok(gh_policy_slowdown(seen + 4, 2) < 0.0, "nor does too little time");
+    seen[1].ns = 1640000.0;
+    ok(gh_policy_slowdown(seen, 2) < 0.0, "nor less than a millisecond");
+    seen[0].ns = 10000000.0;
+    seen[1].ns = 10800000.0;
+    ok(gh_policy_slowdown(seen, 2) > 0.0999 &&
+           gh_policy_slowdown(seen, 2) < 0.1001,
+       "8 %% more beside 0.8 of copies are a tenth: %f",
+       gh_policy_slowdown(seen, 2));
+    seen[1].ns = 9000000.0;
+    ok(gh_policy_slowdown(seen, 2) == 0.0, "copies make nothing faster");
+    seen[1].ns = 90000000.0;
+    ok(gh_policy_slowdown(seen, 2) == 0.25, "and nothing very slow");
+}
+
+static void test_repeats(void)
+{
+    char first[MAX_GROUPS + 1];
+
+    snprintf(first, sizeof(first), "%s", settle(&hiding, layers(40, 1300)));
+    for (int i = 0; i < 3; i++) {
+        is_str(settle(&hiding, layers(40, 1300)), first,
+               "the same profile settles the same");
+    }
+}
+
+/* The same, and other microbatches before the backward. */
+static uint32_t pipelined(uint32_t n, uint64_t copy_ns)
+{
+    layers(n, copy_ns);
+    for (uint32_t i = 0; i < n; i++) {
+        all[i].gap_ns += 100000;
+    }
+    return n;
+}
+
+/* What is foreseen of a fraction, and how far ahead copies come. */
+static void test_forecast(void)
+{
+    struct gh_policy policy = plain;
+    double unlimited;
+
+    settle(&policy, layers(12, 1600));
+    ok(forecast.with_ns > 1.1 * forecast.without_ns && forecast.stalls > 10,
+       "a fraction of 1 goes whatever is waited for, and that is foreseen");
+    ok(forecast.copy_ns == 2.0 * 2 * 11 * 1600, "with the time of all copies");
+    policy.buffers = 4;
+    settle(&policy, pipelined(12, 1600));
+    unlimited = forecast.with_ns;
+    policy.most_out = 1;
+    settle(&policy, pipelined(12, 1600));
+    ok(forecast.with_ns > unlimited + 2 * 2 * 1600,
+       "one copy out under way is waited for sooner than four");
+    policy.most_out = 4;
+    settle(&policy, pipelined(12, 1600));
+    ok(forecast.with_ns == unlimited, "as many as buffers are no limit");
+    policy = plain;
+    policy.prefetch = 1;
+    settle(&policy, layers(12, 1600));
+    is_int(forecast.prefetch, 1, "a distance that is asked for is kept");
+    policy.prefetch = 0;
+    settle(&policy, layers(12, 1600));
+    is_int(forecast.prefetch, 0, "0 is as far as there is room");
+}
+
+/* A long copy that may come early is in the way of a short one. */
+static void test_prefetch(void)
+{
+    struct gh_policy policy = hiding;
+    uint32_t n = profile("bbbaaaaaaaaa");
+
+    for (uint32_t i = 0; i < n; i++) {
+        all[i].gap_ns = 3000 * (n - 1 - i) + 100;
+        all[i].out_ns = 100;
+        all[i].back_ns = i < 3 ? 9000 : 900;
+    }
+    settle(&policy, n);
+    ok(forecast.prefetch != 0, "auto brings back no further than pays: %u",
+       forecast.prefetch);
+    policy.hides = false;
+    settle(&policy, n);
+    is_int(forecast.prefetch, 0, "a fraction brings back what it can");
+}
+
+/* The marks of a step win over gaps. */
+static void test_marks(void)
+{
+    enum { LAYERS = 6 };
+    struct gh_mark marks[4 * LAYERS];
+    uint32_t n = 0, at = 0;
+
+    layers(LAYERS, 900);
+    for (uint32_t g = 0; g < LAYERS; g++) {
+        marks[n++] = (struct gh_mark){ at, g, 0, GH_MARK_SAVE };
+        at += g == 2 ? 10000 : 100;
+        marks[n++] = (struct gh_mark){ at, g, 0, GH_MARK_COMMIT };
+    }
+    for (uint32_t g = LAYERS; g-- > 0;) {
+        marks[n++] = (struct gh_mark){ at, g, 0, GH_MARK_LOAD };
+        at += 3000;
+        marks[n++] = (struct gh_mark){ at, g, 0, GH_MARK_RELEASE };
+    }
+    known.marks = marks;
+    known.n_marks = n;
+    is_str(settle(&hiding, LAYERS), "GGAGGM",
+           "what would wait for a buffer before the long layer stays, and what "
+           "is copied beside it goes");
+    is_int((uint32_t)forecast.without_ns, 10500 + 18000,
+           "the step is as long as its marks");
+    layers(LAYERS, 900);
+    known.marks = marks;
+    known.n_marks = 2 * LAYERS;
+    is_str(settle(&hiding, LAYERS), "GGAGGM",
+           "a step that was not seen to its end is settled by what was seen");
+}
+
+int main(void)
+{
+    test_auto();
+    test_auto_of_two_modules();
+    test_auto_without_times();
+    test_slowdown();
+    test_measured_slowdown();
+    test_repeats();
+    test_forecast();
+    test_prefetch();
+    test_marks();
+    test_margin();
+    test_fates_that_are_known();
+    test_keep_bytes();
+    test_fraction();
+    test_no_gain();
+    return done_testing();
+}
