@@ -8,6 +8,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import enum
+import math
 
 import pytest
 from models import (COUNTS, GRAINS, HEADS, LAYERS, LENGTH, WHOLE, WIDTH,
@@ -507,6 +508,42 @@ class Signs(Model):
 def test_zeros_of_other_signs_are_other_constants(pair, grain):
     pair(lambda r: r.steps([1] * 5), grain=grain, make=Divides, model=Signs,
          eager=["input"], judge=False)
+
+
+class OfEqual(Block):
+    """Reads what equal values do not have in common."""
+
+    def forward(self, x, given):
+        if isinstance(given, complex):
+            return super().forward(x) * math.copysign(1.0, given.imag)
+        return super().forward(x) * (0.5 if type(next(iter(given))) is bool
+                                     else 1.0)
+
+
+EQUAL = {
+    "a complex zero": (complex(1.0, 0.0), complex(1.0, -0.0)),
+    "keys 1 and True": ({1: 2.0}, {True: 2.0}),
+    "keys 1.0 and True": ({1.0: 2.0}, {True: 2.0}),
+}
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("what", EQUAL)
+def test_equal_values_that_are_told_apart_are_other_constants(pair, grain,
+                                                              what):
+    class Given(Model):
+        calls = 0
+
+        def run_layers(self, x):
+            self.calls += 1
+            for layer in self.layers:
+                x = layer(x, EQUAL[what][self.calls > 3])
+            return x
+
+    run = pair(lambda r: r.steps([1] * 5), grain=grain, make=OfEqual,
+               model=Given, eager=["input"])
+    assert "a call differs from those that are recorded: given" in \
+        run.attached.explain()
 
 
 class Complex(nn.Module):

@@ -148,7 +148,9 @@ OTHERS = [
     ({"a": A, "b": B}, {"b": A, "a": B}),
     (Open(A), Shut(A)),
     (Open(A, 1), Open(A, 2)),
-    (1, 2), (1, True), (1, 1.0), (0.0, None), ("a", b"a"),
+    (1, 2), (1, True), (1, 1.0), (0.0, None), ("a", b"a"), (0.0, -0.0),
+    (complex(1, 0.0), complex(1, -0.0)), (0j, -0j), ({1: A}, {True: A}),
+    ({1: A}, {1.0: A}), ({0.0: 1}, {-0.0: 1}), ({0j: 1}, {-0j: 1}),
     (Mood.CALM, Mood.WILD), (torch.float16, torch.bfloat16),
 ]
 

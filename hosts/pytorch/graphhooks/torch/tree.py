@@ -22,6 +22,9 @@ _PLAIN = frozenset({
 })
 
 
+_SIGNED = (float, complex)  # -0.0 == 0.0
+
+
 class Unfit(Exception):
     """Why a value cannot go into a graph or come out of one."""
 
@@ -57,13 +60,22 @@ def gather(value, tensors: list, key: list) -> None:
         tensors.append(value)
     elif kind in _PLAIN or isinstance(value, enum.Enum):
         key.append(kind)
-        key.append(str(value) if kind is float else value)  # -0.0 == 0.0
+        key.append(str(value) if kind in _SIGNED else value)
     else:
         parts = _parts(value)
         key.append(kind)
-        key.append(tuple(parts) if isinstance(parts, dict) else len(parts))
+        key.append(_names(parts) if isinstance(parts, dict) else len(parts))
         for part in parts.values() if isinstance(parts, dict) else parts:
             gather(part, tensors, key)
+
+
+def _names(parts) -> tuple:
+    """The keys of a dict, of equal ones alone equal: 1 == True == 1.0."""
+    for name in parts:
+        if type(name) is not str:
+            return tuple([(type(n), repr(n)) if type(n) in _PLAIN else n
+                          for n in parts])
+    return tuple(parts)
 
 
 def _parts(value):
@@ -187,12 +199,12 @@ def matches(shape, value, sources) -> bool:
         return sources[shape.source][shape.index] is value
     if kind is not _Form:
         return type(value) is kind and shape == value and (
-            kind is not float or str(shape) == str(value))
+            kind not in _SIGNED or str(shape) == str(value))
     if type(value) is not shape.kind:
         return False
     parts = _parts(value)
     if isinstance(parts, dict):
-        return parts.keys() == shape.parts.keys() and all(
+        return _names(parts) == _names(shape.parts) and all(
             matches(p, parts[n], sources) for n, p in shape.parts.items())
     return len(parts) == len(shape.parts) and all(
         matches(p, v, sources) for p, v in zip(shape.parts, parts))
