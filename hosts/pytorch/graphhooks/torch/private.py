@@ -5,6 +5,17 @@ this is checked on the versions that versions.py lists; what has changed
 between them is said where it matters.  A torch that lacks one of the names is
 refused with a sentence.
 
+Newer versions have public ways near some of these, which do not fit:
+
+    torch.cuda.graphs.register_graph_*_hook (2.14): they are called when a
+        capture ends, and one that fails does not end, which is what
+        end_allocate_to_pool is for; the library, not torch, launches most
+        graphs, so nobody would be called for their replays
+    torch.cuda.MemPool as the pool of a capture (2.14): a failed capture
+        leaves the allocator with it as with a handle of graph_pool_handle(),
+        which is public in all versions
+    torch.accelerator's stream and device: objects, made in every call
+
 SPDX-License-Identifier: Apache-2.0
 """
 
@@ -162,9 +173,12 @@ def gives_sparse(node) -> bool:
     return bool(getattr(node, "_saved_sparse", False))
 
 
-def at_end_of_pass(call) -> None:
-    """Of autograd's.  It has a public name from 2.15 on."""
-    torch.autograd.Variable._execution_engine.queue_callback(call)
+if hasattr(torch.autograd.graph, "queue_callback"):  # 2.15
+    at_end_of_pass = torch.autograd.graph.queue_callback
+else:
+    def at_end_of_pass(call) -> None:
+        """Of autograd's."""
+        torch.autograd.Variable._execution_engine.queue_callback(call)
 
 
 def hide_from_compile(function, why: str) -> None:
