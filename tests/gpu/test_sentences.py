@@ -300,3 +300,51 @@ def test_a_cache_of_keys_and_values_names_use_cache(pair, grain):
                model=WithCache, replays=False, eager=["input"])
     assert "a DynamicCache goes into the layer" in run.attached.explain()
     assert "train with use_cache=False" in run.attached.explain()
+
+
+# ---- layers that are left out ----------------------------------------------
+
+
+def one_in_eval(run):
+    run.model.layers[1].eval()
+    run.steps([1, 1, 1])
+
+
+def test_a_layer_of_a_chunk_that_is_in_eval_is_named(pair):
+    run = pair(one_in_eval, grain="chunk", replays=False,
+               eager=["forward_only"])
+    assert "layers.1 is in eval(), and one graph is of all layers" in \
+        run.attached.explain()
+
+
+def test_what_that_says_leaves_the_others_their_graphs(pair):
+    run = pair(one_in_eval, eager=["forward_only"])
+    assert run.attached.stats()["eager_calls"]["forward_only"] == 3
+
+
+@GRAIN
+def test_an_evaluation_is_not_said(pair, caplog, grain):
+    def train(run):
+        run.steps([1, 1, 1])
+        run.model.eval()
+        run.loss()
+        with torch.no_grad():
+            run.loss()
+
+    run = pair(train, grain=grain, eager=["forward_only"])
+    assert "eval()" not in run.attached.explain() + caplog.text
+
+
+class LeavesOut(Model):
+    def run_layers(self, x):
+        for layer in self.layers[:-1]:
+            x = layer(x)
+        return x
+
+
+def test_a_layer_that_is_not_called_is_no_matter_of_a_scope(pair, capfd):
+    pair(lambda r: r.steps([1, 1, 1]), model=LeavesOut)
+    said = capfd.readouterr().err
+    assert "the model has not called them, or they run eagerly" in said
+    assert f"not entered in the first step: layers.{LAYERS - 1} " in said
+    assert "SCOPE" not in said and "bracket" not in said

@@ -77,7 +77,7 @@ class Session:
         asked = [name for name, value in options.items() if value is not None]
 
         def spelled(text: str) -> str:
-            return by_option(text, asked, environment)
+            return by_option(self._in_words(text), asked, environment)
 
         lent = with_log(services, spelled)
         self._services = services, lent
@@ -102,6 +102,10 @@ class Session:
             check(status, err)
         except Error as error:
             raise Error(spelled(str(error)), status) from None
+
+    def _in_words(self, text: str) -> str:
+        """A sentence of C, for who writes hosts in Python."""
+        return text.replace("gh_plan_segment lists", "segments() lists")
 
     def _open(self) -> ctypes.c_void_p:
         if not self.handle:

@@ -39,6 +39,18 @@ _EARLY = 10  # steps in which engines may still put hooks on nodes
 _MANY = 64  # microbatches of a first step
 
 
+class _Session(Session):
+    """Nobody who attaches brackets segments."""
+
+    def _in_words(self, text: str) -> str:
+        said, bracket, _ = text.partition("; bracket every segment")
+        if not bracket:
+            return super()._in_words(text)
+        return said + ("; the model has not called them, or they run eagerly, "
+                       "of which explain() has the reason: leave out with "
+                       "layers= what the model does not call")
+
+
 class Attached:
     """A stack of modules with graphs; ``detach`` gives them back."""
 
@@ -121,7 +133,7 @@ class Attached:
     def _open(self, model, options) -> None:
         with torch.cuda.device(self.device):
             torch.cuda.current_stream().query()  # makes the context
-            self.session = Session(
+            self.session = _Session(
                 stack.describe(self.layers), device=self.device,
                 services=host_services(**self.captures.services(),
                                   lost=self.lost), **options)

@@ -232,7 +232,7 @@ class Segment(Planned):
             self.owner.count("refused")
             return None
         if not is_grad_enabled() or not self.trains():
-            self.owner.count("forward_only")
+            self.owner.count("forward_only", self.name, self._why_eval())
             return None
         if is_transformed():
             self.owner.count("torch_func")
@@ -352,6 +352,15 @@ class Segment(Planned):
             if not site.module.training:
                 return False
         return True
+
+    def _why_eval(self) -> str | None:
+        """Of a training in which some of its modules do not take part."""
+        evals = [s.name for s in self.sites if not s.module.training]
+        if not is_grad_enabled() or len(evals) == len(self.sites):
+            return None
+        return (f"{evals[0]} is in eval(), and one graph is of all layers of "
+                "the chunk: call train() on it, or attach with granularity="
+                "\"layer\", which leaves the others their graphs")
 
     # ---- backward -------------------------------------------------------
 
