@@ -21,8 +21,13 @@
     comparisons.py    whether it does, without a wait for each answer
     checkpoint.py     modules that run once more on the way back
     seeds.py          where attention finds the seed of its dropout
-    attributes.py     what modules hold in Python, and draw there
+    attributes.py     what modules hold in Python
+    draws.py          the random numbers that they draw there
     settings.py       whether what layers read in Python is as it was
+    things.py         the same of what several layers have
+    found.py          what there is to be read, by name
+    held.py           whether that is the same, in short loops
+    tables.py         tensors of which others stand in the place
     notices.py        what is said of segments in the log
     places.py         whether all that graphs read is where it was
     memory.py         captures by torch, and the memory that graphs live in

@@ -29,8 +29,8 @@ from .notices import EAGER, NOTE, Notices
 from .places import Watch
 from .private import current_pass, raw_stream
 from .segment import Segment
-from .settings import Things
 from .site import Detached, Site, be_opaque
+from .things import Things
 
 log = logging.getLogger("graphhooks")
 

@@ -1,5 +1,5 @@
-"""What modules hold in Python, and the random numbers that they draw there:
-as it was when a recording fails, and alive as long as a graph that reads it.
+"""What modules hold in Python: as it was when a recording fails, and alive as
+long as a graph that reads it.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -9,8 +9,6 @@ from __future__ import annotations
 import collections
 import enum
 import functools
-import random
-import sys
 import types
 
 import torch
@@ -121,6 +119,17 @@ def comparable(leaf):
     return kind
 
 
+def exact(value):
+    """What can be compared; of what nothing is known, which object it is."""
+    return (type(value), id(value)) if is_unknown(value) \
+        else comparable(value)
+
+
+def is_unknown(value) -> bool:
+    """Of which comparable() would say no more than its type."""
+    return comparable(value) is type(value) and not isinstance(value, type)
+
+
 def _constants(function) -> tuple:
     """What can be compared of what it has from where it was made."""
     cells = [cell.cell_contents for cell in function.__closure__ or ()
@@ -188,41 +197,3 @@ def refuse_set(tensors, aliases, what: str) -> None:
 def _is_the_same(value, other) -> bool:
     return value is other or not isinstance(value, torch.Tensor) \
         and comparable(value) == comparable(other)
-
-
-class HostNumbers:
-    """The random numbers of the host, as they are when this is made."""
-
-    def __init__(self, generators):
-        self._generators = generators
-        self._python = random.getstate()
-        self._torch = None
-        if torch.default_generator not in generators:
-            self._torch = torch.get_rng_state()
-        numpy = sys.modules.get("numpy")
-        self._numpy = numpy and numpy.random.get_state()
-
-    def refuse_draws(self, who: str) -> None:
-        """Those of since then."""
-        if self._are_others(HostNumbers(self._generators)):
-            raise Passing(f"{who} draws random numbers on the host, of "
-                          "Python, numpy or torch, which a replay would not")
-
-    def _are_others(self, now: "HostNumbers") -> bool:
-        return self._python != now._python or not (
-            self._torch is None or torch.equal(self._torch, now._torch)) \
-            or not _equal(self._numpy, now._numpy)
-
-    def put_back(self) -> None:
-        random.setstate(self._python)
-        if self._torch is not None:
-            torch.set_rng_state(self._torch)
-        if self._numpy:
-            sys.modules["numpy"].random.set_state(self._numpy)
-
-
-def _equal(numbers, others) -> bool:
-    """As numpy has them: tuples, of which one is an array."""
-    return not numbers or not others or all(
-        bool((one == other).all() if hasattr(one, "all") else one == other)
-        for one, other in zip(numbers, others))

@@ -18,8 +18,9 @@ import torch
 from .. import _abi
 from ..errors import Error
 from . import chained, contributions, flags, private, strides, tree
-from .attributes import Attributes, HostNumbers
+from .attributes import Attributes
 from .contributions import Contributions
+from .draws import HostNumbers
 from .gradients import add_eagerly
 from .instance import Backward, Instance
 from .landing import Landing
@@ -169,11 +170,16 @@ def _can_run_again(segment, instance: Instance) -> bool:
         for b in private.buffers_of(m).values())
 
 
+def _host_numbers(segment) -> HostNumbers:
+    return HostNumbers(segment.owner.captures.generators,
+                       segment.settings.generators)
+
+
 def _run_again(segment, instance: Instance) -> None:
     """On what the forward has read, for autograd's graph.  Python is as it was
     then; should anything else have changed since, the outputs tell."""
     now = Attributes(segment)
-    numbers = HostNumbers(segment.owner.captures.generators)
+    numbers = _host_numbers(segment)
     again = Instance()
     again.inputs = instance.inputs
     args, kwargs = tree.fill(instance.call, (instance.inputs,))
@@ -266,7 +272,7 @@ def _unchanged(segment, instance: Instance, variant: int):
         yield
         return
     attributes = Attributes(segment, instance.leaves)
-    numbers = HostNumbers(segment.owner.captures.generators)
+    numbers = _host_numbers(segment)
     try:
         yield
         numbers.refuse_draws("its backward")

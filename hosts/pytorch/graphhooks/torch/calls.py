@@ -1,5 +1,5 @@
-"""What a call of a layer is given, in words: for who is told that a call
-differs from those that are recorded.
+"""What a call of a layer is given, and other values, in words: for who is told
+that something is another than when it was recorded.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -7,10 +7,13 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import inspect
+from types import BuiltinFunctionType
 
 from . import tree
-from .settings import shortened
+from .attributes import PLAIN
+from .held import GONE
 
+_LONG = 60  # letters of a value in a sentence
 _ORDER = "the list of keyword arguments"
 
 
@@ -42,3 +45,19 @@ def difference(then: dict, now: dict) -> tuple:
     was, is_now = (shortened(texts.get(name) or "none")
                    for texts in (then, now))
     return name, f"{name} is {is_now} in it and {was} in those"
+
+
+def shortened(text: str) -> str:
+    return text if len(text) <= _LONG else f"{text[:_LONG]}..."
+
+
+def in_words(value) -> str:
+    kind = type(value)
+    if value is GONE:
+        return "not there"
+    if kind in PLAIN or kind is frozenset:
+        return shortened(repr(value))
+    if isinstance(value, type):
+        return f"a {value.__name__}"
+    name = "__name__" if kind is BuiltinFunctionType else "__qualname__"
+    return getattr(value, name, kind.__name__)

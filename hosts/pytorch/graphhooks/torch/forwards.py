@@ -12,7 +12,8 @@ import torch
 
 from .. import _abi
 from . import contributions, private, tree
-from .attributes import Attributes, HostNumbers, refuse_set
+from .attributes import Attributes, refuse_set
+from .draws import HostNumbers
 from .instance import Instance
 from .recording import capture, closing, note_uses, play, static
 from .settings import Settings
@@ -24,8 +25,10 @@ def record(segment, tensors, args, kwargs) -> Instance | None:
     instance = Instance()
     with closing(owner):
         attributes = instance.before = Attributes(segment)
-        instance.numbers = HostNumbers(owner.captures.generators)
         settings = _settings(segment)
+        instance.numbers = HostNumbers(
+            owner.captures.generators,
+            (settings or segment.settings).generators)
         segment.parameters.sort(owner.by_autograd, segment.note_others)
         instance.slot = segment.decision.slot
         instance.flight = owner.forward()
@@ -42,6 +45,7 @@ def record(segment, tensors, args, kwargs) -> Instance | None:
             return None
     segment.has_failed = False
     segment.settings = settings or segment.settings
+    segment.settings.note_recorded()
     instance.serial = owner.flights.next_serial()
     segment.parameters.note_old()
     instance.attributes = attributes.tensors()
@@ -64,6 +68,8 @@ def _settings(segment) -> Settings | None:
 
 def _run(segment, instance: Instance, attributes, settings, tensors, args,
          kwargs):
+    if settings is not None:
+        settings.refuse_unfit()
     indices = {id(t): i for i, t in enumerate(tensors)}
     instance.call = tree.form((args, kwargs),
                               lambda t: tree.Place(0, indices[id(t)]))

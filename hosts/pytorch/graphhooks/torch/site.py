@@ -6,7 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import functools
-from types import SimpleNamespace
+from types import FunctionType, SimpleNamespace
 
 import torch
 
@@ -23,10 +23,10 @@ class Site:
         self.name = name
         self.position = position
         self.module = module
-        self.forward = module.forward
+        # None: that of its class, whichever it has by then.
+        self.own = vars(module).get("forward")
         # Some look for the names of its arguments.
         functools.update_wrapper(self, self.forward, updated=())
-        self.has_own = "forward" in vars(module)
         self.places = Places([module])
         self.leaves_traces = False  # draws numbers, or writes buffers
 
@@ -35,9 +35,19 @@ class Site:
             return self.segment.lead(self, args, kwargs)
         return self.segment.chain.follow(self, args, kwargs)
 
+    @property
+    def forward(self):
+        """As the module would have it without us."""
+        if self.own is not None:
+            return self.own
+        kind = type(self.module)
+        forward = kind.forward
+        return forward.__get__(self.module, kind) \
+            if isinstance(forward, FunctionType) else forward
+
     def __reduce__(self):
         """A copy of the module is one without graphs, and without us."""
-        if self.has_own:
+        if self.own is not None:
             return getattr, (SimpleNamespace(forward=self.forward), "forward")
         return getattr, (self.module, "forward")
 
@@ -46,7 +56,7 @@ class Site:
         self.__class__ = Detached
         if vars(self.module).get("forward") is not self:
             return
-        if self.has_own:
+        if self.own is not None:
             self.module.forward = self.forward
         else:
             del self.module.forward

@@ -1,0 +1,114 @@
+"""Which objects were where, asked before each replay whether they still are.
+
+Where to look and what was there are flat lists, so that the answer is a few
+short loops in C.  Most of it is in dicts and lists, and is found by its key;
+the rest is found by a function that many things share.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+
+_is, _item = operator.is_, operator.getitem
+_chain = itertools.chain.from_iterable
+
+GONE = object()  # a value that is not there
+
+
+class Held:
+    """Where values are, and which objects they were."""
+
+    def __init__(self):
+        self._of: list = []  # dicts and lists
+        self._keys: list = []  # in each of those
+        self._values: list = []
+        self._sized: list = []
+        self._sizes: list = []
+        # By a function that looks: at what, and what it gave.
+        self._single: dict = {}  # an object of each
+        self._several: dict = {}  # some objects, in their order
+        self._equal: dict = {}  # what each look makes anew
+
+    def put(self, container, keys) -> None:
+        """What is at these keys, and how much is in it."""
+        self._sized.append(container)
+        self._sizes.append(len(container))
+        self.put_items(container, keys)
+
+    def put_items(self, container, keys) -> None:
+        for key in keys:
+            self._of.append(container)
+            self._keys.append(key)
+            self._values.append(container[key])
+
+    def put_one(self, look, thing) -> None:
+        """The same object, as look(thing) gives it."""
+        _append(self._single, look, [thing], [look(thing)])
+
+    def put_all(self, look, thing) -> None:
+        """The same objects in the same order."""
+        _append(self._several, look, [thing], [*look(thing)])
+
+    def put_equal(self, look, thing) -> None:
+        _append(self._equal, look, [thing], [look(thing)])
+
+    def add(self, other: "Held") -> None:
+        """What another one holds, too."""
+        for name in ("_of", "_keys", "_values", "_sized", "_sizes"):
+            getattr(self, name).extend(getattr(other, name))
+        for name in ("_single", "_several", "_equal"):
+            for look, (things, values) in getattr(other, name).items():
+                _append(getattr(self, name), look, things, values)
+
+    def is_same(self) -> bool:
+        try:
+            return [*map(len, self._sized)] == self._sizes \
+                and all(map(_is, map(_item, self._of, self._keys),
+                            self._values)) \
+                and (not self._single or self._are_single_same()) \
+                and (not self._several or self._are_several_same()) \
+                and (not self._equal or self._are_equal())
+        except (LookupError, ValueError):  # of a key, or an empty cell
+            return False
+
+    def _are_single_same(self) -> bool:
+        for look, (things, values) in self._single.items():
+            if not all(map(_is, map(look, things), values)):
+                return False
+        return True
+
+    def _are_several_same(self) -> bool:
+        for look, (things, values) in self._several.items():
+            now = [*_chain(map(look, things))]
+            if len(now) != len(values) or not all(map(_is, now, values)):
+                return False
+        return True
+
+    def _are_equal(self) -> bool:
+        for look, (things, values) in self._equal.items():
+            if [*map(look, things)] != values:
+                return False
+        return True
+
+
+def _append(lists: dict, look, things, values) -> None:
+    own = lists.setdefault(look, ([], []))
+    own[0].extend(things)
+    own[1].extend(values)
+
+
+# ---- ways to look ----------------------------------------------------------
+
+
+def slots_of(place) -> list:
+    """Of an object and the names of its slots."""
+    thing, names = place
+    return [getattr(thing, name, GONE) for name in names]
+
+
+contents_of = operator.attrgetter("cell_contents")
+defaults_of = operator.attrgetter("__code__", "__defaults__",
+                                  "__kwdefaults__")
