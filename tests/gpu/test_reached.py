@@ -10,10 +10,13 @@ import collections
 import dataclasses
 import functools
 import itertools
+import os
 import random
 import re
 import sys
+import threading
 import types
+import weakref
 
 import pytest
 from models import DEVICE, LAYERS, WHOLE, WIDTH, Block, nn, torch
@@ -312,6 +315,38 @@ def test_what_is_not_changed_is_replayed(pair, shared, grain):
             run.step(2)
 
     pair(train, grain=grain, make=Reaches)
+
+
+class Timers:
+    """As a trainer keeps in a config, for its own use."""
+
+    def __init__(self) -> None:
+        self.elapsed = 0.0
+        self.starts = itertools.count()
+
+
+@GRAIN
+def test_what_others_keep_in_a_config_is_nobodys(pair, grain):
+    def before(run):
+        run.config = types.SimpleNamespace(
+            timers=Timers(), optimizer=run.optimizer,
+            seen=weakref.WeakSet(), lock=threading.Condition(),
+            log=open(os.devnull, "w"))
+        for layer in run.model.layers:
+            layer.config = run.config
+
+    def train(run):
+        for i in range(5):
+            run.config.timers.elapsed += next(run.config.timers.starts)
+            run.config.seen.add(Timers)
+            run.config.seen.add(run.model)
+            run.optimizer.param_groups[0]["lr"] = 1e-3 / (1 + i)
+            with run.config.lock:
+                run.step(2)
+            run.config.log.write("step")
+        run.config.log.close()
+
+    pair(train, grain=grain, before=before)
 
 
 # ---- one table in two slots ------------------------------------------------
