@@ -317,6 +317,35 @@ def test_what_is_not_changed_is_replayed(pair, shared, grain):
     pair(train, grain=grain, make=Reaches)
 
 
+def config_of(number: float):
+    """An object of a class whose name others have, too."""
+    class Config:
+        scale = number
+
+    return Config()
+
+
+@GRAIN
+@pytest.mark.parametrize("which", ["one", "other"])
+def test_objects_of_classes_of_one_name_are_told_apart(pair, grain, which):
+    class Twins(Block):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.other = config_of(1.0), config_of(2.0)
+
+        def forward(self, x):
+            return super().forward(x) * self.one.scale * self.other.scale
+
+    def train(run):
+        run.steps([1, 1, 1])
+        for layer in run.model.layers:
+            type(getattr(layer, which)).scale = 0.5
+        run.steps([1])
+
+    run = pair(train, grain=grain, make=Twins, eager=["attributes"])
+    assert re.search(r"Config( \(2\))?\.scale was ", run.attached.explain())
+
+
 class Timers:
     """As a trainer keeps in a config, for its own use."""
 

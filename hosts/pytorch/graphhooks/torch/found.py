@@ -43,7 +43,7 @@ _OPAQUE = frozenset(("threading", "_thread", "weakref", "concurrent",
                      "graphhooks"))
 _BUILTIN = (types.BuiltinFunctionType, types.MethodWrapperType)
 _DEEP = 8  # containers in one another
-_FAR = 4  # functions that read one another
+_FAR = 3  # functions that read one another
 _MUCH = 1 << 16  # bytes in the host's memory
 _BASES = (dict, list, tuple, set, frozenset, collections.deque)
 _version = private.version
@@ -370,7 +370,17 @@ def of_object(thing) -> Found:
 
 
 def of_class(kind) -> Found:
-    """Its methods too: another `forward` is another layer."""
+    """One of modules: its methods, and what they read."""
+    return _of_class(kind).finish()
+
+
+def of_objects_class(kind) -> Found:
+    """Its methods too, and not what they read: a config of Hugging Face's has
+    hundreds, of which layers call none."""
+    return _of_class(kind)
+
+
+def _of_class(kind) -> Found:
     found = Found()
     names = vars(kind)
     keys = [k for k, v in names.items() if not k.startswith(("__", "_abc_"))
@@ -383,7 +393,18 @@ def of_class(kind) -> Found:
         elif isinstance(value, (staticmethod, classmethod)):
             value = value.__func__
         found.add(f".{key}", value)
-    return found.finish()
+    return found
+
+
+def of_namespace(kind) -> Found:
+    """A class that somebody has in an attribute or a global: its numbers,
+    texts and containers."""
+    found = Found()
+    names = vars(kind)
+    found.add_all(names, ".", [k for k, v in names.items()
+                               if k.startswith("__") or not (
+                                   type(v) in PLAIN or type(v) in CONTAINERS)])
+    return found
 
 
 def of_module(module) -> Found:

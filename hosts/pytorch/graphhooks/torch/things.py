@@ -8,9 +8,12 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 
-from .found import Found, classes, of_class, of_module, of_object, slots
+from .found import (Found, classes, of_class, of_module, of_namespace,
+                    of_object, of_objects_class, slots)
 from .held import GONE, Held
 
 _FAR = 4  # objects and classes that have one another
@@ -22,35 +25,39 @@ class Things:
     def __init__(self):
         self.changes = 0  # that have been seen: a number for what they are
         self.is_due = True  # a microbatch has begun
-        self._things: dict = {}  # by identity: it, and what finds its values
+        # By identity: it, and what finds its values.
+        self._things: dict = {}
         self._found: dict = {}
         self._all: Held | None = None  # what is held of them
 
     def gather(self, found: Found, own) -> None:
         """Adds to what is found in a segment's own modules what is found in
         all that these lead to."""
-        waiting = [(name, kind, of_class, 1) for name, kind
-                   in _named(classes(own))] + _next_of("", found, own, 1)
-        seen = set()
+        waiting = [(kind.__name__, kind, of_class, 1)
+                   for kind in classes(own)] + _next_of("", found, own, 1)
+        seen, names = set(), set()
         while waiting:
             name, thing, find, far = waiting.pop(0)
-            if id(thing) in seen:
+            if (id(thing), find) in seen:
                 continue
-            seen.add(id(thing))
+            seen.add((id(thing), find))
+            name = _another(name, names)
+            names.add(name)
             inner = self._know(thing, find)
             for key, value in inner.values.items():
-                found.values.setdefault(f"{name}{key}", value)
+                found.values[_another(f"{name}{key}", found.values)] = value
             found.generators.update(_prefixed(name, inner.generators))
             found.unfit.update(_prefixed(name, inner.unfit))
             if far < _FAR:
                 waiting += _next_of(name, inner, own, far + 1)
 
     def _know(self, thing, find) -> Found:
-        if id(thing) not in self._things:
-            self._things[id(thing)] = thing, find
-            self._found[id(thing)] = find(thing)
+        key = id(thing), find
+        if key not in self._things:
+            self._things[key] = thing, find
+            self._found[key] = find(thing)
             self._all = None
-        return self._found[id(thing)]
+        return self._found[key]
 
     def copies(self) -> list:
         """Of what they have now: each with what puts it back."""
@@ -74,9 +81,9 @@ def _next_of(prefix: str, found: Found, own, far: int) -> list:
     """What is to be looked at besides, each with its name."""
     waiting = [(f"{prefix}{name}", thing, of_object, far)
                for name, thing in found.objects.items()]
-    waiting += [(f"{prefix}{name}", kind, of_class, far)
+    waiting += [(f"{prefix}{name}", kind, of_namespace, far)
                 for name, kind in found.classes.items()]
-    waiting += [(kind.__name__, kind, of_class, far)
+    waiting += [(kind.__name__, kind, of_objects_class, far)
                 for kind in classes(found.objects.values())]
     for name, module in found.modules.items():
         if module in own or _holds(module, own):
@@ -94,15 +101,13 @@ def _holds(module, own) -> bool:
     return any(each in own for each in module.modules())
 
 
-def _named(kinds) -> list:
-    """With a number where several have a name."""
-    names: dict = {}
-    found = []
-    for kind in kinds:
-        nth = names[kind.__name__] = names.get(kind.__name__, 0) + 1
-        found.append((f"{kind.__name__} ({nth})" if nth > 1
-                      else kind.__name__, kind))
-    return found
+def _another(name: str, names) -> str:
+    """With a number, where something else is called so."""
+    if name not in names:
+        return name
+    return next(other for other in (f"{name} ({i})" for i
+                                    in itertools.count(2))
+                if other not in names)
 
 
 def _prefixed(prefix: str, items: dict) -> dict:
