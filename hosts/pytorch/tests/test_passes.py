@@ -322,3 +322,12 @@ def test_what_graphs_read_is_retained_until_the_close(api, soft):
     session.close()
     assert held == []
     soft.free(memory)
+
+
+def test_a_segment_that_is_not_entered_is_said_in_words_of_Python(toy, capfd):
+    host = toy()
+    host.layers -= 1  # of those that the session has
+    host.step(2, seed=0)
+    said = capfd.readouterr().err
+    assert "were not entered in the first step" in said
+    assert "bracket every segment that segments() lists" in said
