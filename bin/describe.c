@@ -11,6 +11,7 @@
 #include "describe.h"
 
 #include "base/error.h"
+#include "costs.h"
 #include "fields.h"
 #include "plan/check.h"
 #include "words.h"
@@ -18,8 +19,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Of a group: sums of them do not overflow. */
+#define MOST_BYTES (INT64_C(1) << 48)
+
 struct entry {
     gh_layer_desc desc; /* its name is the object's */
+    struct layer_cost cost;
     uint32_t repeat;
 };
 
@@ -27,7 +32,8 @@ struct entry {
 
 static const char *const layer_fields[] = {
     "kind",       "family",  "repeat",   "chunk",     "name",    "experts",
-    "dispatcher", "backend", "features", "recompute", "offload", NULL,
+    "dispatcher", "backend", "features", "recompute", "offload",
+    "offload_bytes", "forward_us", NULL,
 };
 
 static bool has_experts(gh_layer_kind kind)
@@ -69,6 +75,54 @@ static gh_status read_experts(const struct fields *object, gh_layer_desc *desc,
     return field_word(object, "backend", gh_backend_names, &desc->backend, err);
 }
 
+/* Bytes of modules that are offloaded, of one microbatch. */
+static gh_status read_bytes(const struct fields *object, struct entry *entry,
+                            gh_error *err)
+{
+    char where[FIELD_WHERE_BYTES];
+    const json_t *json = field_at(object, "offload_bytes", where);
+    struct fields sizes = { .json = json };
+
+    if (json == NULL) {
+        return GH_OK;
+    }
+    if (!json_is_object(json)) {
+        return field_type(where, json, "an object of modules and bytes", err);
+    }
+    snprintf(sizes.where, sizeof(sizes.where), "%.50s.", where);
+    for (uint32_t bit = 0; gh_module_names[bit] != NULL; bit++) {
+        const json_t *bytes = field_at(&sizes, gh_module_names[bit], where);
+
+        if (bytes == NULL) {
+            continue;
+        }
+        if (!json_is_integer(bytes) || json_integer_value(bytes) < 1 ||
+            json_integer_value(bytes) > MOST_BYTES) {
+            return field_type(where, bytes, "a number of bytes, 1 to 2^48",
+                              err);
+        }
+        if ((entry->desc.offload & UINT32_C(1) << bit) == 0) {
+            return gh_fail(err, GH_ERR_CONFIG,
+                           "%s: the layer does not offload it: name it in "
+                           "offload, or leave its bytes out",
+                           where);
+        }
+        entry->cost.bytes[bit] = (uint64_t)json_integer_value(bytes);
+    }
+    return fields_check(&sizes, gh_module_names, err);
+}
+
+static gh_status read_cost(const struct fields *object, struct entry *entry,
+                           gh_error *err)
+{
+    uint32_t us = 0;
+    gh_status status = field_count(object, "forward_us", 1, 1000000000, &us,
+                                   err);
+
+    entry->cost.forward_ns = (uint64_t)us * 1000;
+    return status == GH_OK ? read_bytes(object, entry, err) : status;
+}
+
 /* Whether there is one of that name is found out later. */
 static gh_status read_family(const struct fields *object, const char **family,
                              gh_error *err)
@@ -108,7 +162,8 @@ static gh_status read_layer(const struct fields *object, const char *family,
         (status = field_words(object, "recompute", gh_module_names,
                               &desc->recompute, err)) != GH_OK ||
         (status = field_words(object, "offload", gh_module_names,
-                              &desc->offload, err)) != GH_OK) {
+                              &desc->offload, err)) != GH_OK ||
+        (status = read_cost(object, entry, err)) != GH_OK) {
         return status;
     }
     return gh_layer_check(object->where, desc, err);
@@ -174,7 +229,7 @@ static gh_status read_layers(const json_t *list, uint32_t chunks,
 }
 
 /* The n-th of a repeated layer is "NAME n". */
-static gh_status add_layers(gh_model *model, const struct entry *entries,
+static gh_status add_layers(struct description *d, const struct entry *entries,
                             size_t n_entries, uint32_t total, uint32_t chunks,
                             gh_error *err)
 {
@@ -194,7 +249,8 @@ static gh_status add_layers(gh_model *model, const struct entry *entries,
                          gh_shown_bytes(desc.name, 100), desc.name, k);
                 desc.name = name;
             }
-            status = gh_model_add_layer(model, &desc, err);
+            d->costs[layer] = entries[i].cost;
+            status = gh_model_add_layer(d->model, &desc, err);
             if (status != GH_OK) {
                 return status;
             }
@@ -228,7 +284,11 @@ static gh_status make_model(const json_t *list, uint32_t chunks,
         status = gh_model_describe(d->model, desc, err);
     }
     if (status == GH_OK) {
-        status = add_layers(d->model, entries, n, total, chunks, err);
+        d->costs = calloc(total, sizeof(*d->costs));
+        d->foresight.costs = d->costs;
+        status = d->costs == NULL
+                     ? gh_fail(err, GH_ERR_NO_MEMORY, "no memory for layers")
+                     : add_layers(d, entries, n, total, chunks, err);
     }
     free(entries);
     return status;
@@ -238,7 +298,8 @@ static gh_status make_model(const json_t *list, uint32_t chunks,
 
 static const char *const top_fields[] = {
     "name",       "family",      "whole",   "chunks",  "scope",  "granularity",
-    "ep_overlap", "delay_wgrad", "ep_size", "cp_size", "layers", NULL,
+    "ep_overlap", "delay_wgrad", "ep_size", "cp_size", "layers",
+    "offload_fraction", "offload_buffers", "in_flight", "link_mb_per_s", NULL,
 };
 
 static gh_status read_options(const struct fields *top, struct description *d,
@@ -262,6 +323,46 @@ static gh_status read_options(const struct fields *top, struct description *d,
         return status;
     }
     return field_switch(top, "delay_wgrad", &d->options.delay_wgrad, err);
+}
+
+/* A number from 0 to 1, or "auto". */
+static gh_status read_fraction(const struct fields *top,
+                               struct foresight *foresight, gh_error *err)
+{
+    char where[FIELD_WHERE_BYTES], text[32];
+    const json_t *json = field_at(top, "offload_fraction", where);
+
+    if (json == NULL) {
+        return GH_OK;
+    }
+    if (json_is_string(json)) {
+        return costs_take_fraction(foresight, where, json_string_value(json),
+                                   err);
+    }
+    if (!json_is_number(json)) {
+        return field_type(where, json, "a number from 0 to 1, or \"auto\"", err);
+    }
+    snprintf(text, sizeof(text), "%.9f", json_number_value(json));
+    return costs_take_fraction(foresight, where, text, err);
+}
+
+static gh_status read_foresight(const struct fields *top,
+                                struct foresight *foresight, gh_error *err)
+{
+    uint32_t link = 0;
+    gh_status status = read_fraction(top, foresight, err);
+
+    if (status != GH_OK ||
+        (status = field_count(top, "offload_buffers", 2, 8,
+                              &foresight->policy.buffers, err)) != GH_OK ||
+        (status = field_count(top, "in_flight", 1, COSTS_MOST_IN_FLIGHT,
+                              &foresight->policy.in_flight, err)) != GH_OK ||
+        (status = field_count(top, "link_mb_per_s", 1, 1000000000, &link,
+                              err)) != GH_OK) {
+        return status;
+    }
+    foresight->link_rate = link;
+    return GH_OK;
 }
 
 /* What holds for all layers. */
@@ -298,6 +399,7 @@ static gh_status read_top(const json_t *json, struct description *d,
         (status = field_count(&top, "chunks", 1, DESCRIBE_MOST_LAYERS, &chunks,
                               err)) != GH_OK ||
         (status = read_options(&top, d, err)) != GH_OK ||
+        (status = read_foresight(&top, &d->foresight, err)) != GH_OK ||
         (status = read_model(&top, &desc, err)) != GH_OK) {
         return status;
     }
@@ -324,6 +426,7 @@ static gh_status read_json(json_t *json, const json_error_t *problem,
     gh_status status;
 
     memset(d, 0, sizeof(*d));
+    costs_default(&d->foresight);
     if (json == NULL) {
         char clean[100];
 
@@ -366,5 +469,6 @@ void describe_free(struct description *description)
 {
     gh_model_destroy(description->model);
     free(description->name);
+    free(description->costs);
     memset(description, 0, sizeof(*description));
 }

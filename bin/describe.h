@@ -10,6 +10,7 @@
 #ifndef BIN_DESCRIBE_H
 #define BIN_DESCRIBE_H
 
+#include "foresee.h"
 #include "plan/plan.h"
 
 #include <stdio.h>
@@ -20,6 +21,8 @@ struct description {
     char *name;
     gh_model *model;
     struct gh_plan_options options; /* as far as they are in it */
+    struct foresight foresight;  /* the same */
+    struct layer_cost *costs;    /* that it has, one of each layer */
 };
 
 /* GH_ERR_UNSUPPORTED in a command that was built without a JSON parser. */

@@ -15,6 +15,7 @@
 #include "plan.h"
 
 #include "base/error.h"
+#include "costs.h"
 #include "describe.h"
 #include "families.h"
 #include "words.h"
@@ -26,14 +27,16 @@
 struct arguments {
     const char *file;
     const char *scope, *granularity, *ep_overlap, *delay_wgrad;
+    const char *fraction, *buffers, *in_flight;
     const char *why; /* NULL: not given, as of the others */
     bool json, table, all;
 };
 
 static const char *const options[] = {
-    "--scope",       "--granularity", "--ep-overlap",
-    "--delay-wgrad", "--why",         "--json",
-    "--table",       "--all",         NULL,
+    "--scope",       "--granularity",       "--ep-overlap",
+    "--delay-wgrad", "--offload-fraction",  "--offload-buffers",
+    "--in-flight",   "--why",               "--json",
+    "--table",       "--all",               NULL,
 };
 
 static int say(const char *text)
@@ -47,8 +50,10 @@ static const char **value_of(struct arguments *a, int option)
 {
     const char **const values[] = { &a->scope,      &a->granularity,
                                     &a->ep_overlap, &a->delay_wgrad,
-                                    &a->why,        NULL,
-                                    NULL,           NULL };
+                                    &a->fraction,   &a->buffers,
+                                    &a->in_flight,  &a->why,
+                                    NULL,           NULL,
+                                    NULL };
 
     return values[option];
 }
@@ -189,6 +194,21 @@ static gh_status take_options(const struct arguments *a,
     return take_switch("--delay-wgrad", a->delay_wgrad, &o->delay_wgrad, err);
 }
 
+static gh_status take_foresight(const struct arguments *a,
+                                struct foresight *foresight, gh_error *err)
+{
+    gh_status status = costs_take_fraction(foresight, "--offload-fraction",
+                                           a->fraction, err);
+
+    if (status == GH_OK) {
+        status = costs_take_buffers(foresight, "--offload-buffers", a->buffers,
+                                    err);
+    }
+    return status == GH_OK ? costs_take_in_flight(foresight, "--in-flight",
+                                                  a->in_flight, err)
+                           : status;
+}
+
 static gh_status read_description(const char *path, struct description *d,
                                   gh_error *err)
 {
@@ -241,6 +261,29 @@ static void print_request(const char *name, const struct gh_plan *plan)
            plan->options.delay_wgrad ? ", delayed wgrad" : "");
 }
 
+/* All but the first byte, which is written: the brace of an object. */
+static void write_rest(void *user, const char *text, size_t bytes)
+{
+    bool *begun = user;
+
+    if (!*begun && bytes > 0) {
+        *begun = true;
+        text++;
+        bytes--;
+    }
+    write_stdout(NULL, text, bytes);
+}
+
+static void print_json(const struct gh_plan *plan,
+                       const struct foresight *foresight)
+{
+    bool begun = false;
+
+    printf("{");
+    foresee_print_json(plan, foresight);
+    gh_plan_write(plan, GH_FORMAT_JSON, write_rest, &begun);
+}
+
 /* What is shown, and of what. */
 struct showing {
     const struct arguments *a;
@@ -264,7 +307,7 @@ static int show(void *arg, struct gh_traits_set *traits)
     if (a->why != NULL) {
         status = plan_why(&plan, a->why);
     } else if (a->json) {
-        gh_plan_write(&plan, GH_FORMAT_JSON, write_stdout, NULL);
+        print_json(&plan, &d->foresight);
     } else {
         print_request(d->name, &plan);
         if (a->all) {
@@ -272,6 +315,7 @@ static int show(void *arg, struct gh_traits_set *traits)
         } else {
             gh_plan_write(&plan, GH_FORMAT_TEXT, write_stdout, NULL);
         }
+        foresee_print(&plan, &d->foresight);
     }
     gh_plan_free(&plan);
     return status;
@@ -319,7 +363,8 @@ int plan_command(int argc, char **argv)
         fprintf(stderr, "graphhooks: %s: %s\n", a.file, err.text);
         return 2;
     }
-    if (take_options(&a, &d.options, &err) != GH_OK) {
+    if (take_options(&a, &d.options, &err) != GH_OK ||
+        take_foresight(&a, &d.foresight, &err) != GH_OK) {
         describe_free(&d);
         return say(err.text);
     }

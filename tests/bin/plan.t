@@ -346,6 +346,64 @@ model off '"scope": ["attn"],' '{"kind": "dense", "offload": ["attn_norm"]}'
 returns 0 "--why has the offload of the layer" off.json --why 0.attn
 has "off        attn_norm" "what is off"
 has "leave attn_norm out of the offloaded modules" "and the remedy"
+
+# ---- what will go to the host -----------------------------------------------
+
+sized='{"kind": "dense", "repeat": 12, "offload": ["core_attn", "mlp_norm"],
+    "offload_bytes": {"core_attn": 33554432}, "forward_us": 1000}'
+model sized '"in_flight": 4,' "$sized"
+example "offload is foreseen by module" offload sized.json
+example "with those that hide, by the times" offload-auto sized.json \
+    --offload-fraction auto --offload-buffers 3
+model plain '' '{"kind": "dense", "repeat": 6, "offload": ["core_attn"]}'
+returns 0 "without bytes groups are counted" plain.json --in-flight 2
+has "core_attn: 5 of 6 groups go; 4 buffers on the device in the place of 10 \
+groups; 1 stay (needed at once by the backward)" "in buffers"
+returns 0 "one microbatch frees nothing" plain.json --offload-fraction 0.8
+has "4 stay (no fewer than their rings would hold)" "which is said"
+returns 0 "without times auto has nothing to go by" plain.json --in-flight 2 \
+    --offload-fraction auto
+has "those that hide, which times would tell:" "which is said"
+returns 0 "one graph for all needs a buffer for each group" plain.json \
+    --in-flight 4 --granularity chunk
+has "5 of 6 groups go; 12 buffers on the device in the place of 20 groups" \
+    "which is counted"
+model whole '"scope": ["attn"], "in_flight": 3, "offload_fraction": "auto",' \
+    '{"kind": "dense", "repeat": 4, "offload": ["attn_norm"]}'
+returns 0 "what the plan switches off is foreseen as that" whole.json
+has "attn_norm: 0 of 4 groups go; 4 stay (switched off by the plan)" \
+    "with the reason"
+for f in 1.5 nan -1 atuo; do
+    returns 2 "--offload-fraction $f is refused" sized.json \
+        --offload-fraction=$f
+    has "--offload-fraction is \"$f\"; set it to a number from 0 to 1, or auto" \
+        "with the rule"
+done
+returns 2 "--offload-buffers 9 is refused" sized.json --offload-buffers 9
+has "a number from 2 to 8" "with the rule"
+for n in 0 65 3x ''; do
+    returns 2 "--in-flight '$n' is refused" sized.json --in-flight "$n"
+    has "a number from 1 to 64" "with the rule"
+done
+if have python3; then
+    plan sized.json --json > out && python3 -c 'import json
+d = json.load(open("out"))
+g = d["groups"]
+assert [x["module"] for x in g] == ["core_attn", "mlp_norm"]
+assert g[0]["groups"] == 12 and g[0]["go"] == 11 and g[0]["buffers"] == 4
+assert g[0]["ring_bytes"] == 4 << 25
+assert g[0]["in_place_of_bytes"] == 4 * 11 << 25
+assert g[0]["layers"] == list(range(11)) and "ring_bytes" not in g[1]
+assert g[0]["stay"] == {"needed at once by the backward": 1}
+f = d["foreseen"]
+assert f["in_flight"] == 4 and f["fraction"] == 1 and f["stalls"] > 0
+assert f["without_ns"] < f["with_ns"] and d["granularity"] == "layer"' 2> err
+    ok $? "a program reads the same"
+    diag < err
+else
+    skip "the forecast for programs: no python3"
+fi
+
 model keep '"scope": ["moe_router"],' '{"kind": "moe", "experts": 8,
     "dispatcher": "flex", "recompute": ["mlp_norm", "moe_act"]}'
 returns 0 "--why has what is not worth recomputing" keep.json \
@@ -642,6 +700,32 @@ bad_field "a feature that needs another" \
     "{$of_moe, \"features\": [\"pad\"]}"
 bad_field "a word given twice" "layers[0].offload[1] is mlp once more" \
     '{"kind": "dense", "offload": ["mlp", "mlp"]}'
+bad_field "bytes of a module that stays" \
+    "layers[0].offload_bytes.core_attn: the layer does not offload it" \
+    '{"kind": "dense", "offload_bytes": {"core_attn": 1}}'
+bad_field "bytes of no module" \
+    "layers[0].offload_bytes.core_atn: there is no such field; did you mean" \
+    '{"kind": "dense", "offload": ["core_attn"],
+      "offload_bytes": {"core_atn": 1}}'
+bad_field "no bytes" "layers[0].offload_bytes.core_attn is a number" \
+    '{"kind": "dense", "offload": ["core_attn"],
+      "offload_bytes": {"core_attn": 0}}'
+bad_field "a list of bytes" "layers[0].offload_bytes is a list" \
+    '{"kind": "dense", "offload_bytes": [1]}'
+bad_field "no time" "layers[0].forward_us is 0; give a number from 1" \
+    '{"kind": "dense", "forward_us": 0}'
+bad_field "a fraction that is none" 'offload_fraction is "1.5' "$dense" \
+    '"offload_fraction": 1.5,'
+bad_field "a fraction below 0" 'offload_fraction is "-' "$dense" \
+    '"offload_fraction": -0.5,'
+bad_field "a fraction that is true" "offload_fraction is true" "$dense" \
+    '"offload_fraction": true,'
+bad_field "one buffer" "offload_buffers is 1; give a number from 2 to 8" \
+    "$dense" '"offload_buffers": 1,'
+bad_field "no microbatch" "in_flight is 0; give a number from 1 to 64" \
+    "$dense" '"in_flight": 0,'
+bad_field "no link" "link_mb_per_s is 0; give a number from 1" "$dense" \
+    '"link_mb_per_s": 0,'
 bad_field "a module of other layers" \
     "layers[0].recompute: this moe layer has no shared_experts" \
     "{$of_moe, \"recompute\": [\"shared_experts\"]}"
