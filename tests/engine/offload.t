@@ -32,7 +32,7 @@ going()
 }
 
 # shapes MODEL SCOPE OPTION...: in every granularity, with none, half and all
-# of the groups.
+# of the groups, and with those that hide.
 shapes()
 {
     name="$1${2:+, scope $2}"
@@ -40,10 +40,15 @@ shapes()
     shift 2
     bad=0
     for granularity in part layer chunk; do
-        for fraction in 0 0.5 1; do
+        for fraction in 0 0.5 1 auto; do
             train --model "$model" --scope "$scope" "$@" \
                 --granularity $granularity --offload-fraction $fraction ||
                 bad=$((bad + 1))
+            if [ $fraction = auto ] &&
+                ! grep -q 'offload: foreseen: ' "$scratch/log"; then
+                bad=$((bad + 1))
+                diag "nothing is foreseen: $granularity"
+            fi
             n=$(going)
             if [ $fraction = 0 ] && [ "$n" -ne 0 ]; then
                 bad=$((bad + 1))

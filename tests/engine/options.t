@@ -71,6 +71,8 @@ refused 2 "68 microbatches would hold a slot" --in-flight 8 --delay-wgrad 60
 refused 2 "expects up to 8 of eager, graph, step, plain, graph+offload, graph+offload+delay, with commas$" \
     --compare eager,fast
 refused 2 "with commas; did you mean graph?" --compare eager,grpah,step
+refused 2 "from 1 to 16" --offload-prefetch 17
+refused 2 "from 1 to 64" --offload-in-flight 0
 refused 2 "with commas$" --compare eager,,step
 refused 2 "with commas$" \
     --compare eager,step,eager,step,eager,step,eager,step,eager

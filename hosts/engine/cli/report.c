@@ -126,6 +126,14 @@ static double mib(uint64_t bytes)
     return (double)bytes / 1048576.0;
 }
 
+/* Of the copies' time, at least. */
+static double hidden_share(const gh_offload_stats *offload)
+{
+    return offload->stalled_ns < offload->timed_ns
+               ? 1.0 - (double)offload->stalled_ns / (double)offload->timed_ns
+               : 0.0;
+}
+
 static void print_offload(const struct result *result)
 {
     const gh_offload_stats *offload = &result->offload;
@@ -134,17 +142,25 @@ static void print_offload(const struct result *result)
         return;
     }
     printf("%s: %u of %u groups go; %.1f MiB out and %.1f MiB back in all; "
-           "%.1f MiB of rings and %.1f MiB kept on the device, %.1f MiB pinned; "
-           "%" PRIu64 " of %" PRIu64 " copies back were late",
+           "%.1f MiB of rings and %.1f MiB kept on the device, %.1f saved, "
+           "%.1f MiB pinned, of which %.1f in use; %" PRIu64 " of %" PRIu64
+           " copies back were late",
            mode_name(result->mode), offload->groups_offloaded, offload->groups,
            mib(offload->out_bytes), mib(offload->back_bytes),
            mib(offload->ring_bytes), mib(offload->kept_bytes),
-           mib(offload->pinned_bytes), offload->late, offload->back_copies);
+           mib(offload->saved_bytes), mib(offload->pinned_bytes),
+           mib(offload->pinned_peak), offload->late, offload->back_copies);
     if (offload->delayed != 0) {
         printf("; %" PRIu64 " commits waited for %" PRIu64 " flushes",
                offload->delayed, offload->flushes);
     }
     printf("\n");
+    if (offload->timed_ns != 0) {
+        printf("%s: in a step that was timed at least %.1f %% of %.3f ms of "
+               "copies ran beside the compute, with %u waits\n",
+               mode_name(result->mode), 100.0 * hidden_share(offload),
+               (double)offload->timed_ns / 1e6, offload->stalls);
+    }
 }
 
 /* Device memory of each mode, where one of them offloads. */
@@ -323,6 +339,12 @@ static void write_offload(struct json *json, const gh_offload_stats *offload)
     json_count(json, "ring_bytes", offload->ring_bytes);
     json_count(json, "kept_bytes", offload->kept_bytes);
     json_count(json, "pinned_bytes", offload->pinned_bytes);
+    json_count(json, "pinned_peak", offload->pinned_peak);
+    json_count(json, "saved_bytes", offload->saved_bytes);
+    json_count(json, "timed_steps", offload->timed_steps);
+    json_count(json, "stalls", offload->stalls);
+    json_count(json, "timed_ns", offload->timed_ns);
+    json_count(json, "stalled_ns", offload->stalled_ns);
     json_end(json, '}');
 }
 

@@ -45,6 +45,7 @@ struct options {
     bool check;
     const char *offload;          /* modules; NULL: all that there are */
     const char *offload_fraction; /* NULL: the library's default */
+    int offload_prefetch, offload_in_flight; /* 0: the library's default */
     unsigned offloaded;           /* the same: bit n for saved_module n */
     int offload_min;              /* bytes of a tensor that goes, at least */
     int offload_delay; /* of MODE_OFFLOAD, 0 or 1; -1: nobody has said */
