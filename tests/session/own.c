@@ -239,6 +239,8 @@ static void test_views_go_once(void)
            "and take no bytes of their own");
     is_int(3 * views.back_bytes, 2 * plain.back_bytes,
            "neither on their way back");
+    is_int(3 * views.pinned_bytes, 2 * plain.pinned_bytes,
+           "nor in pinned memory");
     saver_close(&sv);
 }
 
