@@ -349,6 +349,100 @@ static void test_hooks_in_the_service(void)
     }
 }
 
+static uint32_t n_late, n_recorded, n_passes;
+
+/* What goes is copied in the graph, so its block is free for what the recording
+ * allocates next. */
+static enum saver_answer look_at_commit(struct saver *saver,
+                                        enum saver_call call, uint32_t layer,
+                                        uint32_t module, uint32_t microbatch)
+{
+    (void)module;
+    (void)microbatch;
+    if (call != SAVER_COMMIT || layer == 3 ||
+        saver->decision.action != GH_ACTION_RECORD) {
+        return SAVER_GO_ON;
+    }
+    n_recorded++;
+    for (const struct lent_block *b = saver->lender.blocks; b != NULL;
+         b = b->next) {
+        n_late += b->out && b->recording == saver->lender.recording;
+    }
+    return SAVER_GO_ON;
+}
+
+/* After the last backward of a microbatch nothing is out. */
+static gh_status look_after_pass(struct saver *saver)
+{
+    const gh_status status = gh_flush_delayed(saver->session, &saver->err);
+
+    if (++n_passes % (2 * saver->options.layers) == 0) {
+        n_late += lender_still_out(&saver->lender) != 0;
+    }
+    return status;
+}
+
+static void test_released_at_once(void)
+{
+    struct saver_options o = small;
+
+    if (!open_with(&o)) {
+        return;
+    }
+    n_late = n_recorded = 0;
+    sv.watch = look_at_commit;
+    ok(steps(3, 3) && n_recorded > 4, "%u commits are recorded", n_recorded);
+    is_int(n_late, 0, "each gives its block back at once");
+    sv.watch = NULL;
+    close_and_count("recorded commits");
+
+    o.in_flight = 0;
+    o.streams = 1;
+    o.granularity = "layer";
+    o.waits = true;
+    o.flush = look_after_pass;
+    n_late = n_passes = 0;
+    if (!open_with(&o)) {
+        return;
+    }
+    ok(steps(3, 2) && n_passes == 3 * 2 * 8, "%u passes are run", n_passes);
+    is_int(n_late, 0, "after each backward, every block is back");
+    close_and_count("one microbatch after the other");
+}
+
+/* A backward that is recorded while its groups are on the device knows where
+ * they come back to when they have gone. */
+static void test_recorded_while_it_stays(void)
+{
+    struct saver_options o = small;
+    char settings[2000] = "RACES=1 FAIL=";
+    size_t used = strlen(settings);
+    uint64_t replays;
+
+    o.in_flight = 3;
+    o.streams = 1;
+    o.offload = (gh_offload_desc){ .struct_size = 1, .modules = SAVER_ALL,
+                                   .min_bytes = 160 };
+    for (int i = 1; i <= 40; i++) {
+        used += (size_t)snprintf(settings + used, sizeof(settings) - used,
+                                 "%scuMemAllocHost:%d:2", i == 1 ? "" : ",",
+                                 i);
+    }
+    if (!open_with(&o)) {
+        return;
+    }
+    steps(1, 2);
+    toy_configure(&sv.toy, settings);
+    ok(steps(1, 4) && is_right(), "passes are recorded without pinned memory");
+    toy_configure(&sv.toy, "RACES=1");
+    steps(1, 4);
+    replays = saver_stats(&sv).replays;
+    ok(steps(1, 4) && is_right(), "and right with it");
+    is_int(saver_stats(&sv).replays - replays, 4 * 2 * 4,
+           "where all of them are replayed");
+    close_and_count("recorded without pinned memory");
+}
+
 struct closing {
     uint64_t at;
     bool done;
@@ -440,10 +534,19 @@ static enum saver_answer cut(struct saver *saver, enum saver_call call,
     return c->answer == SAVER_AGAIN && !forward ? SAVER_GO_ON : c->answer;
 }
 
+/* A step that is over, however it has ended, keeps nothing. */
+static uint64_t out_after_step(void)
+{
+    sv.toy.drv.cuCtxSynchronize();
+    gh_flush_delayed(sv.session, NULL);
+    return lender_still_out(&sv.lender);
+}
+
 static bool cut_one(const struct saver_options *options, uint32_t which,
                     struct cut c, bool *right)
 {
     bool reached = false;
+    uint64_t out = 0;
     gh_status status = GH_OK;
 
     *right = false;
@@ -457,14 +560,18 @@ static bool cut_one(const struct saver_options *options, uint32_t which,
         if (s == which) {
             reached = sv.stopped || sv.calls >= c.at;
             status = sv.stopped ? GH_OK : status;
+            out = options->unlent ? 0 : out_after_step();
         }
+    }
+    if (out != 0) {
+        diag("%llu blocks are out after the step", (unsigned long long)out);
     }
     *right = status == GH_OK && is_right() && saver_stats(&sv).replays > 0;
     if (status != GH_OK) {
         diag("%s", sv.err.text);
     }
     saver_detach(&sv);
-    *right = *right && (options->unlent || all_are_back());
+    *right = *right && out == 0 && (options->unlent || all_are_back());
     saver_close(&sv);
     return reached;
 }
@@ -647,6 +754,8 @@ int main(void)
     test_commit_by_another_pass();
     test_host_writes_too_early();
     test_hooks_in_the_service();
+    test_released_at_once();
+    test_recorded_while_it_stays();
     test_closes();
     test_pool_limit();
     test_cuts();
