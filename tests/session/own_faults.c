@@ -371,6 +371,43 @@ static enum saver_answer look_at_commit(struct saver *saver,
     return SAVER_GO_ON;
 }
 
+/* A recording with a group that stays is dropped: its block is back. */
+static enum saver_answer drop_one(struct saver *saver, enum saver_call call,
+                                  uint32_t layer, uint32_t module,
+                                  uint32_t microbatch)
+{
+    uint64_t *dropped = saver->user;
+
+    (void)module;
+    (void)microbatch;
+    for (const struct lent_block *b = saver->lender.blocks; b != NULL;
+         b = b->next) {
+        n_late += b->out && b->recording != 0 && b->recording == *dropped;
+    }
+    if (*dropped != 0 || layer != 3 || call != SAVER_COMMIT ||
+        saver->decision.action != GH_ACTION_RECORD) {
+        return SAVER_GO_ON;
+    }
+    *dropped = saver->lender.recording;
+    return SAVER_AGAIN;
+}
+
+static void test_dropped_recording(void)
+{
+    uint64_t dropped = 0;
+
+    if (!open_with(&small)) {
+        return;
+    }
+    n_late = 0;
+    steps(1, 2);
+    sv.watch = drop_one;
+    sv.user = &dropped;
+    ok(steps(2, 2) && dropped != 0, "a recording is dropped");
+    is_int(n_late, 0, "and has given its block back");
+    close_and_count("a recording that is dropped");
+}
+
 /* After the last backward of a microbatch nothing is out. */
 static gh_status look_after_pass(struct saver *saver)
 {
@@ -756,6 +793,7 @@ int main(void)
     test_hooks_in_the_service();
     test_released_at_once();
     test_recorded_while_it_stays();
+    test_dropped_recording();
     test_closes();
     test_pool_limit();
     test_cuts();
