@@ -357,8 +357,9 @@ static enum outcome place(struct saver *sv, struct group *group,
         lender_saved(block, status == GH_OK);
     }
     group->block = block;
-    if (status == GH_OK && forward) {
-        sv->at[group->layer][group->k] = group->tensors[0].address;
+    if (status == GH_OK) {
+        (forward ? sv->at : sv->back_at)[group->layer][group->k] =
+            group->tensors[0].address;
     }
     return heard(sv, status, forward ? SAVER_SAVE : SAVER_LOAD, w, group->layer,
                  group->k);

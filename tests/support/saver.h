@@ -108,6 +108,7 @@ struct saver {
                               [SAVER_MAX_TENSORS];
     void *at[SAVER_MAX_PARTS][SAVER_MAX_MODULES]; /* the last first address,
                                                      forward */
+    void *back_at[SAVER_MAX_PARTS][SAVER_MAX_MODULES]; /* and backward */
     uint64_t calls;   /* to graphhooks/offload.h, in this step */
     const char *at_end; /* toy_configure() as the step ends; NULL: nothing */
     bool stopped;     /* by the watch */

@@ -1,0 +1,511 @@
+/*
+ * Passes made one by one: a group goes from stream to stream, is called for in
+ * the middle of something else, or is given up, and nothing is left of it.
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "support/saver.h"
+#include "tap/tap.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static struct saver sv;
+static const char *const eager[] = { "GRAPHHOOKS_LOG=off",
+                                     "GRAPHHOOKS_ENABLE=0", NULL };
+static const char *const silent[] = { "GRAPHHOOKS_LOG=off", NULL };
+static const char *const delayed[] = { "GRAPHHOOKS_LOG=off",
+                                       "GRAPHHOOKS_OFFLOAD_DELAY=1", NULL };
+
+enum {
+    GROUP = 512, /* bytes */
+    OWN_A = (int)GH_MODULE_NAMED
+};
+
+static uint64_t left_over(void)
+{
+    const softcuda_counts c = toy_counts(&sv.toy);
+
+    return c.device_allocations + c.host_allocations + c.streams + c.events +
+           c.graphs + c.execs + c.modules + c.captures;
+}
+
+static bool open_with(const struct saver_options *options)
+{
+    const char *reason;
+
+    if (!saver_open(&sv, options, &reason)) {
+        return ok(false, "the host opens: %s", reason);
+    }
+    toy_configure(&sv.toy, "SEED=0 RACES=1");
+    if (saver_attach(&sv) != GH_OK) {
+        ok(false, "the session opens: %s", sv.err.text);
+        saver_close(&sv);
+        return false;
+    }
+    return true;
+}
+
+/* ---- passes by hand, whose only work is on one group ----------------------------- */
+
+static gh_pass pass_of(uint32_t segment, gh_direction direction, uint32_t m,
+                       int stream, uint32_t flags)
+{
+    return (gh_pass){ .struct_size = sizeof(gh_pass),
+                      .segment = segment,
+                      .direction = direction,
+                      .microbatch = m,
+                      .flags = flags,
+                      .stream = sv.toy.streams[stream] };
+}
+
+static void enter(uint32_t segment, gh_direction direction, uint32_t m,
+                  int stream, uint32_t flags)
+{
+    const gh_pass pass = pass_of(segment, direction, m, stream, flags);
+
+    sv.decision = (gh_decision){ .struct_size = sizeof(sv.decision) };
+    if (gh_layer_enter(sv.session, &pass, &sv.decision, &sv.err) != GH_OK) {
+        ok(false, "a pass is entered: %s", sv.err.text);
+    }
+}
+
+static void leave(uint32_t segment, gh_direction direction, uint32_t m,
+                  int stream, uint32_t flags)
+{
+    const gh_pass pass = pass_of(segment, direction, m, stream, flags);
+
+    if (gh_layer_exit(sv.session, &pass, &sv.err) != GH_OK) {
+        ok(false, "a pass is left: %s", sv.err.text);
+    }
+}
+
+static gh_status ask(gh_status (*call)(gh_session *, gh_offload_group *,
+                                       gh_error *),
+                     uint32_t layer, uint32_t module, uint64_t bytes,
+                     CUdeviceptr *at)
+{
+    gh_offload_tensor tensor = { NULL, bytes };
+    gh_offload_group group = { .struct_size = sizeof(group),
+                               .layer = layer,
+                               .module = module,
+                               .n_tensors = 1,
+                               .tensors = &tensor };
+    gh_status status = call(sv.session, &group, &sv.err);
+
+    *at = (CUdeviceptr)(uintptr_t)tensor.address;
+    return status;
+}
+
+static CUdeviceptr save(uint32_t value, int stream)
+{
+    CUdeviceptr at = 0;
+
+    if (ask(gh_offload_save, 0, OWN_A, GROUP, &at) != GH_OK) {
+        ok(false, "a group is saved: %s", sv.err.text);
+        return 0;
+    }
+    sv.toy.drv.cuMemsetD32Async(at, value, GROUP / 4, sv.toy.streams[stream]);
+    return at;
+}
+
+/* Into the n-th KiB of the host's memory. */
+static void read_group(CUdeviceptr at, uint32_t n, int stream)
+{
+    sv.toy.drv.cuMemcpyDtoDAsync(sv.memory + 1024 * (CUdeviceptr)n, at, GROUP,
+                                 sv.toy.streams[stream]);
+}
+
+static bool has_read(uint32_t n, uint32_t value)
+{
+    uint32_t words[GROUP / 4];
+    bool same = true;
+
+    sv.toy.drv.cuCtxSynchronize();
+    sv.toy.drv.cuMemcpyDtoH(words, sv.memory + 1024 * (CUdeviceptr)n, GROUP);
+    for (uint32_t i = 0; i < GROUP / 4; i++) {
+        same = same && words[i] == value;
+    }
+    return same;
+}
+
+/* The host has `to` come after what is on `from`. */
+static void go_over(int from, int to)
+{
+    sv.toy.drv.cuEventRecord(sv.toy.fork, sv.toy.streams[from]);
+    sv.toy.drv.cuStreamWaitEvent(sv.toy.streams[to], sv.toy.fork, 0);
+}
+
+/* ---- memory without a slot, from stream to stream ---------------------------------- */
+
+/* A microbatch without a slot keeps the group on the device: it is written on
+ * one stream, and read last on another one. */
+static void flight(uint32_t m, int forward, int loads, int releases)
+{
+    CUdeviceptr at;
+
+    enter(0, GH_FORWARD, m, forward, 0);
+    (void)save(100 + m, forward);
+    gh_offload_commit(sv.session, 0, OWN_A, NULL);
+    leave(0, GH_FORWARD, m, forward, 0);
+    enter(1, GH_FORWARD, m, forward, 0);
+    leave(1, GH_FORWARD, m, forward, 0);
+    go_over(forward, loads);
+    enter(1, GH_BACKWARD, m, loads, 0);
+    if (ask(gh_offload_load, 0, OWN_A, GROUP, &at) != GH_OK) {
+        ok(false, "a group is loaded: %s", sv.err.text);
+    }
+    read_group(at, 2 * m, loads);
+    leave(1, GH_BACKWARD, m, loads, 0);
+    go_over(loads, releases);
+    enter(0, GH_BACKWARD, m, releases, 0);
+    read_group(at, 2 * m + 1, releases);
+    gh_offload_release(sv.session, 0, OWN_A, NULL);
+    leave(0, GH_BACKWARD, m, releases, 0);
+}
+
+static const struct saver_options stays = {
+    .layers = 2,
+    .modules = 2,
+    .tensors = 1,
+    .elems = 1024,
+    .streams = 3,
+    .environment = eager,
+    .offload = { .struct_size = 1, .modules = "core_attn", .min_bytes = 4 },
+};
+
+static void test_last_reader_elsewhere(void)
+{
+    struct saver_options o = stays;
+    bool right = true;
+
+    o.slots = 1;
+    if (!open_with(&o)) {
+        return;
+    }
+    enter(0, GH_FORWARD, 9, 0, 0); /* and has the slot from now on */
+    ok(sv.decision.slot == 0, "one microbatch has the slot");
+    leave(0, GH_FORWARD, 9, 0, 0);
+    flight(0, 0, 1, 2);
+    flight(1, 0, 2, 1);
+    flight(2, 2, 0, 0);
+    flight(3, 1, 1, 1);
+    for (uint32_t m = 0; m < 4; m++) {
+        right = right && has_read(2 * m, 100 + m) &&
+                has_read(2 * m + 1, 100 + m);
+    }
+    ok(right, "groups that were read last on another stream are right");
+    is_int(toy_races(&sv.toy), 0,
+           "and memory is written again only when that reader is done");
+    is_int(saver_moved(&sv).kept_bytes, GROUP, "in the same place each time");
+    saver_close(&sv);
+}
+
+/* Three evaluations, each saved on one stream and committed on the next. */
+static void test_last_reader_of_an_evaluation(void)
+{
+    bool right = true;
+    uint64_t kept;
+
+    if (!open_with(&stays)) {
+        return;
+    }
+    for (int m = 0; m < 6; m++) {
+        const int first = m % 3, second = (m + 1 + m % 2) % 3;
+        CUdeviceptr at;
+
+        enter(0, GH_FORWARD, (uint32_t)m, first, GH_PASS_FORWARD_ONLY);
+        at = save(200 + (uint32_t)m, first);
+        leave(0, GH_FORWARD, (uint32_t)m, first, GH_PASS_FORWARD_ONLY);
+        go_over(first, second);
+        enter(1, GH_FORWARD, (uint32_t)m, second, GH_PASS_FORWARD_ONLY);
+        read_group(at, (uint32_t)m, second);
+        gh_offload_commit(sv.session, 0, OWN_A, NULL);
+        leave(1, GH_FORWARD, (uint32_t)m, second, GH_PASS_FORWARD_ONLY);
+    }
+    kept = saver_moved(&sv).kept_bytes;
+    for (uint32_t m = 0; m < 6; m++) {
+        right = right && has_read(m, 200 + m);
+    }
+    ok(right, "evaluations that end on another stream are right");
+    is_int(toy_races(&sv.toy), 0, "and none writes what another one reads");
+    is_int(kept, GROUP, "though all have one place");
+    saver_close(&sv);
+}
+
+/* ---- what is called for too early --------------------------------------------------- */
+
+static void test_load_before_commit(void)
+{
+    struct saver_options o = stays;
+    CUdeviceptr at;
+
+    o.offload.modules = SAVER_ALL;
+    if (!open_with(&o)) {
+        return;
+    }
+    enter(0, GH_FORWARD, 0, 0, 0);
+    (void)save(7, 0);
+    leave(0, GH_FORWARD, 0, 0, 0);
+    enter(0, GH_BACKWARD, 0, 0, 0);
+    is_status(ask(gh_offload_load, 0, OWN_A, GROUP, &at), GH_ERR_STATE,
+              &sv.err, "a group that is not committed cannot be loaded");
+    ok(strstr(sv.err.text, "layer 0, own_a of microbatch 0 is saved and not "
+                           "committed") != NULL,
+       "which is said: %s", sv.err.text);
+    is_status(ask(gh_offload_load, 0, OWN_A | 1, GROUP, &at), GH_ERR_STATE,
+              &sv.err, "nor one that was never saved");
+    ok(strstr(sv.err.text, "layer 0, own_b was never saved: call "
+                           "gh_offload_save in its forward") != NULL,
+       "which is said: %s", sv.err.text);
+    leave(0, GH_BACKWARD, 0, 0, 0);
+    gh_iteration_end(sv.session, NULL);
+    enter(0, GH_FORWARD, 0, 1, 0);
+    (void)save(8, 1);
+    is_status(gh_offload_commit(sv.session, 0, OWN_A, &sv.err), GH_OK,
+              &sv.err, "the next step saves and commits it");
+    leave(0, GH_FORWARD, 0, 1, 0);
+    enter(0, GH_BACKWARD, 0, 1, 0);
+    is_status(ask(gh_offload_load, 0, OWN_A, GROUP, &at), GH_OK, &sv.err,
+              "and loads it");
+    read_group(at, 0, 1);
+    gh_offload_release(sv.session, 0, OWN_A, NULL);
+    leave(0, GH_BACKWARD, 0, 1, 0);
+    ok(has_read(0, 8), "with what it wrote");
+    is_int(toy_races(&sv.toy), 0, "without a race");
+    saver_close(&sv);
+}
+
+/* Bytes of a negative number, and options of one. */
+static void test_negative_sizes(void)
+{
+    static const char *const wrong[] = {
+        "GRAPHHOOKS_OFFLOAD_MIN_BYTES=-1", "GRAPHHOOKS_OFFLOAD_POOL_BYTES=-4096",
+        "GRAPHHOOKS_OFFLOAD_BUFFERS=-2", "GRAPHHOOKS_OFFLOAD_FRACTION=-0.5"
+    };
+    struct saver_options o = stays;
+    CUdeviceptr at;
+
+    if (!open_with(&stays)) {
+        return;
+    }
+    enter(0, GH_FORWARD, 0, 0, 0);
+    is_status(ask(gh_offload_save, 0, OWN_A, (uint64_t)-64, &at),
+              GH_ERR_INVALID, &sv.err, "a tensor of -64 bytes is refused");
+    ok(strstr(sv.err.text, "18446744073709551552") != NULL, "and named: %s",
+       sv.err.text);
+    leave(0, GH_FORWARD, 0, 0, 0);
+    saver_close(&sv);
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        const char *const environment[] = { "GRAPHHOOKS_LOG=off", wrong[i],
+                                            NULL };
+        const char *reason;
+
+        o.environment = environment;
+        if (!saver_open(&sv, &o, &reason)) {
+            ok(false, "the host opens");
+            return;
+        }
+        is_status(saver_attach(&sv), GH_ERR_CONFIG, &sv.err, "%s is refused",
+                  wrong[i]);
+        ok(strstr(sv.err.text, strchr(wrong[i], '-')) != NULL,
+           "with its value: %s", sv.err.text);
+        saver_close(&sv);
+    }
+}
+
+/* ---- a flush in the middle ------------------------------------------------------------ */
+
+static uint32_t n_flushes, n_not_refused;
+
+static enum saver_answer flush(struct saver *saver, enum saver_call call,
+                               uint32_t layer, uint32_t module,
+                               uint32_t microbatch)
+{
+    gh_error e = { "" };
+
+    (void)call;
+    (void)layer;
+    (void)module;
+    (void)microbatch;
+    n_flushes++;
+    n_not_refused += gh_flush_delayed(saver->session, &e) != GH_ERR_STATE ||
+                     strstr(e.text, "gh_flush_delayed") == NULL;
+    return SAVER_GO_ON;
+}
+
+static void test_flush_in_a_pass(void)
+{
+    struct saver_options o = stays;
+    bool ran = true;
+
+    o.layers = 4;
+    o.environment = delayed;
+    o.offload.modules = SAVER_ALL;
+    if (!open_with(&o)) {
+        return;
+    }
+    sv.watch = flush;
+    for (int i = 0; i < 3; i++) {
+        ran = ran && saver_step(&sv, 3) == GH_OK;
+    }
+    ok(ran && saver_is_exact(&sv) && saver_stats(&sv).recordings > 0,
+       "flushes in passes, eager and recorded, change nothing: %s",
+       sv.err.text);
+    ok(n_flushes > 50 && n_not_refused == 0, "each of %u is refused",
+       n_flushes);
+    is_int(saver_moved(&sv).delayed, saver_moved(&sv).out_copies,
+           "and no commit is lost");
+    is_int(toy_races(&sv.toy), 0, "nor raced for");
+    saver_close(&sv);
+}
+
+/* ---- a step that ends in the middle ------------------------------------------------- */
+
+static uint64_t stop_at;
+
+static enum saver_answer stop(struct saver *saver, enum saver_call call,
+                              uint32_t layer, uint32_t module,
+                              uint32_t microbatch)
+{
+    (void)call;
+    (void)layer;
+    (void)module;
+    (void)microbatch;
+    return saver->calls == stop_at ? SAVER_STOP : SAVER_GO_ON;
+}
+
+/* What the driver has under way once the step has ended. */
+static bool is_idle(void)
+{
+    sv.toy.drv.cuCtxSynchronize();
+    return toy_counts(&sv.toy).pending == 0 && toy_counts(&sv.toy).captures == 0;
+}
+
+static void end_early(const char *const *environment, const char *granularity)
+{
+    struct saver_options o = stays;
+    uint32_t wrong = 0, leaks = 0, busy = 0, n = 0;
+    bool stopped = true;
+
+    o.layers = 3;
+    o.in_flight = 2;
+    o.free_running = true;
+    o.environment = environment;
+    o.granularity = granularity;
+    o.offload.modules = SAVER_ALL;
+    for (stop_at = 1; stopped && stop_at < 200; stop_at++, n++) {
+        const char *reason;
+        uint64_t before, flights;
+
+        if (!saver_open(&sv, &o, &reason)) {
+            return;
+        }
+        toy_configure(&sv.toy, "SEED=4 RACES=1");
+        before = left_over();
+        saver_attach(&sv);
+        saver_step(&sv, 3);
+        sv.watch = stop;
+        saver_step(&sv, 3);
+        stopped = sv.stopped;
+        sv.watch = NULL;
+        busy += !is_idle();
+        /* A queue that is left would be copied now. */
+        flights = saver_moved(&sv).out_copies;
+        gh_flush_delayed(sv.session, NULL);
+        busy += saver_moved(&sv).out_copies != flights;
+        wrong += saver_step(&sv, 3) != GH_OK || !saver_is_exact(&sv) ||
+                 toy_races(&sv.toy) != 0;
+        saver_detach(&sv);
+        leaks += left_over() != before;
+        saver_close(&sv);
+    }
+    ok(n > 10 && wrong == 0,
+       "%s: a step that ends after each of %u calls leaves the next one right",
+       granularity, n);
+    is_int(busy, 0, "%s: and nothing under way", granularity);
+    is_int(leaks, 0, "%s: nor behind", granularity);
+}
+
+/* ---- names ---------------------------------------------------------------------------- */
+
+static softcuda_label_fn *label;
+static uint64_t n_labels;
+
+/* What a microbatch has at the place that it was just told. */
+static enum saver_answer name_groups(struct saver *saver, enum saver_call call,
+                                     uint32_t layer, uint32_t module,
+                                     uint32_t microbatch)
+{
+    char name[80];
+
+    if (call == SAVER_SAVE || call == SAVER_LOAD) {
+        snprintf(name, sizeof(name),
+                 "layer %u, module %u, microbatch %u, step %u", layer, module,
+                 microbatch, saver->step);
+        n_labels += label(call == SAVER_SAVE ? saver->at[layer][module]
+                                             : saver->back_at[layer][module],
+                          4 * saver->options.elems, name) == 0;
+    }
+    return SAVER_GO_ON;
+}
+
+static uint64_t others(const char **text)
+{
+    softcuda_others_fn *read =
+        (softcuda_others_fn *)toy_control(&sv.toy, "softcuda_others");
+
+    *text = NULL;
+    return read(0, text);
+}
+
+/* Every reader of a ring finds what was written for it, whoever had the buffer
+ * or the block of the host before. */
+static void test_names(void)
+{
+    struct saver_options o = stays;
+    const char *text = NULL;
+    uint64_t found = 0;
+
+    o.layers = 4;
+    o.in_flight = 3;
+    o.free_running = true;
+    o.elems = 128;
+    o.offload.modules = SAVER_ALL;
+    if (!open_with(&o)) {
+        return;
+    }
+    label = (softcuda_label_fn *)toy_control(&sv.toy, "softcuda_label");
+    sv.watch = name_groups;
+    for (int i = 0; i < 4; i++) {
+        saver_step(&sv, 4);
+    }
+    ok(saver_is_exact(&sv) && n_labels > 200, "%llu groups are named",
+       (unsigned long long)n_labels);
+    found = others(&text);
+    is_int(found, 0, "and nobody reads another's%s%s", found != 0 ? ": " : "",
+           found != 0 ? text : "");
+    saver_close(&sv);
+}
+
+int main(void)
+{
+    const char *reason;
+    struct toy probe;
+
+    if (!toy_probe(&probe, &reason)) {
+        return skip_all("%s", reason);
+    }
+    if (!probe.soft) {
+        return skip_all("only the software device sees races and what is left");
+    }
+    test_last_reader_elsewhere();
+    test_last_reader_of_an_evaluation();
+    test_load_before_commit();
+    test_negative_sizes();
+    test_flush_in_a_pass();
+    end_early(silent, "part");
+    end_early(delayed, "layer");
+    end_early(silent, "chunk");
+    test_names();
+    return done_testing();
+}
