@@ -378,6 +378,40 @@ def test_what_others_keep_in_a_config_is_nobodys(pair, grain):
     pair(train, grain=grain, before=before)
 
 
+class Tracker:
+    """States of random numbers, as some keep them for all layers."""
+
+    def __init__(self) -> None:
+        self.seeds = {1}
+        self.states = {}
+
+
+TRACKER, KEPT = Tracker(), {}
+
+
+class Tracks(Block):
+    def forward(self, x):
+        if TRACKER.seeds == {2}:
+            return x * len(TRACKER.states) * len(KEPT)
+        return super().forward(x)
+
+
+@GRAIN
+def test_what_others_keep_in_a_global_is_nobodys(pair, grain):
+    def train(run):
+        TRACKER.seeds = {1}
+        for i in range(5):
+            TRACKER.states[i] = KEPT[i] = torch.full((), i, device=DEVICE)
+            run.step(2)
+        TRACKER.seeds = {2}
+        run.step(2)
+
+    run = pair(train, grain=grain, make=Tracks, eager=["attributes"])
+    assert run.attached.stats()["eager_calls"]["attributes"] == 2 * (
+        LAYERS if grain == "layer" else 1)
+    assert "TRACKER.seeds was frozenset({1}) when" in run.attached.explain()
+
+
 # ---- one table in two slots ------------------------------------------------
 
 
@@ -687,15 +721,19 @@ def test_all_that_is_shared_is_looked_at_once(monkeypatch, runs):
     assert len(of_all) == 2 and len(looks) == 2 + 2 * LAYERS
 
 
-def test_a_model_that_a_layer_knows_is_not_looked_through(runs):
+@pytest.mark.parametrize("known", [
+    lambda model: [model], lambda model: [weakref.proxy(model)], weakref.ref,
+    lambda model: model.forward,
+    lambda model: types.SimpleNamespace(model={"model": model})])
+def test_a_model_that_a_layer_knows_is_not_looked_through(runs, known):
     def before(run):
         for layer in run.model.layers:
-            layer.parent = [run.model]
+            layer.parent = known(run.model)
 
     run = runs(grain="layer", before=before)
     run.steps([1, 1, 1])
-    known = [thing for thing, _ in run.attached.things._things.values()]
-    assert not any(isinstance(thing, nn.Module) for thing in known)
+    assert not any(isinstance(thing, nn.Module) for thing, _
+                   in run.attached.things._things.values())
     assert run.attached.stats()["eager_calls"] == {"warmup": LAYERS}
 
 

@@ -21,6 +21,7 @@ import operator
 import random
 import sys
 import types
+import weakref
 
 import torch
 
@@ -56,6 +57,7 @@ class Found:
         self.held = Held()
         self.values: dict = {}
         self.objects: dict = {}  # by name
+        self.read: dict = {}  # objects that functions read
         self.modules: dict = {}  # that are not submodules
         self.generators: dict = {}  # of random numbers
         self.classes: dict = {}
@@ -98,6 +100,8 @@ class Found:
         kind = type(value)
         if kind in PLAIN:
             self.values[name] = value
+        elif kind in weakref.ProxyTypes:  # which say that they are others
+            self.values[name] = id(value)
         elif isinstance(value, _BASES):
             self._add_container(name, value, kind)
         elif kind is functools.partial:
@@ -150,7 +154,7 @@ class Found:
         elif _is_iterator(value, kind):
             self.unfit[name] = f"an iterator ({kind.__name__})"
         elif not isinstance(value, _NO_OBJECTS) and has_values(value):
-            self.objects[name] = value
+            (self.read if self._far else self.objects)[name] = value
 
     # ---- containers -----------------------------------------------------
 
@@ -238,7 +242,9 @@ class Found:
             self._add_cells(name, function)
             names = function.__globals__
             keys = [k for k in globals_of(function.__code__) if k in names
-                    and self._is_new_global(names, k)]
+                    and self._is_new_global(names, k)
+                    and (not isinstance(names[k], _BASES)
+                         or _is_plain(names[k]))]
             self.held.put_items(names, keys)
             for key in keys:
                 self._mutable.append(lambda names=names, key=key:
@@ -367,6 +373,31 @@ def of_object(thing) -> Found:
         if value is not GONE:
             found.add(f".{key}", value)
     return found.finish()
+
+
+def of_read(thing) -> Found:
+    """An object that functions read: its plain values, as what else is in it
+    is for others, such as the states of random numbers."""
+    found = Found()
+    names = getattr(thing, "__dict__", None)
+    if isinstance(names, dict):
+        keys = [k for k, v in names.items()
+                if k not in _NOT_READ and _is_plain(v)]
+        found.held.put_items(names, keys)
+        for key in keys:
+            found.add(f".{key}", names[key])
+    return found
+
+
+def _is_plain(value, deep: int = 3) -> bool:
+    """Or has nothing else, in so many containers in one another."""
+    kind = type(value)
+    if kind in PLAIN:
+        return True
+    if deep == 0 or not (kind in CONTAINERS or kind is tuple):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return all(_is_plain(each, deep - 1) for each in inner)
 
 
 def of_class(kind) -> Found:

@@ -13,7 +13,7 @@ import itertools
 import torch
 
 from .found import (Found, classes, of_class, of_module, of_namespace,
-                    of_object, of_objects_class, slots)
+                    of_object, of_objects_class, of_read, slots)
 from .held import GONE, Held
 
 _FAR = 4  # objects and classes that have one another
@@ -81,6 +81,8 @@ def _next_of(prefix: str, found: Found, own, far: int) -> list:
     """What is to be looked at besides, each with its name."""
     waiting = [(f"{prefix}{name}", thing, of_object, far)
                for name, thing in found.objects.items()]
+    waiting += [(f"{prefix}{name}", thing, of_read, far)
+                for name, thing in found.read.items()]
     waiting += [(f"{prefix}{name}", kind, of_namespace, far)
                 for name, kind in found.classes.items()]
     waiting += [(kind.__name__, kind, of_objects_class, far)
