@@ -354,22 +354,28 @@ class Timers:
         self.starts = itertools.count()
 
 
+class OwnOptimizer(torch.optim.SGD):
+    """Has numbers of its own."""
+
+
 @GRAIN
 def test_what_others_keep_in_a_config_is_nobodys(pair, grain):
     def before(run):
         run.config = types.SimpleNamespace(
-            timers=Timers(), optimizer=run.optimizer,
+            timers=Timers(), optimizer=OwnOptimizer([nn.Parameter(
+                torch.ones(1))], lr=1.0),
             seen=weakref.WeakSet(), lock=threading.Condition(),
             log=open(os.devnull, "w"))
         for layer in run.model.layers:
             layer.config = run.config
 
     def train(run):
+        kept = []
         for i in range(5):
+            kept.append(Timers())
             run.config.timers.elapsed += next(run.config.timers.starts)
-            run.config.seen.add(Timers)
-            run.config.seen.add(run.model)
-            run.optimizer.param_groups[0]["lr"] = 1e-3 / (1 + i)
+            run.config.seen.add(kept[-1])
+            run.config.optimizer.param_groups[0]["lr"] = 1.0 / (1 + i)
             with run.config.lock:
                 run.step(2)
             run.config.log.write("step")
@@ -492,6 +498,32 @@ def test_a_layer_that_draws_from_a_generator_of_its_own(pair, grain, what,
     pair(lambda r: r.steps([2, 2, 2]), grain=grain, replays=False,
          make=Draws if where == "object" else DrawsOfItsOwn,
          refused="draws random numbers on the host|Generator: not in capt")
+
+
+class DrawsBack(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, rng):
+        ctx.rng = rng
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * (1 + ctx.rng.random()), None
+
+
+@GRAIN
+def test_a_backward_that_draws_from_a_generator_of_the_layer(pair, grain):
+    class Draws(Block):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rng = random.Random(1)
+
+        def forward(self, x):
+            return super().forward(DrawsBack.apply(x, self.rng))
+
+    pair(lambda r: r.steps([2, 2, 2]), grain=grain, make=Draws,
+         replays=None, eager=["backward"],
+         refused="its backward draws random numbers")
 
 
 @GRAIN

@@ -39,9 +39,9 @@ _NOT_READ = frozenset(("architectures", "dtype", "torch_dtype",
 _NO_OBJECTS = (enum.Enum, torch.Generator, types.ModuleType, logging.Logger,
                io.IOBase, private.TreeSpec, torch.optim.Optimizer)
 # Objects of these packages are not looked into.
-_OPAQUE = frozenset(("threading", "_thread", "weakref", "concurrent",
-                     "multiprocessing", "asyncio", "queue", "contextvars",
-                     "graphhooks"))
+_OPAQUE = frozenset(("threading", "_thread", "weakref", "_weakrefset",
+                     "concurrent", "multiprocessing", "asyncio", "queue",
+                     "contextvars", "graphhooks"))
 _BUILTIN = (types.BuiltinFunctionType, types.MethodWrapperType)
 _DEEP = 8  # containers in one another
 _FAR = 3  # functions that read one another
