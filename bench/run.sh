@@ -42,6 +42,8 @@ few=
 [ "$driver" = cuda ] || few="--rounds 2"
 # shellcheck disable=SC2086
 ./bench/offload --driver "$driver" $few --json "$out/offload.json"
+# shellcheck disable=SC2086
+./bench/offload_cost --driver "$driver" $few --json "$out/offload_cost.json"
 "$here/step.sh" "$out" "$driver"
 "$here/models.sh" "$out" "$driver"
 

@@ -108,7 +108,7 @@ static void test_waits(const struct saver_options *options, const char *what)
         seen += outcome.races != 0;
         wrong += outcome.races == 0 && !is_covered(options, n);
     }
-    ok(2 * seen > whole.waits,
+    ok(3 * seen > whole.waits,
        "%s: %llu of them, dropped one by one, are reported as a race", what,
        (unsigned long long)seen);
     is_int(wrong, 0,
@@ -174,5 +174,7 @@ int main(void)
     test_waits(&layers, "layers");
     test_waits(&own, "the host's own memory");
     test_waits(&staged, "the host's own memory, and no service");
+    test_waits(&parts, "a group across two parts");
+    test_waits(&later, "delayed");
     return done_testing();
 }
