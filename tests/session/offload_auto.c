@@ -206,7 +206,7 @@ static double gap_with(uint32_t buffers, uint32_t streams)
 
     o.layers = 6;
     o.modules = o.tensors = 1;
-    o.elems = 32768;
+    o.elems = 262144;
     o.streams = streams;
     o.offload = asks("core_attn");
     o.offload.fraction = "auto";
@@ -234,7 +234,7 @@ static void test_auto_knows_waits(void)
 {
     const double two = gap_with(2, 1), eight = gap_with(8, 1);
 
-    ok(two > 0.0 && two > 0.98 * eight && two < 1.02 * eight,
+    ok(two > 0.0 && two > 0.95 * eight && two < 1.05 * eight,
        "a gap is as long with rings of 2, that are waited for, as with rings "
        "of 8: %.1f and %.1f us",
        two, eight);
@@ -403,7 +403,7 @@ static void test_statistics(void)
 /* What the step that is timed has waited for copies that are long. */
 static gh_offload_stats timed_with(uint32_t buffers, const char *enable)
 {
-    static const uint32_t counts[] = { 4, 4, 4, 4, 4, 4, 4 };
+    static const uint32_t counts[] = { 4, 4, 4, 4, 4 };
     const char *const environment[] = { "GRAPHHOOKS_LOG=info", enable, NULL };
     struct saver_options o = four_layers;
     gh_offload_stats moved = { 0 };
@@ -416,7 +416,7 @@ static gh_offload_stats timed_with(uint32_t buffers, const char *enable)
     o.environment = environment;
     o.host = &hearing;
     if (open_with(&o)) {
-        ok(run_steps(counts, 7) && saver_is_exact(&sv),
+        ok(run_steps(counts, 5) && saver_is_exact(&sv),
            "long copies are timed, %s", enable);
         moved = saver_moved(&sv);
         finish();
