@@ -174,6 +174,7 @@ static void test_failures(void)
     spans = make(1, "FAIL=cuEventRecord:5", FREE);
     work(spans, 1);
     collect(spans, true);
+    gh_device_copy_out(dev, host, memory, 64, stream, NULL);
     work(spans, 2);
     collect(spans, true);
     is_int(n_told, 0, "also where its event stands for the end of another");
