@@ -104,19 +104,31 @@ static GH_COLD gh_status close_timed(struct gh_capture *c, const gh_pass *pass,
     return status;
 }
 
+/* The host hears then which of its memory the library reads no more. */
+static GH_COLD gh_status close_and_tell(struct gh_capture *c,
+                                        const gh_pass *pass, gh_error *err)
+{
+    gh_status status = c->open.timed ? close_timed(c, pass, err)
+                                     : close_pass(c, pass, err);
+
+    gh_offloads_tell(c);
+    return status;
+}
+
 gh_status gh_capture_exit(struct gh_capture *c, const gh_pass *pass,
                           gh_error *err)
 {
-    gh_status status;
-
     if (c->serving || !gh_open_is(&c->open, pass)) {
         return refuse_exit(c, pass, err);
     }
     c->exits++;
-    status = c->open.timed ? close_timed(c, pass, err)
-                           : close_pass(c, pass, err);
-    gh_offloads_tell(c);
-    return status;
+    if (c->offload != NULL) {
+        return close_and_tell(c, pass, err);
+    }
+    if (c->open.timed) {
+        return close_timed(c, pass, err);
+    }
+    return close_pass(c, pass, err);
 }
 
 void gh_capture_cancel(struct gh_capture *c)

@@ -118,8 +118,6 @@ void gh_device_event_destroy(struct gh_device *dev, void *event);
 /* Waits until what was recorded has happened. */
 gh_status gh_device_event_sync(struct gh_device *dev, void *event,
                                gh_error *err);
-/* Whether it has; true also of one that was never recorded. */
-bool gh_device_event_is_over(struct gh_device *dev, void *event);
 /* Nanoseconds from one to the other, below 0 where that is earlier; both are
  * over. */
 gh_status gh_device_event_elapsed(struct gh_device *dev, void *from, void *to,
@@ -129,8 +127,8 @@ gh_status gh_device_event_record(struct gh_device *dev, void *event,
                                  void *stream, gh_error *err);
 gh_status gh_device_event_wait(struct gh_device *dev, void *waiter, void *event,
                                gh_error *err);
-/* Whether what was recorded last is over; false also where the driver will not
- * say. */
+/* Whether what was recorded last is over; true also of an event that was never
+ * recorded, and false where the driver will not say. */
 bool gh_device_event_has_ended(struct gh_device *dev, void *event);
 /* The same as nodes of the graph that the stream is captured into: each launch
  * records the event anew, or waits for what it stands for at that launch. */

@@ -150,7 +150,7 @@ static bool collect(struct gh_spans *spans, struct gh_span *span, bool wait,
 
     if (wait) {
         (void)gh_device_event_sync(spans->dev, span->end, NULL);
-    } else if (!gh_device_event_is_over(spans->dev, span->end)) {
+    } else if (!gh_device_event_has_ended(spans->dev, span->end)) {
         return false;
     }
     if (gh_device_event_elapsed(spans->dev, spans->from, span->begin, &begin,

@@ -119,11 +119,6 @@ gh_status gh_device_event_sync(struct gh_device *dev, void *event,
     return gh_device_call(dev, err, cuEventSynchronize, (event));
 }
 
-bool gh_device_event_is_over(struct gh_device *dev, void *event)
-{
-    return dev->drv.cuEventQuery(event) == CUDA_SUCCESS;
-}
-
 gh_status gh_device_event_elapsed(struct gh_device *dev, void *from, void *to,
                                   double *ns_p, gh_error *err)
 {

@@ -102,7 +102,7 @@ void gh_measure_point(struct gh_offload *o, enum gh_point what,
         return;
     }
     m->idle += m->n_points != 0 &&
-               gh_device_event_is_over(o->dev,
+               gh_device_event_has_ended(o->dev,
                                        m->points[m->n_points - 1].event);
     point = &m->points[m->n_points];
     *point = (struct point){ .what = what, .stream = stream };

@@ -46,28 +46,37 @@ void gh_move_unlink(struct gh_offload *o, struct gh_instance *i)
 
 /* ---- out ------------------------------------------------------------------ */
 
+/* Nobody's group is in the buffer any more.  Who writes it next may wait for the
+ * copy only once that is issued. */
+static gh_status clear_out(struct gh_offload *o, const struct gh_instance *i,
+                           const struct gh_ring_buffer *out, gh_error *err)
+{
+    const struct gh_group *other;
+    gh_status status = GH_OK;
+
+    if (out->holder != NULL && out->holder->state == GH_INSTANCE_QUEUED) {
+        status = gh_move_flush(o, err);
+    }
+    if (status != GH_OK || out->holder == NULL || out->holder == i) {
+        return status;
+    }
+    other = out->holder->group;
+    return gh_fail(err, GH_ERR_STATE,
+                   "offload: %s shares a buffer with %s, which is not "
+                   "committed yet: commit it first, or raise "
+                   "GRAPHHOOKS_OFFLOAD_BUFFERS",
+                   gh_group_name(o, i->group->layer, i->group->module).text,
+                   gh_group_name(o, other->layer, other->module).text);
+}
+
 gh_status gh_move_begin(struct gh_offload *o, struct gh_instance *i,
                         struct gh_ring_buffer *out, uint64_t bytes,
                         gh_error *err)
 {
-    gh_status status;
+    gh_status status = out != NULL ? clear_out(o, i, out, err) : GH_OK;
 
-    /* Who writes next may wait for the copy only once it is issued. */
-    if (out != NULL && out->holder != NULL && out->holder->state == GH_INSTANCE_QUEUED) {
-        status = gh_move_flush(o, err);
-        if (status != GH_OK) {
-            return status;
-        }
-    }
-    if (out != NULL && out->holder != NULL && out->holder != i) {
-        const struct gh_group *other = out->holder->group;
-
-        return gh_fail(err, GH_ERR_STATE,
-                       "offload: %s shares a buffer with %s, which is not "
-                       "committed yet: commit it first, or raise "
-                       "GRAPHHOOKS_OFFLOAD_BUFFERS",
-                       gh_group_name(o, i->group->layer, i->group->module).text,
-                       gh_group_name(o, other->layer, other->module).text);
+    if (status != GH_OK) {
+        return status;
     }
     if (!i->for_nobody) {
         status = gh_pinned_take(&o->pinned, i->group->size_class->bytes,

@@ -318,9 +318,10 @@ static bool is_done(const struct gh_offload *o, const struct gh_measure *m)
     const struct copy *copies = m->copies;
 
     return !m->failed && m->over && m->n_points != 0 && m->n_copies != 0 &&
-           gh_device_event_is_over(o->dev, m->points[m->n_points - 1].event) &&
+           gh_device_event_has_ended(o->dev,
+                                     m->points[m->n_points - 1].event) &&
            copies[m->n_copies - 1].whole &&
-           gh_device_event_is_over(o->dev, copies[m->n_copies - 1].ended);
+           gh_device_event_has_ended(o->dev, copies[m->n_copies - 1].ended);
 }
 
 static void add_stall(gh_offload_stats *stats, double ns)
