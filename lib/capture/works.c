@@ -11,7 +11,7 @@
 #include "plan/kinds.h"
 #include "trace/trace.h"
 
-/* What a step may do before it ends. */
+/* What may be under way on the device. */
 #define ROOM 4096u
 
 gh_status gh_works_create(struct gh_capture *c, gh_error *err)
@@ -104,9 +104,14 @@ GH_COLD gh_status gh_works_launch(struct gh_capture *c, struct gh_entry *entry,
         .microbatch = c->open.microbatch,
         .slot = c->open.slot,
     };
-    struct gh_span *span = gh_spans_begin(c->spans, &what, stream);
-    gh_status status = gh_launch_bare(c, entry, stream, err);
+    struct gh_span *span;
+    gh_status status;
 
+    if (gh_spans_are_full(c->spans)) {
+        gh_works_collect(c);
+    }
+    span = gh_spans_begin(c->spans, &what, stream);
+    status = gh_launch_bare(c, entry, stream, err);
     gh_spans_end(c->spans, span);
     return status;
 }

@@ -100,6 +100,11 @@ void gh_spans_destroy(struct gh_spans *spans)
     free(spans);
 }
 
+bool gh_spans_are_full(const struct gh_spans *spans)
+{
+    return spans->n == spans->room;
+}
+
 struct gh_span *gh_spans_begin(struct gh_spans *spans,
                                const struct gh_span_what *what, void *stream)
 {
@@ -108,7 +113,7 @@ struct gh_span *gh_spans_begin(struct gh_spans *spans,
     if (spans == NULL) {
         return NULL;
     }
-    if (spans->n == spans->room) {
+    if (gh_spans_are_full(spans)) {
         spans->lost++;
         return NULL;
     }

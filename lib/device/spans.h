@@ -37,6 +37,8 @@ gh_status gh_spans_create(struct gh_device *dev, uint32_t n,
 /* NULL is allowed. */
 void gh_spans_destroy(struct gh_spans *spans);
 
+/* Whether the next one has no room until some are collected. */
+bool gh_spans_are_full(const struct gh_spans *spans);
 /* What is issued on the stream until the end.  NULL, which the end allows, when
  * there are no spans or there is no room. */
 struct gh_span *gh_spans_begin(struct gh_spans *spans,

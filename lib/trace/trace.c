@@ -274,12 +274,13 @@ static void put_record(struct gh_trace *trace,
     uint64_t ns = record->end_ns - record->start_ns;
 
     gh_trace_put(trace,
-        ",\n{\"ph\":\"X\",\"pid\":%ld,\"tid\":%u,\"ts\":%llu.%03u,"
-        "\"dur\":%llu.%03u,\"name\":\"%s %s ",
-        (long)getpid(), trace->lane,
-        (unsigned long long)(record->start_ns / 1000),
-        (unsigned)(record->start_ns % 1000), (unsigned long long)(ns / 1000),
-        (unsigned)(ns % 1000), action_name(record), direction);
+                 ",\n{\"ph\":\"X\",\"pid\":%ld,\"tid\":%u,\"ts\":%llu.%03u,"
+                 "\"dur\":%llu.%03u,\"name\":\"%s %s ",
+                 (long)getpid(), trace->lane,
+                 (unsigned long long)(record->start_ns / 1000),
+                 (unsigned)(record->start_ns % 1000),
+                 (unsigned long long)(ns / 1000), (unsigned)(ns % 1000),
+                 action_name(record), direction);
     if (record->segment < trace->plan->n_segments) {
         gh_trace_put_segment(trace, &trace->plan->segments[record->segment]);
     }
@@ -291,27 +292,30 @@ static void put_record(struct gh_trace *trace,
         gh_trace_put(trace, " slot%u", record->slot);
     }
     gh_trace_put(trace,
-        "\",\"cat\":\"%s\",\"args\":{\"segment\":%u,"
-        "\"direction\":\"%s\",\"microbatch\":%u,",
-        action_name(record), record->segment, direction, record->microbatch);
+                 "\",\"cat\":\"%s\",\"args\":{\"segment\":%u,"
+                 "\"direction\":\"%s\",\"microbatch\":%u,",
+                 action_name(record), record->segment, direction,
+                 record->microbatch);
     if (record->slot != GH_SLOT_NONE) {
         gh_trace_put(trace, "\"slot\":%u,", record->slot);
     }
     if (record->variant != 0) {
         gh_trace_put(trace, "\"variant\":%u,", record->variant);
     }
-    gh_trace_put(trace, "\"action\":\"%s\",\"reason\":\"%s\"}}", action_name(record),
-        gh_reason_name(record->reason));
+    gh_trace_put(trace, "\"action\":\"%s\",\"reason\":\"%s\"}}",
+                 action_name(record), gh_reason_name(record->reason));
 }
 
 /* The first event has no comma before it; the others bring their own. */
 static void put_head(struct gh_trace *trace)
 {
-    gh_trace_put(trace,
+    gh_trace_put(
+        trace,
         "[\n{\"ph\":\"M\",\"pid\":%ld,\"tid\":%u,\"name\":\"process_name\","
         "\"args\":{\"name\":\"graphhooks\"}}",
         (long)getpid(), trace->lane);
-    gh_trace_put(trace,
+    gh_trace_put(
+        trace,
         ",\n{\"ph\":\"M\",\"pid\":%ld,\"tid\":%u,\"name\":\"thread_name\","
         "\"args\":{\"name\":\"passes of session %u\"}}",
         (long)getpid(), trace->lane, trace->lane);
@@ -394,13 +398,15 @@ void gh_trace_flush(struct gh_trace *trace)
     }
     if (trace->lost != 0) {
         gh_trace_put(trace,
-            ",\n{\"ph\":\"i\",\"s\":\"p\",\"pid\":%ld,\"tid\":%u,"
-            "\"ts\":%llu,\"name\":\"%llu passes did not fit\"}",
-            (long)getpid(), trace->lane, (unsigned long long)(last / 1000),
-            (unsigned long long)trace->lost);
+                     ",\n{\"ph\":\"i\",\"s\":\"p\",\"pid\":%ld,\"tid\":%u,"
+                     "\"ts\":%llu,\"name\":\"%llu passes did not fit\"}",
+                     (long)getpid(), trace->lane,
+                     (unsigned long long)(last / 1000),
+                     (unsigned long long)trace->lost);
     }
     if (trace->lost_works != 0) {
-        gh_trace_put(trace,
+        gh_trace_put(
+            trace,
             ",\n{\"ph\":\"i\",\"s\":\"p\",\"pid\":%ld,\"tid\":%u,"
             "\"ts\":%llu,\"name\":\"%llu graphs and copies did not fit\"}",
             (long)getpid(), trace->lane, (unsigned long long)(last / 1000),

@@ -40,15 +40,16 @@ static void put_lane(struct gh_trace *trace, uint32_t lane)
     const long pid = (long)getpid();
     const unsigned tid = TID_OF_WORKS(trace->lane) + lane;
 
-    gh_trace_put(trace,
+    gh_trace_put(
+        trace,
         ",\n{\"ph\":\"M\",\"pid\":%ld,\"tid\":%u,\"name\":\"thread_name\","
         "\"args\":{\"name\":\"",
         pid, tid);
     if (lane < GH_TRACE_GRAPHS) {
         gh_trace_put(trace, "%s, session %u", names[lane], trace->lane);
     } else {
-        gh_trace_put(trace, "graphs on stream %u, session %u", lane - GH_TRACE_GRAPHS,
-            trace->lane);
+        gh_trace_put(trace, "graphs on stream %u, session %u",
+                     lane - GH_TRACE_GRAPHS, trace->lane);
     }
     gh_trace_put(trace, "\"}}");
 }
@@ -81,21 +82,22 @@ static void put_work_args(struct gh_trace *trace,
 {
     if (work->lane == GH_TRACE_GRAPHS) {
         gh_trace_put(trace,
-            "\",\"cat\":\"graph\",\"args\":{\"segment\":%u,"
-            "\"direction\":\"%s\",",
-            work->segment, gh_direction_names[work->direction]);
+                     "\",\"cat\":\"graph\",\"args\":{\"segment\":%u,"
+                     "\"direction\":\"%s\",",
+                     work->segment, gh_direction_names[work->direction]);
         if (work->segment < trace->plan->n_segments) {
             const gh_segment *s = &trace->plan->segments[work->segment];
 
             gh_trace_put(trace, "\"first_layer\":%u,\"last_layer\":%u,",
-                s->first_layer, s->last_layer);
+                         s->first_layer, s->last_layer);
         }
     } else {
         gh_trace_put(trace,
-            "\",\"cat\":\"%s\",\"args\":{\"layer\":%u,\"module\":\"",
-            work->lane == GH_TRACE_OUT ? "out" : "back", work->layer);
+                     "\",\"cat\":\"%s\",\"args\":{\"layer\":%u,\"module\":\"",
+                     work->lane == GH_TRACE_OUT ? "out" : "back", work->layer);
         gh_trace_put_name(trace, work->module);
-        gh_trace_put(trace, "\",\"bytes\":%llu,", (unsigned long long)work->bytes);
+        gh_trace_put(trace, "\",\"bytes\":%llu,",
+                     (unsigned long long)work->bytes);
     }
     if (work->slot != GH_SLOT_NONE) {
         gh_trace_put(trace, "\"slot\":%u,", work->slot);
@@ -117,11 +119,11 @@ void gh_trace_work(struct gh_trace *trace, const struct gh_trace_work *work)
     ns = work->end_ns > start ? work->end_ns - start : 0;
     trace->ends[lane] = start + ns;
     gh_trace_put(trace,
-        ",\n{\"ph\":\"X\",\"pid\":%ld,\"tid\":%u,\"ts\":%llu.%03u,"
-        "\"dur\":%llu.%03u,\"name\":\"",
-        (long)getpid(), TID_OF_WORKS(trace->lane) + lane,
-        (unsigned long long)(start / 1000), (unsigned)(start % 1000),
-        (unsigned long long)(ns / 1000), (unsigned)(ns % 1000));
+                 ",\n{\"ph\":\"X\",\"pid\":%ld,\"tid\":%u,\"ts\":%llu.%03u,"
+                 "\"dur\":%llu.%03u,\"name\":\"",
+                 (long)getpid(), TID_OF_WORKS(trace->lane) + lane,
+                 (unsigned long long)(start / 1000), (unsigned)(start % 1000),
+                 (unsigned long long)(ns / 1000), (unsigned)(ns % 1000));
     if (work->lane == GH_TRACE_GRAPHS) {
         put_graph(trace, work);
     } else {
