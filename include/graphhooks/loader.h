@@ -77,6 +77,10 @@ typedef struct gh_api {
     gh_status (*offload_release)(gh_session *, uint32_t, uint32_t, gh_error *);
     gh_status (*offload_get_stats)(const gh_session *, gh_offload_stats *,
                                    gh_error *);
+
+    /* since 0.4 */
+    gh_status (*offload_declare)(gh_session *, gh_offload_declared *, uint32_t,
+                                 uint32_t, gh_error *);
 } gh_api;
 
 #define GH_GET_API_SYMBOL "gh_get_api"

@@ -217,6 +217,44 @@ GH_API gh_status gh_offload_load(gh_session *session, gh_offload_group *group,
 GH_API gh_status gh_offload_release(gh_session *session, uint32_t layer,
                                     uint32_t module, gh_error *err);
 
+/**
+ * A group that a host knows before anything is recorded.  Zero the struct,
+ * then set struct_size, which is the distance of two in an array.
+ */
+typedef struct gh_offload_declared {
+    uint32_t struct_size;
+    uint32_t layer;
+    uint32_t module;
+    uint32_t segment; /* gh_segment.index of the pass that saves it */
+    uint64_t bytes;   /* of its tensors that go, each aligned to 256 */
+    uint64_t gap_ns;  /* from its commit to its load; 0: unknown */
+    const char *why;  /* set by the call: why it stays, NULL where it goes;
+                         static storage */
+} gh_offload_declared;
+
+/**
+ * All groups that this session will offload: in the place of a first step in
+ * which the host brackets its passes.
+ *
+ * @param[in,out] groups     in the order of their commits
+ * @param         n          how many
+ * @param         in_flight  the most microbatches that have a group at once
+ *
+ * Between passes, before any group was saved, and once: what goes is settled
+ * by it, as the end of the profile would, and recordings may begin.  A group
+ * that is not declared stays on the device.
+ *
+ * @return GH_OK; GH_ERR_STATE in a pass, or when groups were saved or declared
+ *         already; GH_ERR_INVALID, GH_ERR_ABI for a bad group or one that is
+ *         there twice, after which nothing is declared; GH_ERR_UNSUPPORTED
+ *         when the session has no offload; GH_ERR_NO_MEMORY when there is none
+ *         for some of the rings: their groups stay, and the rest goes.
+ * Blocks: allocates the rings.  Since: 0.4.
+ */
+GH_API gh_status gh_offload_declare(gh_session *session,
+                                    gh_offload_declared *groups, uint32_t n,
+                                    uint32_t in_flight, gh_error *err);
+
 /* Since the session was opened.  Set struct_size before the call. */
 typedef struct gh_offload_stats {
     uint32_t struct_size;

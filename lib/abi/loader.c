@@ -55,6 +55,7 @@ gh_status gh_get_api(uint32_t major, const gh_api **api_p, gh_error *err)
         .offload_load = gh_offload_load,
         .offload_release = gh_offload_release,
         .offload_get_stats = gh_offload_get_stats,
+        .offload_declare = gh_offload_declare,
     };
 
     if (api_p == NULL) {

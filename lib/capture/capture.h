@@ -84,6 +84,10 @@ gh_status gh_capture_load(struct gh_capture *capture, gh_offload_group *group,
 gh_status gh_capture_release(struct gh_capture *capture, uint32_t layer,
                              uint32_t module, gh_error *err);
 gh_status gh_capture_flush(struct gh_capture *capture, gh_error *err);
+/* `groups` has whole structs of this release. */
+gh_status gh_capture_declare(struct gh_capture *capture,
+                             gh_offload_declared *groups, uint32_t n,
+                             uint32_t in_flight, gh_error *err);
 /* False: nothing is offloaded. */
 bool gh_capture_count_offload(const struct gh_capture *capture,
                               gh_offload_stats *stats);

@@ -211,6 +211,33 @@ gh_status gh_capture_flush(struct gh_capture *c, gh_error *err)
     return status;
 }
 
+gh_status gh_capture_declare(struct gh_capture *c, gh_offload_declared *groups,
+                             uint32_t n, uint32_t in_flight, gh_error *err)
+{
+    gh_status status;
+
+    if (c->offload == NULL) {
+        return gh_fail(err, GH_ERR_UNSUPPORTED,
+                       "gh_offload_declare: the session offloads nothing: "
+                       "name modules in GRAPHHOOKS_OFFLOAD, or give "
+                       "gh_session_desc.offload");
+    }
+    if (c->open.active) {
+        return gh_fail(err, GH_ERR_STATE,
+                       "gh_offload_declare: a pass is open: declare between "
+                       "passes");
+    }
+    status =
+        gh_offload_settle_declared(c->offload, groups, n, in_flight, err);
+    if (status != GH_OK && status != GH_ERR_NO_MEMORY) {
+        return status;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        groups[i].why = gh_offload_why_stays(c->offload, &groups[i]);
+    }
+    return status;
+}
+
 bool gh_capture_count_offload(const struct gh_capture *c,
                               gh_offload_stats *stats)
 {

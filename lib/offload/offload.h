@@ -64,6 +64,7 @@ struct gh_offload {
     bool trains;         /* a pass of this step has a backward */
     bool trains_without; /* a step of such passes has offloaded nothing */
     uint32_t places;              /* given to groups, in the profile */
+    uint32_t in_flight;           /* microbatches, as declared; 0: not */
     bool pool_said;
     struct gh_spans *spans; /* of the trace; NULL: none */
     struct gh_measure *measure; /* NULL: nothing is measured */
@@ -72,6 +73,15 @@ struct gh_offload {
     struct gh_forecast forecast;
     gh_offload_stats stats;
 };
+
+/* declare.c: what a host knows, in the place of the profile. */
+gh_status gh_offload_settle_declared(struct gh_offload *offload,
+                                     const gh_offload_declared *groups,
+                                     uint32_t n, uint32_t in_flight,
+                                     gh_error *err);
+/* Why a declared group stays; NULL: it goes. */
+const char *gh_offload_why_stays(const struct gh_offload *offload,
+                                 const gh_offload_declared *group);
 
 /* The pass that a call is made in. */
 struct gh_offload_at {

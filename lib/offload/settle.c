@@ -27,7 +27,7 @@ static int by_place(const void *a, const void *b)
 /* The most microbatches that had one group at once. */
 static uint32_t count_in_flight(const struct gh_offload *o)
 {
-    uint32_t most = 1;
+    uint32_t most = o->in_flight != 0 ? o->in_flight : 1;
 
     for (uint32_t g = 0; g < o->table.n_groups; g++) {
         const struct gh_group *group = o->table.groups[g];

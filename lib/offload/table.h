@@ -33,8 +33,8 @@ struct gh_group {
     uint32_t layer, module, chunk;
     uint64_t bytes; /* of the tensors that go, the most of the profile */
     uint64_t all;   /* of all of its tensors */
-    enum gh_fate fate;
     uint64_t gap_ns; /* from its commit to its load; 0: unknown */
+    enum gh_fate fate;
     bool placed;
     bool growth_said;
     uint32_t place;   /* in the order of first commits, in the profile */

@@ -257,6 +257,18 @@ class gh_offload_group(Structure):
     ]
 
 
+class gh_offload_declared(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("layer", c_uint32),
+        ("module", c_uint32),
+        ("segment", c_uint32),
+        ("bytes", c_uint64),
+        ("gap_ns", c_uint64),
+        ("why", c_char_p),
+    ]
+
+
 class gh_offload_stats(Structure):
     _fields_ = [
         ("struct_size", c_uint32),
@@ -534,6 +546,10 @@ class gh_api(Structure):
         ("offload_load", _call(_session, POINTER(gh_offload_group))),
         ("offload_release", _call(_session, c_uint32, c_uint32)),
         ("offload_get_stats", _call(_session, POINTER(gh_offload_stats))),
+        (
+            "offload_declare",
+            _call(_session, POINTER(gh_offload_declared), c_uint32, c_uint32),
+        ),
     ]
 
 

@@ -1,0 +1,251 @@
+/*
+ * A host that knows its groups declares them in the place of a first step.
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "support/saver.h"
+#include "tap/tap.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define LAYERS 4
+#define MODULES 3
+#define GROUPS (LAYERS * MODULES)
+
+static struct saver sv;
+static const char *const at_once[] = { "GRAPHHOOKS_WARMUP_STEPS=0", NULL };
+static const struct saver_options options = { .layers = LAYERS,
+                                              .modules = MODULES,
+                                              .tensors = 2,
+                                              .elems = 256,
+                                              .in_flight = 3,
+                                              .environment = at_once };
+
+static bool open_with(const struct saver_options *given)
+{
+    const char *reason;
+
+    if (!saver_open(&sv, given, &reason)) {
+        ok(false, "the host opens: %s", reason);
+        return false;
+    }
+    if (saver_attach(&sv) != GH_OK) {
+        ok(false, "the session opens: %s", sv.err.text);
+        saver_close(&sv);
+        return false;
+    }
+    return true;
+}
+
+/* A layer's first part has its modules 0 and 2, its second part module 1. */
+static void fill(gh_offload_declared groups[GROUPS])
+{
+    static const uint32_t order[MODULES] = { 0, 2, 1 };
+
+    for (uint32_t i = 0; i < GROUPS; i++) {
+        groups[i] = (gh_offload_declared){
+            .struct_size = sizeof(groups[i]),
+            .layer = i / MODULES,
+            .module = saver_modules[order[i % MODULES]],
+            .segment = i / MODULES,
+            .bytes = 4 * 256 + 4 * 128,
+            .gap_ns = 1000,
+        };
+    }
+}
+
+static void test_declared_and_profiled_settle_the_same(void)
+{
+    gh_offload_declared groups[GROUPS];
+    gh_offload_stats profiled, declared;
+
+    if (!open_with(&options)) {
+        return;
+    }
+    saver_step(&sv, 4);
+    is_int(saver_stats(&sv).recordings, 0,
+           "a session that has to learn records nothing in its first step");
+    profiled = saver_moved(&sv);
+    saver_close(&sv);
+
+    if (!open_with(&options)) {
+        return;
+    }
+    fill(groups);
+    is_status(gh_offload_declare(sv.session, groups, GROUPS, 3, &sv.err),
+              GH_OK, &sv.err, "groups are declared");
+    declared = saver_moved(&sv);
+    is_int(declared.groups, profiled.groups, "as many as a profile finds");
+    is_int(declared.groups_offloaded, profiled.groups_offloaded,
+           "as many of them go");
+    is_int(declared.ring_bytes, profiled.ring_bytes,
+           "and their rings are as large");
+    ok(groups[0].why == NULL, "a group that goes has no reason to stay");
+    ok(groups[GROUPS - 1].why != NULL &&
+           strstr(groups[GROUPS - 1].why, "at once") != NULL,
+       "the last of a module says that it is needed at once");
+    ok(saver_step(&sv, 4) == GH_OK && saver_is_exact(&sv),
+       "the first step is exact");
+    ok(saver_stats(&sv).recordings > 0, "and records");
+    ok(saver_step(&sv, 5) == GH_OK && saver_is_exact(&sv),
+       "and so is the next");
+    ok(toy_races(&sv.toy) == 0, "nothing is raced for");
+    declared = saver_moved(&sv);
+    ok(declared.out_bytes > 0 && declared.out_bytes == declared.back_bytes,
+       "all that goes comes back");
+    saver_close(&sv);
+}
+
+static void test_what_is_not_declared_stays(void)
+{
+    gh_offload_declared groups[GROUPS];
+
+    if (!open_with(&options)) {
+        return;
+    }
+    fill(groups);
+    is_status(gh_offload_declare(sv.session, groups, GROUPS - MODULES, 3,
+                                 &sv.err),
+              GH_OK, &sv.err, "the groups of all layers but one are declared");
+    ok(saver_step(&sv, 4) == GH_OK && saver_is_exact(&sv),
+       "a step with one more layer is exact");
+    is_int(saver_moved(&sv).groups_offloaded, GROUPS - 2 * MODULES,
+           "none of its groups go");
+    saver_close(&sv);
+}
+
+/* With one in flight the rings of a whole chunk hold as much as it saves. */
+static void test_passes_count(void)
+{
+    struct saver_options chunk = options;
+    gh_offload_declared groups[GROUPS];
+
+    chunk.granularity = "chunk";
+    if (!open_with(&chunk)) {
+        return;
+    }
+    fill(groups);
+    for (uint32_t i = 0; i < GROUPS; i++) {
+        groups[i].segment = 0;
+    }
+    gh_offload_declare(sv.session, groups, GROUPS, 2, &sv.err);
+    ok(groups[0].why != NULL && strstr(groups[0].why, "rings") != NULL,
+       "what one pass saves has a buffer for each group");
+    saver_close(&sv);
+}
+
+static void refuse(gh_offload_declared *groups, uint32_t n, uint32_t in_flight,
+                   gh_status expected, const char *word, const char *what)
+{
+    gh_status status =
+        gh_offload_declare(sv.session, groups, n, in_flight, &sv.err);
+
+    is_status(status, expected, &sv.err, "%s is refused", what);
+    ok(strstr(sv.err.text, word) != NULL, "in a sentence: %s", sv.err.text);
+}
+
+static void test_bad_groups(void)
+{
+    gh_offload_declared groups[GROUPS];
+    struct {
+        gh_offload_declared known;
+        uint64_t more;
+    } newer[2];
+
+    if (!open_with(&options)) {
+        return;
+    }
+    fill(groups);
+    refuse(NULL, 1, 1, GH_ERR_INVALID, "groups at", "no array");
+    refuse(groups, 0, 1, GH_ERR_INVALID, "0 groups", "an empty array");
+    refuse(groups, GROUPS, 0, GH_ERR_INVALID, "in_flight", "none in flight");
+    groups[5].layer = LAYERS;
+    refuse(groups, GROUPS, 3, GH_ERR_INVALID, "layer", "a layer too many");
+    fill(groups);
+    groups[5].segment = 99;
+    refuse(groups, GROUPS, 3, GH_ERR_INVALID, "segment is 99", "a segment");
+    fill(groups);
+    groups[5].segment = 3;
+    refuse(groups, GROUPS, 3, GH_ERR_INVALID, "has the layers",
+           "a segment without that layer");
+    fill(groups);
+    groups[5].module = 0;
+    refuse(groups, GROUPS, 3, GH_ERR_INVALID, "module is 0x0", "no module");
+    fill(groups);
+    groups[5] = groups[4];
+    refuse(groups, GROUPS, 3, GH_ERR_INVALID, "twice", "a group twice");
+    fill(groups);
+    groups[5].bytes = UINT64_MAX;
+    refuse(groups, GROUPS, 3, GH_ERR_INVALID, "no device has", "a huge group");
+    fill(groups);
+    groups[0].struct_size = 8;
+    refuse(groups, GROUPS, 3, GH_ERR_ABI, "is 8", "a struct that is short");
+    fill(groups);
+    groups[5].struct_size = 48;
+    refuse(groups, GROUPS, 3, GH_ERR_ABI, "one size", "an uneven array");
+    is_int(saver_moved(&sv).groups, 0, "none of that has declared a group");
+
+    fill(groups);
+    memset(newer, 0, sizeof(newer));
+    newer[0].known = groups[0];
+    newer[1].known = groups[1];
+    newer[0].known.struct_size = newer[1].known.struct_size = sizeof(newer[0]);
+    is_status(gh_offload_declare(sv.session, &newer[0].known, 2, 3, &sv.err),
+              GH_OK, &sv.err, "a host with a longer struct is understood");
+    is_int(saver_moved(&sv).groups, 2, "both of its groups are known");
+    refuse(groups, GROUPS, 3, GH_ERR_STATE, "declared already",
+           "a second time");
+    saver_close(&sv);
+}
+
+static void test_out_of_turn(void)
+{
+    gh_offload_declared groups[GROUPS];
+    gh_pass pass = { .struct_size = sizeof(pass) };
+    gh_decision decision = { .struct_size = sizeof(decision) };
+
+    if (!open_with(&options)) {
+        return;
+    }
+    fill(groups);
+    pass.stream = sv.toy.streams[0];
+    gh_layer_enter(sv.session, &pass, &decision, NULL);
+    refuse(groups, GROUPS, 3, GH_ERR_STATE, "a pass is open", "an open pass");
+    gh_layer_cancel(sv.session, NULL);
+    saver_step(&sv, 4);
+    refuse(groups, GROUPS, 3, GH_ERR_STATE, "already", "after a step");
+    saver_close(&sv);
+    is_status(gh_offload_declare(NULL, groups, GROUPS, 3, NULL),
+              GH_ERR_INVALID, NULL, "a session is needed");
+}
+
+static void test_no_memory_for_rings(void)
+{
+    gh_offload_declared groups[GROUPS];
+
+    if (!open_with(&options)) {
+        return;
+    }
+    fill(groups);
+    toy_configure(&sv.toy, "FAIL=cuMemAlloc:1:2");
+    is_status(gh_offload_declare(sv.session, groups, GROUPS, 3, &sv.err),
+              GH_ERR_NO_MEMORY, &sv.err, "a ring without memory is told");
+    toy_configure(&sv.toy, "");
+    ok(groups[0].why != NULL && strstr(groups[0].why, "no memory") != NULL,
+       "its groups stay, and say so");
+    ok(groups[1].why == NULL, "those of the others go");
+    ok(saver_step(&sv, 4) == GH_OK && saver_is_exact(&sv),
+       "and the step is exact");
+    saver_close(&sv);
+}
+
+int main(void)
+{
+    test_bad_groups();
+    test_out_of_turn();
+    test_declared_and_profiled_settle_the_same();
+    test_what_is_not_declared_stays();
+    test_passes_count();
+    test_no_memory_for_rings();
+    return done_testing();
+}
