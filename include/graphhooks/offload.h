@@ -230,7 +230,13 @@ typedef struct gh_offload_declared {
     uint64_t gap_ns;  /* from its commit to its load; 0: unknown */
     const char *why;  /* set by the call: why it stays, NULL where it goes;
                          static storage */
+    uint32_t flags;    /* GH_DECLARED_* */
+    uint32_t reserved; /* must be 0 */
 } gh_offload_declared;
+
+/* The host moves it by itself: whether it goes is settled with the others, and
+ * it has no rings.  If it is saved all the same, it stays on the device. */
+#define GH_DECLARED_ELSEWHERE (UINT32_C(1) << 0)
 
 /**
  * All groups that this session will offload: in the place of a first step in

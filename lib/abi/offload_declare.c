@@ -40,8 +40,14 @@ static gh_status check_one(const gh_offload_declared *group, uint32_t size,
                        "no device has",
                        i, (unsigned long long)group->bytes);
     }
+    if ((group->flags & ~GH_DECLARED_ELSEWHERE) != 0 || group->reserved != 0) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_offload_declare: groups[%u] has flags 0x%x and "
+                       "reserved %u: GH_DECLARED_* and 0",
+                       i, group->flags, group->reserved);
+    }
     return gh_check_size("gh_offload_declared", group,
-                         GH_SIZE_THROUGH(gh_offload_declared, why),
+                         GH_SIZE_THROUGH(gh_offload_declared, reserved),
                          sizeof(*group), err);
 }
 
@@ -50,7 +56,7 @@ static gh_status take(gh_offload_declared *groups, uint32_t n,
 {
     gh_status status =
         gh_check_size("gh_offload_declared", groups,
-                      GH_SIZE_THROUGH(gh_offload_declared, why),
+                      GH_SIZE_THROUGH(gh_offload_declared, reserved),
                       sizeof(*groups), err);
 
     for (uint32_t i = 0; i < n && status == GH_OK; i++) {

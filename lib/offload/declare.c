@@ -64,6 +64,7 @@ static gh_status add(struct gh_offload *o, const gh_offload_declared *d,
         return status;
     }
     group->gap_ns = d->gap_ns;
+    group->elsewhere = (d->flags & GH_DECLARED_ELSEWHERE) != 0;
     group->placed = true;
     group->place = o->places++;
     return GH_OK;
@@ -121,5 +122,7 @@ const char *gh_offload_why_stays(const struct gh_offload *o,
     if (group == NULL) {
         return gh_fate_text(GH_FATE_NEW);
     }
-    return group->fate == GH_FATE_GOES ? NULL : gh_fate_text(group->fate);
+    return group->fate == GH_FATE_GOES || group->fate == GH_FATE_ELSEWHERE
+               ? NULL
+               : gh_fate_text(group->fate);
 }

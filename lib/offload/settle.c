@@ -51,7 +51,9 @@ static void give_places(struct gh_offload *o)
     for (uint32_t g = 0; g < o->table.n_groups; g++) {
         struct gh_group *group = o->table.groups[g];
 
-        if (group->fate == GH_FATE_GOES) {
+        if (group->fate == GH_FATE_GOES && group->elsewhere) {
+            group->fate = GH_FATE_ELSEWHERE;
+        } else if (group->fate == GH_FATE_GOES) {
             group->ordinal = group->size_class->n_groups++;
         }
     }

@@ -36,6 +36,7 @@ struct gh_group {
     uint64_t gap_ns; /* from its commit to its load; 0: unknown */
     enum gh_fate fate;
     bool placed;
+    bool elsewhere; /* GH_DECLARED_ELSEWHERE */
     bool growth_said;
     uint32_t place;   /* in the order of first commits, in the profile */
     uint32_t ordinal; /* among the groups of its class */

@@ -22,6 +22,7 @@ static const char *const fate_texts[GH_FATES] = {
     [GH_FATE_NEW] = "not there in the first step",
     [GH_FATE_NO_MEMORY] = "no memory for their rings",
     [GH_FATE_AUTO] = "would not hide",
+    [GH_FATE_ELSEWHERE] = "moved by the host itself",
 };
 
 const char *gh_fate_text(enum gh_fate fate)

@@ -114,6 +114,28 @@ static void test_what_is_not_declared_stays(void)
     saver_close(&sv);
 }
 
+static void test_what_the_host_moves_has_no_rings(void)
+{
+    gh_offload_declared groups[GROUPS];
+
+    if (!open_with(&options)) {
+        return;
+    }
+    fill(groups);
+    for (uint32_t i = 0; i < GROUPS; i++) {
+        groups[i].flags = GH_DECLARED_ELSEWHERE;
+    }
+    is_status(gh_offload_declare(sv.session, groups, GROUPS, 3, &sv.err),
+              GH_OK, &sv.err, "groups that the host moves are declared");
+    ok(groups[0].why == NULL && groups[GROUPS - 1].why != NULL,
+       "which of them go is settled as ever");
+    is_int(saver_moved(&sv).ring_bytes, 0, "they have no rings");
+    ok(saver_step(&sv, 4) == GH_OK && saver_is_exact(&sv),
+       "a step that saves them is exact");
+    is_int(saver_moved(&sv).out_bytes, 0, "and the library moves nothing");
+    saver_close(&sv);
+}
+
 /* With one in flight the rings of a whole chunk hold as much as it saves. */
 static void test_passes_count(void)
 {
@@ -178,10 +200,16 @@ static void test_bad_groups(void)
     groups[5].bytes = UINT64_MAX;
     refuse(groups, GROUPS, 3, GH_ERR_INVALID, "no device has", "a huge group");
     fill(groups);
+    groups[5].flags = 2;
+    refuse(groups, GROUPS, 3, GH_ERR_INVALID, "flags 0x2", "an unknown flag");
+    fill(groups);
+    groups[5].reserved = 1;
+    refuse(groups, GROUPS, 3, GH_ERR_INVALID, "reserved 1", "what is reserved");
+    fill(groups);
     groups[0].struct_size = 8;
     refuse(groups, GROUPS, 3, GH_ERR_ABI, "is 8", "a struct that is short");
     fill(groups);
-    groups[5].struct_size = 48;
+    groups[5].struct_size = 56;
     refuse(groups, GROUPS, 3, GH_ERR_ABI, "one size", "an uneven array");
     is_int(saver_moved(&sv).groups, 0, "none of that has declared a group");
 
@@ -245,6 +273,7 @@ int main(void)
     test_out_of_turn();
     test_declared_and_profiled_settle_the_same();
     test_what_is_not_declared_stays();
+    test_what_the_host_moves_has_no_rings();
     test_passes_count();
     test_no_memory_for_rings();
     return done_testing();

@@ -266,6 +266,8 @@ class gh_offload_declared(Structure):
         ("bytes", c_uint64),
         ("gap_ns", c_uint64),
         ("why", c_char_p),
+        ("flags", c_uint32),
+        ("reserved", c_uint32),
     ]
 
 
@@ -411,6 +413,7 @@ GH_MAX_BUFFERS = 1024
 GH_MAX_GROUP = 32
 GH_MODULE_NAMED = 1 << 31
 GH_OFFLOAD_OWN = 1 << 0
+GH_DECLARED_ELSEWHERE = 1 << 0
 GH_MAX_MICROBATCHES = 16384
 GH_SLOT_NONE = 0xFFFFFFFF
 
