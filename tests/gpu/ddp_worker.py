@@ -32,8 +32,10 @@ CASES = {
         "a last microbatch that reduces": {"no_sync": True},
         "views of buckets": {"gradient_as_bucket_view": True},
         "a static graph": {"static_graph": True},
+        "offload": {"in_flight": 3, "attached": {
+            "offload": "attn,mlp", "offload_min_bytes": 256}},
     }.items()
-    if grain != "part" or what in ("", "in flight")
+    if grain != "part" or what in ("", "in flight", "offload")
 }
 
 
@@ -41,18 +43,18 @@ class Rank(Run):
     """A run whose forward goes through DistributedDataParallel."""
 
     def __init__(self, graphs, grain, first=False, bare=False, dropout=0.0,
-                 no_sync=False, in_flight=1, **options) -> None:
+                 no_sync=False, in_flight=1, attached={}, **options) -> None:
         super().__init__(make=lambda: Block(dropout))
         self.no_sync, self.in_flight = no_sync, in_flight
         self.generator.manual_seed(1 + torch.distributed.get_rank())
         self.grain, inner = grain, self.model
         if graphs and first:
-            self.attach()
+            self.attach(**attached)
         self.ddp = DistributedDataParallel(inner, bucket_cap_mb=0.1,
                                            **options)
         if graphs and not first:
             self.model = inner if bare else self.ddp
-            self.attach()
+            self.attach(**attached)
         self.model = inner
         torch.manual_seed(8)
 

@@ -49,7 +49,12 @@ def spoil(storages) -> None:
         ctypes.memset(storage.data_ptr(), 0xff, storage.nbytes())
 
 
-def _is_free(storage) -> bool:
+def spoil_range(tensor) -> None:
+    """The same of a tensor that is contiguous."""
+    ctypes.memset(tensor.data_ptr(), 0xff, tensor.nbytes)
+
+
+def is_free(storage) -> bool:
     """Whether it is held by its one object in Python, which all shares and
     operations have, and by no tensor."""
     return torch._C._storage_Use_Count(storage._cdata) == 1
@@ -65,7 +70,7 @@ class Share:
         self._later: list = []  # shares that may lie in what this one freed
 
     def free(self) -> list:
-        return [s for s in self.made.values() if _is_free(s)]
+        return [s for s in self.made.values() if is_free(s)]
 
     def begin_replay(self) -> None:
         if not self.made:

@@ -157,25 +157,107 @@ class _Recorder(TorchDispatchMode):
 
 
 class _Stream:
-    """All of them do their work at once."""
+    """All of them do their work at once, but for copies that the host is not
+    to wait for, on a stream of one's own: those are done as late as may be,
+    when somebody waits for an event behind them."""
 
     def __init__(self, handle=None, device=None):
         self.cuda_stream = _soft.stream().value if handle is None else handle
+        self._is_own = handle is None
+        self._work: list = []  # copies and waits
+        self._done = 0  # how many of all that were ever there
+        self._defer = None
 
     def query(self) -> bool:
         return True
 
     def wait_stream(self, other) -> None:
-        pass
+        self.wait_event(other.record_event())
 
-    def record_event(self) -> None:
-        pass
+    def record_event(self) -> "_Event":
+        event = _Event()
+        event.record(self)
+        return event
 
     def wait_event(self, event) -> None:
-        pass
+        if self._work:
+            self._work.append(event.wait)
+        else:
+            event.wait()
+
+    def defer(self, copy) -> None:
+        self._work.append(copy)
+
+    def mark(self) -> int:
+        return self._done + len(self._work)
+
+    def work_until(self, mark: int) -> None:
+        while self._done < mark:
+            self._done += 1
+            self._work.pop(0)()
 
     def synchronize(self) -> None:
+        self.work_until(self.mark())
         _soft.call("cuStreamSynchronize", ctypes.c_void_p(self.cuda_stream))
+
+    def enter(self) -> None:
+        if self._is_own:
+            self._defer = _Defer(self)
+            self._defer.__enter__()
+
+    def leave(self) -> None:
+        if self._defer is not None:
+            self._defer.__exit__(None, None, None)
+            self._defer = None
+
+
+class _Copy:
+    """One that is deferred.  What it reads is lost if everybody has let go of
+    it by then, as others may write there; it keeps no memory from that."""
+
+    def __init__(self, target, source):
+        self._places = [(t.untyped_storage(), t.storage_offset(), t.size(),
+                         t.stride(), t.dtype) for t in (target, source)]
+        softpool.spoil_range(target)
+
+    def __call__(self) -> None:
+        target, source = (None if softpool.is_free(storage)
+                          else torch.empty(0, dtype=dtype).set_(storage, *how)
+                          for storage, *how, dtype in self._places)
+        if target is not None and source is not None:
+            target.copy_(source)
+
+
+class _Defer(TorchDispatchMode):
+    """Copies of a stream."""
+
+    def __init__(self, stream):
+        super().__init__()
+        self._stream = stream
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function is _aten.copy_.default and len(args) > 2 and args[2]:
+            self._stream.defer(_Copy(*args[:2]))
+            return args[0]
+        return function(*args, **(kwargs or {}))
+
+
+class _Event:
+    """As torch.cuda.Event."""
+
+    def __init__(self, enable_timing=False):
+        self._stream, self._mark = None, 0
+
+    def record(self, stream=None) -> None:
+        self._stream = stream or _On.current
+        self._mark = self._stream.mark()
+
+    def wait(self) -> None:
+        if self._stream is not None:
+            self._stream.work_until(self._mark)
+
+    def elapsed_time(self, other) -> float:
+        return 1.0
 
 
 class _On:
@@ -187,8 +269,10 @@ class _On:
     def __enter__(self):
         self._before = _On.current
         _On.current = self._stream
+        self._stream.enter()
 
     def __exit__(self, *_):
+        self._stream.leave()
         _On.current = self._before
 
 
@@ -255,11 +339,9 @@ def _numbers(captures) -> list:
                                 for g in captures.generators]
 
 
-def _tensor_at(address: int, like):
-    nbytes = like.numel() * like.element_size()
+def _bytes_at(address: int, nbytes: int, device):
     memory = (ctypes.c_char * nbytes).from_address(address)
-    flat = torch.frombuffer(memory, dtype=torch.uint8)
-    return flat.view(like.dtype).as_strided(like.size(), like.stride())
+    return torch.frombuffer(memory, dtype=torch.uint8)
 
 
 class _Device(int):
@@ -294,10 +376,12 @@ def _put_entries() -> None:
         "_cuda_isCurrentStreamCapturing": _is_capturing,
         "_cuda_clearCublasWorkspaces": _nothing,
         "_cuda_endAllocateToPool": _nothing,
+        "_host_emptyCache": _nothing,
     }.items():
         setattr(torch._C, name, entry)
     for name, entry in {
         "CUDAGraph": _Graph,
+        "Event": _Event,
         "ExternalStream": _Stream,
         "Stream": _Stream,
         "_sleep": _nothing,
@@ -305,7 +389,7 @@ def _put_entries() -> None:
         "current_stream": lambda _=None: _On.current,
         "default_generators": (torch.default_generator,),
         "default_stream": lambda _=None: _On.current,
-        "device": lambda _: _On(_On.current),
+        "device": lambda _: contextlib.nullcontext(),
         "empty_cache": _nothing,
         "get_rng_state": torch.get_rng_state,
         "graph_pool_handle": lambda: (0, next(pools)),
@@ -336,16 +420,18 @@ def install() -> None:
 
     path = beside(_library.load().path)
     _soft = SoftDevice(path)
-    _soft.call("softcuda_configure", b"PAGEABLE=1 RACES=0")
+    # Python writes to the device's memory, which the device does not see.
+    _soft.call("softcuda_configure", b"PAGEABLE=1 RACES=0 UNWRITTEN=0")
     _scratch = _soft.alloc(4)
     _On.current = _Stream()
     os.environ["GRAPHHOOKS_DRIVER"] = path
     torch.set_num_threads(1)  # the tensors are small, and the tests many
     _put_entries()
 
-    from graphhooks.torch import memory, recording, stack
+    from graphhooks.torch import memory, pinned, ringed, stack
 
-    memory.tensor_at = recording.tensor_at = _tensor_at
+    memory.bytes_at = ringed.bytes_at = _bytes_at
+    pinned.allocate = lambda nbytes: torch.empty(nbytes, dtype=torch.uint8)
     memory.Captures.numbers = _numbers
     _device_of = stack.device_of
     _take_tensors(stack)

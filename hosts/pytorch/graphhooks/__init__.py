@@ -21,6 +21,10 @@ def attach(model, layers=None, *, parts=None, generators=(),
     default one of the device.
     ``gradients``: "graph" puts those of parameters into ``.grad`` inside the
     graph, "autograd" leaves them to autograd.
+    ``offload``: what is kept for the backward goes to the host's memory and
+    comes back: True for all of each layer, or "attn", "mlp" or both;
+    ``offload_fraction`` says how much of it.
+    ``graphs``: False leaves layers eager, for an offload alone.
     All other options are the environment variables GRAPHHOOKS_* in Python's
     spelling, such as ``granularity="chunk"``, ``scope="attn"``,
     ``warmup_steps``, ``max_slots``, ``enable=False``; a variable that is set

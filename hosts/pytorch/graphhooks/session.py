@@ -12,7 +12,7 @@ import ctypes
 import itertools
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import List, Optional
 
@@ -21,7 +21,7 @@ from .errors import Error, check
 from .model import PARTS, Model
 from .options import by_option, environment_of, split
 from .services import with_log
-from .values import instance_of, whole
+from .values import instance_of, text_of, whole
 
 _PART_NAMES = {value: name for name, value in PARTS.items()}
 
@@ -47,7 +47,8 @@ class Session:
     GRAPHHOOKS_MAX_SLOTS is max_slots=.  A variable that is set wins.
     `services` is lent to the library: what host_services() gives, or a
     gh_host_services of the caller's own; it is kept until the close.
-    `environment` stands in for os.environ.
+    `environment` stands in for os.environ.  `offload_names` are groups of
+    the host's own, which `offload` may name.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Session:
         capabilities: int = 0,
         services: Optional[_abi.gh_host_services] = None,
         environment: Optional[Mapping[str, str]] = None,
+        offload_names: Sequence[str] = (),
         **options: object,
     ) -> None:
         self.handle = ctypes.c_void_p()
@@ -94,6 +96,7 @@ class Session:
             | (_abi.GH_SESSION_LEGACY_THREADS if legacy_threads else 0),
             capabilities=whole("capabilities", capabilities, 2**32 - 1),
             environment=environment_of(variables, environment),
+            offload=_named(offload_names),
             **in_struct,
         )
         err = _abi.gh_error()
@@ -106,6 +109,15 @@ class Session:
     def _in_words(self, text: str) -> str:
         """A sentence of C, for who writes hosts in Python."""
         return text.replace("gh_plan_segment lists", "segments() lists")
+
+    def offload_stats(self) -> dict:
+        """The counters of gh_offload_stats."""
+        raw = _abi.make(_abi.gh_offload_stats)
+        err = _abi.gh_error()
+        check(self.api.offload_get_stats(self._open(), raw, err), err)
+        return {name: getattr(raw, name) for name, _
+                in _abi.gh_offload_stats._fields_
+                if name not in ("struct_size", "reserved")}
 
     def _open(self) -> ctypes.c_void_p:
         if not self.handle:
@@ -196,3 +208,12 @@ class Session:
     def __del__(self) -> None:
         if getattr(self, "handle", None):
             self.close()
+
+
+def _named(names: Sequence[str]):
+    """A gh_offload_desc of no more than names; None without any."""
+    if not names:
+        return None
+    texts = [text_of("offload_names", name) for name in names]
+    array = (ctypes.c_char_p * (len(texts) + 1))(*texts, None)
+    return ctypes.pointer(_abi.make(_abi.gh_offload_desc, names=array))

@@ -21,6 +21,11 @@
     comparisons.py    whether it does, without a wait for each answer
     checkpoint.py     modules that run once more on the way back
     seeds.py          where attention finds the seed of its dropout
+    offload.py        what goes to the host's memory and comes back, by groups
+    bracket.py        what stands around a module that is a group, or has some
+    saved.py          what autograd keeps of one
+    ringed.py         groups of recorded passes, which the library moves
+    carried.py        groups of eager passes; their pinned memory in pinned.py
     attributes.py     what modules hold in Python
     draws.py          the random numbers that they draw there
     settings.py       whether what layers read in Python is as it was

@@ -20,12 +20,14 @@ from ..errors import Error, spell
 from ..services import host_services
 from ..session import Session
 from . import private, stack, versions
+from .bracket import Plain
 from .comparisons import Comparisons
 from .contributions import Way
 from .flights import Flights, Twins
 from .gradients import Nothing
 from .memory import Captures
 from .notices import EAGER, NOTE, Notices
+from .offload import NAMES, Nothing as NoOffload, Offload, asked
 from .places import Watch
 from .private import current_pass, raw_stream
 from .segment import Segment
@@ -55,7 +57,7 @@ class Attached:
     """A stack of modules with graphs; ``detach`` gives them back."""
 
     def __init__(self, model, layers=None, *, parts=None, generators=(),
-                 gradients="graph", **options):
+                 gradients="graph", graphs=True, **options):
         if gradients not in ("graph", "autograd"):
             raise Error(f"gradients is {gradients!r}; it is graph or "
                         "autograd")
@@ -71,6 +73,8 @@ class Attached:
             if not isinstance(generator, torch.Generator):
                 raise Error(f"generators has {generator!r}; it takes those "
                             "that layers draw from, torch.Generator")
+        words = asked(options)
+        self.options = options
         self.layers = stack.find(model, layers, parts)
         self._check(model)
         self.device = stack.device_of(self.layers)
@@ -78,6 +82,7 @@ class Attached:
         _refuse_other_allocators()
         be_opaque()
         self._gradients = gradients
+        self._graphs = bool(graphs)
         self._watched = _of_ddp(model)
         self.segments: list = []
         self.flights = Flights(self.segments)
@@ -103,7 +108,7 @@ class Attached:
         self.recording: tuple | None = None  # the flight of a backward
         self.watch = Watch()
         self.captures = Captures(self.device, self._flight, generators)
-        self._open(model, options)
+        self._open(model, options, words)
         self._hooks = [register_optimizer_step_post_hook(
             _when_alive(self, Attached._note_step))]
         for hook in self._hooks:
@@ -122,7 +127,7 @@ class Attached:
                 raise Error(f"{layer.name} {why}")
             for module in layer.module.modules():
                 forward = vars(module).get("forward")
-                if isinstance(forward, Site) \
+                if isinstance(forward, Plain) or isinstance(forward, Site) \
                         and not isinstance(forward, Detached):
                     raise Error(f"{layer.name} is attached already: detach "
                                 "it first")
@@ -130,25 +135,39 @@ class Attached:
                 raise Error(f"{layer.name} is in the stack twice")
             seen.add(id(layer.module))
 
-    def _open(self, model, options) -> None:
+    def _open(self, model, options, words) -> None:
+        environment = {k: v for k, v in os.environ.items()
+                       if k != "GRAPHHOOKS_OFFLOAD"}  # which asked() has read
+        if words:
+            options = {**options, "offload": ",".join(NAMES),
+                       "offload_names": NAMES}
         with torch.cuda.device(self.device):
             torch.cuda.current_stream().query()  # makes the context
             self.session = _Session(
                 stack.describe(self.layers), device=self.device,
                 services=host_services(**self.captures.services(),
-                                  lost=self.lost), **options)
+                                       lost=self.lost),
+                environment=environment, **options)
         self.api = self.session.api
         self.handle = self.session.handle
         try:
-            self.segments += [self._segment(s) for s
-                              in self.session.segments() if s.graphed]
+            self.offload = Offload(self, words) if words else NoOffload()
+            planned = self.session.segments()
+            self.segments += [self._segment(s) for s in planned
+                              if s.graphed and self._graphs]
             self._check_uses(model)
             self.notices.layers = [layer.name for layer in self.layers]
             self.notices.order = {segment.name: i for i, segment
                                   in enumerate(self.segments)}
             for segment in self.segments:
                 segment.attach()
+            self.offload.attach_rest(planned)
+            self.offload.check()
         except BaseException:
+            for segment in self.segments:
+                segment.detach()
+            if hasattr(self, "offload"):
+                self.offload.close()
             self.session.close()
             raise
 
@@ -329,6 +348,7 @@ class Attached:
         self.passes.clear()
         for segment in self.segments:
             segment.seen = -1
+        self.offload.step()
         self.captures.step()
         self.flights.end_step()
         self._look()
@@ -350,6 +370,7 @@ class Attached:
         stats["eager_calls"] = dict(self.eager)
         stats["refused"] = {s.name: s.refused for s in self.segments
                             if s.refused}
+        stats.update(self.offload.stats())
         return stats
 
     def explain(self) -> str:
@@ -357,12 +378,14 @@ class Attached:
         if self._last is not None:
             return self._last[1]
         self.notices.flush()
-        lines = [self.session.explain().rstrip("\n")]
+        lines = [self.session.explain().rstrip("\n") if self._graphs else
+                 "layers run eagerly, without graphs (graphs=False)"]
         lines += [f"{s.name} runs eagerly: {s.refused}"
                   for s in self.segments if s.refused]
         lines += [f"{s.name}: autograd adds up {len(s.parameters.returned)} "
                   f"of its {len(s.parameters.all)} gradients"
                   for s in self.segments if s.parameters.returned]
+        lines += self.offload.lines()
         lines += sorted(self.notices.lines())
         return "\n".join(lines) + "\n"
 
@@ -376,6 +399,7 @@ class Attached:
             self._last = self.stats(), self.explain()
             self.steps = -1  # of no forward
             torch.cuda.synchronize(self.device)
+            self.offload.close()
             self.session.close()
             self.captures.close()
             self.twins.clear()

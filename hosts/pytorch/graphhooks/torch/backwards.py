@@ -55,6 +55,7 @@ def begin(segment, instance: Instance, microbatch: int, grads):
     instance.inputs = instance.leaves = instance.uses = ()
     instance.live = instance.call = None
     instance.before = instance.numbers = None
+    instance.groups = ()
     return segment.run_back(instance, microbatch, grads)
 
 
@@ -139,9 +140,10 @@ def _take_grads(segment, instance: Instance, grads, keep=True):
     inputs = strides.Laid(instance.inputs)
     returned = strides.Laid([leaves[p] for p in parameters.returned])
     instance.spent = not keep
+    reading = segment.owner.offload.reading(segment, instance)
     try:
         with undisturbed(segment.draws), \
-                parameters.replaced_by(instance.leaves):
+                parameters.replaced_by(instance.leaves), reading:
             torch.autograd.backward(
                 [instance.live[i] for i in instance.wanted], grads,
                 retain_graph=keep)
@@ -158,7 +160,7 @@ def _take_grads(segment, instance: Instance, grads, keep=True):
         if i not in inputs.several:
             of_inputs[i], *others = each.found or [None]
         again += others + [None] * (instance.again.count(i) - len(others))
-    return of_inputs, of_parameters, again
+    return reading.end(of_inputs, of_parameters, again)
 
 
 def _can_run_again(segment, instance: Instance) -> bool:
@@ -188,7 +190,8 @@ def _run_again(segment, instance: Instance) -> None:
     try:
         with torch.enable_grad(), torch.autocast(
                 "cuda", instance.autocast, instance.autocast is not None):
-            found = play(segment, again, args, kwargs).tensors
+            found = play(segment, again, args, kwargs,
+                         segment.owner.offload.plain).tensors
     finally:
         now.put_back()
         numbers.put_back()

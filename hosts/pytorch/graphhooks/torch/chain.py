@@ -112,7 +112,7 @@ class Chain:
         segment = self.segment
         numbers = segment.owner.captures.numbers()
         versions = site.places.versions()
-        result = site.forward(*args, **kwargs)
+        result = site.run(*args, **kwargs)
         if site.places.versions() != versions:
             segment.writes = site.leaves_traces = True
         if segment.owner.captures.numbers() != numbers:
@@ -285,10 +285,10 @@ class Chain:
     def run(self, args, kwargs, tensors, note):
         """All modules, one after the other; note() is told every result."""
         first, *others = self.segment.sites
-        before = note(first.forward(*args, **kwargs))
+        before = note(first.run(*args, **kwargs))
         for site, call in zip(others, self.calls):
             args, kwargs = tree.fill(call, (before, tensors))
-            before = note(site.forward(*args, **kwargs))
+            before = note(site.run(*args, **kwargs))
 
     def play(self, instance, outputs, tensors):
         """The graph has run; the first module returns."""
@@ -335,8 +335,8 @@ class Chain:
             return self._look(site, args, kwargs)
         if self._unheard is not None and checkpoint.hooks() is self._unheard:
             with checkpoint.unheard():
-                return site.forward(*args, **kwargs)
-        return site.forward(*args, **kwargs)
+                return site.run(*args, **kwargs)
+        return site.run(*args, **kwargs)
 
     def _is_as_recorded(self, site, args, kwargs) -> bool:
         if site.position != self._position + 1:

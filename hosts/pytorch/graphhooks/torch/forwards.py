@@ -78,7 +78,8 @@ def _run(segment, instance: Instance, attributes, settings, tensors, args,
     args, kwargs = tree.fill(instance.call, (instance.inputs,))
     contents = _contents(args, kwargs)
     versions = [*map(private.version, instance.inputs)]
-    results = play(segment, instance, args, kwargs)
+    results = play(segment, instance, args, kwargs,
+                   segment.owner.offload.recording)
     if versions != [*map(private.version, instance.inputs)]:
         raise tree.Unfit("it changes in place what it is given")
     instance.numbers.refuse_draws("it")

@@ -13,7 +13,7 @@ class Instance:
                  "before", "numbers", "leaves", "live", "spoiled", "spent",
                  "outputs", "shape", "constant", "uses", "unused", "again",
                  "wanted", "layouts", "alone", "backward", "first", "node",
-                 "attributes")
+                 "attributes", "groups")
 
     def __init__(self):
         self.slot = 0
@@ -41,6 +41,8 @@ class Instance:
         self.first: Backward | None = None  # for a first gradient, or none
         self.node = None  # autograd's, for a forward without its backward
         self.attributes = ()  # tensors that the graph may read
+
+        self.groups = []  # that are offloaded, until the backward is recorded
 
     def backwards(self) -> list:
         return [b for b in (self.backward, self.first) if b is not None]

@@ -42,10 +42,14 @@ class _Memory:
         }
 
 
+def bytes_at(address: int, nbytes: int, device) -> torch.Tensor:
+    """What lies there."""
+    return torch.as_tensor(_Memory(address, nbytes), device=device)
+
+
 def tensor_at(address: int, like: torch.Tensor) -> torch.Tensor:
     """A tensor of the shape and strides of ``like`` at another address."""
-    nbytes = like.numel() * like.element_size()
-    flat = torch.as_tensor(_Memory(address, nbytes), device=like.device)
+    flat = bytes_at(address, like.numel() * like.element_size(), like.device)
     return flat.view(like.dtype).as_strided(like.size(), like.stride())
 
 
@@ -100,11 +104,11 @@ class Captures:
     def step(self) -> None:
         """Before the first forward of one."""
         if self._has_recorded:
-            self._make_room()
+            self.make_room()
             self._has_recorded = False
 
     @staticmethod
-    def _make_room() -> None:
+    def make_room() -> None:
         """What eager passes have left to the allocator, such as gradients,
         has been allocated once more for graphs, or is about to be."""
         torch.cuda.empty_cache()
@@ -112,7 +116,7 @@ class Captures:
     # ---- a recording ----------------------------------------------------
 
     def _before_recording(self, recording) -> None:
-        self._make_room()
+        self.make_room()
 
     def _record_begin(self, recording) -> None:
         flight = (recording.slot, *self.flight())
@@ -204,7 +208,7 @@ class Captures:
         """The first time, and every time if it moves a generator."""
         graph = self.graphs[key]
         before = self.numbers()
-        current = self._stream_of(stream)
+        current = self.stream_of(stream)
         # torch has one seed and one offset for all graphs, and writes them
         # before each: those that still run read them.
         if self._drawn is not None and \
@@ -217,7 +221,7 @@ class Captures:
             return graph.raw_cuda_graph_exec()
         return None
 
-    def _stream_of(self, stream):
+    def stream_of(self, stream):
         """NULL is the legacy stream, torch's default one."""
         if stream is None:
             return torch.cuda.default_stream(self.device)

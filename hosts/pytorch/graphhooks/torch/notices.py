@@ -25,6 +25,7 @@ class Notices:
     def __init__(self):
         self.layers: list = []  # their names, in order
         self.order: dict = {}  # of segments, by name
+        self.groups: set = set()  # names of what is offloaded
         self._waiting: dict = {}  # names, by form and reason
         self._names: dict = {}  # the same of all that has been said
 
@@ -53,7 +54,8 @@ class Notices:
     def _who(self, names: list) -> str:
         if len(names) == 1:
             return names[0]
-        kind = "layers" if set(names) <= set(self.layers) else "segments"
+        kind = "layers" if set(names) <= set(self.layers) else (
+            "groups" if set(names) <= self.groups else "segments")
         names = sorted(names, key=self.order.__getitem__)
         at = [self.order[name] for name in names]
         if len(names) > 2 and len({b - a for a, b in zip(at, at[1:])}) == 1:

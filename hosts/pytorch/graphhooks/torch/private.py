@@ -49,6 +49,9 @@ try:
     # Of an allocator that a failed capture has left with a pool.
     from torch._C import _cuda_endAllocateToPool as end_allocate_to_pool
 
+    # Pinned memory that nobody uses goes back to the system.
+    from torch._C import _host_emptyCache as empty_host_cache
+
     # A kernel that does nothing, for a graph that is not to be empty.
     from torch.cuda import _sleep as sleep
 
@@ -63,6 +66,7 @@ try:
 
     # What saved tensors are given to: (pack, unpack), or None.
     from torch._C._autograd import (
+        _saved_tensors_hooks_is_enabled as takes_saved_tensors_hooks,
         _top_saved_tensors_default_hooks as top_saved_tensors_hooks)
 
     # Whether a tensor is a batch of gradients.

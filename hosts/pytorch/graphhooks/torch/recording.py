@@ -113,12 +113,14 @@ def _buffers_apart(segment):
     refuse_set([b for _, _, b in held], aliases, "a buffer")
 
 
-def play(segment, instance: Instance, args, kwargs) -> "Results":
-    """Runs the modules, on tensors of autograd's that are the recording's."""
+def play(segment, instance: Instance, args, kwargs, offload) -> "Results":
+    """Runs the modules, on tensors of autograd's that are the recording's;
+    `offload(instance)` says what becomes of those that it keeps."""
     results = Results(instance)
     instance.leaves = segment.parameters.aliases()
     with undisturbed(segment.draws), _buffers_apart(segment), \
-            segment.parameters.replaced_by(instance.leaves):
+            segment.parameters.replaced_by(instance.leaves), \
+            offload(instance):
         segment.chain.run(args, kwargs, instance.inputs, results.note)
     return results
 

@@ -81,9 +81,11 @@ class Segment(Planned):
         why = self.left_alone()
         if why is not None:
             self.refuse(why)
-            return
+            if not self.owner.offload.takes(self):
+                return
         for site in self.sites:
             site.module.forward = site
+        self.owner.offload.attach(self)
 
     def left_alone(self) -> str | None:
         """Why its modules are none for graphs, or None."""
@@ -131,7 +133,7 @@ class Segment(Planned):
         region, again = checkpoint.region(hook)
         if region is None and not checkpoint.keeps_bits(hook):
             self.owner.count("saved_tensors")
-            return site.forward(*args, **kwargs)
+            return site.run(*args, **kwargs)
         if not again and region is not None and (
                 self.writes or checkpoint.is_selective()):
             self.owner.count("checkpoint", self.name, "checkpointing runs "
@@ -139,7 +141,7 @@ class Segment(Planned):
                              "keeps some results, as selective checkpointing "
                              "does")
             region.replayed.append(False)
-            return site.forward(*args, **kwargs)
+            return site.run(*args, **kwargs)
         if not again:
             result = self._lead(site, args, kwargs)
             if region is not None:
@@ -147,41 +149,43 @@ class Segment(Planned):
             return result
         self.owner.count("checkpoint")
         if not region.was_replayed(hook):
-            return site.forward(*args, **kwargs)
+            return site.run(*args, **kwargs)
         self.chain.hush(hook)
         with checkpoint.unheard():
-            return site.forward(*args, **kwargs)
+            return site.run(*args, **kwargs)
 
     def _lead(self, site, args, kwargs):
         owner = self.owner
         self.replayed = False
         tensors = self._fit(args, kwargs)
         if tensors is None:
-            return site.forward(*args, **kwargs)
+            return site.run(*args, **kwargs)
         if owner.stepped:
             owner.step()
         if self.refused is not None:
-            return site.forward(*args, **kwargs)
+            return site.run(*args, **kwargs)
         if self.seen == owner.microbatch:
             if current_pass() in owner.passes:
                 # Of reentrant checkpointing.  The slot of a graph that has
                 # gone back may be free, and autograd waits for the rest of
                 # what it adds to the gradients that lie there.
                 owner.count("reentrant")
-                return site.forward(*args, **kwargs)
+                return site.run(*args, **kwargs)
             owner.next_microbatch(self.seen + 1)
         self.seen = microbatch = owner.microbatch
         if not self._is_at_home():
-            return site.forward(*args, **kwargs)
+            return site.run(*args, **kwargs)
         if owner.comparisons.waiting:
             owner.comparisons.settle()  # a recording cannot wait
         if not self.warm or not self.chain.is_known():
             return self._learn(site, tensors, args, kwargs)
         if not owner.flights.may_follow(self, microbatch):
             owner.count("order")
-            return site.forward(*args, **kwargs)
+            return site.run(*args, **kwargs)
         if self.instances:
             owner.make_way(self.serial)
+        elif owner.offload.unsettled:
+            owner.offload.settle()
         instance = None
         action = self.enter(0, tensors, microbatch)
         if action == _REPLAYED:
@@ -214,7 +218,7 @@ class Segment(Planned):
         to see how modules hang together and what is used elsewhere too."""
         if self.chain.broken is not None:
             self.refuse(self.chain.broken + "; granularity layer allows that")
-            return site.forward(*args, **kwargs)
+            return site.run(*args, **kwargs)
         self.owner.count("warmup")
         return self.chain.watch(site, tensors, args, kwargs)
 

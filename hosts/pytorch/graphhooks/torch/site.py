@@ -27,6 +27,7 @@ class Site:
         self.own = vars(module).get("forward")
         # Some look for the names of its arguments.
         functools.update_wrapper(self, self.forward, updated=())
+        self.bracket = None  # what offload puts around it
         self.places = Places([module])
         self.leaves_traces = False  # draws numbers, or writes buffers
 
@@ -45,6 +46,13 @@ class Site:
         return forward.__get__(self.module, kind) \
             if isinstance(forward, FunctionType) else forward
 
+    def run(self, *args, **kwargs):
+        """The module, eagerly or in a recording."""
+        return (self.bracket or self.plain)(*args, **kwargs)
+
+    def plain(self, *args, **kwargs):
+        return self.forward(*args, **kwargs)
+
     def __reduce__(self):
         """A copy of the module is one without graphs, and without us."""
         if self.own is not None:
@@ -52,6 +60,7 @@ class Site:
         return getattr, (self.module, "forward")
 
     def detach(self) -> None:
+        self.bracket = None
         # For who has kept this one, or put a forward of his own around it.
         self.__class__ = Detached
         if vars(self.module).get("forward") is not self:
