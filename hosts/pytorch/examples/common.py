@@ -195,6 +195,12 @@ def attach(model, run: Run, args, world: World, recipe: Recipe):
         options["max_slots"] = args.in_flight
     if args.trace and world.rank == 0:
         options["trace"] = f"{args.trace}-{run.name}-graphhooks.json"
+    if args.offload:
+        options["offload"] = args.offload
+        options["offload_fraction"] = args.offload_fraction
+        options["offload_min_bytes"] = args.offload_min_bytes
+    if run.mode == "eager":
+        return graphhooks.attach(model, graphs=False, **options)
     return graphhooks.attach(model, granularity=run.mode, **options)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 # That of the checkout; where an example was copied to there is none.
 HERE = Path(__file__).resolve().parent
 TEXT = HERE.parent.parent / "engine/data/shakespeare.txt"
-MODES = ("off", "part", "layer", "chunk")
+MODES = ("off", "part", "layer", "chunk", "eager")
 DTYPES = ("fp32", "bf16", "fp16")
 
 
@@ -111,7 +111,7 @@ def make_parser(description: str, dtypes=DTYPES) -> Parser:
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
         "--graphhooks", type=mode, default="layer", metavar="MODE",
-        help="one run: off, part, layer or chunk",
+        help="one run: off, part, layer, chunk or eager",
     )  # fmt: skip
     which.add_argument(
         "--compare", type=modes, metavar="MODES",
@@ -137,6 +137,13 @@ def make_parser(description: str, dtypes=DTYPES) -> Parser:
         help="what is learned, as bytes")  # fmt: skip
     add("--eval-every", type=interval, default=0, metavar="N",
         help="steps between losses on held-out text; 0: none")  # fmt: skip
+    add("--offload", metavar="WHAT",
+        help="what goes to the host's memory and back, in all modes but off: "
+             "layer, or attn, mlp or both")  # fmt: skip
+    add("--offload-fraction", default="1", metavar="F",
+        help="the share of it")  # fmt: skip
+    add("--offload-min-bytes", type=interval, default=1 << 20, metavar="N",
+        help="smaller tensors stay")  # fmt: skip
     add("--json", type=Path, metavar="FILE", help="write all that is known")
     add("--plot", type=Path, metavar="PNG",
         help="draw the losses; needs matplotlib")  # fmt: skip
@@ -157,6 +164,9 @@ def check(args) -> None:
             f"--in-flight {args.in_flight} is more than the 64 that can "
             "have graphs"
         )
+    if "eager" in (args.compare or [args.graphhooks]) and not args.offload:
+        raise Fault("eager is without graphs, for --offload: name off for a "
+                    "training without either")
     most = max(args.microbatches)
     if args.in_flight > most:
         raise Fault(

@@ -173,8 +173,23 @@ def table(runs) -> None:
             print(f"{run.name}: layer {layer} is not captured: {why}")
         if run.error:
             print(f"{run.name}: it failed: {run.error}")
-        elif run.mode != "off" and not run.stats.get("replays"):
+        elif run.mode not in ("off", "eager") \
+                and not run.stats.get("replays"):
             print(f"{run.name}: nothing was replayed, so this shows little")
+        if run.stats.get("offload"):
+            print(f"{run.name}: {_offloaded(run.stats['offload'])}")
+
+
+def _offloaded(stats: dict) -> str:
+    """What went to the host's memory, in a line."""
+    out = stats["out_bytes"] + stats["eager_out_bytes"]
+    back = stats["back_bytes"] + stats["eager_back_bytes"]
+    if not out:
+        return "nothing was offloaded; --explain says why"
+    pinned = stats["pinned_bytes"] + stats["eager_pinned_bytes"]
+    return (f"{len(stats['going'])} groups go, {out / 2**20:.0f} MiB went and "
+            f"{back / 2**20:.0f} came back, by {pinned / 2**20:.0f} MiB of "
+            f"pinned memory and {stats['ring_bytes'] / 2**20:.0f} of rings")
 
 
 def explain(runs) -> None:
