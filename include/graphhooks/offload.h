@@ -234,9 +234,12 @@ typedef struct gh_offload_declared {
     uint32_t reserved; /* must be 0 */
 } gh_offload_declared;
 
-/* The host moves it by itself: whether it goes is settled with the others, and
- * it has no rings.  If it is saved all the same, it stays on the device. */
-#define GH_DECLARED_ELSEWHERE (UINT32_C(1) << 0)
+/* gh_offload_declared.flags. */
+enum {
+    /* The host moves it by itself: whether it goes is settled with the others,
+     * and it has no rings.  If it is saved all the same, it stays. */
+    GH_DECLARED_ELSEWHERE = 1 << 0
+};
 
 /**
  * All groups that this session will offload: in the place of a first step in
