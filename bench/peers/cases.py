@@ -19,6 +19,7 @@ class Case:
     microbatches: int
     vocabulary: int = VOCABULARY
     batch: int = 1
+    in_flight: int = 1  # forwards before the first backward, of torch rows
 
     @property
     def shape(self) -> str:
@@ -26,7 +27,8 @@ class Case:
 
     @property
     def name(self) -> str:
-        return f"{self.shape}m{self.microbatches}"
+        several = f"f{self.in_flight}" if self.in_flight > 1 else ""
+        return f"{self.shape}m{self.microbatches}{several}"
 
     @property
     def heads(self) -> int:
@@ -56,6 +58,11 @@ SHAPES = {
     "h1024s1024": (24, 1024, 1024),
     "h2048s2048": (24, 2048, 2048),
 }
+# Only who names one gets it: where copies to the host's memory take as long as
+# the compute beside them.
+LONG_SHAPES = {
+    "h4096s8192": (6, 4096, 8192),
+}
 QUICK_SHAPES = {
     "h128s32": (3, 128, 32),
     "h128s64": (3, 128, 64),
@@ -69,8 +76,16 @@ LAUNCH_BOUND = ("h1024s256", "h128s32")
 # In the order of a turn: what is compared with each other runs close by.
 TORCH_ROWS = ("eager", "graphed", "compile", "layer", "chunk", "step")
 MEGATRON_ROWS = ("eager", "local", "full_iteration", "layer", "chunk")
-ROWS = tuple([f"torch/{row}" for row in TORCH_ROWS]
-             + [f"megatron/{row}" for row in MEGATRON_ROWS])
+DEFAULT_ROWS = tuple([f"torch/{row}" for row in TORCH_ROWS]
+                     + [f"megatron/{row}" for row in MEGATRON_ROWS])
+# What goes to the host's memory and comes back: who names one gets it, or all
+# of torch's and what they are compared with by the name `offload`.
+OFFLOAD_ROWS = ("torch/save_on_cpu", "torch/eager+offload",
+                "torch/layer+offload", "torch/chunk+offload",
+                "megatron/offload")
+ROWS = DEFAULT_ROWS + OFFLOAD_ROWS
+SETS = {"offload": ("torch/eager", "torch/layer", "torch/chunk",
+                    *OFFLOAD_ROWS[:4])}
 
 WORDS = {
     "torch/eager": "eager",
@@ -79,6 +94,11 @@ WORDS = {
     "torch/layer": "graphhooks, layer",
     "torch/chunk": "graphhooks, chunk",
     "torch/step": "the whole step as one torch.cuda.graph (the floor)",
+    "torch/save_on_cpu": "torch.autograd.graph.save_on_cpu, pinned",
+    "torch/eager+offload": "graphhooks, eager, offload",
+    "torch/layer+offload": "graphhooks, layer, offload",
+    "torch/chunk+offload": "graphhooks, chunk, offload",
+    "megatron/offload": "Megatron-Core, eager, fine-grained offload",
     "megatron/eager": "Megatron-Core, eager",
     "megatron/local": "Megatron-Core, local graphs",
     "megatron/full_iteration": "Megatron-Core, full_iteration graph",
@@ -95,8 +115,10 @@ ON_CPU_BY_DEFAULT = ("torch/eager",)
 ONE_TURN = ("torch/compile",)
 
 
-def cases(shapes: dict, microbatches) -> list[Case]:
+def cases(shapes: dict, microbatches, in_flight: int = 1) -> list[Case]:
     """Small shapes first: what a process leaves behind is then little."""
-    vocabulary = VOCABULARY if shapes is SHAPES else 512
-    return [Case(*shapes[shape], count, vocabulary)
+    quick = shapes.keys() <= QUICK_SHAPES.keys()
+    vocabulary = 512 if quick else VOCABULARY
+    return [Case(*shapes[shape], count, vocabulary,
+                 in_flight=min(in_flight, count))
             for shape in shapes for count in microbatches]

@@ -33,6 +33,7 @@ def start_megatron(device: torch.device):
 
 class Eager(Row):
     impl = "none"
+    more: dict = {}  # of the configuration
 
     def build(self):
         start_megatron(self.device)
@@ -50,7 +51,7 @@ class Eager(Row):
             # What needs Apex or Transformer Engine is off in every row.
             masked_softmax_fusion=False, gradient_accumulation_fusion=False,
             use_cpu_initialization=self.device.type != "cuda",
-            cuda_graph_impl=self.impl, cuda_graph_modules=[])
+            cuda_graph_impl=self.impl, cuda_graph_modules=[], **self.more)
         self.model = GPTModel(
             config, get_gpt_layer_local_spec(), vocab_size=case.vocabulary,
             max_sequence_length=case.sequence,
@@ -174,6 +175,14 @@ class FullIteration(Eager):
         return {"stats": {"captured": captured}}
 
 
+class Offload(Eager):
+    """Its fine-grained offload, of what is inside of the attention.  Where the
+    local layer spec has not all that it needs, the row says so."""
+
+    more = {"fine_grained_activation_offloading": True,
+            "offload_modules": ["qkv_linear", "core_attn", "attn_proj"]}
+
+
 class Hooked(Eager):
     """graphhooks on the model of the eager row: Megatron's graphs are off."""
 
@@ -191,5 +200,5 @@ class Hooked(Eager):
         return words_of(self.attached) if self.attached else {}
 
 
-ROWS = {"eager": Eager, "local": Local, "full_iteration": FullIteration,
+ROWS = {"offload": Offload, "eager": Eager, "local": Local, "full_iteration": FullIteration,
         "layer": Hooked, "chunk": Hooked}

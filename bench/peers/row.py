@@ -92,7 +92,10 @@ def attach(model, row: str, **more):
     """graphhooks on a model.  Options are the defaults of a user."""
     import graphhooks
 
-    return graphhooks.attach(model, granularity=row.split("/")[1], **more)
+    kind = row.split("/")[1].split("+")[0]
+    if kind == "eager":
+        return graphhooks.attach(model, graphs=False, **more)
+    return graphhooks.attach(model, granularity=kind, **more)
 
 
 def words_of(attached) -> dict:

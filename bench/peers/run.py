@@ -265,10 +265,10 @@ def leave(worker: Worker, book: Book):
     book.add(worker, {"failed": said})
 
 
-def chosen(text: str | None, known, what: str) -> list[str]:
-    """Words of a list, or all."""
+def chosen(text: str | None, known, what: str, usual=None) -> list[str]:
+    """Words of a list, or the usual ones."""
     if text is None:
-        return list(known)
+        return list(usual or known)
     words = [word for word in text.split(",") if word]
     for word in words:
         if word not in known:
@@ -302,14 +302,19 @@ def make_parser() -> argparse.ArgumentParser:
     add("outdir", metavar="OUTDIR",
         help="folder of the JSON files, table.md and the logs")
     add("--rows", metavar="BACKEND/ROW,...",
-        help="what is compared; all by default: " + ", ".join(cases.ROWS))
+        help="what is compared; by default: " + ", ".join(cases.DEFAULT_ROWS)
+        + "; others: " + ", ".join(cases.OFFLOAD_ROWS) + "; or a set of them: "
+        + ", ".join(cases.SETS))
     add("--shapes", metavar="SHAPE,...",
         help="sizes of the model; all by default: " + ", ".join(cases.SHAPES)
-        + "; with --quick: " + ", ".join(cases.QUICK_SHAPES))
+        + "; others: " + ", ".join(cases.LONG_SHAPES) + "; with --quick: " + ", ".join(cases.QUICK_SHAPES))
     add("--microbatches", type=counts, metavar="N,...",
         default=",".join(map(str, cases.MICROBATCHES)),
         help="a case for each number of microbatches a step; %(default)s by "
         "default")
+    add("--in-flight", type=at_least(1), default=1, metavar="N",
+        help="forwards of torch's rows before the first backward, as in 1F1B; "
+        "%(default)s by default")
     add("--turns", type=at_least(1), default=2, metavar="N",
         help="how often all rows run; %(default)s by default")
     add("--timed", type=at_least(2), metavar="N",
@@ -346,15 +351,21 @@ def parse(arguments: list[str]):
             stop("--merge is for results of a GPU, so not for --device cpu")
         if options.rows is None:
             options.rows = ",".join(cases.ON_CPU_BY_DEFAULT)
-    options.rows = chosen(options.rows, cases.ROWS, "row")
-    names = chosen(options.shapes, shapes, "shape")
+    for name, rows in cases.SETS.items():
+        if options.rows == name:
+            options.rows = ",".join(rows)
+    options.rows = chosen(options.rows, cases.ROWS, "row", cases.DEFAULT_ROWS)
+    usual, shapes = shapes, shapes if options.quick \
+        else {**shapes, **cases.LONG_SHAPES}
+    names = chosen(options.shapes, shapes, "shape", usual)
     options.steps = cases.QUICK_STEPS if options.quick else cases.Steps()
     asked = {name: count for name in ("timed", "issued")
              if (count := getattr(options, name)) is not None}
     options.steps = dataclasses.replace(options.steps, **asked)
     if options.quick:
         options.turns = 1
-    work = [case for case in cases.cases(shapes, options.microbatches)
+    work = [case for case in cases.cases(shapes, options.microbatches,
+                                         options.in_flight)
             if case.shape in names]
     return options, work
 

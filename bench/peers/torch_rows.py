@@ -28,15 +28,27 @@ class Eager(Row):
         self.called = self.model
         self.optimizer = self.make_optimizer(self.model.parameters())
 
-    def one(self, step: int, microbatch: int):
+    def forward(self, step: int, microbatch: int):
         loss = self.called(self.tokens[step, microbatch],
                            self.targets[step, microbatch])
         self.losses[microbatch].copy_(loss.detach())
-        (loss / self.case.microbatches).backward()
+        return loss / self.case.microbatches
+
+    def one(self, step: int, microbatch: int):
+        self.forward(step, microbatch).backward()
 
     def passes(self, step: int):
+        if self.case.in_flight == 1:
+            for microbatch in range(self.case.microbatches):
+                self.one(step, microbatch)
+            return
+        waiting: list = []  # as a stage of a pipeline has them
         for microbatch in range(self.case.microbatches):
-            self.one(step, microbatch)
+            waiting.append(self.forward(step, microbatch))
+            if len(waiting) == self.case.in_flight:
+                waiting.pop(0).backward()
+        while waiting:
+            waiting.pop(0).backward()
 
     def without_layers(self):
         self.model.layers = torch.nn.ModuleList()
@@ -102,6 +114,44 @@ class Hooked(Eager):
         return words_of(self.attached) if self.attached else {}
 
 
+class SaveOnCpu(Eager):
+    """What each layer saves goes to pinned memory and comes back, by torch's
+    own hooks, from the first step on."""
+
+    def build(self):
+        super().build()
+        self.model.layers = torch.nn.ModuleList(
+            map(_OnCpu, self.model.layers))
+
+
+class _OnCpu(torch.nn.Module):
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x):
+        with torch.autograd.graph.save_on_cpu(pin_memory=True):
+            return self.layer(x)
+
+
+class Offloaded(Eager):
+    """graphhooks with what the attention saves in the host's memory, from the
+    first step on, as memory is what counts; GRAPHHOOKS_OFFLOAD says
+    otherwise."""
+
+    attached = None
+
+    def build(self):
+        super().build()
+        self.attached = attach(self.model, self.name, layers="layers.*",
+                               parts={"attn": "attention", "mlp": "mlp"},
+                               offload="attn",
+                               max_slots=max(8, self.case.in_flight))
+
+    def close(self) -> dict:
+        return words_of(self.attached) if self.attached else {}
+
+
 class Step(Eager):
     """Passes and optimizer in one graph: nothing can be faster with these
     kernels."""
@@ -144,5 +194,7 @@ class Step(Eager):
         return {}
 
 
-ROWS = {"eager": Eager, "graphed": Graphed, "compile": Compile,
+ROWS = {"save_on_cpu": SaveOnCpu, "eager+offload": Offloaded,
+        "layer+offload": Offloaded, "chunk+offload": Offloaded,
+        "eager": Eager, "graphed": Graphed, "compile": Compile,
         "layer": Hooked, "chunk": Hooked, "step": Step}

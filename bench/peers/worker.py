@@ -79,7 +79,7 @@ def main() -> int:
             import megatron_rows as rows
         else:
             import torch_rows as rows
-        if kind in ("layer", "chunk"):
+        if kind in ("layer", "chunk") or kind.endswith("+offload"):
             import graphhooks.torch.attached  # noqa: F401 - in time
         import measure
     except Exception as error:

@@ -315,6 +315,19 @@ def test_a_wrong_argument_is_named_with_those_there_are(peers, capsys, words,
     assert said in capsys.readouterr().err
 
 
+def test_what_is_offloaded_is_a_set_of_rows(peers):
+    options, work = peers["run"].parse(
+        ["out", "--rows", "offload", "--shapes", "h4096s8192",
+         "--microbatches", "4", "--in-flight", "8"])
+    assert options.rows[0] == "torch/eager"
+    assert "torch/layer+offload" in options.rows
+    assert [case.name for case in work] == ["h4096s8192m4f4"]
+    assert work[0].vocabulary == peers["cases"].VOCABULARY
+    options, work = peers["run"].parse(["out"])
+    assert not any("offload" in row for row in options.rows)
+    assert "h4096s8192" not in [case.shape for case in work]
+
+
 ALL = {"torch": "", "gpu": True, "megatron": True}
 
 
@@ -378,7 +391,8 @@ def test_a_full_run_has_the_shapes_and_steps_that_are_promised(peers):
         "h2048s2048m1", "h2048s2048m4"]
     assert all(case.layers == 24 for case in work)
     assert options.turns * (options.steps.timed - 1) >= 30
-    assert set(options.rows) == set(peers["cases"].WORDS)
+    assert options.rows == list(peers["cases"].DEFAULT_ROWS)
+    assert set(peers["cases"].ROWS) == set(peers["cases"].WORDS)
 
 
 @pytest.mark.parametrize("asked, timed, issued", [
