@@ -112,6 +112,20 @@ def test_a_part_that_is_called_twice(pair):
     assert "is called several times" in run.attached.explain()
 
 
+def test_a_layer_that_keeps_more_in_a_graph_than_eagerly(pair):
+    """The buffers are of what the first step has shown."""
+    class Grows(Block):
+        def forward(self, x):
+            x = super().forward(x)
+            if torch.cuda.is_current_stream_capturing():
+                return torch.sin(torch.sin(x) * 1.0) * 0.0 + x
+            return x * 0.0 + x
+
+    run = pair(lambda r: r.steps(), model=Deep, make=Grows, **offload())
+    assert "keeps more in a graph" in run.attached.explain()
+    went(run)
+
+
 def test_views_that_are_saved_apart(pair):
     """Halves of one tensor, and columns of another."""
     class Views(Block):

@@ -36,6 +36,7 @@ class Error(Exception):
 # What C names by its own names, as somebody who writes Python has it.
 _SPELLED = (
     (re.compile(r"\bgh_session_desc\.(\w+)"), r"\1"),
+    (re.compile(r"\bgh_offload_desc\.names\b"), "offload_names"),
     (re.compile(r"\bgh_model_desc\.(\w+)"), r"\1"),
     (re.compile(r"\bgh_model_add_layer\b"), "add_layer"),
     (re.compile(r"`graphhooks env`"), "`python -m graphhooks env`"),

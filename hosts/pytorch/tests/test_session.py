@@ -321,6 +321,21 @@ def test_statistics_name_every_reason(model):
     assert spelled == {r.replace("_", "-") for r in reasons}
 
 
+def test_groups_of_the_hosts_own_have_names(model, soft):
+    options = {"driver": soft.path, "environment": {}}
+    with Session(model, offload="b", offload_names=("a", "b"),
+                 **options) as session:
+        stats = session.offload_stats()
+        assert stats["groups"] == stats["out_bytes"] == 0
+    assert "none of" in refused("GH_ERR_CONFIG", model, offload="b",
+                                offload_names=("a",), **options)
+    assert "offload_names" in refused("GH_ERR_INVALID", model, offload="a",
+                                      offload_names=("a,b",), **options)
+    with Session(model, **options) as session:
+        with pytest.raises(Error, match="offloads nothing"):
+            session.offload_stats()
+
+
 def test_log_lines_come_to_the_services(model):
     lines = []
     lent = host_services(log=lambda level, line: lines.append((level, line)))

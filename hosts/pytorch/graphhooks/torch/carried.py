@@ -107,7 +107,7 @@ class Carrier:
         if not found:
             return {}
         torch.cuda.synchronize(self.owner.device)
-        return {key: int(1e6 * commit.elapsed_time(load))
+        return {key: max(0, int(1e6 * commit.elapsed_time(load)))
                 for key, (commit, load) in found.items()
                 if commit is not None and load is not None}
 
@@ -242,6 +242,7 @@ class CarriedGroup:
                                    device=self._device)
         back.wait_stream(self._home)
         with torch.cuda.stream(back):
+            # Its forward may have been on another stream than this is.
             back.wait_event(self._copied)
             self._memory.copy_(self._block.memory[:self.nbytes],
                                non_blocking=True)

@@ -16,7 +16,8 @@ _GRAIN = 64 << 10  # sizes are multiples of it
 
 
 def allocate(nbytes: int) -> torch.Tensor:
-    return torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
+    return torch.empty(nbytes, dtype=torch.uint8, device="cpu",
+                       pin_memory=True)
 
 
 class Block:
