@@ -744,6 +744,18 @@ def test_tensors_below_the_least_size_stay(pair):
     assert stats["out_bytes"] == stats["eager_out_bytes"] == 0
 
 
+def test_layers_that_torch_has_compiled_keep_all(runs):
+    def compile_first(run):
+        run.model.layers[0].compile(backend="eager")
+
+    run = runs(grain="layer", model=Deep, before=compile_first, **offload())
+    said = run.attached.explain()
+    assert "no group was seen yet" in said
+    assert "layers.0: nothing of it is offloaded" in said
+    assert "forward" not in vars(run.model.layers[0])
+    assert "forward" in vars(run.model.layers[1])
+
+
 def test_turned_off():
     model = Deep().cuda()
     attached = graphhooks.attach(model, offload=True, enable=False)

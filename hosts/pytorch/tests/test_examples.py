@@ -240,6 +240,7 @@ def test_a_timeline_of_a_step_is_written(tmp_path):
         (["--compare", "off"], "comparing takes two or more"),
         (["--compare", "off,on"], "'on' is no mode; there are off, part"),
         (["--graphhooks", "on"], "'on' is no mode"),
+        (["--graphhooks", "eager"], "eager is without graphs, for --offload"),
         (["--microbatches", "4,x"], "'4,x' is no list of numbers from 1 on"),
         (["--microbatches", "4,0"], "'4,0' is no list of numbers from 1 on"),
         (["--steps", "0"], "'0' is no number from 1 on"),
@@ -462,10 +463,12 @@ def all_equal(name, tmp_path, *options, modes="off,layer,chunk", **how):
                    "--json", out, *options, **how)  # fmt: skip
     assert said.returncode == 0, said.stdout + said.stderr
     assert "bitwise equal: yes (the losses of 10 steps" in said.stdout
-    for run in json.loads(out.read_text())["runs"]:
-        if run["mode"] != "off":
+    found = json.loads(out.read_text())
+    for run in found["runs"]:
+        if run["mode"] not in ("off", "eager"):
             assert run["stats"]["replays"] > 0, said.stdout
             assert run["stats"]["refused"] == {}, said.stdout
+    return found
 
 
 @on_gpu
@@ -481,6 +484,20 @@ def test_graphs_train_a_gpt_to_the_same_bits(options, tmp_path):
 ], ids=" ".join)  # fmt: skip
 def test_so_they_do_in_other_ways_to_train(options, tmp_path):
     all_equal("train_gpt", tmp_path, *options, *DROPOUT)
+
+
+@on_gpu
+@pytest.mark.parametrize("options", [DROPOUT, IN_FLIGHT, DROPOUT + IN_FLIGHT],
+                         ids=" ".join)  # fmt: skip
+@pytest.mark.parametrize("what", ["layer", "attn,mlp"])
+def test_offloads_keep_the_bits(options, what, tmp_path):
+    found = all_equal(
+        "train_gpt", tmp_path, *options, "--layers", "8", "--offload", what,
+        "--offload-min-bytes", "256", modes="off,eager,part,layer,chunk",
+    )  # fmt: skip
+    for run in found["runs"][1:]:
+        stats = run["stats"]["offload"]
+        assert stats["back_bytes"] + stats["eager_back_bytes"] > 0, run["name"]
 
 
 @on_gpu

@@ -120,10 +120,14 @@ class Offload:
     def takes(self, segment) -> bool:
         """Whether modules that can have no graphs may have groups: not those
         whose forward is none of Python's."""
-        return not any(
-            private.is_compiled(site.module)
-            or any(isinstance(m, torch.jit.ScriptModule)
-                   for m in site.module.modules()) for site in segment.sites)
+        for site in segment.sites:
+            if private.is_compiled(site.module) or any(
+                    isinstance(m, torch.jit.ScriptModule)
+                    for m in site.module.modules()):
+                self.owner.say(segment.name, "nothing of it is offloaded: its "
+                               "forward is none of Python's")
+                return False
+        return True
 
     def attach(self, segment) -> None:
         """Its modules are groups, or have some in them."""
@@ -342,7 +346,8 @@ class Offload:
     def lines(self) -> list:
         """Which groups go, and why others stay."""
         if self.unsettled:
-            return ["offload: nothing is settled before the first step ends"]
+            return ["offload: no group was seen yet that may go; what does "
+                    "is settled when the first step ends"]
         reasons: dict = {}
         for key, why in self.why.items():
             reasons.setdefault((key[1], why), []).append(key)
