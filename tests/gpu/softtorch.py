@@ -4,10 +4,12 @@ The tensors "on the GPU" are the CPU's.  A capture runs its operations, notes
 each of them, and takes back what they have done, as a GPU runs none then; a
 replay runs them again, on the same memory and with the generators at hand, and
 spoils what other graphs of its pool may have there (softpool.py).
+A copy that the host need not wait for, on a stream of one's own, is done as
+late as events allow, and what it reads is lost if it was let go by then.
 The package, the library and autograd are the real ones.
 
-What this cannot show, and what tests need a real GPU for: streams, how much
-memory there is, autocast of "cuda", other devices, and a launch without
+What this cannot show, and what tests need a real GPU for: other work on
+streams, how much memory there is, autocast of "cuda", other devices, and a launch without
 Python.
 
 SPDX-License-Identifier: Apache-2.0

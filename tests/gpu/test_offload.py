@@ -126,6 +126,27 @@ def test_a_layer_that_keeps_more_in_a_graph_than_eagerly(pair):
     went(run)
 
 
+@pytest.mark.parametrize("graphs", [True, False])
+def test_a_group_that_no_backward_reads(pair, graphs):
+    """It is there again in the next microbatch of the step."""
+    class Aside(Block):
+        def forward(self, x):
+            y = x + self.attn(self.norm1(x))
+            return y, self.mlp(self.norm2(y))
+
+    class Takes(Deep):
+        def run_layers(self, x):
+            for layer in self.layers:
+                x, _ = layer(x)
+            return x
+
+    run = pair(lambda r: r.steps(), model=Takes, make=Aside, replays=graphs,
+               **offload("mlp,attn", graphs=graphs))
+    if graphs:
+        went(run)
+    nothing_is_left(run)
+
+
 def test_views_that_are_saved_apart(pair):
     """Halves of one tensor, and columns of another."""
     class Views(Block):

@@ -254,3 +254,54 @@ def test_an_alias_is_the_same_memory(view):
     assert other.equal(tensor) and other.stride() == tensor.stride()
     whole.neg_()
     assert other.equal(tensor)
+
+
+# ---- copies on a stream of one's own -----------------------------------------
+
+
+def copied(wait):
+    """What a copy has brought, when wait(stream, event) is over."""
+    stream, source = torch.cuda.Stream(), torch.full((4,), 3.0)
+    target, event = torch.zeros(4), torch.cuda.Event()
+    with torch.cuda.stream(stream):
+        target.copy_(source, non_blocking=True)
+        event.record()
+    wait(stream, event)
+    return target.tolist()
+
+
+def test_nobody_sees_a_copy_before_a_wait():
+    assert copied(lambda stream, event: None) != [3.0] * 4
+
+
+@pytest.mark.parametrize("wait", [
+    lambda stream, event: torch.cuda.current_stream().wait_event(event),
+    lambda stream, event: torch.cuda.current_stream().wait_stream(stream),
+    lambda stream, event: stream.synchronize(),
+], ids=["event", "stream", "host"])
+def test_a_wait_sees_it(wait):
+    assert copied(wait) == [3.0] * 4
+
+
+def test_a_copy_waits_for_what_its_stream_waits_for():
+    first, second = torch.cuda.Stream(), torch.cuda.Stream()
+    source, between = torch.full((4,), 3.0), torch.zeros(4)
+    target, event = torch.zeros(4), torch.cuda.Event()
+    with torch.cuda.stream(first):
+        between.copy_(source, non_blocking=True)
+        event.record()
+    with torch.cuda.stream(second):
+        second.wait_event(event)
+        target.copy_(between, non_blocking=True)
+    torch.cuda.current_stream().wait_stream(second)
+    assert target.tolist() == [3.0] * 4
+
+
+def test_what_was_let_go_before_its_copy_is_lost():
+    stream, source = torch.cuda.Stream(), torch.full((4,), 3.0)
+    target = torch.zeros(4)
+    with torch.cuda.stream(stream):
+        target.copy_(source, non_blocking=True)
+    del source
+    torch.cuda.current_stream().wait_stream(stream)
+    assert target.tolist() != [3.0] * 4
