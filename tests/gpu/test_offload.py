@@ -9,8 +9,8 @@ import copy
 import gc
 
 import pytest
-from models import (COUNTS, DEVICE, GRAINS, HAS_GPU, WIDTH, Block, Mlp, Model,
-                    collect, differing, nn, on_a_gpu, torch)
+from models import (BATCH, COUNTS, DEVICE, GRAINS, HAS_GPU, WIDTH, Block,
+                    Mlp, Model, collect, differing, nn, on_a_gpu, torch)
 from torch.utils.checkpoint import checkpoint
 
 import graphhooks
@@ -191,7 +191,10 @@ def test_a_layer_whose_output_is_saved(pair):
         def forward(self, x):
             return torch.tanh(super().forward(x))
 
-    went(pair(lambda r: r.steps(), model=Deep, make=Saves, **offload()))
+    run = pair(lambda r: r.steps(), model=Deep, make=Saves, **offload())
+    went(run)
+    plain = pair(lambda r: r.steps(), model=Deep, **offload())
+    assert run.attached.offload.sizes == plain.attached.offload.sizes
 
 
 def test_buffers_and_attributes_stay(pair):
@@ -199,7 +202,7 @@ def test_buffers_and_attributes_stay(pair):
         def __init__(self):
             super().__init__()
             self.register_buffer("mask", torch.rand(32, WIDTH))
-            self.other = torch.rand(32, WIDTH)
+            self.other = torch.rand(BATCH, 32, WIDTH)
 
         def _apply(self, call, *args):
             self.other = call(self.other)
@@ -211,10 +214,11 @@ def test_buffers_and_attributes_stay(pair):
     run = pair(lambda r: r.steps(), model=Deep, make=Masked, **offload())
     plain = pair(lambda r: r.steps(), model=Deep, **offload())
     work = run.attached.offload.sizes
-    # x * mask and x * other save those two alone; the sum of them is what
-    # the norm of a layer without has as its input.
+    # What is multiplied saves those two alone.  The sum of it is what the
+    # norm of a layer without has as its input, which stays there.
     assert [*work.values()] == [
-        n + 4 * WIDTH * 2 * 32 for n in plain.attached.offload.sizes.values()]
+        n + 4 * BATCH * 32 * WIDTH
+        for n in plain.attached.offload.sizes.values()]
 
 
 def test_memory_is_let_go_before_the_library_copies(runs, monkeypatch):
@@ -341,6 +345,33 @@ def test_a_pool_without_room(pair, graphs):
     assert "no pinned memory within offload_pool_bytes" \
         in run.attached.explain()
     assert stats["out_bytes"] > 0 or not graphs
+
+
+def test_the_first_step_keeps_to_the_pool(runs):
+    run = runs(grain="layer", model=Deep, graphs=False,
+               **offload(offload_pool_bytes=600_000))
+    run.backward(1)
+    assert 0 < moved(run)["eager_pinned_bytes"] <= 600_000
+    assert "finds no pinned memory" in run.attached.explain()
+
+
+def test_a_forward_that_is_dropped_is_freed_at_once(runs):
+    """What its nodes have saved, also their own results, does not hold them."""
+    class Saves(Block):
+        def forward(self, x):
+            return super().forward(torch.sigmoid(x))
+
+    run = runs(grain="layer", model=Deep, make=Saves, **offload(graphs=False))
+    run.steps([1, 1])
+    collect()
+    gc.disable()
+    try:
+        loss = run.loss()
+        assert any(run.attached.offload.carrier._alive.values())
+        del loss
+        assert not any(run.attached.offload.carrier._alive.values())
+    finally:
+        gc.enable()
 
 
 def test_a_second_backward_through_one_forward(runs):
@@ -581,9 +612,14 @@ def test_hooks_of_somebody_else(pair, runs, graphs):
 
 
 class InsideHooks(Block):
+    seen = 0
+
     def forward(self, x):
-        with torch.autograd.graph.saved_tensors_hooks(
-                lambda t: t.detach() + 0, lambda t: t):
+        def pack(tensor):
+            InsideHooks.seen += 1
+            return tensor.detach() + 0
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
             x = x + self.mlp(self.norm2(x))
         return x + self.attn(self.norm1(x))
 
@@ -595,6 +631,15 @@ def test_hooks_inside_a_layer(pair, what, graphs):
                replays=graphs, **offload(what, graphs=graphs))
     stats = moved(run)
     assert stats["back_bytes"] + stats["eager_back_bytes"] > 0
+
+
+def test_hooks_inside_a_layer_get_what_they_would_get(runs):
+    seen = []
+    for options in ({}, {"grain": "layer", **offload("mlp", graphs=False)}):
+        InsideHooks.seen = 0
+        runs(model=Deep, make=InsideHooks, **options).steps([2, 2])
+        seen.append(InsideHooks.seen)
+    assert seen[0] == seen[1] > 0
 
 
 def test_where_hooks_of_saved_tensors_are_forbidden(pair):
