@@ -200,5 +200,5 @@ class Hooked(Eager):
         return words_of(self.attached) if self.attached else {}
 
 
-ROWS = {"offload": Offload, "eager": Eager, "local": Local, "full_iteration": FullIteration,
-        "layer": Hooked, "chunk": Hooked}
+ROWS = {"eager": Eager, "local": Local, "full_iteration": FullIteration,
+        "layer": Hooked, "chunk": Hooked, "offload": Offload}

@@ -306,8 +306,9 @@ def make_parser() -> argparse.ArgumentParser:
         + "; others: " + ", ".join(cases.OFFLOAD_ROWS) + "; or a set of them: "
         + ", ".join(cases.SETS))
     add("--shapes", metavar="SHAPE,...",
-        help="sizes of the model; all by default: " + ", ".join(cases.SHAPES)
-        + "; others: " + ", ".join(cases.LONG_SHAPES) + "; with --quick: " + ", ".join(cases.QUICK_SHAPES))
+        help="sizes of the model; by default: " + ", ".join(cases.SHAPES)
+        + "; others: " + ", ".join(cases.LONG_SHAPES) + "; with --quick: "
+        + ", ".join(cases.QUICK_SHAPES))
     add("--microbatches", type=counts, metavar="N,...",
         default=",".join(map(str, cases.MICROBATCHES)),
         help="a case for each number of microbatches a step; %(default)s by "

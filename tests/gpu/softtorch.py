@@ -9,8 +9,8 @@ late as events allow, and what it reads is lost if it was let go by then.
 The package, the library and autograd are the real ones.
 
 What this cannot show, and what tests need a real GPU for: other work on
-streams, how much memory there is, autocast of "cuda", other devices, and a launch without
-Python.
+streams, how much memory there is, autocast of "cuda", other devices, and a
+launch without Python.
 
 SPDX-License-Identifier: Apache-2.0
 """

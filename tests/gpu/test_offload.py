@@ -356,7 +356,7 @@ def test_the_first_step_keeps_to_the_pool(runs):
 
 
 def test_a_forward_that_is_dropped_is_freed_at_once(runs):
-    """What its nodes have saved, also their own results, does not hold them."""
+    """What nodes have saved, also their own results, does not hold them."""
     class Saves(Block):
         def forward(self, x):
             return super().forward(torch.sigmoid(x))
@@ -766,8 +766,9 @@ def refused(match, model=None, **options):
 
 
 def test_bad_requests():
-    refused("atn is no option.*did you mean attn", offload="atn")
-    refused("core_attn is no option", offload="core_attn")
+    refused("offload: 'atn' is no group.*did you mean attn", offload="atn")
+    refused("'core_attn' is no group of tensors", offload=["core_attn"])
+    refused("'7' is no group of tensors; there are attn", offload=7)
     refused("name the layer or its parts", offload="layer,mlp")
     refused("offload_fraction", offload=True, offload_fraction=1.5)
     refused("offload_fraction", offload=True, offload_fraction="nan")

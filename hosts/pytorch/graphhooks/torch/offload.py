@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import difflib
 import os
 
 import torch
@@ -20,7 +21,7 @@ from torch import is_grad_enabled
 from torch.cuda import is_current_stream_capturing as is_capturing
 
 from .. import _abi
-from ..errors import Error, unknown
+from ..errors import Error
 from ..model import PARTS
 from . import checkpoint, private
 from .bracket import Bracket, Plain
@@ -44,13 +45,17 @@ def asked(options: dict) -> tuple:
         return ()
     if value is True:
         return ("layer",)
-    words = value.split(",") if isinstance(value, str) else list(value)
-    words = [str(word).strip() for word in words]
+    if isinstance(value, (list, tuple, set, frozenset)):
+        value = ",".join(map(str, value))
+    words = [word.strip() for word in str(value).split(",")]
     if len(words) == 1 and words[0].lower() in _YES + _NO:
         return ("layer",) if words[0].lower() in _YES else ()
     for word in words:
         if word not in NAMES:
-            raise unknown(word, f"{label}, as a group of tensors", NAMES)
+            near = difflib.get_close_matches(word, NAMES, 1)
+            raise Error(f"{label}: {word!r} is no group of tensors; " + (
+                f"did you mean {near[0]}?" if near else
+                f"there are {', '.join(NAMES)}"))
     if "layer" in words and len(words) > 1:
         raise Error(f"{label} is {','.join(words)}; a layer's tensors are "
                     "those of its parts too: name the layer or its parts")
