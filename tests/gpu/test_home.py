@@ -156,7 +156,7 @@ def test_graphs_that_draw_take_turns(monkeypatch):
     graph = SimpleNamespace(replay=lambda: waits.append("replay"),
                             raw_cuda_graph_exec=lambda: 0)
     captures = SimpleNamespace(graphs={7: graph}, _drawn=None,
-                               numbers=lambda: 0, _stream_of=streams.get)
+                               numbers=lambda: 0, stream_of=streams.get)
     monkeypatch.setattr(torch.cuda, "stream", contextlib.nullcontext)
     for stream in (1, 1, 2, 1):
         memory.Captures._launch(captures, 7, stream)
