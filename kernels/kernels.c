@@ -61,6 +61,19 @@ uint32_t gh_compare_plan(uint64_t bytes)
     return blocks < BLOCKS_MOST ? (uint32_t)blocks : BLOCKS_MOST;
 }
 
+uint32_t gh_offsets_plan(const struct gh_offsets *offsets)
+{
+    const uint32_t entries = offsets->head.end - offsets->head.first;
+
+    return (entries + GH_KERNEL_THREADS - 1) / GH_KERNEL_THREADS;
+}
+
+const char *gh_offsets_kernel(uint32_t n)
+{
+    return n <= GH_OFFSETS_SMALL ? GH_KERNEL_OFFSETS_SMALL
+                                 : GH_KERNEL_OFFSETS_LARGE;
+}
+
 static void *at(uint64_t address)
 {
     return (void *)(uintptr_t)address;
@@ -113,6 +126,23 @@ void gh_compare_ref(uint64_t a, uint64_t b, uint64_t bytes, uint64_t first)
     }
 }
 
+void gh_offsets_ref(const struct gh_offsets_head *head,
+                    const struct gh_offsets_pair *pairs)
+{
+    int32_t *actual = at(head->actual), *padded = at(head->padded);
+
+    for (uint32_t i = head->first; i < head->end; i++) {
+        const uint32_t k = i - head->first;
+
+        actual[i] = k < head->n ? pairs[k].actual : head->fill_actual;
+        padded[i] = k < head->n ? pairs[k].padded : head->fill_padded;
+    }
+    if (head->first == 0) {
+        *(int32_t *)at(head->longest) = head->longest_value;
+        *(int32_t *)at(head->count) = head->count_value;
+    }
+}
+
 /* The small kernel's argument is shorter than struct gh_copy_batch: what the
  * launch copied ends there, and so must what is read of it. */
 static struct gh_copy_batch take_batch(const void *param)
@@ -153,6 +183,30 @@ static void touch_copy(const softcuda_launch *launch, void *const *params,
     }
 }
 
+static void run_offsets(const softcuda_launch *launch, void *const *params)
+{
+    const struct gh_offsets_head *head = params[0];
+
+    (void)launch;
+    gh_offsets_ref(head, (const struct gh_offsets_pair *)(head + 1));
+}
+
+static void touch_offsets(const softcuda_launch *launch, void *const *params,
+                          softcuda_touch_fn touch, void *sink)
+{
+    const struct gh_offsets_head *head = params[0];
+    const uint64_t skip = head->first * sizeof(int32_t);
+    const uint64_t bytes = (head->end - head->first) * sizeof(int32_t);
+
+    (void)launch;
+    touch(sink, at(head->actual + skip), bytes, SOFTCUDA_WRITE);
+    touch(sink, at(head->padded + skip), bytes, SOFTCUDA_WRITE);
+    if (head->first == 0) {
+        touch(sink, at(head->longest), sizeof(int32_t), SOFTCUDA_WRITE);
+        touch(sink, at(head->count), sizeof(int32_t), SOFTCUDA_WRITE);
+    }
+}
+
 static void compare_args(void *const *params, uint64_t *args)
 {
     for (uint32_t i = 0; i < GH_COMPARE_PARAMS; i++) {
@@ -185,6 +239,8 @@ static void touch_compare(const softcuda_launch *launch, void *const *params,
 
 static const uint32_t small_bytes[] = { sizeof(struct gh_copy_batch_small) };
 static const uint32_t large_bytes[] = { sizeof(struct gh_copy_batch) };
+static const uint32_t few_bytes[] = { sizeof(struct gh_offsets_small) };
+static const uint32_t many_bytes[] = { sizeof(struct gh_offsets) };
 static const uint32_t compare_bytes[] = { 8, 8, 8, 8 };
 
 static const softcuda_kernel kernels[] = {
@@ -192,6 +248,9 @@ static const softcuda_kernel kernels[] = {
     { GH_KERNEL_COPY_LARGE, 1, large_bytes, run_copy, touch_copy, NULL },
     { GH_KERNEL_COMPARE, GH_COMPARE_PARAMS, compare_bytes, run_compare,
       touch_compare, NULL },
+    { GH_KERNEL_OFFSETS_SMALL, 1, few_bytes, run_offsets, touch_offsets, NULL },
+    { GH_KERNEL_OFFSETS_LARGE, 1, many_bytes, run_offsets, touch_offsets,
+      NULL },
 };
 
 const softcuda_image gh_kernels_soft = {

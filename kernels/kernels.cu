@@ -170,3 +170,35 @@ gh_compare(u64 a, u64 b, u64 bytes, u64 result)
         atomicMin((u64 *)result, first);
     }
 }
+
+template <typename Offsets>
+static __device__ void write_offsets(const Offsets &offsets)
+{
+    const struct gh_offsets_head &head = offsets.head;
+    const uint32_t k = blockIdx.x * GH_KERNEL_THREADS + threadIdx.x;
+
+    if (head.first + k < head.end) {
+        const bool given = k < head.n;
+
+        ((int32_t *)head.actual)[head.first + k] =
+            given ? offsets.pairs[k].actual : head.fill_actual;
+        ((int32_t *)head.padded)[head.first + k] =
+            given ? offsets.pairs[k].padded : head.fill_padded;
+    }
+    if (k == 0 && head.first == 0) {
+        *(int32_t *)head.longest = head.longest_value;
+        *(int32_t *)head.count = head.count_value;
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(GH_KERNEL_THREADS)
+gh_offsets_48(const struct gh_offsets_small offsets)
+{
+    write_offsets(offsets);
+}
+
+extern "C" __global__ void __launch_bounds__(GH_KERNEL_THREADS)
+gh_offsets_480(const struct gh_offsets offsets)
+{
+    write_offsets(offsets);
+}

@@ -1,12 +1,14 @@
 /*
- * kernels.h - the library's device kernels: the batched copy, the compare.
+ * kernels.h - the library's device kernels: the batched copy, the compare, the
+ * offsets of packed sequences.
  *
  * lib/device launches them; kernels.cu is the code for the GPU, kernels.c
  * the geometry, the CPU references and the software device's image.  All
  * read the structs below, and nothing else is shared with the device.
  *
  *     gh_kernels_ptx, or &gh_kernels_soft      for cuModuleLoadData
- *     GH_KERNEL_COPY_SMALL, _LARGE, _COMPARE   for cuModuleGetFunction
+ *     GH_KERNEL_COPY_SMALL, _LARGE, _COMPARE,
+ *     GH_KERNEL_OFFSETS_SMALL, _LARGE          for cuModuleGetFunction
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -30,6 +32,9 @@ extern "C" {
 #define GH_KERNEL_COPY_SMALL "gh_copy_batch_8"
 #define GH_KERNEL_COPY_LARGE "gh_copy_batch_128"
 #define GH_KERNEL_COMPARE "gh_compare"
+
+#define GH_KERNEL_OFFSETS_SMALL "gh_offsets_48"
+#define GH_KERNEL_OFFSETS_LARGE "gh_offsets_480"
 
 #define GH_COPY_SMALL 8u
 #define GH_COPY_LARGE 128u
@@ -81,9 +86,47 @@ const char *gh_copy_batch_kernel(uint32_t n_entries);
 /* The number of blocks; 0 when there is nothing to compare. */
 uint32_t gh_compare_plan(uint64_t bytes);
 
+/*
+ * The one parameter of the kernels that write where sequences begin, by value;
+ * a caller keeps the large one, as with copies.  Entry `first + i` of both
+ * arrays becomes pairs[i], those after the last pair up to `end` become the
+ * fills, and the launch with `first` 0 writes the two numbers.
+ */
+#define GH_OFFSETS_SMALL 48u
+#define GH_OFFSETS_LARGE 480u
+
+struct gh_offsets_head {
+    uint64_t actual, padded; /* int32_t[], device addresses */
+    uint64_t longest, count; /* int32_t */
+    uint32_t first, end, n;
+    int32_t fill_actual, fill_padded;
+    int32_t longest_value, count_value;
+    uint32_t reserved; /* 0 */
+};
+
+struct gh_offsets_pair {
+    int32_t actual, padded;
+};
+
+struct gh_offsets {
+    struct gh_offsets_head head;
+    struct gh_offsets_pair pairs[GH_OFFSETS_LARGE];
+};
+
+struct gh_offsets_small {
+    struct gh_offsets_head head;
+    struct gh_offsets_pair pairs[GH_OFFSETS_SMALL];
+};
+
+/* The number of blocks of one launch, and the kernel's name. */
+uint32_t gh_offsets_plan(const struct gh_offsets *offsets);
+const char *gh_offsets_kernel(uint32_t n);
+
 #ifndef __CUDACC__
 /* The kernels as C functions, of the same signatures. */
 void gh_copy_batch_ref(const struct gh_copy_batch *batch);
+void gh_offsets_ref(const struct gh_offsets_head *head,
+                    const struct gh_offsets_pair *pairs);
 void gh_compare_ref(uint64_t a, uint64_t b, uint64_t bytes, uint64_t first);
 
 /* For real devices, NUL-terminated; made from kernels.ptx. */

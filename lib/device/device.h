@@ -70,6 +70,8 @@ gh_status gh_device_alloc(struct gh_device *dev, uint64_t bytes,
 void gh_device_free(struct gh_device *dev, void *address);
 gh_status gh_device_copy(struct gh_device *dev, void *dst, const void *src,
                          uint64_t bytes, void *stream, gh_error *err);
+gh_status gh_device_zero(struct gh_device *dev, void *address, uint64_t bytes,
+                         void *stream, gh_error *err);
 /* Pinned memory of the host, and copies to it and back, which do not wait. */
 gh_status gh_device_host_alloc(struct gh_device *dev, uint64_t bytes,
                                void **address_p, gh_error *err);
@@ -194,6 +196,30 @@ void gh_device_copy_set(struct gh_copy *copy, uint32_t i, void *dst,
 gh_status gh_device_copy_launch(struct gh_device *dev, struct gh_copy *copy,
                                 uint32_t n, void *stream, uint64_t *bytes_p,
                                 gh_error *err);
+
+/* Where packed sequences are, on the device: int32_t each. */
+struct gh_offset_arrays {
+    void *actual, *padded; /* `room` of them */
+    void *longest, *count; /* one each */
+    uint32_t room;         /* two more than there are sequences at most */
+};
+struct gh_lengths {
+    const int32_t *actual, *padded;
+    uint32_t n;
+    int32_t longest;
+    int32_t physical; /* where the padded arrays end */
+};
+
+/* Every entry is written: the sequences, one of no tokens that ends at
+ * `physical`, and empty ones.  One launch for every 480 sequences. */
+gh_status gh_device_write_offsets(struct gh_device *dev,
+                                  const struct gh_offset_arrays *to,
+                                  const struct gh_lengths *lengths,
+                                  void *stream, gh_error *err);
+/* Every entry is INT32_MIN: no sequence is there. */
+gh_status gh_device_poison_offsets(struct gh_device *dev,
+                                   const struct gh_offset_arrays *to,
+                                   void *stream, gh_error *err);
 
 /* The first byte that differs, or UINT64_MAX.  Waits for the stream. */
 gh_status gh_device_compare(struct gh_device *dev, const void *a, const void *b,

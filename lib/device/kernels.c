@@ -27,6 +27,8 @@ static gh_status find_functions(struct gh_device *dev, gh_error *err)
         { &dev->copy_small, GH_KERNEL_COPY_SMALL },
         { &dev->copy_large, GH_KERNEL_COPY_LARGE },
         { &dev->compare, GH_KERNEL_COMPARE },
+        { &dev->offsets_small, GH_KERNEL_OFFSETS_SMALL },
+        { &dev->offsets_large, GH_KERNEL_OFFSETS_LARGE },
     };
 
     for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
@@ -153,6 +155,88 @@ gh_status gh_device_copy_launch(struct gh_device *dev, struct gh_copy *copy,
     }
     *bytes_p = bytes;
     return status;
+}
+
+/* How far the sums have come. */
+struct sums {
+    struct gh_offsets_pair at;
+    uint32_t next; /* the sequence whose end is the next to be written */
+};
+
+/* Entry i is where sequence i begins, so the first is 0 and the n-th the end of
+ * the last. */
+static uint32_t add_pairs(struct gh_offsets *batch,
+                          const struct gh_lengths *lengths, uint32_t first,
+                          struct sums *sums)
+{
+    uint32_t k = 0;
+
+    while (k < GH_OFFSETS_LARGE && first + k <= lengths->n) {
+        batch->pairs[k++] = sums->at;
+        if (sums->next < lengths->n) {
+            const uint32_t i = sums->next++;
+
+            sums->at.actual += lengths->actual[i];
+            sums->at.padded += lengths->padded[i];
+        }
+    }
+    return k;
+}
+
+static gh_status launch_offsets(struct gh_device *dev,
+                                struct gh_offsets *batch, void *stream,
+                                gh_error *err)
+{
+    void *params[] = { batch };
+
+    return launch(dev,
+                  batch->head.n <= GH_OFFSETS_SMALL ? dev->offsets_small
+                                                    : dev->offsets_large,
+                  gh_offsets_plan(batch), params, stream, err);
+}
+
+static struct gh_offsets_head head_of(const struct gh_offset_arrays *to)
+{
+    return (struct gh_offsets_head){ .actual = (uintptr_t)to->actual,
+                                     .padded = (uintptr_t)to->padded,
+                                     .longest = (uintptr_t)to->longest,
+                                     .count = (uintptr_t)to->count };
+}
+
+gh_status gh_device_write_offsets(struct gh_device *dev,
+                                  const struct gh_offset_arrays *to,
+                                  const struct gh_lengths *lengths,
+                                  void *stream, gh_error *err)
+{
+    struct gh_offsets batch = { .head = head_of(to) };
+    struct sums sums = { { 0, 0 }, 0 };
+    gh_status status = GH_OK;
+    uint32_t first = 0;
+
+    batch.head.longest_value = lengths->longest;
+    batch.head.count_value = (int32_t)lengths->n;
+    while (first <= lengths->n && status == GH_OK) {
+        batch.head.first = first;
+        batch.head.n = add_pairs(&batch, lengths, first, &sums);
+        first += batch.head.n;
+        batch.head.end = first <= lengths->n ? first : to->room;
+        batch.head.fill_actual = sums.at.actual;
+        batch.head.fill_padded = lengths->physical;
+        status = launch_offsets(dev, &batch, stream, err);
+    }
+    return status;
+}
+
+gh_status gh_device_poison_offsets(struct gh_device *dev,
+                                   const struct gh_offset_arrays *to,
+                                   void *stream, gh_error *err)
+{
+    struct gh_offsets batch = { .head = head_of(to) };
+
+    batch.head.end = to->room;
+    batch.head.fill_actual = batch.head.fill_padded = INT32_MIN;
+    batch.head.longest_value = batch.head.count_value = INT32_MIN;
+    return launch_offsets(dev, &batch, stream, err);
 }
 
 gh_status gh_device_compare(struct gh_device *dev, const void *a, const void *b,

@@ -35,6 +35,13 @@ gh_status gh_device_copy(struct gh_device *dev, void *dst, const void *src,
                           ((uintptr_t)dst, (uintptr_t)src, bytes, stream));
 }
 
+gh_status gh_device_zero(struct gh_device *dev, void *address, uint64_t bytes,
+                         void *stream, gh_error *err)
+{
+    return gh_device_call(dev, err, cuMemsetD8Async,
+                          ((uintptr_t)address, 0, bytes, stream));
+}
+
 gh_status gh_device_host_alloc(struct gh_device *dev, uint64_t bytes,
                                void **address_p, gh_error *err)
 {

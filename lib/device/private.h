@@ -26,7 +26,7 @@ struct gh_device {
     int batch_version; /* whose signature it has */
 
     CUmodule module; /* kernels/: the batched copy and the compare */
-    CUfunction copy_small, copy_large, compare;
+    CUfunction copy_small, copy_large, compare, offsets_small, offsets_large;
     CUdeviceptr verdict; /* where the compare writes */
 };
 
