@@ -3,6 +3,7 @@
 #define GRAPHHOOKS_H
 
 #include <graphhooks/aux.h>
+#include <graphhooks/bank.h>
 #include <graphhooks/base.h>
 #include <graphhooks/border.h>
 #include <graphhooks/family.h>

@@ -34,7 +34,7 @@ typedef struct gh_recording {
     uint32_t segment;   /* gh_pass.segment */
     uint32_t direction; /* gh_pass.direction */
     uint32_t variant;   /* gh_pass.variant */
-    uint32_t bank;      /* 0 until there are banks */
+    uint32_t bank;      /* gh_pass.bank */
     uint32_t chunk;     /* gh_layer_desc.chunk of the segment */
     uint32_t reserved;  /* 0 */
     void *stream;       /* the one that is captured: not always the pass's */

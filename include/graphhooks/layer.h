@@ -13,7 +13,7 @@
  *         status = gh_layer_exit(session, &pass, &err);
  *     } while (status == GH_RERUN);
  *
- * The first pass of a (segment, direction, variant, slot) after warmup is
+ * The first pass of a (segment, direction, variant, slot, bank) after warmup is
  * recorded while the host issues it, and launched at exit.  From then on the
  * same pass is replayed: enter has launched the graph, and nothing is to be
  * run.  With GH_PASS_NO_EXIT enter has ended such a pass too, and exit is left
@@ -148,6 +148,19 @@ typedef struct gh_pass {
                          until the session closes */
     const gh_buffer *inputs;  /* n_inputs; read by enter only */
     const gh_buffer *outputs; /* n_outputs; read by exit only */
+
+    /* since 0.4 */
+    uint32_t bank; /* whose graphs: gh_bank_add(), or 0; one for all passes of
+                      a flight */
+    uint32_t reserved; /* must be 0 */
+    void *group; /* the process group that the pass uses: it must be the
+                    bank's; NULL: not said */
+    /* n_inputs, or NULL; read by enter only.  Bytes that an input may have in
+     * this bank; 0: as many as it has.  The graph is recorded with so many,
+     * serves any that are fewer, and finds zeros behind them.  Its
+     * gh_decision.inputs have the capacity, and those of a pass that runs
+     * eagerly what was given, unless it is compared by GRAPHHOOKS_CHECK. */
+    const uint64_t *capacities;
 } gh_pass;
 
 /**
@@ -187,7 +200,9 @@ typedef struct gh_decision {
  * @param[in,out] decision  struct_size says how much is written
  *
  * @return GH_OK; GH_ERR_INVALID, GH_ERR_ABI or GH_ERR_UNSUPPORTED for a bad
- *         struct; GH_ERR_NOT_FOUND for an unknown segment; GH_ERR_STATE when
+ *         struct, another group than the bank's, or another bank than the
+ *         flight's; GH_ERR_NOT_FOUND for an unknown segment or bank;
+ *         GH_ERR_STATE when
  *         another pass is open, for a second forward before the backward of
  *         the first (GH_PASS_FORWARD_ONLY is for the one that has none), for
  *         a backward whose forward has not run, or for a weight gradient

@@ -16,6 +16,7 @@
 
 #include <graphhooks/base.h>
 #include <graphhooks/aux.h>
+#include <graphhooks/bank.h>
 #include <graphhooks/border.h>
 #include <graphhooks/layer.h>
 #include <graphhooks/model.h>
@@ -81,6 +82,12 @@ typedef struct gh_api {
     /* since 0.4 */
     gh_status (*offload_declare)(gh_session *, gh_offload_declared *, uint32_t,
                                  uint32_t, gh_error *);
+    gh_status (*bank_add)(gh_session *, const gh_bank_desc *, uint32_t *,
+                          gh_error *);
+    gh_status (*bank_get_stats)(const gh_session *, uint32_t, gh_bank_stats *,
+                                gh_error *);
+    gh_status (*packed_set)(gh_session *, const gh_packed *,
+                            gh_packed_buffers *, gh_error *);
 } gh_api;
 
 #define GH_GET_API_SYMBOL "gh_get_api"

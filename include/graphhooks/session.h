@@ -151,7 +151,13 @@ enum {
                                     when the microbatch began */
     GH_REASON_FORWARD_ONLY = 12, /* GH_PASS_FORWARD_ONLY is never graphed */
     GH_REASON_EMPTY = 13,        /* its capture held no work; eager for good */
-    GH_REASON_PAUSED = 14        /* between pre_warmup and post_warmup */
+    GH_REASON_PAUSED = 14,       /* between pre_warmup and post_warmup */
+    /* since 0.4 */
+    GH_REASON_BANKS = 15,        /* GRAPHHOOKS_MAX_BANKS banks have graphs, and
+                                    each of them is in flight */
+    GH_REASON_PACKED = 16,       /* gh_packed_set() has refused its sequences */
+    GH_REASON_UNBOUND = 17       /* a tensor that it reads went with its bank's
+                                    graphs, and was not bound again */
 };
 
 /**

@@ -91,6 +91,12 @@ static gh_status check_aux(const gh_session *session, const gh_aux *aux,
                        "gh_aux.buffer: flags 0x%x, tensor %u: both must be 0",
                        aux->buffer.flags, aux->buffer.tensor);
     }
+    if (aux->reserved != 0) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_aux.reserved is %u: zero the struct before filling "
+                       "it",
+                       aux->reserved);
+    }
     if (aux->layer >= session->plan.n_layers) {
         return gh_fail(err, GH_ERR_NOT_FOUND,
                        "gh_aux.layer is %u, but the model has %u layers",

@@ -31,6 +31,12 @@ static gh_status refuse_null(const char *call, const char *name, gh_error *err)
 static gh_status refuse_pass(const gh_session *session, const gh_pass *pass,
                              gh_error *err)
 {
+    if (pass->reserved != 0) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_pass.reserved is %u: zero the struct before filling "
+                       "it",
+                       pass->reserved);
+    }
     if (pass->segment >= session->plan.n_segments) {
         return gh_fail(err, GH_ERR_NOT_FOUND,
                        "gh_pass.segment is %u, but the plan has %u segments",
@@ -98,8 +104,9 @@ static inline gh_status check_pass(const gh_session *session,
                                    const gh_pass *pass, gh_error *err)
 {
     if (pass->segment < session->plan.n_segments &&
-        pass->microbatch < GH_MAX_MICROBATCHES && pass->variant < GH_VARIANTS &&
+        pass->microbatch < GH_MAX_MICROBATCHES &&
         pass->direction <= session->last_direction &&
+        pass->variant < GH_VARIANTS && pass->reserved == 0 &&
         ((pass->flags & ~(uint32_t)GH_PASS_NO_EXIT) == 0 ||
          flags_are_legal(session, pass))) {
         return GH_OK;
@@ -192,6 +199,39 @@ check_names(const gh_session *session, const gh_pass *pass, gh_error *err)
     return GH_OK;
 }
 
+/* A host of another release has a struct of another size. */
+static gh_status take_pass(const gh_pass *theirs, gh_pass *ours, gh_error *err)
+{
+    gh_status status = gh_check_size("gh_pass", theirs, PASS_LEAST,
+                                     sizeof(*ours), err);
+
+    if (status == GH_OK) {
+        gh_take_struct(theirs, ours, sizeof(*ours));
+        ours->struct_size = sizeof(*ours);
+    }
+    return status;
+}
+
+static __attribute__((noinline)) gh_status
+enter_other(gh_session *session, const gh_pass *theirs, gh_decision *decision,
+            gh_error *err)
+{
+    gh_pass pass;
+    gh_status status = take_pass(theirs, &pass, err);
+
+    return status == GH_OK ? gh_layer_enter(session, &pass, decision, err)
+                           : status;
+}
+
+static __attribute__((noinline)) gh_status
+exit_other(gh_session *session, const gh_pass *theirs, gh_error *err)
+{
+    gh_pass pass;
+    gh_status status = take_pass(theirs, &pass, err);
+
+    return status == GH_OK ? gh_layer_exit(session, &pass, err) : status;
+}
+
 gh_status gh_layer_enter(gh_session *session, const gh_pass *pass,
                          gh_decision *decision, gh_error *err)
 {
@@ -206,9 +246,8 @@ gh_status gh_layer_enter(gh_session *session, const gh_pass *pass,
         return refuse_null("gh_layer_enter", pass == NULL ? "pass" : "decision",
                            err);
     }
-    status = gh_check_size("gh_pass", pass, PASS_LEAST, sizeof(*pass), err);
-    if (status != GH_OK) {
-        return status;
+    if (pass->struct_size != sizeof(*pass)) {
+        return enter_other(session, pass, decision, err);
     }
     status = gh_check_size("gh_decision", decision, DECISION_LEAST,
                            sizeof(*decision), err);
@@ -247,9 +286,11 @@ gh_status gh_layer_exit(gh_session *session, const gh_pass *pass, gh_error *err)
     if (pass == NULL) {
         return refuse_null("gh_layer_exit", "pass", err);
     }
-    status = gh_check_size("gh_pass", pass, PASS_LEAST, sizeof(*pass), err);
-    if (status != GH_OK) {
-        return status;
+    if (pass->struct_size != sizeof(*pass)) {
+        return exit_other(session, pass, err);
+    }
+    if (gh_capture_ends_replayed(session->capture, pass)) {
+        return GH_OK;
     }
     /* All else of the pass is compared with what enter has checked; what was
      * replayed needs no outputs. */

@@ -56,6 +56,9 @@ gh_status gh_get_api(uint32_t major, const gh_api **api_p, gh_error *err)
         .offload_release = gh_offload_release,
         .offload_get_stats = gh_offload_get_stats,
         .offload_declare = gh_offload_declare,
+        .bank_add = gh_bank_add,
+        .bank_get_stats = gh_bank_get_stats,
+        .packed_set = gh_packed_set,
     };
 
     if (api_p == NULL) {

@@ -113,6 +113,9 @@ const char *gh_reason_name(gh_reason reason)
         [GH_REASON_FORWARD_ONLY] = "forward_only",
         [GH_REASON_EMPTY] = "empty",
         [GH_REASON_PAUSED] = "paused",
+        [GH_REASON_BANKS] = "banks",
+        [GH_REASON_PACKED] = "packed",
+        [GH_REASON_UNBOUND] = "unbound",
     };
 
     return reason < sizeof(names) / sizeof(names[0]) ? names[reason] : "?";

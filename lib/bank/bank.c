@@ -7,6 +7,7 @@
 
 #include "bank/bank.h"
 
+#include "bank/banks.h"
 #include "base/error.h"
 
 #include <stdlib.h>
@@ -16,69 +17,99 @@ static size_t count(const struct gh_bank *bank)
     return gh_bank_rows(bank) * bank->n_slots;
 }
 
-gh_status gh_bank_create(struct gh_bank *bank, uint32_t n_segments,
-                         uint32_t n_slots, struct gh_memory *memory,
-                         gh_error *err)
+static bool is_blank(const struct gh_bank *bank)
 {
-    *bank = (struct gh_bank){ .n_segments = n_segments,
-                              .n_slots = n_slots,
-                              .memory = memory };
-    bank->entries = calloc(count(bank), sizeof(*bank->entries));
-    if (bank->entries == NULL) {
+    return bank->entries == bank->banks->blank;
+}
+
+gh_status gh_bank_make(struct gh_bank *bank, gh_error *err)
+{
+    struct gh_entry *entries;
+
+    if (!is_blank(bank)) {
+        return GH_OK;
+    }
+    entries = calloc(count(bank), sizeof(*entries));
+    if (entries == NULL) {
         return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for %zu passes",
                        count(bank));
     }
+    bank->entries = entries;
     return GH_OK;
 }
 
 void gh_bank_free(struct gh_bank *bank)
 {
-    free(bank->entries);
-    bank->entries = NULL;
+    if (!is_blank(bank)) {
+        free(bank->entries);
+    }
+    bank->entries = bank->banks->blank;
 }
 
 /* cuGraphExecDestroy is safe while the graph runs; a host's destroy may give
  * away at once what its graph has in use. */
-static void destroy_graph(const struct gh_bank *bank,
+static void wait_for_host(const struct gh_bank *bank,
                           const struct gh_entry *entry)
 {
-    const struct gh_streams *streams = bank->memory->streams;
-    const gh_host_services *host = bank->memory->host;
+    if (entry->object != NULL && entry->state == GH_ENTRY_READY) {
+        gh_streams_quiesce(bank->banks->memory->streams);
+    }
+}
 
+void gh_entry_free(struct gh_entry *entry, const struct gh_memory *memory)
+{
     if (entry->object == NULL) {
-        gh_device_exec_destroy(streams->dev, entry->exec);
-        return;
+        gh_device_exec_destroy(memory->streams->dev, entry->exec);
+    } else {
+        memory->host->destroy(memory->host->user, entry->object);
     }
-    if (entry->state == GH_ENTRY_READY) {
-        gh_streams_quiesce(streams);
-    }
-    host->destroy(host->user, entry->object);
+    gh_device_copy_destroy(entry->copy);
+    free(entry->inputs);
+    free(entry->outputs);
+    gh_offload_script_free(&entry->script);
 }
 
 void gh_bank_clear(struct gh_bank *bank, struct gh_entry *entry)
 {
-    struct gh_device *dev = bank->memory->streams->dev;
+    struct gh_memory *memory = bank->banks->memory;
+    struct gh_device *dev = memory->streams->dev;
     struct gh_device_before before = gh_device_enter(dev);
     const bool unchained = entry->unchained;
 
     if (entry->state == GH_ENTRY_READY) {
-        bank->n_nodes -= entry->n_nodes;
+        bank->banks->n_nodes -= entry->n_nodes;
+        bank->n_graphs--;
     }
-    destroy_graph(bank, entry);
-    gh_device_copy_destroy(entry->copy);
-    gh_memory_free(bank->memory, entry->buffers, entry->buffer_bytes);
-    free(entry->inputs);
-    free(entry->outputs);
-    gh_offload_script_free(&entry->script);
+    wait_for_host(bank, entry);
+    gh_entry_free(entry, memory);
+    if (entry->block != NULL) {
+        bank->bytes -= entry->block->bytes;
+        gh_shelf_give_back(entry->shelf, memory, bank->number, entry->block,
+                           false);
+    }
     gh_device_leave(dev, before);
     *entry = (struct gh_entry){ .unchained = unchained };
 }
 
 void gh_bank_clear_all(struct gh_bank *bank)
 {
-    for (size_t i = 0; i < count(bank); i++) {
+    for (size_t i = 0; i < count(bank) && !is_blank(bank); i++) {
         gh_bank_clear(bank, &bank->entries[i]);
     }
+}
+
+gh_status gh_bank_take(struct gh_bank *bank, struct gh_entry *entry,
+                       struct gh_shelf *shelf, uint64_t bytes, uint64_t wish,
+                       gh_error *err)
+{
+    gh_status status = gh_shelf_take(shelf, bank->banks->memory, bank->number,
+                                     bytes, wish, &entry->block, err);
+
+    if (status == GH_OK) {
+        entry->shelf = shelf;
+        bank->bytes += entry->block->bytes;
+    }
+    return status;
 }
 
 struct gh_place gh_bank_place_of(const struct gh_bank *bank,

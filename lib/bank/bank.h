@@ -1,37 +1,64 @@
 /*
- * bank.h - the entries of a session, by segment, direction, variant and slot.
+ * bank.h - the entries of one bank, by segment, direction, variant and slot.
  *
  * A table: to find one is to compute an index.  The bank owns what its entries
  * hold and frees it; who records and launches them is its caller's business.
+ * Its blocks of device memory are those of banks.h, which all banks share.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef GH_BANK_BANK_H
 #define GH_BANK_BANK_H
 
+#include <graphhooks/bank.h>
+
+#include "bank/blocks.h"
 #include "bank/entry.h"
-#include "memory/memory.h"
 
 #define GH_DIRECTIONS 3                       /* of gh_direction */
 #define GH_ROWS (GH_DIRECTIONS * GH_VARIANTS) /* of entries, in a segment */
 
+struct gh_banks;
+
 struct gh_bank {
-    struct gh_entry *entries; /* [segment][direction][variant][slot] */
+    /* [segment][direction][variant][slot]; of a bank that has none now those of
+     * banks.h that are new for ever */
+    struct gh_entry *entries;
     uint32_t n_segments, n_slots;
-    struct gh_memory *memory; /* of the entries' buffers */
-    uint64_t n_nodes;         /* in all graphs that are ready */
+    struct gh_banks *banks; /* that it is one of */
+    uint32_t number;        /* its index there */
+    bool admitted;          /* counts against GRAPHHOOKS_MAX_BANKS */
+    uint8_t unpacked;       /* GH_REASON_PACKED where it has sequences: why
+                               nothing runs before they are given */
+    uint64_t used;          /* the number of the pass that a flight of it began
+                               with last */
+    /* as declared */
+    uint32_t cp_size, tokens, sequences;
+    void *group;
+    char name[GH_BANK_NAME];
+    struct gh_block **packed; /* [chunk][slot]; NULL: none yet */
+    /* counted */
+    uint32_t n_graphs;
+    uint64_t recordings, replays, evictions;
+    uint64_t bytes; /* of the blocks that it holds */
 };
 
-/* `memory`, with its streams and its host, must outlive the bank. */
-gh_status gh_bank_create(struct gh_bank *bank, uint32_t n_segments,
-                         uint32_t n_slots, struct gh_memory *memory,
-                         gh_error *err);
+/* Makes the table of entries, all of them new.  It may be there already. */
+gh_status gh_bank_make(struct gh_bank *bank, gh_error *err);
 /* Its entries are clear, or were never used. */
 void gh_bank_free(struct gh_bank *bank);
 
 /* Frees what the entry holds and makes it new. */
 void gh_bank_clear(struct gh_bank *bank, struct gh_entry *entry);
 void gh_bank_clear_all(struct gh_bank *bank);
+/* What is not of the device's memory, of a graph that no longer runs. */
+void gh_entry_free(struct gh_entry *entry, const struct gh_memory *memory);
+
+/* Memory for what an entry copies: `bytes` of it now, and `wish` for the
+ * largest bank. */
+gh_status gh_bank_take(struct gh_bank *bank, struct gh_entry *entry,
+                       struct gh_shelf *shelf, uint64_t bytes, uint64_t wish,
+                       gh_error *err);
 
 /* Where an entry is. */
 struct gh_place {

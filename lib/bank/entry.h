@@ -18,6 +18,9 @@ enum gh_entry_state {
     GH_ENTRY_EAGER = 2 /* for good, by entry->reason */
 };
 
+/* gh_entry.filled of an input that has no capacity. */
+#define GH_ALL_FILLED UINT64_MAX
+
 /* How a recorded graph finds an input. */
 enum gh_input_kind {
     GH_INPUT_STATIC,  /* the host promised that the address stays */
@@ -25,27 +28,34 @@ enum gh_input_kind {
     GH_INPUT_COPIED   /* copied into the entry's own buffer first */
 };
 
-/* One (segment, direction, variant, slot). */
+struct gh_block;
+struct gh_shelf;
+
+/* One (segment, direction, variant, slot) of a bank. */
 struct gh_entry {
     uint8_t state;
     uint8_t reason;
     bool unchained;   /* chaining was tried, and the address moved */
-    bool ran_eagerly; /* the last time; else a graph did */
     uint32_t n_inputs, n_outputs, n_copies;
-    uint32_t n_pending; /* rows of `copy` that the pass at hand needs */
+    uint32_t n_pending; /* rows of `copy` that the pass at hand needs, and one
+                           more where ends of inputs may have to be zeroed */
     uint32_t n_nodes;
     uint32_t flags; /* of the pass that was recorded */
     void *object;   /* of a host that captures by itself, whose exec is too */
     void *exec;     /* NULL: that host launches it each time */
     struct gh_copy *copy; /* n_copies rows, destinations and sizes set */
-    void *buffers;        /* what the copies write; device memory */
-    uint64_t buffer_bytes;
+    struct gh_block *block; /* what the copies write; NULL: there are none */
+    struct gh_shelf *shelf; /* which the block is of */
+    uint64_t *filled;   /* of each input the bytes that hold the last pass's,
+                           and then of each those that the pass at hand has;
+                           NULL: none is by capacity.  In the allocation of
+                           inputs */
     gh_buffer *inputs;  /* where the graph reads */
     gh_buffer *outputs; /* where it writes */
     uint8_t *kinds;     /* enum gh_input_kind; in the allocation of inputs */
     struct gh_offload_script script; /* what each launch has to do besides */
     uint64_t turns;     /* launches under GRAPHHOOKS_CHECK */
-    uint64_t ran;       /* the number of the last pass of it, from 1; 0: none */
+    uint64_t ran;       /* the number of the last launch, from 1; 0: none */
 };
 
 #endif

@@ -19,16 +19,18 @@
 #include <string.h>
 
 struct gh_bound {
-    uint32_t layer;
+    uint32_t bank, layer;
+    uint32_t parts; /* that read it */
     char *name;
     gh_buffer buffer;
     void *object; /* NULL: none, or nothing retains it */
+    bool is_void; /* it went with the graphs of its bank */
 };
 
 static struct gh_bound *find(const struct gh_capture *c, const gh_aux *aux)
 {
     for (uint32_t i = 0; i < c->n_bound; i++) {
-        if (c->bound[i].layer == aux->layer &&
+        if (c->bound[i].bank == aux->bank && c->bound[i].layer == aux->layer &&
             strcmp(c->bound[i].name, aux->name) == 0) {
             return &c->bound[i];
         }
@@ -52,7 +54,9 @@ static gh_status add(struct gh_capture *c, const gh_aux *aux,
         return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a binding");
     }
     *bound_p = &bound[c->n_bound++];
-    **bound_p = (struct gh_bound){ .layer = aux->layer, .name = name };
+    **bound_p = (struct gh_bound){ .bank = aux->bank,
+                                   .layer = aux->layer,
+                                   .name = name };
     return GH_OK;
 }
 
@@ -68,25 +72,27 @@ static bool reads(const struct gh_capture *c, const gh_segment *segment,
     return false;
 }
 
-/* How many graphs read the tensor; drops them where that is asked for. */
-static uint32_t count_graphs(struct gh_capture *c, uint32_t layer,
+/* How many graphs of its bank read the tensor; drops them where that is asked
+ * for. */
+static uint32_t count_graphs(struct gh_capture *c, const gh_aux *aux,
                              uint32_t parts, bool drop)
 {
+    struct gh_bank *bank = c->banks.all[aux->bank];
     struct gh_entry *entries;
     uint32_t n = 0, n_entries;
 
     for (uint32_t s = 0; s < c->plan->n_segments; s++) {
-        if (!reads(c, &c->plan->segments[s], layer, parts)) {
+        if (!reads(c, &c->plan->segments[s], aux->layer, parts)) {
             continue;
         }
-        entries = gh_bank_of_segment(&c->bank, s, &n_entries);
+        entries = gh_bank_of_segment(bank, s, &n_entries);
         for (uint32_t i = 0; i < n_entries; i++) {
             if (entries[i].state != GH_ENTRY_READY) {
                 continue;
             }
             n++;
             if (drop) {
-                gh_bank_clear(&c->bank, &entries[i]);
+                gh_bank_clear(bank, &entries[i]);
             }
         }
     }
@@ -99,7 +105,7 @@ static gh_status drop_graphs(struct gh_capture *c, const gh_aux *aux,
 {
     struct gh_device_before before;
 
-    if (count_graphs(c, aux->layer, parts, false) == 0) {
+    if (count_graphs(c, aux, parts, false) == 0) {
         return GH_OK;
     }
     if (!gh_slots_are_free(c->slots)) {
@@ -111,7 +117,7 @@ static gh_status drop_graphs(struct gh_capture *c, const gh_aux *aux,
     }
     before = gh_device_enter(c->dev);
     gh_streams_quiesce(&c->streams);
-    count_graphs(c, aux->layer, parts, true);
+    count_graphs(c, aux, parts, true);
     gh_device_leave(c->dev, before);
     return GH_OK;
 }
@@ -120,7 +126,7 @@ gh_status gh_capture_bind(struct gh_capture *c, const gh_aux *aux,
                           uint32_t parts, gh_error *err)
 {
     struct gh_bound *bound = find(c, aux);
-    const bool stays = bound != NULL &&
+    const bool stays = bound != NULL && !bound->is_void &&
                        bound->buffer.address == aux->buffer.address &&
                        bound->buffer.bytes == aux->buffer.bytes;
     void *old = NULL;
@@ -128,6 +134,12 @@ gh_status gh_capture_bind(struct gh_capture *c, const gh_aux *aux,
 
     if (stays && bound->object == aux->object) {
         return GH_OK;
+    }
+    if (aux->bank >= c->banks.n) {
+        return gh_fail(err, GH_ERR_NOT_FOUND,
+                       "gh_aux.bank is %u, and the session has banks 0 to %u: "
+                       "declare it with gh_bank_add first",
+                       aux->bank, c->banks.n - 1);
     }
     status = gh_services_retain(c, aux->object, err);
     if (status != GH_OK) {
@@ -144,8 +156,43 @@ gh_status gh_capture_bind(struct gh_capture *c, const gh_aux *aux,
     old = bound->object;
     bound->buffer = aux->buffer;
     bound->object = aux->object;
+    bound->parts = parts;
+    bound->is_void = false;
     gh_services_release(c, old);
     return GH_OK;
+}
+
+void **gh_aux_give_up(struct gh_capture *c, const struct gh_bank *bank,
+                      uint32_t *n_p)
+{
+    void **objects = malloc((c->n_bound + (size_t)1) * sizeof(*objects));
+
+    *n_p = 0;
+    for (uint32_t i = 0; objects != NULL && i < c->n_bound; i++) {
+        struct gh_bound *bound = &c->bound[i];
+
+        if (bound->bank == bank->number && !bound->is_void) {
+            objects[(*n_p)++] = bound->object;
+            bound->object = NULL;
+            bound->is_void = true;
+        }
+    }
+    return objects;
+}
+
+bool gh_aux_is_void(const struct gh_capture *c, const struct gh_bank *bank,
+                    uint32_t segment)
+{
+    for (uint32_t i = 0; i < c->n_bound; i++) {
+        const struct gh_bound *bound = &c->bound[i];
+
+        if (bound->is_void && bound->bank == bank->number &&
+            reads(c, &c->plan->segments[segment], bound->layer,
+                  bound->parts)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 void gh_aux_release_all(struct gh_capture *c)

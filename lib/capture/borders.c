@@ -98,21 +98,14 @@ static void keep_outputs(struct gh_left *left, const gh_pass *pass)
 
 void gh_borders_keep(struct gh_capture *c, const gh_pass *pass)
 {
-    const uint32_t slot = c->open.slot;
-    struct gh_left *left = left_at(c, pass->segment, pass->direction, slot);
+    struct gh_left *left =
+        left_at(c, pass->segment, pass->direction, c->open.slot);
 
     keep_outputs(left, pass);
     left->ran = c->open.number;
     left->step = c->stats.iterations;
     left->microbatch = pass->microbatch;
     left->flags = pass->flags & GH_PASS_FORWARD_ONLY;
-    if (slot != GH_SLOT_NONE) {
-        struct gh_entry *entry =
-            gh_bank_at(&c->bank, pass->segment, pass->direction, pass->variant, slot);
-
-        entry->ran_eagerly = true;
-        entry->ran = left->ran;
-    }
 }
 
 /* Where the outputs of a pass are listed. */
@@ -122,16 +115,16 @@ struct list {
     bool found;
 };
 
-/* Of the variants of a pass. */
+/* Of the variants of a pass, the graph. */
 static const struct gh_entry *
-last_to_run(const struct gh_capture *c, const gh_border_key *key, uint32_t slot)
+last_to_run(const struct gh_bank *bank, const gh_border_key *key, uint32_t slot)
 {
     const struct gh_entry *last =
-        gh_bank_at(&c->bank, key->segment, key->direction, 0, slot);
+        gh_bank_at(bank, key->segment, key->direction, 0, slot);
 
     for (uint32_t v = 1; v < GH_VARIANTS; v++) {
         const struct gh_entry *entry =
-            gh_bank_at(&c->bank, key->segment, key->direction, v, slot);
+            gh_bank_at(bank, key->segment, key->direction, v, slot);
 
         if (entry->ran > last->ran) {
             last = entry;
@@ -151,22 +144,25 @@ static struct list list_in_slot(const struct gh_capture *c,
     const uint32_t slot = flight->slot;
     const struct gh_entry *entry;
     const struct gh_left *left;
+    const struct gh_slot *at;
 
     *since_p = flight->waiting != 0 ? flight->began : UINT64_MAX;
     if (slot == GH_FLIGHT_NO_SLOT) {
         return (struct list){ 0 };
     }
-    *since_p = gh_slots_at(c->slots, chunk, slot)->taken;
-    entry = last_to_run(c, key, slot);
+    at = gh_slots_at(c->slots, chunk, slot);
+    *since_p = at->taken;
+    entry = last_to_run(at->bank, key, slot);
+    left = left_at(c, key->segment, key->direction, slot);
+    if (left->ran >= *since_p && left->ran > entry->ran) {
+        *since_p = left->ran;
+        return (struct list){ left->outputs, left->n, true };
+    }
     if (entry->ran < *since_p) {
         return (struct list){ 0 };
     }
     *since_p = entry->ran;
-    if (!entry->ran_eagerly) {
-        return (struct list){ entry->outputs, entry->n_outputs, true };
-    }
-    left = left_at(c, key->segment, key->direction, slot);
-    return (struct list){ left->outputs, left->n, true };
+    return (struct list){ entry->outputs, entry->n_outputs, true };
 }
 
 /* Of the last pass without a slot, when it was this microbatch's; one in a

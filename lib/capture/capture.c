@@ -78,8 +78,9 @@ gh_status gh_capture_create(const struct gh_plan *plan, struct gh_device *dev,
     if (status != GH_OK) {
         goto err_services;
     }
-    status = gh_bank_create(&c->bank, plan->n_segments, options->max_slots,
-                            &c->memory, err);
+    status = gh_banks_create(&c->banks, plan->n_chunks, plan->n_segments,
+                             options->max_slots, options->max_banks, &c->memory,
+                             err);
     if (status != GH_OK) {
         goto err_slots;
     }
@@ -112,7 +113,7 @@ err_borders:
 err_said:
     gh_say_free(&c->said);
 err_bank:
-    gh_bank_free(&c->bank);
+    gh_banks_free(&c->banks);
 err_slots:
     gh_slots_destroy(c->slots);
 err_services:
@@ -138,7 +139,8 @@ static void destroy_device_objects(struct gh_capture *c)
     struct gh_device_before before = gh_device_enter(c->dev);
 
     gh_streams_quiesce(&c->streams);
-    gh_bank_clear_all(&c->bank);
+    gh_packed_free(c);
+    gh_banks_clear(&c->banks);
     free_orders(c);
     gh_offloads_rest(c);
     gh_works_destroy(c);
@@ -166,7 +168,7 @@ void gh_capture_destroy(struct gh_capture *c)
     gh_borders_destroy(c);
     gh_streams_free(&c->streams);
     gh_say_free(&c->said);
-    gh_bank_free(&c->bank);
+    gh_banks_free(&c->banks);
     gh_slots_destroy(c->slots);
     gh_services_destroy(c);
     free(c->fates);
@@ -183,9 +185,20 @@ bool gh_capture_has_replayed(const struct gh_capture *c)
     return c->open.action == GH_ACTION_REPLAYED;
 }
 
+/* Of the segments that may have graphs. */
+static void set_never(struct gh_capture *c, gh_reason from, gh_reason to)
+{
+    for (uint32_t i = 0; i < c->plan->n_segments; i++) {
+        if (c->fates[i].never == from) {
+            c->fates[i].never = to;
+        }
+    }
+}
+
 void gh_capture_pause(struct gh_capture *c)
 {
     c->paused++;
+    set_never(c, GH_REASON_NONE, GH_REASON_PAUSED);
 }
 
 bool gh_capture_resume(struct gh_capture *c)
@@ -194,6 +207,9 @@ bool gh_capture_resume(struct gh_capture *c)
         return false;
     }
     c->paused--;
+    if (c->paused == 0) {
+        set_never(c, GH_REASON_PAUSED, GH_REASON_NONE);
+    }
     return true;
 }
 
@@ -202,7 +218,10 @@ static void cut_flights(struct gh_capture *c)
 {
     for (uint32_t chunk = 0; chunk < c->plan->n_chunks; chunk++) {
         for (uint32_t i = 0; i < c->options.max_slots; i++) {
-            gh_order_cut(&gh_slots_at(c->slots, chunk, i)->order);
+            struct gh_slot *slot = gh_slots_at(c->slots, chunk, i);
+
+            gh_order_cut(&slot->order);
+            slot->packed = UINT64_MAX;
         }
     }
 }
@@ -213,6 +232,10 @@ gh_status gh_capture_end_step(struct gh_capture *c, gh_error *err)
     gh_status status = GH_OK;
 
     cut_flights(c);
+    gh_packed_end_step(c);
+    if (c->dev != NULL) {
+        gh_retired_poll(&c->banks.retired, &c->memory);
+    }
     if (held != 0) {
         gh_log_line(c->options.log, GH_LOG_INFO,
                     "step %llu ended with %u microbatches that did not run all "
@@ -232,11 +255,30 @@ gh_status gh_capture_end_step(struct gh_capture *c, gh_error *err)
     return status;
 }
 
+static uint32_t slots_used(const struct gh_capture *c)
+{
+    uint32_t n = 0;
+
+    for (uint32_t chunk = 0; chunk < c->plan->n_chunks; chunk++) {
+        for (uint32_t i = n; i < c->options.max_slots; i++) {
+            if (gh_slots_at(c->slots, chunk, i)->taken != 0) {
+                n = i + 1;
+            }
+        }
+    }
+    return n;
+}
+
 void gh_capture_stats(const struct gh_capture *c, gh_stats *stats)
 {
     *stats = c->stats;
+    stats->slots = slots_used(c);
+    for (uint32_t i = 0; i < c->banks.n; i++) {
+        stats->recordings += c->banks.all[i]->recordings;
+        stats->replays += c->banks.all[i]->replays;
+    }
     stats->static_bytes = c->memory.bytes;
-    stats->nodes = c->bank.n_nodes;
+    stats->nodes = c->banks.n_nodes;
     stats->hook_calls = c->enters - 1 + c->exits;
 }
 

@@ -13,6 +13,7 @@
 #define GH_CAPTURE_CAPTURE_H
 
 #include <graphhooks/aux.h>
+#include <graphhooks/bank.h>
 #include <graphhooks/border.h>
 #include <graphhooks/offload.h>
 
@@ -25,7 +26,7 @@
 #define GH_CALL_FLAGS (GH_PASS_NO_EXIT | GH_PASS_PREPARE)
 
 /* The values of gh_reason. */
-#define GH_REASONS (GH_REASON_PAUSED + 1)
+#define GH_REASONS (GH_REASON_UNBOUND + 1)
 
 struct gh_capture;
 struct gh_device;
@@ -41,6 +42,7 @@ struct gh_capture_options {
     uint64_t warmup_steps;
     uint64_t freeze; /* steps after warmup with recordings; 0: all */
     uint32_t max_slots;
+    uint32_t max_banks; /* that have graphs at once */
     gh_direction last_direction; /* GH_WGRAD where those are delayed */
     gh_host_services host;       /* empty slots are 0 */
     const struct gh_log *log;
@@ -61,6 +63,8 @@ void gh_capture_destroy(struct gh_capture *capture);
 
 gh_status gh_capture_enter(struct gh_capture *capture, const gh_pass *pass,
                            gh_decision *decision, gh_error *err);
+/* Ends the open pass if it was replayed, as most are: true. */
+bool gh_capture_ends_replayed(struct gh_capture *capture, const gh_pass *pass);
 gh_status gh_capture_exit(struct gh_capture *capture, const gh_pass *pass,
                           gh_error *err);
 void gh_capture_cancel(struct gh_capture *capture);
@@ -73,6 +77,17 @@ gh_status gh_capture_find(const struct gh_capture *capture,
 /* `parts` of the layer read the tensor.  The services retain its object. */
 gh_status gh_capture_bind(struct gh_capture *capture, const gh_aux *aux,
                           uint32_t parts, gh_error *err);
+
+/* banks.c, packed.c. */
+gh_status gh_capture_add_bank(struct gh_capture *capture,
+                              const gh_bank_desc *desc, uint32_t *bank_p,
+                              gh_error *err);
+/* False: there is no such bank.  All of gh_bank_stats but its struct_size. */
+bool gh_capture_count_bank(const struct gh_capture *capture, uint32_t bank,
+                           gh_bank_stats *stats);
+gh_status gh_capture_set_packed(struct gh_capture *capture,
+                                const gh_packed *packed,
+                                gh_packed_buffers *buffers, gh_error *err);
 
 /* Of the open pass; offloads.c. */
 gh_status gh_capture_save(struct gh_capture *capture, gh_offload_group *group,

@@ -56,24 +56,33 @@ static GH_COLD void note_capture(struct gh_capture *c)
     }
 }
 
+/* Whether the microbatch holds a slot whose offsets are another one's. */
+static bool lacks_sequences(const struct gh_capture *c)
+{
+    return c->open.slot != GH_SLOT_NONE &&
+           c->open.at->eager == GH_REASON_PACKED &&
+           !gh_slot_is_packed(c->open.at);
+}
+
 /* Why the pass cannot have a graph at all. */
 static gh_reason may_graph(struct gh_capture *c, const gh_pass *pass)
 {
-    if ((pass->flags & GH_PASS_FORWARD_ONLY) != 0) {
+    if (!c->open.counted) {
         return GH_REASON_FORWARD_ONLY;
     }
     if (c->fates[pass->segment].never != GH_REASON_NONE) {
         note_capture(c);
-        return c->fates[pass->segment].never;
+        return lacks_sequences(c) ? GH_REASON_PACKED
+                                  : c->fates[pass->segment].never;
     }
     if (gh_open_captured(c) != GH_CAPTURING_NO) {
         note_capture(c);
-        return GH_REASON_HOST_CAPTURE;
+        return lacks_sequences(c) ? GH_REASON_PACKED : GH_REASON_HOST_CAPTURE;
     }
     if (c->open.slot == GH_SLOT_NONE) {
         return gh_slots_why_none(c->slots, c->open.chunk, pass->microbatch);
     }
-    return c->paused != 0 ? GH_REASON_PAUSED : GH_REASON_NONE;
+    return c->open.at->eager;
 }
 
 /* The first launch always, and the second, as what a recording has left
@@ -106,7 +115,6 @@ static GH_COLD void give_up_launching(struct gh_capture *c,
 static void replayed(struct gh_capture *c, struct gh_entry *entry)
 {
     c->open.action = GH_ACTION_REPLAYED;
-    entry->ran_eagerly = false;
     entry->ran = c->open.number;
 }
 
@@ -153,32 +161,60 @@ static gh_status use_ready(struct gh_capture *c, const gh_pass *pass,
  * read: they were recorded against what goes now. */
 static void clear_from(struct gh_capture *c, const gh_pass *pass)
 {
-    gh_bank_clear(&c->bank, c->open.entry);
+    gh_bank_clear(c->open.bank, c->open.entry);
     for (gh_direction d = pass->direction + 1; d < GH_DIRECTIONS; d++) {
         for (uint32_t v = 0; v < GH_VARIANTS; v++) {
             struct gh_entry *entry =
-                gh_bank_at(&c->bank, pass->segment, d, v, c->open.slot);
+                gh_bank_at(c->open.bank, pass->segment, d, v, c->open.slot);
 
             if (entry->state == GH_ENTRY_READY) {
-                gh_bank_clear(&c->bank, entry);
+                gh_bank_clear(c->open.bank, entry);
             }
         }
     }
 }
 
+/* A place for the graph, in a bank that may have graphs. */
+static gh_reason find_place(struct gh_capture *c, const gh_pass *pass)
+{
+    gh_reason reason = GH_REASON_NONE;
+
+    if (!c->open.bank->admitted) {
+        reason = gh_capture_admit(c, c->open.bank);
+    }
+    if (reason == GH_REASON_NONE &&
+        gh_aux_is_void(c, c->open.bank, pass->segment)) {
+        reason = GH_REASON_UNBOUND;
+    }
+    if (reason == GH_REASON_NONE) {
+        c->open.entry = gh_bank_at(c->open.bank, pass->segment, pass->direction,
+                                   pass->variant, c->open.slot);
+    }
+    return reason;
+}
+
 #define SUSPICIOUS_WARMUP 10000 /* passes of one step */
 
-static GH_COLD void record(struct gh_capture *c, const gh_pass *pass,
-                           struct gh_entry *entry)
+static GH_COLD void record(struct gh_capture *c, const gh_pass *pass)
 {
+    struct gh_entry *entry;
+
     c->open.reason = (uint8_t)may_record(c);
     if (c->open.reason == GH_REASON_WARMUP && c->stats.iterations == 0 &&
         c->eager[GH_REASON_WARMUP] == SUSPICIOUS_WARMUP) {
         gh_say_no_step_ends(c);
     }
+    if (c->open.reason == GH_REASON_NONE && !gh_replay_holds(pass)) {
+        c->open.reason = GH_REASON_INPUT;
+        gh_say_overflow(c, pass);
+    }
+    if (c->open.reason == GH_REASON_NONE) {
+        c->open.reason = (uint8_t)find_place(c, pass);
+    }
     if (c->open.reason != GH_REASON_NONE) {
         return;
     }
+    entry = c->open.entry;
     if (entry->state == GH_ENTRY_READY) {
         entry->unchained = true;
         clear_from(c, pass);
@@ -189,6 +225,18 @@ static GH_COLD void record(struct gh_capture *c, const gh_pass *pass,
     } else {
         c->open.reason = entry->reason;
     }
+}
+
+/* What the parts read would be those of the flight before. */
+static GH_COLD gh_status refuse_unpacked(const gh_pass *pass,
+                                         const struct gh_bank *bank,
+                                         gh_error *err)
+{
+    return gh_fail(err, GH_ERR_STATE,
+                   "gh_layer_enter: microbatch %u of bank %u (%s) begins "
+                   "without its sequences, and would read those of another: "
+                   "call gh_packed_set first",
+                   pass->microbatch, pass->bank, bank->name);
 }
 
 /* Sets the action and the reason.  It fails only where going on would make
@@ -203,11 +251,13 @@ static gh_status decide(struct gh_capture *c, const gh_pass *pass,
     c->open.action = GH_ACTION_RUN;
     c->open.reason = (uint8_t)may_graph(c, pass);
     if (c->open.reason != GH_REASON_NONE) {
-        return GH_OK;
+        return c->open.reason == GH_REASON_PACKED && lacks_sequences(c)
+                   ? refuse_unpacked(pass, c->open.bank, err)
+                   : GH_OK;
     }
 
-    entry = gh_bank_at(&c->bank, pass->segment, pass->direction, pass->variant,
-                        c->open.slot);
+    entry = gh_bank_at(c->open.bank, pass->segment, pass->direction,
+                       pass->variant, c->open.slot);
     c->open.entry = entry;
     if (entry->state == GH_ENTRY_EAGER) {
         c->open.reason = entry->reason;
@@ -229,7 +279,7 @@ static gh_status decide(struct gh_capture *c, const gh_pass *pass,
             return GH_OK;
         }
     }
-    record(c, pass, entry);
+    record(c, pass);
     return GH_OK;
 }
 
@@ -255,6 +305,8 @@ static void tell(const struct gh_capture *c, const gh_pass *pass,
     if (c->open.action == GH_ACTION_RECORD) {
         d->inputs = entry->inputs;
         d->stream = c->open.capture_stream;
+    } else if (c->open.reason == GH_REASON_CHECK && entry->filled != NULL) {
+        d->inputs = entry->inputs; /* of the sizes that the graph has seen */
     }
 }
 
@@ -266,7 +318,7 @@ static __attribute__((noinline)) void obey_call(struct gh_capture *c,
         c->open.counted = false;
     }
     if (gh_open_needs_no_exit(&c->open)) {
-        gh_open_move_on(c, pass);
+        gh_flight_go_on(c, pass);
     }
 }
 
@@ -299,6 +351,62 @@ static GH_COLD gh_status check_stream(struct gh_capture *c, void *stream,
     return status;
 }
 
+static GH_COLD gh_status refuse_bank(const struct gh_capture *c,
+                                     const gh_pass *pass, gh_error *err)
+{
+    const struct gh_bank *bank;
+
+    if (pass->bank >= c->banks.n) {
+        return gh_fail(err, GH_ERR_NOT_FOUND,
+                       "gh_pass.bank is %u, and the session has banks 0 to %u: "
+                       "declare it with gh_bank_add first",
+                       pass->bank, c->banks.n - 1);
+    }
+    bank = c->banks.all[pass->bank];
+    return gh_fail(err, GH_ERR_INVALID,
+                   "gh_pass.group is %p, but bank %u (%s, cp_size %u) was "
+                   "declared for group %p: its graphs use that one; declare a "
+                   "bank for each group",
+                   pass->group, pass->bank, bank->name, bank->cp_size,
+                   bank->group);
+}
+
+/* O(1), whatever the number of banks. */
+static inline gh_status select_bank(struct gh_capture *c, const gh_pass *pass,
+                                    gh_error *err)
+{
+    if (pass->bank < c->banks.n) {
+        c->open.bank = c->banks.all[pass->bank];
+        if (pass->group == NULL || pass->group == c->open.bank->group) {
+            return GH_OK;
+        }
+    }
+    return refuse_bank(c, pass, err);
+}
+
+static inline gh_status begin_call(struct gh_capture *c, const gh_pass *pass,
+                                   gh_error *err)
+{
+    if (c->ended != NULL) {
+        gh_order_end(&c->ended->order, &c->streams);
+        c->ended = NULL;
+    }
+    if (pass->stream != c->streams.last) {
+        gh_status status = check_stream(c, pass->stream, err);
+
+        if (status != GH_OK) {
+            return status;
+        }
+    }
+    return select_bank(c, pass, err);
+}
+
+gh_status gh_capture_begin_call(struct gh_capture *c, const gh_pass *pass,
+                                gh_error *err)
+{
+    return begin_call(c, pass, err);
+}
+
 gh_status gh_capture_enter(struct gh_capture *c, const gh_pass *pass,
                            gh_decision *decision, gh_error *err)
 {
@@ -311,15 +419,9 @@ gh_status gh_capture_enter(struct gh_capture *c, const gh_pass *pass,
     if (c->open.timed) {
         gh_open_begin_timing(c);
     }
-    if (c->ended != NULL) {
-        gh_order_end(&c->ended->order, &c->streams);
-        c->ended = NULL;
-    }
-    if (pass->stream != c->streams.last) {
-        status = check_stream(c, pass->stream, err);
-        if (status != GH_OK) {
-            return status;
-        }
+    status = begin_call(c, pass, err);
+    if (status != GH_OK) {
+        return status;
     }
 
     if (c->offload != NULL) {

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "capture/check.h"
+#include "capture/flight.h"
 #include "capture/offloads.h"
 #include "capture/record.h"
 #include "trace/trace.h"
@@ -87,7 +88,7 @@ static gh_status close_pass(struct gh_capture *c, const gh_pass *pass,
             return status;
         }
     }
-    gh_open_move_on(c, pass);
+    gh_flight_go_on(c, pass);
     return GH_OK;
 }
 
@@ -113,6 +114,17 @@ static GH_COLD gh_status close_and_tell(struct gh_capture *c,
 
     gh_offloads_tell(c);
     return status;
+}
+
+bool gh_capture_ends_replayed(struct gh_capture *c, const gh_pass *pass)
+{
+    if (c->open.action != GH_ACTION_REPLAYED || c->open.timed ||
+        !gh_open_is(&c->open, pass)) {
+        return false;
+    }
+    c->exits++;
+    gh_flight_go_on(c, pass);
+    return true;
 }
 
 gh_status gh_capture_exit(struct gh_capture *c, const gh_pass *pass,

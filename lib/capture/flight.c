@@ -54,6 +54,16 @@ GH_COLD gh_status gh_flight_without(struct gh_capture *c, const gh_pass *pass,
                    pass->microbatch, c->options.max_slots);
 }
 
+/* Its forward and its backward read each other's memory. */
+GH_COLD gh_status gh_flight_refuse_bank(const struct gh_capture *c,
+                                        const gh_pass *pass, gh_error *err)
+{
+    return gh_fail(err, GH_ERR_INVALID,
+                   "gh_pass.bank is %u, but microbatch %u began in bank %u, in "
+                   "this chunk: all passes of a flight are of one bank",
+                   pass->bank, pass->microbatch, c->open.at->bank->number);
+}
+
 GH_COLD gh_status gh_flight_move(struct gh_capture *c, struct gh_slot *slot,
                                  void *stream, gh_error *err)
 {

@@ -21,6 +21,9 @@ gh_status gh_flight_leave_slot(struct gh_capture *c, const gh_pass *pass,
 /* On another stream than the slot was last on, or in another slot. */
 gh_status gh_flight_begin_elsewhere(struct gh_capture *c, const gh_pass *pass,
                                     gh_error *err);
+/* Another bank than the flight's. */
+gh_status gh_flight_refuse_bank(const struct gh_capture *c, const gh_pass *pass,
+                                gh_error *err);
 /* In the middle of a flight. */
 gh_status gh_flight_move(struct gh_capture *c, struct gh_slot *slot,
                          void *stream, gh_error *err);
@@ -45,9 +48,9 @@ static inline gh_status gh_flight_begin(struct gh_capture *c,
     }
     if (status == GH_OK && slot != NULL) {
         slot->taken = c->open.number;
-        if (c->open.slot >= c->stats.slots) {
-            c->stats.slots = c->open.slot + 1;
-        }
+        slot->bank = c->open.bank;
+        slot->eager = c->open.bank->unpacked;
+        c->open.bank->used = c->open.number;
     }
     return status;
 }
@@ -69,10 +72,33 @@ static inline gh_status gh_flight_join(struct gh_capture *c,
     if (found == GH_SLOTS_FRESH) {
         return gh_flight_begin(c, pass, err);
     }
+    if (slot->bank != c->open.bank) {
+        return gh_flight_refuse_bank(c, pass, err);
+    }
     if (slot->order.stream == pass->stream) {
         return GH_OK;
     }
     return gh_flight_move(c, slot, pass->stream, err);
+}
+
+/* The microbatch moves on, and no pass is open. */
+static inline void gh_flight_go_on(struct gh_capture *c, const gh_pass *pass)
+{
+    c->open.active = false;
+    if (!c->open.counted) {
+        return;
+    }
+    if (pass->direction == GH_FORWARD) {
+        gh_slots_ran_forward(c->slots, c->open.chunk, pass->microbatch,
+                             pass->segment);
+    } else if (pass->direction != c->options.last_direction &&
+               (pass->flags & GH_PASS_NO_WGRAD) == 0) {
+        gh_slots_ran_dgrad(c->slots, c->open.chunk, pass->microbatch,
+                           pass->segment);
+    } else if (gh_slots_ran_last(c->slots, c->open.chunk, pass->microbatch,
+                                 pass->segment)) {
+        c->ended = c->streams.n > 1 ? c->open.at : NULL;
+    }
 }
 
 #endif

@@ -33,10 +33,24 @@ static bool describe_input(const struct gh_entry *entry, const gh_pass *pass,
                            uint32_t i, char *text, size_t bytes)
 {
     const gh_buffer *now = &pass->inputs[i], *then = &entry->inputs[i];
+    const bool by_capacity = entry->filled != NULL &&
+                             entry->filled[i] != GH_ALL_FILLED;
     char name[64];
 
     name_input(pass, i, name, sizeof(name));
-    if (now->bytes != then->bytes) {
+    if (by_capacity && now->bytes <= then->bytes) {
+        const uint64_t capacity =
+            pass->capacities == NULL ? 0 : pass->capacities[i];
+
+        if (capacity != then->bytes) {
+            snprintf(text, bytes,
+                     "its %s has a capacity of %llu bytes, and had one of %llu "
+                     "when it was recorded",
+                     name, (unsigned long long)capacity,
+                     (unsigned long long)then->bytes);
+            return true;
+        }
+    } else if (now->bytes != then->bytes) {
         snprintf(text, bytes,
                  "its %s has %llu bytes, and had %llu when it was recorded",
                  name, (unsigned long long)now->bytes,
@@ -52,6 +66,21 @@ static bool describe_input(const struct gh_entry *entry, const gh_pass *pass,
         return true;
     }
     return false;
+}
+
+void gh_misfit_overflow(const gh_pass *pass, char *text, size_t bytes)
+{
+    char name[64];
+    uint32_t i = 0;
+
+    while (pass->capacities[i] == 0 ||
+           pass->inputs[i].bytes <= pass->capacities[i]) {
+        i++;
+    }
+    name_input(pass, i, name, sizeof(name));
+    snprintf(text, bytes, "its %s has %llu bytes, and a capacity of %llu", name,
+             (unsigned long long)pass->inputs[i].bytes,
+             (unsigned long long)pass->capacities[i]);
 }
 
 void gh_misfit_describe(const struct gh_entry *entry, const gh_pass *pass,

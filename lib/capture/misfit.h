@@ -12,5 +12,7 @@
  * with: the first that differs, now and then. */
 void gh_misfit_describe(const struct gh_entry *entry, const gh_pass *pass,
                         char *text, size_t bytes);
+/* Of one with an input beyond its capacity. */
+void gh_misfit_overflow(const gh_pass *pass, char *text, size_t bytes);
 
 #endif

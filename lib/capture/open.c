@@ -10,25 +10,6 @@
 #include "capture/state.h"
 #include "trace/trace.h"
 
-void gh_open_move_on(struct gh_capture *c, const gh_pass *pass)
-{
-    c->open.active = false;
-    if (!c->open.counted) {
-        return;
-    }
-    if (pass->direction == GH_FORWARD) {
-        gh_slots_ran_forward(c->slots, c->open.chunk, pass->microbatch,
-                             pass->segment);
-    } else if (pass->direction != c->options.last_direction &&
-               (pass->flags & GH_PASS_NO_WGRAD) == 0) {
-        gh_slots_ran_dgrad(c->slots, c->open.chunk, pass->microbatch,
-                           pass->segment);
-    } else if (gh_slots_ran_last(c->slots, c->open.chunk, pass->microbatch,
-                                 pass->segment)) {
-        c->ended = c->streams.n > 1 ? c->open.at : NULL;
-    }
-}
-
 void gh_open_give_slot_up(struct gh_capture *c)
 {
     if (c->open.slot != GH_SLOT_NONE) {

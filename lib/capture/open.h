@@ -6,15 +6,17 @@
 #ifndef GH_CAPTURE_OPEN_H
 #define GH_CAPTURE_OPEN_H
 
-#include "bank/entry.h"
+#include "bank/bank.h"
 #include "capture/slots.h"
 
 struct gh_capture;
 
 /* What is found out when the pass is entered, so that exit decides nothing. */
 struct gh_open_pass {
-    uint32_t segment, microbatch, flags, variant;
+    uint32_t segment; /* this and the next three as in gh_pass, so that they
+                         are moved together */
     gh_direction direction;
+    uint32_t microbatch, flags, variant;
     void *stream;
     uint64_t number; /* of the pass, from 1 */
     bool active;
@@ -23,6 +25,7 @@ struct gh_open_pass {
     uint8_t action;
     uint8_t reason;
     uint32_t chunk, slot;
+    struct gh_bank *bank;
     struct gh_slot *at;     /* the slot, when it holds one */
     bool asked;             /* `capturing` is what the driver has said */
     enum gh_capturing capturing;
@@ -53,11 +56,15 @@ static inline bool gh_open_prepares(const struct gh_open_pass *open)
 /* Keeps which pass it is.  Nothing is open yet. */
 static inline void gh_open_name(struct gh_open_pass *open, const gh_pass *pass)
 {
-    open->segment = pass->segment;
-    open->microbatch = pass->microbatch;
-    open->flags = pass->flags;
+    const uint32_t segment = pass->segment, microbatch = pass->microbatch;
+    const gh_direction direction = pass->direction;
+    const uint32_t flags = pass->flags;
+
+    open->segment = segment;
+    open->direction = direction;
+    open->microbatch = microbatch;
+    open->flags = flags;
     open->variant = pass->variant;
-    open->direction = pass->direction;
     open->stream = pass->stream;
 }
 
@@ -65,14 +72,14 @@ static inline void gh_open_name(struct gh_open_pass *open, const gh_pass *pass)
 static inline bool gh_open_is(const struct gh_open_pass *open,
                               const gh_pass *pass)
 {
-    return open->active && open->segment == pass->segment &&
-           open->microbatch == pass->microbatch &&
-           open->flags == pass->flags && open->variant == pass->variant &&
-           open->direction == pass->direction && open->stream == pass->stream;
+    return open->active && ((open->segment ^ pass->segment) |
+                            (open->direction ^ pass->direction) |
+                            (open->microbatch ^ pass->microbatch) |
+                            (open->flags ^ pass->flags) |
+                            (open->variant ^ pass->variant)) == 0 &&
+           open->stream == pass->stream;
 }
 
-/* The microbatch moves on, and no pass is open. */
-void gh_open_move_on(struct gh_capture *c, const gh_pass *pass);
 /* Of a pass that did not run. */
 void gh_open_give_slot_up(struct gh_capture *c);
 

@@ -24,17 +24,20 @@ void gh_entry_give_up(struct gh_capture *c, struct gh_entry *entry,
                       gh_reason reason, const char *text)
 {
     gh_say_given_up(c, entry, text);
-    gh_bank_clear(&c->bank, entry);
+    gh_bank_clear(c->open.bank, entry);
     entry->state = GH_ENTRY_EAGER;
     entry->reason = (uint8_t)reason;
 }
 
-/* Whether another entry of the same slot writes exactly this range. */
+/* Whether another entry of the same slot and bank writes exactly this
+ * range. */
 static bool is_output(const struct gh_capture *c, uint32_t slot,
                       const gh_buffer *input)
 {
-    for (size_t row = 0; row < gh_bank_rows(&c->bank); row++) {
-        const struct gh_entry *entry = gh_bank_in_row(&c->bank, row, slot);
+    const struct gh_bank *bank = c->open.bank;
+
+    for (size_t row = 0; row < gh_bank_rows(bank); row++) {
+        const struct gh_entry *entry = gh_bank_in_row(bank, row, slot);
 
         for (uint32_t i = 0; i < entry->n_outputs; i++) {
             if (entry->outputs[i].address == input->address &&
@@ -59,20 +62,38 @@ static enum gh_input_kind kind_of(const struct gh_capture *c,
     return GH_INPUT_COPIED;
 }
 
-/* One block: the inputs, and the kind of each. */
+/* Inputs that have a capacity are as large as that. */
+static void widen_inputs(struct gh_entry *entry, const gh_pass *pass)
+{
+    for (uint32_t i = 0; i < entry->n_inputs; i++) {
+        entry->filled[i] = GH_ALL_FILLED;
+        if (pass->capacities[i] != 0) {
+            entry->inputs[i].bytes = pass->capacities[i];
+            entry->filled[i] = pass->capacities[i];
+        }
+    }
+}
+
+/* One block: the inputs, how far each is filled, and the kind of each. */
 static gh_status keep_inputs(struct gh_entry *entry, const gh_pass *pass,
                              gh_error *err)
 {
     const size_t n = pass->n_inputs;
 
-    entry->inputs = malloc(n * (sizeof(gh_buffer) + 1) + 1);
+    entry->inputs = malloc(n * (sizeof(gh_buffer) + 2 * sizeof(uint64_t) + 1) + 1);
     if (entry->inputs == NULL) {
         return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a recording");
     }
-    entry->kinds = (uint8_t *)(entry->inputs + n);
+    entry->filled = (uint64_t *)(entry->inputs + n);
+    entry->kinds = (uint8_t *)(entry->filled + 2 * n);
     entry->n_inputs = (uint32_t)n;
     if (n > 0) {
         memcpy(entry->inputs, pass->inputs, n * sizeof(gh_buffer));
+    }
+    if (pass->capacities != NULL) {
+        widen_inputs(entry, pass);
+    } else {
+        entry->filled = NULL;
     }
     return GH_OK;
 }
@@ -98,13 +119,15 @@ static gh_status keep_outputs(struct gh_entry *entry, const gh_pass *pass,
 static gh_status alloc_buffers(struct gh_capture *c, struct gh_entry *entry,
                                gh_error *err)
 {
-    uint64_t bytes = 0, offset = 0;
+    uint64_t bytes = 0, wish = 0, offset = 0;
     gh_status status;
 
     for (uint32_t i = 0; i < entry->n_inputs; i++) {
         entry->kinds[i] = (uint8_t)kind_of(c, entry, &entry->inputs[i]);
         if (entry->kinds[i] == GH_INPUT_COPIED) {
             bytes += gh_memory_align(entry->inputs[i].bytes);
+            wish += gh_memory_align(gh_banks_scale(&c->banks, c->open.bank,
+                                                   entry->inputs[i].bytes));
             entry->n_copies++;
         }
     }
@@ -116,15 +139,17 @@ static gh_status alloc_buffers(struct gh_capture *c, struct gh_entry *entry,
     if (status != GH_OK) {
         return status;
     }
-    status = gh_memory_alloc(&c->memory, bytes, &entry->buffers, err);
+    status = gh_bank_take(
+        c->open.bank, entry,
+        gh_banks_shelf(&c->banks, c->open.chunk, c->open.slot), bytes, wish,
+        err);
     if (status != GH_OK) {
         return status;
     }
-    entry->buffer_bytes = bytes;
 
     for (uint32_t i = 0; i < entry->n_inputs; i++) {
         if (entry->kinds[i] == GH_INPUT_COPIED) {
-            entry->inputs[i].address = (char *)entry->buffers + offset;
+            entry->inputs[i].address = (char *)entry->block->address + offset;
             offset += gh_memory_align(entry->inputs[i].bytes);
         }
     }
@@ -277,9 +302,8 @@ static gh_status launch_first(struct gh_capture *c, const gh_pass *pass,
     }
     status = gh_launch(c, entry, pass->stream, err);
     if (status == GH_OK) {
-        entry->ran_eagerly = false;
         entry->ran = c->open.number;
-        c->stats.replays++;
+        c->open.bank->replays++;
     }
     return status;
 }
@@ -329,11 +353,12 @@ static gh_status end(struct gh_capture *c, const gh_pass *pass,
 
     if (n_nodes != GH_NODES_UNKNOWN) {
         entry->n_nodes = (uint32_t)n_nodes;
-        c->bank.n_nodes += n_nodes;
+        c->banks.n_nodes += n_nodes;
     }
     entry->flags = pass->flags;
     entry->state = GH_ENTRY_READY;
-    c->stats.recordings++;
+    c->open.bank->n_graphs++;
+    c->open.bank->recordings++;
     return not_now || is_compared_first(c, entry) ? GH_RERUN : GH_OK;
 }
 
@@ -394,7 +419,7 @@ void gh_record_drop(struct gh_capture *c)
         gh_entry_give_up(c, entry, GH_REASON_CAPTURE, c->why.text);
     } else if (status == GH_OK || gh_services_capture(c)) {
         gh_device_graph_destroy(c->dev, graph);
-        gh_bank_clear(&c->bank, entry);
+        gh_bank_clear(c->open.bank, entry);
     } else {
         gh_entry_give_up(c, entry, GH_REASON_CAPTURE, err.text);
     }

@@ -7,6 +7,48 @@
 
 #include "capture/replay.h"
 
+/* Whether as many bytes are served: all that there were, or of an input with
+ * the capacity that was recorded up to so many. */
+static inline bool has_room(const struct gh_entry *entry, const gh_pass *pass,
+                            uint32_t i)
+{
+    const uint64_t given = pass->inputs[i].bytes;
+    const uint64_t wanted = entry->inputs[i].bytes;
+
+    if (entry->filled == NULL || entry->filled[i] == GH_ALL_FILLED) {
+        return given == wanted;
+    }
+    return given <= wanted && pass->capacities != NULL &&
+           pass->capacities[i] == wanted;
+}
+
+bool gh_replay_holds(const gh_pass *pass)
+{
+    for (uint32_t i = 0; pass->capacities != NULL && i < pass->n_inputs; i++) {
+        if (pass->capacities[i] != 0 &&
+            pass->capacities[i] < pass->inputs[i].bytes) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* What the host has written in place may reach to the end. */
+static void note_filled(struct gh_entry *entry, uint32_t i,
+                        const gh_buffer *given)
+{
+    uint64_t *filled = entry->filled, *next = entry->filled + entry->n_inputs;
+
+    if (filled[i] == GH_ALL_FILLED) {
+        return;
+    }
+    next[i] = given->bytes;
+    if (entry->kinds[i] != GH_INPUT_COPIED ||
+        given->address == entry->inputs[i].address) {
+        filled[i] = next[i] = entry->inputs[i].bytes;
+    }
+}
+
 enum gh_fit gh_replay_match(struct gh_entry *entry, const gh_pass *pass,
                             uint32_t first)
 {
@@ -17,8 +59,11 @@ enum gh_fit gh_replay_match(struct gh_entry *entry, const gh_pass *pass,
         const gh_buffer *given = &pass->inputs[i];
         const gh_buffer *wanted = &entry->inputs[i];
 
-        if (given->bytes != wanted->bytes) {
+        if (!has_room(entry, pass, i)) {
             return GH_FIT_NO;
+        }
+        if (entry->filled != NULL) {
+            note_filled(entry, i, given);
         }
         /* True also of a host that wrote to the static buffer itself. */
         if (given->address == wanted->address || given->bytes == 0) {
@@ -33,23 +78,68 @@ enum gh_fit gh_replay_match(struct gh_entry *entry, const gh_pass *pass,
             return GH_FIT_NO;
         }
     }
-    entry->n_pending = n;
+    entry->n_pending = n + (entry->filled != NULL);
     return fit;
+}
+
+/* Zeroes what earlier passes have left behind the inputs of this one: of this
+ * entry's, or all that there is room for when another one has written there
+ * since. */
+static gh_status zero_tails(struct gh_capture *c, struct gh_entry *entry,
+                            void *stream, gh_error *err)
+{
+    uint64_t *filled = entry->filled, *next = entry->filled + entry->n_inputs;
+    const bool strange =
+        entry->block != NULL && entry->block->writer != entry;
+
+    for (uint32_t i = 0; i < entry->n_inputs; i++) {
+        const gh_buffer *input = &entry->inputs[i];
+        gh_status status = GH_OK;
+        uint64_t end;
+
+        if (filled[i] == GH_ALL_FILLED || entry->kinds[i] != GH_INPUT_COPIED) {
+            continue;
+        }
+        end = strange ? input->bytes : filled[i];
+        if (next[i] < end) {
+            status = gh_device_zero(c->dev, (char *)input->address + next[i],
+                                    end - next[i], stream, err);
+        }
+        if (status != GH_OK) {
+            return status;
+        }
+        filled[i] = next[i];
+    }
+    return GH_OK;
 }
 
 gh_status gh_replay_copy_inputs(struct gh_capture *c, struct gh_entry *entry,
                                 void *stream, gh_error *err)
 {
     uint64_t bytes = 0;
+    uint32_t n;
     gh_status status;
 
     if (entry->n_pending == 0) {
         return GH_OK;
     }
-    status = gh_device_copy_launch(c->dev, entry->copy, entry->n_pending,
-                                   stream, &bytes, err);
+    if (entry->filled != NULL) {
+        status = zero_tails(c, entry, stream, err);
+        if (status != GH_OK) {
+            return status;
+        }
+    }
+    if (entry->block != NULL) {
+        entry->block->writer = entry;
+    }
+    n = entry->n_pending - (entry->filled != NULL);
+    if (n == 0) {
+        return GH_OK;
+    }
+    status = gh_device_copy_launch(c->dev, entry->copy, n, stream, &bytes,
+                                   err);
     if (status == GH_OK) {
-        c->stats.copies += (entry->n_pending + GH_COPIES_A_LAUNCH - 1) /
+        c->stats.copies += (n + GH_COPIES_A_LAUNCH - 1) /
                            GH_COPIES_A_LAUNCH;
         c->stats.copied_bytes += bytes;
     }

@@ -22,7 +22,10 @@ enum gh_fit {
 enum gh_fit gh_replay_match(struct gh_entry *entry, const gh_pass *pass,
                             uint32_t first);
 
-/* Launches the copies that are pending. */
+/* Whether no input has more bytes than its capacity. */
+bool gh_replay_holds(const gh_pass *pass);
+
+/* Launches the copies that are pending, and zeroes what is behind them. */
 gh_status gh_replay_copy_inputs(struct gh_capture *c, struct gh_entry *entry,
                                 void *stream, gh_error *err);
 
@@ -34,6 +37,9 @@ static inline enum gh_fit gh_replay_fits(struct gh_entry *entry,
         return GH_FIT_NO;
     }
     entry->n_pending = 0;
+    if (entry->filled != NULL) {
+        return gh_replay_match(entry, pass, 0);
+    }
     for (uint32_t i = 0; i < entry->n_inputs; i++) {
         if (pass->inputs[i].address != entry->inputs[i].address ||
             pass->inputs[i].bytes != entry->inputs[i].bytes) {
@@ -92,7 +98,7 @@ static inline gh_status gh_replay(struct gh_capture *c, struct gh_entry *entry,
         }
     }
     status = gh_launch(c, entry, stream, err);
-    c->stats.replays += status == GH_OK;
+    c->open.bank->replays += status == GH_OK;
     return status;
 }
 

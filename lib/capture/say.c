@@ -38,15 +38,22 @@ void gh_say_free(struct gh_said *said)
 struct gh_entry_label gh_entry_describe(const struct gh_capture *c,
                                         const struct gh_entry *entry)
 {
-    const struct gh_place place = gh_bank_place_of(&c->bank, entry);
+    const struct gh_bank *bank = gh_banks_whose(&c->banks, entry);
+    const struct gh_place place = gh_bank_place_of(bank, entry);
     struct gh_entry_label label;
-    char where[120];
+    char where[120], which[64] = "";
+
+    if (bank->number != 0) {
+        snprintf(which, sizeof(which), ", bank %u%s%s%s", bank->number,
+                 bank->name[0] == '\0' ? "" : " (", bank->name,
+                 bank->name[0] == '\0' ? "" : ")");
+    }
 
     gh_plan_extent(c->plan, &c->plan->segments[place.segment], where,
                    sizeof(where));
-    snprintf(label.text, sizeof(label.text), "%s %s%s, slot %u", where,
+    snprintf(label.text, sizeof(label.text), "%s %s%s, slot %u%s", where,
              gh_direction_names[place.direction],
-             place.variant == 0 ? "" : " (variant 1)", place.slot);
+             place.variant == 0 ? "" : " (variant 1)", place.slot, which);
     return label;
 }
 
@@ -86,6 +93,14 @@ static bool describe_reason(const struct gh_capture *c, char *text,
                            "without a backward keeps its slot until the step "
                            "ends",
         [GH_REASON_FROZEN] = "GRAPHHOOKS_FREEZE refuses new recordings",
+        [GH_REASON_BANKS] = "GRAPHHOOKS_MAX_BANKS banks have graphs, and each "
+                            "of them is in flight: raise it, or run fewer "
+                            "shapes at once",
+        [GH_REASON_PACKED] = "gh_packed_set has refused its sequences",
+        [GH_REASON_UNBOUND] = "its bank gave way to another one, and what its "
+                              "graphs read besides went with them: call "
+                              "gh_aux_bind again before the bank's next "
+                              "microbatch",
     };
 
     if (c->open.reason == GH_REASON_HOST_CAPTURE) {
@@ -123,6 +138,13 @@ void gh_say_misfit(struct gh_capture *c, const struct gh_entry *entry,
     if (!was_said(c, GH_REASON_INPUT)) {
         gh_misfit_describe(entry, pass, c->said.misfit,
                            sizeof(c->said.misfit));
+    }
+}
+
+void gh_say_overflow(struct gh_capture *c, const gh_pass *pass)
+{
+    if (!was_said(c, GH_REASON_INPUT)) {
+        gh_misfit_overflow(pass, c->said.misfit, sizeof(c->said.misfit));
     }
 }
 
@@ -284,14 +306,24 @@ static void say_nothing_compared(struct gh_capture *c)
     }
 }
 
-/* In any direction, with a slot or without. */
-static bool was_entered(const struct gh_capture *c, uint32_t segment)
+static bool was_launched(const struct gh_bank *bank, uint32_t segment)
 {
     uint32_t n;
-    const struct gh_entry *entries = gh_bank_of_segment(&c->bank, segment, &n);
+    const struct gh_entry *entries = gh_bank_of_segment(bank, segment, &n);
 
     for (uint32_t i = 0; i < n; i++) {
         if (entries[i].ran != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* In any direction, with a slot or without. */
+static bool was_entered(const struct gh_capture *c, uint32_t segment)
+{
+    for (uint32_t i = 0; i < c->banks.n; i++) {
+        if (was_launched(c->banks.all[i], segment)) {
             return true;
         }
     }
@@ -345,10 +377,9 @@ void gh_say_step_ended(struct gh_capture *c)
 /* ---- when the session closes ------------------------------------------- */
 
 /* "1200 graph launches, 48 eager passes (warmup 24, busy 24)" */
-static void describe_passes(const struct gh_capture *c, char *text,
-                            size_t bytes)
+static void describe_passes(const struct gh_capture *c, const gh_stats *s,
+                            char *text, size_t bytes)
 {
-    const gh_stats *s = &c->stats;
     const char *before = " (";
     int n = snprintf(text, bytes, "%llu graph launches, %llu eager passes",
                      (unsigned long long)s->replays,
@@ -428,7 +459,7 @@ void gh_say_closed(struct gh_capture *c)
     }
     say_nothing_compared(c);
     say_groups(c);
-    describe_passes(c, passes, sizeof(passes));
+    describe_passes(c, &stats, passes, sizeof(passes));
     say_checked(c, passes);
     say_summary(c, &stats, passes);
 }

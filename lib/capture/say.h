@@ -34,7 +34,7 @@ void gh_say_free(struct gh_said *said);
 
 /* "layer 3 attn..mlp forward, slot 1", for the log. */
 struct gh_entry_label {
-    char text[160];
+    char text[224];
 };
 struct gh_entry_label gh_entry_describe(const struct gh_capture *c,
                                         const struct gh_entry *entry);
@@ -47,6 +47,8 @@ void gh_say_misfit(struct gh_capture *c, const struct gh_entry *entry,
                    const gh_pass *pass);
 /* The same of one that what it offloads keeps from being launched. */
 void gh_say_not_now(struct gh_capture *c);
+/* Of a pass with an input beyond its capacity: noted as well. */
+void gh_say_overflow(struct gh_capture *c, const gh_pass *pass);
 /* The entry runs eagerly from now on.  It is noted, and said for all that have
  * the same text together. */
 void gh_say_given_up(struct gh_capture *c, const struct gh_entry *entry,

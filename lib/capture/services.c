@@ -44,6 +44,7 @@ static gh_recording recording_of(const struct gh_open_pass *open)
                            .segment = open->segment,
                            .direction = open->direction,
                            .variant = open->variant,
+                           .bank = open->bank->number,
                            .chunk = open->chunk,
                            .stream = open->capture_stream };
 }

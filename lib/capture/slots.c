@@ -54,6 +54,7 @@ gh_status gh_slots_create(uint32_t n_chunks, uint32_t n_segments,
         reset(slots, chunk);
         for (uint32_t k = 0; k < GH_MAX_SLOTS; k++) {
             gh_order_init(&chunk->slots[k].order);
+            chunk->slots[k].packed = UINT64_MAX;
         }
     }
     *slots_p = slots;
@@ -101,7 +102,8 @@ void gh_slots_cancel(struct gh_slots *slots, uint32_t chunk_index,
     struct gh_slots_chunk *chunk = &slots->chunks[chunk_index];
     struct gh_flight *flight = &chunk->flights[microbatch];
 
-    if (flight->slot != GH_FLIGHT_NO_SLOT && flight->waiting == 0) {
+    if (flight->slot != GH_FLIGHT_NO_SLOT && flight->waiting == 0 &&
+        !gh_slot_is_packed(&chunk->slots[flight->slot])) {
         gh_slots_give_back(chunk, flight);
     }
 }

@@ -19,6 +19,8 @@
 
 #define GH_MAX_SLOTS 64
 
+struct gh_bank;
+
 /* One slot of one chunk.
  *
  * Within a microbatch the host orders its passes, as it must without the
@@ -29,7 +31,16 @@
 struct gh_slot {
     struct gh_order order; /* of flights, by the buffers that they share */
     uint64_t taken;        /* the number of the pass that took it */
+    const struct gh_bank *bank; /* of the flight */
+    uint8_t eager;         /* why none of its passes has a graph; packed.c */
+    uint64_t packed;       /* `taken`, when that was for its sequences, which
+                              come before its first pass */
 };
+
+static inline bool gh_slot_is_packed(const struct gh_slot *slot)
+{
+    return slot->packed == slot->taken;
+}
 
 /* What a microbatch of a chunk has in flight. */
 struct gh_flight {

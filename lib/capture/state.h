@@ -8,10 +8,11 @@
 #ifndef GH_CAPTURE_STATE_H
 #define GH_CAPTURE_STATE_H
 
-#include "bank/bank.h"
+#include "bank/banks.h"
 #include "capture/borders.h"
 #include "capture/capture.h"
 #include "capture/open.h"
+#include "capture/packed.h"
 #include "capture/say.h"
 #include "capture/slots.h"
 #include "device/device.h"
@@ -25,7 +26,8 @@
 /* What the plan and the switch settle for a segment, once. */
 struct gh_segment_fate {
     uint32_t chunk;
-    uint32_t never; /* why it is never graphed, or GH_REASON_NONE */
+    uint32_t never; /* why it is never graphed, or not while the host warms up;
+                       else GH_REASON_NONE */
 };
 
 struct gh_capture {
@@ -35,7 +37,8 @@ struct gh_capture {
     struct gh_slots *slots;
     struct gh_segment_fate *fates; /* by segment */
     struct gh_answer *answers;     /* by chunk; services.c */
-    struct gh_bank bank;
+    struct gh_banks banks;
+    struct gh_loose *loose; /* packed.c */
     struct gh_left *left; /* [segment][direction][slot, or none of them] */
     struct gh_bound *bound; /* tensors that graphs read; aux.c */
     uint32_t n_bound;
@@ -77,7 +80,23 @@ static inline enum gh_capturing gh_open_captured(struct gh_capture *c)
 
 uint64_t gh_now_ns(void);
 
+/* enter.c: what a call that takes part in a flight begins with; sets
+ * open.bank. */
+gh_status gh_capture_begin_call(struct gh_capture *c, const gh_pass *pass,
+                                gh_error *err);
+
 /* aux.c */
 void gh_aux_release_all(struct gh_capture *c);
+/* The bank's bindings become void; the objects that they retain are the
+ * caller's to release.  *n_p: how many. */
+void **gh_aux_give_up(struct gh_capture *c, const struct gh_bank *bank,
+                      uint32_t *n_p);
+/* Whether the segment reads what the bank has given up. */
+bool gh_aux_is_void(const struct gh_capture *c, const struct gh_bank *bank,
+                    uint32_t segment);
+
+/* banks.c: lets the bank have graphs; another one may have to go for it.  Why
+ * not, or GH_REASON_NONE. */
+gh_reason gh_capture_admit(struct gh_capture *c, struct gh_bank *bank);
 
 #endif

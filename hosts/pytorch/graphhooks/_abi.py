@@ -219,6 +219,9 @@ GH_REASON_HOST_CAPTURE = 11
 GH_REASON_FORWARD_ONLY = 12
 GH_REASON_EMPTY = 13
 GH_REASON_PAUSED = 14
+GH_REASON_BANKS = 15
+GH_REASON_PACKED = 16
+GH_REASON_UNBOUND = 17
 
 
 class gh_offload_desc(Structure):
@@ -446,6 +449,10 @@ class gh_pass(Structure):
         ("stream", c_void_p),
         ("inputs", POINTER(gh_buffer)),
         ("outputs", POINTER(gh_buffer)),
+        ("bank", c_uint32),
+        ("reserved", c_uint32),
+        ("group", c_void_p),
+        ("capacities", POINTER(c_uint64)),
     ]
 
 
@@ -482,6 +489,57 @@ class gh_aux(Structure):
         ("name", c_char_p),
         ("buffer", gh_buffer),
         ("object", c_void_p),
+        ("bank", c_uint32),
+        ("reserved", c_uint32),
+    ]
+
+
+# ---- bank.h ----------------------------------------------------------------
+
+class gh_bank_desc(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("cp_size", c_uint32),
+        ("group", c_void_p),
+        ("tokens", c_uint32),
+        ("sequences", c_uint32),
+        ("name", c_char_p),
+    ]
+
+
+class gh_bank_stats(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("graphs", c_uint32),
+        ("recordings", c_uint64),
+        ("replays", c_uint64),
+        ("evictions", c_uint64),
+        ("bytes", c_uint64),
+    ]
+
+
+class gh_packed(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("bank", c_uint32),
+        ("chunk", c_uint32),
+        ("microbatch", c_uint32),
+        ("flags", c_uint32),
+        ("n_sequences", c_uint32),
+        ("stream", c_void_p),
+        ("lengths", POINTER(c_int32)),
+        ("padded", POINTER(c_int32)),
+    ]
+
+
+class gh_packed_buffers(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("slot", c_uint32),
+        ("cu_seqlens", gh_buffer),
+        ("cu_seqlens_padded", gh_buffer),
+        ("max_seqlen", gh_buffer),
+        ("n_sequences", gh_buffer),
     ]
 
 
@@ -552,6 +610,20 @@ class gh_api(Structure):
         (
             "offload_declare",
             _call(_session, POINTER(gh_offload_declared), c_uint32, c_uint32),
+        ),
+        (
+            "bank_add",
+            _call(_session, POINTER(gh_bank_desc), POINTER(c_uint32)),
+        ),
+        (
+            "bank_get_stats",
+            _call(_session, c_uint32, POINTER(gh_bank_stats)),
+        ),
+        (
+            "packed_set",
+            _call(
+                _session, POINTER(gh_packed), POINTER(gh_packed_buffers)
+            ),
         ),
     ]
 

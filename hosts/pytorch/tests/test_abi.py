@@ -85,8 +85,8 @@ def test_every_function_takes_as_many_arguments_as_in_C():
 
 def test_make_sets_the_size_and_nothing_else():
     pass_ = _abi.make(_abi.gh_pass, segment=3)
-    assert (pass_.struct_size, pass_.segment) == (56, 3)
-    assert bytes(pass_)[8:] == bytes(48)
+    assert (pass_.struct_size, pass_.segment) == (80, 3)
+    assert bytes(pass_)[8:] == bytes(72)
 
 
 def test_the_table_holds_plain_functions(api):

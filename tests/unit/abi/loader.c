@@ -17,7 +17,8 @@
     slot(plan_border) slot(tensor_name) slot(border_find) slot(aux_bind) \
     slot(model_describe) slot(session_reasons) slot(offload_save) \
     slot(offload_commit) slot(offload_load) slot(offload_release) \
-    slot(offload_get_stats) slot(offload_declare)
+    slot(offload_get_stats) slot(offload_declare) slot(bank_add) \
+    slot(bank_get_stats) slot(packed_set)
 
 static void test_the_table(void)
 {

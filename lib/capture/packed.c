@@ -1,0 +1,422 @@
+/*
+ * packed.c - see packed.h.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "capture/packed.h"
+
+#include "base/error.h"
+#include "capture/flight.h"
+
+#include <stdlib.h>
+
+/* Arrays of a microbatch without a slot. */
+struct gh_loose {
+    struct gh_loose *next;
+    void *address;
+    uint64_t bytes;
+    struct gh_order order;
+    bool busy; /* in this step */
+};
+
+/* ---- what was given ------------------------------------------------------ */
+
+static gh_status refuse_length(const gh_packed *packed, const int32_t *padded,
+                               uint32_t i, uint32_t divisor, gh_error *err)
+{
+    const int32_t length = packed->lengths[i];
+
+    if (length < 0) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_packed.lengths[%u] is %d: give each sequence's "
+                       "tokens, 0 or more",
+                       i, length);
+    }
+    if (padded[i] < length) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_packed.padded[%u] is %d, and the sequence has %d "
+                       "tokens: padding comes on top",
+                       i, padded[i], length);
+    }
+    return gh_fail(err, GH_ERR_INVALID,
+                   "gh_packed: sequence %u takes %d tokens with its padding, "
+                   "which %u, twice the CP size, does not divide: pad it",
+                   i, padded[i], divisor);
+}
+
+static gh_status refuse_sum(const struct gh_bank *bank, int64_t sum,
+                            int64_t physical, gh_error *err)
+{
+    return gh_fail(err, GH_ERR_UNSUPPORTED,
+                   "gh_packed: the sequences take %lld tokens, and bank %u (%s) "
+                   "holds %lld, %u on each of %u ranks: pack fewer, or declare "
+                   "a larger bank",
+                   (long long)sum, bank->number, bank->name,
+                   (long long)physical, bank->tokens,
+                   bank->cp_size == 0 ? 1 : bank->cp_size);
+}
+
+/* What the sequences are, when they fit. */
+static gh_status take_lengths(const struct gh_bank *bank,
+                              const gh_packed *packed,
+                              struct gh_lengths *lengths, gh_error *err)
+{
+    const uint32_t cp = bank->cp_size == 0 ? 1 : bank->cp_size;
+    const uint32_t divisor = cp == 1 ? 1 : 2 * cp;
+    const int32_t *padded =
+        packed->padded != NULL ? packed->padded : packed->lengths;
+    const int64_t physical = (int64_t)bank->tokens * cp;
+    int32_t longest = 0;
+    int64_t sum = 0;
+
+    if (packed->n_sequences > bank->sequences) {
+        return gh_fail(err, GH_ERR_UNSUPPORTED,
+                       "gh_packed: %u sequences, and bank %u (%s) holds %u: "
+                       "pack fewer, or declare a larger bank",
+                       packed->n_sequences, bank->number, bank->name,
+                       bank->sequences);
+    }
+    for (uint32_t i = 0; i < packed->n_sequences; i++) {
+        if (packed->lengths[i] < 0 || padded[i] < packed->lengths[i] ||
+            (uint32_t)padded[i] % divisor != 0) {
+            return refuse_length(packed, padded, i, divisor, err);
+        }
+        longest = packed->lengths[i] > longest ? packed->lengths[i] : longest;
+        sum += padded[i];
+    }
+    if (sum > physical) {
+        return refuse_sum(bank, sum, physical, err);
+    }
+    *lengths = (struct gh_lengths){ .actual = packed->lengths,
+                                    .padded = padded,
+                                    .n = packed->n_sequences,
+                                    .longest = longest,
+                                    .physical = (int32_t)physical };
+    return GH_OK;
+}
+
+/* ---- where it goes ------------------------------------------------------- */
+
+static uint32_t room_of(const struct gh_bank *bank)
+{
+    return bank->sequences + 2;
+}
+
+static uint64_t array_bytes(const struct gh_bank *bank)
+{
+    return gh_memory_align(room_of(bank) * sizeof(int32_t));
+}
+
+/* Both arrays, and the two numbers. */
+static uint64_t all_bytes(const struct gh_bank *bank)
+{
+    return 2 * array_bytes(bank) + gh_memory_align(2 * sizeof(int32_t));
+}
+
+static struct gh_offset_arrays arrays_at(const struct gh_bank *bank,
+                                         void *address)
+{
+    char *numbers = (char *)address + 2 * array_bytes(bank);
+
+    return (struct gh_offset_arrays){
+        .actual = address,
+        .padded = (char *)address + array_bytes(bank),
+        .longest = numbers,
+        .count = numbers + sizeof(int32_t),
+        .room = room_of(bank),
+    };
+}
+
+/* Of the slot; made when there is none yet. */
+static gh_status find_block(struct gh_capture *c, uint32_t chunk,
+                            struct gh_block **block_p, gh_error *err)
+{
+    struct gh_bank *bank = c->open.bank;
+    struct gh_banks *banks = &c->banks;
+    const size_t at = (size_t)chunk * banks->n_slots + c->open.slot;
+    struct gh_device_before before;
+    gh_status status;
+
+    if (bank->packed == NULL) {
+        bank->packed = calloc((size_t)banks->n_chunks * banks->n_slots,
+                              sizeof(*bank->packed));
+        if (bank->packed == NULL) {
+            return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for sequences");
+        }
+    }
+    if (bank->packed[at] == NULL) {
+        before = gh_device_enter(c->dev);
+        status = gh_shelf_take(&banks->shelves[at], &c->memory, bank->number,
+                               all_bytes(bank), all_bytes(bank),
+                               &bank->packed[at], err);
+        gh_device_leave(c->dev, before);
+        if (status != GH_OK) {
+            return status;
+        }
+        bank->bytes += bank->packed[at]->bytes;
+    }
+    *block_p = bank->packed[at];
+    return GH_OK;
+}
+
+static struct gh_loose *find_loose(const struct gh_capture *c, uint64_t bytes,
+                                   void *stream)
+{
+    for (struct gh_loose *l = c->loose; l != NULL; l = l->next) {
+        if (!l->busy && l->bytes >= bytes &&
+            gh_order_reach(&l->order, &c->streams, stream)) {
+            return l;
+        }
+    }
+    return NULL;
+}
+
+static gh_status add_loose(struct gh_capture *c, uint64_t bytes,
+                           struct gh_loose **loose_p, gh_error *err)
+{
+    struct gh_loose *loose = calloc(1, sizeof(*loose));
+    struct gh_device_before before;
+    gh_status status;
+
+    if (loose == NULL) {
+        return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for sequences");
+    }
+    before = gh_device_enter(c->dev);
+    status = gh_memory_alloc(&c->memory, bytes, &loose->address, err);
+    gh_device_leave(c->dev, before);
+    if (status != GH_OK) {
+        free(loose);
+        return status;
+    }
+    loose->bytes = bytes;
+    gh_order_init(&loose->order);
+    loose->next = c->loose;
+    c->loose = loose;
+    *loose_p = loose;
+    return GH_OK;
+}
+
+/* Of a microbatch without a slot, after all that has read them before. */
+static gh_status take_loose(struct gh_capture *c, void *stream,
+                            void **address_p, gh_error *err)
+{
+    const uint64_t bytes = all_bytes(c->open.bank);
+    struct gh_loose *loose = find_loose(c, bytes, stream);
+    gh_status status = GH_OK;
+
+    if (loose == NULL) {
+        status = add_loose(c, bytes, &loose, err);
+    }
+    if (status == GH_OK) {
+        status = gh_order_move(&loose->order, &c->streams, stream, err);
+    }
+    if (status == GH_OK) {
+        loose->busy = true;
+        *address_p = loose->address;
+    }
+    return status;
+}
+
+void gh_packed_end_step(struct gh_capture *c)
+{
+    const uint32_t n = c->streams.n;
+
+    for (struct gh_loose *l = c->loose; l != NULL; l = l->next) {
+        if (!l->busy) {
+            continue;
+        }
+        l->busy = false;
+        l->order.ordered = false;
+        l->order.stream = GH_NO_STREAM;
+        l->order.marked = 0;
+        l->order.used = n >= GH_MAX_EDGES ? UINT64_MAX : (UINT64_C(1) << n) - 1;
+    }
+}
+
+void gh_packed_free(struct gh_capture *c)
+{
+    while (c->loose != NULL) {
+        struct gh_loose *loose = c->loose;
+
+        c->loose = loose->next;
+        gh_order_free(&loose->order, c->dev);
+        gh_memory_free(&c->memory, loose->address, loose->bytes);
+        free(loose);
+    }
+}
+
+/* ---- the call ------------------------------------------------------------ */
+
+static gh_status check_call(const struct gh_capture *c, const gh_packed *packed,
+                            gh_error *err)
+{
+    const struct gh_flight *flight =
+        &c->slots->chunks[packed->chunk].flights[packed->microbatch];
+
+    if (c->open.active) {
+        return gh_fail(err, GH_ERR_STATE,
+                       "gh_packed_set: a pass is open: call gh_layer_exit or "
+                       "gh_layer_cancel first");
+    }
+    if (packed->flags == 0 && flight->waiting != 0) {
+        return gh_fail(err, GH_ERR_STATE,
+                       "gh_packed_set: passes of microbatch %u have run: call "
+                       "it before the first of them",
+                       packed->microbatch);
+    }
+    if (c->dev == NULL) {
+        return gh_fail(err, GH_ERR_NO_DRIVER,
+                       "gh_packed_set needs a driver also where "
+                       "GRAPHHOOKS_ENABLE is 0: name one in GRAPHHOOKS_DRIVER");
+    }
+    return GH_OK;
+}
+
+static gh_status check_bank(const struct gh_bank *bank, gh_error *err)
+{
+    if (bank->sequences != 0) {
+        return GH_OK;
+    }
+    return gh_fail(err, GH_ERR_INVALID,
+                   "gh_packed.bank is %u, which holds no sequences: declare "
+                   "one with gh_bank_desc.sequences and tokens",
+                   bank->number);
+}
+
+/* The microbatch takes its slot, or goes without. */
+static gh_status join(struct gh_capture *c, const gh_pass *pass, gh_error *err)
+{
+    struct gh_slots_chunk *chunk = &c->slots->chunks[c->open.chunk];
+    const struct gh_flight *flight = &chunk->flights[pass->microbatch];
+    gh_status status = GH_OK;
+
+    if (flight->slot != GH_FLIGHT_NO_SLOT) {
+        c->open.slot = flight->slot;
+        c->open.at = &chunk->slots[flight->slot];
+        c->open.at->bank = c->open.bank;
+        c->open.bank->used = c->open.number;
+        return c->open.at->order.stream == pass->stream
+                   ? GH_OK
+                   : gh_flight_move(c, c->open.at, pass->stream, err);
+    }
+    if (chunk->free == 0) {
+        return gh_flight_without(c, pass, GH_SLOTS_NONE, err);
+    }
+    c->open.slot = gh_slots_take(chunk, pass->microbatch);
+    c->open.at = &chunk->slots[c->open.slot];
+    status = gh_flight_begin(c, pass, err);
+    if (status != GH_OK) {
+        gh_open_give_slot_up(c);
+    }
+    return status;
+}
+
+static void tell(const struct gh_capture *c,
+                 const struct gh_offset_arrays *arrays,
+                 gh_packed_buffers *buffers)
+{
+    const uint64_t bytes = arrays->room * sizeof(int32_t);
+
+    buffers->slot = c->open.slot;
+    buffers->cu_seqlens =
+        (gh_buffer){ arrays->actual, bytes, GH_BUFFER_STATIC, 0 };
+    buffers->cu_seqlens_padded =
+        (gh_buffer){ arrays->padded, bytes, GH_BUFFER_STATIC, 0 };
+    buffers->max_seqlen =
+        (gh_buffer){ arrays->longest, sizeof(int32_t), GH_BUFFER_STATIC, 0 };
+    buffers->n_sequences =
+        (gh_buffer){ arrays->count, sizeof(int32_t), GH_BUFFER_STATIC, 0 };
+}
+
+/* The slot's arrays are another microbatch's: nobody is to take them for this
+ * one's. */
+static void spoil(struct gh_capture *c, void *stream)
+{
+    const struct gh_bank *bank = c->open.bank;
+    const size_t at =
+        (size_t)c->open.chunk * c->banks.n_slots + c->open.slot;
+
+    c->open.at->eager = GH_REASON_PACKED;
+    if (bank->packed != NULL && bank->packed[at] != NULL) {
+        const struct gh_offset_arrays arrays =
+            arrays_at(bank, bank->packed[at]->address);
+
+        gh_device_poison_offsets(c->dev, &arrays, stream, NULL);
+    }
+}
+
+static gh_status write(struct gh_capture *c, const gh_packed *packed,
+                       gh_packed_buffers *buffers, gh_error *err)
+{
+    struct gh_lengths lengths;
+    struct gh_offset_arrays arrays;
+    struct gh_block *block = NULL;
+    void *address = NULL;
+    gh_status status = take_lengths(c->open.bank, packed, &lengths, err);
+
+    if (status != GH_OK) {
+        return status;
+    }
+    if (c->open.slot == GH_SLOT_NONE) {
+        status = take_loose(c, packed->stream, &address, err);
+    } else {
+        status = find_block(c, packed->chunk, &block, err);
+    }
+    if (status != GH_OK) {
+        return status;
+    }
+    arrays =
+        arrays_at(c->open.bank, block != NULL ? block->address : address);
+    status = gh_device_write_offsets(c->dev, &arrays, &lengths, packed->stream,
+                                     err);
+    if (status == GH_OK) {
+        tell(c, &arrays, buffers);
+    }
+    return status;
+}
+
+gh_status gh_capture_set_packed(struct gh_capture *c, const gh_packed *packed,
+                                gh_packed_buffers *buffers, gh_error *err)
+{
+    const gh_pass pass = { .struct_size = sizeof(pass),
+                           .direction = GH_FORWARD,
+                           .microbatch = packed->microbatch,
+                           .bank = packed->bank,
+                           .stream = packed->stream };
+    gh_status status = check_call(c, packed, err);
+
+    if (status == GH_OK) {
+        status = gh_capture_begin_call(c, &pass, err);
+    }
+    if (status == GH_OK) {
+        status = check_bank(c->open.bank, err);
+    }
+    if (status != GH_OK) {
+        return status;
+    }
+    gh_open_name(&c->open, &pass);
+    c->open.number = c->enters;
+    c->open.action = GH_ACTION_RUN;
+    c->open.asked = false;
+    c->open.chunk = packed->chunk;
+    c->open.slot = GH_SLOT_NONE;
+    c->open.at = NULL;
+    c->open.entry = NULL;
+    if (packed->flags == 0) {
+        status = join(c, &pass, err);
+        if (status != GH_OK) {
+            return status;
+        }
+    }
+    status = write(c, packed, buffers, err);
+    if (c->open.slot != GH_SLOT_NONE) {
+        c->open.at->packed = c->open.at->taken;
+        c->open.at->eager = GH_REASON_NONE;
+        if (status != GH_OK) {
+            spoil(c, packed->stream);
+        }
+    }
+    return status;
+}

@@ -1,0 +1,21 @@
+/*
+ * packed.h - where the device finds a microbatch's packed sequences.
+ *
+ * The arrays of a slot and a bank are a block of the slot's memory, at one
+ * address as long as the bank has graphs.  Microbatches without a slot have
+ * arrays of their own until the step ends.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef GH_CAPTURE_PACKED_H
+#define GH_CAPTURE_PACKED_H
+
+struct gh_capture;
+struct gh_loose;
+
+/* What microbatches without a slot have had is free for those of the next
+ * step, in the order of streams. */
+void gh_packed_end_step(struct gh_capture *c);
+void gh_packed_free(struct gh_capture *c);
+
+#endif
