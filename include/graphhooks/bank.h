@@ -125,8 +125,8 @@ typedef struct gh_packed_buffers {
  * Give the device a microbatch's sequences: actual and padded cu_seqlens, the
  * longest, and their number, each entry written anew, by one launch for every
  * 480 sequences.  It is the first call of a microbatch in a chunk, takes the
- * slot that its passes then have, and may be made again until the first of
- * them.  A microbatch of a bank with sequences that begins without it is
+ * slot that its passes then have, and may be made again, on the same stream or
+ * after it, until the first of them.  A microbatch of a bank with sequences that begins without it is
  * GH_ERR_STATE: its graphs would read those of another.
  *
  * What does not fit is refused with the numbers, and the passes of the microbatch

@@ -177,14 +177,12 @@ static void clear_from(struct gh_capture *c, const gh_pass *pass)
 /* A place for the graph, in a bank that may have graphs. */
 static gh_reason find_place(struct gh_capture *c, const gh_pass *pass)
 {
-    gh_reason reason = GH_REASON_NONE;
+    gh_reason reason = gh_aux_is_void(c, c->open.bank, pass->segment)
+                           ? GH_REASON_UNBOUND
+                           : GH_REASON_NONE;
 
-    if (!c->open.bank->admitted) {
+    if (reason == GH_REASON_NONE && !c->open.bank->admitted) {
         reason = gh_capture_admit(c, c->open.bank);
-    }
-    if (reason == GH_REASON_NONE &&
-        gh_aux_is_void(c, c->open.bank, pass->segment)) {
-        reason = GH_REASON_UNBOUND;
     }
     if (reason == GH_REASON_NONE) {
         c->open.entry = gh_bank_at(c->open.bank, pass->segment, pass->direction,

@@ -595,6 +595,125 @@ static void test_a_recording_says_its_bank(void)
     finish("recordings");
 }
 
+/* ---- tensors that graphs read ---------------------------------------- */
+
+#define N_TABLES 3
+static char tables[N_TABLES][64];
+static struct {
+    int references[N_TABLES];
+    uint64_t execs, pending; /* at the last release */
+    uint32_t releases;
+} held;
+
+static gh_status retain(void *user, void *object)
+{
+    (void)user;
+    held.references[(char(*)[64])object - tables]++;
+    return GH_OK;
+}
+
+static void release(void *user, void *object)
+{
+    (void)user;
+    held.references[(char(*)[64])object - tables]--;
+    held.execs = toy_counts(&s.toy).execs;
+    held.pending = toy_counts(&s.toy).pending;
+    held.releases++;
+}
+
+static const gh_host_services keeping = { .struct_size = sizeof(keeping),
+                                          .retain = retain,
+                                          .release = release };
+
+/* A table for each layer of the bank. */
+static gh_status bind_table(uint32_t shape, uint32_t table)
+{
+    gh_aux aux = { .struct_size = sizeof(aux),
+                   .name = "rotary_cos",
+                   .buffer = { .address = tables[table], .bytes = 64 },
+                   .object = tables[table],
+                   .bank = s.bank[shape] };
+    gh_status status = GH_OK;
+
+    for (aux.layer = 0; aux.layer < 2 && status == GH_OK; aux.layer++) {
+        status = gh_aux_bind(s.toy.session, &aux, &s.err);
+    }
+    return status;
+}
+
+static bool start_with_tables(const char *const *environment)
+{
+    memset(&held, 0, sizeof(held));
+    if (!start(&(struct shapes_options){ .elems = 512,
+                                         .free_running = true,
+                                         .family = "mla",
+                                         .host = &keeping,
+                                         .environment = environment })) {
+        return false;
+    }
+    shapes_add_tokens(&s, 512);
+    shapes_add_tokens(&s, 256);
+    return true;
+}
+
+static void test_tables_are_of_a_bank(void)
+{
+    uint64_t execs;
+
+    if (!start_with_tables(quiet)) {
+        return;
+    }
+    is_status(bind_table(0, 0), GH_OK, &s.err, "a bank's table is bound");
+    bind_table(1, 1);
+    step_of(0);
+    step_of(0);
+    step_of(1);
+    execs = toy_counts(&s.toy).execs;
+    is_int(execs, 8, "both banks are recorded");
+    bind_table(1, 2);
+    is_int(toy_counts(&s.toy).execs, 4, "a table that moves drops its bank's");
+    is_int(shapes_stats(&s, 0).graphs, 4, "and no other's");
+    is_int(held.references[1], 0, "the old one is released");
+    is_int(held.references[0], 2, "the other bank's is held");
+    s.bank[0] = 9;
+    is_status(bind_table(0, 0), GH_ERR_NOT_FOUND, &s.err,
+              "there is no table of a bank that was never declared");
+    finish("tables");
+    is_int(held.references[0] + held.references[2], 0,
+           "the end releases all of them");
+}
+
+static void test_tables_go_with_the_graphs(void)
+{
+    if (!start_with_tables(one_bank)) {
+        return;
+    }
+    bind_table(0, 0);
+    bind_table(1, 1);
+    step_of(0);
+    step_of(0);
+    step_of(1);
+    is_int(shapes_stats(&s, 0).evictions, 1, "a bank gives way");
+    is_int(held.references[0], 2, "while its graphs run its table is held");
+    s.toy.drv.cuCtxSynchronize();
+    shapes_end(&s);
+    is_int(held.references[0], 0, "and released with the last of them");
+    is_int(held.releases, 2, "once for each layer");
+    is_int(held.execs, 4, "no graph that reads it is left then");
+    is_int(held.pending, 0, "nor does any run");
+    step_of(0);
+    is_int(toy_eager(&s.toy, GH_REASON_UNBOUND), 4,
+           "its passes are not recorded again without a table");
+    is_int(shapes_stats(&s, 1).evictions, 0, "and no bank gives way for them");
+    bind_table(0, 2);
+    step_of(0);
+    is_int(shapes_stats(&s, 0).graphs, 4, "bound anew, they are");
+    is_int(held.references[2], 2, "and the new one is held");
+    finish("tables and graphs");
+    is_int(held.references[1] + held.references[2], 0,
+           "the end releases what is left");
+}
+
 /* ---- smaller inputs ------------------------------------------------------ */
 
 static void test_inputs_by_capacity(void)
@@ -696,6 +815,8 @@ int main(void)
     test_slots_are_of_microbatches();
     test_freeze();
     test_a_recording_says_its_bank();
+    test_tables_are_of_a_bank();
+    test_tables_go_with_the_graphs();
     test_inputs_by_capacity();
     test_checked_inputs_by_capacity();
     test_more_than_the_capacity();

@@ -1,6 +1,6 @@
 /*
  * The copy moves every byte it is asked to and no other, the compare finds
- * the first byte that differs: on the CPU, and on the driver that
+ * the first byte that differs, offsets are written each and all: on the CPU, and on the driver that
  * GRAPHHOOKS_TEST_DRIVER names, the software device unless that says cuda.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -28,8 +28,11 @@ struct runner {
     const char *name;
     void (*copy)(struct gh_copy_batch *batch); /* entries hold offsets */
     uint64_t (*compare)(uint64_t a, uint64_t b, uint64_t bytes);
+    void (*offsets)(struct gh_offsets *offsets); /* in the first AREA bytes */
     int trials;
 };
+
+#define AREA 32768
 
 static uint64_t seed = 1;
 
@@ -76,12 +79,27 @@ static uint64_t ref_compare(uint64_t a, uint64_t b, uint64_t bytes)
 
 /* ---- the driver -------------------------------------------------------- */
 
+static void move_offsets(struct gh_offsets *offsets, uint64_t base)
+{
+    offsets->head.actual += base;
+    offsets->head.padded += base;
+    offsets->head.longest += base;
+    offsets->head.count += base;
+}
+
+static void ref_offsets(struct gh_offsets *offsets)
+{
+    memcpy(after, before, AREA);
+    move_offsets(offsets, (uintptr_t)after);
+    gh_offsets_ref(&offsets->head, offsets->pairs);
+}
+
 static struct {
     struct driver drv;
     bool soft;
     CUcontext ctx;
     CUmodule module;
-    CUfunction small, large, compare;
+    CUfunction small, large, compare, few, many;
     CUstream stream;
     CUdeviceptr arena, verdict;
 } gpu;
@@ -132,6 +150,11 @@ static bool gpu_open(char *reason, size_t bytes)
                 (&gpu.large, gpu.module, gh_copy_batch_kernel(9))) &&
            CALL(cuModuleGetFunction,
                 (&gpu.compare, gpu.module, GH_KERNEL_COMPARE)) &&
+           CALL(cuModuleGetFunction,
+                (&gpu.few, gpu.module, gh_offsets_kernel(GH_OFFSETS_SMALL))) &&
+           CALL(cuModuleGetFunction,
+                (&gpu.many, gpu.module,
+                 gh_offsets_kernel(GH_OFFSETS_SMALL + 1))) &&
            CALL(cuStreamCreate, (&gpu.stream, CU_STREAM_NON_BLOCKING)) &&
            CALL(cuMemAlloc, (&gpu.arena, ARENA)) &&
            CALL(cuMemAlloc, (&gpu.verdict, sizeof(uint64_t)));
@@ -180,6 +203,20 @@ static uint64_t gpu_compare(uint64_t a, uint64_t b, uint64_t bytes)
     CALL(cuStreamSynchronize, (gpu.stream));
     CALL(cuMemcpyDtoH, (&first, gpu.verdict, sizeof(first)));
     return first;
+}
+
+static void gpu_offsets(struct gh_offsets *offsets)
+{
+    void *params[] = { offsets };
+
+    CALL(cuMemcpyHtoDAsync, (gpu.arena, before, AREA, gpu.stream));
+    move_offsets(offsets, gpu.arena);
+    CALL(cuLaunchKernel,
+         (offsets->head.n <= GH_OFFSETS_SMALL ? gpu.few : gpu.many,
+          gh_offsets_plan(offsets), 1, 1, GH_KERNEL_THREADS, 1, 1, 0,
+          gpu.stream, params, NULL));
+    CALL(cuStreamSynchronize, (gpu.stream));
+    CALL(cuMemcpyDtoH, (after, gpu.arena, AREA));
 }
 
 /* ---- the copy ---------------------------------------------------------- */
@@ -473,6 +510,66 @@ static void test_who_comes_between_is_a_race(void)
     CALL(cuStreamDestroy, (beside));
 }
 
+/* ---- offsets ----------------------------------------------------------- */
+
+static void put(uint64_t at, int32_t value)
+{
+    memcpy(expected + at, &value, sizeof(value));
+}
+
+static bool writes_offsets(const struct runner *on, uint32_t first, uint32_t n,
+                           uint32_t fills)
+{
+    static struct gh_offsets offsets;
+    struct gh_offsets_head *head = &offsets.head;
+    const uint32_t rest = first + n;
+
+    *head = (struct gh_offsets_head){ .actual = 0,
+                                      .padded = AREA / 4,
+                                      .longest = AREA / 2,
+                                      .count = AREA / 2 + 4,
+                                      .first = first,
+                                      .n = n,
+                                      .end = rest + fills,
+                                      .fill_actual = -5,
+                                      .fill_padded = 123456789,
+                                      .longest_value = 77,
+                                      .count_value = 9 };
+    memcpy(expected, before, AREA);
+    for (uint32_t i = 0; i < n; i++) {
+        offsets.pairs[i].actual = (int32_t)draw(1u << 31);
+        offsets.pairs[i].padded = (int32_t)draw(1u << 31);
+        put(4 * (first + i), offsets.pairs[i].actual);
+        put(AREA / 4 + 4 * (first + i), offsets.pairs[i].padded);
+    }
+    for (uint32_t i = rest; i < rest + fills; i++) {
+        put(4 * i, -5);
+        put(AREA / 4 + 4 * i, 123456789);
+    }
+    if (first == 0) {
+        put(AREA / 2, 77);
+        put(AREA / 2 + 4, 9);
+    }
+    on->offsets(&offsets);
+    return memcmp(after, expected, AREA) == 0;
+}
+
+static void test_offsets_are_written(const struct runner *on)
+{
+    int wrong = 0;
+
+    for (uint32_t n = 0; n <= GH_OFFSETS_LARGE; n++) {
+        wrong += !writes_offsets(on, 0, n, 1 + draw(1200));
+    }
+    is_int(wrong, 0, "%s: offsets of 0 to %u sequences are written, and fills",
+           on->name, GH_OFFSETS_LARGE);
+    wrong = !writes_offsets(on, 480, 480, 0) ||
+            !writes_offsets(on, 480, 48, 300) ||
+            !writes_offsets(on, 960, 1, 0) || !writes_offsets(on, 1, 0, 256);
+    ok(!wrong, "%s: a later launch leaves the others' and the numbers",
+       on->name);
+}
+
 static void test_on(const struct runner *on)
 {
     fill(before);
@@ -483,12 +580,14 @@ static void test_on(const struct runner *on)
     test_odd_batches(on);
     test_a_difference_is_found_anywhere(on);
     test_the_first_of_many_is_found(on);
+    test_offsets_are_written(on);
 }
 
 int main(void)
 {
-    static const struct runner ref = { "reference", ref_copy, ref_compare, 8 };
-    struct runner device = { "device", gpu_copy, gpu_compare, 8 };
+    static const struct runner ref = { "reference", ref_copy, ref_compare,
+                                       ref_offsets, 8 };
+    struct runner device = { "device", gpu_copy, gpu_compare, gpu_offsets, 8 };
     char reason[512];
 
     before = malloc(ARENA);
@@ -512,7 +611,7 @@ int main(void)
         }
         gpu_close();
     } else {
-        skip(20, "%s", reason);
+        skip(22, "%s", reason);
     }
 
     free(before);
