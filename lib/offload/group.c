@@ -178,9 +178,6 @@ static gh_status learn(struct gh_offload *o, const struct gh_offload_at *at,
                    ? gh_table_classify(&o->table, group, split->goes, err)
                    : GH_OK;
     }
-    if (split->goes + split->stays > group->all) {
-        group->all = split->goes + split->stays;
-    }
     if (split->goes == 0) {
         group->fate = group->bytes == 0 ? GH_FATE_SMALL : group->fate;
         return GH_OK;
@@ -226,6 +223,10 @@ gh_status gh_group_meet(struct gh_offload *o, const struct gh_offload_at *at,
     }
     *group_p = group;
     *split_p = gh_group_split(o, wanted, true);
+    if (!o->profiled && !at->forward_only &&
+        split_p->goes + split_p->stays > group->all) {
+        group->all = split_p->goes + split_p->stays;
+    }
     if (o->profiled || at->paused || group->fate == GH_FATE_NOT_ASKED ||
         group->fate == GH_FATE_PLAN) {
         return GH_OK;
@@ -296,7 +297,9 @@ gh_status gh_group_keep_for_graph(struct gh_offload *o, struct gh_instance *i,
                        (unsigned long long)bytes,
                        (unsigned long long)i->kept_bytes);
     }
-    return widen(o, bytes, &i->kept, &i->kept_bytes, err);
+    /* Graphs of other banks come to the same memory: it is the largest's. */
+    return widen(o, bytes != 0 && bytes < i->group->all ? i->group->all : bytes,
+                 &i->kept, &i->kept_bytes, err);
 }
 
 static const char *state_text(const struct gh_instance *i)

@@ -672,6 +672,8 @@ static void test_tables_are_of_a_bank(void)
     is_int(execs, 8, "both banks are recorded");
     bind_table(1, 2);
     is_int(toy_counts(&s.toy).execs, 4, "a table that moves drops its bank's");
+    is_int(shapes_stats(&s, 1).graphs, 0, "which has none then");
+    is_int(shapes_stats(&s, 1).bytes, 0, "and uses no memory");
     is_int(shapes_stats(&s, 0).graphs, 4, "and no other's");
     is_int(held.references[1], 0, "the old one is released");
     is_int(held.references[0], 2, "the other bank's is held");

@@ -27,6 +27,7 @@ enum kind {
     KIND_MODEL,
     KIND_PATTERN,
     KIND_COUNTS,
+    KIND_LENGTHS,
     KIND_MODES,
     KIND_DELAY,
     KIND_STREAM
@@ -56,6 +57,8 @@ static const struct row table[] = {
       "attention heads; divides hidden (4)" },
     { "--seq", KIND_INT, RUN(config.seq), 1, 8192, "N",
       "bytes in a sequence (32)" },
+    { "--lengths", KIND_LENGTHS, 0, 1, 8192, "N,N,...",
+      "sequences of several lengths, that microbatches take in turn" },
     { "--batch", KIND_INT, RUN(config.batch), 1, 1024, "N",
       "sequences in a microbatch (4)" },
     { "--experts", KIND_INT, RUN(config.experts), 1, 1024, "N",
@@ -215,6 +218,19 @@ static int add_count(struct command *command, const char *piece)
     return 0;
 }
 
+static int add_length(struct command *command, const char *piece)
+{
+    struct options *options = &command->options;
+    long value;
+
+    if (options->n_lengths == MAX_LENGTHS ||
+        whole_number(piece, 1, 8192, &value) != 0) {
+        return -1;
+    }
+    options->lengths[options->n_lengths++] = (int)value;
+    return 0;
+}
+
 static int add_mode(struct command *command, const char *piece)
 {
     for (int i = 0; i < MODE_COUNT; i++) {
@@ -264,6 +280,8 @@ static int set_field(struct command *command, const struct row *row,
             return -1;
         }
         *(int *)field = (int)number;
+        command->gave_seq = command->gave_seq ||
+                            row->offset == RUN(config.seq);
         return 0;
     case KIND_SEED:
         errno = 0;
@@ -297,6 +315,9 @@ static int set_field(struct command *command, const struct row *row,
     case KIND_COUNTS:
         command->options.n_counts = 0;
         return split(value, command, add_count);
+    case KIND_LENGTHS:
+        command->options.n_lengths = 0;
+        return split(value, command, add_length);
     case KIND_MODES:
         command->n_modes = 0;
         return split(value, command, add_mode);
@@ -386,10 +407,13 @@ static void describe(const struct row *row, const char *value, char *text,
                  row->name, value, row->value, row->least, row->most);
         return;
     case KIND_COUNTS:
+    case KIND_LENGTHS:
         snprintf(text, text_bytes,
                  "%s %s: expects up to %d numbers with commas, each from %d "
                  "to %d",
-                 row->name, value, MAX_COUNTS, row->least, row->most);
+                 row->name, value,
+                 row->kind == KIND_COUNTS ? MAX_COUNTS : MAX_LENGTHS,
+                 row->least, row->most);
         return;
     case KIND_SEED:
         snprintf(text, text_bytes, "%s %s: expects N, from 0 to %" PRIu64,
@@ -494,6 +518,11 @@ static void complete(struct command *command)
     struct config *config = &command->options.config;
 
     put_plain_first(command);
+    for (int i = 0; i < command->options.n_lengths; i++) {
+        const int length = command->options.lengths[i];
+
+        config->seq = i == 0 || length > config->seq ? length : config->seq;
+    }
     command->gave_experts = config->experts != 0;
     command->gave_top_k = config->top_k != 0;
     command->gave_state = config->state != 0;

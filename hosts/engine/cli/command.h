@@ -21,6 +21,7 @@ struct command {
     const char *data, *json; /* NULL: find it; none */
     bool quiet, help;
     bool gave_experts, gave_top_k, gave_state, gave_pattern; /* by a person */
+    bool gave_seq;
 };
 
 /* 0; or -1 with one sentence in text: what is wrong and what would be right.

@@ -186,6 +186,13 @@ int command_check(const struct command *command, char *text, size_t text_bytes)
                  config->heads, config->hidden);
         return -1;
     }
+    if (options->n_lengths > 0 && command->gave_seq) {
+        snprintf(text, text_bytes,
+                 "--seq %d and --lengths: microbatches have the one or the "
+                 "others; leave one out",
+                 config->seq);
+        return -1;
+    }
     if (too_large_for != NULL) {
         snprintf(text, text_bytes,
                  "--layers %d, --hidden %d, --heads %d, --seq %d, --batch %d: "

@@ -351,13 +351,12 @@ static int init_host_counts(struct set *set, const struct model *model)
     return 0;
 }
 
-int set_init(struct set *set, const struct model *model, struct device *dev)
+/* The lists of pointers; -1 when memory ran out. */
+static int make_lists(struct set *set, const struct model *model)
 {
     const size_t layers = (size_t)model->config.layers;
-    struct cutter cutter = { 0 };
 
     memset(set, 0, sizeof(*set));
-    set->dev = dev;
     set->parts = calloc((size_t)model->n_parts, sizeof(*set->parts));
     set->attn = calloc(layers, sizeof(*set->attn));
     set->mlp = calloc(layers, sizeof(*set->mlp));
@@ -366,8 +365,39 @@ int set_init(struct set *set, const struct model *model, struct device *dev)
     set->mamba = calloc(layers, sizeof(*set->mamba));
     set->saved = calloc((size_t)model->n_parts * SAVED_A_PART,
                         sizeof(*set->saved));
-    if (set->saved == NULL || set->parts == NULL || set->attn == NULL || set->mlp == NULL ||
-        set->mla == NULL || set->moe == NULL || set->mamba == NULL) {
+    return set->saved == NULL || set->parts == NULL || set->attn == NULL ||
+                   set->mlp == NULL || set->mla == NULL || set->moe == NULL ||
+                   set->mamba == NULL
+               ? -1
+               : 0;
+}
+
+/* Cuts memory that is nowhere, for the sizes of what is kept. */
+int set_measure_saved(const struct model *view, size_t **bytes_p)
+{
+    struct cutter cutter = { .base = (char *)(uintptr_t)256 };
+    struct set set;
+    int result = make_lists(&set, view);
+
+    *bytes_p = NULL;
+    if (result == 0) {
+        cut_all(&set, view, &cutter);
+        *bytes_p = calloc((size_t)set.n_saved + 1, sizeof(**bytes_p));
+    }
+    for (int i = 0; *bytes_p != NULL && i < set.n_saved; i++) {
+        (*bytes_p)[i] = set.saved[i].bytes;
+    }
+    set_free(&set);
+    return *bytes_p != NULL ? 0 : -1;
+}
+
+int set_init(struct set *set, const struct model *model, struct device *dev)
+{
+    struct cutter cutter = { 0 };
+    const int made = make_lists(set, model);
+
+    set->dev = dev;
+    if (made != 0) {
         set_free(set);
         return device_check(dev, "malloc", CUDA_ERROR_OUT_OF_MEMORY);
     }

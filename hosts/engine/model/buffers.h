@@ -128,6 +128,9 @@ struct set {
 /* 0, or -1 with dev->error set and nothing kept. */
 int set_init(struct set *set, const struct model *model, struct device *dev);
 void set_free(struct set *set);
+/* The bytes of each of set.saved, of a microbatch of the view's length; the
+ * caller's to free.  0, or -1 when memory ran out. */
+int set_measure_saved(const struct model *view, size_t **bytes_p);
 
 static inline float *set_part_out(const struct set *set, int part)
 {

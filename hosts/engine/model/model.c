@@ -470,6 +470,22 @@ int model_upload(struct model *model, struct device *dev)
     return upload_rotary(model);
 }
 
+int model_view(struct model *view, const struct model *model, int seq)
+{
+    *view = *model;
+    view->config.seq = seq;
+    view->rotary = NULL;
+    return upload_rotary(view);
+}
+
+void model_view_free(struct model *view)
+{
+    if (view->dev != NULL) {
+        device_free(view->dev, view->rotary);
+    }
+    memset(view, 0, sizeof(*view));
+}
+
 void model_free(struct model *model)
 {
     if (model->dev != NULL) {

@@ -246,6 +246,11 @@ void model_free(struct model *model);
 /* Writes the first values of all weights: the same for the same seed. */
 void model_first_weights(const struct model *model, float *w);
 
+/* The same model over sequences of another length, at most its own: the weights
+ * are the model's, the rotary tables its own.  0, or -1: dev->error. */
+int model_view(struct model *view, const struct model *model, int seq);
+void model_view_free(struct model *view);
+
 /* FNV-1a over the bytes of all weights.  0, or -1. */
 int model_hash(struct model *model, uint64_t *hash_p);
 

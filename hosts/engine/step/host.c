@@ -279,16 +279,43 @@ static int read_side(struct host *host, uint32_t segment, gh_side which,
     return 0;
 }
 
+/* A bank for each length; where there is one, bank 0 does. */
+static int add_banks(struct host *host)
+{
+    const struct options *options = host->trainer->options;
+
+    for (int i = 0; i < options->n_lengths; i++) {
+        const int seq = options->lengths[i];
+        char name[32];
+        const gh_bank_desc desc = {
+            .struct_size = sizeof(desc),
+            .tokens = (uint32_t)(options->config.batch * seq),
+            .name = name,
+        };
+        gh_error err = { "" };
+        gh_status status;
+
+        snprintf(name, sizeof(name), "seq %d", seq);
+        status = host->gh->bank_add(host->session, &desc, &host->banks[i], &err);
+        if (status != GH_OK) {
+            return host_fail(host, "gh_bank_add", status, &err);
+        }
+    }
+    return 0;
+}
+
 /* Latent attention reads tables of angles that lie with the model, which
  * outlives the session: there is nothing to retain.  A family of the user's
- * own may name none. */
-static int bind_tables(struct host *host)
+ * own may name none.  Where its graphs have gone a bank's are bound anew,
+ * before each step; else that is a look-up. */
+static int bind_tables(struct host *host, int shape)
 {
     static const char *const names[] = { "rotary_cos", "rotary_sin" };
     const struct trainer *trainer = host->trainer;
-    const struct config *config = &trainer->options->config;
+    const struct model *model = &trainer->shapes[shape];
+    const struct config *config = &model->config;
 
-    if (trainer->model.rotary == NULL || trainer->options->no_family) {
+    if (model->rotary == NULL || trainer->options->no_family) {
         return 0;
     }
     for (int i = 0; i < 2 * config->layers; i++) {
@@ -296,14 +323,25 @@ static int bind_tables(struct host *host)
             .struct_size = sizeof(aux),
             .layer = (uint32_t)i / 2,
             .name = names[i % 2],
-            .buffer = { .address = trainer->model.rotary,
+            .buffer = { .address = model->rotary,
                         .bytes = model_rotary_bytes(config) },
+            .bank = host->banks[shape],
         };
         gh_error err = { "" };
         gh_status status = host->gh->aux_bind(host->session, &aux, &err);
 
         if (status != GH_OK && status != GH_ERR_NOT_FOUND) {
             return host_fail(host, "gh_aux_bind", status, &err);
+        }
+    }
+    return 0;
+}
+
+static int bind_all_tables(struct host *host)
+{
+    for (int i = 0; i < host->trainer->n_shapes; i++) {
+        if (bind_tables(host, i) != 0) {
+            return -1;
         }
     }
     return 0;
@@ -361,7 +399,8 @@ static struct host *open_host(struct trainer *trainer, enum mode mode,
         snprintf(error, error_bytes, "out of memory");
         goto err_host;
     }
-    if (open_session(host, mode, dry, bad_option) != 0 || bind_tables(host) != 0 ||
+    if (open_session(host, mode, dry, bad_option) != 0 ||
+        add_banks(host) != 0 || bind_all_tables(host) != 0 ||
         read_plan(host) != 0) {
         snprintf(error, error_bytes, "%s", host->error);
         goto err_host;
@@ -417,8 +456,10 @@ int host_end_step(struct host *host)
     gh_error err = { "" };
     gh_status status = host->gh->iteration_end(host->session, &err);
 
-    return status == GH_OK ? 0
-                           : host_fail(host, "gh_iteration_end", status, &err);
+    if (status != GH_OK) {
+        return host_fail(host, "gh_iteration_end", status, &err);
+    }
+    return bind_all_tables(host);
 }
 
 const char *(*host_reason_names(const struct host *host))(gh_reason)

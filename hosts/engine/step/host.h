@@ -34,8 +34,10 @@ struct host {
     gh_session *session;
     struct segment *segments;
     int n_segments;
+    uint32_t banks[MAX_LENGTHS]; /* of each length; 0 where there is one */
     struct set slots[MAX_SLOTS];
     bool paused; /* between pre_warmup and post_warmup */
+    int shape;        /* of the pass at hand */
     bool hook_failed; /* a call of offload.h, in the pass at hand */
     uint64_t wgrad_replays;
     char error[512];

@@ -39,9 +39,11 @@ static int fail(struct host *host, const char *call, gh_status status,
 }
 
 /* Asks where the group that begins here is, and points the set there. */
-static int place(struct host *host, const struct saved *saved, int n,
+static int place(struct host *host, const struct set *set, int first, int n,
                  bool forward)
 {
+    const struct saved *saved = &set->saved[first];
+    const size_t *bytes = host->trainer->saved_bytes[host->shape] + first;
     gh_offload_tensor tensors[GH_MAX_GROUP] = { { NULL, 0 } };
     gh_offload_group group = {
         .struct_size = sizeof(group),
@@ -54,7 +56,7 @@ static int place(struct host *host, const struct saved *saved, int n,
     gh_status status;
 
     for (int i = 0; i < n; i++) {
-        tensors[i].bytes = saved[i].bytes;
+        tensors[i].bytes = bytes[i];
     }
     status = (forward ? host->gh->offload_save : host->gh->offload_load)(
         host->session, &group, &err);
@@ -101,7 +103,7 @@ static int before(void *user, const struct set *set, int part, bool forward)
 
         n = count_group(set, i);
         if ((forward ? saved->first : saved->last) == part &&
-            place(user, saved, n, forward) != 0) {
+            place(user, set, i, n, forward) != 0) {
             return -1;
         }
     }

@@ -23,6 +23,7 @@ enum mode {
 enum {
     MAX_COUNTS = 64,
     MAX_STREAMS = 16,
+    MAX_LENGTHS = 64,
     MAX_SLOTS = 64 /* of a session */
 };
 
@@ -31,6 +32,9 @@ struct options {
     int steps;
     int counts[MAX_COUNTS]; /* microbatches of each step, cycled */
     int n_counts;
+    int lengths[MAX_LENGTHS]; /* of sequences, that a step's microbatches take
+                                 in turn; config.seq is the longest */
+    int n_lengths;            /* 0: config.seq alone */
     int in_flight, streams;
     bool delay_wgrad; /* weights' gradients are passes of their own, */
     int delay;        /* so many microbatches later */
@@ -74,6 +78,23 @@ static inline bool mode_delays(const struct options *options, enum mode mode)
 static inline int options_count(const struct options *options, int step)
 {
     return options->counts[step % options->n_counts];
+}
+
+/* How many shapes microbatches have, and which one a microbatch has. */
+static inline int options_shapes(const struct options *options)
+{
+    return options->n_lengths > 0 ? options->n_lengths : 1;
+}
+
+static inline int options_shape(const struct options *options, int microbatch)
+{
+    return microbatch % options_shapes(options);
+}
+
+static inline int options_length(const struct options *options, int shape)
+{
+    return options->n_lengths > 0 ? options->lengths[shape]
+                                  : options->config.seq;
 }
 
 /* Sets of activations that are in use at once. */

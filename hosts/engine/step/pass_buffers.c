@@ -11,7 +11,8 @@
 static void add_loose_input(const struct host *host, struct pass *pass,
                             const float *address)
 {
-    const struct config *config = &host->trainer->model.config;
+    const struct config *config =
+        &model_of(host->trainer, pass->microbatch)->config;
 
     pass->inputs[pass->n_inputs++] = (gh_buffer){
         .address = (void *)(uintptr_t)address,
@@ -78,7 +79,7 @@ static uint32_t segment_of(const struct host *host, int part)
  * before wrote, backward the gradients of what this one wrote. */
 static int find_inputs(struct host *host, struct pass *pass)
 {
-    const struct model *model = &host->trainer->model;
+    const struct model *model = model_of(host->trainer, pass->microbatch);
     const struct set *set = host->trainer->flights[pass->microbatch].set;
     const bool forward = pass->direction == GH_FORWARD;
     const struct side *side =
@@ -107,7 +108,7 @@ static int find_inputs(struct host *host, struct pass *pass)
 static void add_kept(const struct host *host, struct pass *pass,
                      const struct side *side, bool gradients)
 {
-    const struct model *model = &host->trainer->model;
+    const struct model *model = model_of(host->trainer, pass->microbatch);
     const struct set *set = host->trainer->flights[pass->microbatch].set;
 
     for (int i = 0; i < side->n; i++) {
@@ -178,7 +179,7 @@ static void add_gradient(const struct host *host, struct pass *pass,
 /* Forward, what a later segment reads; the hidden state comes first. */
 static void name_tensors(const struct host *host, struct pass *pass)
 {
-    const struct model *model = &host->trainer->model;
+    const struct model *model = model_of(host->trainer, pass->microbatch);
     const struct set *set = host->trainer->flights[pass->microbatch].set;
     const struct side *out = &pass->segment->out;
     gh_buffer list[MAX_BORDER];
@@ -193,7 +194,7 @@ static void name_tensors(const struct host *host, struct pass *pass)
  * earlier segment wrote where this one makes it. */
 static void name_gradients(const struct host *host, struct pass *pass)
 {
-    const struct model *model = &host->trainer->model;
+    const struct model *model = model_of(host->trainer, pass->microbatch);
     const struct set *set = host->trainer->flights[pass->microbatch].set;
     const struct segment *segment = pass->segment;
     gh_buffer list[MAX_BORDER];

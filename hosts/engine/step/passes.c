@@ -80,13 +80,14 @@ static int run_parts(struct host *host, const struct pass *pass,
     const struct part_hooks hooks = offload_hooks(host);
     const struct work work = {
         .queue = { .dev = trainer->dev, .stream = decision->stream },
-        .model = &trainer->model,
+        .model = model_of(trainer, pass->microbatch),
         .set = trainer->flights[pass->microbatch].set,
         .hooks = trainer->model.offload != 0 ? &hooks : NULL,
     };
     const struct segment *segment = pass->segment;
 
     host->hook_failed = false;
+    host->shape = options_shape(trainer->options, pass->microbatch);
     if (pass->direction == GH_FORWARD) {
         parts_forward(&work, segment->first, segment->last,
                       input_at(decision, pass->x_input));
@@ -141,6 +142,7 @@ static gh_pass call_of(const struct host *host, const struct pass *pass)
                       : stream_of(trainer, pass->microbatch),
         .inputs = pass->inputs,
         .n_inputs = pass->n_inputs,
+        .bank = host->banks[options_shape(trainer->options, pass->microbatch)],
     };
 }
 

@@ -25,7 +25,7 @@ static struct work work_of(const struct trainer *trainer, int microbatch)
     return (struct work){
         .queue = { .dev = trainer->dev,
                    .stream = stream_of(trainer, microbatch) },
-        .model = &trainer->model,
+        .model = model_of(trainer, microbatch),
         .set = trainer->flights[microbatch].set,
     };
 }
@@ -62,7 +62,7 @@ static int parts_of_forward(struct trainer *trainer, int microbatch)
 
 static int forward(struct trainer *trainer, int microbatch, int count)
 {
-    const int rows = config_rows(&trainer->model.config);
+    const int rows = config_rows(&model_of(trainer, microbatch)->config);
     struct work work = work_of(trainer, microbatch);
 
     embed_forward(&work, tokens_of(trainer, microbatch),

@@ -27,10 +27,10 @@ static double milliseconds(void)
 static void sample_step(struct trainer *trainer, const struct text *text,
                         int step, int count)
 {
-    const struct config *config = &trainer->model.config;
-    const size_t rows = (size_t)config_rows(config);
+    const size_t rows = (size_t)config_rows(&trainer->model.config);
 
     for (int i = 0; i < count; i++) {
+        const struct config *config = &model_of(trainer, i)->config;
         int *tokens = trainer->tokens_host + (size_t)i * 2 * rows;
 
         text_sample(text, config, step, i, tokens, tokens + rows);

@@ -51,6 +51,24 @@ static void make_buffers(struct trainer *trainer)
     trainer->losses_host = device_alloc_host(dev, n * sizeof(float));
 }
 
+/* Of each length. */
+static void make_shapes(struct trainer *trainer)
+{
+    const struct options *options = trainer->options;
+
+    for (int i = 0; i < options_shapes(options); i++) {
+        if (model_view(&trainer->shapes[i], &trainer->model,
+                       options_length(options, i)) == 0) {
+            trainer->n_shapes = i + 1;
+        }
+        if (set_measure_saved(&trainer->shapes[i], &trainer->saved_bytes[i]) !=
+            0) {
+            (void)device_check(trainer->dev, "malloc",
+                               CUDA_ERROR_OUT_OF_MEMORY);
+        }
+    }
+}
+
 int trainer_init(struct trainer *trainer, const struct options *options,
                  enum mode mode, struct device *dev)
 {
@@ -73,6 +91,7 @@ int trainer_init(struct trainer *trainer, const struct options *options,
     trainer->model.delay_wgrad = options->delay_wgrad && mode != MODE_PLAIN;
     trainer->model.offload = mode_offloads(mode) ? options->offloaded : 0;
     (void)model_upload(&trainer->model, dev);
+    make_shapes(trainer);
     make_buffers(trainer);
     make_streams(trainer);
     /* A copy from pageable memory may return before its last bytes land, and
@@ -113,6 +132,10 @@ void trainer_free(struct trainer *trainer)
     device_free(dev, trainer->losses);
     device_free_host(dev, trainer->losses_host);
     pool_free(&trainer->pool);
+    for (int i = 0; i < trainer->n_shapes; i++) {
+        model_view_free(&trainer->shapes[i]);
+        free(trainer->saved_bytes[i]);
+    }
     model_free(&trainer->model);
     free(trainer->flights);
 }

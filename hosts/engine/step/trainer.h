@@ -26,7 +26,10 @@ struct flight {
 struct trainer {
     struct device *dev;
     const struct options *options;
-    struct model model;
+    struct model model; /* of the longest sequences: what sets are made for */
+    struct model shapes[MAX_LENGTHS]; /* the same of each length */
+    int n_shapes;
+    size_t *saved_bytes[MAX_LENGTHS]; /* of each: set_measure_saved() */
     struct pool pool;
     int max_count;
 
@@ -65,6 +68,13 @@ void trainer_wait_end(const struct trainer *trainer, CUstream stream,
 /* Leases a set of the pool for a microbatch and orders it on the stream after
  * the set's last user.  0, or -1: dev->error. */
 int trainer_lease(struct trainer *trainer, int microbatch, CUstream stream);
+
+/* The model over sequences as long as the microbatch's. */
+static inline const struct model *model_of(const struct trainer *trainer,
+                                           int microbatch)
+{
+    return &trainer->shapes[options_shape(trainer->options, microbatch)];
+}
 
 static inline CUstream stream_of(const struct trainer *trainer, int microbatch)
 {
