@@ -59,6 +59,8 @@ static const struct row table[] = {
       "bytes in a sequence (32)" },
     { "--lengths", KIND_LENGTHS, 0, 1, 8192, "N,N,...",
       "sequences of several lengths, that microbatches take in turn" },
+    { "--packed", KIND_FLAG, RUN(packed), 0, 0, NULL,
+      "microbatches of whole documents, each of which attends to itself" },
     { "--batch", KIND_INT, RUN(config.batch), 1, 1024, "N",
       "sequences in a microbatch (4)" },
     { "--experts", KIND_INT, RUN(config.experts), 1, 1024, "N",
@@ -522,6 +524,9 @@ static void complete(struct command *command)
         const int length = command->options.lengths[i];
 
         config->seq = i == 0 || length > config->seq ? length : config->seq;
+    }
+    if (command->options.packed) {
+        config->documents = config->batch * (config->seq / 8 + 1);
     }
     command->gave_experts = config->experts != 0;
     command->gave_top_k = config->top_k != 0;

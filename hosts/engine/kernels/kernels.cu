@@ -370,6 +370,36 @@ KERNEL(column_sum, column_sum_args)
 
 #undef GEMM_GROUPED
 
+/* The first row of a token's document, and of its sequence where all of that is
+ * one. */
+#define START(row) \
+    (k.starts != NULL ? k.starts[row] : (row) - (row) % k.seq)
+/* The first key that a row of scores looks at: rows are those of every head of
+ * a sequence, and then of the next one. */
+#define TOKEN_OF(row) \
+    ((row) / (k.seq * k.heads) * k.seq + (row) % k.seq)
+#define FIRST_SCORE(row) \
+    (k.starts != NULL ? k.starts[TOKEN_OF(row)] - \
+                            TOKEN_OF(row) / k.seq * k.seq \
+                      : 0)
+
+KERNEL(document_starts, document_args)
+{
+    PHASE(document_starts_threads)
+    {
+        const int row = GLOBAL_INDEX(document_starts_threads);
+
+        if (row < k.rows) {
+            int start = 0;
+
+            for (int i = 0; i < k.n && k.offsets[i] <= row; i++) {
+                start = k.offsets[i];
+            }
+            k.starts[row] = start;
+        }
+    }
+}
+
 KERNEL(softmax_forward, softmax_args)
 {
     SHARED(float, fold, [ROW_THREADS]);
@@ -381,7 +411,8 @@ KERNEL(softmax_forward, softmax_args)
         float top_here = -INFINITY;
 
         if (row < k.rows) {
-            for (int c = ROW_LANE(thread); c <= row % k.seq; c += ROW_LANES) {
+            for (int c = FIRST_SCORE(row) + ROW_LANE(thread); c <= row % k.seq;
+                 c += ROW_LANES) {
                 top_here = FOLD_MAX(
                     top_here, k.s[(size_t)row * (size_t)k.seq + (size_t)c]);
             }
@@ -404,7 +435,7 @@ KERNEL(softmax_forward, softmax_args)
                 const size_t i = (size_t)row * (size_t)k.seq + (size_t)c;
                 float value = 0.0f;
 
-                if (c <= row % k.seq) {
+                if (c >= FIRST_SCORE(row) && c <= row % k.seq) {
                     value = expf(k.s[i] - MINE(top)[0]);
                 }
                 k.s[i] = value;
@@ -544,8 +575,11 @@ KERNEL(cross_entropy, cross_entropy_args)
         const int row = ROW_OF(thread);
 
         if (row < k.rows && ROW_LANE(thread) == 0) {
-            k.losses[row] = MINE(top)[0] + logf(fold[thread]) -
-                            k.logits[row * k.vocab + k.targets[row]];
+            k.losses[row] =
+                k.targets[row] < 0
+                    ? 0.0f
+                    : MINE(top)[0] + logf(fold[thread]) -
+                          k.logits[row * k.vocab + k.targets[row]];
         }
     }
     BARRIER();
@@ -563,7 +597,7 @@ KERNEL(cross_entropy, cross_entropy_args)
                 if (c == k.targets[row]) {
                     value -= k.scale;
                 }
-                k.logits[i] = value;
+                k.logits[i] = k.targets[row] < 0 ? 0.0f : value;
             }
         }
     }

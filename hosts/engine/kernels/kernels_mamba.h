@@ -32,7 +32,7 @@ KERNEL(mamba_conv_forward, mamba_conv_args)
             for (int j = 0; j < k.taps; j++) {
                 const int back = k.taps - 1 - j;
 
-                if (row % k.seq >= back) {
+                if (row - START(row) >= back) {
                     sum += k.w[j * k.inner + d] *
                            k.xz[(row - back) * 2 * k.inner + d];
                 }
@@ -57,7 +57,8 @@ KERNEL(mamba_conv_backward, mamba_conv_backward_args)
             for (int j = 0; j < k.taps; j++) {
                 const int ahead = k.taps - 1 - j;
 
-                if (row % k.seq + ahead < k.seq) {
+                if (row % k.seq + ahead < k.seq &&
+                    START(row + ahead) <= row) {
                     const int at = i + ahead * k.inner;
                     const float pre = k.pre[at];
                     const float s = SIGMOID(pre);
@@ -84,7 +85,7 @@ KERNEL(mamba_conv_param_backward, mamba_conv_param_args)
             float sum = 0.0f;
 
             for (int row = 0; row < k.rows; row++) {
-                if (row % k.seq >= back) {
+                if (row - START(row) >= back) {
                     const float pre = k.pre[row * k.inner + d];
                     const float s = SIGMOID(pre);
                     float value = k.du[row * k.inner + d] * SILU_SLOPE(pre, s);
@@ -127,7 +128,7 @@ KERNEL(mamba_scan_forward, mamba_scan_args)
                 const int h_at = (row * k.state + s) * k.inner + d;
                 float h = step * bc[s] * u;
 
-                if (t > 0) {
+                if (row > START(row)) {
                     h += expf(step * a) * k.states[h_at - k.state * k.inner];
                 }
                 k.states[h_at] = h;
@@ -166,7 +167,7 @@ KERNEL(mamba_scan_backward, mamba_scan_backward_args)
                 const int h_at = row * pitch + s * k.inner + d;
                 float dh = dy * bc[k.state + s];
 
-                if (t + 1 < k.seq) {
+                if (t + 1 < k.seq && START(row + 1) <= row) {
                     const float next = SOFTPLUS(k.dt[at + k.inner]);
 
                     dh += expf(next * a) * k.d_states[h_at + pitch];
@@ -174,7 +175,7 @@ KERNEL(mamba_scan_backward, mamba_scan_backward_args)
                 k.d_states[h_at] = dh;
                 du += dh * step * bc[s];
                 d_step += dh * bc[s] * u;
-                if (t > 0) {
+                if (row > START(row)) {
                     d_step += dh * a * expf(step * a) * k.states[h_at - pitch];
                 }
             }
@@ -242,7 +243,7 @@ KERNEL(mamba_param_backward, mamba_param_args)
             for (int row = 0; row < k.rows; row++) {
                 const int at = row * k.inner + d;
 
-                if (row % k.seq > 0) {
+                if (row > START(row)) {
                     const float step = SOFTPLUS(k.dt[at]);
 
                     sum += k.d_states[row * pitch + i] * step * a *

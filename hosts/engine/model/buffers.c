@@ -322,6 +322,7 @@ static void cut_all(struct set *set, const struct model *model,
         cut_part(set, model, cutter, i);
     }
     cut_d_base(set, model, cutter);
+    set->starts = config->documents > 0 ? cut_ints(cutter, rows) : NULL;
     set->norm = cut(cutter, rows * c);
     set->mean = cut(cutter, rows);
     set->rstd = cut(cutter, rows);

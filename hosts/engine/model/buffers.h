@@ -116,6 +116,8 @@ struct set {
     struct saved *saved; /* of modules that are offloaded */
     int n_saved;
 
+    int *starts; /* 1: of each token's document; NULL: there are none */
+
     /* the head */
     float *norm, *mean, *rstd, *logits, *losses, *d_norm;
 

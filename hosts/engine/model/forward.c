@@ -38,7 +38,8 @@ static void attention_forward(const struct work *work,
                   1.0f / sqrtf((float)d), q, k, probs);
     LAUNCH(&work->queue, softmax_forward, softmax_args,
            blocks_of((size_t)rows, ROWS_A_BLOCK), .s = buffers->probs,
-           .rows = rows, .seq = config->seq);
+           .starts = work_starts(work), .rows = rows, .seq = config->seq,
+           .heads = config->heads);
     heads_product(work, GEMM_NN, d, config->seq, GEMM_CAUSAL_TO_ROW, 1.0f,
                   probs, v, context);
 }
@@ -76,8 +77,23 @@ static void mlp_forward(const struct work *work, int layer, const float *x,
                    weights->down_b, x, out, c);
 }
 
+/* Every part finds them in the set. */
+static void find_documents(const struct work *work)
+{
+    const struct config *config = &work->model->config;
+    const int rows = config_rows(config);
+
+    LAUNCH(&work->queue, document_starts, document_args,
+           blocks_of((size_t)rows, document_starts_threads),
+           .offsets = work->offsets, .starts = work->set->starts,
+           .n = config_offsets(config), .rows = rows);
+}
+
 void parts_forward(const struct work *work, int first, int last, const float *x)
 {
+    if (first == 0 && work->offsets != NULL) {
+        find_documents(work);
+    }
     for (int i = first; i <= last; i++) {
         const struct part *part = &work->model->parts[i];
         float *out;

@@ -119,7 +119,8 @@ void mla_forward(const struct work *work, int layer, const float *x, float *out)
                   probs);
     LAUNCH(&work->queue, softmax_forward, softmax_args,
            blocks_of((size_t)rows, ROWS_A_BLOCK), .s = buffers->probs,
-           .rows = rows, .seq = config->seq);
+           .rows = rows, .seq = config->seq,
+           .starts = work_starts(work), .heads = config->heads);
     heads_product(work, GEMM_NN, d, config->seq, GEMM_CAUSAL_TO_ROW, 1.0f,
                   probs, view_values(config, buffers->kv),
                   view_heads(config, buffers->context, 1, 0));

@@ -70,6 +70,8 @@ struct config {
     bool drop_and_pad;  /* every expert takes as many tokens */
     bool dropless_host; /* the host reads how many, as between ranks */
     bool shared_expert;
+    int documents; /* most that a microbatch is packed of; 0: its sequences are
+                      whole */
     int state;           /* of a Mamba layer, for every channel */
     const char *pattern; /* of hybrid layers, cycled; NULL: "M*-E" */
 };
@@ -77,6 +79,12 @@ struct config {
 static inline int config_rows(const struct config *config)
 {
     return config->batch * config->seq;
+}
+
+/* Where documents begin and the last ends, and one more for what is left. */
+static inline int config_offsets(const struct config *config)
+{
+    return config->documents + 2;
 }
 
 /* Rows that one expert has room for when tokens are dropped: a quarter more

@@ -25,7 +25,15 @@ struct work {
     const struct model *model;
     const struct set *set;
     const struct part_hooks *hooks; /* NULL: none */
+    const int *offsets; /* device: config_offsets() of them, for the first
+                           part; NULL: there are no documents */
 };
+
+/* Where each token's document begins; NULL: all of a sequence is one. */
+static inline const int *work_starts(const struct work *work)
+{
+    return work->set->starts;
+}
 
 static inline int work_before(const struct work *work, int part, bool forward)
 {

@@ -279,17 +279,19 @@ static int read_side(struct host *host, uint32_t segment, gh_side which,
     return 0;
 }
 
-/* A bank for each length; where there is one, bank 0 does. */
+/* A bank for each length; bank 0 does where there is one, and no documents. */
 static int add_banks(struct host *host)
 {
     const struct options *options = host->trainer->options;
+    const int n = options->packed ? options_shapes(options) : options->n_lengths;
 
-    for (int i = 0; i < options->n_lengths; i++) {
-        const int seq = options->lengths[i];
+    for (int i = 0; i < n; i++) {
+        const int seq = options_length(options, i);
         char name[32];
         const gh_bank_desc desc = {
             .struct_size = sizeof(desc),
             .tokens = (uint32_t)(options->config.batch * seq),
+            .sequences = (uint32_t)options->config.documents,
             .name = name,
         };
         gh_error err = { "" };

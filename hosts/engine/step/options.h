@@ -35,6 +35,7 @@ struct options {
     int lengths[MAX_LENGTHS]; /* of sequences, that a step's microbatches take
                                  in turn; config.seq is the longest */
     int n_lengths;            /* 0: config.seq alone */
+    bool packed;              /* microbatches are packed of documents */
     int in_flight, streams;
     bool delay_wgrad; /* weights' gradients are passes of their own, */
     int delay;        /* so many microbatches later */

@@ -122,6 +122,22 @@ static void add_kept(const struct host *host, struct pass *pass,
     }
 }
 
+/* Where documents begin, for the first part. */
+static void add_documents(const struct host *host, struct pass *pass)
+{
+    const struct trainer *trainer = host->trainer;
+    const int *offsets = trainer->flights[pass->microbatch].offsets;
+    const gh_buffer buffer = {
+        .address = (void *)(uintptr_t)offsets,
+        .bytes = (uint64_t)config_offsets(&trainer->model.config) *
+                 sizeof(int),
+    };
+
+    if (offsets != NULL) {
+        add_static_input(pass, &buffer);
+    }
+}
+
 int pass_add_x(struct host *host, struct pass *pass)
 {
     const struct trainer *trainer = host->trainer;
@@ -130,6 +146,9 @@ int pass_add_x(struct host *host, struct pass *pass)
     if (pass->segment->first == 0) {
         add_loose_input(host, pass,
                         row_block(trainer, trainer->x, pass->microbatch));
+        if (pass->direction == GH_FORWARD) {
+            add_documents(host, pass);
+        }
         return 0;
     }
     if (pass->direction == GH_FORWARD) {

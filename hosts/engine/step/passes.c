@@ -82,6 +82,7 @@ static int run_parts(struct host *host, const struct pass *pass,
         .queue = { .dev = trainer->dev, .stream = decision->stream },
         .model = model_of(trainer, pass->microbatch),
         .set = trainer->flights[pass->microbatch].set,
+        .offsets = trainer->flights[pass->microbatch].offsets,
         .hooks = trainer->model.offload != 0 ? &hooks : NULL,
     };
     const struct segment *segment = pass->segment;
@@ -228,12 +229,47 @@ static struct pass pass_of(const struct host *host, int segment,
     };
 }
 
+/* Has the library write where the microbatch's documents begin: in the slot,
+ * where graphs find them.  What it refuses runs eagerly, with the engine's own
+ * offsets. */
+static int give_documents(struct host *host, int microbatch)
+{
+    struct trainer *trainer = host->trainer;
+    const struct packing *packing = &trainer->packings[microbatch];
+    const gh_packed packed = {
+        .struct_size = sizeof(packed),
+        .bank = host->banks[options_shape(trainer->options, microbatch)],
+        .microbatch = (uint32_t)microbatch,
+        .stream = stream_of(trainer, microbatch),
+        .n_sequences = (uint32_t)packing->n,
+        .lengths = packing->lengths,
+        .padded = packing->padded,
+    };
+    gh_packed_buffers buffers = { .struct_size = sizeof(buffers) };
+    gh_error err = { "" };
+    gh_status status =
+        host->gh->packed_set(host->session, &packed, &buffers, &err);
+
+    if (status == GH_ERR_UNSUPPORTED) {
+        return 0;
+    }
+    if (status != GH_OK) {
+        return host_fail(host, "gh_packed_set", status, &err);
+    }
+    trainer->flights[microbatch].offsets = buffers.cu_seqlens_padded.address;
+    return 0;
+}
+
 int passes_forward(struct host *host, int microbatch)
 {
     struct trainer *trainer = host->trainer;
     const float *x = NULL;
     gh_error err = { "" };
     gh_status status;
+
+    if (trainer->packings != NULL && give_documents(host, microbatch) != 0) {
+        return -1;
+    }
 
     for (int i = 0; i < host->n_segments; i++) {
         struct pass pass = pass_of(host, i, GH_FORWARD, microbatch);

@@ -27,6 +27,7 @@ static struct work work_of(const struct trainer *trainer, int microbatch)
                    .stream = stream_of(trainer, microbatch) },
         .model = model_of(trainer, microbatch),
         .set = trainer->flights[microbatch].set,
+        .offsets = trainer->flights[microbatch].offsets,
     };
 }
 
@@ -177,6 +178,11 @@ static void begin(struct trainer *trainer, int count)
     pool_begin_step(&trainer->pool);
     for (int i = 0; i < count; i++) {
         trainer->flights[i] = (struct flight){ 0 };
+        if (trainer->offsets != NULL) {
+            trainer->flights[i].offsets =
+                trainer->offsets +
+                i * config_offsets(&trainer->model.config);
+        }
     }
 
     DEVICE_CALL(dev, cuMemsetD32Async, device_address(trainer->model.g), 0,

@@ -87,14 +87,20 @@ static uint64_t mix(uint64_t z)
     return z ^ (z >> 31);
 }
 
+static uint64_t draw(const struct config *config, int step, int microbatch,
+                     int row)
+{
+    const uint64_t position =
+        (uint64_t)step << 32 | (uint64_t)microbatch << 16 | (uint64_t)row;
+
+    return mix(mix(config->seed + 0x9e3779b97f4a7c15u) + position);
+}
+
 void text_sample(const struct text *text, const struct config *config, int step,
                  int microbatch, int *tokens, int *targets)
 {
     for (int b = 0; b < config->batch; b++) {
-        const uint64_t position =
-            (uint64_t)step << 32 | (uint64_t)microbatch << 16 | (uint64_t)b;
-        const uint64_t drawn =
-            mix(mix(config->seed + 0x9e3779b97f4a7c15u) + position);
+        const uint64_t drawn = draw(config, step, microbatch, b);
         const unsigned char *at =
             text->bytes + drawn % (text->n - (size_t)config->seq);
 
@@ -103,4 +109,102 @@ void text_sample(const struct text *text, const struct config *config, int step,
             targets[b * config->seq + t] = at[t + 1];
         }
     }
+}
+
+/* After the next blank line; where there is none the text begins again. */
+static size_t next_document(const struct text *text, size_t at)
+{
+    for (; at + 3 < text->n; at++) {
+        if (text->bytes[at] == '\n' && text->bytes[at + 1] == '\n') {
+            return at + 2;
+        }
+    }
+    return 0;
+}
+
+/* Bytes of it that have a successor in it, which are the tokens. */
+static int document_tokens(const struct text *text, size_t at)
+{
+    size_t n = 1;
+
+    while (at + n + 1 < text->n && !(text->bytes[at + n - 1] == '\n' &&
+                                     text->bytes[at + n] == '\n')) {
+        n++;
+    }
+    return n > INT32_MAX ? INT32_MAX : (int)n;
+}
+
+static void put_document(const struct text *text, size_t at, int n, int *tokens,
+                         int *targets)
+{
+    for (int t = 0; t < n; t++) {
+        tokens[t] = text->bytes[at + (size_t)t];
+        targets[t] = text->bytes[at + (size_t)t + 1];
+    }
+}
+
+/* Fills a row, and returns how much of it; at least one document is there,
+ * cut where the row is too short for it. */
+static int pack_row(const struct text *text, size_t at, int seq, int most,
+                    int *tokens, int *targets, struct packing *packing)
+{
+    int used = 0;
+
+    for (int n = 0; n < most; n++) {
+        int length = document_tokens(text, at);
+
+        if (length > seq - used) {
+            if (n > 0) {
+                break;
+            }
+            length = seq;
+        }
+        put_document(text, at, length, tokens + used, targets + used);
+        packing->lengths[packing->n] = packing->padded[packing->n] = length;
+        packing->n++;
+        used += length;
+        at = next_document(text, at);
+    }
+    for (int t = used; t < seq; t++) {
+        tokens[t] = 0;
+        targets[t] = -1;
+    }
+    return used;
+}
+
+/* The reference of what the library writes. */
+static void sum_up(const struct config *config, struct packing *packing)
+{
+    int sum = 0;
+
+    for (int i = 0; i < config_offsets(config); i++) {
+        packing->offsets[i] = sum;
+        if (i < packing->n) {
+            sum += packing->padded[i];
+        } else {
+            sum = config_rows(config);
+        }
+    }
+}
+
+void text_pack(const struct text *text, const struct config *config, int step,
+               int microbatch, int *tokens, int *targets,
+               struct packing *packing)
+{
+    const int most = config->documents / config->batch;
+
+    packing->n = 0;
+    for (int b = 0; b < config->batch; b++) {
+        const uint64_t drawn = draw(config, step, microbatch, b);
+        const size_t at =
+            next_document(text, drawn % (text->n - (size_t)config->seq));
+        const int row = b * config->seq;
+        const int used = pack_row(text, at, config->seq, most, tokens + row,
+                                  targets + row, packing);
+
+        if (b + 1 < config->batch) {
+            packing->padded[packing->n - 1] += config->seq - used;
+        }
+    }
+    sum_up(config, packing);
 }

@@ -24,4 +24,18 @@ void text_free(struct text *text);
 void text_sample(const struct text *text, const struct config *config, int step,
                  int microbatch, int *tokens, int *targets);
 
+/* How a microbatch's rows are filled with documents. */
+struct packing {
+    int n;
+    int *lengths, *padded; /* config.documents of them */
+    int *offsets;          /* config_offsets(): of the padded ones */
+};
+
+/* The same of documents, which a blank line ends: whole ones while a row of the
+ * microbatch has room, and what is left of it is padding, whose targets are
+ * -1.  The padding of the last row belongs to no document. */
+void text_pack(const struct text *text, const struct config *config, int step,
+               int microbatch, int *tokens, int *targets,
+               struct packing *packing);
+
 #endif

@@ -33,7 +33,12 @@ static void sample_step(struct trainer *trainer, const struct text *text,
         const struct config *config = &model_of(trainer, i)->config;
         int *tokens = trainer->tokens_host + (size_t)i * 2 * rows;
 
-        text_sample(text, config, step, i, tokens, tokens + rows);
+        if (config->documents > 0) {
+            text_pack(text, config, step, i, tokens, tokens + rows,
+                      &trainer->packings[i]);
+        } else {
+            text_sample(text, config, step, i, tokens, tokens + rows);
+        }
     }
 }
 
@@ -58,6 +63,13 @@ static int issue(struct trainer *trainer, struct step_graphs *graphs, int count)
 
     DEVICE_CALL(dev, cuMemcpyHtoDAsync, device_address(trainer->tokens),
                 trainer->tokens_host, n * 2 * rows * sizeof(int), stream);
+    if (trainer->offsets != NULL) {
+        DEVICE_CALL(dev, cuMemcpyHtoDAsync, device_address(trainer->offsets),
+                    trainer->offsets_host,
+                    n * (size_t)config_offsets(&trainer->model.config) *
+                        sizeof(int),
+                    stream);
+    }
     result = graphs != NULL ? step_graphs_launch(graphs, count)
                             : schedule_step(trainer, count);
     DEVICE_CALL(dev, cuMemcpyDtoHAsync, trainer->losses_host,

@@ -35,6 +35,34 @@ static void make_streams(struct trainer *trainer)
     }
 }
 
+/* Documents of every microbatch; the offsets of all lie together, to be copied
+ * at once. */
+static void make_packings(struct trainer *trainer)
+{
+    struct device *dev = trainer->dev;
+    const struct config *config = &trainer->model.config;
+    const size_t n = (size_t)trainer->max_count;
+    const size_t offsets = (size_t)config_offsets(config);
+    const size_t documents = (size_t)config->documents;
+
+    trainer->offsets = device_alloc(dev, n * offsets * sizeof(int));
+    trainer->offsets_host = device_alloc_host(dev, n * offsets * sizeof(int));
+    trainer->lengths_host = calloc(2 * n * documents, sizeof(int));
+    trainer->packings = calloc(n, sizeof(*trainer->packings));
+    if (trainer->offsets_host == NULL || trainer->lengths_host == NULL ||
+        trainer->packings == NULL) {
+        (void)device_check(dev, "malloc", CUDA_ERROR_OUT_OF_MEMORY);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        trainer->packings[i] = (struct packing){
+            .lengths = trainer->lengths_host + 2 * i * documents,
+            .padded = trainer->lengths_host + (2 * i + 1) * documents,
+            .offsets = trainer->offsets_host + i * offsets,
+        };
+    }
+}
+
 static void make_buffers(struct trainer *trainer)
 {
     struct device *dev = trainer->dev;
@@ -47,6 +75,9 @@ static void make_buffers(struct trainer *trainer)
     trainer->d_head = device_alloc(dev, hidden);
     trainer->tokens = device_alloc(dev, n * 2 * rows * sizeof(int));
     trainer->tokens_host = device_alloc_host(dev, n * 2 * rows * sizeof(int));
+    if (config->documents > 0) {
+        make_packings(trainer);
+    }
     trainer->losses = device_alloc(dev, n * sizeof(float));
     trainer->losses_host = device_alloc_host(dev, n * sizeof(float));
 }
@@ -129,6 +160,10 @@ void trainer_free(struct trainer *trainer)
     device_free(dev, trainer->d_head);
     device_free(dev, trainer->tokens);
     device_free_host(dev, trainer->tokens_host);
+    device_free(dev, trainer->offsets);
+    device_free_host(dev, trainer->offsets_host);
+    free(trainer->lengths_host);
+    free(trainer->packings);
     device_free(dev, trainer->losses);
     device_free_host(dev, trainer->losses_host);
     pool_free(&trainer->pool);

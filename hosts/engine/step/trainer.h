@@ -12,6 +12,7 @@
 
 #include "step/options.h"
 #include "step/pool.h"
+#include "step/text.h"
 
 struct host;
 
@@ -21,6 +22,7 @@ struct flight {
     struct pooled *pooled; /* where the set is from; NULL: a slot's */
     uint32_t slot;
     const float *out; /* what the last part wrote */
+    const int *offsets; /* device: of documents; NULL: there are none */
 };
 
 struct trainer {
@@ -47,6 +49,8 @@ struct trainer {
     float *d_head;             /* device: what its last part's backward reads */
     int *tokens, *tokens_host; /* tokens, then targets */
     float *losses, *losses_host;
+    struct packing *packings; /* their offsets in offsets_host */
+    int *offsets, *offsets_host, *lengths_host; /* of documents; else NULL */
 
     struct host *host; /* in graph mode */
 };
