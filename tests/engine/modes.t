@@ -299,6 +299,32 @@ train "later, by part of experts" GRAPHHOOKS_LOG=off -- --model moe --delay-wgra
     --granularity part
 is "$(value wgrad_replays)" 126 "a part without weights leaves nothing for later"
 
+# ---- a bank for each shape -----------------------------------------------
+# 4+6+8+3+4 microbatches take three lengths in turn, in four slots.
+
+whole=$small
+small="--layers 2 --hidden 16 --heads 2 --batch 2 --steps 5"
+for model in gpt mla moe hybrid; do
+    train "$model, three lengths" -- --model $model --lengths 16,8,24
+    is "$(value eager_passes)" 16 "$model: only warmup is eager, at any length"
+    train "$model, packed" -- --model $model --packed --seq 48
+    is "$(value eager_passes)" 16 "$model: nor is what is packed"
+    train "$model, both, offloaded" -- --model $model --packed \
+        --lengths 16,48 --compare eager,graph,graph+offload \
+        --offload core_attn,mlp_act,mamba_scan
+    is "$(value eager_passes)" 16 "$model: nor what is offloaded besides"
+done
+train "lengths, packed, weights later" -- --packed --lengths 16,48 \
+    --delay-wgrad 1 --streams 2 --compare eager,graph,step
+said='GRAPHHOOKS_CHECK: .* no difference'
+train "lengths, packed, compared" GRAPHHOOKS_CHECK=bitwise -- \
+    --packed --lengths 16,48
+train "more lengths than banks" GRAPHHOOKS_MAX_BANKS=2 GRAPHHOOKS_LOG=off -- \
+    --lengths 8,16,24,32 --in-flight 1 --model mla
+[ "$(value recordings)" -gt 48 ]
+ok $? "are recorded anew"
+small=$whole
+
 # ---- it learns -----------------------------------------------------------
 
 # learns MODEL OPTION...

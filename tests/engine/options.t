@@ -25,6 +25,10 @@ refused()
 refused 2 "--layer is no option; did you mean --layers?$" --layer 3
 refused 2 "did you mean --in-flight?$" --inflight=4
 refused 2 "is no option; --help lists them" train
+refused 2 "each from 1 to 8192" --lengths 64,0
+refused 2 "each from 1 to 8192" --lengths ""
+refused 2 "leave one out" --lengths 8,16 --seq 32
+refused 2 "takes no value" --packed=yes
 refused 2 "is no option; --help lists them" ''
 refused 2 "needs a value" --layers
 refused 2 "from 1 to 512" --layers 0

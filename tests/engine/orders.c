@@ -157,6 +157,58 @@ static void try_delays(void)
     drop_some_waits(&options, MODE_GRAPH, 6, "weights' gradients later, graph");
 }
 
+/* A bank each, packed of documents or not. */
+static void try_banks(const char *what, struct config config)
+{
+    const char *given = getenv("GRAPHHOOKS_TEST_SEEDS");
+    const unsigned seeds =
+        given != NULL ? (unsigned)atoi(given) : 100 / FEWER;
+    struct options options = many_streams();
+    char named[96];
+
+    config.layers = options.config.layers;
+    config.hidden = options.config.hidden;
+    config.heads = options.config.heads;
+    config.batch = options.config.batch;
+    config.seed = options.config.seed;
+    config.seq = 12;
+    options.in_flight = 2;
+    options.config = config;
+    options.lengths[0] = 12;
+    options.lengths[1] = 4;
+    options.lengths[2] = 8;
+    options.n_lengths = 3;
+    result_free(&eager);
+    snprintf(named, sizeof(named), "%s, three lengths, eager", what);
+    try_seeds(&options, MODE_EAGER, 20 / FEWER, named);
+    snprintf(named, sizeof(named), "%s, three lengths", what);
+    try_seeds(&options, MODE_GRAPH, seeds, named);
+
+    options.packed = true;
+    options.config.documents = config.batch * 3;
+    result_free(&eager);
+    snprintf(named, sizeof(named), "%s, packed, eager", what);
+    try_seeds(&options, MODE_EAGER, 20 / FEWER, named);
+    snprintf(named, sizeof(named), "%s, packed", what);
+    try_seeds(&options, MODE_GRAPH, seeds, named);
+}
+
+static void drop_waits_of_banks(void)
+{
+    struct options options = many_streams();
+
+    options.counts[0] = 8;
+    options.n_counts = 1;
+    options.in_flight = 2;
+    options.lengths[0] = options.config.seq;
+    options.lengths[1] = 2;
+    options.n_lengths = 2;
+    options.packed = true;
+    options.config.documents = options.config.batch * 2;
+    result_free(&eager);
+    drop_waits(&options, MODE_GRAPH, "packed, two lengths");
+}
+
 int main(void)
 {
     struct options options = many_streams();
@@ -220,6 +272,18 @@ int main(void)
                                .experts = 3,
                                .top_k = 2,
                                .dropless_host = true });
+
+    try_banks("gpt", (struct config){ .model = MODEL_GPT });
+    try_banks("mla", (struct config){ .model = MODEL_MLA });
+    try_banks("moe", (struct config){ .model = MODEL_MOE,
+                                      .experts = 3,
+                                      .top_k = 2 });
+    try_banks("hybrid", (struct config){ .model = MODEL_HYBRID,
+                                         .pattern = "*M",
+                                         .experts = 3,
+                                         .top_k = 2,
+                                         .state = 2 });
+    drop_waits_of_banks();
 
     result_free(&eager);
     return done_testing();

@@ -32,6 +32,7 @@ static void finish(const char *what)
     is_int(toy_races(&s.toy), 0, "%s: nothing races", what);
     shapes_close(&s);
     is_int(toy_counts(&s.toy).execs, 0, "%s: no graph is left", what);
+    is_int(toy_counts(&s.toy).events, 0, "%s: nor an event", what);
     is_int(toy_counts(&s.toy).device_bytes, 0, "%s: and no memory", what);
 }
 

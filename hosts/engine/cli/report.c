@@ -240,7 +240,7 @@ void report_table(const struct command *command, const struct device *dev,
 static void write_model(struct json *json, const struct options *options)
 {
     const struct config *config = &options->config;
-    uint64_t counts[MAX_COUNTS];
+    uint64_t counts[MAX_COUNTS], lengths[MAX_LENGTHS];
 
     for (int i = 0; i < options->n_counts; i++) {
         counts[i] = (uint64_t)options->counts[i];
@@ -251,6 +251,15 @@ static void write_model(struct json *json, const struct options *options)
     json_count(json, "hidden", (uint64_t)config->hidden);
     json_count(json, "heads", (uint64_t)config->heads);
     json_count(json, "seq", (uint64_t)config->seq);
+    for (int i = 0; i < options->n_lengths; i++) {
+        lengths[i] = (uint64_t)options->lengths[i];
+    }
+    if (options->n_lengths > 0) {
+        json_counts(json, "lengths", lengths, options->n_lengths);
+    }
+    if (options->packed) {
+        json_count(json, "documents", (uint64_t)config->documents);
+    }
     json_count(json, "batch", (uint64_t)config->batch);
     json_count(json, "vocab", VOCAB);
     if (config_has(config, PART_MAMBA)) {

@@ -308,9 +308,8 @@ static int add_banks(struct host *host)
 
 /* Latent attention reads tables of angles that lie with the model, which
  * outlives the session: there is nothing to retain.  A family of the user's
- * own may name none.  Where its graphs have gone a bank's are bound anew,
- * before each step; else that is a look-up. */
-static int bind_tables(struct host *host, int shape)
+ * own may name none. */
+int host_bind_tables(struct host *host, int shape)
 {
     static const char *const names[] = { "rotary_cos", "rotary_sin" };
     const struct trainer *trainer = host->trainer;
@@ -342,7 +341,7 @@ static int bind_tables(struct host *host, int shape)
 static int bind_all_tables(struct host *host)
 {
     for (int i = 0; i < host->trainer->n_shapes; i++) {
-        if (bind_tables(host, i) != 0) {
+        if (host_bind_tables(host, i) != 0) {
             return -1;
         }
     }
@@ -458,10 +457,8 @@ int host_end_step(struct host *host)
     gh_error err = { "" };
     gh_status status = host->gh->iteration_end(host->session, &err);
 
-    if (status != GH_OK) {
-        return host_fail(host, "gh_iteration_end", status, &err);
-    }
-    return bind_all_tables(host);
+    return status == GH_OK ? 0
+                           : host_fail(host, "gh_iteration_end", status, &err);
 }
 
 const char *(*host_reason_names(const struct host *host))(gh_reason)

@@ -56,6 +56,10 @@ int host_check(struct trainer *trainer, enum mode mode, bool *bad_option, char *
                size_t error_bytes);
 void host_close(struct host *host);
 
+/* Before a microbatch of that shape, as a bank that gave way to another one
+ * has lost what was bound; else it is a look-up. */
+int host_bind_tables(struct host *host, int shape);
+
 int host_end_step(struct host *host);
 
 int host_stats(struct host *host, gh_stats *stats);

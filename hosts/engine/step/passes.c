@@ -267,6 +267,11 @@ int passes_forward(struct host *host, int microbatch)
     gh_error err = { "" };
     gh_status status;
 
+    if (trainer->n_shapes > 1 &&
+        host_bind_tables(host, options_shape(trainer->options, microbatch)) !=
+            0) {
+        return -1;
+    }
     if (trainer->packings != NULL && give_documents(host, microbatch) != 0) {
         return -1;
     }
