@@ -37,6 +37,12 @@ if command -v valgrind > /dev/null 2>&1; then
 else
     echo "hook_instructions: left out, there is no valgrind" >&2
 fi
+echo "banks" >&2
+# shellcheck disable=SC2086
+./bench/banks --driver "$driver" $rounds --json "$out/banks.json"
+if command -v valgrind > /dev/null 2>&1; then
+    "$here/hook_instructions.sh" ./bench/banks > "$out/banks_select.json"
+fi
 echo "offload" >&2
 few=
 [ "$driver" = cuda ] || few="--rounds 2"

@@ -31,6 +31,13 @@ grep -q '"flush": {"groups": 32,' "$scratch/o.json"
 ok $? "and flushes 32 groups"
 ! grep -q '^softcuda: ' "$scratch/log"
 ok $? "without a race or a read of what nothing wrote"
+./bench/banks --driver soft --rounds 2 --json "$scratch/b.json"
+ok $? "banks runs"
+json "$scratch/b.json" "banks writes JSON"
+awk -F'[:,}]' '{ for (i = 1; i < NF; i++)
+        if ($i ~ /"ratio/) { n++; if ($(i + 1) > 1.05) large = 1 } }
+    END { exit n != 2 || large }' "$scratch/b.json"
+ok $? "eight lengths take at most 1.05 of the largest one's memory"
 ./bench/plan_cost --rounds 5 --json "$scratch/p.json"
 ok $? "plan_cost runs"
 json "$scratch/p.json" "plan_cost writes JSON"
@@ -100,7 +107,7 @@ if readelf -p .comment .libs/libgraphhooks.so | grep -q clang; then
 fi
 why=$(hooks)
 if [ -n "$why" ]; then
-    for _ in 1 2 3; do skip "$why"; done
+    for _ in 1 2 3 4; do skip "$why"; done
 else
     json "$scratch/i.json" "hook_instructions.sh writes JSON"
     awk -F'"instructions": ' -v most=$most '
@@ -110,6 +117,10 @@ else
     awk -F'"instructions": ' '/first of a step/ { n[$2 + 0] = 1 }
         END { for (i in n) k++; exit k != 1 }' "$scratch/i.json"
     ok $? "and as many with 10,000 captured passes as with one"
+    sh "$srcdir/bench/hook_instructions.sh" ./bench/banks > "$scratch/s.json"
+    awk -F'"instructions": ' '/first of a step/ { n[$2 + 0] = 1; m++ }
+        END { for (i in n) k++; exit k != 1 || m != 2 }' "$scratch/s.json"
+    ok $? "a bank is selected in as many among 10,000 as alone"
 fi
 
 done_testing

@@ -1,0 +1,240 @@
+/*
+ * banks.c - what a bank costs: to select, to give it sequences, to hold.
+ *
+ * Selecting: with --callgrind as many banks are declared as --passes says, one
+ * of them is recorded, and its pass is replayed through bench_replay(), for
+ * hook_instructions.sh to count.
+ *
+ * Sequences: gh_packed_set() of a microbatch, over and over.  Host time is a
+ * call's; device time is that of many calls between two events, over their
+ * number, so it is the longer of the two.
+ *
+ * Memory: the library's own buffers when eight lengths are recorded, with the
+ * largest first and with the smallest, over those of the largest alone.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "bench/bench.h"
+
+#include <stdlib.h>
+
+#define LAYERS 16u
+#define LENGTHS 8u
+#define SEQUENCES 4096u
+#define CALLS 500u
+
+static uint32_t add_bank(const struct bench *bench, gh_session *session,
+                         uint32_t tokens, uint32_t sequences)
+{
+    const gh_bank_desc desc = { .struct_size = sizeof(desc),
+                                .tokens = tokens,
+                                .sequences = sequences };
+    gh_error err = { "" };
+    uint32_t bank = 0;
+
+    bench_need_gh(bench->gh->bank_add(session, &desc, &bank, &err),
+                  "gh_bank_add", &err);
+    return bank;
+}
+
+static void end_step(const struct bench *bench, gh_session *session)
+{
+    gh_error err = { "" };
+
+    bench_need_gh(bench->gh->iteration_end(session, &err), "gh_iteration_end",
+                  &err);
+}
+
+/* ---- selecting ----------------------------------------------------------- */
+
+/* What callgrind counts: its name is the switch. */
+void bench_replay(const gh_api *gh, gh_session *session, gh_pass *pass,
+                  gh_decision *decision);
+
+__attribute__((noinline)) void bench_replay(const gh_api *gh,
+                                            gh_session *session, gh_pass *pass,
+                                            gh_decision *decision)
+{
+    gh->layer_enter(session, pass, decision, NULL);
+    gh->layer_exit(session, pass, NULL);
+}
+
+static void count(const struct bench *bench)
+{
+    const uint32_t banks = (uint32_t)bench->options.passes;
+    gh_session *session = bench_session(bench, 1, 1);
+    gh_decision decision = { .struct_size = sizeof(decision) };
+    gh_pass pass = bench_pass(bench, 0, GH_FORWARD, 0);
+
+    for (uint32_t i = 0; i < banks; i++) {
+        pass.bank = add_bank(bench, session, 64 + i, 0);
+    }
+    bench_run_pass(bench, session, &pass, 1);
+    end_step(bench, session);
+    for (int i = 0; i < 1000; i++) {
+        bench_replay(bench->gh, session, &pass, &decision);
+        if (decision.action != GH_ACTION_REPLAYED) {
+            bench_die("a pass that was to be replayed got action %u",
+                      decision.action);
+        }
+        bench_sync(bench);
+        end_step(bench, session);
+    }
+    printf("captured %u replayed 1000\n", banks);
+    bench->gh->session_close(session);
+}
+
+/* ---- sequences ----------------------------------------------------------- */
+
+static void set_packed(const struct bench *bench, gh_session *session,
+                       const gh_packed *packed)
+{
+    gh_packed_buffers buffers = { .struct_size = sizeof(buffers) };
+    gh_error err = { "" };
+
+    bench_need_gh(bench->gh->packed_set(session, packed, &buffers, &err),
+                  "gh_packed_set", &err);
+}
+
+static void measure_packed(const struct bench *bench, FILE *file, uint32_t n,
+                           int rounds)
+{
+    gh_session *session = bench_session(bench, 1, 1);
+    double *host = malloc((size_t)rounds * sizeof(*host));
+    double *device = malloc((size_t)rounds * sizeof(*device));
+    int32_t *lengths = malloc(n * sizeof(*lengths));
+    const gh_packed packed = {
+        .struct_size = sizeof(packed),
+        .bank = add_bank(bench, session, 64 * SEQUENCES, SEQUENCES),
+        .n_sequences = n,
+        .stream = bench->stream,
+        .lengths = lengths,
+    };
+    CUevent before, after;
+
+    if (host == NULL || device == NULL || lengths == NULL) {
+        bench_die("no memory for %d samples", rounds);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        lengths[i] = (int32_t)(1 + i % 64);
+    }
+    NEED(bench, cuEventCreate, (&before, CU_EVENT_DEFAULT));
+    NEED(bench, cuEventCreate, (&after, CU_EVENT_DEFAULT));
+    for (int round = -1; round < rounds; round++) {
+        const size_t at = (size_t)(round < 0 ? 0 : round);
+        const uint64_t begin = bench_now_ns();
+        float ms = 0.0f;
+
+        NEED(bench, cuEventRecord, (before, bench->stream));
+        for (uint32_t i = 0; i < CALLS; i++) {
+            set_packed(bench, session, &packed);
+        }
+        NEED(bench, cuEventRecord, (after, bench->stream));
+        host[at] = (double)(bench_now_ns() - begin) / CALLS;
+        bench_sync(bench);
+        NEED(bench, cuEventElapsedTime, (&ms, before, after));
+        device[at] = (double)ms * 1e6 / CALLS;
+    }
+    fprintf(file, "  {\"sequences\": %u, \"capacity\": %u, ", n, SEQUENCES);
+    bench_json_spread(file, "host_ns", bench_spread(host, (size_t)rounds));
+    bench_json_spread(file, "device_ns", bench_spread(device, (size_t)rounds));
+    fprintf(file, "\"launches\": %u}", (n + 480) / 480);
+    bench->gh->session_close(session);
+    NEED(bench, cuEventDestroy, (before));
+    NEED(bench, cuEventDestroy, (after));
+    free(host);
+    free(device);
+    free(lengths);
+}
+
+/* ---- memory -------------------------------------------------------------- */
+
+/* Passes of a length: the input of each moves, and so is copied. */
+static void record_length(const struct bench *bench, gh_session *session,
+                          uint32_t bank, uint64_t bytes, CUdeviceptr inputs)
+{
+    gh_buffer input = { (void *)(uintptr_t)inputs, bytes, 0, 0 };
+
+    for (uint32_t i = 0; i < 2 * LAYERS; i++) {
+        const bool forward = i < LAYERS;
+        gh_pass pass =
+            bench_pass(bench, forward ? i : 2 * LAYERS - 1 - i,
+                       forward ? GH_FORWARD : GH_BACKWARD, 0);
+
+        input.address = (void *)(uintptr_t)(inputs + 256 * i);
+        pass.inputs = &input;
+        pass.bank = bank;
+        bench_run_pass(bench, session, &pass, 1);
+    }
+    bench_sync(bench);
+    end_step(bench, session);
+}
+
+/* Of the lengths from `first` on, `step` apart; those of the library. */
+static uint64_t bytes_of(const struct bench *bench, CUdeviceptr inputs,
+                         int first, int step, int n, uint64_t row)
+{
+    gh_session *session = bench_session(bench, LAYERS, 1);
+    uint32_t banks[LENGTHS];
+    uint64_t bytes;
+
+    for (uint32_t i = 0; i < LENGTHS; i++) {
+        banks[i] = add_bank(bench, session, 64 * (i + 1), 0);
+    }
+    for (int k = 0, i = first; k < n; k++, i += step) {
+        record_length(bench, session, banks[i], 64 * (uint64_t)(i + 1) * row,
+                      inputs);
+    }
+    bytes = bench_stats(bench, session).static_bytes;
+    bench->gh->session_close(session);
+    return bytes;
+}
+
+static void measure_memory(const struct bench *bench, FILE *file)
+{
+    const uint64_t row = 1024;
+    const int last = (int)LENGTHS - 1;
+    CUdeviceptr inputs;
+    uint64_t alone, falling, rising;
+
+    NEED(bench, cuMemAlloc, (&inputs, 64 * LENGTHS * row + 65536));
+    alone = bytes_of(bench, inputs, last, 0, 1, row);
+    falling = bytes_of(bench, inputs, last, -1, (int)LENGTHS, row);
+    rising = bytes_of(bench, inputs, 0, 1, (int)LENGTHS, row);
+    NEED(bench, cuMemFree, (inputs));
+    fprintf(file,
+            "\"memory\": {\"lengths\": %u, \"largest_alone\": %llu, "
+            "\"largest_first\": %llu, \"smallest_first\": %llu, "
+            "\"ratio\": %.4f, \"ratio_smallest_first\": %.4f}",
+            LENGTHS, (unsigned long long)alone, (unsigned long long)falling,
+            (unsigned long long)rising, (double)falling / (double)alone,
+            (double)rising / (double)alone);
+}
+
+int main(int argc, char **argv)
+{
+    static const uint32_t sequences[] = { 1, 16, 256, 479, 4096 };
+    const int n = sizeof(sequences) / sizeof(sequences[0]);
+    const struct bench_options options =
+        bench_parse(argc, argv, "Measures what banks cost.");
+    struct bench bench;
+    FILE *file;
+
+    bench_open(&bench, &options);
+    if (options.callgrind) {
+        count(&bench);
+        bench_close(&bench);
+        return 0;
+    }
+    file = bench_json_begin(&bench, "banks");
+    fprintf(file, "\"packed\": [\n");
+    for (int i = 0; i < n; i++) {
+        measure_packed(&bench, file, sequences[i],
+                       options.rounds != 0 ? options.rounds : 100);
+        fprintf(file, i + 1 < n ? ",\n" : "\n], ");
+    }
+    measure_memory(&bench, file);
+    bench_json_end(&bench, file);
+    bench_close(&bench);
+    return 0;
+}
