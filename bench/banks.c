@@ -71,7 +71,7 @@ static void count(const struct bench *bench)
     }
     bench_run_pass(bench, session, &pass, 1);
     end_step(bench, session);
-    for (int i = 0; i < 1000; i++) {
+    for (int i = 0; i < 1024; i++) {
         bench_replay(bench->gh, session, &pass, &decision);
         if (decision.action != GH_ACTION_REPLAYED) {
             bench_die("a pass that was to be replayed got action %u",
@@ -80,7 +80,7 @@ static void count(const struct bench *bench)
         bench_sync(bench);
         end_step(bench, session);
     }
-    printf("captured %u replayed 1000\n", banks);
+    printf("captured %u replayed 1024\n", banks);
     bench->gh->session_close(session);
 }
 

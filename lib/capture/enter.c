@@ -68,6 +68,7 @@ static bool lacks_sequences(const struct gh_capture *c)
 static gh_reason may_graph(struct gh_capture *c, const gh_pass *pass)
 {
     if (!c->open.counted) {
+        gh_packed_note_loose(c);
         return GH_REASON_FORWARD_ONLY;
     }
     if (c->fates[pass->segment].never != GH_REASON_NONE) {

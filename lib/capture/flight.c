@@ -39,6 +39,7 @@ GH_COLD gh_status gh_flight_without(struct gh_capture *c, const gh_pass *pass,
         gh_slots_note_loose(c->slots, c->open.chunk, pass->microbatch,
                             c->open.number, GH_REASON_BUSY);
     }
+    gh_packed_note_loose(c);
     if (found == GH_SLOTS_EARLY) {
         return refuse_order(pass, err);
     }

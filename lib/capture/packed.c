@@ -219,10 +219,16 @@ static gh_status take_loose(struct gh_capture *c, void *stream,
     return status;
 }
 
+void gh_packed_note_loose(struct gh_capture *c)
+{
+    const uint32_t at = c->streams.at;
+
+    c->loose_used |= UINT64_C(1)
+                     << (at < GH_MAX_EDGES - 1 ? at : GH_MAX_EDGES - 1);
+}
+
 void gh_packed_end_step(struct gh_capture *c)
 {
-    const uint32_t n = c->streams.n;
-
     for (struct gh_loose *l = c->loose; l != NULL; l = l->next) {
         if (!l->busy) {
             continue;
@@ -231,8 +237,9 @@ void gh_packed_end_step(struct gh_capture *c)
         l->order.ordered = false;
         l->order.stream = GH_NO_STREAM;
         l->order.marked = 0;
-        l->order.used = n >= GH_MAX_EDGES ? UINT64_MAX : (UINT64_C(1) << n) - 1;
+        l->order.used |= c->loose_used;
     }
+    c->loose_used = 0;
 }
 
 void gh_packed_free(struct gh_capture *c)

@@ -13,6 +13,8 @@
 struct gh_capture;
 struct gh_loose;
 
+/* A pass without a slot, on the stream at hand, may read such arrays. */
+void gh_packed_note_loose(struct gh_capture *c);
 /* What microbatches without a slot have had is free for those of the next
  * step, in the order of streams. */
 void gh_packed_end_step(struct gh_capture *c);

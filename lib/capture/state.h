@@ -39,6 +39,8 @@ struct gh_capture {
     struct gh_answer *answers;     /* by chunk; services.c */
     struct gh_banks banks;
     struct gh_loose *loose; /* packed.c */
+    uint64_t loose_used; /* bit i: a pass without a slot was on stream i, in this
+                            step; those past the last share one */
     struct gh_left *left; /* [segment][direction][slot, or none of them] */
     struct gh_bound *bound; /* tensors that graphs read; aux.c */
     uint32_t n_bound;

@@ -604,6 +604,7 @@ static struct {
     int references[N_TABLES];
     uint64_t execs, pending; /* at the last release */
     uint32_t releases;
+    bool by_host; /* nothing is to be retained */
 } held;
 
 static gh_status retain(void *user, void *object)
@@ -632,7 +633,7 @@ static gh_status bind_table(uint32_t shape, uint32_t table)
     gh_aux aux = { .struct_size = sizeof(aux),
                    .name = "rotary_cos",
                    .buffer = { .address = tables[table], .bytes = 64 },
-                   .object = tables[table],
+                   .object = held.by_host ? NULL : tables[table],
                    .bank = s.bank[shape] };
     gh_status status = GH_OK;
 
@@ -712,6 +713,14 @@ static void test_tables_go_with_the_graphs(void)
     step_of(0);
     is_int(shapes_stats(&s, 0).graphs, 4, "bound anew, they are");
     is_int(held.references[2], 2, "and the new one is held");
+    held.by_host = true;
+    bind_table(1, 1);
+    step_of(1);
+    step_of(0);
+    bind_table(1, 1);
+    step_of(1);
+    is_int(shapes_stats(&s, 1).graphs, 4,
+           "so are those of a table that the host keeps by itself");
     finish("tables and graphs");
     is_int(held.references[1] + held.references[2], 0,
            "the end releases what is left");
@@ -762,6 +771,7 @@ static void test_checked_inputs_by_capacity(void)
     }
     ok(toy_stats(&s.toy).checks > 8, "passes are compared");
     is_int(toy_stats(&s.toy).check_failures, 0, "and none differs");
+    is_int(s.short_checks, 0, "each has the sizes that its graph has seen");
     finish("checked capacity");
 }
 

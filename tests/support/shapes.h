@@ -51,6 +51,7 @@ struct shapes {
     uint32_t *expect; /* [SHAPES_SETS][elems] */
     void *group;      /* of the passes; NULL: not said */
     uint32_t less;    /* by_capacity: how many words a microbatch lacks */
+    uint32_t short_checks; /* compared passes whose input was no shape's */
     gh_decision last; /* of the last pass that was entered */
     gh_error err;
 };
