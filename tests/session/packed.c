@@ -412,6 +412,7 @@ static void test_microbatches_without_a_slot(void)
         { { 0, 9, 9, 9, 9, 9 }, { 0, 9, 32, 32, 32, 32 }, 9, 1 },
     };
     gh_packed_buffers in_slot, buffers[2];
+    uint64_t bytes = 0;
     gh_decision d;
 
     if (!begin((struct toy_options){ .layers = 1, .max_slots = 1 })) {
@@ -433,6 +434,9 @@ static void test_microbatches_without_a_slot(void)
         is_found(GH_SLOT_NONE, 2, &wanted[1], "as does the other");
         read_all(0, toy.streams[0], &in_slot);
         gh_iteration_end(toy.session, NULL);
+        ok(step == 0 || toy_stats(&toy).static_bytes == bytes,
+           "a step takes the arrays of the one before");
+        bytes = toy_stats(&toy).static_bytes;
     }
     finish("without a slot");
 }
