@@ -21,6 +21,8 @@ MOST_RECORD_RATIO = 1.2
 MOST_STEP_RATIO = 1.05
 MOST_PLAN_MS = 10
 MOST_OPEN_MS = 20
+MOST_PACKED_US = 5 # of one launch
+MOST_BANKS_RATIO = 1.05
 # A captured step over an eager one, by models.sh's SIZE and SCOPE.
 MOST_MODEL_RATIO = {"launch": {"layer": 0.92, "chunk": 0.92, "partial": 0.97},
                     "large": {"layer": 1.01, "chunk": 1.01, "partial": 1.01}}
@@ -58,9 +60,32 @@ def hook_overhead(result, real):
             judge(case["ratio"], MOST_HOOK_RATIO, real))
 
 
-def hook_instructions(result, _real):
+def banks(result, real):
+    print("\nsequences of a microbatch, microseconds")
+    row("sequences", "launches", "host", "device", "", "target")
+    for case in result["packed"]:
+        host, device = (case[key]["median"] / 1000
+                        for key in ("host_ns", "device_ns"))
+        row(case["sequences"], case["launches"], f"{host:.2f}",
+            f"{device:.2f}", "",
+            judge(max(host, device),
+                  MOST_PACKED_US if case["launches"] == 1 else None, real))
+    memory = result["memory"]
+    print(f"\nmemory of {memory['lengths']} lengths over the largest alone")
+    row("recorded first", "", "", "", "ratio", "target")
+    for name, key in (("the largest", "ratio"),
+                      ("the smallest", "ratio_smallest_first")):
+        row(name, "", "", "", f"{memory[key]:.3f}",
+            judge(memory[key], MOST_BANKS_RATIO, True))
+
+
+def banks_select(result, real):
+    hook_instructions(result, real, "banks")
+
+
+def hook_instructions(result, _real, of="captured passes"):
     print("\ninstructions in enter + exit, the driver's left out")
-    row("captured passes", "counted", "", "", "count", "target")
+    row(of, "counted", "", "", "count", "target")
     for case in result["cases"]:
         # Counted on the software device by intention.
         row(case["captured_passes"], case["counted"], "", "",
@@ -192,7 +217,8 @@ def models(cases):
 
 TABLES = {"hook_overhead": hook_overhead, "record_cost": record_cost,
           "hook_instructions": hook_instructions, "plan_cost": plan_cost,
-          "open_cost": open_cost}
+          "open_cost": open_cost, "banks": banks,
+          "banks_select": banks_select}
 
 
 def main():

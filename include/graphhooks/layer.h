@@ -202,8 +202,7 @@ typedef struct gh_decision {
  * @return GH_OK; GH_ERR_INVALID, GH_ERR_ABI or GH_ERR_UNSUPPORTED for a bad
  *         struct, another group than the bank's, or another bank than the
  *         flight's; GH_ERR_NOT_FOUND for an unknown segment or bank;
- *         GH_ERR_STATE when
- *         another pass is open, for a second forward before the backward of
+ *         GH_ERR_STATE when another pass is open, for a second forward before the backward of
  *         the first (GH_PASS_FORWARD_ONLY is for the one that has none), for
  *         a backward whose forward has not run, or for a weight gradient
  *         whose backward has not (of a microbatch without a slot only the
