@@ -2,22 +2,22 @@
  * graphhooks/bank.h - graphs for several shapes, and packed sequences.
  *
  * A graph is of one shape.  A bank has the graphs of one shape: a size of
- * context parallelism with its group and its capacity, or a capacity alone, such
- * as one of the lengths that sequences are padded to.  A host declares banks
- * and says in gh_pass.bank which one a microbatch is of; each is recorded when
- * it is first used, or all ahead, by a host that runs each one once.
+ * context parallelism with its group and its capacity, or a capacity alone,
+ * such as one of the lengths that sequences are padded to.  A host declares
+ * banks and says in gh_pass.bank which one a microbatch is of; each is recorded
+ * when it is first used, or all ahead, by a host that runs each one once.
  *
- *     gh_bank_add(session, &(gh_bank_desc){ .struct_size = sizeof(gh_bank_desc),
- *                 .tokens = 256, .name = "256" }, &bank, &err);
+ *     gh_bank_desc desc = { .struct_size = sizeof(desc), .tokens = 256 };
+ *     gh_bank_add(session, &desc, &bank, &err);
  *     pass.bank = bank;
  *
  * Memory: a flight is of one bank, so the banks of a slot share its memory,
  * and take what the largest does.  A bank writes over what another one has left
  * in the slot, in the order that slots have anyway: after all that the flight
  * before has issued.  Declare all banks before the first recording, so that
- * the library's own buffers are made for the largest from the start.  A host with
- * pools finds chunk, slot and bank in gh_recording, and may have one pool for
- * all banks of a chunk's slot.
+ * the library's own buffers are made for the largest from the start.  A host
+ * with pools finds chunk, slot and bank in gh_recording, and may have one pool
+ * for all banks of a chunk's slot.
  *
  * Bank 0 is there from the start, declared by nobody: without banks all passes
  * are of it.
@@ -41,7 +41,8 @@ GH_BEGIN_DECLS
 typedef struct gh_bank_desc {
     uint32_t struct_size;
     uint32_t cp_size; /* ranks that share a sequence; 0: 1 */
-    void *group;      /* their process group: compared, never read; NULL: none */
+    void *group;      /* their process group: compared, never read; NULL:
+                         none */
     uint32_t tokens;  /* capacity of a microbatch on this rank, padding
                          included; 0: not said */
     uint32_t sequences; /* most that are packed into it, for gh_packed_set();
@@ -101,8 +102,8 @@ typedef struct gh_packed {
     const int32_t *lengths; /* tokens of each, of all ranks of the group; read
                                during the call only */
     const int32_t *padded;  /* the same with the padding after each; NULL: there
-                               is none between them.  With a cp_size above 1 each
-                               divides by twice that */
+                               is none between them.  With a cp_size above 1
+                               each divides by twice that */
 } gh_packed;
 
 /* Where the device has them, for as long as the microbatch is in flight.  All
@@ -126,11 +127,13 @@ typedef struct gh_packed_buffers {
  * longest, and their number, each entry written anew, by one launch for every
  * 480 sequences.  It is the first call of a microbatch in a chunk, takes the
  * slot that its passes then have, and may be made again, on the same stream or
- * after it, until the first of them.  A microbatch of a bank with sequences that begins without it is
- * GH_ERR_STATE: its graphs would read those of another.
+ * after it, until the first of them.  A microbatch of a bank with sequences
+ * that begins without it is GH_ERR_STATE: its graphs would read those of
+ * another.
  *
- * What does not fit is refused with the numbers, and the passes of the microbatch
- * then run eagerly (GH_REASON_PACKED), with metadata of the host's own.
+ * What does not fit is refused with the numbers, and the passes of the
+ * microbatch then run eagerly (GH_REASON_PACKED), with metadata of the host's
+ * own.
  *
  * @param         packed   read during the call only
  * @param[in,out] buffers  struct_size says how much is written

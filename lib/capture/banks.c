@@ -55,7 +55,8 @@ bool gh_capture_count_bank(const struct gh_capture *c, uint32_t number,
 }
 
 /* Whether a microbatch of the bank holds a slot. */
-static bool is_in_flight(const struct gh_capture *c, const struct gh_bank *bank)
+static bool is_in_flight(const struct gh_capture *c,
+                         const struct gh_bank *bank)
 {
     for (uint32_t i = 0; i < c->slots->n_chunks; i++) {
         uint64_t held = c->slots->all & ~c->slots->chunks[i].free;
@@ -100,7 +101,8 @@ static void evict(struct gh_capture *c, struct gh_bank *bank)
     gh_device_leave(c->dev, before);
 }
 
-gh_reason gh_capture_admit(struct gh_capture *c, struct gh_bank *bank)
+/* Lets the bank have graphs; another one may have to go for it. */
+static gh_reason admit(struct gh_capture *c, struct gh_bank *bank)
 {
     struct gh_bank *least;
 
@@ -115,4 +117,41 @@ gh_reason gh_capture_admit(struct gh_capture *c, struct gh_bank *bank)
     return gh_banks_admit(&c->banks, bank, &c->why) == GH_OK
                ? GH_REASON_NONE
                : GH_REASON_BANKS;
+}
+
+/* A place for the graph, in a bank that may have graphs. */
+gh_reason gh_capture_find_place(struct gh_capture *c, const gh_pass *pass)
+{
+    gh_reason reason = gh_aux_is_void(c, c->open.bank, pass->segment)
+                           ? GH_REASON_UNBOUND
+                           : GH_REASON_NONE;
+
+    if (reason == GH_REASON_NONE && !c->open.bank->admitted) {
+        reason = admit(c, c->open.bank);
+    }
+    if (reason == GH_REASON_NONE) {
+        c->open.entry = gh_bank_at(c->open.bank, pass->segment, pass->direction,
+                                   pass->variant, c->open.slot);
+    }
+    return reason;
+}
+
+GH_COLD gh_status gh_capture_refuse_bank(const struct gh_capture *c,
+                                         const gh_pass *pass, gh_error *err)
+{
+    const struct gh_bank *bank;
+
+    if (pass->bank >= c->banks.n) {
+        return gh_fail(err, GH_ERR_NOT_FOUND,
+                       "gh_pass.bank is %u, and the session has banks 0 to %u: "
+                       "declare it with gh_bank_add first",
+                       pass->bank, c->banks.n - 1);
+    }
+    bank = c->banks.all[pass->bank];
+    return gh_fail(err, GH_ERR_INVALID,
+                   "gh_pass.group is %p, but bank %u (%s, cp_size %u) was "
+                   "declared for group %p: its graphs use that one; declare a "
+                   "bank for each group",
+                   pass->group, pass->bank, bank->name, bank->cp_size,
+                   bank->group);
 }

@@ -175,23 +175,6 @@ static void clear_from(struct gh_capture *c, const gh_pass *pass)
     }
 }
 
-/* A place for the graph, in a bank that may have graphs. */
-static gh_reason find_place(struct gh_capture *c, const gh_pass *pass)
-{
-    gh_reason reason = gh_aux_is_void(c, c->open.bank, pass->segment)
-                           ? GH_REASON_UNBOUND
-                           : GH_REASON_NONE;
-
-    if (reason == GH_REASON_NONE && !c->open.bank->admitted) {
-        reason = gh_capture_admit(c, c->open.bank);
-    }
-    if (reason == GH_REASON_NONE) {
-        c->open.entry = gh_bank_at(c->open.bank, pass->segment, pass->direction,
-                                   pass->variant, c->open.slot);
-    }
-    return reason;
-}
-
 #define SUSPICIOUS_WARMUP 10000 /* passes of one step */
 
 static GH_COLD void record(struct gh_capture *c, const gh_pass *pass)
@@ -208,7 +191,7 @@ static GH_COLD void record(struct gh_capture *c, const gh_pass *pass)
         gh_say_overflow(c, pass);
     }
     if (c->open.reason == GH_REASON_NONE) {
-        c->open.reason = (uint8_t)find_place(c, pass);
+        c->open.reason = (uint8_t)gh_capture_find_place(c, pass);
     }
     if (c->open.reason != GH_REASON_NONE) {
         return;
@@ -226,18 +209,6 @@ static GH_COLD void record(struct gh_capture *c, const gh_pass *pass)
     }
 }
 
-/* What the parts read would be those of the flight before. */
-static GH_COLD gh_status refuse_unpacked(const gh_pass *pass,
-                                         const struct gh_bank *bank,
-                                         gh_error *err)
-{
-    return gh_fail(err, GH_ERR_STATE,
-                   "gh_layer_enter: microbatch %u of bank %u (%s) begins "
-                   "without its sequences, and would read those of another: "
-                   "call gh_packed_set first",
-                   pass->microbatch, pass->bank, bank->name);
-}
-
 /* Sets the action and the reason.  It fails only where going on would make
  * the numbers wrong. */
 static gh_status decide(struct gh_capture *c, const gh_pass *pass,
@@ -251,7 +222,7 @@ static gh_status decide(struct gh_capture *c, const gh_pass *pass,
     c->open.reason = (uint8_t)may_graph(c, pass);
     if (c->open.reason != GH_REASON_NONE) {
         return c->open.reason == GH_REASON_PACKED && lacks_sequences(c)
-                   ? refuse_unpacked(pass, c->open.bank, err)
+                   ? gh_packed_refuse_none(pass, c->open.bank, err)
                    : GH_OK;
     }
 
@@ -350,26 +321,6 @@ static GH_COLD gh_status check_stream(struct gh_capture *c, void *stream,
     return status;
 }
 
-static GH_COLD gh_status refuse_bank(const struct gh_capture *c,
-                                     const gh_pass *pass, gh_error *err)
-{
-    const struct gh_bank *bank;
-
-    if (pass->bank >= c->banks.n) {
-        return gh_fail(err, GH_ERR_NOT_FOUND,
-                       "gh_pass.bank is %u, and the session has banks 0 to %u: "
-                       "declare it with gh_bank_add first",
-                       pass->bank, c->banks.n - 1);
-    }
-    bank = c->banks.all[pass->bank];
-    return gh_fail(err, GH_ERR_INVALID,
-                   "gh_pass.group is %p, but bank %u (%s, cp_size %u) was "
-                   "declared for group %p: its graphs use that one; declare a "
-                   "bank for each group",
-                   pass->group, pass->bank, bank->name, bank->cp_size,
-                   bank->group);
-}
-
 /* O(1), whatever the number of banks. */
 static inline gh_status select_bank(struct gh_capture *c, const gh_pass *pass,
                                     gh_error *err)
@@ -380,7 +331,7 @@ static inline gh_status select_bank(struct gh_capture *c, const gh_pass *pass,
             return GH_OK;
         }
     }
-    return refuse_bank(c, pass, err);
+    return gh_capture_refuse_bank(c, pass, err);
 }
 
 static inline gh_status begin_call(struct gh_capture *c, const gh_pass *pass,

@@ -10,8 +10,15 @@
 #ifndef GH_CAPTURE_PACKED_H
 #define GH_CAPTURE_PACKED_H
 
+#include <graphhooks/layer.h>
+
+struct gh_bank;
 struct gh_capture;
 struct gh_loose;
+
+/* A microbatch that begins without its sequences. */
+gh_status gh_packed_refuse_none(const gh_pass *pass,
+                                const struct gh_bank *bank, gh_error *err);
 
 /* A pass without a slot, on the stream at hand, may read such arrays. */
 void gh_packed_note_loose(struct gh_capture *c);

@@ -80,7 +80,8 @@ static gh_status keep_inputs(struct gh_entry *entry, const gh_pass *pass,
 {
     const size_t n = pass->n_inputs;
 
-    entry->inputs = malloc(n * (sizeof(gh_buffer) + 2 * sizeof(uint64_t) + 1) + 1);
+    entry->inputs =
+        malloc(n * (sizeof(gh_buffer) + 2 * sizeof(uint64_t) + 1) + 1);
     if (entry->inputs == NULL) {
         return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a recording");
     }

@@ -39,8 +39,8 @@ struct gh_capture {
     struct gh_answer *answers;     /* by chunk; services.c */
     struct gh_banks banks;
     struct gh_loose *loose; /* packed.c */
-    uint64_t loose_used; /* bit i: a pass without a slot was on stream i, in this
-                            step; those past the last share one */
+    uint64_t loose_used; /* bit i: a pass without a slot was on stream i, in
+                            this step; those past the last share one */
     struct gh_left *left; /* [segment][direction][slot, or none of them] */
     struct gh_bound *bound; /* tensors that graphs read; aux.c */
     uint32_t n_bound;
@@ -97,8 +97,11 @@ void **gh_aux_give_up(struct gh_capture *c, const struct gh_bank *bank,
 bool gh_aux_is_void(const struct gh_capture *c, const struct gh_bank *bank,
                     uint32_t segment);
 
-/* banks.c: lets the bank have graphs; another one may have to go for it.  Why
- * not, or GH_REASON_NONE. */
-gh_reason gh_capture_admit(struct gh_capture *c, struct gh_bank *bank);
+/* banks.c: sets open.entry to a place for a graph, in a bank that may have
+ * some.  Why there is none, or GH_REASON_NONE. */
+gh_reason gh_capture_find_place(struct gh_capture *c, const gh_pass *pass);
+/* A bank that was not declared, or another group's. */
+gh_status gh_capture_refuse_bank(const struct gh_capture *c,
+                                 const gh_pass *pass, gh_error *err);
 
 #endif

@@ -353,7 +353,8 @@ static void test_a_host_destroys_what_no_longer_runs(void)
     step_of(0);
     step_of(0);
     step_of(1);
-    is_int(shapes_stats(&s, 0).evictions, 1, "a bank of the host's graphs goes");
+    is_int(shapes_stats(&s, 0).evictions, 1,
+           "a bank of the host's graphs goes");
     is_int(watched.destroyed, 0, "but not its graphs, which run");
     s.toy.drv.cuCtxSynchronize();
     shapes_end(&s);
@@ -364,8 +365,8 @@ static void test_a_host_destroys_what_no_longer_runs(void)
 
 /* ---- what is refused ----------------------------------------------------- */
 
-static gh_status enter_bank(uint32_t m, uint32_t segment, gh_direction direction,
-                            uint32_t bank, void *group)
+static gh_status enter_bank(uint32_t m, uint32_t segment,
+                            gh_direction direction, uint32_t bank, void *group)
 {
     const gh_pass pass = { .struct_size = sizeof(pass),
                            .segment = segment,

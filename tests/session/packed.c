@@ -247,7 +247,8 @@ static void is_refused(gh_status expected, const char *words, uint32_t n,
 
         pass.bank = bank;
         pass_once(&pass, &io, &d);
-        is_int(d.reason, GH_REASON_PACKED, "its passes run eagerly, and say so");
+        is_int(d.reason, GH_REASON_PACKED,
+               "its passes run eagerly, and say so");
         ok(d.slot != GH_SLOT_NONE, "in a slot");
         pass.direction = GH_BACKWARD;
         pass_once(&pass, &io, &d);

@@ -283,7 +283,8 @@ static int read_side(struct host *host, uint32_t segment, gh_side which,
 static int add_banks(struct host *host)
 {
     const struct options *options = host->trainer->options;
-    const int n = options->packed ? options_shapes(options) : options->n_lengths;
+    const int n =
+        options->packed ? options_shapes(options) : options->n_lengths;
 
     for (int i = 0; i < n; i++) {
         const int seq = options_length(options, i);
@@ -298,7 +299,8 @@ static int add_banks(struct host *host)
         gh_status status;
 
         snprintf(name, sizeof(name), "seq %d", seq);
-        status = host->gh->bank_add(host->session, &desc, &host->banks[i], &err);
+        status =
+            host->gh->bank_add(host->session, &desc, &host->banks[i], &err);
         if (status != GH_OK) {
             return host_fail(host, "gh_bank_add", status, &err);
         }

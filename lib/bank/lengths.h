@@ -1,0 +1,17 @@
+/*
+ * lengths.h - whether sequences fit into a bank.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef GH_BANK_LENGTHS_H
+#define GH_BANK_LENGTHS_H
+
+#include "bank/bank.h"
+#include "device/device.h"
+
+/* What the sequences are, for the device.  GH_ERR_UNSUPPORTED where they do
+ * not fit, GH_ERR_INVALID where they are none, both with the numbers. */
+gh_status gh_lengths_take(const struct gh_bank *bank, const gh_packed *packed,
+                          struct gh_lengths *lengths, gh_error *err);
+
+#endif
