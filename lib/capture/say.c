@@ -447,6 +447,25 @@ static void say_summary(const struct gh_capture *c, const gh_stats *s,
                 (unsigned long long)s->copied_bytes, checked);
 }
 
+/* Of a session with several. */
+static void say_banks(const struct gh_capture *c)
+{
+    for (uint32_t i = 0; i < c->banks.n && c->banks.n > 1; i++) {
+        const struct gh_bank *bank = c->banks.all[i];
+
+        if (bank->recordings != 0) {
+            gh_log_line(c->options.log, GH_LOG_INFO,
+                        "bank %u (%s): %llu recordings, %llu graph launches, "
+                        "gave way %llu time%s",
+                        i, i == 0 ? "declared by nobody" : bank->name,
+                        (unsigned long long)bank->recordings,
+                        (unsigned long long)bank->replays,
+                        (unsigned long long)bank->evictions,
+                        bank->evictions == 1 ? "" : "s");
+        }
+    }
+}
+
 void gh_say_closed(struct gh_capture *c)
 {
     char passes[(GH_REASONS + 1) * 40]; /* each with its name and its count */
@@ -462,4 +481,5 @@ void gh_say_closed(struct gh_capture *c)
     describe_passes(c, &stats, passes, sizeof(passes));
     say_checked(c, passes);
     say_summary(c, &stats, passes);
+    say_banks(c);
 }

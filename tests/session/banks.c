@@ -5,6 +5,7 @@
 #include "support/shapes.h"
 #include "tap/tap.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const char *const quiet[] = { "GRAPHHOOKS_LOG=off", NULL };
@@ -597,6 +598,48 @@ static void test_a_recording_says_its_bank(void)
     finish("recordings");
 }
 
+static char heard[4096];
+
+static void hear(void *user, gh_log_level level, const char *line)
+{
+    const size_t n = strlen(heard);
+
+    (void)user;
+    (void)level;
+    snprintf(heard + n, sizeof(heard) - n, "%s\n", line);
+}
+
+static void test_what_is_said(void)
+{
+    static const char *const loud[] = { "GRAPHHOOKS_LOG=debug",
+                                        "GRAPHHOOKS_MAX_BANKS=1", NULL };
+    const gh_host_services host = { .struct_size = sizeof(host), .log = hear };
+
+    if (!start(&(struct shapes_options){ .elems = 512,
+                                         .host = &host,
+                                         .environment = loud })) {
+        return;
+    }
+    shapes_add_tokens(&s, 512);
+    shapes_add_tokens(&s, 256);
+    step_of(0);
+    step_of(0);
+    step_of(1);
+    finish("log");
+    ok(strstr(heard, "slot 0, bank 2 (256), ") != NULL,
+       "a recording is told with its bank");
+    ok(strstr(heard, "bank 1 (512), the least recently used, gives way: 4 "
+                     "graphs go, as GRAPHHOOKS_MAX_BANKS is 1") != NULL,
+       "a bank that gives way is told with why");
+    ok(strstr(heard, "bank 1 (512): 4 recordings, 4 graph launches, gave way 1 "
+                     "time\n") != NULL,
+       "the end says what each has done");
+    ok(strstr(heard, "bank 2 (256): 4 recordings, 4 graph launches, gave way 0 "
+                     "times\n") != NULL,
+       "one that stayed too");
+    ok(strstr(heard, "bank 0") == NULL, "and nothing of one that did nothing");
+}
+
 /* ---- tensors that graphs read ---------------------------------------- */
 
 #define N_TABLES 3
@@ -829,6 +872,7 @@ int main(void)
     test_slots_are_of_microbatches();
     test_freeze();
     test_a_recording_says_its_bank();
+    test_what_is_said();
     test_tables_are_of_a_bank();
     test_tables_go_with_the_graphs();
     test_inputs_by_capacity();
