@@ -310,7 +310,7 @@ for model in gpt mla moe hybrid; do
     train "$model, packed" -- --model $model --packed --seq 48
     is "$(value eager_passes)" 16 "$model: nor is what is packed"
     train "$model, both, offloaded" -- --model $model --packed \
-        --lengths 16,48 --compare eager,graph,graph+offload \
+        --lengths 16,48,32 --compare eager,graph,graph+offload \
         --offload core_attn,mlp_act,mamba_scan
     is "$(value eager_passes)" 16 "$model: nor what is offloaded besides"
 done
