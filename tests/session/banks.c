@@ -793,6 +793,23 @@ static void test_inputs_by_capacity(void)
     }
     is_int(toy_eager(&s.toy, GH_REASON_INPUT), 0, "none of them runs eagerly");
     is_int(toy_stats(&s.toy).recordings, 16, "or is recorded again");
+    {
+        const uint64_t capacity = 4 * 512;
+        const gh_buffer input = { (void *)(uintptr_t)s.memory, 4 * 512 + 4, 0,
+                                  0 };
+        const gh_pass pass = { .struct_size = sizeof(pass),
+                               .inputs = &input,
+                               .n_inputs = 1,
+                               .capacities = &capacity,
+                               .bank = s.bank[0],
+                               .stream = s.toy.streams[0] };
+        gh_decision d = { .struct_size = sizeof(d) };
+
+        gh_layer_enter(s.toy.session, &pass, &d, &s.err);
+        is_int(d.reason, GH_REASON_INPUT,
+               "a graph does not serve more than its capacity");
+        gh_layer_cancel(s.toy.session, NULL);
+    }
     finish("capacity");
 }
 
