@@ -484,6 +484,8 @@ static void test_not_while_a_pass_is_open(void)
 
 static void test_a_bank_that_fails_leaves_the_others(void)
 {
+    uint64_t launched;
+
     if (!start_three(quiet)) {
         return;
     }
@@ -499,6 +501,11 @@ static void test_a_bank_that_fails_leaves_the_others(void)
     is_int(toy_eager(&s.toy, GH_REASON_DEVICE), 2, "and its pass is eager");
     is_int(shapes_stats(&s, 0).graphs, 4, "the bank before keeps its graphs");
     is_int(shapes_stats(&s, 2).graphs, 4, "the bank after gets them all");
+    launched = shapes_stats(&s, 0).replays;
+    toy_configure(&s.toy, "SEED=3 RACES=1 FAIL=cuGraphLaunch:1:999");
+    step_of(0);
+    is_int(shapes_stats(&s, 0).replays, launched + 3,
+           "a launch that fails is none");
     finish("one failure");
 }
 
