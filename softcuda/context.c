@@ -7,6 +7,21 @@
 
 struct CUctx_st contexts[SOFT_MAX_DEVICES];
 
+bool is_device(CUdevice device)
+{
+    return device >= 0 && (uint64_t)device < soft.set.devices;
+}
+
+bool ctx_is_live(CUcontext ctx)
+{
+    for (int i = 0; i < SOFT_MAX_DEVICES; i++) {
+        if (ctx == &contexts[i]) {
+            return ctx->retained != 0;
+        }
+    }
+    return false;
+}
+
 CUresult ctx_current(CUcontext *ctx_p)
 {
     CUcontext ctx = thread_self()->ctx;

@@ -27,6 +27,8 @@ struct CUctx_st {
 
 extern struct CUctx_st contexts[SOFT_MAX_DEVICES];
 
+bool is_device(CUdevice device);
+bool ctx_is_live(CUcontext ctx);
 /* The calling thread's context, fit for work. */
 CUresult ctx_current(CUcontext *ctx_p);
 

@@ -13,6 +13,7 @@
 #include "softcuda/engine.h"
 #include "softcuda/handle.h"
 #include "softcuda/labels.h"
+#include "softcuda/order.h"
 #include "softcuda/race.h"
 #include "softcuda/settings.h"
 #include "softcuda/soft.h"
@@ -36,6 +37,22 @@ SOFT_API softcuda_others_fn softcuda_others;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool settings_read;
 
+static uint64_t latest(void)
+{
+    uint64_t ns = soft.last_ns;
+
+    for (int i = 0; i < SOFT_MAX_DEVICES; i++) {
+        ns = soft.hosts[i].ns > ns ? soft.hosts[i].ns : ns;
+    }
+    return ns;
+}
+
+/* The threads of a device are one host; without PROCESSES all threads are. */
+static struct host *host_of(CUcontext ctx)
+{
+    return &soft.hosts[soft.set.processes && ctx != NULL ? ctx->device : 0];
+}
+
 static void start_again(const struct settings *set)
 {
     calls_start_again();
@@ -43,8 +60,10 @@ static void start_again(const struct settings *set)
     soft.waits = 0;
     soft.launches = 0;
     soft.prioritized = 0;
-    soft.clock_base = soft.last_ns > soft.host_ns ? soft.last_ns : soft.host_ns;
-    soft.host_ns = soft.clock_base;
+    soft.clock_base = latest();
+    for (int i = 0; i < SOFT_MAX_DEVICES; i++) {
+        soft.hosts[i].ns = soft.clock_base;
+    }
     engine_seed(set->seed);
 }
 
@@ -59,6 +78,7 @@ static void soft_lock(void)
         start_again(&set);
         settings_read = true;
     }
+    soft.host = host_of(thread_self()->ctx);
 }
 
 static void soft_unlock(void)
@@ -91,7 +111,7 @@ CUresult soft_enter(enum entry entry)
         soft_unlock();
         return code;
     }
-    soft.host_ns += costs_of_call(entry);
+    soft.host->ns += costs_of_call(entry);
     return CUDA_SUCCESS;
 }
 
@@ -152,6 +172,7 @@ int softcuda_configure(const char *settings)
 
     /* What came before stays ordered before what comes after. */
     race_forget();
+    lanes_forget();
     unwritten_forget_reports();
     labels_forget_reports();
     start_again(&set);
@@ -165,8 +186,7 @@ uint64_t softcuda_clock(void)
 
     soft_lock();
     engine_run_all();
-    end = soft.last_ns > soft.host_ns ? soft.last_ns : soft.host_ns;
-    end -= soft.clock_base;
+    end = latest() - soft.clock_base;
     soft_unlock();
     return end;
 }

@@ -11,6 +11,7 @@
 #include "softcuda/capture.h"
 #include "softcuda/context.h"
 #include "softcuda/issue.h"
+#include "softcuda/peer.h"
 #include "softcuda/soft.h"
 #include "softcuda/stream.h"
 
@@ -35,6 +36,8 @@ static const struct error_row {
     ERROR(CUDA_ERROR_INVALID_DEVICE, "invalid device ordinal"),
     ERROR(CUDA_ERROR_INVALID_IMAGE, "device kernel image is invalid"),
     ERROR(CUDA_ERROR_INVALID_CONTEXT, "invalid device context"),
+    ERROR(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED,
+          "peer access is not supported between these two devices"),
     ERROR(CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
           "the provided PTX was compiled with an unsupported toolchain."),
     ERROR(CUDA_ERROR_INVALID_HANDLE, "invalid resource handle"),
@@ -46,6 +49,10 @@ static const struct error_row {
           "an illegal memory access was encountered"),
     ERROR(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES,
           "too many resources requested for launch"),
+    ERROR(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED,
+          "peer access is already enabled"),
+    ERROR(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED,
+          "peer access has not been enabled"),
     ERROR(CUDA_ERROR_LAUNCH_FAILED, "unspecified launch failure"),
     ERROR(CUDA_ERROR_NOT_PERMITTED, "operation not permitted"),
     ERROR(CUDA_ERROR_NOT_SUPPORTED, "operation not supported"),
@@ -151,11 +158,6 @@ CUresult dev_error_text(CUresult code, const char **text_p)
     return row != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-static bool is_device(CUdevice device)
-{
-    return device >= 0 && (uint64_t)device < soft.set.devices;
-}
-
 CUresult dev_get(CUdevice *device_p, int ordinal)
 {
     if (device_p == NULL) {
@@ -238,6 +240,7 @@ CUresult ctx_release(CUdevice device)
     }
     if (--ctx->retained == 0) {
         stream_run_ctx(ctx);
+        peer_forget(ctx);
         ctx->sticky = CUDA_SUCCESS;
     }
     return CUDA_SUCCESS;
@@ -254,15 +257,8 @@ CUresult ctx_get(CUcontext *ctx_p)
 
 CUresult ctx_set(CUcontext ctx)
 {
-    if (ctx != NULL) {
-        bool known = false;
-
-        for (int i = 0; i < SOFT_MAX_DEVICES; i++) {
-            known |= ctx == &contexts[i];
-        }
-        if (!known || ctx->retained == 0) {
-            return CUDA_ERROR_INVALID_CONTEXT;
-        }
+    if (ctx != NULL && !ctx_is_live(ctx)) {
+        return CUDA_ERROR_INVALID_CONTEXT;
     }
     thread_self()->ctx = ctx;
     return CUDA_SUCCESS;

@@ -17,6 +17,7 @@
 #include "softcuda/issue.h"
 #include "softcuda/memory.h"
 #include "softcuda/module.h"
+#include "softcuda/peer.h"
 #include "softcuda/soft.h"
 #include "softcuda/softcuda.h"
 #include "softcuda/stream.h"
@@ -90,6 +91,19 @@ ENTRY(cuMemsetD8Async,
 ENTRY(cuMemsetD32Async,
       (CUdeviceptr dst, unsigned int value, size_t count, CUstream stream),
       mem_set(dst, value, 4, count, stream))
+
+ENTRY(cuDeviceCanAccessPeer, (int *p, CUdevice device, CUdevice peer),
+      peer_can(p, device, peer))
+ENTRY(cuCtxEnablePeerAccess, (CUcontext peer, unsigned int flags),
+      peer_enable(peer, flags))
+ENTRY(cuCtxDisablePeerAccess, (CUcontext peer), peer_disable(peer))
+ENTRY(cuMemcpyAsync,
+      (CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream),
+      mem_any_async(dst, src, bytes, stream))
+ENTRY(cuMemcpyPeerAsync,
+      (CUdeviceptr dst, CUcontext dst_ctx, CUdeviceptr src, CUcontext src_ctx,
+       size_t bytes, CUstream stream),
+      mem_peer_async(dst, dst_ctx, src, src_ctx, bytes, stream))
 
 ENTRY(cuStreamCreate, (CUstream * p, unsigned int flags),
       strm_create(p, flags, 0))

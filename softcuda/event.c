@@ -222,9 +222,7 @@ static CUresult may_wait(CUevent event)
 static CUresult waited(CUevent event)
 {
     host_join(&event->at);
-    if (event->mark.end_ns > soft.host_ns) {
-        soft.host_ns = event->mark.end_ns;
-    }
+    host_until(event->mark.end_ns);
     return event->ctx->sticky;
 }
 

@@ -44,17 +44,17 @@ void stream_place(CUstream stream, struct op *op)
         after_stream(stream, op, ctx->legacy);
     }
 
-    if (stream->host_seen != soft.host_version && soft.host != NULL) {
+    if (stream->host_seen != soft.host->version && soft.host->vc != NULL) {
         /* The host has no lane of its own: take over all it knows. */
-        struct stamp host = { soft.host, 0, 0 };
+        struct stamp host = { soft.host->vc, 0, 0 };
 
-        for (; host.lane < soft.host->n; host.lane++) {
-            host.epoch = soft.host->t[host.lane];
+        for (; host.lane < host.vc->n; host.lane++) {
+            host.epoch = host.vc->t[host.lane];
             if (host.lane != stream->lane) {
                 vc_join(&stream->vc, &host);
             }
         }
-        stream->host_seen = soft.host_version;
+        stream->host_seen = soft.host->version;
     }
     op->at.lane = stream->lane;
     op->at.epoch = lane_next(stream->lane);
@@ -77,9 +77,7 @@ void stream_wait_host(CUstream stream)
     struct stamp stamp = stream_stamp(stream);
 
     host_join(&stamp);
-    if (stream->tail.end_ns > soft.host_ns) {
-        soft.host_ns = stream->tail.end_ns;
-    }
+    host_until(stream->tail.end_ns);
 }
 
 static void join_ctx(CUcontext ctx)
@@ -96,9 +94,7 @@ static void join_ctx(CUcontext ctx)
             host_join(&gone);
         }
     }
-    if (ctx->gone_ns > soft.host_ns) {
-        soft.host_ns = ctx->gone_ns;
-    }
+    host_until(ctx->gone_ns);
 }
 
 void stream_run_ctx(CUcontext ctx)

@@ -281,6 +281,29 @@ CUresult mem_copy_async(CUdeviceptr dst, CUdeviceptr src, size_t bytes,
     return copy(at(dst), SIDE_DEVICE, at(src), SIDE_DEVICE, bytes, stream);
 }
 
+static enum side side_of(CUdeviceptr address)
+{
+    const struct alloc *alloc = alloc_find(at(address), 0);
+
+    return alloc != NULL ? alloc->side : SIDE_PAGEABLE;
+}
+
+CUresult mem_any_async(CUdeviceptr dst, CUdeviceptr src, size_t bytes,
+                       CUstream stream)
+{
+    return copy(at(dst), side_of(dst), at(src), side_of(src), bytes, stream);
+}
+
+/* Between devices, whether or not they reach each other. */
+CUresult mem_peer_async(CUdeviceptr dst, CUcontext dst_ctx, CUdeviceptr src,
+                        CUcontext src_ctx, size_t bytes, CUstream stream)
+{
+    if (!ctx_is_live(dst_ctx) || !ctx_is_live(src_ctx)) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    return mem_copy_async(dst, src, bytes, stream);
+}
+
 CUresult mem_set(CUdeviceptr dst, uint32_t value, uint32_t width, size_t count,
                  CUstream handle)
 {

@@ -24,6 +24,11 @@ CUresult mem_to_host_async(void *dst, CUdeviceptr src, size_t bytes,
                            CUstream stream);
 CUresult mem_copy_async(CUdeviceptr dst, CUdeviceptr src, size_t bytes,
                         CUstream stream);
+/* Either may be anywhere: their addresses say where. */
+CUresult mem_any_async(CUdeviceptr dst, CUdeviceptr src, size_t bytes,
+                       CUstream stream);
+CUresult mem_peer_async(CUdeviceptr dst, CUcontext dst_ctx, CUdeviceptr src,
+                        CUcontext src_ctx, size_t bytes, CUstream stream);
 CUresult mem_set(CUdeviceptr dst, uint32_t value, uint32_t width, size_t count,
                  CUstream stream);
 

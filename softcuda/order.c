@@ -8,7 +8,8 @@
  *
  * All threads of the program share one host clock: what one thread has waited
  * for counts as known to the others, since how threads talk to each other is
- * not visible here.
+ * not visible here.  Where each device stands for a process, the threads of
+ * one device share one.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -23,6 +24,7 @@ static uint64_t *epochs; /* the last one given out, per lane */
 static uint32_t n_lanes, lanes_room;
 static uint32_t *idle; /* lanes whose stream is gone */
 static uint32_t n_idle, idle_room;
+static uint32_t n_clean; /* the first of them, which nothing remembers */
 
 struct vc *vc_ref(struct vc *vc)
 {
@@ -90,14 +92,37 @@ bool vc_join(struct vc **vc_p, const struct stamp *stamp)
     return true;
 }
 
+static bool all_hosts_know(uint32_t lane)
+{
+    const uint64_t n = soft.set.processes ? soft.set.devices : 1;
+
+    for (uint64_t i = 0; i < n; i++) {
+        if (vc_get(soft.hosts[i].vc, lane) < epochs[lane]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void lanes_forget(void)
+{
+    n_clean = n_idle;
+}
+
 /* A lane may serve again once the host, and so everybody later, comes after
  * all that ran on it. */
 uint32_t lane_take(void)
 {
+    if (n_clean != 0) {
+        uint32_t lane = idle[--n_clean];
+
+        idle[n_clean] = idle[--n_idle];
+        return lane;
+    }
     for (uint32_t i = 0; i < n_idle; i++) {
         uint32_t lane = idle[i];
 
-        if (vc_get(soft.host, lane) >= epochs[lane]) {
+        if (all_hosts_know(lane)) {
             idle[i] = idle[--n_idle];
             return lane;
         }
@@ -158,7 +183,14 @@ void stamp_clear(struct stamp *stamp)
 
 void host_join(const struct stamp *stamp)
 {
-    if (vc_join(&soft.host, stamp)) {
-        soft.host_version++;
+    if (vc_join(&soft.host->vc, stamp)) {
+        soft.host->version = ++soft.host_versions;
+    }
+}
+
+void host_until(uint64_t ns)
+{
+    if (ns > soft.host->ns) {
+        soft.host->ns = ns;
     }
 }

@@ -32,11 +32,15 @@ uint64_t vc_get(const struct vc *vc, uint32_t lane);
 
 uint32_t lane_take(void);
 void lane_give(uint32_t lane);
+/* No access was before now, so that any lane that nobody has may serve. */
+void lanes_forget(void);
 uint64_t lane_next(uint32_t lane);
 uint64_t lane_last(uint32_t lane);
 
 void stamp_set(struct stamp *stamp, const struct stamp *value);
 void stamp_clear(struct stamp *stamp);
+/* The calling thread's host comes after the stamp; it has waited so long. */
 void host_join(const struct stamp *stamp);
+void host_until(uint64_t ns);
 
 #endif

@@ -13,6 +13,7 @@
 #include "softcuda/costs.h"
 #include "softcuda/labels.h"
 #include "softcuda/op.h"
+#include "softcuda/peer.h"
 #include "softcuda/race.h"
 #include "softcuda/soft.h"
 #include "softcuda/unwritten.h"
@@ -110,7 +111,7 @@ static void touch_kernel(void *opaque, const void *address, size_t bytes,
 
     /* Another device's memory is out of reach without peer access. */
     if (alloc != NULL && alloc->side == SIDE_DEVICE &&
-        alloc->ctx != sink->ctx) {
+        !peer_reaches(sink->ctx, alloc->ctx)) {
         sink->bad = true;
         return;
     }

@@ -124,6 +124,8 @@ static bool set_word(const char *word, const char *stop, struct settings *set)
         set->trace = n != 0;
     } else if (IS("PAGEABLE")) {
         set->pageable = n != 0;
+    } else if (IS("PROCESSES")) {
+        set->processes = n != 0;
     } else if (IS("MEMORY") && n != 0) {
         set->memory = n;
     } else if (IS("DEVICES") && n <= SOFT_MAX_DEVICES) {
@@ -139,7 +141,7 @@ static bool set_word(const char *word, const char *stop, struct settings *set)
 static const char *const words[] = { "SEED",      "DROP_WAIT", "RACES",
                                      "UNWRITTEN", "TRACE",     "PAGEABLE",
                                      "MEMORY",    "DEVICES",   "FAIL",
-                                     "COSTS",     NULL };
+                                     "COSTS",     "PROCESSES", NULL };
 static const char *const wanted[] = {
     "a number; 0: the order of issue",
     "a number, of the wait that is dropped; 0: none",
@@ -151,6 +153,7 @@ static const char *const wanted[] = {
     "a number from 0 to 16",
     "entry:n[:code],..., such as cuGraphLaunch:3:2",
     "a file of costs, as doc/softcuda.md has them",
+    "0 or 1",
 };
 _Static_assert(SOFT_MAX_DEVICES == 16, "as wanted[] has it");
 

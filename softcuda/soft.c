@@ -5,7 +5,7 @@
  */
 #include "softcuda/soft.h"
 
-struct soft soft;
+struct soft soft = { .host = &soft.hosts[0] };
 
 struct thread_state *thread_self(void)
 {

@@ -25,17 +25,25 @@
 
 struct settings {
     uint64_t seed, drop_wait, devices, memory;
-    bool races, unwritten, trace, pageable;
+    bool races, unwritten, trace, pageable, processes;
 };
 
 struct vc;
 
+/* A host: the program, or with PROCESSES the threads of one device. */
+struct host {
+    struct vc *vc;    /* what every later call of its comes after */
+    uint64_t version; /* of vc; no two hosts have the same but 0 */
+    uint64_t ns;
+};
+
 struct soft {
     bool inited;
     struct settings set;
-    struct vc *host; /* what every later call comes after */
-    uint64_t host_version;
-    uint64_t host_ns, last_ns, clock_base;
+    struct host hosts[SOFT_MAX_DEVICES];
+    struct host *host; /* of the thread that is inside */
+    uint64_t host_versions;
+    uint64_t last_ns, clock_base;
 
     uint64_t pending, waits, launches, prioritized;
 };

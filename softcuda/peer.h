@@ -1,0 +1,22 @@
+/*
+ * peer.h - which device's kernels reach the memory of which other.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef SOFTCUDA_PEER_H
+#define SOFTCUDA_PEER_H
+
+#include "driver/driver.h"
+
+#include <stdbool.h>
+
+/* Whether a kernel of the one context may touch memory of the other. */
+bool peer_reaches(CUcontext from, CUcontext to);
+/* The context has been released for the last time: nothing reaches it. */
+void peer_forget(CUcontext ctx);
+
+CUresult peer_can(int *can_p, CUdevice device, CUdevice peer);
+CUresult peer_enable(CUcontext peer, unsigned int flags);
+CUresult peer_disable(CUcontext peer);
+
+#endif
