@@ -13,14 +13,15 @@
 #include "softcuda/engine.h"
 #include "softcuda/handle.h"
 #include "softcuda/labels.h"
+#include "softcuda/meet.h"
 #include "softcuda/order.h"
 #include "softcuda/race.h"
 #include "softcuda/settings.h"
 #include "softcuda/soft.h"
 #include "softcuda/softcuda.h"
 #include "softcuda/unwritten.h"
+#include "softcuda/wait.h"
 
-#include <pthread.h>
 #include <string.h>
 
 SOFT_API softcuda_count_fn softcuda_count;
@@ -34,7 +35,6 @@ SOFT_API softcuda_unwritten_fn softcuda_unwritten;
 SOFT_API softcuda_label_fn softcuda_label;
 SOFT_API softcuda_others_fn softcuda_others;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool settings_read;
 
 static uint64_t latest(void)
@@ -67,9 +67,9 @@ static void start_again(const struct settings *set)
     engine_seed(set->seed);
 }
 
-static void soft_lock(void)
+void soft_lock(void)
 {
-    pthread_mutex_lock(&lock);
+    wait_lock();
     if (!settings_read) {
         struct settings set;
 
@@ -83,7 +83,7 @@ static void soft_lock(void)
 
 static void soft_unlock(void)
 {
-    pthread_mutex_unlock(&lock);
+    wait_unlock();
 }
 
 static bool works_uninitialized(enum entry entry)
@@ -172,6 +172,7 @@ int softcuda_configure(const char *settings)
 
     /* What came before stays ordered before what comes after. */
     race_forget();
+    seats_forget();
     lanes_forget();
     unwritten_forget_reports();
     labels_forget_reports();

@@ -9,6 +9,8 @@
 #include "driver/driver.h"
 #include "softcuda/calls.h"
 
+/* Takes the lock; the first time of all, reads the settings. */
+void soft_lock(void);
 /* CUDA_SUCCESS: the lock is held, and the call may go on.  Any other code is
  * the call's answer. */
 CUresult soft_enter(enum entry entry);

@@ -15,8 +15,10 @@
 
 #include "softcuda/context.h"
 #include "softcuda/copiers.h"
+#include "softcuda/meet.h"
 #include "softcuda/run.h"
 #include "softcuda/soft.h"
+#include "softcuda/wait.h"
 
 #include <stdio.h>
 
@@ -93,6 +95,28 @@ static void tell_end(struct op *op)
     }
 }
 
+static bool released; /* something that was held, in this call */
+
+void engine_release(struct op *op)
+{
+    if (--op->unmet == 0) {
+        make_ready(op);
+        released = true;
+    }
+}
+
+/* The meetings that this visit was the last to come to. */
+static void release_all(softcuda_visit *visit)
+{
+    for (uint32_t i = 0; i < visit->n; i++) {
+        struct op *op = visit_counts(visit, i);
+
+        if (op != NULL) {
+            engine_release(op);
+        }
+    }
+}
+
 static void execute(struct op *op)
 {
     uint64_t cost = 0, start;
@@ -121,7 +145,11 @@ static void execute(struct op *op)
         trace(op, start);
     }
 
+    if (op->work->kind == WORK_ARRIVE) {
+        release_all(op->work->u.meet.what);
+    }
     tell_end(op);
+    wait_news();
     for (uint32_t i = 0; i < op->n_succ; i++) {
         struct op *after = op->succ[i];
 
@@ -134,6 +162,25 @@ static void execute(struct op *op)
     }
     soft.pending--;
     op_discard(op);
+}
+
+/* With seed 0: what was held, and what stood behind it, as it was issued. */
+static void run_released(void)
+{
+    while (released) {
+        struct op *first = NULL;
+
+        for (uint32_t i = 0; i < n_ready; i++) {
+            if (ready[i]->work->kind != WORK_HOST &&
+                (first == NULL || ready[i]->seq < first->seq)) {
+                first = ready[i];
+            }
+        }
+        released = first != NULL;
+        if (first != NULL) {
+            execute(first);
+        }
+    }
 }
 
 struct mark op_submit(struct op *op)
@@ -153,6 +200,13 @@ struct mark op_submit(struct op *op)
         }
     }
     return mark;
+}
+
+void engine_settle(void)
+{
+    if (soft.set.seed == 0) {
+        run_released();
+    }
 }
 
 static uint64_t score(const struct op *op)
@@ -245,10 +299,12 @@ void engine_run_needed(uint64_t need)
 
 void engine_run_until(const struct mark *mark)
 {
-    const uint64_t need = engine_need_new();
+    do {
+        const uint64_t need = engine_need_new();
 
-    engine_need(mark, need);
-    engine_run_needed(need);
+        engine_need(mark, need);
+        engine_run_needed(need);
+    } while (mark_pending(mark) && wait_for_news());
 }
 
 /* One step towards the mark, for a program that polls; true when done. */
@@ -257,14 +313,17 @@ bool engine_poll(const struct mark *mark)
     const uint64_t need = engine_need_new();
     struct op *op;
 
-    if (soft.set.seed == 0) {
-        engine_run_until(mark);
-        return true;
-    }
     engine_need(mark, need);
-    op = choose(need);
-    if (op != NULL) {
-        execute(op);
+    if (soft.set.seed == 0) {
+        engine_run_needed(need);
+    } else {
+        op = choose(need);
+        if (op != NULL) {
+            execute(op);
+        }
+    }
+    if (mark_pending(mark)) {
+        wait_glance();
     }
     return !mark_pending(mark);
 }
@@ -280,7 +339,8 @@ void engine_run_all(void)
 void engine_pump(void)
 {
     if (soft.set.seed == 0) {
-        /* What waits here waits for a host function. */
+        engine_settle();
+        /* What waits here waits for a host function, or for other ranks. */
         if (soft.pending > MAX_PENDING) {
             engine_run_all();
         }

@@ -14,7 +14,13 @@
 /* The op's order is complete; from here on the engine owns it. */
 struct mark op_submit(struct op *op);
 
-/* Runs what must run before the mark is done. */
+/* One thing less that the op waits for. */
+void engine_release(struct op *op);
+/* At the end of a call: what was released runs in its turn. */
+void engine_settle(void);
+
+/* Runs what must run before the mark is done, and waits for what other threads
+ * have to issue before. */
 void engine_run_until(const struct mark *mark);
 /* The same for several marks: each is needed under one new number, and then
  * what is needed runs. */

@@ -10,12 +10,14 @@
  */
 #include "softcuda/exec.h"
 
+#include "softcuda/attend.h"
 #include "softcuda/capture.h"
 #include "softcuda/engine.h"
 #include "softcuda/event.h"
 #include "softcuda/graph.h"
 #include "softcuda/handle.h"
 #include "softcuda/issue.h"
+#include "softcuda/meet.h"
 #include "softcuda/soft.h"
 #include "softcuda/stream.h"
 
@@ -190,6 +192,48 @@ static struct stamp place_node(CUgraphExec exec, const struct node *node,
     return at;
 }
 
+/* The op is that of the i-th node, and comes after all that the node does. */
+static void launch_op(CUgraphExec exec, uint32_t i, CUstream stream,
+                      struct op *op, const struct mark *begin)
+{
+    const struct node *node = &exec->nodes[i];
+
+    stream_own(stream, op);
+    exec_own(exec, op);
+    op->node = i;
+    if (node->deps.n == 0) {
+        op_after(op, begin);
+    }
+    for (uint32_t d = 0; d < node->deps.n; d++) {
+        op_after(op, &exec->marks[node->deps.v[d]]);
+    }
+}
+
+/* A node that meets others: two operations, and what is between them. */
+static void launch_visit(CUgraphExec exec, uint32_t i, CUstream stream,
+                         const struct mark *begin, struct stamp *at)
+{
+    softcuda_call *call = exec->nodes[i].work.u.meet.what;
+    softcuda_visit *visit;
+    struct stamp end;
+    struct op *op = attend_begin(call, stream->ctx, &visit);
+
+    launch_op(exec, i, stream, op, begin);
+    stamp_set(&op->at, at);
+    attend_begun(visit, op);
+
+    op = attend_end(visit, true);
+    launch_op(exec, i, stream, op, &visit->begin);
+    op_after(op, &visit->begin);
+    end = seat_stamp(call->seat, visit->epoch);
+    vc_join(&at->vc, &end);
+    at->epoch = lane_next(at->lane);
+    stamp_set(&op->at, at);
+    stamp_set(&exec->stamps[i], at);
+    attend_ended(visit, op);
+    exec->marks[i] = op_submit(op);
+}
+
 static void launch_node(CUgraphExec exec, uint32_t i, CUstream stream,
                         const struct mark *begin, const struct stamp *begin_at)
 {
@@ -200,17 +244,15 @@ static void launch_node(CUgraphExec exec, uint32_t i, CUstream stream,
     const int priority =
         exec->node_priority ? node->priority : stream->priority;
 
+    if (node->work.kind == WORK_CALL) {
+        op_discard(op);
+        launch_visit(exec, i, stream, begin, &at);
+        vc_drop(at.vc);
+        return;
+    }
     soft.prioritized += node->work.kind == WORK_KERNEL && priority < 0;
-    stream_own(stream, op);
-    exec_own(exec, op);
+    launch_op(exec, i, stream, op, begin);
     op->work = &node->work;
-    op->node = i;
-    if (node->deps.n == 0) {
-        op_after(op, begin);
-    }
-    for (uint32_t d = 0; d < node->deps.n; d++) {
-        op_after(op, &exec->marks[node->deps.v[d]]);
-    }
     if (node->work.kind == WORK_WAIT && event->state == EVENT_RECORDED) {
         op_after(op, &event->mark);
         vc_join(&at.vc, &event->at);

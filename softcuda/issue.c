@@ -13,6 +13,7 @@
 #include "softcuda/engine.h"
 #include "softcuda/soft.h"
 #include "softcuda/stream.h"
+#include "softcuda/wait.h"
 
 static void after_stream(CUstream stream, struct op *op, CUstream before)
 {
@@ -99,16 +100,24 @@ static void join_ctx(CUcontext ctx)
 
 void stream_run_ctx(CUcontext ctx)
 {
-    const uint64_t need = engine_need_new();
+    bool pending;
 
     if (ctx->legacy == NULL) {
         return;
     }
-    engine_need(&ctx->legacy->tail, need);
-    for (CUstream s = ctx->streams; s != NULL; s = s->next) {
-        engine_need(&s->tail, need);
-    }
-    engine_run_needed(need);
+    do {
+        const uint64_t need = engine_need_new();
+
+        engine_need(&ctx->legacy->tail, need);
+        for (CUstream s = ctx->streams; s != NULL; s = s->next) {
+            engine_need(&s->tail, need);
+        }
+        engine_run_needed(need);
+        pending = mark_pending(&ctx->legacy->tail);
+        for (CUstream s = ctx->streams; s != NULL; s = s->next) {
+            pending |= mark_pending(&s->tail);
+        }
+    } while (pending && wait_for_news());
     join_ctx(ctx);
 }
 

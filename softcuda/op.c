@@ -78,12 +78,17 @@ void op_after(struct op *op, const struct mark *mark)
         before->succ =
             op_grow(before->succ, &before->succ_room, sizeof(*before->succ));
     }
+    before->succ[before->n_succ++] = op;
+    op_needs(op, mark);
+    op->unmet++;
+}
+
+void op_needs(struct op *op, const struct mark *mark)
+{
     if (op->n_deps == op->deps_room) {
         op->deps = op_grow(op->deps, &op->deps_room, sizeof(*op->deps));
     }
-    before->succ[before->n_succ++] = op;
     op->deps[op->n_deps++] = *mark;
-    op->unmet++;
 }
 
 void op_tell(struct op *op, struct mark *mark)

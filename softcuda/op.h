@@ -53,6 +53,8 @@ struct op *op_new(void);
 void op_discard(struct op *op);
 /* The op waits for that one.  To be called before op_submit(). */
 void op_after(struct op *op, const struct mark *mark);
+/* Running this op wants that one to have run, though not of itself. */
+void op_needs(struct op *op, const struct mark *mark);
 /* Whoever holds this mark learns when the op has ended, if the mark is still
  * on the op then. */
 void op_tell(struct op *op, struct mark *mark);

@@ -72,6 +72,26 @@ static struct vc *own(struct vc *vc, uint32_t n)
     return copy;
 }
 
+void vc_add(struct vc **vc_p, const struct vc *from)
+{
+    struct vc *vc = *vc_p;
+    uint32_t i = 0;
+
+    while (from != NULL && i < from->n && vc_get(vc, i) >= from->t[i]) {
+        i++;
+    }
+    if (!soft.set.races || from == NULL || i == from->n) {
+        return;
+    }
+    vc = own(vc, from->n > n_lanes ? from->n : n_lanes);
+    for (; i < from->n; i++) {
+        if (from->t[i] > vc->t[i]) {
+            vc->t[i] = from->t[i];
+        }
+    }
+    *vc_p = vc;
+}
+
 bool vc_join(struct vc **vc_p, const struct stamp *stamp)
 {
     struct vc *vc = *vc_p;

@@ -28,6 +28,8 @@ struct vc *vc_ref(struct vc *vc);
 void vc_drop(struct vc *vc);
 /* Adds what the stamp knows, and the stamp itself.  True if it was news. */
 bool vc_join(struct vc **vc_p, const struct stamp *stamp);
+/* Adds all that the other knows; NULL knows nothing. */
+void vc_add(struct vc **vc_p, const struct vc *from);
 uint64_t vc_get(const struct vc *vc, uint32_t lane);
 
 uint32_t lane_take(void);

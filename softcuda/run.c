@@ -12,6 +12,7 @@
 #include "softcuda/copiers.h"
 #include "softcuda/costs.h"
 #include "softcuda/labels.h"
+#include "softcuda/meet.h"
 #include "softcuda/op.h"
 #include "softcuda/peer.h"
 #include "softcuda/race.h"
@@ -174,12 +175,25 @@ static uint64_t run_set(const struct work *work, struct sink *sink)
     return costs_of_set(bytes) + costs_of_start(sink->op->graph != 0);
 }
 
+static bool touch_for(const struct op *op, CUcontext ctx, const char **from_p,
+                      const void *address, size_t bytes, int what)
+{
+    struct sink sink = { .op = op, .ctx = ctx, .from = *from_p };
+
+    touch_kernel(&sink, address, bytes, what);
+    *from_p = sink.from;
+    return !sink.bad;
+}
+
 bool run_op(struct op *op, uint64_t *cost_ns)
 {
     const struct work *work = op->work;
     struct sink sink = { .op = op, .ctx = work->ctx };
     struct thread_state *self = thread_self();
 
+    if (soft.set.races) {
+        seats_close(&op->at.vc);
+    }
     self->in_callback = true;
     switch (work->kind) {
     case WORK_KERNEL:
@@ -194,6 +208,16 @@ bool run_op(struct op *op, uint64_t *cost_ns)
     case WORK_HOST:
         work->u.host.fn(work->u.host.user);
         break;
+    case WORK_ARRIVE:
+        visit_arrive(work->u.meet.what, op);
+        break;
+    case WORK_LEAVE:
+        visit_leave(work->u.meet.what);
+        break;
+    case WORK_MEET:
+        *cost_ns = meet_run(work->u.meet.what, touch_for);
+        break;
+    case WORK_CALL:
     case WORK_NONE:
     case WORK_RECORD:
     case WORK_WAIT:

@@ -55,6 +55,7 @@ struct thread_state {
     CUcontext ctx;
     CUstreamCaptureMode mode;
     bool in_callback;
+    bool enlisted; /* wait.c has heard of it */
 };
 
 /* The calling thread's. */

@@ -102,6 +102,11 @@ const char *work_name(const struct work *work)
         return "event record";
     case WORK_WAIT:
         return "event wait";
+    case WORK_CALL:
+    case WORK_ARRIVE:
+    case WORK_LEAVE:
+    case WORK_MEET:
+        return work->u.meet.name;
     case WORK_NONE:
         break;
     }

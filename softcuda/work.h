@@ -22,7 +22,11 @@ enum work_kind {
     WORK_SET,
     WORK_HOST,
     WORK_RECORD,
-    WORK_WAIT /* in a graph: an external wait, resolved at each launch */
+    WORK_WAIT, /* in a graph: an external wait, resolved at each launch */
+    WORK_CALL, /* in a graph: a call of a meeting, a new visit each launch */
+    WORK_ARRIVE,
+    WORK_LEAVE, /* the begin and the end of a visit */
+    WORK_MEET   /* what all visits of a meeting do together */
 };
 
 struct kernel {
@@ -56,8 +60,12 @@ struct work {
             void *user;
         } host;
         CUevent event;
+        struct {
+            const char *name;
+            void *what; /* the call, the visit, or the meeting */
+        } meet;
     } u;
-    struct shared *kept; /* the event, if it is about one */
+    struct shared *kept; /* the event, or whatever else it is about */
     char *blob; /* kernel: argument pointers and values; copy: staged bytes */
     size_t blob_room;
 };

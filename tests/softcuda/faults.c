@@ -5,6 +5,7 @@
 
 #include <dlfcn.h>
 #include <malloc.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -20,7 +21,7 @@ static struct {
     const char *text;
     char name[16];
     void *host;
-    CUcontext context;
+    CUcontext context, second;
     CUdeviceptr device;
     CUstream stream;
     CUevent event, timed[2];
@@ -66,6 +67,11 @@ static CUresult end_nothing(void)
     CALL(cuMemFree, (o.device)) \
     CALL(cuMemAllocHost, (&o.host, 64)) \
     CALL(cuMemFreeHost, (o.host)) \
+    CALL(cuDeviceCanAccessPeer, (&o.number, 0, 1)) \
+    CALL(cuCtxEnablePeerAccess, (o.second, 0)) \
+    CALL(cuCtxDisablePeerAccess, (o.second)) \
+    CALL(cuMemcpyAsync, (word(0), word(1), WORD, side)) \
+    CALL(cuMemcpyPeerAsync, (word(0), ctx, word(1), ctx, WORD, side)) \
     CALL(cuStreamCreate, (&o.stream, 1)) \
     CALL(cuStreamSynchronize, (o.stream)) \
     CALL(cuStreamQuery, (o.stream)) \
@@ -160,6 +166,7 @@ enum {
 
 static void test_every_entry_fails_on_demand(void)
 {
+    drv.cuDevicePrimaryCtxRetain(&o.second, 1);
     for (int i = 0; i < N_ROWS; i++) {
         softcuda_counts before, after;
         CUresult code;
@@ -175,6 +182,7 @@ static void test_every_entry_fails_on_demand(void)
         is_int(code, 0, "the next %s works", rows[i].name);
     }
     drv.cuStreamDestroy(o.stream);
+    drv.cuDevicePrimaryCtxRelease(1);
 }
 
 static void test_every_entry_is_in_the_sweep(void)
@@ -527,6 +535,7 @@ int main(void)
 {
     int status;
 
+    setenv("SOFTCUDA_DEVICES", "2", 1);
     if (!controls_open(&status)) {
         return status;
     }
