@@ -3,14 +3,14 @@
 #     grep -n '#include "' lib/*/*.[ch] | awk -v layers=FILE -f layers.awk
 #
 # Prints one line for each.  A layer is the last folder of a path, and in
-# softcuda/ a file with its header.  tests/abi/layers.t and
+# softcuda/ and softnccl/, from within, a file with its header.  tests/abi/layers.t and
 # tests/engine/layers.t call it.
 #
 # SPDX-License-Identifier: Apache-2.0
-function layer_of(path, by_file,    part, n)
+function layer_of(path, tree,    part, n)
 {
     n = split(path, part, "/")
-    if (by_file && part[1] == "softcuda") {
+    if (tree != "" && part[1] == tree) {
         sub(/\..*/, "", part[2])
         return part[2]
     }
@@ -33,12 +33,12 @@ BEGIN {
 {
     split($0, at, ":")
     where = at[1] ":" at[2]
-    by_file = at[1] ~ /^softcuda\//
-    from = layer_of(at[1], by_file)
+    tree = at[1] ~ /^soft(cuda|nccl)\// ? substr(at[1], 1, 8) : ""
+    from = layer_of(at[1], tree)
     target = $0
     sub(/^[^"]*"/, "", target)
     sub(/".*/, "", target)
-    to = layer_of(target, by_file)
+    to = layer_of(target, tree)
 
     if (!(from in known)) {
         print where ": " from " is not in layers.txt"
@@ -46,7 +46,7 @@ BEGIN {
         next
     } else if (!((from, to) in allowed)) {
         print where ": " from " may not include " target
-    } else if (target ~ /\/(private|state)\.h$/ && !by_file) {
+    } else if (target ~ /\/(private|state)\.h$/ && tree == "") {
         print where ": " target " is its own room\047s"
     }
 }

@@ -17,6 +17,9 @@ empty "$(violations "$srcdir" lib)" "every include follows lib/layers.txt"
 empty "$(violations "$srcdir" softcuda)" \
     "every include follows softcuda/layers.txt"
 
+empty "$(violations "$srcdir" softnccl)" \
+    "every include follows softnccl/layers.txt"
+
 # Prints each layer of list $1 that may include one further up.
 upward()
 {
@@ -34,6 +37,10 @@ upward()
 
 [ "$(upward "$srcdir/softcuda/layers.txt")" = "capture stream" ]
 ok $? "softcuda/layers.txt has one ring: a capture and its streams"
+
+[ "$(upward "$srcdir/softnccl/layers.txt")" = "move match
+report state" ]
+ok $? "softnccl/layers.txt has two: a match moves, a communicator reports"
 
 # Prints FILE:LINE:TEXT of what matches $1 in lib/, comment lines left out.
 code_with()
