@@ -1,0 +1,106 @@
+/*
+ * ranks.h - one test, several ranks, and what each of them says.
+ *
+ * A test is a function that every rank runs.  On softnccl the ranks are
+ * threads, each with a device of its own; on NCCL they are processes, which
+ * may share one.  What they say is collected, and told as points in the order
+ * of the ranks, so that both give the same list.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef TESTS_NCCL_RANKS_H
+#define TESTS_NCCL_RANKS_H
+
+#include "driver/nccl.h"
+#include "tap/tap.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    MAX_RANKS = 4,
+    RANK_FLOATS = 4096 /* in each of a rank's buffers */
+};
+
+struct rank {
+    int rank, n, device;
+    uint32_t test, n_ids;
+    CUcontext ctx;
+    CUstream stream, side;
+    CUdeviceptr send, recv, third; /* RANK_FLOATS floats each, all written */
+    ncclComm_t comm;
+};
+
+extern struct driver drv;
+extern struct nccl nccl;
+
+/* Loads the device and the library; the ranks open them.  When they cannot be,
+ * false, and what main() then returns. */
+bool ranks_open(int *status_p);
+/* The software device and softnccl. */
+bool ranks_are_soft(void);
+
+struct ranks_test {
+    const char *name;
+    void (*run)(struct rank *r);
+    bool bare; /* it makes its communicators itself */
+};
+
+/* Runs the tests on n ranks, each of which has a communicator of all.
+ * Softnccl may have found nothing then, and the device no race. */
+void ranks_run_all(int n, const struct ranks_test *tests, size_t n_tests);
+void ranks_run(int n, const char *name, void (*test)(struct rank *r));
+
+/* On softnccl alone: whatever it finds is the caller's to ask for. */
+void ranks_run_wrong(int n, const char *name, void (*test)(struct rank *r));
+void ranks_run_wrong_bare(int n, const char *name,
+                          void (*test)(struct rank *r));
+/* The same where numbers may be wrong: what the ranks say is not told. */
+void ranks_run_lost(int n, const char *name, void (*test)(struct rank *r));
+/* The seed of the runs to come, at first 1; and whether what one rank has
+ * waited for all ranks know, as threads of one program do. */
+void ranks_seed(int seed);
+void ranks_know_each_other(bool know);
+
+/* How many devices the ranks use, of those that there are; at first all. */
+void ranks_devices(int devices);
+/* Points that hold are not told, for tests that run often. */
+void ranks_quiet(bool quiet);
+/* The next runs lose the n-th wait of all ranks; 0: none.  How many there
+ * were in the last run. */
+void ranks_drop_wait(uint64_t n);
+uint64_t ranks_waits(void);
+
+/* In a test: one thing that is so, said by this rank. */
+bool says(struct rank *r, bool held, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+bool says_int(struct rank *r, long long got, long long wanted,
+              const char *format, ...) __attribute__((format(printf, 4, 5)));
+/* All ranks come here before any goes on. */
+void ranks_meet(struct rank *r);
+/* Rank 0's id, for all. */
+ncclUniqueId ranks_id(struct rank *r);
+
+/* float i of a buffer is first + i * step, written and waited for. */
+void fill(struct rank *r, CUdeviceptr at, size_t n, float first, float step);
+/* Copies from the device, when the stream has come so far. */
+void fetch(struct rank *r, CUstream stream, void *to, CUdeviceptr from,
+           size_t bytes);
+
+/* The software device's and softnccl's findings; the i-th text, or "". */
+uint64_t soft_races(void);
+uint64_t soft_reports(void);
+const char *soft_report(uint64_t i);
+bool soft_reported(const char *part);
+/* Points: nothing was found, and nothing is left. */
+void soft_is_clean(const char *name);
+void soft_configure(const char *format, ...)
+    __attribute__((format(printf, 1, 2)));
+
+static inline void *pointer(CUdeviceptr address)
+{
+    return (void *)(uintptr_t)address;
+}
+
+#endif
