@@ -6,6 +6,7 @@ scratch
 
 library=$builddir/.libs/libgraphhooks.so
 softcuda=$builddir/.libs/libgraphhooks-softcuda.so
+softnccl=$builddir/.libs/libsoftnccl.so
 engine=$builddir/gh-engine
 map=$srcdir/lib/graphhooks.map
 
@@ -68,6 +69,18 @@ if [ -e "$softcuda" ]; then
     inside=$(nm "$softcuda" 2> /dev/null | awk '{ print $NF }' |
         grep '^gh_')
     empty "$inside" "the software device has nothing of the library in it"
+fi
+if [ -e "$softnccl" ]; then
+    other=$(nm -D --defined-only "$softnccl" | awk '$2 != "A" { print $3 }' |
+        grep -v -E '^(nccl[A-Z]|softnccl_)')
+    empty "$other" "softnccl exports nccl* and softnccl_* only"
+    more=$(needed "$softnccl" |
+        grep -v -e '^libc\.so' -e '^libdl\.so' -e '^ld-linux')
+    if [ -n "${sanitize-}" ]; then
+        skip "a sanitized softnccl needs its runtime"
+    else
+        empty "$more" "softnccl needs libc only"
+    fi
 fi
 for family in example gpt mamba mla stack; do
     [ "$(nm -D --defined-only "$builddir/plugins/.libs/$family.so" |
