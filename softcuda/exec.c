@@ -223,7 +223,9 @@ static void launch_visit(CUgraphExec exec, uint32_t i, CUstream stream,
     attend_begun(visit, op);
 
     op = attend_end(visit, true);
-    launch_op(exec, i, stream, op, &visit->begin);
+    stream_own(stream, op);
+    exec_own(exec, op);
+    op->node = i;
     op_after(op, &visit->begin);
     end = seat_stamp(call->seat, visit->epoch);
     vc_join(&at->vc, &end);

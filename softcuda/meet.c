@@ -262,11 +262,5 @@ bool meet_touch(softcuda_meeting *meeting, uint32_t place, const void *address,
 
 void meet_flow(softcuda_meeting *meeting, uint32_t from, uint32_t to)
 {
-    if (soft.set.races) {
-        softcuda_visit *visit = meeting->visits[to];
-        const struct stamp *at = &meeting->visits[from]->reads.at;
-
-        vc_add(&visit->inflow, at->vc);
-        vc_join(&visit->inflow, at);
-    }
+    vc_join(&meeting->visits[to]->inflow, &meeting->visits[from]->reads.at);
 }

@@ -12,6 +12,10 @@
 
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* The number of reports so far; text of the i-th in *text_p, NULL beyond the
  * last.  A text stays until the reports are forgotten. */
 typedef uint64_t softnccl_reports_fn(uint64_t i, const char **text_p);
@@ -28,5 +32,9 @@ typedef struct softnccl_counts {
 typedef void softnccl_count_fn(softnccl_counts *counts);
 
 /* For dlsym: softnccl_reports, softnccl_forget, softnccl_count. */
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

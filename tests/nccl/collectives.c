@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum {
     COUNT = 129 /* no power of two, no multiple of a line */
@@ -307,6 +308,26 @@ static void test_order_of_the_stream(struct rank *r)
     free(values);
 }
 
+/* The last rank comes late; who waits for a context waits for it too. */
+static void test_a_late_rank(struct rank *r)
+{
+    const struct timespec late = { 0, 40000000 };
+    float value = -1;
+
+    fill(r, r->send, 1, 1, 0);
+    fill(r, r->third, 1, 5, 0);
+    ranks_meet(r);
+    if (r->rank == r->n - 1) {
+        nanosleep(&late, NULL);
+    }
+    nccl.ncclAllReduce(pointer(r->send), pointer(r->recv), 1, ncclFloat32,
+                       ncclSum, r->comm, r->stream);
+    says_int(r, drv.cuCtxSynchronize(), 0, "a context is waited for");
+    says_int(r, drv.cuStreamQuery(r->stream), 0, "and its stream is done");
+    fetch(r, r->side, &value, r->recv, sizeof(value));
+    says(r, value == (float)r->n, "and the sum is there for any stream");
+}
+
 static void test_nothing(struct rank *r)
 {
     says_int(r,
@@ -329,6 +350,7 @@ static const struct ranks_test tests[] = {
     { "sends in a group", test_sends_in_a_group, false },
     { "messages", test_messages_one_by_one, false },
     { "order", test_order_of_the_stream, false },
+    { "a late rank", test_a_late_rank, false },
     { "nothing", test_nothing, false },
 };
 

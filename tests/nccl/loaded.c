@@ -23,6 +23,8 @@ static softnccl_reports_fn *reports;
 static softnccl_forget_fn *forget;
 static softnccl_count_fn *count;
 static softcuda_count_fn *device_count;
+static softcuda_clock_fn *now;
+static softcuda_costs_fn *costs;
 
 bool ranks_are_soft(void)
 {
@@ -62,6 +64,8 @@ static bool open_soft(int *status_p)
     find(drv.library, "softcuda_configure", &configure);
     find(drv.library, "softcuda_races", &races);
     find(drv.library, "softcuda_count", &device_count);
+    find(drv.library, "softcuda_clock", &now);
+    find(drv.library, "softcuda_costs", &costs);
     find(nccl.library, "softnccl_reports", &reports);
     find(nccl.library, "softnccl_forget", &forget);
     find(nccl.library, "softnccl_count", &count);
@@ -174,4 +178,14 @@ void soft_configure(const char *format, ...)
         ok(false, "\"%s\" is a configuration", text);
     }
     forget();
+}
+
+uint64_t soft_clock(void)
+{
+    return now();
+}
+
+void soft_costs(const char *lines)
+{
+    is_int(costs(lines), 0, "the costs are understood");
 }

@@ -91,12 +91,117 @@ static void test_known_through(struct rank *r)
 {
     lend(r);
     if (r->rank == 0) {
-        write_on(r->third, r->stream);
+        write_on(r->third, r->side);
+        after(r->stream, r->side);
     }
     sum(r);
     if (r->rank == 1) {
         drv.cuMemcpyDtoDAsync(r->third, lent[0], 64, r->stream);
     }
+    drv.cuStreamSynchronize(r->stream);
+    ranks_meet(r);
+}
+
+/* The same in graphs. */
+static CUgraphExec capture_sum(struct rank *r)
+{
+    CUgraphExec exec = NULL;
+    CUgraph graph = NULL;
+
+    drv.cuStreamBeginCapture(r->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    sum(r);
+    drv.cuStreamEndCapture(r->stream, &graph);
+    drv.cuGraphInstantiateWithFlags(&exec, graph, 0);
+    drv.cuGraphDestroy(graph);
+    return exec;
+}
+
+static void test_known_through_a_graph(struct rank *r)
+{
+    CUgraphExec exec = capture_sum(r);
+
+    lend(r);
+    if (r->rank == 0) {
+        write_on(r->third, r->stream);
+    }
+    drv.cuGraphLaunch(exec, r->stream);
+    if (r->rank == 1) {
+        drv.cuMemcpyDtoDAsync(r->third, lent[0], 64, r->stream);
+    }
+    drv.cuStreamSynchronize(r->stream);
+    drv.cuGraphExecDestroy(exec);
+    ranks_meet(r);
+}
+
+/* What rank 0 receives is written at its own end, which rank 1 does not come
+ * after. */
+static void read_result_of_another(struct rank *r, CUgraphExec exec)
+{
+    lent[r->rank] = r->recv;
+    ranks_meet(r);
+    if (exec != NULL) {
+        drv.cuGraphLaunch(exec, r->stream);
+    } else {
+        sum(r);
+    }
+    if (r->rank == 1) {
+        drv.cuMemcpyDtoDAsync(r->third, lent[0], 64, r->stream);
+    }
+    drv.cuStreamSynchronize(r->stream);
+    ranks_meet(r);
+}
+
+static void test_result_of_another(struct rank *r)
+{
+    read_result_of_another(r, NULL);
+}
+
+static void test_result_of_another_graph(struct rank *r)
+{
+    CUgraphExec exec = capture_sum(r);
+
+    read_result_of_another(r, exec);
+    drv.cuGraphExecDestroy(exec);
+}
+
+/* What rank 0 sends is read at its begin, which rank 1's end comes after; and
+ * rank 0 receives after rank 1's begin. */
+static void write_at_another(struct rank *r, CUdeviceptr mine, bool before)
+{
+    lent[r->rank] = mine;
+    ranks_meet(r);
+    if (before && r->rank == 1) {
+        write_on(lent[0], r->stream);
+    }
+    sum(r);
+    if (!before && r->rank == 1) {
+        write_on(lent[0], r->stream);
+    }
+    drv.cuStreamSynchronize(r->stream);
+    ranks_meet(r);
+}
+
+static void test_write_what_was_sent(struct rank *r)
+{
+    write_at_another(r, r->send, false);
+}
+
+static void test_write_what_will_be_received(struct rank *r)
+{
+    write_at_another(r, r->recv, true);
+}
+
+/* An earlier operation has told rank 1 of what it sends in a later one. */
+static void test_send_what_was_told(struct rank *r)
+{
+    lent[r->rank] = r->send;
+    ranks_meet(r);
+    if (r->rank == 0) {
+        write_on(lent[1], r->stream);
+    }
+    nccl.ncclAllReduce(pointer(r->third), pointer(r->third), 64, ncclFloat32,
+                       ncclSum, r->comm, r->stream);
+    sum(r);
     drv.cuStreamSynchronize(r->stream);
     ranks_meet(r);
 }
@@ -205,6 +310,12 @@ static void test_races(void)
     ranks_seed(1);
     ranks_know_each_other(false);
     crosses(2, "through an all-reduce", test_known_through, 0);
+    crosses(2, "through a graph", test_known_through_a_graph, 0);
+    crosses(2, "another's result", test_result_of_another, 1);
+    crosses(2, "another's result, in a graph", test_result_of_another_graph, 1);
+    crosses(2, "what was sent", test_write_what_was_sent, 0);
+    crosses(2, "what will be received", test_write_what_will_be_received, 0);
+    crosses(2, "sent when told", test_send_what_was_told, 0);
     crosses(2, "against a broadcast", test_not_known_through, 1);
     crosses(2, "before an all-reduce", test_read_before, 1);
     crosses(3, "through two messages", test_known_through_two, 0);

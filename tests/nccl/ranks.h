@@ -93,6 +93,9 @@ uint64_t soft_races(void);
 uint64_t soft_reports(void);
 const char *soft_report(uint64_t i);
 bool soft_reported(const char *part);
+/* The virtual clock, and what operations take on it from now on. */
+uint64_t soft_clock(void);
+void soft_costs(const char *lines);
 /* Points: nothing was found, and nothing is left. */
 void soft_is_clean(const char *name);
 void soft_configure(const char *format, ...)

@@ -271,9 +271,12 @@ static void test_graph_outlives(struct rank *r)
 {
     CUgraphExec exec = NULL;
     CUgraph graph = NULL;
+    float value = 0;
 
     drv.cuStreamBeginCapture(r->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    drv.cuMemsetD32Async(r->third, 0x3F800000, 64, r->stream); /* 1.0 */
     sum_on(r, r->stream);
+    drv.cuMemcpyDtoDAsync(r->recv, r->third, 64 * sizeof(float), r->stream);
     drv.cuStreamEndCapture(r->stream, &graph);
     drv.cuGraphInstantiateWithFlags(&exec, graph, 0);
     drv.cuGraphDestroy(graph);
@@ -282,6 +285,8 @@ static void test_graph_outlives(struct rank *r)
     r->comm = NULL;
     says_int(r, drv.cuGraphLaunch(exec, r->stream), 0, "which is launched");
     says_int(r, drv.cuStreamSynchronize(r->stream), 0, "and meets nobody");
+    fetch(r, r->stream, &value, r->recv, sizeof(value));
+    says(r, value == 1.0f, "but keeps its order");
     drv.cuGraphExecDestroy(exec);
 }
 
@@ -318,6 +323,22 @@ static void test_same_rank_twice(struct rank *r)
     says_int(r, nccl.ncclCommInitRank(&comm, 2, id, 0), ncclInvalidUsage,
              "two ranks are not the same");
     says(r, comm == NULL, "and have no communicator");
+}
+
+/* ---- the virtual clock ----------------------------------------------------
+ */
+
+/* Rank 0 sets the costs, when the ranks have been configured. */
+static void test_clock(struct rank *r)
+{
+    if (r->rank == 0) {
+        soft_costs("kernel all-reduce 5000000\n");
+    }
+    ranks_meet(r);
+    for (int i = 0; i < 3; i++) {
+        sum_on(r, r->stream);
+    }
+    drv.cuStreamSynchronize(r->stream);
 }
 
 /* ---- memory -------------------------------------------------------------- */
@@ -396,6 +417,10 @@ int main(void)
     reported(2, "same rank", test_same_rank_twice, 1,
              "rank 0 of 2 has come already");
     ranks_run_wrong(2, "null", test_null);
+    ranks_run_wrong(2, "clock", test_clock);
+    ok(soft_clock() >= 15000000 && soft_clock() < 16000000,
+       "clock: three operations of 5 ms take 15, and took %llu ns",
+       (unsigned long long)soft_clock());
     ranks_devices(1);
     ranks_run_wrong_bare(3, "one device", test_one_device);
     is_int(soft_reports(), 1, "one device: it is reported");
