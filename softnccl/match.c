@@ -197,7 +197,8 @@ static bool agree(const struct item *a, const struct item *b)
            a->op == b->op && (a->kind != BROADCAST || a->peer == b->peer);
 }
 
-/* Two parts of one operation that are not the same. */
+/* Two parts of one operation that are not the same: no operation of the
+ * communicator works any more, this one among them. */
 static void check(struct match *match, const struct part *a,
                   const struct part *b)
 {
@@ -235,7 +236,6 @@ static void check(struct match *match, const struct part *a,
                       b->comm->rank, second, a->comm->rank, first);
     }
     team_break(match->team, ncclInvalidUsage, text);
-    match_fail(match);
 }
 
 static void come_to(struct call *call, const struct item *item,

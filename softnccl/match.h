@@ -33,6 +33,7 @@ struct match {
     uint64_t began_ms;
     softcuda_meeting *meeting;
     bool failed;
+    char why[256]; /* it is to be given up; or empty */
     uint32_t places, here;
     struct part parts[];
 };

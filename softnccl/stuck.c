@@ -72,7 +72,8 @@ static bool anyone_can_come(const struct match *match)
     return false;
 }
 
-static void give_up(struct match *match, const char *why)
+/* All are said before any is given up, since that is news to who waits. */
+static void say(struct match *match, const char *why)
 {
     char what[200], ranks[400] = "";
     size_t n = 0;
@@ -90,8 +91,13 @@ static void give_up(struct match *match, const char *why)
             break;
         }
     }
-    team_break(match->team, ncclRemoteError,
-               report("deadlock", "%s %s: %s", what, why, ranks));
+    snprintf(match->why, sizeof(match->why), "%s",
+             report("deadlock", "%s %s: %s", what, why, ranks));
+}
+
+static void give_up(struct match *match)
+{
+    team_break(match->team, ncclRemoteError, match->why);
     match_fail(match);
 }
 
@@ -109,9 +115,14 @@ void stuck_watch(uint64_t quiet_ms)
             continue;
         }
         if (hopeless) {
-            give_up(m, "can never end");
+            say(m, "can never end");
         } else if (now - m->began_ms > limit) {
-            give_up(m, "has waited too long");
+            say(m, "has waited too long");
+        }
+    }
+    for (struct match *m = matches_first(); m != NULL; m = m->next) {
+        if (m->why[0] != '\0' && !m->failed) {
+            give_up(m);
         }
     }
     gathers_give_up(hopeless, now, limit);

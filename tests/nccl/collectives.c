@@ -132,6 +132,36 @@ static void test_types(struct rank *r)
                 &brain[sum], 2);
 }
 
+/* Rank 0 has one number, rank 1 another, the others nothing. */
+static void sum_of_two(struct rank *r, ncclDataType_t type, uint16_t a,
+                       uint16_t b, uint16_t wanted, const char *name)
+{
+    const uint16_t mine = r->rank == 0 ? a : r->rank == 1 ? b : 0;
+    const uint16_t all = r->n == 1 ? a : wanted;
+
+    sum_of_type(r, type, name, &mine, &all, sizeof(mine));
+}
+
+/* To the nearest, and to the even one of two that are as near. */
+static void test_rounding(struct rank *r)
+{
+    sum_of_two(r, ncclBfloat16, 0x3F80, 0x3B80, 0x3F80, "1 and half a step");
+    sum_of_two(r, ncclBfloat16, 0x3F81, 0x3B80, 0x3F82,
+               "one step more and half a step");
+    sum_of_two(r, ncclBfloat16, 0x3F80, 0x3BC0, 0x3F81,
+               "1 and three quarters of a step");
+    sum_of_two(r, ncclFloat16, 0x3C00, 0x1000, 0x3C00,
+               "1 and half a step, of float16");
+    sum_of_two(r, ncclFloat16, 0x3C01, 0x1000, 0x3C02,
+               "one step more and half a step, of float16");
+    sum_of_two(r, ncclFloat16, 0x0001, 0x0001, 0x0002,
+               "the smallest two float16");
+    sum_of_two(r, ncclFloat16, 0x03FF, 0x0001, 0x0400,
+               "the smallest float16 with an exponent");
+    sum_of_two(r, ncclFloat16, 0x7BFF, 0x7BFF, 0x7C00,
+               "the largest two float16, which is infinite");
+}
+
 static void test_all_gather(struct rank *r)
 {
     float *values = room();
@@ -343,6 +373,7 @@ static const struct ranks_test tests[] = {
     { "all-reduce", test_all_reduce, false },
     { "reductions", test_reductions, false },
     { "types", test_types, false },
+    { "rounding", test_rounding, false },
     { "all-gather", test_all_gather, false },
     { "reduce-scatter", test_reduce_scatter, false },
     { "broadcast", test_broadcast, false },

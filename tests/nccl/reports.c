@@ -136,6 +136,25 @@ static void test_one_does_not_come(struct rank *r)
     }
 }
 
+/* The thread of rank 1 is gone, and has left its communicator. */
+static ncclComm_t left;
+
+static void test_thread_ends(struct rank *r)
+{
+    if (r->rank == 1) {
+        left = r->comm;
+        r->comm = NULL;
+        ranks_meet(r);
+        return;
+    }
+    ranks_meet(r);
+    sum_on(r, r->stream);
+    says_int(r, drv.cuStreamSynchronize(r->stream), 0,
+             "who waits for a thread that has ended goes on");
+    says_int(r, error_of(r), ncclRemoteError, "with an error");
+    nccl.ncclCommDestroy(left);
+}
+
 static void test_crossed(struct rank *r)
 {
     const int peer = 1 - r->rank;
@@ -398,8 +417,13 @@ int main(void)
     reported(2, "one does not come", test_one_does_not_come, 1,
              "deadlock: all-reduce 1 of communicator 1 can never end: rank 0 "
              "is in it, rank 1 has");
+    reported(2, "thread ends", test_thread_ends, 1,
+             "can never end: rank 0 is in it, rank 1 has not come, and its "
+             "thread has ended");
     reported(2, "crossed", test_crossed, 2, "deadlock: send 1 from rank 0");
-    reported(2, "two orders", test_two_orders, 2, "deadlock: all-reduce 1");
+    reported(2, "two orders", test_two_orders, 2,
+             "all-reduce 1 of communicator 1 can never end: rank 0 is in it, "
+             "rank 1 has not come, and its thread waits");
     reported(2, "split alone", test_split_alone, 1,
              "deadlock: split 1 of communicator 1");
     setenv("SOFTNCCL_TIMEOUT", "1", 1);
