@@ -341,7 +341,7 @@ static void test_order_of_the_stream(struct rank *r)
 /* The last rank comes late; who waits for a context waits for it too. */
 static void test_a_late_rank(struct rank *r)
 {
-    const struct timespec late = { 0, 40000000 };
+    const struct timespec late = { 0, 400000000 };
     float value = -1;
 
     fill(r, r->send, 1, 1, 0);

@@ -130,6 +130,13 @@ static void test_groups(struct rank *r)
     says(r, first(r) == (float)r->n, "and the sum is right");
 }
 
+static void pause_ms(long ms)
+{
+    const struct timespec time = { ms / 1000, ms % 1000 * 1000000 };
+
+    nanosleep(&time, NULL);
+}
+
 /* Odd and even ranks, the later first. */
 static void test_split(struct rank *r)
 {
@@ -174,6 +181,19 @@ static void test_split_without(struct rank *r)
     }
 }
 
+/* The last rank comes late, longer than a rank that waits is given. */
+static void test_late_split(struct rank *r)
+{
+    ncclComm_t comm = NULL;
+
+    if (r->rank == r->n - 1) {
+        pause_ms(400);
+    }
+    says_int(r, nccl.ncclCommSplit(r->comm, 0, r->rank, &comm, NULL), 0,
+             "a split waits for who comes late");
+    says_int(r, nccl.ncclCommDestroy(comm), 0, "and gives a communicator");
+}
+
 static void test_finalize(struct rank *r)
 {
     fill(r, r->send, 1, 2, 0);
@@ -183,13 +203,6 @@ static void test_finalize(struct rank *r)
     says(r, first(r) == (float)(2 * r->n), "after what it was asked for");
     says_int(r, nccl.ncclCommFinalize(r->comm), ncclInvalidArgument,
              "once is enough");
-}
-
-static void pause_ms(long ms)
-{
-    const struct timespec time = { ms / 1000, ms % 1000 * 1000000 };
-
-    nanosleep(&time, NULL);
 }
 
 /* Waits for what is in progress, for 30 seconds at most. */
@@ -217,8 +230,14 @@ static void test_without_blocking(struct rank *r)
     int count = 0;
 
     config.blocking = 0;
+    if (r->rank != 0) {
+        ranks_meet(r); /* rank 0 is back before they come */
+    }
     result = nccl.ncclCommInitRankConfig(&comm, r->n, id, r->rank,
                                          (ncclConfig_t *)&config);
+    if (r->rank == 0) {
+        ranks_meet(r);
+    }
     says(r, result == ncclSuccess || result == ncclInProgress,
          "a start that does not block is in progress");
     says_int(r, settled(comm), ncclSuccess, "and settles");
@@ -272,6 +291,7 @@ static const struct ranks_test tests[] = {
     { "groups", test_groups, false },
     { "split", test_split, false },
     { "split without", test_split_without, false },
+    { "late split", test_late_split, false },
     { "finalize", test_finalize, false },
     { "without blocking", test_without_blocking, true },
     { "start in a group", test_start_in_a_group, true },

@@ -425,7 +425,8 @@ int main(void)
              "all-reduce 1 of communicator 1 can never end: rank 0 is in it, "
              "rank 1 has not come, and its thread waits");
     reported(2, "split alone", test_split_alone, 1,
-             "deadlock: split 1 of communicator 1");
+             "split 1 of communicator 1 can never end: of its ranks 1 never "
+             "came");
     setenv("SOFTNCCL_TIMEOUT", "1", 1);
     reported(2, "timeout", test_timeout, 1,
              "has waited too long: rank 0 is "
