@@ -344,8 +344,56 @@ static void test_same_rank_twice(struct rank *r)
     says(r, comm == NULL, "and have no communicator");
 }
 
-/* ---- the virtual clock ----------------------------------------------------
- */
+/* ---- one thread ---------------------------------------------------------- */
+
+/* One thread that is two ranks, on two devices. */
+static void test_one_thread(struct rank *r)
+{
+    ncclComm_t comms[2] = { NULL };
+    CUcontext contexts[2] = { r->ctx, NULL };
+    CUstream streams[2] = { r->stream, NULL };
+    CUdeviceptr memory[2] = { r->send, 0 };
+    float value[2] = { 0 };
+    ncclUniqueId id;
+
+    drv.cuDevicePrimaryCtxRetain(&contexts[1], 1);
+    drv.cuCtxSetCurrent(contexts[1]);
+    drv.cuStreamCreate(&streams[1], CU_STREAM_NON_BLOCKING);
+    drv.cuMemAlloc(&memory[1], sizeof(float));
+    nccl.ncclGetUniqueId(&id);
+    nccl.ncclGroupStart();
+    for (int i = 0; i < 2; i++) {
+        drv.cuCtxSetCurrent(contexts[i]);
+        says_int(r, nccl.ncclCommInitRank(&comms[i], 2, id, i), 0,
+                 "rank %d is asked for", i);
+    }
+    says_int(r, nccl.ncclGroupEnd(), 0, "and both are there at the end");
+    for (int i = 0; i < 2; i++) {
+        drv.cuCtxSetCurrent(contexts[i]);
+        drv.cuMemsetD32Async(memory[i], 0x40000000, 1, streams[i]); /* 2.0 */
+    }
+    nccl.ncclGroupStart();
+    for (int i = 0; i < 2; i++) {
+        nccl.ncclAllReduce(pointer(memory[i]), pointer(memory[i]), 1,
+                           ncclFloat32, ncclSum, comms[i], streams[i]);
+    }
+    says_int(r, nccl.ncclGroupEnd(), 0, "a sum is issued for both");
+    for (int i = 0; i < 2; i++) {
+        nccl.ncclAllReduce(pointer(memory[i]), pointer(memory[i]), 1,
+                           ncclFloat32, ncclProd, comms[i], streams[i]);
+    }
+    for (int i = 0; i < 2; i++) {
+        fetch(r, streams[i], &value[i], memory[i], sizeof(value[i]));
+        says(r, value[i] == 16.0f, "rank %d has what both have", i);
+        nccl.ncclCommDestroy(comms[i]);
+    }
+    drv.cuStreamDestroy(streams[1]);
+    drv.cuMemFree(memory[1]);
+    drv.cuDevicePrimaryCtxRelease(1);
+    drv.cuCtxSetCurrent(r->ctx);
+}
+
+/* ---- the virtual clock --------------------------------------------------- */
 
 /* Rank 0 sets the costs, when the ranks have been configured. */
 static void test_clock(struct rank *r)
@@ -442,6 +490,8 @@ int main(void)
     reported(2, "same rank", test_same_rank_twice, 1,
              "rank 0 of 2 has come already");
     ranks_run_wrong(2, "null", test_null);
+    ranks_run_wrong_bare(1, "one thread", test_one_thread);
+    soft_is_clean("one thread");
     ranks_run_wrong(2, "clock", test_clock);
     ok(soft_clock() >= 15000000 && soft_clock() < 16000000,
        "clock: three operations of 5 ms take 15, and took %llu ns",
