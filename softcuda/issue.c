@@ -15,6 +15,8 @@
 #include "softcuda/stream.h"
 #include "softcuda/wait.h"
 
+#include <stdlib.h>
+
 static void after_stream(CUstream stream, struct op *op, CUstream before)
 {
     struct stamp stamp = stream_stamp(before);
@@ -81,14 +83,10 @@ void stream_wait_host(CUstream stream)
     host_until(stream->tail.end_ns);
 }
 
-static void join_ctx(CUcontext ctx)
+static void join_gone(CUcontext ctx)
 {
     struct stamp gone = { ctx->gone, 0, 0 };
 
-    stream_wait_host(ctx->legacy);
-    for (CUstream s = ctx->streams; s != NULL; s = s->next) {
-        stream_wait_host(s);
-    }
     if (ctx->gone != NULL) {
         for (gone.lane = 0; gone.lane < ctx->gone->n; gone.lane++) {
             gone.epoch = ctx->gone->t[gone.lane];
@@ -98,27 +96,95 @@ static void join_ctx(CUcontext ctx)
     host_until(ctx->gone_ns);
 }
 
+/* The first of the context's streams is the legacy one. */
+static CUstream next_stream(CUcontext ctx, CUstream stream)
+{
+    return stream == ctx->legacy ? ctx->streams : stream->next;
+}
+
+#define EACH_STREAM(s, ctx) \
+    CUstream s = (ctx)->legacy; \
+    s != NULL; \
+    s = next_stream(ctx, s)
+
+/* What the streams hold now, and waiting for it while others go on. */
+struct end {
+    struct mark mark;
+    struct stamp at;
+};
+
+static struct end *ends_of(CUcontext ctx, uint32_t *n_p)
+{
+    struct end *ends = NULL;
+    uint32_t n = 0, room = 0;
+
+    for (EACH_STREAM(s, ctx)) {
+        if (n == room) {
+            ends = op_grow(ends, &room, sizeof(*ends));
+        }
+        ends[n].mark = s->tail;
+        ends[n].at = stream_stamp(s);
+        vc_ref(ends[n++].at.vc);
+    }
+    *n_p = n;
+    return ends;
+}
+
+static bool run_ends(const struct end *ends, uint32_t n)
+{
+    const uint64_t need = engine_need_new();
+    bool pending = false;
+
+    for (uint32_t i = 0; i < n; i++) {
+        engine_need(&ends[i].mark, need);
+    }
+    engine_run_needed(need);
+    for (uint32_t i = 0; i < n; i++) {
+        pending |= mark_pending(&ends[i].mark);
+    }
+    return pending;
+}
+
+static void wait_ends(CUcontext ctx)
+{
+    uint32_t n;
+    struct end *ends = ends_of(ctx, &n);
+
+    while (run_ends(ends, n) && wait_for_news()) {
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        host_join(&ends[i].at);
+        vc_drop(ends[i].at.vc);
+    }
+    for (EACH_STREAM(s, ctx)) {
+        host_until(s->tail.end_ns);
+    }
+    free(ends);
+}
+
 void stream_run_ctx(CUcontext ctx)
 {
-    bool pending;
+    const uint64_t need = engine_need_new();
+    bool pending = false;
 
     if (ctx->legacy == NULL) {
         return;
     }
-    do {
-        const uint64_t need = engine_need_new();
-
-        engine_need(&ctx->legacy->tail, need);
-        for (CUstream s = ctx->streams; s != NULL; s = s->next) {
-            engine_need(&s->tail, need);
+    for (EACH_STREAM(s, ctx)) {
+        engine_need(&s->tail, need);
+    }
+    engine_run_needed(need);
+    for (EACH_STREAM(s, ctx)) {
+        pending |= mark_pending(&s->tail);
+    }
+    if (pending) {
+        wait_ends(ctx);
+    } else {
+        for (EACH_STREAM(s, ctx)) {
+            stream_wait_host(s);
         }
-        engine_run_needed(need);
-        pending = mark_pending(&ctx->legacy->tail);
-        for (CUstream s = ctx->streams; s != NULL; s = s->next) {
-            pending |= mark_pending(&s->tail);
-        }
-    } while (pending && wait_for_news());
-    join_ctx(ctx);
+    }
+    join_gone(ctx);
 }
 
 static CUresult may_wait(CUstream handle, CUstream *stream_p)

@@ -206,6 +206,23 @@ static void test_send_what_was_told(struct rank *r)
     ranks_meet(r);
 }
 
+/* Rank 0 has waited, and told rank 1 by a barrier of their threads, which
+ * nobody sees. */
+static void test_barrier_of_hosts(struct rank *r)
+{
+    lend(r);
+    if (r->rank == 0) {
+        write_on(r->third, r->stream);
+        drv.cuStreamSynchronize(r->stream);
+    }
+    ranks_meet(r);
+    if (r->rank == 1) {
+        drv.cuMemcpyDtoDAsync(r->third, lent[0], 64, r->stream);
+        drv.cuStreamSynchronize(r->stream);
+    }
+    ranks_meet(r);
+}
+
 /* A broadcast from 0 tells rank 0 nothing of rank 1. */
 static void test_not_known_through(struct rank *r)
 {
@@ -308,7 +325,9 @@ static void test_races(void)
     ranks_seed(0);
     crosses(2, "in the place of a stream", test_in_the_place_of_a_stream, 2);
     ranks_seed(1);
+    crosses(2, "by a barrier of threads", test_barrier_of_hosts, 0);
     ranks_know_each_other(false);
+    crosses(2, "by a barrier of processes", test_barrier_of_hosts, 1);
     crosses(2, "through an all-reduce", test_known_through, 0);
     crosses(2, "through a graph", test_known_through_a_graph, 0);
     crosses(2, "another's result", test_result_of_another, 1);

@@ -312,6 +312,7 @@ static void test_graph_outlives(struct rank *r)
 static void test_one_device(struct rank *r)
 {
     const ncclUniqueId id = ranks_id(r);
+    const struct timespec late = { 0, 30000000 };
     ncclComm_t comm = NULL;
     float value = 0;
 
@@ -331,6 +332,21 @@ static void test_one_device(struct rank *r)
                        ncclSum, comm, r->stream);
     fetch(r, r->stream, &value, r->recv, sizeof(value));
     says(r, value == (float)(r->n * (r->n + 1) / 2), "and sum then");
+
+    /* Rank 0 waits for the device that all are on, while the others go on
+     * to what waits for rank 0. */
+    if (r->rank != 0) {
+        nanosleep(&late, NULL);
+    }
+    for (int i = 0; i < 2; i++) {
+        nccl.ncclAllReduce(pointer(r->send), pointer(r->recv), 64,
+                           ncclFloat32, ncclSum, comm, r->stream);
+        if (r->rank == 0) {
+            says_int(r, drv.cuCtxSynchronize(), 0,
+                     "a context is waited for as it is");
+        }
+    }
+    drv.cuStreamSynchronize(r->stream);
     nccl.ncclCommDestroy(comm);
 }
 
