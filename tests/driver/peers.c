@@ -61,6 +61,7 @@ static uint32_t far_word(uint32_t i)
 static void test_copies_between(void)
 {
     CUevent done = new_event(CU_EVENT_DISABLE_TIMING);
+    uint32_t mine = 44;
 
     drv.cuMemsetD32Async(words, 41, 4, side);
     is_int(drv.cuMemcpyPeerAsync(far, second, words, ctx, 4 * WORD, side), 0,
@@ -85,6 +86,11 @@ static void test_copies_between(void)
            0, "pinned memory serves both devices");
     drv.cuStreamSynchronize(there);
     is_int(far_word(0), 43, "and its bytes arrive");
+    is_int(drv.cuMemcpyAsync(far, (CUdeviceptr)(uintptr_t)&mine, WORD, there),
+           0, "memory of the program is told from a device's");
+    mine = 0;
+    drv.cuStreamSynchronize(there);
+    is_int(far_word(0), 44, "and taken as it is at the call");
     drv.cuEventDestroy(done);
 }
 
@@ -139,6 +145,26 @@ static void test_memory_is_of_a_device(void)
     is_int(drv.cuMemFree(big), 0, "any context frees memory of any device");
 }
 
+/* The last thing: the second context ends. */
+static void test_access_ends_with_its_context(void)
+{
+    int can = 0;
+
+    drv.cuDeviceCanAccessPeer(&can, 0, 1);
+    if (!can) {
+        drv.cuDevicePrimaryCtxRelease(1);
+        skip(2, "these two devices do not reach each other");
+        return;
+    }
+    is_int(drv.cuCtxEnablePeerAccess(second, 0), 0, "peer access is on");
+    drv.cuDevicePrimaryCtxRelease(1);
+    drv.cuDevicePrimaryCtxRetain(&second, 1);
+    is_int(drv.cuCtxDisablePeerAccess(second),
+           CUDA_ERROR_PEER_ACCESS_NOT_ENABLED,
+           "it has ended with the context that it was for");
+    drv.cuDevicePrimaryCtxRelease(1);
+}
+
 int main(void)
 {
     int status, count = 0;
@@ -170,8 +196,8 @@ int main(void)
     drv.cuCtxSetCurrent(second);
     drv.cuMemFree(far);
     drv.cuStreamDestroy(there);
-    drv.cuDevicePrimaryCtxRelease(1);
     drv.cuCtxSetCurrent(ctx);
+    test_access_ends_with_its_context();
     contract_close();
     return done_testing();
 }

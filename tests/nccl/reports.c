@@ -37,9 +37,27 @@ static void reported(int n, const char *name, void (*test)(struct rank *r),
 
 /* ---- mismatches ---------------------------------------------------------- */
 
+static CUgraphExec captured_sum(struct rank *r)
+{
+    CUgraphExec exec = NULL;
+    CUgraph graph = NULL;
+
+    drv.cuStreamBeginCapture(r->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    sum_on(r, r->stream);
+    drv.cuStreamEndCapture(r->stream, &graph);
+    drv.cuGraphInstantiateWithFlags(&exec, graph, 0);
+    drv.cuGraphDestroy(graph);
+    return exec;
+}
+
 static void test_kinds(struct rank *r)
 {
+    CUgraphExec exec = captured_sum(r);
+    float value = -1;
+
+    fill(r, r->send, 64, 1, 0);
     sum_on(r, r->stream);
+    drv.cuMemsetD32Async(r->send, 0x40A00000, 64, r->stream); /* 5.0 */
     if (r->rank == 1) {
         nccl.ncclAllGather(pointer(r->send), pointer(r->recv), 64, ncclFloat32,
                            r->comm, r->stream);
@@ -53,6 +71,15 @@ static void test_kinds(struct rank *r)
          "whose text says where");
     says_int(r, sum_on(r, r->stream), ncclInvalidUsage,
              "the communicator is of no use then");
+    fetch(r, r->stream, &value, r->recv, sizeof(value));
+    says(r, value == (float)r->n, "and what was received is as it was");
+    if (r->rank == 0) {
+        says_int(r, drv.cuGraphLaunch(exec, r->stream), 0,
+                 "a graph on it is launched");
+        says_int(r, drv.cuStreamSynchronize(r->stream), 0,
+                 "and waits for nobody");
+    }
+    drv.cuGraphExecDestroy(exec);
 }
 
 static void test_counts(struct rank *r)

@@ -3,11 +3,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/softcuda/controls.h"
 
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    DEVICES = 3
+    DEVICES = 3,
+    MANY = 64
 };
 
 static CUcontext contexts[DEVICES];
@@ -159,6 +161,72 @@ static void test_a_device_is_a_process(void)
     on(0);
 }
 
+/* Streams that have gone are not taken for those that come after them by a
+ * process that does not know it. */
+static void test_streams_that_have_gone(void)
+{
+    CUstream gone[MANY];
+
+    configure("SEED=0 PROCESSES=1");
+    on(0);
+    for (int i = 0; i < MANY; i++) {
+        gone[i] = new_stream(CU_STREAM_NON_BLOCKING);
+    }
+    for (int i = 0; i < MANY; i++) {
+        drv.cuMemsetD32Async(memory[0], 1, 4, gone[i]);
+        drv.cuStreamSynchronize(gone[i]);
+    }
+    for (int i = 0; i < MANY; i++) {
+        drv.cuStreamDestroy(gone[i]);
+    }
+    on(1);
+    for (int i = 0; i < MANY; i++) {
+        gone[i] = new_stream(CU_STREAM_NON_BLOCKING);
+        drv.cuMemcpyDtoDAsync(memory[1] + 64, memory[0], WORD, gone[i]);
+        drv.cuStreamSynchronize(gone[i]);
+    }
+    is_int(races(), MANY, "each stream of another process is a race");
+    for (int i = 0; i < MANY; i++) {
+        drv.cuStreamDestroy(gone[i]);
+    }
+    configure("SEED=0");
+    on(0);
+}
+
+static size_t streams_come_and_go(int rounds)
+{
+    for (int i = 0; i < rounds; i++) {
+        configure("SEED=0 PROCESSES=1");
+        for (int device = 0; device < 2; device++) {
+            CUstream gone[8];
+
+            on(device);
+            for (int k = 0; k < 8; k++) {
+                gone[k] = new_stream(CU_STREAM_NON_BLOCKING);
+                drv.cuMemsetD32Async(memory[device] + 64 * k, 1, 4, gone[k]);
+                drv.cuStreamSynchronize(gone[k]);
+            }
+            for (int k = 0; k < 8; k++) {
+                drv.cuStreamDestroy(gone[k]);
+            }
+        }
+    }
+    on(0);
+    return mallinfo2().uordblks;
+}
+
+static void test_memory_stays_flat(void)
+{
+    const size_t before = streams_come_and_go(20);
+    const size_t after = streams_come_and_go(400);
+
+    ok(after < before + 32768,
+       "processes that never wait for each other take no more memory: %zu, "
+       "then %zu bytes",
+       before, after);
+    configure("SEED=0");
+}
+
 static void test_a_process_has_its_own_time(void)
 {
     uint64_t end[2];
@@ -191,9 +259,13 @@ int main(void)
     test_races_across_devices(5);
     test_seeds_order_all_devices();
     test_a_device_is_a_process();
+    test_streams_that_have_gone();
+    test_memory_stays_flat();
     test_a_process_has_its_own_time();
     contract_close();
     test_out_of_reach();
     close_devices();
+    is_int(drv.cuCtxSetCurrent(contexts[2]), CUDA_ERROR_INVALID_CONTEXT,
+           "a context that is released is none");
     return done_testing();
 }
