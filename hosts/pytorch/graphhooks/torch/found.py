@@ -11,15 +11,15 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import array
 import collections
-import dis
+import contextvars
 import enum
 import functools
 import io
 import logging
 import operator
 import random
-import sys
 import types
 import weakref
 
@@ -29,6 +29,7 @@ from . import held, private
 from .attributes import CONTAINERS, PLAIN, comparable, exact
 from .draws import is_generator
 from .held import GONE, Held
+from .names import is_of_others, namespaces, package
 
 # What torch keeps in a module; hooks and parameters are looked at elsewhere.
 INTERNAL = frozenset(vars(torch.nn.Module())) - {"training"}
@@ -46,6 +47,7 @@ _BUILTIN = (types.BuiltinFunctionType, types.MethodWrapperType)
 _DEEP = 8  # containers in one another
 _FAR = 3  # functions that read one another
 _MUCH = 1 << 16  # bytes in the host's memory
+_RAW = (bytearray, array.array)
 _BASES = (dict, list, tuple, set, frozenset, collections.deque)
 _version = private.version
 
@@ -86,7 +88,7 @@ class Found:
         """Its own attributes, a forward of ours left out."""
         self.add_kind(prefix, module)
         names = vars(module)
-        if _package(type(names.get("forward"))) == "graphhooks":
+        if package(type(names.get("forward"))) == "graphhooks":
             leave_out |= {"forward"}
         self.add_all(names, prefix, INTERNAL | leave_out)
 
@@ -112,7 +114,7 @@ class Found:
             self._add_parts(name, value, ("__self__", "__func__"))
         elif kind is types.FunctionType:
             self.values[name] = value
-            if self._far < _FAR and not _is_of_others(value) \
+            if self._far < _FAR and not is_of_others(value) \
                     and self._is_new(value):
                 self._functions.append((name, value, self._far + 1))
         elif kind in _BUILTIN:
@@ -146,9 +148,14 @@ class Found:
         elif isinstance(value, torch.Tensor):
             self._add_tensor(name, value)
         elif kind.__module__ == "numpy" and hasattr(value, "tobytes"):
-            self._add_array(value)
+            self._add_array(name, value)
+        elif isinstance(value, _RAW):
+            self._add_raw(name, value)
+        elif kind is contextvars.ContextVar:
+            self.held.put_one(held.value_of, value)
+            self.add(f"{name}'s value", held.value_of(value))
         elif isinstance(value, type):
-            if not (_is_of_others(value) or issubclass(
+            if not (is_of_others(value) or issubclass(
                     value, (torch.nn.Module, BaseException, enum.Enum))):
                 self.classes[name] = value
         elif _is_iterator(value, kind):
@@ -219,14 +226,22 @@ class Found:
             what = _bytes_of(value)
         else:
             what = _version(value)
-        self.values[f"what is in {name}"] = what
+        self.values[f"{name} (content)"] = what
 
-    def _add_array(self, value) -> None:
+    def _add_array(self, name: str, value) -> None:
         if self._is_new(value) and value.nbytes <= _MUCH:
             self.held.put_equal(comparable, value)
+            self.values[f"{name} (content)"] = value.tobytes()
             if value.shape:
                 self._mutable.append(lambda: functools.partial(
                     operator.setitem, value, ..., value.copy()))
+
+    def _add_raw(self, name: str, value) -> None:
+        if self._is_new(value) and len(value) <= _MUCH // 8:
+            self.held.put_equal(bytes, value)
+            self.values[f"{name} (content)"] = bytes(value)
+            self._mutable.append(lambda: functools.partial(
+                operator.setitem, value, slice(None), value[:]))
 
     # ---- functions ------------------------------------------------------
 
@@ -240,17 +255,8 @@ class Found:
                 self.add(f"{name}'s default {i}", value)
             self.add(f"{name}'s defaults", function.__kwdefaults__)
             self._add_cells(name, function)
-            names = function.__globals__
-            keys = [k for k in globals_of(function.__code__) if k in names
-                    and self._is_new_global(names, k)
-                    and (not isinstance(names[k], _BASES)
-                         or _is_plain(names[k]))]
-            self.held.put_items(names, keys)
-            for key in keys:
-                self._mutable.append(lambda names=names, key=key:
-                                     functools.partial(operator.setitem, names,
-                                                       key, names[key]))
-                self.add(f"{name}'s {key}", names[key])
+            for inner, names, read in namespaces(function):
+                self._add_globals(f"{name}'s {inner}", names, read)
         return self
 
     def _add_cells(self, name: str, function) -> None:
@@ -261,6 +267,16 @@ class Found:
                 self._mutable.append(lambda cell=cell: functools.partial(
                     setattr, cell, "cell_contents", cell.cell_contents))
                 self.add(f"{name}'s {free}", cell.cell_contents)
+
+    def _add_globals(self, name: str, names, read) -> None:
+        keys = [k for k in read if k in names
+                and self._is_new_global(names, k)
+                and (not isinstance(names[k], _BASES) or _is_plain(names[k]))]
+        self.held.put_items(names, keys)
+        for key in keys:
+            self._mutable.append(lambda key=key: functools.partial(
+                operator.setitem, names, key, names[key]))
+            self.add(f"{name}{key}", names[key])
 
     def _is_new_global(self, names, key: str) -> bool:
         place = id(names), key  # of modules, which stay
@@ -311,35 +327,13 @@ def _is_iterator(value, kind) -> bool:
         and not isinstance(step, types.FunctionType)
 
 
-def _package(thing) -> str:
-    return (getattr(thing, "__module__", None) or "").partition(".")[0]
-
-
-def _is_of_others(thing) -> bool:
-    """A function or class that nobody is going to change."""
-    package = _package(thing)
-    return package in ("torch", "numpy", "graphhooks") \
-        or package in sys.stdlib_module_names
-
-
-@functools.lru_cache(maxsize=None)
-def globals_of(code) -> tuple:
-    """Names that it reads, also in what is defined within it."""
-    found = {step.argval: None for step in dis.get_instructions(code)
-             if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
-    for inner in code.co_consts:
-        if isinstance(inner, types.CodeType):
-            found.update(dict.fromkeys(globals_of(inner)))
-    return tuple(found)
-
-
 # ---- what has values -------------------------------------------------------
 
 
 def has_values(thing) -> bool:
     """Whether it is an object with attributes, and no way to make some."""
     kind = type(thing)
-    if hasattr(kind, "__get__") or _package(kind) in _OPAQUE:
+    if hasattr(kind, "__get__") or package(kind) in _OPAQUE:
         return False
     return isinstance(getattr(thing, "__dict__", None), dict) \
         or bool(slots(kind))
@@ -351,7 +345,7 @@ def slots(kind) -> tuple:
     return tuple(name for each in kind.__mro__
                  for name, value in vars(each).items()
                  if isinstance(value, types.MemberDescriptorType)
-                 and not _is_of_others(each))
+                 and not is_of_others(each))
 
 
 def of_object(thing) -> Found:
@@ -359,7 +353,7 @@ def of_object(thing) -> Found:
     found.add_kind(".", thing)
     names = getattr(thing, "__dict__", None)
     if isinstance(names, dict):
-        deep = _package(type(thing)) != "torch"  # whose insides are torch's
+        deep = package(type(thing)) != "torch"  # whose insides are torch's
         keys = [k for k, v in names.items() if k not in _NOT_READ
                 and (deep or type(v) in PLAIN)]
         found.held.put(names, keys)
@@ -392,7 +386,8 @@ def of_read(thing) -> Found:
 def _is_plain(value, deep: int = 3) -> bool:
     """Or has nothing else, in so many containers in one another."""
     kind = type(value)
-    if kind in PLAIN:
+    if kind in PLAIN or isinstance(value, enum.Enum) \
+            or kind.__module__ == "numpy" and hasattr(value, "tobytes"):
         return True
     if deep == 0 or not (kind in CONTAINERS or kind is tuple):
         return False
@@ -431,10 +426,13 @@ def of_namespace(kind) -> Found:
     """A class that somebody has in an attribute or a global: its numbers,
     texts and containers."""
     found = Found()
-    names = vars(kind)
-    found.add_all(names, ".", [k for k, v in names.items()
-                               if k.startswith("__") or not (
-                                   type(v) in PLAIN or type(v) in CONTAINERS)])
+    for each in reversed(kind.__mro__):  # what is found first is named last
+        if not is_of_others(each):
+            names = vars(each)
+            found.add_all(names, ".", [
+                k for k, v in names.items() if k.startswith("__") or not (
+                    type(v) in PLAIN or type(v) in CONTAINERS
+                    or isinstance(v, enum.Enum))])
     return found
 
 
@@ -453,4 +451,4 @@ def of_module(module) -> Found:
 def classes(things) -> list:
     """Those of users; what torch and Python have is theirs."""
     return list({kind: None for thing in things
-                 for kind in type(thing).__mro__ if not _is_of_others(kind)})
+                 for kind in type(thing).__mro__ if not is_of_others(kind)})

@@ -109,6 +109,11 @@ def slots_of(place) -> list:
     return [getattr(thing, name, GONE) for name in names]
 
 
+def value_of(variable):
+    """Of a ContextVar, here."""
+    return variable.get(GONE)
+
+
 contents_of = operator.attrgetter("cell_contents")
 defaults_of = operator.attrgetter("__code__", "__defaults__",
                                   "__kwdefaults__")

@@ -87,6 +87,8 @@ def _next_of(prefix: str, found: Found, own, far: int) -> list:
                 for name, kind in found.classes.items()]
     waiting += [(kind.__name__, kind, of_objects_class, far)
                 for kind in classes(found.objects.values())]
+    waiting += [(kind.__name__, kind, of_namespace, far)
+                for kind in classes(found.read.values())]
     for name, module in found.modules.items():
         if module in own or _holds(module, own):
             continue

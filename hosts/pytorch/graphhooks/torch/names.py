@@ -1,0 +1,77 @@
+"""Which names functions read, of their own file and of others in Python.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import sys
+import types
+
+_FAR = 3  # files that have one another
+
+
+def package(thing) -> str:
+    named = "__name__" if isinstance(thing, types.ModuleType) \
+        else "__module__"
+    return (getattr(thing, named, None) or "").partition(".")[0]
+
+
+def is_of_others(thing) -> bool:
+    """A function, class or file that nobody is going to change."""
+    whose = package(thing)
+    return whose in ("torch", "numpy", "graphhooks") \
+        or whose in sys.stdlib_module_names
+
+
+def namespaces(function):
+    """Where it reads names: its globals, and the files in Python that it
+    reads by ``file.name``, or imports as it runs; each with a prefix."""
+    names = function.__globals__
+    read, all_names, imported = names_of(function.__code__)
+    yield "", names, read
+    waiting = [(key, names[key], 0) for key in read if key in names]
+    waiting += [(free, cell.cell_contents, 0) for free, cell in zip(
+        function.__code__.co_freevars, function.__closure__ or ())
+        if cell != types.CellType()]
+    waiting += [(name, sys.modules.get(_resolved(name, level, names)), 0)
+                for name, level in imported]
+    for name, file, far in waiting:
+        if not isinstance(file, types.ModuleType) or is_of_others(file):
+            continue
+        inner = vars(file)
+        keys = [k for k in all_names if k in inner]
+        yield f"{name}.", inner, keys
+        if far < _FAR:
+            waiting += [(f"{name}.{k}", inner[k], far + 1) for k in keys]
+
+
+def _resolved(name: str, level: int, names) -> str:
+    """What is imported with so many dots before its name."""
+    if level == 0:
+        return name
+    base = names.get("__package__") or ""
+    if level > 1:
+        base = base.rsplit(".", level - 1)[0]
+    return f"{base}.{name}" if name else base
+
+
+@functools.lru_cache(maxsize=None)
+def names_of(code) -> tuple:
+    """The globals that it reads, all its names, and what it imports, each
+    with the number of dots; also of what is defined within it."""
+    steps = [*dis.get_instructions(code)]
+    found = {step.argval: None for step in steps
+             if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    names = dict.fromkeys(code.co_names)  # getattr() has texts
+    names.update(dict.fromkeys(c for c in code.co_consts if type(c) is str))
+    imported = {(step.argval, steps[i - 2].argval): None
+                for i, step in enumerate(steps)
+                if step.opname == "IMPORT_NAME"}
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            for mine, its in zip((found, names, imported), names_of(inner)):
+                mine.update(dict.fromkeys(its))
+    return tuple(found), tuple(names), tuple(imported)
