@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import contextvars
 import enum
+import gc
 import re
 import sys
 import types
+import weakref
 
 import pytest
 from models import LAYERS, WHOLE, Block
@@ -182,3 +184,26 @@ def test_what_others_keep_in_a_file_is_nobodys(pair, grain):
             run.step(2)
 
     pair(train, grain=grain, make=Reads)
+
+
+@GRAIN
+def test_objects_that_are_replaced_in_each_step_do_not_stay(pair, grain):
+    config = types.SimpleNamespace()
+    left: list = []
+
+    class Reads(Block):
+        def __init__(self) -> None:
+            super().__init__()
+            self.config = config
+
+    def train(run):
+        made = []
+        for _ in range(12):
+            config.source = Source()
+            made.append(weakref.ref(config.source))
+            run.step(2)
+        gc.collect()
+        left.append(sum(ref() is not None for ref in made))
+
+    pair(train, grain=grain, make=Reads, replays=None, eager=None)
+    assert left[0] == 1 and left[1] <= 4

@@ -69,12 +69,20 @@ class Things:
         if self._all is not None and self._all.is_same():
             return
         self._all = Held()
+        before = self.changes
         for key, found in self._found.items():
             if not found.held.is_same():
                 thing, find = self._things[key]
                 self._found[key] = find(thing)
                 self.changes += found.bits() != self._found[key].bits()
             self._all.add(self._found[key].held)
+        if self.changes != before:
+            self._forget()
+
+    def _forget(self) -> None:
+        """What there was: all segments gather anew after a change, and what
+        none of them comes upon again would stay for ever."""
+        self._things, self._found, self._all = {}, {}, None
 
 
 def _next_of(prefix: str, found: Found, own, far: int) -> list:
