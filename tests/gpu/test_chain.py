@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-import models  # noqa: F401, skips all where there is no torch
+import models  # skips all where there is no torch
 import pytest
 from test_tree import Tensor
 
 from graphhooks import Error
 from graphhooks.torch import tree
 from graphhooks.torch.chain import Chain
+from graphhooks.torch.things import Things
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +29,7 @@ class Stack:
     def __init__(self, count=3, makes=None):
         self.calls = []
         self.makes = makes or {}
-        module = SimpleNamespace(training=True)
+        module = models.nn.Module()
         places = SimpleNamespace(are_kept=lambda: True, versions=list)
         self.sites = [SimpleNamespace(position=i, name=f"layer {i}",
                                       module=module, places=places,
@@ -37,8 +38,9 @@ class Stack:
         self.draws = None
         self.parameters = SimpleNamespace(sorted=True)
         self.drawn = 0  # random numbers
-        self.owner = SimpleNamespace(captures=SimpleNamespace(
-            numbers=lambda: [self.drawn]))
+        self.owner = SimpleNamespace(
+            things=Things(),
+            captures=SimpleNamespace(numbers=lambda: [self.drawn]))
         self.chain = Chain(self)
 
     def _forward(self, i):

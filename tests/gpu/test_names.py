@@ -14,7 +14,7 @@ import types
 import weakref
 
 import pytest
-from models import LAYERS, WHOLE, Block
+from models import LAYERS, WHOLE, Block, Model
 
 GRAIN = pytest.mark.parametrize("grain", WHOLE)
 
@@ -54,7 +54,7 @@ SETTINGS.inner = file_of("its_settings.inner", "scale = 1.0")
 STATE = file_of("its_state", "_scale = 1.0\n"
                 "def scale():\n    return _scale\n")
 SOURCE, ARRAYS, RAW = Source(), [], bytearray(b"\1")
-CHOICE = types.SimpleNamespace(mode=Mode.WHOLE)
+CHOICE = types.SimpleNamespace(mode=Mode.WHOLE, depth=0)
 WITHIN = contextvars.ContextVar("WITHIN", default=1.0)
 
 
@@ -207,3 +207,25 @@ def test_objects_that_are_replaced_in_each_step_do_not_stay(pair, grain):
 
     pair(train, grain=grain, make=Reads, replays=None, eager=None)
     assert left[0] == 1 and left[1] <= 4
+
+
+class Reads(Block):
+    def forward(self, x):
+        return super().forward(x) * (1 + CHOICE.depth)
+
+
+class Deepens(Model):
+    """Says to each layer, in an object that they share, which it is."""
+
+    def run_layers(self, x):
+        for CHOICE.depth, layer in enumerate(self.layers):
+            x = layer(x)
+        CHOICE.depth = 0
+        return x
+
+
+def test_a_chunk_between_whose_layers_a_shared_object_changes(pair):
+    pair(lambda run: run.steps([2, 2, 2]), grain="chunk", make=Reads,
+         model=Deepens, replays=False, refused="layers.1 finds a change: "
+         r"Reads.forward's CHOICE.depth was 0 when the one before it had "
+         "returned and is 1 now")

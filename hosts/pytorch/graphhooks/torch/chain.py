@@ -17,6 +17,7 @@ from torch import is_autocast_enabled, is_grad_enabled
 from ..errors import Error
 from . import checkpoint, contributions, private, tree
 from .private import nodes_so_far
+from .settings import Settings
 
 _BEFORE, _FIRST = 0, 1  # sources of a tree.Place
 _PATIENCE = 8  # passes that end early, before that counts as the rule
@@ -42,6 +43,7 @@ class Chain:
         self._given: list = []  # versions of what the first was given
         self._modes: tuple = ()  # as the first found them
         self._found: list = []  # versions of what each module has
+        self._settings = None  # of the next module, if it runs eagerly
         self._numbers: list = []  # random ones that are drawn by then
         self._drew = False  # somebody has drawn more between two
         self._made = 0  # nodes of autograd by then
@@ -63,6 +65,7 @@ class Chain:
         self._tensors = self._before = self._versions = self._results = []
         self._given = self._found = self._numbers = []
         self._modes = ()
+        self._settings = None
         self._nodes = frozenset()
         self._unheard = None
         self.idle = True
@@ -189,7 +192,19 @@ class Chain:
             self._break(str(unfit))
         self._versions = [_version(t) for t in self._before]
         self._note_numbers()
+        self._settings = self._settings_of(position + 1)
         self._made = nodes_so_far()
+
+    def _settings_of(self, position: int) -> Settings:
+        """What the module there reads in Python, by now."""
+        things = self.segment.owner.things
+        things.look()
+        return Settings([self.segment.sites[position]], things,
+                        "when the one before it had returned")
+
+    def _are_settings_kept(self) -> bool:
+        self.segment.owner.things.look()
+        return self._settings.are_kept()
 
     def _note_numbers(self) -> None:
         if self.segment.draws is not False:
@@ -229,6 +244,9 @@ class Chain:
                         "on its way")
         elif why is not None:
             self._break(f"{site.name} {why}")
+        elif not self._are_settings_kept():
+            self._break(f"{site.name} finds a change: "
+                        f"{self._settings.difference[1]}")
         elif self._versions_from(behind) != self._found[behind:]:
             self._break(f"a module after {site.name} has parameters or "
                         "buffers that are written before its call")

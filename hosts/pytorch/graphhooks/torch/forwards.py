@@ -63,7 +63,7 @@ def _settings(segment) -> Settings | None:
     if segment.settings is not None:
         return None
     segment.owner.things.look()
-    return Settings(segment, segment.owner.things)
+    return Settings(segment.sites, segment.owner.things)
 
 
 def _run(segment, instance: Instance, attributes, settings, tensors, args,

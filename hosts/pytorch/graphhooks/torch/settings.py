@@ -22,10 +22,13 @@ from .tree import Passing, Unfit
 
 
 class Settings:
-    """Those of a segment, as they are when this is made."""
+    """Those of some modules of a segment, as they are when this is made; the
+    moment is for sentences."""
 
-    def __init__(self, segment, things: Things):
-        self._segment = segment
+    def __init__(self, sites, things: Things,
+                 moment: str = "when it was recorded"):
+        self._sites = sites
+        self._moment = moment
         self._things = things
         self._left_out: set = set()  # names that recordings alone change
         self._tables = Tables()
@@ -103,9 +106,8 @@ class Settings:
     def _find(self) -> Found:
         found = Found()
         own: dict = {}
-        sites = self._segment.sites
-        for site in sites:
-            prefix = f"{site.name}." if len(sites) > 1 else ""
+        for site in self._sites:
+            prefix = f"{site.name}." if len(self._sites) > 1 else ""
             for name, module in site.module.named_modules():
                 if module not in own:
                     own[module] = None
@@ -142,5 +144,5 @@ class Settings:
         then = in_words(self._values.get(name, GONE))
         now = in_words(found.values.get(name, GONE))
         if then == now:
-            return f"{name} is another {now} than when it was recorded"
-        return f"{name} was {then} when it was recorded and is {now} now"
+            return f"{name} is another {now} than {self._moment}"
+        return f"{name} was {then} {self._moment} and is {now} now"
