@@ -31,6 +31,7 @@
     settings.py       whether what layers read in Python is as it was
     things.py         the same of what several layers have
     found.py          what there is to be read, by name
+    names.py          which names functions read, and of which files
     held.py           whether that is the same, in short loops
     tables.py         tensors of which others stand in the place
     notices.py        what is said of segments in the log
