@@ -232,13 +232,29 @@ exit_other(gh_session *session, const gh_pass *theirs, gh_error *err)
     return status == GH_OK ? gh_layer_exit(session, &pass, err) : status;
 }
 
+/* The same with its decision. */
+static __attribute__((noinline)) gh_status
+answer_other(gh_session *session, const gh_pass *pass, gh_decision *theirs,
+             gh_error *err)
+{
+    gh_decision decision = { .struct_size = sizeof(decision) };
+    gh_status status = gh_check_size("gh_decision", theirs, DECISION_LEAST,
+                                     sizeof(decision), err);
+
+    if (status == GH_OK) {
+        status = gh_layer_enter(session, pass, &decision, err);
+    }
+    if (status == GH_OK) {
+        gh_give_struct(theirs, &decision, sizeof(decision));
+    }
+    return status;
+}
+
 gh_status gh_layer_enter(gh_session *session, const gh_pass *pass,
                          gh_decision *decision, gh_error *err)
 {
-    gh_decision ours, *known = decision;
-    gh_status status;
+    gh_status status = gh_session_check(session, "gh_layer_enter", err);
 
-    status = gh_session_check(session, "gh_layer_enter", err);
     if (status != GH_OK) {
         return status;
     }
@@ -249,10 +265,8 @@ gh_status gh_layer_enter(gh_session *session, const gh_pass *pass,
     if (pass->struct_size != sizeof(*pass)) {
         return enter_other(session, pass, decision, err);
     }
-    status = gh_check_size("gh_decision", decision, DECISION_LEAST,
-                           sizeof(*decision), err);
-    if (status != GH_OK) {
-        return status;
+    if (decision->struct_size != sizeof(*decision)) {
+        return answer_other(session, pass, decision, err);
     }
     status = check_pass(session, pass, err);
     if (status != GH_OK) {
@@ -263,16 +277,7 @@ gh_status gh_layer_enter(gh_session *session, const gh_pass *pass,
     if (status != GH_OK) {
         return status;
     }
-
-    /* A host of another release has a decision of another size. */
-    if (decision->struct_size != sizeof(ours)) {
-        known = &ours;
-    }
-    status = gh_capture_enter(session->capture, pass, known, err);
-    if (status == GH_OK && known == &ours) {
-        gh_give_struct(decision, &ours, sizeof(ours));
-    }
-    return status;
+    return gh_capture_enter(session->capture, pass, decision, err);
 }
 
 gh_status gh_layer_exit(gh_session *session, const gh_pass *pass, gh_error *err)

@@ -217,7 +217,6 @@ static gh_status decide(struct gh_capture *c, const gh_pass *pass,
     struct gh_entry *entry;
 
     c->open.entry = NULL;
-    c->open.not_now = false;
     c->open.action = GH_ACTION_RUN;
     c->open.reason = (uint8_t)may_graph(c, pass);
     if (c->open.reason != GH_REASON_NONE) {
@@ -375,6 +374,7 @@ gh_status gh_capture_enter(struct gh_capture *c, const gh_pass *pass,
     }
 
     if (c->offload != NULL) {
+        c->open.not_now = false;
         gh_offloads_tell(c);
         status = gh_offloads_turn(c, pass, err);
         if (status != GH_OK) {

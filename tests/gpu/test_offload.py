@@ -611,16 +611,12 @@ def test_hooks_of_somebody_else(pair, runs, graphs):
     assert moved(run)["eager_out_bytes"] == moved(run)["out_bytes"] == 0
 
 
-packed: list = []  # a number in a class would be an attribute of layers
-
-
 class InsideHooks(Block):
-    def forward(self, x):
-        def pack(tensor):
-            packed.append(tensor.shape)
-            return tensor.detach() + 0
+    def pack(self, tensor):
+        return tensor.detach() + 0
 
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+    def forward(self, x):
+        with torch.autograd.graph.saved_tensors_hooks(self.pack, lambda t: t):
             x = x + self.mlp(self.norm2(x))
         return x + self.attn(self.norm1(x))
 
@@ -635,10 +631,16 @@ def test_hooks_inside_a_layer(pair, what, graphs):
 
 
 def test_hooks_inside_a_layer_get_what_they_would_get(runs):
-    seen = []
+    packed, seen = [], []
+
+    class Counts(InsideHooks):
+        def pack(self, tensor):
+            packed.append(tensor.shape)
+            return super().pack(tensor)
+
     for options in ({}, {"grain": "layer", **offload("mlp", graphs=False)}):
         packed.clear()
-        runs(model=Deep, make=InsideHooks, **options).steps([2, 2])
+        runs(model=Deep, make=Counts, **options).steps([2, 2])
         seen.append([*packed])
     assert seen[0] == seen[1] != []
 
