@@ -307,7 +307,8 @@ class Segment(Planned):
         name, difference = self.settings.difference
         owner.count("attributes", self.name,
                     None if name in self._told else difference + ": put it "
-                    "back, or detach and attach again")
+                    "back, or detach and attach again; what changes in "
+                    "every step belongs outside of the layers")
         self._told.add(name)  # once, whatever its value
         return False
 
