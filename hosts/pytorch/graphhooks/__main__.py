@@ -57,6 +57,12 @@ MEANINGS = {
         "8",
         "Microbatches in flight that get graphs of their own.",
     ),
+    "max_banks": (
+        "a number from 1 to 1024",
+        "16",
+        "Banks that have graphs at once; for one more the least recently "
+        "used goes.",
+    ),
     "driver": (
         "cuda or soft or a path with a /",
         "cuda",

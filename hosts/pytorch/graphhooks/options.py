@@ -29,6 +29,7 @@ OPTIONS = (
     "granularity",
     "warmup_steps",
     "max_slots",
+    "max_banks",
     "driver",
     "log",
     "trace",
