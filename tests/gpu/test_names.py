@@ -187,6 +187,20 @@ def test_what_others_keep_in_a_file_is_nobodys(pair, grain):
 
 
 @GRAIN
+def test_a_mock_of_a_missing_package_is_no_iterator(pair, grain):
+    """Which has all of one's methods."""
+    file = file_of("its_imports", "from unittest.mock import MagicMock\n"
+                   "missing = MagicMock()\n"
+                   "def scale():\n    return 2.0 if missing is None else 1.0\n")
+
+    class Reads(Block):
+        def forward(self, x):
+            return super().forward(x) * file.scale()
+
+    pair(lambda run: run.steps([2, 2, 2]), grain=grain, make=Reads)
+
+
+@GRAIN
 def test_objects_that_are_replaced_in_each_step_do_not_stay(pair, grain):
     config = types.SimpleNamespace()
     left: list = []

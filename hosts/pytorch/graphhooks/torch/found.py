@@ -39,10 +39,11 @@ _NOT_READ = frozenset(("architectures", "dtype", "torch_dtype",
                        "transformers_version", "timers"))
 _NO_OBJECTS = (enum.Enum, torch.Generator, types.ModuleType, logging.Logger,
                io.IOBase, private.TreeSpec, torch.optim.Optimizer)
-# Objects of these packages are not looked into.
+# Objects of these packages are not looked into.  Megatron has mocks of unittest
+# in the place of packages that are missing.
 _OPAQUE = frozenset(("threading", "_thread", "weakref", "_weakrefset",
                      "concurrent", "multiprocessing", "asyncio", "queue",
-                     "contextvars", "graphhooks"))
+                     "contextvars", "unittest", "graphhooks"))
 _BUILTIN = (types.BuiltinFunctionType, types.MethodWrapperType)
 _DEEP = 8  # containers in one another
 _FAR = 3  # functions that read one another
@@ -322,8 +323,8 @@ def _bytes_of(tensor) -> bytes:
 def _is_iterator(value, kind) -> bool:
     """One that hides how far it has come."""
     step = getattr(kind, "__next__", None)
-    return step is not None and not isinstance(
-        value, (io.IOBase, torch.Tensor)) \
+    return step is not None and package(kind) not in _OPAQUE \
+        and not isinstance(value, (io.IOBase, torch.Tensor)) \
         and not isinstance(step, types.FunctionType)
 
 
