@@ -116,6 +116,7 @@ struct bench_options bench_parse(int argc, char **argv, const char *usage)
         { "rounds", required_argument, NULL, 'r' },
         { "passes", required_argument, NULL, 'p' },
         { "json", required_argument, NULL, 'j' },
+        { "fraction", required_argument, NULL, 'f' },
         { "callgrind", no_argument, NULL, 'c' },
         { "whole-steps", no_argument, NULL, 'w' },
         { "help", no_argument, NULL, 'h' },
@@ -144,6 +145,9 @@ struct bench_options bench_parse(int argc, char **argv, const char *usage)
         case 'j':
             options.json = optarg;
             break;
+        case 'f':
+            options.fraction = optarg;
+            break;
         case 'c':
             options.callgrind = true;
             break;
@@ -154,7 +158,8 @@ struct bench_options bench_parse(int argc, char **argv, const char *usage)
             fprintf(c == 'h' ? stdout : stderr,
                     "usage: %s [--driver cuda|soft] [--library PATH]\n"
                     "    [--rounds N] [--passes N] [--json FILE] "
-                    "[--callgrind [--whole-steps]]\n%s\n",
+                    "[--fraction F|auto]\n"
+                    "    [--callgrind [--whole-steps]]\n%s\n",
                     argv[0], usage);
             exit(c == 'h' ? 0 : 2);
         }

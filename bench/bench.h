@@ -26,6 +26,7 @@ struct bench_options {
     int passes;          /* --passes: with --callgrind, how many to capture */
     const char *library; /* --library; NULL: looked for */
     const char *json;    /* --json; NULL: stdout */
+    const char *fraction; /* --fraction, of what is offloaded; NULL: all */
 };
 
 struct bench {

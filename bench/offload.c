@@ -278,6 +278,7 @@ static gh_session *open_session(const struct bench *bench, bool graphs,
     const gh_offload_desc offload = { .struct_size = sizeof(offload),
                                       .modules = "group",
                                       .names = names,
+                                      .fraction = bench->options.fraction,
                                       .min_bytes = 1 };
     const gh_layer_desc layer = { .struct_size = sizeof(layer) };
     gh_session_desc desc = { .struct_size = sizeof(desc),
