@@ -89,19 +89,19 @@ static void take_back(void *user, void *address, uint64_t bytes)
     drv.cuMemFree((uintptr_t)address);
 }
 
-static gh_status record_begin(void *user, void *stream, uint32_t slot)
+static gh_status record_begin(void *user, TOLD)
 {
     heard.strange |= user != &heard;
     heard.begun++;
-    heard.stream = stream;
-    heard.slot = slot;
+    heard.stream = TOLD_STREAM;
+    heard.slot = TOLD_SLOT;
     return GH_OK;
 }
 
-static void record_end(void *user, void *stream, uint32_t slot, uint32_t kept)
+static void record_end(void *user, TOLD, uint32_t kept)
 {
-    heard.strange |=
-        user != &heard || stream != heard.stream || slot != heard.slot;
+    heard.strange |= user != &heard || TOLD_STREAM != heard.stream ||
+                     TOLD_SLOT != heard.slot;
     heard.ended++;
     heard.kept = kept;
 }
@@ -234,6 +234,21 @@ static void make_counts(void)
     is_int(stats.field, expected, \
            "gh_stats." #field " of " RELEASE " is in its place")
 
+#if GH_ABI_MINOR >= 3
+static uint64_t eager_of(gh_reason reason)
+{
+    uint64_t count = UINT64_MAX;
+
+    gh->session_reasons(session, reason, &count, &err);
+    return count;
+}
+#define IS_EAGER(reason, expected) \
+    is_int(eager_of(reason), expected, \
+           "session_reasons of " RELEASE " counts " #reason)
+#else
+#define IS_EAGER(reason, expected) IS_COUNT(eager_by_reason[reason], expected)
+#endif
+
 static void test_counts(void)
 {
     gh_stats stats;
@@ -246,9 +261,9 @@ static void test_counts(void)
     IS_COUNT(recordings, 5);
     IS_COUNT(replays, 10);
     IS_COUNT(eager_passes, 7);
-    IS_COUNT(eager_by_reason[GH_REASON_WARMUP], 1);
-    IS_COUNT(eager_by_reason[GH_REASON_CAPTURE], 2);
-    IS_COUNT(eager_by_reason[GH_REASON_FORWARD_ONLY], 4);
+    IS_EAGER(GH_REASON_WARMUP, 1);
+    IS_EAGER(GH_REASON_CAPTURE, 2);
+    IS_EAGER(GH_REASON_FORWARD_ONLY, 4);
     IS_COUNT(reruns, 1);
     IS_COUNT(copies, 11);
     IS_COUNT(copied_bytes, 11 * 16);
@@ -323,6 +338,9 @@ int main(void)
         test_checks();
 #if GH_ABI_MINOR >= 2
         test_since_0_2();
+#endif
+#if GH_ABI_MINOR >= 3
+        test_since_0_3();
 #endif
         caller_stop();
     }
