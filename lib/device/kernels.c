@@ -256,12 +256,13 @@ gh_status gh_device_compare(struct gh_device *dev, const void *a, const void *b,
     }
     status =
         launch(dev, dev->compare, gh_compare_plan(bytes), params, stream, err);
-    if (status != GH_OK) {
-        return status;
+    if (status == GH_OK) {
+        status = gh_device_call(dev, err, cuMemcpyDtoHAsync,
+                                (&first, dev->verdict, sizeof(first), stream));
     }
-    status = gh_device_call(dev, err, cuMemcpyDtoHAsync,
-                            (&first, dev->verdict, sizeof(first), stream));
     if (status != GH_OK) {
+        /* What was issued still writes the verdict. */
+        (void)gh_device_stream_wait(dev, stream, NULL);
         return status;
     }
     status = gh_device_stream_wait(dev, stream, err);
