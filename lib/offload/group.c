@@ -286,6 +286,29 @@ gh_status gh_group_keep(struct gh_offload *o, struct gh_instance *i,
     return status;
 }
 
+/* An eager pass has left there what a backward will read. */
+static bool holds_kept(const struct gh_instance *i)
+{
+    return gh_instance_is_live(i) && i->stays != 0 && i->held == i->kept;
+}
+
+/* The flight goes on with the memory that it has. */
+static gh_status put_aside(struct gh_offload *o, struct gh_instance *i,
+                           uint64_t bytes, gh_error *err)
+{
+    void *made = NULL;
+    gh_status status = gh_memory_alloc(o->memory, bytes, &made, err);
+
+    if (status == GH_OK) {
+        gh_memory_free(o->memory, i->wider, i->wider_bytes);
+        i->wider = i->kept;
+        i->wider_bytes = i->kept_bytes;
+        i->kept = made;
+        i->kept_bytes = bytes;
+    }
+    return status;
+}
+
 gh_status gh_group_keep_for_graph(struct gh_offload *o, struct gh_instance *i,
                                   uint64_t bytes, gh_error *err)
 {
@@ -298,8 +321,12 @@ gh_status gh_group_keep_for_graph(struct gh_offload *o, struct gh_instance *i,
                        (unsigned long long)i->kept_bytes);
     }
     /* Graphs of other banks come to the same memory: it is the largest's. */
-    return widen(o, bytes != 0 && bytes < i->group->all ? i->group->all : bytes,
-                 &i->kept, &i->kept_bytes, err);
+    if (bytes != 0 && bytes < i->group->all) {
+        bytes = i->group->all;
+    }
+    return bytes > i->kept_bytes && holds_kept(i)
+               ? put_aside(o, i, bytes, err)
+               : widen(o, bytes, &i->kept, &i->kept_bytes, err);
 }
 
 static const char *state_text(const struct gh_instance *i)
