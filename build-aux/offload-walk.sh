@@ -102,7 +102,7 @@ n_shapes=$(wc -l < "$scratch/shapes")
         END { for (i = 0; i < runs; i++) print s[i % NR] }' \
         "$scratch/shapes" > "$scratch/more"
 [ ! -f "$scratch/more" ] || mv "$scratch/more" "$scratch/shapes"
-head -n "$runs" "$scratch/shapes" > "$scratch/todo"
+head -n "$runs" "$scratch/shapes" > "$scratch/chosen"
 
 # train SEED N MODEL SCOPE SET GRANULARITY FRACTION: says passed, failed or
 # skipped.
@@ -140,7 +140,7 @@ while read -r model scope set granularity fraction; do
     train $(((n - 1) % 500 + 1)) $n "$model" "$scope" "$set" "$granularity" \
         "$fraction"
     echo "$verdict $n $model $scope $set $granularity $fraction" >> "$state"
-done < "$scratch/todo"
+done < "$scratch/chosen"
 
 awk -v runs="$runs" 'NR <= runs { n[$1]++ }
     END { printf "%d passed, %d failed, %d skipped\n",
