@@ -32,7 +32,7 @@
  * waited for copies, and how long each copy takes.  Its end waits for the
  * device, once.  From that the step is simulated with both streams of copies,
  * and the groups that would be waited for stay, until the step is foreseen to
- * take at most 1 % longer than without any copies.  Times are those of passes
+ * take at most 0.5 % longer than without any copies.  Times are those of passes
  * that run eagerly: where the host is slower than the device, which the log
  * says, replays leave less time than was measured.
  *
