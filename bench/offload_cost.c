@@ -2,11 +2,12 @@
  * offload_cost.c - what offload costs the host's thread, and how fast its
  * copies are where they go both ways at once.
  *
- * A layer is an empty pass with a few groups.  Three questions: what a replay
- * pays for a group beyond what an eager pass pays for the same two calls; what a
- * flush of 32 delayed commits pays beyond 32 bare copies; and how long the
- * copies of a flight that goes back while the next goes out take beside bare
- * copies both ways.
+ * A layer is an empty pass with a few groups.  Measured are: what a replay
+ * pays for a group beyond what an eager pass pays for the same two calls, and
+ * what the group's nodes add to the bare launch of a graph; what a flush of 32
+ * delayed commits pays beyond 32 bare copies; and how long the copies of a
+ * flight that goes back while the next goes out take beside bare copies both
+ * ways.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -214,6 +215,79 @@ static double forward_ns(struct run *r, int rounds)
     return median;
 }
 
+/* A graph of the memset of a pass, and with a group, of that of the group
+ * too, between the wait and the mark that a recording puts around it. */
+static CUgraphExec bare_graph(const struct bench *bench, CUstream stream,
+                              CUevent read, CUevent filled, bool group)
+{
+    CUgraph graph;
+    CUgraphExec exec;
+
+    NEED(bench, cuStreamBeginCapture,
+         (stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    if (group) {
+        NEED(bench, cuStreamWaitEvent, (stream, read, CU_EVENT_WAIT_EXTERNAL));
+        NEED(bench, cuMemsetD32Async, (bench->memory, 0, 16, stream));
+        NEED(bench, cuEventRecordWithFlags,
+             (filled, stream, CU_EVENT_RECORD_EXTERNAL));
+    }
+    NEED(bench, cuMemsetD32Async, (bench->memory + 2048, 0, 4, stream));
+    NEED(bench, cuStreamEndCapture, (stream, &graph));
+    NEED(bench, cuGraphInstantiateWithFlags, (&exec, graph, 0));
+    NEED(bench, cuGraphDestroy, (graph));
+    return exec;
+}
+
+/* Host time of a launch among LAYERS that follow each other. */
+static double launch_ns(const struct bench *bench, CUstream stream,
+                        CUgraphExec exec)
+{
+    uint64_t start = bench_now_ns();
+
+    for (int i = 0; i < LAYERS; i++) {
+        NEED(bench, cuGraphLaunch, (exec, stream));
+    }
+    start = bench_now_ns() - start;
+    NEED(bench, cuStreamSynchronize, (stream));
+    return (double)start / LAYERS;
+}
+
+/* What a group's nodes add to a bare launch. */
+static double nodes_ns(const struct bench *bench, int rounds)
+{
+    double *t = malloc((size_t)rounds * sizeof(*t));
+    CUgraphExec without, with;
+    CUevent read, filled;
+    CUstream stream;
+    double median;
+
+    if (t == NULL) {
+        bench_die("no memory");
+    }
+    NEED(bench, cuStreamCreate, (&stream, CU_STREAM_NON_BLOCKING));
+    NEED(bench, cuEventCreate, (&read, CU_EVENT_DISABLE_TIMING));
+    NEED(bench, cuEventCreate, (&filled, CU_EVENT_DISABLE_TIMING));
+    NEED(bench, cuEventRecord, (read, stream));
+    without = bare_graph(bench, stream, read, filled, false);
+    with = bare_graph(bench, stream, read, filled, true);
+    for (int i = -3; i < rounds; i++) {
+        const double bare = launch_ns(bench, stream, without);
+        const double ns = launch_ns(bench, stream, with) - bare;
+
+        if (i >= 0) {
+            t[i] = ns;
+        }
+    }
+    median = bench_spread(t, (size_t)rounds).median;
+    free(t);
+    NEED(bench, cuGraphExecDestroy, (without));
+    NEED(bench, cuGraphExecDestroy, (with));
+    NEED(bench, cuEventDestroy, (read));
+    NEED(bench, cuEventDestroy, (filled));
+    NEED(bench, cuStreamDestroy, (stream));
+    return median;
+}
+
 static double clock_ns(void)
 {
     const uint64_t start = bench_now_ns();
@@ -238,8 +312,9 @@ static void measure_commit(const struct bench *bench, FILE *file, int rounds)
     calls = eager.calls / (double)eager.n_calls - 2.0 * clock_ns();
     fprintf(file,
             "\"commit\": {\"forward_ns\": %.0f, \"group_in_a_replay_ns\": "
-            "%.0f, \"save_and_commit_ns\": %.0f, \"beyond_eager_ns\": %.0f},\n",
-            bare, replay, calls, replay - calls);
+            "%.0f, \"save_and_commit_ns\": %.0f, \"beyond_eager_ns\": %.0f, "
+            "\"bare_nodes_ns\": %.0f},\n",
+            bare, replay, calls, replay - calls, nodes_ns(bench, rounds));
     finish(&without);
     finish(&with);
     finish(&eager);
