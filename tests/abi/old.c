@@ -342,6 +342,9 @@ int main(void)
 #if GH_ABI_MINOR >= 3
         test_since_0_3();
 #endif
+#if GH_ABI_MINOR >= 4
+        test_since_0_4();
+#endif
         caller_stop();
     }
     return done_testing();

@@ -101,5 +101,6 @@ bool read_stats(gh_stats *stats);
 /* What a release has added, for callers of that release and later ones. */
 void test_since_0_2(void);
 void test_since_0_3(void);
+void test_since_0_4(void);
 
 #endif
