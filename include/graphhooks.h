@@ -13,6 +13,7 @@
 #include <graphhooks/model.h>
 #include <graphhooks/offload.h>
 #include <graphhooks/plan.h>
+#include <graphhooks/ranks.h>
 #include <graphhooks/session.h>
 
 #endif

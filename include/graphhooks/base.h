@@ -70,7 +70,10 @@ enum {
     GH_ERR_NO_DRIVER = -8,   /* no usable driver or device */
     GH_ERR_ABI = -9,         /* struct or table of a size never released */
     GH_ERR_CONFIG = -10,     /* an option or environment variable is wrong */
-    GH_ERR_INTERNAL = -11    /* a bug in graphhooks; the text says where */
+    GH_ERR_INTERNAL = -11,   /* a bug in graphhooks; the text says where */
+    /* since 0.5 */
+    GH_ERR_RANKS = -12 /* another rank has failed, gone or never come, or does
+                          another thing: the session only closes */
 };
 
 /* Filled by the callee, owned by the caller, never allocated.  Frozen. */

@@ -116,7 +116,11 @@ enum {
      * be RUN.  It counts as a recording, and never as a replay or an eager
      * pass; its inputs are those that later passes' are compared with.  Of
      * the call, as the one above. */
-    GH_PASS_PREPARE = 1u << 3
+    GH_PASS_PREPARE = 1u << 3,
+    /* since 0.5 */
+    /* Holds no collective: of a bank with ranks (gh_ranks_set()), and yet a
+     * pass of which this rank decides alone. */
+    GH_PASS_LOCAL = 1u << 4
 };
 
 /* Of gh_pass.variant. */
@@ -210,12 +214,14 @@ typedef struct gh_decision {
  *         used on a stream that the host is capturing, or in a capture of
  *         this step's, which pass->stream cannot wait for;
  *         GH_ERR_BUSY with GH_SESSION_BUSY_FAILS; GH_ERR_DEVICE when the
- *         driver fails a call without which the numbers would be wrong.  No
- *         pass is then open.
+ *         driver fails a call without which the numbers would be wrong;
+ *         GH_ERR_RANKS when the ranks of the bank part here.  No pass is then
+ *         open.
  *
  * Any other driver call that fails makes the pass eager, not the call fail.
  * Stream: enqueues the input copy and the graph on pass->stream.
- * Blocks: never; a first recording allocates.  Since: 0.1.
+ * Blocks: never, but of a bank with ranks for those, where they are asked; a
+ * first recording allocates.  Since: 0.1.
  */
 GH_API gh_status gh_layer_enter(gh_session *session, const gh_pass *pass,
                                 gh_decision *decision, gh_error *err);
@@ -229,13 +235,15 @@ GH_API gh_status gh_layer_enter(gh_session *session, const gh_pass *pass,
  * @return GH_OK; GH_RERUN when a recording failed: nothing of the pass has
  *         executed, no pass is open, and the host enters it again (if it
  *         does not, its microbatch keeps the slot until the step ends);
- *         GH_ERR_STATE when no pass is open or it is another one;
+ *         GH_ERR_RANKS when the ranks of the bank part here, and no pass is
+ *         open either; GH_ERR_STATE when no pass is open or it is another one;
  *         GH_ERR_INVALID, GH_ERR_ABI or GH_ERR_UNSUPPORTED for a bad struct,
  *         after which the pass is still open.
  *
  * A recorded pass is ended on the thread that entered it.
  * Stream: enqueues a recorded graph on pass->stream.
- * Blocks: while a recorded graph is instantiated.  Since: 0.1.
+ * Blocks: while a recorded graph is instantiated, and until the other ranks of
+ * its bank have theirs.  Since: 0.1.
  */
 GH_API gh_status gh_layer_exit(gh_session *session, const gh_pass *pass,
                                gh_error *err);
@@ -244,10 +252,12 @@ GH_API gh_status gh_layer_exit(gh_session *session, const gh_pass *pass,
  * Give up the pass that is open, as when the host's own code failed in it.
  * A recording is dropped and its pass is recorded another time, or eager for
  * good when a call in it has ended the capture, which is then said; nothing is
- * undone of what a pass has already issued.
+ * undone of what a pass has already issued.  With other ranks it is eager for
+ * good, on all of them.
  *
  * @return GH_OK, also when no pass is open; GH_ERR_INVALID.
- * Blocks: never.  Since: 0.1.
+ * Blocks: never, but of a recording for the other ranks of its bank.
+ * Since: 0.1.
  */
 GH_API gh_status gh_layer_cancel(gh_session *session, gh_error *err);
 
@@ -279,7 +289,8 @@ GH_API gh_status gh_flush_delayed(gh_session *session, gh_error *err);
  *
  * @return GH_OK; GH_ERR_STATE when a pass is open (use gh_layer_cancel);
  *         GH_ERR_INVALID; GH_ERR_DEVICE or GH_ERR_NO_MEMORY from what is
- *         offloaded, and the step is over all the same.
+ *         offloaded, or GH_ERR_RANKS where a communicator has failed, and the
+ *         step is over all the same.
  * Blocks: never; writes a trace that has filled up.  Since: 0.1.
  */
 GH_API gh_status gh_iteration_end(gh_session *session, gh_error *err);

@@ -22,6 +22,7 @@
 #include <graphhooks/model.h>
 #include <graphhooks/offload.h>
 #include <graphhooks/plan.h>
+#include <graphhooks/ranks.h>
 #include <graphhooks/session.h>
 
 GH_BEGIN_DECLS
@@ -88,6 +89,11 @@ typedef struct gh_api {
                                 gh_error *);
     gh_status (*packed_set)(gh_session *, const gh_packed *,
                             gh_packed_buffers *, gh_error *);
+
+    /* since 0.5 */
+    gh_status (*ranks_set)(gh_session *, const gh_ranks *, gh_error *);
+    gh_status (*ranks_clear)(gh_session *, uint32_t, gh_error *);
+    gh_status (*ranks_wait)(gh_session *, void *, gh_error *);
 } gh_api;
 
 #define GH_GET_API_SYMBOL "gh_get_api"

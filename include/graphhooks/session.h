@@ -156,8 +156,11 @@ enum {
     GH_REASON_BANKS = 15,        /* GRAPHHOOKS_MAX_BANKS banks have graphs, and
                                     each of them is in flight */
     GH_REASON_PACKED = 16,       /* gh_packed_set() has refused its sequences */
-    GH_REASON_UNBOUND = 17       /* a tensor that it reads went with its bank's
+    GH_REASON_UNBOUND = 17,      /* a tensor that it reads went with its bank's
                                     graphs, and was not bound again */
+    /* since 0.5 */
+    GH_REASON_RANKS = 18         /* another rank of the bank's could not record
+                                    it, or not replay it this time */
 };
 
 /**
@@ -191,6 +194,8 @@ typedef struct gh_stats {
     uint64_t checks;       /* passes compared by GRAPHHOOKS_CHECK */
     uint64_t check_failures; /* differences; on the software device also
                                 reads of what nothing had written */
+    /* since 0.5 */
+    uint64_t asked; /* times that the ranks of a bank were asked */
 } gh_stats;
 
 /**

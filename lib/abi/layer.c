@@ -21,7 +21,7 @@
 #define PASS_LEAST GH_SIZE_THROUGH(gh_pass, outputs)
 #define DECISION_LEAST GH_SIZE_THROUGH(gh_decision, outputs)
 #define KNOWN_PASS_FLAGS \
-    (GH_PASS_FORWARD_ONLY | GH_PASS_NO_WGRAD | GH_CALL_FLAGS)
+    (GH_PASS_FORWARD_ONLY | GH_PASS_NO_WGRAD | GH_PASS_LOCAL | GH_CALL_FLAGS)
 
 static gh_status refuse_null(const char *call, const char *name, gh_error *err)
 {
@@ -89,7 +89,8 @@ static gh_status refuse_pass(const gh_session *session, const gh_pass *pass,
 static inline bool flags_are_legal(const gh_session *session,
                                    const gh_pass *pass)
 {
-    const uint32_t kind = pass->flags & ~GH_CALL_FLAGS;
+    const uint32_t kind =
+        pass->flags & ~(uint32_t)(GH_CALL_FLAGS | GH_PASS_LOCAL);
 
     if ((pass->flags & GH_PASS_PREPARE) != 0 && pass->direction == GH_FORWARD) {
         return false;

@@ -59,6 +59,9 @@ gh_status gh_get_api(uint32_t major, const gh_api **api_p, gh_error *err)
         .bank_add = gh_bank_add,
         .bank_get_stats = gh_bank_get_stats,
         .packed_set = gh_packed_set,
+        .ranks_set = gh_ranks_set,
+        .ranks_clear = gh_ranks_clear,
+        .ranks_wait = gh_ranks_wait,
     };
 
     if (api_p == NULL) {

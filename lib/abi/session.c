@@ -22,6 +22,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 static void open_log(const struct gh_env *env, const gh_host_services *host,
                      struct gh_log *log)
@@ -194,7 +195,8 @@ static gh_status open_capture(struct gh_session *session,
         .enabled = env->enable != 0,
         .busy_fails = (desc->flags & GH_SESSION_BUSY_FAILS) != 0,
         .legacy_threads = (desc->flags & GH_SESSION_LEGACY_THREADS) != 0,
-        .check = env->check == GH_ENV_CHECK_BITWISE,
+        .check = (uint8_t)env->check,
+        .timeout_s = env->timeout,
         .check_every = env->check_every,
         .warmup_steps = env->warmup_steps,
         .freeze = env->freeze,
@@ -207,6 +209,9 @@ static gh_status open_capture(struct gh_session *session,
         .offload = session->offloads ? &session->offload : NULL,
     };
 
+    _Static_assert((int)GH_ENV_CHECK_BITWISE == (int)GH_CHECKS_BITS &&
+                       (int)GH_ENV_CHECK_RANKS == (int)GH_CHECKS_RANKS,
+                   "words of GRAPHHOOKS_CHECK");
     return gh_capture_create(&session->plan, session->dev, &options,
                              &session->capture, err);
 }
@@ -282,6 +287,8 @@ static void free_parts(gh_session *session)
     gh_plan_free(&session->plan);
     free(session->names);
     session->names = NULL;
+    free(session->nccl);
+    session->nccl = NULL;
 }
 
 gh_status gh_session_open(const gh_session_desc *given, gh_session **session_p,
@@ -320,6 +327,13 @@ gh_status gh_session_open(const gh_session_desc *given, gh_session **session_p,
     if (session->names == NULL) {
         status = gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a session");
         goto err_session;
+    }
+    if (env->set[GH_ENV_NCCL]) {
+        session->nccl = strdup(env->nccl);
+        if (session->nccl == NULL) {
+            status = gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a session");
+            goto err_session;
+        }
     }
     status = gh_offload_read_options(desc.offload, env, session->names,
                                      &session->offload, &session->offloads,

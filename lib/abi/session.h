@@ -31,6 +31,7 @@ struct gh_session {
     uint64_t unwritten;     /* gh_device_unwritten() when it opened */
     struct gh_capture *capture;
     gh_direction last_direction; /* GH_WGRAD where those are delayed */
+    char *nccl; /* GRAPHHOOKS_NCCL; NULL: not set */
     bool offloads;
     struct gh_offload_options offload;
     struct gh_offload_names *names; /* of modules that are the host's own */

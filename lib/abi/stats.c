@@ -116,6 +116,7 @@ const char *gh_reason_name(gh_reason reason)
         [GH_REASON_BANKS] = "banks",
         [GH_REASON_PACKED] = "packed",
         [GH_REASON_UNBOUND] = "unbound",
+        [GH_REASON_RANKS] = "ranks",
     };
 
     return reason < sizeof(names) / sizeof(names[0]) ? names[reason] : "?";

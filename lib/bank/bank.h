@@ -19,6 +19,7 @@
 #define GH_ROWS (GH_DIRECTIONS * GH_VARIANTS) /* of entries, in a segment */
 
 struct gh_banks;
+struct gh_comm;
 
 struct gh_bank {
     /* [segment][direction][variant][slot]; of a bank that has none now those of
@@ -35,6 +36,8 @@ struct gh_bank {
     /* as declared */
     uint32_t cp_size, tokens, sequences;
     void *group;
+    struct gh_comm *comm; /* the ranks that share its passes: lib/capture's;
+                             NULL: none do */
     char name[GH_BANK_NAME];
     struct gh_block **packed; /* [chunk][slot]; NULL: none yet */
     /* counted */

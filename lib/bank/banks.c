@@ -197,6 +197,25 @@ void gh_banks_evict(struct gh_banks *banks, struct gh_bank *bank,
     give_packed_back(bank, true);
 }
 
+void gh_banks_stop(struct gh_banks *banks)
+{
+    struct gh_device *dev = banks->memory->streams->dev;
+
+    for (uint32_t i = 0; i < banks->n; i++) {
+        const struct gh_bank *bank = banks->all[i];
+        const size_t n = gh_bank_rows(bank) * bank->n_slots;
+
+        for (size_t k = 0; k < n && bank->entries != banks->blank; k++) {
+            struct gh_entry *entry = &bank->entries[k];
+
+            if (entry->object == NULL) {
+                gh_device_exec_destroy(dev, entry->exec);
+                entry->exec = NULL;
+            }
+        }
+    }
+}
+
 const struct gh_bank *gh_banks_whose(const struct gh_banks *banks,
                                      const struct gh_entry *entry)
 {

@@ -51,6 +51,8 @@ const char *gh_status_name(gh_status status)
         return "GH_ERR_CONFIG";
     case GH_ERR_INTERNAL:
         return "GH_ERR_INTERNAL";
+    case GH_ERR_RANKS:
+        return "GH_ERR_RANKS";
     default:
         return "GH_ERR_?";
     }

@@ -72,6 +72,8 @@ static bool is_in_flight(const struct gh_capture *c,
     return false;
 }
 
+/* The graphs of a bank with ranks are all theirs, and none of them alone may
+ * give them away. */
 static struct gh_bank *least_recently_used(const struct gh_capture *c)
 {
     struct gh_bank *least = NULL;
@@ -79,7 +81,8 @@ static struct gh_bank *least_recently_used(const struct gh_capture *c)
     for (uint32_t i = 0; i < c->banks.n; i++) {
         struct gh_bank *bank = c->banks.all[i];
 
-        if (bank->admitted && (least == NULL || bank->used < least->used) &&
+        if (bank->admitted && bank->comm == NULL &&
+            (least == NULL || bank->used < least->used) &&
             !is_in_flight(c, bank)) {
             least = bank;
         }

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "capture/offloads.h"
+#include "capture/ranks.h"
 #include "capture/services.h"
 #include "capture/state.h"
 #include "capture/works.h"
@@ -138,9 +139,11 @@ static void destroy_device_objects(struct gh_capture *c)
 {
     struct gh_device_before before = gh_device_enter(c->dev);
 
+    gh_ranks_rest(c);
     gh_streams_quiesce(&c->streams);
     gh_packed_free(c);
     gh_banks_clear(&c->banks);
+    gh_ranks_close(c);
     free_orders(c);
     gh_offloads_rest(c);
     gh_works_destroy(c);
@@ -251,6 +254,9 @@ gh_status gh_capture_end_step(struct gh_capture *c, gh_error *err)
     if (c->offload != NULL) {
         status = gh_offload_end_step(c->offload, err);
         gh_offloads_tell(c);
+    }
+    if (status == GH_OK && c->dev != NULL) {
+        status = gh_ranks_look(c, err);
     }
     return status;
 }

@@ -16,6 +16,7 @@
 #include <graphhooks/bank.h>
 #include <graphhooks/border.h>
 #include <graphhooks/offload.h>
+#include <graphhooks/ranks.h>
 
 #include "base/log.h"
 #include "plan/plan.h"
@@ -26,19 +27,27 @@
 #define GH_CALL_FLAGS (GH_PASS_NO_EXIT | GH_PASS_PREPARE)
 
 /* The values of gh_reason. */
-#define GH_REASONS (GH_REASON_UNBOUND + 1)
+#define GH_REASONS (GH_REASON_RANKS + 1)
 
 struct gh_capture;
 struct gh_device;
 struct gh_offload;
 struct gh_trace;
 
+/* GRAPHHOOKS_CHECK. */
+enum gh_checking {
+    GH_CHECKS_NOTHING,
+    GH_CHECKS_BITS, /* every check_every-th ready pass with an eager one */
+    GH_CHECKS_RANKS /* every pass of a bank with ranks with theirs */
+};
+
 struct gh_capture_options {
     bool enabled;
     bool busy_fails;
     bool legacy_threads; /* they go on while a pass is recorded */
-    bool check; /* compare every check_every-th ready pass with eager */
+    uint8_t check; /* enum gh_checking */
     uint64_t check_every;
+    uint32_t timeout_s; /* that other ranks are waited for */
     uint64_t warmup_steps;
     uint64_t freeze; /* steps after warmup with recordings; 0: all */
     uint32_t max_slots;
@@ -88,6 +97,14 @@ bool gh_capture_count_bank(const struct gh_capture *capture, uint32_t bank,
 gh_status gh_capture_set_packed(struct gh_capture *capture,
                                 const gh_packed *packed,
                                 gh_packed_buffers *buffers, gh_error *err);
+
+/* ranks.c.  `ranks` names its NCCL, or has a gather. */
+gh_status gh_capture_set_ranks(struct gh_capture *capture,
+                               const gh_ranks *ranks, gh_error *err);
+gh_status gh_capture_clear_ranks(struct gh_capture *capture, uint32_t bank,
+                                 gh_error *err);
+gh_status gh_capture_wait_for_ranks(struct gh_capture *capture, void *stream,
+                                    gh_error *err);
 
 /* Of the open pass; offloads.c. */
 gh_status gh_capture_save(struct gh_capture *capture, gh_offload_group *group,

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "capture/check.h"
+#include "capture/decide.h"
 #include "capture/flight.h"
 #include "capture/offloads.h"
 #include "capture/record.h"
@@ -25,27 +26,6 @@ static GH_COLD gh_status refuse_open(const struct gh_capture *c, gh_error *err)
                    c->open.segment, c->open.microbatch);
 }
 
-/* Why nothing may be recorded now. */
-static gh_reason may_record(const struct gh_capture *c)
-{
-    uint64_t warmup = c->options.warmup_steps;
-
-    if (c->stats.iterations < warmup ||
-        (c->offload != NULL &&
-         gh_offload_is_profiling(c->offload, c->stats.iterations))) {
-        return GH_REASON_WARMUP;
-    }
-    /* A profile that is longer than the warmup is one. */
-    if (c->offload != NULL && c->offload->profile_steps > warmup) {
-        warmup = c->offload->profile_steps;
-    }
-    if (c->options.freeze != 0 &&
-        c->stats.iterations >= warmup + c->options.freeze) {
-        return GH_REASON_FROZEN;
-    }
-    return GH_REASON_NONE;
-}
-
 /* A pass in the middle of its flight goes into the host's own graph, also one
  * that the library would never capture. */
 static GH_COLD void note_capture(struct gh_capture *c)
@@ -54,14 +34,6 @@ static GH_COLD void note_capture(struct gh_capture *c)
         c->open.slot != GH_SLOT_NONE) {
         c->open.at->order.captured = true;
     }
-}
-
-/* Whether the microbatch holds a slot whose offsets are another one's. */
-static bool lacks_sequences(const struct gh_capture *c)
-{
-    return c->open.slot != GH_SLOT_NONE &&
-           c->open.at->eager == GH_REASON_PACKED &&
-           !gh_slot_is_packed(c->open.at);
 }
 
 /* Why the pass cannot have a graph at all. */
@@ -73,12 +45,12 @@ static gh_reason may_graph(struct gh_capture *c, const gh_pass *pass)
     }
     if (c->fates[pass->segment].never != GH_REASON_NONE) {
         note_capture(c);
-        return lacks_sequences(c) ? GH_REASON_PACKED
+        return gh_decide_lacks_sequences(c) ? GH_REASON_PACKED
                                   : c->fates[pass->segment].never;
     }
     if (gh_open_captured(c) != GH_CAPTURING_NO) {
         note_capture(c);
-        return lacks_sequences(c) ? GH_REASON_PACKED : GH_REASON_HOST_CAPTURE;
+        return gh_decide_lacks_sequences(c) ? GH_REASON_PACKED : GH_REASON_HOST_CAPTURE;
     }
     if (c->open.slot == GH_SLOT_NONE) {
         return gh_slots_why_none(c->slots, c->open.chunk, pass->microbatch);
@@ -91,7 +63,7 @@ static gh_reason may_graph(struct gh_capture *c, const gh_pass *pass)
  * What the host launches may advance its random numbers: not twice. */
 static bool check_is_due(struct gh_capture *c, struct gh_entry *entry)
 {
-    if (!c->options.check || entry->exec == NULL) {
+    if (entry->exec == NULL) {
         return false;
     }
     if (!gh_check_has_results(entry)) {
@@ -101,16 +73,16 @@ static bool check_is_due(struct gh_capture *c, struct gh_entry *entry)
     return entry->turns++ < 2 || entry->turns % c->options.check_every == 0;
 }
 
-static GH_COLD void give_up_launching(struct gh_capture *c,
-                                      struct gh_entry *entry)
+static GH_COLD gh_status give_up_launching(struct gh_capture *c,
+                                           struct gh_entry *entry,
+                                           gh_error *err)
 {
     if (c->open.not_now) {
         gh_say_not_now(c);
-        c->open.reason = GH_REASON_INPUT;
-        return;
+        return gh_decide_to_leave(c, GH_REASON_INPUT, err);
     }
     gh_entry_give_up(c, entry, GH_REASON_DEVICE, c->why.text);
-    c->open.reason = GH_REASON_DEVICE;
+    return gh_decide_to_leave(c, GH_REASON_DEVICE, err);
 }
 
 static void replayed(struct gh_capture *c, struct gh_entry *entry)
@@ -130,14 +102,39 @@ static GH_COLD gh_status use_checked(struct gh_capture *c, const gh_pass *pass,
         replayed(c, entry);
         return GH_OK;
     case GH_CHECK_NOT_RUN:
-        give_up_launching(c, entry);
-        return GH_OK;
+        return give_up_launching(c, entry, err);
     default:
         return gh_fail(err, GH_ERR_DEVICE,
                        "GRAPHHOOKS_CHECK could not restore what %s updates: "
                        "%.100s",
                        gh_entry_describe(c, entry).text, c->why.text);
     }
+}
+
+/* Without a check, or when it has nothing against it. */
+static inline gh_status launch(struct gh_capture *c, const gh_pass *pass,
+                               struct gh_entry *entry, gh_error *err)
+{
+    if (gh_replay(c, entry, pass->stream, &c->why) != GH_OK) {
+        return give_up_launching(c, entry, err);
+    }
+    replayed(c, entry);
+    return GH_OK;
+}
+
+static GH_COLD gh_status check_and_use(struct gh_capture *c,
+                                       const gh_pass *pass,
+                                       struct gh_entry *entry, gh_error *err)
+{
+    gh_status status;
+    bool alike;
+
+    if (c->options.check == GH_CHECKS_BITS) {
+        return check_is_due(c, entry) ? use_checked(c, pass, entry, err)
+                                      : launch(c, pass, entry, err);
+    }
+    status = gh_decide_alike(c, GH_ACTION_REPLAYED, &alike, err);
+    return status == GH_OK && alike ? launch(c, pass, entry, err) : status;
 }
 
 static gh_status use_ready(struct gh_capture *c, const gh_pass *pass,
@@ -147,66 +144,10 @@ static gh_status use_ready(struct gh_capture *c, const gh_pass *pass,
         c->open.action = GH_ACTION_REPLAYED;
         return GH_OK;
     }
-    if (check_is_due(c, entry)) {
-        return use_checked(c, pass, entry, err);
+    if (c->options.check != GH_CHECKS_NOTHING) {
+        return check_and_use(c, pass, entry, err);
     }
-    if (gh_replay(c, entry, pass->stream, &c->why) != GH_OK) {
-        give_up_launching(c, entry);
-        return GH_OK;
-    }
-    replayed(c, entry);
-    return GH_OK;
-}
-
-/* A host that allocates in a recording keeps there what the later directions
- * read: they were recorded against what goes now. */
-static void clear_from(struct gh_capture *c, const gh_pass *pass)
-{
-    gh_bank_clear(c->open.bank, c->open.entry);
-    for (gh_direction d = pass->direction + 1; d < GH_DIRECTIONS; d++) {
-        for (uint32_t v = 0; v < GH_VARIANTS; v++) {
-            struct gh_entry *entry =
-                gh_bank_at(c->open.bank, pass->segment, d, v, c->open.slot);
-
-            if (entry->state == GH_ENTRY_READY) {
-                gh_bank_clear(c->open.bank, entry);
-            }
-        }
-    }
-}
-
-#define SUSPICIOUS_WARMUP 10000 /* passes of one step */
-
-static GH_COLD void record(struct gh_capture *c, const gh_pass *pass)
-{
-    struct gh_entry *entry;
-
-    c->open.reason = (uint8_t)may_record(c);
-    if (c->open.reason == GH_REASON_WARMUP && c->stats.iterations == 0 &&
-        c->eager[GH_REASON_WARMUP] == SUSPICIOUS_WARMUP) {
-        gh_say_no_step_ends(c);
-    }
-    if (c->open.reason == GH_REASON_NONE && !gh_replay_holds(pass)) {
-        c->open.reason = GH_REASON_INPUT;
-        gh_say_overflow(c, pass);
-    }
-    if (c->open.reason == GH_REASON_NONE) {
-        c->open.reason = (uint8_t)gh_capture_find_place(c, pass);
-    }
-    if (c->open.reason != GH_REASON_NONE) {
-        return;
-    }
-    entry = c->open.entry;
-    if (entry->state == GH_ENTRY_READY) {
-        entry->unchained = true;
-        clear_from(c, pass);
-    }
-    c->open.refused = false;
-    if (gh_record_begin(c, pass, entry)) {
-        c->open.action = GH_ACTION_RECORD;
-    } else {
-        c->open.reason = entry->reason;
-    }
+    return launch(c, pass, entry, err);
 }
 
 /* Sets the action and the reason.  It fails only where going on would make
@@ -220,9 +161,7 @@ static gh_status decide(struct gh_capture *c, const gh_pass *pass,
     c->open.action = GH_ACTION_RUN;
     c->open.reason = (uint8_t)may_graph(c, pass);
     if (c->open.reason != GH_REASON_NONE) {
-        return c->open.reason == GH_REASON_PACKED && lacks_sequences(c)
-                   ? gh_packed_refuse_none(pass, c->open.bank, err)
-                   : GH_OK;
+        return gh_decide_without(c, pass, err);
     }
 
     entry = gh_bank_at(c->open.bank, pass->segment, pass->direction,
@@ -230,7 +169,7 @@ static gh_status decide(struct gh_capture *c, const gh_pass *pass,
     c->open.entry = entry;
     if (entry->state == GH_ENTRY_EAGER) {
         c->open.reason = entry->reason;
-        return GH_OK;
+        return gh_decide_without(c, pass, err);
     }
     if (entry->state == GH_ENTRY_READY) {
         enum gh_fit fit = gh_replay_fits(entry, pass);
@@ -243,13 +182,11 @@ static gh_status decide(struct gh_capture *c, const gh_pass *pass,
             return use_ready(c, pass, entry, err);
         }
         if (fit == GH_FIT_NO) {
-            c->open.reason = GH_REASON_INPUT;
             gh_say_misfit(c, entry, pass);
-            return GH_OK;
+            return gh_decide_misfit(c, err);
         }
     }
-    record(c, pass);
-    return GH_OK;
+    return gh_decide_to_record(c, pass, err);
 }
 
 static void tell(const struct gh_capture *c, const gh_pass *pass,

@@ -8,6 +8,7 @@
 #include "capture/state.h"
 
 #include "base/error.h"
+#include "capture/agree.h"
 #include "capture/check.h"
 #include "capture/flight.h"
 #include "capture/offloads.h"
@@ -68,6 +69,12 @@ static GH_COLD gh_status close_run(struct gh_capture *c, const gh_pass *pass,
     }
     if (c->open.reason == GH_REASON_CHECK) {
         gh_check_end(c, c->open.entry, pass);
+        if (gh_agree_is_due(c)) {
+            status = gh_agree_on_check(c, err);
+            if (status != GH_OK) {
+                return status;
+            }
+        }
     }
     gh_borders_keep(c, pass);
     c->stats.eager_passes++;
@@ -150,6 +157,9 @@ void gh_capture_cancel(struct gh_capture *c)
     }
     if (c->open.action == GH_ACTION_RECORD) {
         gh_record_drop(c);
+        if (gh_agree_is_due(c)) {
+            gh_agree_to_cancel(c);
+        }
     }
     gh_offloads_cancel(c);
     gh_open_give_slot_up(c);

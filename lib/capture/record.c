@@ -12,6 +12,7 @@
 #include "capture/record.h"
 
 #include "base/error.h"
+#include "capture/agree.h"
 #include "capture/check.h"
 #include "capture/replay.h"
 #include "capture/services.h"
@@ -49,6 +50,8 @@ static bool is_output(const struct gh_capture *c, uint32_t slot,
     return false;
 }
 
+/* With other ranks none is chained: one that moves on this rank alone would
+ * have it record while they replay. */
 static enum gh_input_kind kind_of(const struct gh_capture *c,
                                   const struct gh_entry *entry,
                                   const gh_buffer *input)
@@ -56,7 +59,8 @@ static enum gh_input_kind kind_of(const struct gh_capture *c,
     if ((input->flags & GH_BUFFER_STATIC) != 0 || input->bytes == 0) {
         return GH_INPUT_STATIC;
     }
-    if (!entry->unchained && is_output(c, c->open.slot, input)) {
+    if (!entry->unchained && !gh_agree_is_due(c) &&
+        is_output(c, c->open.slot, input)) {
         return GH_INPUT_CHAINED;
     }
     return GH_INPUT_COPIED;
@@ -287,7 +291,7 @@ static gh_status make_ready(struct gh_capture *c, const gh_pass *pass,
 static bool is_compared_first(const struct gh_capture *c,
                               const struct gh_entry *entry)
 {
-    return c->options.check && entry->object == NULL &&
+    return c->options.check == GH_CHECKS_BITS && entry->object == NULL &&
            !gh_open_prepares(&c->open) && gh_check_has_results(entry);
 }
 
@@ -309,16 +313,16 @@ static gh_status launch_first(struct gh_capture *c, const gh_pass *pass,
     return status;
 }
 
-static gh_status end(struct gh_capture *c, const gh_pass *pass,
-                     struct gh_entry *entry)
+/* The capture is over, and its graph can be launched: GH_OK.  The entry is
+ * eager where it has none. */
+static gh_status finish(struct gh_capture *c, const gh_pass *pass,
+                        struct gh_entry *entry, uint64_t *n_nodes_p)
 {
-    uint64_t n_nodes = 0;
     void *graph = NULL;
     gh_status status;
     gh_error err;
-    bool not_now;
 
-    status = end_capture(c, entry, &graph, &n_nodes, &err);
+    status = end_capture(c, entry, &graph, n_nodes_p, &err);
     if (status != GH_OK) {
         gh_services_unroute(c, false);
         gh_entry_give_up(c, entry, GH_REASON_CAPTURE, err.text);
@@ -333,7 +337,7 @@ static gh_status end(struct gh_capture *c, const gh_pass *pass,
     }
 
     /* What was issued elsewhere has run already, so this is no rerun. */
-    if (n_nodes == 0) {
+    if (*n_nodes_p == 0) {
         gh_services_unroute(c, false);
         gh_device_graph_destroy(c->dev, graph);
         gh_entry_give_up(c, entry, GH_REASON_EMPTY,
@@ -342,10 +346,22 @@ static gh_status end(struct gh_capture *c, const gh_pass *pass,
     }
 
     status = make_ready(c, pass, entry, graph, &err);
-    if (status == GH_OK) {
-        status = launch_first(c, pass, entry, &err);
+    if (status != GH_OK) {
+        gh_services_unroute(c, false);
+        gh_entry_give_up(c, entry, GH_REASON_DEVICE, err.text);
+        return GH_RERUN;
     }
-    not_now = status != GH_OK && c->open.not_now;
+    return GH_OK;
+}
+
+/* No rank has launched it, or this one alone has not. */
+static gh_status begin_life(struct gh_capture *c, const gh_pass *pass,
+                            struct gh_entry *entry, uint64_t n_nodes)
+{
+    gh_error err;
+    gh_status status = launch_first(c, pass, entry, &err);
+    const bool not_now = status != GH_OK && c->open.not_now;
+
     gh_services_unroute(c, status == GH_OK || not_now);
     if (status != GH_OK && !not_now) {
         gh_entry_give_up(c, entry, GH_REASON_DEVICE, err.text);
@@ -361,6 +377,44 @@ static gh_status end(struct gh_capture *c, const gh_pass *pass,
     c->open.bank->n_graphs++;
     c->open.bank->recordings++;
     return not_now || is_compared_first(c, entry) ? GH_RERUN : GH_OK;
+}
+
+/* A graph that cannot be launched keeps this rank from what the others do. */
+static gh_status launch_with_others(struct gh_capture *c, const gh_pass *pass,
+                                    struct gh_entry *entry, uint64_t n_nodes,
+                                    gh_error *err)
+{
+    gh_status status = gh_agree_on_recording(c, err), left;
+
+    if (status != GH_OK) {
+        gh_services_unroute(c, false);
+        return status;
+    }
+    status = begin_life(c, pass, entry, n_nodes);
+    if (status == GH_OK || (entry->state == GH_ENTRY_READY &&
+                            !c->open.not_now)) {
+        return status;
+    }
+    c->open.reason = c->open.not_now ? GH_REASON_INPUT : GH_REASON_DEVICE;
+    left = gh_agree_to_leave(c, err);
+    return left != GH_OK ? left : status;
+}
+
+static gh_status end(struct gh_capture *c, const gh_pass *pass,
+                     struct gh_entry *entry, gh_error *err)
+{
+    uint64_t n_nodes = 0;
+    gh_status status = finish(c, pass, entry, &n_nodes);
+
+    if (entry->state == GH_ENTRY_EAGER) {
+        if (gh_agree_is_due(c) && gh_agree_on_recording(c, err) != GH_OK) {
+            return GH_ERR_RANKS;
+        }
+        return status;
+    }
+    return gh_agree_is_due(c)
+               ? launch_with_others(c, pass, entry, n_nodes, err)
+               : begin_life(c, pass, entry, n_nodes);
 }
 
 static void log_recorded(const struct gh_capture *c,
@@ -384,7 +438,7 @@ gh_status gh_record_end(struct gh_capture *c, const gh_pass *pass,
     gh_status status;
 
     c->serving = true;
-    status = end(c, pass, entry);
+    status = end(c, pass, entry, err);
     c->serving = false;
     gh_device_leave(c->dev, before);
     c->stats.record_ns += gh_now_ns() - start;

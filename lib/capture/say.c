@@ -111,6 +111,10 @@ static bool describe_reason(const struct gh_capture *c, char *text,
         snprintf(text, bytes, "%s", c->said.misfit);
         return true;
     }
+    if (c->open.reason == GH_REASON_RANKS && c->said.rank[0] != '\0') {
+        snprintf(text, bytes, "%s", c->said.rank);
+        return true;
+    }
     if (why[c->open.reason] == NULL) {
         return false;
     }
@@ -138,6 +142,16 @@ void gh_say_misfit(struct gh_capture *c, const struct gh_entry *entry,
     if (!was_said(c, GH_REASON_INPUT)) {
         gh_misfit_describe(entry, pass, c->said.misfit,
                            sizeof(c->said.misfit));
+    }
+}
+
+void gh_say_rank(struct gh_capture *c, uint32_t rank, gh_reason reason)
+{
+    if (!was_said(c, GH_REASON_RANKS)) {
+        snprintf(c->said.rank, sizeof(c->said.rank),
+                 "rank %u of its bank has no graph for it this time (%s), so "
+                 "all run it eagerly",
+                 rank, gh_reason_name(reason));
     }
 }
 
@@ -397,13 +411,32 @@ static void describe_passes(const struct gh_capture *c, const gh_stats *s,
     }
 }
 
+static void say_ranks_checked(const struct gh_capture *c, const gh_stats *s)
+{
+    if (s->checks == 0) {
+        gh_log_line(c->options.log, GH_LOG_WARN,
+                    "GRAPHHOOKS_CHECK: no pass was compared with other ranks: "
+                    "gh_ranks_set says which they are");
+        return;
+    }
+    gh_log_answer(c->options.log,
+                  "GRAPHHOOKS_CHECK: %llu passes compared with other ranks, "
+                  "%llu differ",
+                  (unsigned long long)s->checks,
+                  (unsigned long long)s->check_failures);
+}
+
 /* A check that finds nothing says so too: its silence may be that of one which
  * has compared nothing. */
 static void say_checked(const struct gh_capture *c, const char *passes)
 {
     const gh_stats *s = &c->stats;
 
-    if (!c->options.check || c->enters == 1) {
+    if (c->options.check == GH_CHECKS_NOTHING || c->enters == 1) {
+        return;
+    }
+    if (c->options.check == GH_CHECKS_RANKS) {
+        say_ranks_checked(c, s);
         return;
     }
     if (s->checks == 0) {

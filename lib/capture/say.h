@@ -22,6 +22,7 @@ struct gh_given_up {
 struct gh_said {
     uint32_t reasons;            /* bit i: gh_reason i was said */
     char misfit[200];            /* what GH_REASON_INPUT says */
+    char rank[120];              /* what GH_REASON_RANKS says */
     bool looked_for_missing;     /* segments that are never entered */
     bool output_moved;
     uint8_t *nothing_to_compare; /* [direction][segment]; see say.c */
@@ -49,6 +50,8 @@ void gh_say_misfit(struct gh_capture *c, const struct gh_entry *entry,
 void gh_say_not_now(struct gh_capture *c);
 /* Of a pass with an input beyond its capacity: noted as well. */
 void gh_say_overflow(struct gh_capture *c, const gh_pass *pass);
+/* Of a pass that another rank of its bank keeps from its graph: noted. */
+void gh_say_rank(struct gh_capture *c, uint32_t rank, gh_reason reason);
 /* The entry runs eagerly from now on.  It is noted, and said for all that have
  * the same text together. */
 void gh_say_given_up(struct gh_capture *c, const struct gh_entry *entry,

@@ -59,6 +59,8 @@ struct gh_capture {
     struct gh_spans *spans;     /* NULL: nothing is traced */
     uint64_t spans_ns;          /* when they count from */
     struct gh_scratch scratch;  /* of GRAPHHOOKS_CHECK */
+    bool parted;         /* the ranks of a bank: the session only closes */
+    gh_error why_parted; /* with rank and pass */
     gh_error why; /* of a call that failed and that no host is told of */
     struct gh_said said;
     uint64_t compared_outputs, compared_bytes; /* by GRAPHHOOKS_CHECK */

@@ -40,6 +40,12 @@ static const struct gh_env_word driver_words[] = {
     { NULL, NULL },
 };
 
+static const struct gh_env_word nccl_words[] = {
+    { "nccl", NULL },
+    { "soft", NULL },
+    { NULL, NULL },
+};
+
 static const struct gh_env_word log_words[] = {
     { "off", NULL },   { "warn", NULL }, { "info", NULL },
     { "debug", NULL }, { NULL, NULL },
@@ -48,8 +54,7 @@ static const struct gh_env_word log_words[] = {
 static const struct gh_env_word check_words[] = {
     { "off", NULL },
     { "bitwise", NULL },
-    { "ranks", "needs sessions that know of other ranks, which this release "
-               "does not have" },
+    { "ranks", NULL },
     { NULL, NULL },
 };
 

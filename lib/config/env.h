@@ -33,7 +33,8 @@ enum {
 };
 enum {
     GH_ENV_CHECK_OFF = 0,
-    GH_ENV_CHECK_BITWISE = 1
+    GH_ENV_CHECK_BITWISE = 1,
+    GH_ENV_CHECK_RANKS = 2
 };
 /* LOG is a gh_log_level, or 0 for off.  SCOPE has bit n set for its n-th
  * word; none: whole layers. */

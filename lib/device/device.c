@@ -9,6 +9,7 @@
  */
 #include "config.h"
 
+#include "base/beside.h"
 #include "base/error.h"
 #include "device/private.h"
 
@@ -16,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define MODE_UNKNOWN (-1)
 
@@ -34,34 +34,6 @@ gh_status gh_device_fail(const struct gh_device *dev, CUresult result,
                    text ? text : "unknown to this driver");
 }
 
-/*
- * The software device lies beside this library: in its plugin directory once
- * installed, in the same one in a build tree.  Failing both, the loader's
- * own search path decides.
- */
-static void soft_path(char *path, size_t bytes)
-{
-    static const char *const below[] = { "graphhooks/", "" };
-    Dl_info self;
-    void *address;
-    gh_status (*function)(const char *, void *, int, struct gh_device **,
-                          gh_error *) = gh_device_open;
-
-    memcpy(&address, &function, sizeof(address));
-    if (dladdr(address, &self) != 0 && strrchr(self.dli_fname, '/') != NULL) {
-        int dir = (int)(strrchr(self.dli_fname, '/') - self.dli_fname) + 1;
-
-        for (size_t i = 0; i < sizeof(below) / sizeof(below[0]); i++) {
-            snprintf(path, bytes, "%.*s%s" GH_SOFT_NAME, dir, self.dli_fname,
-                     below[i]);
-            if (access(path, R_OK) == 0) {
-                return;
-            }
-        }
-    }
-    snprintf(path, bytes, GH_SOFT_NAME);
-}
-
 static gh_status load_driver(const char *driver, struct gh_device *dev,
                              gh_error *err)
 {
@@ -71,7 +43,7 @@ static gh_status load_driver(const char *driver, struct gh_device *dev,
     if (strcmp(driver, "cuda") == 0) {
         snprintf(path, sizeof(path), GH_CUDA_NAME);
     } else if (strcmp(driver, "soft") == 0) {
-        soft_path(path, sizeof(path));
+        gh_beside_path(GH_SOFT_NAME, path, sizeof(path));
     } else {
         snprintf(path, sizeof(path), "%s", driver);
     }

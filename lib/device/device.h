@@ -111,6 +111,9 @@ gh_status gh_device_stream_create(struct gh_device *dev, bool blocking,
 void gh_device_stream_destroy(struct gh_device *dev, void *stream);
 gh_status gh_device_stream_wait(struct gh_device *dev, void *stream,
                                 gh_error *err);
+/* Whether all that was issued there has ended. */
+gh_status gh_device_stream_ask(struct gh_device *dev, void *stream,
+                               bool *ended_p, gh_error *err);
 gh_status gh_device_event_create(struct gh_device *dev, void **event_p,
                                  gh_error *err);
 /* One that can be asked how long something took. */

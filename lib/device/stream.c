@@ -82,6 +82,17 @@ gh_status gh_device_stream_wait(struct gh_device *dev, void *stream,
     return gh_device_call(dev, err, cuStreamSynchronize, (stream));
 }
 
+gh_status gh_device_stream_ask(struct gh_device *dev, void *stream,
+                               bool *ended_p, gh_error *err)
+{
+    const CUresult result = dev->drv.cuStreamQuery(stream);
+
+    *ended_p = result == CUDA_SUCCESS;
+    return result == CUDA_ERROR_NOT_READY
+               ? GH_OK
+               : gh_device_status(dev, result, "cuStreamQuery", err);
+}
+
 static gh_status create_event(struct gh_device *dev, unsigned int flags,
                               void **event_p, gh_error *err)
 {

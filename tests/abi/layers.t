@@ -49,9 +49,11 @@ code_with()
         grep -vE '^[^:]*:[0-9]+: *(/?\*|/\*)' | grep -v '/\*.*\*/ *$'
 }
 
-foreign=$(code_with '\b(CU[a-z]+ |cu[A-Z][A-Za-z]+ *\(|nccl[A-Z])' |
+foreign=$(code_with '\b(CU[a-z]+ |cu[A-Z][A-Za-z]+ *\()' |
     grep -v '^lib/device/')
 empty "$foreign" "no driver type or call is named outside lib/device"
+foreign=$(code_with '\bnccl[A-Z]' | grep -v '^lib/comm/')
+empty "$foreign" "and none of NCCL outside lib/comm"
 
 # By <> a header of lib/ would pass the check of includes.
 angled=$(cd "$srcdir" && for room in lib/*/; do

@@ -58,12 +58,12 @@ static void test_every_reason_can_be_asked_for(void)
         sum += count;
         n++;
     }
-    is_str(gh_reason_name(n - 1), "unbound",
+    is_str(gh_reason_name(n - 1), "ranks",
            "the last reason can be asked for");
     is_str(gh_reason_name(n), "?", "and what is none cannot");
     is_status(gh_session_reasons(toy.session, n, &count, &err),
               GH_ERR_NOT_FOUND, &err, "as is said");
-    ok(strstr(err.text, "no reason 18") != NULL, "in words: %s", err.text);
+    ok(strstr(err.text, "no reason 19") != NULL, "in words: %s", err.text);
     is_int(toy_eager(&toy, GH_REASON_WARMUP), 2, "each has its own count");
     is_int(toy_eager(&toy, GH_REASON_BUSY), 2, "of this session");
     is_int(sum, toy_stats(&toy).eager_passes, "and all are the eager passes");

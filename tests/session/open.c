@@ -245,7 +245,7 @@ static void test_names_of_reasons(void)
         "none",     "disabled",     "plan",         "warmup", "busy",
         "capture",  "device",       "input",        "frozen", "check",
         "mismatch", "host_capture", "forward_only", "empty",  "paused",
-        "banks",    "packed",       "unbound",
+        "banks",    "packed",       "unbound",      "ranks",
     };
     const uint32_t n = sizeof(names) / sizeof(names[0]);
 

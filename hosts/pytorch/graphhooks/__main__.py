@@ -81,15 +81,27 @@ MEANINGS = {
         "the process id.",
     ),
     "check": (
-        "off or bitwise",
+        "off or bitwise or ranks",
         "off",
-        "Passes that have been recorded run eagerly too, and what both wrote "
-        "is compared.",
+        "bitwise: passes that have been recorded run eagerly too, and what "
+        "both wrote is compared; ranks: what the ranks of a bank decide is, "
+        "at each pass.",
     ),
     "check_every": (
         "a number from 1 to 1000000",
         "1",
         "With CHECK: compare every n-th pass that has been recorded.",
+    ),
+    "nccl": (
+        "nccl or soft or a path with a /",
+        "nccl",
+        "The NCCL that the host has loaded: libnccl.so.2, the software "
+        "device's, or the path of one.",
+    ),
+    "timeout": (
+        "a number from 1 to 86400",
+        "60",
+        "Seconds that a rank waits for others before it gives up.",
     ),
     "freeze": (
         "a number from 0 to 1000000",

@@ -33,6 +33,7 @@ GH_ERR_NO_DRIVER = -8
 GH_ERR_ABI = -9
 GH_ERR_CONFIG = -10
 GH_ERR_INTERNAL = -11
+GH_ERR_RANKS = -12
 
 
 class gh_error(Structure):
@@ -222,6 +223,7 @@ GH_REASON_PAUSED = 14
 GH_REASON_BANKS = 15
 GH_REASON_PACKED = 16
 GH_REASON_UNBOUND = 17
+GH_REASON_RANKS = 18
 
 
 class gh_offload_desc(Structure):
@@ -338,6 +340,7 @@ class gh_stats(Structure):
         ("record_ns", c_uint64),
         ("checks", c_uint64),
         ("check_failures", c_uint64),
+        ("asked", c_uint64),
     ]
 
 
@@ -424,6 +427,7 @@ GH_PASS_FORWARD_ONLY = 1 << 0
 GH_PASS_NO_WGRAD = 1 << 1
 GH_PASS_NO_EXIT = 1 << 2
 GH_PASS_PREPARE = 1 << 3
+GH_PASS_LOCAL = 1 << 4
 GH_VARIANTS = 2
 
 
@@ -543,6 +547,33 @@ class gh_packed_buffers(Structure):
     ]
 
 
+# ---- ranks.h ---------------------------------------------------------------
+
+GATHER_FN = CFUNCTYPE(
+    gh_status,
+    c_void_p,
+    c_uint32,
+    POINTER(c_uint64),
+    POINTER(c_uint64),
+    c_uint32,
+)
+ABORT_FN = CFUNCTYPE(None, c_void_p, c_uint32)
+
+
+class gh_ranks(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("bank", c_uint32),
+        ("rank", c_uint32),
+        ("size", c_uint32),
+        ("comm", c_void_p),
+        ("nccl", c_char_p),
+        ("user", c_void_p),
+        ("gather", GATHER_FN),
+        ("abort", ABORT_FN),
+    ]
+
+
 # ---- loader.h --------------------------------------------------------------
 
 _session = c_void_p
@@ -625,6 +656,9 @@ class gh_api(Structure):
                 _session, POINTER(gh_packed), POINTER(gh_packed_buffers)
             ),
         ),
+        ("ranks_set", _call(_session, POINTER(gh_ranks))),
+        ("ranks_clear", _call(_session, c_uint32)),
+        ("ranks_wait", _call(_session, c_void_p)),
     ]
 
 

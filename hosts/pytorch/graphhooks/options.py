@@ -35,6 +35,8 @@ OPTIONS = (
     "trace",
     "check",
     "check_every",
+    "nccl",
+    "timeout",
     "freeze",
     "plugin_path",
     "offload",

@@ -18,7 +18,8 @@
     slot(model_describe) slot(session_reasons) slot(offload_save) \
     slot(offload_commit) slot(offload_load) slot(offload_release) \
     slot(offload_get_stats) slot(offload_declare) slot(bank_add) \
-    slot(bank_get_stats) slot(packed_set)
+    slot(bank_get_stats) slot(packed_set) slot(ranks_set) slot(ranks_clear) \
+    slot(ranks_wait)
 
 static void test_the_table(void)
 {

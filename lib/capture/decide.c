@@ -1,0 +1,158 @@
+/*
+ * decide.c - see decide.h.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "capture/decide.h"
+
+#include "base/error.h"
+#include "capture/agree.h"
+#include "capture/ranks.h"
+#include "capture/record.h"
+#include "capture/replay.h"
+
+gh_status gh_decide_alike(struct gh_capture *c, gh_action action, bool *alike_p,
+                          gh_error *err)
+{
+    gh_status status = GH_OK;
+
+    *alike_p = true;
+    if (c->options.check == GH_CHECKS_RANKS && c->open.counted &&
+        gh_agree_is_due(c) && !gh_open_prepares(&c->open)) {
+        status = gh_agree_on_pass(c, action, alike_p, err);
+        if (!*alike_p && c->open.reason == GH_REASON_NONE) {
+            c->open.reason = GH_REASON_RANKS;
+        }
+    }
+    return status;
+}
+
+gh_status gh_decide_to_leave(struct gh_capture *c, gh_reason reason,
+                             gh_error *err)
+{
+    c->open.reason = (uint8_t)reason;
+    return gh_agree_is_due(c) ? gh_agree_to_leave(c, err) : GH_OK;
+}
+
+/* Why nothing may be recorded now. */
+static gh_reason may_record(const struct gh_capture *c)
+{
+    uint64_t warmup = c->options.warmup_steps;
+
+    if (c->stats.iterations < warmup ||
+        (c->offload != NULL &&
+         gh_offload_is_profiling(c->offload, c->stats.iterations))) {
+        return GH_REASON_WARMUP;
+    }
+    /* A profile that is longer than the warmup is one. */
+    if (c->offload != NULL && c->offload->profile_steps > warmup) {
+        warmup = c->offload->profile_steps;
+    }
+    if (c->options.freeze != 0 &&
+        c->stats.iterations >= warmup + c->options.freeze) {
+        return GH_REASON_FROZEN;
+    }
+    return GH_REASON_NONE;
+}
+
+/* A host that allocates in a recording keeps there what the later directions
+ * read: they were recorded against what goes now. */
+static void clear_from(struct gh_capture *c, const gh_pass *pass)
+{
+    gh_bank_clear(c->open.bank, c->open.entry);
+    for (gh_direction d = pass->direction + 1; d < GH_DIRECTIONS; d++) {
+        for (uint32_t v = 0; v < GH_VARIANTS; v++) {
+            struct gh_entry *entry =
+                gh_bank_at(c->open.bank, pass->segment, d, v, c->open.slot);
+
+            if (entry->state == GH_ENTRY_READY) {
+                gh_bank_clear(c->open.bank, entry);
+            }
+        }
+    }
+}
+
+#define SUSPICIOUS_WARMUP 10000 /* passes of one step */
+
+static void begin_recording(struct gh_capture *c, const gh_pass *pass)
+{
+    struct gh_entry *entry;
+
+    if (!gh_replay_holds(pass)) {
+        c->open.reason = GH_REASON_INPUT;
+        gh_say_overflow(c, pass);
+    }
+    if (c->open.reason == GH_REASON_NONE) {
+        c->open.reason = (uint8_t)gh_capture_find_place(c, pass);
+    }
+    if (c->open.reason != GH_REASON_NONE) {
+        return;
+    }
+    entry = c->open.entry;
+    if (entry->state == GH_ENTRY_READY) {
+        entry->unchained = true;
+        clear_from(c, pass);
+    }
+    c->open.refused = false;
+    if (gh_record_begin(c, pass, entry)) {
+        c->open.action = GH_ACTION_RECORD;
+    } else {
+        c->open.reason = entry->reason;
+    }
+}
+
+/* Whether anything may be recorded now is the same on all ranks of a bank, and
+ * asks nobody.  Whether this can be recorded here is not. */
+gh_status gh_decide_to_record(struct gh_capture *c, const gh_pass *pass,
+                              gh_error *err)
+{
+    const bool due = gh_agree_is_due(c);
+    gh_status status;
+    bool alike;
+
+    c->open.reason = (uint8_t)may_record(c);
+    if (c->open.reason == GH_REASON_WARMUP && c->stats.iterations == 0 &&
+        c->eager[GH_REASON_WARMUP] == SUSPICIOUS_WARMUP) {
+        gh_say_no_step_ends(c);
+    }
+    status = gh_decide_alike(c,
+                             c->open.reason == GH_REASON_NONE
+                                 ? GH_ACTION_RECORD
+                                 : GH_ACTION_RUN,
+                             &alike, err);
+    if (status == GH_OK && c->open.reason == GH_REASON_NONE && due) {
+        status = gh_agree_follow(c, err);
+    }
+    if (status != GH_OK || c->open.reason != GH_REASON_NONE) {
+        return status;
+    }
+    begin_recording(c, pass);
+    return due ? gh_agree_to_record(c, err) : GH_OK;
+}
+
+gh_status gh_decide_without(struct gh_capture *c, const gh_pass *pass,
+                            gh_error *err)
+{
+    bool alike;
+
+    if (c->open.reason == GH_REASON_PACKED && gh_decide_lacks_sequences(c)) {
+        return gh_packed_refuse_none(pass, c->open.bank, err);
+    }
+    if (c->parted) {
+        return gh_ranks_refuse(c, err);
+    }
+    return gh_decide_alike(c, GH_ACTION_RUN, &alike, err);
+}
+
+gh_status gh_decide_misfit(struct gh_capture *c, gh_error *err)
+{
+    c->open.reason = GH_REASON_INPUT;
+    if (c->options.check == GH_CHECKS_RANKS) {
+        bool alike;
+
+        return gh_decide_alike(c, GH_ACTION_RUN, &alike, err);
+    }
+    return gh_decide_to_leave(c, GH_REASON_INPUT, err);
+}

@@ -1,0 +1,347 @@
+/*
+ * comm.c - see comm.h.
+ *
+ * The library's own communicator does not block: every call of it returns, and
+ * what it began is asked for until the time is over.  What ranks say goes
+ * through pinned memory on a stream of its own, so that it takes part in no
+ * capture and no graph.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "comm/comm.h"
+
+#include "base/error.h"
+#include "comm/nccl.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct gh_comm {
+    struct gh_device *dev;
+    gh_ranks ranks; /* as the host has given them */
+    uint32_t seconds;
+    bool aborted;
+    uint64_t *all; /* size * GH_COMM_WORDS; with NCCL pinned, and one rank's
+                      words more, which are this one's */
+
+    /* with NCCL */
+    struct gh_nccl *nccl; /* NULL: by the host's service */
+    struct ncclComm *own; /* the communicator of the library's */
+    void *stream, *before, *done;
+    void *words; /* on the device: this rank's, then all ranks' */
+};
+
+/* ---- patience ------------------------------------------------------------ */
+
+#define SHORTEST_NAP_US 20
+#define LONGEST_NAP_US 1000
+
+uint64_t gh_comm_now(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+struct gh_comm_patience gh_comm_patience(uint32_t seconds)
+{
+    return (struct gh_comm_patience){
+        .until_ns = gh_comm_now() + seconds * UINT64_C(1000000000),
+        .nap_us = SHORTEST_NAP_US,
+    };
+}
+
+bool gh_comm_has_time(struct gh_comm_patience *patience)
+{
+    const struct timespec nap = { .tv_nsec = patience->nap_us * 1000L };
+
+    if (gh_comm_now() >= patience->until_ns) {
+        return false;
+    }
+    nanosleep(&nap, NULL);
+    if (patience->nap_us < LONGEST_NAP_US) {
+        patience->nap_us += patience->nap_us / 4;
+    }
+    return true;
+}
+
+static gh_status too_late(const struct gh_comm *comm, gh_error *err)
+{
+    return gh_fail(err, GH_ERR_RANKS,
+                   "the other ranks of bank %u have not come in %u s "
+                   "(GRAPHHOOKS_TIMEOUT)",
+                   comm->ranks.bank, comm->seconds);
+}
+
+/* ---- a beginning --------------------------------------------------------- */
+
+/* The split begins at once, and is over when all ranks have come. */
+static gh_status split(struct gh_comm *comm, gh_error *err)
+{
+    struct gh_comm_patience patience = gh_comm_patience(comm->seconds);
+    gh_status status =
+        gh_nccl_split(comm->nccl, comm->ranks.comm, (int)comm->ranks.rank,
+                      &comm->own, err);
+    bool over = false;
+
+    while (status == GH_OK && !over) {
+        status = gh_nccl_is_over(comm->nccl, comm->ranks.comm, &comm->own,
+                                 &over, err);
+        if (status == GH_OK && !over && !gh_comm_has_time(&patience)) {
+            return too_late(comm, err);
+        }
+    }
+    return status;
+}
+
+/* Of the sizes that every call has. */
+static gh_status make_room(struct gh_comm *comm, gh_error *err)
+{
+    const uint64_t bytes =
+        (comm->ranks.size + 1) * GH_COMM_WORDS * sizeof(uint64_t);
+    gh_status status;
+    void *all;
+
+    if (comm->nccl == NULL) {
+        comm->all = malloc(bytes);
+        return comm->all != NULL ? GH_OK
+                                 : gh_fail(err, GH_ERR_NO_MEMORY,
+                                           "no memory for %u ranks",
+                                           comm->ranks.size);
+    }
+    status = gh_device_host_alloc(comm->dev, bytes, &all, err);
+    if (status != GH_OK) {
+        return status;
+    }
+    comm->all = all;
+    status = gh_device_alloc(comm->dev, bytes, &comm->words, err);
+    if (status == GH_OK) {
+        status =
+            gh_device_stream_create(comm->dev, false, &comm->stream, err);
+    }
+    if (status == GH_OK) {
+        status = gh_device_event_create(comm->dev, &comm->before, err);
+    }
+    if (status == GH_OK) {
+        status = gh_device_event_create(comm->dev, &comm->done, err);
+    }
+    return status;
+}
+
+static gh_status open_nccl(struct gh_comm *comm, gh_error *err)
+{
+    gh_status status = gh_nccl_open(comm->ranks.nccl, &comm->nccl, err);
+
+    if (status == GH_OK) {
+        status = gh_nccl_check(comm->nccl, comm->ranks.comm, comm->ranks.rank,
+                               comm->ranks.size, err);
+    }
+    return status;
+}
+
+gh_status gh_comm_open(struct gh_device *dev, const gh_ranks *ranks,
+                       uint32_t seconds, struct gh_comm **comm_p,
+                       gh_error *err)
+{
+    struct gh_comm *comm = calloc(1, sizeof(*comm));
+    gh_status status = GH_OK;
+
+    if (comm == NULL) {
+        return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for ranks");
+    }
+    comm->dev = dev;
+    comm->ranks = *ranks;
+    comm->seconds = seconds;
+    if (ranks->gather == NULL) {
+        status = open_nccl(comm, err);
+    }
+    if (status == GH_OK) {
+        status = make_room(comm, err);
+    }
+    if (status == GH_OK && comm->nccl != NULL) {
+        status = split(comm, err);
+        comm->aborted = status != GH_OK && comm->own == NULL;
+    }
+    if (status != GH_OK) {
+        gh_comm_close(comm);
+        return status;
+    }
+    *comm_p = comm;
+    return GH_OK;
+}
+
+/* A communicator whose ranks have not come can only be aborted: its end waits
+ * for them. */
+void gh_comm_close(struct gh_comm *comm)
+{
+    if (comm == NULL) {
+        return;
+    }
+    if (comm->nccl == NULL) {
+        free(comm->all);
+        free(comm);
+        return;
+    }
+    if (comm->own != NULL && !comm->aborted) {
+        gh_nccl_destroy(comm->nccl, comm->own, comm->seconds);
+    }
+    gh_device_event_destroy(comm->dev, comm->before);
+    gh_device_event_destroy(comm->dev, comm->done);
+    gh_device_stream_destroy(comm->dev, comm->stream);
+    if (comm->words != NULL) {
+        gh_device_free(comm->dev, comm->words);
+    }
+    if (comm->all != NULL) {
+        gh_device_host_free(comm->dev, comm->all);
+    }
+    gh_nccl_close(comm->nccl);
+    free(comm);
+}
+
+uint32_t gh_comm_rank(const struct gh_comm *comm)
+{
+    return comm->ranks.rank;
+}
+
+uint32_t gh_comm_size(const struct gh_comm *comm)
+{
+    return comm->ranks.size;
+}
+
+/* ---- what is said -------------------------------------------------------- */
+
+gh_status gh_comm_follow(struct gh_comm *comm, void *stream, gh_error *err)
+{
+    gh_status status = GH_OK;
+
+    if (comm->nccl != NULL) {
+        status = gh_device_event_record(comm->dev, comm->before, stream, err);
+        if (status == GH_OK) {
+            status = gh_device_event_wait(comm->dev, comm->stream,
+                                          comm->before, err);
+        }
+    }
+    return status;
+}
+
+static gh_status issue(struct gh_comm *comm, const uint64_t *mine, uint32_t n,
+                       gh_error *err)
+{
+    uint64_t *said = comm->all + comm->ranks.size * GH_COMM_WORDS;
+    uint64_t *words = comm->words, *all = words + GH_COMM_WORDS;
+    gh_status status;
+
+    memcpy(said, mine, n * sizeof(*said));
+    status = gh_device_copy_back(comm->dev, words, said, n * sizeof(*said),
+                                 comm->stream, err);
+    if (status == GH_OK) {
+        status = gh_nccl_gather(comm->nccl, comm->own, words, all, n,
+                                comm->stream, err);
+    }
+    return status;
+}
+
+static gh_status fetch(struct gh_comm *comm, uint32_t n, gh_error *err)
+{
+    const uint64_t *all = (const uint64_t *)comm->words + GH_COMM_WORDS;
+    gh_status status = gh_device_copy_out(
+        comm->dev, comm->all, all, comm->ranks.size * n * sizeof(*all),
+        comm->stream, err);
+
+    if (status == GH_OK) {
+        status = gh_device_event_record(comm->dev, comm->done, comm->stream,
+                                        err);
+    }
+    return status;
+}
+
+/* The call that does not block goes on by itself; after it the copy. */
+static gh_status wait_for_all(struct gh_comm *comm, uint32_t n, gh_error *err)
+{
+    struct gh_comm_patience patience = gh_comm_patience(comm->seconds);
+    gh_status status = GH_OK;
+    bool issued = false;
+
+    while (status == GH_OK) {
+        bool over = false;
+
+        status = gh_nccl_is_over(comm->nccl, NULL, &comm->own, &over, err);
+        if (status == GH_OK && over && !issued) {
+            status = fetch(comm, n, err);
+            issued = true;
+        }
+        if (status == GH_OK) {
+            status = gh_comm_look(comm, err);
+        }
+        if (status == GH_OK && issued &&
+            gh_device_event_has_ended(comm->dev, comm->done)) {
+            return GH_OK;
+        }
+        if (status == GH_OK && !gh_comm_has_time(&patience)) {
+            return too_late(comm, err);
+        }
+    }
+    return status;
+}
+
+gh_status gh_comm_gather(struct gh_comm *comm, const uint64_t *mine, uint32_t n,
+                         const uint64_t **all_p, gh_error *err)
+{
+    gh_status status;
+
+    if (comm->nccl == NULL) {
+        status = comm->ranks.gather(comm->ranks.user, comm->ranks.bank, mine,
+                                    comm->all, n);
+        if (status != GH_OK) {
+            return gh_fail(err, GH_ERR_RANKS, "the host's gather: %s",
+                           gh_status_name(status));
+        }
+    } else {
+        status = issue(comm, mine, n, err);
+        if (status == GH_OK) {
+            status = wait_for_all(comm, n, err);
+        }
+        if (status != GH_OK) {
+            return status;
+        }
+    }
+    *all_p = comm->all;
+    return GH_OK;
+}
+
+/* ---- an end -------------------------------------------------------------- */
+
+gh_status gh_comm_look(struct gh_comm *comm, gh_error *err)
+{
+    gh_status status = GH_OK;
+
+    if (comm->nccl != NULL && !comm->aborted) {
+        status = gh_nccl_look(comm->nccl, comm->own, "the library's", err);
+        if (status == GH_OK) {
+            status = gh_nccl_look(comm->nccl, comm->ranks.comm, "the host's",
+                                  err);
+        }
+    }
+    return status;
+}
+
+void gh_comm_abort(struct gh_comm *comm)
+{
+    if (comm->aborted) {
+        return;
+    }
+    comm->aborted = true;
+    if (comm->nccl != NULL) {
+        gh_nccl_abort(comm->nccl, comm->own);
+        comm->own = NULL;
+    }
+    if (comm->ranks.abort != NULL) {
+        comm->ranks.abort(comm->ranks.user, comm->ranks.bank);
+    } else if (comm->nccl != NULL) {
+        gh_nccl_abort(comm->nccl, comm->ranks.comm);
+    }
+}

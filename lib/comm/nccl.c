@@ -1,0 +1,203 @@
+/*
+ * nccl.c - see nccl.h.
+ *
+ * Calls are thin: one or two of NCCL's entries and, on failure, the sentence
+ * that names the entry, the result and what NCCL says of it.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "comm/nccl.h"
+
+#include "base/beside.h"
+#include "base/error.h"
+#include "comm/comm.h"
+#include "driver/nccl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NCCL_NAME "libnccl.so.2"
+#define SOFT_NAME "libsoftnccl.so"
+
+struct gh_nccl {
+    struct nccl calls;
+};
+
+/* NCCL's own words may be long, and end with a newline. */
+static gh_status failed(const struct gh_nccl *nccl, ncclResult_t result,
+                        const char *entry, ncclComm_t comm, gh_error *err)
+{
+    const char *name = nccl->calls.ncclGetErrorString(result);
+    const char *text = nccl->calls.ncclGetLastError(comm);
+
+    text = text != NULL ? text : "";
+    return gh_fail(err, GH_ERR_RANKS, "%s: %d %s%s%.*s", entry, result,
+                   name != NULL ? name : "?", *text != '\0' ? ": " : "",
+                   (int)strcspn(text, "\n"), text);
+}
+
+#define call(nccl, comm, err, entry, args) \
+    status_of((nccl), (nccl)->calls.entry args, #entry, (comm), (err))
+
+static gh_status status_of(const struct gh_nccl *nccl, ncclResult_t result,
+                           const char *entry, ncclComm_t comm, gh_error *err)
+{
+    return result == ncclSuccess || result == ncclInProgress
+               ? GH_OK
+               : failed(nccl, result, entry, comm, err);
+}
+
+gh_status gh_nccl_open(const char *name, struct gh_nccl **nccl_p, gh_error *err)
+{
+    struct gh_nccl *nccl = calloc(1, sizeof(*nccl));
+    char path[4096], text[200];
+
+    if (nccl == NULL) {
+        return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for NCCL");
+    }
+    if (strcmp(name, "nccl") == 0) {
+        snprintf(path, sizeof(path), NCCL_NAME);
+    } else if (strcmp(name, "soft") == 0) {
+        gh_beside_path(SOFT_NAME, path, sizeof(path));
+    } else {
+        snprintf(path, sizeof(path), "%s", name);
+    }
+    if (nccl_load(path, &nccl->calls, text, sizeof(text)) != 0) {
+        free(nccl);
+        return gh_fail(err, GH_ERR_NOT_FOUND,
+                       "%.170s; name the NCCL that the host has loaded in "
+                       "GRAPHHOOKS_NCCL",
+                       text);
+    }
+    *nccl_p = nccl;
+    return GH_OK;
+}
+
+void gh_nccl_close(struct gh_nccl *nccl)
+{
+    free(nccl);
+}
+
+gh_status gh_nccl_check(const struct gh_nccl *nccl, ncclComm_t comm, uint32_t rank,
+                        uint32_t size, gh_error *err)
+{
+    int n = -1, at = -1;
+    gh_status status =
+        call(nccl, comm, err, ncclCommCount, (comm, &n));
+
+    if (status == GH_OK) {
+        status =
+            call(nccl, comm, err, ncclCommUserRank, (comm, &at));
+    }
+    if (status != GH_OK) {
+        return status;
+    }
+    if (n != (int)size || at != (int)rank) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_ranks says rank %u of %u, and its communicator rank "
+                       "%d of %d: give the one that exactly the bank's ranks "
+                       "have",
+                       rank, size, at, n);
+    }
+    return GH_OK;
+}
+
+gh_status gh_nccl_split(const struct gh_nccl *nccl, ncclComm_t comm, int rank,
+                        ncclComm_t *own_p, gh_error *err)
+{
+    ncclConfig_t config = NCCL_CONFIG_OURS;
+
+    config.blocking = 0;
+    config.min_ctas = config.max_ctas = 1;
+    return call(nccl, comm, err, ncclCommSplit,
+                (comm, 0, rank, own_p, &config));
+}
+
+static gh_status ask(const struct gh_nccl *nccl, ncclComm_t comm,
+                     ncclResult_t *result_p, gh_error *err)
+{
+    ncclResult_t result = nccl->calls.ncclCommGetAsyncError(comm,
+                                                            result_p);
+
+    return result == ncclSuccess
+               ? GH_OK
+               : failed(nccl, result, "ncclCommGetAsyncError", NULL, err);
+}
+
+gh_status gh_nccl_is_over(const struct gh_nccl *nccl, ncclComm_t parent,
+                          const ncclComm_t *own_p, bool *over_p, gh_error *err)
+{
+    ncclResult_t result = ncclSuccess;
+    gh_status status = GH_OK;
+
+    *over_p = false;
+    if (parent != NULL) {
+        status = ask(nccl, parent, &result, err);
+        if (status == GH_OK && result == ncclInProgress) {
+            return GH_OK;
+        }
+        if (status == GH_OK && result != ncclSuccess) {
+            return failed(nccl, result, "ncclCommSplit", parent, err);
+        }
+    }
+    if (status != GH_OK || *own_p == NULL) {
+        return status;
+    }
+    status = ask(nccl, *own_p, &result, err);
+    if (status == GH_OK && result != ncclSuccess && result != ncclInProgress) {
+        return failed(nccl, result, "the library's communicator", *own_p, err);
+    }
+    *over_p = result == ncclSuccess;
+    return status;
+}
+
+gh_status gh_nccl_gather(const struct gh_nccl *nccl, ncclComm_t comm,
+                         const uint64_t *mine, uint64_t *all, uint32_t n,
+                         void *stream, gh_error *err)
+{
+    return call(nccl, comm, err, ncclAllGather,
+                (mine, all, n, ncclUint64, comm, stream));
+}
+
+gh_status gh_nccl_look(const struct gh_nccl *nccl, ncclComm_t comm,
+                       const char *whose, gh_error *err)
+{
+    ncclResult_t result = ncclSuccess;
+    gh_status status = ask(nccl, comm, &result, err);
+    char entry[64];
+
+    if (status == GH_OK && result != ncclSuccess && result != ncclInProgress) {
+        snprintf(entry, sizeof(entry), "%s communicator", whose);
+        return failed(nccl, result, entry, comm, err);
+    }
+    return status;
+}
+
+void gh_nccl_destroy(const struct gh_nccl *nccl, ncclComm_t comm, uint32_t seconds)
+{
+    struct gh_comm_patience patience = gh_comm_patience(seconds);
+    ncclResult_t result = nccl->calls.ncclCommFinalize(comm);
+    gh_status status = GH_OK;
+
+    while (status == GH_OK && result == ncclInProgress) {
+        status = ask(nccl, comm, &result, NULL);
+        if (!gh_comm_has_time(&patience)) {
+            break;
+        }
+    }
+    if (status == GH_OK && result == ncclSuccess) {
+        nccl->calls.ncclCommDestroy(comm);
+    } else {
+        nccl->calls.ncclCommAbort(comm);
+    }
+}
+
+void gh_nccl_abort(const struct gh_nccl *nccl, ncclComm_t comm)
+{
+    if (comm != NULL) {
+        nccl->calls.ncclCommAbort(comm);
+    }
+}

@@ -1,0 +1,50 @@
+/*
+ * nccl.h - NCCL, as the rest of the library sees it.
+ *
+ * Nothing but nccl.c includes NCCL's API, as driver/nccl.h has it.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef GH_COMM_NCCL_H
+#define GH_COMM_NCCL_H
+
+#include <graphhooks/base.h>
+
+#include <stdbool.h>
+
+struct gh_nccl;
+struct ncclComm;
+
+/* "nccl": libnccl.so.2, "soft": the software device's, or a path.
+ * GH_ERR_NOT_FOUND says what is missing. */
+gh_status gh_nccl_open(const char *name, struct gh_nccl **nccl_p,
+                       gh_error *err);
+/* The library itself stays loaded.  NULL is allowed. */
+void gh_nccl_close(struct gh_nccl *nccl);
+
+/* GH_ERR_INVALID: it is none of this NCCL, or has other ranks. */
+gh_status gh_nccl_check(const struct gh_nccl *nccl, struct ncclComm *comm, uint32_t rank,
+                        uint32_t size, gh_error *err);
+
+/* Begins a communicator of the same ranks, which does not block. */
+gh_status gh_nccl_split(const struct gh_nccl *nccl, struct ncclComm *comm, int rank,
+                        struct ncclComm **own_p, gh_error *err);
+/* Whether what was begun of it is; `parent`, where it is still to be split
+ * from that, or NULL. */
+gh_status gh_nccl_is_over(const struct gh_nccl *nccl, struct ncclComm *parent,
+                          struct ncclComm *const *own_p, bool *over_p, gh_error *err);
+
+/* 64-bit words of each rank to all; goes on by itself. */
+gh_status gh_nccl_gather(const struct gh_nccl *nccl, struct ncclComm *comm,
+                         const uint64_t *mine, uint64_t *all, uint32_t n,
+                         void *stream, gh_error *err);
+
+/* GH_ERR_RANKS when its ranks can no longer work together. */
+gh_status gh_nccl_look(const struct gh_nccl *nccl, struct ncclComm *comm, const char *whose,
+                       gh_error *err);
+
+/* All ranks do; aborts one whose end does not come in time. */
+void gh_nccl_destroy(const struct gh_nccl *nccl, struct ncclComm *comm, uint32_t seconds);
+void gh_nccl_abort(const struct gh_nccl *nccl, struct ncclComm *comm);
+
+#endif
