@@ -111,7 +111,7 @@ static void describe(const struct gh_capture *c, const uint64_t *words,
     }
     gh_plan_extent(c->plan, &c->plan->segments[segment], extent,
                    sizeof(extent));
-    snprintf(text, bytes, "in step %llu at %s%s%s, %s%s",
+    snprintf(text, bytes, "in step %llu at %s %s%s, %s%s",
              (unsigned long long)words[STEP], extent,
              gh_direction_names[direction],
              (words[PASS] >> 40 & 0xff) == 0 ? "" : " (variant 1)", slot,
@@ -143,6 +143,7 @@ static gh_status say(struct gh_capture *c, enum place place, uint32_t answer,
     const bool was_serving = c->serving, was_active = c->open.active;
     uint64_t mine[WORDS] = { head_of(place, answer, reason) };
     struct gh_device_before before;
+    char text[320];
     gh_status status;
     gh_error why;
 
@@ -155,7 +156,14 @@ static gh_status say(struct gh_capture *c, enum place place, uint32_t answer,
     c->serving = was_serving;
     gh_device_leave(c->dev, before);
     if (status != GH_OK) {
-        return gh_ranks_part(c, why.text, err);
+        snprintf(text, sizeof(text), "%s%s%s", why.text,
+                 place != AT_ENTER    ? ""
+                 : answer == GOES_ON ? "; here it is recorded"
+                                      : "; here it is not replayed: ",
+                 place != AT_ENTER || answer == GOES_ON
+                     ? ""
+                     : gh_reason_name(reason));
+        return gh_ranks_part(c, text, err);
     }
     for (uint32_t i = 0; i < gh_comm_size(comm); i++) {
         const uint64_t *theirs = *all_p + (size_t)i * WORDS;

@@ -247,6 +247,7 @@ gh_status gh_capture_end_step(struct gh_capture *c, gh_error *err)
     }
     gh_say_step_ended(c);
     c->stats.iterations++;
+    c->first = c->enters;
     if (c->options.trace != NULL) {
         gh_works_collect(c);
         gh_trace_step_end(c->options.trace);

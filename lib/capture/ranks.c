@@ -21,21 +21,23 @@
 
 /* ---- parting ------------------------------------------------------------- */
 
-/* "rank 1 of 4, step 12, layer 3 attn..mlp forward, microbatch 2, bank 2
+/* The pass is the last one that was entered, also in the step before.
+ * "rank 1 of 4, step 12, layer 3 attn..mlp forward, microbatch 2, bank 2
  * (cp4)": where this rank is, or was last. */
 static void describe(const struct gh_capture *c, const struct gh_bank *bank,
                      char *text, size_t bytes)
 {
     const bool named = bank->name[0] != '\0';
+    const uint32_t over = c->open.number < c->first;
     char extent[80];
 
     gh_plan_extent(c->plan, &c->plan->segments[c->open.segment], extent,
                    sizeof(extent));
     snprintf(text, bytes,
-             "rank %u of %u, step %llu, %s%s, microbatch %u, bank %u%s%s%s",
+             "rank %u of %u, step %llu, %s %s, microbatch %u, bank %u%s%s%s",
              bank->comm != NULL ? gh_comm_rank(bank->comm) : 0,
              bank->comm != NULL ? gh_comm_size(bank->comm) : 1,
-             (unsigned long long)c->stats.iterations, extent,
+             (unsigned long long)(c->stats.iterations - over), extent,
              gh_direction_names[c->open.direction], c->open.microbatch,
              bank->number, named ? " (" : "", bank->name, named ? ")" : "");
 }
@@ -117,6 +119,7 @@ static struct gh_bank *a_bank(const struct gh_capture *c)
     return NULL;
 }
 
+/* What another rank has aborted ends as well. */
 static gh_status wait_for(struct gh_capture *c, void *stream, gh_error *err)
 {
     struct gh_comm_patience patience =
@@ -127,11 +130,11 @@ static gh_status wait_for(struct gh_capture *c, void *stream, gh_error *err)
 
     for (;;) {
         status = gh_device_stream_ask(c->dev, stream, &ended, err);
-        if (status != GH_OK || ended) {
+        if (status != GH_OK) {
             return status;
         }
         status = gh_ranks_look(c, err);
-        if (status != GH_OK) {
+        if (status != GH_OK || ended) {
             return status;
         }
         if (!gh_comm_has_time(&patience)) {

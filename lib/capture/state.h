@@ -50,6 +50,7 @@ struct gh_capture {
     bool serving; /* a service of the host's is called, in a recording */
     uint32_t paused;
     uint64_t enters, exits; /* enters: the number of the next pass, from 1 */
+    uint64_t first;         /* the first pass of this step */
     uint64_t timed_every, until_timed;
 
     void *own_stream; /* records what the legacy stream cannot */

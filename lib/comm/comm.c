@@ -19,19 +19,27 @@
 #include <string.h>
 #include <time.h>
 
+/* Of a rank's words, and their number. */
+#define ROOM (GH_COMM_WORDS + 1)
+
+/* For what was said before a communicator has failed. */
+#define GRACE_NS 50000000
+
 struct gh_comm {
     struct gh_device *dev;
     gh_ranks ranks; /* as the host has given them */
     uint32_t seconds;
     bool aborted;
-    uint64_t *all; /* size * GH_COMM_WORDS; with NCCL pinned, and one rank's
-                      words more, which are this one's */
+    bool gone; /* the host's communicator is none any more */
+    uint64_t *all; /* ROOM for each rank; with NCCL pinned, and for one more,
+                      which is this one again */
 
     /* with NCCL */
     struct gh_nccl *nccl; /* NULL: by the host's service */
     struct ncclComm *own; /* the communicator of the library's */
     void *stream, *before, *done;
     void *words; /* on the device: this rank's, then all ranks' */
+    uint64_t said; /* how often */
 };
 
 /* ---- patience ------------------------------------------------------------ */
@@ -102,7 +110,7 @@ static gh_status split(struct gh_comm *comm, gh_error *err)
 static gh_status make_room(struct gh_comm *comm, gh_error *err)
 {
     const uint64_t bytes =
-        (comm->ranks.size + 1) * GH_COMM_WORDS * sizeof(uint64_t);
+        (comm->ranks.size + 1) * (uint64_t)ROOM * sizeof(uint64_t);
     gh_status status;
     void *all;
 
@@ -228,18 +236,20 @@ gh_status gh_comm_follow(struct gh_comm *comm, void *stream, gh_error *err)
     return status;
 }
 
+/* The first word counts what was said. */
 static gh_status issue(struct gh_comm *comm, const uint64_t *mine, uint32_t n,
                        gh_error *err)
 {
-    uint64_t *said = comm->all + comm->ranks.size * GH_COMM_WORDS;
-    uint64_t *words = comm->words, *all = words + GH_COMM_WORDS;
+    uint64_t *said = comm->all + comm->ranks.size * ROOM;
+    uint64_t *words = comm->words, *all = words + ROOM;
     gh_status status;
 
-    memcpy(said, mine, n * sizeof(*said));
-    status = gh_device_copy_back(comm->dev, words, said, n * sizeof(*said),
-                                 comm->stream, err);
+    said[0] = ++comm->said;
+    memcpy(said + 1, mine, n * sizeof(*said));
+    status = gh_device_copy_back(comm->dev, words, said,
+                                 (n + 1) * sizeof(*said), comm->stream, err);
     if (status == GH_OK) {
-        status = gh_nccl_gather(comm->nccl, comm->own, words, all, n,
+        status = gh_nccl_gather(comm->nccl, comm->own, words, all, n + 1,
                                 comm->stream, err);
     }
     return status;
@@ -247,9 +257,9 @@ static gh_status issue(struct gh_comm *comm, const uint64_t *mine, uint32_t n,
 
 static gh_status fetch(struct gh_comm *comm, uint32_t n, gh_error *err)
 {
-    const uint64_t *all = (const uint64_t *)comm->words + GH_COMM_WORDS;
+    const uint64_t *all = (const uint64_t *)comm->words + ROOM;
     gh_status status = gh_device_copy_out(
-        comm->dev, comm->all, all, comm->ranks.size * n * sizeof(*all),
+        comm->dev, comm->all, all, comm->ranks.size * (n + 1) * sizeof(*all),
         comm->stream, err);
 
     if (status == GH_OK) {
@@ -259,33 +269,71 @@ static gh_status fetch(struct gh_comm *comm, uint32_t n, gh_error *err)
     return status;
 }
 
-/* The call that does not block goes on by itself; after it the copy. */
+/* The call does not block, and goes on by itself; after it the copy. */
+static gh_status go_on(struct gh_comm *comm, uint32_t n, bool *issued_p,
+                       gh_error *err)
+{
+    bool over = false;
+    gh_status status;
+
+    if (*issued_p) {
+        return gh_comm_look(comm, err);
+    }
+    status = gh_nccl_is_over(comm->nccl, NULL, &comm->own, &over, err);
+    if (status == GH_OK && over) {
+        status = fetch(comm, n, err);
+        *issued_p = true;
+    }
+    return status;
+}
+
+/* Packs the words of all.  An operation that was aborted ends too, and leaves
+ * what was there: words of an earlier time. */
+static gh_status take(struct gh_comm *comm, uint32_t n, gh_error *err)
+{
+    for (uint32_t i = 0; i < comm->ranks.size; i++) {
+        const uint64_t *theirs = comm->all + (size_t)i * (n + 1);
+
+        if (theirs[0] != comm->said && gh_comm_look(comm, err) == GH_OK) {
+            return gh_fail(err, GH_ERR_RANKS,
+                           "rank %u of bank %u was not heard", i,
+                           comm->ranks.bank);
+        }
+        if (theirs[0] != comm->said) {
+            return GH_ERR_RANKS;
+        }
+    }
+    for (uint32_t i = 0; i < comm->ranks.size; i++) {
+        memmove(comm->all + (size_t)i * n,
+                comm->all + (size_t)i * (n + 1) + 1, n * sizeof(*comm->all));
+    }
+    return GH_OK;
+}
+
+/* Another rank that has heard all may abort before this one has: what fails
+ * now may have been said all the same, and comes at once. */
 static gh_status wait_for_all(struct gh_comm *comm, uint32_t n, gh_error *err)
 {
     struct gh_comm_patience patience = gh_comm_patience(comm->seconds);
     gh_status status = GH_OK;
     bool issued = false;
 
-    while (status == GH_OK) {
-        bool over = false;
-
-        status = gh_nccl_is_over(comm->nccl, NULL, &comm->own, &over, err);
-        if (status == GH_OK && over && !issued) {
-            status = fetch(comm, n, err);
-            issued = true;
+    for (;;) {
+        if (issued && gh_device_event_has_ended(comm->dev, comm->done)) {
+            return take(comm, n, status == GH_OK ? err : NULL) == GH_OK
+                       ? GH_OK
+                       : GH_ERR_RANKS;
         }
         if (status == GH_OK) {
-            status = gh_comm_look(comm, err);
+            status = go_on(comm, n, &issued, err);
+            if (status != GH_OK) {
+                patience.until_ns = gh_comm_now() + GRACE_NS;
+            }
         }
-        if (status == GH_OK && issued &&
-            gh_device_event_has_ended(comm->dev, comm->done)) {
-            return GH_OK;
-        }
-        if (status == GH_OK && !gh_comm_has_time(&patience)) {
-            return too_late(comm, err);
+        if (!gh_comm_has_time(&patience)) {
+            return status == GH_OK ? too_late(comm, err) : status;
         }
     }
-    return status;
 }
 
 gh_status gh_comm_gather(struct gh_comm *comm, const uint64_t *mine, uint32_t n,
@@ -319,12 +367,19 @@ gh_status gh_comm_look(struct gh_comm *comm, gh_error *err)
 {
     gh_status status = GH_OK;
 
-    if (comm->nccl != NULL && !comm->aborted) {
-        status = gh_nccl_look(comm->nccl, comm->own, "the library's", err);
-        if (status == GH_OK) {
-            status = gh_nccl_look(comm->nccl, comm->ranks.comm, "the host's",
-                                  err);
-        }
+    if (comm->nccl == NULL || comm->aborted) {
+        return GH_OK;
+    }
+    status = gh_nccl_look(comm->nccl, comm->ranks.comm, &comm->gone, err);
+    if (comm->gone) {
+        return gh_fail(err, GH_ERR_RANKS,
+                       "the communicator of bank %u was destroyed, and graphs "
+                       "may hold its operations: close the session first, or "
+                       "call gh_ranks_clear",
+                       comm->ranks.bank);
+    }
+    if (status == GH_OK) {
+        status = gh_nccl_look(comm->nccl, comm->own, NULL, err);
     }
     return status;
 }
@@ -341,7 +396,7 @@ void gh_comm_abort(struct gh_comm *comm)
     }
     if (comm->ranks.abort != NULL) {
         comm->ranks.abort(comm->ranks.user, comm->ranks.bank);
-    } else if (comm->nccl != NULL) {
+    } else if (comm->nccl != NULL && !comm->gone) {
         gh_nccl_abort(comm->nccl, comm->ranks.comm);
     }
 }

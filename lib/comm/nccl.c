@@ -163,15 +163,16 @@ gh_status gh_nccl_gather(const struct gh_nccl *nccl, ncclComm_t comm,
 }
 
 gh_status gh_nccl_look(const struct gh_nccl *nccl, ncclComm_t comm,
-                       const char *whose, gh_error *err)
+                       bool *gone_p, gh_error *err)
 {
     ncclResult_t result = ncclSuccess;
     gh_status status = ask(nccl, comm, &result, err);
-    char entry[64];
 
+    if (status != GH_OK && gone_p != NULL) {
+        *gone_p = true;
+    }
     if (status == GH_OK && result != ncclSuccess && result != ncclInProgress) {
-        snprintf(entry, sizeof(entry), "%s communicator", whose);
-        return failed(nccl, result, entry, comm, err);
+        return failed(nccl, result, "a communicator has failed", comm, err);
     }
     return status;
 }

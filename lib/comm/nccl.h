@@ -39,9 +39,10 @@ gh_status gh_nccl_gather(const struct gh_nccl *nccl, struct ncclComm *comm,
                          const uint64_t *mine, uint64_t *all, uint32_t n,
                          void *stream, gh_error *err);
 
-/* GH_ERR_RANKS when its ranks can no longer work together. */
-gh_status gh_nccl_look(const struct gh_nccl *nccl, struct ncclComm *comm, const char *whose,
-                       gh_error *err);
+/* GH_ERR_RANKS when its ranks can no longer work together; *gone_p, which may
+ * be NULL: as it is no communicator. */
+gh_status gh_nccl_look(const struct gh_nccl *nccl, struct ncclComm *comm,
+                       bool *gone_p, gh_error *err);
 
 /* All ranks do; aborts one whose end does not come in time. */
 void gh_nccl_destroy(const struct gh_nccl *nccl, struct ncclComm *comm, uint32_t seconds);

@@ -189,7 +189,7 @@ static gh_buffer buffer_at(const struct sharer *s, CUdeviceptr at)
 static gh_buffer input_of(const struct sharer *s, uint32_t row,
                           uint32_t microbatch, uint32_t slot)
 {
-    return buffer_at(s, row == 0 ? place(s, microbatch % 2, 0)
+    return buffer_at(s, row == 0 ? place(s, (microbatch + s->moved) % 2, 0)
                                  : result(s, slot, row - 1));
 }
 
@@ -223,7 +223,6 @@ static void count(struct sharer *s, const gh_decision *d)
 gh_status sharer_pass(struct sharer *s, uint32_t segment, gh_direction direction,
                       uint32_t microbatch)
 {
-    static const uint64_t whole = BYTES;
     const uint32_t row = row_of(segment, direction);
     gh_buffer input, output = { 0 };
     gh_pass pass = { .struct_size = sizeof(pass),
@@ -234,12 +233,16 @@ gh_status sharer_pass(struct sharer *s, uint32_t segment, gh_direction direction
                      .n_inputs = 1,
                      .variant = s->variant,
                      .stream = s->r->stream,
-                     .inputs = &input };
+                     .inputs = &input,
+                     .bank = s->bank };
     gh_status status;
 
     input = input_of(s, row, microbatch, s->slot);
-    if (s->options.capacities) {
-        pass.capacities = &whole;
+    if (s->capacity != 0) {
+        pass.capacities = &s->capacity;
+    }
+    if (s->options.fixed && row == 0) {
+        input.flags = GH_BUFFER_STATIC;
     }
     do {
         gh_decision d = { .struct_size = sizeof(d) };
@@ -253,7 +256,9 @@ gh_status sharer_pass(struct sharer *s, uint32_t segment, gh_direction direction
         if (d.action != GH_ACTION_REPLAYED) {
             if (d.action == GH_ACTION_RECORD && s->cancels) {
                 s->cancels = false;
-                return gh_layer_cancel(s->session, &s->err);
+                gh_layer_cancel(s->session, NULL);
+                status = GH_RERUN;
+                continue;
             }
             work(s, &pass, &d, &output);
             pass.outputs = &output;
@@ -281,8 +286,8 @@ gh_status sharer_step(struct sharer *s, uint32_t microbatches)
         uint32_t bits;
 
         memcpy(&bits, &x, sizeof(bits));
-        drv.cuMemsetD32Async(place(s, m % 2, 0), bits, SHARER_FLOATS,
-                             s->r->stream);
+        drv.cuMemsetD32Async(place(s, (m + s->moved) % 2, 0), bits,
+                             SHARER_FLOATS, s->r->stream);
         for (uint32_t i = 0; i < SHARER_SEGMENTS && status == GH_OK; i++) {
             status = sharer_pass(s, i, GH_FORWARD, m);
         }

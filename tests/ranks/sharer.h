@@ -31,7 +31,7 @@ struct sharer_options {
     uint32_t flags;
     bool alone;      /* says no ranks */
     bool by_host;    /* brings words together itself */
-    bool capacities; /* its inputs have room for SHARER_FLOATS */
+    bool fixed;      /* what a microbatch is given is GH_BUFFER_STATIC */
     /* In each pass that it runs or that is recorded, before its work; NULL:
      * nothing. */
     void (*mischief)(struct sharer *s, const gh_pass *pass,
@@ -46,6 +46,9 @@ struct sharer {
     CUdeviceptr memory;
     uint32_t step, slot; /* of the flight at hand, or the last */
     uint32_t floats;   /* of a pass, up to SHARER_FLOATS */
+    uint32_t bank;
+    uint64_t capacity; /* of an input, in bytes; 0: none */
+    uint32_t moved;    /* 1: what microbatches are given is elsewhere */
     uint32_t variant;  /* of the passes of this rank */
     uint32_t pass_flags;
     bool lies;         /* compared passes find other numbers */

@@ -1,0 +1,310 @@
+/*
+ * What keeps one rank from doing as the others is an error of all, with rank
+ * and pass, within a bound; nothing hangs, and what can be mended is.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "tests/ranks/sharer.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#define LIMIT_S 8 /* three waits of a second, and a slow machine */
+
+static const char *const hasty[] = { "GRAPHHOOKS_TIMEOUT=1", NULL };
+static const struct sharer_options fixed = { .environment = hasty,
+                                             .fixed = true };
+
+static double now_s(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static bool is_odd(const struct rank *r)
+{
+    return r->rank == r->n - 1;
+}
+
+/* After a step that is recorded and one that is replayed. */
+static bool open_ready(struct sharer *s, struct rank *r,
+                       const struct sharer_options *options)
+{
+    return sharer_open(s, r, options) &&
+           says(r, sharer_is_exact(s) && sharer_is_exact(s),
+                "passes are recorded and replayed");
+}
+
+/* The communicator is aborted: nobody else ends it. */
+static void close_parted(struct sharer *s)
+{
+    const double start = now_s();
+
+    sharer_close(s);
+    s->r->comm = NULL;
+    says(s->r, now_s() - start < LIMIT_S, "the session closes in time");
+}
+
+/* A step that fails on every rank, with a sentence. */
+static void parts(struct sharer *s, const char *words)
+{
+    const double start = now_s();
+    char where[40];
+    gh_status status = sharer_step(s, 1);
+
+    if (status == GH_OK) {
+        status = gh_ranks_wait(s->session, s->r->stream, &s->err);
+    }
+    says(s->r, status == GH_ERR_RANKS, "%s: %.150s", gh_status_name(status),
+         s->err.text);
+    says(s->r, now_s() - start < LIMIT_S, "it fails in time");
+    snprintf(where, sizeof(where), "rank %d of %d, step 3", s->r->rank,
+             s->r->n);
+    says(s->r, strstr(s->err.text, where) != NULL &&
+                   strstr(s->err.text, "layer ") != NULL,
+         "it names rank, step and pass: %.120s", s->err.text);
+    says(s->r, words == NULL || strstr(s->err.text, words) != NULL,
+         "and what it is: %.170s", s->err.text);
+    says(s->r, sharer_said(s, "the graphs are destroyed"), "it is logged");
+    says(s->r, sharer_step(s, 1) == GH_ERR_RANKS, "nothing runs after it");
+}
+
+static void test_one_leaves_alone(struct rank *r)
+{
+    struct sharer s;
+
+    if (open_ready(&s, r, &fixed)) {
+        s.moved = is_odd(r);
+        parts(&s, is_odd(r) ? "here it is not replayed: input" : NULL);
+    }
+    close_parted(&s);
+}
+
+static void test_one_records_alone(struct rank *r)
+{
+    struct sharer s;
+
+    if (open_ready(&s, r, &fixed)) {
+        s.variant = is_odd(r);
+        parts(&s, is_odd(r) ? "here it is recorded" : NULL);
+    }
+    close_parted(&s);
+}
+
+/* Both are recorded for the first time. */
+static void test_different_passes(struct rank *r)
+{
+    struct sharer s;
+    gh_status status;
+
+    if (!open_ready(&s, r, &fixed)) {
+        return;
+    }
+    s.variant = 1;
+    status = sharer_pass(&s, is_odd(r) ? 1 : 0, GH_FORWARD, 0);
+    says_int(r, status, GH_ERR_RANKS, "different passes are refused");
+    says(r, strstr(s.err.text, is_odd(r) ? "rank 0 is in step 3 at layer 0"
+                                         : " is in step 3 at layer 1") != NULL,
+         "with both of them: %.170s", s.err.text);
+    close_parted(&s);
+}
+
+/* It has ended, or never comes. */
+static void test_one_dies(struct rank *r)
+{
+    struct sharer s;
+
+    if (!open_ready(&s, r, &fixed)) {
+        return;
+    }
+    if (!is_odd(r)) {
+        parts(&s, NULL);
+    }
+    close_parted(&s);
+}
+
+static void test_a_communicator_is_destroyed(struct rank *r)
+{
+    struct sharer s;
+
+    if (!open_ready(&s, r, &fixed)) {
+        return;
+    }
+    ranks_meet(r);
+    nccl.ncclCommDestroy(r->comm);
+    ranks_meet(r);
+    says_int(r, gh_iteration_end(s.session, &s.err), GH_ERR_RANKS,
+             "the next step does not end well");
+    says(r, strstr(s.err.text, "was destroyed") != NULL, "it says why: %.150s",
+         s.err.text);
+    close_parted(&s);
+}
+
+/* ---- the beginning ------------------------------------------------------- */
+
+static void refuses(struct sharer *s, gh_status wanted, const char *words)
+{
+    const double start = now_s();
+    const gh_status status = sharer_join(s);
+
+    says(s->r, status == wanted && strstr(s->err.text, words) != NULL,
+         "%s: %.160s", gh_status_name(status), s->err.text);
+    says(s->r, now_s() - start < LIMIT_S, "in time");
+}
+
+static void test_settings_differ(struct rank *r)
+{
+    static const char *const other[] = { "GRAPHHOOKS_TIMEOUT=1",
+                                         "GRAPHHOOKS_WARMUP_STEPS=3", NULL };
+    const struct sharer_options options = { .environment = is_odd(r) ? other
+                                                                     : hasty };
+    struct sharer s;
+
+    if (sharer_open_alone(&s, r, &options)) {
+        refuses(&s, GH_ERR_CONFIG, "GRAPHHOOKS_WARMUP_STEPS is ");
+        says(r, strstr(s.err.text, "3 on rank") != NULL, "it has the values");
+    }
+    sharer_close(&s);
+}
+
+static void test_one_never_joins(struct rank *r)
+{
+    struct sharer s;
+
+    if (sharer_open_alone(&s, r, &fixed) && !is_odd(r)) {
+        refuses(&s, GH_ERR_RANKS, "");
+    }
+    ranks_meet(r);
+    sharer_close(&s);
+    nccl.ncclCommAbort(r->comm);
+    r->comm = NULL;
+}
+
+static gh_status never(void *user, uint32_t bank, const uint64_t *mine,
+                       uint64_t *all, uint32_t n)
+{
+    (void)user;
+    (void)bank;
+    (void)mine;
+    (void)all;
+    (void)n;
+    return GH_ERR_STATE;
+}
+
+static void test_bad_ranks(struct rank *r)
+{
+    struct sharer s;
+    gh_ranks good;
+
+    if (!sharer_open_alone(&s, r, &fixed)) {
+        return;
+    }
+    good = s.ranks;
+    is_status(gh_ranks_set(NULL, &good, &s.err), GH_ERR_INVALID, &s.err,
+              "a session is needed");
+    s.ranks.rank = s.ranks.size;
+    refuses(&s, GH_ERR_INVALID, "ranks count from 0");
+    s.ranks = good;
+    s.ranks.size = 0;
+    refuses(&s, GH_ERR_INVALID, "ranks count from 0");
+    s.ranks = good;
+    s.ranks.comm = NULL;
+    refuses(&s, GH_ERR_INVALID, "neither comm nor gather");
+    s.ranks = good;
+    s.ranks.gather = never;
+    refuses(&s, GH_ERR_INVALID, "both comm and gather");
+    s.ranks.comm = NULL;
+    refuses(&s, GH_ERR_RANKS, "the host's gather: GH_ERR_STATE");
+    s.ranks = good;
+    s.ranks.bank = 7;
+    refuses(&s, GH_ERR_NOT_FOUND, "there is no bank 7");
+    s.ranks = good;
+    s.ranks.size++;
+    refuses(&s, GH_ERR_INVALID, "its communicator rank");
+    s.ranks = good;
+    s.ranks.struct_size = 8;
+    refuses(&s, GH_ERR_ABI, "gh_ranks");
+    s.ranks = good;
+    s.ranks.nccl = "/no/such/libnccl.so.2";
+    refuses(&s, GH_ERR_NOT_FOUND, "GRAPHHOOKS_NCCL");
+    s.ranks = good;
+    says(r, sharer_is_exact(&s), "a step without ranks is right");
+    says_int(r, sharer_join(&s), GH_OK, "the good one is taken after them");
+    refuses(&s, GH_ERR_STATE, "has its ranks already");
+    says(r, sharer_is_exact(&s) && sharer_is_exact(&s), "and is of use");
+    says_int(r, gh_ranks_clear(s.session, 7, &s.err), GH_ERR_NOT_FOUND,
+             "no ranks are taken from a bank that there is not");
+    sharer_close(&s);
+}
+
+static void test_ranks_come_late(struct rank *r)
+{
+    const struct sharer_options options = { .environment = hasty,
+                                            .alone = true };
+    struct sharer s;
+
+    if (open_ready(&s, r, &options)) {
+        refuses(&s, GH_ERR_STATE, "has recorded alone");
+    }
+    sharer_close(&s);
+}
+
+/* ---- the end ------------------------------------------------------------- */
+
+static void test_a_communicator_is_given_back(struct rank *r)
+{
+    ncclComm_t second = NULL;
+    struct sharer s;
+
+    if (!open_ready(&s, r, &fixed)) {
+        return;
+    }
+    says_int(r, gh_ranks_clear(s.session, 0, &s.err), GH_OK,
+             "ranks are taken back: %s", s.err.text);
+    says_int(r, gh_ranks_clear(s.session, 0, &s.err), GH_OK, "and once more");
+    says_int(r, nccl.ncclCommSplit(r->comm, 0, r->rank, &second, NULL), 0,
+             "there is another communicator");
+    nccl.ncclCommDestroy(r->comm);
+    r->comm = s.ranks.comm = second;
+    says_int(r, sharer_join(&s), GH_OK, "which the bank gets: %s", s.err.text);
+    says(r, sharer_is_exact(&s) && sharer_is_exact(&s),
+         "its passes are recorded anew, and replayed");
+    says_int(r, s.recorded, 2 * SHARER_PASSES, "each twice");
+    sharer_close(&s);
+}
+
+int main(void)
+{
+    static const struct ranks_test whole[] = {
+        { "settings differ", test_settings_differ, false },
+        { "bad ranks", test_bad_ranks, false },
+        { "ranks come late", test_ranks_come_late, false },
+        { "a communicator is given back", test_a_communicator_is_given_back,
+          false },
+    };
+    static const struct ranks_test parted[] = {
+        { "one leaves alone", test_one_leaves_alone, false },
+        { "one records alone", test_one_records_alone, false },
+        { "different passes", test_different_passes, false },
+        { "one dies", test_one_dies, false },
+        { "a communicator is destroyed", test_a_communicator_is_destroyed,
+          false },
+        { "one never joins", test_one_never_joins, false },
+    };
+    int status;
+
+    if (!ranks_open(&status)) {
+        return status;
+    }
+    for (int n = 2; n <= 4; n += 2) {
+        ranks_run_all(n, whole, sizeof(whole) / sizeof(whole[0]));
+    }
+    for (size_t i = 0; i < sizeof(parted) / sizeof(parted[0]); i++) {
+        ranks_run_wrong(2, parted[i].name, parted[i].run);
+        ranks_run_wrong(3, parted[i].name, parted[i].run);
+    }
+    return done_testing();
+}
