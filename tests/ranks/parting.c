@@ -240,6 +240,50 @@ static void test_bad_ranks(struct rank *r)
     sharer_close(&s);
 }
 
+/* Each is found out before anything is asked of it. */
+static void test_no_usable_nccl(struct rank *r)
+{
+    static const char *const named[] = {
+        "GRAPHHOOKS_NCCL=./.libs/libnccl_part.so", NULL
+    };
+    const struct sharer_options by_environment = { .environment = named };
+    struct sharer s;
+    const char *good;
+
+    if (!sharer_open_alone(&s, r, &fixed)) {
+        return;
+    }
+    good = s.ranks.nccl;
+    s.ranks.nccl = "./.libs/libnccl_old.so";
+    refuses(&s, GH_ERR_NOT_FOUND, "version 21903; 2.20 (22000) or newer");
+    s.ranks.nccl = "./.libs/libnccl_part.so";
+    refuses(&s, GH_ERR_NOT_FOUND, "version 22005, has no ncclCommSplit");
+    s.ranks.nccl = "./.libs/libgraphhooks-softcuda.so";
+    refuses(&s, GH_ERR_NOT_FOUND, "is version 0");
+    s.ranks.nccl = good;
+    says_int(r, sharer_join(&s), GH_OK, "a whole one is taken after them");
+    sharer_close(&s);
+
+    if (sharer_open_alone(&s, r, &by_environment)) {
+        refuses(&s, GH_ERR_NOT_FOUND, "has no ncclCommSplit");
+    }
+    sharer_close(&s);
+}
+
+/* The software device's, by its word: it lies beside the library. */
+static void test_nccl_by_its_word(struct rank *r)
+{
+    struct sharer s;
+
+    if (sharer_open_alone(&s, r, &fixed)) {
+        s.ranks.nccl = "soft";
+        says_int(r, sharer_join(&s), GH_OK, "softnccl is found: %.120s",
+                 s.err.text);
+        says(r, sharer_is_exact(&s) && sharer_is_exact(&s), "and is of use");
+    }
+    sharer_close(&s);
+}
+
 static void test_ranks_come_late(struct rank *r)
 {
     const struct sharer_options options = { .environment = hasty,
@@ -281,6 +325,8 @@ int main(void)
     static const struct ranks_test whole[] = {
         { "settings differ", test_settings_differ, false },
         { "bad ranks", test_bad_ranks, false },
+        { "no usable NCCL", test_no_usable_nccl, false },
+        { "NCCL by its word", test_nccl_by_its_word, false },
         { "ranks come late", test_ranks_come_late, false },
         { "a communicator is given back", test_a_communicator_is_given_back,
           false },
