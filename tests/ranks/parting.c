@@ -203,8 +203,8 @@ static void test_bad_ranks(struct rank *r)
         return;
     }
     good = s.ranks;
-    is_status(gh_ranks_set(NULL, &good, &s.err), GH_ERR_INVALID, &s.err,
-              "a session is needed");
+    says_int(r, gh_ranks_set(NULL, &good, &s.err), GH_ERR_INVALID,
+             "a session is needed");
     s.ranks.rank = s.ranks.size;
     refuses(&s, GH_ERR_INVALID, "ranks count from 0");
     s.ranks = good;
