@@ -143,6 +143,11 @@ gh_status gh_decide_without(struct gh_capture *c, const gh_pass *pass,
     if (c->parted) {
         return gh_ranks_refuse(c, err);
     }
+    /* Its sequences may have failed to get there on this rank alone. */
+    if (c->open.reason == GH_REASON_PACKED && gh_agree_is_due(c) &&
+        c->options.check != GH_CHECKS_RANKS) {
+        return gh_agree_to_leave(c, err);
+    }
     return gh_decide_alike(c, GH_ACTION_RUN, &alike, err);
 }
 

@@ -459,7 +459,7 @@ static void say_checked(const struct gh_capture *c, const char *passes)
 static void say_summary(const struct gh_capture *c, const gh_stats *s,
                         const char *passes)
 {
-    char checked[120] = "";
+    char checked[120] = "", asked[60] = "";
 
     if (s->checks != 0) {
         snprintf(checked, sizeof(checked),
@@ -468,16 +468,20 @@ static void say_summary(const struct gh_capture *c, const gh_stats *s,
                  (unsigned long long)c->compared_outputs,
                  (unsigned long long)c->compared_bytes);
     }
+    if (s->asked != 0) {
+        snprintf(asked, sizeof(asked), "; other ranks were asked %llu times",
+                 (unsigned long long)s->asked);
+    }
     gh_log_line(c->options.log, GH_LOG_INFO,
                 "closed after %llu steps: %s; %llu recordings in %u slot%s; "
                 "%llu bytes of the library's buffers; %llu input copies of "
-                "%llu bytes%s",
+                "%llu bytes%s%s",
                 (unsigned long long)s->iterations, passes,
                 (unsigned long long)s->recordings, s->slots,
                 s->slots == 1 ? "" : "s",
                 (unsigned long long)s->static_bytes,
                 (unsigned long long)s->copies,
-                (unsigned long long)s->copied_bytes, checked);
+                (unsigned long long)s->copied_bytes, checked, asked);
 }
 
 /* Of a session with several. */

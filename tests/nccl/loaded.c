@@ -23,6 +23,7 @@ static softnccl_reports_fn *reports;
 static softnccl_forget_fn *forget;
 static softnccl_count_fn *count;
 static softcuda_count_fn *device_count;
+static softcuda_calls_fn *calls;
 static softcuda_clock_fn *now;
 static softcuda_costs_fn *costs;
 
@@ -64,6 +65,7 @@ static bool open_soft(int *status_p)
     find(drv.library, "softcuda_configure", &configure);
     find(drv.library, "softcuda_races", &races);
     find(drv.library, "softcuda_count", &device_count);
+    find(drv.library, "softcuda_calls", &calls);
     find(drv.library, "softcuda_clock", &now);
     find(drv.library, "softcuda_costs", &costs);
     find(nccl.library, "softnccl_reports", &reports);
@@ -112,6 +114,11 @@ uint64_t ranks_waits(void)
 
     device_count(&c);
     return c.waits;
+}
+
+uint64_t ranks_calls(const char *entry)
+{
+    return calls(entry);
 }
 
 void soft_is_clean(const char *name)

@@ -48,6 +48,7 @@ static struct shared *shared;
 static int the_seed = 1, apart = 1, max_devices = MAX_RANKS;
 static uint64_t dropped;
 static bool quiet, lost, broken;
+static char failing[80];
 
 void ranks_seed(int seed)
 {
@@ -72,6 +73,15 @@ void ranks_quiet(bool now)
 void ranks_drop_wait(uint64_t n)
 {
     dropped = n;
+}
+
+void ranks_fail(const char *entry, uint64_t n)
+{
+    failing[0] = '\0';
+    if (n != 0) {
+        snprintf(failing, sizeof(failing), " FAIL=%s:%llu", entry,
+                 (unsigned long long)n);
+    }
 }
 
 /* ---- in a rank ----------------------------------------------------------- */
@@ -337,8 +347,8 @@ static void run(int n, const struct ranks_test *tests, size_t n_tests)
 
 static void run_soft(int n, const struct ranks_test *test)
 {
-    soft_configure("SEED=%d PROCESSES=%d DROP_WAIT=%llu", the_seed, apart,
-                   (unsigned long long)dropped);
+    soft_configure("SEED=%d PROCESSES=%d DROP_WAIT=%llu%s", the_seed, apart,
+                   (unsigned long long)dropped, failing);
     run(n, test, 1);
 }
 

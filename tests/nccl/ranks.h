@@ -71,6 +71,10 @@ void ranks_quiet(bool quiet);
  * were in the last run. */
 void ranks_drop_wait(uint64_t n);
 uint64_t ranks_waits(void);
+/* The n-th call of an entry fails in the next runs; 0: none.  How many calls
+ * of it there were in the last run. */
+void ranks_fail(const char *entry, uint64_t n);
+uint64_t ranks_calls(const char *entry);
 
 /* In a test: one thing that is so, said by this rank. */
 bool says(struct rank *r, bool held, const char *format, ...)
