@@ -390,7 +390,7 @@ int main(void)
         ranks_run_all(n, tests, n_tests);
     }
     if (ranks_are_soft()) {
-        test_many_seeds(50);
+        test_many_seeds(24);
     }
     return done_testing();
 }

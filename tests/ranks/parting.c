@@ -312,7 +312,7 @@ static void test_a_communicator_is_given_back(struct rank *r)
     says_int(r, nccl.ncclCommSplit(r->comm, 0, r->rank, &second, NULL), 0,
              "there is another communicator");
     nccl.ncclCommDestroy(r->comm);
-    r->comm = s.ranks.comm = second;
+    r->comm = s.comm = s.ranks.comm = second;
     says_int(r, sharer_join(&s), GH_OK, "which the bank gets: %s", s.err.text);
     says(r, sharer_is_exact(&s) && sharer_is_exact(&s),
          "its passes are recorded anew, and replayed");

@@ -79,6 +79,8 @@ bool sharer_open_alone(struct sharer *s, struct rank *r,
     s->r = r;
     s->options = *options;
     s->floats = SHARER_FLOATS;
+    s->comm = r->comm;
+    s->n = r->n;
     if (options->host != NULL) {
         host = *options->host;
     }
@@ -205,7 +207,7 @@ static void work(struct sharer *s, const gh_pass *pass, const gh_decision *d,
     }
     drv.cuMemcpyDtoDAsync(to, from, s->floats * sizeof(float), d->stream);
     nccl.ncclAllReduce(pointer(to), pointer(to), s->floats, ncclFloat32,
-                       ncclSum, s->r->comm, d->stream);
+                       ncclSum, s->comm, d->stream);
     if (s->lies && d->reason == GH_REASON_CHECK) {
         drv.cuMemsetD32Async(to, 7, 1, d->stream);
     }
@@ -234,7 +236,8 @@ gh_status sharer_pass(struct sharer *s, uint32_t segment, gh_direction direction
                      .variant = s->variant,
                      .stream = s->r->stream,
                      .inputs = &input,
-                     .bank = s->bank };
+                     .bank = s->bank,
+                     .group = s->group };
     gh_status status;
 
     input = input_of(s, row, microbatch, s->slot);
@@ -303,7 +306,7 @@ bool sharer_was_exact(struct sharer *s)
     const uint32_t slot = s->slot;
     float want = 0, got[SHARER_FLOATS];
 
-    for (int i = 0; i < s->r->n; i++) {
+    for (int i = s->first; i < s->first + s->n; i++) {
         want += given(s->step, 0, i);
     }
     for (uint32_t row = 0; row < SHARER_PASSES; row++) {
@@ -316,7 +319,7 @@ bool sharer_was_exact(struct sharer *s)
                             row, i, (double)got[i], (double)want);
             }
         }
-        want *= (float)s->r->n;
+        want *= (float)s->n;
     }
     return true;
 }

@@ -47,6 +47,9 @@ struct sharer {
     uint32_t step, slot; /* of the flight at hand, or the last */
     uint32_t floats;   /* of a pass, up to SHARER_FLOATS */
     uint32_t bank;
+    ncclComm_t comm;   /* of the passes at hand: of ranks that follow each other */
+    int first, n;      /* the first of them, and how many they are */
+    void *group;       /* gh_pass.group */
     uint64_t capacity; /* of an input, in bytes; 0: none */
     uint32_t moved;    /* 1: what microbatches are given is elsewhere */
     uint32_t variant;  /* of the passes of this rank */
