@@ -126,6 +126,43 @@ static void test_one_dies(struct rank *r)
     close_parted(&s);
 }
 
+static void test_one_dies_before_a_recording(struct rank *r)
+{
+    struct sharer s;
+    gh_status status;
+
+    if (!sharer_open(&s, r, &fixed)) {
+        return;
+    }
+    if (!is_odd(r)) {
+        status = sharer_step(&s, 1);
+        says(r, status == GH_ERR_RANKS &&
+                    strstr(s.err.text, "step 1, layer 0 attn..mlp forward") !=
+                        NULL,
+             "%s: %.170s", gh_status_name(status), s.err.text);
+    }
+    close_parted(&s);
+}
+
+/* Words that the host does not bring: it ends what waits for it. */
+static void test_the_host_aborts(struct rank *r)
+{
+    const struct sharer_options options = { .environment = hasty,
+                                            .fixed = true,
+                                            .by_host = true };
+    struct sharer s;
+
+    if (!open_ready(&s, r, &options)) {
+        return;
+    }
+    s.mute = true;
+    s.moved = 1;
+    parts(&s, "the host's gather: GH_ERR_BUSY");
+    says_int(r, s.aborted, 1, "the host was to abort once");
+    sharer_close(&s);
+    says_int(r, s.aborted, 1, "and not again");
+}
+
 static void test_a_communicator_is_destroyed(struct rank *r)
 {
     struct sharer s;
@@ -336,6 +373,9 @@ int main(void)
         { "one records alone", test_one_records_alone, false },
         { "different passes", test_different_passes, false },
         { "one dies", test_one_dies, false },
+        { "one dies before a recording", test_one_dies_before_a_recording,
+          false },
+        { "the host aborts", test_the_host_aborts, false },
         { "a communicator is destroyed", test_a_communicator_is_destroyed,
           false },
         { "one never joins", test_one_never_joins, false },

@@ -37,6 +37,9 @@ static gh_status bring(void *user, uint32_t bank, const uint64_t *mine,
     struct sharer *s = user;
 
     (void)bank;
+    if (s->mute) {
+        return GH_ERR_BUSY;
+    }
     memcpy(board[s->r->rank], mine, n * sizeof(*mine));
     ranks_meet(s->r);
     for (int i = 0; i < s->r->n; i++) {
@@ -44,6 +47,13 @@ static gh_status bring(void *user, uint32_t bank, const uint64_t *mine,
     }
     ranks_meet(s->r);
     return GH_OK;
+}
+
+static void note_abort(void *user, uint32_t bank)
+{
+    struct sharer *s = user;
+
+    s->aborted += bank == s->bank;
 }
 
 /* ---- sessions ------------------------------------------------------------ */
@@ -113,6 +123,7 @@ bool sharer_open_alone(struct sharer *s, struct rank *r,
     if (options->by_host) {
         s->ranks.user = s;
         s->ranks.gather = bring;
+        s->ranks.abort = note_abort;
     } else {
         s->ranks.comm = r->comm;
         s->ranks.nccl = ranks_are_soft()

@@ -54,6 +54,9 @@ struct sharer {
     uint32_t moved;    /* 1: what microbatches are given is elsewhere */
     uint32_t variant;  /* of the passes of this rank */
     uint32_t pass_flags;
+    bool mute;         /* brings no words together any more */
+    uint32_t aborted;  /* times that the host was to abort */
+    int objects;       /* graphs of the host's own that are there */
     bool lies;         /* compared passes find other numbers */
     bool cancels;      /* the next recording */
     uint32_t reruns, recorded, replayed, ran;
