@@ -30,6 +30,7 @@ struct said {
 struct shared {
     pthread_barrier_t barrier;
     ncclUniqueId ids[16];
+    uint64_t board[MAX_RANKS][RANK_WORDS];
     struct {
         uint32_t n;
         struct said said[MAX_SAID];
@@ -131,6 +132,11 @@ void ranks_meet(struct rank *r)
 {
     (void)r;
     pthread_barrier_wait(&shared->barrier);
+}
+
+uint64_t *ranks_board(int rank)
+{
+    return shared->board[rank];
 }
 
 ncclUniqueId ranks_id(struct rank *r)

@@ -20,6 +20,7 @@
 
 enum {
     MAX_RANKS = 4,
+    RANK_WORDS = 32, /* of a rank, on the board */
     RANK_FLOATS = 4096 /* in each of a rank's buffers */
 };
 
@@ -83,6 +84,8 @@ bool says_int(struct rank *r, long long got, long long wanted,
               const char *format, ...) __attribute__((format(printf, 4, 5)));
 /* All ranks come here before any goes on. */
 void ranks_meet(struct rank *r);
+/* A row of words of each rank that all see, also as processes. */
+uint64_t *ranks_board(int rank);
 /* Rank 0's id, for all. */
 ncclUniqueId ranks_id(struct rank *r);
 

@@ -155,7 +155,7 @@ static void test_one_cancels(struct rank *r)
 /* One rank alone finds that a pass has another result than its graph. */
 static void test_a_check_differs_on_one(struct rank *r)
 {
-    static const char *const checked[] = { "GRAPHHOOKS_TIMEOUT=2",
+    static const char *const checked[] = { "GRAPHHOOKS_TIMEOUT=20",
                                            "GRAPHHOOKS_CHECK=bitwise", NULL };
     const struct sharer_options options = { .environment = checked };
     const bool lies = r->rank == r->n - 1;
@@ -176,7 +176,7 @@ static void test_a_check_differs_on_one(struct rank *r)
     sharer_close(&s);
 }
 
-static const char *const compared[] = { "GRAPHHOOKS_TIMEOUT=2",
+static const char *const compared[] = { "GRAPHHOOKS_TIMEOUT=20",
                                         "GRAPHHOOKS_CHECK=ranks", NULL };
 
 /* One rank alone cannot replay: nobody does, and it is named. */
@@ -271,7 +271,7 @@ static void test_one_cannot_record_now(struct rank *r)
  * none of the others gives way. */
 static void test_one_has_no_room(struct rank *r)
 {
-    static const char *const two[] = { "GRAPHHOOKS_TIMEOUT=2",
+    static const char *const two[] = { "GRAPHHOOKS_TIMEOUT=20",
                                        "GRAPHHOOKS_MAX_BANKS=1", NULL };
     const struct sharer_options options = { .environment = two };
     gh_bank_desc desc = { .struct_size = sizeof(desc), .name = "more" };

@@ -11,7 +11,8 @@
 
 #define BYTES (SHARER_FLOATS * sizeof(float))
 
-static const char *const sharer_quiet[] = { "GRAPHHOOKS_TIMEOUT=2", NULL };
+/* NCCL takes seconds to start. */
+static const char *const patient[] = { "GRAPHHOOKS_TIMEOUT=20", NULL };
 
 static void keep(void *user, gh_log_level level, const char *line)
 {
@@ -29,8 +30,6 @@ bool sharer_said(const struct sharer *s, const char *words)
 
 /* ---- words without NCCL -------------------------------------------------- */
 
-static uint64_t board[MAX_RANKS][32];
-
 static gh_status bring(void *user, uint32_t bank, const uint64_t *mine,
                        uint64_t *all, uint32_t n)
 {
@@ -40,10 +39,10 @@ static gh_status bring(void *user, uint32_t bank, const uint64_t *mine,
     if (s->mute) {
         return GH_ERR_BUSY;
     }
-    memcpy(board[s->r->rank], mine, n * sizeof(*mine));
+    memcpy(ranks_board(s->r->rank), mine, n * sizeof(*mine));
     ranks_meet(s->r);
     for (int i = 0; i < s->r->n; i++) {
-        memcpy(all + (size_t)i * n, board[i], n * sizeof(*all));
+        memcpy(all + (size_t)i * n, ranks_board(i), n * sizeof(*all));
     }
     ranks_meet(s->r);
     return GH_OK;
@@ -106,7 +105,7 @@ bool sharer_open_alone(struct sharer *s, struct rank *r,
     desc.max_slots = SHARER_SLOTS;
     desc.flags = options->flags;
     desc.environment =
-        options->environment != NULL ? options->environment : sharer_quiet;
+        options->environment != NULL ? options->environment : patient;
     status = gh_session_open(&desc, &s->session, &s->err);
     gh_model_destroy(model);
     if (status != GH_OK) {

@@ -26,7 +26,7 @@
 struct sharer;
 
 struct sharer_options {
-    const char *const *environment; /* NULL: quiet, and waits 2 s for ranks */
+    const char *const *environment; /* NULL: waits 20 s for ranks */
     const gh_host_services *host;
     uint32_t flags;
     bool alone;      /* says no ranks */
