@@ -198,6 +198,27 @@ static void test_a_compare_that_fails(void)
     toy_close(&toy);
 }
 
+/* Two microbatches on streams of their own, which are compared in one place:
+ * the second does not wait where the first has been compared in part. */
+static void test_a_compare_that_fails_is_over(void)
+{
+    if (!start(with_check)) {
+        return;
+    }
+    toy_configure(&toy, "SEED=3 RACES=1 FAIL=cuMemcpyDtoHAsync:2");
+    for (uint32_t m = 0; m < 2; m++) {
+        const gh_buffer outs[2] = { buffer(1 + 2 * m, 256, 0),
+                                    buffer(2 + 2 * m, 256, 0) };
+        const struct io io = { .outputs = outs, .n_outputs = 2, .value = 7 };
+
+        is_int(run_with(0, GH_FORWARD, m, toy.streams[m], &io).reason,
+               GH_REASON_CHECK, "microbatch %u is compared", m);
+    }
+    is_int(toy_stats(&toy).checks, 1, "the first compare cannot be read");
+    is_int(toy_races(&toy), 0, "and is over before the next one begins");
+    toy_close(&toy);
+}
+
 static void test_the_turn_of_a_check(void)
 {
     static const char *const third[] = { "GRAPHHOOKS_LOG=off",
@@ -279,6 +300,7 @@ int main(void)
     if (toy.soft) {
         test_a_graph_that_does_not_launch();
         test_a_compare_that_fails();
+    test_a_compare_that_fails_is_over();
         test_scratch_is_kept();
         test_a_compare_says_what_it_reads();
     } else {
