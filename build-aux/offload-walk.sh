@@ -19,6 +19,9 @@
 #
 #     N passed, N failed, N skipped
 #
+# FRACTIONS, which is "0 0.5 1 auto", may name fewer of them: with "auto" the
+# walk is of the shapes of that fraction alone, and needs a STATE of its own.
+#
 # It can be ended at any time and goes on where it was: what was run is in
 # STATE (BUILD/offload-walk.state).  Remove that after a change to the library.
 # It exits 0 when nothing has failed.
@@ -28,6 +31,7 @@ set -eu
 
 build=$(cd "${1:?usage: build-aux/offload-walk.sh BUILD [RUNS]}" && pwd)
 runs=${2:-}
+fractions=${FRACTIONS:-0 0.5 1 auto}
 state=${STATE:-$build/offload-walk.state}
 GRAPHHOOKS_SOFTCUDA=$build/.libs/libgraphhooks-softcuda.so
 export GRAPHHOOKS_SOFTCUDA
@@ -77,7 +81,7 @@ shapes()
         for scope in $(scopes_of $model); do
             for set in $(sets_of $model); do
                 for granularity in part layer chunk; do
-                    for fraction in 0 0.5 1 auto; do
+                    for fraction in $fractions; do
                         echo $model "$scope" "$set" $granularity $fraction
                     done
                 done
