@@ -215,6 +215,51 @@ static bool is_alone(const struct gh_offload_script *script,
     return true;
 }
 
+static bool holds_other(const struct gh_instance *i, uint64_t stays)
+{
+    return stays != 0 && i->held != i->kept;
+}
+
+/* The graph would read or write where the group is not. */
+static gh_status refuse_place(const struct gh_offload *o,
+                              const struct gh_instance *i, gh_error *err)
+{
+    return gh_fail(err, GH_ERR_STATE,
+                   "offload: %s has another place or other bytes in this "
+                   "microbatch than the graph was recorded with",
+                   gh_group_name(o, i->group->layer, i->group->module).text);
+}
+
+/* Another pass, which may have been eager, has saved or loaded it. */
+static bool is_begun(const struct gh_instance *i, enum gh_offload_verb end,
+                     const struct gh_offload_at *at)
+{
+    return i->microbatch == at->microbatch &&
+           i->state == (end == GH_OFFLOAD_COMMIT ? GH_INSTANCE_WRITING
+                                                 : GH_INSTANCE_READING);
+}
+
+/* Where the group is that the graph ends: its place, or, as the host has told
+ * the graph where it lies, the place that an eager pass has found for it. */
+static gh_status find_end(const struct gh_offload *o,
+                          const struct gh_offload_at *at,
+                          struct gh_offload_step *step, gh_error *err)
+{
+    const bool commits = step->verb == GH_OFFLOAD_COMMIT;
+    const struct gh_instance *i = step->instance;
+    struct gh_size_class *size_class = i->group->size_class;
+
+    if (step->alone && is_begun(i, step->verb, at)) {
+        step->buffer = commits ? i->out : i->back;
+        return holds_other(i, i->stays) ? refuse_place(o, i, err) : GH_OK;
+    }
+    if (size_class != NULL) {
+        step->buffer =
+            place_of(commits ? &size_class->out : &size_class->back, i, at);
+    }
+    return GH_OK;
+}
+
 /* A commit or a release: records that the group's buffer is filled, or read. */
 static gh_status record_end(struct gh_offload *o,
                             const struct gh_offload_at *at,
@@ -225,7 +270,6 @@ static gh_status record_end(struct gh_offload *o,
     const bool commits = verb == GH_OFFLOAD_COMMIT;
     struct gh_offload_step step = { .verb = verb };
     const struct gh_ring_buffer *oldest = NULL;
-    struct gh_size_class *size_class;
     gh_status status =
         gh_group_saved(o, at, layer, module, &step.instance, err);
 
@@ -238,24 +282,21 @@ static gh_status record_end(struct gh_offload *o,
     step.alone = is_alone(script, step.instance,
                           commits ? GH_OFFLOAD_SAVE : GH_OFFLOAD_LOAD);
     step.layout = step.instance->layout;
-    size_class = step.instance->group->size_class;
-    if (size_class != NULL) {
-        step.buffer = place_of(commits ? &size_class->out : &size_class->back,
-                               step.instance, at);
-    }
     if (commits && step.alone && gh_instance_is_own(step.instance)) {
         return gh_own_refuse_pass(o, step.instance, err);
     }
-    if (commits) {
+    status = find_end(o, at, &step, err);
+    if (status == GH_OK && commits) {
         status = gh_own_record_commit(o, at, script, &step, err);
     }
     if (status == GH_OK && step.buffer != NULL) {
         status = gh_device_event_record_in_graph(
             o->dev, commits ? step.buffer->filled : step.buffer->read,
             at->stream, err);
-        oldest = commits ? gh_ring_before(&size_class->out, step.buffer,
-                                          o->options.in_flight)
-                         : NULL;
+        oldest = commits
+                     ? gh_ring_before(&step.instance->group->size_class->out,
+                                      step.buffer, o->options.in_flight)
+                     : NULL;
     }
     if (status == GH_OK && oldest != NULL) {
         status = gh_device_event_wait_in_graph(o->dev, at->stream,
@@ -381,22 +422,6 @@ static gh_status begin_save(struct gh_offload *o,
     return status;
 }
 
-/* The graph would read or write where the group is not. */
-static gh_status refuse_place(const struct gh_offload *o,
-                              const struct gh_instance *i, gh_error *err)
-{
-    return gh_fail(err, GH_ERR_STATE,
-                   "offload: %s has another place or other bytes in this "
-                   "microbatch than the graph was recorded with",
-                   gh_group_name(o, i->group->layer, i->group->module).text);
-}
-
-static bool holds_other(const struct gh_instance *i, uint64_t stays)
-{
-    return stays != 0 && i->held != i->kept;
-}
-
-/* Saved or loaded by another pass, which may have been eager. */
 static gh_status check_begun(const struct gh_offload *o,
                              const struct gh_offload_step *step,
                              const struct gh_offload_at *at, gh_error *err)
@@ -404,8 +429,7 @@ static gh_status check_begun(const struct gh_offload *o,
     const struct gh_instance *i = step->instance;
     const bool commits = step->verb == GH_OFFLOAD_COMMIT;
 
-    if (i->microbatch != at->microbatch ||
-        i->state != (commits ? GH_INSTANCE_WRITING : GH_INSTANCE_READING)) {
+    if (!is_begun(i, step->verb, at)) {
         return gh_group_refuse(o, i, "gh_layer_enter", err);
     }
     if ((commits ? i->out : i->back) != step->buffer ||

@@ -90,6 +90,55 @@ static void test_recorded_backward_alone(void)
     backward_alone(&o, "all stay, no service");
 }
 
+/* ---- a group that a recorded pass ends ---------------------------------- */
+
+/* The second part of a layer commits what its first has saved eagerly.  There
+ * is pinned memory for the groups of one microbatch, those of three layers: the
+ * other's stay. */
+static const struct saver_options across = {
+    .layers = 4, .modules = 1, .tensors = 1, .elems = 128, .in_flight = 2,
+    .granularity = "part", .scope = "mlp", .across = true,
+    .offload = { .struct_size = 1, .modules = SAVER_ALL, .min_bytes = 512,
+                 .pool_bytes = 3 * 512 }
+};
+
+static uint32_t n_recorded;
+
+static enum saver_answer count_commits(struct saver *saver,
+                                       enum saver_call call, uint32_t layer,
+                                       uint32_t module, uint32_t microbatch)
+{
+    (void)module;
+    n_recorded += call == SAVER_COMMIT && layer == 0 && microbatch == 1 &&
+                  saver->decision.action == GH_ACTION_RECORD;
+    return SAVER_GO_ON;
+}
+
+static void test_saved_elsewhere(void)
+{
+    struct saver_options o = across;
+    uint64_t replays;
+
+    o.environment = silent;
+    if (!open_with(&o)) {
+        return;
+    }
+    steps(1, 2);
+    n_recorded = 0;
+    sv.watch = count_commits;
+    ok(steps(1, 2) && is_right() && n_recorded == 1,
+       "a part is recorded that commits a group without pinned memory");
+    sv.watch = NULL;
+    replays = saver_stats(&sv).replays;
+    ok(steps(1, 2) && is_right(), "it is right where there is none again");
+    is_int(saver_stats(&sv).replays - replays, 2 * 2 * 4 - 3,
+           "and all are replayed but backwards that would wait for a copy");
+    sv.words[0] = 64; /* does not go */
+    ok(steps(1, 2) && is_right(),
+       "where the group goes, no graph looks for it where it was");
+    saver_close(&sv);
+}
+
 int main(void)
 {
     const char *reason;
@@ -99,5 +148,6 @@ int main(void)
         return skip_all("%s", reason);
     }
     test_recorded_backward_alone();
+    test_saved_elsewhere();
     return done_testing();
 }
