@@ -358,12 +358,36 @@ static void lay_out(const struct gh_offload *o, const struct gh_instance *i,
     }
 }
 
+static gh_status check_tensors(const struct gh_offload *o,
+                               const struct gh_instance *i,
+                               const gh_offload_group *wanted, gh_error *err)
+{
+    struct gh_split split;
+
+    if (gh_instance_is_own(i)) {
+        return gh_own_fits(i->own, wanted)
+                   ? GH_OK
+                   : gh_own_refuse_load(o, i->own, wanted, err);
+    }
+    split = gh_group_split(o, wanted, i->goes);
+    if (split.layout == i->layout) {
+        return GH_OK;
+    }
+    return gh_fail(err, GH_ERR_INVALID,
+                   "gh_offload_load: %s has other tensors than it was saved "
+                   "with: %llu bytes that go and %llu that stay, and %llu and "
+                   "%llu then",
+                   gh_group_name(o, wanted->layer, wanted->module).text,
+                   (unsigned long long)split.goes,
+                   (unsigned long long)split.stays,
+                   (unsigned long long)(i->goes ? i->bytes : 0),
+                   (unsigned long long)i->stays);
+}
+
 static gh_status load(struct gh_offload *o, const struct gh_offload_at *at,
                       gh_offload_group *wanted, gh_error *err)
 {
     struct gh_instance *i;
-    struct gh_split split;
-    uint64_t goes;
     gh_status status =
         gh_group_saved(o, at, wanted->layer, wanted->module, &i, err);
 
@@ -373,19 +397,9 @@ static gh_status load(struct gh_offload *o, const struct gh_offload_at *at,
     if (!is_committed(i) || i->microbatch != at->microbatch) {
         return gh_group_refuse(o, i, "gh_offload_load", err);
     }
-    split = gh_group_split(o, wanted, i->goes);
-    goes = i->goes ? i->bytes : 0;
-    if (gh_instance_is_own(i) ? !gh_own_fits(i->own, wanted)
-                              : split.layout != i->layout) {
-        return gh_fail(err, GH_ERR_INVALID,
-                       "gh_offload_load: %s has other tensors than it was "
-                       "saved with: %llu bytes that go and %llu that stay, "
-                       "and %llu and %llu then",
-                       gh_group_name(o, wanted->layer, wanted->module).text,
-                       (unsigned long long)split.goes,
-                       (unsigned long long)split.stays,
-                       (unsigned long long)goes,
-                       (unsigned long long)i->stays);
+    status = check_tensors(o, i, wanted, err);
+    if (status != GH_OK) {
+        return status;
     }
     i->stream = at->stream;
     if (gh_is_measured(o)) {

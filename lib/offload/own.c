@@ -220,6 +220,34 @@ bool gh_own_fits(const struct gh_own *own, const gh_offload_group *wanted)
     return fits;
 }
 
+/* Names the first that differs. */
+gh_status gh_own_refuse_load(const struct gh_offload *o,
+                             const struct gh_own *own,
+                             const gh_offload_group *wanted, gh_error *err)
+{
+    const struct gh_group_name name =
+        gh_group_name(o, wanted->layer, wanted->module);
+    uint32_t t = 0;
+
+    if (own->n_tensors != wanted->n_tensors) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_offload_load: %s has other tensors than it was "
+                       "saved with: they are %u, and were %u: load the "
+                       "tensors that were saved",
+                       name.text, wanted->n_tensors, own->n_tensors);
+    }
+    while (t + 1 < own->n_tensors &&
+           own->tensors[t].bytes == wanted->tensors[t].bytes) {
+        t++;
+    }
+    return gh_fail(err, GH_ERR_INVALID,
+                   "gh_offload_load: %s has other tensors than it was saved "
+                   "with: tensors[%u] has %llu bytes, and had %llu: load the "
+                   "tensors that were saved",
+                   name.text, t, (unsigned long long)wanted->tensors[t].bytes,
+                   (unsigned long long)own->tensors[t].bytes);
+}
+
 static char *base_of(const struct gh_own *own, const struct gh_own_span *span,
                      char *moved, char *kept)
 {

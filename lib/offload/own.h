@@ -91,6 +91,9 @@ gh_status gh_own_stage(struct gh_offload *offload, const struct gh_own *own,
 
 /* Whether the tensors are those that were saved. */
 bool gh_own_fits(const struct gh_own *own, const gh_offload_group *wanted);
+gh_status gh_own_refuse_load(const struct gh_offload *offload,
+                             const struct gh_own *own,
+                             const gh_offload_group *wanted, gh_error *err);
 /* Says where each tensor is. */
 void gh_own_lay_out(const struct gh_own *own, gh_offload_group *wanted,
                     void *moved, void *kept);

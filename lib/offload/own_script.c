@@ -99,10 +99,7 @@ gh_status gh_own_record_load(struct gh_offload *o,
     gh_status status;
 
     if (!gh_own_fits(i->own, wanted)) {
-        return gh_fail(err, GH_ERR_INVALID,
-                       "gh_offload_load: %s has other tensors than it was "
-                       "saved with",
-                       gh_group_name(o, wanted->layer, wanted->module).text);
+        return gh_own_refuse_load(o, i->own, wanted, err);
     }
     status = make_own(step, err);
     if (status != GH_OK) {
