@@ -90,6 +90,32 @@ static void test_recorded_backward_alone(void)
     backward_alone(&o, "all stay, no service");
 }
 
+/* The first step offloads nothing, so that recordings begin before the largest
+ * group is known: it is met between the recordings of a small one's forward and
+ * of its backward. */
+static void test_recorded_before_the_largest(void)
+{
+    static const uint32_t words[] = { 64, 256, 64, 256 };
+    struct saver_options o = { .layers = 1, .modules = 2, .tensors = 2,
+                               .elems = 256, .in_flight = 2,
+                               .environment = silent, .own = true,
+                               .unlent = true };
+
+    if (!open_with(&o)) {
+        return;
+    }
+    sv.trained_modules = o.modules + 1; /* none */
+    sv.loads_nothing = true;
+    steps(1, 4);
+    sv.trained_modules = 0;
+    sv.loads_nothing = false;
+    memcpy(sv.words, words, sizeof(words));
+    ok(steps(2, 4) && is_right(),
+       "a backward is recorded with the memory that its forward's graph has");
+    ok(saver_stats(&sv).replays > 0, "and both are replayed");
+    saver_close(&sv);
+}
+
 /* ---- a group that a recorded pass ends ---------------------------------- */
 
 /* The second part of a layer commits what its first has saved eagerly.  There
@@ -148,6 +174,7 @@ int main(void)
         return skip_all("%s", reason);
     }
     test_recorded_backward_alone();
+    test_recorded_before_the_largest();
     test_saved_elsewhere();
     return done_testing();
 }
