@@ -93,7 +93,9 @@ typedef struct gh_offload_desc {
     uint32_t prefetch;
     /* Copies out of a ring that may be under way, 1 to 64: a commit beyond them
      * makes the stream wait for the oldest.  As many as there are buffers, or
-     * 0, is no limit.  GRAPHHOOKS_OFFLOAD_IN_FLIGHT */
+     * 0, is no limit.  Since 0.5 also of a module's copies that read the host's
+     * own memory, where the buffers say nothing.
+     * GRAPHHOOKS_OFFLOAD_IN_FLIGHT */
     uint32_t in_flight;
     /* What a copy moves in a second, in units of 1,000,000 bytes, where it is
      * not measured: the host has said when groups are needed, or this is given

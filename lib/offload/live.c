@@ -228,6 +228,21 @@ static gh_status end_for_nobody(struct gh_offload *o, struct gh_instance *i,
     return status;
 }
 
+/* The copy may read; beyond the most in flight, the host's stream waits for the
+ * oldest. */
+static gh_status mark_written(struct gh_offload *o, const struct gh_instance *i,
+                              gh_error *err)
+{
+    void *oldest = gh_loans_mark_before(&o->loans, i->group->size_class,
+                                        o->options.in_flight);
+    gh_status status =
+        gh_device_event_record(o->dev, i->loan->mark, i->stream, err);
+
+    return status == GH_OK && oldest != NULL
+               ? gh_device_event_wait(o->dev, i->stream, oldest, err)
+               : status;
+}
+
 /* Its tensors are where the host has them: copied from there, now or later. */
 static gh_status commit_own(struct gh_offload *o, struct gh_instance *i,
                             gh_error *err)
@@ -237,7 +252,7 @@ static gh_status commit_own(struct gh_offload *o, struct gh_instance *i,
                      i->held, i->stream, err);
 
     return status == GH_OK && i->own->mode == GH_OWN_DIRECT
-               ? gh_device_event_record(o->dev, i->loan->mark, i->stream, err)
+               ? mark_written(o, i, err)
                : status;
 }
 

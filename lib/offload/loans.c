@@ -104,9 +104,32 @@ void gh_loans_end(struct gh_loans *loans, struct gh_loan *loan)
     append(&loans->ended, loan);
 }
 
-void gh_loans_leave(struct gh_loans *loans, struct gh_loan *loan)
+void gh_loans_leave(struct gh_loans *loans, struct gh_loan *loan,
+                    const struct gh_size_class *of)
 {
+    loan->of = of;
     append(&loans->leaving, loan);
+}
+
+void *gh_loans_mark_before(const struct gh_loans *loans,
+                           const struct gh_size_class *of, uint32_t n)
+{
+    uint32_t left = 0;
+
+    if (n == 0) {
+        return NULL;
+    }
+    for (const struct gh_loan *l = loans->leaving.first; l != NULL;
+         l = l->next) {
+        left += l->of == of;
+    }
+    for (const struct gh_loan *l = loans->leaving.first; l != NULL;
+         l = l->next) {
+        if (l->of == of && left-- == n) {
+            return l->mark;
+        }
+    }
+    return NULL;
 }
 
 void gh_loans_lose(struct gh_loans *loans, struct gh_loan *loan)

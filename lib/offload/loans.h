@@ -15,12 +15,14 @@
 
 struct gh_device;
 struct gh_instance;
+struct gh_size_class;
 
 struct gh_loan {
     void *object;
     void *mark; /* event: the host has written, later the copy has read */
     const struct gh_instance *instance; /* of a recording */
     uint64_t pass;                      /* the same */
+    const struct gh_size_class *of;     /* leaving: of its group */
     struct gh_loan *next;
 };
 
@@ -51,7 +53,12 @@ gh_status gh_loans_record(struct gh_loans *loans, void *object,
 /* Nobody reads it any more. */
 void gh_loans_end(struct gh_loans *loans, struct gh_loan *loan);
 /* It ends when its mark has been reached. */
-void gh_loans_leave(struct gh_loans *loans, struct gh_loan *loan);
+void gh_loans_leave(struct gh_loans *loans, struct gh_loan *loan,
+                    const struct gh_size_class *of);
+/* The mark of the copy that is n before the next one of the class; NULL: there
+ * are fewer, or n is 0. */
+void *gh_loans_mark_before(const struct gh_loans *loans,
+                           const struct gh_size_class *of, uint32_t n);
 /* It ends with the session. */
 void gh_loans_lose(struct gh_loans *loans, struct gh_loan *loan);
 /* Those of the recording of that pass, or of that instance; all of them. */

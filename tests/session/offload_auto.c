@@ -346,6 +346,48 @@ static uint64_t waits_with(uint32_t in_flight, const char *const *environment,
     return before;
 }
 
+/* The same of groups in the host's own memory, while copies pile up. */
+static uint64_t own_waits_with(uint32_t in_flight)
+{
+    static const char *const eager[] = { "GRAPHHOOKS_ENABLE=0", NULL };
+    static const uint32_t three = 3;
+    struct saver_options o = four_layers;
+    uint64_t before, waits;
+
+    o.own = true;
+    o.modules = o.tensors = 1;
+    o.environment = eager;
+    o.offload = asks("core_attn");
+    o.offload.in_flight = in_flight;
+    o.layers = 6;
+    if (!open_with(&o)) {
+        return 0;
+    }
+    run_steps(&three, 1);
+    toy_configure(&sv.toy, "SEED=3 RACES=1");
+    before = toy_counts(&sv.toy).waits;
+    run_steps(&three, 1);
+    waits = toy_counts(&sv.toy).waits - before;
+    ok(saver_is_exact(&sv) && toy_races(&sv.toy) == 0,
+       "%u copies of the host's own memory in flight train", in_flight);
+    saver_close(&sv);
+    return waits;
+}
+
+static void test_in_flight_of_own(void)
+{
+    const uint64_t without = own_waits_with(0);
+    const uint64_t one = own_waits_with(1), three = own_waits_with(3);
+
+    diag("waits: %llu without a limit, %llu with 1, %llu with 3",
+         (unsigned long long)without, (unsigned long long)one,
+         (unsigned long long)three);
+    ok(one > without + 5,
+       "with a limit a commit of the host's own memory waits for a copy");
+    ok(three > without && three < one, "with a larger one fewer of them do");
+    is_int(own_waits_with(64), without, "as many as there are do not");
+}
+
 static void test_in_flight(void)
 {
     static const char *const eager[] = { "GRAPHHOOKS_ENABLE=0", NULL };
@@ -463,6 +505,7 @@ int main(void)
         test_auto_knows_waits();
         test_auto_without_events();
         test_in_flight();
+    test_in_flight_of_own();
         test_stalls();
     } else {
         skip(1, "only the software device counts, fails, and has a clock that "
