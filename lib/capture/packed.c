@@ -82,6 +82,8 @@ static gh_status find_block(struct gh_capture *c, uint32_t chunk,
         }
         bank->bytes += bank->packed[at]->bytes;
     }
+    /* What an entry of another bank knows of its own bytes there is over. */
+    bank->packed[at]->writer = NULL;
     *block_p = bank->packed[at];
     return GH_OK;
 }
@@ -287,6 +289,7 @@ static void spoil(struct gh_capture *c, void *stream)
         const struct gh_offset_arrays arrays =
             arrays_at(bank, bank->packed[at]->address);
 
+        bank->packed[at]->writer = NULL;
         gh_device_poison_offsets(c->dev, &arrays, stream, NULL);
     }
 }

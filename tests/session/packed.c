@@ -334,6 +334,87 @@ static void test_what_was_there_is_spoilt(void)
     finish("spoilt");
 }
 
+static void run_pass_of_bank(gh_pass *pass)
+{
+    gh_decision d;
+    gh_status status;
+
+    do {
+        status = pass_once(pass, &no_io, &d);
+    } while (status == GH_RERUN);
+    if (status != GH_OK) {
+        ok(false, "a pass: %s", err.text);
+    }
+}
+
+/* A forward of a bank without sequences, of one word and room for many, and
+ * its backward; its graph leaves all that there is room for in results. */
+static gh_decision read_short_input(uint32_t plain)
+{
+    const uint64_t capacity = 1024;
+    const gh_buffer input = buffer(2, sizeof(uint32_t), 0);
+    const struct io io = { .inputs = &input, .n_inputs = 1 };
+    gh_decision d = { .struct_size = sizeof(d) };
+    gh_pass pass = a_pass(0, GH_FORWARD, 0, toy.streams[0], &io);
+    gh_status status;
+
+    pass.bank = plain;
+    pass.capacities = &capacity;
+    do {
+        status = gh_layer_enter(toy.session, &pass, &d, &err);
+        if (status == GH_OK && d.action == GH_ACTION_RECORD) {
+            copy(results, &d.inputs[0], d.stream);
+        }
+        if (status == GH_OK) {
+            status = gh_layer_exit(toy.session, &pass, &err);
+        }
+    } while (status == GH_RERUN);
+    pass = a_pass(0, GH_BACKWARD, 0, toy.streams[0], &no_io);
+    pass.bank = plain;
+    run_pass_of_bank(&pass);
+    return d;
+}
+
+/* Sequences may lie where another bank's input is copied to, and are not to be
+ * found behind one that is shorter than its capacity. */
+static void test_sequences_and_short_inputs_share_memory(void)
+{
+    static const int32_t one[] = { 3 }, large[] = { TOKENS + 1 };
+    const gh_bank_desc desc = { .struct_size = sizeof(desc),
+                                .tokens = TOKENS };
+    const struct io io = { .n_inputs = 0 };
+    gh_packed_buffers buffers;
+    uint32_t plain = 0, found[256], strange;
+    gh_pass pass;
+
+    if (!begin((struct toy_options){ .layers = 1, .max_slots = 1 })) {
+        return;
+    }
+    gh_bank_add(toy.session, &desc, &plain, &err);
+    read_short_input(plain);
+    read_short_input(plain);
+    for (uint32_t refused = 0; refused < 2; refused++) {
+        set(0, toy.streams[0], 1, refused ? large : one, NULL, &buffers);
+        for (gh_direction way = GH_FORWARD; way <= GH_BACKWARD; way++) {
+            pass = a_pass(0, way, 0, toy.streams[0], &io);
+            pass.bank = bank;
+            run_pass_of_bank(&pass);
+        }
+        is_int(read_short_input(plain).action, GH_ACTION_REPLAYED,
+               "a short input is replayed after sequences %s",
+               refused ? "that were refused" : "of another bank");
+        toy.drv.cuCtxSynchronize();
+        toy.drv.cuMemcpyDtoH(found, results, sizeof(found));
+        strange = 0;
+        for (uint32_t i = 1; i < 256; i++) {
+            strange += found[i] != 0;
+        }
+        is_int(strange, 0, "and finds zeros behind it");
+    }
+    is_int(toy_stats(&toy).static_bytes, 1024, "in the memory that they had");
+    finish("shared memory");
+}
+
 static void test_out_of_turn(void)
 {
     static const int32_t one[] = { 3 }, two[] = { 4, 5 };
@@ -582,6 +663,7 @@ int main(void)
     test_refusals();
     test_pieces_of_two_ranks();
     test_what_was_there_is_spoilt();
+    test_sequences_and_short_inputs_share_memory();
     test_out_of_turn();
     test_microbatches_without_a_slot();
     test_evaluation();
