@@ -161,7 +161,9 @@ typedef struct gh_pass {
                     bank's; NULL: not said */
     /* n_inputs, or NULL; read by enter only.  Bytes that an input may have in
      * this bank; 0: as many as it has.  The graph is recorded with so many,
-     * serves any that are fewer, and finds zeros behind them.  Its
+     * serves any that are fewer, and finds zeros behind them.  One with
+     * GH_BUFFER_STATIC is read in place, where nothing can be zeroed: with
+     * fewer its pass runs eagerly (GH_REASON_INPUT).  Its
      * gh_decision.inputs have the capacity, and those of a pass that runs
      * eagerly what was given, unless it is compared by GRAPHHOOKS_CHECK. */
     const uint64_t *capacities;

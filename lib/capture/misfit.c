@@ -10,6 +10,7 @@
 #include "capture/misfit.h"
 
 #include "capture/capture.h"
+#include "capture/replay.h"
 
 #include <graphhooks/plan.h>
 
@@ -26,6 +27,17 @@ static void name_input(const gh_pass *pass, uint32_t i, char *text,
     } else {
         snprintf(text, bytes, "input %u (%s)", i, gh_tensor_name(tensor));
     }
+}
+
+static void describe_short(const char *name, const gh_buffer *input,
+                           uint64_t capacity, char *text, size_t bytes)
+{
+    snprintf(text, bytes,
+             "its %s is static and has %llu bytes of %llu, and nothing can be "
+             "zeroed behind it; clear GH_BUFFER_STATIC, or zero the rest and "
+             "give all of it",
+             name, (unsigned long long)input->bytes,
+             (unsigned long long)capacity);
 }
 
 /* False: this input fits. */
@@ -48,6 +60,10 @@ static bool describe_input(const struct gh_entry *entry, const gh_pass *pass,
                      "when it was recorded",
                      name, (unsigned long long)capacity,
                      (unsigned long long)then->bytes);
+            return true;
+        }
+        if (entry->kinds[i] == GH_INPUT_STATIC && now->bytes < then->bytes) {
+            describe_short(name, now, capacity, text, bytes);
             return true;
         }
     } else if (now->bytes != then->bytes) {
@@ -73,11 +89,15 @@ void gh_misfit_overflow(const gh_pass *pass, char *text, size_t bytes)
     char name[64];
     uint32_t i = 0;
 
-    while (pass->capacities[i] == 0 ||
-           pass->inputs[i].bytes <= pass->capacities[i]) {
+    while (gh_replay_holds_input(pass, i)) {
         i++;
     }
     name_input(pass, i, name, sizeof(name));
+    if (pass->inputs[i].bytes < pass->capacities[i]) {
+        describe_short(name, &pass->inputs[i], pass->capacities[i], text,
+                       bytes);
+        return;
+    }
     snprintf(text, bytes, "its %s has %llu bytes, and a capacity of %llu", name,
              (unsigned long long)pass->inputs[i].bytes,
              (unsigned long long)pass->capacities[i]);

@@ -50,16 +50,27 @@ static bool is_output(const struct gh_capture *c, uint32_t slot,
     return false;
 }
 
+/* Behind what is read in place nothing can be zeroed: another entry's output
+ * of which the pass reads less than its capacity is copied. */
+static bool is_short(const struct gh_entry *entry, uint32_t i)
+{
+    const uint64_t *filled = entry->filled;
+
+    return filled != NULL && filled[i] != GH_ALL_FILLED &&
+           filled[entry->n_inputs + i] < filled[i];
+}
+
 /* With other ranks none is chained: one that moves on this rank alone would
  * have it record while they replay. */
 static enum gh_input_kind kind_of(const struct gh_capture *c,
-                                  const struct gh_entry *entry,
-                                  const gh_buffer *input)
+                                  const struct gh_entry *entry, uint32_t i)
 {
+    const gh_buffer *input = &entry->inputs[i];
+
     if ((input->flags & GH_BUFFER_STATIC) != 0 || input->bytes == 0) {
         return GH_INPUT_STATIC;
     }
-    if (!entry->unchained && !gh_agree_is_due(c) &&
+    if (!entry->unchained && !is_short(entry, i) && !gh_agree_is_due(c) &&
         is_output(c, c->open.slot, input)) {
         return GH_INPUT_CHAINED;
     }
@@ -71,6 +82,7 @@ static void widen_inputs(struct gh_entry *entry, const gh_pass *pass)
 {
     for (uint32_t i = 0; i < entry->n_inputs; i++) {
         entry->filled[i] = GH_ALL_FILLED;
+        entry->filled[entry->n_inputs + i] = pass->inputs[i].bytes;
         if (pass->capacities[i] != 0) {
             entry->inputs[i].bytes = pass->capacities[i];
             entry->filled[i] = pass->capacities[i];
@@ -128,7 +140,7 @@ static gh_status alloc_buffers(struct gh_capture *c, struct gh_entry *entry,
     gh_status status;
 
     for (uint32_t i = 0; i < entry->n_inputs; i++) {
-        entry->kinds[i] = (uint8_t)kind_of(c, entry, &entry->inputs[i]);
+        entry->kinds[i] = (uint8_t)kind_of(c, entry, i);
         if (entry->kinds[i] == GH_INPUT_COPIED) {
             bytes += gh_memory_align(entry->inputs[i].bytes);
             wish += gh_memory_align(gh_banks_scale(&c->banks, c->open.bank,

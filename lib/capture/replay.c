@@ -22,11 +22,19 @@ static inline bool has_room(const struct gh_entry *entry, const gh_pass *pass,
            pass->capacities[i] == wanted;
 }
 
+bool gh_replay_holds_input(const gh_pass *pass, uint32_t i)
+{
+    const gh_buffer *input = &pass->inputs[i];
+    const uint64_t capacity = pass->capacities[i];
+
+    return capacity == 0 || input->bytes == capacity ||
+           (input->bytes < capacity && (input->flags & GH_BUFFER_STATIC) == 0);
+}
+
 bool gh_replay_holds(const gh_pass *pass)
 {
     for (uint32_t i = 0; pass->capacities != NULL && i < pass->n_inputs; i++) {
-        if (pass->capacities[i] != 0 &&
-            pass->capacities[i] < pass->inputs[i].bytes) {
+        if (!gh_replay_holds_input(pass, i)) {
             return false;
         }
     }
@@ -43,10 +51,18 @@ static void note_filled(struct gh_entry *entry, uint32_t i,
         return;
     }
     next[i] = given->bytes;
-    if (entry->kinds[i] != GH_INPUT_COPIED ||
-        given->address == entry->inputs[i].address) {
-        filled[i] = next[i] = entry->inputs[i].bytes;
+    if (given->address == entry->inputs[i].address) {
+        filled[i] = entry->inputs[i].bytes;
     }
+}
+
+/* An input that is read in place, and has to have zeros behind it now: what
+ * lies there is the host's, or the output's. */
+static inline bool lacks_zeros(const struct gh_entry *entry,
+                               const gh_pass *pass, uint32_t i)
+{
+    return entry->kinds[i] != GH_INPUT_COPIED &&
+           pass->inputs[i].bytes < entry->inputs[i].bytes;
 }
 
 enum gh_fit gh_replay_match(struct gh_entry *entry, const gh_pass *pass,
@@ -64,6 +80,13 @@ enum gh_fit gh_replay_match(struct gh_entry *entry, const gh_pass *pass,
         }
         if (entry->filled != NULL) {
             note_filled(entry, i, given);
+        }
+        if (lacks_zeros(entry, pass, i)) {
+            if (entry->kinds[i] == GH_INPUT_STATIC) {
+                return GH_FIT_NO;
+            }
+            fit = GH_FIT_MOVED;
+            continue;
         }
         /* True also of a host that wrote to the static buffer itself. */
         if (given->address == wanted->address || given->bytes == 0) {

@@ -13,7 +13,8 @@
 
 enum gh_fit {
     GH_FIT_YES,
-    GH_FIT_MOVED, /* a chained input is elsewhere: record it again, copied */
+    GH_FIT_MOVED, /* a chained input is elsewhere, or less than its capacity:
+                     record it again, copied */
     GH_FIT_NO     /* the graph cannot serve these inputs */
 };
 
@@ -22,8 +23,10 @@ enum gh_fit {
 enum gh_fit gh_replay_match(struct gh_entry *entry, const gh_pass *pass,
                             uint32_t first);
 
-/* Whether no input has more bytes than its capacity. */
+/* Whether no input has more bytes than its capacity, and none that is read in
+ * place fewer; and the same of one, where there are capacities. */
 bool gh_replay_holds(const gh_pass *pass);
+bool gh_replay_holds_input(const gh_pass *pass, uint32_t i);
 
 /* Launches the copies that are pending, and zeroes what is behind them. */
 gh_status gh_replay_copy_inputs(struct gh_capture *c, struct gh_entry *entry,
