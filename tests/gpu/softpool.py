@@ -60,6 +60,12 @@ def is_free(storage) -> bool:
     return torch._C._storage_Use_Count(storage._cdata) == 1
 
 
+def bytes_of_pools() -> int:
+    """What captures have had at once in each pool that is left, at most: what
+    was held before them, and all that they made."""
+    return sum(pool.most for pool in _pools.values())
+
+
 class Share:
     """What one capture has of a pool."""
 
@@ -91,14 +97,20 @@ class Pool:
 
     def __init__(self):
         self._shares: list = []
+        self._held = 0  # bytes, when the last capture began
+        self.most = 0
 
     def begin(self) -> Share:
         """Of a capture that begins."""
         share = Share([s for other in self._shares for s in other.free()])
+        self._held = sum(s.nbytes() for other in self._shares
+                         for s in other.made.values() if not is_free(s))
         self._shares.append(share)
         return share
 
     def end(self, share: Share) -> None:
+        self.most = max(self.most, self._held + sum(
+            s.nbytes() for s in share.made.values()))
         known = {id(s) for s in share._at_first}
         for other in self._shares:
             free = other.free()

@@ -341,8 +341,9 @@ def _numbers(captures) -> list:
                                 for g in captures.generators]
 
 
-def _bytes_at(address: int, nbytes: int, device):
+def _bytes_at(address: int, nbytes: int, device, keeper=None):
     memory = (ctypes.c_char * nbytes).from_address(address)
+    memory.keeper = keeper
     return torch.frombuffer(memory, dtype=torch.uint8)
 
 

@@ -48,7 +48,8 @@ class Segment:
 
     def _backward(self, own, places, adds):
         return SimpleNamespace(
-            own=own, gradients=places, serial=self.owner.serial, adds=adds)
+            own=own, gradients=places, serial=self.owner.serial, adds=adds,
+            flight=(0, 0))
 
     def backwards(self):
         return [b for b in (self.backward, self.first) if b is not None]
@@ -424,7 +425,9 @@ class Pools(Flights):
 
     def record(self, index, slot=0, flight=(1, 0)):
         instance = SimpleNamespace(slot=slot, flight=flight)
-        segment = SimpleNamespace(index=index)
+        pools = SimpleNamespace(of_backward=lambda i: i.flight)
+        segment = SimpleNamespace(index=index,
+                                  owner=SimpleNamespace(pools=pools))
         flight = self.of_backward(segment, instance)
         self.note_backward(segment, instance, flight)
         return flight
@@ -590,7 +593,7 @@ def test_frozen_parameters_are_left_out():
 
 def forwards(*flights):
     """Segments of one slot, recorded one after the other."""
-    return [SimpleNamespace(instances={0: SimpleNamespace(
+    return [SimpleNamespace(instances={(0, 0): SimpleNamespace(
         slot=0, flight=flight, serial=i + 1, backward=None)})
         for i, flight in enumerate(flights)]
 
@@ -600,8 +603,8 @@ def ran(segments, order):
     flights = Flights(segments)
     found = []
     for i in order:
-        if flights.may_follow(segments[i], 0):
-            flights.ran(segments[i].instances[0], 0)
+        if flights.may_follow(segments[i], 0, 0):
+            flights.ran(segments[i].instances[0, 0], 0)
             found.append(i)
     return found
 
@@ -623,28 +626,28 @@ def test_each_slot_that_a_microbatch_has_had_is_asked():
     """One that came several times has been in several."""
     segments = forwards((1, 0), (1, 0))
     for s in segments:
-        s.instances[1] = SimpleNamespace(**vars(s.instances[0]) | {"slot": 1})
+        s.instances[0, 1] = SimpleNamespace(**vars(s.instances[0, 0]) | {"slot": 1})
     flights = Flights(segments)
-    flights.ran(segments[0].instances[0], 0)
-    flights.ran(segments[1].instances[1], 0)
-    assert not flights.may_follow(segments[0], 0)
-    assert not flights.may_follow(segments[1], 0)
+    flights.ran(segments[0].instances[0, 0], 0)
+    flights.ran(segments[1].instances[0, 1], 0)
+    assert not flights.may_follow(segments[0], 0, 0)
+    assert not flights.may_follow(segments[1], 0, 0)
     before, after = (s.instances for s in segments)
     for slot in before:
         segments[0].instances = {slot: before[slot]}
-        assert not flights.may_follow(segments[0], 0)
-    segments[1].instances = {0: after[0]}
-    assert flights.may_follow(segments[1], 0)
+        assert not flights.may_follow(segments[0], 0, 0)
+    segments[1].instances = {(0, 0): after[0, 0]}
+    assert flights.may_follow(segments[1], 0, 0)
 
 
 def test_another_microbatch_begins_anew():
     one, two = forwards((1, 0), (1, 0))
     flights = Flights([one, two])
-    flights.ran(two.instances[0], 0)
-    assert not flights.may_follow(one, 0)
-    assert flights.may_follow(one, 1)
+    flights.ran(two.instances[0, 0], 0)
+    assert not flights.may_follow(one, 0, 0)
+    assert flights.may_follow(one, 1, 0)
     flights.end_step()
-    assert flights.may_follow(one, 0)
+    assert flights.may_follow(one, 0, 0)
 
 
 # ---- backwards that have not come yet ----

@@ -131,7 +131,8 @@ def test_a_call_that_differs_says_in_what(pair, grain, model):
             run.model.differs = i == 3
             run.step(1)
 
-    run = pair(train, grain=grain, make=Takes, model=model, eager=["input"])
+    run = pair(train, grain=grain, make=Takes, model=model, eager=["input"],
+               max_banks=1)
     assert f"a call differs from those that are recorded: {model.said}" in \
         run.attached.explain()
 
@@ -144,13 +145,18 @@ def test_a_length_that_is_another_each_time_is_said_once(pair, caplog):
             run.loss(length=LENGTH - less).backward()
             run.optimizer.step()
 
-    pair(train, eager=["input"])
+    pair(train, eager=["input"], max_banks=2)
     said = [r.getMessage() for r in caplog.records
             if "a call differs" in r.getMessage()]
     assert said == [
         f"run eagerly: {LAYERS} layers (layers.0 to layers.2): a call differs "
-        f"from those that are recorded: x.shape is (2, {LENGTH - 1}, {WIDTH}) "
-        f"in it and (2, {LENGTH}, {WIDTH}) in those; this is said once"]
+        f"from those that are recorded: x.shape is (2, {LENGTH - 2}, {WIDTH}) "
+        f"in it and (2, {LENGTH}, {WIDTH}) in those; each has graphs from the "
+        "second time on, 2 at once, and 3 came so far: "
+        f"(2, {LENGTH}, {WIDTH}), (2, {LENGTH - 1}, {WIDTH}), "
+        f"(2, {LENGTH - 2}, {WIDTH}): pad to few lengths "
+        "(pad_to_multiple_of=64), keep what changes in every call out of it, "
+        "or attach with max_banks=6; this is said once"]
 
 
 # ---- a layer that waits for the device -------------------------------------

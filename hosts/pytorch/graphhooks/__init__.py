@@ -25,6 +25,9 @@ def attach(model, layers=None, *, parts=None, generators=(),
     comes back: True for all of each layer, or "attn", "mlp" or both;
     ``offload_fraction`` says how much of it.
     ``graphs``: False leaves layers eager, for an offload alone.
+    ``max_banks``: how many shapes of what goes into the layers have graphs at
+    once, 8.  Each runs eagerly when it comes first, is recorded when it comes
+    a second time, and replayed from then on.
     All other options are the environment variables GRAPHHOOKS_* in Python's
     spelling, such as ``granularity="chunk"``, ``scope="attn"``,
     ``warmup_steps``, ``max_slots``, ``enable=False``; a variable that is set

@@ -9,6 +9,8 @@
     chain.py          several modules that are one launch
     site.py           what stands in for a module's forward
     calls.py          what a call is given, in words
+    banks.py          graphs for each of several shapes
+    pools.py          what they leave in memory, and when that is let go
     instance.py       what is known of a segment's graphs, slot by slot
     recording.py      a pass becomes a graph: a forward in forwards.py, a
                       backward in backwards.py

@@ -19,7 +19,7 @@ from .. import _abi
 from ..errors import Error, spell
 from ..services import host_services
 from ..session import Session
-from . import private, stack, versions
+from . import banks, private, stack, versions
 from .bracket import Plain
 from .comparisons import Comparisons
 from .contributions import Way
@@ -29,6 +29,7 @@ from .memory import Captures
 from .notices import EAGER, NOTE, Notices
 from .offload import NAMES, Nothing as NoOffload, Offload, asked
 from .places import Watch
+from .pools import Pools
 from .private import current_pass, raw_stream
 from .segment import Segment
 from .site import Detached, Site, be_opaque
@@ -74,7 +75,7 @@ class Attached:
                 raise Error(f"generators has {generator!r}; it takes those "
                             "that layers draw from, torch.Generator")
         words = asked(options)
-        self.options = options
+        self.options = options = banks.with_most(options)
         self.layers = stack.find(model, layers, parts)
         self._check(model)
         self.device = stack.device_of(self.layers)
@@ -87,6 +88,8 @@ class Attached:
         self.segments: list = []
         self.flights = Flights(self.segments)
         self.twins = Twins()
+        self.banks = banks.Banks(self)
+        self.pools = Pools(self)
         self.nothing = Nothing()
         self.stepped = False  # an optimizer has, and no forward came since
         self.microbatch = 0  # of the step, the one at hand
@@ -238,9 +241,12 @@ class Attached:
 
     # ---- recordings and gradients ---------------------------------------
 
-    def _flight(self) -> tuple:
-        """What a recording shares memory with, besides its slot."""
-        return self.recording or self.forward()
+    def _flight(self, recording) -> tuple:
+        """What a recording shares memory with, besides its slot; what others
+        have there is let go."""
+        bank = self.banks.declared[recording.bank]
+        self.pools.hold(bank, recording.slot)
+        return self.recording or self.pools.flight(bank, recording.slot)
 
     def forward(self) -> tuple:
         """Which is at hand."""
@@ -266,9 +272,9 @@ class Attached:
         if raw != raw_stream(self.device):
             torch.cuda.current_stream(self.device).wait_stream(stream)
 
-    def make_way(self, serial: int) -> None:
-        """Before a recording runs."""
-        if not self.flights.may_run(serial):
+    def make_way(self, serial: int, bank: int = 0) -> None:
+        """Before a recording of the bank runs."""
+        if not self.flights.may_run(serial, bank):
             self.move_gradients_out()
 
     def move_gradients_out(self) -> None:
@@ -370,6 +376,7 @@ class Attached:
         stats["eager_calls"] = dict(self.eager)
         stats["refused"] = {s.name: s.refused for s in self.segments
                             if s.refused}
+        stats["banks"] = self.banks.stats()
         stats.update(self.offload.stats())
         return stats
 
@@ -385,6 +392,7 @@ class Attached:
         lines += [f"{s.name}: autograd adds up {len(s.parameters.returned)} "
                   f"of its {len(s.parameters.all)} gradients"
                   for s in self.segments if s.parameters.returned]
+        lines += self.banks.lines()
         lines += self.offload.lines()
         lines += sorted(self.notices.lines())
         return "\n".join(lines) + "\n"

@@ -50,7 +50,8 @@ def begin(segment, instance: Instance, microbatch: int, grads):
             owner.accumulates or owner.microbatch > 0
             or segment.sums.is_summing())
         _record_all(segment, instance, microbatch, given)
-    if segment.refused is not None or instance.backward is None:
+    if segment.refused is not None or instance.backward is None \
+            or instance.signature.refused is not None:
         return _eagerly(segment, instance, microbatch, given)
     instance.inputs = instance.leaves = instance.uses = ()
     instance.live = instance.call = None
@@ -75,7 +76,7 @@ def _record_all(segment, instance, microbatch: int, grads) -> None:
     """What writes gradients; or what adds, and what puts the first."""
     owner = segment.owner
     flight = owner.flights.of_backward(segment, instance)
-    home = segment.parameters.home()
+    home = segment.parameters.home(flight[0])
     segment.take_back(home)
     adds = segment.parameters.adds
     with closing(owner):
@@ -99,11 +100,12 @@ def _record(segment, instance, microbatch: int, grads, found: Backward):
     owner = segment.owner
     home = found.home
     places = segment.parameters.places_to_add(home)  # not in a pool
-    grads = chained.told_apart([owner.twins.of(g, found.variant)
+    bank = found.flight[0]
+    grads = chained.told_apart([owner.twins.of(g, found.variant, bank)
                                 for g in grads])
     owner.recording = found.flight
     try:
-        action = segment.enter(1, grads, microbatch, found.variant,
+        action = segment.enter(1, grads, microbatch, bank, found.variant,
                                _abi.GH_PASS_PREPARE)
     finally:
         owner.recording = None
@@ -115,8 +117,9 @@ def _record(segment, instance, microbatch: int, grads, found: Backward):
     def run():
         return _differentiate(segment, instance, inputs, found, places)
 
-    if not capture(segment, 1, run):
+    if not capture(segment, instance.signature, 1, run):
         return None
+    found.graph = owner.captures.last
     found.serial = owner.flights.next_serial()
     home.put(zip(found.own, found.gradients))
     if not segment.parameters.adds:
@@ -182,7 +185,7 @@ def _run_again(segment, instance: Instance) -> None:
     then; should anything else have changed since, the outputs tell."""
     now = Attributes(segment)
     numbers = _host_numbers(segment)
-    again = Instance()
+    again = Instance(instance.signature)
     again.inputs = instance.inputs
     args, kwargs = tree.fill(instance.call, (instance.inputs,))
     instance.before.put_back()
@@ -298,7 +301,7 @@ def _eagerly(segment, instance: Instance, microbatch: int, grads):
     parameters = segment.parameters
     owner.pause()
     try:
-        segment.enter(1, grads, microbatch)
+        segment.enter(1, grads, microbatch, instance.flight[0])
         try:
             if instance.spent:
                 _run_again(segment, instance)

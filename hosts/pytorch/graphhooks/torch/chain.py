@@ -28,9 +28,7 @@ class Chain:
 
     def __init__(self, segment):
         self.segment = segment
-        self.calls: list = []  # forms of (args, kwargs), by position
-        self._takes_one: list[bool] = []  # which of them are the usual ones
-        self.broken: str | None = None  # why they are no chain
+        self.signature = None  # whose calls are watched, or played
         self._watched: list | None = None  # calls of the pass at hand
         self._playing = None  # results, by position
         self._shapes: list = []  # their forms
@@ -52,15 +50,15 @@ class Chain:
         self._unfinished = 0  # passes that did not come to the last module
         self.idle = True  # there is nothing to stop
 
-    def is_known(self) -> bool:
-        return len(self.calls) == len(self.segment.sites) - 1
+    def is_known(self, signature) -> bool:
+        return len(signature.calls) == len(self.segment.sites) - 1
 
     def stop(self) -> None:
         others = self.segment.sites[1:]
         if self._watched is not None and len(self._watched) < len(others):
             self._unfinished += 1
             if self._unfinished == _PATIENCE:
-                self.broken = f"{others[-1].name} is not called"
+                self.signature.broken = f"{others[-1].name} is not called"
         self._watched = self._playing = None
         self._tensors = self._before = self._versions = self._results = []
         self._given = self._found = self._numbers = []
@@ -79,10 +77,6 @@ class Chain:
         missed = self.segment.sites[self._position + 1:]
         return missed[0].name if any(s.leaves_traces for s in missed) else None
 
-    def forget(self) -> None:
-        """How the modules hang together may be another matter now."""
-        self.calls, self._takes_one = [], []
-
     def hush(self, hook) -> None:
         """The modules run once more, unheard by these hooks of saved
         tensors."""
@@ -91,9 +85,10 @@ class Chain:
 
     # ---- eager passes ---------------------------------------------------
 
-    def watch(self, site, tensors, args, kwargs):
+    def watch(self, signature, site, tensors, args, kwargs):
         """Runs the first module and looks on as the others follow."""
         self.idle = False
+        self.signature = signature
         self._nodes = frozenset(t.grad_fn for t in tensors
                                 if t.grad_fn is not None)
         result = self._run(site, args, kwargs)
@@ -128,8 +123,8 @@ class Chain:
         """Of what went into the first module, when the last has returned; in
         all microbatches until there is a recording, as the last of a step may
         be another than the first."""
-        segment = self.segment
-        if segment.parameters.sorted:
+        segment, signature = self.segment, self.signature
+        if signature.serial:
             return
         outputs: list = []
         try:
@@ -141,21 +136,26 @@ class Chain:
         shares = segment.parameters.shares
         uses = contributions.uses(outputs, [*inputs, *parameters],
                                   self._nodes, shares.nodes)
-        contributions.watch(inputs, uses, segment.elsewhere.add,
+        contributions.watch(inputs, uses, signature.elsewhere.add,
                             segment.owner.comparisons)
-        shares.note_arguments(parameters, inputs)
-        depends = shares.watch(
-            parameters, uses[len(inputs):],
-            segment.owner.way.to(self._nodes, segment.owner.forward()))
-        shares.watch_casts(parameters, uses[len(inputs):], outputs,
-                           self._nodes)
+        of_parameters = uses[len(inputs):]
+        if segment.parameters.sorted:  # by what other calls have shown
+            depends = [p for p, edges in zip(parameters, of_parameters)
+                       if edges]
+        else:
+            shares.note_arguments(parameters, inputs)
+            depends = shares.watch(
+                parameters, of_parameters,
+                segment.owner.way.to(self._nodes, segment.owner.forward()))
+            shares.watch_casts(parameters, of_parameters, outputs,
+                               self._nodes)
         if self._is_between and outputs:
             self._watch_between(outputs)
         for output in outputs:
             output.grad_fn.register_prehook(
-                lambda _: segment.warm_up(depends))
+                lambda _: segment.warm_up(signature, depends))
         if not outputs:
-            segment.warm_up(())
+            segment.warm_up(signature, ())
 
     def _watch_between(self, outputs) -> None:
         """What one module hands to the next may be used on the way.  Its
@@ -164,15 +164,19 @@ class Chain:
         inner: list = []
         tree.gather(self._results[:-1], inner, [])
         inner = [t for t in inner if t.grad_fn is not None]
+        signature = self.signature
         contributions.watch(
             inner, contributions.uses(outputs, inner, self._nodes),
-            lambda _: self._forgo("what goes from one of its modules to the "
-                                  "next is used in between, too"),
+            lambda _: self._forgo(signature, "what goes from one of its "
+                                  "modules to the next is used in between, "
+                                  "too"),
             self.segment.owner.comparisons)
 
-    def _forgo(self, why: str) -> None:
-        self._break(why)
-        self.forget()
+    def _forgo(self, signature, why: str) -> None:
+        if signature is self.signature:
+            self._watched = None
+        signature.broken = why
+        signature.forget_calls()
 
     def _begin(self) -> None:
         """The first module has returned."""
@@ -232,7 +236,7 @@ class Chain:
 
     def _break(self, why: str) -> None:
         self._watched = None
-        self.broken = why
+        self.signature.broken = why
 
     def _look(self, site, args, kwargs):
         why = self._why_not(site)
@@ -267,8 +271,8 @@ class Chain:
             self._results.append(result)
             if site.position == len(self.segment.sites) - 1:
                 self._watch_uses()
-                self.calls, self.broken = self._watched, None
-                self._takes_one = [_takes_one(call) for call in self.calls]
+                self.signature.know(self._watched,
+                                    [*map(takes_one, self._watched)])
                 self.stop()
             else:
                 self._remember(site.position, result)
@@ -282,7 +286,7 @@ class Chain:
             self._break(f"{site.name}: {unfit}")
             return
         self._watched.append(call)
-        if not _takes_one(call) and self._is_given_other():
+        if not takes_one(call) and self._is_given_other():
             self._break("what its first module is given was changed in place "
                         f"before {site.name} is called")
 
@@ -300,17 +304,18 @@ class Chain:
 
     # ---- recordings and replays -----------------------------------------
 
-    def run(self, args, kwargs, tensors, note):
+    def run(self, signature, args, kwargs, tensors, note):
         """All modules, one after the other; note() is told every result."""
         first, *others = self.segment.sites
         before = note(first.run(*args, **kwargs))
-        for site, call in zip(others, self.calls):
+        for site, call in zip(others, signature.calls):
             args, kwargs = tree.fill(call, (before, tensors))
             before = note(site.run(*args, **kwargs))
 
     def play(self, instance, outputs, tensors):
         """The graph has run; the first module returns."""
         self.idle = False
+        self.signature = instance.signature
         sources = outputs, tensors
         self._shapes = instance.shape
         self._playing = [tree.fill(shape, sources) for shape in self._shapes]
@@ -366,11 +371,11 @@ class Chain:
                 self.segment.draws and self._have_drawn()):
             return False
         i = site.position - 1
-        if self._takes_one[i]:
+        if self.signature.takes_one[i]:
             return (len(args) == 1 and not kwargs
                     and args[0] is self._before[0])
         return not self._is_given_other() and tree.matches(
-            self.calls[i], (args, kwargs), (self._before, self._tensors))
+            self.signature.calls[i], (args, kwargs), (self._before, self._tensors))
 
 
 def _modes() -> tuple:
@@ -379,7 +384,7 @@ def _modes() -> tuple:
             is_autocast_enabled() and torch.get_autocast_dtype("cuda"))
 
 
-def _takes_one(call) -> bool:
+def takes_one(call) -> bool:
     """Whether it is the first tensor that the module before returned."""
     args, kwargs = call.parts
     if kwargs.parts or len(args.parts) != 1:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 
+from .memory import unowned
 from .strides import memory_of
 
 
@@ -18,6 +19,7 @@ class Flights:
     def __init__(self, segments):
         self.segments = segments
         self.clean = 0  # see may_run()
+        self._bank = 0  # of which that is
         self._serial = 0  # of recordings
         self._at = -1  # the microbatch whose forwards came last
         # A slot that its backwards have let go may not be the one it gets
@@ -32,8 +34,9 @@ class Flights:
         Backwards of a pass come from the last segment to the first; one that
         was left out then has memory of its own, as that of the flight has
         what segments before it let go."""
+        first = segment.owner.pools.of_backward(instance)
         for late in itertools.count():
-            flight = (*instance.flight, late) if late else instance.flight
+            flight = (*first, late) if late else first
             key = (instance.slot, *flight)
             if segment.index < self._last.get(key, math.inf):
                 return flight
@@ -42,14 +45,14 @@ class Flights:
         """It has been recorded there."""
         self._last[(instance.slot, *flight)] = segment.index
 
-    def may_follow(self, segment, microbatch: int) -> bool:
+    def may_follow(self, segment, microbatch: int, bank: int) -> bool:
         """Whether the segment's forward may come now: what it frees on its
         way, recordings that were made after it hold until their backward; and
         it may use what backwards freed that were recorded before it."""
         if self._at != microbatch:
             return True
         for slot in self._slots:
-            instance = segment.instances.get(slot)
+            instance = segment.instances.get((bank, slot))
             if instance is not None and not self._may_come(instance):
                 return False
         return True
@@ -92,17 +95,17 @@ class Flights:
         self._serial += 1
         return self._serial
 
-    def may_run(self, serial: int) -> bool:
+    def may_run(self, serial: int, bank: int = 0) -> bool:
         """Whether a recording may: no gradients are in place that lie in what
-        it frees on its way, as those of later recordings may.  Asked once for
-        all that come in their order."""
-        if self.clean and self.clean < serial:
+        it frees on its way, as those of later recordings may, and those of
+        other banks.  Asked once for all of a bank that come in their order."""
+        if self.clean and self.clean < serial and self._bank == bank:
             self.clean = serial
             return True
         for segment in self.segments:
-            if segment.parameters.are_written(serial):
+            if segment.parameters.are_written(serial, bank):
                 return False
-        self.clean = serial
+        self.clean, self._bank = serial, bank
         return True
 
 
@@ -146,26 +149,31 @@ def _is_alive(instance) -> bool:
 
 class Twins:
     """The same gradients of inputs, as either graph of a backward leaves
-    them."""
+    them.  The graphs hold that memory, and not these."""
 
     def __init__(self):
-        self._twins: dict = {}  # pairs by the address of each
+        self._twins: dict = {}  # pairs by bank, and by the address of each
 
     def know(self, *backwards) -> None:
         """Those that are in the order of variants."""
+        of_bank = self._twins.setdefault(backwards[0].flight[0], {})
         for twins in zip(*(b.results for b in backwards)):
             if twins[0] is not None:
-                twins = tuple(map(memory_of, twins))
+                twins = tuple([unowned(memory_of(t), b.graph)
+                               for t, b in zip(twins, backwards)])
                 for t in twins:
-                    self._twins[t.data_ptr()] = twins
+                    of_bank[t.data_ptr()] = twins
 
-    def of(self, grad, variant: int):
+    def of(self, grad, variant: int, bank: int):
         """Where the segment after this one leaves this gradient when that
         variant of its backward has run."""
-        twins = self._twins.get(grad.data_ptr())
+        twins = self._twins.get(bank, {}).get(grad.data_ptr())
         if twins is None or twins[variant].shape != grad.shape:
             return grad
         return twins[variant]
+
+    def forget(self, bank: int) -> None:
+        self._twins.pop(bank, None)
 
     def clear(self) -> None:
         self._twins.clear()

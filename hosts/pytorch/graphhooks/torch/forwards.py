@@ -19,10 +19,10 @@ from .recording import capture, closing, note_uses, play, static
 from .settings import Settings
 
 
-def record(segment, tensors, args, kwargs) -> Instance | None:
+def record(segment, signature, tensors, args, kwargs) -> Instance | None:
     """Of a pass that is open; None: the modules are to run eagerly."""
     owner = segment.owner
-    instance = Instance()
+    instance = Instance(signature)
     with closing(owner):
         attributes = instance.before = Attributes(segment)
         settings = _settings(segment)
@@ -31,11 +31,11 @@ def record(segment, tensors, args, kwargs) -> Instance | None:
             (settings or segment.settings).generators)
         segment.parameters.sort(owner.by_autograd, segment.note_others)
         instance.slot = segment.decision.slot
-        instance.flight = owner.forward()
+        instance.flight = owner.captures.at
         instance.inputs = static(segment, tensors)
         for inside, outside in zip(instance.inputs, tensors):
             inside.requires_grad_(outside.requires_grad)
-        if not capture(segment, 0, lambda: _run(
+        if not capture(segment, signature, 0, lambda: _run(
                 segment, instance, attributes, settings, tensors, args,
                 kwargs)):
             attributes.put_back()
@@ -47,13 +47,14 @@ def record(segment, tensors, args, kwargs) -> Instance | None:
     segment.settings = settings or segment.settings
     segment.settings.note_recorded()
     instance.serial = owner.flights.next_serial()
+    instance.graph = owner.captures.last
     segment.parameters.note_old()
     instance.attributes = attributes.tensors()
     instance.outputs = [o.detach() for o in instance.live]
     instance.constant = [i for i, o in enumerate(instance.live)
                          if not o.requires_grad]
-    segment.instances[instance.slot] = instance
-    segment.serial = min(i.serial for i in segment.instances.values())
+    segment.instances[signature.bank.number, instance.slot] = instance
+    owner.banks.note_recorded(signature, instance)
     return instance
 
 

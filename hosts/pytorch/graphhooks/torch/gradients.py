@@ -30,6 +30,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import math
 import operator
 
 import torch
@@ -38,7 +39,7 @@ from torch.autograd.graph import get_gradient_edge
 from ..errors import Error
 from . import private
 from .contributions import Others, Shares
-from .memory import is_dense
+from .memory import is_dense, unowned
 from .places import address, is_trained, lent
 from .private import has_hooks, will_run
 
@@ -207,11 +208,11 @@ class Parameters:
             self.adds = bool(self.own) and (
                 expects_several or self._outlast or self.have_gradients())
 
-    def home(self) -> "Home":
+    def home(self, bank: int = 0) -> "Home":
         """For the gradients of a backward that is about to be recorded.  One
         that writes makes them in what its own forward has left, so each slot
         has its own; what is added lies in one place for all."""
-        return self.homes[0] if self.adds and self.homes else Home()
+        return self.homes[0] if self.adds and self.homes else Home(bank)
 
     def places_to_add(self, home: "Home") -> dict:
         """Where gradients are to be added."""
@@ -251,13 +252,18 @@ class Parameters:
         alias = dict(zip(self.all, aliases))
         return lent(self.places, [alias[p] for _, _, p in self.places])
 
-    def are_written(self, after: int = 0) -> bool:
+    def are_written(self, after: int = 0, bank: int | None = None) -> bool:
         """Whether somebody has a gradient that a recording after that one
-        wrote in its pool."""
+        wrote in its pool, or, of `bank`, one of another bank."""
         for home in self.homes:
-            if home.serial > after and home.is_lived_in():
+            if home.serial and (home.serial > after or bank is not None
+                                and home.bank != bank) \
+                    and home.is_lived_in():
                 return True
         return False
+
+    def are_written_for_others(self, bank: int) -> bool:
+        return self.are_written(math.inf, bank)
 
     def move_out(self) -> None:
         """Gradients that graphs wrote become tensors of their own."""
@@ -277,9 +283,10 @@ def _main(names: dict):
 class Home:
     """Where graphs leave the gradients of parameters."""
 
-    __slots__ = ("gradients", "_memory", "_addresses", "serial")
+    __slots__ = ("gradients", "_memory", "_addresses", "serial", "bank")
 
-    def __init__(self):
+    def __init__(self, bank: int = 0):
+        self.bank = bank
         self.gradients: dict = {}
         self._memory: dict = {}  # the same, in nobody else's hands
         self._addresses: list = []
@@ -301,6 +308,12 @@ class Home:
             if self.gradients[p].data_ptr() != memory.data_ptr():
                 self.gradients[p] = memory.data
         return True
+
+    def let_go(self, keeper) -> None:
+        """What it has is in a pool that others use."""
+        self._memory = {p: unowned(g, keeper)
+                        for p, g in self._memory.items()}
+        self.gradients = {p: g.data for p, g in self._memory.items()}
 
     def is_lived_in(self) -> bool:
         """Whether a gradient in it is somebody's now."""
@@ -358,7 +371,7 @@ def prepare(segment, instance):
     ours."""
     backward = instance.backward
     segment.take_back(backward.home)
-    segment.owner.make_way(backward.serial)
+    segment.owner.make_way(backward.serial, backward.flight[0])
     for p in backward.own:
         if p.grad is not None:
             break

@@ -13,11 +13,13 @@ class Instance:
                  "before", "numbers", "leaves", "live", "spoiled", "spent",
                  "outputs", "shape", "constant", "uses", "unused", "again",
                  "wanted", "layouts", "alone", "backward", "first", "node",
-                 "attributes", "groups")
+                 "attributes", "groups", "signature", "graph")
 
-    def __init__(self):
+    def __init__(self, signature=None):
+        self.signature = signature  # of its calls, in its bank
+        self.graph = None  # of its forward
         self.slot = 0
-        self.flight = ()  # the step and the microbatch that recorded it
+        self.flight = ()  # that recorded it: its bank, and the pool
         self.serial = 0  # the how manieth recording its forward was
         self.call = None  # the form of its arguments
         self.autocast = None  # its dtype, if it was on
@@ -41,7 +43,6 @@ class Instance:
         self.first: Backward | None = None  # for a first gradient, or none
         self.node = None  # autograd's, for a forward without its backward
         self.attributes = ()  # tensors that the graph may read
-
         self.groups = []  # that are offloaded, until the backward is recorded
 
     def backwards(self) -> list:
@@ -52,7 +53,7 @@ class Backward:
     """A graph of an instance's backward."""
 
     __slots__ = ("variant", "adds", "flight", "chained", "results", "own",
-                 "gradients", "home", "serial", "marks")
+                 "gradients", "home", "serial", "marks", "graph")
 
     def __init__(self, variant: int, adds: bool, home, flight: tuple):
         self.variant = variant  # of gh_pass
@@ -65,3 +66,4 @@ class Backward:
         self.home = home  # which has those
         self.serial = 0  # the how manieth it was recorded
         self.marks = ()  # flags that it sets: attributes and name
+        self.graph = None  # torch's

@@ -3,10 +3,11 @@
 What a recording allocates comes from a pool.  What one recording of a pool
 has freed, a later one may use, so the recordings of a pool must always run in
 the order in which they were made.  Such a pool is of a flight, which is one
-microbatch in one slot: its forwards, then its backwards.  Of what they leave,
-only gradients are wanted longer than for the microbatch, and lie in a pool
-only where each step has one (gradients.py): a recording runs when none of them
-is in its way (`Flights.may_run`).
+microbatch in one slot: its forwards, then its backwards.  Flights of several
+banks in a slot share it (pools.py).  Of what they leave, only gradients are
+wanted longer than for the microbatch, and lie in a pool only where each step
+has one (gradients.py): a recording runs when none of them is in its way
+(`Flights.may_run`).
 
 A layer that is recorded in a later flight gets other pools: in the order of
 replays it runs between passes that were recorded before it.
@@ -33,7 +34,8 @@ _failed: list = []  # graphs that torch goes on asking
 class _Memory:
     """A range of device memory, for ``torch.as_tensor``."""
 
-    def __init__(self, address: int, nbytes: int):
+    def __init__(self, address: int, nbytes: int, keeper):
+        self.keeper = keeper
         self.__cuda_array_interface__ = {
             "data": (address, False),
             "shape": (nbytes,),
@@ -42,15 +44,27 @@ class _Memory:
         }
 
 
-def bytes_at(address: int, nbytes: int, device) -> torch.Tensor:
-    """What lies there."""
-    return torch.as_tensor(_Memory(address, nbytes), device=device)
+def bytes_at(address: int, nbytes: int, device, keeper=None) -> torch.Tensor:
+    """What lies there; who has the tensor has the keeper, too."""
+    return torch.as_tensor(_Memory(address, nbytes, keeper), device=device)
 
 
 def tensor_at(address: int, like: torch.Tensor) -> torch.Tensor:
     """A tensor of the shape and strides of ``like`` at another address."""
     flat = bytes_at(address, like.numel() * like.element_size(), like.device)
     return flat.view(like.dtype).as_strided(like.size(), like.stride())
+
+
+def unowned(tensor, keeper):
+    """Another tensor in the same memory, which owns none of it, but keeps
+    what does."""
+    if not tensor.numel() or tensor.is_neg() or tensor.is_conj():
+        return tensor
+    span = 1 + sum((n - 1) * s
+                   for n, s in zip(tensor.size(), tensor.stride()))
+    flat = bytes_at(tensor.data_ptr(), span * tensor.element_size(),
+                           tensor.device, keeper)
+    return flat.view(tensor.dtype).as_strided(tensor.size(), tensor.stride())
 
 
 def is_dense(t: torch.Tensor) -> bool:
@@ -66,7 +80,9 @@ class Captures:
 
     def __init__(self, device: int, flight, generators=()):
         self.device = device
-        self.flight = flight  # whose pool the next recording is made in
+        self.flight = flight  # flight(recording): whose pool it is made in
+        self.at = ()  # the last one
+        self.last = None  # the graph that was made last
         self.generators = (torch.cuda.default_generators[device],
                            *generators)
         self.pools: dict[tuple, tuple] = {}
@@ -94,6 +110,7 @@ class Captures:
     def close(self) -> None:
         """After the session is closed."""
         self.graphs.clear()
+        self.last = None
         self._of_pool.clear()
         self.pools.clear()
 
@@ -119,10 +136,12 @@ class Captures:
         self.make_room()
 
     def _record_begin(self, recording) -> None:
-        flight = (recording.slot, *self.flight())
-        if flight not in self.pools:
-            self.pools[flight] = torch.cuda.graph_pool_handle()
-        self._pool = self.pools[flight]
+        self.at = bank, *pool = self.flight(recording)
+        # The banks of a slot have the same (pools.py).
+        pool = (recording.chunk, recording.slot, *pool)
+        if pool not in self.pools:
+            self.pools[pool] = torch.cuda.graph_pool_handle()
+        self._pool = self.pools[pool]
         # A graph holds the address of cuBLAS's scratch; one made here is of
         # this pool, and so is never shared by two that run at once.
         private.clear_workspaces()
@@ -179,7 +198,7 @@ class Captures:
             finally:
                 self._leave(capture)
         key = id(graph)
-        self.graphs[key] = graph
+        self.graphs[key] = self.last = graph
         self._of_pool[key] = self._pool
         return key, graph.raw_cuda_graph()
 

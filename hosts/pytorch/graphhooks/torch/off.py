@@ -30,7 +30,7 @@ class Off:
         counters = {name: 0 for name, _ in _abi.gh_stats._fields_
                     if name != "struct_size"}
         return {**counters, "eager_by_reason": {}, "eager_calls": {},
-                "refused": {}}
+                "refused": {}, "banks": []}
 
     def step(self) -> None:
         pass

@@ -23,11 +23,8 @@ class Planned:
         self.index = index
         self.decision = _abi.make(_abi.gh_decision)
         self.passes = [self._make_pass(d) for d in (0, 1)]  # by direction
+        self.banks = [0, 0]  # as they stand in the passes, by direction
         self.varies = False  # what comes back, in size at one address
-        self.forget_inputs()
-
-    def forget_inputs(self) -> None:
-        """Their sizes may be others, at the same addresses."""
         self.addresses = [[], []]  # as they stand in the passes, by direction
 
     def _make_pass(self, direction: int):
@@ -44,10 +41,13 @@ class Planned:
             ctypes.byref(self.owner.error))
         return pass_
 
-    def enter(self, direction: int, tensors, microbatch: int,
+    def enter(self, direction: int, tensors, microbatch: int, bank: int,
               variant: int = 0, flags: int = 0) -> int:
         owner = self.owner
         pass_ = self.passes[direction]
+        if bank != self.banks[direction]:
+            self.banks[direction] = pass_.bank = bank
+            self.addresses[direction] = []  # sizes are others
         pass_.microbatch = microbatch
         pass_.stream = raw_stream(owner.device) or None
         if direction:

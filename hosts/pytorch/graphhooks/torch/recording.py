@@ -57,7 +57,7 @@ def static(segment, tensors):
             for address, t in zip(addresses, tensors)]
 
 
-def capture(segment, direction: int, run) -> bool:
+def capture(segment, signature, direction: int, run) -> bool:
     """run() returns the pass's outputs; False: it is no graph, and the pass
     is not open any more."""
     owner = segment.owner
@@ -70,14 +70,14 @@ def capture(segment, direction: int, run) -> bool:
             segment.has_failed = True
             owner.count("warmup")
         else:
-            segment.refuse(sentence(segment, failure))
+            segment.give_up(signature, sentence(segment, failure))
         return False
     except BaseException:
         owner.cancel(None)
         raise
     status = segment.exit(direction, outputs)
     if status == _abi.GH_RERUN:
-        segment.refuse(owner.error.text.decode())
+        segment.give_up(signature, owner.error.text.decode())
         return False
     owner.check(status)
     return True
@@ -121,7 +121,8 @@ def play(segment, instance: Instance, args, kwargs, offload) -> "Results":
     with undisturbed(segment.draws), _buffers_apart(segment), \
             segment.parameters.replaced_by(instance.leaves), \
             offload(instance):
-        segment.chain.run(args, kwargs, instance.inputs, results.note)
+        segment.chain.run(instance.signature, args, kwargs, instance.inputs,
+                          results.note)
     return results
 
 
@@ -165,7 +166,7 @@ def note_uses(segment, instance: Instance) -> None:
     instance.unused = [i for i, edges in enumerate(uses) if not edges
                        and instance.inputs[i].requires_grad]
     instance.unused += _unused_weights(segment, instance)
-    instance.uses = {i: uses[i] for i in sorted(segment.elsewhere)}
+    instance.uses = {i: uses[i] for i in sorted(instance.signature.elsewhere)}
     instance.again = [i for i, edges in instance.uses.items()
                       for _ in edges[1:]]
 

@@ -23,12 +23,12 @@ from torch.nn.utils import parametrize
 
 from .. import _abi
 from ..errors import Error
-from . import (backwards, calls, chained, checkpoint, forwards, gradients,
-               recording, strides, tree)
+from . import (backwards, chained, checkpoint, forwards, gradients, strides,
+               tree)
 from .chain import Chain
 from .gradients import Home, Parameters
 from .instance import Instance
-from .notices import REFUSED
+from .notices import EAGER, REFUSED
 from .places import Places
 from .planned import Planned
 from .private import (GLOBAL_HOOKS, current_device, current_pass, hooks_of,
@@ -39,7 +39,6 @@ from .site import Site, why_left_alone
 from .sums import Sums
 
 _MOST_SLOTS = 64  # that max_slots takes
-_MANY = 32  # calls of which it is looked at in what they differ
 _REPLAYED, _RECORD = _abi.GH_ACTION_REPLAYED, _abi.GH_ACTION_RECORD
 
 
@@ -54,24 +53,19 @@ class Segment(Planned):
         self.hooks = [h for m in modules.values() for inner in m.modules()
                       if inner is not m for h in hooks_of(inner)]
         self.hooks += GLOBAL_HOOKS
-        self.instances: dict[int, Instance] = {}
-        self.serial = 0  # of the forward that was recorded first
+        self.instances: dict[tuple, Instance] = {}  # by bank and slot
         self.busy = -1, 0  # the last step with too few slots, and microbatches
         self.settings: Settings | None = None  # what graphs read in Python
-        self._told: set = set()  # names of those, and of arguments in tuples
+        self._told: set = set()  # names of those
+        self.told: set = set()  # those of arguments
         self.refused: str | None = None  # why it is eager for good
         self.has_failed = False  # a recording, for what may pass
-        self.key = None  # of the calls that are recorded
-        self.call: dict = {}  # the same in words
-        self.others = 0  # calls that differed
-        self.has_another = False  # than that of the first call of all
+        self.others = 0  # calls that differed from those of their bank
         self.seen = -1  # the last microbatch that came by
         self.parameters = Parameters(modules.values(), owner.comparisons)
         self.places = Places(modules.values())
         self.is_parametrized = any(map(parametrize.is_parametrized, (
             inner for m in modules.values() for inner in m.modules())))
-        self.warm = False  # an eager backward has come by
-        self.elsewhere: set = set()  # inputs that are used there too
         self.draws: bool | None = None  # random numbers, as eager passes did
         self.writes = False  # buffers, as eager passes did
         self.replayed = False  # the last call was, or will have been
@@ -105,6 +99,24 @@ class Segment(Planned):
     def refuse(self, why: str) -> None:
         self.refused = why
         self.owner.notices.add(REFUSED, self.name, why)
+
+    def give_up(self, signature, why: str) -> None:
+        """A recording has failed: so may those of other banks, but those that
+        are there stay."""
+        if all(bank == signature.bank.number for bank, _ in self.instances):
+            self.refuse(why)
+            return
+        signature.refused = why
+        self.owner.notices.add(EAGER, self.name, "of "
+                               f"{signature.bank.name}: {why}")
+
+    def forget_instances(self, bank: int) -> None:
+        """Their graphs are gone.  What is added lies apart from them."""
+        for key in [k for k in self.instances if k[0] == bank]:
+            del self.instances[key]
+        if not self.parameters.adds:
+            self.parameters.homes = [h for h in self.parameters.homes
+                                     if h.bank != bank]
 
     # ---- forward --------------------------------------------------------
 
@@ -157,7 +169,7 @@ class Segment(Planned):
     def _lead(self, site, args, kwargs):
         owner = self.owner
         self.replayed = False
-        tensors = self._fit(args, kwargs)
+        tensors, key = self._fit(args, kwargs)
         if tensors is None:
             return site.run(*args, **kwargs)
         if owner.stepped:
@@ -177,30 +189,37 @@ class Segment(Planned):
             return site.run(*args, **kwargs)
         if owner.comparisons.waiting:
             owner.comparisons.settle()  # a recording cannot wait
-        if not self.warm or not self.chain.is_known():
-            return self._learn(site, tensors, args, kwargs)
-        if not owner.flights.may_follow(self, microbatch):
+        signature = owner.banks.find(self, key, tensors, args, kwargs)
+        if signature is None:
+            return site.run(*args, **kwargs)
+        if not signature.warm or not self.chain.is_known(signature):
+            return self._learn(signature, site, tensors, args, kwargs)
+        bank = signature.bank
+        if not bank.is_open:
+            owner.banks.run_eagerly(self)
+            return site.run(*args, **kwargs)
+        if not owner.flights.may_follow(self, microbatch, bank.number):
             owner.count("order")
             return site.run(*args, **kwargs)
-        if self.instances:
-            owner.make_way(self.serial)
+        if signature.serial:
+            owner.make_way(signature.serial, bank.number)
         elif owner.offload.unsettled:
             owner.offload.settle()
         instance = None
-        action = self.enter(0, tensors, microbatch)
+        action = self.enter(0, tensors, microbatch, bank.number)
         if action == _REPLAYED:
-            instance = self.instances[self.decision.slot]
+            instance = self.instances[bank.number, self.decision.slot]
         elif action == _RECORD and is_anomaly_enabled():
             owner.cancel(None)  # it looks at every number
             owner.count("anomaly")
         elif action == _RECORD:
-            instance = forwards.record(self, tensors, args, kwargs)
+            instance = forwards.record(self, signature, tensors, args, kwargs)
         else:
             if self.decision.reason == _abi.GH_REASON_BUSY:
                 self.busy = owner.steps, microbatch + 1
             owner.cancel(self.decision.reason)
         if instance is None:
-            return self.chain.watch(site, tensors, args, kwargs)
+            return self.chain.watch(signature, site, tensors, args, kwargs)
         self.replayed = True
         owner.flights.ran(instance, microbatch)
         outputs = replay(self, instance, microbatch, tensors)
@@ -213,37 +232,42 @@ class Segment(Planned):
             return outputs[0]
         return tree.fill(shape, (outputs, tensors))
 
-    def _learn(self, site, tensors, args, kwargs):
+    def _learn(self, signature, site, tensors, args, kwargs):
         """A forward and its backward are eager before anything is recorded,
         to see how modules hang together and what is used elsewhere too."""
-        if self.chain.broken is not None:
-            self.refuse(self.chain.broken + "; granularity layer allows that")
+        if signature.broken is not None:
+            self.give_up(signature, signature.broken + "; granularity layer "
+                         "allows that")
             return site.run(*args, **kwargs)
-        self.owner.count("warmup")
-        return self.chain.watch(site, tensors, args, kwargs)
+        if self.instances:
+            self.owner.banks.run_first(self, signature.bank)
+        else:
+            self.owner.count("warmup")
+        return self.chain.watch(signature, site, tensors, args, kwargs)
 
-    def warm_up(self, parameters) -> None:
+    def warm_up(self, signature, parameters) -> None:
         """An eager backward comes by, of outputs that depend on these.  One
         that leaves them alone, as autograd.grad() of an input does, shows
         nothing of their use."""
         self.owner.way.forget()
         if not parameters or gradients.fate(parameters) != gradients.LEFT:
-            self.warm = True
+            signature.warm = True
 
-    def _fit(self, args, kwargs):
-        """The tensors of a call that a graph can serve, or None."""
+    def _fit(self, args, kwargs) -> tuple:
+        """The tensors of a call that a graph can serve, and what else it is;
+        or None."""
         if self.refused is not None:
             self.owner.count("refused")
-            return None
+            return None, None
         if not is_grad_enabled() or not self.trains():
             self.owner.count("forward_only", self.name, self._why_eval())
-            return None
+            return None, None
         if is_transformed():
             self.owner.count("torch_func")
-            return None
+            return None, None
         if is_capturing():  # the caller is, who makes a graph of his own
             self.owner.count("host_capture")
-            return None
+            return None, None
         tensors: list = []
         # Without a word, of "cuda": a text takes torch as long as the rest.
         key = [is_autocast_enabled() and torch.get_autocast_dtype("cuda")]
@@ -256,10 +280,8 @@ class Segment(Planned):
                     tree.gather(arg, tensors, key)
         except tree.Unfit as unfit:
             self.owner.count("input", self.name, str(unfit))
-            return None
-        if key != self.key and not self._take(key, tensors, args, kwargs):
-            return None
-        return tensors
+            return None, None
+        return tensors, key
 
     def _is_at_home(self) -> bool:
         """Whether the call is on the device of the graphs, and with what is
@@ -311,46 +333,6 @@ class Segment(Planned):
                     "every step belongs outside of the layers")
         self._told.add(name)  # once, whatever its value
         return False
-
-    def _take(self, key, tensors, args, kwargs) -> bool:
-        """The key of the recordings is that of the first call, or, once, of
-        a later step's first call: some begin with a batch of another shape."""
-        begun = self.seen >= 0 and not self.owner.stepped
-        if self.instances or self.has_another \
-                or (self.key is not None and begun):
-            self._tell_of_other(key, args, kwargs)
-            return False
-        why = recording.why_not(self, tensors)
-        if why is not None:
-            self.owner.count("input", self.name, why)
-            return False
-        if self.key is not None:
-            self._forget()
-        self.key = key
-        self.call = calls.describe(self.sites[0], key, args, kwargs)
-        return True
-
-    def _tell_of_other(self, key, args, kwargs) -> None:
-        """Than those that are recorded: once of each of its arguments."""
-        self.others += 1
-        if self.others > _MANY:  # words take time
-            self.owner.count("input")
-            return
-        now = calls.describe(self.sites[0], key, args, kwargs)
-        name, how = calls.difference(self.call, now)
-        self.owner.count("input", self.name, None if (name,) in self._told
-                         else "a call differs from those that are recorded: "
-                         + how)
-        self._told.add((name,))
-
-    def _forget(self) -> None:
-        """What eager passes have shown was of other calls."""
-        self.has_another = True
-        self.warm, self.draws = False, None
-        self.elsewhere = set()  # what is still compared comes to the old one
-        self.parameters.forget()
-        self.chain.forget()
-        self.forget_inputs()
 
     def trains(self) -> bool:
         for site in self.sites:
@@ -448,7 +430,8 @@ class Segment(Planned):
         if which:
             moved = chained.Moved(backward.chained, grads, which)
             grads = moved.grads
-        action = self.enter(1, grads, microbatch, backward.variant)
+        action = self.enter(1, grads, microbatch, backward.flight[0],
+                            backward.variant)
         if action != _REPLAYED:
             owner.cancel(self.decision.reason)
             raise Error(f"{self.name}: its backward must run eagerly, and "

@@ -1,0 +1,518 @@
+"""Several shapes: graphs for each from its second time on, and eager's bits.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import pytest
+import softpool
+from models import (BATCH, GRAINS, HAS_GPU, LAYERS, SEGMENTS, WHOLE, WIDTH,
+                    Block, F, Model, Normed, collect, nn, torch)
+from torch.utils.checkpoint import checkpoint
+
+import graphhooks
+
+GRAIN = pytest.mark.parametrize("grain", GRAINS)
+WHOLES = pytest.mark.parametrize("grain", WHOLE)
+
+
+def of_lengths(*steps, in_flight=1, set_to_none=True):
+    """Steps of microbatches of these lengths: a number, or several."""
+    def train(run):
+        for lengths in steps:
+            run.zero(set_to_none)
+            waiting = []
+            for length in ([lengths] if type(lengths) is int else lengths):
+                waiting.append(run.loss(length=length))
+                if len(waiting) == in_flight:
+                    waiting.pop(0).backward()
+            for loss in waiting:
+                loss.backward()
+            run.optimizer.step()
+
+    return train
+
+
+def eager(run) -> dict:
+    return run.attached.stats()["eager_calls"]
+
+
+@GRAIN
+def test_a_length_replays_from_its_second_time_on(pair, grain):
+    """The first of each is eager, the second recorded, all others replay."""
+    run = pair(of_lengths(32, 24, 32, 32, 24, 32, 24, 24), grain=grain)
+    n = SEGMENTS[grain]
+    assert eager(run) == {"warmup": 2 * n}
+    stats = run.attached.stats()
+    assert [b["recordings"] for b in stats["banks"]] == [2 * n, 2 * n]
+    assert [b["graphs"] for b in stats["banks"]] == [2 * n, 2 * n]
+    # Of a recording, too, the launch is one.
+    assert [b["replays"] for b in stats["banks"]] == [6 * n, 6 * n]
+
+
+@GRAIN
+@pytest.mark.parametrize("in_flight", [1, 2, 4])
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_microbatches_of_several_lengths_in_a_step(pair, grain, in_flight,
+                                                   set_to_none):
+    """Each adds to what those of other banks have left in `.grad`."""
+    mixed = [32, 16, 24, 32, 16]
+    run = pair(of_lengths(mixed, mixed, mixed[::-1], [16] * 3, mixed, [24],
+                          mixed, in_flight=in_flight,
+                          set_to_none=set_to_none), grain=grain)
+    stats = run.attached.stats()
+    assert [b["shape"] for b in stats["banks"]] == [
+        f"({BATCH}, {length}, {WIDTH})" for length in (32, 16, 24)]
+    assert all(b["replays"] > 0 for b in stats["banks"])
+    assert set(eager(run)) == {"warmup"}
+
+
+@GRAIN
+@pytest.mark.parametrize("in_flight", [1, 3])
+def test_a_later_step_of_several_after_steps_of_one(pair, grain, in_flight):
+    """Their graphs write gradients in memory that other banks write too."""
+    ones = [32, 24, 32, 24, 16, 16, 32]
+    pair(of_lengths(*ones, [32, 24, 16, 24], *ones, [16, 32, 24], [24, 16],
+                    *ones, in_flight=in_flight), grain=grain,
+         eager=["input"])
+
+
+@WHOLES
+def test_gradients_that_are_cleared_between_forward_and_backward(pair, grain):
+    def train(run):
+        for length in (32, 24, 32, 24, 24, 32, 24, 32):
+            loss = run.loss(length=length)
+            run.zero()
+            loss.backward()
+            run.optimizer.step()
+
+    pair(train, grain=grain)
+
+
+@WHOLES
+def test_gradients_that_are_cleared_every_other_step(pair, grain):
+    """Those of the step before are added to, or copied out of the way."""
+    def train(run):
+        for i, length in enumerate((32, 24, 32, 24, 24, 32, 24, 32, 32, 24)):
+            if i < 4 or i % 2:
+                run.zero()
+            run.loss(length=length).backward()
+            run.optimizer.step()
+
+    pair(train, grain=grain, eager=())
+
+
+@GRAIN
+def test_a_shape_that_comes_once_takes_nothing_from_others(pair, grain):
+    odd = iter(range(8, 30))
+    lengths = [32, 32] + [n for _ in range(12) for n in (32, next(odd))]
+    run = pair(of_lengths(*lengths), grain=grain, max_banks=1,
+               eager=["input"])
+    stats = run.attached.stats()
+    assert len(stats["banks"]) == 1 and stats["banks"][0]["evictions"] == 0
+    assert eager(run)["input"] == 12 * SEGMENTS[grain]
+
+
+@GRAIN
+@pytest.mark.parametrize("most", [1, 2])
+def test_one_that_is_used_no_more_gives_way(pair, grain, most):
+    """And comes back later, when it is the one that has come twice."""
+    lengths = [32, 32, 32] + [24] * 4 + [16] * 4 + [32] * 4 + [24] * 3
+    run = pair(of_lengths(*lengths), grain=grain, max_banks=most,
+               eager=["input", "banks"])
+    found = {b["shape"]: b for b in run.attached.stats()["banks"]}
+    assert sum(b["graphs"] > 0 for b in found.values()) == most
+    n = SEGMENTS[grain]
+    assert found[f"({BATCH}, 32, {WIDTH})"]["recordings"] == 4 * n
+    assert sum(b["evictions"] for b in found.values()) == 5 - most
+    assert eager(run)["warmup"] + eager(run)["input"] == 3 * n
+    assert eager(run)["banks"] == 2 * n
+    collect()
+    graphs = run.attached.captures.graphs
+    assert len(graphs) <= (most + 1) * 2 * n  # the last to go is still there
+
+
+@WHOLES
+def test_more_shapes_than_banks_do_not_drive_each_other_out(pair, grain):
+    """In turn, each would be recorded every time."""
+    lengths = [32, 24, 16, 8] * 6
+    run = pair(of_lengths(*lengths), grain=grain, max_banks=2,
+               eager=["banks"])
+    stats = run.attached.stats()
+    assert [b["evictions"] for b in stats["banks"]] == [0, 0]
+    said = run.attached.explain()
+    assert "max_banks=8" in said and "pad_to_multiple_of" in said
+
+
+@WHOLES
+def test_the_variable_says_how_many(pair, grain, monkeypatch):
+    monkeypatch.setenv("GRAPHHOOKS_MAX_BANKS", "1")
+    run = pair(of_lengths(*[32, 24] * 5), grain=grain, max_banks=3,
+               eager=["banks"])
+    assert len(run.attached.stats()["banks"]) == 1
+
+
+# ---- what is part of a shape -----------------------------------------------
+
+
+class Scaled(Block):
+    def forward(self, x, by):
+        return super().forward(x * by)
+
+
+class ByNumber(Model):
+    """A number that changes from call to call."""
+
+    calls, of = 0, 2
+
+    def run_layers(self, x):
+        self.calls += 1
+        for layer in self.layers:
+            x = layer(x, 1.0 + self.calls % self.of)
+        return x
+
+
+@GRAIN
+def test_a_number_is_part_of_the_shape(pair, grain, request):
+    if grain == "part":
+        pytest.skip("parts are given no number here")
+    run = pair(of_lengths(*[32] * 10), grain=grain, make=Scaled,
+               model=ByNumber)
+    assert len(run.attached.stats()["banks"]) == 2
+    assert set(eager(run)) == {"warmup"}
+
+
+class EachTime(ByNumber):
+    of = 1000
+
+
+@WHOLES
+def test_a_number_that_never_comes_again_is_named(pair, grain):
+    def train(run):
+        run.model.of = 1
+        run.steps([1, 1, 1])
+        run.model.of = 1000
+        run.steps([1] * 4)
+
+    run = pair(train, grain=grain, make=Scaled, model=EachTime,
+               eager=["input"])
+    said = run.attached.explain()
+    assert "by is 5.0 in it and 1.0 in those" in said
+    assert "5 came so far: 1.0, 5.0, 6.0, 7.0, 8.0" in said \
+        or "2 came so far: 1.0, 5.0" in said
+    assert said.count("a call differs") == 1
+
+
+@WHOLES
+def test_many_lengths_are_said_to_be_many(pair, grain, caplog):
+    """Not while there are graphs for all."""
+    few = list(range(16, 24))
+    run = pair(of_lengths(32, 32, *few[:7], *few[:7]), grain=grain,
+               eager=["input"])
+    assert "a call differs" not in caplog.text
+    pair(of_lengths(32, 32, *few, *range(8, 12)), grain=grain,
+         eager=["input"])
+    said = [r.getMessage() for r in caplog.records
+            if "a call differs" in r.getMessage()]
+    assert len(said) == 1
+    for part in (f"x.shape is (2, 23, {WIDTH}) in it and (2, 32, {WIDTH}) in "
+                 "those", "9 came so far: ", "pad_to_multiple_of",
+                 "max_banks=18"):
+        assert part in said[0]
+    assert "shapes: 8 were met, and 8 have graphs" in run.attached.explain()
+
+
+class Told(Block):
+    """Its length is among what it is given, as a number."""
+
+    def forward(self, x, length):
+        return super().forward(x[:, :length] * 1.0)
+
+
+class Tells(Model):
+    def run_layers(self, x):
+        for layer in self.layers:
+            x = layer(x, x.shape[1])
+        return x
+
+
+@WHOLES
+def test_a_chunk_whose_calls_have_the_length_in_them(pair, grain):
+    pair(of_lengths(*[32, 24] * 4, [24, 32, 24]), grain=grain, make=Told,
+         model=Tells)
+
+
+class Second(Model):
+    """Its last layers get another length than the first."""
+
+    cut = 0
+
+    def run_layers(self, x):
+        x = self.layers[0](x)
+        for layer in self.layers[1:]:
+            x = layer(x[:, self.cut:].contiguous())
+        return F.pad(x, (0, 0, (LAYERS - 1) * self.cut, 0))
+
+
+def test_the_first_layer_decides(pair):
+    """A layer that gets another shape where the first does not is eager."""
+    def train(run):
+        for i in range(8):
+            run.model.cut = 4 * (i > 4)
+            run.step(1)
+
+    run = pair(train, model=Second, eager=["input"])
+    assert eager(run)["input"] == 3 * (LAYERS - 1)  # and two of the bank
+    assert "looked up by what the first layer is given" in \
+        run.attached.explain()
+
+
+# ---- what else there is ----------------------------------------------------
+
+
+@WHOLES
+def test_two_shapes_in_one_loss(pair, grain):
+    def train(run):
+        for _ in range(6):
+            run.zero()
+            (run.loss() * run.loss(length=16)).backward()
+            run.loss(length=24).backward()
+            run.optimizer.step()
+
+    run = pair(train, grain=grain, eager=None)
+    assert set(eager(run)) <= {"warmup", "gradients_moved"}
+    assert len(run.attached.stats()["banks"]) == 3
+
+
+@WHOLES
+def test_numbers_that_are_drawn(pair, grain):
+    pair(of_lengths(*[32, 24] * 4, [24, 32], [32, 24, 24]), grain=grain,
+         make=lambda: Block(0.1))
+
+
+@WHOLES
+def test_buffers_that_are_written(pair, grain):
+    pair(of_lengths(*[32, 24] * 4, [24, 32], [32, 24, 24]), grain=grain,
+         make=Normed)
+
+
+class Around(Model):
+    def run_layers(self, x):
+        for layer in self.layers:
+            x = checkpoint(layer, x, use_reentrant=self.reentrant)
+        return x
+
+
+class Reentrant(Around):
+    reentrant = True
+
+
+class NotReentrant(Around):
+    reentrant = False
+
+
+@pytest.mark.parametrize("model", [Reentrant, NotReentrant])
+def test_checkpointing_around_layers(pair, model):
+    run = pair(of_lengths(*[32, 24] * 4, [24, 32], [32, 24, 24]),
+               model=model, eager=None)
+    assert set(eager(run)) <= {"warmup", "checkpoint", "forward_only",
+                               "gradients_moved"}
+
+
+class Inside(Block):
+    def forward(self, x):
+        return checkpoint(super().forward, x, use_reentrant=False,
+                          preserve_rng_state=False)
+
+
+@WHOLES
+def test_checkpointing_inside_layers(pair, grain):
+    pair(of_lengths(*[32, 24] * 4, [24, 32], [32, 24, 24]), grain=grain,
+         make=Inside)
+
+
+class Deep(Model):
+    """Of as many layers as an offload has a use for."""
+
+    def __init__(self, make=Block) -> None:
+        super().__init__(make)
+        self.layers = nn.ModuleList(make() for _ in range(6))
+
+
+@GRAIN
+@pytest.mark.parametrize("first", [32, 16])
+def test_offload(pair, grain, first):
+    """Longer ones than those of the first step keep more."""
+    other = 48 - first
+    run = pair(of_lengths(first, *[first, other] * 4, [first, other, other],
+                          [other] * 3, in_flight=3), grain=grain, model=Deep,
+               offload=True, offload_min_bytes=256, eager=["input"])
+    moved = run.attached.stats()["offload"]
+    assert moved["out_bytes"] == moved["back_bytes"]
+    # What a chunk keeps is wanted at once, unless more are in flight.
+    assert moved["out_bytes"] > 0 or grain == "chunk"
+
+
+@WHOLES
+def test_gradients_that_autograd_adds_up(pair, grain):
+    pair(of_lengths(*[32, 24] * 4, [24, 32], [32, 24, 24], [24, 32]),
+         grain=grain, gradients="autograd")
+
+
+@WHOLES
+def test_evaluations_in_between(pair, grain):
+    def train(run):
+        for length in (32, 24, 32, 24, 24, 32, 24, 32):
+            run.zero()
+            run.loss(length=length).backward()
+            run.optimizer.step()
+            with torch.no_grad():
+                run.loss(length=length)
+
+    pair(train, grain=grain, eager=["forward_only"])
+
+
+# ---- recordings that fail, or come late ------------------------------------
+
+
+class Waits(Block):
+    """Asks for a number, of short ones alone."""
+
+    def forward(self, x):
+        y = super().forward(x)
+        if x.shape[1] == 24:
+            y.sum().item()
+        return y
+
+
+class WaitsBack(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 1.0
+
+    @staticmethod
+    def backward(ctx, grad):
+        if grad.shape[1] == 24:
+            grad.sum().item()
+        return grad
+
+
+class WaitsThere(Block):
+    def forward(self, x):
+        return WaitsBack.apply(super().forward(x))
+
+
+@WHOLES
+@pytest.mark.parametrize("make", [Waits, WaitsThere])
+def test_a_recording_that_fails_leaves_other_banks(pair, grain, make):
+    run = pair(of_lengths(*[32, 24] * 3, *[32, 24, 16] * 3, [24, 32, 16]),
+               grain=grain, make=make, eager=None)
+    stats = run.attached.stats()
+    assert stats["refused"] == {}
+    replays = {b["shape"]: b["replays"] for b in stats["banks"]}
+    assert replays[f"({BATCH}, 32, {WIDTH})"] > 0
+    assert replays[f"({BATCH}, 16, {WIDTH})"] > 0
+    assert f"of ({BATCH}, 24, {WIDTH}): " in run.attached.explain()
+    assert eager(run)["refused"] > 0
+
+
+class Stops(Model):
+    """Its backward may end between two layers."""
+
+    stop = False
+
+    def run_layers(self, x):
+        x = self.layers[0](x)
+        if self.stop:
+            x.register_hook(self.fail)
+        return self.layers[2](self.layers[1](x))
+
+    @staticmethod
+    def fail(grad):
+        raise RuntimeError("on its way back")
+
+
+def test_a_backward_that_is_recorded_when_others_have_used_its_memory(pair):
+    """What the last layers' backward leaves to the first one's lies in memory
+    that its recording must not take."""
+    def train(run):
+        for length, stop in ((32, 0), (24, 0), (32, 1), (24, 0), (24, 0),
+                             (32, 0), (24, 0), (32, 0), (24, 0), (32, 0)):
+            run.zero()
+            run.model.stop = stop
+            loss = run.loss(length=length)
+            if stop:
+                with pytest.raises(RuntimeError, match="on its way"):
+                    loss.backward()
+                continue
+            loss.backward()
+            run.optimizer.step()
+
+    pair(train, model=Stops, eager=None)
+
+
+@GRAIN
+def test_a_forward_whose_backward_is_recorded_later(pair, grain):
+    def train(run):
+        for length, back in ((32, 1), (24, 1), (32, 0), (24, 0), (24, 1),
+                             (32, 1), (32, 0), (24, 1), (32, 1), (24, 1)):
+            run.zero()
+            loss = run.loss(length=length)
+            if back:
+                loss.backward()
+                run.optimizer.step()
+            else:
+                del loss
+                run.attached and run.attached.step()
+
+    pair(train, grain=grain, eager=None)
+
+
+# ---- memory ----------------------------------------------------------------
+
+
+def pool_bytes(runs, grain, lengths, **options) -> int:
+    run = runs(grain=grain, **options)
+    collect()
+    before = softpool.bytes_of_pools()
+    of_lengths(*lengths)(run)
+    assert run.attached.stats()["replays"] > 0
+    found = softpool.bytes_of_pools() - before
+    run.detach()
+    return found
+
+
+@pytest.mark.skipif(HAS_GPU, reason="torch's own allocator is in charge")
+@GRAIN
+@pytest.mark.parametrize("several", [False, True])
+def test_all_banks_take_the_memory_of_the_largest(runs, grain, several):
+    """Whichever is recorded first."""
+    lengths = [16, 24, 64, 48, 8, 32, 40, 56]
+    if several:
+        alone = [[64, 64]] * 4
+        steps = [[n, n] for n in lengths] * 3
+    else:
+        alone, steps = [64] * 4, lengths * 3
+    largest = pool_bytes(runs, grain, alone)
+    assert largest > 0
+    assert pool_bytes(runs, grain, steps) <= 1.05 * largest
+
+
+@WHOLES
+def test_a_gradient_outlives_the_graphs_that_have_left_it(runs, grain):
+    """It lies in memory that they had let go."""
+    run = runs(grain=grain)
+    of_lengths(*[32, 24] * 4)(run)
+    kept = {n: (p.grad, p.grad.clone())
+            for n, p in run.model.named_parameters()}
+    run.detach()
+    run.attached = None
+    collect()
+    for name, (grad, copy) in kept.items():
+        assert torch.equal(grad, copy), name
+
+
+def test_more_than_the_library_takes_is_refused_at_the_attach(runs):
+    with pytest.raises(graphhooks.Error, match="max_banks"):
+        runs(grain="layer", max_banks=0)
