@@ -54,6 +54,7 @@ class Recipe:
     """What differs from example to example."""
 
     autocast = True  # or the model is of that dtype itself
+    text = Text  # what is learned
     without_gpu = ""  # what can be done then
 
     def look(self) -> None:
@@ -195,6 +196,8 @@ def attach(model, run: Run, args, world: World, recipe: Recipe):
         options["max_slots"] = args.in_flight
     if args.trace and world.rank == 0:
         options["trace"] = f"{args.trace}-{run.name}-graphhooks.json"
+    if hasattr(args, "max_banks"):
+        options["max_banks"] = args.max_banks
     if args.offload:
         options["offload"] = args.offload
         options["offload_fraction"] = args.offload_fraction
@@ -340,7 +343,7 @@ def main(parser: Parser, recipe: Recipe, argv=None) -> int:
                 "--sync-every needs --in-flight 1: DDP adds up gradients "
                 "right after the forward that it belongs to"
             )
-        text = Text(args, world)
+        text = recipe.text(args, world)
         recipe.open(world)
         determine()
         return 0 if run_all(args, world, text, recipe) else 1

@@ -112,8 +112,7 @@ class Recipe(common.Recipe):
         return GPT(args).to(device)
 
 
-def main(argv=None) -> int:
-    parser = options.make_parser("A small GPT on text, with or without graphs.")
+def add_options(parser) -> None:
     add = parser.add_argument
     add("--checkpoint", action="store_true",
         help="keep no activations of a block, but run it again")  # fmt: skip
@@ -121,6 +120,11 @@ def main(argv=None) -> int:
         help="DDP's gradients of each microbatch, not of a step")  # fmt: skip
     add("--device", choices=("cuda", "cpu"), default="cuda",
         help="cpu goes with --graphhooks off")  # fmt: skip
+
+
+def main(argv=None) -> int:
+    parser = options.make_parser("A small GPT on text, with or without graphs.")
+    add_options(parser)
     return common.main(parser, Recipe(), argv)
 
 

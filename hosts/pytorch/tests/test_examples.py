@@ -101,6 +101,27 @@ def test_a_gpt_learns_on_a_cpu(tmp_path):
     assert [len(bits) for bits in run["loss_bits"][:5]] == [4, 6, 8, 3, 4]
 
 
+def test_speeches_of_several_lengths_on_a_cpu(tmp_path):
+    out = tmp_path / "run.json"
+    said = example("train_lengths", *CPU, "--compare", "off,off", "--steps",
+                   "5", "--pad-to", "8", "--eval-every", "5", "--json", out)
+    assert said.returncode == 0, said.stdout + said.stderr
+    assert "bitwise equal: yes (the losses of 5 steps in 25" in said.stdout
+    losses = json.loads(out.read_text())["runs"][0]["losses"]
+    assert losses[0] > losses[-1]
+
+
+@on_gpu
+def test_speeches_of_several_lengths_on_a_gpu(tmp_path):
+    out = tmp_path / "run.json"
+    said = example("train_lengths", *SMALL, "--compare", "off,layer,chunk",
+                   "--steps", "12", "--pad-to", "8", "--json", out)
+    assert said.returncode == 0, said.stdout + said.stderr
+    assert "bitwise equal: yes" in said.stdout
+    for run in json.loads(out.read_text())["runs"][1:]:
+        assert sum(b["replays"] > 0 for b in run["stats"]["banks"]) > 1
+
+
 @pytest.mark.parametrize(
     "options",
     [[], DROPOUT + IN_FLIGHT, ["--checkpoint", *DROPOUT], ["--dtype", "bf16"],
