@@ -139,13 +139,15 @@ typedef struct gh_packed_buffers {
  * @param[in,out] buffers  struct_size says how much is written
  *
  * @return GH_OK; GH_ERR_UNSUPPORTED for more sequences or tokens than the bank
- *         holds, and GH_ERR_INVALID for lengths that are negative, longer than
+ *         holds, or while the host captures the stream, and GH_ERR_INVALID for lengths that are negative, longer than
  *         their padding or do not divide, after both of which the host goes on
  *         eagerly; GH_ERR_INVALID too, GH_ERR_ABI or GH_ERR_UNSUPPORTED for a
  *         bad struct; GH_ERR_STATE while a pass is open, or once passes of the
  *         microbatch have run; GH_ERR_BUSY and GH_ERR_STATE as
- *         gh_layer_enter(); GH_ERR_NO_DRIVER; GH_ERR_NO_MEMORY;
- *         GH_ERR_DEVICE, after which the microbatch runs eagerly.
+ *         gh_layer_enter(); GH_ERR_NOT_FOUND for an unknown bank or chunk;
+ *         GH_ERR_NO_DRIVER; GH_ERR_NO_MEMORY; GH_ERR_DEVICE, after which the
+ *         microbatch runs eagerly, or has to be given its sequences again:
+ *         then gh_layer_enter() is GH_ERR_STATE.
  * Stream: enqueues on packed->stream.  Blocks: never; a first call allocates.
  * Since: 0.4.
  */

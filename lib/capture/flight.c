@@ -111,6 +111,7 @@ static GH_COLD gh_status go_without(struct gh_capture *c, const gh_pass *pass,
 GH_COLD gh_status gh_flight_leave_slot(struct gh_capture *c,
                                        const gh_pass *pass, gh_error *err)
 {
+    c->open.at->packed = UINT64_MAX; /* which the flight before has been */
     gh_open_give_slot_up(c);
     c->open.slot = GH_SLOT_NONE;
     c->open.at = NULL;
@@ -139,5 +140,6 @@ GH_COLD gh_status gh_flight_begin_elsewhere(struct gh_capture *c,
         }
     }
     c->open.at->order.ordered = false;
+    c->open.at->packed = UINT64_MAX; /* should the move fail */
     return gh_flight_move(c, c->open.at, pass->stream, err);
 }

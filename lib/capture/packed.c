@@ -231,6 +231,17 @@ static gh_status check_bank(const struct gh_bank *bank, gh_error *err)
                    bank->number);
 }
 
+/* The host launches its graph when it likes, and the arrays may be another
+ * microbatch's by then. */
+static GH_COLD gh_status refuse_capture(const gh_pass *pass, gh_error *err)
+{
+    return gh_fail(err, GH_ERR_UNSUPPORTED,
+                   "gh_packed_set: the host is capturing stream %p, and would "
+                   "write offsets whenever it launches that: call it before "
+                   "the capture begins, or use offsets of your own",
+                   pass->stream);
+}
+
 /* The microbatch takes its slot, or goes without. */
 static gh_status join(struct gh_capture *c, const gh_pass *pass, gh_error *err)
 {
@@ -351,6 +362,9 @@ gh_status gh_capture_set_packed(struct gh_capture *c, const gh_packed *packed,
     c->open.slot = GH_SLOT_NONE;
     c->open.at = NULL;
     c->open.entry = NULL;
+    if (gh_open_captured(c) == GH_CAPTURING_YES) {
+        return refuse_capture(&pass, err);
+    }
     if (packed->flags == 0) {
         status = join(c, &pass, err);
         if (status != GH_OK) {

@@ -575,6 +575,93 @@ static void test_a_launch_that_fails(void)
     finish("a failed launch");
 }
 
+/* ---- captures of the host's ---------------------------------------------- */
+
+static void fly(uint32_t of_bank, CUstream stream, uint32_t slot,
+                const char *name)
+{
+    gh_decision d;
+
+    for (gh_direction way = GH_FORWARD; way <= GH_BACKWARD; way++) {
+        gh_pass pass = a_pass(0, way, 0, stream, &no_io);
+        gh_status status;
+
+        pass.bank = of_bank;
+        do {
+            status = pass_once(&pass, &no_io, &d);
+        } while (status == GH_RERUN);
+        is_status(status, GH_OK, &err, "%s goes %s", name,
+                  way == GH_FORWARD ? "forward" : "backward");
+        is_int(d.slot, slot, "in its slot, or in none");
+    }
+}
+
+/* The slot's flight before was of sequences, which says nothing of one that
+ * does not begin in it. */
+static void test_a_slot_that_is_given_up(void)
+{
+    static const int32_t one[] = { 3 };
+    gh_packed_buffers buffers;
+    gh_decision d;
+    gh_pass pass;
+
+    if (!begin((struct toy_options){ .layers = 1, .max_slots = 1 })) {
+        return;
+    }
+    set(0, toy.streams[0], 1, one, NULL, &buffers);
+    fly(bank, toy.streams[0], 0, "a microbatch with sequences");
+    toy.drv.cuStreamBeginCapture(toy.streams[0],
+                                 CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    fly(0, toy.streams[0], GH_SLOT_NONE, "one that the host captures");
+    is_int(end_capture(toy.streams[0]), CUDA_SUCCESS, "the capture ends");
+    fly(0, toy.streams[0], 0, "the next one");
+    set(0, toy.streams[0], 1, one, NULL, &buffers);
+    fly(bank, toy.streams[0], 0, "one with sequences");
+    pass = a_pass(0, GH_FORWARD, 0, toy.streams[1], &no_io);
+    toy_configure(&toy, "SEED=0 RACES=1 FAIL=cuStreamWaitEvent:1:999,"
+                        "cuStreamSynchronize:1:999");
+    is_status(pass_once(&pass, &no_io, &d), GH_ERR_DEVICE, &err,
+              "a wait for it that fails is told");
+    toy_configure(&toy, "SEED=0 RACES=1");
+    fly(0, toy.streams[1], 0, "the same microbatch again");
+    finish("given up");
+}
+
+static void test_the_host_captures(void)
+{
+    static const int32_t one[] = { 3 };
+    gh_packed packed = { .struct_size = sizeof(packed),
+                         .flags = GH_PASS_FORWARD_ONLY,
+                         .n_sequences = 1,
+                         .lengths = one };
+    gh_packed_buffers buffers = { .struct_size = sizeof(buffers) };
+
+    if (!begin((struct toy_options){ .layers = 1, .max_slots = 1 })) {
+        return;
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        set(0, toy.streams[i], 1, one, NULL, &buffers);
+        set(1, toy.streams[i], 1, one, NULL, &buffers);
+        fly(bank, toy.streams[i], 0, "a microbatch");
+        gh_iteration_end(toy.session, NULL);
+    }
+    toy.drv.cuStreamBeginCapture(toy.streams[2],
+                                 CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    is_status(set(0, toy.streams[2], 1, one, NULL, &buffers),
+              GH_ERR_UNSUPPORTED, &err,
+              "sequences are not written by a graph of the host's");
+    ok(strstr(err.text, "is capturing") != NULL, "in words: %s", err.text);
+    packed.bank = bank;
+    packed.stream = toy.streams[2];
+    buffers = (gh_packed_buffers){ .struct_size = sizeof(buffers) };
+    is_status(gh_packed_set(toy.session, &packed, &buffers, &err),
+              GH_ERR_UNSUPPORTED, &err, "nor are those of an evaluation");
+    fly(bank, toy.streams[2], GH_SLOT_NONE, "the microbatch without them");
+    is_int(end_capture(toy.streams[2]), CUDA_SUCCESS,
+           "the capture is none the worse");
+    finish("captured");
+}
+
 /* Slots and streams that take turns: the wait of a flight stands before its
  * sequences are written.  With one slot every second microbatch has none. */
 static uint64_t races_of(uint32_t slots, const char *settings,
@@ -668,6 +755,8 @@ int main(void)
     test_microbatches_without_a_slot();
     test_evaluation();
     test_a_launch_that_fails();
+    test_a_slot_that_is_given_up();
+    test_the_host_captures();
     /* A reported race is what half of these runs are for. */
     if (freopen("/dev/null", "w", stderr) == NULL) {
         diag("every race is shown, as /dev/null cannot be opened");
