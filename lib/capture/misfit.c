@@ -93,6 +93,12 @@ void gh_misfit_overflow(const gh_pass *pass, char *text, size_t bytes)
         i++;
     }
     name_input(pass, i, name, sizeof(name));
+    if (pass->capacities[i] > GH_MOST_CAPACITY) {
+        snprintf(text, bytes,
+                 "its %s has a capacity of %llu bytes, which no device has",
+                 name, (unsigned long long)pass->capacities[i]);
+        return;
+    }
     if (pass->inputs[i].bytes < pass->capacities[i]) {
         describe_short(name, &pass->inputs[i], pass->capacities[i], text,
                        bytes);

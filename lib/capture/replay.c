@@ -27,8 +27,11 @@ bool gh_replay_holds_input(const gh_pass *pass, uint32_t i)
     const gh_buffer *input = &pass->inputs[i];
     const uint64_t capacity = pass->capacities[i];
 
-    return capacity == 0 || input->bytes == capacity ||
-           (input->bytes < capacity && (input->flags & GH_BUFFER_STATIC) == 0);
+    return capacity == 0 ||
+           (capacity <= GH_MOST_CAPACITY &&
+            (input->bytes == capacity ||
+             (input->bytes < capacity &&
+              (input->flags & GH_BUFFER_STATIC) == 0)));
 }
 
 bool gh_replay_holds(const gh_pass *pass)

@@ -23,6 +23,9 @@ enum gh_fit {
 enum gh_fit gh_replay_match(struct gh_entry *entry, const gh_pass *pass,
                             uint32_t first);
 
+/* More than any device has; sums of so many, aligned, are numbers still. */
+#define GH_MOST_CAPACITY (UINT64_C(1) << 48)
+
 /* Whether no input has more bytes than its capacity, and none that is read in
  * place fewer; and the same of one, where there are capacities. */
 bool gh_replay_holds(const gh_pass *pass);

@@ -12,16 +12,18 @@
 #define WORDS (CAPACITY / 4)
 
 static gh_buffer results;
+static uint32_t bank, read_of_bank;
 
 /* A pass whose graph leaves the whole of its input in results. */
-static gh_decision read_input(uint32_t segment, const gh_buffer *input)
+static gh_decision read_input_of(uint32_t segment, const gh_buffer *input,
+                                 uint64_t capacity)
 {
-    const uint64_t capacity = CAPACITY;
     const struct io io = { .inputs = input, .n_inputs = 1 };
     gh_decision d = { .struct_size = sizeof(d) };
     gh_pass pass = a_pass(segment, GH_FORWARD, 0, toy.streams[0], &io);
     gh_status status;
 
+    pass.bank = read_of_bank;
     pass.capacities = &capacity;
     do {
         status = gh_layer_enter(toy.session, &pass, &d, &err);
@@ -37,6 +39,11 @@ static gh_decision read_input(uint32_t segment, const gh_buffer *input)
         status = gh_layer_exit(toy.session, &pass, &err);
     } while (status == GH_RERUN);
     return d;
+}
+
+static gh_decision read_input(uint32_t segment, const gh_buffer *input)
+{
+    return read_input_of(segment, input, CAPACITY);
 }
 
 static bool begin(const gh_host_services *host)
@@ -195,6 +202,35 @@ static void test_the_host_writes_there_itself(void)
     finish("in place");
 }
 
+/* ---- a capacity that is none --------------------------------------------- */
+
+/* Aligned, it would be nothing, for which any buffer is large enough. */
+static void test_a_capacity_past_all_memory(void)
+{
+    const gh_bank_desc desc = { .struct_size = sizeof(desc) };
+    gh_buffer input;
+    gh_decision d;
+
+    if (!begin(&hearing)) {
+        return;
+    }
+    input = buffer(0, 64, 0);
+    toy.drv.cuMemsetD32Async((uintptr_t)input.address, 5, WORDS,
+                             toy.streams[0]);
+    gh_bank_add(toy.session, &desc, &bank, &err);
+    read_input(0, &input);
+    run(1, GH_FORWARD, 0, toy.streams[0]);
+    end_microbatch();
+    read_of_bank = bank;
+    d = read_input_of(0, &input, UINT64_MAX - 10);
+    read_of_bank = 0;
+    is_int(d.reason, GH_REASON_INPUT, "a capacity that wraps is not recorded");
+    is_int(times_said("18446744073709551605 bytes, which no device has"), 1,
+           "the log says why");
+    is_int(toy.drv.cuCtxSynchronize(), CUDA_SUCCESS, "the device is well");
+    finish("past all memory");
+}
+
 int main(void)
 {
     const char *reason;
@@ -209,5 +245,6 @@ int main(void)
     test_part_of_what_a_pass_has_written();
     test_static_inputs_fill_their_capacity();
     test_the_host_writes_there_itself();
+    test_a_capacity_past_all_memory();
     return done_testing();
 }
