@@ -89,6 +89,7 @@ bool sharer_open_alone(struct sharer *s, struct rank *r,
     s->options = *options;
     s->floats = SHARER_FLOATS;
     s->comm = r->comm;
+    s->stream = r->stream;
     s->n = r->n;
     if (options->host != NULL) {
         host = *options->host;
@@ -244,7 +245,7 @@ gh_status sharer_pass(struct sharer *s, uint32_t segment, gh_direction direction
                      .flags = s->pass_flags,
                      .n_inputs = 1,
                      .variant = s->variant,
-                     .stream = s->r->stream,
+                     .stream = s->stream,
                      .inputs = &input,
                      .bank = s->bank,
                      .group = s->group };
@@ -299,8 +300,10 @@ gh_status sharer_step(struct sharer *s, uint32_t microbatches)
         uint32_t bits;
 
         memcpy(&bits, &x, sizeof(bits));
+        s->stream = s->options.two_streams && m % 2 != 0 ? s->r->side
+                                                         : s->r->stream;
         drv.cuMemsetD32Async(place(s, (m + s->moved) % 2, 0), bits,
-                             SHARER_FLOATS, s->r->stream);
+                             SHARER_FLOATS, s->stream);
         for (uint32_t i = 0; i < SHARER_SEGMENTS && status == GH_OK; i++) {
             status = sharer_pass(s, i, GH_FORWARD, m);
         }

@@ -31,6 +31,7 @@ struct sharer_options {
     uint32_t flags;
     bool alone;      /* says no ranks */
     bool by_host;    /* brings words together itself */
+    bool two_streams; /* that microbatches take in turn */
     bool fixed;      /* what a microbatch is given is GH_BUFFER_STATIC */
     /* In each pass that it runs or that is recorded, before its work; NULL:
      * nothing. */
@@ -44,6 +45,7 @@ struct sharer {
     gh_session *session;
     gh_ranks ranks; /* as said */
     CUdeviceptr memory;
+    CUstream stream;   /* of the microbatch at hand */
     uint32_t step, slot; /* of the flight at hand, or the last */
     uint32_t floats;   /* of a pass, up to SHARER_FLOATS */
     uint32_t bank;
