@@ -139,6 +139,7 @@ static void test_passes(void)
 {
     LATER(gh_pass) pass;
     LATER(gh_decision) decision;
+    LATER(gh_ranks) ranks;
     const size_t pass_first = GH_SIZE_THROUGH(gh_pass, outputs);
 
     INIT(pass);
@@ -149,6 +150,10 @@ static void test_passes(void)
                 GH_SIZE_THROUGH(gh_decision, outputs),
                 one_pass(&pass.it, &decision.it));
     TEST_STRUCT(gh_pass, pass, pass_first, exit_pass(&pass.it));
+    INIT(ranks);
+    ranks.it.size = 1;
+    TEST_STRUCT(gh_ranks, ranks, GH_SIZE_THROUGH(gh_ranks, abort),
+                gh->ranks_set(opened, &ranks.it, &err));
 }
 
 static gh_status describe(const gh_model_desc *desc)
