@@ -121,6 +121,14 @@ uint64_t ranks_calls(const char *entry)
     return calls(entry);
 }
 
+uint64_t ranks_graphs(void)
+{
+    softcuda_counts c;
+
+    device_count(&c);
+    return c.execs;
+}
+
 void soft_is_clean(const char *name)
 {
     softnccl_counts left;

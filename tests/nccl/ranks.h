@@ -76,6 +76,8 @@ uint64_t ranks_waits(void);
  * of it there were in the last run. */
 void ranks_fail(const char *entry, uint64_t n);
 uint64_t ranks_calls(const char *entry);
+/* Graphs that can be launched, of all ranks. */
+uint64_t ranks_graphs(void);
 
 /* In a test: one thing that is so, said by this rank. */
 bool says(struct rank *r, bool held, const char *format, ...)

@@ -39,14 +39,21 @@ static bool open_ready(struct sharer *s, struct rank *r,
                 "passes are recorded and replayed");
 }
 
-/* The communicator is aborted: nobody else ends it. */
+/* The communicator is aborted: nobody else ends it, nor looks at it but
+ * softnccl. */
 static void close_parted(struct sharer *s)
 {
     const double start = now_s();
+    ncclResult_t result = ncclSuccess;
 
     sharer_close(s);
-    s->r->comm = NULL;
     says(s->r, now_s() - start < LIMIT_S, "the session closes in time");
+    if (ranks_are_soft() && sharer_said(s, "the graphs are destroyed")) {
+        says(s->r,
+             nccl.ncclCommGetAsyncError(s->r->comm, &result) != ncclSuccess,
+             "the communicator is aborted");
+    }
+    s->r->comm = NULL;
 }
 
 /* A step that fails on every rank, with a sentence. */
@@ -70,7 +77,10 @@ static void parts(struct sharer *s, const char *words)
     says(s->r, words == NULL || strstr(s->err.text, words) != NULL,
          "and what it is: %.170s", s->err.text);
     says(s->r, sharer_said(s, "the graphs are destroyed"), "it is logged");
-    says(s->r, sharer_step(s, 1) == GH_ERR_RANKS, "nothing runs after it");
+    says_int(s->r, sharer_pass(s, 0, GH_FORWARD, 1), GH_ERR_RANKS,
+             "no pass runs after it");
+    says_int(s->r, gh_iteration_end(s->session, &s->err), GH_ERR_RANKS,
+             "nor does a step end well");
 }
 
 static void test_one_leaves_alone(struct rank *r)
@@ -127,6 +137,42 @@ static void test_one_dies(struct rank *r)
     close_parted(&s);
 }
 
+/* It lives, and is elsewhere for so long that nobody but the session gives it
+ * up. */
+static void test_one_is_elsewhere(struct rank *r)
+{
+    struct sharer s;
+
+    if (!open_ready(&s, r, &fixed)) {
+        return;
+    }
+    if (!is_odd(r)) {
+        parts(&s, NULL);
+    }
+    ranks_meet(r);
+    close_parted(&s);
+}
+
+static void test_a_close_does_not_wait_for_it(struct rank *r)
+{
+    struct sharer s;
+
+    if (!open_ready(&s, r, &fixed)) {
+        return;
+    }
+    if (!is_odd(r)) {
+        says_int(r, sharer_step(&s, 1), GH_OK, "a step is issued");
+        close_parted(&s);
+        says(r, sharer_said(&s, "does not come") ||
+                    sharer_said(&s, "another rank"),
+             "it is logged");
+    }
+    ranks_meet(r);
+    if (is_odd(r)) {
+        close_parted(&s);
+    }
+}
+
 static void test_one_dies_before_a_recording(struct rank *r)
 {
     struct sharer s;
@@ -162,6 +208,57 @@ static void test_the_host_aborts(struct rank *r)
     says_int(r, s.aborted, 1, "the host was to abort once");
     sharer_close(&s);
     says_int(r, s.aborted, 1, "and not again");
+}
+
+static uint64_t graphs_left;
+
+/* A second rank that says what the first does; of settings its own number. */
+static gh_status echo(void *user, uint32_t bank, const uint64_t *mine,
+                      uint64_t *all, uint32_t n)
+{
+    const struct sharer *s = user;
+
+    (void)bank;
+    for (uint32_t i = 0; i < 2 * n; i++) {
+        all[i] = mine[i % n];
+    }
+    if (n > 8) {
+        all[n] = 1;
+    }
+    return s->mute ? GH_ERR_STATE : GH_OK;
+}
+
+static void note_graphs(void *user, uint32_t bank)
+{
+    (void)user;
+    (void)bank;
+    graphs_left = ranks_graphs();
+}
+
+/* NCCL waits for the graphs that hold its operations, in an abort too. */
+static void test_graphs_go_before_communicators(struct rank *r)
+{
+    struct sharer s;
+
+    graphs_left = UINT64_MAX;
+    if (!sharer_open_alone(&s, r, &fixed)) {
+        return;
+    }
+    s.ranks = (gh_ranks){ .struct_size = sizeof(s.ranks),
+                          .size = 2,
+                          .user = &s,
+                          .gather = echo,
+                          .abort = note_graphs };
+    says_int(r, sharer_join(&s), GH_OK, "two ranks, of which one is an echo");
+    says(r, sharer_is_exact(&s) && sharer_is_exact(&s) && sharer_is_exact(&s),
+         "record and replay");
+    says_int(r, (long long)ranks_graphs(), SHARER_PASSES, "with graphs");
+    s.mute = true;
+    s.moved = 1;
+    says_int(r, sharer_step(&s, 1), GH_ERR_RANKS, "until they part");
+    says_int(r, (long long)graphs_left, 0,
+             "no graph is left when communicators are aborted");
+    sharer_close(&s);
 }
 
 static void test_a_communicator_is_destroyed(struct rank *r)
@@ -382,6 +479,8 @@ int main(void)
         { "one records alone", test_one_records_alone, false },
         { "different passes", test_different_passes, false },
         { "one dies", test_one_dies, false },
+        { "one is elsewhere", test_one_is_elsewhere, false },
+        { "a close does not wait", test_a_close_does_not_wait_for_it, false },
         { "one dies before a recording", test_one_dies_before_a_recording,
           false },
         { "the host aborts", test_the_host_aborts, false },
@@ -403,6 +502,7 @@ int main(void)
         ranks_run_all(n, whole, sizeof(whole) / sizeof(whole[0]));
     }
     if (ranks_are_soft()) {
+        ranks_run(1, "graphs go first", test_graphs_go_before_communicators);
         ranks_run_all(2, soft, sizeof(soft) / sizeof(soft[0]));
     }
     for (size_t i = 0; i < sizeof(parted) / sizeof(parted[0]); i++) {
