@@ -65,7 +65,8 @@ static gh_status check_call(struct gh_capture *c, const char *call,
 }
 
 /* A recording that lacks what the host has asked for is no graph of the
- * pass: it runs eagerly, which may do what was refused. */
+ * pass: it runs eagerly, which may do what was refused.  With GH_RERUN the host
+ * has done nothing wrong, and hears of it at the exit. */
 static gh_status recorded(struct gh_capture *c, gh_status status,
                           const gh_error *why, gh_error *err)
 {
@@ -74,7 +75,7 @@ static gh_status recorded(struct gh_capture *c, gh_status status,
     }
     c->open.refused = true;
     c->why = *why;
-    return gh_fail(err, status, "%s", why->text);
+    return status == GH_RERUN ? GH_OK : gh_fail(err, status, "%s", why->text);
 }
 
 /* A call that names tensors, as it is made in an eager pass and in one that is

@@ -431,6 +431,7 @@ static gh_status load(struct gh_offload *o, const struct gh_offload_at *at,
     }
     i->pass = at->pass;
     i->state = GH_INSTANCE_READING;
+    i->said = true;
     lay_out(o, i, wanted);
     gh_move_ahead(o, i);
     return GH_OK;

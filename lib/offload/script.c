@@ -220,14 +220,18 @@ static bool holds_other(const struct gh_instance *i, uint64_t stays)
     return stays != 0 && i->held != i->kept;
 }
 
-/* The graph would read or write where the group is not. */
-static gh_status refuse_place(const struct gh_offload *o,
-                              const struct gh_instance *i, gh_error *err)
+/* An eager pass has loaded it where the host has it, this time. */
+static bool is_lent(const struct gh_instance *i)
 {
-    return gh_fail(err, GH_ERR_STATE,
-                   "offload: %s has another place or other bytes in this "
-                   "microbatch than the graph was recorded with",
-                   gh_group_name(o, i->group->layer, i->group->module).text);
+    return i->state == GH_INSTANCE_READING && i->said &&
+           gh_instance_is_own(i) && i->own->mode == GH_OWN_STAYS &&
+           i->own->stays != 0;
+}
+
+/* No graph can know where it is. */
+static bool is_loose(const struct gh_instance *i)
+{
+    return holds_other(i, i->stays) || is_lent(i);
 }
 
 /* Another pass, which may have been eager, has saved or loaded it. */
@@ -251,7 +255,14 @@ static gh_status find_end(const struct gh_offload *o,
 
     if (step->alone && is_begun(i, step->verb, at)) {
         step->buffer = commits ? i->out : i->back;
-        return holds_other(i, i->stays) ? refuse_place(o, i, err) : GH_OK;
+        return !is_loose(i)
+                   ? GH_OK
+                   : gh_fail(err, GH_RERUN,
+                             "offload: an eager pass has %s where it is this "
+                             "time only, so that no graph can end it",
+                             gh_group_name(o, i->group->layer,
+                                           i->group->module)
+                                 .text);
     }
     if (size_class != NULL) {
         step->buffer =
@@ -302,7 +313,8 @@ static gh_status record_end(struct gh_offload *o,
         status = gh_device_event_wait_in_graph(o->dev, at->stream,
                                                oldest->read, err);
     }
-    step.instance->recorded |= !gh_own_is_recorded(script, step.instance);
+    step.instance->recorded |= !gh_own_is_recorded(script, step.instance) ||
+                               (step.alone && step.instance->stays != 0);
     return status == GH_OK ? add_step(script, step, err) : status;
 }
 
@@ -422,6 +434,16 @@ static gh_status begin_save(struct gh_offload *o,
     return status;
 }
 
+/* The graph would read or write where the group is not. */
+static gh_status refuse_place(const struct gh_offload *o,
+                              const struct gh_instance *i, gh_error *err)
+{
+    return gh_fail(err, GH_ERR_STATE,
+                   "offload: %s has another place or other bytes in this "
+                   "microbatch than the graph was recorded with",
+                   gh_group_name(o, i->group->layer, i->group->module).text);
+}
+
 static gh_status check_begun(const struct gh_offload *o,
                              const struct gh_offload_step *step,
                              const struct gh_offload_at *at, gh_error *err)
@@ -432,8 +454,8 @@ static gh_status check_begun(const struct gh_offload *o,
     if (!is_begun(i, step->verb, at)) {
         return gh_group_refuse(o, i, "gh_layer_enter", err);
     }
-    if ((commits ? i->out : i->back) != step->buffer ||
-        holds_other(i, i->stays) || i->layout != step->layout ||
+    if ((commits ? i->out : i->back) != step->buffer || is_loose(i) ||
+        i->layout != step->layout ||
         (commits && gh_instance_is_own(i))) {
         return refuse_place(o, i, err);
     }
@@ -458,6 +480,7 @@ static gh_status begin_load(struct gh_offload *o,
     }
     i->pass = at->pass;
     i->stream = at->stream;
+    i->said = false;
     if (step->own != NULL) {
         status = gh_own_bring(o, i, step->own, at->stream, err);
     }

@@ -73,6 +73,7 @@ struct gh_instance {
     bool goes;       /* this time; else all of it is in `kept` */
     bool recorded;   /* a graph knows where `kept` is */
     bool for_nobody; /* of a forward that no backward follows */
+    bool said;       /* an eager pass has loaded it, and said where it is */
     uint64_t pass;   /* the number of the one that has saved it, or loaded it */
     uint64_t bytes;  /* that go, in all runs, and between them */
     struct gh_run runs[GH_MAX_GROUP];

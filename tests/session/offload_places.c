@@ -165,6 +165,50 @@ static void test_saved_elsewhere(void)
     saver_close(&sv);
 }
 
+/* Each step the group is loaded eagerly by the layer's second part, from
+ * wherever the host has had it, and released by the backward of the first, which
+ * has a graph. */
+static void loaded_elsewhere(bool unlent, uint32_t more, const char *what)
+{
+    static const uint32_t words[] = { 64, 256, 64, 64 };
+    struct saver_options o = { .layers = 2, .modules = 2, .tensors = 2,
+                               .elems = 256, .in_flight = 2,
+                               .granularity = "part", .scope = "attn",
+                               .environment = silent, .own = true,
+                               .loads_across = true };
+
+    o.unlent = unlent;
+    o.offload = (gh_offload_desc){ .struct_size = 1, .modules = "own_b",
+                                   .min_bytes = 4 };
+    if (!open_with(&o)) {
+        return;
+    }
+    memcpy(sv.words, words, sizeof(words));
+    steps(1, 2);
+    /* The forwards of both layers, and of both microbatches, stay eager. */
+    toy_configure(&sv.toy, "RACES=1 FAIL=cuStreamBeginCapture:1,"
+                           "cuStreamBeginCapture:2,cuStreamBeginCapture:3,"
+                           "cuStreamBeginCapture:4");
+    ok(steps(1, 2) && is_right(), "%s: a part is recorded that releases it",
+       what);
+    toy_configure(&sv.toy, "RACES=1");
+    for (uint32_t i = 0; i < 4; i++) {
+        sv.words[0] = i % 2 == 0 ? more : 64;
+        for (uint32_t taken = 0; taken < 8; taken++) {
+            lender_find(&sv.lender, 512, sv.toy.streams[0]);
+        }
+        steps(1, 1 + i);
+    }
+    ok(is_right(), "%s: no graph looks for it where it was", what);
+    saver_close(&sv);
+}
+
+static void test_loaded_elsewhere(void)
+{
+    loaded_elsewhere(false, 64, "what stays at the host's");
+    loaded_elsewhere(true, 256, "what stays at the library's");
+}
+
 int main(void)
 {
     const char *reason;
@@ -176,5 +220,6 @@ int main(void)
     test_recorded_backward_alone();
     test_recorded_before_the_largest();
     test_saved_elsewhere();
+    test_loaded_elsewhere();
     return done_testing();
 }

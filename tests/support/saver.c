@@ -470,10 +470,12 @@ static uint32_t modules(const struct saver *sv, bool evaluates)
     return sv->trained_modules <= all ? sv->trained_modules : 0;
 }
 
-/* Whether the group stays open until the layer's second part. */
-static bool goes_across(const struct saver *sv, uint32_t k)
+/* Whether the group stays open until the layer's other part. */
+static bool goes_across(const struct saver *sv, gh_direction direction,
+                        uint32_t k)
 {
-    return sv->options.across && k == 0;
+    return k == 0 && (sv->options.across || (sv->options.loads_across &&
+                                             direction == GH_BACKWARD));
 }
 
 #define TRY(call) \
@@ -540,13 +542,13 @@ static enum outcome forward_part(struct saver *sv, const struct work *w,
         TRY(place(sv, &group, w));
         RUN(write_group(sv, &group, w, part, x));
         RUN(use_group(sv, &group, w, y));
-        if (goes_across(sv, k)) {
+        if (goes_across(sv, GH_FORWARD, k)) {
             keep_across(sv, &group, w, part);
         } else {
             TRY(let_go(sv, &group, w));
         }
     }
-    return part % 2 == 1 && goes_across(sv, 0) ? end_across(sv, w, part, y)
+    return part % 2 == 1 && goes_across(sv, GH_FORWARD, 0) ? end_across(sv, w, part, y)
                                                : GOES_ON;
 }
 
@@ -556,7 +558,7 @@ static enum outcome backward_group(struct saver *sv, const struct work *w,
     struct group group = { .layer = part / 2, .k = k,
                            .n_tensors = sv->options.tensors };
 
-    if (goes_across(sv, k)) {
+    if (goes_across(sv, GH_BACKWARD, k)) {
         memcpy(group.tensors, sv->across[w->direction][w->set][part / 2],
                sizeof(group.tensors));
     } else {
@@ -586,7 +588,7 @@ static enum outcome backward_part(struct saver *sv, const struct work *w,
             TRY(backward_group(sv, w, part, g, k));
         }
     }
-    return part % 2 == 1 && goes_across(sv, 0) && !sv->loads_nothing
+    return part % 2 == 1 && goes_across(sv, GH_BACKWARD, 0) && !sv->loads_nothing
                ? load_across(sv, w, part)
                : GOES_ON;
 }

@@ -45,6 +45,7 @@ struct saver_options {
     gh_status (*flush)(struct saver *); /* in its place; NULL: none */
     bool across;              /* group 0 is read and committed by the layer's
                                  second part, and loaded by its backward */
+    bool loads_across;        /* only the latter */
     bool at_once;             /* a pass commits and releases at its end */
     bool evaluates;           /* a forward without a backward, before each */
     bool own;           /* groups lie where the host's allocator puts them */
