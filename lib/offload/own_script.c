@@ -53,17 +53,6 @@ gh_status gh_own_record_lend(struct gh_offload *o,
                : GH_OK;
 }
 
-bool gh_own_is_recorded(const struct gh_offload_script *script,
-                        const struct gh_instance *i)
-{
-    for (uint32_t s = 0; s < script->n; s++) {
-        if (script->steps[s].instance == i && script->steps[s].own != NULL) {
-            return true;
-        }
-    }
-    return gh_instance_is_own(i);
-}
-
 gh_status gh_own_record_commit(struct gh_offload *o,
                                const struct gh_offload_at *at,
                                const struct gh_offload_script *script,

@@ -32,9 +32,5 @@ gh_status gh_own_record_commit(struct gh_offload *offload,
 gh_status gh_own_record_load(struct gh_offload *offload,
                              const gh_offload_group *wanted,
                              struct gh_offload_step *step, gh_error *err);
-/* Whether what the graph does with the instance is the host's own, so that it
- * knows `kept` only where it has said so. */
-bool gh_own_is_recorded(const struct gh_offload_script *script,
-                        const struct gh_instance *instance);
 
 #endif

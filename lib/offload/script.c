@@ -313,8 +313,7 @@ static gh_status record_end(struct gh_offload *o,
         status = gh_device_event_wait_in_graph(o->dev, at->stream,
                                                oldest->read, err);
     }
-    step.instance->recorded |= !gh_own_is_recorded(script, step.instance) ||
-                               (step.alone && step.instance->stays != 0);
+    step.instance->recorded |= step.alone && step.instance->stays != 0;
     return status == GH_OK ? add_step(script, step, err) : status;
 }
 
