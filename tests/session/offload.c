@@ -4,14 +4,12 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "support/by_hand.h"
-#include "support/saver.h"
+#include "support/saving.h"
 #include "support/trace_file.h"
 #include "tap/tap.h"
 
 #include <stdio.h>
 #include <string.h>
-
-static struct saver sv;
 
 static const struct saver_options four_layers = { .layers = 4,
                                                   .modules = 3,
@@ -19,21 +17,12 @@ static const struct saver_options four_layers = { .layers = 4,
                                                   .elems = 256,
                                                   .in_flight = 3 };
 
-static uint64_t opened; /* objects that are the host's */
 static uint32_t n_leaks;
-
-static uint64_t left_over(void)
-{
-    const softcuda_counts c = toy_counts(&sv.toy);
-
-    return c.device_allocations + c.host_allocations + c.streams + c.events +
-           c.graphs + c.execs + c.modules + c.captures;
-}
 
 static void finish(void)
 {
     saver_detach(&sv);
-    n_leaks += left_over() != opened;
+    n_leaks += left_over() != 0;
     saver_close(&sv);
 }
 
@@ -44,61 +33,6 @@ static void no_race(void)
     } else {
         skip(1, "only the software device looks for races");
     }
-}
-
-static bool open_with(const struct saver_options *options)
-{
-    const char *reason;
-
-    said[0] = '\0';
-    if (!saver_open(&sv, options, &reason)) {
-        ok(false, "the host opens: %s", reason);
-        return false;
-    }
-    opened = left_over();
-    if (saver_attach(&sv) != GH_OK) {
-        ok(false, "the session opens: %s", sv.err.text);
-        saver_close(&sv);
-        return false;
-    }
-    return true;
-}
-
-static bool run_steps(const uint32_t *counts, uint32_t n)
-{
-    gh_status status = GH_OK;
-
-    for (uint32_t i = 0; i < n && status == GH_OK; i++) {
-        status = saver_step(&sv, counts[i]);
-    }
-    if (status != GH_OK) {
-        diag("%s", sv.err.text);
-    }
-    return status == GH_OK;
-}
-
-/* Steps of 4, 5, 3 and 4 microbatches: sums, races, and who has seen bytes that
- * nobody wrote. */
-static bool trains(void)
-{
-    static const uint32_t counts[] = { 4, 5, 3, 4 };
-    const char *text = NULL;
-    const bool ran = run_steps(counts, 4);
-    const bool exact = ran && saver_is_exact(&sv);
-    const bool raced = toy_races(&sv.toy) != 0;
-    const bool unwritten = toy_unwritten(&sv.toy, &text) != 0;
-
-    if (!ran || !exact || raced || unwritten) {
-        diag("ran %d, exact %d, raced %d, unwritten: %s", ran, exact, raced,
-             text != NULL ? text : "no");
-    }
-    return ran && exact && !raced && !unwritten;
-}
-
-static gh_offload_desc asks(const char *modules)
-{
-    return (gh_offload_desc){ .struct_size = 1, .modules = modules,
-                              .min_bytes = 4 };
 }
 
 /* ---- what is trained ---------------------------------------------------------- */

@@ -4,30 +4,13 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "support/by_hand.h"
-#include "support/saver.h"
+#include "support/saving.h"
 #include "tap/tap.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static struct saver sv;
 static const char *const silent[] = { "GRAPHHOOKS_LOG=off", NULL };
-
-static bool open_with(const struct saver_options *options)
-{
-    const char *reason;
-
-    said[0] = '\0';
-    if (!saver_open(&sv, options, &reason)) {
-        return ok(false, "the host opens: %s", reason);
-    }
-    if (saver_attach(&sv) != GH_OK) {
-        ok(false, "the session opens: %s", sv.err.text);
-        saver_close(&sv);
-        return false;
-    }
-    return true;
-}
 
 static bool steps(uint32_t n, uint32_t microbatches)
 {

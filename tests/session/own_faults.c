@@ -5,13 +5,12 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "support/by_hand.h"
-#include "support/saver.h"
+#include "support/saving.h"
 #include "tap/tap.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static struct saver sv;
 static const char *const silent[] = { "GRAPHHOOKS_LOG=off", NULL };
 static const char *const delayed[] = { "GRAPHHOOKS_LOG=off",
                                        "GRAPHHOOKS_OFFLOAD_DELAY=1", NULL };
@@ -25,22 +24,6 @@ static const struct saver_options small = { .layers = 4,
                                             .streams = 2,
                                             .environment = silent,
                                             .own = true };
-
-static bool open_with(const struct saver_options *options)
-{
-    const char *reason;
-
-    said[0] = '\0';
-    if (!saver_open(&sv, options, &reason)) {
-        return ok(false, "the host opens: %s", reason);
-    }
-    if (saver_attach(&sv) != GH_OK) {
-        ok(false, "the session opens: %s", sv.err.text);
-        saver_close(&sv);
-        return false;
-    }
-    return true;
-}
 
 static bool steps(uint32_t n, uint32_t microbatches)
 {
@@ -64,22 +47,6 @@ static bool is_right(void)
              (unsigned long long)toy_races(&sv.toy));
     }
     return exact && toy_races(&sv.toy) == 0;
-}
-
-/* Every block that was lent is back, once.  The session is closed. */
-static bool all_are_back(void)
-{
-    const struct lender *l = &sv.lender;
-    const bool are = l->wrong == 0 && l->lent == l->returned &&
-                     lender_still_out(l) == 0;
-
-    if (!are) {
-        diag("%llu lent, %llu returned, %llu wrong, %llu still out",
-             (unsigned long long)l->lent, (unsigned long long)l->returned,
-             (unsigned long long)l->wrong,
-             (unsigned long long)lender_still_out(l));
-    }
-    return are;
 }
 
 static void close_and_count(const char *what)
