@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 import softpool
-from models import (BATCH, GRAINS, HAS_GPU, LAYERS, SEGMENTS, WHOLE, WIDTH,
-                    Block, F, Model, Normed, collect, nn, torch)
+from models import (BATCH, DEVICE, GRAINS, HAS_GPU, LAYERS, SEGMENTS, WHOLE,
+                    WIDTH, Block, F, Model, Normed, collect, nn, torch)
 from torch.utils.checkpoint import checkpoint
 
 import graphhooks
@@ -241,6 +241,25 @@ class Tells(Model):
 def test_a_chunk_whose_calls_have_the_length_in_them(pair, grain):
     pair(of_lengths(*[32, 24] * 4, [24, 32, 24]), grain=grain, make=Told,
          model=Tells)
+
+
+class SamePlace(Model):
+    """What goes into the layers lies at one address, whatever its size."""
+
+    def __init__(self, make) -> None:
+        super().__init__(make)
+        self.room = torch.zeros(BATCH * 64 * WIDTH, device=DEVICE)
+
+    def run_layers(self, x):
+        room = self.room[:x.numel()].detach().view(x.shape)
+        return super().run_layers(room.copy_(x))
+
+
+@GRAIN
+def test_shapes_at_one_address(pair, grain):
+    run = pair(of_lengths(*[24, 32] * 5, [24, 32]), grain=grain,
+               model=SamePlace)
+    assert set(eager(run)) == {"warmup", "gradients_moved"}
 
 
 class Second(Model):
