@@ -25,6 +25,7 @@ from . import calls, recording
 
 MOST = 8  # of them have graphs, where nobody says how many
 _KNOWN = 256  # signatures that are remembered
+_DECLARED = 65536  # the library's GH_BANKS
 _IN_WORDS = 32  # calls of which it is looked at in what they differ
 _SHOWN = 8  # shapes in a sentence
 
@@ -40,11 +41,10 @@ def with_most(options: dict) -> dict:
 class Bank:
     """One signature, and what is known of it."""
 
-    def __init__(self, key: tuple, words: dict, name: str, tokens: int):
+    def __init__(self, key: tuple, words: dict, name: str):
         self.key = key
         self.words = words  # of the call that began its first flight
         self.name = name
-        self.tokens = tokens
         self.number: int | None = None  # the library's, once it is declared
         self.of: dict[int, Signature] = {}  # by segment
         self.last = 0  # the flight that was of it last, by number
@@ -91,6 +91,8 @@ class Banks:
         self.owner = owner
         self.all: dict[tuple, Bank] = {}  # by key
         self.declared: list[Bank] = []  # by number
+        self._most = os.environ.get("GRAPHHOOKS_MAX_BANKS") \
+            or owner.options["max_banks"]
         self._flight = None  # the forward at hand
         self._bank: Bank | None = None  # its bank
         self._count = 0  # of flights
@@ -101,8 +103,7 @@ class Banks:
     @property
     def most(self) -> int:
         """As the library has read it, which has refused what is no number."""
-        return int(os.environ.get("GRAPHHOOKS_MAX_BANKS")
-                   or self.owner.options["max_banks"])
+        return int(self._most)
 
     # ---- the bank of a flight -------------------------------------------
 
@@ -146,10 +147,8 @@ class Banks:
         words = {}
         if self._met <= _IN_WORDS:  # words take time
             words = calls.describe(segment.sites[0], key, args, kwargs)
-        shape = tuple(tensors[0].shape) if tensors else ()
-        tokens = tensors[0].numel() // shape[-1] if len(shape) > 1 \
-            and shape[-1] else 0
-        bank = Bank(_hashed(key), words, str(shape), tokens)
+        name = str(tuple(tensors[0].shape)) if tensors else "no tensors"
+        bank = Bank(_hashed(key), words, name)
         if len(self.all) >= _KNOWN:
             self._forget_one()
         self.all[bank.key] = bank
@@ -164,19 +163,20 @@ class Banks:
 
     def _has_room(self, bank: Bank) -> bool:
         """Whether it may have graphs, for which another one may go."""
+        if bank.number is None and len(self.declared) == _DECLARED:
+            return False
         others = [b for b in self.declared if b.has_graphs]
         return len(others) < self.most or \
             min(b.last for b in others) < bank.before
 
     def _declare(self, bank: Bank) -> None:
-        """The first is the session's own."""
+        """The first is the session's own.  Nothing is said of tokens: with
+        more of them an input may be larger, or as large, or the square."""
         bank.number = len(self.declared)
         if self.declared:
             owner = self.owner
             number = ctypes.c_uint32()
-            desc = _abi.make(
-                _abi.gh_bank_desc, tokens=min(bank.tokens, 2**32 - 1),
-                name=bank.name.encode())
+            desc = _abi.make(_abi.gh_bank_desc, name=bank.name.encode())
             owner.check(owner.api.bank_add(
                 owner.handle, ctypes.byref(desc), ctypes.byref(number),
                 ctypes.byref(owner.error)))

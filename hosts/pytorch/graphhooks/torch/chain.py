@@ -375,7 +375,8 @@ class Chain:
             return (len(args) == 1 and not kwargs
                     and args[0] is self._before[0])
         return not self._is_given_other() and tree.matches(
-            self.signature.calls[i], (args, kwargs), (self._before, self._tensors))
+            self.signature.calls[i], (args, kwargs),
+            (self._before, self._tensors))
 
 
 def _modes() -> tuple:
