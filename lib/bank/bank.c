@@ -10,6 +10,7 @@
 #include "bank/banks.h"
 #include "base/error.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 static size_t count(const struct gh_bank *bank)
@@ -110,6 +111,20 @@ gh_status gh_bank_take(struct gh_bank *bank, struct gh_entry *entry,
         bank->bytes += entry->block->bytes;
     }
     return status;
+}
+
+struct gh_bank_label gh_bank_describe(const struct gh_bank *bank)
+{
+    const char *name = bank->number == 0 ? "declared by nobody" : bank->name;
+    struct gh_bank_label label;
+
+    if (name[0] == '\0') {
+        snprintf(label.text, sizeof(label.text), "bank %u", bank->number);
+    } else {
+        snprintf(label.text, sizeof(label.text), "bank %u (%s)", bank->number,
+                 name);
+    }
+    return label;
 }
 
 struct gh_place gh_bank_place_of(const struct gh_bank *bank,

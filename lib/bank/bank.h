@@ -63,6 +63,12 @@ gh_status gh_bank_take(struct gh_bank *bank, struct gh_entry *entry,
                        struct gh_shelf *shelf, uint64_t bytes, uint64_t wish,
                        gh_error *err);
 
+/* "bank 2 (4096)", or "bank 2" of one without a name, for people. */
+struct gh_bank_label {
+    char text[GH_BANK_NAME + 32];
+};
+struct gh_bank_label gh_bank_describe(const struct gh_bank *bank);
+
 /* Where an entry is. */
 struct gh_place {
     uint32_t segment;

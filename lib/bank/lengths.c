@@ -57,9 +57,9 @@ gh_status gh_lengths_take(const struct gh_bank *bank, const gh_packed *packed,
 
     if (packed->n_sequences > bank->sequences) {
         return gh_fail(err, GH_ERR_UNSUPPORTED,
-                       "gh_packed: %u sequences, and bank %u (%s) holds %u: "
-                       "pack fewer, or declare a larger bank",
-                       packed->n_sequences, bank->number, bank->name,
+                       "gh_packed: %u sequences, and %s holds %u: pack fewer, "
+                       "or declare a larger bank",
+                       packed->n_sequences, gh_bank_describe(bank).text,
                        bank->sequences);
     }
     for (uint32_t i = 0; i < packed->n_sequences; i++) {

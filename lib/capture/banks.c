@@ -10,6 +10,7 @@
 #include "capture/state.h"
 
 #include "base/error.h"
+#include "trace/trace.h"
 
 gh_status gh_capture_add_bank(struct gh_capture *c, const gh_bank_desc *desc,
                               uint32_t *bank_p, gh_error *err)
@@ -33,6 +34,10 @@ gh_status gh_capture_add_bank(struct gh_capture *c, const gh_bank_desc *desc,
                     "bank %u is %s: CP size %u, %u tokens, %u sequences",
                     *bank_p, desc->name == NULL ? "unnamed" : desc->name,
                     desc->cp_size, desc->tokens, desc->sequences);
+        if (c->options.trace != NULL) {
+            gh_trace_name_bank(c->options.trace, *bank_p,
+                               c->banks.all[*bank_p]->name);
+        }
     }
     return status;
 }
@@ -97,9 +102,9 @@ static void evict(struct gh_capture *c, struct gh_bank *bank)
     void **objects = gh_aux_give_up(c, bank, &n);
 
     gh_log_line(c->options.log, GH_LOG_INFO,
-                "bank %u (%s), the least recently used, gives way: %u graphs "
-                "go, as GRAPHHOOKS_MAX_BANKS is %u",
-                bank->number, bank->name, bank->n_graphs, c->banks.most);
+                "%s, the least recently used, gives way: %u graphs go, as "
+                "GRAPHHOOKS_MAX_BANKS is %u",
+                gh_bank_describe(bank).text, bank->n_graphs, c->banks.most);
     gh_banks_evict(&c->banks, bank, objects, n);
     gh_device_leave(c->dev, before);
 }

@@ -38,6 +38,7 @@ void gh_open_trace(struct gh_capture *c, gh_status status)
         .segment = c->open.segment,
         .microbatch = c->open.microbatch,
         .slot = c->open.slot,
+        .bank = c->open.bank->number,
         .direction = (uint8_t)c->open.direction,
         .variant = (uint8_t)c->open.variant,
         .prepares = gh_open_prepares(&c->open),

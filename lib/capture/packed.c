@@ -187,10 +187,10 @@ GH_COLD gh_status gh_packed_refuse_none(const gh_pass *pass,
                                         gh_error *err)
 {
     return gh_fail(err, GH_ERR_STATE,
-                   "gh_layer_enter: microbatch %u of bank %u (%s) begins "
-                   "without its sequences, and would read those of another: "
-                   "call gh_packed_set first",
-                   pass->microbatch, pass->bank, bank->name);
+                   "gh_layer_enter: microbatch %u of %s begins without "
+                   "its sequences, and would read those of another: call "
+                   "gh_packed_set first",
+                   pass->microbatch, gh_bank_describe(bank).text);
 }
 
 /* ---- the call ------------------------------------------------------------ */

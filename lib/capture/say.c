@@ -41,19 +41,15 @@ struct gh_entry_label gh_entry_describe(const struct gh_capture *c,
     const struct gh_bank *bank = gh_banks_whose(&c->banks, entry);
     const struct gh_place place = gh_bank_place_of(bank, entry);
     struct gh_entry_label label;
-    char where[120], which[64] = "";
-
-    if (bank->number != 0) {
-        snprintf(which, sizeof(which), ", bank %u%s%s%s", bank->number,
-                 bank->name[0] == '\0' ? "" : " (", bank->name,
-                 bank->name[0] == '\0' ? "" : ")");
-    }
+    char where[120];
 
     gh_plan_extent(c->plan, &c->plan->segments[place.segment], where,
                    sizeof(where));
-    snprintf(label.text, sizeof(label.text), "%s %s%s, slot %u%s", where,
+    snprintf(label.text, sizeof(label.text), "%s %s%s, slot %u%s%s", where,
              gh_direction_names[place.direction],
-             place.variant == 0 ? "" : " (variant 1)", place.slot, which);
+             place.variant == 0 ? "" : " (variant 1)", place.slot,
+             bank->number == 0 ? "" : ", ",
+             bank->number == 0 ? "" : gh_bank_describe(bank).text);
     return label;
 }
 
@@ -164,6 +160,7 @@ void gh_say_overflow(struct gh_capture *c, const gh_pass *pass)
 
 void gh_say_eager(struct gh_capture *c)
 {
+    const struct gh_bank *bank = c->open.bank;
     char where[120], why[320];
 
     if (was_said(c, c->open.reason) || !describe_reason(c, why, sizeof(why))) {
@@ -173,10 +170,12 @@ void gh_say_eager(struct gh_capture *c)
     gh_plan_extent(c->plan, &c->plan->segments[c->open.segment], where,
                    sizeof(where));
     gh_log_line(c->options.log, GH_LOG_WARN,
-                "%s %s%s, microbatch %u, ran eagerly: %s; this is said once",
+                "%s %s%s, microbatch %u%s%s, ran eagerly: %s; this is said "
+                "once",
                 where, gh_direction_names[c->open.direction],
                 c->open.variant == 0 ? "" : " (variant 1)",
-                c->open.microbatch, why);
+                c->open.microbatch, bank->number == 0 ? "" : " of ",
+                bank->number == 0 ? "" : gh_bank_describe(bank).text, why);
 }
 
 void gh_say_no_step_ends(const struct gh_capture *c)
@@ -492,9 +491,9 @@ static void say_banks(const struct gh_capture *c)
 
         if (bank->recordings != 0) {
             gh_log_line(c->options.log, GH_LOG_INFO,
-                        "bank %u (%s): %llu recordings, %llu graph launches, "
-                        "gave way %llu time%s",
-                        i, i == 0 ? "declared by nobody" : bank->name,
+                        "%s: %llu recordings, %llu graph launches, gave way "
+                        "%llu time%s",
+                        gh_bank_describe(bank).text,
                         (unsigned long long)bank->recordings,
                         (unsigned long long)bank->replays,
                         (unsigned long long)bank->evictions,

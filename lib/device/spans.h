@@ -24,8 +24,8 @@ enum gh_work {
 /* What the work is; nothing here reads it. */
 struct gh_span_what {
     enum gh_work work;
-    uint32_t direction, variant, segment; /* GRAPH */
-    uint32_t layer, module;               /* OUT, BACK */
+    uint32_t direction, variant, segment, bank; /* GRAPH */
+    uint32_t layer, module;                     /* OUT, BACK */
     uint32_t microbatch, slot;
     uint64_t bytes;
 };

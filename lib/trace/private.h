@@ -29,6 +29,8 @@ struct gh_trace {
     uint32_t n_streams;
     uint64_t ends[GH_TRACE_GRAPHS + STREAMS]; /* of each lane; 0: not named */
     struct gh_trace_record *records;
+    char (*names)[GH_BANK_NAME]; /* of banks; without memory, some */
+    uint32_t n_names;
     char *text;
     size_t text_used;
     char path[PATH_BYTES];
@@ -41,6 +43,10 @@ void gh_trace_put(struct gh_trace *trace, const char *format, ...)
 void gh_trace_put_name(struct gh_trace *trace, const char *name);
 /* "layer 3" or "layer 3 attn", or "layer 3 attn to layer 4". */
 void gh_trace_put_segment(struct gh_trace *trace, const gh_segment *segment);
+/* " bank3"; nothing for bank 0. */
+void gh_trace_put_bank(struct gh_trace *trace, uint32_t bank);
+/* Its number and name among the arguments, with a comma behind each. */
+void gh_trace_put_bank_args(struct gh_trace *trace, uint32_t bank);
 /* All of the text, or the end of the trace. */
 void gh_trace_write(struct gh_trace *trace);
 

@@ -287,6 +287,7 @@ static void put_record(struct gh_trace *trace,
     if (record->variant != 0) {
         gh_trace_put(trace, " variant%u", record->variant);
     }
+    gh_trace_put_bank(trace, record->bank);
     gh_trace_put(trace, " mb%u", record->microbatch);
     if (record->slot != GH_SLOT_NONE) {
         gh_trace_put(trace, " slot%u", record->slot);
@@ -302,6 +303,7 @@ static void put_record(struct gh_trace *trace,
     if (record->variant != 0) {
         gh_trace_put(trace, "\"variant\":%u,", record->variant);
     }
+    gh_trace_put_bank_args(trace, record->bank);
     gh_trace_put(trace, "\"action\":\"%s\",\"reason\":\"%s\"}}",
                  action_name(record), gh_reason_name(record->reason));
 }
@@ -428,6 +430,7 @@ void gh_trace_close(struct gh_trace *trace)
     if (trace->fd >= 0) {
         close(trace->fd);
     }
+    free(trace->names);
     free(trace->text);
     free(trace->records);
     free(trace);

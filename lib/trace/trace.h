@@ -19,7 +19,7 @@
 #ifndef GH_TRACE_TRACE_H
 #define GH_TRACE_TRACE_H
 
-#include <graphhooks/layer.h>
+#include <graphhooks/bank.h>
 
 #include "base/log.h"
 #include "plan/plan.h"
@@ -32,6 +32,7 @@ struct gh_trace_record {
     uint32_t segment;
     uint32_t microbatch;
     uint32_t slot; /* GH_SLOT_NONE: none */
+    uint32_t bank;
     uint8_t direction;
     uint8_t variant;
     uint8_t action;
@@ -48,6 +49,11 @@ gh_status gh_trace_open(const char *path, const struct gh_plan *plan,
                         const struct gh_log *log, struct gh_trace **trace_p,
                         gh_error *err);
 
+/* The name that events of the bank carry from now on; "" is none.  It
+ * allocates. */
+void gh_trace_name_bank(struct gh_trace *trace, uint32_t bank,
+                        const char *name);
+
 /* The path that was opened. */
 const char *gh_trace_path(const struct gh_trace *trace);
 
@@ -59,7 +65,7 @@ struct gh_trace_work {
     enum gh_trace_lane lane;
     const void *stream;
     uint32_t microbatch, slot;              /* GH_SLOT_NONE: none */
-    uint32_t segment, direction, variant;   /* GRAPHS */
+    uint32_t segment, direction, variant, bank; /* GRAPHS */
     uint32_t layer;                         /* OUT, BACK */
     const char *module;
     uint64_t bytes;

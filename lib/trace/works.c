@@ -63,6 +63,7 @@ static void put_graph(struct gh_trace *trace, const struct gh_trace_work *work)
     if (work->variant != 0) {
         gh_trace_put(trace, " variant%u", work->variant);
     }
+    gh_trace_put_bank(trace, work->bank);
     gh_trace_put(trace, " mb%u", work->microbatch);
 }
 
@@ -91,6 +92,7 @@ static void put_work_args(struct gh_trace *trace,
             gh_trace_put(trace, "\"first_layer\":%u,\"last_layer\":%u,",
                          s->first_layer, s->last_layer);
         }
+        gh_trace_put_bank_args(trace, work->bank);
     } else {
         gh_trace_put(trace,
                      "\",\"cat\":\"%s\",\"args\":{\"layer\":%u,\"module\":\"",

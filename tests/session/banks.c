@@ -3,6 +3,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "support/shapes.h"
+#include "support/trace_file.h"
 #include "tap/tap.h"
 
 #include <stdio.h>
@@ -647,6 +648,53 @@ static void test_what_is_said(void)
     ok(strstr(heard, "bank 0") == NULL, "and nothing of one that did nothing");
 }
 
+/* What the line of an eager pass and every event of a trace have. */
+static void test_the_trace(void)
+{
+    const gh_host_services host = { .struct_size = sizeof(host), .log = hear };
+    const gh_bank_desc plain = { .struct_size = sizeof(plain) };
+    const uint32_t both[] = { 1, 2 };
+    struct trace_file trace;
+
+    if (!trace_file_open(&trace, "warn") ||
+        !start(&(struct shapes_options){ .elems = 512,
+                                         .host = &host,
+                                         .environment = trace.environment })) {
+        return;
+    }
+    heard[0] = '\0';
+    shapes_add(&s, 512, NULL);
+    shapes_add_tokens(&s, 256);
+    shapes_add(&s, 128, &plain);
+    step_of(0);
+    shapes_step(&s, both, 2);
+    shapes_step(&s, both, 2);
+    s.elems[1] = 192; /* as a host that forgets to declare a bank */
+    step_of(1);
+    s.elems[1] = 256;
+    finish("trace");
+    is_int(trace_file_count(&trace, "\"name\":\"record forward layer 0 bank1 "
+                                    "mb0 slot0\""),
+           1, "the trace has the bank of a recording");
+    is_int(trace_file_count(&trace, "\"name\":\"replay backward layer 0 bank2 "
+                                    "mb1 slot0\""),
+           1, "and of a replay");
+    is_int(trace_file_count(&trace, "\"bank\":1,\"bank_name\":\"256\","
+                                    "\"action\":"),
+           4 + 4 + 4, "each pass of a bank has its number and its name");
+    is_int(trace_file_count(&trace, "\"bank\":2,\"action\":"), 4 + 4,
+           "or its number alone where it has no name");
+    is_int(trace_file_count(&trace, "\"name\":\"graph backward layer 1 bank2 "
+                                    "mb1\""),
+           2, "and so has the graph on the device's lane");
+    is_int(trace_file_count(&trace, "bank0") +
+               trace_file_count(&trace, "\"bank\":0"),
+           0, "of bank 0 nothing is said");
+    ok(strstr(heard, ", microbatch 0 of bank 1 (256), ran eagerly") != NULL,
+       "a pass that ran eagerly is told with its bank: %s", heard);
+    trace_file_remove(&trace);
+}
+
 /* ---- tensors that graphs read ---------------------------------------- */
 
 #define N_TABLES 3
@@ -897,6 +945,7 @@ int main(void)
     test_freeze();
     test_a_recording_says_its_bank();
     test_what_is_said();
+    test_the_trace();
     test_tables_are_of_a_bank();
     test_tables_go_with_the_graphs();
     test_inputs_by_capacity();

@@ -391,6 +391,46 @@ static void test_works(void)
        "the file says how many were lost");
 }
 
+/* Banks are named when they are declared, in any order, and far apart. */
+static void test_banks(void)
+{
+    struct gh_trace *trace = open_trace(in_dir("banks.json"));
+    struct gh_trace_record record = replay;
+    const struct gh_trace_work graph = { .start_ns = 6000000,
+                                         .end_ns = 6000001,
+                                         .lane = GH_TRACE_GRAPHS,
+                                         .slot = 4,
+                                         .bank = 65535 };
+
+    gh_trace_name_bank(trace, 1, "256");
+    gh_trace_name_bank(trace, 65535, "the \"last\"");
+    gh_trace_name_bank(trace, 64, "");
+    for (uint32_t bank = 0; bank < 3; bank++) {
+        record.bank = bank;
+        gh_trace_event(trace, &record);
+    }
+    record.bank = 64;
+    gh_trace_event(trace, &record);
+    gh_trace_work(trace, &graph);
+    gh_trace_close(trace);
+    ok(is_json(slurp(in_dir("banks.json"))), "events of banks are JSON");
+    ok(strstr(text, "\"replay forward layer 0 bank1 mb2 slot1\"") != NULL,
+       "an event says which bank it is of");
+    ok(strstr(text, "\"slot\":1,\"bank\":1,\"bank_name\":\"256\","
+                    "\"action\"") != NULL,
+       "and has its number and its name as arguments");
+    is_int(count("\"bank\":2,\"action\""), 1,
+           "of a bank that nobody has named it has the number");
+    is_int(count("\"bank\":64,\"action\""), 1, "and of one without a name");
+    is_int(count("mb2"), 4, "all are there");
+    is_int(count("bank"), 10, "of bank 0 nothing is said");
+    ok(strstr(text, "\"graph forward layer 0 bank65535 mb0\"") != NULL,
+       "a graph's lane says it as well");
+    ok(strstr(text, "\"last_layer\":0,\"bank\":65535,\"bank_name\":"
+                    "\"the \\\"last\\\"\",\"slot\":4") != NULL,
+       "with the same arguments, and a name is escaped");
+}
+
 /* More text than the buffer has: nothing waits for the end of the step. */
 static void test_many_works(void)
 {
@@ -708,6 +748,7 @@ int main(void)
     test_a_path_that_cannot_be_opened();
     test_records_become_events();
     test_works();
+    test_banks();
     test_many_works();
     test_a_full_buffer();
     test_many_events();
