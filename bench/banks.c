@@ -10,7 +10,8 @@
  * number, so it is the longer of the two.
  *
  * Memory: the library's own buffers when eight lengths are recorded, with the
- * largest first and with the smallest, over those of the largest alone.
+ * largest first and with the smallest, over those of the largest alone; and
+ * the sum of what each of them takes alone, as without banks.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -190,25 +191,43 @@ static uint64_t bytes_of(const struct bench *bench, CUdeviceptr inputs,
     return bytes;
 }
 
+/* Of one length in a session that knows of no other. */
+static uint64_t bytes_alone(const struct bench *bench, CUdeviceptr inputs,
+                            int i, uint64_t row)
+{
+    gh_session *session = bench_session(bench, LAYERS, 1);
+    uint64_t bytes;
+
+    record_length(bench, session, 0, 64 * (uint64_t)(i + 1) * row, inputs);
+    bytes = bench_stats(bench, session).static_bytes;
+    bench->gh->session_close(session);
+    return bytes;
+}
+
 static void measure_memory(const struct bench *bench, FILE *file)
 {
     const uint64_t row = 1024;
     const int last = (int)LENGTHS - 1;
     CUdeviceptr inputs;
-    uint64_t alone, falling, rising;
+    uint64_t alone, falling, rising, apart = 0;
 
     NEED(bench, cuMemAlloc, (&inputs, 64 * LENGTHS * row + 65536));
     alone = bytes_of(bench, inputs, last, 0, 1, row);
     falling = bytes_of(bench, inputs, last, -1, (int)LENGTHS, row);
     rising = bytes_of(bench, inputs, 0, 1, (int)LENGTHS, row);
+    for (int i = 0; i <= last; i++) {
+        apart += bytes_alone(bench, inputs, i, row);
+    }
     NEED(bench, cuMemFree, (inputs));
     fprintf(file,
             "\"memory\": {\"lengths\": %u, \"largest_alone\": %llu, "
             "\"largest_first\": %llu, \"smallest_first\": %llu, "
-            "\"ratio\": %.4f, \"ratio_smallest_first\": %.4f}",
+            "\"apart\": %llu, \"ratio\": %.4f, "
+            "\"ratio_smallest_first\": %.4f, \"apart_over_largest\": %.4f}",
             LENGTHS, (unsigned long long)alone, (unsigned long long)falling,
-            (unsigned long long)rising, (double)falling / (double)alone,
-            (double)rising / (double)alone);
+            (unsigned long long)rising, (unsigned long long)apart,
+            (double)falling / (double)alone, (double)rising / (double)alone,
+            (double)apart / (double)alone);
 }
 
 int main(int argc, char **argv)

@@ -7,7 +7,7 @@
 # What the library's calls into the driver cost is taken out again: it is the
 # emulator's, and on a GPU the driver's own.  Printed as JSON: one pass when
 # it is all that is captured, the same one among 10,000, and the mean of all
-# 10,000 in whole steps.
+# 10,000 in whole steps; of bench/banks one of 1, of 1,000 and of 10,000 banks.
 #
 # SPDX-License-Identifier: Apache-2.0
 set -eu
@@ -79,7 +79,13 @@ count()
 echo '{"bench": "hook_instructions", "driver": "soft", "cases": ['
 count 1 "first of a step" "$@"
 echo ','
-count 10000 "first of a step" "$@"
-echo ','
-count 10000 "whole steps" --whole-steps "$@"
+if [ "${bench##*/}" = banks ]; then
+    count 1000 "first of a step" "$@"
+    echo ','
+    count 10000 "first of a step" "$@"
+else
+    count 10000 "first of a step" "$@"
+    echo ','
+    count 10000 "whole steps" --whole-steps "$@"
+fi
 echo ']}'

@@ -88,6 +88,10 @@ if have python3; then
         bench/results/h200/offload.json > "$scratch/offload.svg"
     cmp -s "$scratch/offload.svg" bench/results/h200/offload.svg
     ok $? "that of offload is what bench/offload_picture.py makes of them"
+    PYTHONDONTWRITEBYTECODE=1 python3 bench/banks_picture.py \
+        bench/results/h200 > "$scratch/banks.svg"
+    cmp -s "$scratch/banks.svg" bench/results/h200/banks.svg
+    ok $? "that of banks is what bench/banks_picture.py makes of them"
     mkdir "$scratch/part"
     cp bench/results/h200/peers/peers_h1024s256m1.json "$scratch/part"
     sed 's|"torch/layer"|"torch/later"|' \
@@ -98,6 +102,7 @@ if have python3; then
     [ $? -eq 2 ] && [ "${said#*lacks a measurement of torch/layer; }" != "$said" ]
     ok $? "without a row it draws nothing, and names the row"
 else
+    skip "no python3 to draw the picture with"
     skip "no python3 to draw the picture with"
     skip "no python3 to draw the picture with"
     skip "no python3 to draw the picture with"
