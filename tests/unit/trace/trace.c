@@ -402,6 +402,9 @@ static void test_banks(void)
                                          .slot = 4,
                                          .bank = 65535 };
 
+    record.bank = 7; /* that nobody has named, as nobody any */
+    gh_trace_event(trace, &record);
+    gh_trace_flush(trace);
     gh_trace_name_bank(trace, 1, "256");
     gh_trace_name_bank(trace, 65535, "the \"last\"");
     gh_trace_name_bank(trace, 64, "");
@@ -422,8 +425,10 @@ static void test_banks(void)
     is_int(count("\"bank\":2,\"action\""), 1,
            "of a bank that nobody has named it has the number");
     is_int(count("\"bank\":64,\"action\""), 1, "and of one without a name");
-    is_int(count("mb2"), 4, "all are there");
-    is_int(count("bank"), 10, "of bank 0 nothing is said");
+    is_int(count("\"bank\":7,\"action\""), 1,
+           "also where no bank has a name");
+    is_int(count("mb2"), 5, "all are there");
+    is_int(count("bank"), 12, "of bank 0 nothing is said");
     ok(strstr(text, "\"graph forward layer 0 bank65535 mb0\"") != NULL,
        "a graph's lane says it as well");
     ok(strstr(text, "\"last_layer\":0,\"bank\":65535,\"bank_name\":"
