@@ -34,7 +34,8 @@ class Stack:
         places = SimpleNamespace(are_kept=lambda: True, versions=list)
         self.sites = [SimpleNamespace(position=i, name=f"layer {i}",
                                       module=module, places=places,
-                                      run=self._forward(i))
+                                      run=self._forward(i),
+                                      play=self._forward(i))
                       for i in range(count)]
         self.draws = None
         self.parameters = SimpleNamespace(sorted=True)

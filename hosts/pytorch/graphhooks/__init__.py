@@ -28,6 +28,8 @@ def attach(model, layers=None, *, parts=None, generators=(),
     ``max_banks``: how many shapes of what goes into the layers have graphs at
     once, 8.  Each runs eagerly when it comes first, is recorded when it comes
     a second time, and replayed from then on.
+    ``packed``: arguments that vary with how sequences are packed, and the most
+    that they may be: {"cu_seqlens": 64, "max_seqlen": 4096}.
     All other options are the environment variables GRAPHHOOKS_* in Python's
     spelling, such as ``granularity="chunk"``, ``scope="attn"``,
     ``warmup_steps``, ``max_slots``, ``enable=False``; a variable that is set

@@ -28,6 +28,8 @@
     saved.py          what autograd keeps of one
     ringed.py         groups of recorded passes, which the library moves
     carried.py        groups of eager passes; their pinned memory in pinned.py
+    packed.py         arguments of packed sequences, by capacity
+    trial.py          whether a module gives the same with them
     attributes.py     what modules hold in Python
     draws.py          the random numbers that they draw there
     settings.py       whether what layers read in Python is as it was

@@ -28,6 +28,7 @@ from .gradients import Nothing
 from .memory import Captures
 from .notices import EAGER, NOTE, Notices
 from .offload import NAMES, Nothing as NoOffload, Offload, asked
+from .packed import Nothing as NothingPacked, Packed, rooms
 from .places import Watch
 from .pools import Pools
 from .private import current_pass, raw_stream
@@ -58,7 +59,7 @@ class Attached:
     """A stack of modules with graphs; ``detach`` gives them back."""
 
     def __init__(self, model, layers=None, *, parts=None, generators=(),
-                 gradients="graph", graphs=True, **options):
+                 gradients="graph", graphs=True, packed=None, **options):
         if gradients not in ("graph", "autograd"):
             raise Error(f"gradients is {gradients!r}; it is graph or "
                         "autograd")
@@ -75,6 +76,7 @@ class Attached:
                 raise Error(f"generators has {generator!r}; it takes those "
                             "that layers draw from, torch.Generator")
         words = asked(options)
+        packed = None if packed is None else rooms(packed)
         self.options = options = banks.with_most(options)
         self.layers = stack.find(model, layers, parts)
         self._check(model)
@@ -111,6 +113,7 @@ class Attached:
         self.recording: tuple | None = None  # the flight of a backward
         self.watch = Watch()
         self.captures = Captures(self.device, self._flight, generators)
+        self.packed = Packed(self, packed) if packed else NothingPacked()
         self._open(model, options, words)
         self._hooks = [register_optimizer_step_post_hook(
             _when_alive(self, Attached._note_step))]
@@ -159,6 +162,8 @@ class Attached:
             self.segments += [self._segment(s) for s in planned
                               if s.graphed and self._graphs]
             self._check_uses(model)
+            self.packed.attach([site for segment in self.segments
+                                for site in segment.sites])
             self.notices.layers = [layer.name for layer in self.layers]
             self.notices.order = {segment.name: i for i, segment
                                   in enumerate(self.segments)}
@@ -394,6 +399,7 @@ class Attached:
                   for s in self.segments if s.parameters.returned]
         lines += self.banks.lines()
         lines += self.offload.lines()
+        lines += self.packed.lines()
         lines += sorted(self.notices.lines())
         return "\n".join(lines) + "\n"
 

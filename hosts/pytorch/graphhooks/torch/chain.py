@@ -307,10 +307,10 @@ class Chain:
     def run(self, signature, args, kwargs, tensors, note):
         """All modules, one after the other; note() is told every result."""
         first, *others = self.segment.sites
-        before = note(first.run(*args, **kwargs))
+        before = note(first.play(*args, **kwargs))
         for site, call in zip(others, signature.calls):
             args, kwargs = tree.fill(call, (before, tensors))
-            before = note(site.run(*args, **kwargs))
+            before = note(site.play(*args, **kwargs))
 
     def play(self, instance, outputs, tensors):
         """The graph has run; the first module returns."""

@@ -59,6 +59,7 @@ class Segment(Planned):
         self._told: set = set()  # names of those
         self.told: set = set()  # those of arguments
         self.refused: str | None = None  # why it is eager for good
+        self.misfit: str | None = None  # of a call's packed arguments
         self.has_failed = False  # a recording, for what may pass
         self.others = 0  # calls that differed from those of their bank
         self.seen = -1  # the last microbatch that came by
@@ -189,6 +190,9 @@ class Segment(Planned):
             return site.run(*args, **kwargs)
         if owner.comparisons.waiting:
             owner.comparisons.settle()  # a recording cannot wait
+            if self.refused is not None:
+                owner.count("refused")
+                return site.run(*args, **kwargs)
         signature = owner.banks.find(self, key, tensors, args, kwargs)
         if signature is None:
             return site.run(*args, **kwargs)
@@ -267,6 +271,9 @@ class Segment(Planned):
             return None, None
         if is_capturing():  # the caller is, who makes a graph of his own
             self.owner.count("host_capture")
+            return None, None
+        if self.misfit is not None:
+            self.owner.count("packed", self.name, self.owner.packed.why(self))
             return None, None
         tensors: list = []
         # Without a word, of "cuda": a text takes torch as long as the rest.

@@ -30,8 +30,18 @@ class Site:
         self.bracket = None  # what offload puts around it
         self.places = Places([module])
         self.leaves_traces = False  # draws numbers, or writes buffers
+        self.packed = None  # who changes arguments for graphs
+        self.packs: list = []  # and which
+        self.given = None  # args and kwargs, where graphs are given others
+        self.tried = False  # whether it gives the same with these
 
     def __call__(self, *args, **kwargs):
+        if self.packed is not None:
+            return self.packed.call(self, args, kwargs)
+        return self.go(args, kwargs)
+
+    def go(self, args, kwargs):
+        """With what a graph would be given."""
         if self.position == 0:
             return self.segment.lead(self, args, kwargs)
         return self.segment.chain.follow(self, args, kwargs)
@@ -47,7 +57,13 @@ class Site:
             if isinstance(forward, FunctionType) else forward
 
     def run(self, *args, **kwargs):
-        """The module, eagerly or in a recording."""
+        """The module, eagerly: with what it was given."""
+        if self.given is not None:
+            return self.packed.run(self, args, kwargs)
+        return self.play(*args, **kwargs)
+
+    def play(self, *args, **kwargs):
+        """The module with these, as in a recording."""
         return (self.bracket or self.plain)(*args, **kwargs)
 
     def plain(self, *args, **kwargs):

@@ -1,0 +1,279 @@
+"""Arguments that vary with how sequences are packed into a buffer.
+
+Attention over several sequences in one buffer reads where each of them begins
+(``cu_seqlens``: an offset more than there are sequences), and often how long
+the longest is, as a number of Python's (``max_seqlen``).  A graph is of one
+shape and one number.  So ``attach(packed={"cu_seqlens": 64})`` names such
+arguments with the most that they may be, and graphs are given as many: offsets
+with the last one repeated, which are sequences of no tokens, and that number.
+
+What runs eagerly is given what the caller gave.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+
+import torch
+from torch.cuda import is_current_stream_capturing as is_capturing
+
+from ..errors import Error
+from . import private, trial
+from .private import is_transformed
+from .tree import Unfit
+
+_OFFSETS = (torch.int32, torch.int64)
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY,
+               inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def rooms(wanted) -> dict:
+    """The option: the most of each argument, or a few to choose from, in
+    rising order and by name."""
+    if not isinstance(wanted, dict):
+        raise Error(f"packed is {wanted!r}; it takes names of arguments with "
+                    "the most that they may be, {\"cu_seqlens\": 64}")
+    found = {}
+    for name, most in wanted.items():
+        steps = most if isinstance(most, (list, tuple)) else (most,)
+        if not isinstance(name, str) or not steps or any(
+                type(n) is not int or n < 1 for n in steps):
+            raise Error(f"packed has {name!r}: {most!r}; it takes the name of "
+                        "an argument, and a number of sequences, or the "
+                        "longest of them, from 1 on, or a list of these")
+        found[name] = tuple(sorted(set(steps)))
+    return found
+
+
+class Packed:
+    """The packed arguments of an attach."""
+
+    def __init__(self, owner, wanted: dict):
+        self._owner = owner
+        self._wanted = wanted
+        self._padded: dict = {}  # tensors by identity, of this microbatch
+        self._numbers: set = set()  # names of arguments that are none
+        self._told: set = set()  # what does not fit, by name, and of which
+
+    # ---- the attach -----------------------------------------------------
+
+    def attach(self, sites) -> None:
+        """Of all modules that have graphs."""
+        takers: dict = {name: [] for name in self._wanted}
+        for site in sites:
+            parameters, takes_any = _parameters(site)
+            for path in self._wanted:
+                name = path.partition(".")[0]
+                if name in parameters or takes_any:
+                    takers[path].append((site, parameters.get(name)))
+        for path, of in takers.items():
+            if not of and sites:
+                raise Error(f"packed has {path!r}, which no layer's forward "
+                            "takes; name an argument of it")
+            for site, position in of:
+                if site.packed is None:
+                    site.packed, site.packs = self, []
+                name, _, inner = path.partition(".")
+                site.packs.append((path, name, position, inner,
+                                   self._wanted[path]))
+
+    def lines(self) -> list:
+        """For explain()."""
+        return [f"packed: {name} is {_listed(self._wanted[name])} in graphs, "
+                "the least that a call's number is within"
+                for name in sorted(self._numbers)]
+
+    # ---- a call ---------------------------------------------------------
+
+    def call(self, site, args, kwargs):
+        segment = site.segment
+        if is_capturing() or is_transformed() \
+                or segment.refused is not None and segment.chain.idle:
+            return site.go(args, kwargs)
+        before = site.given, segment.misfit
+        self._begin(site)
+        try:
+            fixed = self._fixed(site, args, kwargs)
+        except Unfit as why:
+            fixed = None
+            segment.misfit = str(why)
+        else:
+            segment.misfit = None
+        site.given = None if fixed is None else (args, kwargs)
+        try:
+            return site.go(*(fixed or (args, kwargs)))
+        finally:
+            site.given, segment.misfit = before
+
+    def run(self, site, args, kwargs):
+        """Eagerly, though these would be a graph's arguments."""
+        given = site.given
+        if site.tried or not trial.can_be(site):
+            return site.play(*given[0], **given[1])
+        site.tried = True
+        return trial.run(site, given, (args, kwargs), self._difference(
+            site, given, (args, kwargs)))
+
+    def why(self, segment) -> str | None:
+        """What does not fit, unless that was said before."""
+        name = segment.misfit.partition(" ")[0]
+        if (segment.name, name) in self._told:
+            return None
+        self._told.add((segment.name, name))
+        return segment.misfit
+
+    def _begin(self, site) -> None:
+        """Who writes offsets in place may do so where torch does not see it,
+        so of a microbatch nothing is kept for the next."""
+        owner = self._owner
+        if site.position == 0 and (site.segment.seen == owner.microbatch
+                                   or owner.stepped):
+            self._padded.clear()
+
+    def _fixed(self, site, args, kwargs):
+        """The arguments of a graph; None: those that are given."""
+        found = None
+        for path, name, position, inner, steps in site.packs:
+            if name in kwargs:
+                place = name
+            elif position is not None and position < len(args):
+                place = position
+            else:
+                continue
+            if found is None:
+                found = [*args], dict(kwargs)
+            of = found[0] if place is position else found[1]
+            of[place] = self._in(path, of[place], inner, steps)
+        if found is None:
+            return None
+        same = all(a is b for a, b in zip(found[0], args)) and all(
+            found[1][name] is kwargs[name] for name in kwargs)
+        return None if same else (tuple(found[0]), found[1])
+
+    def _in(self, path: str, value, inner: str, steps):
+        """The value, or a copy of it with another one inside."""
+        if not inner or value is None:
+            return self._one(path, value, steps)
+        name, _, rest = inner.partition(".")
+        is_dict = isinstance(value, dict)
+        if not is_dict and not dataclasses.is_dataclass(value):
+            raise Unfit(f"{path} is in a {type(value).__name__}; packed= "
+                        "looks into dicts and dataclasses")
+        old = value.get(name) if is_dict else getattr(value, name, None)
+        new = self._in(path, old, rest, steps)
+        if new is old:
+            return value
+        value = copy.copy(value)
+        if is_dict:
+            value[name] = new
+        else:
+            object.__setattr__(value, name, new)
+        return value
+
+    def _one(self, path: str, value, steps):
+        if value is None:
+            return None
+        if isinstance(value, torch.Tensor):
+            return self._offsets(path, value, steps)
+        if type(value) is not int:
+            raise Unfit(f"{path} is a {type(value).__name__}; packed= takes "
+                        "offsets of sequences, and numbers")
+        self._numbers.add(path)
+        step = _step(steps, value)
+        if step is None:
+            raise Unfit(f"{path} is {value}, and packed= says {steps[-1]} at "
+                        "most: say more there, or pack shorter sequences")
+        return value if value == step else step
+
+    def _offsets(self, path: str, tensor, steps):
+        if tensor.dim() != 1 or tensor.dtype not in _OFFSETS \
+                or not tensor.is_cuda or len(tensor) == 0:
+            raise Unfit(f"{path} is {tensor.dtype} of {tuple(tensor.shape)} "
+                        f"on {tensor.device}; packed= takes offsets of "
+                        "sequences on the GPU, int32 or int64 in one "
+                        "dimension")
+        count = len(tensor) - 1
+        step = _step(steps, count)
+        if step is None:
+            raise Unfit(f"{path} has {count} sequences, and packed= says "
+                        f"{steps[-1]} at most: say more there, or pack fewer")
+        if step == count and tensor.is_contiguous():
+            return tensor
+        return self._pad(tensor, step)
+
+    def _pad(self, tensor, count: int):
+        """All layers of a microbatch are given the same one, if nobody has
+        written the tensor between them."""
+        if tensor.is_inference():
+            return _padded(tensor, count)
+        key = id(tensor), count
+        version = private.version(tensor)
+        known = self._padded.get(key)
+        if known is None or known[1] != version:
+            # The tensor with it, whose identity then stays its own.
+            known = self._padded[key] = (tensor, version,
+                                         _padded(tensor, count))
+        return known[2]
+
+    def _difference(self, site, given, fixed) -> str:
+        """Of what a graph is given, in words."""
+        said = []
+        for path, name, position, inner, _ in site.packs:
+            then, now = (_value(args, kwargs, name, position, inner)
+                         for args, kwargs in (given, fixed))
+            if then is not now:
+                said.append(f"{path} for {len(now) - 1} sequences instead of "
+                            f"{len(then) - 1}" if isinstance(then, torch.Tensor)
+                            else f"{path} {now} instead of {then}")
+        return ", ".join(said)
+
+
+class Nothing:
+    """No argument is packed."""
+
+    def attach(self, sites) -> None:
+        pass
+
+    def lines(self) -> list:
+        return []
+
+
+def _padded(tensor, count: int):
+    """One launch, and no wait: the count is known here."""
+    with torch.no_grad():
+        return torch.cat((tensor, tensor[-1:].expand(count + 1
+                                                     - len(tensor))))
+
+
+def _step(steps, value: int):
+    return next((step for step in steps if step >= value), None)
+
+
+def _value(args, kwargs, name, position, inner: str):
+    value = kwargs[name] if name in kwargs else (
+        args[position] if position is not None and position < len(args)
+        else None)
+    for part in inner.split(".") if inner else ():
+        value = value.get(part) if isinstance(value, dict) \
+            else getattr(value, part, None)
+    return value
+
+
+def _parameters(site) -> tuple:
+    """Positions by name, None for keywords; and whether it takes any."""
+    try:
+        all_ = inspect.signature(site.forward).parameters.values()
+    except (TypeError, ValueError):
+        return {}, True
+    positional = [p.name for p in all_ if p.kind in _POSITIONAL]
+    found = {p.name: None for p in all_ if p.kind is p.KEYWORD_ONLY}
+    found.update((name, i) for i, name in enumerate(positional))
+    return found, any(p.kind is p.VAR_KEYWORD for p in all_)
+
+
+def _listed(steps) -> str:
+    return " or ".join(map(str, steps))
