@@ -385,11 +385,12 @@ class Asserts(Packing):
 @pytest.mark.parametrize("make, why", [
     (Means, "its result is another with cu_seqlens for 12 sequences instead"),
     (Scales, "its result is another with .*max_seqlen 64 instead of"),
-    (Asserts, "sequences instead of .* it raises RuntimeError: too many"),
+    (lambda: Asserts(0.1), "sequences instead of .* it raises RuntimeError: too many"),
 ])
 def test_a_result_that_depends_on_the_room_is_refused(pair, grain, make, why):
     run = trained(pair, grain=grain, make=make, replays=False, refused=why,
                   model=Fewer)
+    assert "runs eagerly: " in run.attached.explain()
     assert len(run.attached.stats()["refused"]) == \
         (LAYERS if grain == "layer" else 1)
 

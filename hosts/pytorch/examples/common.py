@@ -54,7 +54,7 @@ class Recipe:
     """What differs from example to example."""
 
     autocast = True  # or the model is of that dtype itself
-    text = Text  # what is learned
+    text = Text  # what is learned: a microbatch's arguments of loss()
     without_gpu = ""  # what can be done then
 
     def look(self) -> None:
@@ -134,12 +134,12 @@ class Training:
         )
         recipe.seed(args.seed + 1 + world.rank)
 
-    def _loss(self, tokens, targets):
+    def _loss(self, *batch):
         with torch.autocast(
             self.world.device.type, DTYPES[self.args.dtype],
             enabled=self.recipe.autocast and self.args.dtype != "fp32",
         ):  # fmt: skip
-            return self.recipe.loss(self.model, tokens, targets)
+            return self.recipe.loss(self.model, *batch)
 
     def _without_sync(self, last: bool):
         if self.world.size > 1 and not self.args.sync_every and not last:

@@ -70,7 +70,8 @@ def tools(monkeypatch):
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     monkeypatch.setattr(sys, "path", [str(EXAMPLES), *sys.path])
     # Others have such names, and all are of one import.
-    for name in ("common", "report", "options", "world", "train_gpt"):
+    for name in ("common", "report", "options", "world", "train_gpt",
+                 "packed_gpt"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     import common
     import report
@@ -145,6 +146,17 @@ def test_checkpoints_and_flights_change_no_bit(tmp_path):
         assert said.returncode == 0, said.stderr
         bits.append(json.loads(out.read_text())["runs"][0]["loss_bits"])
     assert bits[0] == bits[1] == bits[2]
+
+
+def test_packed_paragraphs_are_learned_on_a_cpu(tmp_path):
+    out = tmp_path / "run.json"
+    said = example("packed_gpt", *CPU, "--compare", "off,off", "--steps", "30",
+                   "--eval-every", "10", "--json", out)  # fmt: skip
+    assert said.returncode == 0, said.stdout + said.stderr
+    assert "bitwise equal: yes" in said.stdout
+    run = json.loads(out.read_text())["runs"][0]
+    assert run["losses"][0] > 5 > 4.5 > run["losses"][-1]
+    assert run["held_out"][0][1] > run["held_out"][-1][1]
 
 
 def test_two_ranks_on_a_cpu_are_equal_and_one_speaks(tmp_path):
@@ -237,7 +249,7 @@ def test_a_copied_example_asks_for_a_text_and_takes_it(tmp_path):
     assert said.returncode == 0, said.stderr
 
 
-@pytest.mark.parametrize("name", ["train_gpt", "megatron_gpt"])
+@pytest.mark.parametrize("name", ["train_gpt", "packed_gpt", "megatron_gpt"])
 def test_help_has_no_default_that_says_nothing(name):
     said = example(name, "--help")
     assert said.returncode == 0, said.stderr
@@ -313,7 +325,7 @@ def test_a_folder_is_no_place_for_a_plot(options, tmp_path):
         options.check(args)
 
 
-@pytest.mark.parametrize("name", ["train_gpt", "megatron_gpt"])
+@pytest.mark.parametrize("name", ["train_gpt", "packed_gpt", "megatron_gpt"])
 def test_without_a_gpu_one_sentence_says_so(name, tmp_path):
     # A stand-in: it is looked for, and not imported before there is a GPU.
     core = tmp_path / "megatron" / "core"
@@ -366,6 +378,39 @@ def test_each_step_and_rank_has_text_of_its_own(tools, parsed):
     tokens, targets = one[0]
     assert tokens.shape == targets.shape == (4, 16)
     assert torch.equal(tokens[:, 1:], targets[:, :-1])
+
+
+def test_paragraphs_are_packed_whole_and_fill_the_buffer(tools, parsed):
+    import packed_gpt
+
+    text = packed_gpt.Documents(parsed, Alone())
+    counts = set()
+    for step in range(20):
+        for tokens, targets, offsets, longest in text.microbatches(step, 3):
+            assert tokens.shape == targets.shape == (text.room,)
+            lengths = offsets.diff().tolist()
+            counts.add(len(lengths))
+            assert offsets[0] == 0 and offsets[-1] == text.room
+            assert min(lengths) > 0 and max(lengths) == longest <= 16
+            for begin, end in zip(offsets[:-1], offsets[1:]):
+                told = targets[begin:end]
+                assert torch.equal(told[:-1], tokens[begin + 1:end]) \
+                    or (told == packed_gpt.NOTHING).all()
+    assert len(counts) > 1
+
+
+def test_packed_attention_stays_within_a_sequence(tools):
+    import packed_gpt
+
+    torch.manual_seed(1)
+    qkv = torch.randn(3, 10, 2, 8)
+    offsets = torch.tensor([0, 3, 4, 9, 9, 10], dtype=torch.int32)
+    y = packed_gpt.plain_attention(*qkv, offsets, 5)
+    for begin, end in zip(offsets[:-1].tolist(), offsets[1:].tolist()):
+        q, k, v = qkv[:, begin:end].transpose(1, 2)
+        alone = torch.nn.functional.scaled_dot_product_attention(
+            q, k, v, is_causal=True)
+        assert torch.allclose(y[begin:end], alone.transpose(0, 1), atol=1e-6)
 
 
 def test_the_oldest_of_those_in_flight_goes_backward_first(tools, parsed):
@@ -505,6 +550,15 @@ def test_graphs_train_a_gpt_to_the_same_bits(options, tmp_path):
 ], ids=" ".join)  # fmt: skip
 def test_so_they_do_in_other_ways_to_train(options, tmp_path):
     all_equal("train_gpt", tmp_path, *options, *DROPOUT)
+
+
+@on_gpu
+@pytest.mark.parametrize("options", SETTINGS, ids=" ".join)
+def test_packed_sequences_train_to_the_same_bits(options, tmp_path):
+    found = all_equal("packed_gpt", tmp_path, *options,
+                      modes="off,part,layer,chunk")  # fmt: skip
+    for run in found["runs"][1:]:
+        assert "packed" not in run["stats"]["eager_calls"]
 
 
 @on_gpu

@@ -84,7 +84,7 @@ class Packed:
     def lines(self) -> list:
         """For explain()."""
         return [f"packed: {name} is {_listed(self._wanted[name])} in graphs, "
-                "the least that a call's number is within"
+                "whatever it is in a call: no result may depend on it"
                 for name in sorted(self._numbers)]
 
     # ---- a call ---------------------------------------------------------
@@ -243,7 +243,7 @@ class Nothing:
 
 
 def _padded(tensor, count: int):
-    """One launch, and no wait: the count is known here."""
+    """Without a wait: the count is known here."""
     with torch.no_grad():
         return torch.cat((tensor, tensor[-1:].expand(count + 1
                                                      - len(tensor))))
