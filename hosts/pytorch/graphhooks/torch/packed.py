@@ -111,12 +111,13 @@ class Packed:
 
     def run(self, site, args, kwargs):
         """Eagerly, though these would be a graph's arguments."""
-        given = site.given
-        if site.tried or not trial.can_be(site):
+        given, fixed = site.given, (args, kwargs)
+        rooms = self._rooms(site, fixed)
+        if rooms in site.tried or not trial.can_be(site):
             return site.play(*given[0], **given[1])
-        site.tried = True
-        return trial.run(site, given, (args, kwargs), self._difference(
-            site, given, (args, kwargs)))
+        site.tried.add(rooms)
+        return trial.run(site, given, fixed,
+                         self._difference(site, given, fixed))
 
     def why(self, segment) -> str | None:
         """What does not fit, unless that was said before."""
@@ -219,12 +220,18 @@ class Packed:
                                          _padded(tensor, count))
         return known[2]
 
+    @staticmethod
+    def _rooms(site, fixed) -> tuple:
+        """Which of several each argument has."""
+        values = [_value(*fixed, *pack[1:4]) for pack in site.packs]
+        return tuple(len(v) if isinstance(v, torch.Tensor) else v
+                     for v in values)
+
     def _difference(self, site, given, fixed) -> str:
         """Of what a graph is given, in words."""
         said = []
-        for path, name, position, inner, _ in site.packs:
-            then, now = (_value(args, kwargs, name, position, inner)
-                         for args, kwargs in (given, fixed))
+        for path, *where, _ in site.packs:
+            then, now = (_value(*call, *where) for call in (given, fixed))
             if then is not now:
                 said.append(f"{path} for {len(now) - 1} sequences instead of "
                             f"{len(then) - 1}" if isinstance(then, torch.Tensor)

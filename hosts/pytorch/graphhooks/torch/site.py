@@ -33,7 +33,7 @@ class Site:
         self.packed = None  # who changes arguments for graphs
         self.packs: list = []  # and which
         self.given = None  # args and kwargs, where graphs are given others
-        self.tried = False  # whether it gives the same with these
+        self.tried: set = set()  # of these, whether it gives the same
 
     def __call__(self, *args, **kwargs):
         if self.packed is not None:

@@ -3,8 +3,8 @@ for, seen before a graph has that much.
 
 Attention does not see sequences without tokens.  Another module may: a mean
 over sequences does, and so may a kernel that chooses its blocks by the longest.
-So in the first step such a module runs once more, with what graphs would be
-given, and all bits have to be the same.
+So the first eager call of such a module runs once more, with what graphs would
+be given, and all bits have to be the same.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -24,10 +24,9 @@ from .settings import Settings
 
 
 def can_be(site) -> bool:
-    """Only while nothing is recorded, in training."""
-    segment = site.segment
-    return is_grad_enabled() and segment.refused is None \
-        and not segment.instances and site.module.training
+    """Only in training."""
+    return is_grad_enabled() and site.segment.refused is None \
+        and site.module.training
 
 
 def run(site, given, fixed, difference: str):
