@@ -382,14 +382,16 @@ class Asserts(Packing):
 
 
 @GRAIN
+@pytest.mark.parametrize("warmup_steps", [1, 0])
 @pytest.mark.parametrize("make, why", [
     (Means, "its result is another with cu_seqlens for 12 sequences instead"),
     (Scales, "its result is another with .*max_seqlen 64 instead of"),
     (lambda: Asserts(0.1), "sequences instead of .* it raises RuntimeError: too many"),
 ])
-def test_a_result_that_depends_on_the_room_is_refused(pair, grain, make, why):
+def test_a_result_that_depends_on_the_room_is_refused(pair, grain, make, why,
+                                                      warmup_steps):
     run = trained(pair, grain=grain, make=make, replays=False, refused=why,
-                  model=Fewer)
+                  model=Fewer, warmup_steps=warmup_steps)
     assert "runs eagerly: " in run.attached.explain()
     assert len(run.attached.stats()["refused"]) == \
         (LAYERS if grain == "layer" else 1)
@@ -417,14 +419,19 @@ def test_a_trial_leaves_no_trace(pair):
     """What a layer counts is as it is without: it is refused for that, and
     its result depends on it."""
 
+    class Meter:
+        calls = 0
+
     class Counts(Packing):
         def __init__(self) -> None:
             super().__init__()
             self.calls = 0
+            self.meter = Meter()
             self.drawn = []
 
         def forward(self, x, cu_seqlens, max_seqlen=TOKENS):
             self.calls += 1
+            self.meter.calls += 1
             self.drawn.append(random.random())
             return super().forward(x, cu_seqlens, max_seqlen) * (
                 1 + self.calls + self.drawn[-1] / 10)
@@ -433,6 +440,7 @@ def test_a_trial_leaves_no_trace(pair):
         random.seed(5)
         run.steps()
         assert {layer.calls for layer in run.model.layers} == {26}
+        assert {layer.meter.calls for layer in run.model.layers} == {26}
         run.note(torch.tensor(random.random()))
 
     pair(train, make=Counts, model=Texts, packed=PACKED, replays=False,
