@@ -266,6 +266,62 @@ def test_layers_share_what_is_made_for_them(pair, monkeypatch):
     assert len(made) == short and set(made) == {ROOM}
 
 
+def test_a_capture_of_the_callers_own(pair):
+    """Nothing that is made in one is used outside of it."""
+    cu_seqlens = offsets([10, 6, 30, 18])
+
+    class Same(Texts):
+        def run_layers(self, x):
+            shape, x = x.shape, x.flatten(0, 1)
+            for layer in self.layers:
+                x = layer(x, cu_seqlens, 30)
+            return x.view(shape)
+
+    def train(run):
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        x = torch.randn(TOKENS, WIDTH).to(DEVICE)
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            with torch.no_grad():  # what is made at its first use
+                run.model.layers[0](x, cu_seqlens, 30)
+            graph.capture_begin(capture_error_mode="thread_local")
+            run.model.layers[0](x, cu_seqlens, 30)
+            graph.capture_end()
+            run.steps()
+        torch.cuda.current_stream().wait_stream(stream)
+
+    pair(train, model=Same, make=Packing, packed=PACKED,
+         eager=["forward_only", "host_capture"])
+
+
+def test_each_stream_has_its_own(pair, monkeypatch):
+    """What is made on one may be let go there while another reads it."""
+    from graphhooks.torch import packed
+
+    class Streams(Fewer):
+        def __init__(self, make=Packing) -> None:
+            super().__init__(make)
+            self.side = torch.cuda.Stream()
+
+        def call(self, layer, x, lengths, cu):
+            if layer is not self.layers[1]:
+                return super().call(layer, x, lengths, cu)
+            here = torch.cuda.current_stream()
+            self.side.wait_stream(here)
+            with torch.cuda.stream(self.side):
+                x = super().call(layer, x, lengths, cu)
+            here.wait_stream(self.side)
+            return x
+
+    made = []
+    padded = packed._padded
+    monkeypatch.setattr(packed, "_padded", lambda tensor, count: made.append(
+        torch.cuda.current_stream().cuda_stream) or padded(tensor, count))
+    run = trained(pair, model=Streams)
+    assert made.count(run.model.side.cuda_stream) * 2 == len(made) \
+        == 2 * len(run.model.counts)
+
+
 # ---- more than there is room for -------------------------------------------
 
 
@@ -389,9 +445,14 @@ class Asserts(Packing):
     (lambda: Asserts(0.1), "sequences instead of .* it raises RuntimeError: too many"),
 ])
 def test_a_result_that_depends_on_the_room_is_refused(pair, grain, make, why,
-                                                      warmup_steps):
+                                                      warmup_steps,
+                                                      monkeypatch):
+    from graphhooks.torch import packed
+
     run = trained(pair, grain=grain, make=make, replays=False, refused=why,
                   model=Fewer, warmup_steps=warmup_steps)
+    monkeypatch.setattr(packed, "_padded", None)
+    run.steps()  # what is refused is given what was given
     assert "runs eagerly: " in run.attached.explain()
     assert len(run.attached.stats()["refused"]) == \
         (LAYERS if grain == "layer" else 1)

@@ -23,7 +23,7 @@ from torch.cuda import is_current_stream_capturing as is_capturing
 
 from ..errors import Error
 from . import private, trial
-from .private import is_transformed
+from .private import is_transformed, raw_stream
 from .tree import Unfit
 
 _OFFSETS = (torch.int32, torch.int64)
@@ -208,10 +208,11 @@ class Packed:
 
     def _pad(self, tensor, count: int):
         """All layers of a microbatch are given the same one, if nobody has
-        written the tensor between them."""
+        written the tensor between them; on each stream one of its own, which
+        is let go in the order of that stream."""
         if tensor.is_inference():
             return _padded(tensor, count)
-        key = id(tensor), count
+        key = id(tensor), count, raw_stream(self._owner.device)
         version = private.version(tensor)
         known = self._padded.get(key)
         if known is None or known[1] != version:
