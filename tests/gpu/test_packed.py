@@ -219,6 +219,13 @@ def test_arguments_by_name(pair, grain, form):
     trained(pair, grain=grain, make=make, model=model, packed=packed)
 
 
+def test_offsets_with_gaps_between_them(pair):
+    """Also where there are as many as there is room for."""
+    run = trained(pair, model=called(lambda layer, x, lengths, cu: layer(
+        x, torch.stack((cu, cu), -1)[:, 0], max(lengths))))
+    assert ROOM in run.model.counts
+
+
 # ---- what graphs see is what there is now ----------------------------------
 
 
