@@ -9,7 +9,9 @@ sequences are paragraphs, padded to the longest of them and then to a multiple
 of 64.  Each row is a process of its own, and all have the same steps:
 
     eager            torch as it is
-    one shape        graphs of one shape, max_banks=1
+    before           graphs by an older package, of release 0.4 or before,
+                     which knows one shape: --before FOLDER, that it is in
+    one shape        graphs of one shape at once, max_banks=1
     banks            graphs of all of them
     compile          torch.compile(mode="reduce-overhead", dynamic=False)
     compile dynamic  the same with dynamic=True
@@ -38,8 +40,9 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parents[1]
 TEXT = TOP / "hosts" / "engine" / "data" / "shakespeare.txt"
 MODELS = ("gpt2", "llama")
-ROWS = ("eager", "one shape", "banks", "compile", "compile dynamic", "fixed")
-GRAPHS = ("one shape", "banks", "fixed")
+ROWS = ("eager", "before", "one shape", "banks", "compile",
+        "compile dynamic", "fixed")
+GRAPHS = ("before", "one shape", "banks", "fixed")
 EACH = 12  # steps of a length, of which the first are not counted
 WARM = 4
 NOTHING = -100  # a label that is not learned
@@ -103,11 +106,11 @@ class Training:
             fused=options.device == "cuda")
         self.attached = None
 
-    def attach(self, max_banks: int) -> None:
+    def attach(self, **options) -> None:
         import graphhooks
 
-        self.attached = graphhooks.attach(
-            self.model, granularity="layer", max_banks=max_banks)
+        self.attached = graphhooks.attach(self.model, granularity="layer",
+                                          **options)
 
     def compile(self, dynamic: bool) -> None:
         import torch._dynamo
@@ -158,7 +161,8 @@ def run_steps(torch, name: str, row: str, options) -> dict:
     before = free_bytes(torch, options)
     training = Training(torch, name, options)
     if row in GRAPHS:
-        training.attach(1 if row == "one shape" else options.max_banks)
+        most = {"banks": options.max_banks, "one shape": 1}
+        training.attach(**({"max_banks": most[row]} if row in most else {}))
     elif row != "eager":
         training.compile(row.endswith("dynamic"))
     found = [training.step(*batch) for batch in batches(options)]
@@ -185,7 +189,7 @@ def run_fixed(torch, name: str, options) -> dict:
     result: dict = {"by_length": {}}
     for length in sorted(by_length, reverse=True):
         training = Training(torch, name, options)
-        training.attach(1)
+        training.attach(max_banks=1)
         times = [training.step(by_length[length], length)[0]
                  for _ in range(EACH)]
         result["by_length"][str(length)] = statistics.median(times[WARM:])
@@ -208,6 +212,8 @@ def spread(values: list) -> dict:
 def worker(options) -> int:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     sys.path.append(str(TOP / "hosts" / "pytorch"))
+    if options.before and options.row.endswith("/before"):
+        sys.path.insert(0, options.before)
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print goes to the log
     name, row = options.row.split("/")
@@ -236,7 +242,7 @@ def run_row(options, name: str, row: str) -> dict:
     words = [sys.executable, __file__, str(options.out), "--row",
              f"{name}/{row}"]
     for key in ("device", "steps", "batch", "layers", "hidden", "heads",
-                "longest", "multiple", "max_banks", "seed"):
+                "longest", "multiple", "max_banks", "seed", "before"):
         words += [f"--{key.replace('_', '-')}", str(getattr(options, key))]
     try:
         done = subprocess.run(words, stdout=subprocess.PIPE, text=True,
@@ -311,6 +317,8 @@ def parse(arguments):
     add("--multiple", type=int, default=64)
     add("--max-banks", type=int, default=8)
     add("--seed", type=int, default=1)
+    add("--before", default="", metavar="FOLDER",
+        help="where an older release's package lies, for the row before")
     add("--limit", type=int, default=300, help="seconds of a row")
     add("--quick", action="store_true", help="small, and few steps")
     add("--row", help=argparse.SUPPRESS)
@@ -325,6 +333,8 @@ def parse(arguments):
             parser.error(f"--{key} has {unknown[0]}; there are "
                          f"{', '.join(known)}")
         setattr(options, key, names)
+    if not options.before:
+        options.rows = [row for row in options.rows if row != "before"]
     if options.device == "cpu":
         options.rows = [row for row in options.rows if row == "eager"]
     return options

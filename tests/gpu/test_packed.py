@@ -357,13 +357,35 @@ def test_a_longer_sequence_than_room_is_eager(pair, grain):
 
 
 def test_room_in_steps(pair):
-    """The least that is enough; another one is another shape."""
+    """The least that is enough; another one is another bank."""
     run = trained(pair, packed={"cu_seqlens": [ROOM], "max_seqlen":
                                 [TOKENS, 8]}, model=called(
         lambda layer, x, lengths, cu: layer(x, cu, 8 if len(lengths) < 3
                                             else max(lengths))),
         eager=None)
     assert "max_seqlen is 8 or 64 in graphs" in run.attached.explain()
+    banks = run.attached.stats()["banks"]
+    assert len(banks) == 2 and all(bank["replays"] for bank in banks)
+
+
+class Lengths(Texts):
+    """Buffers of two sizes."""
+
+    def run_layers(self, x):
+        if self.chance.random() < 0.5:
+            return super().run_layers(x)
+        lengths = [LENGTH // 2] * self.chance.randint(1, 2)
+        shape, x = x.shape, x.flatten(0, 1)[:sum(lengths)]
+        for layer in self.layers:
+            x = layer(x, offsets(lengths), max(lengths))
+        return x.repeat(TOKENS // len(x), 1).view(shape)
+
+
+def test_buffers_of_several_sizes(pair):
+    """Each is a bank, and none for what is packed into it."""
+    run = trained(pair, model=Lengths, eager=["input"])
+    banks = run.attached.stats()["banks"]
+    assert len(banks) == 3 and all(bank["replays"] for bank in banks)
 
 
 @pytest.mark.parametrize("what, said", [

@@ -69,7 +69,7 @@ def test_a_row_is_held_against_eager_and_fixed_shapes(torch_bench):
 def test_what_there_is_none_of_is_one_sentence(torch_bench, capsys):
     with pytest.raises(SystemExit):
         torch_bench.parse(["x.json", "--rows", "eager,bank"])
-    assert "--rows has bank; there are eager, one shape" \
+    assert "--rows has bank; there are eager, before" \
         in capsys.readouterr().err
 
 
