@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import re
 
 import graphhooks
 import pytest
@@ -432,6 +433,24 @@ def test_none_is_left_as_it_is(pair):
             return x
 
     trained(pair, make=Plainly, model=Feeds)
+
+
+@pytest.mark.parametrize("call, said", [
+    (lambda layer, x, lengths, cu: layer(x, cu, TOKENS),
+     "cu_seqlens.shape is (.*); if it has the offsets of packed sequences, "
+     "name it in packed=, {\"cu_seqlens\": most}; else: each has graphs"),
+    (lambda layer, x, lengths, cu: layer(x, offsets([TOKENS]), max(lengths)),
+     "max_seqlen is (.*); if it is the longest of packed sequences, name it "
+     "in packed=, {\"max_seqlen\": most}; else: each has graphs"),
+    (lambda layer, x, lengths, cu: layer(x[:max(lengths)], offsets(
+        [max(lengths)]), TOKENS).repeat(TOKENS, 1)[:TOKENS],
+     "x.shape is (.*) in those; each has graphs"),
+], ids=["offsets", "the longest", "tokens"])
+def test_who_does_not_name_them_is_told_to(runs, call, said):
+    run = runs(grain="layer", model=called(call), make=Packing,
+               max_banks=2).steps()
+    explained = run.attached.explain()
+    assert re.search(said, explained), explained
 
 
 # ---- results that depend on the room ---------------------------------------

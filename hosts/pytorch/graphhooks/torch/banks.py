@@ -22,6 +22,7 @@ import os
 
 from .. import _abi
 from . import calls, recording
+from .packed import remedy
 
 MOST = 8  # of them have graphs, where nobody says how many
 _KNOWN = 256  # signatures that are remembered
@@ -257,7 +258,8 @@ class Banks:
         if is_shape and self._met <= self.most:
             return None
         return self._once(name, lambda: "a call differs from those that are "
-                          f"recorded: {how}; {self._remedy(name)}")
+                          f"recorded: {how}; "
+                          f"{remedy(name, bank.words)}{self._remedy(name)}")
 
     def _remedy(self, name) -> str:
         texts = [name and b.words.get(name) or b.name

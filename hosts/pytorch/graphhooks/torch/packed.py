@@ -49,6 +49,20 @@ def rooms(wanted) -> dict:
     return found
 
 
+def remedy(name: str, words: dict) -> str:
+    """For an argument that differs, as calls.py describes it, where it may be
+    one of packed sequences."""
+    base = name.removesuffix(".shape")
+    if words.get(f"{base}.dtype") in map(str, _OFFSETS) \
+            and words[f"{base}.shape"].endswith(",)"):
+        what = "has the offsets of packed sequences"
+    elif words.get(name, "").isdigit():
+        what = "is the longest of packed sequences"
+    else:
+        return ""
+    return f"if it {what}, name it in packed=, {{\"{base}\": most}}; else: "
+
+
 class Packed:
     """The packed arguments of an attach."""
 
