@@ -252,6 +252,16 @@ def test_offsets_that_are_written_in_place(pair):
     trained(pair, model=Static)
 
 
+def test_offsets_that_have_no_version(pair):
+    """Made in inference mode, where nobody sees that they are written."""
+    def made(lengths):
+        with torch.inference_mode():
+            return offsets(lengths)
+
+    trained(pair, model=called(lambda layer, x, lengths, cu: layer(
+        x, made(lengths), max(lengths))))
+
+
 def test_offsets_that_change_between_layers(pair):
     def call(layer, x, lengths, cu):
         x = layer(x, cu, TOKENS)
