@@ -48,8 +48,8 @@ typedef struct gh_ranks {
 
     /* An ncclComm_t of exactly these ranks, the one that the passes use.  It is
      * lent until gh_ranks_clear() or the session's end: the host destroys it
-     * after that, as graphs go before communicators.  The library asks on one of
-     * its own, which it splits from it.  NULL: `gather` is given. */
+     * after that, as graphs go before communicators.  The library asks on one
+     * of its own, which it splits from it.  NULL: `gather` is given. */
     void *comm;
     /* Whose it is: "nccl" for libnccl.so.2, "soft" for the one of the software
      * device, or a path; NULL: "nccl".  The host has loaded it: a second copy

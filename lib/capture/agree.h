@@ -43,7 +43,7 @@ void gh_agree_to_cancel(struct gh_capture *c);
 
 /* GRAPHHOOKS_CHECK=ranks: the action is decided, and nothing has run.
  * *alike_p: on all ranks so. */
-gh_status gh_agree_on_pass(struct gh_capture *c, gh_action action, bool *alike_p,
-                           gh_error *err);
+gh_status gh_agree_on_pass(struct gh_capture *c, gh_action action,
+                           bool *alike_p, gh_error *err);
 
 #endif

@@ -31,6 +31,7 @@ struct gh_comm {
     uint32_t seconds;
     bool aborted;
     bool gone; /* the host's communicator is none any more */
+    bool broken; /* not all ranks have come to what was begun on `own` */
     uint64_t *all; /* ROOM for each rank; with NCCL pinned, and for one more,
                       which is this one again */
 
@@ -172,7 +173,7 @@ gh_status gh_comm_open(struct gh_device *dev, const gh_ranks *ranks,
     }
     if (status == GH_OK && comm->nccl != NULL) {
         status = split(comm, err);
-        comm->aborted = status != GH_OK && comm->own == NULL;
+        comm->broken = status != GH_OK;
     }
     if (status != GH_OK) {
         gh_comm_close(comm);
@@ -194,7 +195,9 @@ void gh_comm_close(struct gh_comm *comm)
         free(comm);
         return;
     }
-    if (comm->own != NULL && !comm->aborted) {
+    if (comm->broken) {
+        gh_nccl_abort(comm->nccl, comm->own);
+    } else if (comm->own != NULL) {
         gh_nccl_destroy(comm->nccl, comm->own, comm->seconds);
     }
     gh_device_event_destroy(comm->dev, comm->before);
@@ -354,6 +357,7 @@ gh_status gh_comm_gather(struct gh_comm *comm, const uint64_t *mine, uint32_t n,
             status = wait_for_all(comm, n, err);
         }
         if (status != GH_OK) {
+            comm->broken = true;
             return status;
         }
     }

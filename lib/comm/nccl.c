@@ -81,8 +81,8 @@ void gh_nccl_close(struct gh_nccl *nccl)
     free(nccl);
 }
 
-gh_status gh_nccl_check(const struct gh_nccl *nccl, ncclComm_t comm, uint32_t rank,
-                        uint32_t size, gh_error *err)
+gh_status gh_nccl_check(const struct gh_nccl *nccl, ncclComm_t comm,
+                        uint32_t rank, uint32_t size, gh_error *err)
 {
     int n = -1, at = -1;
     gh_status status =
@@ -177,7 +177,8 @@ gh_status gh_nccl_look(const struct gh_nccl *nccl, ncclComm_t comm,
     return status;
 }
 
-void gh_nccl_destroy(const struct gh_nccl *nccl, ncclComm_t comm, uint32_t seconds)
+void gh_nccl_destroy(const struct gh_nccl *nccl, ncclComm_t comm,
+                     uint32_t seconds)
 {
     struct gh_comm_patience patience = gh_comm_patience(seconds);
     ncclResult_t result = nccl->calls.ncclCommFinalize(comm);

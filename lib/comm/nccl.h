@@ -23,16 +23,17 @@ gh_status gh_nccl_open(const char *name, struct gh_nccl **nccl_p,
 void gh_nccl_close(struct gh_nccl *nccl);
 
 /* GH_ERR_INVALID: it is none of this NCCL, or has other ranks. */
-gh_status gh_nccl_check(const struct gh_nccl *nccl, struct ncclComm *comm, uint32_t rank,
-                        uint32_t size, gh_error *err);
+gh_status gh_nccl_check(const struct gh_nccl *nccl, struct ncclComm *comm,
+                        uint32_t rank, uint32_t size, gh_error *err);
 
 /* Begins a communicator of the same ranks, which does not block. */
-gh_status gh_nccl_split(const struct gh_nccl *nccl, struct ncclComm *comm, int rank,
-                        struct ncclComm **own_p, gh_error *err);
+gh_status gh_nccl_split(const struct gh_nccl *nccl, struct ncclComm *comm,
+                        int rank, struct ncclComm **own_p, gh_error *err);
 /* Whether what was begun of it is; `parent`, where it is still to be split
  * from that, or NULL. */
 gh_status gh_nccl_is_over(const struct gh_nccl *nccl, struct ncclComm *parent,
-                          struct ncclComm *const *own_p, bool *over_p, gh_error *err);
+                          struct ncclComm *const *own_p, bool *over_p,
+                          gh_error *err);
 
 /* 64-bit words of each rank to all; goes on by itself. */
 gh_status gh_nccl_gather(const struct gh_nccl *nccl, struct ncclComm *comm,
@@ -45,7 +46,8 @@ gh_status gh_nccl_look(const struct gh_nccl *nccl, struct ncclComm *comm,
                        bool *gone_p, gh_error *err);
 
 /* All ranks do; aborts one whose end does not come in time. */
-void gh_nccl_destroy(const struct gh_nccl *nccl, struct ncclComm *comm, uint32_t seconds);
+void gh_nccl_destroy(const struct gh_nccl *nccl, struct ncclComm *comm,
+                     uint32_t seconds);
 void gh_nccl_abort(const struct gh_nccl *nccl, struct ncclComm *comm);
 
 #endif

@@ -104,8 +104,8 @@ static void sweep(const char *entry)
     }
     ranks_fail(entry, 0);
     ok(tried != 0 && wrong == 0 && silent == 0 && late == 0,
-       "%s: %llu of %llu calls fail: %u ranks go on, %llu wrong, %llu without a "
-       "word, %llu late",
+       "%s: %llu of %llu calls fail: %u ranks go on, %llu wrong, %llu without "
+       "a word, %llu late",
        entry, (unsigned long long)tried, (unsigned long long)calls, whole,
        (unsigned long long)wrong, (unsigned long long)silent,
        (unsigned long long)late);

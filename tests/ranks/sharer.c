@@ -177,7 +177,7 @@ uint64_t sharer_eager(struct sharer *s, gh_reason reason)
 
 /* ---- passes -------------------------------------------------------------- */
 
-/* 0 and 1: what microbatches are given; then each slot's, and the host's own. */
+/* 0 and 1: what microbatches are given; then each slot's, and the host's. */
 static CUdeviceptr place(const struct sharer *s, uint32_t set, uint32_t row)
 {
     return s->memory + (set * SHARER_PASSES + row) * BYTES;
@@ -233,8 +233,8 @@ static void count(struct sharer *s, const gh_decision *d)
     s->ran += d->action == GH_ACTION_RUN;
 }
 
-gh_status sharer_pass(struct sharer *s, uint32_t segment, gh_direction direction,
-                      uint32_t microbatch)
+gh_status sharer_pass(struct sharer *s, uint32_t segment,
+                      gh_direction direction, uint32_t microbatch)
 {
     const uint32_t row = row_of(segment, direction);
     gh_buffer input, output = { 0 };

@@ -7,7 +7,7 @@
  * segment 0 reads what the microbatch was given, which differs between ranks
  * and steps; the others read what was before.  So each result is known, a pass
  * that was left out shows as an old one, and one that ran with other ranks in
- * another pass as a wrong one.  A backward passes gradients the other way round.
+ * another pass as a wrong one.  A backward goes the other way round.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -49,7 +49,7 @@ struct sharer {
     uint32_t step, slot; /* of the flight at hand, or the last */
     uint32_t floats;   /* of a pass, up to SHARER_FLOATS */
     uint32_t bank;
-    ncclComm_t comm;   /* of the passes at hand: of ranks that follow each other */
+    ncclComm_t comm;   /* of the passes at hand: ranks in a row */
     int first, n;      /* the first of them, and how many they are */
     void *group;       /* gh_pass.group */
     uint64_t capacity; /* of an input, in bytes; 0: none */
@@ -78,8 +78,8 @@ gh_status sharer_join(struct sharer *s);
 void sharer_close(struct sharer *s);
 
 /* One pass, until it need not run again. */
-gh_status sharer_pass(struct sharer *s, uint32_t segment, gh_direction direction,
-                      uint32_t microbatch);
+gh_status sharer_pass(struct sharer *s, uint32_t segment,
+                      gh_direction direction, uint32_t microbatch);
 /* Forward and backward of microbatches, one after the other, and the end.  The
  * results are not waited for. */
 gh_status sharer_step(struct sharer *s, uint32_t microbatches);
