@@ -305,6 +305,19 @@ def test_two_shapes_in_one_loss(pair, grain):
 
 
 @WHOLES
+def test_a_new_shape_in_a_loss_of_several(pair, grain):
+    """It runs eagerly, beside a graph, in one backward."""
+    def train(run):
+        for length in (16, 16, 16, 24, 24, 8, 16, 24):
+            run.zero()
+            for _ in range(2):
+                (run.loss() * run.loss(length=length)).backward()
+            run.optimizer.step()
+
+    pair(train, grain=grain, eager=["input"])
+
+
+@WHOLES
 def test_numbers_that_are_drawn(pair, grain):
     pair(of_lengths(*[32, 24] * 4, [24, 32], [32, 24, 24]), grain=grain,
          make=lambda: Block(0.1))

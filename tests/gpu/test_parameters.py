@@ -151,7 +151,7 @@ def test_weights_in_the_loss(pair, grain):
 
 @GRAIN
 def test_two_shapes_in_one_loss(pair, grain):
-    """One of the calls is eager for good."""
+    """Each of the calls has graphs."""
     def train(run):
         for count in COUNTS:
             run.zero()
@@ -159,7 +159,19 @@ def test_two_shapes_in_one_loss(pair, grain):
                 (run.loss() * run.loss(length=16)).backward()
             run.optimizer.step()
 
-    pair(train, grain=grain, eager=["input"])
+    pair(train, grain=grain)
+
+
+@GRAIN
+def test_two_shapes_in_one_loss_of_which_one_is_eager(pair, grain):
+    def train(run):
+        for count in COUNTS:
+            run.zero()
+            for _ in range(count):
+                (run.loss() * run.loss(length=16)).backward()
+            run.optimizer.step()
+
+    pair(train, grain=grain, max_banks=1, eager=["banks"])
 
 
 # ---- trained tensors that are none of its parameters -----------------------

@@ -146,7 +146,8 @@ class Chain:
             shares.note_arguments(parameters, inputs)
             depends = shares.watch(
                 parameters, of_parameters,
-                segment.owner.way.to(self._nodes, segment.owner.forward()))
+                segment.owner.way.to(self._nodes, segment.owner.forward()),
+                signature)
             shares.watch_casts(parameters, of_parameters, outputs,
                                self._nodes)
         if self._is_between and outputs:

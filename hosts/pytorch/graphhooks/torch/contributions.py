@@ -126,10 +126,12 @@ class Contributions:
 
 
 class OfCall:
-    """Those of one call, among those of all."""
+    """Those of one call, among those of all; `shape` tells calls apart of
+    which one may have graphs where another runs eagerly."""
 
-    def __init__(self, those_of_all: Contributions):
+    def __init__(self, those_of_all: Contributions, shape=None):
         self._all = those_of_all
+        self.shape = shape
 
     def note(self, gradient) -> None:
         self._all.note((self, gradient))
@@ -226,9 +228,9 @@ class Shares:
         self._comparisons.settle()
         return self._found
 
-    def watch(self, parameters, uses_here, behind=()):
-        """How a call uses them, and all that what goes into it depends on;
-        returns those that are used."""
+    def watch(self, parameters, uses_here, behind=(), shape=None):
+        """How a call of that shape uses them, and all that what goes into it
+        depends on; returns those that are used."""
         used = [(p, edges) for p, edges in zip(parameters, uses_here) if edges]
         for p, _ in used:
             if p not in self._watched:
@@ -238,7 +240,7 @@ class Shares:
                     node.register_prehook(self._compare(p, ours)))
             if self.nodes[p] in behind:
                 self._found.add(p)
-        self._handles += listen([(OfCall(self._watched[p]), edges)
+        self._handles += listen([(OfCall(self._watched[p], shape), edges)
                                  for p, edges in used])
         return [p for p, _ in used]
 
@@ -281,8 +283,10 @@ class Shares:
             if not found:
                 return
             calls, found = zip(*found)
-            if 1 < len(set(calls)) < len(calls):
-                # Graphs add up those of each call, and eager one by one.
+            if 1 < len(set(calls)) < len(calls) \
+                    or len({call.shape for call in calls}) > 1:
+                # Graphs add up those of each call, and eager one by one; or
+                # some of the calls may be eager, as the first of a shape is.
                 tell()
             else:
                 _compare(total, found, tell, self._comparisons)
