@@ -300,7 +300,7 @@ int main(void)
     if (toy.soft) {
         test_a_graph_that_does_not_launch();
         test_a_compare_that_fails();
-    test_a_compare_that_fails_is_over();
+        test_a_compare_that_fails_is_over();
         test_scratch_is_kept();
         test_a_compare_says_what_it_reads();
     } else {

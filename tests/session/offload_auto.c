@@ -439,7 +439,7 @@ int main(void)
         test_auto_knows_waits();
         test_auto_without_events();
         test_in_flight();
-    test_in_flight_of_own();
+        test_in_flight_of_own();
         test_stalls();
     } else {
         skip(1, "only the software device counts, fails, and has a clock that "

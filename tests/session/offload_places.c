@@ -200,6 +200,9 @@ int main(void)
     if (!toy_probe(&probe, &reason)) {
         return skip_all("%s", reason);
     }
+    if (!probe.soft) {
+        return skip_all("only the software device fails on demand");
+    }
     test_recorded_backward_alone();
     test_recorded_before_the_largest();
     test_saved_elsewhere();
