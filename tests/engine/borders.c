@@ -79,7 +79,7 @@ static int run_step(const struct options *options, char *error)
     memset(asked, 0, sizeof(asked));
     error[0] = '\0';
     find_companion(FIND_SOFTCUDA, path, sizeof(path));
-    if (soft.configure("SEED=1") != 0 || device_open(&dev, path) != 0) {
+    if (soft.configure("SEED=1") != 0 || device_open(&dev, path, 0) != 0) {
         return -1;
     }
     if (trainer_init(&trainer, options, MODE_GRAPH, &dev) == 0) {

@@ -107,7 +107,7 @@ enum outcome soft_run(const struct options *options, enum mode mode,
         snprintf(error, SOFT_ERROR, "softcuda does not take %s", settings);
         return ENDED_BADLY;
     }
-    if (device_open(&dev, path) != 0) {
+    if (device_open(&dev, path, 0) != 0) {
         snprintf(error, SOFT_ERROR, "%s", dev.error);
     } else if (train(&own, &dev, &text, mode, NULL, &result, error,
                      SOFT_ERROR) == 0) {

@@ -110,6 +110,12 @@ static const struct row table[] = {
       "tensors below stay on the device (1)" },
     { "--family", KIND_FAMILY, RUN(no_family), 0, 0, "auto|none",
       "the plugins that describe the layers to the library (auto)" },
+    { "--ranks", KIND_INT, AT(ranks), 1, RANKS_MOST, "N",
+      "train by N ranks, each on its part of a step's text (1)" },
+    { "--nccl", KIND_TEXT, AT(nccl), 0, 0, "PATH",
+      "the NCCL of several ranks (softnccl on soft, else libnccl.so.2)" },
+    { "--limit", KIND_INT, AT(limit_s), 1, 86400, "SECONDS",
+      "how long to wait for a rank that does not come (60)" },
     { "--driver", KIND_WORD, AT(driver), 0, 0, "soft|cuda",
       "the software device, or CUDA (CUDA where there is a device)" },
     { "--library", KIND_TEXT, RUN(library), 0, 0, "PATH",
@@ -479,6 +485,8 @@ static const struct command defaults = {
                  .warmup = 4 },
     .modes = { MODE_EAGER, MODE_GRAPH },
     .n_modes = 2,
+    .ranks = 1,
+    .limit_s = 60,
 };
 
 /* What all others are compared with when they delay. */

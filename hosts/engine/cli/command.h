@@ -19,6 +19,9 @@ struct command {
     int n_modes;
     const char *driver;      /* "soft", "cuda"; NULL: what is there */
     const char *data, *json; /* NULL: find it; none */
+    int ranks;               /* that train together */
+    int limit_s;             /* for one that does not come */
+    const char *nccl;        /* its path; NULL: what belongs to the driver */
     bool quiet, help;
     bool gave_experts, gave_top_k, gave_state, gave_pattern; /* by a person */
     bool gave_seq;

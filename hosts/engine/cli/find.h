@@ -13,6 +13,7 @@
 
 enum companion {
     FIND_SOFTCUDA,
+    FIND_SOFTNCCL,
     FIND_LIBRARY,
     FIND_TEXT
 };

@@ -13,6 +13,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "cli/crew.h"
 #include "cli/find.h"
 #include "cli/output.h"
 #include "cli/report.h"
@@ -91,6 +92,20 @@ static const char *asked_driver(const struct command *command)
     return set != NULL && set[0] != '\0' ? set : NULL;
 }
 
+/* The software device has one for each rank, unless somebody has said how
+ * many; it reads its environment when it is loaded. */
+static void ask_for_devices(const struct command *command)
+{
+    char text[16];
+
+    if (command->ranks > 1) {
+        snprintf(text, sizeof(text), "%d",
+                 command->ranks < 16 ? command->ranks : 16);
+        setenv("SOFTCUDA_DEVICES", text, 0);
+        setenv("SOFTCUDA_PROCESSES", "1", 0);
+    }
+}
+
 /* `path` is where the driver's path goes; it outlives the device. */
 static int open_device(const struct command *command, struct device *dev,
                        char *path, size_t path_bytes)
@@ -98,7 +113,7 @@ static int open_device(const struct command *command, struct device *dev,
     const char *asked = asked_driver(command);
 
     if (asked == NULL) {
-        if (device_open(dev, DEVICE_CUDA) == 0) {
+        if (device_open(dev, DEVICE_CUDA, 0) == 0) {
             return 0;
         }
         printf("gh-engine: no CUDA device (%s), so the software device\n",
@@ -107,13 +122,13 @@ static int open_device(const struct command *command, struct device *dev,
         asked = "soft";
     }
     if (strcmp(asked, "cuda") == 0) {
-        return device_open(dev, DEVICE_CUDA);
+        return device_open(dev, DEVICE_CUDA, 0);
     }
     snprintf(path, path_bytes, "%s", asked);
     if (strcmp(asked, "soft") == 0) {
         find_companion(FIND_SOFTCUDA, path, path_bytes);
     }
-    return device_open(dev, path);
+    return device_open(dev, path, 0);
 }
 
 static int load_text(const struct command *command, struct text *text,
@@ -200,30 +215,30 @@ static int report(const struct command *command, const struct device *dev,
                 "what was done until then is reported\n",
                 results[n - 1].steps, command->options.steps,
                 mode_name(results[n - 1].mode));
-        return EXIT_SIGNAL + interrupted;
+        return EXIT_SIGNAL + (interrupted != 0 ? interrupted : SIGTERM);
     }
     return report_all_equal(results, n) ? EXIT_EQUAL : EXIT_DIFFERENT;
 }
 
+/* Rank 0's results are those of all. */
 static int run_modes(const struct command *command, struct device *dev,
-                     const struct text *text, struct result *results)
+                     const struct text *text)
 {
-    train_progress_fn *progress = command->quiet ? keep_quiet : say_step;
-    char error[768];
-    int n = 0;
+    struct modes modes = {
+        .command = command,
+        .options = command->options,
+        .dev = dev,
+        .text = text,
+        .progress = command->quiet ? keep_quiet : say_step,
+    };
+    int status = EXIT_DEVICE;
 
-    do {
-        const enum mode mode = command->modes[n];
-
-        if (train(&command->options, dev, text, mode, progress, &results[n],
-                  error, sizeof(error)) != 0) {
-            fflush(stdout);
-            fprintf(stderr, "gh-engine: %s mode: %s\n", mode_name(mode), error);
-            return EXIT_DEVICE;
-        }
-        n++;
-    } while (n < command->n_modes && interrupted == 0);
-    return report(command, dev, results, n);
+    fflush(stdout);
+    if (crew_run(&modes) == 0) {
+        status = report(command, dev, modes.results, modes.n);
+    }
+    modes_free(&modes);
+    return status;
 }
 
 /* A result that nobody can read is none. */
@@ -242,7 +257,6 @@ int main(int argc, char **argv)
     struct command command;
     struct text text;
     struct device dev;
-    struct result results[MAX_MODES + 1] = { 0 };
     char error[4608];
     char driver[4096], library[4096];
     int status;
@@ -262,12 +276,13 @@ int main(int argc, char **argv)
 
     catch_signals();
     find_library(&command, library, sizeof(library));
+    ask_for_devices(&command);
     if (open_device(&command, &dev, driver, sizeof(driver)) == 0) {
         printf("gh-engine: %s, driver %s\n", dev.name,
                dev.soft ? "soft" : "cuda");
         status = check_ahead(&command, &dev);
         if (status == EXIT_EQUAL) {
-            status = run_modes(&command, &dev, &text, results);
+            status = run_modes(&command, &dev, &text);
         }
     } else {
         fflush(stdout);
@@ -275,9 +290,6 @@ int main(int argc, char **argv)
         status = EXIT_DEVICE;
     }
 
-    for (int i = 0; i < command.n_modes; i++) {
-        result_free(&results[i]);
-    }
     device_close(&dev);
     text_free(&text);
     return end_output(status);

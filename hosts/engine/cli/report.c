@@ -28,12 +28,13 @@ void report_progress(const struct options *options, enum mode mode, int step,
 bool report_equal(const struct result *a, const struct result *b)
 {
     return a->steps == b->steps && a->weights_hash == b->weights_hash &&
+           !a->ranks_differ && !b->ranks_differ &&
            memcmp(a->loss, b->loss, (size_t)a->steps * sizeof(*a->loss)) == 0;
 }
 
 bool report_all_equal(const struct result *results, int n)
 {
-    bool equal = true;
+    bool equal = !results[0].ranks_differ;
 
     for (int i = 1; i < n; i++) {
         equal = equal && report_equal(&results[0], &results[i]);
@@ -178,6 +179,24 @@ static void print_memory(const struct result *results, int n)
     }
 }
 
+static void print_ranks(const struct result *results, int n)
+{
+    int differ = 0;
+
+    for (int i = 0; i < n; i++) {
+        differ += results[i].ranks_differ;
+    }
+    if (differ > 0) {
+        printf("%d ranks: in %d of %d modes their weights are not the same "
+               "bits\n",
+               results[0].ranks, differ, n);
+    } else if (results[0].ranks > 1) {
+        printf("%d ranks: losses are of all of them, the rest is rank 0's; all "
+               "have the same weights, bit for bit\n",
+               results[0].ranks);
+    }
+}
+
 /* What a person might take for more than it is. */
 static void print_remarks(const struct device *dev,
                           const struct result *results, int n)
@@ -207,6 +226,7 @@ static void print_remarks(const struct device *dev,
         }
     }
     print_memory(results, n);
+    print_ranks(results, n);
     if (dev->soft) {
         printf("times are those of the software device, not of a GPU\n");
     }
@@ -395,6 +415,7 @@ int report_json(const struct command *command, const struct device *dev,
     json_begin(&json, NULL, '{');
     json_text(&json, "driver", dev->soft ? "soft" : "cuda");
     json_text(&json, "device", dev->name);
+    json_count(&json, "ranks", (uint64_t)command->ranks);
     write_model(&json, &command->options);
     json_begin(&json, "modes", '[');
     for (int i = 0; i < n; i++) {

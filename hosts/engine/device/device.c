@@ -6,6 +6,7 @@
 #include "device/device.h"
 
 #include <dlfcn.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -26,6 +27,19 @@ int device_check(struct device *dev, const char *entry, CUresult code)
     }
     snprintf(dev->error, sizeof(dev->error), "%s failed with %d (%s)", entry,
              code, name);
+    return -1;
+}
+
+int device_fail(struct device *dev, const char *format, ...)
+{
+    va_list args;
+
+    if (dev->code == CUDA_SUCCESS) {
+        dev->code = CUDA_ERROR_UNKNOWN;
+        va_start(args, format);
+        vsnprintf(dev->error, sizeof(dev->error), format, args);
+        va_end(args);
+    }
     return -1;
 }
 
@@ -50,7 +64,7 @@ static int load_kernels(struct device *dev)
     return dev->code == CUDA_SUCCESS ? 0 : -1;
 }
 
-int device_open_driver(struct device *dev, bool soft)
+static int open_device(struct device *dev, bool soft, int ordinal)
 {
     int count = 0;
 
@@ -60,7 +74,7 @@ int device_open_driver(struct device *dev, bool soft)
     if (dev->code == CUDA_SUCCESS && count == 0) {
         device_check(dev, "cuDeviceGetCount", CUDA_ERROR_NO_DEVICE);
     }
-    DEVICE_CALL(dev, cuDeviceGet, &dev->id, 0);
+    DEVICE_CALL(dev, cuDeviceGet, &dev->id, count > 0 ? ordinal % count : 0);
     DEVICE_CALL(dev, cuDeviceGetName, dev->name, (int)sizeof(dev->name),
                 dev->id);
     DEVICE_CALL(dev, cuDeviceGetAttribute, &dev->multiprocessors,
@@ -73,7 +87,12 @@ int device_open_driver(struct device *dev, bool soft)
     return load_kernels(dev);
 }
 
-int device_open(struct device *dev, const char *path)
+int device_open_driver(struct device *dev, bool soft)
+{
+    return open_device(dev, soft, 0);
+}
+
+int device_open(struct device *dev, const char *path, int ordinal)
 {
     memset(dev, 0, sizeof(*dev));
     dev->path = path;
@@ -81,8 +100,8 @@ int device_open(struct device *dev, const char *path)
         dev->code = CUDA_ERROR_NOT_INITIALIZED;
         return -1;
     }
-    return device_open_driver(
-        dev, dlsym(dev->drv.library, "softcuda_configure") != NULL);
+    return open_device(
+        dev, dlsym(dev->drv.library, "softcuda_configure") != NULL, ordinal);
 }
 
 void device_close(struct device *dev)

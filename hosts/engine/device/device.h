@@ -41,18 +41,23 @@ struct queue {
 };
 
 /**
- * Load the driver at `path` and take its first device.  A driver with the
- * controls of softcuda.h is the software device: there kernels are C.
+ * Load the driver at `path` and take a device of it: the first, or for one of
+ * several ranks the device of its number, which begin anew after the last.  A
+ * driver with the controls of softcuda.h is the software device: there kernels
+ * are C.
  *
  * @return 0, or -1 with dev->error set; close it either way.
  */
-int device_open(struct device *dev, const char *path);
+int device_open(struct device *dev, const char *path, int ordinal);
 
-/* The same over a driver table that is already filled. */
+/* The first, of a driver table that is already filled. */
 int device_open_driver(struct device *dev, bool soft);
 
 void device_close(struct device *dev);
 
+/* Notes a failure that is not the driver's, in a sentence of its own; -1. */
+int device_fail(struct device *dev, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 /* Notes a failure; 0 when code is CUDA_SUCCESS, else -1. */
 int device_check(struct device *dev, const char *entry, CUresult code);
 void device_forgive(struct device *dev);

@@ -72,18 +72,20 @@ static void say_who_wins(const char *variable, const char *option)
 }
 
 /* The process environment for the session, except: the driver is the one that
- * the engine runs on; what only the engine reads is left out; and options of
- * the command line stand in for variables that are not set. */
+ * the engine runs on; what only the engine reads is left out, and so is the
+ * file that another rank's session writes; and options of the command line stand
+ * in for variables that are not set. */
 static int make_environment(struct host *host, enum mode mode, bool dry)
 {
+    const struct options *options = host->trainer->options;
+    const bool traced = !dry && ranks_number(options->ranks) == 0;
     const char *const left_out[] = {
         "GRAPHHOOKS_DRIVER=", "GRAPHHOOKS_LIBRARY=", "GRAPHHOOKS_SOFTCUDA=",
         mode_offloads(mode) ? "GRAPHHOOKS_OFFLOAD_DELAY="
                             : "GRAPHHOOKS_OFFLOAD=",
-        dry ? "GRAPHHOOKS_TRACE=" : ""
+        traced ? "" : "GRAPHHOOKS_TRACE="
     };
-    const struct options *options = host->trainer->options;
-    const bool trace = options->trace != NULL && !dry;
+    const bool trace = options->trace != NULL && traced;
     const size_t text_bytes = (trace ? strlen(options->trace) : 0) + 64;
     size_t n = 0, kept = 0;
 

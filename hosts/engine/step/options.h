@@ -8,6 +8,8 @@
 #ifndef ENGINE_OPTIONS_H
 #define ENGINE_OPTIONS_H
 
+#include "step/ranks.h"
+
 #include "model/model.h"
 
 enum mode {
@@ -42,6 +44,7 @@ struct options {
     bool legacy;      /* everything on the legacy default stream */
     double lr;
     int warmup;
+    struct ranks *ranks; /* this one and the others; NULL: it is alone */
 
     /* of graph mode */
     const char *library;             /* its path */

@@ -64,6 +64,7 @@ static int parts_of_forward(struct trainer *trainer, int microbatch)
 static int forward(struct trainer *trainer, int microbatch, int count)
 {
     const int rows = config_rows(&model_of(trainer, microbatch)->config);
+    const int ranks = ranks_count(trainer->options->ranks);
     struct work work = work_of(trainer, microbatch);
 
     embed_forward(&work, tokens_of(trainer, microbatch),
@@ -74,7 +75,7 @@ static int forward(struct trainer *trainer, int microbatch, int count)
     work = work_of(trainer, microbatch);
     head_forward(&work, trainer->flights[microbatch].out,
                  targets_of(trainer, microbatch),
-                 1.0f / ((float)count * (float)rows),
+                 1.0f / ((float)count * (float)rows * (float)ranks),
                  trainer->losses + microbatch);
     return 0;
 }
@@ -197,7 +198,7 @@ static void begin(struct trainer *trainer, int count)
     }
 }
 
-/* On stream 0, after everything that adds to the gradients. */
+/* On stream 0, after everything that adds to the gradients, of all ranks. */
 static void optimize(const struct trainer *trainer, int count)
 {
     const struct options *options = trainer->options;
@@ -207,6 +208,8 @@ static void optimize(const struct trainer *trainer, int count)
     };
 
     trainer_wait_end(trainer, queue.stream, count - 1);
+    ranks_sum(options->ranks, trainer->model.g, trainer->model.n,
+              queue.stream);
     optimizer_step(&trainer->model, &queue, options->lr, options->warmup);
 }
 

@@ -24,20 +24,23 @@ static double milliseconds(void)
     return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
 }
 
+/* The rank's own part of the step's text. */
 static void sample_step(struct trainer *trainer, const struct text *text,
                         int step, int count)
 {
+    const struct ranks *ranks = trainer->options->ranks;
     const size_t rows = (size_t)config_rows(&trainer->model.config);
 
     for (int i = 0; i < count; i++) {
         const struct config *config = &model_of(trainer, i)->config;
+        const int sample = i * ranks_count(ranks) + ranks_number(ranks);
         int *tokens = trainer->tokens_host + (size_t)i * 2 * rows;
 
         if (config->documents > 0) {
-            text_pack(text, config, step, i, tokens, tokens + rows,
+            text_pack(text, config, step, sample, tokens, tokens + rows,
                       &trainer->packings[i]);
         } else {
-            text_sample(text, config, step, i, tokens, tokens + rows);
+            text_sample(text, config, step, sample, tokens, tokens + rows);
         }
     }
 }
@@ -51,6 +54,56 @@ static double mean_loss(const struct trainer *trainer, int count)
         sum += (double)trainer->losses_host[i];
     }
     return sum / count;
+}
+
+/* What ranks tell each other after a step. */
+struct step_news {
+    double loss;
+    uint64_t stop; /* nobody goes on after this step */
+};
+
+/* The mean loss of all ranks, in their order.  0, or -1: dev->error. */
+static int share_step(struct trainer *trainer, struct result *result, int step)
+{
+    struct ranks *ranks = trainer->options->ranks;
+    const struct step_news mine = { result->loss[step], result->told };
+    struct step_news all[RANKS_MOST];
+    double sum = 0.0;
+
+    if (ranks == NULL) {
+        return 0;
+    }
+    if (ranks_exchange(ranks, &mine, sizeof(mine), all) != 0) {
+        return -1;
+    }
+    for (int i = 0; i < ranks->n; i++) {
+        sum += all[i].loss;
+        result->stopped = result->stopped || all[i].stop != 0;
+    }
+    result->loss[step] = sum / ranks->n;
+    return 0;
+}
+
+/* Whether all ranks have the same weights, and whether one of them has been
+ * told to stop.  0, or -1: dev->error. */
+static int share_end(struct trainer *trainer, struct result *result)
+{
+    struct ranks *ranks = trainer->options->ranks;
+    const uint64_t mine[2] = { result->weights_hash, result->told };
+    uint64_t all[RANKS_MOST][2];
+
+    result->ranks = ranks_count(ranks);
+    if (ranks == NULL) {
+        return 0;
+    }
+    if (ranks_exchange(ranks, mine, sizeof(mine), all) != 0) {
+        return -1;
+    }
+    for (int i = 0; i < ranks->n; i++) {
+        result->ranks_differ = result->ranks_differ || all[i][0] != all[0][0];
+        result->stopped = result->stopped || all[i][1] != 0;
+    }
+    return 0;
 }
 
 static int issue(struct trainer *trainer, struct step_graphs *graphs, int count)
@@ -77,6 +130,16 @@ static int issue(struct trainer *trainer, struct step_graphs *graphs, int count)
     return result == 0 && dev->code == CUDA_SUCCESS ? 0 : -1;
 }
 
+static int wait_for_step(struct trainer *trainer)
+{
+    const struct ranks *ranks = trainer->options->ranks;
+
+    return ranks == NULL
+               ? device_synchronize(trainer->dev, trainer->streams[0])
+               : comm_synchronize(&ranks->world, trainer->streams[0],
+                                  ranks->limit_s);
+}
+
 static int run_step(struct trainer *trainer, struct step_graphs *graphs,
                     const struct text *text, int step, struct result *result)
 {
@@ -89,13 +152,13 @@ static int run_step(struct trainer *trainer, struct step_graphs *graphs,
         return -1;
     }
     issued = milliseconds();
-    if (device_synchronize(trainer->dev, trainer->streams[0]) != 0) {
+    if (wait_for_step(trainer) != 0) {
         return -1;
     }
     result->step_ms[step] = milliseconds() - start;
     result->host_ms[step] = issued - start;
     result->loss[step] = mean_loss(trainer, count);
-    return 0;
+    return share_step(trainer, result, step);
 }
 
 /* ---- a run -------------------------------------------------------------- */
@@ -151,7 +214,12 @@ static int run_steps(struct trainer *trainer, struct step_graphs *graphs,
 {
     const struct options *options = trainer->options;
 
-    for (int step = 0; step < options->steps; step++) {
+    /* What one rank waits for while it makes its memory may be what another
+     * one records. */
+    if (options->ranks != NULL && ranks_meet(options->ranks) != 0) {
+        return -1;
+    }
+    for (int step = 0; step < options->steps && !result->stopped; step++) {
         if (run_step(trainer, graphs, text, step, result) != 0) {
             return -1;
         }
@@ -171,10 +239,14 @@ static int run_steps(struct trainer *trainer, struct step_graphs *graphs,
         if (progress != NULL &&
             !progress(options, result->mode, step, result->loss[step],
                       result->step_ms[step])) {
-            break;
+            result->told = true;
+            result->stopped = result->stopped || options->ranks == NULL;
         }
     }
-    return model_hash(&trainer->model, &result->weights_hash);
+    if (model_hash(&trainer->model, &result->weights_hash) != 0) {
+        return -1;
+    }
+    return share_end(trainer, result);
 }
 
 /* The library's sentence when it has one, else the device's. */
@@ -242,6 +314,9 @@ int train(const struct options *options, struct device *dev,
     }
 
 out:
+    if (status != 0 && options->ranks != NULL) {
+        ranks_abort(options->ranks);
+    }
     (void)dev->drv.cuCtxSynchronize(); /* nothing is freed under a kernel */
     host_close(trainer.host);
     step_graphs_free(&graphs);

@@ -35,6 +35,10 @@ struct result {
     double *loss, *step_ms, *host_ms; /* one a step */
     uint64_t *recordings;             /* after each step; graph mode */
     uint64_t weights_hash;
+    int ranks;
+    bool ranks_differ; /* their weights are not the same bits */
+    bool told;         /* to stop, by this rank's progress function */
+    bool stopped;      /* by any rank's: all have ended with this step */
     uint64_t peak_bytes; /* of device memory, at the end of a step */
     bool has_stats;
     const char *(*reason_name)(gh_reason); /* the library's; it stays loaded */
@@ -44,7 +48,8 @@ struct result {
     uint64_t wgrad_replays; /* those of stats.replays for delayed gradients */
 };
 
-/* Called after every step, to report progress; false ends the run there. */
+/* Called after every step, to report progress; false ends the run there; that
+ * of one rank ends it for all, after the next step. */
 typedef bool train_progress_fn(const struct options *options, enum mode mode,
                                int step, double loss, double step_ms);
 

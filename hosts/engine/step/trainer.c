@@ -126,8 +126,9 @@ int trainer_init(struct trainer *trainer, const struct options *options,
     make_buffers(trainer);
     make_streams(trainer);
     /* A copy from pageable memory may return before its last bytes land, and
-     * own streams do not wait for the default one. */
-    DEVICE_CALL(dev, cuCtxSynchronize);
+     * own streams do not wait for the default one.  Not the context: that may
+     * be another rank's, too. */
+    device_synchronize(dev, CU_STREAM_LEGACY);
     return dev->code == CUDA_SUCCESS ? 0 : -1;
 }
 

@@ -1,0 +1,176 @@
+/*
+ * crew.c - starts the ranks that are threads, and waits for all.
+ *
+ * The caller is rank 0, and each other rank is a thread that opens a device of
+ * its own.  They share what is only read: the command, the text, the table of
+ * NCCL's entry points.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "cli/crew.h"
+
+#include "cli/find.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct crew {
+    const struct command *command;
+    struct nccl nccl;
+    ncclUniqueId id;
+    struct meeting meeting;
+};
+
+struct member {
+    struct crew *crew;
+    int rank;
+    struct device dev;
+    struct modes modes;
+    pthread_t thread;
+    bool started, failed;
+};
+
+static int load_nccl(struct crew *crew, const struct device *dev, char *error,
+                     size_t error_bytes)
+{
+    char found[4096];
+    const char *path = crew->command->nccl;
+
+    if (path == NULL) {
+        snprintf(found, sizeof(found), "libnccl.so.2");
+        if (dev->soft) {
+            find_companion(FIND_SOFTNCCL, found, sizeof(found));
+        }
+        path = found;
+    }
+    return nccl_load(path, &crew->nccl, error, error_bytes);
+}
+
+/* A rank among others: its communicator, then its modes. */
+static int run_rank(struct crew *crew, struct modes *modes, int rank)
+{
+    struct ranks ranks = { .rank = rank,
+                           .n = crew->command->ranks,
+                           .limit_s = crew->command->limit_s,
+                           .meeting = &crew->meeting };
+    int status;
+
+    status = ranks_open(&ranks, modes->dev, &crew->nccl, &crew->id);
+    if (status != 0) {
+        snprintf(modes->error, sizeof(modes->error), "%s", modes->dev->error);
+        ranks_abort(&ranks);
+    } else {
+        modes->options.ranks = &ranks;
+        status = modes_run(modes);
+    }
+    ranks_close(&ranks);
+    modes->options.ranks = NULL;
+    if (status != 0) {
+        fprintf(stderr, "gh-engine: rank %d: %s\n", rank, modes->error);
+    }
+    return status;
+}
+
+static void *run_member(void *at)
+{
+    struct member *member = at;
+
+    if (device_open(&member->dev, member->dev.path, member->rank) != 0) {
+        fprintf(stderr, "gh-engine: rank %d: %s\n", member->rank,
+                member->dev.error);
+        member->failed = true;
+        meeting_break(&member->crew->meeting);
+    } else {
+        member->failed =
+            run_rank(member->crew, &member->modes, member->rank) != 0;
+    }
+    modes_free(&member->modes);
+    device_close(&member->dev);
+    return NULL;
+}
+
+static bool say_nothing(const struct options *options, enum mode mode, int step,
+                        double loss, double step_ms)
+{
+    (void)options;
+    (void)mode;
+    (void)step;
+    (void)loss;
+    (void)step_ms;
+    return true;
+}
+
+static int start(struct member *member, struct crew *crew,
+                 const struct modes *modes, int rank)
+{
+    *member = (struct member){
+        .crew = crew,
+        .rank = rank,
+        .dev = { .path = modes->dev->path },
+        .modes = { .command = modes->command,
+                   .options = modes->options,
+                   .dev = &member->dev,
+                   .text = modes->text,
+                   .progress = say_nothing },
+    };
+    member->started =
+        pthread_create(&member->thread, NULL, run_member, member) == 0;
+    return member->started ? 0 : -1;
+}
+
+static int run_threads(struct crew *crew, struct modes *modes)
+{
+    const int n = crew->command->ranks;
+    struct member *members = calloc((size_t)n, sizeof(*members));
+    int status = members == NULL ? -1 : 0;
+
+    meeting_init(&crew->meeting, n);
+    for (int i = 1; i < n && status == 0; i++) {
+        status = start(&members[i], crew, modes, i);
+    }
+    if (status != 0) {
+        fprintf(stderr,
+                "gh-engine: --ranks %d: there is no memory for so many "
+                "threads; take fewer\n",
+                n);
+        meeting_break(&crew->meeting);
+    } else {
+        status = run_rank(crew, modes, 0);
+    }
+    for (int i = 1; i < n && members != NULL; i++) {
+        if (members[i].started) {
+            pthread_join(members[i].thread, NULL);
+            status = members[i].failed ? -1 : status;
+        }
+    }
+    meeting_destroy(&crew->meeting);
+    free(members);
+    return status;
+}
+
+int crew_run(struct modes *modes)
+{
+    struct crew crew = { .command = modes->command };
+    char error[4608];
+
+    if (modes->command->ranks == 1) {
+        if (modes_run(modes) == 0) {
+            return 0;
+        }
+        fprintf(stderr, "gh-engine: %s\n", modes->error);
+        return -1;
+    }
+    if (load_nccl(&crew, modes->dev, error, sizeof(error)) != 0) {
+        fprintf(stderr, "gh-engine: --ranks %d: %s\n", modes->command->ranks,
+                error);
+        return -1;
+    }
+    if (crew.nccl.ncclGetUniqueId(&crew.id) != ncclSuccess) {
+        fprintf(stderr, "gh-engine: ncclGetUniqueId failed: %s\n",
+                crew.nccl.ncclGetLastError(NULL));
+        return -1;
+    }
+    return run_threads(&crew, modes);
+}

@@ -1,0 +1,167 @@
+/*
+ * comm.c - see comm.h.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "device/comm.h"
+
+#include <string.h>
+#include <time.h>
+
+/* Notes a failure, with NCCL's own words. */
+static int check(const struct comm *comm, const char *entry,
+                 ncclResult_t result)
+{
+    const char *said, *more;
+
+    if (result == ncclSuccess) {
+        return 0;
+    }
+    said = comm->nccl->ncclGetErrorString(result);
+    more = comm->nccl->ncclGetLastError(comm->handle);
+    return device_fail(comm->dev, "%s failed with %d (%s)%s%.150s", entry,
+                       result, said == NULL ? "?" : said,
+                       more == NULL || *more == '\0' ? "" : ": ",
+                       more == NULL ? "" : more);
+}
+
+/* Nothing is called after a failure. */
+#define COMM_CALL(comm, entry, ...) \
+    ((comm)->dev->code != CUDA_SUCCESS \
+         ? -1 \
+         : check(comm, #entry, (comm)->nccl->entry(__VA_ARGS__)))
+
+int comm_init(struct comm *comm, struct device *dev, const struct nccl *nccl,
+              const ncclUniqueId *id, int rank, int n)
+{
+    *comm = (struct comm){ .dev = dev, .nccl = nccl, .rank = rank, .n = n };
+    return COMM_CALL(comm, ncclCommInitRank, &comm->handle, n, *id, rank);
+}
+
+int comm_split(struct comm *comm, const struct comm *parent, int color)
+{
+    struct comm made = { .dev = parent->dev, .nccl = parent->nccl };
+
+    if (COMM_CALL(parent, ncclCommSplit, parent->handle, color, parent->rank,
+                  &made.handle, NULL) != 0) {
+        return -1;
+    }
+    *comm = made;
+    COMM_CALL(comm, ncclCommUserRank, comm->handle, &comm->rank);
+    return COMM_CALL(comm, ncclCommCount, comm->handle, &comm->n);
+}
+
+void comm_destroy(struct comm *comm)
+{
+    if (comm->handle != NULL) {
+        (void)comm->nccl->ncclCommDestroy(comm->handle);
+    }
+    memset(comm, 0, sizeof(*comm));
+}
+
+void comm_abort(struct comm *comm)
+{
+    if (comm->handle != NULL) {
+        (void)comm->nccl->ncclCommAbort(comm->handle);
+    }
+    memset(comm, 0, sizeof(*comm));
+}
+
+void comm_sum(const struct comm *comm, float *data, size_t count,
+              CUstream stream)
+{
+    COMM_CALL(comm, ncclAllReduce, data, data, count, ncclFloat32, ncclSum,
+              comm->handle, stream);
+}
+
+void comm_gather(const struct comm *comm, const float *mine, float *all,
+                 size_t count, CUstream stream)
+{
+    COMM_CALL(comm, ncclAllGather, mine, all, count, ncclFloat32, comm->handle,
+              stream);
+}
+
+void comm_gather_bytes(const struct comm *comm, const void *mine, void *all,
+                       size_t count, CUstream stream)
+{
+    COMM_CALL(comm, ncclAllGather, mine, all, count, ncclUint8, comm->handle,
+              stream);
+}
+
+void comm_scatter(const struct comm *comm, const float *all, float *mine,
+                  size_t count, CUstream stream)
+{
+    COMM_CALL(comm, ncclReduceScatter, all, mine, count, ncclFloat32, ncclSum,
+              comm->handle, stream);
+}
+
+void comm_pass_on(const struct comm *comm, const float *send, float *recv,
+                  size_t count, CUstream stream)
+{
+    const int next = (comm->rank + 1) % comm->n;
+    const int before = (comm->rank + comm->n - 1) % comm->n;
+
+    COMM_CALL(comm, ncclGroupStart);
+    COMM_CALL(comm, ncclSend, send, count, ncclFloat32, next, comm->handle,
+              stream);
+    COMM_CALL(comm, ncclRecv, recv, count, ncclFloat32, before, comm->handle,
+              stream);
+    COMM_CALL(comm, ncclGroupEnd);
+}
+
+static double seconds(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* What has become of it where nobody sees: an error of NCCL's own threads. */
+static int check_async(const struct comm *comm)
+{
+    ncclResult_t result = ncclSuccess;
+
+    if (COMM_CALL(comm, ncclCommGetAsyncError, comm->handle, &result) != 0) {
+        return -1;
+    }
+    return result == ncclInProgress
+               ? 0
+               : check(comm, "an operation between ranks", result);
+}
+
+/* A driver's own wait has no end while another rank is missing. */
+static int poll(const struct comm *comm, CUstream stream, int limit_s)
+{
+    const struct timespec nap = { .tv_nsec = 20000 };
+    const double start = seconds();
+    struct device *dev = comm->dev;
+    CUresult code;
+
+    while ((code = dev->drv.cuStreamQuery(stream)) == CUDA_ERROR_NOT_READY) {
+        if (check_async(comm) != 0) {
+            return -1;
+        }
+        if (seconds() - start > limit_s) {
+            return device_fail(dev,
+                               "another rank has not come for %d seconds: it "
+                               "has failed, or ended; see what it says",
+                               limit_s);
+        }
+        nanosleep(&nap, NULL);
+    }
+    return device_check(dev, "cuStreamQuery", code);
+}
+
+int comm_synchronize(const struct comm *comm, CUstream stream, int limit_s)
+{
+    if (comm->dev->code != CUDA_SUCCESS) {
+        return -1;
+    }
+    /* softnccl ends what can never end by itself */
+    if (comm->dev->soft || limit_s == 0) {
+        return device_synchronize(comm->dev, stream) == 0 ? check_async(comm)
+                                                          : -1;
+    }
+    return poll(comm, stream, limit_s) == 0 ? check_async(comm) : -1;
+}

@@ -1,0 +1,52 @@
+/*
+ * comm.h - ranks that train together: one rank's end of a communicator.
+ *
+ * NCCL, or softnccl on the software device, through a table that was filled
+ * once (driver/nccl.h).  Every call goes on the caller's stream, and a failure
+ * sticks to the device as one of the driver's does.  Calls of a communicator
+ * come in the same order on all of its ranks.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef ENGINE_COMM_H
+#define ENGINE_COMM_H
+
+#include "device/device.h"
+
+#include "driver/nccl.h"
+
+struct comm {
+    struct device *dev; /* NULL: there is no communicator */
+    const struct nccl *nccl;
+    ncclComm_t handle;
+    int rank, n;
+};
+
+/* 0, or -1: dev->error.  All ranks come here; blocks until they have. */
+int comm_init(struct comm *comm, struct device *dev, const struct nccl *nccl,
+              const ncclUniqueId *id, int rank, int n);
+/* Ranks that give the same color, in the order that they have. */
+int comm_split(struct comm *comm, const struct comm *parent, int color);
+/* Graphs that hold its operations go before it. */
+void comm_destroy(struct comm *comm);
+/* Lets go those who wait for this rank; it is destroyed, too. */
+void comm_abort(struct comm *comm);
+
+/* Counts are elements of a rank: floats, or bytes. */
+void comm_sum(const struct comm *comm, float *data, size_t count,
+              CUstream stream);
+void comm_gather(const struct comm *comm, const float *mine, float *all,
+                 size_t count, CUstream stream);
+void comm_gather_bytes(const struct comm *comm, const void *mine, void *all,
+                       size_t count, CUstream stream);
+void comm_scatter(const struct comm *comm, const float *all, float *mine,
+                  size_t count, CUstream stream);
+/* Sends to the next rank, and receives from the one before. */
+void comm_pass_on(const struct comm *comm, const float *send, float *recv,
+                  size_t count, CUstream stream);
+
+/* Waits for the stream, and for no longer than `limit_s` for a rank that does
+ * not come; 0: for ever.  0, or -1: dev->error. */
+int comm_synchronize(const struct comm *comm, CUstream stream, int limit_s);
+
+#endif

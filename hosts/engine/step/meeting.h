@@ -1,0 +1,33 @@
+/*
+ * meeting.h - where ranks that are threads wait for each other on the host.
+ *
+ * Threads that share a device share its context, where freeing memory may wait
+ * for all kernels: also for one of NCCL's, which waits for the rank that frees.
+ * So nobody begins with collectives before all have made their memory.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef ENGINE_MEETING_H
+#define ENGINE_MEETING_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+struct meeting {
+    pthread_mutex_t lock;
+    pthread_cond_t news;
+    int n, here;
+    unsigned rounds;
+    bool broken;
+};
+
+void meeting_init(struct meeting *meeting, int n);
+void meeting_destroy(struct meeting *meeting);
+
+/* Waits until all have come.  0, or -1: one of them never will. */
+int meeting_wait(struct meeting *meeting);
+/* The caller will not come any more. */
+void meeting_break(struct meeting *meeting);
+bool meeting_is_broken(struct meeting *meeting);
+
+#endif

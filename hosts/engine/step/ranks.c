@@ -1,0 +1,89 @@
+/*
+ * ranks.c - see ranks.h.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "step/ranks.h"
+
+#include <string.h>
+
+static int meet_on_host(struct ranks *ranks)
+{
+    return ranks->meeting == NULL || meeting_wait(ranks->meeting) == 0
+               ? 0
+               : device_fail(ranks->dev, "another rank has failed");
+}
+
+int ranks_open(struct ranks *ranks, struct device *dev,
+               const struct nccl *nccl, const ncclUniqueId *id)
+{
+    const size_t all = (size_t)ranks->n * RANKS_EXCHANGE;
+
+    ranks->dev = dev;
+    if (meet_on_host(ranks) != 0 ||
+        comm_init(&ranks->world, dev, nccl, id, ranks->rank, ranks->n) != 0) {
+        return -1;
+    }
+    DEVICE_CALL(dev, cuStreamCreate, &ranks->stream, CU_STREAM_NON_BLOCKING);
+    ranks->mine = device_alloc(dev, RANKS_EXCHANGE);
+    ranks->all = device_alloc(dev, all);
+    ranks->mine_host = device_alloc_host(dev, RANKS_EXCHANGE);
+    ranks->all_host = device_alloc_host(dev, all);
+    return dev->code == CUDA_SUCCESS ? 0 : -1;
+}
+
+void ranks_close(struct ranks *ranks)
+{
+    struct device *dev = ranks->dev;
+
+    if (dev == NULL) {
+        return;
+    }
+    comm_destroy(&ranks->world);
+    if (ranks->stream != NULL) {
+        (void)dev->drv.cuStreamDestroy(ranks->stream);
+    }
+    device_free(dev, ranks->mine);
+    device_free(dev, ranks->all);
+    device_free_host(dev, ranks->mine_host);
+    device_free_host(dev, ranks->all_host);
+    memset(ranks, 0, sizeof(*ranks));
+}
+
+void ranks_abort(struct ranks *ranks)
+{
+    comm_abort(&ranks->world);
+    if (ranks->meeting != NULL) {
+        meeting_break(ranks->meeting);
+    }
+}
+
+int ranks_exchange(struct ranks *ranks, const void *mine, size_t bytes,
+                   void *all)
+{
+    struct device *dev = ranks->dev;
+    const size_t n = (size_t)ranks->n * bytes;
+
+    if (dev->code != CUDA_SUCCESS) {
+        return -1;
+    }
+    memcpy(ranks->mine_host, mine, bytes);
+    DEVICE_CALL(dev, cuMemcpyHtoDAsync, device_address(ranks->mine),
+                ranks->mine_host, bytes, ranks->stream);
+    comm_gather_bytes(&ranks->world, ranks->mine, ranks->all, bytes,
+                      ranks->stream);
+    DEVICE_CALL(dev, cuMemcpyDtoHAsync, ranks->all_host,
+                device_address(ranks->all), n, ranks->stream);
+    if (comm_synchronize(&ranks->world, ranks->stream, ranks->limit_s) != 0) {
+        return -1;
+    }
+    memcpy(all, ranks->all_host, n);
+    return 0;
+}
+
+int ranks_meet(struct ranks *ranks)
+{
+    unsigned char all[RANKS_MOST];
+
+    return meet_on_host(ranks) == 0 ? ranks_exchange(ranks, "", 1, all) : -1;
+}

@@ -1,0 +1,69 @@
+/*
+ * ranks.h - one rank of several that train one model together.
+ *
+ * Each has its own device, or shares one, and its own part of every step's
+ * text.  The gradients of all are summed before the optimizer's step, so all
+ * have the same weights; what is printed is of all.  Ranks are threads or
+ * processes: nothing here knows which.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef ENGINE_RANKS_H
+#define ENGINE_RANKS_H
+
+#include "step/meeting.h"
+
+#include "device/comm.h"
+
+enum {
+    RANKS_MOST = 64,
+    RANKS_EXCHANGE = 64 /* most bytes that a rank tells the others at once */
+};
+
+struct ranks {
+    struct device *dev;
+    int rank, n;
+    int limit_s; /* for a rank that does not come; 0: none */
+    struct meeting *meeting; /* of threads; NULL: the others are processes */
+    struct comm world;
+    CUstream stream; /* of what ranks tell each other between steps */
+    void *mine, *all;           /* device */
+    void *mine_host, *all_host; /* pinned */
+};
+
+/* Of a struct whose rank, n, limit_s and meeting are set.  All ranks come here.
+ * 0, or -1: dev->error; ranks_close() takes it either way. */
+int ranks_open(struct ranks *ranks, struct device *dev,
+               const struct nccl *nccl, const ncclUniqueId *id);
+/* After the graphs that hold its operations. */
+void ranks_close(struct ranks *ranks);
+/* This rank has failed: those who wait for it go on, and fail. */
+void ranks_abort(struct ranks *ranks);
+
+/* Each rank's `bytes`, one after the other, in all[].  All ranks come here;
+ * blocks until they have.  0, or -1: dev->error. */
+/* Before the first exchange of a run. */
+int ranks_meet(struct ranks *ranks);
+int ranks_exchange(struct ranks *ranks, const void *mine, size_t bytes,
+                   void *all);
+
+/* Sums the gradients of all ranks, in the stream's order. */
+static inline void ranks_sum(const struct ranks *ranks, float *gradients,
+                             size_t n, CUstream stream)
+{
+    if (ranks != NULL) {
+        comm_sum(&ranks->world, gradients, n, stream);
+    }
+}
+
+static inline int ranks_count(const struct ranks *ranks)
+{
+    return ranks == NULL ? 1 : ranks->n;
+}
+
+static inline int ranks_number(const struct ranks *ranks)
+{
+    return ranks == NULL ? 0 : ranks->rank;
+}
+
+#endif
