@@ -25,6 +25,9 @@ refused()
 refused 2 "--layer is no option; did you mean --layers?$" --layer 3
 refused 2 "did you mean --in-flight?$" --inflight=4
 refused 2 "is no option; --help lists them" train
+refused 2 "from 1 to 64" --ranks 0
+refused 2 "ranks are threads of one process; take --ranks 2 alone" \
+    --driver soft --ranks 2 --processes
 refused 2 "each from 1 to 8192" --lengths 64,0
 refused 2 "each from 1 to 8192" --lengths ""
 refused 2 "leave one out" --lengths 8,16 --seq 32

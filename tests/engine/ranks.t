@@ -121,7 +121,7 @@ fails()
     [ $held -eq 0 ] || diag "status $status: $(head -n 4 "$scratch/err")"
 }
 
-fails "--ranks 2: nccl: .*nowhere" -- --ranks 2 --nccl /nowhere/libnccl.so
+fails "rank 0 of 2: nccl: .*nowhere" -- --ranks 2 --nccl /nowhere/libnccl.so
 fails "rank [012]: step mode: cuLaunchKernel failed" \
     SOFTCUDA_FAIL=cuLaunchKernel:900 -- --ranks 3 --compare step,graph
 fails "rank [012]: eager mode: cuMemAlloc failed" SOFTCUDA_FAIL=cuMemAlloc:20 \

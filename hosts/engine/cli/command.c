@@ -112,6 +112,8 @@ static const struct row table[] = {
       "the plugins that describe the layers to the library (auto)" },
     { "--ranks", KIND_INT, AT(ranks), 1, RANKS_MOST, "N",
       "train by N ranks, each on its part of a step's text (1)" },
+    { "--processes", KIND_FLAG, AT(processes), 0, 0, NULL,
+      "the ranks are processes; those of mpirun or torchrun need no option" },
     { "--nccl", KIND_TEXT, AT(nccl), 0, 0, "PATH",
       "the NCCL of several ranks (softnccl on soft, else libnccl.so.2)" },
     { "--limit", KIND_INT, AT(limit_s), 1, 86400, "SECONDS",

@@ -20,6 +20,7 @@ struct command {
     const char *driver;      /* "soft", "cuda"; NULL: what is there */
     const char *data, *json; /* NULL: find it; none */
     int ranks;               /* that train together */
+    bool processes;          /* which are no threads */
     int limit_s;             /* for one that does not come */
     const char *nccl;        /* its path; NULL: what belongs to the driver */
     bool quiet, help;

@@ -1,9 +1,9 @@
 /*
- * crew.c - starts the ranks that are threads, and waits for all.
+ * crew.c - starts the ranks that are threads, or joins those that are not.
  *
- * The caller is rank 0, and each other rank is a thread that opens a device of
- * its own.  They share what is only read: the command, the text, the table of
- * NCCL's entry points.
+ * Where they are threads the caller is rank 0, and each other rank is a thread
+ * that opens a device of its own.  They share what is only read: the command,
+ * the text, the table of NCCL's entry points.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -49,18 +49,16 @@ static int load_nccl(struct crew *crew, const struct device *dev, char *error,
 }
 
 /* A rank among others: its communicator, then its modes. */
-static int run_rank(struct crew *crew, struct modes *modes, int rank)
+static int run_rank(struct crew *crew, struct modes *modes, struct ranks ranks)
 {
-    struct ranks ranks = { .rank = rank,
-                           .n = crew->command->ranks,
-                           .limit_s = crew->command->limit_s,
-                           .meeting = &crew->meeting };
+    const int number = ranks.rank;
     int status;
 
+    ranks.watch.limit_s = crew->command->limit_s;
     status = ranks_open(&ranks, modes->dev, &crew->nccl, &crew->id);
     if (status != 0) {
         snprintf(modes->error, sizeof(modes->error), "%s", modes->dev->error);
-        ranks_abort(&ranks);
+        ranks_abort(&ranks, modes->error);
     } else {
         modes->options.ranks = &ranks;
         status = modes_run(modes);
@@ -68,9 +66,21 @@ static int run_rank(struct crew *crew, struct modes *modes, int rank)
     ranks_close(&ranks);
     modes->options.ranks = NULL;
     if (status != 0) {
-        fprintf(stderr, "gh-engine: rank %d: %s\n", rank, modes->error);
+        fprintf(stderr, "gh-engine: rank %d: %s\n", number, modes->error);
     }
     return status;
+}
+
+static struct ranks ranks_of_threads(struct crew *crew, int rank)
+{
+    return (struct ranks){
+        .rank = rank,
+        .n = crew->command->ranks,
+        .meeting = &crew->meeting,
+        .watch = { .lost = meeting_lost,
+                   .tell = meeting_break,
+                   .user = &crew->meeting },
+    };
 }
 
 static void *run_member(void *at)
@@ -81,10 +91,11 @@ static void *run_member(void *at)
         fprintf(stderr, "gh-engine: rank %d: %s\n", member->rank,
                 member->dev.error);
         member->failed = true;
-        meeting_break(&member->crew->meeting);
+        meeting_break(&member->crew->meeting, NULL);
     } else {
         member->failed =
-            run_rank(member->crew, &member->modes, member->rank) != 0;
+            run_rank(member->crew, &member->modes,
+                     ranks_of_threads(member->crew, member->rank)) != 0;
     }
     modes_free(&member->modes);
     device_close(&member->dev);
@@ -135,9 +146,9 @@ static int run_threads(struct crew *crew, struct modes *modes)
                 "gh-engine: --ranks %d: there is no memory for so many "
                 "threads; take fewer\n",
                 n);
-        meeting_break(&crew->meeting);
+        meeting_break(&crew->meeting, NULL);
     } else {
-        status = run_rank(crew, modes, 0);
+        status = run_rank(crew, modes, ranks_of_threads(crew, 0));
     }
     for (int i = 1; i < n && members != NULL; i++) {
         if (members[i].started) {
@@ -150,27 +161,69 @@ static int run_threads(struct crew *crew, struct modes *modes)
     return status;
 }
 
-int crew_run(struct modes *modes)
+static int make_id(struct crew *crew, char *error, size_t error_bytes)
+{
+    if (crew->nccl.ncclGetUniqueId(&crew->id) == ncclSuccess) {
+        return 0;
+    }
+    snprintf(error, error_bytes, "ncclGetUniqueId failed: %s",
+             crew->nccl.ncclGetLastError(NULL));
+    return -1;
+}
+
+/* This process is one of them. */
+static int run_process(struct crew *crew, struct launch *launch,
+                       struct modes *modes, char *error, size_t error_bytes)
+{
+    const struct ranks ranks = {
+        .rank = launch->rank,
+        .n = launch->n,
+        .watch = { .lost = lifeline_lost,
+                   .tell = lifeline_tell,
+                   .user = &launch->line },
+    };
+    const int limit_s = crew->command->limit_s;
+    int status;
+
+    if ((launch->rank == 0 && make_id(crew, error, error_bytes) != 0) ||
+        lifeline_share(&launch->line, &crew->id, sizeof(crew->id), limit_s,
+                       error, error_bytes) != 0) {
+        return -1;
+    }
+    status = run_rank(crew, modes, ranks);
+    lifeline_tell(&launch->line, status == 0 ? NULL : modes->error);
+    return status;
+}
+
+static int run_several(struct crew *crew, struct launch *launch,
+                       struct modes *modes)
+{
+    char error[4608] = "";
+    int status = load_nccl(crew, modes->dev, error, sizeof(error));
+
+    if (status == 0 && launch->processes) {
+        status = run_process(crew, launch, modes, error, sizeof(error));
+    } else if (status == 0) {
+        status = make_id(crew, error, sizeof(error));
+        status = status == 0 ? run_threads(crew, modes) : -1;
+    }
+    if (error[0] != '\0') {
+        fprintf(stderr, "gh-engine: rank %d of %d: %s\n", launch->rank,
+                launch->n, error);
+    }
+    return status;
+}
+
+int crew_run(struct launch *launch, struct modes *modes)
 {
     struct crew crew = { .command = modes->command };
-    char error[4608];
 
-    if (modes->command->ranks == 1) {
-        if (modes_run(modes) == 0) {
-            return 0;
-        }
-        fprintf(stderr, "gh-engine: %s\n", modes->error);
-        return -1;
+    if (launch->n > 1) {
+        return run_several(&crew, launch, modes);
     }
-    if (load_nccl(&crew, modes->dev, error, sizeof(error)) != 0) {
-        fprintf(stderr, "gh-engine: --ranks %d: %s\n", modes->command->ranks,
-                error);
-        return -1;
+    if (modes_run(modes) == 0) {
+        return 0;
     }
-    if (crew.nccl.ncclGetUniqueId(&crew.id) != ncclSuccess) {
-        fprintf(stderr, "gh-engine: ncclGetUniqueId failed: %s\n",
-                crew.nccl.ncclGetLastError(NULL));
-        return -1;
-    }
-    return run_threads(&crew, modes);
+    fprintf(stderr, "gh-engine: %s\n", modes->error);
+    return -1;
 }

@@ -107,28 +107,31 @@ static void ask_for_devices(const struct command *command)
 }
 
 /* `path` is where the driver's path goes; it outlives the device. */
-static int open_device(const struct command *command, struct device *dev,
+static int open_device(const struct command *command,
+                       const struct launch *launch, struct device *dev,
                        char *path, size_t path_bytes)
 {
     const char *asked = asked_driver(command);
 
     if (asked == NULL) {
-        if (device_open(dev, DEVICE_CUDA, 0) == 0) {
+        if (device_open(dev, DEVICE_CUDA, launch->local) == 0) {
             return 0;
         }
-        printf("gh-engine: no CUDA device (%s), so the software device\n",
-               dev->error);
+        if (launch->rank == 0) {
+            printf("gh-engine: no CUDA device (%s), so the software device\n",
+                   dev->error);
+        }
         device_close(dev);
         asked = "soft";
     }
     if (strcmp(asked, "cuda") == 0) {
-        return device_open(dev, DEVICE_CUDA, 0);
+        return device_open(dev, DEVICE_CUDA, launch->local);
     }
     snprintf(path, path_bytes, "%s", asked);
     if (strcmp(asked, "soft") == 0) {
         find_companion(FIND_SOFTCUDA, path, path_bytes);
     }
-    return device_open(dev, path, 0);
+    return device_open(dev, path, launch->local);
 }
 
 static int load_text(const struct command *command, struct text *text,
@@ -220,22 +223,26 @@ static int report(const struct command *command, const struct device *dev,
     return report_all_equal(results, n) ? EXIT_EQUAL : EXIT_DIFFERENT;
 }
 
-/* Rank 0's results are those of all. */
-static int run_modes(const struct command *command, struct device *dev,
-                     const struct text *text)
+/* Rank 0's results are those of all, and it alone reports them. */
+static int run_modes(const struct command *command, struct launch *launch,
+                     struct device *dev, const struct text *text)
 {
     struct modes modes = {
         .command = command,
         .options = command->options,
         .dev = dev,
         .text = text,
-        .progress = command->quiet ? keep_quiet : say_step,
+        .progress =
+            command->quiet || launch->rank > 0 ? keep_quiet : say_step,
     };
     int status = EXIT_DEVICE;
 
     fflush(stdout);
-    if (crew_run(&modes) == 0) {
-        status = report(command, dev, modes.results, modes.n);
+    if (crew_run(launch, &modes) == 0) {
+        status = launch->rank == 0
+                     ? report(command, dev, modes.results, modes.n)
+                 : report_all_equal(modes.results, modes.n) ? EXIT_EQUAL
+                                                            : EXIT_DIFFERENT;
     }
     modes_free(&modes);
     return status;
@@ -252,13 +259,55 @@ static int end_output(int status)
     return status == EXIT_EQUAL ? EXIT_USAGE : status;
 }
 
+/* Everything that a rank needs is there: its device, and its peers. */
+static int run_rank(const struct command *command, struct launch *launch,
+                    const struct text *text)
+{
+    struct device dev;
+    char driver[4096], error[768];
+    int status = EXIT_EQUAL;
+
+    if (open_device(command, launch, &dev, driver, sizeof(driver)) != 0) {
+        fflush(stdout);
+        fprintf(stderr, "gh-engine: %s\n", dev.error);
+        device_close(&dev);
+        return EXIT_DEVICE;
+    }
+    if (launch->rank == 0) {
+        printf("gh-engine: %s, driver %s\n", dev.name,
+               dev.soft ? "soft" : "cuda");
+        status = check_ahead(command, &dev);
+    }
+    if (status == EXIT_EQUAL && dev.soft && launch->processes) {
+        status = EXIT_USAGE;
+        if (launch->rank == 0) {
+            fflush(stdout);
+            fprintf(stderr,
+                    "gh-engine: the software device's ranks are threads of one "
+                    "process; take --ranks %d alone, or a GPU\n",
+                    launch->n);
+        }
+    } else if (status == EXIT_EQUAL && launch->processes &&
+               launch_connect(launch, command->limit_s, error,
+                              sizeof(error)) != 0) {
+        fprintf(stderr, "gh-engine: rank %d of %d: %s\n", launch->rank,
+                launch->n, error);
+        status = EXIT_DEVICE;
+    }
+    if (status == EXIT_EQUAL) {
+        status = run_modes(command, launch, &dev, text);
+    }
+    device_close(&dev);
+    return status;
+}
+
 int main(int argc, char **argv)
 {
     struct command command;
+    struct launch launch;
     struct text text;
-    struct device dev;
     char error[4608];
-    char driver[4096], library[4096];
+    char library[4096];
     int status;
 
     if (command_parse(&command, argc, argv, error, sizeof(error)) != 0) {
@@ -269,28 +318,21 @@ int main(int argc, char **argv)
         command_help();
         return end_output(EXIT_EQUAL);
     }
-    if (load_text(&command, &text, error, sizeof(error)) != 0) {
+    if (load_text(&command, &text, error, sizeof(error)) != 0 ||
+        launch_begin(&launch, &command, error, sizeof(error)) != 0) {
         fprintf(stderr, "gh-engine: %s\n", error);
         return EXIT_USAGE;
     }
-
-    catch_signals();
-    find_library(&command, library, sizeof(library));
-    ask_for_devices(&command);
-    if (open_device(&command, &dev, driver, sizeof(driver)) == 0) {
-        printf("gh-engine: %s, driver %s\n", dev.name,
-               dev.soft ? "soft" : "cuda");
-        status = check_ahead(&command, &dev);
-        if (status == EXIT_EQUAL) {
-            status = run_modes(&command, &dev, &text);
-        }
+    if (launch.waits) {
+        status = launch_wait(&launch, command.limit_s);
     } else {
-        fflush(stdout);
-        fprintf(stderr, "gh-engine: %s\n", dev.error);
-        status = EXIT_DEVICE;
+        catch_signals();
+        find_library(&command, library, sizeof(library));
+        command.ranks = launch.n;
+        ask_for_devices(&command);
+        status = run_rank(&command, &launch, &text);
+        lifeline_close(&launch.line);
     }
-
-    device_close(&dev);
     text_free(&text);
     return end_output(status);
 }

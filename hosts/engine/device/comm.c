@@ -131,37 +131,43 @@ static int check_async(const struct comm *comm)
 }
 
 /* A driver's own wait has no end while another rank is missing. */
-static int poll(const struct comm *comm, CUstream stream, int limit_s)
+static int poll_stream(const struct comm *comm, CUstream stream,
+                       const struct comm_watch *watch)
 {
     const struct timespec nap = { .tv_nsec = 20000 };
     const double start = seconds();
     struct device *dev = comm->dev;
     CUresult code;
+    char why[200];
 
     while ((code = dev->drv.cuStreamQuery(stream)) == CUDA_ERROR_NOT_READY) {
         if (check_async(comm) != 0) {
             return -1;
         }
-        if (seconds() - start > limit_s) {
+        if (watch->lost(watch->user, why, sizeof(why))) {
+            return device_fail(dev, "%s", why);
+        }
+        if (seconds() - start > watch->limit_s) {
             return device_fail(dev,
-                               "another rank has not come for %d seconds: it "
-                               "has failed, or ended; see what it says",
-                               limit_s);
+                               "another rank has not come for %d seconds; see "
+                               "what became of it",
+                               watch->limit_s);
         }
         nanosleep(&nap, NULL);
     }
     return device_check(dev, "cuStreamQuery", code);
 }
 
-int comm_synchronize(const struct comm *comm, CUstream stream, int limit_s)
+int comm_synchronize(const struct comm *comm, CUstream stream,
+                     const struct comm_watch *watch)
 {
+    int status;
+
     if (comm->dev->code != CUDA_SUCCESS) {
         return -1;
     }
     /* softnccl ends what can never end by itself */
-    if (comm->dev->soft || limit_s == 0) {
-        return device_synchronize(comm->dev, stream) == 0 ? check_async(comm)
-                                                          : -1;
-    }
-    return poll(comm, stream, limit_s) == 0 ? check_async(comm) : -1;
+    status = comm->dev->soft ? device_synchronize(comm->dev, stream)
+                             : poll_stream(comm, stream, watch);
+    return status == 0 ? check_async(comm) : -1;
 }

@@ -15,6 +15,17 @@
 
 #include "driver/nccl.h"
 
+/* How a rank that waits hears of others.  True: one has failed, and text says
+ * which. */
+typedef bool comm_lost_fn(void *user, char *text, size_t text_bytes);
+
+struct comm_watch {
+    int limit_s; /* for a rank that does not come; 0: none */
+    comm_lost_fn *lost;
+    void (*tell)(void *user, const char *why); /* that this one has failed */
+    void *user;
+};
+
 struct comm {
     struct device *dev; /* NULL: there is no communicator */
     const struct nccl *nccl;
@@ -45,8 +56,9 @@ void comm_scatter(const struct comm *comm, const float *all, float *mine,
 void comm_pass_on(const struct comm *comm, const float *send, float *recv,
                   size_t count, CUstream stream);
 
-/* Waits for the stream, and for no longer than `limit_s` for a rank that does
- * not come; 0: for ever.  0, or -1: dev->error. */
-int comm_synchronize(const struct comm *comm, CUstream stream, int limit_s);
+/* Waits for the stream, but not for ranks that have failed or do not come.  0,
+ * or -1: dev->error. */
+int comm_synchronize(const struct comm *comm, CUstream stream,
+                     const struct comm_watch *watch);
 
 #endif

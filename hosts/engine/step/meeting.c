@@ -5,6 +5,8 @@
  */
 #include "step/meeting.h"
 
+#include <stdio.h>
+
 void meeting_init(struct meeting *meeting, int n)
 {
     *meeting = (struct meeting){ .n = n };
@@ -38,20 +40,27 @@ int meeting_wait(struct meeting *meeting)
     return met ? 0 : -1;
 }
 
-void meeting_break(struct meeting *meeting)
+void meeting_break(void *at, const char *why)
 {
+    struct meeting *meeting = at;
+
+    (void)why; /* the rank says it itself */
     pthread_mutex_lock(&meeting->lock);
     meeting->broken = true;
     pthread_cond_broadcast(&meeting->news);
     pthread_mutex_unlock(&meeting->lock);
 }
 
-bool meeting_is_broken(struct meeting *meeting)
+bool meeting_lost(void *at, char *text, size_t text_bytes)
 {
+    struct meeting *meeting = at;
     bool broken;
 
     pthread_mutex_lock(&meeting->lock);
     broken = meeting->broken;
     pthread_mutex_unlock(&meeting->lock);
+    if (broken) {
+        snprintf(text, text_bytes, "another rank has failed");
+    }
     return broken;
 }

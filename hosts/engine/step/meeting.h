@@ -12,6 +12,7 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 struct meeting {
     pthread_mutex_t lock;
@@ -26,8 +27,9 @@ void meeting_destroy(struct meeting *meeting);
 
 /* Waits until all have come.  0, or -1: one of them never will. */
 int meeting_wait(struct meeting *meeting);
-/* The caller will not come any more. */
-void meeting_break(struct meeting *meeting);
-bool meeting_is_broken(struct meeting *meeting);
+/* The caller will not come any more.  The two are a comm_watch of a struct
+ * meeting. */
+void meeting_break(void *meeting, const char *why);
+bool meeting_lost(void *meeting, char *text, size_t text_bytes);
 
 #endif

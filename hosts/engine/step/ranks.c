@@ -6,6 +6,11 @@
 #include "step/ranks.h"
 
 #include <string.h>
+#include <unistd.h>
+
+enum {
+    ABORT_S = 5 /* for a process to free what it has, or be ended */
+};
 
 static int meet_on_host(struct ranks *ranks)
 {
@@ -50,12 +55,13 @@ void ranks_close(struct ranks *ranks)
     memset(ranks, 0, sizeof(*ranks));
 }
 
-void ranks_abort(struct ranks *ranks)
+void ranks_abort(struct ranks *ranks, const char *why)
 {
-    comm_abort(&ranks->world);
-    if (ranks->meeting != NULL) {
-        meeting_break(ranks->meeting);
+    ranks->watch.tell(ranks->watch.user, why);
+    if (ranks->meeting == NULL) {
+        alarm(ABORT_S);
     }
+    comm_abort(&ranks->world);
 }
 
 int ranks_exchange(struct ranks *ranks, const void *mine, size_t bytes,
@@ -74,7 +80,7 @@ int ranks_exchange(struct ranks *ranks, const void *mine, size_t bytes,
                       ranks->stream);
     DEVICE_CALL(dev, cuMemcpyDtoHAsync, ranks->all_host,
                 device_address(ranks->all), n, ranks->stream);
-    if (comm_synchronize(&ranks->world, ranks->stream, ranks->limit_s) != 0) {
+    if (comm_synchronize(&ranks->world, ranks->stream, &ranks->watch) != 0) {
         return -1;
     }
     memcpy(all, ranks->all_host, n);

@@ -23,7 +23,7 @@ enum {
 struct ranks {
     struct device *dev;
     int rank, n;
-    int limit_s; /* for a rank that does not come; 0: none */
+    struct comm_watch watch; /* of the others */
     struct meeting *meeting; /* of threads; NULL: the others are processes */
     struct comm world;
     CUstream stream; /* of what ranks tell each other between steps */
@@ -31,14 +31,14 @@ struct ranks {
     void *mine_host, *all_host; /* pinned */
 };
 
-/* Of a struct whose rank, n, limit_s and meeting are set.  All ranks come here.
+/* Of a struct whose rank, n, watch and meeting are set.  All ranks come here.
  * 0, or -1: dev->error; ranks_close() takes it either way. */
 int ranks_open(struct ranks *ranks, struct device *dev,
                const struct nccl *nccl, const ncclUniqueId *id);
 /* After the graphs that hold its operations. */
 void ranks_close(struct ranks *ranks);
 /* This rank has failed: those who wait for it go on, and fail. */
-void ranks_abort(struct ranks *ranks);
+void ranks_abort(struct ranks *ranks, const char *why);
 
 /* Each rank's `bytes`, one after the other, in all[].  All ranks come here;
  * blocks until they have.  0, or -1: dev->error. */

@@ -137,7 +137,7 @@ static int wait_for_step(struct trainer *trainer)
     return ranks == NULL
                ? device_synchronize(trainer->dev, trainer->streams[0])
                : comm_synchronize(&ranks->world, trainer->streams[0],
-                                  ranks->limit_s);
+                                  &ranks->watch);
 }
 
 static int run_step(struct trainer *trainer, struct step_graphs *graphs,
@@ -315,7 +315,7 @@ int train(const struct options *options, struct device *dev,
 
 out:
     if (status != 0 && options->ranks != NULL) {
-        ranks_abort(options->ranks);
+        ranks_abort(options->ranks, error);
     }
     (void)dev->drv.cuCtxSynchronize(); /* nothing is freed under a kernel */
     host_close(trainer.host);
