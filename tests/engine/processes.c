@@ -135,11 +135,12 @@ static int be_rank(struct launch *launch, ending_fn *ending)
 /* By the program's own fork; returns the status of all. */
 static int run_forked(ending_fn *ending, int limit_s)
 {
-    const struct command command = { .ranks = RANKS, .processes = true };
+    struct command command = { .ranks = RANKS, .processes = true };
     struct launch launch;
 
     no_variables();
-    if (launch_begin(&launch, &command, error, sizeof(error)) != 0) {
+    if (launch_find(&launch, &command, error, sizeof(error)) != 0 ||
+        launch_begin(&launch, &command, error, sizeof(error)) != 0) {
         return -1;
     }
     if (!launch.waits) {
@@ -160,7 +161,7 @@ static void set_number(const char *name, int number)
 static int run_launched(const char *rank, const char *n, const char *local,
                         ending_fn *ending)
 {
-    const struct command command = { .ranks = 1 };
+    struct command command = { .ranks = 1 };
     struct launch launch;
     int good = 0, how;
 
@@ -170,7 +171,7 @@ static int run_launched(const char *rank, const char *n, const char *local,
             set_number(rank, i);
             set_number(n, RANKS);
             set_number(local, i);
-            if (launch_begin(&launch, &command, error, sizeof(error)) != 0 ||
+            if (launch_find(&launch, &command, error, sizeof(error)) != 0 ||
                 !launch.processes || launch.n != RANKS || launch.local != i) {
                 _exit(8);
             }
@@ -205,12 +206,12 @@ static void try_launchers(void)
 
 static void refuse(int ranks, int rank, int n, const char *sentence)
 {
-    const struct command command = { .ranks = ranks };
+    struct command command = { .ranks = ranks };
     struct launch launch;
 
     set_number("RANK", rank);
     set_number("WORLD_SIZE", n);
-    is_int(launch_begin(&launch, &command, error, sizeof(error)), -1,
+    is_int(launch_find(&launch, &command, error, sizeof(error)), -1,
            "rank %d of %d with --ranks %d is refused", rank, n, ranks);
     ok(strstr(error, sentence) != NULL, "with a sentence: %s", error);
     no_variables();

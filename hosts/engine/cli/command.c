@@ -28,6 +28,8 @@ enum kind {
     KIND_PATTERN,
     KIND_COUNTS,
     KIND_LENGTHS,
+    KIND_CP,
+    KIND_EXCHANGE,
     KIND_MODES,
     KIND_DELAY,
     KIND_STREAM
@@ -112,6 +114,12 @@ static const struct row table[] = {
       "the plugins that describe the layers to the library (auto)" },
     { "--ranks", KIND_INT, AT(ranks), 1, RANKS_MOST, "N",
       "train by N ranks, each on its part of a step's text (1)" },
+    { "--cp", KIND_CP, 0, 1, RANKS_MOST, "N,N,...",
+      "how many ranks may share a sequence: as few as its documents need" },
+    { "--cp-force", KIND_INT, RUN(cp_force), 1, RANKS_MOST, "N",
+      "so many share it in every microbatch" },
+    { "--cp-comm", KIND_EXCHANGE, 0, 0, 0, "allgather|ring",
+      "how keys and values come to the others (allgather)" },
     { "--processes", KIND_FLAG, AT(processes), 0, 0, NULL,
       "the ranks are processes; those of mpirun or torchrun need no option" },
     { "--nccl", KIND_TEXT, AT(nccl), 0, 0, "PATH",
@@ -241,6 +249,20 @@ static int add_length(struct command *command, const char *piece)
     return 0;
 }
 
+static int add_cp(struct command *command, const char *piece)
+{
+    struct options *options = &command->options;
+    const int n = options->n_cp;
+    long value;
+
+    if (n == MAX_CP || whole_number(piece, 1, RANKS_MOST, &value) != 0 ||
+        (n > 0 && value <= options->cp[n - 1])) {
+        return -1;
+    }
+    options->cp[options->n_cp++] = (int)value;
+    return 0;
+}
+
 static int add_mode(struct command *command, const char *piece)
 {
     for (int i = 0; i < MODE_COUNT; i++) {
@@ -328,6 +350,14 @@ static int set_field(struct command *command, const struct row *row,
     case KIND_LENGTHS:
         command->options.n_lengths = 0;
         return split(value, command, add_length);
+    case KIND_CP:
+        command->options.n_cp = 0;
+        return split(value, command, add_cp);
+    case KIND_EXCHANGE:
+        command->options.cp_ring = strcmp(value, "ring") == 0;
+        return command->options.cp_ring || strcmp(value, "allgather") == 0
+                   ? 0
+                   : -1;
     case KIND_MODES:
         command->n_modes = 0;
         return split(value, command, add_mode);
@@ -424,6 +454,12 @@ static void describe(const struct row *row, const char *value, char *text,
                  row->name, value,
                  row->kind == KIND_COUNTS ? MAX_COUNTS : MAX_LENGTHS,
                  row->least, row->most);
+        return;
+    case KIND_CP:
+        snprintf(text, text_bytes,
+                 "%s %s: expects up to %d rising numbers with commas, each "
+                 "from %d to %d",
+                 row->name, value, MAX_CP, row->least, row->most);
         return;
     case KIND_SEED:
         snprintf(text, text_bytes, "%s %s: expects N, from 0 to %" PRIu64,
@@ -524,6 +560,20 @@ static int name_offloaded(struct command *command, char *text,
     return -1;
 }
 
+/* A number that is forced need not be listed; and 1 alone is as none. */
+static void complete_cp(struct options *options)
+{
+    if (options->n_cp == 0 && options->cp_force > 0) {
+        options->cp[options->n_cp++] = options->cp_force;
+    }
+    if (options->n_cp == 1 && options->cp[0] == 1) {
+        options->n_cp = 0;
+    }
+    if (options->n_cp > 0) {
+        options->config.cp = options->cp[options->n_cp - 1];
+    }
+}
+
 /* What follows from what a person has given, and from what not. */
 static void complete(struct command *command)
 {
@@ -535,8 +585,11 @@ static void complete(struct command *command)
 
         config->seq = i == 0 || length > config->seq ? length : config->seq;
     }
+    complete_cp(&command->options);
     if (command->options.packed) {
-        config->documents = config->batch * (config->seq / 8 + 1);
+        config->documents = config->batch * (config_keys(config) / 8 + 1);
+    } else if (command->options.n_cp > 0) {
+        config->documents = config->batch;
     }
     command->gave_experts = config->experts != 0;
     command->gave_top_k = config->top_k != 0;

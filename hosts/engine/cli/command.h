@@ -37,6 +37,11 @@ int command_parse(struct command *command, int argc, char **argv, char *text,
  * sentence. */
 int command_check(const struct command *command, char *text, size_t text_bytes);
 
+/* The same of what the number of ranks has to do with it, which a launcher may
+ * have said. */
+int command_check_ranks(const struct command *command, char *text,
+                        size_t text_bytes);
+
 void command_help(void);
 
 const char *mode_name(enum mode mode);

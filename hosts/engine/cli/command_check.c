@@ -33,7 +33,7 @@ static const char *too_large(const struct config *config)
 {
     const long long rows = (long long)config->batch * config->seq;
     const long long scores =
-        (long long)config->heads * config->seq * config->seq;
+        (long long)config->heads * config->seq * config_keys(config);
     struct model model;
     size_t weights;
 
@@ -174,6 +174,86 @@ static int check_offload(const struct command *command, char *text,
     return 0;
 }
 
+/* Whether --cp-force is one of them, and the sequences can be shared. */
+static int check_cp_sizes(const struct options *options, char *text,
+                          size_t text_bytes)
+{
+    bool listed = options->cp_force == 0;
+
+    for (int i = 0; i < options->n_cp; i++) {
+        listed = listed || options->cp[i] == options->cp_force;
+    }
+    if (!listed && options->cp_force > 1) {
+        snprintf(text, text_bytes,
+                 "--cp-force %d is none of --cp; add it there, or leave out "
+                 "--cp",
+                 options->cp_force);
+        return -1;
+    }
+    if (options->config.seq % 2 != 0) {
+        snprintf(text, text_bytes,
+                 "--seq %d: a rank has two halves of every sequence that it "
+                 "shares; take an even one",
+                 options->config.seq);
+        return -1;
+    }
+    return 0;
+}
+
+/* Sequences that several ranks share. */
+static int check_cp(const struct command *command, char *text,
+                    size_t text_bytes)
+{
+    const struct options *options = &command->options;
+    const bool one_size = options->n_cp == 1 || options->cp_force > 0;
+
+    if (options->n_cp == 0) {
+        return 0;
+    }
+    if (config_has(&options->config, PART_MAMBA)) {
+        snprintf(text, text_bytes,
+                 "--cp and Mamba layers: their state runs through a whole "
+                 "sequence, which no rank has; take another --model, or "
+                 "--pattern without M");
+        return -1;
+    }
+    if (options->n_lengths > 0) {
+        snprintf(text, text_bytes,
+                 "--cp and --lengths: microbatches have the one shape or the "
+                 "other; leave one out");
+        return -1;
+    }
+    if (!options->packed && !one_size) {
+        snprintf(text, text_bytes,
+                 "--cp chooses by documents; add --packed, or --cp-force");
+        return -1;
+    }
+    if (command_has_mode(command, MODE_STEP) && !one_size) {
+        snprintf(text, text_bytes,
+                 "--cp changes from step to step, which no graph of a step can "
+                 "hold; leave out step, or add --cp-force");
+        return -1;
+    }
+    return check_cp_sizes(options, text, text_bytes);
+}
+
+int command_check_ranks(const struct command *command, char *text,
+                        size_t text_bytes)
+{
+    const struct options *options = &command->options;
+
+    for (int i = 0; i < options->n_cp; i++) {
+        if (command->ranks % options->cp[i] != 0) {
+            snprintf(text, text_bytes,
+                     "--cp %d does not divide %d ranks; take a divisor, or "
+                     "other --ranks",
+                     options->cp[i], command->ranks);
+            return -1;
+        }
+    }
+    return 0;
+}
+
 int command_check(const struct command *command, char *text, size_t text_bytes)
 {
     const struct options *options = &command->options;
@@ -222,6 +302,7 @@ int command_check(const struct command *command, char *text, size_t text_bytes)
         return -1;
     }
     if (check_offload(command, text, text_bytes) != 0 ||
+        check_cp(command, text, text_bytes) != 0 ||
         check_model(command, text, text_bytes) != 0) {
         return -1;
     }

@@ -56,6 +56,9 @@ static int run_rank(struct crew *crew, struct modes *modes, struct ranks ranks)
 
     ranks.watch.limit_s = crew->command->limit_s;
     status = ranks_open(&ranks, modes->dev, &crew->nccl, &crew->id);
+    if (status == 0) {
+        status = ranks_split(&ranks, modes->options.cp, modes->options.n_cp);
+    }
     if (status != 0) {
         snprintf(modes->error, sizeof(modes->error), "%s", modes->dev->error);
         ranks_abort(&ranks, modes->error);

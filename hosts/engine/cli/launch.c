@@ -173,20 +173,27 @@ static int fork_ranks(struct launch *launch, int n, char *error,
     return 0;
 }
 
-int launch_begin(struct launch *launch, const struct command *command,
-                 char *error, size_t error_bytes)
+int launch_find(struct launch *launch, struct command *command, char *error,
+                size_t error_bytes)
 {
     const struct launcher *by = find_launcher();
 
     *launch = (struct launch){ .n = command->ranks };
     lifeline_init(&launch->line, 0, 1);
-    if (by != NULL) {
-        return take_variables(launch, by, command, error, error_bytes);
+    if (by != NULL &&
+        take_variables(launch, by, command, error, error_bytes) != 0) {
+        return -1;
     }
-    if (command->processes && command->ranks > 1) {
-        return fork_ranks(launch, command->ranks, error, error_bytes);
-    }
+    command->ranks = launch->n;
     return 0;
+}
+
+int launch_begin(struct launch *launch, const struct command *command,
+                 char *error, size_t error_bytes)
+{
+    return command->processes && !launch->processes && launch->n > 1
+               ? fork_ranks(launch, launch->n, error, error_bytes)
+               : 0;
 }
 
 int launch_connect(struct launch *launch, int limit_s, char *error,

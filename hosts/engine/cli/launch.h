@@ -22,9 +22,13 @@ struct launch {
     pid_t children[RANKS_MOST]; /* which are these */
 };
 
-/* Looks for the variables of a launcher, or forks.  Before any driver is
- * loaded, as those do not outlive a fork.  0, or -1 with a sentence about the
- * command line or the variables. */
+/* Looks for the variables of a launcher, which say how many ranks there are.
+ * 0, or -1 with a sentence about the command line or the variables. */
+int launch_find(struct launch *launch, struct command *command, char *error,
+                size_t error_bytes);
+
+/* Forks, where that was asked for: before any driver is loaded, as those do not
+ * outlive a fork.  0, or -1 with a sentence. */
 int launch_begin(struct launch *launch, const struct command *command,
                  char *error, size_t error_bytes);
 

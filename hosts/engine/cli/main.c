@@ -144,8 +144,8 @@ static int load_text(const struct command *command, struct text *text,
         find_companion(FIND_TEXT, found, sizeof(found));
         path = found;
     }
-    if (text_load(text, path, (size_t)command->options.config.seq, why,
-                  sizeof(why)) != 0) {
+    if (text_load(text, path, (size_t)config_keys(&command->options.config),
+                  why, sizeof(why)) != 0) {
         snprintf(error, error_bytes, "--data %s: %s", path, why);
         return -1;
     }
@@ -319,6 +319,8 @@ int main(int argc, char **argv)
         return end_output(EXIT_EQUAL);
     }
     if (load_text(&command, &text, error, sizeof(error)) != 0 ||
+        launch_find(&launch, &command, error, sizeof(error)) != 0 ||
+        command_check_ranks(&command, error, sizeof(error)) != 0 ||
         launch_begin(&launch, &command, error, sizeof(error)) != 0) {
         fprintf(stderr, "gh-engine: %s\n", error);
         return EXIT_USAGE;
@@ -328,7 +330,6 @@ int main(int argc, char **argv)
     } else {
         catch_signals();
         find_library(&command, library, sizeof(library));
-        command.ranks = launch.n;
         ask_for_devices(&command);
         status = run_rank(&command, &launch, &text);
         lifeline_close(&launch.line);

@@ -197,8 +197,23 @@ static void print_ranks(const struct result *results, int n)
     }
 }
 
+/* How many ranks shared sequences, and in how many microbatches. */
+static void print_cp(const struct options *options,
+                     const struct result *result)
+{
+    for (int i = 0; i < options->n_cp; i++) {
+        printf("%s%d in %" PRIu64, i == 0 ? "ranks that share a sequence: " : ", ",
+               options->cp[i], result->shaped[i]);
+    }
+    if (options->n_cp > 0) {
+        printf(" microbatches, by %s\n",
+               options->cp_ring ? "a ring" : "all-gather");
+    }
+}
+
 /* What a person might take for more than it is. */
-static void print_remarks(const struct device *dev,
+static void print_remarks(const struct command *command,
+                          const struct device *dev,
                           const struct result *results, int n)
 {
     for (int i = 0; i < n; i++) {
@@ -227,6 +242,7 @@ static void print_remarks(const struct device *dev,
     }
     print_memory(results, n);
     print_ranks(results, n);
+    print_cp(&command->options, &results[0]);
     if (dev->soft) {
         printf("times are those of the software device, not of a GPU\n");
     }
@@ -246,7 +262,7 @@ void report_table(const struct command *command, const struct device *dev,
     }
     print_legend(results, n);
     printf("\n");
-    print_remarks(dev, results, n);
+    print_remarks(command, dev, results, n);
     if (!whole) {
         printf("bitwise equal: not known, as the run was interrupted\n");
     } else if (n > 1) {
@@ -256,6 +272,22 @@ void report_table(const struct command *command, const struct device *dev,
 }
 
 /* ---- JSON --------------------------------------------------------------- */
+
+static void write_cp(struct json *json, const struct options *options)
+{
+    uint64_t sizes[MAX_CP];
+
+    for (int i = 0; i < options->n_cp; i++) {
+        sizes[i] = (uint64_t)options->cp[i];
+    }
+    if (options->n_cp > 0) {
+        json_counts(json, "cp", sizes, options->n_cp);
+        json_text(json, "cp_comm", options->cp_ring ? "ring" : "allgather");
+    }
+    if (options->cp_force > 0) {
+        json_count(json, "cp_force", (uint64_t)options->cp_force);
+    }
+}
 
 static void write_model(struct json *json, const struct options *options)
 {
@@ -277,6 +309,7 @@ static void write_model(struct json *json, const struct options *options)
     if (options->n_lengths > 0) {
         json_counts(json, "lengths", lengths, options->n_lengths);
     }
+    write_cp(json, options);
     if (options->packed) {
         json_count(json, "documents", (uint64_t)config->documents);
     }
@@ -377,7 +410,8 @@ static void write_offload(struct json *json, const gh_offload_stats *offload)
     json_end(json, '}');
 }
 
-static void write_mode(struct json *json, const struct result *result)
+static void write_mode(struct json *json, const struct options *options,
+                       const struct result *result)
 {
     char hash[24];
 
@@ -386,6 +420,9 @@ static void write_mode(struct json *json, const struct result *result)
     json_text(json, "name", mode_name(result->mode));
     json_reals(json, "loss", result->loss, result->steps);
     json_text(json, "weights_hash", hash);
+    if (options->n_cp > 0) {
+        json_counts(json, "cp_microbatches", result->shaped, options->n_cp);
+    }
     json_count(json, "device_peak_bytes", result->peak_bytes);
     write_times(json, "step_ms", result->step_ms, result->steps);
     write_times(json, "host_ms", result->host_ms, result->steps);
@@ -419,7 +456,7 @@ int report_json(const struct command *command, const struct device *dev,
     write_model(&json, &command->options);
     json_begin(&json, "modes", '[');
     for (int i = 0; i < n; i++) {
-        write_mode(&json, &results[i]);
+        write_mode(&json, &command->options, &results[i]);
     }
     json_end(&json, ']');
     if (report_whole(command, results, n)) {

@@ -20,9 +20,11 @@ KERNEL(embed_forward, embed_args)
         if (i < k.rows * k.cols) {
             const int row = i / k.cols;
             const int col = i % k.cols;
+            const int position =
+                k.positions != NULL ? k.positions[row] : row % k.seq;
 
             k.out[i] = k.token_w[k.tokens[row] * k.cols + col] +
-                       k.position_w[row % k.seq * k.cols + col];
+                       k.position_w[position * k.cols + col];
         }
     }
 }
@@ -675,6 +677,7 @@ KERNEL(adamw, adamw_args)
     }
 }
 
+#include "kernels_cp.h"
 #include "kernels_mamba.h"
 #include "kernels_mla.h"
 #include "kernels_moe.h"

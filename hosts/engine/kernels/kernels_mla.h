@@ -8,6 +8,9 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 
+/* The row of the table; `seq` is how many there are. */
+#define TURN_OF(row) ((k.places != NULL ? k.places[row] : (row)) % k.seq)
+
 KERNEL(mla_turn_forward, mla_turn_args)
 {
     PHASE(mla_turn_forward_threads)
@@ -27,7 +30,7 @@ KERNEL(mla_turn_forward, mla_turn_args)
                 const int j = (col - k.nope) % half;
                 const float *turned =
                     k.shared != NULL ? k.shared + row * k.rope : x + k.nope;
-                const float *rotary = k.rotary + row % k.seq * k.rope;
+                const float *rotary = k.rotary + TURN_OF(row) * k.rope;
                 const float a = turned[j];
                 const float b = turned[j + half];
 
@@ -57,7 +60,7 @@ KERNEL(mla_turn_backward, mla_turn_backward_args)
                 const int half = k.rope / 2;
                 const int j = (col - k.nope) % half;
                 const float *dy = k.dy + i / qk * qk + k.nope;
-                const float *rotary = k.rotary + row % k.seq * k.rope;
+                const float *rotary = k.rotary + TURN_OF(row) * k.rope;
                 const float a = dy[j];
                 const float b = dy[j + half];
 
@@ -80,7 +83,7 @@ KERNEL(mla_shared_backward, mla_shared_args)
             const int row = i / k.rope;
             const int half = k.rope / 2;
             const int j = i % k.rope % half;
-            const float *rotary = k.rotary + row % k.seq * k.rope;
+            const float *rotary = k.rotary + TURN_OF(row) * k.rope;
             float sum = 0.0f;
 
             for (int h = 0; h < k.heads; h++) {

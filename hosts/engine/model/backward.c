@@ -9,7 +9,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "model/linear.h"
+#include "model/spread.h"
 
 #include <math.h>
 
@@ -48,6 +48,14 @@ static void attention_backward(const struct work *work,
     const struct view d_probs = view_scores(config, set->d_probs);
     const struct view d_context = view_heads(config, buffers->d_norm, 1, 0);
 
+    if (work_is_spread(work)) {
+        const struct spread spread = attn_spread(work, buffers);
+
+        spread_backward(work, &spread, d_context, dq,
+                        (struct strip){ buffers->d_qkv + c, 1, c, 3 * c },
+                        (struct strip){ buffers->d_qkv + 2 * c, 1, c, 3 * c });
+        return;
+    }
     heads_product(work, GEMM_TN, d, config->seq, GEMM_CAUSAL_FROM_ROW, 1.0f,
                   probs, d_context, dv);
     heads_product(work, GEMM_NT, config->seq, d, GEMM_CAUSAL_RESULT, 1.0f,
@@ -190,23 +198,38 @@ void parts_backward(const struct work *work, int first, int last,
     }
 }
 
+/* dw[index[i]] += dx[i], rows in their order. */
+static void add_rows(const struct work *work, const int *index, const float *dx,
+                     float *dw, int n)
+{
+    const struct config *config = &work->model->config;
+    const int cols = config->hidden;
+
+    device_launch(&work->queue, KERNEL_embed_token_backward,
+                  blocks_of((size_t)cols, embed_token_backward_threads),
+                  (size_t)n, 1,
+                  &(const struct embed_token_args){
+                      .tokens = index,
+                      .dx = dx,
+                      .dw = dw,
+                      .rows = config_rows(config),
+                      .cols = cols,
+                      .vocab = n,
+                  });
+}
+
 void embed_backward(const struct work *work, const int *tokens, const float *dx)
 {
     const struct model *model = work->model;
     const struct config *config = &model->config;
     const int cols = config->hidden;
 
-    device_launch(&work->queue, KERNEL_embed_token_backward,
-                  blocks_of((size_t)cols, embed_token_backward_threads), VOCAB,
-                  1,
-                  &(const struct embed_token_args){
-                      .tokens = tokens,
-                      .dx = dx,
-                      .dw = model->g + model->token_w,
-                      .rows = config_rows(config),
-                      .cols = cols,
-                      .vocab = VOCAB,
-                  });
+    add_rows(work, tokens, dx, model->g + model->token_w, VOCAB);
+    if (work->positions != NULL) {
+        add_rows(work, work->positions, dx, model->g + model->position_w,
+                 config_keys(config));
+        return;
+    }
     LAUNCH(&work->queue, embed_position_backward, embed_position_args,
            blocks_of((size_t)config->seq * (size_t)cols,
                      embed_position_backward_threads),

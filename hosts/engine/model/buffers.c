@@ -65,7 +65,7 @@ static void cut_attn(const struct keeper *keeper, const struct config *config,
     attn->rstd = cut(cutter, rows);
     keep(keeper, SAVED_CORE_ATTN, &attn->qkv, rows * 3 * c);
     keep(keeper, SAVED_CORE_ATTN, &attn->probs,
-         rows * (size_t)config->heads * (size_t)config->seq);
+         rows * (size_t)config->heads * (size_t)config_keys(config));
     keep(keeper, SAVED_ATTN_PROJ, &attn->context, rows * c);
 }
 
@@ -94,7 +94,7 @@ static void cut_mla(const struct keeper *keeper, const struct config *config,
     keep(keeper, SAVED_CORE_ATTN, &mla->q, rows * qk);
     keep(keeper, SAVED_CORE_ATTN, &mla->k, rows * qk);
     keep(keeper, SAVED_CORE_ATTN, &mla->probs,
-         rows * (size_t)config->heads * (size_t)config->seq);
+         rows * (size_t)config->heads * (size_t)config_keys(config));
     keep(keeper, SAVED_ATTN_PROJ, &mla->context, rows * c);
 }
 
@@ -300,7 +300,7 @@ static void cut_scratch(struct set *set, const struct config *config,
 
     if (config_has(config, PART_ATTN)) {
         set->d_probs =
-            cut(cutter, rows * (size_t)config->heads * (size_t)config->seq);
+            cut(cutter, rows * (size_t)config->heads * (size_t)config_keys(config));
     }
     if (config->model == MODEL_MLA) {
         set->d_q = cut(cutter, rows * (size_t)config_qk(config));
@@ -309,6 +309,30 @@ static void cut_scratch(struct set *set, const struct config *config,
     if (config_has(config, PART_MAMBA)) {
         set->d_gated = cut(cutter, rows * (size_t)config_inner(config));
     }
+}
+
+static void cut_spread(struct set *set, const struct config *config,
+                       struct cutter *cutter)
+{
+    struct spread_buffers *spread = &set->spread;
+    const size_t rows = (size_t)config_rows(config);
+    const size_t cp = (size_t)config_cp(config);
+    const size_t v = rows * (size_t)config->hidden;
+    const size_t k = config->model == MODEL_MLA
+                         ? rows * (size_t)config_qk(config)
+                         : v;
+
+    if (cp == 1) {
+        return;
+    }
+    spread->places = cut_ints(cutter, rows);
+    spread->keys = cut_ints(cutter, cp * rows);
+    spread->own_k = cut(cutter, k);
+    spread->own_v = cut(cutter, v);
+    spread->all_k = cut(cutter, cp * k);
+    spread->all_v = cut(cutter, cp * v);
+    spread->all_dk = cut(cutter, cp * k);
+    spread->all_dv = cut(cutter, cp * v);
 }
 
 static void cut_all(struct set *set, const struct model *model,
@@ -331,6 +355,7 @@ static void cut_all(struct set *set, const struct model *model,
     set->d_norm = cut(cutter, rows * c);
     cut_gradients(set, model, cutter);
     cut_scratch(set, config, cutter);
+    cut_spread(set, config, cutter);
 }
 
 static int init_host_counts(struct set *set, const struct model *model)

@@ -24,7 +24,7 @@
 struct attn_buffers {
     float *norm, *mean, *rstd; /* c, 1, 1 */
     float *qkv;                /* 3 c */
-    float *probs;              /* batch x heads x seq x seq */
+    float *probs;              /* batch x heads x seq x keys */
     float *context;            /* c */
     float *d_qkv, *d_norm;     /* 3 c, c */
 };
@@ -98,6 +98,17 @@ struct moe_buffers {
     float *d_norm_sum;          /* c: d_norm and what the router adds */
 };
 
+/* Of sequences that several ranks share, for the part at hand: its tokens' keys
+ * and values, one after the other, and those of all ranks; in a ring the first
+ * two blocks take turns. */
+struct spread_buffers {
+    int *places;                 /* 1: of this rank's tokens among all ranks' */
+    int *keys;                   /* cp: of all ranks' tokens */
+    float *own_k, *own_v;        /* columns of all heads' keys, and values */
+    float *all_k, *all_v;        /* the same of cp ranks */
+    float *all_dk, *all_dv;      /* their gradients */
+};
+
 /* What a part hands on, forward and backward. */
 struct part_buffers {
     float *out, *d_in;
@@ -117,12 +128,13 @@ struct set {
     int n_saved;
 
     int *starts; /* 1: of each token's document; NULL: there are none */
+    struct spread_buffers spread; /* NULLs: no sequence is shared */
 
     /* the head */
     float *norm, *mean, *rstd, *logits, *losses, *d_norm;
 
     /* what no gradient of a weight is made of: all parts share it */
-    float *d_probs;   /* batch x heads x seq x seq */
+    float *d_probs;   /* batch x heads x seq x keys */
     float *d_q, *d_k; /* qk: of latent attention */
     float *d_gated;   /* inner: of a Mamba layer */
 };

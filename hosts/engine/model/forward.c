@@ -3,7 +3,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "model/linear.h"
+#include "model/spread.h"
 
 #include <math.h>
 
@@ -15,9 +15,10 @@ void embed_forward(const struct work *work, const int *tokens, float *x)
 
     LAUNCH(&work->queue, embed_forward, embed_args,
            blocks_of((size_t)rows * (size_t)cols, embed_forward_threads),
-           .tokens = tokens, .token_w = model->w + model->token_w,
+           .tokens = tokens, .positions = work->positions,
+           .token_w = model->w + model->token_w,
            .position_w = model->w + model->position_w, .out = x, .rows = rows,
-           .seq = model->config.seq, .cols = cols, .vocab = VOCAB);
+           .seq = config_keys(&model->config), .cols = cols, .vocab = VOCAB);
 }
 
 /* probs = softmax(q k^T / sqrt(d)), context = probs v, for every head */
@@ -34,6 +35,12 @@ static void attention_forward(const struct work *work,
     const struct view probs = view_scores(config, buffers->probs);
     const struct view context = view_heads(config, buffers->context, 1, 0);
 
+    if (work_is_spread(work)) {
+        const struct spread spread = attn_spread(work, buffers);
+
+        spread_forward(work, &spread, context);
+        return;
+    }
     heads_product(work, GEMM_NT, config->seq, d, GEMM_CAUSAL_RESULT,
                   1.0f / sqrtf((float)d), q, k, probs);
     LAUNCH(&work->queue, softmax_forward, softmax_args,
@@ -83,6 +90,10 @@ static void find_documents(const struct work *work)
     const struct config *config = &work->model->config;
     const int rows = config_rows(config);
 
+    if (work_is_spread(work)) {
+        spread_places(work);
+        return;
+    }
     LAUNCH(&work->queue, document_starts, document_args,
            blocks_of((size_t)rows, document_starts_threads),
            .offsets = work->offsets, .starts = work->set->starts,

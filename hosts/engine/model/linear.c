@@ -122,9 +122,10 @@ void gelu_backward(const struct work *work, const float *x, float *d, size_t n)
            blocks_of(n, gelu_backward_threads), .x = x, .d = d, .n = (int)n);
 }
 
-void heads_product(const struct work *work, enum gemm_form form, int n, int k,
-                   enum gemm_causal causal, float alpha, struct view a,
-                   struct view b, struct view c)
+static void product_of_heads(const struct work *work, enum gemm_form form,
+                             int n, int k, enum gemm_causal causal, float alpha,
+                             bool add, struct view a, struct view b,
+                             struct view c)
 {
     const struct config *config = &work->model->config;
 
@@ -133,6 +134,7 @@ void heads_product(const struct work *work, enum gemm_form form, int n, int k,
              .a = a.data,
              .b = b.data,
              .c = (float *)(uintptr_t)c.data,
+             .add = add ? c.data : NULL,
              .m = config->seq,
              .n = n,
              .k = k,
@@ -150,4 +152,18 @@ void heads_product(const struct work *work, enum gemm_form form, int n, int k,
              .causal = (int)causal,
              .alpha = alpha,
          });
+}
+
+void heads_product(const struct work *work, enum gemm_form form, int n, int k,
+                   enum gemm_causal causal, float alpha, struct view a,
+                   struct view b, struct view c)
+{
+    product_of_heads(work, form, n, k, causal, alpha, false, a, b, c);
+}
+
+void heads_product_sum(const struct work *work, enum gemm_form form, int n,
+                       int k, bool add, struct view a, struct view b,
+                       struct view c)
+{
+    product_of_heads(work, form, n, k, GEMM_FULL, 1.0f, add, a, b, c);
 }

@@ -110,5 +110,9 @@ static inline struct view view_scores(const struct config *config,
 void heads_product(const struct work *work, enum gemm_form form, int n, int k,
                    enum gemm_causal causal, float alpha, struct view a,
                    struct view b, struct view c);
+/* c = a b, or c += a b. */
+void heads_product_sum(const struct work *work, enum gemm_form form, int n,
+                       int k, bool add, struct view a, struct view b,
+                       struct view c);
 
 #endif

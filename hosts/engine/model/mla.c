@@ -7,7 +7,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "model/linear.h"
+#include "model/spread.h"
 
 #include <math.h>
 
@@ -26,8 +26,9 @@ static void turn_forward(const struct work *work, const float *x, int head,
 
     LAUNCH(&work->queue, mla_turn_forward, mla_turn_args,
            blocks_of(n, mla_turn_forward_threads), .x = x, .shared = shared,
-           .rotary = work->model->rotary, .y = y, .rows = config_rows(config),
-           .seq = config->seq, .heads = config->heads, .head = head,
+           .rotary = work->model->rotary, .places = work_places(work),
+           .y = y, .rows = config_rows(config),
+           .seq = config_keys(config), .heads = config->heads, .head = head,
            .nope = config_nope(config), .rope = config_rope(config));
 }
 
@@ -40,8 +41,9 @@ static void turn_backward(const struct work *work, const float *dy, int head,
 
     LAUNCH(&work->queue, mla_turn_backward, mla_turn_backward_args,
            blocks_of(n, mla_turn_backward_threads), .dy = dy,
-           .rotary = work->model->rotary, .dx = dx, .rows = config_rows(config),
-           .seq = config->seq, .heads = config->heads, .head = head,
+           .rotary = work->model->rotary, .places = work_places(work),
+           .dx = dx, .rows = config_rows(config),
+           .seq = config_keys(config), .heads = config->heads, .head = head,
            .nope = config_nope(config), .rope = config_rope(config),
            .own = own);
 }
@@ -99,20 +101,50 @@ static struct view view_values(const struct config *config, const float *kv)
     return view_of(config, kv + d, 2 * config->hidden, 2 * d);
 }
 
-void mla_forward(const struct work *work, int layer, const float *x, float *out)
+/* The values are one piece for each head. */
+static struct strip strip_values(const struct config *config, float *kv)
+{
+    const int d = config_nope(config);
+
+    return (struct strip){ kv + d, config->heads, d, 2 * d };
+}
+
+static struct strip strip_keys(const struct config *config, float *k)
+{
+    return (struct strip){ k, 1, config_qk(config), config_qk(config) };
+}
+
+static struct spread mla_spread(const struct work *work,
+                                const struct mla_buffers *buffers)
 {
     const struct config *config = &work->model->config;
-    const struct mla_weights *weights = &work->model->mla[layer];
-    const struct mla_buffers *buffers = &work->set->mla[layer];
-    const int c = config->hidden;
+
+    return (struct spread){
+        .q = view_qk(config, buffers->q),
+        .k = strip_keys(config, buffers->k),
+        .v = strip_values(config, buffers->kv),
+        .head_k = config_nope(config) + config_rope(config),
+        .head_v = config_nope(config),
+        .probs = buffers->probs,
+        .scale = scale_of(config),
+    };
+}
+
+static void products_forward(const struct work *work,
+                             const struct mla_buffers *buffers)
+{
+    const struct config *config = &work->model->config;
     const int d = config_nope(config);
     const int rows = config_rows(config) * config->heads;
     const struct view probs = view_scores(config, buffers->probs);
+    const struct view context = view_heads(config, buffers->context, 1, 0);
 
-    norm_forward(work, x, c, weights->norm_g, weights->norm_b, buffers->norm,
-                 buffers->mean, buffers->rstd);
-    queries_forward(work, weights, buffers);
-    keys_forward(work, weights, buffers);
+    if (work_is_spread(work)) {
+        const struct spread spread = mla_spread(work, buffers);
+
+        spread_forward(work, &spread, context);
+        return;
+    }
     heads_product(work, GEMM_NT, config->seq, d + config_rope(config),
                   GEMM_CAUSAL_RESULT, scale_of(config),
                   view_qk(config, buffers->q), view_qk(config, buffers->k),
@@ -122,8 +154,21 @@ void mla_forward(const struct work *work, int layer, const float *x, float *out)
            .rows = rows, .seq = config->seq,
            .starts = work_starts(work), .heads = config->heads);
     heads_product(work, GEMM_NN, d, config->seq, GEMM_CAUSAL_TO_ROW, 1.0f,
-                  probs, view_values(config, buffers->kv),
-                  view_heads(config, buffers->context, 1, 0));
+                  probs, view_values(config, buffers->kv), context);
+}
+
+void mla_forward(const struct work *work, int layer, const float *x, float *out)
+{
+    const struct config *config = &work->model->config;
+    const struct mla_weights *weights = &work->model->mla[layer];
+    const struct mla_buffers *buffers = &work->set->mla[layer];
+    const int c = config->hidden;
+
+    norm_forward(work, x, c, weights->norm_g, weights->norm_b, buffers->norm,
+                 buffers->mean, buffers->rstd);
+    queries_forward(work, weights, buffers);
+    keys_forward(work, weights, buffers);
+    products_forward(work, buffers);
     linear_forward(work, buffers->context, c, weights->out_w, NO_BIAS, x, out,
                    c);
 }
@@ -142,6 +187,14 @@ static void products_backward(const struct work *work,
     const struct view d_probs = view_scores(config, set->d_probs);
     const struct view d_context = view_heads(config, buffers->d_norm, 1, 0);
 
+    if (work_is_spread(work)) {
+        const struct spread spread = mla_spread(work, buffers);
+
+        spread_backward(work, &spread, d_context, view_qk(config, set->d_q),
+                        strip_keys(config, set->d_k),
+                        strip_values(config, buffers->d_kv));
+        return;
+    }
     heads_product(work, GEMM_TN, d, config->seq, GEMM_CAUSAL_FROM_ROW, 1.0f,
                   probs, d_context, view_values(config, buffers->d_kv));
     heads_product(work, GEMM_NT, config->seq, d, GEMM_CAUSAL_RESULT, 1.0f,
@@ -207,8 +260,8 @@ static void keys_dgrad(const struct work *work,
                   buffers->d_kv);
     LAUNCH(&work->queue, mla_shared_backward, mla_shared_args,
            blocks_of((size_t)(rows * rope), mla_shared_backward_threads),
-           .dy = work->set->d_k, .rotary = work->model->rotary,
-           .dx = buffers->d_rope, .rows = rows, .seq = config->seq,
+           .dy = work->set->d_k, .rotary = work->model->rotary, .places = work_places(work),
+           .dx = buffers->d_rope, .rows = rows, .seq = config_keys(config),
            .heads = config->heads, .nope = config_nope(config), .rope = rope);
     linear_dgrad(work, buffers->d_kv, 2 * c, weights->kv_up, NULL,
                  buffers->d_kv_norm, rank);

@@ -100,7 +100,7 @@ static void lay_out_matrices(struct model *model)
     size_t next = 0;
 
     model->token_w = take(&next, VOCAB * c);
-    model->position_w = take(&next, (size_t)config->seq * c);
+    model->position_w = take(&next, (size_t)config_keys(config) * c);
     model->head_w = take(&next, c * VOCAB);
     for (int i = 0; i < model->n_parts; i++) {
         struct part *part = &model->parts[i];
@@ -410,7 +410,8 @@ void model_first_weights(const struct model *model, float *w)
 
 size_t model_rotary_bytes(const struct config *config)
 {
-    return (size_t)config->seq * (size_t)config_rope(config) * sizeof(float);
+    return (size_t)config_keys(config) * (size_t)config_rope(config) *
+           sizeof(float);
 }
 
 /* Rotary tables, once for all layers: what position p turns pair j by. */
@@ -428,7 +429,7 @@ static int upload_rotary(struct model *model)
     if (table == NULL) {
         return device_check(model->dev, "malloc", CUDA_ERROR_OUT_OF_MEMORY);
     }
-    for (int p = 0; p < config->seq; p++) {
+    for (int p = 0; p < config_keys(config); p++) {
         for (int j = 0; j < rope / 2; j++) {
             const double turn = p * pow(10000.0, -2.0 * j / rope);
 
@@ -470,10 +471,11 @@ int model_upload(struct model *model, struct device *dev)
     return upload_rotary(model);
 }
 
-int model_view(struct model *view, const struct model *model, int seq)
+int model_view(struct model *view, const struct model *model, int seq, int cp)
 {
     *view = *model;
     view->config.seq = seq;
+    view->config.cp = cp;
     view->rotary = NULL;
     return upload_rotary(view);
 }

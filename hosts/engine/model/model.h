@@ -63,6 +63,7 @@ enum {
 
 struct config {
     int layers, hidden, heads, seq, batch;
+    int cp; /* ranks that share a sequence, each with seq tokens of it; 0: 1 */
     uint64_t seed;
     enum model_kind model;
     int experts, top_k;
@@ -79,6 +80,17 @@ struct config {
 static inline int config_rows(const struct config *config)
 {
     return config->batch * config->seq;
+}
+
+static inline int config_cp(const struct config *config)
+{
+    return config->cp > 1 ? config->cp : 1;
+}
+
+/* Tokens of a whole sequence: what there is to attend to. */
+static inline int config_keys(const struct config *config)
+{
+    return config->seq * config_cp(config);
 }
 
 /* Where documents begin and the last ends, and one more for what is left. */
@@ -219,7 +231,7 @@ struct model {
     struct device *dev;
     float *w, *g, *m, *v; /* device, n each */
     struct optimizer_state *state;
-    float *rotary; /* seq x rope: cosines, then sines; NULL: none needed */
+    float *rotary; /* keys x rope: cosines, then sines; NULL: none needed */
 };
 
 const char *model_name(enum model_kind model);
@@ -254,9 +266,10 @@ void model_free(struct model *model);
 /* Writes the first values of all weights: the same for the same seed. */
 void model_first_weights(const struct model *model, float *w);
 
-/* The same model over sequences of another length, at most its own: the weights
- * are the model's, the rotary tables its own.  0, or -1: dev->error. */
-int model_view(struct model *view, const struct model *model, int seq);
+/* The same model over sequences of another length, shared by other ranks, at
+ * most its own: the weights are the model's, the rotary tables its own.  0, or
+ * -1: dev->error. */
+int model_view(struct model *view, const struct model *model, int seq, int cp);
 void model_view_free(struct model *view);
 
 /* FNV-1a over the bytes of all weights.  0, or -1. */

@@ -13,6 +13,8 @@
 
 #include "model/buffers.h"
 
+#include "device/comm.h"
+
 /* Called around each part while its kernels are issued; not 0: stop. */
 struct part_hooks {
     int (*before)(void *user, const struct set *set, int part, bool forward);
@@ -27,12 +29,25 @@ struct work {
     const struct part_hooks *hooks; /* NULL: none */
     const int *offsets; /* device: config_offsets() of them, for the first
                            part; NULL: there are no documents */
+    const struct comm *comm; /* of the ranks that share its sequences; NULL:
+                                none do */
+    bool ring; /* their keys come around a ring, not all at once */
+    const int *positions; /* device: of each token in its sequence, for the
+                             embedding; NULL: in order */
 };
 
 /* Where each token's document begins; NULL: all of a sequence is one. */
 static inline const int *work_starts(const struct work *work)
 {
     return work->set->starts;
+}
+
+/* The same of the tokens themselves, where other ranks have some of their
+ * sequence; NULL: in order. */
+static inline const int *work_places(const struct work *work)
+{
+    return config_cp(&work->model->config) > 1 ? work->set->spread.places
+                                               : NULL;
 }
 
 static inline int work_before(const struct work *work, int part, bool forward)

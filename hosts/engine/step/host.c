@@ -281,18 +281,30 @@ static int read_side(struct host *host, uint32_t segment, gh_side which,
     return 0;
 }
 
-/* A bank for each length; bank 0 does where there is one, and no documents. */
+/* The ranks that share sequences of a shape; NULL: none do. */
+static void *group_of(const struct options *options, int shape)
+{
+    return options_cp(options, shape) == 1 || options->ranks == NULL
+               ? NULL
+               : options->ranks->groups[shape].handle;
+}
+
+/* A bank for each length, or number of ranks that share a sequence; bank 0 does
+ * where there is one, and no documents. */
 static int add_banks(struct host *host)
 {
     const struct options *options = host->trainer->options;
-    const int n =
-        options->packed ? options_shapes(options) : options->n_lengths;
+    const int n = options->config.documents > 0 || options->n_lengths > 0
+                      ? options_shapes(options)
+                      : 0;
 
     for (int i = 0; i < n; i++) {
         const int seq = options_length(options, i);
         char name[32];
         const gh_bank_desc desc = {
             .struct_size = sizeof(desc),
+            .cp_size = (uint32_t)options_cp(options, i),
+            .group = group_of(options, i),
             .tokens = (uint32_t)(options->config.batch * seq),
             .sequences = (uint32_t)options->config.documents,
             .name = name,
@@ -300,7 +312,8 @@ static int add_banks(struct host *host)
         gh_error err = { "" };
         gh_status status;
 
-        snprintf(name, sizeof(name), "seq %d", seq);
+        snprintf(name, sizeof(name), options->n_cp > 0 ? "cp %d" : "seq %d",
+                 options->n_cp > 0 ? options->cp[i] : seq);
         status =
             host->gh->bank_add(host->session, &desc, &host->banks[i], &err);
         if (status != GH_OK) {

@@ -26,6 +26,7 @@ enum {
     MAX_COUNTS = 64,
     MAX_STREAMS = 16,
     MAX_LENGTHS = 64,
+    MAX_CP = 16, /* sizes of context parallelism, of MAX_LENGTHS shapes */
     MAX_SLOTS = 64 /* of a session */
 };
 
@@ -38,6 +39,10 @@ struct options {
                                  in turn; config.seq is the longest */
     int n_lengths;            /* 0: config.seq alone */
     bool packed;              /* microbatches are packed of documents */
+    int cp[MAX_CP]; /* how many ranks may share a sequence, rising */
+    int n_cp;       /* 0: none do, and the others are not looked at */
+    int cp_force;   /* so many do, in every microbatch; 0: as few as can */
+    bool cp_ring;   /* keys and values come around a ring */
     int in_flight, streams;
     bool delay_wgrad; /* weights' gradients are passes of their own, */
     int delay;        /* so many microbatches later */
@@ -84,21 +89,24 @@ static inline int options_count(const struct options *options, int step)
     return options->counts[step % options->n_counts];
 }
 
-/* How many shapes microbatches have, and which one a microbatch has. */
+/* How many shapes microbatches have: lengths, or numbers of ranks that share a
+ * sequence. */
 static inline int options_shapes(const struct options *options)
 {
-    return options->n_lengths > 0 ? options->n_lengths : 1;
-}
-
-static inline int options_shape(const struct options *options, int microbatch)
-{
-    return microbatch % options_shapes(options);
+    return options->n_cp > 0        ? options->n_cp
+           : options->n_lengths > 0 ? options->n_lengths
+                                    : 1;
 }
 
 static inline int options_length(const struct options *options, int shape)
 {
     return options->n_lengths > 0 ? options->lengths[shape]
                                   : options->config.seq;
+}
+
+static inline int options_cp(const struct options *options, int shape)
+{
+    return options->n_cp > 0 ? options->cp[shape] : 1;
 }
 
 /* Sets of activations that are in use at once. */

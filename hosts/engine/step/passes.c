@@ -84,11 +84,13 @@ static int run_parts(struct host *host, const struct pass *pass,
         .set = trainer->flights[pass->microbatch].set,
         .offsets = trainer->flights[pass->microbatch].offsets,
         .hooks = trainer->model.offload != 0 ? &hooks : NULL,
+        .comm = comm_of(trainer, pass->microbatch),
+        .ring = trainer->options->cp_ring,
     };
     const struct segment *segment = pass->segment;
 
     host->hook_failed = false;
-    host->shape = options_shape(trainer->options, pass->microbatch);
+    host->shape = trainer->shape_of[pass->microbatch];
     if (pass->direction == GH_FORWARD) {
         parts_forward(&work, segment->first, segment->last,
                       input_at(decision, pass->x_input));
@@ -128,6 +130,7 @@ static enum attempt recover(struct host *host, const gh_decision *decision)
 static gh_pass call_of(const struct host *host, const struct pass *pass)
 {
     const struct trainer *trainer = host->trainer;
+    const struct comm *comm = comm_of(trainer, pass->microbatch);
     const bool nothing_later = trainer->model.delay_wgrad &&
                                pass->direction == GH_BACKWARD &&
                                !pass->segment->has_weights;
@@ -143,7 +146,8 @@ static gh_pass call_of(const struct host *host, const struct pass *pass)
                       : stream_of(trainer, pass->microbatch),
         .inputs = pass->inputs,
         .n_inputs = pass->n_inputs,
-        .bank = host->banks[options_shape(trainer->options, pass->microbatch)],
+        .bank = host->banks[trainer->shape_of[pass->microbatch]],
+        .group = comm != NULL ? comm->handle : NULL,
     };
 }
 
@@ -238,7 +242,7 @@ static int give_documents(struct host *host, int microbatch)
     const struct packing *packing = &trainer->packings[microbatch];
     const gh_packed packed = {
         .struct_size = sizeof(packed),
-        .bank = host->banks[options_shape(trainer->options, microbatch)],
+        .bank = host->banks[trainer->shape_of[microbatch]],
         .microbatch = (uint32_t)microbatch,
         .stream = stream_of(trainer, microbatch),
         .n_sequences = (uint32_t)packing->n,
@@ -268,8 +272,7 @@ int passes_forward(struct host *host, int microbatch)
     gh_status status;
 
     if (trainer->n_shapes > 1 &&
-        host_bind_tables(host, options_shape(trainer->options, microbatch)) !=
-            0) {
+        host_bind_tables(host, trainer->shape_of[microbatch]) != 0) {
         return -1;
     }
     if (trainer->packings != NULL && give_documents(host, microbatch) != 0) {

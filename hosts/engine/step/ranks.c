@@ -37,12 +37,28 @@ int ranks_open(struct ranks *ranks, struct device *dev,
     return dev->code == CUDA_SUCCESS ? 0 : -1;
 }
 
+int ranks_split(struct ranks *ranks, const int *sizes, int n)
+{
+    for (int i = 0; i < n; i++) {
+        ranks->groups[i] = (struct comm){ .dev = ranks->dev };
+        if (sizes[i] > 1 && comm_split(&ranks->groups[i], &ranks->world,
+                                       ranks->rank / sizes[i]) != 0) {
+            return -1;
+        }
+        ranks->n_groups = i + 1;
+    }
+    return 0;
+}
+
 void ranks_close(struct ranks *ranks)
 {
     struct device *dev = ranks->dev;
 
     if (dev == NULL) {
         return;
+    }
+    while (ranks->n_groups > 0) {
+        comm_destroy(&ranks->groups[--ranks->n_groups]);
     }
     comm_destroy(&ranks->world);
     if (ranks->stream != NULL) {
@@ -60,6 +76,9 @@ void ranks_abort(struct ranks *ranks, const char *why)
     ranks->watch.tell(ranks->watch.user, why);
     if (ranks->meeting == NULL) {
         alarm(ABORT_S);
+    }
+    for (int i = 0; i < ranks->n_groups; i++) {
+        comm_abort(&ranks->groups[i]);
     }
     comm_abort(&ranks->world);
 }

@@ -17,6 +17,7 @@
 
 enum {
     RANKS_MOST = 64,
+    RANKS_GROUPS = 16, /* numbers of ranks that share sequences */
     RANKS_EXCHANGE = 64 /* most bytes that a rank tells the others at once */
 };
 
@@ -26,6 +27,8 @@ struct ranks {
     struct comm_watch watch; /* of the others */
     struct meeting *meeting; /* of threads; NULL: the others are processes */
     struct comm world;
+    struct comm groups[RANKS_GROUPS]; /* this rank's, of each such number */
+    int n_groups;
     CUstream stream; /* of what ranks tell each other between steps */
     void *mine, *all;           /* device */
     void *mine_host, *all_host; /* pinned */
@@ -35,6 +38,9 @@ struct ranks {
  * 0, or -1: dev->error; ranks_close() takes it either way. */
 int ranks_open(struct ranks *ranks, struct device *dev,
                const struct nccl *nccl, const ncclUniqueId *id);
+/* Makes the groups: of `sizes`, which divide the number of ranks.  All ranks
+ * come here.  0, or -1: dev->error. */
+int ranks_split(struct ranks *ranks, const int *sizes, int n);
 /* After the graphs that hold its operations. */
 void ranks_close(struct ranks *ranks);
 /* This rank has failed: those who wait for it go on, and fail. */

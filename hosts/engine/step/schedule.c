@@ -20,6 +20,27 @@
 #include "model/parts.h"
 #include "step/passes.h"
 
+static int *tokens_of(const struct trainer *trainer, int microbatch)
+{
+    return trainer->tokens +
+           (size_t)microbatch * (size_t)trainer_columns(trainer) *
+               (size_t)config_rows(&trainer->model.config);
+}
+
+static int *targets_of(const struct trainer *trainer, int microbatch)
+{
+    return tokens_of(trainer, microbatch) + config_rows(&trainer->model.config);
+}
+
+/* NULL: in order. */
+static int *positions_of(const struct trainer *trainer, int microbatch)
+{
+    return trainer->options->n_cp == 0
+               ? NULL
+               : tokens_of(trainer, microbatch) +
+                     2 * config_rows(&trainer->model.config);
+}
+
 static struct work work_of(const struct trainer *trainer, int microbatch)
 {
     return (struct work){
@@ -28,18 +49,10 @@ static struct work work_of(const struct trainer *trainer, int microbatch)
         .model = model_of(trainer, microbatch),
         .set = trainer->flights[microbatch].set,
         .offsets = trainer->flights[microbatch].offsets,
+        .comm = comm_of(trainer, microbatch),
+        .ring = trainer->options->cp_ring,
+        .positions = positions_of(trainer, microbatch),
     };
-}
-
-static int *tokens_of(const struct trainer *trainer, int microbatch)
-{
-    return trainer->tokens +
-           (size_t)microbatch * 2 * (size_t)config_rows(&trainer->model.config);
-}
-
-static int *targets_of(const struct trainer *trainer, int microbatch)
-{
-    return tokens_of(trainer, microbatch) + config_rows(&trainer->model.config);
 }
 
 static int parts_of_forward(struct trainer *trainer, int microbatch)

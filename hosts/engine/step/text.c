@@ -99,14 +99,15 @@ static uint64_t draw(const struct config *config, int step, int microbatch,
 void text_sample(const struct text *text, const struct config *config, int step,
                  int microbatch, int *tokens, int *targets)
 {
+    const int n = config_keys(config);
+
     for (int b = 0; b < config->batch; b++) {
         const uint64_t drawn = draw(config, step, microbatch, b);
-        const unsigned char *at =
-            text->bytes + drawn % (text->n - (size_t)config->seq);
+        const unsigned char *at = text->bytes + drawn % (text->n - (size_t)n);
 
-        for (int t = 0; t < config->seq; t++) {
-            tokens[b * config->seq + t] = at[t];
-            targets[b * config->seq + t] = at[t + 1];
+        for (int t = 0; t < n; t++) {
+            tokens[b * n + t] = at[t];
+            targets[b * n + t] = at[t + 1];
         }
     }
 }
@@ -143,32 +144,52 @@ static void put_document(const struct text *text, size_t at, int n, int *tokens,
     }
 }
 
+static void put_padding(int n, int *tokens, int *targets)
+{
+    for (int t = 0; t < n; t++) {
+        tokens[t] = 0;
+        targets[t] = -1;
+    }
+}
+
+/* To what the ranks that share a sequence can share alike. */
+static int padded(const struct config *config, int length)
+{
+    const int unit = config_cp(config) > 1 ? 2 * config_cp(config) : 1;
+
+    return length > INT32_MAX - unit ? length
+                                     : (length + unit - 1) / unit * unit;
+}
+
 /* Fills a row, and returns how much of it; at least one document is there,
  * cut where the row is too short for it. */
-static int pack_row(const struct text *text, size_t at, int seq, int most,
-                    int *tokens, int *targets, struct packing *packing)
+static int pack_row(const struct text *text, const struct config *config,
+                    size_t at, int most, int *tokens, int *targets,
+                    struct packing *packing)
 {
+    const int keys = config_keys(config);
     int used = 0;
 
     for (int n = 0; n < most; n++) {
         int length = document_tokens(text, at);
+        int room = padded(config, length);
 
-        if (length > seq - used) {
+        if (room > keys - used) {
             if (n > 0) {
                 break;
             }
-            length = seq;
+            length = room = keys;
         }
         put_document(text, at, length, tokens + used, targets + used);
-        packing->lengths[packing->n] = packing->padded[packing->n] = length;
+        put_padding(room - length, tokens + used + length,
+                    targets + used + length);
+        packing->lengths[packing->n] = length;
+        packing->padded[packing->n] = room;
         packing->n++;
-        used += length;
+        used += room;
         at = next_document(text, at);
     }
-    for (int t = used; t < seq; t++) {
-        tokens[t] = 0;
-        targets[t] = -1;
-    }
+    put_padding(keys - used, tokens + used, targets + used);
     return used;
 }
 
@@ -182,9 +203,28 @@ static void sum_up(const struct config *config, struct packing *packing)
         if (i < packing->n) {
             sum += packing->padded[i];
         } else {
-            sum = config_rows(config);
+            sum = config->batch * config_keys(config);
         }
     }
+}
+
+/* Where a row's first document begins. */
+static size_t first_document(const struct text *text,
+                             const struct config *config, int step,
+                             int microbatch, int row)
+{
+    const uint64_t drawn = draw(config, step, microbatch, row);
+
+    return next_document(text,
+                         drawn % (text->n - (size_t)config_keys(config)));
+}
+
+int text_first_length(const struct text *text, const struct config *config,
+                      int step, int microbatch, int row)
+{
+    const size_t at = first_document(text, config, step, microbatch, row);
+
+    return padded(config, document_tokens(text, at));
 }
 
 void text_pack(const struct text *text, const struct config *config, int step,
@@ -192,19 +232,30 @@ void text_pack(const struct text *text, const struct config *config, int step,
                struct packing *packing)
 {
     const int most = config->documents / config->batch;
+    const int keys = config_keys(config);
 
     packing->n = 0;
     for (int b = 0; b < config->batch; b++) {
-        const uint64_t drawn = draw(config, step, microbatch, b);
-        const size_t at =
-            next_document(text, drawn % (text->n - (size_t)config->seq));
-        const int row = b * config->seq;
-        const int used = pack_row(text, at, config->seq, most, tokens + row,
+        const size_t at = first_document(text, config, step, microbatch, b);
+        const int row = b * keys;
+        const int used = pack_row(text, config, at, most, tokens + row,
                                   targets + row, packing);
 
         if (b + 1 < config->batch) {
-            packing->padded[packing->n - 1] += config->seq - used;
+            packing->padded[packing->n - 1] += keys - used;
         }
+    }
+    sum_up(config, packing);
+}
+
+void text_pack_whole(const struct text *text, const struct config *config,
+                     int step, int microbatch, int *tokens, int *targets,
+                     struct packing *packing)
+{
+    text_sample(text, config, step, microbatch, tokens, targets);
+    packing->n = config->batch;
+    for (int b = 0; b < config->batch; b++) {
+        packing->lengths[b] = packing->padded[b] = config_keys(config);
     }
     sum_up(config, packing);
 }

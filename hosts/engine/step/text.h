@@ -19,7 +19,7 @@ int text_load(struct text *text, const char *path, size_t least, char *error,
               size_t error_bytes);
 void text_free(struct text *text);
 
-/* A microbatch: batch * seq bytes, and each one's successor.  A pure function
+/* A microbatch: batch sequences, and each byte's successor.  A pure function
  * of the text, the seed and the position in training. */
 void text_sample(const struct text *text, const struct config *config, int step,
                  int microbatch, int *tokens, int *targets);
@@ -33,9 +33,19 @@ struct packing {
 
 /* The same of documents, which a blank line ends: whole ones while a row of the
  * microbatch has room, and what is left of it is padding, whose targets are
- * -1.  The padding of the last row belongs to no document. */
+ * -1.  The padding of the last row belongs to no document.  Where ranks share
+ * sequences each document is padded to a number that they can share alike. */
 void text_pack(const struct text *text, const struct config *config, int step,
                int microbatch, int *tokens, int *targets,
                struct packing *packing);
+
+/* Each sequence is one document, as text_sample() has them. */
+void text_pack_whole(const struct text *text, const struct config *config,
+                     int step, int microbatch, int *tokens, int *targets,
+                     struct packing *packing);
+
+/* How long the document is that text_pack() begins a row with, padded. */
+int text_first_length(const struct text *text, const struct config *config,
+                      int step, int microbatch, int row);
 
 #endif

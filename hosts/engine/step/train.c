@@ -6,6 +6,7 @@
 #include "step/train.h"
 
 #include "step/host.h"
+#include "step/portion.h"
 #include "step/schedule.h"
 #include "step/step_graph.h"
 
@@ -24,25 +25,46 @@ static double milliseconds(void)
     return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
 }
 
-/* The rank's own part of the step's text. */
-static void sample_step(struct trainer *trainer, const struct text *text,
-                        int step, int count)
+/* The rank's own part of a microbatch.  0, or -1 when memory ran out. */
+static int sample(struct trainer *trainer, const struct text *text, int step,
+                  int microbatch)
 {
-    const struct ranks *ranks = trainer->options->ranks;
+    const struct options *options = trainer->options;
     const size_t rows = (size_t)config_rows(&trainer->model.config);
+    const int own = microbatch * ranks_count(options->ranks) +
+                    ranks_number(options->ranks);
+    int *tokens = trainer->tokens_host + (size_t)microbatch * rows *
+                                             (size_t)trainer_columns(trainer);
+    const struct config *config;
 
+    trainer->shape_of[microbatch] =
+        options->n_cp > 0 ? portion_choose(text, options, step, microbatch)
+                          : microbatch % options_shapes(options);
+    config = &model_of(trainer, microbatch)->config;
+    if (options->n_cp > 0) {
+        return portion_sample(text, options, config, step, microbatch, tokens,
+                              tokens + rows, tokens + 2 * rows,
+                              &trainer->packings[microbatch]);
+    }
+    if (config->documents > 0) {
+        text_pack(text, config, step, own, tokens, tokens + rows,
+                  &trainer->packings[microbatch]);
+    } else {
+        text_sample(text, config, step, own, tokens, tokens + rows);
+    }
+    return 0;
+}
+
+static int sample_step(struct trainer *trainer, const struct text *text,
+                       int step, int count)
+{
     for (int i = 0; i < count; i++) {
-        const struct config *config = &model_of(trainer, i)->config;
-        const int sample = i * ranks_count(ranks) + ranks_number(ranks);
-        int *tokens = trainer->tokens_host + (size_t)i * 2 * rows;
-
-        if (config->documents > 0) {
-            text_pack(text, config, step, sample, tokens, tokens + rows,
-                      &trainer->packings[i]);
-        } else {
-            text_sample(text, config, step, sample, tokens, tokens + rows);
+        if (sample(trainer, text, step, i) != 0) {
+            return device_check(trainer->dev, "malloc",
+                                CUDA_ERROR_OUT_OF_MEMORY);
         }
     }
+    return 0;
 }
 
 /* Mean over microbatches, in their order. */
@@ -115,7 +137,9 @@ static int issue(struct trainer *trainer, struct step_graphs *graphs, int count)
     int result;
 
     DEVICE_CALL(dev, cuMemcpyHtoDAsync, device_address(trainer->tokens),
-                trainer->tokens_host, n * 2 * rows * sizeof(int), stream);
+                trainer->tokens_host,
+                n * (size_t)trainer_columns(trainer) * rows * sizeof(int),
+                stream);
     if (trainer->offsets != NULL) {
         DEVICE_CALL(dev, cuMemcpyHtoDAsync, device_address(trainer->offsets),
                     trainer->offsets_host,
@@ -146,7 +170,9 @@ static int run_step(struct trainer *trainer, struct step_graphs *graphs,
     const int count = options_count(trainer->options, step);
     double start, issued;
 
-    sample_step(trainer, text, step, count);
+    if (sample_step(trainer, text, step, count) != 0) {
+        return -1;
+    }
     start = milliseconds();
     if (issue(trainer, graphs, count) != 0) {
         return -1;
@@ -158,6 +184,9 @@ static int run_step(struct trainer *trainer, struct step_graphs *graphs,
     result->step_ms[step] = milliseconds() - start;
     result->host_ms[step] = issued - start;
     result->loss[step] = mean_loss(trainer, count);
+    for (int i = 0; i < count; i++) {
+        result->shaped[trainer->shape_of[i]]++;
+    }
     return share_step(trainer, result, step);
 }
 

@@ -35,6 +35,7 @@ struct result {
     double *loss, *step_ms, *host_ms; /* one a step */
     uint64_t *recordings;             /* after each step; graph mode */
     uint64_t weights_hash;
+    uint64_t shaped[MAX_LENGTHS]; /* microbatches of each shape */
     int ranks;
     bool ranks_differ; /* their weights are not the same bits */
     bool told;         /* to stop, by this rank's progress function */

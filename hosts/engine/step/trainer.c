@@ -69,12 +69,14 @@ static void make_buffers(struct trainer *trainer)
     const struct config *config = &trainer->model.config;
     const size_t n = (size_t)trainer->max_count;
     const size_t rows = (size_t)config_rows(config);
+    const size_t columns = (size_t)trainer_columns(trainer);
     const size_t hidden = n * rows * (size_t)config->hidden * sizeof(float);
 
     trainer->x = device_alloc(dev, hidden);
     trainer->d_head = device_alloc(dev, hidden);
-    trainer->tokens = device_alloc(dev, n * 2 * rows * sizeof(int));
-    trainer->tokens_host = device_alloc_host(dev, n * 2 * rows * sizeof(int));
+    trainer->tokens = device_alloc(dev, n * columns * rows * sizeof(int));
+    trainer->tokens_host =
+        device_alloc_host(dev, n * columns * rows * sizeof(int));
     if (config->documents > 0) {
         make_packings(trainer);
     }
@@ -82,14 +84,15 @@ static void make_buffers(struct trainer *trainer)
     trainer->losses_host = device_alloc_host(dev, n * sizeof(float));
 }
 
-/* Of each length. */
+/* Of each length, or number of ranks. */
 static void make_shapes(struct trainer *trainer)
 {
     const struct options *options = trainer->options;
 
     for (int i = 0; i < options_shapes(options); i++) {
         if (model_view(&trainer->shapes[i], &trainer->model,
-                       options_length(options, i)) == 0) {
+                       options_length(options, i), options_cp(options, i)) ==
+            0) {
             trainer->n_shapes = i + 1;
         }
         if (set_measure_saved(&trainer->shapes[i], &trainer->saved_bytes[i]) !=
@@ -114,7 +117,9 @@ int trainer_init(struct trainer *trainer, const struct options *options,
         calloc((size_t)trainer->max_count, sizeof(*trainer->added));
     trainer->flights =
         calloc((size_t)trainer->max_count, sizeof(*trainer->flights));
-    if (trainer->done == NULL || trainer->added == NULL ||
+    trainer->shape_of =
+        calloc((size_t)trainer->max_count, sizeof(*trainer->shape_of));
+    if (trainer->shape_of == NULL || trainer->done == NULL || trainer->added == NULL ||
         trainer->flights == NULL ||
         model_init(&trainer->model, &options->config) != 0) {
         return device_check(dev, "malloc", CUDA_ERROR_OUT_OF_MEMORY);
@@ -174,6 +179,7 @@ void trainer_free(struct trainer *trainer)
     }
     model_free(&trainer->model);
     free(trainer->flights);
+    free(trainer->shape_of);
 }
 
 /* ---- the order across streams ------------------------------------------- */

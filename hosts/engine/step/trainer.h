@@ -29,7 +29,7 @@ struct trainer {
     struct device *dev;
     const struct options *options;
     struct model model; /* of the longest sequences: what sets are made for */
-    struct model shapes[MAX_LENGTHS]; /* the same of each length */
+    struct model shapes[MAX_LENGTHS]; /* the same of each shape */
     int n_shapes;
     size_t *saved_bytes[MAX_LENGTHS]; /* of each: set_measure_saved() */
     struct pool pool;
@@ -45,9 +45,11 @@ struct trainer {
 
     /* for every microbatch of a step */
     struct flight *flights;
+    int *shape_of;             /* which of the shapes it has */
     float *x;                  /* device: what its first part reads */
     float *d_head;             /* device: what its last part's backward reads */
-    int *tokens, *tokens_host; /* tokens, then targets */
+    int *tokens, *tokens_host; /* tokens, then targets; where ranks share
+                                  sequences, then positions */
     float *losses, *losses_host;
     struct packing *packings; /* their offsets in offsets_host */
     int *offsets, *offsets_host, *lengths_host; /* of documents; else NULL */
@@ -77,7 +79,25 @@ int trainer_lease(struct trainer *trainer, int microbatch, CUstream stream);
 static inline const struct model *model_of(const struct trainer *trainer,
                                            int microbatch)
 {
-    return &trainer->shapes[options_shape(trainer->options, microbatch)];
+    return &trainer->shapes[trainer->shape_of[microbatch]];
+}
+
+/* Of the ranks that share its sequences; NULL: none do. */
+static inline const struct comm *comm_of(const struct trainer *trainer,
+                                         int microbatch)
+{
+    const struct model *model = model_of(trainer, microbatch);
+
+    return config_cp(&model->config) == 1
+               ? NULL
+               : &trainer->options->ranks
+                      ->groups[trainer->shape_of[microbatch]];
+}
+
+/* Rows of tokens, targets and so on. */
+static inline int trainer_columns(const struct trainer *trainer)
+{
+    return trainer->options->n_cp > 0 ? 3 : 2;
 }
 
 static inline CUstream stream_of(const struct trainer *trainer, int microbatch)

@@ -1,0 +1,206 @@
+#!/bin/sh
+# gh-engine with sequences that several ranks share: the numbers of one rank,
+# the same bits in every mode and every order.
+# SPDX-License-Identifier: Apache-2.0
+. "${srcdir:?}/tests/tap/tap.sh"
+scratch
+[ "${GRAPHHOOKS_TEST_DRIVER:-soft}" = soft ] ||
+    skip_all "ranks that are threads share one GPU only where NCCL lets them"
+
+small="--driver soft --layers 2 --hidden 16 --heads 2 --batch 2 --steps 3"
+small="$small --microbatches 4,3 --in-flight 2 --quiet"
+
+# Documents of 12, 24, 12, 36, 24 and 60 tokens, which 2 and 3 ranks share
+# without any padding: rows of capital letters, by a fixed rule.
+awk 'BEGIN {
+    split("12 24 12 36 24 60", tokens)
+    for (i = 0; i < 60; i++) {
+        n = tokens[i % 6 + 1]
+        line = ""
+        for (j = 0; j < n - 1; j++) {
+            line = line sprintf("%c", 65 + (i * i + 3 * j + j * j % 7) % 26)
+        }
+        printf "%s\n\n", line
+    }
+}' > "$scratch/text"
+
+# train NAME [VARIABLE=VALUE...] -- OPTION...: equal numbers and not a word on
+# stderr, where races are told.  Leaves the JSON.
+train()
+{
+    name=$1
+    shift
+    settings=
+    while [ "$1" != -- ]; do
+        settings="$settings $1"
+        shift
+    done
+    shift
+    # shellcheck disable=SC2086 # words
+    env $settings timeout 120 "$builddir/gh-engine" $small \
+        --json "$scratch/out.json" "$@" > "$scratch/out" 2> "$scratch/err"
+    status=$?
+    [ "$status" -eq 0 ] && [ ! -s "$scratch/err" ] &&
+        grep -q '"bitwise_equal": true' "$scratch/out.json"
+    held=$?
+    ok $held "$name: the same losses and weights"
+    [ $held -eq 0 ] || diag "status $status: $(head -n 3 "$scratch/err")"
+}
+
+# The first list of that name in the JSON, and the last number.
+list()
+{
+    sed -n "s/^ *\"$1\": \[\(.*\)\],*\$/\1/p" "$scratch/out.json" | head -n 1
+}
+
+value()
+{
+    sed -n "s/^ *\"$1\": \([0-9]*\),*\$/\1/p" "$scratch/out.json" | tail -n 1
+}
+
+# are_near A B: two lists agree to the fifth digit.
+are_near()
+{
+    printf '%s\n%s\n' "$1" "$2" | awk -F', ' '
+        NR == 1 { n = split($0, a) }
+        NR == 2 {
+            good = n > 0 && n == NF
+            for (i = 1; i <= n; i++) {
+                d = a[i] - $i
+                if (d < 0) d = -d
+                if (d > 2e-5 * a[i]) good = 0
+            }
+        }
+        END { exit !good }'
+}
+
+near()
+{
+    are_near "$1" "$2"
+    held=$?
+    ok $held "$3"
+    [ $held -eq 0 ] || diag "$1 and $2"
+}
+
+# ---- the numbers of one rank -------------------------------------------------
+# One microbatch, so that both draw the same sample.
+
+for model in gpt mla moe; do
+    train "$model, one rank" -- --model $model --microbatches 1 --seq 48
+    one=$(list loss)
+    for n in 2 3 4; do
+        for by in allgather ring; do
+            train "$model, $n ranks, $by" -- --model $model --microbatches 1 \
+                --seq $((48 / n)) --ranks $n --cp-force $n --cp-comm $by
+            near "$one" "$(list loss)" \
+                "$model: $n ranks learn what one does of the same sequence"
+        done
+    done
+    train "$model, one rank, packed" -- --model $model --microbatches 1 \
+        --seq 72 --packed --data "$scratch/text"
+    one=$(list loss)
+    for n in 2 3; do
+        for by in allgather ring; do
+            train "$model, $n ranks, packed, $by" -- --model $model \
+                --microbatches 1 --seq $((72 / n)) --packed --ranks $n \
+                --cp-force $n --cp-comm $by --data "$scratch/text"
+            near "$one" "$(list loss)" \
+                "$model: $n ranks learn what one does of the same documents"
+        done
+    done
+done
+train "another seed" -- --model moe --microbatches 1 --seq 24 --packed \
+    --ranks 3 --cp-force 3 --data "$scratch/text" --seed 9
+! are_near "$one" "$(list loss)"
+ok $? "and other documents are something else"
+
+# ---- as many ranks as documents need ------------------------------------------
+
+# uses_all NAME: each number of ranks has shared a sequence, in replays too.
+uses_all()
+{
+    list cp_microbatches | grep -Eq '^[1-9][0-9]*(, [1-9][0-9]*)+$'
+    ok $? "$1: every number of ranks was needed ($(list cp_microbatches))"
+    [ "$(value replays)" -gt "$(value recordings)" ] &&
+        [ "$(value input)" = "" ] && [ "$(value packed)" = "" ]
+    ok $? "$1: passes are replayed, none is eager for its shape"
+}
+
+dynamic="--packed --batch 1 --data $scratch/text --steps 8"
+for model in gpt mla moe hybrid; do
+    pattern=
+    [ $model != hybrid ] || pattern="--pattern *-E"
+    for by in allgather ring; do
+        # shellcheck disable=SC2086 # words
+        train "$model, 1,3 of 3, $by" -- $dynamic --ranks 3 --cp 1,3 --seq 24 \
+            --model $model $pattern --cp-comm $by
+        uses_all "$model, 1,3 of 3, $by"
+        # shellcheck disable=SC2086 # words
+        train "$model, 1,2,4 of 4, $by" -- $dynamic --ranks 4 --cp 1,2,4 \
+            --seq 16 --model $model $pattern --cp-comm $by
+    done
+done
+# shellcheck disable=SC2086 # words
+{
+    train "1,3 of 6" -- $dynamic --ranks 6 --cp 1,3 --seq 24
+    uses_all "1,3 of 6"
+    train "1,2,3,6 of 6" -- $dynamic --ranks 6 --cp 1,2,3,6 --seq 12
+    train "1,2,4,8 of 8" -- $dynamic --ranks 8 --cp 1,2,4,8 --seq 10 --steps 4
+    for n in 1 2 4; do
+        train "$n of 1,2,4 forced" -- $dynamic --ranks 4 --cp 1,2,4 --seq 16 \
+            --cp-force $n --compare eager,graph,step --steps 3
+    done
+    train "two streams, chunks" -- $dynamic --ranks 3 --cp 1,3 --seq 24 \
+        --streams 2 --granularity chunk
+    train "by part" -- $dynamic --ranks 3 --cp 1,3 --seq 24 --granularity part
+    train "delayed gradients of weights" -- $dynamic --ranks 3 --cp 1,3 \
+        --seq 24 --delay-wgrad 1 --streams 2
+    train "checked" GRAPHHOOKS_LOG=off -- $dynamic --ranks 3 --cp 1,3 \
+        --seq 24 --check
+    [ "$(value checks)" -gt 0 ] && [ "$(value check_failures)" -eq 0 ]
+    ok $? "replays with collectives inside are compared with eager passes"
+    train "with offload" -- $dynamic --ranks 3 --cp 1,3 --seq 24 \
+        --model mla --compare eager,graph,graph+offload,graph+offload+delay
+    train "fewer graphs than numbers of ranks" GRAPHHOOKS_MAX_BANKS=1 \
+        GRAPHHOOKS_LOG=off -- $dynamic --ranks 3 --cp 1,3 --seq 24
+    seeds=${GRAPHHOOKS_TEST_SEEDS:-12}
+    seed=1
+    while [ $seed -le "$seeds" ]; do
+        train "seed $seed" SOFTCUDA_SEED=$seed -- $dynamic --layers 1 \
+            --ranks 3 --cp 1,3 --seq 24 --steps 3 --streams 2 \
+            --cp-comm "$([ $((seed % 2)) -eq 0 ] && echo ring ||
+                echo allgather)"
+        seed=$((seed + 1))
+    done
+}
+
+# ---- what is refused ----------------------------------------------------------
+
+# refused SENTENCE OPTION...
+refused()
+{
+    sentence=$1
+    shift
+    timeout 20 "$builddir/gh-engine" --driver soft "$@" > "$scratch/out" \
+        2> "$scratch/err"
+    status=$?
+    [ $status -eq 2 ] && [ "$(wc -l < "$scratch/err")" -eq 1 ] &&
+        grep -q -- "$sentence" "$scratch/err"
+    held=$?
+    ok $held "$* is refused: $sentence"
+    [ $held -eq 0 ] || diag "status $status: $(cat "$scratch/err")"
+}
+
+refused "rising numbers" --cp 2,1
+refused "rising numbers" --cp 0,1
+refused "expects allgather|ring; did you mean ring" --cp-comm rings
+refused "does not divide 4 ranks; take a divisor" --ranks 4 --cp 1,3 --packed
+refused "does not divide 1 ranks" --cp-force 2
+refused "is none of --cp" --ranks 4 --cp 1,2 --cp-force 4 --packed
+refused "chooses by documents; add --packed" --ranks 2 --cp 1,2
+refused "take an even one" --ranks 2 --cp-force 2 --seq 9
+refused "Mamba layers: their state" --ranks 2 --cp-force 2 --model hybrid
+refused "leave one out" --ranks 2 --cp-force 2 --lengths 8,16
+refused "leave out step" --ranks 2 --cp 1,2 --packed --compare eager,step
+
+done_testing
