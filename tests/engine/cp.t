@@ -174,6 +174,72 @@ done
     done
 }
 
+# ---- ranks that would part ----------------------------------------------------
+
+few="$dynamic --ranks 3 --cp 1,3 --seq 24 --steps 4 --limit 3"
+
+# apart WHAT FAIL OPTION...: where one rank cannot record none does, and the
+# numbers are right.
+apart()
+{
+    what=$1
+    fail=$2
+    shift 2
+    # shellcheck disable=SC2086 # words
+    SOFTCUDA_FAIL=$fail timeout 60 "$builddir/gh-engine" $small $few "$@" \
+        > "$scratch/out" 2> "$scratch/err"
+    status=$?
+    [ $status -eq 0 ] && grep -q '^bitwise equal: yes' "$scratch/out" &&
+        grep -q "runs eagerly from now on: rank [012] could not" "$scratch/err"
+    held=$?
+    ok $held "$what: no rank has a graph, and the numbers are right"
+    [ $held -eq 0 ] || diag "status $status: $(head -n 3 "$scratch/err")"
+}
+
+# Of layers with attention alone, so that each recording has collectives.
+for n in 1 3; do
+    apart "a recording that cannot begin" cuStreamBeginCapture:$n --scope attn
+    apart "a recording that fails" cuStreamEndCapture:$n --scope attn
+    apart "a graph that cannot be made" cuGraphInstantiateWithFlags:$n \
+        --scope attn --cp-force 3 --cp-comm ring
+done
+# shellcheck disable=SC2086 # words
+SOFTCUDA_FAIL=cuGraphLaunch:40 timeout 10 "$builddir/gh-engine" $small $few \
+    --scope attn --cp-force 3 > "$scratch/out" 2> "$scratch/err"
+[ $? -eq 3 ] && grep -q '^gh-engine: rank [012]: graph mode: ' "$scratch/err"
+ok $? "a launch that fails on one rank ends all in time"
+# shellcheck disable=SC2086 # words
+{
+    train "what ranks decide is compared" GRAPHHOOKS_CHECK=ranks \
+        GRAPHHOOKS_LOG=off -- $few
+    checked=$(value asked)
+    train "and is not" -- $few
+    [ "$(value asked)" -gt 0 ] && [ "$(value asked)" -lt "$checked" ]
+    ok $? "ranks ask each other when they record, and oftener in a check"
+    train "twice as many steps" -- $few --steps 8 --cp-force 3
+    longer=$(value asked)
+    train "of one size" -- $few --cp-force 3
+    [ "$(value asked)" -eq "$longer" ]
+    ok $? "passes that are replayed ask nobody"
+}
+
+# ---- waits --------------------------------------------------------------------
+# Ranks of two streams; none of their waits is one too many.
+
+missed=
+n=1
+while [ $n -le 15 ]; do
+    # shellcheck disable=SC2086 # words
+    SOFTCUDA_DROP_WAIT=$n timeout 60 "$builddir/gh-engine" $small --steps 2 \
+        --layers 1 --batch 1 --microbatches 3 --streams 2 --ranks 3 \
+        --cp-force 3 --seq 4 --compare eager 2>&1 > /dev/null |
+        grep -q '^softcuda: race' || missed="$missed $n"
+    n=$((n + 1))
+done
+[ -z "$missed" ]
+ok $? "each of fifteen waits, dropped, is reported as a race"
+[ -z "$missed" ] || diag "not missed:$missed"
+
 # ---- what is refused ----------------------------------------------------------
 
 # refused SENTENCE OPTION...

@@ -125,7 +125,7 @@ static const struct row table[] = {
     { "--nccl", KIND_TEXT, AT(nccl), 0, 0, "PATH",
       "the NCCL of several ranks (softnccl on soft, else libnccl.so.2)" },
     { "--limit", KIND_INT, AT(limit_s), 1, 86400, "SECONDS",
-      "how long to wait for a rank that does not come (60)" },
+      "how long to wait for a rank that does not come (GRAPHHOOKS_TIMEOUT)" },
     { "--driver", KIND_WORD, AT(driver), 0, 0, "soft|cuda",
       "the software device, or CUDA (CUDA where there is a device)" },
     { "--library", KIND_TEXT, RUN(library), 0, 0, "PATH",
@@ -524,7 +524,6 @@ static const struct command defaults = {
     .modes = { MODE_EAGER, MODE_GRAPH },
     .n_modes = 2,
     .ranks = 1,
-    .limit_s = 60,
 };
 
 /* What all others are compared with when they delay. */
@@ -560,6 +559,19 @@ static int name_offloaded(struct command *command, char *text,
     return -1;
 }
 
+/* The library waits as long as the engine, and a variable wins. */
+static void complete_limit(struct command *command)
+{
+    const char *set = getenv("GRAPHHOOKS_TIMEOUT");
+    long seconds;
+
+    if (set != NULL && whole_number(set, 1, 86400, &seconds) == 0) {
+        command->limit_s = (int)seconds;
+    } else if (command->limit_s == 0) {
+        command->limit_s = 60;
+    }
+}
+
 /* A number that is forced need not be listed; and 1 alone is as none. */
 static void complete_cp(struct options *options)
 {
@@ -585,6 +597,7 @@ static void complete(struct command *command)
 
         config->seq = i == 0 || length > config->seq ? length : config->seq;
     }
+    complete_limit(command);
     complete_cp(&command->options);
     if (command->options.packed) {
         config->documents = config->batch * (config_keys(config) / 8 + 1);

@@ -18,6 +18,7 @@
 
 struct crew {
     const struct command *command;
+    char path[4096]; /* of NCCL */
     struct nccl nccl;
     ncclUniqueId id;
     struct meeting meeting;
@@ -35,17 +36,14 @@ struct member {
 static int load_nccl(struct crew *crew, const struct device *dev, char *error,
                      size_t error_bytes)
 {
-    char found[4096];
-    const char *path = crew->command->nccl;
+    const char *given = crew->command->nccl;
 
-    if (path == NULL) {
-        snprintf(found, sizeof(found), "libnccl.so.2");
-        if (dev->soft) {
-            find_companion(FIND_SOFTNCCL, found, sizeof(found));
-        }
-        path = found;
+    snprintf(crew->path, sizeof(crew->path), "%s",
+             given != NULL ? given : "libnccl.so.2");
+    if (given == NULL && dev->soft) {
+        find_companion(FIND_SOFTNCCL, crew->path, sizeof(crew->path));
     }
-    return nccl_load(path, &crew->nccl, error, error_bytes);
+    return nccl_load(crew->path, &crew->nccl, error, error_bytes);
 }
 
 /* A rank among others: its communicator, then its modes. */
@@ -55,6 +53,7 @@ static int run_rank(struct crew *crew, struct modes *modes, struct ranks ranks)
     int status;
 
     ranks.watch.limit_s = crew->command->limit_s;
+    ranks.nccl = crew->path;
     status = ranks_open(&ranks, modes->dev, &crew->nccl, &crew->id);
     if (status == 0) {
         status = ranks_split(&ranks, modes->options.cp, modes->options.n_cp);

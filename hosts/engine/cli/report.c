@@ -383,6 +383,7 @@ static void write_stats(struct json *json, const struct result *result)
     json_count(json, "record_ns", stats->record_ns);
     json_count(json, "checks", stats->checks);
     json_count(json, "check_failures", stats->check_failures);
+    json_count(json, "asked", stats->asked);
     json_end(json, '}');
 }
 

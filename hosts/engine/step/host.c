@@ -92,7 +92,7 @@ static int make_environment(struct host *host, enum mode mode, bool dry)
     while (environ[n] != NULL) {
         n++;
     }
-    host->environment = calloc(n + 4, sizeof(*host->environment));
+    host->environment = calloc(n + 5, sizeof(*host->environment));
     host->environment_text = malloc(text_bytes);
     if (host->environment == NULL || host->environment_text == NULL) {
         return -1;
@@ -116,6 +116,11 @@ static int make_environment(struct host *host, enum mode mode, bool dry)
     }
     if (options->check && getenv("GRAPHHOOKS_CHECK") == NULL) {
         host->environment[kept++] = "GRAPHHOOKS_CHECK=bitwise";
+    }
+    if (options->ranks != NULL && getenv("GRAPHHOOKS_TIMEOUT") == NULL) {
+        snprintf(host->timeout_text, sizeof(host->timeout_text),
+                 "GRAPHHOOKS_TIMEOUT=%d", options->ranks->watch.limit_s);
+        host->environment[kept++] = host->timeout_text;
     }
     if (mode_delays(options, mode)) {
         host->environment[kept++] = "GRAPHHOOKS_OFFLOAD_DELAY=1";
@@ -323,6 +328,52 @@ static int add_banks(struct host *host)
     return 0;
 }
 
+/* The library has ended what waits in a group, which is then gone. */
+static void abort_group(void *user, uint32_t bank)
+{
+    (void)bank;
+    comm_abort(user);
+}
+
+/* Lends the library the groups, so that where one rank cannot record a pass
+ * with collectives none does. */
+static int lend_groups(struct host *host)
+{
+    const struct options *options = host->trainer->options;
+
+    if (options->n_cp > 0 && !GH_HAS(host->gh, gh_api, ranks_set)) {
+        snprintf(host->error, sizeof(host->error),
+                 "--library %s: it has no gh_ranks_set, which --cp needs; take "
+                 "0.5 or later",
+                 options->library);
+        return -1;
+    }
+    for (int i = 0; i < options->n_cp; i++) {
+        struct comm *comm = &options->ranks->groups[i];
+        const gh_ranks ranks = {
+            .struct_size = sizeof(ranks),
+            .bank = host->banks[i],
+            .rank = (uint32_t)comm->rank,
+            .size = (uint32_t)comm->n,
+            .comm = comm->handle,
+            .nccl = options->ranks->nccl,
+            .user = comm,
+            .abort = abort_group,
+        };
+        gh_error err = { "" };
+        gh_status status;
+
+        if (comm->handle == NULL) {
+            continue;
+        }
+        status = host->gh->ranks_set(host->session, &ranks, &err);
+        if (status != GH_OK) {
+            return host_fail(host, "gh_ranks_set", status, &err);
+        }
+    }
+    return 0;
+}
+
 /* Latent attention reads tables of angles that lie with the model, which
  * outlives the session: there is nothing to retain.  A family of the user's
  * own may name none. */
@@ -365,6 +416,17 @@ static int bind_all_tables(struct host *host)
     return 0;
 }
 
+/* Where ranks that share sequences need each other. */
+static bool has_attention(const struct model *model, int first, int last)
+{
+    int i = first;
+
+    while (i <= last && model->parts[i].kind != PART_ATTN) {
+        i++;
+    }
+    return i <= last;
+}
+
 static int read_plan(struct host *host)
 {
     const struct model *model = &host->trainer->model;
@@ -390,6 +452,7 @@ static int read_plan(struct host *host)
                                 (enum part_kind)segment.first_part);
         own->last = model_part(model, (int)segment.last_layer,
                                (enum part_kind)segment.last_part);
+        own->is_spread = has_attention(model, own->first, own->last);
         own->has_weights = model_has_weights(model, own->first, own->last);
         if (read_side(host, own->index, GH_SIDE_IN, &own->in) != 0 ||
             read_side(host, own->index, GH_SIDE_OUT, &own->out) != 0) {
@@ -418,7 +481,7 @@ static struct host *open_host(struct trainer *trainer, enum mode mode,
         goto err_host;
     }
     if (open_session(host, mode, dry, bad_option) != 0 ||
-        add_banks(host) != 0 || bind_all_tables(host) != 0 ||
+        add_banks(host) != 0 || (!dry && lend_groups(host) != 0) || bind_all_tables(host) != 0 ||
         read_plan(host) != 0) {
         snprintf(error, error_bytes, "%s", host->error);
         goto err_host;

@@ -24,6 +24,7 @@ struct segment {
     uint32_t index;
     int first, last; /* parts */
     bool has_weights;
+    bool is_spread; /* has collectives, where ranks share sequences */
     struct side in, out;
 };
 
@@ -42,6 +43,7 @@ struct host {
     uint64_t wgrad_replays;
     char error[512];
     char *environment_text; /* storage of `environment` */
+    char timeout_text[40];  /* and this */
     const char **environment;
 };
 

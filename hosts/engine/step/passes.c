@@ -126,21 +126,31 @@ static enum attempt recover(struct host *host, const gh_decision *decision)
     return PASS_AGAIN;
 }
 
+static uint32_t flags_of(const struct host *host, const struct pass *pass)
+{
+    const struct trainer *trainer = host->trainer;
+    const bool nothing_later = trainer->model.delay_wgrad &&
+                               pass->direction == GH_BACKWARD &&
+                               !pass->segment->has_weights;
+    const bool local = comm_of(trainer, pass->microbatch) != NULL &&
+                       (pass->direction == GH_WGRAD ||
+                        !pass->segment->is_spread);
+
+    return (nothing_later ? GH_PASS_NO_WGRAD : 0) |
+           (local ? GH_PASS_LOCAL : 0);
+}
+
 /* The call without what is known only after the parts have run. */
 static gh_pass call_of(const struct host *host, const struct pass *pass)
 {
     const struct trainer *trainer = host->trainer;
     const struct comm *comm = comm_of(trainer, pass->microbatch);
-    const bool nothing_later = trainer->model.delay_wgrad &&
-                               pass->direction == GH_BACKWARD &&
-                               !pass->segment->has_weights;
-
     return (gh_pass){
         .struct_size = sizeof(gh_pass),
         .segment = pass->segment->index,
         .direction = pass->direction,
         .microbatch = (uint32_t)pass->microbatch,
-        .flags = nothing_later ? GH_PASS_NO_WGRAD : 0,
+        .flags = flags_of(host, pass),
         .stream = pass->direction == GH_WGRAD
                       ? stream_of_wgrad(trainer)
                       : stream_of(trainer, pass->microbatch),

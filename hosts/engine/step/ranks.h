@@ -25,6 +25,7 @@ struct ranks {
     struct device *dev;
     int rank, n;
     struct comm_watch watch; /* of the others */
+    const char *nccl;        /* where the library finds the same NCCL */
     struct meeting *meeting; /* of threads; NULL: the others are processes */
     struct comm world;
     struct comm groups[RANKS_GROUPS]; /* this rank's, of each such number */
