@@ -85,7 +85,7 @@ near()
 # ---- the numbers of one rank -------------------------------------------------
 # One microbatch, so that both draw the same sample.
 
-for model in gpt mla moe; do
+for model in gpt mla moe mamba hybrid; do
     train "$model, one rank" -- --model $model --microbatches 1 --seq 48
     one=$(list loss)
     for n in 2 3 4; do
@@ -127,17 +127,17 @@ uses_all()
 }
 
 dynamic="--packed --batch 1 --data $scratch/text --steps 8"
-for model in gpt mla moe hybrid; do
-    pattern=
-    [ $model != hybrid ] || pattern="--pattern *-E"
+for model in gpt mla moe mamba hybrid; do
+    layers=2
+    [ $model != hybrid ] || layers=4
     for by in allgather ring; do
         # shellcheck disable=SC2086 # words
         train "$model, 1,3 of 3, $by" -- $dynamic --ranks 3 --cp 1,3 --seq 24 \
-            --model $model $pattern --cp-comm $by
+            --model $model --layers $layers --cp-comm $by
         uses_all "$model, 1,3 of 3, $by"
         # shellcheck disable=SC2086 # words
         train "$model, 1,2,4 of 4, $by" -- $dynamic --ranks 4 --cp 1,2,4 \
-            --seq 16 --model $model $pattern --cp-comm $by
+            --seq 16 --model $model --layers $layers --cp-comm $by
     done
 done
 # shellcheck disable=SC2086 # words
@@ -159,6 +159,10 @@ done
         --seq 24 --check
     [ "$(value checks)" -gt 0 ] && [ "$(value check_failures)" -eq 0 ]
     ok $? "replays with collectives inside are compared with eager passes"
+    train "a hybrid's delayed gradients" -- $dynamic --ranks 3 --cp 1,3 \
+        --seq 24 --delay-wgrad 1 --streams 2 --model hybrid --layers 4
+    train "a hybrid with offload" GRAPHHOOKS_LOG=off -- $dynamic --ranks 3 --cp 1,3 --seq 24 \
+        --model hybrid --layers 4 --compare eager,graph+offload
     train "with offload" -- $dynamic --ranks 3 --cp 1,3 --seq 24 \
         --model mla --compare eager,graph,graph+offload,graph+offload+delay
     train "fewer graphs than numbers of ranks" GRAPHHOOKS_MAX_BANKS=1 \
@@ -265,7 +269,6 @@ refused "does not divide 1 ranks" --cp-force 2
 refused "is none of --cp" --ranks 4 --cp 1,2 --cp-force 4 --packed
 refused "chooses by documents; add --packed" --ranks 2 --cp 1,2
 refused "take an even one" --ranks 2 --cp-force 2 --seq 9
-refused "Mamba layers: their state" --ranks 2 --cp-force 2 --model hybrid
 refused "leave one out" --ranks 2 --cp-force 2 --lengths 8,16
 refused "leave out step" --ranks 2 --cp 1,2 --packed --compare eager,step
 

@@ -21,7 +21,8 @@ static long long widest(const struct config *config)
     }
     if (config_has(config, PART_MAMBA)) {
         const long long states =
-            (long long)config->state * config_inner(config);
+            (long long)config->state * config_inner(config) *
+            config_cp(config);
 
         wide = wide > states ? wide : states;
     }
@@ -209,13 +210,6 @@ static int check_cp(const struct command *command, char *text,
 
     if (options->n_cp == 0) {
         return 0;
-    }
-    if (config_has(&options->config, PART_MAMBA)) {
-        snprintf(text, text_bytes,
-                 "--cp and Mamba layers: their state runs through a whole "
-                 "sequence, which no rank has; take another --model, or "
-                 "--pattern without M");
-        return -1;
     }
     if (options->n_lengths > 0) {
         snprintf(text, text_bytes,

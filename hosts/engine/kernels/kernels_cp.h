@@ -45,6 +45,35 @@ KERNEL(cp_places, cp_places_args)
     }
 }
 
+/* Rows of all ranks, each to its place; and from their places those of one. */
+KERNEL(rows_place, rows_args)
+{
+    PHASE(rows_place_threads)
+    {
+        const int i = GLOBAL_INDEX(rows_place_threads);
+
+        if (i < k.rows * k.cols) {
+            const int row = k.places[i / k.cols];
+
+            k.y[(size_t)row * (size_t)k.cols + (size_t)(i % k.cols)] = k.x[i];
+        }
+    }
+}
+
+KERNEL(rows_take, rows_take_args)
+{
+    PHASE(rows_take_threads)
+    {
+        const int i = GLOBAL_INDEX(rows_take_threads);
+
+        if (i < k.rows * k.cols) {
+            const int row = k.places[i / k.cols];
+
+            k.y[i] = k.x[(size_t)row * (size_t)k.cols + (size_t)(i % k.cols)];
+        }
+    }
+}
+
 KERNEL(columns_copy, columns_args)
 {
     PHASE(columns_copy_threads)

@@ -102,13 +102,14 @@ static void cut_mamba(const struct keeper *keeper, const struct config *config,
                       struct mamba_buffers *mamba)
 {
     struct cutter *cutter = keeper->cutter;
-    const size_t rows = (size_t)config_rows(config);
+    const size_t own = (size_t)config_rows(config);
+    const size_t rows = own * (size_t)config_cp(config);
     const size_t inner = (size_t)config_inner(config);
     const size_t state = (size_t)config->state;
 
-    keep(keeper, SAVED_MAMBA_IN, &mamba->norm, rows * (size_t)config->hidden);
-    mamba->mean = cut(cutter, rows);
-    mamba->rstd = cut(cutter, rows);
+    keep(keeper, SAVED_MAMBA_IN, &mamba->norm, own * (size_t)config->hidden);
+    mamba->mean = cut(cutter, own);
+    mamba->rstd = cut(cutter, own);
     keep(keeper, SAVED_MAMBA_CONV, &mamba->xz, rows * 2 * inner);
     keep(keeper, SAVED_MAMBA_CONV, &mamba->pre, rows * inner);
     keep(keeper, SAVED_MAMBA_SCAN, &mamba->u, rows * inner);
@@ -307,8 +308,27 @@ static void cut_scratch(struct set *set, const struct config *config,
         set->d_k = cut(cutter, rows * (size_t)config_qk(config));
     }
     if (config_has(config, PART_MAMBA)) {
-        set->d_gated = cut(cutter, rows * (size_t)config_inner(config));
+        set->d_gated = cut(cutter, rows * (size_t)config_cp(config) *
+                                   (size_t)config_inner(config));
     }
+}
+
+static void cut_keys(struct spread_buffers *spread, const struct config *config,
+                     struct cutter *cutter)
+{
+    const size_t rows = (size_t)config_rows(config);
+    const size_t cp = (size_t)config_cp(config);
+    const size_t v = rows * (size_t)config->hidden;
+    const size_t k = config->model == MODEL_MLA
+                         ? rows * (size_t)config_qk(config)
+                         : v;
+
+    spread->own_k = cut(cutter, k);
+    spread->own_v = cut(cutter, v);
+    spread->all_k = cut(cutter, cp * k);
+    spread->all_v = cut(cutter, cp * v);
+    spread->all_dk = cut(cutter, cp * k);
+    spread->all_dv = cut(cutter, cp * v);
 }
 
 static void cut_spread(struct set *set, const struct config *config,
@@ -317,22 +337,22 @@ static void cut_spread(struct set *set, const struct config *config,
     struct spread_buffers *spread = &set->spread;
     const size_t rows = (size_t)config_rows(config);
     const size_t cp = (size_t)config_cp(config);
-    const size_t v = rows * (size_t)config->hidden;
-    const size_t k = config->model == MODEL_MLA
-                         ? rows * (size_t)config_qk(config)
-                         : v;
 
     if (cp == 1) {
         return;
     }
     spread->places = cut_ints(cutter, rows);
     spread->keys = cut_ints(cutter, cp * rows);
-    spread->own_k = cut(cutter, k);
-    spread->own_v = cut(cutter, v);
-    spread->all_k = cut(cutter, cp * k);
-    spread->all_v = cut(cutter, cp * v);
-    spread->all_dk = cut(cutter, cp * k);
-    spread->all_dv = cut(cutter, cp * v);
+    if (config_has(config, PART_ATTN)) {
+        cut_keys(spread, config, cutter);
+    }
+    if (config_has(config, PART_MAMBA)) {
+        const size_t xz = rows * 2 * (size_t)config_inner(config);
+
+        spread->all_starts = cut_ints(cutter, cp * rows);
+        spread->own_rows = cut(cutter, xz);
+        spread->all_rows = cut(cutter, cp * xz);
+    }
 }
 
 static void cut_all(struct set *set, const struct model *model,

@@ -41,7 +41,8 @@ struct mla_buffers {
     float *d_rope, *d_norm;             /* rope, hidden */
 };
 
-/* inner channels, each with `state` numbers that a step carries on */
+/* inner channels, each with `state` numbers that a step carries on.  Where
+ * ranks share sequences each has all rows of them but for the norm's. */
 struct mamba_buffers {
     float *norm, *mean, *rstd; /* hidden, 1, 1 */
     float *xz;                 /* 2 inner: to convolve, and the gate */
@@ -54,6 +55,7 @@ struct mamba_buffers {
     float *d_y, *d_u, *d_dt;   /* inner */
     float *d_dt_low, *d_bc;    /* dt_rank, 2 state */
     float *d_states, *d_norm;  /* state x inner, hidden */
+    float *d_xz_own;           /* 2 inner, of this rank's rows; NULL: d_xz is */
 };
 
 struct mlp_buffers {
@@ -107,6 +109,10 @@ struct spread_buffers {
     float *own_k, *own_v;        /* columns of all heads' keys, and values */
     float *all_k, *all_v;        /* the same of cp ranks */
     float *all_dk, *all_dv;      /* their gradients */
+
+    /* of Mamba layers */
+    int *all_starts;             /* cp: as starts, of all ranks' tokens */
+    float *own_rows, *all_rows;  /* 2 inner; the same of cp ranks */
 };
 
 /* What a part hands on, forward and backward. */

@@ -28,7 +28,8 @@ static void cut_mamba_gradients(struct cutter *cutter,
                                 const struct config *config,
                                 struct mamba_buffers *mamba)
 {
-    const size_t rows = (size_t)config_rows(config);
+    const size_t own = (size_t)config_rows(config);
+    const size_t rows = own * (size_t)config_cp(config);
     const size_t inner = (size_t)config_inner(config);
     const size_t state = (size_t)config->state;
 
@@ -39,7 +40,9 @@ static void cut_mamba_gradients(struct cutter *cutter,
     mamba->d_dt_low = cut(cutter, rows * (size_t)config_dt_rank(config));
     mamba->d_bc = cut(cutter, rows * 2 * state);
     mamba->d_states = cut(cutter, rows * state * inner);
-    mamba->d_norm = cut(cutter, rows * (size_t)config->hidden);
+    mamba->d_norm = cut(cutter, own * (size_t)config->hidden);
+    mamba->d_xz_own = config_cp(config) > 1 ? cut(cutter, own * 2 * inner)
+                                            : NULL;
 }
 
 static void cut_router_gradients(struct cutter *cutter,

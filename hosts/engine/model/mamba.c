@@ -1,9 +1,14 @@
 /*
  * mamba.c - a Mamba layer, both ways: in, convolve, scan, gate, out.
  *
+ * The state runs through a whole sequence.  Where ranks share one, each has all
+ * of it between in and out: what goes in is gathered, and of what comes out a
+ * rank takes its own rows.  All do the same work there, so that only the first
+ * adds to the gradients of the weights in between.
+ *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "model/linear.h"
+#include "model/spread.h"
 
 /* What every step does with the state is read off the convolved channels. */
 static void select_forward(const struct work *work,
@@ -22,21 +27,16 @@ static void select_forward(const struct work *work,
                    NULL, buffers->dt, inner);
 }
 
-void mamba_forward(const struct work *work, int layer, const float *x,
-                   float *out)
+/* From xz to gated. */
+static void core_forward(const struct work *work,
+                         const struct mamba_weights *weights,
+                         const struct mamba_buffers *buffers)
 {
     const struct model *model = work->model;
     const struct config *config = &model->config;
-    const struct mamba_weights *weights = &model->mamba[layer];
-    const struct mamba_buffers *buffers = &work->set->mamba[layer];
-    const int c = config->hidden;
     const int inner = config_inner(config);
     const int rows = config_rows(config);
 
-    norm_forward(work, x, c, weights->norm_g, weights->norm_b, buffers->norm,
-                 buffers->mean, buffers->rstd);
-    linear_forward(work, buffers->norm, c, weights->in_w, NO_BIAS, NULL,
-                   buffers->xz, 2 * inner);
     LAUNCH(&work->queue, mamba_conv_forward, mamba_conv_args,
            blocks_of((size_t)(rows * inner), mamba_conv_forward_threads),
            .xz = buffers->xz, .w = model->w + weights->conv_w,
@@ -54,8 +54,59 @@ void mamba_forward(const struct work *work, int layer, const float *x,
         .states = buffers->states, .y = buffers->y,
         .gated = buffers->gated, .batch = config->batch, .seq = config->seq,
         .inner = inner, .state = config->state);
-    linear_forward(work, buffers->gated, inner, weights->out_w, NO_BIAS, x, out,
-                   c);
+}
+
+/* The same work on whole sequences; `model` is where its sizes go. */
+static struct work whole_of(const struct work *work, struct model *model)
+{
+    struct work whole = *work;
+
+    *model = *work->model;
+    model->config.seq = config_keys(&work->model->config);
+    model->config.cp = 1;
+    whole.model = model;
+    whole.whole = true;
+    return whole;
+}
+
+/* What in has made of this rank's rows, and what out makes its own of. */
+static const float *spread_core_forward(const struct work *work,
+                                        const struct mamba_weights *weights,
+                                        const struct mamba_buffers *buffers)
+{
+    const int inner = config_inner(&work->model->config);
+    float *own = work->set->spread.own_rows;
+    struct model model;
+    const struct work whole = whole_of(work, &model);
+
+    spread_gather_rows(work, own, 2 * inner, buffers->xz);
+    core_forward(&whole, weights, buffers);
+    spread_take_rows(work, buffers->gated, inner, own);
+    return own;
+}
+
+void mamba_forward(const struct work *work, int layer, const float *x,
+                   float *out)
+{
+    const struct config *config = &work->model->config;
+    const struct mamba_weights *weights = &work->model->mamba[layer];
+    const struct mamba_buffers *buffers = &work->set->mamba[layer];
+    const bool spread = work_is_spread(work);
+    const float *gated = buffers->gated;
+    const int c = config->hidden;
+    const int inner = config_inner(config);
+
+    norm_forward(work, x, c, weights->norm_g, weights->norm_b, buffers->norm,
+                 buffers->mean, buffers->rstd);
+    linear_forward(work, buffers->norm, c, weights->in_w, NO_BIAS, NULL,
+                   spread ? work->set->spread.own_rows : buffers->xz,
+                   2 * inner);
+    if (spread) {
+        gated = spread_core_forward(work, weights, buffers);
+    } else {
+        core_forward(work, weights, buffers);
+    }
+    linear_forward(work, gated, inner, weights->out_w, NO_BIAS, x, out, c);
 }
 
 static void scan_dgrad(const struct work *work,
@@ -174,23 +225,74 @@ static void conv_wgrad(const struct work *work,
            .taps = TAPS);
 }
 
+/* From the gradient of gated, in the set, to that of xz. */
+static void core_dgrad(const struct work *work,
+                       const struct mamba_weights *weights,
+                       const struct mamba_buffers *buffers)
+{
+    scan_dgrad(work, weights, buffers);
+    select_dgrad(work, weights, buffers);
+    conv_dgrad(work, weights, buffers);
+}
+
+static void core_wgrad(const struct work *work,
+                       const struct mamba_weights *weights,
+                       const struct mamba_buffers *buffers)
+{
+    scan_wgrad(work, weights, buffers);
+    select_wgrad(work, weights, buffers);
+    conv_wgrad(work, weights, buffers);
+}
+
+static void spread_core_dgrad(const struct work *work,
+                              const struct mamba_weights *weights,
+                              const struct mamba_buffers *buffers)
+{
+    const int inner = config_inner(&work->model->config);
+    struct model model;
+    const struct work whole = whole_of(work, &model);
+
+    spread_gather_rows(work, work->set->spread.own_rows, inner,
+                       work->set->d_gated);
+    core_dgrad(&whole, weights, buffers);
+    spread_take_rows(work, buffers->d_xz, 2 * inner, buffers->d_xz_own);
+}
+
 void mamba_dgrad(const struct work *work, int layer, const float *x,
                  const float *dy, float *dx)
 {
     const struct config *config = &work->model->config;
     const struct mamba_weights *weights = &work->model->mamba[layer];
     const struct mamba_buffers *buffers = &work->set->mamba[layer];
+    const bool spread = work_is_spread(work);
     const int c = config->hidden;
     const int inner = config_inner(config);
 
-    linear_dgrad(work, dy, c, weights->out_w, NULL, work->set->d_gated, inner);
-    scan_dgrad(work, weights, buffers);
-    select_dgrad(work, weights, buffers);
-    conv_dgrad(work, weights, buffers);
-    linear_dgrad(work, buffers->d_xz, 2 * inner, weights->in_w, NULL,
-                 buffers->d_norm, c);
+    linear_dgrad(work, dy, c, weights->out_w, NULL,
+                 spread ? work->set->spread.own_rows : work->set->d_gated,
+                 inner);
+    (spread ? spread_core_dgrad : core_dgrad)(work, weights, buffers);
+    linear_dgrad(work, spread ? buffers->d_xz_own : buffers->d_xz, 2 * inner,
+                 weights->in_w, NULL, buffers->d_norm, c);
     norm_dgrad(work, buffers->d_norm, x, c, weights->norm_g, buffers->mean,
                buffers->rstd, dy, dx);
+}
+
+/* Of the weights between in and out; and the rows that out has read. */
+static const float *spread_core_wgrad(const struct work *work,
+                                      const struct mamba_weights *weights,
+                                      const struct mamba_buffers *buffers)
+{
+    const int inner = config_inner(&work->model->config);
+    float *own = work->set->spread.own_rows;
+    struct model model;
+    const struct work whole = whole_of(work, &model);
+
+    if (work->comm->rank == 0) {
+        core_wgrad(&whole, weights, buffers);
+    }
+    spread_take_rows(work, buffers->gated, inner, own);
+    return own;
 }
 
 void mamba_wgrad(const struct work *work, int layer, const float *x,
@@ -199,14 +301,19 @@ void mamba_wgrad(const struct work *work, int layer, const float *x,
     const struct config *config = &work->model->config;
     const struct mamba_weights *weights = &work->model->mamba[layer];
     const struct mamba_buffers *buffers = &work->set->mamba[layer];
+    const bool spread = work_is_spread(work);
+    const float *gated = buffers->gated;
     const int c = config->hidden;
     const int inner = config_inner(config);
 
-    linear_wgrad(work, buffers->gated, inner, dy, c, weights->out_w, NO_BIAS);
-    scan_wgrad(work, weights, buffers);
-    select_wgrad(work, weights, buffers);
-    conv_wgrad(work, weights, buffers);
-    linear_wgrad(work, buffers->norm, c, buffers->d_xz, 2 * inner,
+    if (spread) {
+        gated = spread_core_wgrad(work, weights, buffers);
+    } else {
+        core_wgrad(work, weights, buffers);
+    }
+    linear_wgrad(work, gated, inner, dy, c, weights->out_w, NO_BIAS);
+    linear_wgrad(work, buffers->norm, c,
+                 spread ? buffers->d_xz_own : buffers->d_xz, 2 * inner,
                  weights->in_w, NO_BIAS);
     norm_wgrad(work, buffers->d_norm, x, c, weights->norm_g, weights->norm_b,
                buffers->mean, buffers->rstd);

@@ -31,6 +31,7 @@ struct work {
                            part; NULL: there are no documents */
     const struct comm *comm; /* of the ranks that share its sequences; NULL:
                                 none do */
+    bool whole; /* the work is on all of their tokens, in their order */
     bool ring; /* their keys come around a ring, not all at once */
     const int *positions; /* device: of each token in its sequence, for the
                              embedding; NULL: in order */
@@ -39,7 +40,7 @@ struct work {
 /* Where each token's document begins; NULL: all of a sequence is one. */
 static inline const int *work_starts(const struct work *work)
 {
-    return work->set->starts;
+    return work->whole ? work->set->spread.all_starts : work->set->starts;
 }
 
 /* The same of the tokens themselves, where other ranks have some of their

@@ -183,6 +183,39 @@ void spread_places(const struct work *work)
            .starts = work->set->starts, .keys = buffers->keys,
            .n = config_offsets(config), .rows = rows, .cp = cp,
            .rank = work->comm->rank);
+    if (buffers->all_starts != NULL) {
+        LAUNCH(&work->queue, document_starts, document_args,
+               blocks_of((size_t)cp * (size_t)rows, document_starts_threads),
+               .offsets = work->offsets, .starts = buffers->all_starts,
+               .n = config_offsets(config), .rows = cp * rows);
+    }
+}
+
+void spread_gather_rows(const struct work *work, const float *own, int cols,
+                        float *all)
+{
+    const struct config *config = &work->model->config;
+    const struct spread_buffers *buffers = &work->set->spread;
+    const size_t count = (size_t)config_rows(config) * (size_t)cols;
+    const int rows = config_rows(config) * config_cp(config);
+
+    comm_gather(work->comm, own, buffers->all_rows, count, work->queue.stream);
+    LAUNCH(&work->queue, rows_place, rows_args,
+           blocks_of((size_t)rows * (size_t)cols, rows_place_threads),
+           .x = buffers->all_rows, .places = buffers->keys, .y = all,
+           .rows = rows, .cols = cols);
+}
+
+void spread_take_rows(const struct work *work, const float *all, int cols,
+                      float *own)
+{
+    const struct config *config = &work->model->config;
+    const int rows = config_rows(config);
+
+    LAUNCH(&work->queue, rows_take, rows_take_args,
+           blocks_of((size_t)rows * (size_t)cols, rows_take_threads), .x = all,
+           .places = work->set->spread.places, .y = own, .rows = rows,
+           .cols = cols, .all = rows * config_cp(config));
 }
 
 void spread_forward(const struct work *work, const struct spread *spread,

@@ -68,4 +68,11 @@ void spread_backward(const struct work *work, const struct spread *spread,
                      struct view d_context, struct view dq, struct strip dk,
                      struct strip dv);
 
+/* All ranks' rows of `cols` columns, in the order of their sequence; and this
+ * rank's of those. */
+void spread_gather_rows(const struct work *work, const float *own, int cols,
+                        float *all);
+void spread_take_rows(const struct work *work, const float *all, int cols,
+                      float *own);
+
 #endif

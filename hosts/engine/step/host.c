@@ -417,11 +417,12 @@ static int bind_all_tables(struct host *host)
 }
 
 /* Where ranks that share sequences need each other. */
-static bool has_attention(const struct model *model, int first, int last)
+static bool spreads(const struct model *model, int first, int last)
 {
     int i = first;
 
-    while (i <= last && model->parts[i].kind != PART_ATTN) {
+    while (i <= last && model->parts[i].kind != PART_ATTN &&
+           model->parts[i].kind != PART_MAMBA) {
         i++;
     }
     return i <= last;
@@ -452,7 +453,7 @@ static int read_plan(struct host *host)
                                 (enum part_kind)segment.first_part);
         own->last = model_part(model, (int)segment.last_layer,
                                (enum part_kind)segment.last_part);
-        own->is_spread = has_attention(model, own->first, own->last);
+        own->is_spread = spreads(model, own->first, own->last);
         own->has_weights = model_has_weights(model, own->first, own->last);
         if (read_side(host, own->index, GH_SIDE_IN, &own->in) != 0 ||
             read_side(host, own->index, GH_SIDE_OUT, &own->out) != 0) {
