@@ -211,6 +211,31 @@ static void print_cp(const struct options *options,
     }
 }
 
+/* Of the later half of the steps: those before record and warm up. */
+static double tokens_a_second(const struct result *result)
+{
+    double tokens = 0.0, ms = 0.0;
+
+    for (int i = result->steps / 2; i < result->steps; i++) {
+        tokens += (double)result->tokens[i];
+        ms += result->step_ms[i];
+    }
+    return ms > 0.0 ? 1000.0 * tokens / ms : 0.0;
+}
+
+/* Where steps have other numbers of them. */
+static void print_tokens(const struct command *command,
+                         const struct result *results, int n)
+{
+    for (int i = 0; i < n && command->ranks > 1; i++) {
+        printf("%s%s %.0f%s",
+               i == 0 ? "tokens a second, of the later half of the steps: "
+                      : "",
+               mode_name(results[i].mode), tokens_a_second(&results[i]),
+               i + 1 < n ? ", " : "\n");
+    }
+}
+
 /* What a person might take for more than it is. */
 static void print_remarks(const struct command *command,
                           const struct device *dev,
@@ -243,6 +268,7 @@ static void print_remarks(const struct command *command,
     print_memory(results, n);
     print_ranks(results, n);
     print_cp(&command->options, &results[0]);
+    print_tokens(command, results, n);
     if (dev->soft) {
         printf("times are those of the software device, not of a GPU\n");
     }
@@ -421,6 +447,8 @@ static void write_mode(struct json *json, const struct options *options,
     json_text(json, "name", mode_name(result->mode));
     json_reals(json, "loss", result->loss, result->steps);
     json_text(json, "weights_hash", hash);
+    json_counts(json, "tokens", result->tokens, result->steps);
+    json_real(json, "tokens_per_s", tokens_a_second(result));
     if (options->n_cp > 0) {
         json_counts(json, "cp_microbatches", result->shaped, options->n_cp);
     }

@@ -55,6 +55,24 @@ static int sample(struct trainer *trainer, const struct text *text, int step,
     return 0;
 }
 
+/* That have a successor to be learned. */
+static uint64_t count_tokens(const struct trainer *trainer, int count)
+{
+    const int rows = config_rows(&trainer->model.config);
+    const int columns = trainer_columns(trainer);
+    uint64_t n = 0;
+
+    for (int i = 0; i < count; i++) {
+        const int *targets =
+            trainer->tokens_host + (size_t)(i * columns + 1) * (size_t)rows;
+
+        for (int t = 0; t < config_rows(&model_of(trainer, i)->config); t++) {
+            n += targets[t] >= 0;
+        }
+    }
+    return n;
+}
+
 static int sample_step(struct trainer *trainer, const struct text *text,
                        int step, int count)
 {
@@ -81,6 +99,7 @@ static double mean_loss(const struct trainer *trainer, int count)
 /* What ranks tell each other after a step. */
 struct step_news {
     double loss;
+    uint64_t tokens;
     uint64_t stop; /* nobody goes on after this step */
 };
 
@@ -88,7 +107,8 @@ struct step_news {
 static int share_step(struct trainer *trainer, struct result *result, int step)
 {
     struct ranks *ranks = trainer->options->ranks;
-    const struct step_news mine = { result->loss[step], result->told };
+    const struct step_news mine = { result->loss[step], result->tokens[step],
+                                    result->told };
     struct step_news all[RANKS_MOST];
     double sum = 0.0;
 
@@ -98,8 +118,10 @@ static int share_step(struct trainer *trainer, struct result *result, int step)
     if (ranks_exchange(ranks, &mine, sizeof(mine), all) != 0) {
         return -1;
     }
+    result->tokens[step] = 0;
     for (int i = 0; i < ranks->n; i++) {
         sum += all[i].loss;
+        result->tokens[step] += all[i].tokens;
         result->stopped = result->stopped || all[i].stop != 0;
     }
     result->loss[step] = sum / ranks->n;
@@ -184,6 +206,7 @@ static int run_step(struct trainer *trainer, struct step_graphs *graphs,
     result->step_ms[step] = milliseconds() - start;
     result->host_ms[step] = issued - start;
     result->loss[step] = mean_loss(trainer, count);
+    result->tokens[step] = count_tokens(trainer, count);
     for (int i = 0; i < count; i++) {
         result->shaped[trainer->shape_of[i]]++;
     }
@@ -203,8 +226,10 @@ static int result_init(struct result *result, const struct options *options,
     result->step_ms = calloc(n, sizeof(*result->step_ms));
     result->host_ms = calloc(n, sizeof(*result->host_ms));
     result->recordings = calloc(n, sizeof(*result->recordings));
+    result->tokens = calloc(n, sizeof(*result->tokens));
     return result->loss == NULL || result->step_ms == NULL ||
-                   result->host_ms == NULL || result->recordings == NULL
+                   result->host_ms == NULL || result->recordings == NULL ||
+                   result->tokens == NULL
                ? -1
                : 0;
 }
@@ -215,6 +240,7 @@ void result_free(struct result *result)
     free(result->step_ms);
     free(result->host_ms);
     free(result->recordings);
+    free(result->tokens);
     memset(result, 0, sizeof(*result));
 }
 

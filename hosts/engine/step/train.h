@@ -28,7 +28,7 @@
 
 #define MAX_REASONS 32 /* more than gh_reason has */
 
-/* What a run leaves behind. */
+/* What a run leaves behind; losses and tokens are of all ranks. */
 struct result {
     enum mode mode;
     int steps;
@@ -36,6 +36,7 @@ struct result {
     uint64_t *recordings;             /* after each step; graph mode */
     uint64_t weights_hash;
     uint64_t shaped[MAX_LENGTHS]; /* microbatches of each shape */
+    uint64_t *tokens; /* one a step: of all ranks, padding left out */
     int ranks;
     bool ranks_differ; /* their weights are not the same bits */
     bool told;         /* to stop, by this rank's progress function */
