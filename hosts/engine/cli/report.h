@@ -20,6 +20,12 @@ bool report_all_equal(const struct result *results, int n);
 bool report_whole(const struct command *command, const struct result *results,
                   int n);
 
+/* Of n values, sorted; 0 with no memory to sort in: a report is not worth a
+ * failure. */
+double report_quantile(const double *values, int n, double share);
+/* Of the later half of the steps: those before record and warm up. */
+double report_tokens_a_second(const struct result *result);
+
 /* Of the n modes that have run. */
 void report_table(const struct command *command, const struct device *dev,
                   const struct result *results, int n);

@@ -12,8 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-extern char **environ;
-
 const char *host_error(const struct host *host)
 {
     return host->error;
@@ -56,100 +54,6 @@ static int load_library(struct host *host, char *error, size_t error_bytes)
         return -1;
     }
     return 0;
-}
-
-static bool starts_with(const char *text, const char *prefix)
-{
-    return strncmp(text, prefix, strlen(prefix)) == 0;
-}
-
-/* A run is switched by its environment, so a variable wins over the option
- * of the command line that says the same; but not without a word. */
-static void say_who_wins(const char *variable, const char *option)
-{
-    fprintf(stderr, "gh-engine: %s=%s wins over %s\n", variable,
-            getenv(variable), option);
-}
-
-/* The process environment for the session, except: the driver is the one that
- * the engine runs on; what only the engine reads is left out, and so is the
- * file that another rank's session writes; and options of the command line stand
- * in for variables that are not set. */
-static int make_environment(struct host *host, enum mode mode, bool dry)
-{
-    const struct options *options = host->trainer->options;
-    const bool traced = !dry && ranks_number(options->ranks) == 0;
-    const char *const left_out[] = {
-        "GRAPHHOOKS_DRIVER=", "GRAPHHOOKS_LIBRARY=", "GRAPHHOOKS_SOFTCUDA=",
-        mode_offloads(mode) ? "GRAPHHOOKS_OFFLOAD_DELAY="
-                            : "GRAPHHOOKS_OFFLOAD=",
-        traced ? "" : "GRAPHHOOKS_TRACE="
-    };
-    const bool trace = options->trace != NULL && traced;
-    const size_t text_bytes = (trace ? strlen(options->trace) : 0) + 64;
-    size_t n = 0, kept = 0;
-
-    while (environ[n] != NULL) {
-        n++;
-    }
-    host->environment = calloc(n + 5, sizeof(*host->environment));
-    host->environment_text = malloc(text_bytes);
-    if (host->environment == NULL || host->environment_text == NULL) {
-        return -1;
-    }
-
-    for (size_t i = 0; i < n; i++) {
-        bool keep = true;
-
-        for (size_t j = 0; j < sizeof(left_out) / sizeof(left_out[0]); j++) {
-            keep = keep && (left_out[j][0] == '\0' ||
-                            !starts_with(environ[i], left_out[j]));
-        }
-        if (keep) {
-            host->environment[kept++] = environ[i];
-        }
-    }
-    if (trace && getenv("GRAPHHOOKS_TRACE") == NULL) {
-        snprintf(host->environment_text, text_bytes, "GRAPHHOOKS_TRACE=%s",
-                 options->trace);
-        host->environment[kept++] = host->environment_text;
-    }
-    if (options->check && getenv("GRAPHHOOKS_CHECK") == NULL) {
-        host->environment[kept++] = "GRAPHHOOKS_CHECK=bitwise";
-    }
-    if (options->ranks != NULL && getenv("GRAPHHOOKS_TIMEOUT") == NULL) {
-        snprintf(host->timeout_text, sizeof(host->timeout_text),
-                 "GRAPHHOOKS_TIMEOUT=%d", options->ranks->watch.limit_s);
-        host->environment[kept++] = host->timeout_text;
-    }
-    if (mode_delays(options, mode)) {
-        host->environment[kept++] = "GRAPHHOOKS_OFFLOAD_DELAY=1";
-    }
-    host->environment[kept] = NULL;
-    return 0;
-}
-
-static void say_all_who_win(const struct options *options)
-{
-    const struct {
-        const char *variable, *option;
-        bool given;
-    } rows[] = {
-        { "GRAPHHOOKS_SCOPE", "--scope", options->scope != NULL },
-        { "GRAPHHOOKS_GRANULARITY", "--granularity",
-          options->granularity != NULL },
-        { "GRAPHHOOKS_TRACE", "--trace", options->trace != NULL },
-        { "GRAPHHOOKS_CHECK", "--check", options->check },
-        { "GRAPHHOOKS_OFFLOAD", "--offload", options->offload != NULL },
-        { "GRAPHHOOKS_OFFLOAD_FRACTION", "--offload-fraction",
-          options->offload_fraction != NULL },
-    };
-
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        if (rows[i].given && getenv(rows[i].variable) != NULL) {
-            say_who_wins(rows[i].variable, rows[i].option);
-        }
-    }
 }
 
 /* How many tokens an expert gets never shows to the host, unless the host
@@ -252,7 +156,7 @@ static int open_session(struct host *host, enum mode mode, bool dry,
             .granularity = options->granularity,
             .flags = trainer->model.delay_wgrad ? GH_SESSION_DELAY_WGRAD : 0,
             .max_slots = (uint32_t)options_sets(options),
-            .environment = host->environment,
+            .environment = host->environment.strings,
             .host = dry ? &silent : NULL,
             .offload = mode_offloads(mode) ? &offload.desc : NULL,
         };
@@ -281,136 +185,6 @@ static int read_side(struct host *host, uint32_t segment, gh_side which,
                                        &err);
         if (status != GH_OK) {
             return host_fail(host, "gh_plan_border", status, &err);
-        }
-    }
-    return 0;
-}
-
-/* The ranks that share sequences of a shape; NULL: none do. */
-static void *group_of(const struct options *options, int shape)
-{
-    return options_cp(options, shape) == 1 || options->ranks == NULL
-               ? NULL
-               : options->ranks->groups[shape].handle;
-}
-
-/* A bank for each length, or number of ranks that share a sequence; bank 0 does
- * where there is one, and no documents. */
-static int add_banks(struct host *host)
-{
-    const struct options *options = host->trainer->options;
-    const int n = options->config.documents > 0 || options->n_lengths > 0
-                      ? options_shapes(options)
-                      : 0;
-
-    for (int i = 0; i < n; i++) {
-        const int seq = options_length(options, i);
-        char name[32];
-        const gh_bank_desc desc = {
-            .struct_size = sizeof(desc),
-            .cp_size = (uint32_t)options_cp(options, i),
-            .group = group_of(options, i),
-            .tokens = (uint32_t)(options->config.batch * seq),
-            .sequences = (uint32_t)options->config.documents,
-            .name = name,
-        };
-        gh_error err = { "" };
-        gh_status status;
-
-        snprintf(name, sizeof(name), options->n_cp > 0 ? "cp %d" : "seq %d",
-                 options->n_cp > 0 ? options->cp[i] : seq);
-        status =
-            host->gh->bank_add(host->session, &desc, &host->banks[i], &err);
-        if (status != GH_OK) {
-            return host_fail(host, "gh_bank_add", status, &err);
-        }
-    }
-    return 0;
-}
-
-/* The library has ended what waits in a group, which is then gone. */
-static void abort_group(void *user, uint32_t bank)
-{
-    (void)bank;
-    comm_abort(user);
-}
-
-/* Lends the library the groups, so that where one rank cannot record a pass
- * with collectives none does. */
-static int lend_groups(struct host *host)
-{
-    const struct options *options = host->trainer->options;
-
-    if (options->n_cp > 0 && !GH_HAS(host->gh, gh_api, ranks_set)) {
-        snprintf(host->error, sizeof(host->error),
-                 "--library %s: it has no gh_ranks_set, which --cp needs; take "
-                 "0.5 or later",
-                 options->library);
-        return -1;
-    }
-    for (int i = 0; i < options->n_cp; i++) {
-        struct comm *comm = &options->ranks->groups[i];
-        const gh_ranks ranks = {
-            .struct_size = sizeof(ranks),
-            .bank = host->banks[i],
-            .rank = (uint32_t)comm->rank,
-            .size = (uint32_t)comm->n,
-            .comm = comm->handle,
-            .nccl = options->ranks->nccl,
-            .user = comm,
-            .abort = abort_group,
-        };
-        gh_error err = { "" };
-        gh_status status;
-
-        if (comm->handle == NULL) {
-            continue;
-        }
-        status = host->gh->ranks_set(host->session, &ranks, &err);
-        if (status != GH_OK) {
-            return host_fail(host, "gh_ranks_set", status, &err);
-        }
-    }
-    return 0;
-}
-
-/* Latent attention reads tables of angles that lie with the model, which
- * outlives the session: there is nothing to retain.  A family of the user's
- * own may name none. */
-int host_bind_tables(struct host *host, int shape)
-{
-    static const char *const names[] = { "rotary_cos", "rotary_sin" };
-    const struct trainer *trainer = host->trainer;
-    const struct model *model = &trainer->shapes[shape];
-    const struct config *config = &model->config;
-
-    if (model->rotary == NULL || trainer->options->no_family) {
-        return 0;
-    }
-    for (int i = 0; i < 2 * config->layers; i++) {
-        const gh_aux aux = {
-            .struct_size = sizeof(aux),
-            .layer = (uint32_t)i / 2,
-            .name = names[i % 2],
-            .buffer = { .address = model->rotary,
-                        .bytes = model_rotary_bytes(config) },
-            .bank = host->banks[shape],
-        };
-        gh_error err = { "" };
-        gh_status status = host->gh->aux_bind(host->session, &aux, &err);
-
-        if (status != GH_OK && status != GH_ERR_NOT_FOUND) {
-            return host_fail(host, "gh_aux_bind", status, &err);
-        }
-    }
-    return 0;
-}
-
-static int bind_all_tables(struct host *host)
-{
-    for (int i = 0; i < host->trainer->n_shapes; i++) {
-        if (host_bind_tables(host, i) != 0) {
-            return -1;
         }
     }
     return 0;
@@ -477,13 +251,14 @@ static struct host *open_host(struct trainer *trainer, enum mode mode,
     if (load_library(host, error, error_bytes) != 0) {
         goto err_host;
     }
-    if (make_environment(host, mode, dry) != 0) {
+    if (environment_make(&host->environment, trainer->options, mode, dry) !=
+        0) {
         snprintf(error, error_bytes, "out of memory");
         goto err_host;
     }
     if (open_session(host, mode, dry, bad_option) != 0 ||
-        add_banks(host) != 0 || (!dry && lend_groups(host) != 0) || bind_all_tables(host) != 0 ||
-        read_plan(host) != 0) {
+        host_add_banks(host) != 0 || (!dry && host_lend_groups(host) != 0) ||
+        host_bind_all_tables(host) != 0 || read_plan(host) != 0) {
         snprintf(error, error_bytes, "%s", host->error);
         goto err_host;
     }
@@ -508,7 +283,7 @@ int host_check(struct trainer *trainer, enum mode mode, bool *bad_option,
     struct host *host =
         open_host(trainer, mode, true, bad_option, error, error_bytes);
 
-    say_all_who_win(trainer->options);
+    environment_say_who_wins(trainer->options);
     host_close(host);
     return host != NULL ? 0 : -1;
 }
@@ -525,8 +300,7 @@ void host_close(struct host *host)
         set_free(&host->slots[i]);
     }
     free(host->segments);
-    free(host->environment);
-    free(host->environment_text);
+    environment_free(&host->environment);
     if (host->library != NULL) {
         dlclose(host->library);
     }

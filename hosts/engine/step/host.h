@@ -10,6 +10,7 @@
 #ifndef ENGINE_HOST_H
 #define ENGINE_HOST_H
 
+#include "step/environment.h"
 #include "step/trainer.h"
 
 #include <graphhooks.h>
@@ -42,9 +43,7 @@ struct host {
     bool hook_failed; /* a call of offload.h, in the pass at hand */
     uint64_t wgrad_replays;
     char error[512];
-    char *environment_text; /* storage of `environment` */
-    char timeout_text[40];  /* and this */
-    const char **environment;
+    struct environment environment;
 };
 
 /* Loads the library and opens a session for the trainer's model.  NULL with
@@ -58,6 +57,10 @@ int host_check(struct trainer *trainer, enum mode mode, bool *bad_option, char *
                size_t error_bytes);
 void host_close(struct host *host);
 
+/* While it is opened, in this order.  0, or -1: host_error(). */
+int host_add_banks(struct host *host);
+int host_lend_groups(struct host *host);
+int host_bind_all_tables(struct host *host);
 /* Before a microbatch of that shape, as a bank that gave way to another one
  * has lost what was bound; else it is a look-up. */
 int host_bind_tables(struct host *host, int shape);

@@ -1,0 +1,117 @@
+/*
+ * environment.c - see environment.h.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "step/environment.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+extern char **environ;
+
+enum {
+    ADDED = 4 /* most variables that options stand in for */
+};
+
+static bool starts_with(const char *text, const char *prefix)
+{
+    return prefix[0] != '\0' && strncmp(text, prefix, strlen(prefix)) == 0;
+}
+
+/* Copies what is not left out; how many those are. */
+static size_t keep_others(const char **strings, enum mode mode, bool traced)
+{
+    const char *const left_out[] = {
+        "GRAPHHOOKS_DRIVER=", "GRAPHHOOKS_LIBRARY=", "GRAPHHOOKS_SOFTCUDA=",
+        mode_offloads(mode) ? "GRAPHHOOKS_OFFLOAD_DELAY="
+                            : "GRAPHHOOKS_OFFLOAD=",
+        traced ? "" : "GRAPHHOOKS_TRACE="
+    };
+    size_t kept = 0;
+
+    for (size_t i = 0; environ[i] != NULL; i++) {
+        bool keep = true;
+
+        for (size_t j = 0; j < sizeof(left_out) / sizeof(left_out[0]); j++) {
+            keep = keep && !starts_with(environ[i], left_out[j]);
+        }
+        if (keep) {
+            strings[kept++] = environ[i];
+        }
+    }
+    return kept;
+}
+
+int environment_make(struct environment *environment,
+                     const struct options *options, enum mode mode, bool dry)
+{
+    const bool traced = !dry && ranks_number(options->ranks) == 0;
+    const bool trace = options->trace != NULL && traced;
+    const size_t bytes = (trace ? strlen(options->trace) : 0) + 64;
+    size_t n = 0;
+
+    while (environ[n] != NULL) {
+        n++;
+    }
+    environment->strings =
+        calloc(n + ADDED + 1, sizeof(*environment->strings));
+    environment->trace = malloc(bytes);
+    if (environment->strings == NULL || environment->trace == NULL) {
+        return -1;
+    }
+
+    n = keep_others(environment->strings, mode, traced);
+    if (trace && getenv("GRAPHHOOKS_TRACE") == NULL) {
+        snprintf(environment->trace, bytes, "GRAPHHOOKS_TRACE=%s",
+                 options->trace);
+        environment->strings[n++] = environment->trace;
+    }
+    if (options->check && getenv("GRAPHHOOKS_CHECK") == NULL) {
+        environment->strings[n++] = "GRAPHHOOKS_CHECK=bitwise";
+    }
+    if (options->ranks != NULL && getenv("GRAPHHOOKS_TIMEOUT") == NULL) {
+        snprintf(environment->timeout, sizeof(environment->timeout),
+                 "GRAPHHOOKS_TIMEOUT=%d", options->ranks->watch.limit_s);
+        environment->strings[n++] = environment->timeout;
+    }
+    if (mode_delays(options, mode)) {
+        environment->strings[n++] = "GRAPHHOOKS_OFFLOAD_DELAY=1";
+    }
+    environment->strings[n] = NULL;
+    return 0;
+}
+
+void environment_free(struct environment *environment)
+{
+    free(environment->strings);
+    free(environment->trace);
+    *environment = (struct environment){ 0 };
+}
+
+void environment_say_who_wins(const struct options *options)
+{
+    const struct {
+        const char *variable, *option;
+        bool given;
+    } rows[] = {
+        { "GRAPHHOOKS_SCOPE", "--scope", options->scope != NULL },
+        { "GRAPHHOOKS_GRANULARITY", "--granularity",
+          options->granularity != NULL },
+        { "GRAPHHOOKS_TRACE", "--trace", options->trace != NULL },
+        { "GRAPHHOOKS_CHECK", "--check", options->check },
+        { "GRAPHHOOKS_OFFLOAD", "--offload", options->offload != NULL },
+        { "GRAPHHOOKS_OFFLOAD_FRACTION", "--offload-fraction",
+          options->offload_fraction != NULL },
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const char *value = getenv(rows[i].variable);
+
+        if (rows[i].given && value != NULL) {
+            fprintf(stderr, "gh-engine: %s=%s wins over %s\n",
+                    rows[i].variable, value, rows[i].option);
+        }
+    }
+}

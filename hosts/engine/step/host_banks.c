@@ -1,0 +1,138 @@
+/*
+ * host_banks.c - banks of a session: their shapes, groups and tensors.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "step/host.h"
+
+#include <stdio.h>
+
+/* The ranks that share sequences of a shape; NULL: none do. */
+static void *group_of(const struct options *options, int shape)
+{
+    return options_cp(options, shape) == 1 || options->ranks == NULL
+               ? NULL
+               : options->ranks->groups[shape].handle;
+}
+
+/* A bank for each length, or number of ranks that share a sequence; bank 0 does
+ * where there is one, and no documents. */
+int host_add_banks(struct host *host)
+{
+    const struct options *options = host->trainer->options;
+    const int n = options->config.documents > 0 || options->n_lengths > 0
+                      ? options_shapes(options)
+                      : 0;
+
+    for (int i = 0; i < n; i++) {
+        const int seq = options_length(options, i);
+        char name[32];
+        const gh_bank_desc desc = {
+            .struct_size = sizeof(desc),
+            .cp_size = (uint32_t)options_cp(options, i),
+            .group = group_of(options, i),
+            .tokens = (uint32_t)(options->config.batch * seq),
+            .sequences = (uint32_t)options->config.documents,
+            .name = name,
+        };
+        gh_error err = { "" };
+        gh_status status;
+
+        snprintf(name, sizeof(name), options->n_cp > 0 ? "cp %d" : "seq %d",
+                 options->n_cp > 0 ? options->cp[i] : seq);
+        status =
+            host->gh->bank_add(host->session, &desc, &host->banks[i], &err);
+        if (status != GH_OK) {
+            return host_fail(host, "gh_bank_add", status, &err);
+        }
+    }
+    return 0;
+}
+
+/* The library has ended what waits in a group, which is then gone. */
+static void abort_group(void *user, uint32_t bank)
+{
+    (void)bank;
+    comm_abort(user);
+}
+
+/* Lends the library the groups, so that where one rank cannot record a pass
+ * with collectives none does. */
+int host_lend_groups(struct host *host)
+{
+    const struct options *options = host->trainer->options;
+
+    if (options->n_cp > 0 && !GH_HAS(host->gh, gh_api, ranks_set)) {
+        snprintf(host->error, sizeof(host->error),
+                 "--library %s: it has no gh_ranks_set, which --cp needs; take "
+                 "0.5 or later",
+                 options->library);
+        return -1;
+    }
+    for (int i = 0; i < options->n_cp; i++) {
+        struct comm *comm = &options->ranks->groups[i];
+        const gh_ranks ranks = {
+            .struct_size = sizeof(ranks),
+            .bank = host->banks[i],
+            .rank = (uint32_t)comm->rank,
+            .size = (uint32_t)comm->n,
+            .comm = comm->handle,
+            .nccl = options->ranks->nccl,
+            .user = comm,
+            .abort = abort_group,
+        };
+        gh_error err = { "" };
+        gh_status status;
+
+        if (comm->handle == NULL) {
+            continue;
+        }
+        status = host->gh->ranks_set(host->session, &ranks, &err);
+        if (status != GH_OK) {
+            return host_fail(host, "gh_ranks_set", status, &err);
+        }
+    }
+    return 0;
+}
+
+/* Latent attention reads tables of angles that lie with the model, which
+ * outlives the session: there is nothing to retain.  A family of the user's
+ * own may name none. */
+int host_bind_tables(struct host *host, int shape)
+{
+    static const char *const names[] = { "rotary_cos", "rotary_sin" };
+    const struct trainer *trainer = host->trainer;
+    const struct model *model = &trainer->shapes[shape];
+    const struct config *config = &model->config;
+
+    if (model->rotary == NULL || trainer->options->no_family) {
+        return 0;
+    }
+    for (int i = 0; i < 2 * config->layers; i++) {
+        const gh_aux aux = {
+            .struct_size = sizeof(aux),
+            .layer = (uint32_t)i / 2,
+            .name = names[i % 2],
+            .buffer = { .address = model->rotary,
+                        .bytes = model_rotary_bytes(config) },
+            .bank = host->banks[shape],
+        };
+        gh_error err = { "" };
+        gh_status status = host->gh->aux_bind(host->session, &aux, &err);
+
+        if (status != GH_OK && status != GH_ERR_NOT_FOUND) {
+            return host_fail(host, "gh_aux_bind", status, &err);
+        }
+    }
+    return 0;
+}
+
+int host_bind_all_tables(struct host *host)
+{
+    for (int i = 0; i < host->trainer->n_shapes; i++) {
+        if (host_bind_tables(host, i) != 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
