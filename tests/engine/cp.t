@@ -163,8 +163,10 @@ done
         --seq 24 --delay-wgrad 1 --streams 2 --model hybrid --layers 4
     train "a hybrid with offload" GRAPHHOOKS_LOG=off -- $dynamic --ranks 3 --cp 1,3 --seq 24 \
         --model hybrid --layers 4 --compare eager,graph+offload
-    train "with offload" -- $dynamic --ranks 3 --cp 1,3 --seq 24 \
+    train "with offload" -- $dynamic --ranks 3 --cp 1,3 --seq 24 --layers 4 \
         --model mla --compare eager,graph,graph+offload,graph+offload+delay
+    [ "$(value groups_offloaded)" -gt 0 ]
+    ok $? "what ranks share sequences of goes to the host and back"
     train "fewer graphs than numbers of ranks" GRAPHHOOKS_MAX_BANKS=1 \
         GRAPHHOOKS_LOG=off -- $dynamic --ranks 3 --cp 1,3 --seq 24
     seeds=${GRAPHHOOKS_TEST_SEEDS:-12}
