@@ -20,6 +20,7 @@
 
 enum {
     EXIT_OF_A_RANK = 3,
+    GRACE_S = 10, /* for the others, at most, when one has failed */
     NAP_NS = 20000000
 };
 
@@ -225,22 +226,27 @@ static double seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* Those who are still there so long after a rank has failed. */
-static void end_late(double failed, int limit_s)
+/* Ends those who are still there so long after a rank has failed: they are
+ * where nobody can tell them.  Whether that was so. */
+static bool end_late(double failed, int limit_s)
 {
-    if (failed > 0.0 && seconds() - failed > limit_s) {
-        fprintf(stderr,
-                "gh-engine: ranks that have not ended %d seconds after another "
-                "one failed are ended\n",
-                limit_s);
-        end_children(SIGKILL);
+    if (failed == 0.0 || seconds() - failed <= limit_s) {
+        return false;
     }
+    fprintf(stderr,
+            "gh-engine: ranks that have not ended %d seconds after another one "
+            "failed are ended\n",
+            limit_s);
+    end_children(SIGKILL);
+    return true;
 }
 
 int launch_wait(struct launch *launch, int limit_s)
 {
     const struct timespec nap = { .tv_nsec = NAP_NS };
+    const int grace_s = limit_s < GRACE_S ? limit_s : GRACE_S;
     int left = launch->n, status = 0, how;
+    bool ended_late = false;
     double failed = 0.0;
 
     to_end = launch->children;
@@ -261,7 +267,7 @@ int launch_wait(struct launch *launch, int limit_s)
                 failed = seconds();
             }
         }
-        end_late(failed, limit_s);
+        ended_late = ended_late || end_late(failed, grace_s);
         nanosleep(&nap, NULL);
     }
     return status;
