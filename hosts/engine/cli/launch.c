@@ -90,7 +90,7 @@ static int take_variables(struct launch *launch, const struct launcher *by,
     return 0;
 }
 
-/* ---- processes of the program's own --------------------------------------- */
+/* ---- processes of the program's own -------------------------------------- */
 
 /* What the handler ends; set before it is there. */
 static pid_t *volatile to_end;
@@ -205,7 +205,7 @@ int launch_connect(struct launch *launch, int limit_s, char *error,
                : rendezvous(&launch->line, limit_s, error, error_bytes);
 }
 
-/* ---- waiting -------------------------------------------------------------- */
+/* ---- waiting ------------------------------------------------------------- */
 
 /* The status of a rank that has ended; says so where it could not. */
 static int status_of(int rank, int how)

@@ -87,7 +87,7 @@ static int fail(const struct place *place, char *error, size_t error_bytes)
     return -1;
 }
 
-/* ---- rank 0 ---------------------------------------------------------------- */
+/* ---- rank 0 -------------------------------------------------------------- */
 
 /* Takes one caller in; one that says nothing sensible is hung up on. */
 static int take_caller(struct lifeline *line, int at)
@@ -156,7 +156,7 @@ static int listen_for(struct lifeline *line, const struct place *place,
     return status;
 }
 
-/* ---- the others ------------------------------------------------------------ */
+/* ---- the others ---------------------------------------------------------- */
 
 static int call(struct lifeline *line, const struct place *place, int limit_s,
                 char *error, size_t error_bytes)

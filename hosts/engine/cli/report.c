@@ -199,7 +199,8 @@ static void print_cp(const struct options *options,
                      const struct result *result)
 {
     for (int i = 0; i < options->n_cp; i++) {
-        printf("%s%d in %" PRIu64, i == 0 ? "ranks that share a sequence: " : ", ",
+        printf("%s%d in %" PRIu64,
+               i == 0 ? "ranks that share a sequence: " : ", ",
                options->cp[i], result->shaped[i]);
     }
     if (options->n_cp > 0) {

@@ -300,8 +300,8 @@ static void cut_scratch(struct set *set, const struct config *config,
     const size_t rows = (size_t)config_rows(config);
 
     if (config_has(config, PART_ATTN)) {
-        set->d_probs =
-            cut(cutter, rows * (size_t)config->heads * (size_t)config_keys(config));
+        set->d_probs = cut(cutter, rows * (size_t)config->heads *
+                                       (size_t)config_keys(config));
     }
     if (config->model == MODEL_MLA) {
         set->d_q = cut(cutter, rows * (size_t)config_qk(config));

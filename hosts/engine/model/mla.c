@@ -260,7 +260,8 @@ static void keys_dgrad(const struct work *work,
                   buffers->d_kv);
     LAUNCH(&work->queue, mla_shared_backward, mla_shared_args,
            blocks_of((size_t)(rows * rope), mla_shared_backward_threads),
-           .dy = work->set->d_k, .rotary = work->model->rotary, .places = work_places(work),
+           .dy = work->set->d_k, .rotary = work->model->rotary,
+           .places = work_places(work),
            .dx = buffers->d_rope, .rows = rows, .seq = config_keys(config),
            .heads = config->heads, .nope = config_nope(config), .rope = rope);
     linear_dgrad(work, buffers->d_kv, 2 * c, weights->kv_up, NULL,

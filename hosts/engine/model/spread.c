@@ -5,7 +5,7 @@
  */
 #include "model/spread.h"
 
-/* ---- blocks on their way --------------------------------------------------- */
+/* ---- blocks on their way ------------------------------------------------- */
 
 /* Keys or values of all ranks, one rank's after the other's. */
 struct blocks {
@@ -114,7 +114,7 @@ static const float *sums_close(const struct sums *sums, float *own)
     return own;
 }
 
-/* ---- strips ----------------------------------------------------------------- */
+/* ---- strips -------------------------------------------------------------- */
 
 static int strip_width(const struct strip *strip)
 {
@@ -149,7 +149,7 @@ static void unpack(const struct work *work, const float *from,
     copy_columns(work, from, strip->cols, strip->data, strip->ld, strip);
 }
 
-/* ---- scores ----------------------------------------------------------------- */
+/* ---- scores -------------------------------------------------------------- */
 
 /* The columns of one rank's keys. */
 static struct view scores_of(const struct work *work, const float *scores,
