@@ -3,10 +3,18 @@
 # SPDX-License-Identifier: Apache-2.0
 . "${srcdir:?}/tests/tap/tap.sh"
 scratch
-[ "${GRAPHHOOKS_TEST_DRIVER:-soft}" = soft ] ||
-    skip_all "ranks that are threads share one GPU only where NCCL lets them"
+# On a GPU ranks are processes, which share it where NCCL is 2.30 or newer.
+driver=${GRAPHHOOKS_TEST_DRIVER:-soft}
+base="--driver $driver"
+if [ "$driver" = cuda ]; then
+    [ -n "${GRAPHHOOKS_TEST_NCCL:-}" ] ||
+        skip_all "GRAPHHOOKS_TEST_NCCL names no libnccl.so.2"
+    base="$base --processes --nccl $GRAPHHOOKS_TEST_NCCL"
+    NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_NVLS_ENABLE=0 NCCL_MAX_CTAS=8
+    export NCCL_MULTI_RANK_GPU_ENABLE NCCL_NVLS_ENABLE NCCL_MAX_CTAS
+fi
 
-small="--driver soft --layers 2 --hidden 16 --heads 2 --seq 8 --batch 2"
+small="$base --layers 2 --hidden 16 --heads 2 --seq 8 --batch 2"
 small="$small --steps 3 --microbatches 3,2 --in-flight 2 --quiet"
 
 # train NAME [VARIABLE=VALUE...] -- OPTION...: equal numbers and not a word on
@@ -25,7 +33,8 @@ train()
     env $settings timeout 120 "$builddir/gh-engine" $small \
         --json "$scratch/out.json" "$@" > "$scratch/out" 2> "$scratch/err"
     status=$?
-    [ "$status" -eq 0 ] && [ ! -s "$scratch/err" ] &&
+    [ "$status" -eq 0 ] &&
+        { [ ! -s "$scratch/err" ] || [ "$driver" = cuda ]; } &&
         grep -q '"bitwise_equal": true' "$scratch/out.json"
     held=$?
     ok $held "$name: the same losses and weights"
@@ -66,8 +75,10 @@ for seed in 1 2 3 4 5 6; do
     train "two ranks, seed $seed" SOFTCUDA_SEED=$seed -- --ranks 2 --streams 2
 done
 train "ranks on the legacy stream" -- --ranks 2 --stream legacy
-train "two ranks of one device" SOFTCUDA_DEVICES=1 \
-    NCCL_MULTI_RANK_GPU_ENABLE=1 -- --ranks 2
+if [ "$driver" = soft ]; then
+    train "two ranks of one device" SOFTCUDA_DEVICES=1 \
+        NCCL_MULTI_RANK_GPU_ENABLE=1 -- --ranks 2
+fi
 train "delayed gradients of weights" -- --ranks 2 --streams 2 --delay-wgrad 1
 train "experts" -- --ranks 2 --model moe
 train "latent attention, with offload" -- --ranks 2 --model mla \
@@ -85,6 +96,32 @@ near "$two" "$(list loss)" "two ranks learn what one learns of as much text"
 train "six of one, of another seed" -- --microbatches 6 --steps 5 --seed 2
 near "$two" "$(list loss)" "another text" 2> /dev/null | grep -q '^not ok'
 ok $? "and another text is something else"
+
+# ---- a rank that is killed ----------------------------------------------------
+
+if [ "$driver" = cuda ]; then
+    # shellcheck disable=SC2086 # words
+    timeout 300 "$builddir/gh-engine" $base --ranks 3 --steps 1000000 \
+        --compare eager > "$scratch/out" 2> "$scratch/err" &
+    until grep -q 'step 20 of' "$scratch/out" ||
+        ! kill -0 $! 2> "$scratch/gone"; do
+        sleep 0.1
+    done
+    # Its parent is who has forked it, and that one's is timeout.
+    forked=$(ps -o pid= --ppid $! | tr -d ' ')
+    kill -KILL "$(ps -o pid= --ppid "$forked" | tail -n 1 | tr -d ' ')"
+    killed=$(date +%s)
+    wait $!
+    status=$?
+    [ $status -eq 3 ] && [ $(($(date +%s) - killed)) -le 10 ] &&
+        grep -q 'another rank has failed: rank [012]: it ended without a word' \
+            "$scratch/err"
+    held=$?
+    ok $held "a rank that is killed ends the others in time, with a sentence"
+    [ $held -eq 0 ] || diag "status $status: $(cat "$scratch/err")"
+    done_testing
+    exit
+fi
 
 # Two ranks of two streams wait six times each in two steps.
 missed=
