@@ -112,7 +112,6 @@ static const struct sample refusals[] = {
     { "alltoall or flex, neither capacity and pad, nor sync_free",
       MOE_LAYER(.features = 0), 0, MOE },
     { "ep overlap", MOE_LAYER(PADDED), OVERLAP, MOE },
-    { "ep overlap", { .kind = GH_LAYER_DENSE }, OVERLAP, MLP },
     { "router_jitter, recompute `moe`",
       MOE_LAYER(.features = GH_FEATURE_CAPACITY | GH_FEATURE_PAD |
                             GH_FEATURE_ROUTER_JITTER,
@@ -144,7 +143,7 @@ static const struct sample refusals[] = {
       { .kind = GH_LAYER_MLP_ONLY, .offload = GH_MODULE_MLP_NORM },
       AFTER_GRAPH,
       ATTN },
-    { "offload `mlp_norm`, granularity `part`",
+    { "offload `mlp_norm`, granularity `part` or ep overlap",
       { .offload = GH_MODULE_MLP_NORM },
       PARTS,
       ATTN | MLP },

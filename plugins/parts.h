@@ -74,7 +74,8 @@ static inline void add_experts(gh_family_layer *layer)
 /*
  * An overlapped layer hides its exchanges of tokens behind the compute of
  * another microbatch: what comes before the dispatch is one stage, and so is
- * what follows the combine.
+ * what follows the combine.  Attention and MLP of a dense layer are a stage
+ * each, as each can hide an exchange of its own.
  */
 static inline void add_expert_nodes(gh_family_layer *layer)
 {
@@ -127,8 +128,9 @@ static inline int add_transformer(gh_family_layer *layer,
         add_expert_nodes(layer);
         note_experts(layer, desc);
     } else {
-        add_node(layer, layer->parts[0], layer->parts[layer->n_parts - 1],
-                 GH_LANE_COMPUTE);
+        for (uint32_t i = 0; i < layer->n_parts; i++) {
+            add_node(layer, layer->parts[i], layer->parts[i], GH_LANE_COMPUTE);
+        }
     }
     return 1;
 }

@@ -51,10 +51,6 @@ const struct gh_cause_text gh_causes[GH_CAUSE_COUNT] = {
           "between the parts that a graph of all of it would tie "
           "together",
           "switch off the overlap"),
-    CAUSE(OVERLAP_MLP,
-          "its MLP hides the communication of another microbatch, so "
-          "the overlap runs it on its own",
-          "switch off the overlap"),
     CAUSE(RECOMPUTE_MOE,
           "its experts are recomputed as one unit, which the end of "
           "the graph would cut in two",

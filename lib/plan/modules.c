@@ -51,6 +51,9 @@ static bool reads_border(const struct gh_layer *layer, gh_part part,
         out = plan->graphed[parts[i]];
         reaches = options->granularity != GH_GRANULARITY_PART;
     }
+    if (options->ep_overlap && gh_layer_node_begins(layer, part)) {
+        reaches = false;
+    }
     if (out && plan->graphed[part]) {
         return !reaches;
     }

@@ -4,7 +4,8 @@
  * rules.c says of every part whether it is graphed and why.  A segment is a
  * maximal run of consecutive parts that are treated alike and that the
  * granularity lets one graph reach over: with `part` each part is a segment,
- * with `layer` a run ends with its layer, with `chunk` with its chunk.
+ * with `layer` a run ends with its layer, with `chunk` with its chunk.  Under
+ * EP overlap no run goes on from one node of a layer into the next.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -52,6 +53,12 @@ static bool joins(const struct gh_plan *plan, const gh_segment *last,
 {
     const bool inside = last->last_layer == next->first_layer;
 
+    /* The overlap issues nodes one by one. */
+    if (plan->options.ep_overlap &&
+        gh_layer_node_begins(&plan->layers[next->first_layer],
+                             next->first_part)) {
+        return false;
+    }
     if ((!inside && !gh_plan_follows(plan, next->first_layer)) ||
         !gh_plan_same_reason(plan, last, next)) {
         return false;

@@ -88,11 +88,6 @@ static uint32_t attn_causes(const struct gh_layer *layer)
     return 0;
 }
 
-static uint32_t mlp_causes(const struct gh_plan_options *options)
-{
-    return options->ep_overlap ? gh_cause_bit(GH_CAUSE_OVERLAP_MLP) : 0;
-}
-
 /* Why the host, or the shapes of the experts, depend on what is routed.  A
  * dispatcher that gathers is told its counts even where shapes are fixed. */
 static uint32_t shape_causes(const struct gh_layer *layer)
@@ -221,8 +216,6 @@ static uint32_t causes_of(enum gh_scope_item item, const struct gh_layer *layer,
     switch (item) {
     case GH_ITEM_ATTN:
         return causes | attn_causes(layer);
-    case GH_ITEM_MLP:
-        return causes | mlp_causes(options);
     case GH_ITEM_MOE:
         return causes | moe_causes(layer, options);
     case GH_ITEM_MOE_ROUTER:

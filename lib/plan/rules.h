@@ -54,7 +54,6 @@ enum gh_cause {
     /* a word */
     GH_CAUSE_ATTN_RANDOM,
     GH_CAUSE_OVERLAP,
-    GH_CAUSE_OVERLAP_MLP,
     GH_CAUSE_ONE_EXPERT,
     GH_CAUSE_HOST_ROUTER,
     GH_CAUSE_GATHER_TO_HOST,

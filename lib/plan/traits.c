@@ -71,6 +71,56 @@ uint32_t gh_layer_tensors(const struct gh_layer *layer, gh_part part)
     return tensors;
 }
 
+/* With experts: attention, router and what prepares the dispatch are issued
+ * as one. */
+static bool goes_on(const struct gh_layer *layer, gh_part part)
+{
+    return part <= GH_PART_MOE_PREPROCESS &&
+           gh_layer_has(layer, GH_PART_MOE_ROUTER);
+}
+
+uint32_t gh_layer_nodes(const struct gh_layer *layer, gh_family_node *nodes)
+{
+    const gh_part *parts;
+    const uint32_t n_parts = gh_layer_parts(layer, &parts);
+    uint32_t n = 0;
+
+    if (layer->traits != NULL && layer->traits->layer.n_nodes > 0) {
+        memcpy(nodes, layer->traits->layer.nodes,
+               layer->traits->layer.n_nodes * sizeof(*nodes));
+        return layer->traits->layer.n_nodes;
+    }
+    for (uint32_t i = 0; i < n_parts; i++) {
+        const gh_part part = parts[i];
+
+        if (i > 0 && goes_on(layer, part) && goes_on(layer, parts[i - 1])) {
+            nodes[n - 1].last = part;
+            continue;
+        }
+        nodes[n++] = (gh_family_node){
+            .first = part,
+            .last = part,
+            .lane = part == GH_PART_MOE_DISPATCH || part == GH_PART_MOE_COMBINE
+                        ? GH_LANE_COMM
+                        : GH_LANE_COMPUTE,
+        };
+    }
+    return n;
+}
+
+bool gh_layer_node_begins(const struct gh_layer *layer, gh_part part)
+{
+    gh_family_node nodes[GH_FAMILY_NODES];
+    const uint32_t n = gh_layer_nodes(layer, nodes);
+
+    for (uint32_t i = 0; i < n; i++) {
+        if (nodes[i].first == part) {
+            return true;
+        }
+    }
+    return false;
+}
+
 const char *gh_lane_name(gh_lane lane)
 {
     return lane == GH_LANE_COMM ? "comm" : "compute";

@@ -53,6 +53,13 @@ bool gh_layer_may_capture(const struct gh_layer *layer, gh_part part);
 /* What a part reads besides its inputs: bit n is tensor n of its traits. */
 uint32_t gh_layer_tensors(const struct gh_layer *layer, gh_part part);
 
+/* The stages of an overlapped layer in their order, at most GH_FAMILY_NODES;
+ * how many there are.  What its family has said, or by its parts: those before
+ * the dispatch are one stage, and every other part is one. */
+uint32_t gh_layer_nodes(const struct gh_layer *layer, gh_family_node *nodes);
+/* Whether one of them begins with the part. */
+bool gh_layer_node_begins(const struct gh_layer *layer, gh_part part);
+
 const char *gh_lane_name(gh_lane lane);
 
 #endif

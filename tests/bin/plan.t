@@ -510,13 +510,10 @@ has "set a capacity and pad to it, or name moe_router instead of moe" \
 impossible "moe while communication is hidden" "switch off the overlap" \
     padded.json --scope moe --ep-overlap 1
 model job '"whole": true,' "$dense, $moe"
-impossible "mlp while communication is hidden" \
-    "switch off the overlap, or leave mlp out of the scope" \
-    job.json --scope attn,mlp --ep-overlap 1
-returns 0 "on one rank it is a note" deepseek.json --scope attn,mlp \
-    --ep-overlap 1
-has "note: layer 0: its MLP hides the communication" "with the layer"
-has "graphed  layer 0 attn" "and the other words are captured"
+returns 0 "a dense layer's attn and mlp are captured while it is" job.json \
+    --scope attn,mlp --ep-overlap 1
+has "graphed  layer 0 attn:" "attention as a graph"
+has "graphed  layer 0 mlp:" "and its MLP as another"
 
 # good_layer NAME SCOPE LAYER: all that the scope names is captured.
 good_layer()
@@ -605,7 +602,7 @@ impossible "moe that is refused for two reasons" \
 model mixed '' "$padded, $moe, $moe"
 returns 0 "whole layers are narrowed while communication is hidden" \
     deepseek.json --ep-overlap 1
-has "layer 0 mlp: its MLP hides the communication" "the MLP to nothing"
+has "graphed  layer 0 mlp: no scope is set" "the MLP to a graph of its own"
 has "layer 1..2 (2 alike) attn..moe_preprocess: no scope is set" \
     "and experts to what comes before them"
 returns 0 "what only some layers cannot have is narrowed" mixed.json \

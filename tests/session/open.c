@@ -85,7 +85,7 @@ static void test_flags_and_environment(void)
 
     is_int(segments_with(0, disabled), 1, "a dense layer is one graph");
     is_int(segments_with(GH_SESSION_EP_OVERLAP, disabled), 2,
-           "with expert overlap its MLP is kept out of it");
+           "with expert overlap its attention and its MLP are one each");
 
     setenv("GRAPHHOOKS_ENABLE", "0", 1);
     setenv("GRAPHHOOKS_LOG", "off", 1);

@@ -7,6 +7,7 @@
 #include "tap/tap.h"
 
 #include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 static gh_error err;
@@ -293,8 +294,6 @@ static const struct {
     { GH_LAYER_MAMBA, 0, 0, ATTN, false, "scope attn: no layer" },
     { GH_LAYER_MOE, 0, 0, MOE, false, "another number of tokens" },
     { GH_LAYER_MOE, DROP_AND_PAD, 0, MOE, true, "another microbatch" },
-    { GH_LAYER_DENSE, 0, 0, MLP, true, "hides the communication" },
-    { GH_LAYER_MLP_ONLY, 0, 0, MLP, true, "hides the communication" },
     { GH_LAYER_MOE, GH_FEATURE_FP8_PADDING, 0, ROUTER | PREPROCESS, false,
       "must tell the host" },
     { GH_LAYER_MOE, 0, GH_MODULE_MOE, ROUTER, false, "recomputed as one" },
@@ -1027,6 +1026,51 @@ static void test_sizes_of_groups(void)
     gh_model_destroy(model);
 }
 
+/* Segments of a plan under EP overlap, as its first and last parts. */
+static void test_no_segment_goes_from_one_node_into_the_next(void)
+{
+    static const struct {
+        uint32_t scope;
+        enum gh_granularity granularity;
+        const char *segments;
+    } rows[] = {
+        { ATTN, GH_GRANULARITY_LAYER, "0-0 1-1 0-0 2-3 4-4 5-5 6-6 7-7 0-0 1-1 8-8" },
+        { ATTN | ROUTER, GH_GRANULARITY_LAYER,
+          "0-0 1-1 0-2 3-3 4-4 5-5 6-6 7-7 0-0 1-1 8-8" },
+        { 0, GH_GRANULARITY_CHUNK, "0-0 1-1 0-3 4-4 5-5 6-6 7-7 0-0 1-1 8-8" },
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct gh_plan_options options = {
+            .scope = rows[i].scope,
+            .granularity = rows[i].granularity,
+            .ep_overlap = true,
+        };
+        char text[128] = "";
+        struct gh_plan plan;
+        gh_model *model;
+        size_t used = 0;
+
+        gh_model_create(&model, NULL);
+        add_kind(model, GH_LAYER_DENSE, 0, 0);
+        add_kind(model, GH_LAYER_MOE, 0, 0);
+        add_kind(model, GH_LAYER_DENSE, 0, 0);
+        add_kind(model, GH_LAYER_MAMBA, 0, 0);
+        is_status(gh_plan_make(model, &options, &plan, &err), GH_OK, &err,
+                  "row %zu: there is a plan", i);
+        for (uint32_t s = 0; s < plan.n_segments; s++) {
+            used += (size_t)snprintf(
+                text + used, sizeof(text) - used, "%s%u-%u",
+                s == 0 ? "" : " ", plan.segments[s].first_part,
+                plan.segments[s].last_part);
+        }
+        is_str(text, rows[i].segments,
+               "row %zu: its segments end where its nodes do", i);
+        gh_plan_free(&plan);
+        gh_model_destroy(model);
+    }
+}
+
 /* Layers of one note may have more against them than the first of them. */
 static void test_a_note_has_the_remedies_of_all_its_layers(void)
 {
@@ -1053,6 +1097,7 @@ static void test_a_note_has_the_remedies_of_all_its_layers(void)
 int main(void)
 {
     test_a_note_has_the_remedies_of_all_its_layers();
+    test_no_segment_goes_from_one_node_into_the_next();
     test_what_a_segment_does_besides();
     test_nothing_is_done_besides_that_is_not_said();
     test_sizes_of_groups();

@@ -51,28 +51,28 @@ static const struct {
     enum gh_scope_item item;
     enum gh_cause cause;
 } decided[] = {
-    /* EP overlap replays what comes before the dispatch, and that alone */
+    /* EP overlap captures no exchange, nor what lies between two of them */
     { "a dense layer's mlp under EP overlap",
       { .kind = GH_LAYER_DENSE },
       ATTN | MLP,
       OVERLAP,
-      ATTN,
+      ATTN | MLP,
       GH_ITEM_MLP,
-      GH_CAUSE_OVERLAP_MLP },
+      GH_CAUSE_NONE },
     { "a whole dense layer under EP overlap",
       { .kind = GH_LAYER_DENSE },
       WHOLE,
       OVERLAP,
-      ATTN,
+      ATTN | MLP,
       GH_ITEM_MLP,
-      GH_CAUSE_OVERLAP_MLP },
+      GH_CAUSE_NONE },
     { "the MLP of a hybrid stack under EP overlap",
       { .kind = GH_LAYER_MLP_ONLY },
       WHOLE,
       OVERLAP,
-      0,
+      MLP,
       GH_ITEM_MLP,
-      GH_CAUSE_OVERLAP_MLP },
+      GH_CAUSE_NONE },
     { "moe under EP overlap",
       { .kind = GH_LAYER_MOE, .features = PADDED },
       ATTN | MOE,
@@ -644,7 +644,6 @@ static void follow(enum gh_cause cause, struct gh_layer *layer,
         layer->features &= ~(uint32_t)JITTER;
         break;
     case GH_CAUSE_OVERLAP:
-    case GH_CAUSE_OVERLAP_MLP:
         options->ep_overlap = false;
         break;
     case GH_CAUSE_PACKED:
