@@ -99,15 +99,19 @@ gh_status gh_device_copy_all_out(struct gh_device *dev,
 bool gh_device_is_legacy(const void *stream);
 /* False when the context that is current is another device's. */
 bool gh_device_is_current(struct gh_device *dev);
-/* Whether the stream is of this device; a dead handle is the host's bug.  The
+/* Whether the stream, which is `what` in a sentence, is of this device; a dead
+ * handle is the host's bug.  The
  * legacy stream is whichever the current context has, so it is checked anew
  * in every pass. */
-gh_status gh_device_check_stream(struct gh_device *dev, void *stream,
-                                 gh_error *err);
+gh_status gh_device_check_stream(struct gh_device *dev, const char *what,
+                                 void *stream, gh_error *err);
 /* The legacy stream waits for a blocking one, and the driver refuses what is
  * issued there while such a stream is captured. */
 gh_status gh_device_stream_create(struct gh_device *dev, bool blocking,
                                   void **stream_p, gh_error *err);
+/* A non-blocking one of the highest priority that there is. */
+gh_status gh_device_stream_create_urgent(struct gh_device *dev,
+                                         void **stream_p, gh_error *err);
 void gh_device_stream_destroy(struct gh_device *dev, void *stream);
 gh_status gh_device_stream_wait(struct gh_device *dev, void *stream,
                                 gh_error *err);

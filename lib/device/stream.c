@@ -21,8 +21,8 @@ bool gh_device_is_current(struct gh_device *dev)
            (ctx == dev->ctx || ctx == NULL);
 }
 
-gh_status gh_device_check_stream(struct gh_device *dev, void *stream,
-                                 gh_error *err)
+gh_status gh_device_check_stream(struct gh_device *dev, const char *what,
+                                 void *stream, gh_error *err)
 {
     CUcontext ctx = NULL;
     gh_status status;
@@ -33,23 +33,23 @@ gh_status gh_device_check_stream(struct gh_device *dev, void *stream,
     }
     if (stream == CU_STREAM_PER_THREAD) {
         return gh_fail(err, GH_ERR_INVALID,
-                       "gh_pass.stream is CU_STREAM_PER_THREAD, which is "
-                       "another stream in each thread: create a stream");
+                       "%s is CU_STREAM_PER_THREAD, which is another stream "
+                       "in each thread: create a stream",
+                       what);
     }
     status = gh_device_call(dev, &why, cuStreamGetCtx, (stream, &ctx));
     if (status != GH_OK) {
         return gh_fail(err, status,
-                       "gh_pass.stream %p is no stream of the session's driver "
-                       "(%.60s): %.100s; if the host is on another driver, "
-                       "name that one in GRAPHHOOKS_DRIVER",
-                       stream, dev->info.name, why.text);
+                       "%s %p is no stream of the session's driver (%.60s): "
+                       "%.90s; if the host is on another driver, name that "
+                       "one in GRAPHHOOKS_DRIVER",
+                       what, stream, dev->info.name, why.text);
     }
     if (ctx != dev->ctx) {
         return gh_fail(err, GH_ERR_INVALID,
-                       "gh_pass.stream %p is of another context than the "
-                       "session's device %d (%s): open a session for each "
-                       "device",
-                       stream, dev->info.ordinal, dev->info.name);
+                       "%s %p is of another context than the session's device "
+                       "%d (%s): open a session for each device",
+                       what, stream, dev->info.ordinal, dev->info.name);
     }
     return GH_OK;
 }
@@ -63,6 +63,25 @@ gh_status gh_device_stream_create(struct gh_device *dev, bool blocking,
     status = gh_device_call(
         dev, err, cuStreamCreate,
         (&stream, blocking ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING));
+    if (status == GH_OK) {
+        *stream_p = stream;
+    }
+    return status;
+}
+
+gh_status gh_device_stream_create_urgent(struct gh_device *dev,
+                                         void **stream_p, gh_error *err)
+{
+    int least = 0, greatest = 0;
+    CUstream stream;
+    gh_status status;
+
+    status = gh_device_call(dev, err, cuCtxGetStreamPriorityRange,
+                            (&least, &greatest));
+    if (status == GH_OK) {
+        status = gh_device_call(dev, err, cuStreamCreateWithPriority,
+                                (&stream, CU_STREAM_NON_BLOCKING, greatest));
+    }
     if (status == GH_OK) {
         *stream_p = stream;
     }
