@@ -178,6 +178,20 @@ void gh_capture_destroy(struct gh_capture *c)
     free(c);
 }
 
+uint64_t gh_capture_iterations(const struct gh_capture *c)
+{
+    return c->stats.iterations;
+}
+
+void gh_capture_join(struct gh_capture *c, uint32_t chunk, const void *from,
+                     void *onto)
+{
+    for (uint32_t i = 0; i < c->options.max_slots; i++) {
+        gh_order_join(&gh_slots_at(c->slots, chunk, i)->order, &c->streams,
+                      from, onto);
+    }
+}
+
 bool gh_capture_is_open(const struct gh_capture *c)
 {
     return c->open.active;

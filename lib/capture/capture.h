@@ -124,6 +124,12 @@ gh_status gh_capture_declare(struct gh_capture *capture,
 bool gh_capture_count_offload(const struct gh_capture *capture,
                               gh_offload_stats *stats);
 
+/* Steps that have ended. */
+uint64_t gh_capture_iterations(const struct gh_capture *capture);
+/* What the passes of a chunk have left on one stream comes before what follows
+ * on another. */
+void gh_capture_join(struct gh_capture *capture, uint32_t chunk,
+                     const void *from, void *onto);
 bool gh_capture_is_open(const struct gh_capture *capture);
 /* Whether the open pass, or the last one, was replayed. */
 bool gh_capture_has_replayed(const struct gh_capture *capture);

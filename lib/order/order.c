@@ -207,6 +207,34 @@ void gh_order_end(struct gh_order *o, const struct gh_streams *s)
     look_back(o);
 }
 
+/* The bit of a stream that has an event of its own; 0: it is not known, or
+ * shares one. */
+static uint64_t bit_of(const struct gh_streams *s, const void *stream)
+{
+    for (uint32_t i = 0; i < s->n && i < GH_MAX_EDGES - 1; i++) {
+        if (s->all[i] == stream) {
+            return UINT64_C(1) << i;
+        }
+    }
+    return 0;
+}
+
+/* What was marked of `onto` was so before the join. */
+void gh_order_join(struct gh_order *o, const struct gh_streams *s,
+                   const void *from, void *onto)
+{
+    const uint64_t left = bit_of(s, from), stays = bit_of(s, onto);
+
+    if ((o->used & left) == 0 || stays == 0) {
+        return;
+    }
+    o->used = (o->used & ~left) | stays;
+    o->marked &= ~(left | stays);
+    if (o->used == stays) {
+        o->stream = onto;
+    }
+}
+
 /* What the host has captured may have been launched after the marks. */
 void gh_order_cut(struct gh_order *o)
 {

@@ -51,6 +51,10 @@ gh_status gh_order_move(struct gh_order *order,
 /* The user has ended: what is issued now on its streams is the last that the
  * next user waits for. */
 void gh_order_end(struct gh_order *order, const struct gh_streams *streams);
+/* What the session has issued on `from` comes before what follows on `onto`:
+ * to wait for that one is enough. */
+void gh_order_join(struct gh_order *order, const struct gh_streams *streams,
+                   const void *from, void *onto);
 /* It was cut short. */
 void gh_order_cut(struct gh_order *order);
 
