@@ -12,6 +12,7 @@
 #include <graphhooks/loader.h>
 #include <graphhooks/model.h>
 #include <graphhooks/offload.h>
+#include <graphhooks/overlap.h>
 #include <graphhooks/plan.h>
 #include <graphhooks/ranks.h>
 #include <graphhooks/session.h>

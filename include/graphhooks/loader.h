@@ -21,6 +21,7 @@
 #include <graphhooks/layer.h>
 #include <graphhooks/model.h>
 #include <graphhooks/offload.h>
+#include <graphhooks/overlap.h>
 #include <graphhooks/plan.h>
 #include <graphhooks/ranks.h>
 #include <graphhooks/session.h>
@@ -94,6 +95,9 @@ typedef struct gh_api {
     gh_status (*ranks_set)(gh_session *, const gh_ranks *, gh_error *);
     gh_status (*ranks_clear)(gh_session *, uint32_t, gh_error *);
     gh_status (*ranks_wait)(gh_session *, void *, gh_error *);
+    gh_status (*overlap_run)(gh_session *, const gh_overlap_pair *, gh_error *);
+    gh_status (*overlap_get_stats)(const gh_session *, gh_overlap_stats *,
+                                   gh_error *);
 } gh_api;
 
 #define GH_GET_API_SYMBOL "gh_get_api"

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/size.h"
 #include "capture/capture.h"
+#include "schedule/schedule.h"
 
 #include <stdbool.h>
 
@@ -373,6 +374,12 @@ gh_status gh_iteration_end(gh_session *session, gh_error *err)
 {
     gh_status status = check_closed(session, "gh_iteration_end", err);
 
+    if (status == GH_OK && session->schedule != NULL &&
+        gh_schedule_is_running(session->schedule)) {
+        return gh_fail(err, GH_ERR_STATE,
+                       "gh_iteration_end: called by a node of gh_overlap_run: "
+                       "return from run_node first");
+    }
     return status == GH_OK ? gh_capture_end_step(session->capture, err)
                            : status;
 }

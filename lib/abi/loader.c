@@ -62,6 +62,8 @@ gh_status gh_get_api(uint32_t major, const gh_api **api_p, gh_error *err)
         .ranks_set = gh_ranks_set,
         .ranks_clear = gh_ranks_clear,
         .ranks_wait = gh_ranks_wait,
+        .overlap_run = gh_overlap_run,
+        .overlap_get_stats = gh_overlap_get_stats,
     };
 
     if (api_p == NULL) {

@@ -18,6 +18,7 @@
 #include "device/device.h"
 #include "family/family.h"
 #include "plan/model.h"
+#include "schedule/schedule.h"
 #include "trace/trace.h"
 
 #include <pthread.h>
@@ -216,6 +217,23 @@ static gh_status open_capture(struct gh_session *session,
                              &session->capture, err);
 }
 
+static gh_status open_schedule(struct gh_session *session,
+                               const gh_session_desc *desc,
+                               const struct gh_env *env, gh_error *err)
+{
+    const struct gh_schedule_options options = {
+        .order = env->overlap,
+        .warmup_steps = env->warmup_steps,
+        .log = &session->log,
+    };
+
+    if ((desc->flags & GH_SESSION_EP_OVERLAP) == 0) {
+        return GH_OK;
+    }
+    return gh_schedule_create(&session->plan, session->dev, session->capture,
+                              &options, &session->schedule, err);
+}
+
 static gh_status open_session(struct gh_session *session,
                               const gh_session_desc *desc,
                               const gh_host_services *host,
@@ -247,7 +265,8 @@ static gh_status open_session(struct gh_session *session,
                        "GRAPHHOOKS_ENABLE is 0: name one in "
                        "GRAPHHOOKS_DRIVER, or offload nothing");
     }
-    return open_capture(session, desc, host, env, err);
+    status = open_capture(session, desc, host, env, err);
+    return status == GH_OK ? open_schedule(session, desc, env, err) : status;
 }
 
 /* What no comparison sees: a value that nobody wrote is the same both ways.
@@ -281,6 +300,8 @@ static void free_parts(gh_session *session)
 {
     gh_capture_destroy(session->capture);
     session->capture = NULL;
+    gh_schedule_destroy(session->schedule);
+    session->schedule = NULL;
     say_unwritten(session);
     gh_trace_close(session->trace);
     gh_device_close(session->dev);

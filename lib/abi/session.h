@@ -14,6 +14,7 @@
 
 struct gh_capture;
 struct gh_device;
+struct gh_schedule;
 struct gh_trace;
 
 /*
@@ -30,6 +31,7 @@ struct gh_session {
     bool check;             /* GRAPHHOOKS_CHECK is on */
     uint64_t unwritten;     /* gh_device_unwritten() when it opened */
     struct gh_capture *capture;
+    struct gh_schedule *schedule; /* NULL: no EP overlap */
     gh_direction last_direction; /* GH_WGRAD where those are delayed */
     char *nccl; /* GRAPHHOOKS_NCCL; NULL: not set */
     bool offloads;

@@ -58,6 +58,14 @@ static const struct gh_env_word check_words[] = {
     { NULL, NULL },
 };
 
+/* In the order of gh_overlap_order. */
+static const struct gh_env_word overlap_words[] = {
+    { "off", NULL },
+    { "fixed", NULL },
+    { "auto", NULL },
+    { NULL, NULL },
+};
+
 static const struct gh_env_word fraction_words[] = {
     { "auto", NULL },
     { NULL, NULL },

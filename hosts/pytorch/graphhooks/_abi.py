@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import CFUNCTYPE, POINTER, Structure
-from ctypes import c_char, c_char_p, c_int32, c_size_t, c_uint32, c_uint64
-from ctypes import c_void_p
+from ctypes import c_char, c_char_p, c_double, c_int32, c_size_t, c_uint32
+from ctypes import c_uint64, c_void_p
 
 # ---- base.h ----------------------------------------------------------------
 
@@ -574,6 +574,89 @@ class gh_ranks(Structure):
     ]
 
 
+# ---- overlap.h -------------------------------------------------------------
+
+GH_NODE_BEGINS = 1 << 0
+GH_NODE_ENDS = 1 << 1
+
+
+class gh_overlap_release(Structure):
+    _fields_ = [
+        ("direction", c_uint32),
+        ("layer", c_uint32),
+        ("node", c_uint32),
+        ("tensor", c_uint32),
+    ]
+
+
+class gh_overlap_node(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("flags", c_uint32),
+        ("direction", c_uint32),
+        ("chunk", c_uint32),
+        ("microbatch", c_uint32),
+        ("layer", c_uint32),
+        ("node", c_uint32),
+        ("lane", c_uint32),
+        ("first_part", c_uint32),
+        ("last_part", c_uint32),
+        ("first_segment", c_uint32),
+        ("n_segments", c_uint32),
+        ("stream", c_void_p),
+        ("n_release", c_uint32),
+        ("reserved", c_uint32),
+        ("release", POINTER(gh_overlap_release)),
+    ]
+
+
+RUN_NODE_FN = CFUNCTYPE(
+    gh_status, c_void_p, POINTER(gh_overlap_node), POINTER(gh_error)
+)
+AGREE_FN = CFUNCTYPE(
+    gh_status, c_void_p, POINTER(c_double), c_uint32, POINTER(gh_error)
+)
+
+GH_OVERLAP_FORWARD = 1 << 0
+GH_OVERLAP_BACKWARD = 1 << 1
+GH_OVERLAP_EARLY_RELEASE = 1 << 2
+
+
+class gh_overlap_pair(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("flags", c_uint32),
+        ("forward_chunk", c_uint32),
+        ("forward_microbatch", c_uint32),
+        ("backward_chunk", c_uint32),
+        ("backward_microbatch", c_uint32),
+        ("compute", c_void_p),
+        ("comm", c_void_p),
+        ("run_node", RUN_NODE_FN),
+        ("agree", AGREE_FN),
+        ("user", c_void_p),
+    ]
+
+
+GH_OVERLAP_OFF = 0
+GH_OVERLAP_FIXED = 1
+GH_OVERLAP_AUTO = 2
+
+
+class gh_overlap_stats(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("order", c_uint32),
+        ("runs", c_uint64),
+        ("nodes", c_uint64),
+        ("waits", c_uint64),
+        ("predicted_ns", c_double),
+        ("predicted_fixed_ns", c_double),
+        ("compute_ns", c_double),
+        ("comm_ns", c_double),
+    ]
+
+
 # ---- loader.h --------------------------------------------------------------
 
 _session = c_void_p
@@ -659,6 +742,8 @@ class gh_api(Structure):
         ("ranks_set", _call(_session, POINTER(gh_ranks))),
         ("ranks_clear", _call(_session, c_uint32)),
         ("ranks_wait", _call(_session, c_void_p)),
+        ("overlap_run", _call(_session, POINTER(gh_overlap_pair))),
+        ("overlap_get_stats", _call(_session, POINTER(gh_overlap_stats))),
     ]
 
 

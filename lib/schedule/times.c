@@ -1,0 +1,168 @@
+/*
+ * times.c - how long nodes take, measured in one step.
+ *
+ * The step is the second after warmup, in which graphs are replayed.  Events
+ * stand around each node, behind its wait, so that what is measured is the
+ * node and not what it waits for.  The next step's first run reads them, has
+ * the host agree with the other ranks, and drops all pairings, which are then
+ * made for the times.  Both steps are counted, so that all ranks come to them
+ * in the same call; what one rank could not measure is 0, and the host's
+ * agreement takes care of that.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "schedule/state.h"
+
+#include "base/error.h"
+#include "capture/capture.h"
+#include "device/device.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* In the first step after warmup graphs are recorded. */
+#define STEPS_AFTER_WARMUP 1
+
+void gh_times_free(struct gh_schedule *s, struct gh_pairing *p)
+{
+    for (uint32_t i = 0; p->timers != NULL && i < 2 * p->tasks.n; i++) {
+        gh_device_event_destroy(s->dev, p->timers[i]);
+    }
+    free(p->timers);
+    p->timers = NULL;
+}
+
+/* What cannot be had leaves the pairing without times. */
+bool gh_times_begin(struct gh_schedule *s, struct gh_pairing *p)
+{
+    struct gh_device_before before;
+    gh_status status = GH_OK;
+
+    if (s->timing != GH_TIMING_TAKES || p->timers != NULL) {
+        return false;
+    }
+    p->timers = calloc(2 * (size_t)p->tasks.n + 1, sizeof(*p->timers));
+    if (p->timers == NULL) {
+        return false;
+    }
+    before = gh_device_enter(s->dev);
+    for (uint32_t i = 0; i < 2 * p->tasks.n && status == GH_OK; i++) {
+        status = gh_device_event_create_timed(s->dev, &p->timers[i], NULL);
+    }
+    gh_device_leave(s->dev, before);
+    if (status != GH_OK) {
+        gh_times_free(s, p);
+    }
+    return status == GH_OK;
+}
+
+/* Adds what a pairing has measured; `counts` says how many went into a sum. */
+static void read_pairing(struct gh_schedule *s, struct gh_pairing *p,
+                         double *sums, uint32_t *counts)
+{
+    for (uint32_t i = 0; i < p->tasks.n && p->timers != NULL; i++) {
+        const uint32_t cell = p->tasks.all[i].cell;
+        double ns = 0;
+
+        if (gh_device_event_sync(s->dev, p->timers[2 * i + 1], NULL) == GH_OK &&
+            gh_device_event_elapsed(s->dev, p->timers[2 * i],
+                                    p->timers[2 * i + 1], &ns, NULL) == GH_OK &&
+            ns >= 0) {
+            sums[cell] += ns;
+            counts[cell]++;
+        }
+    }
+}
+
+static gh_status read_all(struct gh_schedule *s, double *ns, uint32_t cells,
+                          gh_error *err)
+{
+    uint32_t *counts = calloc(cells, sizeof(*counts));
+
+    if (counts == NULL) {
+        return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for times");
+    }
+    for (uint32_t i = 0; i < s->n_pairings; i++) {
+        read_pairing(s, s->pairings[i], ns, counts);
+    }
+    for (uint32_t i = 0; i < cells; i++) {
+        ns[i] = counts[i] > 0 ? ns[i] / counts[i] : 0;
+    }
+    free(counts);
+    return GH_OK;
+}
+
+static gh_status check_agreed(const double *ns, uint32_t cells, gh_error *err)
+{
+    for (uint32_t i = 0; i < cells; i++) {
+        if (!isfinite(ns[i]) || ns[i] < 0) {
+            return gh_fail(err, GH_ERR_INVALID,
+                           "gh_overlap_pair.agree left %g nanoseconds for node "
+                           "time %u of %u: give a finite number, 0 or more",
+                           ns[i], i, cells);
+        }
+    }
+    return GH_OK;
+}
+
+static gh_status settle(struct gh_schedule *s, const gh_overlap_pair *pair,
+                        gh_error *err)
+{
+    const uint32_t cells = gh_tasks_cells(s->plan);
+    double *ns = calloc(cells, sizeof(*ns));
+    gh_status status;
+
+    if (ns == NULL) {
+        return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for times");
+    }
+    status = read_all(s, ns, cells, err);
+    if (status == GH_OK) {
+        s->running = true;
+        status = pair->agree(pair->user, ns, cells, err);
+        s->running = false;
+    }
+    if (status == GH_OK) {
+        status = check_agreed(ns, cells, err);
+    }
+    if (status != GH_OK) {
+        free(ns);
+        return status;
+    }
+    gh_pairings_free(s);
+    s->ns = ns;
+    s->timing = GH_TIMING_SETTLED;
+    return GH_OK;
+}
+
+static void stay_fixed(struct gh_schedule *s)
+{
+    s->timing = GH_TIMING_NEVER;
+    gh_log_line(s->options.log, GH_LOG_WARN,
+                "GRAPHHOOKS_OVERLAP=auto: the order stays fixed, as "
+                "gh_overlap_pair.agree is NULL and ranks that choose by times "
+                "of their own would wait for each other: give agree");
+}
+
+gh_status gh_times_turn(struct gh_schedule *s, const gh_overlap_pair *pair,
+                        gh_error *err)
+{
+    const uint64_t step = gh_capture_iterations(s->capture);
+
+    if (s->timing == GH_TIMING_NEVER || s->timing == GH_TIMING_SETTLED) {
+        return GH_OK;
+    }
+    if (pair->agree == NULL) {
+        stay_fixed(s);
+        return GH_OK;
+    }
+    if (s->timing == GH_TIMING_WAITS &&
+        step >= s->options.warmup_steps + STEPS_AFTER_WARMUP) {
+        s->timing = GH_TIMING_TAKES;
+        s->taken_at = step;
+    }
+    return s->timing == GH_TIMING_TAKES && step > s->taken_at
+               ? settle(s, pair, err)
+               : GH_OK;
+}

@@ -1,0 +1,419 @@
+/*
+ * Chunks in pairs: the numbers are those of one after the other, in every
+ * order, with every scope, and graphs are replayed inside.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "support/pair.h"
+#include "tap/tap.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const uint32_t counts[] = { 3, 4, 2, 5, 3 };
+#define N_STEPS 5
+#define N_MICROBATCHES (3 + 4 + 2 + 5 + 3)
+
+#define MOE GH_LAYER_MOE
+#define DENSE GH_LAYER_DENSE
+#define MAMBA GH_LAYER_MAMBA
+#define MOE_ONLY GH_LAYER_MOE_ONLY
+#define ATTN_ONLY GH_LAYER_ATTN_ONLY
+
+static bool open_pair(struct pair *p, const struct pair_options *options)
+{
+    const char *reason;
+
+    if (!pair_open(p, options, &reason)) {
+        ok(false, "the pair opens: %s", reason);
+        return false;
+    }
+    if (pair_attach(p) != GH_OK) {
+        ok(false, "the session opens: %s", p->err.text);
+        pair_close(p);
+        return false;
+    }
+    return true;
+}
+
+/* The pair stays open when this is true. */
+static bool run(struct pair *p, const struct pair_options *options,
+                const char *what)
+{
+    if (!open_pair(p, options)) {
+        return false;
+    }
+    for (uint32_t s = 0; s < N_STEPS; s++) {
+        if (pair_step(p, counts[s]) != GH_OK) {
+            ok(false, "%s: step %u runs: %s", what, s, p->err.text);
+            pair_close(p);
+            return false;
+        }
+    }
+    is_int(pair_hash(p), pair_expect(p, counts, N_STEPS),
+           "%s: every weight is exact", what);
+    if (p->toy.soft) {
+        is_int(toy_races(&p->toy), 0, "%s: no race", what);
+    }
+    return true;
+}
+
+static const struct {
+    const char *what;
+    struct pair_options options;
+} models[] = {
+    { "experts", { .kinds = { MOE, MOE, MOE }, .layers = 3 } },
+    { "one layer", { .kinds = { MOE }, .layers = 1 } },
+    { "dense layers too", { .kinds = { DENSE, MOE, DENSE, MOE }, .layers = 4 } },
+    { "a hybrid stack",
+      { .kinds = { MAMBA, MOE_ONLY, ATTN_ONLY, MOE_ONLY, MAMBA },
+        .layers = 5 } },
+    { "dense layers alone", { .kinds = { DENSE, DENSE }, .layers = 2 } },
+    { "two chunks",
+      { .kinds = { MOE, MOE, DENSE, MOE }, .layers = 4, .chunks = 2 } },
+    { "chunks of other lengths",
+      { .kinds = { MOE, MOE, MOE, MOE, MOE }, .layers = 5, .chunks = 2 } },
+    { "a stream of the host's",
+      { .kinds = { MOE, MOE }, .layers = 2, .own_comm = true } },
+    { "the legacy stream",
+      { .kinds = { MOE, MOE }, .layers = 2, .legacy = true } },
+    { "one chunk in each run",
+      { .kinds = { MOE, MOE }, .layers = 2, .apart = true } },
+    { "memory released early",
+      { .kinds = { MOE, DENSE, MOE }, .layers = 3, .early = true } },
+};
+#define N_MODELS (sizeof(models) / sizeof(models[0]))
+
+static const char *const scopes[] = {
+    "attn", "moe_router", "attn,moe_router", "moe_router,moe_preprocess",
+    "attn,moe_router,moe_preprocess", "",
+};
+#define N_SCOPES (sizeof(scopes) / sizeof(scopes[0]))
+
+/* Whether the scope names something of the model. */
+static bool applies(const struct pair_options *options, const char *scope)
+{
+    bool attn = false, moe = false;
+
+    for (uint32_t i = 0; i < options->layers; i++) {
+        const gh_layer_kind kind = options->kinds[i];
+
+        attn = attn || kind == MOE || kind == DENSE || kind == ATTN_ONLY;
+        moe = moe || kind == MOE || kind == MOE_ONLY;
+    }
+    return scope[0] == '\0' || (strstr(scope, "attn") != NULL && attn) ||
+           (strstr(scope, "moe") != NULL && moe);
+}
+
+static void test_every_model(void)
+{
+    for (size_t i = 0; i < N_MODELS; i++) {
+        for (int later = 0; later < 2; later++) {
+            struct pair_options options = models[i].options;
+            struct pair p;
+            char what[96];
+
+            options.delay_wgrad = later != 0;
+            snprintf(what, sizeof(what), "%s%s", models[i].what,
+                     later ? ", weights later" : "");
+            if (run(&p, &options, what)) {
+                ok(toy_stats(&p.toy).replays > 0, "%s: graphs are replayed",
+                   what);
+                pair_close(&p);
+            }
+        }
+    }
+}
+
+static uint32_t graphed_passes(const struct pair *p)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < p->n_segments; i++) {
+        const gh_segment *s = &p->segments[i];
+        /* forward, backward; the router alone leaves no weight gradient */
+        const uint32_t passes = p->options.delay_wgrad &&
+                                        s->first_part != GH_PART_MOE_ROUTER &&
+                                        s->first_part != GH_PART_MOE_PREPROCESS
+                                    ? 3
+                                    : 2;
+
+        n += s->mode == GH_SEGMENT_GRAPHED ? passes : 0;
+    }
+    return n;
+}
+
+/* Every legal subset of what comes before the dispatch. */
+static void test_every_scope(void)
+{
+    for (size_t i = 0; i < 4; i++) {
+        for (size_t k = 0; k < N_SCOPES; k++) {
+            for (int part = 0; part < 2; part++) {
+                struct pair_options options = models[i].options;
+                struct pair p;
+                char what[96];
+
+                if (!applies(&options, scopes[k])) {
+                    continue;
+                }
+                options.scope = scopes[k];
+                options.granularity = part ? "part" : "layer";
+                options.delay_wgrad = true;
+                snprintf(what, sizeof(what), "%s, scope %s, by %s",
+                         models[i].what, scopes[k], options.granularity);
+                if (!run(&p, &options, what)) {
+                    continue;
+                }
+                is_int(toy_stats(&p.toy).replays,
+                       (uint64_t)graphed_passes(&p) *
+                           (N_MICROBATCHES - counts[0]),
+                       "%s: after warmup each of its passes is a graph's",
+                       what);
+                pair_close(&p);
+            }
+        }
+    }
+}
+
+static const char *const orders[] = { "off", "fixed", "auto" };
+
+static void test_every_order(void)
+{
+    for (size_t i = 0; i < N_MODELS; i++) {
+        for (size_t k = 0; k < 3; k++) {
+            struct pair_options options = models[i].options;
+            struct pair p;
+            char what[96];
+
+            options.order = orders[k];
+            options.delay_wgrad = true;
+            snprintf(what, sizeof(what), "%s, %s", models[i].what, orders[k]);
+            if (!run(&p, &options, what)) {
+                continue;
+            }
+            if (k == 0) {
+                is_int(pair_stats(&p).waits, 0,
+                       "%s: no lane waits for another", what);
+            }
+            pair_close(&p);
+        }
+    }
+}
+
+static void test_families_give_the_nodes(void)
+{
+    static const char *const families[] = { "gpt", "mla" };
+
+    for (size_t i = 0; i < 2; i++) {
+        struct pair_options options = { .kinds = { DENSE, MOE, MOE },
+                                        .layers = 3,
+                                        .family = families[i],
+                                        .delay_wgrad = true };
+        struct pair p;
+
+        if (run(&p, &options, families[i])) {
+            pair_close(&p);
+        }
+    }
+}
+
+/* The published order of a pair of layers. */
+static void test_the_fixed_order(void)
+{
+    static const struct {
+        bool early;
+        const char *issued;
+    } rows[] = {
+        { false, "B1.4 B1.3 F0.0 B1.2 F0.1 W1.2 B1.1 F0.2 F0.3 B1.0 F0.4 W1.0 "
+                 "B0.4 B0.3 F1.0 B0.2 F1.1 W0.2 B0.1 F1.2 F1.3 B0.0 F1.4 "
+                 "W0.0" },
+        { true, "B1.4 B1.3 F0.0 B1.2 F0.1 W1.2 B1.1 B1.0 F0.2 F0.3 F0.4 W1.0 "
+                "B0.4 B0.3 F1.0 B0.2 F1.1 W0.2 B0.1 B0.0 F1.2 F1.3 F1.4 "
+                "W0.0" },
+    };
+
+    for (size_t i = 0; i < 2; i++) {
+        const struct pair_options options = { .kinds = { MOE, MOE },
+                                              .layers = 2,
+                                              .early = rows[i].early,
+                                              .delay_wgrad = true };
+        gh_status status;
+        struct pair p;
+
+        if (!open_pair(&p, &options)) {
+            continue;
+        }
+        pair_feed(&p, 0);
+        pair_feed(&p, 1);
+        status = pair_run(&p, 0, 0, UINT32_MAX, 0);
+        is_str(p.issued, "F0.0 F0.1 F0.2 F0.3 F0.4 F1.0 F1.1 F1.2 F1.3 F1.4",
+               "a warmup issues the forward alone");
+        status = status == GH_OK ? pair_run(&p, 0, 1, 0, 0) : status;
+        is_str(p.issued, rows[i].issued, "a pair is issued in the %s order",
+               rows[i].early ? "early" : "published");
+        status = status == GH_OK ? pair_run(&p, UINT32_MAX, 0, 0, 1) : status;
+        is_str(p.issued,
+               "B1.4 B1.3 B1.2 W1.2 B1.1 B1.0 W1.0 "
+               "B0.4 B0.3 B0.2 W0.2 B0.1 B0.0 W0.0",
+               "a cooldown issues the backward alone");
+        is_status(status, GH_OK, &p.err, "all of it runs");
+        pair_close(&p);
+    }
+}
+
+/* Events only where a dependency crosses streams. */
+static void test_waits(void)
+{
+    const struct pair_options options = { .kinds = { MOE, MOE }, .layers = 2 };
+    uint64_t before;
+    struct pair p;
+
+    if (!open_pair(&p, &options)) {
+        return;
+    }
+    before = toy_counts(&p.toy).waits;
+    pair_feed(&p, 0);
+    pair_feed(&p, 1);
+    pair_run(&p, 0, 0, UINT32_MAX, 0);
+    is_int(pair_stats(&p).waits, 8, "two exchanges a layer, there and back");
+    pair_run(&p, 0, 1, 0, 0);
+    is_int(pair_stats(&p).waits, 24, "and twice as many of a pair");
+    if (p.toy.soft) {
+        is_int(toy_counts(&p.toy).waits - before, 24, "there are no other waits");
+    }
+    ok(p.released > 0, "%u tensors are released", p.released);
+    pair_close(&p);
+}
+
+/* One that takes no time waits for nothing, and long ones are worth it. */
+static double exchanges_are_long(uint32_t cell)
+{
+    const uint32_t node = cell / 3 % 5;
+
+    return node == 1 || node == 3 ? 900e3 : 200e3 + 100e3 * (cell % 3);
+}
+
+static char said[8192];
+
+static void take_line(void *user, gh_log_level level, const char *line)
+{
+    const size_t used = strlen(said);
+
+    (void)user;
+    (void)level;
+    snprintf(said + used, sizeof(said) - used, "%s\n", line);
+}
+
+static void test_auto(void)
+{
+    const struct pair_options options = { .kinds = { MOE, MOE, MOE },
+                                          .layers = 3,
+                                          .order = "auto",
+                                          .delay_wgrad = true,
+                                          .log = take_line,
+                                          .time_of = exchanges_are_long };
+    gh_overlap_stats stats;
+    struct pair p;
+
+    said[0] = '\0';
+    if (!open_pair(&p, &options)) {
+        return;
+    }
+    pair_step(&p, 3);
+    pair_step(&p, 3);
+    pair_step(&p, 3);
+    is_int(p.agreed, 0, "times are taken before ranks agree");
+    is_int(pair_stats(&p).order, GH_OVERLAP_FIXED, "until then it is fixed");
+    for (uint32_t i = 0; i < 2; i++) {
+        pair_feed(&p, 0);
+        pair_feed(&p, 1);
+    }
+    pair_run(&p, 0, 0, UINT32_MAX, 0);
+    pair_run(&p, 0, 1, 0, 0);
+    stats = pair_stats(&p);
+    is_int(p.agreed, 1, "ranks agree once");
+    if (p.toy.soft) {
+        ok(p.agreed_n > 0, "on times that were measured");
+    }
+    is_int(stats.order, GH_OVERLAP_AUTO, "then another order is taken");
+    ok(stats.predicted_ns < stats.predicted_fixed_ns,
+       "it is predicted to be shorter: %.0f, fixed %.0f", stats.predicted_ns,
+       stats.predicted_fixed_ns);
+    ok(stats.predicted_ns >= stats.comm_ns &&
+           stats.predicted_ns >= stats.compute_ns,
+       "but not than either lane");
+    ok(strstr(said, "overlap: forward of chunk 0, backward of chunk 0: auto "
+                    "order: ") != NULL &&
+           strstr(said, "of which exposed ") != NULL,
+       "which is said: %s", said);
+    pair_run(&p, UINT32_MAX, 0, 0, 1);
+    gh_iteration_end(p.toy.session, NULL);
+    pair_close(&p);
+}
+
+static void test_auto_needs_an_agreement(void)
+{
+    const struct pair_options options = { .kinds = { MOE, MOE },
+                                          .layers = 2,
+                                          .order = "auto",
+                                          .no_agree = true,
+                                          .log = take_line };
+    struct pair p;
+
+    said[0] = '\0';
+    if (run(&p, &options, "auto without agree")) {
+        is_int(pair_stats(&p).order, GH_OVERLAP_FIXED, "the order stays fixed");
+        ok(strstr(said, "gh_overlap_pair.agree is NULL") != NULL,
+           "which is said");
+        pair_close(&p);
+    }
+}
+
+/* moe, and a layer with experts as a whole, would tie the exchanges to the
+ * compute around them. */
+static void test_what_a_graph_cannot_hold(void)
+{
+    struct pair_options options = { .kinds = { MOE },
+                                    .layers = 1,
+                                    .scope = "moe",
+                                    .log = take_line };
+    const char *reason;
+    struct pair p;
+
+    said[0] = '\0';
+    if (!pair_open(&p, &options, &reason)) {
+        return;
+    }
+    is_status(pair_attach(&p), GH_ERR_CONFIG, &p.err, "scope moe is refused");
+    ok(strstr(p.err.text, "hidden behind another microbatch") != NULL,
+       "with a sentence: %s", p.err.text);
+    pair_close(&p);
+    options.scope = NULL;
+    if (open_pair(&p, &options)) {
+        ok(strstr(said, "hidden behind another microbatch") != NULL,
+           "a whole layer is refused with one too: %s", said);
+        is_int(p.segments[0].last_part, GH_PART_MOE_PREPROCESS,
+               "and captured up to the dispatch");
+        pair_close(&p);
+    }
+}
+
+int main(void)
+{
+    const char *reason;
+    struct toy toy;
+
+    if (!toy_probe(&toy, &reason)) {
+        return skip_all("%s", reason);
+    }
+    test_the_fixed_order();
+    test_waits();
+    test_what_a_graph_cannot_hold();
+    test_every_model();
+    test_every_scope();
+    test_every_order();
+    test_families_give_the_nodes();
+    test_auto();
+    test_auto_needs_an_agreement();
+    return done_testing();
+}

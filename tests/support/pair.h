@@ -1,0 +1,93 @@
+/*
+ * pair.h - a host with experts, that runs chunks in pairs.
+ *
+ * On the device of a toy.  Every part computes y = 3 x + k forward; backward a
+ * part on the compute lane gives gx = 5 gy + x, and an exchange gx = 5 gy.
+ * Parts with weights set w = 3 w + gy + x, which depends on the order in which
+ * microbatches come.  The router leaves a residual 7 x + 1 for the part that
+ * ends the layer.  What node->release lists is overwritten on the node's
+ * stream at once, so that a release before the last reader shows.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef SUPPORT_PAIR_H
+#define SUPPORT_PAIR_H
+
+#include "support/toy.h"
+
+#define PAIR_MAX_LAYERS 6
+#define PAIR_MAX_CHUNKS 2
+#define PAIR_MAX_PARTS (7 * PAIR_MAX_LAYERS)
+#define PAIR_MAX_MICROBATCHES 8
+
+struct pair_options {
+    gh_layer_kind kinds[PAIR_MAX_LAYERS];
+    uint32_t layers, chunks; /* chunks 0: 1 */
+    const char *family;      /* of every layer; NULL: none */
+    const char *scope, *granularity;
+    const char *order; /* GRAPHHOOKS_OVERLAP; NULL: unset */
+    bool delay_wgrad;
+    bool early;          /* GH_OVERLAP_EARLY_RELEASE */
+    bool own_comm;       /* a stream of the host's; else the session's */
+    bool legacy;         /* computes on the legacy stream */
+    bool no_agree;
+    bool apart;          /* forward and backward in runs of their own */
+    bool quiet;          /* GRAPHHOOKS_LOG=off */
+    void (*log)(void *user, gh_log_level level, const char *line);
+    double (*time_of)(uint32_t cell); /* what agree makes of the times */
+};
+
+/* What the host does wrong in one node. */
+enum pair_mischief {
+    PAIR_GOOD,
+    PAIR_FAILS,        /* with a sentence */
+    PAIR_FAILS_MUTE,   /* without one */
+    PAIR_LEAVES_OPEN,  /* a pass */
+    PAIR_FAILS_INSIDE, /* with a pass open */
+    PAIR_RERUNS,       /* returns GH_RERUN */
+    PAIR_NESTS,        /* runs another pair */
+    PAIR_ENDS_STEP
+};
+
+struct pair {
+    struct toy toy;
+    struct pair_options options;
+    CUdeviceptr memory;
+    uint64_t memory_bytes;
+    CUstream comm;
+    uint32_t n_parts;
+    gh_part parts[PAIR_MAX_PARTS];
+    uint32_t layer_of[PAIR_MAX_PARTS];
+    uint32_t first[PAIR_MAX_LAYERS + 1]; /* part of each layer */
+    gh_segment segments[PAIR_MAX_PARTS];
+    uint32_t n_segments;
+    uint32_t set_of[PAIR_MAX_CHUNKS][PAIR_MAX_MICROBATCHES];
+    uint32_t step;
+    uint32_t released, nodes, agreed, agreed_n;
+    uint32_t until_mischief; /* nodes */
+    enum pair_mischief mischief;
+    char issued[4096]; /* the nodes of the last run: "B2.3 F0.0" */
+    gh_error err;
+};
+
+/* False with the reason for skip_all(). */
+bool pair_open(struct pair *p, const struct pair_options *options,
+               const char **reason_p);
+gh_status pair_attach(struct pair *p);
+void pair_close(struct pair *p);
+
+gh_status pair_step(struct pair *p, uint32_t microbatches);
+/* One run; a chunk UINT32_MAX is absent. */
+gh_status pair_run(struct pair *p, uint32_t forward, uint32_t forward_m,
+                   uint32_t backward, uint32_t backward_m);
+/* The input and the gradient of the output of a microbatch. */
+bool pair_feed(struct pair *p, uint32_t microbatch);
+/* Zeroes the weights, on the compute stream. */
+bool pair_clear(struct pair *p);
+/* A hash of every weight; waits for the device. */
+uint64_t pair_hash(struct pair *p);
+uint64_t pair_expect(const struct pair *p, const uint32_t *steps,
+                     uint32_t n_steps);
+gh_overlap_stats pair_stats(struct pair *p);
+
+#endif

@@ -1,0 +1,315 @@
+/*
+ * Sequences are legal, forecasts add up, and the best one is never longer than
+ * the fixed one.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "schedule/sequence.h"
+#include "tap/tap.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static gh_error err;
+
+/* Layers by letter, "|" between chunks: m of experts, d dense, s Mamba. */
+static bool make_plan(const char *layers, struct gh_plan *plan)
+{
+    const struct gh_plan_options options = {
+        .granularity = GH_GRANULARITY_LAYER,
+        .ep_overlap = true,
+        .delay_wgrad = true,
+    };
+    gh_model *model = NULL;
+    uint32_t chunk = 0;
+    gh_status status;
+
+    gh_model_create(&model, NULL);
+    for (; *layers != '\0'; layers++) {
+        const gh_layer_desc desc = {
+            .struct_size = sizeof(desc),
+            .kind = *layers == 'm'   ? GH_LAYER_MOE
+                    : *layers == 'd' ? GH_LAYER_DENSE
+                                     : GH_LAYER_MAMBA,
+            .chunk = chunk,
+            .experts = *layers == 'm' ? 4 : 0,
+        };
+
+        if (*layers == '|') {
+            chunk++;
+        } else {
+            gh_model_add_layer(model, &desc, NULL);
+        }
+    }
+    status = gh_plan_make(model, &options, plan, &err);
+    gh_model_destroy(model);
+    is_status(status, GH_OK, &err, "there is a plan");
+    return status == GH_OK;
+}
+
+static uint32_t seed = 1;
+
+static double random_ns(void)
+{
+    seed = seed * 1664525u + 1013904223u;
+    return (double)(seed >> 20);
+}
+
+/* A permutation in which each comes after the one that it follows. */
+static bool is_legal(const struct gh_tasks *tasks, const uint32_t *sequence)
+{
+    bool *placed = calloc(tasks->n, sizeof(*placed));
+    bool legal = true;
+
+    for (uint32_t i = 0; i < tasks->n && legal; i++) {
+        const uint32_t t = sequence[i];
+
+        legal = t < tasks->n && !placed[t] &&
+                (tasks->all[t].after == GH_NO_TASK ||
+                 placed[tasks->all[t].after]);
+        if (legal) {
+            placed[t] = true;
+        }
+    }
+    free(placed);
+    return legal;
+}
+
+/* How many layers the forward is ahead of the backward, and weight gradients
+ * behind it, at most. */
+static void distances(const struct gh_tasks *tasks, const uint32_t *sequence,
+                      int *ahead_p, int *behind_p)
+{
+    uint32_t next[GH_TASK_KINDS] = { 0 };
+
+    *ahead_p = *behind_p = 0;
+    for (uint32_t i = 0; i < tasks->n; i++) {
+        const struct gh_task *task = &tasks->all[sequence[i]];
+        const uint32_t b = next[GH_BACKWARD];
+        const uint32_t at =
+            b < tasks->count[GH_BACKWARD]
+                ? tasks->all[tasks->first[GH_BACKWARD] + b].at
+                : UINT32_MAX;
+
+        if (at != UINT32_MAX && task->direction == GH_FORWARD &&
+            (int)task->at - (int)at > *ahead_p) {
+            *ahead_p = (int)task->at - (int)at;
+        }
+        if (at != UINT32_MAX && task->direction == GH_WGRAD &&
+            (int)at - (int)task->at > *behind_p) {
+            *behind_p = (int)at - (int)task->at;
+        }
+        next[task->direction]++;
+    }
+}
+
+static const struct {
+    const char *layers;
+    uint32_t forward, backward;
+} pairs[] = {
+    { "mmm", 0, 0 },           { "m", 0, 0 },
+    { "dmsm", 0, 0 },          { "mmm|m", 0, 1 },
+    { "m|mmmm", 0, 1 },        { "mmdm", 0, GH_NO_CHUNK },
+    { "mmdm", GH_NO_CHUNK, 0 }, { "dd", 0, 0 },
+};
+#define N_PAIRS (sizeof(pairs) / sizeof(pairs[0]))
+#define N_TRIES 200
+
+struct tally {
+    uint32_t illegal, longer, shorter_than_a_lane, better, far, unlike;
+};
+
+static void try_times(struct gh_tasks *tasks, uint32_t *sequence,
+                      struct tally *tally)
+{
+    uint32_t *again = malloc(tasks->n * sizeof(*again));
+    struct gh_forecast best, fixed;
+    int ahead, behind;
+
+    for (uint32_t i = 0; i < tasks->n; i++) {
+        tasks->all[i].ns = random_ns();
+    }
+    gh_sequence_best(tasks, false, sequence, &best, &fixed, &err);
+    tally->illegal += !is_legal(tasks, sequence);
+    tally->longer += best.total > fixed.total;
+    tally->better += best.total < fixed.total;
+    tally->shorter_than_a_lane +=
+        best.total < best.lanes[0] || best.total < best.lanes[1];
+    distances(tasks, sequence, &ahead, &behind);
+    tally->far += ahead > 1 || behind > 3;
+    gh_sequence_best(tasks, false, again, &best, &fixed, &err);
+    tally->unlike +=
+        memcmp(again, sequence, tasks->n * sizeof(*again)) != 0;
+    free(again);
+}
+
+static void test_best(void)
+{
+    for (size_t i = 0; i < N_PAIRS; i++) {
+        struct tally tally = { 0 };
+        struct gh_tasks tasks;
+        struct gh_plan plan;
+        uint32_t *sequence;
+
+        if (!make_plan(pairs[i].layers, &plan)) {
+            continue;
+        }
+        gh_tasks_make(&plan, pairs[i].forward, pairs[i].backward, &tasks, &err);
+        sequence = calloc(tasks.n, sizeof(*sequence));
+        for (uint32_t n = 0; n < N_TRIES; n++) {
+            try_times(&tasks, sequence, &tally);
+        }
+        is_int(tally.illegal, 0, "%s: every sequence is legal",
+               pairs[i].layers);
+        is_int(tally.longer, 0, "%s: none is longer than the fixed one",
+               pairs[i].layers);
+        is_int(tally.shorter_than_a_lane, 0, "%s: nor shorter than a lane",
+               pairs[i].layers);
+        is_int(tally.far, 0, "%s: one layer ahead, and three behind at most",
+               pairs[i].layers);
+        is_int(tally.unlike, 0, "%s: the same times give the same sequence",
+               pairs[i].layers);
+        if (i == 0) {
+            ok(tally.better > N_TRIES / 2, "%s: %u of %d are better than fixed",
+               pairs[i].layers, tally.better, N_TRIES);
+        }
+        free(sequence);
+        gh_tasks_free(&tasks);
+        gh_plan_free(&plan);
+    }
+}
+
+static void test_every_rule_is_legal(void)
+{
+    uint32_t sequence[64], wrong = 0;
+    struct gh_tasks tasks;
+    struct gh_plan plan;
+
+    if (!make_plan("mdm", &plan)) {
+        return;
+    }
+    gh_tasks_make(&plan, 0, 0, &tasks, &err);
+    for (uint32_t n = 0; n < 300; n++) {
+        const struct gh_list_rule rule = {
+            .tie = (enum gh_list_tie)(n % GH_TIE_COUNT),
+            .share = n % 5 * 0.25,
+        };
+
+        for (uint32_t i = 0; i < tasks.n; i++) {
+            tasks.all[i].ns = n % 2 == 0 ? random_ns() : 1;
+        }
+        wrong += gh_sequence_list(&tasks, &rule, sequence, &err) != GH_OK ||
+                 !is_legal(&tasks, sequence);
+    }
+    is_int(wrong, 0, "every rule gives a legal sequence");
+    for (int early = 0; early < 2; early++) {
+        gh_sequence_fixed(&tasks, early != 0, sequence);
+        ok(is_legal(&tasks, sequence), "so is the fixed one%s",
+           early ? " with early release" : "");
+    }
+    gh_sequence_serial(&tasks, sequence);
+    ok(is_legal(&tasks, sequence), "and the serial one");
+    gh_tasks_free(&tasks);
+    gh_plan_free(&plan);
+}
+
+static void set_times(struct gh_tasks *tasks, double compute, double comm,
+                      double wgrad)
+{
+    for (uint32_t i = 0; i < tasks->n; i++) {
+        struct gh_task *task = &tasks->all[i];
+
+        task->ns = task->direction == GH_WGRAD  ? wgrad
+                   : task->lane == GH_LANE_COMM ? comm
+                                                : compute;
+    }
+}
+
+/* By hand: three compute nodes and two exchanges in each direction. */
+static void test_forecasts_by_hand(void)
+{
+    uint32_t sequence[64];
+    struct gh_forecast forecast;
+    struct gh_tasks tasks;
+    struct gh_plan plan;
+
+    if (!make_plan("m", &plan)) {
+        return;
+    }
+    gh_tasks_make(&plan, 0, GH_NO_CHUNK, &tasks, &err);
+    set_times(&tasks, 100, 50, 0);
+    gh_sequence_fixed(&tasks, false, sequence);
+    gh_sequence_forecast(&tasks, sequence, &forecast, &err);
+    is_int((int)forecast.total, 400, "a forward alone hides nothing");
+    ok(gh_forecast_exposed(&forecast) == 1.0, "all of it is exposed");
+    gh_tasks_free(&tasks);
+
+    gh_tasks_make(&plan, 0, 0, &tasks, &err);
+    set_times(&tasks, 100, 50, 100);
+    gh_sequence_fixed(&tasks, false, sequence);
+    gh_sequence_forecast(&tasks, sequence, &forecast, &err);
+    /* B.after 0-100, F.before 100-200 hides B.combine, B.experts 200-300
+     * hides F.dispatch, W.experts 300-400 hides B.dispatch, F.experts 400-500,
+     * B.before 500-600 hides F.combine, F.after 600-700, W.before 700-800. */
+    is_int((int)forecast.total, 800, "a pair hides every exchange");
+    ok(gh_forecast_exposed(&forecast) == 0.0, "none of it is exposed");
+    is_int((int)forecast.lanes[GH_LANE_COMPUTE], 800, "compute adds up");
+    is_int((int)forecast.lanes[GH_LANE_COMM], 200, "communication adds up");
+    gh_tasks_free(&tasks);
+    gh_plan_free(&plan);
+}
+
+/* Weights that are added up late fill the gap of a long exchange. */
+static void test_weight_gradients_fill_gaps(void)
+{
+    uint32_t sequence[64];
+    struct gh_forecast best, fixed;
+    struct gh_tasks tasks;
+    struct gh_plan plan;
+
+    if (!make_plan("mm", &plan)) {
+        return;
+    }
+    gh_tasks_make(&plan, GH_NO_CHUNK, 0, &tasks, &err);
+    set_times(&tasks, 100, 150, 150);
+    gh_sequence_best(&tasks, false, sequence, &best, &fixed, &err);
+    ok(best.total < fixed.total, "a backward alone is better: %.0f of %.0f",
+       best.total, fixed.total);
+    gh_tasks_free(&tasks);
+    gh_plan_free(&plan);
+}
+
+static void test_tasks(void)
+{
+    struct gh_tasks tasks;
+    struct gh_plan plan;
+
+    if (!make_plan("dms", &plan)) {
+        return;
+    }
+    is_int(gh_tasks_cells(&plan), 3 * (2 + 5 + 1), "a cell for each time");
+    gh_tasks_make(&plan, 0, 0, &tasks, &err);
+    is_int(tasks.count[GH_FORWARD], 8, "a task for each node forward");
+    is_int(tasks.count[GH_BACKWARD], 8, "and backward");
+    is_int(tasks.count[GH_WGRAD], 5, "and for each that has weights");
+    is_int(tasks.all[0].layer, 2, "the backward begins with the last layer");
+    is_int(tasks.all[tasks.first[GH_FORWARD]].layer, 0,
+           "the forward with the first");
+    is_int(gh_tasks_find(&tasks, GH_WGRAD, 1, 1), GH_NO_TASK,
+           "an exchange has no weights");
+    ok(gh_tasks_find(&tasks, GH_WGRAD, 1, 2) != GH_NO_TASK, "experts have");
+    is_int(tasks.all[tasks.first[GH_FORWARD] + 1].role, GH_ROLE_EXPERTS,
+           "a dense layer's MLP is where the experts are");
+    gh_tasks_free(&tasks);
+    gh_plan_free(&plan);
+}
+
+int main(void)
+{
+    test_tasks();
+    test_forecasts_by_hand();
+    test_every_rule_is_legal();
+    test_best();
+    test_weight_gradients_fill_gaps();
+    return done_testing();
+}
