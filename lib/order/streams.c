@@ -36,8 +36,8 @@ gh_status gh_streams_know(struct gh_streams *s, void *stream, gh_error *err)
         }
     }
 
-    status = s->dev != NULL ? gh_device_check_stream(s->dev, "gh_pass.stream", stream,
-                                                err)
+    status = s->dev != NULL ? gh_device_check_stream(s->dev, "gh_pass.stream",
+                                                     stream, err)
                             : GH_OK;
     if (status != GH_OK) {
         return status;

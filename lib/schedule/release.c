@@ -78,7 +78,8 @@ static void add_forward(struct finding *f, const gh_border *border,
     bool kept = false;
     uint32_t n;
 
-    if (hands_on && (at >= f->plan->n_layers || !gh_plan_follows(f->plan, at))) {
+    if (hands_on &&
+        (at >= f->plan->n_layers || !gh_plan_follows(f->plan, at))) {
         return;
     }
     n = gh_layer_nodes(&f->plan->layers[at], nodes);

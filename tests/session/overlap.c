@@ -64,7 +64,8 @@ static const struct {
 } models[] = {
     { "experts", { .kinds = { MOE, MOE, MOE }, .layers = 3 } },
     { "one layer", { .kinds = { MOE }, .layers = 1 } },
-    { "dense layers too", { .kinds = { DENSE, MOE, DENSE, MOE }, .layers = 4 } },
+    { "dense layers too",
+      { .kinds = { DENSE, MOE, DENSE, MOE }, .layers = 4 } },
     { "a hybrid stack",
       { .kinds = { MAMBA, MOE_ONLY, ATTN_ONLY, MOE_ONLY, MAMBA },
         .layers = 5 } },
@@ -279,7 +280,8 @@ static void test_waits(void)
     pair_run(&p, 0, 1, 0, 0);
     is_int(pair_stats(&p).waits, 24, "and twice as many of a pair");
     if (p.toy.soft) {
-        is_int(toy_counts(&p.toy).waits - before, 24, "there are no other waits");
+        is_int(toy_counts(&p.toy).waits - before, 24,
+               "there are no other waits");
     }
     ok(p.released > 0, "%u tensors are released", p.released);
     pair_close(&p);
@@ -369,6 +371,57 @@ static void test_auto_needs_an_agreement(void)
     }
 }
 
+static gh_status count_node(void *user, const gh_overlap_node *node,
+                            gh_error *err)
+{
+    (void)err;
+    *(uint32_t *)user += node->stream == NULL;
+    return GH_OK;
+}
+
+/* Without graphs the lanes still overlap, without a driver nothing does. */
+static void test_disabled(void)
+{
+    static const char *const disabled[] = { "GRAPHHOOKS_ENABLE=0",
+                                            "GRAPHHOOKS_LOG=off", NULL };
+    const struct pair_options options = { .kinds = { MOE, DENSE, MOE },
+                                          .layers = 3,
+                                          .delay_wgrad = true,
+                                          .disabled = true };
+    const gh_layer_desc layer = { .struct_size = sizeof(layer),
+                                  .kind = MOE,
+                                  .experts = 4 };
+    uint32_t nodes = 0;
+    const gh_overlap_pair pair = { .struct_size = sizeof(pair),
+                                   .flags = GH_OVERLAP_FORWARD,
+                                   .run_node = count_node,
+                                   .user = &nodes };
+    gh_session_desc desc = { .struct_size = sizeof(desc),
+                             .flags = GH_SESSION_EP_OVERLAP,
+                             .driver = "/no/such/driver.so",
+                             .environment = disabled };
+    gh_session *session = NULL;
+    gh_model *model = NULL;
+    struct pair p;
+    gh_error err;
+
+    if (run(&p, &options, "disabled")) {
+        is_int(toy_stats(&p.toy).replays, 0, "no graph is replayed");
+        ok(pair_stats(&p).waits > 0, "and the lanes overlap all the same");
+        pair_close(&p);
+    }
+    gh_model_create(&model, NULL);
+    gh_model_add_layer(model, &layer, NULL);
+    desc.model = model;
+    is_status(gh_session_open(&desc, &session, &err), GH_OK, &err,
+              "a session opens without a driver");
+    is_status(gh_overlap_run(session, &pair, &err), GH_OK, &err,
+              "and runs a chunk");
+    is_int(nodes, 5, "node by node, on the compute stream");
+    gh_session_close(session);
+    gh_model_destroy(model);
+}
+
 /* moe, and a layer with experts as a whole, would tie the exchanges to the
  * compute around them. */
 static void test_what_a_graph_cannot_hold(void)
@@ -413,6 +466,7 @@ int main(void)
     test_every_scope();
     test_every_order();
     test_families_give_the_nodes();
+    test_disabled();
     test_auto();
     test_auto_needs_an_agreement();
     return done_testing();

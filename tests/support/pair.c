@@ -762,7 +762,8 @@ static gh_model *describe(const struct pair *p)
 gh_status pair_attach(struct pair *p)
 {
     char order[48];
-    const char *environment[] = { order, "GRAPHHOOKS_LOG=off", NULL };
+    const char *environment[] = { order, "GRAPHHOOKS_LOG=warn",
+                                  "GRAPHHOOKS_ENABLE=1", NULL };
     const gh_host_services host = { .struct_size = sizeof(host),
                                     .log = p->options.log };
     gh_model *model = describe(p);
@@ -780,7 +781,12 @@ gh_status pair_attach(struct pair *p)
     };
     gh_status status;
 
-    environment[1] = p->options.quiet ? environment[1] : NULL;
+    if (p->options.quiet) {
+        environment[1] = "GRAPHHOOKS_LOG=off";
+    }
+    if (p->options.disabled) {
+        environment[2] = "GRAPHHOOKS_ENABLE=0";
+    }
     snprintf(order, sizeof(order), "GRAPHHOOKS_OVERLAP=%s",
              p->options.order != NULL ? p->options.order : "");
     status = gh_session_open(&desc, &p->toy.session, &p->err);

@@ -33,6 +33,7 @@ struct pair_options {
     bool no_agree;
     bool apart;          /* forward and backward in runs of their own */
     bool quiet;          /* GRAPHHOOKS_LOG=off */
+    bool disabled;       /* GRAPHHOOKS_ENABLE=0 */
     void (*log)(void *user, gh_log_level level, const char *line);
     double (*time_of)(uint32_t cell); /* what agree makes of the times */
 };
