@@ -371,6 +371,27 @@ static void test_auto_needs_an_agreement(void)
     }
 }
 
+/* Passes run twice in the middle of a pair, and are compared. */
+static void test_checked(void)
+{
+    struct pair_options options = { .kinds = { MOE, DENSE, MOE },
+                                    .layers = 3,
+                                    .delay_wgrad = true,
+                                    .check = true };
+    struct pair p;
+
+    for (size_t k = 0; k < 3; k++) {
+        options.order = orders[k];
+        if (run(&p, &options, "compared")) {
+            ok(toy_stats(&p.toy).checks > 0, "%s: passes are compared",
+               orders[k]);
+            is_int(toy_stats(&p.toy).check_failures, 0,
+                   "%s: and there is no difference", orders[k]);
+            pair_close(&p);
+        }
+    }
+}
+
 static gh_status count_node(void *user, const gh_overlap_node *node,
                             gh_error *err)
 {
@@ -467,6 +488,7 @@ int main(void)
     test_every_order();
     test_families_give_the_nodes();
     test_disabled();
+    test_checked();
     test_auto();
     test_auto_needs_an_agreement();
     return done_testing();

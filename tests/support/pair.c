@@ -763,7 +763,8 @@ gh_status pair_attach(struct pair *p)
 {
     char order[48];
     const char *environment[] = { order, "GRAPHHOOKS_LOG=warn",
-                                  "GRAPHHOOKS_ENABLE=1", NULL };
+                                  "GRAPHHOOKS_ENABLE=1",
+                                  "GRAPHHOOKS_CHECK=off", NULL };
     const gh_host_services host = { .struct_size = sizeof(host),
                                     .log = p->options.log };
     gh_model *model = describe(p);
@@ -783,6 +784,9 @@ gh_status pair_attach(struct pair *p)
 
     if (p->options.quiet) {
         environment[1] = "GRAPHHOOKS_LOG=off";
+    }
+    if (p->options.check) {
+        environment[3] = "GRAPHHOOKS_CHECK=bitwise";
     }
     if (p->options.disabled) {
         environment[2] = "GRAPHHOOKS_ENABLE=0";

@@ -34,6 +34,8 @@ struct pair_options {
     bool apart;          /* forward and backward in runs of their own */
     bool quiet;          /* GRAPHHOOKS_LOG=off */
     bool disabled;       /* GRAPHHOOKS_ENABLE=0 */
+    bool check;          /* GRAPHHOOKS_CHECK=bitwise; with delay_wgrad, as a
+                            backward that adds to weights cannot run twice */
     void (*log)(void *user, gh_log_level level, const char *line);
     double (*time_of)(uint32_t cell); /* what agree makes of the times */
 };
