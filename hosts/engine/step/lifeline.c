@@ -95,10 +95,6 @@ void lifeline_tell(void *at, const char *why)
     struct lifeline *line = at;
     char text[512];
 
-    if (line->told) {
-        return;
-    }
-    line->told = true;
     if (why == NULL) {
         snprintf(text, sizeof(text), "ok\n");
     } else {
@@ -139,7 +135,6 @@ bool lifeline_lost(void *at, char *text, size_t text_bytes)
             hear(line, i, said, sizeof(said) - 1)) {
             snprintf(text, text_bytes, "another rank has failed: %s", said);
             if (line->rank == 0) {
-                line->told = true;
                 strcat(said, "\n");
                 say(line, said);
             }

@@ -16,7 +16,6 @@
 struct lifeline {
     int rank, n;
     int sockets[RANKS_MOST]; /* to each rank; -1: none, or it has ended well */
-    bool told;               /* what has become of this rank */
 };
 
 void lifeline_init(struct lifeline *line, int rank, int n);
@@ -28,7 +27,8 @@ void lifeline_close(struct lifeline *line);
 int lifeline_share(struct lifeline *line, void *data, size_t bytes,
                    int limit_s, char *error, size_t error_bytes);
 
-/* Tells the others how this rank has ended; NULL: well.  The two are a
+/* Tells the others how this rank has ended; NULL: well.  What is said first
+ * counts.  The two are a
  * comm_watch of a struct lifeline. */
 void lifeline_tell(void *line, const char *why);
 bool lifeline_lost(void *line, char *text, size_t text_bytes);
