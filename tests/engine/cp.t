@@ -123,6 +123,18 @@ train "another seed" -- --model moe --microbatches 1 --seq 24 --packed \
 ! are_near "$one" "$(list loss)"
 ok $? "and other documents are something else"
 
+# Documents of the text itself are of odd lengths too.
+for model in gpt hybrid; do
+    alone="--model $model --layers 4 --seq 96 --packed --batch 1 --ranks 2"
+    # shellcheck disable=SC2086 # words
+    train "$model, nobody shares" -- $alone
+    one=$(list loss)
+    # shellcheck disable=SC2086 # words
+    train "$model, nobody needs to share" -- $alone --cp 1,2 --cp-force 1
+    [ -n "$one" ] && [ "$one" = "$(list loss)" ]
+    ok $? "$model: one that shares with nobody has its own documents, whole"
+done
+
 # ---- as many ranks as documents need ------------------------------------------
 
 # uses_all NAME: each number of ranks has shared a sequence, in replays too.

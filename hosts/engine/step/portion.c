@@ -57,16 +57,18 @@ static int take_document(const struct config *config, int rank, int start,
                          int length, const int *all, int *mine, int *positions)
 {
     const int cp = config_cp(config);
-    const int half = length / (2 * cp);
+    const int n = length / cp; /* odd only where it is whole */
+    const int half = n / 2;
 
-    for (int i = 0; i < 2 * half; i++) {
-        const int chunk = i < half ? rank : 2 * cp - 1 - rank;
-        const int at = start + chunk * half + i % half;
+    for (int i = 0; i < n; i++) {
+        const int at = i < half
+                           ? start + rank * half + i
+                           : start + (2 * cp - 1 - rank) * half + i - half;
 
         mine[i] = all[at];
         positions[i] = at % config_keys(config);
     }
-    return 2 * half;
+    return n;
 }
 
 /* Documents, and what is left after the last of them. */
