@@ -262,6 +262,28 @@ static void test_the_fixed_order(void)
     }
 }
 
+static void test_both_orders_in_one_session(void)
+{
+    const struct pair_options options = { .kinds = { MOE }, .layers = 1 };
+    struct pair p;
+
+    if (!open_pair(&p, &options)) {
+        return;
+    }
+    for (uint32_t m = 0; m < 3; m++) {
+        pair_feed(&p, m);
+    }
+    pair_run(&p, 0, 0, UINT32_MAX, 0);
+    pair_run(&p, 0, 1, 0, 0);
+    is_str(p.issued, "B0.4 B0.3 F0.0 B0.2 F0.1 B0.1 F0.2 F0.3 B0.0 F0.4",
+           "one pair is not early");
+    p.options.early = true;
+    pair_run(&p, 0, 2, 0, 1);
+    is_str(p.issued, "B0.4 B0.3 F0.0 B0.2 F0.1 B0.1 B0.0 F0.2 F0.3 F0.4",
+           "and the next one is");
+    pair_close(&p);
+}
+
 /* Events only where a dependency crosses streams. */
 static void test_waits(void)
 {
@@ -481,6 +503,7 @@ int main(void)
         return skip_all("%s", reason);
     }
     test_the_fixed_order();
+    test_both_orders_in_one_session();
     test_waits();
     test_what_a_graph_cannot_hold();
     test_every_model();

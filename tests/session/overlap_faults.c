@@ -164,8 +164,8 @@ static const struct {
 };
 #define N_MISCHIEFS (sizeof(mischiefs) / sizeof(mischiefs[0]))
 
-/* The weights are zeroed on the compute stream, without a wait: what the run
- * has issued on the other one must come before. */
+/* All memory is zeroed on the compute stream, without a wait: what the run has
+ * issued on the other one must come before. */
 static bool start_again(struct pair *p)
 {
     p->mischief = PAIR_GOOD;

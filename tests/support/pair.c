@@ -574,9 +574,8 @@ bool pair_feed(struct pair *p, uint32_t m)
 
 bool pair_clear(struct pair *p)
 {
-    return CALL(p, cuMemsetD8Async, (weight(p, 0), 0,
-                                     (size_t)PAIR_MAX_PARTS * STRIDE,
-                                     compute(p)));
+    return CALL(p, cuMemsetD8Async,
+                (p->memory, 0, (size_t)p->memory_bytes, compute(p)));
 }
 
 /* A backward chunk of a microbatch beside a forward one of the next. */

@@ -85,7 +85,7 @@ gh_status pair_run(struct pair *p, uint32_t forward, uint32_t forward_m,
                    uint32_t backward, uint32_t backward_m);
 /* The input and the gradient of the output of a microbatch. */
 bool pair_feed(struct pair *p, uint32_t microbatch);
-/* Zeroes the weights, on the compute stream. */
+/* Zeroes all of the host's memory, on the compute stream. */
 bool pair_clear(struct pair *p);
 /* A hash of every weight; waits for the device. */
 uint64_t pair_hash(struct pair *p);

@@ -279,6 +279,58 @@ static void test_weight_gradients_fill_gaps(void)
     gh_plan_free(&plan);
 }
 
+/* Without a gap there is no place for them, and they hold memory. */
+static void test_weight_gradients_are_not_left_behind(void)
+{
+    const struct gh_list_rule rule = { .tie = GH_TIE_LONGEST, .share = 1 };
+    uint32_t sequence[64];
+    struct gh_tasks tasks;
+    struct gh_plan plan;
+    int ahead, behind;
+
+    if (!make_plan("mmmmmm", &plan)) {
+        return;
+    }
+    gh_tasks_make(&plan, GH_NO_CHUNK, 0, &tasks, &err);
+    set_times(&tasks, 100, 0, 1000);
+    gh_sequence_list(&tasks, &rule, sequence, &err);
+    distances(&tasks, sequence, &ahead, &behind);
+    is_int(behind, 3, "weight gradients are at most three layers behind");
+    gh_tasks_free(&tasks);
+    gh_plan_free(&plan);
+}
+
+/* Shared experts that are joined where the combine ends have theirs there. */
+static void test_weights_of_an_exchange(void)
+{
+    const struct gh_plan_options options = {
+        .granularity = GH_GRANULARITY_PART,
+        .delay_wgrad = true,
+    };
+    const gh_layer_desc desc = {
+        .struct_size = sizeof(desc),
+        .kind = GH_LAYER_MOE,
+        .experts = 4,
+        .features = GH_FEATURE_SHARED_EXPERTS | GH_FEATURE_SHARED_OVERLAP,
+    };
+    gh_model *model = NULL;
+    struct gh_tasks tasks;
+    struct gh_plan plan;
+    uint32_t wgrad;
+
+    gh_model_create(&model, NULL);
+    gh_model_add_layer(model, &desc, NULL);
+    is_status(gh_plan_make(model, &options, &plan, &err), GH_OK, &err,
+              "there is a plan");
+    gh_model_destroy(model);
+    gh_tasks_make(&plan, GH_NO_CHUNK, 0, &tasks, &err);
+    wgrad = gh_tasks_find(&tasks, GH_WGRAD, 0, 3);
+    ok(wgrad != GH_NO_TASK && tasks.all[wgrad].lane == GH_LANE_COMPUTE,
+       "weight gradients are computed, also those of an exchange");
+    gh_tasks_free(&tasks);
+    gh_plan_free(&plan);
+}
+
 static void test_tasks(void)
 {
     struct gh_tasks tasks;
@@ -311,5 +363,7 @@ int main(void)
     test_every_rule_is_legal();
     test_best();
     test_weight_gradients_fill_gaps();
+    test_weight_gradients_are_not_left_behind();
+    test_weights_of_an_exchange();
     return done_testing();
 }
