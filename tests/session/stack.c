@@ -180,10 +180,11 @@ static void test_what_it_has(const gh_family *family)
            "kind %u: its parts may all be captured, and read nothing besides "
            "their inputs",
            known[i]);
-        ok(layer.n_nodes == 1 && layer.nodes[0].lane == GH_LANE_COMPUTE &&
+        ok(layer.n_nodes == layer.n_parts &&
+               layer.nodes[0].lane == GH_LANE_COMPUTE &&
                layer.nodes[0].first == layer.parts[0] &&
-               layer.nodes[0].last == layer.parts[layer.n_parts - 1],
-           "kind %u: they are one node, and compute", known[i]);
+               layer.nodes[0].last == layer.parts[0],
+           "kind %u: each is a node, and computes", known[i]);
     }
     is_status(ask(family,
                   (gh_layer_desc){ .features = GH_FEATURE_ATTN_DROPOUT |
