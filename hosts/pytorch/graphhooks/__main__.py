@@ -33,14 +33,14 @@ MEANINGS = {
     "enable": (
         "0 or 1",
         "1",
-        "Record and replay graphs; 0 runs every pass eagerly, and opens "
-        "without a driver.",
+        "Record and replay graphs. 0: every pass runs eagerly, and a "
+        "session opens without a driver.",
     ),
     "scope": (
         "one or more, with commas, of attn, mlp, moe, moe_router, "
         "moe_preprocess, mamba",
         "all",
-        "The parts of a layer that may be captured; unset, whole layers.",
+        "The parts of a layer that may be captured; unset: whole layers.",
     ),
     "granularity": (
         "part or layer or chunk",
@@ -60,8 +60,8 @@ MEANINGS = {
     "max_banks": (
         "a number from 1 to 1024",
         "16",
-        "Banks that have graphs at once; for one more the least recently "
-        "used goes.",
+        "The most banks that have graphs at the same time; one more evicts "
+        "the least recently used.",
     ),
     "driver": (
         "cuda or soft or a path with a /",
@@ -71,26 +71,26 @@ MEANINGS = {
     "log": (
         "off or warn or info or debug",
         "warn",
-        "How much is said. warn: what costs performance; info: what was "
-        "decided too; debug: every recording too.",
+        "What is logged. warn: what costs performance; info: also what was "
+        "decided; debug: also every recording.",
     ),
     "trace": (
         "a path",
         "none",
-        "Write a timeline here for Perfetto and chrome://tracing; %p becomes "
-        "the process id.",
+        "Write a timeline here for Perfetto and chrome://tracing; %p "
+        "becomes the process id.",
     ),
     "check": (
         "off or bitwise or ranks",
         "off",
-        "bitwise: passes that have been recorded run eagerly too, and what "
-        "both wrote is compared; ranks: what the ranks of a bank decide is, "
-        "at each pass.",
+        "bitwise: run each recorded pass eagerly too, and compare every "
+        "byte of the outputs. ranks: compare what the ranks of a bank "
+        "decide, at each pass.",
     ),
     "check_every": (
         "a number from 1 to 1000000",
         "1",
-        "With CHECK: compare every n-th pass that has been recorded.",
+        "With CHECK: compare only every n-th recorded pass.",
     ),
     "nccl": (
         "nccl or soft or a path with a /",
@@ -101,64 +101,73 @@ MEANINGS = {
     "timeout": (
         "a number from 1 to 86400",
         "60",
-        "Seconds that a rank waits for others before it gives up.",
+        "How many seconds a rank waits for other ranks before it gives up.",
     ),
     "freeze": (
         "a number from 0 to 1000000",
         "0",
-        "Refuse new recordings from the n-th step after warmup on; 0 never "
-        "does.",
+        "Refuse new recordings from the n-th step after warmup on; 0: "
+        "never.",
     ),
     "plugin_path": (
         "directories separated by colons",
         "none",
-        "Directories where a model family NAME.so is looked for first, "
-        "before those of the library.",
+        "Directories that are searched for a model family's NAME.so before "
+        "those of the library.",
     ),
     "offload": (
         "names separated by commas",
         "none",
-        "Modules whose activations go to the host's memory and come "
-        "back; unset, none.",
+        "Modules whose activations are copied to the host's memory and "
+        "back; unset: none.",
     ),
     "offload_fraction": (
         "a number from 0 to 1, or auto",
         "1",
-        "The share of their groups that goes, the latest stay; auto: those "
-        "whose copies hide, by the times of a step.",
+        "The share of the groups that is offloaded; the latest groups stay."
+        " auto: the groups whose copies hide behind compute, by the times "
+        "of a step.",
     ),
     "offload_min_bytes": (
         "a number of bytes",
         "1048576",
-        "Smaller tensors stay on the device.",
+        "Tensors smaller than this stay on the device.",
     ),
     "offload_buffers": (
         "a number from 2 to 8",
         "2",
-        "Device buffers of each ring that the groups of a module take "
-        "in turn.",
+        "Device buffers in each ring; the groups of a module take them in "
+        "turn.",
     ),
     "offload_pool_bytes": (
         "a number of bytes",
         "0",
-        "Most pinned memory; 0 is no limit. What finds none stays.",
+        "The most pinned memory; 0: no limit. A group that finds none stays"
+        " on the device.",
     ),
     "offload_prefetch": (
         "a number from 0 to 16",
         "0",
-        "Groups that come back ahead of the one that is needed; 0: as far as "
-        "the rings allow, or with FRACTION auto what the times say.",
+        "How many groups come back ahead of the one that is needed; 0: as "
+        "many as the rings hold or, with FRACTION auto, what the measured "
+        "times suggest.",
     ),
     "offload_in_flight": (
         "a number from 0 to 64",
         "0",
-        "Copies out of a ring that may be under way: a commit waits for the "
-        "one before those; 0 is no limit.",
+        "The most copies out of a ring that may be under way; one more "
+        "makes the stream wait for the oldest. 0: no limit.",
     ),
     "offload_delay": (
         "0 or 1",
         "0",
-        "Start copies in gh_flush_delayed, in the gap after a launch.",
+        "1: copies start in gh_flush_delayed, in the gap after a launch.",
+    ),
+    "overlap": (
+        "off or fixed or auto",
+        "fixed",
+        "The order of nodes in gh_overlap_run: off, one chunk after the "
+        "other; fixed, the published one; auto, the best by measured times.",
     ),
 }
 _LIBRARY = (

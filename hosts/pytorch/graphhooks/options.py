@@ -47,6 +47,7 @@ OPTIONS = (
     "offload_prefetch",
     "offload_in_flight",
     "offload_delay",
+    "overlap",
 )
 
 
