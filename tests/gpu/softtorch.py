@@ -4,6 +4,8 @@ The tensors "on the GPU" are the CPU's.  A capture runs its operations, notes
 each of them, and takes back what they have done, as a GPU runs none then; a
 replay runs them again, on the same memory and with the generators at hand, and
 spoils what other graphs of its pool may have there (softpool.py).
+Of a collective a capture notes that it was there, and has it say nothing to the
+other ranks; a replay runs it, by gloo, and waits for it.
 A copy that the host need not wait for, on a stream of one's own, is done as
 late as events allow, and what it reads is lost if it was let go by then.
 The package, the library and autograd are the real ones.
@@ -23,7 +25,8 @@ import os
 
 import softpool
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import (TorchDispatchMode,
+                                          _disable_current_modes)
 from torch.utils._pytree import tree_map_only
 
 _aten = torch.ops.aten
@@ -110,6 +113,31 @@ class _Operation:
                 place.copy_(value)
 
 
+class _Collective(_Operation):
+    """Of torch.distributed; what it writes, its schema does not say."""
+
+    def __init__(self, function, args, kwargs):
+        result = args[0], _lone_work()
+        super().__init__(function, args, kwargs, result)
+        self.result, self.places = result, []
+
+    def run(self) -> None:
+        self.function(*self.args, **self.kwargs)[-1].wait()
+
+
+def _lone_work():
+    """Of a group that has no other rank."""
+    global _lone
+    if _lone is None:
+        _lone = torch.distributed.new_group(
+            [torch.distributed.get_rank()], backend="gloo",
+            use_local_synchronization=True)
+    nothing = torch.zeros(1)
+    with _disable_current_modes():
+        return torch.distributed.all_reduce(nothing, group=_lone,
+                                            async_op=True).boxed()
+
+
 class _Recorder(TorchDispatchMode):
     """The operations of a capture."""
 
@@ -135,6 +163,9 @@ class _Recorder(TorchDispatchMode):
                 _written(function, args, kwargs)).items():
             if address not in self._made and address not in self._before:
                 self._before[address] = storage, storage.clone()
+        if function.namespace == "c10d":
+            self.operations.append(_Collective(function, args, kwargs))
+            return self.operations[-1].result
         given = _storages((args, kwargs))
         result = function(*args, **kwargs)
         if not _is_view(function):
@@ -362,6 +393,7 @@ class _Device(int):
 # ---- torch -----------------------------------------------------------------
 
 _soft = None  # softdevice.SoftDevice
+_lone = None  # a process group of this rank alone
 _scratch = 0  # a word of its memory
 _device_of = None  # the package's own
 
@@ -431,13 +463,25 @@ def install() -> None:
     torch.set_num_threads(1)  # the tensors are small, and the tests many
     _put_entries()
 
-    from graphhooks.torch import memory, pinned, ringed, stack
+    from graphhooks.torch import (memory, pinned, private, ranks, ringed,
+                                  stack)
 
+    private.gpu = torch.device("cpu")
+    ranks.all_gather = _unseen(ranks.all_gather)
     memory.bytes_at = ringed.bytes_at = _bytes_at
     pinned.allocate = lambda nbytes: torch.empty(nbytes, dtype=torch.uint8)
     memory.Captures.numbers = _numbers
     _device_of = stack.device_of
     _take_tensors(stack)
+
+
+def _unseen(function):
+    """What is done in the host's memory is in no recording."""
+    def call(*args):
+        with _disable_current_modes():
+            return function(*args)
+
+    return call
 
 
 def _take_tensors(stack) -> None:

@@ -21,6 +21,8 @@
     flights.py        the order of recordings, as their memory demands
     contributions.py  what autograd adds up from elsewhere too
     comparisons.py    whether it does, without a wait for each answer
+    ranks.py          layers with collectives: who runs them, and asks whom
+    shared.py         a segment of theirs, which no rank leaves alone
     checkpoint.py     modules that run once more on the way back
     seeds.py          where attention finds the seed of its dropout
     offload.py        what goes to the host's memory and comes back, by groups

@@ -19,7 +19,7 @@ from .. import _abi
 from ..errors import Error, spell
 from ..services import host_services
 from ..session import Session
-from . import banks, private, stack, versions
+from . import banks, private, ranks, stack, versions
 from .bracket import Plain
 from .comparisons import Comparisons
 from .contributions import Way
@@ -59,11 +59,12 @@ class Attached:
     """A stack of modules with graphs; ``detach`` gives them back."""
 
     def __init__(self, model, layers=None, *, parts=None, generators=(),
-                 gradients="graph", graphs=True, packed=None, **options):
+                 gradients="graph", graphs=True, packed=None, group=None,
+                 **options):
         if gradients not in ("graph", "autograd"):
             raise Error(f"gradients is {gradients!r}; it is graph or "
                         "autograd")
-        _refuse_check(options)
+        _refuse_check(options, group)
         if "services" in options:
             raise Error("services are what attach lends to the library "
                         "itself: leave them out")
@@ -84,6 +85,7 @@ class Attached:
         versions.check()
         _refuse_other_allocators()
         be_opaque()
+        self.ranks = ranks.of(self, group)
         self._gradients = gradients
         self._graphs = bool(graphs)
         self._watched = _of_ddp(model)
@@ -101,6 +103,7 @@ class Attached:
         self.passes: collections.deque = collections.deque(maxlen=8)
         self.accumulates = False  # steps have had several microbatches
         self.eager: dict[str, int] = {}
+        self.counted = "", None  # the last of them, and its sentence
         self.notices = Notices()
         self.things = Things()
         # The stream that wrote gradients last, and in which pass of autograd.
@@ -171,12 +174,14 @@ class Attached:
                 segment.attach()
             self.offload.attach_rest(planned)
             self.offload.check()
+            self.ranks.begin(gradients=self._gradients, graphs=self._graphs)
         except BaseException:
             for segment in self.segments:
                 segment.detach()
             if hasattr(self, "offload"):
                 self.offload.close()
             self.session.close()
+            self.ranks.close()
             raise
 
     def _segment(self, planned) -> Segment:
@@ -195,7 +200,7 @@ class Attached:
         name = next(iter(modules))
         if len(modules) > 1:
             name = f"{name} to {list(modules)[-1]}"
-        return Segment(self, planned.index, name, modules)
+        return self.ranks.segment(self, planned.index, name, modules)
 
     # ---- parameters -----------------------------------------------------
 
@@ -304,6 +309,7 @@ class Attached:
         """A call that ran as if nobody were attached; `why` is said once of
         each segment."""
         self.eager[reason] = self.eager.get(reason, 0) + 1
+        self.counted = reason, why
         if why is not None:
             self.notices.add(EAGER, who, why)
 
@@ -368,6 +374,11 @@ class Attached:
         self.check(self.api.iteration_end(self.handle,
                                           ctypes.byref(self.error)))
 
+    def wait(self) -> None:
+        """For all that was issued on the current stream; with ranks, for the
+        others no longer than GRAPHHOOKS_TIMEOUT."""
+        self.ranks.wait()
+
     # ---- what a person asks ---------------------------------------------
 
     def stats(self) -> dict:
@@ -412,9 +423,10 @@ class Attached:
                 segment.detach()
             self._last = self.stats(), self.explain()
             self.steps = -1  # of no forward
-            torch.cuda.synchronize(self.device)
+            self.ranks.rest()
             self.offload.close()
             self.session.close()
+            self.ranks.close()
             self.captures.close()
             self.twins.clear()
             self.way.forget()
@@ -447,11 +459,15 @@ def _refuse_other_allocators() -> None:
                     "allocators alone")
 
 
-def _refuse_check(options) -> None:
+def _refuse_check(options, group) -> None:
     """The library compares a pass that it runs again; autograd's would take
     part in both runs."""
     check = os.environ.get("GRAPHHOOKS_CHECK") or options.get("check")
-    if check not in (None, "off"):
+    if check == "ranks" and group is None:
+        raise Error("GRAPHHOOKS_CHECK=ranks compares what ranks do, and attach "
+                    "knows of none: give it group=, the process group of "
+                    "those that share the layers, or leave the check off")
+    if check not in (None, "off", "ranks"):
         raise Error(f"GRAPHHOOKS_CHECK={check} cannot be with torch, whose "
                     "backward runs once: leave it off, and compare a training "
                     "with enable=0 as examples/ do")

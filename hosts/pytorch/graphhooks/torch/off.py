@@ -35,6 +35,9 @@ class Off:
     def step(self) -> None:
         pass
 
+    def wait(self) -> None:
+        pass
+
     def detach(self) -> None:
         pass
 

@@ -172,6 +172,32 @@ def ddp_runs() -> bool:
     return DistributedDataParallel._active_ddp_module is not None
 
 
+# ---- torch.distributed ------------------------------------------------------
+
+gpu = torch.device("cuda")  # whose collectives a graph may hold
+
+
+def gpu_groups() -> list:
+    """The process groups that work on a GPU, each with its backend there."""
+    if not torch.distributed.is_available() \
+            or not torch.distributed.is_initialized():
+        return []
+    found = []
+    for group in [*torch.distributed.distributed_c10d._world.pg_map]:
+        try:
+            found.append((group, group._get_backend(gpu)))
+        except RuntimeError:  # it has none there
+            continue
+    return found
+
+
+def collectives() -> int:
+    """How many this process has issued on a GPU so far; a send or a receive
+    is none."""
+    return sum(backend._get_sequence_number_for_group()
+               for _, backend in gpu_groups())
+
+
 def gives_sparse(node) -> bool:
     """Whether a node of an embedding gives sparse gradients."""
     return bool(getattr(node, "_saved_sparse", False))

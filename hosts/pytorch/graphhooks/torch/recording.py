@@ -62,7 +62,7 @@ def capture(segment, signature, direction: int, run) -> bool:
     is not open any more."""
     owner = segment.owner
     try:
-        outputs = run()
+        outputs = owner.ranks.recorded(run)
     except Exception as failure:  # whatever the modules raise
         owner.captures.is_given_up = True
         owner.cancel(None)

@@ -48,7 +48,8 @@ class Segment(Planned):
     def __init__(self, owner, index: int, name: str, modules: dict):
         super().__init__(owner, index)
         self.name = name
-        self.sites = [Site(self, i, *m) for i, m in enumerate(modules.items())]
+        self.sites = [owner.ranks.site(self, i, *m)
+                      for i, m in enumerate(modules.items())]
         self.chain = Chain(self)  # of the modules after the first
         self.hooks = [h for m in modules.values() for inner in m.modules()
                       if inner is not m for h in hooks_of(inner)]
@@ -355,6 +356,9 @@ class Segment(Planned):
         return (f"{evals[0]} is in eval(), and one graph is of all layers of "
                 "the chunk: call train() on it, or attach with granularity="
                 "\"layer\", which leaves the others their graphs")
+
+    def decline_backward(self, microbatch: int) -> None:
+        """Its recording is not tried; where ranks share it they hear so."""
 
     # ---- backward -------------------------------------------------------
 

@@ -1,0 +1,426 @@
+"""One rank of test_ranks.py: layers that hold collectives.
+
+    ranks_worker.py FOLDER RANK CASE...
+
+Leaves FOLDER/RANK.json, with what each case came to.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import logging
+import math
+import os
+import sys
+import time
+from pathlib import Path
+
+SIZE = 2
+SECONDS = 10  # GRAPHHOOKS_TIMEOUT
+_TOP = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(Path(__file__).resolve().parent),
+                str(_TOP / "hosts" / "pytorch"),
+                str(_TOP / "hosts" / "pytorch" / "tests")]
+
+import torch  # noqa: E402
+
+if torch.cuda.device_count() == 0:
+    import softtorch
+
+    softtorch.install()
+
+from graphhooks import Error  # noqa: E402
+from graphhooks.torch import private  # noqa: E402
+from models import (HAS_GPU, WIDTH, Block, F, Mlp,  # noqa: E402
+                    Model, Run, differing, nn)
+from torch import distributed as dist  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
+
+BACKEND = "cpu:gloo,cuda:nccl" if HAS_GPU else "gloo"
+capturing = torch.cuda.is_current_stream_capturing
+
+
+# ---- layers -----------------------------------------------------------------
+
+
+class Summed(torch.autograd.Function):
+    """Over ranks; its gradient is the same on each."""
+
+    group = None  # all
+
+    @staticmethod
+    def forward(ctx, x):
+        x = x.clone()
+        dist.all_reduce(x, group=Summed.group)
+        return x
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+
+
+class Spread(torch.autograd.Function):
+    """The same on each rank; its gradient is summed over them."""
+
+    fails = False
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        if Spread.fails and capturing():
+            raise RuntimeError("no room for a backward")
+        grad = grad.clone()
+        dist.all_reduce(grad, group=Summed.group)
+        return grad
+
+
+class Gathered(torch.autograd.Function):
+    """Pieces of a sequence, one of each rank."""
+
+    @staticmethod
+    def forward(ctx, x):
+        whole = x.new_empty(SIZE * x.shape[0], *x.shape[1:])
+        dist.all_gather_into_tensor(whole, x.contiguous())
+        return whole
+
+    @staticmethod
+    def backward(ctx, grad):
+        grad = grad.clone()
+        dist.all_reduce(grad)
+        return grad.chunk(SIZE)[dist.get_rank()]
+
+
+class Columns(Mlp):
+    """A rank has some columns of the one matrix, and as many rows of the
+    other."""
+
+    def __init__(self, dropout=0.0):
+        super().__init__(dropout)
+        self.up = nn.Linear(WIDTH, 4 * WIDTH // SIZE)
+        self.down = nn.Linear(4 * WIDTH // SIZE, WIDTH, bias=False)
+        with torch.no_grad():
+            self.up.weight.add_(0.01 * dist.get_rank())
+
+    def forward(self, x):
+        x = Spread.apply(x)
+        return self.drop(Summed.apply(self.down(F.gelu(self.up(x)))))
+
+
+class Layer(Block):
+    scale = 1.0
+    fails = False
+
+    def __init__(self, *rates):
+        super().__init__(*rates)
+        self.mlp = Columns(*rates)
+
+    def forward(self, x, bias=None):
+        if self.fails and capturing():
+            raise RuntimeError("no room")
+        x = super().forward(x) * self.scale
+        return x if bias is None else x + bias
+
+
+class Counting(Layer):
+    calls = 0
+
+    def forward(self, x):
+        if dist.get_rank() == 1 and capturing():
+            self.calls += 1
+        return super().forward(x)
+
+
+class Back(Block):
+    """A sum over ranks in its backward alone."""
+
+    def forward(self, x):
+        return super().forward(Spread.apply(x))
+
+
+class Sequence(Block):
+    def forward(self, x):
+        mine = x.chunk(SIZE, 0)[dist.get_rank()]
+        return x + Gathered.apply(super().forward(mine))
+
+
+class Given(Model):
+    """Gives its layers a bias, dense but on ranks of `holes`."""
+
+    holes = ()
+
+    def run_layers(self, x):
+        bias = torch.linspace(0, 1, WIDTH, device=x.device)
+        bias = bias.expand(x.shape)
+        if dist.get_rank() not in self.holes:
+            bias = bias.contiguous()
+        for layer in self.layers:
+            x = layer(x, bias)
+        return x
+
+
+class Checkpointed(Model):
+    def run_layers(self, x):
+        for layer in self.layers:
+            x = checkpoint(layer, x, use_reentrant=False)
+        return x
+
+
+# ---- a training -------------------------------------------------------------
+
+
+class Noted:
+    """A backend, and how many were aborted: of NCCL's, an abort ends what
+    waits on this rank; of gloo's it does nothing that others see."""
+
+    aborted = 0
+
+    def __init__(self, backend):
+        self._backend = backend
+
+    def __getattr__(self, name):
+        return getattr(self._backend, name)
+
+    def abort(self) -> None:
+        Noted.aborted += 1
+        self._backend.abort()
+
+
+_gpu_groups = private.gpu_groups
+private.gpu_groups = lambda: [(g, Noted(b)) for g, b in _gpu_groups()]
+
+
+class Lines(logging.Handler):
+    """What the package has said."""
+
+    def __init__(self):
+        super().__init__()
+        self.lines: list = []
+
+    def emit(self, record) -> None:
+        self.lines.append(record.getMessage())
+
+
+def trained(train, *, grain="layer", make=Layer, model=None, before=None,
+            group=False, **options) -> dict:
+    """Eagerly, and with graphs."""
+    lines = Lines()
+    logging.getLogger("graphhooks").addHandler(lines)
+    how = {"make": make, "model": model, "before": before}
+    found = {"error": None, "name": None, "differing": None}
+    run = None
+    try:
+        eager = Run(**how)
+        train(eager)
+        shared = {"group": group or dist.group.WORLD} \
+            if group is not None else {}
+        run = Run(grain=grain, **how, **shared, **options)
+        train(run)
+        found["differing"] = differing(eager.state(), run.state())
+    except Error as error:
+        found["error"], found["name"] = str(error), error.name
+    except RuntimeError as error:  # of a collective whose other rank is gone
+        found["error"] = str(error)
+    if run is not None and run.attached is not None:
+        stats = run.attached.stats()
+        found.update({key: stats[key] for key in (
+            "replays", "recordings", "asked", "refused", "eager_calls",
+            "check_failures")})
+    if run is not None:
+        run.detach()
+        found["parted"] = time.monotonic() - getattr(run, "parts", math.nan)
+    logging.getLogger("graphhooks").removeHandler(lines)
+    return {**found, "log": lines.lines, "aborted": Noted.aborted}
+
+
+def plainly(run) -> None:
+    run.steps((3, 3, 2, 3))
+
+
+def _only(rank: int, cause):
+    """A training in which something happens after the third step, on a
+    rank, where there are graphs."""
+    def train(run):
+        run.steps((2, 2, 2))
+        if run.attached is not None:
+            run.parts = time.monotonic()
+            if dist.get_rank() == rank:
+                cause(run)
+        run.steps((2, 2))
+        if run.attached is not None:
+            run.attached.wait()  # torch's own wait has no end
+
+    return train
+
+
+def _everywhere(cause, undo=None):
+    """The same on all ranks, also eagerly."""
+    def train(run):
+        run.steps((2, 2, 2))
+        cause(run)
+        run.steps((2, 2))
+        if undo is not None:
+            undo(run)
+            run.steps((2, 2))
+
+    return train
+
+
+def _scaled(to: float):
+    def set_scale(run):
+        run.model.layers[1].scale = to
+
+    return set_scale
+
+
+def _hooked(run) -> None:
+    run.model.layers[1].mlp.register_forward_hook(lambda *_: None)
+
+
+def _hooked_on_one(run) -> None:
+    if dist.get_rank() == 1:
+        _hooked(run)
+
+
+def _fails_on_one(run) -> None:
+    run.model.layers[1].fails = dist.get_rank() == 1
+
+
+def _evaluate(run) -> None:
+    run.model.eval()
+    with torch.no_grad():
+        run.note(run.model(run.tokens()))
+    run.model.train()
+
+
+def _other_batch(run) -> None:
+    run.loss(batch=4).backward()
+
+
+def _listen_late(run) -> None:
+    """Between a forward and its backward."""
+    loss = run.loss()
+    run.model.layers[1].norm1.weight.register_hook(lambda grad: grad)
+    loss.backward()
+
+
+def _die(run) -> None:
+    os._exit(0)
+
+
+def _of_backward():
+    Spread.fails = dist.get_rank() == 1
+    try:
+        return trained(plainly)
+    finally:
+        Spread.fails = False
+
+
+def _refused_on_one(run) -> None:
+    """A backward, in the step of the recordings."""
+    run.step(2)
+    run.zero()
+    loss = run.loss()
+    if run.attached is not None and dist.get_rank() == 1:
+        weight = run.model.layers[1].norm1.weight
+        weight.main_grad = torch.zeros_like(weight)
+    loss.backward()
+    run.optimizer.step()
+    run.steps((2, 2))
+
+
+def _of_one():
+    """The collective has no other rank, which is no reason to be eager."""
+    Summed.group = dist.new_group([dist.get_rank()], backend=BACKEND,
+                                  use_local_synchronization=True)
+    try:
+        return trained(plainly, group=Summed.group)
+    finally:
+        Summed.group = None
+
+
+def _unlike_settings():
+    gradients = ("graph", "autograd")[dist.get_rank()]
+    return trained(plainly, gradients=gradients)
+
+
+def _unlike_layers():
+    which = ("layers.*", "layers.[01]")[dist.get_rank()]
+    return trained(plainly, layers=which)
+
+
+def _absent():
+    if dist.get_rank() == 1:
+        return {"error": None}
+    return trained(lambda run: run.attached and plainly(run))
+
+
+CASES = {
+    # All of these in one process after the other: no rank leaves.
+    "layer": lambda: trained(plainly),
+    "chunk": lambda: trained(plainly, grain="chunk"),
+    "part": lambda: trained(plainly, grain="part"),
+    "dropout": lambda: trained(plainly, make=lambda: Layer(0.1)),
+    "a sequence": lambda: trained(plainly, make=Sequence),
+    "in flight": lambda: trained(lambda run: run.steps(
+        (4, 4, 4), in_flight=2)),
+    "too few slots": lambda: trained(lambda run: run.steps(
+        (4, 4, 4), in_flight=2), max_slots=1),
+    "checkpointed": lambda: trained(plainly, model=Checkpointed),
+    "given": lambda: trained(plainly, model=Given),
+    "offload": lambda: trained(plainly, offload="mlp", offload_min_bytes=256),
+    "an evaluation": lambda: trained(_everywhere(_evaluate)),
+    "another batch": lambda: trained(_everywhere(_other_batch)),
+    "a setting, everywhere": lambda: trained(
+        _everywhere(_scaled(0.5), _scaled(1.0))),
+    "hooks, everywhere": lambda: trained(_everywhere(_hooked)),
+    "an argument with holes on one": lambda: trained(
+        plainly, model=type("Holes", (Given,), {"holes": (1,)})),
+    "a recording fails on one": lambda: trained(plainly,
+                                                before=_fails_on_one),
+    "a backward's recording fails on one": _of_backward,
+    "a backward is refused on one": lambda: trained(_refused_on_one),
+    "counts on one": lambda: trained(plainly, make=Counting),
+    "hooks on one at the attach": lambda: trained(plainly,
+                                                  before=_hooked_on_one),
+    "a group of one": _of_one,
+    "nobody has told": lambda: trained(plainly, group=None),
+    "in the backward alone": lambda: trained(plainly, make=Back, group=None),
+    "CHECK=ranks": lambda: trained(_only(1, _scaled(1)), check="ranks"),
+    "other settings": _unlike_settings,
+    "other layers": _unlike_layers,
+}
+PARTING = {
+    # Each in processes of its own: the ranks part.
+    "a setting on one": lambda: trained(_only(1, _scaled(0.5))),
+    "an evaluation on one": lambda: trained(_only(1, _evaluate)),
+    "a hook on one in a backward": lambda: trained(_only(1, _listen_late)),
+    "a rank dies": lambda: trained(_only(1, _die)),
+    "a rank does not attach": _absent,
+}
+
+
+def main(folder: Path, rank: int, names) -> None:
+    if HAS_GPU:
+        torch.cuda.set_device(rank % torch.cuda.device_count())
+    dist.init_process_group(
+        BACKEND, init_method=f"file://{folder}/store", rank=rank,
+        world_size=SIZE, timeout=datetime.timedelta(seconds=6 * SECONDS))
+    results = {}
+    for name in names:
+        start = time.monotonic()
+        results[name] = {**CASES, **PARTING}[name]()
+        results[name]["seconds"] = time.monotonic() - start
+        (folder / f"{rank}.json").write_text(json.dumps(results))
+    sys.stdout.flush()
+    os._exit(0)  # what waits for a rank that has gone is not waited for
+
+
+if __name__ == "__main__":
+    os.environ["GRAPHHOOKS_TIMEOUT"] = str(SECONDS)
+    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])

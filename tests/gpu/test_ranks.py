@@ -1,0 +1,250 @@
+"""Layers with collectives: ranks record, replay and fall back together.
+
+The cases are in ranks_worker.py, of which two processes run.  Those in which
+no rank leaves run in one pair, one after the other; where ranks part, each has
+a pair of its own.  On a GPU both are on one where there is one: NCCL allows
+that with NCCL_MULTI_RANK_GPU_ENABLE=1, from 2.30 on.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import graphhooks
+import pytest
+from graphhooks import Error
+from models import GRAINS, HAS_GPU, LAYERS, Block, Model, torch
+
+if not torch.distributed.is_available() \
+        or not torch.distributed.is_gloo_available():
+    pytest.skip("torch has no gloo", allow_module_level=True)
+if HAS_GPU and torch.cuda.device_count() < 2 \
+        and os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE") != "1":
+    pytest.skip("one GPU, and NCCL_MULTI_RANK_GPU_ENABLE is not 1",
+                allow_module_level=True)
+
+TOGETHER = [*GRAINS, "dropout", "a sequence", "in flight", "too few slots",
+            "checkpointed", "given", "offload", "an evaluation",
+            "another batch", "a setting, everywhere", "hooks, everywhere"]
+ON_ONE = ["an argument with holes on one", "a recording fails on one",
+          "a backward's recording fails on one",
+          "a backward is refused on one", "counts on one",
+          "hooks on one at the attach"]
+OTHERS = ["a group of one", "nobody has told", "in the backward alone",
+          "CHECK=ranks", "other settings", "other layers"]
+SECONDS = 10  # GRAPHHOOKS_TIMEOUT, and a little for what comes with it
+BOUND = SECONDS + 5
+
+
+def ran(folder: Path, *cases) -> list:
+    """What each rank has found, and what it has printed."""
+    worker = Path(__file__).with_name("ranks_worker.py")
+    logs = [folder / f"{rank}.log" for rank in (0, 1)]
+    processes = [subprocess.Popen(
+        [sys.executable, str(worker), str(folder), str(rank), *cases],
+        stdout=log.open("w"), stderr=subprocess.STDOUT)
+        for rank, log in enumerate(logs)]
+    end = time.monotonic() + 300
+    try:
+        for process in processes:
+            process.wait(end - time.monotonic())
+    except subprocess.TimeoutExpired:
+        pytest.fail("it hangs: " + "".join(log.read_text() for log in logs))
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    found = [folder / f"{rank}.json" for rank in (0, 1)]
+    return [(json.loads(path.read_text()) if path.exists() else {},
+             log.read_text()) for path, log in zip(found, logs)]
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory):
+    """By case: of both ranks; none of them has parted."""
+    ranks = ran(tmp_path_factory.mktemp("ranks"), *TOGETHER, *ON_ONE, *OTHERS)
+
+    def of(case):
+        for results, said in ranks:
+            assert case in results, said
+        return [results[case] for results, _ in ranks]
+
+    of.said = [said for _, said in ranks]
+    return of
+
+
+@pytest.fixture
+def parted(tmp_path):
+    return lambda case: [{**results.get(case, {}), "said": said}
+                         for results, said in ran(tmp_path, case)]
+
+
+def are_equal(ranks) -> None:
+    for rank, found in enumerate(ranks):
+        assert found["error"] is None, f"rank {rank}: {found['error']}"
+        assert found["differing"] == [], f"rank {rank}"
+
+
+# ---- together ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", TOGETHER)
+def test_ranks_train_as_they_do_eagerly(together, case):
+    ranks = together(case)
+    are_equal(ranks)
+    assert all(found["replays"] > 0 for found in ranks)
+    assert ranks[0]["eager_calls"] == ranks[1]["eager_calls"]
+    if case != "hooks, everywhere":
+        assert [found["refused"] for found in ranks] == [{}, {}]
+
+
+@pytest.mark.parametrize("case", [*GRAINS, "dropout", "a sequence", "in flight",
+                                  "offload"])
+def test_a_replay_asks_nobody(together, case):
+    for found in together(case):
+        assert found["asked"] == 2 * found["recordings"]
+
+
+def test_an_argument_that_one_cannot_record_is_eager_on_both(together):
+    ranks = together("an argument with holes on one")
+    are_equal(ranks)
+    assert [found["replays"] for found in ranks] == [0, 0]
+    assert set(ranks[0]["eager_calls"]) == {"warmup", "ranks"}
+    assert set(ranks[1]["eager_calls"]) == {"input"}
+
+
+@pytest.mark.parametrize("case, why", [
+    ("a recording fails on one", "no room"),
+    ("a backward's recording fails on one", "no room for a backward"),
+    ("a backward is refused on one", "the main_grad of a parameter"),
+    ("counts on one", None)])
+def test_a_recording_that_fails_on_one_is_given_up_on_both(together, case,
+                                                           why):
+    ranks = together(case)
+    are_equal(ranks)
+    assert ranks[0]["replays"] == ranks[1]["replays"]
+    assert ranks[0]["recordings"] == ranks[1]["recordings"]
+    assert ranks[0]["refused"]
+    assert all("here or on another rank" in w
+               for w in ranks[0]["refused"].values())
+    if why is not None:
+        assert ranks[0]["refused"].keys() == ranks[1]["refused"].keys()
+        assert all(why in w for w in ranks[1]["refused"].values())
+    # The layers that none has failed in have their graphs.
+    assert ranks[0]["replays"] > 0 or len(ranks[0]["refused"]) == LAYERS
+
+
+def test_what_one_refuses_at_the_attach_both_refuse(together):
+    ranks = together("hooks on one at the attach")
+    are_equal(ranks)
+    assert [*ranks[0]["refused"]] == [*ranks[1]["refused"]] == ["layers.1"]
+    assert ranks[0]["refused"]["layers.1"] == \
+        "rank 1 runs it eagerly: " + ranks[1]["refused"]["layers.1"]
+    assert all(found["replays"] > 0 for found in ranks)
+
+
+def test_a_group_of_one_needs_nobody(together):
+    ranks = together("a group of one")
+    are_equal(ranks)
+    for found in ranks:
+        assert found["refused"] == {}
+        assert found["replays"] > 0 and found["asked"] == 0
+
+
+@pytest.mark.parametrize("case, recordings", [("nobody has told", 0),
+                                              ("in the backward alone", 3)])
+def test_a_collective_that_nobody_has_told_of_is_refused(together, case,
+                                                         recordings):
+    ranks = together(case)
+    are_equal(ranks)
+    for found in ranks:
+        assert found["recordings"] == recordings  # of forwards
+        if recordings == 0:  # nor tried: it was seen in the first call
+            assert found["eager_calls"]["warmup"] == LAYERS
+        assert len(found["refused"]) == LAYERS
+        for why in found["refused"].values():
+            assert "a collective of torch.distributed runs in it" in why
+            assert "attach with group=" in why
+
+
+def test_the_check_names_who_differs(together):
+    ranks = together("CHECK=ranks")
+    are_equal(ranks)
+    for found, said in zip(ranks, together.said):
+        assert found["check_failures"] == 4
+        assert found["replays"] > 0
+        assert "the ranks of bank 0 part in step 3 at layers.1 attn..mlp " \
+            "forward, slot 0, microbatch 0 of this one: rank 0 replays " \
+            "(none), rank 1 runs eagerly (input)" in said
+    assert ranks[1]["eager_calls"]["attributes"] == 4
+
+
+def test_ranks_attach_alike(together):
+    ranks = together("other settings")
+    for rank, found in enumerate(ranks):
+        assert found["name"] == "GH_ERR_CONFIG"
+        assert f"on rank {1 - rank}, and " in found["error"]
+        assert "gradients is" in found["error"]
+    for found in together("other layers"):
+        assert found["name"] == "GH_ERR_CONFIG"
+        assert "the plan is" in found["error"]
+
+
+# ---- apart ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case, where, why", [
+    ("a setting on one", "step 3, layers.1 attn..mlp forward, microbatch 0",
+     "scale was not there when it was recorded and is 0.5"),
+    ("an evaluation on one", "layers.0 attn..mlp forward", "forward_only"),
+    ("a hook on one in a backward",
+     "step 3, layers.1 attn..mlp backward, microbatch 0", "")])
+def test_a_rank_that_leaves_alone_is_an_error(parted, case, where, why):
+    ranks = parted(case)
+    for rank, found in enumerate(ranks):
+        assert found.get("error"), found["said"]
+        assert found["parted"] < BOUND, found
+    assert ranks[1]["aborted"] > 0
+    assert ranks[1]["name"] == "GH_ERR_RANKS"
+    error = ranks[1]["error"]
+    assert error.startswith("rank 1 of 2, ")
+    assert where in error and why in error
+    if not HAS_GPU:  # whose replays block
+        assert ranks[0]["name"] == "GH_ERR_RANKS", ranks[0]
+
+
+def test_a_rank_that_dies_ends_the_other(parted):
+    found = parted("a rank dies")[0]
+    assert found.get("error"), found["said"]
+    assert found["parted"] < BOUND, found
+    assert found["name"] == "GH_ERR_RANKS"
+    assert "rank 0 of 2, step 3, layers.0" in found["error"]
+
+
+def test_a_rank_that_does_not_attach_is_not_waited_for(parted):
+    found = parted("a rank does not attach")[0]
+    assert found["name"] == "GH_ERR_RANKS", found
+    assert found["error"].startswith("group: ")
+
+
+# ---- bad input --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("group", [3, "nccl", [0, 1], torch.nn.Linear(1, 1)])
+def test_a_group_is_one_of_torch_distributed(group):
+    with pytest.raises(Error, match="group is .*; it is a process group of "
+                                    "torch.distributed, .*, or None"):
+        graphhooks.attach(Model(Block), group=group)
+
+
+def test_a_check_of_ranks_needs_some():
+    with pytest.raises(Error, match="compares what ranks do, .* give it "
+                                    "group="):
+        graphhooks.attach(Model(Block), check="ranks")
