@@ -56,6 +56,7 @@ class Recipe:
     autocast = True  # or the model is of that dtype itself
     text = Text  # what is learned: a microbatch's arguments of loss()
     without_gpu = ""  # what can be done then
+    shares = False  # ranks run one model together, on the same text
 
     def look(self) -> None:
         """Before all else: whether what the example needs is installed."""
@@ -118,7 +119,8 @@ class Training:
         device = world.device
         torch.manual_seed(args.seed)
         self.bare = self.model = recipe.build(args, device)
-        if world.size > 1:
+        self.is_ddp = world.size > 1 and not recipe.shares
+        if self.is_ddp:
             cuda = device.type == "cuda"
             self.model = torch.nn.parallel.DistributedDataParallel(
                 self.bare, device_ids=[device.index] if cuda else None
@@ -132,7 +134,7 @@ class Training:
         self.scaler = torch.amp.GradScaler(
             device.type, enabled=args.dtype == "fp16"
         )
-        recipe.seed(args.seed + 1 + world.rank)
+        recipe.seed(args.seed + 1 + (0 if recipe.shares else world.rank))
 
     def _loss(self, *batch):
         with torch.autocast(
@@ -142,7 +144,7 @@ class Training:
             return self.recipe.loss(self.model, *batch)
 
     def _without_sync(self, last: bool):
-        if self.world.size > 1 and not self.args.sync_every and not last:
+        if self.is_ddp and not self.args.sync_every and not last:
             return self.model.no_sync()
         return contextlib.nullcontext()
 
@@ -158,7 +160,7 @@ class Training:
             last = i + 1 == len(batches)
             # DDP gets ready to add up gradients in the forward, and takes
             # any backward that follows for that forward's.
-            alone = last and self.world.size > 1
+            alone = last and self.is_ddp
             while len(waiting) >= (1 if alone else self.args.in_flight):
                 backward()
             with self._without_sync(last):

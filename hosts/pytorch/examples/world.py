@@ -24,6 +24,8 @@ class World:
             raise Fault("torch sees no GPU" + remedy)
         else:
             index = int(os.environ.get("LOCAL_RANK", 0))
+            if os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE") == "1":
+                index %= torch.cuda.device_count()  # which ranks may share
             if index >= torch.cuda.device_count():
                 raise Fault(
                     f"local rank {index} has no GPU of its own; this machine "
@@ -75,7 +77,8 @@ def determine() -> None:
 class Text:
     """Bytes to learn, and the last tenth to be judged by."""
 
-    def __init__(self, args, world: World):
+    def __init__(self, args, world: World, shared: bool = False):
+        """`shared`: the same for all ranks."""
         try:
             data = args.text.read_bytes()
         except OSError as failure:
@@ -84,6 +87,7 @@ class Text:
                 "with --text FILE"
             ) from None
         self.args, self.world = args, world
+        self.rank, self.ranks = (0, 1) if shared else (world.rank, world.size)
         self.window = args.sequence + 1
         split = len(data) * 9 // 10
         if len(data) - split < self.window:
@@ -103,8 +107,7 @@ class Text:
     def microbatches(self, step: int, count: int) -> list:
         """The same for each run; other ones for each step and rank."""
         generator = torch.Generator().manual_seed(
-            (self.args.seed * self.world.size + self.world.rank) * 1_000_003
-            + step
+            (self.args.seed * self.ranks + self.rank) * 1_000_003 + step
         )
         return [
             self._batch(self.train, torch.randint(

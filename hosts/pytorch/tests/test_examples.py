@@ -173,6 +173,28 @@ def test_two_ranks_on_a_cpu_are_equal_and_one_speaks(tmp_path):
     assert bits[0] == bits[1]
 
 
+def test_two_ranks_of_one_model_learn_what_one_does(tmp_path):
+    """Each has a part of every MLP."""
+    losses = []
+    for launcher in ((), two_ranks()):
+        out = tmp_path / "run.json"
+        said = example("train_ranks", *CPU, "--compare", "off,off", "--steps",
+                       "6", "--eval-every", "3", "--json", out,
+                       launcher=launcher)  # fmt: skip
+        assert said.stdout.count("bitwise equal: yes") == 1, said.stderr
+        losses.append(json.loads(out.read_text())["runs"][0]["losses"])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    assert losses[0][-1] < losses[0][0]
+
+
+def test_ranks_of_one_model_refuse_to_clip():
+    said = example("train_ranks", *CPU, "--graphhooks", "off", "--steps", "1",
+                   "--clip", "1", launcher=two_ranks())  # fmt: skip
+    assert said.returncode != 0
+    assert "--clip 1: a rank knows the norm of its own gradients" \
+        in said.stderr
+
+
 def test_the_plot_is_drawn(tmp_path):
     pytest.importorskip("matplotlib")
     png = tmp_path / "loss.png"

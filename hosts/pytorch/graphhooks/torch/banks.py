@@ -164,7 +164,8 @@ class Banks:
 
     def _has_room(self, bank: Bank) -> bool:
         """Whether it may have graphs, for which another one may go."""
-        if bank.number is None and len(self.declared) == _DECLARED:
+        if bank.number is None and len(self.declared) == min(
+                _DECLARED, self.owner.ranks.most_banks):
             return False
         others = [b for b in self.declared if b.has_graphs]
         return len(others) < self.most or \

@@ -56,6 +56,7 @@ class Single:
     """A rank that decides for itself: its group has no other."""
 
     segment, site = Segment, Site
+    most_banks = 65536  # that are shared by nobody: the GH_BANKS of the library
 
     def __init__(self, owner):
         self.owner = owner
@@ -111,6 +112,7 @@ class Ranks(Single):
     """All of a group."""
 
     segment, site = Shared, Asking
+    most_banks = 1  # the session's own, which all of them have
 
     def __init__(self, owner, group):
         super().__init__(owner)
