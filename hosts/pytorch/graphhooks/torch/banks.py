@@ -26,7 +26,6 @@ from .packed import remedy
 
 MOST = 8  # of them have graphs, where nobody says how many
 _KNOWN = 256  # signatures that are remembered
-_DECLARED = 65536  # the library's GH_BANKS
 _IN_WORDS = 32  # calls of which it is looked at in what they differ
 _SHOWN = 8  # shapes in a sentence
 
@@ -104,7 +103,7 @@ class Banks:
     @property
     def most(self) -> int:
         """As the library has read it, which has refused what is no number."""
-        return int(self._most)
+        return min(int(self._most), self.owner.ranks.most_banks)
 
     # ---- the bank of a flight -------------------------------------------
 
@@ -164,8 +163,8 @@ class Banks:
 
     def _has_room(self, bank: Bank) -> bool:
         """Whether it may have graphs, for which another one may go."""
-        if bank.number is None and len(self.declared) == min(
-                _DECLARED, self.owner.ranks.most_banks):
+        if bank.number is None \
+                and len(self.declared) == self.owner.ranks.most_banks:
             return False
         others = [b for b in self.declared if b.has_graphs]
         return len(others) < self.most or \
@@ -268,12 +267,14 @@ class Banks:
         texts = list(dict.fromkeys(map(calls.shortened, texts)))
         more = ", ..." if len(texts) > _SHOWN or self._met > len(self.all) \
             else ""
+        how = ("pad to one length: ranks of a group have graphs of one shape"
+               if self.owner.ranks.most_banks == 1 else
+               "pad to few lengths (pad_to_multiple_of=64), keep what changes "
+               "in every call out of it, or attach with max_banks="
+               f"{min(2 * max(self._met, self.most), 1024)}")
         return (f"each has graphs from the second time on, {self.most} at "
                 f"once, and {self._met} came so far: "
-                f"{', '.join(texts[:_SHOWN])}{more}: pad to few lengths "
-                "(pad_to_multiple_of=64), keep what changes in every call out "
-                "of it, or attach with max_banks="
-                f"{min(2 * max(self._met, self.most), 1024)}")
+                f"{', '.join(texts[:_SHOWN])}{more}: {how}")
 
     def _once(self, about, text) -> str | None:
         """All layers say it in one flight, and none says it again."""

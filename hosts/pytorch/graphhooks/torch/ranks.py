@@ -56,7 +56,7 @@ class Single:
     """A rank that decides for itself: its group has no other."""
 
     segment, site = Segment, Site
-    most_banks = 65536  # that are shared by nobody: the GH_BANKS of the library
+    most_banks = 65536  # the library's GH_BANKS
 
     def __init__(self, owner):
         self.owner = owner
