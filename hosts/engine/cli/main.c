@@ -305,7 +305,7 @@ int main(int argc, char **argv)
 {
     struct command command;
     struct launch launch;
-    struct text text;
+    struct text text = { NULL, 0 };
     char error[4608];
     char library[4096];
     int status;
@@ -323,6 +323,7 @@ int main(int argc, char **argv)
         command_check_ranks(&command, error, sizeof(error)) != 0 ||
         launch_begin(&launch, &command, error, sizeof(error)) != 0) {
         fprintf(stderr, "gh-engine: %s\n", error);
+        text_free(&text);
         return EXIT_USAGE;
     }
     if (launch.waits) {
