@@ -101,28 +101,28 @@ near()
 # ---- the numbers of one rank -------------------------------------------------
 # One microbatch, so that both draw the same sample.
 
+# Every model meets both ways, and 2 and 3 ranks.
 for model in gpt mla moe mamba hybrid; do
     train "$model, one rank" -- --model $model --microbatches 1 --seq 48
     one=$(list loss)
-    for n in 2 3 4; do
-        for by in allgather ring; do
-            train "$model, $n ranks, $by" -- --model $model --microbatches 1 \
-                --seq $((48 / n)) --ranks $n --cp-force $n --cp-comm $by
-            near "$one" "$(list loss)" \
-                "$model: $n ranks learn what one does of the same sequence"
-        done
+    for how in "2 allgather" "3 ring"; do
+        n=${how% *}
+        train "$model, $how" -- --model $model --microbatches 1 \
+            --seq $((48 / n)) --ranks "$n" --cp-force "$n" \
+            --cp-comm "${how#* }"
+        near "$one" "$(list loss)" \
+            "$model: $n ranks learn what one does of the same sequence"
     done
     train "$model, one rank, packed" -- --model $model --microbatches 1 \
         --seq 72 --packed --data "$scratch/text"
     one=$(list loss)
-    for n in 2 3; do
-        for by in allgather ring; do
-            train "$model, $n ranks, packed, $by" -- --model $model \
-                --microbatches 1 --seq $((72 / n)) --packed --ranks $n \
-                --cp-force $n --cp-comm $by --data "$scratch/text"
-            near "$one" "$(list loss)" \
-                "$model: $n ranks learn what one does of the same documents"
-        done
+    for how in "3 allgather" "2 ring"; do
+        n=${how% *}
+        train "$model, packed, $how" -- --model $model --microbatches 1 \
+            --seq $((72 / n)) --packed --ranks "$n" --cp-force "$n" \
+            --cp-comm "${how#* }" --data "$scratch/text"
+        near "$one" "$(list loss)" \
+            "$model: $n ranks learn what one does of the same documents"
     done
 done
 train "another seed" -- --model moe --microbatches 1 --seq 24 --packed \
@@ -158,15 +158,13 @@ dynamic="--packed --batch 1 --data $scratch/text --steps 8"
 for model in gpt mla moe mamba hybrid; do
     layers=2
     [ $model != hybrid ] || layers=4
-    for by in allgather ring; do
-        # shellcheck disable=SC2086 # words
-        train "$model, 1,3 of 3, $by" -- $dynamic --ranks 3 --cp 1,3 --seq 24 \
-            --model $model --layers $layers --cp-comm $by
-        uses_all "$model, 1,3 of 3, $by"
-        # shellcheck disable=SC2086 # words
-        train "$model, 1,2,4 of 4, $by" -- $dynamic --ranks 4 --cp 1,2,4 \
-            --seq 16 --model $model --layers $layers --cp-comm $by
-    done
+    # shellcheck disable=SC2086 # words
+    train "$model, 1,3 of 3, allgather" -- $dynamic --ranks 3 --cp 1,3 \
+        --seq 24 --model $model --layers $layers
+    uses_all "$model, 1,3 of 3"
+    # shellcheck disable=SC2086 # words
+    train "$model, 1,2,4 of 4, ring" -- $dynamic --ranks 4 --cp 1,2,4 \
+        --seq 16 --model $model --layers $layers --cp-comm ring
 done
 # shellcheck disable=SC2086 # words
 {
