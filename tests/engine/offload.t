@@ -112,6 +112,11 @@ modules moe 5 qkv_linear core_attn attn_proj
 with="--scope attn,moe_router,moe_preprocess"
 modules moe 5 expert_fc1 moe_act
 with=
+# What goes here, and comes back to another place, is what the first part of a
+# pass reads.
+with="--dense-layers 3 --scope moe_router"
+modules moe 4 mlp_norm
+with=
 modules mamba 5 mamba_in mamba_conv mamba_scan mamba_out
 modules hybrid 16 core_attn mlp_act mamba_in mamba_scan
 

@@ -179,12 +179,14 @@ void parts_backward(const struct work *work, int first, int last,
     for (int i = last; i >= first; i--) {
         const struct part *part = &work->model->parts[i];
         float *dx = set_part_gradient(work->set, i);
+        const float *was = i == 0 ? NULL : set_part_out(work->set, i - 1);
         const float *in;
 
         if (work_before(work, i, false) != 0) {
             return;
         }
-        in = i == first ? x : set_part_out(work->set, i - 1);
+        /* What was offloaded has come back to another place. */
+        in = i == first && x != was ? x : set_part_out(work->set, i - 1);
         if (halves != HALF_WGRAD) {
             part_dgrad(work, part, in, dy, dx);
         }
