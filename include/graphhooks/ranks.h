@@ -99,9 +99,10 @@ GH_API gh_status gh_ranks_set(gh_session *session, const gh_ranks *ranks,
  * it is as it was before gh_ranks_set(): what is recorded then is recorded
  * without asking.  All ranks of the bank call it.
  *
- * @return GH_OK, also for a bank without ranks; GH_ERR_NOT_FOUND for an unknown
- *         bank; GH_ERR_STATE while a pass is open; GH_ERR_RANKS when what is
- *         in flight does not end within GRAPHHOOKS_TIMEOUT; GH_ERR_INVALID.
+ * @return GH_OK, also for a bank without ranks or of one, which keeps its
+ *         graphs; GH_ERR_NOT_FOUND for an unknown bank; GH_ERR_STATE while a
+ *         pass is open; GH_ERR_RANKS when what is in flight does not end
+ *         within GRAPHHOOKS_TIMEOUT; GH_ERR_INVALID.
  * Blocks: until the session's graphs have finished.  Since: 0.5.
  */
 GH_API gh_status gh_ranks_clear(gh_session *session, uint32_t bank,
