@@ -262,6 +262,35 @@ def test_offsets_that_have_no_version(pair):
         x, made(lengths), max(lengths))))
 
 
+class Unseen(Texts):
+    """Its offsets are made in inference mode, once for all layers."""
+
+    again = False
+
+    def run_layers(self, x):
+        lengths = cut(self.chance, self.most)
+        with torch.inference_mode():
+            cu_seqlens = offsets(lengths)
+        shape, x = x.shape, x.flatten(0, 1)
+        for _ in range(2 if self.again else 1):
+            for layer in self.layers:
+                x = layer(x, cu_seqlens, TOKENS)
+            with torch.inference_mode():
+                cu_seqlens[1:-1] //= 2
+        return x.view(shape)
+
+
+class UnseenTwice(Unseen):
+    again = True
+
+
+@GRAIN
+@pytest.mark.parametrize("model", [Unseen, UnseenTwice])
+def test_offsets_without_a_version_for_all_layers(pair, grain, model):
+    """A chunk takes them for the same, until it is called again."""
+    trained(pair, model=model, grain=grain)
+
+
 def test_offsets_that_change_between_layers(pair):
     def call(layer, x, lengths, cu):
         x = layer(x, cu, TOKENS)

@@ -162,24 +162,24 @@ class Packed:
             if found is None:
                 found = [*args], dict(kwargs)
             of = found[0] if place is position else found[1]
-            of[place] = self._in(path, of[place], inner, steps)
+            of[place] = self._in(site, path, of[place], inner, steps)
         if found is None:
             return None
         same = all(a is b for a, b in zip(found[0], args)) and all(
             found[1][name] is kwargs[name] for name in kwargs)
         return None if same else (tuple(found[0]), found[1])
 
-    def _in(self, path: str, value, inner: str, steps):
+    def _in(self, site, path: str, value, inner: str, steps):
         """The value, or a copy of it with another one inside."""
         if not inner or value is None:
-            return self._one(path, value, steps)
+            return self._one(site, path, value, steps)
         name, _, rest = inner.partition(".")
         is_dict = isinstance(value, dict)
         if not is_dict and not dataclasses.is_dataclass(value):
             raise Unfit(f"{path} is in a {type(value).__name__}; packed= "
                         "looks into dicts and dataclasses")
         old = value.get(name) if is_dict else getattr(value, name, None)
-        new = self._in(path, old, rest, steps)
+        new = self._in(site, path, old, rest, steps)
         if new is old:
             return value
         value = copy.copy(value)
@@ -189,11 +189,11 @@ class Packed:
             object.__setattr__(value, name, new)
         return value
 
-    def _one(self, path: str, value, steps):
+    def _one(self, site, path: str, value, steps):
         if value is None:
             return None
         if isinstance(value, torch.Tensor):
-            return self._offsets(path, value, steps)
+            return self._offsets(site, path, value, steps)
         if type(value) is not int:
             raise Unfit(f"{path} is a {type(value).__name__}; packed= takes "
                         "offsets of sequences, and numbers")
@@ -204,7 +204,7 @@ class Packed:
                         "most: say more there, or pack shorter sequences")
         return value if value == step else step
 
-    def _offsets(self, path: str, tensor, steps):
+    def _offsets(self, site, path: str, tensor, steps):
         if tensor.dim() != 1 or tensor.dtype not in _OFFSETS \
                 or not tensor.is_cuda or len(tensor) == 0:
             raise Unfit(f"{path} is {tensor.dtype} of {tuple(tensor.shape)} "
@@ -218,16 +218,17 @@ class Packed:
                         f"{steps[-1]} at most: say more there, or pack fewer")
         if step == count and tensor.is_contiguous():
             return tensor
-        return self._pad(tensor, step)
+        return self._pad(site, tensor, step)
 
-    def _pad(self, tensor, count: int):
+    def _pad(self, site, tensor, count: int):
         """All layers of a microbatch are given the same one, if nobody has
         written the tensor between them; on each stream one of its own, which
-        is let go in the order of that stream."""
-        if tensor.is_inference():
-            return _padded(tensor, count)
+        is let go in the order of that stream.  Of one without a version,
+        which nobody sees written, each segment has its own: a chunk's graph
+        reads one for all its modules."""
+        version = site.segment if tensor.is_inference() \
+            else private.version(tensor)
         key = id(tensor), count, raw_stream(self._owner.device)
-        version = private.version(tensor)
         known = self._padded.get(key)
         if known is None or known[1] != version:
             # The tensor with it, whose identity then stays its own.
