@@ -843,3 +843,27 @@ def test_evaluation_offloads_nothing(pair):
             run.step(count)
 
     went(pair(train, model=Deep, eager=("forward_only",), **offload()))
+
+
+def test_a_backward_brings_no_other_microbatch_back(pair, monkeypatch):
+    """Where no layer has graphs, nobody counts microbatches."""
+    from graphhooks.torch import carried
+
+    back = []  # the layers whose groups come back
+    bring = carried.CarriedGroup.bring
+    monkeypatch.setattr(carried.CarriedGroup, "bring", lambda group: (
+        back.append(group.key[0]), bring(group)))
+
+    def train(run):
+        run.zero()
+        first, second = run.loss(), run.loss()
+        second.backward()
+        if run.attached is not None:
+            assert back[0] == 2 and 2 not in back[1:]  # the first's
+        third = run.loss()
+        third.backward()
+        first.backward()
+        run.optimizer.step()
+
+    pair(train, offload=True, offload_min_bytes=4096, graphs=False,
+         judge=False)

@@ -225,9 +225,12 @@ class CarriedGroup:
             group.bring()
 
     def before(self):
-        """Of the same microbatch, and still to be read."""
+        """Of the same microbatch, and still to be read.  Those of passes
+        that are not counted, as where no layer has graphs, begin anew with
+        an earlier layer."""
         group = self._before and self._before()
-        return group if group is not None and group.at == self.at else None
+        return group if group is not None and group.at == self.at \
+            and group.key[0] <= self.key[0] else None
 
     def bring(self) -> None:
         """The copy back is issued, unless it was.  Its memory is of the
