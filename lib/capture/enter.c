@@ -46,11 +46,12 @@ static gh_reason may_graph(struct gh_capture *c, const gh_pass *pass)
     if (c->fates[pass->segment].never != GH_REASON_NONE) {
         note_capture(c);
         return gh_decide_lacks_sequences(c) ? GH_REASON_PACKED
-                                  : c->fates[pass->segment].never;
+                                            : c->fates[pass->segment].never;
     }
     if (gh_open_captured(c) != GH_CAPTURING_NO) {
         note_capture(c);
-        return gh_decide_lacks_sequences(c) ? GH_REASON_PACKED : GH_REASON_HOST_CAPTURE;
+        return gh_decide_lacks_sequences(c) ? GH_REASON_PACKED
+                                            : GH_REASON_HOST_CAPTURE;
     }
     if (c->open.slot == GH_SLOT_NONE) {
         return gh_slots_why_none(c->slots, c->open.chunk, pass->microbatch);
