@@ -246,6 +246,29 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     return soft_end(result);
 }
 
+/* What the communicator had is freed, which waits for all that runs on the
+ * device: an operation of another communicator whose ranks do not come holds
+ * it up until that is aborted too. */
+static void await_device(int ordinal)
+{
+    struct match *m;
+
+    do {
+        for (m = matches_first(); m != NULL; m = m->next) {
+            bool here = false;
+
+            for (uint32_t i = 0; i < m->places; i++) {
+                here |= m->parts[i].comm != NULL &&
+                        m->parts[i].comm->device == ordinal;
+            }
+            if (here && !m->failed) {
+                device->await(m->meeting);
+                break;
+            }
+        }
+    } while (m != NULL);
+}
+
 /* Whoever waits for the rank goes on: its own threads, and the other ranks,
  * which learn of it as their asynchronous error. */
 ncclResult_t ncclCommAbort(ncclComm_t comm)
@@ -261,6 +284,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
     result = comm_check(comm, "ncclCommAbort");
     if (result == ncclSuccess) {
         struct team *team = comm->team;
+        const int ordinal = comm->device;
 
         if (team != NULL) {
             comm_ref(comm); /* and so the team */
@@ -277,6 +301,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
             comm_leave(comm);
         }
         device->news();
+        await_device(ordinal);
     }
     return soft_end(result);
 }
