@@ -65,9 +65,11 @@ typedef struct gh_ranks {
     gh_status (*gather)(void *user, uint32_t bank, const uint64_t *mine,
                         uint64_t *all, uint32_t n);
     /* Once for the bank, when its ranks have parted and its graphs are
-     * destroyed: ends what waits in the host's communicators.
-     * Default: ncclCommAbort of `comm`, which the host then neither uses nor
-     * destroys. */
+     * destroyed: ends what waits in the host's communicators, all of them.
+     * ncclCommAbort frees memory, which waits for every kernel of the device:
+     * call it for all communicators at once, each in a thread of its own.
+     * Default: ncclCommAbort of the `comm` of every bank, each in a thread;
+     * the host then neither uses nor destroys them. */
     void (*abort)(void *user, uint32_t bank);
 } gh_ranks;
 

@@ -51,7 +51,12 @@ static void abort_all(struct gh_capture *c)
     gh_banks_stop(&c->banks);
     for (uint32_t i = 0; i < c->banks.n; i++) {
         if (c->banks.all[i]->comm != NULL) {
-            gh_comm_abort(c->banks.all[i]->comm);
+            gh_comm_abort_begin(c->banks.all[i]->comm);
+        }
+    }
+    for (uint32_t i = 0; i < c->banks.n; i++) {
+        if (c->banks.all[i]->comm != NULL) {
+            gh_comm_abort_end(c->banks.all[i]->comm);
         }
     }
     c->open.active = was_active;

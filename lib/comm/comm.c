@@ -40,6 +40,7 @@ struct gh_comm {
     struct ncclComm *own; /* the communicator of the library's */
     void *stream, *before, *done;
     void *words; /* on the device: this rank's, then all ranks' */
+    struct gh_nccl_abort aborts[2]; /* of `own` and of the host's */
     uint64_t said; /* how often */
 };
 
@@ -388,19 +389,27 @@ gh_status gh_comm_look(struct gh_comm *comm, gh_error *err)
     return status;
 }
 
-void gh_comm_abort(struct gh_comm *comm)
+void gh_comm_abort_begin(struct gh_comm *comm)
+{
+    if (comm->aborted || comm->nccl == NULL) {
+        return;
+    }
+    gh_nccl_abort_begin(comm->nccl, comm->own, &comm->aborts[0]);
+    comm->own = NULL;
+    if (comm->ranks.abort == NULL && !comm->gone) {
+        gh_nccl_abort_begin(comm->nccl, comm->ranks.comm, &comm->aborts[1]);
+    }
+}
+
+void gh_comm_abort_end(struct gh_comm *comm)
 {
     if (comm->aborted) {
         return;
     }
     comm->aborted = true;
-    if (comm->nccl != NULL) {
-        gh_nccl_abort(comm->nccl, comm->own);
-        comm->own = NULL;
-    }
     if (comm->ranks.abort != NULL) {
         comm->ranks.abort(comm->ranks.user, comm->ranks.bank);
-    } else if (comm->nccl != NULL && !comm->gone) {
-        gh_nccl_abort(comm->nccl, comm->ranks.comm);
     }
+    gh_nccl_abort_end(&comm->aborts[0]);
+    gh_nccl_abort_end(&comm->aborts[1]);
 }

@@ -63,7 +63,12 @@ gh_status gh_comm_gather(struct gh_comm *comm, const uint64_t *mine, uint32_t n,
 gh_status gh_comm_look(struct gh_comm *comm, gh_error *err);
 
 /* Ends what waits for other ranks, here and in the host's communicator.  No
- * graph of the bank is left.  Once; afterwards only gh_comm_close(). */
-void gh_comm_abort(struct gh_comm *comm);
+ * graph of the bank is left.  Once; afterwards only gh_comm_close().
+ *
+ * First every bank begins, then every one ends: an abort frees memory, which
+ * waits for every kernel of the device, also for one that waits for ranks in
+ * another communicator. */
+void gh_comm_abort_begin(struct gh_comm *comm);
+void gh_comm_abort_end(struct gh_comm *comm);
 
 #endif

@@ -203,3 +203,30 @@ void gh_nccl_abort(const struct gh_nccl *nccl, ncclComm_t comm)
         nccl->calls.ncclCommAbort(comm);
     }
 }
+
+static void *run_abort(void *opaque)
+{
+    const struct gh_nccl_abort *abort = opaque;
+
+    gh_nccl_abort(abort->nccl, abort->comm);
+    return NULL;
+}
+
+void gh_nccl_abort_begin(const struct gh_nccl *nccl, ncclComm_t comm,
+                         struct gh_nccl_abort *abort)
+{
+    *abort = (struct gh_nccl_abort){ .nccl = nccl, .comm = comm };
+    abort->running = comm != NULL && pthread_create(&abort->thread, NULL,
+                                                    run_abort, abort) == 0;
+    if (!abort->running) {
+        gh_nccl_abort(nccl, comm);
+    }
+}
+
+void gh_nccl_abort_end(struct gh_nccl_abort *abort)
+{
+    if (abort->running) {
+        pthread_join(abort->thread, NULL);
+        abort->running = false;
+    }
+}

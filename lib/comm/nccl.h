@@ -10,6 +10,7 @@
 
 #include <graphhooks/base.h>
 
+#include <pthread.h>
 #include <stdbool.h>
 
 struct gh_nccl;
@@ -49,5 +50,17 @@ gh_status gh_nccl_look(const struct gh_nccl *nccl, struct ncclComm *comm,
 void gh_nccl_destroy(const struct gh_nccl *nccl, struct ncclComm *comm,
                      uint32_t seconds);
 void gh_nccl_abort(const struct gh_nccl *nccl, struct ncclComm *comm);
+
+/* An abort in a thread of its own; zero: there is none. */
+struct gh_nccl_abort {
+    const struct gh_nccl *nccl;
+    struct ncclComm *comm;
+    pthread_t thread;
+    bool running;
+};
+/* Where no thread starts it is over on return. */
+void gh_nccl_abort_begin(const struct gh_nccl *nccl, struct ncclComm *comm,
+                         struct gh_nccl_abort *abort);
+void gh_nccl_abort_end(struct gh_nccl_abort *abort);
 
 #endif
