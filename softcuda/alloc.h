@@ -51,6 +51,12 @@ struct labels {
     uint32_t n_places, places_room, n_contents, contents_room;
 };
 
+/* Words that something has written by themselves; kept by flags.c. */
+struct flags {
+    struct flag *v;
+    uint32_t n, room;
+};
+
 struct alloc {
     uintptr_t base;
     size_t bytes;
@@ -60,6 +66,7 @@ struct alloc {
     struct shadow shadow;
     struct holes holes; /* none in pinned memory */
     struct labels labels;
+    struct flags flags;
 };
 
 /* What is allocated on one side. */

@@ -15,6 +15,7 @@
 
 #include "softcuda/context.h"
 #include "softcuda/copiers.h"
+#include "softcuda/flags.h"
 #include "softcuda/meet.h"
 #include "softcuda/run.h"
 #include "softcuda/soft.h"
@@ -117,16 +118,61 @@ static void release_all(softcuda_visit *visit)
     }
 }
 
-static void execute(struct op *op)
-{
-    uint64_t cost = 0, start;
-    CUcontext ctx = op->work->ctx;
+/* ---- ops that wait for a word of memory ---------------------------------- */
 
+static struct op **held;
+static uint32_t held_room;
+
+static bool must_be_held(const struct op *op)
+{
+    return op->work->kind == WORK_AWAIT &&
+           op->work->ctx->sticky == CUDA_SUCCESS && !flag_is_up(op->work);
+}
+
+static void hold(struct op *op)
+{
+    if (soft.held == held_room) {
+        held = op_grow(held, &held_room, sizeof(*held));
+    }
+    held[soft.held++] = op;
+}
+
+/* Something may have been written, by the program too. */
+static void look_at_held(void)
+{
+    for (uint64_t i = 0; i < soft.held;) {
+        struct op *op = held[i];
+
+        if (must_be_held(op)) {
+            i++;
+            continue;
+        }
+        held[i] = held[--soft.held];
+        make_ready(op);
+        released = true;
+    }
+}
+
+static void not_ready(struct op *op)
+{
     if (op->ready_index != OP_NOT_READY) {
         struct op *last = ready[--n_ready];
 
         ready[op->ready_index] = last;
         last->ready_index = op->ready_index;
+        op->ready_index = OP_NOT_READY;
+    }
+}
+
+static void execute(struct op *op)
+{
+    uint64_t cost = 0, start;
+    CUcontext ctx = op->work->ctx;
+
+    not_ready(op);
+    if (must_be_held(op)) {
+        hold(op);
+        return;
     }
 
     /* After a wild access the context does nothing more. */
@@ -145,6 +191,7 @@ static void execute(struct op *op)
         trace(op, start);
     }
 
+    flags_ended(op->work, op->end_ns);
     if (op->work->kind == WORK_ARRIVE) {
         release_all(op->work->u.meet.what);
     }
@@ -162,6 +209,9 @@ static void execute(struct op *op)
     }
     soft.pending--;
     op_discard(op);
+    if (soft.held != 0) {
+        look_at_held();
+    }
 }
 
 /* With seed 0: what was held, and what stood behind it, as it was issued. */
@@ -297,6 +347,21 @@ void engine_run_needed(uint64_t need)
     }
 }
 
+/* A word that a stream waits for may be written by any other: what is ready
+ * goes on, as on a device.  True if something did. */
+static bool run_for_held(void)
+{
+    if (soft.held == 0) {
+        return false;
+    }
+    look_at_held();
+    if (n_ready == 0) {
+        return false;
+    }
+    execute(choose(0));
+    return true;
+}
+
 void engine_run_until(const struct mark *mark)
 {
     do {
@@ -304,7 +369,7 @@ void engine_run_until(const struct mark *mark)
 
         engine_need(mark, need);
         engine_run_needed(need);
-    } while (mark_pending(mark) && wait_for_news());
+    } while (mark_pending(mark) && (run_for_held() || wait_for_news()));
 }
 
 /* One step towards the mark, for a program that polls; true when done. */
@@ -322,7 +387,7 @@ bool engine_poll(const struct mark *mark)
             execute(op);
         }
     }
-    if (mark_pending(mark)) {
+    if (mark_pending(mark) && !run_for_held()) {
         wait_glance();
     }
     return !mark_pending(mark);
@@ -338,6 +403,9 @@ void engine_run_all(void)
 /* By chance, at the end of any call. */
 void engine_pump(void)
 {
+    if (soft.held != 0) {
+        look_at_held();
+    }
     if (soft.set.seed == 0) {
         engine_settle();
         /* What waits here waits for a host function, or for other ranks. */

@@ -14,7 +14,9 @@
 #include "softcuda/event.h"
 #include "softcuda/exec.h"
 #include "softcuda/graph.h"
+#include "softcuda/ipc.h"
 #include "softcuda/issue.h"
+#include "softcuda/memops.h"
 #include "softcuda/memory.h"
 #include "softcuda/module.h"
 #include "softcuda/peer.h"
@@ -105,6 +107,16 @@ ENTRY(cuMemcpyPeerAsync,
        size_t bytes, CUstream stream),
       mem_peer_async(dst, dst_ctx, src, src_ctx, bytes, stream))
 
+ENTRY(cuMemGetAddressRange,
+      (CUdeviceptr * base_p, size_t *bytes_p, CUdeviceptr address),
+      mem_range(base_p, bytes_p, address))
+ENTRY(cuIpcGetMemHandle, (CUipcMemHandle * p, CUdeviceptr address),
+      ipc_get(p, address))
+ENTRY(cuIpcOpenMemHandle,
+      (CUdeviceptr * p, CUipcMemHandle handle, unsigned int flags),
+      ipc_open(p, handle, flags))
+ENTRY(cuIpcCloseMemHandle, (CUdeviceptr address), ipc_close(address))
+
 ENTRY(cuStreamCreate, (CUstream * p, unsigned int flags),
       strm_create(p, flags, 0))
 ENTRY(cuStreamCreateWithPriority,
@@ -128,6 +140,22 @@ ENTRY(cuEventQuery, (CUevent event), ev_query(event))
 ENTRY(cuEventSynchronize, (CUevent event), ev_sync(event))
 ENTRY(cuEventElapsedTime, (float *p, CUevent start, CUevent end),
       ev_elapsed(p, start, end))
+ENTRY(cuStreamWaitValue32,
+      (CUstream stream, CUdeviceptr address, uint32_t value,
+       unsigned int flags),
+      strm_wait_value(stream, address, value, 4, flags))
+ENTRY(cuStreamWriteValue32,
+      (CUstream stream, CUdeviceptr address, uint32_t value,
+       unsigned int flags),
+      strm_write_value(stream, address, value, 4, flags))
+ENTRY(cuStreamWaitValue64,
+      (CUstream stream, CUdeviceptr address, uint64_t value,
+       unsigned int flags),
+      strm_wait_value(stream, address, value, 8, flags))
+ENTRY(cuStreamWriteValue64,
+      (CUstream stream, CUdeviceptr address, uint64_t value,
+       unsigned int flags),
+      strm_write_value(stream, address, value, 8, flags))
 ENTRY(cuLaunchHostFunc, (CUstream stream, CUhostFn fn, void *user),
       strm_host(stream, fn, user))
 

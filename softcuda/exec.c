@@ -264,6 +264,12 @@ static void launch_node(CUgraphExec exec, uint32_t i, CUstream stream,
         op_tell(op, &event->mark);
     }
     stamp_set(&op->at, &at);
+    if (node->work.kind == WORK_AWAIT) {
+        struct stamp end = seat_wait(op);
+
+        vc_join(&at.vc, &end);
+        at.epoch = lane_next(at.lane);
+    }
     stamp_set(&exec->stamps[i], &at);
     vc_drop(at.vc);
     exec->marks[i] = op_submit(op);

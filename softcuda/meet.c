@@ -40,6 +40,10 @@ struct softcuda_seat {
 
 static softcuda_seat *seats;
 
+/* By lane, for the waits of that line of operations, which end in order. */
+static softcuda_seat **waiting;
+static uint32_t waiting_room;
+
 /* ---- seats --------------------------------------------------------------- */
 
 softcuda_seat *seat_new(void)
@@ -125,6 +129,45 @@ void seats_close(struct vc **vc_p)
     }
 }
 
+static void close_end(softcuda_seat *seat, uint64_t epoch, struct vc *vc)
+{
+    const uint64_t at = seat->n++ % SEAT_KEEPS;
+
+    vc_drop(seat->ends[at].vc);
+    seat->ends[at].epoch = epoch;
+    seat->ends[at].vc = vc_ref(vc);
+}
+
+static softcuda_seat *seat_of(uint32_t lane)
+{
+    while (lane >= waiting_room) {
+        const uint32_t before = waiting_room;
+
+        waiting = op_grow(waiting, &waiting_room, sizeof(softcuda_seat *));
+        memset(waiting + before, 0,
+               (waiting_room - before) * sizeof(softcuda_seat *));
+    }
+    if (waiting[lane] == NULL) {
+        waiting[lane] = seat_new();
+        if (waiting[lane] == NULL) {
+            abort(); /* an order with holes would report false races */
+        }
+    }
+    return waiting[lane];
+}
+
+struct stamp seat_wait(struct op *op)
+{
+    op->seat = seat_of(op->at.lane);
+    op->seat_epoch = seat_next(op->seat);
+    return seat_stamp(op->seat, op->seat_epoch);
+}
+
+void seat_waited(const struct op *op)
+{
+    close_end(op->seat, op->seat_epoch, op->at.vc);
+}
+
 /* ---- visits -------------------------------------------------------------- */
 
 static void visit_free(struct shared *shared)
@@ -198,12 +241,7 @@ struct op *visit_counts(softcuda_visit *visit, uint32_t i)
 /* Its end has a clock of its own from now on. */
 void visit_leave(softcuda_visit *visit)
 {
-    softcuda_seat *seat = visit->call->seat;
-    const uint64_t at = seat->n++ % SEAT_KEEPS;
-
-    vc_drop(seat->ends[at].vc);
-    seat->ends[at].epoch = visit->epoch;
-    seat->ends[at].vc = vc_ref(visit->inflow);
+    close_end(visit->call->seat, visit->epoch, visit->inflow);
 }
 
 /* ---- meetings ------------------------------------------------------------ */

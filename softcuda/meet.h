@@ -50,6 +50,11 @@ void seat_free(softcuda_seat *seat);
 /* The epoch of a new visit, and what it is on the seat's lane. */
 uint64_t seat_next(softcuda_seat *seat);
 struct stamp seat_stamp(const softcuda_seat *seat, uint64_t epoch);
+/* The op stands still until a word of memory is written: what comes after it
+ * comes after this.  Its place is known. */
+struct stamp seat_wait(struct op *op);
+/* It has gone on, and knows what its clock says. */
+void seat_waited(const struct op *op);
 /* Adds what the ends of visits that it comes after have brought. */
 void seats_close(struct vc **vc_p);
 /* No access was before now. */

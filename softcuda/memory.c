@@ -12,6 +12,7 @@
 #include "softcuda/capture.h"
 #include "softcuda/context.h"
 #include "softcuda/engine.h"
+#include "softcuda/flags.h"
 #include "softcuda/issue.h"
 #include "softcuda/labels.h"
 #include "softcuda/race.h"
@@ -66,6 +67,7 @@ static CUresult give(uintptr_t base, enum side side)
     shadow_clear(&alloc->shadow);
     holes_clear(&alloc->holes);
     labels_clear(&alloc->labels);
+    flags_clear(&alloc->flags);
     alloc_remove(alloc);
     free((void *)base);
     return CUDA_SUCCESS;

@@ -54,6 +54,7 @@ void op_discard(struct op *op)
     op->kept = NULL;
     op->serial++;
     op->unmet = op->n_deps = op->n_succ = op->n_tells = 0;
+    op->seat = NULL;
     op->stream = op->graph = op->node = 0;
     op->next = free_ops;
     free_ops = op;

@@ -35,6 +35,8 @@ struct op {
     uint32_t stream, graph, node; /* numbers, in reports; graph 0: none */
 
     struct stamp at;
+    struct softcuda_seat *seat; /* of a WORK_AWAIT: where its end is known */
+    uint64_t seat_epoch;
     uint64_t ready_ns, end_ns;
 
     uint64_t need;

@@ -11,6 +11,7 @@
 #include "softcuda/alloc.h"
 #include "softcuda/copiers.h"
 #include "softcuda/costs.h"
+#include "softcuda/flags.h"
 #include "softcuda/labels.h"
 #include "softcuda/meet.h"
 #include "softcuda/op.h"
@@ -99,6 +100,10 @@ static void touch_range(struct sink *sink, const void *address, size_t bytes,
             race_access(alloc, offset_in(alloc, address), bytes,
                         what != SOFTCUDA_READ && what != SOFTCUDA_COPY_FROM,
                         sink->op);
+            if (what != SOFTCUDA_READ && what != SOFTCUDA_COPY_FROM) {
+                flags_wrote(alloc, offset_in(alloc, address), bytes,
+                            &sink->op->at);
+            }
         }
     }
     sink->from = what == SOFTCUDA_COPY_FROM ? address : NULL;
@@ -175,6 +180,46 @@ static uint64_t run_set(const struct work *work, struct sink *sink)
     return costs_of_set(bytes) + costs_of_start(sink->op->graph != 0);
 }
 
+/* It comes after whoever has written the word, and all that knew. */
+static void run_await(struct op *op, struct sink *sink)
+{
+    const struct work *work = op->work;
+    const struct alloc *alloc =
+        alloc_find(work->u.word.address, work->u.word.width);
+    const struct stamp *writer = NULL;
+    uint64_t end_ns = 0;
+
+    if (alloc != NULL) {
+        writer = flags_writer(alloc, offset_in(alloc, work->u.word.address),
+                              work->u.word.width, &end_ns);
+    }
+    if (writer != NULL) {
+        vc_join(&op->at.vc, writer);
+    }
+    if (end_ns > op->ready_ns) {
+        op->ready_ns = end_ns;
+    }
+    touch_range(sink, work->u.word.address, work->u.word.width, SOFTCUDA_READ,
+                false);
+    seat_waited(op);
+}
+
+static void run_poke(const struct work *work, struct sink *sink)
+{
+    touch_range(sink, work->u.word.address, work->u.word.width,
+                SOFTCUDA_WRITE, false);
+    if (sink->bad) {
+        return;
+    }
+    if (work->u.word.width == 4) {
+        const uint32_t value = (uint32_t)work->u.word.value;
+
+        memcpy(work->u.word.address, &value, sizeof(value));
+    } else {
+        memcpy(work->u.word.address, &work->u.word.value, 8);
+    }
+}
+
 static bool touch_for(const struct op *op, CUcontext ctx, const char **from_p,
                       const void *address, size_t bytes, int what)
 {
@@ -207,6 +252,12 @@ bool run_op(struct op *op, uint64_t *cost_ns)
         break;
     case WORK_HOST:
         work->u.host.fn(work->u.host.user);
+        break;
+    case WORK_AWAIT:
+        run_await(op, &sink);
+        break;
+    case WORK_POKE:
+        run_poke(work, &sink);
         break;
     case WORK_ARRIVE:
         visit_arrive(work->u.meet.what, op);

@@ -45,6 +45,7 @@ struct soft {
     uint64_t host_versions;
     uint64_t last_ns, clock_base;
 
+    uint64_t held; /* ops that wait for a word of memory */
     uint64_t pending, waits, launches, prioritized;
 };
 

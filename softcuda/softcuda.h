@@ -76,8 +76,9 @@ typedef struct softcuda_counts {
     uint64_t contexts_retained;
     uint64_t captures; /* streams that are capturing now */
     uint64_t pending;  /* operations issued and not yet executed */
-    uint64_t waits;    /* cuStreamWaitEvent calls so far: SOFTCUDA_DROP_WAIT's
-                          range */
+    uint64_t waits;    /* cuStreamWaitEvent, cuStreamWaitValue and
+                          cuStreamWriteValue calls so far:
+                          SOFTCUDA_DROP_WAIT's range */
     uint64_t launches; /* cuGraphLaunch calls so far */
     uint64_t prioritized; /* kernels so far that were issued to run before
                              others: on a stream of a priority below 0, or as

@@ -151,7 +151,7 @@ bool wait_for_news(void)
     struct known *self = find(id);
     uint64_t before;
 
-    if (watcher == NULL) {
+    if (watcher == NULL && soft.held == 0) {
         return false;
     }
     before = news;
@@ -160,7 +160,7 @@ bool wait_for_news(void)
         self->seen = news;
     }
     sleep_a_slice();
-    if (news == before) {
+    if (news == before && watcher != NULL) {
         watcher(wait_now_ms() - news_ms);
     }
     self = find(id); /* others may have come and gone meanwhile */

@@ -21,7 +21,7 @@ void wait_unlock(void);
 /* With the lock held: something has happened that a thread may wait for. */
 void wait_news(void);
 /* Gives the lock up until there are news, or a while has passed; false at
- * once where nobody watches, since then nothing can be missing. */
+ * once where nobody watches nor a word of memory is waited for, since then nothing can be missing. */
 bool wait_for_news(void);
 /* For a program that polls: lets the watcher look once in a while. */
 void wait_glance(void);

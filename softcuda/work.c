@@ -98,6 +98,10 @@ const char *work_name(const struct work *work)
         return "memset";
     case WORK_HOST:
         return "host function";
+    case WORK_AWAIT:
+        return "stream wait value";
+    case WORK_POKE:
+        return "stream write value";
     case WORK_RECORD:
         return "event record";
     case WORK_WAIT:

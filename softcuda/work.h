@@ -22,6 +22,8 @@ enum work_kind {
     WORK_SET,
     WORK_HOST,
     WORK_RECORD,
+    WORK_AWAIT, /* a word of memory that a stream waits for, */
+    WORK_POKE,  /* or writes */
     WORK_WAIT, /* in a graph: an external wait, resolved at each launch */
     WORK_CALL, /* in a graph: a call of a meeting, a new visit each launch */
     WORK_ARRIVE,
@@ -59,6 +61,11 @@ struct work {
             CUhostFn fn;
             void *user;
         } host;
+        struct {
+            char *address;
+            uint64_t value;
+            uint32_t width, how;
+        } word;
         CUevent event;
         struct {
             const char *name;

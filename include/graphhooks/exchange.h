@@ -78,9 +78,9 @@ typedef struct gh_exchange_desc {
     const char *nccl;
 
     /* Brings n words of each rank to all, as gh_ranks.gather does, with bank
-     * 0: all[i * n] is where those of rank i begin.  Called in creation and in
-     * destruction only, as often on all ranks.  Fails, or ends, within a time of
-     * its own.  NULL: by NCCL. */
+     * 0: all[i * n] is where those of rank i begin.  Called in creation and
+     * in destruction only, as often on all ranks.  Fails, or ends, within a
+     * time of its own.  NULL: by NCCL. */
     void *user;
     gh_status (*gather)(void *user, uint32_t bank, const uint64_t *mine,
                         uint64_t *all, uint32_t n);
@@ -187,9 +187,9 @@ typedef struct gh_exchange_op {
  * @param op  read during the call only
  *
  * @return GH_OK; GH_ERR_INVALID when a part is outside of a window;
- *         GH_ERR_RANKS after another rank has not come; GH_ERR_DEVICE when the
- *         driver or NCCL fails: the others will miss this rank, and the exchange is over unless it
- *         was captured; GH_ERR_ABI or GH_ERR_UNSUPPORTED for a bad struct.
+ *         GH_ERR_RANKS after another rank has not come, or when NCCL fails;
+ *         GH_ERR_DEVICE when the driver fails: the others will miss this
+ *         rank, and the exchange is over unless it was captured; GH_ERR_ABI or GH_ERR_UNSUPPORTED for a bad struct.
  * Stream: enqueues on op->stream, and on streams of the exchange's that are
  * joined to it.  Blocks: never.  Allocates nothing.  Since: 0.5.
  */

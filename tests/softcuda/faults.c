@@ -29,6 +29,7 @@ static struct {
     CUfunction function;
     CUgraph graph;
     CUgraphExec exec;
+    CUipcMemHandle handle;
 } o;
 
 static void nothing(void *user)
@@ -72,6 +73,12 @@ static CUresult end_nothing(void)
     CALL(cuCtxDisablePeerAccess, (o.second)) \
     CALL(cuMemcpyAsync, (word(0), word(1), WORD, side)) \
     CALL(cuMemcpyPeerAsync, (word(0), ctx, word(1), ctx, WORD, side)) \
+    CALL(cuMemGetAddressRange, (NULL, &o.a, word(1))) \
+    CALL(cuIpcGetMemHandle, (&o.handle, words)) \
+    CALL(cuStreamWriteValue32, (side, word(0), 5, 0)) \
+    CALL(cuStreamWaitValue32, (side, word(0), 5, 0)) \
+    CALL(cuStreamWriteValue64, (side, word(2), 5, 0)) \
+    CALL(cuStreamWaitValue64, (side, word(2), 5, 0)) \
     CALL(cuStreamCreate, (&o.stream, 1)) \
     CALL(cuStreamSynchronize, (o.stream)) \
     CALL(cuStreamQuery, (o.stream)) \
@@ -152,11 +159,35 @@ static CUresult call_cuMemcpyBatchAsync_v2(void)
     return call(&to, &from, &bytes, 1, &in_order, &first, 1, side);
 }
 
+/* Another process's is opened: that of another device. */
+static CUresult call_cuIpcOpenMemHandle(void)
+{
+    CUresult code;
+
+    drv.cuCtxSetCurrent(o.second);
+    code = drv.cuIpcOpenMemHandle(&o.device, o.handle,
+                                  CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+    drv.cuCtxSetCurrent(ctx);
+    return code;
+}
+
+static CUresult call_cuIpcCloseMemHandle(void)
+{
+    CUresult code;
+
+    drv.cuCtxSetCurrent(o.second);
+    code = drv.cuIpcCloseMemHandle(o.device);
+    drv.cuCtxSetCurrent(ctx);
+    return code;
+}
+
 static const struct row rows[] = {
 #define ROW(name, args) { #name, call_##name },
     CALLS(ROW)
 #undef ROW
     { "cuMemcpyBatchAsync", call_cuMemcpyBatchAsync },
+    { "cuIpcOpenMemHandle", call_cuIpcOpenMemHandle },
+    { "cuIpcCloseMemHandle", call_cuIpcCloseMemHandle },
     { "cuMemcpyBatchAsync_v2", call_cuMemcpyBatchAsync_v2 },
 };
 
@@ -171,7 +202,7 @@ static void test_every_entry_fails_on_demand(void)
         softcuda_counts before, after;
         CUresult code;
 
-        configure("FAIL=%s:1:%d", rows[i].name, CODE);
+        configure("PROCESSES=1 FAIL=%s:1:%d", rows[i].name, CODE);
         before = counts();
         code = rows[i].call();
         after = counts();

@@ -1,0 +1,187 @@
+/*
+ * flags.c - words of memory that streams wait for, and who has written them.
+ *
+ * A wait that finds its word satisfied comes after the operation that wrote
+ * it, and after all that this one knew.  One that wrote what was there already
+ * does not count: the wait may have gone on before.  An access that race.c remembers does
+ * not say that much, so the clocks of single words are kept here.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "softcuda/flags.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    MOST = 4096 /* words that are kept of an allocation */
+};
+
+struct flag {
+    size_t offset, bytes;
+    struct stamp at;   /* who was the first to write what is there */
+    struct stamp last; /* who has written last, if that is not known */
+    uint64_t before;   /* what was there then */
+    uint64_t end_ns;
+};
+
+static bool is_word(size_t bytes)
+{
+    return bytes == 4 || bytes == 8;
+}
+
+static bool overlaps(const struct flag *flag, size_t offset, size_t bytes)
+{
+    return flag->offset < offset + bytes && offset < flag->offset + flag->bytes;
+}
+
+static struct flag *find(const struct alloc *alloc, size_t offset, size_t bytes)
+{
+    for (uint32_t i = 0; i < alloc->flags.n; i++) {
+        struct flag *flag = &alloc->flags.v[i];
+
+        if (flag->offset == offset && flag->bytes == bytes) {
+            return flag;
+        }
+    }
+    return NULL;
+}
+
+static uint64_t content(const struct alloc *alloc, const struct flag *flag)
+{
+    uint64_t value = 0;
+
+    memcpy(&value, (const char *)alloc->base + flag->offset, flag->bytes);
+    return value;
+}
+
+/* The write has been done since. */
+static void resolve(const struct alloc *alloc, struct flag *flag)
+{
+    if (flag->last.epoch == 0) {
+        return;
+    }
+    if (flag->at.epoch == 0 || content(alloc, flag) != flag->before) {
+        stamp_set(&flag->at, &flag->last);
+    }
+    stamp_clear(&flag->last);
+}
+
+static void forget(struct flags *flags, size_t offset, size_t bytes)
+{
+    for (uint32_t i = 0; i < flags->n;) {
+        if (overlaps(&flags->v[i], offset, bytes)) {
+            stamp_clear(&flags->v[i].at);
+            stamp_clear(&flags->v[i].last);
+            flags->v[i] = flags->v[--flags->n];
+        } else {
+            i++;
+        }
+    }
+}
+
+void flags_wrote(struct alloc *alloc, size_t offset, size_t bytes,
+                 const struct stamp *at)
+{
+    struct flags *flags = &alloc->flags;
+    struct flag *flag = find(alloc, offset, bytes);
+
+    if (flag == NULL) {
+        forget(flags, offset, bytes);
+        if (!is_word(bytes) || flags->n == MOST) {
+            return;
+        }
+        if (flags->n == flags->room) {
+            uint32_t room = flags->room ? flags->room * 2 : 8;
+            struct flag *larger = realloc(flags->v, room * sizeof(*larger));
+
+            if (larger == NULL) {
+                abort(); /* an order with holes would report false races */
+            }
+            flags->v = larger;
+            flags->room = room;
+        }
+        flag = &flags->v[flags->n++];
+        memset(flag, 0, sizeof(*flag));
+        flag->offset = offset;
+        flag->bytes = bytes;
+    }
+    resolve(alloc, flag);
+    flag->before = content(alloc, flag);
+    stamp_set(&flag->last, at);
+}
+
+void flags_ended(const struct work *work, uint64_t end_ns)
+{
+    const char *address = NULL;
+    size_t bytes = 0;
+    struct alloc *alloc;
+    struct flag *flag;
+
+    if (work->kind == WORK_COPY) {
+        address = work->u.copy.dst;
+        bytes = work->u.copy.bytes;
+    } else if (work->kind == WORK_POKE) {
+        address = work->u.word.address;
+        bytes = work->u.word.width;
+    } else if (work->kind == WORK_SET) {
+        address = work->u.set.dst;
+        bytes = work->u.set.count * work->u.set.width;
+    }
+    alloc = is_word(bytes) ? alloc_find(address, bytes) : NULL;
+    if (alloc != NULL) {
+        flag = find(alloc, (size_t)((uintptr_t)address - alloc->base), bytes);
+        if (flag != NULL) {
+            flag->end_ns = end_ns;
+        }
+    }
+}
+
+const struct stamp *flags_writer(const struct alloc *alloc, size_t offset,
+                                 size_t bytes, uint64_t *end_ns_p)
+{
+    struct flag *flag = find(alloc, offset, bytes);
+
+    if (flag == NULL) {
+        return NULL;
+    }
+    resolve(alloc, flag);
+    *end_ns_p = flag->end_ns;
+    return &flag->at;
+}
+
+void flags_clear(struct flags *flags)
+{
+    for (uint32_t i = 0; i < flags->n; i++) {
+        stamp_clear(&flags->v[i].at);
+        stamp_clear(&flags->v[i].last);
+    }
+    free(flags->v);
+    *flags = (struct flags){ NULL, 0, 0 };
+}
+
+/* What a wait compares counts in a circle. */
+bool flag_is_up(const struct work *work)
+{
+    uint64_t value = 0, wanted = work->u.word.value;
+    const bool narrow = work->u.word.width == 4;
+    uint32_t low;
+
+    if (narrow) {
+        memcpy(&low, work->u.word.address, sizeof(low));
+        value = low;
+    } else {
+        memcpy(&value, work->u.word.address, sizeof(value));
+    }
+    switch (work->u.word.how) {
+    case CU_STREAM_WAIT_VALUE_EQ:
+        return value == wanted;
+    case CU_STREAM_WAIT_VALUE_AND:
+        return (value & wanted) != 0;
+    case CU_STREAM_WAIT_VALUE_NOR:
+        return ~(value | wanted) << (narrow ? 32 : 0) != 0;
+    default:
+        return narrow ? (int32_t)((uint32_t)value - (uint32_t)wanted) >= 0
+                      : (int64_t)(value - wanted) >= 0;
+    }
+}
