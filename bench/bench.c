@@ -117,6 +117,8 @@ struct bench_options bench_parse(int argc, char **argv, const char *usage)
         { "passes", required_argument, NULL, 'p' },
         { "json", required_argument, NULL, 'j' },
         { "fraction", required_argument, NULL, 'f' },
+        { "cublas", required_argument, NULL, 'b' },
+        { "costs", required_argument, NULL, 'k' },
         { "callgrind", no_argument, NULL, 'c' },
         { "whole-steps", no_argument, NULL, 'w' },
         { "help", no_argument, NULL, 'h' },
@@ -148,6 +150,12 @@ struct bench_options bench_parse(int argc, char **argv, const char *usage)
         case 'f':
             options.fraction = optarg;
             break;
+        case 'b':
+            options.cublas = optarg;
+            break;
+        case 'k':
+            options.costs = optarg;
+            break;
         case 'c':
             options.callgrind = true;
             break;
@@ -159,6 +167,7 @@ struct bench_options bench_parse(int argc, char **argv, const char *usage)
                     "usage: %s [--driver cuda|soft] [--library PATH]\n"
                     "    [--rounds N] [--passes N] [--json FILE] "
                     "[--fraction F|auto]\n"
+                    "    [--cublas PATH] [--costs FILE]\n"
                     "    [--callgrind [--whole-steps]]\n%s\n",
                     argv[0], usage);
             exit(c == 'h' ? 0 : 2);

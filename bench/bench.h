@@ -27,6 +27,8 @@ struct bench_options {
     const char *library; /* --library; NULL: looked for */
     const char *json;    /* --json; NULL: stdout */
     const char *fraction; /* --fraction, of what is offloaded; NULL: all */
+    const char *cublas;   /* --cublas; NULL: looked for, "": none */
+    const char *costs;    /* --costs: written by overlap, read by scale */
 };
 
 struct bench {

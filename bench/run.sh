@@ -50,6 +50,10 @@ few=
 ./bench/offload --driver "$driver" $few --json "$out/offload.json"
 # shellcheck disable=SC2086
 ./bench/offload_cost --driver "$driver" $few --json "$out/offload_cost.json"
+echo "overlap" >&2
+# shellcheck disable=SC2086
+./bench/overlap --driver "$driver" $few --json "$out/overlap.json" \
+    --costs "$out/overlap.costs"
 "$here/step.sh" "$out" "$driver"
 "$here/models.sh" "$out" "$driver"
 

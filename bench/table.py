@@ -23,6 +23,14 @@ MOST_PLAN_MS = 10
 MOST_OPEN_MS = 20
 MOST_PACKED_US = 5 # of one launch
 MOST_BANKS_RATIO = 1.05
+# Of overlap: what no compute hides where compute is longer; a run of both
+# chunks over the longer of the two; with graphs over without, of the host and
+# of the device; one order over the other, and at least once so.
+MOST_EXPOSED = 0.05
+MOST_OVER_LONGER = 1.03
+MOST_OVERLAP_HOST = 0.5
+MOST_NOISE = 1.01
+MOST_BEST_AUTO = 0.99
 # A captured step over an eager one, by models.sh's SIZE and SCOPE.
 MOST_MODEL_RATIO = {"launch": {"layer": 0.92, "chunk": 0.92, "partial": 0.97},
                     "large": {"layer": 1.01, "chunk": 1.01, "partial": 1.01}}
@@ -135,6 +143,64 @@ def open_cost(result, real):
                 judge(ms, MOST_OPEN_MS, real))
 
 
+def overlap(result, real):
+    products = result["products"]
+    shapes = result["shapes"]
+    widths = (32, 7, 7, 10, 10, 9, 15, 9, 16)
+    print(f"\noverlap: products of {products['n']} by {products['by']}, "
+          f"{products['ns'] / 1000:.0f} us each; "
+          f"{result['exchange']['bytes_per_ns']:.1f} GB/s each way")
+    row("shape", "graphs", "order", "comm/comp", "pair ms", "exposed",
+        "target", "x longer", "target", widths=widths)
+    for shape in shapes:
+        for mode in shape["modes"]:
+            if "exposed" not in mode:
+                continue
+            auto = mode["way"] == "auto"
+            hidden = shape["comm_over_compute"] <= 1
+            row(f"{shape['name']} {shape['aim']:.2f}",
+                "yes" if mode["graphs"] else "no", mode["way"],
+                f"{shape['comm_over_compute']:.3f}",
+                f"{mode['pair_ns']['median'] / 1e6:.3f}",
+                f"{mode['exposed']:.3f}",
+                judge(mode["exposed"],
+                      MOST_EXPOSED if auto and hidden else None, real),
+                f"{mode['over_longer']:.3f}",
+                judge(mode["over_longer"], MOST_OVER_LONGER if auto else None,
+                      real), widths=widths)
+        if not shape["bitwise_equal"]:
+            print(f"  {shape['name']}: NOT bitwise equal")
+            missed.append((shape["name"], "bitwise equal"))
+    overlap_ratios(shapes, real)
+
+
+def overlap_ratios(shapes, real):
+    print("\noverlap, ratios: with graphs over without, auto over fixed; host "
+          "time of a pair of layers, us")
+    row("shape", "way", "eager us", "graphs us", "ratio", "target")
+    for shape in shapes:
+        name = f"{shape['name']} {shape['aim']:.2f}"
+        host = {(m["way"], m["graphs"]): m["host_layer_pair_ns"] / 1000
+                for m in shape["modes"]}
+        for way in ("compute", "fixed", "auto"):
+            ratio = shape[f"graphs_over_eager_host_{way}"]
+            row(name, f"{way}, host", f"{host[way, False]:.1f}",
+                f"{host[way, True]:.1f}", f"{ratio:.3f}",
+                judge(ratio, MOST_OVERLAP_HOST if way == "auto" else None,
+                      real))
+        for way in ("fixed", "auto"):
+            ratio = shape[f"graphs_over_eager_{way}"]
+            row(name, f"{way}, device", "", "", f"{ratio:.3f}",
+                judge(ratio, MOST_NOISE, real))
+        ratio = shape["auto_over_fixed_graphs"]
+        row(name, "auto over fixed", "", "", f"{ratio:.3f}",
+            judge(ratio, MOST_NOISE, real))
+    unbalanced = [shape["auto_over_fixed_graphs"] for shape in shapes
+                  if shape["before"] != shape["experts"]]
+    row("unbalanced, the best", "auto over fixed", "", "",
+        f"{min(unbalanced):.3f}", judge(min(unbalanced), MOST_BEST_AUTO, real))
+
+
 def steady(times):
     """The median without the steps that warm up and record."""
     return statistics.median(times["all"][min(5, len(times["all"]) // 2):])
@@ -218,7 +284,7 @@ def models(cases):
 TABLES = {"hook_overhead": hook_overhead, "record_cost": record_cost,
           "hook_instructions": hook_instructions, "plan_cost": plan_cost,
           "open_cost": open_cost, "banks": banks,
-          "banks_select": banks_select}
+          "banks_select": banks_select, "overlap": overlap}
 
 
 def main():

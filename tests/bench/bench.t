@@ -57,6 +57,51 @@ if have python3; then
 else
     for _ in 1 2; do skip "no python3 to draw with"; done
 fi
+./bench/overlap --driver soft --rounds 2 --json "$scratch/v.json" \
+    --costs "$scratch/costs" 2> "$scratch/log"
+ok $? "overlap runs"
+json "$scratch/v.json" "overlap writes JSON"
+! grep -q '^softcuda: ' "$scratch/log"
+ok $? "without a race or a read of what nothing wrote"
+[ "$(grep -c '"bitwise_equal": true' "$scratch/v.json")" -eq 7 ]
+ok $? "every order leaves the same numbers, in seven shapes"
+[ "$(grep -c '^shape ' "$scratch/costs")" -eq 7 ] &&
+    [ "$(grep -c '^node ' "$scratch/costs")" -eq 84 ]
+ok $? "and the costs of twelve nodes of each"
+# As long as on a GPU: a product takes 352 us, an exchange as long as asked.
+printf 'kernel gemm_* 352000\nkernel tiny 2000\ncopy out 1500 0.0055\n%s\n' \
+    'copy back 1500 0.0055' > "$scratch/device"
+SOFTCUDA_COSTS=$scratch/device ./bench/overlap --driver soft --rounds 1 \
+    --json "$scratch/v.json"
+if have python3; then
+    python3 - "$scratch/v.json" << 'EOF'
+import json, sys
+with open(sys.argv[1]) as file:
+    shapes = json.load(file)["shapes"]
+for shape in shapes:
+    modes = {(m["way"], m["graphs"]): m for m in shape["modes"]}
+    found, name = modes["auto", True], f"{shape['name']} {shape['aim']}"
+    if shape["comm_over_compute"] <= 1 and found["exposed"] > 0.05:
+        sys.exit(f"{name}: {found['exposed']}")
+    if found["over_longer"] > 1.03 or shape["auto_over_fixed_graphs"] > 1.001:
+        sys.exit(f"{name}: {found['over_longer']}")
+    if shape["before"] != shape["experts"]:
+        if modes["fixed", True]["exposed"] < 0.1:
+            sys.exit(f"{name}: the fixed order hides what it should not")
+EOF
+    ok $? "on a device with such costs auto exposes at most 5 %, fixed more"
+    mkdir "$scratch/overlap"
+    cp "$scratch/v.json" "$scratch/overlap/overlap.json"
+    python3 "$srcdir/bench/table.py" "$scratch/overlap" |
+        grep -q '^balanced 1.00 .* auto '
+    ok $? "table.py has a line for each way"
+    PYTHONDONTWRITEBYTECODE=1 python3 "$srcdir/bench/overlap_picture.py" \
+        "$scratch/v.json" > "$scratch/v.svg"
+    [ $? -eq 0 ] && grep -q 'of an exchange is exposed' "$scratch/v.svg"
+    ok $? "overlap_picture.py draws it"
+else
+    for _ in 1 2 3; do skip "no python3 to read JSON with"; done
+fi
 ./bench/plan_cost --rounds 5 --json "$scratch/p.json"
 ok $? "plan_cost runs"
 json "$scratch/p.json" "plan_cost writes JSON"
