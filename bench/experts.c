@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- nodes -------------------------------------------------------------------- */
+/* ---- nodes --------------------------------------------------------------- */
 
 static bool leaves_weights(const gh_segment *segment)
 {
@@ -132,7 +132,7 @@ static gh_status agree(void *user, double *ns, uint32_t n, gh_error *err)
     return GH_OK;
 }
 
-/* ---- a step ------------------------------------------------------------------- */
+/* ---- a step -------------------------------------------------------------- */
 
 static gh_overlap_stats stats_of(const struct experts *e)
 {
@@ -259,7 +259,7 @@ void experts_warm_up(struct experts *e, uint32_t microbatches)
     }
 }
 
-/* ---- its life ----------------------------------------------------------------- */
+/* ---- its life ------------------------------------------------------------ */
 
 static gh_model *describe(const struct experts *e)
 {

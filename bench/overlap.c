@@ -82,7 +82,7 @@ struct setting {
     enum overlap_way way; /* of the step that is run */
 };
 
-/* ---- memory ------------------------------------------------------------------- */
+/* ---- memory -------------------------------------------------------------- */
 
 static CUdeviceptr at(const struct setting *s, const struct experts_node *node,
                       uint32_t layer, enum place place)
@@ -157,7 +157,7 @@ static gh_buffer buffer(void *user, const struct experts_node *node,
     };
 }
 
-/* ---- nodes -------------------------------------------------------------------- */
+/* ---- nodes --------------------------------------------------------------- */
 
 static void exchange(const struct setting *s, const struct experts_node *node)
 {
@@ -219,7 +219,7 @@ static void issue(void *user, const struct experts_node *node)
     }
 }
 
-/* ---- what a shape needs -------------------------------------------------------- */
+/* ---- what a shape needs -------------------------------------------------- */
 
 static double timed(const struct setting *s, int times,
                     void (*what)(const struct setting *s,
@@ -348,7 +348,7 @@ static void close_setting(struct setting *s)
     products_close(&s->products);
 }
 
-/* ---- measuring ----------------------------------------------------------------- */
+/* ---- measuring ----------------------------------------------------------- */
 
 static void open_mode(struct setting *s, struct mode *mode,
                       struct experts *host, int rounds)
@@ -523,6 +523,8 @@ int main(int argc, char **argv)
         if (costs == NULL) {
             bench_die("cannot write %s", options.costs);
         }
+        fprintf(costs, "device %s\ntokens %zu\n", bench.device,
+                s.products.bytes);
     }
     file = bench_json_begin(&bench, "overlap");
     fprintf(file,

@@ -203,6 +203,8 @@ void report_costs(FILE *file, const struct measured *m)
                     stage_names[i % STAGES], m->nodes[i / STAGES][i % STAGES]);
         }
     }
+    fprintf(file, "host %.0f\n",
+            spread_of(m, find(m, WAY_FIXED, true)->host).median / m->layers);
     for (enum overlap_way way = WAY_OFF; way < WAYS; way++) {
         fprintf(file, "measured %s %.0f\n", way_name(way),
                 spread_of(m, find(m, way, true)->pair).median);

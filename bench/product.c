@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- cuBLAS ------------------------------------------------------------------- */
+/* ---- cuBLAS -------------------------------------------------------------- */
 
 /* Of its header, which need not be there. */
 enum { BLAS_N = 0, BLAS_T = 1, BLAS_BF16 = 14, BLAS_FLOAT = 68 };
@@ -111,7 +111,7 @@ static void multiply_blas(const struct products *p, enum gemm_form form,
     }
 }
 
-/* ---- the engine's kernels ------------------------------------------------------ */
+/* ---- the engine's kernels ------------------------------------------------ */
 
 static void multiply_engine(const struct products *p, enum gemm_form form,
                             const void *a, const void *b, void *c, bool add,
@@ -137,7 +137,7 @@ static void multiply_engine(const struct products *p, enum gemm_form form,
     }
 }
 
-/* ---- either -------------------------------------------------------------------- */
+/* ---- either -------------------------------------------------------------- */
 
 void product(const struct products *p, enum gemm_form form, const void *a,
              const void *b, void *c, bool add, CUstream stream)

@@ -54,6 +54,7 @@ echo "overlap" >&2
 # shellcheck disable=SC2086
 ./bench/overlap --driver "$driver" $few --json "$out/overlap.json" \
     --costs "$out/overlap.costs"
+./bench/scale --costs "$out/overlap.costs" --json "$out/scale.json"
 "$here/step.sh" "$out" "$driver"
 "$here/models.sh" "$out" "$driver"
 

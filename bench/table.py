@@ -31,6 +31,7 @@ MOST_OVER_LONGER = 1.03
 MOST_OVERLAP_HOST = 0.5
 MOST_NOISE = 1.01
 MOST_BEST_AUTO = 0.99
+MOST_PAPER = 1.1 # or its inverse: on paper over measured
 # A captured step over an eager one, by models.sh's SIZE and SCOPE.
 MOST_MODEL_RATIO = {"launch": {"layer": 0.92, "chunk": 0.92, "partial": 0.97},
                     "large": {"layer": 1.01, "chunk": 1.01, "partial": 1.01}}
@@ -201,6 +202,31 @@ def overlap_ratios(shapes, real):
         f"{min(unbalanced):.3f}", judge(min(unbalanced), MOST_BEST_AUTO, real))
 
 
+def scale(result, _real):
+    real = "software" not in result["costs_of"]
+    print(f"\noverlap on paper, nodes of {result['costs_of']}: milliseconds")
+    row("shape", "order", "paper", "measured", "ratio", "target")
+    for case in result["measured"]:
+        ratio = case["ratio"]
+        row(f"{case['shape']} {case['aim']:.2f}", case["way"],
+            f"{case['paper_ns'] / 1e6:.3f}",
+            f"{case['measured_ns'] / 1e6:.3f}", f"{ratio:.3f}",
+            judge(max(ratio, 1 / ratio), MOST_PAPER, real))
+    widths = (32, 6, 10, 10, 9, 9, 9, 9)
+    links = None
+    for case in result["scale"]:
+        if case["links"] != links:
+            links = case["links"]
+            print(f"\noverlap on paper, {links}")
+            row("shape", "ranks", "comm/comp", "longer", "fixed", "auto",
+                "exposed", "exposed", widths=widths)
+        row(case["shape"], case["ep"], f"{case['comm_over_compute']:.3f}",
+            *(f"{case[key] / 1e6:.3f}"
+              for key in ("longer_ns", "fixed_ns", "auto_ns")),
+            *(f"{case[key]:.3f}" for key in ("fixed_exposed", "auto_exposed")),
+            widths=widths)
+
+
 def steady(times):
     """The median without the steps that warm up and record."""
     return statistics.median(times["all"][min(5, len(times["all"]) // 2):])
@@ -284,7 +310,7 @@ def models(cases):
 TABLES = {"hook_overhead": hook_overhead, "record_cost": record_cost,
           "hook_instructions": hook_instructions, "plan_cost": plan_cost,
           "open_cost": open_cost, "banks": banks,
-          "banks_select": banks_select, "overlap": overlap}
+          "banks_select": banks_select, "overlap": overlap, "scale": scale}
 
 
 def main():

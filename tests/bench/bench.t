@@ -72,7 +72,7 @@ ok $? "and the costs of twelve nodes of each"
 printf 'kernel gemm_* 352000\nkernel tiny 2000\ncopy out 1500 0.0055\n%s\n' \
     'copy back 1500 0.0055' > "$scratch/device"
 SOFTCUDA_COSTS=$scratch/device ./bench/overlap --driver soft --rounds 1 \
-    --json "$scratch/v.json"
+    --json "$scratch/v.json" --costs "$scratch/costs"
 if have python3; then
     python3 - "$scratch/v.json" << 'EOF'
 import json, sys
@@ -92,8 +92,8 @@ EOF
     ok $? "on a device with such costs auto exposes at most 5 %, fixed more"
     mkdir "$scratch/overlap"
     cp "$scratch/v.json" "$scratch/overlap/overlap.json"
-    python3 "$srcdir/bench/table.py" "$scratch/overlap" |
-        grep -q '^balanced 1.00 .* auto '
+    python3 "$srcdir/bench/table.py" "$scratch/overlap" > "$scratch/table"
+    grep -q '^balanced 1.00 .* auto ' "$scratch/table"
     ok $? "table.py has a line for each way"
     PYTHONDONTWRITEBYTECODE=1 python3 "$srcdir/bench/overlap_picture.py" \
         "$scratch/v.json" > "$scratch/v.svg"
@@ -102,6 +102,50 @@ EOF
 else
     for _ in 1 2 3; do skip "no python3 to read JSON with"; done
 fi
+sed -i 's/^tokens .*/tokens 33554432/; s/^host .*/host 90000/' "$scratch/costs"
+./bench/scale --costs "$scratch/costs" --json "$scratch/s.json" \
+    2> "$scratch/log"
+ok $? "scale plays what overlap has measured"
+! grep -q '^softcuda: ' "$scratch/log"
+ok $? "without a race"
+if have python3; then
+    python3 - "$scratch/s.json" << 'EOF'
+import json, sys
+with open(sys.argv[1]) as file:
+    data = json.load(file)
+if len(data["measured"]) != 21 or len(data["scale"]) != 48:
+    sys.exit("some rows are missing")
+for row in data["measured"]:
+    if not 0.98 < row["ratio"] < 1.02:
+        sys.exit(f"{row['shape']} {row['aim']} {row['way']}: {row['ratio']}")
+for row in data["scale"]:
+    if not (row["longer_ns"] <= row["auto_ns"] <= 1.001 * row["fixed_ns"]):
+        sys.exit(f"{row['links']}, {row['shape']}, {row['ep']} ranks")
+worst = max(row["comm_over_compute"] for row in data["scale"])
+if not any(row["auto_ns"] < 0.95 * row["fixed_ns"] for row in data["scale"]):
+    sys.exit("auto gains nowhere")
+if worst < 1.2:
+    sys.exit("no exchange is longer than its compute")
+EOF
+    ok $? "within 2 % of what it was, and auto is between the best and fixed"
+    cp "$scratch/s.json" "$scratch/overlap/scale.json"
+    python3 "$srcdir/bench/table.py" "$scratch/overlap" > "$scratch/table"
+    grep -q '^balanced  *1024 ' "$scratch/table"
+    ok $? "table.py has a line for 1,024 ranks"
+    PYTHONDONTWRITEBYTECODE=1 python3 "$srcdir/bench/scale_picture.py" \
+        "$scratch/s.json" > "$scratch/s.svg"
+    [ $? -eq 0 ] && grep -q '>On paper, auto is' "$scratch/s.svg"
+    ok $? "scale_picture.py draws it"
+else
+    for _ in 1 2 3; do skip "no python3 to read JSON with"; done
+fi
+./bench/scale --json "$scratch/s.json" > "$scratch/out" 2>&1
+[ $? -eq 3 ] && grep -q 'costs is missing; give the file' "$scratch/out"
+ok $? "scale says that it needs costs"
+printf 'tokens 4096\nnode forward before 1000\n' > "$scratch/costs"
+./bench/scale --costs "$scratch/costs" > "$scratch/out" 2>&1
+[ $? -eq 3 ] && grep -q 'line 2 is not one of' "$scratch/out"
+ok $? "and which line it does not understand"
 ./bench/plan_cost --rounds 5 --json "$scratch/p.json"
 ok $? "plan_cost runs"
 json "$scratch/p.json" "plan_cost writes JSON"
