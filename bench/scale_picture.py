@@ -3,9 +3,10 @@
 
     scale_picture.py scale.json > scale.svg
 
-A panel for each model of the links: a run of both chunks over its compute
-alone, for 8 to 1,024 ranks of experts, in both orders and at best, which is
-the longer of compute and communication.  The file alone decides what is drawn.
+Of the first model of the links, a panel for each shape: a run of both chunks
+over its compute alone, for 8 to 1,024 ranks of experts, in both orders and at
+best, which is the longer of compute and communication.  The file alone decides
+what is drawn.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -18,17 +19,17 @@ import sys
 import picture
 from picture import escaped, line, text
 
-LEFT, TOP, WIDTH, PLOT, HIGH, BETWEEN = 60, 116, 960, 400, 230, 66  # pixels
+LEFT, TOP, WIDTH, PLOT, HIGH, BETWEEN = 56, 116, 960, 256, 230, 54  # pixels
 
 WAYS = (("longer_ns", "bound", "the longer of compute and communication"),
         ("fixed_ns", "peer", "fixed order"),
         ("auto_ns", "layer", "the order that is found (auto)"))
 
 STYLE = picture.STYLE + """
-.way { fill: none; stroke-width: 2 }
+.bound { fill: #bf8700 }
+polyline.way { fill: none; stroke-width: 2 }
 .way.layer { stroke: #0969da } .way.peer { stroke: #8c959f }
 .way.bound { stroke: #bf8700; stroke-dasharray: 5 4 }
-.bound { fill: #bf8700 }
 """
 
 
@@ -41,7 +42,7 @@ def title(rows: list[dict]) -> str:
 
 
 class Panel:
-    """One model of the links."""
+    """One shape."""
 
     def __init__(self, left: float, name: str, rows: list[dict], most: float):
         self.left, self.name, self.rows, self.most = left, name, rows, most
@@ -85,18 +86,17 @@ class Panel:
 
 
 def draw(data: dict) -> str:
-    shape = data["scale"][0]["shape"]
-    rows = [row for row in data["scale"] if row["shape"] == shape]
-    names = list(dict.fromkeys(row["links"] for row in rows))
+    links = data["scale"][0]["links"]
+    rows = [row for row in data["scale"] if row["links"] == links]
+    names = list(dict.fromkeys(row["shape"] for row in rows))
     most = 0.05 + max(row["fixed_ns"] / row["compute_ns"] for row in rows)
     panels = [Panel(LEFT + i * (PLOT + BETWEEN), name,
-                    [row for row in rows if row["links"] == name],
+                    [row for row in rows if row["shape"] == name],
                     max(most, 1.2))
               for i, name in enumerate(names)]
     head, height = title(rows), TOP + HIGH + 86
-    sub = (f"A run of both chunks over its compute alone, by ranks of experts; "
-           f"below them communication over compute. Nodes as measured on: "
-           f"{data['costs_of']}.")
+    sub = (f"A run of both chunks over its compute alone, by ranks, below them "
+           f"communication over compute. {links}; nodes of {data['costs_of']}.")
     parts, at = [], 20
     for _, kind, words in WAYS:
         parts += [f'<rect x="{at}" y="{height - 22}" width="14" height="9" '
