@@ -119,6 +119,7 @@ struct bench_options bench_parse(int argc, char **argv, const char *usage)
         { "fraction", required_argument, NULL, 'f' },
         { "cublas", required_argument, NULL, 'b' },
         { "costs", required_argument, NULL, 'k' },
+        { "nccl", required_argument, NULL, 'n' },
         { "callgrind", no_argument, NULL, 'c' },
         { "whole-steps", no_argument, NULL, 'w' },
         { "help", no_argument, NULL, 'h' },
@@ -153,6 +154,9 @@ struct bench_options bench_parse(int argc, char **argv, const char *usage)
         case 'b':
             options.cublas = optarg;
             break;
+        case 'n':
+            options.nccl = optarg;
+            break;
         case 'k':
             options.costs = optarg;
             break;
@@ -167,7 +171,7 @@ struct bench_options bench_parse(int argc, char **argv, const char *usage)
                     "usage: %s [--driver cuda|soft] [--library PATH]\n"
                     "    [--rounds N] [--passes N] [--json FILE] "
                     "[--fraction F|auto]\n"
-                    "    [--cublas PATH] [--costs FILE]\n"
+                    "    [--cublas PATH] [--nccl PATH] [--costs FILE]\n"
                     "    [--callgrind [--whole-steps]]\n%s\n",
                     argv[0], usage);
             exit(c == 'h' ? 0 : 2);
@@ -179,10 +183,8 @@ struct bench_options bench_parse(int argc, char **argv, const char *usage)
     return options;
 }
 
-/* A library of the build that this program lies in, by its environment
- * variable, or left to the loader's own search. */
-static void find(const char *variable, const char *name, char *path,
-                 size_t bytes)
+void bench_find(const char *variable, const char *name, char *path,
+                size_t bytes)
 {
     static const char *const places[] = { "../.libs/", "../../.libs/",
                                           ".libs/" };
@@ -216,7 +218,7 @@ static void open_library(struct bench *bench)
     gh_error err = { "" };
     void *library, *symbol;
 
-    find("GRAPHHOOKS_LIBRARY", "libgraphhooks.so.0", path, sizeof(path));
+    bench_find("GRAPHHOOKS_LIBRARY", "libgraphhooks.so.0", path, sizeof(path));
     library =
         dlopen(bench->options.library != NULL ? bench->options.library : path,
                RTLD_NOW | RTLD_LOCAL);
@@ -234,12 +236,13 @@ static void open_library(struct bench *bench)
 void bench_open(struct bench *bench, const struct bench_options *options)
 {
     char text[512];
+    int devices = 0;
 
     memset(bench, 0, sizeof(*bench));
     bench->options = *options;
     if (options->soft) {
-        find("GRAPHHOOKS_SOFTCUDA", "libgraphhooks-softcuda.so",
-             bench->driver_path, sizeof(bench->driver_path));
+        bench_find("GRAPHHOOKS_SOFTCUDA", "libgraphhooks-softcuda.so",
+                   bench->driver_path, sizeof(bench->driver_path));
     } else {
         snprintf(bench->driver_path, sizeof(bench->driver_path),
                  "libcuda.so.1");
@@ -248,7 +251,12 @@ void bench_open(struct bench *bench, const struct bench_options *options)
         bench_die("%s", text);
     }
     NEED(bench, cuInit, (0));
-    NEED(bench, cuDeviceGet, (&bench->ordinal, 0));
+    NEED(bench, cuDeviceGetCount, (&devices));
+    if (devices == 0) {
+        bench_die("there is no device");
+    }
+    NEED(bench, cuDeviceGet,
+         (&bench->ordinal, (int)(options->rank % (uint32_t)devices)));
     NEED(bench, cuDeviceGetName,
          (bench->device, (int)sizeof(bench->device), bench->ordinal));
     NEED(bench, cuDriverGetVersion, (&bench->cuda_version));

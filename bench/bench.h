@@ -28,6 +28,9 @@ struct bench_options {
     const char *json;    /* --json; NULL: stdout */
     const char *fraction; /* --fraction, of what is offloaded; NULL: all */
     const char *cublas;   /* --cublas; NULL: looked for, "": none */
+    const char *nccl;     /* --nccl; NULL: the software device's, or
+                             libnccl.so.2 */
+    uint32_t rank;        /* of several, which take the devices in turn */
     const char *costs;    /* --costs: written by overlap, read by scale */
 };
 
@@ -62,6 +65,10 @@ void bench_need_gh(gh_status status, const char *call, const gh_error *err);
 
 /* Reads the command line; `usage` is the program's own line about itself. */
 struct bench_options bench_parse(int argc, char **argv, const char *usage);
+/* A library of the build that the program lies in: by its environment
+ * variable, else beside it, else left to the loader. */
+void bench_find(const char *variable, const char *name, char *path,
+                size_t bytes);
 void bench_open(struct bench *bench, const struct bench_options *options);
 void bench_close(struct bench *bench);
 

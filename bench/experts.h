@@ -47,6 +47,9 @@ struct experts_work {
     gh_buffer (*buffer)(void *user, const struct experts_node *node,
                         bool output);
     void *user;
+    /* Of several ranks; NULL: of one. */
+    void (*wait)(void *user); /* for all that was issued, and the others */
+    void (*agree)(void *user, double *ns, uint32_t n);
 };
 
 struct experts_options {

@@ -45,7 +45,8 @@ static CUdeviceptr matrix(const struct layers *l, CUdeviceptr all,
                           uint32_t layer, enum stage stage)
 {
     return all +
-           (2 * layer + (stage == STAGE_EXPERTS)) * (uint64_t)l->products->bytes;
+           (2 * layer + (stage == STAGE_EXPERTS)) *
+               (uint64_t)l->products->bytes;
 }
 
 /* What a node reads. */

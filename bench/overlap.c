@@ -175,8 +175,9 @@ static void open_mode(struct setting *s, struct mode *mode,
 {
     static const char *const orders[] = { "off", "off", "off", "fixed",
                                           "auto" };
-    const struct experts_work work = { layers_issue, layers_buffer,
-                                       &s->layers };
+    const struct experts_work work = { .issue = layers_issue,
+                                       .buffer = layers_buffer,
+                                       .user = &s->layers };
     const struct experts_options options = { .layers = s->layers.n,
                                              .order = orders[mode->way],
                                              .graphs = mode->graphs };

@@ -151,7 +151,9 @@ static void set_costs(const struct paper *p, const struct costs_shape *shape)
 static double play(struct paper *p, const struct costs_shape *shape,
                    enum cost_way way)
 {
-    const struct experts_work work = { issue, buffer, p };
+    const struct experts_work work = { .issue = issue,
+                                       .buffer = buffer,
+                                       .user = p };
     const struct experts_options options = { .layers = shape->layers,
                                              .order = cost_ways[way] };
     struct experts host;
