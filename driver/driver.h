@@ -50,6 +50,7 @@ enum {
 
 struct driver {
     void *library; /* what dlopen returned; never closed, see driver_load() */
+    /* those that are newer than CUDA 11.4 may be NULL */
 #define DRV_ENTRY(name, version, signature) CUresult(*name) signature;
 #include "driver/entries.def"
 #undef DRV_ENTRY

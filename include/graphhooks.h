@@ -6,6 +6,7 @@
 #include <graphhooks/bank.h>
 #include <graphhooks/base.h>
 #include <graphhooks/border.h>
+#include <graphhooks/exchange.h>
 #include <graphhooks/family.h>
 #include <graphhooks/host.h>
 #include <graphhooks/layer.h>

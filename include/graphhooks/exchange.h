@@ -189,7 +189,8 @@ typedef struct gh_exchange_op {
  * @return GH_OK; GH_ERR_INVALID when a part is outside of a window;
  *         GH_ERR_RANKS after another rank has not come, or when NCCL fails;
  *         GH_ERR_DEVICE when the driver fails: the others will miss this
- *         rank, and the exchange is over unless it was captured; GH_ERR_ABI or GH_ERR_UNSUPPORTED for a bad struct.
+ *         rank, and the exchange is over unless it was captured; GH_ERR_ABI
+ *         or GH_ERR_UNSUPPORTED for a bad struct.
  * Stream: enqueues on op->stream, and on streams of the exchange's that are
  * joined to it.  Blocks: never.  Allocates nothing.  Since: 0.5.
  */

@@ -18,6 +18,7 @@
 #include <graphhooks/aux.h>
 #include <graphhooks/bank.h>
 #include <graphhooks/border.h>
+#include <graphhooks/exchange.h>
 #include <graphhooks/layer.h>
 #include <graphhooks/model.h>
 #include <graphhooks/offload.h>
@@ -98,6 +99,17 @@ typedef struct gh_api {
     gh_status (*overlap_run)(gh_session *, const gh_overlap_pair *, gh_error *);
     gh_status (*overlap_get_stats)(const gh_session *, gh_overlap_stats *,
                                    gh_error *);
+    gh_status (*exchange_create)(const gh_exchange_desc *, gh_exchange **,
+                                 gh_error *);
+    void (*exchange_destroy)(gh_exchange *);
+    void *(*exchange_window)(const gh_exchange *);
+    void (*exchange_lay_out)(uint32_t, uint32_t, const uint64_t *,
+                             gh_exchange_part *);
+    gh_status (*exchange_all_to_all)(gh_exchange *, const gh_exchange_op *,
+                                     gh_error *);
+    gh_status (*exchange_wait)(gh_exchange *, void *, gh_error *);
+    gh_status (*exchange_get_stats)(const gh_exchange *, gh_exchange_stats *,
+                                    gh_error *);
 } gh_api;
 
 #define GH_GET_API_SYMBOL "gh_get_api"

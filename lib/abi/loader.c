@@ -64,6 +64,13 @@ gh_status gh_get_api(uint32_t major, const gh_api **api_p, gh_error *err)
         .ranks_wait = gh_ranks_wait,
         .overlap_run = gh_overlap_run,
         .overlap_get_stats = gh_overlap_get_stats,
+        .exchange_create = gh_exchange_create,
+        .exchange_destroy = gh_exchange_destroy,
+        .exchange_window = gh_exchange_window,
+        .exchange_lay_out = gh_exchange_lay_out,
+        .exchange_all_to_all = gh_exchange_all_to_all,
+        .exchange_wait = gh_exchange_wait,
+        .exchange_get_stats = gh_exchange_get_stats,
     };
 
     if (api_p == NULL) {

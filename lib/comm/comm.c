@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "comm/nccl.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -28,6 +29,7 @@
 struct gh_comm {
     struct gh_device *dev;
     gh_ranks ranks; /* as the host has given them */
+    char of[32]; /* "bank 2" */
     uint32_t seconds;
     bool aborted;
     bool gone; /* the host's communicator is none any more */
@@ -82,9 +84,9 @@ bool gh_comm_has_time(struct gh_comm_patience *patience)
 static gh_status too_late(const struct gh_comm *comm, gh_error *err)
 {
     return gh_fail(err, GH_ERR_RANKS,
-                   "the other ranks of bank %u have not come in %u s "
+                   "the other ranks of %s have not come in %u s "
                    "(GRAPHHOOKS_TIMEOUT)",
-                   comm->ranks.bank, comm->seconds);
+                   comm->of, comm->seconds);
 }
 
 /* ---- a beginning --------------------------------------------------------- */
@@ -147,14 +149,14 @@ static gh_status open_nccl(struct gh_comm *comm, gh_error *err)
     gh_status status = gh_nccl_open(comm->ranks.nccl, &comm->nccl, err);
 
     if (status == GH_OK) {
-        status = gh_nccl_check(comm->nccl, comm->ranks.comm, comm->ranks.rank,
-                               comm->ranks.size, err);
+        status = gh_nccl_check(comm->nccl, comm->ranks.comm, comm->of,
+                               comm->ranks.rank, comm->ranks.size, err);
     }
     return status;
 }
 
 gh_status gh_comm_open(struct gh_device *dev, const gh_ranks *ranks,
-                       uint32_t seconds, struct gh_comm **comm_p,
+                       const char *of, uint32_t seconds, struct gh_comm **comm_p,
                        gh_error *err)
 {
     struct gh_comm *comm = calloc(1, sizeof(*comm));
@@ -166,6 +168,11 @@ gh_status gh_comm_open(struct gh_device *dev, const gh_ranks *ranks,
     comm->dev = dev;
     comm->ranks = *ranks;
     comm->seconds = seconds;
+    if (of != NULL) {
+        snprintf(comm->of, sizeof(comm->of), "%s", of);
+    } else {
+        snprintf(comm->of, sizeof(comm->of), "bank %u", ranks->bank);
+    }
     if (ranks->gather == NULL) {
         status = open_nccl(comm, err);
     }
@@ -300,8 +307,7 @@ static gh_status take(struct gh_comm *comm, uint32_t n, gh_error *err)
 
         if (theirs[0] != comm->said && gh_comm_look(comm, err) == GH_OK) {
             return gh_fail(err, GH_ERR_RANKS,
-                           "rank %u of bank %u was not heard", i,
-                           comm->ranks.bank);
+                           "rank %u of %s was not heard", i, comm->of);
         }
         if (theirs[0] != comm->said) {
             return GH_ERR_RANKS;

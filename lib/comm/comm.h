@@ -32,13 +32,14 @@ bool gh_comm_has_time(struct gh_comm_patience *patience);
 
 /*
  * All ranks come here.  `ranks` has more of them than one, and a gather, or a
- * comm and the name of its NCCL.
+ * comm and the name of its NCCL.  `of` is what they share, for a sentence;
+ * NULL: the bank.
  *
  * GH_ERR_NOT_FOUND: no such NCCL, or not a whole one.  GH_ERR_INVALID: the
  * communicator has other ranks.  GH_ERR_RANKS: they do not come.
  */
 gh_status gh_comm_open(struct gh_device *dev, const gh_ranks *ranks,
-                       uint32_t seconds, struct gh_comm **comm_p,
+                       const char *of, uint32_t seconds, struct gh_comm **comm_p,
                        gh_error *err);
 /* NULL is allowed.  No graph holds the host's communicator any more. */
 void gh_comm_close(struct gh_comm *comm);

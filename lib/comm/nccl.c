@@ -82,7 +82,8 @@ void gh_nccl_close(struct gh_nccl *nccl)
 }
 
 gh_status gh_nccl_check(const struct gh_nccl *nccl, ncclComm_t comm,
-                        uint32_t rank, uint32_t size, gh_error *err)
+                        const char *who, uint32_t rank, uint32_t size,
+                        gh_error *err)
 {
     int n = -1, at = -1;
     gh_status status =
@@ -97,10 +98,9 @@ gh_status gh_nccl_check(const struct gh_nccl *nccl, ncclComm_t comm,
     }
     if (n != (int)size || at != (int)rank) {
         return gh_fail(err, GH_ERR_INVALID,
-                       "gh_ranks says rank %u of %u, and its communicator rank "
-                       "%d of %d: give the one that exactly the bank's ranks "
-                       "have",
-                       rank, size, at, n);
+                       "%s says rank %u of %u, and its communicator rank %d of "
+                       "%d: give the one that exactly these ranks have",
+                       who, rank, size, at, n);
     }
     return GH_OK;
 }
@@ -160,6 +160,69 @@ gh_status gh_nccl_gather(const struct gh_nccl *nccl, ncclComm_t comm,
 {
     return call(nccl, comm, err, ncclAllGather,
                 (mine, all, n, ncclUint64, comm, stream));
+}
+
+static gh_status send_and_receive(const struct gh_nccl *nccl, ncclComm_t comm,
+                                  const struct gh_nccl_part *part, int peer,
+                                  void *stream, gh_error *err)
+{
+    gh_status status = GH_OK;
+
+    if (part->to_bytes != 0) {
+        status = call(nccl, comm, err, ncclSend,
+                      (part->to, part->to_bytes, ncclUint8, peer, comm,
+                       stream));
+    }
+    if (status == GH_OK && part->from_bytes != 0) {
+        status = call(nccl, comm, err, ncclRecv,
+                      (part->from, part->from_bytes, ncclUint8, peer, comm,
+                       stream));
+    }
+    return status;
+}
+
+/* A communicator that does not block goes on issuing by itself. */
+static gh_status settle(const struct gh_nccl *nccl, ncclComm_t comm,
+                        uint32_t seconds, gh_error *err)
+{
+    struct gh_comm_patience patience = gh_comm_patience(seconds);
+    bool over = false;
+    gh_status status = gh_nccl_is_over(nccl, NULL, &comm, &over, err);
+
+    while (status == GH_OK && !over) {
+        if (!gh_comm_has_time(&patience)) {
+            return gh_fail(err, GH_ERR_RANKS,
+                           "NCCL has not issued an exchange in %u s "
+                           "(GRAPHHOOKS_TIMEOUT)",
+                           seconds);
+        }
+        status = gh_nccl_is_over(nccl, NULL, &comm, &over, err);
+    }
+    return status;
+}
+
+gh_status gh_nccl_exchange(const struct gh_nccl *nccl, ncclComm_t comm,
+                           const struct gh_nccl_part *parts, uint32_t rank,
+                           uint32_t n, void *stream, uint32_t seconds,
+                           gh_error *err)
+{
+    gh_status status = call(nccl, comm, err, ncclGroupStart, ());
+    gh_status ended;
+
+    if (status != GH_OK) {
+        return status;
+    }
+    for (uint32_t i = 1; i < n && status == GH_OK; i++) {
+        const uint32_t peer = (rank + i) % n;
+
+        status = send_and_receive(nccl, comm, &parts[peer], (int)peer, stream,
+                                  err);
+    }
+    ended = call(nccl, comm, status == GH_OK ? err : NULL, ncclGroupEnd, ());
+    if (status != GH_OK || ended != GH_OK) {
+        return GH_ERR_RANKS;
+    }
+    return settle(nccl, comm, seconds, err);
 }
 
 gh_status gh_nccl_look(const struct gh_nccl *nccl, ncclComm_t comm,

@@ -23,9 +23,11 @@ gh_status gh_nccl_open(const char *name, struct gh_nccl **nccl_p,
 /* The library itself stays loaded.  NULL is allowed. */
 void gh_nccl_close(struct gh_nccl *nccl);
 
-/* GH_ERR_INVALID: it is none of this NCCL, or has other ranks. */
+/* GH_ERR_INVALID: it is none of this NCCL, or has other ranks than `who` has
+ * said. */
 gh_status gh_nccl_check(const struct gh_nccl *nccl, struct ncclComm *comm,
-                        uint32_t rank, uint32_t size, gh_error *err);
+                        const char *who, uint32_t rank, uint32_t size,
+                        gh_error *err);
 
 /* Begins a communicator of the same ranks, which does not block. */
 gh_status gh_nccl_split(const struct gh_nccl *nccl, struct ncclComm *comm,
@@ -40,6 +42,19 @@ gh_status gh_nccl_is_over(const struct gh_nccl *nccl, struct ncclComm *parent,
 gh_status gh_nccl_gather(const struct gh_nccl *nccl, struct ncclComm *comm,
                          const uint64_t *mine, uint64_t *all, uint32_t n,
                          void *stream, gh_error *err);
+
+/* Bytes to and from another rank; nothing where they are 0. */
+struct gh_nccl_part {
+    const void *to;
+    void *from;
+    uint64_t to_bytes, from_bytes;
+};
+/* One for each rank, in a group; that of `rank` itself is not looked at.  Ends
+ * when it is issued, `seconds` at most. */
+gh_status gh_nccl_exchange(const struct gh_nccl *nccl, struct ncclComm *comm,
+                           const struct gh_nccl_part *parts, uint32_t rank,
+                           uint32_t n, void *stream, uint32_t seconds,
+                           gh_error *err);
 
 /* GH_ERR_RANKS when its ranks can no longer work together; *gone_p, which may
  * be NULL: as it is no communicator. */

@@ -66,6 +66,13 @@ static const struct gh_env_word overlap_words[] = {
     { NULL, NULL },
 };
 
+static const struct gh_env_word exchange_words[] = {
+    { "auto", NULL },
+    { "nccl", NULL },
+    { "copy", NULL },
+    { NULL, NULL },
+};
+
 static const struct gh_env_word fraction_words[] = {
     { "auto", NULL },
     { NULL, NULL },

@@ -36,6 +36,11 @@ enum {
     GH_ENV_CHECK_BITWISE = 1,
     GH_ENV_CHECK_RANKS = 2
 };
+enum {
+    GH_ENV_EXCHANGE_AUTO = 0,
+    GH_ENV_EXCHANGE_NCCL = 1,
+    GH_ENV_EXCHANGE_COPY = 2
+};
 /* LOG is a gh_log_level, or 0 for off.  SCOPE has bit n set for its n-th
  * word; none: whole layers. */
 

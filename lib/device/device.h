@@ -95,6 +95,35 @@ gh_status gh_device_copy_all_out(struct gh_device *dev,
                                  const struct gh_copies_out *copies,
                                  void *stream, gh_error *err);
 
+/* other ranks' memory */
+/* Between any two addresses that the device reaches. */
+gh_status gh_device_put(struct gh_device *dev, void *dst, const void *src,
+                        uint64_t bytes, void *stream, gh_error *err);
+/* Whether the driver has what is below: CUDA 11.7. */
+bool gh_device_has_words(const struct gh_device *dev);
+/* 32 bits of the device's own memory. */
+gh_status gh_device_word_write(struct gh_device *dev, void *word,
+                               uint32_t value, void *stream, gh_error *err);
+/* The stream stands still until the word is equal. */
+gh_status gh_device_word_wait(struct gh_device *dev, const void *word,
+                              uint32_t value, void *stream, gh_error *err);
+void *gh_device_context(const struct gh_device *dev);
+/* Memory of a context of this process; for good. */
+gh_status gh_device_reach(struct gh_device *dev, int ordinal, void *context,
+                          bool *can_p, gh_error *err);
+/* Memory that other processes are to reach, and of another process.  What is
+ * opened is a whole allocation, in which `offset` is meant. */
+struct gh_shared_memory {
+    uint64_t offset;
+    uint64_t handle[8];
+};
+gh_status gh_device_share(struct gh_device *dev, const void *address,
+                          struct gh_shared_memory *shared, gh_error *err);
+gh_status gh_device_open_shared(struct gh_device *dev,
+                                const struct gh_shared_memory *shared,
+                                void **base_p, gh_error *err);
+void gh_device_close_shared(struct gh_device *dev, void *base);
+
 /* streams and events */
 bool gh_device_is_legacy(const void *stream);
 /* False when the context that is current is another device's. */

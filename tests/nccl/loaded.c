@@ -51,7 +51,7 @@ static bool open_soft(int *status_p)
 {
     char text[256];
 
-    setenv("SOFTCUDA_DEVICES", "4", 1);
+    setenv("SOFTCUDA_DEVICES", "8", 1);
     setenv("SOFTCUDA_PROCESSES", "1", 1);
     if (driver_load(
             path_of("GRAPHHOOKS_SOFTCUDA", "./.libs/libgraphhooks-softcuda.so"),

@@ -30,11 +30,11 @@ struct said {
 struct shared {
     pthread_barrier_t barrier;
     ncclUniqueId ids[16];
-    uint64_t board[MAX_RANKS][RANK_WORDS];
+    uint64_t board[MOST_RANKS][RANK_WORDS];
     struct {
         uint32_t n;
         struct said said[MAX_SAID];
-    } tests[MAX_TESTS][MAX_RANKS];
+    } tests[MAX_TESTS][MOST_RANKS];
 };
 
 /* One rank's thread or process. */
@@ -266,7 +266,7 @@ static void start_threads(struct start *starts, int n)
  * nothing more is tried. */
 static void start_processes(struct start *starts, int n)
 {
-    pid_t pids[MAX_RANKS];
+    pid_t pids[MOST_RANKS];
 
     fflush(stdout);
     for (int i = 0; i < n; i++) {
@@ -300,7 +300,7 @@ static void begin(int n)
         }
     }
     for (int test = 0; test < MAX_TESTS; test++) {
-        for (int i = 0; i < MAX_RANKS; i++) {
+        for (int i = 0; i < MOST_RANKS; i++) {
             shared->tests[test][i].n = 0;
         }
     }
@@ -330,7 +330,7 @@ static void tell(size_t test, const char *name, int n)
 
 static void run(int n, const struct ranks_test *tests, size_t n_tests)
 {
-    struct start starts[MAX_RANKS];
+    struct start starts[MOST_RANKS];
 
     begin(n);
     memset(starts, 0, sizeof(starts));

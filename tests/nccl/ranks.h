@@ -19,7 +19,8 @@
 #include <stdint.h>
 
 enum {
-    MAX_RANKS = 4,
+    MAX_RANKS = 4,   /* of most tests */
+    MOST_RANKS = 8,  /* of any */
     RANK_WORDS = 32, /* of a rank, on the board */
     RANK_FLOATS = 4096 /* in each of a rank's buffers */
 };

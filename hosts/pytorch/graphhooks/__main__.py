@@ -169,6 +169,12 @@ MEANINGS = {
         "The order of nodes in gh_overlap_run: off, one chunk after the "
         "other; fixed, the published one; auto, the best by measured times.",
     ),
+    "ep_exchange": (
+        "auto or nccl or copy",
+        "auto",
+        "How an exchange of tokens moves bytes: nccl; copy, by copies into "
+        "the peers' memory; auto, copy where all ranks reach each other.",
+    ),
 }
 _LIBRARY = (
     "a path",

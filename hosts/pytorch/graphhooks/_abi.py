@@ -657,9 +657,80 @@ class gh_overlap_stats(Structure):
     ]
 
 
+# ---- exchange.h ------------------------------------------------------------
+
+GH_EXCHANGE_IPC = 1 << 0
+
+EXCHANGE_ABORT_FN = CFUNCTYPE(None, c_void_p)
+
+
+class gh_exchange_desc(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("flags", c_uint32),
+        ("rank", c_uint32),
+        ("n_ranks", c_uint32),
+        ("window_bytes", c_uint64),
+        ("window", c_void_p),
+        ("kind", c_char_p),
+        ("comm", c_void_p),
+        ("nccl", c_char_p),
+        ("user", c_void_p),
+        ("gather", GATHER_FN),
+        ("abort", EXCHANGE_ABORT_FN),
+        ("driver", c_char_p),
+        ("context", c_void_p),
+        ("device", c_int32),
+        ("reserved", c_uint32),
+        ("environment", POINTER(c_char_p)),
+    ]
+
+
+class gh_exchange_part(Structure):
+    _fields_ = [
+        ("from", c_uint64),
+        ("bytes", c_uint64),
+        ("there", c_uint64),
+        ("here", c_uint64),
+        ("comes", c_uint64),
+    ]
+
+
+class gh_exchange_op(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("flags", c_uint32),
+        ("stream", c_void_p),
+        ("send", c_void_p),
+        ("at", c_uint64),
+        ("parts", POINTER(gh_exchange_part)),
+        ("capacity", c_uint64),
+    ]
+
+
+GH_EXCHANGE_NCCL = 1
+GH_EXCHANGE_COPY = 2
+
+
+class gh_exchange_stats(Structure):
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("kind", c_uint32),
+        ("window_bytes", c_uint64),
+        ("calls", c_uint64),
+        ("captured", c_uint64),
+        ("copied_bytes", c_uint64),
+        ("nccl_bytes", c_uint64),
+        ("own_bytes", c_uint64),
+        ("peers_direct", c_uint32),
+        ("peers_ipc", c_uint32),
+    ]
+
+
 # ---- loader.h --------------------------------------------------------------
 
 _session = c_void_p
+_exchange = c_void_p
 _model = c_void_p
 _err = POINTER(gh_error)
 
@@ -744,6 +815,25 @@ class gh_api(Structure):
         ("ranks_wait", _call(_session, c_void_p)),
         ("overlap_run", _call(_session, POINTER(gh_overlap_pair))),
         ("overlap_get_stats", _call(_session, POINTER(gh_overlap_stats))),
+        (
+            "exchange_create",
+            _call(POINTER(gh_exchange_desc), POINTER(_exchange)),
+        ),
+        ("exchange_destroy", CFUNCTYPE(None, _exchange)),
+        ("exchange_window", CFUNCTYPE(c_void_p, _exchange)),
+        (
+            "exchange_lay_out",
+            CFUNCTYPE(
+                None,
+                c_uint32,
+                c_uint32,
+                POINTER(c_uint64),
+                POINTER(gh_exchange_part),
+            ),
+        ),
+        ("exchange_all_to_all", _call(_exchange, POINTER(gh_exchange_op))),
+        ("exchange_wait", _call(_exchange, c_void_p)),
+        ("exchange_get_stats", _call(_exchange, POINTER(gh_exchange_stats))),
     ]
 
 

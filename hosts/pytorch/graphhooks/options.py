@@ -48,6 +48,7 @@ OPTIONS = (
     "offload_in_flight",
     "offload_delay",
     "overlap",
+    "ep_exchange",
 )
 
 

@@ -19,7 +19,10 @@
     slot(offload_commit) slot(offload_load) slot(offload_release) \
     slot(offload_get_stats) slot(offload_declare) slot(bank_add) \
     slot(bank_get_stats) slot(packed_set) slot(ranks_set) slot(ranks_clear) \
-    slot(ranks_wait) slot(overlap_run) slot(overlap_get_stats)
+    slot(ranks_wait) slot(overlap_run) slot(overlap_get_stats) \
+    slot(exchange_create) slot(exchange_destroy) slot(exchange_window) \
+    slot(exchange_lay_out) slot(exchange_all_to_all) slot(exchange_wait) \
+    slot(exchange_get_stats)
 
 static void test_the_table(void)
 {

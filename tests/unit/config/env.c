@@ -215,6 +215,7 @@ static void test_values_are_taken(void)
         "GRAPHHOOKS_OFFLOAD_IN_FLIGHT=6",
         "GRAPHHOOKS_OFFLOAD_DELAY=1",
         "GRAPHHOOKS_OVERLAP=auto",
+        "GRAPHHOOKS_EP_EXCHANGE=copy",
         "GRAPHHOOKS_FREEZE=8",
         NULL,
     };
@@ -251,6 +252,7 @@ static void test_values_are_taken(void)
     is_int(env.offload_in_flight, 6, "OFFLOAD_IN_FLIGHT is taken");
     is_int(env.offload_delay, 1, "OFFLOAD_DELAY is taken");
     is_int(env.overlap, 2, "OVERLAP is taken");
+    is_int(env.ep_exchange, 2, "EP_EXCHANGE is taken");
     is_int(env.notes.n, 0, "known names and those of others earn no note");
     for (int i = 0; i < GH_ENV_COUNT; i++) {
         set += env.set[i];

@@ -1,0 +1,270 @@
+/*
+ * exchange.c - the calls of graphhooks/exchange.h: checks what the host hands
+ * over, reads the options, then lets lib/exchange work.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include <graphhooks/exchange.h>
+
+#include "base/error.h"
+#include "base/size.h"
+#include "config/env.h"
+#include "device/device.h"
+#include "exchange/exchange.h"
+
+#include <stdlib.h>
+
+#define KNOWN_FLAGS ((uint32_t)GH_EXCHANGE_IPC)
+#define MOST_RANKS 1024u
+
+static gh_status check_desc(const gh_exchange_desc *desc, gh_error *err)
+{
+    if ((desc->flags & ~KNOWN_FLAGS) != 0 || desc->reserved != 0) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_exchange_desc.flags is 0x%x, and reserved %u: set "
+                       "GH_EXCHANGE_* only, and zero the rest",
+                       desc->flags, desc->reserved);
+    }
+    if (desc->n_ranks == 0 || desc->n_ranks > MOST_RANKS ||
+        desc->rank >= desc->n_ranks) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_exchange_desc: rank %u of %u: ranks count from 0, "
+                       "up to %u of them",
+                       desc->rank, desc->n_ranks, MOST_RANKS);
+    }
+    if (desc->n_ranks > 1 && desc->comm == NULL && desc->gather == NULL) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_exchange_desc has neither comm nor gather: give one "
+                       "of them, by which ranks find each other");
+    }
+    if (desc->window != NULL && desc->window_bytes == 0) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_exchange_desc.window is given, and window_bytes is "
+                       "0: say how large it is");
+    }
+    return GH_OK;
+}
+
+static gh_status take_desc(const gh_exchange_desc *given,
+                           gh_exchange_desc *desc, gh_error *err)
+{
+    gh_status status;
+
+    if (given == NULL) {
+        return gh_fail(err, GH_ERR_INVALID, "gh_exchange_create: desc is NULL");
+    }
+    status = gh_check_size("gh_exchange_desc", given,
+                           GH_SIZE_THROUGH(gh_exchange_desc, environment),
+                           sizeof(*desc), err);
+    if (status != GH_OK) {
+        return status;
+    }
+    gh_take_struct(given, desc, sizeof(*desc));
+    return check_desc(desc, err);
+}
+
+static gh_status read_options(const gh_exchange_desc *desc, struct gh_env *env,
+                              struct gh_exchange_options *options,
+                              gh_error *err)
+{
+    const char *const *envp = desc->environment != NULL ? desc->environment
+                                                        : gh_env_process();
+    gh_status status = gh_env_load(envp, env, err);
+
+    if (status == GH_OK) {
+        status = gh_env_offer(env, GH_ENV_DRIVER, "gh_exchange_desc.driver",
+                              desc->driver, err);
+    }
+    if (status == GH_OK) {
+        status = gh_env_offer(env, GH_ENV_NCCL, "gh_exchange_desc.nccl",
+                              desc->nccl, err);
+    }
+    if (status == GH_OK) {
+        status = gh_env_offer(env, GH_ENV_EP_EXCHANGE, "gh_exchange_desc.kind",
+                              desc->kind, err);
+    }
+    if (status != GH_OK) {
+        return status;
+    }
+    options->kind = env->ep_exchange == GH_ENV_EXCHANGE_NCCL ? GH_EXCHANGE_NCCL
+                    : env->ep_exchange == GH_ENV_EXCHANGE_COPY
+                        ? GH_EXCHANGE_COPY
+                        : GH_EXCHANGE_AUTO;
+    options->timeout_s = env->timeout;
+    options->log = (struct gh_log){ env->log, gh_log_stderr, NULL };
+    if (options->kind == GH_EXCHANGE_NCCL && desc->n_ranks > 1 &&
+        desc->comm == NULL) {
+        return gh_fail(err, GH_ERR_CONFIG,
+                       "the exchange is to be by nccl (GRAPHHOOKS_EP_EXCHANGE "
+                       "or gh_exchange_desc.kind), and gh_exchange_desc.comm "
+                       "is NULL: give a communicator");
+    }
+    return GH_OK;
+}
+
+static gh_status open_on(struct gh_device *dev, const gh_exchange_desc *desc,
+                         const struct gh_exchange_options *options,
+                         gh_exchange **x_p, gh_error *err)
+{
+    struct gh_device_before before = gh_device_enter(dev);
+    gh_status status = gh_exchange_open(dev, desc, options, x_p, err);
+
+    gh_device_leave(dev, before);
+    return status;
+}
+
+static gh_status create(const struct gh_env *env, gh_exchange_desc *desc,
+                        const struct gh_exchange_options *options,
+                        gh_exchange **x_p, gh_error *err)
+{
+    struct gh_device *dev;
+    gh_status status = gh_device_open(env->driver, desc->context, desc->device,
+                                      &dev, err);
+
+    if (status != GH_OK) {
+        return status;
+    }
+    desc->nccl = env->nccl;
+    status = open_on(dev, desc, options, x_p, err);
+    if (status != GH_OK) {
+        gh_device_close(dev);
+    }
+    return status;
+}
+
+gh_status gh_exchange_create(const gh_exchange_desc *given, gh_exchange **x_p,
+                             gh_error *err)
+{
+    struct gh_exchange_options options;
+    gh_exchange_desc desc;
+    struct gh_env *env;
+    gh_status status;
+
+    if (x_p == NULL) {
+        return gh_fail(err, GH_ERR_INVALID, "gh_exchange_create: x_p is NULL");
+    }
+    status = take_desc(given, &desc, err);
+    if (status != GH_OK) {
+        return status;
+    }
+    env = malloc(sizeof(*env));
+    if (env == NULL) {
+        return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for the options");
+    }
+    status = read_options(&desc, env, &options, err);
+    if (status == GH_OK) {
+        status = create(env, &desc, &options, x_p, err);
+    }
+    free(env);
+    return status;
+}
+
+void gh_exchange_destroy(gh_exchange *x)
+{
+    struct gh_device_before before;
+    struct gh_device *dev;
+
+    if (x == NULL) {
+        return;
+    }
+    dev = gh_exchange_device(x);
+    before = gh_device_enter(dev);
+    gh_exchange_close(x);
+    gh_device_leave(dev, before);
+    gh_device_close(dev);
+}
+
+void *gh_exchange_window(const gh_exchange *x)
+{
+    return x != NULL ? gh_exchange_memory(x) : NULL;
+}
+
+void gh_exchange_lay_out(uint32_t n_ranks, uint32_t rank,
+                         const uint64_t *bytes, gh_exchange_part *parts)
+{
+    uint64_t from = 0, here = 0;
+
+    for (uint32_t peer = 0; peer < n_ranks; peer++) {
+        gh_exchange_part *part = &parts[peer];
+
+        part->from = from;
+        part->bytes = bytes[(size_t)rank * n_ranks + peer];
+        part->here = here;
+        part->comes = bytes[(size_t)peer * n_ranks + rank];
+        part->there = 0;
+        for (uint32_t before = 0; before < rank; before++) {
+            part->there += bytes[(size_t)before * n_ranks + peer];
+        }
+        from += part->bytes;
+        here += part->comes;
+    }
+}
+
+gh_status gh_exchange_all_to_all(gh_exchange *x, const gh_exchange_op *given,
+                                 gh_error *err)
+{
+    struct gh_device_before before;
+    struct gh_device *dev;
+    gh_exchange_op op;
+    gh_status status;
+
+    if (x == NULL || given == NULL) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_exchange_all_to_all: %s is NULL",
+                       x == NULL ? "x" : "op");
+    }
+    status = gh_check_size("gh_exchange_op", given,
+                           GH_SIZE_THROUGH(gh_exchange_op, capacity),
+                           sizeof(op), err);
+    if (status != GH_OK) {
+        return status;
+    }
+    gh_take_struct(given, &op, sizeof(op));
+    if (op.flags != 0) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_exchange_op.flags is 0x%x: none is defined",
+                       op.flags);
+    }
+    dev = gh_exchange_device(x);
+    before = gh_device_enter(dev);
+    status = gh_exchange_issue(x, &op, err);
+    gh_device_leave(dev, before);
+    return status;
+}
+
+gh_status gh_exchange_wait(gh_exchange *x, void *stream, gh_error *err)
+{
+    struct gh_device_before before;
+    gh_status status;
+
+    if (x == NULL) {
+        return gh_fail(err, GH_ERR_INVALID, "gh_exchange_wait: x is NULL");
+    }
+    before = gh_device_enter(gh_exchange_device(x));
+    status = gh_exchange_await(x, stream, err);
+    gh_device_leave(gh_exchange_device(x), before);
+    return status;
+}
+
+gh_status gh_exchange_get_stats(const gh_exchange *x, gh_exchange_stats *stats,
+                                gh_error *err)
+{
+    gh_exchange_stats ours;
+    gh_status status;
+
+    if (x == NULL || stats == NULL) {
+        return gh_fail(err, GH_ERR_INVALID, "gh_exchange_get_stats: %s is NULL",
+                       x == NULL ? "x" : "stats");
+    }
+    status = gh_check_size("gh_exchange_stats", stats,
+                           GH_SIZE_THROUGH(gh_exchange_stats, peers_ipc),
+                           sizeof(ours), err);
+    if (status != GH_OK) {
+        return status;
+    }
+    gh_exchange_count(x, &ours);
+    gh_give_struct(stats, &ours, sizeof(ours));
+    return GH_OK;
+}

@@ -1,0 +1,363 @@
+/*
+ * exchange.c - an exchange is made by all its ranks, and given back by all.
+ *
+ * What can fail on one rank alone comes first.  Then the ranks tell each other
+ * how they are, find each other's memory, and agree on the kind; from there on
+ * nothing fails.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "exchange/exchange.h"
+
+#include "base/error.h"
+#include "exchange/state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Handles are of whole allocations, which a driver makes in these units. */
+#define UNIT (UINT64_C(2) << 20)
+
+static const char *name_of(gh_exchange_kind kind)
+{
+    return kind == GH_EXCHANGE_AUTO   ? "auto"
+           : kind == GH_EXCHANGE_NCCL ? "nccl"
+                                      : "copy";
+}
+
+/* ---- this rank's own ----------------------------------------------------- */
+
+static gh_status make_lanes(gh_exchange *x, gh_error *err)
+{
+    const uint32_t peers = x->n - 1;
+    gh_status status = GH_OK;
+
+    x->n_lanes = peers < GH_EXCHANGE_LANES ? peers : GH_EXCHANGE_LANES;
+    for (uint32_t i = 0; i < x->n_lanes && status == GH_OK; i++) {
+        status = gh_device_stream_create_urgent(x->dev, &x->lanes[i].stream,
+                                                err);
+        if (status == GH_OK) {
+            status = gh_device_event_create(x->dev, &x->lanes[i].done, err);
+        }
+    }
+    if (status == GH_OK) {
+        status = gh_device_stream_create(x->dev, false, &x->side, err);
+    }
+    if (status == GH_OK) {
+        status = gh_device_event_create(x->dev, &x->begun, err);
+    }
+    return status == GH_OK ? gh_device_event_create(x->dev, &x->ended, err)
+                           : status;
+}
+
+/* All are down, and the one that they are raised by is 1. */
+static gh_status make_flags(gh_exchange *x, gh_error *err)
+{
+    const uint64_t bytes = (x->n + 1) * (uint64_t)sizeof(*x->flags);
+    const uint64_t room = (bytes + UNIT - 1) / UNIT * UNIT;
+    void *memory = NULL;
+    gh_status status = gh_device_alloc(x->dev, room, &memory, err);
+
+    if (status != GH_OK) {
+        return status;
+    }
+    x->flags = memory;
+    status = gh_device_zero(x->dev, memory, bytes, x->side, err);
+    if (status == GH_OK && gh_device_has_words(x->dev)) {
+        status = gh_device_word_write(x->dev, &x->flags[x->n].ready, 1,
+                                      x->side, err);
+    }
+    if (status == GH_OK) {
+        status = gh_device_stream_wait(x->dev, x->side, err);
+    }
+    if (status == GH_OK) {
+        status = gh_device_host_alloc(x->dev, bytes, &memory, err);
+    }
+    if (status == GH_OK) {
+        x->seen = memory;
+    }
+    return status;
+}
+
+static gh_status make_window(gh_exchange *x, gh_error *err)
+{
+    const uint64_t bytes = x->desc.window_bytes;
+
+    x->window = x->desc.window;
+    if (x->window != NULL) {
+        return GH_OK;
+    }
+    if (bytes > UINT64_MAX - UNIT) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_exchange_desc.window_bytes is %llu",
+                       (unsigned long long)bytes);
+    }
+    x->window_ours = true;
+    return gh_device_alloc(x->dev, (bytes / UNIT + 1) * UNIT,
+                           &x->window, err);
+}
+
+static gh_status find_nccl(gh_exchange *x, gh_error *err)
+{
+    gh_status status;
+
+    if (x->desc.comm == NULL || x->n == 1) {
+        return GH_OK;
+    }
+    status = gh_nccl_open(x->desc.nccl, &x->nccl, err);
+    return status == GH_OK
+               ? gh_nccl_check(x->nccl, x->desc.comm, "gh_exchange_desc",
+                               x->rank, x->n, err)
+               : status;
+}
+
+static gh_status make_own(gh_exchange *x, gh_error *err)
+{
+    gh_status status = make_lanes(x, err);
+
+    if (status == GH_OK) {
+        status = make_flags(x, err);
+    }
+    if (status == GH_OK) {
+        status = make_window(x, err);
+    }
+    return status == GH_OK ? find_nccl(x, err) : status;
+}
+
+/* ---- together ------------------------------------------------------------ */
+
+static gh_status meet(gh_exchange *x, gh_error *err)
+{
+    const gh_ranks ranks = {
+        .struct_size = sizeof(ranks),
+        .rank = x->rank,
+        .size = x->n,
+        .comm = x->desc.gather == NULL ? x->desc.comm : NULL,
+        .nccl = x->desc.nccl,
+        .user = x->desc.user,
+        .gather = x->desc.gather,
+    };
+
+    return gh_comm_open(x->dev, &ranks, "the exchange", x->timeout_s, &x->comm,
+                        err);
+}
+
+static gh_status compare(gh_exchange *x, gh_exchange_kind kind, gh_status own,
+                         gh_error *err)
+{
+    static const char *const names[] = { "gh_exchange_desc.kind", "n_ranks",
+                                         "comm (0: NULL)", "flags" };
+    const uint64_t mine[] = { kind, x->n, x->desc.comm != NULL, x->desc.flags,
+                              x->desc.window_bytes };
+    const uint64_t *all;
+    gh_status status = gh_exchange_gather(x, own, mine, 6, &all, err);
+
+    for (uint32_t i = 0; status == GH_OK && i < x->n; i++) {
+        const uint64_t *theirs = all + (size_t)i * 6 + 1;
+
+        x->peers[i].window_bytes = theirs[4];
+        for (uint32_t w = 0; w < 4; w++) {
+            if (theirs[w] != all[1 + w]) {
+                return gh_fail(err, GH_ERR_CONFIG,
+                               "gh_exchange_create: %s is %llu on rank 0 and "
+                               "%llu on rank %u: make them equal",
+                               names[w], (unsigned long long)all[1 + w],
+                               (unsigned long long)theirs[w], i);
+            }
+        }
+    }
+    return status;
+}
+
+static gh_status decide(gh_exchange *x, gh_exchange_kind kind, gh_status own,
+                        gh_error *err)
+{
+    struct gh_not_reached not;
+    gh_status status = compare(x, kind, own, err);
+
+    if (status != GH_OK) {
+        return status;
+    }
+    x->kind = GH_EXCHANGE_NCCL;
+    if (kind == GH_EXCHANGE_NCCL) {
+        return GH_OK;
+    }
+    x->exposed = true;
+    status = gh_exchange_reach(x, GH_OK, &not, err);
+    if (status != GH_OK) {
+        return status;
+    }
+    x->exposed = false;
+    if (!not.is) {
+        x->kind = GH_EXCHANGE_COPY;
+        return GH_OK;
+    }
+    if (kind == GH_EXCHANGE_COPY || x->nccl == NULL) {
+        return gh_fail(err, GH_ERR_UNSUPPORTED,
+                       "gh_exchange_create: rank %u does not reach the memory "
+                       "of rank %u, as copy needs: give a communicator, and "
+                       "kind auto or nccl",
+                       not.rank, not.peer);
+    }
+    gh_exchange_leave(x);
+    gh_log_line(&x->log, GH_LOG_WARN,
+                "exchange: rank %u does not reach the memory of rank %u: all "
+                "ranks use NCCL",
+                not.rank, not.peer);
+    return GH_OK;
+}
+
+static void say(gh_exchange *x)
+{
+    gh_log_line(&x->log, GH_LOG_INFO,
+                "exchange: rank %u of %u: %s, a window of %llu bytes", x->rank,
+                x->n, name_of(x->kind),
+                (unsigned long long)x->desc.window_bytes);
+    for (uint32_t i = 0; x->kind == GH_EXCHANGE_COPY && i < x->n; i++) {
+        const struct gh_peer *peer = &x->peers[i];
+
+        if (i != x->rank) {
+            gh_log_line(&x->log, GH_LOG_INFO,
+                        "exchange: rank %u to rank %u: %s, %s, into its window "
+                        "of %llu bytes",
+                        x->rank, i,
+                        peer->reach == GH_REACH_IPC ? "by CUDA IPC"
+                                                    : "threads of one process",
+                        peer->near ? "copies within the device"
+                                   : "by copy engine",
+                        (unsigned long long)peer->window_bytes);
+        }
+        x->stats.peers_direct += peer->reach == GH_REACH_DIRECT;
+        x->stats.peers_ipc += peer->reach == GH_REACH_IPC;
+    }
+}
+
+static gh_status agree(gh_exchange *x, gh_exchange_kind kind, gh_status own,
+                       gh_error *err)
+{
+    gh_error met;
+    gh_status status;
+
+    if (x->n == 1) {
+        x->kind = kind == GH_EXCHANGE_NCCL ? kind : GH_EXCHANGE_COPY;
+        x->peers[0].window_bytes = x->desc.window_bytes;
+        return own;
+    }
+    status = meet(x, &met);
+    if (status != GH_OK) {
+        return own != GH_OK ? own : gh_fail(err, status, "%s", met.text);
+    }
+    return decide(x, kind, own, err);
+}
+
+gh_status gh_exchange_open(struct gh_device *dev, const gh_exchange_desc *desc,
+                           const struct gh_exchange_options *options,
+                           gh_exchange **x_p, gh_error *err)
+{
+    gh_exchange *x = calloc(1, sizeof(*x));
+    gh_status status;
+
+    if (x == NULL) {
+        return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for an exchange");
+    }
+    x->dev = dev;
+    x->log = options->log;
+    x->timeout_s = options->timeout_s;
+    x->desc = *desc;
+    x->rank = desc->rank;
+    x->n = desc->n_ranks;
+    x->peers = calloc(x->n, sizeof(*x->peers));
+    x->parts = calloc(x->n, sizeof(*x->parts));
+    if (x->peers == NULL || x->parts == NULL) {
+        gh_exchange_close(x);
+        return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for %u ranks",
+                       desc->n_ranks);
+    }
+    status = make_own(x, err);
+    status = agree(x, options->kind, status, err);
+    if (status != GH_OK) {
+        x->kind = 0;
+        gh_exchange_close(x);
+        return status;
+    }
+    x->stats.kind = x->kind;
+    x->stats.window_bytes = desc->window_bytes;
+    say(x);
+    *x_p = x;
+    return GH_OK;
+}
+
+/* ---- the end ------------------------------------------------------------- */
+
+/* Whether nobody can write here any more. */
+static bool part(gh_exchange *x)
+{
+    const uint64_t *all;
+    uint64_t none = 0;
+    gh_error why;
+
+    if (x->kind == 0 || x->n == 1) {
+        return !x->exposed;
+    }
+    if (!gh_exchange_has_ended(x)) {
+        gh_exchange_let_go(x, NULL);
+    }
+    gh_exchange_leave(x);
+    if (x->kind == GH_EXCHANGE_NCCL) {
+        return true;
+    }
+    if (!x->over &&
+        gh_exchange_gather(x, GH_OK, &none, 2, &all, &why) == GH_OK) {
+        return true;
+    }
+    gh_log_line(&x->log, GH_LOG_WARN,
+                "exchange: rank %u leaves its window, of %llu bytes, and its "
+                "flags where they are, as other ranks may still write there: "
+                "%s",
+                x->rank, (unsigned long long)x->desc.window_bytes,
+                x->over ? x->why.text : why.text);
+    return false;
+}
+
+void gh_exchange_close(gh_exchange *x)
+{
+    const bool parted = part(x);
+
+    gh_exchange_leave(x);
+    if (x->comm != NULL) {
+        gh_comm_close(x->comm);
+    }
+    for (uint32_t i = 0; i < x->n_lanes; i++) {
+        gh_device_stream_destroy(x->dev, x->lanes[i].stream);
+        gh_device_event_destroy(x->dev, x->lanes[i].done);
+    }
+    gh_device_stream_destroy(x->dev, x->side);
+    gh_device_event_destroy(x->dev, x->begun);
+    gh_device_event_destroy(x->dev, x->ended);
+    if (parted) {
+        gh_device_free(x->dev, x->flags);
+        gh_device_free(x->dev, x->window_ours ? x->window : NULL);
+    }
+    gh_device_host_free(x->dev, x->seen);
+    gh_nccl_close(x->nccl);
+    free(x->peers);
+    free(x->parts);
+    free(x);
+}
+
+struct gh_device *gh_exchange_device(const gh_exchange *x)
+{
+    return x->dev;
+}
+
+void *gh_exchange_memory(const gh_exchange *x)
+{
+    return x->window;
+}
+
+void gh_exchange_count(const gh_exchange *x, gh_exchange_stats *stats)
+{
+    *stats = x->stats;
+}

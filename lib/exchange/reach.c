@@ -1,0 +1,198 @@
+/*
+ * reach.c - each rank finds the memory of the others.
+ *
+ * Threads of one process have the addresses already; processes on one machine
+ * open each other's allocations.  What cannot be reached is no error here:
+ * `auto` falls back to NCCL then, on all ranks.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "base/error.h"
+#include "exchange/state.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Where a rank is, and one of its memories.  In words, as they are told. */
+struct place {
+    uint64_t process, machine; /* equal: the same one */
+    uint64_t context, ordinal, bus;
+    uint64_t address, bytes;
+    uint64_t shared; /* there is a handle */
+    struct gh_shared_memory memory;
+};
+#define PLACE_WORDS ((uint32_t)(sizeof(struct place) / sizeof(uint64_t)))
+
+_Static_assert(sizeof(struct place) / sizeof(uint64_t) + 1 <= GH_COMM_WORDS,
+               "said at once");
+
+static uint64_t mix(uint64_t hash, const char *text, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        hash = (hash ^ (unsigned char)text[i]) * UINT64_C(0x100000001b3);
+    }
+    return hash;
+}
+
+/* The boot that this machine is in: other machines are in others. */
+static uint64_t this_machine(void)
+{
+    const int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY);
+    char text[64] = "";
+    ssize_t n = -1;
+
+    if (file >= 0) {
+        n = read(file, text, sizeof(text));
+        close(file);
+    }
+    if (n <= 0) {
+        gethostname(text, sizeof(text) - 1);
+        n = (ssize_t)strlen(text);
+    }
+    return mix(UINT64_C(0xcbf29ce484222325), text, (size_t)n);
+}
+
+/* Of one name for all threads, and no other process: an address that it has
+ * chosen, and its number. */
+static uint64_t this_process(void)
+{
+    static const char here;
+    const uint64_t words[] = { (uint64_t)getpid(), (uintptr_t)&here,
+                               this_machine() };
+
+    return mix(UINT64_C(0xcbf29ce484222325), (const char *)words,
+               sizeof(words));
+}
+
+/* Of the device. */
+static uint64_t this_bus(struct gh_device *dev)
+{
+    char text[32] = "";
+
+    gh_device_bus_id(dev, text, sizeof(text));
+    return mix(UINT64_C(0xcbf29ce484222325), text, strlen(text));
+}
+
+static void describe(gh_exchange *x, void *address, uint64_t bytes,
+                     struct place *place)
+{
+    struct gh_device_info info;
+
+    gh_device_get_info(x->dev, &info);
+    memset(place, 0, sizeof(*place));
+    place->process = this_process();
+    place->machine = this_machine();
+    place->bus = this_bus(x->dev);
+    place->context = (uintptr_t)gh_device_context(x->dev);
+    place->ordinal = (uint64_t)info.ordinal;
+    place->address = (uintptr_t)address;
+    place->bytes = bytes;
+    place->shared =
+        gh_device_share(x->dev, address, &place->memory, NULL) == GH_OK;
+}
+
+/* NULL: out of reach. */
+static void *find(gh_exchange *x, const struct place *mine,
+                  const struct place *theirs, struct gh_peer *peer, int which)
+{
+    const bool ipc = (x->desc.flags & GH_EXCHANGE_IPC) != 0;
+    bool can = false;
+    void *base = NULL;
+
+    if (theirs->process == mine->process && !ipc) {
+        peer->reach = GH_REACH_DIRECT;
+        gh_device_reach(x->dev, (int)theirs->ordinal,
+                        (void *)(uintptr_t)theirs->context, &can, NULL);
+        return can ? (void *)(uintptr_t)theirs->address : NULL;
+    }
+    if (theirs->machine != mine->machine || !theirs->shared ||
+        gh_device_open_shared(x->dev, &theirs->memory, &base, NULL) != GH_OK) {
+        return NULL;
+    }
+    peer->reach = GH_REACH_IPC;
+    peer->opened[which] = base;
+    return (char *)base + theirs->memory.offset;
+}
+
+/* One memory of each rank: all tell, and each finds. */
+static gh_status find_all(gh_exchange *x, gh_status own, int which,
+                          bool *found_p, uint32_t *missing_p, gh_error *err)
+{
+    struct place mine, theirs;
+    const uint64_t *all;
+    gh_status status;
+
+    describe(x, which == 0 ? (void *)x->flags : x->window,
+             x->desc.window_bytes, &mine);
+    status = gh_exchange_gather(x, own, (const uint64_t *)(const void *)&mine,
+                                PLACE_WORDS + 1, &all, err);
+    for (uint32_t i = 0; status == GH_OK && i < x->n; i++) {
+        struct gh_peer *peer = &x->peers[i];
+        void *memory;
+
+        memcpy(&theirs, all + (size_t)i * (PLACE_WORDS + 1) + 1,
+               sizeof(theirs));
+        peer->ordinal = (int)theirs.ordinal;
+        peer->near = theirs.bus == mine.bus && theirs.machine == mine.machine;
+        if (i == x->rank) {
+            peer->reach = GH_REACH_SELF;
+            peer->flags = x->flags;
+            peer->window = x->window;
+            continue;
+        }
+        memory = find(x, &mine, &theirs, peer, which);
+        if (memory == NULL) {
+            peer->reach = GH_REACH_NOT;
+            *missing_p = i;
+            *found_p = false;
+            continue;
+        }
+        if (which == 0) {
+            peer->flags = memory;
+        } else {
+            peer->window = memory;
+        }
+    }
+    return status;
+}
+
+gh_status gh_exchange_reach(gh_exchange *x, gh_status own,
+                            struct gh_not_reached *not_p, gh_error *err)
+{
+    uint32_t missing = 0;
+    bool found = gh_device_has_words(x->dev);
+    const uint64_t *all;
+    uint64_t mine;
+    gh_status status = find_all(x, own, 0, &found, &missing, err);
+
+    if (status == GH_OK) {
+        status = find_all(x, GH_OK, 1, &found, &missing, err);
+    }
+    if (status != GH_OK) {
+        return status;
+    }
+    mine = found ? 0 : missing + 1;
+    status = gh_exchange_gather(x, GH_OK, &mine, 2, &all, err);
+    not_p->is = false;
+    for (uint32_t i = 0; status == GH_OK && i < x->n; i++) {
+        if (!not_p->is && all[(size_t)i * 2 + 1] != 0) {
+            not_p->is = true;
+            not_p->rank = i;
+            not_p->peer = (uint32_t)all[(size_t)i * 2 + 1] - 1;
+        }
+    }
+    return status;
+}
+
+void gh_exchange_leave(gh_exchange *x)
+{
+    for (uint32_t i = 0; x->peers != NULL && i < x->n; i++) {
+        for (int which = 0; which < 2; which++) {
+            gh_device_close_shared(x->dev, x->peers[i].opened[which]);
+            x->peers[i].opened[which] = NULL;
+        }
+    }
+}

@@ -1,0 +1,225 @@
+/*
+ * wait.c - waiting for an exchange, and what happens when a rank does not
+ * come.
+ *
+ * A stream that waits for a word of memory waits for good.  So when the time
+ * is over this rank raises its own flags itself, again and again until the
+ * stream has come past: the numbers are wrong, and the host is told so, but
+ * streams and memory can be given back.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "base/error.h"
+#include "exchange/state.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Flags are read, and raised, within this time: nobody is waited for. */
+#define SOON_S 5u
+
+void gh_exchange_fail(gh_exchange *x, const gh_error *why, gh_error *err)
+{
+    if (!x->over) {
+        x->over = true;
+        x->why = *why;
+        gh_log_line(&x->log, GH_LOG_WARN, "%s; the exchange is over",
+                    why->text);
+        if (x->kind == GH_EXCHANGE_NCCL && x->desc.abort != NULL) {
+            x->desc.abort(x->desc.user);
+        } else if (x->kind == GH_EXCHANGE_NCCL && x->nccl != NULL) {
+            gh_nccl_abort(x->nccl, x->desc.comm);
+        }
+    }
+    if (err != NULL) {
+        *err = *why;
+    }
+}
+
+gh_status gh_exchange_refuse(const gh_exchange *x, gh_error *err)
+{
+    return gh_fail(err, GH_ERR_RANKS, "the exchange is over: %.220s",
+                   x->why.text);
+}
+
+/* ---- letting go ---------------------------------------------------------- */
+
+static void raise_all(gh_exchange *x)
+{
+    const uint32_t *one = &x->flags[x->n].ready;
+
+    for (uint32_t i = 0; i < x->n; i++) {
+        if (i != x->rank) {
+            gh_device_put(x->dev, &x->flags[i].ready, one, sizeof(*one),
+                          x->side, NULL);
+            gh_device_put(x->dev, &x->flags[i].arrived, one, sizeof(*one),
+                          x->side, NULL);
+        }
+    }
+}
+
+static bool is_idle(gh_exchange *x, void *stream)
+{
+    bool idle;
+
+    return gh_device_stream_ask(x->dev, stream, &idle, NULL) != GH_OK || idle;
+}
+
+static bool all_idle(gh_exchange *x, void *stream)
+{
+    bool idle = stream == NULL || is_idle(x, stream);
+
+    for (uint32_t i = 0; i < x->n_lanes; i++) {
+        idle &= is_idle(x, x->lanes[i].stream);
+    }
+    return idle;
+}
+
+void gh_exchange_let_go(gh_exchange *x, void *stream)
+{
+    struct gh_comm_patience patience = gh_comm_patience(SOON_S);
+
+    if (x->kind != GH_EXCHANGE_COPY || x->n == 1) {
+        return;
+    }
+    while (!all_idle(x, stream)) {
+        if (is_idle(x, x->side)) {
+            raise_all(x);
+        }
+        if (!gh_comm_has_time(&patience)) {
+            gh_log_line(&x->log, GH_LOG_WARN,
+                        "exchange: rank %u: its streams wait for something "
+                        "else still",
+                        x->rank);
+            return;
+        }
+    }
+}
+
+/* ---- who is missed ------------------------------------------------------- */
+
+/* Ranks whose `arrived` is down: of a call that waits, those have not come. */
+static uint32_t list_missed(gh_exchange *x, char *text, size_t bytes)
+{
+    uint32_t missed = 0;
+    size_t at = 0;
+
+    text[0] = '\0';
+    for (uint32_t i = 0; i < x->n; i++) {
+        const struct gh_flags *flags =
+            (const struct gh_flags *)(const void *)x->seen + i;
+
+        if (i == x->rank || flags->arrived != 0) {
+            continue;
+        }
+        if (missed++ < 8 && at < bytes) {
+            at += (size_t)snprintf(text + at, bytes - at, "%s%u",
+                                   missed > 1 ? ", " : "", i);
+        }
+    }
+    return missed;
+}
+
+/* Without a wait for the streams that stand still. */
+static bool read_flags(gh_exchange *x)
+{
+    struct gh_comm_patience patience = gh_comm_patience(SOON_S);
+
+    if (gh_device_copy_out(x->dev, x->seen, x->flags,
+                           x->n * sizeof(*x->flags), x->side,
+                           NULL) != GH_OK) {
+        return false;
+    }
+    while (!is_idle(x, x->side)) {
+        if (!gh_comm_has_time(&patience)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static gh_status miss(gh_exchange *x, gh_error *err)
+{
+    char text[80] = "";
+    uint32_t missed = 0;
+
+    if (x->kind == GH_EXCHANGE_COPY && x->n > 1 && read_flags(x)) {
+        missed = list_missed(x, text, sizeof(text));
+    }
+    if (missed == 0) {
+        return gh_fail(err, GH_ERR_RANKS,
+                       "exchange: rank %u of %u: the stream has not ended in "
+                       "%u s (GRAPHHOOKS_TIMEOUT)",
+                       x->rank, x->n, x->timeout_s);
+    }
+    return gh_fail(err, GH_ERR_RANKS,
+                   "exchange: rank %u of %u: no part has come from rank%s "
+                   "%s%s in %u s (GRAPHHOOKS_TIMEOUT)",
+                   x->rank, x->n, missed > 1 ? "s" : "", text,
+                   missed > 8 ? " and others" : "", x->timeout_s);
+}
+
+/* ---- waiting ------------------------------------------------------------- */
+
+static gh_status look(gh_exchange *x, gh_error *err)
+{
+    return x->kind == GH_EXCHANGE_NCCL && x->nccl != NULL
+               ? gh_nccl_look(x->nccl, x->desc.comm, NULL, err)
+               : GH_OK;
+}
+
+/* GH_ERR_RANKS ends the exchange; a failure of the driver is the stream's. */
+static gh_status wait_for(gh_exchange *x, void *stream, gh_error *err)
+{
+    struct gh_comm_patience patience = gh_comm_patience(x->timeout_s);
+    bool ended = false;
+
+    for (;;) {
+        gh_status status = gh_device_stream_ask(x->dev, stream, &ended, err);
+
+        if (status == GH_OK) {
+            status = look(x, err);
+        }
+        if (status != GH_OK || ended) {
+            return status;
+        }
+        if (!gh_comm_has_time(&patience)) {
+            return miss(x, err);
+        }
+    }
+}
+
+gh_status gh_exchange_await(gh_exchange *x, void *stream, gh_error *err)
+{
+    gh_status status;
+    gh_error why;
+
+    if (x->over) {
+        gh_exchange_let_go(x, stream);
+        return gh_exchange_refuse(x, err);
+    }
+    status = wait_for(x, stream, &why);
+    if (status == GH_ERR_RANKS) {
+        gh_exchange_fail(x, &why, err);
+        gh_exchange_let_go(x, stream);
+    } else if (status != GH_OK) {
+        gh_fail(err, status, "%s", why.text);
+    }
+    return status;
+}
+
+bool gh_exchange_has_ended(gh_exchange *x)
+{
+    struct gh_comm_patience patience = gh_comm_patience(x->timeout_s);
+    gh_error why;
+
+    while (!x->over && !gh_device_event_has_ended(x->dev, x->ended)) {
+        if (!gh_comm_has_time(&patience)) {
+            miss(x, &why);
+            gh_exchange_fail(x, &why, NULL);
+        }
+    }
+    return !x->over;
+}

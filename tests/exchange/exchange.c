@@ -1,0 +1,205 @@
+/*
+ * Both kinds of exchange bring each part where it belongs, of any shape, issued
+ * and replayed, in any order that a device may choose.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "tests/exchange/trader.h"
+
+#include <string.h>
+
+static struct trader_options wanted;
+
+static void test_shapes(struct rank *r)
+{
+    struct trader t;
+
+    if (!trader_open(&t, r, &wanted)) {
+        return;
+    }
+    for (int shape = 0; shape < N_SHAPES; shape++) {
+        for (int i = 0; i < 3; i++) {
+            gh_status status = trader_round(&t, shape, false);
+
+            says(r, status == GH_OK, "shape %d, round %d is issued%s%.120s",
+                 shape, i, status == GH_OK ? "" : ": ",
+                 status == GH_OK ? "" : t.err.text);
+        }
+    }
+    says_int(r, trader_wrong(&t), 0, "all parts are where they belong");
+    for (int shape = 0; shape < N_SHAPES; shape++) {
+        trader_round(&t, shape, false);
+        says(r, trader_is_exact(&t), "shape %d is exact alone", shape);
+    }
+    trader_close(&t);
+}
+
+/* Each shape is replayed five times, and issued in between. */
+static void test_replayed(struct rank *r)
+{
+    struct trader t;
+
+    if (!trader_open(&t, r, &wanted)) {
+        return;
+    }
+    trader_round(&t, SHAPE_FULL, false);
+    says(r, trader_is_exact(&t), "a first exchange is exact");
+    for (int shape = 0; shape < N_SHAPES; shape++) {
+        gh_status status = trader_record(&t, shape);
+
+        says(r, status == GH_OK, "shape %d is captured%s%.120s", shape,
+             status == GH_OK ? "" : ": ", status == GH_OK ? "" : t.err.text);
+    }
+    for (int i = 0; i < 5; i++) {
+        for (int shape = 0; shape < N_SHAPES; shape++) {
+            trader_round(&t, shape, true);
+            if ((shape + i) % 3 == 0) {
+                trader_round(&t, (shape + 1) % N_SHAPES, false);
+            }
+        }
+        if (i == 1 || i == 4) {
+            says_int(r, trader_wrong(&t), 0,
+                     "replayed and issued in turn, all are exact");
+        }
+    }
+    says_int(r, (long long)trader_stats(&t).captured, N_SHAPES,
+             "captures are counted");
+    trader_close(&t);
+}
+
+static void test_counted(struct rank *r)
+{
+    gh_exchange_stats stats;
+    uint64_t sent = 0;
+    struct trader t;
+    bool copied;
+
+    if (!trader_open(&t, r, &wanted)) {
+        return;
+    }
+    trader_round(&t, SHAPE_FULL, false);
+    trader_round(&t, SHAPE_UNEVEN, false);
+    says(r, trader_is_exact(&t), "two exchanges are exact");
+    for (int i = 0; i < r->n; i++) {
+        sent += i == r->rank ? 0 : trader_bytes(&t, SHAPE_FULL, r->rank, i) +
+                                       trader_bytes(&t, SHAPE_UNEVEN, r->rank,
+                                                    i);
+    }
+    stats = trader_stats(&t);
+    copied = stats.kind == GH_EXCHANGE_COPY;
+    says_int(r, stats.calls, 2, "calls are counted");
+    says_int(r, (long long)stats.copied_bytes, copied ? (long long)sent : 0,
+             "so are bytes by copy");
+    says_int(r, (long long)stats.nccl_bytes, copied ? 0 : (long long)sent,
+             "and by NCCL");
+    says_int(r, stats.peers_direct + stats.peers_ipc,
+             copied ? r->n - 1 : 0, "and peers that are reached");
+    says(r, wanted.kind == NULL || strcmp(wanted.kind, copied ? "copy" : "nccl")
+                == 0, "the kind is the one that was asked for");
+    trader_close(&t);
+}
+
+/* With the host's window, two at once, and words by the host. */
+static void test_variants(struct rank *r)
+{
+    struct trader_options options = wanted;
+    struct trader a, b;
+
+    options.own_window = true;
+    if (!trader_open(&a, r, &options)) {
+        return;
+    }
+    options.own_window = false;
+    if (trader_open(&b, r, &options)) {
+        for (int i = 0; i < 4; i++) {
+            trader_round(&a, SHAPE_FULL, false);
+            trader_round(&b, SHAPE_LATER, false);
+        }
+        says(r, trader_is_exact(&a), "in the host's window all is exact");
+        says(r, trader_is_exact(&b), "and in another exchange beside it");
+        trader_close(&b);
+    }
+    trader_close(&a);
+}
+
+static const struct ranks_test tests[] = {
+    { "shapes", test_shapes, false },
+    { "replayed", test_replayed, false },
+    { "counted", test_counted, false },
+    { "variants", test_variants, false },
+};
+
+static void run_kind(const char *kind, uint32_t flags, int most)
+{
+    static const int sizes[] = { 2, 3, 4, 8 };
+
+    wanted = (struct trader_options){ .kind = kind, .flags = flags };
+    for (int i = 0; i < 4 && sizes[i] <= most; i++) {
+        ranks_run_all(sizes[i], tests, sizeof(tests) / sizeof(tests[0]));
+    }
+}
+
+static void test_by_host(struct rank *r)
+{
+    struct trader_options options = { .kind = "auto",
+                                      .by_host = true,
+                                      .no_comm = true };
+    struct trader t;
+
+    if (trader_open(&t, r, &options)) {
+        trader_round(&t, SHAPE_FULL, false);
+        trader_round(&t, SHAPE_UNEVEN, false);
+        says(r, trader_is_exact(&t), "words may be brought by the host");
+        says_int(r, trader_stats(&t).kind, GH_EXCHANGE_COPY,
+                 "auto is copy where all are reached");
+        trader_close(&t);
+    }
+}
+
+static void test_alone(struct rank *r)
+{
+    struct trader_options options = { .kind = NULL, .no_comm = true };
+    struct trader t;
+
+    if (trader_open(&t, r, &options)) {
+        trader_round(&t, SHAPE_FULL, false);
+        trader_round(&t, SHAPE_CAPACITY, false);
+        says(r, trader_is_exact(&t), "one rank keeps its parts");
+        trader_close(&t);
+    }
+}
+
+int main(void)
+{
+    int status, most;
+
+    if (!ranks_open(&status)) {
+        return status;
+    }
+    most = ranks_are_soft() ? MOST_RANKS : MAX_RANKS;
+    ranks_devices(MOST_RANKS);
+    run_kind("copy", 0, most);
+    if (ranks_are_soft()) {
+        run_kind("copy", GH_EXCHANGE_IPC, most);
+    }
+    run_kind("nccl", 0, most);
+    run_kind(NULL, 0, 2);
+    ranks_know_each_other(true);
+    ranks_run(2, "by the host", test_by_host);
+    ranks_run(1, "alone", test_alone);
+    ranks_know_each_other(false);
+    if (ranks_are_soft()) {
+        ranks_quiet(true);
+        for (int seed = 2; seed <= 101; seed++) {
+            ranks_seed(seed);
+            wanted = (struct trader_options){
+                .kind = seed % 4 == 0 ? "nccl" : "copy",
+                .flags = seed % 4 == 1 ? GH_EXCHANGE_IPC : 0,
+            };
+            ranks_run(2 + seed % 3, "seeds", test_replayed);
+        }
+        ranks_quiet(false);
+        ok(true, "100 seeds are exact, and have no race");
+    }
+    return done_testing();
+}

@@ -1,0 +1,311 @@
+/*
+ * trader.c - see trader.h.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "tests/exchange/trader.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const patient[] = { "GRAPHHOOKS_TIMEOUT=20",
+                                       "GRAPHHOOKS_LOG=off", NULL };
+
+static const char *path_of(const char *variable, const char *built)
+{
+    const char *path = getenv(variable);
+
+    return path != NULL && *path != '\0' ? path : built;
+}
+
+uint64_t trader_bytes(const struct trader *t, enum trader_shape shape, int i,
+                      int j)
+{
+    switch (shape) {
+    case SHAPE_FULL:
+        return t->unit * (uint64_t)(1 + (i * 3 + j) % 4);
+    case SHAPE_ALL_TO_ONE:
+        return j == t->r->n - 1 ? t->unit * 3 + 5 : 0;
+    case SHAPE_NONE:
+        return 0;
+    case SHAPE_CAPACITY:
+        return t->unit * 2;
+    case SHAPE_UNEVEN:
+    case SHAPE_LATER:
+    default:
+        return (i + 2 * j) % 3 == 0
+                   ? 0
+                   : t->unit * (uint64_t)((i * 5 + j * 3) % 4) + 7;
+    }
+}
+
+static unsigned char byte_of(uint32_t round, int from, int to, uint64_t i)
+{
+    return (unsigned char)(round * 37u + (uint32_t)from * 11u +
+                           (uint32_t)to * 5u + (uint32_t)i);
+}
+
+/* ---- a beginning and an end ---------------------------------------------- */
+
+/* By the board, which processes share too. */
+static gh_status bring(void *user, uint32_t bank, const uint64_t *mine,
+                       uint64_t *all, uint32_t n)
+{
+    struct rank *r = ((struct trader *)user)->r;
+
+    (void)bank;
+    if (n > RANK_WORDS) {
+        return GH_ERR_INVALID;
+    }
+    memcpy(ranks_board(r->rank), mine, n * sizeof(*mine));
+    ranks_meet(r);
+    for (int i = 0; i < r->n; i++) {
+        memcpy(all + (size_t)i * n, ranks_board(i), n * sizeof(*all));
+    }
+    ranks_meet(r);
+    return GH_OK;
+}
+
+static void make_memory(struct trader *t)
+{
+    void *memory = NULL;
+    CUdeviceptr window = 0;
+
+    drv.cuMemAlloc(&t->send, t->most);
+    drv.cuMemAllocHost(&memory, t->most * TRADER_ROUNDS);
+    t->out = memory;
+    drv.cuMemAllocHost(&memory, t->window_bytes * TRADER_ROUNDS);
+    t->in = memory;
+    if (t->options.own_window) {
+        drv.cuMemAlloc(&window, t->window_bytes + 512);
+        t->theirs = (char *)pointer(window) + 512;
+    }
+}
+
+gh_status trader_try(struct trader *t, struct rank *r,
+                     const struct trader_options *options)
+{
+    gh_exchange_desc desc = { .struct_size = sizeof(desc) };
+    gh_status status;
+
+    memset(t, 0, sizeof(*t));
+    t->r = r;
+    t->options = *options;
+    t->unit = options->unit != 0 ? options->unit : 96;
+    t->most = (uint64_t)r->n * (4 * t->unit + 16);
+    t->window_bytes = 2 * t->most;
+    make_memory(t);
+
+    desc.flags = options->flags;
+    desc.rank = (uint32_t)r->rank;
+    desc.n_ranks = (uint32_t)r->n;
+    desc.window_bytes = t->window_bytes;
+    desc.window = t->theirs;
+    desc.kind = options->kind;
+    desc.comm = options->no_comm ? NULL : r->comm;
+    desc.nccl = ranks_are_soft() ? path_of("GRAPHHOOKS_SOFTNCCL",
+                                           "./.libs/libsoftnccl.so")
+                                 : getenv("GRAPHHOOKS_TEST_NCCL");
+    desc.user = t;
+    desc.gather = options->by_host ? bring : NULL;
+    desc.driver = ranks_are_soft()
+                      ? path_of("GRAPHHOOKS_SOFTCUDA",
+                                "./.libs/libgraphhooks-softcuda.so")
+                      : "cuda";
+    desc.context = r->ctx;
+    desc.environment =
+        options->environment != NULL ? options->environment : patient;
+    status = gh_exchange_create(&desc, &t->x, &t->err);
+    if (status == GH_OK) {
+        t->window = gh_exchange_window(t->x);
+    }
+    return status;
+}
+
+bool trader_open(struct trader *t, struct rank *r,
+                 const struct trader_options *options)
+{
+    if (trader_try(t, r, options) != GH_OK) {
+        trader_close(t);
+        return says(r, false, "an exchange is made: %.160s", t->err.text);
+    }
+    return true;
+}
+
+void trader_close(struct trader *t)
+{
+    for (int i = 0; i < N_SHAPES; i++) {
+        if (t->graphs[i] != NULL) {
+            drv.cuGraphExecDestroy(t->graphs[i]);
+        }
+    }
+    gh_exchange_destroy(t->x);
+    drv.cuMemFree(t->send);
+    drv.cuMemFreeHost(t->out);
+    drv.cuMemFreeHost(t->in);
+    if (t->theirs != NULL) {
+        drv.cuMemFree((CUdeviceptr)(uintptr_t)(t->theirs - 512));
+    }
+    t->x = NULL;
+}
+
+/* ---- rounds -------------------------------------------------------------- */
+
+static uint64_t at_of(const struct trader *t, enum trader_shape shape)
+{
+    return shape == SHAPE_LATER ? t->most : 0;
+}
+
+static gh_status exchange(struct trader *t, enum trader_shape shape)
+{
+    uint64_t bytes[MOST_RANKS * MOST_RANKS];
+    gh_exchange_part parts[MOST_RANKS];
+    const int n = t->r->n;
+    gh_exchange_op op = { .struct_size = sizeof(op),
+                          .stream = t->r->stream,
+                          .send = pointer(t->send),
+                          .at = at_of(t, shape) };
+
+    if (shape == SHAPE_CAPACITY) {
+        op.capacity = trader_bytes(t, shape, 0, 0);
+    } else {
+        for (int i = 0; i < n * n; i++) {
+            bytes[i] = trader_bytes(t, shape, i / n, i % n);
+        }
+        gh_exchange_lay_out((uint32_t)n, (uint32_t)t->r->rank, bytes, parts);
+        op.parts = parts;
+    }
+    return gh_exchange_all_to_all(t->x, &op, &t->err);
+}
+
+static void write_out(struct trader *t, uint32_t round,
+                      enum trader_shape shape)
+{
+    char *to = t->out + round * t->most;
+
+    memset(to, 0, t->most);
+    for (int peer = 0; peer < t->r->n; peer++) {
+        const uint64_t bytes = trader_bytes(t, shape, t->r->rank, peer);
+
+        for (uint64_t i = 0; i < bytes; i++) {
+            *to++ = (char)byte_of(round, t->r->rank, peer, i);
+        }
+    }
+}
+
+/* What has come, one part behind the other. */
+static void take_in(struct trader *t, uint32_t round, enum trader_shape shape)
+{
+    uint64_t bytes = 0;
+
+    for (int i = 0; i < t->r->n; i++) {
+        bytes += trader_bytes(t, shape, i, t->r->rank);
+    }
+    if (bytes != 0) {
+        drv.cuMemcpyDtoHAsync(
+            t->in + round * t->window_bytes,
+            (CUdeviceptr)(uintptr_t)t->window + at_of(t, shape), bytes,
+            t->r->stream);
+    }
+}
+
+gh_status trader_record(struct trader *t, enum trader_shape shape)
+{
+    CUstream stream = t->r->stream;
+    CUgraph graph = NULL;
+    gh_status status;
+
+    drv.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    status = exchange(t, shape);
+    if (drv.cuStreamEndCapture(stream, &graph) != CUDA_SUCCESS) {
+        return status != GH_OK ? status : GH_ERR_DEVICE;
+    }
+    if (drv.cuGraphInstantiateWithFlags(&t->graphs[shape], graph, 0) !=
+        CUDA_SUCCESS) {
+        status = GH_ERR_DEVICE;
+    }
+    drv.cuGraphDestroy(graph);
+    return status;
+}
+
+gh_status trader_round(struct trader *t, enum trader_shape shape,
+                       bool replayed)
+{
+    const uint32_t round = t->rounds;
+    CUstream stream = t->r->stream;
+    gh_status status;
+
+    if (round == TRADER_ROUNDS) {
+        return GH_ERR_BUSY;
+    }
+    t->rounds++;
+    t->shapes[round] = shape;
+    write_out(t, round, shape);
+    drv.cuMemcpyHtoDAsync(t->send, t->out + round * t->most, t->most, stream);
+    if (replayed && t->graphs[shape] != NULL) {
+        status = drv.cuGraphLaunch(t->graphs[shape], stream) == CUDA_SUCCESS
+                     ? GH_OK
+                     : GH_ERR_DEVICE;
+    } else {
+        status = exchange(t, shape);
+    }
+    if (status == GH_OK) {
+        take_in(t, round, shape);
+    }
+    return status;
+}
+
+gh_status trader_wait(struct trader *t)
+{
+    return gh_exchange_wait(t->x, t->r->stream, &t->err);
+}
+
+void trader_forget(struct trader *t)
+{
+    t->rounds = 0;
+}
+
+static bool is_right(const struct trader *t, uint32_t round)
+{
+    const enum trader_shape shape = t->shapes[round];
+    const char *came = t->in + round * t->window_bytes;
+
+    for (int from = 0; from < t->r->n; from++) {
+        const uint64_t bytes = trader_bytes(t, shape, from, t->r->rank);
+
+        for (uint64_t i = 0; i < bytes; i++) {
+            if ((unsigned char)*came++ !=
+                byte_of(round, from, t->r->rank, i)) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+uint32_t trader_wrong(struct trader *t)
+{
+    uint32_t wrong = 0;
+
+    if (trader_wait(t) != GH_OK) {
+        return TRADER_ROUNDS;
+    }
+    for (uint32_t i = 0; i < t->rounds; i++) {
+        wrong += !is_right(t, i);
+    }
+    t->rounds = 0;
+    return wrong;
+}
+
+bool trader_is_exact(struct trader *t)
+{
+    return trader_wrong(t) == 0;
+}
+
+gh_exchange_stats trader_stats(struct trader *t)
+{
+    gh_exchange_stats stats = { .struct_size = sizeof(stats) };
+
+    gh_exchange_get_stats(t->x, &stats, &t->err);
+    return stats;
+}

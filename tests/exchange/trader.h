@@ -1,0 +1,80 @@
+/*
+ * trader.h - the smallest host that exchanges: bytes that say who has sent
+ * them, to whom, and when.
+ *
+ * A round fills `send`, exchanges, and takes the window away, all on one
+ * stream and without a wait of the host's: whoever overwrites something too
+ * soon is seen, by the race detector and by the bytes.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef EXCHANGE_TRADER_H
+#define EXCHANGE_TRADER_H
+
+#include <graphhooks.h>
+
+#include "tests/nccl/ranks.h"
+
+enum trader_shape {
+    SHAPE_UNEVEN,
+    SHAPE_FULL,      /* uneven, and no part is empty */
+    SHAPE_ALL_TO_ONE,
+    SHAPE_NONE,
+    SHAPE_CAPACITY,  /* padded: the same from each to each */
+    SHAPE_LATER,     /* uneven, further on in the window */
+    N_SHAPES
+};
+
+#define TRADER_ROUNDS 48
+
+struct trader_options {
+    const char *kind; /* NULL: auto */
+    uint32_t flags;
+    bool by_host;     /* words are brought by the host, not by NCCL */
+    bool no_comm;
+    bool own_window;  /* of the host's */
+    uint32_t unit;    /* bytes; 0: 96 */
+    const char *const *environment; /* NULL: waits 20 s for ranks */
+};
+
+struct trader {
+    struct rank *r;
+    struct trader_options options;
+    gh_exchange *x;
+    char *window, *theirs; /* the window; the one that the host has made */
+    uint64_t unit, most, window_bytes;
+    CUdeviceptr send;
+    char *out, *in; /* pinned: of each round what is sent, and what has come */
+    uint32_t rounds;
+    enum trader_shape shapes[TRADER_ROUNDS];
+    CUgraphExec graphs[N_SHAPES];
+    gh_error err;
+};
+
+/* False, and said, where it does not open. */
+bool trader_open(struct trader *t, struct rank *r,
+                 const struct trader_options *options);
+/* The same without a word: what was returned. */
+gh_status trader_try(struct trader *t, struct rank *r,
+                     const struct trader_options *options);
+void trader_close(struct trader *t);
+
+/* One round is issued; of a shape that was recorded, its graph if `replayed`.
+ */
+gh_status trader_round(struct trader *t, enum trader_shape shape,
+                       bool replayed);
+/* The exchange of a shape, captured. */
+gh_status trader_record(struct trader *t, enum trader_shape shape);
+gh_status trader_wait(struct trader *t);
+/* Waits, and compares all rounds since the last time; how many are wrong. */
+uint32_t trader_wrong(struct trader *t);
+bool trader_is_exact(struct trader *t);
+/* Rounds are compared no more. */
+void trader_forget(struct trader *t);
+
+gh_exchange_stats trader_stats(struct trader *t);
+/* Bytes that rank i sends to rank j. */
+uint64_t trader_bytes(const struct trader *t, enum trader_shape shape, int i,
+                      int j);
+
+#endif
