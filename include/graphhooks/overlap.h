@@ -109,6 +109,9 @@ typedef gh_status gh_run_node_fn(void *user, const gh_overlap_node *node,
  * in different orders would wait for each other for good.  Called once, by the
  * same call of gh_overlap_run on every rank, with as many times on each.
  *
+ * A host needs none where gh_ranks_set has named those ranks: the session takes
+ * the largest of each itself, over the ranks of the bank that has most.
+ *
  * @param[in,out] ns  nanoseconds; 0: not measured
  */
 typedef gh_status gh_agree_fn(void *user, double *ns, uint32_t n,
@@ -137,7 +140,8 @@ typedef struct gh_overlap_pair {
     void *comm;    /* another; NULL: one of the session's, of the highest
                       priority that the device has */
     gh_run_node_fn *run_node; /* required */
-    gh_agree_fn *agree;       /* `auto` needs it; NULL: the order is fixed */
+    gh_agree_fn *agree;       /* NULL: by the ranks of gh_ranks_set; without
+                                 those the order is fixed */
     void *user;               /* of both */
 } gh_overlap_pair;
 
@@ -155,11 +159,13 @@ typedef struct gh_overlap_pair {
  *         struct, or forward and backward of one microbatch in one chunk;
  *         GH_ERR_NOT_FOUND for a chunk that the model does not have;
  *         GH_ERR_STATE when a pass is open, inside another run, or in a
- *         session without GH_SESSION_EP_OVERLAP; GH_ERR_DEVICE;
+ *         session without GH_SESSION_EP_OVERLAP; GH_ERR_RANKS where `auto` or
+ *         GRAPHHOOKS_CHECK=ranks asks the other ranks; GH_ERR_DEVICE;
  *         GH_ERR_NO_MEMORY; or what a node returned.
  *
  * Stream: as above.  Blocks: never, but once with `auto`, for the times of the
- * step before.  Allocates in the first run of a pair of chunks.  Since: 0.5.
+ * step before and for the other ranks; and with GRAPHHOOKS_CHECK=ranks in every
+ * call.  Allocates in the first run of a pair of chunks.  Since: 0.5.
  */
 GH_API gh_status gh_overlap_run(gh_session *session,
                                 const gh_overlap_pair *pair, gh_error *err);

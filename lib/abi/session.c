@@ -198,6 +198,9 @@ static gh_status open_capture(struct gh_session *session,
         .legacy_threads = (desc->flags & GH_SESSION_LEGACY_THREADS) != 0,
         .check = (uint8_t)env->check,
         .timeout_s = env->timeout,
+        .overlap = (desc->flags & GH_SESSION_EP_OVERLAP) != 0
+                       ? (uint32_t)env->overlap
+                       : 0,
         .check_every = env->check_every,
         .warmup_steps = env->warmup_steps,
         .freeze = env->freeze,

@@ -48,6 +48,7 @@ struct gh_capture_options {
     uint8_t check; /* enum gh_checking */
     uint64_t check_every;
     uint32_t timeout_s; /* that other ranks are waited for */
+    uint32_t overlap;   /* GRAPHHOOKS_OVERLAP; compared between ranks */
     uint64_t warmup_steps;
     uint64_t freeze; /* steps after warmup with recordings; 0: all */
     uint32_t max_slots;

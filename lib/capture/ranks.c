@@ -64,8 +64,8 @@ static void abort_all(struct gh_capture *c)
     gh_device_leave(c->dev, before);
 }
 
-static gh_status part(struct gh_capture *c, const struct gh_bank *bank,
-                      const char *why, gh_error *err)
+gh_status gh_ranks_part(struct gh_capture *c, const struct gh_bank *bank,
+                        const char *why, gh_error *err)
 {
     char where[200];
 
@@ -86,11 +86,6 @@ static gh_status part(struct gh_capture *c, const struct gh_bank *bank,
     return gh_ranks_refuse(c, err);
 }
 
-gh_status gh_ranks_part(struct gh_capture *c, const char *why, gh_error *err)
-{
-    return part(c, c->open.bank, why, err);
-}
-
 gh_status gh_ranks_refuse(const struct gh_capture *c, gh_error *err)
 {
     return gh_fail(err, GH_ERR_RANKS, "%s", c->why_parted.text);
@@ -105,7 +100,7 @@ gh_status gh_ranks_look(struct gh_capture *c, gh_error *err)
 
         if (bank->comm != NULL && !c->parted &&
             gh_comm_look(bank->comm, &why) != GH_OK) {
-            return part(c, bank, why.text, err);
+            return gh_ranks_part(c, bank, why.text, err);
         }
     }
     return c->parted ? gh_ranks_refuse(c, err) : GH_OK;
@@ -147,7 +142,7 @@ static gh_status wait_for(struct gh_capture *c, void *stream, gh_error *err)
                      "what was issued up to here has not ended in %u s "
                      "(GRAPHHOOKS_TIMEOUT): another rank does not come",
                      c->options.timeout_s);
-            return part(c, a_bank(c), why, err);
+            return gh_ranks_part(c, a_bank(c), why, err);
         }
     }
 }
@@ -198,6 +193,7 @@ static const char *const settings[] = {
     "GRAPHHOOKS_CHECK_EVERY",
     "GRAPHHOOKS_TIMEOUT",
     "GRAPHHOOKS_OFFLOAD",
+    "GRAPHHOOKS_OVERLAP",
     "gh_bank_desc.cp_size",
     "gh_bank_desc.tokens",
     "gh_bank_desc.sequences",
@@ -247,6 +243,7 @@ static void write_settings(const struct gh_capture *c, const gh_ranks *ranks,
         o->check_every,
         o->timeout_s,
         c->offload != NULL,
+        o->overlap,
         bank->cp_size,
         bank->tokens,
         bank->sequences,

@@ -8,10 +8,11 @@
 
 #include "capture/state.h"
 
-/* The ranks of the open pass's bank can go on no further: says so, with rank
- * and pass, destroys all graphs and ends what waits for other ranks.  The
- * status is GH_ERR_RANKS, the text what was said. */
-gh_status gh_ranks_part(struct gh_capture *c, const char *why, gh_error *err);
+/* The ranks of a bank can go on no further: says so, with rank and pass,
+ * destroys all graphs and ends what waits for other ranks.  The status is
+ * GH_ERR_RANKS, the text what was said. */
+gh_status gh_ranks_part(struct gh_capture *c, const struct gh_bank *bank,
+                        const char *why, gh_error *err);
 /* The same sentence again, of a session whose ranks have parted. */
 gh_status gh_ranks_refuse(const struct gh_capture *c, gh_error *err);
 

@@ -90,6 +90,16 @@ static gh_status choose_sequence(struct gh_schedule *s, struct gh_pairing *p,
     return status;
 }
 
+static uint64_t hash_of(const uint32_t *sequence, uint32_t n)
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+
+    for (uint32_t i = 0; i < n; i++) {
+        hash = (hash ^ sequence[i]) * UINT64_C(0x100000001b3);
+    }
+    return hash;
+}
+
 static gh_status make(struct gh_schedule *s, struct gh_pairing *p,
                       gh_error *err)
 {
@@ -106,6 +116,7 @@ static gh_status make(struct gh_schedule *s, struct gh_pairing *p,
     }
     status = choose_sequence(s, p, sequence, err);
     if (status == GH_OK) {
+        p->hash = hash_of(sequence, p->tasks.n);
         status = gh_walk_make(s->plan, &p->tasks, sequence,
                               p->order == GH_OVERLAP_OFF, &p->walk, err);
     }

@@ -17,6 +17,7 @@ struct gh_pairing {
     gh_overlap_order order; /* of the walk */
     struct gh_tasks tasks;
     struct gh_walk walk;
+    uint64_t hash; /* of the sequence */
     struct gh_forecast forecast, fixed; /* zero: the times are not known */
     void **timers; /* two for each task; NULL: it was not measured */
 };
@@ -55,6 +56,8 @@ struct gh_schedule {
 /* times.c: moves the timing on, before a run.  Blocks when it settles. */
 gh_status gh_times_turn(struct gh_schedule *s, const gh_overlap_pair *pair,
                         gh_error *err);
+/* The order is fixed from now on, whatever was measured. */
+void gh_times_forget(struct gh_schedule *s);
 /* Events around the tasks of a pairing that is to be measured, and whether
  * it is in this run. */
 bool gh_times_begin(struct gh_schedule *s, struct gh_pairing *p);

@@ -3,11 +3,11 @@
  *
  * The step is the second after warmup, in which graphs are replayed.  Events
  * stand around each node, behind its wait, so that what is measured is the
- * node and not what it waits for.  The next step's first run reads them, has
- * the host agree with the other ranks, and drops all pairings, which are then
- * made for the times.  Both steps are counted, so that all ranks come to them
- * in the same call; what one rank could not measure is 0, and the host's
- * agreement takes care of that.
+ * node and not what it waits for.  The next step's first run reads them, makes
+ * them equal on all ranks, and drops all pairings, which are then made for the
+ * times.  Both steps are counted, so that all ranks come to them in the same
+ * call.  A node that one rank could not measure has the times of the others; a
+ * rank that could measure none says so, and all stay fixed.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -17,9 +17,11 @@
 
 #include "base/error.h"
 #include "capture/capture.h"
+#include "capture/together.h"
 #include "device/device.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* In the first step after warmup graphs are recorded. */
@@ -81,7 +83,8 @@ static gh_status read_all(struct gh_schedule *s, double *ns, uint32_t cells,
 {
     uint32_t *counts = calloc(cells, sizeof(*counts));
 
-    if (counts == NULL) {
+    if (ns == NULL || counts == NULL) {
+        free(counts);
         return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for times");
     }
     for (uint32_t i = 0; i < s->n_pairings; i++) {
@@ -107,27 +110,78 @@ static gh_status check_agreed(const double *ns, uint32_t cells, gh_error *err)
     return GH_OK;
 }
 
+static void warn_fixed(const struct gh_schedule *s, const char *why)
+{
+    gh_log_line(s->options.log, GH_LOG_WARN,
+                "GRAPHHOOKS_OVERLAP=auto: the order stays fixed, as %s", why);
+}
+
+static bool has_any(const double *ns, uint32_t cells)
+{
+    for (uint32_t i = 0; i < cells; i++) {
+        if (ns[i] > 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* By the session's own ranks.  What failed here is no reason to keep them
+ * waiting. */
+static gh_status settle_with_ranks(struct gh_schedule *s,
+                                   const gh_overlap_pair *pair, double *ns,
+                                   uint32_t cells, bool *known_p, gh_error *err)
+{
+    double *mine = ns != NULL && has_any(ns, cells) ? ns : NULL;
+    char why[80];
+    uint32_t lacks;
+    gh_status status;
+
+    s->running = true; /* gather is the host's */
+    status = gh_together_largest(s->capture, pair->compute, mine, cells, &lacks,
+                                 err);
+    s->running = false;
+    *known_p = lacks == GH_NO_RANK;
+    if (status == GH_OK && !*known_p) {
+        snprintf(why, sizeof(why), "rank %u could not measure its nodes",
+                 lacks);
+        warn_fixed(s, why);
+    }
+    return status;
+}
+
+static gh_status settle_with_host(struct gh_schedule *s,
+                                  const gh_overlap_pair *pair, double *ns,
+                                  uint32_t cells, gh_error *err)
+{
+    gh_status status;
+
+    s->running = true;
+    status = pair->agree(pair->user, ns, cells, err);
+    s->running = false;
+    return status == GH_OK ? check_agreed(ns, cells, err) : status;
+}
+
 static gh_status settle(struct gh_schedule *s, const gh_overlap_pair *pair,
                         gh_error *err)
 {
     const uint32_t cells = gh_tasks_cells(s->plan);
     double *ns = calloc(cells, sizeof(*ns));
-    gh_status status;
+    bool known = true;
+    gh_error why;
+    gh_status status = read_all(s, ns, cells, &why);
 
-    if (ns == NULL) {
-        return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for times");
+    if (pair->agree == NULL) {
+        status = settle_with_ranks(s, pair, status == GH_OK ? ns : NULL, cells,
+                                   &known, err);
+    } else if (status == GH_OK) {
+        status = settle_with_host(s, pair, ns, cells, err);
+    } else {
+        status = gh_fail(err, status, "%s", why.text);
     }
-    status = read_all(s, ns, cells, err);
-    if (status == GH_OK) {
-        s->running = true;
-        status = pair->agree(pair->user, ns, cells, err);
-        s->running = false;
-    }
-    if (status == GH_OK) {
-        status = check_agreed(ns, cells, err);
-    }
-    if (status != GH_OK) {
+    if (status != GH_OK || !known) {
         free(ns);
+        s->timing = known ? s->timing : GH_TIMING_NEVER;
         return status;
     }
     gh_pairings_free(s);
@@ -136,13 +190,12 @@ static gh_status settle(struct gh_schedule *s, const gh_overlap_pair *pair,
     return GH_OK;
 }
 
-static void stay_fixed(struct gh_schedule *s)
+void gh_times_forget(struct gh_schedule *s)
 {
+    gh_pairings_free(s);
+    free(s->ns);
+    s->ns = NULL;
     s->timing = GH_TIMING_NEVER;
-    gh_log_line(s->options.log, GH_LOG_WARN,
-                "GRAPHHOOKS_OVERLAP=auto: the order stays fixed, as "
-                "gh_overlap_pair.agree is NULL and ranks that choose by times "
-                "of their own would wait for each other: give agree");
 }
 
 gh_status gh_times_turn(struct gh_schedule *s, const gh_overlap_pair *pair,
@@ -153,8 +206,11 @@ gh_status gh_times_turn(struct gh_schedule *s, const gh_overlap_pair *pair,
     if (s->timing == GH_TIMING_NEVER || s->timing == GH_TIMING_SETTLED) {
         return GH_OK;
     }
-    if (pair->agree == NULL) {
-        stay_fixed(s);
+    if (pair->agree == NULL && !gh_together_can(s->capture)) {
+        s->timing = GH_TIMING_NEVER;
+        warn_fixed(s, "ranks that choose by times of their own would wait for "
+                      "each other: name them with gh_ranks_set, or give "
+                      "gh_overlap_pair.agree, which is NULL");
         return GH_OK;
     }
     if (s->timing == GH_TIMING_WAITS &&

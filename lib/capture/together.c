@@ -1,0 +1,184 @@
+/*
+ * together.c - see together.h.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "capture/together.h"
+
+#include "capture/places.h"
+#include "capture/ranks.h"
+#include "comm/comm.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Of equals the first that was declared; NULL: none has ranks. */
+static struct gh_bank *widest(const struct gh_capture *c)
+{
+    struct gh_bank *found = NULL;
+
+    for (uint32_t i = 0; i < c->banks.n; i++) {
+        struct gh_bank *bank = c->banks.all[i];
+
+        if (bank->comm != NULL &&
+            (found == NULL ||
+             gh_comm_size(bank->comm) > gh_comm_size(found->comm))) {
+            found = bank;
+        }
+    }
+    return found;
+}
+
+bool gh_together_can(const struct gh_capture *c)
+{
+    return widest(c) != NULL;
+}
+
+bool gh_together_compares(const struct gh_capture *c)
+{
+    return c->options.check == GH_CHECKS_RANKS && widest(c) != NULL;
+}
+
+/* ---- meeting ------------------------------------------------------------- */
+
+static gh_status follow(struct gh_capture *c, struct gh_bank *bank,
+                        void *stream, gh_error *err)
+{
+    struct gh_device_before before;
+    gh_status status;
+    gh_error why;
+
+    if (c->parted) {
+        return gh_ranks_refuse(c, err);
+    }
+    before = gh_device_enter(c->dev);
+    status = gh_comm_follow(bank->comm, stream, &why);
+    gh_device_leave(c->dev, before);
+    return status == GH_OK ? GH_OK : gh_ranks_part(c, bank, why.text, err);
+}
+
+static gh_status bring(struct gh_capture *c, struct gh_bank *bank,
+                       const uint64_t *mine, uint32_t n,
+                       const uint64_t **all_p, gh_error *err)
+{
+    gh_error why;
+    gh_status status = gh_place_bring(c, bank, mine, n, all_p, &why);
+
+    return status == GH_OK ? GH_OK : gh_ranks_part(c, bank, why.text, err);
+}
+
+/* All are in one place, with what each has said besides. */
+static gh_status meet(struct gh_capture *c, struct gh_bank *bank, void *stream,
+                      const uint64_t *mine, const uint64_t **all_p,
+                      gh_error *err)
+{
+    gh_status status = follow(c, bank, stream, err);
+
+    if (status == GH_OK) {
+        status = bring(c, bank, mine, GH_SAID, all_p, err);
+    }
+    return status == GH_OK ? gh_place_compare(c, bank, mine, *all_p, err)
+                           : status;
+}
+
+/* ---- times --------------------------------------------------------------- */
+
+static uint32_t first_that_lacks(const struct gh_bank *bank,
+                                 const uint64_t *all)
+{
+    for (uint32_t i = 0; i < gh_comm_size(bank->comm); i++) {
+        if (gh_place_answer(all + (size_t)i * GH_SAID) != 0) {
+            return i;
+        }
+    }
+    return GH_NO_RANK;
+}
+
+/* As many as ranks can say at once. */
+static gh_status take_largest(struct gh_capture *c, struct gh_bank *bank,
+                              double *ns, uint32_t n, gh_error *err)
+{
+    uint64_t mine[GH_COMM_WORDS];
+    const uint64_t *all;
+    gh_status status;
+
+    _Static_assert(sizeof(*ns) == sizeof(*mine), "a time is a word");
+    memcpy(mine, ns, n * sizeof(*mine));
+    status = bring(c, bank, mine, n, &all, err);
+    for (uint32_t i = 0; i < gh_comm_size(bank->comm) && status == GH_OK; i++) {
+        for (uint32_t k = 0; k < n; k++) {
+            double theirs;
+
+            memcpy(&theirs, &all[(size_t)i * n + k], sizeof(theirs));
+            ns[k] = theirs > ns[k] ? theirs : ns[k];
+        }
+    }
+    return status;
+}
+
+gh_status gh_together_largest(struct gh_capture *c, void *stream, double *ns,
+                              uint32_t n, uint32_t *lacks_p, gh_error *err)
+{
+    struct gh_bank *bank = widest(c);
+    const uint64_t mine[GH_SAID] = {
+        [GH_SAID_HEAD] = gh_place_head(GH_AT_TIMES, ns == NULL, GH_REASON_NONE),
+        [GH_SAID_STEP] = c->stats.iterations,
+        [GH_SAID_WORK] = n,
+    };
+    const uint64_t *all;
+    gh_status status = meet(c, bank, stream, mine, &all, err);
+
+    *lacks_p = status == GH_OK ? first_that_lacks(bank, all) : GH_NO_RANK;
+    if (status != GH_OK || *lacks_p != GH_NO_RANK) {
+        return status;
+    }
+    for (uint32_t i = 0; i < n && status == GH_OK; i += GH_COMM_WORDS) {
+        status = take_largest(c, bank, ns + i,
+                              n - i < GH_COMM_WORDS ? n - i : GH_COMM_WORDS,
+                              err);
+    }
+    return status;
+}
+
+/* ---- runs ---------------------------------------------------------------- */
+
+gh_status gh_together_compare(struct gh_capture *c, void *stream,
+                              const struct gh_together_run *run, bool *alike_p,
+                              gh_error *err)
+{
+    struct gh_bank *bank = widest(c);
+    const uint64_t mine[GH_SAID] = {
+        [GH_SAID_HEAD] = gh_place_head(GH_AT_RUN, 0, GH_REASON_NONE),
+        [GH_SAID_STEP] = c->stats.iterations,
+        [GH_SAID_WORK] = (uint64_t)run->early << 32 |
+                         (uint64_t)(run->backward + 1) << 16 |
+                         (run->forward + 1),
+        [GH_SAID_MORE] = run->order,
+    };
+    const uint64_t *all;
+    gh_status status = meet(c, bank, stream, mine, &all, err);
+    char where[160];
+
+    *alike_p = true;
+    if (status != GH_OK) {
+        return status;
+    }
+    c->stats.checks++;
+    for (uint32_t i = 1; i < gh_comm_size(bank->comm) && *alike_p; i++) {
+        const uint64_t *theirs = all + (size_t)i * GH_SAID;
+
+        if (theirs[GH_SAID_MORE] != all[GH_SAID_MORE]) {
+            *alike_p = false;
+            c->stats.check_failures++;
+            gh_place_describe(c, mine, where, sizeof(where));
+            gh_log_line(c->options.log, GH_LOG_WARN,
+                        "GRAPHHOOKS_CHECK: the ranks of bank %u part %s: rank "
+                        "%u issues the nodes in another order than rank 0; "
+                        "all take the fixed order from now on",
+                        bank->number, where, i);
+        }
+    }
+    return GH_OK;
+}
