@@ -87,7 +87,10 @@ typedef struct gh_overlap_node {
      * Of a tensor that a compute node has read the last reader is that node's
      * backward or weight gradient; a comm node reads in its backward no tensor
      * but those of GH_ELEMENT_PROB, MASK and INDEX.  A host whose backward
-     * reads what the same node has written keeps that until then itself. */
+     * reads what the same node has written keeps that until then itself.
+     * A tensor that the host has saved in a group of graphhooks/offload.h is
+     * listed all the same, and given back by the rules there alone: it is the
+     * library's memory, or gh_host_services.released tells of it. */
     uint32_t n_release;
     uint32_t reserved; /* 0 */
     const gh_overlap_release *release;

@@ -117,6 +117,8 @@ gh_status gh_capture_load(struct gh_capture *capture, gh_offload_group *group,
 gh_status gh_capture_release(struct gh_capture *capture, uint32_t layer,
                              uint32_t module, gh_error *err);
 gh_status gh_capture_flush(struct gh_capture *capture, gh_error *err);
+/* Passes issue no commits that wait, as a flush follows at once. */
+void gh_capture_hold(struct gh_capture *capture, bool holds);
 /* `groups` has whole structs of this release. */
 gh_status gh_capture_declare(struct gh_capture *capture,
                              gh_offload_declared *groups, uint32_t n,

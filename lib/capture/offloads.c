@@ -212,6 +212,11 @@ gh_status gh_capture_flush(struct gh_capture *c, gh_error *err)
     return status;
 }
 
+void gh_capture_hold(struct gh_capture *c, bool holds)
+{
+    c->holds = holds;
+}
+
 gh_status gh_capture_declare(struct gh_capture *c, gh_offload_declared *groups,
                              uint32_t n, uint32_t in_flight, gh_error *err)
 {
@@ -256,8 +261,8 @@ gh_status gh_offloads_begin(struct gh_capture *c, const gh_pass *pass,
 {
     const struct gh_instance *first = c->offload->first_queued;
 
-    if (pass->direction == GH_FORWARD &&
-        pass->microbatch == first->microbatch) {
+    if (c->holds || (pass->direction == GH_FORWARD &&
+                     pass->microbatch == first->microbatch)) {
         return GH_OK;
     }
     return gh_offload_flush(c->offload, err);

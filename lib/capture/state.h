@@ -49,6 +49,7 @@ struct gh_capture {
                               the next pass is entered still belongs to it */
     bool serving; /* a service of the host's is called, in a recording */
     uint32_t paused;
+    bool holds; /* commits that wait are flushed right after the next passes */
     uint64_t enters, exits; /* enters: the number of the next pass, from 1 */
     uint64_t first;         /* the first pass of this step */
     uint64_t timed_every, until_timed;

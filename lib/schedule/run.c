@@ -244,7 +244,11 @@ static gh_status run_step(const struct run *r, const struct gh_step *step,
 {
     gh_status status = GH_OK;
 
-    if (step->wait != GH_MARK_NONE) {
+    if (step->flushes) {
+        status = gh_capture_flush(r->s->capture, err);
+    }
+    gh_capture_hold(r->s->capture, step->holds);
+    if (status == GH_OK && step->wait != GH_MARK_NONE) {
         status = wait_for(r, step->wait, step->lane, err);
     }
     if (status == GH_OK) {
@@ -307,6 +311,7 @@ static gh_status walk(const struct run *r, gh_error *err)
     for (uint32_t i = 0; i < walk->n && status == GH_OK; i++) {
         status = run_step(r, &walk->steps[i], err);
     }
+    gh_capture_hold(r->s->capture, false);
     if (status == GH_OK) {
         status = end_well(r, err);
     }

@@ -91,6 +91,18 @@ static void add_step(struct making *m, uint32_t task, bool serial)
     walk->n++;
 }
 
+/* The CPU has time once an exchange is all that is left to issue. */
+static void find_gaps(struct gh_walk *walk, const struct gh_tasks *tasks)
+{
+    for (uint32_t i = 0; i < walk->n; i++) {
+        walk->steps[i].flushes =
+            tasks->all[walk->steps[i].task].lane == GH_LANE_COMM;
+        if (i > 0) {
+            walk->steps[i - 1].holds = walk->steps[i].flushes;
+        }
+    }
+}
+
 /* Whether every reader comes before the end of the step, on its stream. */
 static bool has_read(const struct making *m, const struct gh_life *life,
                      uint32_t step)
@@ -176,6 +188,7 @@ gh_status gh_walk_make(const struct gh_plan *plan,
     for (uint32_t i = 0; i < tasks->n; i++) {
         add_step(&m, sequence[i], serial);
     }
+    find_gaps(walk, tasks);
     walk->joins = m.turns[GH_LANE_COMM] > m.reach[GH_LANE_COMPUTE];
     walk->waits += walk->joins;
     status = add_releases(&m, plan, err);

@@ -29,6 +29,8 @@ struct gh_step {
     gh_lane lane;      /* on which it is issued */
     uint8_t wait;      /* enum gh_mark, of the other lane */
     uint8_t mark;      /* recorded behind it; GH_MARK_NONE: nobody waits */
+    bool flushes;      /* before it commits that wait are issued */
+    bool holds;        /* the next one flushes: its passes need not */
     uint32_t flags;    /* GH_NODE_* */
     uint32_t release;  /* the first in gh_walk.releases */
     uint32_t n_release;

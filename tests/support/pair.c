@@ -12,9 +12,10 @@
 #define ELEMS 4u
 #define STRIDE 256u
 #define MAX_SLOTS 4u
-#define SETS (MAX_SLOTS + PAIR_MAX_MICROBATCHES)
+#define SETS PAIR_MAX_SETS
 #define POISON 0xdeadbeefu
 #define ABSENT UINT32_MAX
+#define OFFLOADED "attn_norm,core_attn,mlp_norm,expert_fc1,moe_act"
 
 #define CALL(p, entry, args) call((p), (p)->toy.drv.entry args, #entry)
 
@@ -175,16 +176,147 @@ struct work {
     CUstream stream;
 };
 
+static bool is_lent(const struct pair *p, uint32_t q, uint32_t g)
+{
+    return p->options.lends && p->parts[q] == GH_PART_MOE_EXPERTS && g == 0;
+}
+
+/* What a part writes: memory that its reader is to lend, or its own. */
+static CUdeviceptr output_of(const struct pair *p, uint32_t set, uint32_t q)
+{
+    return q + 1 < p->n_parts && is_lent(p, q + 1, 0)
+               ? p->lent[set][q + 1]->address
+               : at(p, set, OUT, q);
+}
+
 static CUdeviceptr input_of(const struct pair *p, const struct work *w,
                             uint32_t q)
 {
     return begins_chunk(p, q) ? at(p, w->set, INPUT, w->chunk)
-                              : at(p, w->set, OUT, q - 1);
+                              : output_of(p, w->set, q - 1);
 }
+
+/* ---- groups -------------------------------------------------------------- */
+
+/* What a part keeps, by what it is. */
+static uint32_t groups_of(const struct pair *p, uint32_t q,
+                          const uint32_t **modules_p)
+{
+    static const uint32_t attn[] = { GH_MODULE_ATTN_NORM,
+                                     GH_MODULE_CORE_ATTN },
+                          norm[] = { GH_MODULE_MLP_NORM },
+                          experts[] = { GH_MODULE_EXPERT_FC1,
+                                        GH_MODULE_MOE_ACT };
+
+    *modules_p = norm;
+    switch (p->options.offload ? p->parts[q] : GH_PART_MOE_COMBINE) {
+    case GH_PART_ATTN:
+        *modules_p = attn;
+        return 2;
+    case GH_PART_MOE_ROUTER:
+    case GH_PART_MLP:
+        *modules_p = norm;
+        return 1;
+    case GH_PART_MOE_EXPERTS:
+        *modules_p = experts;
+        return 2;
+    default:
+        return 0;
+    }
+}
+
+static uint32_t words_of(const struct pair *p)
+{
+    return p->options.words == 0 ? ELEMS : p->options.words;
+}
+
+/* How much a tensor is above what the part reads. */
+static uint32_t above(const struct pair *p, uint32_t q, uint32_t g)
+{
+    return is_lent(p, q, g) ? 0 : 100 + 10 * q + g;
+}
+
+/* gh_offload_save, or _load. */
+static bool find_group(struct pair *p, const struct work *w, uint32_t q,
+                       uint32_t g)
+{
+    const bool forward = w->direction == GH_FORWARD;
+    struct lent_block *block = is_lent(p, q, g) ? p->lent[w->set][q] : NULL;
+    const uint32_t *modules;
+    gh_offload_tensor tensor = { NULL, 4 * (uint64_t)words_of(p) };
+    gh_offload_group group = { .struct_size = sizeof(group),
+                               .layer = p->layer_of[q],
+                               .n_tensors = 1,
+                               .tensors = &tensor };
+    gh_status status;
+
+    groups_of(p, q, &modules);
+    group.module = modules[g];
+    if (forward && is_lent(p, q, g)) {
+        tensor.address = (void *)(uintptr_t)block->address;
+        group.flags = GH_OFFLOAD_OWN;
+        group.object = block;
+    }
+    status = (forward ? gh_offload_save : gh_offload_load)(p->toy.session,
+                                                           &group, &p->err);
+    if (forward && is_lent(p, q, g)) {
+        lender_saved(block, status == GH_OK);
+    }
+    p->kept[w->set][q][g] = (CUdeviceptr)(uintptr_t)tensor.address;
+    return status == GH_OK;
+}
+
+static bool end_group(struct pair *p, const struct work *w, uint32_t q,
+                      uint32_t g)
+{
+    const bool forward = w->direction == GH_FORWARD;
+    const uint32_t *modules;
+
+    groups_of(p, q, &modules);
+    return (forward ? gh_offload_commit : gh_offload_release)(
+               p->toy.session, p->layer_of[q], modules[g], &p->err) == GH_OK;
+}
+
+static bool keep_groups(struct pair *p, const struct work *w, uint32_t q,
+                        CUdeviceptr x, CUdeviceptr y)
+{
+    const uint32_t *modules;
+    const uint32_t n = groups_of(p, q, &modules);
+    bool good = true;
+
+    for (uint32_t g = 0; g < n && good; g++) {
+        CUdeviceptr *t = &p->kept[w->set][q][g];
+
+        good = find_group(p, w, q, g);
+        if (good && !is_lent(p, q, g)) {
+            good = (words_of(p) == ELEMS ||
+                    CALL(p, cuMemsetD32Async,
+                         (*t, 0, words_of(p), w->stream))) &&
+                   mix(p, *t, x, 0, 1, above(p, q, g), w->stream);
+        }
+        good = good && mix(p, y, *t, y, 1, 0, w->stream) &&
+               end_group(p, w, q, g);
+    }
+    return good;
+}
+
+/* The first group is of the weights, the other one of the gradient. */
+static bool read_group(struct pair *p, const struct work *w, uint32_t q,
+                       uint32_t g, CUdeviceptr into)
+{
+    const uint32_t *modules;
+
+    return g >= groups_of(p, q, &modules) ||
+           (find_group(p, w, q, g) &&
+            mix(p, into, p->kept[w->set][q][g], into, 1, 0, w->stream) &&
+            end_group(p, w, q, g));
+}
+
+/* ---- what a pass computes ------------------------------------------------ */
 
 static bool run_forward(struct pair *p, const struct work *w)
 {
-    CUdeviceptr x = w->input;
+    CUdeviceptr x = w->input, y;
     bool good = true;
 
     for (uint32_t q = w->first; q <= w->last && good; q++) {
@@ -199,12 +331,17 @@ static bool run_forward(struct pair *p, const struct work *w)
             good = good && mix(p, at(p, w->set, RESIDUAL, layer), x, 0, 7, 1,
                                w->stream);
         }
-        good = good && mix(p, at(p, w->set, OUT, q), x,
-                           part == GH_PART_MOE_POST
-                               ? at(p, w->set, RESIDUAL, layer)
-                               : 0,
-                           3, q + 1, w->stream);
-        x = at(p, w->set, OUT, q);
+        y = output_of(p, w->set, q);
+        good = good &&
+               mix(p, y, x,
+                   part == GH_PART_MOE_POST ? at(p, w->set, RESIDUAL, layer)
+                                            : 0,
+                   3, q + 1, w->stream) &&
+               keep_groups(p, w, q, x, y);
+        if (good && is_exchange(part) && p->options.exchange != NULL) {
+            p->options.exchange(p, w->stream, true);
+        }
+        x = y;
     }
     return good;
 }
@@ -213,8 +350,10 @@ static bool add_weight(struct pair *p, const struct work *w, uint32_t q,
                        CUdeviceptr gy)
 {
     return mix(p, weight(p, q), weight(p, q), gy, 3, 0, w->stream) &&
-           mix(p, weight(p, q), weight(p, q), input_of(p, w, q), 1, 0,
-               w->stream);
+           (is_lent(p, q, 0) ||
+            mix(p, weight(p, q), weight(p, q), input_of(p, w, q), 1, 0,
+                w->stream)) &&
+           read_group(p, w, q, 0, weight(p, q));
 }
 
 static bool run_gradient(struct pair *p, const struct work *w, uint32_t q,
@@ -229,8 +368,15 @@ static bool run_gradient(struct pair *p, const struct work *w, uint32_t q,
         good = mix(p, at(p, w->set, RESIDUAL_GRAD, layer), gy, 0, 2, 0,
                    w->stream);
     }
-    good = good && mix(p, gx, gy, is_exchange(part) ? 0 : input_of(p, w, q), 5,
-                       0, w->stream);
+    good = good && mix(p, gx, gy,
+                       is_exchange(part) || is_lent(p, q, 0)
+                           ? 0
+                           : input_of(p, w, q),
+                       5, 0, w->stream) &&
+           read_group(p, w, q, has_weights(part), gx);
+    if (good && is_exchange(part) && p->options.exchange != NULL) {
+        p->options.exchange(p, w->stream, false);
+    }
     if (part == GH_PART_MOE_ROUTER) {
         good = good && mix(p, gx, at(p, w->set, RESIDUAL_GRAD, layer), gx, 7,
                            0, w->stream);
@@ -284,7 +430,7 @@ static gh_buffer find_input(const struct pair *p, const struct work *w,
     } else if (outside) {
         address = at(p, w->set, OUTPUT_GRAD, w->chunk);
     } else {
-        address = forward ? at(p, w->set, OUT, w->first - 1)
+        address = forward ? output_of(p, w->set, w->first - 1)
                           : at(p, w->set, GRAD, w->last + 1);
     }
     return (gh_buffer){ (void *)(uintptr_t)address, 4 * ELEMS,
@@ -298,7 +444,7 @@ static gh_buffer find_output(const struct pair *p, const struct work *w)
     CUdeviceptr address = weight(p, w->first);
 
     if (w->direction == GH_FORWARD) {
-        address = at(p, w->set, OUT, w->last);
+        address = output_of(p, w->set, w->last);
     } else if (w->direction == GH_BACKWARD) {
         address = at(p, w->set, GRAD, w->first);
     }
@@ -381,6 +527,31 @@ static gh_status run_segment(struct pair *p, const gh_segment *s,
 
 /* ---- a node -------------------------------------------------------------- */
 
+static CUstream compute(const struct pair *p)
+{
+    return p->options.legacy ? NULL : p->toy.streams[0];
+}
+
+/* What the experts of a layer will read, before it is exchanged: whoever had
+ * the memory last has used it on the compute stream. */
+static bool lend_blocks(struct pair *p, const gh_overlap_node *node)
+{
+    const uint32_t set = p->set_of[node->chunk][node->microbatch];
+    uint32_t q = p->first[node->layer];
+
+    if (node->direction != GH_FORWARD || node->node != 0) {
+        return true;
+    }
+    for (; q < p->first[node->layer + 1]; q++) {
+        if (is_lent(p, q, 0)) {
+            p->lent[set][q] =
+                lender_find(&p->lender, 4 * (uint64_t)words_of(p), compute(p));
+            return p->lent[set][q] != NULL;
+        }
+    }
+    return true;
+}
+
 /* What goes out of the chunk is handed to the next one. */
 static bool hand_on(struct pair *p, const gh_overlap_node *node)
 {
@@ -391,7 +562,7 @@ static bool hand_on(struct pair *p, const gh_overlap_node *node)
     }
     if (node->direction == GH_FORWARD) {
         return mix(p, feed(p, true, node->chunk + 1, node->microbatch),
-                   at(p, set, OUT, p->first[node->layer + 1] - 1), 0, 1, 0,
+                   output_of(p, set, p->first[node->layer + 1] - 1), 0, 1, 0,
                    node->stream);
     }
     return node->chunk == 0 ||
@@ -427,6 +598,11 @@ static bool release(struct pair *p, const gh_overlap_node *node,
     const bool forward = what->direction == GH_FORWARD;
     CUdeviceptr address;
 
+    if (forward && what->tensor == GH_TENSOR_HIDDEN &&
+        is_lent(p, border_part(p, what->layer, what->node, true) + 1, 0)) {
+        p->skipped++; /* the service has, or will have, given it back */
+        return true;
+    }
     if (what->tensor == GH_TENSOR_RESIDUAL) {
         address =
             at(p, set, forward ? RESIDUAL : RESIDUAL_GRAD, what->layer);
@@ -482,6 +658,9 @@ static gh_status run_node(void *user, const gh_overlap_node *node,
 
     note(p, node);
     p->nodes++;
+    if (p->options.watch != NULL) {
+        p->options.watch(p, node, false);
+    }
     for (uint32_t i = 0; i < node->n_segments && status == GH_OK; i++) {
         const uint32_t s = node->direction == GH_FORWARD
                                ? i
@@ -490,13 +669,16 @@ static gh_status run_node(void *user, const gh_overlap_node *node,
         status = run_segment(p, &p->segments[node->first_segment + s], node,
                              err);
     }
+    if (p->options.watch != NULL) {
+        p->options.watch(p, node, true);
+    }
     if (p->mischief != PAIR_GOOD && p->until_mischief > 0) {
         p->until_mischief--;
     }
     if (status != GH_OK || (bad && p->mischief == PAIR_LEAVES_OPEN)) {
         return status;
     }
-    if (!hand_on(p, node)) {
+    if (!lend_blocks(p, node) || !hand_on(p, node)) {
         return fail(err, p->err.text);
     }
     for (uint32_t i = 0; i < node->n_release; i++) {
@@ -525,11 +707,6 @@ static gh_status agree(void *user, double *ns, uint32_t n, gh_error *err)
 
 /* ---- a step -------------------------------------------------------------- */
 
-static CUstream compute(const struct pair *p)
-{
-    return p->options.legacy ? NULL : p->toy.streams[0];
-}
-
 gh_status pair_run(struct pair *p, uint32_t forward, uint32_t forward_m,
                    uint32_t backward, uint32_t backward_m)
 {
@@ -555,6 +732,11 @@ gh_status pair_run(struct pair *p, uint32_t forward, uint32_t forward_m,
     }
     p->issued[0] = '\0';
     return gh_overlap_run(p->toy.session, &pair, &p->err);
+}
+
+gh_status pair_issue(struct pair *p, const gh_overlap_node *node)
+{
+    return run_node(p, node, &p->err);
 }
 
 static uint32_t feed_value(uint32_t step, uint32_t m, uint32_t which)
@@ -619,6 +801,14 @@ gh_status pair_step(struct pair *p, uint32_t microbatches)
 
 /* ---- what must come out -------------------------------------------------- */
 
+/* A tensor of a group; 0: there is none. */
+static uint32_t kept(const struct pair *p, uint32_t q, uint32_t g, uint32_t x)
+{
+    const uint32_t *modules;
+
+    return g < groups_of(p, q, &modules) ? x + above(p, q, g) : 0;
+}
+
 static void expect_microbatch(const struct pair *p, uint32_t x, uint32_t gy,
                               uint32_t *weights)
 {
@@ -631,18 +821,22 @@ static void expect_microbatch(const struct pair *p, uint32_t x, uint32_t gy,
             residual[p->layer_of[q]] = 7 * x + 1;
         }
         x = 3 * x + q + 1 +
-            (p->parts[q] == GH_PART_MOE_POST ? residual[p->layer_of[q]] : 0);
+            (p->parts[q] == GH_PART_MOE_POST ? residual[p->layer_of[q]] : 0) +
+            kept(p, q, 0, x) + kept(p, q, 1, x);
     }
     for (uint32_t q = p->n_parts; q-- > 0;) {
         const gh_part part = p->parts[q];
 
         if (has_weights(part)) {
-            weights[q] = 3 * weights[q] + gy + in[q];
+            weights[q] = 3 * weights[q] + gy + kept(p, q, 0, in[q]) +
+                         (is_lent(p, q, 0) ? 0 : in[q]);
         }
         if (part == GH_PART_MOE_POST) {
             gradient[p->layer_of[q]] = 2 * gy;
         }
-        gy = 5 * gy + (is_exchange(part) ? 0 : in[q]);
+        gy = 5 * gy +
+             (is_exchange(part) || is_lent(p, q, 0) ? 0 : in[q]) +
+             kept(p, q, has_weights(part), in[q]);
         if (part == GH_PART_MOE_ROUTER) {
             gy += 7 * gradient[p->layer_of[q]];
         }
@@ -697,6 +891,14 @@ gh_overlap_stats pair_stats(struct pair *p)
     return stats;
 }
 
+gh_offload_stats pair_moved(struct pair *p)
+{
+    gh_offload_stats stats = { .struct_size = sizeof(stats) };
+
+    gh_offload_get_stats(p->toy.session, &stats, NULL);
+    return stats;
+}
+
 /* ---- its life ------------------------------------------------------------ */
 
 bool pair_open(struct pair *p, const struct pair_options *options,
@@ -712,6 +914,7 @@ bool pair_open(struct pair *p, const struct pair_options *options,
     if (!toy_open(&p->toy, &toy, reason_p)) {
         return false;
     }
+    p->lender.toy = &p->toy;
     p->memory_bytes = all_memory();
     if (!CALL(p, cuStreamCreate, (&p->comm, CU_STREAM_NON_BLOCKING)) ||
         !CALL(p, cuMemAlloc, (&p->memory, p->memory_bytes)) ||
@@ -763,16 +966,26 @@ gh_status pair_attach(struct pair *p)
     char order[48];
     const char *environment[] = { order, "GRAPHHOOKS_LOG=warn",
                                   "GRAPHHOOKS_ENABLE=1",
-                                  "GRAPHHOOKS_CHECK=off", NULL };
+                                  "GRAPHHOOKS_CHECK=off",
+                                  "GRAPHHOOKS_OFFLOAD_DELAY=0", NULL };
     const gh_host_services host = { .struct_size = sizeof(host),
-                                    .log = p->options.log };
+                                    .user = p->options.log != NULL ? p : NULL,
+                                    .log = p->options.log,
+                                    .released = p->options.lends
+                                                    ? lender_take_back
+                                                    : NULL };
+    const gh_offload_desc offload = { .struct_size = sizeof(offload),
+                                      .modules = OFFLOADED,
+                                      .fraction = p->options.fraction,
+                                      .min_bytes = 4 };
     gh_model *model = describe(p);
     const gh_session_desc desc = {
         .struct_size = sizeof(desc),
         .flags = GH_SESSION_EP_OVERLAP |
                  (p->options.delay_wgrad ? GH_SESSION_DELAY_WGRAD : 0u),
         .model = model,
-        .host = p->options.log != NULL ? &host : NULL,
+        .host = &host,
+        .offload = p->options.offload ? &offload : NULL,
         .driver = driver_name(),
         .scope = p->options.scope,
         .granularity = p->options.granularity,
@@ -783,6 +996,9 @@ gh_status pair_attach(struct pair *p)
 
     if (p->options.quiet) {
         environment[1] = "GRAPHHOOKS_LOG=off";
+    }
+    if (p->options.later) {
+        environment[4] = "GRAPHHOOKS_OFFLOAD_DELAY=1";
     }
     if (p->options.check) {
         environment[3] = "GRAPHHOOKS_CHECK=bitwise";
@@ -814,6 +1030,7 @@ void pair_close(struct pair *p)
     toy_detach(&p->toy);
     p->toy.drv.cuCtxSynchronize();
     p->toy.drv.cuMemFree(p->memory);
+    lender_free(&p->lender);
     if (p->comm != NULL) {
         p->toy.drv.cuStreamDestroy(p->comm);
     }

@@ -5,7 +5,8 @@
  * part on the compute lane gives gx = 5 gy + x, and an exchange gx = 5 gy.
  * Parts with weights set w = 3 w + gy + x, which depends on the order in which
  * microbatches come.  The router leaves a residual 7 x + 1 for the part that
- * ends the layer.  What node->release lists is overwritten on the node's
+ * ends the layer.  With `offload` a part keeps groups of tensors t = x + k: y
+ * has t more, gx too, and w the first group's.  What node->release lists is overwritten on the node's
  * stream at once, so that a release before the last reader shows.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -13,12 +14,18 @@
 #ifndef SUPPORT_PAIR_H
 #define SUPPORT_PAIR_H
 
+#include <graphhooks/offload.h>
+
+#include "support/lender.h"
 #include "support/toy.h"
 
 #define PAIR_MAX_LAYERS 6
+#define PAIR_MAX_SETS (4 + 8) /* slots, and microbatches without one */
 #define PAIR_MAX_CHUNKS 2
 #define PAIR_MAX_PARTS (7 * PAIR_MAX_LAYERS)
 #define PAIR_MAX_MICROBATCHES 8
+
+struct pair;
 
 struct pair_options {
     gh_layer_kind kinds[PAIR_MAX_LAYERS];
@@ -32,6 +39,16 @@ struct pair_options {
     bool legacy;         /* computes on the legacy stream */
     bool no_agree;
     bool apart;          /* forward and backward in runs of their own */
+    bool offload;        /* groups, from 4 bytes */
+    bool later;          /* GRAPHHOOKS_OFFLOAD_DELAY=1 */
+    bool lends;          /* what experts read is a group, in memory of the
+                            host's own */
+    uint32_t words;      /* of a group's tensor; 0: 4 */
+    const char *fraction; /* NULL: 1 */
+    /* What an exchange does besides; NULL: nothing. */
+    void (*exchange)(struct pair *p, CUstream stream, bool forward);
+    /* Before a node is issued, and behind it; NULL: nothing. */
+    void (*watch)(struct pair *p, const gh_overlap_node *node, bool issued);
     bool quiet;          /* GRAPHHOOKS_LOG=off */
     bool disabled;       /* GRAPHHOOKS_ENABLE=0 */
     bool check;          /* GRAPHHOOKS_CHECK=bitwise; with delay_wgrad, as a
@@ -65,6 +82,11 @@ struct pair {
     gh_segment segments[PAIR_MAX_PARTS];
     uint32_t n_segments;
     uint32_t set_of[PAIR_MAX_CHUNKS][PAIR_MAX_MICROBATCHES];
+    CUdeviceptr kept[PAIR_MAX_SETS][PAIR_MAX_PARTS][2]; /* where groups are */
+    struct lender lender;
+    struct lent_block *lent[PAIR_MAX_SETS][PAIR_MAX_PARTS];
+    uint32_t skipped; /* releases of what offload gives back */
+    void *user;
     uint32_t step;
     uint32_t released, nodes, agreed, agreed_n;
     uint32_t until_mischief; /* nodes */
@@ -83,6 +105,8 @@ gh_status pair_step(struct pair *p, uint32_t microbatches);
 /* One run; a chunk UINT32_MAX is absent. */
 gh_status pair_run(struct pair *p, uint32_t forward, uint32_t forward_m,
                    uint32_t backward, uint32_t backward_m);
+/* A node outside of any run. */
+gh_status pair_issue(struct pair *p, const gh_overlap_node *node);
 /* The input and the gradient of the output of a microbatch. */
 bool pair_feed(struct pair *p, uint32_t microbatch);
 /* Zeroes all of the host's memory, on the compute stream. */
@@ -92,5 +116,6 @@ uint64_t pair_hash(struct pair *p);
 uint64_t pair_expect(const struct pair *p, const uint32_t *steps,
                      uint32_t n_steps);
 gh_overlap_stats pair_stats(struct pair *p);
+gh_offload_stats pair_moved(struct pair *p);
 
 #endif

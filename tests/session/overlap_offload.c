@@ -1,0 +1,388 @@
+/*
+ * Chunks in pairs whose modules are offloaded: numbers stay, commits that wait
+ * are issued in front of an exchange, what goes is given back once, and what
+ * fails in the middle leaves nothing behind.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "support/pair.h"
+#include "tap/tap.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const uint32_t counts[] = { 3, 2, 4, 3 };
+#define N_STEPS 4
+
+#define MOE GH_LAYER_MOE
+#define DENSE GH_LAYER_DENSE
+
+static double uneven(uint32_t cell)
+{
+    return 100e3 + 50e3 * (cell * 7 % 11);
+}
+
+static const struct {
+    const char *what;
+    struct pair_options options;
+} cases[] = {
+    { "fixed",
+      { .kinds = { MOE, MOE, DENSE, MOE },
+        .layers = 4,
+        .offload = true,
+        .scope = "attn,moe_router",
+        .delay_wgrad = true } },
+    { "auto, commits that wait",
+      { .kinds = { MOE, MOE, MOE, MOE },
+        .layers = 4,
+        .offload = true,
+        .later = true,
+        .order = "auto",
+        .time_of = uneven,
+        .delay_wgrad = true } },
+    { "early, two chunks",
+      { .kinds = { MOE, GH_LAYER_MOE_ONLY, MOE, GH_LAYER_MAMBA, MOE, MOE },
+        .layers = 6,
+        .chunks = 2,
+        .offload = true,
+        .later = true,
+        .early = true,
+        .own_comm = true,
+        .scope = "attn" } },
+    { "the host's memory",
+      { .kinds = { MOE, MOE, MOE, MOE },
+        .layers = 4,
+        .offload = true,
+        .lends = true,
+        .delay_wgrad = true } },
+};
+#define N_CASES (sizeof(cases) / sizeof(cases[0]))
+
+static bool open_pair(struct pair *p, const struct pair_options *options)
+{
+    const char *reason;
+
+    if (!pair_open(p, options, &reason)) {
+        ok(false, "the pair opens: %s", reason);
+        return false;
+    }
+    if (pair_attach(p) != GH_OK) {
+        ok(false, "the session opens: %s", p->err.text);
+        pair_close(p);
+        return false;
+    }
+    return true;
+}
+
+static gh_status run_steps(struct pair *p)
+{
+    gh_status status = GH_OK;
+
+    for (uint32_t s = 0; s < N_STEPS && status == GH_OK; s++) {
+        status = pair_step(p, counts[s]);
+    }
+    return status;
+}
+
+/* ---- what goes ----------------------------------------------------------- */
+
+static void test_groups_go(size_t which)
+{
+    const char *what = cases[which].what;
+    gh_offload_stats moved;
+    struct pair p;
+
+    if (!open_pair(&p, &cases[which].options)) {
+        return;
+    }
+    is_status(run_steps(&p), GH_OK, &p.err, "%s: steps run", what);
+    is_int(pair_hash(&p), pair_expect(&p, counts, N_STEPS),
+           "%s: every weight is exact", what);
+    moved = pair_moved(&p);
+    ok(moved.groups_offloaded > 0, "%s: %u of %u groups go", what,
+       moved.groups_offloaded, moved.groups);
+    ok(moved.out_copies > 0 && moved.out_copies == moved.back_copies,
+       "%s: %llu copies out, as many back", what,
+       (unsigned long long)moved.out_copies);
+    ok(toy_stats(&p.toy).replays > 0, "%s: graphs are replayed", what);
+    if (p.options.lends) {
+        ok(p.skipped > 0, "%s: %u are listed with a node too", what,
+           p.skipped);
+        gh_session_close(p.toy.session);
+        p.toy.session = NULL;
+        is_int(lender_still_out(&p.lender), 0, "%s: all is given back", what);
+        is_int(p.lender.wrong, 0, "%s: and once", what);
+        is_int(p.lender.returned, p.lender.lent, "%s: by the service alone",
+               what);
+    }
+    pair_close(&p);
+}
+
+/* ---- commits that wait --------------------------------------------------- */
+
+static uint32_t held, late, exchanges;
+
+static uint64_t waiting(struct pair *p)
+{
+    const gh_offload_stats moved = pair_moved(p);
+
+    return moved.delayed - moved.out_copies;
+}
+
+/* In the published order the backward of the experts comes between a commit
+ * and the exchange after it. */
+static void watch(struct pair *p, const gh_overlap_node *node, bool issued)
+{
+    if (node->lane == GH_LANE_COMM && !issued) {
+        exchanges++;
+        late += waiting(p) != 0;
+    } else if (node->direction == GH_BACKWARD && node->node == 2 && issued) {
+        held += waiting(p) != 0;
+    }
+}
+
+static void test_commits_wait_for_an_exchange(void)
+{
+    const struct pair_options options = { .kinds = { MOE, MOE, MOE, MOE },
+                                          .layers = 4,
+                                          .offload = true,
+                                          .later = true,
+                                          .watch = watch };
+    struct pair p;
+
+    held = late = exchanges = 0;
+    if (!open_pair(&p, &options)) {
+        return;
+    }
+    is_status(run_steps(&p), GH_OK, &p.err, "commits may wait");
+    is_int(late, 0, "none waits when one of %u exchanges is issued", exchanges);
+    ok(held > 8, "%u times one waits until what computes is launched", held);
+    ok(pair_moved(&p).delayed > 0 && waiting(&p) == 0, "none is dropped");
+    pair_close(&p);
+}
+
+/* A run that fails while commits wait: passes of the host's own flush again. */
+static void test_what_waits_after_a_failure(void)
+{
+    const struct pair_options options = { .kinds = { MOE, MOE },
+                                          .layers = 2,
+                                          .offload = true,
+                                          .later = true,
+                                          .quiet = true };
+    gh_overlap_node node = { .struct_size = sizeof(node),
+                             .direction = GH_BACKWARD,
+                             .microbatch = 1,
+                             .n_segments = 1 };
+    struct pair p;
+
+    if (!open_pair(&p, &options)) {
+        return;
+    }
+    pair_feed(&p, 0);
+    pair_feed(&p, 1);
+    pair_run(&p, 0, 0, UINT32_MAX, 0);
+    p.mischief = PAIR_FAILS;
+    p.until_mischief = 3;
+    ok(pair_run(&p, 0, 1, 0, 0) != GH_OK && waiting(&p) > 0,
+       "a run fails while commits wait: %s", p.issued);
+    p.mischief = PAIR_GOOD;
+    node.stream = p.toy.streams[0];
+    is_status(pair_issue(&p, &node), GH_OK, &p.err,
+              "a pass outside of it reads what was committed");
+    pair_close(&p);
+}
+
+/* ---- every order, every wait --------------------------------------------- */
+
+struct outcome {
+    bool exact;
+    uint64_t races, waits;
+};
+
+static struct outcome run(const struct pair_options *options,
+                          const char *settings)
+{
+    struct outcome outcome = { false, 0, 0 };
+    const char *reason;
+    struct pair p;
+    bool ran;
+
+    if (!pair_open(&p, options, &reason)) {
+        return outcome;
+    }
+    toy_configure(&p.toy, settings);
+    ran = pair_attach(&p) == GH_OK && run_steps(&p) == GH_OK;
+    outcome.exact = ran && pair_hash(&p) == pair_expect(&p, counts, N_STEPS);
+    outcome.races = toy_races(&p.toy);
+    outcome.waits = toy_counts(&p.toy).waits;
+    pair_close(&p);
+    return outcome;
+}
+
+static void test_seeds(size_t which, uint32_t n)
+{
+    const char *what = cases[which].what;
+    uint32_t wrong = 0, raced = 0;
+    char settings[32];
+
+    for (uint32_t seed = 1; seed <= n; seed++) {
+        struct outcome outcome;
+
+        snprintf(settings, sizeof(settings), "SEED=%u RACES=1", seed);
+        outcome = run(&cases[which].options, settings);
+        if (!outcome.exact) {
+            diag("%s: seed %u gives other weights", what, seed);
+        }
+        wrong += !outcome.exact;
+        raced += outcome.races != 0;
+    }
+    is_int(wrong, 0, "%s: %u legal orders give the same weights, bit for bit",
+           what, n);
+    is_int(raced, 0, "%s: and none of them has a race", what);
+}
+
+/* Whether other waits keep the order that wait `n` does.  A host that is told
+ * when its memory is free waits for what it is told of, so that another order
+ * may show what one does not. */
+static bool is_covered(const struct pair_options *options, uint64_t n)
+{
+    bool covered = true, raced = false;
+
+    for (uint32_t seed = 2; seed <= 4; seed++) {
+        struct outcome outcome;
+        char settings[64];
+
+        snprintf(settings, sizeof(settings), "SEED=%u RACES=1 DROP_WAIT=%llu",
+                 seed, (unsigned long long)n);
+        outcome = run(options, settings);
+        covered = covered && outcome.exact && outcome.races == 0;
+        raced |= outcome.races != 0;
+    }
+    return covered || (options->lends && raced);
+}
+
+/* Every wait is the library's.  A copy waits for the events of its own buffers,
+ * also where those that come before it have made it wait long enough. */
+static void test_every_wait(size_t which)
+{
+    const char *what = cases[which].what;
+    const struct pair_options *options = &cases[which].options;
+    const struct outcome whole = run(options, "SEED=1 RACES=1");
+    uint64_t seen = 0, wrong = 0;
+    char settings[48];
+
+    for (uint64_t n = 1; n <= whole.waits; n++) {
+        struct outcome outcome;
+
+        snprintf(settings, sizeof(settings), "SEED=1 RACES=1 DROP_WAIT=%llu",
+                 (unsigned long long)n);
+        outcome = run(options, settings);
+        seen += outcome.races != 0;
+        if (outcome.races == 0 && !is_covered(options, n)) {
+            diag("%s: wait %llu can be dropped without a report", what,
+                 (unsigned long long)n);
+            wrong++;
+        }
+    }
+    ok(2 * seen > whole.waits,
+       "%s: %llu of %llu waits, dropped one by one, are reported as a race",
+       what, (unsigned long long)seen, (unsigned long long)whole.waits);
+    is_int(wrong, 0,
+           "%s: without any of the others the weights are right in other "
+           "orders too",
+           what);
+}
+
+/* ---- nodes that fail ----------------------------------------------------- */
+
+static uint64_t left_over(const softcuda_counts *c)
+{
+    return c->device_allocations + c->host_allocations + c->streams +
+           c->events + c->graphs + c->execs + c->captures;
+}
+
+static void fail_at(size_t which, enum pair_mischief mischief, uint32_t node,
+                    uint32_t warm)
+{
+    const char *what = cases[which].what;
+    struct pair_options options = cases[which].options;
+    softcuda_counts before, after;
+    const char *reason;
+    gh_status status;
+    struct pair p;
+
+    options.quiet = true;
+    if (!pair_open(&p, &options, &reason)) {
+        return;
+    }
+    before = toy_counts(&p.toy);
+    pair_attach(&p);
+    for (uint32_t i = 0; i < warm; i++) {
+        pair_step(&p, 2);
+    }
+    p.mischief = mischief;
+    p.until_mischief = node;
+    ok(pair_step(&p, 3) != GH_OK && p.err.text[0] != '\0',
+       "%s: node %u fails after %u steps: %s", what, node, warm, p.err.text);
+    p.mischief = PAIR_GOOD;
+    p.step = 0;
+    ok(gh_iteration_end(p.toy.session, &p.err) == GH_OK && pair_clear(&p),
+       "the step can end");
+    status = run_steps(&p);
+    is_status(status, GH_OK, &p.err, "the next steps run");
+    is_int(pair_hash(&p), pair_expect(&p, counts, N_STEPS),
+           "and every weight is exact");
+    if (p.toy.soft) {
+        is_int(toy_races(&p.toy), 0, "without a race");
+        toy_detach(&p.toy);
+        toy_configure(&p.toy, "RACES=0");
+        after = toy_counts(&p.toy);
+        is_int(left_over(&after) - left_over(&before), 0, "nothing is left");
+    }
+    pair_close(&p);
+}
+
+static void test_nodes_that_fail(void)
+{
+    /* Either lane of both directions, before and after a commit. */
+    static const uint32_t nodes[] = { 1, 3, 22, 24, 25, 27, 29, 31, 33 };
+
+    for (size_t k = 0; k < sizeof(nodes) / sizeof(nodes[0]); k++) {
+        fail_at(0, PAIR_FAILS, nodes[k], k % 4);
+        fail_at(1, PAIR_FAILS, nodes[k], 4);
+        fail_at(1, k % 2 == 0 ? PAIR_FAILS_INSIDE : PAIR_LEAVES_OPEN, nodes[k],
+                k % 3);
+    }
+}
+
+int main(void)
+{
+    const char *seeds = getenv("GRAPHHOOKS_TEST_SEEDS");
+    const uint32_t n = seeds != NULL ? (uint32_t)atoi(seeds) : 60;
+    const char *reason;
+    struct toy toy;
+
+    if (!toy_probe(&toy, &reason)) {
+        return skip_all("%s", reason);
+    }
+    for (size_t i = 0; i < N_CASES; i++) {
+        test_groups_go(i);
+    }
+    test_commits_wait_for_an_exchange();
+    test_what_waits_after_a_failure();
+    test_nodes_that_fail();
+    if (!toy.soft) {
+        skip(4 * N_CASES, "a real device has one order, and no race detector");
+        return done_testing();
+    }
+    /* A reported race is what half of these runs are for. */
+    if (freopen("/dev/null", "w", stderr) == NULL) {
+        diag("every race is shown, as /dev/null cannot be opened");
+    }
+    for (size_t i = 0; i < N_CASES; i++) {
+        test_seeds(i, n);
+        test_every_wait(i);
+    }
+    return done_testing();
+}
