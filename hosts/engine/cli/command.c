@@ -114,6 +114,8 @@ static const struct row table[] = {
       "the plugins that describe the layers to the library (auto)" },
     { "--ranks", KIND_INT, AT(ranks), 1, RANKS_MOST, "N",
       "train by N ranks, each on its part of a step's text (1)" },
+    { "--ep", KIND_INT, RUN(config.ep), 1, EXCHANGE_RANKS, "N",
+      "so many ranks divide the experts, and exchange tokens (1)" },
     { "--cp", KIND_CP, 0, 1, RANKS_MOST, "N,N,...",
       "how many ranks may share a sequence: as few as its documents need" },
     { "--cp-force", KIND_INT, RUN(cp_force), 1, RANKS_MOST, "N",

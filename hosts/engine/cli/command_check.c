@@ -17,7 +17,9 @@ static long long widest(const struct config *config)
         const long long inner = config_expert(config);
         const long long slots = 2LL * config->top_k + config->experts;
 
-        wide = wide > slots * inner ? wide : slots * inner;
+        const long long all = slots * inner * config_ep(config);
+
+        wide = wide > all ? wide : all;
     }
     if (config_has(config, PART_MAMBA)) {
         const long long states =
@@ -109,7 +111,7 @@ static int check_experts(const struct command *command, char *text,
     if (!config_has(config, PART_MOE_EXPERTS)) {
         if (!config->drop_and_pad && !config->dropless_host &&
             !config->shared_expert && !command->gave_experts &&
-            !command->gave_top_k) {
+            !command->gave_top_k && config_ep(config) == 1) {
             return 0;
         }
         snprintf(text, text_bytes, "--model %s has no layer of experts; %s",
@@ -124,16 +126,25 @@ static int check_experts(const struct command *command, char *text,
                  config->top_k, config->experts);
         return -1;
     }
+    if (config->experts % config_ep(config) != 0) {
+        snprintf(text, text_bytes,
+                 "--experts %d: they are divided by --ep %d; take a multiple "
+                 "of it",
+                 config->experts, config->ep);
+        return -1;
+    }
     if (config->drop_and_pad && config->dropless_host) {
         snprintf(text, text_bytes,
                  "--drop-and-pad has nothing for the host to read; leave out "
                  "--dropless-host");
         return -1;
     }
-    if (config->dropless_host && command_has_mode(command, MODE_STEP)) {
+    if (config_counts_on_host(config) && command_has_mode(command, MODE_STEP)) {
         snprintf(text, text_bytes,
-                 "--dropless-host waits for the device in every layer, which "
-                 "no graph of a step can hold; take --compare eager,graph");
+                 "%s waits for the device in every layer, which "
+                 "no graph of a step can hold; take --compare eager,graph%s",
+                 config->dropless_host ? "--dropless-host" : "--ep",
+                 config->dropless_host ? "" : ", or --drop-and-pad");
         return -1;
     }
     return 0;
@@ -211,6 +222,12 @@ static int check_cp(const struct command *command, char *text,
     if (options->n_cp == 0) {
         return 0;
     }
+    if (options->config.drop_and_pad && config_ep(&options->config) > 1) {
+        snprintf(text, text_bytes,
+                 "--drop-and-pad with --ep and --cp: a graph would hold "
+                 "operations of two groups of ranks; leave one out");
+        return -1;
+    }
     if (options->n_lengths > 0) {
         snprintf(text, text_bytes,
                  "--cp and --lengths: microbatches have the one shape or the "
@@ -236,6 +253,13 @@ int command_check_ranks(const struct command *command, char *text,
 {
     const struct options *options = &command->options;
 
+    if (command->ranks % config_ep(&options->config) != 0) {
+        snprintf(text, text_bytes,
+                 "--ep %d does not divide %d ranks; take a divisor, or other "
+                 "--ranks",
+                 options->config.ep, command->ranks);
+        return -1;
+    }
     for (int i = 0; i < options->n_cp; i++) {
         if (command->ranks % options->cp[i] != 0) {
             snprintf(text, text_bytes,

@@ -58,11 +58,17 @@ static int run_rank(struct crew *crew, struct modes *modes, struct ranks ranks)
     if (status == 0) {
         status = ranks_split(&ranks, modes->options.cp, modes->options.n_cp);
     }
+    if (status == 0) {
+        status = ranks_divide(&ranks, modes->options.config.ep);
+    }
     if (status != 0) {
         snprintf(modes->error, sizeof(modes->error), "%s", modes->dev->error);
         ranks_abort(&ranks, modes->error);
     } else {
         modes->options.ranks = &ranks;
+        if (modes->options.config.ep > 1) {
+            modes->options.config.ep_rank = number % modes->options.config.ep;
+        }
         status = modes_run(modes);
     }
     ranks_close(&ranks);

@@ -95,18 +95,44 @@ void comm_scatter(const struct comm *comm, const float *all, float *mine,
               comm->handle, stream);
 }
 
+void comm_begin(const struct comm *comm)
+{
+    COMM_CALL(comm, ncclGroupStart);
+}
+
+void comm_send(const struct comm *comm, const float *data, size_t count,
+               int to, CUstream stream)
+{
+    if (count > 0) {
+        COMM_CALL(comm, ncclSend, data, count, ncclFloat32, to, comm->handle,
+                  stream);
+    }
+}
+
+void comm_receive(const struct comm *comm, float *data, size_t count, int from,
+                  CUstream stream)
+{
+    if (count > 0) {
+        COMM_CALL(comm, ncclRecv, data, count, ncclFloat32, from, comm->handle,
+                  stream);
+    }
+}
+
+void comm_end(const struct comm *comm)
+{
+    COMM_CALL(comm, ncclGroupEnd);
+}
+
 void comm_pass_on(const struct comm *comm, const float *send, float *recv,
                   size_t count, CUstream stream)
 {
     const int next = (comm->rank + 1) % comm->n;
     const int before = (comm->rank + comm->n - 1) % comm->n;
 
-    COMM_CALL(comm, ncclGroupStart);
-    COMM_CALL(comm, ncclSend, send, count, ncclFloat32, next, comm->handle,
-              stream);
-    COMM_CALL(comm, ncclRecv, recv, count, ncclFloat32, before, comm->handle,
-              stream);
-    COMM_CALL(comm, ncclGroupEnd);
+    comm_begin(comm);
+    comm_send(comm, send, count, next, stream);
+    comm_receive(comm, recv, count, before, stream);
+    comm_end(comm);
 }
 
 static double seconds(void)

@@ -52,6 +52,14 @@ void comm_gather_bytes(const struct comm *comm, const void *mine, void *all,
                        size_t count, CUstream stream);
 void comm_scatter(const struct comm *comm, const float *all, float *mine,
                   size_t count, CUstream stream);
+/* Messages between a begin and an end go and come together; those of length 0
+ * are none. */
+void comm_begin(const struct comm *comm);
+void comm_send(const struct comm *comm, const float *data, size_t count,
+               int to, CUstream stream);
+void comm_receive(const struct comm *comm, float *data, size_t count, int from,
+                  CUstream stream);
+void comm_end(const struct comm *comm);
 /* Sends to the next rank, and receives from the one before. */
 void comm_pass_on(const struct comm *comm, const float *send, float *recv,
                   size_t count, CUstream stream);

@@ -167,6 +167,7 @@ static void cut_moe(const struct keeper *keeper, const struct config *config,
     const size_t c = (size_t)config->hidden;
     const size_t choices = rows * (size_t)config->top_k;
     const size_t slots = (size_t)config_slots(config);
+    const size_t room = (size_t)config_room(config);
     const size_t inner = (size_t)config_expert(config);
     struct keeper dispatched = *keeper, experts = *keeper;
 
@@ -178,15 +179,19 @@ static void cut_moe(const struct keeper *keeper, const struct config *config,
     moe->first = cut_ints(cutter, (size_t)config->experts);
     moe->slot = cut_ints(cutter, choices);
     moe->source = cut_ints(cutter, slots);
-    keep(&dispatched, SAVED_EXPERT_FC1, &moe->dispatched, slots * c);
-    keep(&experts, SAVED_MOE_ACT, &moe->wide, slots * inner);
-    keep(&experts, SAVED_MOE_ACT, &moe->gelu, slots * inner);
-    moe->expert_out = cut(cutter, slots * c);
+    if (config_ep(config) > 1) {
+        moe->all_counts = cut_ints(cutter, (size_t)config_ep(config) *
+                                               (size_t)config->experts);
+    }
+    keep(&dispatched, SAVED_EXPERT_FC1, &moe->dispatched, room * c);
+    keep(&experts, SAVED_MOE_ACT, &moe->wide, room * inner);
+    keep(&experts, SAVED_MOE_ACT, &moe->gelu, room * inner);
+    moe->expert_out = cut(cutter, room * c);
     moe->combined = cut(cutter, choices * c);
     moe->d_prob = cut(cutter, choices);
     moe->d_combined = cut(cutter, choices * c);
-    moe->d_expert_out = cut(cutter, slots * c);
-    moe->d_dispatched = cut(cutter, slots * c);
+    moe->d_expert_out = cut(cutter, room * c);
+    moe->d_dispatched = cut(cutter, room * c);
     moe->d_norm = cut(cutter, rows * c);
 }
 
@@ -355,6 +360,17 @@ static void cut_spread(struct set *set, const struct config *config,
     }
 }
 
+static void cut_exchange(struct set *set, const struct config *config,
+                         struct cutter *cutter)
+{
+    const size_t n = (size_t)config_slots(config) * (size_t)config->hidden;
+
+    if (config_ep(config) > 1) {
+        set->exchange.out = cut(cutter, n);
+        set->exchange.back = cut(cutter, n);
+    }
+}
+
 static void cut_all(struct set *set, const struct model *model,
                     struct cutter *cutter)
 {
@@ -376,14 +392,16 @@ static void cut_all(struct set *set, const struct model *model,
     cut_gradients(set, model, cutter);
     cut_scratch(set, config, cutter);
     cut_spread(set, config, cutter);
+    cut_exchange(set, config, cutter);
 }
 
 static int init_host_counts(struct set *set, const struct model *model)
 {
     const struct config *config = &model->config;
-    const size_t experts = (size_t)config->experts;
+    const size_t experts =
+        (size_t)config_ep(config) * (size_t)config->experts;
 
-    if (!config->dropless_host) {
+    if (!config_counts_on_host(config)) {
         return 0;
     }
     set->counts_host = device_alloc_host(set->dev, (size_t)config->layers *

@@ -81,21 +81,22 @@ struct moe_buffers {
     int *counts, *first; /* experts */
     int *slot;           /* of every choice; -1: dropped */
     int *source;         /* the choice in every slot; -1: padding */
-    int *counts_host;    /* pinned; when the host reads counts */
-    /* dispatch, experts, combine */
-    float *dispatched;  /* slots x c */
-    float *wide, *gelu; /* slots x inner */
-    float *expert_out;  /* slots x c */
+    int *all_counts;     /* ep x experts, as every rank has counted */
+    int *counts_host;    /* pinned: those, or counts; when the host reads them */
+    /* dispatch, experts, combine; room: slots, or what comes of other ranks */
+    float *dispatched;  /* room x c */
+    float *wide, *gelu; /* room x inner */
+    float *expert_out;  /* room x c */
     float *combined;    /* choices x c */
     /* backward, from post to dispatch */
     const float *d_base; /* c */
     float *d_base_own;   /* where post keeps it; NULL: it lies with the set */
     float *d_prob;       /* choices */
     float *d_combined;   /* choices x c */
-    float *d_expert_out, *d_dispatched; /* slots x c */
+    float *d_expert_out, *d_dispatched; /* room x c */
     float *d_norm;                      /* c */
     /* backward, of the experts and of the router */
-    float *d_wide;              /* slots x inner */
+    float *d_wide;              /* room x inner */
     float *d_logits, *d_shared; /* experts, inner */
     float *d_norm_sum;          /* c: d_norm and what the router adds */
 };
@@ -113,6 +114,12 @@ struct spread_buffers {
     /* of Mamba layers */
     int *all_starts;             /* cp: as starts, of all ranks' tokens */
     float *own_rows, *all_rows;  /* 2 inner; the same of cp ranks */
+};
+
+/* Where ranks divide the experts: this rank's rows in the experts' order, on
+ * their way out and after they have come back.  Of the exchange at hand. */
+struct exchange_buffers {
+    float *out, *back; /* slots x c */
 };
 
 /* What a part hands on, forward and backward. */
@@ -135,6 +142,7 @@ struct set {
 
     int *starts; /* 1: of each token's document; NULL: there are none */
     struct spread_buffers spread; /* NULLs: no sequence is shared */
+    struct exchange_buffers exchange; /* NULLs: no experts are divided */
 
     /* the head */
     float *norm, *mean, *rstd, *logits, *losses, *d_norm;

@@ -3,6 +3,7 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "model/dispatch.h"
 #include "model/linear.h"
 
 static struct gemm_args args_of(const struct product *product)
@@ -64,6 +65,36 @@ static void product_by_host(const struct work *work,
     }
 }
 
+/* The same of rows that came of several ranks: each rank's lie together, by
+ * expert.  What weights' gradients are made of adds up in their order. */
+static void product_by_rank(const struct work *work,
+                            const struct product *product,
+                            const struct moe_buffers *buffers)
+{
+    const struct config *config = &work->model->config;
+    const int own = config_own_experts(config);
+    const bool sum = product->form == GEMM_TN;
+    size_t before = 0;
+
+    for (int i = 0; i < config_ep(config) * own; i++) {
+        const int rows = dispatch_rows(work, buffers, i / own,
+                                       config_first_expert(config) + i % own);
+        struct gemm_args args = args_of(product);
+        const size_t weight = (size_t)(i % own) * (size_t)args.n *
+                              (size_t)(sum ? args.m : args.k);
+
+        *(sum ? &args.k : &args.m) = rows;
+        args.a += before * (size_t)args.lda;
+        args.b += sum ? before * (size_t)args.ldb : weight;
+        args.c += sum ? weight : before * (size_t)args.ldc;
+        args.add = sum ? args.c : NULL;
+        if (rows > 0) {
+            gemm(&work->queue, product->form, args);
+        }
+        before += (size_t)rows;
+    }
+}
+
 /* The device knows: a grid for the most that one expert may have. */
 static void product_by_device(const struct work *work,
                               const struct product *product,
@@ -109,7 +140,9 @@ void experts_product(const struct work *work, const struct moe_buffers *buffers,
 {
     const struct config *config = &work->model->config;
 
-    if (config->drop_and_pad) {
+    if (work->ep != NULL) {
+        product_by_rank(work, product, buffers);
+    } else if (config->drop_and_pad) {
         product_padded(work, product, config_capacity(config));
     } else if (config->dropless_host) {
         product_by_host(work, product, buffers->counts_host);

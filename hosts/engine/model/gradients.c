@@ -90,7 +90,7 @@ static void cut_part_gradients(struct set *set, const struct model *model,
     case PART_MOE_EXPERTS:
         set->moe[part->layer].d_wide =
             cut(cutter,
-                (size_t)config_slots(config) * (size_t)config_expert(config));
+                (size_t)config_room(config) * (size_t)config_expert(config));
         break;
     default: /* has no weights */
         break;

@@ -110,14 +110,21 @@ void norm_wgrad(const struct work *work, const float *dy, const float *x,
            .cols = cols);
 }
 
+/* No rows may have come to a rank's experts. */
 void gelu_forward(const struct work *work, const float *x, float *y, size_t n)
 {
+    if (n == 0) {
+        return;
+    }
     LAUNCH(&work->queue, gelu_forward, gelu_args,
            blocks_of(n, gelu_forward_threads), .x = x, .y = y, .n = (int)n);
 }
 
 void gelu_backward(const struct work *work, const float *x, float *d, size_t n)
 {
+    if (n == 0) {
+        return;
+    }
     LAUNCH(&work->queue, gelu_backward, gelu_backward_args,
            blocks_of(n, gelu_backward_threads), .x = x, .d = d, .n = (int)n);
 }

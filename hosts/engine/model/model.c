@@ -89,46 +89,60 @@ static void lay_out_experts_matrices(struct model *model, int layer,
     const struct config *config = &model->config;
     const size_t one = (size_t)config->hidden * (size_t)config_expert(config);
 
-    moe->up_w = take(next, (size_t)config->experts * one);
-    moe->down_w = take(next, (size_t)config->experts * one);
+    moe->up_w = take(next, (size_t)config_own_experts(config) * one);
+    moe->down_w = take(next, (size_t)config_own_experts(config) * one);
+}
+
+static void lay_out_part_matrices(struct model *model, struct part *part,
+                                  size_t *next)
+{
+    part->matrices.first = *next;
+    switch (part->kind) {
+    case PART_ATTN:
+        (model->config.model == MODEL_MLA
+             ? lay_out_mla_matrices
+             : lay_out_attn_matrices)(model, part->layer, next);
+        break;
+    case PART_MLP:
+        lay_out_mlp_matrices(model, part->layer, next);
+        break;
+    case PART_MOE_ROUTER:
+        lay_out_router_matrices(model, part->layer, next);
+        break;
+    case PART_MOE_EXPERTS:
+        lay_out_experts_matrices(model, part->layer, next);
+        break;
+    case PART_MAMBA:
+        lay_out_mamba_matrices(model, part->layer, next);
+        break;
+    default: /* moves tokens about, and has no weights */
+        break;
+    }
+    part->matrices.count = *next - part->matrices.first;
 }
 
 static void lay_out_matrices(struct model *model)
 {
     const struct config *config = &model->config;
     const size_t c = (size_t)config->hidden;
+    const bool divided = config_ep(config) > 1;
     size_t next = 0;
 
     model->token_w = take(&next, VOCAB * c);
     model->position_w = take(&next, (size_t)config_keys(config) * c);
     model->head_w = take(&next, c * VOCAB);
     for (int i = 0; i < model->n_parts; i++) {
-        struct part *part = &model->parts[i];
-
-        part->matrices.first = next;
-        switch (part->kind) {
-        case PART_ATTN:
-            (model->config.model == MODEL_MLA
-                 ? lay_out_mla_matrices
-                 : lay_out_attn_matrices)(model, part->layer, &next);
-            break;
-        case PART_MLP:
-            lay_out_mlp_matrices(model, part->layer, &next);
-            break;
-        case PART_MOE_ROUTER:
-            lay_out_router_matrices(model, part->layer, &next);
-            break;
-        case PART_MOE_EXPERTS:
-            lay_out_experts_matrices(model, part->layer, &next);
-            break;
-        case PART_MAMBA:
-            lay_out_mamba_matrices(model, part->layer, &next);
-            break;
-        default: /* moves tokens about, and has no weights */
-            break;
+        if (!divided || model->parts[i].kind != PART_MOE_EXPERTS) {
+            lay_out_part_matrices(model, &model->parts[i], &next);
         }
-        part->matrices.count = next - part->matrices.first;
     }
+    model->experts.first = next;
+    for (int i = 0; i < model->n_parts; i++) {
+        if (divided && model->parts[i].kind == PART_MOE_EXPERTS) {
+            lay_out_part_matrices(model, &model->parts[i], &next);
+        }
+    }
+    model->experts.count = next - model->experts.first;
     model->n_decay = next;
 }
 
@@ -396,7 +410,7 @@ static void first_weights_of(const struct model *model, const struct part *part,
     }
 }
 
-void model_first_weights(const struct model *model, float *w)
+static void make_first_weights(const struct model *model, float *w)
 {
     uint64_t state = model->config.seed;
 
@@ -406,6 +420,64 @@ void model_first_weights(const struct model *model, float *w)
     for (int i = 0; i < model->n_parts; i++) {
         first_weights_of(model, &model->parts[i], w, &state);
     }
+}
+
+/* A rank's own of both matrices of all experts. */
+static void take_experts(const struct model *model, int layer,
+                         const struct model *whole, const float *all, float *w)
+{
+    const struct config *config = &model->config;
+    const size_t one = (size_t)config->hidden * (size_t)config_expert(config);
+    const size_t first = (size_t)config_first_expert(config) * one;
+    const size_t n = (size_t)config_own_experts(config) * one;
+
+    memcpy(w + model->moe[layer].up_w, all + whole->moe[layer].up_w + first,
+           n * sizeof(*w));
+    memcpy(w + model->moe[layer].down_w,
+           all + whole->moe[layer].down_w + first, n * sizeof(*w));
+}
+
+/* Of the model whose experts are not divided. */
+static void take_own(const struct model *model, const struct model *whole,
+                     const float *all, float *w)
+{
+    memcpy(w, all, model->parts[0].matrices.first * sizeof(*w));
+    for (int i = 0; i < model->n_parts; i++) {
+        const struct range own = model->parts[i].matrices;
+
+        if (model->parts[i].kind == PART_MOE_EXPERTS) {
+            take_experts(model, model->parts[i].layer, whole, all, w);
+        } else {
+            memcpy(w + own.first, all + whole->parts[i].matrices.first,
+                   own.count * sizeof(*w));
+        }
+    }
+    memcpy(w + model->n_decay, all + whole->n_decay,
+           (model->n - model->n_decay) * sizeof(*w));
+}
+
+int model_first_weights(const struct model *model, float *w)
+{
+    struct config config = model->config;
+    struct model whole;
+    float *all;
+
+    if (model->experts.count == 0) {
+        make_first_weights(model, w);
+        return 0;
+    }
+    config.ep = config.ep_rank = 0;
+    if (model_init(&whole, &config) != 0) {
+        return -1;
+    }
+    all = malloc(whole.n * sizeof(*all));
+    if (all != NULL) {
+        make_first_weights(&whole, all);
+        take_own(model, &whole, all, w);
+    }
+    free(all);
+    model_free(&whole);
+    return all != NULL ? 0 : -1;
 }
 
 size_t model_rotary_bytes(const struct config *config)
@@ -450,10 +522,10 @@ int model_upload(struct model *model, struct device *dev)
     float *first = malloc(bytes);
 
     model->dev = dev;
-    if (first == NULL) {
+    if (first == NULL || model_first_weights(model, first) != 0) {
+        free(first);
         return device_check(dev, "malloc", CUDA_ERROR_OUT_OF_MEMORY);
     }
-    model_first_weights(model, first);
 
     model->w = device_alloc(dev, bytes);
     model->g = device_alloc(dev, bytes);
@@ -507,11 +579,24 @@ void model_free(struct model *model)
     memset(model, 0, sizeof(*model));
 }
 
-int model_hash(struct model *model, uint64_t *hash_p)
+#define FNV_FIRST 0xcbf29ce484222325u
+
+static uint64_t hash_on(uint64_t hash, const float *w, size_t n)
 {
+    const unsigned char *bytes = (const unsigned char *)w;
+
+    for (size_t i = 0; i < n * sizeof(*w); i++) {
+        hash = (hash ^ bytes[i]) * 0x100000001b3u;
+    }
+    return hash;
+}
+
+int model_hash(struct model *model, uint64_t *hash_p, uint64_t *experts_p)
+{
+    const struct range experts = model->experts;
+    const size_t after = experts.first + experts.count;
     const size_t bytes = model->n * sizeof(float);
-    unsigned char *copy = malloc(bytes);
-    uint64_t hash = 0xcbf29ce484222325u;
+    float *copy = malloc(bytes);
     int result;
 
     if (copy == NULL) {
@@ -519,12 +604,11 @@ int model_hash(struct model *model, uint64_t *hash_p)
     }
     result = DEVICE_CALL(model->dev, cuMemcpyDtoH, copy,
                          device_address(model->w), bytes);
-    for (size_t i = 0; result == 0 && i < bytes; i++) {
-        hash = (hash ^ copy[i]) * 0x100000001b3u;
+    if (result == 0) {
+        *hash_p = hash_on(hash_on(FNV_FIRST, copy, experts.first), copy + after,
+                          model->n - after);
+        *experts_p = hash_on(FNV_FIRST, copy + experts.first, experts.count);
     }
     free(copy);
-    if (result == 0) {
-        *hash_p = hash;
-    }
     return result;
 }

@@ -7,7 +7,8 @@
  * All weights are one array, and so are their gradients and the optimizer's
  * moments.  The matrices of all layers come first, then the vectors, so that
  * weight decay is "the first n_decay"; those of one part lie together, so
- * that a part updates two ranges.
+ * that a part updates two ranges.  Where ranks divide the experts those of the
+ * rank come last of the matrices, and all other weights are every rank's.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -67,6 +68,8 @@ struct config {
     uint64_t seed;
     enum model_kind model;
     int experts, top_k;
+    int ep, ep_rank;    /* ranks that divide the experts, and which of them this
+                           one is; 0: it has all */
     int dense_layers;   /* of a model of experts: the first, without any */
     bool drop_and_pad;  /* every expert takes as many tokens */
     bool dropless_host; /* the host reads how many, as between ranks */
@@ -99,6 +102,22 @@ static inline int config_offsets(const struct config *config)
     return config->documents + 2;
 }
 
+static inline int config_ep(const struct config *config)
+{
+    return config->ep > 1 ? config->ep : 1;
+}
+
+/* Experts that this rank has, and the first of them. */
+static inline int config_own_experts(const struct config *config)
+{
+    return config->experts / config_ep(config);
+}
+
+static inline int config_first_expert(const struct config *config)
+{
+    return config->ep_rank * config_own_experts(config);
+}
+
 /* Rows that one expert has room for when tokens are dropped: a quarter more
  * than its share. */
 static inline int config_capacity(const struct config *config)
@@ -114,6 +133,21 @@ static inline int config_slots(const struct config *config)
 {
     return config->drop_and_pad ? config->experts * config_capacity(config)
                                 : config_rows(config) * config->top_k;
+}
+
+/* Rows that this rank's experts have room for: every rank may send all of its
+ * own where nothing is dropped. */
+static inline int config_room(const struct config *config)
+{
+    return config->drop_and_pad ? config_slots(config)
+                                : config_ep(config) * config_slots(config);
+}
+
+/* Whether the host reads how many rows go where. */
+static inline bool config_counts_on_host(const struct config *config)
+{
+    return config->dropless_host ||
+           (config_ep(config) > 1 && !config->drop_and_pad);
 }
 
 /* Inner width of an expert. */
@@ -218,6 +252,7 @@ struct model {
     unsigned offload; /* bit n: what parts keep of saved_module n is not in
                          the sets; somebody places it in each pass */
     size_t n, n_decay;
+    struct range experts; /* that other ranks have not; none: all have all */
     size_t token_w, position_w, head_w, norm_g, norm_b;
     struct part *parts;
     int n_parts;
@@ -263,8 +298,9 @@ int model_upload(struct model *model, struct device *dev);
 
 void model_free(struct model *model);
 
-/* Writes the first values of all weights: the same for the same seed. */
-void model_first_weights(const struct model *model, float *w);
+/* Writes the first values of all weights: the same for the same seed, however
+ * the experts are divided.  0, or -1 when memory ran out. */
+int model_first_weights(const struct model *model, float *w);
 
 /* The same model over sequences of another length, shared by other ranks, at
  * most its own: the weights are the model's, the rotary tables its own.  0, or
@@ -272,7 +308,8 @@ void model_first_weights(const struct model *model, float *w);
 int model_view(struct model *view, const struct model *model, int seq, int cp);
 void model_view_free(struct model *view);
 
-/* FNV-1a over the bytes of all weights.  0, or -1. */
-int model_hash(struct model *model, uint64_t *hash_p);
+/* FNV-1a over the bytes of all weights that every rank has, and over those of
+ * model.experts.  0, or -1. */
+int model_hash(struct model *model, uint64_t *hash_p, uint64_t *experts_p);
 
 #endif

@@ -4,9 +4,11 @@
  * Dropless on one rank: every choice has a slot, so buffers have one size
  * whatever the tokens choose, and only the experts' shares of it vary.  The
  * kernels read those from the device, or, with dropless_host, the host does.
+ * How rows come to the experts, also to those of other ranks, is dispatch.c's.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
+#include "model/dispatch.h"
 #include "model/linear.h"
 
 /* ---- forward ------------------------------------------------------------ */
@@ -68,44 +70,6 @@ static void preprocess_forward(const struct work *work,
            .slots = config_slots(config));
 }
 
-/* y = rows of x by a map; share choices of one row are one row of x. */
-static void gather(const struct work *work, const float *x, int x_rows,
-                   const int *map, int share, float *y, int rows)
-{
-    const int cols = work->model->config.hidden;
-
-    LAUNCH(&work->queue, moe_gather, moe_gather_args,
-           blocks_of((size_t)rows * (size_t)cols, moe_gather_threads), .x = x,
-           .map = map, .y = y, .x_rows = x_rows, .rows = rows, .cols = cols,
-           .share = share);
-}
-
-/* What a dispatcher between ranks cannot do without: the host has to know
- * the counts before it sends, so the stream is waited for. */
-static void read_counts(const struct work *work,
-                        const struct moe_buffers *buffers)
-{
-    struct device *dev = work->queue.dev;
-
-    DEVICE_CALL(dev, cuMemcpyDtoHAsync, buffers->counts_host,
-                device_address(buffers->counts),
-                (size_t)work->model->config.experts * sizeof(int),
-                work->queue.stream);
-    (void)device_synchronize(dev, work->queue.stream);
-}
-
-static void dispatch_forward(const struct work *work,
-                             const struct moe_buffers *buffers)
-{
-    const struct config *config = &work->model->config;
-
-    if (config->dropless_host) {
-        read_counts(work, buffers);
-    }
-    gather(work, buffers->norm, config_rows(config), buffers->source,
-           config->top_k, buffers->dispatched, config_slots(config));
-}
-
 static void experts_forward(const struct work *work,
                             const struct moe_weights *weights,
                             const struct moe_buffers *buffers)
@@ -121,8 +85,10 @@ static void experts_forward(const struct work *work,
                                              .c = buffers->wide,
                                              .n = inner,
                                              .k = c });
+    dispatch_clear(work, buffers, SAVED_MOE_ACT, buffers->wide, inner);
+    dispatch_clear(work, buffers, SAVED_MOE_ACT, buffers->gelu, inner);
     gelu_forward(work, buffers->wide, buffers->gelu,
-                 (size_t)config_slots(&model->config) * (size_t)inner);
+                 (size_t)dispatch_all_rows(work, buffers) * (size_t)inner);
     experts_product(work, buffers,
                     &(const struct product){ .form = GEMM_NN,
                                              .a = buffers->gelu,
@@ -148,7 +114,6 @@ static void post_forward(const struct work *work,
 void moe_forward(const struct work *work, const struct part *part,
                  const float *x, float *out)
 {
-    const struct config *config = &work->model->config;
     const struct moe_weights *weights = &work->model->moe[part->layer];
     const struct moe_buffers *buffers = &work->set->moe[part->layer];
 
@@ -166,8 +131,7 @@ void moe_forward(const struct work *work, const struct part *part,
         experts_forward(work, weights, buffers);
         break;
     case PART_MOE_COMBINE:
-        gather(work, buffers->expert_out, config_slots(config), buffers->slot,
-               1, buffers->combined, config_rows(config) * config->top_k);
+        combine_forward(work, buffers);
         break;
     default:
         post_forward(work, buffers, out);
@@ -207,7 +171,7 @@ static void experts_dgrad(const struct work *work,
                                              .n = inner,
                                              .k = c });
     gelu_backward(work, buffers->wide, buffers->d_wide,
-                  (size_t)config_slots(&model->config) * (size_t)inner);
+                  (size_t)dispatch_all_rows(work, buffers) * (size_t)inner);
     experts_product(work, buffers,
                     &(const struct product){ .form = GEMM_NT,
                                              .a = buffers->d_wide,
@@ -239,20 +203,6 @@ static void experts_wgrad(const struct work *work,
                                              .c = model->g + weights->up_w,
                                              .m = c,
                                              .n = inner });
-}
-
-static void dispatch_backward(const struct work *work,
-                              const struct moe_buffers *buffers)
-{
-    const struct config *config = &work->model->config;
-    const int rows = config_rows(config);
-    const size_t n = (size_t)rows * (size_t)config->hidden;
-
-    LAUNCH(&work->queue, moe_gather_sum, moe_gather_sum_args,
-           blocks_of(n, moe_gather_sum_threads), .x = buffers->d_dispatched,
-           .map = buffers->slot, .y = buffers->d_norm,
-           .x_rows = config_slots(config), .rows = rows, .cols = config->hidden,
-           .share = config->top_k);
 }
 
 /* Adds to the gradient of the norm's output. */
@@ -319,7 +269,6 @@ static void router_wgrad(const struct work *work,
 void moe_dgrad(const struct work *work, const struct part *part, const float *x,
                const float *dy, float *dx)
 {
-    const struct config *config = &work->model->config;
     const struct moe_weights *weights = &work->model->moe[part->layer];
     const struct moe_buffers *buffers = &work->set->moe[part->layer];
 
@@ -336,8 +285,7 @@ void moe_dgrad(const struct work *work, const struct part *part, const float *x,
         experts_dgrad(work, weights, buffers);
         break;
     case PART_MOE_COMBINE:
-        gather(work, buffers->d_combined, config_rows(config) * config->top_k,
-               buffers->source, 1, buffers->d_expert_out, config_slots(config));
+        combine_backward(work, buffers);
         break;
     default:
         post_backward(work, buffers, dy);

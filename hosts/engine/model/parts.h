@@ -13,7 +13,7 @@
 
 #include "model/buffers.h"
 
-#include "device/comm.h"
+#include "device/exchange.h"
 
 /* Called around each part while its kernels are issued; not 0: stop. */
 struct part_hooks {
@@ -31,6 +31,8 @@ struct work {
                            part; NULL: there are no documents */
     const struct comm *comm; /* of the ranks that share its sequences; NULL:
                                 none do */
+    struct exchange *ep; /* with the ranks that divide the experts; NULL: none
+                            do */
     bool whole; /* the work is on all of their tokens, in their order */
     bool ring; /* their keys come around a ring, not all at once */
     const int *positions; /* device: of each token in its sequence, for the

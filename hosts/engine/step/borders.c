@@ -35,7 +35,7 @@ static size_t hidden_after(const struct config *config, enum part_kind kind)
     switch (kind) {
     case PART_MOE_DISPATCH:
     case PART_MOE_EXPERTS:
-        return (size_t)config_slots(config) * c;
+        return (size_t)config_room(config) * c;
     case PART_MOE_COMBINE:
         return rows * (size_t)config->top_k * c;
     default:

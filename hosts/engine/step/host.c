@@ -64,7 +64,7 @@ static uint32_t features_of(const struct config *config)
 
     if (config->drop_and_pad) {
         features |= GH_FEATURE_CAPACITY | GH_FEATURE_PAD;
-    } else if (!config->dropless_host) {
+    } else if (!config_counts_on_host(config)) {
         features |= GH_FEATURE_SYNC_FREE;
     }
     if (config->shared_expert) {
@@ -101,11 +101,20 @@ static gh_layer_desc describe_layer(const struct options *options, int layer)
     return desc;
 }
 
+/* 0, where nobody divides experts: there is nothing to say. */
+static uint32_t ep_size_of(const struct host *host)
+{
+    const int ep = config_ep(&host->trainer->options->config);
+
+    return ep > 1 ? (uint32_t)ep : 0;
+}
+
 static gh_status describe_model(struct host *host, gh_model **model_p,
                                 gh_error *err)
 {
     const gh_model_desc all = { .struct_size = sizeof(all),
-                                .flags = GH_MODEL_WHOLE };
+                                .flags = GH_MODEL_WHOLE,
+                                .ep_size = ep_size_of(host) };
     const gh_api *gh = host->gh;
     gh_status status = gh->model_create(model_p, err);
 
@@ -190,13 +199,13 @@ static int read_side(struct host *host, uint32_t segment, gh_side which,
     return 0;
 }
 
-/* Where ranks that share sequences need each other. */
-static bool spreads(const struct model *model, int first, int last)
+static bool has_either(const struct model *model, int first, int last,
+                       enum part_kind a, enum part_kind b)
 {
     int i = first;
 
-    while (i <= last && model->parts[i].kind != PART_ATTN &&
-           model->parts[i].kind != PART_MAMBA) {
+    while (i <= last && model->parts[i].kind != a &&
+           model->parts[i].kind != b) {
         i++;
     }
     return i <= last;
@@ -227,7 +236,10 @@ static int read_plan(struct host *host)
                                 (enum part_kind)segment.first_part);
         own->last = model_part(model, (int)segment.last_layer,
                                (enum part_kind)segment.last_part);
-        own->is_spread = spreads(model, own->first, own->last);
+        own->is_spread = has_either(model, own->first, own->last, PART_ATTN,
+                                    PART_MAMBA);
+        own->exchanges = has_either(model, own->first, own->last,
+                                    PART_MOE_DISPATCH, PART_MOE_COMBINE);
         own->has_weights = model_has_weights(model, own->first, own->last);
         if (read_side(host, own->index, GH_SIDE_IN, &own->in) != 0 ||
             read_side(host, own->index, GH_SIDE_OUT, &own->out) != 0) {

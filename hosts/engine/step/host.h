@@ -26,6 +26,7 @@ struct segment {
     int first, last; /* parts */
     bool has_weights;
     bool is_spread; /* has collectives, where ranks share sequences */
+    bool exchanges; /* has them where ranks divide the experts */
     struct side in, out;
 };
 
@@ -36,6 +37,8 @@ struct host {
     gh_session *session;
     struct segment *segments;
     int n_segments;
+    bool lends_experts; /* exchanges may be recorded, so all of their ranks
+                           record them or none does */
     uint32_t banks[MAX_LENGTHS]; /* of each length; 0 where there is one */
     struct set slots[MAX_SLOTS];
     bool paused; /* between pre_warmup and post_warmup */

@@ -56,40 +56,53 @@ static void abort_group(void *user, uint32_t bank)
     comm_abort(user);
 }
 
+static int lend(struct host *host, int shape, struct comm *comm)
+{
+    const gh_ranks ranks = {
+        .struct_size = sizeof(ranks),
+        .bank = host->banks[shape],
+        .rank = (uint32_t)comm->rank,
+        .size = (uint32_t)comm->n,
+        .comm = comm->handle,
+        .nccl = host->trainer->options->ranks->nccl,
+        .user = comm,
+        .abort = abort_group,
+    };
+    gh_error err = { "" };
+    gh_status status;
+
+    if (comm->handle == NULL) {
+        return 0;
+    }
+    status = host->gh->ranks_set(host->session, &ranks, &err);
+    return status == GH_OK ? 0
+                           : host_fail(host, "gh_ranks_set", status, &err);
+}
+
 /* Lends the library the groups, so that where one rank cannot record a pass
  * with collectives none does. */
 int host_lend_groups(struct host *host)
 {
     const struct options *options = host->trainer->options;
 
-    if (options->n_cp > 0 && !GH_HAS(host->gh, gh_api, ranks_set)) {
+    host->lends_experts = options->ranks != NULL &&
+                          config_ep(&options->config) > 1 &&
+                          options->config.drop_and_pad;
+    if (options->n_cp == 0 && !host->lends_experts) {
+        return 0;
+    }
+    if (!GH_HAS(host->gh, gh_api, ranks_set)) {
         snprintf(host->error, sizeof(host->error),
-                 "--library %s: it has no gh_ranks_set, which --cp needs; take "
+                 "--library %s: it has no gh_ranks_set, which %s needs; take "
                  "0.5 or later",
-                 options->library);
+                 options->library, options->n_cp > 0 ? "--cp" : "--ep");
         return -1;
     }
-    for (int i = 0; i < options->n_cp; i++) {
-        struct comm *comm = &options->ranks->groups[i];
-        const gh_ranks ranks = {
-            .struct_size = sizeof(ranks),
-            .bank = host->banks[i],
-            .rank = (uint32_t)comm->rank,
-            .size = (uint32_t)comm->n,
-            .comm = comm->handle,
-            .nccl = options->ranks->nccl,
-            .user = comm,
-            .abort = abort_group,
-        };
-        gh_error err = { "" };
-        gh_status status;
-
-        if (comm->handle == NULL) {
-            continue;
-        }
-        status = host->gh->ranks_set(host->session, &ranks, &err);
-        if (status != GH_OK) {
-            return host_fail(host, "gh_ranks_set", status, &err);
+    for (int i = 0; i < options_shapes(options); i++) {
+        if (lend(host, i,
+                 host->lends_experts ? &options->ranks->experts
+                                     : &options->ranks->groups[i]) != 0) {
+            return -1;
         }
     }
     return 0;

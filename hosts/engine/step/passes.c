@@ -85,6 +85,7 @@ static int run_parts(struct host *host, const struct pass *pass,
         .offsets = trainer->flights[pass->microbatch].offsets,
         .hooks = trainer->model.offload != 0 ? &hooks : NULL,
         .comm = comm_of(trainer, pass->microbatch),
+        .ep = ranks_exchange_of(trainer->options->ranks),
         .ring = trainer->options->cp_ring,
     };
     const struct segment *segment = pass->segment;
@@ -132,9 +133,11 @@ static uint32_t flags_of(const struct host *host, const struct pass *pass)
     const bool nothing_later = trainer->model.delay_wgrad &&
                                pass->direction == GH_BACKWARD &&
                                !pass->segment->has_weights;
-    const bool local = comm_of(trainer, pass->microbatch) != NULL &&
-                       (pass->direction == GH_WGRAD ||
-                        !pass->segment->is_spread);
+    const bool shared = host->lends_experts ? pass->segment->exchanges
+                                            : pass->segment->is_spread;
+    const bool local = (host->lends_experts ||
+                        comm_of(trainer, pass->microbatch) != NULL) &&
+                       (pass->direction == GH_WGRAD || !shared);
 
     return (nothing_later ? GH_PASS_NO_WGRAD : 0) |
            (local ? GH_PASS_LOCAL : 0);

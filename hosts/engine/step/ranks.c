@@ -50,6 +50,42 @@ int ranks_split(struct ranks *ranks, const int *sizes, int n)
     return 0;
 }
 
+int ranks_divide(struct ranks *ranks, int ep)
+{
+    if (ep <= 1) {
+        return 0;
+    }
+    if (comm_split(&ranks->experts, &ranks->world, ranks->rank / ep) != 0) {
+        return -1;
+    }
+    ranks->exchange = (struct exchange){ .comm = &ranks->experts,
+                                         .watch = &ranks->watch };
+    return ranks->n == ep ? 0
+                          : comm_split(&ranks->same_experts, &ranks->world,
+                                       ranks->rank % ep);
+}
+
+void ranks_sum(const struct ranks *ranks, const struct model *model,
+               CUstream stream)
+{
+    const struct range experts = model->experts;
+    const size_t after = experts.first + experts.count;
+
+    if (ranks == NULL) {
+        return;
+    }
+    if (experts.count == 0) {
+        comm_sum(&ranks->world, model->g, model->n, stream);
+        return;
+    }
+    comm_sum(&ranks->world, model->g, experts.first, stream);
+    comm_sum(&ranks->world, model->g + after, model->n - after, stream);
+    if (ranks->same_experts.handle != NULL) {
+        comm_sum(&ranks->same_experts, model->g + experts.first, experts.count,
+                 stream);
+    }
+}
+
 void ranks_close(struct ranks *ranks)
 {
     struct device *dev = ranks->dev;
@@ -60,6 +96,8 @@ void ranks_close(struct ranks *ranks)
     while (ranks->n_groups > 0) {
         comm_destroy(&ranks->groups[--ranks->n_groups]);
     }
+    comm_destroy(&ranks->same_experts);
+    comm_destroy(&ranks->experts);
     comm_destroy(&ranks->world);
     if (ranks->stream != NULL) {
         (void)dev->drv.cuStreamDestroy(ranks->stream);
@@ -80,6 +118,8 @@ void ranks_abort(struct ranks *ranks, const char *why)
     for (int i = 0; i < ranks->n_groups; i++) {
         comm_abort(&ranks->groups[i]);
     }
+    comm_abort(&ranks->same_experts);
+    comm_abort(&ranks->experts);
     comm_abort(&ranks->world);
 }
 

@@ -13,7 +13,8 @@
 
 #include "step/meeting.h"
 
-#include "device/comm.h"
+#include "device/exchange.h"
+#include "model/model.h"
 
 enum {
     RANKS_MOST = 64,
@@ -30,6 +31,9 @@ struct ranks {
     struct comm world;
     struct comm groups[RANKS_GROUPS]; /* this rank's, of each such number */
     int n_groups;
+    struct comm experts;      /* those that divide the experts; or none */
+    struct comm same_experts; /* those that have the same; or none */
+    struct exchange exchange; /* among the former */
     CUstream stream; /* of what ranks tell each other between steps */
     void *mine, *all;           /* device */
     void *mine_host, *all_host; /* pinned */
@@ -42,6 +46,10 @@ int ranks_open(struct ranks *ranks, struct device *dev,
 /* Makes the groups: of `sizes`, which divide the number of ranks.  All ranks
  * come here.  0, or -1: dev->error. */
 int ranks_split(struct ranks *ranks, const int *sizes, int n);
+/* Makes the two groups of ranks that divide experts: `ep` neighbours each have
+ * another part of them, which every ep-th rank has, too.  All ranks come here.
+ * 0, or -1: dev->error. */
+int ranks_divide(struct ranks *ranks, int ep);
 /* After the graphs that hold its operations. */
 void ranks_close(struct ranks *ranks);
 /* This rank has failed: those who wait for it go on, and fail. */
@@ -54,13 +62,17 @@ int ranks_meet(struct ranks *ranks);
 int ranks_exchange(struct ranks *ranks, const void *mine, size_t bytes,
                    void *all);
 
-/* Sums the gradients of all ranks, in the stream's order. */
-static inline void ranks_sum(const struct ranks *ranks, float *gradients,
-                             size_t n, CUstream stream)
+/* Sums the gradients of all ranks, in the stream's order: those of experts,
+ * where they are divided, of the ranks that have them.  NULL: there are no
+ * others. */
+void ranks_sum(const struct ranks *ranks, const struct model *model,
+               CUstream stream);
+
+/* With those that divide the experts; NULL: none do. */
+static inline struct exchange *ranks_exchange_of(struct ranks *ranks)
 {
-    if (ranks != NULL) {
-        comm_sum(&ranks->world, gradients, n, stream);
-    }
+    return ranks == NULL || ranks->exchange.comm == NULL ? NULL
+                                                         : &ranks->exchange;
 }
 
 static inline int ranks_count(const struct ranks *ranks)

@@ -50,6 +50,7 @@ static struct work work_of(const struct trainer *trainer, int microbatch)
         .set = trainer->flights[microbatch].set,
         .offsets = trainer->flights[microbatch].offsets,
         .comm = comm_of(trainer, microbatch),
+        .ep = ranks_exchange_of(trainer->options->ranks),
         .ring = trainer->options->cp_ring,
         .positions = positions_of(trainer, microbatch),
     };
@@ -221,8 +222,7 @@ static void optimize(const struct trainer *trainer, int count)
     };
 
     trainer_wait_end(trainer, queue.stream, count - 1);
-    ranks_sum(options->ranks, trainer->model.g, trainer->model.n,
-              queue.stream);
+    ranks_sum(options->ranks, &trainer->model, queue.stream);
     optimizer_step(&trainer->model, &queue, options->lr, options->warmup);
 }
 

@@ -130,11 +130,13 @@ static int share_step(struct trainer *trainer, struct result *result, int step)
 
 /* Whether all ranks have the same weights, and whether one of them has been
  * told to stop.  0, or -1: dev->error. */
-static int share_end(struct trainer *trainer, struct result *result)
+static int share_end(struct trainer *trainer, struct result *result,
+                     uint64_t experts)
 {
     struct ranks *ranks = trainer->options->ranks;
-    const uint64_t mine[2] = { result->weights_hash, result->told };
-    uint64_t all[RANKS_MOST][2];
+    const int ep = config_ep(&trainer->options->config);
+    const uint64_t mine[3] = { result->weights_hash, experts, result->told };
+    uint64_t all[RANKS_MOST][3];
 
     result->ranks = ranks_count(ranks);
     if (ranks == NULL) {
@@ -144,8 +146,15 @@ static int share_end(struct trainer *trainer, struct result *result)
         return -1;
     }
     for (int i = 0; i < ranks->n; i++) {
-        result->ranks_differ = result->ranks_differ || all[i][0] != all[0][0];
-        result->stopped = result->stopped || all[i][1] != 0;
+        result->ranks_differ = result->ranks_differ ||
+                               all[i][0] != all[0][0] ||
+                               all[i][1] != all[i % ep][1];
+        result->stopped = result->stopped || all[i][2] != 0;
+    }
+    /* Of all experts, by whichever rank it is taken. */
+    for (int i = 0; ep > 1 && i < ep; i++) {
+        result->weights_hash =
+            (result->weights_hash ^ all[i][1]) * 0x100000001b3u;
     }
     return 0;
 }
@@ -268,6 +277,7 @@ static int run_steps(struct trainer *trainer, struct step_graphs *graphs,
                      size_t before, struct result *result)
 {
     const struct options *options = trainer->options;
+    uint64_t experts = 0;
 
     /* What one rank waits for while it makes its memory may be what another
      * one records. */
@@ -298,10 +308,10 @@ static int run_steps(struct trainer *trainer, struct step_graphs *graphs,
             result->stopped = result->stopped || options->ranks == NULL;
         }
     }
-    if (model_hash(&trainer->model, &result->weights_hash) != 0) {
+    if (model_hash(&trainer->model, &result->weights_hash, &experts) != 0) {
         return -1;
     }
-    return share_end(trainer, result);
+    return share_end(trainer, result, experts);
 }
 
 /* The library's sentence when it has one, else the device's. */

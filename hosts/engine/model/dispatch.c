@@ -1,0 +1,213 @@
+/*
+ * dispatch.c - tokens on their way to the experts, and back, both ways.
+ *
+ * On one rank that has all experts a gather is the whole way.  Where ranks
+ * divide them, each puts its rows in the experts' order, which is that of
+ * their ranks too, and sends every rank its run.  What comes lies by the
+ * rank that it is of, then by expert, and is worked on where it lies.
+ *
+ * Dropless ranks tell each other how many rows go where; the host has to know
+ * before it sends, and so waits, once a layer.  With drop_and_pad all experts
+ * have as many, and nobody waits.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "model/dispatch.h"
+
+enum way {
+    TO_EXPERTS,
+    BACK
+};
+
+/* ---- counts -------------------------------------------------------------- */
+
+/* The stream is waited for, but not ranks that never come. */
+static void read_counts(const struct work *work, const int *counts, size_t n,
+                        int *counts_host)
+{
+    struct device *dev = work->queue.dev;
+
+    DEVICE_CALL(dev, cuMemcpyDtoHAsync, counts_host, device_address(counts),
+                n * sizeof(int), work->queue.stream);
+    if (work->ep == NULL) {
+        (void)device_synchronize(dev, work->queue.stream);
+    } else {
+        (void)comm_synchronize(work->ep->comm, work->queue.stream,
+                               work->ep->watch);
+    }
+}
+
+static void find_counts(const struct work *work,
+                        const struct moe_buffers *buffers)
+{
+    const struct config *config = &work->model->config;
+    const size_t n = (size_t)config->experts;
+
+    if (!config_counts_on_host(config)) {
+        return;
+    }
+    if (work->ep == NULL) {
+        read_counts(work, buffers->counts, n, buffers->counts_host);
+        return;
+    }
+    comm_gather_bytes(work->ep->comm, buffers->counts, buffers->all_counts,
+                      n * sizeof(int), work->queue.stream);
+    read_counts(work, buffers->all_counts, n * (size_t)config_ep(config),
+                buffers->counts_host);
+}
+
+int dispatch_rows(const struct work *work, const struct moe_buffers *buffers,
+                  int rank, int expert)
+{
+    const struct config *config = &work->model->config;
+
+    return config->drop_and_pad
+               ? config_capacity(config)
+               : buffers->counts_host[rank * config->experts + expert];
+}
+
+int dispatch_all_rows(const struct work *work,
+                      const struct moe_buffers *buffers)
+{
+    const struct config *config = &work->model->config;
+    const int first = config_first_expert(config);
+    int rows = 0;
+
+    if (work->ep == NULL) {
+        return config_slots(config);
+    }
+    for (int i = 0; i < config_ep(config); i++) {
+        for (int e = 0; e < config_own_experts(config); e++) {
+            rows += dispatch_rows(work, buffers, i, first + e);
+        }
+    }
+    return rows;
+}
+
+void dispatch_clear(const struct work *work, const struct moe_buffers *buffers,
+                    enum saved_module module, float *x, int cols)
+{
+    const struct model *model = work->model;
+    const size_t rows = (size_t)dispatch_all_rows(work, buffers);
+    const size_t room = (size_t)config_room(&model->config);
+
+    if ((model->offload & 1u << module) != 0 && rows < room) {
+        DEVICE_CALL(work->queue.dev, cuMemsetD32Async,
+                    device_address(x + rows * (size_t)cols), 0,
+                    (room - rows) * (size_t)cols, work->queue.stream);
+    }
+}
+
+/* ---- rows ---------------------------------------------------------------- */
+
+/* y = rows of x by a map; share choices of one row are one row of x. */
+static void gather(const struct work *work, const float *x, int x_rows,
+                   const int *map, int share, float *y, int rows)
+{
+    const int cols = work->model->config.hidden;
+
+    LAUNCH(&work->queue, moe_gather, moe_gather_args,
+           blocks_of((size_t)rows * (size_t)cols, moe_gather_threads), .x = x,
+           .map = map, .y = y, .x_rows = x_rows, .rows = rows, .cols = cols,
+           .share = share);
+}
+
+/* What rank i has for the experts of rank j, of all ranks: floats. */
+static void exchange(const struct work *work, const struct moe_buffers *buffers,
+                     enum way way, const float *send, float *recv)
+{
+    const struct config *config = &work->model->config;
+    const int n = config_ep(config), own = config_own_experts(config);
+    size_t counts[EXCHANGE_RANKS * EXCHANGE_RANKS];
+
+    for (int i = 0; i < n; i++) {
+        for (int j = 0; j < n; j++) {
+            size_t rows = 0;
+
+            for (int e = j * own; e < (j + 1) * own; e++) {
+                rows += (size_t)dispatch_rows(work, buffers, i, e);
+            }
+            counts[way == TO_EXPERTS ? i * n + j : j * n + i] =
+                rows * (size_t)config->hidden;
+        }
+    }
+    exchange_all_to_all(work->ep, send, recv, counts, work->queue.stream);
+}
+
+/* Rows by choice to rows of the experts, wherever those are. */
+static void send_rows(const struct work *work,
+                      const struct moe_buffers *buffers, const float *x,
+                      int x_rows, int share, float *y)
+{
+    const int slots = config_slots(&work->model->config);
+
+    if (work->ep == NULL) {
+        gather(work, x, x_rows, buffers->source, share, y, slots);
+        return;
+    }
+    gather(work, x, x_rows, buffers->source, share, work->set->exchange.out,
+           slots);
+    exchange(work, buffers, TO_EXPERTS, work->set->exchange.out, y);
+}
+
+/* Rows of this rank's tokens, in the experts' order. */
+static const float *bring_back(const struct work *work,
+                               const struct moe_buffers *buffers,
+                               const float *rows)
+{
+    if (work->ep == NULL) {
+        return rows;
+    }
+    exchange(work, buffers, BACK, rows, work->set->exchange.back);
+    return work->set->exchange.back;
+}
+
+/* ---- both ways ----------------------------------------------------------- */
+
+void dispatch_forward(const struct work *work,
+                      const struct moe_buffers *buffers)
+{
+    const struct config *config = &work->model->config;
+
+    find_counts(work, buffers);
+    if (work->queue.dev->code == CUDA_SUCCESS) {
+        send_rows(work, buffers, buffers->norm, config_rows(config),
+                  config->top_k, buffers->dispatched);
+        dispatch_clear(work, buffers, SAVED_EXPERT_FC1, buffers->dispatched,
+                       config->hidden);
+    }
+}
+
+void combine_forward(const struct work *work,
+                     const struct moe_buffers *buffers)
+{
+    const struct config *config = &work->model->config;
+
+    gather(work, bring_back(work, buffers, buffers->expert_out),
+           config_slots(config), buffers->slot, 1, buffers->combined,
+           config_rows(config) * config->top_k);
+}
+
+void combine_backward(const struct work *work,
+                      const struct moe_buffers *buffers)
+{
+    const struct config *config = &work->model->config;
+
+    send_rows(work, buffers, buffers->d_combined,
+              config_rows(config) * config->top_k, 1, buffers->d_expert_out);
+}
+
+void dispatch_backward(const struct work *work,
+                       const struct moe_buffers *buffers)
+{
+    const struct config *config = &work->model->config;
+    const int rows = config_rows(config);
+    const size_t n = (size_t)rows * (size_t)config->hidden;
+
+    LAUNCH(&work->queue, moe_gather_sum, moe_gather_sum_args,
+           blocks_of(n, moe_gather_sum_threads),
+           .x = bring_back(work, buffers, buffers->d_dispatched),
+           .map = buffers->slot, .y = buffers->d_norm,
+           .x_rows = config_slots(config), .rows = rows, .cols = config->hidden,
+           .share = config->top_k);
+}

@@ -1,0 +1,91 @@
+#!/bin/sh
+# gh-engine with experts that ranks divide: the same numbers in every mode, and
+# those of ranks that have all experts.
+# SPDX-License-Identifier: Apache-2.0
+. "${srcdir:?}/tests/tap/tap.sh"
+scratch
+# On a GPU ranks are processes, which share it where NCCL is 2.30 or newer.
+driver=${GRAPHHOOKS_TEST_DRIVER:-soft}
+base="--driver $driver"
+if [ "$driver" = cuda ]; then
+    [ -n "${GRAPHHOOKS_TEST_NCCL:-}" ] ||
+        skip_all "GRAPHHOOKS_TEST_NCCL names no libnccl.so.2"
+    base="$base --processes --nccl $GRAPHHOOKS_TEST_NCCL"
+    NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_NVLS_ENABLE=0 NCCL_MAX_CTAS=8
+    export NCCL_MULTI_RANK_GPU_ENABLE NCCL_NVLS_ENABLE NCCL_MAX_CTAS
+fi
+
+small="$base --layers 2 --hidden 16 --heads 2 --seq 8 --batch 2"
+small="$small --steps 3 --microbatches 3,2 --in-flight 2 --quiet"
+
+# train NAME [VARIABLE=VALUE...] -- OPTION...: equal numbers and not a word on
+# stderr, where races are told.  Leaves the JSON.
+train()
+{
+    name=$1
+    shift
+    settings=
+    while [ "$1" != -- ]; do
+        settings="$settings $1"
+        shift
+    done
+    shift
+    # shellcheck disable=SC2086 # words
+    env $settings timeout 120 "$builddir/gh-engine" $small \
+        --json "$scratch/out.json" "$@" > "$scratch/out" 2> "$scratch/said"
+    status=$?
+    # Experts get another number of tokens in every pass, and the log says so.
+    grep -v '^graphhooks: warning: layer .*: its experts get another number' \
+        "$scratch/said" > "$scratch/err"
+    [ "$status" -eq 0 ] &&
+        { [ ! -s "$scratch/err" ] || [ "$driver" = cuda ]; } &&
+        grep -q '"bitwise_equal": true' "$scratch/out.json"
+    held=$?
+    ok $held "$name: the same losses and weights"
+    [ $held -eq 0 ] || diag "status $status: $(head -n 3 "$scratch/err")"
+}
+
+# The first list of that name in the JSON.
+list()
+{
+    sed -n "s/^ *\"$1\": \[\(.*\)\],*\$/\1/p" "$scratch/out.json" | head -n 1
+}
+
+# near A B SENTENCE: two lists agree to the fifth digit, and their first
+# numbers to the last.
+near()
+{
+    printf '%s\n%s\n' "$1" "$2" | awk -F', ' '
+        NR == 1 { n = split($0, a) }
+        NR == 2 {
+            good = n > 0 && n == NF && a[1] "" == $1 ""
+            for (i = 1; i <= n; i++) {
+                d = a[i] - $i
+                if (d < 0) d = -d
+                if (d > 2e-5 * a[i]) good = 0
+            }
+        }
+        END { exit !good }'
+    held=$?
+    ok $held "$3"
+    [ $held -eq 0 ] || diag "$1 and $2"
+}
+
+# ---- eager and graph -------------------------------------------------------
+
+# Forward every token meets the same weights in the same order of sums,
+# wherever its expert is; a gradient of an expert's weights adds up the tokens
+# of all ranks in one order, or those of each first.
+for model in moe "mla --experts 4 --shared-expert" "hybrid --layers 4" \
+    "moe --drop-and-pad --top-k 1"; do
+    train "$model: 4 ranks, all experts on each" -- --model $model --ranks 4
+    all=$(list loss)
+    for ep in 2 4; do
+        train "$model: 4 ranks, experts over $ep" -- --model $model \
+            --ranks 4 --ep $ep
+        near "$all" "$(list loss)" \
+            "$model: experts over $ep ranks learn what all on each learn"
+    done
+done
+
+done_testing
