@@ -34,8 +34,11 @@ train()
     env $settings timeout 120 "$builddir/gh-engine" $small \
         --json "$scratch/out.json" "$@" > "$scratch/out" 2> "$scratch/said"
     status=$?
-    # Experts get another number of tokens in every pass, and the log says so.
-    grep -v '^graphhooks: warning: layer .*: its experts get another number' \
+    # The log says that layers with experts are not one graph, and what auto has
+    # chosen.
+    grep -v -e '^graphhooks: warning: layer .*: its experts get another number' \
+        -e '^graphhooks: warning: layer .*: its communication is hidden' \
+        -e '^graphhooks: overlap: .* predicted' \
         "$scratch/said" > "$scratch/err"
     [ "$status" -eq 0 ] &&
         { [ ! -s "$scratch/err" ] || [ "$driver" = cuda ]; } &&
@@ -43,6 +46,12 @@ train()
     held=$?
     ok $held "$name: the same losses and weights"
     [ $held -eq 0 ] || diag "status $status: $(head -n 3 "$scratch/err")"
+}
+
+# The last number of that name in the JSON.
+value()
+{
+    sed -n "s/^ *\"$1\": \([0-9]*\),*\$/\1/p" "$scratch/out.json" | tail -n 1
 }
 
 # The first list of that name in the JSON.
@@ -87,5 +96,50 @@ for model in moe "mla --experts 4 --shared-expert" "hybrid --layers 4" \
             "$model: experts over $ep ranks learn what all on each learn"
     done
 done
+
+# A router that sends all to one expert leaves nothing for the other rank; of a
+# batch of one row, too, some have none.
+train "one row, one choice" -- --model moe --ranks 4 --ep 4 --top-k 1 \
+    --seq 1 --batch 1
+train "all choices of all rows" -- --model moe --ranks 2 --ep 2 --top-k 4
+
+# ---- overlap ---------------------------------------------------------------
+
+# run NAME [VARIABLE=VALUE...] -- OPTION...: in all modes.  What a layer's graph
+# reads is not offloaded, or the log would say that it stays.
+run()
+{
+    train "$@" --compare $every \
+        --offload qkv_linear,core_attn,attn_proj,expert_fc1,moe_act
+}
+
+every=eager,graph,overlap,overlap+graph,overlap+graph+delay-wgrad
+every=$every,overlap+graph+offload+delay
+for model in moe "mla --experts 4" "hybrid --layers 4 --pattern E*ME"; do
+    for how in "2 2 fixed" "4 2 auto" "4 4 auto"; do
+        # shellcheck disable=SC2086 # words
+        set -- $how
+        run "$model: $1 ranks, experts over $2, $3" SOFTCUDA_SEED=$1$2 -- \
+            --model $model --ranks "$1" --ep "$2" --overlap "$3" \
+            --steps 4
+    done
+done
+run "order off" -- --model moe --ranks 2 --ep 2 --overlap off
+run "drop and pad" -- --model moe --ranks 2 --ep 2 --drop-and-pad
+train "drop and pad, all as a graph" -- --model moe --ranks 2 --ep 2 \
+    --drop-and-pad --compare eager,graph,step
+run "the legacy stream" -- --model moe --ranks 2 --ep 2 --stream legacy
+train "shared expert, all modes delay" -- --model moe --ranks 2 --ep 2 \
+    --shared-expert --delay-wgrad 1 \
+    --compare eager,overlap,overlap+graph,overlap+graph+delay-wgrad
+run "three in flight" -- --model moe --ranks 2 --ep 2 --in-flight 3 \
+    --microbatches 5,1
+run "one row, overlapped" -- --model moe --ranks 4 --ep 4 --top-k 1 \
+    --seq 1 --batch 1
+run "all features" -- --model moe --ranks 4 --ep 2 --packed --cp 1,2 \
+    --seq 24 --overlap auto --steps 4
+run "all features, latent attention" -- --model mla --experts 4 --ranks 4 \
+    --ep 4 --packed --cp 1,2,4 --cp-comm ring --seq 12 \
+    --steps 4
 
 done_testing

@@ -75,14 +75,14 @@ refused 2 "from 1 to 64" --in-flight 65
 refused 2 "from 0 to 63" --delay-wgrad -1
 refused 2 "from 0 to 63" --delay-wgrad 64
 refused 2 "68 microbatches would hold a slot" --in-flight 8 --delay-wgrad 60
-refused 2 "expects up to 8 of eager, graph, step, plain, graph+offload, graph+offload+delay, with commas$" \
+refused 2 "expects up to 12 of eager, graph, step, plain, graph+offload, .*, overlap+graph+offload+delay, with commas$" \
     --compare eager,fast
 refused 2 "with commas; did you mean graph?" --compare eager,grpah,step
 refused 2 "from 1 to 16" --offload-prefetch 17
 refused 2 "from 1 to 64" --offload-in-flight 0
 refused 2 "with commas$" --compare eager,,step
 refused 2 "with commas$" \
-    --compare eager,step,eager,step,eager,step,eager,step,eager
+    --compare eager,step,eager,step,eager,step,eager,step,eager,step,eager,step,eager
 refused 2 "expects gpt.*; did you mean mamba?" --model mmaba
 refused 2 "expects soft|cuda; did you mean cuda?" --driver cudda
 refused 2 "expects legacy|own" --stream default
@@ -96,6 +96,29 @@ for seed in -1 ' -1' x 1.5 18446744073709551616 ''; do
     refused 2 "^--seed $seed: expects N, from 0 to 18446744073709551615$" \
         --seed "$seed"
 done
+refused 2 "does not divide 3 ranks; take a divisor" --model moe --ep 2 \
+    --ranks 3
+refused 2 "does not divide 1 ranks" --model moe --ep 2
+refused 2 "divided by --ep 2; take a multiple of it" --model moe --ep 2 \
+    --ranks 2 --experts 3
+refused 2 "has no layer of experts; take --model moe" --ep 2 --ranks 2
+refused 2 "from 1 to 64" --model moe --ep 0
+refused 2 "operations of two groups of ranks" --model moe --ep 2 --ranks 2 \
+    --drop-and-pad --cp-force 2
+refused 2 "or --drop-and-pad" --model moe --ep 2 --ranks 2 --compare eager,step
+refused 2 "with --ep 1 there is none" --model moe --compare overlap
+refused 2 "add overlap+graph to --compare" --model moe --overlap auto
+refused 2 "expects off|fixed|auto; did you mean fixed?" --overlap fxied
+overlap="--driver soft $small --model moe --ep 2 --ranks 2"
+overlap="$overlap --compare eager,overlap+graph"
+# shellcheck disable=SC2086 # words
+{
+    refused 2 "take 2 or more" $overlap --in-flight 1
+    refused 2 "one stream for compute" $overlap --streams 2
+    refused 2 "take 0 or 1" $overlap --delay-wgrad 2
+    refused 2 "^overlap+graph mode: .*scope moe" $overlap --drop-and-pad \
+        --scope moe
+}
 refused 2 "takes no value" --check=1
 refused 2 "does not divide" --heads 3
 for option in "--offload core_attn" "--offload-fraction 0.5" \

@@ -92,8 +92,9 @@ static const struct row table[] = {
     { "--stream", KIND_STREAM, 0, 0, 0, "legacy|own",
       "legacy: everything on the default stream (own)" },
     { "--compare", KIND_MODES, 0, 0, 0, "MODE,...",
-      "eager, graph, step, plain, graph+offload, graph+offload+delay: run "
-      "each, compare (eager,graph)" },
+      "eager, graph, step, plain, graph+offload, graph+offload+delay, overlap, "
+      "overlap+graph, overlap+graph+delay-wgrad, overlap+graph+offload+delay: "
+      "run each, compare (eager,graph)" },
     { "--scope", KIND_TEXT, RUN(scope), 0, 0, "PART,...",
       "what to capture: attn, mlp, moe, moe_router, moe_preprocess, mamba" },
     { "--granularity", KIND_TEXT, RUN(granularity), 0, 0, "part|layer|chunk",
@@ -116,6 +117,8 @@ static const struct row table[] = {
       "train by N ranks, each on its part of a step's text (1)" },
     { "--ep", KIND_INT, RUN(config.ep), 1, EXCHANGE_RANKS, "N",
       "so many ranks divide the experts, and exchange tokens (1)" },
+    { "--overlap", KIND_WORD, RUN(overlap), 0, 0, "off|fixed|auto",
+      "the order of nodes in the modes with overlap (fixed)" },
     { "--cp", KIND_CP, 0, 1, RANKS_MOST, "N,N,...",
       "how many ranks may share a sequence: as few as its documents need" },
     { "--cp-force", KIND_INT, RUN(cp_force), 1, RANKS_MOST, "N",
@@ -149,7 +152,16 @@ static const struct row table[] = {
 };
 
 static const char *const mode_names[MODE_COUNT] = {
-    "eager", "graph", "step", "plain", "graph+offload", "graph+offload+delay",
+    "eager",
+    "graph",
+    "step",
+    "plain",
+    "graph+offload",
+    "graph+offload+delay",
+    "overlap",
+    "overlap+graph",
+    "overlap+graph+delay-wgrad",
+    "overlap+graph+offload+delay",
 };
 
 const char *mode_name(enum mode mode)
@@ -289,6 +301,21 @@ static int set_delay(struct command *command, const struct row *row,
     return 0;
 }
 
+/* Whether a list such as a|b has the word. */
+static bool is_one_of(const char *word, const char *list)
+{
+    const size_t length = strlen(word);
+
+    while (strncmp(list, word, length) != 0 ||
+           (list[length] != '|' && list[length] != '\0')) {
+        list = strchr(list, '|');
+        if (list++ == NULL) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static int set_model(struct command *command, const char *value)
 {
     for (int i = 0; i < MODEL_COUNT; i++) {
@@ -339,8 +366,7 @@ static int set_field(struct command *command, const struct row *row,
         return *(bool *)field || strcmp(value, "auto") == 0 ? 0 : -1;
     case KIND_WORD:
         *(const char **)field = value;
-        return strcmp(value, "soft") == 0 || strcmp(value, "cuda") == 0 ? 0
-                                                                        : -1;
+        return is_one_of(value, row->value) ? 0 : -1;
     case KIND_MODEL:
         return set_model(command, value);
     case KIND_PATTERN:
@@ -387,7 +413,7 @@ static const struct row *find_row(const char *argument, size_t length)
 static void suggest(const char *word, const char *list, char *text,
                     size_t text_bytes)
 {
-    char copy[64], *rest = NULL;
+    char copy[192], *rest = NULL;
     const char *words[16] = { NULL }, *near;
     size_t n = 0;
 
@@ -417,7 +443,9 @@ static bool is_mode(const char *word)
 static void describe_modes(const char *value, char *text, size_t text_bytes)
 {
     static const char *const list =
-        "eager, graph, step, plain, graph+offload, graph+offload+delay";
+        "eager, graph, step, plain, graph+offload, graph+offload+delay, "
+        "overlap, overlap+graph, overlap+graph+delay-wgrad, "
+        "overlap+graph+offload+delay";
     const char *at = value;
 
     snprintf(text, text_bytes,

@@ -10,7 +10,7 @@
 #include "step/options.h"
 
 enum {
-    MAX_MODES = 8 /* that a person may list */
+    MAX_MODES = 12 /* that a person may list */
 };
 
 struct command {
@@ -39,6 +39,9 @@ int command_check(const struct command *command, char *text, size_t text_bytes);
 
 /* The same of what the number of ranks has to do with it, which a launcher may
  * have said. */
+/* Of experts that ranks divide, and of overlap. */
+int command_check_ep(const struct command *command, char *text,
+                     size_t text_bytes);
 int command_check_ranks(const struct command *command, char *text,
                         size_t text_bytes);
 
@@ -57,12 +60,26 @@ static inline bool command_has_mode(const struct command *command,
     return false;
 }
 
+/* Whether any mode hides exchanges. */
+static inline bool command_has_overlap(const struct command *command)
+{
+    for (int i = 0; i < command->n_modes; i++) {
+        if (mode_overlaps(command->modes[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Whether any mode has passes in the library's hands. */
 static inline bool command_has_graph(const struct command *command)
 {
-    return command_has_mode(command, MODE_GRAPH) ||
-           command_has_mode(command, MODE_OFFLOAD) ||
-           command_has_mode(command, MODE_OFFLOAD_DELAY);
+    for (int i = 0; i < command->n_modes; i++) {
+        if (mode_is_graph(command->modes[i])) {
+            return true;
+        }
+    }
+    return false;
 }
 
 #endif

@@ -126,13 +126,6 @@ static int check_experts(const struct command *command, char *text,
                  config->top_k, config->experts);
         return -1;
     }
-    if (config->experts % config_ep(config) != 0) {
-        snprintf(text, text_bytes,
-                 "--experts %d: they are divided by --ep %d; take a multiple "
-                 "of it",
-                 config->experts, config->ep);
-        return -1;
-    }
     if (config->drop_and_pad && config->dropless_host) {
         snprintf(text, text_bytes,
                  "--drop-and-pad has nothing for the host to read; leave out "
@@ -157,7 +150,8 @@ static int check_offload(const struct command *command, char *text,
 {
     const struct options *options = &command->options;
     const bool delayed = command_has_mode(command, MODE_OFFLOAD_DELAY);
-    const bool offloads = delayed || command_has_mode(command, MODE_OFFLOAD);
+    const bool offloads = delayed || command_has_mode(command, MODE_OFFLOAD) ||
+                          command_has_mode(command, MODE_OVERLAP_OFFLOAD);
     const char *given = options->offload != NULL ? "--offload"
                         : options->offload_fraction != NULL
                             ? "--offload-fraction"
@@ -221,12 +215,6 @@ static int check_cp(const struct command *command, char *text,
 
     if (options->n_cp == 0) {
         return 0;
-    }
-    if (options->config.drop_and_pad && config_ep(&options->config) > 1) {
-        snprintf(text, text_bytes,
-                 "--drop-and-pad with --ep and --cp: a graph would hold "
-                 "operations of two groups of ranks; leave one out");
-        return -1;
     }
     if (options->n_lengths > 0) {
         snprintf(text, text_bytes,
@@ -321,8 +309,9 @@ int command_check(const struct command *command, char *text, size_t text_bytes)
     }
     if (check_offload(command, text, text_bytes) != 0 ||
         check_cp(command, text, text_bytes) != 0 ||
-        check_model(command, text, text_bytes) != 0) {
+        check_model(command, text, text_bytes) != 0 ||
+        check_experts(command, text, text_bytes) != 0) {
         return -1;
     }
-    return check_experts(command, text, text_bytes);
+    return command_check_ep(command, text, text_bytes);
 }

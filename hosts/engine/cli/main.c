@@ -180,7 +180,8 @@ static int check_ahead(const struct command *command, struct device *dev)
             train_check(&command->options, dev, command->modes[i], &bad_option,
                         error, sizeof(error)) != 0) {
             fflush(stdout); /* the reason comes last */
-            fprintf(stderr, "gh-engine: graph mode: %s\n", error);
+            fprintf(stderr, "gh-engine: %s mode: %s\n",
+                    mode_name(command->modes[i]), error);
             return bad_option ? EXIT_USAGE : EXIT_DEVICE;
         }
     }

@@ -82,7 +82,7 @@ static const char *equal_word(const struct result *first,
 
 static void print_row(const struct result *result, const char *equal)
 {
-    printf("%-19s %11.6f %11.6f %9.3f %9.3f", mode_name(result->mode),
+    printf("%-27s %11.6f %11.6f %9.3f %9.3f", mode_name(result->mode),
            result->loss[0], result->loss[result->steps - 1],
            report_quantile(result->step_ms, result->steps, 0.5),
            report_quantile(result->host_ms, result->steps, 0.5));
@@ -159,6 +159,47 @@ static void print_offload(const struct result *result)
                mode_name(result->mode), 100.0 * hidden_share(offload),
                (double)offload->timed_ns / 1e6, offload->stalls);
     }
+}
+
+static const char *order_name(gh_overlap_order order)
+{
+    static const char *const names[] = { "off", "fixed", "auto" };
+
+    return order <= GH_OVERLAP_AUTO ? names[order] : "unknown";
+}
+
+/* Of a pair's communication, what its compute does not hide. */
+static double exposed(const gh_overlap_stats *overlap)
+{
+    const double more = overlap->predicted_ns - overlap->compute_ns;
+
+    return more > 0 && overlap->comm_ns > 0 ? 100.0 * more / overlap->comm_ns
+                                            : 0.0;
+}
+
+static void print_overlap(const struct result *result)
+{
+    const gh_overlap_stats *overlap = &result->overlap;
+
+    if (result->exchanges != 0) {
+        printf("%s: %" PRIu64 " exchanges of tokens, %.1f MiB sent\n",
+               mode_name(result->mode), result->exchanges,
+               mib(result->exchanged_bytes));
+    }
+    if (overlap->struct_size == 0) {
+        return;
+    }
+    printf("%s: order %s: %" PRIu64 " nodes in %" PRIu64 " runs, %" PRIu64
+           " waits between streams",
+           mode_name(result->mode), order_name(overlap->order), overlap->nodes,
+           overlap->runs, overlap->waits);
+    if (overlap->predicted_ns > 0) {
+        printf("; predicted of the last pair: %.3f ms, of compute %.3f and "
+               "communication %.3f, of which exposed %.1f %%",
+               overlap->predicted_ns / 1e6, overlap->compute_ns / 1e6,
+               overlap->comm_ns / 1e6, exposed(overlap));
+    }
+    printf("\n");
 }
 
 /* Device memory of each mode, where one of them offloads. */
@@ -241,10 +282,11 @@ static void print_remarks(const struct command *command,
     for (int i = 0; i < n; i++) {
         const gh_stats *stats = &results[i].stats;
 
+        print_overlap(&results[i]);
         if (!results[i].has_stats) {
             continue;
         }
-        if (stats->replays == 0) {
+        if (stats->replays == 0 && results[i].mode != MODE_OVERLAP) {
             printf("%s: nothing was replayed, so nothing of it was "
                    "compared\n",
                    mode_name(results[i].mode));
@@ -277,7 +319,7 @@ void report_table(const struct command *command, const struct device *dev,
 {
     const bool whole = report_whole(command, results, n);
 
-    printf("\n%-19s %11s %11s %9s %9s %11s %9s %9s %6s\n", "mode", "first loss",
+    printf("\n%-27s %11s %11s %9s %9s %11s %9s %9s %6s\n", "mode", "first loss",
            "last loss", "step ms", "host ms", "recordings", "replays", "eager",
            "equal");
     for (int i = 0; i < n; i++) {

@@ -56,6 +56,12 @@ static void write_model(struct json *json, const struct options *options)
     if (config_has(config, PART_MAMBA)) {
         json_count(json, "state", (uint64_t)config->state);
     }
+    if (config_ep(config) > 1) {
+        json_count(json, "ep", (uint64_t)config->ep);
+    }
+    if (options->overlap != NULL) {
+        json_text(json, "overlap", options->overlap);
+    }
     if (config->pattern != NULL) {
         json_text(json, "pattern", config->pattern);
     }
@@ -149,6 +155,20 @@ static void write_offload(struct json *json, const gh_offload_stats *offload)
     json_end(json, '}');
 }
 
+static void write_overlap(struct json *json, const gh_overlap_stats *overlap)
+{
+    json_begin(json, "overlap", '{');
+    json_count(json, "order", overlap->order);
+    json_count(json, "runs", overlap->runs);
+    json_count(json, "nodes", overlap->nodes);
+    json_count(json, "waits", overlap->waits);
+    json_real(json, "predicted_ns", overlap->predicted_ns);
+    json_real(json, "predicted_fixed_ns", overlap->predicted_fixed_ns);
+    json_real(json, "compute_ns", overlap->compute_ns);
+    json_real(json, "comm_ns", overlap->comm_ns);
+    json_end(json, '}');
+}
+
 static void write_mode(struct json *json, const struct options *options,
                        const struct result *result)
 {
@@ -165,12 +185,19 @@ static void write_mode(struct json *json, const struct options *options,
         json_counts(json, "cp_microbatches", result->shaped, options->n_cp);
     }
     json_count(json, "device_peak_bytes", result->peak_bytes);
+    if (result->exchanges != 0) {
+        json_count(json, "exchanges", result->exchanges);
+        json_count(json, "exchanged_bytes", result->exchanged_bytes);
+    }
     write_times(json, "step_ms", result->step_ms, result->steps);
     write_times(json, "host_ms", result->host_ms, result->steps);
     if (result->has_stats) {
         write_stats(json, result);
         if (result->offload.struct_size != 0) {
             write_offload(json, &result->offload);
+        }
+        if (result->overlap.struct_size != 0) {
+            write_overlap(json, &result->overlap);
         }
         json_counts(json, "recordings_after_step", result->recordings,
                     result->steps);

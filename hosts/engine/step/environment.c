@@ -12,7 +12,7 @@
 extern char **environ;
 
 enum {
-    ADDED = 4 /* most variables that options stand in for */
+    ADDED = 5 /* most variables that options stand in for */
 };
 
 static bool starts_with(const char *text, const char *prefix)
@@ -76,6 +76,11 @@ int environment_make(struct environment *environment,
                  "GRAPHHOOKS_TIMEOUT=%d", options->ranks->watch.limit_s);
         environment->strings[n++] = environment->timeout;
     }
+    if (options->overlap != NULL && getenv("GRAPHHOOKS_OVERLAP") == NULL) {
+        snprintf(environment->overlap, sizeof(environment->overlap),
+                 "GRAPHHOOKS_OVERLAP=%s", options->overlap);
+        environment->strings[n++] = environment->overlap;
+    }
     if (mode_delays(options, mode)) {
         environment->strings[n++] = "GRAPHHOOKS_OFFLOAD_DELAY=1";
     }
@@ -102,6 +107,7 @@ void environment_say_who_wins(const struct options *options)
         { "GRAPHHOOKS_TRACE", "--trace", options->trace != NULL },
         { "GRAPHHOOKS_CHECK", "--check", options->check },
         { "GRAPHHOOKS_OFFLOAD", "--offload", options->offload != NULL },
+        { "GRAPHHOOKS_OVERLAP", "--overlap", options->overlap != NULL },
         { "GRAPHHOOKS_OFFLOAD_FRACTION", "--offload-fraction",
           options->offload_fraction != NULL },
     };

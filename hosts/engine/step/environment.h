@@ -11,7 +11,8 @@
 struct environment {
     const char **strings; /* NAME=value; NULL ends it */
     char *trace;          /* storage of one of them */
-    char timeout[40];     /* and of another */
+    char timeout[40];     /* and of others */
+    char overlap[40];
 };
 
 /* The process environment, except: the driver is the one that the engine runs

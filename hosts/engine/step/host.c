@@ -163,7 +163,9 @@ static int open_session(struct host *host, enum mode mode, bool dry,
             .device = trainer->dev->id,
             .scope = options->scope,
             .granularity = options->granularity,
-            .flags = trainer->model.delay_wgrad ? GH_SESSION_DELAY_WGRAD : 0,
+            .flags =
+                (trainer->model.delay_wgrad ? GH_SESSION_DELAY_WGRAD : 0) |
+                (trainer->overlaps ? GH_SESSION_EP_OVERLAP : 0),
             .max_slots = (uint32_t)options_sets(options),
             .environment = host->environment.strings,
             .host = dry ? &silent : NULL,
@@ -172,10 +174,27 @@ static int open_session(struct host *host, enum mode mode, bool dry,
 
         status = gh->session_open(&desc, &host->session, &err);
     }
+    /* For good: the order and the streams are what is shown. */
+    if (status == GH_OK && mode == MODE_OVERLAP) {
+        status = gh->pre_warmup(host->session, &err);
+    }
     gh->model_destroy(model);
     *bad_option = status == GH_ERR_CONFIG;
     return status == GH_OK ? 0
                            : host_fail(host, "gh_session_open", status, &err);
+}
+
+static int check_library(struct host *host)
+{
+    if (!host->trainer->overlaps ||
+        GH_HAS(host->gh, gh_api, overlap_get_stats)) {
+        return 0;
+    }
+    snprintf(host->error, sizeof(host->error),
+             "--library %s: it has no gh_overlap_run, which the modes with "
+             "overlap need; take 0.5 or later",
+             host->trainer->options->library);
+    return -1;
 }
 
 static int read_side(struct host *host, uint32_t segment, gh_side which,
@@ -268,7 +287,8 @@ static struct host *open_host(struct trainer *trainer, enum mode mode,
         snprintf(error, error_bytes, "out of memory");
         goto err_host;
     }
-    if (open_session(host, mode, dry, bad_option) != 0 ||
+    if (check_library(host) != 0 ||
+        open_session(host, mode, dry, bad_option) != 0 ||
         host_add_banks(host) != 0 || (!dry && host_lend_groups(host) != 0) ||
         host_bind_all_tables(host) != 0 || read_plan(host) != 0) {
         snprintf(error, error_bytes, "%s", host->error);

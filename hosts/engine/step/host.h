@@ -45,6 +45,7 @@ struct host {
     int shape;        /* of the pass at hand */
     bool hook_failed; /* a call of offload.h, in the pass at hand */
     uint64_t wgrad_replays;
+    gh_overlap_stats pair; /* after the last run of two chunks */
     char error[512];
     struct environment environment;
 };

@@ -19,6 +19,11 @@ enum mode {
     MODE_PLAIN, /* eager, and nothing is delayed */
     MODE_OFFLOAD,       /* graph, and activations go to the host */
     MODE_OFFLOAD_DELAY, /* the same, their copies after the next launch */
+    /* by pairs of microbatches, whose exchanges of tokens are hidden: */
+    MODE_OVERLAP,             /* kernel by kernel */
+    MODE_OVERLAP_GRAPH,       /* recorded and replayed */
+    MODE_OVERLAP_DELAY_WGRAD, /* and weights' gradients in the gaps */
+    MODE_OVERLAP_OFFLOAD,     /* and activations go to the host, in the gaps */
     MODE_COUNT
 };
 
@@ -62,26 +67,41 @@ struct options {
     unsigned offloaded;           /* the same: bit n for saved_module n */
     int offload_min;              /* bytes of a tensor that goes, at least */
     int offload_delay; /* of MODE_OFFLOAD, 0 or 1; -1: nobody has said */
+    const char *overlap; /* off, fixed, auto; NULL: the library's default */
     bool no_family; /* the library knows layers by their kinds alone */
 };
 
 /* Whether the mode has passes in the library's hands. */
+static inline bool mode_overlaps(enum mode mode)
+{
+    return mode >= MODE_OVERLAP && mode <= MODE_OVERLAP_OFFLOAD;
+}
+
 static inline bool mode_is_graph(enum mode mode)
 {
     return mode == MODE_GRAPH || mode == MODE_OFFLOAD ||
-           mode == MODE_OFFLOAD_DELAY;
+           mode == MODE_OFFLOAD_DELAY || mode_overlaps(mode);
 }
 
 static inline bool mode_offloads(enum mode mode)
 {
-    return mode == MODE_OFFLOAD || mode == MODE_OFFLOAD_DELAY;
+    return mode == MODE_OFFLOAD || mode == MODE_OFFLOAD_DELAY ||
+           mode == MODE_OVERLAP_OFFLOAD;
 }
 
 /* Whether commits wait for a flush. */
 static inline bool mode_delays(const struct options *options, enum mode mode)
 {
-    return mode == MODE_OFFLOAD_DELAY ||
+    return mode == MODE_OFFLOAD_DELAY || mode == MODE_OVERLAP_OFFLOAD ||
            (mode == MODE_OFFLOAD && options->offload_delay == 1);
+}
+
+/* Whether weights' gradients are passes of their own. */
+static inline bool mode_delays_wgrad(const struct options *options,
+                                     enum mode mode)
+{
+    return mode == MODE_OVERLAP_DELAY_WGRAD ||
+           (options->delay_wgrad && mode != MODE_PLAIN);
 }
 
 static inline int options_count(const struct options *options, int step)

@@ -251,7 +251,7 @@ void pass_name_outputs(const struct host *host, struct pass *pass)
     if (pass->direction == GH_BACKWARD) {
         name_gradients(host, pass);
     }
-    if (pass->direction == GH_BACKWARD && model->delay_wgrad) {
+    if (pass->leaves_wgrad) {
         return;
     }
     for (int part = segment->first; part <= segment->last; part++) {

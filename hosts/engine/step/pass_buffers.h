@@ -18,6 +18,8 @@ struct pass {
     const struct segment *segment;
     gh_direction direction;
     int microbatch;
+    CUstream stream;
+    bool leaves_wgrad; /* a backward after which a GH_WGRAD pass comes */
     gh_buffer inputs[PASS_INPUTS];
     uint32_t n_inputs;
     int x_input, dy_input; /* which of them the first part reads, and which

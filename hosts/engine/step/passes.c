@@ -65,12 +65,12 @@ static const float *input_at(const gh_decision *decision, int input)
     return input < 0 ? NULL : decision->inputs[input].address;
 }
 
-static enum halves halves_of(const struct host *host, const struct pass *pass)
+static enum halves halves_of(const struct pass *pass)
 {
     if (pass->direction == GH_WGRAD) {
         return HALF_WGRAD;
     }
-    return host->trainer->model.delay_wgrad ? HALF_DGRAD : HALF_BOTH;
+    return pass->leaves_wgrad ? HALF_DGRAD : HALF_BOTH;
 }
 
 static int run_parts(struct host *host, const struct pass *pass,
@@ -97,7 +97,7 @@ static int run_parts(struct host *host, const struct pass *pass,
                       input_at(decision, pass->x_input));
     } else {
         parts_backward(&work, segment->first, segment->last,
-                       halves_of(host, pass), input_at(decision, pass->x_input),
+                       halves_of(pass), input_at(decision, pass->x_input),
                        input_at(decision, pass->dy_input));
     }
     return trainer->dev->code == CUDA_SUCCESS && !host->hook_failed ? 0 : -1;
@@ -132,7 +132,7 @@ static uint32_t flags_of(const struct host *host, const struct pass *pass)
     const struct trainer *trainer = host->trainer;
     const bool nothing_later = trainer->model.delay_wgrad &&
                                pass->direction == GH_BACKWARD &&
-                               !pass->segment->has_weights;
+                               !pass->leaves_wgrad;
     const bool shared = host->lends_experts ? pass->segment->exchanges
                                             : pass->segment->is_spread;
     const bool local = (host->lends_experts ||
@@ -154,9 +154,7 @@ static gh_pass call_of(const struct host *host, const struct pass *pass)
         .direction = pass->direction,
         .microbatch = (uint32_t)pass->microbatch,
         .flags = flags_of(host, pass),
-        .stream = pass->direction == GH_WGRAD
-                      ? stream_of_wgrad(trainer)
-                      : stream_of(trainer, pass->microbatch),
+        .stream = pass->stream,
         .inputs = pass->inputs,
         .n_inputs = pass->n_inputs,
         .bank = host->banks[trainer->shape_of[pass->microbatch]],
@@ -237,10 +235,17 @@ static int run_pass(struct host *host, struct pass *pass,
 static struct pass pass_of(const struct host *host, int segment,
                            gh_direction direction, int microbatch)
 {
+    const struct trainer *trainer = host->trainer;
+    const struct segment *which = &host->segments[segment];
+
     return (struct pass){
-        .segment = &host->segments[segment],
+        .segment = which,
         .direction = direction,
         .microbatch = microbatch,
+        .stream = direction == GH_WGRAD ? stream_of_wgrad(trainer)
+                                        : stream_of(trainer, microbatch),
+        .leaves_wgrad = direction == GH_BACKWARD &&
+                        trainer->model.delay_wgrad && which->has_weights,
         .x_input = -1,
         .dy_input = -1,
     };
@@ -277,33 +282,70 @@ static int give_documents(struct host *host, int microbatch)
     return 0;
 }
 
-int passes_forward(struct host *host, int microbatch)
+int passes_begin(struct host *host, int microbatch)
 {
-    struct trainer *trainer = host->trainer;
-    const float *x = NULL;
-    gh_error err = { "" };
-    gh_status status;
+    const struct trainer *trainer = host->trainer;
 
     if (trainer->n_shapes > 1 &&
         host_bind_tables(host, trainer->shape_of[microbatch]) != 0) {
         return -1;
     }
-    if (trainer->packings != NULL && give_documents(host, microbatch) != 0) {
+    return trainer->packings != NULL ? give_documents(host, microbatch) : 0;
+}
+
+static int run_forward(struct host *host, struct pass *pass, const float **x)
+{
+    gh_error err = { "" };
+    gh_status status;
+
+    if (pass_add_x(host, pass) != 0 || run_pass(host, pass, x) != 0) {
         return -1;
     }
+    status = host->gh->flush_delayed(host->session, &err);
+    return status == GH_OK ? 0
+                           : host_fail(host, "gh_flush_delayed", status, &err);
+}
 
+static int run_backward(struct host *host, struct pass *pass,
+                        const float **dx)
+{
+    return pass_add_dy(host, pass) != 0 || pass_add_x(host, pass) != 0
+               ? -1
+               : run_pass(host, pass, dx);
+}
+
+/* A part inside a mixture finds all it needs in the set; others read what
+ * their backward has read. */
+static int run_wgrad(struct host *host, struct pass *pass)
+{
+    const struct model *model = &host->trainer->model;
+    const struct segment *segment = pass->segment;
+    const float *none = NULL;
+
+    if (model_has_weights(model, segment->last, segment->last)) {
+        (void)pass_add_dy(host, pass);
+    }
+    if (model_has_weights(model, segment->first, segment->first)) {
+        (void)pass_add_x(host, pass);
+    }
+    return run_pass(host, pass, &none);
+}
+
+int passes_forward(struct host *host, int microbatch)
+{
+    const float *x = NULL;
+
+    if (passes_begin(host, microbatch) != 0) {
+        return -1;
+    }
     for (int i = 0; i < host->n_segments; i++) {
         struct pass pass = pass_of(host, i, GH_FORWARD, microbatch);
 
-        if (pass_add_x(host, &pass) != 0 || run_pass(host, &pass, &x) != 0) {
+        if (run_forward(host, &pass, &x) != 0) {
             return -1;
         }
-        status = host->gh->flush_delayed(host->session, &err);
-        if (status != GH_OK) {
-            return host_fail(host, "gh_flush_delayed", status, &err);
-        }
     }
-    trainer->flights[microbatch].out = x;
+    host->trainer->flights[microbatch].out = x;
     return 0;
 }
 
@@ -314,8 +356,7 @@ int passes_backward(struct host *host, int microbatch, const float **dx_p)
     for (int i = host->n_segments - 1; i >= 0; i--) {
         struct pass pass = pass_of(host, i, GH_BACKWARD, microbatch);
 
-        if (pass_add_dy(host, &pass) != 0 || pass_add_x(host, &pass) != 0 ||
-            run_pass(host, &pass, &dy) != 0) {
+        if (run_backward(host, &pass, &dy) != 0) {
             return -1;
         }
     }
@@ -323,29 +364,60 @@ int passes_backward(struct host *host, int microbatch, const float **dx_p)
     return 0;
 }
 
-/* A part inside a mixture finds all it needs in the set; others read what
- * their backward has read. */
 int passes_wgrad(struct host *host, int microbatch)
 {
-    const struct model *model = &host->trainer->model;
-    const float *none = NULL;
-
     for (int i = host->n_segments - 1; i >= 0; i--) {
-        const struct segment *segment = &host->segments[i];
         struct pass pass = pass_of(host, i, GH_WGRAD, microbatch);
 
-        if (!segment->has_weights) {
-            continue;
-        }
-        if (model_has_weights(model, segment->last, segment->last)) {
-            (void)pass_add_dy(host, &pass);
-        }
-        if (model_has_weights(model, segment->first, segment->first)) {
-            (void)pass_add_x(host, &pass);
-        }
-        if (run_pass(host, &pass, &none) != 0) {
+        if (pass.segment->has_weights && run_wgrad(host, &pass) != 0) {
             return -1;
         }
     }
     return 0;
+}
+
+/* Whether a weight gradient follows the node's backward: not for a router
+ * alone, as the library has it. */
+static bool node_leaves_wgrad(const struct host *host,
+                              const gh_overlap_node *node)
+{
+    const struct model *model = &host->trainer->model;
+    const int first = model_part(model, (int)node->layer,
+                                 (enum part_kind)node->first_part);
+    const int last = model_part(model, (int)node->layer,
+                                (enum part_kind)node->last_part);
+    bool leaves = false;
+
+    for (int i = first; i <= last; i++) {
+        leaves = leaves || (model_has_weights(model, i, i) &&
+                            (model->parts[i].kind != PART_MOE_ROUTER ||
+                             model->config.shared_expert));
+    }
+    return leaves;
+}
+
+int passes_node(struct host *host, const gh_overlap_node *node)
+{
+    const bool leaves = node_leaves_wgrad(host, node);
+    const int n = (int)node->n_segments;
+    int status = 0;
+
+    for (int i = 0; i < n && status == 0; i++) {
+        const int at = node->direction == GH_FORWARD ? i : n - 1 - i;
+        struct pass pass =
+            pass_of(host, (int)node->first_segment + at, node->direction,
+                    (int)node->microbatch);
+        const float *none = NULL;
+
+        pass.stream = node->stream;
+        pass.leaves_wgrad = pass.leaves_wgrad && leaves;
+        if (node->direction == GH_FORWARD) {
+            status = run_forward(host, &pass, &none);
+        } else if (node->direction == GH_BACKWARD) {
+            status = run_backward(host, &pass, &none);
+        } else if (pass.segment->has_weights) {
+            status = run_wgrad(host, &pass);
+        }
+    }
+    return status;
 }

@@ -8,6 +8,12 @@
 
 #include "step/host.h"
 
+/* What a microbatch needs before its first forward pass.  0, or -1:
+ * host_error(). */
+int passes_begin(struct host *host, int microbatch);
+/* The segments of one node, on its stream.  0, or -1: host_error() or
+ * dev->error. */
+int passes_node(struct host *host, const gh_overlap_node *node);
 /* All parts of a microbatch.  Fills trainer->flights[microbatch].
  * 0, or -1: host_error(). */
 int passes_forward(struct host *host, int microbatch);

@@ -5,7 +5,8 @@
  * backward before every further forward.  Where the gradients of weights are
  * delayed they come so many microbatches after their own backward, on a
  * stream of their own where there are several.  The order is the same in
- * every mode; only parts_forward/passes_forward differ.
+ * every mode but those that overlap, which have their own (overlap.c); only
+ * parts_forward/passes_forward differ.
  *
  * What the engine itself orders across streams: nothing starts before the
  * step's inputs are there; backward passes add to the gradients one after the
@@ -17,44 +18,9 @@
 #include "step/schedule.h"
 
 #include "model/optimizer.h"
-#include "model/parts.h"
+#include "step/ends.h"
+#include "step/overlap.h"
 #include "step/passes.h"
-
-static int *tokens_of(const struct trainer *trainer, int microbatch)
-{
-    return trainer->tokens +
-           (size_t)microbatch * (size_t)trainer_columns(trainer) *
-               (size_t)config_rows(&trainer->model.config);
-}
-
-static int *targets_of(const struct trainer *trainer, int microbatch)
-{
-    return tokens_of(trainer, microbatch) + config_rows(&trainer->model.config);
-}
-
-/* NULL: in order. */
-static int *positions_of(const struct trainer *trainer, int microbatch)
-{
-    return trainer->options->n_cp == 0
-               ? NULL
-               : tokens_of(trainer, microbatch) +
-                     2 * config_rows(&trainer->model.config);
-}
-
-static struct work work_of(const struct trainer *trainer, int microbatch)
-{
-    return (struct work){
-        .queue = { .dev = trainer->dev,
-                   .stream = stream_of(trainer, microbatch) },
-        .model = model_of(trainer, microbatch),
-        .set = trainer->flights[microbatch].set,
-        .offsets = trainer->flights[microbatch].offsets,
-        .comm = comm_of(trainer, microbatch),
-        .ep = ranks_exchange_of(trainer->options->ranks),
-        .ring = trainer->options->cp_ring,
-        .positions = positions_of(trainer, microbatch),
-    };
-}
 
 static int parts_of_forward(struct trainer *trainer, int microbatch)
 {
@@ -77,20 +43,11 @@ static int parts_of_forward(struct trainer *trainer, int microbatch)
 
 static int forward(struct trainer *trainer, int microbatch, int count)
 {
-    const int rows = config_rows(&model_of(trainer, microbatch)->config);
-    const int ranks = ranks_count(trainer->options->ranks);
-    struct work work = work_of(trainer, microbatch);
-
-    embed_forward(&work, tokens_of(trainer, microbatch),
-                  row_block(trainer, trainer->x, microbatch));
+    ends_before_forward(trainer, microbatch);
     if (parts_of_forward(trainer, microbatch) != 0) {
         return -1;
     }
-    work = work_of(trainer, microbatch);
-    head_forward(&work, trainer->flights[microbatch].out,
-                 targets_of(trainer, microbatch),
-                 1.0f / ((float)count * (float)rows * (float)ranks),
-                 trainer->losses + microbatch);
+    ends_after_forward(trainer, microbatch, count);
     return 0;
 }
 
@@ -113,22 +70,21 @@ static int parts_of_backward(struct trainer *trainer, int microbatch,
 
 static int backward(struct trainer *trainer, int microbatch)
 {
-    const struct work work = work_of(trainer, microbatch);
+    const CUstream stream = stream_of(trainer, microbatch);
     struct flight *flight = &trainer->flights[microbatch];
     const float *dx;
 
     if (microbatch > 0) {
-        trainer_wait_done(trainer, work.queue.stream, microbatch - 1);
+        trainer_wait_done(trainer, stream, microbatch - 1);
     }
-    head_backward(&work, flight->out,
-                  row_block(trainer, trainer->d_head, microbatch));
+    ends_before_backward(trainer, microbatch);
     if (parts_of_backward(trainer, microbatch, &dx) != 0) {
         return -1;
     }
-    embed_backward(&work, tokens_of(trainer, microbatch), dx);
+    ends_after_backward(trainer, microbatch, dx);
 
     DEVICE_CALL(trainer->dev, cuEventRecord, trainer->done[microbatch],
-                work.queue.stream);
+                stream);
     if (flight->pooled != NULL && !trainer->model.delay_wgrad) {
         pool_return(flight->pooled, microbatch);
     }
@@ -226,12 +182,12 @@ static void optimize(const struct trainer *trainer, int count)
     optimizer_step(&trainer->model, &queue, options->lr, options->warmup);
 }
 
-int schedule_step(struct trainer *trainer, int count)
+/* One after the other: all forwards and backwards. */
+static int issue_all(struct trainer *trainer, int count)
 {
     const int in_flight = trainer->options->in_flight;
     int oldest = 0;
 
-    begin(trainer, count);
     for (int i = 0; i < count; i++) {
         if (i - oldest == in_flight &&
             backward_and_wgrad(trainer, oldest++) != 0) {
@@ -246,10 +202,15 @@ int schedule_step(struct trainer *trainer, int count)
             return -1;
         }
     }
-    if (rest_of_wgrad(trainer, count) != 0) {
+    return rest_of_wgrad(trainer, count);
+}
+
+int schedule_step(struct trainer *trainer, int count)
+{
+    begin(trainer, count);
+    if ((trainer->overlaps ? overlap_step : issue_all)(trainer, count) != 0) {
         return -1;
     }
-
     optimize(trainer, count);
     if (trainer->host != NULL && host_end_step(trainer->host) != 0) {
         return -1;

@@ -6,6 +6,7 @@
 #include "step/train.h"
 
 #include "step/host.h"
+#include "step/overlap.h"
 #include "step/portion.h"
 #include "step/schedule.h"
 #include "step/step_graph.h"
@@ -261,6 +262,15 @@ static size_t free_memory(struct device *dev)
     return free_bytes;
 }
 
+/* Of this run, out of the ranks' own counters. */
+static void note_exchanges(const struct exchange *exchange,
+                           const struct exchange *before,
+                           struct result *result)
+{
+    result->exchanges = exchange->calls - before->calls;
+    result->exchanged_bytes = exchange->bytes - before->bytes;
+}
+
 /* Since the run began.  Other programs on the device count, too. */
 static void note_memory(struct device *dev, size_t before,
                         struct result *result)
@@ -277,6 +287,9 @@ static int run_steps(struct trainer *trainer, struct step_graphs *graphs,
                      size_t before, struct result *result)
 {
     const struct options *options = trainer->options;
+    const struct exchange *exchange = ranks_exchange_of(options->ranks);
+    const struct exchange first =
+        exchange != NULL ? *exchange : (struct exchange){ 0 };
     uint64_t experts = 0;
 
     /* What one rank waits for while it makes its memory may be what another
@@ -290,9 +303,13 @@ static int run_steps(struct trainer *trainer, struct step_graphs *graphs,
         }
         result->steps = step + 1;
         note_memory(trainer->dev, before, result);
+        if (exchange != NULL) {
+            note_exchanges(exchange, &first, result);
+        }
         if (trainer->host != NULL) {
             if (host_stats(trainer->host, &result->stats) != 0 ||
-                host_offload_stats(trainer->host, &result->offload) != 0) {
+                host_offload_stats(trainer->host, &result->offload) != 0 ||
+                overlap_stats(trainer->host, &result->overlap) != 0) {
                 return -1;
             }
             result->reason_name = host_reason_names(trainer->host);

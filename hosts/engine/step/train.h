@@ -10,6 +10,8 @@
  *     graph   through the library's hooks (passes.h)
  *     graph+offload, graph+offload+delay
  *             the same, and what parts keep is offloaded (offload.h)
+ *     overlap, overlap+...
+ *             by pairs of microbatches (overlap.h)
  *     step    schedule_step() captured once per microbatch count and launched
  *             as one graph (step_graph.h): the floor that graphs can reach
  *     plain   as eager; where the others delay weights' gradients, the joint
@@ -24,6 +26,7 @@
 #include "step/text.h"
 
 #include <graphhooks/offload.h>
+#include <graphhooks/overlap.h>
 #include <graphhooks/session.h>
 
 #define MAX_REASONS 32 /* more than gh_reason has */
@@ -46,6 +49,10 @@ struct result {
     const char *(*reason_name)(gh_reason); /* the library's; it stays loaded */
     gh_stats stats;
     gh_offload_stats offload;    /* struct_size 0: nothing is offloaded */
+    gh_overlap_stats overlap;    /* struct_size 0: nothing overlaps */
+    uint64_t exchanges, exchanged_bytes; /* of tokens: issued, and what this
+                                            rank has sent by them to others;
+                                            those in graphs are not counted */
     uint64_t eager[MAX_REASONS]; /* passes, by why they ran eagerly */
     uint64_t wgrad_replays; /* those of stats.replays for delayed gradients */
 };

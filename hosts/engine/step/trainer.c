@@ -124,7 +124,8 @@ int trainer_init(struct trainer *trainer, const struct options *options,
         model_init(&trainer->model, &options->config) != 0) {
         return device_check(dev, "malloc", CUDA_ERROR_OUT_OF_MEMORY);
     }
-    trainer->model.delay_wgrad = options->delay_wgrad && mode != MODE_PLAIN;
+    trainer->overlaps = mode_overlaps(mode);
+    trainer->model.delay_wgrad = mode_delays_wgrad(options, mode);
     trainer->model.offload = mode_offloads(mode) ? options->offloaded : 0;
     (void)model_upload(&trainer->model, dev);
     make_shapes(trainer);

@@ -34,6 +34,7 @@ struct trainer {
     size_t *saved_bytes[MAX_LENGTHS]; /* of each: set_measure_saved() */
     struct pool pool;
     int max_count;
+    bool overlaps; /* microbatches are issued by pairs: overlap.h */
 
     CUstream streams[MAX_STREAMS];
     int n_streams; /* 0: the legacy default stream, in streams[0] */

@@ -1,0 +1,79 @@
+/*
+ * ends.c - see ends.h.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "step/ends.h"
+
+static int *tokens_of(const struct trainer *trainer, int microbatch)
+{
+    return trainer->tokens +
+           (size_t)microbatch * (size_t)trainer_columns(trainer) *
+               (size_t)config_rows(&trainer->model.config);
+}
+
+static int *targets_of(const struct trainer *trainer, int microbatch)
+{
+    return tokens_of(trainer, microbatch) + config_rows(&trainer->model.config);
+}
+
+/* NULL: in order. */
+static int *positions_of(const struct trainer *trainer, int microbatch)
+{
+    return trainer->options->n_cp == 0
+               ? NULL
+               : tokens_of(trainer, microbatch) +
+                     2 * config_rows(&trainer->model.config);
+}
+
+struct work work_of(const struct trainer *trainer, int microbatch)
+{
+    return (struct work){
+        .queue = { .dev = trainer->dev,
+                   .stream = stream_of(trainer, microbatch) },
+        .model = model_of(trainer, microbatch),
+        .set = trainer->flights[microbatch].set,
+        .offsets = trainer->flights[microbatch].offsets,
+        .comm = comm_of(trainer, microbatch),
+        .ep = ranks_exchange_of(trainer->options->ranks),
+        .ring = trainer->options->cp_ring,
+        .positions = positions_of(trainer, microbatch),
+    };
+}
+
+void ends_before_forward(const struct trainer *trainer, int microbatch)
+{
+    const struct work work = work_of(trainer, microbatch);
+
+    embed_forward(&work, tokens_of(trainer, microbatch),
+                  row_block(trainer, trainer->x, microbatch));
+}
+
+void ends_after_forward(const struct trainer *trainer, int microbatch,
+                        int count)
+{
+    const struct work work = work_of(trainer, microbatch);
+    const int rows = config_rows(&work.model->config);
+    const int ranks = ranks_count(trainer->options->ranks);
+
+    head_forward(&work, trainer->flights[microbatch].out,
+                 targets_of(trainer, microbatch),
+                 1.0f / ((float)count * (float)rows * (float)ranks),
+                 trainer->losses + microbatch);
+}
+
+void ends_before_backward(const struct trainer *trainer, int microbatch)
+{
+    const struct work work = work_of(trainer, microbatch);
+
+    head_backward(&work, trainer->flights[microbatch].out,
+                  row_block(trainer, trainer->d_head, microbatch));
+}
+
+void ends_after_backward(const struct trainer *trainer, int microbatch,
+                         const float *dx)
+{
+    const struct work work = work_of(trainer, microbatch);
+
+    embed_backward(&work, tokens_of(trainer, microbatch), dx);
+}
