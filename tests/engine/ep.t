@@ -18,12 +18,10 @@ fi
 small="$base --layers 2 --hidden 16 --heads 2 --seq 8 --batch 2"
 small="$small --steps 3 --microbatches 3,2 --in-flight 2 --quiet"
 
-# train NAME [VARIABLE=VALUE...] -- OPTION...: equal numbers and not a word on
-# stderr, where races are told.  Leaves the JSON.
-train()
+# trains [VARIABLE=VALUE...] -- OPTION...: whether with equal numbers and not a
+# word on stderr, where races are told.  Leaves the JSON.
+trains()
 {
-    name=$1
-    shift
     settings=
     while [ "$1" != -- ]; do
         settings="$settings $1"
@@ -34,15 +32,24 @@ train()
     env $settings timeout 120 "$builddir/gh-engine" $small \
         --json "$scratch/out.json" "$@" > "$scratch/out" 2> "$scratch/said"
     status=$?
-    # The log says that layers with experts are not one graph, and what auto has
-    # chosen.
+    # The log says that layers with experts are not one graph, that the
+    # backward of a preprocess is empty, and what auto has chosen.
     grep -v -e '^graphhooks: warning: layer .*: its experts get another number' \
         -e '^graphhooks: warning: layer .*: its communication is hidden' \
+        -e '^graphhooks: warning: layer .* moe_preprocess backward.* no work' \
         -e '^graphhooks: overlap: .* predicted' \
         "$scratch/said" > "$scratch/err"
     [ "$status" -eq 0 ] &&
         { [ ! -s "$scratch/err" ] || [ "$driver" = cuda ]; } &&
         grep -q '"bitwise_equal": true' "$scratch/out.json"
+}
+
+# train NAME [VARIABLE=VALUE...] -- OPTION...: says so.
+train()
+{
+    name=$1
+    shift
+    trains "$@"
     held=$?
     ok $held "$name: the same losses and weights"
     [ $held -eq 0 ] || diag "status $status: $(head -n 3 "$scratch/err")"
@@ -141,5 +148,80 @@ run "all features" -- --model moe --ranks 4 --ep 2 --packed --cp 1,2 \
 run "all features, latent attention" -- --model mla --experts 4 --ranks 4 \
     --ep 4 --packed --cp 1,2,4 --cp-comm ring --seq 12 \
     --steps 4
+
+# ---- scopes ----------------------------------------------------------------
+
+# What is before a dispatch, under every set of words that is legal for it;
+# granularities take turns.
+try_scope()
+{
+    tried=$((tried + 1))
+    granularity=$(echo part layer chunk | cut -d ' ' -f $(((tried + tried / 3) % 3 + 1)))
+    # shellcheck disable=SC2086 # words
+    trains -- $2 --ranks 2 --ep 2 --scope "$1" --granularity "$granularity" \
+        --compare eager,overlap+graph,overlap+graph+delay-wgrad &&
+        ! grep -q '"replays": 0' "$scratch/out.json" ||
+        bad="$bad $1/$granularity"
+}
+
+# walk WORDS OPTION...: all sets of the words, with what a router allows.
+walk()
+{
+    words=$1
+    shift
+    tried=0
+    bad=
+    sets=" "
+    for word in $words; do
+        more=
+        for set in $sets; do
+            more="$more $set,$word"
+        done
+        sets="$sets $word $more"
+    done
+    for set in $sets; do
+        try_scope "$set" "$*"
+        try_scope "$set,moe_router" "$*"
+        try_scope "$set,moe_router,moe_preprocess" "$*"
+    done
+    try_scope moe_router "$*"
+    try_scope moe_router,moe_preprocess "$*"
+    empty "$bad" "$*: all of $tried scopes replay graphs, with equal numbers"
+}
+
+walk attn --model moe
+walk "attn mlp" --model mla --experts 4 --dense-layers 1
+walk "attn mlp mamba" --model hybrid --layers 4
+for scope in moe moe,attn moe_preprocess moe,moe_router; do
+    trains -- --model moe --ranks 2 --ep 2 --drop-and-pad --scope $scope \
+        --compare overlap+graph
+    [ "$status" -eq 2 ] && [ "$(wc -l < "$scratch/err")" -eq 1 ] &&
+        grep -q '^gh-engine: overlap+graph mode: .*scope' "$scratch/err"
+    ok $? "scope $scope is refused with a sentence"
+done
+
+# ---- orders ----------------------------------------------------------------
+
+[ "$driver" = soft ] || { done_testing; exit; }
+
+# Streams and their operations in the order that a seed draws.
+bad=
+for seed in 1 2 3 4 5 6 7 8 9 10 11 12; do
+    trains SOFTCUDA_SEED=$seed -- --model moe --ranks 2 --ep 2 --seed $seed \
+        --compare $every --overlap auto --steps 4 \
+        --offload core_attn,expert_fc1,moe_act || bad="$bad $seed"
+done
+empty "$bad" "twelve seeds, and what they draw: the same losses and weights"
+
+# Two ranks have 16 waits each in a step of two microbatches.
+bad=
+for n in $(seq 32); do
+    # shellcheck disable=SC2086 # words
+    SOFTCUDA_DROP_WAIT=$n timeout 60 "$builddir/gh-engine" $small --layers 1 \
+        --steps 1 --microbatches 2 --model moe --ranks 2 --ep 2 \
+        --compare overlap 2>&1 > "$scratch/out" |
+        grep -q '^softcuda: race' || bad="$bad $n"
+done
+empty "$bad" "each wait between streams, dropped, is reported as a race"
 
 done_testing
