@@ -5,6 +5,7 @@
  */
 #include "device/comm.h"
 
+#include <pthread.h>
 #include <string.h>
 #include <time.h>
 
@@ -59,12 +60,33 @@ void comm_destroy(struct comm *comm)
     memset(comm, 0, sizeof(*comm));
 }
 
-void comm_abort(struct comm *comm)
+static void *run_abort(void *opaque)
 {
-    if (comm->handle != NULL) {
-        (void)comm->nccl->ncclCommAbort(comm->handle);
-    }
+    struct comm *comm = opaque;
+
+    (void)comm->nccl->ncclCommAbort(comm->handle);
     memset(comm, 0, sizeof(*comm));
+    return NULL;
+}
+
+void comm_abort(struct comm *const *comms, int n)
+{
+    pthread_t threads[COMM_MOST];
+    int started = 0;
+
+    for (int i = 0; i < n && i < COMM_MOST; i++) {
+        if (comms[i]->handle == NULL) {
+            continue;
+        }
+        if (pthread_create(&threads[started], NULL, run_abort, comms[i]) == 0) {
+            started++;
+        } else {
+            run_abort(comms[i]);
+        }
+    }
+    while (started > 0) {
+        pthread_join(threads[--started], NULL);
+    }
 }
 
 void comm_sum(const struct comm *comm, float *data, size_t count,

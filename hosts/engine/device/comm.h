@@ -40,8 +40,13 @@ int comm_init(struct comm *comm, struct device *dev, const struct nccl *nccl,
 int comm_split(struct comm *comm, const struct comm *parent, int color);
 /* Graphs that hold its operations go before it. */
 void comm_destroy(struct comm *comm);
-/* Lets go those who wait for this rank; it is destroyed, too. */
-void comm_abort(struct comm *comm);
+enum {
+    COMM_MOST = 24 /* that are aborted at once */
+};
+/* Lets go those who wait for this rank; they are destroyed, too.  NCCL frees
+ * memory in an abort, which waits for every kernel of the device, also for one
+ * that waits in another communicator: so all are aborted at once. */
+void comm_abort(struct comm *const *comms, int n);
 
 /* Counts are elements of a rank: floats, or bytes. */
 void comm_sum(const struct comm *comm, float *data, size_t count,

@@ -49,11 +49,11 @@ int host_add_banks(struct host *host)
     return 0;
 }
 
-/* The library has ended what waits in a group, which is then gone. */
-static void abort_group(void *user, uint32_t bank)
+/* The ranks have parted: nothing waits in a group, nor behind it. */
+static void abort_groups(void *user, uint32_t bank)
 {
     (void)bank;
-    comm_abort(user);
+    ranks_let_go(user);
 }
 
 static int lend(struct host *host, int shape, struct comm *comm)
@@ -65,8 +65,8 @@ static int lend(struct host *host, int shape, struct comm *comm)
         .size = (uint32_t)comm->n,
         .comm = comm->handle,
         .nccl = host->trainer->options->ranks->nccl,
-        .user = comm,
-        .abort = abort_group,
+        .user = host->trainer->options->ranks,
+        .abort = abort_groups,
     };
     gh_error err = { "" };
     gh_status status;

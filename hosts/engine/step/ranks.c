@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+_Static_assert(RANKS_GROUPS + 3 <= COMM_MOST, "all are aborted at once");
+
 enum {
     ABORT_S = 5 /* for a process to free what it has, or be ended */
 };
@@ -109,18 +111,25 @@ void ranks_close(struct ranks *ranks)
     memset(ranks, 0, sizeof(*ranks));
 }
 
+void ranks_let_go(struct ranks *ranks)
+{
+    struct comm *all[COMM_MOST] = { &ranks->world, &ranks->experts,
+                                    &ranks->same_experts };
+    int n = 3;
+
+    for (int i = 0; i < ranks->n_groups; i++) {
+        all[n++] = &ranks->groups[i];
+    }
+    comm_abort(all, n);
+}
+
 void ranks_abort(struct ranks *ranks, const char *why)
 {
     ranks->watch.tell(ranks->watch.user, why);
     if (ranks->meeting == NULL) {
         alarm(ABORT_S);
     }
-    for (int i = 0; i < ranks->n_groups; i++) {
-        comm_abort(&ranks->groups[i]);
-    }
-    comm_abort(&ranks->same_experts);
-    comm_abort(&ranks->experts);
-    comm_abort(&ranks->world);
+    ranks_let_go(ranks);
 }
 
 int ranks_exchange(struct ranks *ranks, const void *mine, size_t bytes,

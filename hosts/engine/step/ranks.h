@@ -52,6 +52,8 @@ int ranks_split(struct ranks *ranks, const int *sizes, int n);
 int ranks_divide(struct ranks *ranks, int ep);
 /* After the graphs that hold its operations. */
 void ranks_close(struct ranks *ranks);
+/* Ends what waits in any communicator; there is none afterwards. */
+void ranks_let_go(struct ranks *ranks);
 /* This rank has failed: those who wait for it go on, and fail. */
 void ranks_abort(struct ranks *ranks, const char *why);
 
