@@ -173,7 +173,7 @@ int main(void)
 {
     int status, most;
 
-    if (!ranks_open(&status)) {
+    if (!ranks_open_device(&status)) {
         return status;
     }
     most = ranks_are_soft() ? MOST_RANKS : MAX_RANKS;
@@ -182,7 +182,9 @@ int main(void)
     if (ranks_are_soft()) {
         run_kind("copy", GH_EXCHANGE_IPC, most);
     }
-    run_kind("nccl", 0, most);
+    if (ranks_have_nccl()) {
+        run_kind("nccl", 0, most);
+    }
     run_kind(NULL, 0, 2);
     ranks_know_each_other(true);
     ranks_run(2, "by the host", test_by_host);

@@ -85,11 +85,27 @@ static bool open_real(const char *path, int *status_p)
     char text[256];
 
     if (driver_load("libcuda.so.1", &drv, text, sizeof(text)) != 0 ||
-        nccl_load(path, &nccl, text, sizeof(text)) != 0) {
+        (path != NULL && nccl_load(path, &nccl, text, sizeof(text)) != 0)) {
         *status_p = skip_all("%s", text);
         return false;
     }
     return true;
+}
+
+bool ranks_have_nccl(void)
+{
+    return nccl.library != NULL;
+}
+
+bool ranks_open_device(int *status_p)
+{
+    const char *driver = getenv("GRAPHHOOKS_TEST_DRIVER");
+    const char *path = getenv("GRAPHHOOKS_TEST_NCCL");
+
+    soft = driver == NULL || strcmp(driver, "cuda") != 0;
+    return soft ? open_soft(status_p)
+                : open_real(path != NULL && *path != '\0' ? path : NULL,
+                            status_p);
 }
 
 bool ranks_open(int *status_p)

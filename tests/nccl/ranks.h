@@ -40,6 +40,9 @@ extern struct nccl nccl;
 /* Loads the device and the library; the ranks open them.  When they cannot be,
  * false, and what main() then returns. */
 bool ranks_open(int *status_p);
+/* The same where a device is enough: without an NCCL all tests are bare. */
+bool ranks_open_device(int *status_p);
+bool ranks_have_nccl(void);
 /* The software device and softnccl. */
 bool ranks_are_soft(void);
 

@@ -1,0 +1,126 @@
+/*
+ * A rank that dies, or never comes, is named in time, and what waits for it is
+ * let go.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "tests/exchange/trader.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LIMIT_S 20
+
+static const char *const hasty[] = { "GRAPHHOOKS_TIMEOUT=1",
+                                     "GRAPHHOOKS_LOG=off", NULL };
+static struct trader_options options = { .kind = "copy",
+                                         .by_host = true,
+                                         .no_comm = true,
+                                         .environment = hasty };
+static bool replays;
+
+static double now_s(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* The survivors go on for a while, as a host that runs ahead does. */
+static void survive(struct trader *t, struct rank *r)
+{
+    const double start = now_s();
+    char wanted[32];
+    gh_status status = GH_OK;
+
+    snprintf(wanted, sizeof(wanted), "from rank %d in 1 s", r->n - 1);
+    for (int i = 0; i < 3 && status == GH_OK; i++) {
+        status = trader_round(t, SHAPE_FULL, replays);
+    }
+    says_int(r, status, GH_OK, "rounds without it are issued");
+    status = trader_wait(t);
+    says_int(r, status, GH_ERR_RANKS, "which do not end");
+    says(r, strstr(t->err.text, wanted) != NULL, "it is named: %.150s",
+         t->err.text);
+    says_int(r, drv.cuStreamSynchronize(r->stream), 0,
+             "the stream has been let go");
+    status = trader_round(t, SHAPE_FULL, false);
+    says_int(r, status, GH_ERR_RANKS, "a further round is refused");
+    says(r, strstr(t->err.text, "is over") != NULL, "by its sentence: %.150s",
+         t->err.text);
+    says(r, now_s() - start < LIMIT_S, "all that in time");
+}
+
+static void test_one_dies(struct rank *r)
+{
+    double start;
+    struct trader t;
+
+    if (!trader_open(&t, r, &options)) {
+        return;
+    }
+    if (replays) {
+        says_int(r, trader_record(&t, SHAPE_FULL), GH_OK, "it is captured");
+    }
+    trader_round(&t, SHAPE_FULL, replays);
+    says(r, trader_is_exact(&t), "a round of all is exact");
+    ranks_meet(r);
+    if (r->rank == r->n - 1) {
+        return; /* and does not come again */
+    }
+    survive(&t, r);
+    start = now_s();
+    trader_close(&t);
+    says(r, now_s() - start < LIMIT_S, "the exchange is given back in time");
+}
+
+/* One never makes it: the words of the others say so. */
+static void test_one_never_comes(struct rank *r)
+{
+    struct trader_options by_nccl = options;
+    gh_status status;
+    struct trader t;
+
+    if (r->rank == r->n - 1) {
+        ranks_meet(r);
+        return;
+    }
+    by_nccl.by_host = by_nccl.no_comm = false;
+    status = trader_try(&t, r, &by_nccl);
+    says_int(r, status, GH_ERR_RANKS, "an exchange of some is none");
+    says(r, strstr(t.err.text, "ranks of the exchange have not come in 1 s") !=
+                    NULL ||
+                strstr(t.err.text, "another rank has gone") != NULL,
+         "the others have not come, or have given up: %.120s", t.err.text);
+    trader_close(&t);
+    ranks_meet(r);
+}
+
+int main(void)
+{
+    int status;
+
+    if (!ranks_open_device(&status)) {
+        return status;
+    }
+    ranks_devices(MOST_RANKS);
+    ranks_know_each_other(true);
+    if (ranks_are_soft()) {
+        ranks_run_wrong_bare(2, "one of two dies", test_one_dies);
+        ranks_run_wrong_bare(4, "one of four dies", test_one_dies);
+        replays = true;
+        ranks_run_wrong_bare(3, "one of three dies, replaying",
+                             test_one_dies);
+        ranks_run_wrong(3, "one never comes", test_one_never_comes);
+    } else {
+        const struct ranks_test dies = { "one dies", test_one_dies, true };
+
+        ranks_run_all(2, &dies, 1);
+        replays = true;
+        ranks_run_all(2, &dies, 1);
+    }
+    return done_testing();
+}

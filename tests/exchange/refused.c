@@ -1,0 +1,213 @@
+/*
+ * What an exchange cannot be asked for is refused, with a sentence, on all
+ * ranks alike.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "tests/exchange/trader.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const quiet[] = { "GRAPHHOOKS_TIMEOUT=5",
+                                     "GRAPHHOOKS_LOG=off", NULL };
+
+static const char *driver(void)
+{
+    const char *path = getenv("GRAPHHOOKS_SOFTCUDA");
+
+    return !ranks_are_soft() ? "cuda"
+           : path != NULL    ? path
+                             : "./.libs/libgraphhooks-softcuda.so";
+}
+
+static gh_exchange_desc desc_of(struct rank *r)
+{
+    return (gh_exchange_desc){ .struct_size = sizeof(gh_exchange_desc),
+                               .rank = (uint32_t)r->rank,
+                               .n_ranks = (uint32_t)r->n,
+                               .window_bytes = 1024,
+                               .driver = driver(),
+                               .context = r->ctx,
+                               .environment = quiet };
+}
+
+static void refused(struct rank *r, const gh_exchange_desc *desc,
+                    gh_status wanted, const char *words)
+{
+    gh_exchange *x = NULL;
+    gh_error err = { "" };
+
+    says_int(r, gh_exchange_create(desc, &x, &err), wanted,
+             "no exchange is made: %.120s", err.text);
+    says(r, strstr(err.text, words) != NULL, "the text has \"%s\"", words);
+}
+
+static void test_descriptions(struct rank *r)
+{
+    gh_exchange_desc desc = desc_of(r);
+    gh_exchange *x;
+    gh_error err;
+
+    refused(r, NULL, GH_ERR_INVALID, "desc is NULL");
+    says_int(r, gh_exchange_create(&desc, NULL, &err), GH_ERR_INVALID,
+             "an exchange has to go somewhere");
+    desc.n_ranks = 0;
+    refused(r, &desc, GH_ERR_INVALID, "rank 0 of 0");
+    desc.n_ranks = 2;
+    desc.rank = 2;
+    refused(r, &desc, GH_ERR_INVALID, "rank 2 of 2");
+    desc.rank = 0;
+    refused(r, &desc, GH_ERR_INVALID, "neither comm nor gather");
+    desc = desc_of(r);
+    desc.flags = 64;
+    refused(r, &desc, GH_ERR_INVALID, "flags is 0x40");
+    desc = desc_of(r);
+    desc.window = &desc;
+    desc.window_bytes = 0;
+    refused(r, &desc, GH_ERR_INVALID, "say how large");
+    desc = desc_of(r);
+    desc.kind = "pigeon";
+    refused(r, &desc, GH_ERR_CONFIG, "pigeon");
+    desc = desc_of(r);
+    desc.struct_size = 8;
+    refused(r, &desc, GH_ERR_ABI, "gh_exchange_desc");
+    desc = desc_of(r);
+    desc.driver = "/none/such.so";
+    refused(r, &desc, GH_ERR_NO_DRIVER, "such.so");
+    gh_exchange_destroy(NULL);
+    says(r, gh_exchange_window(NULL) == NULL, "no exchange has no window");
+    x = NULL;
+    says_int(r, gh_exchange_wait(x, NULL, &err), GH_ERR_INVALID,
+             "nor is it waited for");
+}
+
+static void op_is(struct rank *r, gh_exchange *x, const gh_exchange_op *op,
+                  const char *words)
+{
+    gh_error err = { "" };
+
+    says_int(r, gh_exchange_all_to_all(x, op, &err), GH_ERR_INVALID,
+             "it is refused: %.120s", err.text);
+    says(r, strstr(err.text, words) != NULL, "the text has \"%s\"", words);
+}
+
+static void test_calls(struct rank *r)
+{
+    gh_exchange_desc desc = desc_of(r);
+    gh_exchange_part part = { 0, 64, 0, 0, 64 };
+    gh_exchange_stats stats = { .struct_size = sizeof(stats) };
+    gh_exchange_op op = { .struct_size = sizeof(op),
+                          .stream = r->stream,
+                          .send = pointer(r->send),
+                          .parts = &part };
+    gh_exchange *x;
+    gh_error err;
+
+    if (!says_int(r, gh_exchange_create(&desc, &x, &err), GH_OK,
+                  "an exchange of one rank is made")) {
+        return;
+    }
+    op_is(r, x, NULL, "op is NULL");
+    op_is(r, NULL, &op, "x is NULL");
+    op.flags = 1;
+    op_is(r, x, &op, "flags is 0x1");
+    op.flags = 0;
+    op.at = 1000;
+    op_is(r, x, &op, "comes from rank 0");
+    op.at = UINT64_MAX - 10;
+    op_is(r, x, &op, "comes from rank 0");
+    op.at = 0;
+    part.comes = 32;
+    op_is(r, x, &op, "differently");
+    part.comes = 64;
+    op.send = NULL;
+    op_is(r, x, &op, "send is NULL");
+    op.parts = NULL;
+    op.send = pointer(r->send);
+    op.capacity = 1025;
+    op_is(r, x, &op, "make it larger");
+    op.capacity = 1024;
+    says_int(r, gh_exchange_all_to_all(x, &op, &err), GH_OK,
+             "what fits is exchanged");
+    says_int(r, gh_exchange_wait(x, r->stream, &err), GH_OK, "and ends");
+    says_int(r, gh_exchange_get_stats(x, NULL, &err), GH_ERR_INVALID,
+             "counters have to go somewhere");
+    gh_exchange_get_stats(x, &stats, &err);
+    says_int(r, (long long)stats.calls, 1, "what was refused is not counted");
+    gh_exchange_destroy(x);
+}
+
+/* Ranks that differ are told so, all of them. */
+static void test_settings(struct rank *r)
+{
+    struct trader_options options = {
+        .kind = r->rank == 0 ? "copy" : "auto", .environment = quiet
+    };
+    struct trader t;
+
+    says_int(r, trader_try(&t, r, &options), GH_ERR_CONFIG,
+             "kinds that differ make none");
+    says(r, strstr(t.err.text, "kind is 2 on rank 0 and 0 on rank 1") != NULL,
+         "which is said: %.120s", t.err.text);
+    trader_close(&t);
+}
+
+/* Threads of one device stand for one process there, which no handle is for:
+ * no rank reaches another. */
+static void test_out_of_reach(struct rank *r)
+{
+    struct trader_options options = { .kind = "copy",
+                                      .flags = GH_EXCHANGE_IPC,
+                                      .environment = quiet };
+    struct trader t;
+
+    says_int(r, trader_try(&t, r, &options), GH_ERR_UNSUPPORTED,
+             "copy wants all to be reached");
+    says(r, strstr(t.err.text, "rank 0 does not reach the memory of rank 1") !=
+                NULL,
+         "who is not is said: %.120s", t.err.text);
+    trader_close(&t);
+    options.kind = NULL;
+    if (trader_open(&t, r, &options)) {
+        says_int(r, trader_stats(&t).kind, GH_EXCHANGE_NCCL,
+                 "auto is NCCL then");
+        trader_round(&t, SHAPE_FULL, false);
+        says(r, trader_is_exact(&t), "and exact");
+        trader_close(&t);
+    }
+}
+
+static void test_layout(void)
+{
+    const uint64_t bytes[] = { 1, 2, 3, 10, 20, 30, 100, 200, 300 };
+    gh_exchange_part parts[3];
+
+    gh_exchange_lay_out(3, 1, bytes, parts);
+    is_int((long long)parts[2].bytes, 30, "a row is what goes");
+    is_int((long long)parts[2].from, 30, "behind what goes to others");
+    is_int((long long)parts[2].comes, 200, "a column is what comes");
+    is_int((long long)parts[2].here, 22, "behind what comes from others");
+    is_int((long long)parts[2].there, 3, "and there behind others' too");
+}
+
+int main(void)
+{
+    int status;
+
+    if (!ranks_open(&status)) {
+        return status;
+    }
+    test_layout();
+    ranks_devices(MOST_RANKS);
+    ranks_run(1, "descriptions", test_descriptions);
+    ranks_run(1, "calls", test_calls);
+    ranks_run(2, "settings", test_settings);
+    if (ranks_are_soft()) {
+        ranks_devices(1);
+        setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
+        ranks_run(2, "out of reach", test_out_of_reach);
+        ranks_devices(MOST_RANKS);
+    }
+    return done_testing();
+}
