@@ -6,7 +6,9 @@
  */
 #include "tests/exchange/trader.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static struct trader_options wanted;
 
@@ -38,6 +40,7 @@ static void test_shapes(struct rank *r)
 static void test_replayed(struct rank *r)
 {
     struct trader t;
+    int broken = 0;
 
     if (!trader_open(&t, r, &wanted)) {
         return;
@@ -49,6 +52,11 @@ static void test_replayed(struct rank *r)
 
         says(r, status == GH_OK, "shape %d is captured%s%.120s", shape,
              status == GH_OK ? "" : ": ", status == GH_OK ? "" : t.err.text);
+    }
+    if (trader_stats(&t).kind == GH_EXCHANGE_COPY) {
+        says_int(r, trader_record_broken(&t, SHAPE_FULL), GH_ERR_DEVICE,
+                 "in a capture that is broken a call fails");
+        broken = 1;
     }
     for (int i = 0; i < 5; i++) {
         for (int shape = 0; shape < N_SHAPES; shape++) {
@@ -62,7 +70,7 @@ static void test_replayed(struct rank *r)
                      "replayed and issued in turn, all are exact");
         }
     }
-    says_int(r, (long long)trader_stats(&t).captured, N_SHAPES,
+    says_int(r, (long long)trader_stats(&t).captured, N_SHAPES + broken,
              "captures are counted");
     trader_close(&t);
 }
@@ -139,6 +147,48 @@ static void run_kind(const char *kind, uint32_t flags, int most)
     }
 }
 
+static const char *const talking[] = { "GRAPHHOOKS_TIMEOUT=20",
+                                       "GRAPHHOOKS_LOG=info", NULL };
+
+static void test_said(struct rank *r)
+{
+    struct trader_options options = { .kind = "copy", .environment = talking };
+    struct trader t;
+
+    if (trader_open(&t, r, &options)) {
+        trader_close(&t);
+    }
+}
+
+/* What the log has is on stderr. */
+static void run_said(void)
+{
+    static char said[8192];
+    FILE *file = tmpfile();
+    int before = dup(STDERR_FILENO);
+
+    if (file == NULL || before < 0) {
+        skip(2, "there is no temporary file");
+        return;
+    }
+    dup2(fileno(file), STDERR_FILENO);
+    ranks_run(2, "said", test_said);
+    fflush(stderr);
+    dup2(before, STDERR_FILENO);
+    close(before);
+    rewind(file);
+    said[fread(said, 1, sizeof(said) - 1, file)] = '\0';
+    fclose(file);
+    ok(strstr(said, "exchange: rank 0 of 2: copy, a window of 1600 bytes") !=
+           NULL,
+       "the log has the kind and the size: %.100s", said);
+    ok(strstr(said, ranks_are_soft()
+                        ? "rank 1 to rank 0: threads of one process, by copy "
+                          "engine, into its window of 1600 bytes"
+                        : "rank 1 to rank 0: by CUDA IPC, ") != NULL,
+       "and how each peer is reached");
+}
+
 static void test_by_host(struct rank *r)
 {
     struct trader_options options = { .kind = "auto",
@@ -181,7 +231,12 @@ int main(void)
     run_kind("copy", 0, most);
     if (ranks_are_soft()) {
         run_kind("copy", GH_EXCHANGE_IPC, most);
+        ok(ranks_calls("cuIpcOpenMemHandle") >= 2 &&
+               ranks_calls("cuIpcOpenMemHandle") ==
+                   ranks_calls("cuIpcCloseMemHandle"),
+           "what was opened of other processes is closed");
     }
+    run_said();
     if (ranks_have_nccl()) {
         run_kind("nccl", 0, most);
     }

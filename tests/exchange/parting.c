@@ -99,6 +99,32 @@ static void test_one_never_comes(struct rank *r)
     ranks_meet(r);
 }
 
+/* By NCCL: the host is to abort its communicator, once. */
+static void test_one_dies_by_nccl(struct rank *r)
+{
+    const struct trader_options by_nccl = { .kind = "nccl",
+                                            .aborts = true,
+                                            .environment = hasty };
+    struct trader t;
+
+    if (!trader_open(&t, r, &by_nccl)) {
+        return;
+    }
+    trader_round(&t, SHAPE_FULL, false);
+    says(r, trader_is_exact(&t), "a round of all is exact");
+    if (r->rank == r->n - 1) {
+        ranks_meet(r);
+    } else {
+        trader_round(&t, SHAPE_FULL, false);
+        says_int(r, trader_wait(&t), GH_ERR_RANKS, "one that lacks a rank is "
+                                                   "not: %.100s", t.err.text);
+        says_int(r, trader_wait(&t), GH_ERR_RANKS, "nor is it later");
+        says_int(r, t.aborted, 1, "the host was to abort once");
+        ranks_meet(r);
+    }
+    trader_close(&t);
+}
+
 int main(void)
 {
     int status;
@@ -115,6 +141,7 @@ int main(void)
         ranks_run_wrong_bare(3, "one of three dies, replaying",
                              test_one_dies);
         ranks_run_wrong(3, "one never comes", test_one_never_comes);
+        ranks_run_wrong(2, "one of two dies by NCCL", test_one_dies_by_nccl);
     } else {
         const struct ranks_test dies = { "one dies", test_one_dies, true };
 

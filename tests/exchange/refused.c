@@ -153,6 +153,26 @@ static void test_settings(struct rank *r)
     trader_close(&t);
 }
 
+static void test_environment(struct rank *r)
+{
+    static const char *const asked[] = { "GRAPHHOOKS_EP_EXCHANGE=nccl",
+                                         "GRAPHHOOKS_LOG=off", NULL };
+    struct trader_options options = { .kind = "copy", .environment = asked };
+    struct trader t;
+
+    if (trader_open(&t, r, &options)) {
+        says_int(r, trader_stats(&t).kind, GH_EXCHANGE_NCCL,
+                 "the environment wins");
+        trader_close(&t);
+    }
+    options.no_comm = options.by_host = true;
+    says_int(r, trader_try(&t, r, &options), GH_ERR_CONFIG,
+             "without a communicator there is no NCCL");
+    says(r, strstr(t.err.text, "GRAPHHOOKS_EP_EXCHANGE") != NULL,
+         "who wants it is said: %.120s", t.err.text);
+    trader_close(&t);
+}
+
 /* Threads of one device stand for one process there, which no handle is for:
  * no rank reaches another. */
 static void test_out_of_reach(struct rank *r)
@@ -203,6 +223,7 @@ int main(void)
     ranks_run(1, "descriptions", test_descriptions);
     ranks_run(1, "calls", test_calls);
     ranks_run(2, "settings", test_settings);
+    ranks_run(2, "environment", test_environment);
     if (ranks_are_soft()) {
         ranks_devices(1);
         setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);

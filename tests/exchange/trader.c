@@ -66,6 +66,15 @@ static gh_status bring(void *user, uint32_t bank, const uint64_t *mine,
     return GH_OK;
 }
 
+static void note_abort(void *user)
+{
+    struct trader *t = user;
+
+    t->aborted++;
+    nccl.ncclCommAbort(t->r->comm);
+    t->r->comm = NULL;
+}
+
 static void make_memory(struct trader *t)
 {
     void *memory = NULL;
@@ -108,6 +117,7 @@ gh_status trader_try(struct trader *t, struct rank *r,
                                  : getenv("GRAPHHOOKS_TEST_NCCL");
     desc.user = t;
     desc.gather = options->by_host || !ranks_have_nccl() ? bring : NULL;
+    desc.abort = options->aborts ? note_abort : NULL;
     desc.driver = ranks_are_soft()
                       ? path_of("GRAPHHOOKS_SOFTCUDA",
                                 "./.libs/libgraphhooks-softcuda.so")
@@ -225,6 +235,19 @@ gh_status trader_record(struct trader *t, enum trader_shape shape)
         status = GH_ERR_DEVICE;
     }
     drv.cuGraphDestroy(graph);
+    return status;
+}
+
+gh_status trader_record_broken(struct trader *t, enum trader_shape shape)
+{
+    CUstream stream = t->r->stream;
+    CUgraph graph = NULL;
+    gh_status status;
+
+    drv.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    drv.cuStreamSynchronize(stream);
+    status = exchange(t, shape);
+    drv.cuStreamEndCapture(stream, &graph);
     return status;
 }
 

@@ -34,6 +34,7 @@ struct trader_options {
     bool no_comm;
     bool own_window;  /* of the host's */
     uint32_t unit;    /* bytes; 0: 96 */
+    bool aborts;      /* communicators, by itself */
     const char *const *environment; /* NULL: waits 20 s for ranks */
 };
 
@@ -48,6 +49,7 @@ struct trader {
     uint32_t rounds;
     enum trader_shape shapes[TRADER_ROUNDS];
     CUgraphExec graphs[N_SHAPES];
+    uint32_t aborted; /* times that the host was to abort */
     gh_error err;
 };
 
@@ -65,6 +67,8 @@ gh_status trader_round(struct trader *t, enum trader_shape shape,
                        bool replayed);
 /* The exchange of a shape, captured. */
 gh_status trader_record(struct trader *t, enum trader_shape shape);
+/* The same in a capture that the host has broken: what the call returned. */
+gh_status trader_record_broken(struct trader *t, enum trader_shape shape);
 gh_status trader_wait(struct trader *t);
 /* Waits, and compares all rounds since the last time; how many are wrong. */
 uint32_t trader_wrong(struct trader *t);
