@@ -38,6 +38,8 @@ trains()
         -e '^graphhooks: warning: layer .*: its communication is hidden' \
         -e '^graphhooks: warning: layer .* moe_preprocess backward.* no work' \
         -e '^graphhooks: overlap: .* predicted' \
+        -e '^graphhooks: GRAPHHOOKS_CHECK: .* compared, no difference' \
+        -e '^graphhooks: GRAPHHOOKS_CHECK: .* with other ranks, 0 differ' \
         "$scratch/said" > "$scratch/err"
     [ "$status" -eq 0 ] &&
         { [ ! -s "$scratch/err" ] || [ "$driver" = cuda ]; } &&
@@ -149,6 +151,14 @@ run "all features, latent attention" -- --model mla --experts 4 --ranks 4 \
     --ep 4 --packed --cp 1,2,4 --cp-comm ring --seq 12 \
     --steps 4
 
+# What passes do is compared twice: with an eager run of each, and, for ranks
+# that the library knows, among them.
+train "checked bit for bit" GRAPHHOOKS_CHECK=bitwise -- --model moe --ranks 2 \
+    --ep 2 --compare eager,graph,overlap+graph,overlap+graph+delay-wgrad
+train "checked between ranks" GRAPHHOOKS_CHECK=ranks -- --model moe --ranks 4 \
+    --ep 2 --overlap auto --steps 4 \
+    --compare eager,overlap+graph,overlap+graph+delay-wgrad
+
 # ---- scopes ----------------------------------------------------------------
 
 # What is before a dispatch, under every set of words that is legal for it;
@@ -223,5 +233,38 @@ for n in $(seq 32); do
         grep -q '^softcuda: race' || bad="$bad $n"
 done
 empty "$bad" "each wait between streams, dropped, is reported as a race"
+
+# fails SENTENCE [VARIABLE=VALUE...] -- OPTION...: status 3, every rank says why,
+# and nobody waits for a rank that has ended.
+fails()
+{
+    sentence=$1
+    shift
+    settings=
+    while [ "$1" != -- ]; do
+        settings="$settings $1"
+        shift
+    done
+    shift
+    # shellcheck disable=SC2086 # words
+    env $settings timeout 20 "$builddir/gh-engine" $small --model moe \
+        --ranks 2 --ep 2 "$@" > "$scratch/out" 2> "$scratch/err"
+    status=$?
+    [ "$status" -eq 3 ] && grep -q "$sentence" "$scratch/err" &&
+        ! grep -q '^softnccl: deadlock' "$scratch/err" &&
+        [ "$(grep -c '^gh-engine: rank' "$scratch/err")" -eq 2 ]
+    held=$?
+    ok $held "$settings $*: status 3, and $sentence"
+    [ $held -eq 0 ] || diag "status $status: $(head -n 4 "$scratch/err")"
+}
+
+for n in 100 150 200 250; do
+    fails "rank [01]: overlap mode: .*cuLaunchKernel failed" \
+        SOFTCUDA_FAIL=cuLaunchKernel:$n -- --compare overlap
+done
+fails "rank [01]: overlap mode: .*cuMemcpyDtoHAsync failed" \
+    SOFTCUDA_FAIL=cuMemcpyDtoHAsync:9 -- --compare overlap
+fails "rank [01]: overlap+graph mode: .*cuMemcpyDtoDAsync failed" \
+    SOFTCUDA_FAIL=cuMemcpyDtoDAsync:9 -- --compare overlap+graph
 
 done_testing

@@ -37,8 +37,8 @@ struct host {
     gh_session *session;
     struct segment *segments;
     int n_segments;
-    bool lends_experts; /* exchanges may be recorded, so all of their ranks
-                           record them or none does */
+    bool lends_experts; /* the library knows who divides the experts: they
+                           record exchanges together, and choose one order */
     uint32_t banks[MAX_LENGTHS]; /* of each length; 0 where there is one */
     struct set slots[MAX_SLOTS];
     bool paused; /* between pre_warmup and post_warmup */

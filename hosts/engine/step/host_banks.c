@@ -87,8 +87,9 @@ int host_lend_groups(struct host *host)
 
     host->lends_experts = options->ranks != NULL &&
                           config_ep(&options->config) > 1 &&
-                          options->config.drop_and_pad &&
-                          !host->trainer->overlaps;
+                          options->n_cp == 0 &&
+                          (options->config.drop_and_pad ||
+                           host->trainer->overlaps);
     if (options->n_cp == 0 && !host->lends_experts) {
         return 0;
     }

@@ -30,7 +30,8 @@ static gh_status run_node(void *user, const gh_overlap_node *node,
     return GH_ERR_DEVICE;
 }
 
-/* The largest time of all ranks, so that all choose the same order. */
+/* The largest time of all ranks, so that all choose the same order: where the
+ * banks' ranks, whom the library would ask, are those that share sequences. */
 static gh_status agree(void *user, double *ns, uint32_t n, gh_error *err)
 {
     enum { AT_ONCE = RANKS_EXCHANGE / sizeof(double) };
@@ -97,7 +98,7 @@ static int run_parts(struct host *host, int forward, int backward)
         .struct_size = sizeof(pair),
         .compute = trainer->streams[0],
         .run_node = run_node,
-        .agree = agree,
+        .agree = host->lends_experts ? NULL : agree,
         .user = host,
     };
     gh_error err = { "" };
