@@ -159,6 +159,40 @@ train "checked between ranks" GRAPHHOOKS_CHECK=ranks -- --model moe --ranks 4 \
     --ep 2 --overlap auto --steps 4 \
     --compare eager,overlap+graph,overlap+graph+delay-wgrad
 
+# ---- exchanges -------------------------------------------------------------
+
+# The library's two move the same bytes as the engine's own.
+for model in moe "mla --experts 4" "hybrid --layers 4"; do
+    for how in "2 2" "4 4"; do
+        # shellcheck disable=SC2086 # words
+        set -- $how
+        hashes=
+        for exchange in "" "--exchange nccl" "--exchange copy"; do
+            # shellcheck disable=SC2086 # words
+            run "$model: $1 ranks, experts over $2 $exchange" -- \
+                --model $model --ranks "$1" --ep "$2" $exchange
+            hashes="$hashes $(grep weights_hash "$scratch/out.json" | sort -u)"
+        done
+        [ "$(echo "$hashes" | tr ' ' '\n' | grep -v hash | sort -u |
+            wc -w)" -eq 1 ]
+        ok $? "$model: $1 ranks learn the same by every exchange"
+    done
+done
+for exchange in nccl copy; do
+    run "drop and pad, exchange $exchange" -- --model moe --ranks 4 --ep 2 \
+        --drop-and-pad --exchange $exchange
+    train "drop and pad, exchange $exchange in graphs" -- --model moe \
+        --ranks 2 --ep 2 --drop-and-pad --exchange $exchange \
+        --compare eager,graph,step
+    run "one row, exchange $exchange" -- --model moe --ranks 4 --ep 4 \
+        --top-k 1 --seq 1 --batch 1 --exchange $exchange
+    run "all features, exchange $exchange" -- --model moe --ranks 4 --ep 4 \
+        --packed --cp 1,2,4 --seq 12 --overlap auto --steps 4 \
+        --exchange $exchange
+    grep -q "exchange by $exchange" "$scratch/out"
+    ok $? "the table says that it was $exchange"
+done
+
 # ---- scopes ----------------------------------------------------------------
 
 # What is before a dispatch, under every set of words that is legal for it;
@@ -266,5 +300,9 @@ fails "rank [01]: overlap mode: .*cuMemcpyDtoHAsync failed" \
     SOFTCUDA_FAIL=cuMemcpyDtoHAsync:9 -- --compare overlap
 fails "rank [01]: overlap+graph mode: .*cuMemcpyDtoDAsync failed" \
     SOFTCUDA_FAIL=cuMemcpyDtoDAsync:9 -- --compare overlap+graph
+
+fails "rank [01]: overlap mode: gh_exchange_all_to_all" \
+    SOFTCUDA_FAIL=cuStreamWaitValue32:5 -- --compare overlap --exchange copy \
+    --limit 2
 
 done_testing

@@ -80,5 +80,19 @@ int command_check_ep(const struct command *command, char *text,
                  "operations of two groups of ranks; leave one out");
         return -1;
     }
+    if (command->options.exchange != NULL && ep == 1) {
+        snprintf(text, text_bytes,
+                 "--exchange %s: with --ep 1 no tokens are exchanged; take "
+                 "--ep 2",
+                 command->options.exchange);
+        return -1;
+    }
+    if (command->options.exchange != NULL && command->options.streams > 1) {
+        snprintf(text, text_bytes,
+                 "--exchange %s and --streams %d: its calls are in the order "
+                 "of one stream; leave one out",
+                 command->options.exchange, command->options.streams);
+        return -1;
+    }
     return check_overlap(command, text, text_bytes);
 }

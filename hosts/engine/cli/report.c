@@ -161,6 +161,20 @@ static void print_offload(const struct result *result)
     }
 }
 
+static void print_exchange(const struct result *result)
+{
+    const gh_exchange_stats *x = &result->exchange;
+
+    if (x->struct_size != 0) {
+        printf("%s: exchange by %s: %.1f MiB by copies, %.1f by NCCL, %.1f "
+               "stayed; peers within the process %u, by IPC %u\n",
+               mode_name(result->mode),
+               x->kind == GH_EXCHANGE_COPY ? "copy" : "nccl",
+               mib(x->copied_bytes), mib(x->nccl_bytes), mib(x->own_bytes),
+               x->peers_direct, x->peers_ipc);
+    }
+}
+
 static const char *order_name(gh_overlap_order order)
 {
     static const char *const names[] = { "off", "fixed", "auto" };
@@ -186,6 +200,7 @@ static void print_overlap(const struct result *result)
                mode_name(result->mode), result->exchanges,
                mib(result->exchanged_bytes));
     }
+    print_exchange(result);
     if (overlap->struct_size == 0) {
         return;
     }

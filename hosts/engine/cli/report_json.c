@@ -189,6 +189,12 @@ static void write_mode(struct json *json, const struct options *options,
         json_count(json, "exchanges", result->exchanges);
         json_count(json, "exchanged_bytes", result->exchanged_bytes);
     }
+    if (result->exchange.struct_size != 0) {
+        json_text(json, "exchange",
+                  result->exchange.kind == GH_EXCHANGE_COPY ? "copy" : "nccl");
+        json_count(json, "copied_bytes", result->exchange.copied_bytes);
+        json_count(json, "nccl_bytes", result->exchange.nccl_bytes);
+    }
     write_times(json, "step_ms", result->step_ms, result->steps);
     write_times(json, "host_ms", result->host_ms, result->steps);
     if (result->has_stats) {

@@ -22,11 +22,20 @@ struct exchange {
     const struct comm *comm; /* of the ranks; NULL: there is no exchange */
     const struct comm_watch *watch;
     uint64_t calls, bytes; /* issued, and sent by them to other ranks */
+    /* Somebody else's way, as the two below; NULL: by sends and receives. */
+    int (*carry)(void *user, const float *send, float *recv,
+                 const size_t *counts, CUstream stream);
+    int (*wait)(void *user, CUstream stream);
+    void *user;
 };
 
 /* counts[i * n + j] floats go from rank i to rank j; all ranks give the same,
  * in the same order of calls.  In the stream's order; blocks never. */
 void exchange_all_to_all(struct exchange *exchange, const float *send,
                          float *recv, const size_t *counts, CUstream stream);
+
+/* Waits for a stream that exchanges are on, but not for ranks that have failed
+ * or do not come.  0, or -1: dev->error. */
+int exchange_synchronize(const struct exchange *exchange, CUstream stream);
 
 #endif

@@ -32,8 +32,7 @@ static void read_counts(const struct work *work, const int *counts, size_t n,
     if (work->ep == NULL) {
         (void)device_synchronize(dev, work->queue.stream);
     } else {
-        (void)comm_synchronize(work->ep->comm, work->queue.stream,
-                               work->ep->watch);
+        (void)exchange_synchronize(work->ep, work->queue.stream);
     }
 }
 

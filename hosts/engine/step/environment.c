@@ -107,6 +107,7 @@ void environment_say_who_wins(const struct options *options)
         { "GRAPHHOOKS_TRACE", "--trace", options->trace != NULL },
         { "GRAPHHOOKS_CHECK", "--check", options->check },
         { "GRAPHHOOKS_OFFLOAD", "--offload", options->offload != NULL },
+        { "GRAPHHOOKS_EP_EXCHANGE", "--exchange", options->exchange != NULL },
         { "GRAPHHOOKS_OVERLAP", "--overlap", options->overlap != NULL },
         { "GRAPHHOOKS_OFFLOAD_FRACTION", "--offload-fraction",
           options->offload_fraction != NULL },

@@ -7,7 +7,6 @@
 
 #include "step/offload_request.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,35 +25,6 @@ int host_fail(struct host *host, const char *call, gh_status status,
 }
 
 /* ---- opening ------------------------------------------------------------ */
-
-static int load_library(struct host *host, char *error, size_t error_bytes)
-{
-    const char *path = host->trainer->options->library;
-    void *symbol;
-    gh_get_api_fn *get_api;
-    gh_error err = { "" };
-
-    /* For good: what it keeps for the life of the process stays in reach. */
-    host->library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    if (host->library == NULL) {
-        snprintf(error, error_bytes,
-                 "%s; give the graphhooks library by --library", dlerror());
-        return -1;
-    }
-    symbol = dlsym(host->library, GH_GET_API_SYMBOL);
-    if (symbol == NULL) {
-        snprintf(error, error_bytes,
-                 "--library %s has no %s: it is not graphhooks", path,
-                 GH_GET_API_SYMBOL);
-        return -1;
-    }
-    memcpy(&get_api, &symbol, sizeof(get_api));
-    if (get_api(GH_ABI_MAJOR, &host->gh, &err) != GH_OK) {
-        snprintf(error, error_bytes, "--library %s: %s", path, err.text);
-        return -1;
-    }
-    return 0;
-}
 
 /* How many tokens an expert gets never shows to the host, unless the host
  * has to read it. */
@@ -279,9 +249,11 @@ static struct host *open_host(struct trainer *trainer, enum mode mode,
         return NULL;
     }
     host->trainer = trainer;
-    if (load_library(host, error, error_bytes) != 0) {
+    if (library_open(&host->library, trainer->options->library, error,
+                     error_bytes) != 0) {
         goto err_host;
     }
+    host->gh = host->library.gh;
     if (environment_make(&host->environment, trainer->options, mode, dry) !=
         0) {
         snprintf(error, error_bytes, "out of memory");
@@ -333,9 +305,7 @@ void host_close(struct host *host)
     }
     free(host->segments);
     environment_free(&host->environment);
-    if (host->library != NULL) {
-        dlclose(host->library);
-    }
+    library_close(&host->library);
     free(host);
 }
 

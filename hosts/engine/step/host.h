@@ -11,9 +11,8 @@
 #define ENGINE_HOST_H
 
 #include "step/environment.h"
+#include "step/library.h"
 #include "step/trainer.h"
-
-#include <graphhooks.h>
 
 /* What crosses one side of a segment; the hidden state comes first. */
 struct side {
@@ -32,7 +31,7 @@ struct segment {
 
 struct host {
     struct trainer *trainer;
-    void *library;
+    struct library library;
     const gh_api *gh;
     gh_session *session;
     struct segment *segments;

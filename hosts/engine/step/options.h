@@ -67,6 +67,8 @@ struct options {
     unsigned offloaded;           /* the same: bit n for saved_module n */
     int offload_min;              /* bytes of a tensor that goes, at least */
     int offload_delay; /* of MODE_OFFLOAD, 0 or 1; -1: nobody has said */
+    const char *exchange; /* of the library: nccl, copy, auto; NULL: the
+                             engine's own */
     const char *overlap; /* off, fixed, auto; NULL: the library's default */
     bool no_family; /* the library knows layers by their kinds alone */
 };

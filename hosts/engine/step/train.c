@@ -5,6 +5,7 @@
  */
 #include "step/train.h"
 
+#include "step/exchanger.h"
 #include "step/host.h"
 #include "step/overlap.h"
 #include "step/portion.h"
@@ -188,8 +189,13 @@ static int issue(struct trainer *trainer, struct step_graphs *graphs, int count)
 
 static int wait_for_step(struct trainer *trainer)
 {
-    const struct ranks *ranks = trainer->options->ranks;
+    struct ranks *ranks = trainer->options->ranks;
+    const struct exchange *exchange = ranks_exchange_of(ranks);
 
+    if (exchange != NULL &&
+        exchange_synchronize(exchange, trainer->streams[0]) != 0) {
+        return -1;
+    }
     return ranks == NULL
                ? device_synchronize(trainer->dev, trainer->streams[0])
                : comm_synchronize(&ranks->world, trainer->streams[0],
@@ -364,6 +370,7 @@ int train(const struct options *options, struct device *dev,
 {
     struct trainer trainer;
     struct step_graphs graphs = { 0 };
+    struct exchanger exchanger = { 0 };
     int status = -1;
     size_t before;
 
@@ -376,6 +383,9 @@ int train(const struct options *options, struct device *dev,
     }
     if (trainer_init(&trainer, options, mode, dev) != 0) {
         explain(&trainer, error, error_bytes);
+        goto out;
+    }
+    if (exchanger_open(&exchanger, &trainer, mode, error, error_bytes) != 0) {
         goto out;
     }
     if (mode_is_graph(mode)) {
@@ -394,14 +404,17 @@ int train(const struct options *options, struct device *dev,
     if (status != 0) {
         explain(&trainer, error, error_bytes);
     }
+    exchanger_stats(&exchanger, &result->exchange);
 
 out:
     if (status != 0 && options->ranks != NULL) {
         ranks_abort(options->ranks, error);
+        exchanger_let_go(&exchanger);
     }
     (void)dev->drv.cuCtxSynchronize(); /* nothing is freed under a kernel */
     host_close(trainer.host);
     step_graphs_free(&graphs);
+    exchanger_close(&exchanger);
     trainer_free(&trainer);
     return status;
 }

@@ -25,6 +25,7 @@
 #include "step/options.h"
 #include "step/text.h"
 
+#include <graphhooks/exchange.h>
 #include <graphhooks/offload.h>
 #include <graphhooks/overlap.h>
 #include <graphhooks/session.h>
@@ -53,6 +54,7 @@ struct result {
     uint64_t exchanges, exchanged_bytes; /* of tokens: issued, and what this
                                             rank has sent by them to others;
                                             those in graphs are not counted */
+    gh_exchange_stats exchange; /* struct_size 0: they are the engine's own */
     uint64_t eager[MAX_REASONS]; /* passes, by why they ran eagerly */
     uint64_t wgrad_replays; /* those of stats.replays for delayed gradients */
 };

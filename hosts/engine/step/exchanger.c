@@ -1,0 +1,177 @@
+/*
+ * exchanger.c - see exchanger.h.
+ *
+ * What comes is written into the exchange's window, and copied from there to
+ * where the parts look for it: sets of activations come and go, and the window
+ * stays, as peers write to it.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "step/exchanger.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static int fail(const struct exchanger *exchanger, const char *call,
+                const gh_error *err)
+{
+    return device_fail(exchanger->trainer->dev, "%s: %.200s", call, err->text);
+}
+
+/* A struct exchange's. */
+static int carry(void *user, const float *send, float *recv,
+                 const size_t *counts, CUstream stream)
+{
+    struct exchanger *exchanger = user;
+    const struct comm *comm = &exchanger->trainer->options->ranks->experts;
+    const size_t n = (size_t)comm->n;
+    uint64_t bytes[EXCHANGE_RANKS * EXCHANGE_RANKS], comes = 0;
+    gh_exchange_part parts[EXCHANGE_RANKS];
+    const gh_exchange_op op = { .struct_size = sizeof(op),
+                                .stream = stream,
+                                .send = send,
+                                .parts = parts };
+    const gh_api *gh = exchanger->library.gh;
+    gh_error err = { "" };
+
+    for (size_t i = 0; i < n * n; i++) {
+        bytes[i] = counts[i] * sizeof(float);
+    }
+    for (size_t i = 0; i < n; i++) {
+        comes += bytes[i * n + (size_t)comm->rank];
+    }
+    gh->exchange_lay_out((uint32_t)n, (uint32_t)comm->rank, bytes, parts);
+    if (gh->exchange_all_to_all(exchanger->x, &op, &err) != GH_OK) {
+        return fail(exchanger, "gh_exchange_all_to_all", &err);
+    }
+    return comes == 0 ? 0
+                      : DEVICE_CALL(exchanger->trainer->dev, cuMemcpyDtoDAsync,
+                                    device_address(recv),
+                                    device_address(
+                                        gh->exchange_window(exchanger->x)),
+                                    comes, stream);
+}
+
+static int wait_for(void *user, CUstream stream)
+{
+    struct exchanger *exchanger = user;
+    gh_error err = { "" };
+
+    return exchanger->library.gh->exchange_wait(exchanger->x, stream, &err) ==
+                   GH_OK
+               ? 0
+               : fail(exchanger, "gh_exchange_wait", &err);
+}
+
+/* The library has ended what waits in the group, which is then gone. */
+static void abort_group(void *user)
+{
+    struct exchanger *exchanger = user;
+
+    comm_abort(&exchanger->trainer->options->ranks->experts);
+}
+
+static gh_status create(struct exchanger *exchanger, gh_error *err)
+{
+    const struct trainer *trainer = exchanger->trainer;
+    const struct options *options = trainer->options;
+    const struct config *config = &trainer->model.config;
+    const struct comm *comm = &options->ranks->experts;
+    const gh_exchange_desc desc = {
+        .struct_size = sizeof(desc),
+        .rank = (uint32_t)comm->rank,
+        .n_ranks = (uint32_t)comm->n,
+        .window_bytes = (uint64_t)config_room(config) *
+                        (uint64_t)config->hidden * sizeof(float),
+        .kind = options->exchange,
+        .comm = comm->handle,
+        .nccl = options->ranks->nccl,
+        .user = exchanger,
+        .abort = abort_group,
+        .driver = strcmp(trainer->dev->path, DEVICE_CUDA) == 0
+                      ? "cuda"
+                      : trainer->dev->path,
+        .context = trainer->dev->context,
+        .device = trainer->dev->id,
+        .environment = exchanger->environment.strings,
+    };
+
+    return exchanger->library.gh->exchange_create(&desc, &exchanger->x, err);
+}
+
+int exchanger_open(struct exchanger *exchanger, struct trainer *trainer,
+                   enum mode mode, char *error, size_t error_bytes)
+{
+    const struct options *options = trainer->options;
+    struct exchange *exchange = ranks_exchange_of(options->ranks);
+    gh_error err = { "" };
+
+    memset(exchanger, 0, sizeof(*exchanger));
+    if (options->exchange == NULL || exchange == NULL) {
+        return 0;
+    }
+    exchanger->trainer = trainer;
+    if (library_open(&exchanger->library, options->library, error,
+                     error_bytes) != 0) {
+        return -1;
+    }
+    if (!GH_HAS(exchanger->library.gh, gh_api, exchange_get_stats)) {
+        snprintf(error, error_bytes,
+                 "--library %s: it has no gh_exchange_create, which --exchange "
+                 "needs; take 0.5 or later",
+                 options->library);
+        return -1;
+    }
+    if (environment_make(&exchanger->environment, options, mode, false) != 0) {
+        snprintf(error, error_bytes, "out of memory");
+        return -1;
+    }
+    if (create(exchanger, &err) != GH_OK) {
+        snprintf(error, error_bytes, "gh_exchange_create: %s", err.text);
+        return -1;
+    }
+    exchange->carry = carry;
+    exchange->wait = wait_for;
+    exchange->user = exchanger;
+    return 0;
+}
+
+void exchanger_let_go(struct exchanger *exchanger)
+{
+    if (exchanger->x != NULL) {
+        (void)exchanger->library.gh->exchange_wait(
+            exchanger->x, exchanger->trainer->streams[0], NULL);
+    }
+}
+
+void exchanger_close(struct exchanger *exchanger)
+{
+    struct exchange *exchange;
+
+    if (exchanger->trainer == NULL) {
+        return;
+    }
+    exchange = &exchanger->trainer->options->ranks->exchange;
+    exchange->carry = NULL;
+    exchange->wait = NULL;
+    if (exchanger->x != NULL) {
+        exchanger->library.gh->exchange_destroy(exchanger->x);
+    }
+    environment_free(&exchanger->environment);
+    library_close(&exchanger->library);
+    memset(exchanger, 0, sizeof(*exchanger));
+}
+
+void exchanger_stats(const struct exchanger *exchanger,
+                     gh_exchange_stats *stats)
+{
+    memset(stats, 0, sizeof(*stats));
+    if (exchanger->x == NULL) {
+        return;
+    }
+    stats->struct_size = sizeof(*stats);
+    if (exchanger->library.gh->exchange_get_stats(exchanger->x, stats, NULL) !=
+        GH_OK) {
+        stats->struct_size = 0;
+    }
+}

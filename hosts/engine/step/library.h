@@ -1,0 +1,24 @@
+/*
+ * library.h - the graphhooks library, loaded at run time.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#ifndef ENGINE_LIBRARY_H
+#define ENGINE_LIBRARY_H
+
+#include <graphhooks.h>
+
+#include <stddef.h>
+
+struct library {
+    void *handle; /* NULL: not loaded */
+    const gh_api *gh;
+};
+
+/* 0, or -1 with one sentence in error.  What the library keeps for the life of
+ * the process stays in reach; library_close() takes it either way. */
+int library_open(struct library *library, const char *path, char *error,
+                 size_t error_bytes);
+void library_close(struct library *library);
+
+#endif
