@@ -295,13 +295,15 @@ int passes_begin(struct host *host, int microbatch)
 
 static int run_forward(struct host *host, struct pass *pass, const float **x)
 {
-    gh_error err = { "" };
-    gh_status status;
+    return pass_add_x(host, pass) != 0 ? -1 : run_pass(host, pass, x);
+}
 
-    if (pass_add_x(host, pass) != 0 || run_pass(host, pass, x) != 0) {
-        return -1;
-    }
-    status = host->gh->flush_delayed(host->session, &err);
+/* Behind a launch, where the host has time; in pairs the library knows where. */
+static int flush(struct host *host)
+{
+    gh_error err = { "" };
+    const gh_status status = host->gh->flush_delayed(host->session, &err);
+
     return status == GH_OK ? 0
                            : host_fail(host, "gh_flush_delayed", status, &err);
 }
@@ -341,7 +343,7 @@ int passes_forward(struct host *host, int microbatch)
     for (int i = 0; i < host->n_segments; i++) {
         struct pass pass = pass_of(host, i, GH_FORWARD, microbatch);
 
-        if (run_forward(host, &pass, &x) != 0) {
+        if (run_forward(host, &pass, &x) != 0 || flush(host) != 0) {
             return -1;
         }
     }
