@@ -12,8 +12,8 @@ import re
 
 import graphhooks
 import pytest
-from models import (BATCH, DEVICE, GRAINS, HEADS, LAYERS, LENGTH, WHOLE, WIDTH,
-                    Block, F, Model, nn, torch)
+from models import (BATCH, DEVICE, GRAINS, HEADS, LAYERS, LENGTH, SEGMENTS,
+                    WHOLE, WIDTH, Block, F, Model, nn, torch)
 from torch.utils.checkpoint import checkpoint
 
 TOKENS = BATCH * LENGTH
@@ -627,3 +627,70 @@ def test_after_the_detach_layers_are_called_as_they_are(runs):
     run.steps()
     run.detach()
     run.steps()
+
+
+# ---- evaluation -------------------------------------------------------------
+
+
+@GRAIN
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("first", [False, True])
+def test_evaluation_of_other_sequences(pair, grain, mode, first):
+    """Only what a training has tried is given to graphs; what is eager has
+    the caller's own arguments."""
+    def evaluate(run):
+        run.model.eval()
+        with mode():
+            run.loss()
+            run.loss()
+        run.model.train()
+
+    def train(run):
+        if first:
+            evaluate(run)
+            evaluate(run)
+        for count in (3, 2, 4):
+            run.step(count)
+            evaluate(run)
+
+    run = pair(train, grain=grain, model=Fewer, make=Packing, packed=PACKED,
+               eval=True)
+    stats = run.attached.stats()["eval"]
+    n = SEGMENTS[grain]
+    assert stats["recordings"] == n
+    assert stats["replays"] == 5 * n
+    assert stats["eager_calls"] == {"warmup": n * (5 if first else 1)}
+
+
+def test_layers_that_evaluate_share_what_is_made_for_them(pair, monkeypatch):
+    made = []
+    padded = graphhooks.torch.packed._padded
+    monkeypatch.setattr(graphhooks.torch.packed, "_padded",
+                        lambda *args: made.append(args) or padded(*args))
+
+    def train(run):
+        run.steps([1, 1])
+        run.model.eval()
+        with torch.no_grad():
+            for _ in range(4):
+                run.loss()
+
+    pair(train, model=Fewer, make=Packing, packed=PACKED, eval=True)
+    assert len(made) == 2 + 4
+
+
+def test_more_sequences_to_evaluate_than_there_is_room_for(pair):
+    class More(Fewer):
+        def run_layers(self, x):
+            self.most = ROOM if torch.is_grad_enabled() else TOKENS
+            return super().run_layers(x)
+
+    def train(run):
+        run.steps([2, 2])
+        run.model.eval()
+        with torch.no_grad():
+            for _ in range(8):
+                run.loss()
+
+    run = pair(train, model=More, make=Packing, packed=PACKED, eval=True)
+    assert run.attached.stats()["eval"]["eager_calls"]["packed"] > 0

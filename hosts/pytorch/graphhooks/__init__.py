@@ -28,6 +28,8 @@ def attach(model, layers=None, *, parts=None, generators=(),
     ``max_banks``: how many shapes of what goes into the layers have graphs at
     once, 8.  Each runs eagerly when it comes first, is recorded when it comes
     a second time, and replayed from then on.
+    ``eval``: True gives passes without gradients graphs of their own, in the
+    memory of the training's.
     ``packed``: arguments that vary with how sequences are packed, and the most
     that they may be: {"cu_seqlens": 64, "max_seqlen": 4096}.
     All other options are the environment variables GRAPHHOOKS_* in Python's

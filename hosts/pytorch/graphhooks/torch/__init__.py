@@ -30,6 +30,8 @@
     saved.py          what autograd keeps of one
     ringed.py         groups of recorded passes, which the library moves
     carried.py        groups of eager passes; their pinned memory in pinned.py
+    evaluation.py     graphs for passes without gradients: their session
+    evaluated.py      a segment in one
     packed.py         arguments of packed sequences, by capacity
     trial.py          whether a module gives the same with them
     attributes.py     what modules hold in Python

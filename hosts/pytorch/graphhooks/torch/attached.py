@@ -19,7 +19,7 @@ from .. import _abi
 from ..errors import Error, spell
 from ..services import host_services
 from ..session import Session
-from . import banks, private, ranks, stack, versions
+from . import banks, evaluation, private, ranks, stack, versions
 from .bracket import Plain
 from .comparisons import Comparisons
 from .contributions import Way
@@ -46,13 +46,16 @@ _MANY = 64  # microbatches of a first step
 class _Session(Session):
     """Nobody who attaches brackets segments."""
 
+    about = ""  # what its sentences begin with
+
     def _in_words(self, text: str) -> str:
         said, bracket, _ = text.partition("; bracket every segment")
         if not bracket:
-            return super()._in_words(text)
-        return said + ("; the model has not called them, or they run eagerly, "
-                       "of which explain() has the reason: leave out with "
-                       "layers= what the model does not call")
+            return self.about + super()._in_words(text)
+        return self.about + said + (
+            "; the model has not called them, or they run eagerly, of which "
+            "explain() has the reason: leave out with layers= what the model "
+            "does not call")
 
 
 class Attached:
@@ -60,7 +63,7 @@ class Attached:
 
     def __init__(self, model, layers=None, *, parts=None, generators=(),
                  gradients="graph", graphs=True, packed=None, group=None,
-                 **options):
+                 eval=False, **options):
         if gradients not in ("graph", "autograd"):
             raise Error(f"gradients is {gradients!r}; it is graph or "
                         "autograd")
@@ -86,6 +89,7 @@ class Attached:
         _refuse_other_allocators()
         be_opaque()
         self.ranks = ranks.of(self, group)
+        evaluates = evaluation.asked(eval, graphs, self.ranks)
         self._gradients = gradients
         self._graphs = bool(graphs)
         self._watched = _of_ddp(model)
@@ -115,9 +119,10 @@ class Attached:
         self._last: tuple | None = None  # what was to be said at the end
         self.recording: tuple | None = None  # the flight of a backward
         self.watch = Watch()
-        self.captures = Captures(self.device, self._flight, generators)
+        self.captures = Captures(self.device, generators)
         self.packed = Packed(self, packed) if packed else NothingPacked()
-        self._open(model, options, words)
+        self.evaluation = evaluation.Nothing()
+        self._open(model, options, words, evaluates)
         self._hooks = [register_optimizer_step_post_hook(
             _when_alive(self, Attached._note_step))]
         for hook in self._hooks:
@@ -144,19 +149,15 @@ class Attached:
                 raise Error(f"{layer.name} is in the stack twice")
             seen.add(id(layer.module))
 
-    def _open(self, model, options, words) -> None:
+    def _open(self, model, options, words, evaluates) -> None:
         environment = {k: v for k, v in os.environ.items()
                        if k != "GRAPHHOOKS_OFFLOAD"}  # which asked() has read
         if words:
             options = {**options, "offload": ",".join(NAMES),
                        "offload_names": NAMES}
-        with torch.cuda.device(self.device):
-            torch.cuda.current_stream().query()  # makes the context
-            self.session = _Session(
-                stack.describe(self.layers), device=self.device,
-                services=host_services(**self.captures.services(),
-                                       lost=self.lost),
-                environment=environment, **options)
+        self.session = self._open_session(
+            environment, host_services(**self.captures.services(self._flight),
+                                       lost=self.lost), options)
         self.api = self.session.api
         self.handle = self.session.handle
         try:
@@ -174,15 +175,27 @@ class Attached:
                 segment.attach()
             self.offload.attach_rest(planned)
             self.offload.check()
+            if evaluates:
+                self.evaluation = evaluation.Evaluation(
+                    self, self._open_session)
+                self.evaluation.attach()
             self.ranks.begin(gradients=self._gradients, graphs=self._graphs)
         except BaseException:
             for segment in self.segments:
                 segment.detach()
             if hasattr(self, "offload"):
                 self.offload.close()
+            self.evaluation.close()
             self.session.close()
             self.ranks.close()
             raise
+
+    def _open_session(self, environment, services, options) -> _Session:
+        with torch.cuda.device(self.device):
+            torch.cuda.current_stream().query()  # makes the context
+            return _Session(stack.describe(self.layers), device=self.device,
+                            services=services, environment=environment,
+                            **options)
 
     def _segment(self, planned) -> Segment:
         layers = self.layers[planned.first_layer:planned.last_layer + 1]
@@ -256,7 +269,8 @@ class Attached:
         have there is let go."""
         bank = self.banks.declared[recording.bank]
         self.pools.hold(bank, recording.slot)
-        return self.recording or self.pools.flight(bank, recording.slot)
+        return self.recording or self.pools.flight(bank, recording.slot,
+                                                   self.forward())
 
     def forward(self) -> tuple:
         """Which is at hand."""
@@ -394,6 +408,7 @@ class Attached:
                             if s.refused}
         stats["banks"] = self.banks.stats()
         stats.update(self.offload.stats())
+        stats.update(self.evaluation.stats())
         return stats
 
     def explain(self) -> str:
@@ -411,6 +426,7 @@ class Attached:
         lines += self.banks.lines()
         lines += self.offload.lines()
         lines += self.packed.lines()
+        lines += self.evaluation.lines()
         lines += sorted(self.notices.lines())
         return "\n".join(lines) + "\n"
 
@@ -425,6 +441,7 @@ class Attached:
             self.steps = -1  # of no forward
             self.ranks.rest()
             self.offload.close()
+            self.evaluation.close()
             self.session.close()
             self.ranks.close()
             self.captures.close()

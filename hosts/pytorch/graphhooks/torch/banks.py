@@ -21,7 +21,7 @@ import ctypes
 import os
 
 from .. import _abi
-from . import calls, recording
+from . import calls
 from .packed import remedy
 
 MOST = 8  # of them have graphs, where nobody says how many
@@ -41,8 +41,9 @@ def with_most(options: dict) -> dict:
 class Bank:
     """One signature, and what is known of it."""
 
-    def __init__(self, key: tuple, words: dict, name: str):
+    def __init__(self, key: tuple, words: dict, name: str, segments: list):
         self.key = key
+        self.segments = segments  # that may have instances in it
         self.words = words  # of the call that began its first flight
         self.name = name
         self.number: int | None = None  # the library's, once it is declared
@@ -148,7 +149,7 @@ class Banks:
         if self._met <= _IN_WORDS:  # words take time
             words = calls.describe(segment.sites[0], key, args, kwargs)
         name = str(tuple(tensors[0].shape)) if tensors else "no tensors"
-        bank = Bank(_hashed(key), words, name)
+        bank = Bank(_hashed(key), words, name, self.owner.segments)
         if len(self.all) >= _KNOWN:
             self._forget_one()
         self.all[bank.key] = bank
@@ -197,7 +198,7 @@ class Banks:
             self._in_words += 1
             words = calls.describe(segment.sites[0], key, args, kwargs)
         signature = bank.of[segment.index] = Signature(
-            bank, list(key), words, recording.why_not(segment, tensors),
+            bank, list(key), words, segment.why_unfit(tensors),
             known is not None)
         return signature
 

@@ -19,7 +19,8 @@ _ORDER = "the list of keyword arguments"
 
 def describe(site, key, args, kwargs) -> dict:
     """Texts by name of all that two calls must agree in."""
-    found = {"autocast": str(key[0] or "off")}
+    found = {"autocast": str(key[0] or "off"),
+             "training": str(site.module.training)}
     named = dict(zip(_names(site, len(args)), args))
     named.update(kwargs)
     tree.describe(named, found, {})

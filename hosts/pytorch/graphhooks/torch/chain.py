@@ -48,6 +48,8 @@ class Chain:
         self._is_between = False  # somebody has made more between two
         self._unheard = None  # hooks of saved tensors, see hush()
         self._unfinished = 0  # passes that did not come to the last module
+        # Positions of modules that draw numbers, or write buffers.
+        self._leave_traces: set = set()
         self.idle = True  # there is nothing to stop
 
     def is_known(self, signature) -> bool:
@@ -75,7 +77,16 @@ class Chain:
         if self._playing is None:
             return None
         missed = self.segment.sites[self._position + 1:]
-        return missed[0].name if any(s.leaves_traces for s in missed) else None
+        return missed[0].name if any(
+            s.position in self._leave_traces for s in missed) else None
+
+    def is_beside(self) -> bool:
+        """Whether a call is none of a pass of this kind."""
+        return not is_grad_enabled()
+
+    def why_in_another_mode(self, site) -> str | None:
+        return None if site.module.training \
+            else "is in eval(), and those before are not"
 
     def hush(self, hook) -> None:
         """The modules run once more, unheard by these hooks of saved
@@ -112,9 +123,11 @@ class Chain:
         versions = site.places.versions()
         result = site.run(*args, **kwargs)
         if site.places.versions() != versions:
-            segment.writes = site.leaves_traces = True
+            segment.writes = True
+            self._leave_traces.add(site.position)
         if segment.owner.captures.numbers() != numbers:
-            segment.draws = site.leaves_traces = True
+            segment.draws = True
+            self._leave_traces.add(site.position)
         elif segment.draws is None:
             segment.draws = False
         return result
@@ -221,8 +234,9 @@ class Chain:
             return ("is called in another mode than those before: no_grad, "
                     "autocast, or hooks of saved tensors such as "
                     "checkpointing's")
-        if not site.module.training:
-            return "is in eval(), and those before are not"
+        why = self.why_in_another_mode(site)
+        if why is not None:
+            return why
         if not site.places.are_kept():
             return ("has other parameters or buffers for the call, or frozen "
                     "ones")
@@ -339,7 +353,7 @@ class Chain:
 
     def follow(self, site, args, kwargs):
         """The call of a module after the first."""
-        if self._playing is None or not is_grad_enabled():
+        if self._playing is None or self.is_beside():
             return self._follow_eagerly(site, args, kwargs)
         if not self._is_as_recorded(site, args, kwargs):
             self.stop()

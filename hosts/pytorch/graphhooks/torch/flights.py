@@ -21,6 +21,7 @@ class Flights:
         self.clean = 0  # see may_run()
         self._bank = 0  # of which that is
         self._serial = 0  # of recordings
+        self.count = 0  # of forwards that have run
         self._at = -1  # the microbatch whose forwards came last
         # A slot that its backwards have let go may not be the one it gets
         # next: passes that leave out layers come several times to a number.
@@ -64,6 +65,7 @@ class Flights:
             waiting and waiting.before(flight, serial))
 
     def ran(self, instance, microbatch: int) -> None:
+        self.count += 1
         if self._at != microbatch:
             self._at = microbatch
             self._slots, self._ran = set(), {}

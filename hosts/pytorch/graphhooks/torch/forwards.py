@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import torch
 
-from .. import _abi
 from . import contributions, private, tree
 from .attributes import Attributes, refuse_set
 from .draws import HostNumbers
 from .instance import Instance
-from .recording import capture, closing, note_uses, play, static
+from .recording import (capture, closing, contents, note_uses, play,
+                        refuse_many, static)
 from .settings import Settings
 
 
@@ -77,20 +77,18 @@ def _run(segment, instance: Instance, attributes, settings, tensors, args,
     if torch.is_autocast_enabled():
         instance.autocast = torch.get_autocast_dtype("cuda")
     args, kwargs = tree.fill(instance.call, (instance.inputs,))
-    contents = _contents(args, kwargs)
+    before = contents(args, kwargs)
     versions = [*map(private.version, instance.inputs)]
     results = play(segment, instance, args, kwargs,
                    segment.owner.offload.recording)
     if versions != [*map(private.version, instance.inputs)]:
         raise tree.Unfit("it changes in place what it is given")
     instance.numbers.refuse_draws("it")
-    if contents != _contents(args, kwargs):
+    if before != contents(args, kwargs):
         raise tree.Unfit("it changes a list or dict that it is given")
     if not segment.places.are_kept():
         raise tree.Unfit("it replaces a parameter or a buffer")
-    if len(results.last) > _abi.GH_MAX_BUFFERS:
-        raise tree.Unfit(f"{len(results.last)} tensors come out of it, and a "
-                         f"graph gives {_abi.GH_MAX_BUFFERS} at most")
+    refuse_many(results)
     if not any(t.requires_grad for t in results.tensors):
         raise tree.Unfit("nothing that comes out of it needs a gradient")
     refuse_set(segment.parameters.all, instance.leaves, "a parameter")
@@ -101,17 +99,6 @@ def _run(segment, instance: Instance, attributes, settings, tensors, args,
     instance.live = results.tensors
     note_uses(segment, instance)
     return results.last
-
-
-def _contents(args, kwargs):
-    """Of all that a call is given, to be compared."""
-    tensors: list = []
-    key: list = []
-    try:
-        tree.gather((args, kwargs), tensors, key)
-    except tree.Unfit:
-        return None
-    return [id(t) for t in tensors], key
 
 
 def _refuse_others(instance, attributes, results) -> None:

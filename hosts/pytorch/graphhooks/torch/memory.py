@@ -78,10 +78,9 @@ def is_dense(t: torch.Tensor) -> bool:
 class Captures:
     """The host services by which torch captures for the library."""
 
-    def __init__(self, device: int, flight, generators=()):
+    def __init__(self, device: int, generators=()):
         self.device = device
-        self.flight = flight  # flight(recording): whose pool it is made in
-        self.at = ()  # the last one
+        self.at = ()  # the flight of the last recording
         self.last = None  # the graph that was made last
         self.generators = (torch.cuda.default_generators[device],
                            *generators)
@@ -96,10 +95,12 @@ class Captures:
         self._has_recorded = False  # since the step began
         self._drawn = None  # the stream of the last launch by torch
 
-    def services(self) -> dict:
+    def services(self, flight) -> dict:
+        """flight(recording) says in whose pool a recording is made."""
         return {
             "before_recording": self._before_recording,
-            "record_begin": self._record_begin,
+            "record_begin": lambda recording: self._record_begin(
+                recording, flight),
             "record_end": self._record_end,
             "capture_begin": self._begin,
             "capture_end": self._end,
@@ -135,8 +136,8 @@ class Captures:
     def _before_recording(self, recording) -> None:
         self.make_room()
 
-    def _record_begin(self, recording) -> None:
-        self.at = bank, *pool = self.flight(recording)
+    def _record_begin(self, recording, flight) -> None:
+        self.at = bank, *pool = flight(recording)
         # The banks of a slot have the same (pools.py).
         pool = (recording.chunk, recording.slot, *pool)
         if pool not in self.pools:

@@ -65,6 +65,7 @@ def asked(options: dict) -> tuple:
 class Nothing:
     """Of an attach that offloads nothing."""
 
+    moves = False
     unsettled = False
 
     def attach(self, segment) -> None:
@@ -102,6 +103,7 @@ _NOT = object()  # no pass is recorded, or played once more
 class Offload:
     """What an attach offloads."""
 
+    moves = True
     names = NAMES
 
     def __init__(self, owner, words):

@@ -133,6 +133,17 @@ class Packed:
         return trial.run(site, given, fixed,
                          self._difference(site, given, fixed))
 
+    def has_tried(self, sites, fixed) -> bool:
+        """Whether graphs may be given what the first of these is called with:
+        a training has shown that each gives the same with it."""
+        first, *others = sites
+        if first.packed is not None:
+            if first.given is None:
+                return True
+            if self._rooms(first, fixed) not in first.tried:
+                return False
+        return all(site.tried for site in others if site.packed is not None)
+
     def why(self, segment) -> str | None:
         """What does not fit, unless that was said before."""
         name = segment.misfit.partition(" ")[0]
@@ -144,9 +155,7 @@ class Packed:
     def _begin(self, site) -> None:
         """Who writes offsets in place may do so where torch does not see it,
         so of a microbatch nothing is kept for the next."""
-        owner = self._owner
-        if site.position == 0 and (site.segment.seen == owner.microbatch
-                                   or owner.stepped):
+        if site.position == 0 and site.segment.begins():
             self._padded.clear()
 
     def _fixed(self, site, args, kwargs):
@@ -263,6 +272,9 @@ class Nothing:
 
     def lines(self) -> list:
         return []
+
+    def has_tried(self, sites, fixed) -> bool:
+        return True
 
 
 def _padded(tensor, count: int):

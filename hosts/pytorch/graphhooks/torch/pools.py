@@ -39,14 +39,13 @@ class Pools:
         self.owner = owner
         self._holders: dict = {}  # banks that hold something, by slot
 
-    def flight(self, bank, slot: int) -> tuple:
+    def flight(self, bank, slot: int, now: tuple) -> tuple:
         """What a recording of a flight that begins goes by: the bank, and the
-        pool among those of the slot.  One that comes in a later microbatch
+        pool among those of the slot; `now` is the forward at hand.  One that comes in a later microbatch
         than those before it has a pool of its own, as memory.py says."""
         flight = bank.flights.get(slot)
         if flight is None:
             flight = bank.flights[slot] = Flight()
-        now = self.owner.forward()
         if flight.of != now or flight.ordinal < flight.since:
             flight.of = now
             flight.ordinal += 1
@@ -56,7 +55,7 @@ class Pools:
         """That of its forward, unless that has let go."""
         bank = instance.signature.bank
         if instance.flight[1] < bank.flights[instance.slot].since:
-            return self.flight(bank, instance.slot)
+            return self.flight(bank, instance.slot, self.owner.forward())
         return instance.flight
 
     def hold(self, bank, slot: int) -> None:
@@ -74,8 +73,8 @@ class Pools:
         holders.add(bank)
 
     def _let_go(self, banks, slot: int) -> None:
-        for segment in self.owner.segments:
-            for bank in banks:
+        for bank in banks:
+            for segment in bank.segments:
                 instance = segment.instances.get((bank.number, slot))
                 if instance is not None:
                     _let_go(segment, instance)

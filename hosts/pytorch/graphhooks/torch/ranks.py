@@ -57,6 +57,7 @@ class Single:
 
     segment, site = Segment, Site
     most_banks = 65536  # the library's GH_BANKS
+    size = 1
 
     def __init__(self, owner):
         self.owner = owner

@@ -32,9 +32,6 @@ def why_not(segment, tensors):
             return "a tensor with holes or overlaps goes into it"
         if tensor.device.index != segment.owner.device:
             return f"a tensor on {tensor.device} goes into it"
-    if not segment.parameters.all and not any(t.requires_grad
-                                              for t in tensors):
-        return "nothing in it is trained"
     return None
 
 
@@ -124,6 +121,23 @@ def play(segment, instance: Instance, args, kwargs, offload) -> "Results":
         segment.chain.run(instance.signature, args, kwargs, instance.inputs,
                           results.note)
     return results
+
+
+def contents(args, kwargs):
+    """Of all that a call is given, to be compared."""
+    tensors: list = []
+    key: list = []
+    try:
+        tree.gather((args, kwargs), tensors, key)
+    except tree.Unfit:
+        return None
+    return [id(t) for t in tensors], key
+
+
+def refuse_many(results: "Results") -> None:
+    if len(results.last) > _abi.GH_MAX_BUFFERS:
+        raise tree.Unfit(f"{len(results.last)} tensors come out of it, and a "
+                         f"graph gives {_abi.GH_MAX_BUFFERS} at most")
 
 
 class Results:

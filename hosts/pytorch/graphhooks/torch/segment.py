@@ -23,8 +23,8 @@ from torch.nn.utils import parametrize
 
 from .. import _abi
 from ..errors import Error
-from . import (backwards, chained, checkpoint, forwards, gradients, strides,
-               tree)
+from . import (backwards, chained, checkpoint, forwards, gradients, recording,
+               strides, tree)
 from .chain import Chain
 from .gradients import Home, Parameters
 from .instance import Instance
@@ -72,6 +72,7 @@ class Segment(Planned):
         self.writes = False  # buffers, as eager passes did
         self.replayed = False  # the last call was, or will have been
         self.sums = Sums(self)
+        self.evaluated = None  # what it is without gradients, if anything
 
     def attach(self) -> None:
         why = self.left_alone()
@@ -102,6 +103,14 @@ class Segment(Planned):
         self.refused = why
         self.owner.notices.add(REFUSED, self.name, why)
 
+    def why_unfit(self, tensors) -> str | None:
+        """Why calls with such tensors are not recorded, or None."""
+        why = recording.why_not(self, tensors)
+        if why is None and not self.parameters.all and not any(
+                t.requires_grad for t in tensors):
+            return "nothing in it is trained"
+        return why
+
     def give_up(self, signature, why: str) -> None:
         """A recording has failed: so may those of other banks, but those that
         are there stay."""
@@ -126,10 +135,26 @@ class Segment(Planned):
         """The call of the first module."""
         if not self.chain.idle:
             self._end_pass()
+        if self.evaluated is not None and not is_grad_enabled():
+            return self.evaluated.lead(site, args, kwargs)
         hook = checkpoint.hooks()
         if hook is not None:
             return self._lead_under(hook, site, args, kwargs)
         return self._lead(site, args, kwargs)
+
+    def begins(self) -> bool:
+        """Whether a call of the first module is of another microbatch than
+        those before."""
+        owner = self.owner
+        if self.evaluated is not None and not is_grad_enabled():
+            return self.evaluated.seen == owner.evaluation.passes
+        return self.seen == owner.microbatch or owner.stepped
+
+    def follow(self, site, args, kwargs):
+        """The call of a module after that."""
+        if self.evaluated is not None and not is_grad_enabled():
+            return self.evaluated.chain.follow(site, args, kwargs)
+        return self.chain.follow(site, args, kwargs)
 
     def _end_pass(self) -> None:
         """One that did not come to the last module."""
@@ -211,6 +236,8 @@ class Segment(Planned):
         elif owner.offload.unsettled:
             owner.offload.settle()
         instance = None
+        if owner.evaluation.was_here:
+            owner.evaluation.leave()
         action = self.enter(0, tensors, microbatch, bank.number)
         if action == _REPLAYED:
             instance = self.instances[bank.number, self.decision.slot]
@@ -351,8 +378,12 @@ class Segment(Planned):
     def _why_eval(self) -> str | None:
         """Of a training in which some of its modules do not take part."""
         evals = [s.name for s in self.sites if not s.module.training]
-        if not is_grad_enabled() or len(evals) == len(self.sites):
+        if not is_grad_enabled():
             return None
+        if len(evals) == len(self.sites):
+            return self.evaluated and ("it is in eval() with gradients on, and "
+                                       "a graph of evaluation has no backward: "
+                                       "evaluate under torch.no_grad()")
         return (f"{evals[0]} is in eval(), and one graph is of all layers of "
                 "the chunk: call train() on it, or attach with granularity="
                 "\"layer\", which leaves the others their graphs")

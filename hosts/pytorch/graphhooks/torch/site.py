@@ -29,7 +29,6 @@ class Site:
         functools.update_wrapper(self, self.forward, updated=())
         self.bracket = None  # what offload puts around it
         self.places = Places([module])
-        self.leaves_traces = False  # draws numbers, or writes buffers
         self.packed = None  # who changes arguments for graphs
         self.packs: list = []  # and which
         self.given = None  # args and kwargs, where graphs are given others
@@ -44,7 +43,7 @@ class Site:
         """With what a graph would be given."""
         if self.position == 0:
             return self.segment.lead(self, args, kwargs)
-        return self.segment.chain.follow(self, args, kwargs)
+        return self.segment.follow(self, args, kwargs)
 
     @property
     def forward(self):
