@@ -63,12 +63,12 @@ static int wait_for(void *user, CUstream stream)
                : fail(exchanger, "gh_exchange_wait", &err);
 }
 
-/* The library has ended what waits in the group, which is then gone. */
-static void abort_group(void *user)
+/* The ranks have parted: nothing waits in the group, nor behind it. */
+static void abort_groups(void *user)
 {
     struct exchanger *exchanger = user;
 
-    comm_abort(&exchanger->trainer->options->ranks->experts);
+    ranks_let_go(exchanger->trainer->options->ranks);
 }
 
 static gh_status create(struct exchanger *exchanger, gh_error *err)
@@ -87,7 +87,7 @@ static gh_status create(struct exchanger *exchanger, gh_error *err)
         .comm = comm->handle,
         .nccl = options->ranks->nccl,
         .user = exchanger,
-        .abort = abort_group,
+        .abort = abort_groups,
         .driver = strcmp(trainer->dev->path, DEVICE_CUDA) == 0
                       ? "cuda"
                       : trainer->dev->path,
