@@ -282,6 +282,10 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
         return ncclSystemError;
     }
     result = comm_check(comm, "ncclCommAbort");
+    if (result != ncclSuccess) {
+        report("usage", "a communicator is aborted that is none any more; "
+                        "NCCL has freed it");
+    }
     if (result == ncclSuccess) {
         struct team *team = comm->team;
         const int ordinal = comm->device;

@@ -80,6 +80,10 @@ typedef struct gh_ranks {
  * A pass of the bank that holds no collective says GH_PASS_LOCAL: nobody is
  * asked of it.
  *
+ * One communicator may be lent for several banks of a session, and for those
+ * of one session at a time.  Where the call fails on one rank alone, the others
+ * get GH_ERR_RANKS, and the communicator is of no further use here.
+ *
  * @param ranks  read during the call only; `comm`, and what `user` is, are
  *               lent
  *
@@ -118,12 +122,34 @@ GH_API gh_status gh_ranks_clear(gh_session *session, uint32_t bank,
  * @param stream  of the session's context; NULL: the legacy default one
  *
  * @return GH_OK: all that was issued there has ended; GH_ERR_RANKS when it has
- *         not in time, or a communicator has failed; GH_ERR_INVALID;
+ *         not in time, or a communicator has failed; GH_ERR_STATE when the
+ *         stream is being captured, or a pass is open; GH_ERR_INVALID;
  *         GH_ERR_DEVICE; GH_ERR_NO_DRIVER.
  * Blocks: until the stream has come so far.  Since: 0.5.
  */
 GH_API gh_status gh_ranks_wait(gh_session *session, void *stream,
                                gh_error *err);
+
+/**
+ * End at once what waits for other ranks: the host has heard that one of them
+ * has failed, from its launcher or a watchdog of its own, and need not wait
+ * for GRAPHHOOKS_TIMEOUT.  An open pass is cancelled, graphs are destroyed, and
+ * communicators are aborted as where ranks part; every pass is refused from
+ * then on, and the session closes.  Done on this rank alone: the others call
+ * it too, or learn of it by NCCL or by waiting.
+ *
+ * A host that aborts a communicator itself while graphs hold its operations
+ * waits in NCCL for good: call this before.
+ *
+ * @param why  a sentence for the log and for GH_ERR_RANKS, read during the
+ *             call only; NULL: "the host has given the ranks up"
+ *
+ * @return GH_OK, also when the ranks have parted before; GH_ERR_STATE when no
+ *         bank has ranks, or inside a host service; GH_ERR_INVALID.
+ * Blocks: until the communicators are aborted.  Since: 0.5.
+ */
+GH_API gh_status gh_ranks_abort(gh_session *session, const char *why,
+                                gh_error *err);
 
 GH_END_DECLS
 

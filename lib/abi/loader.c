@@ -71,6 +71,7 @@ gh_status gh_get_api(uint32_t major, const gh_api **api_p, gh_error *err)
         .exchange_all_to_all = gh_exchange_all_to_all,
         .exchange_wait = gh_exchange_wait,
         .exchange_get_stats = gh_exchange_get_stats,
+        .ranks_abort = gh_ranks_abort,
     };
 
     if (api_p == NULL) {

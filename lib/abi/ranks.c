@@ -85,6 +85,17 @@ gh_status gh_ranks_clear(gh_session *session, uint32_t bank, gh_error *err)
                : status;
 }
 
+gh_status gh_ranks_abort(gh_session *session, const char *why, gh_error *err)
+{
+    gh_status status = gh_session_check(session, "gh_ranks_abort", err);
+
+    return status == GH_OK
+               ? gh_capture_abort_ranks(
+                     session->capture,
+                     why != NULL ? why : "the host has given the ranks up", err)
+               : status;
+}
+
 gh_status gh_ranks_wait(gh_session *session, void *stream, gh_error *err)
 {
     gh_status status = check_closed(session, "gh_ranks_wait", err);

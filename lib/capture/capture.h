@@ -106,6 +106,8 @@ gh_status gh_capture_clear_ranks(struct gh_capture *capture, uint32_t bank,
                                  gh_error *err);
 gh_status gh_capture_wait_for_ranks(struct gh_capture *capture, void *stream,
                                     gh_error *err);
+gh_status gh_capture_abort_ranks(struct gh_capture *capture, const char *why,
+                                 gh_error *err);
 
 /* Of the open pass; offloads.c. */
 gh_status gh_capture_save(struct gh_capture *capture, gh_offload_group *group,

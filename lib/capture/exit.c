@@ -157,7 +157,7 @@ void gh_capture_cancel(struct gh_capture *c)
     }
     if (c->open.action == GH_ACTION_RECORD) {
         gh_record_drop(c);
-        if (gh_agree_is_due(c)) {
+        if (gh_agree_is_due(c) && !c->parted) {
             gh_agree_to_cancel(c);
         }
     }

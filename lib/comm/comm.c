@@ -231,6 +231,11 @@ uint32_t gh_comm_size(const struct gh_comm *comm)
     return comm->ranks.size;
 }
 
+bool gh_comm_is_shared(const struct gh_comm *comm, const struct gh_comm *other)
+{
+    return comm->ranks.comm != NULL && comm->ranks.comm == other->ranks.comm;
+}
+
 /* ---- what is said -------------------------------------------------------- */
 
 gh_status gh_comm_follow(struct gh_comm *comm, void *stream, gh_error *err)
@@ -395,14 +400,14 @@ gh_status gh_comm_look(struct gh_comm *comm, gh_error *err)
     return status;
 }
 
-void gh_comm_abort_begin(struct gh_comm *comm)
+void gh_comm_abort_begin(struct gh_comm *comm, bool hosts)
 {
     if (comm->aborted || comm->nccl == NULL) {
         return;
     }
     gh_nccl_abort_begin(comm->nccl, comm->own, &comm->aborts[0]);
     comm->own = NULL;
-    if (comm->ranks.abort == NULL && !comm->gone) {
+    if (hosts && comm->ranks.abort == NULL && !comm->gone) {
         gh_nccl_abort_begin(comm->nccl, comm->ranks.comm, &comm->aborts[1]);
     }
 }

@@ -46,6 +46,8 @@ void gh_comm_close(struct gh_comm *comm);
 
 uint32_t gh_comm_rank(const struct gh_comm *comm);
 uint32_t gh_comm_size(const struct gh_comm *comm);
+/* Whether the host has lent one communicator for both. */
+bool gh_comm_is_shared(const struct gh_comm *comm, const struct gh_comm *other);
 
 /* What is said next comes after what has been issued on the stream, which
  * nobody captures: operations of several communicators stay in one order. */
@@ -66,10 +68,12 @@ gh_status gh_comm_look(struct gh_comm *comm, gh_error *err);
 /* Ends what waits for other ranks, here and in the host's communicator.  No
  * graph of the bank is left.  Once; afterwards only gh_comm_close().
  *
+ * The host's is left alone unless `hosts`: another bank's abort ends it.
+ *
  * First every bank begins, then every one ends: an abort frees memory, which
  * waits for every kernel of the device, also for one that waits for ranks in
  * another communicator. */
-void gh_comm_abort_begin(struct gh_comm *comm);
+void gh_comm_abort_begin(struct gh_comm *comm, bool hosts);
 void gh_comm_abort_end(struct gh_comm *comm);
 
 #endif

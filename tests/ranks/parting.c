@@ -94,6 +94,92 @@ static void test_one_leaves_alone(struct rank *r)
     close_parted(&s);
 }
 
+/* Two lengths of one group: the communicator is lent for both banks, and is
+ * aborted once. */
+static void test_banks_share_a_communicator(struct rank *r)
+{
+    const gh_bank_desc desc = { .struct_size = sizeof(desc), .tokens = 64 };
+    struct sharer s;
+    uint32_t bank;
+
+    if (!sharer_open(&s, r, &fixed)) {
+        return;
+    }
+    says_int(r, gh_bank_add(s.session, &desc, &bank, &s.err), GH_OK,
+             "there is another bank");
+    s.ranks.bank = bank;
+    says_int(r, sharer_join(&s), GH_OK, "of the same ranks: %s", s.err.text);
+    says(r, sharer_is_exact(&s) && sharer_is_exact(&s), "it is replayed");
+    s.moved = is_odd(r);
+    parts(&s, NULL);
+    close_parted(&s);
+}
+
+/* A host that has heard otherwise that a rank has died. */
+static void test_the_host_gives_up(struct rank *r)
+{
+    struct sharer s;
+    const double start = now_s();
+
+    if (!open_ready(&s, r, &fixed)) {
+        return;
+    }
+    ranks_meet(r);
+    if (r->rank == 0) {
+        says_int(r, sharer_step(&s, 1), GH_OK, "a step is issued");
+        says_int(r, gh_ranks_abort(s.session, "rank 1 has died", &s.err), GH_OK,
+                 "the host gives the ranks up");
+        says_int(r, gh_ranks_abort(s.session, NULL, &s.err), GH_OK, "twice");
+        says(r, now_s() - start < LIMIT_S / 2, "nobody is waited for");
+        says_int(r, sharer_pass(&s, 0, GH_FORWARD, 1), GH_ERR_RANKS,
+                 "no pass runs after it");
+        says(r, strstr(s.err.text, "rank 1 has died") != NULL,
+             "its word is in the sentence: %.150s", s.err.text);
+        says(r, sharer_said(&s, "rank 1 has died"), "and in the log");
+    }
+    close_parted(&s);
+}
+
+static void abort_inside(struct sharer *s, const gh_pass *pass,
+                         const gh_decision *d)
+{
+    (void)pass;
+    if (d->action == GH_ACTION_RECORD) {
+        says_int(s->r, gh_ranks_abort(s->session, "a watchdog barks", &s->err),
+                 GH_OK, "ranks are given up inside a recording");
+    }
+}
+
+static void test_all_give_up_in_a_recording(struct rank *r)
+{
+    const struct sharer_options options = { .environment = hasty,
+                                            .fixed = true,
+                                            .mischief = abort_inside };
+    const double start = now_s();
+    struct sharer s;
+    gh_status status;
+
+    if (!sharer_open(&s, r, &options)) {
+        return;
+    }
+    status = sharer_step(&s, 1);
+    says(r, status == GH_ERR_RANKS || status == GH_ERR_STATE,
+         "the step fails: %s: %.150s", gh_status_name(status), s.err.text);
+    says(r, now_s() - start < LIMIT_S / 2, "nobody is waited for");
+    close_parted(&s);
+}
+
+static void test_nobody_to_give_up(struct rank *r)
+{
+    struct sharer s;
+
+    if (sharer_open_alone(&s, r, &fixed)) {
+        says_int(r, gh_ranks_abort(s.session, NULL, &s.err), GH_ERR_STATE,
+                 "a session without ranks: %s", s.err.text);
+    }
+    sharer_close(&s);
+}
+
 static void test_one_records_alone(struct rank *r)
 {
     struct sharer s;
@@ -471,11 +557,17 @@ int main(void)
         { "settings differ", test_settings_differ, false },
         { "bad ranks", test_bad_ranks, false },
         { "ranks come late", test_ranks_come_late, false },
+        { "nobody to give up", test_nobody_to_give_up, false },
         { "a communicator is given back", test_a_communicator_is_given_back,
           false },
     };
     static const struct ranks_test parted[] = {
         { "one leaves alone", test_one_leaves_alone, false },
+        { "one communicator, two banks", test_banks_share_a_communicator,
+          false },
+        { "the host gives up", test_the_host_gives_up, false },
+        { "all give up in a recording", test_all_give_up_in_a_recording,
+          false },
         { "one records alone", test_one_records_alone, false },
         { "different passes", test_different_passes, false },
         { "one dies", test_one_dies, false },

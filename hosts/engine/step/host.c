@@ -309,6 +309,14 @@ void host_close(struct host *host)
     free(host);
 }
 
+void host_give_up(struct host *host, const char *why)
+{
+    if (host != NULL && host->session != NULL &&
+        GH_HAS(host->gh, gh_api, ranks_abort)) {
+        (void)host->gh->ranks_abort(host->session, why, NULL);
+    }
+}
+
 int host_end_step(struct host *host)
 {
     gh_error err = { "" };

@@ -59,6 +59,9 @@ struct host *host_open(struct trainer *trainer, enum mode mode, char *error,
 int host_check(struct trainer *trainer, enum mode mode, bool *bad_option, char *error,
                size_t error_bytes);
 void host_close(struct host *host);
+/* The other ranks are given up: graphs with their operations go, which NCCL
+ * would wait for.  NULL is allowed. */
+void host_give_up(struct host *host, const char *why);
 
 /* While it is opened, in this order.  0, or -1: host_error(). */
 int host_add_banks(struct host *host);

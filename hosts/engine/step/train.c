@@ -408,6 +408,7 @@ int train(const struct options *options, struct device *dev,
 
 out:
     if (status != 0 && options->ranks != NULL) {
+        host_give_up(trainer.host, error);
         ranks_abort(options->ranks, error);
         exchanger_let_go(&exchanger);
     }

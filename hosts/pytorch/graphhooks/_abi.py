@@ -834,6 +834,7 @@ class gh_api(Structure):
         ("exchange_all_to_all", _call(_exchange, POINTER(gh_exchange_op))),
         ("exchange_wait", _call(_exchange, c_void_p)),
         ("exchange_get_stats", _call(_exchange, POINTER(gh_exchange_stats))),
+        ("ranks_abort", _call(_session, c_char_p)),
     ]
 
 

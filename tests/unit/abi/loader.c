@@ -22,7 +22,7 @@
     slot(ranks_wait) slot(overlap_run) slot(overlap_get_stats) \
     slot(exchange_create) slot(exchange_destroy) slot(exchange_window) \
     slot(exchange_lay_out) slot(exchange_all_to_all) slot(exchange_wait) \
-    slot(exchange_get_stats)
+    slot(exchange_get_stats) slot(ranks_abort)
 
 static void test_the_table(void)
 {

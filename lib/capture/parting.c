@@ -1,0 +1,228 @@
+/*
+ * parting.c - how ranks come apart, and how long they are waited for.
+ *
+ * Graphs go before communicators: those of a session whose ranks have parted
+ * are destroyed before anything is aborted, as NCCL waits for the graphs that
+ * hold its operations.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "capture/ranks.h"
+
+#include "base/error.h"
+#include "capture/capture.h"
+#include "comm/comm.h"
+#include "device/device.h"
+
+#include <stdio.h>
+
+/* ---- parting ------------------------------------------------------------- */
+
+/* The pass is the last one that was entered, also in the step before.
+ * "rank 1 of 4, step 12, layer 3 attn..mlp forward, microbatch 2, bank 2
+ * (cp4)": where this rank is, or was last. */
+static void describe(const struct gh_capture *c, const struct gh_bank *bank,
+                     char *text, size_t bytes)
+{
+    const bool passed = c->open.bank != NULL && c->open.bank->comm != NULL;
+    const struct gh_bank *at = passed ? c->open.bank : bank;
+    const bool named = at->name[0] != '\0';
+    const uint32_t over = c->open.number < c->first;
+    char extent[80];
+
+    gh_plan_extent(c->plan, &c->plan->segments[c->open.segment], extent,
+                   sizeof(extent));
+    snprintf(text, bytes,
+             "rank %u of %u, step %llu, %s %s, microbatch %u, bank %u%s%s%s",
+             at->comm != NULL ? gh_comm_rank(at->comm) : 0,
+             at->comm != NULL ? gh_comm_size(at->comm) : 1,
+             (unsigned long long)(c->stats.iterations - over), extent,
+             gh_direction_names[c->open.direction], c->open.microbatch,
+             at->number, named ? " (" : "", at->name, named ? ")" : "");
+}
+
+/* No earlier bank has the same communicator of the host's. */
+static bool is_first_of(const struct gh_banks *banks, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (banks->all[i]->comm != NULL &&
+            gh_comm_is_shared(banks->all[i]->comm, banks->all[n]->comm)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void abort_all(struct gh_capture *c)
+{
+    struct gh_device_before before = gh_device_enter(c->dev);
+    const bool was_serving = c->serving, was_active = c->open.active;
+
+    c->open.active = c->serving = true;
+    gh_banks_stop(&c->banks);
+    for (uint32_t i = 0; i < c->banks.n; i++) {
+        if (c->banks.all[i]->comm != NULL) {
+            gh_comm_abort_begin(c->banks.all[i]->comm,
+                                is_first_of(&c->banks, i));
+        }
+    }
+    for (uint32_t i = 0; i < c->banks.n; i++) {
+        if (c->banks.all[i]->comm != NULL) {
+            gh_comm_abort_end(c->banks.all[i]->comm);
+        }
+    }
+    c->open.active = was_active;
+    c->serving = was_serving;
+    gh_device_leave(c->dev, before);
+}
+
+/* No pass is recorded nor replayed any more. */
+static void note_parting(struct gh_capture *c, const struct gh_bank *bank,
+                         const char *why)
+{
+    char where[200];
+
+    c->parted = true;
+    for (uint32_t i = 0; i < c->plan->n_segments; i++) {
+        c->fates[i].never = GH_REASON_RANKS;
+    }
+    describe(c, bank, where, sizeof(where));
+    gh_fail(&c->why_parted, GH_ERR_RANKS, "%s: %s", where, why);
+    gh_log_line(c->options.log, GH_LOG_WARN,
+                "%s: %s; the graphs are destroyed, and what waits for other "
+                "ranks is aborted",
+                where, why);
+}
+
+gh_status gh_ranks_part(struct gh_capture *c, const struct gh_bank *bank,
+                        const char *why, gh_error *err)
+{
+    if (!c->parted) {
+        note_parting(c, bank, why);
+        abort_all(c);
+    }
+    return gh_ranks_refuse(c, err);
+}
+
+gh_status gh_ranks_refuse(const struct gh_capture *c, gh_error *err)
+{
+    return gh_fail(err, GH_ERR_RANKS, "%s", c->why_parted.text);
+}
+
+gh_status gh_ranks_look(struct gh_capture *c, gh_error *err)
+{
+    gh_error why;
+    char text[240];
+
+    for (uint32_t i = 0; i < c->banks.n; i++) {
+        struct gh_bank *bank = c->banks.all[i];
+
+        if (bank->comm != NULL && !c->parted &&
+            gh_comm_look(bank->comm, &why) != GH_OK) {
+            snprintf(text, sizeof(text), "the ranks of bank %u: %.200s",
+                     bank->number, why.text);
+            return gh_ranks_part(c, bank, text, err);
+        }
+    }
+    return c->parted ? gh_ranks_refuse(c, err) : GH_OK;
+}
+
+/* ---- waiting ------------------------------------------------------------- */
+
+/* Any bank that has ranks; NULL: none has. */
+static struct gh_bank *a_bank(const struct gh_capture *c)
+{
+    for (uint32_t i = c->banks.n; i-- > 0;) {
+        if (c->banks.all[i]->comm != NULL) {
+            return c->banks.all[i];
+        }
+    }
+    return NULL;
+}
+
+/* What another rank has aborted ends as well. */
+static gh_status wait_for(struct gh_capture *c, void *stream, gh_error *err)
+{
+    struct gh_comm_patience patience =
+        gh_comm_patience(c->options.timeout_s);
+    gh_status status = GH_OK;
+    char why[160];
+    bool ended;
+
+    for (;;) {
+        status = gh_device_stream_ask(c->dev, stream, &ended, err);
+        if (status != GH_OK) {
+            return status;
+        }
+        status = gh_ranks_look(c, err);
+        if (status != GH_OK || ended) {
+            return status;
+        }
+        if (!gh_comm_has_time(&patience)) {
+            snprintf(why, sizeof(why),
+                     "what was issued up to here has not ended in %u s "
+                     "(GRAPHHOOKS_TIMEOUT): another rank does not come",
+                     c->options.timeout_s);
+            return gh_ranks_part(c, a_bank(c), why, err);
+        }
+    }
+}
+
+gh_status gh_capture_wait_for_ranks(struct gh_capture *c, void *stream,
+                                    gh_error *err)
+{
+    struct gh_device_before before;
+    gh_status status;
+
+    if (c->dev == NULL) {
+        return gh_fail(err, GH_ERR_NO_DRIVER,
+                       "gh_ranks_wait: the session has no driver");
+    }
+    before = gh_device_enter(c->dev);
+    if (gh_device_is_capturing(c->dev, stream)) {
+        status = gh_fail(err, GH_ERR_STATE,
+                         "gh_ranks_wait: the stream is being captured: end the "
+                         "capture first");
+    } else {
+        status = a_bank(c) == NULL
+                     ? gh_device_stream_wait(c->dev, stream, err)
+                     : wait_for(c, stream, err);
+    }
+    gh_device_leave(c->dev, before);
+    return status;
+}
+
+/* A recording holds operations, and NCCL's abort waits for it. */
+gh_status gh_capture_abort_ranks(struct gh_capture *c, const char *why,
+                                 gh_error *err)
+{
+    const struct gh_bank *bank = a_bank(c);
+    struct gh_device_before before;
+
+    if (bank == NULL || c->serving) {
+        return gh_fail(err, GH_ERR_STATE, "gh_ranks_abort: %s",
+                       bank == NULL ? "no bank has ranks"
+                                    : "it is called by a host service");
+    }
+    if (c->parted) {
+        return GH_OK;
+    }
+    before = gh_device_enter(c->dev);
+    note_parting(c, bank, why);
+    gh_capture_cancel(c);
+    abort_all(c);
+    gh_device_leave(c->dev, before);
+    return GH_OK;
+}
+
+void gh_ranks_rest(struct gh_capture *c)
+{
+    for (uint32_t i = 0; i < c->streams.n && a_bank(c) != NULL; i++) {
+        if (!c->parted &&
+            !gh_device_is_capturing(c->dev, c->streams.all[i])) {
+            wait_for(c, c->streams.all[i], NULL);
+        }
+    }
+}
