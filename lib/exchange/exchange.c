@@ -302,7 +302,7 @@ static bool part(gh_exchange *x)
         return !x->exposed;
     }
     if (!gh_exchange_has_ended(x)) {
-        gh_exchange_let_go(x, NULL);
+        gh_exchange_let_go(x, x->side);
     }
     gh_exchange_leave(x);
     if (x->kind == GH_EXCHANGE_NCCL) {

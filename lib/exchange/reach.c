@@ -20,7 +20,7 @@
 struct place {
     uint64_t process, machine; /* equal: the same one */
     uint64_t context, ordinal, bus;
-    uint64_t address, bytes;
+    uint64_t address;
     uint64_t shared; /* there is a handle */
     struct gh_shared_memory memory;
 };
@@ -67,17 +67,24 @@ static uint64_t this_process(void)
                sizeof(words));
 }
 
-/* Of the device. */
+/* Where the device is in the machine; 0: the driver does not say. */
 static uint64_t this_bus(struct gh_device *dev)
 {
-    char text[32] = "";
+    char text[32];
 
-    gh_device_bus_id(dev, text, sizeof(text));
-    return mix(UINT64_C(0xcbf29ce484222325), text, strlen(text));
+    return gh_device_bus_id(dev, text, sizeof(text))
+               ? mix(UINT64_C(0xcbf29ce484222325), text, strlen(text))
+               : 0;
 }
 
-static void describe(gh_exchange *x, void *address, uint64_t bytes,
-                     struct place *place)
+static bool is_near(const struct place *a, const struct place *b)
+{
+    return a->process == b->process
+               ? a->ordinal == b->ordinal
+               : a->machine == b->machine && a->bus != 0 && a->bus == b->bus;
+}
+
+static void describe(gh_exchange *x, void *address, struct place *place)
 {
     struct gh_device_info info;
 
@@ -89,7 +96,6 @@ static void describe(gh_exchange *x, void *address, uint64_t bytes,
     place->context = (uintptr_t)gh_device_context(x->dev);
     place->ordinal = (uint64_t)info.ordinal;
     place->address = (uintptr_t)address;
-    place->bytes = bytes;
     place->shared =
         gh_device_share(x->dev, address, &place->memory, NULL) == GH_OK;
 }
@@ -125,8 +131,7 @@ static gh_status find_all(gh_exchange *x, gh_status own, int which,
     const uint64_t *all;
     gh_status status;
 
-    describe(x, which == 0 ? (void *)x->flags : x->window,
-             x->desc.window_bytes, &mine);
+    describe(x, which == 0 ? (void *)x->flags : x->window, &mine);
     status = gh_exchange_gather(x, own, (const uint64_t *)(const void *)&mine,
                                 PLACE_WORDS + 1, &all, err);
     for (uint32_t i = 0; status == GH_OK && i < x->n; i++) {
@@ -136,7 +141,7 @@ static gh_status find_all(gh_exchange *x, gh_status own, int which,
         memcpy(&theirs, all + (size_t)i * (PLACE_WORDS + 1) + 1,
                sizeof(theirs));
         peer->ordinal = (int)theirs.ordinal;
-        peer->near = theirs.bus == mine.bus && theirs.machine == mine.machine;
+        peer->near = is_near(&theirs, &mine);
         if (i == x->rank) {
             peer->reach = GH_REACH_SELF;
             peer->flags = x->flags;

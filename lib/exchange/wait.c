@@ -69,7 +69,8 @@ static bool is_idle(gh_exchange *x, void *stream)
 
 static bool all_idle(gh_exchange *x, void *stream)
 {
-    bool idle = stream == NULL || is_idle(x, stream);
+    bool idle = is_idle(x, stream) &&
+                gh_device_event_has_ended(x->dev, x->ended);
 
     for (uint32_t i = 0; i < x->n_lanes; i++) {
         idle &= is_idle(x, x->lanes[i].stream);

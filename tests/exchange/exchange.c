@@ -244,6 +244,13 @@ int main(void)
     ranks_know_each_other(true);
     ranks_run(2, "by the host", test_by_host);
     ranks_run(1, "alone", test_alone);
+    if (ranks_are_soft()) {
+        const struct ranks_test by_host = { "one device", test_by_host, true };
+
+        ranks_devices(1);
+        ranks_run_all(3, &by_host, 1);
+        ranks_devices(MOST_RANKS);
+    }
     ranks_know_each_other(false);
     if (ranks_are_soft()) {
         ranks_quiet(true);
