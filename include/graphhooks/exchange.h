@@ -119,8 +119,8 @@ GH_API gh_status gh_exchange_create(const gh_exchange_desc *desc,
 
 /**
  * Destroy an exchange; NULL is allowed.  All ranks call it, after the graphs
- * that hold its calls.  Without the others the window stays, as one of them
- * may still write to it.
+ * that hold its calls have ended and are destroyed.  Without the others the
+ * window stays, as one of them may still write to it.
  *
  * Blocks: until what was issued has ended here, and the others have come; each
  * GRAPHHOOKS_TIMEOUT at most.  Since: 0.5.

@@ -181,7 +181,7 @@ static void run_said(void)
     fclose(file);
     ok(strstr(said, "exchange: rank 0 of 2: copy, a window of 1600 bytes") !=
            NULL,
-       "the log has the kind and the size: %.100s", said);
+       "the log has the kind and the size");
     ok(strstr(said, ranks_are_soft()
                         ? "rank 1 to rank 0: threads of one process, by copy "
                           "engine, into its window of 1600 bytes"
