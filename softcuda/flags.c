@@ -3,8 +3,9 @@
  *
  * A wait that finds its word satisfied comes after the operation that wrote
  * it, and after all that this one knew.  One that wrote what was there already
- * does not count: the wait may have gone on before.  An access that race.c remembers does
- * not say that much, so the clocks of single words are kept here.
+ * does not count: the wait may have gone on before.  An access that race.c
+ * remembers does not say that much, so the clocks of single words are kept
+ * here.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

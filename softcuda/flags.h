@@ -14,8 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The bytes are about to be written there: by a whole word it may be a flag, and by
- * anything else it is none any more. */
+/* The bytes are about to be written there: by a whole word it may be a flag,
+ * and by anything else it is none any more. */
 void flags_wrote(struct alloc *alloc, size_t offset, size_t bytes,
                  const struct stamp *at);
 /* The work has ended then; only what writes a word is looked at. */

@@ -77,9 +77,9 @@ typedef struct gh_exchange_desc {
     /* Whose it is, as gh_ranks.nccl.  GRAPHHOOKS_NCCL */
     const char *nccl;
 
-    /* Brings n words of each rank to all, as gh_ranks.gather does, with bank
-     * 0: all[i * n] is where those of rank i begin.  Called in creation and
-     * in destruction only, as often on all ranks.  Fails, or ends, within a
+    /* Brings n words of each rank to all, up to 24, as gh_ranks.gather does,
+     * with bank 0: all[i * n] is where those of rank i begin.  Called in
+     * creation and in destruction only, as often on all ranks.  Fails, or ends, within a
      * time of its own.  NULL: by NCCL. */
     void *user;
     gh_status (*gather)(void *user, uint32_t bank, const uint64_t *mine,

@@ -20,18 +20,16 @@
 /* Flags are read, and raised, within this time: nobody is waited for. */
 #define SOON_S 5u
 
+/* Of an exchange that is not over. */
 void gh_exchange_fail(gh_exchange *x, const gh_error *why, gh_error *err)
 {
-    if (!x->over) {
-        x->over = true;
-        x->why = *why;
-        gh_log_line(&x->log, GH_LOG_WARN, "%s; the exchange is over",
-                    why->text);
-        if (x->kind == GH_EXCHANGE_NCCL && x->desc.abort != NULL) {
-            x->desc.abort(x->desc.user);
-        } else if (x->kind == GH_EXCHANGE_NCCL && x->nccl != NULL) {
-            gh_nccl_abort(x->nccl, x->desc.comm);
-        }
+    x->over = true;
+    x->why = *why;
+    gh_log_line(&x->log, GH_LOG_WARN, "%s; the exchange is over", why->text);
+    if (x->kind == GH_EXCHANGE_NCCL && x->desc.abort != NULL) {
+        x->desc.abort(x->desc.user);
+    } else if (x->kind == GH_EXCHANGE_NCCL && x->nccl != NULL) {
+        gh_nccl_abort(x->nccl, x->desc.comm);
     }
     if (err != NULL) {
         *err = *why;

@@ -173,6 +173,25 @@ static void test_environment(struct rank *r)
     trader_close(&t);
 }
 
+/* One rank finds no memory: the others hear it from there. */
+static void test_one_fails(struct rank *r)
+{
+    struct trader_options options = {
+        .kind = "copy", .unit = r->rank == 1 ? UINT32_MAX : 0,
+        .environment = quiet, .own_window = false, .no_memory = true
+    };
+    struct trader t;
+
+    says_int(r, trader_try(&t, r, &options),
+             r->rank == 1 ? GH_ERR_NO_MEMORY : GH_ERR_RANKS,
+             "no rank has an exchange");
+    says(r, strstr(t.err.text, r->rank == 1 ? "cuMemAlloc"
+                                            : "rank 1 of 2 has failed") !=
+                NULL,
+         "and each knows why: %.120s", t.err.text);
+    trader_close(&t);
+}
+
 /* Threads of one device stand for one process there, which no handle is for:
  * no rank reaches another. */
 static void test_out_of_reach(struct rank *r)
@@ -224,6 +243,7 @@ int main(void)
     ranks_run(1, "calls", test_calls);
     ranks_run(2, "settings", test_settings);
     ranks_run(2, "environment", test_environment);
+    ranks_run(2, "one fails", test_one_fails);
     if (ranks_are_soft()) {
         ranks_devices(1);
         setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);

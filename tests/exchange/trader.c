@@ -103,7 +103,9 @@ gh_status trader_try(struct trader *t, struct rank *r,
     t->unit = options->unit != 0 ? options->unit : 96;
     t->most = (uint64_t)r->n * (4 * t->unit + 16);
     t->window_bytes = 2 * t->most;
-    make_memory(t);
+    if (!options->no_memory) {
+        make_memory(t);
+    }
 
     desc.flags = options->flags;
     desc.rank = (uint32_t)r->rank;

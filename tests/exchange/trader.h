@@ -35,6 +35,7 @@ struct trader_options {
     bool own_window;  /* of the host's */
     uint32_t unit;    /* bytes; 0: 96 */
     bool aborts;      /* communicators, by itself */
+    bool no_memory;   /* of the host's: no rounds */
     const char *const *environment; /* NULL: waits 20 s for ranks */
 };
 
