@@ -27,6 +27,7 @@ static struct outcome {
 static bool trade(struct trader *t, struct outcome *o)
 {
     gh_status status = trader_record(t, SHAPE_UNEVEN);
+    uint32_t wrong = UINT32_MAX;
 
     for (int i = 0; i < ROUNDS && status == GH_OK; i++) {
         status = trader_round(t, SHAPE_FULL, false);
@@ -35,13 +36,13 @@ static bool trade(struct trader *t, struct outcome *o)
         }
     }
     if (status == GH_OK) {
-        status = trader_wait(t);
+        wrong = trader_wrong(t);
     }
-    if (status != GH_OK) {
+    if (wrong == UINT32_MAX) {
         o->silent = t->err.text[0] == '\0' && status != GH_ERR_DEVICE;
         return false;
     }
-    o->wrong = trader_wrong(t) != 0;
+    o->wrong = wrong != 0;
     return true;
 }
 

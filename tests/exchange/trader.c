@@ -319,7 +319,7 @@ uint32_t trader_wrong(struct trader *t)
     uint32_t wrong = 0;
 
     if (trader_wait(t) != GH_OK) {
-        return TRADER_ROUNDS;
+        return UINT32_MAX;
     }
     for (uint32_t i = 0; i < t->rounds; i++) {
         wrong += !is_right(t, i);

@@ -71,7 +71,8 @@ gh_status trader_record(struct trader *t, enum trader_shape shape);
 /* The same in a capture that the host has broken: what the call returned. */
 gh_status trader_record_broken(struct trader *t, enum trader_shape shape);
 gh_status trader_wait(struct trader *t);
-/* Waits, and compares all rounds since the last time; how many are wrong. */
+/* Waits, and compares all rounds since the last time; how many are wrong, or
+ * UINT32_MAX where the wait fails. */
 uint32_t trader_wrong(struct trader *t);
 bool trader_is_exact(struct trader *t);
 /* Rounds are compared no more. */
