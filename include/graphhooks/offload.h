@@ -27,7 +27,9 @@
  * learns their sizes and their order.  When it ends the library decides which
  * groups stay on the device, for good.
  *
- * With fraction "auto" the profile is one step longer.  The second one is
+ * With fraction "auto" the profile is one step longer, and under EP overlap
+ * two: the third has copies apart from exchanges of tokens, and groups that
+ * would slow those by more than 5 % stay as well.  The second one is
  * measured: when each group is committed and loaded, without the time that is
  * waited for copies, and how long each copy takes.  Its end waits for the
  * device, once.  From that the step is simulated with both streams of copies,

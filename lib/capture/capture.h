@@ -129,6 +129,14 @@ gh_status gh_capture_declare(struct gh_capture *capture,
 bool gh_capture_count_offload(const struct gh_capture *capture,
                               gh_offload_stats *stats);
 
+/* The most steps that are learnt from before anything is recorded: the same on
+ * all ranks with the same options. */
+uint64_t gh_capture_profile_steps(const struct gh_capture *capture);
+/* Around an exchange of tokens, for those that copies are compared with. */
+void gh_capture_exchange_begin(struct gh_capture *capture, uint32_t cell,
+                               void *stream);
+void gh_capture_exchange_end(struct gh_capture *capture, void *stream);
+
 /* Steps that have ended. */
 uint64_t gh_capture_iterations(const struct gh_capture *capture);
 /* What the passes of a chunk have left on one stream comes before what follows

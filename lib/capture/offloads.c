@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "capture/replay.h"
 #include "capture/services.h"
+#include "offload/exchanges.h"
 
 static struct gh_offload_at at_of(const struct gh_capture *c)
 {
@@ -215,6 +216,26 @@ gh_status gh_capture_flush(struct gh_capture *c, gh_error *err)
 void gh_capture_hold(struct gh_capture *c, bool holds)
 {
     c->holds = holds;
+}
+
+uint64_t gh_capture_profile_steps(const struct gh_capture *c)
+{
+    return c->offload != NULL ? gh_offload_profile_steps(c->offload) : 0;
+}
+
+void gh_capture_exchange_begin(struct gh_capture *c, uint32_t cell,
+                               void *stream)
+{
+    if (c->offload != NULL && c->offload->exchanges != NULL) {
+        gh_exchange_begin(c->offload, cell, stream);
+    }
+}
+
+void gh_capture_exchange_end(struct gh_capture *c, void *stream)
+{
+    if (c->offload != NULL && c->offload->exchanges != NULL) {
+        gh_exchange_end(c->offload, stream);
+    }
 }
 
 gh_status gh_capture_declare(struct gh_capture *c, gh_offload_declared *groups,

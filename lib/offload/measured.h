@@ -1,5 +1,5 @@
 /*
- * measured.h - what measure.c writes down and times.c reads; those alone.
+ * measured.h - what measure.c writes down; times.c and exchanges.c read it.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

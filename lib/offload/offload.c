@@ -8,6 +8,7 @@
 #include "offload/offload.h"
 
 #include "base/error.h"
+#include "offload/exchanges.h"
 #include "offload/measure.h"
 #include "offload/move.h"
 #include "offload/report.h"
@@ -117,6 +118,7 @@ void gh_offload_destroy(struct gh_offload *o)
     gh_offload_count(o, &stats);
     gh_report_end(o, &stats);
     gh_measure_free(o);
+    gh_exchanges_free(o);
     gh_loans_free(&o->loans);
     gh_table_free(&o->table);
     gh_pinned_free(&o->pinned);
@@ -188,7 +190,28 @@ static bool measures_next(struct gh_offload *o)
         return false;
     }
     gh_measure_begin(o);
+    if (o->measure != NULL && o->plan->options.ep_overlap) {
+        gh_exchanges_begin(o);
+    }
     return o->measure != NULL;
+}
+
+/* Whether one step more has copies and exchanges take turns. */
+static bool compares_next(struct gh_offload *o)
+{
+    if (o->measure == NULL || !gh_exchanges_part(o)) {
+        return false;
+    }
+    gh_measure_end(o);
+    return true;
+}
+
+uint64_t gh_offload_profile_steps(const struct gh_offload *o)
+{
+    if (!o->options.hides) {
+        return 1;
+    }
+    return o->plan->options.ep_overlap ? 3 : 2;
 }
 
 /* Of the steps after the profile the one that is measured for a log at info,
@@ -227,7 +250,8 @@ gh_status gh_offload_end_step(struct gh_offload *o, gh_error *err)
     } else {
         o->profile_steps++;
     }
-    if (status == GH_OK && has_profile(o, cut) && !measures_next(o)) {
+    if (status == GH_OK && has_profile(o, cut) && !measures_next(o) &&
+        !compares_next(o)) {
         status = gh_settle(o, err);
     }
     gh_device_leave(o->dev, before);

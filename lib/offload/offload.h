@@ -45,6 +45,7 @@ struct gh_offload_options {
     bool delay;
 };
 
+struct gh_exchanges;
 struct gh_measure;
 
 struct gh_offload {
@@ -68,6 +69,7 @@ struct gh_offload {
     bool pool_said;
     struct gh_spans *spans; /* of the trace; NULL: none */
     struct gh_measure *measure; /* NULL: nothing is measured */
+    struct gh_exchanges *exchanges; /* NULL: none is compared */
     uint64_t profile_steps;     /* that had ended when it was settled */
     uint32_t settled_steps;     /* that have ended since */
     struct gh_forecast forecast;
@@ -167,6 +169,9 @@ void gh_offload_cancel(struct gh_offload *offload, uint64_t pass,
  * yet. */
 bool gh_offload_is_profiling(const struct gh_offload *offload,
                              uint64_t steps_ended);
+
+/* Of the longest profile. */
+uint64_t gh_offload_profile_steps(const struct gh_offload *offload);
 
 /* Issues the commits that wait. */
 gh_status gh_offload_flush(struct gh_offload *offload, gh_error *err);

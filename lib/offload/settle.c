@@ -8,6 +8,7 @@
 #include "offload/settle.h"
 
 #include "base/error.h"
+#include "offload/exchanges.h"
 #include "offload/measure.h"
 #include "offload/report.h"
 
@@ -232,6 +233,7 @@ static gh_status decide(struct gh_offload *o, const struct gh_policy *policy,
                     "that was measured: replays leave less time for copies "
                     "than it had, and more of them may be waited for");
     }
+    gh_exchanges_settle(o, q->groups, q->profile.n_groups);
     status = gh_policy_settle(policy, &q->profile, &o->forecast, err);
     for (uint32_t g = 0; status == GH_OK && g < o->table.n_groups; g++) {
         o->table.groups[g]->fate = q->groups[g].fate;
@@ -268,6 +270,7 @@ gh_status gh_settle(struct gh_offload *o, gh_error *err)
     }
     status = decide(o, &policy, &q, err);
     gh_measure_free(o);
+    gh_exchanges_free(o);
     if (status == GH_OK) {
         give_places(o);
         status = size_rings(o, &policy, err);

@@ -23,6 +23,7 @@ static const char *const fate_texts[GH_FATES] = {
     [GH_FATE_NO_MEMORY] = "no memory for their rings",
     [GH_FATE_AUTO] = "would not hide",
     [GH_FATE_ELSEWHERE] = "moved by the host itself",
+    [GH_FATE_EXCHANGE] = "would slow an exchange",
 };
 
 const char *gh_fate_text(enum gh_fate fate)

@@ -33,9 +33,10 @@ enum gh_fate {
     GH_FATE_NEW,       /* it was not there in the first step */
     GH_FATE_NO_MEMORY, /* for its rings */
     GH_FATE_AUTO,      /* its copies would be waited for */
-    GH_FATE_ELSEWHERE  /* it goes, and the host moves it */
+    GH_FATE_ELSEWHERE, /* it goes, and the host moves it */
+    GH_FATE_EXCHANGE   /* its copies would slow exchanges of tokens */
 };
-#define GH_FATES 12
+#define GH_FATES 13
 /* "needed at once by the backward" */
 const char *gh_fate_text(enum gh_fate fate);
 

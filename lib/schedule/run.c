@@ -239,6 +239,26 @@ static void tick(const struct run *r, const struct gh_step *step, int end)
     }
 }
 
+/* An exchange is timed also where offload asks what copies cost it. */
+static gh_status issue_timed(const struct run *r, const struct gh_step *step,
+                             gh_error *err)
+{
+    const struct gh_task *task = &r->p->tasks.all[step->task];
+    void *stream = r->streams[step->lane];
+    gh_status status;
+
+    tick(r, step, 0);
+    if (task->lane == GH_LANE_COMM) {
+        gh_capture_exchange_begin(r->s->capture, task->cell, stream);
+    }
+    status = issue(r, step, err);
+    if (task->lane == GH_LANE_COMM && status == GH_OK) {
+        gh_capture_exchange_end(r->s->capture, stream);
+    }
+    tick(r, step, 1);
+    return status;
+}
+
 static gh_status run_step(const struct run *r, const struct gh_step *step,
                           gh_error *err)
 {
@@ -252,9 +272,7 @@ static gh_status run_step(const struct run *r, const struct gh_step *step,
         status = wait_for(r, step->wait, step->lane, err);
     }
     if (status == GH_OK) {
-        tick(r, step, 0);
-        status = issue(r, step, err);
-        tick(r, step, 1);
+        status = issue_timed(r, step, err);
     }
     if (status == GH_OK && step->mark != GH_MARK_NONE) {
         status = record(r, step->mark, step->lane, err);

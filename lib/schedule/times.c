@@ -1,11 +1,11 @@
 /*
  * times.c - how long nodes take, measured in one step.
  *
- * The step is the second after warmup, in which graphs are replayed.  Events
- * stand around each node, behind its wait, so that what is measured is the
- * node and not what it waits for.  The next step's first run reads them, makes
- * them equal on all ranks, and drops all pairings, which are then made for the
- * times.  Both steps are counted, so that all ranks come to them in the same
+ * The step is the second after warmup, and after what offload learns from, in
+ * which graphs are replayed.  Events stand around each node, behind its wait, so
+ * that what is measured is the node and not what it waits for.  The next step's
+ * first run reads them, makes them equal on all ranks, and drops all pairings,
+ * which are then made for the times.  Both steps are counted, so that all ranks come to them in the same
  * call.  A node that one rank could not measure has the times of the others; a
  * rank that could measure none says so, and all stay fixed.
  *
@@ -198,6 +198,16 @@ void gh_times_forget(struct gh_schedule *s)
     s->timing = GH_TIMING_NEVER;
 }
 
+/* In which nodes are measured. */
+static uint64_t first_step(const struct gh_schedule *s)
+{
+    const uint64_t profile = gh_capture_profile_steps(s->capture);
+
+    return (s->options.warmup_steps > profile ? s->options.warmup_steps
+                                              : profile) +
+           STEPS_AFTER_WARMUP;
+}
+
 gh_status gh_times_turn(struct gh_schedule *s, const gh_overlap_pair *pair,
                         gh_error *err)
 {
@@ -214,7 +224,7 @@ gh_status gh_times_turn(struct gh_schedule *s, const gh_overlap_pair *pair,
         return GH_OK;
     }
     if (s->timing == GH_TIMING_WAITS &&
-        step >= s->options.warmup_steps + STEPS_AFTER_WARMUP) {
+        step >= first_step(s)) {
         s->timing = GH_TIMING_TAKES;
         s->taken_at = step;
     }

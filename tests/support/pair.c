@@ -997,6 +997,9 @@ gh_status pair_attach(struct pair *p)
     if (p->options.quiet) {
         environment[1] = "GRAPHHOOKS_LOG=off";
     }
+    if (p->options.told) {
+        environment[1] = "GRAPHHOOKS_LOG=info";
+    }
     if (p->options.later) {
         environment[4] = "GRAPHHOOKS_OFFLOAD_DELAY=1";
     }

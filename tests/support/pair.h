@@ -50,6 +50,7 @@ struct pair_options {
     /* Before a node is issued, and behind it; NULL: nothing. */
     void (*watch)(struct pair *p, const gh_overlap_node *node, bool issued);
     bool quiet;          /* GRAPHHOOKS_LOG=off */
+    bool told;           /* GRAPHHOOKS_LOG=info */
     bool disabled;       /* GRAPHHOOKS_ENABLE=0 */
     bool check;          /* GRAPHHOOKS_CHECK=bitwise; with delay_wgrad, as a
                             backward that adds to weights cannot run twice */

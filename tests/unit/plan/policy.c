@@ -48,7 +48,7 @@ static uint32_t profile(const char *letters)
  * was. */
 static const char *settle(const struct gh_policy *policy, uint32_t n)
 {
-    static const char letters[GH_FATES + 1] = "G?PSMKFN??A";
+    static const char letters[GH_FATES + 1] = "G?PSMKFN??A?X";
     static char text[MAX_GROUPS + 1];
     static gh_error err;
 

@@ -1,0 +1,376 @@
+/*
+ * Copies of offload beside exchanges of tokens: with fraction=auto both are
+ * timed with each other and one after the other, and where exchanges are slower
+ * fewer groups go.
+ *
+ * On the software device exchanges that copy to the host and back share the
+ * engines of offload's copies; those that do not share nothing.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "support/pair.h"
+#include "tap/tap.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOE GH_LAYER_MOE
+#define STEPS 8
+#define EXCHANGED (1u << 20)
+#define MOST 4096
+
+static char said[16384];
+static void *host_memory;
+static CUdeviceptr device_memory;
+
+/* Exchanges of one step, at first the last. */
+static uint32_t timed_step = STEPS - 1;
+static struct {
+    CUevent began, ended;
+} timed[MOST];
+static uint32_t n_timed;
+static bool times;
+
+static void take_line(void *user, gh_log_level level, const char *line)
+{
+    const size_t used = strlen(said);
+
+    (void)user;
+    (void)level;
+    snprintf(said + used, sizeof(said) - used, "%s\n", line);
+}
+
+/* What is sent goes over the link, and what is received comes. */
+static void by_the_link(struct pair *p, CUstream stream, bool forward)
+{
+    if (forward) {
+        p->toy.drv.cuMemcpyDtoHAsync(host_memory, device_memory, EXCHANGED,
+                                     stream);
+    } else {
+        p->toy.drv.cuMemcpyHtoDAsync(device_memory, host_memory, EXCHANGED,
+                                     stream);
+    }
+}
+
+static void on_the_device(struct pair *p, CUstream stream, bool forward)
+{
+    (void)forward;
+    p->toy.drv.cuMemsetD8Async(device_memory, 0, EXCHANGED, stream);
+}
+
+static void watch(struct pair *p, const gh_overlap_node *node, bool issued)
+{
+    CUevent *event = issued ? &timed[n_timed].ended : &timed[n_timed].began;
+
+    if (!times || node->lane != GH_LANE_COMM || n_timed == MOST) {
+        return;
+    }
+    p->toy.drv.cuEventCreate(event, 0);
+    p->toy.drv.cuEventRecord(*event, (CUstream)node->stream);
+    n_timed += issued;
+}
+
+static double read_times(struct pair *p)
+{
+    double sum = 0;
+
+    p->toy.drv.cuCtxSynchronize();
+    for (uint32_t i = 0; i < n_timed; i++) {
+        float ms = 0;
+
+        p->toy.drv.cuEventElapsedTime(&ms, timed[i].began, timed[i].ended);
+        p->toy.drv.cuEventDestroy(timed[i].began);
+        p->toy.drv.cuEventDestroy(timed[i].ended);
+        sum += (double)ms;
+    }
+    n_timed = 0;
+    return sum;
+}
+
+/* The first line that begins so, without the rest. */
+static const char *line_of(const char *begins)
+{
+    static char line[200];
+    const char *at = strstr(said, begins);
+
+    snprintf(line, sizeof(line), "%.*s",
+             at == NULL ? 0 : (int)strcspn(at, "\n"), at == NULL ? "" : at);
+    return line;
+}
+
+static uint64_t left_over(struct pair *p)
+{
+    const softcuda_counts c = toy_counts(&p->toy);
+
+    return c.device_allocations + c.host_allocations + c.streams + c.events +
+           c.graphs + c.execs + c.captures;
+}
+
+static const uint32_t counts[STEPS] = { 4, 4, 4, 4, 4, 4, 4, 4 };
+
+struct outcome {
+    gh_offload_stats moved;
+    double exchanges_ms; /* of the last step */
+    bool exact, failed;
+    uint64_t races, left;
+};
+
+static bool open_exchanging(struct pair *p, const struct pair_options *options,
+                            const char *settings)
+{
+    softcuda_costs_fn *costs;
+    const char *reason;
+
+    said[0] = '\0';
+    if (!pair_open(p, options, &reason)) {
+        ok(false, "the pair opens: %s", reason);
+        return false;
+    }
+    costs = (softcuda_costs_fn *)toy_control(&p->toy, "softcuda_costs");
+    toy_configure(&p->toy, settings);
+    costs("kernel * 60000\ncopy out 1500 5\ncopy back 1500 5\n"
+          "set 20000 50\n");
+    p->toy.drv.cuMemAllocHost(&host_memory, EXCHANGED);
+    p->toy.drv.cuMemAlloc(&device_memory, EXCHANGED);
+    p->toy.drv.cuMemsetD8Async(device_memory, 0, EXCHANGED, NULL);
+    p->toy.drv.cuCtxSynchronize();
+    return true;
+}
+
+static struct outcome run(const struct pair_options *options,
+                          const char *settings)
+{
+    struct outcome outcome = { .exact = false };
+    gh_status status;
+    uint64_t before;
+    struct pair p;
+
+    if (!open_exchanging(&p, options, settings)) {
+        return outcome;
+    }
+    before = left_over(&p);
+    status = pair_attach(&p);
+    for (uint32_t s = 0; s < STEPS && status == GH_OK; s++) {
+        times = s == timed_step;
+        status = pair_step(&p, counts[s]);
+    }
+    times = false;
+    outcome.failed = status != GH_OK && p.err.text[0] != '\0';
+    outcome.exchanges_ms = read_times(&p);
+    outcome.exact = status == GH_OK &&
+                    pair_hash(&p) == pair_expect(&p, counts, STEPS);
+    if (options->offload) {
+        outcome.moved = pair_moved(&p);
+    }
+    outcome.races = toy_races(&p.toy);
+    toy_detach(&p.toy);
+    toy_configure(&p.toy, "RACES=0");
+    outcome.left = left_over(&p) - before;
+    p.toy.drv.cuMemFreeHost(host_memory);
+    p.toy.drv.cuMemFree(device_memory);
+    pair_close(&p);
+    return outcome;
+}
+
+static const struct pair_options plain = {
+    .kinds = { MOE, MOE, MOE, MOE, MOE, MOE },
+    .layers = 6,
+    .offload = true,
+    .words = 1u << 18,
+    .log = take_line,
+    .watch = watch,
+    .told = true,
+    .exchange = by_the_link,
+};
+
+static void test_exchanges_that_are_slowed(void)
+{
+    struct pair_options options = plain;
+    struct outcome none, all, some;
+
+    options.offload = false;
+    none = run(&options, "SEED=2");
+    options.offload = true;
+    all = run(&options, "SEED=2");
+    options.fraction = "auto";
+    some = run(&options, "SEED=2");
+    ok(none.exact && all.exact && some.exact, "every weight is exact");
+    ok(all.exchanges_ms > none.exchanges_ms * 1.1,
+       "copies slow exchanges that use the same link: %.3f ms, %.3f alone",
+       all.exchanges_ms, none.exchanges_ms);
+    ok(strstr(said, "longer beside copies: ") != NULL, "which is said: %s",
+       line_of("offload: exchanges of tokens"));
+    ok(strstr(said, "stay (would slow an exchange)") != NULL,
+       "and why groups stay");
+    ok(some.moved.groups_offloaded < all.moved.groups_offloaded,
+       "fewer groups go: %u of %u, %u with all", some.moved.groups_offloaded,
+       some.moved.groups, all.moved.groups_offloaded);
+    ok(some.exchanges_ms < none.exchanges_ms * 1.07,
+       "then exchanges take as long as alone: %.3f ms", some.exchanges_ms);
+}
+
+static void test_exchanges_that_are_not(void)
+{
+    struct pair_options options = plain;
+    struct outcome all;
+
+    options.exchange = on_the_device;
+    options.fraction = "auto";
+    all = run(&options, "SEED=2");
+    ok(all.exact, "every weight is exact");
+    ok(all.moved.groups_offloaded > 0, "groups go: %u of %u",
+       all.moved.groups_offloaded, all.moved.groups);
+    ok(strstr(said, "offload: exchanges of tokens take 0.0 % longer beside "
+                    "copies\n") != NULL,
+       "beside exchanges that need no link: %s",
+       line_of("offload: exchanges"));
+    ok(strstr(said, "would slow") == NULL, "none stays for them");
+}
+
+/* In the third step no copy is beside an exchange: on the device's clock, which
+ * is exact with seed 0. */
+static void test_the_step_apart(void)
+{
+    struct pair_options options = plain;
+    struct outcome none, beside, apart;
+
+    options.fraction = "auto";
+    timed_step = 1;
+    beside = run(&options, "SEED=0");
+    timed_step = 2;
+    apart = run(&options, "SEED=0");
+    options.offload = false;
+    none = run(&options, "SEED=0");
+    timed_step = STEPS - 1;
+    ok(beside.exchanges_ms > none.exchanges_ms * 1.05,
+       "exchanges are beside copies: %.3f ms, %.3f without any",
+       beside.exchanges_ms, none.exchanges_ms);
+    ok(apart.exchanges_ms < none.exchanges_ms * 1.001,
+       "and in the next step apart from them: %.3f ms", apart.exchanges_ms);
+}
+
+/* With this seed the device is always there first, as it is where the CPU is
+ * slow: times are the host's, and say nothing. */
+static void test_a_slow_host(void)
+{
+    struct pair_options options = plain;
+    struct outcome all;
+
+    options.fraction = "auto";
+    all = run(&options, "SEED=0");
+    ok(all.exact && all.moved.groups_offloaded == 15,
+       "no group stays for times that are the host's: %u go",
+       all.moved.groups_offloaded);
+    ok(strstr(said, "exchanges of tokens could not be compared") != NULL,
+       "which is said");
+}
+
+/* Three steps are learnt from, one records, and one more is measured. */
+static void test_when_nodes_are_measured(const struct pair_options *options)
+{
+    struct pair p;
+
+    if (!open_exchanging(&p, options, "SEED=0")) {
+        return;
+    }
+    pair_attach(&p);
+    for (uint32_t s = 0; s < 5; s++) {
+        pair_step(&p, counts[s]);
+    }
+    is_int(p.agreed, 0, "nodes are not measured while offload learns");
+    pair_step(&p, 4);
+    is_int(p.agreed, 1, "and then they are");
+    p.toy.drv.cuMemFreeHost(host_memory);
+    p.toy.drv.cuMemFree(device_memory);
+    pair_close(&p);
+}
+
+/* Their steps follow each other: nodes are measured when groups are settled. */
+static void test_both_are_auto(void)
+{
+    struct pair_options options = plain;
+    struct outcome outcome;
+
+    options.fraction = "auto";
+    options.order = "auto";
+    options.words = 1u << 10;
+    options.delay_wgrad = true;
+    for (uint32_t seed = 0; seed <= 20; seed++) {
+        char settings[32];
+
+        snprintf(settings, sizeof(settings), "SEED=%u RACES=1", seed);
+        outcome = run(&options, settings);
+        if (!outcome.exact || outcome.races != 0 || outcome.left != 0) {
+            ok(false, "seed %u is exact, without a race, and leaves nothing",
+               seed);
+        }
+    }
+    ok(strstr(said, "overlap: forward of chunk 0, backward of chunk 0: ") !=
+           NULL,
+       "the order is chosen too");
+    test_when_nodes_are_measured(&options);
+}
+
+/* Whatever event cannot be had, numbers stay. */
+static void test_events_that_fail(void)
+{
+    struct pair_options options = plain;
+    struct outcome whole;
+    softcuda_calls_fn *calls;
+    uint64_t n_calls, wrong = 0;
+    struct pair p;
+
+    options.fraction = "auto";
+    options.layers = 3;
+    options.words = 1u << 10;
+    options.told = false;
+    whole = run(&options, "SEED=1 RACES=1");
+    if (!open_exchanging(&p, &options, "SEED=1")) {
+        return;
+    }
+    calls = (softcuda_calls_fn *)toy_control(&p.toy, "softcuda_calls");
+    pair_attach(&p);
+    for (uint32_t s = 0; s < 3; s++) {
+        pair_step(&p, counts[s]);
+    }
+    n_calls = calls("cuEventCreate");
+    p.toy.drv.cuCtxSynchronize();
+    p.toy.drv.cuMemFreeHost(host_memory);
+    p.toy.drv.cuMemFree(device_memory);
+    pair_close(&p);
+    for (uint64_t n = 60; n <= n_calls; n += 7) {
+        struct outcome outcome;
+        char settings[64];
+
+        snprintf(settings, sizeof(settings),
+                 "SEED=1 RACES=1 FAIL=cuEventCreate:%llu",
+                 (unsigned long long)n);
+        outcome = run(&options, settings);
+        wrong += outcome.races != 0 || outcome.left != 0 ||
+                 (!outcome.exact && !outcome.failed);
+    }
+    ok(whole.exact && n_calls > 60 && wrong == 0,
+       "each of %llu events may fail: %llu wrong", (unsigned long long)n_calls,
+       (unsigned long long)wrong);
+}
+
+int main(void)
+{
+    const char *reason;
+    struct toy toy;
+
+    if (!toy_probe(&toy, &reason)) {
+        return skip_all("%s", reason);
+    }
+    if (!toy.soft) {
+        return skip_all("times of a real device are not the test's to say");
+    }
+    test_exchanges_that_are_slowed();
+    test_exchanges_that_are_not();
+    test_the_step_apart();
+    test_a_slow_host();
+    test_both_are_auto();
+    test_events_that_fail();
+    return done_testing();
+}
