@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "costs.h"
 #include "fields.h"
+#include "nodes.h"
 #include "plan/check.h"
 #include "words.h"
 
@@ -25,6 +26,7 @@
 struct entry {
     gh_layer_desc desc; /* its name is the object's */
     struct layer_cost cost;
+    struct node_times times;
     uint32_t repeat;
 };
 
@@ -33,7 +35,7 @@ struct entry {
 static const char *const layer_fields[] = {
     "kind",       "family",  "repeat",   "chunk",     "name",    "experts",
     "dispatcher", "backend", "features", "recompute", "offload",
-    "offload_bytes", "forward_us", NULL,
+    "offload_bytes", "forward_us", "node_us", NULL,
 };
 
 static bool has_experts(gh_layer_kind kind)
@@ -163,7 +165,8 @@ static gh_status read_layer(const struct fields *object, const char *family,
                               &desc->recompute, err)) != GH_OK ||
         (status = field_words(object, "offload", gh_module_names,
                               &desc->offload, err)) != GH_OK ||
-        (status = read_cost(object, entry, err)) != GH_OK) {
+        (status = read_cost(object, entry, err)) != GH_OK ||
+        (status = nodes_read(object, &entry->times, err)) != GH_OK) {
         return status;
     }
     return gh_layer_check(object->where, desc, err);
@@ -236,6 +239,7 @@ static gh_status add_layers(struct description *d, const struct entry *entries,
     uint32_t layer = 0;
 
     for (size_t i = 0; i < n_entries; i++) {
+        d->times[i] = entries[i].times;
         for (uint32_t k = 0; k < entries[i].repeat; k++, layer++) {
             gh_layer_desc desc = entries[i].desc;
             char name[128];
@@ -250,6 +254,7 @@ static gh_status add_layers(struct description *d, const struct entry *entries,
                 desc.name = name;
             }
             d->costs[layer] = entries[i].cost;
+            d->nodes[layer] = &d->times[i];
             status = gh_model_add_layer(d->model, &desc, err);
             if (status != GH_OK) {
                 return status;
@@ -285,8 +290,10 @@ static gh_status make_model(const json_t *list, uint32_t chunks,
     }
     if (status == GH_OK) {
         d->costs = calloc(total, sizeof(*d->costs));
+        d->times = calloc(n, sizeof(*d->times));
+        d->nodes = calloc(total, sizeof(*d->nodes));
         d->foresight.costs = d->costs;
-        status = d->costs == NULL
+        status = d->costs == NULL || d->times == NULL || d->nodes == NULL
                      ? gh_fail(err, GH_ERR_NO_MEMORY, "no memory for layers")
                      : add_layers(d, entries, n, total, chunks, err);
     }
@@ -470,5 +477,7 @@ void describe_free(struct description *description)
     gh_model_destroy(description->model);
     free(description->name);
     free(description->costs);
+    free(description->times);
+    free(description->nodes);
     memset(description, 0, sizeof(*description));
 }

@@ -11,6 +11,7 @@
 #define BIN_DESCRIBE_H
 
 #include "foresee.h"
+#include "orders.h"
 #include "plan/plan.h"
 
 #include <stdio.h>
@@ -23,6 +24,8 @@ struct description {
     struct gh_plan_options options; /* as far as they are in it */
     struct foresight foresight;  /* the same */
     struct layer_cost *costs;    /* that it has, one of each layer */
+    struct node_times *times;    /* one of each object in `layers` */
+    const struct node_times **nodes; /* of each layer, one of those */
 };
 
 /* GH_ERR_UNSUPPORTED in a command that was built without a JSON parser. */

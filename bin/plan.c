@@ -18,6 +18,7 @@
 #include "costs.h"
 #include "describe.h"
 #include "families.h"
+#include "orders.h"
 #include "words.h"
 
 #include <errno.h>
@@ -275,12 +276,13 @@ static void write_rest(void *user, const char *text, size_t bytes)
 }
 
 static void print_json(const struct gh_plan *plan,
-                       const struct foresight *foresight)
+                       const struct description *d)
 {
     bool begun = false;
 
     printf("{");
-    foresee_print_json(plan, foresight);
+    foresee_print_json(plan, &d->foresight);
+    orders_print_json(plan, d->nodes);
     gh_plan_write(plan, GH_FORMAT_JSON, write_rest, &begun);
 }
 
@@ -304,10 +306,13 @@ static int show(void *arg, struct gh_traits_set *traits)
         fprintf(stderr, "graphhooks: %s: %s\n", d->name, err.text);
         return 1;
     }
-    if (a->why != NULL) {
+    if (orders_check(&plan, d->nodes, &err) != GH_OK) {
+        fprintf(stderr, "graphhooks: %s: %s\n", d->name, err.text);
+        status = 2;
+    } else if (a->why != NULL) {
         status = plan_why(&plan, a->why);
     } else if (a->json) {
-        print_json(&plan, &d->foresight);
+        print_json(&plan, d);
     } else {
         print_request(d->name, &plan);
         if (a->all) {
@@ -316,6 +321,7 @@ static int show(void *arg, struct gh_traits_set *traits)
             gh_plan_write(&plan, GH_FORMAT_TEXT, write_stdout, NULL);
         }
         foresee_print(&plan, &d->foresight);
+        orders_print(&plan, d->nodes);
     }
     gh_plan_free(&plan);
     return status;

@@ -746,6 +746,55 @@ bad_field "an empty name" "layers[0].name is empty" \
 awk 'BEGIN { for (i = 0; i < 100000; i++) printf "[" }' > bad.json
 returns 2 "a list in a list in a list is refused" bad.json
 
+# ---- orders of an overlap --------------------------------------------------
+
+timed='"node_us": [[300, 300, 300], [900, 900], [400, 400, 400], [900, 900],
+  [50, 50]]'
+model timed '"ep_overlap": true, "delay_wgrad": true,' \
+    "{$of_moe, \"repeat\": 8, $timed}"
+returns 0 "a plan under EP overlap has its fixed order" timed.json
+has "layer 0: B.rest [B.combine] F.before B.experts [F.dispatch] W.experts \
+[B.dispatch] F.experts [F.combine] B.before F.rest W.before" \
+    "of a pair of layers, once for all that are alike"
+[ "$(grep -c '\[F.dispatch\]' out)" -eq 1 ]
+ok $? "and once"
+has "chunk 0: auto order: 28.900 ms foreseen, fixed 32.000; compute 17.600, \
+communication 28.800, of which exposed 39.2 %, fixed 50.0 %, with early \
+release 69.4 %" "with times it has what each order exposes"
+returns 0 "without delayed weight gradients" timed.json --delay-wgrad 0
+has "layer 0: B.rest [B.combine] F.before B.experts [F.dispatch] [B.dispatch] \
+F.experts [F.combine] B.before F.rest" "the order has none"
+returns 0 "without EP overlap" timed.json --ep-overlap 0
+grep -q "F.dispatch" out
+[ $? -eq 1 ]
+ok $? "a plan has no order"
+returns 0 "a plan of layers without times" moe.json --ep-overlap 1
+grep -q "foreseen" out
+[ $? -eq 1 ]
+ok $? "foresees nothing"
+has "[F.dispatch]" "and has its order"
+model half '"ep_overlap": true,' "{$of_moe, $timed}, {$of_moe}"
+returns 0 "a plan of which one layer has times" half.json
+grep -q "foreseen" out
+[ $? -eq 1 ]
+ok $? "foresees nothing either"
+returns 0 "a plan as JSON" timed.json --json
+has '{"layer":0,"fixed":[{"node":"B.rest","lane":"compute"},{"node":"B.combine"'\
+',"lane":"comm"},' "has the order"
+has '{"chunk":0,"order":"auto","ns":28900000,"fixed_ns":32000000,"early_ns":' \
+    "and the prediction"
+model bad '"ep_overlap": true,' "{$of_moe, \"node_us\": [[1, 1]]}"
+returns 2 "times of other nodes are refused" bad.json
+has "node_us of layer 0 has 1 nodes, and the layer 5" "with a sentence"
+bad_field "a node's time below 0" "layers[0].node_us[0][1]: give microseconds" \
+    "{$of_moe, \"node_us\": [[1, -1]]}"
+bad_field "a node with one time" "layers[0].node_us[0]: give a list of two" \
+    "{$of_moe, \"node_us\": [[1]]}"
+bad_field "a node that is a number" "layers[0].node_us[0]: give a list of two" \
+    "{$of_moe, \"node_us\": [1]}"
+bad_field "no nodes" "layers[0].node_us: give a list with one entry" \
+    "{$of_moe, \"node_us\": []}"
+
 # ---- many layers ----------------------------------------------------------
 
 model many '"chunks": 10,' '{"kind": "moe", "repeat": 10000, "experts": 8,
