@@ -32,6 +32,8 @@
 struct gh_capture;
 struct gh_device;
 struct gh_offload;
+struct gh_span;
+struct gh_span_what;
 struct gh_trace;
 
 /* GRAPHHOOKS_CHECK. */
@@ -128,6 +130,12 @@ gh_status gh_capture_declare(struct gh_capture *capture,
 /* False: nothing is offloaded. */
 bool gh_capture_count_offload(const struct gh_capture *capture,
                               gh_offload_stats *stats);
+
+/* Around a node, for the trace; NULL: nothing is traced. */
+struct gh_span *gh_capture_node_begin(struct gh_capture *capture,
+                                      const struct gh_span_what *what,
+                                      void *stream);
+void gh_capture_node_end(struct gh_capture *capture, struct gh_span *span);
 
 /* The most steps that are learnt from before anything is recorded: the same on
  * all ranks with the same options. */

@@ -7,6 +7,8 @@
 
 #include "capture/works.h"
 
+#include <graphhooks/overlap.h>
+
 #include "capture/replay.h"
 #include "plan/kinds.h"
 #include "trace/trace.h"
@@ -48,11 +50,17 @@ static void tell(void *user, const struct gh_span_what *what, void *stream,
         [GH_WORK_OUT] = GH_TRACE_OUT,
         [GH_WORK_BACK] = GH_TRACE_BACK,
     };
+    static const char *const orders[] = { [GH_OVERLAP_OFF] = "off",
+                                          [GH_OVERLAP_FIXED] = "fixed",
+                                          [GH_OVERLAP_AUTO] = "auto" };
+    const bool node = what->work == GH_WORK_NODE;
     struct gh_capture *c = user;
     const struct gh_trace_work work = {
         .start_ns = c->spans_ns + start_ns,
         .end_ns = c->spans_ns + end_ns,
-        .lane = lanes[what->work],
+        .lane = !node                         ? lanes[what->work]
+                : what->lane == GH_LANE_COMM ? GH_TRACE_COMM
+                                             : GH_TRACE_COMPUTE,
         .stream = stream,
         .direction = what->direction,
         .variant = what->variant,
@@ -61,9 +69,14 @@ static void tell(void *user, const struct gh_span_what *what, void *stream,
         .microbatch = what->microbatch,
         .slot = what->slot,
         .layer = what->layer,
-        .module = what->work != GH_WORK_GRAPH ? module_name(c, what->module)
-                                              : NULL,
+        .module = what->work == GH_WORK_OUT || what->work == GH_WORK_BACK
+                      ? module_name(c, what->module)
+                      : NULL,
         .bytes = what->bytes,
+        .node = what->node,
+        .first_part = what->first_part,
+        .last_part = what->last_part,
+        .order = node ? orders[what->order] : NULL,
     };
 
     gh_trace_work(c->options.trace, &work);
@@ -116,4 +129,22 @@ GH_COLD gh_status gh_works_launch(struct gh_capture *c, struct gh_entry *entry,
     status = gh_launch_bare(c, entry, stream, err);
     gh_spans_end(c->spans, span);
     return status;
+}
+
+struct gh_span *gh_capture_node_begin(struct gh_capture *c,
+                                      const struct gh_span_what *what,
+                                      void *stream)
+{
+    if (c->spans == NULL) {
+        return NULL;
+    }
+    if (gh_spans_are_full(c->spans)) {
+        gh_works_collect(c);
+    }
+    return gh_spans_begin(c->spans, what, stream);
+}
+
+void gh_capture_node_end(struct gh_capture *c, struct gh_span *span)
+{
+    gh_spans_end(c->spans, span);
 }

@@ -22,6 +22,7 @@
 struct gh_span {
     struct gh_span_what what;
     void *stream, *begin, *end;
+    bool open; /* its end is not recorded yet */
 };
 
 struct gh_spans {
@@ -124,6 +125,7 @@ struct gh_span *gh_spans_begin(struct gh_spans *spans,
     }
     span->what = *what;
     span->stream = stream;
+    span->open = true;
     spans->n++;
     return span;
 }
@@ -131,6 +133,7 @@ struct gh_span *gh_spans_begin(struct gh_spans *spans,
 void gh_spans_end(struct gh_spans *spans, struct gh_span *span)
 {
     if (span != NULL) {
+        span->open = false;
         (void)gh_device_event_record(spans->dev, span->end, span->stream,
                                      NULL);
     }
@@ -153,6 +156,9 @@ static bool collect(struct gh_spans *spans, struct gh_span *span, bool wait,
 {
     double begin, end;
 
+    if (span->open) {
+        return false;
+    }
     if (wait) {
         (void)gh_device_event_sync(spans->dev, span->end, NULL);
     } else if (!gh_device_event_has_ended(spans->dev, span->end)) {

@@ -18,14 +18,17 @@ struct gh_span;
 enum gh_work {
     GH_WORK_GRAPH,
     GH_WORK_OUT, /* a copy to the host's memory */
-    GH_WORK_BACK
+    GH_WORK_BACK,
+    GH_WORK_NODE /* of an overlap; it may have graphs inside */
 };
 
 /* What the work is; nothing here reads it. */
 struct gh_span_what {
     enum gh_work work;
     uint32_t direction, variant, segment, bank; /* GRAPH */
-    uint32_t layer, module;                     /* OUT, BACK */
+    uint32_t layer, module;                     /* OUT, BACK; NODE: layer */
+    uint32_t node, lane, order;                 /* NODE, and its direction */
+    uint32_t first_part, last_part;             /* NODE */
     uint32_t microbatch, slot;
     uint64_t bytes;
 };

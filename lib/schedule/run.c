@@ -15,6 +15,7 @@
 #include "capture/capture.h"
 #include "capture/together.h"
 #include "device/device.h"
+#include "device/spans.h"
 #include "plan/kinds.h"
 
 #include <stdlib.h>
@@ -239,15 +240,38 @@ static void tick(const struct run *r, const struct gh_step *step, int end)
     }
 }
 
+static struct gh_span *trace(const struct run *r, const struct gh_step *step)
+{
+    const struct gh_task *task = &r->p->tasks.all[step->task];
+    const bool forward = task->direction == GH_FORWARD;
+    const struct gh_span_what what = {
+        .work = GH_WORK_NODE,
+        .direction = task->direction,
+        .layer = task->layer,
+        .node = task->node,
+        .lane = step->lane,
+        .order = r->p->order,
+        .first_part = task->first_part,
+        .last_part = task->last_part,
+        .microbatch = forward ? r->pair->forward_microbatch
+                              : r->pair->backward_microbatch,
+        .slot = GH_SLOT_NONE,
+    };
+
+    return gh_capture_node_begin(r->s->capture, &what, r->streams[step->lane]);
+}
+
 /* An exchange is timed also where offload asks what copies cost it. */
 static gh_status issue_timed(const struct run *r, const struct gh_step *step,
                              gh_error *err)
 {
     const struct gh_task *task = &r->p->tasks.all[step->task];
     void *stream = r->streams[step->lane];
+    struct gh_span *span;
     gh_status status;
 
     tick(r, step, 0);
+    span = trace(r, step);
     if (task->lane == GH_LANE_COMM) {
         gh_capture_exchange_begin(r->s->capture, task->cell, stream);
     }
@@ -255,6 +279,7 @@ static gh_status issue_timed(const struct run *r, const struct gh_step *step,
     if (task->lane == GH_LANE_COMM && status == GH_OK) {
         gh_capture_exchange_end(r->s->capture, stream);
     }
+    gh_capture_node_end(r->s->capture, span);
     tick(r, step, 1);
     return status;
 }

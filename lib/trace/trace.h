@@ -58,17 +58,26 @@ void gh_trace_name_bank(struct gh_trace *trace, uint32_t bank,
 const char *gh_trace_path(const struct gh_trace *trace);
 
 /* Work on the device, on a lane of its own: graphs have one for each stream,
- * copies to the host's memory and back have one each. */
-enum gh_trace_lane { GH_TRACE_OUT, GH_TRACE_BACK, GH_TRACE_GRAPHS };
+ * copies to the host's memory and back have one each, and so have the nodes of
+ * an overlap that compute and those that communicate. */
+enum gh_trace_lane {
+    GH_TRACE_OUT,
+    GH_TRACE_BACK,
+    GH_TRACE_COMPUTE,
+    GH_TRACE_COMM,
+    GH_TRACE_GRAPHS
+};
 struct gh_trace_work {
     uint64_t start_ns, end_ns; /* of CLOCK_MONOTONIC, as for passes */
     enum gh_trace_lane lane;
     const void *stream;
     uint32_t microbatch, slot;              /* GH_SLOT_NONE: none */
     uint32_t segment, direction, variant, bank; /* GRAPHS */
-    uint32_t layer;                         /* OUT, BACK */
-    const char *module;
+    uint32_t layer;                         /* all others */
+    const char *module;                     /* OUT, BACK */
     uint64_t bytes;
+    uint32_t node, first_part, last_part;   /* COMPUTE, COMM; direction too */
+    const char *order;                      /* in which it was issued */
 };
 
 /* Writes it down, and to the file when there is no room: between steps only. */

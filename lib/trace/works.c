@@ -7,6 +7,8 @@
 
 #include "trace/private.h"
 
+#include "plan/kinds.h"
+
 #include <unistd.h>
 
 /* tid: passes have the session's number; its other lanes follow here. */
@@ -36,7 +38,9 @@ static uint32_t lane_of(struct gh_trace *trace,
 static void put_lane(struct gh_trace *trace, uint32_t lane)
 {
     static const char *const names[] = { "copies to the host",
-                                         "copies back to the device" };
+                                         "copies back to the device",
+                                         "overlap, compute",
+                                         "overlap, comm" };
     const long pid = (long)getpid();
     const unsigned tid = TID_OF_WORKS(trace->lane) + lane;
 
@@ -78,10 +82,51 @@ static void put_copy(struct gh_trace *trace, const struct gh_trace_work *work)
     gh_trace_put(trace, " mb%u", work->microbatch);
 }
 
+static bool is_node(const struct gh_trace_work *work)
+{
+    return work->lane == GH_TRACE_COMPUTE || work->lane == GH_TRACE_COMM;
+}
+
+/* "backward layer 3 attn..moe_preprocess mb2" */
+static void put_node(struct gh_trace *trace, const struct gh_trace_work *work)
+{
+    gh_trace_put(trace, "%s ", gh_direction_names[work->direction]);
+    if (work->layer < trace->plan->n_layers) {
+        gh_trace_put_name(trace, trace->plan->layers[work->layer].name);
+    }
+    gh_trace_put(trace, " %s", gh_part_name(work->first_part));
+    if (work->last_part != work->first_part) {
+        gh_trace_put(trace, "..%s", gh_part_name(work->last_part));
+    }
+    gh_trace_put(trace, " mb%u", work->microbatch);
+}
+
+static void put_node_args(struct gh_trace *trace,
+                          const struct gh_trace_work *work)
+{
+    gh_trace_put(trace,
+                 "\",\"cat\":\"node\",\"args\":{\"layer\":%u,\"node\":%u,"
+                 "\"direction\":\"%s\",\"order\":\"%s\",",
+                 work->layer, work->node, gh_direction_names[work->direction],
+                 work->order);
+}
+
+static void put_copy_args(struct gh_trace *trace,
+                          const struct gh_trace_work *work)
+{
+    gh_trace_put(trace,
+                 "\",\"cat\":\"%s\",\"args\":{\"layer\":%u,\"module\":\"",
+                 work->lane == GH_TRACE_OUT ? "out" : "back", work->layer);
+    gh_trace_put_name(trace, work->module);
+    gh_trace_put(trace, "\",\"bytes\":%llu,", (unsigned long long)work->bytes);
+}
+
 static void put_work_args(struct gh_trace *trace,
                           const struct gh_trace_work *work)
 {
-    if (work->lane == GH_TRACE_GRAPHS) {
+    if (is_node(work)) {
+        put_node_args(trace, work);
+    } else if (work->lane == GH_TRACE_GRAPHS) {
         gh_trace_put(trace,
                      "\",\"cat\":\"graph\",\"args\":{\"segment\":%u,"
                      "\"direction\":\"%s\",",
@@ -94,12 +139,7 @@ static void put_work_args(struct gh_trace *trace,
         }
         gh_trace_put_bank_args(trace, work->bank);
     } else {
-        gh_trace_put(trace,
-                     "\",\"cat\":\"%s\",\"args\":{\"layer\":%u,\"module\":\"",
-                     work->lane == GH_TRACE_OUT ? "out" : "back", work->layer);
-        gh_trace_put_name(trace, work->module);
-        gh_trace_put(trace, "\",\"bytes\":%llu,",
-                     (unsigned long long)work->bytes);
+        put_copy_args(trace, work);
     }
     if (work->slot != GH_SLOT_NONE) {
         gh_trace_put(trace, "\"slot\":%u,", work->slot);
@@ -128,6 +168,8 @@ void gh_trace_work(struct gh_trace *trace, const struct gh_trace_work *work)
                  (unsigned long long)(ns / 1000), (unsigned)(ns % 1000));
     if (work->lane == GH_TRACE_GRAPHS) {
         put_graph(trace, work);
+    } else if (is_node(work)) {
+        put_node(trace, work);
     } else {
         put_copy(trace, work);
     }

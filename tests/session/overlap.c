@@ -5,6 +5,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "support/pair.h"
+#include "support/trace_file.h"
 #include "tap/tap.h"
 
 #include <stdio.h>
@@ -19,6 +20,14 @@ static const uint32_t counts[] = { 3, 4, 2, 5, 3 };
 #define MAMBA GH_LAYER_MAMBA
 #define MOE_ONLY GH_LAYER_MOE_ONLY
 #define ATTN_ONLY GH_LAYER_ATTN_ONLY
+
+/* One that takes no time waits for nothing, and long ones are worth it. */
+static double exchanges_are_long(uint32_t cell)
+{
+    const uint32_t node = cell / 3 % 5;
+
+    return node == 1 || node == 3 ? 900e3 : 200e3 + 100e3 * (cell % 3);
+}
 
 static bool open_pair(struct pair *p, const struct pair_options *options)
 {
@@ -328,14 +337,6 @@ static void test_waits(void)
     pair_close(&p);
 }
 
-/* One that takes no time waits for nothing, and long ones are worth it. */
-static double exchanges_are_long(uint32_t cell)
-{
-    const uint32_t node = cell / 3 % 5;
-
-    return node == 1 || node == 3 ? 900e3 : 200e3 + 100e3 * (cell % 3);
-}
-
 static char said[8192];
 
 static void take_line(void *user, gh_log_level level, const char *line)
@@ -431,6 +432,47 @@ static void test_checked(void)
             pair_close(&p);
         }
     }
+}
+
+/* Nodes are slices of two lanes, by their names, microbatches and order. */
+static void test_trace(void)
+{
+    struct pair_options options = { .kinds = { MOE, MOE },
+                                    .layers = 2,
+                                    .order = "auto",
+                                    .delay_wgrad = true,
+                                    .time_of = exchanges_are_long };
+    struct trace_file trace;
+    struct pair p;
+
+    if (!trace_file_open(&trace, "off")) {
+        return;
+    }
+    options.trace = trace.trace_line;
+    if (run(&p, &options, "traced")) {
+        const uint64_t nodes = p.nodes;
+
+        pair_close(&p);
+        is_int(trace_file_count(&trace, "\"cat\":\"node\""), nodes,
+               "a trace has every node");
+        is_int(trace_file_count(&trace, "overlap, compute, session"), 1,
+               "there is a lane of compute");
+        is_int(trace_file_count(&trace, "overlap, comm, session"), 1,
+               "and one of communication");
+        is_int(trace_file_count(&trace,
+                                "\"forward layer 1 moe_dispatch mb0\",\"cat\""),
+               N_STEPS, "a node has its direction, layer and parts");
+        ok(trace_file_count(&trace, "\"wgrad layer 0 attn..moe_preprocess mb1"
+                                    "\",\"cat\":\"node\",\"args\":{\"layer\":0,"
+                                    "\"node\":0,\"direction\":\"wgrad\","
+                                    "\"order\":\"auto\",\"microbatch\":1}") > 0,
+           "and as arguments the order that it was issued in");
+        ok(trace_file_count(&trace, "\"order\":\"fixed\"") > 0,
+           "which was fixed at first");
+    } else {
+        ok(false, "a traced pair runs");
+    }
+    trace_file_remove(&trace);
 }
 
 static gh_status count_node(void *user, const gh_overlap_node *node,
@@ -531,6 +573,7 @@ int main(void)
     test_families_give_the_nodes();
     test_disabled();
     test_checked();
+    test_trace();
     test_auto();
     test_auto_needs_an_agreement();
     return done_testing();

@@ -967,7 +967,8 @@ gh_status pair_attach(struct pair *p)
     const char *environment[] = { order, "GRAPHHOOKS_LOG=warn",
                                   "GRAPHHOOKS_ENABLE=1",
                                   "GRAPHHOOKS_CHECK=off",
-                                  "GRAPHHOOKS_OFFLOAD_DELAY=0", NULL };
+                                  "GRAPHHOOKS_OFFLOAD_DELAY=0",
+                                  p->options.trace, NULL };
     const gh_host_services host = { .struct_size = sizeof(host),
                                     .user = p->options.log != NULL ? p : NULL,
                                     .log = p->options.log,

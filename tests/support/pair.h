@@ -51,6 +51,7 @@ struct pair_options {
     void (*watch)(struct pair *p, const gh_overlap_node *node, bool issued);
     bool quiet;          /* GRAPHHOOKS_LOG=off */
     bool told;           /* GRAPHHOOKS_LOG=info */
+    const char *trace;   /* "GRAPHHOOKS_TRACE=FILE"; NULL: none */
     bool disabled;       /* GRAPHHOOKS_ENABLE=0 */
     bool check;          /* GRAPHHOOKS_CHECK=bitwise; with delay_wgrad, as a
                             backward that adds to weights cannot run twice */

@@ -107,6 +107,30 @@ static void test_room(void)
     gh_spans_destroy(spans);
 }
 
+/* One that holds another: its event was recorded for an earlier span. */
+static void test_open(void)
+{
+    const struct gh_span_what what = { .work = GH_WORK_NODE, .layer = 1 };
+    struct gh_spans *spans = make(2, "", FREE "copy out 3000000\n");
+    struct gh_span *outer;
+
+    work(spans, 0);
+    collect(spans, true);
+    work(spans, 0);
+    collect(spans, true);
+    outer = gh_spans_begin(spans, &what, stream);
+    work(spans, 2);
+    collect(spans, false);
+    is_int(n_told, 0, "an open span is not over, nor told with an old end");
+    gh_spans_end(spans, outer);
+    collect(spans, true);
+    ok(n_told == 2 && told[0].layer == 1 && told[1].layer == 2,
+       "once it has ended both are told");
+    ok(told[0].start <= told[1].start && told[0].end >= told[1].end,
+       "and one is inside of the other");
+    gh_spans_destroy(spans);
+}
+
 /* A float of milliseconds has lost a microsecond after some 16 seconds. */
 static void test_long(void)
 {
@@ -258,6 +282,7 @@ int main(void)
     gh_device_copy_back(dev, memory, host, 64, stream, NULL);
     test_times();
     test_room();
+    test_open();
     test_long();
     test_waiting();
     test_failures();

@@ -330,7 +330,7 @@ static uint32_t count_misplaced(void)
         const char *name = strstr(at, "\"name\":\"");
 
         n += strncmp(name + 8, "graph", 5) == 0 &&
-             strtoul(tid + 6, NULL, 10) % 100 < 2;
+             strtoul(tid + 6, NULL, 10) % 100 < 4;
     }
     return n;
 }
@@ -340,6 +340,13 @@ static void test_works(void)
     static const char streams[40];
     struct gh_trace *trace = open_trace(in_dir("w.json"));
     struct gh_trace_work work = copy_out;
+    struct gh_trace_work node = { .start_ns = 5500000, .end_ns = 5502000,
+                                  .lane = GH_TRACE_COMPUTE,
+                                  .direction = GH_BACKWARD, .layer = 1,
+                                  .node = 0, .first_part = GH_PART_ATTN,
+                                  .last_part = GH_PART_MLP,
+                                  .microbatch = 3, .slot = GH_SLOT_NONE,
+                                  .order = "auto" };
 
     gh_trace_work(trace, &work);
     work.start_ns = 5001000; /* rounded: the one before has not ended */
@@ -353,6 +360,11 @@ static void test_works(void)
                                    .lane = GH_TRACE_GRAPHS,
                                    .direction = GH_BACKWARD, .segment = 1,
                                    .variant = 2, .slot = 4 };
+    gh_trace_work(trace, &node);
+    node.lane = GH_TRACE_COMM;
+    node.layer = 77;
+    node.first_part = node.last_part = GH_PART_MOE_DISPATCH;
+    gh_trace_work(trace, &node);
     for (int i = 0; i < 40; i++) {
         work.stream = &streams[i];
         gh_trace_work(trace, &work);
@@ -364,7 +376,14 @@ static void test_works(void)
     gh_trace_lose(trace, 5);
     gh_trace_close(trace);
     ok(is_json(slurp(in_dir("w.json"))), "what the device did is JSON");
-    is_int(count("\"ph\":\"X\""), 84, "and all of it is there");
+    is_int(count("\"ph\":\"X\""), 86, "and all of it is there");
+    ok(strstr(text, "\"ts\":5500.000,\"dur\":2.000,\"name\":\"backward "
+                    "a \\\"b\\\"\\\\\\u000a\\u00ff attn..mlp mb3\",\"cat\":"
+                    "\"node\",\"args\":{\"layer\":1,\"node\":0,\"direction\":"
+                    "\"backward\",\"order\":\"auto\",\"microbatch\":3}}") != NULL,
+       "a node has its direction, layer, parts, order and microbatch");
+    ok(strstr(text, "\"name\":\"backward  moe_dispatch mb3\"") != NULL,
+       "one of a layer that is not there has its part");
     ok(strstr(text, "\"ts\":5000.000,\"dur\":1.500,\"name\":\"out "
                     "a \\\"b\\\"\\\\\\u000a\\u00ff, core_\\\"attn\\\" mb3\"") !=
            NULL,
