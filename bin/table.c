@@ -174,6 +174,8 @@ static const struct sample refusals[] = {
     { "ep overlap, shared_overlap", MOE_LAYER(BESIDE), OVERLAP, 0 },
     { "ep overlap, recompute `moe`", MOE_LAYER(.recompute = GH_MODULE_MOE),
       OVERLAP, 0 },
+    { "ep overlap, experts, recompute `layer`",
+      MOE_LAYER(.recompute = GH_MODULE_LAYER), OVERLAP, 0 },
     { "ep overlap, ncclep, offload `expert_fc1`",
       MOE_LAYER(.backend = GH_BACKEND_NCCLEP, .dispatcher = GH_DISPATCHER_FLEX,
                 .offload = GH_MODULE_EXPERT_FC1),

@@ -106,6 +106,11 @@ const struct gh_cause_text gh_causes[GH_CAUSE_COUNT] = {
           "its moe is recomputed as one unit, which the overlap has to cut "
           "at the dispatch and the combine",
           "recompute moe_act instead of moe, or switch off the overlap"),
+    CAUSE(OVERLAP_LAYER,
+          "it is recomputed as a whole, which the overlap has to cut at the "
+          "dispatch and the combine",
+          "recompute modules of it, such as core_attn and moe_act, or switch "
+          "off the overlap"),
     CAUSE(OVERLAP_NCCLEP,
           "under the overlap its expert_fc1 reads a buffer that ncclep keeps, "
           "so offloading it frees nothing",

@@ -40,6 +40,10 @@ static enum gh_cause with_overlap(const struct gh_layer *layer)
     if (has_any(layer->recompute, GH_MODULE_MOE)) {
         return GH_CAUSE_OVERLAP_RECOMPUTED;
     }
+    if (has_any(layer->recompute, GH_MODULE_LAYER) &&
+        gh_layer_has(layer, GH_PART_MOE_DISPATCH)) {
+        return GH_CAUSE_OVERLAP_LAYER;
+    }
     if (layer->backend == GH_BACKEND_NCCLEP &&
         has_any(layer->offload, GH_MODULE_EXPERT_FC1)) {
         return GH_CAUSE_OVERLAP_NCCLEP;

@@ -595,6 +595,13 @@ model bad '"ep_overlap": true,' "{$of_moe, \"recompute\": [\"moe\"]}"
 impossible "EP overlap with a recomputed moe" \
     "recompute moe_act instead of moe, or switch off the overlap" \
     bad.json --scope attn
+model bad '"ep_overlap": true,' "{$of_moe, \"recompute\": [\"layer\"]}"
+impossible "EP overlap with a recomputed layer of experts" \
+    "recompute modules of it, such as core_attn and moe_act, or switch off" \
+    bad.json --scope attn
+model dense-too '"ep_overlap": true,' "$moe, {\"kind\": \"dense\",
+    \"recompute\": [\"layer\"]}"
+returns 0 "a dense layer may be recomputed as a whole beside it" dense-too.json
 impossible "moe that is refused for two reasons" \
     "switch off the overlap, and set a capacity and pad to it; or name moe_router" \
     moe.json --scope moe --ep-overlap 1

@@ -143,6 +143,51 @@ static void test_bad_state(void)
     ok(!called, "no node was issued");
 }
 
+/* What the schedule would have to cut, or has nothing to hide. */
+static void test_models_that_are_refused(void)
+{
+    static const struct {
+        const char *what, *says;
+        gh_layer_desc layer;
+        uint32_t ep_size;
+    } rows[] = {
+        { "a group of one", "has no communication to hide", { 0 }, 1 },
+        { "experts that do not divide", "leaves no remainder", { 0 }, 3 },
+        { "shared experts beside the dispatch", "leave out shared_overlap",
+          { .features =
+                GH_FEATURE_SHARED_EXPERTS | GH_FEATURE_SHARED_OVERLAP },
+          2 },
+        { "experts that are recomputed", "recompute moe_act instead of moe",
+          { .recompute = GH_MODULE_MOE }, 2 },
+        { "a layer that is recomputed", "recompute modules of it",
+          { .recompute = GH_MODULE_LAYER }, 2 },
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const gh_model_desc all = { .struct_size = sizeof(all),
+                                    .ep_size = rows[i].ep_size };
+        gh_session_desc desc = { .struct_size = sizeof(desc),
+                                 .flags = GH_SESSION_EP_OVERLAP,
+                                 .driver = "/no/such/driver.so" };
+        gh_layer_desc layer = rows[i].layer;
+        gh_session *session = NULL;
+        gh_model *model = NULL;
+
+        layer.struct_size = sizeof(layer);
+        layer.kind = GH_LAYER_MOE;
+        layer.experts = 4;
+        gh_model_create(&model, NULL);
+        gh_model_add_layer(model, &layer, NULL);
+        gh_model_describe(model, &all, NULL);
+        desc.model = model;
+        is_status(gh_session_open(&desc, &session, &err), GH_ERR_CONFIG, &err,
+                  "%s: no session opens", rows[i].what);
+        ok(strstr(err.text, rows[i].says) != NULL, "with a sentence: %s",
+           err.text);
+        gh_model_destroy(model);
+    }
+}
+
 /* ---- nodes that fail ----------------------------------------------------- */
 
 static const struct {
@@ -362,6 +407,7 @@ int main(void)
     }
     test_bad_pairs();
     test_bad_state();
+    test_models_that_are_refused();
     test_nodes_that_fail();
     test_bad_times();
     if (toy.soft) {
