@@ -64,6 +64,9 @@ static bool run(struct pair *p, const struct pair_options *options,
     if (p->toy.soft) {
         is_int(toy_races(&p->toy), 0, "%s: no race", what);
     }
+    if (options->depths != 0) {
+        is_int(p->foreign, 0, "%s: what they are made of is the host's", what);
+    }
     return true;
 }
 
@@ -91,6 +94,13 @@ static const struct {
       { .kinds = { MOE, MOE }, .layers = 2, .apart = true } },
     { "memory released early",
       { .kinds = { MOE, DENSE, MOE }, .layers = 3, .early = true } },
+    { "a depth of prediction with experts",
+      { .kinds = { MOE, DENSE, MOE }, .layers = 3, .depths = 1u << 2 } },
+    { "two depths, one of them dense",
+      { .kinds = { MOE, MOE, DENSE, MOE },
+        .layers = 4,
+        .depths = 1u << 2 | 1u << 3,
+        .early = true } },
     { "groups that go",
       { .kinds = { MOE, MOE, MOE, MOE }, .layers = 4, .offload = true } },
     { "groups that wait",

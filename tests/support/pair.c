@@ -33,9 +33,20 @@ static bool call(struct pair *p, CUresult result, const char *entry)
 /* Of a set: by part what it writes, and the gradient of what it reads; by
  * layer the residual and its gradient; by chunk what comes from outside.  After
  * the sets: the weights, and what chunks hand on. */
-enum where { OUT, GRAD, RESIDUAL, RESIDUAL_GRAD, INPUT, OUTPUT_GRAD, WHERES };
+enum where {
+    OUT,
+    GRAD,
+    RESIDUAL,
+    RESIDUAL_GRAD,
+    DEPTH, /* what a depth begins with, and the gradient before it */
+    DEPTH_GRAD,
+    INPUT,
+    OUTPUT_GRAD,
+    WHERES
+};
 
 static const uint32_t places[WHERES] = { PAIR_MAX_PARTS,  PAIR_MAX_PARTS,
+                                         PAIR_MAX_LAYERS, PAIR_MAX_LAYERS,
                                          PAIR_MAX_LAYERS, PAIR_MAX_LAYERS,
                                          PAIR_MAX_CHUNKS, PAIR_MAX_CHUNKS };
 
@@ -105,6 +116,13 @@ static bool begins_chunk(const struct pair *p, uint32_t q)
 static bool ends_chunk(const struct pair *p, uint32_t q)
 {
     return q + 1 == p->n_parts || begins_chunk(p, q + 1);
+}
+
+/* Whether a depth of prediction begins with the part. */
+static bool begins_depth(const struct pair *p, uint32_t q)
+{
+    return q > 0 && q < p->n_parts && p->first[p->layer_of[q]] == q &&
+           (p->options.depths & 1u << p->layer_of[q]) != 0;
 }
 
 static bool is_exchange(gh_part part)
@@ -192,8 +210,20 @@ static CUdeviceptr output_of(const struct pair *p, uint32_t set, uint32_t q)
 static CUdeviceptr input_of(const struct pair *p, const struct work *w,
                             uint32_t q)
 {
+    if (begins_depth(p, q)) {
+        return at(p, w->set, DEPTH, p->layer_of[q]);
+    }
     return begins_chunk(p, q) ? at(p, w->set, INPUT, w->chunk)
                               : output_of(p, w->set, q - 1);
+}
+
+/* The gradient of what a part writes. */
+static CUdeviceptr gradient_after(const struct pair *p, uint32_t set,
+                                  uint32_t q)
+{
+    return begins_depth(p, q + 1)
+               ? at(p, set, DEPTH_GRAD, p->layer_of[q + 1])
+               : at(p, set, GRAD, q + 1);
 }
 
 /* ---- groups -------------------------------------------------------------- */
@@ -430,8 +460,8 @@ static gh_buffer find_input(const struct pair *p, const struct work *w,
     } else if (outside) {
         address = at(p, w->set, OUTPUT_GRAD, w->chunk);
     } else {
-        address = forward ? output_of(p, w->set, w->first - 1)
-                          : at(p, w->set, GRAD, w->last + 1);
+        address = forward ? input_of(p, w, w->first)
+                          : gradient_after(p, w->set, w->last);
     }
     return (gh_buffer){ (void *)(uintptr_t)address, 4 * ELEMS,
                         outside && w->direction != GH_WGRAD ? 0
@@ -552,6 +582,26 @@ static bool lend_blocks(struct pair *p, const gh_overlap_node *node)
     return true;
 }
 
+/* Before the forward of a depth its input is made, and behind its backward the
+ * gradient of what that was made of, which reads that as well. */
+static bool cross_depth(struct pair *p, const gh_overlap_node *node,
+                        gh_direction direction)
+{
+    const uint32_t set = p->set_of[node->chunk][node->microbatch];
+    const uint32_t q = p->first[node->layer];
+
+    if (node->direction != direction || node->node != 0 ||
+        !begins_depth(p, q)) {
+        return true;
+    }
+    return direction == GH_FORWARD
+               ? mix(p, at(p, set, DEPTH, node->layer),
+                     output_of(p, set, q - 1), 0, 11, 13, node->stream)
+               : mix(p, at(p, set, DEPTH_GRAD, node->layer),
+                     at(p, set, GRAD, q), output_of(p, set, q - 1), 11, 0,
+                     node->stream);
+}
+
 /* What goes out of the chunk is handed to the next one. */
 static bool hand_on(struct pair *p, const gh_overlap_node *node)
 {
@@ -602,6 +652,10 @@ static bool release(struct pair *p, const gh_overlap_node *node,
         is_lent(p, border_part(p, what->layer, what->node, true) + 1, 0)) {
         p->skipped++; /* the service has, or will have, given it back */
         return true;
+    }
+    if (forward && what->tensor == GH_TENSOR_HIDDEN) {
+        p->foreign += begins_depth(
+            p, border_part(p, what->layer, what->node, true) + 1);
     }
     if (what->tensor == GH_TENSOR_RESIDUAL) {
         address =
@@ -661,6 +715,9 @@ static gh_status run_node(void *user, const gh_overlap_node *node,
     if (p->options.watch != NULL) {
         p->options.watch(p, node, false);
     }
+    if (status == GH_OK && !cross_depth(p, node, GH_FORWARD)) {
+        return fail(err, p->err.text);
+    }
     for (uint32_t i = 0; i < node->n_segments && status == GH_OK; i++) {
         const uint32_t s = node->direction == GH_FORWARD
                                ? i
@@ -678,7 +735,8 @@ static gh_status run_node(void *user, const gh_overlap_node *node,
     if (status != GH_OK || (bad && p->mischief == PAIR_LEAVES_OPEN)) {
         return status;
     }
-    if (!lend_blocks(p, node) || !hand_on(p, node)) {
+    if (!cross_depth(p, node, GH_BACKWARD) || !lend_blocks(p, node) ||
+        !hand_on(p, node)) {
         return fail(err, p->err.text);
     }
     for (uint32_t i = 0; i < node->n_release; i++) {
@@ -812,10 +870,11 @@ static uint32_t kept(const struct pair *p, uint32_t q, uint32_t g, uint32_t x)
 static void expect_microbatch(const struct pair *p, uint32_t x, uint32_t gy,
                               uint32_t *weights)
 {
-    uint32_t in[PAIR_MAX_PARTS], residual[PAIR_MAX_LAYERS] = { 0 };
+    uint32_t in[PAIR_MAX_PARTS], out[PAIR_MAX_PARTS], residual[PAIR_MAX_LAYERS] = { 0 };
     uint32_t gradient[PAIR_MAX_LAYERS] = { 0 };
 
     for (uint32_t q = 0; q < p->n_parts; q++) {
+        x = begins_depth(p, q) ? 11 * x + 13 : x;
         in[q] = x;
         if (p->parts[q] == GH_PART_MOE_ROUTER) {
             residual[p->layer_of[q]] = 7 * x + 1;
@@ -823,6 +882,7 @@ static void expect_microbatch(const struct pair *p, uint32_t x, uint32_t gy,
         x = 3 * x + q + 1 +
             (p->parts[q] == GH_PART_MOE_POST ? residual[p->layer_of[q]] : 0) +
             kept(p, q, 0, x) + kept(p, q, 1, x);
+        out[q] = x;
     }
     for (uint32_t q = p->n_parts; q-- > 0;) {
         const gh_part part = p->parts[q];
@@ -840,6 +900,7 @@ static void expect_microbatch(const struct pair *p, uint32_t x, uint32_t gy,
         if (part == GH_PART_MOE_ROUTER) {
             gy += 7 * gradient[p->layer_of[q]];
         }
+        gy = begins_depth(p, q) ? 11 * gy + out[q - 1] : gy;
     }
 }
 
@@ -954,6 +1015,8 @@ static gh_model *describe(const struct pair *p)
             .chunk = chunk_of(p, i),
             .family = p->options.family,
             .experts = moe ? 4 : 0,
+            .features = (p->options.depths & 1u << i) != 0 ? GH_FEATURE_MTP
+                                                           : 0,
         };
 
         gh_model_add_layer(model, &layer, NULL);

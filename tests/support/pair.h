@@ -6,7 +6,8 @@
  * Parts with weights set w = 3 w + gy + x, which depends on the order in which
  * microbatches come.  The router leaves a residual 7 x + 1 for the part that
  * ends the layer.  With `offload` a part keeps groups of tensors t = x + k: y
- * has t more, gx too, and w the first group's.  What node->release lists is overwritten on the node's
+ * has t more, gx too, and w the first group's.  Where a depth of prediction
+ * begins, the host makes its input 11 x + 13 itself, outside of every part.  What node->release lists is overwritten on the node's
  * stream at once, so that a release before the last reader shows.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -30,6 +31,7 @@ struct pair;
 struct pair_options {
     gh_layer_kind kinds[PAIR_MAX_LAYERS];
     uint32_t layers, chunks; /* chunks 0: 1 */
+    uint32_t depths; /* bit n: a depth of prediction begins with layer n */
     const char *family;      /* of every layer; NULL: none */
     const char *scope, *granularity;
     const char *order; /* GRAPHHOOKS_OVERLAP; NULL: unset */
@@ -87,6 +89,8 @@ struct pair {
     CUdeviceptr kept[PAIR_MAX_SETS][PAIR_MAX_PARTS][2]; /* where groups are */
     struct lender lender;
     struct lent_block *lent[PAIR_MAX_SETS][PAIR_MAX_PARTS];
+    uint32_t foreign; /* releases of what a depth is made of, which the host
+                         may read elsewhere */
     uint32_t skipped; /* releases of what offload gives back */
     void *user;
     uint32_t step;
