@@ -191,8 +191,8 @@ void products_open(struct products *p, const struct bench *bench,
         if (p->engine == NULL) {
             bench_die("no memory");
         }
-        p->engine->drv = bench->drv;
-        if (device_open_driver(p->engine, bench->options.soft) != 0) {
+        if (device_open(p->engine, bench->driver_path,
+                        (int)bench->options.rank) != 0) {
             bench_die("%s", p->engine->error);
         }
     }

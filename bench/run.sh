@@ -54,6 +54,9 @@ echo "overlap" >&2
 # shellcheck disable=SC2086
 ./bench/overlap --driver "$driver" $few --json "$out/overlap.json" \
     --costs "$out/overlap.costs"
+echo "exchange" >&2
+# shellcheck disable=SC2086
+"$here/exchange.sh" --driver "$driver" $few --json "$out/exchange.json"
 ./bench/scale --costs "$out/overlap.costs" --json "$out/scale.json"
 "$here/step.sh" "$out" "$driver"
 "$here/models.sh" "$out" "$driver"

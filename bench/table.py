@@ -31,6 +31,8 @@ MOST_OVER_LONGER = 1.03
 MOST_OVERLAP_HOST = 0.5
 MOST_NOISE = 1.01
 MOST_BEST_AUTO = 0.99
+LEAST_OF_BARE = 0.9 # the rate of an exchange over that of bare copies
+LEAST_BYTES = 4 << 20 # from so many on
 MOST_PAPER = 1.1 # or its inverse: on paper over measured
 # A captured step over an eager one, by models.sh's SIZE and SCOPE.
 MOST_MODEL_RATIO = {"launch": {"layer": 0.92, "chunk": 0.92, "partial": 0.97},
@@ -202,6 +204,49 @@ def overlap_ratios(shapes, real):
         f"{min(unbalanced):.3f}", judge(min(unbalanced), MOST_BEST_AUTO, real))
 
 
+def exchange(result, real):
+    real = real and result["mps"]
+    print(f"\nexchange of {result['ranks']} ranks, "
+          f"{'under' if result['mps'] else 'without'} MPS, NCCL "
+          f"{result['nccl'] or 'missing'}, us")
+    row("bytes to the peer", "bare", "copy", "nccl", "ratio", "target")
+    for case in result["copies"]:
+        us = [f"{case[key]['median'] / 1000:.1f}" if key in case else ""
+              for key in ("bare_ns", "copy_ns", "nccl_ns")]
+        # At least so much, so the inverse is at most.
+        most = (round(1 / LEAST_OF_BARE, 3) if case["bytes"] >= LEAST_BYTES
+                else None)
+        row(case["bytes"], *us, f"{case['bare_over_copy']:.3f}",
+            judge(1 / case["bare_over_copy"], most, real))
+    print("\nbeside products, us")
+    row("by", "products", "exchange", "both", "exposed", "")
+    for case in result["beside"]:
+        row(case["by"], *(f"{case[key]['median'] / 1000:.1f}" for key in
+                          ("products_ns", "exchange_ns", "both_ns")),
+            f"{case['exposed']:.3f}")
+    print("\nin a host with experts, ms; exposed")
+    widths = (16, 8, 10, 10, 10, 9, 9, 9, 16)
+    row("bytes", "by", "comm/comp", "fixed", "auto", "fixed", "auto", "nccl",
+        "target", widths=widths)
+    nccl = {case["bytes"]: case["auto_exposed"] for case in result["overlap"]
+            if case["by"] == "nccl"}
+    for case in result["overlap"]:
+        own = case["by"] == "copy"
+        most = MOST_EXPOSED if case["comm_over_compute"] <= 1 else 1
+        if case["bytes"] in nccl:
+            most = min(most, max(nccl[case["bytes"]], 0.001))
+        row(case["bytes"], case["by"], f"{case['comm_over_compute']:.3f}",
+            *(f"{case[key]['median'] / 1e6:.3f}"
+              for key in ("fixed_ns", "auto_ns")),
+            f"{case['fixed_exposed']:.3f}", f"{case['auto_exposed']:.3f}",
+            f"{nccl[case['bytes']]:.3f}" if case["bytes"] in nccl else "",
+            judge(case["auto_exposed"], round(most, 3) if own else None, real),
+            widths=widths)
+        if not case["bitwise_equal"]:
+            print(f"  {case['by']}: NOT bitwise equal")
+            missed.append((case["by"], "bitwise equal"))
+
+
 def scale(result, _real):
     real = "software" not in result["costs_of"]
     print(f"\noverlap on paper, nodes of {result['costs_of']}: milliseconds")
@@ -310,7 +355,8 @@ def models(cases):
 TABLES = {"hook_overhead": hook_overhead, "record_cost": record_cost,
           "hook_instructions": hook_instructions, "plan_cost": plan_cost,
           "open_cost": open_cost, "banks": banks,
-          "banks_select": banks_select, "overlap": overlap, "scale": scale}
+          "banks_select": banks_select, "overlap": overlap, "exchange": exchange,
+          "scale": scale}
 
 
 def main():

@@ -139,6 +139,26 @@ EOF
 else
     for _ in 1 2 3; do skip "no python3 to read JSON with"; done
 fi
+sh "$srcdir/bench/exchange.sh" --driver soft --rounds 2 \
+    --json "$scratch/x.json" 2> "$scratch/log"
+ok $? "exchange runs on two ranks"
+json "$scratch/x.json" "exchange writes JSON"
+! grep -q '^softcuda: ' "$scratch/log"
+ok $? "without a race or a read of what nothing wrote"
+[ "$(grep -c '"bitwise_equal": true' "$scratch/x.json")" -eq 6 ]
+ok $? "by copies and by NCCL the numbers are the same, in three sizes"
+if have python3; then
+    mkdir "$scratch/exchange"
+    cp "$scratch/x.json" "$scratch/exchange/exchange.json"
+    python3 "$srcdir/bench/table.py" "$scratch/exchange" > "$scratch/table"
+    [ "$(grep -c ' nccl ' "$scratch/table")" -ge 4 ]
+    ok $? "table.py has a line for NCCL in each size"
+else
+    skip "no python3 to read JSON with"
+fi
+./bench/exchange --driver soft --rounds 65 > "$scratch/out" 2>&1
+[ $? -eq 3 ] && grep -q 'give 64 at most' "$scratch/out"
+ok $? "more rounds than it keeps are refused"
 ./bench/scale --json "$scratch/s.json" > "$scratch/out" 2>&1
 [ $? -eq 3 ] && grep -q 'costs is missing; give the file' "$scratch/out"
 ok $? "scale says that it needs costs"

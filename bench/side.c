@@ -1,0 +1,173 @@
+/*
+ * side.c - see side.h.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "bench/side.h"
+
+#include <string.h>
+
+/* ---- opening ------------------------------------------------------------- */
+
+static void need_nccl(const struct side *s, ncclResult_t result,
+                      const char *entry)
+{
+    if (result != ncclSuccess) {
+        bench_die("%s: %s (%s)", entry, s->nccl.ncclGetErrorString(result),
+                  s->nccl.ncclGetLastError(NULL));
+    }
+}
+
+static void open_nccl(struct side *s)
+{
+    char path[4096], text[512];
+    uint64_t mine[16] = { 0 }, all[16 * RANKS_MOST];
+    ncclUniqueId id;
+
+    if (s->bench.options.nccl != NULL) {
+        snprintf(path, sizeof(path), "%s", s->bench.options.nccl);
+    } else if (s->bench.options.soft) {
+        bench_find("GRAPHHOOKS_SOFTNCCL", "libsoftnccl.so", path, sizeof(path));
+    } else {
+        snprintf(path, sizeof(path), "libnccl.so.2");
+    }
+    if (nccl_load(path, &s->nccl, text, sizeof(text)) != 0) {
+        if (s->rank->rank == 0) {
+            fprintf(stderr, "bench: without NCCL: %s\n", text);
+        }
+        return;
+    }
+    snprintf(s->nccl_path, sizeof(s->nccl_path), "%s", path);
+    if (s->rank->rank == 0) {
+        need_nccl(s, s->nccl.ncclGetUniqueId(&id), "ncclGetUniqueId");
+        memcpy(mine, &id, sizeof(id));
+    }
+    (void)rank_gather(s->rank, 0, mine, all, 16);
+    memcpy(&id, all, sizeof(id));
+    need_nccl(s,
+              s->nccl.ncclCommInitRank(&s->comm, (int)s->rank->n, id,
+                                       (int)s->rank->rank),
+              "ncclCommInitRank");
+}
+
+gh_exchange *side_exchange(struct side *s, enum exchange_by by, void *window,
+                           uint64_t bytes)
+{
+    /* The caller's own variables must not decide what is measured. */
+    static const char *const environment[] = { "GRAPHHOOKS_LOG=off", NULL };
+    const gh_exchange_desc desc = {
+        .struct_size = sizeof(desc),
+        .flags = s->bench.options.soft ? GH_EXCHANGE_IPC : 0,
+        .rank = s->rank->rank,
+        .n_ranks = s->rank->n,
+        .window = window,
+        .window_bytes = bytes,
+        .kind = by == BY_COPY ? "copy" : "nccl",
+        .comm = s->comm,
+        .nccl = s->nccl_path,
+        .user = s->rank,
+        .gather = s->comm != NULL ? NULL : rank_gather,
+        .driver = s->bench.options.soft ? s->bench.driver_path : "cuda",
+        .context = s->bench.ctx,
+        .environment = environment,
+    };
+    gh_exchange *x = NULL;
+    gh_error err = { "" };
+
+    bench_need_gh(s->bench.gh->exchange_create(&desc, &x, &err),
+                  "gh_exchange_create", &err);
+    return x;
+}
+
+bool side_has(const struct side *s, enum exchange_by by)
+{
+    return by != BY_NCCL || s->comm != NULL;
+}
+
+const char *by_name(enum exchange_by by)
+{
+    static const char *const names[] = { "copy", "nccl", "bare" };
+
+    return names[by];
+}
+
+void side_open(struct side *s, struct rank *rank,
+               const struct bench_options *options)
+{
+    struct bench_options mine = *options;
+    CUdeviceptr send;
+    int least, greatest;
+
+    memset(s, 0, sizeof(*s));
+    s->rank = rank;
+    mine.rank = rank->rank;
+    bench_open(&s->bench, &mine);
+    products_open(&s->products, &s->bench, options->cublas);
+    s->unit = options->soft ? 1024 : 1048576;
+    s->most = 64 * s->unit;
+    NEED(&s->bench, cuCtxGetStreamPriorityRange, (&least, &greatest));
+    NEED(&s->bench, cuStreamCreateWithPriority,
+         (&s->side, CU_STREAM_NON_BLOCKING, greatest));
+    NEED(&s->bench, cuEventCreate, (&s->begins, 0));
+    NEED(&s->bench, cuEventCreate, (&s->ends, 0));
+    NEED(&s->bench, cuEventCreate, (&s->fork, CU_EVENT_DISABLE_TIMING));
+    NEED(&s->bench, cuEventCreate, (&s->join, CU_EVENT_DISABLE_TIMING));
+    NEED(&s->bench, cuMemAlloc, (&send, s->most));
+    NEED(&s->bench, cuMemsetD8Async, (send, 1, s->most, s->bench.stream));
+    bench_sync(&s->bench);
+    s->send = (void *)(uintptr_t)send;
+    open_nccl(s);
+}
+
+void side_close(struct side *s)
+{
+    NEED(&s->bench, cuMemFree, ((CUdeviceptr)(uintptr_t)s->send));
+    NEED(&s->bench, cuStreamDestroy, (s->side));
+    NEED(&s->bench, cuEventDestroy, (s->begins));
+    NEED(&s->bench, cuEventDestroy, (s->ends));
+    NEED(&s->bench, cuEventDestroy, (s->fork));
+    NEED(&s->bench, cuEventDestroy, (s->join));
+    if (s->comm != NULL) {
+        need_nccl(s, s->nccl.ncclCommDestroy(s->comm), "ncclCommDestroy");
+    }
+    products_close(&s->products);
+    bench_close(&s->bench);
+}
+
+/* ---- one exchange -------------------------------------------------------- */
+
+/* `bytes` to each of the others, from `send` on; what comes is at `at`. */
+void side_send(struct side *s, gh_exchange *x, const void *send, uint64_t at,
+               uint64_t bytes, CUstream stream)
+{
+    uint64_t table[RANKS_MOST * RANKS_MOST];
+    gh_exchange_part parts[RANKS_MOST];
+    const uint32_t n = s->rank->n;
+    const gh_exchange_op op = { .struct_size = sizeof(op),
+                                .stream = stream,
+                                .send = send,
+                                .at = at,
+                                .parts = parts };
+    gh_error err = { "" };
+
+    for (uint32_t i = 0; i < n * n; i++) {
+        table[i] = i / n == i % n ? 0 : bytes / (n - 1);
+    }
+    s->bench.gh->exchange_lay_out(n, s->rank->rank, table, parts);
+    bench_need_gh(s->bench.gh->exchange_all_to_all(x, &op, &err),
+                  "gh_exchange_all_to_all", &err);
+}
+
+/* All of it, and nothing is left behind in another rank. */
+void side_wait(struct side *s, gh_exchange *x)
+{
+    gh_error err = { "" };
+
+    if (x != NULL) {
+        bench_need_gh(s->bench.gh->exchange_wait(x, s->bench.stream, &err),
+                      "gh_exchange_wait", &err);
+    } else {
+        bench_sync(&s->bench);
+    }
+    rank_meet(s->rank);
+}
