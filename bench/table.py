@@ -355,8 +355,8 @@ def models(cases):
 TABLES = {"hook_overhead": hook_overhead, "record_cost": record_cost,
           "hook_instructions": hook_instructions, "plan_cost": plan_cost,
           "open_cost": open_cost, "banks": banks,
-          "banks_select": banks_select, "overlap": overlap, "exchange": exchange,
-          "scale": scale}
+          "banks_select": banks_select, "overlap": overlap,
+          "exchange": exchange, "scale": scale}
 
 
 def main():
