@@ -247,7 +247,9 @@ static FILE *begin(struct side *s)
 static void run_rank(struct rank *rank, void *user)
 {
     const struct bench_options *options = user;
-    const int rounds = options->rounds != 0 ? options->rounds : ROUNDS;
+    /* Ranks that take turns on a GPU are slow, and their numbers say little. */
+    const int usual = options->soft || has_mps() ? ROUNDS : 2;
+    const int rounds = options->rounds != 0 ? options->rounds : usual;
     struct side side;
     struct window window;
     FILE *file;
