@@ -109,8 +109,8 @@ static void exchange_once(struct side *s, struct window *w, enum exchange_by by,
     }
 }
 
-/* `n` exchanges, `n` times so many products, or both beside each other; the
- * nanoseconds of the slowest rank. */
+/* `n` exchanges, `n` times so many products, or both beside each other, on an
+ * idle device; the nanoseconds of the slowest rank, for each. */
 static double timed(struct side *s, struct window *w, enum exchange_by by,
                     uint64_t bytes, int n, int products, bool exchanges)
 {
@@ -121,8 +121,6 @@ static double timed(struct side *s, struct window *w, enum exchange_by by,
 
     side_wait(s, NULL);
     NEED(bench, cuEventRecord, (s->begins, bench->stream));
-    NEED(bench, cuEventRecord, (s->fork, bench->stream));
-    NEED(bench, cuStreamWaitEvent, (s->side, s->fork, 0));
     for (int i = 0; i < n; i++) {
         if (exchanges) {
             exchange_once(s, w, by, bytes, s->side);

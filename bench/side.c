@@ -110,7 +110,6 @@ void side_open(struct side *s, struct rank *rank,
          (&s->side, CU_STREAM_NON_BLOCKING, greatest));
     NEED(&s->bench, cuEventCreate, (&s->begins, 0));
     NEED(&s->bench, cuEventCreate, (&s->ends, 0));
-    NEED(&s->bench, cuEventCreate, (&s->fork, CU_EVENT_DISABLE_TIMING));
     NEED(&s->bench, cuEventCreate, (&s->join, CU_EVENT_DISABLE_TIMING));
     NEED(&s->bench, cuMemAlloc, (&send, s->most));
     NEED(&s->bench, cuMemsetD8Async, (send, 1, s->most, s->bench.stream));
@@ -125,7 +124,6 @@ void side_close(struct side *s)
     NEED(&s->bench, cuStreamDestroy, (s->side));
     NEED(&s->bench, cuEventDestroy, (s->begins));
     NEED(&s->bench, cuEventDestroy, (s->ends));
-    NEED(&s->bench, cuEventDestroy, (s->fork));
     NEED(&s->bench, cuEventDestroy, (s->join));
     if (s->comm != NULL) {
         need_nccl(s, s->nccl.ncclCommDestroy(s->comm), "ncclCommDestroy");

@@ -24,7 +24,7 @@ struct side {
     uint64_t most; /* bytes that are sent at once */
     void *send;    /* so many */
     CUstream side; /* of the highest priority */
-    CUevent begins, ends, fork, join;
+    CUevent begins, ends, join;
     struct nccl nccl;
     char nccl_path[4096];
     ncclComm_t comm; /* NULL: there is no NCCL */
