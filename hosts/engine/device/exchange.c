@@ -6,8 +6,7 @@
 #include "device/exchange.h"
 
 static void send_and_receive(const struct comm *comm, const float *send,
-                             float *recv, const size_t *counts,
-                             CUstream stream)
+                             float *recv, const size_t *counts, CUstream stream)
 {
     const int n = comm->n, own = comm->rank;
     size_t out = 0, in = 0;
@@ -21,9 +20,9 @@ static void send_and_receive(const struct comm *comm, const float *send,
             comm_send(comm, send + out, goes, i, stream);
             comm_receive(comm, recv + in, comes, i, stream);
         } else if (goes > 0) {
-            DEVICE_CALL(comm->dev, cuMemcpyDtoDAsync,
-                        device_address(recv + in), device_address(send + out),
-                        goes * sizeof(float), stream);
+            DEVICE_CALL(comm->dev, cuMemcpyDtoDAsync, device_address(recv + in),
+                        device_address(send + out), goes * sizeof(float),
+                        stream);
         }
         out += goes;
         in += comes;
@@ -46,10 +45,9 @@ void exchange_all_to_all(struct exchange *exchange, const float *send,
     }
     exchange->calls++;
     for (int i = 0; i < comm->n; i++) {
-        exchange->bytes += i == comm->rank
-                               ? 0
-                               : counts[comm->rank * comm->n + i] *
-                                     sizeof(float);
+        exchange->bytes +=
+            i == comm->rank ? 0
+                            : counts[comm->rank * comm->n + i] * sizeof(float);
     }
 }
 

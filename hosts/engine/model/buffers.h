@@ -82,7 +82,7 @@ struct moe_buffers {
     int *slot;           /* of every choice; -1: dropped */
     int *source;         /* the choice in every slot; -1: padding */
     int *all_counts;     /* ep x experts, as every rank has counted */
-    int *counts_host;    /* pinned: those, or counts; when the host reads them */
+    int *counts_host;    /* pinned: those or counts, when the host reads */
     /* dispatch, experts, combine; room: slots, or what comes of other ranks */
     float *dispatched;  /* room x c */
     float *wide, *gelu; /* room x inner */

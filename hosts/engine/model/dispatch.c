@@ -177,8 +177,7 @@ void dispatch_forward(const struct work *work,
     }
 }
 
-void combine_forward(const struct work *work,
-                     const struct moe_buffers *buffers)
+void combine_forward(const struct work *work, const struct moe_buffers *buffers)
 {
     const struct config *config = &work->model->config;
 

@@ -7,9 +7,9 @@
 
 static int *tokens_of(const struct trainer *trainer, int microbatch)
 {
-    return trainer->tokens +
-           (size_t)microbatch * (size_t)trainer_columns(trainer) *
-               (size_t)config_rows(&trainer->model.config);
+    return trainer->tokens + (size_t)microbatch *
+                                 (size_t)trainer_columns(trainer) *
+                                 (size_t)config_rows(&trainer->model.config);
 }
 
 static int *targets_of(const struct trainer *trainer, int microbatch)

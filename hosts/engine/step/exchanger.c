@@ -44,12 +44,12 @@ static int carry(void *user, const float *send, float *recv,
     if (gh->exchange_all_to_all(exchanger->x, &op, &err) != GH_OK) {
         return fail(exchanger, "gh_exchange_all_to_all", &err);
     }
-    return comes == 0 ? 0
-                      : DEVICE_CALL(exchanger->trainer->dev, cuMemcpyDtoDAsync,
-                                    device_address(recv),
-                                    device_address(
-                                        gh->exchange_window(exchanger->x)),
-                                    comes, stream);
+    return comes == 0
+               ? 0
+               : DEVICE_CALL(exchanger->trainer->dev, cuMemcpyDtoDAsync,
+                             device_address(recv),
+                             device_address(gh->exchange_window(exchanger->x)),
+                             comes, stream);
 }
 
 static int wait_for(void *user, CUstream stream)

@@ -34,7 +34,9 @@ static gh_status run_node(void *user, const gh_overlap_node *node,
  * banks' ranks, whom the library would ask, are those that share sequences. */
 static gh_status agree(void *user, double *ns, uint32_t n, gh_error *err)
 {
-    enum { AT_ONCE = RANKS_EXCHANGE / sizeof(double) };
+    enum {
+        AT_ONCE = RANKS_EXCHANGE / sizeof(double)
+    };
     struct host *host = user;
     struct ranks *ranks = host->trainer->options->ranks;
     double mine[AT_ONCE], all[RANKS_MOST * AT_ONCE];

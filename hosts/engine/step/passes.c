@@ -298,7 +298,7 @@ static int run_forward(struct host *host, struct pass *pass, const float **x)
     return pass_add_x(host, pass) != 0 ? -1 : run_pass(host, pass, x);
 }
 
-/* Behind a launch, where the host has time; in pairs the library knows where. */
+/* Behind a launch, where the host has time; in pairs the library knows. */
 static int flush(struct host *host)
 {
     gh_error err = { "" };
