@@ -198,8 +198,13 @@ for exchange in nccl copy; do
         --ranks 4 --ep 4 --packed --cp 1,2,4 --seq 12 --overlap auto \
         --steps 4 --exchange $exchange
     goes "all features, exchange $exchange"
-    grep -q "exchange by $exchange" "$scratch/out"
-    ok $? "the table says that it was $exchange"
+    [ "$exchange" = copy ] && other=nccl || other=copy
+    [ "$(value exchanged_bytes)" -gt 0 ] &&
+        [ "$(value "exchange_${exchange}_bytes")" -eq \
+            "$(value exchanged_bytes)" ] &&
+        [ "$(value exchange_${other}_bytes)" -eq 0 ] &&
+        grep -q "\"exchange\": \"$exchange\"" "$scratch/out.json"
+    ok $? "all bytes have gone by $exchange"
 done
 
 # ---- scopes ----------------------------------------------------------------

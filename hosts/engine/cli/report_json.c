@@ -192,8 +192,10 @@ static void write_mode(struct json *json, const struct options *options,
     if (result->exchange.struct_size != 0) {
         json_text(json, "exchange",
                   result->exchange.kind == GH_EXCHANGE_COPY ? "copy" : "nccl");
-        json_count(json, "copied_bytes", result->exchange.copied_bytes);
-        json_count(json, "nccl_bytes", result->exchange.nccl_bytes);
+        json_count(json, "exchange_copy_bytes",
+                   result->exchange.copied_bytes);
+        json_count(json, "exchange_nccl_bytes",
+                   result->exchange.nccl_bytes);
     }
     write_times(json, "step_ms", result->step_ms, result->steps);
     write_times(json, "host_ms", result->host_ms, result->steps);
