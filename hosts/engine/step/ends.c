@@ -35,7 +35,7 @@ struct work work_of(const struct trainer *trainer, int microbatch)
         .set = trainer->flights[microbatch].set,
         .offsets = trainer->flights[microbatch].offsets,
         .comm = comm_of(trainer, microbatch),
-        .ep = ranks_exchange_of(trainer->options->ranks),
+        .ep = ranks_ep(trainer->options->ranks),
         .ring = trainer->options->cp_ring,
         .positions = positions_of(trainer, microbatch),
     };

@@ -103,7 +103,7 @@ int exchanger_open(struct exchanger *exchanger, struct trainer *trainer,
                    enum mode mode, char *error, size_t error_bytes)
 {
     const struct options *options = trainer->options;
-    struct exchange *exchange = ranks_exchange_of(options->ranks);
+    struct exchange *exchange = ranks_ep(options->ranks);
     gh_error err = { "" };
 
     memset(exchanger, 0, sizeof(*exchanger));

@@ -85,7 +85,7 @@ static int run_parts(struct host *host, const struct pass *pass,
         .offsets = trainer->flights[pass->microbatch].offsets,
         .hooks = trainer->model.offload != 0 ? &hooks : NULL,
         .comm = comm_of(trainer, pass->microbatch),
-        .ep = ranks_exchange_of(trainer->options->ranks),
+        .ep = ranks_ep(trainer->options->ranks),
         .ring = trainer->options->cp_ring,
     };
     const struct segment *segment = pass->segment;

@@ -70,8 +70,9 @@ int ranks_exchange(struct ranks *ranks, const void *mine, size_t bytes,
 void ranks_sum(const struct ranks *ranks, const struct model *model,
                CUstream stream);
 
-/* With those that divide the experts; NULL: none do. */
-static inline struct exchange *ranks_exchange_of(struct ranks *ranks)
+/* This rank's exchange of tokens with those that divide the experts; NULL: none
+ * do. */
+static inline struct exchange *ranks_ep(struct ranks *ranks)
 {
     return ranks == NULL || ranks->exchange.comm == NULL ? NULL
                                                          : &ranks->exchange;

@@ -190,7 +190,7 @@ static int issue(struct trainer *trainer, struct step_graphs *graphs, int count)
 static int wait_for_step(struct trainer *trainer)
 {
     struct ranks *ranks = trainer->options->ranks;
-    const struct exchange *exchange = ranks_exchange_of(ranks);
+    const struct exchange *exchange = ranks_ep(ranks);
 
     if (exchange != NULL &&
         exchange_synchronize(exchange, trainer->streams[0]) != 0) {
@@ -293,7 +293,7 @@ static int run_steps(struct trainer *trainer, struct step_graphs *graphs,
                      size_t before, struct result *result)
 {
     const struct options *options = trainer->options;
-    const struct exchange *exchange = ranks_exchange_of(options->ranks);
+    const struct exchange *exchange = ranks_ep(options->ranks);
     const struct exchange first =
         exchange != NULL ? *exchange : (struct exchange){ 0 };
     uint64_t experts = 0;
