@@ -136,6 +136,22 @@ def test_gradients_in_place_are_not_written(pair, grain, set_to_none):
 
 
 @GRAIN
+@pytest.mark.parametrize("many", [1, 2])
+def test_gradients_in_place_while_it_is_recorded(pair, grain, many):
+    def train(run):
+        run.steps([1] * 4)
+        for length in (32, 24, 32):
+            for _ in range(2):
+                run.zero()
+                run.backward(many)
+                evaluate(run, length)
+                run.optimizer.step()
+
+    run = pair(train, grain=grain, eval=True)
+    assert of(run)["recordings"] == 2 * SEGMENTS[grain]
+
+
+@GRAIN
 def test_accumulation_around_it(pair, grain):
     def train(run):
         for count in COUNTS:
@@ -285,9 +301,11 @@ def test_a_skip_over_layers(pair):
     pair(interleaved, model=Skipping, eval=True)
 
 
-def test_a_training_between_two_layers(pair):
+@pytest.mark.parametrize("earlier", [0, 3])
+def test_a_training_between_two_layers(pair, earlier):
     """It writes where the first one's graph has left its result."""
     def train(run):
+        run.steps([2] * earlier)
         interleaved(run)
         tokens = run.tokens()[:, :-1]
         first, *others = run.model.layers
@@ -322,6 +340,30 @@ def test_layers_that_are_called_in_another_order(pair):
         interleaved(run)
 
     pair(train, eval=True)
+
+
+def test_a_layer_that_runs_between_two_others(pair):
+    """It was recorded before them, and writes where one has its result."""
+    class Turning(Model):
+        turned = False
+
+        def run_layers(self, x):
+            first, second, third = self.layers
+            if not self.turned:
+                return third(second(first(x) * 1))
+            y = second(x)
+            return third(y) + first(x) if self.turned == "last" \
+                else first(x) + third(y)
+
+    def train(run):
+        interleaved(run)
+        for turned in ("last", "between", False, "between"):
+            run.model.turned = turned
+            evaluate(run, 32, 32)
+        run.model.turned = False
+        interleaved(run)
+
+    pair(train, model=Turning, eval=True)
 
 
 def test_a_layer_that_comes_later(pair):
