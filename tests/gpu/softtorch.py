@@ -219,7 +219,20 @@ class _Stream:
             event.wait()
 
     def defer(self, copy) -> None:
+        with _disable_current_modes():
+            for earlier in self.copies_before():
+                earlier.read_before(copy)
+            copy.spoil()
         self._work.append(copy)
+
+    def copies_before(self, mark=None) -> list:
+        """Those that are done before whatever is issued now, or was then."""
+        end = None if mark is None else max(mark - self._done, 0)
+        found = []
+        for work in self._work[:end]:
+            found += [work] if isinstance(work, _Copy) \
+                else work.__self__.copies_before()
+        return found
 
     def mark(self) -> int:
         return self._done + len(self._work)
@@ -251,14 +264,43 @@ class _Copy:
     def __init__(self, target, source):
         self._places = [(t.untyped_storage(), t.storage_offset(), t.size(),
                          t.stride(), t.dtype) for t in (target, source)]
+        self._read = None  # what is in the source, if that is written since
+
+    def _tensors(self) -> tuple:
+        """Target and source; None: everybody has let go of it."""
+        return tuple(None if softpool.is_free(storage)
+                     else torch.empty(0, dtype=dtype).set_(storage, *how)
+                     for storage, *how, dtype in self._places)
+
+    def spoil(self) -> None:
+        """The target holds nothing from now on."""
+        target, _ = self._tensors()
         softpool.spoil_range(target)
 
+    def read_before(self, later: "_Copy") -> None:
+        """That one writes what this one, which is done before it, reads."""
+        _, source = self._tensors()
+        target, _ = later._tensors()
+        if self._read is None and source is not None \
+                and _overlap(source, target):
+            self._read = source.clone()
+
     def __call__(self) -> None:
-        target, source = (None if softpool.is_free(storage)
-                          else torch.empty(0, dtype=dtype).set_(storage, *how)
-                          for storage, *how, dtype in self._places)
+        target, source = self._tensors()
         if target is not None and source is not None:
-            target.copy_(source)
+            target.copy_(source if self._read is None else self._read)
+
+
+def _overlap(one, other) -> bool:
+    (a, m), (b, n) = ((t.data_ptr(), _span(t)) for t in (one, other))
+    return a < b + n and b < a + m
+
+
+def _span(tensor) -> int:
+    """Bytes from its first to its last."""
+    return tensor.element_size() * (1 + sum(
+        (n - 1) * s for n, s in zip(tensor.size(), tensor.stride()))) \
+        if tensor.numel() else 0
 
 
 class _Defer(TorchDispatchMode):
@@ -288,6 +330,10 @@ class _Event:
     def wait(self) -> None:
         if self._stream is not None:
             self._stream.work_until(self._mark)
+
+    def copies_before(self) -> list:
+        return [] if self._stream is None \
+            else self._stream.copies_before(self._mark)
 
     def elapsed_time(self, other) -> float:
         return 1.0

@@ -305,3 +305,45 @@ def test_what_was_let_go_before_its_copy_is_lost():
     del source
     torch.cuda.current_stream().wait_stream(stream)
     assert target.tolist() != [3.0] * 4
+
+
+@pytest.mark.parametrize("ordered", ["one stream", "a wait", "many waits",
+                                     False])
+def test_what_a_later_copy_writes_was_read_before(ordered):
+    """As memory of the host's that goes to one tensor and then has another;
+    without an order that is lost."""
+    streams = [torch.cuda.Stream() for _ in range(3)]
+    first, last = streams[0], streams[0 if ordered == "one stream" else 2]
+    source, through = torch.full((4,), 3.0), torch.full((6,), 5.0)
+    target = torch.zeros(4)
+    with torch.cuda.stream(first):
+        target.copy_(through[2:], non_blocking=True)
+    if ordered == "a wait":
+        last.wait_stream(first)
+    elif ordered == "many waits":
+        # Both have something to do, so that they wait later, too.
+        for before, after in zip(streams, streams[1:]):
+            with torch.cuda.stream(after):
+                torch.zeros(2).copy_(torch.ones(2), non_blocking=True)
+            after.wait_stream(before)
+    with torch.cuda.stream(last):
+        through[:4].copy_(source, non_blocking=True)
+    torch.cuda.current_stream().wait_stream(last)
+    torch.cuda.current_stream().wait_stream(first)
+    assert through.tolist() == [3.0] * 4 + [5.0] * 2
+    if ordered:
+        assert target.tolist() == [5.0] * 4
+    else:
+        assert target.tolist() != [5.0] * 4
+
+
+def test_a_later_copy_elsewhere_keeps_nothing():
+    """What it does not write may be let go, and is lost."""
+    stream = torch.cuda.Stream()
+    source, target, other = torch.ones(4), torch.zeros(4), torch.zeros(4)
+    with torch.cuda.stream(stream):
+        target.copy_(source, non_blocking=True)
+        other.copy_(torch.ones(4), non_blocking=True)
+    source.fill_(7.0)  # nobody has waited
+    torch.cuda.current_stream().wait_stream(stream)
+    assert target.tolist() == [7.0] * 4
