@@ -225,13 +225,20 @@ class _Stream:
             copy.spoil()
         self._work.append(copy)
 
-    def copies_before(self, mark=None) -> list:
-        """Those that are done before whatever is issued now, or was then."""
-        end = None if mark is None else max(mark - self._done, 0)
-        found = []
-        for work in self._work[:end]:
-            found += [work] if isinstance(work, _Copy) \
-                else work.__self__.copies_before()
+    def copies_before(self) -> list:
+        """Those that are done before whatever is issued now."""
+        found, looked = [], {}  # how far, by stream
+        waiting = [(self, self.mark())]
+        while waiting:
+            stream, mark = waiting.pop()
+            begin = max(looked.get(stream, 0), stream._done)
+            looked[stream] = max(begin, mark)
+            for work in stream._work[begin - stream._done:
+                                     max(mark - stream._done, 0)]:
+                if isinstance(work, _Copy):
+                    found.append(work)
+                elif work.__self__.is_recorded():
+                    waiting.append(work.__self__.where())
         return found
 
     def mark(self) -> int:
@@ -331,9 +338,11 @@ class _Event:
         if self._stream is not None:
             self._stream.work_until(self._mark)
 
-    def copies_before(self) -> list:
-        return [] if self._stream is None \
-            else self._stream.copies_before(self._mark)
+    def is_recorded(self) -> bool:
+        return self._stream is not None
+
+    def where(self) -> tuple:
+        return self._stream, self._mark
 
     def elapsed_time(self, other) -> float:
         return 1.0

@@ -6,7 +6,9 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import pytest
-from models import COUNTS, GRAINS, WHOLE, Block, need_gpu, torch
+from models import (COUNTS, GRAINS, WHOLE, Block, Model, need_gpu,
+                    torch)
+from torch.utils.checkpoint import checkpoint
 
 need_gpu()
 
@@ -103,3 +105,68 @@ def test_weights_of_the_type(pair, grain, dtype):
         return Model(make).to(dtype)
 
     pair(train, grain=grain, make=Half, model=model)
+
+
+def checkpointed(where):
+    """Reentrant checkpoints around layers, or inside them."""
+    class Around(Model):
+        def run_layers(self, x):
+            for layer in self.layers:
+                x = checkpoint(layer, x, use_reentrant=True)
+            return x
+
+    class Inside(Block):
+        def forward(self, x):
+            return checkpoint(super().forward, x, use_reentrant=True)
+
+    return {"model": Around} if where == "around" else {"make": Inside}
+
+
+@pytest.mark.parametrize("where, grain", [
+    ("around", "layer"), ("around", "part"), ("inside", "layer"),
+    ("inside", "chunk")])
+@TYPES
+@pytest.mark.parametrize("cached", [True, False])
+@pytest.mark.parametrize("eval", [False, True])
+def test_autocast_and_reentrant_checkpoints(pair, where, grain, dtype, cached,
+                                            eval):
+    """They run the layers again in the backward, in the forward's autocast,
+    which is not around the backward."""
+    def train(run):
+        for count in COUNTS:
+            run.zero()
+            for _ in range(count):
+                with torch.autocast("cuda", dtype=dtype,
+                                    cache_enabled=cached):
+                    loss = run.loss()
+                loss.backward()
+            run.optimizer.step()
+            with torch.no_grad(), torch.autocast("cuda", dtype=dtype):
+                run.loss()
+
+    pair(train, grain=grain, replays=None, refused=None, eager=None, eval=eval,
+         judge=False, **checkpointed(where))
+
+
+@GRAIN
+@TYPES
+@pytest.mark.parametrize("around", ["the loop", "each"])
+def test_autocast_around_an_evaluation(pair, grain, dtype, around):
+    """Weights are cast anew after each step."""
+    def train(run):
+        for count in COUNTS:
+            run.step(count)
+            run.model.eval()
+            with torch.no_grad():
+                if around == "each":
+                    for _ in range(2):
+                        with torch.autocast("cuda", dtype=dtype):
+                            run.loss()
+                else:
+                    with torch.autocast("cuda", dtype=dtype):
+                        run.loss()
+                        run.loss()
+            run.model.train()
+
+    run = pair(train, grain=grain, eval=True)
+    assert run.attached.stats()["eval"]["replays"] > 0
