@@ -4,9 +4,9 @@
  * Under EP overlap, with fraction=auto.  In the step that is measured the
  * exchanges are timed as they are, with copies beside them; in one more they
  * and the copies take turns.  Where the first take longer by more than
- * GH_EXCHANGE_WITHIN, the groups whose copies lay beside them longest stay, and
- * as many as that takes.  In all other steps gh_offload.exchanges is NULL.  What
- * fails here ends the comparison, and nothing else.
+ * GH_EXCHANGE_WITHIN, the groups whose copies lay beside them longest stay,
+ * as many as that takes.  In all other steps gh_offload.exchanges is NULL.
+ * What fails here ends the comparison, and nothing else.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

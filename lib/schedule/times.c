@@ -2,12 +2,13 @@
  * times.c - how long nodes take, measured in one step.
  *
  * The step is the second after warmup, and after what offload learns from, in
- * which graphs are replayed.  Events stand around each node, behind its wait, so
- * that what is measured is the node and not what it waits for.  The next step's
- * first run reads them, makes them equal on all ranks, and drops all pairings,
- * which are then made for the times.  Both steps are counted, so that all ranks come to them in the same
- * call.  A node that one rank could not measure has the times of the others; a
- * rank that could measure none says so, and all stay fixed.
+ * which graphs are replayed.  Events stand around each node, behind its wait,
+ * so that what is measured is the node and not what it waits for.  The next
+ * step's first run reads them, makes them equal on all ranks, and drops all
+ * pairings, which are then made for the times.  Both steps are counted, so that
+ * all ranks come to them in the same call.  A node that one rank could not
+ * measure has the times of the others; a rank that could measure none says so,
+ * and all stay fixed.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

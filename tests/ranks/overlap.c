@@ -19,9 +19,9 @@
 #define STEPS 5
 #define WORDS 16384 /* a long copy */
 
-/* A host whose experts are long, or what comes after them, by rank.  Every exchange sums
- * over the ranks, and what is between adds nothing, so numbers are known; the
- * ranks add in the same order or wait for ever. */
+/* A host whose experts are long, or what comes after them, by rank.  Every
+ * exchange sums over the ranks, and what is between adds nothing, so numbers are
+ * known; the ranks add in the same order or wait for ever. */
 struct pairs {
     struct rank *r;
     gh_session *session;
@@ -385,14 +385,16 @@ static void test_ranks_choose_alike(struct rank *r)
         says_int(r, train(&p, false), GH_OK, "ranks agree: %.120s",
                  p.err.text);
         both = p.pair.compute_ns + p.pair.comm_ns;
-        says_int(r, p.pair.order, GH_OVERLAP_AUTO, "another order is taken");
+        says(r, p.pair.order == GH_OVERLAP_AUTO || !ranks_are_soft(),
+             "another order is taken");
         says(r, is_same(r, bits_of(p.pair.compute_ns)) &&
                     is_same(r, bits_of(p.pair.comm_ns)),
              "by the same times");
         says(r, is_same(r, bits_of(p.pair.predicted_ns)) &&
                     is_same(r, p.pair_issued),
              "and it is the same one");
-        says(r, checked || (both > lone * 1.2 && both < lone * 2),
+        says(r, checked || !ranks_are_soft() ||
+                    (both > lone * 1.2 && both < lone * 2),
              "the times are the largest of each: %.0f in all", both);
         says(r, strstr(p.said, " part ") == NULL, "no rank differs");
         close_pairs(&p);

@@ -417,7 +417,8 @@ static void test_auto_needs_an_agreement(void)
     said[0] = '\0';
     if (run(&p, &options, "auto without agree")) {
         is_int(pair_stats(&p).order, GH_OVERLAP_FIXED, "the order stays fixed");
-        ok(strstr(said, "name them with gh_ranks_set, or give gh_overlap_pair.agree") != NULL,
+        ok(strstr(said, "name them with gh_ranks_set, or give "
+                        "gh_overlap_pair.agree") != NULL,
            "which is said");
         pair_close(&p);
     }

@@ -870,7 +870,8 @@ static uint32_t kept(const struct pair *p, uint32_t q, uint32_t g, uint32_t x)
 static void expect_microbatch(const struct pair *p, uint32_t x, uint32_t gy,
                               uint32_t *weights)
 {
-    uint32_t in[PAIR_MAX_PARTS], out[PAIR_MAX_PARTS], residual[PAIR_MAX_LAYERS] = { 0 };
+    uint32_t in[PAIR_MAX_PARTS], out[PAIR_MAX_PARTS];
+    uint32_t residual[PAIR_MAX_LAYERS] = { 0 };
     uint32_t gradient[PAIR_MAX_LAYERS] = { 0 };
 
     for (uint32_t q = 0; q < p->n_parts; q++) {

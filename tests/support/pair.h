@@ -7,8 +7,9 @@
  * microbatches come.  The router leaves a residual 7 x + 1 for the part that
  * ends the layer.  With `offload` a part keeps groups of tensors t = x + k: y
  * has t more, gx too, and w the first group's.  Where a depth of prediction
- * begins, the host makes its input 11 x + 13 itself, outside of every part.  What node->release lists is overwritten on the node's
- * stream at once, so that a release before the last reader shows.
+ * begins, the host makes its input 11 x + 13 itself, outside of every part.
+ * What node->release lists is overwritten on the node's stream at once, so that
+ * a release before the last reader shows.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
