@@ -252,7 +252,7 @@ walk()
 }
 
 walk attn --model moe
-if [ "$driver" = soft ]; then
+if [ "$driver" = soft ] && [ -z "${sanitize-}" ]; then
     walk "attn mlp" --model mla --experts 4 --dense-layers 1
     walk "attn mlp mamba" --model hybrid --layers 4
 fi
@@ -269,13 +269,15 @@ done
 [ "$driver" = soft ] || { done_testing; exit; }
 
 # Streams and their operations in the order that a seed draws.
+seeds="1 2 3 4 5 6 7 8 9 10 11 12"
+[ -z "${sanitize-}" ] || seeds="1 2 3"
 bad=
-for seed in 1 2 3 4 5 6 7 8 9 10 11 12; do
+for seed in $seeds; do
     trains SOFTCUDA_SEED=$seed -- --model moe --layers 3 --ranks 2 --ep 2 \
         --seed $seed --compare $every --overlap auto --steps 4 \
         --offload core_attn,expert_fc1,moe_act || bad="$bad $seed"
 done
-empty "$bad" "twelve seeds, and what they draw: the same losses and weights"
+empty "$bad" "seeds $seeds, and what they draw: the same losses and weights"
 
 # Two ranks have 16 waits each in a step of two microbatches.
 bad=

@@ -7,6 +7,7 @@
 #include "tests/exchange/trader.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -259,8 +260,11 @@ int main(void)
     }
     ranks_know_each_other(false);
     if (ranks_are_soft()) {
+        const char *given = getenv("GRAPHHOOKS_TEST_SEEDS");
+        const int seeds = given != NULL ? atoi(given) : 20;
+
         ranks_quiet(true);
-        for (int seed = 2; seed <= 101; seed++) {
+        for (int seed = 2; seed < 2 + seeds; seed++) {
             ranks_seed(seed);
             wanted = (struct trader_options){
                 .kind = seed % 4 == 0 ? "nccl" : "copy",
@@ -269,7 +273,7 @@ int main(void)
             ranks_run(2 + seed % 3, "seeds", test_replayed);
         }
         ranks_quiet(false);
-        ok(true, "100 seeds are exact, and have no race");
+        ok(true, "%d seeds are exact, and have no race", seeds);
     }
     return done_testing();
 }
