@@ -44,14 +44,17 @@ def x(share: float) -> float:
     return round(LEFT + PLOT * min(share, MOST) / MOST, 1)
 
 
+def percent(share: float) -> str:
+    return f"{100 * max(share, 0):.1f} %"
+
+
 def title(data: dict) -> str:
     hidden = [shape for shape in data["shapes"]
               if shape["comm_over_compute"] <= 1]
     worst = {way: max(mode_of(shape, way)["exposed"] for shape in hidden)
              for way, _, _ in ORDERS}
-    return (f"At most {100 * max(worst['auto'], 0):.1f} % of an exchange is "
-            f"exposed where compute is longer; in the fixed order "
-            f"{100 * max(worst['fixed'], 0):.1f} %")
+    return (f"Exposed, where compute is longer: {percent(worst['auto'])} at "
+            f"most, in the fixed order {percent(worst['fixed'])}")
 
 
 def bars(data: dict) -> list[str]:

@@ -36,9 +36,8 @@ polyline.way { fill: none; stroke-width: 2 }
 def title(rows: list[dict]) -> str:
     over = {key: max(row[key] / row["longer_ns"] for row in rows)
             for key in ("fixed_ns", "auto_ns")}
-    return (f"On paper, auto is at most {100 * (over['auto_ns'] - 1):.0f} % "
-            f"above the longer of compute and communication, fixed "
-            f"{100 * (over['fixed_ns'] - 1):.0f} %")
+    return (f"On paper: auto at most {100 * (over['auto_ns'] - 1):.0f} % above "
+            f"the longer of both, fixed {100 * (over['fixed_ns'] - 1):.0f} %")
 
 
 class Panel:

@@ -92,6 +92,12 @@ if have python3; then
         bench/results/h200 > "$scratch/banks.svg"
     cmp -s "$scratch/banks.svg" bench/results/h200/banks.svg
     ok $? "that of banks is what bench/banks_picture.py makes of them"
+    for name in overlap scale; do
+        PYTHONDONTWRITEBYTECODE=1 python3 "bench/${name}_picture.py" \
+            "bench/results/h200/$name.json" > "$scratch/$name.svg"
+        cmp -s "$scratch/$name.svg" "bench/results/h200/$name.svg"
+        ok $? "that of $name is what bench/${name}_picture.py makes of them"
+    done
     mkdir "$scratch/part"
     cp bench/results/h200/peers/peers_h1024s256m1.json "$scratch/part"
     sed 's|"torch/layer"|"torch/later"|' \
@@ -102,6 +108,8 @@ if have python3; then
     [ $? -eq 2 ] && [ "${said#*lacks a measurement of torch/layer; }" != "$said" ]
     ok $? "without a row it draws nothing, and names the row"
 else
+    skip "no python3 to draw the picture with"
+    skip "no python3 to draw the picture with"
     skip "no python3 to draw the picture with"
     skip "no python3 to draw the picture with"
     skip "no python3 to draw the picture with"
