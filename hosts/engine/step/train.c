@@ -27,6 +27,16 @@ static double milliseconds(void)
     return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
 }
 
+/* What is behind a microbatch of a shorter shape goes to the device with it. */
+static void clear_rest(const struct trainer *trainer, int *tokens, size_t own)
+{
+    const size_t rows = (size_t)config_rows(&trainer->model.config);
+
+    for (int i = 0; i < trainer_columns(trainer); i++, tokens += rows) {
+        memset(tokens + own, 0, (rows - own) * sizeof(*tokens));
+    }
+}
+
 /* The rank's own part of a microbatch.  0, or -1 when memory ran out. */
 static int sample(struct trainer *trainer, const struct text *text, int step,
                   int microbatch)
@@ -43,6 +53,7 @@ static int sample(struct trainer *trainer, const struct text *text, int step,
         options->n_cp > 0 ? portion_choose(text, options, step, microbatch)
                           : microbatch % options_shapes(options);
     config = &model_of(trainer, microbatch)->config;
+    clear_rest(trainer, tokens, (size_t)config_rows(config));
     if (options->n_cp > 0) {
         return portion_sample(text, options, config, step, microbatch, tokens,
                               tokens + rows, tokens + 2 * rows,
