@@ -28,7 +28,7 @@ struct hole {
     size_t first, end;
 };
 
-/* What nothing has written; kept by unwritten.c. */
+/* What no call has written; kept by unwritten.c. */
 struct holes {
     struct hole *v;
     uint32_t n, room;
@@ -64,7 +64,8 @@ struct alloc {
     CUcontext ctx;
     uint64_t number; /* from 1, in the order of allocation */
     struct shadow shadow;
-    struct holes holes; /* none in pinned memory */
+    struct holes holes;
+    uint64_t fresh; /* of pinned memory: what it began with, see fresh.c */
     struct labels labels;
     struct flags flags;
 };

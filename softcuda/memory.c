@@ -13,6 +13,7 @@
 #include "softcuda/context.h"
 #include "softcuda/engine.h"
 #include "softcuda/flags.h"
+#include "softcuda/fresh.h"
 #include "softcuda/issue.h"
 #include "softcuda/labels.h"
 #include "softcuda/race.h"
@@ -41,12 +42,12 @@ static void *take(size_t bytes, enum side side, CUcontext ctx)
         free(base);
         return NULL;
     }
-    if (side == SIDE_DEVICE) {
-        holes_all(&alloc->holes, bytes);
-    }
+    holes_all(&alloc->holes, bytes);
     /* New memory holds whatever: under a seed, something new every time, so
      * that reading it before writing shows as a difference. */
-    if (soft.set.seed != 0) {
+    if (side == SIDE_PINNED) {
+        fresh_fill(alloc, soft.set.seed);
+    } else if (soft.set.seed != 0) {
         memset(base, (int)((soft.set.seed * 31 + alloc->number) & 0xFF), bytes);
     }
     return base;

@@ -36,7 +36,8 @@ static size_t offset_in(const struct alloc *alloc, const void *address)
     return (size_t)((uintptr_t)address - alloc->base);
 }
 
-/* A copy from anywhere but device memory brings written bytes. */
+/* What a copy from pinned memory brings counts as written: it was reported if
+ * it was not. */
 static void note_copy(const struct sink *sink, struct alloc *to, size_t offset,
                       size_t bytes)
 {
@@ -51,7 +52,10 @@ static void note_copy(const struct sink *sink, struct alloc *to, size_t offset,
         labels_write(to, offset, bytes, sink->op);
     }
 
-    if (from != NULL && to->side == SIDE_DEVICE) {
+    if (from != NULL && from->side == SIDE_PINNED && soft.set.unwritten) {
+        unwritten_use(from, offset_in(from, source), bytes, sink->op);
+    }
+    if (from != NULL && from->side == SIDE_DEVICE && to->side == SIDE_DEVICE) {
         unwritten_copy(to, offset, from, offset_in(from, source), bytes);
     } else {
         unwritten_write(to, offset, bytes);

@@ -96,7 +96,7 @@ typedef int softcuda_configure_fn(const char *settings);
 /* The number of races reported so far; text of the i-th in *text_p. */
 typedef uint64_t softcuda_races_fn(uint64_t i, const char **text_p);
 
-/* The same of reads of device memory that nothing has written. */
+/* The same of reads of memory that nothing has written. */
 typedef uint64_t softcuda_unwritten_fn(uint64_t i, const char **text_p);
 
 /* From now on the program issues work that knows these bytes, which lie in one

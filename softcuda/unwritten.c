@@ -1,13 +1,16 @@
 /*
- * unwritten.c - which bytes of device memory nothing has written yet.
+ * unwritten.c - which bytes of memory nothing has written yet.
  *
- * Every device allocation begins as one hole.  What writes fills it; a copy
+ * Every allocation begins as one hole.  What writes fills it; a copy
  * takes the holes of its source along, since padding may be copied by anyone;
  * and whoever depends on the bytes of a hole has used what was never written:
  * a kernel that reads them, a copy to the host.  The holes are kept whether
  * or not they are reported, so that reports can begin at any time.
  *
- * Pinned memory counts as written: the CPU writes it without a call.
+ * The CPU writes pinned memory without a call.  There, a hole is where no
+ * operation has written, and only what still holds what new memory began with
+ * is unwritten.  A run of less than 16 bytes of it may be padding between what
+ * the CPU has written, unless it is all that is read.
  *
  * Invariant: holes are sorted, none is empty, and no two of them touch.
  *
@@ -15,6 +18,7 @@
  */
 #include "softcuda/unwritten.h"
 
+#include "softcuda/fresh.h"
 #include "softcuda/labels.h"
 #include "softcuda/op.h"
 #include "softcuda/report.h"
@@ -23,6 +27,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum {
+    RUN_LEAST = 16 /* of pinned memory */
+};
 
 static struct reports unwritten;
 
@@ -175,6 +183,22 @@ static bool is_news(const struct alloc *alloc, const struct hole *part,
     return reports_is_news(&unwritten, hash);
 }
 
+/* The first bytes of the range that are unwritten; false when none are. */
+static bool find(const struct alloc *alloc, struct hole range,
+                 struct hole *part)
+{
+    const size_t bytes = range.end - range.first;
+    const size_t least = bytes < RUN_LEAST ? RUN_LEAST / 2 : RUN_LEAST;
+
+    for (uint32_t i = above(&alloc->holes, range.first);
+         part_of(&alloc->holes, i, range, part); i++) {
+        if (alloc->side == SIDE_DEVICE || fresh_find(alloc, part, least)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void unwritten_use(const struct alloc *alloc, size_t offset, size_t bytes,
                    const struct op *op)
 {
@@ -182,17 +206,17 @@ void unwritten_use(const struct alloc *alloc, size_t offset, size_t bytes,
     char who[256], text[640], whose[128];
     struct hole part;
 
-    if (!part_of(&alloc->holes, above(&alloc->holes, offset), range, &part) ||
-        !is_news(alloc, &part, op)) {
+    if (!find(alloc, range, &part) || !is_news(alloc, &part, op)) {
         return;
     }
     op_describe(op, who, sizeof(who));
     labels_show(alloc, part.first, op, whose, sizeof(whose));
     snprintf(text, sizeof(text),
-             "%s reads bytes %zu..%zu of device allocation %llu (%zu bytes)%s, "
+             "%s reads bytes %zu..%zu of %s allocation %llu (%zu bytes)%s, "
              "which nothing has written",
-             who, part.first, part.end, (unsigned long long)alloc->number,
-             alloc->bytes, whose);
+             who, part.first, part.end,
+             alloc->side == SIDE_DEVICE ? "device" : "pinned",
+             (unsigned long long)alloc->number, alloc->bytes, whose);
     reports_add(&unwritten, "unwritten", text);
 }
 

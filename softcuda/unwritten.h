@@ -1,5 +1,5 @@
 /*
- * unwritten.h - which bytes of device memory nothing has written yet.
+ * unwritten.h - which bytes of memory nothing has written yet.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -179,6 +179,7 @@ bool contract_open(int *status_p)
     drv.cuMemsetD8Async(words, 0, WORDS * WORD, side);
     drv.cuMemAllocHost(&memory, WORDS * WORD);
     pinned = memory;
+    memset(pinned, 0, WORDS * WORD);
     drv.cuCtxSynchronize();
     is_int(drv.cuModuleLoadData(&module, contract_image()), 0,
            "the test's kernels load");
