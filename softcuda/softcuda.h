@@ -25,9 +25,9 @@ typedef struct softcuda_launch {
 
 /* What a kernel does to a range of memory.  Reading bytes that nothing has
  * written since they were allocated is reported.  A copy says FROM, then TO
- * of as many bytes: it may move what nothing has written, and what it was
- * moved to is then as unwritten.  FROM alone looks at bytes whatever they
- * are. */
+ * of as many bytes: of device memory it may move what nothing has written, and
+ * what it was moved to is then as unwritten.  FROM alone looks at bytes
+ * whatever they are. */
 enum {
     SOFTCUDA_READ = 0,
     SOFTCUDA_WRITE = 1,
