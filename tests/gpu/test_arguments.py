@@ -570,6 +570,33 @@ def test_complex_tensors_are_left_alone(pair):
     assert "whether it is a conjugate" in run.attached.explain()
 
 
+class Signed(Block):
+    def forward(self, x, by):
+        return super().forward(x * by)
+
+
+class Negates(Model):
+    """A view of the other sign, which lies in the same memory."""
+
+    calls = 0
+
+    def run_layers(self, x):
+        self.calls += 1
+        by = torch.linspace(0.5, 1.0, WIDTH, device=x.device)
+        if self.calls > 3:
+            by = torch._neg_view(by)
+        for layer in self.layers:
+            x = layer(x, by)
+        return x
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_negated_views_are_left_alone(pair, grain):
+    run = pair(lambda r: r.steps([1] * 7), grain=grain, make=Signed,
+               model=Negates, eager=["input"])
+    assert "x.resolve_neg()" in run.attached.explain()
+
+
 @dataclasses.dataclass
 class Context:
     x: torch.Tensor

@@ -58,6 +58,9 @@ class Tensor:
     def is_inference(self):
         return False
 
+    def is_neg(self):
+        return False
+
 
 @pytest.fixture(autouse=True)
 def stubs(monkeypatch):

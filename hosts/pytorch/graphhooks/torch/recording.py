@@ -28,6 +28,10 @@ def why_not(segment, tensors):
         return (f"{len(tensors)} tensors go into it, and a graph takes "
                 f"{_abi.GH_MAX_BUFFERS} at most")
     for tensor in tensors:
+        if tensor.is_neg():
+            return ("a negated view goes into it: the sign is a bit beside "
+                    "its memory, which is all that a graph reads; give it "
+                    "x.resolve_neg()")
         if not is_dense(tensor):
             return "a tensor with holes or overlaps goes into it"
         if tensor.device.index != segment.owner.device:

@@ -53,7 +53,7 @@ def gather(value, tensors: list, key: list) -> None:
                         "memory, which is all that a graph reads")
         try:
             key.append((value.shape, value.stride(), dtype,
-                        value.requires_grad))
+                        value.requires_grad, value.is_neg()))
         except RuntimeError:
             raise Unfit("a sparse or nested tensor goes into the layer or "
                         "comes out of it; graphs know strided ones") from None
@@ -125,7 +125,8 @@ def _describe(name: str, value, found: dict, tensors: dict) -> None:
             f"{name}.shape": str(tuple(value.shape)),
             f"{name}.dtype": str(value.dtype),
             f"{name}.stride()": str(value.stride()),
-            f"{name}.requires_grad": str(value.requires_grad)})
+            f"{name}.requires_grad": str(value.requires_grad),
+            f"{name}.is_neg()": str(value.is_neg())})
     elif kind in _PLAIN or isinstance(value, enum.Enum):
         found[name] = repr(value)
     else:
