@@ -187,6 +187,60 @@ def test_hooks_of_hidden_states(pair, grain, refused):
          replays=refused is None)
 
 
+class Halves(Block):
+    """Puts a hook on what it is given, in its forward."""
+
+    def forward(self, x):
+        x.register_hook(lambda grad: grad * 0.5)
+        return super().forward(x)
+
+
+class HalvesAView(Block):
+    def forward(self, x):
+        x = x.view_as(x)
+        x.register_hook(lambda grad: grad * 0.5)
+        return super().forward(x)
+
+
+class HalvesAWeight(Block):
+    def forward(self, x):
+        self.mlp.up.weight.register_hook(lambda grad: grad * 0.5)
+        return super().forward(x)
+
+
+class Skips(Model):
+    """What goes into a layer is used elsewhere too."""
+
+    def run_layers(self, x):
+        for layer in self.layers:
+            x = x + layer(x)
+        return x
+
+
+@pytest.mark.parametrize("model", [Model, Skips])
+@pytest.mark.parametrize("grain", WHOLE)
+def test_hooks_that_a_forward_puts_on_what_it_is_given(pair, grain, model):
+    """A graph would call them with a part of what comes."""
+    between = grain == "chunk" and model is Skips
+    pair(lambda r: r.steps([1, 1, 1, 2]), grain=grain, make=Halves,
+         model=model, replays=False, eager=None,
+         refused="reads a tensor that neither" if between
+         else "a hook on the gradient of what it is given")
+
+
+@pytest.mark.parametrize("model", [Model, Skips])
+def test_hooks_that_a_forward_puts_on_a_view_of_that(pair, model):
+    pair(lambda r: r.steps([1, 1, 1, 2]), make=HalvesAView, model=model)
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_hooks_that_a_forward_puts_on_a_weight(pair, grain):
+    """In each call one more."""
+    pair(lambda r: r.steps([1, 1, 1, 2]), grain=grain, make=HalvesAWeight,
+         refused="a hook on the gradient of a parameter", replays=False,
+         eager=None)
+
+
 class Retains(Model):
     def run_layers(self, x):
         self.hidden = []

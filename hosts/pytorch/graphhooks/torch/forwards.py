@@ -92,6 +92,7 @@ def _run(segment, instance: Instance, attributes, settings, tensors, args,
     if not any(t.requires_grad for t in results.tensors):
         raise tree.Unfit("nothing that comes out of it needs a gradient")
     refuse_set(segment.parameters.all, instance.leaves, "a parameter")
+    _refuse_hooks(instance)
     _refuse_others(instance, attributes, results)
     if settings is not None:
         settings.settle("it")
@@ -99,6 +100,20 @@ def _run(segment, instance: Instance, attributes, settings, tensors, args,
     instance.live = results.tensors
     note_uses(segment, instance)
     return results.last
+
+
+def _refuse_hooks(instance) -> None:
+    """Those that a forward registers: eager calls them with what comes from
+    elsewhere too, and one of a parameter in each backward after that."""
+    if private.have_hooks(instance.inputs):
+        raise tree.Unfit("it puts a hook on the gradient of what it is given, "
+                         "which is called with what comes from elsewhere too, "
+                         "and a graph has its own alone: put it on a view of "
+                         "that, x = x.view_as(x), or outside of the layers")
+    if private.have_hooks(instance.leaves):
+        raise tree.Unfit("it puts a hook on the gradient of a parameter, in "
+                         "each call one more, which a replay would not: put "
+                         "it there before the attach")
 
 
 def _refuse_others(instance, attributes, results) -> None:
