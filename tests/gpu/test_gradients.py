@@ -300,6 +300,26 @@ def test_gradients_apart_from_graphs_are_in_nobodys_way():
     assert owner.moved == 0
 
 
+def test_gradients_of_two_banks_at_one_address():
+    """They are of the one whose tensor is `.grad`."""
+    first, second = gradients.Home(0), gradients.Home(1)
+    p = nn.Parameter(torch.ones(2))
+    parameters = gradients.Parameters([nn.ParameterList([p])])
+    parameters.homes = [first, second]
+    place = torch.full((2,), 9.0)
+    for serial, home in enumerate(parameters.homes, 1):
+        home.put([(p, place.data)])
+        home.serial = serial
+    p.grad = second.gradients[p]
+    assert not parameters.are_written_for_others(1)
+    assert not parameters.are_written(2, 1)
+    assert parameters.are_written_for_others(0)
+    assert parameters.are_written(1, 1)
+    p.grad = place.data  # nobody knows whose
+    assert parameters.are_written_for_others(0)
+    assert parameters.are_written_for_others(1)
+
+
 def test_gradients_that_were_moved_out_are_in_nobodys_way():
     owner = Owner()
     early, late = Segment(owner, adds=False), Segment(owner, adds=False)

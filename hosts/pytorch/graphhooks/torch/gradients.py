@@ -258,7 +258,7 @@ class Parameters:
         for home in self.homes:
             if home.serial and (home.serial > after or bank is not None
                                 and home.bank != bank) \
-                    and home.is_lived_in():
+                    and home.is_lived_in(self.homes):
                 return True
         return False
 
@@ -315,10 +315,13 @@ class Home:
                         for p, g in self._memory.items()}
         self.gradients = {p: g.data for p, g in self._memory.items()}
 
-    def is_lived_in(self) -> bool:
-        """Whether a gradient in it is somebody's now."""
+    def is_lived_in(self, homes=()) -> bool:
+        """Whether a gradient in it is somebody's now.  Several banks may have
+        theirs at one address: then it is of the one whose tensor it is."""
         for p, g in self.gradients.items():
-            if p.grad is not None and _is_at(p.grad, g):
+            if p.grad is not None and _is_at(p.grad, g) and (
+                    p.grad is g or not any(p.grad is h.gradients.get(p)
+                                           for h in homes)):
                 return True
         return False
 
