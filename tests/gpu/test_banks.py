@@ -449,6 +449,49 @@ def test_a_recording_that_fails_leaves_other_banks(pair, grain, make):
     assert eager(run)["refused"] > 0
 
 
+class InterruptsBack(torch.autograd.Function):
+    now = False
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 1.0
+
+    @staticmethod
+    def backward(ctx, grad):
+        if InterruptsBack.now:
+            raise KeyboardInterrupt
+        return grad
+
+
+class Interrupted(Block):
+    def forward(self, x):
+        return InterruptsBack.apply(super().forward(x))
+
+
+@WHOLES
+def test_an_interrupt_of_one_recording_leaves_other_banks(
+        pair, grain, monkeypatch):
+    """Also when that is the first of all."""
+    def train(run):
+        for length in (32, 24):
+            run.zero()
+            run.loss(length=length).backward()
+            run.optimizer.step()
+        run.zero()
+        loss = run.loss(length=32)
+        monkeypatch.setattr(InterruptsBack, "now", True)
+        with pytest.raises(KeyboardInterrupt):
+            loss.backward()
+        monkeypatch.setattr(InterruptsBack, "now", False)
+        of_lengths(*[32, 24] * 3)(run)
+
+    run = pair(train, grain=grain, make=Interrupted, eager=["backward"])
+    replays = {b["shape"]: b["replays"] for b in run.attached.stats()["banks"]}
+    assert replays[f"({BATCH}, 24, {WIDTH})"] > 0
+    assert f"of ({BATCH}, 32, {WIDTH}): the recording of its backward was " \
+        "interrupted" in run.attached.explain()
+
+
 class Stops(Model):
     """Its backward may end between two layers."""
 

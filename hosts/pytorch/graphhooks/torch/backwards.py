@@ -44,8 +44,8 @@ def begin(segment, instance: Instance, microbatch: int, grads):
                        "buffer between a forward and its backward; set it "
                        "before the forward")
     if instance.spent and segment.refused is None:
-        segment.refuse("the recording of its backward was interrupted")
-    if segment.refused is None:
+        _leave_out(segment, instance.signature)
+    if segment.refused is None and instance.signature.refused is None:
         segment.parameters.decide(
             owner.accumulates or owner.microbatch > 0
             or segment.sums.is_summing())
@@ -60,6 +60,15 @@ def begin(segment, instance: Instance, microbatch: int, grads):
     instance.before = instance.numbers = None
     instance.groups = ()
     return segment.run_back(instance, microbatch, grads)
+
+
+def _leave_out(segment, signature) -> None:
+    """An interrupt says nothing of other shapes."""
+    why = "the recording of its backward was interrupted"
+    if len(segment.owner.banks.all) == 1:
+        segment.refuse(why)
+    else:
+        segment.leave_out(signature, why)
 
 
 def _alone(instance: Instance) -> list:

@@ -116,7 +116,11 @@ class Segment(Planned):
         are there stay."""
         if all(bank == signature.bank.number for bank, _ in self.instances):
             self.refuse(why)
-            return
+        else:
+            self.leave_out(signature, why)
+
+    def leave_out(self, signature, why: str) -> None:
+        """It is eager in that bank."""
         signature.refused = why
         self.owner.notices.add(EAGER, self.name, "of "
                                f"{signature.bank.name}: {why}")
