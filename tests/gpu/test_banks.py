@@ -589,5 +589,13 @@ def test_a_gradient_outlives_the_graphs_that_have_left_it(runs, grain):
 
 
 def test_more_than_the_library_takes_is_refused_at_the_attach(runs):
-    with pytest.raises(graphhooks.Error, match="max_banks"):
+    with pytest.raises(graphhooks.Error, match="max_banks is \"0\".* or leave "
+                       "it out for 8$"):
         runs(grain="layer", max_banks=0)
+
+
+def test_a_variable_that_is_wrong_is_refused_at_the_attach(runs, monkeypatch):
+    monkeypatch.setenv("GRAPHHOOKS_MAX_BANKS", "some")
+    with pytest.raises(graphhooks.Error, match="GRAPHHOOKS_MAX_BANKS is .* or "
+                       "leave it out for 8$"):
+        runs(grain="layer")

@@ -193,9 +193,13 @@ class Attached:
     def _open_session(self, environment, services, options) -> _Session:
         with torch.cuda.device(self.device):
             torch.cuda.current_stream().query()  # makes the context
-            return _Session(stack.describe(self.layers), device=self.device,
-                            services=services, environment=environment,
-                            **options)
+            try:
+                return _Session(stack.describe(self.layers),
+                                device=self.device, services=services,
+                                environment=environment, **options)
+            except Error as refused:
+                raise Error(banks.spell_most(str(refused)),
+                            refused.status) from None
 
     def _segment(self, planned) -> Segment:
         layers = self.layers[planned.first_layer:planned.last_layer + 1]

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 
 from .. import _abi
 from . import calls
@@ -36,6 +37,13 @@ def with_most(options: dict) -> dict:
             and not os.environ.get("GRAPHHOOKS_MAX_BANKS"):
         return {**options, "max_banks": MOST}
     return options
+
+
+def spell_most(text: str) -> str:
+    """The library's sentence of a wrong number, with what holds here."""
+    if "max_banks is" not in text.lower():
+        return text
+    return re.sub(r"leave it out for \d+", f"leave it out for {MOST}", text)
 
 
 class Bank:
