@@ -179,7 +179,11 @@ def test_a_number_is_part_of_the_shape(pair, grain, request):
         pytest.skip("parts are given no number here")
     run = pair(of_lengths(*[32] * 10), grain=grain, make=Scaled,
                model=ByNumber)
-    assert len(run.attached.stats()["banks"]) == 2
+    banks = run.attached.stats()["banks"]
+    assert [b["shape"] for b in banks] == [f"({BATCH}, 32, {WIDTH})"] * 2
+    assert [b["besides"] for b in banks] == ["by: 2.0", "by: 1.0"]
+    for by in (1.0, 2.0):
+        assert f"({BATCH}, 32, {WIDTH}) (by: {by})" in run.attached.explain()
     assert set(eager(run)) == {"warmup"}
 
 

@@ -312,19 +312,33 @@ class Banks:
         for bank in self.declared:
             stats = self.stats_of(bank)
             found.append({
-                "shape": bank.name, "graphs": stats.graphs,
-                "recordings": stats.recordings, "replays": stats.replays,
-                "evictions": stats.evictions})
+                "shape": bank.name, "besides": self._besides(bank),
+                "graphs": stats.graphs, "recordings": stats.recordings,
+                "replays": stats.replays, "evictions": stats.evictions})
         return found
+
+    def _besides(self, bank: Bank) -> str:
+        """In what it differs from others of the same name."""
+        alike = [b.words for b in self.declared
+                 if b.name == bank.name and b.words]
+        return ", ".join(
+            f"{name}: {calls.shortened(text)}"
+            for name, text in bank.words.items()
+            if any(words.get(name) != text for words in alike))
+
+    def _named(self, bank: Bank) -> str:
+        besides = self._besides(bank)
+        return f"{bank.name} ({besides})" if besides else bank.name
 
     def lines(self) -> list:
         """For who has more than one."""
         if self._met < 2:
             return []
-        with_graphs = [b.name for b in self.declared if b.has_graphs]
+        with_graphs = [self._named(b) for b in self.declared if b.has_graphs]
         return [f"shapes: {self._met} were met, and {len(with_graphs)} have "
-                f"graphs, of {self.most} at most (max_banks): "
-                f"{', '.join(with_graphs[:_SHOWN])}"
+                f"graphs, of {self.most} at most (max_banks)"
+                + (": " if with_graphs else "")
+                + ", ".join(with_graphs[:_SHOWN])
                 + (", ..." if len(with_graphs) > _SHOWN else "")]
 
 
