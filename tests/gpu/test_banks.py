@@ -209,6 +209,31 @@ def test_a_number_that_never_comes_again_is_named(pair, grain):
 
 
 @WHOLES
+@pytest.mark.parametrize("what", ["number", "length"])
+def test_calls_of_which_none_comes_again(pair, grain, what, caplog):
+    """From the first on: nothing is recorded, and the reason is said once."""
+    lengths = [32] * 14 if what == "number" else range(8, 22)
+    run = pair(of_lengths(*lengths), grain=grain, replays=False,
+               **({"make": Scaled, "model": EachTime}
+                  if what == "number" else {}))
+    said = run.attached.explain()
+    assert ("by is 9.0 in it and 2.0 in those"
+            if what == "number" else
+            f"x.shape is (2, 15, {WIDTH}) in it and (2, 8, {WIDTH}) in those"
+            ) in said
+    assert "8 came so far: " in said and "max_banks=16" in said
+    assert "14 were met, and 0 have graphs, of 8 at most (max_banks)\n" in said
+    assert caplog.text.count("no call has come a second time") == 1
+
+
+@WHOLES
+def test_a_few_calls_of_which_none_comes_again(pair, grain, caplog):
+    """As in a first step of some microbatches."""
+    pair(of_lengths(range(8, 15), range(8, 15), range(8, 15)), grain=grain)
+    assert "no call has come" not in caplog.text
+
+
+@WHOLES
 def test_many_lengths_are_said_to_be_many(pair, grain, caplog):
     """Not while there are graphs for all."""
     few = list(range(16, 24))

@@ -28,7 +28,9 @@ from .packed import remedy
 MOST = 8  # of them have graphs, where nobody says how many
 _KNOWN = 256  # signatures that are remembered
 _IN_WORDS = 32  # calls of which it is looked at in what they differ
+_EACH_NEW = 8  # signatures after which it is said that none has come again
 _SHOWN = 8  # shapes in a sentence
+_NONE_AGAIN = object()  # what a sentence is of
 
 
 def with_most(options: dict) -> dict:
@@ -268,6 +270,20 @@ class Banks:
             return None
         return self._once(name, lambda: "a call differs from those that are "
                           f"recorded: {how}; "
+                          f"{remedy(name, bank.words)}{self._remedy(name)}")
+
+    def warm_up(self, segment, bank: Bank) -> None:
+        """A call whose signature is new runs eagerly, and nothing has been
+        recorded."""
+        self.owner.count("warmup", segment.name, self._why_none(bank))
+
+    def _why_none(self, bank: Bank) -> str | None:
+        if self.declared or self._met < _EACH_NEW or not bank.words:
+            return None
+        then = next(b for b in self.all.values() if b is not bank)
+        name, how = calls.difference(then.words, bank.words)
+        return self._once(_NONE_AGAIN, lambda: "no call has come a second "
+                          f"time, so nothing is recorded: {how}; "
                           f"{remedy(name, bank.words)}{self._remedy(name)}")
 
     def _remedy(self, name) -> str:

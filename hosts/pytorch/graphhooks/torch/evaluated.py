@@ -184,7 +184,7 @@ class Evaluated(Planned):
         if self.instances:
             owner.banks.run_first(self, signature.bank)
         else:
-            owner.count("warmup")
+            owner.banks.warm_up(self, signature.bank)
         return self.chain.watch(signature, site, tensors, args, kwargs)
 
     def _may_run(self, signature) -> bool:

@@ -278,7 +278,7 @@ class Segment(Planned):
         if self.instances:
             self.owner.banks.run_first(self, signature.bank)
         else:
-            self.owner.count("warmup")
+            self.owner.banks.warm_up(self, signature.bank)
         return self.chain.watch(signature, site, tensors, args, kwargs)
 
     def warm_up(self, signature, parameters) -> None:
