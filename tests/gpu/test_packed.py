@@ -300,17 +300,20 @@ def test_offsets_that_change_between_layers(pair):
     trained(pair, model=called(call))
 
 
-def test_layers_share_what_is_made_for_them(pair, monkeypatch):
-    """One tensor is made for all layers of a microbatch."""
+@GRAIN
+def test_arguments_share_what_is_made_for_them(pair, grain, monkeypatch):
+    """One tensor is made for one that is given twice, and for all layers of
+    a chunk."""
     from graphhooks.torch import packed
 
     made = []
     padded = packed._padded
     monkeypatch.setattr(packed, "_padded", lambda tensor, count: made.append(
         count) or padded(tensor, count))
-    run = trained(pair)
+    make, model, wanted = FORMS["a collator's"]
+    run = trained(pair, grain=grain, make=make, model=model, packed=wanted)
     short = sum(count < ROOM for count in run.model.counts)
-    assert len(made) == short and set(made) == {ROOM}
+    assert len(made) == short * SEGMENTS[grain] and set(made) == {ROOM}
 
 
 def test_a_capture_of_the_callers_own(pair):
@@ -365,8 +368,8 @@ def test_each_stream_has_its_own(pair, monkeypatch):
     monkeypatch.setattr(packed, "_padded", lambda tensor, count: made.append(
         torch.cuda.current_stream().cuda_stream) or padded(tensor, count))
     run = trained(pair, model=Streams)
-    assert made.count(run.model.side.cuda_stream) * 2 == len(made) \
-        == 2 * len(run.model.counts)
+    assert made.count(run.model.side.cuda_stream) * LAYERS == len(made) \
+        == LAYERS * len(run.model.counts)
 
 
 # ---- more than there is room for -------------------------------------------
@@ -660,23 +663,6 @@ def test_evaluation_of_other_sequences(pair, grain, mode, first):
     assert stats["recordings"] == n
     assert stats["replays"] == 5 * n
     assert stats["eager_calls"] == {"warmup": n * (5 if first else 1)}
-
-
-def test_layers_that_evaluate_share_what_is_made_for_them(pair, monkeypatch):
-    made = []
-    padded = graphhooks.torch.packed._padded
-    monkeypatch.setattr(graphhooks.torch.packed, "_padded",
-                        lambda *args: made.append(args) or padded(*args))
-
-    def train(run):
-        run.steps([1, 1])
-        run.model.eval()
-        with torch.no_grad():
-            for _ in range(4):
-                run.loss()
-
-    pair(train, model=Fewer, make=Packing, packed=PACKED, eval=True)
-    assert len(made) == 2 + 4
 
 
 def test_more_sequences_to_evaluate_than_there_is_room_for(pair):

@@ -69,7 +69,7 @@ class Packed:
     def __init__(self, owner, wanted: dict):
         self._owner = owner
         self._wanted = wanted
-        self._padded: dict = {}  # tensors by identity, of this microbatch
+        self._padded: dict = {}  # of the calls at hand, by segment
         self._numbers: set = set()  # names of arguments that are none
         self._told: set = set()  # what does not fit, by name, and of which
 
@@ -109,7 +109,8 @@ class Packed:
                 or segment.refused is not None and segment.chain.idle:
             return site.go(args, kwargs)
         before = site.given, segment.misfit
-        self._begin(site)
+        if site.position == 0:
+            self._padded[segment] = {}
         try:
             fixed = self._fixed(site, args, kwargs)
         except Unfit as why:
@@ -122,6 +123,8 @@ class Packed:
             return site.go(*(fixed or (args, kwargs)))
         finally:
             site.given, segment.misfit = before
+            if site is segment.sites[-1]:
+                self._padded.pop(segment, None)
 
     def run(self, site, args, kwargs):
         """Eagerly, though these would be a graph's arguments."""
@@ -151,12 +154,6 @@ class Packed:
             return None
         self._told.add((segment.name, name))
         return segment.misfit
-
-    def _begin(self, site) -> None:
-        """Who writes offsets in place may do so where torch does not see it,
-        so of a microbatch nothing is kept for the next."""
-        if site.position == 0 and site.segment.begins():
-            self._padded.clear()
 
     def _fixed(self, site, args, kwargs):
         """The arguments of a graph; None: those that are given."""
@@ -230,19 +227,20 @@ class Packed:
         return self._pad(site, tensor, step)
 
     def _pad(self, site, tensor, count: int):
-        """All layers of a microbatch are given the same one, if nobody has
-        written the tensor between them; on each stream one of its own, which
-        is let go in the order of that stream.  Of one without a version,
-        which nobody sees written, each segment has its own: a chunk's graph
-        reads one for all its modules."""
-        version = site.segment if tensor.is_inference() \
-            else private.version(tensor)
+        """Offsets may be written where torch does not see it, as by a kernel
+        of somebody's own, and nothing tells here where a microbatch begins:
+        steps end in several ways, evaluations come between, and layers are
+        left out.  So one call of a segment makes its own, and keeps it until
+        its last module has returned: a chunk's graph reads one for all of
+        them.  On each stream it is another, which is let go in the order of
+        that stream."""
+        version = 0 if tensor.is_inference() else private.version(tensor)
+        made = self._padded.setdefault(site.segment, {})
         key = id(tensor), count, raw_stream(self._owner.device)
-        known = self._padded.get(key)
+        known = made.get(key)
         if known is None or known[1] != version:
             # The tensor with it, whose identity then stays its own.
-            known = self._padded[key] = (tensor, version,
-                                         _padded(tensor, count))
+            known = made[key] = tensor, version, _padded(tensor, count)
         return known[2]
 
     @staticmethod
@@ -279,9 +277,8 @@ class Nothing:
 
 def _padded(tensor, count: int):
     """Without a wait: the count is known here."""
-    with torch.no_grad():
-        return torch.cat((tensor, tensor[-1:].expand(count + 1
-                                                     - len(tensor))))
+    more = tensor[-1:].expand(count + 1 - len(tensor))
+    return torch.cat((tensor, more))
 
 
 def _step(steps, value: int):

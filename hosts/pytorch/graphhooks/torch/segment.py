@@ -146,14 +146,6 @@ class Segment(Planned):
             return self._lead_under(hook, site, args, kwargs)
         return self._lead(site, args, kwargs)
 
-    def begins(self) -> bool:
-        """Whether a call of the first module is of another microbatch than
-        those before."""
-        owner = self.owner
-        if self.evaluated is not None and not is_grad_enabled():
-            return self.evaluated.seen == owner.evaluation.passes
-        return self.seen == owner.microbatch or owner.stepped
-
     def follow(self, site, args, kwargs):
         """The call of a module after that."""
         if self.evaluated is not None and not is_grad_enabled():
