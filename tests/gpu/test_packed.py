@@ -554,7 +554,7 @@ def test_a_result_for_each_sequence_is_refused(pair):
                 lambda layer, x, lengths, cu: layer(x, cu, max(lengths))[0]))
 
 
-def test_what_writes_buffers_is_not_tried(pair):
+def test_what_writes_buffers_is_tried_too(pair):
     class Normed(Packing):
         def __init__(self) -> None:
             super().__init__()

@@ -130,7 +130,7 @@ class Packed:
         """Eagerly, though these would be a graph's arguments."""
         given, fixed = site.given, (args, kwargs)
         rooms = self._rooms(site, fixed)
-        if rooms in site.tried or not trial.can_be(site):
+        if rooms in site.tried or not trial.can_be(site, fixed):
             return site.play(*given[0], **given[1])
         site.tried.add(rooms)
         return trial.run(site, given, fixed,
