@@ -1,13 +1,15 @@
 """A layer with packed arguments runs once more, with what graphs would be
-given: whatever it writes is as without that.
+given: whatever it writes is as without that, and nothing is given to graphs
+that was not tried.
 
 SPDX-License-Identifier: Apache-2.0
 """
 
 from __future__ import annotations
 
+import graphhooks
 import pytest
-from models import LAYERS, WHOLE, WIDTH, torch
+from models import LAYERS, SEGMENTS, WHOLE, WIDTH, torch
 from test_packed import PACKED, TOKENS, Packing, Texts, offsets
 
 GRAIN = pytest.mark.parametrize("grain", WHOLE)
@@ -17,6 +19,7 @@ class Cuts(Texts):
     """What is packed, microbatch by microbatch; the last ones for ever."""
 
     cuts = [[16] * 4, [40, 24]]
+    stop = None  # the layer before which a pass ends
 
     def given(self) -> tuple:
         return ()
@@ -27,7 +30,9 @@ class Cuts(Texts):
         cu_seqlens = offsets(lengths)
         shape, x = x.shape, x.flatten(0, 1)
         given = self.given()
-        for layer in self.layers:
+        for i, layer in enumerate(self.layers):
+            if i == self.stop:
+                raise KeyError(i)
             x = layer(x, cu_seqlens, max(lengths), *given)
         return x.view(shape)
 
@@ -203,3 +208,84 @@ def test_layouts_are_tried_as_they_are(pair, grain, lay, refused):
 
     trained(pair, Strides, grain=grain, refused=refused,
             replays=refused is None, eager=[] if refused is None else None)
+
+
+# ---- what is tried ---------------------------------------------------------
+
+
+class Scales(Packing):
+    def forward(self, x, cu_seqlens, max_seqlen):
+        return super().forward(x, cu_seqlens, max_seqlen) / max_seqlen
+
+
+class Means(Packing):
+    def forward(self, x, cu_seqlens, max_seqlen):
+        lengths = (cu_seqlens[1:] - cu_seqlens[:-1]).float()
+        return super().forward(x, cu_seqlens, max_seqlen) + lengths.mean()
+
+
+class Longest(Cuts):
+    """First one sequence that fills the buffer."""
+
+    cuts = [[TOKENS]] * 3 + [[40, 24], [16] * 4]
+
+
+class Fullest(Cuts):
+    """First as many sequences as there is room for."""
+
+    cuts = [[TOKENS // 4] * 4] * 3 + [[40, 24], [20, 30, 14]]
+
+
+@GRAIN
+@pytest.mark.parametrize("make, model, packed, said", [
+    (Scales, Longest, PACKED, "max_seqlen 64 instead of 40"),
+    (Means, Fullest, {"cu_seqlens": 4, "max_seqlen": [16, TOKENS]},
+     "cu_seqlens for 4 sequences instead of 2"),
+    (Means, Fullest, {"cu_seqlens": 4, "max_seqlen": TOKENS},
+     "cu_seqlens for 4 sequences instead of 2"),
+])
+def test_what_is_less_for_the_first_time_is_tried(pair, grain, make, model,
+                                                  packed, said):
+    trained(pair, make, model, grain=grain, packed=packed, replays=None,
+            refused=said, eager=None)
+
+
+@GRAIN
+def test_what_passes_goes_on(pair, grain):
+    """It costs one pass, besides those of the first step."""
+    run = trained(pair, Packing, Longest, grain=grain)
+    assert run.attached.stats()["eager_calls"]["warmup"] \
+        == (2 + 1) * SEGMENTS[grain]
+
+
+def cut_short(run) -> None:
+    """The first pass with shorter sequences ends before the last layer."""
+    run.step(2)
+    run.model.stop = LAYERS - 1
+    with pytest.raises(KeyError):
+        run.loss()
+    run.model.stop = None
+    run.steps([2, 2])
+
+
+class Short(Cuts):
+    cuts = [[TOKENS]] * 2 + [[40, 24]]
+
+
+def test_a_layer_of_a_chunk_is_tried_when_its_turn_comes(pair):
+    """Of the pass in which the first one was, it has seen nothing."""
+    run = trained(pair, Packing, Short, grain="chunk", train=cut_short)
+    for site in run.attached.segments[0].sites:
+        assert set().union(*site.tried.values()) == set(PACKED)
+
+
+def test_a_layer_whose_turn_comes_too_late_is_an_error(runs):
+    class Other(Short):
+        def __init__(self, make) -> None:
+            super().__init__(make)
+            self.layers[-1] = Scales()
+
+    run = runs(grain="chunk", make=Packing, model=Other, packed=PACKED)
+    with pytest.raises(graphhooks.Error, match="layers.2: its result is "
+                       "another with .*; the graph has run already"):
+        cut_short(run)

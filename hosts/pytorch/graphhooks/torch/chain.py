@@ -55,6 +55,11 @@ class Chain:
     def is_known(self, signature) -> bool:
         return len(signature.calls) == len(self.segment.sites) - 1
 
+    @property
+    def plays(self) -> bool:
+        """Whether a graph has run for the call at hand."""
+        return self._playing is not None and not self.is_beside()
+
     def stop(self) -> None:
         others = self.segment.sites[1:]
         if self._watched is not None and len(self._watched) < len(others):
@@ -353,7 +358,7 @@ class Chain:
 
     def follow(self, site, args, kwargs):
         """The call of a module after the first."""
-        if self._playing is None or self.is_beside():
+        if not self.plays:
             return self._follow_eagerly(site, args, kwargs)
         if not self._is_as_recorded(site, args, kwargs):
             self.stop()

@@ -26,6 +26,7 @@ from . import private, trial
 from .private import is_transformed, raw_stream
 from .tree import Unfit
 
+_NONE: frozenset = frozenset()
 _OFFSETS = (torch.int32, torch.int64)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY,
                inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -111,15 +112,15 @@ class Packed:
         before = site.given, segment.misfit
         if site.position == 0:
             self._padded[segment] = {}
+        site.given = segment.misfit = fixed = None
         try:
             fixed = self._fixed(site, args, kwargs)
         except Unfit as why:
-            fixed = None
             segment.misfit = str(why)
-        else:
-            segment.misfit = None
-        site.given = None if fixed is None else (args, kwargs)
         try:
+            if site.position and segment.following().plays \
+                    and not self.has_tried(site):
+                self._try_late(site, fixed)
             return site.go(*(fixed or (args, kwargs)))
         finally:
             site.given, segment.misfit = before
@@ -129,23 +130,37 @@ class Packed:
     def run(self, site, args, kwargs):
         """Eagerly, though these would be a graph's arguments."""
         given, fixed = site.given, (args, kwargs)
-        rooms = self._rooms(site, fixed)
-        if rooms in site.tried or not trial.can_be(site, fixed):
-            return site.play(*given[0], **given[1])
-        site.tried.add(rooms)
+        if self.has_tried(site) or not trial.can_be(site, fixed):
+            return site.play(*given.args, **given.kwargs)
+        self._note_tried(site)
         return trial.run(site, given, fixed,
                          self._difference(site, given, fixed))
 
-    def has_tried(self, sites, fixed) -> bool:
-        """Whether graphs may be given what the first of these is called with:
-        a training has shown that each gives the same with it."""
-        first, *others = sites
-        if first.packed is not None:
-            if first.given is None:
-                return True
-            if self._rooms(first, fixed) not in first.tried:
-                return False
-        return all(site.tried for site in others if site.packed is not None)
+    def _try_late(self, site, fixed) -> None:
+        """A graph has run for the module, and it is called so for the first
+        time."""
+        given = site.given
+        why = trial.late(site, given, fixed,
+                         self._difference(site, given, fixed))
+        if why is not None:
+            raise Error(f"{site.name}: {why}; the graph has run already")
+        if site.module.training:
+            self._note_tried(site)
+
+    @staticmethod
+    def _note_tried(site) -> None:
+        given = site.given
+        site.tried.setdefault(given.rooms, set()).update(given.changed)
+
+    @staticmethod
+    def has_tried(site) -> bool:
+        """Whether a training has shown that the module gives the same with
+        what a graph would be given: with these rooms, and other arguments
+        than its own wherever they are other ones now.  One that was never
+        less than its room has shown nothing."""
+        given = site.given
+        return given is None or not given.changed \
+            or given.changed <= site.tried.get(given.rooms, _NONE)
 
     def why(self, segment) -> str | None:
         """What does not fit, unless that was said before."""
@@ -157,23 +172,30 @@ class Packed:
 
     def _fixed(self, site, args, kwargs):
         """The arguments of a graph; None: those that are given."""
-        found = None
+        found, rooms, changed = None, [], []
         for path, name, position, inner, steps in site.packs:
             if name in kwargs:
                 place = name
             elif position is not None and position < len(args):
                 place = position
             else:
+                rooms.append(None)
                 continue
             if found is None:
                 found = [*args], dict(kwargs)
             of = found[0] if place is position else found[1]
-            of[place] = self._in(site, path, of[place], inner, steps)
+            old = of[place]
+            of[place] = new = self._in(site, path, old, inner, steps)
+            rooms.append(_room(new, inner))
+            if new is not old and _room(old, inner) != rooms[-1]:
+                changed.append(path)
         if found is None:
             return None
-        same = all(a is b for a, b in zip(found[0], args)) and all(
-            found[1][name] is kwargs[name] for name in kwargs)
-        return None if same else (tuple(found[0]), found[1])
+        if all(a is b for a, b in zip(found[0], args)) and all(
+                found[1][name] is kwargs[name] for name in kwargs):
+            return None
+        site.given = _Given(args, kwargs, tuple(rooms), frozenset(changed))
+        return tuple(found[0]), found[1]
 
     def _in(self, site, path: str, value, inner: str, steps):
         """The value, or a copy of it with another one inside."""
@@ -243,23 +265,29 @@ class Packed:
             known = made[key] = tensor, version, _padded(tensor, count)
         return known[2]
 
-    @staticmethod
-    def _rooms(site, fixed) -> tuple:
-        """Which of several each argument has."""
-        values = [_value(*fixed, *pack[1:4]) for pack in site.packs]
-        return tuple(len(v) if isinstance(v, torch.Tensor) else v
-                     for v in values)
-
     def _difference(self, site, given, fixed) -> str:
         """Of what a graph is given, in words."""
         said = []
         for path, *where, _ in site.packs:
-            then, now = (_value(*call, *where) for call in (given, fixed))
-            if then is not now:
+            then, now = (_value(*call, *where) for call in (
+                (given.args, given.kwargs), fixed))
+            if path in given.changed:
                 said.append(f"{path} for {len(now) - 1} sequences instead of "
                             f"{len(then) - 1}" if isinstance(then, torch.Tensor)
                             else f"{path} {now} instead of {then}")
         return ", ".join(said)
+
+
+class _Given:
+    """What the caller gave, where a graph is given something else."""
+
+    __slots__ = ("args", "kwargs", "rooms", "changed")
+
+    def __init__(self, args, kwargs, rooms: tuple, changed: frozenset):
+        self.args = args
+        self.kwargs = kwargs
+        self.rooms = rooms  # of each argument in packed=, for the graph
+        self.changed = changed  # names of those that are less than that
 
 
 class Nothing:
@@ -271,7 +299,7 @@ class Nothing:
     def lines(self) -> list:
         return []
 
-    def has_tried(self, sites, fixed) -> bool:
+    def has_tried(self, site) -> bool:
         return True
 
 
@@ -289,10 +317,20 @@ def _value(args, kwargs, name, position, inner: str):
     value = kwargs[name] if name in kwargs else (
         args[position] if position is not None and position < len(args)
         else None)
+    return _inside(value, inner)
+
+
+def _inside(value, inner: str):
     for part in inner.split(".") if inner else ():
         value = value.get(part) if isinstance(value, dict) \
             else getattr(value, part, None)
     return value
+
+
+def _room(value, inner: str):
+    """The number, or how many offsets."""
+    value = _inside(value, inner)
+    return len(value) if isinstance(value, torch.Tensor) else value
 
 
 def _parameters(site) -> tuple:

@@ -148,9 +148,13 @@ class Segment(Planned):
 
     def follow(self, site, args, kwargs):
         """The call of a module after that."""
+        return self.following().follow(site, args, kwargs)
+
+    def following(self) -> Chain:
+        """Who has it."""
         if self.evaluated is not None and not is_grad_enabled():
-            return self.evaluated.chain.follow(site, args, kwargs)
-        return self.chain.follow(site, args, kwargs)
+            return self.evaluated.chain
+        return self.chain
 
     def _end_pass(self) -> None:
         """One that did not come to the last module."""
@@ -220,6 +224,9 @@ class Segment(Planned):
             return site.run(*args, **kwargs)
         if not signature.warm or not self.chain.is_known(signature):
             return self._learn(signature, site, tensors, args, kwargs)
+        if not owner.packed.has_tried(self.sites[0]):
+            owner.count("warmup")
+            return site.run(*args, **kwargs)
         bank = signature.bank
         if not bank.is_open:
             owner.banks.run_eagerly(self)

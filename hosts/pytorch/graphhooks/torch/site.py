@@ -31,8 +31,8 @@ class Site:
         self.places = Places([module])
         self.packed = None  # who changes arguments for graphs
         self.packs: list = []  # and which
-        self.given = None  # args and kwargs, where graphs are given others
-        self.tried: set = set()  # of these, whether it gives the same
+        self.given = None  # what the caller gave, where graphs are given more
+        self.tried: dict = {}  # names of arguments that were less, by rooms
 
     def __call__(self, *args, **kwargs):
         if self.packed is not None:

@@ -4,9 +4,10 @@ for, seen before a graph has that much.
 Attention does not see sequences without tokens.  Another module may: a mean
 over sequences does, and so may a kernel that chooses its blocks by the longest.
 So the first eager call of such a module runs once more, with what graphs would
-be given, and all bits have to be the same.  That run has copies of all that it
-could write: of tensors and containers that the call is given, of parameters and
-of buffers.
+be given, and all bits have to be the same; and so does the first call in which
+an argument is less than its room that never was before.  That run has copies
+of all that it could write: of tensors and containers that the call is given,
+of parameters and of buffers.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -41,11 +42,11 @@ def can_be(site, call) -> bool:
 
 
 def run(site, given, fixed, difference: str):
-    """The result of the first; both are args and kwargs."""
+    """The result of what the caller gave."""
     generators = site.segment.owner.captures.generators
     states = [g.get_state() for g in generators]
     apart = _Apart(site, *fixed)  # as it is before
-    result = site.play(*given[0], **given[1])
+    result = site.play(*given.args, **given.kwargs)
     after = [g.get_state() for g in generators]
     _put(generators, states)
     try:
@@ -56,6 +57,26 @@ def run(site, given, fixed, difference: str):
     if why is not None:
         site.segment.refuse(why)
     return result
+
+
+def late(site, given, fixed, difference: str) -> str | None:
+    """Of a module for which a graph has run already: why its result is
+    another, or None.  Waits for the device."""
+    generators = site.segment.owner.captures.generators
+    states = [g.get_state() for g in generators]
+    try:
+        apart = _Apart(site, *fixed)
+        first = _Apart(site, given.args, given.kwargs)
+        result = _again(site, first)
+        _put(generators, states)
+        why = _compare(site, result, [held[3] for held in first.buffers],
+                       apart, difference)
+    except tree.Unfit as unfit:
+        return str(unfit)
+    finally:
+        _put(generators, states)
+    site.segment.owner.comparisons.settle()
+    return why or site.segment.refused
 
 
 class _Apart:
