@@ -116,6 +116,37 @@ def test_evaluations_before_the_first_step_and_between(pair, grain, model,
 
 @GRAIN
 @STATIC
+def test_passes_that_end_early(pair, grain, model):
+    """What was made for a call that had no last layer is not the next one's."""
+    def train(run):
+        run.step(2)
+        for _ in range(4):
+            run.model.which = [0]
+            run.loss()
+            run.model.which = range(LAYERS)
+            run.step(1)
+
+    trained(pair, train, grain=grain, model=model)
+
+
+def test_offsets_that_change_within_a_chunk(pair):
+    """Where torch sees it."""
+    class Halves(Static):
+        def run_layers(self, x):
+            at = sorted(self.chance.sample(range(1, TOKENS), 3))
+            self.write(torch.tensor([0, *at, TOKENS]))
+            shape, x = x.shape, x.flatten(0, 1)
+            for layer in self.layers:
+                x = layer(x, self.buffer, TOKENS)
+                self.buffer[1:-1] //= 2
+            return x.view(shape)
+
+    trained(pair, lambda run: run.steps([2, 2, 2]), grain="chunk",
+            model=Halves, replays=False, refused="reads a tensor")
+
+
+@GRAIN
+@STATIC
 def test_a_step_that_begins_with_a_call_over_the_room(pair, grain, model):
     """What is offloaded of it ends the step before."""
     def train(run):
