@@ -151,7 +151,8 @@ def test_a_hook_on_what_a_layer_is_given_is_there_once(pair, grain):
             x.register_hook(lambda g: g * 0.5)
             return super().forward(x, cu_seqlens, max_seqlen)
 
-    trained(pair, Listens, grain=grain, replays=False, refused="hook")
+    trained(pair, Listens, grain=grain, replays=False,
+            refused="hook on the gradient of")
 
 
 class Buffered(Packing):
