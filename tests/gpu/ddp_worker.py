@@ -104,7 +104,8 @@ def result_of(case: dict) -> dict:
 
 
 def main(out: str) -> None:
-    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"])
+                          % torch.cuda.device_count())
     torch.distributed.init_process_group("nccl")
     results: dict = {}
     for name, case in CASES.items():

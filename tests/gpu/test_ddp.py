@@ -1,6 +1,7 @@
 """DistributedDataParallel: its buckets see finished gradients.
 
-All cases run once, in ddp_worker.py: two ranks where there are two GPUs,
+All cases run once, in ddp_worker.py: two ranks where there are two GPUs, or
+where NCCL lets them share one (NCCL_MULTI_RANK_GPU_ENABLE=1, from 2.30 on),
 else one.
 
 SPDX-License-Identifier: Apache-2.0
@@ -9,6 +10,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -27,7 +29,8 @@ from ddp_worker import CASES  # noqa: E402
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     out = tmp_path_factory.mktemp("ddp") / "results.json"
-    ranks = min(torch.cuda.device_count(), 2)
+    shared = os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE") == "1"
+    ranks = 2 if shared else min(torch.cuda.device_count(), 2)
     ran = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone",
          f"--nproc-per-node={ranks}",
