@@ -156,7 +156,7 @@ void report_shape(FILE *file, const struct measured *m, bool first)
             ratio_of(m, find(m, WAY_COMM, false)->pair, NULL, compute),
             is_equal(m) ? "true" : "false");
     for (int graphs = 0; graphs < 2; graphs++) {
-        fprintf(file, "  \"auto_over_fixed%s\": %.4f, ",
+        fprintf(file, "  \"auto_over_fixed%s\": %.4f,\n",
                 graphs != 0 ? "_graphs" : "",
                 ratio_of(m, find(m, WAY_AUTO, graphs != 0)->pair, NULL,
                          find(m, WAY_FIXED, graphs != 0)->pair));
@@ -164,8 +164,8 @@ void report_shape(FILE *file, const struct measured *m, bool first)
     for (enum overlap_way way = WAY_COMPUTE; way < WAYS; way++) {
         if (way != WAY_COMM) {
             fprintf(file,
-                    "\"graphs_over_eager_%s\": %.4f, "
-                    "\"graphs_over_eager_host_%s\": %.4f, ",
+                    "  \"graphs_over_eager_%s\": %.4f, "
+                    "\"graphs_over_eager_host_%s\": %.4f,\n",
                     way_name(way),
                     ratio_of(m, find(m, way, true)->pair, NULL,
                              find(m, way, false)->pair),
@@ -174,7 +174,7 @@ void report_shape(FILE *file, const struct measured *m, bool first)
                              find(m, way, false)->host));
         }
     }
-    fprintf(file, "\n  \"nodes_ns\": {");
+    fprintf(file, "  \"nodes_ns\": {");
     for (int i = 0; i < EXPERTS_DIRECTIONS * STAGES; i++) {
         if (m->nodes[i / STAGES][i % STAGES] > 0) {
             fprintf(file, "%s\"%s %s\": %.0f", i > 0 ? ", " : "",
