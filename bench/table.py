@@ -23,6 +23,7 @@ MOST_PLAN_MS = 10
 MOST_OPEN_MS = 20
 MOST_PACKED_US = 5 # of one launch
 MOST_BANKS_RATIO = 1.05
+MOST_BANKS_STEP = 1.1
 # Of overlap: what no compute hides where compute is longer; a run of both
 # chunks over the longer of the two; with graphs over without, of the host and
 # of the device; one order over the other, and at least once so.
@@ -88,6 +89,22 @@ def banks(result, real):
                       ("the smallest", "ratio_smallest_first")):
         row(name, "", "", "", f"{memory[key]:.3f}",
             judge(memory[key], MOST_BANKS_RATIO, True))
+
+
+def banks_torch(result, real):
+    for model, rows in result["models"].items():
+        print(f"\n{model}, {result['steps']} steps on "
+              f"{len(result['lengths'])} lengths, ms a step")
+        row("", "recordings", "replays", "median", "over fixed", "target")
+        for case in rows:
+            if "step_ms" in case:
+                ratio = case.get("ratio")
+                row(case["name"], case.get("recordings", "-"),
+                    case.get("replays", "-"),
+                    f"{case['step_ms']['median']:.2f}",
+                    f"{ratio:.3f}" if ratio is not None else "-",
+                    judge(ratio, MOST_BANKS_STEP
+                          if case["name"] == "banks" else None, real))
 
 
 def banks_select(result, real):
@@ -355,7 +372,8 @@ def models(cases):
 TABLES = {"hook_overhead": hook_overhead, "record_cost": record_cost,
           "hook_instructions": hook_instructions, "plan_cost": plan_cost,
           "open_cost": open_cost, "banks": banks,
-          "banks_select": banks_select, "overlap": overlap,
+          "banks_select": banks_select, "banks_torch": banks_torch,
+          "overlap": overlap,
           "exchange": exchange, "scale": scale}
 
 
@@ -369,10 +387,11 @@ def main():
             results.append((os.path.basename(path)[:-len(".json")],
                             json.load(file)))
     print(", ".join(sorted({f"{r['device']}, driver {r['driver']}"
-                            for _, r in results if "device" in r})))
+                            for _, r in results
+                            if "device" in r and "driver" in r})))
     cases = []
     for name, result in results:
-        real = result["driver"] == "cuda"
+        real = result.get("driver", "cuda") == "cuda"
         if name.startswith("step_"):
             step(name, result, real)
         elif name.startswith("models_"):

@@ -97,7 +97,7 @@ EOF
     ok $? "table.py has a line for each way"
     PYTHONDONTWRITEBYTECODE=1 python3 "$srcdir/bench/overlap_picture.py" \
         "$scratch/v.json" > "$scratch/v.svg"
-    [ $? -eq 0 ] && grep -q 'of an exchange is exposed' "$scratch/v.svg"
+    [ $? -eq 0 ] && grep -q '>Exposed, where compute is longer' "$scratch/v.svg"
     ok $? "overlap_picture.py draws it"
 else
     for _ in 1 2 3; do skip "no python3 to read JSON with"; done
@@ -134,7 +134,7 @@ EOF
     ok $? "table.py has a line for 1,024 ranks"
     PYTHONDONTWRITEBYTECODE=1 python3 "$srcdir/bench/scale_picture.py" \
         "$scratch/s.json" > "$scratch/s.svg"
-    [ $? -eq 0 ] && grep -q '>On paper, auto is' "$scratch/s.svg"
+    [ $? -eq 0 ] && grep -q '>On paper: auto at most' "$scratch/s.svg"
     ok $? "scale_picture.py draws it"
 else
     for _ in 1 2 3; do skip "no python3 to read JSON with"; done
