@@ -203,8 +203,11 @@ GH_API gh_status gh_exchange_all_to_all(gh_exchange *x,
  * than GRAPHHOOKS_TIMEOUT: in the place of cuStreamSynchronize, once a step or
  * oftener.
  *
+ * GRAPHHOOKS_TIMEOUT has to be longer than what is issued between two waits
+ * takes on the device.
+ *
  * @return GH_OK: all that was issued there has ended; GH_ERR_RANKS when a rank
- *         has not come, which the text names.  The exchange is over then: what
+ *         has not come, or has given the exchange up, which the text names.  The exchange is over then: what
  *         waits for it on the stream is let go, with wrong numbers, and every
  *         further call fails; GH_ERR_INVALID; GH_ERR_DEVICE.
  * Blocks: until the stream has come so far.  Since: 0.5.

@@ -55,7 +55,8 @@ static gh_status make_lanes(gh_exchange *x, gh_error *err)
 /* All are down, and the one that they are raised by is 1. */
 static gh_status make_flags(gh_exchange *x, gh_error *err)
 {
-    const uint64_t bytes = (x->n + 1) * (uint64_t)sizeof(*x->flags);
+    const uint64_t bytes = (x->n + 1) * (uint64_t)sizeof(*x->flags) +
+                           x->n * GH_EXCHANGE_APART * sizeof(uint32_t);
     const uint64_t room = (bytes + UNIT - 1) / UNIT * UNIT;
     void *memory = NULL;
     gh_status status = gh_device_alloc(x->dev, room, &memory, err);

@@ -38,6 +38,12 @@ struct gh_flags {
     uint32_t apart_too[31];
 };
 
+/* Behind the flags there is a word for each rank, also on a line of its own:
+ * up, once that rank has given the exchange up.  It raises its own flags then,
+ * so what it puts into the window afterwards is no part, and may overwrite one:
+ * the word comes before. */
+#define GH_EXCHANGE_APART 32u
+
 /* How a peer's memory is reached. */
 enum gh_reach {
     GH_REACH_NOT,
@@ -76,13 +82,15 @@ struct gh_exchange {
     struct gh_flags *flags; /* one for each rank, and one more, which holds
                                the 1 that flags are raised by */
     struct gh_peer *peers;
-    uint32_t *seen; /* pinned: the flags as they are, when ranks are missed */
+    uint32_t *seen; /* pinned: the flags as they are, when ranks are missed, or
+                       who has given up */
     struct gh_lane lanes[GH_EXCHANGE_LANES];
     uint32_t n_lanes;
     void *side;  /* a stream that waits for nobody */
     void *begun; /* an event: where a call stands on the host's stream */
     void *ended; /* what was issued last, but for captures */
 
+    bool told;    /* the others, that this rank gives the exchange up */
     bool exposed; /* ranks may think that all have agreed */
 
     struct gh_nccl_part *parts; /* of the call at hand */

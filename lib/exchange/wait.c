@@ -5,7 +5,8 @@
  * A stream that waits for a word of memory waits for good.  So when the time
  * is over this rank raises its own flags itself, again and again until the
  * stream has come past: the numbers are wrong, and the host is told so, but
- * streams and memory can be given back.
+ * streams and memory can be given back.  What it has not put yet goes to the
+ * others then, who may only be late: they are told first.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -43,6 +44,26 @@ gh_status gh_exchange_refuse(const gh_exchange *x, gh_error *err)
 }
 
 /* ---- letting go ---------------------------------------------------------- */
+
+/* Where rank i says to the owner of the flags that it has given up. */
+static uint32_t *gone_of(const gh_exchange *x, struct gh_flags *flags,
+                         uint32_t i)
+{
+    return (uint32_t *)(void *)(flags + x->n + 1) + i * GH_EXCHANGE_APART;
+}
+
+static void tell_others(gh_exchange *x)
+{
+    const uint32_t *one = &x->flags[x->n].ready;
+
+    x->told = true;
+    for (uint32_t i = 0; i < x->n; i++) {
+        if (i != x->rank && x->peers[i].flags != NULL) {
+            gh_device_put(x->dev, gone_of(x, x->peers[i].flags, x->rank), one,
+                          sizeof(*one), x->side, NULL);
+        }
+    }
+}
 
 static void raise_all(gh_exchange *x)
 {
@@ -84,7 +105,9 @@ void gh_exchange_let_go(gh_exchange *x, void *stream)
         return;
     }
     while (!all_idle(x, stream)) {
-        if (is_idle(x, x->side)) {
+        if (!x->told) {
+            tell_others(x);
+        } else if (is_idle(x, x->side)) {
             raise_all(x);
         }
         if (!gh_comm_has_time(&patience)) {
@@ -122,13 +145,12 @@ static uint32_t list_missed(gh_exchange *x, char *text, size_t bytes)
 }
 
 /* Without a wait for the streams that stand still. */
-static bool read_flags(gh_exchange *x)
+static bool read_words(gh_exchange *x, const void *words, size_t bytes)
 {
     struct gh_comm_patience patience = gh_comm_patience(SOON_S);
 
-    if (gh_device_copy_out(x->dev, x->seen, x->flags,
-                           x->n * sizeof(*x->flags), x->side,
-                           NULL) != GH_OK) {
+    if (gh_device_copy_out(x->dev, x->seen, words, bytes, x->side, NULL) !=
+        GH_OK) {
         return false;
     }
     while (!is_idle(x, x->side)) {
@@ -144,7 +166,8 @@ static gh_status miss(gh_exchange *x, gh_error *err)
     char text[80] = "";
     uint32_t missed = 0;
 
-    if (x->kind == GH_EXCHANGE_COPY && x->n > 1 && read_flags(x)) {
+    if (x->kind == GH_EXCHANGE_COPY && x->n > 1 &&
+        read_words(x, x->flags, x->n * sizeof(*x->flags))) {
         missed = list_missed(x, text, sizeof(text));
     }
     if (missed == 0) {
@@ -169,6 +192,32 @@ static gh_status look(gh_exchange *x, gh_error *err)
                : GH_OK;
 }
 
+/* Of a stream that has ended: parts may be of a rank that has given up. */
+static gh_status look_for_gone(gh_exchange *x, gh_error *err)
+{
+    if (x->kind != GH_EXCHANGE_COPY || x->n == 1) {
+        return GH_OK;
+    }
+    if (!read_words(x, gone_of(x, x->flags, 0),
+                    x->n * GH_EXCHANGE_APART * sizeof(uint32_t))) {
+        return gh_fail(err, GH_ERR_DEVICE,
+                       "exchange: rank %u of %u: whether a rank has given up "
+                       "cannot be read",
+                       x->rank, x->n);
+    }
+    for (uint32_t i = 0; i < x->n; i++) {
+        if (x->seen[i * GH_EXCHANGE_APART] != 0) {
+            return gh_fail(err, GH_ERR_RANKS,
+                           "exchange: rank %u of %u: rank %u has given the "
+                           "exchange up, as some rank did not come in time "
+                           "(GRAPHHOOKS_TIMEOUT); what it has sent since is no "
+                           "part",
+                           x->rank, x->n, i);
+        }
+    }
+    return GH_OK;
+}
+
 /* GH_ERR_RANKS ends the exchange; a failure of the driver is the stream's. */
 static gh_status wait_for(gh_exchange *x, void *stream, gh_error *err)
 {
@@ -181,8 +230,11 @@ static gh_status wait_for(gh_exchange *x, void *stream, gh_error *err)
         if (status == GH_OK) {
             status = look(x, err);
         }
-        if (status != GH_OK || ended) {
+        if (status != GH_OK) {
             return status;
+        }
+        if (ended) {
+            return look_for_gone(x, err);
         }
         if (!gh_comm_has_time(&patience)) {
             return miss(x, err);

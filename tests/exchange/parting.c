@@ -87,6 +87,34 @@ static void test_one_dies(struct rank *r)
     trader_close(&t);
 }
 
+/* What it is sent by one that has given up is no part, and its host hears. */
+static void test_one_is_late(struct rank *r)
+{
+    const bool late = r->rank == r->n - 1;
+    struct trader t;
+
+    if (!trader_open(&t, r, &options)) {
+        return;
+    }
+    trader_round(&t, SHAPE_FULL, false);
+    says(r, trader_is_exact(&t), "a round of all is exact");
+    ranks_meet(r);
+    if (!late) {
+        trader_round(&t, SHAPE_FULL, false);
+        says_int(r, trader_wait(&t), GH_ERR_RANKS, "a rank is late");
+    }
+    ranks_meet(r);
+    if (late) {
+        says_int(r, trader_round(&t, SHAPE_FULL, false), GH_OK,
+                 "it comes after all");
+        says_int(r, trader_wait(&t), GH_ERR_RANKS, "and hears of it");
+        says(r, strstr(t.err.text, "has given the exchange up") != NULL,
+             "by a sentence: %.150s", t.err.text);
+    }
+    ranks_meet(r);
+    trader_close(&t);
+}
+
 /* One never makes it: the words of the others say so. */
 static void test_one_never_comes(struct rank *r)
 {
@@ -147,6 +175,8 @@ int main(void)
     if (ranks_are_soft()) {
         ranks_run_wrong_bare(2, "one of two dies", test_one_dies);
         ranks_run_wrong_bare(4, "one of four dies", test_one_dies);
+        ranks_run_wrong_bare(2, "one of two is late", test_one_is_late);
+        ranks_run_wrong_bare(3, "one of three is late", test_one_is_late);
         unwaited = true;
         ranks_run_wrong_bare(3, "one dies, nobody waits", test_one_dies);
         unwaited = false;
@@ -157,7 +187,10 @@ int main(void)
         ranks_run_wrong(2, "one of two dies by NCCL", test_one_dies_by_nccl);
     } else {
         const struct ranks_test dies = { "one dies", test_one_dies, true };
+        const struct ranks_test late = { "one is late", test_one_is_late,
+                                         true };
 
+        ranks_run_all(2, &late, 1);
         ranks_run_all(2, &dies, 1);
         replays = true;
         ranks_run_all(2, &dies, 1);
