@@ -323,6 +323,13 @@ fails "rank [01]: overlap mode: .*cuMemcpyDtoHAsync failed" \
 fails "rank [01]: overlap+graph mode: .*cuMemcpyDtoDAsync failed" \
     SOFTCUDA_FAIL=cuMemcpyDtoDAsync:9 -- --compare overlap+graph
 
+# What was aborted on the way is not called any more, whatever comes first.
+for n in 20 26 32 60; do
+    fails "rank [01]: eager mode: .*cuLaunchKernel failed" \
+        SOFTCUDA_FAIL=cuLaunchKernel:$n GRAPHHOOKS_TIMEOUT=3 -- \
+        --compare eager,overlap --exchange nccl
+done
+
 fails "rank [01]: overlap mode: gh_exchange_all_to_all" \
     SOFTCUDA_FAIL=cuStreamWaitValue32:5 -- --compare overlap --exchange copy \
     --limit 2

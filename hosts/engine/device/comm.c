@@ -26,10 +26,17 @@ static int check(const struct comm *comm, const char *entry,
                        more == NULL ? "" : more);
 }
 
-/* Nothing is called after a failure. */
+static int refuse(const struct comm *comm)
+{
+    return device_fail(comm->dev, "the ranks have parted");
+}
+
+/* Nothing is called after a failure, nor of what was aborted. */
 #define COMM_CALL(comm, entry, ...) \
     ((comm)->dev->code != CUDA_SUCCESS \
          ? -1 \
+         : (comm)->gone \
+         ? refuse(comm) \
          : check(comm, #entry, (comm)->nccl->entry(__VA_ARGS__)))
 
 int comm_init(struct comm *comm, struct device *dev, const struct nccl *nccl,
@@ -63,9 +70,11 @@ void comm_destroy(struct comm *comm)
 static void *run_abort(void *opaque)
 {
     struct comm *comm = opaque;
+    ncclComm_t handle = comm->handle;
 
-    (void)comm->nccl->ncclCommAbort(comm->handle);
-    memset(comm, 0, sizeof(*comm));
+    comm->gone = true;
+    comm->handle = NULL;
+    (void)comm->nccl->ncclCommAbort(handle);
     return NULL;
 }
 

@@ -30,6 +30,7 @@ struct comm {
     struct device *dev; /* NULL: there is no communicator */
     const struct nccl *nccl;
     ncclComm_t handle;
+    bool gone; /* aborted: nothing is called any more */
     int rank, n;
 };
 

@@ -18,6 +18,12 @@ static int fail(const struct exchanger *exchanger, const char *call,
     return device_fail(exchanger->trainer->dev, "%s: %.200s", call, err->text);
 }
 
+/* The library would look at a communicator that is aborted. */
+static bool is_gone(const struct exchanger *exchanger)
+{
+    return exchanger->trainer->options->ranks->experts.gone;
+}
+
 /* A struct exchange's. */
 static int carry(void *user, const float *send, float *recv,
                  const size_t *counts, CUstream stream)
@@ -41,6 +47,9 @@ static int carry(void *user, const float *send, float *recv,
         comes += bytes[i * n + (size_t)comm->rank];
     }
     gh->exchange_lay_out((uint32_t)n, (uint32_t)comm->rank, bytes, parts);
+    if (is_gone(exchanger)) {
+        return device_fail(exchanger->trainer->dev, "the ranks have parted");
+    }
     if (gh->exchange_all_to_all(exchanger->x, &op, &err) != GH_OK) {
         return fail(exchanger, "gh_exchange_all_to_all", &err);
     }
@@ -57,6 +66,9 @@ static int wait_for(void *user, CUstream stream)
     struct exchanger *exchanger = user;
     gh_error err = { "" };
 
+    if (is_gone(exchanger)) {
+        return device_fail(exchanger->trainer->dev, "the ranks have parted");
+    }
     return exchanger->library.gh->exchange_wait(exchanger->x, stream, &err) ==
                    GH_OK
                ? 0
@@ -138,7 +150,14 @@ int exchanger_open(struct exchanger *exchanger, struct trainer *trainer,
 
 void exchanger_let_go(struct exchanger *exchanger)
 {
-    if (exchanger->x != NULL) {
+    gh_exchange_stats stats = { .struct_size = sizeof(stats) };
+
+    if (exchanger->x == NULL ||
+        exchanger->library.gh->exchange_get_stats(exchanger->x, &stats, NULL) !=
+            GH_OK) {
+        return;
+    }
+    if (stats.kind != GH_EXCHANGE_NCCL || !is_gone(exchanger)) {
         (void)exchanger->library.gh->exchange_wait(
             exchanger->x, exchanger->trainer->streams[0], NULL);
     }
