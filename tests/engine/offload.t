@@ -31,6 +31,10 @@ going()
          END { print n + 0 }' "$scratch/log"
 }
 
+# With sanitizers, which take four times as long, a quarter of them.
+grains="part layer chunk" fractions="0 0.5 1 auto" alone="part layer chunk"
+[ -z "${sanitize-}" ] || fractions=auto alone=layer
+
 # shapes MODEL SCOPE OPTION...: in every granularity, with none, half and all
 # of the groups, and with those that hide.
 shapes()
@@ -39,8 +43,8 @@ shapes()
     model=$1 scope=$2
     shift 2
     bad=0
-    for granularity in part layer chunk; do
-        for fraction in 0 0.5 1 auto; do
+    for granularity in $grains; do
+        for fraction in $fractions; do
             train --model "$model" --scope "$scope" "$@" \
                 --granularity $granularity --offload-fraction $fraction ||
                 bad=$((bad + 1))
@@ -72,7 +76,7 @@ modules()
     bad=0 idle=0
     for module; do
         most=0
-        for granularity in part layer chunk; do
+        for granularity in $alone; do
             # shellcheck disable=SC2086 # words
             train --model "$model" --layers $layers --offload "$module" $with \
                 --granularity $granularity --streams 2 ||
