@@ -14,6 +14,8 @@
  */
 #include "model/dispatch.h"
 
+#include <string.h>
+
 enum way {
     TO_EXPERTS,
     BACK
@@ -21,18 +23,51 @@ enum way {
 
 /* ---- counts -------------------------------------------------------------- */
 
-/* The stream is waited for, but not ranks that never come. */
-static void read_counts(const struct work *work, const int *counts, size_t n,
-                        int *counts_host)
+/* Every rank sends each of its rows once: what else a rank tells, it tells
+   because something has failed there, and rows are not counted by it. */
+static bool counts_hold(const struct config *config, const int *counts,
+                        size_t ranks)
 {
+    for (size_t i = 0; i < ranks; i++) {
+        long rows = 0;
+
+        for (int e = 0; e < config->experts; e++) {
+            const int n = *counts++;
+
+            if (n < 0 || n > config_slots(config)) {
+                return false;
+            }
+            rows += n;
+        }
+        if (rows != config_slots(config)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The stream is waited for, but not ranks that never come. */
+static void read_counts(const struct work *work, const int *counts,
+                        size_t ranks, int *counts_host)
+{
+    const struct config *config = &work->model->config;
+    const size_t bytes = ranks * (size_t)config->experts * sizeof(int);
     struct device *dev = work->queue.dev;
 
     DEVICE_CALL(dev, cuMemcpyDtoHAsync, counts_host, device_address(counts),
-                n * sizeof(int), work->queue.stream);
+                bytes, work->queue.stream);
     if (work->ep == NULL) {
         (void)device_synchronize(dev, work->queue.stream);
     } else {
         (void)exchange_synchronize(work->ep, work->queue.stream);
+    }
+
+    if (dev->code == CUDA_SUCCESS && !counts_hold(config, counts_host, ranks)) {
+        device_fail(dev, "a rank has sent counts of rows that are not those "
+                         "of its tokens");
+    }
+    if (dev->code != CUDA_SUCCESS) {
+        memset(counts_host, 0, bytes);
     }
 }
 
@@ -46,12 +81,12 @@ static void find_counts(const struct work *work,
         return;
     }
     if (work->ep == NULL) {
-        read_counts(work, buffers->counts, n, buffers->counts_host);
+        read_counts(work, buffers->counts, 1, buffers->counts_host);
         return;
     }
     comm_gather_bytes(work->ep->comm, buffers->counts, buffers->all_counts,
                       n * sizeof(int), work->queue.stream);
-    read_counts(work, buffers->all_counts, n * (size_t)config_ep(config),
+    read_counts(work, buffers->all_counts, (size_t)config_ep(config),
                 buffers->counts_host);
 }
 
