@@ -19,6 +19,11 @@
  * and what a thread keeps from one phase to the next must be declared with
  * REGISTERS.  Both orders of summation are the same, and both are fixed.
  *
+ * On the GPU threads without a result run beside the others and cost nothing.
+ * On the CPU they cost as much as the others: SPARE(condition) ends a turn of
+ * a phase there, and AT_MOST(bound, limit) ends a loop at the smaller of two,
+ * which is always its bound on the GPU.
+ *
  * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef ENGINE_DIALECT_H
@@ -44,6 +49,8 @@
 #define TOGETHER(i, count, threads) \
     for (int i = (int)threadIdx.x; i < (count); i += (threads))
 #define BARRIER() __syncthreads()
+#define SPARE(idle) ((void)0)
+#define AT_MOST(bound, limit) (bound)
 
 #else
 
@@ -70,6 +77,10 @@ struct dialect_block {
 #define PHASE(threads) for (int thread = 0; thread < (threads); thread++)
 #define TOGETHER(i, count, threads) for (int i = 0; i < (count); i++)
 #define BARRIER() ((void)0)
+#define SPARE(idle) \
+    if (idle) \
+    continue
+#define AT_MOST(bound, limit) ((bound) < (limit) ? (bound) : (limit))
 
 #endif
 

@@ -13,7 +13,9 @@
  * and C; in the transposed form, those of A and B, which are summed over.
  *
  * Every element is summed over k from first to last whatever the tile, so a
- * choice of tile never changes a number.
+ * choice of tile never changes a number.  What lies beyond the matrices is
+ * zero, and a sum that begins at zero is the same with products of zeros as
+ * without.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -45,6 +47,8 @@
             const size_t b_row = (size_t)(GEMM_B_TRANS ? bn : bk);           \
             const size_t b_col = (size_t)(GEMM_B_TRANS ? bk : bn);           \
                                                                              \
+            SPARE((am >= m_last || ak >= k_last) &&                          \
+                  (bn >= k.n || bk >= k_last));                              \
             MINE(a_next)[i] =                                                \
                 am < m_last && ak < k_last                                   \
                     ? k.a[a_first + a_row * (size_t)k.lda + a_col]           \
@@ -140,10 +144,11 @@ KERNEL(GEMM_NAME, gemm_args)
             const int col = thread % GEMM_SIDE * GEMM_COLS;
             float sum[GEMM_ROWS][GEMM_COLS];
 
+            SPARE(m0 + row >= m_last || n0 + col >= k.n);
             for (int i = 0; i < GEMM_EACH; i++) {
                 sum[i / GEMM_COLS][i % GEMM_COLS] = MINE(sums)[i];
             }
-            for (int kk = 0; kk < GEMM_DEPTH; kk++) {
+            for (int kk = 0; kk < AT_MOST(GEMM_DEPTH, k_last - k0); kk++) {
                 for (int i = 0; i < GEMM_ROWS; i++) {
                     for (int j = 0; j < GEMM_COLS; j++) {
                         sum[i][j] +=
