@@ -391,6 +391,13 @@ void gh_session_close(gh_session *session)
     if (session == NULL || session->capture == NULL) {
         return;
     }
+    if (session->schedule != NULL &&
+        gh_schedule_is_running(session->schedule)) {
+        gh_log_line(&session->log, GH_LOG_WARN,
+                    "gh_session_close: called inside gh_overlap_run, so the "
+                    "session stays open: close it after the run");
+        return;
+    }
     free_parts(session);
     pthread_mutex_lock(&lock);
     session->closed = closed;

@@ -151,16 +151,33 @@ static gh_status settle_with_ranks(struct gh_schedule *s,
     return status;
 }
 
+/* What the host answers is checked as that of run_node is. */
 static gh_status settle_with_host(struct gh_schedule *s,
                                   const gh_overlap_pair *pair, double *ns,
                                   uint32_t cells, gh_error *err)
 {
-    gh_status status;
+    gh_error why = { "" };
+    gh_status answer;
 
     s->running = true;
-    status = pair->agree(pair->user, ns, cells, err);
+    answer = pair->agree(pair->user, ns, cells, &why);
     s->running = false;
-    return status == GH_OK ? check_agreed(ns, cells, err) : status;
+    why.text[sizeof(why.text) - 1] = '\0';
+
+    if (answer > 0) {
+        return gh_fail(err, GH_ERR_INVALID,
+                       "gh_overlap_pair.agree returned %d: return GH_OK or a "
+                       "negative status",
+                       answer);
+    }
+    if (answer < 0) {
+        return gh_fail(err, answer, "%s",
+                       why.text[0] != '\0'
+                           ? why.text
+                           : "gh_overlap_pair.agree failed and does not say "
+                             "why: let it fill in its gh_error");
+    }
+    return check_agreed(ns, cells, err);
 }
 
 static gh_status settle(struct gh_schedule *s, const gh_overlap_pair *pair,

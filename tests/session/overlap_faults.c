@@ -292,6 +292,69 @@ static void test_bad_times(void)
     pair_close(&p);
 }
 
+static void test_answers_of_agree(void)
+{
+    static const struct {
+        gh_status answer, status;
+        const char *says;
+    } cases[] = {
+        { GH_RERUN, GH_ERR_INVALID, "agree returned 1: return GH_OK" },
+        { GH_ERR_DEVICE, GH_ERR_DEVICE, "agree failed and does not say why" },
+    };
+    struct pair_options options = plain;
+    struct pair p;
+
+    options.order = "auto";
+    for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++) {
+        options.agree_answer = cases[k].answer;
+        if (!open_pair(&p, &options)) {
+            return;
+        }
+        for (uint32_t i = 0; i < 3; i++) {
+            pair_step(&p, 2);
+        }
+        is_status(pair_run(&p, 0, 0, ABSENT, 0), cases[k].status, &p.err,
+                  "an agree that returns %d fails the run", cases[k].answer);
+        ok(strstr(p.err.text, cases[k].says) != NULL, "with a sentence: %s",
+           p.err.text);
+        p.options.no_error = true;
+        is_int(pair_run(&p, 0, 0, ABSENT, 0), cases[k].status,
+               "and so it does where nobody reads the sentence");
+        pair_close(&p);
+    }
+}
+
+/* ---- a session that is closed by one of its nodes ------------------------ */
+
+static uint32_t closes;
+
+static void close_it(struct pair *p, const gh_overlap_node *node, bool issued)
+{
+    (void)node;
+    (void)issued;
+    gh_session_close(p->toy.session);
+    closes++;
+}
+
+static void test_close_inside(void)
+{
+    struct pair_options options = plain;
+    const uint32_t steps[] = { 2, 3 };
+    struct pair p;
+
+    options.watch = close_it;
+    if (!open_pair(&p, &options)) {
+        return;
+    }
+    closes = 0;
+    is_status(pair_step(&p, 2), GH_OK, &p.err,
+              "a run whose nodes close the session goes on");
+    is_status(pair_step(&p, 3), GH_OK, &p.err, "and so does the next");
+    ok(closes > 0, "they have called gh_session_close");
+    is_int(pair_hash(&p), pair_expect(&p, steps, 2), "every weight is exact");
+    pair_close(&p);
+}
+
 /* ---- a driver that fails ------------------------------------------------- */
 
 static const uint32_t counts[] = { 2, 3, 2, 2 };
@@ -435,6 +498,8 @@ int main(void)
     test_models_that_are_refused();
     test_nodes_that_fail();
     test_bad_times();
+    test_answers_of_agree();
+    test_close_inside();
     if (toy.soft) {
         test_driver_that_fails();
     } else {

@@ -751,7 +751,7 @@ static gh_status agree(void *user, double *ns, uint32_t n, gh_error *err)
 {
     struct pair *p = user;
 
-    (void)err;
+    err->text[0] = '\0'; /* a host may write there whatever its caller gave */
     p->agreed++;
     p->agreed_n = 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -760,7 +760,7 @@ static gh_status agree(void *user, double *ns, uint32_t n, gh_error *err)
             ns[i] = p->options.time_of(i);
         }
     }
-    return GH_OK;
+    return p->options.agree_answer;
 }
 
 /* ---- a step -------------------------------------------------------------- */
@@ -789,7 +789,8 @@ gh_status pair_run(struct pair *p, uint32_t forward, uint32_t forward_m,
         pair.backward_microbatch = backward_m;
     }
     p->issued[0] = '\0';
-    return gh_overlap_run(p->toy.session, &pair, &p->err);
+    return gh_overlap_run(p->toy.session, &pair,
+                          p->options.no_error ? NULL : &p->err);
 }
 
 gh_status pair_issue(struct pair *p, const gh_overlap_node *node)

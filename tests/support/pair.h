@@ -60,6 +60,8 @@ struct pair_options {
                             backward that adds to weights cannot run twice */
     void (*log)(void *user, gh_log_level level, const char *line);
     double (*time_of)(uint32_t cell); /* what agree makes of the times */
+    gh_status agree_answer;           /* and returns, without a word */
+    bool no_error;                    /* gh_overlap_run has a NULL for it */
 };
 
 /* What the host does wrong in one node. */
