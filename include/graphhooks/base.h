@@ -4,13 +4,15 @@
  * Rules that hold for every header here:
  *
  * - A struct that crosses the ABI begins with `uint32_t struct_size`.  Zero
- *   the struct, then set it to sizeof.  The library reads what that size
- *   grants; a larger struct than it knows is accepted while its unknown tail
- *   is zero, and refused with GH_ERR_UNSUPPORTED naming the first byte that
- *   is not.  Zero is the default of every field.
- * - gh_error, enumerated values, and the structs that arrays of cross the ABI
- *   (gh_buffer, gh_offload_tensor, gh_family_tensor, gh_family_node) have no
- *   size and are frozen: they never grow.
+ *   the struct, then set struct_size to its sizeof.  The library reads only
+ *   the fields within that size.  A struct that is larger than the library's
+ *   own is accepted if the bytes that the library does not know are zero;
+ *   otherwise the call returns GH_ERR_UNSUPPORTED, and the error text names
+ *   the first byte that is not.  Zero is the default of every field.
+ * - gh_error, enumerated values and structs that cross the ABI in arrays
+ *   (gh_buffer, gh_offload_tensor, gh_family_tensor, gh_family_node,
+ *   gh_exchange_part, gh_overlap_release) have no struct_size and never grow.
+ *   gh_offload_declared has one: it is also the stride of its array.
  * - Unknown flag bits and non-zero reserved fields are GH_ERR_INVALID.
  * - Streams, contexts and device addresses cross as `void *`.
  * - Outputs are written only on GH_OK (and GH_RERUN where a call says so).
@@ -60,23 +62,27 @@ enum {
     GH_OK = 0,
     GH_RERUN = 1, /* nothing of this pass has executed: enter it again */
 
-    GH_ERR_INVALID = -1,     /* an argument breaks a written rule */
-    GH_ERR_UNSUPPORTED = -2, /* right in itself, not known to this library */
-    GH_ERR_NOT_FOUND = -3,   /* no such segment, file or symbol */
-    GH_ERR_STATE = -4,       /* not now: hooks called out of order */
+    GH_ERR_INVALID = -1,     /* an argument breaks a rule of its header */
+    GH_ERR_UNSUPPORTED = -2, /* a valid request that this library, or this
+                                session, does not support */
+    GH_ERR_NOT_FOUND = -3,   /* no such segment, bank, file or symbol */
+    GH_ERR_STATE = -4,       /* not allowed now: hooks called out of order */
     GH_ERR_BUSY = -5,        /* every slot is in flight */
     GH_ERR_NO_MEMORY = -6,   /* host or device memory ran out */
-    GH_ERR_DEVICE = -7,      /* the driver failed a call; the text has it */
+    GH_ERR_DEVICE = -7,      /* a driver call failed; the text names it */
     GH_ERR_NO_DRIVER = -8,   /* no usable driver or device */
-    GH_ERR_ABI = -9,         /* struct or table of a size never released */
+    GH_ERR_ABI = -9,         /* the size of a struct or table is that of no
+                                released version */
     GH_ERR_CONFIG = -10,     /* an option or environment variable is wrong */
     GH_ERR_INTERNAL = -11,   /* a bug in graphhooks; the text says where */
     /* since 0.5 */
-    GH_ERR_RANKS = -12 /* another rank has failed, gone or never come, or does
-                          another thing: the session only closes */
+    GH_ERR_RANKS = -12 /* another rank failed, exited, did not arrive in time
+                          or runs another pass: the session can only be closed,
+                          the exchange only be destroyed */
 };
 
-/* Filled by the callee, owned by the caller, never allocated.  Frozen. */
+/* One sentence, NUL-terminated.  The caller owns it, the library fills it and
+ * allocates nothing.  Frozen. */
 typedef struct gh_error {
     char text[256];
 } gh_error;
@@ -84,7 +90,7 @@ typedef struct gh_error {
 /**
  * The name of a status, such as "GH_ERR_BUSY".
  *
- * @return static text; "GH_ERR_?" for a value that is none.
+ * @return static text; "GH_ERR_?" for an unknown value.
  * Blocks: never.  Threads: any.  Since: 0.1.
  */
 GH_API const char *gh_status_name(gh_status status);

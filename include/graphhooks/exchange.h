@@ -1,35 +1,36 @@
 /*
- * graphhooks/exchange.h - the exchange of tokens between ranks of experts.
+ * graphhooks/exchange.h - an all-to-all of tokens between expert ranks.
  *
- * Each rank sends a part to each rank, of any size, and has a part of each.
- * What comes is written into the rank's window: device memory that all ranks
- * of the exchange can reach, of a size that does not change.
+ * Each rank sends a part of any size to each rank, and receives one from each.
+ * Received parts are written to the rank's window: device memory of a fixed
+ * size that all ranks of the exchange can write.
  *
  *     gh_exchange_create(&desc, &x, &err);          all ranks, once
  *     window = gh_exchange_window(x);
  *     ...
- *     gh_exchange_lay_out(n, rank, bytes, parts);   bytes[i * n + j]: i to j
+ *     gh_exchange_lay_out(n, rank, bytes, parts);   bytes[i * n + j]: from i
+ *                                                   to j
  *     gh_exchange_all_to_all(x, &(gh_exchange_op){
  *         .struct_size = sizeof(gh_exchange_op), .stream = comm,
  *         .send = tokens, .parts = parts }, &err);
  *     ...
- *     gh_exchange_wait(x, comm, &err);    in the place of a synchronize
+ *     gh_exchange_wait(x, comm, &err);    instead of cuStreamSynchronize
  *     gh_exchange_destroy(x);             all ranks
  *
- * Two kinds move the same bytes to the same places:
+ * There are two kinds.  Both move the same bytes to the same places.
  *
- *     nccl   a group of sends and receives, on the host's communicator
- *     copy   the library's own: copies straight into the peers' windows, so
- *            that no multiprocessor is taken from the compute beside it.  A
- *            peer waits for them by stream memory operations.
+ *     nccl   a group of sends and receives on the host's communicator
+ *     copy   copies straight into the windows of the peers, by copy engines,
+ *            so that concurrent compute keeps all multiprocessors.  A peer
+ *            waits for them with stream memory operations.
  *
- * `copy` wants ranks that reach each other's memory: threads of one process,
- * or processes on one machine with CUDA IPC.
+ * `copy` requires ranks that can map each other's memory: threads of one
+ * process, or processes on one machine with CUDA IPC.
  *
- * An exchange is used by one thread at a time.  Its calls, and launches of
- * graphs that hold some, are in one order, which streams or events keep, and
- * in the same order on all ranks: two calls of one exchange are never under
- * way at once on a rank.  A host with two streams of exchanges makes two.
+ * Threads: one at a time.  Order: two calls of one exchange never run at the
+ * same time on a rank, so the host orders the calls, and the launches of graphs
+ * that hold calls, by streams or events; the order is the same on all ranks.
+ * A host that exchanges on two streams at once makes two exchanges.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -44,49 +45,52 @@ typedef struct gh_exchange gh_exchange;
 
 /* gh_exchange_desc.flags */
 enum {
-    /* Ranks that are threads of one process reach each other by CUDA IPC too:
-     * for a device whose threads stand for processes. */
+    /* Use CUDA IPC also between ranks that are threads of one process.  For
+     * the software device, where threads stand for processes. */
     GH_EXCHANGE_IPC = 1u << 0
 };
 
 /**
  * How to make an exchange.  Zero the struct, then set struct_size.  An
- * environment variable wins over what is said here, as for a session.
+ * environment variable wins over the field that names it.
  */
 typedef struct gh_exchange_desc {
     uint32_t struct_size;
     uint32_t flags;   /* GH_EXCHANGE_* */
-    uint32_t rank;    /* among those that exchange, from 0 */
+    uint32_t rank;    /* this rank's number in the exchange, from 0 */
     uint32_t n_ranks; /* 1 to 1024; 1: parts are copied within the device */
 
-    /* Bytes of this rank's window: the most that comes to it in a call, times
-     * the calls whose parts are to stay.  May differ between ranks. */
+    /* Bytes of this rank's window: the most that it receives in one call,
+     * times the number of calls whose parts are kept at the same time.  May
+     * differ between ranks. */
     uint64_t window_bytes;
-    /* Device memory of the host's for it, from cuMemAlloc (cudaMalloc), lent
-     * until the exchange is destroyed; NULL: the library's. */
+    /* The host's device memory for the window, from cuMemAlloc or cudaMalloc,
+     * lent until the exchange is destroyed; NULL: the library allocates it. */
     void *window;
 
-    /* "nccl", "copy" or "auto": copy where all ranks reach each other, else
-     * nccl; NULL: "auto".  Equal on all ranks.  GRAPHHOOKS_EP_EXCHANGE */
+    /* "nccl", "copy" or "auto"; NULL: "auto", which is copy if all ranks can
+     * map each other's windows, else nccl.  Equal on all ranks.
+     * GRAPHHOOKS_EP_EXCHANGE */
     const char *kind;
 
     /* An ncclComm_t of exactly these ranks, lent until the exchange is
-     * destroyed; for nccl, and without `gather` also for creation.  NULL: there
-     * is `gather`, and the exchange is by copy. */
+     * destroyed.  Required for kind nccl, and if `gather` is NULL.  Otherwise
+     * it may be NULL, and the kind is copy. */
     void *comm;
-    /* Whose it is, as gh_ranks.nccl.  GRAPHHOOKS_NCCL */
+    /* The NCCL that `comm` belongs to, as gh_ranks.nccl.  GRAPHHOOKS_NCCL */
     const char *nccl;
 
-    /* Brings n words of each rank to all, up to 24, as gh_ranks.gather does,
-     * with bank 0: all[i * n] is where those of rank i begin.  Called in
-     * creation and in destruction only, as often on all ranks.  Fails, or ends, within a
-     * time of its own.  NULL: by NCCL. */
+    /* An all-gather in host memory, of up to 24 words a rank, as
+     * gh_ranks.gather with bank 0; NULL: by NCCL.  Called only while the
+     * exchange is created or destroyed, equally often on all ranks.  It has to
+     * return within a time limit of its own, with an error if a rank does not
+     * come. */
     void *user;
     gh_status (*gather)(void *user, uint32_t bank, const uint64_t *mine,
                         uint64_t *all, uint32_t n);
-    /* Once, when a rank has not come: ends what waits in `comm`.  For a host
-     * that has lent it elsewhere too.  Default: ncclCommAbort, after which the
-     * host neither uses nor destroys it. */
+    /* Aborts `comm`; called once, when a rank has not come.  For a host that
+     * uses the communicator elsewhere too.  Default: ncclCommAbort, after which
+     * the host must neither use nor destroy it. */
     void (*abort)(void *user);
 
     const char *driver; /* as gh_session_desc.driver.  GRAPHHOOKS_DRIVER */
@@ -98,57 +102,60 @@ typedef struct gh_exchange_desc {
 } gh_exchange_desc;
 
 /**
- * Make an exchange.  All its ranks call it; they agree on the kind, and on
- * failure all of them fail.
+ * Make an exchange.  All its ranks call this and agree on the kind.  If it
+ * fails on one rank, it fails on all.
  *
- * @param      desc  read during the call only; `comm`, `window` and what
- *                   `user` is are lent
+ * @param      desc  read during the call only; `comm`, `window` and `user` are
+ *                   lent
  * @param[out] x_p   the exchange, until gh_exchange_destroy()
  *
- * @return GH_OK; GH_ERR_CONFIG for a bad option; GH_ERR_UNSUPPORTED when the
- *         kind is copy and ranks do not reach each other, and the text names
- *         them; GH_ERR_NOT_FOUND when NCCL is wanted and there is none;
- *         GH_ERR_RANKS when ranks do not come within GRAPHHOOKS_TIMEOUT, or
- *         one of them has failed, which the text names; GH_ERR_NO_DRIVER;
- *         GH_ERR_DEVICE; GH_ERR_NO_MEMORY; GH_ERR_INVALID or GH_ERR_ABI for a
- *         bad description.
- * Blocks: until all have called it.  Allocates the window.  Since: 0.5.
+ * @return GH_OK;
+ *         GH_ERR_CONFIG for a bad option;
+ *         GH_ERR_UNSUPPORTED when the kind is copy and two ranks cannot map
+ *         each other's windows; the text names them;
+ *         GH_ERR_NOT_FOUND when NCCL is needed and not found;
+ *         GH_ERR_RANKS when a rank does not come within GRAPHHOOKS_TIMEOUT or
+ *         has failed; the text names it;
+ *         GH_ERR_NO_DRIVER; GH_ERR_DEVICE; GH_ERR_NO_MEMORY; GH_ERR_INVALID or
+ *         GH_ERR_ABI for a bad description.
+ * Blocks: until all ranks have called it.  Allocates the window.  Since: 0.5.
  */
 GH_API gh_status gh_exchange_create(const gh_exchange_desc *desc,
                                     gh_exchange **x_p, gh_error *err);
 
 /**
  * Destroy an exchange; NULL is allowed.  All ranks call it, after the graphs
- * that hold its calls have ended and are destroyed.  Without the others the
- * window stays, as one of them may still write to it.
+ * that hold its calls have ended and were destroyed.  If a rank does not come,
+ * the library's window is not freed, as that rank may still write to it.
  *
- * Blocks: until what was issued has ended here, and the others have come; each
- * GRAPHHOOKS_TIMEOUT at most.  Since: 0.5.
+ * Blocks: until this rank's calls have ended, and then until the other ranks
+ * come; for each at most GRAPHHOOKS_TIMEOUT.  Since: 0.5.
  */
 GH_API void gh_exchange_destroy(gh_exchange *x);
 
-/** This rank's window.  Blocks: never.  Since: 0.5. */
+/** This rank's window: a device address.  Blocks: never.  Since: 0.5. */
 GH_API void *gh_exchange_window(const gh_exchange *x);
 
-/* What goes to a rank, and what comes from it, in bytes.  Frozen: arrays of it
- * cross the ABI. */
+/* What this rank sends to one rank and receives from it: sizes and offsets in
+ * bytes.  Frozen: arrays of it cross the ABI. */
 typedef struct gh_exchange_part {
-    uint64_t from;  /* where what goes to the rank begins, in `send` */
-    uint64_t bytes; /* how much; 0: nothing */
-    uint64_t there; /* where it goes in that rank's window, from its `at` */
-    uint64_t here;  /* where what comes from the rank begins in the window, from
-                       `at`: that rank's `there` of this one */
-    uint64_t comes; /* how much: that rank's `bytes` of this one */
+    uint64_t from;  /* offset in `send` of the part for the rank */
+    uint64_t bytes; /* its size; 0: nothing is sent */
+    uint64_t there; /* its offset from `at` in that rank's window */
+    uint64_t here;  /* offset from `at` in this rank's window of the part from
+                       the rank; equals `there` on that rank */
+    uint64_t comes; /* its size; equals `bytes` on that rank */
 } gh_exchange_part;
 
 /**
- * Fill in parts that lie one behind the other, in the order of the ranks, both
+ * Fill in parts that lie one behind the other in the order of the ranks, both
  * in `send` and in the windows.
  *
- * @param      n_ranks, rank  as of the exchange
- * @param      bytes  n_ranks * n_ranks: bytes[i * n_ranks + j] go from rank i
- *                    to rank j
- * @param[out] parts  n_ranks of them
+ * @param      n_ranks  as in gh_exchange_desc
+ * @param      rank     as in gh_exchange_desc
+ * @param      bytes    n_ranks * n_ranks values: bytes[i * n_ranks + j] is
+ *                      what rank i sends to rank j
+ * @param[out] parts    n_ranks of them
  *
  * Blocks: never.  Threads: any.  Since: 0.5.
  */
@@ -161,37 +168,38 @@ typedef struct gh_exchange_op {
     uint32_t struct_size;
     uint32_t flags; /* none defined; must be 0 */
     void *stream;   /* the host's CUstream */
-    /* Device memory that this rank's parts come from, outside of what is
-     * written in the window; may be NULL where nothing goes. */
+    /* Device memory that holds the parts to send; it must not overlap the parts
+     * of the window that the call writes.  May be NULL if nothing is sent. */
     const void *send;
-    uint64_t at; /* where in the window; equal on all ranks */
-    /* One for each rank, this one included; read during the call.  NULL:
-     * `capacity` bytes go to rank i from i * capacity on in `send`, and what
-     * rank i sends comes to i * capacity from `at` on: nothing has to be known
-     * of how much of it is in use. */
+    uint64_t at; /* offset in every window; equal on all ranks */
+    /* n_ranks of them, this rank included; read during the call only.  NULL:
+     * every part has `capacity` bytes.  The part for rank i is at i * capacity
+     * in `send`, and the part from rank i comes to at + i * capacity in the
+     * window, so the host need not know how much of a part is used. */
     const gh_exchange_part *parts;
-    uint64_t capacity; /* without parts */
+    uint64_t capacity; /* bytes of each part; read only if `parts` is NULL */
 } gh_exchange_op;
 
 /**
- * Send a part to each rank, and have a part of each.
+ * Send a part to each rank and receive one from each.
  *
- * The parts of the window that are written may be overwritten from where the
- * call stands on `stream`; no rank writes before.  What follows on `stream`
- * comes after all parts have come, and `send` may be overwritten there.  No
- * byte outside of the parts is written.
+ * The call is ordered on `stream`.  Work before it may use the parts of the
+ * window that it writes: no rank writes them earlier.  Work after it finds all
+ * parts received, and may overwrite `send`.  Bytes of the window outside of the
+ * parts are not written.
  *
- * May be captured: each launch of the graph is one call.  A graph in whose
- * capture it has failed is not launched.
+ * It may be captured: each launch of the graph is then one call.  If it fails
+ * in a capture, do not launch the graph.
  *
  * @param op  read during the call only
  *
- * @return GH_OK; GH_ERR_INVALID when a part is outside of a window;
- *         GH_ERR_RANKS after another rank has not come, or when NCCL fails;
- *         GH_ERR_DEVICE when the driver fails: the others will miss this
- *         rank, and the exchange is over unless it was captured; GH_ERR_ABI
- *         or GH_ERR_UNSUPPORTED for a bad struct.
- * Stream: enqueues on op->stream, and on streams of the exchange's that are
+ * @return GH_OK;
+ *         GH_ERR_INVALID when a part is outside of a window;
+ *         GH_ERR_RANKS when another rank has not come before, or NCCL fails;
+ *         GH_ERR_DEVICE when a driver call fails: outside of a capture the
+ *         other ranks then miss this one, and the exchange is over;
+ *         GH_ERR_ABI or GH_ERR_UNSUPPORTED for a bad struct.
+ * Stream: enqueues on op->stream, and on streams of the library's that are
  * joined to it.  Blocks: never.  Allocates nothing.  Since: 0.5.
  */
 GH_API gh_status gh_exchange_all_to_all(gh_exchange *x,
@@ -199,18 +207,19 @@ GH_API gh_status gh_exchange_all_to_all(gh_exchange *x,
                                         gh_error *err);
 
 /**
- * Wait for a stream that exchanges are issued on, and for other ranks no longer
- * than GRAPHHOOKS_TIMEOUT: in the place of cuStreamSynchronize, once a step or
- * oftener.
+ * Wait for a stream on which exchanges were issued, but at most
+ * GRAPHHOOKS_TIMEOUT.  Call it once a step or more often in place of
+ * cuStreamSynchronize, which waits for ever if a rank has died.
+ * GRAPHHOOKS_TIMEOUT must be longer than the device needs for the work that is
+ * issued between two waits.
  *
- * GRAPHHOOKS_TIMEOUT has to be longer than what is issued between two waits
- * takes on the device.
- *
- * @return GH_OK: all that was issued there has ended; GH_ERR_RANKS when a rank
- *         has not come, or has given the exchange up, which the text names.  The exchange is over then: what
- *         waits for it on the stream is let go, with wrong numbers, and every
- *         further call fails; GH_ERR_INVALID; GH_ERR_DEVICE.
- * Blocks: until the stream has come so far.  Since: 0.5.
+ * @return GH_OK when all work issued there has ended;
+ *         GH_ERR_RANKS when a rank has not come or has given the exchange up;
+ *         the text names it.  The exchange is then over: work that waits for it
+ *         goes on with wrong data, and every later call fails;
+ *         GH_ERR_INVALID; GH_ERR_DEVICE.
+ * Blocks: until the work that was issued before the call has ended.
+ * Since: 0.5.
  */
 GH_API gh_status gh_exchange_wait(gh_exchange *x, void *stream,
                                   gh_error *err);
@@ -225,16 +234,17 @@ enum {
 /** Counters since the exchange was made.  Set struct_size before the call. */
 typedef struct gh_exchange_stats {
     uint32_t struct_size;
-    gh_exchange_kind kind;   /* that the ranks have agreed on */
+    gh_exchange_kind kind;   /* the kind that the ranks have agreed on */
     uint64_t window_bytes;
-    uint64_t calls;          /* issued; a captured one counts once */
-    uint64_t captured;       /* of them in a capture */
-    uint64_t copied_bytes;   /* that this rank has sent to others by copies */
-    uint64_t nccl_bytes;     /* the same by NCCL */
-    uint64_t own_bytes;      /* that have stayed on this rank */
-    uint32_t peers_direct;   /* peers that are reached as threads of one
-                                process */
-    uint32_t peers_ipc;      /* over CUDA IPC */
+    uint64_t calls;          /* calls issued; a captured one counts once,
+                                however often its graph is launched */
+    uint64_t captured;       /* those of them that were captured */
+    uint64_t copied_bytes;   /* sent to other ranks by copies */
+    uint64_t nccl_bytes;     /* sent to other ranks by NCCL */
+    uint64_t own_bytes;      /* sent by this rank to itself */
+    uint32_t peers_direct;   /* peers whose windows are reached directly, as
+                                threads of this process */
+    uint32_t peers_ipc;      /* peers whose windows are reached by CUDA IPC */
 } gh_exchange_stats;
 
 /**

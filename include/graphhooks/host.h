@@ -1,11 +1,11 @@
 /*
  * graphhooks/host.h - services that a host may lend to the library.
  *
- * Optional, all of it: a NULL table, or a NULL slot, means what the slot's
- * comment gives as its default.  The library calls a service only from
- * inside a call that the host made, on the same thread, and none to replay a
- * pass but `launch`, by a host that launches its graphs itself.  A service
- * calls no hook: those are refused with GH_ERR_STATE.
+ * Every service is optional: where the table or a slot is NULL, the default
+ * in the slot's comment applies.  The library calls a service only from inside
+ * a call of the host's, on the same thread.  To replay a pass it calls none
+ * except `launch`, and that only where the host launches its graphs itself.
+ * A service must not call a hook: the hook returns GH_ERR_STATE.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -19,15 +19,14 @@ GH_BEGIN_DECLS
 /* Severities, as GRAPHHOOKS_LOG names them.  Values are frozen. */
 typedef uint32_t gh_log_level;
 enum {
-    GH_LOG_WARN = 1, /* a decision that costs performance, said once */
+    GH_LOG_WARN = 1, /* a decision that costs performance; each once */
     GH_LOG_INFO = 2, /* what was decided */
     GH_LOG_DEBUG = 3 /* every recording */
 };
 
-/* A recording, as the library tells a host of it: of which pass, and where.
- * The library sets struct_size, to its own size; a host that was built with
- * newer headers asks GH_HAS first.  It may grow at its end.  Valid during the
- * call only.  Since 0.3. */
+/* Which pass is recorded, and on which stream.  The library sets struct_size
+ * to the size that it knows, so a host checks GH_HAS before it reads a newer
+ * field.  Valid during the call only.  Since 0.3. */
 typedef struct gh_recording {
     uint32_t struct_size;
     uint32_t slot;      /* gh_decision.slot of the pass; never GH_SLOT_NONE */
@@ -59,12 +58,13 @@ typedef struct gh_host_services {
     gh_status (*device_alloc)(void *user, uint64_t bytes, void **address_p);
     void (*device_free)(void *user, void *address, uint64_t bytes);
 
-    /* Around the capture of one pass: a host with an allocator of its own
-     * routes allocations on recording->stream into memory that lives as long
-     * as the session.  record_end is called for every record_begin that
-     * returned GH_OK, with the same recording; kept says whether a graph now
-     * holds those addresses.  A failing record_begin makes the pass eager for
-     * good.  Both slots or neither.  Default: nothing.
+    /* Called before and after the capture of one pass.  A host with a caching
+     * allocator serves allocations on recording->stream, between the two, from
+     * memory that lives as long as the session.  record_end is called once for
+     * every record_begin that returned GH_OK, with the same recording; `kept`
+     * says whether a graph now holds those addresses.  When record_begin fails
+     * the pass runs eagerly from then on.  Both slots or neither.
+     * Default: nothing.
      *
      * In a table that ends before before_recording, as those of 0.1 and 0.2
      * do, they take `void *stream, uint32_t slot` in place of the recording. */
@@ -73,44 +73,45 @@ typedef struct gh_host_services {
                        uint32_t kept);
 
     /* since 0.2 */
-    /* What gh_aux_bind() was given must stay alive, and may go again.  Every
-     * retain that returned GH_OK has one release, at the latest when the
-     * session closes; no graph that may read the object is left then.  Both
-     * slots or neither.  Default: nothing. */
+    /* Keep gh_aux.object alive, and let it go.  Every retain that returned
+     * GH_OK is followed by one release, once no graph that may read the object
+     * is left, at the latest when the session closes.  Both slots or neither.
+     * Default: nothing. */
     gh_status (*retain)(void *user, void *object);
     void (*release)(void *user, void *object);
 
-    /* Of a host that has to drive captures itself, as one does whose random
-     * numbers are advanced by a graph object of its own.  The session's
-     * context is current in each.  All four or none.  Default: the library's
-     * own graphs.
+    /* For a host that has to capture and launch graphs by itself, such as one
+     * whose graph objects advance its random number generators.  The session's
+     * context is current in each call.  All four or none.  Default: the
+     * library captures and launches.
      *
      * In one recording: record_begin, capture_begin, the parts, capture_end,
      * launch, record_end.
      *
-     * capture_begin begins a capture of `stream` as cuStreamBeginCapture
-     * does; failing, it has begun none, and the pass is eager for good.
+     * capture_begin begins a capture of `stream`, as cuStreamBeginCapture
+     * does.  When it fails it has begun none, and the pass runs eagerly from
+     * then on.
      *
-     * capture_end ends it, whatever it returns.  *object_p is the host's name
-     * for what it has captured, not NULL.  *graph_p may be the CUgraph, which
-     * stays the host's: its nodes are counted before the call that ends the
-     * pass returns.  Left NULL, gh_stats.nodes has 0 for it, and a capture of
-     * no work is taken for one of some.  Failing, nothing was captured: the
-     * pass is eager for good, and run again (GH_RERUN).
+     * capture_end ends the capture, whatever it returns.  *object_p becomes
+     * the host's handle of the graph, not NULL.  *graph_p may be set to the
+     * CUgraph, which the host owns; the library counts its nodes before the
+     * hook returns.  Where *graph_p stays NULL, gh_stats.nodes counts 0 for it,
+     * and an empty capture is not noticed.  When capture_end fails there is no
+     * graph: the pass runs again (GH_RERUN), eagerly from then on.
      *
-     * launch runs it on `stream`, which is the pass's and not always the one
-     * that was captured.  Failing, it has run nothing, and the pass is eager
-     * for good.  It is called for the first run; *exec_p may then be set to
-     * a CUgraphExec, which stays the host's until destroy, and from then on
-     * the library launches that with no service.  As long as it is left NULL,
-     * launch is called in every gh_layer_enter that replays the pass;
-     * GRAPHHOOKS_CHECK does not compare such a pass, whose random numbers
-     * would advance twice: it is replayed.
+     * launch runs the graph on `stream`: the pass's stream, not always the
+     * one that was captured.  When it fails it has run nothing, and the pass
+     * runs eagerly from then on.  The first launch may set *exec_p to a
+     * CUgraphExec, which the host owns and keeps until destroy: the library
+     * launches that from then on, without a service.  Where *exec_p stays NULL,
+     * launch is called in every gh_layer_enter that replays the pass, and
+     * GRAPHHOOKS_CHECK replays the pass without a comparison, which would
+     * advance its random numbers twice.
      *
-     * destroy: the object is not launched again, and no launch of it is
-     * running.  One for each capture_end that returned GH_OK, at the latest
-     * when the session closes; of a recording that was dropped or has failed,
-     * after its record_end. */
+     * destroy frees the object: it is not launched again, and no launch of it
+     * is running.  Called once for each capture_end that returned GH_OK, at the
+     * latest when the session closes; after record_end, where the recording
+     * was cancelled or failed. */
     gh_status (*capture_begin)(void *user, void *stream);
     gh_status (*capture_end)(void *user, void *stream, void **object_p,
                              void **graph_p);
@@ -118,29 +119,26 @@ typedef struct gh_host_services {
     void (*destroy)(void *user, void *object);
 
     /* since 0.3 */
-    /* Once for each chunk of the model (gh_layer_desc.chunk), whatever the
-     * granularity: before the first recording of a pass of that chunk, which
-     * `recording` is, and before its record_begin.  The library captures
-     * nothing then, so the host may allocate, wait, and make what has to
-     * exist before a capture.  It is not asked again: after a failure no pass
-     * of the chunk is recorded, and each is eager for good.
-     * Default: nothing. */
+    /* Called once for each chunk of the model (gh_layer_desc.chunk), before
+     * record_begin of the chunk's first recording, which `recording` names.
+     * The library captures nothing at that time, so the host may allocate,
+     * wait, and make what has to exist before a capture.  When it fails no pass
+     * of the chunk is ever recorded: all run eagerly.  Default: nothing. */
     gh_status (*before_recording)(void *user, const gh_recording *recording);
 
     /* since 0.4 */
-    /* Memory that a group was saved in with GH_OFFLOAD_OWN is the host's
-     * again: gh_offload_group.object says which.  Once for each save that
-     * returned GH_OK and named an object, at the latest when the session
-     * closes.  The library reads it no more; work that the host itself has
-     * issued may, so the memory is free in the order of the stream that the
-     * pass had.
+    /* The library is done with memory that a group was saved in with
+     * GH_OFFLOAD_OWN; `object` is that of gh_offload_group.  Called once for
+     * each save that returned GH_OK and named an object, at the latest when the
+     * session closes.  Work that the host itself has issued may still use the
+     * memory, so the host frees it in the order of the pass's stream.
      *
-     * Called when a copy has ended, which is looked at in gh_layer_enter, exit
-     * and cancel, gh_flush_delayed and gh_iteration_end, and never waited for
-     * before gh_session_close; and in gh_offload_commit and gh_offload_release.
-     * A commit that is recorded calls it while the stream is captured: the host
-     * gives the memory back to where its allocations of the recording come
-     * from, and calls nothing that a capture forbids.
+     * It is called from gh_layer_enter, gh_layer_exit, gh_layer_cancel,
+     * gh_flush_delayed or gh_iteration_end, once they find that the copy has
+     * ended, and from gh_offload_commit and gh_offload_release.  Only
+     * gh_session_close waits for copies.  A commit in a recording calls it
+     * while the stream is captured: the host then gives the memory back to the
+     * pool that serves the recording, and calls nothing that a capture forbids.
      * Default: groups of the host's are copied to memory of the library's. */
     void (*released)(void *user, void *object);
 } gh_host_services;

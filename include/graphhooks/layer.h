@@ -1,8 +1,8 @@
 /*
  * graphhooks/layer.h - the hooks of a training step.
  *
- * A pass is one call of one segment in one direction for one microbatch.
- * The host brackets every pass, and only obeys the action it is handed:
+ * A pass is one run of one segment in one direction for one microbatch.  The
+ * host brackets every pass and does what the returned action says:
  *
  *     do {
  *         gh_layer_enter(session, &pass, &d, &err);
@@ -13,24 +13,27 @@
  *         status = gh_layer_exit(session, &pass, &err);
  *     } while (status == GH_RERUN);
  *
- * The first pass of a (segment, direction, variant, slot, bank) after warmup is
- * recorded while the host issues it, and launched at exit.  From then on the
- * same pass is replayed: enter has launched the graph, and nothing is to be
- * run.  With GH_PASS_NO_EXIT enter has ended such a pass too, and exit is left
- * out.
+ * A slot is one set of buffers of a chunk.  A microbatch holds one from its
+ * first forward in the chunk to its last backward: it is then in flight.
  *
- * What a host promises of a pass it lets the library record: the parts read
- * only d.inputs and memory whose address and meaning do not change (weights,
- * the buffers of d.slot); they write only outputs and the buffers of d.slot,
- * never over an input, since GRAPHHOOKS_CHECK runs a pass twice; and they
- * would issue the same work again for another microbatch.  When a pass is
- * recorded anew, so are the later directions of its segment and slot, as they
- * may read what the first recording has allocated.
+ * After warmup the first pass of each (segment, direction, variant, slot, bank)
+ * is recorded while the host issues it, and its graph is launched at exit.
+ * Later the pass is replayed: gh_layer_enter launches the graph and the host
+ * runs nothing.  With GH_PASS_NO_EXIT it also ends the replayed pass, and the
+ * host does not call gh_layer_exit.
  *
- * A session opened with GH_SESSION_DELAY_WGRAD has a third direction: its
- * backward passes compute the gradients of what the parts read, and GH_WGRAD
- * passes, at any later time of the step, add those of the weights.  The
- * microbatch keeps its slot, and all that lies in it, until the last of them.
+ * A pass may be recorded if the host keeps these rules.  The parts read only
+ * d.inputs and memory whose address and meaning do not change: weights, the
+ * buffers of d.slot.  They write only the outputs and the buffers of d.slot,
+ * and never an input, since GRAPHHOOKS_CHECK runs a pass twice.  They issue the
+ * same work for every microbatch.  When a pass is recorded again, the later
+ * directions of its segment and slot are too, as they may read memory that the
+ * first recording has allocated.
+ *
+ * With GH_SESSION_DELAY_WGRAD there is a third direction.  A backward pass
+ * computes the gradients of what the parts read, and a GH_WGRAD pass later in
+ * the step adds those of the weights.  The microbatch then keeps its slot, with
+ * all its buffers, until its last GH_WGRAD pass.
  *
  * Nothing here allocates, locks or synchronizes once a pass is ready.
  *
@@ -51,8 +54,8 @@ enum {
     GH_FORWARD = 0,
     GH_BACKWARD = 1,
     /* since 0.2 */
-    GH_WGRAD = 2 /* the gradients of the weights, where the backward leaves
-                    them for later: GH_SESSION_DELAY_WGRAD */
+    GH_WGRAD = 2 /* the gradients of the weights, in a session with
+                    GH_SESSION_DELAY_WGRAD */
 };
 
 /* What the host does next.  Values are frozen. */
@@ -65,12 +68,12 @@ enum {
 
 /* gh_buffer.flags */
 enum {
-    /* An input whose address is the same in every pass of this segment,
-     * direction, variant and slot: it is read in place.  Any other input is
-     * copied to a static buffer before a replay, 128 of them in one launch.
-     */
+    /* An input that has the same address in every pass of this segment,
+     * direction, variant and slot: the graph reads it in place.  Other inputs
+     * are copied to buffers of the library's before a replay, up to 128 of
+     * them in one launch. */
     GH_BUFFER_STATIC = 1u << 0,
-    /* An output that the pass updates rather than overwrites, such as a
+    /* An output that the pass updates instead of overwriting it, such as a
      * weight gradient: GRAPHHOOKS_CHECK restores it between its two runs. */
     GH_BUFFER_UPDATED = 1u << 1
 };
@@ -80,55 +83,58 @@ typedef struct gh_buffer {
     void *address;
     uint64_t bytes;
     uint32_t flags;   /* GH_BUFFER_* */
-    gh_tensor tensor; /* an output's name, for gh_border_find(); 0: none.
-                         Since 0.2; in 0.1 a field that had to be 0 */
+    gh_tensor tensor; /* of an output: its name for gh_border_find(), 0: none;
+                         of an input: 0.  Since 0.2; before it had to be 0 */
 } gh_buffer;
 
-/* Most inputs, and most outputs, of one pass; 128 before 0.3. */
+/* The most inputs, and the most outputs, of one pass; 128 before 0.3. */
 #define GH_MAX_BUFFERS 1024u
-/* One more than the largest gh_pass.microbatch. */
+/* gh_pass.microbatch is less than this. */
 #define GH_MAX_MICROBATCHES 16384u
-/* gh_decision.slot of a pass that holds none. */
+/* gh_decision.slot of a pass that has no slot. */
 #define GH_SLOT_NONE UINT32_MAX
 
 /* gh_pass.flags */
 enum {
-    /* No backward will follow, as in evaluation, or as in the first run of a
-     * layer whose activations are recomputed: the pass runs eagerly and takes
-     * no slot. */
+    /* No backward follows: evaluation, or the first forward of a layer whose
+     * activations are recomputed.  The pass runs eagerly and takes no slot. */
     GH_PASS_FORWARD_ONLY = 1u << 0,
     /* since 0.2 */
-    /* With GH_SESSION_DELAY_WGRAD: this backward leaves nothing for later,
-     * and no GH_WGRAD pass follows it.  Every backward pass of a segment has
-     * it, or none. */
+    /* With GH_SESSION_DELAY_WGRAD: this backward computes the gradients of the
+     * weights itself, and no GH_WGRAD pass follows it.  Either all backward
+     * passes of a segment have this flag, or none. */
     GH_PASS_NO_WGRAD = 1u << 1,
-    /* A pass that is replayed needs no gh_layer_exit: enter has ended it.  Of
-     * the call, not of the pass: it may differ from time to time. */
+    /* If the pass is replayed, gh_layer_enter also ends it, and the host does
+     * not call gh_layer_exit.  May differ from one call to the next. */
     GH_PASS_NO_EXIT = 1u << 2,
-    /* Record only: nothing of this backward or weight gradient is executed,
-     * no input is copied, and the microbatch does not move on; it must be
-     * where the pass itself would be legal, and hold a slot.  For a variant
-     * that a later microbatch needs, while the host can still issue it.  The
-     * decision is RECORD; REPLAYED when it is recorded already, and nothing
-     * is launched; or RUN when it will not be, with the reason, and then the
-     * host runs nothing.  Exit or cancel follows as ever; a recording that
-     * fails is GH_RERUN, and the host need not try again: the decision would
-     * be RUN.  It counts as a recording, and never as a replay or an eager
-     * pass; its inputs are those that later passes' are compared with.  Of
-     * the call, as the one above. */
+    /* Record this backward or weight gradient without running it: no work is
+     * executed, no input is copied, and the microbatch stays where it is.  For
+     * a variant that a later microbatch needs, at a time when the host can
+     * issue it.  The microbatch must hold a slot, and the pass itself must be
+     * legal at this point.
+     *
+     * The decision is RECORD; or REPLAYED when there is a graph already, which
+     * is not launched; or RUN, with the reason, when there will be none: the
+     * host then runs nothing.  After RECORD and RUN, and after REPLAYED without
+     * GH_PASS_NO_EXIT, exit or cancel follows.  A recording that fails is
+     * GH_RERUN; the host need not enter again, as the decision would be RUN.
+     *
+     * It counts as a recording, and never as a replay or an eager pass.  The
+     * inputs of later passes are compared with the ones given here.  May differ
+     * from one call to the next. */
     GH_PASS_PREPARE = 1u << 3,
     /* since 0.5 */
-    /* Holds no collective: of a bank with ranks (gh_ranks_set()), and yet a
-     * pass of which this rank decides alone. */
+    /* In a bank with ranks (gh_ranks_set()): this pass holds no collective, so
+     * this rank decides about it alone. */
     GH_PASS_LOCAL = 1u << 4
 };
 
-/* Of gh_pass.variant. */
+/* gh_pass.variant is less than this. */
 #define GH_VARIANTS 2u
 
 /**
- * Which pass.  Zero the struct, then set struct_size.  The same struct goes
- * to enter and exit; only `outputs` is filled in between.
+ * Which pass.  Zero the struct, then set struct_size.  Hand the same struct to
+ * gh_layer_enter and gh_layer_exit, with the outputs filled in between.
  */
 typedef struct gh_pass {
     uint32_t struct_size;
@@ -138,134 +144,139 @@ typedef struct gh_pass {
     uint32_t flags;      /* GH_PASS_* */
     uint32_t n_inputs;
     uint32_t n_outputs;
-    uint32_t variant; /* below GH_VARIANTS: which of several pieces of work
-                         that passes of one segment and direction do, such as
-                         the backward of a step's first microbatch, which
-                         writes gradients, and that of the later ones, which
-                         adds to them.  Each has graphs of its own; slots and
-                         order know the direction alone, and what later
-                         directions read lies in the same place after each.
-                         Since 0.2; in 0.1 a field that had to be 0 */
-    void *stream;     /* the host's CUstream, NULL for the legacy default
-                         stream of the session's context, which must then be
-                         current; not CU_STREAM_PER_THREAD; must stay alive
-                         until the session closes */
-    const gh_buffer *inputs;  /* n_inputs; read by enter only */
-    const gh_buffer *outputs; /* n_outputs; read by exit only */
+    uint32_t variant; /* less than GH_VARIANTS.  Passes of one segment and
+                         direction that issue different work are different
+                         variants, with graphs of their own: the backward of a
+                         step's first microbatch writes gradients, that of the
+                         later ones adds to them.  Slots and the order of passes
+                         ignore the variant, and every variant leaves what
+                         later directions read in the same place.
+                         Since 0.2; before it had to be 0 */
+    void *stream;     /* the host's CUstream; NULL: the legacy default stream
+                         of the session's context, which must then be current.
+                         Not CU_STREAM_PER_THREAD.  Must live until the session
+                         closes */
+    const gh_buffer *inputs;  /* n_inputs; read by gh_layer_enter only */
+    const gh_buffer *outputs; /* n_outputs; read by gh_layer_exit only */
 
     /* since 0.4 */
-    uint32_t bank; /* whose graphs: gh_bank_add(), or 0; one for all passes of
-                      a flight */
+    uint32_t bank; /* gh_bank_add(), or 0; the same for all passes of a
+                      microbatch while it holds its slot */
     uint32_t reserved; /* must be 0 */
-    void *group; /* the process group that the pass uses: it must be the
-                    bank's; NULL: not said */
-    /* n_inputs, or NULL; read by enter only.  Bytes that an input may have in
-     * this bank; 0: as many as it has.  The graph is recorded with so many,
-     * serves any that are fewer, and finds zeros behind them.  One with
-     * GH_BUFFER_STATIC is read in place, where nothing can be zeroed: with
-     * fewer its pass runs eagerly (GH_REASON_INPUT).  Its
-     * gh_decision.inputs have the capacity, and those of a pass that runs
-     * eagerly what was given, unless it is compared by GRAPHHOOKS_CHECK. */
+    void *group; /* the process group that the pass uses, which must be the
+                    bank's; NULL: not compared */
+    /* n_inputs, or NULL; read by gh_layer_enter only.  The most bytes that an
+     * input has in any pass of this bank; 0: always gh_buffer.bytes.  The graph
+     * is recorded for that capacity and reads zeros behind a shorter input.  An
+     * input with GH_BUFFER_STATIC is read in place, where nothing can be
+     * zeroed: if it is shorter, the pass runs eagerly (GH_REASON_INPUT).
+     * gh_decision.inputs have the capacity in a recording and in a replay.  In
+     * an eager pass they have the bytes given, unless GRAPHHOOKS_CHECK compares
+     * the pass. */
     const uint64_t *capacities;
 } gh_pass;
 
 /**
- * What to do.  Set struct_size before the call.
+ * What the host does next, and where.  Set struct_size before the call.
  */
 typedef struct gh_decision {
     uint32_t struct_size;
     gh_action action;
-    uint32_t slot;    /* which set of buffers the microbatch uses in this
-                         chunk, from its first forward to its last backward,
-                         or to its last weight gradient if those are delayed;
-                         in another chunk it may have another slot;
-                         GH_SLOT_NONE: one of the host's own besides those
-                         of the slots, as when all are in flight, or when the
-                         host captures the flight's first pass itself */
-    gh_reason reason; /* why not a graph; GH_REASON_NONE when it is one */
-    void *stream;     /* where to issue the parts.  Not the pass's stream
-                         when that is the legacy default one and the pass is
-                         recorded: the legacy stream cannot be captured */
+    uint32_t slot;    /* the set of buffers that the microbatch uses in this
+                         chunk; it may have another slot in another chunk.
+                         GH_SLOT_NONE: none, as when all slots are in flight or
+                         when the host itself captured the microbatch's first
+                         pass; the host then uses a further set of its own */
+    gh_reason reason; /* why the pass is not graphed; GH_REASON_NONE if it is */
+    void *stream;     /* where the host issues the parts.  Differs from
+                         gh_pass.stream only when a pass on the legacy default
+                         stream, which cannot be captured, is recorded */
     uint32_t n_inputs;
     uint32_t n_outputs;
-    const gh_buffer *inputs;  /* where to read; valid until exit */
-    const gh_buffer *outputs; /* REPLAYED: where the results are, as they
-                                 were given at the recording; valid until
-                                 the slot's next pass of this segment and
-                                 direction, with GH_PASS_NO_EXIT too.  Of the
-                                 last pass of a flight: the slot's next flight
-                                 waits for what was issued before the next
-                                 gh_layer_enter; copy what is read later */
+    const gh_buffer *inputs;  /* where the parts read; valid until the exit */
+    const gh_buffer *outputs; /* only with REPLAYED: where the results are, as
+                                 given at the exit of the recording.  Valid
+                                 until the slot's next pass of this segment and
+                                 direction, also with GH_PASS_NO_EXIT.  After
+                                 the last pass of a microbatch, read them in
+                                 work that is issued before the next
+                                 gh_layer_enter, or copy them there: the slot's
+                                 next microbatch waits for no later work */
 } gh_decision;
 
 /**
- * Begin a pass.  With GH_PASS_NO_EXIT one that is replayed has ended when the
- * call returns: no pass is open then, and an exit for it is GH_ERR_STATE.
+ * Begin a pass.  With GH_PASS_NO_EXIT a replayed pass has also ended when the
+ * call returns: no pass is open, and gh_layer_exit for it is GH_ERR_STATE.
  *
- * @param         pass      read during the call; inputs too
+ * @param         pass      read during the call only, with its inputs
  * @param[in,out] decision  struct_size says how much is written
  *
- * @return GH_OK; GH_ERR_INVALID, GH_ERR_ABI or GH_ERR_UNSUPPORTED for a bad
- *         struct, another group than the bank's, or another bank than the
- *         flight's; GH_ERR_NOT_FOUND for an unknown segment or bank;
- *         GH_ERR_STATE when another pass is open, for a second forward before the backward of
- *         the first (GH_PASS_FORWARD_ONLY is for the one that has none), for
- *         a backward whose forward has not run, or for a weight gradient
- *         whose backward has not (of a microbatch without a slot only the
- *         number of its passes is known), or when every free slot was last
- *         used on a stream that the host is capturing, or in a capture of
- *         this step's, which pass->stream cannot wait for;
- *         GH_ERR_BUSY with GH_SESSION_BUSY_FAILS; GH_ERR_DEVICE when the
- *         driver fails a call without which the numbers would be wrong;
- *         GH_ERR_RANKS when the ranks of the bank part here.  No pass is then
- *         open.
+ * @return GH_OK;
+ *         GH_ERR_INVALID, GH_ERR_ABI or GH_ERR_UNSUPPORTED for a bad struct, a
+ *         group that is not the bank's, or a bank that is not the one with
+ *         which the microbatch began;
+ *         GH_ERR_NOT_FOUND for an unknown segment or bank;
+ *         GH_ERR_STATE while another pass is open; for a second forward before
+ *         the backward of the first (a forward without a backward needs
+ *         GH_PASS_FORWARD_ONLY); for a backward whose forward has not run; for
+ *         a weight gradient whose backward has not run (of a microbatch without
+ *         a slot the library only counts the passes); or when pass->stream
+ *         cannot wait for any free slot, because each was last used on a stream
+ *         that the host is capturing or in such a capture of this step;
+ *         GH_ERR_BUSY with GH_SESSION_BUSY_FAILS;
+ *         GH_ERR_DEVICE when a driver call fails without which results would be
+ *         wrong (after any other failed driver call the pass runs eagerly, and
+ *         this call succeeds);
+ *         GH_ERR_RANKS when the ranks of the bank part here.
+ *         No pass is open after an error, except one that was open before.
  *
- * Any other driver call that fails makes the pass eager, not the call fail.
- * Stream: enqueues the input copy and the graph on pass->stream.
- * Blocks: never, but of a bank with ranks for those, where they are asked; a
- * first recording allocates.  Since: 0.1.
+ * Stream: enqueues the input copies and the graph on pass->stream.
+ * Blocks: never without ranks; in a bank with ranks for the other ranks, when
+ * it asks them (graphhooks/ranks.h).  A first recording allocates.  Since: 0.1.
  */
 GH_API gh_status gh_layer_enter(gh_session *session, const gh_pass *pass,
                                 gh_decision *decision, gh_error *err);
 
 /**
- * End the pass that is open.
+ * End the open pass.
  *
- * @param pass  the same segment, direction, variant and microbatch as at
- *              enter, and now the outputs
+ * @param pass  the same segment, direction, variant and microbatch as in
+ *              gh_layer_enter, and now the outputs
  *
- * @return GH_OK; GH_RERUN when a recording failed: nothing of the pass has
- *         executed, no pass is open, and the host enters it again (if it
- *         does not, its microbatch keeps the slot until the step ends);
- *         GH_ERR_RANKS when the ranks of the bank part here, and no pass is
- *         open either; GH_ERR_STATE when no pass is open or it is another one;
- *         GH_ERR_INVALID, GH_ERR_ABI or GH_ERR_UNSUPPORTED for a bad struct,
- *         after which the pass is still open.
+ * @return GH_OK;
+ *         GH_RERUN when a recording failed: nothing of the pass has executed,
+ *         no pass is open, and the host enters it again (otherwise the
+ *         microbatch keeps its slot until the step ends);
+ *         GH_ERR_RANKS when the ranks of the bank part here: no pass is open;
+ *         GH_ERR_STATE when no pass is open, or another one: it stays open;
+ *         GH_ERR_INVALID, GH_ERR_ABI or GH_ERR_UNSUPPORTED for a bad struct:
+ *         the pass stays open.
  *
- * A recorded pass is ended on the thread that entered it.
- * Stream: enqueues a recorded graph on pass->stream.
- * Blocks: while a recorded graph is instantiated, and until the other ranks of
- * its bank have theirs.  Since: 0.1.
+ * Threads: a recorded pass is ended on the thread that entered it.
+ * Stream: enqueues a newly recorded graph on pass->stream.
+ * Blocks: never for an eager or a replayed pass; while a recorded graph is
+ * instantiated, and until the other ranks of its bank have theirs.  Since: 0.1.
  */
 GH_API gh_status gh_layer_exit(gh_session *session, const gh_pass *pass,
                                gh_error *err);
 
 /**
- * Give up the pass that is open, as when the host's own code failed in it.
- * A recording is dropped and its pass is recorded another time, or eager for
- * good when a call in it has ended the capture, which is then said; nothing is
- * undone of what a pass has already issued.  With other ranks it is eager for
- * good, on all of them.
+ * Abandon the open pass, as when the host's own code has failed in it.
+ *
+ * Work that was already issued is not undone.  A recording is discarded, and
+ * the pass is recorded another time.  It runs eagerly from then on if a call in
+ * it has invalidated the capture, which the log says, or if its bank has other
+ * ranks: then it does on all of them.
  *
  * @return GH_OK, also when no pass is open; GH_ERR_INVALID.
- * Blocks: never, but of a recording for the other ranks of its bank.
- * Since: 0.1.
+ * Blocks: never, except that a recording in a bank with other ranks waits for
+ * them.  Since: 0.1.
  */
 GH_API gh_status gh_layer_cancel(gh_session *session, gh_error *err);
 
 /**
- * Between these two every pass runs eagerly and takes a slot as usual: for
- * a host that runs warmup of its own inside a step.  They nest.
+ * Between these two calls every pass runs eagerly, with a slot as usual: for a
+ * host that runs a warmup of its own inside a step.  The pairs nest.
  *
  * @return GH_OK; GH_ERR_STATE when a pass is open, or for a post_warmup
  *         without its pre_warmup; GH_ERR_INVALID.
@@ -275,10 +286,11 @@ GH_API gh_status gh_pre_warmup(gh_session *session, gh_error *err);
 GH_API gh_status gh_post_warmup(gh_session *session, gh_error *err);
 
 /**
- * Issue what was delayed to the CPU gap after a replay: with
- * GRAPHHOOKS_OFFLOAD_DELAY=1 the copies of gh_offload_commit, in its order.
- * The library issues them by itself before the next backward, before their
- * memory is written again, and when the step ends.
+ * Issue delayed work now.  With GRAPHHOOKS_OFFLOAD_DELAY=1 the copies of
+ * gh_offload_commit are delayed, so that the host can issue them, in the same
+ * order, while it waits for a replay anyway.  The library issues them by
+ * itself before the next backward, before their memory is written again, and
+ * when the step ends.
  *
  * @return GH_OK; GH_ERR_STATE when a pass is open; GH_ERR_INVALID;
  *         GH_ERR_DEVICE.
@@ -287,13 +299,15 @@ GH_API gh_status gh_post_warmup(gh_session *session, gh_error *err);
 GH_API gh_status gh_flush_delayed(gh_session *session, gh_error *err);
 
 /**
- * The step is over: every slot becomes free, warmup counts one step.
+ * End the step: every slot becomes free, and warmup counts one step.
  *
- * @return GH_OK; GH_ERR_STATE when a pass is open (use gh_layer_cancel);
- *         GH_ERR_INVALID; GH_ERR_DEVICE or GH_ERR_NO_MEMORY from what is
- *         offloaded, or GH_ERR_RANKS where a communicator has failed, and the
- *         step is over all the same.
- * Blocks: never; writes a trace that has filled up.  Since: 0.1.
+ * @return GH_OK; GH_ERR_STATE when a pass is open (call gh_layer_cancel);
+ *         GH_ERR_INVALID; GH_ERR_DEVICE or GH_ERR_NO_MEMORY when offloading
+ *         fails, and GH_ERR_RANKS when a communicator has failed: after these
+ *         three the step has ended all the same.
+ * Blocks: never, except while a trace buffer that is full is written, and once
+ * after the profile with GRAPHHOOKS_OFFLOAD_FRACTION=auto (offload.h).
+ * Since: 0.1.
  */
 GH_API gh_status gh_iteration_end(gh_session *session, gh_error *err);
 

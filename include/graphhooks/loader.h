@@ -6,8 +6,8 @@
  *     const gh_api *gh;
  *     if (get(GH_ABI_MAJOR, &gh, &err) == GH_OK) ...
  *
- * Slots are only ever added at the end: check struct_size with GH_HAS before
- * using one that is newer than 0.1.
+ * Slots are only ever added at the end.  Check with GH_HAS that the table has
+ * a slot before you use one that is newer than 0.1.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -29,7 +29,10 @@
 
 GH_BEGIN_DECLS
 
-/** The table, in static storage of the library; never freed or changed. */
+/**
+ * The table.  Each slot is the function of its name in the other headers.
+ * It is in static storage of the library, and never changes.
+ */
 typedef struct gh_api {
     uint32_t struct_size; /* sizeof(gh_api) where the library was built */
     uint32_t abi_version; /* as gh_abi_version() */
@@ -121,9 +124,9 @@ typedef gh_status gh_get_api_fn(uint32_t major, const gh_api **api_p,
  * The library's functions as a table.
  *
  * @param      major  GH_ABI_MAJOR of the headers the host was built with
- * @param[out] api_p  the table
+ * @param[out] api_p  the table; valid as long as the library is loaded
  *
- * @return GH_OK; GH_ERR_ABI when this library does not speak that major;
+ * @return GH_OK; GH_ERR_ABI when this library does not have that major;
  *         GH_ERR_INVALID for NULL.
  * Blocks: never.  Threads: any.  Since: 0.1.
  */

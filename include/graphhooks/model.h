@@ -16,8 +16,8 @@ GH_BEGIN_DECLS
 
 typedef struct gh_model gh_model;
 
-/* The smallest pieces that a scope can name, in the order a layer runs them.
- * Values are frozen. */
+/* The smallest pieces of a layer that a graph or a scope can cover, in the
+ * order in which a layer runs them.  Values are frozen. */
 typedef uint32_t gh_part;
 enum {
     GH_PART_ATTN = 0, /* norm, attention, its residual add */
@@ -41,9 +41,10 @@ enum {
     /* since 0.2 */
     GH_LAYER_MOE = 1,       /* attn, then the parts of a mixture of experts */
     GH_LAYER_MAMBA = 2,     /* mamba */
-    GH_LAYER_ATTN_ONLY = 3, /* the layers of hybrid stacks: attn, */
-    GH_LAYER_MLP_ONLY = 4,  /* mlp, */
-    GH_LAYER_MOE_ONLY = 5   /* the parts of a mixture of experts */
+    GH_LAYER_ATTN_ONLY = 3, /* in a hybrid stack: attn alone */
+    GH_LAYER_MLP_ONLY = 4,  /* in a hybrid stack: mlp alone */
+    GH_LAYER_MOE_ONLY = 5   /* in a hybrid stack: the parts of a mixture of
+                               experts alone */
 };
 
 /* How tokens reach their experts.  Values are frozen.  Since 0.2. */
@@ -57,41 +58,45 @@ enum {
 /* gh_layer_desc.features.  Since 0.2. */
 enum {
     GH_FEATURE_CAPACITY = 1u << 0,    /* experts drop tokens over a capacity */
-    GH_FEATURE_PAD = 1u << 1,         /* and are padded up to it */
+    GH_FEATURE_PAD = 1u << 1,         /* with the one above: experts are padded
+                                         up to their capacity */
     GH_FEATURE_SYNC_FREE = 1u << 2,   /* the dispatcher never waits for the
                                          device, and its shapes are static */
     GH_FEATURE_FP8_PADDING = 1u << 3, /* the router pads counts for fp8 */
     GH_FEATURE_SHARED_EXPERTS = 1u << 4,
-    GH_FEATURE_SHARED_OVERLAP = 1u << 5, /* they run beside the dispatch */
+    GH_FEATURE_SHARED_OVERLAP = 1u << 5, /* shared experts run concurrently with
+                                            the dispatch */
     GH_FEATURE_ATTN_DROPOUT = 1u << 6,
     GH_FEATURE_HIDDEN_DROPOUT = 1u << 7,
     GH_FEATURE_ROUTER_JITTER = 1u << 8, /* random noise on the router's input */
     /* since 0.3 */
-    GH_FEATURE_HOST_ROUTER = 1u << 9, /* the router waits for the device, as
-                                         Sinkhorn's does until it converges */
+    GH_FEATURE_HOST_ROUTER = 1u << 9, /* the router waits on the host for the
+                                         device, as a Sinkhorn router does
+                                         until it converges */
     GH_FEATURE_LATENT = 1u << 10,     /* the experts work on a projection of
-                                         the hidden states, made before the
-                                         dispatch */
-    GH_FEATURE_PACKED = 1u << 11,     /* several sequences share a row, and
-                                         their number changes */
-    GH_FEATURE_PACKED_PAD = 1u << 12, /* and is padded to a fixed one, as are
-                                         the tokens */
-    GH_FEATURE_MTP = 1u << 13         /* a depth of multi-token prediction
-                                         begins with this layer: its input is
-                                         made outside of every part */
+                                         the hidden states, computed before
+                                         the dispatch */
+    GH_FEATURE_PACKED = 1u << 11,     /* a microbatch holds several sequences,
+                                         and their number changes */
+    GH_FEATURE_PACKED_PAD = 1u << 12, /* with the one above: the numbers of
+                                         sequences and of tokens are padded to
+                                         constants */
+    GH_FEATURE_MTP = 1u << 13         /* the first layer of a depth of
+                                         multi-token prediction, whose input
+                                         no part of a layer computes */
 };
 
-/* What exchanges the tokens of a flex dispatcher.  Values are frozen.
- * Since 0.3. */
+/* The library that exchanges the tokens of a flex dispatcher.  Values are
+ * frozen.  Since 0.3. */
 typedef uint32_t gh_backend;
 enum {
-    GH_BACKEND_NONE = 0, /* not said */
+    GH_BACKEND_NONE = 0, /* not given */
     GH_BACKEND_DEEPEP = 1,
     GH_BACKEND_HYBRIDEP = 2,
     GH_BACKEND_NCCLEP = 3
 };
 
-/* gh_layer_desc.recompute and .offload; of those that the layer has.
+/* gh_layer_desc.recompute and .offload: only modules that the layer has.
  * Since 0.2. */
 enum {
     GH_MODULE_ATTN_NORM = 1u << 0,
@@ -113,42 +118,44 @@ enum {
 typedef struct gh_layer_desc {
     uint32_t struct_size;
     gh_layer_kind kind;
-    uint32_t chunk;    /* pipeline model chunk on this rank, from 0; chunks
-                          come in order and none is left out */
+    uint32_t chunk;    /* pipeline model chunk on this rank: that of the layer
+                          before, or one more; 0 for the first layer */
     uint32_t reserved; /* must be 0 */
     const char *name;  /* for logs and the plan; NULL: "layer N"; copied */
     /* since 0.2 */
     uint32_t features;        /* GH_FEATURE_* */
-    uint32_t recompute;       /* GH_MODULE_* whose forward runs again in the
+    uint32_t recompute;       /* GH_MODULE_*: their forward runs again in the
                                  backward */
-    uint32_t offload;         /* GH_MODULE_* whose activations go to the host */
-    uint32_t experts;         /* in all; required where there are experts */
-    gh_dispatcher dispatcher; /* read where there are experts */
+    uint32_t offload;         /* GH_MODULE_*: their activations are offloaded
+                                 to host memory */
+    uint32_t experts;         /* on all ranks together; required for a kind
+                                 that has experts */
+    gh_dispatcher dispatcher; /* read only for a kind that has experts */
     uint32_t reserved_end;    /* must be 0 */
-    const char *family;       /* the plugin that knows the layer: "gpt", "mla",
-                                 "mamba", "stack" or one of the user's; NULL:
-                                 none, and the layer is what its kind says;
-                                 copied */
+    const char *family;       /* the plugin that describes the layer: "gpt",
+                                 "mla", "mamba", "stack" or one of the user's;
+                                 NULL: none, `kind` alone describes it.
+                                 Copied */
     /* since 0.3 */
-    gh_backend backend;     /* of a flex dispatcher */
+    gh_backend backend;     /* only with GH_DISPATCHER_FLEX */
     uint32_t reserved_tail; /* must be 0 */
 } gh_layer_desc;
 
 /* gh_model_desc.flags.  Since 0.3. */
 enum {
-    GH_MODEL_WHOLE = 1u << 0 /* the layers are those of the whole job, not of
-                                one stage of its pipeline */
+    GH_MODEL_WHOLE = 1u << 0 /* the layers are those of all pipeline stages,
+                                not of this rank alone */
 };
 
 /**
- * What holds for all layers.  Zero the struct, then set struct_size.
+ * Properties of the whole model.  Zero the struct, then set struct_size.
  * Since 0.3.
  */
 typedef struct gh_model_desc {
     uint32_t struct_size;
     uint32_t flags;   /* GH_MODEL_* */
-    uint32_t ep_size; /* ranks that share the experts; 0: not said */
-    uint32_t cp_size; /* ranks that share a sequence; 0: not said */
+    uint32_t ep_size; /* ranks that share the experts; 0: not given */
+    uint32_t cp_size; /* ranks that share a sequence; 0: not given */
 } gh_model_desc;
 
 /**
@@ -175,8 +182,8 @@ GH_API gh_status gh_model_add_layer(gh_model *model, const gh_layer_desc *desc,
                                     gh_error *err);
 
 /**
- * Say what holds for all layers, before or after they are added.  A second
- * call replaces the first.
+ * Set the properties of the whole model, before or after its layers are added.
+ * A second call replaces the first.
  *
  * @param desc  read during the call only
  *
@@ -188,7 +195,7 @@ GH_API gh_status gh_model_describe(gh_model *model, const gh_model_desc *desc,
                                    gh_error *err);
 
 /**
- * Free a model; NULL is allowed.  Sessions opened from it live on.
+ * Free a model; NULL is allowed.  Sessions that were opened with it stay valid.
  * Blocks: never.  Since: 0.1.
  */
 GH_API void gh_model_destroy(gh_model *model);

@@ -1,48 +1,48 @@
 /*
- * graphhooks/offload.h - activations go to the host's memory and come back.
+ * graphhooks/offload.h - copy activations to host memory and back.
  *
- * What a module keeps for its backward is a group of tensors.  A host says
- * where in a pass a group is written, and where it is read again:
+ * A group is the set of tensors that a module keeps for its backward.  The host
+ * marks where in a pass a group is written, and where it is read again:
  *
- *     forward                                backward
- *     gh_offload_save(s, &group)             gh_offload_load(s, &group)
- *     write the tensors, read them           read the tensors
- *     gh_offload_commit(s, layer, module)    gh_offload_release(s, layer, module)
+ *     forward                              backward
+ *     gh_offload_save(s, &group)           gh_offload_load(s, &group)
+ *     write the tensors, read them         read the tensors
+ *     gh_offload_commit(s, layer, module)  gh_offload_release(s, layer, module)
  *
- * The library says where the tensors are, or, with GH_OFFLOAD_OWN, the host
- * does until they are loaded.  Between commit and load they are in
- * pinned memory of the host, and the device's memory has gone to another
- * layer: a class of groups has a few device buffers in all, whatever the
- * number of layers and of microbatches in flight.
+ * The library chooses the addresses of the tensors.  With GH_OFFLOAD_OWN the
+ * host chooses those before the load.  Between commit and load the group is in
+ * pinned host memory, and other layers use its device memory: groups of equal
+ * layout share a few device buffers (a ring), whose number does not grow with
+ * the number of layers or of microbatches in flight.
  *
  * All four are called between gh_layer_enter and gh_layer_exit, for the
- * microbatch of that pass, while the parts are issued.  In a pass that is
- * recorded they become event nodes of its graph, and the copies stay outside:
- * the library issues them at every replay, beside the graph.  In a replayed
- * pass a host calls nothing.  A group that a later pass of the forward reads
- * or commits is one of the outputs of the pass that saves it, and an input of
- * the later one: its place can change where a pass runs eagerly.
+ * microbatch of that pass, while the parts are issued.  In a recorded pass they
+ * become event nodes of the graph; the copies are not in the graph, and the
+ * library issues them beside it at every replay.  In a replayed pass the host
+ * calls none of the four.  If a later forward pass reads or commits a group,
+ * the group is an output of the pass that saves it and an input of the later
+ * one, as its address may differ where a pass runs eagerly.
  *
- * The first step is the profile: all groups are offloaded, and the library
- * learns their sizes and their order.  When it ends the library decides which
- * groups stay on the device, for good.
+ * Which groups go is decided once.  In the first step, the profile, all groups
+ * are offloaded and the library learns their sizes and their order.  At its end
+ * the library decides which groups stay on the device.
  *
- * With fraction "auto" the profile is one step longer, and under EP overlap
- * two: the third has copies apart from exchanges of tokens, and groups that
- * would slow those by more than 5 % stay as well.  The second one is
- * measured: when each group is committed and loaded, without the time that is
- * waited for copies, and how long each copy takes.  Its end waits for the
- * device, once.  From that the step is simulated with both streams of copies,
- * and the groups that would be waited for stay, until the step is foreseen to
- * take at most 0.5 % longer than without any copies.  Times are those of passes
- * that run eagerly: where the host is slower than the device, which the log
- * says, replays leave less time than was measured.
+ * With fraction "auto" the profile has a second step, in which the library
+ * measures when each group is committed and loaded, not counting waits for
+ * copies, and how long each copy takes.  At its end the library waits for the
+ * device, once, and simulates the step with one stream of copies in each
+ * direction.  It keeps groups on the device until the simulated step takes at
+ * most 0.5 % longer than without copies.  With EP overlap a third step keeps
+ * copies and exchanges of tokens apart, and groups whose copies would slow
+ * exchanges by more than 5 % stay too.  All times are measured in eager passes.
+ * Where the host is slower than the device, replays are shorter than that and
+ * hide less; the log says so.
  *
- * Ranks that must keep the same groups have to decide by the same profile, as
- * the decision depends on nothing else: no clock, no address, no order in
- * memory.  Two ranks measure different times, so for those use a fraction, or
- * give all the same times and link_mb_per_s where the groups are declared.
- * No result depends on whether ranks agree, only memory and time do.
+ * The decision depends on the profile alone: not on a clock, an address or an
+ * order in memory.  Ranks that have to keep the same groups need the same
+ * profile, but measured times differ between ranks.  So use a fraction there,
+ * or declare the groups with equal times and an equal link_mb_per_s.  Results
+ * never depend on whether ranks agree; only memory and time do.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -55,13 +55,13 @@ GH_BEGIN_DECLS
 
 /* Most tensors of a group. */
 #define GH_MAX_GROUP 32u
-/* gh_offload_group.module of a name of the host's own: this, and the name's
- * index in gh_offload_desc.names. */
+/* gh_offload_group.module of a module of the host's own: GH_MODULE_NAMED | i
+ * for gh_offload_desc.names[i]. */
 #define GH_MODULE_NAMED (UINT32_C(1) << 31)
 
 /**
  * What to offload, and how much of it.  Zero the struct, then set struct_size.
- * An environment variable that is named here wins.
+ * An environment variable wins over the field that names it.
  */
 typedef struct gh_offload_desc {
     uint32_t struct_size;
@@ -71,113 +71,118 @@ typedef struct gh_offload_desc {
      * attn_proj, mlp_norm, expert_fc1, moe_act and `names`; NULL or "": none.
      * GRAPHHOOKS_OFFLOAD */
     const char *modules;
-    /* Modules that are the host's own, ended by NULL; NULL: none.  Read
-     * during the open only. */
+    /* Names of modules of the host's own, ended by NULL; NULL: none.  Read
+     * during gh_session_open() only. */
     const char *const *names;
 
-    /* The share of the groups that go, "0" to "1", or since 0.4 "auto": as many
-     * as their copies hide; NULL: "1".  GRAPHHOOKS_OFFLOAD_FRACTION */
+    /* The share of the groups to offload, "0" to "1"; or, since 0.4, "auto": as
+     * many as can be copied without a delay.  NULL: "1".
+     * GRAPHHOOKS_OFFLOAD_FRACTION */
     const char *fraction;
-    /* Tensors below stay; 0: 1 MiB.  GRAPHHOOKS_OFFLOAD_MIN_BYTES */
+    /* Smaller tensors stay on the device; 0: 1 MiB.
+     * GRAPHHOOKS_OFFLOAD_MIN_BYTES */
     uint64_t min_bytes;
-    /* Bytes of each chunk that stay on the device, times pipeline_rank. */
+    /* keep_bytes * pipeline_rank bytes of each chunk stay on the device. */
     uint64_t keep_bytes;
     uint32_t pipeline_rank;
-    /* Buffers of each ring, 2 to 8; 0: 2.  GRAPHHOOKS_OFFLOAD_BUFFERS */
+    /* Device buffers of each ring, 2 to 8; 0: 2.
+     * GRAPHHOOKS_OFFLOAD_BUFFERS */
     uint32_t buffers;
-    /* Most bytes of pinned memory; 0: no limit.
+    /* The most bytes of pinned host memory; 0: no limit.
      * GRAPHHOOKS_OFFLOAD_POOL_BYTES */
     uint64_t pool_bytes;
     /* since 0.4 */
-    /* Groups that come back ahead of the one that is needed, 1 to 16; 0: all
-     * that the rings have room for, and with fraction "auto" what makes the
-     * step shortest by the times.  GRAPHHOOKS_OFFLOAD_PREFETCH */
+    /* How many groups are copied back ahead of the one that is needed, 1 to 16.
+     * 0: as many as the rings hold, or with fraction "auto" as many as make the
+     * simulated step shortest.  GRAPHHOOKS_OFFLOAD_PREFETCH */
     uint32_t prefetch;
-    /* Copies out of a ring that may be under way, 1 to 64: a commit beyond them
-     * makes the stream wait for the oldest.  As many as there are buffers, or
-     * 0, is no limit.  Since 0.5 also of a module's copies that read the host's
-     * own memory, where the buffers say nothing.
-     * GRAPHHOOKS_OFFLOAD_IN_FLIGHT */
+    /* The most copies out of a ring that run at the same time, 1 to 64: at a
+     * further commit the pass's stream waits for the oldest one.  0, or at
+     * least the number of buffers: no limit.  Since 0.5 it also limits the
+     * copies of a module that read the host's own memory, for which the number
+     * of buffers does not count.  GRAPHHOOKS_OFFLOAD_IN_FLIGHT */
     uint32_t in_flight;
-    /* What a copy moves in a second, in units of 1,000,000 bytes, where it is
-     * not measured: the host has said when groups are needed, or this is given
-     * for ranks that have to agree.  0: 25,000.  Measured times win. */
+    /* Speed of a copy where none is measured, in 1,000,000 bytes per second;
+     * 0: 25,000.  For groups that are declared with times.  A measured speed
+     * wins. */
     uint32_t link_mb_per_s;
     uint32_t reserved_tail; /* must be 0 */
 } gh_offload_desc;
 
 /* Frozen: arrays of it cross the ABI. */
 typedef struct gh_offload_tensor {
-    void *address; /* set by save and by load */
+    void *address; /* device memory; set by gh_offload_save (read there with
+                      GH_OFFLOAD_OWN) and by gh_offload_load */
     uint64_t bytes;
 } gh_offload_tensor;
 
 /* Flags of gh_offload_group. */
 enum {
-    /* The tensors lie in memory of the host's own, where its allocator has put
-     * them: gh_offload_save reads the addresses and sets none.  See
-     * gh_offload_save.  Since 0.4. */
+    /* The tensors are in device memory of the host's own: gh_offload_save reads
+     * their addresses instead of setting them.  Since 0.4. */
     GH_OFFLOAD_OWN = 1u << 0
 };
 
-/* Zero the struct, then set struct_size. */
+/* One group.  Zero the struct, then set struct_size. */
 typedef struct gh_offload_group {
     uint32_t struct_size;
-    uint32_t layer;     /* of gh_model.layers, from 0 */
+    uint32_t layer;     /* as added to the model, from 0 */
     uint32_t module;    /* one GH_MODULE_*, or GH_MODULE_NAMED | index */
     uint32_t n_tensors; /* 1 to GH_MAX_GROUP */
-    gh_offload_tensor *tensors;
+    gh_offload_tensor *tensors; /* n_tensors; the call reads and writes them */
 
     /* since 0.4 */
-    uint32_t flags;    /* GH_OFFLOAD_*; gh_offload_load has no use for them */
+    uint32_t flags;    /* GH_OFFLOAD_*; ignored by gh_offload_load */
     uint32_t reserved; /* must be 0 */
-    void *object; /* of GH_OFFLOAD_OWN: what gh_host_services.released is told;
-                     NULL: it is not called for this group */
+    void *object; /* with GH_OFFLOAD_OWN: handed to gh_host_services.released;
+                     NULL: the service is not called for this group */
 } gh_offload_group;
 
 /**
- * The open forward is about to write a group.
+ * Begin a group that the open forward is about to write.
  *
  * @param[in,out] group  bytes of each tensor; the addresses are set
  *
- * A tensor is aligned to 256 bytes.  Every tensor has an address, also when
- * the group stays on the device or its module is not offloaded at all, so a
- * host needs no buffers of its own for it.  The addresses are good until the
- * group's commit for the forward, and not before gh_offload_load for the
- * backward.  A group that is larger than it was in the first step stays on the
- * device in this pass.  In a recording it is refused with GH_ERR_INVALID: give
- * the pass up with gh_layer_cancel and enter it again, which runs it eagerly.
- * gh_layer_cancel takes back what the pass has saved; what it has loaded and
- * not released may be loaded again.
+ * Every tensor gets an address, aligned to 256 bytes, also when its group stays
+ * on the device or its module is not offloaded at all, so the host needs no
+ * buffers of its own.  The forward may use the address until
+ * gh_offload_commit; the backward uses the one that gh_offload_load returns.
  *
- * With GH_OFFLOAD_OWN the host says where the tensors are.  The pass that saves
- * the group commits it too; between the two calls the addresses stay as they
- * are, and at the commit the tensors are final, so a host may call both once it
- * has written them.  gh_offload_load says where they are then: the
- * addresses that were saved if the group stayed there, others if not.
+ * A group that is larger than in the first step stays on the device in this
+ * pass.  In a recording it is refused with GH_ERR_INVALID: call gh_layer_cancel
+ * and enter the pass again, which then runs eagerly.  gh_layer_cancel forgets
+ * the groups that the pass has saved; groups that it has loaded and not
+ * released may be loaded again.
  *
- * - gh_host_services.released says when the memory is the host's again, once
- *   for each save that returned GH_OK.  In a pass that runs eagerly the copy to
- *   the host reads the memory itself, and the service is called from a later
- *   hook.  In a recording the commit copies the group to memory of the
- *   library's, in the graph, and calls the service.  A group that stays on the
- *   device stays where it is: the service is called by gh_offload_release,
- *   and a graph has those addresses, as it has those of all that the host
- *   allocates in a recording.
+ * With GH_OFFLOAD_OWN the host gives the addresses, and these rules hold:
+ *
+ * - The pass that saves the group also commits it.  Between the two calls the
+ *   addresses do not change, and at the commit all writes have been issued: a
+ *   host may make both calls after the writes.  gh_offload_load returns the
+ *   saved addresses if the group stayed on the device, else others.
+ * - gh_host_services.released tells the host that it may use the memory again,
+ *   once for each save that returned GH_OK.  In an eager pass the copy to
+ *   the host reads this memory, and a later hook calls the service.  In a
+ *   recording the commit copies the group, in the graph, to memory of the
+ *   library's, and calls the service.  If the group stays on the device it is
+ *   not copied: gh_offload_release calls the service, and a graph holds the
+ *   addresses, as it does those of all memory that the host allocates in a
+ *   recording.
  * - Without the service, or where `object` is NULL, every commit copies the
- *   group to memory of the library's.  What is issued after the commit on the
- *   pass's stream may write over it.
- * - Tensors of a group that overlap are copied once, and lie in one copy when
- *   they are loaded.  Of a view that covers most of its storage give the
- *   storage, and find the view in it.  A tensor that two groups save is copied
+ *   group to memory of the library's.  Work that is issued on the pass's
+ *   stream after the commit may overwrite the host's memory.
+ * - Tensors of a group that overlap are copied once, and overlap likewise when
+ *   they are loaded.  For a view that covers most of its storage, give the
+ *   storage and find the view in it.  A tensor that is in two groups is copied
  *   for each.
- * - In a replay the tensors are where they were in the recording, which the
- *   library cannot check.
+ * - In a replay the tensors have to be where they were in the recording; the
+ *   library cannot check that.
  *
  * @return GH_OK; GH_ERR_STATE without an open forward, or when the group of
- *         this microbatch was saved already; GH_ERR_INVALID, GH_ERR_ABI for a
- *         bad group; GH_ERR_UNSUPPORTED in a capture of the host's own, or when the session
- *         has no offload; GH_ERR_NO_MEMORY; GH_ERR_DEVICE.
+ *         this microbatch was saved already; GH_ERR_INVALID or GH_ERR_ABI for a
+ *         bad group; GH_ERR_UNSUPPORTED while the host itself captures the
+ *         stream, or when the session does not offload; GH_ERR_NO_MEMORY;
+ *         GH_ERR_DEVICE.
  * Stream: work that is issued later on gh_decision.stream waits until the
  * memory is free.  Blocks: never; the first step allocates.  Since: 0.3.
  */
@@ -185,9 +190,9 @@ GH_API gh_status gh_offload_save(gh_session *session, gh_offload_group *group,
                                  gh_error *err);
 
 /**
- * All that this forward does with the group has been issued on
- * gh_decision.stream.  The copy to the host starts when that work has ended,
- * or with GRAPHHOOKS_OFFLOAD_DELAY=1 not before gh_flush_delayed.
+ * Copy a group to the host: all work of this forward on the group has been
+ * issued on gh_decision.stream.  The copy starts when that work has ended, or
+ * with GRAPHHOOKS_OFFLOAD_DELAY=1 not before gh_flush_delayed.
  *
  * @return GH_OK; GH_ERR_STATE when the group was not saved, or, with
  *         GH_OFFLOAD_OWN, by another pass; else as save.
@@ -197,13 +202,14 @@ GH_API gh_status gh_offload_commit(gh_session *session, uint32_t layer,
                                    uint32_t module, gh_error *err);
 
 /**
- * The open backward is about to read a group.
+ * Load a group that the open backward is about to read.
  *
- * @param[in,out] group  the tensors as they were saved; the addresses are set
+ * @param[in,out] group  bytes of each tensor as they were saved; the addresses
+ *                       are set
  *
- * A group is loaded and released once: in the backward, or with
- * GH_SESSION_DELAY_WGRAD in the GH_WGRAD pass, or loaded in the one and released
- * in the other.
+ * A group is loaded once and released once, in the backward.  With
+ * GH_SESSION_DELAY_WGRAD each of the two calls may be in the GH_WGRAD pass
+ * instead.
  *
  * @return GH_OK; GH_ERR_STATE when the group was not committed in this
  *         microbatch's forward, or was loaded already; else as save.
@@ -214,7 +220,9 @@ GH_API gh_status gh_offload_load(gh_session *session, gh_offload_group *group,
                                  gh_error *err);
 
 /**
- * The last reader of the group has been issued.
+ * Release a loaded group: the last work that reads it has been issued on
+ * gh_decision.stream.
+ *
  * @return as gh_offload_commit().
  * Blocks: never.  Since: 0.3.
  */
@@ -222,84 +230,87 @@ GH_API gh_status gh_offload_release(gh_session *session, uint32_t layer,
                                     uint32_t module, gh_error *err);
 
 /**
- * A group that a host knows before anything is recorded.  Zero the struct,
- * then set struct_size, which is the distance of two in an array.
+ * A group that the host declares before the first step.  Zero the struct, then
+ * set struct_size, which is also the stride of an array of them.
  */
 typedef struct gh_offload_declared {
     uint32_t struct_size;
-    uint32_t layer;
-    uint32_t module;
+    uint32_t layer;   /* as in gh_offload_group */
+    uint32_t module;  /* as in gh_offload_group */
     uint32_t segment; /* gh_segment.index of the pass that saves it */
-    uint64_t bytes;   /* of its tensors that go, each aligned to 256 */
-    uint64_t gap_ns;  /* from its commit to its load; 0: unknown */
-    const char *why;  /* set by the call: why it stays, NULL where it goes;
-                         static storage */
+    uint64_t bytes;   /* of the tensors to offload, each rounded up to 256 */
+    uint64_t gap_ns;  /* time from its commit to its load; 0: unknown */
+    const char *why;  /* set by the call: NULL if the group is offloaded, else
+                         why it stays; static text */
     uint32_t flags;    /* GH_DECLARED_* */
     uint32_t reserved; /* must be 0 */
 } gh_offload_declared;
 
 /* gh_offload_declared.flags. */
 enum {
-    /* The host moves it by itself: whether it goes is settled with the others,
-     * and it has no rings.  If it is saved all the same, it stays. */
+    /* The host copies this group itself.  The library decides with the others
+     * whether it is offloaded, and gives it no ring.  If the host saves it all
+     * the same, it stays on the device. */
     GH_DECLARED_ELSEWHERE = 1 << 0
 };
 
 /**
- * All groups that this session will offload: in the place of a first step in
- * which the host brackets its passes.
+ * Declare all groups that this session will offload, instead of a profile.
  *
- * @param[in,out] groups     in the order of their commits
- * @param         n          how many
- * @param         in_flight  the most microbatches that have a group at once
+ * Call it once, between passes, before any group is saved.  The library then
+ * decides which groups are offloaded, as it would at the end of the profile,
+ * and recordings may begin.  A group that is not declared stays on the device.
  *
- * Between passes, before any group was saved, and once: what goes is settled
- * by it, as the end of the profile would, and recordings may begin.  A group
- * that is not declared stays on the device.
+ * @param[in,out] groups     n of them, in the order of their commits
+ * @param         n          the number of groups
+ * @param         in_flight  the most microbatches in flight at once
  *
- * @return GH_OK; GH_ERR_STATE in a pass, or when groups were saved or declared
- *         already; GH_ERR_INVALID, GH_ERR_ABI for a bad group or one that is
- *         there twice, after which nothing is declared; GH_ERR_UNSUPPORTED
- *         when the session has no offload; GH_ERR_NO_MEMORY when there is none
- *         for some of the rings: their groups stay, and the rest goes.
- * Blocks: allocates the rings.  Since: 0.4.
+ * @return GH_OK; GH_ERR_STATE while a pass is open, or when groups were saved
+ *         or declared already; GH_ERR_INVALID or GH_ERR_ABI for a bad group or
+ *         one that is there twice: nothing is declared; GH_ERR_UNSUPPORTED when
+ *         the session does not offload; GH_ERR_NO_MEMORY when there is no
+ *         memory for some rings: their groups stay on the device, and the
+ *         others are offloaded.
+ * Blocks: while the rings are allocated.  Since: 0.4.
  */
 GH_API gh_status gh_offload_declare(gh_session *session,
                                     gh_offload_declared *groups, uint32_t n,
                                     uint32_t in_flight, gh_error *err);
 
-/* Since the session was opened.  Set struct_size before the call. */
+/* Counters since the session was opened.  Set struct_size before the call. */
 typedef struct gh_offload_stats {
     uint32_t struct_size;
     uint32_t groups;           /* of a microbatch, in all chunks */
-    uint32_t groups_offloaded; /* of those, the ones that go */
+    uint32_t groups_offloaded; /* those of them that are offloaded */
     uint32_t reserved;
     uint64_t out_bytes, back_bytes; /* copied to the host, and back */
     uint64_t out_copies, back_copies;
-    uint64_t late;        /* reloads that no prefetch had issued before */
-    uint64_t flushes;     /* of delayed commits */
-    uint64_t delayed;     /* commits that waited for one */
+    uint64_t late;        /* copies back that were issued only at the load, and
+                             not ahead of it */
+    uint64_t flushes;     /* times that delayed copies were issued */
+    uint64_t delayed;     /* copies that were delayed until then */
     uint64_t ring_bytes;  /* device memory of the rings */
-    uint64_t kept_bytes;  /* device memory of what stays */
-    uint64_t pinned_bytes; /* of the host */
+    uint64_t kept_bytes;  /* device memory of the library's for groups that
+                             stay on the device */
+    uint64_t pinned_bytes; /* pinned host memory */
     /* since 0.4 */
-    uint64_t pinned_peak; /* the most of that which was in use at once */
-    uint64_t saved_bytes; /* device memory that the groups that go would take
-                             with all microbatches in flight, less the rings:
-                             as it was settled */
-    /* Of the steps that were timed: with GRAPHHOOKS_LOG=info the fourth after
-     * the profile, else none.  Then at least 1 - stalled_ns / timed_ns of the
-     * copies' time ran beside the compute.
+    uint64_t pinned_peak; /* the most of pinned_bytes in use at the same time */
+    uint64_t saved_bytes; /* device memory that the offloaded groups would take
+                             with all microbatches in flight, less ring_bytes;
+                             as computed at the decision */
+    /* Of timed steps: with GRAPHHOOKS_LOG=info the fourth step after the
+     * profile, else none.  At least 1 - stalled_ns / timed_ns of the time of
+     * the copies overlapped with compute.
      *
-     * A stall is a wait for a copy of more than 5 us, at a save for the buffer
-     * or at a load for its group.  In a pass that runs eagerly the wait itself
-     * is timed.  In a replayed one the graph waits inside: what is counted, once
-     * a launch, is the time from when the stream has come to it to the end of
-     * the last copy that it waits for, which is never too little. */
+     * A stall is a wait for a copy that takes more than 5 us: at a save for the
+     * buffer, or at a load for the group.  In an eager pass the wait itself is
+     * timed.  A replayed graph waits inside, so one stall a launch is counted,
+     * from the time at which the stream reaches the graph to the end of the
+     * last copy that it waits for: an upper bound. */
     uint32_t timed_steps;
     uint32_t stalls;
-    uint64_t timed_ns;   /* all copies, one after the other */
-    uint64_t stalled_ns; /* all stalls */
+    uint64_t timed_ns;   /* sum over all copies */
+    uint64_t stalled_ns; /* sum over all stalls */
 } gh_offload_stats;
 
 /**

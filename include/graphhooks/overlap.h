@@ -1,13 +1,14 @@
 /*
- * graphhooks/overlap.h - one microbatch's communication behind another's
+ * graphhooks/overlap.h - overlap one microbatch's communication with another's
  * compute.
  *
- * The forward of a chunk and the backward of one, of two microbatches, are
- * walked together, node by node: while one waits for an exchange of tokens,
- * the other computes.  A node is a run of a layer's parts on one lane, as the
- * layer's family has it (graphhooks/family.h), in one direction.  The host
- * issues a node's kernels when it is told to, on the stream that it is told;
- * order, streams and the waits between them are the library's:
+ * gh_overlap_run() walks the forward of one microbatch and the backward of
+ * another one together: while one exchanges tokens, the other computes.  It
+ * walks by nodes.  A node is consecutive parts of a layer on one lane (compute
+ * or communication), as the layer's family divides it (graphhooks/family.h),
+ * in one direction.  The library chooses the order of the nodes, the stream of
+ * each and the waits between the streams; the host issues the kernels of a
+ * node when it is called:
  *
  *     static gh_status run_node(void *user, const gh_overlap_node *node,
  *                               gh_error *err)
@@ -24,14 +25,15 @@
  *         .forward_microbatch = m + 1, .backward_microbatch = m,
  *         .compute = stream, .run_node = run_node, .user = host }, &err);
  *
- * The two microbatches share nothing but weights.  Nodes of one lane run in
- * the order in which they are issued, so weight gradients add up in the order
- * of the calls, and the numbers are those of one chunk after the other.
+ * The results equal those of one chunk after the other, bit for bit: the two
+ * microbatches share nothing but weights, and the nodes of a lane run in the
+ * order in which they are issued, so weight gradients are added in the order
+ * of the calls.
  *
- * GRAPHHOOKS_OVERLAP says in which order nodes are issued: fixed, the
- * published one of a layer pair; auto, the best that is found for measured
- * times of the nodes; off, the backward chunk and then the forward one, all on
- * the compute stream.
+ * GRAPHHOOKS_OVERLAP chooses the order of the nodes: `fixed` alternates between
+ * the two microbatches by a fixed pattern for each pair of layers; `auto`
+ * searches for the shortest order by measured times of the nodes; `off` issues
+ * the backward chunk and then the forward one, all on the compute stream.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -45,77 +47,83 @@
 
 GH_BEGIN_DECLS
 
-/* What one node has written and no node will read any more.  Frozen: arrays
- * of it cross the ABI. */
+/* A tensor that one node has written and that no later node reads.  Frozen:
+ * arrays of it cross the ABI. */
 typedef struct gh_overlap_release {
     gh_direction direction; /* GH_FORWARD: the tensor; GH_BACKWARD: its
                                gradient */
-    uint32_t layer;         /* of the node that wrote it, as is the next */
-    uint32_t node;
+    uint32_t layer;         /* of the node that wrote it */
+    uint32_t node;          /* of the node that wrote it, in its layer */
     gh_tensor tensor;
 } gh_overlap_release;
 
 /* gh_overlap_node.flags */
 enum {
-    /* It reads what comes from outside of the chunk: the input, or backward
-     * the gradient of the output. */
+    /* The node reads what enters the chunk: the input, or in the backward the
+     * gradient of the output. */
     GH_NODE_BEGINS = 1u << 0,
-    /* It leaves what goes out of the chunk: the output, or the gradient of
-     * the input.  A host may send that now.  Weight gradients of the chunk's
-     * first layer are issued after it, so they run beside the sending. */
+    /* The node writes what leaves the chunk: the output, or in the backward the
+     * gradient of the input.  The host may send it now.  Weight gradients of
+     * the chunk's first layer are issued after this node, so that they overlap
+     * with the sending. */
     GH_NODE_ENDS = 1u << 1
 };
 
-/** What the host is to issue.  Valid during the call of run_node. */
+/** The node that the host issues.  Valid during the call of run_node only. */
 typedef struct gh_overlap_node {
     uint32_t struct_size;
     uint32_t flags;         /* GH_NODE_* */
-    gh_direction direction; /* GH_WGRAD with GH_SESSION_DELAY_WGRAD alone */
+    gh_direction direction; /* GH_WGRAD only with GH_SESSION_DELAY_WGRAD */
     uint32_t chunk, microbatch;
     uint32_t layer; /* as added to the model, from 0 */
-    uint32_t node;  /* which of the layer's, in forward order, from 0 */
-    gh_lane lane;   /* a weight gradient is on the compute lane */
+    uint32_t node;  /* number in its layer, in forward order, from 0 */
+    gh_lane lane;   /* GH_LANE_COMPUTE for a weight gradient */
     gh_part first_part, last_part;
     uint32_t first_segment; /* gh_segment.index, in forward order */
-    uint32_t n_segments;    /* of a weight gradient also those that leave
-                               none, which are not entered */
-    void *stream;           /* where to issue it */
-    /* What may be given back once the node is issued, in order with `stream`:
-     * what an allocator hands out again there does not disturb any reader.
-     * Of the same chunk and microbatch.  What a graphed segment has written is
-     * never listed, as it is the graph's, and nor is what leaves the chunk.
-     * Of a tensor that a compute node has read the last reader is that node's
-     * backward or weight gradient; a comm node reads in its backward no tensor
-     * but those of GH_ELEMENT_PROB, MASK and INDEX.  A host whose backward
-     * reads what the same node has written keeps that until then itself.
-     * A tensor that the host has saved in a group of graphhooks/offload.h is
-     * listed all the same, and given back by the rules there alone: it is the
-     * library's memory, or gh_host_services.released tells of it. */
+    uint32_t n_segments;    /* the segments of the node.  The host skips, in a
+                               weight gradient, segments that have none */
+    void *stream;           /* the CUstream to issue the node on */
+
+    /* Tensors that the host may free once it has issued the node.  Free them in
+     * the order of `stream`: memory that is allocated again there does not
+     * disturb any reader.  They are of the same chunk and microbatch.
+     *
+     * Never listed: what a graphed segment has written, which the graph keeps,
+     * and what leaves the chunk.  The last reader of a tensor that a compute
+     * node reads is that node's backward or weight gradient.  The backward of
+     * a communication node reads only tensors of GH_ELEMENT_PROB, MASK and
+     * INDEX.  A host whose backward reads the output of the same node keeps
+     * that output itself until then.
+     *
+     * A tensor that was saved in a group of graphhooks/offload.h is listed too,
+     * but only the rules of that header say when it is freed. */
     uint32_t n_release;
     uint32_t reserved; /* 0 */
-    const gh_overlap_release *release;
+    const gh_overlap_release *release; /* n_release */
 } gh_overlap_node;
 
 /**
- * Issue one node.
+ * Issue one node.  It calls neither gh_overlap_run nor gh_iteration_end.
  *
- * @return GH_OK with no pass open; or a negative status with a sentence, and
- *         the run ends.  It calls neither gh_overlap_run nor
- *         gh_iteration_end.
+ * @return GH_OK, with no pass open; or a negative status with a sentence in
+ *         err, which ends the run.
  */
 typedef gh_status gh_run_node_fn(void *user, const gh_overlap_node *node,
                                  gh_error *err);
 
 /**
- * Make the times of nodes equal on all ranks that exchange tokens, such as the
- * largest of each by an all-reduce: `auto` is a function of them, and ranks
- * in different orders would wait for each other for good.  Called once, by the
- * same call of gh_overlap_run on every rank, with as many times on each.
+ * Make the times of nodes equal on all ranks that exchange tokens, for instance
+ * by an all-reduce that takes the maximum of each.  `auto` derives the order
+ * from the times, and ranks with different orders would deadlock.  Called once,
+ * in the same call of gh_overlap_run on every rank, with the same n.
  *
- * A host needs none where gh_ranks_set has named those ranks: the session takes
- * the largest of each itself, over the ranks of the bank that has most.
+ * Not needed where gh_ranks_set() has named those ranks: the session then takes
+ * the maxima itself, over the ranks of the bank that has the most.
  *
- * @param[in,out] ns  nanoseconds; 0: not measured
+ * @param[in,out] ns  n times in nanoseconds; 0: not measured
+ *
+ * @return GH_OK; or a negative status with a sentence in err, which ends the
+ *         run.
  */
 typedef gh_status gh_agree_fn(void *user, double *ns, uint32_t n,
                               gh_error *err);
@@ -124,15 +132,16 @@ typedef gh_status gh_agree_fn(void *user, double *ns, uint32_t n,
 enum {
     GH_OVERLAP_FORWARD = 1u << 0,  /* there is a forward chunk */
     GH_OVERLAP_BACKWARD = 1u << 1, /* there is a backward chunk */
-    /* The backward of what is before a dispatch comes ahead of the forward of
-     * the experts: the attention's memory is free earlier, and less is
-     * hidden.  Of the fixed order. */
+    /* In the fixed order, issue the backward of the parts before a dispatch
+     * ahead of the forward of the experts.  This frees the attention's memory
+     * earlier and overlaps less. */
     GH_OVERLAP_EARLY_RELEASE = 1u << 2
 };
 
 /**
- * What to run.  Zero the struct, then set struct_size.  In a pipeline's warmup
- * there is no backward chunk, and in its cooldown no forward one.
+ * What to run.  Zero the struct, then set struct_size.  Give both chunks in the
+ * steady state of a pipeline, only the forward one in its warmup, and only the
+ * backward one in its cooldown.
  */
 typedef struct gh_overlap_pair {
     uint32_t struct_size;
@@ -140,35 +149,40 @@ typedef struct gh_overlap_pair {
     uint32_t forward_chunk, forward_microbatch;
     uint32_t backward_chunk, backward_microbatch;
     void *compute; /* the host's CUstream; NULL: the legacy default stream */
-    void *comm;    /* another; NULL: one of the session's, of the highest
-                      priority that the device has */
+    void *comm;    /* another stream; NULL: a stream of the session's with the
+                      highest priority of the device */
     gh_run_node_fn *run_node; /* required */
-    gh_agree_fn *agree;       /* NULL: by the ranks of gh_ranks_set; without
-                                 those the order is fixed */
-    void *user;               /* of both */
+    gh_agree_fn *agree;       /* NULL: the ranks of gh_ranks_set() agree; if
+                                 there are none, the order is fixed */
+    void *user;               /* handed to run_node and agree */
 } gh_overlap_pair;
 
 /**
  * Walk a forward and a backward chunk together.
  *
- * Every node follows what was issued on `compute` before the call, and what is
- * issued there after it follows every node.  A node that fails ends the run:
- * the streams are joined, an open pass is cancelled, and the microbatches keep
- * their slots until the step ends.
+ * Every node runs after all work that was issued on `compute` before the call,
+ * and work that is issued there after the call runs after every node.  A node
+ * that fails ends the run: the streams are joined, an open pass is cancelled,
+ * and the microbatches keep their slots until the step ends.
  *
  * @param pair  read during the call only
  *
- * @return GH_OK; GH_ERR_INVALID, GH_ERR_ABI or GH_ERR_UNSUPPORTED for a bad
- *         struct, or forward and backward of one microbatch in one chunk;
+ * @return GH_OK;
+ *         GH_ERR_INVALID, GH_ERR_ABI or GH_ERR_UNSUPPORTED for a bad struct;
+ *         GH_ERR_INVALID for the forward and the backward of one microbatch in
+ *         one chunk;
  *         GH_ERR_NOT_FOUND for a chunk that the model does not have;
- *         GH_ERR_STATE when a pass is open, inside another run, or in a
- *         session without GH_SESSION_EP_OVERLAP; GH_ERR_RANKS where `auto` or
- *         GRAPHHOOKS_CHECK=ranks asks the other ranks; GH_ERR_DEVICE;
- *         GH_ERR_NO_MEMORY; or what a node returned.
+ *         GH_ERR_STATE when a pass is open, inside another run, or in a session
+ *         without GH_SESSION_EP_OVERLAP;
+ *         GH_ERR_RANKS when `auto` or GRAPHHOOKS_CHECK=ranks asks the other
+ *         ranks and they do not agree;
+ *         GH_ERR_DEVICE; GH_ERR_NO_MEMORY; or what a node returned.
  *
- * Stream: as above.  Blocks: never, but once with `auto`, for the times of the
- * step before and for the other ranks; and with GRAPHHOOKS_CHECK=ranks in every
- * call.  Allocates in the first run of a pair of chunks.  Since: 0.5.
+ * Stream: enqueues on `compute` and `comm`; joined on `compute` as above.
+ * Blocks: never, with two exceptions.  With `auto` one call waits for the
+ * measurements of the step before and for the other ranks.  With
+ * GRAPHHOOKS_CHECK=ranks every call waits for the other ranks.
+ * Allocates in the first run of a pair of chunks.  Since: 0.5.
  */
 GH_API gh_status gh_overlap_run(gh_session *session,
                                 const gh_overlap_pair *pair, gh_error *err);
@@ -178,7 +192,7 @@ typedef uint32_t gh_overlap_order;
 enum {
     GH_OVERLAP_OFF = 0,
     GH_OVERLAP_FIXED = 1,
-    GH_OVERLAP_AUTO = 2 /* and the times are known; until then it is fixed */
+    GH_OVERLAP_AUTO = 2 /* once the times are known; GH_OVERLAP_FIXED before */
 };
 
 /** Counters since the session was opened.  Set struct_size before the call. */
@@ -187,11 +201,12 @@ typedef struct gh_overlap_stats {
     gh_overlap_order order; /* of the last run */
     uint64_t runs;
     uint64_t nodes; /* issued */
-    uint64_t waits; /* of one lane for the other */
-    /* Of the last run, by the times that were measured; 0: not known. */
-    double predicted_ns;       /* how long it takes */
-    double predicted_fixed_ns; /* the same in the fixed order */
-    double compute_ns, comm_ns; /* what its nodes take, by lane */
+    uint64_t waits; /* stream waits of one lane for the other */
+    /* Of the last run, by measured times of its nodes, in nanoseconds; 0: not
+     * known. */
+    double predicted_ns;        /* duration in the order that was used */
+    double predicted_fixed_ns;  /* duration in the fixed order */
+    double compute_ns, comm_ns; /* sums over the nodes of each lane */
 } gh_overlap_stats;
 
 /**

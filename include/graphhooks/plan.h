@@ -1,10 +1,10 @@
 /*
- * graphhooks/plan.h - the segments that the host walks.
+ * graphhooks/plan.h - the segments that the host runs, and their borders.
  *
- * The plan is made when a session opens and never changes.  Segments are
- * numbered from 0 through all chunks; each covers consecutive parts that are
- * treated alike.  A host runs the segments of a chunk in order, and in
- * reverse order backward.
+ * The plan is made when a session opens and never changes.  A segment covers
+ * consecutive parts of layers that are all graphed or all eager.  Segments are
+ * numbered from 0 through all chunks.  The host runs the segments of a chunk
+ * in that order forward, and in the reverse order backward.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -60,47 +60,48 @@ GH_API gh_status gh_plan_segment(const gh_session *session, uint32_t chunk,
                                  uint32_t i, gh_segment *segment,
                                  gh_error *err);
 
-/* What one part of a layer leaves for a later one.  Values are frozen.
- * Since 0.2. */
+/* The tensors that one part of a layer writes and a later part reads.  Values
+ * are frozen.  Since 0.2. */
 typedef uint32_t gh_tensor;
 enum {
     GH_TENSOR_NONE = 0,
-    GH_TENSOR_HIDDEN = 1,        /* the hidden states, for the next part */
-    GH_TENSOR_RESIDUAL = 2,      /* the layer's own path past the experts */
+    GH_TENSOR_HIDDEN = 1,        /* hidden states */
+    GH_TENSOR_RESIDUAL = 2,      /* the residual branch past the experts */
     GH_TENSOR_PROBS = 3,         /* the router's weights */
     GH_TENSOR_ROUTING_MAP = 4,   /* which expert gets which token */
-    GH_TENSOR_SHARED_OUTPUT = 5, /* of the shared experts */
-    GH_TENSOR_DISPATCH = 6       /* metadata: counts, offsets, permutations;
-                                    as many tensors as the dispatcher has */
+    GH_TENSOR_SHARED_OUTPUT = 5, /* output of the shared experts */
+    GH_TENSOR_DISPATCH = 6       /* metadata of the dispatcher: counts, offsets,
+                                    permutations; any number of tensors */
 };
 #define GH_TENSOR_COUNT 7
 
-/* What a tensor is made of.  Values are frozen.  Since 0.2. */
+/* The elements of a tensor.  Values are frozen.  Since 0.2. */
 typedef uint32_t gh_element;
 enum {
-    GH_ELEMENT_ACTIVATION = 0, /* the model's activations; has a gradient */
-    GH_ELEMENT_PROB = 1,       /* a float, by the router; has a gradient */
-    GH_ELEMENT_MASK = 2,       /* a truth value or an expert's number */
+    GH_ELEMENT_ACTIVATION = 0, /* of the model's type; has a gradient */
+    GH_ELEMENT_PROB = 1,       /* the router's floats; has a gradient */
+    GH_ELEMENT_MASK = 2,       /* truth values or numbers of experts */
     GH_ELEMENT_INDEX = 3       /* integers */
 };
 
 /**
- * A tensor that crosses from one segment into a later one, forward; where it
- * has a gradient, that crosses the other way.  Set struct_size before the
- * call that fills it.  Since 0.2.
+ * A tensor that one segment writes and a later one reads.  Its gradient, where
+ * it has one, goes the other way.  Set struct_size before the call that fills
+ * it.  Since 0.2.
  */
 typedef struct gh_border {
     uint32_t struct_size;
     gh_tensor tensor;
     gh_element element;
-    uint32_t segment;  /* the one that writes it */
-    uint32_t layer;    /* of the part that writes it */
+    uint32_t segment;  /* the segment that writes it */
+    uint32_t layer;    /* the layer of the part that writes it */
     gh_part writer;    /* the part that writes it */
-    uint32_t readers;  /* bit n: gh_part n of that layer may read it; 0: the
-                          first part of the next layer does, or the head */
+    uint32_t readers;  /* bit n: gh_part n of that layer may read it; 0: it is
+                          read by the first part of the next layer, or by the
+                          model's head after the last layer */
     uint32_t reserved; /* 0 */
-    const char *name;  /* "probs"; static, as is the next */
-    const char *shape; /* "[tokens, experts]" */
+    const char *name;  /* such as "probs"; static text */
+    const char *shape; /* such as "[tokens, experts]"; static text */
 } gh_border;
 
 /* Which side of a segment.  Values are frozen.  Since 0.2. */
@@ -111,15 +112,15 @@ enum {
 };
 
 /**
- * The number of tensors that cross one side of a segment; 0 for a segment or
- * a side that there is not.
+ * The number of tensors that cross one side of a segment; 0 for an unknown
+ * segment or side.
  * Blocks: never.  Since: 0.2.
  */
 GH_API uint32_t gh_plan_border_count(const gh_session *session,
                                      uint32_t segment, gh_side side);
 
 /**
- * Read one of them, in the order of gh_tensor.
+ * Read one of those tensors.  They are in the order of gh_tensor.
  *
  * @param         segment  gh_segment.index
  * @param         i        from 0 to gh_plan_border_count() - 1
@@ -133,7 +134,7 @@ GH_API gh_status gh_plan_border(const gh_session *session, uint32_t segment,
                                 gh_side side, uint32_t i, gh_border *border,
                                 gh_error *err);
 
-/* The name of a tensor, such as "probs"; "?" for a value that is none.
+/* The name of a tensor, such as "probs"; "?" for an unknown value.
  * Static text.  Blocks: never.  Threads: any.  Since: 0.2. */
 GH_API const char *gh_tensor_name(gh_tensor tensor);
 
@@ -144,12 +145,16 @@ enum {
     GH_FORMAT_JSON = 1
 };
 
-/* Receives pieces of the text, in order; not NUL-terminated. */
+/* Receives the next piece of the text: `bytes` bytes, without a NUL. */
 typedef void gh_write_fn(void *user, const char *text, size_t bytes);
 
 /**
- * Write the plan: every segment, what it covers, how it is treated and why.
- * As text, layers in a row that are treated alike are shown once.
+ * Write the plan: every segment, the parts that it covers, whether it is
+ * graphed, and why.  The text format shows consecutive layers that are treated
+ * the same once.
+ *
+ * @param write  called with each piece of the text, in order
+ * @param user   handed to `write`
  *
  * @return GH_OK; GH_ERR_INVALID.
  * Blocks: as `write` does.  Since: 0.1.

@@ -1,32 +1,34 @@
 /*
- * graphhooks/ranks.h - passes that several ranks make together.
+ * graphhooks/ranks.h - passes that contain collectives between ranks.
  *
- * A graph with a collective in it is launched by all ranks of the collective or
- * by none: NCCL wants an operation captured on each of them, or on none.  What
- * a session decides follows from what is equal on all ranks, but a capture
- * fails on one of them alone.  So a host tells the session which ranks share
- * the passes of a bank, and those ask each other where they would part:
+ * NCCL requires that an operation is captured on all ranks of its communicator
+ * or on none, so all of them have to record and replay such a pass, or all to
+ * run it eagerly.  Sessions with equal options on equal models decide equally,
+ * but a capture may fail on one rank alone.  The host therefore tells the
+ * session which ranks share the passes of a bank, and those ranks compare
+ * their decisions wherever they could differ:
  *
  *     gh_ranks ranks = { .struct_size = sizeof(ranks), .bank = bank,
  *                        .rank = rank, .size = size, .comm = comm };
  *     gh_ranks_set(session, &ranks, &err);
  *
- * They ask when they record a pass, when they compare one (GRAPHHOOKS_CHECK),
- * and when a recorded one cannot be replayed.  One that is replayed asks
- * nobody, and costs what it costs without ranks.  When one rank cannot record,
- * all run the pass eagerly; when one would leave the others, which replay, it
- * learns that nobody asks back, and its call fails within GRAPHHOOKS_TIMEOUT
+ * A rank asks the others when it records a pass, when it compares one
+ * (GRAPHHOOKS_CHECK), and when it cannot replay one that is recorded.  A
+ * replayed pass asks nobody and costs the same as without ranks.  When one rank
+ * cannot record a pass, all run it eagerly.  When one rank cannot replay and
+ * the others do, nobody answers it: its call fails after GRAPHHOOKS_TIMEOUT
  * seconds instead of waiting for ever.
  *
- * What has to be equal on the ranks of a bank: the options, the model and its
- * plan, the order of passes in the bank, and of flights in a chunk, so that a
- * microbatch has the same slot on each.  GRAPHHOOKS_CHECK=ranks compares every
- * pass before it begins, and names the first that differs.
+ * These have to be equal on all ranks of a bank: the options, the model and its
+ * plan, the order of passes in the bank, and the order in which microbatches
+ * begin in a chunk, so that a microbatch has the same slot on each rank.
+ * GRAPHHOOKS_CHECK=ranks compares every pass before it begins, and names the
+ * first one that differs.
  *
- * GH_ERR_RANKS: another rank has failed, gone or never come, or does another
- * thing.  The graphs of all banks are destroyed then, the communicators that
- * were lent are aborted, so that nothing waits for them, and the session only
- * closes.
+ * GH_ERR_RANKS: another rank failed, exited, did not arrive in time, or runs
+ * another pass: the ranks have parted.  The library then destroys the graphs of
+ * all banks and aborts the communicators that were lent to it, so that nothing
+ * waits in them.  The session can only be closed.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -42,110 +44,116 @@ GH_BEGIN_DECLS
 typedef struct gh_ranks {
     uint32_t struct_size;
     uint32_t bank; /* gh_bank_add(), or 0 */
-    uint32_t rank; /* of this session among them, from 0 */
-    uint32_t size; /* how many they are; 1: nobody is asked, and the rest of the
-                      struct is not looked at */
+    uint32_t rank; /* this session's number among them, from 0 */
+    uint32_t size; /* the number of ranks; 1: nobody is asked, and the fields
+                      below are not read */
 
-    /* An ncclComm_t of exactly these ranks, the one that the passes use.  It is
-     * lent until gh_ranks_clear() or the session's end: the host destroys it
-     * after that, as graphs go before communicators.  The library asks on one
-     * of its own, which it splits from it.  NULL: `gather` is given. */
+    /* The ncclComm_t that the passes use, of exactly these ranks; NULL where
+     * `gather` is given.  It is lent until gh_ranks_clear() or the end of the
+     * session; the host destroys it after that, as graphs that hold its
+     * operations have to be destroyed first.  The library asks over a
+     * communicator of its own, which it splits from this one. */
     void *comm;
-    /* Whose it is: "nccl" for libnccl.so.2, "soft" for the one of the software
-     * device, or a path; NULL: "nccl".  The host has loaded it: a second copy
-     * knows nothing of the communicator.  GRAPHHOOKS_NCCL */
+    /* The NCCL that `comm` belongs to: "nccl" for libnccl.so.2, "soft" for that
+     * of the software device, or a path; NULL: "nccl".  It must be the copy
+     * that the host has loaded, as another copy does not know the communicator.
+     * GRAPHHOOKS_NCCL */
     const char *nccl;
 
-    /* In the place of NCCL.  Brings n words of each rank to all: all[i * n]
-     * is where those of rank i begin.  Fails, or ends, within a time of its
-     * own.  It may be called while the session captures a stream, on the
-     * thread that does: it uses the host's memory, as gloo and MPI do, and
-     * nothing that a capture forbids.  NULL: by NCCL. */
+    /* Asks the other ranks instead of NCCL; NULL: by NCCL.  An all-gather of n
+     * words in host memory: all[i * n] to all[i * n + n - 1] become those of
+     * rank i.  It has to return within a time limit of its own, with an error
+     * if a rank does not come.  It may be called while the session captures a
+     * stream, on the capturing thread, so it makes no CUDA call that a capture
+     * forbids; gloo and MPI make none. */
     void *user;
     gh_status (*gather)(void *user, uint32_t bank, const uint64_t *mine,
                         uint64_t *all, uint32_t n);
-    /* Once for the bank, when its ranks have parted and its graphs are
-     * destroyed: ends what waits in the host's communicators, all of them.
-     * ncclCommAbort frees memory, which waits for every kernel of the device:
-     * call it for all communicators at once, each in a thread of its own.
+    /* Aborts all communicators of the host's in which work may wait.  Called
+     * once for the bank, when its ranks have parted and its graphs are
+     * destroyed.  ncclCommAbort frees memory, which waits for every kernel on
+     * the device, so abort all communicators at once, each in a thread.
      * Default: ncclCommAbort of the `comm` of every bank, each in a thread;
-     * the host then neither uses nor destroys them. */
+     * the host must then neither use nor destroy them. */
     void (*abort)(void *user, uint32_t bank);
 } gh_ranks;
 
 /**
- * Say which ranks share a bank's passes.  All of them call it, between two
- * steps, with nothing of the bank recorded; their settings are compared.
+ * Set the ranks that share a bank's passes, and compare their settings.
  *
- * A pass of the bank that holds no collective says GH_PASS_LOCAL: nobody is
- * asked of it.
+ * All ranks of the bank call it, between two steps, while the bank has no
+ * graphs.  A pass of the bank that holds no collective may be marked with
+ * GH_PASS_LOCAL: the ranks do not compare it.
  *
- * One communicator may be lent for several banks of a session, and for those
- * of one session at a time.  Where the call fails on one rank alone, the others
- * get GH_ERR_RANKS, and the communicator is of no further use here.
+ * One communicator may be lent for several banks of a session, but not to two
+ * sessions at once.  Where the call fails on one rank alone, the others get
+ * GH_ERR_RANKS, and the communicator cannot be used here any more.
  *
- * @param ranks  read during the call only; `comm`, and what `user` is, are
- *               lent
+ * @param ranks  read during the call only; `comm` and `user` are lent
  *
- * @return GH_OK; GH_ERR_NOT_FOUND for an unknown bank, or when there is no such
- *         NCCL, or an entry is missing in it, or it is older than 2.20;
- *         GH_ERR_STATE while a pass is open, when graphs of the bank are
- *         recorded, or when it has its ranks already; GH_ERR_CONFIG when a
- *         setting differs, which the text names with the rank; GH_ERR_RANKS
- *         when they do not come within GRAPHHOOKS_TIMEOUT, or NCCL fails;
+ * @return GH_OK;
+ *         GH_ERR_NOT_FOUND for an unknown bank, or when NCCL is not found,
+ *         lacks a function or is older than 2.20;
+ *         GH_ERR_STATE while a pass is open, or when the bank has graphs or has
+ *         its ranks already;
+ *         GH_ERR_CONFIG when a setting differs; the text names it and the rank;
+ *         GH_ERR_RANKS when the others do not come within GRAPHHOOKS_TIMEOUT,
+ *         or NCCL fails;
  *         GH_ERR_NO_DRIVER; GH_ERR_DEVICE; GH_ERR_NO_MEMORY; GH_ERR_INVALID,
  *         GH_ERR_ABI or GH_ERR_UNSUPPORTED for a bad struct.
- * Blocks: until all have called it.  Since: 0.5.
+ * Blocks: until all ranks have called it.  Since: 0.5.
  */
 GH_API gh_status gh_ranks_set(gh_session *session, const gh_ranks *ranks,
                               gh_error *err);
 
 /**
- * The bank's communicator is the host's again: its graphs are destroyed, and
- * it is as it was before gh_ranks_set(): what is recorded then is recorded
- * without asking.  All ranks of the bank call it.
+ * Undo gh_ranks_set(): destroy the bank's graphs and return its communicator
+ * to the host.  All ranks of the bank call it.  The bank may record again, and
+ * then asks nobody.
  *
- * @return GH_OK, also for a bank without ranks or of one, which keeps its
+ * @return GH_OK, also for a bank without ranks or with one, which keeps its
  *         graphs; GH_ERR_NOT_FOUND for an unknown bank; GH_ERR_STATE while a
- *         pass is open; GH_ERR_RANKS when what is in flight does not end
- *         within GRAPHHOOKS_TIMEOUT; GH_ERR_INVALID.
+ *         pass is open; GH_ERR_RANKS when work in flight does not end within
+ *         GRAPHHOOKS_TIMEOUT; GH_ERR_INVALID.
  * Blocks: until the session's graphs have finished.  Since: 0.5.
  */
 GH_API gh_status gh_ranks_clear(gh_session *session, uint32_t bank,
                                 gh_error *err);
 
 /**
- * Wait for a stream, and for other ranks no longer than GRAPHHOOKS_TIMEOUT: in
- * the place of cuStreamSynchronize, once a step or oftener, where a rank that
- * has died would be waited for for ever.
+ * Wait for a stream, but at most GRAPHHOOKS_TIMEOUT.  Call it once a step or
+ * more often in place of cuStreamSynchronize, which waits for ever if a rank
+ * has died.
  *
- * @param stream  of the session's context; NULL: the legacy default one
+ * @param stream  of the session's context; NULL: the legacy default stream
  *
- * @return GH_OK: all that was issued there has ended; GH_ERR_RANKS when it has
+ * @return GH_OK when all work issued there has ended; GH_ERR_RANKS when it has
  *         not in time, or a communicator has failed; GH_ERR_STATE when the
  *         stream is being captured, or a pass is open; GH_ERR_INVALID;
  *         GH_ERR_DEVICE; GH_ERR_NO_DRIVER.
- * Blocks: until the stream has come so far.  Since: 0.5.
+ * Blocks: until the work that was issued before the call has ended.
+ * Since: 0.5.
  */
 GH_API gh_status gh_ranks_wait(gh_session *session, void *stream,
                                gh_error *err);
 
 /**
- * End at once what waits for other ranks: the host has heard that one of them
- * has failed, from its launcher or a watchdog of its own, and need not wait
- * for GRAPHHOOKS_TIMEOUT.  An open pass is cancelled, graphs are destroyed, and
- * communicators are aborted as where ranks part; every pass is refused from
- * then on, and the session closes.  Done on this rank alone: the others call
- * it too, or learn of it by NCCL or by waiting.
+ * Give up the other ranks at once, without waiting for GRAPHHOOKS_TIMEOUT: for
+ * a host that knows from its launcher or a watchdog that a rank has failed.
  *
- * A host that aborts a communicator itself while graphs hold its operations
- * waits in NCCL for good: call this before.
+ * Cancels an open pass, destroys graphs and aborts communicators, as when the
+ * ranks part.  Every later pass is refused, and the session can only be closed.
+ * It acts on this rank alone: the others call it too, or notice through NCCL
+ * or their own timeout.
  *
- * @param why  a sentence for the log and for GH_ERR_RANKS, read during the
- *             call only; NULL: "the host has given the ranks up"
+ * Call it before you abort a communicator yourself: ncclCommAbort does not
+ * return while graphs hold operations of the communicator.
+ *
+ * @param why  a sentence for the log and for the text of GH_ERR_RANKS, read
+ *             during the call only; NULL: "the host has given the ranks up"
  *
  * @return GH_OK, also when the ranks have parted before; GH_ERR_STATE when no
- *         bank has ranks, or inside a host service; GH_ERR_INVALID.
+ *         bank has ranks, or when called from a host service; GH_ERR_INVALID.
  * Blocks: until the communicators are aborted.  Since: 0.5.
  */
 GH_API gh_status gh_ranks_abort(gh_session *session, const char *why,
