@@ -34,7 +34,9 @@
 GH_BEGIN_DECLS
 
 /* The most banks of a session, bank 0 included.  GRAPHHOOKS_MAX_BANKS limits
- * how many of them have graphs at the same time. */
+ * how many of them have graphs at the same time: for one more, the graphs of
+ * the least recently used bank are destroyed (the bank is evicted).  A bank
+ * with other ranks (graphhooks/ranks.h) is never evicted. */
 #define GH_BANKS 65536u
 /* Bytes of a bank's name, the terminating NUL included. */
 #define GH_BANK_NAME 32u

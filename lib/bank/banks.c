@@ -197,22 +197,32 @@ void gh_banks_evict(struct gh_banks *banks, struct gh_bank *bank,
     give_packed_back(bank, true);
 }
 
+/* A host's own graph is the host's to destroy. */
+static void stop_entries(struct gh_device *dev, struct gh_entry *entries,
+                         size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (entries[i].object == NULL) {
+            gh_device_exec_destroy(dev, entries[i].exec);
+            entries[i].exec = NULL;
+        }
+    }
+}
+
 void gh_banks_stop(struct gh_banks *banks)
 {
     struct gh_device *dev = banks->memory->streams->dev;
 
     for (uint32_t i = 0; i < banks->n; i++) {
         const struct gh_bank *bank = banks->all[i];
-        const size_t n = gh_bank_rows(bank) * bank->n_slots;
 
-        for (size_t k = 0; k < n && bank->entries != banks->blank; k++) {
-            struct gh_entry *entry = &bank->entries[k];
-
-            if (entry->object == NULL) {
-                gh_device_exec_destroy(dev, entry->exec);
-                entry->exec = NULL;
-            }
+        if (bank->entries != banks->blank) {
+            stop_entries(dev, bank->entries,
+                         gh_bank_rows(bank) * bank->n_slots);
         }
+    }
+    for (struct gh_retired *r = banks->retired; r != NULL; r = r->next) {
+        stop_entries(dev, r->entries, r->n_entries);
     }
 }
 

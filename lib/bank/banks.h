@@ -48,8 +48,8 @@ gh_status gh_banks_admit(struct gh_banks *banks, struct gh_bank *bank,
 void gh_banks_evict(struct gh_banks *banks, struct gh_bank *bank,
                     void **objects, uint32_t n);
 
-/* Destroys the graphs of all banks that are the library's, running or not.
- * Nothing is launched any more. */
+/* Destroys all graphs of the library's, those of evicted banks too, whether or
+ * not they run.  Nothing is launched any more. */
 void gh_banks_stop(struct gh_banks *banks);
 
 /* Whose entry it is. */

@@ -347,6 +347,41 @@ static void test_graphs_go_before_communicators(struct rank *r)
     sharer_close(&s);
 }
 
+/* Graphs of a bank that gave way are destroyed later, but no later than this:
+ * they may hold operations of a communicator that the host aborts. */
+static void test_evicted_graphs_go_too(struct rank *r)
+{
+    static const char *const one[] = { "GRAPHHOOKS_TIMEOUT=1",
+                                       "GRAPHHOOKS_MAX_BANKS=1", NULL };
+    const struct sharer_options options = { .environment = one };
+    const gh_bank_desc desc = { .struct_size = sizeof(desc) };
+    struct sharer s;
+
+    graphs_left = UINT64_MAX;
+    if (!sharer_open_alone(&s, r, &options)) {
+        return;
+    }
+    s.ranks = (gh_ranks){ .struct_size = sizeof(s.ranks),
+                          .size = 2,
+                          .user = &s,
+                          .gather = echo,
+                          .abort = note_graphs };
+    gh_bank_add(s.session, &desc, &s.ranks.bank, NULL);
+    says_int(r, sharer_join(&s), GH_OK, "bank 1 has an echo for a rank");
+    says(r, sharer_is_exact(&s) && sharer_is_exact(&s), "bank 0 is recorded");
+    s.bank = s.ranks.bank;
+    says_int(r, sharer_pass(&s, 0, GH_FORWARD, 0), GH_OK,
+             "bank 1 takes its place");
+    says_int(r, (long long)ranks_graphs(), SHARER_PASSES + 1,
+             "whose graphs are there");
+    s.mute = true;
+    says_int(r, sharer_pass(&s, 1, GH_FORWARD, 0), GH_ERR_RANKS,
+             "when the ranks part");
+    says_int(r, (long long)graphs_left, 0,
+             "no graph of either is left when communicators are aborted");
+    sharer_close(&s);
+}
+
 static void test_a_communicator_is_destroyed(struct rank *r)
 {
     struct sharer s;
@@ -595,6 +630,7 @@ int main(void)
     }
     if (ranks_are_soft()) {
         ranks_run(1, "graphs go first", test_graphs_go_before_communicators);
+        ranks_run(1, "evicted graphs go too", test_evicted_graphs_go_too);
         ranks_run_all(2, soft, sizeof(soft) / sizeof(soft[0]));
     }
     for (size_t i = 0; i < sizeof(parted) / sizeof(parted[0]); i++) {
