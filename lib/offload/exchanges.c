@@ -202,26 +202,44 @@ static uint32_t group_at(const struct gh_offload *o,
     return g;
 }
 
-/* Adds to each group for how long its copies ran beside the exchange. */
-static void add_beside(const struct gh_offload *o, const struct exchange *one,
-                       const struct gh_policy_group *groups, uint32_t n,
-                       double *beside)
+/* A copy of a group that may go, on the clock of the exchanges. */
+struct span {
+    uint32_t group;
+    double from, to;
+};
+
+/* Reads every copy once; returns how many there are. */
+static uint32_t read_copies(const struct gh_offload *o,
+                            const struct gh_policy_group *groups, uint32_t n,
+                            struct span *spans)
 {
     const struct gh_measure *m = o->measure;
+    uint32_t n_spans = 0;
 
     for (uint32_t c = 0; c < m->n_copies; c++) {
-        const uint32_t g = group_at(o, m->copies[c].group);
-        double from, to;
+        struct span *span = &spans[n_spans];
 
-        if (!m->copies[c].whole || g >= n ||
-            groups[g].fate != GH_FATE_GOES ||
-            !elapsed(o, m->copies[c].began, &from) ||
-            !elapsed(o, m->copies[c].ended, &to)) {
-            continue;
+        span->group = group_at(o, m->copies[c].group);
+        if (m->copies[c].whole && span->group < n &&
+            groups[span->group].fate == GH_FATE_GOES &&
+            elapsed(o, m->copies[c].began, &span->from) &&
+            elapsed(o, m->copies[c].ended, &span->to)) {
+            n_spans++;
         }
-        from = from > one->from ? from : one->from;
-        to = to < one->to ? to : one->to;
-        beside[g] += to > from ? to - from : 0.0;
+    }
+    return n_spans;
+}
+
+/* Adds to each group for how long its copies ran beside the exchange. */
+static void add_beside(const struct exchange *one, const struct span *spans,
+                       uint32_t n_spans, double *beside)
+{
+    for (uint32_t i = 0; i < n_spans; i++) {
+        const struct span *span = &spans[i];
+        const double from = span->from > one->from ? span->from : one->from;
+        const double to = span->to < one->to ? span->to : one->to;
+
+        beside[span->group] += to > from ? to - from : 0.0;
     }
 }
 
@@ -268,9 +286,16 @@ static void say(const struct gh_offload *o, double longer_ns, double alone_ns,
     }
 }
 
-/* Those whose sum of times with copies is known both ways. */
+/* Room for settling. */
+struct work {
+    double *beside, *going; /* by group */
+    struct span *spans;     /* by copy */
+    uint32_t n_spans;
+};
+
+/* Compares the exchanges whose times are known both ways. */
 static void settle(struct gh_offload *o, struct gh_policy_group *groups,
-                   uint32_t n, double *beside, double *going)
+                   uint32_t n, const struct work *w)
 {
     const struct gh_exchanges *x = o->exchanges;
     double longer = 0.0, alone = 0.0;
@@ -285,7 +310,7 @@ static void settle(struct gh_offload *o, struct gh_policy_group *groups,
         }
         alone += apart;
         longer += one->to - one->from - apart;
-        add_beside(o, one, groups, n, beside);
+        add_beside(one, w->spans, w->n_spans, w->beside);
     }
     if (alone <= 0.0) {
         gh_log_line(o->log, GH_LOG_INFO,
@@ -294,11 +319,11 @@ static void settle(struct gh_offload *o, struct gh_policy_group *groups,
         return;
     }
     for (uint32_t g = 0; g < n; g++) {
-        going[g] = beside[g];
+        w->going[g] = w->beside[g];
     }
-    kept = gh_exchanges_keep(longer, GH_EXCHANGE_WITHIN * alone, beside, n);
+    kept = gh_exchanges_keep(longer, GH_EXCHANGE_WITHIN * alone, w->beside, n);
     for (uint32_t g = 0; g < n; g++) {
-        if (going[g] > 0.0 && beside[g] <= 0.0) {
+        if (w->going[g] > 0.0 && w->beside[g] <= 0.0) {
             groups[g].fate = GH_FATE_EXCHANGE;
         }
     }
@@ -309,15 +334,19 @@ void gh_exchanges_settle(struct gh_offload *o, struct gh_policy_group *groups,
                          uint32_t n)
 {
     const struct gh_exchanges *x = o->exchanges;
-    double *beside;
+    struct work w;
 
     if (x == NULL || !x->apart || x->failed || o->measure == NULL ||
         o->measure->failed || o->measure->n_points == 0 || n == 0) {
         return;
     }
-    beside = calloc(2 * (size_t)n, sizeof(*beside));
-    if (beside != NULL && read_all(o)) {
-        settle(o, groups, n, beside, beside + n);
+    w.beside = calloc(2 * (size_t)n, sizeof(*w.beside));
+    w.spans = calloc(o->measure->n_copies + (size_t)1, sizeof(*w.spans));
+    if (w.beside != NULL && w.spans != NULL && read_all(o)) {
+        w.going = w.beside + n;
+        w.n_spans = read_copies(o, groups, n, w.spans);
+        settle(o, groups, n, &w);
     }
-    free(beside);
+    free(w.beside);
+    free(w.spans);
 }

@@ -250,6 +250,36 @@ static void test_the_step_apart(void)
        "and in the next step apart from them: %.3f ms", apart.exchanges_ms);
 }
 
+/* What is settled takes time in proportion to what was timed: no event is read
+ * once for each other one. */
+static void test_events_are_read_once(void)
+{
+    struct pair_options options = plain;
+    softcuda_calls_fn *calls;
+    uint64_t made, read;
+    struct pair p;
+
+    options.fraction = "auto";
+    if (!open_exchanging(&p, &options, "SEED=2")) {
+        return;
+    }
+    calls = (softcuda_calls_fn *)toy_control(&p.toy, "softcuda_calls");
+    pair_attach(&p);
+    for (uint32_t s = 0; s < 3; s++) {
+        pair_step(&p, counts[s]);
+    }
+    made = calls("cuEventCreate");
+    read = calls("cuEventElapsedTime");
+    ok(strstr(said, "longer beside copies: ") != NULL,
+       "exchanges are compared: %s", line_of("offload: exchanges"));
+    ok(read > 0 && read <= 2 * made,
+       "each event is read twice at most: %llu times for %llu events",
+       (unsigned long long)read, (unsigned long long)made);
+    p.toy.drv.cuMemFreeHost(host_memory);
+    p.toy.drv.cuMemFree(device_memory);
+    pair_close(&p);
+}
+
 /* With this seed the device is always there first, as it is where the CPU is
  * slow: times are the host's, and say nothing. */
 static void test_a_slow_host(void)
@@ -369,6 +399,7 @@ int main(void)
     test_exchanges_that_are_slowed();
     test_exchanges_that_are_not();
     test_the_step_apart();
+    test_events_are_read_once();
     test_a_slow_host();
     test_both_are_auto();
     test_events_that_fail();
