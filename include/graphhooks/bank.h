@@ -135,8 +135,9 @@ typedef struct gh_packed_buffers {
  * written, by one launch for every 480 sequences.
  *
  * Call this before the first pass of a microbatch in a chunk.  It takes the
- * slot that the passes will have.  Until the first pass it may be called again,
- * on the same stream or ordered after it.  In a bank with sequences a
+ * slot that the passes will have.  Where no slot is free, the passes run
+ * eagerly, even if a slot becomes free before the first of them.  Until the
+ * first pass it may be called again, on the same stream or ordered after it.  In a bank with sequences a
  * microbatch that was not given its own is refused by gh_layer_enter() with
  * GH_ERR_STATE, since its graphs would read those of another.
  *

@@ -242,12 +242,31 @@ static GH_COLD gh_status refuse_capture(const gh_pass *pass, gh_error *err)
                    pass->stream);
 }
 
-/* The microbatch takes its slot, or goes without. */
+/* The microbatch is in no flight yet. */
+static gh_status take_slot(struct gh_capture *c, const gh_pass *pass,
+                           gh_error *err)
+{
+    struct gh_slots_chunk *chunk = &c->slots->chunks[c->open.chunk];
+    gh_status status;
+
+    if (chunk->free == 0) {
+        return gh_flight_without(c, pass, GH_SLOTS_NONE, err);
+    }
+    c->open.slot = gh_slots_take(chunk, pass->microbatch);
+    c->open.at = &chunk->slots[c->open.slot];
+    status = gh_flight_begin(c, pass, err);
+    if (status != GH_OK) {
+        gh_open_give_slot_up(c);
+    }
+    return status;
+}
+
+/* The microbatch takes its slot, or goes without, as its passes then do. */
 static gh_status join(struct gh_capture *c, const gh_pass *pass, gh_error *err)
 {
     struct gh_slots_chunk *chunk = &c->slots->chunks[c->open.chunk];
     const struct gh_flight *flight = &chunk->flights[pass->microbatch];
-    gh_status status = GH_OK;
+    gh_status status;
 
     if (flight->slot != GH_FLIGHT_NO_SLOT) {
         c->open.slot = flight->slot;
@@ -258,14 +277,9 @@ static gh_status join(struct gh_capture *c, const gh_pass *pass, gh_error *err)
                    ? GH_OK
                    : gh_flight_move(c, c->open.at, pass->stream, err);
     }
-    if (chunk->free == 0) {
-        return gh_flight_without(c, pass, GH_SLOTS_NONE, err);
-    }
-    c->open.slot = gh_slots_take(chunk, pass->microbatch);
-    c->open.at = &chunk->slots[c->open.slot];
-    status = gh_flight_begin(c, pass, err);
-    if (status != GH_OK) {
-        gh_open_give_slot_up(c);
+    status = take_slot(c, pass, err);
+    if (status == GH_OK) {
+        gh_slots_note_packed(c->slots, c->open.chunk, pass->microbatch);
     }
     return status;
 }

@@ -108,6 +108,18 @@ void gh_slots_cancel(struct gh_slots *slots, uint32_t chunk_index,
     }
 }
 
+void gh_slots_note_packed(struct gh_slots *slots, uint32_t chunk_index,
+                          uint32_t microbatch)
+{
+    struct gh_slots_chunk *chunk = &slots->chunks[chunk_index];
+    struct gh_flight *flight = &chunk->flights[microbatch];
+
+    flight->loose = flight->slot == GH_FLIGHT_NO_SLOT;
+    if (microbatch >= chunk->top) {
+        chunk->top = microbatch + 1;
+    }
+}
+
 bool gh_slots_are_free(const struct gh_slots *slots)
 {
     for (uint32_t i = 0; i < slots->n_chunks; i++) {

@@ -47,6 +47,8 @@ struct gh_flight {
     uint32_t waiting; /* forwards whose last pass has not run */
     uint8_t slot;     /* GH_FLIGHT_NO_SLOT: none */
     uint8_t reason;   /* without a slot: why, as its first pass found out */
+    bool loose;       /* its sequences came before its first pass, and found no
+                         slot: it gets none, also where one is free by then */
     uint64_t began;   /* and the number of that pass */
 };
 #define GH_FLIGHT_NO_SLOT 0xff
@@ -83,6 +85,10 @@ void gh_slots_cancel(struct gh_slots *slots, uint32_t chunk,
 
 /* Whether no microbatch holds one. */
 bool gh_slots_are_free(const struct gh_slots *slots);
+
+/* The microbatch has been given its sequences, in its slot or without one. */
+void gh_slots_note_packed(struct gh_slots *slots, uint32_t chunk,
+                          uint32_t microbatch);
 
 /* Every microbatch loses its slot; returns how many still had one. */
 uint32_t gh_slots_end_step(struct gh_slots *slots);
@@ -141,7 +147,7 @@ gh_slots_enter(struct gh_slots *slots, uint32_t chunk_index,
             return &chunk->slots[flight->slot];
         }
         *found_p = direction == GH_FORWARD ? GH_SLOTS_REPEATED : GH_SLOTS_EARLY;
-    } else if (flight->waiting != 0) {
+    } else if (flight->waiting != 0 || flight->loose) {
         /* Of one without a slot only the number of its forwards is known;
          * it gets none in the middle of its flight. */
         *found_p = GH_SLOTS_NONE;
@@ -223,6 +229,7 @@ static inline bool gh_slots_ran_last(struct gh_slots *slots,
 
     flight->waiting--;
     if (flight->slot == GH_FLIGHT_NO_SLOT) {
+        flight->loose = false; /* `waiting` says whether it goes on */
         return false;
     }
     *gh_slots_waits(slots, segment, flight->slot) = GH_FORWARD;

@@ -143,6 +143,12 @@ for model in moe "mla --experts 4" "hybrid --layers 4 --pattern E*ME"; do
     done
 done
 run "order off" -- --model moe --ranks 2 --ep 2 --overlap off
+# A microbatch has its documents before the one in its slot has gone.
+for seed in 0 7; do
+    run "order off, packed, one slot, seed $seed" GRAPHHOOKS_MAX_SLOTS=1 \
+        GRAPHHOOKS_LOG=off SOFTCUDA_SEED=$seed -- --model moe --ranks 2 \
+        --ep 2 --overlap off --packed --in-flight 3
+done
 run "drop and pad" -- --model moe --ranks 2 --ep 2 --drop-and-pad
 train "drop and pad, all as a graph" -- --model moe --ranks 2 --ep 2 \
     --drop-and-pad --compare eager,graph,step

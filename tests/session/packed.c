@@ -523,6 +523,93 @@ static void test_microbatches_without_a_slot(void)
     finish("without a slot");
 }
 
+/* A schedule may give a microbatch its sequences while another one is still in
+ * flight, and run it when that has gone. */
+static void test_a_slot_that_comes_too_late(void)
+{
+    static const int32_t a[] = { 3 }, b[] = { 4, 5 };
+    static const struct found wanted[] = {
+        { { 0, 3, 3, 3, 3, 3 }, { 0, 3, 32, 32, 32, 32 }, 3, 1 },
+        { { 0, 4, 9, 9, 9, 9 }, { 0, 4, 9, 32, 32, 32 }, 5, 2 },
+    };
+    gh_packed_buffers first, second;
+    gh_decision d;
+
+    if (!begin((struct toy_options){ .layers = 1, .max_slots = 1 })) {
+        return;
+    }
+    for (uint32_t step = 0; step < 3; step++) {
+        set(0, toy.streams[0], 1, a, NULL, &first);
+        set(1, toy.streams[0], 2, b, NULL, &second);
+        is_int(second.slot, GH_SLOT_NONE, "no slot is free for the second");
+        d = read_all(0, toy.streams[0], &first);
+        is_int(d.action, step == 0 ? GH_ACTION_RECORD : GH_ACTION_REPLAYED,
+               "the first has a graph, and leaves its slot");
+        is_found(0, 0, &wanted[0], "which has read its sequences");
+        d = read_all(1, toy.streams[0], &second);
+        is_int(d.action, GH_ACTION_RUN, "the second runs eagerly all the same");
+        is_int(d.reason, GH_REASON_BUSY, "as it had no slot");
+        is_int(d.slot, GH_SLOT_NONE, "nor gets one where its sequences are not");
+        is_found(GH_SLOT_NONE, 1, &wanted[1], "and reads its own");
+        gh_iteration_end(toy.session, NULL);
+    }
+    finish("too late");
+}
+
+/* Enters and gives up the forward of microbatch 1. */
+static gh_status try_forward(gh_decision *d)
+{
+    gh_pass pass = a_pass(0, GH_FORWARD, 1, toy.streams[0], &no_io);
+    gh_status status;
+
+    pass.bank = bank;
+    *d = (gh_decision){ .struct_size = sizeof(*d) };
+    status = gh_layer_enter(toy.session, &pass, d, &err);
+    if (status == GH_OK) {
+        gh_layer_cancel(toy.session, NULL);
+    }
+    return status;
+}
+
+static void test_how_long_there_is_no_slot(void)
+{
+    static const int32_t a[] = { 3 }, b[] = { 4, 5 };
+    static const struct found wanted = { { 0, 4, 9, 9, 9, 9 },
+                                         { 0, 4, 9, 32, 32, 32 }, 5, 2 };
+    gh_packed_buffers first, second;
+    gh_decision d;
+
+    if (!begin((struct toy_options){ .layers = 1, .max_slots = 1 })) {
+        return;
+    }
+    for (uint32_t turn = 0; turn < 2; turn++) {
+        set(0, toy.streams[0], 1, a, NULL, &first);
+        set(1, toy.streams[0], 2, b, NULL, &second);
+        read_all(0, toy.streams[0], &first);
+        is_status(try_forward(&d), GH_OK, &err, "a pass without a slot begins");
+        is_int(d.slot, GH_SLOT_NONE, "and is given up");
+        if (turn == 0) {
+            d = read_all(1, toy.streams[0], &second);
+            is_int(d.slot, GH_SLOT_NONE, "the next has none either");
+        } else {
+            gh_iteration_end(toy.session, NULL);
+        }
+        is_status(try_forward(&d), GH_ERR_STATE, &err,
+                  "after the %s it begins without its sequences",
+                  turn == 0 ? "backward" : "step");
+    }
+    set(0, toy.streams[0], 1, a, NULL, &first);
+    set(1, toy.streams[0], 2, b, NULL, &second);
+    read_all(0, toy.streams[0], &first);
+    is_status(set(1, toy.streams[0], 2, b, NULL, &second), GH_OK, &err,
+              "sequences are given once more");
+    is_int(second.slot, 0, "now in the slot that is free");
+    d = read_all(1, toy.streams[0], &second);
+    is_int(d.action, GH_ACTION_REPLAYED, "where the graph");
+    is_found(0, 1, &wanted, "finds them");
+    finish("how long");
+}
+
 static void test_evaluation(void)
 {
     static const int32_t a[] = { 3 };
@@ -753,6 +840,8 @@ int main(void)
     test_sequences_and_short_inputs_share_memory();
     test_out_of_turn();
     test_microbatches_without_a_slot();
+    test_a_slot_that_comes_too_late();
+    test_how_long_there_is_no_slot();
     test_evaluation();
     test_a_launch_that_fails();
     test_a_slot_that_is_given_up();

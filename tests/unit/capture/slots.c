@@ -104,6 +104,32 @@ static void test_without_a_slot_a_microbatch_is_in_flight_all_the_same(void)
     gh_slots_destroy(slots);
 }
 
+static void test_sequences_without_a_slot_keep_their_microbatch_without(void)
+{
+    struct gh_slots *slots;
+
+    gh_slots_create(1, 2, 1, &slots, NULL);
+    gh_slots_note_packed(slots, 0, 5);
+    is_int(forward(slots, 5, 0), GH_SLOTS_NONE,
+           "a slot is free, and a microbatch that had none gets none");
+    is_int(backward(slots, 5, 0), GH_SLOTS_NONE, "nor has its backward one");
+    gh_slots_ran_forward(slots, 0, 5, 0);
+    gh_slots_ran_forward(slots, 0, 5, 1);
+    ok(!gh_slots_ran_last(slots, 0, 5, 1), "a backward gives nothing back");
+    is_int(forward(slots, 5, 1), GH_SLOTS_NONE, "the flight goes on");
+    ok(!gh_slots_ran_last(slots, 0, 5, 0), "and so its last");
+    is_int(forward(slots, 5, 0), GH_SLOTS_FRESH, "the next flight has a slot");
+    gh_slots_note_packed(slots, 0, 5);
+    gh_slots_ran_forward(slots, 0, 5, 0);
+    gh_slots_ran_last(slots, 0, 5, 0);
+    is_int(forward(slots, 5, 0), GH_SLOTS_FRESH,
+           "also after one whose sequences were in a slot");
+    gh_slots_note_packed(slots, 0, 6);
+    is_int(gh_slots_end_step(slots), 1, "a step ends");
+    is_int(forward(slots, 6, 0), GH_SLOTS_FRESH, "and with it what had none");
+    gh_slots_destroy(slots);
+}
+
 static void test_chunks_do_not_share_slots(void)
 {
     enum gh_slots_found found;
@@ -192,6 +218,7 @@ int main(void)
     test_a_slot_is_held_until_every_forward_had_its_backward();
     test_a_forward_that_waits_is_not_repeated();
     test_without_a_slot_a_microbatch_is_in_flight_all_the_same();
+    test_sequences_without_a_slot_keep_their_microbatch_without();
     test_chunks_do_not_share_slots();
     test_the_end_of_a_step_frees_all();
     test_every_chunk_counts();
