@@ -184,7 +184,7 @@ CUresult mem_batch(const struct batch *batch, size_t *fail_p, CUstream handle)
     }
     code = issue_all(batch, stream, &to_program);
     if (code == CUDA_SUCCESS && to_program) {
-        engine_run_until(&stream->tail);
+        engine_run_until(&stream->tail, 1);
         stream_wait_host(stream);
         code = stream->ctx->sticky;
     }

@@ -292,13 +292,7 @@ static struct op *choose(uint64_t need)
     return best;
 }
 
-uint64_t engine_need_new(void)
-{
-    return ++next_need;
-}
-
-/* Ends at ops that have run. */
-void engine_need(const struct mark *mark, uint64_t need)
+static void need_one(const struct mark *mark, uint64_t need)
 {
     static struct op **stack;
     static uint32_t room;
@@ -330,7 +324,29 @@ void engine_need(const struct mark *mark, uint64_t need)
     }
 }
 
-void engine_run_needed(uint64_t need)
+/* A number under which ops are marked that these marks need; it ends at ops
+ * that have run. */
+static uint64_t need_all(const struct mark *marks, uint32_t n)
+{
+    const uint64_t need = ++next_need;
+
+    for (uint32_t i = 0; i < n; i++) {
+        need_one(&marks[i], need);
+    }
+    return need;
+}
+
+static bool any_pending(const struct mark *marks, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (mark_pending(&marks[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void run_needed(uint64_t need)
 {
     for (;;) {
         struct op *op = choose(need);
@@ -362,35 +378,30 @@ static bool run_for_held(void)
     return true;
 }
 
-void engine_run_until(const struct mark *mark)
+void engine_run_until(const struct mark *marks, uint32_t n)
 {
     do {
-        const uint64_t need = engine_need_new();
-
-        engine_need(mark, need);
-        engine_run_needed(need);
-    } while (mark_pending(mark) && (run_for_held() || wait_for_news()));
+        run_needed(need_all(marks, n));
+    } while (any_pending(marks, n) && (run_for_held() || wait_for_news()));
 }
 
-/* One step towards the mark, for a program that polls; true when done. */
-bool engine_poll(const struct mark *mark)
+bool engine_poll(const struct mark *marks, uint32_t n)
 {
-    const uint64_t need = engine_need_new();
+    const uint64_t need = need_all(marks, n);
     struct op *op;
 
-    engine_need(mark, need);
     if (soft.set.seed == 0) {
-        engine_run_needed(need);
+        run_needed(need);
     } else {
         op = choose(need);
         if (op != NULL) {
             execute(op);
         }
     }
-    if (mark_pending(mark) && !run_for_held()) {
+    if (any_pending(marks, n) && !run_for_held()) {
         wait_glance();
     }
-    return !mark_pending(mark);
+    return !any_pending(marks, n);
 }
 
 void engine_run_all(void)

@@ -19,16 +19,13 @@ void engine_release(struct op *op);
 /* At the end of a call: what was released runs in its turn. */
 void engine_settle(void);
 
-/* Runs what must run before the mark is done, and waits for what other threads
- * have to issue before. */
-void engine_run_until(const struct mark *mark);
-/* The same for several marks: each is needed under one new number, and then
- * what is needed runs. */
-uint64_t engine_need_new(void);
-void engine_need(const struct mark *mark, uint64_t need);
-void engine_run_needed(uint64_t need);
+/* Runs what must run before the marks are done, and waits for what other
+ * threads have to issue before. */
+void engine_run_until(const struct mark *marks, uint32_t n);
+/* One step towards the marks, for a program that polls; true when all are
+ * done. */
+bool engine_poll(const struct mark *marks, uint32_t n);
 void engine_run_all(void);
-bool engine_poll(const struct mark *mark);
 void engine_pump(void);
 void engine_seed(uint64_t seed);
 /* Of the next op that is submitted. */

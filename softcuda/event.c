@@ -233,7 +233,7 @@ CUresult ev_query(CUevent event)
     if (code != CUDA_SUCCESS || event->state == EVENT_NEVER) {
         return code;
     }
-    if (!engine_poll(&event->mark)) {
+    if (!engine_poll(&event->mark, 1)) {
         return CUDA_ERROR_NOT_READY;
     }
     return waited(event);
@@ -246,7 +246,7 @@ CUresult ev_sync(CUevent event)
     if (code != CUDA_SUCCESS || event->state == EVENT_NEVER) {
         return code;
     }
-    engine_run_until(&event->mark);
+    engine_run_until(&event->mark, 1);
     return waited(event);
 }
 

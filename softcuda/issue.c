@@ -96,94 +96,100 @@ static void join_gone(CUcontext ctx)
     host_until(ctx->gone_ns);
 }
 
-/* The first of the context's streams is the legacy one. */
-static CUstream next_stream(CUcontext ctx, CUstream stream)
-{
-    return stream == ctx->legacy ? ctx->streams : stream->next;
-}
-
-#define EACH_STREAM(s, ctx) \
-    CUstream s = (ctx)->legacy; \
-    s != NULL; \
-    s = next_stream(ctx, s)
-
-/* What the streams hold now, and waiting for it while others go on. */
-struct end {
-    struct mark mark;
-    struct stamp at;
+/* All that the context has, or what the legacy stream comes after. */
+enum which {
+    ALL_STREAMS,
+    LEGACY_AND_BLOCKING
 };
 
-static struct end *ends_of(CUcontext ctx, uint32_t *n_p)
+/* The first of the context's streams is the legacy one. */
+static CUstream next_stream(CUcontext ctx, CUstream stream, enum which which)
 {
-    struct end *ends = NULL;
-    uint32_t n = 0, room = 0;
+    do {
+        stream = stream == ctx->legacy ? ctx->streams : stream->next;
+    } while (which == LEGACY_AND_BLOCKING && stream != NULL &&
+             !stream->blocking);
+    return stream;
+}
 
-    for (EACH_STREAM(s, ctx)) {
-        if (n == room) {
-            ends = op_grow(ends, &room, sizeof(*ends));
+#define EACH_STREAM(s, ctx, which) \
+    CUstream s = (ctx)->legacy; \
+    s != NULL; \
+    s = next_stream(ctx, s, which)
+
+/* What streams held when it was asked for: while one is waited for, they go
+ * on, and others come and go. */
+struct ends {
+    struct mark *marks;
+    struct stamp *at;
+    uint32_t n;
+};
+
+static struct ends ends_of(CUcontext ctx, enum which which)
+{
+    struct ends ends = { NULL, NULL, 0 };
+    uint32_t marks_room = 0, at_room = 0;
+
+    for (EACH_STREAM(s, ctx, which)) {
+        if (ends.n == marks_room) {
+            ends.marks = op_grow(ends.marks, &marks_room, sizeof(*ends.marks));
+            ends.at = op_grow(ends.at, &at_room, sizeof(*ends.at));
         }
-        ends[n].mark = s->tail;
-        ends[n].at = stream_stamp(s);
-        vc_ref(ends[n++].at.vc);
+        ends.marks[ends.n] = s->tail;
+        ends.at[ends.n] = stream_stamp(s);
+        vc_ref(ends.at[ends.n++].vc);
     }
-    *n_p = n;
     return ends;
 }
 
-static bool run_ends(const struct end *ends, uint32_t n)
+static void ends_clear(struct ends *ends)
 {
-    const uint64_t need = engine_need_new();
-    bool pending = false;
-
-    for (uint32_t i = 0; i < n; i++) {
-        engine_need(&ends[i].mark, need);
+    for (uint32_t i = 0; i < ends->n; i++) {
+        vc_drop(ends->at[i].vc);
     }
-    engine_run_needed(need);
-    for (uint32_t i = 0; i < n; i++) {
-        pending |= mark_pending(&ends[i].mark);
-    }
-    return pending;
+    free(ends->marks);
+    free(ends->at);
 }
 
-static void wait_ends(CUcontext ctx)
+/* They have been reached, and the host knows it. */
+static void join_ends(const struct ends *ends, CUcontext ctx, enum which which)
 {
-    uint32_t n;
-    struct end *ends = ends_of(ctx, &n);
-
-    while (run_ends(ends, n) && wait_for_news()) {
+    for (uint32_t i = 0; i < ends->n; i++) {
+        host_join(&ends->at[i]);
     }
-    for (uint32_t i = 0; i < n; i++) {
-        host_join(&ends[i].at);
-        vc_drop(ends[i].at.vc);
-    }
-    for (EACH_STREAM(s, ctx)) {
+    for (EACH_STREAM(s, ctx, which)) {
         host_until(s->tail.end_ns);
     }
-    free(ends);
+}
+
+static void wait_streams(CUcontext ctx, enum which which)
+{
+    struct ends ends = ends_of(ctx, which);
+
+    engine_run_until(ends.marks, ends.n);
+    join_ends(&ends, ctx, which);
+    ends_clear(&ends);
+}
+
+/* Issues nothing: who polls would else never come to the end. */
+static bool poll_streams(CUcontext ctx, enum which which)
+{
+    struct ends ends = ends_of(ctx, which);
+    const bool done = engine_poll(ends.marks, ends.n);
+
+    if (done) {
+        join_ends(&ends, ctx, which);
+    }
+    ends_clear(&ends);
+    return done;
 }
 
 void stream_run_ctx(CUcontext ctx)
 {
-    const uint64_t need = engine_need_new();
-    bool pending = false;
-
     if (ctx->legacy == NULL) {
         return;
     }
-    for (EACH_STREAM(s, ctx)) {
-        engine_need(&s->tail, need);
-    }
-    engine_run_needed(need);
-    for (EACH_STREAM(s, ctx)) {
-        pending |= mark_pending(&s->tail);
-    }
-    if (pending) {
-        wait_ends(ctx);
-    } else {
-        for (EACH_STREAM(s, ctx)) {
-            stream_wait_host(s);
-        }
-    }
+    wait_streams(ctx, ALL_STREAMS);
     join_gone(ctx);
 }
 
@@ -202,31 +208,39 @@ static CUresult may_wait(CUstream handle, CUstream *stream_p)
 }
 
 /* The legacy stream is done when the blocking ones are, too. */
-static struct mark legacy_end(CUstream stream)
+static void wait_for(CUstream stream)
 {
-    struct op *op;
+    const struct mark end = stream->tail;
 
-    if (stream != stream->ctx->legacy) {
-        return stream->tail;
+    if (stream == stream->ctx->legacy) {
+        wait_streams(stream->ctx, LEGACY_AND_BLOCKING);
+        return;
     }
-    op = op_new();
-    stream_place(stream, op);
-    stream->tail = op_submit(op);
-    return stream->tail;
+    engine_run_until(&end, 1);
+    stream_wait_host(stream);
+}
+
+static bool poll(CUstream stream)
+{
+    if (stream == stream->ctx->legacy) {
+        return poll_streams(stream->ctx, LEGACY_AND_BLOCKING);
+    }
+    if (!engine_poll(&stream->tail, 1)) {
+        return false;
+    }
+    stream_wait_host(stream);
+    return true;
 }
 
 CUresult strm_sync(CUstream handle)
 {
     CUstream stream;
     CUresult code = may_wait(handle, &stream);
-    struct mark end;
 
     if (code != CUDA_SUCCESS) {
         return code;
     }
-    end = legacy_end(stream);
-    engine_run_until(&end);
-    stream_wait_host(stream);
+    wait_for(stream);
     return stream->ctx->sticky;
 }
 
@@ -234,17 +248,11 @@ CUresult strm_query(CUstream handle)
 {
     CUstream stream;
     CUresult code = may_wait(handle, &stream);
-    struct mark end;
 
     if (code != CUDA_SUCCESS) {
         return code;
     }
-    end = legacy_end(stream);
-    if (!engine_poll(&end)) {
-        return CUDA_ERROR_NOT_READY;
-    }
-    stream_wait_host(stream);
-    return stream->ctx->sticky;
+    return poll(stream) ? stream->ctx->sticky : CUDA_ERROR_NOT_READY;
 }
 
 CUresult strm_host(CUstream handle, CUhostFn fn, void *user)

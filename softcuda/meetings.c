@@ -85,7 +85,7 @@ static void await(softcuda_meeting *meeting)
 {
     const struct mark mark = meeting->mark;
 
-    engine_run_until(&mark);
+    engine_run_until(&mark, 1);
 }
 
 static softcuda_word *say(softcuda_word *word)

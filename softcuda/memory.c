@@ -218,7 +218,7 @@ static CUresult copy(void *dst, enum side dst_side, const void *src,
     code = stream_issue(stream, op);
     if (code == CUDA_SUCCESS && dst_side == SIDE_PAGEABLE &&
         stream->capture == NULL) {
-        engine_run_until(&stream->tail);
+        engine_run_until(&stream->tail, 1);
         stream_wait_host(stream);
         code = stream->ctx->sticky;
     }
@@ -243,7 +243,7 @@ CUresult mem_to_device(CUdeviceptr dst, const void *src, size_t bytes)
         code = copy(at(dst), SIDE_DEVICE, src, side, bytes, NULL);
     }
     if (code == CUDA_SUCCESS && side == SIDE_PINNED) {
-        engine_run_until(&ctx->legacy->tail);
+        engine_run_until(&ctx->legacy->tail, 1);
         stream_wait_host(ctx->legacy);
         code = ctx->sticky;
     }
@@ -259,7 +259,7 @@ CUresult mem_to_host(void *dst, CUdeviceptr src, size_t bytes)
         code = copy(dst, host_side(dst), at(src), SIDE_DEVICE, bytes, NULL);
     }
     if (code == CUDA_SUCCESS && bytes != 0) {
-        engine_run_until(&ctx->legacy->tail);
+        engine_run_until(&ctx->legacy->tail, 1);
         stream_wait_host(ctx->legacy);
         code = ctx->sticky;
     }

@@ -185,7 +185,7 @@ CUresult strm_destroy(CUstream stream)
         return CUDA_ERROR_INVALID_HANDLE;
     }
     ctx = stream->ctx;
-    engine_run_until(&stream->tail);
+    engine_run_until(&stream->tail, 1);
     if (stream->capture != NULL) {
         capture_leave(stream);
     }

@@ -158,6 +158,24 @@ static void test_legacy_stream_orders_blocking_ones(void)
     drv.cuStreamDestroy(second);
 }
 
+/* What blocks on the legacy stream is all that a query of it waits for. */
+static void test_the_legacy_stream_can_be_polled(void)
+{
+    CUresult code;
+    int polls = 0;
+
+    for (uint32_t i = 1; i <= 20; i++) {
+        launch_store(blocking, word(3), i);
+        launch_store(NULL, word(4), i);
+    }
+    do {
+        code = drv.cuStreamQuery(polls % 2 != 0 ? CU_STREAM_LEGACY : NULL);
+    } while (code == CUDA_ERROR_NOT_READY && ++polls < 100000000);
+    is_int(code, 0, "the legacy stream is polled until it is done");
+    is_int(drv.cuStreamQuery(blocking), 0,
+           "and so is what it comes after");
+}
+
 static void note(void *user)
 {
     *(uint32_t *)user = pinned[2] + 1;
@@ -214,6 +232,7 @@ int main(void)
     drv.cuMemsetD8Async(words, 0, WORDS * WORD, NULL);
     drv.cuCtxSynchronize();
     test_legacy_stream_orders_blocking_ones();
+    test_the_legacy_stream_can_be_polled();
     test_host_functions_run_in_order();
     test_destroying_a_stream_loses_no_work();
     on_thread(record_without_context, NULL);

@@ -105,6 +105,26 @@ static void test_edges_add_up(void)
     drv.cuEventDestroy(event);
 }
 
+/* What is issued behind a wait begins when that is over. */
+static void test_waits_take_time(void)
+{
+    start(0);
+    work(blocking, 3);
+    drv.cuStreamSynchronize(NULL);
+    work(side, 2);
+    took(5, "work behind a wait for the legacy stream");
+    start(0);
+    work(blocking, 3);
+    is_int(drv.cuStreamQuery(NULL), 0, "the legacy stream is done");
+    work(side, 2);
+    took(5, "work behind a query of the legacy stream");
+    start(1);
+    work(side, 3);
+    drv.cuCtxSynchronize();
+    work(other, 2);
+    took(5, "work behind a wait for the context");
+}
+
 static void test_graphs_run_side_by_side(void)
 {
     CUevent event = new_event(CU_EVENT_DISABLE_TIMING);
@@ -214,6 +234,7 @@ int main(void)
     drv.cuModuleGetFunction(&wide, module, "wide");
     test_streams_run_side_by_side();
     test_edges_add_up();
+    test_waits_take_time();
     test_graphs_run_side_by_side();
     test_events_tell_the_clock();
     test_the_seed_does_not_matter();

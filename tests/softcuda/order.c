@@ -164,6 +164,78 @@ static void test_polling_makes_progress(void)
     is_int(stuck, 0, "an event that is polled is reached");
 }
 
+/* A query issues nothing: each one takes a step, so that fifty operations are
+ * over after fifty, and streams have no order that they have not been given. */
+static void test_polling_the_legacy_stream(void)
+{
+    int stuck = 0, grown = 0, missed = 0, waited = 0;
+
+    for (int seed = 1; seed <= SEEDS; seed++) {
+        uint64_t before;
+        int polls = 0;
+
+        configure("SEED=%d RACES=0", seed);
+        for (int i = 0; i < 25; i++) {
+            launch_store(blocking, word(0), 1);
+            launch_store(NULL, word(1), 1);
+        }
+        do {
+            before = counts().pending;
+        } while (drv.cuStreamQuery(NULL) == CUDA_ERROR_NOT_READY &&
+                 (grown += counts().pending >= before, ++polls < 100));
+        stuck += polls > 50;
+
+        configure("SEED=%d", seed);
+        launch_store(blocking, word(0), 1);
+        launch_store(blocking, word(2), 1);
+        if (drv.cuStreamQuery(NULL) == CUDA_ERROR_NOT_READY) {
+            launch_store(CU_STREAM_PER_THREAD, word(0), 2);
+            drv.cuCtxSynchronize();
+            waited++;
+            missed += races() != 1;
+        }
+    }
+    is_int(stuck, 0, "the legacy stream that is polled is reached");
+    is_int(grown, 0, "each time there is less to do");
+    ok(waited > SEEDS / 8, "%d polls of other work find some of it", waited);
+    is_int(missed, 0, "and none of them orders what comes next");
+}
+
+static bool poll_until_done(void)
+{
+    int polls = 0;
+
+    while (drv.cuStreamQuery(NULL) == CUDA_ERROR_NOT_READY && ++polls < 100) {
+    }
+    return polls < 100;
+}
+
+/* The streams that block on it are waited for, and no others. */
+static void wait_for_the_legacy_stream(bool by_polling)
+{
+    const char *how = by_polling ? "polling" : "synchronizing";
+    int left = 0, missing = 0, wrong = 0;
+
+    for (int seed = 1; seed <= SEEDS; seed++) {
+        configure("SEED=%d", seed);
+        launch_store(blocking, word(0), 7);
+        launch_store(side, word(1), 1);
+        if (by_polling) {
+            missing += !poll_until_done();
+        } else {
+            drv.cuStreamSynchronize(NULL);
+        }
+        left += counts().pending != 0;
+        missing += *(uint32_t *)(uintptr_t)word(0) != 7;
+        launch_store(other, word(0), 1);
+        drv.cuCtxSynchronize();
+        wrong += races() != 0;
+    }
+    is_int(missing, 0, "%s the legacy stream ends blocking ones", how);
+    is_int(wrong, 0, "and what comes after %s is in order", how);
+    ok(left > 4, "%s may leave other streams behind", how);
+}
+
 /* A stream's synchronize leaves the others alone, for some seed. */
 static void test_synchronizing_runs_what_is_needed(void)
 {
@@ -307,6 +379,9 @@ int main(void)
     test_branches_of_a_graph();
     test_work_piles_up_and_stays_bounded();
     test_polling_makes_progress();
+    test_polling_the_legacy_stream();
+    wait_for_the_legacy_stream(true);
+    wait_for_the_legacy_stream(false);
     test_synchronizing_runs_what_is_needed();
     test_nothing_is_lost();
     test_host_functions_may_not_call();
