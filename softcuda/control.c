@@ -16,6 +16,7 @@
 #include "softcuda/meet.h"
 #include "softcuda/order.h"
 #include "softcuda/race.h"
+#include "softcuda/ready.h"
 #include "softcuda/settings.h"
 #include "softcuda/soft.h"
 #include "softcuda/softcuda.h"
@@ -64,7 +65,7 @@ static void start_again(const struct settings *set)
     for (int i = 0; i < SOFT_MAX_DEVICES; i++) {
         soft.hosts[i].ns = soft.clock_base;
     }
-    engine_seed(set->seed);
+    ready_seed(set->seed);
 }
 
 void soft_lock(void)

@@ -1,13 +1,11 @@
 /*
- * engine.c - operations: what they wait for, and when they run.
+ * engine.c - operations: what they wait for, and what happens as one runs.
  *
  * Everything runs inside some call of the program.  With seed 0 an operation
  * runs as soon as it is issued, so issue order is the order; only what stands
  * behind a host function waits for the program to synchronize.  With any
- * other seed operations pile up, and at every later call a generator chooses
- * how many run and which, among those whose dependencies are met.
- *
- * Invariant: an op in `ready` has unmet == 0 and has not run.
+ * other seed operations pile up, and every later call may run some of those
+ * whose dependencies are met; ready.c chooses.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -17,6 +15,7 @@
 #include "softcuda/copiers.h"
 #include "softcuda/flags.h"
 #include "softcuda/meet.h"
+#include "softcuda/ready.h"
 #include "softcuda/run.h"
 #include "softcuda/soft.h"
 #include "softcuda/wait.h"
@@ -27,52 +26,11 @@ enum {
     MAX_PENDING = 2048
 };
 
-static struct op **ready;
-static uint32_t n_ready, ready_room;
 static uint64_t next_seq, next_need;
-
-static uint64_t random_state;
-static uint32_t eagerness; /* of 256: chance to run one more at a call */
-static bool favourites;    /* whole lanes are held back, not single ops */
-static uint64_t favour_salt;
-
-static uint64_t mix(uint64_t x)
-{
-    x ^= x >> 30;
-    x *= 0xBF58476D1CE4E5B9u;
-    x ^= x >> 27;
-    x *= 0x94D049BB133111EBu;
-    return x ^ x >> 31;
-}
-
-static uint64_t random_next(void)
-{
-    random_state += 0x9E3779B97F4A7C15u;
-    return mix(random_state);
-}
-
-void engine_seed(uint64_t seed)
-{
-    static const uint8_t chances[] = { 0, 0, 2, 8, 24, 64, 128, 224 };
-
-    random_state = mix(seed + 1);
-    eagerness = chances[random_next() % 8];
-    favourites = random_next() & 1;
-    favour_salt = random_next();
-}
 
 uint64_t engine_next_seq(void)
 {
     return next_seq;
-}
-
-static void make_ready(struct op *op)
-{
-    if (n_ready == ready_room) {
-        ready = op_grow(ready, &ready_room, sizeof(*ready));
-    }
-    op->ready_index = n_ready;
-    ready[n_ready++] = op;
 }
 
 static void trace(const struct op *op, uint64_t start)
@@ -101,7 +59,7 @@ static bool released; /* something that was held, in this call */
 void engine_release(struct op *op)
 {
     if (--op->unmet == 0) {
-        make_ready(op);
+        ready_add(op);
         released = true;
     }
 }
@@ -148,19 +106,8 @@ static void look_at_held(void)
             continue;
         }
         held[i] = held[--soft.held];
-        make_ready(op);
+        ready_add(op);
         released = true;
-    }
-}
-
-static void not_ready(struct op *op)
-{
-    if (op->ready_index != OP_NOT_READY) {
-        struct op *last = ready[--n_ready];
-
-        ready[op->ready_index] = last;
-        last->ready_index = op->ready_index;
-        op->ready_index = OP_NOT_READY;
     }
 }
 
@@ -169,7 +116,7 @@ static void execute(struct op *op)
     uint64_t cost = 0, start;
     CUcontext ctx = op->work->ctx;
 
-    not_ready(op);
+    ready_remove(op);
     if (must_be_held(op)) {
         hold(op);
         return;
@@ -204,7 +151,7 @@ static void execute(struct op *op)
             after->ready_ns = op->end_ns;
         }
         if (--after->unmet == 0) {
-            make_ready(after);
+            ready_add(after);
         }
     }
     soft.pending--;
@@ -218,14 +165,8 @@ static void execute(struct op *op)
 static void run_released(void)
 {
     while (released) {
-        struct op *first = NULL;
+        struct op *first = ready_first();
 
-        for (uint32_t i = 0; i < n_ready; i++) {
-            if (ready[i]->work->kind != WORK_HOST &&
-                (first == NULL || ready[i]->seq < first->seq)) {
-                first = ready[i];
-            }
-        }
         released = first != NULL;
         if (first != NULL) {
             execute(first);
@@ -246,7 +187,7 @@ struct mark op_submit(struct op *op)
             execute(op);
             mark.end_ns = op->end_ns;
         } else {
-            make_ready(op);
+            ready_add(op);
         }
     }
     return mark;
@@ -257,39 +198,6 @@ void engine_settle(void)
     if (soft.set.seed == 0) {
         run_released();
     }
-}
-
-static uint64_t score(const struct op *op)
-{
-    if (soft.set.seed == 0) {
-        return ~op->seq;
-    }
-    if (favourites) {
-        return mix(favour_salt ^ op->at.lane) | 1;
-    }
-    return random_next() | 1;
-}
-
-/* One of the ready ops; with need, only of those that are marked so. */
-static struct op *choose(uint64_t need)
-{
-    struct op *best = NULL;
-    uint64_t best_score = 0;
-
-    if (favourites && random_next() % 32 == 0) {
-        favour_salt = random_next();
-    }
-    for (uint32_t i = 0; i < n_ready; i++) {
-        if (need == 0 || ready[i]->need == need) {
-            uint64_t s = score(ready[i]);
-
-            if (best == NULL || s > best_score) {
-                best = ready[i];
-                best_score = s;
-            }
-        }
-    }
-    return best;
 }
 
 static void need_one(const struct mark *mark, uint64_t need)
@@ -349,16 +257,15 @@ static bool any_pending(const struct mark *marks, uint32_t n)
 static void run_needed(uint64_t need)
 {
     for (;;) {
-        struct op *op = choose(need);
+        struct op *op = ready_choose(need);
 
         if (op == NULL) {
             return;
         }
         execute(op);
         /* Others may go in between, as on a device. */
-        if (soft.set.seed != 0 && n_ready != 0 &&
-            random_next() % 512 < eagerness) {
-            execute(choose(0));
+        if (soft.set.seed != 0 && ready_is_one_more(512)) {
+            execute(ready_choose(0));
         }
     }
 }
@@ -371,10 +278,10 @@ static bool run_for_held(void)
         return false;
     }
     look_at_held();
-    if (n_ready == 0) {
+    if (!ready_is_any()) {
         return false;
     }
-    execute(choose(0));
+    execute(ready_choose(0));
     return true;
 }
 
@@ -393,7 +300,7 @@ bool engine_poll(const struct mark *marks, uint32_t n)
     if (soft.set.seed == 0) {
         run_needed(need);
     } else {
-        op = choose(need);
+        op = ready_choose(need);
         if (op != NULL) {
             execute(op);
         }
@@ -406,8 +313,8 @@ bool engine_poll(const struct mark *marks, uint32_t n)
 
 void engine_run_all(void)
 {
-    while (n_ready != 0) {
-        execute(choose(0));
+    while (ready_is_any()) {
+        execute(ready_choose(0));
     }
 }
 
@@ -425,10 +332,10 @@ void engine_pump(void)
         }
         return;
     }
-    while (n_ready != 0 && random_next() % 256 < eagerness) {
-        execute(choose(0));
+    while (ready_is_one_more(256)) {
+        execute(ready_choose(0));
     }
-    while (n_ready != 0 && soft.pending > MAX_PENDING) {
-        execute(choose(0));
+    while (ready_is_any() && soft.pending > MAX_PENDING) {
+        execute(ready_choose(0));
     }
 }

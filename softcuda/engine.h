@@ -27,7 +27,6 @@ void engine_run_until(const struct mark *marks, uint32_t n);
 bool engine_poll(const struct mark *marks, uint32_t n);
 void engine_run_all(void);
 void engine_pump(void);
-void engine_seed(uint64_t seed);
 /* Of the next op that is submitted. */
 uint64_t engine_next_seq(void);
 
