@@ -120,8 +120,10 @@ struct bench_options bench_parse(int argc, char **argv, const char *usage)
         { "cublas", required_argument, NULL, 'b' },
         { "costs", required_argument, NULL, 'k' },
         { "nccl", required_argument, NULL, 'n' },
+        { "ranks", required_argument, NULL, 'R' },
         { "callgrind", no_argument, NULL, 'c' },
         { "whole-steps", no_argument, NULL, 'w' },
+        { "brief", no_argument, NULL, 'B' },
         { "help", no_argument, NULL, 'h' },
         { NULL, 0, NULL, 0 },
     };
@@ -157,11 +159,17 @@ struct bench_options bench_parse(int argc, char **argv, const char *usage)
         case 'n':
             options.nccl = optarg;
             break;
+        case 'R':
+            options.ranks = (uint32_t)positive("ranks", optarg);
+            break;
         case 'k':
             options.costs = optarg;
             break;
         case 'c':
             options.callgrind = true;
+            break;
+        case 'B':
+            options.brief = true;
             break;
         case 'w':
             options.whole_steps = true;
@@ -171,8 +179,9 @@ struct bench_options bench_parse(int argc, char **argv, const char *usage)
                     "usage: %s [--driver cuda|soft] [--library PATH]\n"
                     "    [--rounds N] [--passes N] [--json FILE] "
                     "[--fraction F|auto]\n"
-                    "    [--cublas PATH] [--nccl PATH] [--costs FILE]\n"
-                    "    [--callgrind [--whole-steps]]\n%s\n",
+                    "    [--cublas PATH] [--nccl PATH] [--ranks N] "
+                    "[--costs FILE]\n"
+                    "    [--callgrind [--whole-steps]] [--brief]\n%s\n",
                     argv[0], usage);
             exit(c == 'h' ? 0 : 2);
         }

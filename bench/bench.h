@@ -22,6 +22,7 @@ struct bench_options {
     bool soft;           /* --driver soft */
     bool callgrind;      /* --callgrind: only passes, nothing is timed */
     bool whole_steps;    /* --whole-steps: with --callgrind, every pass */
+    bool brief;          /* --brief: a part of it, to see that it works */
     int rounds;          /* --rounds; 0: the program's own */
     int passes;          /* --passes: with --callgrind, how many to capture */
     const char *library; /* --library; NULL: looked for */
@@ -31,6 +32,7 @@ struct bench_options {
     const char *nccl;     /* --nccl; NULL: the software device's, or
                              libnccl.so.2 */
     uint32_t rank;        /* of several, which take the devices in turn */
+    uint32_t ranks;       /* --ranks: how many; 0: the program's own */
     const char *costs;    /* --costs: written by overlap, read by scale */
 };
 

@@ -92,6 +92,9 @@ static bool take_line(struct costs *costs, const char *line)
         costs->token_bytes = bytes;
         return bytes > 0;
     }
+    if (sscanf(line, "ranks %u", &costs->ranks) == 1) {
+        return costs->ranks >= 2;
+    }
     if (strncmp(line, "shape ", 6) == 0) {
         return take_shape(costs, line);
     }

@@ -5,6 +5,7 @@
  *
  *     device NAME
  *     tokens BYTES                      what the experts of a layer multiply
+ *     ranks N                           that exchange; none: with the host
  *     shape LAYERS BYTES RATIO NAME     and of each shape, after its line:
  *     node DIRECTION STAGE NS           alone, a compute node or an exchange
  *     host NS                           until a pair of layers is issued
@@ -35,6 +36,7 @@ struct costs_shape {
 struct costs {
     char device[128];
     uint64_t token_bytes;
+    uint32_t ranks; /* 0: exchanges were with the host */
     struct costs_shape shapes[16];
     int n;
 };

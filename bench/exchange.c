@@ -1,11 +1,11 @@
 /*
- * exchange.c - what an exchange between two ranks takes, and takes from the
+ * exchange.c - what an exchange between ranks takes, and takes from the
  * compute beside it: the library's own, by copies, and NCCL's.
  *
  * First the exchange alone, over bare copies of the same bytes into the other
- * rank's memory.  Then beside matrix products that are simply issued with it.
- * Then in a host with experts, whose nodes the library orders.  On one GPU the
- * ranks share it, each by half of the products.
+ * ranks' memory.  Then beside matrix products that are simply issued with it.
+ * Then in a host with experts, whose nodes the library orders.  Where there
+ * are fewer GPUs than ranks they share them, and their products too.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -21,33 +21,47 @@ enum {
     PRODUCTS = 4 /* of each rank, beside one exchange */
 };
 
-static const uint64_t mib[] = { 1, 4, 16, 64 };
+/* That a rank sends to all others together. */
+static const uint64_t mib[] = { 1, 4, 16, 64, 256 };
+enum { SIZES = sizeof(mib) / sizeof(mib[0]) };
 
 /* ---- alone, and beside products ------------------------------------------ */
 
 struct window {
     CUdeviceptr memory;
-    CUdeviceptr bare;  /* where bare copies go, which nobody waits for */
-    CUdeviceptr there; /* the next rank's, mapped here */
+    uint64_t bytes;
+    CUdeviceptr bare; /* where bare copies go, which nobody waits for */
+    CUdeviceptr there[RANKS_MOST]; /* the others', mapped here */
+    CUdeviceptr send;
     gh_exchange *x[EXCHANGES];
     void *a, *b, *c; /* of products */
 };
 
-static CUdeviceptr open_there(struct side *s, CUdeviceptr memory)
+static void open_there(struct side *s, struct window *w)
 {
     uint64_t mine[8], all[8 * RANKS_MOST];
     CUipcMemHandle handle;
-    CUdeviceptr there = 0;
 
     _Static_assert(sizeof(handle) == sizeof(mine), "a handle is 64 bytes");
-    NEED(&s->bench, cuIpcGetMemHandle, (&handle, memory));
+    NEED(&s->bench, cuIpcGetMemHandle, (&handle, w->bare));
     memcpy(mine, &handle, sizeof(mine));
     (void)rank_gather(s->rank, 0, mine, all, 8);
-    memcpy(&handle, &all[8 * ((s->rank->rank + 1) % s->rank->n)],
-           sizeof(handle));
-    NEED(&s->bench, cuIpcOpenMemHandle,
-         (&there, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
-    return there;
+    for (uint32_t i = 0; i < s->rank->n; i++) {
+        if (i != s->rank->rank) {
+            memcpy(&handle, &all[8 * (size_t)i], sizeof(handle));
+            NEED(&s->bench, cuIpcOpenMemHandle,
+                 (&w->there[i], handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+        }
+    }
+}
+
+static void close_there(struct side *s, struct window *w)
+{
+    for (uint32_t i = 0; i < s->rank->n; i++) {
+        if (i != s->rank->rank) {
+            NEED(&s->bench, cuIpcCloseMemHandle, (w->there[i]));
+        }
+    }
 }
 
 static void *numbers(struct side *s, uint32_t seed)
@@ -69,16 +83,20 @@ static void *numbers(struct side *s, uint32_t seed)
 static void open_window(struct side *s, struct window *w)
 {
     memset(w, 0, sizeof(*w));
-    NEED(&s->bench, cuMemAlloc, (&w->memory, s->most));
-    NEED(&s->bench, cuMemAlloc, (&w->bare, s->most));
-    w->there = open_there(s, w->bare);
+    w->bytes = mib[SIZES - 1] * s->unit;
+    NEED(&s->bench, cuMemAlloc, (&w->memory, w->bytes));
+    NEED(&s->bench, cuMemAlloc, (&w->bare, w->bytes));
+    NEED(&s->bench, cuMemAlloc, (&w->send, w->bytes));
+    NEED(&s->bench, cuMemsetD8Async, (w->send, 1, w->bytes, s->bench.stream));
+    bench_sync(&s->bench);
+    open_there(s, w);
     w->a = numbers(s, 1);
     w->b = numbers(s, 2);
     w->c = numbers(s, 3);
     for (enum exchange_by by = BY_COPY; by <= BY_NCCL; by++) {
         if (side_has(s, by)) {
             w->x[by] = side_exchange(s, by, (void *)(uintptr_t)w->memory,
-                                     s->most);
+                                     w->bytes);
         }
     }
 }
@@ -89,10 +107,11 @@ static void close_window(struct side *s, struct window *w)
         s->bench.gh->exchange_destroy(w->x[by]);
     }
     rank_meet(s->rank);
-    NEED(&s->bench, cuIpcCloseMemHandle, (w->there));
+    close_there(s, w);
     rank_meet(s->rank);
     NEED(&s->bench, cuMemFree, (w->memory));
     NEED(&s->bench, cuMemFree, (w->bare));
+    NEED(&s->bench, cuMemFree, (w->send));
     NEED(&s->bench, cuMemFree, ((CUdeviceptr)(uintptr_t)w->a));
     NEED(&s->bench, cuMemFree, ((CUdeviceptr)(uintptr_t)w->b));
     NEED(&s->bench, cuMemFree, ((CUdeviceptr)(uintptr_t)w->c));
@@ -101,11 +120,19 @@ static void close_window(struct side *s, struct window *w)
 static void exchange_once(struct side *s, struct window *w, enum exchange_by by,
                           uint64_t bytes, CUstream stream)
 {
-    if (by == BY_BARE) {
+    const uint32_t n = s->rank->n, mine = s->rank->rank;
+    const uint64_t part = side_part(s, bytes);
+
+    if (by != BY_BARE) {
+        side_send(s, w->x[by], (void *)(uintptr_t)w->send, 0, bytes, stream);
+        return;
+    }
+    for (uint32_t i = 1; i < n; i++) {
+        const uint32_t to = (mine + i) % n;
+
         NEED(&s->bench, cuMemcpyAsync,
-             (w->there, (CUdeviceptr)(uintptr_t)s->send, bytes, stream));
-    } else {
-        side_send(s, w->x[by], s->send, 0, bytes, stream);
+             (w->there[to] + part * (mine < to ? mine : mine - 1),
+              w->send + part * (i - 1), part, stream));
     }
 }
 
@@ -143,10 +170,13 @@ static double timed(struct side *s, struct window *w, enum exchange_by by,
 static void measure_copies(struct side *s, struct window *w, FILE *file,
                            int rounds)
 {
+    bool first = true;
+
     fprintf(file, "\"copies\": [\n");
-    for (size_t k = 0; k < sizeof(mib) / sizeof(mib[0]); k++) {
+    for (size_t k = s->bench.options.brief ? SIZES - 1 : 0; k < SIZES; k++) {
         const uint64_t bytes = mib[k] * s->unit;
         double ns[EXCHANGES][MOST_ROUNDS], ratios[MOST_ROUNDS];
+        double over[MOST_ROUNDS];
 
         for (int i = -1; i < rounds; i++) {
             for (enum exchange_by by = BY_COPY; by < EXCHANGES; by++) {
@@ -157,17 +187,29 @@ static void measure_copies(struct side *s, struct window *w, FILE *file,
             }
             ratios[i < 0 ? 0 : i] =
                 ns[BY_BARE][i < 0 ? 0 : i] / ns[BY_COPY][i < 0 ? 0 : i];
+            over[i < 0 ? 0 : i] = side_has(s, BY_NCCL)
+                                      ? ns[BY_NCCL][i < 0 ? 0 : i] /
+                                            ns[BY_COPY][i < 0 ? 0 : i]
+                                      : 0;
         }
-        fprintf(file, "%s  {\"bytes\": %llu, ", k > 0 ? ",\n" : "",
+        fprintf(file, "%s  {\"bytes\": %llu, ", first ? "" : ",\n",
                 (unsigned long long)bytes);
+        first = false;
         for (enum exchange_by by = BY_COPY; by < EXCHANGES; by++) {
             if (side_has(s, by)) {
+                const struct spread spread =
+                    bench_spread(ns[by], (size_t)rounds);
                 char key[32];
 
                 snprintf(key, sizeof(key), "%s_ns", by_name(by));
-                bench_json_spread(file, key,
-                                  bench_spread(ns[by], (size_t)rounds));
+                bench_json_spread(file, key, spread);
+                fprintf(file, "\"%s_gb_s\": %.2f, ", by_name(by),
+                        (double)bytes / spread.median);
             }
+        }
+        if (side_has(s, BY_NCCL)) {
+            fprintf(file, "\"copy_over_nccl\": %.4f, ",
+                    bench_spread(over, (size_t)rounds).median);
         }
         fprintf(file, "\"bare_over_copy\": %.4f}",
                 bench_spread(ratios, (size_t)rounds).median);
@@ -225,34 +267,30 @@ static bool has_mps(void)
     return directory != NULL && access(path, F_OK) == 0;
 }
 
-static FILE *begin(struct side *s)
+static FILE *begin(const struct side *s)
 {
-    FILE *file = s->rank->rank == 0 ? bench_json_begin(&s->bench, "exchange")
-                                    : fopen("/dev/null", "w");
+    FILE *file = side_json_begin(s, "exchange");
 
-    if (file == NULL) {
-        bench_die("cannot write /dev/null");
-    }
     fprintf(file,
-            "\"ranks\": %u, \"mps\": %s, \"nccl\": %d, \"products\": "
-            "{\"by\": \"%s\", \"n\": %d},\n",
-            s->rank->n, has_mps() ? "true" : "false",
-            s->comm != NULL ? s->nccl.version : 0, s->products.by,
-            s->products.n);
+            "\"mps\": %s, \"products\": {\"by\": \"%s\", \"n\": %d},\n",
+            has_mps() ? "true" : "false", s->products.by, s->products.n);
     return file;
 }
 
 static void run_rank(struct rank *rank, void *user)
 {
     const struct bench_options *options = user;
-    /* Ranks that take turns on a GPU are slow, and their numbers say little. */
-    const int usual = options->soft || has_mps() ? ROUNDS : 2;
-    const int rounds = options->rounds != 0 ? options->rounds : usual;
     struct side side;
     struct window window;
+    int rounds = options->rounds;
     FILE *file;
 
     side_open(&side, rank, options);
+    if (rounds == 0) {
+        /* Ranks that take turns on a GPU are slow, and their numbers say
+         * little. */
+        rounds = has_mps() || side.devices == rank->n ? ROUNDS : 2;
+    }
     file = begin(&side);
     open_window(&side, &window);
     measure_copies(&side, &window, file, rounds);
@@ -260,11 +298,7 @@ static void run_rank(struct rank *rank, void *user)
     close_window(&side, &window);
     fflush(file);
     exchange_overlap(&side, file, rounds);
-    if (rank->rank == 0) {
-        bench_json_end(&side.bench, file);
-    } else {
-        fclose(file);
-    }
+    side_json_end(&side, file);
     side_close(&side);
 }
 
@@ -272,16 +306,18 @@ int main(int argc, char **argv)
 {
     struct bench_options options = bench_parse(
         argc, argv,
-        "Measures exchanges between two ranks, alone and beside compute.");
+        "Measures exchanges between ranks (two, or --ranks), alone and "
+        "beside compute.");
+    uint32_t ranks;
 
     if (options.rounds > MOST_ROUNDS) {
         bench_die("--rounds is %d; give %d at most", options.rounds,
                   MOST_ROUNDS);
     }
-    if (options.soft) {
-        setenv("SOFTCUDA_DEVICES", "2", 1);
-        setenv("SOFTCUDA_PROCESSES", "1", 1);
+    ranks = ranks_asked(&options, 2);
+    if (ranks < 2) {
+        bench_die("--ranks is 1; an exchange has two or more");
     }
-    ranks_run(2, options.soft, run_rank, &options);
+    ranks_run(ranks, options.soft, run_rank, &options);
     return 0;
 }

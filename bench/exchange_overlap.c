@@ -187,6 +187,7 @@ void exchange_overlap(struct side *s, FILE *file, int rounds)
 {
     const uint64_t room =
         s->most > s->products.bytes ? s->most : s->products.bytes;
+    const uint64_t most = s->bench.options.brief ? 1 : 4;
     struct trial t = { .s = s };
 
     layers_open(&t.layers, &s->products, LAYERS, room, 1000 * s->rank->rank);
@@ -199,9 +200,9 @@ void exchange_overlap(struct side *s, FILE *file, int rounds)
         }
     }
     fprintf(file, "\"overlap\": [\n");
-    for (uint64_t part = 4; part >= 1; part /= 2) {
+    for (uint64_t part = most; part >= 1; part /= 2) {
         t.bytes = s->most / part;
-        try_bytes(&t, file, rounds, part == 4);
+        try_bytes(&t, file, rounds, part == most);
     }
     fprintf(file, "\n]\n");
     for (enum exchange_by by = BY_COPY; by <= BY_NCCL; by++) {

@@ -30,6 +30,7 @@ enum place {
     GRAD_IN,      /* of the layer's input */
     PLACES
 };
+_Static_assert((int)PLACES == (int)LAYERS_PLACES, "what memory is asked for");
 
 /* ---- places -------------------------------------------------------------- */
 

@@ -15,6 +15,8 @@
 #include "bench/experts.h"
 #include "bench/product.h"
 
+enum { LAYERS_PLACES = 8 /* of a layer, in each set */ };
+
 struct layers {
     const struct bench *bench;
     const struct products *products;

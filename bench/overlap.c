@@ -1,9 +1,9 @@
 /*
  * overlap.c - how much of an exchange of tokens is hidden behind compute.
  *
- * One rank, layers with experts (layers.h).  An exchange copies as many bytes
- * from the device to pinned memory of the host as from there to the device, at
- * once, as a rank of an all-to-all sends and receives.
+ * Layers with experts (layers.h), on one rank whose exchanges are with the
+ * host, or with --ranks on several, whose exchanges are with each other
+ * (overlap_link.h).  Of several ranks the slowest counts, in each time.
  *
  * The same step is run in several ways, in turns: compute alone, exchanges
  * alone, both one after the other, overlapped in the fixed order and in the
@@ -11,61 +11,59 @@
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-#include "bench/layers.h"
 #include "bench/overlap.h"
+#include "bench/overlap_link.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#define FREE_SHARE 0.6 /* of free memory, for places */
+
 enum {
     LAYERS = 8,
     MICROBATCHES = 3,
-    ROUNDS = 6,
-    OFFSETS = 16 /* what is received begins at one of these */
+    ROUNDS = 6
 };
 
 static const struct shape shapes[] = {
-    { "balanced", 1, 1, 0.25, LAYERS },
-    { "balanced", 1, 1, 0.5, LAYERS },
-    { "balanced", 1, 1, 0.75, LAYERS },
-    { "balanced", 1, 1, 1.0, LAYERS },
-    { "balanced", 1, 1, 1.25, LAYERS },
-    { "short attention, long experts", 1, 3, 0.75, LAYERS - 2 },
-    { "long attention, short experts", 3, 1, 0.75, LAYERS - 2 },
+    { "balanced", 1, 1, 0.25, LAYERS, false },
+    { "balanced", 1, 1, 0.5, LAYERS, false },
+    { "balanced", 1, 1, 0.75, LAYERS, false },
+    { "balanced", 1, 1, 1.0, LAYERS, false },
+    { "balanced", 1, 1, 1.25, LAYERS, false },
+    { "short attention, long experts", 1, 3, 0.75, LAYERS - 2, false },
+    { "long attention, short experts", 3, 1, 0.75, LAYERS - 2, false },
+    /* the last, and of several ranks alone */
+    { "one rank with most tokens", 2, 3, 0.5, LAYERS - 2, true },
 };
-#define SHAPES (sizeof(shapes) / sizeof(shapes[0]))
 
 struct setting {
     struct bench *bench;
-    struct products products;
+    const struct products *products;
     struct layers layers;
-    uint64_t unit;  /* of which the next is a multiple */
-    uint64_t bytes; /* of an exchange, each way */
-    double product_ns, exchange_ns; /* of a matrix */
-    double ns_per_byte;             /* of an exchange */
-
-    char *sent, *received; /* on the host */
-    CUstream side;         /* of what is received */
-    CUevent fork, join;
+    struct link link;
+    uint64_t limit; /* bytes of a place, as memory is limited */
+    double product_ns, exchange_ns[BY_NCCL + 1]; /* of a matrix */
+    double ns_per_byte;                          /* of an exchange */
 };
 
-/* To the host, and from there. */
-static void exchange(void *user, const struct experts_node *node,
-                     CUdeviceptr from, CUdeviceptr to)
-{
-    const struct setting *s = user;
-    const struct bench *bench = s->bench;
-    const uint32_t offset = (3 * node->layer + 5 * node->microbatch +
-                             node->stage + 7 * node->direction) %
-                            OFFSETS;
+enum { SHAPES = sizeof(shapes) / sizeof(shapes[0]), BRIEF_LAYERS = 2 };
 
-    NEED(bench, cuEventRecord, (s->fork, node->stream));
-    NEED(bench, cuStreamWaitEvent, (s->side, s->fork, 0));
-    NEED(bench, cuMemcpyDtoHAsync, (s->sent, from, s->bytes, node->stream));
-    NEED(bench, cuMemcpyHtoDAsync,
-         (to, s->received + offset * s->unit, s->bytes, s->side));
-    NEED(bench, cuEventRecord, (s->join, s->side));
-    NEED(bench, cuStreamWaitEvent, (node->stream, s->join, 0));
+/* The i-th that is measured, as it is; whether there is one. */
+static bool shape_at(const struct setting *s, size_t i, struct shape *shape)
+{
+    const bool brief = s->bench->options.brief;
+    /* brief: balanced and uneven */
+    const size_t at = !brief ? i : i == 0 ? 2 : i == 1 ? SHAPES - 1 : SHAPES;
+
+    if (at >= SHAPES || (shapes[at].uneven && s->link.side == NULL)) {
+        return false;
+    }
+    *shape = shapes[at];
+    if (brief) {
+        shape->layers = BRIEF_LAYERS;
+    }
+    return true;
 }
 
 /* ---- what a shape needs -------------------------------------------------- */
@@ -78,6 +76,7 @@ static double timed(struct setting *s, int times, enum stage stage)
                                        .stream = s->bench->stream };
     CUevent ends[2];
     float ms = 0;
+    double ns;
 
     for (int i = 0; i < 2; i++) {
         NEED(s->bench, cuEventCreate, (&ends[i], 0));
@@ -89,12 +88,14 @@ static double timed(struct setting *s, int times, enum stage stage)
         layers_issue(&s->layers, &node);
     }
     NEED(s->bench, cuEventRecord, (ends[1], node.stream));
-    NEED(s->bench, cuEventSynchronize, (ends[1]));
+    link_wait(&s->link);
     NEED(s->bench, cuEventElapsedTime, (&ms, ends[0], ends[1]));
     for (int i = 0; i < 2; i++) {
         NEED(s->bench, cuEventDestroy, (ends[i]));
     }
-    return (double)ms * 1e6 / times;
+    ns = (double)ms * 1e6 / times;
+    link_most(&s->link, &ns, 1);
+    return ns;
 }
 
 /* So large that the four exchanges of a pair of layers take `ratio` of its
@@ -104,50 +105,80 @@ static uint64_t bytes_for(const struct setting *s, const struct shape *shape)
     const double compute =
         3 * (shape->before + shape->experts) * s->product_ns;
     const double bytes = shape->ratio * compute / 4 / s->ns_per_byte;
+    const uint64_t rounded =
+        (uint64_t)(bytes / (double)s->link.unit + 1) * s->link.unit;
+    const double share =
+        shape->uneven ? link_share(&s->link) * s->link.side->rank->n : 1;
+    const uint64_t limit = (uint64_t)((double)s->limit / share);
+    const uint64_t most = limit - limit % s->link.unit;
 
-    return (uint64_t)(bytes / (double)s->unit + 1) * s->unit;
+    return rounded < most ? rounded : most;
 }
 
 static void take_memory(struct setting *s, uint32_t layers, uint64_t room)
 {
-    const uint64_t host = room + OFFSETS * s->unit;
+    const struct side *side = s->link.side;
 
-    layers_open(&s->layers, &s->products, layers, room, 0);
-    s->layers.exchange = exchange;
-    s->layers.user = s;
-    NEED(s->bench, cuMemAllocHost, ((void **)&s->sent, room));
-    NEED(s->bench, cuMemAllocHost, ((void **)&s->received, host));
-    products_fill(&s->products, s->received, host, 1);
+    layers_open(&s->layers, s->products, layers, room,
+                side != NULL ? 1000 * side->rank->rank : 0);
+    s->layers.exchange = link_exchange;
+    s->layers.user = &s->link;
+    link_take(&s->link, &s->layers, room);
 }
 
 static void give_memory(struct setting *s)
 {
+    link_give(&s->link);
     layers_close(&s->layers);
-    NEED(s->bench, cuMemFreeHost, (s->sent));
-    NEED(s->bench, cuMemFreeHost, (s->received));
 }
 
-static void open_setting(struct setting *s, struct bench *bench)
+/* So that places for all layers and sets fit, on the rank that has least. */
+static void find_limit(struct setting *s)
 {
-    uint64_t most;
+    const double places = EXPERTS_SETS * LAYERS * LAYERS_PLACES;
+    size_t free = 0, all = 0;
+    double lack;
+
+    NEED(s->bench, cuMemGetInfo, (&free, &all));
+    lack = -(double)free;
+    link_most(&s->link, &lack, 1);
+    s->limit = (uint64_t)(-lack * FREE_SHARE / places);
+}
+
+static void time_exchanges(struct setting *s)
+{
+    s->link.bytes = s->products->bytes;
+    take_memory(s, 1, s->link.bytes);
+    s->product_ns = timed(s, 20, STAGE_EXPERTS);
+    for (enum exchange_by by = BY_COPY; by <= BY_NCCL; by++) {
+        if (by == BY_COPY ||
+            (s->link.side != NULL && side_has(s->link.side, by))) {
+            s->link.by = by;
+            s->exchange_ns[by] = timed(s, 10, STAGE_DISPATCH);
+        }
+    }
+    s->link.by = BY_COPY;
+    s->ns_per_byte = s->exchange_ns[BY_COPY] / (double)s->link.bytes;
+    give_memory(s);
+}
+
+static void open_setting(struct setting *s, struct bench *bench,
+                         const struct products *products, struct side *side)
+{
+    uint64_t most = products->bytes;
+    struct shape shape;
 
     memset(s, 0, sizeof(*s));
     s->bench = bench;
-    products_open(&s->products, bench, bench->options.cublas);
-    s->unit = bench->options.soft ? 64 : 4096;
-    s->bytes = most = s->products.bytes;
-    NEED(bench, cuStreamCreate, (&s->side, CU_STREAM_NON_BLOCKING));
-    NEED(bench, cuEventCreate, (&s->fork, CU_EVENT_DISABLE_TIMING));
-    NEED(bench, cuEventCreate, (&s->join, CU_EVENT_DISABLE_TIMING));
-    take_memory(s, 1, s->bytes);
-    s->product_ns = timed(s, 20, STAGE_EXPERTS);
-    s->exchange_ns = timed(s, 10, STAGE_DISPATCH);
-    s->ns_per_byte = s->exchange_ns / (double)s->bytes;
-    give_memory(s);
-    for (size_t i = 0; i < SHAPES; i++) {
-        const uint64_t bytes = bytes_for(s, &shapes[i]);
+    s->products = products;
+    link_open(&s->link, bench, side);
+    find_limit(s);
+    time_exchanges(s);
+    for (size_t i = 0; shape_at(s, i, &shape); i++) {
+        const uint64_t room =
+            link_room(&s->link, shape.uneven, bytes_for(s, &shape));
 
-        most = most > bytes ? most : bytes;
+        most = most > room ? most : room;
     }
     take_memory(s, LAYERS, most);
 }
@@ -155,10 +186,7 @@ static void open_setting(struct setting *s, struct bench *bench)
 static void close_setting(struct setting *s)
 {
     give_memory(s);
-    NEED(s->bench, cuStreamDestroy, (s->side));
-    NEED(s->bench, cuEventDestroy, (s->fork));
-    NEED(s->bench, cuEventDestroy, (s->join));
-    products_close(&s->products);
+    link_close(&s->link);
 }
 
 /* ---- measuring ----------------------------------------------------------- */
@@ -167,7 +195,36 @@ static void close_setting(struct setting *s)
 static void go(struct setting *s, enum overlap_way way)
 {
     s->layers.computes = way != WAY_COMM;
-    s->layers.exchange = way != WAY_COMPUTE ? exchange : NULL;
+    s->layers.exchange = way != WAY_COMPUTE ? link_exchange : NULL;
+}
+
+static void issue(void *user, const struct experts_node *node)
+{
+    struct setting *s = user;
+
+    layers_issue(&s->layers, node);
+}
+
+static gh_buffer buffer(void *user, const struct experts_node *node,
+                        bool output)
+{
+    struct setting *s = user;
+
+    return layers_buffer(&s->layers, node, output);
+}
+
+static void wait_for_all(void *user)
+{
+    struct setting *s = user;
+
+    link_wait(&s->link);
+}
+
+static void agree(void *user, double *ns, uint32_t n)
+{
+    const struct setting *s = user;
+
+    link_most(&s->link, ns, n);
 }
 
 static void open_mode(struct setting *s, struct mode *mode,
@@ -175,9 +232,8 @@ static void open_mode(struct setting *s, struct mode *mode,
 {
     static const char *const orders[] = { "off", "off", "off", "fixed",
                                           "auto" };
-    const struct experts_work work = { .issue = layers_issue,
-                                       .buffer = layers_buffer,
-                                       .user = &s->layers };
+    const struct experts_work work = { issue, buffer, s, wait_for_all,
+                                       agree };
     const struct experts_options options = { .layers = s->layers.n,
                                              .order = orders[mode->way],
                                              .graphs = mode->graphs };
@@ -233,6 +289,7 @@ static void time_nodes(struct setting *s, struct experts *host,
                 n[d][i] > 0 ? bench_spread(ns[d][i], n[d][i]).median : 0;
             free(ns[d][i]);
         }
+        link_most(&s->link, m->nodes[d], STAGES);
     }
     experts_timeline_free(s->bench, &t);
 }
@@ -263,6 +320,9 @@ static void run_rounds(struct setting *s, struct measured *m,
 
             go(s, mode->way);
             times = experts_step(&hosts[which], MICROBATCHES);
+            link_most(&s->link, &times.pair, 1);
+            link_most(&s->link, &times.host, 1);
+            link_most(&s->link, &times.step, 1);
             mode->pair[i] = times.pair;
             mode->host[i] = times.host;
             mode->step[i] = times.step;
@@ -270,8 +330,27 @@ static void run_rounds(struct setting *s, struct measured *m,
     }
 }
 
+/* On all ranks; every way that exchanges and computes.  `first` is what the
+ * same shape has left by another kind of exchange; 0: none. */
+static bool are_equal(const struct setting *s, const struct measured *m,
+                      uint64_t first)
+{
+    double differ = 0;
+
+    for (int i = 0; i < MODES; i++) {
+        const uint64_t hash = m->modes[i].hash;
+
+        first = first == 0 ? hash : first;
+        differ = hash != 0 && hash != first ? 1 : differ;
+    }
+    differ = first == 0 ? 1 : differ;
+    link_most(&s->link, &differ, 1);
+    return differ == 0;
+}
+
+/* `hash` is that of the shape, 0 until it is known. */
 static void measure(struct setting *s, const struct shape *shape,
-                    struct measured *m, int rounds)
+                    struct measured *m, int rounds, uint64_t *hash)
 {
     /* Without graphs, then with. */
     static const enum overlap_way ways[MODES] = {
@@ -282,14 +361,17 @@ static void measure(struct setting *s, const struct shape *shape,
 
     memset(m, 0, sizeof(*m));
     s->layers.before = shape->before;
-    s->layers.experts = shape->experts;
+    s->layers.experts =
+        link_products(&s->link, shape->uneven, shape->experts);
     s->layers.n = shape->layers;
-    s->bytes = bytes_for(s, shape);
+    s->link.bytes = bytes_for(s, shape);
+    s->link.uneven = shape->uneven;
     m->shape = shape;
+    m->by = s->link.side != NULL ? by_name(s->link.by) : "host";
     m->layers = shape->layers;
     m->microbatches = MICROBATCHES;
     m->rounds = rounds;
-    m->exchange_bytes = s->bytes;
+    m->exchange_bytes = link_flow(&s->link);
     for (int i = 0; i < MODES; i++) {
         m->modes[i].way = ways[i];
         m->modes[i].graphs = i > 0 && ways[i] == ways[i - 1];
@@ -304,6 +386,8 @@ static void measure(struct setting *s, const struct shape *shape,
         m->modes[i].stats = hosts[i].stats;
         experts_close(&hosts[i]);
     }
+    m->equal = are_equal(s, m, *hash);
+    *hash = m->modes[MODES - 1].hash;
 }
 
 static void forget(const struct bench *bench, struct measured *m)
@@ -315,51 +399,134 @@ static void forget(const struct bench *bench, struct measured *m)
     experts_timeline_free(bench, &m->found);
 }
 
-int main(int argc, char **argv)
-{
-    const struct bench_options options = bench_parse(
-        argc, argv,
-        "Measures how much of an exchange is hidden behind compute.");
-    const int rounds = options.rounds != 0 ? options.rounds : ROUNDS;
-    struct bench bench;
-    struct setting s;
-    FILE *file, *costs = NULL;
+/* ---- all of it ----------------------------------------------------------- */
 
-    bench_open(&bench, &options);
-    open_setting(&s, &bench);
-    if (options.costs != NULL) {
-        costs = fopen(options.costs, "w");
-        if (costs == NULL) {
-            bench_die("cannot write %s", options.costs);
-        }
-        fprintf(costs, "device %s\ntokens %zu\n", bench.device,
-                s.products.bytes);
+static FILE *begin_costs(const struct setting *s, const char *path)
+{
+    const bool mine = s->link.side == NULL || s->link.side->rank->rank == 0;
+    FILE *file;
+
+    if (path == NULL) {
+        return NULL;
     }
-    file = bench_json_begin(&bench, "overlap");
+    file = fopen(mine ? path : "/dev/null", "w");
+    if (file == NULL) {
+        bench_die("cannot write %s", path);
+    }
+    fprintf(file, "device %s\ntokens %zu\n", s->bench->device,
+            s->products->bytes);
+    if (s->link.side != NULL) {
+        fprintf(file, "ranks %u\n", s->link.side->rank->n);
+    }
+    return file;
+}
+
+static void report_setting(FILE *file, const struct setting *s)
+{
+    const double bytes = (double)s->products->bytes;
+
     fprintf(file,
             "\"products\": {\"by\": \"%s\", \"n\": %d, \"ns\": %.0f}, "
-            "\"exchange\": {\"bytes\": %llu, \"ns\": %.0f, "
-            "\"bytes_per_ns\": %.2f},\n\"shapes\": [\n",
-            s.products.by, s.products.n, s.product_ns,
-            (unsigned long long)s.products.bytes, s.exchange_ns,
-            1 / s.ns_per_byte);
-    for (size_t i = 0; i < SHAPES; i++) {
-        struct measured m;
+            "\"exchange\": {\"bytes\": %.0f, \"ns\": %.0f, "
+            "\"bytes_per_ns\": %.2f},\n",
+            s->products->by, s->products->n, s->product_ns, bytes,
+            s->exchange_ns[BY_COPY], bytes / s->exchange_ns[BY_COPY]);
+    if (s->exchange_ns[BY_NCCL] > 0) {
+        fprintf(file,
+                "\"exchange_nccl\": {\"bytes\": %.0f, \"ns\": %.0f, "
+                "\"bytes_per_ns\": %.2f},\n",
+                bytes, s->exchange_ns[BY_NCCL],
+                bytes / s->exchange_ns[BY_NCCL]);
+    }
+    fprintf(file, "\"shapes\": [\n");
+}
 
-        measure(&s, &shapes[i], &m, rounds);
-        report_shape(file, &m, i == 0);
-        if (costs != NULL) {
-            report_costs(costs, &m);
+/* A shape by each kind of exchange; the costs are those of the first. */
+static void measure_all(struct setting *s, FILE *file, FILE *costs, int rounds)
+{
+    struct shape shape;
+
+    for (size_t i = 0; shape_at(s, i, &shape); i++) {
+        uint64_t hash = 0;
+
+        for (enum exchange_by by = BY_COPY; by <= BY_NCCL; by++) {
+            struct measured m;
+
+            if (s->exchange_ns[by] <= 0) {
+                continue;
+            }
+            s->link.by = by;
+            measure(s, &shape, &m, rounds, &hash);
+            report_shape(file, &m, i == 0 && by == BY_COPY);
+            if (costs != NULL && by == BY_COPY) {
+                report_costs(costs, &m);
+            }
+            forget(s->bench, &m);
+            fflush(file);
         }
-        forget(&bench, &m);
-        fflush(file);
     }
+    s->link.by = BY_COPY;
     fprintf(file, "\n]\n");
+}
+
+/* `side` is of several ranks. */
+static void run(struct bench *bench, const struct products *products,
+                struct side *side, FILE *file)
+{
+    const struct bench_options *options = &bench->options;
+    struct setting s;
+    FILE *costs;
+
+    open_setting(&s, bench, products, side);
+    costs = begin_costs(&s, options->costs);
+    report_setting(file, &s);
+    measure_all(&s, file, costs,
+                options->rounds != 0 ? options->rounds : ROUNDS);
     if (costs != NULL && (ferror(costs) != 0 || fclose(costs) != 0)) {
-        bench_die("%s could not be written whole", options.costs);
+        bench_die("%s could not be written whole", options->costs);
     }
-    bench_json_end(&bench, file);
     close_setting(&s);
+}
+
+static void run_alone(const struct bench_options *options)
+{
+    struct bench bench;
+    struct products products;
+    FILE *file;
+
+    bench_open(&bench, options);
+    products_open(&products, &bench, options->cublas);
+    file = bench_json_begin(&bench, "overlap");
+    run(&bench, &products, NULL, file);
+    bench_json_end(&bench, file);
+    products_close(&products);
     bench_close(&bench);
+}
+
+static void run_rank(struct rank *rank, void *user)
+{
+    struct side side;
+    FILE *file;
+
+    side_open(&side, rank, user);
+    file = side_json_begin(&side, "overlap");
+    run(&side.bench, &side.products, &side, file);
+    side_json_end(&side, file);
+    side_close(&side);
+}
+
+int main(int argc, char **argv)
+{
+    struct bench_options options = bench_parse(
+        argc, argv,
+        "Measures how much of an exchange is hidden behind compute: with the "
+        "host, or\nwith --ranks between so many ranks, by copies and by NCCL.");
+    const uint32_t ranks = ranks_asked(&options, 1);
+
+    if (ranks == 1) {
+        run_alone(&options);
+    } else {
+        ranks_run(ranks, options.soft, run_rank, &options);
+    }
     return 0;
 }

@@ -14,6 +14,7 @@ struct shape {
     int before, experts;
     double ratio; /* communication over compute that is aimed at */
     uint32_t layers;
+    bool uneven; /* one rank's experts have most of all tokens */
 };
 
 enum overlap_way { WAY_COMPUTE, WAY_COMM, WAY_OFF, WAY_FIXED, WAY_AUTO, WAYS };
@@ -32,6 +33,8 @@ enum { MODES = 2 * WAYS - 1 }; /* what only communicates has no graphs */
 
 struct measured {
     const struct shape *shape;
+    const char *by; /* whom the exchanges are with, or who moves them */
+    bool equal;     /* every order leaves the same numbers */
     uint32_t layers, microbatches;
     int rounds;
     uint64_t exchange_bytes; /* each way */

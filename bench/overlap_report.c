@@ -126,35 +126,22 @@ static void report_timeline(FILE *file, const char *name,
     fprintf(file, "]");
 }
 
-static bool is_equal(const struct measured *m)
-{
-    uint64_t first = 0;
-
-    for (int i = 0; i < MODES; i++) {
-        if (first == 0) {
-            first = m->modes[i].hash;
-        }
-        if (m->modes[i].hash != 0 && m->modes[i].hash != first) {
-            return false;
-        }
-    }
-    return first != 0;
-}
-
 void report_shape(FILE *file, const struct measured *m, bool first)
 {
     const double *compute = find(m, WAY_COMPUTE, true)->pair;
 
     fprintf(file,
-            "%s{\"name\": \"%s\", \"aim\": %.2f, \"before\": %d, "
+            "%s{\"name\": \"%s\", \"by\": \"%s\", \"uneven\": %s, "
+            "\"aim\": %.2f, \"before\": %d, "
             "\"experts\": %d, \"layers\": %u, \"microbatches\": %u, "
             "\"exchange_bytes\": %llu, \"comm_over_compute\": %.3f, "
             "\"bitwise_equal\": %s,\n",
-            first ? "" : ",\n", m->shape->name, m->shape->ratio,
+            first ? "" : ",\n", m->shape->name, m->by,
+            m->shape->uneven ? "true" : "false", m->shape->ratio,
             m->shape->before, m->shape->experts, m->layers, m->microbatches,
             (unsigned long long)m->exchange_bytes,
             ratio_of(m, find(m, WAY_COMM, false)->pair, NULL, compute),
-            is_equal(m) ? "true" : "false");
+            m->equal ? "true" : "false");
     for (int graphs = 0; graphs < 2; graphs++) {
         fprintf(file, "  \"auto_over_fixed%s\": %.4f,\n",
                 graphs != 0 ? "_graphs" : "",

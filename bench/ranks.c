@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -125,6 +126,22 @@ static void end(struct life *life, bool thread)
                status != 0) {
         bench_die("rank %u failed", life->rank.rank);
     }
+}
+
+uint32_t ranks_asked(const struct bench_options *options, uint32_t usual)
+{
+    const uint32_t n = options->ranks != 0 ? options->ranks : usual;
+    char text[16];
+
+    if (n > RANKS_MOST) {
+        bench_die("--ranks is %u; give %d at most", n, RANKS_MOST);
+    }
+    if (options->soft && n > 1) {
+        snprintf(text, sizeof(text), "%u", n);
+        setenv("SOFTCUDA_DEVICES", text, 1);
+        setenv("SOFTCUDA_PROCESSES", "1", 1);
+    }
+    return n;
 }
 
 void ranks_run(uint32_t n, bool threads,

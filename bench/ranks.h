@@ -10,7 +10,7 @@
 #include "bench/bench.h"
 
 enum {
-    RANKS_MOST = 4,
+    RANKS_MOST = 8,
     RANKS_WORDS = 4096 /* that a gather brings of each */
 };
 
@@ -25,6 +25,10 @@ struct rank {
  * when all have ended well.  One that fails ends the program. */
 void ranks_run(uint32_t n, bool threads,
                void (*body)(struct rank *rank, void *user), void *user);
+
+/* How many --ranks asks for; else `usual`.  On the software device, as many
+ * devices are there from then on; call it before anything is loaded. */
+uint32_t ranks_asked(const struct bench_options *options, uint32_t usual);
 
 /* Waits for all of them, but not for ever. */
 void rank_meet(struct rank *rank);

@@ -6,7 +6,8 @@
  * node did, and the library orders them as it does on a GPU.  First the runs
  * that were measured, so that it shows how good the paper is.  Then the same
  * nodes with exchanges between 8 to 1,024 ranks, each as long as a model of
- * the links says.
+ * the links says.  Where the exchanges that were measured went between ranks,
+ * the model of their link is compared with them.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -181,34 +182,6 @@ static double sum_of(const struct costs_shape *shape, bool exchanges)
     return sum * shape->layers;
 }
 
-/* ---- what was measured --------------------------------------------------- */
-
-static void compare(struct paper *p, FILE *file, const struct costs *costs)
-{
-    bool first = true;
-
-    fprintf(file, "\"measured\": [\n");
-    for (int i = 0; i < costs->n; i++) {
-        const struct costs_shape *shape = &costs->shapes[i];
-
-        for (enum cost_way way = COST_OFF; way < COST_WAYS; way++) {
-            const double paper = play(p, shape, way);
-
-            if (shape->measured_ns[way] > 0) {
-                fprintf(file,
-                        "%s  {\"shape\": \"%s\", \"aim\": %.2f, \"way\": "
-                        "\"%s\", \"paper_ns\": %.0f, \"measured_ns\": %.0f, "
-                        "\"ratio\": %.4f}",
-                        first ? "" : ",\n", shape->name, shape->ratio,
-                        cost_ways[way], paper, shape->measured_ns[way],
-                        paper / shape->measured_ns[way]);
-                first = false;
-            }
-        }
-    }
-    fprintf(file, "\n],\n");
-}
-
 /* ---- links --------------------------------------------------------------- */
 
 /* Ranks of one domain reach each other by NVLink.  What goes to another domain
@@ -240,6 +213,48 @@ static double exchange_ns(const struct links *l, uint32_t ranks, uint64_t bytes)
     return near_ns > far_ns ? near_ns : far_ns;
 }
 
+/* All exchanges as long as one between `ranks` that have `bytes` each. */
+static double set_exchanges(struct costs_shape *shape, const struct links *l,
+                            uint32_t ranks, uint64_t bytes)
+{
+    const double ns = exchange_ns(l, ranks, bytes);
+
+    for (int d = GH_FORWARD; d <= GH_BACKWARD; d++) {
+        shape->ns[d][STAGE_DISPATCH] = shape->ns[d][STAGE_COMBINE] = ns;
+    }
+    return ns;
+}
+
+/* ---- what was measured --------------------------------------------------- */
+
+static void compare(struct paper *p, FILE *file, const struct costs *costs)
+{
+    bool first = true;
+
+    fprintf(file, "\"measured\": [\n");
+    for (int i = 0; i < costs->n; i++) {
+        const struct costs_shape *shape = &costs->shapes[i];
+
+        for (enum cost_way way = COST_OFF; way < COST_WAYS; way++) {
+            const double paper = play(p, shape, way);
+
+            if (shape->measured_ns[way] > 0) {
+                fprintf(file,
+                        "%s  {\"shape\": \"%s\", \"aim\": %.2f, \"way\": "
+                        "\"%s\", \"paper_ns\": %.0f, \"measured_ns\": %.0f, "
+                        "\"ratio\": %.4f}",
+                        first ? "" : ",\n", shape->name, shape->ratio,
+                        cost_ways[way], paper, shape->measured_ns[way],
+                        paper / shape->measured_ns[way]);
+                first = false;
+            }
+        }
+    }
+    fprintf(file, "\n],\n");
+}
+
+/* ---- more ranks ---------------------------------------------------------- */
+
 static double exposed(double run, double compute, double comm)
 {
     return run > compute ? (run - compute) / comm : 0;
@@ -248,12 +263,9 @@ static double exposed(double run, double compute, double comm)
 static void sweep_one(struct paper *p, FILE *file, struct costs_shape shape,
                       const struct links *l, uint32_t ranks, uint64_t bytes)
 {
-    const double exchange = exchange_ns(l, ranks, bytes);
+    const double exchange = set_exchanges(&shape, l, ranks, bytes);
     double compute, comm, fixed, found;
 
-    for (int d = GH_FORWARD; d <= GH_BACKWARD; d++) {
-        shape.ns[d][STAGE_DISPATCH] = shape.ns[d][STAGE_COMBINE] = exchange;
-    }
     compute = sum_of(&shape, false);
     comm = sum_of(&shape, true);
     fixed = play(p, &shape, COST_FIXED);
@@ -281,6 +293,42 @@ static bool is_repeated(const struct costs *costs, int i)
         }
     }
     return false;
+}
+
+/* What was measured between ranks of one domain, over what its model says of
+ * the exchanges, and of the whole run. */
+static void compare_links(struct paper *p, FILE *file,
+                          const struct costs *costs)
+{
+    bool first = true;
+
+    fprintf(file, "\"links\": [\n");
+    for (int i = 0; costs->ranks > 0 && i < costs->n; i++) {
+        const struct costs_shape *shape = &costs->shapes[i];
+        const struct links *l = &all_links[0];
+        struct costs_shape model = *shape;
+        /* What leaves a rank is all that it has but its own part. */
+        const double exchange = set_exchanges(
+            &model, l, costs->ranks,
+            shape->exchange_bytes * costs->ranks / (costs->ranks - 1));
+        const double paper = play(p, &model, COST_AUTO);
+
+        fprintf(file,
+                "%s  {\"links\": \"%s\", \"shape\": \"%s\", \"aim\": %.2f, "
+                "\"ranks\": %u, \"exchange_bytes\": %llu, "
+                "\"model_ns\": %.0f, \"exchange_ns\": %.0f, "
+                "\"paper_ns\": %.0f, \"measured_ns\": %.0f, "
+                "\"ratio\": %.4f}",
+                first ? "" : ",\n", l->name, shape->name, shape->ratio,
+                costs->ranks, (unsigned long long)shape->exchange_bytes,
+                exchange, sum_of(shape, true) / shape->layers / 4, paper,
+                shape->measured_ns[COST_AUTO],
+                shape->measured_ns[COST_AUTO] > 0
+                    ? paper / shape->measured_ns[COST_AUTO]
+                    : 0);
+        first = false;
+    }
+    fprintf(file, "\n],\n");
 }
 
 static void sweep(struct paper *p, FILE *file, const struct costs *costs)
@@ -321,6 +369,7 @@ int main(int argc, char **argv)
     file = bench_json_begin(&paper.bench, "scale");
     fprintf(file, "\"costs_of\": \"%s\",\n", costs.device);
     compare(&paper, file, &costs);
+    compare_links(&paper, file, &costs);
     sweep(&paper, file, &costs);
     bench_json_end(&paper.bench, file);
     close_paper(&paper);

@@ -91,6 +91,19 @@ const char *by_name(enum exchange_by by)
     return names[by];
 }
 
+/* Ranks beyond the number of devices share them. */
+static uint32_t count_devices(const struct side *s)
+{
+    const uint64_t mine = (uint64_t)s->bench.ordinal;
+    uint64_t all[RANKS_MOST], seen = 0;
+
+    (void)rank_gather(s->rank, 0, &mine, all, 1);
+    for (uint32_t i = 0; i < s->rank->n; i++) {
+        seen |= UINT64_C(1) << all[i] % 64;
+    }
+    return (uint32_t)__builtin_popcountll(seen);
+}
+
 void side_open(struct side *s, struct rank *rank,
                const struct bench_options *options)
 {
@@ -115,6 +128,7 @@ void side_open(struct side *s, struct rank *rank,
     NEED(&s->bench, cuMemsetD8Async, (send, 1, s->most, s->bench.stream));
     bench_sync(&s->bench);
     s->send = (void *)(uintptr_t)send;
+    s->devices = count_devices(s);
     open_nccl(s);
 }
 
@@ -134,13 +148,10 @@ void side_close(struct side *s)
 
 /* ---- one exchange -------------------------------------------------------- */
 
-/* `bytes` to each of the others, from `send` on; what comes is at `at`. */
-void side_send(struct side *s, gh_exchange *x, const void *send, uint64_t at,
-               uint64_t bytes, CUstream stream)
+void side_trade(struct side *s, gh_exchange *x, const void *send, uint64_t at,
+                const uint64_t *table, CUstream stream)
 {
-    uint64_t table[RANKS_MOST * RANKS_MOST];
     gh_exchange_part parts[RANKS_MOST];
-    const uint32_t n = s->rank->n;
     const gh_exchange_op op = { .struct_size = sizeof(op),
                                 .stream = stream,
                                 .send = send,
@@ -148,13 +159,56 @@ void side_send(struct side *s, gh_exchange *x, const void *send, uint64_t at,
                                 .parts = parts };
     gh_error err = { "" };
 
-    for (uint32_t i = 0; i < n * n; i++) {
-        table[i] = i / n == i % n ? 0 : bytes / (n - 1);
-    }
-    s->bench.gh->exchange_lay_out(n, s->rank->rank, table, parts);
+    s->bench.gh->exchange_lay_out(s->rank->n, s->rank->rank, table, parts);
     bench_need_gh(s->bench.gh->exchange_all_to_all(x, &op, &err),
                   "gh_exchange_all_to_all", &err);
 }
+
+/* Parts of large messages begin where a copy is fast. */
+uint64_t side_part(const struct side *s, uint64_t bytes)
+{
+    const uint64_t part = bytes / (s->rank->n - 1);
+
+    return part - part % (part < 65536 ? 4 : 512);
+}
+
+void side_send(struct side *s, gh_exchange *x, const void *send, uint64_t at,
+               uint64_t bytes, CUstream stream)
+{
+    const uint32_t n = s->rank->n;
+    uint64_t table[RANKS_MOST * RANKS_MOST];
+
+    for (uint32_t i = 0; i < n * n; i++) {
+        table[i] = i / n == i % n ? 0 : side_part(s, bytes);
+    }
+    side_trade(s, x, send, at, table, stream);
+}
+
+/* ---- what it says -------------------------------------------------------- */
+
+FILE *side_json_begin(const struct side *s, const char *name)
+{
+    FILE *file = s->rank->rank == 0 ? bench_json_begin(&s->bench, name)
+                                    : fopen("/dev/null", "w");
+
+    if (file == NULL) {
+        bench_die("cannot write /dev/null");
+    }
+    fprintf(file, "\"ranks\": %u, \"devices\": %u, \"nccl\": %d,\n",
+            s->rank->n, s->devices, s->comm != NULL ? s->nccl.version : 0);
+    return file;
+}
+
+void side_json_end(const struct side *s, FILE *file)
+{
+    if (s->rank->rank == 0) {
+        bench_json_end(&s->bench, file);
+    } else {
+        fclose(file);
+    }
+}
+
+/* ---- waiting ------------------------------------------------------------- */
 
 /* All of it, and nothing is left behind in another rank. */
 void side_wait(struct side *s, gh_exchange *x)

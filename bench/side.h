@@ -23,6 +23,7 @@ struct side {
     uint64_t unit; /* a MiB, or less on the software device */
     uint64_t most; /* bytes that are sent at once */
     void *send;    /* so many */
+    uint32_t devices; /* that the ranks have, all together */
     CUstream side; /* of the highest priority */
     CUevent begins, ends, join;
     struct nccl nccl;
@@ -42,6 +43,14 @@ gh_exchange *side_exchange(struct side *s, enum exchange_by by, void *window,
 /* `bytes` from `send` to the others, who find them from `at` on. */
 void side_send(struct side *s, gh_exchange *x, const void *send, uint64_t at,
                uint64_t bytes, CUstream stream);
+/* The same, table[i * n + j] bytes from rank i to rank j. */
+void side_trade(struct side *s, gh_exchange *x, const void *send, uint64_t at,
+                const uint64_t *table, CUstream stream);
+/* What a rank gives to each of the others where it sends `bytes` in all. */
+uint64_t side_part(const struct side *s, uint64_t bytes);
+/* Where its results go: a file of rank 0's, and nowhere from the others. */
+FILE *side_json_begin(const struct side *s, const char *name);
+void side_json_end(const struct side *s, FILE *file);
 /* For all of the bench's stream, then for the other ranks.  `x` is what was
  * issued there; NULL: no exchange. */
 void side_wait(struct side *s, gh_exchange *x);

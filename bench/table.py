@@ -32,6 +32,12 @@ MOST_OVER_LONGER = 1.03
 MOST_OVERLAP_HOST = 0.5
 MOST_NOISE = 1.01
 MOST_BEST_AUTO = 0.99
+# The same between ranks with a device each, where the library's copies move
+# the bytes; and their rate over that of NCCL.
+MOST_EXPOSED_RANKS = 0.10
+MOST_OVER_LONGER_RANKS = 1.05
+LEAST_OF_NCCL = 0.9
+LEAST_BYTES_NCCL = 16 << 20 # that a rank sends, from so many on
 LEAST_OF_BARE = 0.9 # the rate of an exchange over that of bare copies
 LEAST_BYTES = 4 << 20 # from so many on
 MOST_PAPER = 1.1 # or its inverse: on paper over measured
@@ -166,32 +172,45 @@ def open_cost(result, real):
 def overlap(result, real):
     products = result["products"]
     shapes = result["shapes"]
-    widths = (32, 7, 7, 10, 10, 9, 15, 9, 16)
-    print(f"\noverlap: products of {products['n']} by {products['by']}, "
+    ranks = result.get("ranks", 1)
+    real = real and ranks == result.get("devices", 1)
+    most_exposed = MOST_EXPOSED if ranks == 1 else MOST_EXPOSED_RANKS
+    most_longer = MOST_OVER_LONGER if ranks == 1 else MOST_OVER_LONGER_RANKS
+    widths = (32 if ranks == 1 else 38, 7, 7, 10, 10, 9, 15, 9, 16)
+    print(f"\noverlap{f' of {ranks} ranks' if ranks > 1 else ''}: products of "
+          f"{products['n']} by {products['by']}, "
           f"{products['ns'] / 1000:.0f} us each; "
-          f"{result['exchange']['bytes_per_ns']:.1f} GB/s each way")
+          f"{result['exchange']['bytes_per_ns']:.1f} GB/s each way"
+          + (f", NCCL {result['exchange_nccl']['bytes_per_ns']:.1f}"
+             if "exchange_nccl" in result else ""))
     row("shape", "graphs", "order", "comm/comp", "pair ms", "exposed",
         "target", "x longer", "target", widths=widths)
     for shape in shapes:
         for mode in shape["modes"]:
             if "exposed" not in mode:
                 continue
-            auto = mode["way"] == "auto"
+            auto = mode["way"] == "auto" and shape.get("by") != "nccl"
             hidden = shape["comm_over_compute"] <= 1
-            row(f"{shape['name']} {shape['aim']:.2f}",
-                "yes" if mode["graphs"] else "no", mode["way"],
+            row(shape_name(shape), "yes" if mode["graphs"] else "no", mode["way"],
                 f"{shape['comm_over_compute']:.3f}",
                 f"{mode['pair_ns']['median'] / 1e6:.3f}",
                 f"{mode['exposed']:.3f}",
                 judge(mode["exposed"],
-                      MOST_EXPOSED if auto and hidden else None, real),
+                      most_exposed if auto and hidden else None, real),
                 f"{mode['over_longer']:.3f}",
-                judge(mode["over_longer"], MOST_OVER_LONGER if auto else None,
+                judge(mode["over_longer"], most_longer if auto else None,
                       real), widths=widths)
         if not shape["bitwise_equal"]:
-            print(f"  {shape['name']}: NOT bitwise equal")
+            print(f"  {shape_name(shape)}: NOT bitwise equal")
             missed.append((shape["name"], "bitwise equal"))
-    overlap_ratios(shapes, real)
+    if ranks == 1:
+        overlap_ratios(shapes, real)
+
+
+def shape_name(shape):
+    by = shape.get("by", "host")
+    return f"{shape['name']} {shape['aim']:.2f}" + (
+        f", {by}" if by != "host" else "")
 
 
 def overlap_ratios(shapes, real):
@@ -222,9 +241,11 @@ def overlap_ratios(shapes, real):
 
 
 def exchange(result, real):
-    real = real and result["mps"]
-    print(f"\nexchange of {result['ranks']} ranks, "
-          f"{'under' if result['mps'] else 'without'} MPS, NCCL "
+    apart = result.get("devices", 1) == result["ranks"]
+    real = real and (result["mps"] or apart)
+    where = ("a device each" if apart else
+             f"{'under' if result['mps'] else 'without'} MPS")
+    print(f"\nexchange of {result['ranks']} ranks, {where}, NCCL "
           f"{result['nccl'] or 'missing'}, us")
     row("bytes to the peer", "bare", "copy", "nccl", "ratio", "target")
     for case in result["copies"]:
@@ -235,6 +256,8 @@ def exchange(result, real):
                 else None)
         row(case["bytes"], *us, f"{case['bare_over_copy']:.3f}",
             judge(1 / case["bare_over_copy"], most, real))
+    if "copy_gb_s" in result["copies"][0]:
+        exchange_rates(result, real and apart)
     print("\nbeside products, us")
     row("by", "products", "exchange", "both", "exposed", "")
     for case in result["beside"]:
@@ -264,6 +287,35 @@ def exchange(result, real):
             missed.append((case["by"], "bitwise equal"))
 
 
+def exchange_rates(result, real):
+    print("\nGB/s that leave a rank")
+    row("bytes", "bare", "copy", "nccl", "x nccl", "target")
+    for case in result["copies"]:
+        ratio = case.get("copy_over_nccl")
+        # At least so much, so the inverse is at most.
+        most = (round(1 / LEAST_OF_NCCL, 3)
+                if case["bytes"] >= LEAST_BYTES_NCCL else None)
+        row(case["bytes"],
+            *(f"{case[key]:.1f}" if key in case else ""
+              for key in ("bare_gb_s", "copy_gb_s", "nccl_gb_s")),
+            f"{ratio:.3f}" if ratio else "",
+            judge(1 / ratio, most, real) if ratio else "")
+
+
+def beside(result, _real):
+    print(f"\ncopies to the host and back beside operations of "
+          f"{result['ranks']} ranks on {result['devices']} devices, us; how "
+          "much longer each takes")
+    row("operation", "copies", "operation", "copies x", "op x", "")
+    for case in result["beside"]:
+        row(case["operation"], f"{case['copies_ns']['median'] / 1000:.1f}",
+            f"{case['work_ns']['median'] / 1000:.1f}",
+            f"{case['copies_longer']:.3f}", f"{case['work_longer']:.3f}", "")
+    if not result["right"]:
+        print("  WRONG numbers")
+        missed.append(("beside", "right"))
+
+
 def scale(result, _real):
     real = "software" not in result["costs_of"]
     print(f"\noverlap on paper, nodes of {result['costs_of']}: milliseconds")
@@ -274,6 +326,16 @@ def scale(result, _real):
             f"{case['paper_ns'] / 1e6:.3f}",
             f"{case['measured_ns'] / 1e6:.3f}", f"{ratio:.3f}",
             judge(max(ratio, 1 / ratio), MOST_PAPER, real))
+    if result.get("links"):
+        print("\nthe model of the link between "
+              f"{result['links'][0]['ranks']} ranks: an exchange, us; the "
+              "run by auto, ms")
+        row("shape", "model", "measured", "paper", "measured", "ratio")
+    for case in result.get("links", []):
+        row(f"{case['shape']} {case['aim']:.2f}",
+            *(f"{case[key] / 1e3:.1f}" for key in ("model_ns", "exchange_ns")),
+            *(f"{case[key] / 1e6:.3f}" for key in ("paper_ns", "measured_ns")),
+            f"{case['ratio']:.3f}")
     widths = (32, 6, 10, 10, 9, 9, 9, 9)
     links = None
     for case in result["scale"]:
@@ -373,7 +435,7 @@ TABLES = {"hook_overhead": hook_overhead, "record_cost": record_cost,
           "hook_instructions": hook_instructions, "plan_cost": plan_cost,
           "open_cost": open_cost, "banks": banks,
           "banks_select": banks_select, "banks_torch": banks_torch,
-          "overlap": overlap,
+          "overlap": overlap, "beside": beside,
           "exchange": exchange, "scale": scale}
 
 

@@ -102,6 +102,65 @@ EOF
 else
     for _ in 1 2 3; do skip "no python3 to read JSON with"; done
 fi
+for n in 2 3; do
+    ./bench/overlap --driver soft --brief --rounds 1 --ranks $n \
+        --json "$scratch/v$n.json" --costs "$scratch/costs$n" 2> "$scratch/log"
+    [ $? -eq 0 ] && ! grep -q '^softcuda: ' "$scratch/log"
+    ok $? "overlap of $n ranks runs, without a race"
+    [ "$(grep -c '"bitwise_equal": true' "$scratch/v$n.json")" -eq 4 ] &&
+        grep -q "\"ranks\": $n, \"devices\": $n," "$scratch/v$n.json"
+    ok $? "by copies and by NCCL, evenly and not: the same in every order"
+done
+# Of 3 ranks half of all tokens go to the first, from both others.
+awk -F'"exchange_bytes": ' '/"uneven": true/ { print $2 + 0 }' \
+    "$scratch/v3.json" | sort -u > "$scratch/flow"
+[ "$(wc -l < "$scratch/flow")" -eq 1 ] && [ "$(cat "$scratch/flow")" -gt 64 ]
+ok $? "as many bytes come to the busiest rank by either"
+./bench/scale --costs "$scratch/costs3" --json "$scratch/s.json" &&
+    grep -A1 '"links": \[$' "$scratch/s.json" | grep -q '"ranks": 3,'
+ok $? "scale compares its model of the link with three ranks' exchanges"
+./bench/beside --driver soft --brief --rounds 2 --ranks 3 \
+    --json "$scratch/d.json" 2> "$scratch/log"
+[ $? -eq 0 ] && ! grep -q '^softcuda: ' "$scratch/log" &&
+    grep -q '"right": true' "$scratch/d.json" &&
+    [ "$(grep -c '"operation": ' "$scratch/d.json")" -eq 4 ]
+ok $? "beside measures copies and four operations of three ranks"
+json "$scratch/d.json" "beside writes JSON"
+./bench/exchange --driver soft --brief --rounds 2 --ranks 3 \
+    --json "$scratch/x.json" 2> "$scratch/log"
+[ $? -eq 0 ] && ! grep -q '^softcuda: ' "$scratch/log" &&
+    grep -q '"ranks": 3, "devices": 3,' "$scratch/x.json" &&
+    [ "$(grep -c '"bitwise_equal": true' "$scratch/x.json")" -eq 2 ]
+ok $? "exchange runs on three ranks"
+for program in exchange beside; do
+    ./bench/$program --driver soft --ranks 1 > "$scratch/out" 2>&1
+    [ $? -eq 3 ] && grep -q 'ranks is 1; .* two or more' "$scratch/out"
+    ok $? "$program of one rank is refused"
+done
+./bench/overlap --driver soft --ranks 9 > "$scratch/out" 2>&1
+[ $? -eq 3 ] && grep -q 'ranks is 9; give 8 at most' "$scratch/out"
+ok $? "more ranks than there may be are refused"
+if have python3; then
+    mkdir "$scratch/ranks"
+    cp "$scratch/v3.json" "$scratch/ranks/overlap.json"
+    cp "$scratch/x.json" "$scratch/ranks/exchange.json"
+    cp "$scratch/d.json" "$scratch/ranks/beside.json"
+    cp "$scratch/s.json" "$scratch/ranks/scale.json"
+    # As on GPUs, so that targets are judged.
+    sed -i 's/"driver": "soft"/"driver": "cuda"/; s/graphhooks software/a/
+        s/"bytes": 262144/"bytes": 268435456/
+        s/"copy_over_nccl": [0-9.]*/"copy_over_nccl": 0.95/' \
+        "$scratch"/ranks/*.json
+    python3 "$srcdir/bench/table.py" "$scratch/ranks" > "$scratch/table"
+    grep -q '^one rank with most tokens 0.50, copy .* auto .*<= 0.1 ' \
+        "$scratch/table" &&
+        grep -q '^268435456 .* 0.950 *<= 1.111 ok$' "$scratch/table" &&
+        grep -q '^all-gather .* 1.000 *1.000$' "$scratch/table" &&
+        ! grep -q ', nccl .*<= ' "$scratch/table"
+    ok $? "table.py judges copies between ranks, and not NCCL"
+else
+    skip "no python3 to read JSON with"
+fi
 sed -i 's/^tokens .*/tokens 33554432/; s/^host .*/host 90000/' "$scratch/costs"
 ./bench/scale --costs "$scratch/costs" --json "$scratch/s.json" \
     2> "$scratch/log"

@@ -1,0 +1,299 @@
+/*
+ * beside.c - what copies to the host and from there, and operations between
+ * ranks, cost each other.
+ *
+ * Copies as those of offload: pinned memory, one stream out and one back, both
+ * at once.  Operations: an exchange of the library's, the same by NCCL, and
+ * NCCL's all-gather and all-reduce.  Each is timed alone and with the other
+ * beside it, for as long as both take alone.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "bench/side.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROUNDS = 6, MOST_ROUNDS = 64, LEAST = 4, MOST_TIMES = 256 };
+
+/* How long each runs when both do. */
+#define SPAN_NS 2e7
+
+enum operation { BY_COPIES, BY_SENDS, ALL_GATHER, ALL_REDUCE, OPERATIONS };
+
+static const char *const names[OPERATIONS] = { "exchange by copies",
+                                               "exchange by NCCL", "all-gather",
+                                               "all-reduce" };
+
+struct place {
+    struct side *s;
+    CUdeviceptr window, out, back, sum;
+    char *to_host, *from_host;
+    CUstream streams[2]; /* of copies */
+    CUevent ends[3];
+    gh_exchange *x[BY_NCCL + 1];
+};
+
+/* What runs, and how long it took: copies, operations. */
+struct times {
+    double copies, work;
+};
+
+static bool has(const struct place *p, enum operation op)
+{
+    return op == BY_COPIES || side_has(p->s, BY_NCCL);
+}
+
+static void need_nccl(const struct place *p, ncclResult_t result)
+{
+    if (result != ncclSuccess) {
+        bench_die("NCCL: %s", p->s->nccl.ncclGetErrorString(result));
+    }
+}
+
+/* The same bytes leave a rank in each, but for the all-reduce's algorithm. */
+static void issue(struct place *p, enum operation op)
+{
+    struct side *s = p->s;
+    const size_t part = side_part(s, s->most);
+    void *window = (void *)(uintptr_t)p->window;
+    void *sum = (void *)(uintptr_t)p->sum;
+
+    switch (op) {
+    case BY_COPIES:
+    case BY_SENDS:
+        side_send(s, p->x[op == BY_COPIES ? BY_COPY : BY_NCCL], s->send, 0,
+                  s->most, s->side);
+        return;
+    case ALL_GATHER:
+        need_nccl(p, s->nccl.ncclAllGather(s->send, window, part, ncclUint8,
+                                           s->comm, s->side));
+        return;
+    default:
+        need_nccl(p, s->nccl.ncclAllReduce(sum, sum, s->most / 4, ncclFloat32,
+                                           ncclSum, s->comm, s->side));
+    }
+}
+
+static void issue_copies(struct place *p)
+{
+    const uint64_t bytes = p->s->most;
+
+    NEED(&p->s->bench, cuMemcpyDtoHAsync,
+         (p->to_host, p->out, bytes, p->streams[0]));
+    NEED(&p->s->bench, cuMemcpyHtoDAsync,
+         (p->back, p->from_host, bytes, p->streams[1]));
+}
+
+static double elapsed(const struct place *p, int which)
+{
+    float ms;
+
+    NEED(&p->s->bench, cuEventElapsedTime,
+         (&ms, p->s->begins, p->ends[which]));
+    return (double)ms * 1e6;
+}
+
+/* Both begin together, on idle devices.  The slowest rank counts; a time is of
+ * one copy each way, or of one operation. */
+static struct times run(struct place *p, enum operation op, int copies, int n)
+{
+    struct side *s = p->s;
+    const struct bench *bench = &s->bench;
+    CUstream streams[] = { p->streams[0], p->streams[1], s->side };
+    const int most = copies > n ? copies : n;
+    double ns[2];
+
+    side_wait(s, NULL);
+    NEED(bench, cuEventRecord, (s->begins, bench->stream));
+    for (int i = 0; i < 3; i++) {
+        NEED(bench, cuStreamWaitEvent, (streams[i], s->begins, 0));
+    }
+    for (int i = 0; i < most; i++) {
+        if (i < n) {
+            issue(p, op);
+        }
+        if (i < copies) {
+            issue_copies(p);
+        }
+    }
+    for (int i = 0; i < 3; i++) {
+        NEED(bench, cuEventRecord, (p->ends[i], streams[i]));
+        NEED(bench, cuStreamWaitEvent, (bench->stream, p->ends[i], 0));
+    }
+    side_wait(s, n > 0 && op <= BY_SENDS
+                     ? p->x[op == BY_COPIES ? BY_COPY : BY_NCCL]
+                     : NULL);
+    ns[0] = elapsed(p, 0) > elapsed(p, 1) ? elapsed(p, 0) : elapsed(p, 1);
+    ns[1] = elapsed(p, 2);
+    rank_most(s->rank, ns, 2);
+    return (struct times){ ns[0] / (copies > 0 ? copies : 1),
+                           ns[1] / (n > 0 ? n : 1) };
+}
+
+/* As many as take SPAN_NS alone. */
+static int times_for(double ns)
+{
+    const double times = SPAN_NS / ns;
+
+    return times < LEAST        ? LEAST
+           : times > MOST_TIMES ? MOST_TIMES
+                                : (int)times;
+}
+
+static void measure(struct place *p, FILE *file, enum operation op, int rounds)
+{
+    double alone[2][MOST_ROUNDS], beside[2][MOST_ROUNDS];
+    double longer[2][MOST_ROUNDS];
+    const int few = p->s->bench.options.brief ? LEAST : 0;
+    const double copy_ns = run(p, op, LEAST, 0).copies;
+    const double work_ns = run(p, op, 0, LEAST).work;
+    const int copies = few != 0 ? few : times_for(copy_ns);
+    const int n = few != 0 ? few : times_for(work_ns);
+
+    for (int i = 0; i < rounds; i++) {
+        const struct times both = run(p, op, copies, n);
+
+        alone[0][i] = run(p, op, copies, 0).copies;
+        alone[1][i] = run(p, op, 0, n).work;
+        beside[0][i] = both.copies;
+        beside[1][i] = both.work;
+        for (int k = 0; k < 2; k++) {
+            longer[k][i] = beside[k][i] / alone[k][i];
+        }
+    }
+    fprintf(file,
+            "%s  {\"operation\": \"%s\", \"bytes\": %llu, \"copies\": %d, "
+            "\"operations\": %d, ",
+            op == BY_COPIES ? "" : ",\n", names[op],
+            (unsigned long long)p->s->most, copies, n);
+    bench_json_spread(file, "copies_ns", bench_spread(alone[0], rounds));
+    bench_json_spread(file, "work_ns", bench_spread(alone[1], rounds));
+    bench_json_spread(file, "copies_beside_ns",
+                      bench_spread(beside[0], rounds));
+    bench_json_spread(file, "work_beside_ns", bench_spread(beside[1], rounds));
+    fprintf(file, "\"copies_longer\": %.4f, \"work_longer\": %.4f}",
+            bench_spread(longer[0], rounds).median,
+            bench_spread(longer[1], rounds).median);
+}
+
+/* ---- its life ------------------------------------------------------------ */
+
+static void open_place(struct place *p, struct side *s)
+{
+    const struct bench *bench = &s->bench;
+
+    memset(p, 0, sizeof(*p));
+    p->s = s;
+    NEED(bench, cuMemAlloc, (&p->window, 2 * s->most));
+    NEED(bench, cuMemAlloc, (&p->out, s->most));
+    NEED(bench, cuMemAlloc, (&p->back, s->most));
+    NEED(bench, cuMemAlloc, (&p->sum, s->most));
+    NEED(bench, cuMemsetD8Async, (p->out, 1, s->most, bench->stream));
+    NEED(bench, cuMemsetD8Async, (p->sum, 0, s->most, bench->stream));
+    NEED(bench, cuMemAllocHost, ((void **)&p->to_host, s->most));
+    NEED(bench, cuMemAllocHost, ((void **)&p->from_host, s->most));
+    memset(p->from_host, 2, s->most);
+    for (int i = 0; i < 2; i++) {
+        NEED(bench, cuStreamCreate, (&p->streams[i], CU_STREAM_NON_BLOCKING));
+    }
+    for (int i = 0; i < 3; i++) {
+        NEED(bench, cuEventCreate, (&p->ends[i], 0));
+    }
+    for (enum exchange_by by = BY_COPY; by <= BY_NCCL; by++) {
+        if (side_has(s, by)) {
+            p->x[by] = side_exchange(s, by, (void *)(uintptr_t)p->window,
+                                     s->most);
+        }
+    }
+}
+
+/* What was copied, and what has come from the others. */
+static bool is_right(struct place *p)
+{
+    unsigned char *read = malloc(p->s->most);
+    const struct bench *bench = &p->s->bench;
+    bool right = read != NULL;
+
+    NEED(bench, cuMemcpyDtoH, (read, p->back, p->s->most));
+    for (uint64_t i = 0; right && i < p->s->most; i++) {
+        right = read[i] == 2 && p->to_host[i] == 1;
+    }
+    NEED(bench, cuMemcpyDtoH,
+         (read, p->window,
+          side_part(p->s, p->s->most) * (p->s->rank->n - 1)));
+    for (uint64_t i = 0;
+         right && i < side_part(p->s, p->s->most) * (p->s->rank->n - 1); i++) {
+        right = read[i] == 1;
+    }
+    free(read);
+    return right;
+}
+
+static void close_place(struct place *p)
+{
+    const struct bench *bench = &p->s->bench;
+
+    for (enum exchange_by by = BY_COPY; by <= BY_NCCL; by++) {
+        bench->gh->exchange_destroy(p->x[by]);
+    }
+    rank_meet(p->s->rank);
+    NEED(bench, cuMemFree, (p->window));
+    NEED(bench, cuMemFree, (p->out));
+    NEED(bench, cuMemFree, (p->back));
+    NEED(bench, cuMemFree, (p->sum));
+    NEED(bench, cuMemFreeHost, (p->to_host));
+    NEED(bench, cuMemFreeHost, (p->from_host));
+    for (int i = 0; i < 2; i++) {
+        NEED(bench, cuStreamDestroy, (p->streams[i]));
+    }
+    for (int i = 0; i < 3; i++) {
+        NEED(bench, cuEventDestroy, (p->ends[i]));
+    }
+}
+
+static void run_rank(struct rank *rank, void *user)
+{
+    const struct bench_options *options = user;
+    const int rounds = options->rounds != 0 ? options->rounds : ROUNDS;
+    struct side side;
+    struct place place;
+    double wrong;
+    FILE *file;
+
+    side_open(&side, rank, options);
+    open_place(&place, &side);
+    file = side_json_begin(&side, "beside");
+    fprintf(file, "\"beside\": [\n");
+    for (enum operation op = BY_COPIES; op < OPERATIONS; op++) {
+        if (has(&place, op)) {
+            measure(&place, file, op, rounds);
+        }
+    }
+    wrong = is_right(&place) ? 0 : 1;
+    rank_most(rank, &wrong, 1);
+    fprintf(file, "\n],\n\"right\": %s\n", wrong == 0 ? "true" : "false");
+    close_place(&place);
+    side_json_end(&side, file);
+    side_close(&side);
+}
+
+int main(int argc, char **argv)
+{
+    struct bench_options options = bench_parse(
+        argc, argv,
+        "Measures what copies to and from the host, and operations between "
+        "ranks (two, or\n--ranks), cost each other.");
+    uint32_t ranks;
+
+    if (options.rounds > MOST_ROUNDS) {
+        bench_die("--rounds is %d; give %d at most", options.rounds,
+                  MOST_ROUNDS);
+    }
+    ranks = ranks_asked(&options, 2);
+    if (ranks < 2) {
+        bench_die("--ranks is 1; operations between ranks have two or more");
+    }
+    ranks_run(ranks, options.soft, run_rank, &options);
+    return 0;
+}
