@@ -167,6 +167,17 @@ run "all features, latent attention" -- --model mla --layers 4 --experts 4 \
     --ranks 4 --ep 4 --packed --cp 1,2,4 --cp-comm ring --seq 12 --steps 4
 goes "all features, latent attention"
 
+# Half of all choices: rank 0 sends its own 16 rows to others for their second
+# choice, and the others' 48 back; the same in the backward.
+run "one rank with half of all tokens" -- --model moe --ranks 4 --ep 4 \
+    --top-k 2 --busy-expert --overlap auto
+[ "$(value exchanged_bytes)" -eq $((2 * (16 + 48) * 16 * 4 * 2 * 8)) ]
+ok $? "and so many bytes leave it"
+for exchange in nccl copy; do
+    run "one rank with most tokens, exchange $exchange" -- --model moe \
+        --ranks 2 --ep 2 --busy-expert --exchange $exchange
+done
+
 # What passes do is compared twice: with an eager run of each, and, for ranks
 # that the library knows, among them.
 train "checked bit for bit" GRAPHHOOKS_CHECK=bitwise -- --model moe --ranks 2 \

@@ -61,6 +61,7 @@ refused 2 "M mamba" --model hybrid --pattern Mx
 refused 2 "M mamba" --model hybrid --pattern ''
 refused 2 "from 1 to 256" --model mamba --state 0
 refused 2 "has no layer of experts" --model hybrid --pattern M --shared-expert
+refused 2 "has no layer of experts" --busy-expert
 refused 2 "than one microbatch can hold" --model mamba --state 256 \
     --batch 64 --seq 4096
 refused 2 "than one microbatch can hold" --model moe --top-k 512 \
@@ -341,7 +342,7 @@ grep -q '^bitwise equal: yes$' "$scratch/out"
 ok $? "a run says whether the modes are equal"
 "$builddir/gh-engine" --help > "$scratch/out" 2>&1
 ok $? "--help ends with status 0"
-missing=$(for option in model pattern state experts dense-layers top-k shared-expert drop-and-pad \
+missing=$(for option in model pattern state experts dense-layers top-k shared-expert busy-expert drop-and-pad \
     dropless-host layers hidden heads seq batch steps microbatches \
     in-flight delay-wgrad streams stream compare scope granularity family \
     driver library data \

@@ -73,6 +73,8 @@ static const struct row table[] = {
       "experts that a byte goes to (2)" },
     { "--shared-expert", KIND_FLAG, RUN(config.shared_expert), 0, 0, NULL,
       "one expert more, for every byte" },
+    { "--busy-expert", KIND_FLAG, RUN(config.busy_expert), 0, 0, NULL,
+      "every byte goes to the first expert, and to others" },
     { "--drop-and-pad", KIND_FLAG, RUN(config.drop_and_pad), 0, 0, NULL,
       "the same number of bytes for every expert" },
     { "--dropless-host", KIND_FLAG, RUN(config.dropless_host), 0, 0, NULL,

@@ -110,8 +110,9 @@ static int check_experts(const struct command *command, char *text,
     }
     if (!config_has(config, PART_MOE_EXPERTS)) {
         if (!config->drop_and_pad && !config->dropless_host &&
-            !config->shared_expert && !command->gave_experts &&
-            !command->gave_top_k && config_ep(config) == 1) {
+            !config->shared_expert && !config->busy_expert &&
+            !command->gave_experts && !command->gave_top_k &&
+            config_ep(config) == 1) {
             return 0;
         }
         snprintf(text, text_bytes, "--model %s has no layer of experts; %s",

@@ -70,6 +70,9 @@ static void write_model(struct json *json, const struct options *options)
         json_count(json, "dense_layers", (uint64_t)config->dense_layers);
         json_count(json, "top_k", (uint64_t)config->top_k);
         json_bool(json, "shared_expert", config->shared_expert);
+        if (config->busy_expert) {
+            json_bool(json, "busy_expert", true);
+        }
         json_text(json, "dispatch",
                   config->drop_and_pad    ? "drop and pad"
                   : config->dropless_host ? "dropless by host"

@@ -12,6 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* More than a number that is normed, or its change in some thousand steps,
+ * takes away from the first expert's score. */
+#define BUSY 16.0f
+
 /* splitmix64: small, and the same everywhere. */
 static uint64_t next_random(uint64_t *state)
 {
@@ -107,6 +111,10 @@ static void first_weights_of(const struct model *model, const struct part *part,
         break;
     case PART_MOE_ROUTER:
         fill(w + moe->norm_g, c, 1.0f);
+        if (config->busy_expert) {
+            w[moe->norm_b] = BUSY;
+            w[moe->router_w] = 1.0f; /* of the first number, to the first */
+        }
         if (config->shared_expert) {
             fill_normal(w + moe->shared_down, expert, residual, state);
         }

@@ -74,6 +74,8 @@ struct config {
     bool drop_and_pad;  /* every expert takes as many tokens */
     bool dropless_host; /* the host reads how many, as between ranks */
     bool shared_expert;
+    bool busy_expert;   /* the first is every row's first choice, as weights
+                           begin */
     int documents; /* most that a microbatch is packed of; 0: its sequences are
                       whole */
     int state;           /* of a Mamba layer, for every channel */
