@@ -1,0 +1,493 @@
+# several-gpus-parts.sh - the parts of several-gpus.sh, which sources it.
+#
+# Each is a function part_NAME, run in a shell of its own with $out, $build,
+# $tree, $ranks, $driver and the rest.  What it finds goes to $out/$part/, and
+# each check to $out/checks.tsv: part, "ok" or "FAILED", what.  Status 77:
+# there was nothing to do, for the reason in the last line.
+#
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash disable=SC2154 # several-gpus.sh sets them
+
+# ---- what they share -----------------------------------------------------
+
+# check STATUS WHAT: writes a check down.
+check()
+{
+    local word=ok
+
+    [ "$1" -eq 0 ] || word=FAILED
+    printf '%s\t%s\t%s\n' "$part" $word "$2" >> "$out/checks.tsv"
+    echo "$word: $2"
+    [ "$1" -eq 0 ]
+}
+
+is_soft()
+{
+    [ "$driver" = soft ]
+}
+
+# bench NAME FILE OPTION...: bench/NAME on all ranks, to $out/bench/FILE.json,
+# in which every rank has a device of its own.
+bench()
+{
+    local name=$1 file=$out/bench/$2.json rc
+    local -a options=(--driver "$driver" --ranks "$ranks" --json "$file")
+    shift 2
+
+    [ -z "$brief" ] || options+=("$brief")
+    [ -z "$brief" ] && ! is_soft || options+=(--rounds 2)
+    [ -z "$nccl" ] || options+=(--nccl "$nccl")
+    [ -z "$cublas" ] || options+=(--cublas "$cublas")
+    (cd "$build" && "./bench/$name" "${options[@]}" "$@")
+    rc=$?
+    check $rc "bench/$name runs" || return 1
+    grep -q "\"ranks\": $ranks, \"devices\": $ranks," "$file"
+    check $? "bench/$name: each of $ranks ranks has a device of its own"
+}
+
+# The lines of bench/table.py for what is there; a target that is missed is
+# said, and is no failure of the part.
+table()
+{
+    if command -v python3 > /dev/null; then
+        mkdir -p "$out/$part"
+        for file; do
+            cp "$out/bench/$file.json" "$out/$part/"
+        done
+        python3 "$tree/bench/table.py" "$out/$part" |
+            tee "$out/$part/table.txt"
+        for file; do
+            rm "$out/$part/$file.json"
+        done
+    else
+        echo "no python3 for the table"
+    fi
+}
+
+# engine NAME [VARIABLE=VALUE...] -- OPTION...: trains, and checks that all
+# modes have the same bits.  Ranks are processes on GPUs, or threads where
+# $threads is set.
+engine()
+{
+    local name=$1 rc file
+    local -a settings=() options=(--driver "$driver" --ranks "$ranks" --quiet)
+    shift
+
+    while [ "$1" != -- ]; do
+        settings+=("$1")
+        shift
+    done
+    shift
+    file=$out/$part/$(echo "$name" | tr -c 'a-zA-Z0-9\n' -)
+    if ! is_soft; then
+        options+=(--limit 45)
+        [ -n "${threads-}" ] || options+=(--processes)
+    fi
+    [ -z "$nccl" ] || options+=(--nccl "$nccl")
+    echo "$name: ${settings[*]} ./gh-engine ${options[*]} $*"
+    (cd "$build" && env "${settings[@]}" timeout --foreground \
+        -k 5 80 ./gh-engine \
+        "${options[@]}" --json "$file.json" "$@") > "$file.txt" 2>&1
+    rc=$?
+    [ $rc -eq 0 ] && grep -q '"bitwise_equal": true' "$file.json"
+    check $? "$name: bitwise equal (status $rc)" || tail -n 4 "$file.txt"
+}
+
+# The numbers of ranks that divide them all: 1,2,4.
+divisors()
+{
+    local n list=1
+
+    for ((n = 2; n <= ranks; n++)); do
+        [ $((ranks % n)) -ne 0 ] || list=$list,$n
+    done
+    echo "$list"
+}
+
+# ---- build, machine ------------------------------------------------------
+
+test_programs()
+{
+    local name
+
+    for name in nccl/collectives nccl/comms nccl/graphs nccl/seeds \
+        ranks/agree ranks/groups ranks/overlap exchange/exchange; do
+        echo "tests/$name.t"
+    done
+}
+
+part_build()
+{
+    local stamp
+
+    if [ -n "$given_build" ]; then
+        test -x "$build/gh-engine" && test -x "$build/bench/exchange"
+        check $? "there is a build in $build"
+        return
+    fi
+    stamp=$(if [ -f "$from" ]; then cksum < "$from"; fi)
+    if [ -n "$stamp" ] && [ "$stamp" = "$(cat "$work/stamp" 2> /dev/null)" ]
+    then
+        check 0 "was built of the same tarball"
+        return
+    fi
+    rm -rf "$tree" "$build" "$work/stamp"
+    mkdir -p "$build" || return 1
+    if [ -d "$from" ]; then
+        ln -s "$from" "$tree" || return 1
+    else
+        mkdir "$tree"
+        tar xzf "$from" -C "$tree" --strip-components=1
+        check $? "$from unpacks" || return 1
+    fi
+    cd "$build" || return 1
+    # shellcheck disable=SC2046,SC2086 # lists of words
+    "$tree/configure" -q ${CONFIGURE_FLAGS-} && make -s -j"$jobs" &&
+        make -s -j"$jobs" $(test_programs)
+    check $? "it builds" && echo "$stamp" > "$work/stamp"
+}
+
+part_machine()
+{
+    echo "$ranks ranks, $gpus GPUs, driver $driver, NCCL ${nccl:-by name}," \
+        "cuBLAS ${cublas:-by name}"
+    uname -rm
+    if is_soft; then
+        echo "the software device has no links to look at"
+        return 77
+    fi
+    {
+        nvidia-smi
+        nvidia-smi topo -m
+        nvidia-smi nvlink --status
+    } > "$out/$part/nvidia-smi.txt" 2>&1
+    cat "$out/$part/nvidia-smi.txt"
+    [ "$(nvidia-smi -L | grep -c '^GPU ')" -ge "$ranks" ]
+    check $? "nvidia-smi lists $ranks GPUs or more"
+    [ -n "$nccl" ] && [ -r "$nccl" ]
+    check $? "there is an NCCL: $nccl"
+}
+
+# ---- nccl ----------------------------------------------------------------
+
+part_nccl()
+{
+    local program programs rc log
+    local -a settings=(GRAPHHOOKS_TEST_RANKS="$ranks" srcdir="$tree"
+        builddir="$build")
+
+    programs=$(test_programs)
+    [ -z "$brief" ] || programs=tests/nccl/collectives.t
+    is_soft || settings+=(GRAPHHOOKS_TEST_DRIVER=cuda
+        GRAPHHOOKS_TEST_NCCL="$nccl")
+    cd "$build" || return 1
+    for program in $programs; do
+        log=$out/$part/$(basename "$program" .t).tap
+        if [ ! -x "$program" ]; then
+            check 1 "$program was built"
+            continue
+        fi
+        env "${settings[@]}" timeout --foreground -k 5 60 \
+            "./$program" > "$log" 2>&1
+        rc=$?
+        [ $rc -eq 0 ] && ! grep -q '^not ok' "$log" && grep -q '^ok' "$log"
+        check $? "$program: $(grep -c '^ok' "$log") points, status $rc" ||
+            grep '^not ok' "$log" | head -n 5
+    done
+}
+
+# ---- benches -------------------------------------------------------------
+
+part_exchange()
+{
+    bench exchange exchange || return 1
+    ! grep -q '"bitwise_equal": false' "$out/bench/exchange.json"
+    check $? "bench/exchange: the same numbers by copies and by NCCL"
+    table exchange
+}
+
+part_overlap()
+{
+    bench overlap overlap --costs "$out/bench/overlap.costs" || return 1
+    ! grep -q '"bitwise_equal": false' "$out/bench/overlap.json"
+    check $? "bench/overlap: the same numbers in every order, by both"
+    table overlap
+}
+
+part_scale()
+{
+    if [ ! -s "$out/bench/overlap.costs" ]; then
+        echo "overlap has left no times"
+        return 77
+    fi
+    (cd "$build" && ./bench/scale --costs "$out/bench/overlap.costs" \
+        --json "$out/bench/scale.json")
+    check $? "bench/scale plays what was measured" && table scale
+}
+
+part_beside()
+{
+    bench beside beside || return 1
+    grep -q '"right": true' "$out/bench/beside.json"
+    check $? "bench/beside: what was moved is right"
+    table beside
+}
+
+# ---- the engine ----------------------------------------------------------
+
+overlap_modes=eager,overlap,overlap+graph,overlap+graph+delay-wgrad
+overlap_modes=$overlap_modes,overlap+graph+offload+delay
+export overlap_modes
+
+# The sizes of what is only compared, and of what is timed too.
+small()
+{
+    if is_soft; then
+        echo --layers 2 --hidden 16 --heads 2 --seq 8 --batch 2 --steps 4 \
+            --microbatches 3,2 --in-flight 2
+    else
+        echo --layers 4 --hidden 256 --heads 8 --seq 128 --batch 4 \
+            --steps 6 --microbatches 4,3 --in-flight 2
+    fi
+}
+
+large()
+{
+    if is_soft; then
+        small
+    else
+        echo --layers 4 --hidden 768 --heads 12 --seq 512 --batch 4 \
+            --steps 10 --microbatches 4 --in-flight 2
+    fi
+}
+
+part_ep()
+{
+    local model order exchange models="moe hybrid" orders="off fixed auto"
+    local threads
+
+    [ -z "$brief" ] || models=moe orders=auto
+    for model in $models; do
+        [ "$model" = moe ] || orders=auto
+        for order in $orders; do
+            for exchange in nccl copy; do
+                # shellcheck disable=SC2046 # words
+                engine "$model, order $order, exchange $exchange" -- \
+                    $(small) --model "$model" --experts $((2 * ranks)) \
+                    --ep "$ranks" --overlap "$order" --exchange $exchange \
+                    --compare "$overlap_modes"
+            done
+        done
+    done
+    same_weights
+    [ -z "$brief" ] || return 0
+    for exchange in nccl copy; do
+        # shellcheck disable=SC2046
+        engine "mla, drop and pad, in graphs, exchange $exchange" -- $(small) \
+            --model mla --experts $((2 * ranks)) --ep "$ranks" \
+            --drop-and-pad --exchange $exchange --compare eager,graph,step
+        # shellcheck disable=SC2046
+        threads=1 engine "moe, ranks are threads, exchange $exchange" -- \
+            $(small) --model moe --experts $((2 * ranks)) --ep "$ranks" \
+            --overlap auto --exchange $exchange --compare "$overlap_modes"
+        # shellcheck disable=SC2046
+        engine "moe, large, exchange $exchange" -- $(large) --model moe \
+            --experts $((2 * ranks)) --ep "$ranks" --overlap auto \
+            --exchange $exchange --compare eager,graph,overlap,overlap+graph
+        grep -h 'order auto\|tokens a second' "$out/$part"/moe--large*.txt
+    done
+}
+
+# By NCCL and by copies, in every order, a model learns the same.
+same_weights()
+{
+    local model n
+
+    for model in moe hybrid; do
+        n=$(cat "$out/$part/$model"--order*.json 2> /dev/null |
+            grep '"weights_hash"' | sort -u | wc -l)
+        [ "$n" -eq 0 ] && continue
+        [ "$n" -eq 1 ]
+        check $? "$model: the same weights by every order and exchange"
+    done
+}
+
+part_uneven()
+{
+    local order exchange experts=$ranks orders="fixed auto"
+
+    # Of more than two ranks, rank 0 has half of all choices.
+    [ "$ranks" -gt 2 ] || experts=4
+    [ -z "$brief" ] || orders=auto
+    for order in $orders; do
+        for exchange in nccl copy; do
+            # shellcheck disable=SC2046
+            engine "moe, uneven, order $order, exchange $exchange" -- \
+                $(small) --model moe --experts "$experts" --top-k 2 \
+                --busy-expert --ep "$ranks" --overlap "$order" \
+                --exchange $exchange --compare "$overlap_modes"
+        done
+    done
+    [ -n "$brief" ] || is_soft ||
+        for exchange in nccl copy; do
+            # shellcheck disable=SC2046
+            engine "moe, uneven, large, exchange $exchange" -- $(large) \
+                --model moe --experts "$experts" --top-k 2 --busy-expert \
+                --ep "$ranks" --overlap auto --exchange $exchange \
+                --compare eager,overlap,overlap+graph
+        done
+}
+
+# Every number of ranks was needed.
+uses_all()
+{
+    local counts
+
+    counts=$(sed -n 's/^ *"cp_microbatches": \[\(.*\)\],*$/\1/p' "$1" |
+        head -n 1)
+    echo "$counts" | grep -Eq '^[1-9][0-9]*(, [1-9][0-9]*)+$'
+    check $? "$2: every number of ranks was needed ($counts)"
+}
+
+# Tokens of a rank, few enough that documents need several ranks, and many
+# enough that some do not.
+shared_seq()
+{
+    if [ -n "$brief" ]; then
+        echo --seq $((32 * ranks))
+    else
+        echo --seq 128
+    fi
+}
+
+part_banks()
+{
+    local model models="gpt mla moe mamba hybrid" comm sizes
+
+    sizes=$(if is_soft; then
+        echo --layers 2 --hidden 16 --heads 2
+    else
+        echo --layers 4 --hidden 256 --heads 8
+    fi)
+    [ -z "$brief" ] || models=gpt
+    for model in $models; do
+        for comm in allgather ring; do
+            [ $comm = allgather ] || [[ $model = gpt || $model = moe ]] ||
+                continue
+            # shellcheck disable=SC2046,SC2086
+            engine "$model, dynamic, $comm" -- $sizes --model "$model" \
+                $(shared_seq) --batch 1 --packed --cp "$(divisors)" --cp-comm $comm --steps 8 \
+                --microbatches 6,4 --in-flight 2 --compare eager,graph
+            uses_all "$out/$part/$model--dynamic--$comm.json" "$model, $comm"
+        done
+    done
+}
+
+part_all()
+{
+    local exchange exchanges="nccl copy"
+
+    [ -z "$brief" ] || exchanges=copy
+    for exchange in $exchanges; do
+        # shellcheck disable=SC2046
+        engine "all at once, exchange $exchange" -- $(small) --layers 4 \
+            $(shared_seq) --batch 1 --model moe \
+            --experts $((2 * ranks)) --ep "$ranks" --packed \
+            --cp "$(divisors)" --overlap auto --exchange "$exchange" --steps 5 \
+            --microbatches 6,4 --offload qkv_linear,core_attn,attn_proj,expert_fc1,moe_act \
+            --compare "$overlap_modes"
+        uses_all "$out/$part/all-at-once--exchange-$exchange.json" \
+            "all at once, $exchange"
+        grep -q 'offload+delay: [1-9][0-9]* of .* groups go' \
+            "$out/$part/all-at-once--exchange-$exchange.txt"
+        check $? "all at once, $exchange: groups go to the host"
+    done
+}
+
+part_tokens()
+{
+    local sizes how name
+
+    sizes=$(if is_soft; then
+        echo --layers 2 --hidden 16 --heads 2 --batch 1 --steps 4 \
+            --microbatches 4 $(shared_seq)
+    else
+        echo --layers 4 --hidden 1024 --heads 16 --seq $((1024 / ranks)) \
+            --batch 4 --steps 8 --microbatches 4
+    fi)
+    for how in "" $(divisors | tr ',' ' '); do
+        name=${how:+fixed $how}
+        # shellcheck disable=SC2086
+        engine "${name:-dynamic}" -- $sizes --packed --in-flight 2 \
+            --cp "$(divisors)" ${how:+--cp-force $how} --compare eager,graph
+    done
+    grep -H 'tokens a second\|ranks that share' "$out/$part"/*.txt |
+        sed 's|.*/||' | tee "$out/$part/table.txt"
+}
+
+# ---- offload while ranks exchange ----------------------------------------
+
+# What the policy has said of each rank, and whether it follows its rule:
+# groups stay where exchanges take over 5 % longer, and only there.  On a rank
+# whose groups stay for other reasons none is left to stay for this one.
+policy()
+{
+    local file=$1 name=$2
+
+    grep -h '^graphhooks: .*exchanges of tokens' "$file" | sed "s|^|$name: |" |
+        tee -a "$out/$part/policy.txt"
+    awk '/exchanges of tokens take/ {
+            n++
+            for (i = 1; i < NF; i++) {
+                if ($i == "take") longer = $(i + 1) + 0
+            }
+            stays = /stay on the device/
+            if (stays && longer <= 5) wrong = 1
+            over += longer > 5
+            kept += stays
+        }
+        END { exit n == 0 || wrong || (over > 0 && kept == 0) }' "$file"
+    check $? "$name: groups stay where exchanges take over 5 % longer"
+}
+
+part_offload()
+{
+    local path exchange fraction name
+    local -a settings
+    local modes=overlap+graph,overlap+graph+offload+delay
+
+    for path in nccl copy host; do
+        exchange=$path
+        settings=(GRAPHHOOKS_LOG=info)
+        # NCCL by way of the host's memory, over the link of the copies.
+        [ $path != host ] || exchange=nccl
+        [ $path != host ] || settings+=(NCCL_P2P_DISABLE=1)
+        for fraction in 1 auto; do
+            name="offload $fraction, exchange $path"
+            # shellcheck disable=SC2046
+            engine "$name" "${settings[@]}" -- $(large) --steps 10 \
+                --model moe --experts $((2 * ranks)) --ep "$ranks" \
+                --exchange "$exchange" --overlap auto \
+                --offload qkv_linear,core_attn,attn_proj,expert_fc1,moe_act \
+                --offload-fraction $fraction --compare "eager,$modes"
+            [ $fraction != auto ] ||
+                policy "$out/$part/$(echo "$name" | tr -c 'a-zA-Z0-9\n' -).txt" \
+                    "$name"
+        done
+        [ -z "$brief" ] || break
+    done
+    grep -H '^overlap+graph.*\(yes$\|groups go;\)' "$out/$part"/offload*.txt |
+        sed 's|.*/||' | tee "$out/$part/table.txt"
+    return 0
+}
+
+part_trace()
+{
+    # shellcheck disable=SC2046
+    engine "trace" -- $(large) --steps 4 --model moe \
+        --experts $((2 * ranks)) --ep "$ranks" --exchange copy \
+        --overlap auto --compare eager,overlap+graph \
+        --trace "$out/$part/overlap.json"
+    gzip -f "$out/$part/overlap.json"
+    check $? "there is a timeline of overlap"
+}
