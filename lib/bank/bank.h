@@ -38,6 +38,7 @@ struct gh_bank {
     void *group;
     struct gh_comm *comm; /* the ranks that share its passes: lib/capture's;
                              NULL: none do */
+    struct gh_bank *next_shared; /* the next bank with a comm, by number */
     char name[GH_BANK_NAME];
     struct gh_block **packed; /* [chunk][slot]; NULL: none yet */
     /* counted */

@@ -44,15 +44,14 @@ static void describe(const struct gh_capture *c, const struct gh_bank *bank,
 }
 
 /* No earlier bank has the same communicator of the host's. */
-static bool is_first_of(const struct gh_banks *banks, uint32_t n)
+static bool is_first_of(const struct gh_capture *c, const struct gh_bank *bank)
 {
-    for (uint32_t i = 0; i < n; i++) {
-        if (banks->all[i]->comm != NULL &&
-            gh_comm_is_shared(banks->all[i]->comm, banks->all[n]->comm)) {
-            return false;
-        }
+    const struct gh_bank *at = c->shared;
+
+    while (at != bank && !gh_comm_is_shared(at->comm, bank->comm)) {
+        at = at->next_shared;
     }
-    return true;
+    return at == bank;
 }
 
 static void abort_all(struct gh_capture *c)
@@ -62,16 +61,11 @@ static void abort_all(struct gh_capture *c)
 
     c->open.active = c->serving = true;
     gh_banks_stop(&c->banks);
-    for (uint32_t i = 0; i < c->banks.n; i++) {
-        if (c->banks.all[i]->comm != NULL) {
-            gh_comm_abort_begin(c->banks.all[i]->comm,
-                                is_first_of(&c->banks, i));
-        }
+    for (const struct gh_bank *b = c->shared; b != NULL; b = b->next_shared) {
+        gh_comm_abort_begin(b->comm, is_first_of(c, b));
     }
-    for (uint32_t i = 0; i < c->banks.n; i++) {
-        if (c->banks.all[i]->comm != NULL) {
-            gh_comm_abort_end(c->banks.all[i]->comm);
-        }
+    for (const struct gh_bank *b = c->shared; b != NULL; b = b->next_shared) {
+        gh_comm_abort_end(b->comm);
     }
     c->open.active = was_active;
     c->serving = was_serving;
@@ -116,31 +110,20 @@ gh_status gh_ranks_look(struct gh_capture *c, gh_error *err)
     gh_error why;
     char text[240];
 
-    for (uint32_t i = 0; i < c->banks.n; i++) {
-        struct gh_bank *bank = c->banks.all[i];
-
-        if (bank->comm != NULL && !c->parted &&
-            gh_comm_look(bank->comm, &why) != GH_OK) {
+    if (c->parted) {
+        return gh_ranks_refuse(c, err);
+    }
+    for (const struct gh_bank *b = c->shared; b != NULL; b = b->next_shared) {
+        if (gh_comm_look(b->comm, &why) != GH_OK) {
             snprintf(text, sizeof(text), "the ranks of bank %u: %.200s",
-                     bank->number, why.text);
-            return gh_ranks_part(c, bank, text, err);
+                     b->number, why.text);
+            return gh_ranks_part(c, b, text, err);
         }
     }
-    return c->parted ? gh_ranks_refuse(c, err) : GH_OK;
+    return GH_OK;
 }
 
 /* ---- waiting ------------------------------------------------------------- */
-
-/* Any bank that has ranks; NULL: none has. */
-static struct gh_bank *a_bank(const struct gh_capture *c)
-{
-    for (uint32_t i = c->banks.n; i-- > 0;) {
-        if (c->banks.all[i]->comm != NULL) {
-            return c->banks.all[i];
-        }
-    }
-    return NULL;
-}
 
 /* What another rank has aborted ends as well. */
 static gh_status wait_for(struct gh_capture *c, void *stream, gh_error *err)
@@ -165,7 +148,7 @@ static gh_status wait_for(struct gh_capture *c, void *stream, gh_error *err)
                      "what was issued up to here has not ended in %u s "
                      "(GRAPHHOOKS_TIMEOUT): another rank does not come",
                      c->options.timeout_s);
-            return gh_ranks_part(c, a_bank(c), why, err);
+            return gh_ranks_part(c, c->shared, why, err);
         }
     }
 }
@@ -186,7 +169,7 @@ gh_status gh_capture_wait_for_ranks(struct gh_capture *c, void *stream,
                          "gh_ranks_wait: the stream is being captured: end the "
                          "capture first");
     } else {
-        status = a_bank(c) == NULL
+        status = c->shared == NULL
                      ? gh_device_stream_wait(c->dev, stream, err)
                      : wait_for(c, stream, err);
     }
@@ -198,7 +181,7 @@ gh_status gh_capture_wait_for_ranks(struct gh_capture *c, void *stream,
 gh_status gh_capture_abort_ranks(struct gh_capture *c, const char *why,
                                  gh_error *err)
 {
-    const struct gh_bank *bank = a_bank(c);
+    const struct gh_bank *bank = c->shared;
     struct gh_device_before before;
 
     if (bank == NULL || c->serving) {
@@ -219,7 +202,7 @@ gh_status gh_capture_abort_ranks(struct gh_capture *c, const char *why,
 
 void gh_ranks_rest(struct gh_capture *c)
 {
-    for (uint32_t i = 0; i < c->streams.n && a_bank(c) != NULL; i++) {
+    for (uint32_t i = 0; i < c->streams.n && c->shared != NULL; i++) {
         if (!c->parted &&
             !gh_device_is_capturing(c->dev, c->streams.all[i])) {
             wait_for(c, c->streams.all[i], NULL);

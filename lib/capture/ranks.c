@@ -152,6 +152,35 @@ static gh_status check_fresh(const struct gh_bank *bank, gh_error *err)
     return GH_OK;
 }
 
+/* Keeps the list of banks that have ranks in the order of their numbers, which
+ * is the same on all ranks. */
+static void share(struct gh_capture *c, struct gh_bank *bank,
+                  struct gh_comm *comm)
+{
+    struct gh_bank **at = &c->shared;
+
+    while (*at != NULL && (*at)->number < bank->number) {
+        at = &(*at)->next_shared;
+    }
+    bank->comm = comm;
+    bank->next_shared = *at;
+    *at = bank;
+}
+
+/* No graph of the bank is left. */
+static void unshare(struct gh_capture *c, struct gh_bank *bank)
+{
+    struct gh_bank **at = &c->shared;
+
+    while (*at != bank) {
+        at = &(*at)->next_shared;
+    }
+    *at = bank->next_shared;
+    gh_comm_close(bank->comm);
+    bank->comm = NULL;
+    bank->next_shared = NULL;
+}
+
 static gh_status open_comm(struct gh_capture *c, const gh_ranks *ranks,
                            struct gh_bank *bank, gh_error *err)
 {
@@ -173,7 +202,7 @@ static gh_status open_comm(struct gh_capture *c, const gh_ranks *ranks,
         gh_comm_close(comm);
         return status;
     }
-    bank->comm = comm;
+    share(c, bank, comm);
     return GH_OK;
 }
 
@@ -215,16 +244,14 @@ gh_status gh_capture_clear_ranks(struct gh_capture *c, uint32_t number,
     gh_ranks_rest(c);
     gh_streams_quiesce(&c->streams);
     gh_bank_clear_all(bank);
-    gh_comm_close(bank->comm);
-    bank->comm = NULL;
+    unshare(c, bank);
     gh_device_leave(c->dev, before);
     return c->parted ? gh_ranks_refuse(c, err) : GH_OK;
 }
 
 void gh_ranks_close(struct gh_capture *c)
 {
-    for (uint32_t i = 0; i < c->banks.n; i++) {
-        gh_comm_close(c->banks.all[i]->comm);
-        c->banks.all[i]->comm = NULL;
+    while (c->shared != NULL) {
+        unshare(c, c->shared);
     }
 }

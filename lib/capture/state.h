@@ -38,6 +38,7 @@ struct gh_capture {
     struct gh_segment_fate *fates; /* by segment */
     struct gh_answer *answers;     /* by chunk; services.c */
     struct gh_banks banks;
+    struct gh_bank *shared; /* the first bank that has ranks; NULL: none has */
     struct gh_loose *loose; /* packed.c */
     uint64_t loose_used; /* bit i: a pass without a slot was on stream i, in
                             this step; those past the last share one */

@@ -19,13 +19,10 @@ static struct gh_bank *widest(const struct gh_capture *c)
 {
     struct gh_bank *found = NULL;
 
-    for (uint32_t i = 0; i < c->banks.n; i++) {
-        struct gh_bank *bank = c->banks.all[i];
-
-        if (bank->comm != NULL &&
-            (found == NULL ||
-             gh_comm_size(bank->comm) > gh_comm_size(found->comm))) {
-            found = bank;
+    for (struct gh_bank *b = c->shared; b != NULL; b = b->next_shared) {
+        if (found == NULL ||
+            gh_comm_size(b->comm) > gh_comm_size(found->comm)) {
+            found = b;
         }
     }
     return found;
@@ -33,12 +30,12 @@ static struct gh_bank *widest(const struct gh_capture *c)
 
 bool gh_together_can(const struct gh_capture *c)
 {
-    return widest(c) != NULL;
+    return c->shared != NULL;
 }
 
 bool gh_together_compares(const struct gh_capture *c)
 {
-    return c->options.check == GH_CHECKS_RANKS && widest(c) != NULL;
+    return c->options.check == GH_CHECKS_RANKS && c->shared != NULL;
 }
 
 /* ---- meeting ------------------------------------------------------------- */

@@ -389,10 +389,10 @@ gh_status gh_comm_look(struct gh_comm *comm, gh_error *err)
     status = gh_nccl_look(comm->nccl, comm->ranks.comm, &comm->gone, err);
     if (comm->gone) {
         return gh_fail(err, GH_ERR_RANKS,
-                       "the communicator of bank %u was destroyed, and graphs "
-                       "may hold its operations: close the session first, or "
-                       "call gh_ranks_clear",
-                       comm->ranks.bank);
+                       "the communicator of %s was destroyed while it is "
+                       "lent: destroy it after the session or the exchange "
+                       "is, or after gh_ranks_clear",
+                       comm->of);
     }
     if (status == GH_OK) {
         status = gh_nccl_look(comm->nccl, comm->own, NULL, err);
