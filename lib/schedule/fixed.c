@@ -1,5 +1,5 @@
 /*
- * fixed.c - the serial and the published sequence of a layer pair.
+ * fixed.c - the serial sequence, and the fixed one of a pair of layers.
  *
  * Source: the order in which Megatron-Core issues a combined forward and
  * backward, of which this is the table.
@@ -52,7 +52,7 @@ static void emit(struct out *out, gh_direction direction, uint32_t at,
     }
 }
 
-/* The forward's layer and the backward's, of which one may not be there. */
+/* A layer of the forward and one of the backward; either may be GH_NO_TASK. */
 static void emit_pair(struct out *out, uint32_t forward, uint32_t backward,
                       bool early)
 {
@@ -64,7 +64,7 @@ static void emit_pair(struct out *out, uint32_t forward, uint32_t backward,
                  row->direction == GH_FORWARD ? forward : backward, row->roles);
         }
     }
-    /* The last ones wait until all else is issued. */
+    /* Those of the last layer are issued at the end: gh_sequence_fixed(). */
     if (backward != GH_NO_TASK && backward + 1 < out->tasks->layers[1]) {
         emit(out, GH_WGRAD, backward, REST);
     }

@@ -1,11 +1,11 @@
 /*
  * list.c - forecasts of sequences, and sequences by list scheduling.
  *
- * A list schedule plays the lanes through: of the tasks that may come next it
- * takes the one that could begin first.  Weight gradients fill the gaps that
- * the compute lane would have.  The forward stays at most one layer ahead of
- * the backward, and weight gradients two layers behind it, so that no more
- * memory is held than in the fixed order, but for these.
+ * List scheduling simulates the two lanes: of the tasks that may come next it
+ * takes the one that could begin first.  Weight gradients fill gaps of the
+ * compute lane.  To bound memory, the forward stays at most one layer ahead of
+ * the backward, as in the fixed order, and weight gradients at most two layers
+ * behind it.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -34,7 +34,7 @@ static double later(double a, double b)
     return a > b ? a : b;
 }
 
-/* A task takes its place on its lane. */
+/* When a task could begin. */
 static double begin_of(const struct gh_task *task, const double *ends,
                        const double *lanes)
 {
@@ -46,11 +46,11 @@ struct play {
     const struct gh_tasks *tasks;
     const struct gh_list_rule *rule;
     double lanes[2];              /* when each is free */
-    double left[2];               /* of each chain */
-    uint32_t next[GH_TASK_KINDS]; /* how many are placed */
+    double left[2];               /* time of each chain that is not placed */
+    uint32_t next[GH_TASK_KINDS]; /* number of tasks placed, by direction */
     uint32_t *sequence;
     uint32_t n;
-    double ends[]; /* by task */
+    double ends[]; /* when each task ends */
 };
 
 static struct play *new_play(const struct gh_tasks *tasks)
@@ -64,7 +64,7 @@ static struct play *new_play(const struct gh_tasks *tasks)
     return play;
 }
 
-/* Its next task of a direction; NULL: all are placed. */
+/* The next task of a direction; NULL: all are placed. */
 static const struct gh_task *head(const struct play *p, gh_direction direction)
 {
     const struct gh_tasks *tasks = p->tasks;
@@ -97,7 +97,7 @@ static bool prefers_forward(const struct play *p, double forward,
     }
 }
 
-/* Of the two chains. */
+/* The next task of the two chains; NULL: all are placed. */
 static const struct gh_task *choose_chain(const struct play *p)
 {
     const struct gh_task *forward = head(p, GH_FORWARD);
@@ -115,7 +115,7 @@ static const struct gh_task *choose_chain(const struct play *p)
                : backward;
 }
 
-/* A weight gradient whose backward is placed. */
+/* The next weight gradient if its backward is placed, else NULL. */
 static const struct gh_task *ready_wgrad(const struct play *p)
 {
     const struct gh_task *wgrad = head(p, GH_WGRAD);
@@ -231,7 +231,7 @@ gh_status gh_sequence_forecast(const struct gh_tasks *tasks,
     return GH_OK;
 }
 
-/* Every rule in turn. */
+/* Tries every rule, and keeps the best sequence. */
 static void try_lists(struct play *play, uint32_t *tried, uint32_t *sequence,
                       struct gh_forecast *best)
 {

@@ -1,7 +1,9 @@
 /*
- * pairing.c - pairs of chunks that have been run, each ready to be run again.
+ * pairing.c - the pairs of chunks of a session, each with its walk.
  *
- * A training step runs few pairs, and most often the one that it ran last.
+ * A walk is made in the first run of its pair and kept.  A training step has
+ * few pairs and most often runs the one that it ran last, so the search begins
+ * there.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -42,7 +44,7 @@ static void name_chunk(uint32_t chunk, const char *what, char *text,
     }
 }
 
-/* What the times have been measured for. */
+/* Logs what the measured times predict for the pairing. */
 static void say(const struct gh_schedule *s, const struct gh_pairing *p)
 {
     char forward[40], backward[40];

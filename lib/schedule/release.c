@@ -1,10 +1,11 @@
 /*
- * release.c - what a node writes, and which nodes read it.
+ * release.c - the tensors that a node writes, and the nodes that read them.
  *
- * As the plan's borders have it.  The forward of a node reads what crosses
- * into it; so does its backward, and its weight gradient: but the backward of
- * an exchange moves gradients back, for which it needs no activation.  What
- * graphs have written is theirs, and what leaves the chunk is the host's.
+ * They follow from the plan's borders.  The forward, the backward and the
+ * weight gradient of a node read the tensors that cross into it.  There is one
+ * exception: the backward of an exchange moves gradients and reads no
+ * activation.  Tensors that a graph has written stay the graph's, and tensors
+ * that leave the chunk stay the host's: neither is released.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -64,7 +65,7 @@ static bool has_any(const struct gh_layer *layer, const gh_family_node *node,
     return false;
 }
 
-/* A forward tensor ends in the forward where no backward reads it. */
+/* A forward tensor is released in the forward if no backward reads it. */
 static void add_forward(struct finding *f, const gh_border *border,
                         uint32_t layer, uint32_t own, bool forward)
 {
@@ -105,7 +106,8 @@ static void add_forward(struct finding *f, const gh_border *border,
     }
 }
 
-/* The gradient of what a node has read, for the node that wrote that. */
+/* The gradient of a tensor that the node reads; the node that wrote the tensor
+ * reads the gradient. */
 static void add_gradient(struct finding *f, const gh_border *border,
                          uint32_t layer, uint32_t own)
 {

@@ -1,9 +1,10 @@
 /*
  * schedule.h - walks a forward and a backward chunk together.
  *
- * A session under EP overlap has one.  What is to be issued for a pair of
- * chunks is made at its first run and kept; a run then goes through it: wait,
- * call the host, record.  lib/abi has checked the arguments.
+ * Each session with EP overlap has one schedule.  The first run of a pair of
+ * chunks computes the order of its nodes and keeps it.  A run then walks that
+ * order: for each node it waits, calls the host and records an event.  lib/abi
+ * has checked the arguments.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -25,8 +26,8 @@ struct gh_schedule_options {
     const struct gh_log *log;
 };
 
-/* `plan`, `dev`, which may be NULL, `capture` and the log outlive it, but for
- * gh_schedule_destroy(), which `capture` goes before: it knows the stream. */
+/* `dev` may be NULL.  `plan`, `dev` and the log outlive the schedule.
+ * `capture` is destroyed before it, as it knows the schedule's stream. */
 gh_status gh_schedule_create(const struct gh_plan *plan, struct gh_device *dev,
                              struct gh_capture *capture,
                              const struct gh_schedule_options *options,
@@ -39,7 +40,7 @@ gh_status gh_schedule_run(struct gh_schedule *schedule,
                           const gh_overlap_pair *pair, gh_error *err);
 /* Whether a run is under way: the call comes from a node. */
 bool gh_schedule_is_running(const struct gh_schedule *schedule);
-/* All of it but its struct_size. */
+/* Writes every field of `stats` except struct_size. */
 void gh_schedule_stats(const struct gh_schedule *schedule,
                        gh_overlap_stats *stats);
 

@@ -1,9 +1,10 @@
 /*
- * sequence.h - in which order tasks are issued.
+ * sequence.h - the order in which tasks are issued.
  *
- * Pure functions of the tasks and their times, so that ranks with the same
- * times choose the same.  A sequence is a permutation of the tasks in which
- * each comes after the one that it follows; tasks of one lane run in it.
+ * Pure functions of the tasks and their times, so ranks with equal times choose
+ * equal sequences.  A sequence is a permutation of the tasks in which each task
+ * comes after its predecessor (gh_task.after).  The tasks of a lane run in the
+ * order of the sequence.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -12,36 +13,39 @@
 
 #include "schedule/tasks.h"
 
-/* What a sequence comes to, in nanoseconds, where the host is ahead of the
- * device and the lanes do not slow each other. */
+/* The predicted duration of a sequence, in nanoseconds.  It assumes that the
+ * host is ahead of the device and that the lanes do not slow each other. */
 struct gh_forecast {
     double total;
-    double lanes[2]; /* the sums of each; by gh_lane */
+    double lanes[2]; /* the sum of the tasks of each lane; by gh_lane */
 };
 
-/* The share of the communication that no compute hides; 0 without any. */
+/* The share of the communication that does not overlap with compute; 0 if there
+ * is no communication. */
 double gh_forecast_exposed(const struct gh_forecast *forecast);
 
-/* Each writes tasks->n indices; what fails is GH_ERR_NO_MEMORY. */
+/* Each of the functions below writes tasks->n indices.  The only error is
+ * GH_ERR_NO_MEMORY. */
 
-/* The backward, its weight gradients where they are left, then the forward. */
+/* The backward with its weight gradients, then the forward. */
 void gh_sequence_serial(const struct gh_tasks *tasks, uint32_t *sequence);
-/* The published order: layer by layer, what is exchanged for one microbatch
- * beside what is computed for the other.  `early`: the backward of what comes
+/* The fixed order: for each pair of layers, the exchanges of one microbatch
+ * beside the compute of the other.  `early` puts the backward of the parts
  * before a dispatch ahead of the forward of the experts. */
 void gh_sequence_fixed(const struct gh_tasks *tasks, bool early,
                        uint32_t *sequence);
 
-/* How a list schedule decides. */
+/* How list scheduling chooses the next task. */
 enum gh_list_tie {
-    GH_TIE_LONGEST,  /* the chain that has the most left */
-    GH_TIE_FORWARD,  /* the forward first */
-    GH_TIE_BACKWARD, /* the backward first */
+    GH_TIE_LONGEST,  /* of the chain with the most time left */
+    GH_TIE_FORWARD,  /* of the forward */
+    GH_TIE_BACKWARD, /* of the backward */
     GH_TIE_COUNT
 };
 struct gh_list_rule {
-    enum gh_list_tie tie; /* of tasks that could begin at the same time */
-    double share; /* a weight gradient fills a gap of so much of its time */
+    enum gh_list_tie tie; /* between tasks that could begin at the same time */
+    double share; /* a weight gradient is put into a gap that is at least this
+                     fraction of its own time */
 };
 gh_status gh_sequence_list(const struct gh_tasks *tasks,
                            const struct gh_list_rule *rule, uint32_t *sequence,
@@ -51,8 +55,9 @@ gh_status gh_sequence_forecast(const struct gh_tasks *tasks,
                                const uint32_t *sequence,
                                struct gh_forecast *forecast, gh_error *err);
 
-/* The best of the fixed one and of the lists; the fixed one unless another is
- * shorter by more than GH_LEAST_GAIN of it. */
+/* The shortest of the fixed sequence and of the list schedules.  A list
+ * schedule is chosen only if it is shorter than the fixed one by more than the
+ * fraction GH_LEAST_GAIN. */
 #define GH_LEAST_GAIN 0.01
 gh_status gh_sequence_best(const struct gh_tasks *tasks, bool early,
                            uint32_t *sequence, struct gh_forecast *best,

@@ -1,5 +1,5 @@
 /*
- * state.h - what a schedule is made of; lib/schedule only.
+ * state.h - the data of a schedule; private to lib/schedule.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -14,52 +14,54 @@
 struct gh_pairing {
     uint32_t forward, backward;
     bool early;
-    gh_overlap_order order; /* of the walk */
+    gh_overlap_order order; /* that the walk has */
     struct gh_tasks tasks;
     struct gh_walk walk;
     uint64_t hash; /* of the sequence */
-    struct gh_forecast forecast, fixed; /* zero: the times are not known */
-    void **timers; /* two for each task; NULL: it was not measured */
+    struct gh_forecast forecast, fixed; /* zero while times are not known */
+    void **timers; /* two events for each task; NULL: not measured */
 };
 
-/* When `auto` knows the times of nodes. */
+/* How far `auto` is in measuring the times of nodes. */
 enum gh_timing {
-    GH_TIMING_NEVER,  /* it is not auto, or cannot be */
-    GH_TIMING_WAITS,  /* for a step in which graphs are replayed */
-    GH_TIMING_TAKES,  /* in this step */
-    GH_TIMING_SETTLED
+    GH_TIMING_NEVER,  /* the order is not auto, or the ranks cannot agree */
+    GH_TIMING_WAITS,  /* until a step in which graphs are replayed */
+    GH_TIMING_TAKES,  /* this step is measured */
+    GH_TIMING_SETTLED /* the times are known */
 };
 
 struct gh_schedule {
     const struct gh_plan *plan;
-    struct gh_device *dev; /* NULL: no driver, so all is serial */
+    struct gh_device *dev; /* NULL: no driver, so the order is serial */
     struct gh_capture *capture;
     struct gh_schedule_options options;
 
     struct gh_pairing **pairings;
     uint32_t n_pairings, room;
-    uint32_t last; /* where the next run is looked for first */
+    uint32_t last; /* the pairing of the last run: looked at first */
 
     void *marks[GH_MARKS];
-    void *own_comm;                /* NULL: every host had one */
-    void *known[2];                /* streams that the driver has been asked
-                                      about, by gh_lane */
+    void *own_comm;                /* the library's comm stream; NULL: the host
+                                      has always given one */
+    void *known[2];                /* streams that the driver has accepted, by
+                                      gh_lane */
     bool is_known[2];
     bool running;
 
     enum gh_timing timing;
     uint64_t taken_at; /* the step of GH_TIMING_TAKES */
-    double *ns;        /* by gh_task.cell, when it is settled */
+    double *ns;        /* by gh_task.cell; NULL before GH_TIMING_SETTLED */
     gh_overlap_stats stats;
 };
 
-/* times.c: moves the timing on, before a run.  Blocks when it settles. */
+/* times.c: advances `timing`; called before each run.  Blocks in the run that
+ * reads the times and agrees on them. */
 gh_status gh_times_turn(struct gh_schedule *s, const gh_overlap_pair *pair,
                         gh_error *err);
-/* The order is fixed from now on, whatever was measured. */
+/* Uses the fixed order from now on, and drops what was measured. */
 void gh_times_forget(struct gh_schedule *s);
-/* Events around the tasks of a pairing that is to be measured, and whether
- * it is in this run. */
+/* Returns whether this run of the pairing is measured, and creates the events
+ * for it. */
 bool gh_times_begin(struct gh_schedule *s, struct gh_pairing *p);
 void gh_times_free(struct gh_schedule *s, struct gh_pairing *p);
 

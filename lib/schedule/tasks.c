@@ -49,7 +49,7 @@ static enum gh_role role_of(const struct stages *stages, uint32_t node)
                                                     : compute[before];
 }
 
-/* No segment goes from one node into the next. */
+/* The number of segments of a node.  No segment extends over two nodes. */
 static uint32_t segments_of(const struct gh_plan *plan, uint32_t first,
                             uint32_t layer, gh_part last)
 {
@@ -126,7 +126,7 @@ static void add_forward(const struct gh_plan *plan, uint32_t chunk,
     tasks->layers[0] = at;
 }
 
-/* The forward that was appended last becomes the backward that ends it. */
+/* Turns the forward that begins at `first` into its backward. */
 static void turn_round(struct gh_tasks *tasks, uint32_t first)
 {
     const uint32_t n = tasks->n - first, layers = tasks->layers[0];

@@ -1,14 +1,14 @@
 /*
- * times.c - how long nodes take, measured in one step.
+ * times.c - the durations of nodes, measured in one step.
  *
- * The step is the second after warmup, and after what offload learns from, in
- * which graphs are replayed.  Events stand around each node, behind its wait,
- * so that what is measured is the node and not what it waits for.  The next
- * step's first run reads them, makes them equal on all ranks, and drops all
- * pairings, which are then made for the times.  Both steps are counted, so that
- * all ranks come to them in the same call.  A node that one rank could not
- * measure has the times of the others; a rank that could measure none says so,
- * and all stay fixed.
+ * The measured step is the second one after warmup and after the profile of
+ * offload: graphs are replayed in it.  Events are recorded before and after
+ * each node, behind its wait, so that the wait is not counted.  The first run
+ * of the next step reads the events and takes the maximum over all ranks; it
+ * drops all pairings, which are then made again by these times.  Steps are
+ * counted, so that all ranks do this in the same call.  A node that one rank
+ * could not measure has the times of the others.  If a rank could measure no
+ * node, the order stays fixed on all.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -37,7 +37,7 @@ void gh_times_free(struct gh_schedule *s, struct gh_pairing *p)
     p->timers = NULL;
 }
 
-/* What cannot be had leaves the pairing without times. */
+/* Without memory or events the pairing is not measured. */
 bool gh_times_begin(struct gh_schedule *s, struct gh_pairing *p)
 {
     struct gh_device_before before;
@@ -61,7 +61,7 @@ bool gh_times_begin(struct gh_schedule *s, struct gh_pairing *p)
     return status == GH_OK;
 }
 
-/* Adds what a pairing has measured; `counts` says how many went into a sum. */
+/* Adds the times of a pairing to `sums`, and their number to `counts`. */
 static void read_pairing(struct gh_schedule *s, struct gh_pairing *p,
                          double *sums, uint32_t *counts)
 {
@@ -127,8 +127,8 @@ static bool has_any(const double *ns, uint32_t cells)
     return false;
 }
 
-/* By the session's own ranks.  What failed here is no reason to keep them
- * waiting. */
+/* Agrees with the ranks of the session.  A rank without times takes part all
+ * the same, as the others wait for it. */
 static gh_status settle_with_ranks(struct gh_schedule *s,
                                    const gh_overlap_pair *pair, double *ns,
                                    uint32_t cells, bool *known_p, gh_error *err)
@@ -216,7 +216,7 @@ void gh_times_forget(struct gh_schedule *s)
     s->timing = GH_TIMING_NEVER;
 }
 
-/* In which nodes are measured. */
+/* The first step in which nodes can be measured. */
 static uint64_t first_step(const struct gh_schedule *s)
 {
     const uint64_t profile = gh_capture_profile_steps(s->capture);

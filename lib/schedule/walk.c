@@ -1,8 +1,8 @@
 /*
  * walk.c - see walk.h.
  *
- * For each lane it is known up to which task of the other lane what comes next
- * is ordered.  A wait moves that on.  With two lanes nothing else does.
+ * For each lane, `reach` is the last task of the other lane that the next step
+ * is ordered after.  With two lanes only a wait advances it.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* By task: its step, and the how-manieth of its lane it is, from 1. */
+/* Of a task: its step, and its number in its lane, from 1. */
 struct place {
     uint32_t step, turn;
 };
@@ -24,11 +24,10 @@ struct making {
     const struct gh_tasks *tasks;
     struct gh_walk *walk;
     struct place *places;
-    uint32_t *known; /* by step: of the other lane, when it begins */
-    uint32_t turns[2];
-    uint32_t reach[2]; /* of each lane, as known */
+    uint32_t *known;   /* by step: `reach` of its lane when it begins */
+    uint32_t turns[2]; /* number of tasks of each lane so far */
+    uint32_t reach[2]; /* by lane; see above */
 };
-
 
 static uint8_t mark_of(const struct gh_task *task, gh_lane lane)
 {
@@ -36,7 +35,8 @@ static uint8_t mark_of(const struct gh_task *task, gh_lane lane)
                      (lane == GH_LANE_COMM));
 }
 
-/* It has to follow a task of the other lane, or what was before the run. */
+/* Adds a wait where the step depends on the other lane, or on work before the
+ * run, and no earlier wait covers that. */
 static void wait_for(struct making *m, struct gh_step *step)
 {
     const struct gh_task *task = &m->tasks->all[step->task];
@@ -61,7 +61,7 @@ static void wait_for(struct making *m, struct gh_step *step)
     m->walk->waits++;
 }
 
-/* The ends of its chunk. */
+/* Whether the task is the first or the last of its chunk. */
 static uint32_t flags_of(const struct gh_tasks *tasks, uint32_t i)
 {
     const gh_direction direction = tasks->all[i].direction;
@@ -91,7 +91,8 @@ static void add_step(struct making *m, uint32_t task, bool serial)
     walk->n++;
 }
 
-/* The CPU has time once an exchange is all that is left to issue. */
+/* Delayed commits are issued before an exchange: while that runs, the host is
+ * ahead of the device and has time. */
 static void find_gaps(struct gh_walk *walk, const struct gh_tasks *tasks)
 {
     for (uint32_t i = 0; i < walk->n; i++) {
@@ -103,7 +104,7 @@ static void find_gaps(struct gh_walk *walk, const struct gh_tasks *tasks)
     }
 }
 
-/* Whether every reader comes before the end of the step, on its stream. */
+/* Whether all readers are ordered before the end of the step, on its stream. */
 static bool has_read(const struct making *m, const struct gh_life *life,
                      uint32_t step)
 {
@@ -119,8 +120,8 @@ static bool has_read(const struct making *m, const struct gh_life *life,
     return true;
 }
 
-/* The first step of its own microbatch after which it can go; GH_NO_TASK:
- * there is none. */
+/* The first step of its own microbatch after which it can be released, or
+ * GH_NO_TASK. */
 static uint32_t last_of(const struct making *m, const struct gh_life *life)
 {
     for (uint32_t i = 0; i < m->walk->n; i++) {
@@ -134,7 +135,7 @@ static uint32_t last_of(const struct making *m, const struct gh_life *life)
     return GH_NO_TASK;
 }
 
-/* Lists them by step. */
+/* Lists the releases in the order of their steps. */
 static void list_releases(struct making *m, struct gh_life *lives, uint32_t n)
 {
     struct gh_walk *walk = m->walk;
