@@ -273,7 +273,8 @@ part_ep()
             for exchange in nccl copy; do
                 # shellcheck disable=SC2046 # words
                 engine "$model, order $order, exchange $exchange" -- \
-                    $(small) --model "$model" --experts $((2 * ranks)) \
+                    $(small) --layers 4 --model "$model" \
+                    --experts $((2 * ranks)) \
                     --ep "$ranks" --overlap "$order" --exchange $exchange \
                     --compare "$overlap_modes"
             done

@@ -74,6 +74,13 @@ tar tzf "$scratch/pack.tar.gz" | grep -q '^out/summary.json$' &&
     tar tzf "$scratch/pack.tar.gz" | grep -q '^out/trace/overlap.json.gz$'
 ok $? "--pack has everything in one file"
 
+several --driver soft --build "$builddir" --parts build,ep,uneven "$srcdir" \
+    "$scratch/whole"
+says '^3 parts: 3 passed, 0 failed, 0 skipped; 21 checks passed, 0 failed; 2 ranks' \
+    "all models, orders and exchanges with experts have the same bits"
+grep -q 'hybrid: the same weights by every order' "$scratch/whole/checks.tsv"
+ok $? "and learn the same by NCCL and by copies"
+
 # ---- parts that fail -------------------------------------------------------
 
 several --driver soft --brief --build "$builddir" --parts build,ep,beside \
