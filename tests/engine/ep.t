@@ -152,6 +152,9 @@ done
 run "drop and pad" -- --model moe --ranks 2 --ep 2 --drop-and-pad
 train "drop and pad, all as a graph" -- --model moe --ranks 2 --ep 2 \
     --drop-and-pad --compare eager,graph,step
+[ "$(value exchanges_captured)" -gt 0 ] &&
+    [ "$(value exchanges_captured)" -eq "$(value exchanges)" ]
+ok $? "exchanges that are in a graph are told from those that are issued"
 run "the legacy stream" -- --model moe --ranks 2 --ep 2 --stream legacy
 train "shared expert, all modes delay" -- --model moe --ranks 2 --ep 2 \
     --shared-expert --delay-wgrad 1 \

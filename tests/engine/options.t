@@ -60,7 +60,8 @@ refused 2 "no graph of a step can hold" --model moe --dropless-host \
 refused 2 "M mamba" --model hybrid --pattern Mx
 refused 2 "M mamba" --model hybrid --pattern ''
 refused 2 "from 1 to 256" --model mamba --state 0
-refused 2 "has no layer of experts" --model hybrid --pattern M --shared-expert
+refused 2 "has no layer of experts; put an E into --pattern" \
+    --model hybrid --pattern M --shared-expert
 refused 2 "has no layer of experts" --busy-expert
 refused 2 "than one microbatch can hold" --model mamba --state 256 \
     --batch 64 --seq 4096
@@ -127,11 +128,23 @@ overlap="$overlap --compare eager,overlap+graph"
 refused 2 "takes no value" --check=1
 refused 2 "does not divide" --heads 3
 for option in "--offload core_attn" "--offload-fraction 0.5" \
-    "--delay-offload 1"; do
+    "--delay-offload 1" "--offload-min-bytes 5"; do
     # shellcheck disable=SC2086 # words
     refused 2 "^${option%% *} is for the modes with offload; add graph+offload to --compare$" \
         $option
 done
+refused 2 "^--delay-offload 1 is for the mode graph+offload: " \
+    --delay-offload 1 --compare eager,graph+offload+delay
+refused 2 "^--cp-comm says how ranks share a sequence, and none do; add --cp" \
+    --cp-comm allgather
+for option in "--scope attn" "--granularity part"; do
+    # shellcheck disable=SC2086 # words
+    refused 2 "^$option is for the modes that record graphs of layers; add graph" \
+        $option --compare eager,step
+done
+# shellcheck disable=SC2086 # words
+refused 2 "^--scope attn is for the modes that record graphs of layers" \
+    $overlap --compare eager,overlap --scope attn
 refused 2 "expects 0|1, from 0 to 1$" --delay-offload 2 \
     --compare eager,graph+offload
 refused 2 "is the opposite of graph+offload+delay; leave out either$" \

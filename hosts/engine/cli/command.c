@@ -386,6 +386,7 @@ static int set_field(struct command *command, const struct row *row,
         command->options.n_cp = 0;
         return split(value, command, add_cp);
     case KIND_EXCHANGE:
+        command->gave_cp_comm = true;
         command->options.cp_ring = strcmp(value, "ring") == 0;
         return command->options.cp_ring || strcmp(value, "allgather") == 0
                    ? 0
@@ -551,7 +552,6 @@ static const struct command defaults = {
                  .n_counts = 4,
                  .in_flight = 4,
                  .streams = 1,
-                 .offload_min = 1,
                  .offload_delay = -1,
                  .lr = 3e-3,
                  .warmup = 4 },
@@ -642,6 +642,10 @@ static void complete(struct command *command)
     command->gave_top_k = config->top_k != 0;
     command->gave_state = config->state != 0;
     command->gave_pattern = config->pattern != NULL;
+    command->gave_offload_min = command->options.offload_min != 0;
+    if (!command->gave_offload_min) {
+        command->options.offload_min = 1;
+    }
     if (!command->gave_top_k) {
         config->top_k = 2;
     }

@@ -25,7 +25,7 @@ struct command {
     const char *nccl;        /* its path; NULL: what belongs to the driver */
     bool quiet, help;
     bool gave_experts, gave_top_k, gave_state, gave_pattern; /* by a person */
-    bool gave_seq;
+    bool gave_seq, gave_cp_comm, gave_offload_min;
 };
 
 /* 0; or -1 with one sentence in text: what is wrong and what would be right.

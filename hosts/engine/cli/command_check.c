@@ -117,8 +117,9 @@ static int check_experts(const struct command *command, char *text,
         }
         snprintf(text, text_bytes, "--model %s has no layer of experts; %s",
                  model_name(config->model),
-                 config->model == MODEL_MLA ? "give --experts a number"
-                                            : "take --model moe");
+                 config->model == MODEL_MLA      ? "give --experts a number"
+                 : config->model == MODEL_HYBRID ? "put an E into --pattern"
+                                                 : "take --model moe");
         return -1;
     }
     if (config->top_k > config->experts) {
@@ -157,6 +158,7 @@ static int check_offload(const struct command *command, char *text,
                         : options->offload_fraction != NULL
                             ? "--offload-fraction"
                         : options->offload_delay >= 0 ? "--delay-offload"
+                        : command->gave_offload_min    ? "--offload-min-bytes"
                                                       : NULL;
 
     if (given != NULL && !offloads) {
@@ -172,6 +174,15 @@ static int check_offload(const struct command *command, char *text,
                  "leave out either");
         return -1;
     }
+    if (options->offload_delay >= 0 &&
+        !command_has_mode(command, MODE_OFFLOAD)) {
+        snprintf(text, text_bytes,
+                 "--delay-offload %d is for the mode graph+offload: the modes "
+                 "with offload+delay always delay; leave it out, or add "
+                 "graph+offload",
+                 options->offload_delay);
+        return -1;
+    }
     if (options->delay_wgrad && offloads) {
         snprintf(text, text_bytes,
                  "--delay-wgrad reads again what the backward has let go: "
@@ -179,6 +190,29 @@ static int check_offload(const struct command *command, char *text,
         return -1;
     }
     return 0;
+}
+
+/* Without a mode that records, nothing is in a scope. */
+static int check_scope(const struct command *command, char *text,
+                       size_t text_bytes)
+{
+    const struct options *options = &command->options;
+
+    if (options->scope == NULL && options->granularity == NULL) {
+        return 0;
+    }
+    for (int mode = 0; mode < MODE_COUNT; mode++) {
+        if (mode_is_graph(mode) && mode != MODE_OVERLAP &&
+            command_has_mode(command, mode)) {
+            return 0;
+        }
+    }
+    snprintf(text, text_bytes,
+             "--%s %s is for the modes that record graphs of layers; add graph "
+             "to --compare",
+             options->scope != NULL ? "scope" : "granularity",
+             options->scope != NULL ? options->scope : options->granularity);
+    return -1;
 }
 
 /* Whether --cp-force is one of them, and the sequences can be shared. */
@@ -215,7 +249,13 @@ static int check_cp(const struct command *command, char *text,
     const bool one_size = options->n_cp == 1 || options->cp_force > 0;
 
     if (options->n_cp == 0) {
-        return 0;
+        if (!command->gave_cp_comm) {
+            return 0;
+        }
+        snprintf(text, text_bytes,
+                 "--cp-comm says how ranks share a sequence, and none do; add "
+                 "--cp or --cp-force");
+        return -1;
     }
     if (options->n_lengths > 0) {
         snprintf(text, text_bytes,
@@ -308,7 +348,8 @@ int command_check(const struct command *command, char *text, size_t text_bytes)
                  MAX_SLOTS);
         return -1;
     }
-    if (check_offload(command, text, text_bytes) != 0 ||
+    if (check_scope(command, text, text_bytes) != 0 ||
+        check_offload(command, text, text_bytes) != 0 ||
         check_cp(command, text, text_bytes) != 0 ||
         check_model(command, text, text_bytes) != 0 ||
         check_experts(command, text, text_bytes) != 0) {

@@ -196,9 +196,15 @@ static void print_overlap(const struct result *result)
     const gh_overlap_stats *overlap = &result->overlap;
 
     if (result->exchanges != 0) {
-        printf("%s: %" PRIu64 " exchanges of tokens, %.1f MiB sent\n",
+        printf("%s: %" PRIu64 " exchanges of tokens, %.1f MiB sent",
                mode_name(result->mode), result->exchanges,
                mib(result->exchanged_bytes));
+        if (result->exchanges_captured != 0) {
+            printf("; %" PRIu64 " of them are in graphs, and count once "
+                   "however often those are launched",
+                   result->exchanges_captured);
+        }
+        printf("\n");
     }
     print_exchange(result);
     if (overlap->struct_size == 0) {

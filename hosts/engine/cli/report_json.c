@@ -190,6 +190,7 @@ static void write_mode(struct json *json, const struct options *options,
     json_count(json, "device_peak_bytes", result->peak_bytes);
     if (result->exchanges != 0) {
         json_count(json, "exchanges", result->exchanges);
+        json_count(json, "exchanges_captured", result->exchanges_captured);
         json_count(json, "exchanged_bytes", result->exchanged_bytes);
     }
     if (result->exchange.struct_size != 0) {

@@ -22,6 +22,7 @@ struct exchange {
     const struct comm *comm; /* of the ranks; NULL: there is no exchange */
     const struct comm_watch *watch;
     uint64_t calls, bytes; /* issued, and sent by them to other ranks */
+    uint64_t captured;     /* of the calls: into a graph, which repeats them */
     /* Somebody else's way, as the two below; NULL: by sends and receives. */
     int (*carry)(void *user, const float *send, float *recv,
                  const size_t *counts, CUstream stream);

@@ -285,6 +285,7 @@ static void note_exchanges(const struct exchange *exchange,
                            struct result *result)
 {
     result->exchanges = exchange->calls - before->calls;
+    result->exchanges_captured = exchange->captured - before->captured;
     result->exchanged_bytes = exchange->bytes - before->bytes;
 }
 

@@ -51,6 +51,7 @@ struct result {
     gh_stats stats;
     gh_offload_stats offload;    /* struct_size 0: nothing is offloaded */
     gh_overlap_stats overlap;    /* struct_size 0: nothing overlaps */
+    uint64_t exchanges_captured; /* of the next: into graphs */
     uint64_t exchanges, exchanged_bytes; /* of tokens: issued, and what this
                                             rank has sent by them to others;
                                             those in graphs are not counted */
