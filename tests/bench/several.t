@@ -87,7 +87,7 @@ several --driver soft --brief --build "$builddir" --parts build,ep,beside \
     --nccl /nowhere/libnccl.so "$srcdir" "$out" 2
 [ $status -eq 1 ]
 ok $? "without NCCL the run fails"
-says '^ep failed 0 0 of [1-9]' "where NCCL is needed"
+says '^ep failed [0-9]* 0 of [1-9]' "where NCCL is needed"
 says '^ FAILED ep: moe, order auto, exchange nccl: bitwise equal (status 3)$' \
     "which is named"
 says '^beside passed' "and the part after it runs"
@@ -159,8 +159,9 @@ until [ -s "$out/trace/trace.txt" ] || [ $tries -ge 100 ]; do
     tries=$((tries + 1))
 done
 kill -TERM $pid
+begin=$(date +%s)
 wait $pid
-[ $? -eq 130 ]
+[ $? -eq 130 ] && [ $(($(date +%s) - begin)) -lt 15 ]
 ok $? "a run that is cut off ends at once"
 says '^trace failed: cut off' "says where"
 says '^build passed' "and keeps what was done"
