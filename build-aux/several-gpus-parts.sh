@@ -409,6 +409,7 @@ part_tokens()
 {
     local sizes how name
 
+    # shellcheck disable=SC2046 # words
     sizes=$(if is_soft; then
         echo --layers 2 --hidden 16 --heads 2 --batch 1 --steps 4 \
             --microbatches 4 $(shared_seq)
