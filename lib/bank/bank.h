@@ -1,9 +1,9 @@
 /*
  * bank.h - the entries of one bank, by segment, direction, variant and slot.
  *
- * A table: to find one is to compute an index.  The bank owns what its entries
- * hold and frees it; who records and launches them is its caller's business.
- * Its blocks of device memory are those of banks.h, which all banks share.
+ * A bank is a table, so an entry is found by computing an index.  The bank owns
+ * and frees what its entries hold; lib/capture records and launches them.  All
+ * banks share the blocks of device memory of banks.h.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -22,17 +22,17 @@ struct gh_banks;
 struct gh_comm;
 
 struct gh_bank {
-    /* [segment][direction][variant][slot]; of a bank that has none now those of
-     * banks.h that are new for ever */
+    /* [segment][direction][variant][slot].  A bank without graphs points to
+     * gh_banks.blank, whose entries stay GH_ENTRY_NEW */
     struct gh_entry *entries;
     uint32_t n_segments, n_slots;
-    struct gh_banks *banks; /* that it is one of */
+    struct gh_banks *banks; /* the banks of its session */
     uint32_t number;        /* its index there */
     bool admitted;          /* counts against GRAPHHOOKS_MAX_BANKS */
-    uint8_t unpacked;       /* GH_REASON_PACKED where it has sequences: why
-                               nothing runs before they are given */
-    uint64_t used;          /* the number of the pass that a flight of it began
-                               with last */
+    uint8_t unpacked;       /* GH_REASON_PACKED where it has sequences: the
+                               reason of a pass before they are given */
+    uint64_t used;          /* the number of the pass with which its last
+                               microbatch began */
     /* as declared */
     uint32_t cp_size, tokens, sequences;
     void *group;
@@ -47,24 +47,25 @@ struct gh_bank {
     uint64_t bytes; /* of the blocks that it holds */
 };
 
-/* Makes the table of entries, all of them new.  It may be there already. */
+/* Makes the table of entries, all of them new, unless there is one. */
 gh_status gh_bank_make(struct gh_bank *bank, gh_error *err);
-/* Its entries are clear, or were never used. */
+/* Frees the table.  Its entries were cleared, or never used. */
 void gh_bank_free(struct gh_bank *bank);
 
 /* Frees what the entry holds and makes it new. */
 void gh_bank_clear(struct gh_bank *bank, struct gh_entry *entry);
 void gh_bank_clear_all(struct gh_bank *bank);
-/* What is not of the device's memory, of a graph that no longer runs. */
+/* Frees the graph, which no longer runs, and the entry's host memory, but not
+ * its block of device memory. */
 void gh_entry_free(struct gh_entry *entry, const struct gh_memory *memory);
 
-/* Memory for what an entry copies: `bytes` of it now, and `wish` for the
- * largest bank. */
+/* Takes a block for the inputs that an entry copies: at least `bytes`, and
+ * `wish` bytes where it is new, which is what the largest bank needs. */
 gh_status gh_bank_take(struct gh_bank *bank, struct gh_entry *entry,
                        struct gh_shelf *shelf, uint64_t bytes, uint64_t wish,
                        gh_error *err);
 
-/* "bank 2 (4096)", or "bank 2" of one without a name, for people. */
+/* The bank in a message: "bank 2 (4096)", or "bank 2" if it has no name. */
 struct gh_bank_label {
     char text[GH_BANK_NAME + 32];
 };
@@ -99,7 +100,7 @@ static inline struct gh_entry *gh_bank_of_segment(const struct gh_bank *bank,
     return gh_bank_at(bank, segment, GH_FORWARD, 0, 0);
 }
 
-/* Those of a slot, one for each row of all segments. */
+/* The number of entries of a slot: one for each row of all segments. */
 static inline size_t gh_bank_rows(const struct gh_bank *bank)
 {
     return (size_t)bank->n_segments * GH_ROWS;

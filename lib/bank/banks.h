@@ -1,9 +1,9 @@
 /*
  * banks.h - the banks of a session, and what they share.
  *
- * A bank is the graphs of one CP size and capacity.  Number 0 is there from the
- * start, as declared by nobody.  As many banks have graphs at once as
- * GRAPHHOOKS_MAX_BANKS allows: for one more, the least recently used goes.
+ * A bank holds the graphs of one CP size and capacity.  Bank 0 always exists.
+ * At most GRAPHHOOKS_MAX_BANKS banks have graphs at the same time: for one
+ * more, the least recently used bank is evicted.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -19,32 +19,33 @@ struct gh_banks {
     uint32_t n_segments, n_slots, n_chunks;
     uint32_t most;        /* GRAPHHOOKS_MAX_BANKS */
     uint32_t n_admitted;
-    uint32_t most_tokens; /* of any bank that was declared */
-    struct gh_entry *blank; /* those of a bank without any: new for ever */
+    uint32_t most_tokens; /* the most of any declared bank */
+    struct gh_entry *blank; /* the entries of every bank without graphs: they
+                               stay GH_ENTRY_NEW */
     struct gh_shelf *shelves; /* [chunk][slot] */
     struct gh_memory *memory;
     uint64_t n_nodes; /* in all graphs that are ready */
     struct gh_retired *retired;
 };
 
-/* `memory`, with its streams and its host, must outlive the banks. */
+/* `memory`, its streams and its host outlive the banks. */
 gh_status gh_banks_create(struct gh_banks *banks, uint32_t n_chunks,
                           uint32_t n_segments, uint32_t n_slots, uint32_t most,
                           struct gh_memory *memory, gh_error *err);
-/* Clears all that is there.  No graph runs any more. */
+/* Frees all graphs and device memory.  No graph runs any more. */
 void gh_banks_clear(struct gh_banks *banks);
-/* They are clear, or were never used. */
+/* Frees the banks, which were cleared or never used. */
 void gh_banks_free(struct gh_banks *banks);
 
 gh_status gh_banks_add(struct gh_banks *banks, const gh_bank_desc *desc,
                        uint32_t *number_p, gh_error *err);
 
-/* Lets the bank have graphs, of which there are fewer than `most`. */
+/* Lets the bank have graphs.  Fewer than `most` banks have some. */
 gh_status gh_banks_admit(struct gh_banks *banks, struct gh_bank *bank,
                          gh_error *err);
-/* Takes its graphs from a bank that no flight uses, and `n` objects with them
- * that they read: they are destroyed, and the objects released, when no launch
- * can still run.  Takes over `objects`, which may be NULL. */
+/* Takes the graphs of a bank that no microbatch in flight uses.  The graphs are
+ * destroyed, and the `n` objects that they read are released, once no launch
+ * can still run.  Takes ownership of `objects`, which may be NULL. */
 void gh_banks_evict(struct gh_banks *banks, struct gh_bank *bank,
                     void **objects, uint32_t n);
 
@@ -52,12 +53,11 @@ void gh_banks_evict(struct gh_banks *banks, struct gh_bank *bank,
  * not they run.  Nothing is launched any more. */
 void gh_banks_stop(struct gh_banks *banks);
 
-/* Whose entry it is. */
+/* The bank that the entry belongs to. */
 const struct gh_bank *gh_banks_whose(const struct gh_banks *banks,
                                      const struct gh_entry *entry);
 
-/* What the bank takes in the memory of the largest that is declared, where
- * sizes grow with tokens. */
+/* `bytes` of the bank, scaled to the tokens of the largest declared bank. */
 uint64_t gh_banks_scale(const struct gh_banks *banks,
                         const struct gh_bank *bank, uint64_t bytes);
 

@@ -1,15 +1,14 @@
 /*
  * blocks.h - device memory that the banks of a slot share.
  *
- * A flight is of one bank, so of the graphs of a slot only those of one bank
- * run at a time, and the banks lie in the same memory.  A shelf has the blocks
- * of one slot of one chunk.  A block is held by at most one recording of each
- * bank, and its address stays until nobody holds it.
+ * A microbatch in flight uses one bank, so only graphs of one bank run in a
+ * slot at a time, and the banks can use the same memory.  A shelf holds the
+ * blocks of one slot of one chunk.  A bank holds a block at
+ * most once, and the block keeps its address as long as a bank holds it.
  *
- * Order: what a bank writes into a block overwrites what another bank's last
- * flight has left there.  It does so in a later flight of the same slot, which
- * waits for the streams of the one before: lib/order keeps slots, and nothing
- * more is needed.
+ * Order: a bank overwrites what another bank has left in a block.  It does so
+ * in a later microbatch of the same slot, which waits for the streams of the
+ * one before (lib/order), so no further wait is needed.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -23,8 +22,9 @@
 struct gh_block {
     void *address;
     uint64_t bytes;
-    const void *writer; /* who has written all of it last; NULL: nobody */
-    uint32_t *holders;  /* numbers of banks */
+    const void *writer; /* the entry that has last written the whole block;
+                           NULL: none */
+    uint32_t *holders;  /* numbers of the banks that hold it */
     uint32_t n_holders, room;
 };
 
@@ -33,16 +33,17 @@ struct gh_shelf {
     uint32_t n;
 };
 
-/* The smallest block of at least `bytes` that the bank does not hold yet; a
- * new one has `wish` bytes, or `bytes` where memory is short. */
+/* Takes the smallest block of at least `bytes` that the bank does not hold yet.
+ * If there is none, makes one of `wish` bytes, or of `bytes` if there is no
+ * memory for that. */
 gh_status gh_shelf_take(struct gh_shelf *shelf, struct gh_memory *memory,
                         uint32_t bank, uint64_t bytes, uint64_t wish,
                         struct gh_block **block_p, gh_error *err);
-/* The bank holds it no longer.  Unless it is to be kept for others, one that
- * nobody holds is freed.  NULL is allowed. */
+/* Gives a block back.  It is freed if no other bank holds it and `keep` is
+ * false.  NULL is allowed. */
 void gh_shelf_give_back(struct gh_shelf *shelf, struct gh_memory *memory,
                         uint32_t bank, struct gh_block *block, bool keep);
-/* Nothing holds any block, and nothing uses them. */
+/* Frees all blocks.  No bank holds one, and no work uses one. */
 void gh_shelf_free(struct gh_shelf *shelf, struct gh_memory *memory);
 
 #endif

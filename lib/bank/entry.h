@@ -15,7 +15,7 @@
 enum gh_entry_state {
     GH_ENTRY_NEW = 0,
     GH_ENTRY_READY = 1,
-    GH_ENTRY_EAGER = 2 /* for good, by entry->reason */
+    GH_ENTRY_EAGER = 2 /* never recorded again, for entry->reason */
 };
 
 /* gh_entry.filled of an input that has no capacity. */
@@ -35,25 +35,27 @@ struct gh_shelf;
 struct gh_entry {
     uint8_t state;
     uint8_t reason;
-    bool unchained;   /* chaining was tried, and the address moved */
+    bool unchained;   /* an input was chained and its address changed: do not
+                         chain again */
     uint32_t n_inputs, n_outputs, n_copies;
-    uint32_t n_pending; /* rows of `copy` that the pass at hand needs, and one
-                           more where ends of inputs may have to be zeroed */
+    uint32_t n_pending; /* rows of `copy` that the current pass needs, and one
+                           more if ends of inputs may have to be zeroed */
     uint32_t n_nodes;
-    uint32_t flags; /* of the pass that was recorded */
-    void *object;   /* of a host that captures by itself, whose exec is too */
-    void *exec;     /* NULL: that host launches it each time */
-    struct gh_copy *copy; /* n_copies rows, destinations and sizes set */
-    struct gh_block *block; /* what the copies write; NULL: there are none */
-    struct gh_shelf *shelf; /* which the block is of */
-    uint64_t *filled;   /* of each input the bytes that hold the last pass's,
-                           and then of each those that the pass at hand has;
-                           NULL: none is by capacity.  In the allocation of
-                           inputs */
+    uint32_t flags; /* gh_pass.flags of the recording */
+    void *object;   /* the handle of a host that captures by itself, which then
+                       owns `exec`; NULL: the library owns it */
+    void *exec;     /* NULL: the host launches the graph each time */
+    struct gh_copy *copy; /* n_copies rows, with destinations and sizes */
+    struct gh_block *block; /* that the copies write; NULL: there are none */
+    struct gh_shelf *shelf; /* that the block belongs to */
+    uint64_t *filled;   /* 2 * n_inputs: for each input the bytes that the last
+                           pass has written, then for each those of the current
+                           pass; NULL: no input has a capacity.  In the
+                           allocation of `inputs` */
     gh_buffer *inputs;  /* where the graph reads */
-    gh_buffer *outputs; /* where it writes */
-    uint8_t *kinds;     /* enum gh_input_kind; in the allocation of inputs */
-    struct gh_offload_script script; /* what each launch has to do besides */
+    gh_buffer *outputs; /* where the graph writes */
+    uint8_t *kinds;     /* enum gh_input_kind; in the allocation of `inputs` */
+    struct gh_offload_script script; /* the copies that each launch issues */
     uint64_t turns;     /* launches under GRAPHHOOKS_CHECK */
     uint64_t ran;       /* the number of the last launch, from 1; 0: none */
 };

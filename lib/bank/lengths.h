@@ -9,8 +9,9 @@
 #include "bank/bank.h"
 #include "device/device.h"
 
-/* What the sequences are, for the device.  GH_ERR_UNSUPPORTED where they do
- * not fit, GH_ERR_INVALID where they are none, both with the numbers. */
+/* Checks the sequences and fills in `lengths` for the kernel.
+ * GH_ERR_UNSUPPORTED where they do not fit the bank, GH_ERR_INVALID where a
+ * length is not valid; the text has the numbers. */
 gh_status gh_lengths_take(const struct gh_bank *bank, const gh_packed *packed,
                           struct gh_lengths *lengths, gh_error *err);
 

@@ -1,8 +1,10 @@
 /*
- * retired.h - graphs that are launched no more, until none of them can run.
+ * retired.h - graphs of evicted banks, which are destroyed when they have
+ * ended.
  *
- * A step does not wait for them: each stream is marked behind the last launch,
- * and the marks are looked at now and then.
+ * They are not launched any more, but a launch may still run, and a step must
+ * not wait for it.  So an event is recorded on each stream after the last
+ * launch and queried later.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -16,21 +18,21 @@ struct gh_retired {
     struct gh_retired *next;
     struct gh_entry *entries;
     uint32_t n_entries;
-    void **objects; /* that they read: host->release has them after */
+    void **objects; /* that they read; released after them */
     uint32_t n_objects;
-    void **marks;     /* an event a stream; NULL: not marked yet, as the host
-                         was capturing it */
-    uint32_t n_marks; /* streams that were known then */
+    void **marks;     /* an event for each stream; NULL: not recorded yet, as
+                         the host was capturing the stream */
+    uint32_t n_marks; /* the number of streams known at the eviction */
 };
 
-/* Room for `n` graphs, of which every launch is issued.  NULL: no memory, and
- * nothing has changed. */
+/* Makes room for `n` graphs, all launches of which were issued, and records the
+ * events.  NULL: no memory, and nothing has changed. */
 struct gh_retired *gh_retired_create(uint32_t n, void **objects,
                                      uint32_t n_objects,
                                      const struct gh_streams *streams);
-/* Destroys those that no launch runs of any more. */
+/* Destroys the graphs that have ended.  Never waits. */
 void gh_retired_poll(struct gh_retired **list, const struct gh_memory *memory);
-/* All of them: nothing runs. */
+/* Destroys all graphs.  None of them runs. */
 void gh_retired_free_all(struct gh_retired **list,
                          const struct gh_memory *memory);
 
