@@ -1,10 +1,9 @@
 /*
  * comm.c - see comm.h.
  *
- * The library's own communicator does not block: every call of it returns, and
- * what it began is asked for until the time is over.  What ranks say goes
- * through pinned memory on a stream of its own, so that it takes part in no
- * capture and no graph.
+ * The library's own communicator is non-blocking: every call returns at once,
+ * and its state is queried until the time is over.  The words go through pinned
+ * memory on a stream of their own, so no capture and no graph holds a gather.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -20,10 +19,10 @@
 #include <string.h>
 #include <time.h>
 
-/* Of a rank's words, and their number. */
+/* The words of a rank, and one before them that counts the gathers. */
 #define ROOM (GH_COMM_WORDS + 1)
 
-/* For what was said before a communicator has failed. */
+/* How long a gather may still end after its communicator has failed. */
 #define GRACE_NS 50000000
 
 struct gh_comm {
@@ -32,10 +31,10 @@ struct gh_comm {
     char of[32]; /* "bank 2" */
     uint32_t seconds;
     bool aborted;
-    bool gone; /* the host's communicator is none any more */
-    bool broken; /* not all ranks have come to what was begun on `own` */
-    uint64_t *all; /* ROOM for each rank; with NCCL pinned, and for one more,
-                      which is this one again */
+    bool gone; /* the host has destroyed its communicator */
+    bool broken; /* an operation on `own` has not ended on all ranks */
+    uint64_t *all; /* ROOM words for each rank, and ROOM for what this rank
+                      sends; pinned with NCCL */
 
     /* with NCCL */
     struct gh_nccl *nccl; /* NULL: by the host's service */
@@ -91,7 +90,7 @@ static gh_status too_late(const struct gh_comm *comm, gh_error *err)
 
 /* ---- a beginning --------------------------------------------------------- */
 
-/* The split begins at once, and is over when all ranks have come. */
+/* Waits until all ranks have split the communicator. */
 static gh_status split(struct gh_comm *comm, gh_error *err)
 {
     struct gh_comm_patience patience = gh_comm_patience(comm->seconds);
@@ -110,7 +109,7 @@ static gh_status split(struct gh_comm *comm, gh_error *err)
     return status;
 }
 
-/* Of the sizes that every call has. */
+/* Allocates for the largest gather, so that no later one allocates. */
 static gh_status make_room(struct gh_comm *comm, gh_error *err)
 {
     const uint64_t bytes =
@@ -156,8 +155,8 @@ static gh_status open_nccl(struct gh_comm *comm, gh_error *err)
 }
 
 gh_status gh_comm_open(struct gh_device *dev, const gh_ranks *ranks,
-                       const char *of, uint32_t seconds, struct gh_comm **comm_p,
-                       gh_error *err)
+                       const char *of, uint32_t seconds,
+                       struct gh_comm **comm_p, gh_error *err)
 {
     struct gh_comm *comm = calloc(1, sizeof(*comm));
     gh_status status = GH_OK;
@@ -191,8 +190,8 @@ gh_status gh_comm_open(struct gh_device *dev, const gh_ranks *ranks,
     return GH_OK;
 }
 
-/* A communicator whose ranks have not come can only be aborted: its end waits
- * for them. */
+/* A communicator with an operation that not all ranks have joined can only be
+ * aborted, as ncclCommDestroy waits for them. */
 void gh_comm_close(struct gh_comm *comm)
 {
     if (comm == NULL) {
@@ -252,7 +251,7 @@ gh_status gh_comm_follow(struct gh_comm *comm, void *stream, gh_error *err)
     return status;
 }
 
-/* The first word counts what was said. */
+/* The first word is the number of the gather. */
 static gh_status issue(struct gh_comm *comm, const uint64_t *mine, uint32_t n,
                        gh_error *err)
 {
@@ -285,7 +284,7 @@ static gh_status fetch(struct gh_comm *comm, uint32_t n, gh_error *err)
     return status;
 }
 
-/* The call does not block, and goes on by itself; after it the copy. */
+/* Issues the copy to the host once NCCL has issued the gather. */
 static gh_status go_on(struct gh_comm *comm, uint32_t n, bool *issued_p,
                        gh_error *err)
 {
@@ -303,8 +302,8 @@ static gh_status go_on(struct gh_comm *comm, uint32_t n, bool *issued_p,
     return status;
 }
 
-/* Packs the words of all.  An operation that was aborted ends too, and leaves
- * what was there: words of an earlier time. */
+/* Packs the words of all ranks.  An operation that was aborted also ends, but
+ * leaves words of an earlier gather, which the first word shows. */
 static gh_status take(struct gh_comm *comm, uint32_t n, gh_error *err)
 {
     for (uint32_t i = 0; i < comm->ranks.size; i++) {
@@ -325,8 +324,9 @@ static gh_status take(struct gh_comm *comm, uint32_t n, gh_error *err)
     return GH_OK;
 }
 
-/* Another rank that has heard all may abort before this one has: what fails
- * now may have been said all the same, and comes at once. */
+/* Another rank may complete the gather and then abort the communicator before
+ * this one has read the words.  So after a failure the words may still arrive,
+ * and are waited for during GRACE_NS. */
 static gh_status wait_for_all(struct gh_comm *comm, uint32_t n, gh_error *err)
 {
     struct gh_comm_patience patience = gh_comm_patience(comm->seconds);
