@@ -1,9 +1,9 @@
 /*
- * parting.c - how ranks come apart, and how long they are waited for.
+ * parting.c - gives up the other ranks, and waits for them with a time limit.
  *
- * Graphs go before communicators: those of a session whose ranks have parted
- * are destroyed before anything is aborted, as NCCL waits for the graphs that
- * hold its operations.
+ * Order: when ranks part, all graphs of the session are destroyed before a
+ * communicator is aborted, as ncclCommAbort waits for graphs that hold its
+ * operations.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -20,9 +20,9 @@
 
 /* ---- parting ------------------------------------------------------------- */
 
-/* The pass is the last one that was entered, also in the step before.
- * "rank 1 of 4, step 12, layer 3 attn..mlp forward, microbatch 2, bank 2
- * (cp4)": where this rank is, or was last. */
+/* Where this rank is: "rank 1 of 4, step 12, layer 3 attn..mlp forward,
+ * microbatch 2, bank 2 (cp4)".  Names the last pass that was entered, which may
+ * be one of the step before. */
 static void describe(const struct gh_capture *c, const struct gh_bank *bank,
                      char *text, size_t bytes)
 {
@@ -125,7 +125,8 @@ gh_status gh_ranks_look(struct gh_capture *c, gh_error *err)
 
 /* ---- waiting ------------------------------------------------------------- */
 
-/* What another rank has aborted ends as well. */
+/* Looks for errors also when the stream has ended: an operation that another
+ * rank has aborted ends too. */
 static gh_status wait_for(struct gh_capture *c, void *stream, gh_error *err)
 {
     struct gh_comm_patience patience =
@@ -177,7 +178,8 @@ gh_status gh_capture_wait_for_ranks(struct gh_capture *c, void *stream,
     return status;
 }
 
-/* A recording holds operations, and NCCL's abort waits for it. */
+/* The open pass is cancelled first: a recording holds operations, and
+ * ncclCommAbort waits for it. */
 gh_status gh_capture_abort_ranks(struct gh_capture *c, const char *why,
                                  gh_error *err)
 {

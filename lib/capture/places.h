@@ -1,9 +1,9 @@
 /*
- * places.h - where a rank is, as it tells the others of its bank.
+ * places.h - where a rank is, as it tells the other ranks of its bank.
  *
- * What ranks say begins with where they are: the same step, pass and slot, or
- * the same pair of chunks.  Microbatches are not compared: they have numbers of
- * each rank's own.
+ * The words of a gather begin with the place: step, pass and slot, or the pair
+ * of chunks of a run.  It must be the same on all ranks.  Microbatches are not
+ * compared, as each rank may number them in its own way.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -12,7 +12,8 @@
 
 #include "capture/state.h"
 
-/* Where ranks ask.  Values are compared between ranks of one library. */
+/* Where ranks ask each other.  All ranks run the same version of the library,
+ * so values may change between releases. */
 enum gh_meeting {
     GH_AT_ENTER = 1,
     GH_AT_EXIT,
@@ -22,15 +23,15 @@ enum gh_meeting {
     GH_AT_RUN    /* gh_overlap_run() */
 };
 
-/* Words. */
+/* The words of a gather. */
 enum {
     GH_SAID_HEAD, /* the place, the answer and its reason */
-    GH_SAID_STEP, /* that has not ended */
-    GH_SAID_WORK, /* of a pass: segment, direction, variant and flags; else what
-                     together.c says */
+    GH_SAID_STEP, /* the current step */
+    GH_SAID_WORK, /* of a pass: segment, direction, variant and flags; else as
+                     in together.c */
     GH_SAID_SLOT,
-    GH_SAID_MORE, /* may differ */
-    GH_SAID
+    GH_SAID_MORE, /* the only word that may differ */
+    GH_SAID       /* the number of words */
 };
 
 uint64_t gh_place_head(enum gh_meeting place, uint32_t answer,
@@ -38,16 +39,16 @@ uint64_t gh_place_head(enum gh_meeting place, uint32_t answer,
 uint32_t gh_place_answer(const uint64_t *words);
 gh_reason gh_place_reason(const uint64_t *words);
 
-/* "in step 7 at layer 3 attn..mlp forward, slot 1", of another rank too: the
- * plans are alike. */
+/* "in step 7 at layer 3 attn..mlp forward, slot 1".  Also for the words of
+ * another rank, as all have the same plan. */
 void gh_place_describe(const struct gh_capture *c, const uint64_t *words,
                        char *text, size_t bytes);
 
-/* `n` words of each rank, those of rank i from i * n on. */
+/* Gathers `n` words of each rank; those of rank i are at i * n. */
 gh_status gh_place_bring(struct gh_capture *c, struct gh_bank *bank,
                          const uint64_t *mine, uint32_t n,
                          const uint64_t **all_p, gh_error *err);
-/* All have to be where this rank is, or they have parted. */
+/* Parts the ranks unless all are at the same place. */
 gh_status gh_place_compare(struct gh_capture *c, const struct gh_bank *bank,
                            const uint64_t *mine, const uint64_t *all,
                            gh_error *err);

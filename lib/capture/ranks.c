@@ -187,8 +187,8 @@ static gh_status open_comm(struct gh_capture *c, const gh_ranks *ranks,
     uint64_t mine[SETTINGS];
     const uint64_t *all;
     struct gh_comm *comm;
-    gh_status status = gh_comm_open(c->dev, ranks, NULL, c->options.timeout_s, &comm,
-                                    err);
+    gh_status status = gh_comm_open(c->dev, ranks, NULL, c->options.timeout_s,
+                                    &comm, err);
 
     if (status != GH_OK) {
         return status;

@@ -1,10 +1,9 @@
 /*
- * together.h - what the ranks of a session settle between its passes.
+ * together.h - what the ranks agree on between passes, for lib/schedule.
  *
- * lib/schedule asks.  Those who are asked are the ranks of the bank that has
- * the most of them: every rank that exchanges tokens is one.  A rank that
- * cannot be heard any more has parted, as in a pass; a rank that has nothing to
- * say says so, and all take what needs no agreement.
+ * The ranks are those of the bank that has the most: every rank that exchanges
+ * tokens is among them.  If a rank does not answer, the ranks part, as in a
+ * pass.  If a rank has no times it says so, and all keep the fixed order.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -19,28 +18,27 @@ bool gh_together_can(const struct gh_capture *capture);
 bool gh_together_compares(const struct gh_capture *capture);
 
 /*
- * Makes each of `n` times the largest on any rank.  It comes after what has
- * been issued on the stream, and waits for all ranks.
+ * Replaces each of `n` times by its maximum over all ranks.  Ordered after the
+ * work on the stream; waits for all ranks.
  *
- * ns      NULL: this rank has none
- * lacks_p the first rank that has none, and nothing was changed; GH_NO_RANK:
- *         all have some
+ * ns      n times; NULL: this rank has none
+ * lacks_p GH_NO_RANK; or the first rank without times, and nothing was changed
  *
- * GH_ERR_RANKS: they have parted.
+ * GH_ERR_RANKS: the ranks have parted.
  */
 #define GH_NO_RANK UINT32_MAX
 gh_status gh_together_largest(struct gh_capture *capture, void *stream,
                               double *ns, uint32_t n, uint32_t *lacks_p,
                               gh_error *err);
 
-/* A run that is about to begin.  A chunk is UINT32_MAX where there is none. */
+/* A run that is about to begin. */
 struct gh_together_run {
-    uint32_t forward, backward;
+    uint32_t forward, backward; /* chunks; UINT32_MAX: none */
     bool early;
-    uint64_t order; /* a hash of it */
+    uint64_t order; /* a hash of the sequence */
 };
-/* Compares it: *alike_p.  GH_ERR_RANKS: the chunks are others, and the ranks
- * have parted. */
+/* Compares the run with those of the other ranks; *alike_p: the sequences are
+ * equal.  GH_ERR_RANKS: the chunks differ, and the ranks have parted. */
 gh_status gh_together_compare(struct gh_capture *capture, void *stream,
                               const struct gh_together_run *run, bool *alike_p,
                               gh_error *err);
