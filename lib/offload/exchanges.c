@@ -11,23 +11,23 @@
 
 #include <stdlib.h>
 
-/* What comes later in a step is not timed. */
+/* Later exchanges of a step are not timed. */
 #define MOST_EXCHANGES 4096u
 
 struct exchange {
     uint32_t cell;
     bool apart, whole;
-    bool hurried; /* the device was there before all was issued: the time is the
-                     host's */
+    bool hurried; /* the device began before the host had issued all of it, so
+                     the time is the host's and does not count */
     void *began, *ended;
-    double from, to; /* read: nanoseconds after the first point */
+    double from, to; /* in nanoseconds after the first point; set by read_all */
 };
 
 struct gh_exchanges {
     struct exchange *all;
     uint32_t n;
     bool open, apart, failed;
-    void *copied[2]; /* events: what both ways of copies have issued */
+    void *copied[2]; /* events on the two streams of copies */
 };
 
 /* ---- its life ------------------------------------------------------------ */
@@ -85,7 +85,7 @@ static void keep(struct gh_exchanges *x, gh_status status)
     x->failed = x->failed || status != GH_OK;
 }
 
-/* What has been issued of copies ends before what follows on the stream. */
+/* The stream waits for all copies that were issued. */
 static void wait_for_copies(struct gh_offload *o, void *stream)
 {
     void *ways[] = { o->out, o->back };
@@ -174,7 +174,7 @@ static bool read_all(const struct gh_offload *o)
     return true;
 }
 
-/* What it takes where nothing is beside it; 0: it has not run so. */
+/* The mean time of an exchange without copies beside it; 0: not measured. */
 static double apart_ns(const struct gh_exchanges *x, uint32_t cell)
 {
     double sum = 0.0;

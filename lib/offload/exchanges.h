@@ -1,12 +1,14 @@
 /*
- * exchanges.h - what copies cost the exchanges of tokens that they run beside.
+ * exchanges.h - how much copies slow the exchanges of tokens that they overlap.
  *
- * Under EP overlap, with fraction=auto.  In the step that is measured the
- * exchanges are timed as they are, with copies beside them; in one more they
- * and the copies take turns.  Where the first take longer by more than
- * GH_EXCHANGE_WITHIN, the groups whose copies lay beside them longest stay,
- * as many as that takes.  In all other steps gh_offload.exchanges is NULL.
- * What fails here ends the comparison, and nothing else.
+ * Used with EP overlap and fraction=auto.  In the measured step, exchanges are
+ * timed while copies run beside them.  In one more step, exchanges and copies
+ * run one after the other.  If exchanges take longer beside copies by more than
+ * the fraction GH_EXCHANGE_WITHIN, groups stay on the device until they do not:
+ * first those whose copies overlapped exchanges the longest.
+ *
+ * In all other steps gh_offload.exchanges is NULL.  A failure here ends the
+ * comparison and nothing else.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -15,31 +17,36 @@
 
 #include "offload/offload.h"
 
-/* What exchanges may take longer beside copies. */
+/* How much longer exchanges may take beside copies, as a fraction. */
 #define GH_EXCHANGE_WITHIN 0.05
 
-/* With the step that is measured; without memory nothing is compared. */
+/* Called before the measured step.  Without memory nothing is compared. */
 void gh_exchanges_begin(struct gh_offload *offload);
-/* That step is over.  Whether the next one is to have them apart: there were
- * some. */
+/* Called after the measured step.  True if there were exchanges: the next step
+ * then runs them apart from copies. */
 bool gh_exchanges_part(struct gh_offload *offload);
 void gh_exchanges_free(struct gh_offload *offload);
 
-/* Around one, on its stream; `cell` says which it is of all microbatches'. */
+/* Called around each exchange, with its stream.  `cell` is gh_task.cell: equal
+ * for the same exchange of all microbatches. */
 void gh_exchange_begin(struct gh_offload *offload, uint32_t cell,
                        void *stream);
 void gh_exchange_end(struct gh_offload *offload, void *stream);
 
-/* Sets the fate of those of `groups`, in the order of the table, that would
- * slow exchanges; what was measured of copies is there still.  Waits for the
- * device. */
+/* Sets the fate of the groups that would slow exchanges.  `groups` is in the
+ * order of the table.  Reads gh_offload.measure, so it is called before that is
+ * freed.  Waits for the device. */
 void gh_exchanges_settle(struct gh_offload *offload,
                          struct gh_policy_group *groups, uint32_t n);
 
-/* How much longer exchanges take, and groups that stay, the longest beside
- * first; of equals the latest.  `beside` says for how long each group's copies
- * ran beside exchanges, 0 where it does not go; of a kept one it becomes 0.
- * Returns how many stay. */
+/* Chooses groups that stay, and returns their number: the one with the longest
+ * `beside` first, of equals the latest, until the rest slows exchanges by at
+ * most within_ns.
+ *
+ * longer_ns  how much longer exchanges take with all copies
+ * beside     for each group, how long its copies ran beside exchanges, 0 if it
+ *            stays anyway; set to 0 for a group that is chosen
+ */
 uint32_t gh_exchanges_keep(double longer_ns, double within_ns, double *beside,
                            uint32_t n);
 
