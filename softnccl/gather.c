@@ -1,9 +1,11 @@
 /*
- * gather.c - ranks come together to make communicators.
+ * gather.c - the creation of communicators, for which ranks wait for each
+ * other.
  *
- * The ranks of an init know each other by the unique id, those of a split by
- * its number in the parent.  The last to come makes what they share.  What
- * each host knew when it came, all know when they go on.
+ * The ranks of an init find each other by the unique id, those of a split by
+ * its number in the parent.  The last rank to come makes the shared object.  It
+ * is a barrier for races: what each rank did before it happens before what any
+ * rank does after it.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

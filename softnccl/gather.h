@@ -1,5 +1,6 @@
 /*
- * gather.h - ranks come together to make communicators.
+ * gather.h - the creation of communicators, for which ranks wait for each
+ * other.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -8,8 +9,9 @@
 
 #include "softnccl/state.h"
 
-/* What a rank has asked for; it waits at the end of the group, if any. */
-struct gather;
+struct gather; /* the ranks that make one communicator together */
+
+/* The request of one rank.  In a group the rank waits at the end of it. */
 
 struct job {
     struct gather *gather;
@@ -19,20 +21,20 @@ struct job {
 };
 
 void gather_id(ncclUniqueId *id_p);
-/* The rank has come.  Whatever is wrong is the result. */
+/* Add a rank's request.  The result says what is wrong with it. */
 ncclResult_t gather_init(struct job *job, ncclComm_t *comm_p, int n,
                          const ncclUniqueId *id, int rank, bool blocking);
 ncclResult_t gather_split(struct job *job, struct ncclComm *parent, int color,
                           int key, ncclComm_t *comm_p, bool blocking);
-/* Waits until all have come, if it is to block. */
+/* Waits until all ranks have come, if the communicator blocks. */
 ncclResult_t gather_wait(struct job *job);
 
-/* Someone may yet come to one that waits; also true when nobody can say. */
+/* Whether a rank may still come to one that waits; true also if unknown. */
 bool gathers_can_end(void);
 void gathers_give_up(bool hopeless, uint64_t now_ms, uint64_t limit_ms);
-/* The rank is aborted: those who split with it go on. */
+/* The rank is aborted: the ranks that wait to split with it go on. */
 void gathers_fail_of(const struct ncclComm *parent);
-/* The same of a communicator that not all have come to. */
+/* The same for a communicator to which not all ranks have come. */
 void gathers_leave(const struct ncclComm *comm);
 
 #endif

@@ -1,9 +1,9 @@
 /*
- * group.c - what a thread has asked for since ncclGroupStart().
+ * group.c - the calls of a thread since ncclGroupStart().
  *
- * At the outermost end it is issued: for each stream of each communicator one
- * visit, whose operations go on together.  A call outside of a group is one
- * of its own.
+ * They are issued at the outermost ncclGroupEnd().  The operations of one
+ * communicator on one stream form one visit and run together.  A call outside
+ * of a group is a group of its own.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -1,5 +1,5 @@
 /*
- * group.h - what a thread has asked for since ncclGroupStart().
+ * group.h - the calls of a thread since ncclGroupStart().
  *
  * SPDX-License-Identifier: Apache-2.0
  */

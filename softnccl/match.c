@@ -1,10 +1,10 @@
 /*
- * match.c - which operation of one rank is which of another.
+ * match.c - matches the operations of different ranks with each other.
  *
  * Collectives are matched by their number in the communicator, sends and
- * receives by theirs between the two ranks.  Both are counted when they are
- * issued, or launched with their graph.  The first rank to come says what the
- * operation is; one that comes to something else is reported.
+ * receives by their number between the two ranks.  Both are counted when they
+ * are issued, or launched with their graph.  The first rank to come defines the
+ * operation; a rank whose operation differs from it is reported.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

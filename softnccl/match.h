@@ -1,5 +1,5 @@
 /*
- * match.h - which operation of one rank is which of another.
+ * match.h - matches the operations of different ranks with each other.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -8,7 +8,8 @@
 
 #include "softnccl/state.h"
 
-/* What one rank puts on one stream at once; a node, when it is captured. */
+/* Operations that one rank issues on one stream together: those of a group.
+ * When captured they are one node. */
 struct call {
     softcuda_call base;
     struct ncclComm *comm;
@@ -17,14 +18,14 @@ struct call {
     struct item items[];
 };
 
-/* One rank's part of a meeting. */
+/* One rank's part in a matched operation. */
 struct part {
-    struct ncclComm *comm; /* NULL: has not come */
+    struct ncclComm *comm; /* NULL: the rank has not come */
     const struct item *item;
     bool in_graph;
 };
 
-/* An operation that waits for ranks, or is being done. */
+/* An operation that waits for ranks, or is being executed. */
 struct match {
     struct match *next;
     struct team *team;
@@ -33,7 +34,7 @@ struct match {
     uint64_t began_ms;
     softcuda_meeting *meeting;
     bool failed;
-    char why[256]; /* it is to be given up; or empty */
+    char why[256]; /* why it is to be given up; "": it is not */
     uint32_t places, here;
     struct part parts[];
 };
@@ -41,16 +42,17 @@ struct match {
 /* NULL when there is no memory. */
 struct call *call_new(struct ncclComm *comm, uint32_t room);
 
-/* All that are waiting. */
+/* The list of operations that are waiting, and their number. */
 struct match *matches_first(void);
 uint64_t matches_waiting(void);
 /* "all-reduce 5 of communicator 2" */
 void match_describe(const struct match *match, char *text, size_t bytes);
-/* The rank whose place that is. */
+/* The rank of a place in match->parts. */
 int match_rank(const struct match *match, uint32_t place);
-/* It will not happen; those who came to it go on.  The match is gone soon. */
+/* Gives the operation up: the ranks that came to it go on, and the match is
+ * freed when they have. */
 void match_fail(struct match *match);
-/* Every one that the rank has part in fails. */
+/* Gives up every operation in which the rank takes part. */
 void matches_fail_of(const struct ncclComm *comm);
 
 #endif

@@ -1,10 +1,10 @@
 /*
  * move.c - what an operation does to the memory of its ranks.
  *
- * First everything that will be read and written is touched, each rank's as
- * what that rank does: the reads as of the begin of its visit, the writes as
- * of its end.  Only then bytes move, through a copy of all that is sent, so
- * that a rank may receive where it sends from.
+ * First all reads and writes are recorded for the detection of races, as done
+ * by their ranks: reads at the begin of a rank's visit, writes at its end.
+ * Only then bytes are moved, through a copy of everything that is sent, so that
+ * a rank may receive into the memory that it sends from.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

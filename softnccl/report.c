@@ -1,5 +1,5 @@
 /*
- * report.c - what was found, said once and kept; and each call's last error.
+ * report.c - reports of wrong use, each printed once and kept; last errors.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -1,5 +1,5 @@
 /*
- * report.h - what was found, said once and kept; and each call's last error.
+ * report.h - reports of wrong use, each printed once and kept; last errors.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -1,9 +1,9 @@
 /*
- * softnccl/softnccl.h - what a program may ask softnccl beyond NCCL.
+ * softnccl/softnccl.h - the functions of softnccl that NCCL does not have.
  *
  * libsoftnccl.so exports NCCL's entry points (driver/nccl_entries.def) for
- * ranks that are threads of one process, on the software device.  What it
- * has found is said on standard error, and kept.
+ * ranks that are threads of one process, on the software device.  It prints
+ * reports of wrong use on standard error, and keeps them.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -1,8 +1,8 @@
 /*
- * state.c - communicators: who is in one, and what each rank has issued.
+ * state.c - communicators: their ranks, and what each rank has issued.
  *
- * A communicator that is gone stays known for a while, so that a use of it is
- * an error code and not a crash.
+ * The handle of a destroyed communicator stays known for a while, so that its
+ * use returns an error instead of crashing.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -1,5 +1,5 @@
 /*
- * state.h - communicators: who is in one, and what each rank has issued.
+ * state.h - communicators: their ranks, and what each rank has issued.
  *
  * Everything is guarded by the software device's lock: an entry point holds
  * it from soft_begin() to soft_end(), and the device holds it when it calls.

@@ -1,11 +1,11 @@
 /*
- * stuck.c - finds that nobody is left to come.
+ * stuck.c - detects deadlocks: no rank is left that could come.
  *
- * An operation waits for ranks that have not come to it.  The thread that
- * last used a rank's communicator is the one that would bring it.  When each
- * of those waits itself, or has ended, and nothing has happened for a moment,
- * all that waits is reported and given up, so that its threads go on.  What
- * the threads do besides is not visible here: one that runs may come yet, for
+ * An operation waits for ranks that have not come to it.  The thread that last
+ * used a rank's communicator is expected to issue the operation.  When each of
+ * these threads waits itself or has ended, and nothing has happened for a
+ * moment, all waiting operations are reported and given up, so that their
+ * threads go on.  A thread that runs may still come, so it is given
  * SOFTNCCL_TIMEOUT seconds.
  *
  * SPDX-License-Identifier: Apache-2.0

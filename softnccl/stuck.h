@@ -1,5 +1,5 @@
 /*
- * stuck.h - finds that nobody is left to come.
+ * stuck.h - detects deadlocks: no rank is left that could come.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-/* Called by a thread that waits, when nothing has happened for so long. */
+/* Called by a waiting thread when nothing has happened for `quiet_ms`. */
 void stuck_watch(uint64_t quiet_ms);
 
 #endif
