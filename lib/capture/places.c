@@ -140,13 +140,13 @@ static gh_status refuse_elsewhere(struct gh_capture *c,
                                   const uint64_t *mine, const uint64_t *theirs,
                                   uint32_t rank, gh_error *err)
 {
-    char here[160], there[160], text[420];
+    char here[160], there[160], text[448];
 
     gh_place_describe(c, mine, here, sizeof(here));
     gh_place_describe(c, theirs, there, sizeof(there));
     snprintf(text, sizeof(text),
-             "rank %u is %s, and this rank %s: enter the passes of a bank in "
-             "one order, and flights too",
+             "rank %u is %s, and this rank %s: enter passes and begin "
+             "microbatches in the same order on all ranks",
              rank, there, here);
     return gh_ranks_part(c, bank, text, err);
 }

@@ -389,9 +389,9 @@ gh_status gh_comm_look(struct gh_comm *comm, gh_error *err)
     status = gh_nccl_look(comm->nccl, comm->ranks.comm, &comm->gone, err);
     if (comm->gone) {
         return gh_fail(err, GH_ERR_RANKS,
-                       "the communicator of %s was destroyed while it is "
-                       "lent: destroy it after the session or the exchange "
-                       "is, or after gh_ranks_clear",
+                       "the communicator of %s was destroyed while it is in "
+                       "use: destroy it after gh_session_close, "
+                       "gh_ranks_clear or gh_exchange_destroy",
                        comm->of);
     }
     if (status == GH_OK) {
