@@ -63,8 +63,8 @@ enum {
      * gradient of the output. */
     GH_NODE_BEGINS = 1u << 0,
     /* The node writes what leaves the chunk: the output, or in the backward the
-     * gradient of the input.  The host may send it now.  Weight gradients of
-     * the chunk's first layer are issued after this node, so that they overlap
+     * gradient of the input.  The host may send it now.  The weight gradient
+     * of the chunk's first node is issued after this node, so that it overlaps
      * with the sending. */
     GH_NODE_ENDS = 1u << 1
 };
@@ -81,7 +81,8 @@ typedef struct gh_overlap_node {
     gh_part first_part, last_part;
     uint32_t first_segment; /* gh_segment.index, in forward order */
     uint32_t n_segments;    /* the segments of the node.  The host skips, in a
-                               weight gradient, segments that have none */
+                               weight gradient, segments that have none: those
+                               without GH_SEGMENT_WGRAD */
     void *stream;           /* the CUstream to issue the node on */
 
     /* Tensors that the host may free once it has issued the node.  Free them in
@@ -103,7 +104,8 @@ typedef struct gh_overlap_node {
 } gh_overlap_node;
 
 /**
- * Issue one node.  It calls neither gh_overlap_run nor gh_iteration_end.
+ * Issue one node.  It calls neither gh_overlap_run nor gh_iteration_end, which
+ * return GH_ERR_STATE here, nor gh_session_close, which has no effect here.
  *
  * @return GH_OK, with no pass open; or a negative status with a sentence in
  *         err, which ends the run.
@@ -114,8 +116,11 @@ typedef gh_status gh_run_node_fn(void *user, const gh_overlap_node *node,
 /**
  * Make the times of nodes equal on all ranks that exchange tokens, for instance
  * by an all-reduce that takes the maximum of each.  `auto` derives the order
- * from the times, and ranks with different orders would deadlock.  Called once,
- * in the same call of gh_overlap_run on every rank, with the same n.
+ * from the times, and ranks with different orders would deadlock.  Called
+ * in the same call of gh_overlap_run on every rank, with the same n, and once
+ * only if it succeeds: the next gh_overlap_run calls it again after a failure or
+ * a time that is negative or not finite.  So it has to fail on all ranks or on
+ * none.
  *
  * Not needed where gh_ranks_set() has named those ranks: the session then takes
  * the maxima itself, over the ranks of the bank that has the most.

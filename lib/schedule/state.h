@@ -54,6 +54,11 @@ struct gh_schedule {
     gh_overlap_stats stats;
 };
 
+/* schedule.c: events, and a stream for hosts that have none, before the first
+ * run that needs them. */
+gh_status gh_schedule_make_objects(struct gh_schedule *s, bool needs_comm,
+                                   gh_error *err);
+
 /* times.c: advances `timing`; called before each run.  Blocks in the run that
  * reads the times and agrees on them. */
 gh_status gh_times_turn(struct gh_schedule *s, const gh_overlap_pair *pair,
