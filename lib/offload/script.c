@@ -1,6 +1,6 @@
 /*
- * script.c - a pass that is recorded: event nodes in its graph, and what the
- * library does around every launch in the place of the host.
+ * script.c - a pass that is recorded: event nodes in its graph, and the steps
+ * of its script, which launch.c follows around every launch.
  *
  * The groups of a recorded pass have their buffers by their place, and the
  * nodes refer to the events of those.  Nothing changes while the pass is
@@ -12,43 +12,14 @@
 
 #include "base/error.h"
 #include "offload/group.h"
-#include "offload/measure.h"
 #include "offload/move.h"
 #include "offload/own.h"
 #include "offload/own_script.h"
+#include "offload/script.h"
 
 #include <stdlib.h>
-#include <string.h>
 
-static void free_step(struct gh_offload_step *step)
-{
-    free(step->runs);
-    free(step->own);
-}
-
-void gh_offload_script_free(struct gh_offload_script *script)
-{
-    for (uint32_t s = 0; s < script->n; s++) {
-        free_step(&script->steps[s]);
-    }
-    free(script->steps);
-    *script = (struct gh_offload_script){ NULL, 0 };
-}
-
-static gh_status add_step(struct gh_offload_script *script,
-                          struct gh_offload_step step, gh_error *err)
-{
-    struct gh_offload_step *steps =
-        realloc(script->steps, (script->n + (size_t)1) * sizeof(*steps));
-
-    if (steps == NULL) {
-        free_step(&step);
-        return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a recording");
-    }
-    steps[script->n++] = step;
-    script->steps = steps;
-    return GH_OK;
-}
+/* ---- what a step may be -------------------------------------------------- */
 
 /* The instance's are those of its last flight, which may have been smaller. */
 static gh_status keep_runs(const struct gh_offload *o,
@@ -64,8 +35,6 @@ static gh_status keep_runs(const struct gh_offload *o,
                        : gh_group_find_runs(o, wanted, step->runs);
     return GH_OK;
 }
-
-/* ---- what the host calls ------------------------------------------------------ */
 
 static gh_status check_turn(const struct gh_offload *o,
                             const struct gh_offload_script *script,
@@ -175,10 +144,10 @@ static gh_status record_save(struct gh_offload *o,
         status = keep_runs(o, wanted, &step, err);
     }
     if (status != GH_OK) {
-        free_step(&step);
+        gh_offload_step_free(&step);
         return status;
     }
-    status = add_step(script, step, err);
+    status = gh_offload_script_add(script, step, err);
     if (status != GH_OK) {
         return status;
     }
@@ -215,34 +184,6 @@ static bool is_alone(const struct gh_offload_script *script,
     return true;
 }
 
-static bool holds_other(const struct gh_instance *i, uint64_t stays)
-{
-    return stays != 0 && i->held != i->kept;
-}
-
-/* An eager pass has loaded it where the host has it, this time. */
-static bool is_lent(const struct gh_instance *i)
-{
-    return i->state == GH_INSTANCE_READING && i->said &&
-           gh_instance_is_own(i) && i->own->mode == GH_OWN_STAYS &&
-           i->own->stays != 0;
-}
-
-/* No graph can know where it is. */
-static bool is_loose(const struct gh_instance *i)
-{
-    return holds_other(i, i->stays) || is_lent(i);
-}
-
-/* Another pass, which may have been eager, has saved or loaded it. */
-static bool is_begun(const struct gh_instance *i, enum gh_offload_verb end,
-                     const struct gh_offload_at *at)
-{
-    return i->microbatch == at->microbatch &&
-           i->state == (end == GH_OFFLOAD_COMMIT ? GH_INSTANCE_WRITING
-                                                 : GH_INSTANCE_READING);
-}
-
 /* Where the group is that the graph ends: its place, or, as the host has told
  * the graph where it lies, the place that an eager pass has found for it. */
 static gh_status find_end(const struct gh_offload *o,
@@ -253,9 +194,9 @@ static gh_status find_end(const struct gh_offload *o,
     const struct gh_instance *i = step->instance;
     struct gh_size_class *size_class = i->group->size_class;
 
-    if (step->alone && is_begun(i, step->verb, at)) {
+    if (step->alone && gh_script_is_begun(i, step->verb, at)) {
         step->buffer = commits ? i->out : i->back;
-        return !is_loose(i)
+        return !gh_script_is_loose(i)
                    ? GH_OK
                    : gh_fail(err, GH_RERUN,
                              "offload: an eager pass has %s where it is this "
@@ -314,7 +255,7 @@ static gh_status record_end(struct gh_offload *o,
                                                oldest->read, err);
     }
     step.instance->recorded |= step.alone && step.instance->stays != 0;
-    return status == GH_OK ? add_step(script, step, err) : status;
+    return status == GH_OK ? gh_offload_script_add(script, step, err) : status;
 }
 
 /* Where the graph reads what lies where the library has said. */
@@ -384,10 +325,10 @@ static gh_status record_load(struct gh_offload *o,
         }
     }
     if (status != GH_OK) {
-        free_step(&step);
+        gh_offload_step_free(&step);
         return status;
     }
-    status = add_step(script, step, err);
+    status = gh_offload_script_add(script, step, err);
     if (status != GH_OK) {
         return status;
     }
@@ -396,214 +337,24 @@ static gh_status record_load(struct gh_offload *o,
     return GH_OK;
 }
 
-/* ---- around a launch ----------------------------------------------------------- */
+/* ---- with the device's context ------------------------------------------- */
 
-static gh_status begin_save(struct gh_offload *o,
-                            const struct gh_offload_step *step,
-                            const struct gh_offload_at *at, gh_error *err)
-{
-    struct gh_instance *i = step->instance;
-    gh_status status = GH_OK;
+typedef gh_status record_fn(struct gh_offload *o,
+                            const struct gh_offload_at *at,
+                            gh_offload_group *wanted,
+                            struct gh_offload_script *script, gh_error *err);
 
-    if (gh_instance_is_live(i)) {
-        return gh_group_refuse(o, i, "gh_layer_enter", err);
-    }
-    i->used = true;
-    i->microbatch = at->microbatch;
-    i->stream = at->stream;
-    i->for_nobody = false;
-    i->pass = at->pass;
-    i->goes = false;
-    i->out = i->back = NULL;
-    i->held = i->kept;
-    i->stays = step->stays;
-    i->layout = step->layout;
-    gh_own_forget(i);
-    if (step->own != NULL) {
-        gh_own_copy(i->own, step->own);
-    }
-    if (step->buffer != NULL) {
-        i->n_runs = step->n_runs;
-        memcpy(i->runs, step->runs, step->n_runs * sizeof(*i->runs));
-        status = gh_move_begin(o, i, step->buffer, step->goes, err);
-    }
-    if (status == GH_OK) {
-        i->state = GH_INSTANCE_WRITING;
-    }
-    return status;
-}
-
-/* The graph would read or write where the group is not. */
-static gh_status refuse_place(const struct gh_offload *o,
-                              const struct gh_instance *i, gh_error *err)
-{
-    return gh_fail(err, GH_ERR_STATE,
-                   "offload: %s has another place or other bytes in this "
-                   "microbatch than the graph was recorded with",
-                   gh_group_name(o, i->group->layer, i->group->module).text);
-}
-
-static gh_status check_begun(const struct gh_offload *o,
-                             const struct gh_offload_step *step,
-                             const struct gh_offload_at *at, gh_error *err)
-{
-    const struct gh_instance *i = step->instance;
-    const bool commits = step->verb == GH_OFFLOAD_COMMIT;
-
-    if (!is_begun(i, step->verb, at)) {
-        return gh_group_refuse(o, i, "gh_layer_enter", err);
-    }
-    if ((commits ? i->out : i->back) != step->buffer || is_loose(i) ||
-        i->layout != step->layout ||
-        (commits && gh_instance_is_own(i))) {
-        return refuse_place(o, i, err);
-    }
-    return GH_OK;
-}
-
-static gh_status begin_load(struct gh_offload *o,
-                            const struct gh_offload_step *step,
-                            const struct gh_offload_at *at, gh_error *err)
-{
-    struct gh_instance *i = step->instance;
-    gh_status status = GH_OK;
-
-    if (i->microbatch != at->microbatch ||
-        (i->state != GH_INSTANCE_AWAY && i->state != GH_INSTANCE_BACK)) {
-        return gh_group_refuse(o, i, "gh_layer_enter", err);
-    }
-    if (i->goes != (step->buffer != NULL) || i->layout != step->layout ||
-        gh_instance_is_own(i) != (step->own != NULL) ||
-        (step->own == NULL && holds_other(i, step->stays))) {
-        return refuse_place(o, i, err);
-    }
-    i->pass = at->pass;
-    i->stream = at->stream;
-    i->said = false;
-    if (step->own != NULL) {
-        status = gh_own_bring(o, i, step->own, at->stream, err);
-    }
-    return status == GH_OK && i->goes
-               ? gh_move_back(o, i, step->buffer, false, err)
-               : status;
-}
-
-static void take_back(struct gh_offload *o,
-                      const struct gh_offload_script *script, uint32_t n)
-{
-    for (uint32_t s = 0; s < n; s++) {
-        if (script->steps[s].verb == GH_OFFLOAD_SAVE) {
-            gh_move_abandon(o, script->steps[s].instance);
-        }
-    }
-}
-
-/* The graph waits for what was copied last from the buffer, or into it. */
-static void measure_wait(struct gh_offload *o,
-                         const struct gh_offload_step *step)
-{
-    if (gh_is_measured(o) && step->buffer != NULL) {
-        gh_measure_wait(o, step->buffer);
-    }
-}
-
-gh_status gh_offload_before(struct gh_offload *o,
-                            const struct gh_offload_script *script,
-                            const struct gh_offload_at *at, gh_error *err)
+static gh_status in_context(record_fn *record, struct gh_offload *o,
+                            const struct gh_offload_at *at,
+                            gh_offload_group *wanted,
+                            struct gh_offload_script *script, gh_error *err)
 {
     struct gh_device_before before = gh_device_enter(o->dev);
-    gh_status status = GH_OK;
+    gh_status status = record(o, at, wanted, script, err);
 
-    if (gh_is_measured(o)) {
-        gh_measure_point(o, GH_POINT_LAUNCH, NULL, at->stream);
-    }
-    for (uint32_t s = 0; s < script->n && status == GH_OK; s++) {
-        const struct gh_offload_step *step = &script->steps[s];
-
-        if (step->verb == GH_OFFLOAD_SAVE) {
-            measure_wait(o, step);
-            status = begin_save(o, step, at, err);
-        } else if (step->verb == GH_OFFLOAD_LOAD) {
-            status = begin_load(o, step, at, err);
-            measure_wait(o, step);
-        } else if (step->alone) {
-            status = check_begun(o, step, at, err);
-        }
-        if (status != GH_OK) {
-            take_back(o, script, s);
-        }
-    }
     gh_device_leave(o->dev, before);
     return status;
 }
-
-void gh_offload_take_back(struct gh_offload *o,
-                          const struct gh_offload_script *script)
-{
-    struct gh_device_before before = gh_device_enter(o->dev);
-
-    take_back(o, script, script->n);
-    gh_device_leave(o->dev, before);
-}
-
-static void commit(struct gh_offload *o, struct gh_instance *i)
-{
-    if (i->goes) {
-        gh_move_out_or_queue(o, i);
-        return;
-    }
-    gh_move_link(o, i);
-    i->state = GH_INSTANCE_AWAY;
-}
-
-/* Those that come next need the buffers of all that was released. */
-static void end_loads(struct gh_offload *o,
-                      const struct gh_offload_script *script)
-{
-    const struct gh_instance *last = NULL;
-
-    for (uint32_t s = 0; s < script->n; s++) {
-        struct gh_instance *i = script->steps[s].instance;
-
-        if (script->steps[s].verb == GH_OFFLOAD_LOAD) {
-            last = i;
-        } else if (script->steps[s].verb == GH_OFFLOAD_RELEASE) {
-            gh_loans_end_instance(&o->loans, i);
-            gh_move_end(o, i);
-        }
-    }
-    if (last != NULL) {
-        gh_move_ahead(o, last);
-    }
-    for (uint32_t s = 0; s < script->n; s++) {
-        struct gh_instance *i = script->steps[s].instance;
-
-        if (script->steps[s].verb == GH_OFFLOAD_RELEASE) {
-            gh_move_unlink(o, i);
-            i->state = GH_INSTANCE_IDLE;
-        }
-    }
-}
-
-void gh_offload_after(struct gh_offload *o,
-                      const struct gh_offload_script *script)
-{
-    struct gh_device_before before = gh_device_enter(o->dev);
-
-    for (uint32_t s = 0; s < script->n; s++) {
-        struct gh_instance *i = script->steps[s].instance;
-
-        if (script->steps[s].verb == GH_OFFLOAD_COMMIT) {
-            commit(o, i);
-        } else if (script->steps[s].verb == GH_OFFLOAD_LOAD) {
-            i->state = GH_INSTANCE_READING;
-        }
-    }
-    end_loads(o, script);
-    gh_device_leave(o->dev, before);
-}
-
-/* ---- with the device's context -------------------------------------------------- */
 
 gh_status gh_offload_save_recorded(struct gh_offload *o,
                                    const struct gh_offload_at *at,
@@ -611,11 +362,7 @@ gh_status gh_offload_save_recorded(struct gh_offload *o,
                                    struct gh_offload_script *script,
                                    gh_error *err)
 {
-    struct gh_device_before before = gh_device_enter(o->dev);
-    gh_status status = record_save(o, at, wanted, script, err);
-
-    gh_device_leave(o->dev, before);
-    return status;
+    return in_context(record_save, o, at, wanted, script, err);
 }
 
 gh_status gh_offload_commit_recorded(struct gh_offload *o,
@@ -638,11 +385,7 @@ gh_status gh_offload_load_recorded(struct gh_offload *o,
                                    struct gh_offload_script *script,
                                    gh_error *err)
 {
-    struct gh_device_before before = gh_device_enter(o->dev);
-    gh_status status = record_load(o, at, wanted, script, err);
-
-    gh_device_leave(o->dev, before);
-    return status;
+    return in_context(record_load, o, at, wanted, script, err);
 }
 
 gh_status gh_offload_release_recorded(struct gh_offload *o,

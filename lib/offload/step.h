@@ -6,6 +6,8 @@
 #ifndef GH_OFFLOAD_STEP_H
 #define GH_OFFLOAD_STEP_H
 
+#include <graphhooks/base.h>
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -40,5 +42,10 @@ struct gh_offload_script {
 };
 
 void gh_offload_script_free(struct gh_offload_script *script);
+/* Takes what the step holds, also where it fails. */
+gh_status gh_offload_script_add(struct gh_offload_script *script,
+                                struct gh_offload_step step, gh_error *err);
+/* Of a step that is part of no script. */
+void gh_offload_step_free(struct gh_offload_step *step);
 
 #endif
