@@ -55,7 +55,8 @@ static gh_status take_streams(struct run *r, gh_error *err)
     if (s->dev == NULL || r->p->order == GH_OVERLAP_OFF) {
         return GH_OK;
     }
-    if (s->marks[GH_MARK_CHAIN] == NULL ||
+    /* The last that is made: a first run that failed leaves some of them. */
+    if (s->marks[GH_MARKS - 1] == NULL ||
         (r->pair->comm == NULL && s->own_comm == NULL)) {
         status = gh_schedule_make_objects(s, r->pair->comm == NULL, err);
     }
