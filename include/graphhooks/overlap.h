@@ -82,7 +82,7 @@ typedef struct gh_overlap_node {
     uint32_t first_segment; /* gh_segment.index, in forward order */
     uint32_t n_segments;    /* the segments of the node.  The host skips, in a
                                weight gradient, segments that have none: those
-                               without GH_SEGMENT_WGRAD */
+                               without GH_SEGMENT_HAS_WGRAD */
     void *stream;           /* the CUstream to issue the node on */
 
     /* Tensors that the host may free once it has issued the node.  Free them in

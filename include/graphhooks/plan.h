@@ -24,6 +24,14 @@ enum {
     GH_SEGMENT_GRAPHED = 1
 };
 
+/* gh_segment.flags; since 0.5 */
+enum {
+    /* With GH_SESSION_DELAY_WGRAD: some part of the segment has weights, so a
+     * GH_WGRAD pass follows each backward that is not GH_PASS_NO_WGRAD.  Without
+     * this flag no such pass follows. */
+    GH_SEGMENT_HAS_WGRAD = 1u << 0
+};
+
 /**
  * One segment: from first_part of first_layer through last_part of
  * last_layer.  Set struct_size before the call that fills it.
@@ -37,6 +45,9 @@ typedef struct gh_segment {
     gh_part first_part, last_part;
     const char *reason; /* one sentence: why it is graphed or eager; lives
                            as long as the session */
+    /* since 0.5 */
+    uint32_t flags;    /* GH_SEGMENT_HAS_* */
+    uint32_t reserved; /* written as 0 */
 } gh_segment;
 
 /**

@@ -113,6 +113,15 @@ static void cut(struct gh_plan *plan)
     }
 }
 
+static void flag(struct gh_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->n_segments; i++) {
+        if (gh_plan_leaves_wgrad(plan, i)) {
+            plan->segments[i].flags |= GH_SEGMENT_HAS_WGRAD;
+        }
+    }
+}
+
 /* One note for each cause that is told of a layer. */
 static void note(struct gh_plan *plan, uint32_t causes, uint32_t layer)
 {
@@ -245,6 +254,7 @@ static gh_status make(const gh_model *model, struct gh_plan *plan,
         return status;
     }
     cut(plan);
+    flag(plan);
     return GH_OK;
 }
 

@@ -199,6 +199,45 @@ static void test_segments(const gh_session *session)
               "and somewhere it has to go");
 }
 
+/* The parts of a layer with experts, one segment each. */
+static void test_segments_with_weights(uint32_t flags)
+{
+    static const char *const by_part[] = { "GRAPHHOOKS_ENABLE=0",
+                                           "GRAPHHOOKS_LOG=off",
+                                           "GRAPHHOOKS_GRANULARITY=part", NULL };
+    const uint32_t weights = 1u << GH_PART_ATTN | 1u << GH_PART_MOE_EXPERTS;
+    gh_layer_desc layer = { .struct_size = sizeof(layer),
+                            .kind = GH_LAYER_MOE,
+                            .experts = 4 };
+    gh_session_desc desc = { .struct_size = sizeof(desc),
+                             .flags = flags,
+                             .environment = by_part };
+    gh_session *session = NULL;
+    uint32_t right = 0, n;
+    gh_model *model;
+
+    gh_model_create(&model, NULL);
+    gh_model_add_layer(model, &layer, NULL);
+    desc.model = model;
+    is_status(gh_session_open(&desc, &session, &err), GH_OK, &err,
+              "a session of parts opens");
+    gh_model_destroy(model);
+    n = gh_plan_segment_count(session, 0);
+    for (uint32_t i = 0; i < n; i++) {
+        gh_segment s = { .struct_size = sizeof(s), .reserved = 9 };
+        bool has;
+
+        gh_plan_segment(session, 0, i, &s, NULL);
+        has = flags != 0 && (weights >> s.first_part & 1) != 0;
+        right += s.flags == (has ? GH_SEGMENT_HAS_WGRAD : 0) &&
+                 s.first_part == s.last_part && s.reserved == 0;
+    }
+    is_int(n, 7, "a layer with experts has seven parts");
+    is_int(right, n, "each says whether weight gradients follow%s",
+           flags != 0 ? "" : ", which nothing does at once");
+    gh_session_close(session);
+}
+
 static void test_printing(const gh_session *session)
 {
     char text[8192] = "";
@@ -224,6 +263,8 @@ static void test_the_plan(void)
     const uint32_t n = gh_plan_border_count(session, 2, GH_SIDE_OUT);
 
     test_segments(session);
+    test_segments_with_weights(GH_SESSION_DELAY_WGRAD);
+    test_segments_with_weights(0);
     test_printing(session);
     ok(n > 0, "something crosses a border");
     is_status(gh_plan_border(session, 2, GH_SIDE_OUT, n - 1, &border, &err),

@@ -384,6 +384,8 @@ class gh_segment(Structure):
         ("first_part", c_uint32),
         ("last_part", c_uint32),
         ("reason", c_char_p),
+        ("flags", c_uint32),
+        ("reserved", c_uint32),
     ]
 
 
