@@ -20,6 +20,12 @@
 
 /* ---- parting ------------------------------------------------------------- */
 
+/* A gh_error has 255 bytes.  Names are cut, so that the cause keeps most of
+ * them. */
+#define WHERE_BYTES 144
+#define EXTENT_BYTES 46
+#define BANK_BYTES 12
+
 /* Where this rank is: "rank 1 of 4, step 12, layer 3 attn..mlp forward,
  * microbatch 2, bank 2 (cp4)".  Names the last pass that was entered, which may
  * be one of the step before. */
@@ -30,17 +36,19 @@ static void describe(const struct gh_capture *c, const struct gh_bank *bank,
     const struct gh_bank *at = passed ? c->open.bank : bank;
     const bool named = at->name[0] != '\0';
     const uint32_t over = c->open.number < c->first;
-    char extent[80];
+    char extent[EXTENT_BYTES];
 
     gh_plan_extent(c->plan, &c->plan->segments[c->open.segment], extent,
                    sizeof(extent));
     snprintf(text, bytes,
-             "rank %u of %u, step %llu, %s %s, microbatch %u, bank %u%s%s%s",
+             "rank %u of %u, step %llu, %s %s, microbatch %u, bank %u%s%.*s%s",
              at->comm != NULL ? gh_comm_rank(at->comm) : 0,
              at->comm != NULL ? gh_comm_size(at->comm) : 1,
              (unsigned long long)(c->stats.iterations - over), extent,
              gh_direction_names[c->open.direction], c->open.microbatch,
-             at->number, named ? " (" : "", at->name, named ? ")" : "");
+             at->number, named ? " (" : "",
+             gh_shown_bytes(at->name, BANK_BYTES), at->name,
+             named ? ")" : "");
 }
 
 /* No earlier bank has the same communicator of the host's. */
@@ -76,7 +84,7 @@ static void abort_all(struct gh_capture *c)
 static void note_parting(struct gh_capture *c, const struct gh_bank *bank,
                          const char *why)
 {
-    char where[200];
+    char where[WHERE_BYTES];
 
     c->parted = true;
     for (uint32_t i = 0; i < c->plan->n_segments; i++) {

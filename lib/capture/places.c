@@ -75,7 +75,7 @@ static void describe_pass(const struct gh_capture *c, const uint64_t *words,
                                          [GH_AT_PASS] = "" };
     const uint32_t segment = (uint32_t)words[GH_SAID_WORK];
     const uint32_t direction = words[GH_SAID_WORK] >> 32 & 0xff;
-    char slot[24] = "no slot", extent[80];
+    char slot[24] = "no slot", extent[46];
 
     if (segment >= c->plan->n_segments || direction > GH_WGRAD) {
         snprintf(text, bytes, "where no pass is");
@@ -145,8 +145,8 @@ static gh_status refuse_elsewhere(struct gh_capture *c,
     gh_place_describe(c, mine, here, sizeof(here));
     gh_place_describe(c, theirs, there, sizeof(there));
     snprintf(text, sizeof(text),
-             "rank %u is %s, and this rank %s: enter passes and begin "
-             "microbatches in the same order on all ranks",
+             "rank %u is %s: enter passes in the same order on all ranks; "
+             "this rank is %s",
              rank, there, here);
     return gh_ranks_part(c, bank, text, err);
 }

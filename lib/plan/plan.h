@@ -91,7 +91,8 @@ bool gh_plan_leaves_wgrad(const struct gh_plan *plan, uint32_t segment);
 uint32_t gh_plan_groups(const struct gh_plan *plan, uint32_t segment);
 extern const char *const gh_group_names[]; /* ends with NULL */
 
-/* "layer 3 attn", or from there "..mlp", or "..layer 7 mlp". */
+/* "layer 3 attn", or from there "..mlp", or "..layer 7 mlp".  Where there is
+ * no room the names of layers are cut, and not their parts. */
 void gh_plan_extent(const struct gh_plan *plan, const gh_segment *segment,
                     char *text, size_t bytes);
 

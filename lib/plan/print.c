@@ -49,22 +49,38 @@ int gh_shown_bytes(const char *name, int most)
     return bytes;
 }
 
+/* Of a name in a text of so many bytes: what its parts leave to it. */
+static int name_bytes(const char *name, size_t bytes, size_t parts, int most)
+{
+    const int left = bytes > parts ? (int)(bytes - parts) : 0;
+
+    return gh_shown_bytes(name, left < most ? left : most);
+}
+
 void gh_plan_extent(const struct gh_plan *plan, const gh_segment *s, char *text,
                     size_t bytes)
 {
     const char *first = plan->layers[s->first_layer].name;
     const char *last = plan->layers[s->last_layer].name;
+    const char *from = gh_part_name(s->first_part);
+    const char *to = gh_part_name(s->last_part);
 
     if (s->last_layer != s->first_layer) {
-        snprintf(text, bytes, "%.*s %s..%.*s %s", gh_shown_bytes(first, 40),
-                 first, gh_part_name(s->first_part), gh_shown_bytes(last, 40),
-                 last, gh_part_name(s->last_part));
+        const size_t parts = strlen("  ..  ") + strlen(from) + strlen(to);
+        const size_t each = bytes > parts ? (bytes - parts) / 2 : 0;
+
+        snprintf(text, bytes, "%.*s %s..%.*s %s",
+                 name_bytes(first, each, 0, 40), first, from,
+                 name_bytes(last, each, 0, 40), last, to);
     } else if (s->last_part != s->first_part) {
-        snprintf(text, bytes, "%.*s %s..%s", gh_shown_bytes(first, 80), first,
-                 gh_part_name(s->first_part), gh_part_name(s->last_part));
+        snprintf(text, bytes, "%.*s %s..%s",
+                 name_bytes(first, bytes,
+                            strlen(" ..") + strlen(from) + strlen(to) + 1, 80),
+                 first, from, to);
     } else {
-        snprintf(text, bytes, "%.*s %s", gh_shown_bytes(first, 80), first,
-                 gh_part_name(s->first_part));
+        snprintf(text, bytes, "%.*s %s",
+                 name_bytes(first, bytes, strlen(" ") + strlen(from) + 1, 80),
+                 first, from);
     }
 }
 

@@ -209,6 +209,63 @@ static void test_different_passes(struct rank *r)
     close_parted(&s);
 }
 
+/* The names of layers and of the bank are as long as they may be: what is cut
+ * is the names. */
+static bool open_long(struct sharer *s, struct rank *r)
+{
+    static const struct sharer_options options = {
+        .environment = hasty,
+        .fixed = true,
+        .layer = "layer 17.of.a.model.whose.names.are.very.long.indeed.as.here",
+    };
+    const gh_bank_desc desc = { .struct_size = sizeof(desc),
+                                .tokens = 64,
+                                .name = "a.bank.of.thirty.one.characters" };
+
+    if (!sharer_open_alone(s, r, &options)) {
+        return false;
+    }
+    says_int(r, gh_bank_add(s->session, &desc, &s->bank, &s->err), GH_OK,
+             "a bank has a long name");
+    s->ranks.bank = s->bank;
+    return says_int(r, sharer_join(s), GH_OK, "and ranks") &&
+           says(r, sharer_is_exact(s) && sharer_is_exact(s) &&
+                       sharer_is_exact(s),
+                "its passes are recorded and replayed");
+}
+
+static void test_the_longest_text_of_places(struct rank *r)
+{
+    struct sharer s;
+
+    if (!open_long(&s, r)) {
+        return;
+    }
+    s.variant = 1;
+    says_int(r, sharer_pass(&s, is_odd(r) ? 1 : 0, GH_FORWARD, 0),
+             GH_ERR_RANKS, "different passes are refused");
+    says(r,
+         strstr(s.err.text, " attn..mlp forward, microbatch 0, bank 1 (a.") !=
+             NULL,
+         "a long text has this rank's pass: %s", s.err.text);
+    says(r, strstr(s.err.text, " attn..mlp forward (variant 1), slot 0: enter "
+                               "passes in the same order on all ranks") != NULL,
+         "and the other's, and the remedy");
+    close_parted(&s);
+}
+
+static void test_the_longest_text_of_a_wait(struct rank *r)
+{
+    struct sharer s;
+
+    if (!open_long(&s, r)) {
+        return;
+    }
+    s.moved = is_odd(r);
+    parts(&s, is_odd(r) ? "here it is not replayed: input" : NULL);
+    close_parted(&s);
+}
+
 /* It has ended, or never comes. */
 static void test_one_dies(struct rank *r)
 {
@@ -605,6 +662,8 @@ int main(void)
           false },
         { "one records alone", test_one_records_alone, false },
         { "different passes", test_different_passes, false },
+        { "the longest text, places", test_the_longest_text_of_places, false },
+        { "the longest text, a wait", test_the_longest_text_of_a_wait, false },
         { "one dies", test_one_dies, false },
         { "one is elsewhere", test_one_is_elsewhere, false },
         { "a close does not wait", test_a_close_does_not_wait_for_it, false },

@@ -57,9 +57,10 @@ static void note_abort(void *user, uint32_t bank)
 
 /* ---- sessions ------------------------------------------------------------ */
 
-static gh_model *make_model(void)
+static gh_model *make_model(const char *name)
 {
-    const gh_layer_desc layer = { .struct_size = sizeof(layer) };
+    const gh_layer_desc layer = { .struct_size = sizeof(layer),
+                                  .name = name };
     gh_model *model = NULL;
 
     gh_model_create(&model, NULL);
@@ -81,7 +82,7 @@ bool sharer_open_alone(struct sharer *s, struct rank *r,
 {
     gh_host_services host = { 0 };
     gh_session_desc desc = { .struct_size = sizeof(desc) };
-    gh_model *model = make_model();
+    gh_model *model = make_model(options->layer);
     gh_status status;
 
     memset(s, 0, sizeof(*s));

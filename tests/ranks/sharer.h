@@ -29,6 +29,7 @@ struct sharer_options {
     const char *const *environment; /* NULL: waits 20 s for ranks */
     const gh_host_services *host;
     uint32_t flags;
+    const char *layer; /* the name of each; NULL: it has none */
     bool alone;      /* says no ranks */
     bool by_host;    /* brings words together itself */
     bool two_streams; /* that microbatches take in turn */
