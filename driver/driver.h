@@ -36,6 +36,24 @@ typedef int CUresult;
 typedef int CUdevice_attribute;
 typedef int CUstreamCaptureMode;
 typedef int CUstreamCaptureStatus;
+typedef int CUstreamBatchMemOpType;
+
+/* One of several operations on words; both kinds look alike. */
+struct drv_word_op {
+    CUstreamBatchMemOpType operation;
+    CUdeviceptr address;
+    union {
+        uint32_t value;
+        uint64_t value64;
+    };
+    unsigned int flags;
+    CUdeviceptr alias; /* the driver's */
+};
+typedef union CUstreamBatchMemOpParams_union {
+    CUstreamBatchMemOpType operation;
+    struct drv_word_op waitValue, writeValue;
+    uint64_t pad[6];
+} CUstreamBatchMemOpParams;
 
 enum {
 #define DRV_CONST(name, value) name = value,

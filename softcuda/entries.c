@@ -156,6 +156,10 @@ ENTRY(cuStreamWriteValue64,
       (CUstream stream, CUdeviceptr address, uint64_t value,
        unsigned int flags),
       strm_write_value(stream, address, value, 8, flags))
+ENTRY(cuStreamBatchMemOp,
+      (CUstream stream, unsigned int count,
+       CUstreamBatchMemOpParams *operations, unsigned int flags),
+      strm_words(stream, count, operations, flags))
 ENTRY(cuLaunchHostFunc, (CUstream stream, CUhostFn fn, void *user),
       strm_host(stream, fn, user))
 

@@ -7,6 +7,9 @@
  * remembers does not say that much, so the clocks of single words are kept
  * here.
  *
+ * The bytes of a word may be of several writers: then a wait comes after all
+ * of those of which something is left.
+ *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "softcuda/flags.h"
@@ -20,6 +23,7 @@ enum {
 
 struct flag {
     size_t offset, bytes;
+    uint32_t left;     /* a bit for each byte that nobody has written since */
     struct stamp at;   /* who was the first to write what is there */
     struct stamp last; /* who has written last, if that is not known */
     uint64_t before;   /* what was there then */
@@ -28,12 +32,24 @@ struct flag {
 
 static bool is_word(size_t bytes)
 {
-    return bytes == 4 || bytes == 8;
+    return bytes == 1 || bytes == 4 || bytes == 8;
 }
 
-static bool overlaps(const struct flag *flag, size_t offset, size_t bytes)
+/* Of its bytes, those within the range. */
+static uint32_t common(const struct flag *flag, size_t offset, size_t bytes)
 {
-    return flag->offset < offset + bytes && offset < flag->offset + flag->bytes;
+    uint32_t bits = 0;
+
+    if (flag->offset >= offset + bytes ||
+        offset >= flag->offset + flag->bytes) {
+        return 0;
+    }
+    for (size_t i = 0; i < flag->bytes; i++) {
+        if (flag->offset + i >= offset && flag->offset + i < offset + bytes) {
+            bits |= 1u << i;
+        }
+    }
+    return bits;
 }
 
 static struct flag *find(const struct alloc *alloc, size_t offset, size_t bytes)
@@ -68,12 +84,24 @@ static void resolve(const struct alloc *alloc, struct flag *flag)
     stamp_clear(&flag->last);
 }
 
-static void forget(struct flags *flags, size_t offset, size_t bytes)
+/* The range is written by somebody else; what a flag has left stays, and one
+ * of just this range is asked for by the caller. */
+static void displace(struct alloc *alloc, size_t offset, size_t bytes)
 {
+    struct flags *flags = &alloc->flags;
+
     for (uint32_t i = 0; i < flags->n;) {
-        if (overlaps(&flags->v[i], offset, bytes)) {
-            stamp_clear(&flags->v[i].at);
-            stamp_clear(&flags->v[i].last);
+        struct flag *flag = &flags->v[i];
+        const uint32_t bits = common(flag, offset, bytes);
+
+        if (bits != 0) {
+            resolve(alloc, flag);
+        }
+        flag->left &= ~bits;
+        if (flag->left == 0 &&
+            (flag->offset != offset || flag->bytes != bytes)) {
+            stamp_clear(&flag->at);
+            stamp_clear(&flag->last);
             flags->v[i] = flags->v[--flags->n];
         } else {
             i++;
@@ -81,33 +109,48 @@ static void forget(struct flags *flags, size_t offset, size_t bytes)
     }
 }
 
+/* NULL: more are not kept. */
+static struct flag *add(struct flags *flags, size_t offset, size_t bytes)
+{
+    struct flag *flag;
+
+    if (flags->n == MOST) {
+        return NULL;
+    }
+    if (flags->n == flags->room) {
+        uint32_t room = flags->room ? flags->room * 2 : 8;
+        struct flag *larger = realloc(flags->v, room * sizeof(*larger));
+
+        if (larger == NULL) {
+            abort(); /* an order with holes would report false races */
+        }
+        flags->v = larger;
+        flags->room = room;
+    }
+    flag = &flags->v[flags->n++];
+    memset(flag, 0, sizeof(*flag));
+    flag->offset = offset;
+    flag->bytes = bytes;
+    return flag;
+}
+
 void flags_wrote(struct alloc *alloc, size_t offset, size_t bytes,
                  const struct stamp *at)
 {
-    struct flags *flags = &alloc->flags;
-    struct flag *flag = find(alloc, offset, bytes);
+    struct flag *flag;
 
-    if (flag == NULL) {
-        forget(flags, offset, bytes);
-        if (!is_word(bytes) || flags->n == MOST) {
-            return;
-        }
-        if (flags->n == flags->room) {
-            uint32_t room = flags->room ? flags->room * 2 : 8;
-            struct flag *larger = realloc(flags->v, room * sizeof(*larger));
-
-            if (larger == NULL) {
-                abort(); /* an order with holes would report false races */
-            }
-            flags->v = larger;
-            flags->room = room;
-        }
-        flag = &flags->v[flags->n++];
-        memset(flag, 0, sizeof(*flag));
-        flag->offset = offset;
-        flag->bytes = bytes;
+    displace(alloc, offset, bytes);
+    if (!is_word(bytes)) {
+        return;
     }
-    resolve(alloc, flag);
+    flag = find(alloc, offset, bytes);
+    if (flag == NULL) {
+        flag = add(&alloc->flags, offset, bytes);
+    }
+    if (flag == NULL) {
+        return;
+    }
+    flag->left = (1u << bytes) - 1;
     flag->before = content(alloc, flag);
     stamp_set(&flag->last, at);
 }
@@ -138,17 +181,21 @@ void flags_ended(const struct work *work, uint64_t end_ns)
     }
 }
 
-const struct stamp *flags_writer(const struct alloc *alloc, size_t offset,
-                                 size_t bytes, uint64_t *end_ns_p)
+void flags_join(const struct alloc *alloc, size_t offset, size_t bytes,
+                struct vc **vc_p, uint64_t *end_ns_p)
 {
-    struct flag *flag = find(alloc, offset, bytes);
+    for (uint32_t i = 0; i < alloc->flags.n; i++) {
+        struct flag *flag = &alloc->flags.v[i];
 
-    if (flag == NULL) {
-        return NULL;
+        if ((common(flag, offset, bytes) & flag->left) == 0) {
+            continue;
+        }
+        resolve(alloc, flag);
+        vc_join(vc_p, &flag->at);
+        if (flag->end_ns > *end_ns_p) {
+            *end_ns_p = flag->end_ns;
+        }
     }
-    resolve(alloc, flag);
-    *end_ns_p = flag->end_ns;
-    return &flag->at;
 }
 
 void flags_clear(struct flags *flags)

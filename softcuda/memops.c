@@ -5,6 +5,9 @@
  * another stream, another device, the program.  What it comes after is known
  * only then, so its end is an epoch of a seat, as that of a visit is.
  *
+ * Several in one call are in the stream what they would be one by one, but all
+ * are looked at before the first is issued.
+ *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "softcuda/memops.h"
@@ -18,65 +21,62 @@
 #include "softcuda/stream.h"
 #include "softcuda/work.h"
 
+enum {
+    MOST_AT_ONCE = 255
+};
+
+struct word_op {
+    bool waits;
+    CUdeviceptr address;
+    uint64_t value;
+    uint32_t width;
+    unsigned int flags;
+};
+
 /* Memory of the stream's own device, or pinned: a driver refuses a word that
  * another device holds. */
-static CUresult check(CUstream stream, CUdeviceptr address, uint32_t width)
+static CUresult check(CUstream stream, const struct word_op *w)
 {
+    const unsigned int how =
+        w->flags & ~(unsigned int)CU_STREAM_WAIT_VALUE_FLUSH;
     const struct alloc *alloc =
-        alloc_find((void *)(uintptr_t)address, width);
+        alloc_find((void *)(uintptr_t)w->address, w->width);
 
-    if (address % width != 0 || alloc == NULL ||
-        (alloc->side == SIDE_DEVICE && alloc->ctx != stream->ctx)) {
+    if (w->address % w->width != 0 || alloc == NULL ||
+        (alloc->side == SIDE_DEVICE && alloc->ctx != stream->ctx) ||
+        (w->waits ? how > CU_STREAM_WAIT_VALUE_NOR
+                  : w->flags > CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     return CUDA_SUCCESS;
 }
 
-static CUresult begin(CUstream handle, CUdeviceptr address, uint32_t width,
-                      CUstream *stream_p)
-{
-    CUresult code = stream_issuable(handle, stream_p);
-
-    return code != CUDA_SUCCESS ? code : check(*stream_p, address, width);
-}
-
-static struct op *word_op(CUstream stream, enum work_kind kind,
-                          CUdeviceptr address, uint64_t value, uint32_t width,
-                          unsigned int how)
+static struct op *op_of(CUstream stream, const struct word_op *w)
 {
     struct op *op = op_new();
 
-    op->own.kind = kind;
+    op->own.kind = w->waits ? WORK_AWAIT : WORK_POKE;
     op->own.ctx = stream->ctx;
-    op->own.u.word.address = (char *)(uintptr_t)address;
-    op->own.u.word.value = value;
-    op->own.u.word.width = width;
-    op->own.u.word.how = how;
+    op->own.u.word.address = (char *)(uintptr_t)w->address;
+    op->own.u.word.value = w->value;
+    op->own.u.word.width = w->width;
+    op->own.u.word.how =
+        w->flags & ~(unsigned int)CU_STREAM_WAIT_VALUE_FLUSH;
     return op;
 }
 
-CUresult strm_wait_value(CUstream handle, CUdeviceptr address, uint64_t value,
-                         uint32_t width, unsigned int flags)
+/* One that is dropped on purpose: nobody is told. */
+static bool is_dropped(void)
 {
-    const unsigned int how = flags & ~(unsigned int)CU_STREAM_WAIT_VALUE_FLUSH;
-    CUstream stream;
-    CUresult code;
-    struct stamp end;
-    struct op *op;
+    return ++soft.waits == soft.set.drop_wait;
+}
 
-    /* One that is dropped on purpose: nobody is told. */
-    if (++soft.waits == soft.set.drop_wait) {
-        return CUDA_SUCCESS;
-    }
-    code = begin(handle, address, width, &stream);
-    if (code != CUDA_SUCCESS) {
-        return code;
-    }
-    if (how > CU_STREAM_WAIT_VALUE_NOR) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    op = word_op(stream, WORK_AWAIT, address, value, width, how);
-    if (stream->capture != NULL) {
+static CUresult issue(CUstream stream, const struct word_op *w)
+{
+    struct op *op = op_of(stream, w);
+    struct stamp end;
+
+    if (stream->capture != NULL || !w->waits) {
         return stream_issue(stream, op);
     }
     stream_place(stream, op);
@@ -86,22 +86,77 @@ CUresult strm_wait_value(CUstream handle, CUdeviceptr address, uint64_t value,
     return CUDA_SUCCESS;
 }
 
-CUresult strm_write_value(CUstream handle, CUdeviceptr address, uint64_t value,
-                          uint32_t width, unsigned int flags)
+static CUresult one(CUstream handle, const struct word_op *w)
 {
     CUstream stream;
     CUresult code;
 
-    if (++soft.waits == soft.set.drop_wait) {
+    if (is_dropped()) {
         return CUDA_SUCCESS;
     }
-    code = begin(handle, address, width, &stream);
+    code = stream_issuable(handle, &stream);
+    if (code == CUDA_SUCCESS) {
+        code = check(stream, w);
+    }
+    return code == CUDA_SUCCESS ? issue(stream, w) : code;
+}
+
+CUresult strm_wait_value(CUstream handle, CUdeviceptr address, uint64_t value,
+                         uint32_t width, unsigned int flags)
+{
+    return one(handle, &(struct word_op){ true, address, value, width, flags });
+}
+
+CUresult strm_write_value(CUstream handle, CUdeviceptr address, uint64_t value,
+                          uint32_t width, unsigned int flags)
+{
+    return one(handle,
+               &(struct word_op){ false, address, value, width, flags });
+}
+
+/* ---- several ------------------------------------------------------------- */
+
+/* False: it is none of those that are known here. */
+static bool read_op(const CUstreamBatchMemOpParams *given, struct word_op *w)
+{
+    const int kind = given->operation;
+
+    w->waits = kind == CU_STREAM_MEM_OP_WAIT_VALUE_32 ||
+               kind == CU_STREAM_MEM_OP_WAIT_VALUE_64;
+    w->width = kind == CU_STREAM_MEM_OP_WAIT_VALUE_64 ||
+                       kind == CU_STREAM_MEM_OP_WRITE_VALUE_64
+                   ? 8
+                   : 4;
+    w->address = given->waitValue.address;
+    w->value = w->width == 8 ? given->waitValue.value64
+                             : given->waitValue.value;
+    w->flags = given->waitValue.flags;
+    return w->waits || kind == CU_STREAM_MEM_OP_WRITE_VALUE_32 ||
+           kind == CU_STREAM_MEM_OP_WRITE_VALUE_64;
+}
+
+CUresult strm_words(CUstream handle, unsigned int count,
+                    const CUstreamBatchMemOpParams *given, unsigned int flags)
+{
+    struct word_op w;
+    CUstream stream;
+    CUresult code = stream_issuable(handle, &stream);
+
     if (code != CUDA_SUCCESS) {
         return code;
     }
-    if (flags > CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER) {
+    if (count > MOST_AT_ONCE || given == NULL || flags != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    return stream_issue(stream, word_op(stream, WORK_POKE, address, value,
-                                        width, 0));
+    for (unsigned int i = 0; i < count; i++) {
+        if (!read_op(&given[i], &w) ||
+            check(stream, &w) != CUDA_SUCCESS) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    for (unsigned int i = 0; i < count && code == CUDA_SUCCESS; i++) {
+        (void)read_op(&given[i], &w);
+        code = is_dropped() ? CUDA_SUCCESS : issue(stream, &w);
+    }
+    return code;
 }

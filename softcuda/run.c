@@ -190,18 +190,10 @@ static void run_await(struct op *op, struct sink *sink)
     const struct work *work = op->work;
     const struct alloc *alloc =
         alloc_find(work->u.word.address, work->u.word.width);
-    const struct stamp *writer = NULL;
-    uint64_t end_ns = 0;
 
     if (alloc != NULL) {
-        writer = flags_writer(alloc, offset_in(alloc, work->u.word.address),
-                              work->u.word.width, &end_ns);
-    }
-    if (writer != NULL) {
-        vc_join(&op->at.vc, writer);
-    }
-    if (end_ns > op->ready_ns) {
-        op->ready_ns = end_ns;
+        flags_join(alloc, offset_in(alloc, work->u.word.address),
+                   work->u.word.width, &op->at.vc, &op->ready_ns);
     }
     touch_range(sink, work->u.word.address, work->u.word.width, SOFTCUDA_READ,
                 false);

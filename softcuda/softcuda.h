@@ -77,7 +77,8 @@ typedef struct softcuda_counts {
     uint64_t captures; /* streams that are capturing now */
     uint64_t pending;  /* operations issued and not yet executed */
     uint64_t waits;    /* cuStreamWaitEvent, cuStreamWaitValue and
-                          cuStreamWriteValue calls so far:
+                          cuStreamWriteValue calls so far, and operations of
+                          cuStreamBatchMemOp:
                           SOFTCUDA_DROP_WAIT's range */
     uint64_t launches; /* cuGraphLaunch calls so far */
     uint64_t prioritized; /* kernels so far that were issued to run before

@@ -47,6 +47,14 @@ static void test_sizes(void)
            "CUstreamCaptureMode is an int wide");
     is_int(sizeof(CUstreamCaptureStatus), sizeof(int),
            "CUstreamCaptureStatus is an int wide");
+    is_int(sizeof(CUstreamBatchMemOpType), sizeof(int),
+           "CUstreamBatchMemOpType is an int wide");
+    is_int(sizeof(CUstreamBatchMemOpParams), 48,
+           "CUstreamBatchMemOpParams is 48 bytes");
+    is_int(offsetof(CUstreamBatchMemOpParams, waitValue.value), 16,
+           "its value is at 16");
+    is_int(offsetof(CUstreamBatchMemOpParams, waitValue.flags), 24,
+           "and its flags are at 24");
     is_int(sizeof(CUdeviceptr), sizeof(unsigned long long),
            "CUdeviceptr is an unsigned long long wide");
     is_int(sizeof(CUdevice), sizeof(int), "CUdevice is an int wide");

@@ -125,6 +125,150 @@ static void test_in_a_graph(void)
     drv.cuGraphDestroy(graph);
 }
 
+/* ---- several in one call ------------------------------------------------- */
+
+static CUstreamBatchMemOpParams await(CUdeviceptr at, uint32_t value)
+{
+    CUstreamBatchMemOpParams op;
+
+    memset(&op, 0, sizeof(op));
+    op.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
+    op.waitValue.address = at;
+    op.waitValue.value = value;
+    op.waitValue.flags = CU_STREAM_WAIT_VALUE_EQ;
+    return op;
+}
+
+static CUstreamBatchMemOpParams poke(CUdeviceptr at, uint32_t value)
+{
+    CUstreamBatchMemOpParams op;
+
+    memset(&op, 0, sizeof(op));
+    op.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+    op.writeValue.address = at;
+    op.writeValue.value = value;
+    return op;
+}
+
+static void test_bad_batches(void)
+{
+    CUstreamBatchMemOpParams ops[256];
+
+    for (int i = 0; i < 256; i++) {
+        ops[i] = poke(word(20), 9);
+    }
+    ok(drv.cuStreamBatchMemOp(side, 256, ops, 0) != CUDA_SUCCESS,
+       "256 operations are too many for one call");
+    ok(drv.cuStreamBatchMemOp(side, 1, ops, 1) != CUDA_SUCCESS,
+       "there are no flags of a call");
+    ops[1].operation = 77;
+    ok(drv.cuStreamBatchMemOp(side, 2, ops, 0) != CUDA_SUCCESS,
+       "each operation is one that there is");
+    ops[1] = poke(word(20) + 2, 9);
+    ok(drv.cuStreamBatchMemOp(side, 2, ops, 0) != CUDA_SUCCESS,
+       "and its word is aligned");
+    drv.cuStreamSynchronize(side);
+    set(word(20), 1);
+    ops[1] = poke(word(21), 9);
+    is_int(drv.cuStreamBatchMemOp(side, 255, ops, 0), 0, "255 are fine");
+    drv.cuStreamSynchronize(side);
+    is_int(word_at(word(20)), 9, "and done");
+}
+
+static void test_batch(void)
+{
+    CUstreamBatchMemOpParams ops[] = { await(word(22), 1), await(word(23), 1),
+                                       poke(word(22), 0), poke(word(23), 0),
+                                       poke(word(24), 5) };
+
+    set(word(22), 0);
+    set(word(23), 0);
+    set(word(24), 0);
+    is_int(drv.cuStreamBatchMemOp(side, 5, ops, 0), 0,
+           "waits and writes are one call");
+    drv.cuMemcpyDtoDAsync(word(25), word(24), WORD, side);
+    set(word(23), 1);
+    ok(stands(side), "the stream stands still for the first");
+    drv.cuMemcpyDtoHAsync(pinned, word(23), WORD, other);
+    drv.cuStreamSynchronize(other);
+    is_int(pinned[0], 1, "and nothing of what follows it is done");
+    set(word(22), 1);
+    is_int(drv.cuStreamSynchronize(side), 0, "with both it goes on");
+    ok(word_at(word(22)) == 0 && word_at(word(23)) == 0,
+       "both flags are down");
+    is_int(word_at(word(25)), 5, "what follows comes after all of the call");
+}
+
+static void test_batch_in_a_graph(void)
+{
+    CUstreamBatchMemOpParams ops[] = { await(word(26), 1), poke(word(26), 0) };
+    CUgraphExec exec;
+    CUgraph graph;
+
+    set(word(26), 0);
+    set(word(27), 0);
+    set(word(28), 1);
+    begin(side);
+    is_int(drv.cuStreamBatchMemOp(side, 2, ops, 0), 0, "a call is captured");
+    launch_add(side, word(27), word(28));
+    graph = end_graph(side);
+    exec = instantiate(graph);
+    for (uint32_t i = 1; i <= 3; i++) {
+        drv.cuGraphLaunch(exec, side);
+        ok(stands(side), "launch %u stands still", i);
+        set(word(26), 1);
+        is_int(drv.cuStreamSynchronize(side), 0, "and goes on when told");
+        is_int(word_at(word(27)), i, "its kernel has run");
+    }
+    drv.cuGraphExecDestroy(exec);
+    drv.cuGraphDestroy(graph);
+}
+
+/* Each by a copy of one byte, from others that know nothing of each other. */
+static void test_bytes_of_a_word(void)
+{
+    CUstreamBatchMemOpParams ops[] = { await(word(30), 0x01000101),
+                                       poke(word(30), 0) };
+    CUevent told = new_event(CU_EVENT_DISABLE_TIMING);
+    CUstream third = new_stream(CU_STREAM_NON_BLOCKING);
+
+    set(word(30), 0);
+    set(word(31), 0x01010101);
+    set(word(32), 0);
+    set(word(33), 0);
+    drv.cuEventRecord(told, other);
+    drv.cuStreamWaitEvent(third, told, 0);
+    drv.cuStreamWaitEvent(side, told, 0);
+    is_int(drv.cuStreamBatchMemOp(side, 2, ops, 0), 0,
+           "a word is waited for that others write by bytes");
+    drv.cuMemcpyDtoDAsync(word(34), word(32), WORD, side);
+    drv.cuMemcpyDtoDAsync(word(35), word(33), WORD, side);
+    drv.cuMemcpyDtoDAsync(word(30) + 1, word(31), 1, other);
+    drv.cuMemsetD32Async(word(32), 11, 1, other);
+    drv.cuMemcpyDtoDAsync(word(30), word(31), 1, other);
+    ok(stands(side), "with two of three it stands still");
+    drv.cuMemsetD32Async(word(33), 22, 1, third);
+    drv.cuMemcpyDtoDAsync(word(30) + 3, word(31), 1, third);
+    is_int(drv.cuStreamSynchronize(side), 0, "with the third it goes on");
+    ok(word_at(word(34)) == 11 && word_at(word(35)) == 22,
+       "and comes after what each of them did before");
+    is_int(word_at(word(30)), 0, "all bytes are down");
+    drv.cuStreamDestroy(third);
+    drv.cuEventDestroy(told);
+}
+
+static void test_batches(void)
+{
+    if (drv.cuStreamBatchMemOp == NULL) {
+        skip(1, "the driver is older than CUDA 11.7");
+        return;
+    }
+    test_bad_batches();
+    test_batch();
+    test_batch_in_a_graph();
+    test_bytes_of_a_word();
+}
+
 static void test_ranges(void)
 {
     CUdeviceptr base = 0;
@@ -172,6 +316,7 @@ int main(void)
     test_writes();
     test_a_copy_is_a_flag();
     test_in_a_graph();
+    test_batches();
     test_ranges();
     test_handles();
     contract_close();

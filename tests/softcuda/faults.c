@@ -159,6 +159,17 @@ static CUresult call_cuMemcpyBatchAsync_v2(void)
     return call(&to, &from, &bytes, 1, &in_order, &first, 1, side);
 }
 
+static CUresult call_cuStreamBatchMemOp(void)
+{
+    CUstreamBatchMemOpParams write = {
+        .writeValue = { .operation = CU_STREAM_MEM_OP_WRITE_VALUE_32,
+                        .address = word(0),
+                        .value = 5 }
+    };
+
+    return drv.cuStreamBatchMemOp(side, 1, &write, 0);
+}
+
 /* Another process's is opened: that of another device. */
 static CUresult call_cuIpcOpenMemHandle(void)
 {
@@ -186,6 +197,7 @@ static const struct row rows[] = {
     CALLS(ROW)
 #undef ROW
     { "cuMemcpyBatchAsync", call_cuMemcpyBatchAsync },
+    { "cuStreamBatchMemOp", call_cuStreamBatchMemOp },
     { "cuIpcOpenMemHandle", call_cuIpcOpenMemHandle },
     { "cuIpcCloseMemHandle", call_cuIpcCloseMemHandle },
     { "cuMemcpyBatchAsync_v2", call_cuMemcpyBatchAsync_v2 },

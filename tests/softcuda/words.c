@@ -112,6 +112,54 @@ static void test_what_is_not_ordered(void)
     ok(races() != 0, "two writers of one flag are a race");
 }
 
+/* Each byte of a flag may be another's, and each call have several of both. */
+static void test_bytes(void)
+{
+    CUstreamBatchMemOpParams ops[2] = {
+        { .waitValue = { CU_STREAM_MEM_OP_WAIT_VALUE_32, word(FLAG),
+                         { 0x0101 }, CU_STREAM_WAIT_VALUE_EQ, 0 } },
+        { .writeValue = { CU_STREAM_MEM_OP_WRITE_VALUE_32, word(FLAG), { 0 },
+                          0, 0 } },
+    };
+
+    for (int drop = 0; drop <= 1; drop++) {
+        fresh(0, drop);
+        launch_store(side, word(DATA), 5);
+        launch_store(blocking, word(BACK), 6);
+        is_int(drv.cuStreamBatchMemOp(other, 2, ops, 0), 0,
+               "a stream waits for two bytes, and takes them down");
+        launch_add(other, word(SEEN), word(DATA));
+        launch_add(other, word(SEEN), word(BACK));
+        drv.cuMemcpyDtoDAsync(word(FLAG), word(ONE), 1, side);
+        drv.cuMemcpyDtoDAsync(word(FLAG) + 1, word(ONE), 1, blocking);
+        drv.cuCtxSynchronize();
+        ok((races() == 0) == (drop == 0),
+           drop == 0 ? "it comes after the writers of both"
+                     : "without the wait there is a race");
+        if (drop == 0) {
+            is_int(word_at(word(SEEN)), 11, "and sees what they wrote");
+        }
+    }
+    fresh(0, 0);
+    ops[0].waitValue.value = 0;
+    ops[1].writeValue.address++;
+    is_int(drv.cuStreamBatchMemOp(other, 2, ops, 0), CUDA_ERROR_INVALID_VALUE,
+           "a call of which one is wrong is refused");
+    is_int((long long)counts().waits, 0, "and none of it is done");
+    ops[0].waitValue.value = 0x0101;
+    ops[1].writeValue.address--;
+
+    fresh(0, 0);
+    drv.cuMemsetD32Async(word(FLAG), 0x0001, 1, side);
+    launch_store(side, word(DATA), 5);
+    drv.cuStreamBatchMemOp(other, 2, ops, 0);
+    launch_add(other, word(SEEN), word(DATA));
+    drv.cuMemcpyDtoDAsync(word(FLAG) + 1, word(ONE), 1, blocking);
+    drv.cuCtxSynchronize();
+    is_int(races(), 2, "what follows a byte is not waited for, and a word that "
+                       "is written whole has all bytes written");
+}
+
 static CUgraphExec captured(CUstream stream, bool reader)
 {
     CUgraph graph;
@@ -196,6 +244,7 @@ int main(void)
     test_a_hand_over_is_in_order();
     test_each_drop_is_a_race();
     test_what_is_not_ordered();
+    test_bytes();
     test_graphs();
     test_the_program_writes_too();
     test_the_clock();
