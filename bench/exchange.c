@@ -167,6 +167,25 @@ static double timed(struct side *s, struct window *w, enum exchange_by by,
     return ns;
 }
 
+/* What the library issues for one exchange, beside the copies of its parts. */
+static void count_operations(struct side *s, struct window *w, FILE *file)
+{
+    gh_exchange_stats before = { .struct_size = sizeof(before) };
+    gh_exchange_stats after = before;
+
+    s->bench.gh->exchange_get_stats(w->x[BY_COPY], &before, NULL);
+    exchange_once(s, w, BY_COPY, s->unit, s->bench.stream);
+    s->bench.gh->exchange_get_stats(w->x[BY_COPY], &after, NULL);
+    side_wait(s, w->x[BY_COPY]);
+    fprintf(file,
+            "\"operations\": {\"words\": %llu, \"word_calls\": %llu, "
+            "\"signs\": %llu, \"edges\": %llu},\n",
+            (unsigned long long)(after.words - before.words),
+            (unsigned long long)(after.word_calls - before.word_calls),
+            (unsigned long long)(after.signs - before.signs),
+            (unsigned long long)(after.edges - before.edges));
+}
+
 static void measure_copies(struct side *s, struct window *w, FILE *file,
                            int rounds)
 {
@@ -293,6 +312,7 @@ static void run_rank(struct rank *rank, void *user)
     }
     file = begin(&side);
     open_window(&side, &window);
+    count_operations(&side, &window, file);
     measure_copies(&side, &window, file, rounds);
     measure_beside(&side, &window, file, rounds);
     close_window(&side, &window);

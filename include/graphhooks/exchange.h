@@ -245,6 +245,13 @@ typedef struct gh_exchange_stats {
     uint32_t peers_direct;   /* peers whose windows are reached directly, as
                                 threads of this process */
     uint32_t peers_ipc;      /* peers whose windows are reached by CUDA IPC */
+
+    /* What calls by copies have issued besides the copies of parts. */
+    uint64_t words;          /* words of memory that a stream waits for or
+                                writes */
+    uint64_t word_calls;     /* driver calls for those words */
+    uint64_t signs;          /* one-byte copies that signal another rank */
+    uint64_t edges;          /* events recorded and waited for */
 } gh_exchange_stats;
 
 /**

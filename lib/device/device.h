@@ -101,12 +101,18 @@ gh_status gh_device_put(struct gh_device *dev, void *dst, const void *src,
                         uint64_t bytes, void *stream, gh_error *err);
 /* Whether the driver has what is below: CUDA 11.7. */
 bool gh_device_has_words(const struct gh_device *dev);
-/* 32 bits of the device's own memory. */
-gh_status gh_device_word_write(struct gh_device *dev, void *word,
-                               uint32_t value, void *stream, gh_error *err);
-/* The stream stands still until the word is equal. */
-gh_status gh_device_word_wait(struct gh_device *dev, const void *word,
-                              uint32_t value, void *stream, gh_error *err);
+/* 32 bits of the device's own memory: written, or waited for, in which case
+ * the stream stands still until the word is equal. */
+struct gh_word {
+    void *at;
+    uint32_t value;
+    bool waits;
+};
+/* Any number of them, in this order; in as few calls as the driver allows,
+ * which *calls_p is made larger by. */
+gh_status gh_device_words(struct gh_device *dev, const struct gh_word *words,
+                          uint32_t n, void *stream, uint64_t *calls_p,
+                          gh_error *err);
 void *gh_device_context(const struct gh_device *dev);
 /* Memory of a context of this process; for good. */
 gh_status gh_device_reach(struct gh_device *dev, int ordinal, void *context,

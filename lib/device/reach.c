@@ -10,6 +10,11 @@
 
 #include <string.h>
 
+/* Of a call; a driver takes fewer than 256. */
+enum {
+    WORDS_AT_ONCE = 128
+};
+
 _Static_assert(sizeof(CUipcMemHandle) == sizeof(((struct gh_shared_memory *)0)
                                                     ->handle),
                "a handle fits");
@@ -27,20 +32,87 @@ bool gh_device_has_words(const struct gh_device *dev)
            dev->drv.cuStreamWriteValue32 != NULL;
 }
 
-gh_status gh_device_word_write(struct gh_device *dev, void *word,
-                               uint32_t value, void *stream, gh_error *err)
+static gh_status one_word(struct gh_device *dev, const struct gh_word *word,
+                          void *stream, gh_error *err)
 {
-    return gh_device_call(dev, err, cuStreamWriteValue32,
-                          (stream, (uintptr_t)word, value,
-                           CU_STREAM_WRITE_VALUE_DEFAULT));
+    return word->waits
+               ? gh_device_call(dev, err, cuStreamWaitValue32,
+                                (stream, (uintptr_t)word->at, word->value,
+                                 CU_STREAM_WAIT_VALUE_EQ))
+               : gh_device_call(dev, err, cuStreamWriteValue32,
+                                (stream, (uintptr_t)word->at, word->value,
+                                 CU_STREAM_WRITE_VALUE_DEFAULT));
 }
 
-gh_status gh_device_word_wait(struct gh_device *dev, const void *word,
-                              uint32_t value, void *stream, gh_error *err)
+static CUresult words_at_once(struct gh_device *dev,
+                              const struct gh_word *words, uint32_t n,
+                              CUstream stream)
 {
-    return gh_device_call(dev, err, cuStreamWaitValue32,
-                          (stream, (uintptr_t)word, value,
-                           CU_STREAM_WAIT_VALUE_EQ));
+    CUstreamBatchMemOpParams ops[WORDS_AT_ONCE];
+
+    memset(ops, 0, n * sizeof(*ops));
+    for (uint32_t i = 0; i < n; i++) {
+        if (words[i].waits) {
+            ops[i].operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
+            ops[i].waitValue.address = (uintptr_t)words[i].at;
+            ops[i].waitValue.value = words[i].value;
+            ops[i].waitValue.flags = CU_STREAM_WAIT_VALUE_EQ;
+        } else {
+            ops[i].operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+            ops[i].writeValue.address = (uintptr_t)words[i].at;
+            ops[i].writeValue.value = words[i].value;
+            ops[i].writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;
+        }
+    }
+    return dev->drv.cuStreamBatchMemOp(stream, n, ops, 0);
+}
+
+/* A driver that has no such call, or takes it in no capture, has issued
+ * nothing of it: a word that is waited for twice would be waited for in vain. */
+static bool is_refused(struct gh_device *dev, CUresult result)
+{
+    if (result == CUDA_ERROR_NOT_SUPPORTED) {
+        dev->drv.cuStreamBatchMemOp = NULL;
+    }
+    return result == CUDA_ERROR_NOT_SUPPORTED ||
+           result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
+static gh_status some_words(struct gh_device *dev, const struct gh_word *words,
+                            uint32_t n, void *stream, uint64_t *calls_p,
+                            gh_error *err)
+{
+    gh_status status = GH_OK;
+
+    if (n > 1 && dev->drv.cuStreamBatchMemOp != NULL) {
+        const CUresult result = words_at_once(dev, words, n, stream);
+
+        if (!is_refused(dev, result)) {
+            ++*calls_p;
+            return gh_device_status(dev, result, "cuStreamBatchMemOp", err);
+        }
+    }
+    for (uint32_t i = 0; i < n && status == GH_OK; i++) {
+        status = one_word(dev, &words[i], stream, err);
+        ++*calls_p;
+    }
+    return status;
+}
+
+gh_status gh_device_words(struct gh_device *dev, const struct gh_word *words,
+                          uint32_t n, void *stream, uint64_t *calls_p,
+                          gh_error *err)
+{
+    gh_status status = GH_OK;
+
+    for (uint32_t at = 0; at < n && status == GH_OK; at += WORDS_AT_ONCE) {
+        const uint32_t left = n - at;
+
+        status = some_words(dev, words + at,
+                            left < WORDS_AT_ONCE ? left : WORDS_AT_ONCE,
+                            stream, calls_p, err);
+    }
+    return status;
 }
 
 void *gh_device_context(const struct gh_device *dev)

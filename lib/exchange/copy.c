@@ -1,10 +1,10 @@
 /*
  * copy.c - an exchange by copies into the peers' memory.
  *
- * No kernel runs.  What goes to a peer is copied on a lane, a stream of the
- * exchange's, as soon as the peer has said that its window is free; the host's
- * stream waits for what comes, and for its own lanes.  state.h says what the
- * flags mean.
+ * No kernel runs.  The host's stream says that its window is free, and waits
+ * until all others have said so.  What goes to the first peer is copied there
+ * too; what goes to the others goes by lanes, streams of the exchange's.
+ * state.h says what the signs mean.
  *
  * The order of issue is one in which all could run: whoever says something
  * says it before it waits.  So streams that share one queue of the hardware
@@ -22,48 +22,35 @@ static uint32_t peer_at(const gh_exchange *x, uint32_t i)
     return (x->rank + i) % x->n;
 }
 
-static struct gh_lane *lane_of(gh_exchange *x, uint32_t i)
+/* The host's stream is one of them. */
+static void *lane_of(const gh_exchange *x, uint32_t i, void *stream)
 {
-    return &x->lanes[(i - 1) % x->n_lanes];
+    const uint32_t lane = (i - 1) % (x->n_lanes + 1);
+
+    return lane == 0 ? stream : x->lanes[lane - 1].stream;
 }
 
-static gh_status raise(gh_exchange *x, uint32_t *flag, void *stream,
-                       gh_error *err)
-{
-    return gh_device_put(x->dev, flag, &x->flags[x->n].ready, sizeof(*flag),
-                         stream, err);
-}
-
-static gh_status take(gh_exchange *x, uint32_t *flag, void *stream,
-                      gh_error *err)
-{
-    gh_status status = gh_device_word_wait(x->dev, flag, 1, stream, err);
-
-    return status == GH_OK
-               ? gh_device_word_write(x->dev, flag, 0, stream, err)
-               : status;
-}
-
-static gh_status fork_lanes(gh_exchange *x, void *stream, gh_error *err)
-{
-    gh_status status = gh_device_event_record(x->dev, x->begun, stream, err);
-
-    for (uint32_t i = 0; i < x->n_lanes && status == GH_OK; i++) {
-        status = gh_device_event_wait(x->dev, x->lanes[i].stream, x->begun,
-                                      err);
-    }
-    return status;
-}
-
-static gh_status say_ready(gh_exchange *x, gh_error *err)
+static gh_status say_ready(gh_exchange *x, void *stream, gh_error *err)
 {
     gh_status status = GH_OK;
 
     for (uint32_t i = 1; i < x->n && status == GH_OK; i++) {
-        struct gh_peer *peer = &x->peers[peer_at(x, i)];
+        status = gh_signs_raise(x, GH_SIGN_READY, peer_at(x, i), stream, err);
+    }
+    return status;
+}
 
-        status = raise(x, &peer->flags[x->rank].ready, lane_of(x, i)->stream,
-                       err);
+static gh_status fork_lanes(gh_exchange *x, void *stream, gh_error *err)
+{
+    gh_status status = GH_OK;
+
+    if (x->n_lanes != 0) {
+        status = gh_device_event_record(x->dev, x->begun, stream, err);
+        x->stats.edges += 1 + x->n_lanes;
+    }
+    for (uint32_t i = 0; i < x->n_lanes && status == GH_OK; i++) {
+        status = gh_device_event_wait(x->dev, x->lanes[i].stream, x->begun,
+                                      err);
     }
     return status;
 }
@@ -73,43 +60,27 @@ static gh_status put(gh_exchange *x, const gh_exchange_op *op, uint32_t i,
 {
     const uint32_t to = peer_at(x, i);
     const gh_exchange_part part = gh_exchange_part_of(x, op, to);
-    struct gh_peer *peer = &x->peers[to];
-    void *stream = lane_of(x, i)->stream;
-    gh_status status = take(x, &x->flags[to].ready, stream, err);
+    void *stream = lane_of(x, i, op->stream);
+    gh_status status = GH_OK;
 
-    if (status == GH_OK && part.bytes != 0) {
+    if (part.bytes != 0) {
         status = gh_device_put(x->dev,
-                               (char *)peer->window + op->at + part.there,
+                               (char *)x->peers[to].window + op->at +
+                                   part.there,
                                (const char *)op->send + part.from, part.bytes,
                                stream, err);
         x->stats.copied_bytes += part.bytes;
     }
-    return status == GH_OK ? raise(x, &peer->flags[x->rank].arrived, stream,
-                                   err)
-                           : status;
-}
-
-/* All are waited for before one is taken down: what is up says who has come,
- * when another does not. */
-static gh_status receive(gh_exchange *x, void *stream, gh_error *err)
-{
-    gh_status status = GH_OK;
-
-    for (uint32_t i = 1; i < x->n && status == GH_OK; i++) {
-        status = gh_device_word_wait(
-            x->dev, &x->flags[peer_at(x, i)].arrived, 1, stream, err);
-    }
-    for (uint32_t i = 1; i < x->n && status == GH_OK; i++) {
-        status = gh_device_word_write(
-            x->dev, &x->flags[peer_at(x, i)].arrived, 0, stream, err);
-    }
-    return status;
+    return status == GH_OK
+               ? gh_signs_raise(x, GH_SIGN_ARRIVED, to, stream, err)
+               : status;
 }
 
 static gh_status join_lanes(gh_exchange *x, void *stream, gh_error *err)
 {
     gh_status status = GH_OK;
 
+    x->stats.edges += 2 * x->n_lanes;
     for (uint32_t i = 0; i < x->n_lanes && status == GH_OK; i++) {
         status = gh_device_event_record(x->dev, x->lanes[i].done,
                                         x->lanes[i].stream, err);
@@ -121,19 +92,26 @@ static gh_status join_lanes(gh_exchange *x, void *stream, gh_error *err)
     return status;
 }
 
+/* What stays here is copied while the others come. */
 gh_status gh_exchange_by_copy(gh_exchange *x, const gh_exchange_op *op,
                               gh_error *err)
 {
-    gh_status status = fork_lanes(x, op->stream, err);
+    gh_status status = say_ready(x, op->stream, err);
 
     if (status == GH_OK) {
-        status = say_ready(x, err);
+        status = gh_exchange_keep(x, op, err);
+    }
+    if (status == GH_OK) {
+        status = gh_signs_take(x, GH_SIGN_READY, op->stream, err);
+    }
+    if (status == GH_OK) {
+        status = fork_lanes(x, op->stream, err);
     }
     for (uint32_t i = 1; i < x->n && status == GH_OK; i++) {
         status = put(x, op, i, err);
     }
     if (status == GH_OK) {
-        status = receive(x, op->stream, err);
+        status = gh_signs_take(x, GH_SIGN_ARRIVED, op->stream, err);
     }
     return status == GH_OK ? join_lanes(x, op->stream, err) : status;
 }

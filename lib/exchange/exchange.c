@@ -31,10 +31,10 @@ static const char *name_of(gh_exchange_kind kind)
 
 static gh_status make_lanes(gh_exchange *x, gh_error *err)
 {
-    const uint32_t peers = x->n - 1;
+    const uint32_t others = x->n < 2 ? 0 : x->n - 2; /* than the first peer */
     gh_status status = GH_OK;
 
-    x->n_lanes = peers < GH_EXCHANGE_LANES ? peers : GH_EXCHANGE_LANES;
+    x->n_lanes = others < GH_EXCHANGE_LANES ? others : GH_EXCHANGE_LANES;
     for (uint32_t i = 0; i < x->n_lanes && status == GH_OK; i++) {
         status = gh_device_stream_create_urgent(x->dev, &x->lanes[i].stream,
                                                 err);
@@ -50,36 +50,6 @@ static gh_status make_lanes(gh_exchange *x, gh_error *err)
     }
     return status == GH_OK ? gh_device_event_create(x->dev, &x->ended, err)
                            : status;
-}
-
-/* All are down, and the one that they are raised by is 1. */
-static gh_status make_flags(gh_exchange *x, gh_error *err)
-{
-    const uint64_t bytes = (x->n + 1) * (uint64_t)sizeof(*x->flags) +
-                           x->n * GH_EXCHANGE_APART * sizeof(uint32_t);
-    const uint64_t room = (bytes + UNIT - 1) / UNIT * UNIT;
-    void *memory = NULL;
-    gh_status status = gh_device_alloc(x->dev, room, &memory, err);
-
-    if (status != GH_OK) {
-        return status;
-    }
-    x->flags = memory;
-    status = gh_device_zero(x->dev, memory, bytes, x->side, err);
-    if (status == GH_OK && gh_device_has_words(x->dev)) {
-        status = gh_device_word_write(x->dev, &x->flags[x->n].ready, 1,
-                                      x->side, err);
-    }
-    if (status == GH_OK) {
-        status = gh_device_stream_wait(x->dev, x->side, err);
-    }
-    if (status == GH_OK) {
-        status = gh_device_host_alloc(x->dev, bytes, &memory, err);
-    }
-    if (status == GH_OK) {
-        x->seen = memory;
-    }
-    return status;
 }
 
 static gh_status make_window(gh_exchange *x, gh_error *err)
@@ -119,7 +89,7 @@ static gh_status make_own(gh_exchange *x, gh_error *err)
     gh_status status = make_lanes(x, err);
 
     if (status == GH_OK) {
-        status = make_flags(x, err);
+        status = gh_signs_make(x, err);
     }
     if (status == GH_OK) {
         status = make_window(x, err);
@@ -315,7 +285,7 @@ static bool part(gh_exchange *x)
     }
     gh_log_line(&x->log, GH_LOG_WARN,
                 "exchange: rank %u leaves its window, of %llu bytes, and its "
-                "flags where they are, as other ranks may still write there: "
+                "signs where they are, as other ranks may still write there: "
                 "%s",
                 x->rank, (unsigned long long)x->desc.window_bytes,
                 x->over ? x->why.text : why.text);
@@ -338,10 +308,13 @@ void gh_exchange_close(gh_exchange *x)
     gh_device_event_destroy(x->dev, x->begun);
     gh_device_event_destroy(x->dev, x->ended);
     if (parted) {
-        gh_device_free(x->dev, x->flags);
+        gh_device_free(x->dev, x->signs);
         gh_device_free(x->dev, x->window_ours ? x->window : NULL);
     }
     gh_device_host_free(x->dev, x->seen);
+    for (uint32_t sign = 0; sign < GH_SIGNS_TAKEN; sign++) {
+        free(x->words[sign]);
+    }
     gh_nccl_close(x->nccl);
     free(x->peers);
     free(x->parts);

@@ -82,8 +82,8 @@ static gh_status check(const gh_exchange *x, const gh_exchange_op *op,
     return status;
 }
 
-/* What stays here. */
-static gh_status keep(gh_exchange *x, const gh_exchange_op *op, gh_error *err)
+gh_status gh_exchange_keep(gh_exchange *x, const gh_exchange_op *op,
+                           gh_error *err)
 {
     const gh_exchange_part part = gh_exchange_part_of(x, op, x->rank);
     char *to = (char *)x->window + op->at + part.here;
@@ -116,13 +116,13 @@ static gh_status by_nccl(gh_exchange *x, const gh_exchange_op *op,
 
 static gh_status issue(gh_exchange *x, const gh_exchange_op *op, gh_error *err)
 {
-    gh_status status = keep(x, op, err);
+    gh_status status;
 
-    if (status == GH_OK && x->n > 1) {
-        status = x->kind == GH_EXCHANGE_NCCL ? by_nccl(x, op, err)
-                                             : gh_exchange_by_copy(x, op, err);
+    if (x->kind == GH_EXCHANGE_COPY && x->n > 1) {
+        return gh_exchange_by_copy(x, op, err);
     }
-    return status;
+    status = gh_exchange_keep(x, op, err);
+    return status == GH_OK && x->n > 1 ? by_nccl(x, op, err) : status;
 }
 
 gh_status gh_exchange_issue(gh_exchange *x, const gh_exchange_op *op,

@@ -131,7 +131,7 @@ static gh_status find_all(gh_exchange *x, gh_status own, int which,
     const uint64_t *all;
     gh_status status;
 
-    describe(x, which == 0 ? (void *)x->flags : x->window, &mine);
+    describe(x, which == 0 ? x->signs : x->window, &mine);
     status = gh_exchange_gather(x, own, (const uint64_t *)(const void *)&mine,
                                 PLACE_WORDS + 1, &all, err);
     for (uint32_t i = 0; status == GH_OK && i < x->n; i++) {
@@ -144,7 +144,7 @@ static gh_status find_all(gh_exchange *x, gh_status own, int which,
         peer->near = is_near(&theirs, &mine);
         if (i == x->rank) {
             peer->reach = GH_REACH_SELF;
-            peer->flags = x->flags;
+            peer->signs = x->signs;
             peer->window = x->window;
             continue;
         }
@@ -156,7 +156,7 @@ static gh_status find_all(gh_exchange *x, gh_status own, int which,
             continue;
         }
         if (which == 0) {
-            peer->flags = memory;
+            peer->signs = memory;
         } else {
             peer->window = memory;
         }

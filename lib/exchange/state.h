@@ -12,37 +12,39 @@
 
 #include <stdbool.h>
 
-/* Copies to peers are spread over so many streams. */
-#define GH_EXCHANGE_LANES 8u
+/* Copies to peers are spread over so many streams, beside the host's. */
+#define GH_EXCHANGE_LANES 7u
 
-/* What two ranks tell each other: of peer i, at flags + i in this rank's
- * memory, which peer i writes.  Each is raised by a copy, waited for, and
- * taken down again, in that order alone, so that a call leaves all as it has
- * found them, whether it is issued or replayed:
+/* What ranks tell each other: rows of bytes in the memory of the rank that is
+ * told, of which byte i is written by rank i alone.  `ready` and `arrived` are
+ * raised by a copy, waited for, and taken down again, in that order alone, so
+ * that a call leaves all as it has found them, whether it is issued or
+ * replayed:
  *
- *     this rank                             peer i
+ *     this rank                             each other
  *     its parts of the window are free
- *     i's `ready` of this one: up
- *                                           waits for `ready`; down
+ *     `ready` of this one, there: up
+ *                                           waits for `ready` of all; down
  *                                           puts its part here
  *                                           `arrived` here: up
- *     waits for `arrived`; down
+ *     waits for `arrived` of all; down
  *
- * The peer raises `arrived` of the next call after it has seen the next
+ * Another raises `arrived` of the next call after it has seen the next
  * `ready`, which comes after `arrived` is down; and this rank raises the next
  * `ready` after it has seen `arrived`, which comes after `ready` is down. */
-struct gh_flags {
-    uint32_t ready;
-    uint32_t apart[31]; /* a line of memory for each word */
-    uint32_t arrived;
-    uint32_t apart_too[31];
-};
+enum gh_sign {
+    GH_SIGN_READY,
+    GH_SIGN_ARRIVED,
+    GH_SIGNS_TAKEN, /* so many are taken down */
 
-/* Behind the flags there is a word for each rank, also on a line of its own:
- * up, once that rank has given the exchange up.  It raises its own flags then,
- * so what it puts into the window afterwards is no part, and may overwrite one:
- * the word comes before. */
-#define GH_EXCHANGE_APART 32u
+    /* Up, once that rank has given the exchange up.  It raises its own signs
+     * then, so what it puts into the window afterwards is no part, and may
+     * overwrite one: this comes before. */
+    GH_SIGN_GONE = GH_SIGNS_TAKEN,
+    /* Always up, but for this rank's own: by which all others are raised. */
+    GH_SIGN_ALL_UP,
+    GH_SIGNS
+};
 
 /* How a peer's memory is reached. */
 enum gh_reach {
@@ -58,8 +60,8 @@ struct gh_peer {
     int ordinal; /* of its device, in its process */
     void *window;
     uint64_t window_bytes;
-    struct gh_flags *flags;
-    void *opened[2]; /* what is to be closed: the flags', the window's */
+    void *signs;
+    void *opened[2]; /* what is to be closed: the signs', the window's */
 };
 
 struct gh_lane {
@@ -79,11 +81,15 @@ struct gh_exchange {
 
     void *window;
     bool window_ours;
-    struct gh_flags *flags; /* one for each rank, and one more, which holds
-                               the 1 that flags are raised by */
     struct gh_peer *peers;
-    uint32_t *seen; /* pinned: the flags as they are, when ranks are missed, or
-                       who has given up */
+
+    void *signs; /* GH_SIGNS rows */
+    void *seen;  /* pinned: the signs as they were when they were read */
+    uint32_t row_bytes;
+    uint32_t n_words; /* of a row, that others write */
+    /* so many waits, and then so many writes */
+    struct gh_word *words[GH_SIGNS_TAKEN];
+
     struct gh_lane lanes[GH_EXCHANGE_LANES];
     uint32_t n_lanes;
     void *side;  /* a stream that waits for nobody */
@@ -113,6 +119,26 @@ void gh_exchange_leave(gh_exchange *x);
 gh_status gh_exchange_gather(gh_exchange *x, gh_status own,
                              const uint64_t *mine, uint32_t n,
                              const uint64_t **all_p, gh_error *err);
+
+/* signs.c; `side` is there */
+gh_status gh_signs_make(gh_exchange *x, gh_error *err);
+/* Copies rows to where gh_signs_seen() finds them. */
+gh_status gh_signs_read(gh_exchange *x, enum gh_sign first, enum gh_sign end,
+                        void *stream);
+const unsigned char *gh_signs_seen(const gh_exchange *x, enum gh_sign sign);
+/* This rank's, in the memory of another. */
+gh_status gh_signs_raise(gh_exchange *x, enum gh_sign sign, uint32_t rank,
+                         void *stream, gh_error *err);
+/* The stream waits until all others have raised theirs here, and takes them
+ * down. */
+gh_status gh_signs_take(gh_exchange *x, enum gh_sign sign, void *stream,
+                        gh_error *err);
+/* All that this rank waits for, in the place of the others. */
+void gh_signs_raise_own(gh_exchange *x);
+
+/* issue.c: what stays on this rank */
+gh_status gh_exchange_keep(gh_exchange *x, const gh_exchange_op *op,
+                           gh_error *err);
 
 /* copy.c */
 gh_status gh_exchange_by_copy(gh_exchange *x, const gh_exchange_op *op,

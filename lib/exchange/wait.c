@@ -3,7 +3,7 @@
  * come.
  *
  * A stream that waits for a word of memory waits for good.  So when the time
- * is over this rank raises its own flags itself, again and again until the
+ * is over this rank raises its own signs itself, again and again until the
  * stream has come past: the numbers are wrong, and the host is told so, but
  * streams and memory can be given back.  What it has not put yet goes to the
  * others then, who may only be late: they are told first.
@@ -18,7 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Flags are read, and raised, within this time: nobody is waited for. */
+/* Signs are read, and raised, within this time: nobody is waited for. */
 #define SOON_S 5u
 
 /* Of an exchange that is not over. */
@@ -45,36 +45,12 @@ gh_status gh_exchange_refuse(const gh_exchange *x, gh_error *err)
 
 /* ---- letting go ---------------------------------------------------------- */
 
-/* Where rank i says to the owner of the flags that it has given up. */
-static uint32_t *gone_of(const gh_exchange *x, struct gh_flags *flags,
-                         uint32_t i)
-{
-    return (uint32_t *)(void *)(flags + x->n + 1) + i * GH_EXCHANGE_APART;
-}
-
 static void tell_others(gh_exchange *x)
 {
-    const uint32_t *one = &x->flags[x->n].ready;
-
     x->told = true;
     for (uint32_t i = 0; i < x->n; i++) {
-        if (i != x->rank && x->peers[i].flags != NULL) {
-            gh_device_put(x->dev, gone_of(x, x->peers[i].flags, x->rank), one,
-                          sizeof(*one), x->side, NULL);
-        }
-    }
-}
-
-static void raise_all(gh_exchange *x)
-{
-    const uint32_t *one = &x->flags[x->n].ready;
-
-    for (uint32_t i = 0; i < x->n; i++) {
-        if (i != x->rank) {
-            gh_device_put(x->dev, &x->flags[i].ready, one, sizeof(*one),
-                          x->side, NULL);
-            gh_device_put(x->dev, &x->flags[i].arrived, one, sizeof(*one),
-                          x->side, NULL);
+        if (i != x->rank && x->peers[i].signs != NULL) {
+            gh_signs_raise(x, GH_SIGN_GONE, i, x->side, NULL);
         }
     }
 }
@@ -108,7 +84,7 @@ void gh_exchange_let_go(gh_exchange *x, void *stream)
         if (!x->told) {
             tell_others(x);
         } else if (is_idle(x, x->side)) {
-            raise_all(x);
+            gh_signs_raise_own(x);
         }
         if (!gh_comm_has_time(&patience)) {
             gh_log_line(&x->log, GH_LOG_WARN,
@@ -122,18 +98,18 @@ void gh_exchange_let_go(gh_exchange *x, void *stream)
 
 /* ---- who is missed ------------------------------------------------------- */
 
-/* Ranks whose `arrived` is down: of a call that waits, those have not come. */
+/* Of a call that waits: all `ready` are taken down at once, and then all
+ * `arrived`, so a rank of which neither is up has not come. */
 static uint32_t list_missed(gh_exchange *x, char *text, size_t bytes)
 {
+    const unsigned char *ready = gh_signs_seen(x, GH_SIGN_READY);
+    const unsigned char *arrived = gh_signs_seen(x, GH_SIGN_ARRIVED);
     uint32_t missed = 0;
     size_t at = 0;
 
     text[0] = '\0';
     for (uint32_t i = 0; i < x->n; i++) {
-        const struct gh_flags *flags =
-            (const struct gh_flags *)(const void *)x->seen + i;
-
-        if (i == x->rank || flags->arrived != 0) {
+        if (i == x->rank || ready[i] != 0 || arrived[i] != 0) {
             continue;
         }
         if (missed++ < 8 && at < bytes) {
@@ -144,13 +120,12 @@ static uint32_t list_missed(gh_exchange *x, char *text, size_t bytes)
     return missed;
 }
 
-/* Without a wait for the streams that stand still. */
-static bool read_words(gh_exchange *x, const void *words, size_t bytes)
+/* Some rows, without a wait for the streams that stand still. */
+static bool read_signs(gh_exchange *x, enum gh_sign first, enum gh_sign end)
 {
     struct gh_comm_patience patience = gh_comm_patience(SOON_S);
 
-    if (gh_device_copy_out(x->dev, x->seen, words, bytes, x->side, NULL) !=
-        GH_OK) {
+    if (gh_signs_read(x, first, end, x->side) != GH_OK) {
         return false;
     }
     while (!is_idle(x, x->side)) {
@@ -167,7 +142,7 @@ static gh_status miss(gh_exchange *x, gh_error *err)
     uint32_t missed = 0;
 
     if (x->kind == GH_EXCHANGE_COPY && x->n > 1 &&
-        read_words(x, x->flags, x->n * sizeof(*x->flags))) {
+        read_signs(x, 0, GH_SIGNS_TAKEN)) {
         missed = list_missed(x, text, sizeof(text));
     }
     if (missed == 0) {
@@ -198,15 +173,14 @@ static gh_status look_for_gone(gh_exchange *x, gh_error *err)
     if (x->kind != GH_EXCHANGE_COPY || x->n == 1) {
         return GH_OK;
     }
-    if (!read_words(x, gone_of(x, x->flags, 0),
-                    x->n * GH_EXCHANGE_APART * sizeof(uint32_t))) {
+    if (!read_signs(x, GH_SIGN_GONE, GH_SIGN_GONE + 1)) {
         return gh_fail(err, GH_ERR_DEVICE,
                        "exchange: rank %u of %u: whether a rank has given up "
                        "cannot be read",
                        x->rank, x->n);
     }
     for (uint32_t i = 0; i < x->n; i++) {
-        if (x->seen[i * GH_EXCHANGE_APART] != 0) {
+        if (gh_signs_seen(x, GH_SIGN_GONE)[i] != 0) {
             return gh_fail(err, GH_ERR_RANKS,
                            "exchange: rank %u of %u: rank %u has given the "
                            "exchange up, as some rank did not come in time "

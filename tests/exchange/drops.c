@@ -1,5 +1,5 @@
 /*
- * Each wait of an exchange, for an event or a flag, and each flag that is taken
+ * Each wait of an exchange, for an event or a sign, and each sign that is taken
  * down is needed: without it something races, or a rank is missed in time.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -106,8 +106,11 @@ int main(void)
         return skip_all("a real device has no race detector");
     }
     ranks_devices(MOST_RANKS);
-    sweep("issued", 2, false, 2 * ROUNDS * 6);
-    sweep("captured", 2, true, 2 * 6);
-    sweep("captured by three", 3, true, 3 * 12);
+    sweep("issued", 2, false, 2 * ROUNDS * 4);
+    sweep("issued by three", 3, false, 3 * ROUNDS * 6);
+    sweep("captured", 2, true, 2 * 4);
+    sweep("captured by three", 3, true, 3 * 6);
+    /* Words of four ranks, of which one has five: two words. */
+    sweep("captured by five", 5, true, 5 * 10);
     return done_testing();
 }

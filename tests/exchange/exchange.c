@@ -82,6 +82,23 @@ static void test_replayed(struct rank *r)
     trader_close(&t);
 }
 
+/* Words of four ranks in each of two rows, waited for and taken down; a row is
+ * one call. */
+static void are_as_few_as_said(struct rank *r, const gh_exchange_stats *stats)
+{
+    const long long others = r->n - 1, lanes = others - 1;
+    const long long words = (r->n + 3) / 4;
+
+    says_int(r, (long long)stats->words, 2 * 2 * 2 * words,
+             "of %d ranks two exchanges wait for few words", r->n);
+    says_int(r, (long long)stats->word_calls, 2 * 2,
+             "in two calls of the driver each");
+    says_int(r, (long long)stats->signs, 2 * 2 * others,
+             "tell each other rank two things");
+    says_int(r, (long long)stats->edges, lanes > 0 ? 2 * (1 + 3 * lanes) : 0,
+             "and use events for the second peer and on");
+}
+
 static void test_counted(struct rank *r)
 {
     gh_exchange_stats stats;
@@ -109,6 +126,9 @@ static void test_counted(struct rank *r)
              "and by NCCL");
     says_int(r, stats.peers_direct + stats.peers_ipc,
              copied ? r->n - 1 : 0, "and peers that are reached");
+    if (copied && r->n > 1) {
+        are_as_few_as_said(r, &stats);
+    }
     says(r, wanted.kind == NULL || strcmp(wanted.kind, copied ? "copy" : "nccl")
                 == 0, "the kind is the one that was asked for");
     trader_close(&t);
@@ -152,6 +172,28 @@ static void run_kind(const char *kind, uint32_t flags, int most)
     for (int i = 0; i < 4 && sizes[i] <= most; i++) {
         ranks_run_all(sizes[i], tests, sizeof(tests) / sizeof(tests[0]));
     }
+}
+
+/* A driver without calls for several words, or with none in a capture. */
+static void run_one_by_one(void)
+{
+    static const int codes[] = { CUDA_ERROR_NOT_SUPPORTED,
+                                 CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED };
+
+    wanted = (struct trader_options){ .kind = "copy" };
+    for (int i = 0; i < 2; i++) {
+        ranks_refuse("cuStreamBatchMemOp", codes[i]);
+        ranks_run(2, "one by one", test_replayed);
+        ok(ranks_calls("cuStreamWaitValue32") != 0,
+           "where a call is %d words are waited for one by one", codes[i]);
+    }
+    is_int((long long)ranks_calls("cuStreamWaitValue32"), 4,
+           "and where it is 900 no other call is");
+    ranks_refuse("cuStreamBatchMemOp", CUDA_ERROR_NOT_SUPPORTED);
+    ranks_run(4, "one by one", test_shapes);
+    is_int((long long)ranks_calls("cuStreamBatchMemOp"), 4,
+           "a driver that lacks it is asked once by each rank");
+    ranks_refuse(NULL, 0);
 }
 
 static const char *const talking[] = { "GRAPHHOOKS_TIMEOUT=20",
@@ -242,6 +284,9 @@ int main(void)
                ranks_calls("cuIpcOpenMemHandle") ==
                    ranks_calls("cuIpcCloseMemHandle"),
            "what was opened of other processes is closed");
+    }
+    if (ranks_are_soft()) {
+        run_one_by_one();
     }
     run_said();
     if (ranks_have_nccl()) {

@@ -64,23 +64,33 @@ static void work(struct rank *r)
     o->late = end.tv_sec - start.tv_sec > LIMIT_S;
 }
 
-static void sweep(const char *entry)
+static bool all_are_right(int n)
+{
+    bool right = true;
+
+    for (int i = 0; i < n; i++) {
+        right &= outcomes[i].whole && !outcomes[i].wrong;
+    }
+    return right;
+}
+
+/* Of three ranks the second peer is reached by a lane. */
+static void sweep(const char *entry, int n_ranks)
 {
     uint64_t calls, stride, tried = 0, wrong = 0, silent = 0, late = 0;
     uint32_t whole = 0;
 
     ranks_fail(entry, 0);
-    ranks_run_lost(2, entry, work);
+    ranks_run_lost(n_ranks, entry, work);
     calls = ranks_calls(entry);
-    ok(outcomes[0].whole && outcomes[1].whole && !outcomes[0].wrong &&
-           !outcomes[1].wrong,
+    ok(all_are_right(n_ranks),
        "%s: without a fault all is right", entry);
     stride = calls / MOST + 1;
     for (uint64_t n = 1 + stride / 2; n <= calls; n += stride) {
         ranks_fail(entry, n);
-        ranks_run_lost(2, entry, work);
+        ranks_run_lost(n_ranks, entry, work);
         tried++;
-        for (int i = 0; i < 2; i++) {
+        for (int i = 0; i < n_ranks; i++) {
             const struct outcome *o = &outcomes[i];
 
             if (o->wrong || o->silent || o->late) {
@@ -106,13 +116,20 @@ static void sweep(const char *entry)
 
 int main(void)
 {
-    static const char *const entries[] = {
-        "cuStreamCreateWithPriority", "cuEventCreate", "cuEventRecord",
-        "cuEventQuery", "cuStreamWaitEvent", "cuStreamWaitValue32",
-        "cuStreamWriteValue32", "cuMemcpyAsync", "cuMemcpyDtoDAsync",
-        "cuMemsetD8Async", "cuMemGetAddressRange", "cuIpcGetMemHandle",
-        "cuIpcOpenMemHandle", "cuIpcCloseMemHandle", "cuStreamIsCapturing",
-        "cuStreamQuery", "cuModuleLoadData", "cuMemAlloc",
+    static const struct {
+        const char *name;
+        int n_ranks;
+    } entries[] = {
+        { "cuStreamCreateWithPriority", 3 },
+        { "cuEventCreate", 2 },         { "cuEventRecord", 3 },
+        { "cuEventQuery", 2 },          { "cuStreamWaitEvent", 3 },
+        { "cuStreamWriteValue32", 2 },  { "cuStreamBatchMemOp", 2 },
+        { "cuMemcpyAsync", 2 },         { "cuMemcpyDtoDAsync", 2 },
+        { "cuMemsetD8Async", 2 },       { "cuMemGetAddressRange", 2 },
+        { "cuIpcGetMemHandle", 2 },     { "cuIpcOpenMemHandle", 2 },
+        { "cuIpcCloseMemHandle", 2 },   { "cuStreamIsCapturing", 2 },
+        { "cuStreamQuery", 2 },         { "cuModuleLoadData", 2 },
+        { "cuMemAlloc", 2 },
     };
     int status;
 
@@ -124,7 +141,7 @@ int main(void)
     }
     ranks_devices(MOST_RANKS);
     for (size_t i = 0; i < sizeof(entries) / sizeof(entries[0]); i++) {
-        sweep(entries[i]);
+        sweep(entries[i].name, entries[i].n_ranks);
     }
     return done_testing();
 }

@@ -18,6 +18,7 @@
 enum {
     MAX_TESTS = 16,
     MAX_SAID = 128,
+    REFUSED = 4,
     LIMIT_S = 60 /* for a test of a process; a thread cannot be ended */
 };
 
@@ -49,7 +50,7 @@ static struct shared *shared;
 static int the_seed = 1, apart = 1, max_devices = MAX_RANKS;
 static uint64_t dropped;
 static bool quiet, lost, broken;
-static char failing[80];
+static char failing[256];
 
 void ranks_seed(int seed)
 {
@@ -82,6 +83,18 @@ void ranks_fail(const char *entry, uint64_t n)
     if (n != 0) {
         snprintf(failing, sizeof(failing), " FAIL=%s:%llu", entry,
                  (unsigned long long)n);
+    }
+}
+
+void ranks_refuse(const char *entry, int code)
+{
+    size_t at = 0;
+
+    failing[0] = '\0';
+    for (int n = 1; n <= REFUSED && entry != NULL; n++) {
+        at += (size_t)snprintf(failing + at, sizeof(failing) - at,
+                               "%s%s:%d:%d", n == 1 ? " FAIL=" : ",", entry, n,
+                               code);
     }
 }
 

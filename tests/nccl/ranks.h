@@ -80,6 +80,9 @@ uint64_t ranks_waits(void);
  * of it there were in the last run. */
 void ranks_fail(const char *entry, uint64_t n);
 uint64_t ranks_calls(const char *entry);
+/* The first four calls of an entry give that code in the next runs, so that
+ * four ranks find a driver that has no such call; NULL: none. */
+void ranks_refuse(const char *entry, int code);
 /* Graphs that can be launched, of all ranks. */
 uint64_t ranks_graphs(void);
 

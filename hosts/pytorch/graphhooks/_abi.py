@@ -726,6 +726,10 @@ class gh_exchange_stats(Structure):
         ("own_bytes", c_uint64),
         ("peers_direct", c_uint32),
         ("peers_ipc", c_uint32),
+        ("words", c_uint64),
+        ("word_calls", c_uint64),
+        ("signs", c_uint64),
+        ("edges", c_uint64),
     ]
 
 

@@ -1,0 +1,183 @@
+/*
+ * signs.c - what ranks tell each other: bytes that are raised by a copy, and
+ * waited for and taken down by the stream of the rank that is told.
+ *
+ * state.h says what each row means.  All words of a row are waited for in one
+ * call of the driver, and taken down in the same.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "base/error.h"
+#include "exchange/state.h"
+
+#include <stdlib.h>
+
+/* Handles of memory are of whole allocations, which a driver makes so large. */
+#define UNIT (UINT64_C(2) << 20)
+
+/* A line of memory for each row, or several. */
+#define LINE 128u
+
+/* ---- where they are ------------------------------------------------------ */
+
+static char *byte_of(const gh_exchange *x, void *signs, enum gh_sign sign,
+                     uint32_t rank)
+{
+    return (char *)signs + (size_t)sign * x->row_bytes + rank;
+}
+
+const unsigned char *gh_signs_seen(const gh_exchange *x, enum gh_sign sign)
+{
+    return (const unsigned char *)byte_of(x, x->seen, sign, 0);
+}
+
+static uint64_t bytes_of(const gh_exchange *x)
+{
+    return (uint64_t)GH_SIGNS * x->row_bytes;
+}
+
+/* ---- a beginning --------------------------------------------------------- */
+
+/* What the w-th word of a row is when all others have raised theirs. */
+static uint32_t all_up(const gh_exchange *x, uint32_t w)
+{
+    union {
+        unsigned char bytes[4];
+        uint32_t word;
+    } up = { { 0, 0, 0, 0 } };
+
+    for (uint32_t i = 0; i < 4; i++) {
+        up.bytes[i] = w * 4 + i < x->n && w * 4 + i != x->rank;
+    }
+    return up.word;
+}
+
+/* Of the words that others write in a row: first each is waited for, then each
+ * is taken down.  So what is up says who has come, when another does not. */
+static void fill_in(gh_exchange *x, enum gh_sign sign, struct gh_word *words)
+{
+    uint32_t at = 0;
+
+    for (uint32_t w = 0; w * 4 < x->n; w++) {
+        if (all_up(x, w) != 0) {
+            words[at++] = (struct gh_word){
+                byte_of(x, x->signs, sign, w * 4), all_up(x, w), true
+            };
+        }
+    }
+    x->n_words = at;
+    for (uint32_t i = 0; i < at; i++) {
+        words[at + i] = (struct gh_word){ words[i].at, 0, false };
+    }
+}
+
+/* The row that others are raised by, and that this rank's are let go by. */
+static gh_status write_all_up(gh_exchange *x, gh_error *err)
+{
+    uint64_t calls = 0;
+    gh_status status = GH_OK;
+
+    for (uint32_t i = 0; i < x->n_words && status == GH_OK; i++) {
+        const struct gh_word *word = &x->words[0][i];
+        const size_t at = (size_t)((char *)word->at -
+                                   byte_of(x, x->signs, 0, 0));
+        const struct gh_word up = {
+            byte_of(x, x->signs, GH_SIGN_ALL_UP, (uint32_t)at), word->value,
+            false
+        };
+
+        status = gh_device_words(x->dev, &up, 1, x->side, &calls, err);
+    }
+    return status;
+}
+
+static gh_status make_words(gh_exchange *x, gh_error *err)
+{
+    const size_t most = 2 * (((size_t)x->n + 3) / 4);
+
+    for (uint32_t sign = 0; sign < GH_SIGNS_TAKEN; sign++) {
+        x->words[sign] = calloc(most, sizeof(*x->words[sign]));
+        if (x->words[sign] == NULL) {
+            return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for %u ranks",
+                           x->n);
+        }
+        fill_in(x, sign, x->words[sign]);
+    }
+    return GH_OK;
+}
+
+gh_status gh_signs_make(gh_exchange *x, gh_error *err)
+{
+    void *memory = NULL;
+    uint64_t room;
+    gh_status status;
+
+    x->row_bytes = (x->n + LINE - 1) / LINE * LINE;
+    room = (bytes_of(x) + UNIT - 1) / UNIT * UNIT;
+    status = gh_device_alloc(x->dev, room, &memory, err);
+    if (status != GH_OK) {
+        return status;
+    }
+    x->signs = memory;
+    status = gh_device_zero(x->dev, memory, bytes_of(x), x->side, err);
+    if (status == GH_OK) {
+        status = make_words(x, err);
+    }
+    if (status == GH_OK && gh_device_has_words(x->dev)) {
+        status = write_all_up(x, err);
+    }
+    if (status == GH_OK) {
+        status = gh_device_stream_wait(x->dev, x->side, err);
+    }
+    if (status == GH_OK) {
+        status = gh_device_host_alloc(x->dev, bytes_of(x), &memory, err);
+    }
+    if (status == GH_OK) {
+        x->seen = memory;
+    }
+    return status;
+}
+
+/* ---- use ----------------------------------------------------------------- */
+
+gh_status gh_signs_raise(gh_exchange *x, enum gh_sign sign, uint32_t rank,
+                         void *stream, gh_error *err)
+{
+    /* Any byte that is up there will do. */
+    const char *up =
+        byte_of(x, x->signs, GH_SIGN_ALL_UP, x->rank == 0 ? 1 : 0);
+
+    x->stats.signs++;
+    return gh_device_put(x->dev, byte_of(x, x->peers[rank].signs, sign, x->rank),
+                         up, 1, stream, err);
+}
+
+gh_status gh_signs_take(gh_exchange *x, enum gh_sign sign, void *stream,
+                        gh_error *err)
+{
+    x->stats.words += 2 * x->n_words;
+    return gh_device_words(x->dev, x->words[sign], 2 * x->n_words, stream,
+                           &x->stats.word_calls, err);
+}
+
+/* No more rows than are asked for: others may write to the rest. */
+gh_status gh_signs_read(gh_exchange *x, enum gh_sign first, enum gh_sign end,
+                        void *stream)
+{
+    return gh_device_copy_out(x->dev, byte_of(x, x->seen, first, 0),
+                              byte_of(x, x->signs, first, 0),
+                              (uint64_t)(end - first) * x->row_bytes, stream,
+                              NULL);
+}
+
+void gh_signs_raise_own(gh_exchange *x)
+{
+    const void *up = byte_of(x, x->signs, GH_SIGN_ALL_UP, 0);
+
+    for (uint32_t sign = 0; sign < GH_SIGNS_TAKEN; sign++) {
+        gh_device_put(x->dev, byte_of(x, x->signs, sign, 0), up,
+                      (x->n + 3) / 4 * 4, x->side, NULL);
+    }
+}
