@@ -351,7 +351,7 @@ for n in 20 26 32 60; do
 done
 
 fails "rank [01]: overlap mode: gh_exchange_all_to_all" \
-    SOFTCUDA_FAIL=cuStreamWaitValue32:5 -- --compare overlap --exchange copy \
+    SOFTCUDA_FAIL=cuStreamBatchMemOp:5 -- --compare overlap --exchange copy \
     --limit 2
 
 done_testing
