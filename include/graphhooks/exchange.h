@@ -125,8 +125,9 @@ GH_API gh_status gh_exchange_create(const gh_exchange_desc *desc,
 
 /**
  * Destroy an exchange; NULL is allowed.  All ranks call it, after the graphs
- * that hold its calls have ended and were destroyed.  If a rank does not come,
- * the library's window is not freed, as that rank may still write to it.
+ * that hold its calls have ended and were destroyed, also where the exchange is
+ * over: the others wait for this call.  If a rank does not come, the library's
+ * window is not freed, as that rank may still write to it.
  *
  * Blocks: until this rank's calls have ended, and then until the other ranks
  * come; for each at most GRAPHHOOKS_TIMEOUT.  Since: 0.5.

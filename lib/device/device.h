@@ -171,6 +171,9 @@ gh_status gh_device_event_record(struct gh_device *dev, void *event,
                                  void *stream, gh_error *err);
 gh_status gh_device_event_wait(struct gh_device *dev, void *waiter, void *event,
                                gh_error *err);
+/* The same of an event. */
+gh_status gh_device_event_ask(struct gh_device *dev, void *event,
+                              bool *ended_p, gh_error *err);
 /* Whether what was recorded last is over; true also of an event that was never
  * recorded, and false where the driver will not say. */
 bool gh_device_event_has_ended(struct gh_device *dev, void *event);

@@ -101,15 +101,27 @@ gh_status gh_device_stream_wait(struct gh_device *dev, void *stream,
     return gh_device_call(dev, err, cuStreamSynchronize, (stream));
 }
 
-gh_status gh_device_stream_ask(struct gh_device *dev, void *stream,
-                               bool *ended_p, gh_error *err)
+static gh_status answer(struct gh_device *dev, CUresult result,
+                        const char *entry, bool *ended_p, gh_error *err)
 {
-    const CUresult result = dev->drv.cuStreamQuery(stream);
-
     *ended_p = result == CUDA_SUCCESS;
     return result == CUDA_ERROR_NOT_READY
                ? GH_OK
-               : gh_device_status(dev, result, "cuStreamQuery", err);
+               : gh_device_status(dev, result, entry, err);
+}
+
+gh_status gh_device_stream_ask(struct gh_device *dev, void *stream,
+                               bool *ended_p, gh_error *err)
+{
+    return answer(dev, dev->drv.cuStreamQuery(stream), "cuStreamQuery",
+                  ended_p, err);
+}
+
+gh_status gh_device_event_ask(struct gh_device *dev, void *event,
+                              bool *ended_p, gh_error *err)
+{
+    return answer(dev, dev->drv.cuEventQuery(event), "cuEventQuery", ended_p,
+                  err);
 }
 
 static gh_status create_event(struct gh_device *dev, unsigned int flags,

@@ -262,33 +262,46 @@ gh_status gh_exchange_open(struct gh_device *dev, const gh_exchange_desc *desc,
 
 /* ---- the end ------------------------------------------------------------- */
 
+/* Also by a rank whose exchange is over: the others wait for it here, and a
+ * gather of the host's is called as often on all. */
+static gh_status say_goodbye(gh_exchange *x, bool writes, gh_error *err)
+{
+    const uint64_t mine = writes;
+    const uint64_t *all;
+    gh_status status = gh_exchange_gather(x, GH_OK, &mine, 2, &all, err);
+
+    for (uint32_t i = 0; status == GH_OK && i < x->n; i++) {
+        if (all[(size_t)i * 2 + 1] != 0) {
+            return gh_fail(err, GH_ERR_RANKS,
+                           "what rank %u of %u has issued has not ended", i,
+                           x->n);
+        }
+    }
+    return status;
+}
+
 /* Whether nobody can write here any more. */
 static bool part(gh_exchange *x)
 {
-    const uint64_t *all;
-    uint64_t none = 0;
+    bool writes = false;
     gh_error why;
 
     if (x->kind == 0 || x->n == 1) {
         return !x->exposed;
     }
     if (!gh_exchange_has_ended(x)) {
-        gh_exchange_let_go(x, x->side);
+        writes = !gh_exchange_let_go(x, x->side);
     }
     gh_exchange_leave(x);
-    if (x->kind == GH_EXCHANGE_NCCL) {
-        return true;
-    }
-    if (!x->over &&
-        gh_exchange_gather(x, GH_OK, &none, 2, &all, &why) == GH_OK) {
+    if (x->kind == GH_EXCHANGE_NCCL ||
+        say_goodbye(x, writes, &why) == GH_OK) {
         return true;
     }
     gh_log_line(&x->log, GH_LOG_WARN,
                 "exchange: rank %u leaves its window, of %llu bytes, and its "
                 "signs where they are, as other ranks may still write there: "
                 "%s",
-                x->rank, (unsigned long long)x->desc.window_bytes,
-                x->over ? x->why.text : why.text);
+                x->rank, (unsigned long long)x->desc.window_bytes, why.text);
     return false;
 }
 

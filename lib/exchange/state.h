@@ -147,8 +147,8 @@ gh_status gh_exchange_by_copy(gh_exchange *x, const gh_exchange_op *op,
 /* wait.c: no call succeeds any more, and what waits in NCCL is ended. */
 void gh_exchange_fail(gh_exchange *x, const gh_error *why, gh_error *err);
 /* What waits on the stream, on the lanes, and where the last call was issued
- * goes on. */
-void gh_exchange_let_go(gh_exchange *x, void *stream);
+ * goes on, to its end; false: it does not. */
+bool gh_exchange_let_go(gh_exchange *x, void *stream);
 /* What was issued has ended, in time; else the exchange is over. */
 bool gh_exchange_has_ended(gh_exchange *x);
 gh_status gh_exchange_refuse(const gh_exchange *x, gh_error *err);

@@ -55,17 +55,31 @@ static void tell_others(gh_exchange *x)
     }
 }
 
+/* A driver that will not say, twice, will never: its context is lost, or the
+ * stream.  Nothing that is there goes on. */
 static bool is_idle(gh_exchange *x, void *stream)
 {
     bool idle;
 
-    return gh_device_stream_ask(x->dev, stream, &idle, NULL) != GH_OK || idle;
+    return gh_device_stream_ask(x->dev, stream, &idle, NULL) == GH_OK ||
+                   gh_device_stream_ask(x->dev, stream, &idle, NULL) == GH_OK
+               ? idle
+               : true;
+}
+
+static bool last_has_ended(gh_exchange *x)
+{
+    bool ended;
+
+    return gh_device_event_ask(x->dev, x->ended, &ended, NULL) == GH_OK ||
+                   gh_device_event_ask(x->dev, x->ended, &ended, NULL) == GH_OK
+               ? ended
+               : true;
 }
 
 static bool all_idle(gh_exchange *x, void *stream)
 {
-    bool idle = is_idle(x, stream) &&
-                gh_device_event_has_ended(x->dev, x->ended);
+    bool idle = is_idle(x, stream) && last_has_ended(x);
 
     for (uint32_t i = 0; i < x->n_lanes; i++) {
         idle &= is_idle(x, x->lanes[i].stream);
@@ -73,12 +87,25 @@ static bool all_idle(gh_exchange *x, void *stream)
     return idle;
 }
 
-void gh_exchange_let_go(gh_exchange *x, void *stream)
+/* What was told, and raised, has been done too. */
+static bool has_told(gh_exchange *x)
+{
+    struct gh_comm_patience patience = gh_comm_patience(SOON_S);
+
+    while (!is_idle(x, x->side)) {
+        if (!gh_comm_has_time(&patience)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool gh_exchange_let_go(gh_exchange *x, void *stream)
 {
     struct gh_comm_patience patience = gh_comm_patience(SOON_S);
 
     if (x->kind != GH_EXCHANGE_COPY || x->n == 1) {
-        return;
+        return true;
     }
     while (!all_idle(x, stream)) {
         if (!x->told) {
@@ -91,9 +118,10 @@ void gh_exchange_let_go(gh_exchange *x, void *stream)
                         "exchange: rank %u: its streams wait for something "
                         "else still",
                         x->rank);
-            return;
+            return false;
         }
     }
+    return has_told(x);
 }
 
 /* ---- who is missed ------------------------------------------------------- */
@@ -240,7 +268,7 @@ bool gh_exchange_has_ended(gh_exchange *x)
     struct gh_comm_patience patience = gh_comm_patience(x->timeout_s);
     gh_error why;
 
-    while (!x->over && !gh_device_event_has_ended(x->dev, x->ended)) {
+    while (!x->over && !last_has_ended(x)) {
         if (!gh_comm_has_time(&patience)) {
             miss(x, &why);
             gh_exchange_fail(x, &why, NULL);

@@ -115,6 +115,74 @@ static void test_one_is_late(struct rank *r)
     trader_close(&t);
 }
 
+/* For some it is over, and one has not heard of that: all come to the end, and
+ * nobody waits there for a rank that does not, nor leaves anything. */
+static void test_ends_in_order(struct rank *r)
+{
+    double start;
+    struct trader t;
+
+    if (!trader_open(&t, r, &options)) {
+        return;
+    }
+    trader_round(&t, SHAPE_FULL, false);
+    says(r, trader_is_exact(&t), "a round of all is exact");
+    ranks_meet(r);
+    if (r->rank != r->n - 1) {
+        trader_round(&t, SHAPE_FULL, false);
+        says_int(r, trader_wait(&t), GH_ERR_RANKS, "a rank does not come");
+    }
+    ranks_meet(r);
+    start = now_s();
+    trader_close(&t);
+    says(r, now_s() - start < 1, "the end takes %.1f s", now_s() - start);
+}
+
+static void ends_in_order(int n)
+{
+    const uint64_t left = ranks_left();
+
+    ranks_run_wrong_bare(n, "it ends in order", test_ends_in_order);
+    is_int((long long)ranks_left(), (long long)left,
+           "it ends in order: %d ranks leave nothing", n);
+}
+
+/* The context of one is lost: each call says so, and none waits. */
+static void test_one_is_lost(struct rank *r)
+{
+    const bool lost = r->rank == r->n - 1;
+    struct trader t;
+    double start;
+
+    if (!trader_open(&t, r, &options)) {
+        return;
+    }
+    trader_round(&t, SHAPE_FULL, false);
+    says(r, trader_is_exact(&t), "a round of all is exact");
+    ranks_meet(r);
+    if (lost) {
+        drv.cuMemcpyDtoDAsync(16, 32, 4, r->side);
+        drv.cuStreamSynchronize(r->side);
+        start = now_s();
+        says_int(r, trader_wait(&t), GH_ERR_DEVICE, "a wait says so: %.90s",
+                 t.err.text);
+        says_int(r, trader_round(&t, SHAPE_FULL, false), GH_ERR_DEVICE,
+                 "so does a call: %.90s", t.err.text);
+        for (int i = 0; i < 2; i++) {
+            says_int(r, gh_exchange_wait(t.x, r->stream, &t.err),
+                     GH_ERR_RANKS, "and it is over");
+            says(r, strstr(t.err.text, "700") != NULL,
+                 "for the driver's reason: %.150s", t.err.text);
+        }
+        says(r, now_s() - start < 1, "all that at once: %.1f s",
+             now_s() - start);
+    }
+    ranks_meet(r);
+    start = now_s();
+    trader_close(&t);
+    says(r, now_s() - start < 2, "it ends in time: %.1f s", now_s() - start);
+}
+
 /* One never makes it: the words of the others say so. */
 static void test_one_never_comes(struct rank *r)
 {
@@ -177,6 +245,8 @@ int main(void)
         ranks_run_wrong_bare(4, "one of four dies", test_one_dies);
         ranks_run_wrong_bare(2, "one of two is late", test_one_is_late);
         ranks_run_wrong_bare(3, "one of three is late", test_one_is_late);
+        ends_in_order(2);
+        ends_in_order(3);
         unwaited = true;
         ranks_run_wrong_bare(3, "one dies, nobody waits", test_one_dies);
         unwaited = false;
@@ -185,6 +255,8 @@ int main(void)
                              test_one_dies);
         ranks_run_wrong(3, "one never comes", test_one_never_comes);
         ranks_run_wrong(2, "one of two dies by NCCL", test_one_dies_by_nccl);
+        /* A device whose context is lost is of no use to what follows. */
+        ranks_run_wrong_bare(2, "one is lost", test_one_is_lost);
     } else {
         const struct ranks_test dies = { "one dies", test_one_dies, true };
         const struct ranks_test late = { "one is late", test_one_is_late,

@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static const char *const patient[] = { "GRAPHHOOKS_TIMEOUT=20",
                                        "GRAPHHOOKS_LOG=off", NULL };
@@ -47,23 +48,53 @@ static unsigned char byte_of(uint32_t round, int from, int to, uint64_t i)
 
 /* ---- a beginning and an end ---------------------------------------------- */
 
+/* The board's last words: how often this rank has said something, and heard
+ * all. */
+enum {
+    SAID = RANK_WORDS - 2,
+    HEARD = RANK_WORDS - 1
+};
+
+/* Until all have come so far, and no longer than a gather may take. */
+static bool all_come(const struct trader *t, int what, uint64_t times)
+{
+    const struct timespec nap = { 0, 200000 };
+    int naps = t->options.environment != NULL ? 15000 : 150000;
+
+    for (int i = 0; i < t->r->n; i++) {
+        while (__atomic_load_n(&ranks_board(i)[what], __ATOMIC_ACQUIRE) <
+               times) {
+            if (naps-- == 0) {
+                return false;
+            }
+            nanosleep(&nap, NULL);
+        }
+    }
+    return true;
+}
+
 /* By the board, which processes share too. */
 static gh_status bring(void *user, uint32_t bank, const uint64_t *mine,
                        uint64_t *all, uint32_t n)
 {
-    struct rank *r = ((struct trader *)user)->r;
+    const struct trader *t = user;
+    uint64_t *board = ranks_board(t->r->rank);
+    const uint64_t times = board[SAID] + 1;
 
     (void)bank;
-    if (n > RANK_WORDS) {
+    if (n > SAID) {
         return GH_ERR_INVALID;
     }
-    memcpy(ranks_board(r->rank), mine, n * sizeof(*mine));
-    ranks_meet(r);
-    for (int i = 0; i < r->n; i++) {
+    memcpy(board, mine, n * sizeof(*mine));
+    __atomic_store_n(&board[SAID], times, __ATOMIC_RELEASE);
+    if (!all_come(t, SAID, times)) {
+        return GH_ERR_RANKS;
+    }
+    for (int i = 0; i < t->r->n; i++) {
         memcpy(all + (size_t)i * n, ranks_board(i), n * sizeof(*all));
     }
-    ranks_meet(r);
-    return GH_OK;
+    __atomic_store_n(&board[HEARD], times, __ATOMIC_RELEASE);
+    return all_come(t, HEARD, times) ? GH_OK : GH_ERR_RANKS;
 }
 
 static void note_abort(void *user)

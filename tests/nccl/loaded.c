@@ -145,6 +145,15 @@ uint64_t ranks_graphs(void)
     return c.execs;
 }
 
+uint64_t ranks_left(void)
+{
+    softcuda_counts c;
+
+    device_count(&c);
+    return c.device_allocations + c.host_allocations + c.streams + c.events +
+           c.graphs + c.execs + c.captures;
+}
+
 void soft_is_clean(const char *name)
 {
     softnccl_counts left;

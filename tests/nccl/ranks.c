@@ -317,6 +317,7 @@ static void begin(int n)
             shared->tests[test][i].n = 0;
         }
     }
+    memset(shared->board, 0, sizeof(shared->board));
     pthread_barrierattr_init(&attributes);
     pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
     pthread_barrier_init(&shared->barrier, &attributes, (unsigned)n);

@@ -85,6 +85,8 @@ uint64_t ranks_calls(const char *entry);
 void ranks_refuse(const char *entry, int code);
 /* Graphs that can be launched, of all ranks. */
 uint64_t ranks_graphs(void);
+/* Objects of the software device that nobody has given back. */
+uint64_t ranks_left(void);
 
 /* In a test: one thing that is so, said by this rank. */
 bool says(struct rank *r, bool held, const char *format, ...)
