@@ -114,6 +114,95 @@ static void sweep(const char *entry, int n_ranks)
        (unsigned long long)late);
 }
 
+/* ---- in a capture -------------------------------------------------------- */
+
+static const char *const captured[] = {
+    "cuStreamIsCapturing", "cuMemcpyAsync",     "cuMemcpyDtoDAsync",
+    "cuStreamBatchMemOp",  "cuEventRecord",     "cuStreamWaitEvent",
+};
+static struct {
+    uint64_t calls, failed; /* of the entry at hand */
+    bool more;
+} capture_faults;
+static uint32_t wrong_after[MOST_RANKS];
+
+/* The n-th call of an entry fails while rank 0 captures; no other rank does
+ * anything then. */
+static void capture_with_fault(struct trader *t, const char *entry, uint64_t n)
+{
+    gh_status status;
+
+    soft_configure("SEED=0 PROCESSES=1 FAIL=%s:%llu", entry,
+                   (unsigned long long)n);
+    status = trader_record(t, SHAPE_FULL);
+    capture_faults.calls = ranks_calls(entry);
+    capture_faults.more = n <= capture_faults.calls;
+    capture_faults.failed += status != GH_OK;
+    soft_configure("SEED=0 PROCESSES=1");
+    if (t->graphs[SHAPE_FULL] != NULL) {
+        drv.cuGraphExecDestroy(t->graphs[SHAPE_FULL]);
+        t->graphs[SHAPE_FULL] = NULL;
+    }
+}
+
+static void walk_captures(struct trader *t, const char *entry)
+{
+    struct rank *r = t->r;
+    uint64_t n = 1;
+
+    if (r->rank == 0) {
+        capture_faults.failed = 0;
+    }
+    wrong_after[r->rank] = 0;
+    do {
+        ranks_meet(r);
+        if (r->rank == 0) {
+            capture_with_fault(t, entry, n);
+        }
+        ranks_meet(r);
+        wrong_after[r->rank] +=
+            trader_round(t, SHAPE_FULL, false) != GH_OK ||
+            trader_wrong(t) != 0;
+        n++;
+    } while (capture_faults.more);
+    ranks_meet(r);
+    says(r, capture_faults.calls != 0, "%s: %llu of %llu faults fail a capture",
+         entry, (unsigned long long)capture_faults.failed,
+         (unsigned long long)capture_faults.calls);
+    says_int(r, wrong_after[r->rank], 0, "%s: the next exchange is right",
+             entry);
+    ranks_meet(r);
+}
+
+static void test_captures(struct rank *r)
+{
+    struct trader_options own = options;
+    struct trader t;
+
+    own.by_host = own.no_comm = true;
+    if (!trader_open(&t, r, &own)) {
+        return;
+    }
+    for (size_t i = 0; i < sizeof(captured) / sizeof(captured[0]); i++) {
+        walk_captures(&t, captured[i]);
+    }
+    trader_record(&t, SHAPE_FULL);
+    trader_round(&t, SHAPE_FULL, true);
+    says_int(r, trader_wrong(&t), 0, "and so is one that is captured after all");
+    trader_close(&t);
+}
+
+static void sweep_captures(void)
+{
+    const struct ranks_test test = { "captures", test_captures, true };
+    const uint64_t left = ranks_left();
+
+    ranks_fail("cuInit", 0);
+    ranks_run_all(3, &test, 1);
+    is_int((long long)ranks_left(), (long long)left,
+           "captures that have failed leave nothing");
+}
+
 int main(void)
 {
     static const struct {
@@ -140,6 +229,7 @@ int main(void)
         return skip_all("only the software device fails on demand");
     }
     ranks_devices(MOST_RANKS);
+    sweep_captures();
     for (size_t i = 0; i < sizeof(entries) / sizeof(entries[0]); i++) {
         sweep(entries[i].name, entries[i].n_ranks);
     }
