@@ -1,6 +1,6 @@
 """One rank of test_ranks.py: layers that hold collectives.
 
-    ranks_worker.py FOLDER RANK CASE...
+    ranks_worker.py FOLDER RANK SIZE CASE...
 
 Leaves FOLDER/RANK.json, with what each case came to.
 
@@ -18,7 +18,7 @@ import sys
 import time
 from pathlib import Path
 
-SIZE = 2
+SIZE = int(sys.argv[3])
 SECONDS = 10  # GRAPHHOOKS_TIMEOUT
 _TOP = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(Path(__file__).resolve().parent),
@@ -36,6 +36,7 @@ from graphhooks import Error  # noqa: E402
 from graphhooks.torch import private  # noqa: E402
 from models import (HAS_GPU, WIDTH, Block, F, Mlp,  # noqa: E402
                     Model, Run, differing, nn)
+from test_packed import TOKENS, Packing, offsets  # noqa: E402
 from torch import distributed as dist  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
@@ -143,6 +144,20 @@ class Back(Block):
         return super().forward(Spread.apply(x))
 
 
+class Keeping(Layer):
+    """One rank has what it may not run twice."""
+
+    def __init__(self, *rates):
+        super().__init__(*rates)
+        if dist.get_rank() == 1:
+            self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x):
+        if dist.get_rank() == 1:
+            self.seen += 1
+        return super().forward(x)
+
+
 class Sequence(Block):
     def forward(self, x):
         mine = x.chunk(SIZE, 0)[dist.get_rank()]
@@ -169,6 +184,54 @@ class Checkpointed(Model):
         for layer in self.layers:
             x = checkpoint(layer, x, use_reentrant=False)
         return x
+
+
+class Varying(Packing):
+    """With a sum over ranks."""
+
+    def __init__(self):
+        super().__init__()
+        self.mlp = Columns()
+
+
+class Meaning(Varying):
+    """Its result depends on how much room there is."""
+
+    def forward(self, x, cu_seqlens, max_seqlen):
+        lengths = (cu_seqlens[1:] - cu_seqlens[:-1]).float()
+        return super().forward(x, cu_seqlens, max_seqlen) + lengths.mean()
+
+
+class Iterating(Varying):
+    """Has on one rank what no graph can have."""
+
+    def __init__(self):
+        super().__init__()
+        if dist.get_rank() == 0:
+            self.numbers = iter(range(1000))
+
+
+class Filled(Model):
+    """The last rank has fewer sequences than there is room for, from a
+    microbatch on; all others fill it."""
+
+    since = 0
+
+    def __init__(self, make):
+        super().__init__(make)
+        self.calls = 0
+
+    def run_layers(self, x):
+        is_last = dist.get_rank() == SIZE - 1 and self.calls >= self.since
+        self.calls += 1
+        cu_seqlens = offsets([16] * (3 if is_last else 4))
+        shape, x = x.shape, x.flatten(0, 1)
+        for layer in self.layers:
+            x = layer(x, cu_seqlens, 16)
+        return x.view(shape)
+
+
+FILLED = {"cu_seqlens": TOKENS // 16, "max_seqlen": 16}
 
 
 # ---- a training -------------------------------------------------------------
@@ -313,10 +376,10 @@ def _die(run) -> None:
     os._exit(0)
 
 
-def _of_backward():
+def _of_backward(train=plainly, make=Layer):
     Spread.fails = dist.get_rank() == 1
     try:
-        return trained(plainly)
+        return trained(train, make=make)
     finally:
         Spread.fails = False
 
@@ -349,6 +412,11 @@ def _unlike_settings():
     return trained(plainly, gradients=gradients)
 
 
+def _unlike_packed():
+    packed = {"cu_seqlens": 4 + dist.get_rank(), "max_seqlen": 16}
+    return trained(plainly, make=Varying, model=Filled, packed=packed)
+
+
 def _unlike_layers():
     which = ("layers.*", "layers.[01]")[dist.get_rank()]
     return trained(plainly, layers=which)
@@ -379,6 +447,16 @@ CASES = {
     "a setting, everywhere": lambda: trained(
         _everywhere(_scaled(0.5), _scaled(1.0))),
     "hooks, everywhere": lambda: trained(_everywhere(_hooked)),
+    "packed on one": lambda: trained(plainly, make=Varying, model=Filled,
+                                     packed=FILLED),
+    "packed on one, in a chunk": lambda: trained(
+        plainly, make=Varying, model=Filled, packed=FILLED, grain="chunk"),
+    "packed otherwise on one": lambda: trained(
+        plainly, make=Meaning, model=Filled, packed=FILLED),
+    "no trial on one": lambda: trained(
+        plainly, make=Iterating, model=Filled, packed=FILLED),
+    "a backward that one cannot run again": lambda: _of_backward(
+        lambda run: run.steps((1, 1, 1, 1)), Keeping),
     "an argument with holes on one": lambda: trained(
         plainly, model=type("Holes", (Given,), {"holes": (1,)})),
     "a recording fails on one": lambda: trained(plainly,
@@ -393,6 +471,7 @@ CASES = {
     "in the backward alone": lambda: trained(plainly, make=Back, group=None),
     "CHECK=ranks": lambda: trained(_only(1, _scaled(1)), check="ranks"),
     "other settings": _unlike_settings,
+    "other packed": _unlike_packed,
     "other layers": _unlike_layers,
 }
 PARTING = {
@@ -423,4 +502,4 @@ def main(folder: Path, rank: int, names) -> None:
 
 if __name__ == "__main__":
     os.environ["GRAPHHOOKS_TIMEOUT"] = str(SECONDS)
-    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])
+    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[4:])

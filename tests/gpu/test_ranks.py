@@ -36,19 +36,23 @@ TOGETHER = [*GRAINS, "dropout", "a sequence", "in flight", "too few slots",
 ON_ONE = ["an argument with holes on one", "a recording fails on one",
           "a backward's recording fails on one",
           "a backward is refused on one", "counts on one",
+          "a backward that one cannot run again",
           "hooks on one at the attach"]
 OTHERS = ["a group of one", "nobody has told", "in the backward alone",
-          "CHECK=ranks", "other settings", "other layers"]
+          "CHECK=ranks", "other settings", "other packed", "other layers"]
+PACKED = ["packed on one", "packed on one, in a chunk",
+          "packed otherwise on one", "no trial on one"]
 SECONDS = 10  # GRAPHHOOKS_TIMEOUT, and a little for what comes with it
 BOUND = SECONDS + 5
 
 
-def ran(folder: Path, *cases) -> list:
+def ran(folder: Path, *cases, size=2) -> list:
     """What each rank has found, and what it has printed."""
     worker = Path(__file__).with_name("ranks_worker.py")
-    logs = [folder / f"{rank}.log" for rank in (0, 1)]
+    logs = [folder / f"{rank}.log" for rank in range(size)]
     processes = [subprocess.Popen(
-        [sys.executable, str(worker), str(folder), str(rank), *cases],
+        [sys.executable, str(worker), str(folder), str(rank), str(size),
+         *cases],
         stdout=log.open("w"), stderr=subprocess.STDOUT)
         for rank, log in enumerate(logs)]
     end = time.monotonic() + 300
@@ -61,16 +65,13 @@ def ran(folder: Path, *cases) -> list:
         for process in processes:
             process.kill()
             process.wait()
-    found = [folder / f"{rank}.json" for rank in (0, 1)]
+    found = [folder / f"{rank}.json" for rank in range(size)]
     return [(json.loads(path.read_text()) if path.exists() else {},
              log.read_text()) for path, log in zip(found, logs)]
 
 
-@pytest.fixture(scope="module")
-def together(tmp_path_factory):
-    """By case: of both ranks; none of them has parted."""
-    ranks = ran(tmp_path_factory.mktemp("ranks"), *TOGETHER, *ON_ONE, *OTHERS)
-
+def by_case(ranks):
+    """Of all ranks, none of which has parted."""
     def of(case):
         for results, said in ranks:
             assert case in results, said
@@ -78,6 +79,24 @@ def together(tmp_path_factory):
 
     of.said = [said for _, said in ranks]
     return of
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory):
+    return by_case(ran(tmp_path_factory.mktemp("ranks"), *TOGETHER, *ON_ONE,
+                       *OTHERS, *PACKED))
+
+
+@pytest.fixture(scope="module")
+def of_three(tmp_path_factory):
+    return by_case(ran(tmp_path_factory.mktemp("three"), "layer", *PACKED,
+                       size=3))
+
+
+@pytest.fixture(params=["together", "of_three"])
+def group(request):
+    """Two ranks, or three."""
+    return request.getfixturevalue(request.param)
 
 
 @pytest.fixture
@@ -123,6 +142,7 @@ def test_an_argument_that_one_cannot_record_is_eager_on_both(together):
 @pytest.mark.parametrize("case, why", [
     ("a recording fails on one", "no room"),
     ("a backward's recording fails on one", "no room for a backward"),
+    ("a backward that one cannot run again", "no room for a backward"),
     ("a backward is refused on one", "the main_grad of a parameter"),
     ("counts on one", None)])
 def test_a_recording_that_fails_on_one_is_given_up_on_both(together, case,
@@ -192,9 +212,44 @@ def test_ranks_attach_alike(together):
         assert found["name"] == "GH_ERR_CONFIG"
         assert f"on rank {1 - rank}, and " in found["error"]
         assert "gradients is" in found["error"]
+    for found in together("other packed"):
+        assert found["name"] == "GH_ERR_CONFIG"
+        assert "packed is {'cu_seqlens': " in found["error"]
     for found in together("other layers"):
         assert found["name"] == "GH_ERR_CONFIG"
         assert "the plan is" in found["error"]
+
+
+# ---- packed arguments -------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", PACKED[:2])
+def test_a_rank_whose_arguments_differ_is_not_tried_alone(group, case):
+    """It would wait in a collective that no other rank is in."""
+    ranks = group(case)
+    are_equal(ranks)
+    for found in ranks:
+        assert found["refused"] == {}
+        assert found["replays"] > 0 and set(found["eager_calls"]) == {
+            "warmup"}
+
+
+def test_what_a_trial_shows_on_one_rank_no_rank_has_a_graph_of(group):
+    ranks = group("packed otherwise on one")
+    are_equal(ranks)
+    assert all(found["replays"] == 0 for found in ranks)
+    assert len(ranks[-1]["refused"]) == LAYERS
+    for why in ranks[-1]["refused"].values():
+        assert "its result is another with cu_seqlens for 4 sequences " \
+            "instead of 3" in why
+
+
+def test_a_trial_that_a_rank_cannot_make_is_made_by_none(group):
+    ranks = group("no trial on one")
+    are_equal(ranks)
+    for found in ranks:
+        assert found["replays"] == 0
+    assert all("iterator" in why for why in ranks[0]["refused"].values())
 
 
 # ---- apart ------------------------------------------------------------------
@@ -203,7 +258,7 @@ def test_ranks_attach_alike(together):
 @pytest.mark.parametrize("case, where, why", [
     ("a setting on one", "step 3, layers.1 attn..mlp forward, microbatch 0",
      "scale was not there when it was recorded and is 0.5"),
-    ("an evaluation on one", "layers.0 attn..mlp forward", "forward_only"),
+    ("an evaluation on one", "step 3, layers.0", "forward_only"),
     ("a hook on one in a backward",
      "step 3, layers.1 attn..mlp backward, microbatch 0", "")])
 def test_a_rank_that_leaves_alone_is_an_error(parted, case, where, why):

@@ -122,7 +122,7 @@ class Attached:
         self.captures = Captures(self.device, generators)
         self.packed = Packed(self, packed) if packed else NothingPacked()
         self.evaluation = evaluation.Nothing()
-        self._open(model, options, words, evaluates)
+        self._open(model, options, words, evaluates, packed)
         self._hooks = [register_optimizer_step_post_hook(
             _when_alive(self, Attached._note_step))]
         for hook in self._hooks:
@@ -149,7 +149,7 @@ class Attached:
                 raise Error(f"{layer.name} is in the stack twice")
             seen.add(id(layer.module))
 
-    def _open(self, model, options, words, evaluates) -> None:
+    def _open(self, model, options, words, evaluates, packed) -> None:
         environment = {k: v for k, v in os.environ.items()
                        if k != "GRAPHHOOKS_OFFLOAD"}  # which asked() has read
         if words:
@@ -179,7 +179,8 @@ class Attached:
                 self.evaluation = evaluation.Evaluation(
                     self, self._open_session)
                 self.evaluation.attach()
-            self.ranks.begin(gradients=self._gradients, graphs=self._graphs)
+            self.ranks.begin(gradients=self._gradients, graphs=self._graphs,
+                             packed=packed)
         except BaseException:
             for segment in self.segments:
                 segment.detach()

@@ -3,7 +3,7 @@
 It is recorded before it runs; it then runs as any other that is recorded.
 Should that fail, it runs eagerly: on autograd's graph, or where that has been
 let go on the way, on that of modules that have run once more
-(`_can_run_again`).
+(`can_run_again`).
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -38,6 +38,7 @@ def begin(segment, instance: Instance, microbatch: int, grads):
     segment.varies |= len(instance.wanted) < len(grads) or any(
         type(layout) is strides.Over for layout in instance.layouts)
     given = segment.read(instance, grads)
+    instance.may_spend = segment.may_spend(instance)
     flags.catch_up(segment.parameters.all, instance.leaves)
     if segment.refused is None and segment.parameters.have_other_mains():
         segment.refuse("the main_grad of a parameter was set to another "
@@ -177,7 +178,7 @@ def _take_grads(segment, instance: Instance, grads, keep=True):
     return reading.end(of_inputs, of_parameters, again)
 
 
-def _can_run_again(segment, instance: Instance) -> bool:
+def can_run_again(segment, instance: Instance) -> bool:
     """Whether the modules then give the same, and leave the same: they draw
     nothing, and have no buffers or other tensors that they might change."""
     return segment.draws is False and not instance.attributes and not any(
@@ -244,7 +245,7 @@ def _differentiate(segment, instance, grads, found, places):
                 flags.noted(parameters.all, instance.leaves) as marks:
             of_inputs, of_parameters, again = _take_grads(
                 segment, instance, grads,
-                keep=found.adds or not _can_run_again(segment, instance))
+                keep=found.adds or not instance.may_spend)
     finally:
         landing.close()
     found.marks = marks
@@ -314,7 +315,7 @@ def _eagerly(segment, instance: Instance, microbatch: int, grads):
     try:
         segment.enter(1, grads, microbatch, instance.flight[0])
         try:
-            if instance.spent:
+            if segment.has_spent(instance):
                 _run_again(segment, instance)
             with flags.carried(parameters.all, instance.leaves), OnTheHost():
                 of_inputs, of_parameters, again = _take_grads(

@@ -129,7 +129,7 @@ class Evaluated(Planned):
             owner.count("host_capture")
         elif self.misfit is not None:
             owner.count("packed", self.name, owner.packed.why(self))
-        elif not owner.packed.has_tried(self.sites[0]):
+        elif not owner.packed.have_tried(self):
             owner.count("warmup")
         else:
             return self._gather(args, kwargs)

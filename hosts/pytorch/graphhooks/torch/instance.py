@@ -13,7 +13,7 @@ class Instance:
                  "before", "numbers", "leaves", "live", "spoiled", "spent",
                  "outputs", "shape", "constant", "uses", "unused", "again",
                  "wanted", "layouts", "alone", "backward", "first", "node",
-                 "attributes", "groups", "signature", "graph")
+                 "attributes", "groups", "signature", "graph", "may_spend")
 
     def __init__(self, signature=None):
         self.signature = signature  # of its calls, in its bank
@@ -27,7 +27,8 @@ class Instance:
         self.leaves = ()  # others at the addresses of the parameters
         self.live = None  # the outputs with autograd's graph, until recorded
         self.spoiled = False  # what its backward reads, for this time
-        self.spent = False  # autograd's graph, by a recording
+        self.may_spend = False  # a recording autograd's graph
+        self.spent = False  # which it has
         self.before = None  # attributes of before the forward
         self.numbers = None  # the host's random ones, of then
         self.outputs = ()  # the same without

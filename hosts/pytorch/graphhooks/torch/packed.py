@@ -24,9 +24,12 @@ from torch.cuda import is_current_stream_capturing as is_capturing
 from ..errors import Error
 from . import private, trial
 from .private import is_transformed, raw_stream
+from .questions import TRIAL
 from .tree import Unfit
 
 _NONE: frozenset = frozenset()
+# What ranks answer who are asked for a trial; the largest is what all do.
+_WILLING, _NEEDED, _IMPOSSIBLE = range(3)
 _OFFSETS = (torch.int32, torch.int64)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY,
                inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -133,15 +136,47 @@ class Packed:
         if self.has_tried(site) or not trial.can_be(site, fixed):
             return site.play(*given.args, **given.kwargs)
         self._note_tried(site)
-        return trial.run(site, given, fixed,
+        return trial.run(site, (given.args, given.kwargs), fixed,
                          self._difference(site, given, fixed))
+
+    def run_together(self, site, args, kwargs):
+        """The same where the module holds collectives: all ranks try it, or
+        none does.  One whose arguments are no less than their room runs it a
+        second time for the others."""
+        given, fixed = site.given, (args, kwargs)
+        call = fixed if given is None else (given.args, given.kwargs)
+        answers = site.segment.owner.ranks.ask(
+            site.segment, TRIAL, site.position, self._answer(site, fixed))
+        positions, answers = zip(*answers)
+        if max(answers) != _NEEDED:
+            return site.play(*call[0], **call[1])
+        if given is not None and given.changed:
+            self._note_tried(site)
+            difference = self._difference(site, given, fixed)
+        else:
+            difference = ("more room for packed sequences on rank "
+                          f"{answers.index(_NEEDED)}")
+        return trial.run(site, call, fixed, difference)
+
+    def _answer(self, site, fixed) -> int:
+        if not trial.can_be(site, fixed):
+            return _IMPOSSIBLE
+        if self.has_tried(site):
+            return _WILLING
+        return _NEEDED if trial.is_fit(site) else _IMPOSSIBLE
 
     def _try_late(self, site, fixed) -> None:
         """A graph has run for the module, and it is called so for the first
         time."""
         given = site.given
-        why = trial.late(site, given, fixed,
-                         self._difference(site, given, fixed))
+        difference = self._difference(site, given, fixed)
+        if site.segment.owner.ranks.size > 1:
+            raise Error(f"{site.name} is called with {difference} for the "
+                        "first time, its graph has run already, and other "
+                        "ranks would not take part in a trial of it: give all "
+                        "layers of a chunk the same packed arguments, or "
+                        "attach with granularity=\"layer\"")
+        why = trial.late(site, (given.args, given.kwargs), fixed, difference)
         if why is not None:
             raise Error(f"{site.name}: {why}; the graph has run already")
         if site.module.training:
@@ -151,6 +186,21 @@ class Packed:
     def _note_tried(site) -> None:
         given = site.given
         site.tried.setdefault(given.rooms, set()).update(given.changed)
+
+    def have_tried(self, segment) -> bool:
+        """What the call of the first of its modules is given.  With ranks the
+        others are not tried late, so they have to have seen as much."""
+        first = segment.sites[0]
+        if first.given is None or not first.given.changed:
+            return True
+        if segment.owner.ranks.size > 1:
+            for site in segment.sites[1:]:
+                changed = first.given.changed.intersection(
+                    path for path, *_ in site.packs)
+                if changed and not any(
+                        changed <= seen for seen in site.tried.values()):
+                    return False
+        return self.has_tried(first)
 
     @staticmethod
     def has_tried(site) -> bool:
@@ -299,7 +349,7 @@ class Nothing:
     def lines(self) -> list:
         return []
 
-    def has_tried(self, site) -> bool:
+    def have_tried(self, segment) -> bool:
         return True
 
 

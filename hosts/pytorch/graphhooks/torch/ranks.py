@@ -23,7 +23,7 @@ import torch
 
 from .. import _abi
 from ..errors import Error
-from . import private
+from . import private, questions
 from .private import raw_stream
 from .segment import Segment
 from .shared import Asking, Shared
@@ -125,6 +125,7 @@ class Ranks(Single):
         self._members = dist.get_process_group_ranks(group)
         self._gloo = self._key = None  # a group of the same ranks
         self._failed: str | None = None  # why nobody is asked any more
+        self._has_aborted = False  # the process groups
         # Said and heard: how many words, and the words.
         self._mine = (ctypes.c_int64 * (1 + _WORDS))()
         self._all = [(ctypes.c_int64 * (1 + _WORDS))()
@@ -225,9 +226,39 @@ class Ranks(Single):
                 raise Error(self._failed, _abi.GH_ERR_RANKS)
         return [theirs[1:1 + n] for theirs in self._all]
 
+    def ask(self, segment, about: int, *answers) -> list:
+        """What each rank answers where all of them are at one call of a
+        segment."""
+        mine = [about, segment.index, *answers]
+        mine += [0] * (questions.WORDS - len(mine))
+        try:
+            said = self.say(mine)
+        except Exception as failure:  # which say() keeps
+            raise self.part(segment) from failure
+        for rank, theirs in enumerate(said):
+            if theirs[:2] != mine[:2]:
+                self._failed = f"rank {rank} is elsewhere, at " \
+                    + questions.place(*theirs[:2], self.owner.segments)
+                raise self.part(segment)
+        return [theirs[2:2 + len(answers)] for theirs in said]
+
+    def part(self, segment) -> Error:
+        """The graphs are destroyed, and what waits for other ranks ends; what
+        there is to raise."""
+        owner = self.owner
+        microbatch = 0 if owner.stepped else owner.microbatch
+        where = (f"rank {self.rank} of {self.size}, step "
+                 f"{owner.steps + owner.stepped}, {segment.name}, microbatch "
+                 f"{microbatch}: ")
+        owner.api.ranks_abort(owner.handle, self._failed.encode(),
+                              ctypes.byref(owner.error))
+        return Error(where + self._failed, _abi.GH_ERR_RANKS)
+
     def explained(self, error: Error, here=False) -> Error:
         """With what gloo says, and, of a call that is eager here, why."""
-        said = [self._failed] if self._failed is not None else []
+        said = []
+        if self._failed is not None and self._failed not in str(error):
+            said.append(self._failed)
         if here:
             reason, why = self.owner.counted
             said.append("here it is eager: " + (why or reason))
@@ -239,6 +270,9 @@ class Ranks(Single):
 
     def _abort(self, _user, _bank) -> None:
         """What waits in a group of theirs for a rank that does not come."""
+        if self._has_aborted:  # of each bank
+            return
+        self._has_aborted = True
         members = set(self._members)
         for group, backend in private.gpu_groups():
             if members.issuperset(

@@ -224,7 +224,7 @@ class Segment(Planned):
             return site.run(*args, **kwargs)
         if not signature.warm or not self.chain.is_known(signature):
             return self._learn(signature, site, tensors, args, kwargs)
-        if not owner.packed.has_tried(self.sites[0]):
+        if not owner.packed.have_tried(self):
             owner.count("warmup")
             return site.run(*args, **kwargs)
         bank = signature.bank
@@ -390,6 +390,14 @@ class Segment(Planned):
         return (f"{evals[0]} is in eval(), and one graph is of all layers of "
                 "the chunk: call train() on it, or attach with granularity="
                 "\"layer\", which leaves the others their graphs")
+
+    def may_spend(self, instance) -> bool:
+        """Whether the recording of a backward may let autograd's graph go."""
+        return backwards.can_run_again(self, instance)
+
+    def has_spent(self, instance) -> bool:
+        """Whether one has."""
+        return instance.spent
 
     def decline_backward(self, microbatch: int) -> None:
         """Its recording is not tried; where ranks share it they hear so."""

@@ -23,21 +23,27 @@ from .. import _abi
 from ..errors import Error
 from . import checkpoint
 from .private import current_pass, is_transformed, raw_stream
+from .questions import BESIDE, SPENT, YIELDS
 from .segment import Segment
 from .site import Site
 
-_BESIDE = 0xff0000  # where no pass of the library's is
 _MUCH = 1 << 40  # bytes that no input has
 _FAILED = b"its recording has failed, here or on another rank, whose log says why"
 
 
 class Asking(Site):
-    """One that asks before it runs eagerly in the place of a graph."""
+    """One that asks before it runs eagerly in the place of a graph, and before
+    it is tried."""
 
     def run(self, *args, **kwargs):
-        if self.segment.is_due:
-            self.segment.before_eager()
-        return super().run(*args, **kwargs)
+        segment = self.segment
+        if segment.is_due:
+            segment.before_eager()
+        if self.packed is not None and segment.meets:
+            return self.packed.run_together(self, args, kwargs)
+        if self.given is not None:  # and nobody may try it alone
+            args, kwargs = self.given.args, self.given.kwargs
+        return self.play(*args, **kwargs)
 
 
 class Shared(Segment):
@@ -46,6 +52,7 @@ class Shared(Segment):
     def __init__(self, *how):
         super().__init__(*how)
         self.is_due = False  # the call at hand has not asked
+        self.meets = False  # other ranks make the pass at hand too
         self._agreed = False  # all ranks have refused it at the attach
         self._before = -1, -1  # the step and the microbatch before the call
         self._unfit = [self._make_unfit(d) for d in (0, 1)]
@@ -77,11 +84,12 @@ class Shared(Segment):
 
     def _lead_under(self, hook, *call):
         if checkpoint.region(hook)[1]:  # once more, as the first time
+            self.meets = False
             return super()._lead_under(hook, *call)
         return self._asking(super()._lead_under, hook, *call)
 
     def _asking(self, lead, *call):
-        self.is_due = not self._agreed
+        self.is_due = self.meets = not self._agreed
         self._before = self.owner.steps, self.seen
         try:
             return lead(*call)
@@ -116,6 +124,7 @@ class Shared(Segment):
         """The library has not been asked, and the modules are about to run."""
         self.is_due = False
         if self._is_beside():
+            self.meets = False
             if self.instances:
                 self._say_beside()
             return
@@ -144,17 +153,10 @@ class Shared(Segment):
     def _say_beside(self) -> None:
         """Ranks that replay do not say so, and are waited for in vain."""
         ranks = self.owner.ranks
-        words = [_BESIDE, self.owner.steps, self.index, 0]
         try:
-            said = ranks.say(words)
-        except Exception:  # which is told of below
-            said = [[]]
-        if any(theirs != words for theirs in said):
-            self._decline(0, self.owner.microbatch)  # the graphs go
-            raise ranks.explained(Error(
-                f"{self.name}: rank {ranks.rank} of {ranks.size} runs it "
-                "without a graph, in another mode than other ranks do",
-                _abi.GH_ERR_RANKS), here=True)
+            ranks.ask(self, BESIDE)
+        except Error as error:
+            raise ranks.explained(error, here=True) from None
 
     # ---- what the library is told ---------------------------------------
 
@@ -179,6 +181,17 @@ class Shared(Segment):
             raise owner.ranks.explained(error, here=direction == 0) from None
 
     # ---- backward -------------------------------------------------------
+
+    def may_spend(self, instance) -> bool:
+        """Where one rank has to run its modules again, all do, as they hold
+        collectives: so all have to be able to."""
+        can = self.owner.ranks.ask(self, YIELDS,
+                                   int(super().may_spend(instance)))
+        return all(map(any, can))
+
+    def has_spent(self, instance) -> bool:
+        return instance.may_spend and any(map(any, self.owner.ranks.ask(
+            self, SPENT, int(instance.spent))))
 
     def decline_backward(self, microbatch: int) -> None:
         """For good, on all: none comes by the forward's graph again."""

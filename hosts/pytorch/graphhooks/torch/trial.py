@@ -41,12 +41,26 @@ def can_be(site, call) -> bool:
     return True
 
 
+def is_fit(site) -> bool:
+    """Where other ranks try it too nothing is in the way once they do: they
+    would wait in the module's collectives."""
+    owner = site.segment.owner
+    owner.things.look()
+    try:
+        Settings([site], owner.things).refuse_unfit()
+    except tree.Unfit as unfit:
+        site.segment.refuse(str(unfit))
+        return False
+    return True
+
+
 def run(site, given, fixed, difference: str):
     """The result of what the caller gave."""
     generators = site.segment.owner.captures.generators
     states = [g.get_state() for g in generators]
     apart = _Apart(site, *fixed)  # as it is before
-    result = site.play(*given.args, **given.kwargs)
+    args, kwargs = given
+    result = site.play(*args, **kwargs)
     after = [g.get_state() for g in generators]
     _put(generators, states)
     try:
@@ -66,7 +80,7 @@ def late(site, given, fixed, difference: str) -> str | None:
     states = [g.get_state() for g in generators]
     try:
         apart = _Apart(site, *fixed)
-        first = _Apart(site, given.args, given.kwargs)
+        first = _Apart(site, *given)
         result = _again(site, first)
         _put(generators, states)
         why = _compare(site, result, [held[3] for held in first.buffers],
@@ -172,7 +186,8 @@ def _again(site, apart):
     attributes = Attributes(SimpleNamespace(sites=[site]))
     owner.things.look()
     settings = Settings([site], owner.things)
-    settings.refuse_unfit()
+    if owner.ranks.size == 1:  # else it was before
+        settings.refuse_unfit()
     numbers = HostNumbers(owner.captures.generators, settings.generators)
     try:
         with undisturbed(True), apart.lent():

@@ -1,0 +1,31 @@
+"""What ranks of a group ask each other besides what the library does.
+
+A question is asked by all of them, at one call of one segment; ranks.py brings
+the answers together.  Whoever is elsewhere by then asks something else, or is
+asked by the library, and all hear that they have parted.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+# As the library asks about passes, which it tells apart by smaller numbers.
+BESIDE = 0xff0000  # a call that is no pass of a training
+TRIAL = 0xff0001  # whether a module is tried
+YIELDS = 0xff0002  # whether a recording may let autograd's graph go
+SPENT = 0xff0003  # whether one has, so that modules run again
+
+_PLACES = {
+    BESIDE: "a call of {} that is none of a training, as of an evaluation",
+    TRIAL: "an eager call of {}",
+    YIELDS: "the first backward of {}",
+    SPENT: "an eager backward of {}",
+}
+WORDS = 7  # of a question; the library never says as many
+
+
+def place(about: int, index: int, segments) -> str:
+    """Where a rank is that asks this."""
+    if about not in _PLACES or not 0 <= index < len(segments):
+        return "a pass of its own"
+    return _PLACES[about].format(segments[index].name)
