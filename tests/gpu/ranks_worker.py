@@ -186,6 +186,13 @@ class Checkpointed(Model):
         return x
 
 
+class Centred(Block):
+    """What it exchanges is of one size, whatever each rank is given."""
+
+    def forward(self, x):
+        return super().forward(x + Summed.apply(x.mean((0, 1))))
+
+
 class Varying(Packing):
     """With a sum over ranks."""
 
@@ -228,6 +235,33 @@ class Filled(Model):
         shape, x = x.shape, x.flatten(0, 1)
         for layer in self.layers:
             x = layer(x, cu_seqlens, 16)
+        return x.view(shape)
+
+
+class Short(Filled):
+    """All ranks have fewer sequences from the fourth microbatch on."""
+
+    stop = False
+
+    def run_layers(self, x):
+        cu_seqlens = offsets([16] * (3 if self.calls > 2 else 4))
+        self.calls += 1
+        shape, x = x.shape, x.flatten(0, 1)
+        for layer in self.layers[:-1]:
+            x = layer(x, cu_seqlens, 16)
+        if self.stop:
+            raise KeyError("stop")
+        return self.layers[-1](x, cu_seqlens, 16).view(shape)
+
+
+class Cut(Model):
+    """Into as many sequences of one length as there is room for."""
+
+    def run_layers(self, x):
+        shape, x = x.shape, x.flatten(0, 1)
+        cu_seqlens = offsets([8] * (len(x) // 8))
+        for layer in self.layers:
+            x = layer(x, cu_seqlens, 8)
         return x.view(shape)
 
 
@@ -293,7 +327,9 @@ def trained(train, *, grain="layer", make=Layer, model=None, before=None,
         stats = run.attached.stats()
         found.update({key: stats[key] for key in (
             "replays", "recordings", "asked", "refused", "eager_calls",
-            "check_failures")})
+            "check_failures", "banks")})
+        found["meetings"] = run.attached.ranks.asked
+        found["said"] = run.attached.explain()
     if run is not None:
         run.detach()
         found["parted"] = time.monotonic() - getattr(run, "parts", math.nan)
@@ -303,6 +339,48 @@ def trained(train, *, grain="layer", make=Layer, model=None, before=None,
 
 def plainly(run) -> None:
     run.steps((3, 3, 2, 3))
+
+
+def of_lengths(*steps, in_flight=1):
+    """Steps of microbatches; a length may be a tuple, of one for each rank."""
+    def train(run):
+        for lengths in steps:
+            run.zero()
+            waiting: list = []
+            for length in lengths if isinstance(lengths, list) else [lengths]:
+                if isinstance(length, tuple):
+                    length = length[min(dist.get_rank(), len(length) - 1)]
+                waiting.append(run.loss(length=length))
+                if len(waiting) == in_flight:
+                    waiting.pop(0).backward()
+            for loss in waiting:
+                loss.backward()
+            run.optimizer.step()
+
+    return train
+
+
+def _gives_way(hold=False):
+    """One is used no more; a rank may hold on to a forward of it."""
+    def train(run):
+        of_lengths(*[32] * 3, *[16] * 3)(run)
+        kept = run.loss(length=32)
+        if not hold or dist.get_rank() != 0:
+            kept = None
+        of_lengths(16, 24, 24, 24)(run)
+        del kept
+        of_lengths(24, 24, 24, 32, 32, 32, 24)(run)
+
+    return train
+
+
+def _gives_way_with_gradients(run) -> None:
+    """They lie in the memory of its graphs, and are added to."""
+    for i, length in enumerate([32, 32, 32, 24, 24, 24, 24, 32, 32, 32]):
+        if i not in (3, 4, 7, 8):
+            run.zero()
+        run.loss(length=length).backward()
+        run.optimizer.step()
 
 
 def _only(rank: int, cause):
@@ -341,6 +419,27 @@ def _scaled(to: float):
     return set_scale
 
 
+def _scaled_beside(run) -> None:
+    """A layer that is not the first, on all ranks, of each shape."""
+    of_lengths(32, 24, 32, 24, 32, 24)(run)
+    _scaled(0.5)(run)
+    of_lengths([24, 32], [24, 32])(run)
+    _scaled(1.0)(run)
+    of_lengths(24, 32)(run)
+
+
+def _cut_short(run) -> None:
+    """The first pass with less than there is room for ends, on all ranks,
+    before the last layer."""
+    run.steps((1, 1, 1))
+    run.model.stop = True
+    try:
+        run.loss()
+    except KeyError:
+        run.model.stop = False
+    run.steps((2, 2))
+
+
 def _hooked(run) -> None:
     run.model.layers[1].mlp.register_forward_hook(lambda *_: None)
 
@@ -363,6 +462,41 @@ def _evaluate(run) -> None:
 
 def _other_batch(run) -> None:
     run.loss(batch=4).backward()
+
+
+def _listens_later(run) -> None:
+    """A rank alone gets a hook, which it keeps."""
+    run.steps((2, 2, 2))
+    if run.attached is not None and dist.get_rank() == SIZE - 1:
+        run.model.layers[0].mlp.register_forward_hook(lambda *_: None)
+    run.steps((2, 2, 2))
+
+
+def _listens_once(run) -> None:
+    """To one of the microbatches of a step."""
+    run.steps((2, 2, 2))
+    run.zero()
+    run.loss().backward()
+    handle = run.model.layers[0].mlp.register_forward_hook(
+        lambda *_: None) if dist.get_rank() == SIZE - 1 else None
+    run.loss().backward()
+    if handle is not None:
+        handle.remove()
+    run.loss().backward()
+    run.optimizer.step()
+    run.steps((2, 2))
+
+
+def _scales_once(run) -> None:
+    """The first layer alone, which says so where a microbatch begins."""
+    run.steps((2, 2, 2))
+    layer = run.model.layers[0]
+    if dist.get_rank() == 0:
+        layer.scale = 0.5
+    run.step(1)
+    if dist.get_rank() == 0:
+        del layer.scale
+    run.steps((2, 2))
 
 
 def _listen_late(run) -> None:
@@ -428,6 +562,7 @@ def _absent():
     return trained(lambda run: run.attached and plainly(run))
 
 
+LENGTHS = [32, 24, 32, 32, 24, [24, 32, 24], [32, 24, 16], 16, [16, 32]]
 CASES = {
     # All of these in one process after the other: no rank leaves.
     "layer": lambda: trained(plainly),
@@ -447,6 +582,49 @@ CASES = {
     "a setting, everywhere": lambda: trained(
         _everywhere(_scaled(0.5), _scaled(1.0))),
     "hooks, everywhere": lambda: trained(_everywhere(_hooked)),
+    "lengths": lambda: trained(of_lengths(*LENGTHS)),
+    "lengths in a chunk": lambda: trained(of_lengths(*LENGTHS),
+                                          grain="chunk"),
+    "lengths of parts": lambda: trained(of_lengths(*LENGTHS), grain="part"),
+    "lengths in flight": lambda: trained(of_lengths(*LENGTHS, in_flight=2)),
+    "lengths, offloaded": lambda: trained(
+        of_lengths(*LENGTHS), offload="mlp", offload_min_bytes=256),
+    "a setting of each shape, everywhere": lambda: trained(_scaled_beside),
+    "packed, cut short in a chunk": lambda: trained(
+        _cut_short, make=Varying, model=Short, packed=FILLED, grain="chunk"),
+    "one sees a shape first": lambda: trained(
+        of_lengths(32, 32, (24, 32), 24, 32, (24, 32), (24, 32), 24, 24,
+                   [(32, 24), 24, (24, 32)], [(32, 24), 32, (32, 24)]),
+        make=Centred),
+    "a shape of each microbatch on one": lambda: trained(
+        of_lengths(32, 32, *[(32, 8 + i) for i in range(10)], 32, 32),
+        make=Centred),
+    "one gives way": lambda: trained(_gives_way(), max_banks=2),
+    "one of two gives way": lambda: trained(
+        of_lengths(32, 32, 32, *[24] * 4, *[16] * 4, *[32] * 4, *[24] * 3),
+        max_banks=2),
+    "none gives way in flight": lambda: trained(of_lengths(
+        32, 32, 24, 24, 16, [32, 24, 16, 16], [32, 24, 16, 16],
+        [16, 16, 24, 32], in_flight=4), max_banks=2),
+    "one holds on to what would give way": lambda: trained(
+        _gives_way(True), max_banks=2),
+    "one gives way with gradients": lambda: trained(
+        _gives_way_with_gradients, make=Varying, model=Cut, max_banks=1,
+        packed={"cu_seqlens": TOKENS // 8, "max_seqlen": 8}),
+    "more than there is room for": lambda: trained(
+        of_lengths(*[32, 24, 16, 8] * 4), max_banks=2),
+    "one shape": lambda: trained(plainly, max_banks=1),
+    "one shape, of several": lambda: trained(of_lengths(*LENGTHS),
+                                             max_banks=1),
+    "hooks on one, later": lambda: trained(_listens_later),
+    "hooks on one, for a microbatch": lambda: trained(_listens_once),
+    "scaled on one, for a microbatch": lambda: trained(_scales_once),
+    "packed on one, later": lambda: trained(
+        plainly, make=Varying, packed=FILLED,
+        model=type("Later", (Filled,), {"since": 5})),
+    "packed otherwise on one, later": lambda: trained(
+        plainly, make=Meaning, packed=FILLED,
+        model=type("Later", (Filled,), {"since": 5})),
     "packed on one": lambda: trained(plainly, make=Varying, model=Filled,
                                      packed=FILLED),
     "packed on one, in a chunk": lambda: trained(
@@ -481,6 +659,10 @@ PARTING = {
     "a hook on one in a backward": lambda: trained(_only(1, _listen_late)),
     "a rank dies": lambda: trained(_only(1, _die)),
     "a rank does not attach": _absent,
+    "an evaluation on one, of one shape": lambda: trained(
+        _only(1, _evaluate), max_banks=1),
+    "another shape on one, of one shape": lambda: trained(
+        _only(1, _other_batch), max_banks=1, make=Centred),
 }
 
 

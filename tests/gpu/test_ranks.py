@@ -20,7 +20,7 @@ from pathlib import Path
 import graphhooks
 import pytest
 from graphhooks import Error
-from models import GRAINS, HAS_GPU, LAYERS, Block, Model, torch
+from models import GRAINS, HAS_GPU, LAYERS, WIDTH, Block, Model, torch
 
 if not torch.distributed.is_available() \
         or not torch.distributed.is_gloo_available():
@@ -41,7 +41,20 @@ ON_ONE = ["an argument with holes on one", "a recording fails on one",
 OTHERS = ["a group of one", "nobody has told", "in the backward alone",
           "CHECK=ranks", "other settings", "other packed", "other layers"]
 PACKED = ["packed on one", "packed on one, in a chunk",
-          "packed otherwise on one", "no trial on one"]
+          "packed otherwise on one", "no trial on one",
+          "packed on one, later", "packed otherwise on one, later",
+          "packed, cut short in a chunk"]
+SAME_LENGTHS = ["lengths", "lengths in a chunk", "lengths of parts",
+                "lengths in flight", "lengths, offloaded"]
+GIVING_WAY = ["one gives way", "one of two gives way",
+              "none gives way in flight", "one gives way with gradients",
+              "one holds on to what would give way"]
+LENGTHS = [*SAME_LENGTHS, *GIVING_WAY, "one sees a shape first",
+           "a shape of each microbatch on one", "more than there is room for",
+           "one shape", "one shape, of several",
+           "a setting of each shape, everywhere"]
+LATER = ["hooks on one, later", "hooks on one, for a microbatch",
+         "scaled on one, for a microbatch"]
 SECONDS = 10  # GRAPHHOOKS_TIMEOUT, and a little for what comes with it
 BOUND = SECONDS + 5
 
@@ -84,13 +97,13 @@ def by_case(ranks):
 @pytest.fixture(scope="module")
 def together(tmp_path_factory):
     return by_case(ran(tmp_path_factory.mktemp("ranks"), *TOGETHER, *ON_ONE,
-                       *OTHERS, *PACKED))
+                       *OTHERS, *PACKED, *LENGTHS, *LATER))
 
 
 @pytest.fixture(scope="module")
 def of_three(tmp_path_factory):
     return by_case(ran(tmp_path_factory.mktemp("three"), "layer", *PACKED,
-                       size=3))
+                       *LENGTHS, *LATER, size=3))
 
 
 @pytest.fixture(params=["together", "of_three"])
@@ -252,6 +265,183 @@ def test_a_trial_that_a_rank_cannot_make_is_made_by_none(group):
     assert all("iterator" in why for why in ranks[0]["refused"].values())
 
 
+def test_a_trial_that_comes_late_makes_the_microbatch_eager_on_all(group):
+    """On the other ranks there are graphs by then, and they are not left
+    alone."""
+    ranks = group("packed on one, later")
+    are_equal(ranks)
+    of_warmup = group("packed on one")[0]["eager_calls"]["warmup"]
+    for found in ranks:
+        assert found["refused"] == {} and found["replays"] > 0
+        assert found["eager_calls"] == {"warmup": of_warmup + LAYERS}
+    last = len(ranks) - 1
+    for found in ranks[:-1]:
+        assert f"rank {last} is given less of a packed argument than its " \
+            "room for the first time, and all ranks try it" in found["said"]
+
+
+def test_a_layer_of_a_chunk_that_was_not_tried_waits_for_a_trial(group):
+    """It could not be tried once the chunk's graph has run."""
+    ranks = group("packed, cut short in a chunk")
+    are_equal(ranks)
+    alike(ranks, "eager_calls", "replays")
+    assert ranks[0]["replays"] > 0
+
+
+def test_what_a_late_trial_shows_all_hear(group):
+    ranks = group("packed otherwise on one, later")
+    are_equal(ranks)
+    last = len(ranks) - 1
+    for rank, found in enumerate(ranks):
+        assert len(found["refused"]) == LAYERS and found["replays"] > 0
+        for why in found["refused"].values():
+            assert "its result is another with cu_seqlens" in why \
+                if rank == last else why == \
+                f"rank {last} runs it eagerly: its log says why"
+
+
+# ---- several shapes ---------------------------------------------------------
+
+
+def alike(ranks, *names) -> None:
+    for name in names:
+        assert all(found[name] == ranks[0][name] for found in ranks), name
+
+
+@pytest.mark.parametrize("case", SAME_LENGTHS)
+def test_a_length_replays_from_its_second_time_on(group, case):
+    ranks = group(case)
+    are_equal(ranks)
+    alike(ranks, "banks", "eager_calls", "meetings", "asked")
+    assert [b["shape"] for b in ranks[0]["banks"]] == [
+        f"(2, {length}, {WIDTH})" for length in (32, 24, 16)]
+    assert all(b["replays"] > 0 for b in ranks[0]["banks"])
+    assert set(ranks[0]["eager_calls"]) <= {"warmup", "input",
+                                            "gradients_moved"}
+    assert ranks[0]["asked"] == 2 * ranks[0]["recordings"]
+
+
+def test_a_microbatch_asks_once(group):
+    """And a backward that is recorded; a replay does not."""
+    found = group("layer")[0]
+    assert found["meetings"] == 11 + found["recordings"] // 3
+    assert found["asked"] == 2 * found["recordings"]
+
+
+def test_with_one_shape_no_microbatch_asks(group):
+    found = group("one shape")[0]
+    are_equal(group("one shape"))
+    assert found["meetings"] == found["recordings"] // 3
+    ranks = group("one shape, of several")
+    are_equal(ranks)
+    alike(ranks, "banks", "eager_calls")
+    assert len(ranks[0]["banks"]) == 1 and ranks[0]["banks"][0]["replays"] > 0
+
+
+def test_a_bank_is_of_what_all_ranks_are_given(group):
+    """Whoever sees a shape first, and beside which one."""
+    ranks = group("one sees a shape first")
+    are_equal(ranks)
+    alike(ranks, "eager_calls", "replays", "recordings")
+    assert [b["shape"] for b in ranks[0]["banks"]] == [
+        f"(2, {length}, {WIDTH})" for length in (32, 24, 24, 32)]
+    assert [b["shape"] for b in ranks[1]["banks"]] == [
+        f"(2, {length}, {WIDTH})" for length in (32, 32, 24, 24)]
+    for found in ranks:
+        assert all(b["replays"] > 0 for b in found["banks"])
+    assert "rank 1: its shape 2" in ranks[0]["banks"][2]["besides"]
+
+
+def test_the_rank_that_differs_is_named(group):
+    ranks = group("a shape of each microbatch on one")
+    are_equal(ranks)
+    for found in ranks:
+        assert found["eager_calls"]["input"] == 10 * LAYERS
+        assert found["replays"] > 0
+    assert "what rank 1 is given is of another shape" in ranks[0]["said"]
+    assert f"x.shape is (2, 15, {WIDTH}) in it and (2, 32, {WIDTH}) in those" \
+        in ranks[1]["said"]
+
+
+@pytest.mark.parametrize("case", GIVING_WAY)
+def test_all_let_the_same_bank_go(group, case):
+    ranks = group(case)
+    are_equal(ranks)
+    alike(ranks, "banks", "eager_calls", "replays")
+    banks = ranks[0]["banks"]
+    assert sum(b["graphs"] > 0 for b in banks) == (
+        1 if case == "one gives way with gradients" else 2)
+    assert sum(b["evictions"] for b in banks) > 0
+    assert all(b["recordings"] for b in banks)
+
+
+def test_gradients_in_the_memory_of_what_goes_are_copied_out(group):
+    for found in group("one gives way with gradients"):
+        assert found["eager_calls"]["gradients_moved"] == 1
+
+
+def test_all_leave_the_graphs_of_a_bank_together(group):
+    ranks = group("a setting of each shape, everywhere")
+    are_equal(ranks)
+    alike(ranks, "eager_calls", "banks")
+    assert ranks[0]["eager_calls"]["attributes"] == 6
+
+
+def test_no_bank_goes_that_one_rank_may_go_back_through(group):
+    ranks = group("one holds on to what would give way")
+    before = group("one gives way")[0]["eager_calls"]["banks"]
+    for found in ranks:
+        assert found["eager_calls"]["banks"] == before + 2 * LAYERS
+        assert "rank 0 cannot let another shape's graphs go for it now" \
+            in found["said"]
+    # All of them may, in one step.
+    for found in group("none gives way in flight"):
+        assert "cannot let another shape's graphs go for it now" \
+            in found["said"]
+
+
+def test_shapes_that_do_not_have_room_do_not_drive_each_other_out(group):
+    ranks = group("more than there is room for")
+    are_equal(ranks)
+    alike(ranks, "banks", "eager_calls")
+    assert [b["evictions"] for b in ranks[0]["banks"]] == [0, 0]
+
+
+# ---- what one rank finds where a microbatch begins --------------------------
+
+
+def test_what_one_rank_refuses_later_all_refuse(group):
+    ranks = group("hooks on one, later")
+    are_equal(ranks)
+    alike(ranks, "replays")
+    last = len(ranks) - 1
+    for found in ranks[:-1]:
+        assert found["refused"] == {
+            "layers.0": f"rank {last} runs it eagerly: its log says why"}
+    assert "mlp has hooks" in ranks[-1]["refused"]["layers.0"]
+    # Two steps of two microbatches have graphs, and of three two layers.
+    assert ranks[0]["replays"] > 2 * 3 * 2 * (LAYERS - 1)
+
+
+@pytest.mark.parametrize("case, rank, reason, count", [
+    ("hooks on one, for a microbatch", -1, "hooks", 1),
+    ("scaled on one, for a microbatch", 0, "attributes", 1)])
+def test_a_microbatch_that_one_runs_eagerly_all_do(group, case, rank, reason,
+                                                   count):
+    ranks = group(case)
+    are_equal(ranks)
+    alike(ranks, "replays")
+    rank %= len(ranks)
+    for i, found in enumerate(ranks):
+        assert found["refused"] == {}
+        if i != rank:
+            assert found["eager_calls"]["ranks"] == count * LAYERS
+            assert f"rank {rank} runs a microbatch eagerly ({reason}), so " \
+                "all ranks do" in found["said"]
+        else:
+            assert found["eager_calls"][reason] == count
+
+
 # ---- apart ------------------------------------------------------------------
 
 
@@ -259,6 +449,9 @@ def test_a_trial_that_a_rank_cannot_make_is_made_by_none(group):
     ("a setting on one", "step 3, layers.1 attn..mlp forward, microbatch 0",
      "scale was not there when it was recorded and is 0.5"),
     ("an evaluation on one", "step 3, layers.0", "forward_only"),
+    ("an evaluation on one, of one shape", "step 3, layers.0",
+     "forward_only"),
+    ("another shape on one, of one shape", "step 3, layers.0", "input"),
     ("a hook on one in a backward",
      "step 3, layers.1 attn..mlp backward, microbatch 0", "")])
 def test_a_rank_that_leaves_alone_is_an_error(parted, case, where, why):

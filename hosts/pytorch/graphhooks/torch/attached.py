@@ -88,6 +88,7 @@ class Attached:
         versions.check()
         _refuse_other_allocators()
         be_opaque()
+        self.is_packed = bool(packed)
         self.ranks = ranks.of(self, group)
         evaluates = evaluation.asked(eval, graphs, self.ranks)
         self._gradients = gradients
@@ -96,7 +97,7 @@ class Attached:
         self.segments: list = []
         self.flights = Flights(self.segments)
         self.twins = Twins()
-        self.banks = banks.Banks(self)
+        self.banks = self.ranks.banks(self)
         self.pools = Pools(self)
         self.nothing = Nothing()
         self.stepped = False  # an optimizer has, and no forward came since

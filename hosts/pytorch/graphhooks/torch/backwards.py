@@ -52,7 +52,7 @@ def begin(segment, instance: Instance, microbatch: int, grads):
             or segment.sums.is_summing())
         _record_all(segment, instance, microbatch, given)
     else:
-        segment.decline_backward(microbatch)
+        segment.decline_backward(instance, microbatch)
     if segment.refused is not None or instance.backward is None \
             or instance.signature.refused is not None:
         return _eagerly(segment, instance, microbatch, given)

@@ -121,11 +121,9 @@ class Banks:
     def find(self, segment, key, tensors, args, kwargs) -> Signature | None:
         """What is known of such calls in the bank of the flight at hand; None:
         it runs eagerly, which is counted."""
-        flight = self.owner.forward()
-        if flight != self._flight:
-            self._flight = flight
-            self._bank = self._begin(segment, key, tensors, args, kwargs)
-        bank = self._bank
+        bank = self.at_hand(segment, key, tensors, args, kwargs)
+        if bank is None:
+            return None
         signature = bank.of.get(segment.index)
         if signature is None or signature.key != key:
             signature = self._meet(segment, bank, key, tensors, args, kwargs)
@@ -138,28 +136,49 @@ class Banks:
             return None
         return signature
 
+    def at_hand(self, segment, key, tensors, args, kwargs) -> Bank | None:
+        """That of the flight; None: it is of none, which is counted."""
+        flight = self.owner.forward()
+        if flight != self._flight:
+            self._flight = flight
+            self._bank = self._begin(segment, key, tensors, args, kwargs)
+        return self._bank
+
+    def is_eager(self, segment) -> bool:
+        """Of a call that this rank runs eagerly: whether all ranks know that
+        they do."""
+        return False
+
+    @property
+    def number(self) -> int:
+        """Of the flight's bank, for the library."""
+        return self._bank.number or 0 if self._bank is not None else 0
+
     def _begin(self, segment, key, tensors, args, kwargs) -> Bank:
         """The first call of a flight."""
         bank = self._bank
         if bank is None or bank.of.get(segment.index) is None \
                 or bank.of[segment.index].key != key:
-            bank = self.all.get(_hashed(key)) or self._know(
-                segment, key, tensors, args, kwargs)
-        self._count += 1
-        bank.before, bank.last = bank.last, self._count
-        bank.is_open = bank.has_graphs or (
-            bank.before > 0 and self._has_room(bank))
+            bank = self.all.get(hashed(key)) or self._know(
+                hashed(key), segment, key, tensors, args, kwargs)
+        bank.is_open = self._count_flight(bank)
         if bank.is_open and bank.number is None:
             self._declare(bank)
         return bank
 
-    def _know(self, segment, key, tensors, args, kwargs) -> Bank:
+    def _count_flight(self, bank: Bank) -> bool:
+        """Whether it may have graphs."""
+        self._count += 1
+        bank.before, bank.last = bank.last, self._count
+        return bank.has_graphs or (bank.before > 0 and self._has_room(bank))
+
+    def _know(self, by: tuple, segment, key, tensors, args, kwargs) -> Bank:
         self._met += 1
         words = {}
         if self._met <= _IN_WORDS:  # words take time
             words = calls.describe(segment.sites[0], key, args, kwargs)
         name = str(tuple(tensors[0].shape)) if tensors else "no tensors"
-        bank = Bank(_hashed(key), words, name, self.owner.segments)
+        bank = Bank(by, words, name, self.owner.segments)
         if len(self.all) >= _KNOWN:
             self._forget_one()
         self.all[bank.key] = bank
@@ -215,13 +234,17 @@ class Banks:
     # ---- what is recorded -----------------------------------------------
 
     def note_recorded(self, signature: Signature, instance) -> None:
-        """A forward.  The library may have let another bank go for it."""
+        """A forward."""
         bank = signature.bank
         if not signature.serial or instance.serial < signature.serial:
             signature.serial = instance.serial
         if bank.has_graphs:
             return
         bank.has_graphs = True
+        self._look_who_gave_way(bank)
+
+    def _look_who_gave_way(self, bank: Bank) -> None:
+        """For that one."""
         for other in self.declared:
             if other is not bank and other.has_graphs \
                     and self.stats_of(other).evictions > other.evictions:
@@ -264,8 +287,7 @@ class Banks:
         then = next((b for b in self.declared if b is not bank), None)
         if bank.before or then is None or not bank.words:
             return None
-        name, how = calls.difference(then.words, bank.words)
-        is_shape = name.endswith((".shape", ".stride()"))
+        name, how, is_shape = self._difference(then, bank)
         if is_shape and self._met <= self.most:
             return None
         return self._once(name, lambda: "a call differs from those that are "
@@ -281,10 +303,15 @@ class Banks:
         if self.declared or self._met < _EACH_NEW or not bank.words:
             return None
         then = next(b for b in self.all.values() if b is not bank)
-        name, how = calls.difference(then.words, bank.words)
+        name, how, _ = self._difference(then, bank)
         return self._once(_NONE_AGAIN, lambda: "no call has come a second "
                           f"time, so nothing is recorded: {how}; "
                           f"{remedy(name, bank.words)}{self._remedy(name)}")
+
+    def _difference(self, then: Bank, bank: Bank) -> tuple:
+        """What is another, a sentence, and whether it is but a shape."""
+        name, how = calls.difference(then.words, bank.words)
+        return name, how, name.endswith((".shape", ".stride()"))
 
     def _remedy(self, name) -> str:
         texts = [name and b.words.get(name) or b.name
@@ -292,7 +319,8 @@ class Banks:
         texts = list(dict.fromkeys(map(calls.shortened, texts)))
         more = ", ..." if len(texts) > _SHOWN or self._met > len(self.all) \
             else ""
-        how = ("pad to one length: ranks of a group have graphs of one shape"
+        how = ("pad to one length, or let ranks of the group have graphs of "
+               "several: leave out max_banks=1"
                if self.owner.ranks.most_banks == 1 else
                "pad to few lengths (pad_to_multiple_of=64), keep what changes "
                "in every call out of it, or attach with max_banks="
@@ -358,7 +386,7 @@ class Banks:
                 + (", ..." if len(with_graphs) > _SHOWN else "")]
 
 
-def _hashed(key) -> tuple:
+def hashed(key) -> tuple:
     """What numbers and texts, and some enums, are looked up by."""
     key = tuple(key)
     try:

@@ -76,6 +76,7 @@ class Packed:
         self._padded: dict = {}  # of the calls at hand, by segment
         self._numbers: set = set()  # names of arguments that are none
         self._told: set = set()  # what does not fit, by name, and of which
+        self.is_wanted = False  # a trial, for which a microbatch is eager
 
     # ---- the attach -----------------------------------------------------
 
@@ -342,6 +343,8 @@ class _Given:
 
 class Nothing:
     """No argument is packed."""
+
+    is_wanted = False
 
     def attach(self, sites) -> None:
         pass

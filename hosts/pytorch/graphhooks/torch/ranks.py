@@ -24,10 +24,12 @@ import torch
 from .. import _abi
 from ..errors import Error
 from . import private, questions
+from .banks import Banks
 from .private import raw_stream
 from .segment import Segment
 from .shared import Asking, Shared
 from .site import Site
+from .together import Together
 from .tree import Unfit
 
 _WORDS = 24  # that the library says at once
@@ -55,9 +57,10 @@ def of(owner, group):
 class Single:
     """A rank that decides for itself: its group has no other."""
 
-    segment, site = Segment, Site
+    segment, site, banks = Segment, Site, Banks
     most_banks = 65536  # the library's GH_BANKS
     size = 1
+    asked = 0  # how often, besides the library
 
     def __init__(self, owner):
         self.owner = owner
@@ -113,10 +116,13 @@ class Ranks(Single):
     """All of a group."""
 
     segment, site = Shared, Asking
-    most_banks = 1  # the session's own, which all of them have
 
     def __init__(self, owner, group):
         super().__init__(owner)
+        if _is_one(owner):
+            self.most_banks, self.banks = 1, Banks
+        else:
+            self.banks = Together
         dist = torch.distributed
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         if self.rank < 0:
@@ -178,6 +184,15 @@ class Ranks(Single):
         except Error as error:
             raise self.explained(error) from None
 
+    def clear(self, bank: int) -> None:
+        """Of share(); the bank's graphs are destroyed.  Waits for them."""
+        owner = self.owner
+        try:
+            owner.check(owner.api.ranks_clear(owner.handle, bank,
+                                              ctypes.byref(owner.error)))
+        except Error as error:
+            raise self.explained(error) from None
+
     def _compare(self, rank: int, theirs, mine) -> None:
         for name, value in mine[0].items():
             if theirs[0][name] != value:
@@ -229,6 +244,7 @@ class Ranks(Single):
     def ask(self, segment, about: int, *answers) -> list:
         """What each rank answers where all of them are at one call of a
         segment."""
+        self.asked += 1
         mine = [about, segment.index, *answers]
         mine += [0] * (questions.WORDS - len(mine))
         try:
@@ -306,6 +322,14 @@ class Ranks(Single):
         torch would give its name, and what is said of it, to another."""
         if self._failed is not None:
             _made.pop(self._key, None)
+
+
+def _is_one(owner) -> bool:
+    """Whether all microbatches are of one shape, and nobody need ask of which
+    it is.  A number that is none the library refuses."""
+    most = os.environ.get("GRAPHHOOKS_MAX_BANKS") \
+        or owner.options["max_banks"]
+    return str(most).strip() == "1" and not owner.is_packed
 
 
 def all_gather(every, mine, group) -> None:

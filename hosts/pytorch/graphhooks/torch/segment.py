@@ -225,6 +225,7 @@ class Segment(Planned):
         if not signature.warm or not self.chain.is_known(signature):
             return self._learn(signature, site, tensors, args, kwargs)
         if not owner.packed.have_tried(self):
+            owner.packed.is_wanted = signature.bank.is_open
             owner.count("warmup")
             return site.run(*args, **kwargs)
         bank = signature.bank
@@ -399,7 +400,7 @@ class Segment(Planned):
         """Whether one has."""
         return instance.spent
 
-    def decline_backward(self, microbatch: int) -> None:
+    def decline_backward(self, instance, microbatch: int) -> None:
         """Its recording is not tried; where ranks share it they hear so."""
 
     # ---- backward -------------------------------------------------------

@@ -53,7 +53,7 @@ class Shared(Segment):
         super().__init__(*how)
         self.is_due = False  # the call at hand has not asked
         self.meets = False  # other ranks make the pass at hand too
-        self._agreed = False  # all ranks have refused it at the attach
+        self.is_agreed = False  # all ranks have refused it, and know that
         self._before = -1, -1  # the step and the microbatch before the call
         self._unfit = [self._make_unfit(d) for d in (0, 1)]
 
@@ -72,10 +72,15 @@ class Shared(Segment):
         for all."""
         for rank, why in enumerate(reasons):
             if why is not None:
-                self._agreed = True
-                if self.refused is None:
-                    self.refuse(f"rank {rank} runs it eagerly: {why}")
+                self.adopt(rank, why)
                 return
+
+    def adopt(self, rank: int, why: str) -> None:
+        """What a rank has refused, all have."""
+        self.is_agreed = True
+        self.is_due = self.meets = False
+        if self.refused is None:
+            self.refuse(f"rank {rank} runs it eagerly: {why}")
 
     # ---- forward --------------------------------------------------------
 
@@ -89,7 +94,7 @@ class Shared(Segment):
         return self._asking(super()._lead_under, hook, *call)
 
     def _asking(self, lead, *call):
-        self.is_due = self.meets = not self._agreed
+        self.is_due = self.meets = not self.is_agreed
         self._before = self.owner.steps, self.seen
         try:
             return lead(*call)
@@ -115,6 +120,7 @@ class Shared(Segment):
         """It has run nowhere: the slot is free, as where it was given up."""
         pass_ = self._unfit[0]
         pass_.microbatch = self.owner.microbatch
+        pass_.bank = self.owner.banks.number
         pass_.stream = raw_stream(self.owner.device) or None
         pass_.flags = _abi.GH_PASS_NO_EXIT | _abi.GH_PASS_LOCAL  # ask nobody
         if pass_.enter() >= 0:
@@ -129,8 +135,11 @@ class Shared(Segment):
                 self._say_beside()
             return
         self._count_in()
-        self._decline(0, self.owner.microbatch, for_good=self.refused
-                      is not None and not self.instances)
+        banks = self.owner.banks
+        if not banks.is_eager(self):
+            self._decline(0, self.owner.microbatch, banks.number,
+                          for_good=self.refused is not None
+                          and not self.instances)
 
     def _is_beside(self) -> bool:
         """Whether the call is no pass of a microbatch."""
@@ -160,13 +169,13 @@ class Shared(Segment):
 
     # ---- what the library is told ---------------------------------------
 
-    def _decline(self, direction: int, microbatch: int, for_good=False,
-                 flags=0) -> None:
+    def _decline(self, direction: int, microbatch: int, bank: int,
+                 for_good=False, flags=0) -> None:
         """A pass that cannot be, here; for good: one that would be recorded,
         and is given up."""
         owner = self.owner
         pass_ = self._unfit[direction]
-        pass_.microbatch = microbatch
+        pass_.microbatch, pass_.bank = microbatch, bank
         pass_.stream = raw_stream(owner.device) or None
         pass_.flags = _abi.GH_PASS_NO_EXIT | flags
         pass_.n_inputs = 0 if for_good else 1
@@ -193,9 +202,10 @@ class Shared(Segment):
         return instance.may_spend and any(map(any, self.owner.ranks.ask(
             self, SPENT, int(instance.spent))))
 
-    def decline_backward(self, microbatch: int) -> None:
+    def decline_backward(self, instance, microbatch: int) -> None:
         """For good, on all: none comes by the forward's graph again."""
-        self._decline(1, microbatch, True, _abi.GH_PASS_PREPARE)
+        self._decline(1, microbatch, instance.flight[0], True,
+                      _abi.GH_PASS_PREPARE)
 
     def run_back(self, instance, microbatch: int, grads):
         """What is wrong before the library is asked may be so on one rank."""
@@ -204,7 +214,7 @@ class Shared(Segment):
             return super().run_back(instance, microbatch, grads)
         except Error:
             if self.is_due:
-                self._decline(1, microbatch)
+                self._decline(1, microbatch, instance.flight[0])
             raise
         finally:
             self.is_due = False
