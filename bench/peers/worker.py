@@ -80,7 +80,7 @@ def main() -> int:
         else:
             import torch_rows as rows
         if kind in ("layer", "chunk") or kind.endswith("+offload"):
-            import graphhooks.torch.attached  # noqa: F401 - in time
+            import graphhooks.torch.attach.attached  # noqa: F401 - in time
         import measure
     except Exception as error:
         traceback.print_exc()

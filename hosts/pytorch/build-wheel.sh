@@ -72,8 +72,10 @@ trap 'exit 1' HUP INT TERM
 mkdir -p "$stage/graphhooks/lib/graphhooks"
 cp "$here/pyproject.toml" "$here/README.md" "$stage"
 cp "$here"/graphhooks/*.py "$stage/graphhooks"
-mkdir "$stage/graphhooks/torch"
-cp "$here"/graphhooks/torch/*.py "$stage/graphhooks/torch"
+(cd "$here" && find graphhooks/torch -name "*.py") | while read -r file; do
+    mkdir -p "$stage/$(dirname "$file")"
+    cp "$here/$file" "$stage/$file"
+done
 chmod -R u+w "$stage"
 
 # As installed: what belongs to the library is in graphhooks/ beside it.

@@ -33,7 +33,7 @@ if torch.cuda.device_count() == 0:
     softtorch.install()
 
 from graphhooks import Error  # noqa: E402
-from graphhooks.torch import private  # noqa: E402
+from graphhooks.torch.base import private  # noqa: E402
 from models import (HAS_GPU, WIDTH, Block, F, Mlp,  # noqa: E402
                     Model, Run, differing, nn)
 from test_packed import TOKENS, Packing, offsets  # noqa: E402

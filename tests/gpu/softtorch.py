@@ -518,8 +518,10 @@ def install() -> None:
     torch.set_num_threads(1)  # the tensors are small, and the tests many
     _put_entries()
 
-    from graphhooks.torch import (memory, pinned, private, ranks, ringed,
-                                  stack)
+    from graphhooks.torch.attach import stack
+    from graphhooks.torch.base import memory, private
+    from graphhooks.torch.group import ranks
+    from graphhooks.torch.offload import pinned, ringed
 
     private.gpu = torch.device("cpu")
     ranks.all_gather = _unseen(ranks.all_gather)
@@ -548,7 +550,7 @@ def _take_tensors(stack) -> None:
 @contextlib.contextmanager
 def uninstalled():
     """As far as tensors go, and where it is installed."""
-    from graphhooks.torch import stack
+    from graphhooks.torch.attach import stack
 
     if _device_of is None:
         yield

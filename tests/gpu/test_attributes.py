@@ -15,7 +15,8 @@ import pytest
 from models import COUNTS, WHOLE, WIDTH, Block, Mlp, nn, torch
 from torch.testing._internal.two_tensor import TwoTensor
 
-from graphhooks.torch import flags, gradients
+from graphhooks.torch.grad import gradients
+from graphhooks.torch.guard import flags
 
 GRAIN = pytest.mark.parametrize("grain", WHOLE)
 

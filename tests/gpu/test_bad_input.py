@@ -19,7 +19,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import graphhooks
 from graphhooks import Error
-from graphhooks.torch import private, seeds
+from graphhooks.torch.base import private
+from graphhooks.torch.grad import seeds
 
 GRAIN = pytest.mark.parametrize("grain", GRAINS)
 

@@ -12,10 +12,10 @@ import pytest
 from test_tree import Tensor
 
 from graphhooks import Error
-from graphhooks.torch import tree
-from graphhooks.torch.banks import Signature
-from graphhooks.torch.chain import Chain
-from graphhooks.torch.things import Things
+from graphhooks.torch.base import tree
+from graphhooks.torch.shapes.banks import Signature
+from graphhooks.torch.step.chain import Chain
+from graphhooks.torch.guard.things import Things
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 from models import LENGTH, WIDTH, Block, Model, nn, torch
 
-from graphhooks.torch import chained
+from graphhooks.torch.grad import chained
 
 
 class Linear(nn.Module):

@@ -13,8 +13,8 @@ from models import COUNTS, WHOLE, Block, Model, Normed, on_a_gpu, torch
 from torch.utils.checkpoint import (CheckpointPolicy, checkpoint,
                                     create_selective_checkpoint_contexts)
 
-from graphhooks.torch import checkpoint as gh_checkpoint
-from graphhooks.torch.tree import Unfit
+from graphhooks.torch.record import checkpoint as gh_checkpoint
+from graphhooks.torch.base.tree import Unfit
 
 HOW = pytest.mark.parametrize(
     "reentrant, preserve",

@@ -13,7 +13,7 @@ from models import (COUNTS, LAYERS, WIDTH, Block, Model, Normed, adamw, nn,
 from torch.utils.checkpoint import checkpoint
 
 from graphhooks import Error  # noqa: E402
-from graphhooks.torch import landing  # noqa: E402
+from graphhooks.torch.grad import landing  # noqa: E402
 
 
 def test_one_launch_each(runs):

@@ -9,8 +9,8 @@ import pytest
 from models import DEVICE, SEGMENTS, WHOLE, torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from graphhooks.torch import comparisons
-from graphhooks.torch.comparisons import Comparisons
+from graphhooks.torch.base import comparisons
+from graphhooks.torch.base.comparisons import Comparisons
 
 _aten = torch.ops.aten
 

@@ -12,9 +12,9 @@ import pytest
 from models import F, nn, same, torch
 from torch.autograd.graph import get_gradient_edge
 
-from graphhooks.torch import contributions
-from graphhooks.torch.comparisons import Comparisons
-from graphhooks.torch.contributions import Contributions
+from graphhooks.torch.grad import contributions
+from graphhooks.torch.base.comparisons import Comparisons
+from graphhooks.torch.grad.contributions import Contributions
 
 
 class Layer(nn.Module):

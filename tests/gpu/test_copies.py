@@ -12,7 +12,7 @@ import weakref
 import pytest
 from models import COUNTS, GRAINS, Run, collect, torch
 
-from graphhooks.torch.segment import Site  # noqa: E402
+from graphhooks.torch.step.segment import Site  # noqa: E402
 
 GRAIN = pytest.mark.parametrize("grain", GRAINS)
 

@@ -12,8 +12,10 @@ import pytest
 from models import nn, same, torch
 
 from graphhooks import Error
-from graphhooks.torch import attached, gradients, sums, tree
-from graphhooks.torch.flights import Flights, Waiting
+from graphhooks.torch.attach import attached
+from graphhooks.torch.base import tree
+from graphhooks.torch.grad import gradients, sums
+from graphhooks.torch.record.flights import Flights, Waiting
 
 N = 3
 

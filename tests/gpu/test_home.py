@@ -12,9 +12,11 @@ from types import SimpleNamespace
 import pytest
 from models import nn, torch
 
-from graphhooks.torch import attached, memory, segment
-from graphhooks.torch.gradients import Parameters
-from graphhooks.torch.places import Places
+from graphhooks.torch.attach import attached
+from graphhooks.torch.base import memory
+from graphhooks.torch.step import segment
+from graphhooks.torch.grad.gradients import Parameters
+from graphhooks.torch.guard.places import Places
 
 
 @pytest.fixture

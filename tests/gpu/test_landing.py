@@ -10,7 +10,8 @@ import weakref
 import pytest
 from models import torch
 
-from graphhooks.torch import landing, private
+from graphhooks.torch.base import private
+from graphhooks.torch.grad import landing
 
 
 class Backward:

@@ -223,7 +223,7 @@ def test_buffers_and_attributes_stay(pair):
 
 def test_memory_is_let_go_before_the_library_copies(runs, monkeypatch):
     """In a capture: a place, the copy, the mark, in this order."""
-    from graphhooks.torch import ringed
+    from graphhooks.torch.offload import ringed
 
     calls: list = []
     for name in ("save", "commit", "load", "release"):
@@ -501,7 +501,7 @@ class Held(torch.utils._python_dispatch.TorchDispatchMode):
 @pytest.mark.skipif(HAS_GPU, reason="bench/peers measures it on a GPU")
 @pytest.mark.parametrize("what", [True, "mlp", "mlp,attn"])
 def test_eager_layers_hold_less(runs, what, monkeypatch):
-    from graphhooks.torch import pinned
+    from graphhooks.torch.offload import pinned
 
     addresses = set()
     allocate = pinned.allocate
@@ -847,7 +847,7 @@ def test_evaluation_offloads_nothing(pair):
 
 def test_a_backward_brings_no_other_microbatch_back(pair, monkeypatch):
     """Where no layer has graphs, nobody counts microbatches."""
-    from graphhooks.torch import carried
+    from graphhooks.torch.offload import carried
 
     back = []  # the layers whose groups come back
     bring = carried.CarriedGroup.bring

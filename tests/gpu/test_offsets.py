@@ -166,7 +166,7 @@ def test_a_step_that_begins_with_a_call_over_the_room(pair, grain, model):
 def test_nothing_is_kept_of_a_call(runs, grain, monkeypatch):
     """However many are evaluated."""
     made = []
-    padded = graphhooks.torch.packed._padded
+    padded = graphhooks.torch.shapes.packed._padded
 
     class Kept(torch.Tensor):
         alive = 0
@@ -179,7 +179,7 @@ def test_nothing_is_kept_of_a_call(runs, grain, monkeypatch):
         Kept.alive += 1
         return made.pop()
 
-    monkeypatch.setattr(graphhooks.torch.packed, "_padded", count)
+    monkeypatch.setattr(graphhooks.torch.shapes.packed, "_padded", count)
     run = runs(grain=grain, make=Packing, model=Texts, packed=PACKED)
     for _ in range(3):
         evaluate(run)

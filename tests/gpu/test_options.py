@@ -105,7 +105,7 @@ def test_options_that_are_wrong(options, why):
 
 def test_the_README_has_every_reason():
     package = Path(graphhooks.__file__).parent
-    counted = {reason for path in (package / "torch").glob("*.py")
+    counted = {reason for path in (package / "torch").rglob("*.py")
                for reason in re.findall(r'count\("(\w+)"', path.read_text())}
     text = (package.parent / "README.md").read_text()
     rows = set(re.findall(r"^\| `(\w+)` \| (?:is|has|finds|comes|would)",

@@ -304,7 +304,7 @@ def test_offsets_that_change_between_layers(pair):
 def test_arguments_share_what_is_made_for_them(pair, grain, monkeypatch):
     """One tensor is made for one that is given twice, and for all layers of
     a chunk."""
-    from graphhooks.torch import packed
+    from graphhooks.torch.shapes import packed
 
     made = []
     padded = packed._padded
@@ -346,7 +346,7 @@ def test_a_capture_of_the_callers_own(pair):
 
 def test_each_stream_has_its_own(pair, monkeypatch):
     """What is made on one may be let go there while another reads it."""
-    from graphhooks.torch import packed
+    from graphhooks.torch.shapes import packed
 
     class Streams(Fewer):
         def __init__(self, make=Packing) -> None:
@@ -537,7 +537,7 @@ class Asserts(Packing):
 def test_a_result_that_depends_on_the_room_is_refused(pair, grain, make, why,
                                                       warmup_steps,
                                                       monkeypatch):
-    from graphhooks.torch import packed
+    from graphhooks.torch.shapes import packed
 
     run = trained(pair, grain=grain, make=make, replays=False, refused=why,
                   model=Fewer, warmup_steps=warmup_steps)

@@ -21,7 +21,7 @@ import weakref
 import pytest
 from models import DEVICE, LAYERS, WHOLE, WIDTH, Block, nn, torch
 
-from graphhooks.torch import found, held, things
+from graphhooks.torch.guard import found, held, things
 
 GRAIN = pytest.mark.parametrize("grain", WHOLE)
 FACTOR = 1.0  # that a layer reads

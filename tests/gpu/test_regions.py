@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from graphhooks.torch import checkpoint as ours
-from graphhooks.torch.tree import Unfit
+from graphhooks.torch.record import checkpoint as ours
+from graphhooks.torch.base.tree import Unfit
 
 
 class Calls:

@@ -11,7 +11,7 @@ import pytest
 from models import same, torch
 
 from graphhooks import Error
-from graphhooks.torch.replay import replay
+from graphhooks.torch.step.replay import replay
 
 
 class Segment:

@@ -9,7 +9,7 @@ import pytest
 from models import GRAINS, LAYERS, Block, F, Mlp, Model, nn
 
 from graphhooks import Error, Session
-from graphhooks.torch import stack
+from graphhooks.torch.attach import stack
 
 
 def found(model, layers=None, parts=None):

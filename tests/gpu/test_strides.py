@@ -14,10 +14,10 @@ from models import GRAINS, WHOLE, WIDTH, Block, Model, nn, torch
 from torch.utils.checkpoint import checkpoint
 
 from graphhooks import Error
-from graphhooks.torch import strides
-from graphhooks.torch.flights import Twins
-from graphhooks.torch.memory import is_dense
-from graphhooks.torch.planned import Planned
+from graphhooks.torch.grad import strides
+from graphhooks.torch.record.flights import Twins
+from graphhooks.torch.base.memory import is_dense
+from graphhooks.torch.record.planned import Planned
 
 SIZES = [(2, 32), (16, 64), (3, 7)]  # that kernels split up in several ways
 

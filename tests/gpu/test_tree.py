@@ -12,7 +12,7 @@ import enum
 import pytest
 from models import torch
 
-from graphhooks.torch import tree
+from graphhooks.torch.base import tree
 
 Pair = collections.namedtuple("Pair", "first second")
 

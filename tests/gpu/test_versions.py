@@ -14,7 +14,10 @@ from models import torch
 
 import graphhooks
 from graphhooks import Error
-from graphhooks.torch import checkpoint, contributions, private, versions
+from graphhooks.torch.attach import versions
+from graphhooks.torch.base import private
+from graphhooks.torch.grad import contributions
+from graphhooks.torch.record import checkpoint
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import pytest
 from harness import PACKAGE
 
 FOLDER = PACKAGE / "graphhooks" / "torch"
-TREES = {path.name: ast.parse(path.read_text())
-         for path in sorted(FOLDER.glob("*.py"))}
+TREES = {str(path.relative_to(FOLDER)): ast.parse(path.read_text())
+         for path in sorted(FOLDER.rglob("*.py"))}
 # Of Python's own objects.
 PYTHONS = {"_fields", "_fields_"}
 
@@ -51,7 +51,7 @@ def theirs(tree, known: set) -> list:
             if is_private(str(name)) and name not in known | PYTHONS]
 
 
-@pytest.mark.parametrize("name", [n for n in TREES if n != "private.py"])
+@pytest.mark.parametrize("name", [n for n in TREES if n != "base/private.py"])
 def test_a_file_has_no_private_name_of_torch(name):
     assert theirs(TREES[name], own_names(TREES.values())) == []
 
@@ -73,7 +73,7 @@ class Ours:
 
 
 def test_the_one_file_has_them():
-    found = set(theirs(TREES["private.py"],
+    found = set(theirs(TREES["base/private.py"],
                        own_names(tree for name, tree in TREES.items()
                                  if name != "private.py")))
     assert {"_current_graph_task_id", "_will_engine_execute_node",

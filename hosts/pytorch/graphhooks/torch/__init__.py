@@ -1,53 +1,72 @@
 """graphhooks.torch: the layers of a model as CUDA graphs, bit for bit.
 
-    attached.py       a stack of modules with graphs: its session, its steps
-    off.py            what attach returns where graphs are turned off
-    stack.py          which modules are meant, and how the plan knows them
-    segment.py        the step path: a call of a module, and its backward
-    planned.py        the same for the library: passes, in the structs of C
-    replay.py         the same for autograd: a node of its graph
-    chain.py          several modules that are one launch
-    site.py           what stands in for a module's forward
-    calls.py          what a call is given, in words
-    banks.py          graphs for each of several shapes
-    pools.py          what they leave in memory, and when that is let go
-    instance.py       what is known of a segment's graphs, slot by slot
-    recording.py      a pass becomes a graph: a forward in forwards.py, a
-                      backward in backwards.py
-    failures.py       why one has failed, and what to do about it
-    gradients.py      how gradients of parameters get into .grad
-    landing.py        how they get to places of ours within a graph
-    sums.py           how those of several losses are added up
-    flights.py        the order of recordings, as their memory demands
-    contributions.py  what autograd adds up from elsewhere too
-    comparisons.py    whether it does, without a wait for each answer
-    ranks.py          layers with collectives: who runs them, and asks whom
-    shared.py         a segment of theirs, which no rank leaves alone
-    checkpoint.py     modules that run once more on the way back
-    seeds.py          where attention finds the seed of its dropout
-    offload.py        what goes to the host's memory and comes back, by groups
-    bracket.py        what stands around a module that is a group, or has some
-    saved.py          what autograd keeps of one
-    ringed.py         groups of recorded passes, which the library moves
-    carried.py        groups of eager passes; their pinned memory in pinned.py
-    evaluation.py     graphs for passes without gradients: their session
-    evaluated.py      a segment in one
-    packed.py         arguments of packed sequences, by capacity
-    trial.py          whether a module gives the same with them
-    attributes.py     what modules hold in Python
-    draws.py          the random numbers that they draw there
-    settings.py       whether what layers read in Python is as it was
-    things.py         the same of what several layers have
-    found.py          what there is to be read, by name
-    names.py          which names functions read, and of which files
-    held.py           whether that is the same, in short loops
-    tables.py         tensors of which others stand in the place
-    notices.py        what is said of segments in the log
-    places.py         whether all that graphs read is where it was
-    memory.py         captures by torch, and the memory that graphs live in
-    tree.py           tensors, and what holds them
-    private.py        what is used of torch beyond what it documents
-    versions.py       the versions of torch that are known to work
+A folder reads those after it, and none before it:
+
+    attach/             what attach() makes of a model
+      attached.py       a stack of modules with graphs: its session, its steps
+      stack.py          which modules are meant, and how the plan knows them
+      versions.py       the versions of torch that are known to work
+      off.py            what attach returns where graphs are turned off
+    group/              layers with collectives, of which no rank leaves the others
+      ranks.py          who runs them, and asks whom
+      shared.py         a segment of theirs
+      together.py       the banks that they agree on
+    offload/            what goes to the host's memory and comes back, by groups
+      offload.py        which groups there are, and who moves them
+      bracket.py        what stands around a module that is a group, or has some
+      saved.py          what autograd keeps of one
+      ringed.py         groups of recorded passes, which the library moves
+      carried.py        groups of eager passes
+      pinned.py         their memory
+    evaluate/           graphs for passes without gradients
+      evaluation.py     their session
+      evaluated.py      a segment in one
+    shapes/             which graphs a call is of
+      banks.py          graphs for each of several shapes
+      packed.py         arguments of packed sequences, by capacity
+      trial.py          whether a module gives the same with them
+    step/               a call of a module in a step
+      segment.py        the step path: a call of a module, and its backward
+      site.py           what stands in for a module's forward
+      chain.py          several modules that are one launch
+      replay.py         a node of autograd's graph
+    record/             how passes become graphs
+      planned.py        passes, in the structs of C
+      instance.py       what is known of a segment's graphs, slot by slot
+      recording.py      a pass becomes a graph
+      forwards.py       a forward does
+      backwards.py      a backward does
+      failures.py       why one has failed, and what to do about it
+      flights.py        the order of recordings, as their memory demands
+      pools.py          what banks leave in memory, and when that is let go
+      checkpoint.py     modules that run once more on the way back
+    grad/               how gradients get to where autograd would put them
+      gradients.py      those of parameters, into .grad
+      landing.py        to places of ours within a graph
+      sums.py           those of several losses
+      contributions.py  what autograd adds up from elsewhere too
+      chained.py        gradients that a graph reads where the next has left them
+      strides.py        how they lie in memory
+      seeds.py          where attention finds the seed of its dropout
+    guard/              whether a call is what was recorded
+      calls.py          what a call is given, in words
+      attributes.py     what modules hold in Python
+      draws.py          the random numbers that they draw there
+      flags.py          flags on weights that a backward puts up
+      places.py         whether all that graphs read is where it was
+      settings.py       whether what layers read in Python is as it was
+      things.py         the same of what several layers have
+      found.py          what there is to be read, by name
+      held.py           whether that is the same, in short loops
+      tables.py         tensors of which others stand in the place
+    base/               what all of it reads
+      memory.py         captures by torch, and the memory that graphs live in
+      tree.py           tensors, and what holds them
+      names.py          which names functions read, and of which files
+      comparisons.py    whether tensors are equal, without a wait for each
+      notices.py        what is said of segments in the log
+      questions.py      what ranks ask each other
+      private.py        what is used of torch beyond what it documents
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -57,7 +76,7 @@ from __future__ import annotations
 import torch
 
 from ..errors import Error
-from .off import Off, is_off
+from .attach.off import Off, is_off
 
 __all__ = ["attach"]
 
@@ -70,6 +89,6 @@ def attach(model: torch.nn.Module, layers=None, **options):
         raise Error("this torch is built without CUDA, and graphs are of a "
                     "GPU: install one that has it, or turn them off, "
                     "enable=False")
-    from .attached import Attached  # needs what only such a torch has
+    from .attach.attached import Attached  # needs what only such a torch has
 
     return Attached(model, layers, **options)

@@ -1,0 +1,507 @@
+"""A stack of modules with graphs.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import collections
+import ctypes
+import logging
+import os
+import weakref
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from ... import _abi
+from ...errors import Error, spell
+from ...services import host_services
+from ...session import Session
+from ..base import private
+from ..base.comparisons import Comparisons
+from ..base.memory import Captures
+from ..base.notices import EAGER, NOTE, Notices
+from ..base.private import current_pass, raw_stream
+from ..evaluate import evaluation
+from ..grad.contributions import Way
+from ..grad.gradients import Nothing
+from ..group import ranks
+from ..guard.places import Watch
+from ..guard.things import Things
+from ..offload.bracket import Plain
+from ..offload.offload import NAMES, Nothing as NoOffload, Offload, asked
+from ..record.flights import Flights, Twins
+from ..record.pools import Pools
+from ..shapes import banks
+from ..shapes.packed import Nothing as NothingPacked, Packed, rooms
+from ..step.segment import Segment
+from ..step.site import Detached, Site, be_opaque
+from . import stack, versions
+
+log = logging.getLogger("graphhooks")
+
+
+_EARLY = 10  # steps in which engines may still put hooks on nodes
+_MANY = 64  # microbatches of a first step
+
+
+class _Session(Session):
+    """Nobody who attaches brackets segments."""
+
+    about = ""  # what its sentences begin with
+
+    def _in_words(self, text: str) -> str:
+        said, bracket, _ = text.partition("; bracket every segment")
+        if not bracket:
+            return self.about + super()._in_words(text)
+        return self.about + said + (
+            "; the model has not called them, or they run eagerly, of which "
+            "explain() has the reason: leave out with layers= what the model "
+            "does not call")
+
+
+class Attached:
+    """A stack of modules with graphs; ``detach`` gives them back."""
+
+    def __init__(self, model, layers=None, *, parts=None, generators=(),
+                 gradients="graph", graphs=True, packed=None, group=None,
+                 eval=False, **options):
+        if gradients not in ("graph", "autograd"):
+            raise Error(f"gradients is {gradients!r}; it is graph or "
+                        "autograd")
+        _refuse_check(options, group)
+        if "services" in options:
+            raise Error("services are what attach lends to the library "
+                        "itself: leave them out")
+        try:
+            generators = tuple(generators)
+        except TypeError:
+            generators = (generators,)
+        for generator in generators:
+            if not isinstance(generator, torch.Generator):
+                raise Error(f"generators has {generator!r}; it takes those "
+                            "that layers draw from, torch.Generator")
+        words = asked(options)
+        packed = None if packed is None else rooms(packed)
+        self.options = options = banks.with_most(options)
+        self.layers = stack.find(model, layers, parts)
+        self._check(model)
+        self.device = stack.device_of(self.layers)
+        versions.check()
+        _refuse_other_allocators()
+        be_opaque()
+        self.is_packed = bool(packed)
+        self.ranks = ranks.of(self, group)
+        evaluates = evaluation.asked(eval, graphs, self.ranks)
+        self._gradients = gradients
+        self._graphs = bool(graphs)
+        self._watched = _of_ddp(model)
+        self.segments: list = []
+        self.flights = Flights(self.segments)
+        self.twins = Twins()
+        self.banks = self.ranks.banks(self)
+        self.pools = Pools(self)
+        self.nothing = Nothing()
+        self.stepped = False  # an optimizer has, and no forward came since
+        self.microbatch = 0  # of the step, the one at hand
+        self.way = Way()  # to the calls of its forward
+        self.comparisons = Comparisons()  # of gradients
+        # Of autograd, in which graphs went back; the last ones.
+        self.passes: collections.deque = collections.deque(maxlen=8)
+        self.accumulates = False  # steps have had several microbatches
+        self.eager: dict[str, int] = {}
+        self.counted = "", None  # the last of them, and its sentence
+        self.notices = Notices()
+        self.things = Things()
+        # The stream that wrote gradients last, and in which pass of autograd.
+        self._wrote: tuple = None, None, -1
+        self._optimizers = weakref.WeakKeyDictionary()
+        self.error = _abi.gh_error()
+        self.lost: list = []  # interrupts that came while C was at work
+        self.steps = 0
+        self._last: tuple | None = None  # what was to be said at the end
+        self.recording: tuple | None = None  # the flight of a backward
+        self.watch = Watch()
+        self.captures = Captures(self.device, generators)
+        self.packed = Packed(self, packed) if packed else NothingPacked()
+        self.evaluation = evaluation.Nothing()
+        self._open(model, options, words, evaluates, packed)
+        self._hooks = [register_optimizer_step_post_hook(
+            _when_alive(self, Attached._note_step))]
+        for hook in self._hooks:
+            weakref.finalize(self, hook.remove)
+        self.notices.flush()
+        weakref.finalize(self, self.notices.flush)
+
+    def _check(self, model) -> None:
+        if any(isinstance(m, torch.nn.DataParallel) for m in model.modules()):
+            raise Error("the model is in nn.DataParallel, which copies it in "
+                        "every step: use DistributedDataParallel")
+        seen = set()
+        for layer in self.layers:
+            why = stack.why_unfit(layer.module)
+            if why is not None:
+                raise Error(f"{layer.name} {why}")
+            for module in layer.module.modules():
+                forward = vars(module).get("forward")
+                if isinstance(forward, Plain) or isinstance(forward, Site) \
+                        and not isinstance(forward, Detached):
+                    raise Error(f"{layer.name} is attached already: detach "
+                                "it first")
+            if id(layer.module) in seen:
+                raise Error(f"{layer.name} is in the stack twice")
+            seen.add(id(layer.module))
+
+    def _open(self, model, options, words, evaluates, packed) -> None:
+        environment = {k: v for k, v in os.environ.items()
+                       if k != "GRAPHHOOKS_OFFLOAD"}  # which asked() has read
+        if words:
+            options = {**options, "offload": ",".join(NAMES),
+                       "offload_names": NAMES}
+        self.session = self._open_session(
+            environment, host_services(**self.captures.services(self._flight),
+                                       lost=self.lost), options)
+        self.api = self.session.api
+        self.handle = self.session.handle
+        try:
+            self.offload = Offload(self, words) if words else NoOffload()
+            planned = self.session.segments()
+            self.segments += [self._segment(s) for s in planned
+                              if s.graphed and self._graphs]
+            self._check_uses(model)
+            self.packed.attach([site for segment in self.segments
+                                for site in segment.sites])
+            self.notices.layers = [layer.name for layer in self.layers]
+            self.notices.order = {segment.name: i for i, segment
+                                  in enumerate(self.segments)}
+            for segment in self.segments:
+                segment.attach()
+            self.offload.attach_rest(planned)
+            self.offload.check()
+            if evaluates:
+                self.evaluation = evaluation.Evaluation(
+                    self, self._open_session)
+                self.evaluation.attach()
+            self.ranks.begin(gradients=self._gradients, graphs=self._graphs,
+                             packed=packed)
+        except BaseException:
+            for segment in self.segments:
+                segment.detach()
+            if hasattr(self, "offload"):
+                self.offload.close()
+            self.evaluation.close()
+            self.session.close()
+            self.ranks.close()
+            raise
+
+    def _open_session(self, environment, services, options) -> _Session:
+        with torch.cuda.device(self.device):
+            torch.cuda.current_stream().query()  # makes the context
+            try:
+                return _Session(stack.describe(self.layers),
+                                device=self.device, services=services,
+                                environment=environment, **options)
+            except Error as refused:
+                raise Error(banks.spell_most(str(refused)),
+                            refused.status) from None
+
+    def _segment(self, planned) -> Segment:
+        layers = self.layers[planned.first_layer:planned.last_layer + 1]
+        first, last = planned.first_part, planned.last_part
+        if len(layers) == 1:
+            modules = layers[0].modules(first, last)
+        else:
+            for layer, cut in ((layers[0], first != "attn"),
+                               (layers[-1], last != "mlp")):
+                if cut and len(layer.parts) > 1:
+                    raise Error(f"{layer.name}: a part of a layer cannot be "
+                                "in one graph with other layers: leave the "
+                                "scope empty for that")
+            modules = {layer.name: layer.module for layer in layers}
+        name = next(iter(modules))
+        if len(modules) > 1:
+            name = f"{name} to {list(modules)[-1]}"
+        return self.ranks.segment(self, planned.index, name, modules)
+
+    # ---- parameters -----------------------------------------------------
+
+    def _check_uses(self, model) -> None:
+        """What more than one segment has, or the model besides: autograd
+        adds up its gradients."""
+        home: dict = {}  # the segment of each module
+        for segment in self.segments:
+            for site in segment.sites:
+                if home.get(site.module, segment) is not segment:
+                    raise Error(f"{site.name} is in the stack twice")
+                home.update((m, segment) for m in site.module.modules())
+        users: dict = {}
+        for module in (*model.modules(), *home):
+            for p in private.parameters_of(module).values():
+                users.setdefault(p, set()).add(home.get(module))
+        for segment in self.segments:
+            for site in segment.sites:
+                for p in site.module.parameters():
+                    users[p].add(segment)
+        self._shared = {p for p, of in users.items() if len(of) > 1}
+
+    def by_autograd(self, parameter) -> bool:
+        """Whether autograd is to add up its gradient, whoever watches."""
+        return (self._gradients == "autograd" or parameter in self._shared
+                or parameter in self._watched or private.ddp_runs())
+
+    def _look(self) -> None:
+        """Whether calls have found something that is there to stay."""
+        for segment in self.watch.lost():
+            segment.refuse("its parameters, buffers or submodules were "
+                           "replaced, moved or frozen; detach and attach "
+                           "again")
+        watched = private.ddp_runs()
+        for segment in self.segments:
+            if segment.refused is not None:
+                continue
+            if any(segment.hooks):
+                segment.refuse(segment.left_alone())
+            elif not segment.parameters.sorted:
+                continue
+            elif (watched and segment.parameters.own) \
+                    or segment.parameters.have_hooks() or (
+                    self.steps < _EARLY and segment.parameters.are_held()):
+                segment.refuse("somebody has come to wait for its gradients, "
+                               "a hook or DistributedDataParallel; detach "
+                               "and attach again")
+
+    # ---- recordings and gradients ---------------------------------------
+
+    def _flight(self, recording) -> tuple:
+        """What a recording shares memory with, besides its slot; what others
+        have there is let go."""
+        bank = self.banks.declared[recording.bank]
+        self.pools.hold(bank, recording.slot)
+        return self.recording or self.pools.flight(bank, recording.slot,
+                                                   self.forward())
+
+    def forward(self) -> tuple:
+        """Which is at hand."""
+        return self.steps, self.microbatch
+
+    def order_writes(self) -> None:
+        """Autograd goes back on the stream of each forward; what several add
+        to `.grad` they must add one after the other, and before the caller
+        of the pass goes on."""
+        before, stream, its_pass = self._wrote
+        raw, now = raw_stream(self.device), current_pass()
+        if raw == before and now == its_pass:
+            return
+        current = torch.cuda.current_stream(self.device)
+        if stream is not None and raw != before:
+            current.wait_stream(stream)
+        if now != its_pass:
+            private.at_end_of_pass(self._join)
+        self._wrote = raw, current, now
+
+    def _join(self) -> None:
+        raw, stream, _ = self._wrote
+        if raw != raw_stream(self.device):
+            torch.cuda.current_stream(self.device).wait_stream(stream)
+
+    def make_way(self, serial: int, bank: int = 0) -> None:
+        """Before a recording of the bank runs."""
+        if not self.flights.may_run(serial, bank):
+            self.move_gradients_out()
+
+    def move_gradients_out(self) -> None:
+        self.count("gradients_moved")
+        for segment in self.segments:
+            segment.parameters.move_out()
+
+    # ---- the library ----------------------------------------------------
+
+    def check(self, status: int) -> None:
+        if status < 0:
+            raise Error(spell(self.error.text.decode()), status)
+
+    def cancel(self, reason) -> None:
+        """The open pass, if there is one, runs as if nobody were attached."""
+        self.check(self.api.layer_cancel(self.handle,
+                                         ctypes.byref(self.error)))
+        if reason is not None:
+            self.count(self.api.reason_name(reason).decode())
+
+    def count(self, reason: str, who: str = "", why: str | None = None):
+        """A call that ran as if nobody were attached; `why` is said once of
+        each segment."""
+        self.eager[reason] = self.eager.get(reason, 0) + 1
+        self.counted = reason, why
+        if why is not None:
+            self.notices.add(EAGER, who, why)
+
+    def say(self, who: str, sentence: str) -> None:
+        self.notices.add(NOTE, who, sentence)
+
+    def pause(self) -> None:
+        """Nothing is recorded or replayed until resume()."""
+        self.check(self.api.pre_warmup(self.handle,
+                                       ctypes.byref(self.error)))
+
+    def resume(self) -> None:
+        self.check(self.api.post_warmup(self.handle,
+                                        ctypes.byref(self.error)))
+
+    # ---- steps ----------------------------------------------------------
+
+    def next_microbatch(self, number: int) -> None:
+        self.microbatch = number % _abi.GH_MAX_MICROBATCHES
+        self.things.is_due = True
+        if self.steps == 0 and number == _MANY:
+            log.warning("%d microbatches, and no optimizer of these layers "
+                        "has stepped: nothing is recorded before; a loop "
+                        "without one calls attached.step()", number)
+
+    def _note_step(self, optimizer) -> None:
+        """The next forward begins a step, if it is an optimizer of the
+        stack's.  Not now: one that works inside the backward steps once for
+        each parameter."""
+        if self._is_ours(optimizer):
+            self.stepped = True
+
+    def _is_ours(self, optimizer) -> bool:
+        count, ours = self._optimizers.get(optimizer, (0, False))
+        now = sum(len(group["params"]) for group in optimizer.param_groups)
+        if now != count:  # some come later
+            known = {id(p) for s in self.segments for p in s.parameters.all}
+            ours = not known or any(
+                id(p) in known for group in optimizer.param_groups
+                for p in group["params"])
+            self._optimizers[optimizer] = now, ours
+        return ours
+
+    def step(self) -> None:
+        """A training step is over; after an optimizer's step the next forward
+        calls it."""
+        self.stepped = False
+        if self.microbatch > 0:
+            self.accumulates = True
+        self.steps += 1
+        self.microbatch = 0
+        self.way.forget()
+        self.passes.clear()
+        for segment in self.segments:
+            segment.seen = -1
+        self.offload.step()
+        self.captures.step()
+        self.flights.end_step()
+        self._look()
+        self.things.is_due = True
+        self.notices.flush()
+        self.check(self.api.iteration_end(self.handle,
+                                          ctypes.byref(self.error)))
+
+    def wait(self) -> None:
+        """For all that was issued on the current stream; with ranks, for the
+        others no longer than GRAPHHOOKS_TIMEOUT."""
+        self.ranks.wait()
+
+    # ---- what a person asks ---------------------------------------------
+
+    def stats(self) -> dict:
+        """The library's counters, and how often a call ran eagerly and why;
+        ``refused`` has the segments that do for good.  After detach(), those
+        of then."""
+        if self._last is not None:
+            return self._last[0]
+        self.notices.flush()
+        stats = self.session.stats()
+        stats["eager_calls"] = dict(self.eager)
+        stats["refused"] = {s.name: s.refused for s in self.segments
+                            if s.refused}
+        stats["banks"] = self.banks.stats()
+        stats.update(self.offload.stats())
+        stats.update(self.evaluation.stats())
+        return stats
+
+    def explain(self) -> str:
+        """The plan as text, and what has become of it; as stats()."""
+        if self._last is not None:
+            return self._last[1]
+        self.notices.flush()
+        lines = [self.session.explain().rstrip("\n") if self._graphs else
+                 "layers run eagerly, without graphs (graphs=False)"]
+        lines += [f"{s.name} runs eagerly: {s.refused}"
+                  for s in self.segments if s.refused]
+        lines += [f"{s.name}: autograd adds up {len(s.parameters.returned)} "
+                  f"of its {len(s.parameters.all)} gradients"
+                  for s in self.segments if s.parameters.returned]
+        lines += self.banks.lines()
+        lines += self.offload.lines()
+        lines += self.packed.lines()
+        lines += self.evaluation.lines()
+        lines += sorted(self.notices.lines())
+        return "\n".join(lines) + "\n"
+
+    def detach(self) -> None:
+        """Gives the modules back; twice is allowed."""
+        if self.session.handle:
+            for hook in self._hooks:
+                hook.remove()
+            for segment in self.segments:
+                segment.detach()
+            self._last = self.stats(), self.explain()
+            self.steps = -1  # of no forward
+            self.ranks.rest()
+            self.offload.close()
+            self.evaluation.close()
+            self.session.close()
+            self.ranks.close()
+            self.captures.close()
+            self.twins.clear()
+            self.way.forget()
+
+    def __enter__(self) -> "Attached":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.detach()
+
+
+def _when_alive(attached, note):
+    """torch keeps the hook for ever, and must not keep the model by it."""
+    reference = weakref.ref(attached)
+
+    def hook(optimizer, *_):
+        alive = reference()
+        if alive is not None:
+            note(alive, optimizer)
+
+    return hook
+
+
+def _refuse_other_allocators() -> None:
+    backend = torch.cuda.get_allocator_backend()
+    if backend != "native":
+        raise Error(f"torch's memory on the GPU is of the {backend} allocator,"
+                    " and only its native one keeps that of graphs apart: "
+                    "leave backend: out of PYTORCH_CUDA_ALLOC_CONF, and other "
+                    "allocators alone")
+
+
+def _refuse_check(options, group) -> None:
+    """The library compares a pass that it runs again; autograd's would take
+    part in both runs."""
+    check = os.environ.get("GRAPHHOOKS_CHECK") or options.get("check")
+    if check == "ranks" and group is None:
+        raise Error("GRAPHHOOKS_CHECK=ranks compares what ranks do, and attach "
+                    "knows of none: give it group=, the process group of "
+                    "those that share the layers, or leave the check off")
+    if check not in (None, "off", "ranks"):
+        raise Error(f"GRAPHHOOKS_CHECK={check} cannot be with torch, whose "
+                    "backward runs once: leave it off, and compare a training "
+                    "with enable=0 as examples/ do")
+
+
+def _of_ddp(model) -> set:
+    """The parameters whose gradients DistributedDataParallel waits for."""
+    return {p for m in model.modules()
+            if isinstance(m, DistributedDataParallel)
+            for p in m.parameters()}

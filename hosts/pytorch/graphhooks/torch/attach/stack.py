@@ -1,0 +1,172 @@
+"""Which modules are meant: the layers of a model, and their parts.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import fnmatch
+
+import torch
+from torch.nn.parameter import is_lazy
+
+from ...errors import Error
+from ...model import Model
+from ..base import private
+
+# What modules of these parts are commonly called.
+_USUAL = {
+    "attn": ("attn", "self_attn", "attention", "self_attention"),
+    "mlp": ("mlp", "ffn", "feed_forward", "ff"),
+}
+
+
+class Layer:
+    """One module of the stack."""
+
+    def __init__(self, name: str, module, parts: dict):
+        self.name = name
+        self.module = module
+        self.parts = {p: n for p, names in parts.items() for n in names
+                      if isinstance(getattr(module, n, None),
+                                    torch.nn.Module)}
+
+    def kind(self) -> str:
+        """As the plan knows it; a module without parts is one of its own."""
+        if len(self.parts) == 2:
+            return "dense"
+        return "attn_only" if "attn" in self.parts else "mlp_only"
+
+    def modules(self, first: str, last: str) -> dict:
+        """What runs the parts from `first` to `last`."""
+        if first != last or len(self.parts) < 2:
+            return {self.name: self.module}
+        name = self.parts[first]
+        return {f"{self.name}.{name}": getattr(self.module, name)}
+
+
+def find(model: torch.nn.Module, layers, parts) -> list[Layer]:
+    """The layers that a caller means."""
+    if not isinstance(model, torch.nn.Module):
+        raise Error(f"model is {model!r}; attach takes a torch.nn.Module")
+    named = dict(model.named_modules())
+    modules = _choose(named, layers)
+    if not modules:
+        raise Error("there is no layer to attach to")
+    names = {id(m): n for n, m in named.items()}
+    found = [Layer(names.get(id(m), f"layer {i}"), m, _parts(parts))
+             for i, m in enumerate(modules)]
+    if parts:
+        _check_parts(found, parts)
+    return found
+
+
+def _choose(named, layers) -> list:
+    if layers is None:
+        return list(_longest(named))
+    if isinstance(layers, str):
+        layers = [layers]
+    try:
+        layers = list(layers)
+    except TypeError:
+        raise Error(f"layers is {layers!r}; {_TAKES}") from None
+    found: list = []
+    for layer in layers:
+        if isinstance(layer, str):
+            found += _match(named, layer)
+        elif isinstance(layer, torch.nn.Module):
+            found.append(layer)
+        else:
+            raise Error(f"layers has {layer!r}; {_TAKES}")
+    return found
+
+
+_TAKES = 'it takes modules, or names by pattern such as "blocks.*"'
+
+
+def _longest(named):
+    lists = {n: m for n, m in named.items()
+             if isinstance(m, torch.nn.ModuleList) and len(m)}
+    if not lists:
+        raise Error("the model has no nn.ModuleList: say which layers are "
+                    "meant, layers=[...] or by pattern such as \"blocks.*\"")
+    most = max(map(len, lists.values()))
+    longest = [n for n, m in lists.items() if len(m) == most]
+    if len(longest) > 1:
+        raise Error(f"{' and '.join(longest)} are lists of {most} layers each:"
+                    f" say which is meant, layers=\"{longest[0]}.*\"")
+    return lists[longest[0]]
+
+
+def _match(named, pattern: str) -> list:
+    """As in a shell, for each component of a name by itself."""
+    rule = pattern.split(".")
+    found = [m for name, m in named.items() if name
+             and len(name.split(".")) == len(rule)
+             and all(map(fnmatch.fnmatchcase, name.split("."), rule))]
+    if not found:
+        raise Error(f"no module of the model is called {pattern!r}, where * "
+                    "stands for one component of a name, or a part of it; "
+                    f"there are {', '.join(n for n in list(named)[1:8])}, ...")
+    return [m for each in found for m in (
+        each if isinstance(each, torch.nn.ModuleList) else [each])]
+
+
+def _parts(parts) -> dict:
+    if not parts:
+        return _USUAL
+    if not isinstance(parts, dict):
+        raise Error(f"parts is {parts!r}; it is a dict such as "
+                    "{\"attn\": \"self_attn\"}")
+    for part in parts:
+        if part not in _USUAL:
+            raise Error(f"parts has {part!r}; it is one of "
+                        f"{', '.join(_USUAL)}")
+    return {part: (name,) for part, name in parts.items()}
+
+
+def _check_parts(found, parts) -> None:
+    for layer in found:
+        for part, name in parts.items():
+            if part not in layer.parts:
+                raise Error(f"{layer.name} has no module {name!r}, which "
+                            f"parts calls its {part}")
+
+
+def why_unfit(module) -> str | None:
+    """Why a module can have no graphs at all, or None."""
+    if any(map(is_lazy, (*module.parameters(), *module.buffers()))):
+        return ("has parameters without a shape yet: run one forward before "
+                "the attach")
+    for inner in module.modules():
+        if private.is_fsdp(inner):
+            return ("is sharded by FSDP, whose parameters come and go; graphs "
+                    "need them in place: use DistributedDataParallel")
+    return None
+
+
+def describe(layers) -> Model:
+    """The stack as the library knows it."""
+    model = Model()
+    for layer in layers:
+        model.add_layer(layer.kind(), name=layer.name, family="stack")
+    return model
+
+
+def device_of(layers) -> int:
+    """The GPU that all of the stack is on."""
+    devices = {t.device for layer in layers
+               for t in (*layer.module.parameters(), *layer.module.buffers())}
+    if not devices and torch.cuda.is_available():
+        return torch.cuda.current_device()
+    where = ", ".join(sorted(map(str, devices)))
+    if any(d.type != "cuda" for d in devices):
+        raise Error(f"the layers are on {where}; graphs are of a GPU: move "
+                    "the model there before the attach, or turn them off, "
+                    "enable=False")
+    if len(devices) > 1:
+        raise Error(f"the layers are on {where}; a session is one device: "
+                    "attach to those of each device apart")
+    if not devices:
+        raise Error("torch sees no GPU")
+    return devices.pop().index

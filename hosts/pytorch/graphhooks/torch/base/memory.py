@@ -1,0 +1,255 @@
+"""Captures by torch, and the memory that recorded graphs live in.
+
+What a recording allocates comes from a pool.  What one recording of a pool
+has freed, a later one may use, so the recordings of a pool must always run in
+the order in which they were made.  Such a pool is of a flight, which is one
+microbatch in one slot: its forwards, then its backwards.  Flights of several
+banks in a slot share it (pools.py).  Of what they leave, only gradients are
+wanted longer than for the microbatch, and lie in a pool only where each step
+has one (gradients.py): a recording runs when none of them is in its way
+(`Flights.may_run`).
+
+A layer that is recorded in a later flight gets other pools: in the order of
+replays it runs between passes that were recorded before it.
+
+torch captures by itself, as its random numbers are counted by its own graph
+object.  A graph without any is then launched by the library; one that draws
+them is replayed by torch every time, which moves the generators on.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import gc
+
+import torch
+
+from ...services import Said
+from . import private
+
+_failed: list = []  # graphs that torch goes on asking
+
+
+class _Memory:
+    """A range of device memory, for ``torch.as_tensor``."""
+
+    def __init__(self, address: int, nbytes: int, keeper):
+        self.keeper = keeper
+        self.__cuda_array_interface__ = {
+            "data": (address, False),
+            "shape": (nbytes,),
+            "typestr": "|u1",
+            "version": 3,
+        }
+
+
+def bytes_at(address: int, nbytes: int, device, keeper=None) -> torch.Tensor:
+    """What lies there; who has the tensor has the keeper, too."""
+    return torch.as_tensor(_Memory(address, nbytes, keeper), device=device)
+
+
+def tensor_at(address: int, like: torch.Tensor) -> torch.Tensor:
+    """A tensor of the shape and strides of ``like`` at another address."""
+    flat = bytes_at(address, like.numel() * like.element_size(), like.device)
+    return flat.view(like.dtype).as_strided(like.size(), like.stride())
+
+
+def unowned(tensor, keeper):
+    """Another tensor in the same memory, which owns none of it, but keeps
+    what does."""
+    if not tensor.numel() or tensor.is_neg() or tensor.is_conj():
+        return tensor
+    span = 1 + sum((n - 1) * s
+                   for n, s in zip(tensor.size(), tensor.stride()))
+    flat = bytes_at(tensor.data_ptr(), span * tensor.element_size(),
+                           tensor.device, keeper)
+    return flat.view(tensor.dtype).as_strided(tensor.size(), tensor.stride())
+
+
+def is_dense(t: torch.Tensor) -> bool:
+    """Whether a copy of numel elements is a copy of the tensor: not where they
+    have the other sign in memory."""
+    return (t.is_contiguous()
+            or torch.ops.aten.is_non_overlapping_and_dense(t)) \
+        and not t.is_neg()
+
+
+class Captures:
+    """The host services by which torch captures for the library."""
+
+    def __init__(self, device: int, generators=()):
+        self.device = device
+        self.at = ()  # the flight of the last recording
+        self.last = None  # the graph that was made last
+        self.generators = (torch.cuda.default_generators[device],
+                           *generators)
+        self.pools: dict[tuple, tuple] = {}
+        self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        self._of_pool: dict[int, tuple] = {}  # where each allocates
+        self._pool = None
+        self._graph = None
+        self._stream = None
+        self._collects = False
+        self.is_given_up = False  # the capture, and it is said why
+        self._has_recorded = False  # since the step began
+        self._drawn = None  # the stream of the last launch by torch
+
+    def services(self, flight) -> dict:
+        """flight(recording) says in whose pool a recording is made."""
+        return {
+            "before_recording": self._before_recording,
+            "record_begin": lambda recording: self._record_begin(
+                recording, flight),
+            "record_end": self._record_end,
+            "capture_begin": self._begin,
+            "capture_end": self._end,
+            "launch": self._launch,
+            "destroy": self._destroy,
+        }
+
+    def close(self) -> None:
+        """After the session is closed."""
+        self.graphs.clear()
+        self.last = None
+        self._of_pool.clear()
+        self.pools.clear()
+
+    def numbers(self) -> list:
+        """How many random numbers each generator has drawn, from where."""
+        return [(g.initial_seed(), g.get_offset()) for g in self.generators]
+
+    def step(self) -> None:
+        """Before the first forward of one."""
+        if self._has_recorded:
+            self.make_room()
+            self._has_recorded = False
+
+    @staticmethod
+    def make_room() -> None:
+        """What eager passes have left to the allocator, such as gradients,
+        has been allocated once more for graphs, or is about to be."""
+        torch.cuda.empty_cache()
+
+    # ---- a recording ----------------------------------------------------
+
+    def _before_recording(self, recording) -> None:
+        self.make_room()
+
+    def _record_begin(self, recording, flight) -> None:
+        self.at = bank, *pool = flight(recording)
+        # The banks of a slot have the same (pools.py).
+        pool = (recording.chunk, recording.slot, *pool)
+        if pool not in self.pools:
+            self.pools[pool] = torch.cuda.graph_pool_handle()
+        self._pool = self.pools[pool]
+        # A graph holds the address of cuBLAS's scratch; one made here is of
+        # this pool, and so is never shared by two that run at once.
+        private.clear_workspaces()
+
+    def _record_end(self, recording, kept) -> None:
+        self._has_recorded = True
+        private.clear_workspaces()
+
+    def _begin(self, stream) -> None:
+        capture = torch.cuda.ExternalStream(stream, device=self.device)
+        graph = torch.cuda.CUDAGraph(keep_graph=True)
+        for generator in self.generators[1:]:
+            graph.register_generator_state(generator)
+        # torch resets the counters of random numbers on the stream of the
+        # capture, and graphs in flight still read them.
+        capture.wait_stream(torch.cuda.current_stream(self.device))
+        if self._drawn is not None:
+            capture.wait_stream(self._drawn)
+        self._stream = torch.cuda.stream(capture)
+        self._stream.__enter__()
+        self._collects = gc.isenabled()
+        gc.disable()  # what it frees may not be freed during a capture
+        self.is_given_up = False
+        try:
+            graph.capture_begin(pool=self._pool,
+                                capture_error_mode="thread_local")
+        except BaseException:
+            self._leave(capture)
+            raise
+        self._graph = graph
+
+    def _leave(self, capture) -> None:
+        if self._collects:
+            gc.enable()
+        self._stream.__exit__(None, None, None)
+        self._stream = None
+        torch.cuda.current_stream(self.device).wait_stream(capture)
+
+    def _end(self, stream):
+        graph, self._graph = self._graph, None
+        capture = torch.cuda.current_stream(self.device)
+        failed = True
+        try:
+            graph.capture_end()
+            failed = False
+        except Exception as failure:
+            if self.is_given_up:
+                raise Said from failure
+            raise
+        finally:
+            try:
+                if failed:
+                    self._mend(graph)
+            finally:
+                self._leave(capture)
+        key = id(graph)
+        self.graphs[key] = self.last = graph
+        self._of_pool[key] = self._pool
+        return key, graph.raw_cuda_graph()
+
+    def _mend(self, graph) -> None:
+        """A capture that has failed leaves torch's allocator and generators
+        in the middle of it.  The allocator is told, and asks the failed graph
+        from time to time whether it captures; its pool takes no more.  A
+        capture that ends well brings the generators back."""
+        private.end_allocate_to_pool(self.device, self._pool)
+        _failed.append(graph)
+        self._forget(self._pool)
+        other = torch.cuda.CUDAGraph()
+        for generator in self.generators[1:]:
+            other.register_generator_state(generator)
+        other.capture_begin(capture_error_mode="thread_local")
+        private.sleep(1)  # a graph without work would be warned of
+        other.capture_end()
+
+    def _forget(self, pool) -> None:
+        for flight in [f for f, p in self.pools.items() if p == pool]:
+            del self.pools[flight]
+
+    # ---- graphs ---------------------------------------------------------
+
+    def _launch(self, key, stream):
+        """The first time, and every time if it moves a generator."""
+        graph = self.graphs[key]
+        before = self.numbers()
+        current = self.stream_of(stream)
+        # torch has one seed and one offset for all graphs, and writes them
+        # before each: those that still run read them.
+        if self._drawn is not None and \
+                self._drawn.cuda_stream != current.cuda_stream:
+            current.wait_stream(self._drawn)
+        self._drawn = current
+        with torch.cuda.stream(current):
+            graph.replay()
+        if before == self.numbers():
+            return graph.raw_cuda_graph_exec()
+        return None
+
+    def stream_of(self, stream):
+        """NULL is the legacy stream, torch's default one."""
+        if stream is None:
+            return torch.cuda.default_stream(self.device)
+        return torch.cuda.ExternalStream(stream, device=self.device)
+
+    def _destroy(self, key) -> None:
+        """torch gives a pool up with its last graph, and takes no other."""
+        del self.graphs[key]
+        pool = self._of_pool.pop(key)
+        if pool not in self._of_pool.values():
+            self._forget(pool)

@@ -1,0 +1,254 @@
+"""What the package uses of torch beyond its documented interface.
+
+Nothing else of the package has such a name, which tests hold it to.  All of
+this is checked on the versions that versions.py lists; what has changed
+between them is said where it matters.  A torch that lacks one of the names is
+refused with a sentence.
+
+Newer versions have public ways near some of these, which do not fit:
+
+    torch.cuda.graphs.register_graph_*_hook (2.14): they are called when a
+        capture ends, and one that fails does not end, which is what
+        end_allocate_to_pool is for; the library, not torch, launches most
+        graphs, so nobody would be called for their replays
+    torch.cuda.MemPool as the pool of a capture (2.14): a failed capture
+        leaves the allocator with it as with a handle of graph_pool_handle(),
+        which is public in all versions
+    torch.accelerator's stream and device: objects, made in every call
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import operator
+import sys
+import weakref
+
+import torch
+import torch.utils.checkpoint
+from torch.autograd import forward_ad
+from torch.nn.modules import module as _module
+from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import parametrize
+
+from ...errors import Error
+
+try:
+    # ---- CUDA ----------------------------------------------------------
+    # The number of the current stream, and of the current device.  The public
+    # ways make an object, or look first whether CUDA has begun.
+    from torch._C import _cuda_getCurrentRawStream as raw_stream
+    from torch._C import _cuda_getDevice as current_device
+
+    # cuBLAS's scratch memory goes to whoever asks next.
+    from torch._C import _cuda_clearCublasWorkspaces as clear_workspaces
+
+    # Of an allocator that a failed capture has left with a pool.
+    from torch._C import _cuda_endAllocateToPool as end_allocate_to_pool
+
+    # Pinned memory that nobody uses goes back to the system.
+    from torch._C import _host_emptyCache as empty_host_cache
+
+    # A kernel that does nothing, for a graph that is not to be empty.
+    from torch.cuda import _sleep as sleep
+
+    # ---- autograd ------------------------------------------------------
+    # Which pass of autograd this thread works for, or -1; and whether that
+    # pass will come to a node.
+    from torch._C import _current_graph_task_id as current_pass
+    from torch._C import _will_engine_execute_node as will_run
+
+    # How many nodes of autograd's graph this thread has made.
+    from torch._C._autograd import _get_sequence_nr as nodes_so_far
+
+    # What saved tensors are given to: (pack, unpack), or None.
+    from torch._C._autograd import (
+        _saved_tensors_hooks_is_enabled as takes_saved_tensors_hooks,
+        _top_saved_tensors_default_hooks as top_saved_tensors_hooks)
+
+    # Whether a tensor is a batch of gradients.
+    from torch._C._functorch import is_legacy_batchedtensor as is_batched
+
+    # Whether a call is within torch.func.
+    from torch._C import (
+        _are_functorch_transforms_active as torch_func_is_active)
+
+    # Another of the same memory and of a type of Python's, which is a leaf.
+    make_subclass = torch.Tensor._make_subclass
+
+    # ---- operations ----------------------------------------------------
+    # One launch for many tensors.
+    foreach_copy = torch._foreach_copy_
+    foreach_add = torch._foreach_add_
+
+    # Backwards of attention whose seed may be on the device.
+    attention_backward = \
+        torch.ops.aten._scaled_dot_product_efficient_attention_backward.default
+    efficient_attention_backward = \
+        torch.ops.aten._efficient_attention_backward.default
+
+    # Modes that see every operation, and the one that is on.
+    from torch.utils._python_dispatch import (
+        TorchDispatchMode, _get_current_dispatch_mode as dispatch_mode)
+
+    # What torch takes for a container, and what is in one.
+    from torch.utils._pytree import (
+        SUPPORTED_NODES as TREE_NODES, TreeSpec, tree_flatten)
+
+    # What makes torch.compile leave a function alone.
+    from torch._C._dynamo import eval_frame as _dynamo
+
+    # ---- modules -------------------------------------------------------
+    # Hooks of all modules.
+    GLOBAL_HOOKS = [_module._global_forward_hooks,
+                    _module._global_forward_pre_hooks,
+                    _module._global_backward_hooks,
+                    _module._global_backward_pre_hooks]
+
+    # What checkpointing keeps for a piece.
+    _Frame = torch.utils.checkpoint._CheckpointFrame
+except (ImportError, AttributeError) as missing:
+    raise Error(f"torch {torch.__version__} cannot have graphs: {missing}; "
+                "the versions that can are in the package's README"
+                ) from missing
+
+# Of a module: its dicts, of which each name is one of a module's attributes.
+REGISTRIES = ("_parameters", "_buffers", "_modules")
+registries_of = operator.attrgetter(*REGISTRIES)
+parameters_of = operator.attrgetter("_parameters")
+buffers_of = operator.attrgetter("_buffers")
+
+# How often a tensor has been written.
+version = operator.attrgetter("_version")
+
+
+def hooks_of(module) -> list:
+    return [module._forward_hooks, module._forward_pre_hooks,
+            module._backward_hooks, module._backward_pre_hooks]
+
+
+def has_tensor_hooks(tensor) -> bool:
+    return bool(tensor._backward_hooks)
+
+
+def has_hooks(leaf) -> bool:
+    """On its gradient, or for when that has been added up."""
+    return bool(leaf._backward_hooks or leaf._post_accumulate_grad_hooks)
+
+
+def have_hooks(leaves) -> bool:
+    """Asked in every pass."""
+    for p in leaves:
+        if p._backward_hooks or p._post_accumulate_grad_hooks:
+            return True
+    return False
+
+
+def is_transformed() -> bool:
+    """Whether a call is within torch.func, or forward AD."""
+    return torch_func_is_active() or forward_ad._current_level >= 0
+
+
+def keeps_parametrized() -> bool:
+    """Whether a call is within parametrize.cached()."""
+    return parametrize._cache_enabled > 0
+
+
+def is_compiled(module) -> bool:
+    return type(module).__name__ == "OptimizedModule" \
+        or getattr(module, "_compiled_call_impl", None) is not None
+
+
+def is_fsdp(module) -> bool:
+    return type(module).__name__ == "FullyShardedDataParallel" \
+        or hasattr(module, "_get_fsdp_state")
+
+
+def ddp_runs() -> bool:
+    """Whether a forward of DistributedDataParallel is on its way."""
+    return DistributedDataParallel._active_ddp_module is not None
+
+
+# ---- torch.distributed ------------------------------------------------------
+
+gpu = torch.device("cuda")  # whose collectives a graph may hold
+
+
+def gpu_groups() -> list:
+    """The process groups that work on a GPU, each with its backend there."""
+    if not torch.distributed.is_available() \
+            or not torch.distributed.is_initialized():
+        return []
+    found = []
+    for group in [*torch.distributed.distributed_c10d._world.pg_map]:
+        try:
+            found.append((group, group._get_backend(gpu)))
+        except RuntimeError:  # it has none there
+            continue
+    return found
+
+
+def collectives() -> int:
+    """How many this process has issued on a GPU so far; a send or a receive
+    is none."""
+    return sum(backend._get_sequence_number_for_group()
+               for _, backend in gpu_groups())
+
+
+def gives_sparse(node) -> bool:
+    """Whether a node of an embedding gives sparse gradients."""
+    return bool(getattr(node, "_saved_sparse", False))
+
+
+if hasattr(torch.autograd.graph, "queue_callback"):  # 2.15
+    at_end_of_pass = torch.autograd.graph.queue_callback
+else:
+    def at_end_of_pass(call) -> None:
+        """Of autograd's."""
+        torch.autograd.Variable._execution_engine.queue_callback(call)
+
+
+def hide_from_compile(function, why: str) -> None:
+    """torch.compiler.disable() without a function around it."""
+    function._torchdynamo_disable = True
+    function._torchdynamo_disable_msg = why
+    _dynamo.set_code_exec_strategy(
+        function.__code__, _dynamo._FrameExecStrategy(
+            _dynamo._FrameAction.SKIP, _dynamo._FrameAction.SKIP))
+
+
+def frame_behind(hook) -> tuple:
+    """Of a hook of saved tensors: what checkpointing keeps for the piece that
+    has it, and whether the piece runs once more; (None, False) for others.
+    Hooks of the first run hold that frame, those of another hold it weakly,
+    and are wrapped from 2.12 on, for torch.compile."""
+    for cell in getattr(inspect.unwrap(hook), "__closure__", None) or ():
+        held = cell.cell_contents
+        again = isinstance(held, weakref.ref)
+        frame = held() if again else held
+        if isinstance(frame, _Frame):
+            return frame, again
+    return None, False
+
+
+def references(parameter) -> int:
+    """How many Python has to the node that adds up a parameter's gradient."""
+    return _references(parameter) - _references_of_nobody()
+
+
+def _references(leaf) -> int:
+    """With those of this function.  From 2.13 on torch adds one while
+    something in C++ holds the node too: a view does here, in all versions."""
+    with torch.enable_grad():
+        view = leaf.view_as(leaf)
+    node = view.grad_fn.next_functions[0][0]
+    return sys.getrefcount(node)
+
+
+@functools.cache
+def _references_of_nobody() -> int:
+    with torch.inference_mode(False):
+        return _references(torch.zeros(1, device="cpu", requires_grad=True))

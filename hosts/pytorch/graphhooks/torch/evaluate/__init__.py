@@ -1,0 +1,4 @@
+"""Passes without gradients.
+
+SPDX-License-Identifier: Apache-2.0
+"""

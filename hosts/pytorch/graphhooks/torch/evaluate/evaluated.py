@@ -1,0 +1,328 @@
+"""A segment in passes without gradients: forwards that no backward follows.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import torch
+from torch import is_autocast_enabled, is_grad_enabled
+from torch.cuda import is_current_stream_capturing as is_capturing
+
+from ... import _abi
+from ..base import private, tree
+from ..base.private import current_device, is_transformed, keeps_parametrized
+from ..guard.attributes import Attributes
+from ..guard.draws import HostNumbers
+from ..guard.settings import Settings
+from ..record import checkpoint, recording
+from ..record.instance import Instance
+from ..record.planned import Planned
+from ..step.chain import Chain
+
+_REPLAYED, _RECORD = _abi.GH_ACTION_REPLAYED, _abi.GH_ACTION_RECORD
+
+
+class _Following(Chain):
+    """The modules after the first, without gradients."""
+
+    def is_beside(self) -> bool:
+        return is_grad_enabled()
+
+    def why_in_another_mode(self, site) -> str | None:
+        if site.module.training is self.segment.trained[site.position]:
+            return None
+        return "has gone to train() or eval() since the first was called"
+
+    def _watch_uses(self) -> None:
+        self.signature.warm = True
+
+
+class Evaluated(Planned):
+    """What a Segment is to calls with gradients."""
+
+    def __init__(self, owner, segment):
+        super().__init__(owner, segment.index)
+        self._segment = segment
+        self.name, self.sites = segment.name, segment.sites
+        self.chain = _Following(self)
+        self.instances: dict[tuple, Instance] = {}  # by bank and slot
+        self.trained: list = []  # modules' flags, in the call at hand
+        self.settings: dict = {}  # what graphs of a bank read in Python
+        self._told: set = set()  # names of those
+        self.told: set = set()  # those of arguments
+        self.refused: str | None = None  # why it is eager for good
+        self.has_failed = False  # a recording, for what may pass
+        self.others = 0  # calls that differed from those of their bank
+        self.seen = 0  # the last pass that came by
+        self.draws: bool | None = None  # random numbers, as eager passes did
+        self.writes = False  # buffers, as eager passes did
+
+    @property
+    def misfit(self) -> str | None:
+        return self._segment.misfit
+
+    def why_unfit(self, tensors) -> str | None:
+        return recording.why_not(self, tensors)
+
+    def give_up(self, signature, why: str) -> None:
+        """As in training."""
+        if all(bank == signature.bank.number for bank, _ in self.instances):
+            self.refused = why
+        else:
+            signature.refused = why
+        self.owner.count("refused", self.name, why)
+
+    def forget_instances(self, bank: int) -> None:
+        self.instances.pop((bank, 0), None)
+        self.settings.pop(bank, None)
+
+    # ---- a call ---------------------------------------------------------
+
+    def lead(self, site, args, kwargs):
+        """Of the first module."""
+        self._end_pass()
+        tensors, key = self._fit(args, kwargs)
+        if tensors is None:
+            return site.run(*args, **kwargs)
+        owner = self.owner
+        if self.seen == owner.passes:
+            owner.begin()
+        self.seen = owner.passes
+        if not self._is_at_home():
+            return site.run(*args, **kwargs)
+        signature = owner.banks.find(self, key, tensors, args, kwargs)
+        if signature is None:
+            return site.run(*args, **kwargs)
+        if not signature.warm or not self.chain.is_known(signature):
+            return self._learn(signature, site, tensors, args, kwargs)
+        if not self._may_run(signature):
+            return site.run(*args, **kwargs)
+        instance = self._run(signature, tensors, args, kwargs)
+        if instance is None:
+            return self.chain.watch(signature, site, tensors, args, kwargs)
+        return self._results(instance, tensors)
+
+    def _end_pass(self) -> None:
+        """One that did not come to the last module."""
+        if self.chain.idle:
+            return
+        left_out = self.chain.left_out()
+        self.chain.stop()
+        if left_out is not None and self.refused is None:
+            self.refused = (f"a pass ended before {left_out} was called, and "
+                            "its graph had drawn random numbers, or written "
+                            "buffers, for all layers; granularity layer "
+                            "allows such passes")
+            self.owner.count("refused", self.name, self.refused)
+
+    def _fit(self, args, kwargs) -> tuple:
+        """The tensors of a call that a graph can serve, and what else it is;
+        or None."""
+        owner = self.owner
+        if self.refused is not None:
+            owner.count("refused")
+        elif is_transformed():
+            owner.count("torch_func")
+        elif is_capturing():  # the caller is, who makes a graph of his own
+            owner.count("host_capture")
+        elif self.misfit is not None:
+            owner.count("packed", self.name, owner.packed.why(self))
+        elif not owner.packed.have_tried(self):
+            owner.count("warmup")
+        else:
+            return self._gather(args, kwargs)
+        return None, None
+
+    def _gather(self, args, kwargs) -> tuple:
+        tensors: list = []
+        key = [is_autocast_enabled() and torch.get_autocast_dtype("cuda")]
+        try:
+            for arg in args:
+                tree.gather(arg, tensors, key)
+            if kwargs:
+                key.append(tuple(kwargs))
+                for arg in kwargs.values():
+                    tree.gather(arg, tensors, key)
+        except tree.Unfit as unfit:
+            self.owner.count("input", self.name, str(unfit))
+            return None, None
+        self.trained = [s.module.training for s in self.sites]
+        key.append(tuple(self.trained))
+        return tensors, key
+
+    def _is_at_home(self) -> bool:
+        """As in training, but for gradients; weights may be lent for an
+        evaluation, and come back."""
+        owner, segment = self.owner, self._segment
+        if current_device() != owner.device:
+            owner.count("device", self.name, "it is on "
+                        f"cuda:{owner.device}, and the current device is cuda:"
+                        f"{current_device()}: call torch.cuda.set_device")
+            return False
+        if not segment.places.are_kept():
+            owner.count("replaced", self.name, "its parameters, buffers or "
+                        "submodules are others, or moved, or frozen")
+            return False
+        if any(segment.hooks):
+            owner.count("hooks", self.name, segment.left_alone())
+            return False
+        if keeps_parametrized() and segment.is_parametrized:
+            owner.count("parametrize")
+            return False
+        return True
+
+    def _learn(self, signature, site, tensors, args, kwargs):
+        """The first call of its kind is eager, and shows how modules hang
+        together."""
+        owner = self.owner
+        if signature.broken is not None:
+            self.give_up(signature, signature.broken + "; granularity layer "
+                         "allows that")
+            return site.run(*args, **kwargs)
+        if self.instances:
+            owner.banks.run_first(self, signature.bank)
+        else:
+            owner.banks.warm_up(self, signature.bank)
+        return self.chain.watch(signature, site, tensors, args, kwargs)
+
+    def _may_run(self, signature) -> bool:
+        owner, bank = self.owner, signature.bank
+        if not bank.is_open:
+            owner.banks.run_eagerly(self)
+            return False
+        if (bank.number, 0) not in self.instances and not owner.may_record():
+            owner.count("frozen")
+            return False
+        if not owner.may_run():
+            owner.count("busy", self.name, "a backward waits for what lies in "
+                        "the memory that its graphs use: evaluate when the "
+                        "backwards of what came before are over")
+            return False
+        settings = self.settings.get(bank.number)
+        if settings is None or settings.are_kept():
+            return True
+        name, difference = settings.difference
+        owner.count("attributes", self.name,
+                    None if name in self._told else difference + ": put it "
+                    "back, or detach and attach again; what changes in "
+                    "every pass belongs outside of the layers")
+        self._told.add(name)
+        return False
+
+    def _run(self, signature, tensors, args, kwargs) -> Instance | None:
+        """By a graph; None: the modules are to run."""
+        owner, bank = self.owner, signature.bank
+        if signature.serial:
+            owner.make_way(signature.serial)
+        read = owner.read(tensors)
+        action = self.enter(0, read, 0, bank.number)
+        if action == _REPLAYED:
+            return self.instances[bank.number, 0]
+        if action == _RECORD:
+            return self._record(signature, read, tensors, args, kwargs)
+        owner.cancel(self.decision.reason)
+        return None
+
+    def _results(self, instance, tensors):
+        outputs = self.owner.give(instance)
+        if len(self.sites) > 1:
+            return self.chain.play(instance, outputs, tensors)
+        return tree.fill(instance.shape[0], (outputs, tensors))
+
+    # ---- a recording ----------------------------------------------------
+
+    def _record(self, signature, read, tensors, args, kwargs):
+        """Of a pass that is open."""
+        owner, number = self.owner, signature.bank.number
+        instance = Instance(signature)
+        with recording.closing(owner):
+            before = Attributes(self)
+            first = number not in self.settings
+            if first:
+                owner.things.look()
+            settings = Settings(self.sites, owner.things) if first \
+                else self.settings[number]
+            numbers = HostNumbers(owner.captures.generators,
+                                  settings.generators)
+            with _versioned():
+                instance.inputs = recording.static(self, read)
+                for inside, outside in zip(instance.inputs, tensors):
+                    inside.requires_grad_(outside.requires_grad)
+            indices = {id(t): i for i, t in enumerate(tensors)}
+            call = tree.form((args, kwargs),
+                             lambda t: tree.Place(0, indices[id(t)]))
+            if not recording.capture(self, signature, 0, lambda: self._play(
+                    instance, call, before, first and settings, numbers)):
+                before.put_back()
+                numbers.put_back()
+                settings.put_back()
+                return None
+        self.has_failed = False
+        self.settings[number] = settings
+        settings.note_recorded()
+        instance.flight = owner.captures.at
+        instance.serial = owner.training.flights.next_serial()
+        instance.graph = owner.captures.last
+        instance.attributes = before.tensors()
+        instance.outputs = instance.live
+        instance.inputs, instance.live = (), None
+        self.instances[number, 0] = instance
+        owner.banks.note_recorded(signature, instance)
+        return instance
+
+    def _play(self, instance, call, before, settings, numbers):
+        """The modules run, in the capture."""
+        if settings:
+            settings.refuse_unfit()
+        args, kwargs = tree.fill(call, (instance.inputs,))
+        contents = recording.contents(args, kwargs)
+        versions = [*map(private.version, instance.inputs)]
+        results = recording.Results(instance)
+        with _versioned(), _quiet(self.draws):
+            self.chain.run(instance.signature, args, kwargs, instance.inputs,
+                           results.note)
+        if versions != [*map(private.version, instance.inputs)]:
+            raise tree.Unfit("it changes in place what it is given")
+        numbers.refuse_draws("it")
+        if contents != recording.contents(args, kwargs):
+            raise tree.Unfit("it changes a list or dict that it is given")
+        if not self._segment.places.are_kept():
+            raise tree.Unfit("it replaces a parameter or a buffer")
+        recording.refuse_many(results)
+        if any(t.requires_grad for t in results.tensors):
+            raise tree.Unfit("it turns gradients on, and a graph of "
+                             "evaluation has no backward")
+        found = before.walk()
+        for name, _ in before.new(found):
+            raise tree.Passing("it leaves another tensor in an attribute, "
+                               f"{name}, which a replay would not: return it "
+                               "instead, or copy it into a buffer")
+        before.refuse_changes("it", found)
+        if settings:
+            settings.settle("it")
+        instance.live = results.tensors
+        return results.last
+
+
+@contextlib.contextmanager
+def _versioned():
+    """Tensors that are made have versions, also for who evaluates in inference
+    mode.  Not around the begin or the end of a capture: what was on is put back
+    at the end."""
+    with torch.inference_mode(False), torch.no_grad():
+        yield
+
+
+@contextlib.contextmanager
+def _quiet(draws):
+    """Autocast keeps no casts outside of the graph."""
+    cached = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)
+    try:
+        with checkpoint.without_states(draws):
+            yield
+    finally:
+        torch.set_autocast_cache_enabled(cached)

@@ -1,0 +1,82 @@
+"""Gradients of parameters on their way to places apart, inside a recording.
+
+Autograd accumulates into each parameter once, and more often where reentrant
+checkpointing has backwards within the backward.  What comes second is added
+second, as eager adds it.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import functools
+
+from ..base import private
+
+LARGE = 1 << 18  # bytes of a gradient
+
+
+class Landing:
+    """Listens to the leaves of one backward.
+
+    A large gradient goes to its place at once, as in eager, and its memory is
+    free again: of a chunk, gradients are as large as the weights.  The small
+    ones, of which each would cost a launch, go together in the end.
+
+    All on the backward's own stream.  On one beside it, what is added takes
+    the multiprocessors from a matrix product that fills them in one wave and
+    then needs a second: graphs of layers were 7 % slower at sequence 1024.
+    """
+
+    def __init__(self, leaves: dict, places: dict, adds: bool):
+        self._places = places
+        self._adds = adds  # to what is there, or puts the first
+        self._came: set = set()  # whose gradients have a launch
+        self._small: dict = {}  # those that wait for theirs
+        self._handles = [
+            leaves[p].register_post_accumulate_grad_hook(
+                functools.partial(self._take, p)) for p in places]
+
+    def _take(self, parameter, leaf) -> None:
+        grad, leaf.grad = leaf.grad, None
+        if grad is None:
+            return  # of a function that has put it elsewhere
+        if grad.numel() * grad.element_size() >= LARGE:
+            self._put(parameter, grad)
+            return
+        if parameter in self._small:
+            self._put_small()
+        self._small[parameter] = grad
+
+    def _put(self, parameter, grad) -> None:
+        place = self._places[parameter]
+        if self._is_first(parameter):
+            place.copy_(grad)
+        else:
+            place.add_(grad)
+        self._came.add(parameter)
+
+    def _is_first(self, parameter) -> bool:
+        return not self._adds and parameter not in self._came
+
+    def _put_small(self) -> None:
+        first, later = [], []
+        for p, grad in self._small.items():
+            pairs = first if self._is_first(p) else later
+            pairs.append((self._places[p], grad))
+        if first:
+            private.foreach_copy(*map(list, zip(*first)))
+        if later:
+            private.foreach_add(*map(list, zip(*later)))
+        self._came.update(self._small)
+        self._small.clear()
+
+    def close(self) -> None:
+        """The backward is over, or has failed."""
+        for handle in self._handles:
+            handle.remove()
+
+    def end(self) -> set:
+        """Of a backward that is over; whose gradients are in place."""
+        self._put_small()
+        return self._came

@@ -1,0 +1,154 @@
+"""Gradients that are summed up apart from what is in `.grad`.
+
+Several calls of a segment that one pass of autograd goes through, such as
+those of two losses that were summed, are one gradient to eager: it is added
+up by itself, and then to what is in `.grad`.  And what autograd.grad() asks
+for is not to be there at all.
+
+Between two such calls `.grad` is what it was before the pass.  So a pass that
+fails on the way leaves nothing to be put right, which nobody could do in time:
+autograd lets go of it on a thread of its own, while the caller may go on.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from ..base.private import current_pass, will_run
+from .strides import copy_of
+
+
+class Aside:
+    """A sum, of all that graphs have the gradients of, or of some.  What lies
+    where a graph is going to write is a copy until the sum is complete."""
+
+    def __init__(self, parameters, some=None):
+        self._parameters = parameters
+        self._own = parameters.own if some is None else some
+        self._sum = [None for _ in self._own]  # so far
+        self._copies: dict = {}  # and what they are of, by parameter
+        for p in self._own:
+            if p.grad is not None and parameters.is_in_place(p):
+                theirs = p.grad
+                p.grad = theirs.clone()
+                self._copies[p] = p.grad, theirs
+
+    @contextlib.contextmanager
+    def summing(self):
+        """The sum is in `.grad`, for a backward to be added to it."""
+        theirs = [p.grad for p in self._own]
+        self._put(self._sum)
+        try:
+            yield
+        finally:
+            self._sum = [p.grad for p in self._own]
+            self._put(theirs)
+
+    def _put(self, gradients) -> None:
+        for p, gradient in zip(self._own, gradients):
+            p.grad = gradient
+
+    def keep(self) -> None:
+        """Until the next backward; graphs may use their pool by then."""
+        pooled = self._parameters.is_in_pool
+        self._sum = [total.clone() if pooled(p, total) else total
+                     for p, total in zip(self._own, self._sum)]
+
+    def add(self) -> None:
+        """The sum is added to what is in `.grad`, as autograd adds to a
+        gradient."""
+        for p, total in zip(self._own, self._sum):
+            if total is None:
+                self._restore(p)
+            elif p.grad is None:
+                p.grad = total
+            elif self._is_copy(p):
+                p.grad = total.add_(p.grad)
+            else:
+                p.grad.add_(total)
+
+    def restore(self) -> None:
+        """The sum is nobody's."""
+        for p in self._own:
+            self._restore(p)
+
+    def _restore(self, p) -> None:
+        if self._is_copy(p):
+            copy, theirs = self._copies[p]
+            p.grad = theirs.copy_(copy)
+
+    def _is_copy(self, p) -> bool:
+        return p in self._copies and p.grad is self._copies[p][0]
+
+
+class Sums:
+    """Those of a segment."""
+
+    def __init__(self, segment):
+        self.segment = segment
+        self._aside: Aside | None = None  # of a pass that is not over
+        self._pass = -1  # of autograd, which comes by several times
+
+    def is_summing(self) -> bool:
+        return self._aside is not None and self._pass == current_pass()
+
+    def run_back(self, instance, microbatch: int, grads):
+        """There may be more to come by in this pass of autograd."""
+        now = current_pass()
+        more = self._comes_again()
+        if self._pass != now:
+            self._aside = None  # of one that has failed
+            if more:
+                self._begin(now)
+        if self._aside is None:
+            return self.segment.run_back(instance, microbatch, grads)
+        with self._aside.summing():
+            results = self.segment.run_back(instance, microbatch, grads)
+        if more:
+            self._aside.keep()
+        else:
+            self._add()
+        return results
+
+    def _begin(self, now: int) -> None:
+        self._pass, self._aside = now, Aside(self.segment.parameters)
+
+    def pass_by(self) -> None:
+        """A call to which no gradient comes."""
+        if self.is_summing() and not self._comes_again():
+            self._add()
+
+    def run_beside(self, instance, microbatch: int, grads):
+        """For autograd.grad() and backward(inputs=...), which leave `.grad`
+        alone, and whose results are the caller's."""
+        self._begin(current_pass())
+        try:
+            with self._aside.summing():
+                results = self.segment.run_back(instance, microbatch, grads)
+                return [r if r is None else copy_of(r) for r in results]
+        finally:
+            self._aside.restore()
+            self._aside = None
+
+    def run_without(self, frozen, run, *what):
+        """For a pass that comes after these were frozen: autograd drops what
+        comes to them, whatever they were in the forward."""
+        aside = Aside(self.segment.parameters, frozen)
+        try:
+            with aside.summing():
+                return run(*what)
+        finally:
+            aside.restore()
+
+    def _add(self) -> None:
+        self._aside.add()
+        self._aside = None
+
+    def _comes_again(self) -> bool:
+        for other in self.segment.instances.values():
+            node = other.node and other.node()
+            if node is not None and will_run(node):
+                return True
+        return False

@@ -1,0 +1,342 @@
+"""Layers with collectives, which several ranks run together.
+
+A graph that holds a collective is launched by all its ranks or by none
+(graphhooks/ranks.h).  attach(group=) says which ranks those are, and then the
+library asks them where they could part.  What it asks goes through a group of
+gloo's, made for these ranks: it may be asked while a capture is open, which a
+message in the host's memory does not disturb.
+
+Without a group nobody is asked, and so a layer in which a collective is seen
+has no graph.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import ctypes
+import datetime
+import os
+import re
+
+import torch
+
+from ... import _abi
+from ...errors import Error
+from ..base import private, questions
+from ..base.private import raw_stream
+from ..base.tree import Unfit
+from ..shapes.banks import Banks
+from ..step.segment import Segment
+from ..step.site import Site
+from .shared import Asking, Shared
+from .together import Together
+
+_WORDS = 24  # that the library says at once
+_SECONDS = 60  # unless GRAPHHOOKS_TIMEOUT or timeout= says otherwise
+_made: dict = {}  # groups of gloo, by ranks and seconds
+_SEEN = ("a collective of torch.distributed runs in it, which all its ranks "
+         "have to record and launch together: attach with group=, the process "
+         "group of those ranks")
+
+
+def of(owner, group):
+    """Those of an attach."""
+    if group is None:
+        return Alone(owner)
+    if not torch.distributed.is_available() \
+            or not isinstance(group, torch.distributed.ProcessGroup):
+        raise Error(f"group is {group!r}; it is a process group of "
+                    "torch.distributed, such as dist.group.WORLD, whose ranks "
+                    "run the layers together, or None")
+    if torch.distributed.get_world_size(group) == 1:
+        return Single(owner)
+    return Ranks(owner, group)
+
+
+class Single:
+    """A rank that decides for itself: its group has no other."""
+
+    segment, site, banks = Segment, Site, Banks
+    most_banks = 65536  # the library's GH_BANKS
+    size = 1
+    asked = 0  # how often, besides the library
+
+    def __init__(self, owner):
+        self.owner = owner
+
+    def begin(self, **settings) -> None:
+        """The segments are attached."""
+
+    def recorded(self, run):
+        """Of a capture."""
+        return run()
+
+    def wait(self) -> None:
+        torch.cuda.current_stream(self.owner.device).synchronize()
+
+    def rest(self) -> None:
+        """Before the session closes."""
+        torch.cuda.synchronize(self.owner.device)
+
+    def close(self) -> None:
+        """After that."""
+
+
+class Watched(Site):
+    """One whose collectives nobody has told of."""
+
+    def run(self, *args, **kwargs):
+        segment = self.segment
+        if segment.refused is not None \
+                or torch.cuda.is_current_stream_capturing():
+            return super().run(*args, **kwargs)
+        before = private.collectives()
+        result = super().run(*args, **kwargs)
+        if private.collectives() != before:
+            segment.refuse(_SEEN)
+        return result
+
+
+class Alone(Single):
+    """Nobody has said that there are others: there are no collectives, or
+    they are refused."""
+
+    site = Watched
+
+    def recorded(self, run):
+        before = private.collectives()
+        outputs = run()
+        if private.collectives() != before:
+            raise Unfit(_SEEN)
+        return outputs
+
+
+class Ranks(Single):
+    """All of a group."""
+
+    segment, site = Shared, Asking
+
+    def __init__(self, owner, group):
+        super().__init__(owner)
+        if _is_one(owner):
+            self.most_banks, self.banks = 1, Banks
+        else:
+            self.banks = Together
+        dist = torch.distributed
+        self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
+        if self.rank < 0:
+            raise Error("group is one that this process is not in: give the "
+                        "group of the ranks that run the layers together")
+        self._members = dist.get_process_group_ranks(group)
+        self._gloo = self._key = None  # a group of the same ranks
+        self._failed: str | None = None  # why nobody is asked any more
+        self._has_aborted = False  # the process groups
+        # Said and heard: how many words, and the words.
+        self._mine = (ctypes.c_int64 * (1 + _WORDS))()
+        self._all = [(ctypes.c_int64 * (1 + _WORDS))()
+                     for _ in range(self.size)]
+        self._calls = _abi.GATHER_FN(self._gather), _abi.ABORT_FN(self._abort)
+
+    # ---- a beginning ----------------------------------------------------
+
+    def begin(self, **settings) -> None:
+        owner = self.owner
+        self._gloo = self._make_gloo()
+        self._tensors = [torch.frombuffer(words, dtype=torch.int64)
+                         for words in (self._mine, *self._all)]
+        self.share(0)
+        refused = {s.name: s.refused for s in owner.segments if s.refused}
+        mine = settings, [s.name for s in owner.segments], refused
+        every = [None] * self.size
+        torch.distributed.all_gather_object(every, mine, group=self._gloo)
+        for rank, theirs in enumerate(every):
+            self._compare(rank, theirs, mine)
+        for segment in owner.segments:
+            segment.agree([of_rank[2].get(segment.name) for of_rank in every])
+
+    def _make_gloo(self):
+        environment = os.environ.get("GRAPHHOOKS_TIMEOUT")
+        seconds = environment or self.owner.options.get("timeout") or _SECONDS
+        self._key = torch.distributed.group.WORLD, *self._members, int(seconds)
+        if self._key in _made:
+            return _made[self._key]
+        try:
+            _made[self._key] = torch.distributed.new_group(
+                self._members, backend="gloo", use_local_synchronization=True,
+                timeout=datetime.timedelta(seconds=int(seconds)),
+                group_desc="graphhooks")
+            return _made[self._key]
+        except Exception as failure:
+            raise Error("group: the ranks ask each other by gloo, and no group "
+                        f"of it can be made: {_first_line(failure)}",
+                        _abi.GH_ERR_RANKS) from failure
+
+    def share(self, bank: int) -> None:
+        """The graphs of a bank of the session."""
+        owner = self.owner
+        gather, abort = self._calls
+        ranks = _abi.make(_abi.gh_ranks, bank=bank, rank=self.rank,
+                          size=self.size, gather=gather, abort=abort)
+        try:
+            owner.check(owner.api.ranks_set(owner.handle, ctypes.byref(ranks),
+                                            ctypes.byref(owner.error)))
+        except Error as error:
+            raise self.explained(error) from None
+
+    def clear(self, bank: int) -> None:
+        """Of share(); the bank's graphs are destroyed.  Waits for them."""
+        owner = self.owner
+        try:
+            owner.check(owner.api.ranks_clear(owner.handle, bank,
+                                              ctypes.byref(owner.error)))
+        except Error as error:
+            raise self.explained(error) from None
+
+    def _compare(self, rank: int, theirs, mine) -> None:
+        for name, value in mine[0].items():
+            if theirs[0][name] != value:
+                raise Error(f"{name} is {theirs[0][name]!r} on rank {rank}, "
+                            f"and {value!r} on rank {self.rank}: ranks that "
+                            "share layers attach them alike",
+                            _abi.GH_ERR_CONFIG)
+        if theirs[1] != mine[1]:
+            raise Error(f"rank {rank} attaches {', '.join(theirs[1])}, and "
+                        f"rank {self.rank} {', '.join(mine[1])}: ranks that "
+                        "share layers attach the same", _abi.GH_ERR_CONFIG)
+
+    # ---- what ranks say -------------------------------------------------
+
+    def _gather(self, _user, _bank, mine, every, n) -> int:
+        """As graphhooks/ranks.h has it; in a thread that may capture."""
+        try:
+            said = self.say(mine[:n])
+        except Exception:  # which say() keeps
+            return _abi.GH_ERR_RANKS
+        except BaseException as interrupt:
+            self.owner.lost.append(interrupt)
+            return _abi.GH_ERR_RANKS
+        for i, words in enumerate(said):
+            for k, word in enumerate(words):
+                every[i * n + k] = word
+        return _abi.GH_OK
+
+    def say(self, words) -> list:
+        """Those of each rank, in their order."""
+        if self._failed is not None:
+            raise Error(self._failed, _abi.GH_ERR_RANKS)
+        n = len(words)
+        self._mine[0] = n
+        for i, word in enumerate(words, 1):
+            self._mine[i] = word  # of 64 bits, with or without a sign
+        mine, *every = self._tensors
+        try:
+            all_gather(every, mine, self._gloo)
+        except Exception as failure:
+            self._failed = _first_line(failure)
+            raise
+        for rank, theirs in enumerate(self._all):
+            if theirs[0] != n:
+                self._failed = f"rank {rank} asks something else"
+                raise Error(self._failed, _abi.GH_ERR_RANKS)
+        return [theirs[1:1 + n] for theirs in self._all]
+
+    def ask(self, segment, about: int, *answers) -> list:
+        """What each rank answers where all of them are at one call of a
+        segment."""
+        self.asked += 1
+        mine = [about, segment.index, *answers]
+        mine += [0] * (questions.WORDS - len(mine))
+        try:
+            said = self.say(mine)
+        except Exception as failure:  # which say() keeps
+            raise self.part(segment) from failure
+        for rank, theirs in enumerate(said):
+            if theirs[:2] != mine[:2]:
+                self._failed = f"rank {rank} is elsewhere, at " \
+                    + questions.place(*theirs[:2], self.owner.segments)
+                raise self.part(segment)
+        return [theirs[2:2 + len(answers)] for theirs in said]
+
+    def part(self, segment) -> Error:
+        """The graphs are destroyed, and what waits for other ranks ends; what
+        there is to raise."""
+        owner = self.owner
+        microbatch = 0 if owner.stepped else owner.microbatch
+        where = (f"rank {self.rank} of {self.size}, step "
+                 f"{owner.steps + owner.stepped}, {segment.name}, microbatch "
+                 f"{microbatch}: ")
+        owner.api.ranks_abort(owner.handle, self._failed.encode(),
+                              ctypes.byref(owner.error))
+        return Error(where + self._failed, _abi.GH_ERR_RANKS)
+
+    def explained(self, error: Error, here=False) -> Error:
+        """With what gloo says, and, of a call that is eager here, why."""
+        said = []
+        if self._failed is not None and self._failed not in str(error):
+            said.append(self._failed)
+        if here:
+            reason, why = self.owner.counted
+            said.append("here it is eager: " + (why or reason))
+        if error.status != _abi.GH_ERR_RANKS or not said:
+            return error
+        return Error(f"{error} ({'; '.join(said)})", error.status)
+
+    # ---- an end ---------------------------------------------------------
+
+    def _abort(self, _user, _bank) -> None:
+        """What waits in a group of theirs for a rank that does not come."""
+        if self._has_aborted:  # of each bank
+            return
+        self._has_aborted = True
+        members = set(self._members)
+        for group, backend in private.gpu_groups():
+            if members.issuperset(
+                    torch.distributed.get_process_group_ranks(group)):
+                try:
+                    backend.abort()
+                except Exception as failure:
+                    self.owner.say(self.owner.segments[0].name, "its process "
+                                   "group could not be aborted: "
+                                   + _first_line(failure))
+
+    def wait(self) -> None:
+        owner = self.owner
+        stream = raw_stream(owner.device) or None
+        try:
+            owner.check(owner.api.ranks_wait(owner.handle, stream,
+                                             ctypes.byref(owner.error)))
+        except Error as error:
+            raise self.explained(error) from None
+
+    def rest(self) -> None:
+        """The session waits for what is left, as long as for a rank."""
+        try:
+            self.wait()
+        except Error:  # which has been said
+            return
+        super().rest()
+
+    def close(self) -> None:
+        """The group stays for the next attach, unless the ranks have parted:
+        torch would give its name, and what is said of it, to another."""
+        if self._failed is not None:
+            _made.pop(self._key, None)
+
+
+def _is_one(owner) -> bool:
+    """Whether all microbatches are of one shape, and nobody need ask of which
+    it is.  A number that is none the library refuses."""
+    most = os.environ.get("GRAPHHOOKS_MAX_BANKS") \
+        or owner.options["max_banks"]
+    return str(most).strip() == "1" and not owner.is_packed
+
+
+def all_gather(every, mine, group) -> None:
+    torch.distributed.all_gather(every, mine, group=group)
+
+
+def _first_line(failure) -> str:
+    """Without the file of gloo's that has found it, and what it advises."""
+    line = re.sub(r"^\[[^]]*\] ", "", str(failure).split("\n", 1)[0])
+    return line.split(". ", 1)[0] or type(failure).__name__

@@ -1,0 +1,456 @@
+"""What can be read in Python from a module, a class, an object or a function:
+values by name, and where they are.
+
+The walk is made once, at the recording, and again when something is another
+than it was.  It goes into containers, and into what functions and methods
+carry; objects, classes and modules that it meets are looked at by themselves,
+as several may have them (things.py).
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import array
+import collections
+import contextvars
+import enum
+import functools
+import io
+import logging
+import operator
+import random
+import types
+import weakref
+
+import torch
+
+from ..base import private
+from ..base.names import is_of_others, namespaces, package
+from . import held
+from .attributes import CONTAINERS, PLAIN, comparable, exact
+from .draws import is_generator
+from .held import GONE, Held
+
+# What torch keeps in a module; hooks and parameters are looked at elsewhere.
+INTERNAL = frozenset(vars(torch.nn.Module())) - {"training"}
+# What others write into a config beside what layers read: saving a model of
+# Hugging Face's, and the clocks of Megatron's trainer.
+_NOT_READ = frozenset(("architectures", "dtype", "torch_dtype",
+                       "transformers_version", "timers"))
+_NO_OBJECTS = (enum.Enum, torch.Generator, types.ModuleType, logging.Logger,
+               io.IOBase, private.TreeSpec, torch.optim.Optimizer)
+# Objects of these packages are not looked into.  Megatron has mocks of unittest
+# in the place of packages that are missing.
+_OPAQUE = frozenset(("threading", "_thread", "weakref", "_weakrefset",
+                     "concurrent", "multiprocessing", "asyncio", "queue",
+                     "contextvars", "unittest", "graphhooks"))
+_BUILTIN = (types.BuiltinFunctionType, types.MethodWrapperType)
+_DEEP = 8  # containers in one another
+_FAR = 3  # functions that read one another
+_MUCH = 1 << 16  # bytes in the host's memory
+_RAW = (bytearray, array.array)
+_BASES = (dict, list, tuple, set, frozenset, collections.deque)
+_version = private.version
+
+
+class Found:
+    """Values by name, where they are, and what is to be looked at besides."""
+
+    def __init__(self):
+        self.held = Held()
+        self.values: dict = {}
+        self.objects: dict = {}  # by name
+        self.read: dict = {}  # objects that functions read
+        self.modules: dict = {}  # that are not submodules
+        self.generators: dict = {}  # of random numbers
+        self.classes: dict = {}
+        self.unfit: dict = {}  # what nobody can compare
+        self._seen: set = set()  # containers that are held
+        self._inside: set = set()  # which holds itself, if it comes again
+        self._kept: list = []  # alive, as the two are numbers
+        self._mutable: list = []  # functions that give what puts it back
+        self._functions: list = []  # to be looked into
+        self._far = 0  # functions on the way to what is at hand
+
+    def bits(self) -> dict:
+        """The values, to be compared."""
+        return {name: exact(value) for name, value in self.values.items()}
+
+    def copies(self) -> list:
+        """Of what is now in containers, arrays, cells and globals: functions
+        that put it back."""
+        return [copy() for copy in self._mutable]
+
+    def add_kind(self, prefix: str, thing) -> None:
+        self.held.put_one(type, thing)
+        self.values[f"{prefix}__class__"] = type(thing)
+
+    def add_module(self, prefix: str, module, leave_out=frozenset()) -> None:
+        """Its own attributes, a forward of ours left out."""
+        self.add_kind(prefix, module)
+        names = vars(module)
+        if package(type(names.get("forward"))) == "graphhooks":
+            leave_out |= {"forward"}
+        self.add_all(names, prefix, INTERNAL | leave_out)
+
+    def add_all(self, names, prefix: str, leave_out=()) -> None:
+        keys = [k for k in names if k not in leave_out]
+        self.held.put(names, keys)
+        for key in keys:
+            self.add(f"{prefix}{key}", names[key])
+
+    def add(self, name: str, value) -> None:
+        kind = type(value)
+        if kind in PLAIN:
+            self.values[name] = value
+        elif kind in weakref.ProxyTypes:  # which say that they are others
+            self.values[name] = id(value)
+        elif isinstance(value, _BASES):
+            self._add_container(name, value, kind)
+        elif kind is functools.partial:
+            self.values[name] = kind
+            self._add_parts(name, value, ("func", "args", "keywords"))
+        elif kind is types.MethodType:
+            self.values[name] = value
+            self._add_parts(name, value, ("__self__", "__func__"))
+        elif kind is types.FunctionType:
+            self.values[name] = value
+            if self._far < _FAR and not is_of_others(value) \
+                    and self._is_new(value):
+                self._functions.append((name, value, self._far + 1))
+        elif kind in _BUILTIN:
+            self.values[name] = value
+            if not isinstance(value.__self__, (types.ModuleType, type,
+                                               type(None))):
+                self._add_parts(name, value, ("__self__",))
+        else:
+            self.values[name] = value
+            self._add_other(name, value, kind)
+
+    def _add_parts(self, name: str, value, parts) -> None:
+        if self._is_new(value):
+            for part in parts:
+                self.add(f"{name}.{part}", getattr(value, part))
+
+    def _is_new(self, value) -> bool:
+        if id(value) in self._seen:
+            return False
+        self._seen.add(id(value))
+        self._kept.append(value)
+        return True
+
+    def _add_other(self, name: str, value, kind) -> None:
+        if isinstance(value, torch.nn.Module):
+            self.modules[name] = value
+        elif is_generator(value):
+            self.generators[name] = value
+        elif isinstance(value, random.SystemRandom):
+            self.unfit[name] = "random numbers of the system"
+        elif isinstance(value, torch.Tensor):
+            self._add_tensor(name, value)
+        elif kind.__module__ == "numpy" and hasattr(value, "tobytes"):
+            self._add_array(name, value)
+        elif isinstance(value, _RAW):
+            self._add_raw(name, value)
+        elif kind is contextvars.ContextVar:
+            self.held.put_one(held.value_of, value)
+            self.add(f"{name}'s value", held.value_of(value))
+        elif isinstance(value, type):
+            if not (is_of_others(value) or issubclass(
+                    value, (torch.nn.Module, BaseException, enum.Enum))):
+                self.classes[name] = value
+        elif _is_iterator(value, kind):
+            self.unfit[name] = f"an iterator ({kind.__name__})"
+        elif not isinstance(value, _NO_OBJECTS) and has_values(value):
+            (self.read if self._far else self.objects)[name] = value
+
+    # ---- containers -----------------------------------------------------
+
+    def _add_container(self, name: str, value, kind) -> None:
+        if isinstance(value, (set, frozenset)):
+            self.values[name] = frozenset(value)
+            if isinstance(value, set) and self._is_new(value):
+                self.held.put(value, ())
+                self.held.put_all(set.__iter__, value)
+                self._mutable.append(lambda: _putting_back(value))
+            return
+        self.values[name] = kind  # should it be empty
+        if id(value) in self._inside or len(self._inside) == _DEEP:
+            return
+        self._inside.add(id(value))
+        if self._is_new(value):
+            self._hold(value, kind)
+            if kind not in CONTAINERS and has_values(value):
+                self.objects[name] = value
+        is_dict = isinstance(value, dict)
+        inner = dict.items(value) if is_dict else enumerate(_iter(value))
+        keys = []
+        for i, (key, each) in enumerate(inner):
+            key = repr(key) if type(key) in PLAIN else f"key {i}"
+            self.add(f"{name}[{key}]", each)
+            keys.append(key)
+        if is_dict and len(keys) > 1:
+            self.values[f"the order of {name}"] = ", ".join(keys)
+        self._inside.remove(id(value))
+
+    def _hold(self, value, kind) -> None:
+        if not isinstance(value, tuple):
+            self._mutable.append(lambda: _putting_back(value))
+        if kind is collections.defaultdict:  # to ask for a key puts it in
+            self.held.put_all(dict.__iter__, value)
+            self.held.put_all(dict.values, value)
+        elif kind in CONTAINERS:
+            is_dict = isinstance(value, dict)
+            self.held.put(value, list(value) if is_dict
+                          else range(len(value)))
+            if is_dict:
+                self.held.put_all(dict.__iter__, value)
+        elif not isinstance(value, tuple):  # a type of somebody's own
+            self.held.put_all(_iter, value)
+            if isinstance(value, dict):
+                self.held.put_all(dict.values, value)
+
+    # ---- memory of the host ---------------------------------------------
+
+    def _add_tensor(self, name: str, value) -> None:
+        """Graphs read what is on the GPU where it lies.  What is not has been
+        read by the host."""
+        if value.layout != torch.strided or not self._is_new(value):
+            return
+        if not on_host(value):
+            self.held.put_equal(torch.Tensor.data_ptr, value)
+            return
+        self.held.put_equal(_written, value)
+        if value.numel() == 1:
+            what = value.item()
+        elif value.numel() * value.element_size() <= _MUCH:
+            what = _bytes_of(value)
+        else:
+            what = _version(value)
+        self.values[f"{name} (content)"] = what
+
+    def _add_array(self, name: str, value) -> None:
+        if self._is_new(value) and value.nbytes <= _MUCH:
+            self.held.put_equal(comparable, value)
+            self.values[f"{name} (content)"] = value.tobytes()
+            if value.shape:
+                self._mutable.append(lambda: functools.partial(
+                    operator.setitem, value, ..., value.copy()))
+
+    def _add_raw(self, name: str, value) -> None:
+        if self._is_new(value) and len(value) <= _MUCH // 8:
+            self.held.put_equal(bytes, value)
+            self.values[f"{name} (content)"] = bytes(value)
+            self._mutable.append(lambda: functools.partial(
+                operator.setitem, value, slice(None), value[:]))
+
+    # ---- functions ------------------------------------------------------
+
+    def finish(self) -> "Found":
+        """What functions read besides their arguments: what they have from
+        where they were made, defaults, and globals."""
+        while self._functions:
+            name, function, self._far = self._functions.pop()
+            self.held.put_all(held.defaults_of, function)
+            for i, value in enumerate(function.__defaults__ or ()):
+                self.add(f"{name}'s default {i}", value)
+            self.add(f"{name}'s defaults", function.__kwdefaults__)
+            self._add_cells(name, function)
+            for inner, names, read in namespaces(function):
+                self._add_globals(f"{name}'s {inner}", names, read)
+        return self
+
+    def _add_cells(self, name: str, function) -> None:
+        for free, cell in zip(function.__code__.co_freevars,
+                              function.__closure__ or ()):
+            if cell != types.CellType() and free != "__class__":
+                self.held.put_one(held.contents_of, cell)
+                self._mutable.append(lambda cell=cell: functools.partial(
+                    setattr, cell, "cell_contents", cell.cell_contents))
+                self.add(f"{name}'s {free}", cell.cell_contents)
+
+    def _add_globals(self, name: str, names, read) -> None:
+        keys = [k for k in read if k in names
+                and self._is_new_global(names, k)
+                and (not isinstance(names[k], _BASES) or _is_plain(names[k]))]
+        self.held.put_items(names, keys)
+        for key in keys:
+            self._mutable.append(lambda key=key: functools.partial(
+                operator.setitem, names, key, names[key]))
+            self.add(f"{name}{key}", names[key])
+
+    def _is_new_global(self, names, key: str) -> bool:
+        place = id(names), key  # of modules, which stay
+        if place in self._seen:
+            return False
+        self._seen.add(place)
+        return True
+
+
+def _iter(value):
+    """Past what a type of somebody's own makes of it."""
+    base = next(b for b in _BASES if isinstance(value, b))
+    return base.__iter__(value)
+
+
+def _putting_back(value):
+    """A function that gives a container what it has now."""
+    base = next(b for b in _BASES if isinstance(value, b))
+    before = list(dict.items(value) if base is dict else base.__iter__(value))
+
+    def put_back():
+        base.clear(value)
+        (base.extend if hasattr(base, "extend") else base.update)(
+            value, before)
+
+    return put_back
+
+
+def on_host(tensor) -> bool:
+    return not tensor.is_cuda
+
+
+def _written(tensor) -> tuple:
+    return tensor.data_ptr(), \
+        0 if tensor.is_inference() else _version(tensor)
+
+
+def _bytes_of(tensor) -> bytes:
+    flat = tensor.detach().resolve_neg().contiguous().flatten()
+    return bytes(flat.view(torch.uint8).tolist())
+
+
+def _is_iterator(value, kind) -> bool:
+    """One that hides how far it has come."""
+    step = getattr(kind, "__next__", None)
+    return step is not None and package(kind) not in _OPAQUE \
+        and not isinstance(value, (io.IOBase, torch.Tensor)) \
+        and not isinstance(step, types.FunctionType)
+
+
+# ---- what has values -------------------------------------------------------
+
+
+def has_values(thing) -> bool:
+    """Whether it is an object with attributes, and no way to make some."""
+    kind = type(thing)
+    if hasattr(kind, "__get__") or package(kind) in _OPAQUE:
+        return False
+    return isinstance(getattr(thing, "__dict__", None), dict) \
+        or bool(slots(kind))
+
+
+@functools.lru_cache(maxsize=None)
+def slots(kind) -> tuple:
+    """Names of attributes that are in no dict."""
+    return tuple(name for each in kind.__mro__
+                 for name, value in vars(each).items()
+                 if isinstance(value, types.MemberDescriptorType)
+                 and not is_of_others(each))
+
+
+def of_object(thing) -> Found:
+    found = Found()
+    found.add_kind(".", thing)
+    names = getattr(thing, "__dict__", None)
+    if isinstance(names, dict):
+        deep = package(type(thing)) != "torch"  # whose insides are torch's
+        keys = [k for k, v in names.items() if k not in _NOT_READ
+                and (deep or type(v) in PLAIN)]
+        found.held.put(names, keys)
+        for key in keys:
+            found.add(f".{key}", names[key])
+    names = slots(type(thing))
+    if names:
+        found.held.put_all(held.slots_of, (thing, names))
+    for key in names:
+        value = getattr(thing, key, GONE)
+        if value is not GONE:
+            found.add(f".{key}", value)
+    return found.finish()
+
+
+def of_read(thing) -> Found:
+    """An object that functions read: its plain values, as what else is in it
+    is for others, such as the states of random numbers."""
+    found = Found()
+    names = getattr(thing, "__dict__", None)
+    if isinstance(names, dict):
+        keys = [k for k, v in names.items()
+                if k not in _NOT_READ and _is_plain(v)]
+        found.held.put_items(names, keys)
+        for key in keys:
+            found.add(f".{key}", names[key])
+    return found
+
+
+def _is_plain(value, deep: int = 3) -> bool:
+    """Or has nothing else, in so many containers in one another."""
+    kind = type(value)
+    if kind in PLAIN or isinstance(value, enum.Enum) \
+            or kind.__module__ == "numpy" and hasattr(value, "tobytes"):
+        return True
+    if deep == 0 or not (kind in CONTAINERS or kind is tuple):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return all(_is_plain(each, deep - 1) for each in inner)
+
+
+def of_class(kind) -> Found:
+    """One of modules: its methods, and what they read."""
+    return _of_class(kind).finish()
+
+
+def of_objects_class(kind) -> Found:
+    """Its methods too, and not what they read: a config of Hugging Face's has
+    hundreds, of which layers call none."""
+    return _of_class(kind)
+
+
+def _of_class(kind) -> Found:
+    found = Found()
+    names = vars(kind)
+    keys = [k for k, v in names.items() if not k.startswith(("__", "_abc_"))
+            or (k != "__init__" and type(v) is types.FunctionType)]
+    found.held.put(names, keys)
+    for key in keys:
+        value = names[key]
+        if isinstance(value, property):
+            found.add(f".{key}.fget", value.fget)
+        elif isinstance(value, (staticmethod, classmethod)):
+            value = value.__func__
+        found.add(f".{key}", value)
+    return found
+
+
+def of_namespace(kind) -> Found:
+    """A class that somebody has in an attribute or a global: its numbers,
+    texts and containers."""
+    found = Found()
+    for each in reversed(kind.__mro__):  # what is found first is named last
+        if not is_of_others(each):
+            names = vars(each)
+            found.add_all(names, ".", [
+                k for k, v in names.items() if k.startswith("__") or not (
+                    type(v) in PLAIN or type(v) in CONTAINERS
+                    or isinstance(v, enum.Enum))])
+    return found
+
+
+def of_module(module) -> Found:
+    """One that is no submodule: all that it has, hooks left out."""
+    found = Found()
+    found.add_module(".", module)
+    for registry in private.registries_of(module):
+        found.held.put(registry, list(registry))
+        for key, value in registry.items():
+            if not isinstance(value, torch.nn.Module):
+                found.add(f".{key}", value)
+    return found.finish()
+
+
+def classes(things) -> list:
+    """Those of users; what torch and Python have is theirs."""
+    return list({kind: None for thing in things
+                 for kind in type(thing).__mro__ if not is_of_others(kind)})

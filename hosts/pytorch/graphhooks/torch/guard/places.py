@@ -1,0 +1,109 @@
+"""Where graphs find what belongs to modules: parameters, buffers, submodules.
+
+It is asked in every call and of every tensor whether that is as it was, so
+lists are compared at once.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import operator
+
+import torch
+
+from ..base.private import registries_of, version
+from ..base.tree import Unfit
+
+_chain = itertools.chain.from_iterable
+_is = operator.is_
+address = torch.Tensor.data_ptr
+_stride = torch.Tensor.stride
+is_trained = operator.attrgetter("requires_grad")
+_kind = operator.attrgetter("requires_grad", "dtype", "shape")
+
+
+class Places:
+    """Those of modules, as they are when this is made."""
+
+    def __init__(self, modules):
+        dicts = [d for module in modules for m in module.modules()
+                 for d in registries_of(m)
+                 if isinstance(d, dict)]
+        self._empty = [d for d in dicts if not d]
+        self._values = [d.values() for d in dicts if d]
+        self._sizes = [*map(len, self._values)]
+        self._held = [*_chain(self._values)]
+        self._tensors = [t for t in self._held if isinstance(t, torch.Tensor)
+                         and t.layout == torch.strided]
+        self._addresses = [*map(address, self._tensors)]
+        self._strides = [*map(_stride, self._tensors)]
+        self._versioned = [t for t in self._tensors if not t.is_inference()]
+        self._kinds = [*map(_kind, self._tensors)]
+
+    def are_kept(self) -> bool:
+        """Whether they hold the same tensors, which are where they were, of
+        the same kind and laid out as they were: ``.data`` may be set to a
+        slice of itself."""
+        return ([*map(len, self._values)] == self._sizes
+                and all(map(_is, _chain(self._values), self._held))
+                and [*map(address, self._tensors)] == self._addresses
+                and [*map(_kind, self._tensors)] == self._kinds
+                and [*map(_stride, self._tensors)] == self._strides
+                and not any(self._empty))
+
+    def versions(self) -> list:
+        """How often each has been written; what graphs write is not told."""
+        return [*map(version, self._versioned)]
+
+
+@contextlib.contextmanager
+def lent(held, others):
+    """Modules with other tensors for their own; ``held`` has (dict, name,
+    tensor) of those, and a module that others share more than once."""
+    places = list({(id(names), name): (names, name, own, other)
+                   for (names, name, own), other
+                   in zip(held, others)}.values())
+    if any(names.get(name) is not own for names, name, own, _ in places):
+        raise Unfit("other tensors stand in for its own")
+    for names, name, _, other in places:
+        names[name] = other
+    addresses = [address(other) for _, _, _, other in places]
+    kept = False
+    try:
+        yield
+        kept = all(names.get(name) is other and address(other) == at
+                   for (names, name, _, other), at
+                   in zip(places, addresses))  # who sets .data moves it
+    finally:
+        for names, name, own, _ in places:
+            names[name] = own
+    if not kept:
+        raise Unfit("it replaces a parameter or a buffer")
+
+
+class Watch:
+    """Tells which segments have lost theirs for good.  A call may come while
+    others are lent; when they are still there at the beginning of the next
+    step, and of the one after it, and no call has found the old ones in the
+    meantime, they stay."""
+
+    def __init__(self):
+        self.suspects: dict = {}  # whose calls have found others
+        self._before: list = []  # lost at the last look
+
+    def suspect(self, segment) -> None:
+        self.suspects[segment] = None
+
+    def clear(self, segment) -> None:
+        """A call has found its own."""
+        self.suspects.pop(segment, None)
+
+    def lost(self) -> list:
+        """At the beginning of a step."""
+        lost = [s for s in self.suspects if not s.places.are_kept()]
+        found = [s for s in lost if s in self._before]
+        self.suspects, self._before = {}, lost
+        return found

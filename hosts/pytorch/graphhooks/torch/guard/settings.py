@@ -1,0 +1,148 @@
+"""What a layer reads from Python, compared before each of its replays.
+
+A graph repeats the flags, rates, numbers and functions that modules had when
+it was recorded.  So a call first asks whether they are the same objects, by
+dict and key, which is cheap; only where one is another, or one has come or
+gone, are the values compared.  A call that finds another value runs eagerly.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import torch
+
+from ..base.tree import Passing, Unfit
+from .attributes import exact, is_unknown
+from .calls import in_words
+from .found import Found
+from .held import GONE, Held
+from .tables import Tables
+from .things import Things
+
+
+class Settings:
+    """Those of some modules of a segment, as they are when this is made; the
+    moment is for sentences."""
+
+    def __init__(self, sites, things: Things,
+                 moment: str = "when it was recorded"):
+        self._sites = sites
+        self._moment = moment
+        self._things = things
+        self._left_out: set = set()  # names that recordings alone change
+        self._tables = Tables()
+        found = self._find()
+        self._take(found)
+        self._unfit = found.unfit
+        self.generators = [*found.generators.values()]  # of random numbers
+        # Until the recording has ended.
+        self._before = things.copies() + found.copies()
+        self._at = things.changes
+        self._other: Held | None = None  # as the last look found it changed
+        self._other_at = 0
+        self.difference: tuple | None = None  # the last: name and sentence
+
+    def are_kept(self) -> bool:
+        changes = self._things.changes
+        if self._at == changes and self._held.is_same() \
+                and self._tables.are_unwritten():
+            return True
+        if self._other is not None and self._other_at == changes \
+                and self._other.is_same() and self._tables.are_unwritten():
+            return False
+        found = self._find()
+        pairs: dict = {}
+        name = self._differing(found, pairs)
+        if name is not None:
+            self._other, self._other_at = found.held, changes
+            self.difference = name, self._told(name, found)
+            return False
+        self._take(found)
+        self._tables.take(pairs)
+        self._at = changes
+        return True
+
+    def refuse_unfit(self) -> None:
+        """Before the recording runs, as nothing would put it back."""
+        for name, what in self._unfit.items():
+            raise Unfit(f"it has {what} in an attribute, {name}, and nobody "
+                        "can tell how far that has come: keep it outside of "
+                        "the layers, and give them what it gives")
+
+    def note_recorded(self) -> None:
+        """One more graph reads what is there now."""
+        self._tables.read(self._values)
+
+    def settle(self, who: str) -> None:
+        """The recording has run.  What it has put in another object's place,
+        of a kind that nothing is known of, is its own; it may change no
+        value."""
+        self._things.look()
+        found = self._find()
+        while True:
+            name = self._differing(found, {})
+            if name is None:
+                break
+            if not is_unknown(self._values.get(name)) \
+                    or not is_unknown(found.values.get(name)):
+                raise Passing(f"{who} changes an attribute, {name}, which a "
+                              "replay would not: keep it in a buffer, or "
+                              "outside of the layers")
+            self._left_out.add(name)
+        self._take(found)
+        self._at = self._things.changes
+        self._before = ()
+
+    def put_back(self) -> None:
+        """The recording has not been: shared things are as before it."""
+        for put_back in self._before:
+            put_back()
+
+    def _take(self, found: Found) -> None:
+        self._held, self._values = found.held, found.values
+        self._bits = found.bits()
+
+    def _find(self) -> Found:
+        found = Found()
+        own: dict = {}
+        for site in self._sites:
+            prefix = f"{site.name}." if len(self._sites) > 1 else ""
+            for name, module in site.module.named_modules():
+                if module not in own:
+                    own[module] = None
+                    found.add_module(f"{prefix}{name}." if name else prefix,
+                                     module, {"forward"} if module
+                                     is site.module else frozenset())
+        self._things.gather(found.finish(), own)
+        return found
+
+    def _differing(self, found: Found, pairs: dict) -> str | None:
+        """The name of the first value that is another, and of what differs in
+        it, if that has a name; with the tensors that are others of the same
+        bits."""
+        names = iter({**self._values, **found.values})
+        name = next((n for n in names
+                     if self._differs(n, found, pairs)), None)
+        if name not in self._values or name not in found.values:
+            return name
+        within = f"{name}.", f"{name}[", f"{name}'s "
+        return next((n for n in names if n.startswith(within)
+                     and n in self._values and n in found.values
+                     and self._differs(n, found, {})), name)
+
+    def _differs(self, name: str, found: Found, pairs: dict) -> bool:
+        if name in self._left_out:
+            return False
+        then = self._values.get(name, GONE)
+        now = found.values.get(name, GONE)
+        if isinstance(then, torch.Tensor):
+            return not self._tables.are_equal(name, then, now, pairs)
+        return now is GONE or self._bits.get(name) != exact(now)
+
+    def _told(self, name: str, found: Found) -> str:
+        then = in_words(self._values.get(name, GONE))
+        now = in_words(found.values.get(name, GONE))
+        if then == now:
+            return f"{name} is another {now} than {self._moment}"
+        return f"{name} was {then} {self._moment} and is {now} now"

@@ -1,0 +1,4 @@
+"""What goes to the host's memory and comes back.
+
+SPDX-License-Identifier: Apache-2.0
+"""

@@ -1,0 +1,334 @@
+"""How a backward becomes a graph.
+
+It is recorded before it runs; it then runs as any other that is recorded.
+Should that fail, it runs eagerly: on autograd's graph, or where that has been
+let go on the way, on that of modules that have run once more
+(`can_run_again`).
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+
+import torch
+
+from ... import _abi
+from ...errors import Error
+from ..base import private, tree
+from ..grad import chained, contributions, strides
+from ..grad.contributions import Contributions
+from ..grad.gradients import add_eagerly
+from ..grad.landing import Landing
+from ..grad.seeds import OnTheHost
+from ..guard import flags
+from ..guard.attributes import Attributes
+from ..guard.draws import HostNumbers
+from .instance import Backward, Instance
+from .recording import capture, closing, note_uses, play, static, undisturbed
+
+
+def begin(segment, instance: Instance, microbatch: int, grads):
+    """The first of an instance."""
+    owner = segment.owner
+    instance.wanted = [i for i, g in enumerate(grads) if g is not None]
+    instance.layouts = [strides.layout_of(grads[i])
+                        for i in instance.wanted]
+    instance.alone = _alone(instance)
+    segment.varies |= len(instance.wanted) < len(grads) or any(
+        type(layout) is strides.Over for layout in instance.layouts)
+    given = segment.read(instance, grads)
+    instance.may_spend = segment.may_spend(instance)
+    flags.catch_up(segment.parameters.all, instance.leaves)
+    if segment.refused is None and segment.parameters.have_other_mains():
+        segment.refuse("the main_grad of a parameter was set to another "
+                       "buffer between a forward and its backward; set it "
+                       "before the forward")
+    if instance.spent and segment.refused is None:
+        _leave_out(segment, instance.signature)
+    if segment.refused is None and instance.signature.refused is None:
+        segment.parameters.decide(
+            owner.accumulates or owner.microbatch > 0
+            or segment.sums.is_summing())
+        _record_all(segment, instance, microbatch, given)
+    else:
+        segment.decline_backward(instance, microbatch)
+    if segment.refused is not None or instance.backward is None \
+            or instance.signature.refused is not None:
+        return _eagerly(segment, instance, microbatch, given)
+    instance.inputs = instance.leaves = instance.uses = ()
+    instance.live = instance.call = None
+    instance.before = instance.numbers = None
+    instance.groups = ()
+    return segment.run_back(instance, microbatch, grads)
+
+
+def _leave_out(segment, signature) -> None:
+    """An interrupt says nothing of other shapes."""
+    why = "the recording of its backward was interrupted"
+    if len(segment.owner.banks.all) == 1:
+        segment.refuse(why)
+    else:
+        segment.leave_out(signature, why)
+
+
+def _alone(instance: Instance) -> list:
+    """Wanted outputs without all of which some parameter has no gradient."""
+    if len(instance.wanted) == 1:
+        return []
+    by: dict = {}  # outputs by the leaf that each of them reaches
+    for i in instance.wanted:
+        for leaf in contributions.leaves([instance.live[i]]):
+            by.setdefault(leaf, []).append(i)
+    every = set(map(tuple, by.values())) - {tuple(instance.wanted)}
+    return sorted(every, key=lambda outputs: (len(outputs), outputs))
+
+
+def _record_all(segment, instance, microbatch: int, grads) -> None:
+    """What writes gradients; or what adds, and what puts the first."""
+    owner = segment.owner
+    flight = owner.flights.of_backward(segment, instance)
+    home = segment.parameters.home(flight[0])
+    segment.take_back(home)
+    adds = segment.parameters.adds
+    with closing(owner):
+        instance.backward = _record(segment, instance, microbatch, grads,
+                                    Backward(0, adds, home, flight))
+        if instance.backward is None:
+            return
+        owner.flights.note_backward(segment, instance, flight)
+        if adds:
+            instance.first = _record(segment, instance, microbatch, grads,
+                                     Backward(1, False, home, flight))
+    if instance.first is not None:
+        owner.twins.know(*instance.backwards())
+    segment.parameters.homes = list({b.home: None for i
+                                     in segment.instances.values()
+                                     for b in i.backwards()})
+
+
+def _record(segment, instance, microbatch: int, grads, found: Backward):
+    """None: it is no graph."""
+    owner = segment.owner
+    home = found.home
+    places = segment.parameters.places_to_add(home)  # not in a pool
+    bank = found.flight[0]
+    grads = chained.told_apart([owner.twins.of(g, found.variant, bank)
+                                for g in grads])
+    owner.recording = found.flight
+    try:
+        action = segment.enter(1, grads, microbatch, bank, found.variant,
+                               _abi.GH_PASS_PREPARE)
+    finally:
+        owner.recording = None
+    if action != _abi.GH_ACTION_RECORD:
+        owner.cancel(None)
+        return None
+    inputs = static(segment, grads)
+
+    def run():
+        return _differentiate(segment, instance, inputs, found, places)
+
+    if not capture(segment, instance.signature, 1, run):
+        return None
+    found.graph = owner.captures.last
+    found.serial = owner.flights.next_serial()
+    home.put(zip(found.own, found.gradients))
+    if not segment.parameters.adds:
+        home.serial = found.serial
+    found.chained = [s if s.data_ptr() == g.data_ptr() else None
+                     for s, g in zip(inputs, grads)]
+    if not any(c is not None for c in found.chained):
+        found.chained = ()
+    return found
+
+
+def _take_grads(segment, instance: Instance, grads, keep=True):
+    """Runs autograd's backward; what it finds for inputs, for parameters, and
+    for inputs once more.  Reentrant checkpointing runs the modules in it.
+    Where it may, autograd lets go on its way, and gradients come to lie there;
+    not if it is to `keep` all for another time."""
+    grads = list(map(strides.as_laid, grads, instance.layouts))
+    apart = {i: Contributions(edges) for i, edges in instance.uses.items()}
+    parameters = segment.parameters
+    leaves = dict(zip(parameters.all, instance.leaves))
+    inputs = strides.Laid(instance.inputs)
+    returned = strides.Laid([leaves[p] for p in parameters.returned])
+    instance.spent = not keep
+    reading = segment.owner.offload.reading(segment, instance)
+    try:
+        with undisturbed(segment.draws), \
+                parameters.replaced_by(instance.leaves), reading:
+            torch.autograd.backward(
+                [instance.live[i] for i in instance.wanted], grads,
+                retain_graph=keep)
+    finally:
+        of_inputs = inputs.out(_taken(instance.inputs))
+        of_parameters = dict(zip(leaves, _taken(leaves.values())))
+        of_parameters.update(zip(parameters.returned, returned.out(
+            [of_parameters[p] for p in parameters.returned])))
+        for each in apart.values():
+            each.remove()
+    again = []
+    for i, each in apart.items():
+        others = []
+        if i not in inputs.several:
+            of_inputs[i], *others = each.found or [None]
+        again += others + [None] * (instance.again.count(i) - len(others))
+    return reading.end(of_inputs, of_parameters, again)
+
+
+def can_run_again(segment, instance: Instance) -> bool:
+    """Whether the modules then give the same, and leave the same: they draw
+    nothing, and have no buffers or other tensors that they might change."""
+    return segment.draws is False and not instance.attributes and not any(
+        b is not None for site in segment.sites
+        for m in site.module.modules()
+        for b in private.buffers_of(m).values())
+
+
+def _host_numbers(segment) -> HostNumbers:
+    return HostNumbers(segment.owner.captures.generators,
+                       segment.settings.generators)
+
+
+def _run_again(segment, instance: Instance) -> None:
+    """On what the forward has read, for autograd's graph.  Python is as it was
+    then; should anything else have changed since, the outputs tell."""
+    now = Attributes(segment)
+    numbers = _host_numbers(segment)
+    again = Instance(instance.signature)
+    again.inputs = instance.inputs
+    args, kwargs = tree.fill(instance.call, (instance.inputs,))
+    instance.before.put_back()
+    instance.numbers.put_back()
+    try:
+        with torch.enable_grad(), torch.autocast(
+                "cuda", instance.autocast, instance.autocast is not None):
+            found = play(segment, again, args, kwargs,
+                         segment.owner.offload.plain).tensors
+    finally:
+        now.put_back()
+        numbers.put_back()
+    if not all(map(_is_same, found, instance.outputs)):
+        raise Error(f"{segment.name}: its backward cannot be recorded, and "
+                    "its modules do not give again what they gave in the "
+                    "forward; detach, or leave this one out of the layers")
+    instance.live, instance.leaves, instance.spent = found, again.leaves, False
+    flags.catch_up(segment.parameters.all, instance.leaves)
+    note_uses(segment, instance)
+
+
+def _is_same(tensor, other) -> bool:
+    """To the bit."""
+    bits = [t.detach().contiguous().flatten().view(torch.uint8)
+            for t in (tensor, other)]
+    return torch.equal(*bits)
+
+
+def _taken(leaves) -> list:
+    grads = [leaf.grad for leaf in leaves]
+    for leaf in leaves:
+        leaf.grad = None
+    return grads
+
+
+def _differentiate(segment, instance, grads, found, places):
+    """A backward inside a capture, which leaves gradients in `places`, or
+    where there are none, where autograd makes them."""
+    parameters = segment.parameters
+    landing = Landing(dict(zip(parameters.all, instance.leaves)), places,
+                      found.adds)
+    try:
+        with _strided(parameters, instance), \
+                _unchanged(segment, instance, found.variant), \
+                flags.noted(parameters.all, instance.leaves) as marks:
+            of_inputs, of_parameters, again = _take_grads(
+                segment, instance, grads,
+                keep=found.adds or not instance.may_spend)
+    finally:
+        landing.close()
+    found.marks = marks
+    came = landing.end() if places else {
+        p for p in parameters.own if of_parameters[p] is not None}
+    found.results = (*of_inputs,
+                     *(of_parameters[p] for p in parameters.returned),
+                     *(None for _ in parameters.sample), *again)
+    found.own = [p for p in parameters.own if p in came]
+    found.gradients = [places[p] for p in found.own] if places else \
+        chained.apart_from(grads, [of_parameters[p] for p in found.own])
+    return [strides.memory_of(r) for r in found.results if r is not None]
+
+
+@contextlib.contextmanager
+def _strided(parameters, instance: Instance):
+    """Refuses gradients whose memory grows with what they are of."""
+    names = {p: name for _, name, p in parameters.places}
+    of = [(t, "an input") for t in instance.inputs if t.requires_grad]
+    of += [(leaf, names[p]) for p, leaf in zip(parameters.all,
+                                               instance.leaves)]
+    handles = [t.register_hook(functools.partial(_refuse_sparse, name))
+               for t, name in of]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _refuse_sparse(name: str, grad) -> None:
+    if grad is not None and grad.layout != torch.strided:
+        raise tree.Unfit(f"{name} has sparse gradients, whose sizes change")
+
+
+@contextlib.contextmanager
+def _unchanged(segment, instance: Instance, variant: int):
+    """What modules and weights hold in Python, and the host's random numbers:
+    hooks of tensors and functions' backwards run here, and never again.  Of
+    several graphs of a backward the first shows it."""
+    if variant != 0:
+        yield
+        return
+    attributes = Attributes(segment, instance.leaves)
+    numbers = _host_numbers(segment)
+    try:
+        yield
+        numbers.refuse_draws("its backward")
+        found = attributes.walk()
+        for name, _ in attributes.new(found):
+            raise tree.Unfit(f"its backward changes an attribute, {name}, "
+                             "which a replay would not: copy it into a buffer")
+        # What it does not change the next time, it may after that.
+        attributes.refuse_changes("its backward", found, tree.Unfit)
+    except BaseException:
+        attributes.put_back()
+        numbers.put_back()
+        raise
+
+
+def _eagerly(segment, instance: Instance, microbatch: int, grads):
+    """The forward was a graph, the backward is not: it reads what the
+    forward has left at its own addresses, or has read there."""
+    owner = segment.owner
+    parameters = segment.parameters
+    owner.pause()
+    try:
+        segment.enter(1, grads, microbatch, instance.flight[0])
+        try:
+            if segment.has_spent(instance):
+                _run_again(segment, instance)
+            with flags.carried(parameters.all, instance.leaves), OnTheHost():
+                of_inputs, of_parameters, again = _take_grads(
+                    segment, instance, grads)
+        except BaseException:
+            owner.cancel(None)
+            raise
+        owner.check(segment.exit(1, ()))
+    finally:
+        owner.resume()
+    owner.count("backward")
+    add_eagerly(parameters.own, [of_parameters[p] for p in parameters.own])
+    return (*of_inputs, *(of_parameters[p] for p in parameters.returned),
+            *(None for _ in parameters.sample), *again)

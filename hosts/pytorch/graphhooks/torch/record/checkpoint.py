@@ -1,0 +1,117 @@
+"""Activation checkpointing, in captured modules and around them.
+
+Around.  What autograd saves goes through hooks there, and on the way back the
+modules run once more for those hooks alone.  A replay has nothing to save.  So
+where a pass was a replay, its modules run again eagerly with nothing said to
+the hooks: what autograd would save of them is not what was asked for.
+
+Inside.  The states of random number generators cannot be read in a capture.
+Where the modules draw none, as the passes before the recording have shown,
+checkpointing is told that no device has one.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+
+import torch
+import torch.utils.checkpoint
+
+from ..base import private
+from ..base.tree import Unfit
+
+
+def hooks():
+    """What saved tensors are given to now, or None."""
+    both = private.top_saved_tensors_hooks(True)
+    return both and both[0]
+
+
+def keeps_bits(hook) -> bool:
+    """Whether hooks of saved tensors give back what they were given: those of
+    torch's own save_on_cpu do; of others nobody knows."""
+    return getattr(hook, "__qualname__", "").startswith("save_on_cpu.")
+
+
+def is_selective() -> bool:
+    """Whether a mode looks at every operation, as that of selective
+    checkpointing does, which keeps some of their results."""
+    return private.dispatch_mode() is not None
+
+
+class Region:
+    """Calls between the ends of a checkpointed piece, in their order."""
+
+    def __init__(self):
+        self.replayed: list[bool] = []
+        self._hook = None  # of the run at hand, which is not the first
+        self._at = 0
+
+    def was_replayed(self, hook) -> bool:
+        """The next call, the first time."""
+        if self._hook is not hook:
+            self._hook, self._at = hook, 0
+        self._at += 1
+        return self.replayed[self._at - 1:self._at] == [True]
+
+
+def region(hook) -> tuple:
+    """Of the call at hand, and whether it runs once more; (None, False) for
+    hooks of another kind."""
+    frame, again = private.frame_behind(hook)
+    if frame is None:
+        return None, False
+    if not hasattr(frame, "graphhooks"):
+        frame.graphhooks = Region()
+    return frame.graphhooks, again
+
+
+@contextlib.contextmanager
+def unheard():
+    """What autograd saves is kept as if there were no hooks."""
+    with torch.enable_grad():
+        if hooks() is None:
+            yield
+        else:
+            with torch.autograd.graph.saved_tensors_hooks(
+                    torch.Tensor.detach, lambda tensor: tensor):
+                yield
+
+
+@contextlib.contextmanager
+def without_states(draws):
+    """For a recording; `draws` says whether the modules draw random numbers,
+    as far as anybody knows."""
+    before = _recording.draws
+    _recording.draws = draws
+    try:
+        yield
+    finally:
+        _recording.draws = before
+
+
+_NOTHING = object()
+
+
+class _Recording(threading.local):
+    draws = _NOTHING  # or what without_states() was told in this thread
+
+
+_recording = _Recording()
+_get_device_states = torch.utils.checkpoint.get_device_states
+
+
+def _device_states(*args):
+    """torch's own, but in a recording of this thread."""
+    if _recording.draws is _NOTHING:
+        return _get_device_states(*args)
+    if _recording.draws is not False:
+        raise Unfit("checkpointing inside it keeps the state of random "
+                    "numbers that it draws, which a capture cannot")
+    return [], []
+
+
+torch.utils.checkpoint.get_device_states = _device_states

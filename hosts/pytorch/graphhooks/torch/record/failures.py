@@ -1,0 +1,66 @@
+"""Why a recording has failed, and what to do about it.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import os
+import traceback
+from pathlib import Path
+
+import torch
+
+from ..base.tree import Unfit
+
+# Files of torch's and of ours.
+_NOT_THEIRS = (os.path.dirname(torch.__file__) + os.sep,
+               str(Path(__file__).parents[2]) + os.sep)
+# What CUDA and torch say of a wait for the device in a capture.
+_WAITS = ("not permitted when stream is capturing",
+          "during CUDA graph capture unless the CPU tensor is pinned")
+
+
+def sentence(segment, failure) -> str:
+    """What the modules have raised, and where: in the last of their files."""
+    why = str(failure).split("\n", 1)[0]
+    if isinstance(failure, Unfit):
+        return why
+    places = [f"{os.path.basename(frame.filename)} line {frame.lineno}"
+              for frame in traceback.extract_tb(failure.__traceback__)
+              if not frame.filename.startswith(_NOT_THEIRS)]
+    at = f" (at {places[-1]})" if places else ""
+    error = f"{type(failure).__name__}: {why}{at}"
+    if not any(text in why for text in _WAITS):
+        return error
+    return ("it waits for the device, as .item() or a copy to the CPU does, "
+            f"and a graph cannot: {_remedy(segment, failure)}: {error}")
+
+
+def _remedy(segment, failure) -> str:
+    """What keeps the rest in graphs, as far as there is a rest."""
+    out = "do that outside of the layers"
+    if len(segment.sites) > 1:
+        return f"{out}, or attach with granularity=\"layer\", which leaves " \
+            "the other layers their graphs"
+    layer = next((layer for layer in segment.owner.layers
+                  if layer.module is segment.sites[0].module), None)
+    if layer is None or not layer.parts:
+        return out
+    waiting = _part_of(layer, failure)
+    others = [part for part in layer.parts if part != waiting]
+    if not others:
+        return out
+    return f"{out}, or attach with granularity=\"part\", " \
+        f"scope=\"{','.join(others)}\", which leaves that out of the graphs"
+
+
+def _part_of(layer, failure) -> str | None:
+    """The part of a layer in which it was raised; None: between them."""
+    running = [frame.f_locals.get("self") for frame, _
+               in traceback.walk_tb(failure.__traceback__)]
+    for part, name in layer.parts.items():
+        module = getattr(layer.module, name, None)
+        if any(each is module for each in running):
+            return part
+    return None

@@ -1,0 +1,155 @@
+"""How a forward becomes a graph.
+
+It is recorded with autograd on, and autograd's graph of it is kept until the
+backward has been recorded from it.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import torch
+
+from ..base import private, tree
+from ..grad import contributions
+from ..guard.attributes import Attributes, refuse_set
+from ..guard.draws import HostNumbers
+from ..guard.settings import Settings
+from .instance import Instance
+from .recording import (capture, closing, contents, note_uses, play,
+                        refuse_many, static)
+
+
+def record(segment, signature, tensors, args, kwargs) -> Instance | None:
+    """Of a pass that is open; None: the modules are to run eagerly."""
+    owner = segment.owner
+    instance = Instance(signature)
+    with closing(owner):
+        attributes = instance.before = Attributes(segment)
+        settings = _settings(segment)
+        instance.numbers = HostNumbers(
+            owner.captures.generators,
+            (settings or segment.settings).generators)
+        segment.parameters.sort(owner.by_autograd, segment.note_others)
+        instance.slot = segment.decision.slot
+        instance.flight = owner.captures.at
+        instance.inputs = static(segment, tensors)
+        for inside, outside in zip(instance.inputs, tensors):
+            inside.requires_grad_(outside.requires_grad)
+        if not capture(segment, signature, 0, lambda: _run(
+                segment, instance, attributes, settings, tensors, args,
+                kwargs)):
+            attributes.put_back()
+            instance.numbers.put_back()
+            if settings is not None:
+                settings.put_back()
+            return None
+    segment.has_failed = False
+    segment.settings = settings or segment.settings
+    segment.settings.note_recorded()
+    instance.serial = owner.flights.next_serial()
+    instance.graph = owner.captures.last
+    segment.parameters.note_old()
+    instance.attributes = attributes.tensors()
+    instance.outputs = [o.detach() for o in instance.live]
+    instance.constant = [i for i, o in enumerate(instance.live)
+                         if not o.requires_grad]
+    segment.instances[signature.bank.number, instance.slot] = instance
+    owner.banks.note_recorded(signature, instance)
+    return instance
+
+
+def _settings(segment) -> Settings | None:
+    """What its graphs read in Python, of the first one alone: later ones are
+    recorded only while it is the same."""
+    if segment.settings is not None:
+        return None
+    segment.owner.things.look()
+    return Settings(segment.sites, segment.owner.things)
+
+
+def _run(segment, instance: Instance, attributes, settings, tensors, args,
+         kwargs):
+    if settings is not None:
+        settings.refuse_unfit()
+    indices = {id(t): i for i, t in enumerate(tensors)}
+    instance.call = tree.form((args, kwargs),
+                              lambda t: tree.Place(0, indices[id(t)]))
+    if torch.is_autocast_enabled():
+        instance.autocast = torch.get_autocast_dtype("cuda")
+    args, kwargs = tree.fill(instance.call, (instance.inputs,))
+    before = contents(args, kwargs)
+    versions = [*map(private.version, instance.inputs)]
+    results = play(segment, instance, args, kwargs,
+                   segment.owner.offload.recording)
+    if versions != [*map(private.version, instance.inputs)]:
+        raise tree.Unfit("it changes in place what it is given")
+    instance.numbers.refuse_draws("it")
+    if before != contents(args, kwargs):
+        raise tree.Unfit("it changes a list or dict that it is given")
+    if not segment.places.are_kept():
+        raise tree.Unfit("it replaces a parameter or a buffer")
+    refuse_many(results)
+    if not any(t.requires_grad for t in results.tensors):
+        raise tree.Unfit("nothing that comes out of it needs a gradient")
+    refuse_set(segment.parameters.all, instance.leaves, "a parameter")
+    _refuse_hooks(instance)
+    _refuse_others(instance, attributes, results)
+    if settings is not None:
+        settings.settle("it")
+    _refuse_sums(segment, instance, results)
+    instance.live = results.tensors
+    note_uses(segment, instance)
+    return results.last
+
+
+def _refuse_hooks(instance) -> None:
+    """Those that a forward registers: eager calls them with what comes from
+    elsewhere too, and one of a parameter in each backward after that."""
+    if private.have_hooks(instance.inputs):
+        raise tree.Unfit("it puts a hook on the gradient of what it is given, "
+                         "which is called with what comes from elsewhere too, "
+                         "and a graph has its own alone: put it on a view of "
+                         "that, x = x.view_as(x), or outside of the layers")
+    if private.have_hooks(instance.leaves):
+        raise tree.Unfit("it puts a hook on the gradient of a parameter, in "
+                         "each call one more, which a replay would not: put "
+                         "it there before the attach")
+
+
+def _refuse_others(instance, attributes, results) -> None:
+    """Gradients come in by the results, and leave by inputs and parameters."""
+    found = attributes.walk()
+    for name, tensor in attributes.new(found):
+        if tensor.requires_grad:
+            raise tree.Unfit("it keeps a tensor with a gradient in an "
+                             f"attribute, {name}: return it instead")
+        raise tree.Passing("it leaves another tensor in an attribute, "
+                           f"{name}, which a replay would not: return it "
+                           "instead, or copy it into a buffer")
+    attributes.refuse_changes("it", found)
+    if contributions.leaves(results.tensors,
+                            [*instance.inputs, *instance.leaves]):
+        raise tree.Unfit("it reads a trained tensor that was neither given to "
+                         "it nor is a parameter that it had at the attach")
+
+
+def _refuse_sums(segment, instance, results) -> None:
+    """Of a weight that is used elsewhere too autograd adds up all gradients
+    one by one, and a graph gives a single one."""
+    shares = segment.parameters.shares
+    if not (shares.found or shares.casts):
+        return
+    edges = dict(zip(segment.parameters.all,
+                     contributions.uses(results.tensors, instance.leaves)))
+    for _, name, p in segment.parameters.places:
+        casts = len(contributions.casts(edges[p]))
+        if p in shares.cast_for_others or casts > shares.casts.get(p, casts):
+            raise tree.Unfit(f"{name} is cast by autocast once for several "
+                             "uses, and eager adds up their gradients before "
+                             "it casts them back, a graph after that: set "
+                             "cache_enabled=False for that autocast")
+        if p in shares.found and len(edges[p]) > 1:
+            raise tree.Unfit(f"{name} is used {len(edges[p])} times in it, "
+                             "and elsewhere too, or in another call: its "
+                             "gradients would be added up in another order")

@@ -1,0 +1,203 @@
+"""Passes become graphs: the modules run once inside a capture.
+
+What forwards.py and backwards.py share: how a capture is made, and how the
+modules run in it.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import torch
+
+from ... import _abi
+from ..base import private, tree
+from ..base.memory import is_dense, tensor_at
+from ..grad import contributions
+from ..guard.attributes import refuse_set
+from ..guard.places import lent
+from . import checkpoint
+from .failures import sentence
+from .instance import Instance
+
+def why_not(segment, tensors):
+    """Why calls with such tensors are not recorded, or None."""
+    if not tensors:
+        return "no tensor goes into it"
+    if len(tensors) > _abi.GH_MAX_BUFFERS:
+        return (f"{len(tensors)} tensors go into it, and a graph takes "
+                f"{_abi.GH_MAX_BUFFERS} at most")
+    for tensor in tensors:
+        if tensor.is_neg():
+            return ("a negated view goes into it: the sign is a bit beside "
+                    "its memory, which is all that a graph reads; give it "
+                    "x.resolve_neg()")
+        if not is_dense(tensor):
+            return "a tensor with holes or overlaps goes into it"
+        if tensor.device.index != segment.owner.device:
+            return f"a tensor on {tensor.device} goes into it"
+    return None
+
+
+@contextlib.contextmanager
+def closing(owner):
+    """What goes wrong leaves no pass open."""
+    try:
+        yield
+    except BaseException:
+        owner.cancel(None)
+        raise
+
+
+def static(segment, tensors):
+    """Where the library wants the pass to read; of versions of their own, as
+    the recording may be used when the tensors are others' again."""
+    inputs = segment.decision.inputs
+    addresses = [inputs[i].address or 0 for i in range(len(tensors))]
+    return [t.data if address == t.data_ptr() else tensor_at(address, t)
+            for address, t in zip(addresses, tensors)]
+
+
+def capture(segment, signature, direction: int, run) -> bool:
+    """run() returns the pass's outputs; False: it is no graph, and the pass
+    is not open any more."""
+    owner = segment.owner
+    try:
+        outputs = owner.ranks.recorded(run)
+    except Exception as failure:  # whatever the modules raise
+        owner.captures.is_given_up = True
+        owner.cancel(None)
+        if isinstance(failure, tree.Passing) and not segment.has_failed:
+            segment.has_failed = True
+            owner.count("warmup")
+        else:
+            segment.give_up(signature, sentence(segment, failure))
+        return False
+    except BaseException:
+        owner.cancel(None)
+        raise
+    status = segment.exit(direction, outputs)
+    if status == _abi.GH_RERUN:
+        segment.give_up(signature, owner.error.text.decode())
+        return False
+    owner.check(status)
+    return True
+
+
+@contextlib.contextmanager
+def undisturbed(draws):
+    """What autocast has cached outside of a graph goes when its region ends,
+    and the graph would go on reading it; and hooks of saved tensors would be
+    called once and never again."""
+    cached = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)
+    try:
+        with checkpoint.unheard(), checkpoint.without_states(draws):
+            yield
+    finally:
+        torch.set_autocast_cache_enabled(cached)
+
+
+@contextlib.contextmanager
+def _buffers_apart(segment):
+    """The modules with others at the addresses of their buffers: autograd
+    keeps some until the backward is recorded, and refuses those that somebody
+    has written by then."""
+    held = [(registry, name, b) for site in segment.sites
+            for registry in map(private.buffers_of, site.module.modules())
+            for name, b in registry.items() if b is not None]
+    aliases = [b.data for _, _, b in held]
+    for (_, _, b), alias in zip(held, aliases):
+        vars(alias).update(vars(b))
+    with lent(held, aliases):
+        yield
+    refuse_set([b for _, _, b in held], aliases, "a buffer")
+
+
+def play(segment, instance: Instance, args, kwargs, offload) -> "Results":
+    """Runs the modules, on tensors of autograd's that are the recording's;
+    `offload(instance)` says what becomes of those that it keeps."""
+    results = Results(instance)
+    instance.leaves = segment.parameters.aliases()
+    with undisturbed(segment.draws), _buffers_apart(segment), \
+            segment.parameters.replaced_by(instance.leaves), \
+            offload(instance):
+        segment.chain.run(instance.signature, args, kwargs, instance.inputs,
+                          results.note)
+    return results
+
+
+def contents(args, kwargs):
+    """Of all that a call is given, to be compared."""
+    tensors: list = []
+    key: list = []
+    try:
+        tree.gather((args, kwargs), tensors, key)
+    except tree.Unfit:
+        return None
+    return [id(t) for t in tensors], key
+
+
+def refuse_many(results: "Results") -> None:
+    if len(results.last) > _abi.GH_MAX_BUFFERS:
+        raise tree.Unfit(f"{len(results.last)} tensors come out of it, and a "
+                         f"graph gives {_abi.GH_MAX_BUFFERS} at most")
+
+
+class Results:
+    """What comes out of the modules of a segment."""
+
+    def __init__(self, instance: Instance):
+        self.instance = instance
+        self.tensors: list = []
+        self.last: list = []
+        self._places: dict = {}  # of what came out, by identity
+        self._given = {t.untyped_storage().data_ptr()
+                       for t in instance.inputs if t.numel()}
+
+    def note(self, result) -> list:
+        """Of the next module; returns its tensors."""
+        self.last = []
+        tree.gather(result, self.last, [])
+        self.instance.shape.append(tree.form(result, self._place))
+        return self.last
+
+    def _place(self, tensor):
+        for i, given in enumerate(self.instance.inputs):
+            if given is tensor:
+                return tree.Place(1, i)
+        if id(tensor) in self._places:
+            return self._places[id(tensor)][0]
+        if not is_dense(tensor):
+            raise tree.Unfit("a tensor with holes or overlaps comes out of it")
+        place = tree.Place(0, len(self.tensors))
+        self._places[id(tensor)] = place, tensor  # whose identity stays
+        if tensor.untyped_storage().data_ptr() in self._given:
+            tensor = tensor.clone()  # a view of what the library lets go
+        self.tensors.append(tensor)
+        return place
+
+
+def note_uses(segment, instance: Instance) -> None:
+    """Of inputs that are used elsewhere too, or not at all."""
+    uses = contributions.uses(instance.live, instance.inputs)
+    instance.unused = [i for i, edges in enumerate(uses) if not edges
+                       and instance.inputs[i].requires_grad]
+    instance.unused += _unused_weights(segment, instance)
+    instance.uses = {i: uses[i] for i in sorted(instance.signature.elsewhere)}
+    instance.again = [i for i, edges in instance.uses.items()
+                      for _ in edges[1:]]
+
+
+def _unused_weights(segment, instance: Instance) -> list:
+    """Of those that come behind the inputs: their hooks are not to be called
+    with nothing."""
+    parameters = segment.parameters
+    if not parameters.returned or not contributions.tells_all(instance.live):
+        return []
+    used = contributions.leaves(instance.live)
+    leaves = dict(zip(parameters.all, instance.leaves))
+    return [i for i, p in enumerate(parameters.returned, len(instance.inputs))
+            if leaves[p] not in used]

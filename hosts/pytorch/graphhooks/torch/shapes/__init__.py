@@ -1,0 +1,4 @@
+"""Which graphs a call is of: its shape, and packed sequences.
+
+SPDX-License-Identifier: Apache-2.0
+"""

@@ -1,0 +1,427 @@
+"""A run of modules that is one launch: how they hang together.
+
+While they still run eagerly it is watched how each is called: with what the
+one before it has returned, and what the first was given.  A recording then
+runs all of them in the call of the first, and so does a replay; the calls of
+the others find their results ready.  So between two calls nothing may change
+that the second would see, which is looked at in every pass.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import is_autocast_enabled, is_grad_enabled
+
+from ...errors import Error
+from ..base import private, tree
+from ..base.private import nodes_so_far
+from ..grad import contributions
+from ..guard.settings import Settings
+from ..record import checkpoint
+
+_BEFORE, _FIRST = 0, 1  # sources of a tree.Place
+_PATIENCE = 8  # passes that end early, before that counts as the rule
+
+
+class Chain:
+    """The modules of a segment after its first."""
+
+    def __init__(self, segment):
+        self.segment = segment
+        self.signature = None  # whose calls are watched, or played
+        self._watched: list | None = None  # calls of the pass at hand
+        self._playing = None  # results, by position
+        self._shapes: list = []  # their forms
+        self._position = 0  # of the module that has returned last
+        self._tensors: list = []  # what the first was given
+        self._nodes: frozenset = frozenset()  # of those, when it was
+        self._results: list = []  # of an eager pass
+        self._before: list = []  # what the last one has returned
+        self._versions: list = []
+        self._given: list = []  # versions of what the first was given
+        self._modes: tuple = ()  # as the first found them
+        self._found: list = []  # versions of what each module has
+        self._settings = None  # of the next module, if it runs eagerly
+        self._numbers: list = []  # random ones that are drawn by then
+        self._drew = False  # somebody has drawn more between two
+        self._made = 0  # nodes of autograd by then
+        self._is_between = False  # somebody has made more between two
+        self._unheard = None  # hooks of saved tensors, see hush()
+        self._unfinished = 0  # passes that did not come to the last module
+        # Positions of modules that draw numbers, or write buffers.
+        self._leave_traces: set = set()
+        self.idle = True  # there is nothing to stop
+
+    def is_known(self, signature) -> bool:
+        return len(signature.calls) == len(self.segment.sites) - 1
+
+    @property
+    def plays(self) -> bool:
+        """Whether a graph has run for the call at hand."""
+        return self._playing is not None and not self.is_beside()
+
+    def stop(self) -> None:
+        others = self.segment.sites[1:]
+        if self._watched is not None and len(self._watched) < len(others):
+            self._unfinished += 1
+            if self._unfinished == _PATIENCE:
+                self.signature.broken = f"{others[-1].name} is not called"
+        self._watched = self._playing = None
+        self._tensors = self._before = self._versions = self._results = []
+        self._given = self._found = self._numbers = []
+        self._modes = ()
+        self._settings = None
+        self._nodes = frozenset()
+        self._unheard = None
+        self.idle = True
+
+    def left_out(self) -> str | None:
+        """The next module, if a graph has run for all and the pass has ended
+        before it, and not without a trace: numbers are drawn, or buffers
+        written, that it and those after it would have left."""
+        if self._playing is None:
+            return None
+        missed = self.segment.sites[self._position + 1:]
+        return missed[0].name if any(
+            s.position in self._leave_traces for s in missed) else None
+
+    def is_beside(self) -> bool:
+        """Whether a call is none of a pass of this kind."""
+        return not is_grad_enabled()
+
+    def why_in_another_mode(self, site) -> str | None:
+        return None if site.module.training \
+            else "is in eval(), and those before are not"
+
+    def hush(self, hook) -> None:
+        """The modules run once more, unheard by these hooks of saved
+        tensors."""
+        self.idle = False
+        self._unheard = hook
+
+    # ---- eager passes ---------------------------------------------------
+
+    def watch(self, signature, site, tensors, args, kwargs):
+        """Runs the first module and looks on as the others follow."""
+        self.idle = False
+        self.signature = signature
+        self._nodes = frozenset(t.grad_fn for t in tensors
+                                if t.grad_fn is not None)
+        result = self._run(site, args, kwargs)
+        self._tensors = tensors
+        self._results = [result]
+        if len(self.segment.sites) > 1:
+            self._watched = []
+            self._drew = self._is_between = False
+            self._begin()
+            self._remember(0, result)
+        else:
+            self._watch_uses()
+            self.stop()
+        return result
+
+    def _run(self, site, args, kwargs):
+        """Eagerly; whether it draws random numbers, or writes buffers, is
+        noted."""
+        segment = self.segment
+        numbers = segment.owner.captures.numbers()
+        versions = site.places.versions()
+        result = site.run(*args, **kwargs)
+        if site.places.versions() != versions:
+            segment.writes = True
+            self._leave_traces.add(site.position)
+        if segment.owner.captures.numbers() != numbers:
+            segment.draws = True
+            self._leave_traces.add(site.position)
+        elif segment.draws is None:
+            segment.draws = False
+        return result
+
+    def _watch_uses(self) -> None:
+        """Of what went into the first module, when the last has returned; in
+        all microbatches until there is a recording, as the last of a step may
+        be another than the first."""
+        segment, signature = self.segment, self.signature
+        if signature.serial:
+            return
+        outputs: list = []
+        try:
+            tree.gather(self._results, outputs, [])
+        except tree.Unfit:
+            outputs = []
+        outputs = [t for t in outputs if t.grad_fn is not None]
+        inputs, parameters = self._tensors, segment.parameters.all
+        shares = segment.parameters.shares
+        uses = contributions.uses(outputs, [*inputs, *parameters],
+                                  self._nodes, shares.nodes)
+        contributions.watch(inputs, uses, signature.elsewhere.add,
+                            segment.owner.comparisons)
+        of_parameters = uses[len(inputs):]
+        if segment.parameters.sorted:  # by what other calls have shown
+            depends = [p for p, edges in zip(parameters, of_parameters)
+                       if edges]
+        else:
+            shares.note_arguments(parameters, inputs)
+            depends = shares.watch(
+                parameters, of_parameters,
+                segment.owner.way.to(self._nodes, segment.owner.forward()),
+                signature)
+            shares.watch_casts(parameters, of_parameters, outputs,
+                               self._nodes)
+        if self._is_between and outputs:
+            self._watch_between(outputs)
+        for output in outputs:
+            output.grad_fn.register_prehook(
+                lambda _: segment.warm_up(signature, depends))
+        if not outputs:
+            segment.warm_up(signature, ())
+
+    def _watch_between(self, outputs) -> None:
+        """What one module hands to the next may be used on the way.  Its
+        gradient comes of that last, as it was made first; of what is done
+        after the stack first, as a graph takes it."""
+        inner: list = []
+        tree.gather(self._results[:-1], inner, [])
+        inner = [t for t in inner if t.grad_fn is not None]
+        signature = self.signature
+        contributions.watch(
+            inner, contributions.uses(outputs, inner, self._nodes),
+            lambda _: self._forgo(signature, "what goes from one of its "
+                                  "modules to the next is used in between, "
+                                  "too"),
+            self.segment.owner.comparisons)
+
+    def _forgo(self, signature, why: str) -> None:
+        if signature is self.signature:
+            self._watched = None
+        signature.broken = why
+        signature.forget_calls()
+
+    def _begin(self) -> None:
+        """The first module has returned."""
+        self._given = [_version(t) for t in self._tensors]
+        self._found = self._versions_from(0)
+        self._modes = _modes()
+
+    def _versions_from(self, position: int) -> list:
+        return [s.places.versions() for s in self.segment.sites[position:]]
+
+    def _remember(self, position: int, result) -> None:
+        """The module there has returned."""
+        self._before = []
+        try:
+            tree.gather(result, self._before, [])
+        except tree.Unfit as unfit:
+            self._break(str(unfit))
+        self._versions = [_version(t) for t in self._before]
+        self._note_numbers()
+        self._settings = self._settings_of(position + 1)
+        self._made = nodes_so_far()
+
+    def _settings_of(self, position: int) -> Settings:
+        """What the module there reads in Python, by now."""
+        things = self.segment.owner.things
+        things.look()
+        return Settings([self.segment.sites[position]], things,
+                        "when the one before it had returned")
+
+    def _are_settings_kept(self) -> bool:
+        self.segment.owner.things.look()
+        return self._settings.are_kept()
+
+    def _note_numbers(self) -> None:
+        if self.segment.draws is not False:
+            self._numbers = self.segment.owner.captures.numbers()
+
+    def _why_not(self, site) -> str | None:
+        """What has changed since the first module returned."""
+        if _modes() != self._modes:
+            return ("is called in another mode than those before: no_grad, "
+                    "autocast, or hooks of saved tensors such as "
+                    "checkpointing's")
+        why = self.why_in_another_mode(site)
+        if why is not None:
+            return why
+        if not site.places.are_kept():
+            return ("has other parameters or buffers for the call, or frozen "
+                    "ones")
+        if site.places.versions() != self._found[site.position]:
+            return "has parameters or buffers that are written before its call"
+        return None
+
+    def _have_drawn(self) -> bool:
+        """Random numbers, whoever is between two modules."""
+        return self.segment.draws is not False and \
+            self.segment.owner.captures.numbers() != self._numbers
+
+    def _break(self, why: str) -> None:
+        self._watched = None
+        self.signature.broken = why
+
+    def _look(self, site, args, kwargs):
+        why = self._why_not(site)
+        behind = site.position + 1
+        if site.position != len(self._watched) + 1:
+            self._break(f"{site.name} is not called after the one before it")
+        elif self._versions != [_version(t) for t in self._before]:
+            self._break(f"what goes into {site.name} was changed in place "
+                        "on its way")
+        elif why is not None:
+            self._break(f"{site.name} {why}")
+        elif not self._are_settings_kept():
+            self._break(f"{site.name} finds a change: "
+                        f"{self._settings.difference[1]}")
+        elif self._versions_from(behind) != self._found[behind:]:
+            self._break(f"a module after {site.name} has parameters or "
+                        "buffers that are written before its call")
+        elif any(map(_is_listened_to, self._before)):
+            self._break(f"what goes into {site.name} has a hook on its "
+                        "gradient, or retains it")
+        else:
+            self._learn(site, args, kwargs)
+        self._drew |= self._have_drawn()
+        self._is_between |= nodes_so_far() != self._made
+        result = self._run(site, args, kwargs)
+        # What it has written itself, it shares with those.
+        self._found[behind:] = self._versions_from(behind)
+        if self._drew and self.segment.draws:
+            self._break("random numbers are drawn between its modules, which "
+                        "draw some too")
+        if self._watched is not None:
+            self._results.append(result)
+            if site.position == len(self.segment.sites) - 1:
+                self._watch_uses()
+                self.signature.know(self._watched,
+                                    [*map(takes_one, self._watched)])
+                self.stop()
+            else:
+                self._remember(site.position, result)
+        return result
+
+    def _learn(self, site, args, kwargs) -> None:
+        """How the module is called."""
+        try:
+            call = tree.form((args, kwargs), self._place)
+        except tree.Unfit as unfit:
+            self._break(f"{site.name}: {unfit}")
+            return
+        self._watched.append(call)
+        if not takes_one(call) and self._is_given_other():
+            self._break("what its first module is given was changed in place "
+                        f"before {site.name} is called")
+
+    def _is_given_other(self) -> bool:
+        return [_version(t) for t in self._tensors] != self._given
+
+    def _place(self, tensor):
+        for source, tensors in ((_BEFORE, self._before),
+                                (_FIRST, self._tensors)):
+            for i, other in enumerate(tensors):
+                if other is tensor:
+                    return tree.Place(source, i)
+        raise tree.Unfit("it reads a tensor that neither the module before "
+                         "it has returned nor the first one was given")
+
+    # ---- recordings and replays -----------------------------------------
+
+    def run(self, signature, args, kwargs, tensors, note):
+        """All modules, one after the other; note() is told every result."""
+        first, *others = self.segment.sites
+        before = note(first.play(*args, **kwargs))
+        for site, call in zip(others, signature.calls):
+            args, kwargs = tree.fill(call, (before, tensors))
+            before = note(site.play(*args, **kwargs))
+
+    def play(self, instance, outputs, tensors):
+        """The graph has run; the first module returns."""
+        self.idle = False
+        self.signature = instance.signature
+        sources = outputs, tensors
+        self._shapes = instance.shape
+        self._playing = [tree.fill(shape, sources) for shape in self._shapes]
+        self._tensors = tensors
+        self._begin()
+        return self._hold(0)
+
+    def _hold(self, position: int):
+        """The module there returns."""
+        result = self._playing[position]
+        self._position = position
+        if type(self._shapes[position]) is tree.Place:
+            self._before = [result]
+        else:
+            self._before = []
+            tree.gather(result, self._before, [])
+        self._versions = [_version(t) for t in self._before]
+        self._note_numbers()
+        return result
+
+    def follow(self, site, args, kwargs):
+        """The call of a module after the first."""
+        if not self.plays:
+            return self._follow_eagerly(site, args, kwargs)
+        if not self._is_as_recorded(site, args, kwargs):
+            self.stop()
+            raise Error(f"{site.name} is called otherwise than when it was "
+                        "recorded, or in another mode, or what goes into it "
+                        "was changed or has got a hook, or its weights or "
+                        "buffers were changed, frozen or lent, or random "
+                        "numbers drawn on the way, and the graph has run "
+                        "already: granularity layer allows that")
+        result = self._hold(site.position)
+        if site.position == len(self._playing) - 1:
+            self.stop()
+        return result
+
+    def _follow_eagerly(self, site, args, kwargs):
+        if self._watched is not None:
+            return self._look(site, args, kwargs)
+        if self._unheard is not None and checkpoint.hooks() is self._unheard:
+            with checkpoint.unheard():
+                return site.run(*args, **kwargs)
+        return site.run(*args, **kwargs)
+
+    def _is_as_recorded(self, site, args, kwargs) -> bool:
+        if site.position != self._position + 1:
+            return False
+        for tensor, version in zip(self._before, self._versions):
+            if _version(tensor) != version or _is_listened_to(tensor):
+                return False
+        if self._why_not(site) is not None or (
+                self.segment.draws and self._have_drawn()):
+            return False
+        i = site.position - 1
+        if self.signature.takes_one[i]:
+            return (len(args) == 1 and not kwargs
+                    and args[0] is self._before[0])
+        return not self._is_given_other() and tree.matches(
+            self.signature.calls[i], (args, kwargs),
+            (self._before, self._tensors))
+
+
+def _modes() -> tuple:
+    """That a module may run in, without a word of them."""
+    return (is_grad_enabled(), checkpoint.hooks(),
+            is_autocast_enabled() and torch.get_autocast_dtype("cuda"))
+
+
+def takes_one(call) -> bool:
+    """Whether it is the first tensor that the module before returned."""
+    args, kwargs = call.parts
+    if kwargs.parts or len(args.parts) != 1:
+        return False
+    place = args.parts[0]
+    return type(place) is tree.Place and (place.source, place.index) == (
+        _BEFORE, 0)
+
+
+def _version(tensor) -> int:
+    """One that was made in inference mode has none, and is not changed."""
+    return 0 if tensor.is_inference() else private.version(tensor)
+
+
+def _is_listened_to(tensor) -> bool:
+    """Whether somebody wants its gradient, which a chunk keeps to itself."""
+    return private.has_tensor_hooks(tensor) or tensor.retains_grad

@@ -1,0 +1,109 @@
+"""What stands in autograd's graph for modules that a graph has run.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import weakref
+
+import torch
+from torch import is_grad_enabled
+
+from ...errors import Error
+from ..base.private import is_batched
+from ..grad.contributions import may_keep
+from ..grad.strides import copy_of
+
+
+class Replay(torch.autograd.Function):
+    """One forward of a segment; autograd's ``ctx`` is its node."""
+
+    @staticmethod
+    def forward(ctx, flight, *tensors):
+        ctx.flight = flight
+        instance = flight[1]
+        instance.node = weakref.ref(ctx)
+        ctx.set_materialize_grads(False)
+        outputs = instance.outputs
+        # Not detach(), whose result is a view, and shares its version with
+        # those of other replays.
+        if len(outputs) == 1:
+            return outputs[0].data
+        outputs = tuple([o.data for o in outputs])
+        if instance.constant:
+            ctx.mark_non_differentiable(
+                *[outputs[i] for i in instance.constant])
+        return outputs
+
+    @staticmethod
+    def backward(ctx, *grads):
+        segment, instance, microbatch, step, kept = ctx.flight
+        node = instance.node
+        if step != segment.owner.steps or node is None or node() is not ctx:
+            raise Error(f"{segment.name}: {_why_late(segment, step)}")
+        negative = False
+        for grad in grads:
+            if grad is None:
+                continue
+            if is_batched(grad):
+                raise Error(f"{segment.name}: a graph has no backward of a "
+                            "batch of gradients: leave is_grads_batched out")
+            negative |= grad.is_neg()
+        if negative:  # what lies in memory has the other sign
+            grads = [g if g is None else g.resolve_neg() for g in grads]
+        if is_grad_enabled():
+            raise Error(f"{segment.name}: a graph has no derivative of its "
+                        "backward; detach for create_graph=True")
+        if grads[0] is None and not any(g is not None for g in grads):
+            segment.leave_alone(instance)
+            return (None,) * len(ctx.needs_input_grad)
+        results = segment.backward(instance, microbatch, grads)
+        if kept:
+            results = list(results)
+            for i in kept:
+                if results[i] is not None:
+                    results[i] = copy_of(results[i])
+        return (None, *results)
+
+
+def _why_late(segment, step: int) -> str:
+    """Why a backward finds nothing of its forward."""
+    if segment.owner.steps < 0:
+        return "its backward comes after detach()"
+    if step != segment.owner.steps:
+        return ("its backward comes after the step of its forward has ended, "
+                "by a forward after an optimizer's step, and a graph keeps "
+                "nothing that long; attach apart to what is stepped apart")
+    return ("a second backward through one forward, of which a graph keeps "
+            "nothing: add the losses up, or detach")
+
+
+def _kept(segment, tensors) -> list:
+    """Inputs whose gradients somebody may keep.  Without parameters nothing
+    tells autograd.grad() from backward()."""
+    if not segment.parameters.all:
+        return [i for i, t in enumerate(tensors) if t.requires_grad]
+    return [i for i, t in enumerate(tensors) if may_keep(t)]
+
+
+def _without(inputs, unused) -> tuple:
+    """Autograd is not to come by with nothing where eager does not come."""
+    return tuple([t.detach() if i in unused else t
+                  for i, t in enumerate(inputs)])
+
+
+# Function.apply() first sees to torch.func, whose calls do not come here, and
+# that costs as much as the half of the rest.
+_apply = super(torch.autograd.Function, Replay).apply
+
+
+def replay(segment, instance, microbatch: int, tensors):
+    """The outputs of a forward that a graph has run."""
+    inputs = *tensors, *segment.parameters.behind
+    if instance.unused:
+        inputs = _without(inputs, instance.unused)
+    if instance.again:
+        inputs += tuple([tensors[i] for i in instance.again])
+    return _apply((segment, instance, microbatch, segment.owner.steps,
+                   _kept(segment, tensors)), *inputs)

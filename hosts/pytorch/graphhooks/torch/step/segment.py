@@ -1,0 +1,528 @@
+"""The step path: calls of modules, and what stands for them in autograd.
+
+A segment of the library's plan is one module, or with granularity chunk a run
+of them.  The library decides what becomes of each pass of it:
+
+    recorded  the modules run once inside a capture (forwards.py,
+              backwards.py)
+    replayed  the graph has been launched; the outputs are where they were
+    run       the modules run as if nobody were attached
+
+Python is slow, so a replay touches as little of it as it can: structs for C
+are made once, and of a call only what may change is looked at.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import is_anomaly_enabled, is_autocast_enabled, is_grad_enabled
+from torch.cuda import is_current_stream_capturing as is_capturing
+from torch.nn.utils import parametrize
+
+from ... import _abi
+from ...errors import Error
+from ..base import tree
+from ..base.notices import EAGER, REFUSED
+from ..base.private import (GLOBAL_HOOKS, current_device, current_pass,
+                            hooks_of, is_transformed, keeps_parametrized)
+from ..grad import chained, gradients, strides
+from ..grad.gradients import Home, Parameters
+from ..grad.sums import Sums
+from ..guard.places import Places
+from ..guard.settings import Settings
+from ..record import backwards, checkpoint, forwards, recording
+from ..record.instance import Instance
+from ..record.planned import Planned
+from .chain import Chain
+from .replay import replay
+from .site import Site, why_left_alone
+
+_MOST_SLOTS = 64  # that max_slots takes
+_REPLAYED, _RECORD = _abi.GH_ACTION_REPLAYED, _abi.GH_ACTION_RECORD
+
+
+class Segment(Planned):
+    """A graphed segment of the plan, and the modules that it is."""
+
+    def __init__(self, owner, index: int, name: str, modules: dict):
+        super().__init__(owner, index)
+        self.name = name
+        self.sites = [owner.ranks.site(self, i, *m)
+                      for i, m in enumerate(modules.items())]
+        self.chain = Chain(self)  # of the modules after the first
+        self.hooks = [h for m in modules.values() for inner in m.modules()
+                      if inner is not m for h in hooks_of(inner)]
+        self.hooks += GLOBAL_HOOKS
+        self.instances: dict[tuple, Instance] = {}  # by bank and slot
+        self.busy = -1, 0  # the last step with too few slots, and microbatches
+        self.settings: Settings | None = None  # what graphs read in Python
+        self._told: set = set()  # names of those
+        self.told: set = set()  # those of arguments
+        self.refused: str | None = None  # why it is eager for good
+        self.misfit: str | None = None  # of a call's packed arguments
+        self.has_failed = False  # a recording, for what may pass
+        self.others = 0  # calls that differed from those of their bank
+        self.seen = -1  # the last microbatch that came by
+        self.parameters = Parameters(modules.values(), owner.comparisons)
+        self.places = Places(modules.values())
+        self.is_parametrized = any(map(parametrize.is_parametrized, (
+            inner for m in modules.values() for inner in m.modules())))
+        self.draws: bool | None = None  # random numbers, as eager passes did
+        self.writes = False  # buffers, as eager passes did
+        self.replayed = False  # the last call was, or will have been
+        self.sums = Sums(self)
+        self.evaluated = None  # what it is without gradients, if anything
+
+    def attach(self) -> None:
+        why = self.left_alone()
+        if why is not None:
+            self.refuse(why)
+            if not self.owner.offload.takes(self):
+                return
+        for site in self.sites:
+            site.module.forward = site
+        self.owner.offload.attach(self)
+
+    def left_alone(self) -> str | None:
+        """Why its modules are none for graphs, or None."""
+        for site in self.sites:
+            why = why_left_alone(site.module)
+            if why is not None:
+                return why if len(self.sites) == 1 else f"{site.name}: {why}"
+        return None
+
+    def detach(self) -> None:
+        for site in self.sites:
+            site.detach()
+        self.instances.clear()
+        self.settings = None
+        self.parameters.release()
+
+    def refuse(self, why: str) -> None:
+        self.refused = why
+        self.owner.notices.add(REFUSED, self.name, why)
+
+    def why_unfit(self, tensors) -> str | None:
+        """Why calls with such tensors are not recorded, or None."""
+        why = recording.why_not(self, tensors)
+        if why is None and not self.parameters.all and not any(
+                t.requires_grad for t in tensors):
+            return "nothing in it is trained"
+        return why
+
+    def give_up(self, signature, why: str) -> None:
+        """A recording has failed: so may those of other banks, but those that
+        are there stay."""
+        if all(bank == signature.bank.number for bank, _ in self.instances):
+            self.refuse(why)
+        else:
+            self.leave_out(signature, why)
+
+    def leave_out(self, signature, why: str) -> None:
+        """It is eager in that bank."""
+        signature.refused = why
+        self.owner.notices.add(EAGER, self.name, "of "
+                               f"{signature.bank.name}: {why}")
+
+    def forget_instances(self, bank: int) -> None:
+        """Their graphs are gone.  What is added lies apart from them."""
+        for key in [k for k in self.instances if k[0] == bank]:
+            del self.instances[key]
+        if not self.parameters.adds:
+            self.parameters.homes = [h for h in self.parameters.homes
+                                     if h.bank != bank]
+
+    # ---- forward --------------------------------------------------------
+
+    def lead(self, site: Site, args, kwargs):
+        """The call of the first module."""
+        if not self.chain.idle:
+            self._end_pass()
+        if self.evaluated is not None and not is_grad_enabled():
+            return self.evaluated.lead(site, args, kwargs)
+        hook = checkpoint.hooks()
+        if hook is not None:
+            return self._lead_under(hook, site, args, kwargs)
+        return self._lead(site, args, kwargs)
+
+    def follow(self, site, args, kwargs):
+        """The call of a module after that."""
+        return self.following().follow(site, args, kwargs)
+
+    def following(self) -> Chain:
+        """Who has it."""
+        if self.evaluated is not None and not is_grad_enabled():
+            return self.evaluated.chain
+        return self.chain
+
+    def _end_pass(self) -> None:
+        """One that did not come to the last module."""
+        left_out = self.chain.left_out()
+        self.chain.stop()
+        if left_out is not None:
+            self.refuse(f"a pass ended before {left_out} was called, and its "
+                        "graph had drawn random numbers, or written buffers, "
+                        "for all layers: if these are not set anew, the "
+                        "training is another than eagerly from there on; "
+                        "granularity layer allows such passes")
+
+    def _lead_under(self, hook, site, args, kwargs):
+        """Checkpointing around the module, or what is like it."""
+        region, again = checkpoint.region(hook)
+        if region is None and not checkpoint.keeps_bits(hook):
+            self.owner.count("saved_tensors")
+            return site.run(*args, **kwargs)
+        if not again and region is not None and (
+                self.writes or checkpoint.is_selective()):
+            self.owner.count("checkpoint", self.name, "checkpointing runs "
+                             "it twice, and it writes buffers, or a mode "
+                             "keeps some results, as selective checkpointing "
+                             "does")
+            region.replayed.append(False)
+            return site.run(*args, **kwargs)
+        if not again:
+            result = self._lead(site, args, kwargs)
+            if region is not None:
+                region.replayed.append(self.replayed)
+            return result
+        self.owner.count("checkpoint")
+        if not region.was_replayed(hook):
+            return site.run(*args, **kwargs)
+        self.chain.hush(hook)
+        with checkpoint.unheard():
+            return site.run(*args, **kwargs)
+
+    def _lead(self, site, args, kwargs):
+        owner = self.owner
+        self.replayed = False
+        tensors, key = self._fit(args, kwargs)
+        if tensors is None:
+            return site.run(*args, **kwargs)
+        if owner.stepped:
+            owner.step()
+        if self.refused is not None:
+            return site.run(*args, **kwargs)
+        if self.seen == owner.microbatch:
+            if current_pass() in owner.passes:
+                # Of reentrant checkpointing.  The slot of a graph that has
+                # gone back may be free, and autograd waits for the rest of
+                # what it adds to the gradients that lie there.
+                owner.count("reentrant")
+                return site.run(*args, **kwargs)
+            owner.next_microbatch(self.seen + 1)
+        self.seen = microbatch = owner.microbatch
+        if not self._is_at_home():
+            return site.run(*args, **kwargs)
+        if owner.comparisons.waiting:
+            owner.comparisons.settle()  # a recording cannot wait
+            if self.refused is not None:
+                owner.count("refused")
+                return site.run(*args, **kwargs)
+        signature = owner.banks.find(self, key, tensors, args, kwargs)
+        if signature is None:
+            return site.run(*args, **kwargs)
+        if not signature.warm or not self.chain.is_known(signature):
+            return self._learn(signature, site, tensors, args, kwargs)
+        if not owner.packed.have_tried(self):
+            owner.packed.is_wanted = signature.bank.is_open
+            owner.count("warmup")
+            return site.run(*args, **kwargs)
+        bank = signature.bank
+        if not bank.is_open:
+            owner.banks.run_eagerly(self)
+            return site.run(*args, **kwargs)
+        if not owner.flights.may_follow(self, microbatch, bank.number):
+            owner.count("order")
+            return site.run(*args, **kwargs)
+        if signature.serial:
+            owner.make_way(signature.serial, bank.number)
+        elif owner.offload.unsettled:
+            owner.offload.settle()
+        instance = None
+        if owner.evaluation.was_here:
+            owner.evaluation.leave()
+        action = self.enter(0, tensors, microbatch, bank.number)
+        if action == _REPLAYED:
+            instance = self.instances[bank.number, self.decision.slot]
+        elif action == _RECORD and is_anomaly_enabled():
+            owner.cancel(None)  # it looks at every number
+            owner.count("anomaly")
+        elif action == _RECORD:
+            instance = forwards.record(self, signature, tensors, args, kwargs)
+        else:
+            if self.decision.reason == _abi.GH_REASON_BUSY:
+                self.busy = owner.steps, microbatch + 1
+            owner.cancel(self.decision.reason)
+        if instance is None:
+            return self.chain.watch(signature, site, tensors, args, kwargs)
+        self.replayed = True
+        owner.flights.ran(instance, microbatch)
+        outputs = replay(self, instance, microbatch, tensors)
+        if type(outputs) is not tuple:
+            outputs = (outputs,)
+        if len(self.sites) > 1:
+            return self.chain.play(instance, outputs, tensors)
+        shape = instance.shape[0]
+        if type(shape) is tree.Place:
+            return outputs[0]
+        return tree.fill(shape, (outputs, tensors))
+
+    def _learn(self, signature, site, tensors, args, kwargs):
+        """A forward and its backward are eager before anything is recorded,
+        to see how modules hang together and what is used elsewhere too."""
+        if signature.broken is not None:
+            self.give_up(signature, signature.broken + "; granularity layer "
+                         "allows that")
+            return site.run(*args, **kwargs)
+        if self.instances:
+            self.owner.banks.run_first(self, signature.bank)
+        else:
+            self.owner.banks.warm_up(self, signature.bank)
+        return self.chain.watch(signature, site, tensors, args, kwargs)
+
+    def warm_up(self, signature, parameters) -> None:
+        """An eager backward comes by, of outputs that depend on these.  One
+        that leaves them alone, as autograd.grad() of an input does, shows
+        nothing of their use."""
+        self.owner.way.forget()
+        if not parameters or gradients.fate(parameters) != gradients.LEFT:
+            signature.warm = True
+
+    def _fit(self, args, kwargs) -> tuple:
+        """The tensors of a call that a graph can serve, and what else it is;
+        or None."""
+        if self.refused is not None:
+            self.owner.count("refused")
+            return None, None
+        if not is_grad_enabled() or not self.trains():
+            self.owner.count("forward_only", self.name, self._why_eval())
+            return None, None
+        if is_transformed():
+            self.owner.count("torch_func")
+            return None, None
+        if is_capturing():  # the caller is, who makes a graph of his own
+            self.owner.count("host_capture")
+            return None, None
+        if self.misfit is not None:
+            self.owner.count("packed", self.name, self.owner.packed.why(self))
+            return None, None
+        tensors: list = []
+        # Without a word, of "cuda": a text takes torch as long as the rest.
+        key = [is_autocast_enabled() and torch.get_autocast_dtype("cuda")]
+        try:
+            for arg in args:
+                tree.gather(arg, tensors, key)
+            if kwargs:
+                key.append(tuple(kwargs))
+                for arg in kwargs.values():
+                    tree.gather(arg, tensors, key)
+        except tree.Unfit as unfit:
+            self.owner.count("input", self.name, str(unfit))
+            return None, None
+        return tensors, key
+
+    def _is_at_home(self) -> bool:
+        """Whether the call is on the device of the graphs, and with what is
+        theirs: a step may lend other weights, freeze some, or listen."""
+        owner = self.owner
+        if current_device() != owner.device:
+            owner.count("device", self.name, "it is on "
+                        f"cuda:{owner.device}, and the current device is cuda:"
+                        f"{current_device()}: call torch.cuda.set_device")
+            return False
+        if not self.places.are_kept():
+            owner.watch.suspect(self)
+            owner.count("replaced", self.name, "its parameters, buffers or "
+                        "submodules are others, or moved, or frozen")
+            if self.parameters.have_other_forms():
+                self.parameters.release()
+                self.refuse("a parameter has got another shape or type; "
+                            "detach and attach again")
+            return False
+        if owner.watch.suspects:
+            owner.watch.clear(self)
+        if self.parameters.have_other_mains():
+            owner.count("replaced", self.name, "the main_grad of a "
+                        "parameter is elsewhere than when it was recorded")
+            return False
+        if any(self.hooks):
+            owner.count("hooks", self.name, self.left_alone())
+            return False
+        if keeps_parametrized() and self.is_parametrized:
+            owner.count("parametrize")
+            return False
+        if self.parameters.have_hooks():
+            owner.count("hooks", self.name, "a parameter whose gradient "
+                        "the graph puts in place has got a hook")
+            return False
+        return self.settings is None or self._are_settings_kept()
+
+    def _are_settings_kept(self) -> bool:
+        """Whether what the graphs have read in Python is as it was."""
+        owner = self.owner
+        if owner.things.is_due:
+            owner.things.look()
+        if self.settings.are_kept():
+            return True
+        name, difference = self.settings.difference
+        owner.count("attributes", self.name,
+                    None if name in self._told else difference + ": put it "
+                    "back, or detach and attach again; what changes in "
+                    "every step belongs outside of the layers")
+        self._told.add(name)  # once, whatever its value
+        return False
+
+    def trains(self) -> bool:
+        for site in self.sites:
+            if not site.module.training:
+                return False
+        return True
+
+    def _why_eval(self) -> str | None:
+        """Of a training in which some of its modules do not take part."""
+        evals = [s.name for s in self.sites if not s.module.training]
+        if not is_grad_enabled():
+            return None
+        if len(evals) == len(self.sites):
+            return self.evaluated and ("it is in eval() with gradients on, and "
+                                       "a graph of evaluation has no backward: "
+                                       "evaluate under torch.no_grad()")
+        return (f"{evals[0]} is in eval(), and one graph is of all layers of "
+                "the chunk: call train() on it, or attach with granularity="
+                "\"layer\", which leaves the others their graphs")
+
+    def may_spend(self, instance) -> bool:
+        """Whether the recording of a backward may let autograd's graph go."""
+        return backwards.can_run_again(self, instance)
+
+    def has_spent(self, instance) -> bool:
+        """Whether one has."""
+        return instance.spent
+
+    def decline_backward(self, instance, microbatch: int) -> None:
+        """Its recording is not tried; where ranks share it they hear so."""
+
+    # ---- backward -------------------------------------------------------
+
+    def take_back(self, home: Home) -> None:
+        """Whose tensors somebody has set others' memory into."""
+        if not home.take_back():
+            return
+        for instance in self.instances.values():
+            for backward in instance.backwards():
+                if backward.home is home:
+                    backward.gradients = [home.gradients[p]
+                                          for p in backward.own]
+
+    def backward(self, instance: Instance, microbatch: int, grads):
+        instance.node = None
+        now = current_pass()
+        if now not in self.owner.passes:
+            self.owner.passes.append(now)
+        if not self.parameters.are_accumulated():
+            self.owner.count("partial_backward")
+            return self.sums.run_beside(instance, microbatch, grads)
+        others = self.parameters.others
+        if others is not None:
+            others.go(now)
+        run = self.run_back if len(self.instances) == 1 else self.sums.run_back
+        frozen = self.parameters.frozen()
+        if frozen:
+            return self.sums.run_without(frozen, run, instance, microbatch,
+                                         grads)
+        return run(instance, microbatch, grads)
+
+    def note_others(self) -> None:
+        self.owner.count("elsewhere")
+        step, needed = self.busy
+        if step == self.owner.steps:
+            self.owner.say(self.name, f"one backward is of {needed} "
+                           "microbatches or more, and those for which there "
+                           "was no slot ran eagerly; their gradients are "
+                           "added up apart from those of graphs, so bits may "
+                           "differ from eager's: attach with max_slots="
+                           f"{min(needed, _MOST_SLOTS)}, or more")
+            return
+        self.owner.say(self.name, "a parameter has got a gradient from "
+                       "elsewhere in a backward in which the graph added its "
+                       "own; eager adds up both before, so bits may differ: "
+                       "detach, and attach again before a step that does so, "
+                       "or with gradients=\"autograd\"")
+
+    def leave_alone(self, instance) -> None:
+        """No gradient comes, as from a function that gives none back: none
+        leaves, and none is made of zeros."""
+        instance.node = None
+        self.sums.pass_by()
+
+    def run_back(self, instance, microbatch: int, grads):
+        """Replays an instance's backward; the first time records it."""
+        if instance.live is not None:
+            return backwards.begin(self, instance, microbatch, grads)
+        grads = self.read(instance, grads)
+        if self.parameters.have_hooks():
+            raise Error(f"{self.name}: a hook has come to a parameter between "
+                        "a forward and its backward, which puts gradients in "
+                        "place: register it before the forward")
+        if self.parameters.have_other_mains():
+            raise Error(f"{self.name}: the main_grad of a parameter was set "
+                        "to another buffer between a forward and its "
+                        "backward, which adds to the old one: set it before "
+                        "the forward")
+        if instance.spoiled:
+            raise Error(f"{self.name}: backwards come in another order than "
+                        "in the step that was recorded, and one of them has "
+                        "used what this one reads; keep their order, or "
+                        "detach")
+        owner = self.owner
+        owner.flights.runs_back(instance)
+        owner.order_writes()
+        backward, foreign = gradients.prepare(self, instance)
+        moved = None
+        which = backward.chained and chained.moved(backward.chained, grads)
+        if which:
+            moved = chained.Moved(backward.chained, grads, which)
+            grads = moved.grads
+        action = self.enter(1, grads, microbatch, backward.flight[0],
+                            backward.variant)
+        if action != _REPLAYED:
+            owner.cancel(self.decision.reason)
+            raise Error(f"{self.name}: its backward must run eagerly, and "
+                        "what autograd needs for that is gone")
+        results = backward.results
+        if moved is not None:
+            results = moved.put_back(results)
+        gradients.finish(backward, foreign)
+        for names, name in backward.marks:
+            names[name] = True
+        return results
+
+    def read(self, instance: Instance, grads):
+        """The gradients that the recorded backward reads."""
+        if len(grads) == 1 and grads[0] is not None \
+                and [grads[0].stride()] == instance.layouts:
+            return grads
+        wanted = instance.wanted
+        if len(wanted) != len(grads):
+            for i, grad in enumerate(grads):
+                if grad is not None and i not in wanted:
+                    raise Error(
+                        f"{self.name}: a gradient comes to output {i}, whose "
+                        "gradient was none when the backward was recorded; "
+                        "detach and attach again")
+        for outputs in instance.alone:
+            if all(grads[i] is None for i in outputs):
+                raise Error(f"{self.name}: no gradient comes to output "
+                            f"{' or '.join(map(str, outputs))}, which had "
+                            "one when the backward was recorded, and "
+                            "parameters of its own; detach and attach again")
+        if any(grads[i] is None for i in wanted):
+            self.owner.count("zeros")
+            self.owner.say(self.name, "an output that had a gradient when "
+                           "the backward was recorded has none, and the graph "
+                           "reads zeros: where its derivative is infinite, "
+                           "NaNs come of that")
+        return [strides.read(self, i, grads[i], instance.outputs[i], layout)
+                for i, layout in zip(wanted, instance.layouts)]

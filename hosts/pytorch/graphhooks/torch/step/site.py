@@ -1,0 +1,124 @@
+"""What stands in for a module's forward, and modules for which nothing may.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import functools
+from types import FunctionType, SimpleNamespace
+
+import torch
+
+from ..base import private
+from ..base.private import GLOBAL_HOOKS, hooks_of
+from ..guard.places import Places
+
+
+class Site:
+    """What stands in for a module's forward."""
+
+    def __init__(self, segment, position: int, name, module):
+        self.segment = segment
+        self.name = name
+        self.position = position
+        self.module = module
+        # None: that of its class, whichever it has by then.
+        self.own = vars(module).get("forward")
+        # Some look for the names of its arguments.
+        functools.update_wrapper(self, self.forward, updated=())
+        self.bracket = None  # what offload puts around it
+        self.places = Places([module])
+        self.packed = None  # who changes arguments for graphs
+        self.packs: list = []  # and which
+        self.given = None  # what the caller gave, where graphs are given more
+        self.tried: dict = {}  # names of arguments that were less, by rooms
+
+    def __call__(self, *args, **kwargs):
+        if self.packed is not None:
+            return self.packed.call(self, args, kwargs)
+        return self.go(args, kwargs)
+
+    def go(self, args, kwargs):
+        """With what a graph would be given."""
+        if self.position == 0:
+            return self.segment.lead(self, args, kwargs)
+        return self.segment.follow(self, args, kwargs)
+
+    @property
+    def forward(self):
+        """As the module would have it without us."""
+        if self.own is not None:
+            return self.own
+        kind = type(self.module)
+        forward = kind.forward
+        return forward.__get__(self.module, kind) \
+            if isinstance(forward, FunctionType) else forward
+
+    def run(self, *args, **kwargs):
+        """The module, eagerly: with what it was given."""
+        if self.given is not None:
+            return self.packed.run(self, args, kwargs)
+        return self.play(*args, **kwargs)
+
+    def play(self, *args, **kwargs):
+        """The module with these, as in a recording."""
+        return (self.bracket or self.plain)(*args, **kwargs)
+
+    def plain(self, *args, **kwargs):
+        return self.forward(*args, **kwargs)
+
+    def __reduce__(self):
+        """A copy of the module is one without graphs, and without us."""
+        if self.own is not None:
+            return getattr, (SimpleNamespace(forward=self.forward), "forward")
+        return getattr, (self.module, "forward")
+
+    def detach(self) -> None:
+        self.bracket = None
+        # For who has kept this one, or put a forward of his own around it.
+        self.__class__ = Detached
+        if vars(self.module).get("forward") is not self:
+            return
+        if self.own is not None:
+            self.module.forward = self.forward
+        else:
+            del self.module.forward
+
+
+class Detached(Site):
+    """The module's forward again, for who has kept the other."""
+
+    def __call__(self, *args, **kwargs):
+        return self.forward(*args, **kwargs)
+
+
+def be_opaque() -> None:
+    """Who compiles a model around a site sees a call, and does not look into
+    it: torch.compiler.disable() without its function more in each call."""
+    private.hide_from_compile(Site.__call__, "it has graphs of graphhooks")
+
+
+def why_left_alone(module) -> str | None:
+    if private.is_compiled(module):
+        return "it is compiled by torch.compile"
+    if any(GLOBAL_HOOKS):
+        return "all modules have hooks, which a replay would not call"
+    for name, inner in module.named_modules():
+        name = name or "it"
+        if inner is not module and any(hooks_of(inner)):
+            return f"{name} has hooks, which a replay would not call"
+        if isinstance(inner, torch.jit.ScriptModule):
+            return (f"{name} is made by torch.jit, and nobody can lend it "
+                    "parameters for a recording")
+        if isinstance(inner, torch.nn.RNNBase):
+            return (f"{name} is a {type(inner).__name__}, which keeps its "
+                    "weights in a list besides")
+        if getattr(inner, "sparse", False) is True:
+            return f"{name} has sparse gradients, whose sizes change"
+        if any(t is not None and t.layout != torch.strided
+               for t in (*private.parameters_of(inner).values(),
+                         *private.buffers_of(inner).values())):
+            return (f"{name} has a sparse parameter or buffer, which has no "
+                    "address")
+    return None
