@@ -333,13 +333,15 @@ def test_passes_end_with_dense_memory(pair, grain, monkeypatch):
 def test_twins_of_gradients_that_are_not_dense():
     twins = Twins()
     results = [torch.rand(3, 1).expand(3, 4) for _ in range(2)]
-    twins.know(*(SimpleNamespace(results=[r]) for r in results))
+    twins.know(*(SimpleNamespace(results=[r], flight=(0, 0), graph=None)
+                 for r in results))
     for result in results:
         memory = strides.memory_of(result)
         assert memory.shape == (3,)
         for variant, twin in enumerate(results):
-            assert twins.of(memory, variant).data_ptr() == twin.data_ptr()
-            assert twins.of(memory, variant).shape == memory.shape
+            found = twins.of(memory, variant, 0)
+            assert found.data_ptr() == twin.data_ptr()
+            assert found.shape == memory.shape
 
 
 class Two(Scaled):
