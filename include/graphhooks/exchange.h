@@ -218,6 +218,7 @@ GH_API gh_status gh_exchange_all_to_all(gh_exchange *x,
  *         GH_ERR_RANKS when a rank has not come or has given the exchange up;
  *         the text names it.  The exchange is then over: work that waits for it
  *         goes on with wrong data, and every later call fails;
+ *         GH_ERR_STATE on a stream that captures;
  *         GH_ERR_INVALID; GH_ERR_DEVICE.
  * Blocks: until the work that was issued before the call has ended.
  * Since: 0.5.

@@ -243,7 +243,11 @@ gh_status gh_exchange_wait(gh_exchange *x, void *stream, gh_error *err)
         return gh_fail(err, GH_ERR_INVALID, "gh_exchange_wait: x is NULL");
     }
     before = gh_device_enter(gh_exchange_device(x));
-    status = gh_exchange_await(x, stream, err);
+    status = gh_device_host_captures(gh_exchange_device(x), stream)
+                 ? gh_fail(err, GH_ERR_STATE,
+                           "gh_exchange_wait: the stream is capturing: wait "
+                           "after the capture has ended")
+                 : gh_exchange_await(x, stream, err);
     gh_device_leave(gh_exchange_device(x), before);
     return status;
 }

@@ -167,10 +167,12 @@ static gh_status decide(gh_exchange *x, gh_exchange_kind kind, gh_status own,
     }
     if (kind == GH_EXCHANGE_COPY || x->nccl == NULL) {
         return gh_fail(err, GH_ERR_UNSUPPORTED,
-                       "gh_exchange_create: rank %u does not reach the memory "
-                       "of rank %u, as copy needs: give a communicator, and "
-                       "kind auto or nccl",
-                       not.rank, not.peer);
+                       "rank %u does not reach the memory of rank %u, as copy "
+                       "needs: %s",
+                       not.rank, not.peer,
+                       x->nccl != NULL ? "take kind auto or nccl"
+                                       : "give a communicator, and kind auto "
+                                         "or nccl");
     }
     gh_exchange_leave(x);
     gh_log_line(&x->log, GH_LOG_WARN,

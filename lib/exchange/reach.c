@@ -100,9 +100,10 @@ static void describe(gh_exchange *x, void *address, struct place *place)
         gh_device_share(x->dev, address, &place->memory, NULL) == GH_OK;
 }
 
-/* NULL: out of reach. */
+/* NULL: out of reach; `why` has the driver's reason, if it is the driver's. */
 static void *find(gh_exchange *x, const struct place *mine,
-                  const struct place *theirs, struct gh_peer *peer, int which)
+                  const struct place *theirs, struct gh_peer *peer, int which,
+                  gh_error *why)
 {
     const bool ipc = (x->desc.flags & GH_EXCHANGE_IPC) != 0;
     bool can = false;
@@ -111,11 +112,11 @@ static void *find(gh_exchange *x, const struct place *mine,
     if (theirs->process == mine->process && !ipc) {
         peer->reach = GH_REACH_DIRECT;
         gh_device_reach(x->dev, (int)theirs->ordinal,
-                        (void *)(uintptr_t)theirs->context, &can, NULL);
+                        (void *)(uintptr_t)theirs->context, &can, why);
         return can ? (void *)(uintptr_t)theirs->address : NULL;
     }
     if (theirs->machine != mine->machine || !theirs->shared ||
-        gh_device_open_shared(x->dev, &theirs->memory, &base, NULL) != GH_OK) {
+        gh_device_open_shared(x->dev, &theirs->memory, &base, why) != GH_OK) {
         return NULL;
     }
     peer->reach = GH_REACH_IPC;
@@ -136,6 +137,7 @@ static gh_status find_all(gh_exchange *x, gh_status own, int which,
                                 PLACE_WORDS + 1, &all, err);
     for (uint32_t i = 0; status == GH_OK && i < x->n; i++) {
         struct gh_peer *peer = &x->peers[i];
+        gh_error why = { "" };
         void *memory;
 
         memcpy(&theirs, all + (size_t)i * (PLACE_WORDS + 1) + 1,
@@ -148,8 +150,12 @@ static gh_status find_all(gh_exchange *x, gh_status own, int which,
             peer->window = x->window;
             continue;
         }
-        memory = find(x, &mine, &theirs, peer, which);
+        memory = find(x, &mine, &theirs, peer, which, &why);
         if (memory == NULL) {
+            if (why.text[0] != '\0') {
+                gh_log_line(&x->log, GH_LOG_WARN, "exchange: rank %u to %u: %s",
+                            x->rank, i, why.text);
+            }
             peer->reach = GH_REACH_NOT;
             *missing_p = i;
             *found_p = false;

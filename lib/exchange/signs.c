@@ -164,12 +164,12 @@ gh_status gh_signs_take(gh_exchange *x, enum gh_sign sign, void *stream,
 
 /* No more rows than are asked for: others may write to the rest. */
 gh_status gh_signs_read(gh_exchange *x, enum gh_sign first, enum gh_sign end,
-                        void *stream)
+                        void *stream, gh_error *err)
 {
     return gh_device_copy_out(x->dev, byte_of(x, x->seen, first, 0),
                               byte_of(x, x->signs, first, 0),
                               (uint64_t)(end - first) * x->row_bytes, stream,
-                              NULL);
+                              err);
 }
 
 void gh_signs_raise_own(gh_exchange *x)

@@ -124,7 +124,7 @@ gh_status gh_exchange_gather(gh_exchange *x, gh_status own,
 gh_status gh_signs_make(gh_exchange *x, gh_error *err);
 /* Copies rows to where gh_signs_seen() finds them. */
 gh_status gh_signs_read(gh_exchange *x, enum gh_sign first, enum gh_sign end,
-                        void *stream);
+                        void *stream, gh_error *err);
 const unsigned char *gh_signs_seen(const gh_exchange *x, enum gh_sign sign);
 /* This rank's, in the memory of another. */
 gh_status gh_signs_raise(gh_exchange *x, enum gh_sign sign, uint32_t rank,

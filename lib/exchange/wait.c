@@ -148,20 +148,24 @@ static uint32_t list_missed(gh_exchange *x, char *text, size_t bytes)
     return missed;
 }
 
-/* Some rows, without a wait for the streams that stand still. */
-static bool read_signs(gh_exchange *x, enum gh_sign first, enum gh_sign end)
+/* Reads some rows, without a wait for the streams that stand still.  A query
+ * that fails says nothing of the copy, so the rows are not looked at then. */
+static gh_status read_signs(gh_exchange *x, enum gh_sign first,
+                            enum gh_sign end, gh_error *err)
 {
     struct gh_comm_patience patience = gh_comm_patience(SOON_S);
+    gh_status status = gh_signs_read(x, first, end, x->side, err);
+    bool idle = false;
 
-    if (gh_signs_read(x, first, end, x->side) != GH_OK) {
-        return false;
-    }
-    while (!is_idle(x, x->side)) {
-        if (!gh_comm_has_time(&patience)) {
-            return false;
+    while (status == GH_OK && !idle) {
+        status = gh_device_stream_ask(x->dev, x->side, &idle, err);
+        if (status == GH_OK && !idle && !gh_comm_has_time(&patience)) {
+            return gh_fail(err, GH_ERR_DEVICE,
+                           "a copy of %u bytes has not ended in %u s",
+                           (unsigned)((end - first) * x->row_bytes), SOON_S);
         }
     }
-    return true;
+    return status;
 }
 
 static gh_status miss(gh_exchange *x, gh_error *err)
@@ -170,7 +174,7 @@ static gh_status miss(gh_exchange *x, gh_error *err)
     uint32_t missed = 0;
 
     if (x->kind == GH_EXCHANGE_COPY && x->n > 1 &&
-        read_signs(x, 0, GH_SIGNS_TAKEN)) {
+        read_signs(x, 0, GH_SIGNS_TAKEN, NULL) == GH_OK) {
         missed = list_missed(x, text, sizeof(text));
     }
     if (missed == 0) {
@@ -181,9 +185,12 @@ static gh_status miss(gh_exchange *x, gh_error *err)
     }
     return gh_fail(err, GH_ERR_RANKS,
                    "exchange: rank %u of %u: no part has come from rank%s "
-                   "%s%s in %u s (GRAPHHOOKS_TIMEOUT)",
+                   "%s%s in %u s (GRAPHHOOKS_TIMEOUT)%s",
                    x->rank, x->n, missed > 1 ? "s" : "", text,
-                   missed > 8 ? " and others" : "", x->timeout_s);
+                   missed > 8 ? " and others" : "", x->timeout_s,
+                   missed == x->n - 1
+                       ? ", or all have, and other work keeps the stream busy"
+                       : "");
 }
 
 /* ---- waiting ------------------------------------------------------------- */
@@ -198,14 +205,18 @@ static gh_status look(gh_exchange *x, gh_error *err)
 /* Of a stream that has ended: parts may be of a rank that has given up. */
 static gh_status look_for_gone(gh_exchange *x, gh_error *err)
 {
+    gh_error why = { "" };
+    gh_status status;
+
     if (x->kind != GH_EXCHANGE_COPY || x->n == 1) {
         return GH_OK;
     }
-    if (!read_signs(x, GH_SIGN_GONE, GH_SIGN_GONE + 1)) {
-        return gh_fail(err, GH_ERR_DEVICE,
+    status = read_signs(x, GH_SIGN_GONE, GH_SIGN_GONE + 1, &why);
+    if (status != GH_OK) {
+        return gh_fail(err, status,
                        "exchange: rank %u of %u: whether a rank has given up "
-                       "cannot be read",
-                       x->rank, x->n);
+                       "cannot be read: %.150s",
+                       x->rank, x->n, why.text);
     }
     for (uint32_t i = 0; i < x->n; i++) {
         if (gh_signs_seen(x, GH_SIGN_GONE)[i] != 0) {

@@ -92,6 +92,22 @@ static void op_is(struct rank *r, gh_exchange *x, const gh_exchange_op *op,
     says(r, strstr(err.text, words) != NULL, "the text has \"%s\"", words);
 }
 
+/* A query of a stream that captures would end the capture. */
+static void waits_in_a_capture(struct rank *r, gh_exchange *x)
+{
+    CUgraph graph = NULL;
+    gh_error err;
+
+    drv.cuStreamBeginCapture(r->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    says_int(r, gh_exchange_wait(x, r->stream, &err), GH_ERR_STATE,
+             "a stream that captures is not waited for");
+    says(r, strstr(err.text, "wait after the capture has ended") != NULL,
+         "as is said: %s", err.text);
+    says_int(r, drv.cuStreamEndCapture(r->stream, &graph), CUDA_SUCCESS,
+             "and the capture is whole");
+    drv.cuGraphDestroy(graph);
+}
+
 static void test_calls(struct rank *r)
 {
     gh_exchange_desc desc = desc_of(r);
@@ -121,6 +137,7 @@ static void test_calls(struct rank *r)
     part.comes = 32;
     op_is(r, x, &op, "differently");
     part.comes = 64;
+    waits_in_a_capture(r, x);
     op.send = NULL;
     op_is(r, x, &op, "send is NULL");
     op.parts = NULL;
