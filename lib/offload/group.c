@@ -318,7 +318,8 @@ gh_status gh_group_keep_for_graph(struct gh_offload *o, struct gh_instance *i,
     if (i->recorded) {
         return gh_fail(err, GH_ERR_INVALID,
                        "offload: %s needs %llu bytes on the device, and a "
-                       "graph has %llu: give the same sizes in every pass",
+                       "graph has %llu: give the same sizes in every pass, or "
+                       "use the largest bank in a warmup step",
                        gh_group_name(o, i->group->layer, i->group->module).text,
                        (unsigned long long)bytes,
                        (unsigned long long)i->kept_bytes);

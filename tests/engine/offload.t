@@ -188,4 +188,18 @@ else
     skip "the walk is for the software device"
 fi
 
+# Memory that stays is sized by what was seen before the first recording.
+lengths="--layers 2 --lengths 2,6,2 --microbatches 1,7 --compare eager,graph+offload"
+for warmup in 1 2; do
+    # shellcheck disable=SC2086 # words
+    GRAPHHOOKS_WARMUP_STEPS=$warmup "$builddir/gh-engine" --driver "$driver" \
+        --quiet --hidden 16 --heads 2 --batch 2 --steps 6 $lengths \
+        > "$scratch/log" 2>&1
+    said=$(grep -c 'use the largest bank in a warmup step' "$scratch/log")
+    grep -q '^bitwise equal: yes' "$scratch/log" &&
+        [ $((said > 0)) -eq $((warmup < 2)) ]
+    ok $? "the longest length in a warmup step or behind it ($warmup): \
+$said sentences say so, and the numbers are eager's"
+done
+
 done_testing
