@@ -31,9 +31,9 @@ going()
          END { print n + 0 }' "$scratch/log"
 }
 
-# With sanitizers, which take four times as long, a quarter of them.
+# With sanitizers, which take four times as long, an eighth of them.
 grains="part layer chunk" fractions="0 0.5 1 auto" alone="part layer chunk"
-[ -z "${sanitize-}" ] || fractions=auto alone=layer
+[ -z "${sanitize-}" ] || grains="part chunk" fractions=auto alone=layer
 
 # shapes MODEL SCOPE OPTION...: in every granularity, with none, half and all
 # of the groups, and with those that hide.
