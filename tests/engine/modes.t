@@ -183,8 +183,15 @@ graph mode; what was done until then is reported$" "$scratch/err"
         sleep 0.05
     done
     kill -s INT $pid
-    sleep 0.2
-    kill -s INT $pid
+    # Signals of one kind that nobody has taken yet are one: again, until two
+    # were taken.
+    n=0
+    while [ $n -lt 100 ] && [ -r "/proc/$pid/stat" ] &&
+        [ "$(cut -d ' ' -f 3 "/proc/$pid/stat")" != Z ]; do
+        sleep 0.1
+        kill -s INT $pid
+        n=$((n + 1))
+    done
     wait $pid 2> "$scratch/gone"
     is "$? $(cat "$scratch/err")" "130 " "a second signal ends it at once"
 else
