@@ -14,6 +14,7 @@ import dataclasses
 import enum
 
 import torch
+from torch import is_autocast_enabled
 
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 _PLAIN = frozenset({
@@ -67,6 +68,20 @@ def gather(value, tensors: list, key: list) -> None:
         key.append(_names(parts) if isinstance(parts, dict) else len(parts))
         for part in parts.values() if isinstance(parts, dict) else parts:
             gather(part, tensors, key)
+
+
+def gather_call(args, kwargs) -> tuple[list, list]:
+    """The tensors of a call, and what else it is."""
+    tensors: list = []
+    # Without a word, of "cuda": a text takes torch as long as the rest.
+    key = [is_autocast_enabled() and torch.get_autocast_dtype("cuda")]
+    for arg in args:
+        gather(arg, tensors, key)
+    if kwargs:
+        key.append(tuple(kwargs))
+        for arg in kwargs.values():
+            gather(arg, tensors, key)
+    return tensors, key
 
 
 def _names(parts) -> tuple:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 
 import torch
-from torch import is_autocast_enabled, is_grad_enabled
+from torch import is_grad_enabled
 from torch.cuda import is_current_stream_capturing as is_capturing
 
 from ... import _abi
@@ -137,15 +137,8 @@ class Evaluated(Planned):
         return None, None
 
     def _gather(self, args, kwargs) -> tuple:
-        tensors: list = []
-        key = [is_autocast_enabled() and torch.get_autocast_dtype("cuda")]
         try:
-            for arg in args:
-                tree.gather(arg, tensors, key)
-            if kwargs:
-                key.append(tuple(kwargs))
-                for arg in kwargs.values():
-                    tree.gather(arg, tensors, key)
+            tensors, key = tree.gather_call(args, kwargs)
         except tree.Unfit as unfit:
             self.owner.count("input", self.name, str(unfit))
             return None, None

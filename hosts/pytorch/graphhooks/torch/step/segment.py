@@ -16,8 +16,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
-import torch
-from torch import is_anomaly_enabled, is_autocast_enabled, is_grad_enabled
+from torch import is_anomaly_enabled, is_grad_enabled
 from torch.cuda import is_current_stream_capturing as is_capturing
 from torch.nn.utils import parametrize
 
@@ -308,20 +307,11 @@ class Segment(Planned):
         if self.misfit is not None:
             self.owner.count("packed", self.name, self.owner.packed.why(self))
             return None, None
-        tensors: list = []
-        # Without a word, of "cuda": a text takes torch as long as the rest.
-        key = [is_autocast_enabled() and torch.get_autocast_dtype("cuda")]
         try:
-            for arg in args:
-                tree.gather(arg, tensors, key)
-            if kwargs:
-                key.append(tuple(kwargs))
-                for arg in kwargs.values():
-                    tree.gather(arg, tensors, key)
+            return tree.gather_call(args, kwargs)
         except tree.Unfit as unfit:
             self.owner.count("input", self.name, str(unfit))
             return None, None
-        return tensors, key
 
     def _is_at_home(self) -> bool:
         """Whether the call is on the device of the graphs, and with what is
