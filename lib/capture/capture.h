@@ -131,7 +131,8 @@ gh_status gh_capture_declare(struct gh_capture *capture,
 bool gh_capture_count_offload(const struct gh_capture *capture,
                               gh_offload_stats *stats);
 
-/* Around a node, for the trace; NULL: nothing is traced. */
+bool gh_capture_is_traced(const struct gh_capture *capture);
+/* Around a node, of a capture that is traced; NULL: it could not be noted. */
 struct gh_span *gh_capture_node_begin(struct gh_capture *capture,
                                       const struct gh_span_what *what,
                                       void *stream);

@@ -131,13 +131,15 @@ GH_COLD gh_status gh_works_launch(struct gh_capture *c, struct gh_entry *entry,
     return status;
 }
 
+bool gh_capture_is_traced(const struct gh_capture *c)
+{
+    return c->spans != NULL;
+}
+
 struct gh_span *gh_capture_node_begin(struct gh_capture *c,
                                       const struct gh_span_what *what,
                                       void *stream)
 {
-    if (c->spans == NULL) {
-        return NULL;
-    }
     if (gh_spans_are_full(c->spans)) {
         gh_works_collect(c);
     }

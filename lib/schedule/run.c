@@ -25,7 +25,7 @@ struct run {
     struct gh_pairing *p;
     const gh_overlap_pair *pair;
     void *streams[2]; /* by gh_lane */
-    bool timed;
+    bool timed, traced;
 };
 
 static gh_status know(struct gh_schedule *s, gh_lane lane, void *stream,
@@ -169,6 +169,7 @@ static void tick(const struct run *r, const struct gh_step *step, int end)
     }
 }
 
+/* Around a node, if there is a trace. */
 static struct gh_span *trace(const struct run *r, const struct gh_step *step)
 {
     const struct gh_task *task = &r->p->tasks.all[step->task];
@@ -200,7 +201,7 @@ static gh_status issue_timed(const struct run *r, const struct gh_step *step,
     gh_status status;
 
     tick(r, step, 0);
-    span = trace(r, step);
+    span = r->traced ? trace(r, step) : NULL;
     if (task->lane == GH_LANE_COMM) {
         gh_capture_exchange_begin(r->s->capture, task->cell, stream);
     }
@@ -342,6 +343,7 @@ gh_status gh_schedule_run(struct gh_schedule *s, const gh_overlap_pair *pair,
         return status;
     }
     r.timed = gh_times_begin(s, r.p);
+    r.traced = gh_capture_is_traced(s->capture);
     s->running = true;
     status = walk(&r, err);
     s->running = false;
