@@ -343,6 +343,10 @@ fails "rank [01]: overlap mode: .*cuMemcpyDtoHAsync failed" \
 fails "rank [01]: overlap+graph mode: .*cuMemcpyDtoDAsync failed" \
     SOFTCUDA_FAIL=cuMemcpyDtoDAsync:9 -- --compare overlap+graph
 
+# Why a rank is out of reach is the driver's to say.
+fails "exchange: rank [01] to [01]: cuCtxEnablePeerAccess: 999" \
+    SOFTCUDA_FAIL=cuCtxEnablePeerAccess:1 -- --compare overlap --exchange copy
+
 # What was aborted on the way is not called any more, whatever comes first.
 for n in 20 26 32 60; do
     fails "rank [01]: eager mode: .*cuLaunchKernel failed" \

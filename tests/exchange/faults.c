@@ -192,15 +192,85 @@ static void test_captures(struct rank *r)
     trader_close(&t);
 }
 
-static void sweep_captures(void)
+/* ---- in a wait ----------------------------------------------------------- */
+
+static struct {
+    uint64_t calls, named;
+} wait_faults;
+
+/* Of a stream that has ended: what fails is only how that is found out, so
+ * the wait fails by the driver's name, and nobody is accused. */
+static bool wait_with_fault(struct trader *t, const char *entry, uint64_t n)
 {
-    const struct ranks_test test = { "captures", test_captures, true };
+    gh_status status;
+
+    soft_configure("SEED=0 PROCESSES=1 FAIL=%s:%llu", entry,
+                   (unsigned long long)n);
+    status = gh_exchange_wait(t->x, t->r->stream, &t->err);
+    wait_faults.calls = ranks_calls(entry);
+    soft_configure("SEED=0 PROCESSES=1");
+    if (n > wait_faults.calls) {
+        return false;
+    }
+    wait_faults.named += status == GH_ERR_DEVICE &&
+                         strstr(t->err.text, entry) != NULL;
+    return true;
+}
+
+static void walk_waits(struct trader *t, const char *entry)
+{
+    struct rank *r = t->r;
+
+    trader_round(t, SHAPE_FULL, false);
+    wrong_after[r->rank] = trader_wrong(t);
+    ranks_meet(r);
+    if (r->rank == 0) {
+        uint64_t n = 1;
+
+        wait_faults.named = 0;
+        while (wait_with_fault(t, entry, n)) {
+            n++;
+        }
+    }
+    ranks_meet(r);
+    says(r, wait_faults.calls != 0 && wait_faults.named == wait_faults.calls,
+         "%s: %llu of %llu faults of a wait are named", entry,
+         (unsigned long long)wait_faults.named,
+         (unsigned long long)wait_faults.calls);
+    wrong_after[r->rank] += trader_round(t, SHAPE_FULL, false) != GH_OK ||
+                            trader_wrong(t) != 0;
+    says_int(r, wrong_after[r->rank], 0, "%s: the next exchange is right",
+             entry);
+    ranks_meet(r);
+}
+
+static void test_waits(struct rank *r)
+{
+    struct trader_options own = options;
+    struct trader t;
+
+    own.by_host = own.no_comm = true;
+    if (!trader_open(&t, r, &own)) {
+        return;
+    }
+    walk_waits(&t, "cuStreamQuery");
+    walk_waits(&t, "cuMemcpyDtoHAsync");
+    trader_close(&t);
+}
+
+/* Nothing is left of what failed beside other ranks that do nothing. */
+static void sweep_alone(void)
+{
+    static const struct ranks_test tests[] = {
+        { "captures", test_captures, true },
+        { "waits", test_waits, true },
+    };
     const uint64_t left = ranks_left();
 
     ranks_fail("cuInit", 0);
-    ranks_run_all(3, &test, 1);
+    ranks_run_all(3, tests, 2);
     is_int((long long)ranks_left(), (long long)left,
-           "captures that have failed leave nothing");
+           "captures and waits that have failed leave nothing");
 }
 
 int main(void)
@@ -229,7 +299,7 @@ int main(void)
         return skip_all("only the software device fails on demand");
     }
     ranks_devices(MOST_RANKS);
-    sweep_captures();
+    sweep_alone();
     for (size_t i = 0; i < sizeof(entries) / sizeof(entries[0]); i++) {
         sweep(entries[i].name, entries[i].n_ranks);
     }
