@@ -324,20 +324,8 @@ static void run_rank(struct rank *rank, void *user)
 
 int main(int argc, char **argv)
 {
-    struct bench_options options = bench_parse(
-        argc, argv,
-        "Measures exchanges between ranks (two, or --ranks), alone and "
-        "beside compute.");
-    uint32_t ranks;
-
-    if (options.rounds > MOST_ROUNDS) {
-        bench_die("--rounds is %d; give %d at most", options.rounds,
-                  MOST_ROUNDS);
-    }
-    ranks = ranks_asked(&options, 2);
-    if (ranks < 2) {
-        bench_die("--ranks is 1; an exchange has two or more");
-    }
-    ranks_run(ranks, options.soft, run_rank, &options);
-    return 0;
+    return ranks_bench(argc, argv,
+                       "Measures exchanges between ranks (two, or --ranks), "
+                       "alone and beside compute.",
+                       MOST_ROUNDS, run_rank);
 }

@@ -169,3 +169,21 @@ void ranks_run(uint32_t n, bool threads,
     }
     munmap(board, sizeof(*board));
 }
+
+int ranks_bench(int argc, char **argv, const char *what, int most_rounds,
+                void (*body)(struct rank *rank, void *user))
+{
+    struct bench_options options = bench_parse(argc, argv, what);
+    uint32_t n;
+
+    if (options.rounds > most_rounds) {
+        bench_die("--rounds is %d; give %d at most", options.rounds,
+                  most_rounds);
+    }
+    n = ranks_asked(&options, 2);
+    if (n < 2) {
+        bench_die("--ranks is 1; operations between ranks have two or more");
+    }
+    ranks_run(n, options.soft, body, &options);
+    return 0;
+}

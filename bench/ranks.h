@@ -30,6 +30,11 @@ void ranks_run(uint32_t n, bool threads,
  * devices are there from then on; call it before anything is loaded. */
 uint32_t ranks_asked(const struct bench_options *options, uint32_t usual);
 
+/* All of a bench between ranks, two unless --ranks says otherwise: options,
+ * which the body is given as `user`, and the ranks.  0. */
+int ranks_bench(int argc, char **argv, const char *what, int most_rounds,
+                void (*body)(struct rank *rank, void *user));
+
 /* Waits for all of them, but not for ever. */
 void rank_meet(struct rank *rank);
 /* gh_exchange_desc.gather; `rank` is a struct rank. */
