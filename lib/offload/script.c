@@ -269,23 +269,18 @@ static gh_status find_given(struct gh_offload *o,
 
     step->stays = split.stays;
     step->layout = split.layout;
-    if (split.stays > i->kept_bytes && i->recorded &&
-        split.stays == i->stays) {
-        return gh_fail(err, GH_ERR_INVALID,
-                       "gh_offload_load: %s has %llu bytes that stay, and "
-                       "a graph of a smaller bank has room for %llu: use the "
-                       "largest bank in a warmup step",
-                       gh_group_name(o, wanted->layer, wanted->module).text,
-                       (unsigned long long)split.stays,
-                       (unsigned long long)i->kept_bytes);
-    }
     if (split.stays > i->kept_bytes) {
+        const bool smaller = i->recorded && split.stays == i->stays;
+
         return gh_fail(err, GH_ERR_INVALID,
                        "gh_offload_load: %s has %llu bytes that stay, and "
-                       "room for %llu: load the tensors that were saved",
+                       "%sroom for %llu: %s",
                        gh_group_name(o, wanted->layer, wanted->module).text,
                        (unsigned long long)split.stays,
-                       (unsigned long long)i->kept_bytes);
+                       smaller ? "a graph of a smaller bank has " : "",
+                       (unsigned long long)i->kept_bytes,
+                       smaller ? "use the largest bank in a warmup step"
+                               : "load the tensors that were saved");
     }
     return step->buffer != NULL ? check_fits(o, i->group, &split, err) : GH_OK;
 }
