@@ -54,11 +54,11 @@ static void wait_for_all(void *user)
     side_wait(t->s, t->x[t->by]);
 }
 
-static void agree(void *user, double *ns, uint32_t n)
+static void agree(void *user, double *numbers, uint32_t n)
 {
     struct trial *t = user;
 
-    rank_most(t->s->rank, ns, n);
+    rank_most(t->s->rank, numbers, n);
 }
 
 static double pair_of(struct trial *t, struct experts *host)

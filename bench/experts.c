@@ -122,13 +122,13 @@ static gh_status run_node(void *user, const gh_overlap_node *given,
     return status;
 }
 
-static gh_status agree(void *user, double *ns, uint32_t n, gh_error *err)
+static gh_status agree(void *user, double *numbers, uint32_t n, gh_error *err)
 {
     const struct experts *e = user;
 
     (void)err;
     if (e->work.agree != NULL) {
-        e->work.agree(e->work.user, ns, n);
+        e->work.agree(e->work.user, numbers, n);
     }
     return GH_OK;
 }

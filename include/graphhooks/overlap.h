@@ -114,23 +114,24 @@ typedef gh_status gh_run_node_fn(void *user, const gh_overlap_node *node,
                                  gh_error *err);
 
 /**
- * Make the times of nodes equal on all ranks that exchange tokens, for instance
- * by an all-reduce that takes the maximum of each.  `auto` derives the order
- * from the times, and ranks with different orders would deadlock.  Called
- * in the same call of gh_overlap_run on every rank, with the same n, and once
- * only if it succeeds: the next gh_overlap_run calls it again after a failure or
- * a time that is negative or not finite.  So it has to fail on all ranks or on
- * none.
+ * Make n numbers equal on all ranks that exchange tokens: an all-reduce that
+ * takes the maximum of each.  `auto` derives the order from them, and ranks with
+ * different orders would deadlock.  A number is either the nanoseconds of a
+ * node of compute, or how many runs of an exchange take a second: so the
+ * maximum is that of the rank that the others wait for.  Called in the same call
+ * of gh_overlap_run on every rank, with the same n, and once only if it
+ * succeeds: the next gh_overlap_run calls it again after a failure or a number
+ * that is negative or not finite.  So it has to fail on all ranks or on none.
  *
  * Not needed where gh_ranks_set() has named those ranks: the session then takes
  * the maxima itself, over the ranks of the bank that has the most.
  *
- * @param[in,out] ns  n times in nanoseconds; 0: not measured
+ * @param[in,out] numbers  n of them; 0: not measured
  *
  * @return GH_OK; or a negative status with a sentence in err, which ends the
  *         run.
  */
-typedef gh_status gh_agree_fn(void *user, double *ns, uint32_t n,
+typedef gh_status gh_agree_fn(void *user, double *numbers, uint32_t n,
                               gh_error *err);
 
 /* gh_overlap_pair.flags */

@@ -18,7 +18,7 @@ bool gh_together_can(const struct gh_capture *capture);
 bool gh_together_compares(const struct gh_capture *capture);
 
 /*
- * Replaces each of `n` times by its maximum over all ranks.  Ordered after the
+ * Replaces each of `n` numbers by its maximum over all ranks.  Ordered after the
  * work on the stream; waits for all ranks.
  *
  * ns      n times; NULL: this rank has none

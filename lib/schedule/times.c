@@ -4,11 +4,16 @@
  * The measured step is the second one after warmup and after the profile of
  * offload: graphs are replayed in it.  Events are recorded before and after
  * each node, behind its wait, so that the wait is not counted.  The first run
- * of the next step reads the events and takes the maximum over all ranks; it
- * drops all pairings, which are then made again by these times.  Steps are
- * counted, so that all ranks do this in the same call.  A node that one rank
- * could not measure has the times of the others.  If a rank could measure no
- * node, the order stays fixed on all.
+ * of the next step reads the events and agrees with all ranks; it drops all
+ * pairings, which are then made again by these times.  Steps are counted, so
+ * that all ranks do this in the same call.  A node that one rank could not
+ * measure has the times of the others.  If a rank could measure no node, the
+ * order stays fixed on all.
+ *
+ * A node of compute takes as long as on the slowest rank.  An exchange takes as
+ * long as on the rank where it took least: the others have begun it earlier and
+ * waited for that rank.  Ranks agree on the maximum of each number, so an
+ * exchange's number is how many of it take a second.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -79,33 +84,35 @@ static void read_pairing(struct gh_schedule *s, struct gh_pairing *p,
     }
 }
 
-static gh_status read_all(struct gh_schedule *s, double *ns, uint32_t cells,
+static gh_status read_all(struct gh_schedule *s, double *table, uint32_t cells,
                           gh_error *err)
 {
     uint32_t *counts = calloc(cells, sizeof(*counts));
 
-    if (ns == NULL || counts == NULL) {
+    if (table == NULL || counts == NULL) {
         free(counts);
         return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for times");
     }
     for (uint32_t i = 0; i < s->n_pairings; i++) {
-        read_pairing(s, s->pairings[i], ns, counts);
+        read_pairing(s, s->pairings[i], table, counts);
     }
     for (uint32_t i = 0; i < cells; i++) {
-        ns[i] = counts[i] > 0 ? ns[i] / counts[i] : 0;
+        table[i] = counts[i] > 0 ? table[i] / counts[i] : 0;
     }
+    gh_tasks_invert_exchanges(s->plan, table);
     free(counts);
     return GH_OK;
 }
 
-static gh_status check_agreed(const double *ns, uint32_t cells, gh_error *err)
+static gh_status check_agreed(const double *table, uint32_t cells,
+                              gh_error *err)
 {
     for (uint32_t i = 0; i < cells; i++) {
-        if (!isfinite(ns[i]) || ns[i] < 0) {
+        if (!isfinite(table[i]) || table[i] < 0) {
             return gh_fail(err, GH_ERR_INVALID,
-                           "gh_overlap_pair.agree left %g nanoseconds for node "
-                           "time %u of %u: give a finite number, 0 or more",
-                           ns[i], i, cells);
+                           "gh_overlap_pair.agree left %g for number %u of %u: "
+                           "give a finite number, 0 or more",
+                           table[i], i, cells);
         }
     }
     return GH_OK;
@@ -117,10 +124,10 @@ static void warn_fixed(const struct gh_schedule *s, const char *why)
                 "GRAPHHOOKS_OVERLAP=auto: the order stays fixed, as %s", why);
 }
 
-static bool has_any(const double *ns, uint32_t cells)
+static bool has_any(const double *table, uint32_t cells)
 {
     for (uint32_t i = 0; i < cells; i++) {
-        if (ns[i] > 0) {
+        if (table[i] > 0) {
             return true;
         }
     }
@@ -130,10 +137,10 @@ static bool has_any(const double *ns, uint32_t cells)
 /* Agrees with the ranks of the session.  A rank without times takes part all
  * the same, as the others wait for it. */
 static gh_status settle_with_ranks(struct gh_schedule *s,
-                                   const gh_overlap_pair *pair, double *ns,
+                                   const gh_overlap_pair *pair, double *table,
                                    uint32_t cells, bool *known_p, gh_error *err)
 {
-    double *mine = ns != NULL && has_any(ns, cells) ? ns : NULL;
+    double *mine = table != NULL && has_any(table, cells) ? table : NULL;
     char why[80];
     uint32_t lacks;
     gh_status status;
@@ -153,14 +160,14 @@ static gh_status settle_with_ranks(struct gh_schedule *s,
 
 /* What the host answers is checked as that of run_node is. */
 static gh_status settle_with_host(struct gh_schedule *s,
-                                  const gh_overlap_pair *pair, double *ns,
+                                  const gh_overlap_pair *pair, double *table,
                                   uint32_t cells, gh_error *err)
 {
     gh_error why = { "" };
     gh_status answer;
 
     s->running = true;
-    answer = pair->agree(pair->user, ns, cells, &why);
+    answer = pair->agree(pair->user, table, cells, &why);
     s->running = false;
     why.text[sizeof(why.text) - 1] = '\0';
 
@@ -177,33 +184,34 @@ static gh_status settle_with_host(struct gh_schedule *s,
                            : "gh_overlap_pair.agree failed and does not say "
                              "why: let it fill in its gh_error");
     }
-    return check_agreed(ns, cells, err);
+    return check_agreed(table, cells, err);
 }
 
 static gh_status settle(struct gh_schedule *s, const gh_overlap_pair *pair,
                         gh_error *err)
 {
     const uint32_t cells = gh_tasks_cells(s->plan);
-    double *ns = calloc(cells, sizeof(*ns));
+    double *table = calloc(cells, sizeof(*table));
     bool known = true;
     gh_error why;
-    gh_status status = read_all(s, ns, cells, &why);
+    gh_status status = read_all(s, table, cells, &why);
 
     if (pair->agree == NULL) {
-        status = settle_with_ranks(s, pair, status == GH_OK ? ns : NULL, cells,
-                                   &known, err);
+        status = settle_with_ranks(s, pair, status == GH_OK ? table : NULL,
+                                   cells, &known, err);
     } else if (status == GH_OK) {
-        status = settle_with_host(s, pair, ns, cells, err);
+        status = settle_with_host(s, pair, table, cells, err);
     } else {
         status = gh_fail(err, status, "%s", why.text);
     }
     if (status != GH_OK || !known) {
-        free(ns);
+        free(table);
         s->timing = known ? s->timing : GH_TIMING_NEVER;
         return status;
     }
     gh_pairings_free(s);
-    s->ns = ns;
+    gh_tasks_invert_exchanges(s->plan, table);
+    s->ns = table;
     s->timing = GH_TIMING_SETTLED;
     return GH_OK;
 }

@@ -26,7 +26,10 @@ static double exchanges_are_long(uint32_t cell)
 {
     const uint32_t node = cell / 3 % 5;
 
-    return node == 1 || node == 3 ? 900e3 : 200e3 + 100e3 * (cell % 3);
+    if (node == 1 || node == 3) {
+        return 1e9 / 900e3; /* in a second */
+    }
+    return 200e3 + 100e3 * (cell % 3);
 }
 
 static bool open_pair(struct pair *p, const struct pair_options *options)

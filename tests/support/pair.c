@@ -747,7 +747,7 @@ static gh_status run_node(void *user, const gh_overlap_node *node,
     return GH_OK;
 }
 
-static gh_status agree(void *user, double *ns, uint32_t n, gh_error *err)
+static gh_status agree(void *user, double *numbers, uint32_t n, gh_error *err)
 {
     struct pair *p = user;
 
@@ -755,9 +755,9 @@ static gh_status agree(void *user, double *ns, uint32_t n, gh_error *err)
     p->agreed++;
     p->agreed_n = 0;
     for (uint32_t i = 0; i < n; i++) {
-        p->agreed_n += ns[i] > 0;
+        p->agreed_n += numbers[i] > 0;
         if (p->options.time_of != NULL) {
-            ns[i] = p->options.time_of(i);
+            numbers[i] = p->options.time_of(i);
         }
     }
     return p->options.agree_answer;

@@ -59,7 +59,7 @@ struct pair_options {
     bool check;          /* GRAPHHOOKS_CHECK=bitwise; with delay_wgrad, as a
                             backward that adds to weights cannot run twice */
     void (*log)(void *user, gh_log_level level, const char *line);
-    double (*time_of)(uint32_t cell); /* what agree makes of the times */
+    double (*time_of)(uint32_t cell); /* what agree makes of a number */
     gh_status agree_answer;           /* and returns, without a word */
     bool no_error;                    /* gh_overlap_run has a NULL for it */
 };

@@ -30,9 +30,9 @@ static gh_status run_node(void *user, const gh_overlap_node *node,
     return GH_ERR_DEVICE;
 }
 
-/* The largest time of all ranks, so that all choose the same order: where the
+/* The largest number of all ranks, so that all choose the same order: where the
  * banks' ranks, whom the library would ask, are those that share sequences. */
-static gh_status agree(void *user, double *ns, uint32_t n, gh_error *err)
+static gh_status agree(void *user, double *numbers, uint32_t n, gh_error *err)
 {
     enum {
         AT_ONCE = RANKS_EXCHANGE / sizeof(double)
@@ -45,15 +45,15 @@ static gh_status agree(void *user, double *ns, uint32_t n, gh_error *err)
         const uint32_t some = n - first < AT_ONCE ? n - first : AT_ONCE;
 
         memset(mine, 0, sizeof(mine));
-        memcpy(mine, ns + first, some * sizeof(*ns));
+        memcpy(mine, numbers + first, some * sizeof(*numbers));
         if (ranks_exchange(ranks, mine, sizeof(mine), all) != 0) {
             snprintf(err->text, sizeof(err->text), "%.200s",
                      host->trainer->dev->error);
             return GH_ERR_RANKS;
         }
         for (uint32_t i = 0; i < (uint32_t)ranks->n * AT_ONCE; i++) {
-            if (i % AT_ONCE < some && all[i] > ns[first + i % AT_ONCE]) {
-                ns[first + i % AT_ONCE] = all[i];
+            if (i % AT_ONCE < some && all[i] > numbers[first + i % AT_ONCE]) {
+                numbers[first + i % AT_ONCE] = all[i];
             }
         }
     }
