@@ -220,11 +220,11 @@ static void wait_for_all(void *user)
     link_wait(&s->link);
 }
 
-static void agree(void *user, double *ns, uint32_t n)
+static void agree(void *user, double *numbers, uint32_t n)
 {
     const struct setting *s = user;
 
-    link_most(&s->link, ns, n);
+    link_most(&s->link, numbers, n);
 }
 
 static void open_mode(struct setting *s, struct mode *mode,
@@ -262,6 +262,19 @@ static uint64_t hash_of(struct setting *s, struct mode *mode,
     return layers_hash(&s->layers);
 }
 
+/* Products take as long as on the slowest rank, an exchange as long as on the
+ * rank that came last: the others waited for it. */
+static void agree_on_nodes(const struct setting *s, double *ns)
+{
+    for (int i = 0; i < STAGES; i++) {
+        const bool exchange = i == STAGE_DISPATCH || i == STAGE_COMBINE;
+
+        ns[i] = exchange ? -ns[i] : ns[i];
+        link_most(&s->link, &ns[i], 1);
+        ns[i] = exchange ? -ns[i] : ns[i];
+    }
+}
+
 /* What each node takes when it runs alone. */
 static void time_nodes(struct setting *s, struct experts *host,
                        struct measured *m)
@@ -289,7 +302,7 @@ static void time_nodes(struct setting *s, struct experts *host,
                 n[d][i] > 0 ? bench_spread(ns[d][i], n[d][i]).median : 0;
             free(ns[d][i]);
         }
-        link_most(&s->link, m->nodes[d], STAGES);
+        agree_on_nodes(s, m->nodes[d]);
     }
     experts_timeline_free(s->bench, &t);
 }
