@@ -56,11 +56,17 @@ def test_autocast_inside_the_layer(pair, grain):
 
 
 @GRAIN
-def test_autocast_that_comes_later_is_eager(pair, grain):
+def test_autocast_that_comes_later_has_graphs_of_its_own(pair, grain):
+    """A region for each step: one around several keeps its first casts of
+    weights."""
     def train(run):
         run.steps(COUNTS[:3])
-        with torch.autocast("cuda", dtype=torch.bfloat16):
-            run.steps(COUNTS[3:])
+        before = run.attached and run.attached.stats()["recordings"]
+        for count in COUNTS[3:]:
+            with torch.autocast("cuda", dtype=torch.bfloat16):
+                run.step(count)
+        if run.attached:
+            assert run.attached.stats()["recordings"] > before
         run.steps()
 
     run = pair(train, grain=grain, eager=["input"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import graphhooks
 import pytest
-from models import LAYERS, SEGMENTS, WHOLE, WIDTH, torch
+from models import DEVICE, LAYERS, SEGMENTS, WHOLE, WIDTH, torch
 from test_packed import PACKED, TOKENS, Packing, Texts, offsets
 
 GRAIN = pytest.mark.parametrize("grain", WHOLE)
@@ -97,13 +97,17 @@ class Given(Cuts):
         return (self.kept,)
 
 
+def zero():
+    return torch.zeros((), device=DEVICE)
+
+
 def given(make):
     return type("GivenOne", (Given,), {"make": staticmethod(make)})
 
 
 @GRAIN
 @pytest.mark.parametrize("layer, made", [
-    (Adds, lambda: torch.zeros(())), (Appends, list), (Puts, dict)])
+    (Adds, zero), (Appends, list), (Puts, dict)])
 def test_what_a_layer_is_given_is_written_once(pair, grain, layer, made):
     """And that is why it is refused."""
     def train(run):
@@ -133,7 +137,7 @@ def test_what_a_layer_is_given_is_written_once_unseen(pair):
         run.step(1)
         run.note(run.model.kept)
 
-    trained(pair, AddsUnseen, given(lambda: torch.zeros(())), train=train,
+    trained(pair, AddsUnseen, given(zero), train=train,
             replays=None)
 
     def tell(run):
