@@ -33,7 +33,8 @@
  * device, once, and simulates the step with one stream of copies in each
  * direction.  It keeps groups on the device until the simulated step takes at
  * most 0.5 % longer than without copies.  With EP overlap a third step keeps
- * copies and exchanges of tokens apart, and groups whose copies would slow
+ * copies and exchanges of tokens apart, in a fourth the ranks agree on how long
+ * exchanges took in both (gh_overlap_run), and groups whose copies would slow
  * exchanges by more than 5 % stay too.  All times are measured in eager passes.
  * Where the host is slower than the device, replays are shorter than that and
  * hide less; the log says so.

@@ -115,13 +115,15 @@ typedef gh_status gh_run_node_fn(void *user, const gh_overlap_node *node,
 
 /**
  * Make n numbers equal on all ranks that exchange tokens: an all-reduce that
- * takes the maximum of each.  `auto` derives the order from them, and ranks with
- * different orders would deadlock.  A number is either the nanoseconds of a
- * node of compute, or how many runs of an exchange take a second: so the
- * maximum is that of the rank that the others wait for.  Called in the same call
- * of gh_overlap_run on every rank, with the same n, and once only if it
- * succeeds: the next gh_overlap_run calls it again after a failure or a number
- * that is negative or not finite.  So it has to fail on all ranks or on none.
+ * takes the maximum of each.  `auto` derives the order from them, and ranks
+ * with different orders would deadlock.  A number is either the nanoseconds of
+ * a node of compute, or how many runs of an exchange take a second: so the
+ * maximum is that of the rank that the others wait for.
+ *
+ * Called in the same call of gh_overlap_run on every rank, with the same n:
+ * once for the order `auto`, and once for offload's fraction `auto`.  The next
+ * gh_overlap_run calls it again after a failure or a number that is negative
+ * or not finite.  So it has to fail on all ranks or on none.
  *
  * Not needed where gh_ranks_set() has named those ranks: the session then takes
  * the maxima itself, over the ranks of the bank that has the most.
@@ -185,9 +187,10 @@ typedef struct gh_overlap_pair {
  *         GH_ERR_DEVICE; GH_ERR_NO_MEMORY; or what a node returned.
  *
  * Stream: enqueues on `compute` and `comm`; joined on `compute` as above.
- * Blocks: never, with two exceptions.  With `auto` one call waits for the
- * measurements of the step before and for the other ranks.  With
- * GRAPHHOOKS_CHECK=ranks every call waits for the other ranks.
+ * Blocks: never, with two exceptions.  With `auto`, of the order or of
+ * offload's fraction, one call waits for the measurements of the step before
+ * and for the other ranks.  With GRAPHHOOKS_CHECK=ranks every call waits for
+ * the other ranks.
  * Allocates in the first run of a pair of chunks.  Since: 0.5.
  */
 GH_API gh_status gh_overlap_run(gh_session *session,

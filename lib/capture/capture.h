@@ -141,6 +141,11 @@ void gh_capture_node_end(struct gh_capture *capture, struct gh_span *span);
 /* The most steps that are learnt from before anything is recorded: the same on
  * all ranks with the same options. */
 uint64_t gh_capture_profile_steps(const struct gh_capture *capture);
+/* On how many times of exchanges the ranks agree in this step, or 0; then what
+ * this rank says, and what it hears.  See offload/exchanges.h. */
+uint32_t gh_capture_exchanges_due(const struct gh_capture *capture);
+void gh_capture_exchanges_say(struct gh_capture *capture, double *ns);
+void gh_capture_exchanges_hear(struct gh_capture *capture, const double *ns);
 /* Around an exchange of tokens, for those that copies are compared with. */
 void gh_capture_exchange_begin(struct gh_capture *capture, uint32_t cell,
                                void *stream);

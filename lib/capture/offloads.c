@@ -223,6 +223,23 @@ uint64_t gh_capture_profile_steps(const struct gh_capture *c)
     return c->offload != NULL ? gh_offload_profile_steps(c->offload) : 0;
 }
 
+uint32_t gh_capture_exchanges_due(const struct gh_capture *c)
+{
+    return c->offload != NULL && gh_offload_asks_ranks(c->offload)
+               ? GH_EXCHANGES_TIMED
+               : 0;
+}
+
+void gh_capture_exchanges_say(struct gh_capture *c, double *ns)
+{
+    gh_exchanges_say(c->offload, ns);
+}
+
+void gh_capture_exchanges_hear(struct gh_capture *c, const double *ns)
+{
+    gh_exchanges_hear(c->offload, ns);
+}
+
 void gh_capture_exchange_begin(struct gh_capture *c, uint32_t cell,
                                void *stream)
 {

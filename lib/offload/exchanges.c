@@ -11,9 +11,6 @@
 
 #include <stdlib.h>
 
-/* Later exchanges of a step are not timed. */
-#define MOST_EXCHANGES 4096u
-
 struct exchange {
     uint32_t cell;
     bool apart, whole;
@@ -21,12 +18,21 @@ struct exchange {
                      the time is the host's and does not count */
     void *began, *ended;
     double from, to; /* in nanoseconds after the first point; set by read_all */
+    double ns;       /* 0: not known */
+};
+
+enum phase {
+    PHASE_BESIDE, /* copies */
+    PHASE_APART,  /* from them */
+    PHASE_AGREES  /* nothing is timed */
 };
 
 struct gh_exchanges {
     struct exchange *all;
     uint32_t n;
-    bool open, apart, failed;
+    enum phase phase;
+    bool open, failed;
+    bool is_read; /* every ns is known, or agreed on */
     void *copied[2]; /* events on the two streams of copies */
 };
 
@@ -34,7 +40,7 @@ struct gh_exchanges {
 
 static bool make(struct gh_offload *o, struct gh_exchanges *x)
 {
-    x->all = calloc(MOST_EXCHANGES, sizeof(*x->all));
+    x->all = calloc(GH_EXCHANGES_TIMED, sizeof(*x->all));
     return x->all != NULL &&
            gh_device_event_create(o->dev, &x->copied[0], NULL) == GH_OK &&
            gh_device_event_create(o->dev, &x->copied[1], NULL) == GH_OK;
@@ -49,14 +55,14 @@ void gh_exchanges_begin(struct gh_offload *o)
     }
 }
 
-bool gh_exchanges_part(struct gh_offload *o)
+bool gh_exchanges_go_on(struct gh_offload *o)
 {
     struct gh_exchanges *x = o->exchanges;
 
-    if (x == NULL || x->apart || x->failed || x->n == 0) {
+    if (x == NULL || x->failed || x->n == 0 || x->phase == PHASE_AGREES) {
         return false;
     }
-    x->apart = true;
+    x->phase++;
     return true;
 }
 
@@ -113,14 +119,15 @@ void gh_exchange_begin(struct gh_offload *o, uint32_t cell, void *stream)
     struct gh_exchanges *x = o->exchanges;
     struct exchange *one = &x->all[x->n];
 
-    x->open = !x->failed && x->n < MOST_EXCHANGES;
+    x->open = !x->failed && x->phase != PHASE_AGREES &&
+              x->n < GH_EXCHANGES_TIMED;
     if (!x->open) {
         return;
     }
     before = gh_device_enter(o->dev);
     x->n++;
-    *one = (struct exchange){ .cell = cell, .apart = x->apart };
-    if (x->apart) {
+    *one = (struct exchange){ .cell = cell, .apart = x->phase == PHASE_APART };
+    if (one->apart) {
         wait_for_copies(o, stream);
     }
     stamp(o, &one->began, stream);
@@ -140,7 +147,7 @@ void gh_exchange_end(struct gh_offload *o, void *stream)
     one = &x->all[x->n - 1];
     one->hurried = gh_device_event_has_ended(o->dev, one->began);
     stamp(o, &one->ended, stream);
-    if (x->apart && !x->failed) {
+    if (one->apart && !x->failed) {
         keep(x, gh_device_event_wait(o->dev, o->out, one->ended, NULL));
         keep(x, gh_device_event_wait(o->dev, o->back, one->ended, NULL));
     }
@@ -159,19 +166,48 @@ static bool elapsed(const struct gh_offload *o, void *event, double *ns_p)
            gh_device_event_elapsed(o->dev, first, event, ns_p, NULL) == GH_OK;
 }
 
+static bool can_read(const struct gh_offload *o)
+{
+    return o->exchanges != NULL && o->exchanges->phase == PHASE_AGREES &&
+           !o->exchanges->failed && o->measure != NULL &&
+           !o->measure->failed && o->measure->n_points != 0;
+}
+
 static bool read_all(const struct gh_offload *o)
 {
     struct gh_exchanges *x = o->exchanges;
 
-    for (uint32_t i = 0; i < x->n; i++) {
+    for (uint32_t i = 0; i < x->n && !x->is_read; i++) {
         struct exchange *one = &x->all[i];
 
         if (one->whole && !(elapsed(o, one->began, &one->from) &&
                             elapsed(o, one->ended, &one->to))) {
             return false;
         }
+        one->ns = one->whole ? one->to - one->from : 0.0;
     }
+    x->is_read = true;
     return true;
+}
+
+void gh_exchanges_say(struct gh_offload *o, double *ns)
+{
+    if (!can_read(o) || !read_all(o)) {
+        return;
+    }
+    for (uint32_t i = 0; i < o->exchanges->n; i++) {
+        ns[i] = o->exchanges->all[i].ns;
+    }
+}
+
+void gh_exchanges_hear(struct gh_offload *o, const double *ns)
+{
+    if (ns == NULL) {
+        gh_exchanges_free(o);
+    }
+    for (uint32_t i = 0; o->exchanges != NULL && i < o->exchanges->n; i++) {
+        o->exchanges->all[i].ns = ns[i];
+    }
 }
 
 /* The mean time of an exchange without copies beside it; 0: not measured. */
@@ -183,8 +219,8 @@ static double apart_ns(const struct gh_exchanges *x, uint32_t cell)
     for (uint32_t i = 0; i < x->n; i++) {
         const struct exchange *one = &x->all[i];
 
-        if (one->whole && one->apart && one->cell == cell) {
-            sum += one->to - one->from;
+        if (one->ns > 0.0 && one->apart && one->cell == cell) {
+            sum += one->ns;
             n++;
         }
     }
@@ -305,12 +341,14 @@ static void settle(struct gh_offload *o, struct gh_policy_group *groups,
         const struct exchange *one = &x->all[i];
         const double apart = apart_ns(x, one->cell);
 
-        if (!one->whole || one->apart || apart <= 0.0) {
+        if (one->ns <= 0.0 || one->apart || apart <= 0.0) {
             continue;
         }
         alone += apart;
-        longer += one->to - one->from - apart;
-        add_beside(one, w->spans, w->n_spans, w->beside);
+        longer += one->ns - apart;
+        if (one->whole) {
+            add_beside(one, w->spans, w->n_spans, w->beside);
+        }
     }
     if (alone <= 0.0) {
         gh_log_line(o->log, GH_LOG_INFO,
@@ -333,11 +371,9 @@ static void settle(struct gh_offload *o, struct gh_policy_group *groups,
 void gh_exchanges_settle(struct gh_offload *o, struct gh_policy_group *groups,
                          uint32_t n)
 {
-    const struct gh_exchanges *x = o->exchanges;
     struct work w;
 
-    if (x == NULL || !x->apart || x->failed || o->measure == NULL ||
-        o->measure->failed || o->measure->n_points == 0 || n == 0) {
+    if (!can_read(o) || n == 0) {
         return;
     }
     w.beside = calloc(2 * (size_t)n, sizeof(*w.beside));

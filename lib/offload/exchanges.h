@@ -2,8 +2,10 @@
  * exchanges.h - how much copies slow the exchanges of tokens that they overlap.
  *
  * Used with EP overlap and fraction=auto.  In the measured step, exchanges are
- * timed while copies run beside them.  In one more step, exchanges and copies
- * run one after the other.  If exchanges take longer beside copies by more than
+ * timed while copies run beside them.  In the next step, exchanges and copies
+ * run one after the other.  In the step after that the ranks agree: an exchange
+ * took as long as on the rank where it took least, as on the others it includes
+ * a wait for that rank.  If exchanges take longer beside copies by more than
  * the fraction GH_EXCHANGE_WITHIN, groups stay on the device until they do not:
  * first those whose copies overlapped exchanges the longest.
  *
@@ -20,12 +22,24 @@
 /* How much longer exchanges may take beside copies, as a fraction. */
 #define GH_EXCHANGE_WITHIN 0.05
 
+/* Of the two steps; later exchanges are not timed. */
+#define GH_EXCHANGES_TIMED 4096u
+
 /* Called before the measured step.  Without memory nothing is compared. */
 void gh_exchanges_begin(struct gh_offload *offload);
-/* Called after the measured step.  True if there were exchanges: the next step
- * then runs them apart from copies. */
-bool gh_exchanges_part(struct gh_offload *offload);
+/* Called after each step that follows.  True if the next step belongs to the
+ * comparison: after the measured step if there were exchanges, which the next
+ * one runs apart from copies, and after that one. */
+bool gh_exchanges_go_on(struct gh_offload *offload);
 void gh_exchanges_free(struct gh_offload *offload);
+
+/* Writes the times of exchanges, GH_EXCHANGES_TIMED at most, in the order in
+ * which all ranks have issued them.  What is not known stays as it is.  Waits
+ * for the device. */
+void gh_exchanges_say(struct gh_offload *offload, double *ns);
+/* What the ranks agreed on, 0: not known; NULL: one of them could not say, and
+ * nothing is compared.  Without a call each rank's own times count. */
+void gh_exchanges_hear(struct gh_offload *offload, const double *ns);
 
 /* Called around each exchange, with its stream.  `cell` is gh_task.cell: equal
  * for the same exchange of all microbatches. */

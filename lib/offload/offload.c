@@ -169,10 +169,11 @@ bool gh_offload_is_profiling(const struct gh_offload *o, uint64_t steps_ended)
 }
 
 /* A step that was cut short has not shown all groups: the next one is the
- * profile, unless a host ends all its steps like that. */
-static bool has_profile(struct gh_offload *o, bool cut)
+ * profile, unless a host ends all its steps like that.  It depends on the host
+ * alone, and so is the same on all ranks. */
+static bool shows_groups(struct gh_offload *o, bool cut)
 {
-    if (o->profiled || o->places == 0) {
+    if (o->places == 0) {
         return false;
     }
     if (cut && !o->cut_short) {
@@ -196,22 +197,35 @@ static bool measures_next(struct gh_offload *o)
     return o->measure != NULL;
 }
 
-/* Whether one step more has copies and exchanges take turns. */
+/* Whether the next step too belongs to the comparison of exchanges. */
 static bool compares_next(struct gh_offload *o)
 {
-    if (o->measure == NULL || !gh_exchanges_part(o)) {
+    if (o->measure == NULL || !gh_exchanges_go_on(o)) {
         return false;
     }
     gh_measure_end(o);
     return true;
 }
 
+static bool compares(const struct gh_offload *o)
+{
+    return o->options.hides && o->plan->options.ep_overlap;
+}
+
 uint64_t gh_offload_profile_steps(const struct gh_offload *o)
 {
-    if (!o->options.hides) {
-        return 1;
+    if (compares(o)) {
+        return 4;
     }
-    return o->plan->options.ep_overlap ? 3 : 2;
+    return o->options.hides ? 2 : 1;
+}
+
+bool gh_offload_asks_ranks(const struct gh_offload *o)
+{
+    const bool declared = o->profiled && o->profile_steps == 0;
+
+    return compares(o) && !declared &&
+           o->shown_steps + 1 == gh_offload_profile_steps(o);
 }
 
 /* Of the steps after the profile the one that is measured for a log at info,
@@ -239,6 +253,7 @@ gh_status gh_offload_end_step(struct gh_offload *o, gh_error *err)
     struct gh_device_before before = gh_device_enter(o->dev);
     gh_status status = gh_move_flush(o, err);
     const bool cut = for_each_live(o, give_up, 0) != 0;
+    const bool shown = shows_groups(o, cut);
 
     gh_loans_end_recorded(&o->loans);
     if (o->trains && o->places == 0) {
@@ -250,7 +265,8 @@ gh_status gh_offload_end_step(struct gh_offload *o, gh_error *err)
     } else {
         o->profile_steps++;
     }
-    if (status == GH_OK && has_profile(o, cut) && !measures_next(o) &&
+    o->shown_steps += shown;
+    if (status == GH_OK && shown && !o->profiled && !measures_next(o) &&
         !compares_next(o)) {
         status = gh_settle(o, err);
     }

@@ -72,6 +72,7 @@ struct gh_offload {
     struct gh_exchanges *exchanges; /* NULL: none is compared */
     uint64_t profile_steps;     /* that had ended when it was settled */
     uint32_t settled_steps;     /* that have ended since */
+    uint64_t shown_steps;       /* that have shown all groups */
     struct gh_forecast forecast;
     gh_offload_stats stats;
 };
@@ -172,6 +173,9 @@ bool gh_offload_is_profiling(const struct gh_offload *offload,
 
 /* Of the longest profile. */
 uint64_t gh_offload_profile_steps(const struct gh_offload *offload);
+/* Whether the ranks agree in this step on how long exchanges took
+ * (exchanges.h): the same on all of them, also on one that could not measure. */
+bool gh_offload_asks_ranks(const struct gh_offload *offload);
 
 /* Issues the commits that wait. */
 gh_status gh_offload_flush(struct gh_offload *offload, gh_error *err);

@@ -329,7 +329,10 @@ gh_status gh_schedule_run(struct gh_schedule *s, const gh_overlap_pair *pair,
     struct run r = { .s = s, .pair = pair };
     gh_status status;
 
-    status = gh_times_turn(s, pair, err);
+    status = gh_agree_on_exchanges(s, pair, err);
+    if (status == GH_OK) {
+        status = gh_times_turn(s, pair, err);
+    }
     if (status == GH_OK) {
         status = gh_pairing_find(s, pair, &r.p, err);
     }

@@ -51,6 +51,7 @@ struct gh_schedule {
     enum gh_timing timing;
     uint64_t taken_at; /* the step of GH_TIMING_TAKES */
     double *ns;        /* by gh_task.cell; NULL before GH_TIMING_SETTLED */
+    bool has_agreed;   /* on how long exchanges took */
     gh_overlap_stats stats;
 };
 
@@ -69,6 +70,24 @@ void gh_times_forget(struct gh_schedule *s);
  * for it. */
 bool gh_times_begin(struct gh_schedule *s, struct gh_pairing *p);
 void gh_times_free(struct gh_schedule *s, struct gh_pairing *p);
+
+/* agree.c: whether there is anybody to agree with. */
+bool gh_agree_can(const struct gh_schedule *s, const gh_overlap_pair *pair);
+/*
+ * Replaces each of `n` numbers by its maximum over all ranks.  Blocks.
+ *
+ * numbers  of this rank; NULL: it has none
+ * lacks_p  GH_NO_RANK; or a rank that has none, and nothing was changed
+ */
+gh_status gh_agree(struct gh_schedule *s, const gh_overlap_pair *pair,
+                   double *numbers, uint32_t n, uint32_t *lacks_p,
+                   gh_error *err);
+/* Of nanoseconds, how many such times make a second; and back.  0 stays 0. */
+double gh_inverse(double value);
+/* Once, in one step of offload's profile: on the times of exchanges, which
+ * offload compares (offload/exchanges.h).  Blocks in that run. */
+gh_status gh_agree_on_exchanges(struct gh_schedule *s,
+                                const gh_overlap_pair *pair, gh_error *err);
 
 /* pairing.c */
 gh_status gh_pairing_find(struct gh_schedule *s, const gh_overlap_pair *pair,

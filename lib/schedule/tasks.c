@@ -224,27 +224,3 @@ uint32_t gh_tasks_cells(const struct gh_plan *plan)
     }
     return n * GH_TASK_KINDS;
 }
-
-static double inverse(double value)
-{
-    const double ns_per_s = 1e9, least = 1e-9;
-
-    return value > least ? ns_per_s / value : 0;
-}
-
-void gh_tasks_invert_exchanges(const struct gh_plan *plan, double *table)
-{
-    gh_family_node nodes[GH_FAMILY_NODES];
-    double *cell = table;
-
-    for (uint32_t i = 0; i < plan->n_layers; i++) {
-        const uint32_t n = gh_layer_nodes(&plan->layers[i], nodes);
-
-        for (uint32_t k = 0; k < n; k++, cell += GH_TASK_KINDS) {
-            if (nodes[k].lane == GH_LANE_COMM) {
-                cell[GH_FORWARD] = inverse(cell[GH_FORWARD]);
-                cell[GH_BACKWARD] = inverse(cell[GH_BACKWARD]);
-            }
-        }
-    }
-}

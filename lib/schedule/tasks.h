@@ -65,8 +65,4 @@ uint32_t gh_tasks_find(const struct gh_tasks *tasks, gh_direction direction,
 /* The number of cells of a table of times. */
 uint32_t gh_tasks_cells(const struct gh_plan *plan);
 
-/* Replaces each exchange's time in a table by how many of it take a second, or
- * back; 0 stays 0. */
-void gh_tasks_invert_exchanges(const struct gh_plan *plan, double *table);
-
 #endif

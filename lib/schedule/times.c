@@ -26,7 +26,6 @@
 #include "capture/together.h"
 #include "device/device.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -84,14 +83,31 @@ static void read_pairing(struct gh_schedule *s, struct gh_pairing *p,
     }
 }
 
-static gh_status read_all(struct gh_schedule *s, double *table, uint32_t cells,
-                          gh_error *err)
+/* An exchange counts as often as it takes a second, or back; see above. */
+static void invert_exchanges(const struct gh_plan *plan, double *table)
+{
+    gh_family_node nodes[GH_FAMILY_NODES];
+    double *cell = table;
+
+    for (uint32_t i = 0; i < plan->n_layers; i++) {
+        const uint32_t n = gh_layer_nodes(&plan->layers[i], nodes);
+
+        for (uint32_t k = 0; k < n; k++, cell += GH_TASK_KINDS) {
+            if (nodes[k].lane == GH_LANE_COMM) {
+                cell[GH_FORWARD] = gh_inverse(cell[GH_FORWARD]);
+                cell[GH_BACKWARD] = gh_inverse(cell[GH_BACKWARD]);
+            }
+        }
+    }
+}
+
+/* False without memory. */
+static bool read_all(struct gh_schedule *s, double *table, uint32_t cells)
 {
     uint32_t *counts = calloc(cells, sizeof(*counts));
 
-    if (table == NULL || counts == NULL) {
-        free(counts);
-        return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for times");
+    if (counts == NULL) {
+        return false;
     }
     for (uint32_t i = 0; i < s->n_pairings; i++) {
         read_pairing(s, s->pairings[i], table, counts);
@@ -99,23 +115,9 @@ static gh_status read_all(struct gh_schedule *s, double *table, uint32_t cells,
     for (uint32_t i = 0; i < cells; i++) {
         table[i] = counts[i] > 0 ? table[i] / counts[i] : 0;
     }
-    gh_tasks_invert_exchanges(s->plan, table);
+    invert_exchanges(s->plan, table);
     free(counts);
-    return GH_OK;
-}
-
-static gh_status check_agreed(const double *table, uint32_t cells,
-                              gh_error *err)
-{
-    for (uint32_t i = 0; i < cells; i++) {
-        if (!isfinite(table[i]) || table[i] < 0) {
-            return gh_fail(err, GH_ERR_INVALID,
-                           "gh_overlap_pair.agree left %g for number %u of %u: "
-                           "give a finite number, 0 or more",
-                           table[i], i, cells);
-        }
-    }
-    return GH_OK;
+    return true;
 }
 
 static void warn_fixed(const struct gh_schedule *s, const char *why)
@@ -124,93 +126,29 @@ static void warn_fixed(const struct gh_schedule *s, const char *why)
                 "GRAPHHOOKS_OVERLAP=auto: the order stays fixed, as %s", why);
 }
 
-static bool has_any(const double *table, uint32_t cells)
-{
-    for (uint32_t i = 0; i < cells; i++) {
-        if (table[i] > 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Agrees with the ranks of the session.  A rank without times takes part all
- * the same, as the others wait for it. */
-static gh_status settle_with_ranks(struct gh_schedule *s,
-                                   const gh_overlap_pair *pair, double *table,
-                                   uint32_t cells, bool *known_p, gh_error *err)
-{
-    double *mine = table != NULL && has_any(table, cells) ? table : NULL;
-    char why[80];
-    uint32_t lacks;
-    gh_status status;
-
-    s->running = true; /* gather is the host's */
-    status = gh_together_largest(s->capture, pair->compute, mine, cells, &lacks,
-                                 err);
-    s->running = false;
-    *known_p = lacks == GH_NO_RANK;
-    if (status == GH_OK && !*known_p) {
-        snprintf(why, sizeof(why), "rank %u could not measure its nodes",
-                 lacks);
-        warn_fixed(s, why);
-    }
-    return status;
-}
-
-/* What the host answers is checked as that of run_node is. */
-static gh_status settle_with_host(struct gh_schedule *s,
-                                  const gh_overlap_pair *pair, double *table,
-                                  uint32_t cells, gh_error *err)
-{
-    gh_error why = { "" };
-    gh_status answer;
-
-    s->running = true;
-    answer = pair->agree(pair->user, table, cells, &why);
-    s->running = false;
-    why.text[sizeof(why.text) - 1] = '\0';
-
-    if (answer > 0) {
-        return gh_fail(err, GH_ERR_INVALID,
-                       "gh_overlap_pair.agree returned %d: return GH_OK or a "
-                       "negative status",
-                       answer);
-    }
-    if (answer < 0) {
-        return gh_fail(err, answer, "%s",
-                       why.text[0] != '\0'
-                           ? why.text
-                           : "gh_overlap_pair.agree failed and does not say "
-                             "why: let it fill in its gh_error");
-    }
-    return check_agreed(table, cells, err);
-}
-
 static gh_status settle(struct gh_schedule *s, const gh_overlap_pair *pair,
                         gh_error *err)
 {
     const uint32_t cells = gh_tasks_cells(s->plan);
     double *table = calloc(cells, sizeof(*table));
-    bool known = true;
-    gh_error why;
-    gh_status status = read_all(s, table, cells, &why);
+    const bool has = table != NULL && read_all(s, table, cells);
+    char why[80];
+    uint32_t lacks;
+    gh_status status =
+        gh_agree(s, pair, has ? table : NULL, cells, &lacks, err);
 
-    if (pair->agree == NULL) {
-        status = settle_with_ranks(s, pair, status == GH_OK ? table : NULL,
-                                   cells, &known, err);
-    } else if (status == GH_OK) {
-        status = settle_with_host(s, pair, table, cells, err);
-    } else {
-        status = gh_fail(err, status, "%s", why.text);
+    if (status == GH_OK && lacks != GH_NO_RANK) {
+        snprintf(why, sizeof(why), "rank %u could not measure its nodes",
+                 lacks);
+        warn_fixed(s, why);
+        s->timing = GH_TIMING_NEVER;
     }
-    if (status != GH_OK || !known) {
+    if (status != GH_OK || lacks != GH_NO_RANK) {
         free(table);
-        s->timing = known ? s->timing : GH_TIMING_NEVER;
         return status;
     }
     gh_pairings_free(s);
-    gh_tasks_invert_exchanges(s->plan, table);
+    invert_exchanges(s->plan, table);
     s->ns = table;
     s->timing = GH_TIMING_SETTLED;
     return GH_OK;
@@ -242,7 +180,7 @@ gh_status gh_times_turn(struct gh_schedule *s, const gh_overlap_pair *pair,
     if (s->timing == GH_TIMING_NEVER || s->timing == GH_TIMING_SETTLED) {
         return GH_OK;
     }
-    if (pair->agree == NULL && !gh_together_can(s->capture)) {
+    if (!gh_agree_can(s, pair)) {
         s->timing = GH_TIMING_NEVER;
         warn_fixed(s, "ranks that choose by times of their own would wait for "
                       "each other: name them with gh_ranks_set, or give "

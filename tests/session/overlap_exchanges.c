@@ -30,6 +30,8 @@ static struct {
     CUevent began, ended;
 } timed[MOST];
 static uint32_t n_timed;
+static uint32_t asked_for;
+static bool begins_idle; /* with a step without a pass */
 static bool times;
 
 static void take_line(void *user, gh_log_level level, const char *line)
@@ -151,6 +153,9 @@ static struct outcome run(const struct pair_options *options,
     }
     before = left_over(&p);
     status = pair_attach(&p);
+    if (begins_idle) {
+        gh_iteration_end(p.toy.session, NULL);
+    }
     for (uint32_t s = 0; s < STEPS && status == GH_OK; s++) {
         times = s == timed_step;
         status = pair_step(&p, counts[s]);
@@ -210,6 +215,39 @@ static void test_exchanges_that_are_slowed(void)
        "then exchanges take as long as alone: %.3f ms", some.exchanges_ms);
 }
 
+/* Of both steps; another rank says that half of the first ones was a wait. */
+static void with_a_rank_that_came_last(double *numbers, uint32_t n)
+{
+    const uint32_t each = 6 * 2 * 2 * 4; /* layers, exchanges, ways, counts */
+
+    for (uint32_t i = 0; i < n; i++) {
+        asked_for += numbers[i] > 0;
+        numbers[i] *= i < each ? 2 : 1;
+    }
+}
+
+/* What a rank waits for the others is no fault of copies. */
+static void test_exchanges_that_wait_for_a_rank(void)
+{
+    struct pair_options options = plain;
+    struct outcome alone, agreed;
+
+    options.fraction = "auto";
+    alone = run(&options, "SEED=2");
+    options.change = with_a_rank_that_came_last;
+    begins_idle = true;
+    agreed = run(&options, "SEED=2");
+    begins_idle = false;
+    ok(alone.exact && agreed.exact, "every weight is exact");
+    ok(asked_for > 48, "ranks agree on the times of %u exchanges", asked_for);
+    ok(strstr(said, "offload: exchanges of tokens take 0.0 % longer") != NULL,
+       "the shortest time of all ranks counts: %s",
+       line_of("offload: exchanges of tokens"));
+    ok(agreed.moved.groups_offloaded > alone.moved.groups_offloaded,
+       "more groups go: %u, and %u by this rank's times",
+       agreed.moved.groups_offloaded, alone.moved.groups_offloaded);
+}
+
 static void test_exchanges_that_are_not(void)
 {
     struct pair_options options = plain;
@@ -265,7 +303,7 @@ static void test_events_are_read_once(void)
     }
     calls = (softcuda_calls_fn *)toy_control(&p.toy, "softcuda_calls");
     pair_attach(&p);
-    for (uint32_t s = 0; s < 3; s++) {
+    for (uint32_t s = 0; s < 4; s++) {
         pair_step(&p, counts[s]);
     }
     made = calls("cuEventCreate");
@@ -296,7 +334,7 @@ static void test_a_slow_host(void)
        "which is said");
 }
 
-/* Three steps are learnt from, one records, and one more is measured. */
+/* Four steps are learnt from, one records, and one more is measured. */
 static void test_when_nodes_are_measured(const struct pair_options *options)
 {
     struct pair p;
@@ -305,12 +343,12 @@ static void test_when_nodes_are_measured(const struct pair_options *options)
         return;
     }
     pair_attach(&p);
-    for (uint32_t s = 0; s < 5; s++) {
+    for (uint32_t s = 0; s < 6; s++) {
         pair_step(&p, counts[s]);
     }
-    is_int(p.agreed, 0, "nodes are not measured while offload learns");
+    is_int(p.agreed, 1, "while offload learns, ranks agree on exchanges alone");
     pair_step(&p, 4);
-    is_int(p.agreed, 1, "and then they are");
+    is_int(p.agreed, 2, "and then on nodes");
     p.toy.drv.cuMemFreeHost(host_memory);
     p.toy.drv.cuMemFree(device_memory);
     pair_close(&p);
@@ -361,7 +399,7 @@ static void test_events_that_fail(void)
     }
     calls = (softcuda_calls_fn *)toy_control(&p.toy, "softcuda_calls");
     pair_attach(&p);
-    for (uint32_t s = 0; s < 3; s++) {
+    for (uint32_t s = 0; s < 4; s++) {
         pair_step(&p, counts[s]);
     }
     n_calls = calls("cuEventCreate");
@@ -397,6 +435,7 @@ int main(void)
         return skip_all("times of a real device are not the test's to say");
     }
     test_exchanges_that_are_slowed();
+    test_exchanges_that_wait_for_a_rank();
     test_exchanges_that_are_not();
     test_the_step_apart();
     test_events_are_read_once();

@@ -760,6 +760,9 @@ static gh_status agree(void *user, double *numbers, uint32_t n, gh_error *err)
             numbers[i] = p->options.time_of(i);
         }
     }
+    if (p->options.change != NULL) {
+        p->options.change(numbers, n);
+    }
     return p->options.agree_answer;
 }
 

@@ -60,6 +60,8 @@ struct pair_options {
                             backward that adds to weights cannot run twice */
     void (*log)(void *user, gh_log_level level, const char *line);
     double (*time_of)(uint32_t cell); /* what agree makes of a number */
+    /* Or of all of them. */
+    void (*change)(double *numbers, uint32_t n);
     gh_status agree_answer;           /* and returns, without a word */
     bool no_error;                    /* gh_overlap_run has a NULL for it */
 };
