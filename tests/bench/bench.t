@@ -111,6 +111,16 @@ for n in 2 3; do
         grep -q "\"ranks\": $n, \"devices\": $n," "$scratch/v$n.json"
     ok $? "by copies and by NCCL, evenly and not: the same in every order"
 done
+if command -v python3 > "$scratch/which"; then
+    PYTHONDONTWRITEBYTECODE=1 python3 "$srcdir/bench/overlap_picture.py" \
+        "$scratch/v2.json" > "$scratch/v2.svg"
+    [ $? -eq 0 ] && grep -q '>Exposed with exchanges by copies: .* NCCL' \
+        "$scratch/v2.svg" && grep -q '[.] 2 ranks, a ' \
+        "$scratch/v2.svg"
+    ok $? "overlap_picture.py draws copies beside NCCL"
+else
+    skip "no python3 to draw with"
+fi
 # Of 3 ranks half of all tokens go to the first, from both others.
 awk -F'"exchange_bytes": ' '/"uneven": true/ { print $2 + 0 }' \
     "$scratch/v3.json" | sort -u > "$scratch/flow"
