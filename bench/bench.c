@@ -335,6 +335,23 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+static int common_divisor(int a, int b)
+{
+    return b == 0 ? a : common_divisor(b, a % b);
+}
+
+/* The strides that reach all of `n` are taken one after the other. */
+int bench_turn(int round, int turn, int n)
+{
+    int stride = 0;
+
+    for (int left = round + 1; left > 0;) {
+        stride = stride % n + 1;
+        left -= common_divisor(stride, n) == 1;
+    }
+    return (round + turn * stride) % n;
+}
+
 struct spread bench_spread(double *values, size_t n)
 {
     qsort(values, n, sizeof(*values), compare);

@@ -83,6 +83,11 @@ uint64_t bench_now_ns(void);
 /* Sorts `values`. */
 struct spread bench_spread(double *values, size_t n);
 
+/* Which of `n` things comes at `turn` of a round.  Each round has all of them, in
+ * another order: a device that has waited is cooler, and faster for a while, so
+ * nothing may always come after the same. */
+int bench_turn(int round, int turn, int n);
+
 /* Launches the kernel `n` times. */
 void bench_launch(const struct bench *bench, uint32_t n, CUstream stream);
 /* `n` launches as an exec that is uploaded. */

@@ -99,16 +99,30 @@ struct trial_hosts {
     uint64_t hashes[2][WAYS];
 };
 
+/* `which` is 0 for compute alone; then every way of the one kind, and of the
+ * other. */
+static void run_one(struct trial *t, struct trial_hosts *h, int round,
+                    int which)
+{
+    if (which == 0) {
+        go(t, BY_COPY, true, false);
+        h->compute_ns[round] = pair_of(t, &h->compute);
+    } else {
+        const enum exchange_by by = which <= WAYS ? BY_COPY : BY_NCCL;
+        const enum way way = (enum way)((which - 1) % WAYS);
+
+        go(t, by, way != WAY_COMM, true);
+        h->ns[by][way][round] = pair_of(t, &h->ways[by][way]);
+    }
+}
+
 static void run_rounds(struct trial *t, struct trial_hosts *h, int rounds)
 {
+    const int n = 1 + (side_has(t->s, BY_NCCL) ? 2 * WAYS : WAYS);
+
     for (int i = 0; i < rounds; i++) {
-        go(t, BY_COPY, true, false);
-        h->compute_ns[i] = pair_of(t, &h->compute);
-        for (enum exchange_by by = BY_COPY; by <= BY_NCCL; by++) {
-            for (enum way way = 0; side_has(t->s, by) && way < WAYS; way++) {
-                go(t, by, way != WAY_COMM, true);
-                h->ns[by][way][i] = pair_of(t, &h->ways[by][way]);
-            }
+        for (int turn = 0; turn < n; turn++) {
+            run_one(t, h, i, bench_turn(i, turn, n));
         }
     }
 }

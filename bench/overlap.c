@@ -327,7 +327,7 @@ static void run_rounds(struct setting *s, struct measured *m,
 {
     for (int i = 0; i < m->rounds; i++) {
         for (int turn = 0; turn < MODES; turn++) {
-            const int which = (i + turn) % MODES;
+            const int which = bench_turn(i, turn, MODES);
             struct mode *mode = &m->modes[which];
             struct experts_times times;
 
