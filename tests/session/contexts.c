@@ -51,18 +51,14 @@ static void end_two(void)
 static gh_status open_on(void *context, int32_t device)
 {
     const gh_layer_desc layer = { .struct_size = sizeof(layer) };
-    const char *path = getenv("GRAPHHOOKS_SOFTCUDA");
     gh_session_desc desc = { .struct_size = sizeof(desc),
-                             .driver = path,
+                             .driver = toy_driver(),
                              .context = context,
                              .device = device,
                              .environment = quiet };
     gh_model *model;
     gh_status status;
 
-    if (path == NULL) {
-        desc.driver = ".libs/libgraphhooks-softcuda.so";
-    }
     gh_model_create(&model, NULL);
     gh_model_add_layer(model, &layer, NULL);
     desc.model = model;

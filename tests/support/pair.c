@@ -6,7 +6,6 @@
 #include "support/pair.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define ELEMS 4u
@@ -177,11 +176,8 @@ static uint32_t part_at(const struct pair *p, uint32_t layer, gh_part part)
 static bool mix(struct pair *p, CUdeviceptr d, CUdeviceptr a, CUdeviceptr b,
                 uint32_t f, uint32_t k, CUstream stream)
 {
-    uint32_t n = ELEMS;
-    void *params[] = { &d, &a, &b, &f, &k, &n };
-
-    return CALL(p, cuLaunchKernel,
-                (p->toy.mix, 1, 1, 1, 32, 1, 1, 0, stream, params, NULL));
+    return call(p, toy_mix(&p->toy, d, a, b, f, k, ELEMS, stream),
+                "cuLaunchKernel");
 }
 
 /* A pass as it is issued. */
@@ -463,10 +459,9 @@ static gh_buffer find_input(const struct pair *p, const struct work *w,
         address = forward ? input_of(p, w, w->first)
                           : gradient_after(p, w->set, w->last);
     }
-    return (gh_buffer){ (void *)(uintptr_t)address, 4 * ELEMS,
-                        outside && w->direction != GH_WGRAD ? 0
-                                                            : GH_BUFFER_STATIC,
-                        0 };
+    return toy_buffer(address, 4 * ELEMS,
+                      outside && w->direction != GH_WGRAD ? 0
+                                                          : GH_BUFFER_STATIC);
 }
 
 static gh_buffer find_output(const struct pair *p, const struct work *w)
@@ -478,8 +473,8 @@ static gh_buffer find_output(const struct pair *p, const struct work *w)
     } else if (w->direction == GH_BACKWARD) {
         address = at(p, w->set, GRAD, w->first);
     }
-    return (gh_buffer){ (void *)(uintptr_t)address, 4 * ELEMS,
-                        w->direction == GH_WGRAD ? GH_BUFFER_UPDATED : 0, 0 };
+    return toy_buffer(address, 4 * ELEMS,
+                      w->direction == GH_WGRAD ? GH_BUFFER_UPDATED : 0);
 }
 
 static uint32_t set_for(struct pair *p, uint32_t chunk, uint32_t m,
@@ -909,11 +904,6 @@ static void expect_microbatch(const struct pair *p, uint32_t x, uint32_t gy,
     }
 }
 
-static uint64_t fold(uint64_t hash, uint32_t value)
-{
-    return (hash ^ value) * UINT64_C(0x100000001b3);
-}
-
 uint64_t pair_expect(const struct pair *p, const uint32_t *steps,
                      uint32_t n_steps)
 {
@@ -927,7 +917,7 @@ uint64_t pair_expect(const struct pair *p, const uint32_t *steps,
         }
     }
     for (uint32_t i = 0; i < p->n_parts * ELEMS; i++) {
-        hash = fold(hash, weights[i / ELEMS]);
+        hash = toy_fold(hash, weights[i / ELEMS]);
     }
     return hash;
 }
@@ -943,7 +933,7 @@ uint64_t pair_hash(struct pair *p)
             return 0;
         }
         for (uint32_t i = 0; i < ELEMS; i++) {
-            hash = fold(hash, values[i]);
+            hash = toy_fold(hash, values[i]);
         }
     }
     return hash;
@@ -995,17 +985,6 @@ bool pair_open(struct pair *p, const struct pair_options *options,
     return true;
 }
 
-static const char *driver_name(void)
-{
-    const char *driver = getenv("GRAPHHOOKS_TEST_DRIVER");
-    const char *path = getenv("GRAPHHOOKS_SOFTCUDA");
-
-    if (driver != NULL && strcmp(driver, "cuda") == 0) {
-        return "cuda";
-    }
-    return path != NULL ? path : ".libs/libgraphhooks-softcuda.so";
-}
-
 static gh_model *describe(const struct pair *p)
 {
     gh_model *model = NULL;
@@ -1055,7 +1034,7 @@ gh_status pair_attach(struct pair *p)
         .model = model,
         .host = &host,
         .offload = p->options.offload ? &offload : NULL,
-        .driver = driver_name(),
+        .driver = toy_driver(),
         .scope = p->options.scope,
         .granularity = p->options.granularity,
         .max_slots = MAX_SLOTS,
@@ -1085,15 +1064,7 @@ gh_status pair_attach(struct pair *p)
     if (status != GH_OK) {
         return status;
     }
-    for (uint32_t c = 0; c < n_chunks(p); c++) {
-        for (uint32_t i = 0; i < gh_plan_segment_count(p->toy.session, c);
-             i++) {
-            gh_segment *segment = &p->segments[p->n_segments++];
-
-            segment->struct_size = sizeof(*segment);
-            gh_plan_segment(p->toy.session, c, i, segment, NULL);
-        }
-    }
+    p->n_segments = toy_segments(p->toy.session, n_chunks(p), p->segments);
     return GH_OK;
 }
 

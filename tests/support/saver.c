@@ -22,7 +22,7 @@ static const char *const own_names[] = { "own_a", "own_b", NULL };
 
 static uint64_t stride(const struct saver *sv)
 {
-    return (4 * (uint64_t)sv->options.elems + 255) & ~UINT64_C(255);
+    return toy_stride(sv->options.elems);
 }
 
 static uint32_t n_sums(const struct saver *sv)
@@ -156,50 +156,32 @@ gh_status saver_attach(struct saver *sv)
     static const char *const nothing[] = { NULL };
     const struct saver_options *o = &sv->options;
     const gh_offload_desc offload = offload_desc(o);
-    const char *driver = getenv("GRAPHHOOKS_TEST_DRIVER");
-    const char *soft = getenv("GRAPHHOOKS_SOFTCUDA");
-    gh_layer_desc layer = { .struct_size = sizeof(layer) };
-    gh_session_desc desc = {
+    const gh_layer_desc layer = { .struct_size = sizeof(layer) };
+    gh_model *model = toy_model(layer, o->layers, sv->n_chunks);
+    const gh_session_desc desc = {
         .struct_size = sizeof(desc),
         .flags = o->flags,
+        .model = model,
         .host = o->own ? &sv->host : o->host,
-        .driver = soft != NULL ? soft : ".libs/libgraphhooks-softcuda.so",
+        .driver = toy_driver(),
         .scope = o->scope,
         .granularity = o->granularity,
         .max_slots = o->slots,
         .environment = o->environment != NULL ? o->environment : nothing,
         .offload = &offload,
     };
-    gh_model *model;
     gh_status status;
 
-    if (driver != NULL && strcmp(driver, "cuda") == 0) {
-        desc.driver = "cuda";
-    }
     if (o->own) {
         sv->host = o->host != NULL ? *o->host : (gh_host_services){ 0 };
         sv->host.struct_size = sizeof(sv->host);
         sv->host.released = o->unlent ? NULL : lender_take_back;
     }
-    gh_model_create(&model, NULL);
-    for (uint32_t i = 0; i < o->layers; i++) {
-        layer.chunk = i * sv->n_chunks / o->layers;
-        gh_model_add_layer(model, &layer, NULL);
-    }
-    desc.model = model;
     status = gh_session_open(&desc, &sv->session, &sv->err);
     gh_model_destroy(model);
-    sv->n_segments = 0;
-    for (uint32_t c = 0; c < sv->n_chunks && status == GH_OK; c++) {
-        const uint32_t n = gh_plan_segment_count(sv->session, c);
-
-        for (uint32_t i = 0; i < n; i++) {
-            gh_segment *segment = &sv->segments[sv->n_segments++];
-
-            segment->struct_size = sizeof(*segment);
-            gh_plan_segment(sv->session, c, i, segment, NULL);
-        }
-    }
+    sv->n_segments = status == GH_OK
+                         ? toy_segments(sv->session, sv->n_chunks, sv->segments)
+                         : 0;
     return status;
 }
 
@@ -241,21 +223,13 @@ gh_stats saver_stats(struct saver *sv)
 static bool mix(struct saver *sv, CUdeviceptr d, CUdeviceptr a, CUdeviceptr b,
                 uint32_t f, uint32_t k, uint32_t n, CUstream stream)
 {
-    void *params[] = { &d, &a, &b, &f, &k, &n };
-
-    return CALL(sv, cuLaunchKernel,
-                (sv->toy.mix, (n + 255) / 256, 1, 1, 256, 1, 1, 0, stream,
-                 params, NULL));
+    return toy_mix(&sv->toy, d, a, b, f, k, n, stream) == CUDA_SUCCESS;
 }
 
 static bool add(struct saver *sv, CUdeviceptr d, CUdeviceptr a, CUdeviceptr b,
                 uint32_t n, CUstream stream)
 {
-    void *params[] = { &d, &a, &b, &n };
-
-    return CALL(sv, cuLaunchKernel,
-                (sv->toy.add, (n + 255) / 256, 1, 1, 256, 1, 1, 0, stream,
-                 params, NULL));
+    return toy_add(&sv->toy, d, a, b, n, stream) == CUDA_SUCCESS;
 }
 
 /* ---- a pass -------------------------------------------------------------- */
@@ -613,8 +587,7 @@ static enum outcome run_parts(struct saver *sv, const struct work *w)
 
 static gh_buffer buffer(CUdeviceptr address, uint32_t n, uint32_t flags)
 {
-    return (gh_buffer){ (void *)(uintptr_t)address, 4 * (uint64_t)n, flags,
-                        0 };
+    return toy_buffer(address, 4 * (uint64_t)n, flags);
 }
 
 static uint32_t fill_outputs(const struct saver *sv, const struct work *w,

@@ -18,7 +18,7 @@ static uint32_t set_buffers(const struct shapes *s)
 
 static uint64_t stride(const struct shapes *s)
 {
-    return (4 * (uint64_t)s->options.elems + 255) & ~UINT64_C(255);
+    return toy_stride(s->options.elems);
 }
 
 static CUdeviceptr at(const struct shapes *s, uint32_t set, uint32_t i)
@@ -153,24 +153,6 @@ uint32_t shapes_add_tokens(struct shapes *s, uint32_t elems)
 
 /* ---- a pass -------------------------------------------------------------- */
 
-static void mix(struct shapes *s, CUdeviceptr d, CUdeviceptr a, CUdeviceptr b,
-                uint32_t f, uint32_t k, uint32_t n, CUstream stream)
-{
-    void *params[] = { &d, &a, &b, &f, &k, &n };
-
-    s->toy.drv.cuLaunchKernel(s->toy.mix, (n + 255) / 256, 1, 1, 256, 1, 1, 0,
-                              stream, params, NULL);
-}
-
-static void add(struct shapes *s, CUdeviceptr d, CUdeviceptr a, CUdeviceptr b,
-                uint32_t n, CUstream stream)
-{
-    void *params[] = { &d, &a, &b, &n };
-
-    s->toy.drv.cuLaunchKernel(s->toy.add, (n + 255) / 256, 1, 1, 256, 1, 1, 0,
-                              stream, params, NULL);
-}
-
 static CUdeviceptr address(const gh_buffer *buffer)
 {
     return (uintptr_t)buffer->address;
@@ -198,14 +180,15 @@ static void run_layer(struct shapes *s, const gh_pass *pass,
     const uint32_t l = pass->segment;
 
     if (pass->direction == GH_FORWARD) {
-        mix(s, act(s, set, l + 1), take_input(s, d, 0, set, n), 0, 3, l + 1, n,
-            d->stream);
+        toy_mix(&s->toy, act(s, set, l + 1), take_input(s, d, 0, set, n), 0, 3,
+                l + 1, n, d->stream);
         return;
     }
-    mix(s, grad(s, set, l), take_input(s, d, 0, set, n), act(s, set, l + 1), 5,
-        0, n, d->stream);
+    toy_mix(&s->toy, grad(s, set, l), take_input(s, d, 0, set, n),
+            act(s, set, l + 1), 5, 0, n, d->stream);
     if (l == 0) {
-        add(s, sums(s, set), grad(s, set, 0), act(s, set, 1), n, d->stream);
+        toy_add(&s->toy, sums(s, set), grad(s, set, 0), act(s, set, 1), n,
+                d->stream);
     }
 }
 

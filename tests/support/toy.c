@@ -137,6 +137,29 @@ static const char *driver_path(void)
     return path != NULL ? path : ".libs/libgraphhooks-softcuda.so";
 }
 
+const char *toy_driver(void)
+{
+    return is_cuda() ? "cuda" : driver_path();
+}
+
+CUresult toy_mix(struct toy *toy, CUdeviceptr d, CUdeviceptr a, CUdeviceptr b,
+                 uint32_t f, uint32_t k, uint32_t n, CUstream stream)
+{
+    void *params[] = { &d, &a, &b, &f, &k, &n };
+
+    return toy->drv.cuLaunchKernel(toy->mix, (n + 255) / 256, 1, 1, 256, 1, 1,
+                                   0, stream, params, NULL);
+}
+
+CUresult toy_add(struct toy *toy, CUdeviceptr d, CUdeviceptr a, CUdeviceptr b,
+                 uint32_t n, CUstream stream)
+{
+    void *params[] = { &d, &a, &b, &n };
+
+    return toy->drv.cuLaunchKernel(toy->add, (n + 255) / 256, 1, 1, 256, 1, 1,
+                                   0, stream, params, NULL);
+}
+
 static bool call(struct toy *toy, CUresult result, const char *entry)
 {
     const char *name = "?";
@@ -159,9 +182,14 @@ static uint32_t set_buffers(const struct toy *toy)
     return 3 * toy->n_parts + 2;
 }
 
+uint64_t toy_stride(uint32_t elems)
+{
+    return (4 * (uint64_t)elems + 255) & ~UINT64_C(255);
+}
+
 static uint64_t stride(const struct toy *toy)
 {
-    return (4 * (uint64_t)toy->options.elems + 255) & ~UINT64_C(255);
+    return toy_stride(toy->options.elems);
 }
 
 static CUdeviceptr at(const struct toy *toy, uint32_t i)
@@ -284,46 +312,61 @@ bool toy_probe(struct toy *toy, const char **reason_p)
     return true;
 }
 
+gh_model *toy_model(gh_layer_desc layer, uint32_t layers, uint32_t chunks)
+{
+    gh_model *model = NULL;
+
+    gh_model_create(&model, NULL);
+    for (uint32_t i = 0; i < layers; i++) {
+        layer.chunk = i * chunks / layers;
+        gh_model_add_layer(model, &layer, NULL);
+    }
+    return model;
+}
+
+uint32_t toy_segments(gh_session *session, uint32_t chunks,
+                      gh_segment *segments)
+{
+    uint32_t n = 0;
+
+    for (uint32_t c = 0; c < chunks; c++) {
+        const uint32_t of_chunk = gh_plan_segment_count(session, c);
+
+        for (uint32_t i = 0; i < of_chunk; i++) {
+            segments[n].struct_size = sizeof(*segments);
+            gh_plan_segment(session, c, i, &segments[n++], NULL);
+        }
+    }
+    return n;
+}
+
 gh_status toy_attach(struct toy *toy)
 {
     static const char *const nothing[] = { NULL };
     const struct toy_options *o = &toy->options;
-    gh_layer_desc layer = { .struct_size = sizeof(layer), .family = o->family };
-    const uint32_t chunks = o->chunks == 0 ? 1 : o->chunks;
-    gh_session_desc desc = {
+    const gh_layer_desc plain = { .struct_size = sizeof(plain),
+                                  .family = o->family };
+    gh_model *model = toy_model(o->layer != NULL ? *o->layer : plain, o->layers,
+                                o->chunks == 0 ? 1 : o->chunks);
+    const gh_session_desc desc = {
         .struct_size = sizeof(desc),
         .flags = o->flags,
+        .model = model,
         .host = o->host,
-        .driver = is_cuda() ? "cuda" : driver_path(),
+        .driver = toy_driver(),
         .scope = o->scope,
         .granularity = o->granularity,
         .max_slots = o->max_slots,
         .warmup_steps = o->warmup_steps,
         .environment = o->environment != NULL ? o->environment : nothing,
     };
-    gh_model *model;
-    gh_status status;
+    gh_status status = gh_session_open(&desc, &toy->session, &toy->err);
 
-    gh_model_create(&model, NULL);
-    if (o->layer != NULL) {
-        layer = *o->layer;
-    }
-    for (uint32_t i = 0; i < o->layers; i++) {
-        layer.chunk = i * chunks / o->layers;
-        gh_model_add_layer(model, &layer, NULL);
-    }
-    desc.model = model;
-    status = gh_session_open(&desc, &toy->session, &toy->err);
     gh_model_destroy(model);
     if (status != GH_OK) {
         return status;
     }
-
-    toy->n_segments = gh_plan_segment_count(toy->session, 0);
-    for (uint32_t i = 0; i < toy->n_segments; i++) {
-        toy->segments[i].struct_size = sizeof(gh_segment);
-        gh_plan_segment(toy->session, 0, i, &toy->segments[i], NULL);
-    }
+    toy->n_segments = toy_segments(toy->session, 1, toy->segments);
     return GH_OK;
 }
 
@@ -366,23 +409,15 @@ void toy_close(struct toy *toy)
 static bool mix(struct toy *toy, CUdeviceptr d, CUdeviceptr a, CUdeviceptr b,
                 uint32_t f, uint32_t k, CUstream stream)
 {
-    uint32_t n = toy->options.elems;
-    void *params[] = { &d, &a, &b, &f, &k, &n };
-
-    return CALL(
-        toy, cuLaunchKernel,
-        (toy->mix, (n + 255) / 256, 1, 1, 256, 1, 1, 0, stream, params, NULL));
+    return call(toy, toy_mix(toy, d, a, b, f, k, toy->options.elems, stream),
+                "cuLaunchKernel");
 }
 
 static bool add(struct toy *toy, CUdeviceptr d, CUdeviceptr a, CUdeviceptr b,
                 CUstream stream)
 {
-    uint32_t n = toy->options.elems;
-    void *params[] = { &d, &a, &b, &n };
-
-    return CALL(
-        toy, cuLaunchKernel,
-        (toy->add, (n + 255) / 256, 1, 1, 256, 1, 1, 0, stream, params, NULL));
+    return call(toy, toy_add(toy, d, a, b, toy->options.elems, stream),
+                "cuLaunchKernel");
 }
 
 /* The parts of a pass, as the host would write them without the library. */
@@ -516,13 +551,18 @@ static uint32_t choose_set(struct toy *toy, uint32_t m, uint32_t slot,
     return first ? spare_set(toy, m) : toy->set_of[m];
 }
 
+gh_buffer toy_buffer(CUdeviceptr address, uint64_t bytes, uint32_t flags)
+{
+    return (gh_buffer){ (void *)(uintptr_t)address, bytes, flags, 0 };
+}
+
 static gh_buffer buffer(const struct toy *toy, CUdeviceptr address,
                         uint32_t flags)
 {
-    return (gh_buffer){ (void *)(uintptr_t)address,
-                        toy->options.padded ? stride(toy)
-                                            : 4 * (uint64_t)toy->options.elems,
-                        flags, 0 };
+    return toy_buffer(address,
+                      toy->options.padded ? stride(toy)
+                                          : 4 * (uint64_t)toy->options.elems,
+                      flags);
 }
 
 /* Where a segment's input is: at the ends in a buffer of the microbatch,
@@ -861,7 +901,7 @@ bool toy_keeps_decision(struct toy *toy, const gh_pass *pass, uint32_t tail)
 
 /* ---- what must come out ------------------------------------------------ */
 
-static uint64_t hash_word(uint64_t hash, uint32_t word)
+uint64_t toy_fold(uint64_t hash, uint32_t word)
 {
     return (hash ^ word) * UINT64_C(1099511628211);
 }
@@ -890,7 +930,7 @@ uint64_t toy_hash(struct toy *toy)
             add_weights(toy, set, p, part_of, sum);
         }
         for (uint32_t i = 0; i < n; i++) {
-            hash = hash_word(hash, sum[i]);
+            hash = toy_fold(hash, sum[i]);
         }
     }
     free(part_of);
@@ -921,7 +961,7 @@ uint64_t toy_expect(const struct toy_options *options, const uint32_t *steps,
     }
     for (uint32_t p = 0; p < n_parts; p++) {
         for (uint32_t i = 0; i < options->elems; i++) {
-            hash = hash_word(hash, weights[p]);
+            hash = toy_fold(hash, weights[p]);
         }
     }
     return hash;

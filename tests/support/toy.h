@@ -144,4 +144,25 @@ uint64_t toy_races(struct toy *toy);
 uint64_t toy_unwritten(struct toy *toy, const char **text_p);
 softcuda_counts toy_counts(struct toy *toy);
 
+/* ---- for hosts that have a toy for its device ---------------------------- */
+
+/* The driver of a session's description, by GRAPHHOOKS_TEST_DRIVER. */
+const char *toy_driver(void);
+/* As many equal layers, in chunks of equal numbers of them. */
+gh_model *toy_model(gh_layer_desc layer, uint32_t layers, uint32_t chunks);
+/* Every segment of the chunks, the first chunk's first; returns how many. */
+uint32_t toy_segments(gh_session *session, uint32_t chunks,
+                      gh_segment *segments);
+gh_buffer toy_buffer(CUdeviceptr address, uint64_t bytes, uint32_t flags);
+/* From one buffer of so many words to the next. */
+uint64_t toy_stride(uint32_t elems);
+/* The next word of a hash. */
+uint64_t toy_fold(uint64_t hash, uint32_t word);
+/* d = f * a + b + k, of n words; b 0: nothing. */
+CUresult toy_mix(struct toy *toy, CUdeviceptr d, CUdeviceptr a, CUdeviceptr b,
+                 uint32_t f, uint32_t k, uint32_t n, CUstream stream);
+/* d += a + b. */
+CUresult toy_add(struct toy *toy, CUdeviceptr d, CUdeviceptr a, CUdeviceptr b,
+                 uint32_t n, CUstream stream);
+
 #endif
