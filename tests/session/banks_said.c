@@ -1,0 +1,149 @@
+/*
+ * A recording, the log and the trace say which bank they are about.
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "support/banks.h"
+#include "support/trace_file.h"
+#include "tap/tap.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static uint32_t told[2]; /* bits of banks: begun, ended */
+
+static gh_status record_begin(void *user, const gh_recording *recording)
+{
+    (void)user;
+    told[0] |= 1u << recording->bank;
+    return GH_OK;
+}
+
+static void record_end(void *user, const gh_recording *recording, uint32_t kept)
+{
+    (void)user;
+    told[1] |= kept << recording->bank;
+}
+
+static void test_a_recording_says_its_bank(void)
+{
+    const gh_host_services host = { .struct_size = sizeof(host),
+                                    .record_begin = record_begin,
+                                    .record_end = record_end };
+
+    if (!banks_start(&(struct shapes_options){ .elems = 512, .host = &host })) {
+        return;
+    }
+    shapes_add(&s, 512, NULL);
+    shapes_add_tokens(&s, 256);
+    shapes_add_tokens(&s, 128);
+    banks_step(1);
+    banks_step(1);
+    is_int(told[0], 1u << 1, "a host hears of which bank a recording is");
+    banks_step(2);
+    is_int(told[1], 1u << 1 | 1u << 2, "when it begins and when it ends");
+    banks_finish("recordings");
+}
+
+static char heard[4096];
+
+static void hear(void *user, gh_log_level level, const char *line)
+{
+    const size_t n = strlen(heard);
+
+    (void)user;
+    (void)level;
+    snprintf(heard + n, sizeof(heard) - n, "%s\n", line);
+}
+
+static void test_what_is_said(void)
+{
+    static const char *const loud[] = { "GRAPHHOOKS_LOG=debug",
+                                        "GRAPHHOOKS_MAX_BANKS=1", NULL };
+    const gh_host_services host = { .struct_size = sizeof(host), .log = hear };
+
+    if (!banks_start(&(struct shapes_options){
+            .elems = 512, .host = &host, .environment = loud })) {
+        return;
+    }
+    shapes_add_tokens(&s, 512);
+    shapes_add_tokens(&s, 256);
+    banks_step(0);
+    banks_step(0);
+    banks_step(1);
+    banks_finish("log");
+    ok(strstr(heard, "slot 0, bank 2 (256), ") != NULL,
+       "a recording is told with its bank");
+    ok(strstr(heard, "bank 1 (512), the least recently used, gives way: 4 "
+                     "graphs go, as GRAPHHOOKS_MAX_BANKS is 1") != NULL,
+       "a bank that gives way is told with why");
+    ok(strstr(heard, "bank 1 (512): 4 recordings, 4 graph launches, gave way 1 "
+                     "time\n") != NULL,
+       "the end says what each has done");
+    ok(strstr(heard, "bank 2 (256): 4 recordings, 4 graph launches, gave way 0 "
+                     "times\n") != NULL,
+       "one that stayed too");
+    ok(strstr(heard, "bank 0") == NULL, "and nothing of one that did nothing");
+}
+
+/* What the line of an eager pass and every event of a trace have. */
+static void test_the_trace(void)
+{
+    const gh_host_services host = { .struct_size = sizeof(host), .log = hear };
+    const gh_bank_desc plain = { .struct_size = sizeof(plain) };
+    const uint32_t both[] = { 1, 2 };
+    struct trace_file trace;
+
+    if (!trace_file_open(&trace, "warn") ||
+        !banks_start(&(struct shapes_options){
+            .elems = 512, .host = &host, .environment = trace.environment })) {
+        return;
+    }
+    heard[0] = '\0';
+    shapes_add(&s, 512, NULL);
+    shapes_add_tokens(&s, 256);
+    shapes_add(&s, 128, &plain);
+    banks_step(0);
+    shapes_step(&s, both, 2);
+    shapes_step(&s, both, 2);
+    s.elems[1] = 192; /* as a host that forgets to declare a bank */
+    banks_step(1);
+    s.elems[1] = 256;
+    banks_finish("trace");
+    is_int(trace_file_count(&trace, "\"name\":\"record forward layer 0 bank1 "
+                                    "mb0 slot0\""),
+           1, "the trace has the bank of a recording");
+    is_int(trace_file_count(&trace, "\"name\":\"replay backward layer 0 bank2 "
+                                    "mb1 slot0\""),
+           1, "and of a replay");
+    is_int(trace_file_count(&trace, "\"bank\":1,\"bank_name\":\"256\","
+                                    "\"action\":"),
+           4 + 4 + 4, "each pass of a bank has its number and its name");
+    is_int(trace_file_count(&trace, "\"bank\":2,\"action\":"), 4 + 4,
+           "or its number alone where it has no name");
+    is_int(trace_file_count(&trace, "\"name\":\"graph backward layer 1 bank2 "
+                                    "mb1\""),
+           2, "and so has the graph on the device's lane");
+    is_int(trace_file_count(&trace, "bank0") +
+               trace_file_count(&trace, "\"bank\":0"),
+           0, "of bank 0 nothing is said");
+    ok(strstr(heard, ", microbatch 0 of bank 1 (256), ran eagerly") != NULL,
+       "a pass that ran eagerly is told with its bank: %s", heard);
+    trace_file_remove(&trace);
+}
+
+int main(void)
+{
+    const char *reason;
+    struct toy toy;
+
+    if (!toy_probe(&toy, &reason)) {
+        return skip_all("%s", reason);
+    }
+    if (!toy.soft) {
+        return skip_all("failures and races are the software device's");
+    }
+    test_a_recording_says_its_bank();
+    test_what_is_said();
+    test_the_trace();
+    return done_testing();
+}
