@@ -144,7 +144,7 @@ uint64_t toy_races(struct toy *toy);
 uint64_t toy_unwritten(struct toy *toy, const char **text_p);
 softcuda_counts toy_counts(struct toy *toy);
 
-/* ---- for hosts that have a toy for its device ---------------------------- */
+/* ---- for hosts that have a toy for their device -------------------------- */
 
 /* The driver of a session's description, by GRAPHHOOKS_TEST_DRIVER. */
 const char *toy_driver(void);

@@ -1,0 +1,51 @@
+/*
+ * controls.c - the controls of the software device.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "support/toy/shared.h"
+
+#include <dlfcn.h>
+
+void *toy_control(struct toy *toy, const char *symbol)
+{
+    return dlsym(toy->drv.library, symbol);
+}
+
+bool toy_configure(struct toy *toy, const char *settings)
+{
+    softcuda_configure_fn *configure =
+        (softcuda_configure_fn *)toy_control(toy, "softcuda_configure");
+
+    return configure != NULL && configure(settings) == 0;
+}
+
+uint64_t toy_races(struct toy *toy)
+{
+    softcuda_races_fn *races =
+        (softcuda_races_fn *)toy_control(toy, "softcuda_races");
+    const char *text;
+
+    return races != NULL ? races(0, &text) : 0;
+}
+
+uint64_t toy_unwritten(struct toy *toy, const char **text_p)
+{
+    softcuda_unwritten_fn *unwritten =
+        (softcuda_unwritten_fn *)toy_control(toy, "softcuda_unwritten");
+
+    *text_p = NULL;
+    return unwritten != NULL ? unwritten(0, text_p) : 0;
+}
+
+softcuda_counts toy_counts(struct toy *toy)
+{
+    softcuda_count_fn *count =
+        (softcuda_count_fn *)toy_control(toy, "softcuda_count");
+    softcuda_counts counts = { 0 };
+
+    if (count != NULL) {
+        count(&counts);
+    }
+    return counts;
+}
