@@ -173,3 +173,20 @@ void gh_pinned_give_back(struct gh_pinned *pinned,
     block->next = block->size->free;
     block->size->free = block;
 }
+
+gh_status gh_pinned_wait(const struct gh_pinned *pinned,
+                         const struct gh_pinned_block *block, void *stream,
+                         gh_error *err)
+{
+    return block->used
+               ? gh_device_event_wait(pinned->dev, stream, block->copied, err)
+               : GH_OK;
+}
+
+gh_status gh_pinned_mark(const struct gh_pinned *pinned,
+                         struct gh_pinned_block *block, void *stream,
+                         gh_error *err)
+{
+    block->used = true;
+    return gh_device_event_record(pinned->dev, block->copied, stream, err);
+}

@@ -1,10 +1,11 @@
 /*
  * pinned.h - pinned memory of the host, in blocks that are used over and over.
  *
- * A block is a size and an event.  Its owner records the event after every
- * copy from or to it; who has the block next waits for the event first.  Giving
- * back is O(1); taking is O(1) in the blocks, and linear in the sizes that a
- * session has, which are few.  Nothing is given to the driver before the end.
+ * A block is a size and an event.  Its owner waits for the event before every
+ * copy from or to the block, as the last one may be of an owner before, and
+ * records it after.  Giving back is O(1); taking is O(1) in the blocks, and
+ * linear in the sizes that a session has, which are few.  Nothing is given to
+ * the driver before the end.
  * Blocks are on the NUMA node of the device, where the machine tells it.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -53,5 +54,14 @@ gh_status gh_pinned_take(struct gh_pinned *pinned, uint64_t bytes,
                          struct gh_pinned_block **block_p, gh_error *err);
 void gh_pinned_give_back(struct gh_pinned *pinned,
                          struct gh_pinned_block *block);
+
+/* Before a copy from or to the block: the stream waits for the last one. */
+gh_status gh_pinned_wait(const struct gh_pinned *pinned,
+                         const struct gh_pinned_block *block, void *stream,
+                         gh_error *err);
+/* After it: the next copy waits for what the stream has so far. */
+gh_status gh_pinned_mark(const struct gh_pinned *pinned,
+                         struct gh_pinned_block *block, void *stream,
+                         gh_error *err);
 
 #endif

@@ -1,6 +1,17 @@
 /*
  * move.h - the copies of an instance, and who waits for what.
  *
+ * Every edge is an event of one buffer or one block, never one for all:
+ *
+ *     copy out        waits for filled (out) and for the block's last copy
+ *     next writer     waits for read (out)
+ *     copy back       waits for the block's last copy, which is its own copy
+ *                     out, and for read (back)
+ *     reader          waits for filled (back)
+ *
+ * A copy out of the host's own memory has no buffer: the mark of its loan is
+ * both filled and read.
+ *
  * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef GH_OFFLOAD_MOVE_H
@@ -20,13 +31,13 @@ static inline struct gh_ring_buffer *gh_ring_place(const struct gh_ring *ring,
     return ring->buffers[(group->ordinal + turn) % ring->places];
 }
 
+/* ---- copy_out.c -------------------------------------------------------- */
+
 /* A group is about to be written: a block for it, and its place in `out`. */
 gh_status gh_move_begin(struct gh_offload *offload,
                         struct gh_instance *instance,
                         struct gh_ring_buffer *out, uint64_t bytes,
                         gh_error *err);
-/* And it was not, after all. */
-void gh_move_cancel(struct gh_offload *offload, struct gh_instance *instance);
 
 /* Its `out` is recorded as filled: the copy is issued, or queued. */
 gh_status gh_move_out(struct gh_offload *offload, struct gh_instance *instance,
@@ -35,35 +46,44 @@ gh_status gh_move_out(struct gh_offload *offload, struct gh_instance *instance,
  * queued, and whoever flushes says why. */
 void gh_move_out_or_queue(struct gh_offload *offload,
                           struct gh_instance *instance);
+/* Issues all that is queued. */
 gh_status gh_move_flush(struct gh_offload *offload, gh_error *err);
 /* It is not to be copied any more. */
 void gh_move_unqueue(struct gh_offload *offload,
                      const struct gh_instance *instance);
 
+/* ---- copy_back.c ------------------------------------------------------- */
+
 /* The copy back into the buffer is issued, unless it was.  No commit waits: a
  * backward begins with a flush. */
 gh_status gh_move_back(struct gh_offload *offload, struct gh_instance *instance,
                        struct gh_ring_buffer *back, bool ahead, gh_error *err);
-/* The same for those that come before it in its flight, as far as there are
+
+/* ---- ahead.c ----------------------------------------------------------- */
+
+/* Puts the instance at the end of the order of commits, or takes it out. */
+void gh_move_link(struct gh_offload *offload, struct gh_instance *instance);
+void gh_move_unlink(struct gh_offload *offload, struct gh_instance *instance);
+/* Copies back those that come before it in its flight, as far as there are
  * buffers.  What fails is tried again when it is needed. */
 void gh_move_ahead(struct gh_offload *offload,
                    const struct gh_instance *instance);
 
-/* The instance goes no further: what was issued of it keeps its order, and
- * all that it has is free. */
-void gh_move_abandon(struct gh_offload *offload, struct gh_instance *instance);
-/* Its reader was given up: it is on the host still. */
-void gh_move_unload(struct gh_offload *offload, struct gh_instance *instance);
+/* ---- let_go.c ---------------------------------------------------------- */
 
 /* The last reader is issued, and `back` recorded as read. */
 void gh_move_end(struct gh_offload *offload, struct gh_instance *instance);
-
 /* The instance's own memory was used last on its stream. */
 gh_status gh_move_note_end(struct gh_offload *offload,
                            struct gh_instance *instance, gh_error *err);
 
-/* In the order of commits. */
-void gh_move_link(struct gh_offload *offload, struct gh_instance *instance);
-void gh_move_unlink(struct gh_offload *offload, struct gh_instance *instance);
+/* The group is not written after all, or for nobody: all that it has is
+ * free. */
+void gh_move_cancel(struct gh_offload *offload, struct gh_instance *instance);
+/* Its reader was given up: it is on the host still. */
+void gh_move_unload(struct gh_offload *offload, struct gh_instance *instance);
+/* The instance goes no further: what was issued of it keeps its order, and
+ * all that it has is free. */
+void gh_move_abandon(struct gh_offload *offload, struct gh_instance *instance);
 
 #endif

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* As lib/offload/move.c looks ahead. */
+/* As lib/offload/ahead.c looks ahead. */
 #define LOOK_AHEAD 16
 /* Of a profile without marks. */
 #define MADE_FLIGHTS 2
