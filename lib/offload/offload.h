@@ -111,8 +111,8 @@ struct gh_group_name {
 struct gh_group_name gh_group_name(const struct gh_offload *offload,
                                    uint32_t layer, uint32_t module);
 
-/* live.c: of a pass that runs eagerly.  script.c: the same of one that is
- * recorded, which `script` belongs to. */
+/* live_save.c, live_load.c: of a pass that runs eagerly.  script.c: the same of
+ * one that is recorded, which `script` belongs to. */
 gh_status gh_offload_save_live(struct gh_offload *offload,
                                const struct gh_offload_at *at,
                                gh_offload_group *wanted, gh_error *err);
