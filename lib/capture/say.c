@@ -1,9 +1,9 @@
 /*
- * say.c - what a person should know, in the log and once.
+ * say.c - what costs performance or makes a check blind, in one line for all
+ * passes or segments that have the same to say.
  *
- * What costs performance, and what makes a check blind.  Many passes or
- * segments that have the same to say are one line, at the end of the step or
- * of the session.  Nothing here is called for a pass that is replayed.
+ * It is noted where it is found, and said at the end of the step or of the
+ * session.  Nothing here is called for a pass that is replayed.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -12,7 +12,6 @@
 #include "capture/say.h"
 
 #include "base/error.h"
-#include "capture/misfit.h"
 #include "capture/state.h"
 
 #include <stdio.h>
@@ -53,140 +52,7 @@ struct gh_entry_label gh_entry_describe(const struct gh_capture *c,
     return label;
 }
 
-/* ---- of one pass, standing for its kind -------------------------------- */
-
-static void describe_capture(const struct gh_capture *c, char *text,
-                             size_t bytes)
-{
-    gh_error why;
-
-    if (c->open.capturing == GH_CAPTURING_NO) {
-        snprintf(text, bytes,
-                 "the host was capturing its stream when its microbatch began");
-        return;
-    }
-    if (gh_device_host_captures(c->dev, c->open.stream) ||
-        gh_device_ask_capturing(c->dev, c->open.stream, &why) == GH_OK) {
-        snprintf(text, bytes, "the host is capturing its stream");
-        return;
-    }
-    snprintf(text, bytes,
-             "the session's driver does not say whether its stream is "
-             "captured: %.120s; make the session's context current on this "
-             "thread, or, where the host is on another driver, name that one "
-             "in GRAPHHOOKS_DRIVER",
-             why.text);
-}
-
-/* False for a reason that needs no line. */
-static bool describe_reason(const struct gh_capture *c, char *text,
-                            size_t bytes)
-{
-    static const char *const why[GH_REASONS] = {
-        [GH_REASON_BUSY] = "all slots were in flight when its microbatch "
-                           "began: raise GRAPHHOOKS_MAX_SLOTS, run fewer at once, or "
-                           "mark evaluation GH_PASS_FORWARD_ONLY: a forward "
-                           "without a backward keeps its slot until the step "
-                           "ends",
-        [GH_REASON_FROZEN] = "GRAPHHOOKS_FREEZE refuses new recordings",
-        [GH_REASON_BANKS] = "GRAPHHOOKS_MAX_BANKS banks have graphs, and each "
-                            "of them is in flight: raise it, or run fewer "
-                            "shapes at once",
-        [GH_REASON_PACKED] = "gh_packed_set has refused its sequences",
-        [GH_REASON_UNBOUND] = "its bank gave way to another one, and what its "
-                              "graphs read besides went with them: call "
-                              "gh_aux_bind again before the bank's next "
-                              "microbatch",
-    };
-
-    if (c->open.reason == GH_REASON_HOST_CAPTURE) {
-        describe_capture(c, text, bytes);
-        return true;
-    }
-    if (c->open.reason == GH_REASON_INPUT) {
-        snprintf(text, bytes, "%s", c->said.misfit);
-        return true;
-    }
-    if (c->open.reason == GH_REASON_RANKS && c->said.rank[0] != '\0') {
-        snprintf(text, bytes, "%s", c->said.rank);
-        return true;
-    }
-    if (why[c->open.reason] == NULL) {
-        return false;
-    }
-    snprintf(text, bytes, "%s", why[c->open.reason]);
-    return true;
-}
-
-static bool was_said(const struct gh_capture *c, gh_reason reason)
-{
-    return (c->said.reasons & UINT32_C(1) << reason) != 0;
-}
-
-void gh_say_not_now(struct gh_capture *c)
-{
-    if (!was_said(c, GH_REASON_INPUT)) {
-        snprintf(c->said.misfit, sizeof(c->said.misfit), "%.190s",
-                 c->why.text);
-    }
-}
-
-/* The inputs may be gone when the pass ends. */
-void gh_say_misfit(struct gh_capture *c, const struct gh_entry *entry,
-                   const gh_pass *pass)
-{
-    if (!was_said(c, GH_REASON_INPUT)) {
-        gh_misfit_describe(entry, pass, c->said.misfit,
-                           sizeof(c->said.misfit));
-    }
-}
-
-void gh_say_rank(struct gh_capture *c, uint32_t rank, gh_reason reason)
-{
-    if (!was_said(c, GH_REASON_RANKS)) {
-        snprintf(c->said.rank, sizeof(c->said.rank),
-                 "rank %u of its bank has no graph for it this time (%s), so "
-                 "all run it eagerly",
-                 rank, gh_reason_name(reason));
-    }
-}
-
-void gh_say_overflow(struct gh_capture *c, const gh_pass *pass)
-{
-    if (!was_said(c, GH_REASON_INPUT)) {
-        gh_misfit_overflow(pass, c->said.misfit, sizeof(c->said.misfit));
-    }
-}
-
-void gh_say_eager(struct gh_capture *c)
-{
-    const struct gh_bank *bank = c->open.bank;
-    char where[120], why[320];
-
-    if (was_said(c, c->open.reason) || !describe_reason(c, why, sizeof(why))) {
-        return;
-    }
-    c->said.reasons |= UINT32_C(1) << c->open.reason;
-    gh_plan_extent(c->plan, &c->plan->segments[c->open.segment], where,
-                   sizeof(where));
-    gh_log_line(c->options.log, GH_LOG_WARN,
-                "%s %s%s, microbatch %u%s%s, ran eagerly: %s; this is said "
-                "once",
-                where, gh_direction_names[c->open.direction],
-                c->open.variant == 0 ? "" : " (variant 1)",
-                c->open.microbatch, bank->number == 0 ? "" : " of ",
-                bank->number == 0 ? "" : gh_bank_describe(bank).text, why);
-}
-
-void gh_say_no_step_ends(const struct gh_capture *c)
-{
-    gh_log_line(c->options.log, GH_LOG_WARN,
-                "no step has ended after %llu passes, so warmup goes on: call "
-                "gh_iteration_end after each step",
-                (unsigned long long)c->eager[GH_REASON_WARMUP]);
-}
-
-/* ---- of many passes, in one line --------------------------------------- */
+/* ---- of passes --------------------------------------------------------- */
 
 void gh_say_output_moved(struct gh_capture *c, const struct gh_entry *entry,
                          uint32_t output)
@@ -259,7 +125,7 @@ static void say_groups(struct gh_capture *c)
     }
 }
 
-/* ---- of many segments, in one line ------------------------------------- */
+/* ---- of segments ------------------------------------------------------- */
 
 /* "layer 0 attn..mlp and 11 others"; `n` of them, of which one is `first`. */
 static void describe_many(const struct gh_capture *c, uint32_t first,
@@ -378,144 +244,16 @@ static void say_missing(struct gh_capture *c)
                 missing, graphed, which);
 }
 
+void gh_say_noted(struct gh_capture *c)
+{
+    say_nothing_compared(c);
+    say_groups(c);
+}
+
 void gh_say_step_ended(struct gh_capture *c)
 {
     if (!c->said.looked_for_missing && c->options.enabled) {
         say_missing(c);
     }
-    say_nothing_compared(c);
-    say_groups(c);
-}
-
-/* ---- when the session closes ------------------------------------------- */
-
-/* "1200 graph launches, 48 eager passes (warmup 24, busy 24)" */
-static void describe_passes(const struct gh_capture *c, const gh_stats *s,
-                            char *text, size_t bytes)
-{
-    const char *before = " (";
-    int n = snprintf(text, bytes, "%llu graph launches, %llu eager passes",
-                     (unsigned long long)s->replays,
-                     (unsigned long long)s->eager_passes);
-
-    for (gh_reason r = 0; r < GH_REASONS; r++) {
-        if (c->eager[r] != 0) {
-            n += snprintf(text + n, bytes - (size_t)n, "%s%s %llu", before,
-                          gh_reason_name(r), (unsigned long long)c->eager[r]);
-            before = ", ";
-        }
-    }
-    if (s->eager_passes != 0) {
-        snprintf(text + n, bytes - (size_t)n, ")");
-    }
-}
-
-static void say_ranks_checked(const struct gh_capture *c, const gh_stats *s)
-{
-    if (s->checks == 0) {
-        gh_log_line(c->options.log, GH_LOG_WARN,
-                    "GRAPHHOOKS_CHECK: no pass was compared with other ranks: "
-                    "gh_ranks_set says which they are");
-        return;
-    }
-    gh_log_answer(c->options.log,
-                  "GRAPHHOOKS_CHECK: %llu passes compared with other ranks, "
-                  "%llu differ",
-                  (unsigned long long)s->checks,
-                  (unsigned long long)s->check_failures);
-}
-
-/* A check that finds nothing says so too: its silence may be that of one which
- * has compared nothing. */
-static void say_checked(const struct gh_capture *c, const char *passes)
-{
-    const gh_stats *s = &c->stats;
-
-    if (c->options.check == GH_CHECKS_NOTHING || c->enters == 1) {
-        return;
-    }
-    if (c->options.check == GH_CHECKS_RANKS) {
-        say_ranks_checked(c, s);
-        return;
-    }
-    if (s->checks == 0) {
-        gh_log_line(c->options.log, GH_LOG_WARN,
-                    "GRAPHHOOKS_CHECK: no pass was compared. Only passes that "
-                    "were recorded and list outputs can be: %s",
-                    passes);
-    } else if (s->check_failures == 0) {
-        gh_log_answer(c->options.log,
-                      "GRAPHHOOKS_CHECK: %llu passes compared, no difference",
-                      (unsigned long long)s->checks);
-    } else {
-        gh_log_line(c->options.log, GH_LOG_WARN,
-                    "GRAPHHOOKS_CHECK: %llu passes compared, %llu differ",
-                    (unsigned long long)s->checks,
-                    (unsigned long long)s->check_failures);
-    }
-}
-
-static void say_summary(const struct gh_capture *c, const gh_stats *s,
-                        const char *passes)
-{
-    char checked[120] = "", asked[60] = "";
-
-    if (s->checks != 0) {
-        snprintf(checked, sizeof(checked),
-                 "; %llu checks, which compared %llu outputs of %llu bytes",
-                 (unsigned long long)s->checks,
-                 (unsigned long long)c->compared_outputs,
-                 (unsigned long long)c->compared_bytes);
-    }
-    if (s->asked != 0) {
-        snprintf(asked, sizeof(asked), "; other ranks were asked %llu times",
-                 (unsigned long long)s->asked);
-    }
-    gh_log_line(c->options.log, GH_LOG_INFO,
-                "closed after %llu steps: %s; %llu recordings in %u slot%s; "
-                "%llu bytes of the library's buffers; %llu input copies of "
-                "%llu bytes%s%s",
-                (unsigned long long)s->iterations, passes,
-                (unsigned long long)s->recordings, s->slots,
-                s->slots == 1 ? "" : "s",
-                (unsigned long long)s->static_bytes,
-                (unsigned long long)s->copies,
-                (unsigned long long)s->copied_bytes, checked, asked);
-}
-
-/* Of a session with several. */
-static void say_banks(const struct gh_capture *c)
-{
-    for (uint32_t i = 0; i < c->banks.n && c->banks.n > 1; i++) {
-        const struct gh_bank *bank = c->banks.all[i];
-
-        if (bank->recordings != 0) {
-            gh_log_line(c->options.log, GH_LOG_INFO,
-                        "%s: %llu recordings, %llu graph launches, gave way "
-                        "%llu time%s",
-                        gh_bank_describe(bank).text,
-                        (unsigned long long)bank->recordings,
-                        (unsigned long long)bank->replays,
-                        (unsigned long long)bank->evictions,
-                        bank->evictions == 1 ? "" : "s");
-        }
-    }
-}
-
-void gh_say_closed(struct gh_capture *c)
-{
-    char passes[(GH_REASONS + 1) * 40]; /* each with its name and its count */
-    gh_stats stats;
-
-    gh_capture_stats(c, &stats);
-    if (c->stats.iterations == 0 &&
-        c->eager[GH_REASON_WARMUP] != 0) {
-        gh_say_no_step_ends(c);
-    }
-    say_nothing_compared(c);
-    say_groups(c);
-    describe_passes(c, &stats, passes, sizeof(passes));
-    say_checked(c, passes);
-    say_summary(c, &stats, passes);
-    say_banks(c);
+    gh_say_noted(c);
 }

@@ -40,18 +40,8 @@ struct gh_entry_label {
 struct gh_entry_label gh_entry_describe(const struct gh_capture *c,
                                         const struct gh_entry *entry);
 
-/* Of the pass that is open and has run eagerly, unless that kind of
- * reason was said before */
-void gh_say_eager(struct gh_capture *c);
-/* Of a pass that the entry's graph cannot serve: noted for gh_say_eager(). */
-void gh_say_misfit(struct gh_capture *c, const struct gh_entry *entry,
-                   const gh_pass *pass);
-/* The same of one that what it offloads keeps from being launched. */
-void gh_say_not_now(struct gh_capture *c);
-/* Of a pass with an input beyond its capacity: noted as well. */
-void gh_say_overflow(struct gh_capture *c, const gh_pass *pass);
-/* Of a pass that another rank of its bank keeps from its graph: noted. */
-void gh_say_rank(struct gh_capture *c, uint32_t rank, gh_reason reason);
+/* ---- say.c ------------------------------------------------------------- */
+
 /* The entry runs eagerly from now on.  It is noted, and said for all that have
  * the same text together. */
 void gh_say_given_up(struct gh_capture *c, const struct gh_entry *entry,
@@ -63,11 +53,32 @@ void gh_say_nothing_to_compare(struct gh_capture *c);
  * its graph writes: right for a host that allocates, and for no other. */
 void gh_say_output_moved(struct gh_capture *c, const struct gh_entry *entry,
                          uint32_t output);
-/* What is known of many segments at the end of a step. */
+/* Says what was noted of many passes. */
+void gh_say_noted(struct gh_capture *c);
+/* The same at the end of a step; after the first one also which segments were
+ * never entered. */
 void gh_say_step_ended(struct gh_capture *c);
-/* What is left to say when the session closes. */
-void gh_say_closed(struct gh_capture *c);
+
+/* ---- say_eager.c ------------------------------------------------------- */
+
+/* Of the pass that is open and has run eagerly, unless that kind of
+ * reason was said before. */
+void gh_say_eager(struct gh_capture *c);
+/* Of a pass that the entry's graph cannot serve: noted for gh_say_eager(). */
+void gh_say_misfit(struct gh_capture *c, const struct gh_entry *entry,
+                   const gh_pass *pass);
+/* Of a pass whose launch is kept back by what it offloads: noted. */
+void gh_say_not_now(struct gh_capture *c);
+/* Of a pass with an input beyond its capacity: noted. */
+void gh_say_overflow(struct gh_capture *c, const gh_pass *pass);
+/* Of a pass that another rank of its bank keeps from its graph: noted. */
+void gh_say_rank(struct gh_capture *c, uint32_t rank, gh_reason reason);
 /* A host that forgets gh_iteration_end would never get a graph. */
 void gh_say_no_step_ends(const struct gh_capture *c);
+
+/* ---- say_closed.c ------------------------------------------------------ */
+
+/* What is left to say when the session closes. */
+void gh_say_closed(struct gh_capture *c);
 
 #endif

@@ -1,0 +1,152 @@
+/*
+ * say_eager.c - why a pass that could have had a graph ran eagerly.
+ *
+ * A session has one line for each reason: of the first pass that has it.  What
+ * the line needs and the end of the pass does not have is noted before.
+ * Nothing here is called for a pass that is replayed.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "capture/say.h"
+
+#include "capture/misfit.h"
+#include "capture/state.h"
+
+#include <stdio.h>
+
+static bool was_said(const struct gh_capture *c, gh_reason reason)
+{
+    return (c->said.reasons & UINT32_C(1) << reason) != 0;
+}
+
+/* ---- noted ------------------------------------------------------------- */
+
+void gh_say_not_now(struct gh_capture *c)
+{
+    if (!was_said(c, GH_REASON_INPUT)) {
+        snprintf(c->said.misfit, sizeof(c->said.misfit), "%.190s",
+                 c->why.text);
+    }
+}
+
+/* The inputs may be gone when the pass ends. */
+void gh_say_misfit(struct gh_capture *c, const struct gh_entry *entry,
+                   const gh_pass *pass)
+{
+    if (!was_said(c, GH_REASON_INPUT)) {
+        gh_misfit_describe(entry, pass, c->said.misfit,
+                           sizeof(c->said.misfit));
+    }
+}
+
+void gh_say_rank(struct gh_capture *c, uint32_t rank, gh_reason reason)
+{
+    if (!was_said(c, GH_REASON_RANKS)) {
+        snprintf(c->said.rank, sizeof(c->said.rank),
+                 "rank %u of its bank has no graph for it this time (%s), so "
+                 "all run it eagerly",
+                 rank, gh_reason_name(reason));
+    }
+}
+
+void gh_say_overflow(struct gh_capture *c, const gh_pass *pass)
+{
+    if (!was_said(c, GH_REASON_INPUT)) {
+        gh_misfit_overflow(pass, c->said.misfit, sizeof(c->said.misfit));
+    }
+}
+
+/* ---- said -------------------------------------------------------------- */
+
+static void describe_capture(const struct gh_capture *c, char *text,
+                             size_t bytes)
+{
+    gh_error why;
+
+    if (c->open.capturing == GH_CAPTURING_NO) {
+        snprintf(text, bytes,
+                 "the host was capturing its stream when its microbatch began");
+        return;
+    }
+    if (gh_device_host_captures(c->dev, c->open.stream) ||
+        gh_device_ask_capturing(c->dev, c->open.stream, &why) == GH_OK) {
+        snprintf(text, bytes, "the host is capturing its stream");
+        return;
+    }
+    snprintf(text, bytes,
+             "the session's driver does not say whether its stream is "
+             "captured: %.120s; make the session's context current on this "
+             "thread, or, where the host is on another driver, name that one "
+             "in GRAPHHOOKS_DRIVER",
+             why.text);
+}
+
+/* False for a reason that needs no line. */
+static bool describe_reason(const struct gh_capture *c, char *text,
+                            size_t bytes)
+{
+    static const char *const why[GH_REASONS] = {
+        [GH_REASON_BUSY] = "all slots were in flight when its microbatch "
+                           "began: raise GRAPHHOOKS_MAX_SLOTS, run fewer at once, or "
+                           "mark evaluation GH_PASS_FORWARD_ONLY: a forward "
+                           "without a backward keeps its slot until the step "
+                           "ends",
+        [GH_REASON_FROZEN] = "GRAPHHOOKS_FREEZE refuses new recordings",
+        [GH_REASON_BANKS] = "GRAPHHOOKS_MAX_BANKS banks have graphs, and each "
+                            "of them is in flight: raise it, or run fewer "
+                            "shapes at once",
+        [GH_REASON_PACKED] = "gh_packed_set has refused its sequences",
+        [GH_REASON_UNBOUND] = "its bank gave way to another one, and what its "
+                              "graphs read besides went with them: call "
+                              "gh_aux_bind again before the bank's next "
+                              "microbatch",
+    };
+
+    if (c->open.reason == GH_REASON_HOST_CAPTURE) {
+        describe_capture(c, text, bytes);
+        return true;
+    }
+    if (c->open.reason == GH_REASON_INPUT) {
+        snprintf(text, bytes, "%s", c->said.misfit);
+        return true;
+    }
+    if (c->open.reason == GH_REASON_RANKS && c->said.rank[0] != '\0') {
+        snprintf(text, bytes, "%s", c->said.rank);
+        return true;
+    }
+    if (why[c->open.reason] == NULL) {
+        return false;
+    }
+    snprintf(text, bytes, "%s", why[c->open.reason]);
+    return true;
+}
+
+void gh_say_eager(struct gh_capture *c)
+{
+    const struct gh_bank *bank = c->open.bank;
+    char where[120], why[320];
+
+    if (was_said(c, c->open.reason) || !describe_reason(c, why, sizeof(why))) {
+        return;
+    }
+    c->said.reasons |= UINT32_C(1) << c->open.reason;
+    gh_plan_extent(c->plan, &c->plan->segments[c->open.segment], where,
+                   sizeof(where));
+    gh_log_line(c->options.log, GH_LOG_WARN,
+                "%s %s%s, microbatch %u%s%s, ran eagerly: %s; this is said "
+                "once",
+                where, gh_direction_names[c->open.direction],
+                c->open.variant == 0 ? "" : " (variant 1)",
+                c->open.microbatch, bank->number == 0 ? "" : " of ",
+                bank->number == 0 ? "" : gh_bank_describe(bank).text, why);
+}
+
+void gh_say_no_step_ends(const struct gh_capture *c)
+{
+    gh_log_line(c->options.log, GH_LOG_WARN,
+                "no step has ended after %llu passes, so warmup goes on: call "
+                "gh_iteration_end after each step",
+                (unsigned long long)c->eager[GH_REASON_WARMUP]);
+}
