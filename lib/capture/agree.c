@@ -17,7 +17,7 @@
 
 /* ---- words --------------------------------------------------------------- */
 
-/* The worst of all ranks' is what all do. */
+/* What a rank answers.  All ranks do what the worst answer says. */
 enum answer {
     GOES_ON,
     FAILED, /* eager for good */
@@ -46,7 +46,7 @@ static void write_words(const struct gh_capture *c, enum gh_meeting place,
 
 /* ---- asking -------------------------------------------------------------- */
 
-/* *all_p: what each has said. */
+/* Tells the other ranks this rank's words.  *all_p: the words of each. */
 static gh_status say(struct gh_capture *c, enum gh_meeting place,
                      uint32_t answer, gh_reason reason,
                      const uint64_t **all_p, gh_error *err)
@@ -128,8 +128,9 @@ static enum answer answer_at_enter(const struct gh_capture *c)
     return c->open.entry->state == GH_ENTRY_EAGER ? FAILED : NOT_NOW;
 }
 
-/* It is as if this rank had never tried.  The entry of a bank that may have no
- * graphs now is everybody's, and stays as it is. */
+/* Clears the entry, as if this rank had never tried to record it.  Without
+ * admission the bank has no entries of its own, only those that all such banks
+ * share: these stay as they are. */
 static void forget(struct gh_capture *c)
 {
     if (c->open.bank->admitted) {

@@ -72,8 +72,8 @@ static bool reads(const struct gh_capture *c, const gh_segment *segment,
     return false;
 }
 
-/* How many graphs of its bank read the tensor; drops them where that is asked
- * for. */
+/* Counts the graphs of the bank that read the tensor, and drops them if `drop`
+ * is set. */
 static uint32_t count_graphs(struct gh_capture *c, const gh_aux *aux,
                              uint32_t parts, bool drop)
 {
@@ -99,7 +99,8 @@ static uint32_t count_graphs(struct gh_capture *c, const gh_aux *aux,
     return n;
 }
 
-/* Those in flight read the buffers of the graphs that would go. */
+/* Drops the graphs that read the tensor.  Not while a microbatch is in flight,
+ * which may still read their buffers. */
 static gh_status drop_graphs(struct gh_capture *c, const gh_aux *aux,
                              uint32_t parts, gh_error *err)
 {

@@ -77,8 +77,8 @@ static bool is_in_flight(const struct gh_capture *c,
     return false;
 }
 
-/* The graphs of a bank with ranks are all theirs, and none of them alone may
- * give them away. */
+/* A bank with ranks never gives way: this rank alone must not drop graphs that
+ * all its ranks have. */
 static struct gh_bank *least_recently_used(const struct gh_capture *c)
 {
     struct gh_bank *least = NULL;
@@ -109,7 +109,8 @@ static void evict(struct gh_capture *c, struct gh_bank *bank)
     gh_device_leave(c->dev, before);
 }
 
-/* Lets the bank have graphs; another one may have to go for it. */
+/* Lets the bank have graphs.  If there are as many such banks as may be,
+ * another one gives way. */
 static gh_reason admit(struct gh_capture *c, struct gh_bank *bank)
 {
     struct gh_bank *least;
@@ -127,7 +128,8 @@ static gh_reason admit(struct gh_capture *c, struct gh_bank *bank)
                : GH_REASON_BANKS;
 }
 
-/* A place for the graph, in a bank that may have graphs. */
+/* Finds a place for the graph.  The bank is admitted first if it may have no
+ * graphs yet. */
 gh_reason gh_capture_find_place(struct gh_capture *c, const gh_pass *pass)
 {
     gh_reason reason = gh_aux_is_void(c, c->open.bank, pass->segment)

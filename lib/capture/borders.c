@@ -1,10 +1,11 @@
 /*
  * borders.c - what a pass leaves behind for the parts on the other side.
  *
- * A graph writes where it wrote when it was recorded, so its entry knows.  Of
- * a pass that ran eagerly the named outputs are kept here, which costs a host
- * that names none a look at each output.  Nothing here is on the way of a
- * replay but the number of the pass, which tells which of the two was last.
+ * A graph writes where it wrote when it was recorded, so its entry knows the
+ * outputs.  The named outputs of a pass that ran eagerly are kept here, which
+ * costs a host that names none a look at each output.  Both note the number of
+ * the pass, which tells which of the two was last: a replay does nothing
+ * else.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -74,7 +75,7 @@ static uint32_t count_named(const gh_pass *pass)
     return n;
 }
 
-/* What cannot be kept is not found later, and the host hears of it then. */
+/* If there is no memory nothing is kept, and gh_border_find() fails later. */
 static void keep_outputs(struct gh_left *left, const gh_pass *pass)
 {
     const uint32_t n = count_named(pass);
@@ -115,7 +116,7 @@ struct list {
     bool found;
 };
 
-/* Of the variants of a pass, the graph. */
+/* The entry of the variant that was launched last. */
 static const struct gh_entry *
 last_to_run(const struct gh_bank *bank, const gh_border_key *key, uint32_t slot)
 {
@@ -133,8 +134,9 @@ last_to_run(const struct gh_bank *bank, const gh_border_key *key, uint32_t slot)
     return last;
 }
 
-/* Of the flight that the microbatch is in, when it has a slot.  *since_p: what
- * ran before is of no interest; when the flight is over, nothing that ran. */
+/* The outputs of the pass in the microbatch's slot, if it has one.  *since_p:
+ * passes without a slot count from that number on; UINT64_MAX: none counts, as
+ * the flight is over. */
 static struct list list_in_slot(const struct gh_capture *c,
                                 const gh_border_key *key, uint64_t *since_p)
 {
@@ -165,8 +167,8 @@ static struct list list_in_slot(const struct gh_capture *c,
     return (struct list){ entry->outputs, entry->n_outputs, true };
 }
 
-/* Of the last pass without a slot, when it was this microbatch's; one in a
- * slot has another number. */
+/* The outputs of the last pass without a slot, if it was this microbatch's and
+ * came at `since` or later. */
 static struct list list_without_slot(const struct gh_capture *c,
                                      const gh_border_key *key, uint64_t since)
 {
@@ -181,7 +183,8 @@ static struct list list_without_slot(const struct gh_capture *c,
     return (struct list){ left->outputs, left->n, true };
 }
 
-/* Of two microbatches without a slot only the later one's outputs are kept. */
+/* Whether another microbatch without a slot has run since: only the outputs of
+ * the last one are kept. */
 static bool may_be_lost(const struct gh_capture *c, const gh_border_key *key)
 {
     const struct gh_flight *flight =
@@ -227,7 +230,8 @@ gh_status gh_capture_find(const struct gh_capture *c, const gh_border_key *key,
     if ((key->flags & GH_PASS_FORWARD_ONLY) == 0) {
         list = list_in_slot(c, key, &since);
     }
-    /* A forward that was repeated ran outside of the slot, and later. */
+    /* A repeated forward ran without the slot, and later than the pass in the
+     * slot. */
     loose = list_without_slot(c, key, since);
     if (loose.found) {
         list = loose;

@@ -34,8 +34,8 @@ static bool is_output(const struct gh_capture *c, uint32_t slot,
     return false;
 }
 
-/* Behind what is read in place nothing can be zeroed: another entry's output
- * of which the pass reads less than its capacity is copied. */
+/* Whether the pass gives less than the capacity of the input.  Such an input is
+ * copied, as nothing can be zeroed behind what is read in place. */
 static bool is_short(const struct gh_entry *entry, uint32_t i)
 {
     const uint64_t *filled = entry->filled;
@@ -44,8 +44,8 @@ static bool is_short(const struct gh_entry *entry, uint32_t i)
            filled[entry->n_inputs + i] < filled[i];
 }
 
-/* With other ranks none is chained: one that moves on this rank alone would
- * have it record while they replay. */
+/* With other ranks no input is chained: if one moved on this rank only, this
+ * rank would record while the others replay. */
 static enum gh_input_kind kind_of(const struct gh_capture *c,
                                   const struct gh_entry *entry, uint32_t i)
 {
@@ -61,7 +61,7 @@ static enum gh_input_kind kind_of(const struct gh_capture *c,
     return GH_INPUT_COPIED;
 }
 
-/* Inputs that have a capacity are as large as that. */
+/* Gives each input that has a capacity the size of its capacity. */
 static void widen_inputs(struct gh_entry *entry, const gh_pass *pass)
 {
     for (uint32_t i = 0; i < entry->n_inputs; i++) {
@@ -74,7 +74,8 @@ static void widen_inputs(struct gh_entry *entry, const gh_pass *pass)
     }
 }
 
-/* One block: the inputs, how far each is filled, and the kind of each. */
+/* Allocates the inputs, how far each is filled and the kind of each in one
+ * block. */
 static gh_status keep_inputs(struct gh_entry *entry, const gh_pass *pass,
                              gh_error *err)
 {

@@ -149,8 +149,9 @@ static void destroy_device_objects(struct gh_capture *c)
     gh_works_destroy(c);
     gh_offload_destroy(c->offload);
     gh_scratch_free(&c->scratch, c->dev);
-    /* A host's allocator may go on recording events on a stream that the host
-     * has captured, also when the session is closed: the context has it. */
+    /* Where the host captures, its allocator may record events on this
+     * stream even after the session has closed.  So the stream is left to
+     * the context. */
     if (!gh_services_capture(c)) {
         gh_device_stream_destroy(c->dev, c->own_stream);
     }
@@ -202,7 +203,7 @@ bool gh_capture_has_replayed(const struct gh_capture *c)
     return c->open.action == GH_ACTION_REPLAYED;
 }
 
-/* Of the segments that may have graphs. */
+/* Changes the reason of all segments that have the reason `from`. */
 static void set_never(struct gh_capture *c, gh_reason from, gh_reason to)
 {
     for (uint32_t i = 0; i < c->plan->n_segments; i++) {
@@ -230,7 +231,8 @@ bool gh_capture_resume(struct gh_capture *c)
     return true;
 }
 
-/* What was in flight when the step ended, or in a capture of the host's. */
+/* Ends the order of every slot: nothing of the step is in flight any more, nor
+ * in a capture of the host's. */
 static void cut_flights(struct gh_capture *c)
 {
     for (uint32_t chunk = 0; chunk < c->plan->n_chunks; chunk++) {

@@ -23,7 +23,7 @@
 
 #include <stdbool.h>
 
-/* Flags of a call: the pass is the same one with them or without. */
+/* Flags that belong to a call, and are no part of what a pass is. */
 #define GH_CALL_FLAGS (GH_PASS_NO_EXIT | GH_PASS_PREPARE)
 
 /* The values of gh_reason. */
@@ -75,18 +75,19 @@ void gh_capture_destroy(struct gh_capture *capture);
 
 gh_status gh_capture_enter(struct gh_capture *capture, const gh_pass *pass,
                            gh_decision *decision, gh_error *err);
-/* Ends the open pass if it was replayed, as most are: true. */
+/* Ends the open pass and returns true, if it was replayed, as most are. */
 bool gh_capture_ends_replayed(struct gh_capture *capture, const gh_pass *pass);
 gh_status gh_capture_exit(struct gh_capture *capture, const gh_pass *pass,
                           gh_error *err);
 void gh_capture_cancel(struct gh_capture *capture);
 
-/* What a pass has left under a name, for those that read it. */
+/* Finds what a pass has left under a name. */
 gh_status gh_capture_find(const struct gh_capture *capture,
                           const gh_border_key *key, gh_buffer *buffer_p,
                           gh_error *err);
 
-/* `parts` of the layer read the tensor.  The services retain its object. */
+/* Binds a tensor that `parts` of the layer read.  The services retain its
+ * object. */
 gh_status gh_capture_bind(struct gh_capture *capture, const gh_aux *aux,
                           uint32_t parts, gh_error *err);
 
@@ -101,7 +102,7 @@ gh_status gh_capture_set_packed(struct gh_capture *capture,
                                 const gh_packed *packed,
                                 gh_packed_buffers *buffers, gh_error *err);
 
-/* ranks.c.  `ranks` names its NCCL, or has a gather. */
+/* ranks.c.  `ranks` has a communicator or a gather. */
 gh_status gh_capture_set_ranks(struct gh_capture *capture,
                                const gh_ranks *ranks, gh_error *err);
 gh_status gh_capture_clear_ranks(struct gh_capture *capture, uint32_t bank,
@@ -121,9 +122,10 @@ gh_status gh_capture_load(struct gh_capture *capture, gh_offload_group *group,
 gh_status gh_capture_release(struct gh_capture *capture, uint32_t layer,
                              uint32_t module, gh_error *err);
 gh_status gh_capture_flush(struct gh_capture *capture, gh_error *err);
-/* Passes issue no commits that wait, as a flush follows at once. */
+/* While `holds` is true, a pass does not issue commits that are queued: the
+ * caller flushes right after. */
 void gh_capture_hold(struct gh_capture *capture, bool holds);
-/* `groups` has whole structs of this release. */
+/* `groups` is an array of whole structs of this release. */
 gh_status gh_capture_declare(struct gh_capture *capture,
                              gh_offload_declared *groups, uint32_t n,
                              uint32_t in_flight, gh_error *err);
@@ -132,14 +134,15 @@ bool gh_capture_count_offload(const struct gh_capture *capture,
                               gh_offload_stats *stats);
 
 bool gh_capture_is_traced(const struct gh_capture *capture);
-/* Around a node, of a capture that is traced; NULL: it could not be noted. */
+/* Called around a node of an overlap, if the session is traced.  NULL: there is
+ * no room to note it. */
 struct gh_span *gh_capture_node_begin(struct gh_capture *capture,
                                       const struct gh_span_what *what,
                                       void *stream);
 void gh_capture_node_end(struct gh_capture *capture, struct gh_span *span);
 
-/* The most steps that are learnt from before anything is recorded: the same on
- * all ranks with the same options. */
+/* The most steps that offload learns from before anything is recorded.  It is
+ * the same on all ranks with the same options. */
 uint64_t gh_capture_profile_steps(const struct gh_capture *capture);
 /* On how many times of exchanges the ranks agree in this step, or 0; then what
  * this rank says, and what it hears.  See offload/exchanges.h. */
@@ -153,8 +156,8 @@ void gh_capture_exchange_end(struct gh_capture *capture, void *stream);
 
 /* Steps that have ended. */
 uint64_t gh_capture_iterations(const struct gh_capture *capture);
-/* What the passes of a chunk have left on one stream comes before what follows
- * on another. */
+/* Orders what the passes of a chunk have issued on one stream before what
+ * follows on another. */
 void gh_capture_join(struct gh_capture *capture, uint32_t chunk,
                      const void *from, void *onto);
 bool gh_capture_is_open(const struct gh_capture *capture);
@@ -163,12 +166,12 @@ bool gh_capture_has_replayed(const struct gh_capture *capture);
 void gh_capture_pause(struct gh_capture *capture);
 /* False when nothing is paused. */
 bool gh_capture_resume(struct gh_capture *capture);
-/* GH_ERR_DEVICE or GH_ERR_NO_MEMORY where what is offloaded could not be
- * brought to rest; the step is over all the same. */
+/* GH_ERR_DEVICE or GH_ERR_NO_MEMORY: a copy could not be issued, or offload
+ * could not be settled.  The step is over all the same. */
 gh_status gh_capture_end_step(struct gh_capture *capture, gh_error *err);
 /* All of gh_stats but its struct_size. */
 void gh_capture_stats(const struct gh_capture *capture, gh_stats *stats);
-/* Passes that ran eagerly for a reason, which is below GH_REASONS. */
+/* Passes that ran eagerly for the reason, which is below GH_REASONS. */
 uint64_t gh_capture_eager(const struct gh_capture *capture, gh_reason reason);
 
 #endif

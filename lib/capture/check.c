@@ -32,8 +32,8 @@ static bool overlap(const gh_buffer *a, const gh_buffer *b)
     return a_first < b_first + b->bytes && b_first < a_first + a->bytes;
 }
 
-/* What the eager run must find as it was: what the pass adds to, and what it
- * reads and writes over. */
+/* Whether the eager run must find the output as it was before the launch: the
+ * pass adds to it, or reads it and then overwrites it. */
 static bool is_restored(const gh_pass *pass, const gh_buffer *output)
 {
     if ((output->flags & GH_BUFFER_UPDATED) != 0) {
@@ -71,7 +71,8 @@ static gh_status copy(struct gh_capture *c, void *to, const void *from,
     return gh_device_copy(c->dev, to, from, bytes, stream, err);
 }
 
-/* Copies what is restored to or from the second half of the scratch. */
+/* Copies the outputs that are restored to the second half of the scratch, or
+ * back. */
 static gh_status move_restored(struct gh_capture *c,
                                const struct gh_entry *entry, bool save,
                                const gh_pass *pass, gh_error *err)
@@ -133,8 +134,8 @@ static gh_status prepare(struct gh_capture *c, const struct gh_entry *entry,
     return move_restored(c, entry, true, pass, err);
 }
 
-/* Until the launch a failure has changed nothing; after it, the graph's own
- * result is right as long as no output has been put back. */
+/* A failure before the launch has changed nothing.  After the launch the
+ * graph's own result is right, as long as no output has been put back. */
 static enum gh_check_begun begin(struct gh_capture *c, struct gh_entry *entry,
                                  const gh_pass *pass, gh_error *err)
 {
@@ -153,7 +154,7 @@ static enum gh_check_begun begin(struct gh_capture *c, struct gh_entry *entry,
     if (set_results_aside(c, entry, pass->stream, err) != GH_OK) {
         return GH_CHECK_STANDS;
     }
-    /* Putting back twice is putting back: a second try costs nothing. */
+    /* Putting back may be repeated, so it is tried twice. */
     if (move_restored(c, entry, false, pass, NULL) != GH_OK &&
         move_restored(c, entry, false, pass, err) != GH_OK) {
         return GH_CHECK_LOST;
@@ -177,8 +178,8 @@ enum gh_check_begun gh_check_begin(struct gh_capture *c, struct gh_entry *entry,
     return begun;
 }
 
-/* What may have made the two differ, and what that means for the numbers so
- * far: nobody has compared the replays before this one. */
+/* Gives the entry up and says what may have made the two differ.  Earlier
+ * replays were not compared, so their numbers may be wrong too. */
 static void differ(struct gh_capture *c, struct gh_entry *entry,
                    const char *what)
 {

@@ -16,7 +16,7 @@ enum gh_check_begun {
     GH_CHECK_NOT_RUN, /* nothing was launched */
     GH_CHECK_LOST     /* launched, and the state before is gone */
 };
-/* Whether there is anything to compare. */
+/* Whether the entry has outputs that can be compared. */
 bool gh_check_has_results(const struct gh_entry *entry);
 enum gh_check_begun gh_check_begin(struct gh_capture *c, struct gh_entry *entry,
                                    const gh_pass *pass, gh_error *err);

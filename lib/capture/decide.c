@@ -36,7 +36,7 @@ gh_status gh_decide_to_leave(struct gh_capture *c, gh_reason reason,
     return gh_agree_is_due(c) ? gh_agree_to_leave(c, err) : GH_OK;
 }
 
-/* Why nothing may be recorded now. */
+/* Why nothing may be recorded now; GH_REASON_NONE: it may. */
 static gh_reason may_record(const struct gh_capture *c)
 {
     uint64_t warmup = c->options.warmup_steps;
@@ -46,7 +46,7 @@ static gh_reason may_record(const struct gh_capture *c)
          gh_offload_is_profiling(c->offload, c->stats.iterations))) {
         return GH_REASON_WARMUP;
     }
-    /* A profile that is longer than the warmup is one. */
+    /* A profile that takes longer than the warmup counts as warmup. */
     if (c->offload != NULL && c->offload->profile_steps > warmup) {
         warmup = c->offload->profile_steps;
     }
@@ -57,8 +57,8 @@ static gh_reason may_record(const struct gh_capture *c)
     return GH_REASON_NONE;
 }
 
-/* A host that allocates in a recording keeps there what the later directions
- * read: they were recorded against what goes now. */
+/* Drops the graph and those of the later directions.  Where the host allocates
+ * in a recording, these read memory that goes with the graph. */
 static void clear_from(struct gh_capture *c, const gh_pass *pass)
 {
     gh_bank_clear(c->open.bank, c->open.entry);
@@ -103,8 +103,9 @@ static void begin_recording(struct gh_capture *c, const gh_pass *pass)
     }
 }
 
-/* Whether anything may be recorded now is the same on all ranks of a bank, and
- * asks nobody.  Whether this can be recorded here is not. */
+/* All ranks of a bank know alike whether anything may be recorded now, so
+ * nobody is asked.  Whether this pass can be recorded may differ, so the ranks
+ * ask each other. */
 gh_status gh_decide_to_record(struct gh_capture *c, const gh_pass *pass,
                               gh_error *err)
 {
@@ -143,7 +144,7 @@ gh_status gh_decide_without(struct gh_capture *c, const gh_pass *pass,
     if (c->parted) {
         return gh_ranks_refuse(c, err);
     }
-    /* Its sequences may have failed to get there on this rank alone. */
+    /* Its sequences may be missing on this rank only. */
     if (c->open.reason == GH_REASON_PACKED && gh_agree_is_due(c) &&
         c->options.check != GH_CHECKS_RANKS) {
         return gh_agree_to_leave(c, err);

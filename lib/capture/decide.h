@@ -11,7 +11,8 @@
 
 #include "capture/state.h"
 
-/* Whether the microbatch holds a slot whose offsets are another one's. */
+/* Whether the microbatch holds a slot with the offsets of another
+ * microbatch. */
 static inline bool gh_decide_lacks_sequences(const struct gh_capture *c)
 {
     return c->open.slot != GH_SLOT_NONE &&
@@ -19,20 +20,20 @@ static inline bool gh_decide_lacks_sequences(const struct gh_capture *c)
            !gh_slot_is_packed(c->open.at);
 }
 
-/* The pass has no graph yet, or one that has to be made anew. */
+/* The pass has no graph yet, or one that has to be recorded again. */
 GH_COLD gh_status gh_decide_to_record(struct gh_capture *c, const gh_pass *pass,
                                       gh_error *err);
-/* The pass has no graph, and none is made: by its reason. */
+/* The pass has no graph, and open.reason says why none is made. */
 GH_COLD gh_status gh_decide_without(struct gh_capture *c, const gh_pass *pass,
                                     gh_error *err);
-/* The pass has a graph, and runs eagerly all the same. */
+/* The pass has a graph, but runs eagerly. */
 GH_COLD gh_status gh_decide_to_leave(struct gh_capture *c, gh_reason reason,
                                      gh_error *err);
-/* The same, as its inputs do not fit. */
+/* The same, because the inputs do not fit the graph. */
 GH_COLD gh_status gh_decide_misfit(struct gh_capture *c, gh_error *err);
 
-/* GRAPHHOOKS_CHECK=ranks: whether all ranks decide as this one; where they do
- * not, all run the pass eagerly. */
+/* With GRAPHHOOKS_CHECK=ranks: compares the action with that of the other
+ * ranks.  If they differ, all run the pass eagerly. */
 GH_COLD gh_status gh_decide_alike(struct gh_capture *c, gh_action action,
                                   bool *alike_p, gh_error *err);
 

@@ -26,8 +26,9 @@ static GH_COLD gh_status refuse_open(const struct gh_capture *c, gh_error *err)
                    c->open.segment, c->open.microbatch);
 }
 
-/* A pass in the middle of its flight goes into the host's own graph, also one
- * that the library would never capture. */
+/* The host captures a pass in the middle of its flight, so the slot has work in
+ * a graph of the host's.  That is noted also for a pass that the library never
+ * captures. */
 static GH_COLD void note_capture(struct gh_capture *c)
 {
     if (gh_open_captured(c) == GH_CAPTURING_YES &&
@@ -36,7 +37,7 @@ static GH_COLD void note_capture(struct gh_capture *c)
     }
 }
 
-/* Why the pass cannot have a graph at all. */
+/* Why the pass can have no graph; GH_REASON_NONE: it can. */
 static gh_reason may_graph(struct gh_capture *c, const gh_pass *pass)
 {
     if (!c->open.counted) {
@@ -59,9 +60,10 @@ static gh_reason may_graph(struct gh_capture *c, const gh_pass *pass)
     return c->open.at->eager;
 }
 
-/* The first launch always, and the second, as what a recording has left
- * outside of the graph is still there in the first; then one in check_every.
- * What the host launches may advance its random numbers: not twice. */
+/* The first two launches are checked, then one in check_every.  The second is,
+ * as the first may still find what the recording has left outside of the graph.
+ * A graph that the host launches is never checked: a second launch could
+ * advance the host's random numbers. */
 static bool check_is_due(struct gh_capture *c, struct gh_entry *entry)
 {
     if (entry->exec == NULL) {
@@ -112,7 +114,7 @@ static GH_COLD gh_status use_checked(struct gh_capture *c, const gh_pass *pass,
     }
 }
 
-/* Without a check, or when it has nothing against it. */
+/* Launches the graph: no check is due, or all ranks have agreed to it. */
 static inline gh_status launch(struct gh_capture *c, const gh_pass *pass,
                                struct gh_entry *entry, gh_error *err)
 {
@@ -217,7 +219,8 @@ static void tell(const struct gh_capture *c, const gh_pass *pass,
     }
 }
 
-/* What the flags of the call ask for: not to move on, and not to stay open. */
+/* The flags of a call can ask that the microbatch does not move on, and that
+ * the pass needs no exit. */
 static __attribute__((noinline)) void obey_call(struct gh_capture *c,
                                                 const gh_pass *pass)
 {

@@ -112,7 +112,8 @@ static GH_COLD gh_status close_timed(struct gh_capture *c, const gh_pass *pass,
     return status;
 }
 
-/* The host hears then which of its memory the library reads no more. */
+/* Closes the pass, and tells the host which of its memory the library has
+ * finished reading. */
 static GH_COLD gh_status close_and_tell(struct gh_capture *c,
                                         const gh_pass *pass, gh_error *err)
 {

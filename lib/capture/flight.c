@@ -30,8 +30,8 @@ static GH_COLD gh_status refuse_second(const gh_pass *pass, gh_error *err)
                    pass->segment, pass->microbatch);
 }
 
-/* Without a slot: out of turn, or eager, unless the host has no buffers for
- * that. */
+/* `found` is not HELD or FRESH.  A pass out of turn is refused; one that finds
+ * no slot runs eagerly, or is refused if the host has no buffers for that. */
 GH_COLD gh_status gh_flight_without(struct gh_capture *c, const gh_pass *pass,
                                     enum gh_slots_found found, gh_error *err)
 {
@@ -55,7 +55,7 @@ GH_COLD gh_status gh_flight_without(struct gh_capture *c, const gh_pass *pass,
                    pass->microbatch, c->options.max_slots);
 }
 
-/* Its forward and its backward read each other's memory. */
+/* Passes of a flight share the memory of one bank. */
 GH_COLD gh_status gh_flight_refuse_bank(const struct gh_capture *c,
                                         const gh_pass *pass, gh_error *err)
 {
@@ -77,9 +77,10 @@ GH_COLD gh_status gh_flight_move(struct gh_capture *c, struct gh_slot *slot,
     return status;
 }
 
-/* A host that captures can end that first.  Without a driver, and with
- * GRAPHHOOKS_ENABLE=0, the pass goes without a slot, unless the host has no
- * buffers for that. */
+/* The stream can wait for none of the free slots.  That is an error where a
+ * capture of the host's is the cause, which the host can end.  Without a
+ * driver, or with GRAPHHOOKS_ENABLE=0, the pass goes without a slot, unless the
+ * host has no buffers for that. */
 static GH_COLD gh_status go_without(struct gh_capture *c, const gh_pass *pass,
                                     gh_error *err)
 {
@@ -106,12 +107,13 @@ static GH_COLD gh_status go_without(struct gh_capture *c, const gh_pass *pass,
     return GH_OK;
 }
 
-/* The host captures the flight's first pass, and will launch it when it likes:
- * no slot's next flight could wait for that. */
+/* The host captures the flight's first pass, and may launch its graph at any
+ * time.  The next flight of a slot could not wait for that, so this one gets no
+ * slot. */
 GH_COLD gh_status gh_flight_leave_slot(struct gh_capture *c,
                                        const gh_pass *pass, gh_error *err)
 {
-    c->open.at->packed = UINT64_MAX; /* which the flight before has been */
+    c->open.at->packed = UINT64_MAX; /* it may be an earlier flight's */
     gh_open_give_slot_up(c);
     c->open.slot = GH_SLOT_NONE;
     c->open.at = NULL;
@@ -128,7 +130,7 @@ GH_COLD gh_status gh_flight_leave_slot(struct gh_capture *c,
     return GH_OK;
 }
 
-/* Passes over slots that the stream cannot wait for. */
+/* Takes the first free slot that the stream can wait for. */
 GH_COLD gh_status gh_flight_begin_elsewhere(struct gh_capture *c,
                                             const gh_pass *pass, gh_error *err)
 {
@@ -140,6 +142,6 @@ GH_COLD gh_status gh_flight_begin_elsewhere(struct gh_capture *c,
         }
     }
     c->open.at->order.ordered = false;
-    c->open.at->packed = UINT64_MAX; /* should the move fail */
+    c->open.at->packed = UINT64_MAX; /* in case the move fails */
     return gh_flight_move(c, c->open.at, pass->stream, err);
 }

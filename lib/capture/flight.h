@@ -11,26 +11,27 @@
 
 #include "capture/state.h"
 
-/* Without a slot: out of turn, or eager, unless the host has no buffers for
- * that. */
+/* `found` is not HELD or FRESH.  A pass out of turn is refused; one that finds
+ * no slot runs eagerly, or is refused if the host has no buffers for that. */
 gh_status gh_flight_without(struct gh_capture *c, const gh_pass *pass,
                             enum gh_slots_found found, gh_error *err);
-/* The host captures the flight's first pass: the slot goes back. */
+/* Gives the slot back, as the host captures the flight's first pass. */
 gh_status gh_flight_leave_slot(struct gh_capture *c, const gh_pass *pass,
                                gh_error *err);
-/* On another stream than the slot was last on, or in another slot. */
+/* Begins a flight on another stream than the slot was last on, or in another
+ * slot if the stream cannot wait for this one. */
 gh_status gh_flight_begin_elsewhere(struct gh_capture *c, const gh_pass *pass,
                                     gh_error *err);
-/* Another bank than the flight's. */
+/* The error for a pass of another bank than its flight's. */
 gh_status gh_flight_refuse_bank(const struct gh_capture *c, const gh_pass *pass,
                                 gh_error *err);
-/* In the middle of a flight. */
+/* Moves a slot to another stream. */
 gh_status gh_flight_move(struct gh_capture *c, struct gh_slot *slot,
                          void *stream, gh_error *err);
 
 /* ---- the step path, inline: a call would cost more than what it does ---- */
 
-/* The microbatch has taken the slot just now. */
+/* Begins the flight of a microbatch that has just taken its slot. */
 static inline gh_status gh_flight_begin(struct gh_capture *c,
                                         const gh_pass *pass, gh_error *err)
 {
@@ -81,7 +82,7 @@ static inline gh_status gh_flight_join(struct gh_capture *c,
     return gh_flight_move(c, slot, pass->stream, err);
 }
 
-/* The microbatch moves on, and no pass is open. */
+/* The pass is over: counts it for its microbatch.  No pass is open then. */
 static inline void gh_flight_go_on(struct gh_capture *c, const gh_pass *pass)
 {
     c->open.active = false;

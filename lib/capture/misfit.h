@@ -8,11 +8,11 @@
 
 #include "bank/entry.h"
 
-/* Of a pass whose inputs or flags are not those that the entry was recorded
- * with: the first that differs, now and then. */
+/* Describes the first input of the pass that differs from the recording, or its
+ * flags, with both values. */
 void gh_misfit_describe(const struct gh_entry *entry, const gh_pass *pass,
                         char *text, size_t bytes);
-/* Of one with an input beyond its capacity. */
+/* Describes the first input for which gh_replay_holds_input() is false. */
 void gh_misfit_overflow(const gh_pass *pass, char *text, size_t bytes);
 
 #endif

@@ -65,9 +65,10 @@ static gh_status check_call(struct gh_capture *c, const char *call,
     return GH_OK;
 }
 
-/* A recording that lacks what the host has asked for is no graph of the
- * pass: it runs eagerly, which may do what was refused.  With GH_RERUN the host
- * has done nothing wrong, and hears of it at the exit. */
+/* Takes the result of a recorded call.  After a failure the graph would lack
+ * what the host has asked for, so the recording is refused and the pass runs
+ * eagerly, where the call may work.  GH_RERUN is no error of the host's: it
+ * hears of it at the exit. */
 static gh_status recorded(struct gh_capture *c, gh_status status,
                           const gh_error *why, gh_error *err)
 {
@@ -79,8 +80,7 @@ static gh_status recorded(struct gh_capture *c, gh_status status,
     return status == GH_RERUN ? GH_OK : gh_fail(err, status, "%s", why->text);
 }
 
-/* A call that names tensors, as it is made in an eager pass and in one that is
- * recorded. */
+/* A call that names tensors: in an eager pass, and in one that is recorded. */
 struct group_call {
     const char *name;
     bool forward;
@@ -132,7 +132,7 @@ gh_status gh_capture_load(struct gh_capture *c, gh_offload_group *group,
     return call_for_group(c, &call, group, err);
 }
 
-/* The same of a call that ends what those began. */
+/* A call that ends what those have begun. */
 struct end_call {
     const char *name;
     bool forward;
@@ -163,7 +163,8 @@ static gh_status end_group(struct gh_capture *c, const struct end_call *call,
     return recorded(c, status, &why, err);
 }
 
-/* What nobody reads any more, also in the middle of a recording. */
+/* Tells the host of all loans that have ended.  Allowed in the middle of a
+ * recording. */
 static void tell_ended(struct gh_capture *c)
 {
     void *object;

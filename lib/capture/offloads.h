@@ -9,8 +9,8 @@
 #include "capture/check.h"
 #include "capture/state.h"
 
-/* A pass begins: commits that wait for a flush wait no longer when their
- * forward is over. */
+/* A pass begins: issues the commits that are queued, unless their forward goes
+ * on or gh_capture_hold() keeps them. */
 gh_status gh_offloads_begin(struct gh_capture *c, const gh_pass *pass,
                             gh_error *err);
 
@@ -24,21 +24,22 @@ static inline gh_status gh_offloads_turn(struct gh_capture *c,
                                             : gh_offloads_begin(c, pass, err);
 }
 
-/* A launch that GRAPHHOOKS_CHECK compares: the eager pass moves what is
- * offloaded, or, when none follows, the launch. */
+/* After a launch that GRAPHHOOKS_CHECK compares: if an eager pass follows, that
+ * one moves what is offloaded, and else the launch does. */
 void gh_offloads_after_check(struct gh_capture *c, struct gh_entry *entry,
                              enum gh_check_begun begun);
 
 /* The open pass is given up. */
 void gh_offloads_cancel(struct gh_capture *c);
-/* Its recording was, and it is not to be repeated as one. */
+/* The open pass has no recording after all: ends the loans of that
+ * recording. */
 void gh_offloads_drop(struct gh_capture *c);
 
 /* offloads.c */
 void gh_offloads_tell_host(struct gh_capture *c);
 
-/* Copies out of the host's own memory that have ended: the host hears of them.
- * No pass of the library's is being recorded. */
+/* Tells the host which copies out of its own memory have ended.  The library
+ * records no pass meanwhile. */
 static inline void gh_offloads_tell(struct gh_capture *c)
 {
     if (c->offload != NULL && (c->offload->loans.leaving.first != NULL ||
@@ -46,7 +47,7 @@ static inline void gh_offloads_tell(struct gh_capture *c)
         gh_offloads_tell_host(c);
     }
 }
-/* The session closes: of all of them, once they have. */
+/* The session closes: waits for all copies, and tells the host. */
 void gh_offloads_rest(struct gh_capture *c);
 
 #endif

@@ -53,7 +53,7 @@ static inline bool gh_open_prepares(const struct gh_open_pass *open)
     return (open->flags & GH_PASS_PREPARE) != 0;
 }
 
-/* Keeps which pass it is.  Nothing is open yet. */
+/* Notes which pass it is.  Nothing is open yet. */
 static inline void gh_open_name(struct gh_open_pass *open, const gh_pass *pass)
 {
     const uint32_t segment = pass->segment, microbatch = pass->microbatch;
@@ -68,7 +68,7 @@ static inline void gh_open_name(struct gh_open_pass *open, const gh_pass *pass)
     open->stream = pass->stream;
 }
 
-/* Whether exit was given the pass that enter was. */
+/* Whether exit was given the same pass as enter. */
 static inline bool gh_open_is(const struct gh_open_pass *open,
                               const gh_pass *pass)
 {
@@ -80,13 +80,13 @@ static inline bool gh_open_is(const struct gh_open_pass *open,
            open->stream == pass->stream;
 }
 
-/* Of a pass that did not run. */
+/* Gives the slot of a pass back that did not run. */
 void gh_open_give_slot_up(struct gh_capture *c);
 
-/* Of a pass that is timed: every one where there is a trace, else one in some.
- */
+/* Begins the timing of a pass.  With a trace every pass is timed, else one in
+ * timed_every. */
 void gh_open_begin_timing(struct gh_capture *c);
-/* Of enter, and of exit, which began at `start_ns`. */
+/* Adds the time of enter, and of exit, which began at `start_ns`. */
 void gh_open_end_timing(struct gh_capture *c, uint64_t start_ns);
 void gh_open_trace(struct gh_capture *c, gh_status status);
 

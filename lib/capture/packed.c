@@ -34,7 +34,7 @@ static uint64_t array_bytes(const struct gh_bank *bank)
     return gh_memory_align(room_of(bank) * sizeof(int32_t));
 }
 
-/* Both arrays, and the two numbers. */
+/* The bytes of both arrays and of the two numbers. */
 static uint64_t all_bytes(const struct gh_bank *bank)
 {
     return 2 * array_bytes(bank) + gh_memory_align(2 * sizeof(int32_t));
@@ -54,7 +54,7 @@ static struct gh_offset_arrays arrays_at(const struct gh_bank *bank,
     };
 }
 
-/* Of the slot; made when there is none yet. */
+/* Finds the block of the slot, or makes it. */
 static gh_status find_block(struct gh_capture *c, uint32_t chunk,
                             struct gh_block **block_p, gh_error *err)
 {
@@ -82,7 +82,8 @@ static gh_status find_block(struct gh_capture *c, uint32_t chunk,
         }
         bank->bytes += bank->packed[at]->bytes;
     }
-    /* What an entry of another bank knows of its own bytes there is over. */
+    /* An entry of another bank may have inputs in this memory.  With no writer,
+     * it takes them as overwritten. */
     bank->packed[at]->writer = NULL;
     *block_p = bank->packed[at];
     return GH_OK;
@@ -125,7 +126,8 @@ static gh_status add_loose(struct gh_capture *c, uint64_t bytes,
     return GH_OK;
 }
 
-/* Of a microbatch without a slot, after all that has read them before. */
+/* Takes arrays for a microbatch without a slot.  The stream waits for all that
+ * has read them before. */
 static gh_status take_loose(struct gh_capture *c, void *stream,
                             void **address_p, gh_error *err)
 {
@@ -181,7 +183,7 @@ void gh_packed_free(struct gh_capture *c)
     }
 }
 
-/* What the parts read would be those of the flight before. */
+/* The parts would read the sequences of the flight before. */
 GH_COLD gh_status gh_packed_refuse_none(const gh_pass *pass,
                                         const struct gh_bank *bank,
                                         gh_error *err)
@@ -231,8 +233,8 @@ static gh_status check_bank(const struct gh_bank *bank, gh_error *err)
                    bank->number);
 }
 
-/* The host launches its graph when it likes, and the arrays may be another
- * microbatch's by then. */
+/* The host may launch its graph when another microbatch already has the
+ * arrays. */
 static GH_COLD gh_status refuse_capture(const gh_pass *pass, gh_error *err)
 {
     return gh_fail(err, GH_ERR_UNSUPPORTED,
@@ -242,7 +244,7 @@ static GH_COLD gh_status refuse_capture(const gh_pass *pass, gh_error *err)
                    pass->stream);
 }
 
-/* The microbatch is in no flight yet. */
+/* Takes a slot for a microbatch that has no flight yet. */
 static gh_status take_slot(struct gh_capture *c, const gh_pass *pass,
                            gh_error *err)
 {
@@ -261,7 +263,8 @@ static gh_status take_slot(struct gh_capture *c, const gh_pass *pass,
     return status;
 }
 
-/* The microbatch takes its slot, or goes without, as its passes then do. */
+/* The microbatch takes a slot, or goes without one.  Its passes then do the
+ * same. */
 static gh_status join(struct gh_capture *c, const gh_pass *pass, gh_error *err)
 {
     struct gh_slots_chunk *chunk = &c->slots->chunks[c->open.chunk];
@@ -301,8 +304,8 @@ static void tell(const struct gh_capture *c,
         (gh_buffer){ arrays->count, sizeof(int32_t), GH_BUFFER_STATIC, 0 };
 }
 
-/* The slot's arrays are another microbatch's: nobody is to take them for this
- * one's. */
+/* The sequences could not be written.  The passes of the flight run eagerly,
+ * and the arrays are overwritten so that nobody reads old ones. */
 static void spoil(struct gh_capture *c, void *stream)
 {
     const struct gh_bank *bank = c->open.bank;

@@ -16,14 +16,14 @@ struct gh_bank;
 struct gh_capture;
 struct gh_loose;
 
-/* A microbatch that begins without its sequences. */
+/* The error for a microbatch that begins without its sequences. */
 gh_status gh_packed_refuse_none(const gh_pass *pass,
                                 const struct gh_bank *bank, gh_error *err);
 
-/* A pass without a slot, on the stream at hand, may read such arrays. */
+/* Notes that a pass without a slot, on its stream, may read such arrays. */
 void gh_packed_note_loose(struct gh_capture *c);
-/* What microbatches without a slot have had is free for those of the next
- * step, in the order of streams. */
+/* Frees the arrays of microbatches without a slot for the next step, which
+ * waits for the streams that have read them. */
 void gh_packed_end_step(struct gh_capture *c);
 void gh_packed_free(struct gh_capture *c);
 

@@ -167,7 +167,7 @@ static void share(struct gh_capture *c, struct gh_bank *bank,
     *at = bank;
 }
 
-/* No graph of the bank is left. */
+/* Takes the bank out of that list.  None of its graphs is left. */
 static void unshare(struct gh_capture *c, struct gh_bank *bank)
 {
     struct gh_bank **at = &c->shared;

@@ -8,21 +8,22 @@
 
 #include "capture/state.h"
 
-/* The ranks of a bank can go on no further: says so, with rank and pass,
- * destroys all graphs and ends what waits for other ranks.  The status is
- * GH_ERR_RANKS, the text what was said. */
+/* The ranks of a bank cannot go on together.  Says so, with rank and pass,
+ * destroys all graphs, and ends what waits for other ranks.  Returns
+ * GH_ERR_RANKS with the same text. */
 gh_status gh_ranks_part(struct gh_capture *c, const struct gh_bank *bank,
                         const char *why, gh_error *err);
-/* The same sentence again, of a session whose ranks have parted. */
+/* The same error again, for a session whose ranks have parted. */
 gh_status gh_ranks_refuse(const struct gh_capture *c, gh_error *err);
 
-/* At the end of a step: whether NCCL has found anything.  Never waits. */
+/* Asks NCCL, at the end of a step, whether it has found an error.  Never
+ * waits. */
 gh_status gh_ranks_look(struct gh_capture *c, gh_error *err);
 
-/* Waits for the session's streams as long as other ranks are waited for.  The
- * last thing before its graphs are destroyed. */
+/* Waits for the session's streams, for at most as long as for other ranks.
+ * Called right before the graphs are destroyed. */
 void gh_ranks_rest(struct gh_capture *c);
-/* No graph is left. */
+/* Ends the communicators.  No graph is left. */
 void gh_ranks_close(struct gh_capture *c);
 
 #endif

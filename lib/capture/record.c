@@ -61,7 +61,7 @@ static gh_status begin_capture(struct gh_capture *c, gh_error *err)
     return gh_device_capture_begin(c->dev, c->open.capture_stream, err);
 }
 
-/* The graph of a host that captures by itself is its object. */
+/* A host that captures by itself has the graph as an object of its own. */
 static gh_status end_capture(struct gh_capture *c, struct gh_entry *entry,
                              void **graph_p, uint64_t *n_nodes_p, gh_error *err)
 {
@@ -92,7 +92,7 @@ static gh_status begin(struct gh_capture *c, const gh_pass *pass,
     if (status != GH_OK) {
         return status;
     }
-    gh_replay_fits(entry, pass); /* which it does, being made for them */
+    gh_replay_fits(entry, pass); /* true: it is made for them */
     if (!gh_open_prepares(&c->open)) {
         status = gh_replay_copy_inputs(c, entry, pass->stream, err);
         if (status != GH_OK) {
@@ -122,7 +122,8 @@ bool gh_record_begin(struct gh_capture *c, const gh_pass *pass,
     gh_status status;
     gh_error err;
 
-    /* What the host's services call is refused, as in any open pass. */
+    /* Calls that a service of the host's makes are refused, as in any open
+     * pass. */
     c->open.active = c->serving = true;
     status = begin(c, pass, entry, &reason, &err);
     c->open.active = c->serving = false;
@@ -150,8 +151,8 @@ static gh_status make_ready(struct gh_capture *c, const gh_pass *pass,
     return status;
 }
 
-/* The pass is entered again, and that first launch is compared with what the
- * host then issues. */
+/* Whether the first launch is to be compared.  It then waits until the pass is
+ * entered again, and is compared with what the host issues. */
 static bool is_compared_first(const struct gh_capture *c,
                               const struct gh_entry *entry)
 {
@@ -159,8 +160,7 @@ static bool is_compared_first(const struct gh_capture *c,
            !gh_open_prepares(&c->open) && gh_check_has_results(entry);
 }
 
-/* The graph runs for the first time as soon as it can run at all, unless it is
- * only to be there. */
+/* Launches the graph at once, unless it is only prepared, or compared first. */
 static gh_status launch_first(struct gh_capture *c, const gh_pass *pass,
                               struct gh_entry *entry, gh_error *err)
 {
@@ -177,8 +177,8 @@ static gh_status launch_first(struct gh_capture *c, const gh_pass *pass,
     return status;
 }
 
-/* The capture is over, and its graph can be launched: GH_OK.  The entry is
- * eager where it has none. */
+/* Ends the capture and makes its graph ready to be launched.  If there is no
+ * graph, the entry is given up. */
 static gh_status finish(struct gh_capture *c, const gh_pass *pass,
                         struct gh_entry *entry, uint64_t *n_nodes_p)
 {
@@ -200,7 +200,8 @@ static gh_status finish(struct gh_capture *c, const gh_pass *pass,
         return GH_RERUN;
     }
 
-    /* What was issued elsewhere has run already, so this is no rerun. */
+    /* The pass has issued its work elsewhere, where it has run already: no
+     * rerun. */
     if (*n_nodes_p == 0) {
         gh_services_unroute(c, false);
         gh_device_graph_destroy(c->dev, graph);
@@ -218,7 +219,7 @@ static gh_status finish(struct gh_capture *c, const gh_pass *pass,
     return GH_OK;
 }
 
-/* No rank has launched it, or this one alone has not. */
+/* Launches the graph for the first time, and makes the entry ready. */
 static gh_status begin_life(struct gh_capture *c, const gh_pass *pass,
                             struct gh_entry *entry, uint64_t n_nodes)
 {
@@ -243,7 +244,8 @@ static gh_status begin_life(struct gh_capture *c, const gh_pass *pass,
     return not_now || is_compared_first(c, entry) ? GH_RERUN : GH_OK;
 }
 
-/* A graph that cannot be launched keeps this rank from what the others do. */
+/* Asks the other ranks first.  If all have the graph but this rank cannot
+ * launch its own, it tells them that it leaves the pass. */
 static gh_status launch_with_others(struct gh_capture *c, const gh_pass *pass,
                                     struct gh_entry *entry, uint64_t n_nodes,
                                     gh_error *err)

@@ -10,13 +10,13 @@
 
 struct gh_capture;
 
-/* False when the pass runs eagerly instead, by entry->reason. */
+/* False: the pass runs eagerly, and entry->reason says why. */
 bool gh_record_begin(struct gh_capture *c, const gh_pass *pass,
                      struct gh_entry *entry);
 gh_status gh_record_end(struct gh_capture *c, const gh_pass *pass,
                         gh_error *err);
 /* The host gives the pass up.  It is recorded another time, unless the capture
- * is lost already: that is what has failed in the host, and would again. */
+ * is already lost: what has failed then would fail again. */
 void gh_record_drop(struct gh_capture *c);
 
 /* The entry runs eagerly from now on; frees what it holds.  The end of the

@@ -7,8 +7,8 @@
 
 #include "capture/replay.h"
 
-/* Whether as many bytes are served: all that there were, or of an input with
- * the capacity that was recorded up to so many. */
+/* Whether the graph can read as many bytes.  An input has to have as many as it
+ * had in the recording.  One with the same capacity as then may have fewer. */
 static inline bool has_room(const struct gh_entry *entry, const gh_pass *pass,
                             uint32_t i)
 {
@@ -44,7 +44,8 @@ bool gh_replay_holds(const gh_pass *pass)
     return true;
 }
 
-/* What the host has written in place may reach to the end. */
+/* Notes how far the input is filled.  If the host has written to the buffer
+ * itself, it may have filled all of it. */
 static void note_filled(struct gh_entry *entry, uint32_t i,
                         const gh_buffer *given)
 {
@@ -59,8 +60,9 @@ static void note_filled(struct gh_entry *entry, uint32_t i,
     }
 }
 
-/* An input that is read in place, and has to have zeros behind it now: what
- * lies there is the host's, or the output's. */
+/* Whether the input is read in place and is shorter than the graph expects.
+ * The bytes behind it belong to the host or to another entry, so they cannot be
+ * zeroed. */
 static inline bool lacks_zeros(const struct gh_entry *entry,
                                const gh_pass *pass, uint32_t i)
 {
@@ -91,7 +93,8 @@ enum gh_fit gh_replay_match(struct gh_entry *entry, const gh_pass *pass,
             fit = GH_FIT_MOVED;
             continue;
         }
-        /* True also of a host that wrote to the static buffer itself. */
+        /* This is so too if the host has written to the static buffer
+         * itself. */
         if (given->address == wanted->address || given->bytes == 0) {
             continue;
         }
@@ -108,9 +111,9 @@ enum gh_fit gh_replay_match(struct gh_entry *entry, const gh_pass *pass,
     return fit;
 }
 
-/* Zeroes what earlier passes have left behind the inputs of this one: of this
- * entry's, or all that there is room for when another one has written there
- * since. */
+/* Zeroes what earlier passes have left behind the inputs of this one.  That
+ * reaches as far as this entry has filled its inputs, or to their ends if
+ * another entry has written to the block since. */
 static gh_status zero_tails(struct gh_capture *c, struct gh_entry *entry,
                             void *stream, gh_error *err)
 {

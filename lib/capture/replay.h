@@ -18,24 +18,27 @@ enum gh_fit {
     GH_FIT_NO     /* the graph cannot serve these inputs */
 };
 
-/* replay.c: the same from input `first` on, the first that is not where the
- * graph reads it. */
+/* replay.c: the rest of gh_replay_fits(), from input `first` on.  That is the
+ * first input that is not where the graph reads it. */
 enum gh_fit gh_replay_match(struct gh_entry *entry, const gh_pass *pass,
                             uint32_t first);
 
-/* More than any device has; sums of so many, aligned, are numbers still. */
+/* More than any device has, and so little that sums of aligned capacities do
+ * not overflow. */
 #define GH_MOST_CAPACITY (UINT64_C(1) << 48)
 
-/* Whether no input has more bytes than its capacity, and none that is read in
- * place fewer; and the same of one, where there are capacities. */
+/* Whether no input has more bytes than its capacity, and no static one fewer.
+ * The second asks this of one input, of a pass that has capacities. */
 bool gh_replay_holds(const gh_pass *pass);
 bool gh_replay_holds_input(const gh_pass *pass, uint32_t i);
 
-/* Launches the copies that are pending, and zeroes what is behind them. */
+/* Launches the copies that are pending, and zeroes what lies behind the
+ * inputs. */
 gh_status gh_replay_copy_inputs(struct gh_capture *c, struct gh_entry *entry,
                                 void *stream, gh_error *err);
 
-/* On GH_FIT_YES the copies that the launch needs are prepared. */
+/* Whether the graph can serve the inputs.  On GH_FIT_YES the copies that the
+ * launch needs are prepared. */
 static inline enum gh_fit gh_replay_fits(struct gh_entry *entry,
                                          const gh_pass *pass)
 {
@@ -55,11 +58,12 @@ static inline enum gh_fit gh_replay_fits(struct gh_entry *entry,
     return GH_FIT_YES;
 }
 
-/* works.c: the same as gh_launch_bare(), with its times for the trace. */
+/* works.c: gh_launch_bare(), with its times for the trace. */
 gh_status gh_works_launch(struct gh_capture *c, struct gh_entry *entry,
                           void *stream, gh_error *err);
 
-/* offloads.c: with what the entry's script asks for around it. */
+/* offloads.c: a launch, with what the entry's script asks for before and after
+ * it. */
 gh_status gh_launch_with_script(struct gh_capture *c, struct gh_entry *entry,
                                 void *stream, gh_error *err);
 

@@ -86,8 +86,8 @@ static void say_group(const struct gh_capture *c, struct gh_given_up *group)
     group->n = 0;
 }
 
-/* The group of that text, or one to begin: a free one, or the last, once what
- * it has is said. */
+/* Finds the group of that text, or an empty one.  If all are taken, the last is
+ * said and used again. */
 static struct gh_given_up *find_group(struct gh_capture *c, const char *text)
 {
     struct gh_given_up *last = &c->said.given_up[GH_GIVEN_UP - 1];
@@ -198,7 +198,7 @@ static bool was_launched(const struct gh_bank *bank, uint32_t segment)
     return false;
 }
 
-/* In any direction, with a slot or without. */
+/* Whether any pass of the segment was entered, with a slot or without. */
 static bool was_entered(const struct gh_capture *c, uint32_t segment)
 {
     for (uint32_t i = 0; i < c->banks.n; i++) {
@@ -209,7 +209,8 @@ static bool was_entered(const struct gh_capture *c, uint32_t segment)
     return gh_borders_any(c, segment);
 }
 
-/* A host that cannot run the segments of the user's scope or granularity. */
+/* Says which segments were never entered: the host may not know those of the
+ * user's scope or granularity. */
 static void say_missing(struct gh_capture *c)
 {
     uint32_t entered = 0, graphed = 0, missing = 0, first = 0;

@@ -10,7 +10,7 @@
 
 struct gh_capture;
 
-/* Entries that became eager for one and the same reason: said together. */
+/* Entries that became eager for the same reason, which are said together. */
 struct gh_given_up {
     const struct gh_entry *first;
     uint32_t n; /* 0: nothing to say */

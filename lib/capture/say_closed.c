@@ -48,8 +48,8 @@ static void say_ranks_checked(const struct gh_capture *c, const gh_stats *s)
                   (unsigned long long)s->check_failures);
 }
 
-/* A check that finds nothing says so too: its silence may be that of one which
- * has compared nothing. */
+/* A check that finds nothing says so too: silence could also mean that it has
+ * compared nothing. */
 static void say_checked(const struct gh_capture *c, const char *passes)
 {
     const gh_stats *s = &c->stats;
@@ -106,7 +106,7 @@ static void say_summary(const struct gh_capture *c, const gh_stats *s,
                 (unsigned long long)s->copied_bytes, checked, asked);
 }
 
-/* Of a session with several. */
+/* One line for each bank, if the session has several. */
 static void say_banks(const struct gh_capture *c)
 {
     for (uint32_t i = 0; i < c->banks.n && c->banks.n > 1; i++) {

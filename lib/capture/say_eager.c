@@ -31,7 +31,7 @@ void gh_say_not_now(struct gh_capture *c)
     }
 }
 
-/* The inputs may be gone when the pass ends. */
+/* It is described now, as the inputs may be gone when the pass ends. */
 void gh_say_misfit(struct gh_capture *c, const struct gh_entry *entry,
                    const gh_pass *pass)
 {
@@ -83,7 +83,7 @@ static void describe_capture(const struct gh_capture *c, char *text,
              why.text);
 }
 
-/* False for a reason that needs no line. */
+/* False: the reason needs no line. */
 static bool describe_reason(const struct gh_capture *c, char *text,
                             size_t bytes)
 {

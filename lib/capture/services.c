@@ -20,8 +20,8 @@
 
 /* ---- around a recording ------------------------------------------------ */
 
-/* What a table from before 0.3 has in the slots of these names.  It ends
- * before before_recording. */
+/* The types that these slots had before 0.3.  A table of that time ends before
+ * before_recording. */
 typedef gh_status old_record_begin(void *user, void *stream, uint32_t slot);
 typedef void old_record_end(void *user, void *stream, uint32_t slot,
                             uint32_t kept);
@@ -161,7 +161,7 @@ void gh_services_release(struct gh_capture *c, void *object)
     }
 }
 
-/* What the service calls is refused, as in any open pass. */
+/* Calls that the service makes are refused, as in any open pass. */
 void gh_services_released(struct gh_capture *c, void *object)
 {
     const gh_host_services *host = &c->options.host;
@@ -180,7 +180,7 @@ bool gh_services_capture(const struct gh_capture *c)
     return c->options.host.capture_begin != NULL;
 }
 
-/* The host believes in a capture: it is told that there is none. */
+/* Ends a capture that the host believes in, and that does not exist. */
 static void drop(struct gh_capture *c, void *stream)
 {
     const gh_host_services *host = &c->options.host;
@@ -211,7 +211,7 @@ gh_status gh_services_capture_begin(struct gh_capture *c, void *stream,
     return GH_OK;
 }
 
-/* What is wrong with what the service has said, when it has said GH_OK. */
+/* Checks what capture_end has returned with GH_OK. */
 static gh_status check_end(struct gh_capture *c, bool still_open,
                            const void *object, void *graph, uint64_t *n_nodes_p,
                            gh_error *err)
@@ -246,7 +246,8 @@ gh_status gh_services_capture_end(struct gh_capture *c, void *stream,
     if (status != GH_OK) {
         return failed("capture_end", status, err);
     }
-    /* Destroyed with the entry, also when it is refused now. */
+    /* From now on the object is destroyed with the entry, also if it is refused
+     * below. */
     *object_p = object;
     return check_end(c, still_open, object, graph, n_nodes_p, err);
 }

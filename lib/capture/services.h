@@ -22,15 +22,17 @@ void gh_services_destroy(struct gh_capture *c);
 /* Asks the host for the open pass's chunk, the first time.  The stream of the
  * capture is chosen. */
 gh_status gh_services_before_recording(struct gh_capture *c, gh_error *err);
-/* Around a recording: record_begin, and record_end where that was called. */
+/* Called around a recording: record_begin, and record_end if record_begin was
+ * called. */
 gh_status gh_services_route(struct gh_capture *c, gh_error *err);
 void gh_services_unroute(struct gh_capture *c, bool kept);
 
-/* Of a tensor that graphs read; NULL is nothing. */
+/* Retains and releases the object of a tensor that graphs read.  NULL is
+ * allowed. */
 gh_status gh_services_retain(struct gh_capture *c, void *object, gh_error *err);
 void gh_services_release(struct gh_capture *c, void *object);
 
-/* Memory of the host's own that was offloaded is the host's again. */
+/* Tells the host that memory of its own, which was offloaded, is its again. */
 void gh_services_released(struct gh_capture *c, void *object);
 
 /* Graphs that a host captures and launches itself.  Nodes that it has not let
@@ -40,7 +42,7 @@ void gh_services_released(struct gh_capture *c, void *object);
 bool gh_services_capture(const struct gh_capture *c);
 gh_status gh_services_capture_begin(struct gh_capture *c, void *stream,
                                     gh_error *err);
-/* Always leaves the stream out of capture, whatever it returns. */
+/* Whatever it returns, the stream is not captured any more. */
 gh_status gh_services_capture_end(struct gh_capture *c, void *stream,
                                   void **object_p, uint64_t *n_nodes_p,
                                   gh_error *err);

@@ -29,10 +29,11 @@ struct gh_bank;
  * stream that the flight before it was on, as a weight gradient on a stream of
  * its own may still read what the next forward overwrites. */
 struct gh_slot {
-    struct gh_order order; /* of flights, by the buffers that they share */
+    struct gh_order order; /* the order of flights, which share the slot's
+                              buffers */
     uint64_t taken;        /* the number of the pass that took it */
     const struct gh_bank *bank; /* of the flight */
-    uint8_t eager;         /* why none of its passes has a graph; packed.c */
+    uint8_t eager;         /* why no pass of the flight has a graph; packed.c */
     uint64_t packed;       /* `taken`, when that was for its sequences, which
                               come before its first pass */
 };
@@ -79,7 +80,7 @@ void gh_slots_destroy(struct gh_slots *slots);
 struct gh_slot *gh_slots_take_another(struct gh_slots *slots, uint32_t chunk,
                                       uint32_t microbatch, uint32_t *index_p);
 
-/* A pass was given up: the slot goes back if nothing else has run in it. */
+/* A pass was given up: gives the slot back if nothing else has run in it. */
 void gh_slots_cancel(struct gh_slots *slots, uint32_t chunk,
                      uint32_t microbatch);
 
@@ -148,8 +149,8 @@ gh_slots_enter(struct gh_slots *slots, uint32_t chunk_index,
         }
         *found_p = direction == GH_FORWARD ? GH_SLOTS_REPEATED : GH_SLOTS_EARLY;
     } else if (flight->waiting != 0 || flight->loose) {
-        /* Of one without a slot only the number of its forwards is known;
-         * it gets none in the middle of its flight. */
+        /* Without a slot only the number of forwards is known.  A microbatch
+         * gets no slot in the middle of its flight. */
         *found_p = GH_SLOTS_NONE;
     } else if (direction != GH_FORWARD) {
         *found_p = GH_SLOTS_EARLY;
@@ -199,7 +200,7 @@ static inline void gh_slots_ran_forward(struct gh_slots *slots,
     }
 }
 
-/* And its weight gradient is still to come. */
+/* A data gradient has run, and its weight gradient is still to come. */
 static inline void gh_slots_ran_dgrad(struct gh_slots *slots,
                                       uint32_t chunk_index, uint32_t microbatch,
                                       uint32_t segment)
@@ -219,7 +220,7 @@ static inline void gh_slots_give_back(struct gh_slots_chunk *chunk,
     flight->slot = GH_FLIGHT_NO_SLOT;
 }
 
-/* The last pass of the segment; true when it gave the slot back. */
+/* The last pass of the segment has run.  True: that gave the slot back. */
 static inline bool gh_slots_ran_last(struct gh_slots *slots,
                                      uint32_t chunk_index, uint32_t microbatch,
                                      uint32_t segment)

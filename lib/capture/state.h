@@ -1,7 +1,8 @@
 /*
  * state.h - all that a session keeps of its passes.
  *
- * Each file of lib/capture/ has the header of its name, and reads this one.
+ * A file of lib/capture/ has the header of its name, or has its calls below, or
+ * in capture.h or say.h.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -23,7 +24,7 @@
 /* Off the step path: kept out of line, so that the path itself stays short. */
 #define GH_COLD __attribute__((noinline, cold))
 
-/* What the plan and the switch settle for a segment, once. */
+/* What the plan and GRAPHHOOKS_ENABLE settle for a segment, once. */
 struct gh_segment_fate {
     uint32_t chunk;
     uint32_t never; /* why it is never graphed, or not while the host warms up;
@@ -87,25 +88,26 @@ static inline enum gh_capturing gh_open_captured(struct gh_capture *c)
 
 uint64_t gh_now_ns(void);
 
-/* enter.c: what a call that takes part in a flight begins with; sets
+/* enter.c: the beginning of every call that takes part in a flight.  Sets
  * open.bank. */
 gh_status gh_capture_begin_call(struct gh_capture *c, const gh_pass *pass,
                                 gh_error *err);
 
 /* aux.c */
 void gh_aux_release_all(struct gh_capture *c);
-/* The bank's bindings become void; the objects that they retain are the
- * caller's to release.  *n_p: how many. */
+/* Makes the bank's bindings void.  The caller releases the *n_p objects that
+ * are returned. */
 void **gh_aux_give_up(struct gh_capture *c, const struct gh_bank *bank,
                       uint32_t *n_p);
 /* Whether the segment reads what the bank has given up. */
 bool gh_aux_is_void(const struct gh_capture *c, const struct gh_bank *bank,
                     uint32_t segment);
 
-/* banks.c: sets open.entry to a place for a graph, in a bank that may have
- * some.  Why there is none, or GH_REASON_NONE. */
+/* banks.c: sets open.entry to a place for a graph.  Returns why there is none,
+ * or GH_REASON_NONE. */
 gh_reason gh_capture_find_place(struct gh_capture *c, const gh_pass *pass);
-/* A bank that was not declared, or another group's. */
+/* The error for a bank that was not declared, or that belongs to another
+ * group. */
 gh_status gh_capture_refuse_bank(const struct gh_capture *c,
                                  const gh_pass *pass, gh_error *err);
 

@@ -14,7 +14,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Of equals the first that was declared; NULL: none has ranks. */
+/* The bank with the most ranks; of equals the one that was declared first.
+ * NULL: none has ranks. */
 static struct gh_bank *widest(const struct gh_capture *c)
 {
     struct gh_bank *found = NULL;
@@ -66,7 +67,8 @@ static gh_status bring(struct gh_capture *c, struct gh_bank *bank,
     return status == GH_OK ? GH_OK : gh_ranks_part(c, bank, why.text, err);
 }
 
-/* All are in one place, with what each has said besides. */
+/* Brings the words of all ranks here.  The ranks part unless all are in the
+ * same place. */
 static gh_status meet(struct gh_capture *c, struct gh_bank *bank, void *stream,
                       const uint64_t *mine, const uint64_t **all_p,
                       gh_error *err)
@@ -93,7 +95,7 @@ static uint32_t first_that_lacks(const struct gh_bank *bank,
     return GH_NO_RANK;
 }
 
-/* As many as ranks can say at once. */
+/* Takes the maximum of as many times as ranks can tell each other at once. */
 static gh_status take_largest(struct gh_capture *c, struct gh_bank *bank,
                               double *ns, uint32_t n, gh_error *err)
 {

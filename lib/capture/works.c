@@ -13,7 +13,7 @@
 #include "plan/kinds.h"
 #include "trace/trace.h"
 
-/* What may be under way on the device. */
+/* Works that may be under way on the device at once. */
 #define ROOM 4096u
 
 gh_status gh_works_create(struct gh_capture *c, gh_error *err)

@@ -10,12 +10,12 @@
 
 #include "capture/state.h"
 
-/* Nothing where nothing is traced, or where there is no device. */
+/* Does nothing if nothing is traced, or without a device. */
 gh_status gh_works_create(struct gh_capture *c, gh_error *err);
-/* After the last work has ended; what is left of it goes to the trace. */
+/* Called after the last work has ended.  Hands what is left to the trace. */
 void gh_works_destroy(struct gh_capture *c);
 
-/* Hands what is over to the trace. */
+/* Hands the work that has ended to the trace. */
 void gh_works_collect(struct gh_capture *c);
 
 /* replay.h declares gh_works_launch(), for the inline launch. */

@@ -15,8 +15,9 @@
 #include "offload/copy.h"
 #include "offload/measure.h"
 
-/* What another instance has brought back and not read yet is on the host
- * still: it comes again when it is needed. */
+/* Takes the buffer from another instance that was brought back and is not
+ * read yet.  The host still has that one, so it is copied again when it is
+ * needed. */
 static gh_status clear_buffer(struct gh_offload *o, struct gh_ring_buffer *back,
                               const struct gh_instance *wanted, gh_error *err)
 {
@@ -107,7 +108,7 @@ gh_status gh_move_back(struct gh_offload *o, struct gh_instance *i,
     if (status != GH_OK) {
         return status;
     }
-    if (i->back != NULL) { /* in another buffer than the one that is meant */
+    if (i->back != NULL) { /* it was brought back into another buffer */
         i->back->holder = NULL;
         i->back = NULL;
         i->state = GH_INSTANCE_AWAY;

@@ -66,7 +66,7 @@ gh_status gh_move_begin(struct gh_offload *o, struct gh_instance *i,
     return GH_OK;
 }
 
-/* Copies that are to be issued, those of one call at a time. */
+/* Issues the copies that were gathered, in one call, and begins anew. */
 static gh_status issue_all(struct gh_offload *o, struct gh_copies_out *copies,
                            gh_error *err)
 {
@@ -115,8 +115,9 @@ static gh_status issue_out(struct gh_offload *o, const struct gh_instance *i,
     return status;
 }
 
-/* Without a buffer the host's own memory is read, whose loan has one mark for
- * both. */
+/* The event that says that the memory to be copied is written.  Without a
+ * buffer that is the host's own memory, and its loan has one mark for both
+ * ends. */
 static void *filled_of(const struct gh_instance *i)
 {
     return i->out != NULL ? i->out->filled : i->loan->mark;
@@ -127,7 +128,7 @@ static void *read_of(const struct gh_instance *i)
     return i->out != NULL ? i->out->read : i->loan->mark;
 }
 
-/* It is issued. */
+/* The copy is issued: gives back the buffer or the loan. */
 static void leave_device(struct gh_offload *o, struct gh_instance *i)
 {
     if (i->out != NULL) {
@@ -231,8 +232,9 @@ void gh_move_unqueue(struct gh_offload *o, const struct gh_instance *i)
     }
 }
 
-/* All of them wait, then all are copied in as few calls as may be, and then all
- * are marked.  What fails is issued again. */
+/* First the stream waits for all that is queued, then all copies are issued in
+ * as few calls as possible, and then all are marked.  What is not marked after
+ * a failure stays in the queue and is issued again. */
 static gh_status copy_queue_out(struct gh_offload *o, gh_error *err)
 {
     struct gh_copies_out copies;
@@ -266,7 +268,8 @@ static gh_status copy_queue_out(struct gh_offload *o, gh_error *err)
     return status;
 }
 
-/* Copies of one call have no times of their own. */
+/* Whether each group's copies are timed.  Those that share a call have no times
+ * of their own. */
 static bool is_timed(const struct gh_offload *o)
 {
     return o->spans != NULL || gh_is_measured(o);

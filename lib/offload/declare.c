@@ -33,7 +33,7 @@ static gh_status check_segment(const struct gh_offload *o,
     return GH_OK;
 }
 
-/* As the pass of that segment would have saved and committed it. */
+/* Adds the group as if the pass of that segment had saved and committed it. */
 static gh_status add(struct gh_offload *o, const gh_offload_declared *d,
                      gh_error *err)
 {
@@ -48,7 +48,7 @@ static gh_status add(struct gh_offload *o, const gh_offload_declared *d,
     const struct gh_offload_at at = {
         .chunk = o->plan->segments[d->segment].chunk,
         .slot = GH_SLOT_NONE,
-        .pass = d->segment + UINT64_C(1), /* 0 is of none */
+        .pass = d->segment + UINT64_C(1), /* 0 means no pass */
     };
     struct gh_group *group;
     struct gh_split split;

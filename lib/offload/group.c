@@ -42,7 +42,7 @@ bool gh_group_is_lent(const struct gh_offload *o,
     return o->memory->host->released != NULL && wanted->object != NULL;
 }
 
-/* What overlaps is copied once. */
+/* Tensors of the host's own may overlap: those bytes are counted once. */
 static void split_own(const struct gh_offload *o,
                       const gh_offload_group *wanted, bool goes,
                       struct gh_split *split)
@@ -164,7 +164,7 @@ static gh_status check_module(const struct gh_offload *o, uint32_t layer,
     return GH_OK;
 }
 
-/* The most that the profile sees is what the rings are for. */
+/* Notes the largest size that the profile sees.  The rings are made for it. */
 static gh_status learn(struct gh_offload *o, const struct gh_offload_at *at,
                        struct gh_group *group, const struct gh_split *split,
                        gh_error *err)
@@ -172,7 +172,7 @@ static gh_status learn(struct gh_offload *o, const struct gh_offload_at *at,
     struct gh_size_class *size_class;
     gh_status status;
 
-    /* What no backward reads says nothing of what one will. */
+    /* An evaluation says nothing about what a backward will read. */
     if (at->forward_only) {
         return group->size_class == NULL && split->goes != 0
                    ? gh_table_classify(&o->table, group, split->goes, err)
@@ -254,7 +254,7 @@ gh_status gh_group_saved(struct gh_offload *o, const struct gh_offload_at *at,
                              instance_p, err);
 }
 
-/* What is in it is not needed any more. */
+/* Makes the memory as large as `bytes`.  What it holds is lost. */
 static gh_status widen(struct gh_offload *o, uint64_t bytes, void **memory_p,
                        uint64_t *bytes_p, gh_error *err)
 {
@@ -286,13 +286,15 @@ gh_status gh_group_keep(struct gh_offload *o, struct gh_instance *i,
     return status;
 }
 
-/* An eager pass has left there what a backward will read. */
+/* Whether a backward will read from `kept` what an eager pass has left
+ * there. */
 static bool holds_kept(const struct gh_instance *i)
 {
     return gh_instance_is_live(i) && i->stays != 0 && i->held == i->kept;
 }
 
-/* The flight goes on with the memory that it has. */
+/* Gives the instance new memory for the graph.  The present flight keeps the
+ * old one, as `wider`. */
 static gh_status put_aside(struct gh_offload *o, struct gh_instance *i,
                            uint64_t bytes, gh_error *err)
 {
@@ -324,7 +326,7 @@ gh_status gh_group_keep_for_graph(struct gh_offload *o, struct gh_instance *i,
                        (unsigned long long)bytes,
                        (unsigned long long)i->kept_bytes);
     }
-    /* Graphs of other banks come to the same memory: it is the largest's. */
+    /* Graphs of all banks share this memory, so it is made for the largest. */
     if (bytes != 0 && bytes < i->group->all) {
         bytes = i->group->all;
     }

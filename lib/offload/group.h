@@ -11,7 +11,7 @@
 /* How a group's tensors are split. */
 struct gh_split {
     uint64_t goes, stays; /* bytes, each tensor aligned */
-    uint64_t layout;      /* the same for the same tensors only */
+    uint64_t layout;      /* a hash: equal for equal tensors */
 };
 
 /* Finds the group, or adds it; the first step learns its size. */
@@ -20,7 +20,8 @@ gh_status gh_group_meet(struct gh_offload *offload,
                         const gh_offload_group *wanted,
                         struct gh_group **group_p, struct gh_split *split_p,
                         gh_error *err);
-/* The instance that was saved by this microbatch. */
+/* Finds the instance of this microbatch.  Fails if the group was never
+ * saved. */
 gh_status gh_group_saved(struct gh_offload *offload,
                          const struct gh_offload_at *at, uint32_t layer,
                          uint32_t module, struct gh_instance **instance_p,
@@ -28,35 +29,36 @@ gh_status gh_group_saved(struct gh_offload *offload,
 
 /* Whether a tensor of so many bytes is large enough to go. */
 bool gh_group_tensor_goes(const struct gh_offload *offload, uint64_t bytes);
-/* How it is split where the part that can go does, or does not. */
+/* How the group is split, if the part that can go goes, or stays. */
 struct gh_split gh_group_split(const struct gh_offload *offload,
                                const gh_offload_group *wanted, bool goes);
-/* Writes down which bytes of the part that goes are tensors; returns how many
- * runs they are. */
+/* Finds the runs of the part that goes: the bytes that are tensors.  Returns
+ * their number. */
 uint32_t gh_group_find_runs(const struct gh_offload *offload,
                             const gh_offload_group *wanted,
                             struct gh_run runs[GH_MAX_GROUP]);
-/* Says where each tensor is. */
+/* Sets the address of each tensor: in `moved` for those that go, else in
+ * `kept`. */
 void gh_group_lay_out(const struct gh_offload *offload,
                       gh_offload_group *wanted, bool goes, void *moved,
                       void *kept);
 
-/* Whether the host hears of the end of a loan; no part of it is needed where
- * not. */
+/* Whether the library may read the group where the host has it, as the host
+ * hears when the loan ends. */
 bool gh_group_is_lent(const struct gh_offload *offload,
                       const gh_offload_group *wanted);
 
-/* Memory of the instance's own for so many bytes: `kept`, or where a graph
- * knows that and it is too small, `wider`. */
+/* Gives the instance device memory for so many bytes: `kept`, or `wider` if a
+ * graph knows `kept` and that is too small. */
 gh_status gh_group_keep(struct gh_offload *offload,
                         struct gh_instance *instance, uint64_t bytes,
                         gh_error *err);
-/* `kept` has at least so many bytes, for a graph to know it. */
+/* Makes `kept` at least so large.  A graph may know it from now on. */
 gh_status gh_group_keep_for_graph(struct gh_offload *offload,
                                   struct gh_instance *instance, uint64_t bytes,
                                   gh_error *err);
 
-/* A call out of its turn. */
+/* The error for a call out of turn. */
 gh_status gh_group_refuse(const struct gh_offload *offload,
                           const struct gh_instance *instance, const char *call,
                           gh_error *err);

@@ -2,9 +2,8 @@
  * launch.c - what the library does around every launch of a recorded pass, in
  * the place of the host.
  *
- * script.c has recorded what.  The buffers are those that the graph knows, so
- * that a group which is elsewhere this time keeps the graph from being
- * launched.
+ * script.c has written the steps down.  The graph knows the buffers of its
+ * groups: if one of them is elsewhere this time, the graph is not launched.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -54,7 +53,8 @@ static gh_status begin_save(struct gh_offload *o,
     return status;
 }
 
-/* The graph would read or write where the group is not. */
+/* The error for a group that is elsewhere than where the graph reads or writes
+ * it. */
 static gh_status refuse_place(const struct gh_offload *o,
                               const struct gh_instance *i, gh_error *err)
 {
@@ -119,7 +119,7 @@ static void take_back(struct gh_offload *o,
     }
 }
 
-/* The graph waits for what was copied last from the buffer, or into it. */
+/* Notes that the graph waits for the last copy from the buffer, or into it. */
 static void measure_wait(struct gh_offload *o,
                          const struct gh_offload_step *step)
 {
@@ -177,7 +177,8 @@ static void commit(struct gh_offload *o, struct gh_instance *i)
     i->state = GH_INSTANCE_AWAY;
 }
 
-/* Those that come next need the buffers of all that was released. */
+/* All releases give their buffers back before anything is copied ahead: the
+ * next groups need those buffers. */
 static void end_loads(struct gh_offload *o,
                       const struct gh_offload_script *script)
 {

@@ -49,7 +49,8 @@ void gh_move_end(struct gh_offload *o, struct gh_instance *i)
     i->state = GH_INSTANCE_RELEASED;
 }
 
-/* Without a slot nobody but the instance keeps the order of its users. */
+/* Without a slot, only this event orders one user of the instance's memory
+ * after the other. */
 gh_status gh_move_note_end(struct gh_offload *o, struct gh_instance *i,
                            gh_error *err)
 {
@@ -68,8 +69,8 @@ gh_status gh_move_note_end(struct gh_offload *o, struct gh_instance *i,
 
 /* ---- what is given up -------------------------------------------------- */
 
-/* Who writes there next comes after the writers so far, and after what was
- * issued of the copy. */
+/* Orders the next writer of the buffer after the writers so far, and after what
+ * was issued of the copy.  The next copy of the block comes after them too. */
 static void let_out_go(struct gh_offload *o, const struct gh_instance *i)
 {
     if (i->out != NULL) {
@@ -83,7 +84,8 @@ static void let_out_go(struct gh_offload *o, const struct gh_instance *i)
     }
 }
 
-/* A copy that failed may have been issued in part. */
+/* The copy may have been issued in part, so the loan ends when its mark is
+ * reached. */
 static void let_lent_go(struct gh_offload *o, struct gh_instance *i)
 {
     if (gh_device_event_record(o->dev, i->loan->mark, o->out, NULL) == GH_OK) {

@@ -17,8 +17,9 @@
 
 /* ---- where it goes ----------------------------------------------------- */
 
-/* Its place in the ring if that is free, else whichever is; one more where the
- * host has all of them open at once. */
+/* Chooses a buffer of the ring: the group's place if that is free, or else any
+ * that is free.  If the host has all of them open at once, the ring gets one
+ * more. */
 static gh_status choose_out(struct gh_offload *o, const struct gh_instance *i,
                             struct gh_ring_buffer **out_p, gh_error *err)
 {
@@ -48,7 +49,7 @@ static gh_status choose_out(struct gh_offload *o, const struct gh_instance *i,
     return status;
 }
 
-/* Whether the part that can go does, this time. */
+/* Whether the part that can go goes this time. */
 static bool can_go(struct gh_offload *o, struct gh_group *group,
                    const struct gh_split *split)
 {
@@ -82,7 +83,7 @@ static void say_pool(struct gh_offload *o, const gh_error *why)
     }
 }
 
-/* On the way to the host, or not if there is no memory for it there.  What is
+/* Takes a block and a buffer.  Without pinned memory the group stays.  What is
  * copied from where the host has it needs no buffer. */
 static gh_status begin_to_go(struct gh_offload *o, struct gh_instance *i,
                              uint64_t bytes, bool direct, gh_error *err)
@@ -106,7 +107,8 @@ static gh_status begin_to_go(struct gh_offload *o, struct gh_instance *i,
                   : gh_device_event_wait(o->dev, i->stream, out->read, err);
 }
 
-/* Without a slot nobody but the instance keeps the order of its users. */
+/* Without a slot, only this event orders one user of the instance's memory
+ * after the other. */
 static gh_status follow_last(struct gh_offload *o, const struct gh_instance *i,
                              gh_error *err)
 {
@@ -115,7 +117,7 @@ static gh_status follow_last(struct gh_offload *o, const struct gh_instance *i,
                : GH_OK;
 }
 
-/* Memory of the instance's own for what stays and is written there. */
+/* Gives the instance memory for what stays, if that is to be written there. */
 static gh_status begin_to_stay(struct gh_offload *o, struct gh_instance *i,
                                uint64_t bytes, gh_error *err)
 {
@@ -126,7 +128,8 @@ static gh_status begin_to_stay(struct gh_offload *o, struct gh_instance *i,
 
 /* ---- save -------------------------------------------------------------- */
 
-/* The host has the tensors: what goes is known by now. */
+/* Saves tensors that lie where the host has put them.  i->goes is settled by
+ * now. */
 static gh_status save_own(struct gh_offload *o, struct gh_instance *i,
                           const gh_offload_group *wanted, bool lent,
                           gh_error *err)
@@ -161,7 +164,7 @@ static gh_status save_given(struct gh_offload *o, struct gh_instance *i,
     return status;
 }
 
-/* What is known of the instance is of its last flight. */
+/* Resets what the instance knows of its last flight. */
 static void begin_flight(struct gh_instance *i, const struct gh_offload_at *at,
                          uint64_t layout)
 {
@@ -226,7 +229,7 @@ static gh_status save(struct gh_offload *o, const struct gh_offload_at *at,
 
 /* ---- commit ------------------------------------------------------------ */
 
-/* No backward comes: the buffer is free once this has run. */
+/* No backward follows: the buffer is free once this forward has run. */
 static gh_status end_for_nobody(struct gh_offload *o, struct gh_instance *i,
                                 gh_error *err)
 {
@@ -242,8 +245,8 @@ static gh_status end_for_nobody(struct gh_offload *o, struct gh_instance *i,
     return status;
 }
 
-/* The copy may read; beyond the most in flight, the host's stream waits for the
- * oldest. */
+/* Lets the copy read the host's own memory.  If too many copies are in flight,
+ * the host's stream waits for the oldest. */
 static gh_status mark_written(struct gh_offload *o, const struct gh_instance *i,
                               gh_error *err)
 {
@@ -257,7 +260,8 @@ static gh_status mark_written(struct gh_offload *o, const struct gh_instance *i,
                : status;
 }
 
-/* Its tensors are where the host has them: copied from there, now or later. */
+/* Commits tensors that lie where the host has put them.  They are copied from
+ * there: now to a buffer, or later by the copy out. */
 static gh_status commit_own(struct gh_offload *o, struct gh_instance *i,
                             gh_error *err)
 {
@@ -270,8 +274,8 @@ static gh_status commit_own(struct gh_offload *o, struct gh_instance *i,
                : status;
 }
 
-/* The buffer is written; beyond the most in flight, the host's stream waits for
- * the oldest copy. */
+/* Lets the copy read the buffer.  If too many copies are in flight, the host's
+ * stream waits for the oldest. */
 static gh_status mark_filled(struct gh_offload *o, const struct gh_instance *i,
                              gh_error *err)
 {

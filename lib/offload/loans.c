@@ -137,7 +137,8 @@ void gh_loans_lose(struct gh_loans *loans, struct gh_loan *loan)
     append(&loans->lost, loan);
 }
 
-/* NULL and 0 are of no recording. */
+/* Ends the recorded loans of the instance or of the pass.  NULL and 0 match
+ * none. */
 static void end_of(struct gh_loans *loans, const struct gh_instance *instance,
                    uint64_t pass)
 {

@@ -42,36 +42,38 @@ struct gh_loans {
 /* Every copy has ended. */
 void gh_loans_free(struct gh_loans *loans);
 
-/* Of an instance; with a mark that its writer and its copy record. */
+/* Begins a loan of an instance.  `marked`: with an event that its writer and
+ * its copy record. */
 gh_status gh_loans_begin(struct gh_loans *loans, void *object, bool marked,
                          struct gh_loan **loan_p, gh_error *err);
-/* Of a recording. */
+/* Begins a loan of a recording. */
 gh_status gh_loans_record(struct gh_loans *loans, void *object,
                           const struct gh_instance *instance, uint64_t pass,
                           gh_error *err);
 
-/* Nobody reads it any more. */
+/* Ends the loan: the library does not read the object any more. */
 void gh_loans_end(struct gh_loans *loans, struct gh_loan *loan);
-/* It ends when its mark has been reached. */
+/* The copy is issued: the loan ends when its mark has been reached. */
 void gh_loans_leave(struct gh_loans *loans, struct gh_loan *loan,
                     const struct gh_size_class *of);
-/* The mark of the copy that is n before the next one of the class; NULL: there
- * are fewer, or n is 0. */
+/* The mark of the n-th last copy of the class that was issued.  NULL: there are
+ * fewer, or n is 0. */
 void *gh_loans_mark_before(const struct gh_loans *loans,
                            const struct gh_size_class *of, uint32_t n);
-/* It ends with the session. */
+/* Nobody can say when the copy has ended: the loan ends with the session. */
 void gh_loans_lose(struct gh_loans *loans, struct gh_loan *loan);
-/* Those of the recording of that pass, or of that instance; all of them. */
+/* Ends the recorded loans of that pass, of that instance, or all. */
 void gh_loans_end_pass(struct gh_loans *loans, uint64_t pass);
 void gh_loans_end_instance(struct gh_loans *loans,
                            const struct gh_instance *instance);
 void gh_loans_end_recorded(struct gh_loans *loans);
-/* The device is idle. */
+/* Ends all loans.  The device is idle. */
 void gh_loans_end_all(struct gh_loans *loans);
 
-/* Ends those whose mark has been reached. */
+/* Ends the loans whose mark has been reached. */
 void gh_loans_poll(struct gh_loans *loans);
-/* One that has ended, once; false: there is none. */
+/* Hands over the object of a loan that has ended, each once.  False: there is
+ * none. */
 bool gh_loans_take(struct gh_loans *loans, void **object_p);
 
 #endif

@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-/* What comes later in a step is not measured. */
+/* Points, copies and waits of a step beyond these are not measured. */
 #define MOST_POINTS 16384u
 #define MOST_COPIES 8192u
 #define MOST_WAITS 8192u
@@ -140,7 +140,7 @@ void gh_measure_copy_end(struct gh_offload *o, struct gh_ring_buffer *buffer,
     struct gh_measure *m = o->measure;
     struct copy *copy = &m->copies[m->n_copies - (m->n_copies != 0)];
 
-    /* One that began before this step, or found no room, is not measured. */
+    /* A copy that began before this step, or found no room, is not measured. */
     if (buffer != NULL) {
         buffer->timed = 0;
     }

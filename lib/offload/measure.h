@@ -14,7 +14,8 @@
 
 #include "offload/offload.h"
 
-/* A point of a pass.  What is asked for is there when the wait is over. */
+/* A point of a pass.  The wait for a buffer is between an ASKED and the point
+ * after it. */
 enum gh_point {
     GH_POINT_SAVE_ASKED,
     GH_POINT_SAVE,
@@ -25,21 +26,21 @@ enum gh_point {
     GH_POINT_LAUNCH /* of a graph that waits somewhere in it */
 };
 
-/* From now on; without memory for it nothing is measured. */
+/* Begins to measure.  Without memory nothing is measured. */
 void gh_measure_begin(struct gh_offload *offload);
-/* What is measured is complete; it stays until it is read. */
+/* Ends the measurement, which is kept until it is read. */
 void gh_measure_end(struct gh_offload *offload);
 void gh_measure_free(struct gh_offload *offload);
 
 void gh_measure_point(struct gh_offload *offload, enum gh_point point,
                       const struct gh_instance *instance, void *stream);
-/* Around the copies of an instance, on their stream.  The buffer is the one
- * on the device; NULL: they are from other memory. */
+/* Called around the copies of an instance, on their stream.  `buffer` is the
+ * one on the device; NULL: the copies read the host's own memory. */
 void gh_measure_copy_begin(struct gh_offload *offload,
                            const struct gh_instance *instance, bool out);
 void gh_measure_copy_end(struct gh_offload *offload,
                          struct gh_ring_buffer *buffer, bool out);
-/* The launch that was a point waits for the last copy of the buffer. */
+/* The launch that was the last point waits for the last copy of the buffer. */
 void gh_measure_wait(struct gh_offload *offload,
                      const struct gh_ring_buffer *buffer);
 
@@ -48,15 +49,16 @@ static inline bool gh_is_measured(const struct gh_offload *offload)
     return offload->measure != NULL;
 }
 
-/* Times of the groups, which are in the order of the table.  The marks are
- * the caller's to free.  Waits for the device.  False: nothing is known. */
+/* Writes the times to the profile, whose groups are in the order of the
+ * table.  The caller frees the marks.  Waits for the device.  False: nothing
+ * is known. */
 bool gh_measure_read(struct gh_offload *offload, struct gh_profile *profile,
                      struct gh_mark **marks_p);
-/* Whether the device has waited for the host: replays leave less time than was
- * measured. */
+/* Whether the device has waited for the host.  Replays then leave less time for
+ * copies than was measured. */
 bool gh_measure_was_idle(const struct gh_offload *offload);
-/* Adds to the statistics what has come of a step that is over; false: the
- * device is not done with it. */
+/* Adds the times of a step that is over to the statistics.  False: the device
+ * has not finished it. */
 bool gh_measure_sum(const struct gh_offload *offload, gh_offload_stats *stats);
 
 #endif

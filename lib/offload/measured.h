@@ -23,7 +23,7 @@ struct copy {
     void *began, *ended;
 };
 
-/* Of a launch for a copy. */
+/* A launch that waits for a copy. */
 struct wait {
     uint32_t point, copy;
 };
@@ -33,8 +33,8 @@ struct gh_measure {
     struct copy *copies;
     struct wait *waits;
     uint32_t n_points, n_copies, n_waits;
-    uint32_t idle; /* points that the device had come to before the next was
-                      issued: it waits for the host */
+    uint32_t idle; /* points that the device had reached before the next one was
+                      issued: it was waiting for the host */
     bool over;     /* the step is */
     bool failed;
 };

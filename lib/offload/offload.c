@@ -52,7 +52,8 @@ gh_status gh_offload_create(const struct gh_offload_options *options,
     return GH_OK;
 }
 
-/* Calls back for every instance that is in flight; returns how many are. */
+/* Calls `call` for every instance that is in flight, and returns how many there
+ * are. */
 static uint32_t for_each_live(struct gh_offload *o,
                               void (*call)(struct gh_offload *o,
                                            struct gh_instance *i,
@@ -228,8 +229,8 @@ bool gh_offload_asks_ranks(const struct gh_offload *o)
            o->shown_steps + 1 == gh_offload_profile_steps(o);
 }
 
-/* Of the steps after the profile the one that is measured for a log at info,
- * which comes when all that can be is recorded. */
+/* With a log at info this step after the profile is measured.  By then all that
+ * can be recorded is. */
 #define MEASURED_STEP 4
 
 static void count_steps(struct gh_offload *o)

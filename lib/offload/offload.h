@@ -39,7 +39,7 @@ struct gh_offload_options {
     uint64_t pool_bytes; /* 0: no limit */
     uint32_t prefetch;   /* groups that come back ahead; 0: all that the rings
                             have room for */
-    uint32_t in_flight;  /* copies out of a ring under way; 0: no limit */
+    uint32_t in_flight;  /* most copies out of a ring at once; 0: no limit */
     double link_rate;    /* bytes in a microsecond; 0: what is measured */
     uint32_t max_slots;
     bool delay;
@@ -77,7 +77,7 @@ struct gh_offload {
     gh_offload_stats stats;
 };
 
-/* declare.c: what a host knows, in the place of the profile. */
+/* declare.c: settles by what a host declares, without a profile. */
 gh_status gh_offload_settle_declared(struct gh_offload *offload,
                                      const gh_offload_declared *groups,
                                      uint32_t n, uint32_t in_flight,
@@ -99,7 +99,7 @@ gh_status gh_offload_create(const struct gh_offload_options *options,
                             const struct gh_plan *plan, struct gh_device *dev,
                             struct gh_memory *memory, const struct gh_log *log,
                             struct gh_offload **offload_p, gh_error *err);
-/* Its copies have ended, and with them every loan. */
+/* Waits until all copies have ended, and ends every loan. */
 void gh_offload_rest(struct gh_offload *offload);
 /* Rests.  NULL is allowed. */
 void gh_offload_destroy(struct gh_offload *offload);
@@ -166,18 +166,18 @@ void gh_offload_take_back(struct gh_offload *offload,
 void gh_offload_cancel(struct gh_offload *offload, uint64_t pass,
                        bool forward);
 
-/* Whether the step is the one that is learnt from: nothing may be recorded
- * yet. */
+/* Whether offload still learns from the step.  Nothing may be recorded until it
+ * has. */
 bool gh_offload_is_profiling(const struct gh_offload *offload,
                              uint64_t steps_ended);
 
-/* Of the longest profile. */
+/* The steps of the longest profile that the options allow. */
 uint64_t gh_offload_profile_steps(const struct gh_offload *offload);
 /* Whether the ranks agree in this step on how long exchanges took
  * (exchanges.h): the same on all of them, also on one that could not measure. */
 bool gh_offload_asks_ranks(const struct gh_offload *offload);
 
-/* Issues the commits that wait. */
+/* Issues the commits that are queued. */
 gh_status gh_offload_flush(struct gh_offload *offload, gh_error *err);
 /* The step is over: the first one settles what goes. */
 gh_status gh_offload_end_step(struct gh_offload *offload, gh_error *err);

@@ -220,7 +220,7 @@ bool gh_own_fits(const struct gh_own *own, const gh_offload_group *wanted)
     return fits;
 }
 
-/* Names the first that differs. */
+/* Names the first tensor that differs. */
 gh_status gh_own_refuse_load(const struct gh_offload *o,
                              const struct gh_own *own,
                              const gh_offload_group *wanted, gh_error *err)

@@ -55,53 +55,54 @@ static inline bool gh_instance_is_own(const struct gh_instance *instance)
     return instance->own != NULL && instance->own->mode != GH_OWN_NOT;
 }
 
-/* Finds the spans, and where they lie if the part that can go does, or does
- * not.  Leaves the mode alone. */
+/* Finds the spans, and where each lies if the part that can go goes, or stays.
+ * Leaves the mode alone. */
 void gh_own_lay(const struct gh_offload *offload,
                 const gh_offload_group *wanted, bool goes, struct gh_own *own);
-/* The same spans, if the part that can go does, or does not. */
+/* Splits the same spans again: the part that can go goes, or stays. */
 void gh_own_split(const struct gh_offload *offload, struct gh_own *own,
                   bool goes);
-/* How they are held: `lent` is whether the host hears when they are its
- * again. */
+/* Chooses how the tensors are held.  `lent`: the host hears when the memory is
+ * its again. */
 enum gh_own_mode gh_own_choose(bool goes, bool lent, bool eager);
 
-/* A place for what is known of an instance; made once. */
+/* Makes instance->own, once. */
 gh_status gh_own_make(struct gh_instance *instance, gh_error *err);
 void gh_own_copy(struct gh_own *to, const struct gh_own *from);
 
-/* The next flight may not be the host's own. */
+/* Resets the mode, as the next flight may have no tensors of the host's own. */
 static inline void gh_own_forget(struct gh_instance *instance)
 {
     if (instance->own != NULL) {
         instance->own->mode = GH_OWN_NOT;
     }
 }
-/* A commit by another pass than the one that has saved it. */
+/* The error for a commit by another pass than the one that has saved. */
 gh_status gh_own_refuse_pass(const struct gh_offload *offload,
                              const struct gh_instance *instance,
                              gh_error *err);
 
-/* As gh_group_find_runs(): out of the host's memory, or of a buffer. */
+/* Like gh_group_find_runs().  `direct`: the runs are read from the host's
+ * memory, and else from a buffer. */
 uint32_t gh_own_find_runs(const struct gh_own *own, bool direct,
                           struct gh_run runs[GH_MAX_GROUP]);
-/* Copies what the mode says to where the library has it. */
+/* Copies to the library's memory what the mode says. */
 gh_status gh_own_stage(struct gh_offload *offload, const struct gh_own *own,
                        void *moved, void *kept, void *stream, gh_error *err);
 
-/* Whether the tensors are those that were saved. */
+/* Whether the tensors have the sizes of those that were saved. */
 bool gh_own_fits(const struct gh_own *own, const gh_offload_group *wanted);
 gh_status gh_own_refuse_load(const struct gh_offload *offload,
                              const struct gh_own *own,
                              const gh_offload_group *wanted, gh_error *err);
-/* Says where each tensor is. */
+/* Sets the address of each tensor. */
 void gh_own_lay_out(const struct gh_own *own, gh_offload_group *wanted,
                     void *moved, void *kept);
 
-/* For a graph that loads the group: `from` of what stays becomes where that
- * graph reads it, which is where the host has it, or in `kept`. */
+/* For a graph that loads the group: sets `from` of each span that stays to
+ * where the graph reads it.  That is where the host has it, or in `kept`. */
 void gh_own_fix(struct gh_own *own, void *kept);
-/* Brings what stays there, before a launch. */
+/* Copies what stays to where the graph reads it, before a launch. */
 gh_status gh_own_bring(struct gh_offload *offload,
                        const struct gh_instance *instance,
                        const struct gh_own *fixed, void *stream, gh_error *err);

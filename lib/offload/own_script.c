@@ -22,7 +22,7 @@ static gh_status make_own(struct gh_offload_step *step, gh_error *err)
     return gh_own_make(step->instance, err);
 }
 
-/* What stays where the host has it needs no memory of the library's. */
+/* Tensors that stay where the host has them need no memory of the library's. */
 gh_status gh_own_record_save(const struct gh_offload *o,
                              const gh_offload_group *wanted,
                              struct gh_offload_step *step, gh_error *err)

@@ -12,7 +12,7 @@
 void gh_report_decision(struct gh_offload *offload,
                         const struct gh_policy *policy,
                         const struct gh_profile *profile);
-/* One line, as the session closes. */
+/* Writes one line when the session closes. */
 void gh_report_end(const struct gh_offload *offload,
                    const gh_offload_stats *stats);
 

@@ -28,8 +28,8 @@ struct gh_ring_buffer {
 struct gh_ring {
     uint64_t bytes; /* of each buffer */
     uint32_t n;
-    uint32_t places; /* those that groups have by their place; the others are
-                        for passes that run eagerly */
+    uint32_t places; /* the first of them, which groups have by gh_ring_place();
+                        the others are for passes that run eagerly */
     struct gh_ring_buffer **buffers;
     uint64_t turns;
 };
@@ -42,11 +42,11 @@ void gh_ring_shrink(struct gh_ring *ring, uint32_t n, struct gh_memory *memory);
 /* Nothing uses them any more. */
 void gh_ring_free(struct gh_ring *ring, struct gh_memory *memory);
 
-/* The one that nobody holds and that was taken longest ago; NULL: none. */
+/* The free buffer that was taken longest ago; NULL: none is free. */
 struct gh_ring_buffer *gh_ring_oldest(const struct gh_ring *ring);
 
-/* The one `n` places before it, round the ring; NULL: none of 0, nor of as many
- * as there are places. */
+/* The buffer `n` places before it, round the ring; NULL if n is 0, or not less
+ * than the number of places. */
 struct gh_ring_buffer *gh_ring_before(const struct gh_ring *ring,
                                       const struct gh_ring_buffer *buffer,
                                       uint32_t n);

@@ -21,7 +21,8 @@
 
 /* ---- what a step may be -------------------------------------------------- */
 
-/* The instance's are those of its last flight, which may have been smaller. */
+/* Gives the step runs of its own.  Those of the instance are of its last
+ * flight, which may have been smaller. */
 static gh_status keep_runs(const struct gh_offload *o,
                            const gh_offload_group *wanted,
                            struct gh_offload_step *step, gh_error *err)
@@ -59,8 +60,8 @@ static gh_status check_turn(const struct gh_offload *o,
     return GH_OK;
 }
 
-/* Two groups that one graph has in one buffer would have to wait for a copy
- * that is issued only after its launch. */
+/* One graph cannot use a buffer for two groups: the second would wait for a
+ * copy that is issued only after the launch. */
 static gh_status check_place(const struct gh_offload *o,
                              const struct gh_offload_script *script,
                              const struct gh_instance *i,
@@ -162,7 +163,7 @@ static gh_status record_save(struct gh_offload *o,
     return GH_OK;
 }
 
-/* The buffer of a group that this graph, or an earlier one of the slot, uses. */
+/* The buffer that graphs of this slot use for the group.  NULL: it has none. */
 static struct gh_ring_buffer *place_of(struct gh_ring *ring,
                                        const struct gh_instance *i,
                                        const struct gh_offload_at *at)
@@ -172,7 +173,7 @@ static struct gh_ring_buffer *place_of(struct gh_ring *ring,
                : NULL;
 }
 
-/* Whether the graph does not begin itself what it ends here. */
+/* Whether another pass has begun what the graph ends. */
 static bool is_alone(const struct gh_offload_script *script,
                      const struct gh_instance *i, enum gh_offload_verb begin)
 {
@@ -184,8 +185,9 @@ static bool is_alone(const struct gh_offload_script *script,
     return true;
 }
 
-/* Where the group is that the graph ends: its place, or, as the host has told
- * the graph where it lies, the place that an eager pass has found for it. */
+/* Finds the buffer of the group that the graph ends.  If an eager pass has
+ * begun it, that is the buffer which this pass has chosen, and else the group's
+ * place. */
 static gh_status find_end(const struct gh_offload *o,
                           const struct gh_offload_at *at,
                           struct gh_offload_step *step, gh_error *err)
@@ -258,7 +260,7 @@ static gh_status record_end(struct gh_offload *o,
     return status == GH_OK ? gh_offload_script_add(script, step, err) : status;
 }
 
-/* Where the graph reads what lies where the library has said. */
+/* Settles where the graph reads a group that lies in the library's memory. */
 static gh_status find_given(struct gh_offload *o,
                             const gh_offload_group *wanted,
                             struct gh_offload_step *step, gh_error *err)

@@ -14,14 +14,14 @@
 
 #include <stdbool.h>
 
-/* What stays is elsewhere than a graph has it. */
+/* Whether what stays is elsewhere than where graphs have it. */
 static inline bool gh_script_holds_other(const struct gh_instance *i,
                                          uint64_t stays)
 {
     return stays != 0 && i->held != i->kept;
 }
 
-/* An eager pass has loaded it where the host has it, this time. */
+/* Whether an eager pass has loaded it where the host has it this time. */
 static inline bool gh_script_is_lent(const struct gh_instance *i)
 {
     return i->state == GH_INSTANCE_READING && i->said &&
@@ -29,13 +29,13 @@ static inline bool gh_script_is_lent(const struct gh_instance *i)
            i->own->stays != 0;
 }
 
-/* No graph can know where it is. */
+/* Whether it is in a place of this time only, which no graph can know. */
 static inline bool gh_script_is_loose(const struct gh_instance *i)
 {
     return gh_script_holds_other(i, i->stays) || gh_script_is_lent(i);
 }
 
-/* Another pass, which may have been eager, has saved or loaded it. */
+/* Whether another pass, perhaps an eager one, has saved or loaded it. */
 static inline bool gh_script_is_begun(const struct gh_instance *i,
                                       enum gh_offload_verb end,
                                       const struct gh_offload_at *at)

@@ -81,7 +81,7 @@ static gh_status size_both(struct gh_offload *o, struct gh_size_class *c,
     return status;
 }
 
-/* Without their rings, the groups of a class stay. */
+/* The rings could not be made: the groups of the class stay. */
 static void keep_class(struct gh_offload *o, struct gh_size_class *c)
 {
     for (uint32_t g = 0; g < o->table.n_groups; g++) {
@@ -96,7 +96,7 @@ static void keep_class(struct gh_offload *o, struct gh_size_class *c)
     gh_ring_shrink(&c->back, 0, o->memory);
 }
 
-/* The first failure is told; the other classes go all the same. */
+/* Returns the first failure.  The other classes go all the same. */
 static gh_status size_rings(struct gh_offload *o,
                             const struct gh_policy *policy, gh_error *err)
 {
@@ -120,7 +120,7 @@ static gh_status size_rings(struct gh_offload *o,
     return first;
 }
 
-/* A group that only evaluations or a host's own warmup have saved. */
+/* Keeps groups that only evaluations, or a host's own warmup, have saved. */
 static void keep_unplaced(struct gh_offload *o)
 {
     for (uint32_t g = 0; g < o->table.n_groups; g++) {
@@ -133,7 +133,7 @@ static void keep_unplaced(struct gh_offload *o)
 }
 
 /* The copies of the profile use the buffers that are freed now.  cuMemFree
- * waits for them; a host's need not. */
+ * waits for them, but the host's own device_free need not. */
 static gh_status wait_for_copies(struct gh_offload *o, gh_error *err)
 {
     gh_status status;

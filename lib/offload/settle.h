@@ -8,7 +8,7 @@
 
 #include "offload/offload.h"
 
-/* Nothing is in flight. */
+/* Settles which groups go, and their buffers.  Nothing is in flight. */
 gh_status gh_settle(struct gh_offload *offload, gh_error *err);
 
 #endif

@@ -42,10 +42,10 @@ struct gh_offload_script {
 };
 
 void gh_offload_script_free(struct gh_offload_script *script);
-/* Takes what the step holds, also where it fails. */
+/* Takes over what the step holds, even if it fails. */
 gh_status gh_offload_script_add(struct gh_offload_script *script,
                                 struct gh_offload_step step, gh_error *err);
-/* Of a step that is part of no script. */
+/* Frees what a step holds that is part of no script. */
 void gh_offload_step_free(struct gh_offload_step *step);
 
 #endif

@@ -22,7 +22,7 @@
 struct gh_size_class {
     uint32_t module;
     uint64_t bytes;
-    uint32_t n_groups; /* that go, of one flight */
+    uint32_t n_groups; /* those that go, of one flight */
     uint32_t in_pass;  /* most of them that one pass saves, in the profile */
     uint64_t pass;     /* the last one that saved any, and how many */
     uint32_t of_pass;
@@ -55,7 +55,7 @@ enum gh_instance_state {
     GH_INSTANCE_RELEASED /* and still in the order of commits */
 };
 
-/* Tensors that lie together: what is between them is not copied, as nobody
+/* Tensors that lie together.  What lies between runs is not copied, as nobody
  * has written it. */
 struct gh_run {
     uint64_t offset, bytes;
@@ -75,7 +75,7 @@ struct gh_instance {
     bool for_nobody; /* of a forward that no backward follows */
     bool said;       /* an eager pass has loaded it, and said where it is */
     uint64_t pass;   /* the number of the one that has saved it, or loaded it */
-    uint64_t bytes;  /* that go, in all runs, and between them */
+    uint64_t bytes;  /* of the part that goes, with what lies between runs */
     struct gh_run runs[GH_MAX_GROUP];
     uint32_t n_runs;
     struct gh_own *own;   /* NULL: none of its flights was the host's own */
@@ -113,11 +113,12 @@ struct gh_group *gh_table_find(const struct gh_table *table, uint32_t layer,
 gh_status gh_table_add(struct gh_table *table, uint32_t layer, uint32_t module,
                        uint32_t chunk, struct gh_group **group_p,
                        gh_error *err);
-/* Puts the group into the class of so many bytes; makes it when there is none. */
+/* Puts the group into the class of so many bytes, which is made if there is
+ * none. */
 gh_status gh_table_classify(struct gh_table *table, struct gh_group *group,
                             uint64_t bytes, gh_error *err);
-/* Of a slot, or, where that is GH_SLOT_NONE, of a microbatch: the one in
- * flight, or else an idle one, made when there is none. */
+/* Finds the instance of a slot.  Where `slot` is GH_SLOT_NONE: that of the
+ * microbatch in flight, or else an idle one, which is made if there is none. */
 gh_status gh_table_instance(const struct gh_table *table,
                             struct gh_group *group, uint32_t slot,
                             uint32_t microbatch,

@@ -11,7 +11,7 @@
 
 /* Streams of the host that are told apart. */
 #define MOST_STREAMS 16u
-/* Points and copies that are compared for what copies cost. */
+/* The most points and copies that are compared to find what copies cost. */
 #define MOST_COMPARED 2048u
 
 static bool read_points(const struct gh_offload *o, struct gh_measure *m)
@@ -71,7 +71,7 @@ static void read_copies(const struct gh_offload *o, const struct gh_measure *m,
     profile->back_rate = ns[0] > 0.0 ? bytes[0] * 1000.0 / ns[0] : 0.0;
 }
 
-/* Whether the point before is where this one's wait began. */
+/* Whether the point before is the ASKED of this one. */
 static bool is_answer(const struct gh_measure *m, uint32_t p)
 {
     const enum gh_point what = m->points[p].what;
@@ -130,7 +130,8 @@ static double share_beside(const struct span *spans, uint32_t n, double from,
     return beside < to - from ? beside / (to - from) : 1.0;
 }
 
-/* Where nothing is waited for, from one point of a stream to the next. */
+/* Compares the times from one point of a stream to the next, where nothing is
+ * waited for. */
 static double read_slowdown(const struct gh_offload *o,
                             const struct gh_measure *m)
 {
@@ -162,7 +163,7 @@ static double read_slowdown(const struct gh_offload *o,
     return slowdown;
 }
 
-/* What each stream has waited so far is taken out of its times. */
+/* Takes what a stream has waited so far out of the times of its points. */
 static bool take_waits_out(struct gh_measure *m)
 {
     struct {
@@ -207,8 +208,8 @@ static uint32_t flight_of(uint32_t *microbatches, uint32_t *n,
     return (*n)++;
 }
 
-/* Those of one time stay in the order in which they were issued; only what
- * ran on several streams is out of order, and not by far. */
+/* A stable sort: marks of one time stay in the order of issue.  Only marks of
+ * different streams are out of order, and not by far. */
 static void sort_marks(struct gh_mark *marks, uint32_t n)
 {
     for (uint32_t i = 1; i < n; i++) {
@@ -252,7 +253,7 @@ static uint32_t make_marks(const struct gh_offload *o,
     return n;
 }
 
-/* The shortest from a commit to its load. */
+/* Sets the shortest time from a commit of each group to its load. */
 static void find_gaps(struct gh_profile *profile, const struct gh_mark *marks,
                       uint32_t n)
 {
@@ -275,7 +276,7 @@ static void find_gaps(struct gh_profile *profile, const struct gh_mark *marks,
     }
 }
 
-/* Half of the time is enough to say that the times are the host's. */
+/* Half of the points are enough: the times are then the host's. */
 bool gh_measure_was_idle(const struct gh_offload *o)
 {
     return o->measure != NULL && o->measure->idle > o->measure->n_points / 2;
@@ -326,15 +327,15 @@ static bool is_done(const struct gh_offload *o, const struct gh_measure *m)
 
 static void add_stall(gh_offload_stats *stats, double ns)
 {
-    /* A wait for what is over already takes as long as an event does. */
+    /* Less is no wait: an event alone takes about that long. */
     if (ns > 5000.0) {
         stats->stalls++;
         stats->stalled_ns += (uint64_t)ns;
     }
 }
 
-/* From a launch to the end of the last copy that it waits for; `w` moves on to
- * the next launch. */
+/* The time from a launch to the end of the last copy that it waits for.  Moves
+ * `w` on to the next launch. */
 static double wait_of_launch(const struct gh_offload *o,
                              const struct gh_measure *m, uint32_t *w)
 {
