@@ -18,7 +18,8 @@ static gh_status refuse_null(const char *call, const char *name, gh_error *err)
     return gh_fail(err, GH_ERR_INVALID, "%s: %s is NULL", call, name);
 }
 
-/* Offsets are of 32 bits, and halves of a sequence are each rank's. */
+/* Refuses what 32-bit offsets cannot count.  Under context parallelism each
+ * rank has two pieces of every sequence, so the tokens must be even. */
 static gh_status check_desc(const gh_bank_desc *desc, gh_error *err)
 {
     const uint64_t cp = desc->cp_size == 0 ? 1 : desc->cp_size;

@@ -1,6 +1,7 @@
 /*
- * borders.c - what passes hand on, and what graphs read besides: checks the
- * arguments, then lets lib/capture find or bind.
+ * borders.c - the tensors that passes hand to each other, and those that
+ * graphs read besides: checks the arguments, then lets lib/capture find or
+ * bind the tensors.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -110,7 +111,8 @@ static gh_status check_aux(const gh_session *session, const gh_aux *aux,
     return GH_OK;
 }
 
-/* Which parts of the layer read the tensor, as its family has said. */
+/* Finds the parts of the layer that read the tensor, as the layer's family
+ * described them. */
 static gh_status find_readers(const struct gh_layer *layer, const gh_aux *aux,
                               uint32_t *parts, gh_error *err)
 {

@@ -86,7 +86,7 @@ static gh_status refuse_pass(const gh_session *session, const gh_pass *pass,
                    "session with GH_SESSION_DELAY_WGRAD");
 }
 
-/* Which flags a pass of this direction may have. */
+/* Whether a pass of this direction may have these flags. */
 static inline bool flags_are_legal(const gh_session *session,
                                    const gh_pass *pass)
 {
@@ -177,9 +177,10 @@ static gh_status refuse_name(const gh_session *session, const gh_pass *pass,
                    gh_tensor_name(pass->outputs[i].tensor));
 }
 
-/* Outputs are named for what crosses the segment's borders.  Another segment
- * than the open one is refused later, in the words of that.  Out of line, as
- * a replay has no outputs to check. */
+/* Checks the names of the outputs: each must be a tensor that crosses a border
+ * of the segment.  A segment that is not the open one passes here, because
+ * lib/capture refuses it later with a clearer error.  The function is not
+ * inlined, because a replay has no outputs to check. */
 static __attribute__((noinline)) gh_status
 check_names(const gh_session *session, const gh_pass *pass, gh_error *err)
 {
@@ -201,7 +202,8 @@ check_names(const gh_session *session, const gh_pass *pass, gh_error *err)
     return GH_OK;
 }
 
-/* A host of another release has a struct of another size. */
+/* Copies the pass of a host that was built with another release: its struct has
+ * another size. */
 static gh_status take_pass(const gh_pass *theirs, gh_pass *ours, gh_error *err)
 {
     gh_status status = gh_check_size("gh_pass", theirs, PASS_LEAST,
@@ -234,7 +236,7 @@ exit_other(gh_session *session, const gh_pass *theirs, gh_error *err)
     return status == GH_OK ? gh_layer_exit(session, &pass, err) : status;
 }
 
-/* The same with its decision. */
+/* Enters a pass for a host whose gh_decision has another size. */
 static __attribute__((noinline)) gh_status
 answer_other(gh_session *session, const gh_pass *pass, gh_decision *theirs,
              gh_error *err)
@@ -299,8 +301,9 @@ gh_status gh_layer_exit(gh_session *session, const gh_pass *pass, gh_error *err)
     if (gh_capture_ends_replayed(session->capture, pass)) {
         return GH_OK;
     }
-    /* All else of the pass is compared with what enter has checked; what was
-     * replayed needs no outputs. */
+    /* The rest of the pass is compared with the pass that enter has checked.
+     * Outputs are checked only when nothing was replayed, because a replay
+     * needs none. */
     if (!gh_capture_has_replayed(session->capture)) {
         status = check_buffers("outputs", pass->outputs, pass->n_outputs,
                                GH_BUFFER_UPDATED, err);
@@ -324,7 +327,7 @@ gh_status gh_layer_cancel(gh_session *session, gh_error *err)
     return status;
 }
 
-/* What may only be called between passes. */
+/* For calls that are legal only between passes. */
 static gh_status check_closed(const gh_session *session, const char *call,
                               gh_error *err)
 {

@@ -13,10 +13,12 @@
 #include "base/size.h"
 #include "capture/capture.h"
 
-/* Of a tensor: sums of so many do not overflow. */
+/* The most bytes of one tensor, so that the sum over a group cannot
+ * overflow. */
 #define MOST_BYTES (UINT64_C(1) << 48)
 
-/* What the host's tensors have, where it says where they are. */
+/* Checks the fields for hosts that name the addresses of their tensors
+ * (GH_OFFLOAD_OWN). */
 static gh_status check_own(const gh_offload_group *group, gh_error *err)
 {
     if ((group->flags & ~(uint32_t)GH_OFFLOAD_OWN) != 0 ||
@@ -47,8 +49,9 @@ static gh_status check_addresses(const gh_offload_group *group, gh_error *err)
     return GH_OK;
 }
 
-/* A host of another release has a group of another size: `ours_p` is one of
- * this release, with the same tensors. */
+/* Checks the group, whose size differs if the host was built with another
+ * release.  `*ours_p` becomes a group of this release's size with the same
+ * tensors. */
 static gh_status check_group(const gh_session *session, const char *call,
                              const gh_offload_group *group,
                              gh_offload_group *ours_p, gh_error *err)
@@ -118,7 +121,7 @@ gh_status gh_offload_load(gh_session *session, gh_offload_group *group,
     gh_status status =
         check_group(session, "gh_offload_load", group, &ours, err);
 
-    ours.flags = 0; /* the addresses are those of the save, or none */
+    ours.flags = 0; /* only saves have flags */
     return status == GH_OK ? gh_capture_load(session->capture, &ours, err)
                            : status;
 }

@@ -15,7 +15,8 @@
 
 #include <stdlib.h>
 
-/* So that their sum does not overflow. */
+/* The most groups, and the most bytes of each, so that their sum cannot
+ * overflow. */
 #define MOST_GROUPS UINT32_C(65536)
 #define MOST_BYTES (UINT64_C(1) << 40)
 

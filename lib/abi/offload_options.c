@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Those of GH_MODULE_* that are groups of tensors. */
+/* The bits of GH_MODULE_* that are groups of tensors. */
 #define KNOWN_GROUPS \
     (GH_MODULE_ATTN_NORM | GH_MODULE_QKV_LINEAR | GH_MODULE_CORE_ATTN | \
      GH_MODULE_ATTN_PROJ | GH_MODULE_MLP_NORM | GH_MODULE_EXPERT_FC1 | \
@@ -124,7 +124,7 @@ static gh_status take_names(const char *const *given,
     return GH_OK;
 }
 
-/* All words there are; returns how many. */
+/* Lists every word that may be named, and returns how many there are. */
 static size_t known_words(const struct gh_offload_names *names,
                           const char *words[32 + GH_MAX_NAMES + 1])
 {

@@ -11,17 +11,18 @@
 #include "config/env.h"
 #include "offload/offload.h"
 
-/* Most names of the host's own. */
+/* The most names that a host may add for modules of its own. */
 #define GH_MAX_NAMES 32
 
-/* A session's copy of the names. */
+/* A session's copy of the host's names. */
 struct gh_offload_names {
     char text[GH_MAX_NAMES][40];
     const char *list[GH_MAX_NAMES];
     uint32_t n;
 };
 
-/* What the host asks for, where the environment does not. */
+/* Offers what the host asks for.  It counts only where the environment says
+ * nothing. */
 gh_status gh_offload_offer(const gh_offload_desc *desc, struct gh_env *env,
                            gh_error *err);
 /* `asked` is false when nothing is to be offloaded. */

@@ -10,11 +10,12 @@
 
 struct gh_env;
 
-/* Takes what both sides know of the description, and checks it; services and
- * words apart. */
+/* Copies into `desc` the fields that caller and library both know, and checks
+ * them.  Services and words are checked elsewhere. */
 gh_status gh_session_take_desc(const gh_session_desc *given,
                                gh_session_desc *desc, gh_error *err);
-/* Defaults, then the host's wishes, then the environment's. */
+/* Takes the defaults, then what the host asks for, then what the environment
+ * says.  The later one wins. */
 gh_status gh_session_read_options(const gh_session_desc *desc,
                                   struct gh_env *env, gh_error *err);
 

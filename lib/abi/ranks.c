@@ -13,7 +13,7 @@
 #include "base/size.h"
 #include "capture/capture.h"
 
-/* Between two passes. */
+/* The session is checked, and must be between two passes. */
 static gh_status check_closed(const gh_session *session, const char *call,
                               gh_error *err)
 {

@@ -1,8 +1,8 @@
 /*
  * services.c - the host's services, as a session takes them.
  *
- * Services that go together come together, so that who calls one need not ask
- * for the other.
+ * Services that belong together must be given together, so that callers need
+ * to test only one of them.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -8,7 +8,7 @@
 
 #include <graphhooks/host.h>
 
-/* NULL is a host without any. */
+/* `given` may be NULL: the host then offers no services. */
 gh_status gh_session_take_services(const gh_host_services *given,
                                    gh_host_services *host, gh_error *err);
 

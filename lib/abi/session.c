@@ -1,8 +1,9 @@
 /*
  * session.c - opens a session from the inside out, and closes it in reverse.
  *
- * Options come first, so that a typing error is found without a GPU; then
- * the families and the plan, which need none either; then the driver.
+ * Options come first, so that a typing error is found without a GPU.  The
+ * families and the plan follow, which need no GPU either.  The driver comes
+ * last.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -40,8 +41,9 @@ static void open_log(const struct gh_env *env, const gh_host_services *host,
     }
 }
 
-/* A directory that is not there is no error: the family may be in the next.
- * But a path that is mistyped is not to be found out by the plan. */
+/* Warns of directories that do not exist.  This is no error, because the family
+ * may be in the next one; but a mistyped path should not first show up in the
+ * plan. */
 static void warn_of_places(const struct gh_env *env, const struct gh_log *log)
 {
     struct gh_family_places places;
@@ -56,7 +58,8 @@ static void warn_of_places(const struct gh_env *env, const struct gh_log *log)
     }
 }
 
-/* Comes before the family is called: after a crash it is the last line. */
+/* Logs a family before it is called, so that after a crash the last line names
+ * it. */
 static void say_family(void *log, const struct gh_family_where *where)
 {
     gh_log_line(log, GH_LOG_INFO, "family %s: %s is loaded and asked",
@@ -70,7 +73,8 @@ static const char *name_of_needs(uint32_t needs)
                                           : "a whole layer";
 }
 
-/* The first segment that the host cannot run stands for all. */
+/* Fails with the first segment that the host cannot run; later ones are not
+ * listed. */
 static gh_status check_capabilities(const struct gh_plan *plan, uint32_t can,
                                     const struct gh_env *env, gh_error *err)
 {
@@ -139,8 +143,8 @@ static gh_status make_plan(struct gh_session *session,
     return GH_OK;
 }
 
-/* A host on one driver and its session on another run everything eagerly, or
- * worse. */
+/* Warns if host and session are on different drivers.  Streams of one mean
+ * nothing to the other, so at best every pass would run eagerly. */
 static void warn_of_drivers(const struct gh_session *session,
                             const struct gh_env *env)
 {
@@ -272,8 +276,9 @@ static gh_status open_session(struct gh_session *session,
     return status == GH_OK ? open_schedule(session, desc, env, err) : status;
 }
 
-/* What no comparison sees: a value that nobody wrote is the same both ways.
- * softcuda_configure() has the device count from 0 again. */
+/* Counts reads of memory that nobody wrote.  Comparing two runs does not find
+ * them, because both read the same value.  softcuda_configure() sets the
+ * device's count back to 0. */
 uint64_t gh_session_unwritten(const gh_session *session)
 {
     uint64_t now;

@@ -18,8 +18,8 @@ struct gh_schedule;
 struct gh_trace;
 
 /*
- * Closing frees all of it but the struct itself, which stays behind with
- * `capture` NULL, so that a hook called on a closed session finds that out
+ * Closing frees everything but the struct itself.  It stays, with `capture`
+ * NULL, so that a hook that is called on a closed session finds that out
  * instead of reading freed memory.
  */
 struct gh_session {
@@ -32,18 +32,18 @@ struct gh_session {
     uint64_t unwritten;     /* gh_device_unwritten() when it opened */
     struct gh_capture *capture;
     struct gh_schedule *schedule; /* NULL: no EP overlap */
-    gh_direction last_direction; /* GH_WGRAD where those are delayed */
+    gh_direction last_direction; /* GH_WGRAD if these are delayed */
     char *nccl; /* GRAPHHOOKS_NCCL; NULL: not set */
     bool offloads;
     struct gh_offload_options offload;
-    struct gh_offload_names *names; /* of modules that are the host's own */
+    struct gh_offload_names *names; /* of the host's own modules */
 };
 
-/* GH_OK, or the sentence for a session that is NULL or closed. */
+/* Returns GH_OK, or fails if the session is NULL or closed. */
 gh_status gh_session_refuse(const gh_session *session, const char *call,
                             gh_error *err);
 
-/* Reads that GRAPHHOOKS_CHECK counts as failures. */
+/* The reads of unwritten memory that GRAPHHOOKS_CHECK counts as failures. */
 uint64_t gh_session_unwritten(const gh_session *session);
 
 static inline gh_status gh_session_check(const gh_session *session,

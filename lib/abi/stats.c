@@ -13,10 +13,10 @@
 
 #include <string.h>
 
-/* ---- gh_stats, today's and that of 0.1 and 0.2 -------------------------- */
+/* ---- gh_stats, and its layout in 0.1 and 0.2 ---------------------------- */
 
-/* Theirs had the counts by reason in its middle.  It is known by its size,
- * which no later gh_stats may have. */
+/* In 0.1 and 0.2 the counts by reason were in the middle of gh_stats.  That
+ * layout is known by its size, which no later gh_stats may have. */
 #define OLD_REASONS 16
 #define OLD_SIZE \
     (GH_SIZE_THROUGH(gh_stats, check_failures) + \

@@ -1,9 +1,10 @@
 /*
- * borders.c - what crosses from one segment into a later one.
+ * borders.c - the tensors that cross from one segment into a later one.
  *
- * A table says of each tensor of a mixture of experts which part writes it
- * and which may read it; the hidden states go from each part to the next.  A
- * tensor crosses where its writer and a reader are in different segments.
+ * A table names, for each tensor of a mixture of experts, the part that writes
+ * it and the parts that may read it.  The hidden states go from each part to
+ * the next.  A tensor crosses where its writer and a reader are in different
+ * segments.
  *
  * Source: what a partial capture of an MoE layer must hand to the eager rest,
  * as Megatron-LM's captured router and preprocess return it.
@@ -20,8 +21,8 @@
 static const struct row {
     const char *name, *shape;
     gh_element element;
-    gh_part writer;   /* not of the hidden states */
-    uint32_t readers; /* the same */
+    gh_part writer;   /* unused for hidden states */
+    uint32_t readers; /* unused for hidden states */
 } rows[GH_TENSOR_COUNT] = {
     [GH_TENSOR_NONE] = { .name = "none", .shape = "" },
     [GH_TENSOR_HIDDEN] = { .name = "hidden",
@@ -64,7 +65,7 @@ const char *gh_tensor_name(gh_tensor tensor)
     return tensor < GH_TENSOR_COUNT ? rows[tensor].name : "?";
 }
 
-/* Where in its layer a part comes; the layer has it. */
+/* The position of a part in its layer, which must have the part. */
 static uint32_t place(const struct gh_plan *plan, uint32_t layer, gh_part part)
 {
     const gh_part *parts;
@@ -92,8 +93,8 @@ static gh_part part_at(const struct gh_plan *plan, uint32_t layer, uint32_t i)
     return parts[i];
 }
 
-/* The places of a segment's parts in one of its layers: from *first_p up to,
- * and without, *end_p. */
+/* The positions of a segment's parts in one of its layers: from *first_p up to
+ * *end_p, which is not one of them. */
 static void places(const struct gh_plan *plan, const gh_segment *segment,
                    uint32_t layer, uint32_t *first_p, uint32_t *end_p)
 {
@@ -125,7 +126,7 @@ static gh_part writer_of(const struct gh_layer *layer, gh_tensor tensor)
         if ((layer->features & GH_FEATURE_SHARED_EXPERTS) == 0) {
             return GH_PART_COUNT;
         }
-        /* Beside the dispatch, and joined where that ends. */
+        /* Shared experts that overlap are joined at the combine. */
         if ((layer->features & GH_FEATURE_SHARED_OVERLAP) != 0) {
             return GH_PART_MOE_COMBINE;
         }
@@ -133,7 +134,8 @@ static gh_part writer_of(const struct gh_layer *layer, gh_tensor tensor)
     return rows[tensor].writer;
 }
 
-/* Of the parts at `first` up to `end` of a layer, those in a mask. */
+/* The parts of a mask that are at positions `first` to `end` of a layer,
+ * without `end`. */
 static uint32_t among(const struct gh_plan *plan, uint32_t layer,
                       uint32_t first, uint32_t end, uint32_t mask)
 {
@@ -145,7 +147,7 @@ static uint32_t among(const struct gh_plan *plan, uint32_t layer,
     return found;
 }
 
-/* The segment, at or before this one, that holds the part. */
+/* The segment that holds the part: this one or one before it. */
 static uint32_t segment_of(const struct gh_plan *plan, uint32_t segment,
                            uint32_t layer, gh_part part)
 {
@@ -171,14 +173,14 @@ static gh_border border_of(gh_tensor tensor, uint32_t segment, uint32_t layer,
     };
 }
 
-/* Whether the segment's first layer is entered through it. */
+/* Whether the segment begins with the first part of its first layer. */
 static bool begins_layer(const struct gh_plan *plan, const gh_segment *segment)
 {
     return place(plan, segment->first_layer, segment->first_part) == 0;
 }
 
-/* The hidden states leave every segment, and enter all but those whose input
- * comes from outside of the model. */
+/* Hidden states leave every segment.  They enter every segment except those
+ * whose input comes from outside of the model. */
 static bool hidden_crosses(const struct gh_plan *plan, uint32_t segment,
                            gh_side side, gh_border *border)
 {
@@ -202,8 +204,9 @@ static bool hidden_crosses(const struct gh_plan *plan, uint32_t segment,
     return true;
 }
 
-/* In: written before the segment's first layer comes to it, and read in it.
- * Out: written in it, and read in its last layer after it. */
+/* Whether a tensor crosses one side of a segment.  In: it is written before the
+ * segment, in the segment's first layer, and read in the segment.  Out: it is
+ * written in the segment, and read after it in the segment's last layer. */
 static bool crosses(const struct gh_plan *plan, uint32_t segment, gh_side side,
                     gh_tensor tensor, gh_border *border)
 {
@@ -252,7 +255,8 @@ static bool has_gradient(const gh_border *border)
            border->element == GH_ELEMENT_PROB;
 }
 
-/* The first segment's backward leaves the gradient of what it read, too. */
+/* The hidden states may always be named, except in GH_WGRAD: the backward of a
+ * first segment leaves the gradient of its input, which crosses no border. */
 uint32_t gh_plan_names(const struct gh_plan *plan, uint32_t segment,
                        gh_direction direction)
 {

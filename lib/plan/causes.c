@@ -1,5 +1,6 @@
 /*
- * causes.c - why something that was asked for is not done, and what to do.
+ * causes.c - why something that was asked for is not done, and how to change
+ * that.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -180,7 +181,8 @@ void gh_item_instead(const struct gh_layer_plan *plan, enum gh_scope_item item,
     }
 }
 
-/* The end of a file's path that fits into `room`; "": nothing sensible. */
+/* Writes the end of a file's path in at most `room` bytes, or "" if too little
+ * would remain. */
 static void shorten(const char *file, size_t room, char *text, size_t bytes)
 {
     const size_t length = strlen(file);
@@ -198,7 +200,8 @@ static void shorten(const char *file, size_t room, char *text, size_t bytes)
     }
 }
 
-/* As many of its words as there is room for; a word that has none is cut. */
+/* Writes as many whole words as fit.  If the first word does not fit, it is
+ * cut. */
 static void put_words(const char *sentence, char *text, size_t bytes)
 {
     static const char more[] = "...";

@@ -43,7 +43,7 @@ static uint32_t features_of(gh_layer_kind kind)
     return features;
 }
 
-/* The same of recompute and offload. */
+/* The GH_MODULE_* that such a layer can recompute or offload. */
 uint32_t gh_layer_modules(gh_layer_kind kind, uint32_t features)
 {
     uint32_t modules = GH_MODULE_LAYER;
@@ -65,7 +65,7 @@ uint32_t gh_layer_modules(gh_layer_kind kind, uint32_t features)
     return modules;
 }
 
-/* A bit that is no word, or one that this layer cannot have. */
+/* Refuses bits that have no word, and words that such a layer cannot have. */
 static gh_status check_bits(const char *where, const char *field,
                             const char *const *words, uint32_t bits,
                             uint32_t known, uint32_t own, gh_layer_kind kind,
@@ -85,7 +85,7 @@ static gh_status check_bits(const char *where, const char *field,
     return GH_OK;
 }
 
-/* Features that say more of another one. */
+/* Refuses a feature that refines another one which is not named. */
 static gh_status check_pairs(const char *where, uint32_t features,
                              gh_error *err)
 {
@@ -178,7 +178,7 @@ bool gh_family_name_is_good(const char *name)
     return bytes > 0 && bytes < GH_FAMILY_NAME && strspn(name, good) == bytes;
 }
 
-/* It names a file, and must not be a way to another one. */
+/* A family's name becomes a file name, so it must not contain a path. */
 static gh_status check_family(const char *where, const char *family,
                               gh_error *err)
 {

@@ -13,13 +13,14 @@
 
 #include <stdbool.h>
 
-/* Everything about a layer but its place in the model.  `where` begins each
- * sentence, up to the field: "layer 3: gh_layer_desc." or "layers[3].". */
+/* Checks everything about a layer except its place in the model.  `where`
+ * begins each sentence, up to the field: "layer 3: gh_layer_desc." or
+ * "layers[3].". */
 gh_status gh_layer_check(const char *where, const gh_layer_desc *desc,
                          gh_error *err);
 
-/* Whether it may name a family, and so a file: no more than letters, digits,
- * "_" and "-". */
+/* Whether a family may have this name, which becomes a file name: only letters,
+ * digits, "_" and "-" are allowed. */
 bool gh_family_name_is_good(const char *name);
 
 #endif

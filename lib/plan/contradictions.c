@@ -1,8 +1,9 @@
 /*
- * contradictions.c - what a layer cannot ask for at once, whatever of it is
- * captured.
+ * contradictions.c - requests of one layer that exclude each other, whatever
+ * is captured.
  *
- * A plan of such a layer would promise what no host can do, so there is none.
+ * There is no plan for such a layer, because no host could do what it
+ * promises.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -1,5 +1,6 @@
 /*
- * kinds.h - which parts a layer has, in the order it runs them, and words.
+ * kinds.h - the parts of each kind of layer in the order they run, and the
+ * words for model.h's values.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

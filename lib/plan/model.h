@@ -18,9 +18,9 @@ struct gh_layer {
     gh_dispatcher dispatcher;
     gh_backend backend;
     char *name;
-    char *family; /* NULL: none; in a plan too, where traits have it */
-    /* What the family says; NULL in a model, and without a family: the layer
-     * is as its kind says. */
+    char *family; /* NULL: none.  In a plan, traits name it */
+    /* What the family says of the layer.  NULL in a model, and in a layer
+     * without a family, which is as its kind says. */
     const struct gh_traits *traits;
 };
 

@@ -1,10 +1,10 @@
 /*
- * modules.c - what becomes of the modules that a layer offloads or
- * recomputes, once it is known what of it is captured.
+ * modules.c - what becomes of the modules that a layer offloads or recomputes,
+ * once it is known which parts are captured.
  *
- * A tensor that crosses the border of a graph has its place there for as long
- * as the graph lives.  So it cannot go to the host, and to compute it again
- * frees nothing.
+ * A tensor that crosses the border of a graph keeps its address as long as the
+ * graph lives.  So it cannot go to the host, and computing it again frees no
+ * memory.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -35,8 +35,8 @@ static void switch_off(struct gh_layer_plan *plan, uint32_t modules,
     plan->offload_cause[plan->offload_cause[0] != GH_CAUSE_NONE] = cause;
 }
 
-/* Whether what a part reads crosses the border of a graph: it comes out of
- * one, or goes into one, and the two are not the same. */
+/* Whether the input of a part crosses the border of a graph: exactly one of the
+ * part and its predecessor is captured, or each is in a graph of its own. */
 static bool reads_border(const struct gh_layer *layer, gh_part part,
                          const struct gh_plan_options *options,
                          enum gh_before before,
@@ -60,8 +60,9 @@ static bool reads_border(const struct gh_layer *layer, gh_part part,
     return out || plan->graphed[part];
 }
 
-/* The input of the norm before experts is their residual as well, which
- * leaves every graph that does not hold all of them. */
+/* Whether the input of the MLP norm crosses a border.  Before experts it is
+ * also the residual, which leaves every graph that does not hold all of the
+ * experts. */
 static bool mlp_norm_reads_border(const struct gh_layer *layer,
                                   const struct gh_plan_options *options,
                                   enum gh_before before,
@@ -99,7 +100,8 @@ static uint32_t captured_modules(const struct gh_layer *layer,
     return captured;
 }
 
-/* What is offloaded inside a captured part is copied from inside a graph. */
+/* Decides about each offloaded module.  One in a captured part is copied by
+ * nodes of the graph. */
 static void plan_offload(const struct gh_layer *layer,
                          const struct gh_plan_options *options,
                          enum gh_before before, struct gh_layer_plan *plan)
@@ -122,10 +124,11 @@ static void plan_offload(const struct gh_layer *layer,
     plan->offload_eager &= ~captured;
 }
 
-/* Whether the output of the MLP norm of a layer with experts stays inside
- * the graph that has computed it.  What leaves is the permutation of an
- * all-to-all, or the projection of latent experts; other dispatchers get the
- * output itself, and shared experts that overlap read it after the graph. */
+/* Whether the MLP norm's output, in a layer with experts, stays inside the
+ * graph that computed it.  It stays if only something made from it leaves: the
+ * permutation of an all-to-all, or the projection of latent experts.  Other
+ * dispatchers get the output itself, and overlapped shared experts read it
+ * after the graph. */
 static bool keeps_mlp_norm(const struct gh_layer *layer,
                            const struct gh_plan_options *options,
                            const struct gh_layer_plan *plan)

@@ -7,7 +7,8 @@
 
 #include "plan/plan.h"
 
-/* Segments follow each other, so a layer that is cut is shared by neighbours. */
+/* Whether the segment holds only a piece of some layer.  Segments follow each
+ * other, so a neighbour then holds another piece of it. */
 static bool shares_a_layer(const struct gh_plan *plan, uint32_t i)
 {
     const gh_segment *segments = plan->segments;

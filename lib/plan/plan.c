@@ -42,12 +42,12 @@ bool gh_plan_same_reason(const struct gh_plan *plan, const gh_segment *a,
     if (a->mode != b->mode || cause != cause_of(plan, b)) {
         return false;
     }
-    /* Families have sentences of their own. */
+    /* Families bring their own sentences. */
     return cause != GH_CAUSE_FAMILY || strcmp(a->reason, b->reason) == 0;
 }
 
-/* Whether a part goes on with the segment before it.  An eager run has one
- * reason, so that every part of it can be told why. */
+/* Whether a part continues the segment before it.  An eager segment has one
+ * reason only, which then explains each of its parts. */
 static bool joins(const struct gh_plan *plan, const gh_segment *last,
                   const gh_segment *next)
 {
@@ -122,7 +122,8 @@ static void flag(struct gh_plan *plan)
     }
 }
 
-/* One note for each cause that is told of a layer. */
+/* Adds a layer to the note of the first of its causes, which is the one that is
+ * told. */
 static void note(struct gh_plan *plan, uint32_t causes, uint32_t layer)
 {
     struct gh_plan_note *n = &plan->notes[gh_cause_first(causes)];
@@ -152,7 +153,7 @@ static void note_layer(struct gh_plan *plan, uint32_t i)
     note(plan, gh_cause_bit(layer->recompute_cause), i);
 }
 
-/* Of a layer whose predecessor is decided. */
+/* Where the layer's input comes from.  The layer before must be decided. */
 static enum gh_before before(const struct gh_plan *plan, uint32_t layer)
 {
     const gh_part *parts;
@@ -229,7 +230,7 @@ static bool alloc(const gh_model *model, struct gh_plan *plan)
            plan->layer_plans != NULL;
 }
 
-/* A plan that is not whole is freed by the caller. */
+/* Makes the plan.  On failure the caller frees what there is of it. */
 static gh_status make(const gh_model *model, struct gh_plan *plan,
                       gh_error *err)
 {

@@ -1,6 +1,6 @@
 /*
- * plan.h - which parts are captured, and why: pure functions of the model
- * and the options, with no device, no clock and no environment.
+ * plan.h - which parts are captured, and why.  These are pure functions of the
+ * model and the options: they use no device, no clock and no environment.
  *
  * lib/abi makes a plan when a session opens; lib/capture reads it.
  *
@@ -15,11 +15,11 @@
 #include "plan/rules.h"
 #include "plan/traits.h"
 
-/* Something that was asked for and is not done everywhere. */
+/* A request that is not met in every layer. */
 struct gh_plan_note {
     uint32_t n_layers; /* how many it concerns; 0: there is no such note */
     uint32_t first, last;
-    uint32_t causes; /* all that has to go, so that none of them has any */
+    uint32_t causes; /* of all these layers together */
 };
 
 struct gh_plan {
@@ -41,8 +41,8 @@ struct gh_plan {
 gh_status gh_plan_make(const gh_model *model,
                        const struct gh_plan_options *options,
                        struct gh_plan *plan, gh_error *err);
-/* The same of a model whose families were asked.  Takes the set over, whether
- * or not there is a plan: what is left of it is empty. */
+/* Makes a plan as gh_plan_make() does, for a model whose families were asked.
+ * Takes the set over even if it fails, and leaves `set` empty. */
 gh_status gh_plan_make_with(const gh_model *model, struct gh_traits_set *set,
                             const struct gh_plan_options *options,
                             struct gh_plan *plan, gh_error *err);
@@ -50,24 +50,25 @@ void gh_plan_free(struct gh_plan *plan);
 
 const char *gh_granularity_name(enum gh_granularity granularity);
 
-/* How much of a name is shown where there is room for `most` bytes; a
- * character of several bytes is shown whole or not at all. */
+/* How many bytes of a name to show where there is room for `most`.  A character
+ * of several bytes is shown whole or not at all. */
 int gh_shown_bytes(const char *name, int most);
 
-/* refuse.c: whether there can be a plan, before the rules are applied, where
- * words that name nothing become plan->absent, and after them. */
+/* refuse.c: whether there can be a plan.  The first call comes before the rules
+ * are applied, and puts words that name nothing into plan->absent; the second
+ * comes after them. */
 gh_status gh_plan_check_model(struct gh_plan *plan, gh_error *err);
 gh_status gh_plan_check_scope(const struct gh_plan *plan, gh_error *err);
 
-/* Whether a layer takes up where the one before it ends.  One that begins a
- * chunk or a depth of multi-token prediction does not: its input comes from
- * outside of the model. */
+/* Whether a layer continues the one before it.  A layer that begins a chunk or
+ * a depth of multi-token prediction does not: its input comes from outside of
+ * the model. */
 bool gh_plan_follows(const struct gh_plan *plan, uint32_t layer);
 
 /* What a host must be able to run for the segment: GH_CAN_*. */
 uint32_t gh_plan_needs(const struct gh_plan *plan, uint32_t segment);
 
-/* Whether two segments are captured, or are eager for one reason. */
+/* Whether two segments are both captured, or both eager for the same reason. */
 bool gh_plan_same_reason(const struct gh_plan *plan, const gh_segment *a,
                          const gh_segment *b);
 
@@ -79,39 +80,41 @@ bool gh_plan_covers(const struct gh_plan *plan, const gh_segment *segment,
  * gh_tensor; returns how many. */
 uint32_t gh_plan_borders(const struct gh_plan *plan, uint32_t segment,
                          gh_side side, gh_border borders[GH_TENSOR_COUNT]);
-/* Which names the outputs of a pass may have: bit n, gh_tensor n. */
+/* The names that the outputs of a pass may have: bit n stands for gh_tensor
+ * n. */
 uint32_t gh_plan_names(const struct gh_plan *plan, uint32_t segment,
                        gh_direction direction);
 
-/* work.c: whether a segment leaves weight gradients to a pass of their own,
- * where these are delayed. */
+/* work.c: whether a segment has weight gradients in a pass of their own.  It
+ * has none where weight gradients are not delayed. */
 bool gh_plan_leaves_wgrad(const struct gh_plan *plan, uint32_t segment);
-/* The groups of ranks that a segment communicates in, of those that are known
- * to have more than one: bit n, gh_group_names[n]. */
+/* The groups of ranks that a segment communicates in, as bits by
+ * gh_group_names[].  Groups of one rank, or of unknown size, are left out. */
 uint32_t gh_plan_groups(const struct gh_plan *plan, uint32_t segment);
 extern const char *const gh_group_names[]; /* ends with NULL */
 
-/* "layer 3 attn", or from there "..mlp", or "..layer 7 mlp".  Where there is
- * no room the names of layers are cut, and not their parts. */
+/* Writes "layer 3 attn", and if the segment goes on "..mlp" or "..layer 7 mlp".
+ * If there is no room, the names of layers are cut, and the parts are not. */
 void gh_plan_extent(const struct gh_plan *plan, const gh_segment *segment,
                     char *text, size_t bytes);
 
-/* The note of a cause, and under GH_CAUSE_NONE that of the words that are
- * absent; false: there is none. */
+/* Writes the note of a cause; under GH_CAUSE_NONE it is the note of the words
+ * that no layer has anything of.  False: there is no such note. */
 bool gh_plan_note_text(const struct gh_plan *plan, enum gh_cause cause,
                        char *text, size_t bytes);
 
-/* "attn,mlp" */
+/* Writes the words of a scope, such as "attn,mlp". */
 void gh_scope_text(uint32_t scope, char *text, size_t bytes);
 
-/* remedy.c: what would have the part captured; false: it is. */
+/* remedy.c: writes what to change so that the part is captured.  False: it is
+ * captured already. */
 bool gh_plan_remedy(const struct gh_plan *plan, uint32_t layer, gh_part part,
                     char *text, size_t bytes);
 
-/* As text, layers that are treated alike are shown once. */
+/* In text, layers that are treated alike are shown once. */
 void gh_plan_write(const struct gh_plan *plan, gh_format format,
                    gh_write_fn *write, void *user);
-/* Text with a line for every segment. */
+/* Writes text with a line for every segment. */
 void gh_plan_write_all(const struct gh_plan *plan, gh_write_fn *write,
                        void *user);
 

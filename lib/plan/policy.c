@@ -79,12 +79,13 @@ static uint32_t count_of_chunk(struct gh_policy_group *groups, uint32_t n,
     return count;
 }
 
-/* The latest of each chunk stay. */
+/* Keeps the latest groups of each chunk. */
 static void keep_fraction(struct gh_policy_group *groups, uint32_t n, uint32_t chunk,
                           double fraction)
 {
     const double of_all = (double)count_of_chunk(groups, n, chunk);
-    /* 5 groups less 0.8 of them are 1, also where 1 - 0.8 is a bit less. */
+    /* The 1e-6 makes up for rounding: 1 - 0.8 may be a little below 0.2, and 5
+     * groups must still keep 1. */
     uint32_t stay = (uint32_t)(of_all * (1.0 - fraction) + 1e-6);
 
     for (uint32_t i = n; i-- > 0 && stay > 0;) {
@@ -114,7 +115,8 @@ static uint32_t count_of_class(const struct gh_profile *profile,
     return count;
 }
 
-/* Two rings that hold as much as all flights together free nothing. */
+/* Keeps the groups of a class whose two rings would be at least as large as all
+ * the flights' groups together. */
 static void keep_without_gain(const struct gh_policy *policy,
                               struct gh_profile *profile)
 {
@@ -161,11 +163,12 @@ static bool hides(const struct gh_forecast *forecast)
     return forecast->with_ns <= forecast->without_ns * (1.0 + GH_HIDDEN_WITHIN);
 }
 
-/* Most groups that are looked at ahead. */
+/* The most groups that copies may come back ahead. */
 #define MOST_PREFETCH 16
 
-/* How far ahead copies come back: what was asked for, or else what makes the
- * step shortest; of equals, as far as there is room. */
+/* Chooses how far ahead copies come back: as far as was asked for, or else as
+ * makes the step shortest.  The rings' whole room wins over anything that is
+ * not clearly shorter. */
 static void choose_prefetch(const struct gh_policy *policy,
                             struct gh_simulation *simulation,
                             struct gh_forecast *best)
@@ -184,8 +187,8 @@ static void choose_prefetch(const struct gh_policy *policy,
     }
 }
 
-/* The one that is waited for longest, of equals the latest; none is waited
- * for: the latest that goes. */
+/* The group that is waited for longest; of several, the latest.  If none is
+ * waited for, it is the latest group that goes. */
 static struct gh_policy_group *most_exposed(struct gh_profile *profile,
                                             struct gh_simulation *simulation)
 {
@@ -203,7 +206,8 @@ static struct gh_policy_group *most_exposed(struct gh_profile *profile,
     return found;
 }
 
-/* What was kept early may hide beside what was kept later. */
+/* Lets kept groups go again where they are hidden now, because groups that were
+ * kept later have made room. */
 static void let_go_again(struct gh_profile *profile,
                          struct gh_simulation *simulation,
                          struct gh_forecast *forecast)
@@ -241,7 +245,7 @@ static void keep_exposed(const struct gh_policy *policy,
     let_go_again(profile, simulation, forecast);
 }
 
-/* What is measured of less time is noise. */
+/* Less measured time than this is noise. */
 #define LEAST_COMPARED_NS 1e6
 #define MOST_SLOWDOWN 0.25
 
@@ -276,7 +280,8 @@ double gh_policy_slowdown(const struct gh_interval *intervals, uint32_t n)
 
 /* ---- all of it ---------------------------------------------------------------- */
 
-/* What is expected of the fates as they are; with `hides` they are set. */
+/* Forecasts the step with the fates as they are.  If `settles`, it also sets
+ * the fates, so that the copies are hidden. */
 static gh_status foresee(const struct gh_policy *policy, bool settles,
                          struct gh_profile *profile,
                          struct gh_forecast *forecast, gh_error *err)

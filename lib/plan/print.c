@@ -49,7 +49,8 @@ int gh_shown_bytes(const char *name, int most)
     return bytes;
 }
 
-/* Of a name in a text of so many bytes: what its parts leave to it. */
+/* How many bytes of a name to show, at most `most`, in a text of `bytes` bytes
+ * of which the rest of the text needs `parts`. */
 static int name_bytes(const char *name, size_t bytes, size_t parts, int most)
 {
     const int left = bytes > parts ? (int)(bytes - parts) : 0;

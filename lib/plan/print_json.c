@@ -43,7 +43,8 @@ static void put_readers(const struct sink *sink, uint32_t readers)
     put(sink, "]");
 }
 
-/* What it reads is described where it is written. */
+/* Only names the tensors that it reads: they are described where they are
+ * written. */
 static void put_in(const struct gh_plan *plan, const struct sink *sink,
                    uint32_t segment)
 {

@@ -26,7 +26,8 @@ static size_t stem_bytes(const char *name)
     return bytes;
 }
 
-/* A layer that is called otherwise is looked for by its name, and shown. */
+/* Whether two names differ in their number alone.  Other layers are shown by
+ * themselves, because a reader looks for them by name. */
 static bool named_alike(const struct gh_plan *plan, uint32_t a, uint32_t b)
 {
     const char *one = plan->layers[a].name, *other = plan->layers[b].name;
@@ -36,7 +37,7 @@ static bool named_alike(const struct gh_plan *plan, uint32_t a, uint32_t b)
            (one[bytes] == '\0') == (other[bytes] == '\0');
 }
 
-/* Whether `b` is as `a`, so many layers further on. */
+/* Whether segment `b` is as `a`, but `further` layers later. */
 static bool is_alike(const struct gh_plan *plan, const gh_segment *a,
                      const gh_segment *b, uint32_t further)
 {
@@ -60,8 +61,8 @@ static bool repeats(const struct gh_plan *plan, const gh_segment *s,
     return true;
 }
 
-/* How often what begins at a segment comes in a row, each time one layer
- * further on; of how many segments it is, in *period. */
+/* How many times the pattern of segments that begins at `i` comes in a row,
+ * each time one layer later.  *period is the number of segments in it. */
 static uint32_t run_at(const struct gh_plan *plan, uint32_t i, uint32_t *period)
 {
     const gh_segment *s = &plan->segments[i];
@@ -130,7 +131,7 @@ static void put_segment(const struct gh_plan *plan, const struct sink *sink,
     put_one(sink, number, s, extent);
 }
 
-/* The numbers of a segment that comes `n` times: "0..23", "3,5..117". */
+/* Writes the numbers of a segment that comes `n` times: "0..23", "3,5..117". */
 static void numbers_text(const gh_segment *s, uint32_t period, uint32_t n,
                          char *text, size_t bytes)
 {
@@ -146,7 +147,7 @@ static void numbers_text(const gh_segment *s, uint32_t period, uint32_t n,
     }
 }
 
-/* One segment of a run, for all `n` times. */
+/* Writes one segment of a run, once for all `n` times. */
 static void put_run(const struct gh_plan *plan, const struct sink *sink,
                     const gh_segment *s, uint32_t period, uint32_t n)
 {

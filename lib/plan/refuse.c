@@ -1,5 +1,5 @@
 /*
- * refuse.c - what there is no plan of: models and scopes that are impossible.
+ * refuse.c - refuses models and scopes for which there can be no plan.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -14,7 +14,8 @@
 
 /* ---- the model ----------------------------------------------------------- */
 
-/* What a layer contradicts itself in is an error wherever it is. */
+/* Refuses a layer whose requests exclude each other, wherever it is in the
+ * model. */
 static gh_status check_layers(const struct gh_plan *plan, gh_error *err)
 {
     for (uint32_t i = 0; i < plan->n_layers; i++) {
@@ -31,7 +32,8 @@ static gh_status check_layers(const struct gh_plan *plan, gh_error *err)
     return GH_OK;
 }
 
-/* Every rank of a group has as many experts, and overlap needs a group. */
+/* Refuses experts that cannot be divided evenly among the ranks of a group, and
+ * an overlap without a group to exchange tokens in. */
 static gh_status check_sizes(const struct gh_plan *plan, gh_error *err)
 {
     const uint32_t ep_size = plan->model.ep_size;
@@ -58,7 +60,7 @@ static gh_status check_sizes(const struct gh_plan *plan, gh_error *err)
 
 /* ---- the scope ----------------------------------------------------------- */
 
-/* The words that name something of the layers. */
+/* The words that name something in some layer. */
 static uint32_t words_of(const struct gh_plan *plan)
 {
     uint32_t words = 0;
@@ -78,8 +80,9 @@ static bool is_whole(const struct gh_plan *plan)
     return (plan->model.flags & GH_MODEL_WHOLE) != 0;
 }
 
-/* Another stage of the pipeline may have what this one has not, but for a
- * scope none of whose words means anything here. */
+/* Refuses words that no layer has anything of.  If the model is one stage of a
+ * pipeline, another stage may have it: then a word is refused only if all the
+ * others name nothing either. */
 static gh_status check_absent(struct gh_plan *plan, gh_error *err)
 {
     const uint32_t scope = plan->options.scope;
@@ -98,7 +101,7 @@ static gh_status check_absent(struct gh_plan *plan, gh_error *err)
                    absent, is_whole(plan) ? "model" : "rank", words);
 }
 
-/* What undoes all causes, or the first of them. */
+/* Writes what undoes all causes, or only the first of them. */
 static void write_remedy(const struct gh_layer_plan *decided,
                          enum gh_scope_item item, bool all, char *text,
                          size_t bytes)
@@ -121,12 +124,13 @@ static void write_remedy(const struct gh_layer_plan *decided,
     }
 }
 
-/* An error has room for so much: what to do comes before why. */
+/* Refuses a word that no layer grants.  An error's room is limited, so the
+ * remedy comes first, and the reason gets the rest. */
 static gh_status refuse_everywhere(const struct gh_plan *plan,
                                    enum gh_scope_item item, uint32_t layer,
                                    gh_error *err)
 {
-    const size_t least = 48; /* of a sentence, to be understood */
+    const size_t least = 48; /* bytes that a reason needs to be understood */
     const struct gh_layer_plan *decided = &plan->layer_plans[layer];
     const char *name = plan->layers[layer].name;
     char where[80], remedy[512], why[sizeof(err->text)];
@@ -144,8 +148,8 @@ static gh_status refuse_everywhere(const struct gh_plan *plan,
     return gh_fail(err, GH_ERR_CONFIG, "%s%s; %s", where, why, remedy);
 }
 
-/* The first layer of those that all refuse the word; UINT32_MAX: one grants it,
- * or none has what it names. */
+/* The first layer that refuses the word, if no layer grants it.  UINT32_MAX: a
+ * layer grants it, or none has what it names. */
 static uint32_t first_refusal(const struct gh_plan *plan,
                               enum gh_scope_item item)
 {
@@ -165,7 +169,7 @@ static uint32_t first_refusal(const struct gh_plan *plan,
     return first;
 }
 
-/* Whether a word captures something. */
+/* Whether some word captures something. */
 static bool grants_any(const struct gh_plan *plan)
 {
     for (uint32_t i = 0; i < plan->n_layers; i++) {
@@ -187,8 +191,9 @@ gh_status gh_plan_check_model(struct gh_plan *plan, gh_error *err)
     return status != GH_OK ? status : check_absent(plan, err);
 }
 
-/* What is named must be possible somewhere, which may be on another rank;
- * where it is not, it is narrowed, and noted. */
+/* Refuses words that no layer grants.  In a stage of a pipeline one word that
+ * captures something is enough, because another stage may grant the others;
+ * these are narrowed, and noted. */
 gh_status gh_plan_check_scope(const struct gh_plan *plan, gh_error *err)
 {
     if (!is_whole(plan) && grants_any(plan)) {

@@ -1,5 +1,5 @@
 /*
- * remedy.c - what would have a part captured that the plan leaves eager.
+ * remedy.c - what to change so that an eager part is captured.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The scope with what it takes to name the part. */
+/* The scope with the words added that name the part. */
 static uint32_t scope_with(uint32_t scope, gh_part part)
 {
     const uint32_t partial =
@@ -32,7 +32,7 @@ static uint32_t scope_with(uint32_t scope, gh_part part)
     }
 }
 
-/* Of a part that is not named: what naming it would come to. */
+/* Writes what naming the part would lead to, for a part that is not named. */
 static void name_it(const struct gh_plan *plan, uint32_t layer, gh_part part,
                     char *text, size_t bytes)
 {

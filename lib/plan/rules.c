@@ -1,5 +1,5 @@
 /*
- * rules.c - the rules that users of scoped capture know, one function each.
+ * rules.c - the rules of scoped capture, one function for each.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -88,8 +88,9 @@ static uint32_t attn_causes(const struct gh_layer *layer)
     return 0;
 }
 
-/* Why the host, or the shapes of the experts, depend on what is routed.  A
- * dispatcher that gathers is told its counts even where shapes are fixed. */
+/* Why the experts' shapes depend on the routing, or the host must know it.  A
+ * dispatcher that gathers tells the host its counts even if shapes are
+ * fixed. */
 static uint32_t shape_causes(const struct gh_layer *layer)
 {
     if (layer->dispatcher == GH_DISPATCHER_ALLGATHER &&
@@ -103,7 +104,7 @@ static uint32_t shape_causes(const struct gh_layer *layer)
                                            : GH_CAUSE_DYNAMIC_EXPERTS);
 }
 
-/* Of experts that are recomputed as one unit. */
+/* Why experts that are recomputed as one unit cannot be captured. */
 static uint32_t unit_causes(const struct gh_layer *layer,
                             const struct gh_plan_options *options)
 {
@@ -113,7 +114,8 @@ static uint32_t unit_causes(const struct gh_layer *layer,
     if (options->granularity == GH_GRANULARITY_PART) {
         return gh_cause_bit(GH_CAUSE_RECOMPUTE_PARTS);
     }
-    /* Dropout comes after the unit, and is drawn once. */
+    /* Only the router's jitter draws inside the unit.  Dropout comes after it,
+     * and is drawn once. */
     if (has(layer, GH_FEATURE_ROUTER_JITTER)) {
         return gh_cause_bit(GH_CAUSE_MOE_RANDOM);
     }
@@ -150,7 +152,8 @@ static uint32_t router_causes(const struct gh_layer *layer)
     return causes;
 }
 
-/* Dropless all-to-all is fine: its counts go to the host after the graph. */
+/* Dropless all-to-all is captured, because its counts go to the host after the
+ * graph. */
 static uint32_t preprocess_causes(const struct gh_layer *layer)
 {
     if (layer->dispatcher == GH_DISPATCHER_ALLTOALL &&
@@ -162,7 +165,8 @@ static uint32_t preprocess_causes(const struct gh_layer *layer)
     return 0;
 }
 
-/* Of moe every part of the experts must be free to be captured. */
+/* Whether the family keeps a part of the item eager.  For moe that is any part
+ * of the experts. */
 static bool family_refuses(enum gh_scope_item item,
                            const struct gh_layer *layer)
 {
@@ -186,7 +190,7 @@ static bool family_refuses(enum gh_scope_item item,
     return false;
 }
 
-/* What keeps any word from the layer. */
+/* The causes that hold for every word. */
 static uint32_t layer_causes(enum gh_scope_item item,
                              const struct gh_layer *layer)
 {
@@ -207,7 +211,7 @@ static uint32_t layer_causes(enum gh_scope_item item,
     return causes;
 }
 
-/* All that keeps the item from the layer: each has to go. */
+/* All causes that keep the item eager in this layer; each of them has to go. */
 static uint32_t causes_of(enum gh_scope_item item, const struct gh_layer *layer,
                           const struct gh_plan_options *options)
 {
@@ -227,7 +231,7 @@ static uint32_t causes_of(enum gh_scope_item item, const struct gh_layer *layer,
     }
 }
 
-/* The words that could be named in the place of moe. */
+/* The words that can be named instead of moe. */
 static uint32_t instead_of_moe(const struct gh_layer *layer,
                                const struct gh_plan_options *options)
 {
@@ -260,7 +264,8 @@ static bool granted(const struct gh_layer_plan *plan, enum gh_scope_item item)
     return (plan->granted & GH_SCOPE(item)) != 0;
 }
 
-/* Whole layers: of experts that cannot be captured, what comes before them. */
+/* Grants all of a layer.  If experts cannot be captured, it grants the parts
+ * before them. */
 static void grant_whole(const struct gh_layer *layer,
                         const struct gh_plan_options *options,
                         struct gh_layer_plan *plan)
@@ -289,7 +294,7 @@ static void grant_named(const struct gh_layer *layer,
             grant(layer, item, options, plan);
         }
     }
-    /* What goes on where the router ends is refused with it. */
+    /* Preprocess continues where the router ends, so it is refused with it. */
     if ((scope & GH_SCOPE(GH_ITEM_MOE_PREPROCESS)) != 0 &&
         plan->refused[GH_ITEM_MOE_ROUTER] != 0) {
         plan->refused[GH_ITEM_MOE_PREPROCESS] |=
@@ -298,7 +303,7 @@ static void grant_named(const struct gh_layer *layer,
     }
 }
 
-/* The item that decides over a part. */
+/* The item that decides about a part. */
 static enum gh_scope_item item_of(gh_part part,
                                   const struct gh_layer_plan *plan)
 {
@@ -320,14 +325,15 @@ static enum gh_scope_item item_of(gh_part part,
     }
 }
 
-/* Why a part was asked for and is not captured; 0: it was not, or it is. */
+/* Why a part that was asked for is not captured; 0 if it was not asked for, or
+ * is captured. */
 static uint32_t part_causes(enum gh_scope_item item,
                             const struct gh_layer_plan *plan)
 {
     if (granted(plan, item)) {
         return 0;
     }
-    /* moe was asked for and refused: what would have been part of it. */
+    /* The part would have been captured as part of moe, which was refused. */
     if (plan->refused[item] == 0 &&
         (item == GH_ITEM_MOE_ROUTER || item == GH_ITEM_MOE_PREPROCESS)) {
         return plan->refused[GH_ITEM_MOE];

@@ -1,8 +1,8 @@
 /*
  * simulate.c - see simulate.h.
  *
- * Buffers are taken in turn, as gh_ring_place() does for flights that follow
- * each other.
+ * Buffers are taken in turn, as gh_ring_place() does it for flights that
+ * follow each other.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -13,25 +13,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* As lib/offload/ahead.c looks ahead. */
+/* lib/offload/ahead.c looks as far ahead. */
 #define LOOK_AHEAD 16
-/* Of a profile without marks. */
+/* How many flights are simulated if the profile has no marks. */
 #define MADE_FLIGHTS 2
 
 enum place { NOWHERE, AWAY, BACK, READ };
 
-/* A group of one flight. */
+/* One group in one flight. */
 struct item {
     enum place place;
-    uint32_t turn; /* its buffer on the way out */
-    double copied; /* to the host */
-    double filled; /* back on the device */
+    uint32_t turn; /* its turn in the ring on the way out */
+    double copied; /* when it was on the host */
+    double filled; /* when it is back on the device */
 };
 
 struct ring {
     uint32_t places;
     uint32_t turn; /* saves so far */
-    uint32_t taken; /* of the ring on the way back */
+    uint32_t taken; /* the turn of the ring on the way back */
     double *read;  /* when each buffer was copied out */
 };
 
@@ -41,9 +41,9 @@ struct gh_simulation {
     const struct gh_mark *marks;
     struct gh_mark *made; /* NULL: the profile has marks */
     uint32_t n_marks, n_flights;
-    struct item *items; /* of each flight, the groups */
+    struct item *items; /* the groups of each flight */
     struct ring *rings;
-    double *read; /* of all rings */
+    double *read; /* the `read` of all rings */
     uint32_t n_read;
     double *stalls; /* of each group */
 
@@ -76,8 +76,8 @@ static uint32_t next_of_chunk(const struct gh_profile *p, uint32_t g,
     return g;
 }
 
-/* What lies between this group and the next, in the forward and in the
- * backward together. */
+/* The time between a group and the next one, in the forward and the backward
+ * together. */
 static double between(const struct gh_profile *p, uint32_t g, uint32_t next)
 {
     const uint64_t gap = p->groups[g].gap_ns;
@@ -93,8 +93,9 @@ static void put(struct gh_simulation *s, enum gh_mark_verb verb, uint32_t group,
         (struct gh_mark){ (uint64_t)at, group, flight, verb };
 }
 
-/* A forward of the chunk and its backward, which takes twice as long; the
- * first group takes as long as the second.  Returns when it ends. */
+/* Makes the marks of one forward of the chunk and its backward, which takes
+ * twice as long.  The first group takes as long as the second.  Returns when
+ * the backward ends. */
 static double make_flight(struct gh_simulation *s, uint32_t chunk,
                           uint32_t flight, double at)
 {
@@ -239,7 +240,7 @@ static double later(double a, double b)
     return a > b ? a : b;
 }
 
-/* How much of the next `ns` a stream of copies is busy. */
+/* For how much of the next `ns` a stream of copies is busy. */
 static double busy(double now, double until, double ns)
 {
     const double left = until > now ? until - now : 0.0;
@@ -247,7 +248,7 @@ static double busy(double now, double until, double ns)
     return left < ns ? left : ns;
 }
 
-/* The compute goes on, more slowly while copies are beside it. */
+/* Lets the compute go on for `ns`, slowed down while copies run. */
 static void compute(struct gh_simulation *s, double ns)
 {
     const double slowdown = s->profile->slowdown < 0.0 ? GH_COPY_SLOWDOWN
@@ -340,7 +341,7 @@ static void load(struct gh_simulation *s, const struct gh_mark *mark)
     if (item->place == AWAY) {
         bring_back(s, item, mark->group);
     }
-    if (item->place != BACK) { /* the profile has begun after its commit */
+    if (item->place != BACK) { /* the profile began after its commit */
         return;
     }
     wait_until(s, item->filled, mark->group);

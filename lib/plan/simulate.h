@@ -1,10 +1,11 @@
 /*
- * simulate.h - a step as it would be with some of its groups on their way.
+ * simulate.h - how long a step would take if some of its groups went to the
+ * host.
  *
- * The compute goes from mark to mark, as the profile has them.  Two streams of
- * copies run beside it, each in order: a copy out begins at its commit, one
- * back as soon as it may be issued and there is a buffer.  A save waits for a
- * buffer, a load for its copy.  lib/plan/policy.c is the caller.
+ * The compute goes from mark to mark, as in the profile.  Two streams of
+ * copies run beside it, each in order.  A copy out begins at its commit; a
+ * copy back begins as soon as it may be issued and has a buffer.  A save waits
+ * for a buffer, and a load for its copy.  lib/plan/policy.c is the caller.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -15,16 +16,18 @@
 
 struct gh_simulation;
 
-/* NULL: no memory.  Times are known: gh_simulation_can(). */
+/* Returns NULL if there is no memory.  gh_simulation_can() must be true, so
+ * that all times are known. */
 struct gh_simulation *gh_simulation_create(const struct gh_policy *policy,
                                            const struct gh_profile *profile);
 void gh_simulation_free(struct gh_simulation *simulation);
 bool gh_simulation_can(const struct gh_profile *profile);
 
-/* With the groups that go by their `fate`, and so many brought back ahead. */
+/* Simulates a step in which the groups go as their `fate` says, and so many
+ * copies come back ahead. */
 void gh_simulate(struct gh_simulation *simulation, uint32_t prefetch,
                  struct gh_forecast *forecast);
-/* How long the last simulation has waited for a group. */
+/* How long the last simulation waited for a group. */
 double gh_simulated_stall(const struct gh_simulation *simulation,
                           uint32_t group);
 

@@ -42,7 +42,8 @@ void gh_text_write(const struct gh_plan *plan, bool all,
 /* print_json.c */
 void gh_json_write(const struct gh_plan *plan, const struct sink *sink);
 
-/* print_traits.c: what families have said, each answer once. */
+/* print_traits.c: what families said of the layers.  Equal answers are written
+ * once. */
 void gh_traits_write_text(const struct gh_plan *plan, const struct sink *sink);
 void gh_traits_write_json(const struct gh_plan *plan, const struct sink *sink);
 

@@ -71,8 +71,8 @@ uint32_t gh_layer_tensors(const struct gh_layer *layer, gh_part part)
     return tensors;
 }
 
-/* With experts: attention, router and what prepares the dispatch are issued
- * as one. */
+/* Whether a part belongs to the stage before the dispatch.  In a layer with
+ * experts, attention, router and preprocess are issued as one stage. */
 static bool goes_on(const struct gh_layer *layer, gh_part part)
 {
     return part <= GH_PART_MOE_PREPROCESS &&

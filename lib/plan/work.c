@@ -1,6 +1,6 @@
 /*
- * work.c - what a segment does besides its forward and backward: gradients of
- * weights that are left for later, and communication.
+ * work.c - what a segment does besides its forward and backward: delayed
+ * gradients of weights, and communication.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -10,13 +10,14 @@
 
 #define PART(name) (UINT32_C(1) << GH_PART_##name)
 
-/* The parts with weights; those of a router alone are not worth a pass. */
+/* The parts whose weights have gradients worth a pass of their own.  A router's
+ * alone are too few. */
 static uint32_t weights_of(const struct gh_layer *layer)
 {
     uint32_t parts = PART(ATTN) | PART(MLP) | PART(MAMBA) | PART(MOE_EXPERTS);
 
     if ((layer->features & GH_FEATURE_SHARED_OVERLAP) != 0) {
-        parts |= PART(MOE_COMBINE); /* where they are joined */
+        parts |= PART(MOE_COMBINE); /* shared experts are joined here */
     } else if ((layer->features & GH_FEATURE_SHARED_EXPERTS) != 0) {
         parts |= PART(MOE_ROUTER);
     }
@@ -26,8 +27,8 @@ static uint32_t weights_of(const struct gh_layer *layer)
     return parts;
 }
 
-/* Whether a segment has one of the parts that each of its layers is asked
- * for. */
+/* Whether a segment holds one of the parts that `parts_of` names for its
+ * layers. */
 static bool covers_any(const struct gh_plan *plan, uint32_t segment,
                        uint32_t (*parts_of)(const struct gh_layer *))
 {
@@ -53,15 +54,16 @@ bool gh_plan_leaves_wgrad(const struct gh_plan *plan, uint32_t segment)
     return plan->options.delay_wgrad && covers_any(plan, segment, weights_of);
 }
 
-/* Attention and scans go over a whole sequence, and so do the losses that
- * balance a router. */
+/* The parts that communicate between the ranks of a sequence.  Attention and
+ * scans need the whole sequence, and so do the losses that balance a router. */
 static uint32_t of_sequences(const struct gh_layer *layer)
 {
     (void)layer;
     return PART(ATTN) | PART(MAMBA) | PART(MOE_ROUTER);
 }
 
-/* An all-to-all exchanges its counts before it exchanges tokens. */
+/* The parts that communicate between the ranks of the experts.  An all-to-all
+ * exchanges its counts first. */
 static uint32_t of_experts(const struct gh_layer *layer)
 {
     const uint32_t tokens = PART(MOE_DISPATCH) | PART(MOE_COMBINE);
