@@ -1,5 +1,5 @@
 /*
- * beside.h - where a shared object is that comes with this library.
+ * beside.h - finds a shared object that comes with this library.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -8,9 +8,9 @@
 
 #include <stddef.h>
 
-/* It lies beside this library: in its plugin directory once installed, in the
- * same one in a build tree.  Failing both, the path is the name, and the
- * loader's own search decides. */
+/* The object lies beside this library: in the plugin directory once installed,
+ * in the same directory in a build tree.  If it is in neither, the path is the
+ * name alone, and the loader searches for it. */
 void gh_beside_path(const char *name, char *path, size_t bytes);
 
 #endif

@@ -1,7 +1,7 @@
 /*
  * error.h - how a failure gets its text.
  *
- * Who finds a failure writes the text, once; everybody else passes the
+ * The function that finds a failure writes the text once; its callers pass the
  * status on.
  *
  * SPDX-License-Identifier: Apache-2.0

@@ -26,7 +26,7 @@ size_t gh_utf8_bytes(const char *bytes)
             return 0;
         }
     }
-    /* Overlong forms, surrogates, and what lies above the last plane. */
+    /* Refuse overlong forms, surrogates, and numbers above the last plane. */
     if ((c == 0xe0 && text[1] < 0xa0) || (c == 0xed && text[1] >= 0xa0) ||
         (c == 0xf0 && text[1] < 0x90) || (c == 0xf4 && text[1] >= 0x90)) {
         return 0;

@@ -1,5 +1,5 @@
 /*
- * json.h - text of a host, inside a JSON string.
+ * json.h - puts text of a host into a JSON string.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -8,13 +8,13 @@
 
 #include <stddef.h>
 
-/* The bytes of the UTF-8 character at `text`; 0 when it is none. */
+/* The bytes of the UTF-8 character at `text`; 0: it is no UTF-8. */
 size_t gh_utf8_bytes(const char *text);
 
 /*
- * Writes the next character of `text`, which is not at its end, as a JSON
- * string may hold it, and returns how many bytes it was.  UTF-8 stays as it
- * is; a byte that is none becomes the character of that number.
+ * Writes the next character of `text`, which must not be at its end, as a JSON
+ * string may hold it.  Returns how many bytes of `text` it was.  UTF-8 stays
+ * as it is; any other byte becomes the character with its number.
  */
 size_t gh_json_char(const char *text, char out[8]);
 

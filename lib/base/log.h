@@ -16,14 +16,14 @@ struct gh_log {
     void *user;
 };
 
-/* The sink that a host has not replaced: stderr, one line a call. */
+/* The default sink: stderr, one line for each call. */
 void gh_log_stderr(void *user, gh_log_level level, const char *line);
 
 void gh_log_line(const struct gh_log *log, gh_log_level level,
                  const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* What an option was set to find out: information, but said wherever warnings
- * are. */
+/* Logs the answer to an option that asks for information.  It is information,
+ * but it is shown wherever warnings are. */
 void gh_log_answer(const struct gh_log *log, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

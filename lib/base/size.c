@@ -1,5 +1,5 @@
 /*
- * size.c - structs of an older or a newer caller.
+ * size.c - reads and writes structs of an older or newer caller.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -9,13 +9,15 @@
 #include <graphhooks/base.h>
 
 /*
- * Whether `object`, whose first member is its struct_size, may be used:
- * not below `least`, the size of its first release, and zero beyond `ours`.
+ * Whether `object`, whose first member is its struct_size, may be used.  It
+ * must not be smaller than `least`, the size in its first release, and must be
+ * zero beyond `ours`.
  */
 gh_status gh_check_size_slow(const char *type, const void *object, size_t least,
                              size_t ours, gh_error *err);
 
-/* Inline, as hosts of this very release take the first branch every step. */
+/* Inline, because every step of a host of this release takes the first
+ * branch. */
 static inline gh_status gh_check_size(const char *type, const void *object,
                                       size_t least, size_t ours, gh_error *err)
 {
@@ -25,10 +27,11 @@ static inline gh_status gh_check_size(const char *type, const void *object,
     return gh_check_size_slow(type, object, least, ours, err);
 }
 
-/* Takes what both sides know of `object` into `copy`, zeroing the rest. */
+/* Copies the fields that both sides know into `copy`, and zeroes the rest. */
 void gh_take_struct(const void *object, void *copy, size_t ours);
 
-/* Gives what both sides know of `ours` to `object`, which keeps its size. */
+/* Copies the fields that both sides know into `object`, which keeps its
+ * size. */
 void gh_give_struct(void *object, const void *ours, size_t bytes);
 
 #endif

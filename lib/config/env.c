@@ -1,8 +1,8 @@
 /*
- * env.c - the options there are, and who says what of them: the defaults, the
- * environment, the host.
+ * env.c - the options that exist, and their values: from the defaults, the
+ * environment and the host.
  *
- * gh_session_open() is the caller, and `graphhooks env`.
+ * gh_session_open() and `graphhooks env` are the callers.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -58,7 +58,7 @@ static const struct gh_env_word check_words[] = {
     { NULL, NULL },
 };
 
-/* In the order of gh_overlap_order. */
+/* By gh_overlap_order. */
 static const struct gh_env_word overlap_words[] = {
     { "off", NULL },
     { "fixed", NULL },
@@ -200,7 +200,7 @@ gh_status gh_env_load_rows(const struct gh_env_row *rows, size_t n_rows,
             note(notes, "%s is set: %s", rows[i].name, rows[i].doc);
         } else if (rows[i].state == GH_ENV_STATE_STABLE && !set[i] &&
                    *value != '\0') {
-            /* Of two with one name the first counts, as for getenv(). */
+            /* If a name is there twice, the first counts, as for getenv(). */
             status = gh_env_parse(&rows[i], rows[i].name, value, values, err);
             if (status != GH_OK) {
                 return status;

@@ -41,10 +41,10 @@ enum {
     GH_ENV_EXCHANGE_NCCL = 1,
     GH_ENV_EXCHANGE_COPY = 2
 };
-/* LOG is a gh_log_level, or 0 for off.  SCOPE has bit n set for its n-th
- * word; none: whole layers. */
+/* LOG is a gh_log_level, or 0 for off.  In SCOPE bit n stands for the n-th
+ * word; without bits, whole layers are captured. */
 
-/* GH_ENV_ENABLE and so on, in the order of env.def. */
+/* One id for each variable, such as GH_ENV_ENABLE, in the order of env.def. */
 enum gh_env_id {
 #define GH_ENV(id, field, kind, dflt, least, most, words, doc) GH_ENV_##id,
 #define GH_ENV_OTHER(name, state, doc)
@@ -61,7 +61,7 @@ struct gh_env_notes {
     char line[8][256];
 };
 
-/* How each kind of row is kept. */
+/* The type of the field of each kind of row. */
 #define GH_ENV_KEEP_BOOL(field) uint32_t field;
 #define GH_ENV_KEEP_COUNT(field) uint32_t field;
 #define GH_ENV_KEEP_ENUM(field) uint32_t field;
@@ -73,7 +73,8 @@ struct gh_env_notes {
 #define GH_ENV_KEEP_BYTES(field) uint64_t field;
 #define GH_ENV_KEEP_FRACTION(field) double field;
 
-/* About 24 KiB, and owns nothing: freed as it was allocated. */
+/* The options of a session, about 24 KiB.  It owns no memory, so nothing has to
+ * be freed in it. */
 struct gh_env {
 #define GH_ENV(id, field, kind, dflt, least, most, words, doc) \
     GH_ENV_KEEP_##kind(field)
@@ -85,7 +86,7 @@ struct gh_env {
     struct gh_env_notes notes;
 };
 
-/* What a row is made of; only tests have tables other than env.def's. */
+/* One row of a table.  Only tests have tables other than env.def's. */
 enum gh_env_kind {
     GH_ENV_KIND_BOOL,
     GH_ENV_KIND_COUNT,
@@ -96,11 +97,11 @@ enum gh_env_kind {
     GH_ENV_KIND_PATHS,
     GH_ENV_KIND_NAMES,   /* words that lib/config does not know */
     GH_ENV_KIND_BYTES,   /* a number of 64 bits */
-    GH_ENV_KIND_FRACTION /* 0 to 1; its one word is below 0 */
+    GH_ENV_KIND_FRACTION /* 0 to 1; its only word is below 0 */
 };
 enum gh_env_state {
     GH_ENV_STATE_STABLE,
-    GH_ENV_STATE_TOOL,   /* read elsewhere: known, and ignored here */
+    GH_ENV_STATE_TOOL,   /* read by a tool, ignored here */
     GH_ENV_STATE_REMOVED /* reported with the row's meaning, and ignored */
 };
 struct gh_env_word {
@@ -118,32 +119,32 @@ struct gh_env_row {
     enum gh_env_state state;
 };
 
-/* The process's environment; empty in a setuid program, whose caller is not
- * to choose the libraries that it loads. */
+/* The process's environment.  It is empty in a setuid program, whose caller
+ * must not choose the libraries that it loads. */
 const char *const *gh_env_process(void);
 
 /*
- * Defaults, then every GRAPHHOOKS_* of envp.  An empty value is the same as
- * none.  GH_ERR_CONFIG names the variable, its value, the rule and what to
- * do.  env->notes holds what is worth a line in the log.
+ * Loads the defaults, then every GRAPHHOOKS_* of envp.  An empty value counts
+ * as no value.  The error GH_ERR_CONFIG names the variable, its value, the
+ * rule and the remedy.  env->notes holds what is worth a line in the log.
  */
 gh_status gh_env_load(const char *const *envp, struct gh_env *env,
                       gh_error *err);
 
-/* The same for any table; set[i] says that row i was in envp.  Rows that are
- * not STABLE come last. */
+/* Loads any table in this way; set[i] says that row i was in envp.  Rows that
+ * are not STABLE come last. */
 gh_status gh_env_load_rows(const struct gh_env_row *rows, size_t n_rows,
                            const char *const *envp, void *values, bool *set,
                            struct gh_env_notes *notes, gh_error *err);
 
 /*
- * An option of the host.  `label` stands for the variable's name in the
- * sentence.  NULL or "" keeps what is there.
+ * Offers a value that the host asks for.  `label` stands for the variable's
+ * name in an error.  NULL or "" keeps the value that is there.
  */
 gh_status gh_env_offer(struct gh_env *env, enum gh_env_id id, const char *label,
                        const char *value, gh_error *err);
 
-/* The same for a COUNT row, where 0 keeps what is there. */
+/* Offers a number for a COUNT row; 0 keeps the value that is there. */
 gh_status gh_env_offer_count(struct gh_env *env, enum gh_env_id id,
                              const char *label, uint32_t value, gh_error *err);
 

@@ -1,8 +1,9 @@
 /*
- * parse.c - one value: what its row accepts, and a sentence for each mistake.
+ * parse.c - reads one value: what its row accepts, and an error for each
+ * mistake.
  *
- * A value is parsed in full before it is stored, so a failure leaves the
- * field as it was.
+ * A value is parsed in full before it is stored, so a failure leaves the field
+ * as it was.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -17,7 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* No row has more words: what is beyond is not suggested. */
+/* No row has more words.  Further words would not be suggested. */
 #define WORDS_MOST 16
 
 static const struct gh_env_word bool_words[] = {
@@ -26,7 +27,7 @@ static const struct gh_env_word bool_words[] = {
     { "false", NULL }, { "true", NULL }, { NULL, NULL },
 };
 
-/* A text that is being put together; what does not fit is left out. */
+/* A text that is being put together.  What does not fit is left out. */
 struct text {
     char *at;
     size_t bytes, used;
@@ -121,8 +122,8 @@ const char *gh_env_default(const struct gh_env_row *row)
     return row->kind == GH_ENV_KIND_LIST ? "all" : "none";
 }
 
-/* Of the words of a row the one that was probably meant; NULL: none is near.
- * What this release refuses is not offered. */
+/* The word of a row that was probably meant; NULL: none is similar.  Words that
+ * this release refuses are not suggested. */
 static const char *near_word(const struct gh_env_word *words, const char *word)
 {
     const char *taken[WORDS_MOST + 1] = { NULL };
@@ -136,7 +137,7 @@ static const char *near_word(const struct gh_env_word *words, const char *word)
     return nearest_word(word, taken);
 }
 
-/* Ends a sentence with the word that was meant, where there is one. */
+/* Ends an error with the word that was probably meant, if there is one. */
 static const char *did_you_mean(const struct gh_env_word *words,
                                 const char *word, char *text, size_t bytes)
 {
@@ -154,7 +155,7 @@ static const struct gh_env_word *words_of(const struct gh_env_row *row)
     return row->kind == GH_ENV_KIND_BOOL ? bool_words : row->words;
 }
 
-/* The row's own sentence. */
+/* Fails with the rule of the row. */
 static gh_status bad_value(const struct gh_env_row *row, const char *label,
                            const char *value, gh_error *err)
 {
@@ -168,7 +169,7 @@ static gh_status bad_value(const struct gh_env_row *row, const char *label,
                    did_you_mean(words_of(row), value, near, sizeof(near)));
 }
 
-/* A word that there is, and that this release does not take. */
+/* Fails for a word that exists, but that this release does not take. */
 static gh_status refused_word(const struct gh_env_row *row, const char *label,
                               const struct gh_env_word *word, gh_error *err)
 {
@@ -179,7 +180,8 @@ static gh_status refused_word(const struct gh_env_row *row, const char *label,
                    word->word, word->refused, rule);
 }
 
-/* One word of a list: it alone is named, not all of the list. */
+/* Fails for one word of a list.  Only that word is named, not the whole
+ * list. */
 static gh_status bad_word(const struct gh_env_row *row, const char *label,
                           const char *value, const char *at, size_t bytes,
                           gh_error *err)
@@ -209,7 +211,7 @@ static gh_status bad_word(const struct gh_env_row *row, const char *label,
                    near[0] != '\0' ? "" : gh_env_default(row));
 }
 
-/* The position of a word of `bytes` bytes in the list; -1 when not there. */
+/* The position in the list of a word of `bytes` bytes; -1: it is not there. */
 static int find_word(const struct gh_env_word *words, const char *text,
                      size_t bytes)
 {
@@ -286,7 +288,7 @@ static gh_status parse_count(const struct gh_env_row *row, const char *label,
     return GH_OK;
 }
 
-#define BYTES_DIGITS 18 /* what 64 bits hold in any case */
+#define BYTES_DIGITS 18 /* so many digits always fit into 64 bits */
 
 static gh_status parse_bytes(const struct gh_env_row *row, const char *label,
                              const char *value, uint64_t *out, gh_error *err)
@@ -306,8 +308,8 @@ static gh_status parse_bytes(const struct gh_env_row *row, const char *label,
     return GH_OK;
 }
 
-/* Digits with at most one point, whatever the locale says of points; the word
- * of the row is -1. */
+/* Reads digits with at most one point, whatever the locale says about decimal
+ * points.  The word of the row gives -1. */
 static gh_status parse_fraction(const struct gh_env_row *row, const char *label,
                                 const char *value, double *out, gh_error *err)
 {
@@ -336,8 +338,8 @@ static gh_status parse_fraction(const struct gh_env_row *row, const char *label,
     return GH_OK;
 }
 
-/* An empty element would mean the working directory, as in PATH: the wrong
- * place to load code from by accident. */
+/* Whether a list of directories has an empty element.  As in PATH it would mean
+ * the working directory, from which code must not be loaded by accident. */
 static bool has_empty_element(const char *paths)
 {
     return paths[0] == ':' || strstr(paths, "::") != NULL ||

@@ -1,5 +1,5 @@
 /*
- * print.c - the options for people: `graphhooks env`, and README's table.
+ * print.c - shows the options to people: `graphhooks env`, and README's table.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -42,7 +42,7 @@ static void print_markdown(const struct sink *sink)
     }
 }
 
-/* What envp says of a row; NULL when nothing. */
+/* What envp says of a row; NULL: nothing. */
 static const char *look_up(const struct gh_env_row *row,
                            const char *const *envp)
 {
@@ -57,7 +57,8 @@ static const char *look_up(const struct gh_env_row *row,
     return NULL;
 }
 
-/* One row is tried alone, so that every mistake is shown, not the first. */
+/* Each row is parsed by itself, so that all mistakes are shown and not only the
+ * first. */
 static void print_row(const struct sink *sink, const struct gh_env_row *row,
                       const char *const *envp, struct gh_env *scratch)
 {
@@ -92,7 +93,8 @@ static void print_text(const struct sink *sink, const char *const *envp)
     for (size_t i = 0; i < GH_ENV_COUNT; i++) {
         print_row(sink, &gh_env_table[i], envp, &scratch);
     }
-    /* One string is tried alone here too: a wrong value hides no note. */
+    /* Each variable is loaded by itself too, so that a wrong value hides no
+     * note. */
     for (; envp != NULL && *envp != NULL; envp++) {
         only[0] = *envp;
         gh_env_load(only, &scratch, &err);

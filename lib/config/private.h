@@ -1,8 +1,8 @@
 /*
  * private.h - rows and their values; lib/config only.
  *
- * env.c has the table and takes what is said of it, parse.c knows one value,
- * and print.c shows them all.
+ * env.c has the table and collects the values, parse.c reads one value, and
+ * print.c shows them all.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -23,18 +23,18 @@ bool gh_env_is_named(const struct gh_env_row *row, const char *name,
 
 /* ---- parse.c ------------------------------------------------------------- */
 
-/* The one way in, for defaults, the environment and the host's options:
- * stores the value at the row's place in `values`. */
+/* Parses a value and stores it at the row's place in `values`.  Defaults, the
+ * environment and the host's options all come this way. */
 gh_status gh_env_parse(const struct gh_env_row *row, const char *label,
                        const char *value, void *values, gh_error *err);
 
-/* What a row accepts, for sentences and tables. */
+/* Writes what a row accepts, for errors and tables. */
 void gh_env_rule(const struct gh_env_row *row, char *text, size_t bytes);
 
-/* As a person reads it: a list that is not set holds all. */
+/* The default as people read it: a list without a default means "all". */
 const char *gh_env_default(const struct gh_env_row *row);
 
-/* Values come from outside: cut short, and without control bytes. */
+/* Cuts a value and removes control bytes, because values come from outside. */
 const char *gh_env_shown(const char *value, char *copy, size_t bytes);
 
 #endif

@@ -1,11 +1,13 @@
 /*
  * batch.c - several copies in one call, where the driver has that.
  *
- * cuMemcpyBatchAsync came with CUDA 12.8, and lost an argument in 13.0; each
- * driver is asked for the one of its own version.  In a capture it answers 900
- * and leaves the capture as it is, so its code is looked at here and nowhere
- * later.  Whatever it refuses is copied one by one: it may have issued some of
- * the copies, and the same copy twice on one stream is that copy.
+ * cuMemcpyBatchAsync came with CUDA 12.8, and lost an argument in 13.0, so
+ * each driver is asked for the form of its own version.  In a capture it
+ * returns 900 (CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) and leaves the capture
+ * as it is, so this code is handled here and goes no further.  If the driver
+ * refuses a batch, all its copies are issued one by one.  Some of them may
+ * have been issued already, but a copy that is made twice on one stream gives
+ * the same bytes.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -15,9 +17,9 @@
 
 #include <string.h>
 
-/* As CUmemcpyAttributes. */
+/* The layout of CUmemcpyAttributes. */
 struct copy_attributes {
-    int order; /* in which the sources are read */
+    int order; /* the order in which sources are read */
     struct {
         int type, id;
     } source_hint, target_hint; /* 0: none */
@@ -97,7 +99,7 @@ gh_status gh_device_copy_all_out(struct gh_device *dev,
             return GH_OK;
         }
         if (result != CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) {
-            dev->batch = NULL; /* it will refuse the next one too */
+            dev->batch = NULL; /* it would refuse the next one too */
         }
     }
     return one_by_one(dev, copies, stream, err);

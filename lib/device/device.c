@@ -2,8 +2,8 @@
  * device.c - finds a driver and a device, and holds both.
  *
  * The driver library is loaded once and never unloaded (driver/load.c).  A
- * host's context is borrowed; only where there is none is the primary one of
- * the device retained.
+ * host's context is borrowed.  If there is none, the primary context of the
+ * device is retained.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -60,7 +60,8 @@ static gh_status load_driver(const char *driver, struct gh_device *dev,
     return GH_OK;
 }
 
-/* The host's context, the current one, or the primary one of `ordinal`. */
+/* Finds the context to use: the host's, or else the current one, or else the
+ * primary one of `ordinal`. */
 static gh_status find_context(struct gh_device *dev, void *context, int ordinal,
                               gh_error *err)
 {
@@ -216,7 +217,7 @@ uint64_t gh_device_unwritten(const struct gh_device *dev)
     return dev->unwritten != NULL ? dev->unwritten(0, NULL) : 0;
 }
 
-/* The mode that was, or MODE_UNKNOWN when the driver has changed nothing. */
+/* Returns the mode before, or MODE_UNKNOWN if the driver changed nothing. */
 static int exchange_mode(struct gh_device *dev, int mode)
 {
     CUstreamCaptureMode other = mode;
@@ -226,7 +227,7 @@ static int exchange_mode(struct gh_device *dev, int mode)
                : MODE_UNKNOWN;
 }
 
-/* A call that failed has changed nothing, and is made again. */
+/* Tries twice, because a call that failed has changed nothing. */
 static void restore_mode(struct gh_device *dev, int mode)
 {
     if (mode != MODE_UNKNOWN && exchange_mode(dev, mode) == MODE_UNKNOWN) {
@@ -238,8 +239,8 @@ struct gh_device_before gh_device_enter(struct gh_device *dev)
 {
     CUcontext previous = dev->ctx;
 
-    /* When the driver will not say what is current, nothing is given back:
-     * leaving the thread with no context would be the worse surprise. */
+    /* If the driver does not say what is current, the thread keeps this
+     * context.  A thread without any context would be worse. */
     if (dev->drv.cuCtxGetCurrent(&previous) != CUDA_SUCCESS) {
         previous = dev->ctx;
         dev->drv.cuCtxSetCurrent(dev->ctx);

@@ -1,8 +1,8 @@
 /*
  * graph.c - capture, instantiation and launch.
  *
- * Capture is thread-local: another thread of the host may allocate and
- * synchronize meanwhile, this one may not, and what it does wrong is an
+ * Capture is thread-local: other threads of the host may allocate and
+ * synchronize meanwhile.  This thread may not, and a forbidden call is an
  * error here instead of a wrong number later.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -41,9 +41,10 @@ gh_status gh_device_capture_begin(struct gh_device *dev, void *stream,
 }
 
 /*
- * Ending an invalidated capture fails, and is what makes the stream usable
- * again.  A call that failed before it reached the driver's state (out of
- * memory, a fault that was injected) has ended nothing and is made again.
+ * Ends a capture whose graph nobody wants.  Ending an invalidated capture
+ * fails, but it makes the stream usable again.  A call that failed before it
+ * reached the driver's state (out of memory, or an injected fault) has ended
+ * nothing, so it is made again.
  */
 void gh_device_capture_leave(struct gh_device *dev, void *stream)
 {

@@ -14,7 +14,7 @@ _Static_assert(GH_COPIES_A_LAUNCH == GH_COPY_LARGE,
                "a launch takes what the large kernel does");
 
 struct gh_copy {
-    uint32_t n; /* that there is room for */
+    uint32_t n; /* how many there is room for */
     struct gh_copy_batch batches[];
 };
 
@@ -116,7 +116,7 @@ static gh_status launch(struct gh_device *dev, CUfunction function,
                            stream, params, NULL));
 }
 
-/* The first `n` entries of a batch. */
+/* Launches the first `n` entries of a batch. */
 static gh_status launch_batch(struct gh_device *dev,
                               struct gh_copy_batch *batch, uint32_t n,
                               void *stream, gh_error *err)
@@ -157,14 +157,14 @@ gh_status gh_device_copy_launch(struct gh_device *dev, struct gh_copy *copy,
     return status;
 }
 
-/* How far the sums have come. */
+/* The sums over the sequences so far. */
 struct sums {
     struct gh_offsets_pair at;
-    uint32_t next; /* the sequence whose end is the next to be written */
+    uint32_t next; /* the sequence to add next */
 };
 
-/* Entry i is where sequence i begins, so the first is 0 and the n-th the end of
- * the last. */
+/* Adds pairs to a batch.  Entry i is where sequence i begins, so the first is 0
+ * and the n-th is the end of the last sequence. */
 static uint32_t add_pairs(struct gh_offsets *batch,
                           const struct gh_lengths *lengths, uint32_t first,
                           struct sums *sums)
@@ -261,7 +261,7 @@ gh_status gh_device_compare(struct gh_device *dev, const void *a, const void *b,
                                 (&first, dev->verdict, sizeof(first), stream));
     }
     if (status != GH_OK) {
-        /* What was issued still writes the verdict. */
+        /* Wait, because what was issued will still write the verdict. */
         (void)gh_device_stream_wait(dev, stream, NULL);
         return status;
     }

@@ -1,10 +1,10 @@
 /*
- * other.c - whether the host uses another driver than the session.
+ * other.c - finds out whether the host uses another driver than the session.
  *
- * A host on CUDA whose session is on the software device, or the other way
- * round, hands in streams that mean nothing to the session's driver.  The
- * other one is looked for among the objects that the process has loaded; this
- * loads nothing.
+ * If the host is on CUDA and its session on the software device, or the other
+ * way round, the host's streams mean nothing to the session's driver.  The
+ * other driver is looked for among the objects that the process has loaded;
+ * nothing is loaded for it.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -19,8 +19,8 @@
 
 #define MAX_DRIVERS 4
 
-/* Drivers of the process.  They are asked afterwards: the loader's lock is
- * held as long as it lists them. */
+/* The drivers that the process has loaded.  They are asked only after the list
+ * is complete, because the loader holds its lock while it lists them. */
 struct drivers {
     char path[MAX_DRIVERS][512];
     uint32_t n;
@@ -48,7 +48,8 @@ static int keep_driver(struct dl_phdr_info *info, size_t bytes, void *user)
     return 0;
 }
 
-/* A context that is current there is one that the host works in. */
+/* Whether a context of the driver is current on this thread, which means that
+ * the host works with it. */
 static bool has_context(void *library)
 {
     void *entry = dlsym(library, "cuCtxGetCurrent");
@@ -76,7 +77,7 @@ bool gh_device_other_driver(const struct gh_device *dev, char *path,
             continue;
         }
         found = library != dev->drv.library && has_context(library);
-        dlclose(library); /* it stays, by those who have loaded it */
+        dlclose(library); /* it stays loaded, by whoever loaded it */
         if (found) {
             snprintf(path, bytes, "%s", drivers.path[i]);
             return true;

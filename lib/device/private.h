@@ -1,5 +1,5 @@
 /*
- * private.h - what the files of lib/device/ share, and nobody else sees.
+ * private.h - what the files of lib/device/ share; lib/device only.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -10,7 +10,7 @@
 #include "driver/driver.h"
 #include "kernels/kernels.h"
 
-/* Files of drivers, as `driver` of gh_device_open() means them. */
+/* The files that `driver` of gh_device_open() stands for. */
 #define GH_CUDA_NAME "libcuda.so.1"
 #define GH_SOFT_NAME "libgraphhooks-softcuda.so"
 
@@ -19,18 +19,18 @@ struct gh_device {
     struct gh_device_info info;
     CUdevice device;
     CUcontext ctx;
-    bool retained; /* ctx is the primary one, and ours to release */
+    bool retained; /* ctx is the primary one, to be released */
     softcuda_unwritten_fn *unwritten; /* NULL on a real driver */
 
     void *batch;       /* cuMemcpyBatchAsync; NULL: the driver has none */
-    int batch_version; /* whose signature it has */
+    int batch_version; /* the CUDA version of its signature */
 
     CUmodule module; /* kernels/: the batched copy and the compare */
     CUfunction copy_small, copy_large, compare, offsets_small, offsets_large;
     CUdeviceptr verdict; /* where the compare writes */
 };
 
-/* The entry, the code and its name. */
+/* Fails with the name of the entry, the code and the code's name. */
 gh_status gh_device_fail(const struct gh_device *dev, CUresult result,
                          const char *entry, gh_error *err);
 
@@ -46,10 +46,10 @@ static inline gh_status gh_device_status(const struct gh_device *dev,
 #define gh_device_call(dev, err, entry, args) \
     gh_device_status((dev), (dev)->drv.entry args, #entry, (err))
 
-/* batch.c; the version of the driver is known */
+/* batch.c; the driver's version must be known */
 void gh_device_batch_find(struct gh_device *dev);
 
-/* kernels.c; the context is current */
+/* kernels.c; the context must be current */
 gh_status gh_device_kernels_load(struct gh_device *dev, gh_error *err);
 void gh_device_kernels_unload(struct gh_device *dev);
 

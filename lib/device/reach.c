@@ -1,5 +1,5 @@
 /*
- * reach.c - other ranks' memory, and words that streams wait for.
+ * reach.c - the memory of other ranks, and words that streams wait for.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-/* Of a call; a driver takes fewer than 256. */
+/* The most words in one call; a driver takes fewer than 256. */
 enum {
     WORDS_AT_ONCE = 128
 };
@@ -67,8 +67,10 @@ static CUresult words_at_once(struct gh_device *dev,
     return dev->drv.cuStreamBatchMemOp(stream, n, ops, 0);
 }
 
-/* A driver that has no such call, or takes it in no capture, has issued
- * nothing of it: a word that is waited for twice would be waited for in vain. */
+/* Whether the driver refused the call as a whole, because it has no such call
+ * or takes none in a capture.  Then nothing was issued, and the words can be
+ * issued in another way.  Otherwise a word might be waited for twice, and the
+ * second wait would never end. */
 static bool is_refused(struct gh_device *dev, CUresult result)
 {
     if (result == CUDA_ERROR_NOT_SUPPORTED) {

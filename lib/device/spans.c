@@ -1,10 +1,10 @@
 /*
  * spans.c - see spans.h.
  *
- * A ring of pairs of events.  The driver tells the time between two events in
- * milliseconds as a float, so the event that times are counted from moves on:
- * it is exchanged for one that was collected, before the distance is so long
- * that a microsecond is lost.
+ * The spans are a ring of pairs of events.  The driver gives the time between
+ * two events as a float of milliseconds, which loses microseconds over long
+ * times.  So the event that times are counted from is exchanged now and then
+ * for a later one that was collected.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -16,19 +16,20 @@
 
 #include <stdlib.h>
 
-/* A float has 24 bits: here a step of it is below 0.1 us. */
+/* How far apart events may be.  A float has 24 bits, so it is still exact to
+ * 0.1 us here. */
 #define FAR_NS 1e9
 
 struct gh_span {
     struct gh_span_what what;
     void *stream, *begin, *end;
-    bool open; /* its end is not recorded yet */
+    bool open; /* its end was not recorded yet */
 };
 
 struct gh_spans {
     struct gh_device *dev;
-    void *from;     /* event */
-    double from_ns; /* when it was */
+    void *from;     /* the event that times are counted from */
+    double from_ns; /* its time */
     uint32_t room, first, n;
     uint64_t lost;
     struct gh_span *ring;
@@ -149,8 +150,8 @@ static void exchange(struct gh_spans *spans, struct gh_span *span,
     span->end = event;
 }
 
-/* False: it is not over.  Where an event was not recorded the end is that of an
- * earlier span, or cannot be asked for: there is nothing to tell then. */
+/* Hands over one span.  False: it has not ended.  If an event could not be
+ * recorded or asked, the span is dropped. */
 static bool collect(struct gh_spans *spans, struct gh_span *span, bool wait,
                     gh_span_fn *call, void *user)
 {

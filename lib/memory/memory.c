@@ -48,7 +48,8 @@ void gh_memory_free(struct gh_memory *m, void *address, uint64_t bytes)
         gh_device_free(m->streams->dev, address);
         return;
     }
-    /* cuMemFree waits for whoever uses the memory; a host's need not. */
+    /* cuMemFree waits for work that uses the memory.  A host's function need
+     * not, so wait here. */
     gh_streams_quiesce(m->streams);
     m->host->device_free(m->host->user, address, bytes);
 }

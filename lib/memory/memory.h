@@ -1,5 +1,6 @@
 /*
- * memory.h - device memory for the library's own buffers, and who lends it.
+ * memory.h - device memory for the library's own buffers, from the host or
+ * from the driver.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -11,12 +12,14 @@
 #include "order/streams.h"
 
 struct gh_memory {
-    const struct gh_streams *streams; /* that may use it, and their device */
-    const gh_host_services *host;     /* empty slots are 0 */
-    uint64_t bytes;                   /* that are out now */
+    const struct gh_streams *streams; /* streams that may use it, and the
+                                         device */
+    const gh_host_services *host;     /* a missing service is NULL */
+    uint64_t bytes;                   /* bytes allocated now */
 };
 
-/* As cuMemAlloc aligns, for several buffers in one piece. */
+/* Rounds up as cuMemAlloc aligns, so that several buffers can share one
+ * piece. */
 static inline uint64_t gh_memory_align(uint64_t bytes)
 {
     return (bytes + 255) & ~UINT64_C(255);
@@ -24,7 +27,7 @@ static inline uint64_t gh_memory_align(uint64_t bytes)
 
 gh_status gh_memory_alloc(struct gh_memory *memory, uint64_t bytes,
                           void **address_p, gh_error *err);
-/* Work that uses it may still be on its way.  NULL is allowed. */
+/* Work that uses the memory may still be running.  NULL is allowed. */
 void gh_memory_free(struct gh_memory *memory, void *address, uint64_t bytes);
 
 #endif

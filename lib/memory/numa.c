@@ -1,7 +1,8 @@
 /*
  * numa.c - see numa.h.
  *
- * The kernel is called directly: libnuma would be one library more.
+ * It calls the kernel directly, because libnuma would be another library to
+ * depend on.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -19,7 +20,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* <linux/mempolicy.h>, which not every machine has. */
+/* From <linux/mempolicy.h>, which not every machine has. */
 #define MPOL_PREFERRED 1
 #define BITS (sizeof(unsigned long) * CHAR_BIT)
 #define MOST_NODES (16 * BITS)
@@ -49,7 +50,7 @@ int gh_numa_node_of(const char *sysfs, const char *bus_id)
     }
     text[bytes] = '\0';
     node = strtol(text, &end, 10);
-    /* A machine of one node says -1. */
+    /* A machine with one node says -1. */
     return end != text && (*end == '\n' || *end == '\0') && node >= 0 &&
                    node < (long)MOST_NODES
                ? (int)node

@@ -1,5 +1,5 @@
 /*
- * numa.h - memory of the host near a device.
+ * numa.h - host memory near a device.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -10,20 +10,20 @@
 
 #define GH_NUMA_UNKNOWN (-1)
 
-/* The node of a device on the PCI bus, such as "0000:3b:00.0", as the kernel
- * has it below `sysfs`, which is "/sys"; GH_NUMA_UNKNOWN: it does not say. */
+/* The NUMA node of a device on the PCI bus, such as "0000:3b:00.0".  The kernel
+ * lists it below `sysfs`, which is "/sys"; GH_NUMA_UNKNOWN: it does not say. */
 int gh_numa_node_of(const char *sysfs, const char *bus_id);
 
-/* What the thread's allocations preferred before. */
+/* What the thread's allocations preferred before gh_numa_begin(). */
 struct gh_numa_before {
     bool changed;
     int mode;
     unsigned long nodes[16];
 };
 
-/* Until gh_numa_end() memory that this thread touches first is taken from the
- * node, where that has any.  `changed` is false when the kernel refuses, or
- * the node is unknown; errno says why then. */
+/* Until gh_numa_end() memory that this thread touches first comes from the
+ * node, if it has any.  `changed` is false if the kernel refuses or the node is
+ * unknown; errno then says why. */
 struct gh_numa_before gh_numa_begin(int node);
 void gh_numa_end(const struct gh_numa_before *before);
 

@@ -89,7 +89,7 @@ static gh_status refuse(const struct gh_pinned *pinned, uint64_t bytes,
                    (unsigned long long)pinned->limit);
 }
 
-/* Near the device where that can be had, and anywhere else. */
+/* Allocates near the device if possible, and anywhere else if not. */
 static gh_status alloc_near(struct gh_pinned *pinned, uint64_t bytes,
                             void **address_p, gh_error *err)
 {

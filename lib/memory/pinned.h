@@ -1,5 +1,5 @@
 /*
- * pinned.h - pinned memory of the host, in blocks that are used over and over.
+ * pinned.h - pinned host memory, in blocks that are used again and again.
  *
  * A block is a size and an event.  Its owner waits for the event before every
  * copy from or to the block, as the last one may be of an owner before, and
@@ -18,8 +18,8 @@
 struct gh_pinned_block {
     void *address;
     uint64_t bytes;
-    void *copied;                 /* event: after the last copy */
-    bool used;                    /* `copied` was recorded */
+    void *copied;                 /* an event, after the last copy */
+    bool used;                    /* `copied` has been recorded */
     struct gh_pinned_size *size;
     struct gh_pinned_block *next; /* of its size: free; else of all */
     struct gh_pinned_block *older;
@@ -36,20 +36,21 @@ struct gh_pinned {
     struct gh_device *dev;
     uint64_t limit; /* bytes; 0: none */
     uint64_t bytes; /* of all blocks */
-    uint64_t in_use, peak; /* bytes of those that are taken, and the most */
-    int node;              /* of the host's memory that is near; or
+    uint64_t in_use, peak; /* bytes that are taken, now and at most */
+    int node;              /* the nearest node of the host's memory; or
                               GH_NUMA_UNKNOWN */
-    int refused;           /* errno: the kernel gives none of that node; 0 */
+    int refused;           /* errno if the kernel gives no memory of that node;
+                              or 0 */
     struct gh_pinned_size *sizes;
     struct gh_pinned_block *newest; /* of all */
 };
 
 void gh_pinned_init(struct gh_pinned *pinned, struct gh_device *dev,
                     uint64_t limit);
-/* No copy is on its way any more. */
+/* No copy may still be running. */
 void gh_pinned_free(struct gh_pinned *pinned);
 
-/* GH_ERR_NO_MEMORY when the limit or the driver refuses. */
+/* GH_ERR_NO_MEMORY if the limit or the driver refuses. */
 gh_status gh_pinned_take(struct gh_pinned *pinned, uint64_t bytes,
                          struct gh_pinned_block **block_p, gh_error *err);
 void gh_pinned_give_back(struct gh_pinned *pinned,

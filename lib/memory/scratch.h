@@ -1,6 +1,7 @@
 /*
- * scratch.h - device memory that grows to what is asked, for one stream at a
- * time.  The driver's own: a host's pools are not for it.
+ * scratch.h - device memory that grows as needed, for one stream at a time.
+ *
+ * It comes from the driver; the host's memory services are not used.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -12,15 +13,15 @@
 struct gh_scratch {
     void *address;
     uint64_t bytes;
-    void *stream; /* the one that uses it, until that has been waited for */
+    void *stream; /* the stream that uses it, until that was waited for */
     bool busy;
 };
 
-/* At least so many bytes, for work on the stream.  Waits for the stream that
- * has used it last. */
+/* Makes at least so many bytes ready for work on the stream.  Waits for the
+ * stream that used it last. */
 gh_status gh_scratch_reserve(struct gh_scratch *scratch, struct gh_device *dev,
                              uint64_t bytes, void *stream, gh_error *err);
-/* Whether the stream that has used it last cannot be waited for, as the host
+/* Whether the stream that used it last cannot be waited for, because the host
  * captures it now. */
 bool gh_scratch_is_held(const struct gh_scratch *scratch,
                         struct gh_device *dev);

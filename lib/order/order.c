@@ -1,13 +1,14 @@
 /*
  * order.c - see order.h.
  *
- * A host with one stream never gets here past a comparison of streams, and
- * never makes an event.  Each order has an event for each of the first 63
- * streams of the session; for those past them the host's thread waits.
+ * A host with one stream only compares streams here, and never makes an event.
+ * Each order has an event for each of the first 63 streams of the session.
+ * For further streams the host's thread waits.
  *
- * A stream that the host is capturing cannot be waited for, and without a
- * driver none can: such a stream is out of reach.  So is, until the step ends,
- * what the host has captured: it runs when the host launches its graph.
+ * A stream cannot be waited for while the host captures it, and none can
+ * without a driver: such a stream is out of reach.  Work that the host has
+ * captured is out of reach until the step ends, because it runs only when the
+ * host launches its graph.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -33,7 +34,7 @@ void gh_order_free(struct gh_order *o, struct gh_device *dev)
     o->events = NULL;
 }
 
-/* The bit of a stream in gh_order.used.  Those past the last share one. */
+/* The bit of a stream in gh_order.used.  Streams after the 63rd share one. */
 static uint32_t edge_of(uint32_t stream)
 {
     return stream < GH_MAX_EDGES - 1 ? stream : GH_MAX_EDGES - 1;
@@ -54,7 +55,7 @@ static gh_status make_event(struct gh_order *o, const struct gh_streams *s,
     if (o->events[edge] != NULL) {
         return GH_OK;
     }
-    /* An event is of the context that is current when it is made. */
+    /* An event belongs to the context that is current when it is made. */
     before = gh_device_enter(s->dev);
     status = gh_device_event_create(s->dev, &o->events[edge], err);
     gh_device_leave(s->dev, before);
@@ -77,8 +78,9 @@ static gh_status wait_for(struct gh_order *o, const struct gh_streams *s,
 {
     gh_status status = GH_OK;
 
-    /* It ended before a second stream was seen, or was cut short: mark the
-     * order now, which covers more than is needed, this once. */
+    /* The user ended before there was a second stream, or was cut short, so
+     * there is no mark.  Mark the order now: this once the wait is for more
+     * than needed. */
     if ((o->marked & UINT64_C(1) << edge) == 0) {
         status = mark(o, s, edge, err);
     }
@@ -88,8 +90,9 @@ static gh_status wait_for(struct gh_order *o, const struct gh_streams *s,
     return status;
 }
 
-/* Whether what is on the stream can be waited for: not without a driver, and
- * not while the host captures it, unless it was marked before. */
+/* Whether the work on a stream can be waited for.  That needs a driver.  While
+ * the host captures the stream, it also needs a mark from before the
+ * capture. */
 static bool is_in_reach(const struct gh_order *o, const struct gh_streams *s,
                         uint32_t edge, const void *stream)
 {
@@ -121,7 +124,7 @@ bool gh_order_reach(const struct gh_order *o, const struct gh_streams *s,
     return true;
 }
 
-/* The user before was on this stream: what comes now follows it. */
+/* Lets the stream follow what the user before did on another stream. */
 static gh_status follow(struct gh_order *o, const struct gh_streams *s,
                         uint32_t edge, void *stream, gh_error *err)
 {
@@ -138,7 +141,7 @@ static gh_status follow(struct gh_order *o, const struct gh_streams *s,
     }
     status = wait_for(o, s, edge, stream, err);
     if (status != GH_OK) {
-        /* No event to be had: the host's thread can wait instead. */
+        /* Without an event the host's thread can wait instead. */
         status = gh_device_stream_wait(s->dev, s->all[edge], err);
     }
     return status;
@@ -177,8 +180,8 @@ gh_status gh_order_move(struct gh_order *o, const struct gh_streams *s,
     return GH_OK;
 }
 
-/* After a user on several streams the next one has something to wait for,
- * whichever stream it begins on. */
+/* If a user was on several streams, the next one has to wait for some of them,
+ * whichever stream it begins on.  So no stream counts as the last. */
 static void look_back(struct gh_order *o)
 {
     if ((o->used & (o->used - 1)) != 0) {
@@ -186,7 +189,8 @@ static void look_back(struct gh_order *o)
     }
 }
 
-/* A stream that the host captures now keeps the event that it has, if any. */
+/* Marks the end of a user on each of its streams.  A stream that the host
+ * captures now keeps the event it has, if any. */
 void gh_order_end(struct gh_order *o, const struct gh_streams *s)
 {
     if (s->n < 2) {
@@ -207,8 +211,8 @@ void gh_order_end(struct gh_order *o, const struct gh_streams *s)
     look_back(o);
 }
 
-/* The bit of a stream that has an event of its own; 0: it is not known, or
- * shares one. */
+/* The bit of a stream that has its own event; 0: the stream is unknown, or
+ * shares an event. */
 static uint64_t bit_of(const struct gh_streams *s, const void *stream)
 {
     for (uint32_t i = 0; i < s->n && i < GH_MAX_EDGES - 1; i++) {
@@ -219,7 +223,7 @@ static uint64_t bit_of(const struct gh_streams *s, const void *stream)
     return 0;
 }
 
-/* What was marked of `onto` was so before the join. */
+/* A mark of `onto` is from before the join, so it no longer counts. */
 void gh_order_join(struct gh_order *o, const struct gh_streams *s,
                    const void *from, void *onto)
 {
@@ -235,7 +239,8 @@ void gh_order_join(struct gh_order *o, const struct gh_streams *s,
     }
 }
 
-/* What the host has captured may have been launched after the marks. */
+/* Work that the host has captured may have been launched after the marks, so
+ * they no longer count. */
 void gh_order_cut(struct gh_order *o)
 {
     if (!o->ordered || o->captured) {

@@ -14,14 +14,15 @@ struct gh_streams {
     struct gh_device *dev; /* NULL: no driver, so no stream can be waited for */
     void **all;
     uint32_t n;
-    uint32_t at; /* which of them the pass at hand is on */
-    void *last;  /* all[at]; GH_NO_STREAM when that has to be found anew */
+    uint32_t at; /* the stream of the current pass */
+    void *last;  /* all[at]; GH_NO_STREAM: look it up again */
 };
 
 void gh_streams_init(struct gh_streams *streams, struct gh_device *dev);
 void gh_streams_free(struct gh_streams *streams);
 
-/* Finds the stream, or adds it once the driver has said whose it is. */
+/* Finds the stream.  A new one is added once the driver says that it is of this
+ * device. */
 gh_status gh_streams_know(struct gh_streams *streams, void *stream,
                           gh_error *err);
 
