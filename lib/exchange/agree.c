@@ -1,5 +1,5 @@
 /*
- * agree.c - what ranks tell each other while an exchange is made.
+ * agree.c - how the ranks exchange information while an exchange is made.
  *
  * A rank that has failed goes on telling, so that the others fail with its
  * name instead of waiting for it.

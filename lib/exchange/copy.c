@@ -2,13 +2,12 @@
  * copy.c - an exchange by copies into the peers' memory.
  *
  * No kernel runs.  The host's stream says that its window is free, and waits
- * until all others have said so.  What goes to the first peer is copied there
- * too; what goes to the others goes by lanes, streams of the exchange's.
- * state.h says what the signs mean.
+ * until all others have said so.  The first peer's part is copied on the
+ * host's stream too; the other parts are copied on lanes, which are streams of
+ * the exchange.  state.h says what the signs mean.
  *
- * The order of issue is one in which all could run: whoever says something
- * says it before it waits.  So streams that share one queue of the hardware
- * do not block each other.
+ * Every stream raises its signs before it waits for those of others.  So
+ * streams that share one queue of the hardware do not block each other.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -16,13 +15,14 @@
 
 #include "exchange/state.h"
 
-/* The i-th peer, from the next rank on, so that not all begin with one. */
+/* The i-th peer, counted from the next rank on, so that the ranks do not all
+ * begin with the same peer. */
 static uint32_t peer_at(const gh_exchange *x, uint32_t i)
 {
     return (x->rank + i) % x->n;
 }
 
-/* The host's stream is one of them. */
+/* The stream of the i-th peer.  The host's stream is one of the lanes. */
 static void *lane_of(const gh_exchange *x, uint32_t i, void *stream)
 {
     const uint32_t lane = (i - 1) % (x->n_lanes + 1);
@@ -92,7 +92,7 @@ static gh_status join_lanes(gh_exchange *x, void *stream, gh_error *err)
     return status;
 }
 
-/* What stays here is copied while the others come. */
+/* The part that stays on this rank is copied before the wait for the others. */
 gh_status gh_exchange_by_copy(gh_exchange *x, const gh_exchange_op *op,
                               gh_error *err)
 {

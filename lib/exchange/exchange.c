@@ -1,9 +1,9 @@
 /*
- * exchange.c - an exchange is made by all its ranks, and given back by all.
+ * exchange.c - opens an exchange on all its ranks, and closes it on all.
  *
  * What can fail on one rank alone comes first.  Then the ranks tell each other
- * how they are, find each other's memory, and agree on the kind; from there on
- * nothing fails.
+ * whether they failed, find each other's memory, and agree on the kind.  After
+ * that nothing fails.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -17,7 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Handles are of whole allocations, which a driver makes in these units. */
+/* The unit in which a driver makes allocations.  A shared handle covers a whole
+ * allocation. */
 #define UNIT (UINT64_C(2) << 20)
 
 static const char *name_of(gh_exchange_kind kind)
@@ -31,7 +32,7 @@ static const char *name_of(gh_exchange_kind kind)
 
 static gh_status make_lanes(gh_exchange *x, gh_error *err)
 {
-    const uint32_t others = x->n < 2 ? 0 : x->n - 2; /* than the first peer */
+    const uint32_t others = x->n < 2 ? 0 : x->n - 2; /* than the first */
     gh_status status = GH_OK;
 
     x->n_lanes = others < GH_EXCHANGE_LANES ? others : GH_EXCHANGE_LANES;
@@ -264,8 +265,9 @@ gh_status gh_exchange_open(struct gh_device *dev, const gh_exchange_desc *desc,
 
 /* ---- the end ------------------------------------------------------------- */
 
-/* Also by a rank whose exchange is over: the others wait for it here, and a
- * gather of the host's is called as often on all. */
+/* Asks all ranks whether their work has ended.  A rank whose exchange is over
+ * takes part too: the others wait for it here, and a host's gather must be
+ * called equally often on all ranks. */
 static gh_status say_goodbye(gh_exchange *x, bool writes, gh_error *err)
 {
     const uint64_t mine = writes;
@@ -282,7 +284,7 @@ static gh_status say_goodbye(gh_exchange *x, bool writes, gh_error *err)
     return status;
 }
 
-/* Whether nobody can write here any more. */
+/* Whether no rank can write to this rank's memory any more. */
 static bool part(gh_exchange *x)
 {
     bool writes = false;

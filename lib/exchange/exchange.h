@@ -1,9 +1,8 @@
 /*
- * exchange.h - parts of memory from each rank to each, as the rest of the
- * library sees them.
+ * exchange.h - moves parts of memory from each rank to each other rank.
  *
- * lib/abi is the caller; it has checked what the host says.  The context is
- * current in every call.
+ * lib/abi is the caller, and has checked the host's arguments.  The context
+ * must be current in every call.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -15,7 +14,7 @@
 #include "base/log.h"
 #include "device/device.h"
 
-/* What is wanted; AUTO is GH_EXCHANGE_COPY where it can be. */
+/* The wanted kind.  AUTO is GH_EXCHANGE_COPY where that is possible. */
 #define GH_EXCHANGE_AUTO 0u
 
 struct gh_exchange_options {
@@ -24,11 +23,12 @@ struct gh_exchange_options {
     struct gh_log log;
 };
 
-/* All ranks come here.  The device is the caller's until the end. */
+/* Opens an exchange; all ranks must call it.  The device stays the caller's,
+ * and must live until the close. */
 gh_status gh_exchange_open(struct gh_device *dev, const gh_exchange_desc *desc,
                            const struct gh_exchange_options *options,
                            gh_exchange **x_p, gh_error *err);
-/* The same; the text of what has gone wrong is in the log. */
+/* Closes it; all ranks must call it.  Errors go to the log. */
 void gh_exchange_close(gh_exchange *x);
 struct gh_device *gh_exchange_device(const gh_exchange *x);
 void *gh_exchange_memory(const gh_exchange *x);

@@ -1,9 +1,9 @@
 /*
  * reach.c - each rank finds the memory of the others.
  *
- * Threads of one process have the addresses already; processes on one machine
- * open each other's allocations.  What cannot be reached is no error here:
- * `auto` falls back to NCCL then, on all ranks.
+ * Threads of one process have the addresses already.  Processes on one machine
+ * open each other's allocations.  Memory that cannot be reached is no error
+ * here: `auto` then falls back to NCCL on all ranks.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -16,12 +16,13 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Where a rank is, and one of its memories.  In words, as they are told. */
+/* Where a rank is, and where one of its memories is.  Ranks exchange it as
+ * words of 64 bits. */
 struct place {
-    uint64_t process, machine; /* equal: the same one */
+    uint64_t process, machine; /* equal on the same process or machine */
     uint64_t context, ordinal, bus;
     uint64_t address;
-    uint64_t shared; /* there is a handle */
+    uint64_t shared; /* 1: there is a handle */
     struct gh_shared_memory memory;
 };
 #define PLACE_WORDS ((uint32_t)(sizeof(struct place) / sizeof(uint64_t)))
@@ -37,7 +38,7 @@ static uint64_t mix(uint64_t hash, const char *text, size_t bytes)
     return hash;
 }
 
-/* The boot that this machine is in: other machines are in others. */
+/* A number of this machine, made of its boot id, which no other machine has. */
 static uint64_t this_machine(void)
 {
     const int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY);
@@ -55,8 +56,8 @@ static uint64_t this_machine(void)
     return mix(UINT64_C(0xcbf29ce484222325), text, (size_t)n);
 }
 
-/* Of one name for all threads, and no other process: an address that it has
- * chosen, and its number. */
+/* A number of this process, the same on all its threads.  It is made of the
+ * process id, an address in this library and the machine. */
 static uint64_t this_process(void)
 {
     static const char here;
@@ -67,7 +68,7 @@ static uint64_t this_process(void)
                sizeof(words));
 }
 
-/* Where the device is in the machine; 0: the driver does not say. */
+/* A number of the device's place on the bus; 0: the driver does not say. */
 static uint64_t this_bus(struct gh_device *dev)
 {
     char text[32];
@@ -100,7 +101,8 @@ static void describe(gh_exchange *x, void *address, struct place *place)
         gh_device_share(x->dev, address, &place->memory, NULL) == GH_OK;
 }
 
-/* NULL: out of reach; `why` has the driver's reason, if it is the driver's. */
+/* Returns NULL if the memory is out of reach; `why` then has the driver's
+ * reason, if the driver refused. */
 static void *find(gh_exchange *x, const struct place *mine,
                   const struct place *theirs, struct gh_peer *peer, int which,
                   gh_error *why)
@@ -124,7 +126,7 @@ static void *find(gh_exchange *x, const struct place *mine,
     return (char *)base + theirs->memory.offset;
 }
 
-/* One memory of each rank: all tell, and each finds. */
+/* Finds one memory of each rank: all ranks tell theirs, and each finds all. */
 static gh_status find_all(gh_exchange *x, gh_status own, int which,
                           bool *found_p, uint32_t *missing_p, gh_error *err)
 {

@@ -1,9 +1,10 @@
 /*
- * signs.c - what ranks tell each other: bytes that are raised by a copy, and
- * waited for and taken down by the stream of the rank that is told.
+ * signs.c - the signs that ranks give each other.  A sign is a byte that a
+ * copy raises, and that a stream of the rank that is told waits for and takes
+ * down.
  *
- * state.h says what each row means.  All words of a row are waited for in one
- * call of the driver, and taken down in the same.
+ * state.h says what each row means.  One call of the driver waits for all
+ * words of a row and takes them down.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -14,10 +15,11 @@
 
 #include <stdlib.h>
 
-/* Handles of memory are of whole allocations, which a driver makes so large. */
+/* The unit in which a driver makes allocations.  A shared handle covers a whole
+ * allocation. */
 #define UNIT (UINT64_C(2) << 20)
 
-/* A line of memory for each row, or several. */
+/* Each row begins on a new line of memory. */
 #define LINE 128u
 
 /* ---- where they are ------------------------------------------------------ */
@@ -40,7 +42,8 @@ static uint64_t bytes_of(const gh_exchange *x)
 
 /* ---- a beginning --------------------------------------------------------- */
 
-/* What the w-th word of a row is when all others have raised theirs. */
+/* The value of the w-th word of a row when all other ranks have raised their
+ * bytes. */
 static uint32_t all_up(const gh_exchange *x, uint32_t w)
 {
     union {
@@ -54,8 +57,9 @@ static uint32_t all_up(const gh_exchange *x, uint32_t w)
     return up.word;
 }
 
-/* Of the words that others write in a row: first each is waited for, then each
- * is taken down.  So what is up says who has come, when another does not. */
+/* Fills in the operations of a row: first a wait for each word that others
+ * write, then a write of 0 to each.  All waits come first, so that if a rank
+ * does not come, the bytes that are up say who came. */
 static void fill_in(gh_exchange *x, enum gh_sign sign, struct gh_word *words)
 {
     uint32_t at = 0;
@@ -73,7 +77,8 @@ static void fill_in(gh_exchange *x, enum gh_sign sign, struct gh_word *words)
     }
 }
 
-/* The row that others are raised by, and that this rank's are let go by. */
+/* Writes the row that is always up: copies from it raise the signs of others,
+ * and this rank's own when it gives up. */
 static gh_status write_all_up(gh_exchange *x, gh_error *err)
 {
     uint64_t calls = 0;
@@ -145,7 +150,7 @@ gh_status gh_signs_make(gh_exchange *x, gh_error *err)
 gh_status gh_signs_raise(gh_exchange *x, enum gh_sign sign, uint32_t rank,
                          void *stream, gh_error *err)
 {
-    /* Any byte that is up there will do. */
+    /* Any byte of this row that is up will do. */
     const char *up =
         byte_of(x, x->signs, GH_SIGN_ALL_UP, x->rank == 0 ? 1 : 0);
 
@@ -162,7 +167,8 @@ gh_status gh_signs_take(gh_exchange *x, enum gh_sign sign, void *stream,
                            &x->stats.word_calls, err);
 }
 
-/* No more rows than are asked for: others may write to the rest. */
+/* Reads only the rows that are asked for, because others may be writing to the
+ * rest. */
 gh_status gh_signs_read(gh_exchange *x, enum gh_sign first, enum gh_sign end,
                         void *stream, gh_error *err)
 {

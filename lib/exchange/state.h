@@ -12,13 +12,13 @@
 
 #include <stdbool.h>
 
-/* Copies to peers are spread over so many streams, beside the host's. */
+/* Copies to peers use so many streams besides the host's. */
 #define GH_EXCHANGE_LANES 7u
 
-/* What ranks tell each other: rows of bytes in the memory of the rank that is
- * told, of which byte i is written by rank i alone.  `ready` and `arrived` are
- * raised by a copy, waited for, and taken down again, in that order alone, so
- * that a call leaves all as it has found them, whether it is issued or
+/* The signs that ranks give each other: rows of bytes in the memory of the rank
+ * that is told, where byte i is written by rank i alone.  `ready` and `arrived`
+ * are raised by a copy, waited for, and taken down again, in this order only.
+ * So a call leaves all signs as it found them, whether it is issued or
  * replayed:
  *
  *     this rank                             each other
@@ -29,19 +29,23 @@
  *                                           `arrived` here: up
  *     waits for `arrived` of all; down
  *
- * Another raises `arrived` of the next call after it has seen the next
- * `ready`, which comes after `arrived` is down; and this rank raises the next
- * `ready` after it has seen `arrived`, which comes after `ready` is down. */
+ * No sign is raised again before it is down.  Another rank raises the next
+ * `arrived` only after it has seen the next `ready`, which this rank raises
+ * after it has taken `arrived` down.  This rank raises the next `ready` only
+ * after it has seen `arrived`, which the other rank raises after it has taken
+ * `ready` down. */
 enum gh_sign {
     GH_SIGN_READY,
     GH_SIGN_ARRIVED,
-    GH_SIGNS_TAKEN, /* so many are taken down */
+    GH_SIGNS_TAKEN, /* rows that are taken down */
 
-    /* Up, once that rank has given the exchange up.  It raises its own signs
-     * then, so what it puts into the window afterwards is no part, and may
-     * overwrite one: this comes before. */
+    /* Up, once that rank has given the exchange up.  A rank that gives up
+     * raises the signs it waits for itself.  So what it puts into the window
+     * afterwards is not valid, and may overwrite a valid part.  It raises this
+     * sign first. */
     GH_SIGN_GONE = GH_SIGNS_TAKEN,
-    /* Always up, but for this rank's own: by which all others are raised. */
+    /* Always up, except for this rank's own byte.  Copies from this row raise
+     * the other signs. */
     GH_SIGN_ALL_UP,
     GH_SIGNS
 };
@@ -57,11 +61,11 @@ enum gh_reach {
 struct gh_peer {
     enum gh_reach reach;
     bool near;   /* on the same device */
-    int ordinal; /* of its device, in its process */
+    int ordinal; /* the number of its device in its process */
     void *window;
     uint64_t window_bytes;
     void *signs;
-    void *opened[2]; /* what is to be closed: the signs', the window's */
+    void *opened[2]; /* to be closed: its signs and its window */
 };
 
 struct gh_lane {
@@ -76,7 +80,7 @@ struct gh_exchange {
     gh_exchange_kind kind; /* 0: not agreed on yet */
     gh_exchange_stats stats;
 
-    struct gh_comm *comm; /* by which ranks agree; NULL: alone */
+    struct gh_comm *comm; /* how ranks agree; NULL: there is one rank */
     struct gh_nccl *nccl; /* NULL: there is no communicator */
 
     void *window;
@@ -84,28 +88,28 @@ struct gh_exchange {
     struct gh_peer *peers;
 
     void *signs; /* GH_SIGNS rows */
-    void *seen;  /* pinned: the signs as they were when they were read */
+    void *seen;  /* pinned: a copy of the signs, as last read */
     uint32_t row_bytes;
-    uint32_t n_words; /* of a row, that others write */
-    /* so many waits, and then so many writes */
+    uint32_t n_words; /* words of a row that others write */
+    /* n_words waits, then n_words writes */
     struct gh_word *words[GH_SIGNS_TAKEN];
 
     struct gh_lane lanes[GH_EXCHANGE_LANES];
     uint32_t n_lanes;
-    void *side;  /* a stream that waits for nobody */
-    void *begun; /* an event: where a call stands on the host's stream */
-    void *ended; /* what was issued last, but for captures */
+    void *side;  /* a stream that waits for no other rank */
+    void *begun; /* an event: the beginning of a call, on the host's stream */
+    void *ended; /* an event: the end of the last call outside of captures */
 
-    bool told;    /* the others, that this rank gives the exchange up */
-    bool exposed; /* ranks may think that all have agreed */
+    bool told;    /* the others know that this rank gave up */
+    bool exposed; /* ranks may believe that all have agreed */
 
-    struct gh_nccl_part *parts; /* of the call at hand */
+    struct gh_nccl_part *parts; /* of the current call */
     bool over;
     gh_error why;
 };
 
-/* reach.c: all ranks together; says whether all reach each other, and which
- * two do not. */
+/* reach.c: finds out together with all ranks whether all reach each other, and
+ * which two do not. */
 struct gh_not_reached {
     uint32_t rank, peer;
     bool is;
@@ -114,29 +118,29 @@ gh_status gh_exchange_reach(gh_exchange *x, gh_status own,
                             struct gh_not_reached *not_p, gh_error *err);
 void gh_exchange_leave(gh_exchange *x);
 
-/* agree.c: n words of each rank; a rank whose own status is not GH_OK makes
- * all fail. */
+/* agree.c: gathers n words of each rank.  A rank whose own status is not GH_OK
+ * makes all ranks fail. */
 gh_status gh_exchange_gather(gh_exchange *x, gh_status own,
                              const uint64_t *mine, uint32_t n,
                              const uint64_t **all_p, gh_error *err);
 
-/* signs.c; `side` is there */
+/* signs.c; `side` must have been made */
 gh_status gh_signs_make(gh_exchange *x, gh_error *err);
 /* Copies rows to where gh_signs_seen() finds them. */
 gh_status gh_signs_read(gh_exchange *x, enum gh_sign first, enum gh_sign end,
                         void *stream, gh_error *err);
 const unsigned char *gh_signs_seen(const gh_exchange *x, enum gh_sign sign);
-/* This rank's, in the memory of another. */
+/* Raises this rank's sign in the memory of another rank. */
 gh_status gh_signs_raise(gh_exchange *x, enum gh_sign sign, uint32_t rank,
                          void *stream, gh_error *err);
-/* The stream waits until all others have raised theirs here, and takes them
- * down. */
+/* Makes the stream wait until all others have raised their sign here, and takes
+ * the signs down. */
 gh_status gh_signs_take(gh_exchange *x, enum gh_sign sign, void *stream,
                         gh_error *err);
-/* All that this rank waits for, in the place of the others. */
+/* Raises, in place of the others, all signs that this rank waits for. */
 void gh_signs_raise_own(gh_exchange *x);
 
-/* issue.c: what stays on this rank */
+/* issue.c: copies the part that stays on this rank */
 gh_status gh_exchange_keep(gh_exchange *x, const gh_exchange_op *op,
                            gh_error *err);
 
@@ -144,16 +148,17 @@ gh_status gh_exchange_keep(gh_exchange *x, const gh_exchange_op *op,
 gh_status gh_exchange_by_copy(gh_exchange *x, const gh_exchange_op *op,
                               gh_error *err);
 
-/* wait.c: no call succeeds any more, and what waits in NCCL is ended. */
+/* wait.c: ends the exchange.  No call succeeds after that, and waits in NCCL
+ * are aborted. */
 void gh_exchange_fail(gh_exchange *x, const gh_error *why, gh_error *err);
-/* What waits on the stream, on the lanes, and where the last call was issued
- * goes on, to its end; false: it does not. */
+/* Lets everything go on that waits on the stream, on the lanes, and where the
+ * last call was issued.  False: it has not ended. */
 bool gh_exchange_let_go(gh_exchange *x, void *stream);
-/* What was issued has ended, in time; else the exchange is over. */
+/* Whether what was issued ended in time.  If not, the exchange is over. */
 bool gh_exchange_has_ended(gh_exchange *x);
 gh_status gh_exchange_refuse(const gh_exchange *x, gh_error *err);
 
-/* The part that goes to a rank and comes from it. */
+/* The part that goes to a rank, and the part that comes from it. */
 gh_exchange_part gh_exchange_part_of(const gh_exchange *x,
                                      const gh_exchange_op *op, uint32_t rank);
 

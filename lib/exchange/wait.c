@@ -2,11 +2,12 @@
  * wait.c - waiting for an exchange, and what happens when a rank does not
  * come.
  *
- * A stream that waits for a word of memory waits for good.  So when the time
- * is over this rank raises its own signs itself, again and again until the
- * stream has come past: the numbers are wrong, and the host is told so, but
- * streams and memory can be given back.  What it has not put yet goes to the
- * others then, who may only be late: they are told first.
+ * A stream that waits for a word of memory waits for ever.  So when the time
+ * is over, this rank raises the signs it waits for itself, again and again
+ * until the stream has passed.  The numbers are then wrong, and the host is
+ * told so, but streams and memory can be given back.  The stream also sends
+ * parts that it had not sent yet to other ranks, which may only be late.  So
+ * these ranks are told first.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -18,10 +19,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Signs are read, and raised, within this time: nobody is waited for. */
+/* The time for reading and raising signs, which wait for no other rank. */
 #define SOON_S 5u
 
-/* Of an exchange that is not over. */
+/* Ends an exchange that is not over yet. */
 void gh_exchange_fail(gh_exchange *x, const gh_error *why, gh_error *err)
 {
     x->over = true;
@@ -55,8 +56,8 @@ static void tell_others(gh_exchange *x)
     }
 }
 
-/* A driver that will not say, twice, will never: its context is lost, or the
- * stream.  Nothing that is there goes on. */
+/* Whether the stream is idle.  It counts as idle if the driver fails to say
+ * twice: then its context or the stream is lost, and nothing there goes on. */
 static bool is_idle(gh_exchange *x, void *stream)
 {
     bool idle;
@@ -87,7 +88,8 @@ static bool all_idle(gh_exchange *x, void *stream)
     return idle;
 }
 
-/* What was told, and raised, has been done too. */
+/* Whether the signs to the others, and this rank's own, have been raised in
+ * time. */
 static bool has_told(gh_exchange *x)
 {
     struct gh_comm_patience patience = gh_comm_patience(SOON_S);
@@ -126,8 +128,9 @@ bool gh_exchange_let_go(gh_exchange *x, void *stream)
 
 /* ---- who is missed ------------------------------------------------------- */
 
-/* Of a call that waits: all `ready` are taken down at once, and then all
- * `arrived`, so a rank of which neither is up has not come. */
+/* Lists the ranks that have not come, for a call that waits.  All `ready` signs
+ * are taken down at once, and then all `arrived`, so a rank with neither sign
+ * up has not come. */
 static uint32_t list_missed(gh_exchange *x, char *text, size_t bytes)
 {
     const unsigned char *ready = gh_signs_seen(x, GH_SIGN_READY);
@@ -148,8 +151,9 @@ static uint32_t list_missed(gh_exchange *x, char *text, size_t bytes)
     return missed;
 }
 
-/* Reads some rows, without a wait for the streams that stand still.  A query
- * that fails says nothing of the copy, so the rows are not looked at then. */
+/* Reads some rows without waiting for the streams that are stuck.  If the query
+ * fails, the copy may not have ended, so the caller must not look at the
+ * rows. */
 static gh_status read_signs(gh_exchange *x, enum gh_sign first,
                             enum gh_sign end, gh_error *err)
 {
@@ -202,7 +206,8 @@ static gh_status look(gh_exchange *x, gh_error *err)
                : GH_OK;
 }
 
-/* Of a stream that has ended: parts may be of a rank that has given up. */
+/* Fails if a rank has given up: parts of a stream that ended may then be
+ * invalid. */
 static gh_status look_for_gone(gh_exchange *x, gh_error *err)
 {
     gh_error why = { "" };
@@ -231,7 +236,8 @@ static gh_status look_for_gone(gh_exchange *x, gh_error *err)
     return GH_OK;
 }
 
-/* GH_ERR_RANKS ends the exchange; a failure of the driver is the stream's. */
+/* Waits for the stream.  GH_ERR_RANKS ends the exchange; a failure of the
+ * driver concerns only the stream. */
 static gh_status wait_for(gh_exchange *x, void *stream, gh_error *err)
 {
     struct gh_comm_patience patience = gh_comm_patience(x->timeout_s);

@@ -1,8 +1,8 @@
 /*
  * find.c - from a family's name to its file, and from there to its table.
  *
- * A name has neither slashes nor dots (plan/model.c has seen to that), so
- * that it cannot lead out of the directories that are looked in.
+ * A name has neither slashes nor dots (plan/check.c refuses them), so it
+ * cannot lead out of the directories that are searched.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -22,7 +22,8 @@
 
 /* ---- places -------------------------------------------------------------- */
 
-/* graphhooks/ in the directory that this code was loaded from. */
+/* Writes the directory graphhooks/ in the directory of the file with this
+ * code. */
 static bool beside(char *directory, size_t bytes)
 {
     static const char here;
@@ -41,8 +42,8 @@ static bool beside(char *directory, size_t bytes)
     return true;
 }
 
-/* The command graphhooks has this code in it, and lies where the directory
- * would. */
+/* Whether the path is a file.  The command graphhooks contains this code too,
+ * and lies where the directory would be. */
 static bool is_file(const char *path)
 {
     struct stat found;
@@ -118,7 +119,8 @@ bool gh_family_places_repeat(const struct gh_family_places *places)
 
 /* ---- the file ------------------------------------------------------------ */
 
-/* The remedy comes first: there may not be room for all of the places. */
+/* Fails because no directory has the file.  The remedy comes first, because
+ * there may not be room for all directories. */
 static gh_status refuse_nowhere(const struct gh_family_where *where,
                                 const char *path, gh_error *err)
 {
@@ -148,8 +150,9 @@ static gh_status refuse_nowhere(const struct gh_family_where *where,
                           where->family, looked);
 }
 
-/* Whatever has the name: a link that leads nowhere is not passed over, nor is
- * what may lie in a directory that cannot be searched. */
+/* Whether anything has this name.  A link that leads nowhere counts, and so
+ * does a file in a directory that cannot be searched: neither is passed
+ * over. */
 static bool is_there(const char *file)
 {
     struct stat found;
@@ -180,7 +183,7 @@ gh_status gh_family_find(const struct gh_family_where *where, const char *path,
     return refuse_nowhere(where, path, err);
 }
 
-/* What dlerror() says, without the file that the sentence begins with. */
+/* What dlerror() says, without the file's name, which the error begins with. */
 static const char *load_error(const char *file)
 {
     const char *text = dlerror();
@@ -205,8 +208,8 @@ gh_status gh_family_load(const struct gh_family_where *where,
     if (status != GH_OK) {
         return status;
     }
-    /* NODELETE: code that is gone is a crash where somebody still points to
-     * it, and code that stays is some kilobytes. */
+    /* RTLD_NODELETE: the code stays loaded.  It has only some kilobytes, and
+     * unloading it would be a crash wherever somebody still points to it. */
     object = dlopen(where->file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (object == NULL) {
         return gh_family_fail(err, GH_ERR_NOT_FOUND, where,
@@ -215,7 +218,7 @@ gh_status gh_family_load(const struct gh_family_where *where,
                               load_error(where->file));
     }
     symbol = dlsym(object, GH_FAMILY_SYMBOL);
-    dlclose(object); /* of a count: the object stays */
+    dlclose(object); /* only the count goes down: the object stays */
     if (symbol == NULL) {
         return gh_family_fail(err, GH_ERR_NOT_FOUND, where,
                               "it has no symbol " GH_FAMILY_SYMBOL
@@ -263,8 +266,9 @@ static bool add_file(struct list *list, const char *directory, const char *name)
     return true;
 }
 
-/* The first file of a name counts, as when it is looked for.  A library is
- * no family: the software device lies in the same directory. */
+/* Adds the families of a directory.  The first file of a name counts, as it
+ * does when a family is looked for.  Libraries are left out, because the
+ * software device lies in the same directory. */
 static bool add_directory(struct list *list, const char *directory)
 {
     DIR *dir = opendir(directory);

@@ -2,10 +2,10 @@
  * object.c - see object.h.
  *
  * The loader maps what a file's headers promise, and runs its constructors.
- * Where the file is shorter, as half a copy is, the first look beyond its end
- * kills the process; where a constructor crashes, so does that.  Both are
- * found out here, by the tables that the loader follows.  Each step is
- * checked against the file's size, as the file may be anything.
+ * If the file is shorter, because it was copied only in part, reading beyond
+ * its end kills the process.  A constructor that crashes does so too.  Both
+ * are found out here, by the tables that the loader follows.  The file may be
+ * anything, so each step is checked against its size.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -101,7 +101,7 @@ static gh_status read_bytes(int fd, const struct gh_family_where *where,
 static gh_status read_file(const struct gh_family_where *where,
                            struct gh_object *o, gh_error *err)
 {
-    /* Without O_NONBLOCK a pipe of that name would wait for its writer. */
+    /* O_NONBLOCK: opening a pipe of that name must not wait for its writer. */
     const int fd = open(where->file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     gh_status status;
 
@@ -138,7 +138,7 @@ static const void *at_address(const struct gh_object *o, uint64_t address,
     return NULL;
 }
 
-/* An entry of the dynamic table; 0: there is none. */
+/* The value of an entry of the dynamic table; 0: there is none. */
 static uint64_t entry(const struct gh_object *o, ElfW(Sxword) tag)
 {
     for (size_t i = 0; i < o->n_dynamic; i++) {
@@ -156,7 +156,8 @@ const char *gh_object_string(const struct gh_object *o, uint64_t at)
 
 /* ---- its tables ---------------------------------------------------------- */
 
-/* The loader gives the machine's files its own class and byte order. */
+/* Whether the file has the machine, class and byte order of the file with this
+ * code, which the loader has accepted. */
 static bool is_of_this_machine(const ElfW(Ehdr) * h)
 {
     static const char here;
@@ -164,7 +165,7 @@ static bool is_of_this_machine(const ElfW(Ehdr) * h)
     Dl_info info;
 
     if (dladdr(&here, &info) == 0) {
-        return true; /* the loader will say so */
+        return true; /* the loader will refuse it */
     }
     mine = info.dli_fbase;
     return h->e_ident[EI_CLASS] == mine->e_ident[EI_CLASS] &&
@@ -195,7 +196,8 @@ static gh_status check_header(const struct gh_family_where *where,
     return GH_OK;
 }
 
-/* The sections are at the end of the file, so they are what is lost first. */
+/* Fails if the sections are not all there.  They are at the end of the file, so
+ * they are the first that a short copy loses. */
 static gh_status check_sections(const struct gh_family_where *where,
                                 const struct gh_object *o, gh_error *err)
 {
@@ -240,8 +242,8 @@ static gh_status find_segments(const struct gh_family_where *where,
     return o->dynamic != NULL ? GH_OK : no_object(where, err);
 }
 
-/* Symbols that are not defined come first in a table with a GNU hash; one
- * with the older hash says how many it has in all. */
+/* Counts the symbols.  In a table with a GNU hash undefined symbols come first;
+ * the older hash says how many symbols there are. */
 static size_t count_symbols(const struct gh_object *o)
 {
     const uint32_t *gnu = at_address(o, entry(o, DT_GNU_HASH), 8, 4);
@@ -293,9 +295,9 @@ void gh_object_free(struct gh_object *o)
 
 /* ---- what runs when it is loaded ----------------------------------------- */
 
-/* Whether the section .init begins at an address.  The compiler's start files
- * make it; -Wl,-init= names another function.  Without sections nobody can
- * tell, and it counts as theirs. */
+/* Whether an address is the beginning of the section .init, which the
+ * compiler's start files make.  With -Wl,-init= it is another function.
+ * Without sections this cannot be told, and the address counts as theirs. */
 static bool is_of_start_files(const struct gh_object *o, uint64_t address)
 {
     static const char name[] = ".init";
@@ -319,8 +321,9 @@ static bool is_of_start_files(const struct gh_object *o, uint64_t address)
     return false;
 }
 
-/* The compiler's start files add one function to either array, by which a
- * file's frames and transactions are registered and unregistered. */
+/* Counts a file's own constructors.  The compiler's start files add one
+ * function to each array, which registers or unregisters the file's frames and
+ * transactions. */
 uint32_t gh_object_constructors(const struct gh_object *o)
 {
     const uint64_t each = sizeof(void *);

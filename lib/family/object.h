@@ -1,8 +1,8 @@
 /*
- * object.h - what a shared object says of itself, before anybody loads it.
+ * object.h - reads what a shared object says about itself before it is loaded.
  *
- * gh_family_load() reads a family's file by it, and so does
- * graphhooks-conform, which asks it more.
+ * gh_family_load() reads a family's file with it, and graphhooks-conform does
+ * so too and asks for more.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -15,7 +15,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A file in memory.  All of its tables lie within `bytes`. */
+/* A file in memory.  All tables lie within `bytes`. */
 struct gh_object {
     unsigned char *bytes;
     size_t size;
@@ -23,22 +23,23 @@ struct gh_object {
     const ElfW(Phdr) * segments;
     const ElfW(Dyn) * dynamic;
     size_t n_dynamic;
-    const ElfW(Sym) * symbols; /* those that are not defined come first */
+    const ElfW(Sym) * symbols; /* undefined ones come first */
     size_t n_symbols;
     const char *strings;
     size_t strings_size;
 };
 
-/* On GH_OK `object` is a whole shared object for this machine, which
- * gh_object_free() frees. */
+/* Reads a file.  On GH_OK `object` is a whole shared object for this machine,
+ * to be freed with gh_object_free(). */
 gh_status gh_object_read(const struct gh_family_where *where,
                          struct gh_object *object, gh_error *err);
 void gh_object_free(struct gh_object *object);
 
-/* A name that one of the tables has; "?" where it is none. */
+/* The name at a place of the string table; "?" if the place is outside of
+ * it. */
 const char *gh_object_string(const struct gh_object *object, uint64_t at);
 
-/* Functions of its own that run when it is loaded, without those that every
+/* How many functions of its own run when it is loaded, without those that every
  * compiler adds. */
 uint32_t gh_object_constructors(const struct gh_object *object);
 

@@ -1,11 +1,11 @@
 /*
- * resolve.c - every layer that names a family is described by it.
+ * resolve.c - asks the families about every layer that names one.
  *
  * All files are found first.  Then one family after the other is loaded,
  * opened once for the model, asked about its layers in their order, asked
- * again in the reverse one, and closed, so that whoever watches knows of each
- * crash whose it is.  Answers that differ would make two ranks plan
- * differently, so they are refused here.
+ * again in reverse order, and closed.  So whoever watches knows which family a
+ * crash belongs to.  Answers that differ are refused, because they would make
+ * two ranks plan differently.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The family at work. */
+/* The family that is being asked. */
 struct member {
     const struct gh_traits_source *source;
     gh_family family;
@@ -31,7 +31,7 @@ struct resolver {
     const struct gh_family_watch *watch;
     gh_layer_desc *descs;
     const gh_layer_desc **pointers;
-    gh_family_model given; /* what families get to read */
+    gh_family_model given; /* the model that families may read */
     struct gh_traits_set *set;
     gh_error *err;
 };
@@ -41,7 +41,8 @@ static gh_status no_memory(gh_error *err)
     return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for the model's families");
 }
 
-/* Room for one more in an array that doubles: true when it has room. */
+/* Makes room for one more in an array that doubles.  False: there is no
+ * memory. */
 static bool make_room(void *array_p, uint32_t n, size_t bytes)
 {
     void **array = array_p;
@@ -143,7 +144,8 @@ static gh_status find_sources(struct resolver *r)
 
 /* ---- asking -------------------------------------------------------------- */
 
-/* Most models have few shapes of layers, so the latest ones are looked at. */
+/* Finds equal traits among the latest ones.  Older ones are not looked at,
+ * because most models have few different layers. */
 static struct gh_traits *find_traits(struct gh_traits_set *set,
                                      const struct gh_traits *traits)
 {
@@ -274,7 +276,7 @@ static gh_status open_member(struct resolver *r,
     return gh_family_answer(where, "open", status, &text, r->err);
 }
 
-/* The family of layer i, the first one that names it. */
+/* Asks the family of layer i, which is the first layer that names it. */
 static gh_status consult(struct resolver *r, uint32_t i)
 {
     const char *family = r->model->layers[i].family;

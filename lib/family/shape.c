@@ -1,8 +1,8 @@
 /*
- * shape.c - what a family says of a layer, checked rule by rule.
+ * shape.c - checks what a family says of a layer, rule by rule.
  *
- * What passes is copied without what the family left in unused bytes, so
- * that two descriptions are the same exactly when their bytes are.
+ * A description that passes is copied without the bytes that it does not use,
+ * so two descriptions are the same exactly if their bytes are.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -21,7 +21,7 @@ struct check {
     const struct gh_family_where *where;
     const gh_family_layer *layer;
     gh_layer_kind kind;
-    uint32_t has; /* bit n: it has gh_part n */
+    uint32_t has; /* bit n: the layer has gh_part n */
     gh_error *err;
 };
 
@@ -82,7 +82,8 @@ static gh_status check_parts(struct check *c)
     return GH_OK;
 }
 
-/* Their borders are those of one mixture of experts, so they are together. */
+/* Checks that the parts of experts are all there in their order, or all
+ * missing, because their borders are those of one mixture of experts. */
 static gh_status check_experts(const struct check *c)
 {
     const gh_family_layer *layer = c->layer;
@@ -160,7 +161,8 @@ static gh_status check_tensors(const struct check *c)
     return GH_OK;
 }
 
-/* Nodes go on where the one before ends, from the first part to the last. */
+/* Checks that each node begins where the one before ends, from the first part
+ * to the last. */
 static gh_status check_nodes(const struct check *c)
 {
     const gh_family_layer *layer = c->layer;

@@ -1,8 +1,8 @@
 /*
- * table.c - a family's table, made whole before anything in it is called.
+ * table.c - completes a family's table before anything in it is called.
  *
- * The table is data and its size is its version: what is read of it is what
- * both sides know.
+ * The table is data, and its size is its version: only the fields that both
+ * sides know are read.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -16,7 +16,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The end of a file's path says more than its beginning. */
+/* Writes where a family was found.  The end of a long path is kept, because it
+ * says more than the beginning. */
 static void write_where(char *text, size_t bytes,
                         const struct gh_family_where *where)
 {

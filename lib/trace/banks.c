@@ -1,8 +1,8 @@
 /*
- * banks.c - which bank an event is of, by number and name.
+ * banks.c - the number and name of an event's bank.
  *
- * Text is made of a record when the banks may be gone, so their names are kept
- * here.  Of bank 0, which is declared by nobody, nothing is said.
+ * Records become text when the banks may already be gone, so their names are
+ * kept here.  Bank 0 is declared by nobody and is not mentioned.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -23,7 +23,7 @@ void gh_trace_name_bank(struct gh_trace *trace, uint32_t bank, const char *name)
         n = bank < 32 ? 64 : 2 * bank;
         names = realloc(trace->names, n * sizeof(*names));
         if (names == NULL) {
-            return; /* it goes by its number */
+            return; /* only its number is shown */
         }
         memset(names[trace->n_names], 0,
                (n - trace->n_names) * sizeof(*names));

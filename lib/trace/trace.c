@@ -1,10 +1,11 @@
 /*
  * trace.c - records in memory, and the JSON that is made of them.
  *
- * One lane (tid) for the passes of each session of the process, and more for
- * what the device did; one pid per process, so that the files of several ranks
- * can be looked at together.  A record is 40 bytes; the buffer holds the passes
- * of a large step, and its pages are only touched when they are used.
+ * The passes of each session of the process have a lane (tid), and what the
+ * device did has more lanes.  Each process has its own pid, so that the files
+ * of several ranks can be viewed together.  A record is 40 bytes.  The buffer
+ * holds the passes of a large step, and its pages are only touched when they
+ * are used.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -27,12 +28,13 @@
 #include <unistd.h>
 
 #define RECORDS 65536u
-/* Sessions of one run that want one path. */
+/* How many sessions of one run may ask for the same path. */
 #define NAMES_MOST 1000u
 
 /*
- * The files that this process has opened, by identity: a name may be deleted
- * and made again.  The oldest are forgotten when there are very many.
+ * The files that this process has opened.  They are known by device and inode,
+ * because a name may be deleted and made again.  If there are very many, the
+ * oldest are forgotten.
  */
 static struct {
     pthread_mutex_t lock;
@@ -66,9 +68,10 @@ static void mark_used(const struct stat *st)
 }
 
 /*
- * Opens one name.  -1 with errno; EEXIST when it is somebody else's.  The
- * lock is what tells other processes, and goes away with the process; a file
- * system that has no locks is no reason not to trace.
+ * Opens one name.  On failure returns -1 with errno, which is EEXIST if
+ * somebody else has the file.  A lock tells other processes so, and goes away
+ * with this process.  On a file system without locks, the trace goes on
+ * without one.
  */
 static int claim(const char *path)
 {
@@ -76,8 +79,9 @@ static int claim(const char *path)
     bool created;
     int fd, saved;
 
-    /* Without O_NONBLOCK a pipe that nobody reads would stop us here.  What
-     * has just been made is nobody's, whatever file had its number before. */
+    /* O_NONBLOCK keeps a pipe that nobody reads from stopping us here.  A file
+     * that was created just now belongs to nobody, even if its inode was used
+     * before. */
     fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NONBLOCK, 0666);
     created = fd >= 0;
     if (!created && errno == EEXIST) {
@@ -90,10 +94,10 @@ static int claim(const char *path)
         goto err_fd;
     }
     if (S_ISCHR(st.st_mode)) {
-        return fd; /* /dev/null is everybody's */
+        return fd; /* /dev/null can be shared */
     }
     if (!S_ISREG(st.st_mode)) {
-        errno = EINVAL; /* a pipe could raise SIGPIPE in the host */
+        errno = EINVAL; /* writing to a pipe may raise SIGPIPE in the host */
         goto err_fd;
     }
     if ((!created && was_used(&st)) ||
@@ -135,7 +139,8 @@ static bool expand(const char *path, char *out, size_t bytes)
     return true;
 }
 
-/* "dir/t.json" and 2: "dir/t.2.json"; without an ending: "dir/t.2". */
+/* Numbers a path: "dir/t.json" and 2 give "dir/t.2.json"; without an ending,
+ * "dir/t.2". */
 static bool number(const char *path, uint32_t i, char *out, size_t bytes)
 {
     const char *name = strrchr(path, '/');
@@ -185,7 +190,6 @@ static gh_status open_file(const char *wanted, struct gh_trace *trace,
                    strerror(errno));
 }
 
-/* All of it, or the end of the trace. */
 void gh_trace_write(struct gh_trace *trace)
 {
     const char *at = trace->text;
@@ -223,7 +227,6 @@ void gh_trace_put(struct gh_trace *trace, const char *format, ...)
     }
 }
 
-/* A name comes from the host; it is cut where an event would grow too long. */
 void gh_trace_put_name(struct gh_trace *trace, const char *name)
 {
     const char *at = name;
@@ -235,7 +238,6 @@ void gh_trace_put_name(struct gh_trace *trace, const char *name)
     }
 }
 
-/* "layer 3" or "layer 3 attn", or "layer 3 attn to layer 4". */
 void gh_trace_put_segment(struct gh_trace *trace, const gh_segment *segment)
 {
     const struct gh_plan *plan = trace->plan;
@@ -308,7 +310,8 @@ static void put_record(struct gh_trace *trace,
                  action_name(record), gh_reason_name(record->reason));
 }
 
-/* The first event has no comma before it; the others bring their own. */
+/* Writes the first event, which has no comma before it.  The others begin with
+ * one. */
 static void put_head(struct gh_trace *trace)
 {
     gh_trace_put(

@@ -1,18 +1,18 @@
 /*
  * trace.h - a timeline of the passes, for Perfetto and chrome://tracing.
  *
- * lib/capture adds one record at the end of every pass; text is made of them
- * between steps, and only then.  A session that is not traced has no
- * gh_trace at all.
+ * lib/capture adds one record at the end of every pass.  Records become text
+ * between steps, and only then.  A session that is not traced has no gh_trace
+ * at all.
  *
  * The file is valid at every moment after gh_trace_open(): readers of the
- * format take an array whose end is missing, as after a crash.
+ * format accept an array whose end is missing, as it is after a crash.
  *
- * No trace overwrites one that belongs to somebody else of the same run.  A
- * file of the wanted name that another process is tracing to, or that this
- * process has traced to before, is left alone, and "t.json" becomes
- * "t.2.json", "t.3.json" and so on.  An older run's file is replaced.  In a
- * path, %p is the process id, and %% a percent sign.
+ * No trace overwrites another one of the same run.  If another process is
+ * tracing to a file of the wanted name, or this process has traced to it
+ * before, the file is left alone, and "t.json" becomes "t.2.json", "t.3.json"
+ * and so on.  An older run's file is replaced.  In a path, %p is the process
+ * id, and %% a percent sign.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -38,18 +38,18 @@ struct gh_trace_record {
     uint8_t action;
     uint8_t reason;
     uint8_t rerun;    /* exit returned GH_RERUN */
-    uint8_t prepares; /* nothing of it runs */
+    uint8_t prepares; /* none of its work runs */
 };
 
 /*
- * Creates the file.  The plan and the log are borrowed until the close.
- * GH_ERR_CONFIG names the path and what is wrong with it.
+ * Creates the file.  The plan and the log are borrowed until the close.  The
+ * error GH_ERR_CONFIG names the path and what is wrong with it.
  */
 gh_status gh_trace_open(const char *path, const struct gh_plan *plan,
                         const struct gh_log *log, struct gh_trace **trace_p,
                         gh_error *err);
 
-/* The name that events of the bank carry from now on; "" is none.  It
+/* Sets the name that events of the bank carry from now on; "" is none.  It
  * allocates. */
 void gh_trace_name_bank(struct gh_trace *trace, uint32_t bank,
                         const char *name);
@@ -57,9 +57,9 @@ void gh_trace_name_bank(struct gh_trace *trace, uint32_t bank,
 /* The path that was opened. */
 const char *gh_trace_path(const struct gh_trace *trace);
 
-/* Work on the device, on a lane of its own: graphs have one for each stream,
- * copies to the host's memory and back have one each, and so have the nodes of
- * an overlap that compute and those that communicate. */
+/* Lanes of work on the device.  Copies to the host's memory and copies back
+ * have one each, and so have the nodes of an overlap that compute and those
+ * that communicate.  Graphs have one for each stream. */
 enum gh_trace_lane {
     GH_TRACE_OUT,
     GH_TRACE_BACK,
@@ -77,27 +77,29 @@ struct gh_trace_work {
     const char *module;                     /* OUT, BACK */
     uint64_t bytes;
     uint32_t node, first_part, last_part;   /* COMPUTE, COMM; direction too */
-    const char *order;                      /* in which it was issued */
+    const char *order;                      /* the order of the overlap */
 };
 
-/* Writes it down, and to the file when there is no room: between steps only. */
+/* Adds the work to the text, and writes the text to the file if there is no
+ * room left.  Only between steps. */
 void gh_trace_work(struct gh_trace *trace, const struct gh_trace_work *work);
-/* So many have been lost since the last flush. */
+/* Counts work that was lost since the last flush. */
 void gh_trace_lose(struct gh_trace *trace, uint64_t works);
 
-/* Stores the record: no allocation, no formatting, no system call.  When the
- * buffer is full the record is only counted; the file says how many were. */
+/* Stores the record, without allocation, formatting or system call.  If the
+ * buffer is full, the record is only counted, and the file says how many were
+ * lost. */
 void gh_trace_event(struct gh_trace *trace,
                     const struct gh_trace_record *record);
 
-/* Writes what there is when the buffer is more than half full. */
+/* Writes the records if the buffer is more than half full. */
 void gh_trace_step_end(struct gh_trace *trace);
 
-/* Writes what there is.  A failed write is logged once and ends the trace;
- * later records go nowhere. */
+/* Writes all records.  A failed write is logged once and ends the trace; later
+ * records are dropped. */
 void gh_trace_flush(struct gh_trace *trace);
 
-/* Writes what there is, and ends the array; NULL is allowed. */
+/* Writes all records and ends the array.  NULL is allowed. */
 void gh_trace_close(struct gh_trace *trace);
 
 #endif

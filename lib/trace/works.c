@@ -11,10 +11,11 @@
 
 #include <unistd.h>
 
-/* tid: passes have the session's number; its other lanes follow here. */
+/* The tid of a session's first lane.  Passes have the session's number as tid;
+ * the other lanes of the session follow this one. */
 #define TID_OF_WORKS(lane) (1000u + 100u * (lane))
 
-/* The lane's place among those of the session; its name, when it is new. */
+/* The place of the work's lane among those of the session. */
 static uint32_t lane_of(struct gh_trace *trace,
                         const struct gh_trace_work *work)
 {
@@ -152,7 +153,8 @@ void gh_trace_work(struct gh_trace *trace, const struct gh_trace_work *work)
     const uint32_t lane = lane_of(trace, work);
     uint64_t start = work->start_ns, ns;
 
-    /* Two of one lane follow each other; times are rounded. */
+    /* Work on one lane runs in order.  Rounding of times must not make it
+     * overlap. */
     if (trace->ends[lane] == 0) {
         put_lane(trace, lane);
     } else if (start < trace->ends[lane]) {
