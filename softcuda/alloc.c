@@ -1,7 +1,7 @@
 /*
- * alloc.c - the table of what is allocated, by address.
+ * alloc.c - the table of allocations, by address.
  *
- * It is what tells a good address from a wild one.
+ * It tells a good address from a wild one.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -1,5 +1,5 @@
 /*
- * alloc.h - the table of what is allocated, by address.
+ * alloc.h - the table of allocations, by address.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -14,11 +14,11 @@
 enum side {
     SIDE_DEVICE,
     SIDE_PINNED,
-    SIDE_PAGEABLE, /* the program's own: in no table */
+    SIDE_PAGEABLE, /* the program's own, in no table */
     N_SIDES
 };
 
-/* Who accessed which bytes; kept by race.c. */
+/* Who accessed which bytes.  race.c keeps it. */
 struct shadow {
     struct shadow_entry *entries;
     uint32_t n, room;
@@ -28,14 +28,14 @@ struct hole {
     size_t first, end;
 };
 
-/* What no call has written; kept by unwritten.c. */
+/* Which bytes no call has written.  unwritten.c keeps it. */
 struct holes {
     struct hole *v;
     uint32_t n, room;
 };
 
-/* A name that the program has given to bytes, for what it issues from then on;
- * and for whom bytes were written.  Kept by labels.c. */
+/* A name that the program gave to a range of bytes, for what it issues after
+ * that; and for which name each range was written.  labels.c keeps them. */
 struct place {
     size_t first, end;
     uint64_t from_seq;
@@ -46,12 +46,12 @@ struct content {
     uint32_t name;
 };
 struct labels {
-    struct place *places; /* the later ones count */
+    struct place *places; /* later ones win */
     struct content *contents;
     uint32_t n_places, places_room, n_contents, contents_room;
 };
 
-/* Words that something has written by themselves; kept by flags.c. */
+/* Words that were written by themselves.  flags.c keeps them. */
 struct flags {
     struct flag *v;
     uint32_t n, room;
@@ -70,19 +70,19 @@ struct alloc {
     struct flags flags;
 };
 
-/* What is allocated on one side. */
+/* How much is allocated on one side. */
 struct tally {
     uint64_t n, bytes;
 };
 
-/* NULL when there is no memory for the table. */
+/* NULL if there is no memory for the table. */
 struct alloc *alloc_add(void *base, size_t bytes, enum side side,
                         CUcontext ctx);
-/* Whoever keeps something in it has cleared that. */
+/* All that was kept for the allocation must have been cleared before. */
 void alloc_remove(struct alloc *alloc);
-/* The allocation that holds the whole range, or NULL. */
+/* The allocation that holds the whole range; NULL: there is none. */
 struct alloc *alloc_find(const void *address, size_t bytes);
-/* By address; NULL after the last. */
+/* The i-th allocation by address; NULL after the last. */
 struct alloc *alloc_nth(size_t i);
 struct tally alloc_tally(enum side side);
 

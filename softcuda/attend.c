@@ -1,10 +1,10 @@
 /*
  * attend.c - visits of meetings, on streams and in graphs.
  *
- * A visit is two operations of its stream, a begin and an end; a meeting is
- * one of its own, which waits for the begins of its visits, and for which
- * their ends wait.  It is submitted when the first visit joins, with a hold
- * that is taken off when the last has come, or when it has failed.
+ * A visit is two operations of its stream, a begin and an end.  A meeting is
+ * an operation of its own: it waits for the begins of its visits, and their
+ * ends wait for it.  It is submitted when the first visit joins, and is held
+ * back until the last visit has come, or until the meeting has failed.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -37,7 +37,7 @@ struct op *attend_begin(softcuda_call *call, CUcontext ctx,
     softcuda_visit *visit = visit_new(call, ctx);
 
     if (visit == NULL) {
-        abort(); /* half a meeting cannot be held */
+        abort(); /* nobody can hold half a meeting */
     }
     *visit_p = visit;
     return visit_op(visit, WORK_ARRIVE);
@@ -119,7 +119,7 @@ softcuda_meeting *attend_meeting(const char *name, uint32_t places,
     struct op *op;
 
     if (meeting == NULL) {
-        abort(); /* half a meeting cannot be held */
+        abort(); /* nobody can hold half a meeting */
     }
     meeting->visits = calloc(places, sizeof(*meeting->visits));
     if (meeting->visits == NULL) {

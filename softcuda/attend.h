@@ -10,12 +10,12 @@
 
 struct op;
 
-/* Puts the call on the stream, or in its graph. */
+/* Puts the call on the stream, or into the graph of its capture. */
 CUresult attend_issue(CUstream stream, softcuda_call *call);
 
-/* For whoever places a visit: its begin; then, once that has a place, its
- * end, which knows of the meetings.  Both are complete when they have been
- * placed and seen. */
+/* For whoever places a visit on a stream.  attend_begin() makes its begin, and
+ * attend_end() its end, which knows the meetings.  Each is complete once it was
+ * placed and handed to attend_begun() or attend_ended(). */
 struct op *attend_begin(softcuda_call *call, CUcontext ctx,
                         softcuda_visit **visit_p);
 void attend_begun(softcuda_visit *visit, struct op *op);

@@ -1,10 +1,11 @@
 /*
  * batch.c - several copies in one call.
  *
- * The batch has its place in the stream, and within it no copy comes before
- * another: each is an operation of its own between a border that they all come
- * after and one that comes after them all.  A batch is no node of a graph: in
- * a capture it is refused, and the capture goes on without it.
+ * The batch has its place in the stream, and its copies have no order among
+ * each other.  Each copy is an operation of its own, between a border that all
+ * copies come after and one that comes after all copies.  A batch cannot be a
+ * node of a graph: in a capture it is refused, and the capture goes on without
+ * it.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -20,7 +21,8 @@
 #include <string.h>
 
 enum {
-    LANES = 8, /* more copies than that follow each other, one in eight */
+    LANES = 8, /* how many copies run side by side; the others follow these,
+                  each on one of the lanes */
     ORDER_STREAM = 1,
     ORDER_ANY = 3,
     FLAG_OVERLAP = 1
@@ -68,7 +70,7 @@ static CUresult check(const struct batch *b, size_t *fail_p)
     return CUDA_SUCCESS;
 }
 
-/* What a pageable source holds is taken now. */
+/* Makes one copy.  The bytes of a pageable source are taken now. */
 static struct op *copy_op(const struct batch *b, size_t i, CUstream stream)
 {
     struct op *op = op_new();
@@ -96,10 +98,11 @@ static struct op *copy_op(const struct batch *b, size_t i, CUstream stream)
 
 struct lane {
     struct mark last;
-    struct stamp at; /* vc NULL: the lane is not used */
+    struct stamp at; /* epoch 0: the lane is not used */
 };
 
-/* After the border and, of the copies, after those of its lane. */
+/* Submits an op on a lane.  It comes after the border, or after the lane's last
+ * copy. */
 static void issue(struct op *op, struct lane *lane, uint32_t number,
                   const struct mark *border, const struct stamp *border_at)
 {

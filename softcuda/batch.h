@@ -10,9 +10,9 @@
 
 #include <stddef.h>
 
-/* CUmemcpyAttributes, as <cuda.h> lays it out. */
+/* The layout of CUmemcpyAttributes. */
 struct copy_attributes {
-    int order; /* in which the source is read: 1 to 3 */
+    int order; /* when the source is read: 1 to 3 */
     struct {
         int type, id;
     } source, target; /* hints */
@@ -24,11 +24,11 @@ struct batch {
     const size_t *sizes;
     size_t count;
     const struct copy_attributes *attributes;
-    const size_t *indexes; /* of the first copy that each is for */
+    const size_t *indexes; /* the first copy that each is for */
     size_t n_attributes;
 };
 
-/* fail_p: NULL, or gets the copy that is wrong; SIZE_MAX when none is. */
+/* `fail_p` may be NULL.  It gets the number of the wrong copy, or SIZE_MAX. */
 CUresult mem_batch(const struct batch *batch, size_t *fail_p, CUstream stream);
 
 #endif

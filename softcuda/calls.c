@@ -40,7 +40,7 @@ static struct failure failures[MAX_FAILURES];
 static int n_failures;
 static uint64_t calls[N_ENTRIES + 1];
 
-/* The entry point's number, or that of "*". */
+/* Finds the number of an entry point, or that of "*". */
 static bool find(const char *name, int *entry_p)
 {
     if (strcmp(name, "*") == 0) {
@@ -78,7 +78,7 @@ void calls_fail_none(void)
     n_failures = 0;
 }
 
-/* The failure asked for at this call, if any. */
+/* The failure that was asked for at this call; CUDA_SUCCESS: none. */
 static CUresult failure_due(int entry)
 {
     for (int i = 0; i < n_failures; i++) {

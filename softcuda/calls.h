@@ -22,20 +22,20 @@ enum entry {
     N_ENTRIES
 };
 
-/* Of a versioned one, its symbol. */
+/* The symbol of each entry point, with its version if it has one. */
 extern const char *const entry_names[];
 extern const int entry_versions[];
 
-/* The two that only put an error into words never fail. */
+/* False for the two entry points that only put an error into words. */
 bool calls_can_fail(int entry);
 
-/* The nth call from now on answers with the code, and does nothing else; "*"
- * counts the calls of all that can fail.  False when the name is none of an
- * entry point that can fail, and when too many failures are asked for. */
+/* Makes the nth call from now on return the code and do nothing else.  "*"
+ * counts the calls of all entry points that can fail.  False if no such entry
+ * point can fail, or if too many failures are asked for. */
 bool calls_fail(const char *name, uint64_t nth, CUresult code);
 void calls_fail_none(void);
 
-/* Counts a call; the failure asked for there, or CUDA_SUCCESS. */
+/* Counts a call.  Returns the failure that was asked for, or CUDA_SUCCESS. */
 CUresult calls_count(int entry);
 uint64_t calls_made(const char *name);
 void calls_start_again(void);

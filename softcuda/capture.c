@@ -152,7 +152,7 @@ CUresult capture_join(CUstream stream, uint64_t id, const struct nodes *nodes)
     return CUDA_SUCCESS;
 }
 
-/* A driver takes any number for a mode, and crashes on NULL. */
+/* Any number is taken as a mode, and NULL crashes, as with a driver. */
 CUresult cap_exchange(CUstreamCaptureMode *mode)
 {
     struct thread_state *self = thread_self();
@@ -207,8 +207,8 @@ CUresult cap_begin(CUstream handle, CUstreamCaptureMode mode)
     return CUDA_SUCCESS;
 }
 
-/* Every stream is released and the events name nothing any more.  Returns
- * the graph. */
+/* Ends a capture: releases every stream, and lets its events name nothing.
+ * Returns the graph. */
 static CUgraph terminate(struct capture *capture)
 {
     CUgraph graph = capture->graph;
@@ -240,8 +240,8 @@ void capture_leave(CUstream stream)
     }
 }
 
-/* Joined: the origin comes after everything that was captured.  A stream
- * that was forked and got no work has nothing to join. */
+/* Whether the origin stream comes after everything that was captured.  A stream
+ * that was forked and got no work need not be joined. */
 static bool is_joined(const struct capture *capture)
 {
     const struct nodes *last = &capture->origin->deps;

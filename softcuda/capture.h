@@ -24,25 +24,27 @@ struct capture {
     struct capture *next;
 };
 
-/* The capture under way with this id, or NULL. */
+/* The running capture with this id, or NULL. */
 struct capture *capture_find(uint64_t id);
 void capture_invalidate(struct capture *capture);
 
-/* Before a call that could stop the device or the program: is a capture
- * under way that does not allow it?  It is lost, then. */
+/* Asks before a call that could stop the device or the program.  If a running
+ * capture does not allow it, this returns an error, and the capture is lost. */
 CUresult capture_forbids_unsafe(void);
-/* Waiting for a whole context breaks every capture in it, in any mode. */
+/* Asks before a wait for a whole context.  That breaks every capture in it, in
+ * any mode. */
 CUresult capture_forbids_ctx(CUcontext ctx);
-/* True when a blocking stream of the context is capturing. */
+/* Whether a blocking stream of the context is capturing. */
 bool capture_implicit(CUcontext ctx, bool invalidate);
 /* How many streams are capturing. */
 uint64_t capture_streams(void);
 
-/* The work becomes the stream's next node.  Takes the op. */
+/* Makes the work the stream's next node.  Takes the op. */
 CUresult capture_add(CUstream stream, struct op *op);
-/* A wait for an event that was recorded at these nodes of a capture. */
+/* Lets the stream wait for an event that was recorded at these nodes of a
+ * capture. */
 CUresult capture_join(CUstream stream, uint64_t id, const struct nodes *nodes);
-/* The stream is being destroyed. */
+/* Called when the stream is destroyed. */
 void capture_leave(CUstream stream);
 
 CUresult cap_exchange(CUstreamCaptureMode *mode);

@@ -1,5 +1,5 @@
 /*
- * context.c - the contexts, one a device, and the calling thread's.
+ * context.c - the contexts, one for each device, and the calling thread's.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

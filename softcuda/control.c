@@ -1,6 +1,6 @@
 /*
  * control.c - the lock around every entry point, and the emulator's own
- * controls, which take it as well.
+ * controls, which take the lock too.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -48,7 +48,8 @@ static uint64_t latest(void)
     return ns;
 }
 
-/* The threads of a device are one host; without PROCESSES all threads are. */
+/* With PROCESSES the threads of one device are a host; otherwise all threads
+ * are one. */
 static struct host *host_of(CUcontext ctx)
 {
     return &soft.hosts[soft.set.processes && ctx != NULL ? ctx->device : 0];
@@ -171,7 +172,7 @@ int softcuda_configure(const char *settings)
         result = -1;
     }
 
-    /* What came before stays ordered before what comes after. */
+    /* Earlier accesses cannot race with later ones. */
     race_forget();
     seats_forget();
     lanes_forget();

@@ -1,5 +1,5 @@
 /*
- * control.h - what every entry point does first and last.
+ * control.h - what every entry point calls first and last.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -9,12 +9,12 @@
 #include "driver/driver.h"
 #include "softcuda/calls.h"
 
-/* Takes the lock; the first time of all, reads the settings. */
+/* Takes the lock.  The first call of all also reads the settings. */
 void soft_lock(void);
-/* CUDA_SUCCESS: the lock is held, and the call may go on.  Any other code is
- * the call's answer. */
+/* On CUDA_SUCCESS the lock is held, and the call may go on.  Any other code is
+ * what the call has to return. */
 CUresult soft_enter(enum entry entry);
-/* The call is over; passes its code on. */
+/* Ends the call, and returns its code. */
 CUresult soft_leave(CUresult code);
 
 #endif

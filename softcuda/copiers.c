@@ -1,9 +1,9 @@
 /*
- * copiers.c - the engines that copy beside compute, one for each way.
+ * copiers.c - the engines that copy beside compute, one for each direction.
  *
- * Two copies of one way take turns, whatever streams they are on; the other
- * ways and kernels go on beside them.  An engine does not wait for a copy
- * that is not ready: one that is takes its turn first, also where it was
+ * Copies of one direction take turns, whatever streams they are on.  Copies of
+ * other directions and kernels go on beside them.  An engine does not wait for
+ * a copy that is not ready: a copy that is ready goes first, even if it was
  * issued later.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -16,15 +16,16 @@
 #include <string.h>
 
 enum {
-    BUSY = 256 /* times that are remembered; before them nothing is free */
+    BUSY = 256 /* how many busy times are remembered; an engine counts as busy
+                  before them */
 };
 
 struct copier {
     struct {
         uint64_t first, end;
-    } busy[BUSY]; /* in order, and apart */
+    } busy[BUSY]; /* sorted, and not overlapping */
     uint32_t n;
-    uint64_t from; /* of what is remembered */
+    uint64_t from; /* where the remembered times begin */
 };
 
 static struct copier copiers[SOFT_MAX_DEVICES][N_WAYS];

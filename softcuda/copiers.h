@@ -1,5 +1,5 @@
 /*
- * copiers.h - the engines that copy beside compute, one for each way.
+ * copiers.h - the engines that copy beside compute, one for each direction.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -20,9 +20,9 @@ enum way {
 
 enum way way_of(const struct work *work);
 
-/* When work that is ready at `ready_ns` and takes `cost_ns` begins, on the
- * virtual clock.  A copy takes the first time in which its engine is idle for
- * so long; what is no copy begins at once. */
+/* When work begins on the virtual clock if it is ready at `ready_ns` and takes
+ * `cost_ns`.  A copy takes the first time in which its engine is idle for so
+ * long.  Other work begins at once. */
 uint64_t copiers_begin(const struct work *work, uint64_t ready_ns,
                        uint64_t cost_ns);
 

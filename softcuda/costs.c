@@ -1,8 +1,8 @@
 /*
- * costs.c - what each operation takes on the virtual clock.
+ * costs.c - how long each operation takes on the virtual clock.
  *
  * The defaults are rounded from an H200 and its driver.  A program that wants
- * to time a schedule says what its own kernels take.
+ * to time a schedule says how long its own kernels take.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -17,7 +17,7 @@ enum {
     NAME_BYTES = 64
 };
 
-/* Nanoseconds, and bytes in each; rate 0: as many as there are. */
+/* A fixed time, and bytes per nanosecond; rate 0: bytes cost nothing. */
 struct cost {
     double ns, rate;
 };
@@ -56,7 +56,7 @@ static double default_call(enum entry entry)
     case E_cuStreamWaitEvent:
         return 150;
     default:
-        return 0; /* set-up, and polls, whose number is chance */
+        return 0; /* set-up, and polls, whose number depends on chance */
     }
 }
 
@@ -108,7 +108,8 @@ static bool take_kernel(const char *name, const struct cost *cost)
     return true;
 }
 
-/* WHAT NAME NS [BYTES_PER_NS], where launch, node and set have no name. */
+/* Reads a line WHAT NAME NS [BYTES_PER_NS].  launch, node and set have no
+ * NAME. */
 static bool take_line(char *line)
 {
     struct cost cost = { 0.0, 0.0 };
@@ -222,7 +223,7 @@ uint64_t costs_of_set(size_t bytes)
     return ns_of(&costs.set, bytes);
 }
 
-/* A node of a graph begins sooner. */
+/* A node of a graph starts sooner than a copy on a stream. */
 uint64_t costs_of_copy(enum way way, size_t bytes, bool in_graph)
 {
     struct cost cost = costs.copies[way == WAY_NONE ? WAY_OUT : way];
@@ -238,8 +239,8 @@ uint64_t costs_of_bytes(size_t bytes)
     return ns_of(&costs.bytes, bytes);
 }
 
-/* A * at the end of a name stands for any ending; the last line that fits
- * counts. */
+/* Whether a name fits a pattern.  A * at its end stands for any ending.  Of
+ * several lines that fit, the last counts. */
 static bool fits(const char *pattern, const char *name)
 {
     const size_t n = strlen(pattern);

@@ -1,5 +1,5 @@
 /*
- * costs.h - what each operation takes on the virtual clock.
+ * costs.h - how long each operation takes on the virtual clock.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -13,23 +13,24 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Every cost is what it is without a word about it. */
+/* Sets every cost to its default. */
 void costs_default(void);
-/* Takes lines as doc/softcuda.md has them; 0, or the number of the first that
- * is not understood, counted from 1.  Those before it count. */
+/* Reads lines as doc/softcuda.md describes them.  Returns 0, or the number of
+ * the first line that it does not understand, from 1.  The lines before that
+ * one count. */
 int costs_take(const char *text);
-/* The same of a file; -1 when it cannot be read. */
+/* Reads the lines of a file in this way.  Returns -1 if it cannot be read. */
 int costs_take_file(const char *path);
 
-/* What issuing costs the program. */
+/* The time that issuing takes the program. */
 uint64_t costs_of_call(enum entry entry);
-/* Between two kernels of a stream, or two nodes of a graph. */
+/* The time between two kernels of a stream, or two nodes of a graph. */
 uint64_t costs_of_start(bool in_graph);
 uint64_t costs_of_set(size_t bytes);
 uint64_t costs_of_copy(enum way way, size_t bytes, bool in_graph);
-/* A kernel that says nothing of its own: by the bytes that it touches. */
+/* The time of a kernel without a cost of its own, by the bytes it touches. */
 uint64_t costs_of_bytes(size_t bytes);
-/* False: nothing was said about the kernel. */
+/* False: no cost was given for the kernel. */
 bool costs_of_kernel(const char *name, size_t bytes, uint64_t *ns_p);
 
 #endif

@@ -1,8 +1,9 @@
 /*
- * device.c - the driver's beginning: versions, errors, devices, contexts.
+ * device.c - versions, errors, devices and contexts.
  *
- * One context per device, the primary one.  Releasing it for the last time
- * does not free what is in it: what a program leaked stays counted.
+ * Each device has one context, the primary one.  Releasing it for the last
+ * time does not free what is in it, so that what a program leaked stays
+ * counted.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -99,7 +100,7 @@ static const struct attribute_row {
     { CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 9 },
     { CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0 },
     { 78, 1 },      /* stream priorities */
-    { 97, 232448 }, /* shared bytes per block, by consent */
+    { 97, 232448 }, /* shared bytes per block, on request */
 };
 
 CUresult dev_init(unsigned int flags)

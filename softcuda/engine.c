@@ -1,11 +1,11 @@
 /*
- * engine.c - operations: what they wait for, and what happens as one runs.
+ * engine.c - operations: what they wait for, and what happens when one runs.
  *
  * Everything runs inside some call of the program.  With seed 0 an operation
- * runs as soon as it is issued, so issue order is the order; only what stands
- * behind a host function waits for the program to synchronize.  With any
- * other seed operations pile up, and every later call may run some of those
- * whose dependencies are met; ready.c chooses.
+ * runs as soon as it is issued, so operations run in the order of issue; only
+ * what comes after a host function waits until the program synchronizes.  With
+ * any other seed operations pile up, and every later call may run some of
+ * those whose dependencies are met; ready.c chooses them.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -54,7 +54,7 @@ static void tell_end(struct op *op)
     }
 }
 
-static bool released; /* something that was held, in this call */
+static bool released; /* in this call something became ready */
 
 void engine_release(struct op *op)
 {
@@ -64,7 +64,7 @@ void engine_release(struct op *op)
     }
 }
 
-/* The meetings that this visit was the last to come to. */
+/* Releases the meetings for which this visit was the last to come. */
 static void release_all(softcuda_visit *visit)
 {
     for (uint32_t i = 0; i < visit->n; i++) {
@@ -95,7 +95,8 @@ static void hold(struct op *op)
     held[soft.held++] = op;
 }
 
-/* Something may have been written, by the program too. */
+/* Releases the ops whose word may have been written since, even by the
+ * program. */
 static void look_at_held(void)
 {
     for (uint64_t i = 0; i < soft.held;) {
@@ -161,7 +162,8 @@ static void execute(struct op *op)
     }
 }
 
-/* With seed 0: what was held, and what stood behind it, as it was issued. */
+/* With seed 0: runs what has become ready and what comes after it, in the order
+ * of issue. */
 static void run_released(void)
 {
     while (released) {
@@ -182,7 +184,8 @@ struct mark op_submit(struct op *op)
     op->need = 0;
     soft.pending++;
     if (op->unmet == 0) {
-        /* A host function may want a lock that the caller holds now. */
+        /* A host function may need a lock that the caller holds now, so it runs
+         * later. */
         if (soft.set.seed == 0 && op->work->kind != WORK_HOST) {
             execute(op);
             mark.end_ns = op->end_ns;
@@ -232,8 +235,8 @@ static void need_one(const struct mark *mark, uint64_t need)
     }
 }
 
-/* A number under which ops are marked that these marks need; it ends at ops
- * that have run. */
+/* Marks the ops that must run before these marks are done, with a number that
+ * it returns.  Ops that have run are left out. */
 static uint64_t need_all(const struct mark *marks, uint32_t n)
 {
     const uint64_t need = ++next_need;
@@ -263,15 +266,15 @@ static void run_needed(uint64_t need)
             return;
         }
         execute(op);
-        /* Others may go in between, as on a device. */
+        /* Other ops may run in between, as on a device. */
         if (soft.set.seed != 0 && ready_is_one_more(512)) {
             execute(ready_choose(0));
         }
     }
 }
 
-/* A word that a stream waits for may be written by any other: what is ready
- * goes on, as on a device.  True if something did. */
+/* Runs one ready op, because any op may write the word that a stream waits for.
+ * False: none is ready. */
 static bool run_for_held(void)
 {
     if (soft.held == 0) {
@@ -318,7 +321,7 @@ void engine_run_all(void)
     }
 }
 
-/* By chance, at the end of any call. */
+/* Runs ops at the end of a call, as many as chance says. */
 void engine_pump(void)
 {
     if (soft.held != 0) {
@@ -326,7 +329,7 @@ void engine_pump(void)
     }
     if (soft.set.seed == 0) {
         engine_settle();
-        /* What waits here waits for a host function, or for other ranks. */
+        /* Whatever is left waits for a host function or for other ranks. */
         if (soft.pending > MAX_PENDING) {
             engine_run_all();
         }

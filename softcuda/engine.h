@@ -11,23 +11,24 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The op's order is complete; from here on the engine owns it. */
+/* Submits an op whose dependencies and place are complete.  The engine then
+ * owns it. */
 struct mark op_submit(struct op *op);
 
-/* One thing less that the op waits for. */
+/* Tells that one of the things that the op waits for has happened. */
 void engine_release(struct op *op);
-/* At the end of a call: what was released runs in its turn. */
+/* Called at the end of a call: runs what has become ready. */
 void engine_settle(void);
 
-/* Runs what must run before the marks are done, and waits for what other
- * threads have to issue before. */
+/* Runs what must run before the marks are done.  Waits for what other threads
+ * have to issue first. */
 void engine_run_until(const struct mark *marks, uint32_t n);
-/* One step towards the marks, for a program that polls; true when all are
+/* Goes one step towards the marks, for a program that polls.  True when all are
  * done. */
 bool engine_poll(const struct mark *marks, uint32_t n);
 void engine_run_all(void);
 void engine_pump(void);
-/* Of the next op that is submitted. */
+/* The number of the next op that is submitted. */
 uint64_t engine_next_seq(void);
 
 #endif

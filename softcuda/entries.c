@@ -1,9 +1,9 @@
 /*
  * entries.c - the exported driver entry points, and how they are looked up.
  *
- * Each takes the lock, counts the call, lets a failure asked for by
- * SOFTCUDA_FAIL happen before anything else, and leaves the work to the file
- * that owns the subject.
+ * Each entry point takes the lock and counts the call.  If SOFTCUDA_FAIL asks
+ * for a failure, the call fails before anything else happens.  The work itself
+ * is done in the file that owns the subject.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -34,7 +34,7 @@
 #include "softcuda/versions.def"
 #undef SOFT_VERSIONED
 
-/* Forms that look like the driver's own, for programs that dlsym. */
+/* Declared as the driver has them, for programs that use dlsym. */
 SOFT_API CUresult cuGetProcAddress(const char *name, void **entry_p,
                                    int version, uint64_t flags);
 SOFT_API CUresult cuGetProcAddress_v2(const char *name, void **entry_p,
@@ -225,7 +225,7 @@ static const any_entry entry_addresses[] = {
 #undef SOFT_VERSIONED
 };
 
-/* What cuGetProcAddress calls them. */
+/* The names for cuGetProcAddress. */
 static const char *const asked_names[] = {
 #define DRV_ENTRY(name, version, signature) #name,
 #include "driver/entries.def"

@@ -1,10 +1,10 @@
 /*
- * event.c - events: a point in a stream, or, while capturing, in a graph.
+ * event.c - events: a point in a stream, or in a graph while capturing.
  *
- * An event recorded in a capture names nodes of that capture and nothing
- * else: it forks other streams into the capture, and is of no use afterwards
- * until it is recorded again.  An external record or wait is a node itself
- * and means the event outside, anew at each launch.
+ * An event recorded in a capture names nodes of that capture and nothing else.
+ * It lets other streams join the capture, and is of no use afterwards until it
+ * is recorded again.  An external record or wait is itself a node, and stands
+ * for the event outside of the graph, anew at each launch.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -64,7 +64,7 @@ CUresult ev_create(CUevent *event_p, unsigned int flags)
     return CUDA_SUCCESS;
 }
 
-/* What waits for it goes on waiting for what it stood for. */
+/* Whatever waits for the event goes on waiting for what it stood for. */
 CUresult ev_destroy(CUevent event)
 {
     if (!handle_is(event, HANDLE_EVENT)) {
@@ -165,7 +165,7 @@ CUresult strm_wait(CUstream handle, CUevent event, unsigned int flags)
     CUstream stream;
     CUresult code;
 
-    /* A wait that is dropped on purpose: nobody is told. */
+    /* SOFTCUDA_DROP_WAIT drops this wait on purpose, and nobody is told. */
     if (++soft.waits == soft.set.drop_wait) {
         return CUDA_SUCCESS;
     }

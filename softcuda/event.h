@@ -1,5 +1,5 @@
 /*
- * event.h - events: a point in a stream, or, while capturing, in a graph.
+ * event.h - events: a point in a stream, or in a graph while capturing.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -30,7 +30,7 @@ struct CUevent_st {
     struct nodes nodes;
 };
 
-/* The event now stands for this point of a stream or of a graph's launch. */
+/* Lets the event stand for this point of a stream or of a graph's launch. */
 void event_set(CUevent event, const struct mark *mark,
                const struct stamp *stamp);
 

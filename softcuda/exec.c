@@ -40,7 +40,7 @@ static void exec_free(struct shared *shared)
     free(exec);
 }
 
-/* The op is one of a launch, which keeps the exec until it has run. */
+/* Makes the op part of a launch.  The exec is kept until the op has run. */
 static void exec_own(CUgraphExec exec, struct op *op)
 {
     op->graph = exec->number;
@@ -48,8 +48,8 @@ static void exec_own(CUgraphExec exec, struct op *op)
     op_tell(op, &exec->last);
 }
 
-/* Splits the nodes into lines: a node goes on with the line of a node before
- * it that nobody has gone on with, or begins a line. */
+/* Splits the nodes into lanes.  A node continues the lane of a node before it,
+ * unless another node has continued that already; then it begins a new lane. */
 static bool assign_lanes(CUgraphExec exec)
 {
     bool *continued = calloc((size_t)exec->n + 1, sizeof(*continued));
@@ -153,9 +153,9 @@ CUresult grf_upload(CUgraphExec exec, CUstream handle)
     return find(exec, handle, &stream);
 }
 
-/* What the node knows: its line's last node, or the launch, and all the
- * others that it waits for.  It may wait for several of its line, as when a
- * branch that went on in the line comes back to where it left. */
+/* The place of a node.  It knows the last node of its lane, or the launch, and
+ * all the other nodes that it waits for.  Some of these may be on its own lane,
+ * as when a branch comes back to where it left the lane. */
 static struct stamp place_node(CUgraphExec exec, const struct node *node,
                                CUstream stream, const struct stamp *begin)
 {
@@ -192,7 +192,8 @@ static struct stamp place_node(CUgraphExec exec, const struct node *node,
     return at;
 }
 
-/* The op is that of the i-th node, and comes after all that the node does. */
+/* Prepares the op of the i-th node: it comes after everything that the node
+ * comes after. */
 static void launch_op(CUgraphExec exec, uint32_t i, CUstream stream,
                       struct op *op, const struct mark *begin)
 {
@@ -209,7 +210,8 @@ static void launch_op(CUgraphExec exec, uint32_t i, CUstream stream,
     }
 }
 
-/* A node that meets others: two operations, and what is between them. */
+/* Launches a node that takes part in meetings.  It becomes two operations, with
+ * the meetings between them. */
 static void launch_visit(CUgraphExec exec, uint32_t i, CUstream stream,
                          const struct mark *begin, struct stamp *at)
 {
@@ -326,7 +328,7 @@ CUresult grf_launch(CUgraphExec exec, CUstream handle)
     return CUDA_SUCCESS;
 }
 
-/* A launch under way keeps the exec until it has run. */
+/* A running launch keeps the exec until it has ended. */
 CUresult grf_exec_destroy(CUgraphExec exec)
 {
     if (!handle_is(exec, HANDLE_EXEC)) {

@@ -18,11 +18,11 @@ struct CUgraphExec_st {
     struct shared shared;
     uint32_t number;
     uint32_t n, width;
-    bool node_priority; /* its kernels run at their own, not the stream's */
+    bool node_priority; /* its kernels keep their own priority */
     struct node *nodes;
     struct mark *marks; /* of the launch being issued */
     struct stamp *stamps;
-    struct mark last; /* an exec never runs beside itself */
+    struct mark last; /* a later launch comes after it */
     struct stamp at;
 };
 

@@ -1,14 +1,14 @@
 /*
- * flags.c - words of memory that streams wait for, and who has written them.
+ * flags.c - words of memory that streams wait for, and who wrote them.
  *
  * A wait that finds its word satisfied comes after the operation that wrote
- * it, and after all that this one knew.  One that wrote what was there already
- * does not count: the wait may have gone on before.  An access that race.c
- * remembers does not say that much, so the clocks of single words are kept
- * here.
+ * the word, and after all that this operation knew.  An operation that wrote
+ * the value that was already there does not count, because the wait may have
+ * gone on before it.  What race.c remembers of an access does not say that
+ * much, so the clocks of single words are kept here.
  *
- * The bytes of a word may be of several writers: then a wait comes after all
- * of those of which something is left.
+ * The bytes of a word may have several writers.  A wait then comes after all
+ * of those of whose bytes some are left.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -18,15 +18,15 @@
 #include <string.h>
 
 enum {
-    MOST = 4096 /* words that are kept of an allocation */
+    MOST = 4096 /* words kept for one allocation */
 };
 
 struct flag {
     size_t offset, bytes;
-    uint32_t left;     /* a bit for each byte that nobody has written since */
-    struct stamp at;   /* who was the first to write what is there */
-    struct stamp last; /* who has written last, if that is not known */
-    uint64_t before;   /* what was there then */
+    uint32_t left;     /* a bit for each byte that nobody wrote since */
+    struct stamp at;   /* the first to write the current value */
+    struct stamp last; /* the last writer, not compared yet */
+    uint64_t before;   /* the value before `last` */
     uint64_t end_ns;
 };
 
@@ -35,7 +35,7 @@ static bool is_word(size_t bytes)
     return bytes == 1 || bytes == 4 || bytes == 8;
 }
 
-/* Of its bytes, those within the range. */
+/* Which bytes of the flag are within the range, as bits. */
 static uint32_t common(const struct flag *flag, size_t offset, size_t bytes)
 {
     uint32_t bits = 0;
@@ -72,7 +72,7 @@ static uint64_t content(const struct alloc *alloc, const struct flag *flag)
     return value;
 }
 
-/* The write has been done since. */
+/* Compares, now that the last write is done, whether it changed the value. */
 static void resolve(const struct alloc *alloc, struct flag *flag)
 {
     if (flag->last.epoch == 0) {
@@ -84,8 +84,9 @@ static void resolve(const struct alloc *alloc, struct flag *flag)
     stamp_clear(&flag->last);
 }
 
-/* The range is written by somebody else; what a flag has left stays, and one
- * of just this range is asked for by the caller. */
+/* Notes that somebody else writes the range.  A flag of exactly this range
+ * stays, because the caller fills it in; of the others, only what is left
+ * stays. */
 static void displace(struct alloc *alloc, size_t offset, size_t bytes)
 {
     struct flags *flags = &alloc->flags;
@@ -109,7 +110,7 @@ static void displace(struct alloc *alloc, size_t offset, size_t bytes)
     }
 }
 
-/* NULL: more are not kept. */
+/* Adds a flag.  NULL: there are too many. */
 static struct flag *add(struct flags *flags, size_t offset, size_t bytes)
 {
     struct flag *flag;
@@ -208,7 +209,8 @@ void flags_clear(struct flags *flags)
     *flags = (struct flags){ NULL, 0, 0 };
 }
 
-/* What a wait compares counts in a circle. */
+/* Compares as the driver does: "at least" allows for numbers that wrap
+ * around. */
 bool flag_is_up(const struct work *work)
 {
     uint64_t value = 0, wanted = work->u.word.value;

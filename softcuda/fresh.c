@@ -1,11 +1,12 @@
 /*
- * fresh.c - what new pinned memory holds, and where it still does.
+ * fresh.c - what new pinned memory holds, and where it still holds it.
  *
  * The CPU writes pinned memory without a call.  So each word of 8 bytes begins
  * as a number of its own, which depends on the allocation and on the place in
- * it: a word that holds its number was not written, but for one chance in 2^64,
- * and a word that was moved from elsewhere holds another's.  A word that was
- * written in part does not hold its number, so it counts as written.
+ * it.  A word that still holds its number was not written, except by a chance
+ * of one in 2^64.  A word that was copied from elsewhere holds another number.
+ * A word that was written in part no longer holds its number, so it counts as
+ * written.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -17,7 +18,7 @@ enum {
     WORD = 8
 };
 
-/* Different for every `at`, and no pattern in it. */
+/* A different number without a pattern for every `at`. */
 static uint64_t number(uint64_t key, uint64_t at)
 {
     uint64_t x = key + (at + 1) * 0x9E3779B97F4A7C15u;

@@ -1,5 +1,5 @@
 /*
- * fresh.h - what new pinned memory holds, and where it still does.
+ * fresh.h - what new pinned memory holds, and where it still holds it.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -11,10 +11,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Another seed puts something else there. */
+/* Fills new memory.  Each seed fills it differently. */
 void fresh_fill(struct alloc *alloc, uint64_t seed);
 /* Narrows the range to the first `least` bytes or more of it, in whole words,
- * that hold what fresh_fill() has put there; false when there are none. */
+ * that hold what fresh_fill() put there.  False: there are none. */
 bool fresh_find(const struct alloc *alloc, struct hole *range, size_t least);
 
 #endif

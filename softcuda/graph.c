@@ -1,5 +1,5 @@
 /*
- * graph.c - graphs: nodes of work, each with those that it comes after.
+ * graph.c - graphs: nodes of work, and for each the nodes that it comes after.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -1,5 +1,5 @@
 /*
- * graph.h - graphs: nodes of work, each with those that it comes after.
+ * graph.h - graphs: nodes of work, and for each the nodes that it comes after.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -17,7 +17,7 @@
 struct node {
     struct work work;
     struct nodes deps;
-    uint32_t lane; /* branch of the graph; 0 shares the stream's lane */
+    uint32_t lane; /* a branch of the graph; 0: the stream's own lane */
     uint32_t n_after;
     int priority; /* of the stream that it was captured on */
 };
@@ -27,7 +27,7 @@ struct CUgraph_st {
     uint32_t n, room;
 };
 
-/* Adds a node.  Takes what the work holds; false when there is no memory. */
+/* Adds a node and takes what the work holds.  False: there is no memory. */
 bool graph_add(CUgraph graph, struct work *work, int priority,
                const struct nodes *deps);
 void graph_free(CUgraph graph);

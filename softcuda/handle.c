@@ -1,10 +1,11 @@
 /*
  * handle.c - the set of handles that are alive.
  *
- * Every entry point asks here before it follows a handle, so that a stale or
- * made-up one is an error code instead of a crash.  An open-addressed table;
- * removing shifts the run behind the hole, so there are no tombstones and a
- * program that makes and destroys for ever keeps the table small.
+ * Every entry point looks here before it follows a handle, so a stale or
+ * invented handle is an error code instead of a crash.  The set is an
+ * open-addressed table.  Removing shifts the run behind the hole, so there are
+ * no tombstones, and a program that makes and destroys objects for ever keeps
+ * the table small.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

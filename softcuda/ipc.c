@@ -1,10 +1,10 @@
 /*
  * ipc.c - device memory that other processes reach.
  *
- * The processes are threads of different devices, where PROCESSES says so:
- * all share the program's memory, so an address serves everywhere, and what is
- * kept is who has opened what.  A driver refuses a handle in the process that
- * it is of; so does this.
+ * With PROCESSES, the threads of one device stand for a process.  They all
+ * share the program's memory, so an address is valid everywhere, and only who
+ * opened what has to be kept.  As a driver does, this refuses a handle in the
+ * process that it comes from.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -103,7 +103,7 @@ static struct opened *find(CUdeviceptr base, int device)
     return o;
 }
 
-/* Opening once more counts. */
+/* Opens a handle.  Opening it again counts, so it must be closed as often. */
 CUresult ipc_open(CUdeviceptr *address_p, CUipcMemHandle handle,
                   unsigned int flags)
 {
@@ -123,7 +123,7 @@ CUresult ipc_open(CUdeviceptr *address_p, CUipcMemHandle handle,
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (!soft.set.processes || alloc->ctx == ctx) {
-        return CUDA_ERROR_INVALID_CONTEXT; /* the process that it is of */
+        return CUDA_ERROR_INVALID_CONTEXT; /* the process that it comes from */
     }
     o = find(token.base, ctx->device);
     if (o == NULL) {

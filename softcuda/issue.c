@@ -1,8 +1,8 @@
 /*
- * issue.c - putting work on streams, and waiting for what is there.
+ * issue.c - puts work on streams, and waits for it.
  *
- * A stream is a line of operations.  The legacy stream also comes after all
- * that is in the blocking streams of its context, and they after it.
+ * A stream is a line of operations.  The legacy stream also comes after
+ * everything in the blocking streams of its context, and they come after it.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -48,7 +48,7 @@ void stream_place(CUstream stream, struct op *op)
     }
 
     if (stream->host_seen != soft.host->version && soft.host->vc != NULL) {
-        /* The host has no lane of its own: take over all it knows. */
+        /* The host has no lane, so take over everything it knows. */
         struct stamp host = { soft.host->vc, 0, 0 };
 
         for (; host.lane < host.vc->n; host.lane++) {
@@ -96,13 +96,13 @@ static void join_gone(CUcontext ctx)
     host_until(ctx->gone_ns);
 }
 
-/* All that the context has, or what the legacy stream comes after. */
+/* All streams of a context, or those that the legacy stream comes after. */
 enum which {
     ALL_STREAMS,
     LEGACY_AND_BLOCKING
 };
 
-/* The first of the context's streams is the legacy one. */
+/* The next stream of the context.  The legacy stream is the first. */
 static CUstream next_stream(CUcontext ctx, CUstream stream, enum which which)
 {
     do {
@@ -117,8 +117,8 @@ static CUstream next_stream(CUcontext ctx, CUstream stream, enum which which)
     s != NULL; \
     s = next_stream(ctx, s, which)
 
-/* What streams held when it was asked for: while one is waited for, they go
- * on, and others come and go. */
+/* The ends of streams at the time of the call.  While one of them is waited
+ * for, streams go on, and others are made and destroyed. */
 struct ends {
     struct mark *marks;
     struct stamp *at;
@@ -151,7 +151,7 @@ static void ends_clear(struct ends *ends)
     free(ends->at);
 }
 
-/* They have been reached, and the host knows it. */
+/* Notes that the host has waited for these ends. */
 static void join_ends(const struct ends *ends, CUcontext ctx, enum which which)
 {
     for (uint32_t i = 0; i < ends->n; i++) {
@@ -171,7 +171,8 @@ static void wait_streams(CUcontext ctx, enum which which)
     ends_clear(&ends);
 }
 
-/* Issues nothing: who polls would else never come to the end. */
+/* Asks without issuing anything.  Otherwise a program that polls would never
+ * see the end. */
 static bool poll_streams(CUcontext ctx, enum which which)
 {
     struct ends ends = ends_of(ctx, which);
@@ -207,7 +208,8 @@ static CUresult may_wait(CUstream handle, CUstream *stream_p)
     return capture_forbids_unsafe();
 }
 
-/* The legacy stream is done when the blocking ones are, too. */
+/* Waits for a stream.  The legacy stream has ended when the blocking ones have
+ * ended too. */
 static void wait_for(CUstream stream)
 {
     const struct mark end = stream->tail;

@@ -1,5 +1,5 @@
 /*
- * issue.h - putting work on streams, and waiting for what is there.
+ * issue.h - puts work on streams, and waits for it.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -10,15 +10,16 @@
 
 struct op;
 
-/* The op becomes a node, or runs in its turn.  Takes the op. */
+/* Makes the op a node of a graph, or runs it in its turn.  Takes the op. */
 CUresult stream_issue(CUstream stream, struct op *op);
-/* The op is one of the stream's: reports name it, and it tells its end. */
+/* Makes the op part of the stream: reports name the stream, and the stream
+ * learns when the op ends. */
 void stream_own(CUstream stream, struct op *op);
 /* Gives the op its dependencies and its place by the rules of streams. */
 void stream_place(CUstream stream, struct op *op);
-/* The host has seen the end of all that is in the stream. */
+/* Notes that the host has waited for everything in the stream. */
 void stream_wait_host(CUstream stream);
-/* Runs everything of one context; the host has then waited for it. */
+/* Runs everything of one context.  The host has then waited for it. */
 void stream_run_ctx(CUcontext ctx);
 
 CUresult strm_sync(CUstream stream);

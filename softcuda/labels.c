@@ -1,17 +1,17 @@
 /*
- * labels.c - whose memory is whose, as the program says it.
+ * labels.c - whose memory is whose, as the program says.
  *
- * A place is a range that the program has named, for all that it issues from
- * then on: what it issued before still knows the name before.  What is in a
- * place is written for the name that its writer knew, and keeps that name when
- * it is copied, to the host and back too.  So a reader can tell whether what it
- * finds was written for the one that it reads for, whatever the order in which
- * all of it ran.
+ * A place is a range that the program has named, for everything that it issues
+ * after that.  Work that was issued before still knows the earlier name.
+ * Whatever is written to a place is written for the name that its writer knew.
+ * It keeps that name when it is copied, even to the host and back.  So a
+ * reader can tell whether the bytes it finds were written for the name that it
+ * reads for, in whatever order everything ran.
  *
  * A program that names nothing pays one comparison for each access.
  *
- * Invariant: contents are sorted by where they start, the first starts at 0,
- * and each goes on to the next.  None at all: nothing of it was named.
+ * Invariant: contents are sorted by where they start.  The first starts at 0,
+ * and each goes on to the next.  Without contents no byte was named.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -52,7 +52,8 @@ static uint32_t number_of(const char *name)
 
 /* ---- places --------------------------------------------------------------- */
 
-/* Names before this one that nobody needs: all that was issued has run. */
+/* Drops the earlier names of a range.  Nobody needs them, because everything
+ * that was issued has run. */
 static void drop_covered(struct labels *labels, size_t first, size_t end)
 {
     uint32_t kept = 0;
@@ -88,7 +89,7 @@ bool labels_give(struct alloc *alloc, size_t offset, size_t bytes,
     return true;
 }
 
-/* The name that the operation knows; how far it goes from there in *end_p. */
+/* The name that the operation knows.  *end_p is where it ends. */
 static uint32_t name_at(const struct alloc *alloc, size_t offset,
                         const struct op *op, size_t *end_p)
 {
@@ -112,7 +113,7 @@ static uint32_t name_at(const struct alloc *alloc, size_t offset,
 
 /* ---- contents -------------------------------------------------------------- */
 
-/* Makes one start at the offset; its index. */
+/* Makes a content start at the offset, and returns its index. */
 static uint32_t split(struct labels *labels, size_t offset)
 {
     uint32_t i = labels->n_contents;

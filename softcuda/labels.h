@@ -1,5 +1,5 @@
 /*
- * labels.h - whose memory is whose, as the program says it.
+ * labels.h - whose memory is whose, as the program says.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -14,26 +14,26 @@
 
 struct op;
 
-/* Work that is issued from `seq` on finds the range under this name; NULL: it
- * has none any more.  False when there is no memory, or when there are very
- * many names. */
+/* Names the range for work that is issued from `seq` on; NULL takes its name
+ * away.  False: there is no memory, or there are too many names. */
 bool labels_give(struct alloc *alloc, size_t offset, size_t bytes,
                  const char *name, uint64_t seq);
 void labels_clear(struct labels *labels);
 
-/* The operation writes the range for whom it belongs to. */
+/* The operation writes the range, for the name of its place. */
 void labels_write(struct alloc *alloc, size_t offset, size_t bytes,
                   const struct op *op);
-/* What was written for somebody stays his, wherever it is copied.  What was
- * written for nobody is whose it is copied to. */
+/* The operation copies bytes.  They keep the name they were written for,
+ * wherever they go.  Bytes without a name get that of the place they are copied
+ * to. */
 void labels_copy(struct alloc *to, size_t to_offset, const struct alloc *from,
                  size_t from_offset, size_t bytes, const struct op *op);
-/* The operation depends on the range: it has to have been written for whom it
- * belongs to. */
+/* The operation depends on the range.  Its bytes must have been written for the
+ * name of their place. */
 void labels_read(const struct alloc *alloc, size_t offset, size_t bytes,
                  const struct op *op);
 
-/* ` ("layer 3, core_attn")`, or nothing where the place has no name. */
+/* Writes ` ("layer 3, core_attn")`, or nothing if the place has no name. */
 void labels_show(const struct alloc *alloc, size_t offset,
                  const struct op *op, char *text, size_t bytes);
 

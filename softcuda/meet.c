@@ -1,11 +1,12 @@
 /*
  * meet.c - meetings of several streams: who is there, and what they know.
  *
- * What an operation comes after is known when it is issued, but for the ends
- * of visits: they come after visits of other ranks that may not have been
- * issued yet.  So each end is an epoch on the lane of a seat, and what that
- * epoch knows is written down when its meetings have been held.  An operation
- * asks for it right before it runs: it runs after the ends that it waits for.
+ * What an operation comes after is known when it is issued.  The ends of
+ * visits are the exception: they come after visits of other ranks, which may
+ * not have been issued yet.  So each end is an epoch on the lane of a seat,
+ * and what that epoch knows is written down once its meetings have been held.
+ * An operation asks for it right before it runs, because by then the ends that
+ * it waits for are over.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -21,7 +22,7 @@
 #include <string.h>
 
 enum {
-    SEAT_KEEPS = 512, /* ends whose clocks are kept */
+    SEAT_KEEPS = 512, /* how many ends keep their clocks */
     MEET_NS = 10000,  /* the default cost of a meeting, and of its bytes */
     MEET_BYTES_PER_NS = 200
 };
@@ -30,7 +31,8 @@ struct softcuda_seat {
     softcuda_seat *next;
     uint32_t lane;
     bool dead;
-    uint64_t born; /* the lane's epoch then: those up to it are not ends */
+    uint64_t born; /* the lane's epoch when it was made; earlier ones are not
+                      ends */
     uint64_t n;    /* ends so far */
     struct {
         uint64_t epoch;
@@ -40,7 +42,7 @@ struct softcuda_seat {
 
 static softcuda_seat *seats;
 
-/* By lane, for the waits of that line of operations, which end in order. */
+/* The seats for waits, by lane.  The waits of one lane end in order. */
 static softcuda_seat **waiting;
 static uint32_t waiting_room;
 
@@ -59,7 +61,8 @@ softcuda_seat *seat_new(void)
     return seat;
 }
 
-/* Its epochs are in clocks still. */
+/* The seat stays until seats_forget(), because clocks may still have its
+ * epochs. */
 void seat_free(softcuda_seat *seat)
 {
     if (seat != NULL) {
@@ -100,8 +103,8 @@ struct stamp seat_stamp(const softcuda_seat *seat, uint64_t epoch)
     return (struct stamp){ NULL, seat->lane, epoch };
 }
 
-/* Of the last end up to the epoch; of the oldest that is kept, when that one
- * is not. */
+/* The clock of the last end up to the epoch.  If that is not kept any more, it
+ * is the clock of the oldest end that is. */
 static const struct vc *clock_of(const softcuda_seat *seat, uint64_t epoch)
 {
     const uint64_t kept = seat->n < SEAT_KEEPS ? seat->n : SEAT_KEEPS;
@@ -238,7 +241,7 @@ struct op *visit_counts(softcuda_visit *visit, uint32_t i)
     return op;
 }
 
-/* Its end has a clock of its own from now on. */
+/* From now on the visit's end has its own clock. */
 void visit_leave(softcuda_visit *visit)
 {
     close_end(visit->call->seat, visit->epoch, visit->inflow);
@@ -246,7 +249,8 @@ void visit_leave(softcuda_visit *visit)
 
 /* ---- meetings ------------------------------------------------------------ */
 
-/* Where a context is lost, its streams do nothing any more. */
+/* Whether no context is lost.  The streams of a lost context do nothing any
+ * more. */
 static bool all_are_well(const softcuda_meeting *meeting)
 {
     for (uint32_t i = 0; i < meeting->places; i++) {

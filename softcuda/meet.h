@@ -9,8 +9,8 @@
 #include "softcuda/meeting.h"
 #include "softcuda/op.h"
 
-/* How a meeting touches memory for one of its visits: as a kernel of that
- * context would.  `from_p` keeps the source of a copy until its end is
+/* Lets a meeting touch memory for one of its visits, as a kernel of that
+ * context would.  `from_p` keeps the source of a copy until its destination is
  * touched. */
 typedef bool meet_touch_fn(const struct op *op, CUcontext ctx,
                            const char **from_p, const void *address,
@@ -24,8 +24,8 @@ struct softcuda_visit {
     bool arrived;
     uint64_t arrived_ns;
     uint64_t epoch;    /* of the seat */
-    struct vc *inflow; /* of the meetings that were held */
-    /* As whom it reads and writes: its begin, and its end. */
+    struct vc *inflow; /* what the meetings held so far brought */
+    /* The ops in whose name it reads and writes: its begin, and its end. */
     struct op reads, writes;
     softcuda_meeting **meetings;
     uint32_t n, room;
@@ -41,34 +41,35 @@ struct softcuda_meeting {
     softcuda_meeting_fn *run;
     softcuda_over_fn *over;
     void *user;
-    meet_touch_fn *touch; /* while it is held */
+    meet_touch_fn *touch; /* set while the meeting is held */
     const char *from;
 };
 
 softcuda_seat *seat_new(void);
 void seat_free(softcuda_seat *seat);
-/* The epoch of a new visit, and what it is on the seat's lane. */
+/* The epoch of a new visit, and its stamp on the seat's lane. */
 uint64_t seat_next(softcuda_seat *seat);
 struct stamp seat_stamp(const softcuda_seat *seat, uint64_t epoch);
-/* The op stands still until a word of memory is written: what comes after it
- * comes after this.  Its place is known. */
+/* Gives an op that waits for a word of memory an end that others come after.
+ * The op must have its place. */
 struct stamp seat_wait(struct op *op);
-/* It has gone on, and knows what its clock says. */
+/* The op has gone on, and its clock is complete. */
 void seat_waited(const struct op *op);
-/* Adds what the ends of visits that it comes after have brought. */
+/* Adds what the ends of visits have brought that the clock comes after. */
 void seats_close(struct vc **vc_p);
-/* No access was before now. */
+/* Forgets the seats that were freed.  No earlier access counts any more. */
 void seats_forget(void);
 
 /* NULL when there is no memory. */
 softcuda_visit *visit_new(softcuda_call *call, CUcontext ctx);
-/* Fills in as whom the visit accesses memory. */
+/* Fills in `who`, in whose name the visit accesses memory. */
 void visit_is(const softcuda_visit *visit, struct op *who, const struct op *op);
-/* The visit's stream has come to it.  Then, for each of its meetings: the
- * operation that has no visit left to wait for, or NULL. */
+/* Notes that the visit's stream has come to it.  visit_counts() then gives, for
+ * each of its meetings, the operation if no visit is missing any more, or
+ * NULL. */
 void visit_arrive(softcuda_visit *visit, const struct op *op);
 struct op *visit_counts(softcuda_visit *visit, uint32_t i);
-/* The visit's stream goes on. */
+/* Lets the visit's stream go on. */
 void visit_leave(softcuda_visit *visit);
 
 uint64_t meet_run(softcuda_meeting *meeting, meet_touch_fn *touch);

@@ -1,12 +1,13 @@
 /*
  * memops.c - streams that wait for a word of memory, or write one.
  *
- * A wait stands still until the word is what it wants, whoever writes it:
- * another stream, another device, the program.  What it comes after is known
- * only then, so its end is an epoch of a seat, as that of a visit is.
+ * A stream waits until the word has the wanted value, whoever writes it:
+ * another stream, another device or the program.  Only then is it known what
+ * the wait comes after, so its end is an epoch of a seat, as the end of a
+ * visit is.
  *
- * Several in one call are in the stream what they would be one by one, but all
- * are looked at before the first is issued.
+ * Several operations in one call act on the stream like single ones, but all
+ * of them are checked before the first is issued.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -33,8 +34,8 @@ struct word_op {
     unsigned int flags;
 };
 
-/* Memory of the stream's own device, or pinned: a driver refuses a word that
- * another device holds. */
+/* Checks the memory: the stream's own device, or pinned.  A driver refuses a
+ * word on another device. */
 static CUresult check(CUstream stream, const struct word_op *w)
 {
     const unsigned int how =
@@ -65,7 +66,8 @@ static struct op *op_of(CUstream stream, const struct word_op *w)
     return op;
 }
 
-/* One that is dropped on purpose: nobody is told. */
+/* Whether SOFTCUDA_DROP_WAIT drops this operation on purpose.  Nobody is
+ * told. */
 static bool is_dropped(void)
 {
     return ++soft.waits == soft.set.drop_wait;
@@ -116,7 +118,7 @@ CUresult strm_write_value(CUstream handle, CUdeviceptr address, uint64_t value,
 
 /* ---- several ------------------------------------------------------------- */
 
-/* False: it is none of those that are known here. */
+/* Reads one operation.  False: it is of an unknown kind. */
 static bool read_op(const CUstreamBatchMemOpParams *given, struct word_op *w)
 {
     const int kind = given->operation;

@@ -14,8 +14,8 @@ CUresult strm_wait_value(CUstream stream, CUdeviceptr address, uint64_t value,
                          uint32_t width, unsigned int flags);
 CUresult strm_write_value(CUstream stream, CUdeviceptr address, uint64_t value,
                           uint32_t width, unsigned int flags);
-/* Up to 255 of both, in one call: in the stream's order, and none of them when
- * one cannot be. */
+/* Issues up to 255 waits and writes in one call, in their order.  If one of
+ * them is wrong, none is issued. */
 CUresult strm_words(CUstream stream, unsigned int count,
                     const CUstreamBatchMemOpParams *given, unsigned int flags);
 

@@ -43,8 +43,8 @@ static void *take(size_t bytes, enum side side, CUcontext ctx)
         return NULL;
     }
     holes_all(&alloc->holes, bytes);
-    /* New memory holds whatever: under a seed, something new every time, so
-     * that reading it before writing shows as a difference. */
+    /* New memory holds anything.  With a seed it is something else every time,
+     * so that reading it before writing shows as a difference. */
     if (side == SIDE_PINNED) {
         fresh_fill(alloc, soft.set.seed);
     } else if (soft.set.seed != 0) {
@@ -53,7 +53,8 @@ static void *take(size_t bytes, enum side side, CUcontext ctx)
     return base;
 }
 
-/* Work that was issued may use it still, so freeing waits, as the driver. */
+/* Frees memory.  Work that was issued may still use it, so this waits, as a
+ * driver does. */
 static CUresult give(uintptr_t base, enum side side)
 {
     struct alloc *alloc = alloc_find((void *)base, 0);
@@ -74,7 +75,7 @@ static CUresult give(uintptr_t base, enum side side)
     return CUDA_SUCCESS;
 }
 
-/* For calls that stop the world, which a capture may forbid. */
+/* For calls that stop the world.  A capture may forbid these. */
 static CUresult unsafe_call(CUcontext *ctx_p)
 {
     CUresult code = ctx_current(ctx_p);
@@ -176,9 +177,9 @@ static enum side host_side(const void *address)
 }
 
 /*
- * One copy.  What a pageable source holds is taken now; a pageable
- * destination is filled before the call returns.  In a graph both are left
- * to each launch.
+ * Makes one copy.  The bytes of a pageable source are taken now, and a
+ * pageable destination is filled before the call returns.  In a graph both
+ * happen at each launch instead.
  */
 static CUresult copy(void *dst, enum side dst_side, const void *src,
                      enum side src_side, size_t bytes, CUstream handle)
@@ -230,9 +231,9 @@ static void *at(CUdeviceptr address)
     return (void *)(uintptr_t)address;
 }
 
-/* Returns once the source may be reused.  From pageable memory that is when
- * its bytes are staged: the copy itself may still be on its way, and only the
- * legacy stream and those that block on it come after it. */
+/* Copies, and returns once the source may be reused.  For pageable memory that
+ * is when its bytes are staged.  The copy itself may still be running, and only
+ * the legacy stream and the blocking streams come after it. */
 CUresult mem_to_device(CUdeviceptr dst, const void *src, size_t bytes)
 {
     enum side side = host_side(src);
@@ -297,7 +298,7 @@ CUresult mem_any_async(CUdeviceptr dst, CUdeviceptr src, size_t bytes,
     return copy(at(dst), side_of(dst), at(src), side_of(src), bytes, stream);
 }
 
-/* Between devices, whether or not they reach each other. */
+/* Copies between devices, whether or not they reach each other. */
 CUresult mem_peer_async(CUdeviceptr dst, CUcontext dst_ctx, CUdeviceptr src,
                         CUcontext src_ctx, size_t bytes, CUstream stream)
 {

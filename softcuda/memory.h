@@ -24,7 +24,7 @@ CUresult mem_to_host_async(void *dst, CUdeviceptr src, size_t bytes,
                            CUstream stream);
 CUresult mem_copy_async(CUdeviceptr dst, CUdeviceptr src, size_t bytes,
                         CUstream stream);
-/* Either may be anywhere: their addresses say where. */
+/* Both addresses may be anywhere: the addresses tell where. */
 CUresult mem_any_async(CUdeviceptr dst, CUdeviceptr src, size_t bytes,
                        CUstream stream);
 CUresult mem_peer_async(CUdeviceptr dst, CUcontext dst_ctx, CUdeviceptr src,

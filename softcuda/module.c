@@ -1,9 +1,9 @@
 /*
  * module.c - modules of C kernels, and launching them.
  *
- * Kernels are copied when their module is loaded and kept for the life of the
- * process, one copy of each: graphs and race reports refer to them after the
- * module is gone.
+ * Kernels are copied when their module is loaded.  One copy of each is kept
+ * for the life of the process, because graphs and race reports refer to it
+ * after the module is gone.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -107,7 +107,8 @@ static bool is_kernel(const softcuda_kernel *fn)
     return bytes <= MAX_PARAM_BYTES;
 }
 
-/* PTX and anything else is text as far as this device can tell. */
+/* Whether it is an image of this device.  PTX and everything else is text to
+ * it. */
 static bool is_image(const void *image)
 {
     const softcuda_image *soft_image = image;
@@ -191,7 +192,7 @@ CUresult mod_unload(CUmodule module)
         return CUDA_ERROR_INVALID_HANDLE;
     }
     ctx = module->ctx;
-    stream_run_ctx(ctx); /* the code may be unmapped next */
+    stream_run_ctx(ctx); /* the code may be unmapped soon */
     handle_remove(module);
     free_module(module);
     return ctx->sticky;
@@ -229,7 +230,8 @@ static bool good_shape(const softcuda_launch *launch)
            launch->shared_bytes <= MAX_SHARED;
 }
 
-/* `extra`, the other way to pass arguments, is not emulated. */
+/* Checks the parameters.  `extra`, the other way to pass them, is not
+ * emulated. */
 static bool good_params(const struct kernel *kernel, void **params,
                         void **extra)
 {

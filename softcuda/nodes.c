@@ -1,9 +1,9 @@
 /*
- * nodes.c - small sets of the numbers of a graph's nodes.
+ * nodes.c - small sets of numbers of nodes.
  *
- * A stream that captures keeps one: what its next node comes after.  So does
- * every node, and every event that was recorded in a capture.  A set has a
- * few members, so a search is a walk.
+ * A stream that captures keeps a set of the nodes that its next node comes
+ * after.  So do every node, and every event that was recorded in a capture.  A
+ * set has few members, so it is searched one by one.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -1,5 +1,5 @@
 /*
- * nodes.h - small sets of the numbers of a graph's nodes.
+ * nodes.h - small sets of numbers of nodes.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* All zero: the empty set. */
+/* All zero is the empty set. */
 struct nodes {
     uint32_t *v;
     uint32_t n, room;

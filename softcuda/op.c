@@ -1,8 +1,8 @@
 /*
  * op.c - operations: work with its place in the order, and what it waits for.
  *
- * Ops are recycled.  One that has run is in the free list with a new serial,
- * so marks on it read as done.
+ * Ops are recycled.  An op that has run goes to the free list with a new
+ * serial, so marks on it read as done.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -21,7 +21,7 @@ void *op_grow(void *array, uint32_t *room, size_t each)
     void *moved = realloc(array, larger * each);
 
     if (moved == NULL) {
-        abort(); /* a dependency that is not kept would be a wrong order */
+        abort(); /* without the dependency the order would be wrong */
     }
     *room = larger;
     return moved;
@@ -36,7 +36,7 @@ struct op *op_new(void)
     } else {
         op = calloc(1, sizeof(*op));
         if (op == NULL) {
-            abort(); /* half a graph cannot be launched */
+            abort(); /* nobody can launch half a graph */
         }
     }
     op->own.kind = WORK_NONE;

@@ -16,8 +16,8 @@
 
 #define OP_NOT_READY 0xFFFFFFFFu
 
-/* Refers to an op without keeping it: ops are recycled once they have run,
- * and then only their serial and end time matter. */
+/* A reference to an op that does not keep it.  Ops are recycled once they have
+ * run; after that only the serial and the end time matter. */
 struct mark {
     struct op *op;
     uint64_t serial;
@@ -25,7 +25,7 @@ struct mark {
 };
 
 struct op {
-    uint64_t serial; /* changes when the op has run */
+    uint64_t serial; /* changes once the op has run */
     uint64_t seq;
     struct op *next; /* in the free list */
 
@@ -35,7 +35,7 @@ struct op {
     uint32_t stream, graph, node; /* numbers, in reports; graph 0: none */
 
     struct stamp at;
-    struct softcuda_seat *seat; /* of a WORK_AWAIT: where its end is known */
+    struct softcuda_seat *seat; /* of a WORK_AWAIT: the seat of its end */
     uint64_t seat_epoch;
     uint64_t ready_ns, end_ns;
 
@@ -49,21 +49,20 @@ struct op {
     uint32_t n_tells;
 };
 
-/* Never NULL: half a graph cannot be launched. */
+/* Never returns NULL, because nobody can launch half a graph. */
 struct op *op_new(void);
-/* Gives up what the op holds, and keeps it for another. */
+/* Gives up what the op holds, and recycles it. */
 void op_discard(struct op *op);
-/* The op waits for that one.  To be called before op_submit(). */
+/* Makes the op wait for the mark.  Must come before op_submit(). */
 void op_after(struct op *op, const struct mark *mark);
-/* Running this op wants that one to have run, though not of itself. */
+/* Running this op requires that the mark has run, but not by waiting for it. */
 void op_needs(struct op *op, const struct mark *mark);
-/* Whoever holds this mark learns when the op has ended, if the mark is still
- * on the op then. */
+/* The mark learns when the op has ended, if it is still on the op then. */
 void op_tell(struct op *op, struct mark *mark);
 bool mark_pending(const struct mark *mark);
-/* What it does and where, for a report. */
+/* Writes what the op does and where, for a report. */
 void op_describe(const struct op *op, char *text, size_t bytes);
-/* More room in an array; never NULL. */
+/* Makes room in an array.  Never returns NULL. */
 void *op_grow(void *array, uint32_t *room, size_t each);
 
 #endif

@@ -2,14 +2,14 @@
  * order.c - happens-before: lanes, vector clocks, and the host.
  *
  * A lane is a line of operations that run one after the other: a stream, or
- * one branch of the graphs launched on it.  A clock says, for every lane, up
- * to which epoch its holder comes after.  Knowing an epoch of a lane implies
- * knowing all that this epoch knew, which makes most joins one comparison.
+ * one branch of the graphs launched on it.  A clock says for every lane up to
+ * which epoch its holder comes after.  Whoever knows an epoch of a lane also
+ * knows all that this epoch knew, so most joins are one comparison.
  *
- * All threads of the program share one host clock: what one thread has waited
- * for counts as known to the others, since how threads talk to each other is
- * not visible here.  Where each device stands for a process, the threads of
- * one device share one.
+ * All threads of the program share one host clock.  What one thread has waited
+ * for counts as known to the others, because how threads talk to each other
+ * cannot be seen here.  With PROCESSES only the threads of one device share a
+ * clock.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -20,11 +20,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint64_t *epochs; /* the last one given out, per lane */
+static uint64_t *epochs; /* the last one of each lane */
 static uint32_t n_lanes, lanes_room;
-static uint32_t *idle; /* lanes whose stream is gone */
+static uint32_t *idle; /* lanes without a stream */
 static uint32_t n_idle, idle_room;
-static uint32_t n_clean; /* the first of them, which nothing remembers */
+static uint32_t n_clean; /* how many, from the start, nothing remembers */
 
 struct vc *vc_ref(struct vc *vc)
 {
@@ -46,7 +46,7 @@ uint64_t vc_get(const struct vc *vc, uint32_t lane)
     return vc != NULL && lane < vc->n ? vc->t[lane] : 0;
 }
 
-/* A clock of one's own, with room for n lanes. */
+/* Makes the clock the holder's own, with room for n lanes. */
 static struct vc *own(struct vc *vc, uint32_t n)
 {
     struct vc *copy;
@@ -60,7 +60,7 @@ static struct vc *own(struct vc *vc, uint32_t n)
     n = (n + 7) & ~7u;
     copy = malloc(sizeof(*copy) + n * sizeof(copy->t[0]));
     if (copy == NULL) {
-        abort(); /* an order with holes would report races that are none */
+        abort(); /* an incomplete order would report false races */
     }
     copy->refs = 1;
     copy->n = n;
@@ -129,8 +129,8 @@ void lanes_forget(void)
     n_clean = n_idle;
 }
 
-/* A lane may serve again once the host, and so everybody later, comes after
- * all that ran on it. */
+/* Takes a lane.  A used one may serve again once the host, and so everything
+ * later, comes after all that ran on it. */
 uint32_t lane_take(void)
 {
     if (n_clean != 0) {
@@ -168,7 +168,7 @@ void lane_give(uint32_t lane)
         uint32_t *larger = realloc(idle, room * sizeof(*larger));
 
         if (larger == NULL) {
-            return; /* this lane is lost, nothing else */
+            return; /* only this lane is lost */
         }
         idle = larger;
         idle_room = room;

@@ -1,9 +1,9 @@
 /*
- * peer.c - which device's kernels reach the memory of which other.
+ * peer.c - which device's kernels reach which other device's memory.
  *
- * A context asks for each other that its kernels want to reach, one way at a
- * time.  Copies between devices need nothing: a driver takes them through the
- * host where it has to.
+ * A context asks for each context that its kernels want to reach, and only for
+ * its own direction.  Copies between devices need no permission, because a
+ * driver takes them through the host if necessary.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -38,7 +38,7 @@ CUresult peer_can(int *can_p, CUdevice device, CUdevice peer)
     return CUDA_SUCCESS;
 }
 
-/* The calling thread's context and a live one of another device. */
+/* Finds the calling thread's context and a live one of another device. */
 static CUresult pair(CUcontext peer, CUcontext *ctx_p)
 {
     CUresult code = ctx_current(ctx_p);

@@ -1,5 +1,5 @@
 /*
- * peer.h - which device's kernels reach the memory of which other.
+ * peer.h - which device's kernels reach which other device's memory.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -10,9 +10,10 @@
 
 #include <stdbool.h>
 
-/* Whether a kernel of the one context may touch memory of the other. */
+/* Whether a kernel of one context may touch memory of the other. */
 bool peer_reaches(CUcontext from, CUcontext to);
-/* The context has been released for the last time: nothing reaches it. */
+/* The context was released for the last time, so nothing reaches it any
+ * more. */
 void peer_forget(CUcontext ctx);
 
 CUresult peer_can(int *can_p, CUdevice device, CUdevice peer);

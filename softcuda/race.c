@@ -1,13 +1,13 @@
 /*
  * race.c - which accesses to memory came before which.
  *
- * Every allocation remembers, per range, its last write and the reads since
- * that no later read supersedes.  Ranges follow the accesses: one that covers
- * others replaces them when it writes and splits them when it only reads, so
- * the structure stays as small as the program's tensors are few.
+ * Every allocation remembers, for each range, the last write and the reads
+ * since then that no later read replaces.  An access that covers ranges
+ * replaces them if it writes, and splits them if it only reads.  So there are
+ * as few ranges as the program has tensors.
  *
- * An access that does not come after a conflicting one by happens-before is a
- * race, even when the order that was run gave the right values.
+ * Two conflicting accesses are a race unless one comes after the other by
+ * happens-before, even if the order in which they ran gave the right values.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -38,7 +38,7 @@ struct range {
     struct access one; /* reads points here until there are two */
 };
 
-/* Ends where the next entry starts, or with the allocation. */
+/* A range.  It ends where the next entry starts, or with the allocation. */
 struct shadow_entry {
     size_t start;
     struct range *range;
@@ -125,7 +125,8 @@ static void describe(const struct access *access, bool write, char *text,
              access->offset + access->bytes);
 }
 
-/* The same pair again, at another address or step, is the same race. */
+/* Whether this pair is new.  The same pair at another address or in another
+ * step is the same race. */
 static bool is_news(const struct access *a, const struct access *b, bool a_w,
                     bool b_w)
 {
@@ -166,8 +167,8 @@ static void check_write(const struct alloc *alloc, const struct range *range,
     }
 }
 
-/* The reads that this access comes after are not needed any more: what is
- * unordered with them is unordered with it too. */
+/* Compares an access with the reads of a range.  Reads that come before it are
+ * dropped, because whatever races with them races with this access too. */
 static void check_reads(const struct alloc *alloc, struct range *range,
                         const struct access *access, bool write,
                         const struct op *op)
@@ -223,7 +224,7 @@ static void insert(struct shadow *shadow, uint32_t at, size_t start,
     shadow->n++;
 }
 
-/* Makes an entry start at the offset; returns its index. */
+/* Makes an entry start at the offset, and returns its index. */
 static uint32_t split(struct alloc *alloc, size_t offset)
 {
     struct shadow *shadow = &alloc->shadow;

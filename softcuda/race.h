@@ -17,10 +17,10 @@ struct op;
 void race_access(struct alloc *alloc, size_t offset, size_t bytes, bool write,
                  const struct op *op);
 void shadow_clear(struct shadow *shadow);
-/* How many there are, and the text of one; NULL beyond the last.  A text
- * stays until the reports are forgotten. */
+/* Returns the number of races, and the text of the i-th; NULL after the last.
+ * A text stays until the reports are forgotten. */
 uint64_t race_read_report(uint64_t i, const char **text_p);
-/* No access was before now, and nothing has been found. */
+/* Forgets all accesses and reports. */
 void race_forget(void);
 
 #endif

@@ -11,8 +11,8 @@ static struct op **ready;
 static uint32_t n_ready, ready_room;
 
 static uint64_t random_state;
-static uint32_t eagerness; /* of 256: chance to run one more at a call */
-static bool favourites;    /* whole lanes are held back, not single ops */
+static uint32_t eagerness; /* of 256: the chance to run one more op in a call */
+static bool favourites;    /* whole lanes are delayed, not single ops */
 static uint64_t favour_salt;
 
 static uint64_t mix(uint64_t x)

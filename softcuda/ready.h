@@ -1,8 +1,9 @@
 /*
  * ready.h - the ops that may run, and which of them is next.
  *
- * With seed 0 the one that was issued first.  With any other a generator
- * chooses, by the op or by its lane, and how many run at a call.
+ * With seed 0 the op that was issued first is next.  With any other seed a
+ * random generator chooses among the ops or among their lanes, and how many
+ * run in a call.
  *
  * Invariant: an op in here has unmet == 0 and has not run.
  *
@@ -18,16 +19,16 @@
 
 void ready_seed(uint64_t seed);
 void ready_add(struct op *op);
-/* An op that is not in here stays out. */
+/* The op need not be in here. */
 void ready_remove(struct op *op);
 bool ready_is_any(void);
-/* Whether one more is to run now: by chance, which is the larger the smaller
- * `of` is.  Never where none may. */
+/* Whether one more op is to run now, by chance: the smaller `of`, the likelier.
+ * False if no op may run. */
 bool ready_is_one_more(uint32_t of);
-/* The one to run, which stays in; with need, only of those that are marked so.
+/* The op to run, which stays in here; with `need`, one that is marked with it.
  * NULL: there is none. */
 struct op *ready_choose(uint64_t need);
-/* The one that was issued first, but for host functions. */
+/* The op that was issued first.  Host functions are left out. */
 struct op *ready_first(void);
 
 #endif

@@ -1,8 +1,10 @@
 /*
- * report.c - what the software device has found: said once, kept, counted.
+ * report.c - what the software device has found: reported once, kept and
+ * counted.
  *
  * Each kind of finding has a list of its own.  Whoever finds something hashes
- * what makes it the same finding again, and asks before it writes the text.
+ * what makes two findings the same, and asks whether it is new before writing
+ * the text.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

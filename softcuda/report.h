@@ -1,5 +1,5 @@
 /*
- * report.h - what was found, said once.
+ * report.h - what was found, reported once.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -22,9 +22,9 @@ struct reports {
 uint64_t hash_start(void);
 uint64_t hash_text(uint64_t hash, const char *text);
 uint64_t hash_number(uint64_t hash, uint64_t number);
-/* True for the first with this hash. */
+/* True only for the first finding with this hash. */
 bool reports_is_news(struct reports *reports, uint64_t hash);
-/* Says it on standard error as "softcuda: `what`: `text`". */
+/* Writes "softcuda: `what`: `text`" to standard error. */
 void reports_add(struct reports *reports, const char *what, const char *text);
 void reports_forget(struct reports *reports);
 uint64_t reports_read(const struct reports *reports, uint64_t i,

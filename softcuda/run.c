@@ -1,8 +1,8 @@
 /*
- * run.c - running one piece of work: what it touches, does and costs.
+ * run.c - runs one piece of work: what it touches, does and costs.
  *
- * What a piece touches is asked right before it runs, since a kernel may
- * read its list of ranges from memory that earlier work wrote.
+ * What a piece of work touches is asked right before it runs, because a kernel
+ * may read its list of ranges from memory that earlier work wrote.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -28,7 +28,7 @@ struct sink {
     CUcontext ctx;
     uint64_t bytes;
     bool bad;
-    const char *from; /* of the copy that is being declared */
+    const char *from; /* source of the copy being declared */
 };
 
 static size_t offset_in(const struct alloc *alloc, const void *address)
@@ -36,8 +36,8 @@ static size_t offset_in(const struct alloc *alloc, const void *address)
     return (size_t)((uintptr_t)address - alloc->base);
 }
 
-/* What a copy from pinned memory brings counts as written: it was reported if
- * it was not. */
+/* Notes what a copy brings.  Bytes from pinned memory count as written, because
+ * if they were not, that has been reported here. */
 static void note_copy(const struct sink *sink, struct alloc *to, size_t offset,
                       size_t bytes)
 {
@@ -119,7 +119,7 @@ static void touch_kernel(void *opaque, const void *address, size_t bytes,
     struct sink *sink = opaque;
     struct alloc *alloc = alloc_find(address, bytes);
 
-    /* Another device's memory is out of reach without peer access. */
+    /* Without peer access another device's memory is out of reach. */
     if (alloc != NULL && alloc->side == SIDE_DEVICE &&
         !peer_reaches(sink->ctx, alloc->ctx)) {
         sink->bad = true;
@@ -148,7 +148,8 @@ static uint64_t run_kernel(const struct work *work, struct sink *sink)
 
 static uint64_t run_copy(const struct work *work, struct sink *sink)
 {
-    /* What goes to the host is out of sight there: it is used. */
+    /* Once on the host the bytes cannot be followed, so the copy counts as a
+     * use. */
     touch_range(sink, work->u.copy.src, work->u.copy.bytes,
                 work->u.copy.dst_side == SIDE_DEVICE ? SOFTCUDA_COPY_FROM
                                                      : SOFTCUDA_READ,
@@ -184,7 +185,8 @@ static uint64_t run_set(const struct work *work, struct sink *sink)
     return costs_of_set(bytes) + costs_of_start(sink->op->graph != 0);
 }
 
-/* It comes after whoever has written the word, and all that knew. */
+/* Lets the wait come after whoever wrote the word, and after all that they
+ * knew. */
 static void run_await(struct op *op, struct sink *sink)
 {
     const struct work *work = op->work;

@@ -1,5 +1,5 @@
 /*
- * run.h - running one piece of work: what it touches, does and costs.
+ * run.h - runs one piece of work: what it touches, does and costs.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -11,7 +11,8 @@
 
 struct op;
 
-/* False when it touches memory that is not there; it has done nothing, then. */
+/* Runs the op.  False: it touches memory that does not exist, and has done
+ * nothing. */
 bool run_op(struct op *op, uint64_t *cost_ns);
 
 #endif

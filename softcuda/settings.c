@@ -1,8 +1,8 @@
 /*
- * settings.c - what a run is asked to be: its words, and who writes them.
+ * settings.c - the settings of a run: their words, and where they come from.
  *
- * Settings come from the environment at the first call and from
- * softcuda_configure() afterwards; both speak the same words.
+ * Settings come from the environment at the first call, and from
+ * softcuda_configure() afterwards.  Both use the same words.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -29,7 +29,7 @@ static bool number(const char *text, const char *stop, uint64_t *value_p)
     return errno == 0 && end == stop;
 }
 
-/* entry:n[:code] */
+/* Reads entry:n[:code]. */
 static bool one_failure(const char *text, size_t length)
 {
     char word[96];
@@ -74,7 +74,7 @@ static bool all_failures(const char *text, const char *stop)
     return true;
 }
 
-/* The costs in the file of this name. */
+/* Reads the costs in the file of this name. */
 static bool all_costs(const char *text, const char *stop)
 {
     char path[1024];
@@ -90,7 +90,7 @@ static bool all_costs(const char *text, const char *stop)
     return bad == 0;
 }
 
-/* Takes one NAME=value. */
+/* Reads one NAME=value. */
 static bool set_word(const char *word, const char *stop, struct settings *set)
 {
     const char *value = memchr(word, '=', (size_t)(stop - word));
@@ -137,7 +137,7 @@ static bool set_word(const char *word, const char *stop, struct settings *set)
     return true;
 }
 
-/* What SOFTCUDA_* there are, and what each wants. */
+/* The names after SOFTCUDA_, and what each wants. */
 static const char *const words[] = { "SEED",      "DROP_WAIT", "RACES",
                                      "UNWRITTEN", "TRACE",     "PAGEABLE",
                                      "MEMORY",    "DEVICES",   "FAIL",
@@ -175,7 +175,7 @@ static void say_unknown(const char *name)
     fprintf(stderr, "\n");
 }
 
-/* A name that nobody reads is most likely mistyped. */
+/* Warns of names that nobody reads, because they are probably mistyped. */
 static void check_names(void)
 {
     extern char **environ;

@@ -1,5 +1,5 @@
 /*
- * settings.h - what a run is asked to be: its words, and who writes them.
+ * settings.h - the settings of a run: their words, and where they come from.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -10,12 +10,12 @@
 
 #include <stdbool.h>
 
-/* The defaults, and over them SOFTCUDA_*.  What is wrong there is said on
+/* The defaults, changed by SOFTCUDA_*.  What is wrong there is reported on
  * standard error and left out.  May ask for failures. */
 struct settings settings_of_environment(void);
 
-/* Takes words such as "SEED=3 RACES=0"; NULL is none.  False when one is not
- * understood; the others count all the same.  May ask for failures. */
+/* Reads words such as "SEED=3 RACES=0"; NULL is none.  False if it does not
+ * understand one; the others count all the same.  May ask for failures. */
 bool settings_take(struct settings *set, const char *text);
 
 #endif

@@ -1,5 +1,6 @@
 /*
- * shared.h - counts the owners of what is kept until an operation has run.
+ * shared.h - counts the owners of something that must stay until an operation
+ * has run.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -9,8 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The first member of whatever it counts for: an event, an exec.  So work and
- * operations can keep one without knowing which it is. */
+/* The first member of what it counts for, such as an event or an exec.  So work
+ * and operations can keep it without knowing what it is. */
 struct shared {
     uint32_t refs;
     void (*free)(struct shared *shared);
@@ -22,7 +23,8 @@ static inline struct shared *shared_ref(struct shared *shared)
     return shared;
 }
 
-/* The last owner frees it.  NULL is nothing. */
+/* Gives one reference up.  The last owner frees the object.  NULL is
+ * allowed. */
 static inline void shared_drop(struct shared *shared)
 {
     if (shared != NULL && --shared->refs == 0) {

@@ -1,14 +1,15 @@
 /*
  * soft.h - the state that every file of the software device may use.
  *
- * One process-wide device, guarded by one mutex that every entry point holds
- * from soft_enter() to soft_leave(), control.c.  Nothing outside softcuda/
- * includes this or any other header here but softcuda.h.
+ * There is one device per process.  One mutex guards it, which every entry
+ * point holds from soft_enter() to soft_leave() (control.c).  Nothing outside
+ * softcuda/ includes this header or any other one here except softcuda.h and
+ * meeting.h.
  *
- * The life of a piece of work: an entry point fills the `work` of a fresh op
- * and hands it to stream_issue().  That makes it a node of a graph when the
- * stream is capturing; otherwise the op gets its dependencies and its place
- * in the happens-before order, and the engine runs it once they are met.
+ * The life of a piece of work: an entry point fills the `work` of a new op and
+ * hands it to stream_issue().  If the stream is capturing, this makes it a
+ * node of a graph.  Otherwise the op gets its dependencies and its place in
+ * the happens-before order, and the engine runs it once they are met.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -30,10 +31,10 @@ struct settings {
 
 struct vc;
 
-/* A host: the program, or with PROCESSES the threads of one device. */
+/* A host: the whole program, or with PROCESSES the threads of one device. */
 struct host {
-    struct vc *vc;    /* what every later call of its comes after */
-    uint64_t version; /* of vc; no two hosts have the same but 0 */
+    struct vc *vc;    /* what its later calls come after */
+    uint64_t version; /* of vc; different for every host, except 0 */
     uint64_t ns;
 };
 
@@ -41,7 +42,7 @@ struct soft {
     bool inited;
     struct settings set;
     struct host hosts[SOFT_MAX_DEVICES];
-    struct host *host; /* of the thread that is inside */
+    struct host *host; /* of the thread that holds the lock */
     uint64_t host_versions;
     uint64_t last_ns, clock_base;
 
@@ -56,10 +57,10 @@ struct thread_state {
     CUcontext ctx;
     CUstreamCaptureMode mode;
     bool in_callback;
-    bool enlisted; /* wait.c has heard of it */
+    bool enlisted; /* wait.c knows the thread */
 };
 
-/* The calling thread's. */
+/* The state of the calling thread. */
 struct thread_state *thread_self(void);
 
 #endif

@@ -24,10 +24,10 @@ typedef struct softcuda_launch {
 } softcuda_launch;
 
 /* What a kernel does to a range of memory.  Reading bytes that nothing has
- * written since they were allocated is reported.  A copy says FROM, then TO
- * of as many bytes: of device memory it may move what nothing has written, and
- * what it was moved to is then as unwritten.  FROM alone looks at bytes
- * whatever they are. */
+ * written since they were allocated is reported.  A copy declares FROM, and
+ * then TO with the same number of bytes.  It may move unwritten bytes of device
+ * memory, and their destination then counts as unwritten too.  FROM alone reads
+ * bytes whether or not they were written. */
 enum {
     SOFTCUDA_READ = 0,
     SOFTCUDA_WRITE = 1,
@@ -35,18 +35,18 @@ enum {
     SOFTCUDA_COPY_TO = 3
 };
 
-/* Declares what a kernel does, in the order in which it does it: a kernel
- * may read what it has written. */
+/* Declares what a kernel does, in the order in which it does it, because a
+ * kernel may read what it has written. */
 typedef void (*softcuda_touch_fn)(void *sink, const void *address, size_t bytes,
                                   int what);
 
 typedef struct softcuda_kernel {
     const char *name;
     uint32_t n_params;
-    const uint32_t *param_bytes; /* n_params sizes, as the kernel's C types */
+    const uint32_t *param_bytes; /* the sizes of the kernel's C types */
 
     /* Runs every block of the grid.  params[i] points at the i-th argument,
-     * copied when the launch was issued or captured. */
+     * which was copied when the launch was issued or captured. */
     void (*run)(const softcuda_launch *launch, void *const *params);
 
     /* Declares everything that run() will read, write and copy.  Required: a
@@ -54,13 +54,13 @@ typedef struct softcuda_kernel {
     void (*touch)(const softcuda_launch *launch, void *const *params,
                   softcuda_touch_fn touch, void *sink);
 
-    /* optional, 0: the virtual clock charges by the bytes touched */
+    /* optional; 0: the virtual clock charges by the bytes touched */
     uint64_t (*cost_ns)(const softcuda_launch *launch, void *const *params);
 } softcuda_kernel;
 
 #define SOFTCUDA_IMAGE_MAGIC "softcuda image\n"
 
-/* What cuModuleLoadData takes on the software device, in place of PTX. */
+/* What cuModuleLoadData takes on the software device instead of PTX. */
 typedef struct softcuda_image {
     char magic[16];
     uint32_t n_kernels;
@@ -68,7 +68,7 @@ typedef struct softcuda_image {
     const softcuda_kernel *kernels;
 } softcuda_image;
 
-/* Live objects; all zero after a program that freed what it took. */
+/* Live objects.  All are zero after a program that freed everything. */
 typedef struct softcuda_counts {
     uint64_t device_allocations, device_bytes;
     uint64_t host_allocations, host_bytes;
@@ -78,8 +78,8 @@ typedef struct softcuda_counts {
     uint64_t pending;  /* operations issued and not yet executed */
     uint64_t waits;    /* cuStreamWaitEvent, cuStreamWaitValue and
                           cuStreamWriteValue calls so far, and operations of
-                          cuStreamBatchMemOp:
-                          SOFTCUDA_DROP_WAIT's range */
+                          cuStreamBatchMemOp; SOFTCUDA_DROP_WAIT takes one of
+                          these numbers */
     uint64_t launches; /* cuGraphLaunch calls so far */
     uint64_t prioritized; /* kernels so far that were issued to run before
                              others: on a stream of a priority below 0, or as
@@ -89,46 +89,49 @@ typedef struct softcuda_counts {
 /* The exported controls, for dlsym. */
 typedef void softcuda_count_fn(softcuda_counts *counts);
 
-/* Takes "SEED=7 FAIL=cuGraphLaunch:3:2 DROP_WAIT=4 RACES=1 TRACE=0": the
- * environment's names without their prefix.  Starts every counter again;
- * what is not named gets its default.  0, or -1 for a word it does not know. */
+/* Takes "SEED=7 FAIL=cuGraphLaunch:3:2 DROP_WAIT=4 RACES=1 TRACE=0": the names
+ * of the environment without their prefix.  Resets every counter, and sets what
+ * is not named to its default.  Returns 0, or -1 for a word it does not
+ * know. */
 typedef int softcuda_configure_fn(const char *settings);
 
-/* The number of races reported so far; text of the i-th in *text_p. */
+/* Returns the number of races reported so far, and the text of the i-th in
+ * *text_p. */
 typedef uint64_t softcuda_races_fn(uint64_t i, const char **text_p);
 
-/* The same of reads of memory that nothing has written. */
+/* The same for reads of memory that nothing has written. */
 typedef uint64_t softcuda_unwritten_fn(uint64_t i, const char **text_p);
 
-/* From now on the program issues work that knows these bytes, which lie in one
- * allocation, under this name, such as "layer 3, core_attn, tensor 1"; NULL: it
- * has none any more.  What is written there is written for that name, and keeps
- * it where it is copied.  0; -1 for what is no memory of the device's, and where
- * there are more than 4000 names. */
+/* Gives these bytes, which must lie in one allocation, a name for the work that
+ * is issued from now on, such as "layer 3, core_attn, tensor 1"; NULL takes the
+ * name away.  What is written there is written for that name, and keeps it
+ * wherever it is copied.  Returns 0, or -1 if this is no memory of the
+ * device's, or if there are more than 4000 names. */
 typedef int softcuda_label_fn(const void *address, uint64_t bytes,
                               const char *name);
 
-/* As softcuda_races: reads of what was written for another name than that of
- * its place. */
+/* The same as softcuda_races for reads of bytes that were written for another
+ * name than that of their place. */
 typedef uint64_t softcuda_others_fn(uint64_t i, const char **text_p);
 
 /* The virtual clock: nanoseconds until everything issued so far would end. */
 typedef uint64_t softcuda_clock_fn(void);
 
-/* What operations take on that clock: lines as in a file of SOFTCUDA_COSTS,
- * doc/softcuda.md.  Adds to what was said before; NULL: the defaults, as
- * configure sets them.  0, or the number of the first line that it does not
- * understand, from 1. */
+/* Sets how long operations take on that clock, with lines as in a file of
+ * SOFTCUDA_COSTS (doc/softcuda.md).  Adds to what was set before; NULL sets the
+ * defaults, as configure does.  Returns 0, or the number of the first line that
+ * it does not understand, from 1. */
 typedef int softcuda_costs_fn(const char *lines);
 
-/* How often an entry point was called since the last configure; and the name
- * of the i-th entry point, NULL past the last, so that a test can sweep. */
+/* How often an entry point was called since the last configure, and the name of
+ * the i-th entry point, NULL after the last, so that a test can go through
+ * them. */
 typedef uint64_t softcuda_calls_fn(const char *entry);
 typedef const char *softcuda_entry_fn(uint32_t i);
 
 /* The symbols: softcuda_count, softcuda_configure, softcuda_races,
- * softcuda_unwritten, softcuda_label, softcuda_others, softcuda_clock, softcuda_costs, softcuda_calls,
- * softcuda_entry. */
+ * softcuda_unwritten, softcuda_label, softcuda_others, softcuda_clock,
+ * softcuda_costs, softcuda_calls, softcuda_entry. */
 
 #ifdef __cplusplus
 }

@@ -1,7 +1,7 @@
 /*
  * stream.c - streams: the legacy one, each thread's own, and the program's.
  *
- * Here a handle becomes a stream, or an error code.  issue.c puts work on it.
+ * A handle becomes a stream here, or an error code.  issue.c puts work on it.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -15,7 +15,7 @@
 
 #include <stdlib.h>
 
-static uint32_t n_streams; /* that have a number */
+static uint32_t n_streams; /* streams with a number */
 
 static CUstream make(CUcontext ctx, bool blocking, int priority)
 {
@@ -80,7 +80,8 @@ static bool is_legacy(CUstream handle)
     return handle == NULL || handle == CU_STREAM_LEGACY;
 }
 
-/* The stream behind a handle, without asking what captures say to its use. */
+/* Finds the stream of a handle, without asking whether captures allow its
+ * use. */
 static CUresult find(CUstream handle, CUstream *stream_p)
 {
     CUcontext ctx;
@@ -175,7 +176,7 @@ CUresult strm_create(CUstream *stream_p, unsigned int flags, int priority)
     return CUDA_SUCCESS;
 }
 
-/* What was issued still runs; here it runs before the stream is gone. */
+/* Destroys a stream.  What was issued on it runs first. */
 CUresult strm_destroy(CUstream stream)
 {
     CUcontext ctx;
@@ -247,8 +248,9 @@ CUresult strm_ctx(CUstream handle, CUcontext *ctx_p)
     return CUDA_SUCCESS;
 }
 
-/* Asking takes no place in the stream, so a capture elsewhere survives it;
- * but the legacy stream has no answer beside a blocking one that captures. */
+/* Asks for the state of a capture.  That takes no place in the stream, so other
+ * captures survive it.  But the legacy stream has no answer while a blocking
+ * stream captures. */
 CUresult cap_status(CUstream handle, CUstreamCaptureStatus *status_p)
 {
     CUstream stream;

@@ -17,36 +17,38 @@ struct capture;
 
 struct CUstream_st {
     CUcontext ctx;
-    uint32_t number; /* 0: the legacy stream; in reports */
+    uint32_t number; /* in reports; 0: the legacy stream */
     bool blocking;
-    bool is_default; /* legacy or per-thread: not the program's to destroy */
-    uint64_t thread; /* whose per-thread stream this is */
+    bool is_default; /* legacy or per-thread: the program cannot destroy it */
+    uint64_t thread; /* the owner of a per-thread stream */
     int priority;
     struct mark tail;
 
     struct vc *vc;
     uint64_t host_seen;
     uint32_t lane;
-    uint32_t *branches; /* lanes of branches of graphs, and of batches */
+    uint32_t *branches; /* for branches of graphs, and for batches */
     uint32_t n_branches;
 
     struct capture *capture;
-    struct nodes deps; /* while capturing: what the next node comes after */
+    struct nodes deps; /* while capturing: the nodes before the next one */
     CUstream next;
 };
 
-/* The context's legacy stream, made when it is first asked for. */
+/* The context's legacy stream, which is made when first asked for. */
 CUstream stream_legacy(CUcontext ctx);
 
-/* For anything that orders itself by the stream: the legacy stream would
- * come after a blocking stream that captures, and that breaks the capture. */
+/* Finds a stream for anything that has a place in it.  If a blocking stream
+ * captures, the legacy stream would come after it, and that breaks the
+ * capture. */
 CUresult stream_use(CUstream handle, CUstream *stream_p);
-/* For anything that may become a node: not in a capture that is lost. */
+/* Finds a stream for anything that may become a node.  Fails if its capture is
+ * lost. */
 CUresult stream_issuable(CUstream handle, CUstream *stream_p);
 /* The last point of the stream. */
 struct stamp stream_stamp(CUstream stream);
 
-/* As many lanes for work of the stream that runs side by side; false when
+/* Makes that many lanes for work of the stream that runs side by side.  False:
  * there is no memory. */
 bool stream_branches(CUstream stream, uint32_t n);
 

@@ -1,16 +1,16 @@
 /*
  * unwritten.c - which bytes of memory nothing has written yet.
  *
- * Every allocation begins as one hole.  What writes fills it; a copy
- * takes the holes of its source along, since padding may be copied by anyone;
- * and whoever depends on the bytes of a hole has used what was never written:
- * a kernel that reads them, a copy to the host.  The holes are kept whether
- * or not they are reported, so that reports can begin at any time.
+ * Every allocation begins as one hole, and writes fill it.  A copy takes the
+ * holes of its source along, because anyone may copy padding.  Whoever depends
+ * on bytes of a hole, such as a kernel that reads them or a copy to the host,
+ * has used what was never written.  Holes are kept whether or not they are
+ * reported, so that reports can begin at any time.
  *
  * The CPU writes pinned memory without a call.  There, a hole is where no
- * operation has written, and only what still holds what new memory began with
- * is unwritten.  A run of less than 16 bytes of it may be padding between what
- * the CPU has written, unless it is all that is read.
+ * operation has written, and only bytes that still hold what new memory began
+ * with are unwritten.  A run of less than 16 such bytes may be padding between
+ * values that the CPU has written, unless nothing else is read.
  *
  * Invariant: holes are sorted, none is empty, and no two of them touch.
  *
@@ -29,7 +29,7 @@
 #include <string.h>
 
 enum {
-    RUN_LEAST = 16 /* of pinned memory */
+    RUN_LEAST = 16 /* bytes, in pinned memory */
 };
 
 static struct reports unwritten;
@@ -58,7 +58,7 @@ static void insert(struct holes *holes, uint32_t at, struct hole hole)
         struct hole *larger = realloc(holes->v, room * sizeof(*larger));
 
         if (larger == NULL) {
-            abort(); /* a hole that is lost would hide a read of it */
+            abort(); /* without the hole its reads would not be found */
         }
         holes->v = larger;
         holes->room = room;
@@ -98,7 +98,7 @@ static void fill(struct holes *holes, struct hole range)
     }
 }
 
-/* Where there is none. */
+/* Adds a hole where there is none. */
 static void dig(struct holes *holes, struct hole hole)
 {
     uint32_t at = above(holes, hole.first);
@@ -114,8 +114,8 @@ static void dig(struct holes *holes, struct hole hole)
     }
 }
 
-/* The part of the index-th hole that lies in the range; false when none of
- * it does, and so of none after it. */
+/* The part of the index-th hole that lies in the range.  False: nothing of it
+ * does, nor of any later hole. */
 static bool part_of(const struct holes *holes, uint32_t i, struct hole range,
                     struct hole *part)
 {
@@ -150,7 +150,7 @@ void unwritten_write(struct alloc *alloc, size_t offset, size_t bytes)
 void unwritten_copy(struct alloc *to, size_t to_offset,
                     const struct alloc *from, size_t from_offset, size_t bytes)
 {
-    /* A copy of its own: both may be the same allocation. */
+    /* Holes are copied first, because both ranges may be in one allocation. */
     static struct holes moved;
     const struct hole range = { from_offset, from_offset + bytes };
     struct hole part;
@@ -168,8 +168,8 @@ void unwritten_copy(struct alloc *to, size_t to_offset,
     }
 }
 
-/* The same operation at the same place of the allocation, in another step
- * perhaps, is the same read. */
+/* Whether this read is new.  The same operation at the same place of the
+ * allocation is the same read, in whatever step. */
 static bool is_news(const struct alloc *alloc, const struct hole *part,
                     const struct op *op)
 {
@@ -183,7 +183,7 @@ static bool is_news(const struct alloc *alloc, const struct hole *part,
     return reports_is_news(&unwritten, hash);
 }
 
-/* The first bytes of the range that are unwritten; false when none are. */
+/* Finds the first unwritten bytes of the range.  False: there are none. */
 static bool find(const struct alloc *alloc, struct hole range,
                  struct hole *part)
 {

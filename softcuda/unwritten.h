@@ -13,18 +13,18 @@
 
 struct op;
 
-/* From now on nothing is written. */
+/* Makes all bytes one hole. */
 void holes_all(struct holes *holes, size_t bytes);
 void holes_clear(struct holes *holes);
 void unwritten_write(struct alloc *alloc, size_t offset, size_t bytes);
-/* What is not written of the one is then not written of the other. */
+/* Copies holes: what is unwritten in one is then unwritten in the other. */
 void unwritten_copy(struct alloc *to, size_t to_offset,
                     const struct alloc *from, size_t from_offset, size_t bytes);
-/* The operation depends on these bytes. */
+/* Notes that the operation depends on these bytes. */
 void unwritten_use(const struct alloc *alloc, size_t offset, size_t bytes,
                    const struct op *op);
-/* How many there are, and the text of one; NULL beyond the last.  A text
- * stays until the reports are forgotten. */
+/* Returns the number of reports, and the text of the i-th; NULL after the last.
+ * A text stays until the reports are forgotten. */
 uint64_t unwritten_read_report(uint64_t i, const char **text_p);
 void unwritten_forget_reports(void);
 

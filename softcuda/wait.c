@@ -1,13 +1,13 @@
 /*
  * wait.c - the lock, and threads that wait for what others have to issue.
  *
- * A stream stands still where its operation meets those of other threads and
- * one of them has not come.  A thread that waits for such a stream sleeps
- * here.  It wakes when something has happened; when nothing does, it asks the
- * watcher, who may know that nobody is left to come.
+ * A stream stops where its operation meets those of other threads and one of
+ * them has not come.  A thread that waits for such a stream sleeps here, and
+ * wakes when something has happened.  If nothing does, it asks the watcher,
+ * which may know that nobody is left to come.
  *
- * Invariant: a sleeper counts as waiting only while it has seen the last
- * news, so one that is about to go on never counts.
+ * Invariant: a sleeping thread counts as waiting only if it has seen the last
+ * news.  So a thread that is about to go on never counts.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -57,7 +57,7 @@ static struct known *find(uint64_t id)
     return NULL;
 }
 
-/* The thread ends. */
+/* Called when the thread ends. */
 static void leave(void *unused)
 {
     struct known *self;
@@ -78,7 +78,7 @@ static void make_key(void)
     }
 }
 
-/* The first time that the thread is here. */
+/* Adds a thread that is here for the first time. */
 static void enlist(struct thread_state *self)
 {
     if (n_known == known_room) {
@@ -86,7 +86,8 @@ static void enlist(struct thread_state *self)
         struct known *larger = realloc(known, room * sizeof(*larger));
 
         if (larger == NULL) {
-            return; /* it counts as gone: a deadlock may be found too soon */
+            return; /* it counts as ended: a deadlock may be reported too
+                       early */
         }
         known = larger;
         known_room = room;

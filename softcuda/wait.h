@@ -18,17 +18,19 @@ enum thread_is {
 void wait_lock(void);
 void wait_unlock(void);
 
-/* With the lock held: something has happened that a thread may wait for. */
+/* Tells, with the lock held, that something happened that a thread may wait
+ * for. */
 void wait_news(void);
-/* Gives the lock up until there are news, or a while has passed; false at
- * once where nobody watches nor a word of memory is waited for, since then nothing can be missing. */
+/* Gives the lock up until there is news or some time has passed.  Returns false
+ * at once if nobody watches and no word of memory is waited for, because then
+ * nothing can be missing. */
 bool wait_for_news(void);
 /* For a program that polls: lets the watcher look once in a while. */
 void wait_glance(void);
-/* Called, with the lock held, by a thread that has found nothing new: for how
- * long nothing has happened. */
+/* Sets a function that a thread calls, with the lock held, if it has found
+ * nothing new.  It is told for how long nothing has happened. */
 void wait_watch(void (*watch)(uint64_t quiet_ms));
-/* A thread that has ever been here, by its number. */
+/* What the thread with this number does; THREAD_GONE if it has ended. */
 enum thread_is wait_thread(uint64_t id);
 uint64_t wait_now_ms(void);
 

@@ -16,14 +16,14 @@
 #include <stdint.h>
 
 enum work_kind {
-    WORK_NONE, /* keeps order only: launch borders, waits */
+    WORK_NONE, /* only keeps order: launch borders, waits */
     WORK_KERNEL,
     WORK_COPY,
     WORK_SET,
     WORK_HOST,
     WORK_RECORD,
-    WORK_AWAIT, /* a word of memory that a stream waits for, */
-    WORK_POKE,  /* or writes */
+    WORK_AWAIT, /* a stream waits for a word of memory */
+    WORK_POKE,  /* a stream writes a word of memory */
     WORK_WAIT, /* in a graph: an external wait, resolved at each launch */
     WORK_CALL, /* in a graph: a call of a meeting, a new visit each launch */
     WORK_ARRIVE,
@@ -33,7 +33,7 @@ enum work_kind {
 
 struct kernel {
     softcuda_kernel fn; /* name and param_bytes are copies */
-    uint32_t *offsets;  /* of each argument in a blob */
+    uint32_t *offsets;  /* where each argument is in a blob */
     size_t blob_bytes;
     struct kernel *next;
 };
@@ -72,22 +72,22 @@ struct work {
             void *what; /* the call, the visit, or the meeting */
         } meet;
     } u;
-    struct shared *kept; /* the event, or whatever else it is about */
+    struct shared *kept; /* the event, or what else the work is about */
     char *blob; /* kernel: argument pointers and values; copy: staged bytes */
     size_t blob_room;
 };
 
-/* Room in the blob; false when there is no memory. */
+/* Makes room in the blob.  False: there is no memory. */
 bool work_reserve(struct work *work, size_t bytes);
 /* Copies the arguments of a launch into the blob, pointers first. */
 void work_params(struct work *work, void *const *params);
-/* A copy with a blob of its own; false when there is no memory. */
+/* Makes a copy with a blob of its own.  False: there is no memory. */
 bool work_clone(struct work *to, const struct work *from);
-/* The one gets all that the other holds, and the other is nothing then. */
+/* Moves everything that the work holds to another, and leaves it empty. */
 void work_move(struct work *to, struct work *from);
-/* Gives up what the work holds; a small blob stays for the next. */
+/* Gives up what the work holds.  A small blob stays for the next. */
 void work_clear(struct work *work);
-/* Static storage: race reports keep it. */
+/* In static storage, because race reports keep it. */
 const char *work_name(const struct work *work);
 
 #endif
