@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifndef CUDA_VERSION /* <cuda.h> would have said the same things already */
+#ifndef CUDA_VERSION /* <cuda.h> would have declared the same */
 
 typedef int CUdevice;
 typedef unsigned long long CUdeviceptr;
@@ -31,14 +31,14 @@ typedef struct CUipcMemHandle_st {
     char reserved[64];
 } CUipcMemHandle;
 
-/* Enumerations of the driver, all of the size of an int. */
+/* Enumerations of the driver.  All have the size of an int. */
 typedef int CUresult;
 typedef int CUdevice_attribute;
 typedef int CUstreamCaptureMode;
 typedef int CUstreamCaptureStatus;
 typedef int CUstreamBatchMemOpType;
 
-/* One of several operations on words; both kinds look alike. */
+/* One of several operations on words.  Both kinds have the same layout. */
 struct drv_word_op {
     CUstreamBatchMemOpType operation;
     CUdeviceptr address;
@@ -47,7 +47,7 @@ struct drv_word_op {
         uint64_t value64;
     };
     unsigned int flags;
-    CUdeviceptr alias; /* the driver's */
+    CUdeviceptr alias; /* for the driver */
 };
 typedef union CUstreamBatchMemOpParams_union {
     CUstreamBatchMemOpType operation;
@@ -68,7 +68,7 @@ enum {
 
 struct driver {
     void *library; /* what dlopen returned; never closed, see driver_load() */
-    /* those that are newer than CUDA 11.4 may be NULL */
+    /* entries newer than CUDA 11.4 may be NULL */
 #define DRV_ENTRY(name, version, signature) CUresult(*name) signature;
 #include "driver/entries.def"
 #undef DRV_ENTRY

@@ -19,7 +19,7 @@ typedef CUresult (*get_proc_v1)(const char *name, void **entry_p, int version,
 typedef CUresult (*get_proc_v2)(const char *name, void **entry_p, int version,
                                 uint64_t flags, int *query_status);
 
-/* Entries of later versions are NULL where a driver has none. */
+/* Entries of later versions may be missing; they are NULL then. */
 enum {
     NEEDED = 11040
 };

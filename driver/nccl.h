@@ -15,8 +15,8 @@
 #include <limits.h>
 #include <stddef.h>
 
-/* The head of NCCL's configuration, as 2.20 has it.  A later library takes a
- * shorter one and fills in what it does not have. */
+/* The beginning of NCCL's configuration, as 2.20 has it.  A later library
+ * accepts a shorter one and fills in the rest. */
 struct nccl_config {
     size_t size;
     unsigned int magic;
@@ -36,7 +36,7 @@ struct nccl_config {
             INT_MIN, INT_MIN, INT_MIN, NULL, INT_MIN \
     }
 
-#ifndef NCCL_VERSION_CODE /* <nccl.h> would have said the same already */
+#ifndef NCCL_VERSION_CODE /* <nccl.h> would have declared the same */
 
 typedef struct ncclComm *ncclComm_t;
 typedef struct ncclUniqueId {
@@ -44,7 +44,7 @@ typedef struct ncclUniqueId {
 } ncclUniqueId;
 typedef struct nccl_config ncclConfig_t;
 
-/* Enumerations of NCCL, all of the size of an int. */
+/* Enumerations of NCCL.  All have the size of an int. */
 typedef int ncclResult_t;
 typedef int ncclDataType_t;
 typedef int ncclRedOp_t;

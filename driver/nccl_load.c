@@ -24,7 +24,7 @@ static const struct row {
 #undef NCCL_ENTRY
 };
 
-/* Its version, or 0. */
+/* The version of the library, or 0. */
 static int version_of(void *library)
 {
     ncclResult_t (*get)(int *version_p);

@@ -1,8 +1,9 @@
 /*
- * kernels.c - geometry of the launches, and the kernels on the CPU.
+ * kernels.c - the geometry of the launches, and the kernels on the CPU.
  *
- * The software device runs what is here, block by block as the GPU would, so
- * a wrong geometry shows without a GPU.  Pure functions of their arguments.
+ * The software device runs these kernels block by block as the GPU would, so a
+ * wrong geometry shows without a GPU.  They are pure functions of their
+ * arguments.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -10,14 +11,15 @@
 
 #include <string.h>
 
-/* A chunk is at least what one block moves with one 16-byte access for each
- * thread, and a power of two, so that the alignment of an entry is that of
- * all its chunks and nothing is divided on the device. */
+/* The bounds of a chunk's size, as powers of two.  A chunk is at least what one
+ * block moves with one 16-byte access for each thread.  Because it is a power
+ * of two, the alignment of an entry is that of all its chunks, and the device
+ * divides nothing. */
 #define CHUNK_LEAST 12u
 #define CHUNK_MOST 16u
 
-/* Enough blocks to fill any device of today several times over; more would
- * only be launched to wait. */
+/* Enough blocks to fill any device of today several times over.  More would
+ * only wait. */
 #define BLOCKS_MOST 1024u
 
 static uint64_t chunks_of(const struct gh_copy_batch *batch, uint32_t i)
@@ -79,7 +81,7 @@ static void *at(uint64_t address)
     return (void *)(uintptr_t)address;
 }
 
-/* One block's share: the walk of copy_batch() in kernels.cu. */
+/* Copies one block's share, in the same order as copy_batch() of kernels.cu. */
 static void copy_block(const struct gh_copy_batch *batch, uint64_t block,
                        uint64_t blocks)
 {
@@ -143,8 +145,8 @@ void gh_offsets_ref(const struct gh_offsets_head *head,
     }
 }
 
-/* The small kernel's argument is shorter than struct gh_copy_batch: what the
- * launch copied ends there, and so must what is read of it. */
+/* Takes the parameter.  The small kernel's is shorter than struct
+ * gh_copy_batch, so nothing beyond it may be read. */
 static struct gh_copy_batch take_batch(const void *param)
 {
     const struct gh_copy_batch_small *head = param;
@@ -223,7 +225,7 @@ static void run_compare(const softcuda_launch *launch, void *const *params)
     gh_compare_ref(args[0], args[1], args[2], args[3]);
 }
 
-/* Padding compares as it is: that makes no number depend on it. */
+/* Padding may be compared unwritten, because no number depends on it. */
 static void touch_compare(const softcuda_launch *launch, void *const *params,
                           softcuda_touch_fn touch, void *sink)
 {

@@ -77,20 +77,21 @@ static gh_status example_layer(void *ctx, uint32_t i, gh_family_layer *layer,
     strcpy(layer->why_not, "its attention picks its kernels by the length of "
                            "the sequences");
 
-    /* What a graph reads that is no input of a pass: it must not move while
-     * the graph lives.  Static names. */
+    /* What a graph reads besides the inputs of a pass.  It must not move while
+     * the graph lives.  Names are static. */
     layer->n_tensors = 1;
     layer->tensors[0].name = "mlp_scale";
     layer->tensors[0].parts = 1u << GH_PART_MLP;
 
-    /* The stages of a layer that is overlapped with another microbatch: here
-     * all of it computes.  Optional, but then they cover every part. */
+    /* The stages of a layer that is overlapped with another microbatch.  Here
+     * there is one, which computes.  Stages are optional, but if there are any,
+     * they must cover every part. */
     layer->n_nodes = 1;
     layer->nodes[0].first = GH_PART_ATTN;
     layer->nodes[0].last = GH_PART_MLP;
     layer->nodes[0].lane = GH_LANE_COMPUTE;
 
-    /* What the plan is to say of such layers. */
+    /* What the plan shows about such layers. */
     strcpy(layer->note, "an example: attention stays eager");
     return GH_OK;
 }

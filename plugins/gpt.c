@@ -1,6 +1,6 @@
 /*
- * gpt.c - transformers: attention, then an MLP or experts, or one of them
- * alone, as hybrid stacks have them.
+ * gpt.c - transformers: attention followed by an MLP or by experts, or one of
+ * these alone, as hybrid stacks have them.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -1,10 +1,10 @@
 /*
  * mla.c - transformers with latent attention.
  *
- * Query, key and value are made of compressed vectors, and only a part of
- * each head is rotated, by tables that are made once for all steps.  A graph
- * reads them at the address that it was recorded with, so the host must keep
- * them there: they are auxiliary tensors of the attention.
+ * Query, key and value are made of compressed vectors, and only a part of each
+ * head is rotated, with tables that are made once for all steps.  A graph
+ * reads the tables at the address that it was recorded with, so the host must
+ * keep them there: they are auxiliary tensors of the attention.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

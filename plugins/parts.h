@@ -1,7 +1,8 @@
 /*
  * parts.h - what the families here have in common: their layers' parts.
  *
- * Static, so that every plugin is one file that links against nothing.
+ * All functions are static, so that every plugin is one file that links
+ * against nothing.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -13,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The library keeps the model valid until close, and nothing else is needed. */
+/* Nothing has to be opened: the library keeps the model valid until close. */
 static inline gh_status open_model(const gh_family_model *model, void **ctx_p,
                                    gh_error *err)
 {
@@ -40,7 +41,8 @@ static inline gh_status decline(gh_error *err, const char *sentence)
     return GH_ERR_UNSUPPORTED;
 }
 
-/* A layer from before 0.2 has no features, and says so by its size. */
+/* The features of a layer.  A layer of a release before 0.2 has none, and its
+ * struct ends before them. */
 static inline uint32_t features_of(const gh_layer_desc *desc)
 {
     return GH_HAS(desc, gh_layer_desc, features) ? desc->features : 0;
@@ -72,10 +74,11 @@ static inline void add_experts(gh_family_layer *layer)
 }
 
 /*
- * An overlapped layer hides its exchanges of tokens behind the compute of
- * another microbatch: what comes before the dispatch is one stage, and so is
- * what follows the combine.  Attention and MLP of a dense layer are a stage
- * each, as each can hide an exchange of its own.
+ * Adds the stages of a layer.  An overlapped layer hides its exchanges of
+ * tokens behind the compute of another microbatch.  What comes before the
+ * dispatch is one stage, and so is what follows the combine.  In a dense layer
+ * attention and MLP are a stage each, because each can hide an exchange of the
+ * other microbatch.
  */
 static inline void add_expert_nodes(gh_family_layer *layer)
 {
@@ -98,8 +101,8 @@ static inline void note_experts(gh_family_layer *layer,
     }
 }
 
-/* Attention with an MLP, with experts, or each of them alone; false for a
- * kind that is none of these. */
+/* Adds attention with an MLP or with experts, or one of them alone.  Returns
+ * false for any other kind. */
 static inline int add_transformer(gh_family_layer *layer,
                                   const gh_layer_desc *desc)
 {

@@ -1,17 +1,18 @@
 /*
  * stack.c - layers that a host has as plain modules, as PyTorch does.
  *
- * Such a layer is called as a whole, or by its submodules attn and mlp.  What
- * is inside of them is the framework's alone: its dropout draws from the
- * framework's generators, and its checkpointing and offloading are hooks of
- * its own.  So the plan must not count on any of it, and a description that
+ * Such a layer is called as a whole, or by its submodules attn and mlp.  Only
+ * the framework knows what is inside of them: dropout draws from the
+ * framework's generators, and checkpointing and offloading are the framework's
+ * hooks.  So the plan must not count on any of these, and a description that
  * does is refused.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "plugins/parts.h"
 
-/* A layer from before 0.2 ends earlier; what it does not have is 0. */
+/* A field of the layer.  A layer of a release before 0.2 ends earlier; fields
+ * that it does not have are 0. */
 #define FIELD(desc, field) \
     (GH_HAS(desc, gh_layer_desc, field) ? (desc)->field : 0)
 
