@@ -1,17 +1,19 @@
 /*
- * banks.c - what a bank costs: to select, to give it sequences, to hold.
+ * banks.c - what a bank costs: to select it, to give it sequences, to keep it.
  *
- * Selecting: with --callgrind as many banks are declared as --passes says, one
- * of them is recorded, and its pass is replayed through bench_replay(), for
- * hook_instructions.sh to count.
+ * Selecting: with --callgrind, as many banks are declared as --passes says.
+ * One of them is recorded, and its pass is replayed through bench_replay(),
+ * for hook_instructions.sh to count.
  *
- * Sequences: gh_packed_set() of a microbatch, over and over.  Host time is a
- * call's; device time is that of many calls between two events, over their
- * number, so it is the longer of the two.
+ * Sequences: gh_packed_set() of one microbatch, over and over.  Host time is
+ * the time of one call.  Device time is the time between two events around
+ * many calls, divided by their number.  If the device is faster than the host,
+ * it is therefore the host's time.
  *
- * Memory: the library's own buffers when eight lengths are recorded, with the
- * largest first and with the smallest, over those of the largest alone; and
- * the sum of what each of them takes alone, as without banks.
+ * Memory: the library's own buffers after eight lengths are recorded, once
+ * from the largest on and once from the smallest on, relative to those of the
+ * largest alone; and the sum of what each length takes alone, as without
+ * banks.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -48,7 +50,8 @@ static void end_step(const struct bench *bench, gh_session *session)
 
 /* ---- selecting ----------------------------------------------------------- */
 
-/* What callgrind counts: its name is the switch. */
+/* callgrind counts what happens inside this function, which it finds by
+ * name. */
 void bench_replay(const gh_api *gh, gh_session *session, gh_pass *pass,
                   gh_decision *decision);
 
@@ -150,7 +153,8 @@ static void measure_packed(const struct bench *bench, FILE *file, uint32_t n,
 
 /* ---- memory -------------------------------------------------------------- */
 
-/* Passes of a length: the input of each moves, and so is copied. */
+/* Records the passes of a length.  Each pass has another input address, so the
+ * input is copied. */
 static void record_length(const struct bench *bench, gh_session *session,
                           uint32_t bank, uint64_t bytes, CUdeviceptr inputs)
 {
@@ -171,7 +175,7 @@ static void record_length(const struct bench *bench, gh_session *session,
     end_step(bench, session);
 }
 
-/* Of the lengths from `first` on, `step` apart; those of the library. */
+/* The library's bytes for n lengths from `first` on, `step` apart. */
 static uint64_t bytes_of(const struct bench *bench, CUdeviceptr inputs,
                          int first, int step, int n, uint64_t row)
 {
@@ -191,7 +195,7 @@ static uint64_t bytes_of(const struct bench *bench, CUdeviceptr inputs,
     return bytes;
 }
 
-/* Of one length in a session that knows of no other. */
+/* The bytes of one length, in a session that knows no other. */
 static uint64_t bytes_alone(const struct bench *bench, CUdeviceptr inputs,
                             int i, uint64_t row)
 {

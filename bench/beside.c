@@ -1,11 +1,12 @@
 /*
- * beside.c - what copies to the host and from there, and operations between
- * ranks, cost each other.
+ * beside.c - how much copies to and from the host, and operations between
+ * ranks, slow each other down.
  *
- * Copies as those of offload: pinned memory, one stream out and one back, both
- * at once.  Operations: an exchange of the library's, the same by NCCL, and
- * NCCL's all-gather and all-reduce.  Each is timed alone and with the other
- * beside it, for as long as both take alone.
+ * The copies are like those of offload: pinned memory, one stream out and one
+ * back, both at once.  The operations are an exchange of the library's, the
+ * same exchange by NCCL, and NCCL's all-gather and all-reduce.  Each is timed
+ * alone, and then with the other beside it, in numbers that take equally long
+ * alone.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -16,7 +17,7 @@
 
 enum { ROUNDS = 6, MOST_ROUNDS = 64, LEAST = 4, MOST_TIMES = 256 };
 
-/* How long each runs when both do. */
+/* How long each side runs when both do. */
 #define SPAN_NS 2e7
 
 enum operation { BY_COPIES, BY_SENDS, ALL_GATHER, ALL_REDUCE, OPERATIONS };
@@ -29,12 +30,12 @@ struct place {
     struct side *s;
     CUdeviceptr window, out, back, sum;
     char *to_host, *from_host;
-    CUstream streams[2]; /* of copies */
+    CUstream streams[2]; /* for copies */
     CUevent ends[3];
     gh_exchange *x[BY_NCCL + 1];
 };
 
-/* What runs, and how long it took: copies, operations. */
+/* How long copies and operations took. */
 struct times {
     double copies, work;
 };
@@ -51,7 +52,8 @@ static void need_nccl(const struct place *p, ncclResult_t result)
     }
 }
 
-/* The same bytes leave a rank in each, but for the all-reduce's algorithm. */
+/* In each operation the same bytes leave a rank, except for what the algorithm
+ * of an all-reduce adds. */
 static void issue(struct place *p, enum operation op)
 {
     struct side *s = p->s;
@@ -94,8 +96,8 @@ static double elapsed(const struct place *p, int which)
     return (double)ms * 1e6;
 }
 
-/* Both begin together, on idle devices.  The slowest rank counts; a time is of
- * one copy each way, or of one operation. */
+/* Runs both, which begin together on idle devices.  The slowest rank counts.  A
+ * time is that of one copy each way, or of one operation. */
 static struct times run(struct place *p, enum operation op, int copies, int n)
 {
     struct side *s = p->s;
@@ -131,7 +133,7 @@ static struct times run(struct place *p, enum operation op, int copies, int n)
                            ns[1] / (n > 0 ? n : 1) };
 }
 
-/* As many as take SPAN_NS alone. */
+/* How many of them take SPAN_NS alone. */
 static int times_for(double ns)
 {
     const double times = SPAN_NS / ns;
@@ -208,7 +210,7 @@ static void open_place(struct place *p, struct side *s)
     }
 }
 
-/* What was copied, and what has come from the others. */
+/* Checks what was copied, and what came from the others. */
 static bool is_right(struct place *p)
 {
     unsigned char *read = malloc(p->s->most);

@@ -1,11 +1,12 @@
 /*
- * exchange.c - what an exchange between ranks takes, and takes from the
- * compute beside it: the library's own, by copies, and NCCL's.
+ * exchange.c - how long an exchange between ranks takes, and how much it slows
+ * the compute beside it: the library's own, by copies, and NCCL's.
  *
- * First the exchange alone, over bare copies of the same bytes into the other
- * ranks' memory.  Then beside matrix products that are simply issued with it.
- * Then in a host with experts, whose nodes the library orders.  Where there
- * are fewer GPUs than ranks they share them, and their products too.
+ * First comes the exchange alone, compared with bare copies of the same bytes
+ * into the other ranks' memory.  Then it runs beside matrix products that are
+ * simply issued with it.  Then it is part of a host with experts, whose nodes
+ * the library orders.  If there are fewer GPUs than ranks, ranks share them,
+ * and so do their products.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -18,10 +19,10 @@
 enum {
     ROUNDS = 6,
     REPEATS = 8,
-    PRODUCTS = 4 /* of each rank, beside one exchange */
+    PRODUCTS = 4 /* by each rank, beside one exchange */
 };
 
-/* That a rank sends to all others together. */
+/* MiB that a rank sends to all others together. */
 static const uint64_t mib[] = { 1, 4, 16, 64, 256 };
 enum { SIZES = sizeof(mib) / sizeof(mib[0]) };
 
@@ -30,11 +31,11 @@ enum { SIZES = sizeof(mib) / sizeof(mib[0]) };
 struct window {
     CUdeviceptr memory;
     uint64_t bytes;
-    CUdeviceptr bare; /* where bare copies go, which nobody waits for */
-    CUdeviceptr there[RANKS_MOST]; /* the others', mapped here */
+    CUdeviceptr bare; /* for bare copies, which nobody waits for */
+    CUdeviceptr there[RANKS_MOST]; /* the others' memory, mapped here */
     CUdeviceptr send;
     gh_exchange *x[EXCHANGES];
-    void *a, *b, *c; /* of products */
+    void *a, *b, *c; /* for products */
 };
 
 static void open_there(struct side *s, struct window *w)
@@ -136,8 +137,8 @@ static void exchange_once(struct side *s, struct window *w, enum exchange_by by,
     }
 }
 
-/* `n` exchanges, `n` times so many products, or both beside each other, on an
- * idle device; the nanoseconds of the slowest rank, for each. */
+/* Runs n exchanges, n times as many products, or both together, on an idle
+ * device.  Returns the nanoseconds of the slowest rank, for one of the n. */
 static double timed(struct side *s, struct window *w, enum exchange_by by,
                     uint64_t bytes, int n, int products, bool exchanges)
 {
@@ -167,7 +168,8 @@ static double timed(struct side *s, struct window *w, enum exchange_by by,
     return ns;
 }
 
-/* What the library issues for one exchange, beside the copies of its parts. */
+/* Counts what the library issues for one exchange besides the copies of its
+ * parts. */
 static void count_operations(struct side *s, struct window *w, FILE *file)
 {
     gh_exchange_stats before = { .struct_size = sizeof(before) };
@@ -236,7 +238,7 @@ static void measure_copies(struct side *s, struct window *w, FILE *file,
     fprintf(file, "\n],\n");
 }
 
-/* As many products as take longer than the exchange. */
+/* Uses so many products that they take longer than the exchange. */
 static void measure_beside(struct side *s, struct window *w, FILE *file,
                            int rounds)
 {
@@ -307,7 +309,7 @@ static void run_rank(struct rank *rank, void *user)
     side_open(&side, rank, options);
     if (rounds == 0) {
         /* Ranks that take turns on a GPU are slow, and their numbers say
-         * little. */
+         * little, so a few rounds are enough. */
         rounds = has_mps() || side.devices == rank->n ? ROUNDS : 2;
     }
     file = begin(&side);

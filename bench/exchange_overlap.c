@@ -2,8 +2,8 @@
  * exchange_overlap.c - a host with experts on two ranks, whose exchanges are
  * the library's own or NCCL's.
  *
- * The same layers and the same bytes for both, in turns.  The ranks agree on
- * the times of nodes, and the slower one's time counts.
+ * Both run the same layers and the same bytes, in turns.  The ranks agree on
+ * the times of nodes, and the slower rank's time counts.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -12,7 +12,7 @@
 
 enum { LAYERS = 4, MICROBATCHES = 3 };
 
-/* Of one kind of exchange: exchanges alone, and both orders. */
+/* The ways of one kind of exchange: exchanges alone, and both orders. */
 enum way { WAY_COMM, WAY_FIXED, WAY_AUTO, WAYS };
 
 struct trial {
@@ -85,7 +85,8 @@ static void open_host(struct trial *t, struct experts *host, const char *order)
     experts_warm_up(host, MICROBATCHES);
 }
 
-/* What was received, in another order or by another kind, is the same. */
+/* A hash of what was received.  It must not depend on the order or on the kind
+ * of exchange. */
 static uint64_t hash_of(struct trial *t, struct experts *host)
 {
     layers_forget(&t->layers);

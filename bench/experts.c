@@ -28,7 +28,8 @@ static void issue(struct experts *e, struct experts_node *node, uint32_t slot,
     e->work.issue(e->work.user, node);
 }
 
-/* All that a node issues is issued in the first of its segments. */
+/* Runs a segment of a node.  Everything that the node issues is issued in its
+ * first segment. */
 static gh_status run_segment(struct experts *e, const gh_segment *segment,
                              struct experts_node *node, bool first,
                              gh_error *err)
@@ -83,7 +84,7 @@ static void tick(struct experts *e, const struct experts_node *node, int end)
     }
 }
 
-/* Bracketed, so that graphs can be replayed. */
+/* Runs the segments between enter and exit, so that graphs can be replayed. */
 static gh_status run_segments(struct experts *e, const gh_overlap_node *given,
                               struct experts_node *node, gh_error *err)
 {
@@ -261,7 +262,8 @@ void experts_timeline_free(const struct bench *bench,
 
 void experts_warm_up(struct experts *e, uint32_t microbatches)
 {
-    /* Eagerly, recording; then measuring nodes, and in their order. */
+    /* First eagerly, and recording; then measuring nodes, and in the order
+     * found. */
     const int steps = strcmp(e->options.order, "auto") == 0 ? 4 : 2;
 
     for (int i = 0; i < steps; i++) {

@@ -39,7 +39,7 @@ static void end_step(const struct bench *bench, gh_session *session)
                   &err);
 }
 
-/* The passes of one microbatch, in the order of a step. */
+/* Makes the passes of one microbatch, in the order of a step. */
 static void make_block(const struct bench *bench, gh_pass *passes)
 {
     for (uint32_t i = 0; i < LAYERS; i++) {
@@ -114,7 +114,8 @@ static void measure(const struct bench *bench, FILE *file, uint32_t kernels,
     end_step(bench, session);
 
     for (int round = -rounds / 10 - 1; round < rounds; round++) {
-        /* The first tenth is thrown away, into the first one's place. */
+        /* The first tenth of the rounds is discarded: it is written to the
+         * first place and overwritten. */
         size_t at = (size_t)(round < 0 ? 0 : round) * (idle ? BLOCK : 1);
 
         for (int turn = 0; turn < 2; turn++) {
@@ -152,7 +153,8 @@ static void measure(const struct bench *bench, FILE *file, uint32_t kernels,
     free(hooks);
 }
 
-/* What callgrind counts: its name is the switch.  Nothing but the hooks. */
+/* callgrind counts what happens inside this function, which it finds by name.
+ * It calls nothing but the hooks. */
 void bench_replay(const gh_api *gh, gh_session *session, gh_pass *pass,
                   gh_decision *decision);
 
@@ -164,7 +166,7 @@ __attribute__((noinline)) void bench_replay(const gh_api *gh,
     gh->layer_exit(session, pass, NULL);
 }
 
-/* One step; the passes are recorded, or replayed and counted. */
+/* Runs one step.  Its passes are recorded, or they are replayed and counted. */
 static int counted_step(const struct bench *bench, gh_session *session,
                         uint32_t layers, uint32_t slots, bool record)
 {
@@ -191,8 +193,9 @@ static int counted_step(const struct bench *bench, gh_session *session,
     return n;
 }
 
-/* The first forward of a step, the dearest of all passes, as it also takes a
- * slot.  So often that as many are timed, one in 64, wherever that begins. */
+/* Counts the first forward of a step, which costs most because it also takes a
+ * slot.  The library times one pass in 64.  In 1,024 steps there are as many
+ * timed passes wherever the first of them is. */
 static int counted_firsts(const struct bench *bench, gh_session *session)
 {
     gh_decision decision = { .struct_size = sizeof(decision) };
@@ -207,8 +210,8 @@ static int counted_firsts(const struct bench *bench, gh_session *session)
     return 1024;
 }
 
-/* One microbatch through one layer, forward only, is one captured pass;
- * anything more is spread over layers and slots. */
+/* Counts the passes.  One pass is one microbatch forward through one layer;
+ * more passes are spread over layers and slots. */
 static void count(const struct bench *bench)
 {
     const uint32_t wanted = (uint32_t)bench->options.passes;

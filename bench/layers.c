@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Small kernels of a node, its products aside: those of a layer of the
- * engine's moe. */
+/* How many small kernels a node has besides its products: as many as in a layer
+ * of the engine's moe. */
 static const int launches[EXPERTS_DIRECTIONS][STAGES] = {
     [GH_FORWARD] = { [STAGE_BEFORE] = 9, [STAGE_EXPERTS] = 2,
                      [STAGE_AFTER] = 1 },
@@ -18,7 +18,7 @@ static const int launches[EXPERTS_DIRECTIONS][STAGES] = {
     [GH_WGRAD] = { [STAGE_BEFORE] = 6, [STAGE_EXPERTS] = 1 },
 };
 
-/* What a layer writes, in each set. */
+/* What a layer writes, in each set of buffers. */
 enum place {
     TO_EXPERTS,   /* sent by the dispatch */
     AT_EXPERTS,   /* received */
@@ -50,7 +50,7 @@ static CUdeviceptr matrix(const struct layers *l, CUdeviceptr all,
                (uint64_t)l->products->bytes;
 }
 
-/* What a node reads. */
+/* The address that a node reads. */
 static CUdeviceptr input_of(const struct layers *l,
                             const struct experts_node *node)
 {

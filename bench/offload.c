@@ -1,17 +1,17 @@
 /*
- * offload.c - what it costs to have activations on the host, and what it
+ * offload.c - what it costs to keep activations on the host, and what it
  * frees.
  *
  * A step is 4 microbatches through 24 layers, 2 in flight.  A layer writes a
  * group of B bytes and multiplies matrices; its backward multiplies twice as
- * many and reads the group.  The multiplications are the same for every B,
- * so B is what sets the share of the compute that a copy takes.  The same
- * step is run with the groups in memory of the host's and with offload, in
- * turns, as graphs of a layer each and eagerly.  Every group is compared with
- * what was written.
+ * many and reads the group.  The multiplications are the same for every B, so
+ * B decides how long a copy takes relative to the compute.  The same step runs
+ * with groups that the host keeps on the device and with offload, in turns, as
+ * a graph for each layer and eagerly.  Every group is compared with what was
+ * written.
  *
- * A second measurement multiplies nothing: the step is then its copies, and is
- * compared with bare copies of the same sizes.
+ * A second measurement multiplies nothing.  The step is then only its copies,
+ * and is compared with bare copies of the same sizes.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -26,13 +26,13 @@ enum {
     LAYERS = 24,
     MICROBATCHES = 4,
     IN_FLIGHT = 2,
-    SETS = IN_FLIGHT + 1, /* one for a microbatch without a slot */
-    CHECKED = 4096,       /* bytes of a group that are looked at */
+    SETS = IN_FLIGHT + 1, /* one more, for a microbatch without a slot */
+    CHECKED = 4096,       /* bytes of a group that are compared */
     ROUNDS = 12
 };
 
 struct work_size {
-    int n, gemms; /* square matrices, and how many in a forward */
+    int n, gemms; /* square matrices of n rows, products in a forward */
 };
 
 /* One way of running the step. */
@@ -40,16 +40,16 @@ struct side {
     gh_session *session;
     bool offloads;
     void *own[LAYERS][SETS]; /* of a host that keeps its groups */
-    uint64_t device_bytes;   /* that the first steps took */
+    uint64_t device_bytes;   /* taken by the first steps */
 };
 
 struct setting {
     struct bench *bench;
     struct device *engine; /* for its kernels */
     struct work_size work;
-    uint64_t bytes; /* of a group */
+    uint64_t bytes; /* of one group */
     float *a, *b, *c;
-    unsigned char *checked; /* [layer][set]: what backwards have read */
+    unsigned char *checked; /* [layer][set]: what backwards read */
 };
 
 static CUdeviceptr address_of(const void *pointer)
@@ -116,7 +116,7 @@ static uint32_t set_of(const gh_decision *d)
     return d->slot == GH_SLOT_NONE ? IN_FLIGHT : d->slot;
 }
 
-/* Bits that are an ordinary float, another one in each layer. */
+/* Bits of an ordinary float, different in each layer. */
 static unsigned int pattern(uint32_t layer)
 {
     return 0x3f800000u + layer;
@@ -240,7 +240,7 @@ static double run_step(const struct setting *s, struct side *side,
     return (double)(bench_now_ns() - begin);
 }
 
-/* What the backwards have read is what the forwards wrote. */
+/* Checks that backwards read what forwards wrote. */
 static void check(const struct setting *s)
 {
     const size_t bytes = (size_t)LAYERS * SETS * CHECKED;
@@ -338,7 +338,7 @@ static void close_side(const struct setting *s, struct side *side)
 /* ---- bare copies ----------------------------------------------------------------- */
 
 struct rates {
-    double out, back, out_of_both; /* bytes a nanosecond */
+    double out, back, out_of_both; /* bytes per nanosecond */
 };
 
 static double timed_copies(const struct bench *bench, void *host, void *device,
@@ -413,7 +413,7 @@ static gh_offload_stats stats_of(const struct setting *s,
     return stats;
 }
 
-/* What one forward of a layer takes with nothing to copy. */
+/* How long one forward of a layer takes with nothing to copy. */
 static double forward_ns(double step_ns)
 {
     return step_ns / (3.0 * LAYERS * MICROBATCHES);
@@ -428,8 +428,8 @@ static void compare_steps(const struct setting *s, FILE *file, bool graphs,
                      malloc((size_t)rounds * sizeof(double)) };
     gh_offload_stats before, after;
     struct spread spread[2];
-    /* Off the device: all groups in flight but the margin, which stays, and
-     * those that are in the rings. */
+    /* What leaves the device: all groups in flight except the last one of each
+     * microbatch, which stays, and except those in the rings. */
     const uint64_t theory =
         (uint64_t)IN_FLIGHT * (LAYERS - 1) * s->bytes - 4 * s->bytes;
 
@@ -475,7 +475,7 @@ static void compare_steps(const struct setting *s, FILE *file, bool graphs,
     close_side(s, &with);
 }
 
-/* Nothing but copies: all groups out and back. */
+/* Measures only copies: all groups go out and come back. */
 static void measure_copies(struct setting *s, FILE *file,
                            const struct rates *rates, int rounds)
 {
@@ -493,8 +493,8 @@ static void measure_copies(struct setting *s, FILE *file,
     after = stats_of(s, &side);
     check(s);
     bytes = (double)(after.out_bytes - before.out_bytes);
-    /* Forwards and backwards take turns, so the two ways share little of the
-     * time: the bare time is that of one after the other. */
+    /* Forwards and backwards take turns, so copies out and back rarely overlap.
+     * The bare time is therefore that of one after the other. */
     fprintf(file,
             "\n], \"copies\": {\"group_bytes\": %llu, \"bare_out\": %.2f, "
             "\"bare_back\": %.2f, \"bare_both\": %.2f, \"step_ns\": %.0f, "

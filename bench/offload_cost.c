@@ -1,13 +1,13 @@
 /*
  * offload_cost.c - what offload costs the host's thread, and how fast its
- * copies are where they go both ways at once.
+ * copies are when they go both ways at once.
  *
- * A layer is an empty pass with a few groups.  Measured are: what a replay
- * pays for a group beyond what an eager pass pays for the same two calls, and
- * what the group's nodes add to the bare launch of a graph; what a flush of 32
- * delayed commits pays beyond 32 bare copies; and how long the copies of a
- * flight that goes back while the next goes out take beside bare copies both
- * ways.
+ * A layer is an empty pass with a few groups.  These are measured: how much
+ * more a replay pays for a group than an eager pass pays for the same two
+ * calls, and how much the group's nodes add to the bare launch of a graph; how
+ * much more a flush of 32 delayed commits pays than 32 bare copies; and how
+ * long the copies of a flight that comes back while the next one goes out
+ * take, compared with bare copies both ways.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -18,7 +18,7 @@
 
 enum {
     LAYERS = 12,
-    GROUPS = 32, /* of a layer, most */
+    GROUPS = 32, /* the most groups of a layer */
     STREAMS = 2,
     ROUNDS = 30
 };
@@ -28,8 +28,8 @@ struct run {
     gh_session *session;
     CUstream streams[STREAMS];
     uint32_t layers, groups;
-    uint64_t bytes; /* of a group */
-    double calls;   /* ns in save and commit, of eager passes */
+    uint64_t bytes; /* of one group */
+    double calls;   /* ns in save and commit of eager passes */
     uint64_t n_calls;
 };
 
@@ -82,7 +82,7 @@ static gh_session *open_session(const struct run *r, bool graphs, bool delay)
 
 /* ---- a pass --------------------------------------------------------------------- */
 
-/* gh_offload_save or _load, then its end; what is between is one memset. */
+/* Calls gh_offload_save or _load, one memset, and the call that ends it. */
 static void do_groups(struct run *r, uint32_t layer, bool forward,
                       const gh_decision *d)
 {
@@ -215,8 +215,9 @@ static double forward_ns(struct run *r, int rounds)
     return median;
 }
 
-/* A graph of the memset of a pass, and with a group, of that of the group
- * too, between the wait and the mark that a recording puts around it. */
+/* Makes a graph with the memset of a pass.  With a group it also has the
+ * group's memset, between the wait and the record that a recording puts around
+ * it. */
 static CUgraphExec bare_graph(const struct bench *bench, CUstream stream,
                               CUevent read, CUevent filled, bool group)
 {
@@ -238,7 +239,7 @@ static CUgraphExec bare_graph(const struct bench *bench, CUstream stream,
     return exec;
 }
 
-/* Host time of a launch among LAYERS that follow each other. */
+/* Host time of one launch, among LAYERS launches that follow each other. */
 static double launch_ns(const struct bench *bench, CUstream stream,
                         CUgraphExec exec)
 {
@@ -252,7 +253,7 @@ static double launch_ns(const struct bench *bench, CUstream stream,
     return (double)start / LAYERS;
 }
 
-/* What a group's nodes add to a bare launch. */
+/* How much a group's nodes add to a bare launch. */
 static double nodes_ns(const struct bench *bench, int rounds)
 {
     double *t = malloc((size_t)rounds * sizeof(*t));
@@ -397,8 +398,8 @@ static void measure_flush(const struct bench *bench, FILE *file, int rounds)
 
 /* ---- both ways at once ------------------------------------------------------------------ */
 
-/* One microbatch comes back on one stream while the next goes out on the other;
- * nanoseconds of that alone. */
+/* One microbatch comes back on one stream while the next goes out on the other.
+ * Returns the nanoseconds of only that. */
 static double both_ways_ns(struct run *r)
 {
     const uint32_t n = r->layers;
@@ -422,7 +423,7 @@ static double both_ways_ns(struct run *r)
     return (double)start;
 }
 
-/* The same groups, by bare copies. */
+/* Copies the same groups by bare copies. */
 static double bare_ways_ns(const struct run *r, void *host, CUdeviceptr device)
 {
     const uint64_t half = 2 * r->bytes;

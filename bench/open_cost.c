@@ -1,9 +1,9 @@
 /*
  * open_cost.c - what opening a session costs, with families and without.
  *
- * The first session of a process loads the families' files, the second finds
- * them loaded; each round has a process of its own, so that both are seen
- * every time.  The same model opens without families in turn.
+ * The first session of a process loads the families' files, and the second
+ * finds them loaded.  Each round has its own process, so that both are
+ * measured every time.  The same model opens without families in turn.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -11,7 +11,7 @@
 
 #define MOST_ROUNDS 200
 
-/* Of one process: its first session, and the one after. */
+/* Times of one process: its first session, and the next one. */
 struct times {
     double first, next;
 };
@@ -19,7 +19,7 @@ struct times {
 static const uint32_t sizes[] = { 60, 1000 };
 #define N_SIZES (sizeof(sizes) / sizeof(sizes[0]))
 
-/* Layers of all three families in turn. */
+/* Makes layers of all three families in turn. */
 static gh_model *make_model(const struct bench *bench, uint32_t layers,
                             bool families)
 {
@@ -49,7 +49,7 @@ static gh_model *make_model(const struct bench *bench, uint32_t layers,
     return model;
 }
 
-/* Families are found beside the library, and nowhere else. */
+/* Opens once.  Families are looked for only beside the library. */
 static double open_once(const struct bench *bench, const gh_model *model)
 {
     static const char *const environment[] = { NULL };
@@ -86,7 +86,7 @@ static struct times open_twice(const struct bench_options *options,
     return times;
 }
 
-/* What a process of its own opens. */
+/* What one process opens. */
 struct opening {
     const struct bench_options *options;
     uint32_t layers;
@@ -110,7 +110,7 @@ static struct times open_apart(const struct bench_options *options,
     return times;
 }
 
-/* By [with families][first, next]. */
+/* Indexed by [with families][first, next]. */
 struct measured {
     struct spread spread[2][2];
 };

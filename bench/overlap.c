@@ -1,13 +1,14 @@
 /*
  * overlap.c - how much of an exchange of tokens is hidden behind compute.
  *
- * Layers with experts (layers.h), on one rank whose exchanges are with the
- * host, or with --ranks on several, whose exchanges are with each other
- * (overlap_link.h).  Of several ranks the slowest counts, in each time.
+ * The layers have experts (layers.h).  One rank exchanges with the host; with
+ * --ranks there are several, which exchange with each other (overlap_link.h).
+ * Of several ranks the slowest counts in each time, but an exchange takes as
+ * long as on the rank that comes last: the others wait for it.
  *
- * The same step is run in several ways, in turns: compute alone, exchanges
+ * The same step runs in several ways, in turns: compute alone, exchanges
  * alone, both one after the other, overlapped in the fixed order and in the
- * one that is found; each with graphs and without.
+ * order that is found; each with graphs and without.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -33,7 +34,7 @@ static const struct shape shapes[] = {
     { "balanced", 1, 1, 1.25, LAYERS, false },
     { "short attention, long experts", 1, 3, 0.75, LAYERS - 2, false },
     { "long attention, short experts", 3, 1, 0.75, LAYERS - 2, false },
-    /* the last, and of several ranks alone */
+    /* must be the last; only for several ranks */
     { "one rank with most tokens", 2, 3, 0.5, LAYERS - 2, true },
 };
 
@@ -42,14 +43,14 @@ struct setting {
     const struct products *products;
     struct layers layers;
     struct link link;
-    uint64_t limit; /* bytes of a place, as memory is limited */
-    double product_ns, exchange_ns[BY_NCCL + 1]; /* of a matrix */
-    double ns_per_byte;                          /* of an exchange */
+    uint64_t limit; /* bytes of a place, limited by memory */
+    double product_ns, exchange_ns[BY_NCCL + 1]; /* of one matrix */
+    double ns_per_byte;                          /* of one exchange */
 };
 
 enum { SHAPES = sizeof(shapes) / sizeof(shapes[0]), BRIEF_LAYERS = 2 };
 
-/* The i-th that is measured, as it is; whether there is one. */
+/* Fills in the i-th shape to be measured.  False: there are no more. */
 static bool shape_at(const struct setting *s, size_t i, struct shape *shape)
 {
     const bool brief = s->bench->options.brief;
@@ -68,7 +69,7 @@ static bool shape_at(const struct setting *s, size_t i, struct shape *shape)
 
 /* ---- what a shape needs -------------------------------------------------- */
 
-/* Of a node, many of which follow each other. */
+/* The time of a node, measured on many that follow each other. */
 static double timed(struct setting *s, int times, enum stage stage)
 {
     const struct experts_node node = { .direction = GH_FORWARD,
@@ -98,8 +99,8 @@ static double timed(struct setting *s, int times, enum stage stage)
     return ns;
 }
 
-/* So large that the four exchanges of a pair of layers take `ratio` of its
- * products. */
+/* The bytes for which the four exchanges of a pair of layers take `ratio` of
+ * the time of its products. */
 static uint64_t bytes_for(const struct setting *s, const struct shape *shape)
 {
     const double compute =
@@ -132,7 +133,8 @@ static void give_memory(struct setting *s)
     layers_close(&s->layers);
 }
 
-/* So that places for all layers and sets fit, on the rank that has least. */
+/* Finds how large places may be so that all layers and sets fit, on the rank
+ * with the least memory. */
 static void find_limit(struct setting *s)
 {
     const double places = EXPERTS_SETS * LAYERS * LAYERS_PLACES;
@@ -191,7 +193,7 @@ static void close_setting(struct setting *s)
 
 /* ---- measuring ----------------------------------------------------------- */
 
-/* What the steps that follow issue. */
+/* Decides what the following steps issue. */
 static void go(struct setting *s, enum overlap_way way)
 {
     s->layers.computes = way != WAY_COMM;
@@ -249,7 +251,8 @@ static void open_mode(struct setting *s, struct mode *mode,
     experts_warm_up(host, MICROBATCHES);
 }
 
-/* The same whatever the order in which nodes run, unless a wait is missing. */
+/* The hash must not depend on the order in which nodes run.  If it does, a wait
+ * is missing. */
 static uint64_t hash_of(struct setting *s, struct mode *mode,
                         struct experts *host)
 {
@@ -275,7 +278,7 @@ static void agree_on_nodes(const struct setting *s, double *ns)
     }
 }
 
-/* What each node takes when it runs alone. */
+/* Times each node while it runs alone. */
 static void time_nodes(struct setting *s, struct experts *host,
                        struct measured *m)
 {
@@ -307,7 +310,7 @@ static void time_nodes(struct setting *s, struct experts *host,
     experts_timeline_free(s->bench, &t);
 }
 
-/* Of the ways with graphs. */
+/* Records the timelines of the ways with graphs. */
 static void trace(struct setting *s, struct mode *mode, struct experts *host,
                   struct measured *m)
 {
@@ -321,7 +324,7 @@ static void trace(struct setting *s, struct mode *mode, struct experts *host,
     }
 }
 
-/* Each way in turn, round by round. */
+/* Runs each way in turn, round by round. */
 static void run_rounds(struct setting *s, struct measured *m,
                        struct experts *hosts)
 {
@@ -343,8 +346,9 @@ static void run_rounds(struct setting *s, struct measured *m,
     }
 }
 
-/* On all ranks; every way that exchanges and computes.  `first` is what the
- * same shape has left by another kind of exchange; 0: none. */
+/* Whether all ranks, and all ways that exchange and compute, have the same
+ * hash.  `first` is the hash of the same shape by another kind of exchange; 0:
+ * none. */
 static bool are_equal(const struct setting *s, const struct measured *m,
                       uint64_t first)
 {
@@ -361,11 +365,11 @@ static bool are_equal(const struct setting *s, const struct measured *m,
     return differ == 0;
 }
 
-/* `hash` is that of the shape, 0 until it is known. */
+/* Measures a shape.  `*hash` is its hash, or 0 until it is known. */
 static void measure(struct setting *s, const struct shape *shape,
                     struct measured *m, int rounds, uint64_t *hash)
 {
-    /* Without graphs, then with. */
+    /* Without graphs first, then with graphs. */
     static const enum overlap_way ways[MODES] = {
         WAY_COMPUTE, WAY_COMPUTE, WAY_COMM, WAY_OFF, WAY_OFF,
         WAY_FIXED,   WAY_FIXED,   WAY_AUTO, WAY_AUTO
@@ -454,7 +458,8 @@ static void report_setting(FILE *file, const struct setting *s)
     fprintf(file, "\"shapes\": [\n");
 }
 
-/* A shape by each kind of exchange; the costs are those of the first. */
+/* Measures each shape by each kind of exchange.  The costs written are those of
+ * the first kind. */
 static void measure_all(struct setting *s, FILE *file, FILE *costs, int rounds)
 {
     struct shape shape;
@@ -482,7 +487,7 @@ static void measure_all(struct setting *s, FILE *file, FILE *costs, int rounds)
     fprintf(file, "\n]\n");
 }
 
-/* `side` is of several ranks. */
+/* `side` is for several ranks. */
 static void run(struct bench *bench, const struct products *products,
                 struct side *side, FILE *file)
 {

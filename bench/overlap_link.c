@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { OFFSETS = 16 /* what comes from the host begins at one of these */ };
+enum { OFFSETS = 16 /* so many offsets into what comes from the host */ };
 
 /* ---- who sends how much -------------------------------------------------- */
 
@@ -16,7 +16,8 @@ double link_share(const struct link *l)
     return l->side->rank->n > 2 ? 0.5 : 0.75;
 }
 
-/* What rank 0's experts are sent of `bytes`, and those of any other rank. */
+/* The part of `bytes` that goes to rank 0's experts, or to those of any other
+ * rank. */
 static uint64_t part_of(const struct link *l, uint64_t bytes, bool first)
 {
     const double share = link_share(l);
@@ -54,7 +55,8 @@ int link_products(const struct link *l, bool uneven, int products)
     return rounded > 1 ? rounded : 1;
 }
 
-/* What goes to the experts, or comes back from them. */
+/* Fills in how much each rank sends to each, on the way to the experts or
+ * back. */
 static void fill_table(const struct link *l, const struct experts_node *node,
                        uint64_t *table)
 {
@@ -72,7 +74,7 @@ static void fill_table(const struct link *l, const struct experts_node *node,
 
 /* ---- one exchange -------------------------------------------------------- */
 
-/* To the host, and from there. */
+/* Copies to the host and from the host. */
 static void to_the_host(const struct link *l, const struct experts_node *node,
                         CUdeviceptr from, CUdeviceptr to)
 {

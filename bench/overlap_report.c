@@ -1,8 +1,8 @@
 /*
  * overlap_report.c - what was measured of a shape, as JSON and as costs.
  *
- * Ratios are medians of those of each round, whose runs are neighbours: a
- * clock that drifts moves both sides of them.
+ * Each ratio is the median of the ratios of all rounds.  The runs of a round
+ * are close together, so a clock that drifts changes both in the same way.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -45,7 +45,7 @@ static struct spread spread_of(const struct measured *m, const double *values)
     return bench_spread(copy, (size_t)n);
 }
 
-/* The median of (a - less) / b, round by round; `less` NULL: 0. */
+/* The median over all rounds of (a - less) / b; `less` may be NULL for 0. */
 static double ratio_of(const struct measured *m, const double *a,
                        const double *less, const double *b)
 {
@@ -62,7 +62,7 @@ static double ratio_of(const struct measured *m, const double *a,
     return ratio;
 }
 
-/* Of compute and communication, the one that takes longer. */
+/* Compute or communication, whichever takes longer. */
 static const double *longer(const struct measured *m, bool graphs)
 {
     const struct mode *compute = find(m, WAY_COMPUTE, graphs);
@@ -110,7 +110,7 @@ static void report_mode(FILE *file, const struct measured *m,
             spread_of(m, mode->host).median / m->layers);
 }
 
-/* [direction, stage, layer, begin, end] of each node. */
+/* Writes [direction, stage, layer, begin, end] of each node. */
 static void report_timeline(FILE *file, const char *name,
                             const struct experts_timeline *t)
 {

@@ -1,8 +1,10 @@
 /*
- * plan_cost.c - what a plan costs: no device, and no library loaded.
+ * plan_cost.c - what a plan costs, without device and without loading the
+ * library.
  *
- * Unlike the other benches it looks inside the library, as a plan is made
- * when a session opens and that does much more besides.
+ * Unlike the other benches this one calls into the library's own code: through
+ * the API a plan is only made when a session opens, which does much more
+ * besides.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -12,7 +12,7 @@
 
 /* ---- cuBLAS -------------------------------------------------------------- */
 
-/* Of its header, which need not be there. */
+/* Values of cuBLAS's header, which need not be installed. */
 enum { BLAS_N = 0, BLAS_T = 1, BLAS_BF16 = 14, BLAS_FLOAT = 68 };
 #define BLAS_WORKSPACE (64u << 20)
 
@@ -78,7 +78,7 @@ static struct blas *open_blas(const struct bench *bench, void *library)
     return blas;
 }
 
-/* A new stream takes the workspace back. */
+/* Sets the stream.  That also resets the workspace, so it is given again. */
 static void use_stream(struct blas *blas, CUstream stream)
 {
     if (blas->stream == stream) {
@@ -92,7 +92,7 @@ static void use_stream(struct blas *blas, CUstream stream)
     blas->stream = stream;
 }
 
-/* Its matrices lie by columns, so C' = B' A' is asked for. */
+/* cuBLAS stores matrices by columns, so C' = B' A' is computed. */
 static void multiply_blas(const struct products *p, enum gemm_form form,
                           const void *a, const void *b, void *c, bool add,
                           CUstream stream)

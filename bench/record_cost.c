@@ -1,14 +1,14 @@
 /*
  * record_cost.c - what a recording costs, in time and in device memory.
  *
- * Time: a pass recorded through the hooks, from enter to exit, against bare
- * capture + instantiate + upload of the same kernels; the two take turns.
- * Exit also launches what was recorded, so the bare side with a launch is
- * reported too.
+ * Time: a pass recorded through the hooks, from enter to exit, is compared
+ * with bare capture + instantiate + upload of the same kernels; the two take
+ * turns.  Exit also launches what was recorded, so the bare side with a launch
+ * is reported too.
  *
- * Memory: cuMemGetInfo before and after a few hundred recordings, per pass,
- * against as many bare execs.  A driver keeps what a destroyed graph gives
- * back, so that each of these has a process of its own.
+ * Memory: cuMemGetInfo before and after a few hundred recordings, for each
+ * pass, compared with as many bare execs.  A driver keeps the memory of
+ * destroyed graphs, so each of these measurements has its own process.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -17,8 +17,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Passes whose memory is measured: the driver gives it out in pieces of
- * megabytes, and a few graphs would show as nothing or as one piece. */
+/* How many passes the memory is measured with.  The driver hands memory out in
+ * pieces of megabytes, so a few graphs would show as nothing or as one
+ * piece. */
 #define HELD 400u
 
 struct bare_times {
@@ -137,7 +138,7 @@ static size_t free_bytes(const struct bench *bench)
     return free_now;
 }
 
-/* Device bytes for each of HELD passes, or execs. */
+/* Device bytes for each of HELD passes or execs. */
 static double memory_of(const struct bench_options *options, uint32_t kernels,
                         bool hooks)
 {
@@ -165,7 +166,7 @@ static double memory_of(const struct bench_options *options, uint32_t kernels,
     return ((double)before - (double)after) / HELD;
 }
 
-/* What a process of its own holds. */
+/* What one process records and keeps. */
 struct holding {
     const struct bench_options *options;
     uint32_t kernels;

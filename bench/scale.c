@@ -1,13 +1,13 @@
 /*
  * scale.c - overlap on more ranks than there are, on paper.
  *
- * Reads what bench/overlap has measured on a GPU (--costs), and plays it on
- * the software device's clock: a node is a kernel that takes as long as the
- * node did, and the library orders them as it does on a GPU.  First the runs
- * that were measured, so that it shows how good the paper is.  Then the same
- * nodes with exchanges between 8 to 1,024 ranks, each as long as a model of
- * the links says.  Where the exchanges that were measured went between ranks,
- * the model of their link is compared with them.
+ * It reads what bench/overlap has measured on a GPU (--costs), and plays it on
+ * the software device's clock.  A node is a kernel that takes as long as the
+ * node did, and the library orders the nodes as it does on a GPU.  First come
+ * the runs that were measured, to show how good the model is.  Then come the
+ * same nodes with exchanges between 8 to 1,024 ranks, each as long as a model
+ * of the links says.  If the measured exchanges went between ranks, the model
+ * of their link is compared with them.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -60,7 +60,8 @@ struct paper {
     softcuda_costs_fn *say;
 };
 
-/* Of a microbatch and a direction: its nodes follow each other. */
+/* The memory of one microbatch in one direction.  Its nodes follow each
+ * other. */
 static CUdeviceptr cell_of(const struct paper *p,
                            const struct experts_node *node)
 {
@@ -128,7 +129,8 @@ static int nodes_of(const struct costs_shape *shape)
     return n;
 }
 
-/* The gaps between kernels are in what was measured. */
+/* The gaps between kernels cost nothing here, because they are part of what was
+ * measured. */
 static void set_costs(const struct paper *p, const struct costs_shape *shape)
 {
     const int n = nodes_of(shape);
@@ -185,11 +187,11 @@ static double sum_of(const struct costs_shape *shape, bool exchanges)
 /* ---- links --------------------------------------------------------------- */
 
 /* Ranks of one domain reach each other by NVLink.  What goes to another domain
- * is handed on there, so a rank sends one message to each. */
+ * is handed on inside of it, so a rank sends one message to each domain. */
 static const struct links {
     const char *name;
     uint32_t domain;
-    double near_ns, near_rate; /* latency; bytes in a nanosecond */
+    double near_ns, near_rate; /* latency; bytes per nanosecond */
     double far_ns, far_rate, message_ns;
 } all_links[] = {
     { "NVLink among 8, InfiniBand", 8, 10000, 360, 15000, 45, 1000 },
@@ -213,7 +215,7 @@ static double exchange_ns(const struct links *l, uint32_t ranks, uint64_t bytes)
     return near_ns > far_ns ? near_ns : far_ns;
 }
 
-/* All exchanges as long as one between `ranks` that have `bytes` each. */
+/* Makes all exchanges as long as one between `ranks` that send `bytes` each. */
 static double set_exchanges(struct costs_shape *shape, const struct links *l,
                             uint32_t ranks, uint64_t bytes)
 {
@@ -283,8 +285,8 @@ static void sweep_one(struct paper *p, FILE *file, struct costs_shape shape,
             exposed(found, compute, comm));
 }
 
-/* Whether an earlier shape has the same nodes, so that only its exchanges
- * differ. */
+/* Whether an earlier shape has the same nodes and differs only in its
+ * exchanges. */
 static bool is_repeated(const struct costs *costs, int i)
 {
     for (int k = 0; k < i; k++) {
@@ -295,8 +297,8 @@ static bool is_repeated(const struct costs *costs, int i)
     return false;
 }
 
-/* What was measured between ranks of one domain, over what its model says of
- * the exchanges, and of the whole run. */
+/* Compares what was measured between ranks of one domain with what the model
+ * says, for the exchanges and for the whole run. */
 static void compare_links(struct paper *p, FILE *file,
                           const struct costs *costs)
 {
@@ -307,7 +309,7 @@ static void compare_links(struct paper *p, FILE *file,
         const struct costs_shape *shape = &costs->shapes[i];
         const struct links *l = &all_links[0];
         struct costs_shape model = *shape;
-        /* What leaves a rank is all that it has but its own part. */
+        /* A rank sends everything but its own part. */
         const double exchange = set_exchanges(
             &model, l, costs->ranks,
             shape->exchange_bytes * costs->ranks / (costs->ranks - 1));

@@ -91,7 +91,7 @@ const char *by_name(enum exchange_by by)
     return names[by];
 }
 
-/* Ranks beyond the number of devices share them. */
+/* Counts the devices.  If there are more ranks, ranks share devices. */
 static uint32_t count_devices(const struct side *s)
 {
     const uint64_t mine = (uint64_t)s->bench.ordinal;
@@ -164,7 +164,8 @@ void side_trade(struct side *s, gh_exchange *x, const void *send, uint64_t at,
                   "gh_exchange_all_to_all", &err);
 }
 
-/* Parts of large messages begin where a copy is fast. */
+/* How much goes to each rank.  Parts of large messages begin where copies are
+ * fast. */
 uint64_t side_part(const struct side *s, uint64_t bytes)
 {
     const uint64_t part = bytes / (s->rank->n - 1);
@@ -210,7 +211,8 @@ void side_json_end(const struct side *s, FILE *file)
 
 /* ---- waiting ------------------------------------------------------------- */
 
-/* All of it, and nothing is left behind in another rank. */
+/* Waits for everything, so that nothing of it is still running on another
+ * rank. */
 void side_wait(struct side *s, gh_exchange *x)
 {
     gh_error err = { "" };
