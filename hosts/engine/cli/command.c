@@ -1,5 +1,5 @@
 /*
- * command.c - the table of options, and the command line read by it.
+ * command.c - the table of options, and reading the command line with it.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -200,7 +200,7 @@ void command_help(void)
            "interrupted (143 by SIGTERM).\n");
 }
 
-/* strtoull() takes "-1", and spaces before it. */
+/* strtoull() would also take "-1", and spaces before a number. */
 static bool starts_with_digit(const char *text)
 {
     return *text >= '0' && *text <= '9';
@@ -218,7 +218,8 @@ static int whole_number(const char *text, long least, long most, long *value)
                : 0;
 }
 
-/* Calls each() with every piece between commas; -1 as soon as it fails. */
+/* Calls each() with every piece between commas.  Returns -1 as soon as one call
+ * fails. */
 static int split(const char *list, struct command *command,
                  int (*each)(struct command *, const char *piece))
 {
@@ -331,7 +332,8 @@ static int set_model(struct command *command, const char *value)
     return -1;
 }
 
-/* Sets the field of a row; -1 when the value is not one of its kind. */
+/* Sets the field of a row.  Returns -1 if the value is not of the row's
+ * kind. */
 static int set_field(struct command *command, const struct row *row,
                      const char *value)
 {
@@ -414,7 +416,7 @@ static const struct row *find_row(const char *argument, size_t length)
     return NULL;
 }
 
-/* Adds the word of `a|b|c`, or of `a,b,c`, that was probably meant. */
+/* Adds the word of `a|b|c` or `a,b,c` that was probably meant. */
 static void suggest(const char *word, const char *list, char *text,
                     size_t text_bytes)
 {
@@ -444,7 +446,7 @@ static bool is_mode(const char *word)
     return i < MODE_COUNT;
 }
 
-/* A list of modes, and of its pieces the first that is none. */
+/* Writes the list of modes, and the first piece of `value` that is no mode. */
 static void describe_modes(const char *value, char *text, size_t text_bytes)
 {
     static const char *const list =
@@ -560,7 +562,7 @@ static const struct command defaults = {
     .ranks = 1,
 };
 
-/* What all others are compared with when they delay. */
+/* Puts plain mode first: the modes that delay are compared with it. */
 static void put_plain_first(struct command *command)
 {
     if (!command->options.delay_wgrad ||
@@ -573,7 +575,8 @@ static void put_plain_first(struct command *command)
     command->n_modes++;
 }
 
-/* The words of --offload; one that is none is told by command_check(). */
+/* Reads the words of --offload.  Returns -1, with a sentence, if a word does
+ * not exist. */
 static int name_offloaded(struct command *command, char *text,
                           size_t text_bytes)
 {
@@ -593,7 +596,7 @@ static int name_offloaded(struct command *command, char *text,
     return -1;
 }
 
-/* The library waits as long as the engine, and a variable wins. */
+/* The library waits as long as the engine.  A variable wins over the option. */
 static void complete_limit(struct command *command)
 {
     const char *set = getenv("GRAPHHOOKS_TIMEOUT");
@@ -606,7 +609,8 @@ static void complete_limit(struct command *command)
     }
 }
 
-/* A number that is forced need not be listed; and 1 alone is as none. */
+/* The number of --cp-force need not be listed, and a list of only 1 means
+ * none. */
 static void complete_cp(struct options *options)
 {
     if (options->n_cp == 0 && options->cp_force > 0) {
@@ -620,7 +624,8 @@ static void complete_cp(struct options *options)
     }
 }
 
-/* What follows from what a person has given, and from what not. */
+/* Fills in what follows from the options that were given, and from those that
+ * were not. */
 static void complete(struct command *command)
 {
     struct config *config = &command->options.config;

@@ -1,5 +1,5 @@
 /*
- * command.h - what the command line asks for: the runs, and what is done
+ * command.h - what the command line asks for: the runs, and what happens
  * around them.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -10,38 +10,39 @@
 #include "step/options.h"
 
 enum {
-    MAX_MODES = 12 /* that a person may list */
+    MAX_MODES = 12 /* the most that can be listed */
 };
 
 struct command {
-    struct options options;         /* of every run; no library: find it */
-    enum mode modes[MAX_MODES + 1]; /* and what is put first */
+    struct options options;         /* for every run; without a library, it is
+                                       looked for */
+    enum mode modes[MAX_MODES + 1]; /* and the one put first */
     int n_modes;
-    const char *driver;      /* "soft", "cuda"; NULL: what is there */
-    const char *data, *json; /* NULL: find it; none */
+    const char *driver;      /* "soft", "cuda"; NULL: whatever exists */
+    const char *data, *json; /* NULL: look for data; write no json */
     int ranks;               /* that train together */
-    bool processes;          /* which are no threads */
-    int limit_s;             /* for one that does not come */
-    const char *nccl;        /* its path; NULL: what belongs to the driver */
+    bool processes;          /* they are processes, not threads */
+    int limit_s;             /* for a rank that does not come */
+    const char *nccl;        /* its path; NULL: the one for the driver */
     bool quiet, help;
     bool gave_experts, gave_top_k, gave_state, gave_pattern; /* by a person */
     bool gave_seq, gave_cp_comm, gave_offload_min;
 };
 
-/* 0; or -1 with one sentence in text: what is wrong and what would be right.
- * Strings point into argv. */
+/* Returns 0, or -1 with one sentence in text that says what is wrong and what
+ * would be right.  Strings point into argv. */
 int command_parse(struct command *command, int argc, char **argv, char *text,
                   size_t text_bytes);
 
-/* Whether options that are fine alone are so together: 0, or -1 with one
- * sentence. */
+/* Checks options against each other that are valid alone.  Returns 0, or -1
+ * with one sentence. */
 int command_check(const struct command *command, char *text, size_t text_bytes);
 
-/* The same of what the number of ranks has to do with it, which a launcher may
- * have said. */
-/* Of experts that ranks divide, and of overlap. */
+/* Checks experts that ranks divide, and overlap, in the same way. */
 int command_check_ep(const struct command *command, char *text,
                      size_t text_bytes);
+/* Checks what depends on the number of ranks, in the same way.  A launcher may
+ * have set that number. */
 int command_check_ranks(const struct command *command, char *text,
                         size_t text_bytes);
 
@@ -71,7 +72,7 @@ static inline bool command_has_overlap(const struct command *command)
     return false;
 }
 
-/* Whether any mode has passes in the library's hands. */
+/* Whether any mode runs its passes through the library. */
 static inline bool command_has_graph(const struct command *command)
 {
     for (int i = 0; i < command->n_modes; i++) {

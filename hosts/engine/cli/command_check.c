@@ -1,5 +1,5 @@
 /*
- * command_check.c - what no single option of the command line can see.
+ * command_check.c - checks what involves more than one option.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -31,7 +31,8 @@ static long long widest(const struct config *config)
     return wide;
 }
 
-/* Kernels count elements in an int, heads and batch in a grid. */
+/* What is too large.  Kernels count elements in an int, and heads and batch in
+ * a grid. */
 static const char *too_large(const struct config *config)
 {
     const long long rows = (long long)config->batch * config->seq;
@@ -45,14 +46,14 @@ static const char *too_large(const struct config *config)
         return "one microbatch";
     }
     if (model_init(&model, config) != 0) {
-        return NULL; /* the run will say so */
+        return NULL; /* the run will report it */
     }
     weights = model.n;
     model_free(&model);
     return weights > INT32_MAX ? "one model" : NULL;
 }
 
-/* Of models whose layers are alike but for their experts. */
+/* Checks models whose layers differ only in their experts. */
 static int check_dense_layers(const struct config *config, char *text,
                               size_t text_bytes)
 {
@@ -77,7 +78,7 @@ static int check_dense_layers(const struct config *config, char *text,
     return 0;
 }
 
-/* An option of another model would be without effect. */
+/* Refuses an option of another model, because it would have no effect. */
 static int check_model(const struct command *command, char *text,
                        size_t text_bytes)
 {
@@ -145,8 +146,7 @@ static int check_experts(const struct command *command, char *text,
     return 0;
 }
 
-/* The options say something of modes that nobody runs, or of one that says
- * the opposite. */
+/* Refuses options for modes that do not run, or that contradict a mode. */
 static int check_offload(const struct command *command, char *text,
                          size_t text_bytes)
 {
@@ -192,7 +192,7 @@ static int check_offload(const struct command *command, char *text,
     return 0;
 }
 
-/* Without a mode that records, nothing is in a scope. */
+/* Refuses a scope if no mode records, because nothing would be in it. */
 static int check_scope(const struct command *command, char *text,
                        size_t text_bytes)
 {
@@ -215,7 +215,7 @@ static int check_scope(const struct command *command, char *text,
     return -1;
 }
 
-/* Whether --cp-force is one of them, and the sequences can be shared. */
+/* Whether --cp-force is among the sizes, and the sequences can be shared. */
 static int check_cp_sizes(const struct options *options, char *text,
                           size_t text_bytes)
 {
@@ -241,7 +241,7 @@ static int check_cp_sizes(const struct options *options, char *text,
     return 0;
 }
 
-/* Sequences that several ranks share. */
+/* Checks sequences that several ranks share. */
 static int check_cp(const struct command *command, char *text,
                     size_t text_bytes)
 {

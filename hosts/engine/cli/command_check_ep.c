@@ -1,6 +1,6 @@
 /*
- * command_check_ep.c - experts that ranks divide, and modes that hide their
- * exchanges.
+ * command_check_ep.c - checks experts that ranks divide, and modes that hide
+ * their exchanges.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-/* What makes no pairs of microbatches. */
+/* Refuses options with which microbatches cannot be run in pairs. */
 static int check_pairs(const struct options *options, char *text,
                        size_t text_bytes)
 {

@@ -1,9 +1,9 @@
 /*
- * crew.c - starts the ranks that are threads, or joins those that are not.
+ * crew.c - starts ranks that are threads, or joins ranks that are processes.
  *
- * Where they are threads the caller is rank 0, and each other rank is a thread
- * that opens a device of its own.  They share what is only read: the command,
- * the text, the table of NCCL's entry points.
+ * With threads the caller is rank 0, and each other rank is a thread that
+ * opens its own device.  They share what is only read: the command, the text,
+ * and the table of NCCL's entry points.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -46,7 +46,7 @@ static int load_nccl(struct crew *crew, const struct device *dev, char *error,
     return nccl_load(crew->path, &crew->nccl, error, error_bytes);
 }
 
-/* A rank among others: its communicator, then its modes. */
+/* Runs one of several ranks: opens its communicator, then runs its modes. */
 static int run_rank(struct crew *crew, struct modes *modes, struct ranks ranks)
 {
     const int number = ranks.rank;
@@ -179,7 +179,7 @@ static int make_id(struct crew *crew, char *error, size_t error_bytes)
     return -1;
 }
 
-/* This process is one of them. */
+/* Runs the rank of this process. */
 static int run_process(struct crew *crew, struct launch *launch,
                        struct modes *modes, char *error, size_t error_bytes)
 {

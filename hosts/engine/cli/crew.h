@@ -9,9 +9,9 @@
 #include "cli/launch.h"
 #include "cli/modes.h"
 
-/* Opens NCCL and the ranks that are threads, or joins those that are processes,
- * and runs all modes: modes is the caller's rank, whose device is open.  0, or
- * -1 when a rank has failed: each has said so on standard error. */
+/* Opens NCCL, starts or joins the other ranks, and runs all modes.  `modes` is
+ * of the caller's rank, whose device is open.  Returns 0, or -1 if a rank has
+ * failed; each such rank has said so on standard error. */
 int crew_run(struct launch *launch, struct modes *modes);
 
 #endif

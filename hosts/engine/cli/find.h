@@ -1,8 +1,8 @@
 /*
- * find.h - where the engine's companions lie: drivers, the library, the text.
+ * find.h - finds the engine's companions: drivers, the library, the text.
  *
- * In a build tree and in an installed tree alike the companions are looked
- * for beside the program first, so that a copy never mixes with another.
+ * In a build tree and in an installed tree, companions beside the program are
+ * found first, so that files of two installations are never mixed.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -18,8 +18,8 @@ enum companion {
     FIND_TEXT
 };
 
-/* The path of the first one that exists; where none does, what the loader
- * may still know, or the place it should have been. */
+/* Writes the path of the first companion that exists.  If none does, it writes
+ * a name that the loader may find, or the place where it should have been. */
 void find_companion(enum companion which, char *path, size_t path_bytes);
 
 #endif

@@ -1,8 +1,8 @@
 /*
  * json.h - writes JSON, value by value.
  *
- * Keys are NULL inside arrays.  Commas and indentation are the writer's; a
- * failed write shows when the file is closed.
+ * Keys are NULL inside arrays.  Commas and indentation are added here.  If a
+ * write fails, closing the file returns the failure.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -16,7 +16,7 @@
 struct json {
     FILE *file;
     int depth;
-    bool filled; /* the container that is open has a value already */
+    bool filled; /* the open container has a value already */
     bool flat;   /* inside an array of numbers: one line */
 };
 
@@ -26,7 +26,7 @@ void json_text(struct json *json, const char *key, const char *value);
 void json_real(struct json *json, const char *key, double value);
 void json_count(struct json *json, const char *key, uint64_t value);
 void json_bool(struct json *json, const char *key, bool value);
-/* An array on one line; %.9g keeps every bit of a float. */
+/* Writes an array on one line.  %.9g keeps every bit of a float. */
 void json_reals(struct json *json, const char *key, const double *values,
                 int n);
 void json_counts(struct json *json, const char *key, const uint64_t *values,

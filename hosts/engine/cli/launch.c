@@ -1,5 +1,5 @@
 /*
- * launch.c - finds out which rank this process is, or forks them.
+ * launch.c - finds out which rank this process is, or forks all ranks.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -20,7 +20,7 @@
 
 enum {
     EXIT_OF_A_RANK = 3,
-    GRACE_S = 10, /* for the others, at most, when one has failed */
+    GRACE_S = 10, /* at most, for the others after one has failed */
     NAP_NS = 20000000
 };
 
@@ -35,7 +35,7 @@ static const struct launcher {
     { "RANK", "WORLD_SIZE", "LOCAL_RANK" }, /* torchrun */
 };
 
-/* -1: it is not set, or no number. */
+/* The number in a variable; -1: it is not set, or no number. */
 static int number_of(const char *variable)
 {
     const char *text = getenv(variable);
@@ -49,7 +49,7 @@ static int number_of(const char *variable)
     return *end == '\0' && value < 1000000 ? (int)value : -1;
 }
 
-/* The launcher that has started more than one; NULL: none has. */
+/* The launcher that has started several ranks; NULL: there is none. */
 static const struct launcher *find_launcher(void)
 {
     for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]); i++) {
@@ -90,9 +90,9 @@ static int take_variables(struct launch *launch, const struct launcher *by,
     return 0;
 }
 
-/* ---- processes of the program's own -------------------------------------- */
+/* ---- processes that the program forks ------------------------------------ */
 
-/* What the handler ends; set before it is there. */
+/* What the signal handler ends.  It is set before the handler is. */
 static pid_t *volatile to_end;
 
 static void end_children(int number)
@@ -112,7 +112,7 @@ static void close_all(int (*pairs)[2], int n)
     }
 }
 
-/* The rank's ends of the sockets between rank 0 and each other. */
+/* Takes the rank's ends of the sockets between rank 0 and each other rank. */
 static void take_sockets(struct launch *launch, int (*pairs)[2])
 {
     for (int i = 1; i < launch->n; i++) {
@@ -207,7 +207,8 @@ int launch_connect(struct launch *launch, int limit_s, char *error,
 
 /* ---- waiting ------------------------------------------------------------- */
 
-/* The status of a rank that has ended; says so where it could not. */
+/* The exit status of a rank that has ended.  Reports a rank that was killed,
+ * since it could not do so itself. */
 static int status_of(int rank, int how)
 {
     if (WIFSIGNALED(how)) {
@@ -226,8 +227,8 @@ static double seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* Ends those who are still there so long after a rank has failed: they are
- * where nobody can tell them.  Whether that was so. */
+/* Ends the ranks that still run some time after another one has failed: they
+ * wait where no message reaches them.  Returns whether there were any. */
 static bool end_late(double failed, int limit_s)
 {
     if (failed == 0.0 || seconds() - failed <= limit_s) {
@@ -250,7 +251,7 @@ int launch_wait(struct launch *launch, int limit_s)
     double failed = 0.0;
 
     to_end = launch->children;
-    signal(SIGINT, SIG_IGN); /* the terminal has sent it to the ranks, too */
+    signal(SIGINT, SIG_IGN); /* the terminal sends it to the ranks too */
     signal(SIGTERM, end_children);
     while (left > 0) {
         for (int i = 0; i < launch->n; i++) {

@@ -1,6 +1,6 @@
 /*
- * launch.h - how the ranks of a run have come to be: threads of this process,
- * or processes that mpirun, torchrun or the program itself has started.
+ * launch.h - how the ranks of a run come to be: as threads of this process, or
+ * as processes that mpirun, torchrun or the program itself starts.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -13,31 +13,33 @@
 #include <sys/types.h>
 
 struct launch {
-    int rank, n;       /* of this process, where they are processes */
-    int local;         /* its number on this machine: which device it takes */
+    int rank, n;       /* of this process, if ranks are processes */
+    int local;         /* its number on this machine, which chooses its
+                          device */
     bool processes;
     struct lifeline line;
-    bool forked;                /* by the program itself */
+    bool forked;                /* by this program */
     bool waits;                 /* this process only waits for the ranks */
-    pid_t children[RANKS_MOST]; /* which are these */
+    pid_t children[RANKS_MOST]; /* the ranks, if it waits */
 };
 
-/* Looks for the variables of a launcher, which say how many ranks there are.
- * 0, or -1 with a sentence about the command line or the variables. */
+/* Reads the variables of a launcher, which say how many ranks there are.
+ * Returns 0, or -1 with a sentence about the command line or the variables. */
 int launch_find(struct launch *launch, struct command *command, char *error,
                 size_t error_bytes);
 
-/* Forks, where that was asked for: before any driver is loaded, as those do not
- * outlive a fork.  0, or -1 with a sentence. */
+/* Forks, if that was asked for.  This must come before any driver is loaded,
+ * because drivers do not work after a fork.  Returns 0, or -1 with a
+ * sentence. */
 int launch_begin(struct launch *launch, const struct command *command,
                  char *error, size_t error_bytes);
 
-/* Connects the processes.  0, or -1 with a sentence. */
+/* Connects the processes.  Returns 0, or -1 with a sentence. */
 int launch_connect(struct launch *launch, int limit_s, char *error,
                    size_t error_bytes);
 
-/* In the process that has forked: waits for all ranks, and returns the status
- * of the first that failed, or rank 0's. */
+/* In the process that has forked: waits for all ranks.  Returns the status of
+ * the first rank that failed, or else rank 0's. */
 int launch_wait(struct launch *launch, int limit_s);
 
 #endif

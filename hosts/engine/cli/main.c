@@ -35,7 +35,8 @@ enum {
 
 static volatile sig_atomic_t interrupted; /* the number of the signal */
 
-/* The run ends with its step; a second signal ends the program at once. */
+/* The first signal ends the run after its step, and a second one ends the
+ * program at once. */
 static void take_signal(int number)
 {
     interrupted = number;
@@ -43,7 +44,7 @@ static void take_signal(int number)
     signal(SIGTERM, SIG_DFL);
 }
 
-/* One that the parent has put aside, as nohup does, stays so. */
+/* A signal that the parent ignores, as nohup does, stays ignored. */
 static void catch_signals(void)
 {
     static const int numbers[] = { SIGINT, SIGTERM };
@@ -80,8 +81,8 @@ static bool keep_quiet(const struct options *options, enum mode mode, int step,
 
 /* ---- the run ------------------------------------------------------------ */
 
-/* What --driver asks for; else GRAPHHOOKS_DRIVER, which may be a path; else
- * NULL: what is there. */
+/* The driver that --driver asks for, or else GRAPHHOOKS_DRIVER, which may be a
+ * path, or else NULL for whatever exists. */
 static const char *asked_driver(const struct command *command)
 {
     const char *set = getenv("GRAPHHOOKS_DRIVER");
@@ -92,8 +93,8 @@ static const char *asked_driver(const struct command *command)
     return set != NULL && set[0] != '\0' ? set : NULL;
 }
 
-/* The software device has one for each rank, unless somebody has said how
- * many; it reads its environment when it is loaded. */
+/* Gives the software device one device for each rank, unless somebody has set
+ * their number.  It reads its environment when it is loaded. */
 static void ask_for_devices(const struct command *command)
 {
     char text[16];
@@ -106,7 +107,7 @@ static void ask_for_devices(const struct command *command)
     }
 }
 
-/* `path` is where the driver's path goes; it outlives the device. */
+/* `path` is room for the driver's path, and must outlive the device. */
 static int open_device(const struct command *command,
                        const struct launch *launch, struct device *dev,
                        char *path, size_t path_bytes)
@@ -152,7 +153,7 @@ static int load_text(const struct command *command, struct text *text,
     return 0;
 }
 
-/* `path` is where the library's path goes when nobody has given one. */
+/* `path` is room for the library's path if none was given. */
 static void find_library(struct command *command, char *path, size_t path_bytes)
 {
     if (command->options.library == NULL) {
@@ -161,13 +162,13 @@ static void find_library(struct command *command, char *path, size_t path_bytes)
     }
 }
 
-/* What would fail at the end is found before the start. */
+/* Finds before the start what would otherwise fail at the end. */
 static int check_ahead(const struct command *command, struct device *dev)
 {
     char error[4608];
 
     if (fflush(stdout) != 0) {
-        return EXIT_USAGE; /* end_output() says so */
+        return EXIT_USAGE; /* end_output() reports it */
     }
     if (output_check(command, error, sizeof(error)) != 0) {
         fprintf(stderr, "gh-engine: %s\n", error);
@@ -198,7 +199,7 @@ static bool has_run_graphs(const struct result *results, int n)
     return i < n;
 }
 
-/* The table and the files, of the n modes that have run. */
+/* Writes the table and the files of the n modes that have run. */
 static int report(const struct command *command, const struct device *dev,
                   const struct result *results, int n)
 {
@@ -224,7 +225,8 @@ static int report(const struct command *command, const struct device *dev,
     return report_all_equal(results, n) ? EXIT_EQUAL : EXIT_DIFFERENT;
 }
 
-/* Rank 0's results are those of all, and it alone reports them. */
+/* Runs all modes.  Rank 0's results are those of all ranks, and only rank 0
+ * reports them. */
 static int run_modes(const struct command *command, struct launch *launch,
                      struct device *dev, const struct text *text)
 {
@@ -249,7 +251,7 @@ static int run_modes(const struct command *command, struct launch *launch,
     return status;
 }
 
-/* A result that nobody can read is none. */
+/* Fails if the output could not be written. */
 static int end_output(int status)
 {
     if (fflush(stdout) == 0 && ferror(stdout) == 0) {
@@ -260,7 +262,7 @@ static int end_output(int status)
     return status == EXIT_EQUAL ? EXIT_USAGE : status;
 }
 
-/* Everything that a rank needs is there: its device, and its peers. */
+/* Runs a rank whose device and peers are there. */
 static int run_rank(const struct command *command, struct launch *launch,
                     const struct text *text)
 {

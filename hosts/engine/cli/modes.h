@@ -1,5 +1,5 @@
 /*
- * modes.h - all modes of a command line, one after the other, of one rank.
+ * modes.h - runs all modes of a command line on one rank, one after the other.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -11,17 +11,17 @@
 
 struct modes {
     const struct command *command;
-    struct options options; /* the command's, with the rank's own */
+    struct options options; /* the command's, with what is the rank's own */
     struct device *dev;
     const struct text *text;
     train_progress_fn *progress;
     struct result results[MAX_MODES + 1];
-    int n; /* that have run */
-    char error[1024]; /* why one has not: its name, and a sentence */
+    int n; /* modes that have run */
+    char error[1024]; /* the mode that failed, and a sentence */
 };
 
-/* 0, or -1 with modes->error; what has run is in results[] either way, to be
- * freed by modes_free(). */
+/* Returns 0, or -1 with modes->error.  In both cases results[] has the modes
+ * that have run, and modes_free() frees them. */
 int modes_run(struct modes *modes);
 void modes_free(struct modes *modes);
 

@@ -19,8 +19,9 @@ static int refuse(const char *option, const char *path, const char *rule,
     return -1;
 }
 
-/* Makes the file where there is none, and takes it away again, as the run may
- * end without one.  A pipe is opened once, for good. */
+/* Checks that a file can be written.  A file that it has to create is removed
+ * again, because the run may end without writing it.  A pipe is not opened
+ * here, because it can be opened only once. */
 static int check_path(const char *option, const char *path, char *error,
                       size_t error_bytes)
 {
@@ -42,7 +43,7 @@ static int check_path(const char *option, const char *path, char *error,
     return 0;
 }
 
-/* One would be written over the other. */
+/* Whether both paths are one file, so that one would overwrite the other. */
 static bool is_one_file(const char *a, const char *b)
 {
     struct stat of_a, of_b;
@@ -54,8 +55,8 @@ static bool is_one_file(const char *a, const char *b)
            of_a.st_ino == of_b.st_ino;
 }
 
-/* The file of --trace, when there will be one of that name: GRAPHHOOKS_TRACE
- * wins over it, and what % stands for is the library's to say. */
+/* The file of --trace, if there will be one with this name.  GRAPHHOOKS_TRACE
+ * wins over it, and only the library knows what % stands for. */
 static const char *trace_path(const struct command *command)
 {
     const char *path = command->options.trace;
@@ -99,7 +100,8 @@ int output_check(const struct command *command, char *error, size_t error_bytes)
     return check_trace_path(trace, error, error_bytes);
 }
 
-/* A file ends as the list of events does; a device still takes a byte. */
+/* Whether the trace is whole: a file must end as a list of events does, and a
+ * device must take a byte. */
 static bool is_whole(const char *path)
 {
     struct stat st;

@@ -1,10 +1,9 @@
 /*
- * output.h - the files of --json and --trace, looked at before the run and
- * after it.
+ * output.h - checks the files of --json and --trace before and after the run.
  *
- * A path is wrong before the first step, not after the last one.  The trace
- * is the library's to write, which says in its log what went wrong with it;
- * that a run has no whole trace is told by the file.
+ * A wrong path is reported before the first step and not after the last one.
+ * The library writes the trace, and logs what went wrong with it.  Whether the
+ * trace is whole is read from the file.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -13,11 +12,11 @@
 
 #include "cli/command.h"
 
-/* Before the run: 0; or -1 with a sentence that names the option. */
+/* Before the run.  Returns 0, or -1 with a sentence that names the option. */
 int output_check(const struct command *command, char *error,
                  size_t error_bytes);
 
-/* After it: whether the trace is whole, in the same words. */
+/* After the run.  Fails in the same way if the trace is not whole. */
 int output_check_trace(const struct command *command, char *error,
                        size_t error_bytes);
 

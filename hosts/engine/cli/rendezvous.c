@@ -1,8 +1,8 @@
 /*
  * rendezvous.c - see rendezvous.h.
  *
- * A caller says its rank, one byte, after eight that say who it is, so that
- * what else calls at that port is not taken for one.
+ * A caller sends eight bytes that identify the program, and then its rank in
+ * one byte.  So nothing else that connects to the port is taken for a rank.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -32,7 +32,8 @@ struct place {
     char name[160];
 };
 
-/* All ranks on one machine have the launcher as their parent. */
+/* A place on this machine, named after the launcher's process: all ranks on one
+ * machine have the launcher as their parent. */
 static void place_local(struct place *place)
 {
     struct sockaddr_un un = { .sun_family = AF_UNIX };
@@ -89,7 +90,8 @@ static int fail(const struct place *place, char *error, size_t error_bytes)
 
 /* ---- rank 0 -------------------------------------------------------------- */
 
-/* Takes one caller in; one that says nothing sensible is hung up on. */
+/* Takes one caller in.  Hangs up on one that does not send what a rank
+ * sends. */
 static int take_caller(struct lifeline *line, int at)
 {
     const int caller = accept(at, NULL, NULL);

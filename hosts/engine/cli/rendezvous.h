@@ -1,5 +1,5 @@
 /*
- * rendezvous.h - connects processes that somebody else has started.
+ * rendezvous.h - connects processes that a launcher has started.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -8,10 +8,10 @@
 
 #include "step/lifeline.h"
 
-/* Rank 0 listens and the others call: at MASTER_ADDR and MASTER_PORT where
- * both are set, and the port after that where torchrun listens there itself;
- * else at a local socket that has the number of the launcher's process, which
- * started them all.  0, or -1 with a sentence. */
+/* Rank 0 listens and the others call.  If MASTER_ADDR and MASTER_PORT are set,
+ * they are used, or the next port if torchrun itself listens on this one.
+ * Otherwise it is a local socket named after the launcher's process, which
+ * started them all.  Returns 0, or -1 with a sentence. */
 int rendezvous(struct lifeline *line, int limit_s, char *error,
                size_t error_bytes);
 

@@ -70,7 +70,8 @@ double report_quantile(const double *values, int n, double share)
     return result;
 }
 
-/* Against the first mode: "-" for itself, and of a run that was not whole. */
+/* Compares with the first mode.  "-" for the first mode itself, and if the run
+ * was not whole. */
 static const char *equal_word(const struct result *first,
                               const struct result *result, bool whole)
 {
@@ -95,7 +96,7 @@ static void print_row(const struct result *result, const char *equal)
            result->stats.eager_passes, equal);
 }
 
-/* Whether a mode has counted its passes. */
+/* Whether any mode has counted its passes. */
 static bool any_stats(const struct result *results, int n)
 {
     for (int i = 0; i < n; i++) {
@@ -106,7 +107,7 @@ static bool any_stats(const struct result *results, int n)
     return false;
 }
 
-/* What the columns are. */
+/* Explains the columns. */
 static void print_legend(const struct result *results, int n)
 {
     printf("step ms, host ms: medians of a step, and of issuing it%s\n",
@@ -124,7 +125,7 @@ static double mib(uint64_t bytes)
     return (double)bytes / 1048576.0;
 }
 
-/* Of the copies' time, at least. */
+/* How much of the copies' time was hidden, at least. */
 static double hidden_share(const gh_offload_stats *offload)
 {
     return offload->stalled_ns < offload->timed_ns
@@ -182,7 +183,7 @@ static const char *order_name(gh_overlap_order order)
     return order <= GH_OVERLAP_AUTO ? names[order] : "unknown";
 }
 
-/* Of a pair's communication, what its compute does not hide. */
+/* How much of a pair's communication its compute does not hide. */
 static double exposed(const gh_overlap_stats *overlap)
 {
     const double more = overlap->predicted_ns - overlap->compute_ns;
@@ -223,7 +224,7 @@ static void print_overlap(const struct result *result)
     printf("\n");
 }
 
-/* Device memory of each mode, where one of them offloads. */
+/* Prints the device memory of each mode, if one of them offloads. */
 static void print_memory(const struct result *results, int n)
 {
     bool offloads = false;
@@ -256,7 +257,7 @@ static void print_ranks(const struct result *results, int n)
     }
 }
 
-/* How many ranks shared sequences, and in how many microbatches. */
+/* Prints how many ranks shared sequences, and in how many microbatches. */
 static void print_cp(const struct options *options,
                      const struct result *result)
 {
@@ -282,7 +283,7 @@ double report_tokens_a_second(const struct result *result)
     return ms > 0.0 ? 1000.0 * tokens / ms : 0.0;
 }
 
-/* Where steps have other numbers of them. */
+/* Prints the tokens of a step, if steps have different numbers of them. */
 static void print_tokens(const struct command *command,
                          const struct result *results, int n)
 {
@@ -295,7 +296,7 @@ static void print_tokens(const struct command *command,
     }
 }
 
-/* What a person might take for more than it is. */
+/* Prints what keeps a reader from taking a number for more than it is. */
 static void print_remarks(const struct command *command,
                           const struct device *dev,
                           const struct result *results, int n)
@@ -334,7 +335,7 @@ static void print_remarks(const struct command *command,
     }
 }
 
-/* host ms: until the last call of the step was issued. */
+/* "host ms" is the time until the last call of the step was issued. */
 void report_table(const struct command *command, const struct device *dev,
                   const struct result *results, int n)
 {

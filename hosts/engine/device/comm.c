@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-/* Notes a failure, with NCCL's own words. */
+/* Notes a failure, with NCCL's text. */
 static int check(const struct comm *comm, const char *entry,
                  ncclResult_t result)
 {
@@ -31,7 +31,8 @@ static int refuse(const struct comm *comm)
     return device_fail(comm->dev, "the ranks have parted");
 }
 
-/* Nothing is called after a failure, nor of what was aborted. */
+/* Calls NCCL unless something has failed already, or the communicator was
+ * aborted. */
 #define COMM_CALL(comm, entry, ...) \
     ((comm)->dev->code != CUDA_SUCCESS \
          ? -1 \
@@ -166,8 +167,8 @@ void comm_pass_on(const struct comm *comm, const float *send, float *recv,
     comm_end(comm);
 }
 
-/* A nap is longer than most layers, and counts of tokens are waited for in
- * each of them. */
+/* How long to poll without sleeping.  A sleep is longer than most layers, and
+ * in each of these the counts of tokens are waited for. */
 #define SPIN_S 0.002
 
 static double seconds(void)
@@ -178,7 +179,7 @@ static double seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* What has become of it where nobody sees: an error of NCCL's own threads. */
+/* Asks for an error that no call has returned, from NCCL's own threads. */
 static int check_async(const struct comm *comm)
 {
     ncclResult_t result = ncclSuccess;
@@ -191,7 +192,8 @@ static int check_async(const struct comm *comm)
                : check(comm, "an operation between ranks", result);
 }
 
-/* A driver's own wait has no end while another rank is missing. */
+/* Polls the stream, because a driver's own wait does not end while another rank
+ * is missing. */
 static int poll_stream(const struct comm *comm, CUstream stream,
                        const struct comm_watch *watch)
 {
@@ -229,7 +231,7 @@ int comm_synchronize(const struct comm *comm, CUstream stream,
     if (comm->dev->code != CUDA_SUCCESS) {
         return -1;
     }
-    /* softnccl ends what can never end by itself */
+    /* softnccl ends waits that can never end */
     status = comm->dev->soft ? device_synchronize(comm->dev, stream)
                              : poll_stream(comm, stream, watch);
     return status == 0 ? check_async(comm) : -1;

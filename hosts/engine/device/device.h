@@ -16,12 +16,12 @@
 
 #include <stdbool.h>
 
-/* What is opened when nobody names another. */
+/* What is opened if nobody names another driver. */
 #define DEVICE_CUDA "libcuda.so.1"
 
 struct device {
     struct driver drv;
-    const char *path; /* what the driver was loaded from; the caller's */
+    const char *path; /* the driver's file; owned by the caller */
     bool soft;
     CUdevice id;
     bool retained;
@@ -30,11 +30,11 @@ struct device {
     CUfunction kernels[KERNEL_COUNT];
     int multiprocessors;
     char name[128];
-    CUresult code;   /* of the first failure; 0 while all is well */
-    char error[256]; /* and its sentence */
+    CUresult code;   /* of the first failure; 0: none so far */
+    char error[256]; /* the sentence of that failure */
 };
 
-/* Where work goes: a device and one of its streams. */
+/* A device and one of its streams, to which work goes. */
 struct queue {
     struct device *dev;
     CUstream stream;
@@ -50,15 +50,16 @@ struct queue {
  */
 int device_open(struct device *dev, const char *path, int ordinal);
 
-/* The first, of a driver table that is already filled. */
+/* Takes the first device of a driver whose table is already filled. */
 int device_open_driver(struct device *dev, bool soft);
 
 void device_close(struct device *dev);
 
-/* Notes a failure that is not the driver's, in a sentence of its own; -1. */
+/* Notes a failure of something other than the driver, with its own sentence.
+ * Returns -1. */
 int device_fail(struct device *dev, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* Notes a failure; 0 when code is CUDA_SUCCESS, else -1. */
+/* Notes a failure.  Returns 0 if code is CUDA_SUCCESS, else -1. */
 int device_check(struct device *dev, const char *entry, CUresult code);
 void device_forgive(struct device *dev);
 
@@ -68,7 +69,7 @@ void device_forgive(struct device *dev);
          ? -1 \
          : device_check(device, #entry, (device)->drv.entry(__VA_ARGS__)))
 
-/* NULL once something has failed.  Frees take NULL and never fail. */
+/* Returns NULL once something has failed.  Frees take NULL and never fail. */
 void *device_alloc(struct device *dev, size_t bytes);
 void device_free(struct device *dev, void *address);
 void *device_alloc_host(struct device *dev, size_t bytes);

@@ -44,7 +44,7 @@ void exchange_all_to_all(struct exchange *exchange, const float *send,
     const struct comm *comm = exchange->comm;
 
     if (comm->dev == NULL || comm->dev->code != CUDA_SUCCESS) {
-        return; /* it has been aborted, or something has failed */
+        return; /* it was aborted, or something failed */
     }
     if (exchange->carry != NULL) {
         (void)exchange->carry(exchange->user, send, recv, counts, stream);
