@@ -1,14 +1,14 @@
 /*
- * kernels_cpu.c - kernels.cu as C, and the rows that the software device
- * takes in place of PTX.
+ * kernels_cpu.c - kernels.cu as C, and the table that the software device
+ * takes instead of PTX.
  *
  * A row's run() loops over the blocks of the grid; its touch() names the
  * ranges that kernels.def gives.  Both are made from that one table.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
-/* Here and not in the flags: CFLAGS of whoever builds come after ours, and
- * -O2 leaves the tiles unvectorized.  clang does them at -O2. */
+/* This is here and not in the flags, because the CFLAGS of whoever builds come
+ * after ours, and gcc's -O2 does not vectorize the tiles.  clang's -O2 does. */
 #if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
 #pragma GCC optimize("O3")
 #endif
@@ -23,7 +23,7 @@ const struct engine_kernel_row engine_kernels[KERNEL_COUNT] = {
 #undef ENGINE_KERNEL
 };
 
-/* Elements of a strided batch, from the first to the last. */
+/* How many elements there are from the first to the last of a strided batch. */
 static size_t span(int rows, int cols, int ld, int outer, int outer_stride,
                    int inner, int inner_stride)
 {

@@ -2,10 +2,10 @@
  * backward.c - the head, the parts, the embedding: one microbatch backward.
  *
  * A part's backward has two halves.  The first makes the gradient of what the
- * part read, and leaves behind what the second reads, which adds to the
- * gradients of the part's weights.  Both at once or the second much later:
- * the same kernels with the same numbers, in the order of the microbatches,
- * which the schedule keeps across streams.
+ * part read, and leaves behind what the second half reads.  The second adds to
+ * the gradients of the part's weights.  Whether it runs at once or much later,
+ * it is the same kernels with the same numbers, in the order of the
+ * microbatches, which the schedule keeps across streams.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -13,7 +13,7 @@
 
 #include <math.h>
 
-/* head_forward left the gradient of the logits in their place. */
+/* head_forward has replaced the logits by their gradient. */
 void head_backward(const struct work *work, const float *x, float *dx)
 {
     const struct model *model = work->model;
@@ -29,7 +29,8 @@ void head_backward(const struct work *work, const float *x, float *dx)
                NULL, dx);
 }
 
-/* Reads the gradient of the context where that of the norm goes later. */
+/* Reads the gradient of the context from d_norm, where the gradient of the norm
+ * is written later. */
 static void attention_backward(const struct work *work,
                                const struct attn_buffers *buffers)
 {
@@ -185,7 +186,7 @@ void parts_backward(const struct work *work, int first, int last,
         if (work_before(work, i, false) != 0) {
             return;
         }
-        /* What was offloaded has come back to another place. */
+        /* What was offloaded has come back to another address. */
         in = i == first && x != was ? x : set_part_out(work->set, i - 1);
         if (halves != HALF_WGRAD) {
             part_dgrad(work, part, in, dy, dx);
@@ -200,7 +201,7 @@ void parts_backward(const struct work *work, int first, int last,
     }
 }
 
-/* dw[index[i]] += dx[i], rows in their order. */
+/* Adds dw[index[i]] += dx[i], in the order of the rows. */
 static void add_rows(const struct work *work, const int *index, const float *dx,
                      float *dw, int n)
 {

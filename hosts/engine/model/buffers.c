@@ -20,16 +20,17 @@ const char *const saved_names[SAVED_MODULES + 1] = {
 };
 
 enum {
-    SAVED_A_PART = 12 /* most tensors that one keeps */
+    SAVED_A_PART = 12 /* the most tensors that a part keeps */
 };
 
-/* What a part keeps for its backward: in the set, or, where its module is
- * offloaded, wherever it is placed in each pass. */
+/* What a part keeps for its backward.  It is in the set; if its module is
+ * offloaded, each pass places it elsewhere. */
 struct keeper {
     struct cutter *cutter;
     struct set *set;
     unsigned offload;
-    int first, part; /* who writes it, and whose backward reads it */
+    int first, part; /* the part that writes it, and the part whose backward
+                        reads it */
 };
 
 static void keep(const struct keeper *keeper, enum saved_module module,
@@ -135,7 +136,7 @@ static void cut_mlp(const struct keeper *keeper, const struct config *config,
     keep(keeper, SAVED_MLP_ACT, &mlp->gelu, rows * WIDEN * c);
 }
 
-/* `before` is the part before; NULL: the residual is not of this set. */
+/* `before` is the part before; NULL: the residual is not in this set. */
 static void cut_router(struct cutter *cutter, const struct config *config,
                        struct moe_buffers *moe,
                        const struct part_buffers *before)
@@ -171,7 +172,7 @@ static void cut_moe(const struct keeper *keeper, const struct config *config,
     const size_t inner = (size_t)config_expert(config);
     struct keeper dispatched = *keeper, experts = *keeper;
 
-    dispatched.first = keeper->part + 1; /* of preprocess: the next one */
+    dispatched.first = keeper->part + 1; /* the part after preprocess */
     dispatched.part = keeper->part + 2;
     experts.first = experts.part = keeper->part + 2;
 
@@ -195,8 +196,8 @@ static void cut_moe(const struct keeper *keeper, const struct config *config,
     moe->d_norm = cut(cutter, rows * c);
 }
 
-/* A part that ends in the residual stream has a hidden state of its own.
- * Where an MLP follows in the layer, that is what its norm keeps. */
+/* Gives a part that ends in the residual stream its own hidden state.  If an
+ * MLP follows in the layer, the MLP's norm keeps that state. */
 static void cut_hidden(const struct keeper *keeper, const struct model *model,
                        struct part_buffers *buffers)
 {
@@ -215,7 +216,8 @@ static void cut_hidden(const struct keeper *keeper, const struct model *model,
     buffers->d_in = cut(keeper->cutter, n);
 }
 
-/* What dispatch writes is its output, too. */
+/* Also sets the second pointer of a saved tensor: what dispatch writes is its
+ * output too. */
 static void place_also(struct set *set, float **at, float **also)
 {
     for (int i = 0; i < set->n_saved; i++) {
@@ -276,8 +278,9 @@ static void cut_part(struct set *set, const struct model *model,
     }
 }
 
-/* The gradient of what the experts' sum is added to is the one that post is
- * given.  The next part leaves it in the set; the head does not. */
+/* The gradient of what the experts' sum is added to is the gradient that post
+ * is given.  The next part leaves it in the set, but the head does not, so then
+ * it has memory of its own. */
 static void cut_d_base(struct set *set, const struct model *model,
                        struct cutter *cutter)
 {
@@ -415,7 +418,7 @@ static int init_host_counts(struct set *set, const struct model *model)
     return 0;
 }
 
-/* The lists of pointers; -1 when memory ran out. */
+/* Makes the lists of pointers.  Returns -1 when memory ran out. */
 static int make_lists(struct set *set, const struct model *model)
 {
     const size_t layers = (size_t)model->config.layers;
@@ -436,7 +439,7 @@ static int make_lists(struct set *set, const struct model *model)
                : 0;
 }
 
-/* Cuts memory that is nowhere, for the sizes of what is kept. */
+/* Runs the cutting without memory, to find the sizes of what is kept. */
 int set_measure_saved(const struct model *view, size_t **bytes_p)
 {
     struct cutter cutter = { .base = (char *)(uintptr_t)256 };

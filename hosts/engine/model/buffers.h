@@ -41,8 +41,8 @@ struct mla_buffers {
     float *d_rope, *d_norm;             /* rope, hidden */
 };
 
-/* inner channels, each with `state` numbers that a step carries on.  Where
- * ranks share sequences each has all rows of them but for the norm's. */
+/* `inner` channels, each with `state` numbers that a step carries on.  If ranks
+ * share sequences, each rank has all rows of them, except for the norm's. */
 struct mamba_buffers {
     float *norm, *mean, *rstd; /* hidden, 1, 1 */
     float *xz;                 /* 2 inner: to convolve, and the gate */
@@ -55,7 +55,8 @@ struct mamba_buffers {
     float *d_y, *d_u, *d_dt;   /* inner */
     float *d_dt_low, *d_bc;    /* dt_rank, 2 state */
     float *d_states, *d_norm;  /* state x inner, hidden */
-    float *d_xz_own;           /* 2 inner, of this rank's rows; NULL: d_xz is */
+    float *d_xz_own;           /* 2 inner, of this rank's rows; NULL: d_xz has
+                                  them */
 };
 
 struct mlp_buffers {
@@ -65,9 +66,9 @@ struct mlp_buffers {
 };
 
 /*
- * Parts of a mixture of experts hand more to each other than one hidden
- * state, so all of it lies here, where a later part finds it whoever ran the
- * earlier one.  choices = rows x top_k; slots are rows in the experts' order.
+ * Parts of a mixture of experts hand each other more than one hidden state.
+ * All of it is here, so that a later part finds it whoever ran the earlier
+ * one.  choices = rows x top_k; slots are rows in the experts' order.
  */
 struct moe_buffers {
     /* router */
@@ -81,8 +82,9 @@ struct moe_buffers {
     int *counts, *first; /* experts */
     int *slot;           /* of every choice; -1: dropped */
     int *source;         /* the choice in every slot; -1: padding */
-    int *all_counts;     /* ep x experts, as every rank has counted */
-    int *counts_host;    /* pinned: those or counts, when the host reads */
+    int *all_counts;     /* ep x experts, as counted by every rank */
+    int *counts_host;    /* pinned: all_counts or counts, if the host reads
+                            them */
     /* dispatch, experts, combine; room: slots, or what comes of other ranks */
     float *dispatched;  /* room x c */
     float *wide, *gelu; /* room x inner */
@@ -90,7 +92,7 @@ struct moe_buffers {
     float *combined;    /* choices x c */
     /* backward, from post to dispatch */
     const float *d_base; /* c */
-    float *d_base_own;   /* where post keeps it; NULL: it lies with the set */
+    float *d_base_own;   /* where post keeps it; NULL: it is in the set */
     float *d_prob;       /* choices */
     float *d_combined;   /* choices x c */
     float *d_expert_out, *d_dispatched; /* room x c */
@@ -101,9 +103,9 @@ struct moe_buffers {
     float *d_norm_sum;          /* c: d_norm and what the router adds */
 };
 
-/* Of sequences that several ranks share, for the part at hand: its tokens' keys
- * and values, one after the other, and those of all ranks; in a ring the first
- * two blocks take turns. */
+/* For sequences that several ranks share, for the current part: the keys and
+ * values of this rank's tokens, one after the other, and those of all ranks.
+ * In a ring the first two blocks take turns. */
 struct spread_buffers {
     int *places;                 /* 1: of this rank's tokens among all ranks' */
     int *keys;                   /* cp: of all ranks' tokens */
@@ -116,8 +118,9 @@ struct spread_buffers {
     float *own_rows, *all_rows;  /* 2 inner; the same of cp ranks */
 };
 
-/* Where ranks divide the experts: this rank's rows in the experts' order, on
- * their way out and after they have come back.  Of the exchange at hand. */
+/* If ranks divide the experts: this rank's rows in the experts' order, before
+ * they are sent and after they have come back.  They are of the current
+ * exchange. */
 struct exchange_buffers {
     float *out, *back; /* slots x c */
 };
@@ -140,24 +143,24 @@ struct set {
     struct saved *saved; /* of modules that are offloaded */
     int n_saved;
 
-    int *starts; /* 1: of each token's document; NULL: there are none */
-    struct spread_buffers spread; /* NULLs: no sequence is shared */
-    struct exchange_buffers exchange; /* NULLs: no experts are divided */
+    int *starts; /* 1: where each token's document begins; NULL: no documents */
+    struct spread_buffers spread; /* NULLs if no sequence is shared */
+    struct exchange_buffers exchange; /* NULLs if no experts are divided */
 
     /* the head */
     float *norm, *mean, *rstd, *logits, *losses, *d_norm;
 
-    /* what no gradient of a weight is made of: all parts share it */
+    /* all parts share this: no weight's gradient is made from it */
     float *d_probs;   /* batch x heads x seq x keys */
     float *d_q, *d_k; /* qk: of latent attention */
     float *d_gated;   /* inner: of a Mamba layer */
 };
 
-/* 0, or -1 with dev->error set and nothing kept. */
+/* Returns 0, or -1 with dev->error set and nothing kept. */
 int set_init(struct set *set, const struct model *model, struct device *dev);
 void set_free(struct set *set);
-/* The bytes of each of set.saved, of a microbatch of the view's length; the
- * caller's to free.  0, or -1 when memory ran out. */
+/* The bytes of each of set.saved for a microbatch of the view's length.  The
+ * caller frees them.  Returns 0, or -1 when memory ran out. */
 int set_measure_saved(const struct model *view, size_t **bytes_p);
 
 static inline float *set_part_out(const struct set *set, int part)
@@ -165,7 +168,7 @@ static inline float *set_part_out(const struct set *set, int part)
     return set->parts[part].out;
 }
 
-/* One for every part: a run of parts, whatever its length, never overwrites
+/* Each part has its own: a run of parts, whatever its length, never overwrites
  * the gradient that it was given, and so can be run again. */
 static inline float *set_part_gradient(const struct set *set, int part)
 {

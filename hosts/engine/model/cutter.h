@@ -1,5 +1,5 @@
 /*
- * cutter.h - how one allocation becomes a set's buffers.
+ * cutter.h - cuts one allocation into a set's buffers.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -11,7 +11,7 @@
 struct model;
 struct set;
 
-/* Walked twice: with no base it only measures. */
+/* Cuts twice.  Without a base it only measures. */
 struct cutter {
     char *base;
     size_t used;
@@ -33,8 +33,8 @@ static inline int *cut_ints(struct cutter *cutter, size_t count)
     return (int *)(void *)cut(cutter, count);
 }
 
-/* What the gradients of all parts' weights are made of: one part's after the
- * other's where they are kept, else one over the other. */
+/* Cuts what the gradients of all parts' weights are made from.  If they are
+ * delayed, each part has its own piece; otherwise all parts share one. */
 void cut_gradients(struct set *set, const struct model *model,
                    struct cutter *cutter);
 

@@ -1,14 +1,15 @@
 /*
- * dispatch.c - tokens on their way to the experts, and back, both ways.
+ * dispatch.c - sends tokens to the experts and back, forward and backward.
  *
- * On one rank that has all experts a gather is the whole way.  Where ranks
- * divide them, each puts its rows in the experts' order, which is that of
- * their ranks too, and sends every rank its run.  What comes lies by the
- * rank that it is of, then by expert, and is worked on where it lies.
+ * If one rank has all experts, a gather is enough.  If ranks divide them, each
+ * rank puts its rows in the experts' order, which is also the order of the
+ * experts' ranks, and sends every rank its run.  Received rows are ordered by
+ * the rank that sent them and then by expert, and are worked on where they
+ * are.
  *
- * Dropless ranks tell each other how many rows go where; the host has to know
- * before it sends, and so waits, once a layer.  With drop_and_pad all experts
- * have as many, and nobody waits.
+ * Dropless ranks tell each other how many rows go where.  The host has to know
+ * that before it sends, so it waits once in each layer.  With drop_and_pad all
+ * experts get equally many rows, and nobody waits.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -23,8 +24,9 @@ enum way {
 
 /* ---- counts -------------------------------------------------------------- */
 
-/* Every rank sends each of its rows once: what else a rank tells, it tells
-   because something has failed there, and rows are not counted by it. */
+/* Whether the counts are valid.  Every rank sends each of its rows once.  Other
+ * counts mean that something has failed on that rank, so they must not be
+ * used. */
 static bool counts_hold(const struct config *config, const int *counts,
                         size_t ranks)
 {
@@ -46,7 +48,8 @@ static bool counts_hold(const struct config *config, const int *counts,
     return true;
 }
 
-/* The stream is waited for, but not ranks that never come. */
+/* Reads the counts.  Waits for the stream, but not for ranks that never
+ * come. */
 static void read_counts(const struct work *work, const int *counts,
                         size_t ranks, int *counts_host)
 {
@@ -134,7 +137,8 @@ void dispatch_clear(const struct work *work, const struct moe_buffers *buffers,
 
 /* ---- rows ---------------------------------------------------------------- */
 
-/* y = rows of x by a map; share choices of one row are one row of x. */
+/* Makes y of rows of x by a map.  `share` choices of one row use the same row
+ * of x. */
 static void gather(const struct work *work, const float *x, int x_rows,
                    const int *map, int share, float *y, int rows)
 {
@@ -146,7 +150,8 @@ static void gather(const struct work *work, const float *x, int x_rows,
            .share = share);
 }
 
-/* What rank i has for the experts of rank j, of all ranks: floats. */
+/* Exchanges rows between all ranks: as many as rank i has for the experts of
+ * rank j.  Counts are in floats. */
 static void exchange(const struct work *work, const struct moe_buffers *buffers,
                      enum way way, const float *send, float *recv)
 {
@@ -168,7 +173,7 @@ static void exchange(const struct work *work, const struct moe_buffers *buffers,
     exchange_all_to_all(work->ep, send, recv, counts, work->queue.stream);
 }
 
-/* Rows by choice to rows of the experts, wherever those are. */
+/* Sends rows, one for each choice, to their experts, wherever these are. */
 static void send_rows(const struct work *work,
                       const struct moe_buffers *buffers, const float *x,
                       int x_rows, int share, float *y)
@@ -184,7 +189,7 @@ static void send_rows(const struct work *work,
     exchange(work, buffers, TO_EXPERTS, work->set->exchange.out, y);
 }
 
-/* Rows of this rank's tokens, in the experts' order. */
+/* Brings the rows of this rank's tokens back, in the experts' order. */
 static const float *bring_back(const struct work *work,
                                const struct moe_buffers *buffers,
                                const float *rows)

@@ -24,7 +24,7 @@ static struct gemm_args args_of(const struct product *product)
     };
 }
 
-/* Every expert has as many rows. */
+/* Products for experts that all have equally many rows. */
 static void product_padded(const struct work *work,
                            const struct product *product, int rows)
 {
@@ -40,7 +40,7 @@ static void product_padded(const struct work *work,
     gemm(&work->queue, product->form, args);
 }
 
-/* The host knows the rows: a product for every expert that has any. */
+/* Products if the host knows the rows: one for every expert that has any. */
 static void product_by_host(const struct work *work,
                             const struct product *product, const int *counts)
 {
@@ -65,8 +65,8 @@ static void product_by_host(const struct work *work,
     }
 }
 
-/* The same of rows that came of several ranks: each rank's lie together, by
- * expert.  What weights' gradients are made of adds up in their order. */
+/* Products of rows that came from several ranks.  They are ordered by rank and
+ * then by expert.  Gradients of weights are added up in this order. */
 static void product_by_rank(const struct work *work,
                             const struct product *product,
                             const struct moe_buffers *buffers)
@@ -95,7 +95,8 @@ static void product_by_rank(const struct work *work,
     }
 }
 
-/* The device knows: a grid for the most that one expert may have. */
+/* Products if only the device knows the rows: the grid is for the most that one
+ * expert may have. */
 static void product_by_device(const struct work *work,
                               const struct product *product,
                               const struct moe_buffers *buffers)

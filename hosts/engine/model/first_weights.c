@@ -1,8 +1,8 @@
 /*
- * first_weights.c - the first values of all weights, from the seed.
+ * first_weights.c - the first values of all weights, made from the seed.
  *
- * Ranks that divide the experts make those of all, and take their own, so that
- * a seed means one model however it is divided.
+ * Ranks that divide the experts make the values of all experts and take their
+ * own, so that a seed means the same model however it is divided.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* More than a number that is normed, or its change in some thousand steps,
- * takes away from the first expert's score. */
+/* A score for the first expert that is never outweighed: not by a normed
+ * number, nor by its change in some thousand steps. */
 #define BUSY 16.0f
 
 /* splitmix64: small, and the same everywhere. */
@@ -26,8 +26,9 @@ static uint64_t next_random(uint64_t *state)
     return z ^ (z >> 31);
 }
 
-/* Near enough to normal: twelve uniform numbers less six.  No libm, so that
- * the first weights are the same bits on every machine. */
+/* Near enough to a normal distribution: the sum of twelve uniform numbers,
+ * minus six.  It needs no libm, so the first weights are the same bits on every
+ * machine. */
 static float next_normal(uint64_t *state)
 {
     float sum = -6.0f;
@@ -71,7 +72,7 @@ static void first_weights_of_attn(const struct model *model, int layer,
     fill_normal(w + mla->out_w, c * c, residual, state);
 }
 
-/* Steps of about a tenth; states that forget at different speeds. */
+/* Gives steps of about a tenth, and states that forget at different speeds. */
 static void first_weights_of_mamba(const struct model *model, int layer,
                                    float residual, float *w, uint64_t *state)
 {
@@ -98,7 +99,7 @@ static void first_weights_of(const struct model *model, const struct part *part,
     const struct moe_weights *moe = &model->moe[part->layer];
     const size_t c = (size_t)config->hidden;
     const size_t expert = c * (size_t)config_expert(config);
-    /* What adds to the residual stream starts smaller in deeper models. */
+    /* What adds to the residual stream begins smaller in deeper models. */
     const float residual = 0.02f / sqrtf(2.0f * (float)config->layers);
 
     switch (part->kind) {
@@ -113,7 +114,8 @@ static void first_weights_of(const struct model *model, const struct part *part,
         fill(w + moe->norm_g, c, 1.0f);
         if (config->busy_expert) {
             w[moe->norm_b] = BUSY;
-            w[moe->router_w] = 1.0f; /* of the first number, to the first */
+            w[moe->router_w] = 1.0f; /* from the first column to the first
+                                        expert */
         }
         if (config->shared_expert) {
             fill_normal(w + moe->shared_down, expert, residual, state);
@@ -143,7 +145,7 @@ static void make_first_weights(const struct model *model, float *w)
     }
 }
 
-/* A rank's own of both matrices of all experts. */
+/* Takes a rank's own experts out of both matrices of all experts. */
 static void take_experts(const struct model *model, int layer,
                          const struct model *whole, const float *all, float *w)
 {
@@ -158,7 +160,7 @@ static void take_experts(const struct model *model, int layer,
            n * sizeof(*w));
 }
 
-/* Of the model whose experts are not divided. */
+/* Takes a rank's own weights out of the model with all experts. */
 static void take_own(const struct model *model, const struct model *whole,
                      const float *all, float *w)
 {

@@ -21,7 +21,7 @@ void embed_forward(const struct work *work, const int *tokens, float *x)
            .seq = config_keys(&model->config), .cols = cols, .vocab = VOCAB);
 }
 
-/* probs = softmax(q k^T / sqrt(d)), context = probs v, for every head */
+/* For every head: probs = softmax(q k^T / sqrt(d)), context = probs v. */
 static void attention_forward(const struct work *work,
                               const struct attn_buffers *buffers)
 {
@@ -84,7 +84,7 @@ static void mlp_forward(const struct work *work, int layer, const float *x,
                    weights->down_b, x, out, c);
 }
 
-/* Every part finds them in the set. */
+/* Puts where documents begin into the set, where every part finds it. */
 static void find_documents(const struct work *work)
 {
     const struct config *config = &work->model->config;

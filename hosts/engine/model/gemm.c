@@ -10,15 +10,16 @@ struct tile {
     enum engine_kernel kernels[3]; /* by form */
 };
 
-/* The largest first. */
+/* Ordered from the largest to the smallest. */
 static const struct tile tiles[] = {
     { 128, { KERNEL_gemm_nn_128, KERNEL_gemm_nt_128, KERNEL_gemm_tn_128 } },
     { 64, { KERNEL_gemm_nn_64, KERNEL_gemm_nt_64, KERNEL_gemm_tn_64 } },
     { 32, { KERNEL_gemm_nn_32, KERNEL_gemm_nt_32, KERNEL_gemm_tn_32 } },
 };
 
-/* The largest tile that still gives every multiprocessor one; a CPU has few
- * registers, so there 128 is too large.  Tiles never change a result. */
+/* Chooses the largest tile that still gives every multiprocessor one.  A CPU
+ * has few registers, so there 128 is too large.  Tiles never change a
+ * result. */
 static const struct tile *choose(const struct device *dev,
                                  const struct gemm_args *args)
 {

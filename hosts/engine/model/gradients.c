@@ -1,5 +1,5 @@
 /*
- * gradients.c - the gradients that a part's backward makes for itself.
+ * gradients.c - the gradients that a part's backward makes for its own use.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -58,7 +58,7 @@ static void cut_router_gradients(struct cutter *cutter,
     moe->d_norm_sum = cut(cutter, rows * (size_t)config->hidden);
 }
 
-/* What the gradients of a part's weights are made of. */
+/* Cuts what the gradients of a part's weights are made from. */
 static void cut_part_gradients(struct set *set, const struct model *model,
                                struct cutter *cutter, const struct part *part)
 {

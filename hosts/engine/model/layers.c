@@ -1,5 +1,5 @@
 /*
- * layers.c - what every model is made of: its layers, and their parts.
+ * layers.c - the layers of every model, and their parts.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -43,7 +43,7 @@ int layer_parts(enum layer_kind kind, const enum part_kind **parts_p)
     return rows[kind].n;
 }
 
-/* Of a pattern's letter; -1 for another one. */
+/* The kind of a pattern's letter; -1: it is no such letter. */
 static int kind_of_letter(char letter)
 {
     switch (letter) {
@@ -77,7 +77,7 @@ enum layer_kind layer_kind(const struct config *config, int layer)
     switch (config->model) {
     case MODEL_MOE:
         return layer < config->dense_layers ? LAYER_DENSE : LAYER_MOE;
-    case MODEL_MLA: /* with experts where they are asked for */
+    case MODEL_MLA: /* with experts if they are asked for */
         return config->experts == 0 || layer < config->dense_layers
                    ? LAYER_DENSE
                    : LAYER_MOE;

@@ -110,7 +110,7 @@ void norm_wgrad(const struct work *work, const float *dy, const float *x,
            .cols = cols);
 }
 
-/* No rows may have come to a rank's experts. */
+/* n is 0 if no rows have come to this rank's experts. */
 void gelu_forward(const struct work *work, const float *x, float *y, size_t n)
 {
     if (n == 0) {

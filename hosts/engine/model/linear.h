@@ -1,5 +1,5 @@
 /*
- * linear.h - what both directions of a part are made of.
+ * linear.h - what forward and backward of a part are made of.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -8,13 +8,13 @@
 
 #include "model/parts.h"
 
-/* y = x w + b, and + add when that is not NULL; x is rows x in. */
+/* y = x w + b + add; `add` may be NULL.  x is rows x in. */
 void linear_forward(const struct work *work, const float *x, int in, size_t w,
                     size_t b, const float *add, float *y, int out);
 
-/* Backward comes in two halves: dx from dy, and + add when that is not NULL,
- * which may be dx itself; and what x and dy add to the gradients of w and b.
- * `b` may be NO_BIAS. */
+/* Backward comes in two halves.  dgrad makes dx from dy and adds `add`, which
+ * may be NULL, or dx itself.  wgrad adds to the gradients of w and b, from x
+ * and dy.  `b` may be NO_BIAS. */
 void linear_dgrad(const struct work *work, const float *dy, int out, size_t w,
                   const float *add, float *dx, int in);
 void linear_wgrad(const struct work *work, const float *x, int in,
@@ -22,7 +22,7 @@ void linear_wgrad(const struct work *work, const float *x, int in,
 #define NO_BIAS SIZE_MAX
 
 void gelu_forward(const struct work *work, const float *x, float *y, size_t n);
-/* d is the gradient of y, then of x. */
+/* d is the gradient of y before, and of x afterwards. */
 void gelu_backward(const struct work *work, const float *x, float *d, size_t n);
 
 void norm_forward(const struct work *work, const float *x, int cols,
@@ -35,9 +35,9 @@ void norm_wgrad(const struct work *work, const float *dy, const float *x,
                 int cols, size_t gamma, size_t beta, const float *mean,
                 const float *rstd);
 
-/* One part.  x is what it reads, dy the gradient of what it wrote; the parts
- * between a router and its post read the set's, and ignore x.  The dgrad half
- * leaves in the set what the wgrad half reads. */
+/* The functions of one part.  x is what it reads, and dy the gradient of what
+ * it wrote.  The parts between a router and its post read from the set, and
+ * ignore x.  dgrad leaves in the set what wgrad reads. */
 void mla_forward(const struct work *work, int layer, const float *x,
                  float *out);
 void mla_dgrad(const struct work *work, int layer, const float *x,
@@ -57,8 +57,8 @@ void moe_dgrad(const struct work *work, const struct part *part, const float *x,
 void moe_wgrad(const struct work *work, const struct part *part,
                const float *x);
 
-/* C = A B for every expert; rows of A and C are slots, B is a weight.  In
- * GEMM_TN the weight is C, which is added to, and m is its rows. */
+/* C = A B for every expert; the rows of A and C are slots, and B is a weight.
+ * With GEMM_TN C is the weight, which is added to, and m is its rows. */
 struct product {
     enum gemm_form form;
     const float *a, *b;
@@ -69,10 +69,10 @@ struct product {
 void experts_product(const struct work *work, const struct moe_buffers *buffers,
                      const struct product *product);
 
-/* The batch x heads products of attention, over strided views. */
+/* A strided view, for the products of attention in every batch and head. */
 struct view {
     const float *data;
-    int ld, outer, inner; /* row pitch; pitch of the batch; of the heads */
+    int ld, outer, inner; /* pitch of rows, of the batch, of the heads */
 };
 
 /* A head's columns of a rows x (n * hidden) matrix, from column `first`. */
@@ -85,7 +85,8 @@ static inline struct view view_heads(const struct config *config,
                           .inner = config->hidden / config->heads };
 }
 
-/* The same where a row is ld wide and a head's columns are `head` apart. */
+/* The columns of a head, if a row is `ld` wide and heads are `head` columns
+ * apart. */
 static inline struct view view_of(const struct config *config,
                                   const float *data, int ld, int head)
 {
@@ -94,7 +95,7 @@ static inline struct view view_of(const struct config *config,
     };
 }
 
-/* seq x seq scores for every head. */
+/* The seq x seq scores of every head. */
 static inline struct view view_scores(const struct config *config,
                                       const float *data)
 {
@@ -106,7 +107,7 @@ static inline struct view view_scores(const struct config *config,
                           .inner = one };
 }
 
-/* c = alpha a b, per head; n columns, sums of k. */
+/* c = alpha a b for each head, with n columns and sums of k. */
 void heads_product(const struct work *work, enum gemm_form form, int n, int k,
                    enum gemm_causal causal, float alpha, struct view a,
                    struct view b, struct view c);

@@ -1,16 +1,17 @@
 /*
- * mamba.c - a Mamba layer, both ways: in, convolve, scan, gate, out.
+ * mamba.c - a Mamba layer, forward and backward: in, convolve, scan, gate,
+ * out.
  *
- * The state runs through a whole sequence.  Where ranks share one, each has all
- * of it between in and out: what goes in is gathered, and of what comes out a
- * rank takes its own rows.  All do the same work there, so that only the first
- * adds to the gradients of the weights in between.
+ * The state runs through a whole sequence.  If ranks share a sequence, each
+ * has all of it between `in` and `out`: the input is gathered, and each rank
+ * takes its own rows of the result.  All ranks do the same work in between, so
+ * only the first adds to the gradients of the weights there.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "model/spread.h"
 
-/* What every step does with the state is read off the convolved channels. */
+/* Computes from the convolved channels what each step does to the state. */
 static void select_forward(const struct work *work,
                            const struct mamba_weights *weights,
                            const struct mamba_buffers *buffers)
@@ -27,7 +28,7 @@ static void select_forward(const struct work *work,
                    NULL, buffers->dt, inner);
 }
 
-/* From xz to gated. */
+/* Goes from xz to gated. */
 static void core_forward(const struct work *work,
                          const struct mamba_weights *weights,
                          const struct mamba_buffers *buffers)
@@ -56,7 +57,7 @@ static void core_forward(const struct work *work,
         .inner = inner, .state = config->state);
 }
 
-/* The same work on whole sequences; `model` is where its sizes go. */
+/* The same work, but on whole sequences.  `model` is room for its sizes. */
 static struct work whole_of(const struct work *work, struct model *model)
 {
     struct work whole = *work;
@@ -69,7 +70,8 @@ static struct work whole_of(const struct work *work, struct model *model)
     return whole;
 }
 
-/* What in has made of this rank's rows, and what out makes its own of. */
+/* Takes what `in` made of this rank's rows, and returns what its `out`
+ * reads. */
 static const float *spread_core_forward(const struct work *work,
                                         const struct mamba_weights *weights,
                                         const struct mamba_buffers *buffers)
@@ -225,7 +227,7 @@ static void conv_wgrad(const struct work *work,
            .taps = TAPS);
 }
 
-/* From the gradient of gated, in the set, to that of xz. */
+/* Goes from the gradient of gated, which is in the set, to that of xz. */
 static void core_dgrad(const struct work *work,
                        const struct mamba_weights *weights,
                        const struct mamba_buffers *buffers)
@@ -278,7 +280,8 @@ void mamba_dgrad(const struct work *work, int layer, const float *x,
                buffers->rstd, dy, dx);
 }
 
-/* Of the weights between in and out; and the rows that out has read. */
+/* Adds to the gradients of the weights between `in` and `out`.  Returns the
+ * rows that `out` has read. */
 static const float *spread_core_wgrad(const struct work *work,
                                       const struct mamba_weights *weights,
                                       const struct mamba_buffers *buffers)

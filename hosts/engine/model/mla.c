@@ -1,9 +1,10 @@
 /*
- * mla.c - multi-head latent attention, both ways.
+ * mla.c - multi-head latent attention, forward and backward.
  *
- * Queries, and keys with values, pass through a low rank with a norm of its
- * own.  What knows positions is apart from that: some columns of every head's
- * query, and one key that all heads share, turned by the model's tables.
+ * Queries pass through a low rank with a norm, and so do keys together with
+ * values.  What depends on positions is separate: some columns of every head's
+ * query, and one key that all heads share.  These are turned with the model's
+ * tables.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -16,8 +17,9 @@ static float scale_of(const struct config *config)
     return 1.0f / sqrtf((float)(config_nope(config) + config_rope(config)));
 }
 
-/* y = x with its last columns turned, head by head; `head` columns of x are a
- * head's, and what is turned is x's own or, if not NULL, shared. */
+/* y = x with the last columns of each head turned.  A head has `head` columns
+ * of x.  The turned columns are x's own, or those of `shared` if it is not
+ * NULL. */
 static void turn_forward(const struct work *work, const float *x, int head,
                          const float *shared, float *y)
 {
@@ -32,7 +34,7 @@ static void turn_forward(const struct work *work, const float *x, int head,
            .nope = config_nope(config), .rope = config_rope(config));
 }
 
-/* `own`: whether the turned columns are x's own. */
+/* `own` says whether the turned columns are x's own. */
 static void turn_backward(const struct work *work, const float *dy, int head,
                           bool own, float *dx)
 {
@@ -66,7 +68,8 @@ static void queries_forward(const struct work *work,
                  NULL, buffers->q);
 }
 
-/* And values: they are the other half of a head's columns of kv. */
+/* Makes the keys, and the values, which are the other half of a head's columns
+ * of kv. */
 static void keys_forward(const struct work *work,
                          const struct mla_weights *weights,
                          const struct mla_buffers *buffers)
@@ -101,7 +104,7 @@ static struct view view_values(const struct config *config, const float *kv)
     return view_of(config, kv + d, 2 * config->hidden, 2 * d);
 }
 
-/* The values are one piece for each head. */
+/* The values have one piece for each head. */
 static struct strip strip_values(const struct config *config, float *kv)
 {
     const int d = config_nope(config);
@@ -173,8 +176,8 @@ void mla_forward(const struct work *work, int layer, const float *x, float *out)
                    c);
 }
 
-/* Reads the gradient of the context where that of the norm goes later;
- * writes those of q, k and the values. */
+/* Reads the gradient of the context from where the norm's is written later, and
+ * writes the gradients of q, k and the values. */
 static void products_backward(const struct work *work,
                               const struct mla_buffers *buffers)
 {

@@ -1,5 +1,5 @@
 /*
- * model.c - lays out the weights, takes memory for them, hashes the last.
+ * model.c - lays out the weights, allocates them, and hashes the trained ones.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -115,7 +115,7 @@ static void lay_out_part_matrices(struct model *model, struct part *part,
     case PART_MAMBA:
         lay_out_mamba_matrices(model, part->layer, next);
         break;
-    default: /* moves tokens about, and has no weights */
+    default: /* moves tokens and has no weights */
         break;
     }
     part->matrices.count = *next - part->matrices.first;
@@ -305,7 +305,8 @@ size_t model_rotary_bytes(const struct config *config)
            sizeof(float);
 }
 
-/* Rotary tables, once for all layers: what position p turns pair j by. */
+/* Uploads the rotary tables, once for all layers: the angle by which position p
+ * turns pair j. */
 static int upload_rotary(struct model *model)
 {
     const struct config *config = &model->config;

@@ -1,14 +1,15 @@
 /*
  * model.h - a model: its sizes, its parts, and where every weight lies.
  *
- * A model is a list of layers, a layer a list of parts, and parts are what
+ * A model is a list of layers, and a layer is a list of parts.  Parts are what
  * the library's scopes name.  layers.c has the table.
  *
  * All weights are one array, and so are their gradients and the optimizer's
  * moments.  The matrices of all layers come first, then the vectors, so that
- * weight decay is "the first n_decay"; those of one part lie together, so
- * that a part updates two ranges.  Where ranks divide the experts those of the
- * rank come last of the matrices, and all other weights are every rank's.
+ * weight decay is "the first n_decay".  The weights of one part are together,
+ * so a part updates two ranges.  If ranks divide the experts, the rank's own
+ * experts are the last of the matrices, and every rank has all the other
+ * weights.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -23,7 +24,7 @@
 enum {
     VOCAB = 256,
     WIDEN = 4
-}; /* bytes; the MLP's widening */
+}; /* tokens are bytes; how much wider an MLP is */
 
 enum model_kind {
     MODEL_GPT,
@@ -57,28 +58,29 @@ enum layer_kind {
     LAYER_MOE_ONLY = 5
 };
 
-/* Steps that a Mamba layer's convolution looks at. */
+/* How many steps a Mamba layer's convolution looks at. */
 enum {
     TAPS = 4
 };
 
 struct config {
     int layers, hidden, heads, seq, batch;
-    int cp; /* ranks that share a sequence, each with seq tokens of it; 0: 1 */
+    int cp; /* ranks that share a sequence, each with seq tokens of it; 0: as
+               1 */
     uint64_t seed;
     enum model_kind model;
     int experts, top_k;
-    int ep, ep_rank;    /* ranks that divide the experts, and which of them this
-                           one is; 0: it has all */
-    int dense_layers;   /* of a model of experts: the first, without any */
-    bool drop_and_pad;  /* every expert takes as many tokens */
+    int ep, ep_rank;    /* how many ranks divide the experts, and which one this
+                           is; ep 0: it has all experts */
+    int dense_layers;   /* in a model of experts: first layers without any */
+    bool drop_and_pad;  /* every expert takes equally many tokens */
     bool dropless_host; /* the host reads how many, as between ranks */
     bool shared_expert;
-    bool busy_expert;   /* the first is every row's first choice, as weights
-                           begin */
-    int documents; /* most that a microbatch is packed of; 0: its sequences are
-                      whole */
-    int state;           /* of a Mamba layer, for every channel */
+    bool busy_expert;   /* the first weights make the first expert every row's
+                           first choice */
+    int documents; /* the most that a microbatch is packed of; 0: its sequences
+                      are whole */
+    int state;           /* of a Mamba layer, for each channel */
     const char *pattern; /* of hybrid layers, cycled; NULL: "M*-E" */
 };
 
@@ -92,13 +94,14 @@ static inline int config_cp(const struct config *config)
     return config->cp > 1 ? config->cp : 1;
 }
 
-/* Tokens of a whole sequence: what there is to attend to. */
+/* Tokens of a whole sequence, which are the keys to attend to. */
 static inline int config_keys(const struct config *config)
 {
     return config->seq * config_cp(config);
 }
 
-/* Where documents begin and the last ends, and one more for what is left. */
+/* Offsets: where each document begins, where the last one ends, and one more
+ * for the rest. */
 static inline int config_offsets(const struct config *config)
 {
     return config->documents + 2;
@@ -109,7 +112,7 @@ static inline int config_ep(const struct config *config)
     return config->ep > 1 ? config->ep : 1;
 }
 
-/* Experts that this rank has, and the first of them. */
+/* How many experts this rank has, and the first of them. */
 static inline int config_own_experts(const struct config *config)
 {
     return config->experts / config_ep(config);
@@ -120,8 +123,8 @@ static inline int config_first_expert(const struct config *config)
     return config->ep_rank * config_own_experts(config);
 }
 
-/* Rows that one expert has room for when tokens are dropped: a quarter more
- * than its share. */
+/* Rows that one expert has room for if tokens are dropped: a quarter more than
+ * an equal share. */
 static inline int config_capacity(const struct config *config)
 {
     const long long shares = 4LL * config->experts;
@@ -130,15 +133,16 @@ static inline int config_capacity(const struct config *config)
     return (int)((5 * choices + shares - 1) / shares);
 }
 
-/* Rows of all experts together: a dropless layer places every choice. */
+/* Rows of all experts together.  A dropless layer has a place for every
+ * choice. */
 static inline int config_slots(const struct config *config)
 {
     return config->drop_and_pad ? config->experts * config_capacity(config)
                                 : config_rows(config) * config->top_k;
 }
 
-/* Rows that this rank's experts have room for: every rank may send all of its
- * own where nothing is dropped. */
+/* Rows that this rank's experts have room for.  If nothing is dropped, every
+ * rank may send all of its rows. */
 static inline int config_room(const struct config *config)
 {
     return config->drop_and_pad ? config_slots(config)
@@ -159,9 +163,10 @@ static inline int config_expert(const struct config *config)
 }
 
 /*
- * Latent attention: what a head's query and key compare is its own `nope`
- * columns, and `rope` columns that carry the position and whose key is one
- * for all heads.  Queries go through a rank, keys and values through another.
+ * Latent attention: a head compares its own `nope` columns of query and key,
+ * and `rope` columns that carry the position, whose key is shared by all
+ * heads.  Queries go through one low rank, and keys with values through
+ * another.
  */
 static inline int config_nope(const struct config *config)
 {
@@ -189,7 +194,7 @@ static inline int config_qk(const struct config *config)
     return config->heads * (config_nope(config) + config_rope(config));
 }
 
-/* A Mamba layer: its channels, and the rank of its step sizes. */
+/* A Mamba layer: its channels, and the low rank of its step sizes. */
 static inline int config_inner(const struct config *config)
 {
     return 2 * config->hidden;
@@ -250,15 +255,15 @@ struct part {
 
 struct model {
     struct config config;
-    bool delay_wgrad; /* sets keep what weights' gradients are made of */
-    unsigned offload; /* bit n: what parts keep of saved_module n is not in
-                         the sets; somebody places it in each pass */
+    bool delay_wgrad; /* sets keep what weights' gradients are made from */
+    unsigned offload; /* bit n: what parts keep of saved_module n is not in the
+                         sets, but placed in each pass */
     size_t n, n_decay;
-    struct range experts; /* that other ranks have not; none: all have all */
+    struct range experts; /* this rank's own; none: every rank has all */
     size_t token_w, position_w, head_w, norm_g, norm_b;
     struct part *parts;
     int n_parts;
-    /* one a layer, whether it has such a part or not */
+    /* one for each layer, even if it has no such part */
     struct attn_weights *attn;
     struct mlp_weights *mlp;
     struct mla_weights *mla;
@@ -273,7 +278,8 @@ struct model {
 
 const char *model_name(enum model_kind model);
 
-/* Of a layer: its kind, and the kinds of its parts.  Returns how many. */
+/* The kind of a layer, and the kinds of its parts; layer_parts() returns how
+ * many there are. */
 enum layer_kind layer_kind(const struct config *config, int layer);
 int layer_parts(enum layer_kind kind, const enum part_kind **parts_p);
 
@@ -289,29 +295,31 @@ int model_part(const struct model *model, int layer, enum part_kind kind);
 /* Whether any part from first to last has weights. */
 bool model_has_weights(const struct model *model, int first, int last);
 
-/* Of the rotary tables. */
+/* Bytes of the rotary tables. */
 size_t model_rotary_bytes(const struct config *config);
 
-/* Lays the weights out; no device yet.  0, or -1 when memory ran out. */
+/* Lays the weights out, without a device.  Returns 0, or -1 when memory ran
+ * out. */
 int model_init(struct model *model, const struct config *config);
 
-/* Takes device memory and fills it from the seed.  0, or -1: dev->error. */
+/* Takes device memory and fills it from the seed.  Returns 0, or -1:
+ * dev->error. */
 int model_upload(struct model *model, struct device *dev);
 
 void model_free(struct model *model);
 
-/* Writes the first values of all weights: the same for the same seed, however
- * the experts are divided.  0, or -1 when memory ran out. */
+/* Writes the first values of all weights.  They are the same for the same seed,
+ * however the experts are divided.  Returns 0, or -1 when memory ran out. */
 int model_first_weights(const struct model *model, float *w);
 
-/* The same model over sequences of another length, shared by other ranks, at
- * most its own: the weights are the model's, the rotary tables its own.  0, or
- * -1: dev->error. */
+/* Makes a view of the model for sequences of another length, at most its own,
+ * that `cp` ranks share.  It uses the model's weights, and has rotary tables of
+ * its own.  Returns 0, or -1: dev->error. */
 int model_view(struct model *view, const struct model *model, int seq, int cp);
 void model_view_free(struct model *view);
 
 /* FNV-1a over the bytes of all weights that every rank has, and over those of
- * model.experts.  0, or -1. */
+ * model.experts.  Returns 0, or -1. */
 int model_hash(struct model *model, uint64_t *hash_p, uint64_t *experts_p);
 
 #endif

@@ -1,10 +1,11 @@
 /*
- * moe.c - the parts of a mixture of experts, both ways.
+ * moe.c - the parts of a mixture of experts, forward and backward.
  *
- * Dropless on one rank: every choice has a slot, so buffers have one size
- * whatever the tokens choose, and only the experts' shares of it vary.  The
- * kernels read those from the device, or, with dropless_host, the host does.
- * How rows come to the experts, also to those of other ranks, is dispatch.c's.
+ * A dropless layer on one rank has a slot for every choice, so buffers have
+ * the same size whatever the tokens choose, and only the experts' shares vary.
+ * The kernels read the shares from the device; with dropless_host the host
+ * reads them.  dispatch.c brings rows to the experts, also to those of other
+ * ranks.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -49,7 +50,7 @@ static void router_forward(const struct work *work,
     if (config->shared_expert) {
         shared_forward(work, weights, buffers, x);
     } else if (buffers->base != x) {
-        /* The model's first part: its input lies with the microbatch. */
+        /* This is the model's first part, so its input is not in the set. */
         LAUNCH(&work->queue, copy, copy_args,
                blocks_of((size_t)(rows * config->hidden), copy_threads), .x = x,
                .y = buffers->base, .n = rows * config->hidden);
@@ -276,7 +277,7 @@ void moe_dgrad(const struct work *work, const struct part *part, const float *x,
     case PART_MOE_ROUTER:
         router_dgrad(work, weights, buffers, x, dx);
         break;
-    case PART_MOE_PREPROCESS: /* whole numbers have no gradient */
+    case PART_MOE_PREPROCESS: /* integers have no gradient */
         break;
     case PART_MOE_DISPATCH:
         dispatch_backward(work, buffers);
@@ -305,7 +306,7 @@ void moe_wgrad(const struct work *work, const struct part *part, const float *x)
     case PART_MOE_EXPERTS:
         experts_wgrad(work, weights, buffers);
         break;
-    default: /* moves tokens about, and has no weights */
+    default: /* moves tokens and has no weights */
         break;
     }
 }

@@ -1,8 +1,8 @@
 /*
  * optimizer.h - one step of AdamW over all weights.
  *
- * Its step counter and learning rate lie on the device, so that a step can be
- * captured once and launched for ever.
+ * Its step counter and learning rate are on the device, so that a step can be
+ * captured once and launched any number of times.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -1,10 +1,10 @@
 /*
  * parts.h - the passes of a model, as kernel launches on a queue.
  *
- * Parts are numbered as in the model's list; a run of them is what a graph
- * may hold.  All of it only reads its arguments, the weights
- * and the set, and writes only the set and the weights' gradients, so a pass
- * issued again is the same work.  Failures stick to the device.
+ * Parts are numbered as in the model's list, and a graph may hold any run of
+ * them.  Everything here reads only its arguments, the weights and the set,
+ * and writes only the set and the gradients of the weights.  So a pass that is
+ * issued again does the same work.  Failures stick to the device.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -15,7 +15,8 @@
 
 #include "device/exchange.h"
 
-/* Called around each part while its kernels are issued; not 0: stop. */
+/* Called around each part while its kernels are issued.  Any result but 0 stops
+ * the run. */
 struct part_hooks {
     int (*before)(void *user, const struct set *set, int part, bool forward);
     int (*after)(void *user, const struct set *set, int part, bool forward);
@@ -27,26 +28,26 @@ struct work {
     const struct model *model;
     const struct set *set;
     const struct part_hooks *hooks; /* NULL: none */
-    const int *offsets; /* device: config_offsets() of them, for the first
-                           part; NULL: there are no documents */
+    const int *offsets; /* device: config_offsets() numbers, for the first part;
+                           NULL: no documents */
     const struct comm *comm; /* of the ranks that share its sequences; NULL:
                                 none do */
     struct exchange *ep; /* with the ranks that divide the experts; NULL: none
                             do */
-    bool whole; /* the work is on all of their tokens, in their order */
-    bool ring; /* their keys come around a ring, not all at once */
-    const int *positions; /* device: of each token in its sequence, for the
-                             embedding; NULL: in order */
+    bool whole; /* the work is on all ranks' tokens, in order */
+    bool ring; /* keys come around a ring, not all at once */
+    const int *positions; /* device: each token's position in its sequence, for
+                             the embedding; NULL: in order */
 };
 
-/* Where each token's document begins; NULL: all of a sequence is one. */
+/* Where each token's document begins; NULL: each sequence is one document. */
 static inline const int *work_starts(const struct work *work)
 {
     return work->whole ? work->set->spread.all_starts : work->set->starts;
 }
 
-/* The same of the tokens themselves, where other ranks have some of their
- * sequence; NULL: in order. */
+/* Each token's place in its sequence, if other ranks have some of it; NULL: in
+ * order. */
 static inline const int *work_places(const struct work *work)
 {
     return config_cp(&work->model->config) > 1 ? work->set->spread.places
@@ -69,27 +70,28 @@ static inline int work_after(const struct work *work, int part, bool forward)
                                     forward);
 }
 
-/* x = token and position embedding of tokens. */
+/* x = token embedding + position embedding of the tokens. */
 void embed_forward(const struct work *work, const int *tokens, float *x);
 void embed_backward(const struct work *work, const int *tokens,
                     const float *dx);
 
-/* Parts first..last; x is the first one's input.  The result is in
+/* Runs parts first..last; x is the input of the first.  The result is in
  * set_part_out(set, last). */
 void parts_forward(const struct work *work, int first, int last,
                    const float *x);
 
-/* The halves of a backward: gradients of what the parts read; then those of
- * their weights, which need a set that keeps them (model.delay_wgrad) when
- * other parts run between the two. */
+/* The halves of a backward: the gradients of what the parts read, and those of
+ * their weights.  If other parts run between the two, the set must keep what
+ * the second half reads (model.delay_wgrad). */
 enum halves {
     HALF_BOTH,
     HALF_DGRAD,
     HALF_WGRAD
 };
 
-/* Parts last..first; x as forward was given it, dy the gradient of the last
- * one's output.  The result is in set_part_gradient(set, first). */
+/* Runs parts last..first backward.  x is what forward was given, and dy the
+ * gradient of the last part's output.  The result is in set_part_gradient(set,
+ * first). */
 void parts_backward(const struct work *work, int first, int last,
                     enum halves halves, const float *x, const float *dy);
 
@@ -105,7 +107,8 @@ enum gemm_form {
     GEMM_TN
 };
 
-/* Chooses a tile and launches; fills in what follows from the form. */
+/* Chooses a tile and launches.  Fills in the arguments that follow from the
+ * form. */
 void gemm(const struct queue *queue, enum gemm_form form,
           struct gemm_args args);
 

@@ -1,8 +1,8 @@
 /*
- * saved.h - what parts keep for their backward, by the module that it is of.
+ * saved.h - what parts keep for their backward, by module.
  *
- * Whoever runs the parts may give it a place outside of the set: see
- * model.offload and struct part_hooks.
+ * Whoever runs the parts may place it outside of the set: see model.offload
+ * and struct part_hooks.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -36,10 +36,10 @@ extern const char *const saved_names[SAVED_MODULES + 1]; /* NULL ends it */
 /* One tensor of a group.  Tensors of one group follow each other. */
 struct saved {
     enum saved_module module;
-    int first, last; /* parts: the forward writes it from the first on, and
-                        the last reads it, also in its backward */
+    int first, last; /* parts: forward writes it from `first` on, and `last`
+                        reads it, also in its backward */
     float **at;      /* where its address is kept */
-    float **also;    /* once more; or NULL */
+    float **also;    /* a second such place; or NULL */
     size_t bytes;
 };
 

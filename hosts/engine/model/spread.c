@@ -5,17 +5,17 @@
  */
 #include "model/spread.h"
 
-/* ---- blocks on their way ------------------------------------------------- */
+/* ---- blocks that travel -------------------------------------------------- */
 
-/* Keys or values of all ranks, one rank's after the other's. */
+/* Keys or values of all ranks, in blocks of one rank each. */
 struct blocks {
     const struct work *work;
-    float *memory;     /* of all, or two that take turns */
-    const float *here; /* in a ring, the one that is here */
-    size_t count;      /* elements of one */
+    float *memory;     /* of all blocks, or two that take turns */
+    const float *here; /* in a ring: the block that is here */
+    size_t count;      /* elements of one block */
 };
 
-/* Gradients of them, which are summed as they go. */
+/* Gradients of the blocks, which are summed on the way. */
 struct sums {
     const struct work *work;
     float *memory, *here;
@@ -27,7 +27,7 @@ static int ranks_of(const struct work *work)
     return config_cp(&work->model->config);
 }
 
-/* Whose block the s-th is. */
+/* The rank whose block is the s-th. */
 static int owner(const struct work *work, int s)
 {
     const int n = ranks_of(work);
@@ -57,7 +57,7 @@ static const float *blocks_at(const struct blocks *blocks, int s)
                               : blocks->memory + (size_t)s * blocks->count;
 }
 
-/* After the s-th has been used. */
+/* Called after the s-th block was used. */
 static void blocks_move(struct blocks *blocks, int s)
 {
     const struct work *work = blocks->work;
@@ -84,13 +84,13 @@ static float *sums_at(const struct sums *sums, int s)
                             : sums->memory + (size_t)s * sums->count;
 }
 
-/* In a ring the first to have a block begins its sum. */
+/* In a ring the first rank that has a block begins its sum; the others add. */
 static bool sums_add(const struct sums *sums, int s)
 {
     return sums->work->ring && s > 0;
 }
 
-/* After the s-th; the last move takes it home. */
+/* Called after each block.  The last move takes the sums home. */
 static void sums_move(struct sums *sums)
 {
     const struct work *work = sums->work;
@@ -103,7 +103,7 @@ static void sums_move(struct sums *sums)
     }
 }
 
-/* This rank's own, of all ranks. */
+/* The sum of this rank's own block over all ranks. */
 static const float *sums_close(const struct sums *sums, float *own)
 {
     if (sums->work->ring) {
@@ -151,7 +151,7 @@ static void unpack(const struct work *work, const float *from,
 
 /* ---- scores -------------------------------------------------------------- */
 
-/* The columns of one rank's keys. */
+/* The columns for one rank's keys. */
 static struct view scores_of(const struct work *work, const float *scores,
                              int rank)
 {
@@ -258,7 +258,7 @@ void spread_forward(const struct work *work, const struct spread *spread,
     }
 }
 
-/* Of the scores, before the softmax; and of the values. */
+/* Gradients of the scores, before the softmax, and of the values. */
 static void scores_backward(const struct work *work,
                             const struct spread *spread, struct view d_context,
                             struct strip dv)
@@ -290,7 +290,7 @@ static void scores_backward(const struct work *work,
     unpack(work, sums_close(&sums, buffers->own_v), &dv);
 }
 
-/* Of the queries and the keys. */
+/* Gradients of the queries and the keys. */
 static void keys_backward(const struct work *work, const struct spread *spread,
                           struct view dq, struct strip dk)
 {

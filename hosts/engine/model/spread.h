@@ -1,11 +1,11 @@
 /*
  * spread.h - attention over sequences that several ranks share.
  *
- * Each rank has its tokens' queries, keys and values.  Scores are made block by
- * block: a block is one rank's keys.  Blocks come to all ranks at once, by an
- * all-gather, or one after the other, around a ring; the gradients of keys and
- * values go back the same way.  The order of every sum is fixed by the ranks'
- * numbers.
+ * Each rank has the queries, keys and values of its own tokens.  Scores are
+ * made block by block; a block is the keys of one rank.  All blocks come at
+ * once, by an all-gather, or one after the other, around a ring.  The
+ * gradients of keys and values go back the same way.  The ranks' numbers fix
+ * the order of every sum.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -16,7 +16,7 @@
 
 #include <math.h>
 
-/* `pieces` of cols elements for each token, ld apart. */
+/* `pieces` pieces of `cols` elements for each token; pieces are `ld` apart. */
 struct strip {
     float *data;
     int pieces, cols, ld;
@@ -36,7 +36,7 @@ static inline bool work_is_spread(const struct work *work)
     return config_cp(&work->model->config) > 1;
 }
 
-/* That of a layer whose rows are q, k, v. */
+/* The spread of a layer whose rows are q, k, v. */
 static inline struct spread attn_spread(const struct work *work,
                                         const struct attn_buffers *buffers)
 {
@@ -55,21 +55,21 @@ static inline struct spread attn_spread(const struct work *work,
     };
 }
 
-/* Where this rank's tokens lie, and which of all ranks' keys they see: once for
- * each microbatch, before its first part. */
+/* Computes where this rank's tokens lie, and which keys of all ranks they see.
+ * Called once for each microbatch, before its first part. */
 void spread_places(const struct work *work);
 
-/* context = softmax(q k^T scale) v, of all ranks' keys and values. */
+/* context = softmax(q k^T scale) v, over the keys and values of all ranks. */
 void spread_forward(const struct work *work, const struct spread *spread,
                     struct view context);
 
-/* From the gradient of the context those of q, k and v. */
+/* Makes the gradients of q, k and v from that of the context. */
 void spread_backward(const struct work *work, const struct spread *spread,
                      struct view d_context, struct view dq, struct strip dk,
                      struct strip dv);
 
-/* All ranks' rows of `cols` columns, in the order of their sequence; and this
- * rank's of those. */
+/* Gathers all ranks' rows of `cols` columns, in the order of their sequence;
+ * and takes this rank's rows out of those. */
 void spread_gather_rows(const struct work *work, const float *own, int cols,
                         float *all);
 void spread_take_rows(const struct work *work, const float *all, int cols,
