@@ -1,9 +1,9 @@
 /*
- * borders.h - where the tensors lie that cross from one segment to another.
+ * borders.h - where the tensors are that cross from one segment to another.
  *
- * The plan says which tensors those are.  All of them lie in the set, so the
- * parts on the other side find them whoever ran the ones before.  Most parts
- * hand on a hidden state alone; those of a mixture of experts hand on more.
+ * The plan names these tensors.  All of them are in the set, so the parts on
+ * the other side find them whoever ran the parts before.  Most parts hand on
+ * only a hidden state; those of a mixture of experts hand on more.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -15,15 +15,16 @@
 #include <graphhooks/border.h>
 
 enum {
-    MAX_BORDER = 4 /* buffers of one tensor */
+    MAX_BORDER = 4 /* the most buffers of one tensor */
 };
 
-/* The buffers of a tensor, named.  Returns how many: none where the engine
- * has added the shared expert's output to the residual already. */
+/* Writes the buffers of a tensor, with their names, and returns how many there
+ * are.  There are none if the engine has already added the shared expert's
+ * output to the residual. */
 int border_buffers(const struct model *model, const struct set *set,
                    const gh_border *border, gh_buffer list[MAX_BORDER]);
 
-/* Those of its gradient: none for whole numbers. */
+/* Writes the buffers of its gradient.  Integers have none. */
 int border_gradients(const struct model *model, const struct set *set,
                      const gh_border *border, gh_buffer list[MAX_BORDER]);
 

@@ -17,7 +17,7 @@ static int *targets_of(const struct trainer *trainer, int microbatch)
     return tokens_of(trainer, microbatch) + config_rows(&trainer->model.config);
 }
 
-/* NULL: in order. */
+/* Returns NULL if tokens are in order. */
 static int *positions_of(const struct trainer *trainer, int microbatch)
 {
     return trainer->options->n_cp == 0

@@ -1,8 +1,8 @@
 /*
  * ends.h - what a microbatch has besides its parts: the embedding before them,
- * and the head with the loss behind them.
+ * and the head with the loss after them.
  *
- * All of it is on the microbatch's stream.
+ * All of it runs on the microbatch's stream.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -13,15 +13,15 @@
 
 #include "model/parts.h"
 
-/* For any work on a microbatch that no library has a hand in. */
+/* The work of a microbatch that does not go through the library. */
 struct work work_of(const struct trainer *trainer, int microbatch);
 
 void ends_before_forward(const struct trainer *trainer, int microbatch);
-/* Of `count` microbatches in the step. */
+/* `count` is how many microbatches the step has. */
 void ends_after_forward(const struct trainer *trainer, int microbatch,
                         int count);
 void ends_before_backward(const struct trainer *trainer, int microbatch);
-/* dx: the gradient of what the first part has read. */
+/* dx is the gradient of what the first part read. */
 void ends_after_backward(const struct trainer *trainer, int microbatch,
                          const float *dx);
 

@@ -12,7 +12,7 @@
 extern char **environ;
 
 enum {
-    ADDED = 5 /* most variables that options stand in for */
+    ADDED = 5 /* the most variables that options set */
 };
 
 static bool starts_with(const char *text, const char *prefix)
@@ -20,7 +20,8 @@ static bool starts_with(const char *text, const char *prefix)
     return prefix[0] != '\0' && strncmp(text, prefix, strlen(prefix)) == 0;
 }
 
-/* Copies what is not left out; how many those are. */
+/* Copies the variables that are not left out, and returns how many there
+ * are. */
 static size_t keep_others(const char **strings, enum mode mode, bool traced)
 {
     const char *const left_out[] = {

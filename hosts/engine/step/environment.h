@@ -9,23 +9,23 @@
 #include "step/options.h"
 
 struct environment {
-    const char **strings; /* NAME=value; NULL ends it */
-    char *trace;          /* storage of one of them */
-    char timeout[40];     /* and of others */
+    const char **strings; /* NAME=value; NULL is last */
+    char *trace;          /* memory of one of the strings */
+    char timeout[40];     /* memory of others */
     char overlap[40];
 };
 
-/* The process environment, except: the driver is the one that the engine runs
- * on; what only the engine reads is left out, and so is the file that another
- * rank's session writes; and options of the command line stand in for variables
- * that are not set.  0, or -1 when memory ran out; environment_free() takes it
- * either way. */
+/* The process environment, with these changes: the driver is the one that the
+ * engine runs on; variables that only the engine reads are left out, and so is
+ * the trace file if another rank's session writes it; and options of the
+ * command line set variables that are not set.  Returns 0, or -1 when memory
+ * ran out.  In both cases environment_free() frees it. */
 int environment_make(struct environment *environment,
                      const struct options *options, enum mode mode, bool dry);
 void environment_free(struct environment *environment);
 
-/* A run is switched by its environment, so a variable wins over the option of
- * the command line that says the same; but not without a word. */
+/* Reports options of the command line that a variable overrules.  A variable
+ * wins, because a run is switched by its environment, but not silently. */
 void environment_say_who_wins(const struct options *options);
 
 #endif

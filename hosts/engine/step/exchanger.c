@@ -1,9 +1,9 @@
 /*
  * exchanger.c - see exchanger.h.
  *
- * What comes is written into the exchange's window, and copied from there to
- * where the parts look for it: sets of activations come and go, and the window
- * stays, as peers write to it.
+ * Received rows are written into the exchange's window, and copied from there
+ * to where the parts read them.  Peers write to the window, so it must stay,
+ * while sets of activations come and go.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -18,13 +18,14 @@ static int fail(const struct exchanger *exchanger, const char *call,
     return device_fail(exchanger->trainer->dev, "%s: %.200s", call, err->text);
 }
 
-/* The library would look at a communicator that is aborted. */
+/* The library must not be called once the communicator was aborted, because it
+ * would look at it. */
 static bool is_gone(const struct exchanger *exchanger)
 {
     return exchanger->trainer->options->ranks->experts.gone;
 }
 
-/* A struct exchange's. */
+/* struct exchange.carry */
 static int carry(void *user, const float *send, float *recv,
                  const size_t *counts, CUstream stream)
 {
@@ -75,7 +76,8 @@ static int wait_for(void *user, CUstream stream)
                : fail(exchanger, "gh_exchange_wait", &err);
 }
 
-/* The ranks have parted: nothing waits in the group, nor behind it. */
+/* Called when ranks have given up: ends what waits in the group, and what waits
+ * for that. */
 static void abort_groups(void *user)
 {
     struct exchanger *exchanger = user;

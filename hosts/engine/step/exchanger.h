@@ -1,6 +1,6 @@
 /*
- * exchanger.h - the exchange of tokens by the library: gh_exchange of
- * graphhooks/exchange.h, in the place of the engine's own sends and receives.
+ * exchanger.h - exchanges tokens through the library: gh_exchange of
+ * graphhooks/exchange.h, instead of the engine's own sends and receives.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -12,24 +12,25 @@
 #include "step/trainer.h"
 
 struct exchanger {
-    struct trainer *trainer; /* NULL: the engine exchanges by itself */
+    struct trainer *trainer; /* NULL: the engine itself exchanges */
     struct library library;
     struct environment environment;
     gh_exchange *x;
 };
 
-/* Makes one where options ask for it; all ranks that divide experts come here.
- * Then the ranks' exchange goes by it.  0, or -1 with one sentence;
- * exchanger_close() takes it either way. */
+/* Makes an exchange if the options ask for one, and lets the ranks' exchange
+ * use it.  All ranks that divide experts must call it.  Returns 0, or -1 with
+ * one sentence.  In both cases exchanger_close() frees it. */
 int exchanger_open(struct exchanger *exchanger, struct trainer *trainer,
                    enum mode mode, char *error, size_t error_bytes);
-/* A rank has failed: what waits on the trainer's stream for the others is let
- * go, in --limit seconds. */
+/* Called when a rank has failed: ends what waits for the others on the
+ * trainer's stream, within --limit seconds. */
 void exchanger_let_go(struct exchanger *exchanger);
-/* After the graphs that hold its calls; all ranks come here. */
+/* Graphs that hold its calls must be destroyed before.  All ranks must call
+ * it. */
 void exchanger_close(struct exchanger *exchanger);
 
-/* struct_size is 0 where there is none. */
+/* struct_size is 0 if there is no exchange. */
 void exchanger_stats(const struct exchanger *exchanger,
                      gh_exchange_stats *stats);
 

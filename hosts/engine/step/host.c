@@ -26,8 +26,8 @@ int host_fail(struct host *host, const char *call, gh_status status,
 
 /* ---- opening ------------------------------------------------------------ */
 
-/* How many tokens an expert gets never shows to the host, unless the host
- * has to read it. */
+/* How many tokens an expert gets is hidden from the host, unless the host has
+ * to read it. */
 static uint32_t features_of(const struct config *config)
 {
     uint32_t features = 0;
@@ -43,7 +43,7 @@ static uint32_t features_of(const struct config *config)
     return features;
 }
 
-/* The plugin of the library's that knows such a layer. */
+/* The library's plugin for such a layer. */
 static const char *family_of(const struct config *config, gh_layer_kind kind)
 {
     if (kind == GH_LAYER_MAMBA) {
@@ -71,7 +71,7 @@ static gh_layer_desc describe_layer(const struct options *options, int layer)
     return desc;
 }
 
-/* 0, where nobody divides experts: there is nothing to say. */
+/* Returns 0 if the experts are not divided. */
 static uint32_t ep_size_of(const struct host *host)
 {
     const int ep = config_ep(&host->trainer->options->config);
@@ -100,7 +100,8 @@ static gh_status describe_model(struct host *host, gh_model **model_p,
     return status;
 }
 
-/* The session that only checks: what there is to say the next one says. */
+/* Drops lines of a session that only checks.  The next session logs the same
+ * ones. */
 static void say_nothing(void *user, gh_log_level level, const char *line)
 {
     (void)user;
@@ -144,7 +145,8 @@ static int open_session(struct host *host, enum mode mode, bool dry,
 
         status = gh->session_open(&desc, &host->session, &err);
     }
-    /* For good: the order and the streams are what is shown. */
+    /* Never followed by post_warmup: this mode shows only the order and the
+     * streams. */
     if (status == GH_OK && mode == MODE_OVERLAP) {
         status = gh->pre_warmup(host->session, &err);
     }

@@ -15,8 +15,9 @@ static void *group_of(const struct options *options, int shape)
                : options->ranks->groups[shape].handle;
 }
 
-/* A bank for each length, or number of ranks that share a sequence; bank 0 does
- * where there is one, and no documents. */
+/* Makes a bank for each length, or for each number of ranks that share a
+ * sequence.  If there is only one, and there are no documents, bank 0 is
+ * enough. */
 int host_add_banks(struct host *host)
 {
     const struct options *options = host->trainer->options;
@@ -49,7 +50,8 @@ int host_add_banks(struct host *host)
     return 0;
 }
 
-/* The ranks have parted: nothing waits in a group, nor behind it. */
+/* Called when ranks have given up: ends what waits in a group, and what waits
+ * for that. */
 static void abort_groups(void *user, uint32_t bank)
 {
     (void)bank;
@@ -79,8 +81,8 @@ static int lend(struct host *host, int shape, struct comm *comm)
                            : host_fail(host, "gh_ranks_set", status, &err);
 }
 
-/* Lends the library the groups, so that where one rank cannot record a pass
- * with collectives none does. */
+/* Lends the library the groups, so that if one rank cannot record a pass with
+ * collectives, none does. */
 int host_lend_groups(struct host *host)
 {
     const struct options *options = host->trainer->options;
@@ -110,9 +112,9 @@ int host_lend_groups(struct host *host)
     return 0;
 }
 
-/* Latent attention reads tables of angles that lie with the model, which
- * outlives the session: there is nothing to retain.  A family of the user's
- * own may name none. */
+/* Binds the tables of angles that latent attention reads.  They belong to the
+ * model, which outlives the session, so nothing has to be retained.  A family
+ * written by a user may name no tables. */
 int host_bind_tables(struct host *host, int shape)
 {
     static const char *const names[] = { "rotary_cos", "rotary_sin" };

@@ -15,8 +15,9 @@ struct library {
     const gh_api *gh;
 };
 
-/* 0, or -1 with one sentence in error.  What the library keeps for the life of
- * the process stays in reach; library_close() takes it either way. */
+/* Returns 0, or -1 with one sentence in error.  What the library keeps for the
+ * life of the process stays reachable.  In both cases library_close() frees
+ * it. */
 int library_open(struct library *library, const char *path, char *error,
                  size_t error_bytes);
 void library_close(struct library *library);

@@ -37,7 +37,8 @@ void lifeline_close(struct lifeline *line)
     }
 }
 
-/* All of it; -1 when the other side is gone or takes too long. */
+/* Receives all bytes.  Returns -1 if the other side is gone or takes too
+ * long. */
 static int receive(int from, char *data, size_t bytes, int limit_s)
 {
     struct pollfd ready = { .fd = from, .events = POLLIN };
@@ -103,7 +104,7 @@ void lifeline_tell(void *at, const char *why)
     say(line, text);
 }
 
-/* Reads what rank i has said, if anything.  True: it has failed. */
+/* Reads what rank i has sent, if anything.  True: it has failed. */
 static bool hear(struct lifeline *line, int i, char *text, size_t text_bytes)
 {
     struct pollfd ready = { .fd = line->sockets[i], .events = POLLIN };

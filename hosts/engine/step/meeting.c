@@ -44,7 +44,7 @@ void meeting_break(void *at, const char *why)
 {
     struct meeting *meeting = at;
 
-    (void)why; /* the rank says it itself */
+    (void)why; /* the rank itself reports it */
     pthread_mutex_lock(&meeting->lock);
     meeting->broken = true;
     pthread_cond_broadcast(&meeting->news);

@@ -38,7 +38,8 @@ static int fail(struct host *host, const char *call, gh_status status,
     return host_fail(host, call, status, err);
 }
 
-/* Asks where the group that begins here is, and points the set there. */
+/* Asks the library where the group that begins here is, and points the set
+ * there. */
 static int place(struct host *host, const struct set *set, int first, int n,
                  bool forward)
 {
@@ -84,7 +85,7 @@ static int let_go(struct host *host, const struct saved *saved, bool forward)
                       status, &err);
 }
 
-/* The tensors of the group that begins at `saved`. */
+/* Counts the tensors of the group that begins at i. */
 static int count_group(const struct set *set, int i)
 {
     int n = 1;

@@ -1,7 +1,7 @@
 /*
- * offload.h - what parts keep for their backward, in the library's hands.
+ * offload.h - gives what parts keep for their backward to the library.
  *
- * Sets have no memory for it: around each part the library says where it is,
+ * Sets have no memory for it.  Before each part the library says where it is,
  * and the set's pointers are set to that.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -12,7 +12,7 @@
 #include "model/parts.h"
 #include "step/host.h"
 
-/* For the parts of a pass. */
+/* The hooks for the parts of a pass. */
 struct part_hooks offload_hooks(struct host *host);
 
 #endif

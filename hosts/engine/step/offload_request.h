@@ -10,12 +10,12 @@
 
 #include <graphhooks/offload.h>
 
-/* The modules that the options name, bit n for saved_module n.  -1: `bad` is
- * set to the word that is none. */
+/* The modules that the options name: bit n for saved_module n.  Returns -1 with
+ * an unknown word in `bad`. */
 int offload_modules(const struct options *options, unsigned *modules,
                     char *bad, size_t bad_bytes);
 
-/* What gh_session_desc.offload says; `text` is for the names. */
+/* What goes into gh_session_desc.offload; `text` is memory for the names. */
 struct offload_request {
     gh_offload_desc desc;
     char text[512];

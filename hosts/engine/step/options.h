@@ -1,7 +1,7 @@
 /*
  * options.h - what a run is asked to do.
  *
- * A person says so in a command line (command.h), a test by hand.
+ * A person says so in a command line (command.h); a test fills it in.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -16,10 +16,10 @@ enum mode {
     MODE_EAGER,
     MODE_GRAPH,
     MODE_STEP,
-    MODE_PLAIN, /* eager, and nothing is delayed */
-    MODE_OFFLOAD,       /* graph, and activations go to the host */
-    MODE_OFFLOAD_DELAY, /* the same, their copies after the next launch */
-    /* by pairs of microbatches, whose exchanges of tokens are hidden: */
+    MODE_PLAIN, /* as eager, but nothing is delayed */
+    MODE_OFFLOAD,       /* as graph, and activations go to the host */
+    MODE_OFFLOAD_DELAY, /* the same, copies after the next launch */
+    /* pairs of microbatches, with hidden exchanges of tokens: */
     MODE_OVERLAP,             /* kernel by kernel */
     MODE_OVERLAP_GRAPH,       /* recorded and replayed */
     MODE_OVERLAP_DELAY_WGRAD, /* and weights' gradients in the gaps */
@@ -31,22 +31,25 @@ enum {
     MAX_COUNTS = 64,
     MAX_STREAMS = 16,
     MAX_LENGTHS = 64,
-    MAX_CP = 16, /* sizes of context parallelism, of MAX_LENGTHS shapes */
+    MAX_CP = 16, /* numbers of ranks that may share a sequence; at most
+                    MAX_LENGTHS shapes */
     MAX_SLOTS = 64 /* of a session */
 };
 
 struct options {
     struct config config;
     int steps;
-    int counts[MAX_COUNTS]; /* microbatches of each step, cycled */
+    int counts[MAX_COUNTS]; /* microbatches of each step, repeated */
     int n_counts;
-    int lengths[MAX_LENGTHS]; /* of sequences, that a step's microbatches take
+    int lengths[MAX_LENGTHS]; /* of sequences; a step's microbatches take them
                                  in turn; config.seq is the longest */
     int n_lengths;            /* 0: config.seq alone */
     bool packed;              /* microbatches are packed of documents */
     int cp[MAX_CP]; /* how many ranks may share a sequence, rising */
-    int n_cp;       /* 0: none do, and the others are not looked at */
-    int cp_force;   /* so many do, in every microbatch; 0: as few as can */
+    int n_cp;       /* 0: no sequence is shared, and cp_force and cp_ring do not
+                       count */
+    int cp_force;   /* so many share, in every microbatch; 0: as few as
+                       possible */
     bool cp_ring;   /* keys and values come around a ring */
     int in_flight, streams;
     bool delay_wgrad; /* weights' gradients are passes of their own, */
@@ -54,26 +57,28 @@ struct options {
     bool legacy;      /* everything on the legacy default stream */
     double lr;
     int warmup;
-    struct ranks *ranks; /* this one and the others; NULL: it is alone */
+    struct ranks *ranks; /* this one and the others; NULL: there are no
+                            others */
 
     /* of graph mode */
     const char *library;             /* its path */
     const char *scope, *granularity; /* NULL: the library's default */
     const char *trace;               /* NULL: none */
     bool check;
-    const char *offload;          /* modules; NULL: all that there are */
+    const char *offload;          /* modules; NULL: all */
     const char *offload_fraction; /* NULL: the library's default */
     int offload_prefetch, offload_in_flight; /* 0: the library's default */
-    unsigned offloaded;           /* the same: bit n for saved_module n */
-    int offload_min;              /* bytes of a tensor that goes, at least */
-    int offload_delay; /* of MODE_OFFLOAD, 0 or 1; -1: nobody has said */
-    const char *exchange; /* of the library: nccl, copy, auto; NULL: the
-                             engine's own */
+    unsigned offloaded;           /* the same as bits: bit n for saved_module
+                                     n */
+    int offload_min;              /* the least bytes of a tensor that goes */
+    int offload_delay; /* of MODE_OFFLOAD, 0 or 1; -1: not given */
+    const char *exchange; /* by the library: nccl, copy, auto; NULL: by the
+                             engine */
     const char *overlap; /* off, fixed, auto; NULL: the library's default */
-    bool no_family; /* the library knows layers by their kinds alone */
+    bool no_family; /* the library knows layers only by their kinds */
 };
 
-/* Whether the mode has passes in the library's hands. */
+/* Whether the mode hides exchanges of tokens. */
 static inline bool mode_overlaps(enum mode mode)
 {
     return mode >= MODE_OVERLAP && mode <= MODE_OVERLAP_OFFLOAD;
@@ -98,7 +103,7 @@ static inline bool mode_delays(const struct options *options, enum mode mode)
            (mode == MODE_OFFLOAD && options->offload_delay == 1);
 }
 
-/* Whether weights' gradients are passes of their own. */
+/* Whether the gradients of weights are passes of their own. */
 static inline bool mode_delays_wgrad(const struct options *options,
                                      enum mode mode)
 {
@@ -131,7 +136,7 @@ static inline int options_cp(const struct options *options, int shape)
     return options->n_cp > 0 ? options->cp[shape] : 1;
 }
 
-/* Sets of activations that are in use at once. */
+/* How many sets of activations are in use at once. */
 static inline int options_sets(const struct options *options)
 {
     return options->in_flight + (options->delay_wgrad ? options->delay : 0);

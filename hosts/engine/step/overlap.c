@@ -1,9 +1,9 @@
 /*
  * overlap.c - see overlap.h.
  *
- * The library says which node to issue, and on which stream; passes.c runs the
- * node's segments as it runs those of any other mode.  Embedding and head are
- * not nodes: they come before and after a pair, on its compute stream.
+ * The library says which node to issue, and on which stream.  passes.c runs
+ * the node's segments as in any other mode.  Embedding and head are not nodes:
+ * they come before and after a pair, on its compute stream.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -30,8 +30,9 @@ static gh_status run_node(void *user, const gh_overlap_node *node,
     return GH_ERR_DEVICE;
 }
 
-/* The largest number of all ranks, so that all choose the same order: where the
- * banks' ranks, whom the library would ask, are those that share sequences. */
+/* Makes each number the largest of all ranks, so that all choose the same
+ * order.  It is used where the library cannot ask the ranks itself, because the
+ * ranks of its banks are those that share sequences. */
 static gh_status agree(void *user, double *numbers, uint32_t n, gh_error *err)
 {
     enum {

@@ -1,6 +1,6 @@
 /*
- * overlap.h - one step whose exchanges of tokens are hidden: the forward of a
- * microbatch together with the backward of another, by gh_overlap_run().
+ * overlap.h - one step with hidden exchanges of tokens: the forward of one
+ * microbatch runs together with the backward of another, by gh_overlap_run().
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -10,11 +10,12 @@
 #include "step/host.h"
 
 /* Issues all forwards and backwards of `count` microbatches.  Gradients add up
- * in the order of the microbatches.  0, or -1: host_error() or dev->error. */
+ * in the order of the microbatches.  Returns 0, or -1: host_error() or
+ * dev->error. */
 int overlap_step(struct trainer *trainer, int count);
 
-/* Counts of all runs, times of the last of two chunks; struct_size is 0 where
- * nothing overlaps.  0, or -1: host_error(). */
+/* Counts of all runs, and times of the last run of two chunks; struct_size is 0
+ * if nothing overlaps.  Returns 0, or -1: host_error(). */
 int overlap_stats(struct host *host, gh_overlap_stats *stats);
 
 #endif

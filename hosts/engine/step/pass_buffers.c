@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-/* A hidden state that lies with the microbatch, and so is not static. */
+/* Adds a hidden state that is not in the set, so it is not static. */
 static void add_loose_input(const struct host *host, struct pass *pass,
                             const float *address)
 {
@@ -21,7 +21,7 @@ static void add_loose_input(const struct host *host, struct pass *pass,
     };
 }
 
-/* Lies in the set, and so is read in place. */
+/* Adds a buffer of the set, which is read in place. */
 static void add_static_input(struct pass *pass, const gh_buffer *buffer)
 {
     pass->inputs[pass->n_inputs++] = (gh_buffer){
@@ -31,8 +31,9 @@ static void add_static_input(struct pass *pass, const gh_buffer *buffer)
     };
 }
 
-/* The buffer that the pass which wrote it has named.  It must be the set's
- * own: kernels of parts that read more than their first input look there. */
+/* Finds the buffer that was named by the pass that wrote it.  It must be the
+ * set's own buffer, because kernels of parts that read more than one input look
+ * there. */
 static int find_border(struct host *host, struct pass *pass, uint32_t segment,
                        uint32_t which, const gh_buffer *expected)
 {
@@ -75,8 +76,8 @@ static uint32_t segment_of(const struct host *host, int part)
     return host->segments[i].index;
 }
 
-/* What earlier segments of this pass have handed over: forward what the parts
- * before wrote, backward the gradients of what this one wrote. */
+/* Finds what earlier segments of this direction have handed over: forward what
+ * the parts before wrote, backward the gradients of what this segment wrote. */
 static int find_inputs(struct host *host, struct pass *pass)
 {
     const struct model *model = model_of(host->trainer, pass->microbatch);
@@ -104,7 +105,8 @@ static int find_inputs(struct host *host, struct pass *pass)
     return 0;
 }
 
-/* The same for passes that come later: the set has kept it. */
+/* Adds what the set has kept, for a pass that comes after those of this
+ * direction. */
 static void add_kept(const struct host *host, struct pass *pass,
                      const struct side *side, bool gradients)
 {
@@ -122,7 +124,7 @@ static void add_kept(const struct host *host, struct pass *pass,
     }
 }
 
-/* Where documents begin, for the first part. */
+/* Adds where documents begin, for the first part. */
 static void add_documents(const struct host *host, struct pass *pass)
 {
     const struct trainer *trainer = host->trainer;
@@ -195,7 +197,7 @@ static void add_gradient(const struct host *host, struct pass *pass,
     };
 }
 
-/* Forward, what a later segment reads; the hidden state comes first. */
+/* Forward: names what a later segment reads.  The hidden state comes first. */
 static void name_tensors(const struct host *host, struct pass *pass)
 {
     const struct model *model = model_of(host->trainer, pass->microbatch);
@@ -209,8 +211,8 @@ static void name_tensors(const struct host *host, struct pass *pass)
     }
 }
 
-/* Backward, the gradient of what the first part read, and of what else an
- * earlier segment wrote where this one makes it. */
+/* Backward: names the gradient of what the first part read, and of whatever
+ * else an earlier segment wrote, if this segment makes that gradient. */
 static void name_gradients(const struct host *host, struct pass *pass)
 {
     const struct model *model = model_of(host->trainer, pass->microbatch);

@@ -1,11 +1,11 @@
 /*
  * passes.c - every run of parts between gh_layer_enter() and gh_layer_exit().
  *
- * The engine's promises to a recorded pass: parts read only the decision's
- * inputs, weights, and the set of the decision's slot; what one run of parts
- * hands to the next lies there, under one address.  Two inputs are not
- * static, because they lie with the microbatch and not with the slot: what
- * the first part reads, and the gradient that the head hands back.
+ * The engine promises this to a recorded pass: parts read only the decision's
+ * inputs, weights, and the set of the decision's slot; and what one run of
+ * parts hands to the next is in that set, always at the same address.  Two
+ * inputs are not static, because they belong to the microbatch and not to the
+ * slot: what the first part reads, and the gradient that the head hands back.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -17,8 +17,8 @@
 
 #include <stdio.h>
 
-/* The set that the decision means.  1: it had to be made, and the pass is no
- * longer open because a capture allows no allocation. */
+/* Takes the set that the decision means.  Returns 1 if the set had to be made:
+ * the pass is then closed, because a capture allows no allocation. */
 static int take_set(struct host *host, const gh_decision *decision,
                     int microbatch)
 {
@@ -109,9 +109,9 @@ enum attempt {
     PASS_FAILED
 };
 
-/* A launch of ours failed.  Inside a recording that may be the capture's
- * doing: the pass is then run once more, eagerly, and a failure that is real
- * will show itself again. */
+/* Handles a failed launch of the engine's.  In a recording, the capture may be
+ * the reason.  So the pass is run once more, eagerly, where a real failure
+ * shows again. */
 static enum attempt recover(struct host *host, const gh_decision *decision)
 {
     const gh_api *gh = host->gh;
@@ -143,7 +143,7 @@ static uint32_t flags_of(const struct host *host, const struct pass *pass)
            (local ? GH_PASS_LOCAL : 0);
 }
 
-/* The call without what is known only after the parts have run. */
+/* The call, without what is known only after the parts have run. */
 static gh_pass call_of(const struct host *host, const struct pass *pass)
 {
     const struct trainer *trainer = host->trainer;
@@ -162,7 +162,7 @@ static gh_pass call_of(const struct host *host, const struct pass *pass)
     };
 }
 
-/* Enter, run what is to be run, exit: once. */
+/* Tries the pass once: enter, run what has to be run, exit. */
 static enum attempt attempt_pass(struct host *host, struct pass *pass,
                                  const float **result_p)
 {
@@ -217,7 +217,7 @@ static int run_pass(struct host *host, struct pass *pass,
 {
     enum attempt attempt;
 
-    /* What failed before the pass is nobody's to forgive. */
+    /* A failure from before the pass cannot be forgiven here. */
     if (host->trainer->dev->code != CUDA_SUCCESS) {
         return -1;
     }
@@ -251,9 +251,9 @@ static struct pass pass_of(const struct host *host, int segment,
     };
 }
 
-/* Has the library write where the microbatch's documents begin: in the slot,
- * where graphs find them.  What it refuses runs eagerly, with the engine's own
- * offsets. */
+/* Lets the library write where the microbatch's documents begin, into the slot,
+ * where graphs find it.  If the library refuses, passes run eagerly with the
+ * engine's own offsets. */
 static int give_documents(struct host *host, int microbatch)
 {
     struct trainer *trainer = host->trainer;
@@ -298,7 +298,8 @@ static int run_forward(struct host *host, struct pass *pass, const float **x)
     return pass_add_x(host, pass) != 0 ? -1 : run_pass(host, pass, x);
 }
 
-/* Behind a launch, where the host has time; in pairs the library knows. */
+/* Flushes delayed copies after a launch, when the host has time.  In pairs of
+ * microbatches the library does this itself. */
 static int flush(struct host *host)
 {
     gh_error err = { "" };
@@ -316,8 +317,8 @@ static int run_backward(struct host *host, struct pass *pass,
                : run_pass(host, pass, dx);
 }
 
-/* A part inside a mixture finds all it needs in the set; others read what
- * their backward has read. */
+/* Runs a pass for gradients of weights.  A part inside a mixture finds
+ * everything in the set; other parts read what their backward has read. */
 static int run_wgrad(struct host *host, struct pass *pass)
 {
     const struct model *model = &host->trainer->model;
@@ -378,8 +379,8 @@ int passes_wgrad(struct host *host, int microbatch)
     return 0;
 }
 
-/* Whether a weight gradient follows the node's backward: not for a router
- * alone, as the library has it. */
+/* Whether a pass for gradients of weights follows the node's backward.  As in
+ * the library, a router alone has none. */
 static bool node_leaves_wgrad(const struct host *host,
                               const gh_overlap_node *node)
 {

@@ -1,5 +1,5 @@
 /*
- * passes.h - a microbatch's parts, through the library's hooks.
+ * passes.h - runs a microbatch's parts through the library's hooks.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -8,18 +8,19 @@
 
 #include "step/host.h"
 
-/* What a microbatch needs before its first forward pass.  0, or -1:
+/* Prepares a microbatch for its first forward pass.  Returns 0, or -1:
  * host_error(). */
 int passes_begin(struct host *host, int microbatch);
-/* The segments of one node, on its stream.  0, or -1: host_error() or
- * dev->error. */
+/* Runs the segments of one node, on its stream.  Returns 0, or -1: host_error()
+ * or dev->error. */
 int passes_node(struct host *host, const gh_overlap_node *node);
-/* All parts of a microbatch.  Fills trainer->flights[microbatch].
- * 0, or -1: host_error(). */
+/* Runs all parts of a microbatch forward.  Fills trainer->flights[microbatch].
+ * Returns 0, or -1: host_error(). */
 int passes_forward(struct host *host, int microbatch);
-/* As above; *dx_p is the gradient of what the first part read. */
+/* Runs all parts backward.  *dx_p is the gradient of what the first part read.
+ * Returns as passes_forward() does. */
 int passes_backward(struct host *host, int microbatch, const float **dx_p);
-/* The gradients of its weights, on their own stream: only when they are
+/* Makes the gradients of the weights, on their own stream.  Only if they are
  * delayed. */
 int passes_wgrad(struct host *host, int microbatch);
 

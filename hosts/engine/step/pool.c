@@ -59,7 +59,7 @@ err_added:
     return NULL;
 }
 
-/* The one that was given back first, so that streams overlap most. */
+/* Leases the set that was given back first, so that streams overlap most. */
 struct pooled *pool_lease(struct pool *pool)
 {
     struct pooled *found = NULL;

@@ -16,7 +16,7 @@
 struct pooled {
     struct set set;
     bool leased;
-    int last; /* the microbatch of this step that had it; -1: none yet */
+    int last; /* the last microbatch of this step that had it; -1: none */
 };
 
 struct pool {
@@ -30,11 +30,12 @@ void pool_init(struct pool *pool, const struct model *model,
                struct device *dev);
 void pool_free(struct pool *pool);
 
-/* Forgets who had which set: everything before is finished or ordered. */
+/* Forgets who had which set, because everything before has ended or is
+ * ordered. */
 void pool_begin_step(struct pool *pool);
 
-/* A set that nobody leases; makes one when there is none.  NULL: dev->error.
- * Its `last` says whose end to wait for. */
+/* Leases a free set, and makes one if there is none.  NULL: dev->error.  `last`
+ * says which microbatch's end to wait for. */
 struct pooled *pool_lease(struct pool *pool);
 void pool_return(struct pooled *pooled, int microbatch);
 

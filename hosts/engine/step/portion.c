@@ -7,7 +7,8 @@
 
 #include <stdlib.h>
 
-/* The sample of a rank's group, which has a number of its own in each step. */
+/* The number of the sample that a rank's group trains on.  Each group of a step
+ * has another one. */
 static int sample_of(const struct ranks *ranks, int microbatch, int rank,
                      int cp)
 {
@@ -51,13 +52,13 @@ int portion_choose(const struct text *text, const struct options *options,
     return shape;
 }
 
-/* Of a document at `start` the chunks of one rank: its own, and the one as far
- * from the end. */
+/* Takes one rank's chunks of the document at `start`: its own chunk, and the
+ * one at the same distance from the end. */
 static int take_document(const struct config *config, int rank, int start,
                          int length, const int *all, int *mine, int *positions)
 {
     const int cp = config_cp(config);
-    const int n = length / cp; /* odd only where it is whole */
+    const int n = length / cp; /* odd only if it is the whole document */
     const int half = n / 2;
 
     for (int i = 0; i < n; i++) {
@@ -71,7 +72,8 @@ static int take_document(const struct config *config, int rank, int start,
     return n;
 }
 
-/* Documents, and what is left after the last of them. */
+/* Takes a rank's part of all documents, and of what is left after the last
+ * one. */
 static void take_part(const struct config *config, int rank,
                       const struct packing *packing, const int *all, int *mine,
                       int *positions)

@@ -11,7 +11,7 @@
 _Static_assert(RANKS_GROUPS + 3 <= COMM_MOST, "all are aborted at once");
 
 enum {
-    ABORT_S = 5 /* for a process to free what it has, or be ended */
+    ABORT_S = 5 /* time for a process to free its memory before it is ended */
 };
 
 static int meet_on_host(struct ranks *ranks)

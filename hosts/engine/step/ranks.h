@@ -1,10 +1,10 @@
 /*
  * ranks.h - one rank of several that train one model together.
  *
- * Each has its own device, or shares one, and its own part of every step's
- * text.  The gradients of all are summed before the optimizer's step, so all
- * have the same weights; what is printed is of all.  Ranks are threads or
- * processes: nothing here knows which.
+ * Each rank has its own device, or shares one, and its own part of every
+ * step's text.  The gradients of all ranks are summed before the optimizer's
+ * step, so all have the same weights.  What is printed is about all ranks.
+ * Ranks are threads or processes; nothing here depends on which.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -18,60 +18,64 @@
 
 enum {
     RANKS_MOST = 64,
-    RANKS_GROUPS = 16, /* numbers of ranks that share sequences */
-    RANKS_EXCHANGE = 64 /* most bytes that a rank tells the others at once */
+    RANKS_GROUPS = 16, /* different numbers of ranks that share sequences */
+    RANKS_EXCHANGE = 64 /* the most bytes that a rank tells the others at
+                           once */
 };
 
 struct ranks {
     struct device *dev;
     int rank, n;
-    struct comm_watch watch; /* of the others */
+    struct comm_watch watch; /* watches the others */
     const char *nccl;        /* where the library finds the same NCCL */
-    struct meeting *meeting; /* of threads; NULL: the others are processes */
+    struct meeting *meeting; /* for threads; NULL: the others are processes */
     struct comm world;
-    struct comm groups[RANKS_GROUPS]; /* this rank's, of each such number */
+    struct comm groups[RANKS_GROUPS]; /* with this rank, one for each such
+                                         number */
     int n_groups;
     struct comm experts;      /* those that divide the experts; or none */
     struct comm same_experts; /* those that have the same; or none */
-    struct exchange exchange; /* among the former */
-    CUstream stream; /* of what ranks tell each other between steps */
+    struct exchange exchange; /* between the ranks of `experts` */
+    CUstream stream; /* for what ranks tell each other between steps */
     void *mine, *all;           /* device */
     void *mine_host, *all_host; /* pinned */
 };
 
-/* Of a struct whose rank, n, watch and meeting are set.  All ranks come here.
- * 0, or -1: dev->error; ranks_close() takes it either way. */
+/* Opens a struct whose rank, n, watch and meeting are set.  All ranks must call
+ * it.  Returns 0, or -1: dev->error.  In both cases ranks_close() frees it. */
 int ranks_open(struct ranks *ranks, struct device *dev,
                const struct nccl *nccl, const ncclUniqueId *id);
-/* Makes the groups: of `sizes`, which divide the number of ranks.  All ranks
- * come here.  0, or -1: dev->error. */
+/* Makes the groups of `sizes` ranks; each size divides the number of ranks.
+ * All ranks must call it.  Returns 0, or -1: dev->error. */
 int ranks_split(struct ranks *ranks, const int *sizes, int n);
-/* Makes the two groups of ranks that divide experts: `ep` neighbours each have
- * another part of them, which every ep-th rank has, too.  All ranks come here.
- * 0, or -1: dev->error. */
+/* Makes the two groups of ranks that divide experts.  Each of `ep` neighbours
+ * has another part of the experts, and every ep-th rank has the same part.  All
+ * ranks must call it.  Returns 0, or -1: dev->error. */
 int ranks_divide(struct ranks *ranks, int ep);
-/* After the graphs that hold its operations. */
+/* Graphs that hold its operations must be destroyed before. */
 void ranks_close(struct ranks *ranks);
-/* Ends what waits in any communicator; there is none afterwards. */
+/* Ends what waits in any communicator, and destroys the communicators. */
 void ranks_let_go(struct ranks *ranks);
-/* This rank has failed: those who wait for it go on, and fail. */
+/* Tells that this rank has failed: ranks that wait for it go on, and fail. */
 void ranks_abort(struct ranks *ranks, const char *why);
 
-/* Each rank's `bytes`, one after the other, in all[].  All ranks come here;
- * blocks until they have.  0, or -1: dev->error. */
-/* Before the first exchange of a run. */
+/* Waits until all ranks have allocated their memory, before the first exchange
+ * of a run.  Returns 0, or -1: dev->error. */
 int ranks_meet(struct ranks *ranks);
+/* Puts the `bytes` bytes of each rank into all[], one rank after the other.
+ * All ranks must call it; it blocks until they have.  Returns 0, or -1:
+ * dev->error. */
 int ranks_exchange(struct ranks *ranks, const void *mine, size_t bytes,
                    void *all);
 
-/* Sums the gradients of all ranks, in the stream's order: those of experts,
- * where they are divided, of the ranks that have them.  NULL: there are no
- * others. */
+/* Sums the gradients of all ranks, in the stream's order.  If experts are
+ * divided, the experts' gradients are summed only over the ranks that have
+ * them.  NULL: there are no other ranks. */
 void ranks_sum(const struct ranks *ranks, const struct model *model,
                CUstream stream);
 
-/* This rank's exchange of tokens with those that divide the experts; NULL: none
- * do. */
+/* This rank's exchange of tokens with the ranks that divide the experts; NULL:
+ * none do. */
 static inline struct exchange *ranks_ep(struct ranks *ranks)
 {
     return ranks == NULL || ranks->exchange.comm == NULL ? NULL

@@ -1,17 +1,17 @@
 /*
  * schedule.c - the order of one step.
  *
- * Forward until `in_flight` microbatches are under way, then the oldest one's
- * backward before every further forward.  Where the gradients of weights are
- * delayed they come so many microbatches after their own backward, on a
- * stream of their own where there are several.  The order is the same in
- * every mode but those that overlap, which have their own (overlap.c); only
- * parts_forward/passes_forward differ.
+ * Forwards run until `in_flight` microbatches are under way; then the oldest
+ * one's backward comes before every further forward.  Delayed gradients of
+ * weights come so many microbatches after their backward, on a stream of their
+ * own if there are several streams.  The order is the same in every mode,
+ * where only parts_forward/passes_forward differ; but the modes that overlap
+ * have an order of their own (overlap.c).
  *
- * What the engine itself orders across streams: nothing starts before the
+ * The engine itself orders this across streams: nothing starts before the
  * step's inputs are there; backward passes add to the gradients one after the
- * other; the gradients of weights come after their backward; the pool's sets;
- * the optimizer comes last.
+ * other; gradients of weights come after their backward; the pool's sets
+ * change hands; the optimizer comes last.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -91,7 +91,7 @@ static int backward(struct trainer *trainer, int microbatch)
     return 0;
 }
 
-/* The half of a microbatch's backward that was left for later. */
+/* Runs the half of a microbatch's backward that was left for later. */
 static int wgrad(struct trainer *trainer, int microbatch)
 {
     struct flight *flight = &trainer->flights[microbatch];
@@ -118,7 +118,7 @@ static int wgrad(struct trainer *trainer, int microbatch)
     return 0;
 }
 
-/* A backward, and the delayed gradients whose turn has come. */
+/* Runs a backward, and the delayed gradients whose turn has come. */
 static int backward_and_wgrad(struct trainer *trainer, int microbatch)
 {
     const int due = microbatch - trainer->options->delay;
@@ -129,7 +129,8 @@ static int backward_and_wgrad(struct trainer *trainer, int microbatch)
     return trainer->model.delay_wgrad && due >= 0 ? wgrad(trainer, due) : 0;
 }
 
-/* Those that no backward of this step was left to follow. */
+/* Runs the delayed gradients that are left after the last backward of the
+ * step. */
 static int rest_of_wgrad(struct trainer *trainer, int count)
 {
     const int due = count - trainer->options->delay;
@@ -168,7 +169,8 @@ static void begin(struct trainer *trainer, int count)
     }
 }
 
-/* On stream 0, after everything that adds to the gradients, of all ranks. */
+/* Runs the optimizer on stream 0, after everything that adds to the gradients,
+ * on all ranks. */
 static void optimize(const struct trainer *trainer, int count)
 {
     const struct options *options = trainer->options;
@@ -182,7 +184,7 @@ static void optimize(const struct trainer *trainer, int count)
     optimizer_step(&trainer->model, &queue, options->lr, options->warmup);
 }
 
-/* One after the other: all forwards and backwards. */
+/* Issues all forwards and backwards, one after the other. */
 static int issue_all(struct trainer *trainer, int count)
 {
     const int in_flight = trainer->options->in_flight;

@@ -8,7 +8,7 @@
 
 #include "step/trainer.h"
 
-/* Issues one step of `count` microbatches.  0, or -1 with a text in
+/* Issues one step of `count` microbatches.  Returns 0, or -1 with a text in
  * trainer->dev->error or in the host's. */
 int schedule_step(struct trainer *trainer, int count);
 

@@ -57,7 +57,7 @@ static int fill_pool(struct trainer *trainer, int count)
     return 0;
 }
 
-/* Ends the capture whatever happened in it; *graph_p is NULL on failure. */
+/* Ends the capture whatever happened in it.  On failure *graph_p is NULL. */
 static int capture(struct step_graphs *graphs, int count, CUgraph *graph_p)
 {
     struct trainer *trainer = graphs->trainer;

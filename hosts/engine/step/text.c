@@ -1,5 +1,5 @@
 /*
- * text.c - reads the text, draws samples.
+ * text.c - reads the text, and draws samples from it.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -27,7 +27,7 @@ static int grow(struct text *text, size_t *room)
     return 0;
 }
 
-/* Not by size: a pipe is as good as a file. */
+/* Reads without asking for the size, because a pipe has none. */
 static int read_all(struct text *text, FILE *file)
 {
     size_t room = 0, got;
@@ -112,7 +112,8 @@ void text_sample(const struct text *text, const struct config *config, int step,
     }
 }
 
-/* After the next blank line; where there is none the text begins again. */
+/* The place after the next blank line.  If there is none, the text begins
+ * again. */
 static size_t next_document(const struct text *text, size_t at)
 {
     for (; at + 3 < text->n; at++) {
@@ -123,7 +124,7 @@ static size_t next_document(const struct text *text, size_t at)
     return 0;
 }
 
-/* Bytes of it that have a successor in it, which are the tokens. */
+/* Tokens of a document: its bytes whose next byte is in the document too. */
 static int document_tokens(const struct text *text, size_t at)
 {
     size_t n = 1;
@@ -152,7 +153,8 @@ static void put_padding(int n, int *tokens, int *targets)
     }
 }
 
-/* To what the ranks that share a sequence can share alike. */
+/* Rounds a length up so that the ranks that share a sequence get equal
+ * parts. */
 static int padded(const struct config *config, int length)
 {
     const int unit = config_cp(config) > 1 ? 2 * config_cp(config) : 1;
@@ -161,8 +163,8 @@ static int padded(const struct config *config, int length)
                                      : (length + unit - 1) / unit * unit;
 }
 
-/* Fills a row, and returns how much of it; at least one document is there,
- * cut where the row is too short for it. */
+/* Fills a row, and returns how much of it is used.  There is at least one
+ * document, which is cut if the row is too short for it. */
 static int pack_row(const struct text *text, const struct config *config,
                     size_t at, int most, int *tokens, int *targets,
                     struct packing *packing)
@@ -193,7 +195,8 @@ static int pack_row(const struct text *text, const struct config *config,
     return used;
 }
 
-/* The reference of what the library writes. */
+/* Sums up what the library has to write too, so that the two can be
+ * compared. */
 static void sum_up(const struct config *config, struct packing *packing)
 {
     int sum = 0;

@@ -1,5 +1,5 @@
 /*
- * train.c - one run: makes a trainer, runs its steps, takes the times.
+ * train.c - one run: makes a trainer, runs its steps, measures the times.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -27,7 +27,8 @@ static double milliseconds(void)
     return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
 }
 
-/* What is behind a microbatch of a shorter shape goes to the device with it. */
+/* Clears the rest behind a microbatch of a shorter shape, because it is copied
+ * to the device too. */
 static void clear_rest(const struct trainer *trainer, int *tokens, size_t own)
 {
     const size_t rows = (size_t)config_rows(&trainer->model.config);
@@ -37,7 +38,8 @@ static void clear_rest(const struct trainer *trainer, int *tokens, size_t own)
     }
 }
 
-/* The rank's own part of a microbatch.  0, or -1 when memory ran out. */
+/* Draws the rank's own part of a microbatch.  Returns 0, or -1 when memory ran
+ * out. */
 static int sample(struct trainer *trainer, const struct text *text, int step,
                   int microbatch)
 {
@@ -68,7 +70,7 @@ static int sample(struct trainer *trainer, const struct text *text, int step,
     return 0;
 }
 
-/* That have a successor to be learned. */
+/* Counts the tokens that have a successor to learn. */
 static uint64_t count_tokens(const struct trainer *trainer, int count)
 {
     const int rows = config_rows(&trainer->model.config);
@@ -98,7 +100,7 @@ static int sample_step(struct trainer *trainer, const struct text *text,
     return 0;
 }
 
-/* Mean over microbatches, in their order. */
+/* The mean over microbatches, added in their order. */
 static double mean_loss(const struct trainer *trainer, int count)
 {
     double sum = 0.0;
@@ -113,10 +115,11 @@ static double mean_loss(const struct trainer *trainer, int count)
 struct step_news {
     double loss;
     uint64_t tokens;
-    uint64_t stop; /* nobody goes on after this step */
+    uint64_t stop; /* no rank goes on after this step */
 };
 
-/* The mean loss of all ranks, in their order.  0, or -1: dev->error. */
+/* Makes the loss the mean of all ranks, added in their order.  Returns 0, or
+ * -1: dev->error. */
 static int share_step(struct trainer *trainer, struct result *result, int step)
 {
     struct ranks *ranks = trainer->options->ranks;
@@ -141,8 +144,8 @@ static int share_step(struct trainer *trainer, struct result *result, int step)
     return 0;
 }
 
-/* Whether all ranks have the same weights, and whether one of them has been
- * told to stop.  0, or -1: dev->error. */
+/* Finds out whether all ranks have the same weights, and whether one of them
+ * was told to stop.  Returns 0, or -1: dev->error. */
 static int share_end(struct trainer *trainer, struct result *result,
                      uint64_t experts)
 {
@@ -164,7 +167,7 @@ static int share_end(struct trainer *trainer, struct result *result,
                                all[i][1] != all[i % ep][1];
         result->stopped = result->stopped || all[i][2] != 0;
     }
-    /* Of all experts, by whichever rank it is taken. */
+    /* The hash is over all experts, whichever rank computes it. */
     for (int i = 0; ep > 1 && i < ep; i++) {
         result->weights_hash =
             (result->weights_hash ^ all[i][1]) * 0x100000001b3u;
@@ -279,7 +282,7 @@ static size_t free_memory(struct device *dev)
     return free_bytes;
 }
 
-/* Of this run, out of the ranks' own counters. */
+/* Takes this run's exchanges out of the ranks' own counters. */
 static void note_exchanges(const struct exchange *exchange,
                            const struct exchange *before,
                            struct result *result)
@@ -289,7 +292,8 @@ static void note_exchanges(const struct exchange *exchange,
     result->exchanged_bytes = exchange->bytes - before->bytes;
 }
 
-/* Since the run began.  Other programs on the device count, too. */
+/* Notes the memory used since the run began.  Other programs on the device
+ * count too. */
 static void note_memory(struct device *dev, size_t before,
                         struct result *result)
 {
@@ -310,8 +314,8 @@ static int run_steps(struct trainer *trainer, struct step_graphs *graphs,
         exchange != NULL ? *exchange : (struct exchange){ 0 };
     uint64_t experts = 0;
 
-    /* What one rank waits for while it makes its memory may be what another
-     * one records. */
+    /* One rank may wait, while it allocates memory, for what another rank
+     * records. */
     if (options->ranks != NULL && ranks_meet(options->ranks) != 0) {
         return -1;
     }
@@ -349,7 +353,7 @@ static int run_steps(struct trainer *trainer, struct step_graphs *graphs,
     return share_end(trainer, result, experts);
 }
 
-/* The library's sentence when it has one, else the device's. */
+/* Writes the library's sentence if it has one, or else the device's. */
 static void explain(const struct trainer *trainer, char *error,
                     size_t error_bytes)
 {
@@ -424,7 +428,8 @@ out:
         ranks_abort(options->ranks, error);
         exchanger_let_go(&exchanger);
     }
-    (void)dev->drv.cuCtxSynchronize(); /* nothing is freed under a kernel */
+    (void)dev->drv.cuCtxSynchronize(); /* no kernel may still use what is
+                                          freed */
     host_close(trainer.host);
     step_graphs_free(&graphs);
     exchanger_close(&exchanger);

@@ -30,48 +30,49 @@
 #include <graphhooks/overlap.h>
 #include <graphhooks/session.h>
 
-#define MAX_REASONS 32 /* more than gh_reason has */
+#define MAX_REASONS 32 /* more than there are gh_reasons */
 
-/* What a run leaves behind; losses and tokens are of all ranks. */
+/* The results of a run.  Losses and tokens are those of all ranks. */
 struct result {
     enum mode mode;
     int steps;
-    double *loss, *step_ms, *host_ms; /* one a step */
+    double *loss, *step_ms, *host_ms; /* one for each step */
     uint64_t *recordings;             /* after each step; graph mode */
     uint64_t weights_hash;
     uint64_t shaped[MAX_LENGTHS]; /* microbatches of each shape */
-    uint64_t *tokens; /* one a step: of all ranks, padding left out */
+    uint64_t *tokens; /* one for each step: of all ranks, without padding */
     int ranks;
     bool ranks_differ; /* their weights are not the same bits */
     bool told;         /* to stop, by this rank's progress function */
-    bool stopped;      /* by any rank's: all have ended with this step */
+    bool stopped;      /* by any rank: all have ended with this step */
     uint64_t peak_bytes; /* of device memory, at the end of a step */
     bool has_stats;
     const char *(*reason_name)(gh_reason); /* the library's; it stays loaded */
     gh_stats stats;
     gh_offload_stats offload;    /* struct_size 0: nothing is offloaded */
     gh_overlap_stats overlap;    /* struct_size 0: nothing overlaps */
-    uint64_t exchanges_captured; /* of the next: into graphs */
+    uint64_t exchanges_captured; /* exchanges in graphs */
     uint64_t exchanges, exchanged_bytes; /* of tokens: issued, and what this
                                             rank has sent by them to others;
                                             those in graphs are not counted */
     gh_exchange_stats exchange; /* struct_size 0: they are the engine's own */
-    uint64_t eager[MAX_REASONS]; /* passes, by why they ran eagerly */
-    uint64_t wgrad_replays; /* those of stats.replays for delayed gradients */
+    uint64_t eager[MAX_REASONS]; /* eager passes, by their reason */
+    uint64_t wgrad_replays; /* replays in stats that were for delayed
+                               gradients */
 };
 
-/* Called after every step, to report progress; false ends the run there; that
- * of one rank ends it for all, after the next step. */
+/* Called after every step to report progress.  False ends the run there; if
+ * only one rank says so, all ranks end after the next step. */
 typedef bool train_progress_fn(const struct options *options, enum mode mode,
                                int step, double loss, double step_ms);
 
-/* Opens what graph mode needs and closes it again: 0, or -1 with a sentence;
- * *bad_option says that an option is wrong. */
+/* Opens what graph mode needs, and closes it again.  Returns 0, or -1 with a
+ * sentence; *bad_option says whether an option is wrong. */
 int train_check(const struct options *options, struct device *dev,
                 enum mode mode, bool *bad_option, char *error, size_t error_bytes);
 
-/* 0; or -1 with one sentence in error, everything freed but *result, which
- * result_free() takes either way. */
+/* Returns 0; or -1 with one sentence in error.  Everything is freed except
+ * *result, which result_free() frees in both cases. */
 int train(const struct options *options, struct device *dev,
           const struct text *text, enum mode mode, train_progress_fn *progress,
           struct result *result, char *error, size_t error_bytes);

@@ -1,5 +1,5 @@
 /*
- * trainer.c - makes a trainer and frees it; what its microbatches wait for.
+ * trainer.c - makes and frees a trainer, and orders its microbatches.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -35,8 +35,8 @@ static void make_streams(struct trainer *trainer)
     }
 }
 
-/* Documents of every microbatch; the offsets of all lie together, to be copied
- * at once. */
+/* Makes the packings of every microbatch.  All offsets are in one piece, to be
+ * copied at once. */
 static void make_packings(struct trainer *trainer)
 {
     struct device *dev = trainer->dev;
@@ -84,7 +84,7 @@ static void make_buffers(struct trainer *trainer)
     trainer->losses_host = device_alloc_host(dev, n * sizeof(float));
 }
 
-/* Of each length, or number of ranks. */
+/* Makes the model of each shape, which is a length or a number of ranks. */
 static void make_shapes(struct trainer *trainer)
 {
     const struct options *options = trainer->options;
@@ -131,9 +131,10 @@ int trainer_init(struct trainer *trainer, const struct options *options,
     make_shapes(trainer);
     make_buffers(trainer);
     make_streams(trainer);
-    /* A copy from pageable memory may return before its last bytes land, and
-     * own streams do not wait for the default one.  Not the context: that may
-     * be another rank's, too. */
+    /* A copy from pageable memory may return before its last bytes have
+     * arrived, and the engine's streams do not wait for the default one.  The
+     * whole context must not be waited for, because another rank may use it
+     * too. */
     device_synchronize(dev, CU_STREAM_LEGACY);
     return dev->code == CUDA_SUCCESS ? 0 : -1;
 }

@@ -1,9 +1,9 @@
 /*
  * trainer.h - what a run trains with: the model, streams, events, and the
- * microbatches on their way.
+ * microbatches under way.
  *
- * Everything that has a hand in a step reads it: the schedule, the passes
- * through the library, the graph of a whole step.
+ * Everything that takes part in a step reads it: the schedule, the passes
+ * through the library, and the graph of a whole step.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -16,74 +16,75 @@
 
 struct host;
 
-/* A microbatch on its way through a step. */
+/* A microbatch under way in a step. */
 struct flight {
-    const struct set *set; /* NULL until its first part knows */
-    struct pooled *pooled; /* where the set is from; NULL: a slot's */
+    const struct set *set; /* NULL until its first part has one */
+    struct pooled *pooled; /* the source of the set; NULL: a slot */
     uint32_t slot;
     const float *out; /* what the last part wrote */
-    const int *offsets; /* device: of documents; NULL: there are none */
+    const int *offsets; /* device: of documents; NULL: no documents */
 };
 
 struct trainer {
     struct device *dev;
     const struct options *options;
-    struct model model; /* of the longest sequences: what sets are made for */
-    struct model shapes[MAX_LENGTHS]; /* the same of each shape */
+    struct model model; /* for the longest sequences; sets are made for it */
+    struct model shapes[MAX_LENGTHS]; /* the same for each shape */
     int n_shapes;
-    size_t *saved_bytes[MAX_LENGTHS]; /* of each: set_measure_saved() */
+    size_t *saved_bytes[MAX_LENGTHS]; /* of each shape: set_measure_saved() */
     struct pool pool;
     int max_count;
-    bool overlaps; /* microbatches are issued by pairs: overlap.h */
+    bool overlaps; /* microbatches run in pairs: overlap.h */
 
     CUstream streams[MAX_STREAMS];
     int n_streams; /* 0: the legacy default stream, in streams[0] */
     CUevent begin; /* the step's inputs are there, gradients are zero */
-    CUevent *done; /* one a microbatch: its backward is issued */
-    /* when weights' gradients are delayed */
-    CUstream wgrad; /* their own, where there are several; else NULL */
-    CUevent *added; /* one a microbatch: its weights' gradients are issued */
+    CUevent *done; /* one for each microbatch: its backward is issued */
+    /* if gradients of weights are delayed */
+    CUstream wgrad; /* their own, if there are several; else NULL */
+    CUevent *added; /* one for each microbatch: its gradients of weights are
+                       issued */
 
     /* for every microbatch of a step */
     struct flight *flights;
-    int *shape_of;             /* which of the shapes it has */
+    int *shape_of;             /* the number of its shape */
     float *x;                  /* device: what its first part reads */
     float *d_head;             /* device: what its last part's backward reads */
-    int *tokens, *tokens_host; /* tokens, then targets; where ranks share
+    int *tokens, *tokens_host; /* tokens, then targets; if ranks share
                                   sequences, then positions */
     float *losses, *losses_host;
-    struct packing *packings; /* their offsets in offsets_host */
+    struct packing *packings; /* their offsets are in offsets_host */
     int *offsets, *offsets_host, *lengths_host; /* of documents; else NULL */
 
     struct host *host; /* in graph mode */
 };
 
-/* All but the host.  0, or -1: dev->error; trainer_free() takes it either
- * way. */
+/* Makes everything but the host.  Returns 0, or -1: dev->error.  In both cases
+ * trainer_free() frees it. */
 int trainer_init(struct trainer *trainer, const struct options *options,
                  enum mode mode, struct device *dev);
 void trainer_free(struct trainer *trainer);
 
-/* Waits for a microbatch's backward, unless the stream's order does it. */
+/* Waits for a microbatch's backward, unless the stream's order already does. */
 void trainer_wait_done(const struct trainer *trainer, CUstream stream,
                        int microbatch);
 /* Waits until a microbatch has added to all gradients and needs its set no
- * more. */
+ * longer. */
 void trainer_wait_end(const struct trainer *trainer, CUstream stream,
                       int microbatch);
 
-/* Leases a set of the pool for a microbatch and orders it on the stream after
- * the set's last user.  0, or -1: dev->error. */
+/* Leases a set of the pool for a microbatch, and lets the stream wait for the
+ * set's last user.  Returns 0, or -1: dev->error. */
 int trainer_lease(struct trainer *trainer, int microbatch, CUstream stream);
 
-/* The model over sequences as long as the microbatch's. */
+/* The model for sequences as long as the microbatch's. */
 static inline const struct model *model_of(const struct trainer *trainer,
                                            int microbatch)
 {
     return &trainer->shapes[trainer->shape_of[microbatch]];
 }
 
-/* Of the ranks that share its sequences; NULL: none do. */
+/* The communicator of the ranks that share its sequences; NULL: none do. */
 static inline const struct comm *comm_of(const struct trainer *trainer,
                                          int microbatch)
 {
@@ -95,7 +96,7 @@ static inline const struct comm *comm_of(const struct trainer *trainer,
                       ->groups[trainer->shape_of[microbatch]];
 }
 
-/* Rows of tokens, targets and so on. */
+/* How many rows there are of tokens, targets and so on. */
 static inline int trainer_columns(const struct trainer *trainer)
 {
     return trainer->options->n_cp > 0 ? 3 : 2;
@@ -108,7 +109,7 @@ static inline CUstream stream_of(const struct trainer *trainer, int microbatch)
                : trainer->streams[microbatch % trainer->n_streams];
 }
 
-/* Of the gradients of weights, when those are delayed. */
+/* The stream for delayed gradients of weights. */
 static inline CUstream stream_of_wgrad(const struct trainer *trainer)
 {
     return trainer->wgrad != NULL ? trainer->wgrad : trainer->streams[0];
