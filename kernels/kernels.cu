@@ -11,7 +11,8 @@
 
 typedef unsigned long long u64;
 
-/* Four loads are in flight before the first store has to wait for its own. */
+/* Copies words.  Four loads are in flight before the first store waits for its
+ * own. */
 template <typename T>
 static __device__ void copy_aligned(T *dst, const T *src, u64 words)
 {
@@ -74,15 +75,15 @@ static __device__ void copy_range(u64 dst, u64 src, u64 bytes)
 }
 
 /*
- * The entries are cut into chunks, numbered through; block b copies chunks
- * b, b + gridDim.x and so on.  As a block's chunks only go up, one walk over
- * the entries finds them all.
+ * The entries are cut into chunks, which are numbered across all entries.
+ * Block b copies chunks b, b + gridDim.x and so on.  A block's chunks only go
+ * up, so one walk over the entries finds them all.
  */
 template <typename Batch>
 static __device__ void copy_batch(const Batch &batch)
 {
     const u64 whole = 1ull << batch.chunk_shift;
-    u64 chunk = blockIdx.x; /* in what is left, from entry i on */
+    u64 chunk = blockIdx.x; /* counted from entry i on */
 
     for (uint32_t i = 0; i < batch.n_entries; i++) {
         u64 bytes = batch.entries[i].bytes;
@@ -111,15 +112,15 @@ gh_copy_batch_128(const struct gh_copy_batch batch)
     copy_batch(batch);
 }
 
-/* The offset of the first byte that differs in two words that do. */
+/* The offset of the first byte that differs in two words that are not equal. */
 static __device__ u64 first_in_word(u64 a, u64 b)
 {
     return (u64)(__ffsll((long long)(a ^ b)) - 1) / 8;
 }
 
 /*
- * Every thread looks for its own first difference, and the smallest wins
- * whatever the order: the result does not depend on scheduling.
+ * Every thread looks for its own first difference.  The smallest wins in any
+ * order, so the result does not depend on scheduling.
  */
 extern "C" __global__ void __launch_bounds__(GH_KERNEL_THREADS)
 gh_compare(u64 a, u64 b, u64 bytes, u64 result)

@@ -2,14 +2,6 @@
  * kernels.h - the library's device kernels: the batched copy, the compare, the
  * offsets of packed sequences.
  *
- * lib/device launches them; kernels.cu is the code for the GPU, kernels.c
- * the geometry, the CPU references and the software device's image.  All
- * read the structs below, and nothing else is shared with the device.
- *
- *     gh_kernels_ptx, or &gh_kernels_soft      for cuModuleLoadData
- *     GH_KERNEL_COPY_SMALL, _LARGE, _COMPARE,
- *     GH_KERNEL_OFFSETS_SMALL, _LARGE          for cuModuleGetFunction
- *
  * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef KERNELS_KERNELS_H
@@ -26,7 +18,7 @@
 extern "C" {
 #endif
 
-/* Every kernel here is launched with this many threads a block. */
+/* Every kernel here is launched with this many threads per block. */
 #define GH_KERNEL_THREADS 256u
 
 #define GH_KERNEL_COPY_SMALL "gh_copy_batch_8"
@@ -43,13 +35,14 @@ extern "C" {
 struct gh_copy_entry {
     uint64_t dst;
     uint64_t src;
-    uint64_t bytes; /* 0 copies nothing */
+    uint64_t bytes; /* 0: nothing is copied */
 };
 
 /*
- * The one parameter of the copy kernels, by value.  Both kernels take what
- * begins like this, so a caller keeps one struct and picks the kernel by
- * n_entries: a launch reads as many bytes as its kernel declares.
+ * The only parameter of the copy kernels, passed by value.  Both kernels take
+ * a struct that begins like this one, so a caller keeps one struct and picks
+ * the kernel by n_entries.  A launch reads only as many bytes as its kernel
+ * declares.
  */
 struct gh_copy_batch {
     uint32_t n_entries;
@@ -57,7 +50,7 @@ struct gh_copy_batch {
     struct gh_copy_entry entries[GH_COPY_LARGE];
 };
 
-/* What the small kernel sees. */
+/* The part that the small kernel takes. */
 struct gh_copy_batch_small {
     uint32_t n_entries;
     uint32_t chunk_shift;
@@ -65,10 +58,10 @@ struct gh_copy_batch_small {
 };
 
 /*
- * Sets chunk_shift and returns the number of blocks of one launch that
- * copies all entries; 0 when there is nothing to copy, and no launch to
- * make.  Any alignment and length will do.  No destination may overlap
- * another destination, nor a source, unless it is exactly its own.
+ * Sets chunk_shift and returns the number of blocks for one launch that copies
+ * all entries; 0 if there is nothing to copy and so nothing to launch.  Any
+ * alignment and length will do.  No destination may overlap another
+ * destination, or a source other than exactly its own.
  */
 uint32_t gh_copy_batch_plan(struct gh_copy_batch *batch);
 
@@ -77,20 +70,20 @@ const char *gh_copy_batch_kernel(uint32_t n_entries);
 
 /*
  * The parameters of gh_compare, each a uint64_t: a, b, bytes and the address
- * of a 64-bit word.  The word is lowered to the offset of the first byte
- * that differs; it must hold UINT64_MAX before, which then means that none
- * does.
+ * of a 64-bit word.  The word must hold UINT64_MAX before.  The kernel lowers
+ * it to the offset of the first byte that differs; if none does, it stays.
  */
 #define GH_COMPARE_PARAMS 4u
 
-/* The number of blocks; 0 when there is nothing to compare. */
+/* The number of blocks; 0 if there is nothing to compare. */
 uint32_t gh_compare_plan(uint64_t bytes);
 
 /*
- * The one parameter of the kernels that write where sequences begin, by value;
- * a caller keeps the large one, as with copies.  Entry `first + i` of both
- * arrays becomes pairs[i], those after the last pair up to `end` become the
- * fills, and the launch with `first` 0 writes the two numbers.
+ * The only parameter of the kernels that write where sequences begin, passed
+ * by value.  As with copies, a caller keeps the large struct.  Entry `first +
+ * i` of both arrays becomes pairs[i].  The entries after the last pair, up to
+ * `end`, become the fills.  The launch whose `first` is 0 also writes the two
+ * numbers.
  */
 #define GH_OFFSETS_SMALL 48u
 #define GH_OFFSETS_LARGE 480u

@@ -45,7 +45,7 @@
 
 #define PHASE(threads) \
     for (int thread = (int)threadIdx.x, once = thread + 1; once != 0; once = 0)
-/* The block's threads share the iterations; their order must not matter. */
+/* The block's threads share the iterations, whose order must not matter. */
 #define TOGETHER(i, count, threads) \
     for (int i = (int)threadIdx.x; i < (count); i += (threads))
 #define BARRIER() __syncthreads()
@@ -84,10 +84,10 @@ struct dialect_block {
 
 #endif
 
-/* Through a macro, so that the name may be one (gemm.h). */
+/* Goes through a macro, so that the name may be a macro too (gemm.h). */
 #define KERNEL(name, args) KERNEL_AS(name, args)
 
-/* Rows are reduced by the 32 threads of a lane group, four rows a block:
+/* The 32 threads of a lane group reduce a row, and a block has four rows.
  * ROW_TREE folds array[] so that array[ROW_FIRST(thread)] holds the result. */
 #define ROW_LANES 32
 #define ROW_THREADS 128

@@ -24,15 +24,16 @@
 #define GEMM_THREADS (GEMM_TILE / GEMM_ROWS * GEMM_SIDE)
 #define GEMM_EACH (GEMM_ROWS * GEMM_COLS)
 #define GEMM_LOADS (GEMM_TILE * GEMM_DEPTH / GEMM_THREADS)
-#define GEMM_PITCH (GEMM_TILE + 4) /* fewer conflicts, still 16 bytes */
+#define GEMM_PITCH (GEMM_TILE + 4) /* fewer bank conflicts, still aligned to 16
+                                      bytes */
 
-/* Where the e-th element of a tile is, along k and across it. */
+/* The position of a tile's e-th element, along k and across it. */
 #define GEMM_ALONG(e, along_k) \
     ((along_k) ? (e) % GEMM_DEPTH : (e) / GEMM_TILE)
 #define GEMM_ACROSS(e, along_k) \
     ((along_k) ? (e) / GEMM_DEPTH : (e) % GEMM_TILE)
 
-/* Fetches the tiles that begin at k0 into registers. */
+/* Loads the tiles that begin at k0 into registers. */
 #define GEMM_FETCH(k0)                                                       \
     PHASE(GEMM_THREADS)                                                      \
     {                                                                        \

@@ -29,7 +29,8 @@ KERNEL(embed_forward, embed_args)
     }
 }
 
-/* BLOCK_Y is a token of the vocabulary: it gathers its own rows in order. */
+/* BLOCK_Y is a token of the vocabulary.  It adds up its own rows in their
+ * order. */
 KERNEL(embed_token_backward, embed_token_args)
 {
     REGISTERS(float, sum, 1, embed_token_backward_threads);
@@ -372,12 +373,12 @@ KERNEL(column_sum, column_sum_args)
 
 #undef GEMM_GROUPED
 
-/* The first row of a token's document, and of its sequence where all of that is
- * one. */
+/* The first row of a token's document, or of its sequence if that is one
+ * document. */
 #define START(row) \
     (k.starts != NULL ? k.starts[row] : (row) - (row) % k.seq)
-/* The first key that a row of scores looks at: rows are those of every head of
- * a sequence, and then of the next one. */
+/* The token of a row of scores.  Rows are those of every head of one sequence,
+ * and then those of the next one. */
 #define TOKEN_OF(row) \
     ((row) / (k.seq * k.heads) * k.seq + (row) % k.seq)
 #define FIRST_SCORE(row) \

@@ -2,8 +2,8 @@
  * kernels.h - what the host knows of the kernels: argument structs, names,
  * block sizes, and the two compiled forms.
  *
- * Every kernel takes one struct by value, so a launch is a struct and a grid,
- * and one row of kernels.def says everything else.
+ * Every kernel takes one struct by value, so a launch is a struct and a grid.
+ * A row of kernels.def has everything else.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -16,9 +16,9 @@
 #include "softcuda/softcuda.h"
 #endif
 
-/* How far a causal matrix product needs to go.  Tiles of the result that lie
- * above the diagonal are not written; or the sum stops at the result's row;
- * or it begins there. */
+/* How far a causal matrix product has to go.  Either tiles of the result above
+ * the diagonal are not written, or the sum stops at the result's row, or it
+ * begins there. */
 enum gemm_causal {
     GEMM_FULL = 0,
     GEMM_CAUSAL_RESULT = 1,
@@ -26,12 +26,12 @@ enum gemm_causal {
     GEMM_CAUSAL_FROM_ROW = 3
 };
 
-/* Columns are summed 32 at a time by 16 rows of threads. */
+/* Columns are summed by blocks of 32 columns and 16 rows of threads. */
 #define COLUMN_LANES 32
 #define COLUMN_ROWS 16
 #define COLUMN_THREADS (COLUMN_LANES * COLUMN_ROWS)
 
-/* What the optimizer carries from step to step, on the device. */
+/* The optimizer's state on the device, which it carries from step to step. */
 struct optimizer_state {
     int step;
     float lr;

@@ -2,15 +2,17 @@
  * kernels_cp.h - kernels of sequences that several ranks share; kernels.cu
  * includes it.
  *
- * A document of `length` tokens lies on `cp` ranks as 2 cp chunks: rank r has
- * chunk r and then chunk 2 cp - 1 - r, so that each has as much to attend to.
- * Places are tokens of the whole microbatch, of all ranks.  Keys are those of
- * rank 0, then of rank 1, and so on; of a row of scores, those of its sequence.
+ * A document of `length` tokens is cut into 2 cp chunks for `cp` ranks.  Rank
+ * r has chunk r and then chunk 2 cp - 1 - r, so that each has equally much to
+ * attend to.  A place is the number of a token in the whole microbatch, of all
+ * ranks.  Keys are those of rank 0, then of rank 1, and so on.  A row of
+ * scores has the keys of its sequence.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 
-/* Where every rank's tokens lie; and where this one's documents begin. */
+/* Computes where every rank's tokens are, and where this rank's documents
+ * begin. */
 KERNEL(cp_places, cp_places_args)
 {
     PHASE(cp_places_threads)
@@ -45,7 +47,8 @@ KERNEL(cp_places, cp_places_args)
     }
 }
 
-/* Rows of all ranks, each to its place; and from their places those of one. */
+/* Puts rows of all ranks to their places, or takes one rank's rows from
+ * there. */
 KERNEL(rows_place, rows_args)
 {
     PHASE(rows_place_threads)
@@ -158,7 +161,8 @@ KERNEL(cp_softmax_forward, cp_softmax_args)
     }
 }
 
-/* What a row does not look at has the probability 0, and so its gradient. */
+/* A key that a row does not look at has the probability 0, and so the gradient
+ * 0. */
 KERNEL(cp_softmax_backward, cp_softmax_backward_args)
 {
     SHARED(float, fold, [ROW_THREADS]);

@@ -13,7 +13,7 @@
  */
 
 #define SIGMOID(x) (1.0f / (1.0f + expf(-(x))))
-/* Past 20 it is x, to every digit that a float has. */
+/* Above 20 it equals x in every digit of a float. */
 #define SOFTPLUS(x) ((x) > 20.0f ? (x) : log1pf(expf(x)))
 /* d SiLU(x) / dx, given the sigmoid s of x. */
 #define SILU_SLOPE(x, s) ((s) * (1.0f + (x) * (1.0f - (s))))
@@ -71,7 +71,7 @@ KERNEL(mamba_conv_backward, mamba_conv_backward_args)
     }
 }
 
-/* One thread a weight; after the taps come the biases. */
+/* One thread for each weight.  The biases come after the taps. */
 KERNEL(mamba_conv_param_backward, mamba_conv_param_args)
 {
     PHASE(mamba_conv_param_backward_threads)
@@ -105,7 +105,8 @@ KERNEL(mamba_conv_param_backward, mamba_conv_param_args)
     }
 }
 
-/* One thread a channel of a sequence, from its first step to its last. */
+/* One thread for each channel of a sequence, from the first step to the
+ * last. */
 KERNEL(mamba_scan_forward, mamba_scan_args)
 {
     PHASE(mamba_scan_forward_threads)
@@ -140,7 +141,8 @@ KERNEL(mamba_scan_forward, mamba_scan_args)
     }
 }
 
-/* The same from the last step to the first. */
+/* One thread for each channel of a sequence, from the last step to the
+ * first. */
 KERNEL(mamba_scan_backward, mamba_scan_backward_args)
 {
     PHASE(mamba_scan_backward_threads)
@@ -226,7 +228,7 @@ KERNEL(mamba_bc_backward, mamba_bc_args)
     }
 }
 
-/* One thread a weight, over all rows in order. */
+/* One thread for each weight, over all rows in order. */
 KERNEL(mamba_param_backward, mamba_param_args)
 {
     PHASE(mamba_param_backward_threads)

@@ -1,14 +1,14 @@
 /*
  * kernels_mla.h - kernels of latent attention; kernels.cu includes it.
  *
- * A head's columns are `nope` plain ones and `rope` that a position turns:
- * pair j is columns j and j + rope / 2 of them.  A row of the table is the
- * pairs' cosines, then their sines.
+ * A head has `nope` plain columns and `rope` columns that are turned by the
+ * position.  Pair j of these is columns j and j + rope / 2.  A row of the
+ * table has the cosines of the pairs, then their sines.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 
-/* The row of the table; `seq` is how many there are. */
+/* The row of the table for a row; the table has `seq` rows. */
 #define TURN_OF(row) ((k.places != NULL ? k.places[row] : (row)) % k.seq)
 
 KERNEL(mla_turn_forward, mla_turn_args)
@@ -72,7 +72,7 @@ KERNEL(mla_turn_backward, mla_turn_backward_args)
     }
 }
 
-/* What all heads share takes the sum of their gradients. */
+/* What all heads share gets the sum of their gradients. */
 KERNEL(mla_shared_backward, mla_shared_args)
 {
     PHASE(mla_shared_backward_threads)

@@ -3,12 +3,13 @@
  *
  * A choice is a row and one of its experts; choices are numbered row by row.
  * A slot is a place in the experts' order.  Which choice is in which slot
- * follows from the choices' order alone.
+ * depends only on the order of the choices.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
 
-/* Softmax over all experts, then the best of them; of equals the first. */
+/* Softmax over all experts, then the best experts; the first wins between
+ * equals. */
 KERNEL(moe_route_forward, moe_route_args)
 {
     PHASE(moe_route_forward_threads)
@@ -80,13 +81,13 @@ KERNEL(moe_route_backward, moe_route_backward_args)
     }
 }
 
-/* BLOCK_X is an expert.  Threads take runs of choices: each counts its own,
- * then knows how many come before, then places them. */
+/* BLOCK_X is an expert.  Each thread takes a run of choices: it counts its own,
+ * learns how many come before, and then places them. */
 KERNEL(moe_place, moe_place_args)
 {
     SHARED(int, mine, [moe_place_threads]);
     SHARED(int, lower, [moe_place_threads]);
-    SHARED(int, total, [2]); /* the first slot, and how many choices */
+    SHARED(int, total, [2]); /* the first slot, and the number of choices */
     const int each = (k.n + moe_place_threads - 1) / moe_place_threads;
 
     PHASE(moe_place_threads)
@@ -200,7 +201,7 @@ KERNEL(moe_post_forward, moe_post_args)
     }
 }
 
-/* Four rows a block; their choices one after the other. */
+/* A block has four rows, and takes the choices of each one after the other. */
 KERNEL(moe_post_backward, moe_post_backward_args)
 {
     SHARED(float, fold, [ROW_THREADS]);
