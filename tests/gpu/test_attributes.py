@@ -15,7 +15,7 @@ import pytest
 from models import COUNTS, WHOLE, WIDTH, Block, Mlp, nn, torch
 from torch.testing._internal.two_tensor import TwoTensor
 
-from graphhooks.torch.grad import gradients
+from graphhooks.torch.grad.parameters import Parameters
 from graphhooks.torch.guard import flags
 
 GRAIN = pytest.mark.parametrize("grain", WHOLE)
@@ -716,7 +716,7 @@ def test_a_weight_that_is_made_of_others():
     module = nn.Module()
     module.weight = nn.Parameter(TwoTensor(torch.ones(3), torch.zeros(3)))
     weight = module.weight
-    alias, = gradients.Parameters([module]).aliases()
+    alias, = Parameters([module]).aliases()
     assert type(alias) is TwoTensor and alias.requires_grad
     assert alias is not weight and alias.is_leaf
     assert torch.equal(alias.a, weight.a) and torch.equal(alias.b, weight.b)

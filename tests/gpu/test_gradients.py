@@ -15,6 +15,9 @@ from graphhooks import Error
 from graphhooks.torch.attach import attached
 from graphhooks.torch.base import tree
 from graphhooks.torch.grad import gradients, sums
+from graphhooks.torch.grad.home import Home
+from graphhooks.torch.grad.parameters import Parameters, _like
+from graphhooks.torch.grad.watchers import is_held, is_watched
 from graphhooks.torch.record.flights import Flights, Waiting
 
 N = 3
@@ -29,7 +32,7 @@ class Segment:
         self.owner = owner
         self.module = nn.ParameterList(nn.Parameter(torch.ones(2))
                                        for _ in range(N))
-        self.parameters = gradients.Parameters([self.module])
+        self.parameters = Parameters([self.module])
         self.parameters.sort(lambda p: False)
         self.parameters.decide(adds)
         owner.serial += 1
@@ -161,7 +164,7 @@ def test_where_graphs_write_the_gradients_before_make_room():
 def test_what_graphs_do(several, at_forward, at_backward, adds):
     """They write where a step has one microbatch and none is there before."""
     module = nn.Linear(2, 2)
-    parameters = gradients.Parameters([module])
+    parameters = Parameters([module])
     parameters.sort(lambda p: False)
     module.bias.grad = torch.ones(2) if at_forward else None
     parameters.note_old()
@@ -180,7 +183,7 @@ def test_places_are_laid_out_as_autograd_has_gradients():
         p = nn.Parameter(data)
         assert p.stride() == data.stride()
         (p * 2).sum().backward()
-        assert gradients._like(p).stride() == p.grad.stride()
+        assert _like(p).stride() == p.grad.stride()
 
 
 def test_nothing_is_negative_zeros_of_any_shape_and_dtype():
@@ -304,9 +307,9 @@ def test_gradients_apart_from_graphs_are_in_nobodys_way():
 
 def test_gradients_of_two_banks_at_one_address():
     """They are of the one whose tensor is `.grad`."""
-    first, second = gradients.Home(0), gradients.Home(1)
+    first, second = Home(0), Home(1)
     p = nn.Parameter(torch.ones(2))
-    parameters = gradients.Parameters([nn.ParameterList([p])])
+    parameters = Parameters([nn.ParameterList([p])])
     parameters.homes = [first, second]
     place = torch.full((2,), 9.0)
     for serial, home in enumerate(parameters.homes, 1):
@@ -493,7 +496,7 @@ def test_a_sentence_of_the_librarys_has_pythons_names():
 def watched(prepare):
     p = nn.Parameter(torch.ones(2))
     kept = prepare(p)
-    return gradients.is_watched(p), kept
+    return is_watched(p), kept
 
 
 @pytest.mark.parametrize("prepare", [
@@ -507,19 +510,19 @@ def test_somebody_watches(prepare):
 
 def test_an_engine_that_holds_a_node_is_told_from_a_loss():
     p = nn.Parameter(torch.ones(2))
-    assert not gradients.is_held(p)
+    assert not is_held(p)
     loss = (p * 2).sum()
     loss.backward()
-    assert not gradients.is_held(p) and gradients.is_watched(p)
+    assert not is_held(p) and is_watched(p)
     node = loss.grad_fn.next_functions[0][0].next_functions[0][0]
-    assert gradients.is_held(p)
+    assert is_held(p)
     del node
-    assert not gradients.is_held(p)
+    assert not is_held(p)
 
 
 def test_what_has_gradients_from_elsewhere_is_autograds():
     module = nn.Linear(2, 2)
-    parameters = gradients.Parameters([module])
+    parameters = Parameters([module])
     parameters.shares.found.add(module.bias)
     parameters.sort(lambda p: False)
     assert parameters.returned == (module.bias,)
@@ -528,11 +531,11 @@ def test_what_has_gradients_from_elsewhere_is_autograds():
 
 def test_what_an_attach_holds_goes_with_it():
     module = nn.Linear(2, 2)
-    one = gradients.Parameters([module])
+    one = Parameters([module])
     one.sort(lambda p: False)
-    assert gradients.is_held(one.sample[0])
+    assert is_held(one.sample[0])
     one.release()
-    two = gradients.Parameters([module])
+    two = Parameters([module])
     two.sort(lambda p: False)
     assert two.returned == ()
 
@@ -540,7 +543,7 @@ def test_what_an_attach_holds_goes_with_it():
 def test_others_in_the_place_of_parameters_stay_there():
     """They are not put in for a recording, nor taken out by one."""
     module = nn.Linear(2, 2)
-    parameters = gradients.Parameters([module])
+    parameters = Parameters([module])
     lent = module._parameters["weight"] = torch.ones(2, 2)
     with pytest.raises(tree.Unfit, match="other tensors stand in"):
         with parameters.replaced_by(parameters.aliases()):
@@ -564,7 +567,7 @@ def test_nobody_watches(prepare):
 def test_aliases_are_the_same_memory_and_go_again():
     module = nn.Linear(2, 2)
     module.weight.tag = "kept"
-    parameters = gradients.Parameters([module])
+    parameters = Parameters([module])
     weight = module.weight
     leaves = parameters.aliases()
     with parameters.replaced_by(leaves):
@@ -578,7 +581,7 @@ def test_aliases_are_the_same_memory_and_go_again():
 def test_an_optimizer_does_not_age_aliases():
     """What a recording saved of them may be used steps later."""
     module = nn.Linear(2, 2)
-    weight, _ = gradients.Parameters([module]).aliases()
+    weight, _ = Parameters([module]).aliases()
     with torch.no_grad():
         module.weight.add_(1)
     assert weight._version == 0
@@ -589,7 +592,7 @@ def test_aliases_go_when_the_module_raises():
     module = nn.Linear(2, 2)
     weight = module.weight
     with pytest.raises(ValueError):
-        parameters = gradients.Parameters([module])
+        parameters = Parameters([module])
         with parameters.replaced_by(parameters.aliases()):
             raise ValueError
     assert module.weight is weight
@@ -598,7 +601,7 @@ def test_aliases_go_when_the_module_raises():
 def test_tied_parameters_are_one():
     module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     module[1].weight = module[0].weight
-    parameters = gradients.Parameters([module])
+    parameters = Parameters([module])
     assert len(parameters.all) == 3
     with parameters.replaced_by(parameters.aliases()):
         assert module[1].weight is module[0].weight
@@ -607,7 +610,7 @@ def test_tied_parameters_are_one():
 def test_frozen_parameters_are_left_out():
     module = nn.Linear(2, 2)
     module.bias.requires_grad_(False)
-    assert gradients.Parameters([module]).all == [module.weight]
+    assert Parameters([module]).all == [module.weight]
 
 
 # ---- the order of forwards in a pool ----

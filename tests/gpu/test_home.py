@@ -15,7 +15,7 @@ from models import nn, torch
 from graphhooks.torch.attach import attached
 from graphhooks.torch.base import memory
 from graphhooks.torch.step import segment
-from graphhooks.torch.grad.gradients import Parameters
+from graphhooks.torch.grad.parameters import Parameters
 from graphhooks.torch.guard.places import Places
 
 

@@ -42,6 +42,9 @@ A folder reads those after it, and none before it:
       checkpoint.py     modules that run once more on the way back
     grad/               how gradients get to where autograd would put them
       gradients.py      those of parameters, into .grad
+      home.py           where graphs leave them
+      parameters.py     which of them a graph puts there, and how
+      watchers.py       who waits for them
       landing.py        to places of ours within a graph
       sums.py           those of several losses
       contributions.py  what autograd adds up from elsewhere too

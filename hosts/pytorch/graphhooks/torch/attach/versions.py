@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ...errors import Error
 from ..base import private
-from ..grad import contributions, gradients
+from ..grad import contributions, watchers
 from ..record.checkpoint import hooks, region
 
 log = logging.getLogger("graphhooks")
@@ -87,17 +87,17 @@ def _casts_are_found() -> bool:
 def _engines_are_told_from_losses() -> bool:
     leaf = _leaf()
     loss = leaf.sin()
-    alone = gradients.is_held(leaf)
+    alone = watchers.is_held(leaf)
     node = get_gradient_edge(leaf).node
-    return (alone, gradients.is_held(leaf)) == (False, True) \
+    return (alone, watchers.is_held(leaf)) == (False, True) \
         and loss.grad_fn.next_functions[0][0] is node
 
 
 def _nodes_that_are_kept_are_known() -> bool:
     leaf = _leaf()
-    alone = gradients.is_watched(leaf)
+    alone = watchers.is_watched(leaf)
     node = get_gradient_edge(leaf).node
-    return (alone, gradients.is_watched(leaf), node.metadata) \
+    return (alone, watchers.is_watched(leaf), node.metadata) \
         == (False, True, {})
 
 

@@ -26,8 +26,9 @@ from ..base import tree
 from ..base.notices import EAGER, REFUSED
 from ..base.private import (GLOBAL_HOOKS, current_device, current_pass,
                             hooks_of, is_transformed, keeps_parametrized)
-from ..grad import chained, gradients, strides
-from ..grad.gradients import Home, Parameters
+from ..grad import chained, gradients, strides, watchers
+from ..grad.home import Home
+from ..grad.parameters import Parameters
 from ..grad.sums import Sums
 from ..guard.places import Places
 from ..guard.settings import Settings
@@ -286,7 +287,7 @@ class Segment(Planned):
         that leaves them alone, as autograd.grad() of an input does, shows
         nothing of their use."""
         self.owner.way.forget()
-        if not parameters or gradients.fate(parameters) != gradients.LEFT:
+        if not parameters or watchers.fate(parameters) != watchers.LEFT:
             signature.warm = True
 
     def _fit(self, args, kwargs) -> tuple:

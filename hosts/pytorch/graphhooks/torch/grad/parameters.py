@@ -1,0 +1,254 @@
+"""The parameters of a segment that are trained: which of their gradients a
+graph puts into ``.grad``, and in which way.
+
+What a graph does is decided when the first backward is recorded, and is one
+of two:
+
+    writes  where a step has one microbatch, and ``zero_grad`` has left
+            ``.grad`` None by its forward.  The tensors that the graph has
+            made are ``.grad`` itself: nothing is copied, and they lie in what
+            the backward has freed before.
+    adds    where there is something to add to: several microbatches, or
+            gradients that outlast a forward.  The places are ours and lie
+            apart from all graphs.  A second graph, for when there is nothing
+            yet, puts gradients there.
+
+Where somebody watches, autograd is given the gradients and does as ever: a
+hook, DDP's buckets, or a parameter that others use too.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+
+import torch
+from torch.autograd.graph import get_gradient_edge
+
+from ...errors import Error
+from ..base import private
+from ..base.memory import is_dense
+from ..base.private import has_hooks, will_run
+from ..guard.places import is_trained, lent
+from .contributions import Others, Shares
+from .home import Home, is_at
+from .watchers import ADDED, fate, is_held, is_watched
+
+_form = operator.attrgetter("shape", "dtype")
+
+
+class Parameters:
+    """Those of a segment that are trained."""
+
+    def __init__(self, modules, comparisons=None):
+        held = [(registry, name, p)
+                for module in modules for m in module.modules()
+                for registry in [private.parameters_of(m)]
+                for name, p in registry.items()
+                if p is not None and p.requires_grad]
+        self.places = held
+        self.all = list(dict.fromkeys(p for _, _, p in held))
+        self._forms = [*map(_form, self.all)]
+        # Later a loss that is kept keeps nodes alive too.
+        self.watched = set(filter(is_watched, self.all))
+        # With others, as eager passes have them.
+        self.shares = Shares(comparisons)
+        self.adds: bool | None = None  # its graphs to `.grad`, or they write
+        self._outlast = False  # gradients a forward
+        self.homes: list[Home] = []  # where, once a backward is recorded
+        self._unsort()
+
+    def _unsort(self) -> None:
+        self.sorted = False
+        self.returned: tuple = ()  # autograd is given their gradients
+        self.own: list = []  # the graph puts them in place
+        self.sample: tuple = ()  # one of those, for autograd to come by
+        self.behind: tuple = ()  # both, as they come after the inputs
+        self._node = None  # where its gradient would be added up
+        self._mains: list = []  # buffers to which modules add by themselves
+        self.others: Others | None = None  # who adds to those of graphs
+        self._used: set = set()  # by eager calls
+
+    def forget(self) -> None:
+        """Nothing is recorded of what eager calls have shown, and others are
+        to show it anew."""
+        self.release()
+        self._unsort()
+
+    def sort(self, by_autograd, tell=None) -> None:
+        """At the first recording; tell() when a graph is not alone in what it
+        adds from then on."""
+        if self.sorted:
+            return
+        self.sorted = True
+        nodes = self.shares.stop()
+        self._used = set(nodes)
+        for p in self.all:
+            nodes.setdefault(p, get_gradient_edge(p).node)
+        self.returned = tuple(p for p in self.all if by_autograd(p)
+                              or p in self.watched or p in self.shares.found
+                              or has_hooks(p) or is_held(p, ours=1)
+                              or getattr(p, "grad_dtype", p.dtype) != p.dtype)
+        returned = set(self.returned)
+        self.own = [p for p in self.all if p not in returned]
+        self.sample = tuple(self.own[:1])
+        self._mains = [(vars(p), _main(vars(p))) for p in self.all]
+        self.behind = self.returned + self.sample
+        if self.own:
+            self._node = nodes[self.own[0]]
+            # Those that no call has used have nothing of graphs.
+            self.others = Others([nodes[p] for p in self.own
+                                  if p in self._used], tell)
+
+    def are_accumulated(self) -> bool:
+        """Whether the pass of autograd at hand adds gradients to `.grad`;
+        autograd.grad() does not, nor backward(inputs=) of others."""
+        if self._node is None:
+            return not self.returned or fate(self.returned) == ADDED
+        try:
+            return will_run(self._node) or will_run(self._node_by_now())
+        except RuntimeError as failure:  # that one's is what is asked for
+            raise Error("autograd.grad() asks for gradients of parameters, "
+                        "which a graph puts into .grad: attach with "
+                        "gradients=\"autograd\"") from failure
+
+    def _node_by_now(self):
+        """Torch makes a new one for who has set ``.data`` to another type or
+        device, and back."""
+        if self.own[0].requires_grad:
+            self._node = get_gradient_edge(self.own[0]).node
+        return self._node
+
+    def have_other_forms(self) -> bool:
+        """Whether ``.data`` was set to what has another shape or type: the
+        nodes of autograd that are kept alive here go on asking for gradients
+        of the old one."""
+        return [*map(_form, self.all)] != self._forms
+
+    def have_other_mains(self) -> bool:
+        """Whether a `main_grad` is elsewhere than at the first recording, or
+        has come, or gone."""
+        for names, main in self._mains:
+            if main is None and "main_grad" not in names:
+                continue  # as in most trainings, at each call
+            if _main(names) != main:
+                return True
+        return False
+
+    def release(self) -> None:
+        """Another attach is not to take this one for an engine."""
+        self.shares.stop()
+        if self.others is not None:
+            self.others.stop()
+        self._node = None
+
+    def have_hooks(self) -> bool:
+        """Whether one has come since the first recording."""
+        return private.have_hooks(self.own)
+
+    def frozen(self) -> list:
+        """Those that are no longer trained."""
+        if all(map(is_trained, self.own)):
+            return []
+        return [p for p in self.own if not p.requires_grad]
+
+    def are_held(self) -> bool:
+        return any(is_held(p, ours=(p in self._used) + (p is self.own[0]))
+                   for p in self.own if p.requires_grad)
+
+    def note_old(self) -> None:
+        """A forward is recorded: whether it comes before zero_grad()."""
+        if self.adds is None:
+            self._outlast |= self.have_gradients()
+
+    def have_gradients(self) -> bool:
+        return any(p.grad is not None for p in self.own)
+
+    def decide(self, expects_several: bool) -> None:
+        """What graphs do, before the first backward is recorded."""
+        if self.adds is None:
+            self.adds = bool(self.own) and (
+                expects_several or self._outlast or self.have_gradients())
+
+    def home(self, bank: int = 0) -> "Home":
+        """For the gradients of a backward that is about to be recorded.  One
+        that writes makes them in what its own forward has left, so each slot
+        has its own; what is added lies in one place for all."""
+        return self.homes[0] if self.adds and self.homes else Home(bank)
+
+    def places_to_add(self, home: "Home") -> dict:
+        """Where gradients are to be added."""
+        if not self.adds:
+            return {}
+        known = home.gradients
+        return {p: known[p] if p in known else _like(p) for p in self.own}
+
+    def is_in_place(self, parameter) -> bool:
+        """Whether its gradient is in one of the graphs' places."""
+        grad = parameter.grad
+        return grad is not None and any(
+            is_at(grad, home.gradients[parameter]) for home in self.homes
+            if parameter in home.gradients)
+
+    def is_in_pool(self, parameter, gradient) -> bool:
+        """Whether a gradient of it is where a recording has made it, and not
+        apart from all graphs."""
+        return gradient is not None and any(
+            home.serial and parameter in home.gradients
+            and is_at(gradient, home.gradients[parameter])
+            for home in self.homes)
+
+    def aliases(self) -> list:
+        """Others of their types, at their addresses: what autograd keeps of a
+        recording has nothing to do with what it keeps of the training, such
+        as the stream on which a parameter's gradient is added up, or how
+        often an optimizer has written it."""
+        found = []
+        for p in self.all:
+            found.append(private.make_subclass(type(p), p.data, True))
+            vars(found[-1]).update(vars(p))
+        return found
+
+    def replaced_by(self, aliases):
+        """The modules with these for their parameters."""
+        alias = dict(zip(self.all, aliases))
+        return lent(self.places, [alias[p] for _, _, p in self.places])
+
+    def are_written(self, after: int = 0, bank: int | None = None) -> bool:
+        """Whether somebody has a gradient that a recording after that one
+        wrote in its pool, or, of `bank`, one of another bank."""
+        for home in self.homes:
+            if home.serial and (home.serial > after or bank is not None
+                                and home.bank != bank) \
+                    and home.is_lived_in(self.homes):
+                return True
+        return False
+
+    def are_written_for_others(self, bank: int) -> bool:
+        return self.are_written(math.inf, bank)
+
+    def move_out(self) -> None:
+        """Gradients that graphs wrote become tensors of their own."""
+        for home in self.homes:
+            if home.serial:
+                home.move_out()
+
+
+def _main(names: dict):
+    """Of a parameter's attributes: where its `main_grad` is, and how."""
+    main = names.get("main_grad")
+    if not isinstance(main, torch.Tensor):
+        return None
+    return main.data_ptr(), main.dtype, main.shape, main.stride()
+
+
+def _like(parameter):
+    """Memory for its gradient, laid out as autograd has it."""
+    if not is_dense(parameter):
+        return torch.empty(parameter.size(), dtype=parameter.dtype,
+                           device=parameter.device)
+    return torch.empty_strided(parameter.size(), parameter.stride(),
+                               dtype=parameter.dtype,
+                               device=parameter.device)

@@ -1,0 +1,41 @@
+"""Who waits for the gradient of a parameter, and what a pass of autograd does
+with it.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+from torch.autograd.graph import get_gradient_edge
+
+from ..base import private
+from ..base.private import has_hooks, will_run
+
+
+def is_watched(parameter) -> bool:
+    """Whether somebody waits for the parameter's gradient: who puts a hook on
+    the node that adds it up keeps that node alive, as DDP does."""
+    if has_hooks(parameter):
+        return True
+    get_gradient_edge(parameter).node.metadata["graphhooks"] = True
+    again = get_gradient_edge(parameter).node
+    return again.metadata.pop("graphhooks", None) is not None
+
+
+def is_held(parameter, ours: int = 0) -> bool:
+    """Whether Python keeps the node that adds its gradient up, as engines do
+    that have a hook there, and we; a loss that is kept has no such
+    reference."""
+    return private.references(parameter) > ours
+
+
+ADDED, GIVEN, LEFT = "added to .grad", "given to who asks", "left alone"
+
+
+def fate(parameters) -> str:
+    """What the pass of autograd at hand does with their gradients."""
+    try:
+        found = any(will_run(get_gradient_edge(p).node) for p in parameters)
+    except RuntimeError:  # that one's is what autograd.grad() is asked for
+        return GIVEN
+    return ADDED if found else LEFT
