@@ -1,5 +1,5 @@
-"""What can be read in Python from a module, a class, an object or a function:
-values by name, and where they are.
+"""What can be read in Python from a value and from what it leads to: values by
+name, and where they are.
 
 The walk is made once, at the recording, and again when something is another
 than it was.  It goes into containers, and into what functions and methods
@@ -30,21 +30,13 @@ from ..base.names import is_of_others, namespaces, package
 from . import held
 from .attributes import CONTAINERS, PLAIN, comparable, exact
 from .draws import is_generator
-from .held import GONE, Held
+from .held import Held
+from .kinds import has_values, is_iterator, is_plain
 
 # What torch keeps in a module; hooks and parameters are looked at elsewhere.
 INTERNAL = frozenset(vars(torch.nn.Module())) - {"training"}
-# What others write into a config beside what layers read: saving a model of
-# Hugging Face's, and the clocks of Megatron's trainer.
-_NOT_READ = frozenset(("architectures", "dtype", "torch_dtype",
-                       "transformers_version", "timers"))
 _NO_OBJECTS = (enum.Enum, torch.Generator, types.ModuleType, logging.Logger,
                io.IOBase, private.TreeSpec, torch.optim.Optimizer)
-# Objects of these packages are not looked into.  Megatron has mocks of unittest
-# in the place of packages that are missing.
-_OPAQUE = frozenset(("threading", "_thread", "weakref", "_weakrefset",
-                     "concurrent", "multiprocessing", "asyncio", "queue",
-                     "contextvars", "unittest", "graphhooks"))
 _BUILTIN = (types.BuiltinFunctionType, types.MethodWrapperType)
 _DEEP = 8  # containers in one another
 _FAR = 3  # functions that read one another
@@ -160,7 +152,7 @@ class Found:
             if not (is_of_others(value) or issubclass(
                     value, (torch.nn.Module, BaseException, enum.Enum))):
                 self.classes[name] = value
-        elif _is_iterator(value, kind):
+        elif is_iterator(value, kind):
             self.unfit[name] = f"an iterator ({kind.__name__})"
         elif not isinstance(value, _NO_OBJECTS) and has_values(value):
             (self.read if self._far else self.objects)[name] = value
@@ -273,7 +265,7 @@ class Found:
     def _add_globals(self, name: str, names, read) -> None:
         keys = [k for k in read if k in names
                 and self._is_new_global(names, k)
-                and (not isinstance(names[k], _BASES) or _is_plain(names[k]))]
+                and (not isinstance(names[k], _BASES) or is_plain(names[k]))]
         self.held.put_items(names, keys)
         for key in keys:
             self._mutable.append(lambda key=key: functools.partial(
@@ -319,138 +311,3 @@ def _written(tensor) -> tuple:
 def _bytes_of(tensor) -> bytes:
     flat = tensor.detach().resolve_neg().contiguous().flatten()
     return bytes(flat.view(torch.uint8).tolist())
-
-
-def _is_iterator(value, kind) -> bool:
-    """One that hides how far it has come."""
-    step = getattr(kind, "__next__", None)
-    return step is not None and package(kind) not in _OPAQUE \
-        and not isinstance(value, (io.IOBase, torch.Tensor)) \
-        and not isinstance(step, types.FunctionType)
-
-
-# ---- what has values -------------------------------------------------------
-
-
-def has_values(thing) -> bool:
-    """Whether it is an object with attributes, and no way to make some."""
-    kind = type(thing)
-    if hasattr(kind, "__get__") or package(kind) in _OPAQUE:
-        return False
-    return isinstance(getattr(thing, "__dict__", None), dict) \
-        or bool(slots(kind))
-
-
-@functools.lru_cache(maxsize=None)
-def slots(kind) -> tuple:
-    """Names of attributes that are in no dict."""
-    return tuple(name for each in kind.__mro__
-                 for name, value in vars(each).items()
-                 if isinstance(value, types.MemberDescriptorType)
-                 and not is_of_others(each))
-
-
-def of_object(thing) -> Found:
-    found = Found()
-    found.add_kind(".", thing)
-    names = getattr(thing, "__dict__", None)
-    if isinstance(names, dict):
-        deep = package(type(thing)) != "torch"  # whose insides are torch's
-        keys = [k for k, v in names.items() if k not in _NOT_READ
-                and (deep or type(v) in PLAIN)]
-        found.held.put(names, keys)
-        for key in keys:
-            found.add(f".{key}", names[key])
-    names = slots(type(thing))
-    if names:
-        found.held.put_all(held.slots_of, (thing, names))
-    for key in names:
-        value = getattr(thing, key, GONE)
-        if value is not GONE:
-            found.add(f".{key}", value)
-    return found.finish()
-
-
-def of_read(thing) -> Found:
-    """An object that functions read: its plain values, as what else is in it
-    is for others, such as the states of random numbers."""
-    found = Found()
-    names = getattr(thing, "__dict__", None)
-    if isinstance(names, dict):
-        keys = [k for k, v in names.items()
-                if k not in _NOT_READ and _is_plain(v)]
-        found.held.put_items(names, keys)
-        for key in keys:
-            found.add(f".{key}", names[key])
-    return found
-
-
-def _is_plain(value, deep: int = 3) -> bool:
-    """Or has nothing else, in so many containers in one another."""
-    kind = type(value)
-    if kind in PLAIN or isinstance(value, enum.Enum) \
-            or kind.__module__ == "numpy" and hasattr(value, "tobytes"):
-        return True
-    if deep == 0 or not (kind in CONTAINERS or kind is tuple):
-        return False
-    inner = value.values() if isinstance(value, dict) else value
-    return all(_is_plain(each, deep - 1) for each in inner)
-
-
-def of_class(kind) -> Found:
-    """One of modules: its methods, and what they read."""
-    return _of_class(kind).finish()
-
-
-def of_objects_class(kind) -> Found:
-    """Its methods too, and not what they read: a config of Hugging Face's has
-    hundreds, of which layers call none."""
-    return _of_class(kind)
-
-
-def _of_class(kind) -> Found:
-    found = Found()
-    names = vars(kind)
-    keys = [k for k, v in names.items() if not k.startswith(("__", "_abc_"))
-            or (k != "__init__" and type(v) is types.FunctionType)]
-    found.held.put(names, keys)
-    for key in keys:
-        value = names[key]
-        if isinstance(value, property):
-            found.add(f".{key}.fget", value.fget)
-        elif isinstance(value, (staticmethod, classmethod)):
-            value = value.__func__
-        found.add(f".{key}", value)
-    return found
-
-
-def of_namespace(kind) -> Found:
-    """A class that somebody has in an attribute or a global: its numbers,
-    texts and containers."""
-    found = Found()
-    for each in reversed(kind.__mro__):  # what is found first is named last
-        if not is_of_others(each):
-            names = vars(each)
-            found.add_all(names, ".", [
-                k for k, v in names.items() if k.startswith("__") or not (
-                    type(v) in PLAIN or type(v) in CONTAINERS
-                    or isinstance(v, enum.Enum))])
-    return found
-
-
-def of_module(module) -> Found:
-    """One that is no submodule: all that it has, hooks left out."""
-    found = Found()
-    found.add_module(".", module)
-    for registry in private.registries_of(module):
-        found.held.put(registry, list(registry))
-        for key, value in registry.items():
-            if not isinstance(value, torch.nn.Module):
-                found.add(f".{key}", value)
-    return found.finish()
-
-
-def classes(things) -> list:
-    """Those of users; what torch and Python have is theirs."""
-    return list({kind: None for thing in things
-                 for kind in type(thing).__mro__ if not is_of_others(kind)})

@@ -12,9 +12,11 @@ import itertools
 
 import torch
 
-from .found import (Found, classes, of_class, of_module, of_namespace,
-                    of_object, of_objects_class, of_read, slots)
+from .finders import (classes, of_class, of_module, of_namespace, of_object,
+                      of_objects_class, of_read)
+from .found import Found
 from .held import GONE, Held
+from .kinds import slots
 
 _FAR = 4  # objects and classes that have one another
 
