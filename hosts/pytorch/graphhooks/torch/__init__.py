@@ -31,6 +31,7 @@ A folder reads those after it, and none before it:
       chain.py          several modules that are one launch
       replay.py         a node of autograd's graph
     record/             how passes become graphs
+      owner.py          who has a session, and makes its calls
       planned.py        passes, in the structs of C
       instance.py       what is known of a segment's graphs, slot by slot
       recording.py      a pass becomes a graph

@@ -16,13 +16,13 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ... import _abi
-from ...errors import Error, spell
+from ...errors import Error
 from ...services import host_services
 from ...session import Session
 from ..base import private
 from ..base.comparisons import Comparisons
 from ..base.memory import Captures
-from ..base.notices import EAGER, NOTE, Notices
+from ..base.notices import NOTE, Notices
 from ..base.private import current_pass, raw_stream
 from ..evaluate import evaluation
 from ..grad.contributions import Way
@@ -33,6 +33,7 @@ from ..guard.things import Things
 from ..offload.bracket import Plain
 from ..offload.offload import NAMES, Nothing as NoOffload, Offload, asked
 from ..record.flights import Flights, Twins
+from ..record.owner import Owner
 from ..record.pools import Pools
 from ..shapes import banks
 from ..shapes.packed import Nothing as NothingPacked, Packed, rooms
@@ -62,12 +63,13 @@ class _Session(Session):
             "does not call")
 
 
-class Attached:
+class Attached(Owner):
     """A stack of modules with graphs; ``detach`` gives them back."""
 
     def __init__(self, model, layers=None, *, parts=None, generators=(),
                  gradients="graph", graphs=True, packed=None, group=None,
                  eval=False, **options):
+        super().__init__(Notices(), [])
         if gradients not in ("graph", "autograd"):
             raise Error(f"gradients is {gradients!r}; it is graph or "
                         "autograd")
@@ -111,15 +113,10 @@ class Attached:
         # Of autograd, in which graphs went back; the last ones.
         self.passes: collections.deque = collections.deque(maxlen=8)
         self.accumulates = False  # steps have had several microbatches
-        self.eager: dict[str, int] = {}
-        self.counted = "", None  # the last of them, and its sentence
-        self.notices = Notices()
         self.things = Things()
         # The stream that wrote gradients last, and in which pass of autograd.
         self._wrote: tuple = None, None, -1
         self._optimizers = weakref.WeakKeyDictionary()
-        self.error = _abi.gh_error()
-        self.lost: list = []  # interrupts that came while C was at work
         self.steps = 0
         self._last: tuple | None = None  # what was to be said at the end
         self.recording: tuple | None = None  # the flight of a backward
@@ -160,11 +157,9 @@ class Attached:
         if words:
             options = {**options, "offload": ",".join(NAMES),
                        "offload_names": NAMES}
-        self.session = self._open_session(
+        self.take(self._open_session(
             environment, host_services(**self.captures.services(self._flight),
-                                       lost=self.lost), options)
-        self.api = self.session.api
-        self.handle = self.session.handle
+                                       lost=self.lost), options))
         try:
             self.offload = Offload(self, words) if words else NoOffload()
             planned = self.session.segments()
@@ -317,25 +312,6 @@ class Attached:
             segment.parameters.move_out()
 
     # ---- the library ----------------------------------------------------
-
-    def check(self, status: int) -> None:
-        if status < 0:
-            raise Error(spell(self.error.text.decode()), status)
-
-    def cancel(self, reason) -> None:
-        """The open pass, if there is one, runs as if nobody were attached."""
-        self.check(self.api.layer_cancel(self.handle,
-                                         ctypes.byref(self.error)))
-        if reason is not None:
-            self.count(self.api.reason_name(reason).decode())
-
-    def count(self, reason: str, who: str = "", why: str | None = None):
-        """A call that ran as if nobody were attached; `why` is said once of
-        each segment."""
-        self.eager[reason] = self.eager.get(reason, 0) + 1
-        self.counted = reason, why
-        if why is not None:
-            self.notices.add(EAGER, who, why)
 
     def say(self, who: str, sentence: str) -> None:
         self.notices.add(NOTE, who, sentence)

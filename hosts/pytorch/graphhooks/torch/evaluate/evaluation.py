@@ -22,12 +22,11 @@ import weakref
 import torch
 from torch import is_inference_mode_enabled
 
-from ... import _abi
-from ...errors import Error, spell
+from ...errors import Error
 from ...services import host_services
-from ..base.notices import EAGER
 from ..base.private import raw_stream, version
 from ..record.flights import Twins
+from ..record.owner import Owner
 from ..shapes import banks
 from .evaluated import Evaluated
 
@@ -70,17 +69,18 @@ class Nothing:
         pass
 
 
-class Evaluation:
+class Evaluation(Owner):
     """That of an attach: what its segments need an owner for."""
 
+    about = "in evaluation, "
+
     def __init__(self, training, open_session):
+        super().__init__(training.notices, training.lost)
         self.training = training
-        self.device, self.lost = training.device, training.lost
+        self.device = training.device
         self.options, self.layers = training.options, training.layers
         self.captures, self.things = training.captures, training.things
         self.ranks, self.packed = training.ranks, training.packed
-        self.error = _abi.gh_error()
-        self.eager: dict[str, int] = {}
         self.segments: list = []
         self.banks = banks.Banks(self)
         self.twins = Twins()  # of which there are none
@@ -93,14 +93,12 @@ class Evaluation:
         self._frozen_at = _frozen_at(self.options)
         options = {name: value for name, value in self.options.items()
                    if not _is_left_out(name.upper())}
-        self.session = open_session(
+        self.take(open_session(
             {k: v for k, v in os.environ.items()
              if not _is_left_out(k.removeprefix("GRAPHHOOKS_"))},
             host_services(**self.captures.services(self._flight),
                           lost=self.lost),
-            {**options, "max_slots": 1, "warmup_steps": 0})
-        self.session.about = "in evaluation, "
-        self.api, self.handle = self.session.api, self.session.handle
+            {**options, "max_slots": 1, "warmup_steps": 0}))
 
     def attach(self) -> None:
         """To all segments of the training."""
@@ -224,22 +222,7 @@ class Evaluation:
             self._given[id(copy)] = weakref.ref(copy), version(copy), output
         return tuple(copies)
 
-    # ---- the library, and what is said ----------------------------------
-
-    def check(self, status: int) -> None:
-        if status < 0:
-            raise Error(spell(self.error.text.decode()), status)
-
-    def cancel(self, reason) -> None:
-        self.check(self.api.layer_cancel(self.handle,
-                                         ctypes.byref(self.error)))
-        if reason is not None:
-            self.count(self.api.reason_name(reason).decode())
-
-    def count(self, reason: str, who: str = "", why: str | None = None):
-        self.eager[reason] = self.eager.get(reason, 0) + 1
-        if why is not None:
-            self.training.notices.add(EAGER, who, f"in evaluation, {why}")
+    # ---- what is said --------------------------------------------------
 
     def stats(self) -> dict:
         stats = self.session.stats()

@@ -1,0 +1,50 @@
+"""Who has a session of the library's: how its calls are made, and what is kept
+of calls that ran eagerly.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+from ... import _abi
+from ...errors import Error, spell
+from ..base.notices import EAGER, Notices
+
+
+class Owner:
+    """Of segments, whose passes go through its session."""
+
+    about = ""  # what its sentences begin with
+
+    def __init__(self, notices: Notices, lost: list):
+        self.notices = notices
+        self.lost = lost  # interrupts that came while C was at work
+        self.error = _abi.gh_error()
+        self.eager: dict[str, int] = {}  # how many calls, by reason
+        self.counted = "", None  # the last of them, and its sentence
+
+    def take(self, session) -> None:
+        session.about = self.about
+        self.session = session
+        self.api, self.handle = session.api, session.handle
+
+    def check(self, status: int) -> None:
+        if status < 0:
+            raise Error(spell(self.error.text.decode()), status)
+
+    def cancel(self, reason) -> None:
+        """The open pass, if there is one, runs as if nobody were attached."""
+        self.check(self.api.layer_cancel(self.handle,
+                                         ctypes.byref(self.error)))
+        if reason is not None:
+            self.count(self.api.reason_name(reason).decode())
+
+    def count(self, reason: str, who: str = "", why: str | None = None):
+        """A call that ran as if nobody were attached; `why` is said once of
+        each segment."""
+        self.eager[reason] = self.eager.get(reason, 0) + 1
+        self.counted = reason, why
+        if why is not None:
+            self.notices.add(EAGER, who, self.about + why)
