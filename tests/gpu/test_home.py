@@ -12,9 +12,9 @@ from types import SimpleNamespace
 import pytest
 from models import nn, torch
 
-from graphhooks.torch.attach import attached
 from graphhooks.torch.base import memory
 from graphhooks.torch.step import segment
+from graphhooks.torch.grad import writes
 from graphhooks.torch.grad.parameters import Parameters
 from graphhooks.torch.guard.places import Places
 
@@ -99,25 +99,24 @@ class Stream:
 
 @pytest.fixture
 def writer(monkeypatch):
-    """An attach whose backwards come on `now`, in pass `at`; waits has who
+    """Writes that come on stream `now`, in pass `at`; waits has who
     waited for whom, ends what runs at the end of a pass of autograd."""
     waits, ends = [], []
     streams = {n: Stream(n, waits) for n in (1, 2, 3)}
-    owner = SimpleNamespace(device=0, _wrote=(None, None, -1), now=1, at=0,
-                            waits=waits, ends=ends)
-    owner._join = lambda: attached.Attached._join(owner)
-    monkeypatch.setattr(attached, "raw_stream", lambda _: owner.now)
-    monkeypatch.setattr(attached, "current_pass", lambda: owner.at)
+    found = SimpleNamespace(writes=writes.Writes(0), now=1, at=0, waits=waits,
+                            ends=ends)
+    monkeypatch.setattr(writes, "raw_stream", lambda _: found.now)
+    monkeypatch.setattr(writes, "current_pass", lambda: found.at)
     monkeypatch.setattr(torch.cuda, "current_stream",
-                        lambda _: streams[owner.now])
+                        lambda _: streams[found.now])
     monkeypatch.setattr(torch.autograd.Variable, "_execution_engine",
                         SimpleNamespace(queue_callback=ends.append))
-    return owner
+    return found
 
 
 def write(writer, stream: int) -> None:
     writer.now = stream
-    attached.Attached.order_writes(writer)
+    writer.writes.order()
 
 
 def test_one_stream_waits_for_nobody(writer):

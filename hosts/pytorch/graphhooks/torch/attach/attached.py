@@ -23,10 +23,10 @@ from ..base import private
 from ..base.comparisons import Comparisons
 from ..base.memory import Captures
 from ..base.notices import NOTE, Notices
-from ..base.private import current_pass, raw_stream
 from ..evaluate import evaluation
 from ..grad.contributions import Way
 from ..grad.gradients import Nothing
+from ..grad.writes import Writes
 from ..group import ranks
 from ..guard.places import Watch
 from ..guard.things import Things
@@ -106,6 +106,7 @@ class Attached(Owner):
         self.banks = self.ranks.banks(self)
         self.pools = Pools(self)
         self.nothing = Nothing()
+        self.writes = Writes(self.device)
         self.stepped = False  # an optimizer has, and no forward came since
         self.microbatch = 0  # of the step, the one at hand
         self.way = Way()  # to the calls of its forward
@@ -114,8 +115,6 @@ class Attached(Owner):
         self.passes: collections.deque = collections.deque(maxlen=8)
         self.accumulates = False  # steps have had several microbatches
         self.things = Things()
-        # The stream that wrote gradients last, and in which pass of autograd.
-        self._wrote: tuple = None, None, -1
         self._optimizers = weakref.WeakKeyDictionary()
         self.steps = 0
         self._last: tuple | None = None  # what was to be said at the end
@@ -280,26 +279,6 @@ class Attached(Owner):
     def forward(self) -> tuple:
         """Which is at hand."""
         return self.steps, self.microbatch
-
-    def order_writes(self) -> None:
-        """Autograd goes back on the stream of each forward; what several add
-        to `.grad` they must add one after the other, and before the caller
-        of the pass goes on."""
-        before, stream, its_pass = self._wrote
-        raw, now = raw_stream(self.device), current_pass()
-        if raw == before and now == its_pass:
-            return
-        current = torch.cuda.current_stream(self.device)
-        if stream is not None and raw != before:
-            current.wait_stream(stream)
-        if now != its_pass:
-            private.at_end_of_pass(self._join)
-        self._wrote = raw, current, now
-
-    def _join(self) -> None:
-        raw, stream, _ = self._wrote
-        if raw != raw_stream(self.device):
-            torch.cuda.current_stream(self.device).wait_stream(stream)
 
     def make_way(self, serial: int, bank: int = 0) -> None:
         """Before a recording of the bank runs."""

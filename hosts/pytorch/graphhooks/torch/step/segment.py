@@ -469,7 +469,7 @@ class Segment(Planned):
                         "detach")
         owner = self.owner
         owner.flights.runs_back(instance)
-        owner.order_writes()
+        owner.writes.order()
         backward, foreign = gradients.prepare(self, instance)
         moved = None
         which = backward.chained and chained.moved(backward.chained, grads)
