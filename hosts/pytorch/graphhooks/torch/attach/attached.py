@@ -12,7 +12,6 @@ import os
 import weakref
 
 import torch
-from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ... import _abi
@@ -40,6 +39,7 @@ from ..shapes.packed import Nothing as NothingPacked, Packed, rooms
 from ..step.segment import Segment
 from ..step.site import Detached, Site, be_opaque
 from . import stack, versions
+from .uses import Uses
 
 log = logging.getLogger("graphhooks")
 
@@ -97,9 +97,8 @@ class Attached(Owner):
         self.is_packed = bool(packed)
         self.ranks = ranks.of(self, group)
         evaluates = evaluation.asked(eval, graphs, self.ranks)
-        self._gradients = gradients
         self._graphs = bool(graphs)
-        self._watched = _of_ddp(model)
+        self.uses = Uses(model, gradients)
         self.segments: list = []
         self.flights = Flights(self.segments)
         self.twins = Twins()
@@ -164,7 +163,7 @@ class Attached(Owner):
             planned = self.session.segments()
             self.segments += [self._segment(s) for s in planned
                               if s.graphed and self._graphs]
-            self._check_uses(model)
+            self.uses.look(model, self.segments)
             self.packed.attach([site for segment in self.segments
                                 for site in segment.sites])
             self.notices.layers = [layer.name for layer in self.layers]
@@ -178,8 +177,8 @@ class Attached(Owner):
                 self.evaluation = evaluation.Evaluation(
                     self, self._open_session)
                 self.evaluation.attach()
-            self.ranks.begin(gradients=self._gradients, graphs=self._graphs,
-                             packed=packed)
+            self.ranks.begin(gradients=self.uses.gradients,
+                             graphs=self._graphs, packed=packed)
         except BaseException:
             for segment in self.segments:
                 segment.detach()
@@ -218,32 +217,6 @@ class Attached(Owner):
         if len(modules) > 1:
             name = f"{name} to {list(modules)[-1]}"
         return self.ranks.segment(self, planned.index, name, modules)
-
-    # ---- parameters -----------------------------------------------------
-
-    def _check_uses(self, model) -> None:
-        """What more than one segment has, or the model besides: autograd
-        adds up its gradients."""
-        home: dict = {}  # the segment of each module
-        for segment in self.segments:
-            for site in segment.sites:
-                if home.get(site.module, segment) is not segment:
-                    raise Error(f"{site.name} is in the stack twice")
-                home.update((m, segment) for m in site.module.modules())
-        users: dict = {}
-        for module in (*model.modules(), *home):
-            for p in private.parameters_of(module).values():
-                users.setdefault(p, set()).add(home.get(module))
-        for segment in self.segments:
-            for site in segment.sites:
-                for p in site.module.parameters():
-                    users[p].add(segment)
-        self._shared = {p for p, of in users.items() if len(of) > 1}
-
-    def by_autograd(self, parameter) -> bool:
-        """Whether autograd is to add up its gradient, whoever watches."""
-        return (self._gradients == "autograd" or parameter in self._shared
-                or parameter in self._watched or private.ddp_runs())
 
     def _look(self) -> None:
         """Whether calls have found something that is there to stay."""
@@ -453,10 +426,3 @@ def _refuse_check(options, group) -> None:
         raise Error(f"GRAPHHOOKS_CHECK={check} cannot be with torch, whose "
                     "backward runs once: leave it off, and compare a training "
                     "with enable=0 as examples/ do")
-
-
-def _of_ddp(model) -> set:
-    """The parameters whose gradients DistributedDataParallel waits for."""
-    return {p for m in model.modules()
-            if isinstance(m, DistributedDataParallel)
-            for p in m.parameters()}

@@ -30,7 +30,7 @@ def record(segment, signature, tensors, args, kwargs) -> Instance | None:
         instance.numbers = HostNumbers(
             owner.captures.generators,
             (settings or segment.settings).generators)
-        segment.parameters.sort(owner.by_autograd, segment.note_others)
+        segment.parameters.sort(owner.uses.by_autograd, segment.note_others)
         instance.slot = segment.decision.slot
         instance.flight = owner.captures.at
         instance.inputs = static(segment, tensors)
