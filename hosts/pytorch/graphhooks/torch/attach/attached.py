@@ -12,7 +12,6 @@ import os
 import weakref
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ... import _abi
 from ...errors import Error
@@ -39,6 +38,7 @@ from ..shapes.packed import Nothing as NothingPacked, Packed, rooms
 from ..step.segment import Segment
 from ..step.site import Detached, Site, be_opaque
 from . import stack, versions
+from .optimizers import Optimizers
 from .uses import Uses
 
 log = logging.getLogger("graphhooks")
@@ -114,7 +114,6 @@ class Attached(Owner):
         self.passes: collections.deque = collections.deque(maxlen=8)
         self.accumulates = False  # steps have had several microbatches
         self.things = Things()
-        self._optimizers = weakref.WeakKeyDictionary()
         self.steps = 0
         self._last: tuple | None = None  # what was to be said at the end
         self.recording: tuple | None = None  # the flight of a backward
@@ -123,10 +122,7 @@ class Attached(Owner):
         self.packed = Packed(self, packed) if packed else NothingPacked()
         self.evaluation = evaluation.Nothing()
         self._open(model, options, words, evaluates, packed)
-        self._hooks = [register_optimizer_step_post_hook(
-            _when_alive(self, Attached._note_step))]
-        for hook in self._hooks:
-            weakref.finalize(self, hook.remove)
+        self._optimizers = Optimizers(self)
         self.notices.flush()
         weakref.finalize(self, self.notices.flush)
 
@@ -287,24 +283,6 @@ class Attached(Owner):
                         "has stepped: nothing is recorded before; a loop "
                         "without one calls attached.step()", number)
 
-    def _note_step(self, optimizer) -> None:
-        """The next forward begins a step, if it is an optimizer of the
-        stack's.  Not now: one that works inside the backward steps once for
-        each parameter."""
-        if self._is_ours(optimizer):
-            self.stepped = True
-
-    def _is_ours(self, optimizer) -> bool:
-        count, ours = self._optimizers.get(optimizer, (0, False))
-        now = sum(len(group["params"]) for group in optimizer.param_groups)
-        if now != count:  # some come later
-            known = {id(p) for s in self.segments for p in s.parameters.all}
-            ours = not known or any(
-                id(p) in known for group in optimizer.param_groups
-                for p in group["params"])
-            self._optimizers[optimizer] = now, ours
-        return ours
-
     def step(self) -> None:
         """A training step is over; after an optimizer's step the next forward
         calls it."""
@@ -371,8 +349,7 @@ class Attached(Owner):
     def detach(self) -> None:
         """Gives the modules back; twice is allowed."""
         if self.session.handle:
-            for hook in self._hooks:
-                hook.remove()
+            self._optimizers.close()
             for segment in self.segments:
                 segment.detach()
             self._last = self.stats(), self.explain()
@@ -391,18 +368,6 @@ class Attached(Owner):
 
     def __exit__(self, *_) -> None:
         self.detach()
-
-
-def _when_alive(attached, note):
-    """torch keeps the hook for ever, and must not keep the model by it."""
-    reference = weakref.ref(attached)
-
-    def hook(optimizer, *_):
-        alive = reference()
-        if alive is not None:
-            note(alive, optimizer)
-
-    return hook
 
 
 def _refuse_other_allocators() -> None:

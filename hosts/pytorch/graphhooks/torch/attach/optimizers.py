@@ -1,0 +1,55 @@
+"""Whose optimizer has stepped: one of the stack's ends a step of the training.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import weakref
+
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+
+class Optimizers:
+    """Those that step while an attach is there."""
+
+    def __init__(self, owner):
+        self._owner = owner
+        # Of each: how many parameters it has, and whether any is ours.
+        self._known = weakref.WeakKeyDictionary()
+        self._hook = register_optimizer_step_post_hook(_when_alive(self))
+        weakref.finalize(self, self._hook.remove)
+
+    def close(self) -> None:
+        self._hook.remove()
+
+    def note_step(self, optimizer) -> None:
+        """The next forward begins a step, if it is an optimizer of the
+        stack's.  Not now: one that works inside the backward steps once for
+        each parameter."""
+        if self._is_ours(optimizer):
+            self._owner.stepped = True
+
+    def _is_ours(self, optimizer) -> bool:
+        count, ours = self._known.get(optimizer, (0, False))
+        now = sum(len(group["params"]) for group in optimizer.param_groups)
+        if now != count:  # some come later
+            known = {id(p) for s in self._owner.segments
+                     for p in s.parameters.all}
+            ours = not known or any(
+                id(p) in known for group in optimizer.param_groups
+                for p in group["params"])
+            self._known[optimizer] = now, ours
+        return ours
+
+
+def _when_alive(optimizers):
+    """torch keeps the hook for ever, and must not keep the model by it."""
+    reference = weakref.ref(optimizers)
+
+    def hook(optimizer, *_):
+        alive = reference()
+        if alive is not None:
+            alive.note_step(optimizer)
+
+    return hook
