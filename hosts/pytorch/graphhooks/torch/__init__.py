@@ -3,8 +3,9 @@
 A folder reads those after it, and none before it:
 
     attach/             what attach() makes of a model
-      attached.py       a stack of modules with graphs: its session, its steps
+      attached.py       a stack of modules with graphs, and its steps
       stack.py          which modules are meant, and how the plan knows them
+      sessions.py       their session, and the segments that its plan has
       optimizers.py     whose step ends one of the training's
       uses.py           parameters that others wait for, or use
       versions.py       the versions of torch that are known to work

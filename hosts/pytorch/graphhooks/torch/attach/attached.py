@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import collections
 import ctypes
+import functools
 import logging
 import os
 import weakref
@@ -16,7 +17,6 @@ import torch
 from ... import _abi
 from ...errors import Error
 from ...services import host_services
-from ...session import Session
 from ..base import private
 from ..base.comparisons import Comparisons
 from ..base.memory import Captures
@@ -37,7 +37,7 @@ from ..shapes import banks
 from ..shapes.packed import Nothing as NothingPacked, Packed, rooms
 from ..step.segment import Segment
 from ..step.site import Detached, Site, be_opaque
-from . import stack, versions
+from . import sessions, stack, versions
 from .optimizers import Optimizers
 from .uses import Uses
 
@@ -46,21 +46,6 @@ log = logging.getLogger("graphhooks")
 
 _EARLY = 10  # steps in which engines may still put hooks on nodes
 _MANY = 64  # microbatches of a first step
-
-
-class _Session(Session):
-    """Nobody who attaches brackets segments."""
-
-    about = ""  # what its sentences begin with
-
-    def _in_words(self, text: str) -> str:
-        said, bracket, _ = text.partition("; bracket every segment")
-        if not bracket:
-            return self.about + super()._in_words(text)
-        return self.about + said + (
-            "; the model has not called them, or they run eagerly, of which "
-            "explain() has the reason: leave out with layers= what the model "
-            "does not call")
 
 
 class Attached(Owner):
@@ -151,7 +136,9 @@ class Attached(Owner):
         if words:
             options = {**options, "offload": ",".join(NAMES),
                        "offload_names": NAMES}
-        self.take(self._open_session(
+        open_session = functools.partial(sessions.open_session, self.layers,
+                                         self.device)
+        self.take(open_session(
             environment, host_services(**self.captures.services(self._flight),
                                        lost=self.lost), options))
         try:
@@ -170,8 +157,7 @@ class Attached(Owner):
             self.offload.attach_rest(planned)
             self.offload.check()
             if evaluates:
-                self.evaluation = evaluation.Evaluation(
-                    self, self._open_session)
+                self.evaluation = evaluation.Evaluation(self, open_session)
                 self.evaluation.attach()
             self.ranks.begin(gradients=self.uses.gradients,
                              graphs=self._graphs, packed=packed)
@@ -185,30 +171,8 @@ class Attached(Owner):
             self.ranks.close()
             raise
 
-    def _open_session(self, environment, services, options) -> _Session:
-        with torch.cuda.device(self.device):
-            torch.cuda.current_stream().query()  # makes the context
-            try:
-                return _Session(stack.describe(self.layers),
-                                device=self.device, services=services,
-                                environment=environment, **options)
-            except Error as refused:
-                raise Error(banks.spell_most(str(refused)),
-                            refused.status) from None
-
     def _segment(self, planned) -> Segment:
-        layers = self.layers[planned.first_layer:planned.last_layer + 1]
-        first, last = planned.first_part, planned.last_part
-        if len(layers) == 1:
-            modules = layers[0].modules(first, last)
-        else:
-            for layer, cut in ((layers[0], first != "attn"),
-                               (layers[-1], last != "mlp")):
-                if cut and len(layer.parts) > 1:
-                    raise Error(f"{layer.name}: a part of a layer cannot be "
-                                "in one graph with other layers: leave the "
-                                "scope empty for that")
-            modules = {layer.name: layer.module for layer in layers}
+        modules = sessions.modules_of(self.layers, planned)
         name = next(iter(modules))
         if len(modules) > 1:
             name = f"{name} to {list(modules)[-1]}"

@@ -1,0 +1,57 @@
+"""The session of a stack: how it is opened, and which modules are a segment
+of its plan.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import torch
+
+from ...errors import Error
+from ...session import Session
+from ..shapes import banks
+from . import stack
+
+
+class StackSession(Session):
+    """Nobody who attaches brackets segments."""
+
+    about = ""  # what its sentences begin with
+
+    def _in_words(self, text: str) -> str:
+        said, bracket, _ = text.partition("; bracket every segment")
+        if not bracket:
+            return self.about + super()._in_words(text)
+        return self.about + said + (
+            "; the model has not called them, or they run eagerly, of which "
+            "explain() has the reason: leave out with layers= what the model "
+            "does not call")
+
+
+def open_session(layers, device: int, environment, services,
+                 options) -> StackSession:
+    with torch.cuda.device(device):
+        torch.cuda.current_stream().query()  # makes the context
+        try:
+            return StackSession(stack.describe(layers), device=device,
+                                services=services, environment=environment,
+                                **options)
+        except Error as refused:
+            raise Error(banks.spell_most(str(refused)),
+                        refused.status) from None
+
+
+def modules_of(layers, planned) -> dict:
+    """Those of a segment of the plan, by name."""
+    layers = layers[planned.first_layer:planned.last_layer + 1]
+    first, last = planned.first_part, planned.last_part
+    if len(layers) == 1:
+        return layers[0].modules(first, last)
+    for layer, cut in ((layers[0], first != "attn"),
+                       (layers[-1], last != "mlp")):
+        if cut and len(layer.parts) > 1:
+            raise Error(f"{layer.name}: a part of a layer cannot be "
+                        "in one graph with other layers: leave the "
+                        "scope empty for that")
+    return {layer.name: layer.module for layer in layers}
