@@ -12,10 +12,7 @@ import logging
 import os
 import weakref
 
-import torch
-
 from ... import _abi
-from ...errors import Error
 from ...services import host_services
 from ..base import private
 from ..base.comparisons import Comparisons
@@ -28,7 +25,6 @@ from ..grad.writes import Writes
 from ..group import ranks
 from ..guard.places import Watch
 from ..guard.things import Things
-from ..offload.bracket import Plain
 from ..offload.offload import NAMES, Nothing as NoOffload, Offload, asked
 from ..record.flights import Flights, Twins
 from ..record.owner import Owner
@@ -36,8 +32,8 @@ from ..record.pools import Pools
 from ..shapes import banks
 from ..shapes.packed import Nothing as NothingPacked, Packed, rooms
 from ..step.segment import Segment
-from ..step.site import Detached, Site, be_opaque
-from . import sessions, stack, versions
+from ..step.site import be_opaque
+from . import checks, sessions, stack, versions
 from .optimizers import Optimizers
 from .uses import Uses
 
@@ -55,29 +51,16 @@ class Attached(Owner):
                  gradients="graph", graphs=True, packed=None, group=None,
                  eval=False, **options):
         super().__init__(Notices(), [])
-        if gradients not in ("graph", "autograd"):
-            raise Error(f"gradients is {gradients!r}; it is graph or "
-                        "autograd")
-        _refuse_check(options, group)
-        if "services" in options:
-            raise Error("services are what attach lends to the library "
-                        "itself: leave them out")
-        try:
-            generators = tuple(generators)
-        except TypeError:
-            generators = (generators,)
-        for generator in generators:
-            if not isinstance(generator, torch.Generator):
-                raise Error(f"generators has {generator!r}; it takes those "
-                            "that layers draw from, torch.Generator")
+        checks.check_options(options, gradients, group)
+        generators = checks.generators_of(generators)
         words = asked(options)
         packed = None if packed is None else rooms(packed)
         self.options = options = banks.with_most(options)
         self.layers = stack.find(model, layers, parts)
-        self._check(model)
+        checks.check_layers(model, self.layers)
         self.device = stack.device_of(self.layers)
         versions.check()
-        _refuse_other_allocators()
+        checks.check_allocator()
         be_opaque()
         self.is_packed = bool(packed)
         self.ranks = ranks.of(self, group)
@@ -110,25 +93,6 @@ class Attached(Owner):
         self._optimizers = Optimizers(self)
         self.notices.flush()
         weakref.finalize(self, self.notices.flush)
-
-    def _check(self, model) -> None:
-        if any(isinstance(m, torch.nn.DataParallel) for m in model.modules()):
-            raise Error("the model is in nn.DataParallel, which copies it in "
-                        "every step: use DistributedDataParallel")
-        seen = set()
-        for layer in self.layers:
-            why = stack.why_unfit(layer.module)
-            if why is not None:
-                raise Error(f"{layer.name} {why}")
-            for module in layer.module.modules():
-                forward = vars(module).get("forward")
-                if isinstance(forward, Plain) or isinstance(forward, Site) \
-                        and not isinstance(forward, Detached):
-                    raise Error(f"{layer.name} is attached already: detach "
-                                "it first")
-            if id(layer.module) in seen:
-                raise Error(f"{layer.name} is in the stack twice")
-            seen.add(id(layer.module))
 
     def _open(self, model, options, words, evaluates, packed) -> None:
         environment = {k: v for k, v in os.environ.items()
@@ -332,26 +296,3 @@ class Attached(Owner):
 
     def __exit__(self, *_) -> None:
         self.detach()
-
-
-def _refuse_other_allocators() -> None:
-    backend = torch.cuda.get_allocator_backend()
-    if backend != "native":
-        raise Error(f"torch's memory on the GPU is of the {backend} allocator,"
-                    " and only its native one keeps that of graphs apart: "
-                    "leave backend: out of PYTORCH_CUDA_ALLOC_CONF, and other "
-                    "allocators alone")
-
-
-def _refuse_check(options, group) -> None:
-    """The library compares a pass that it runs again; autograd's would take
-    part in both runs."""
-    check = os.environ.get("GRAPHHOOKS_CHECK") or options.get("check")
-    if check == "ranks" and group is None:
-        raise Error("GRAPHHOOKS_CHECK=ranks compares what ranks do, and attach "
-                    "knows of none: give it group=, the process group of "
-                    "those that share the layers, or leave the check off")
-    if check not in (None, "off", "ranks"):
-        raise Error(f"GRAPHHOOKS_CHECK={check} cannot be with torch, whose "
-                    "backward runs once: leave it off, and compare a training "
-                    "with enable=0 as examples/ do")

@@ -1,0 +1,82 @@
+"""What attach() is asked for, and what of it is refused before anything is
+made.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+from ...errors import Error
+from ..offload.bracket import Plain
+from ..step.site import Detached, Site
+from . import stack
+
+
+def check_options(options, gradients, group) -> None:
+    if gradients not in ("graph", "autograd"):
+        raise Error(f"gradients is {gradients!r}; it is graph or "
+                    "autograd")
+    _refuse_check(options, group)
+    if "services" in options:
+        raise Error("services are what attach lends to the library "
+                    "itself: leave them out")
+
+
+def _refuse_check(options, group) -> None:
+    """The library compares a pass that it runs again; autograd's would take
+    part in both runs."""
+    check = os.environ.get("GRAPHHOOKS_CHECK") or options.get("check")
+    if check == "ranks" and group is None:
+        raise Error("GRAPHHOOKS_CHECK=ranks compares what ranks do, and "
+                    "attach knows of none: give it group=, the process group "
+                    "of those that share the layers, or leave the check off")
+    if check not in (None, "off", "ranks"):
+        raise Error(f"GRAPHHOOKS_CHECK={check} cannot be with torch, whose "
+                    "backward runs once: leave it off, and compare a training "
+                    "with enable=0 as examples/ do")
+
+
+def generators_of(asked) -> tuple:
+    """One, or several."""
+    try:
+        generators = tuple(asked)
+    except TypeError:
+        generators = (asked,)
+    for generator in generators:
+        if not isinstance(generator, torch.Generator):
+            raise Error(f"generators has {generator!r}; it takes those "
+                        "that layers draw from, torch.Generator")
+    return generators
+
+
+def check_layers(model, layers) -> None:
+    if any(isinstance(m, torch.nn.DataParallel) for m in model.modules()):
+        raise Error("the model is in nn.DataParallel, which copies it in "
+                    "every step: use DistributedDataParallel")
+    seen = set()
+    for layer in layers:
+        why = stack.why_unfit(layer.module)
+        if why is not None:
+            raise Error(f"{layer.name} {why}")
+        for module in layer.module.modules():
+            forward = vars(module).get("forward")
+            if isinstance(forward, Plain) or isinstance(forward, Site) \
+                    and not isinstance(forward, Detached):
+                raise Error(f"{layer.name} is attached already: detach "
+                            "it first")
+        if id(layer.module) in seen:
+            raise Error(f"{layer.name} is in the stack twice")
+        seen.add(id(layer.module))
+
+
+def check_allocator() -> None:
+    backend = torch.cuda.get_allocator_backend()
+    if backend != "native":
+        raise Error(f"torch's memory on the GPU is of the {backend} allocator,"
+                    " and only its native one keeps that of graphs apart: "
+                    "leave backend: out of PYTORCH_CUDA_ALLOC_CONF, and other "
+                    "allocators alone")
