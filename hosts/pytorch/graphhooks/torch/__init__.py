@@ -30,7 +30,8 @@ A folder reads those after it, and none before it:
       packed.py         arguments of packed sequences, by capacity
       trial.py          whether a module gives the same with them
     step/               a call of a module in a step
-      segment.py        the step path: a call of a module, and its backward
+      segment.py        the step path: a call of a module
+      back.py           the way back through it
       site.py           what stands in for a module's forward
       chain.py          several modules that are one launch
       replay.py         a node of autograd's graph

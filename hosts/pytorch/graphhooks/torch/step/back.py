@@ -1,0 +1,167 @@
+"""The way back through a segment: autograd comes to it, and its backward is
+replayed; the first time it is recorded (backwards.py).
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+from ... import _abi
+from ...errors import Error
+from ..base.private import current_pass
+from ..grad import chained, gradients, strides
+from ..grad.home import Home
+from ..grad.parameters import Parameters
+from ..grad.sums import Sums
+from ..record import backwards
+from ..record.instance import Instance
+from ..record.planned import Planned
+
+_MOST_SLOTS = 64  # that max_slots takes
+_REPLAYED = _abi.GH_ACTION_REPLAYED
+
+
+class WayBack(Planned):
+    """That of a segment with graphs, which has its parameters' gradients."""
+
+    def __init__(self, owner, index: int, name: str, modules: dict):
+        super().__init__(owner, index)
+        self.name = name
+        self.instances: dict[tuple, Instance] = {}  # by bank and slot
+        self.parameters = Parameters(modules.values(), owner.comparisons)
+        self.sums = Sums(self)
+        self.busy = -1, 0  # the last step with too few slots, and microbatches
+
+    def take_back(self, home: Home) -> None:
+        """Whose tensors somebody has set others' memory into."""
+        if not home.take_back():
+            return
+        for instance in self.instances.values():
+            for backward in instance.backwards():
+                if backward.home is home:
+                    backward.gradients = [home.gradients[p]
+                                          for p in backward.own]
+
+    def backward(self, instance: Instance, microbatch: int, grads):
+        instance.node = None
+        now = current_pass()
+        if now not in self.owner.passes:
+            self.owner.passes.append(now)
+        if not self.parameters.are_accumulated():
+            self.owner.count("partial_backward")
+            return self.sums.run_beside(instance, microbatch, grads)
+        others = self.parameters.others
+        if others is not None:
+            others.go(now)
+        run = self.run_back if len(self.instances) == 1 else self.sums.run_back
+        frozen = self.parameters.frozen()
+        if frozen:
+            return self.sums.run_without(frozen, run, instance, microbatch,
+                                         grads)
+        return run(instance, microbatch, grads)
+
+    def note_others(self) -> None:
+        self.owner.count("elsewhere")
+        step, needed = self.busy
+        if step == self.owner.steps:
+            self.owner.say(self.name, f"one backward is of {needed} "
+                           "microbatches or more, and those for which there "
+                           "was no slot ran eagerly; their gradients are "
+                           "added up apart from those of graphs, so bits may "
+                           "differ from eager's: attach with max_slots="
+                           f"{min(needed, _MOST_SLOTS)}, or more")
+            return
+        self.owner.say(self.name, "a parameter has got a gradient from "
+                       "elsewhere in a backward in which the graph added its "
+                       "own; eager adds up both before, so bits may differ: "
+                       "detach, and attach again before a step that does so, "
+                       "or with gradients=\"autograd\"")
+
+    def leave_alone(self, instance) -> None:
+        """No gradient comes, as from a function that gives none back: none
+        leaves, and none is made of zeros."""
+        instance.node = None
+        self.sums.pass_by()
+
+    def run_back(self, instance, microbatch: int, grads):
+        """Replays an instance's backward; the first time records it."""
+        if instance.live is not None:
+            return backwards.begin(self, instance, microbatch, grads)
+        grads = self.read(instance, grads)
+        if self.parameters.have_hooks():
+            raise Error(f"{self.name}: a hook has come to a parameter between "
+                        "a forward and its backward, which puts gradients in "
+                        "place: register it before the forward")
+        if self.parameters.have_other_mains():
+            raise Error(f"{self.name}: the main_grad of a parameter was set "
+                        "to another buffer between a forward and its "
+                        "backward, which adds to the old one: set it before "
+                        "the forward")
+        if instance.spoiled:
+            raise Error(f"{self.name}: backwards come in another order than "
+                        "in the step that was recorded, and one of them has "
+                        "used what this one reads; keep their order, or "
+                        "detach")
+        owner = self.owner
+        owner.flights.runs_back(instance)
+        owner.writes.order()
+        backward, foreign = gradients.prepare(self, instance)
+        moved = None
+        which = backward.chained and chained.moved(backward.chained, grads)
+        if which:
+            moved = chained.Moved(backward.chained, grads, which)
+            grads = moved.grads
+        action = self.enter(1, grads, microbatch, backward.flight[0],
+                            backward.variant)
+        if action != _REPLAYED:
+            owner.cancel(self.decision.reason)
+            raise Error(f"{self.name}: its backward must run eagerly, and "
+                        "what autograd needs for that is gone")
+        results = backward.results
+        if moved is not None:
+            results = moved.put_back(results)
+        gradients.finish(backward, foreign)
+        for names, name in backward.marks:
+            names[name] = True
+        return results
+
+    def read(self, instance: Instance, grads):
+        """The gradients that the recorded backward reads."""
+        if len(grads) == 1 and grads[0] is not None \
+                and [grads[0].stride()] == instance.layouts:
+            return grads
+        wanted = instance.wanted
+        if len(wanted) != len(grads):
+            for i, grad in enumerate(grads):
+                if grad is not None and i not in wanted:
+                    raise Error(
+                        f"{self.name}: a gradient comes to output {i}, whose "
+                        "gradient was none when the backward was recorded; "
+                        "detach and attach again")
+        for outputs in instance.alone:
+            if all(grads[i] is None for i in outputs):
+                raise Error(f"{self.name}: no gradient comes to output "
+                            f"{' or '.join(map(str, outputs))}, which had "
+                            "one when the backward was recorded, and "
+                            "parameters of its own; detach and attach again")
+        if any(grads[i] is None for i in wanted):
+            self.owner.count("zeros")
+            self.owner.say(self.name, "an output that had a gradient when "
+                           "the backward was recorded has none, and the graph "
+                           "reads zeros: where its derivative is infinite, "
+                           "NaNs come of that")
+        return [strides.read(self, i, grads[i], instance.outputs[i], layout)
+                for i, layout in zip(wanted, instance.layouts)]
+
+    # ---- a recording -----------------------------------------------------
+
+    def may_spend(self, instance) -> bool:
+        """Whether the recording of a backward may let autograd's graph go."""
+        return backwards.can_run_again(self, instance)
+
+    def has_spent(self, instance) -> bool:
+        """Whether one has."""
+        return instance.spent
+
+    def decline_backward(self, instance, microbatch: int) -> None:
+        """Its recording is not tried; where ranks share it they hear so."""
