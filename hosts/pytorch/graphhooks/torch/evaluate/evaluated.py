@@ -19,7 +19,7 @@ from ..guard.draws import HostNumbers
 from ..guard.settings import Settings
 from ..record import checkpoint, recording
 from ..record.instance import Instance
-from ..record.planned import Planned
+from ..step.called import Called
 from ..step.chain import Chain
 
 _REPLAYED, _RECORD = _abi.GH_ACTION_REPLAYED, _abi.GH_ACTION_RECORD
@@ -40,25 +40,17 @@ class _Following(Chain):
         self.signature.warm = True
 
 
-class Evaluated(Planned):
+class Evaluated(Called):
     """What a Segment is to calls with gradients."""
 
     def __init__(self, owner, segment):
-        super().__init__(owner, segment.index)
+        super().__init__(owner, segment.index, segment.name)
         self._segment = segment
-        self.name, self.sites = segment.name, segment.sites
+        self.sites = segment.sites
         self.chain = _Following(self)
-        self.instances: dict[tuple, Instance] = {}  # by bank and slot
         self.trained: list = []  # modules' flags, in the call at hand
         self.settings: dict = {}  # what graphs of a bank read in Python
-        self._told: set = set()  # names of those
-        self.told: set = set()  # those of arguments
-        self.refused: str | None = None  # why it is eager for good
-        self.has_failed = False  # a recording, for what may pass
-        self.others = 0  # calls that differed from those of their bank
         self.seen = 0  # the last pass that came by
-        self.draws: bool | None = None  # random numbers, as eager passes did
-        self.writes = False  # buffers, as eager passes did
 
     @property
     def misfit(self) -> str | None:
@@ -67,12 +59,12 @@ class Evaluated(Planned):
     def why_unfit(self, tensors) -> str | None:
         return recording.why_not(self, tensors)
 
-    def give_up(self, signature, why: str) -> None:
-        """As in training."""
-        if all(bank == signature.bank.number for bank, _ in self.instances):
-            self.refused = why
-        else:
-            signature.refused = why
+    def refuse(self, why: str) -> None:
+        self.refused = why
+        self.owner.count("refused", self.name, why)
+
+    def leave_out(self, signature, why: str) -> None:
+        signature.refused = why
         self.owner.count("refused", self.name, why)
 
     def forget_instances(self, bank: int) -> None:
@@ -97,7 +89,7 @@ class Evaluated(Planned):
         if signature is None:
             return site.run(*args, **kwargs)
         if not signature.warm or not self.chain.is_known(signature):
-            return self._learn(signature, site, tensors, args, kwargs)
+            return self.learn(signature, site, tensors, args, kwargs)
         if not self._may_run(signature):
             return site.run(*args, **kwargs)
         instance = self._run(signature, tensors, args, kwargs)
@@ -112,11 +104,10 @@ class Evaluated(Planned):
         left_out = self.chain.left_out()
         self.chain.stop()
         if left_out is not None and self.refused is None:
-            self.refused = (f"a pass ended before {left_out} was called, and "
-                            "its graph had drawn random numbers, or written "
-                            "buffers, for all layers; granularity layer "
-                            "allows such passes")
-            self.owner.count("refused", self.name, self.refused)
+            self.refuse(f"a pass ended before {left_out} was called, and "
+                        "its graph had drawn random numbers, or written "
+                        "buffers, for all layers; granularity layer "
+                        "allows such passes")
 
     def _fit(self, args, kwargs) -> tuple:
         """The tensors of a call that a graph can serve, and what else it is;
@@ -167,20 +158,6 @@ class Evaluated(Planned):
             return False
         return True
 
-    def _learn(self, signature, site, tensors, args, kwargs):
-        """The first call of its kind is eager, and shows how modules hang
-        together."""
-        owner = self.owner
-        if signature.broken is not None:
-            self.give_up(signature, signature.broken + "; granularity layer "
-                         "allows that")
-            return site.run(*args, **kwargs)
-        if self.instances:
-            owner.banks.run_first(self, signature.bank)
-        else:
-            owner.banks.warm_up(self, signature.bank)
-        return self.chain.watch(signature, site, tensors, args, kwargs)
-
     def _may_run(self, signature) -> bool:
         owner, bank = self.owner, signature.bank
         if not bank.is_open:
@@ -199,10 +176,11 @@ class Evaluated(Planned):
             return True
         name, difference = settings.difference
         owner.count("attributes", self.name,
-                    None if name in self._told else difference + ": put it "
-                    "back, or detach and attach again; what changes in "
+                    None if name in self.told_settings
+                    else difference + ": put it back, or detach "
+                    "and attach again; what changes in "
                     "every pass belongs outside of the layers")
-        self._told.add(name)
+        self.told_settings.add(name)
         return False
 
     def _run(self, signature, tensors, args, kwargs) -> Instance | None:

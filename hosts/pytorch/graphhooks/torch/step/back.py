@@ -15,19 +15,17 @@ from ..grad.parameters import Parameters
 from ..grad.sums import Sums
 from ..record import backwards
 from ..record.instance import Instance
-from ..record.planned import Planned
+from .called import Called
 
 _MOST_SLOTS = 64  # that max_slots takes
 _REPLAYED = _abi.GH_ACTION_REPLAYED
 
 
-class WayBack(Planned):
+class WayBack(Called):
     """That of a segment with graphs, which has its parameters' gradients."""
 
     def __init__(self, owner, index: int, name: str, modules: dict):
-        super().__init__(owner, index)
-        self.name = name
-        self.instances: dict[tuple, Instance] = {}  # by bank and slot
+        super().__init__(owner, index, name)
         self.parameters = Parameters(modules.values(), owner.comparisons)
         self.sums = Sums(self)
         self.busy = -1, 0  # the last step with too few slots, and microbatches

@@ -49,18 +49,11 @@ class Segment(WayBack):
                       if inner is not m for h in hooks_of(inner)]
         self.hooks += GLOBAL_HOOKS
         self.settings: Settings | None = None  # what graphs read in Python
-        self._told: set = set()  # names of those
-        self.told: set = set()  # those of arguments
-        self.refused: str | None = None  # why it is eager for good
         self.misfit: str | None = None  # of a call's packed arguments
-        self.has_failed = False  # a recording, for what may pass
-        self.others = 0  # calls that differed from those of their bank
         self.seen = -1  # the last microbatch that came by
         self.places = Places(modules.values())
         self.is_parametrized = any(map(parametrize.is_parametrized, (
             inner for m in modules.values() for inner in m.modules())))
-        self.draws: bool | None = None  # random numbers, as eager passes did
-        self.writes = False  # buffers, as eager passes did
         self.replayed = False  # the last call was, or will have been
         self.evaluated = None  # what it is without gradients, if anything
 
@@ -100,14 +93,6 @@ class Segment(WayBack):
                 t.requires_grad for t in tensors):
             return "nothing in it is trained"
         return why
-
-    def give_up(self, signature, why: str) -> None:
-        """A recording has failed: so may those of other banks, but those that
-        are there stay."""
-        if all(bank == signature.bank.number for bank, _ in self.instances):
-            self.refuse(why)
-        else:
-            self.leave_out(signature, why)
 
     def leave_out(self, signature, why: str) -> None:
         """It is eager in that bank."""
@@ -213,7 +198,7 @@ class Segment(WayBack):
         if signature is None:
             return site.run(*args, **kwargs)
         if not signature.warm or not self.chain.is_known(signature):
-            return self._learn(signature, site, tensors, args, kwargs)
+            return self.learn(signature, site, tensors, args, kwargs)
         if not owner.packed.have_tried(self):
             owner.packed.is_wanted = signature.bank.is_open
             owner.count("warmup")
@@ -257,19 +242,6 @@ class Segment(WayBack):
         if type(shape) is tree.Place:
             return outputs[0]
         return tree.fill(shape, (outputs, tensors))
-
-    def _learn(self, signature, site, tensors, args, kwargs):
-        """A forward and its backward are eager before anything is recorded,
-        to see how modules hang together and what is used elsewhere too."""
-        if signature.broken is not None:
-            self.give_up(signature, signature.broken + "; granularity layer "
-                         "allows that")
-            return site.run(*args, **kwargs)
-        if self.instances:
-            self.owner.banks.run_first(self, signature.bank)
-        else:
-            self.owner.banks.warm_up(self, signature.bank)
-        return self.chain.watch(signature, site, tensors, args, kwargs)
 
     def warm_up(self, signature, parameters) -> None:
         """An eager backward comes by, of outputs that depend on these.  One
@@ -348,10 +320,11 @@ class Segment(WayBack):
             return True
         name, difference = self.settings.difference
         owner.count("attributes", self.name,
-                    None if name in self._told else difference + ": put it "
-                    "back, or detach and attach again; what changes in "
+                    None if name in self.told_settings
+                    else difference + ": put it back, or detach "
+                    "and attach again; what changes in "
                     "every step belongs outside of the layers")
-        self._told.add(name)  # once, whatever its value
+        self.told_settings.add(name)  # once, whatever its value
         return False
 
     def trains(self) -> bool:

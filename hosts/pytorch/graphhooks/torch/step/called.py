@@ -1,0 +1,50 @@
+"""A segment that is called, with gradients or without them: what is known of
+its calls, and who learns from the first of a kind.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+from ..record.instance import Instance
+from ..record.planned import Planned
+
+
+class Called(Planned):
+    """What Segment and Evaluated are alike in.  Each has sites, and a chain of
+    those after the first; and says in refuse() that it is eager for good, in
+    leave_out() that it is for calls of a signature."""
+
+    def __init__(self, owner, index: int, name: str):
+        super().__init__(owner, index)
+        self.name = name
+        self.instances: dict[tuple, Instance] = {}  # by bank and slot
+        self.told_settings: set = set()  # names of those that were others
+        self.told: set = set()  # those of arguments
+        self.refused: str | None = None  # why it is eager for good
+        self.has_failed = False  # a recording, for what may pass
+        self.others = 0  # calls that differed from those of their bank
+        self.draws: bool | None = None  # random numbers, as eager passes did
+        self.writes = False  # buffers, as eager passes did
+
+    def give_up(self, signature, why: str) -> None:
+        """A recording has failed: so may those of other banks, but those that
+        are there stay."""
+        if all(bank == signature.bank.number for bank, _ in self.instances):
+            self.refuse(why)
+        else:
+            self.leave_out(signature, why)
+
+    def learn(self, signature, site, tensors, args, kwargs):
+        """The first call of its kind is eager, and so is its backward, to see
+        how modules hang together and what is used elsewhere too."""
+        banks = self.owner.banks
+        if signature.broken is not None:
+            self.give_up(signature, signature.broken + "; granularity layer "
+                         "allows that")
+            return site.run(*args, **kwargs)
+        if self.instances:
+            banks.run_first(self, signature.bank)
+        else:
+            banks.warm_up(self, signature.bank)
+        return self.chain.watch(signature, site, tensors, args, kwargs)
