@@ -13,16 +13,17 @@ import pytest
 from models import nn, torch
 
 from graphhooks.torch.base import memory
-from graphhooks.torch.step import segment
+from graphhooks.torch.step import served
 from graphhooks.torch.grad import writes
 from graphhooks.torch.grad.parameters import Parameters
 from graphhooks.torch.guard.places import Places
+from graphhooks.torch.step.served import is_at_home
 
 
 @pytest.fixture
 def layer(monkeypatch):
     """A segment on device 1, which is the current one."""
-    monkeypatch.setattr(segment, "current_device", lambda: 1)
+    monkeypatch.setattr(served, "current_device", lambda: 1)
     module = nn.Linear(2, 2)
     counted, suspects = [], []
     owner = SimpleNamespace(device=1,
@@ -39,10 +40,6 @@ def layer(monkeypatch):
     return found
 
 
-def is_at_home(layer):
-    return segment.Segment._is_at_home(layer)
-
-
 def test_a_call_with_its_own_weights_on_its_device_is_served(layer):
     assert is_at_home(layer)
     assert layer.counted == layer.suspects == []
@@ -55,7 +52,7 @@ def test_a_call_with_its_own_weights_clears_it_of_suspicion(layer):
 
 
 def test_another_current_device_is_eager_and_said(layer, monkeypatch):
-    monkeypatch.setattr(segment, "current_device", lambda: 0)
+    monkeypatch.setattr(served, "current_device", lambda: 0)
     assert not is_at_home(layer)
     (reason, who, why), = layer.counted
     assert who == "layer 0"

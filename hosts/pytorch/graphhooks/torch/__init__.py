@@ -33,6 +33,7 @@ A folder reads those after it, and none before it:
       segment.py        the step path: a call of a module
       back.py           the way back through it
       called.py         what calls with gradients and without are alike in
+      served.py         which calls a graph may serve
       site.py           what stands in for a module's forward
       chain.py          several modules that are one launch
       replay.py         a node of autograd's graph

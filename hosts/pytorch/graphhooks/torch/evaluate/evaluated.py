@@ -21,6 +21,7 @@ from ..record import checkpoint, recording
 from ..record.instance import Instance
 from ..step.called import Called
 from ..step.chain import Chain
+from ..step.served import count_device, count_replaced, count_settings
 
 _REPLAYED, _RECORD = _abi.GH_ACTION_REPLAYED, _abi.GH_ACTION_RECORD
 
@@ -142,14 +143,9 @@ class Evaluated(Called):
         evaluation, and come back."""
         owner, segment = self.owner, self._segment
         if current_device() != owner.device:
-            owner.count("device", self.name, "it is on "
-                        f"cuda:{owner.device}, and the current device is cuda:"
-                        f"{current_device()}: call torch.cuda.set_device")
-            return False
+            return count_device(self)
         if not segment.places.are_kept():
-            owner.count("replaced", self.name, "its parameters, buffers or "
-                        "submodules are others, or moved, or frozen")
-            return False
+            return count_replaced(self)
         if any(segment.hooks):
             owner.count("hooks", self.name, segment.left_alone())
             return False
@@ -174,14 +170,7 @@ class Evaluated(Called):
         settings = self.settings.get(bank.number)
         if settings is None or settings.are_kept():
             return True
-        name, difference = settings.difference
-        owner.count("attributes", self.name,
-                    None if name in self.told_settings
-                    else difference + ": put it back, or detach "
-                    "and attach again; what changes in "
-                    "every pass belongs outside of the layers")
-        self.told_settings.add(name)
-        return False
+        return count_settings(self, settings, "pass")
 
     def _run(self, signature, tensors, args, kwargs) -> Instance | None:
         """By a graph; None: the modules are to run."""

@@ -25,6 +25,7 @@ from ..base.private import current_pass, is_transformed, raw_stream
 from ..base.questions import BESIDE, SPENT, YIELDS
 from ..record import checkpoint
 from ..step.segment import Segment
+from ..step.served import trains
 from ..step.site import Site
 
 _MUCH = 1 << 40  # bytes that no input has
@@ -143,7 +144,7 @@ class Shared(Segment):
 
     def _is_beside(self) -> bool:
         """Whether the call is no pass of a microbatch."""
-        return not is_grad_enabled() or not self.trains() \
+        return not is_grad_enabled() or not trains(self) \
             or is_transformed() or is_capturing() \
             or current_pass() in self.owner.passes
 

@@ -17,14 +17,12 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 from torch import is_anomaly_enabled, is_grad_enabled
-from torch.cuda import is_current_stream_capturing as is_capturing
 from torch.nn.utils import parametrize
 
 from ... import _abi
 from ..base import tree
 from ..base.notices import EAGER, REFUSED
-from ..base.private import (GLOBAL_HOOKS, current_device, current_pass,
-                            hooks_of, is_transformed, keeps_parametrized)
+from ..base.private import GLOBAL_HOOKS, current_pass, hooks_of
 from ..grad import watchers
 from ..guard.places import Places
 from ..guard.settings import Settings
@@ -32,6 +30,7 @@ from ..record import checkpoint, forwards, recording
 from .back import WayBack
 from .chain import Chain
 from .replay import replay
+from .served import fit, is_at_home
 from .site import Site, why_left_alone
 
 _REPLAYED, _RECORD = _abi.GH_ACTION_REPLAYED, _abi.GH_ACTION_RECORD
@@ -171,7 +170,7 @@ class Segment(WayBack):
     def _lead(self, site, args, kwargs):
         owner = self.owner
         self.replayed = False
-        tensors, key = self._fit(args, kwargs)
+        tensors, key = fit(self, args, kwargs)
         if tensors is None:
             return site.run(*args, **kwargs)
         if owner.stepped:
@@ -187,7 +186,7 @@ class Segment(WayBack):
                 return site.run(*args, **kwargs)
             owner.next_microbatch(self.seen + 1)
         self.seen = microbatch = owner.microbatch
-        if not self._is_at_home():
+        if not is_at_home(self):
             return site.run(*args, **kwargs)
         if owner.comparisons.waiting:
             owner.comparisons.settle()  # a recording cannot wait
@@ -250,98 +249,3 @@ class Segment(WayBack):
         self.owner.way.forget()
         if not parameters or watchers.fate(parameters) != watchers.LEFT:
             signature.warm = True
-
-    def _fit(self, args, kwargs) -> tuple:
-        """The tensors of a call that a graph can serve, and what else it is;
-        or None."""
-        if self.refused is not None:
-            self.owner.count("refused")
-            return None, None
-        if not is_grad_enabled() or not self.trains():
-            self.owner.count("forward_only", self.name, self._why_eval())
-            return None, None
-        if is_transformed():
-            self.owner.count("torch_func")
-            return None, None
-        if is_capturing():  # the caller is, who makes a graph of his own
-            self.owner.count("host_capture")
-            return None, None
-        if self.misfit is not None:
-            self.owner.count("packed", self.name, self.owner.packed.why(self))
-            return None, None
-        try:
-            return tree.gather_call(args, kwargs)
-        except tree.Unfit as unfit:
-            self.owner.count("input", self.name, str(unfit))
-            return None, None
-
-    def _is_at_home(self) -> bool:
-        """Whether the call is on the device of the graphs, and with what is
-        theirs: a step may lend other weights, freeze some, or listen."""
-        owner = self.owner
-        if current_device() != owner.device:
-            owner.count("device", self.name, "it is on "
-                        f"cuda:{owner.device}, and the current device is cuda:"
-                        f"{current_device()}: call torch.cuda.set_device")
-            return False
-        if not self.places.are_kept():
-            owner.watch.suspect(self)
-            owner.count("replaced", self.name, "its parameters, buffers or "
-                        "submodules are others, or moved, or frozen")
-            if self.parameters.have_other_forms():
-                self.parameters.release()
-                self.refuse("a parameter has got another shape or type; "
-                            "detach and attach again")
-            return False
-        if owner.watch.suspects:
-            owner.watch.clear(self)
-        if self.parameters.have_other_mains():
-            owner.count("replaced", self.name, "the main_grad of a "
-                        "parameter is elsewhere than when it was recorded")
-            return False
-        if any(self.hooks):
-            owner.count("hooks", self.name, self.left_alone())
-            return False
-        if keeps_parametrized() and self.is_parametrized:
-            owner.count("parametrize")
-            return False
-        if self.parameters.have_hooks():
-            owner.count("hooks", self.name, "a parameter whose gradient "
-                        "the graph puts in place has got a hook")
-            return False
-        return self.settings is None or self._are_settings_kept()
-
-    def _are_settings_kept(self) -> bool:
-        """Whether what the graphs have read in Python is as it was."""
-        owner = self.owner
-        if owner.things.is_due:
-            owner.things.look()
-        if self.settings.are_kept():
-            return True
-        name, difference = self.settings.difference
-        owner.count("attributes", self.name,
-                    None if name in self.told_settings
-                    else difference + ": put it back, or detach "
-                    "and attach again; what changes in "
-                    "every step belongs outside of the layers")
-        self.told_settings.add(name)  # once, whatever its value
-        return False
-
-    def trains(self) -> bool:
-        for site in self.sites:
-            if not site.module.training:
-                return False
-        return True
-
-    def _why_eval(self) -> str | None:
-        """Of a training in which some of its modules do not take part."""
-        evals = [s.name for s in self.sites if not s.module.training]
-        if not is_grad_enabled():
-            return None
-        if len(evals) == len(self.sites):
-            return self.evaluated and ("it is in eval() with gradients on, and "
-                                       "a graph of evaluation has no backward: "
-                                       "evaluate under torch.no_grad()")
-        return (f"{evals[0]} is in eval(), and one graph is of all layers of "
-                "the chunk: call train() on it, or attach with granularity="
-                "\"layer\", which leaves the others their graphs")
