@@ -174,12 +174,11 @@ part_nccl()
 {
     local program programs rc log
     local -a settings=(GRAPHHOOKS_TEST_RANKS="$ranks" srcdir="$tree"
-        builddir="$build")
+        builddir="$build" GRAPHHOOKS_TEST_DRIVER="$driver")
 
     programs=$(test_programs)
     [ -z "$brief" ] || programs=tests/nccl/collectives.t
-    is_soft || settings+=(GRAPHHOOKS_TEST_DRIVER=cuda
-        GRAPHHOOKS_TEST_NCCL="$nccl")
+    is_soft || settings+=(GRAPHHOOKS_TEST_NCCL="$nccl")
     cd "$build" || return 1
     for program in $programs; do
         log=$out/$part/$(basename "$program" .t).tap
