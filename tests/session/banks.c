@@ -145,14 +145,10 @@ static void test_slots_are_of_microbatches(void)
 
 int main(void)
 {
-    const char *reason;
-    struct toy toy;
+    int status;
 
-    if (!toy_probe(&toy, &reason)) {
-        return skip_all("%s", reason);
-    }
-    if (!toy.soft) {
-        return skip_all("failures and races are the software device's");
+    if (!toy_probe_soft(&status)) {
+        return status;
     }
     test_every_bank_records_and_replays();
     test_memory_is_that_of_the_largest();

@@ -259,14 +259,10 @@ static void test_what_has_failed_stays_eager(void)
 
 int main(void)
 {
-    const char *reason;
-    struct toy toy;
+    int status;
 
-    if (!toy_probe(&toy, &reason)) {
-        return skip_all("%s", reason);
-    }
-    if (!toy.soft) {
-        return skip_all("failures and races are the software device's");
+    if (!toy_probe_soft(&status)) {
+        return status;
     }
     test_the_least_recently_used_gives_way();
     test_none_in_flight_gives_way();

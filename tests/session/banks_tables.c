@@ -137,14 +137,10 @@ static void test_tables_go_with_the_graphs(void)
 
 int main(void)
 {
-    const char *reason;
-    struct toy toy;
+    int status;
 
-    if (!toy_probe(&toy, &reason)) {
-        return skip_all("%s", reason);
-    }
-    if (!toy.soft) {
-        return skip_all("failures and races are the software device's");
+    if (!toy_probe_soft(&status)) {
+        return status;
     }
     test_tables_are_of_a_bank();
     test_tables_go_with_the_graphs();

@@ -210,13 +210,10 @@ static void test_a_launch_that_fails(void)
 
 int main(void)
 {
-    const char *reason;
+    int status;
 
-    if (!toy_probe(&toy, &reason)) {
-        return skip_all("%s", reason);
-    }
-    if (!toy.soft) {
-        return skip_all("failures and races are the software device's");
+    if (!toy_probe_soft(&status)) {
+        return status;
     }
     test_refusals();
     test_pieces_of_two_ranks();

@@ -250,13 +250,10 @@ static void test_the_host_captures(void)
 
 int main(void)
 {
-    const char *reason;
+    int status;
 
-    if (!toy_probe(&toy, &reason)) {
-        return skip_all("%s", reason);
-    }
-    if (!toy.soft) {
-        return skip_all("failures and races are the software device's");
+    if (!toy_probe_soft(&status)) {
+        return status;
     }
     test_microbatches_without_a_slot();
     test_a_slot_that_comes_too_late();

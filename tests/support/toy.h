@@ -112,6 +112,9 @@ bool toy_open(struct toy *toy, const struct toy_options *options,
 /* Whether a device is there, by opening and closing the smallest toy; false
  * as toy_open().  toy->soft says afterwards what the device is. */
 bool toy_probe(struct toy *toy, const char **reason_p);
+/* The same of the software device, for tests of failures and races.  False:
+ * the points are skipped, and *status_p is what main returns. */
+bool toy_probe_soft(int *status_p);
 /* Opens the session; without it toy_step() is eager. */
 gh_status toy_attach(struct toy *toy);
 void toy_detach(struct toy *toy);

@@ -4,6 +4,7 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "support/toy/shared.h"
+#include "tap/tap.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -191,6 +192,22 @@ bool toy_probe(struct toy *toy, const char **reason_p)
         return false;
     }
     toy_close(toy);
+    return true;
+}
+
+bool toy_probe_soft(int *status_p)
+{
+    const char *reason;
+    struct toy toy;
+
+    if (!toy_probe(&toy, &reason)) {
+        *status_p = skip_all("%s", reason);
+        return false;
+    }
+    if (!toy.soft) {
+        *status_p = skip_all("failures and races are the software device's");
+        return false;
+    }
     return true;
 }
 
