@@ -186,7 +186,7 @@ part_nccl()
             check 1 "$program was built"
             continue
         fi
-        env "${settings[@]}" timeout --foreground -k 5 60 \
+        env "${settings[@]}" timeout --foreground -k 5 150 \
             "./$program" > "$log" 2>&1
         rc=$?
         [ $rc -eq 0 ] && ! grep -q '^not ok' "$log" && grep -q '^ok' "$log"
