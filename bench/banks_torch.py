@@ -351,7 +351,12 @@ def main(arguments=None) -> int:
                       "lengths": {str(k): counts[k] for k in sorted(counts)},
                       "max_banks": options.max_banks, "models": {}}
     for model in options.models:
-        rows = {row: run_row(options, model, row) for row in options.rows}
+        rows = {}
+        for row in options.rows:
+            began = time.perf_counter()
+            rows[row] = run_row(options, model, row)
+            print(f"{model}, {row}: {time.perf_counter() - began:.0f} s",
+                  flush=True)
         judge(rows, options)
         say(model, rows)
         for row in rows.values():
