@@ -9,7 +9,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from models import GRAINS, WHOLE, WIDTH, Block, Model, nn, torch
+from models import DEVICE, GRAINS, WHOLE, WIDTH, Block, Model, nn, torch
 
 from torch.utils.checkpoint import checkpoint
 
@@ -332,7 +332,7 @@ def test_passes_end_with_dense_memory(pair, grain, monkeypatch):
 
 def test_twins_of_gradients_that_are_not_dense():
     twins = Twins()
-    results = [torch.rand(3, 1).expand(3, 4) for _ in range(2)]
+    results = [torch.rand(3, 1, device=DEVICE).expand(3, 4) for _ in range(2)]
     twins.know(*(SimpleNamespace(results=[r], flight=(0, 0), graph=None)
                  for r in results))
     for result in results:
