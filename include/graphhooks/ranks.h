@@ -63,9 +63,10 @@ typedef struct gh_ranks {
     /* Asks the other ranks instead of NCCL; NULL: by NCCL.  An all-gather of n
      * words in host memory: all[i * n] to all[i * n + n - 1] become those of
      * rank i.  It has to return within a time limit of its own, with an error
-     * if a rank does not come.  It may be called while the session captures a
-     * stream, on the capturing thread, so it makes no CUDA call that a capture
-     * forbids; gloo and MPI make none. */
+     * if a rank does not come.  The first call brings two words by which the
+     * ranks find out which of them are threads of one process.  It may be
+     * called while the session captures a stream, on the capturing thread, so
+     * it makes no CUDA call that a capture forbids; gloo and MPI make none. */
     void *user;
     gh_status (*gather)(void *user, uint32_t bank, const uint64_t *mine,
                         uint64_t *all, uint32_t n);

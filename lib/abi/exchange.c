@@ -163,17 +163,9 @@ gh_status gh_exchange_create(const gh_exchange_desc *given, gh_exchange **x_p,
 
 void gh_exchange_destroy(gh_exchange *x)
 {
-    struct gh_device_before before;
-    struct gh_device *dev;
-
-    if (x == NULL) {
-        return;
+    if (x != NULL) {
+        gh_exchange_close(x);
     }
-    dev = gh_exchange_device(x);
-    before = gh_device_enter(dev);
-    gh_exchange_close(x);
-    gh_device_leave(dev, before);
-    gh_device_close(dev);
 }
 
 void *gh_exchange_window(const gh_exchange *x)

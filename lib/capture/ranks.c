@@ -176,7 +176,7 @@ static void unshare(struct gh_capture *c, struct gh_bank *bank)
         at = &(*at)->next_shared;
     }
     *at = bank->next_shared;
-    gh_comm_close(bank->comm);
+    gh_comm_close(bank->comm, NULL);
     bank->comm = NULL;
     bank->next_shared = NULL;
 }
@@ -199,7 +199,7 @@ static gh_status open_comm(struct gh_capture *c, const gh_ranks *ranks,
         status = compare(ranks, mine, all, err);
     }
     if (status != GH_OK) {
-        gh_comm_close(comm);
+        gh_comm_close(comm, NULL);
         return status;
     }
     share(c, bank, comm);

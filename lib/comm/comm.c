@@ -12,6 +12,7 @@
 #include "comm/comm.h"
 
 #include "base/error.h"
+#include "comm/hall.h"
 #include "comm/nccl.h"
 
 #include <stdio.h>
@@ -19,8 +20,9 @@
 #include <string.h>
 #include <time.h>
 
-/* The words of a rank, and one before them that counts the gathers. */
-#define ROOM (GH_COMM_WORDS + 1)
+/* Before the words of a rank: one that counts the gathers, and its card. */
+#define HEAD (1 + GH_HALL_WORDS)
+#define ROOM (GH_COMM_WORDS + HEAD)
 
 /* How long a gather may still end after its communicator has failed. */
 #define GRACE_NS 50000000
@@ -43,6 +45,10 @@ struct gh_comm {
     void *words; /* on the device: this rank's, then all ranks' */
     struct gh_nccl_abort aborts[2]; /* of `own` and of the host's */
     uint64_t said; /* how often */
+    struct gh_hall_card card;
+    struct gh_hall *hall; /* of the ranks in this process; NULL: alone there,
+                             or they have not gathered yet */
+    uint64_t met; /* in it; how often */
 };
 
 /* ---- patience ------------------------------------------------------------ */
@@ -172,6 +178,7 @@ gh_status gh_comm_open(struct gh_device *dev, const gh_ranks *ranks,
     } else {
         snprintf(comm->of, sizeof(comm->of), "bank %u", ranks->bank);
     }
+    comm->card = gh_hall_card();
     if (ranks->gather == NULL) {
         status = open_nccl(comm, err);
     }
@@ -183,7 +190,7 @@ gh_status gh_comm_open(struct gh_device *dev, const gh_ranks *ranks,
         comm->broken = status != GH_OK;
     }
     if (status != GH_OK) {
-        gh_comm_close(comm);
+        gh_comm_close(comm, NULL);
         return status;
     }
     *comm_p = comm;
@@ -192,14 +199,10 @@ gh_status gh_comm_open(struct gh_device *dev, const gh_ranks *ranks,
 
 /* A communicator with an operation that not all ranks have joined can only be
  * aborted, as ncclCommDestroy waits for them. */
-void gh_comm_close(struct gh_comm *comm)
+static void free_all(struct gh_comm *comm)
 {
-    if (comm == NULL) {
-        return;
-    }
     if (comm->nccl == NULL) {
         free(comm->all);
-        free(comm);
         return;
     }
     if (comm->broken) {
@@ -217,7 +220,35 @@ void gh_comm_close(struct gh_comm *comm)
         gh_device_host_free(comm->dev, comm->all);
     }
     gh_nccl_close(comm->nccl);
+}
+
+void gh_comm_close(struct gh_comm *comm, struct gh_comm_parting *parting)
+{
+    if (comm == NULL) {
+        return;
+    }
+    if (parting != NULL && !comm->broken) {
+        *parting = (struct gh_comm_parting){ comm->hall, comm->ranks.rank,
+                                             comm->met + 1, comm->seconds };
+    } else {
+        gh_hall_leave(comm->hall, comm->ranks.rank);
+    }
+    free_all(comm);
     free(comm);
+}
+
+void gh_comm_part(const struct gh_comm_parting *parting)
+{
+    struct gh_comm_patience patience = gh_comm_patience(parting->seconds);
+
+    if (parting->hall == NULL) {
+        return;
+    }
+    gh_hall_come(parting->hall, parting->rank, parting->number);
+    while (!gh_hall_is_full(parting->hall, parting->number) &&
+           gh_comm_has_time(&patience)) {
+    }
+    gh_hall_leave(parting->hall, parting->rank);
 }
 
 uint32_t gh_comm_rank(const struct gh_comm *comm)
@@ -228,6 +259,11 @@ uint32_t gh_comm_rank(const struct gh_comm *comm)
 uint32_t gh_comm_size(const struct gh_comm *comm)
 {
     return comm->ranks.size;
+}
+
+bool gh_comm_has_threads(const struct gh_comm *comm)
+{
+    return comm->hall != NULL;
 }
 
 bool gh_comm_is_shared(const struct gh_comm *comm, const struct gh_comm *other)
@@ -251,6 +287,24 @@ gh_status gh_comm_follow(struct gh_comm *comm, void *stream, gh_error *err)
     return status;
 }
 
+/* Waits on the host for the ranks of this process, see hall.h.  The first
+ * gather tells which these are. */
+static gh_status meet(struct gh_comm *comm, gh_error *err)
+{
+    struct gh_comm_patience patience = gh_comm_patience(comm->seconds);
+    gh_status status = GH_OK;
+
+    if (comm->hall == NULL) {
+        return GH_OK;
+    }
+    gh_hall_come(comm->hall, comm->ranks.rank, ++comm->met);
+    while (status == GH_OK && !gh_hall_is_full(comm->hall, comm->met)) {
+        status = gh_comm_has_time(&patience) ? gh_comm_look(comm, err)
+                                             : too_late(comm, err);
+    }
+    return status;
+}
+
 /* The first word is the number of the gather. */
 static gh_status issue(struct gh_comm *comm, const uint64_t *mine, uint32_t n,
                        gh_error *err)
@@ -260,11 +314,13 @@ static gh_status issue(struct gh_comm *comm, const uint64_t *mine, uint32_t n,
     gh_status status;
 
     said[0] = ++comm->said;
-    memcpy(said + 1, mine, n * sizeof(*said));
+    said[1] = comm->card.process;
+    said[2] = comm->card.number;
+    memcpy(said + HEAD, mine, n * sizeof(*said));
     status = gh_device_copy_back(comm->dev, words, said,
-                                 (n + 1) * sizeof(*said), comm->stream, err);
+                                 (n + HEAD) * sizeof(*said), comm->stream, err);
     if (status == GH_OK) {
-        status = gh_nccl_gather(comm->nccl, comm->own, words, all, n + 1,
+        status = gh_nccl_gather(comm->nccl, comm->own, words, all, n + HEAD,
                                 comm->stream, err);
     }
     return status;
@@ -274,7 +330,7 @@ static gh_status fetch(struct gh_comm *comm, uint32_t n, gh_error *err)
 {
     const uint64_t *all = (const uint64_t *)comm->words + ROOM;
     gh_status status = gh_device_copy_out(
-        comm->dev, comm->all, all, comm->ranks.size * (n + 1) * sizeof(*all),
+        comm->dev, comm->all, all, comm->ranks.size * (n + HEAD) * sizeof(*all),
         comm->stream, err);
 
     if (status == GH_OK) {
@@ -307,7 +363,7 @@ static gh_status go_on(struct gh_comm *comm, uint32_t n, bool *issued_p,
 static gh_status take(struct gh_comm *comm, uint32_t n, gh_error *err)
 {
     for (uint32_t i = 0; i < comm->ranks.size; i++) {
-        const uint64_t *theirs = comm->all + (size_t)i * (n + 1);
+        const uint64_t *theirs = comm->all + (size_t)i * (n + HEAD);
 
         if (theirs[0] != comm->said && gh_comm_look(comm, err) == GH_OK) {
             return gh_fail(err, GH_ERR_RANKS,
@@ -317,9 +373,14 @@ static gh_status take(struct gh_comm *comm, uint32_t n, gh_error *err)
             return GH_ERR_RANKS;
         }
     }
+    if (comm->said == 1) {
+        comm->hall = gh_hall_enter(comm->all + 1, n + HEAD, comm->ranks.rank,
+                                   comm->ranks.size);
+    }
     for (uint32_t i = 0; i < comm->ranks.size; i++) {
         memmove(comm->all + (size_t)i * n,
-                comm->all + (size_t)i * (n + 1) + 1, n * sizeof(*comm->all));
+                comm->all + (size_t)i * (n + HEAD) + HEAD,
+                n * sizeof(*comm->all));
     }
     return GH_OK;
 }
@@ -351,30 +412,61 @@ static gh_status wait_for_all(struct gh_comm *comm, uint32_t n, gh_error *err)
     }
 }
 
+static gh_status ask_host(struct gh_comm *comm, const uint64_t *mine,
+                          uint32_t n, gh_error *err)
+{
+    const gh_status status = comm->ranks.gather(
+        comm->ranks.user, comm->ranks.bank, mine, comm->all, n);
+
+    return status == GH_OK ? GH_OK
+                           : gh_fail(err, GH_ERR_RANKS, "the host's gather: %s",
+                                     gh_status_name(status));
+}
+
+/* The host's gather gets no more words than the caller's, so the cards go
+ * alone. */
+static gh_status gather_by_host(struct gh_comm *comm, const uint64_t *mine,
+                                uint32_t n, gh_error *err)
+{
+    const uint64_t card[] = { comm->card.process, comm->card.number };
+    gh_status status = GH_OK;
+
+    if (comm->said++ == 0) {
+        status = ask_host(comm, card, GH_HALL_WORDS, err);
+        if (status == GH_OK) {
+            comm->hall = gh_hall_enter(comm->all, GH_HALL_WORDS,
+                                       comm->ranks.rank, comm->ranks.size);
+        }
+    }
+    return status == GH_OK ? ask_host(comm, mine, n, err) : status;
+}
+
+static gh_status gather_by_nccl(struct gh_comm *comm, const uint64_t *mine,
+                                uint32_t n, gh_error *err)
+{
+    gh_status status = meet(comm, err);
+
+    if (status == GH_OK) {
+        status = issue(comm, mine, n, err);
+    }
+    if (status == GH_OK) {
+        status = wait_for_all(comm, n, err);
+    }
+    comm->broken |= status != GH_OK;
+    return status;
+}
+
 gh_status gh_comm_gather(struct gh_comm *comm, const uint64_t *mine, uint32_t n,
                          const uint64_t **all_p, gh_error *err)
 {
-    gh_status status;
+    const gh_status status = comm->nccl == NULL
+                                 ? gather_by_host(comm, mine, n, err)
+                                 : gather_by_nccl(comm, mine, n, err);
 
-    if (comm->nccl == NULL) {
-        status = comm->ranks.gather(comm->ranks.user, comm->ranks.bank, mine,
-                                    comm->all, n);
-        if (status != GH_OK) {
-            return gh_fail(err, GH_ERR_RANKS, "the host's gather: %s",
-                           gh_status_name(status));
-        }
-    } else {
-        status = issue(comm, mine, n, err);
-        if (status == GH_OK) {
-            status = wait_for_all(comm, n, err);
-        }
-        if (status != GH_OK) {
-            comm->broken = true;
-            return status;
-        }
+    if (status == GH_OK) {
+        *all_p = comm->all;
     }
-    *all_p = comm->all;
-    return GH_OK;
+    return status;
 }
 
 /* ---- an end -------------------------------------------------------------- */
@@ -402,6 +494,8 @@ gh_status gh_comm_look(struct gh_comm *comm, gh_error *err)
 
 void gh_comm_abort_begin(struct gh_comm *comm, bool hosts)
 {
+    gh_hall_leave(comm->hall, comm->ranks.rank);
+    comm->hall = NULL;
     if (comm->aborted || comm->nccl == NULL) {
         return;
     }

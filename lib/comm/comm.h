@@ -15,6 +15,7 @@
 #include "device/device.h"
 
 struct gh_comm;
+struct gh_hall;
 
 /* The most words of a rank in one gather. */
 #define GH_COMM_WORDS 24u
@@ -41,11 +42,25 @@ bool gh_comm_has_time(struct gh_comm_patience *patience);
 gh_status gh_comm_open(struct gh_device *dev, const gh_ranks *ranks,
                        const char *of, uint32_t seconds,
                        struct gh_comm **comm_p, gh_error *err);
-/* NULL is allowed.  No graph holds operations of the host's communicator. */
-void gh_comm_close(struct gh_comm *comm);
+/* Where the ranks of a process part: none goes on before all have freed what
+ * they had together. */
+struct gh_comm_parting {
+    struct gh_hall *hall; /* NULL: nobody is waited for */
+    uint32_t rank;
+    uint64_t number;
+    uint32_t seconds;
+};
+/* NULL is allowed.  No graph holds operations of the host's communicator.  With
+ * a `parting`, which is empty before, gh_comm_part() has to follow. */
+void gh_comm_close(struct gh_comm *comm, struct gh_comm_parting *parting);
+/* Called on all ranks, when the rest is freed too.  Waits no longer than a
+ * gather. */
+void gh_comm_part(const struct gh_comm_parting *parting);
 
 uint32_t gh_comm_rank(const struct gh_comm *comm);
 uint32_t gh_comm_size(const struct gh_comm *comm);
+/* Whether other ranks are threads of this process; known after a gather. */
+bool gh_comm_has_threads(const struct gh_comm *comm);
 /* Whether the host has lent one communicator for both. */
 bool gh_comm_is_shared(const struct gh_comm *comm, const struct gh_comm *other);
 

@@ -226,43 +226,6 @@ static gh_status agree(gh_exchange *x, gh_exchange_kind kind, gh_status own,
     return decide(x, kind, own, err);
 }
 
-gh_status gh_exchange_open(struct gh_device *dev, const gh_exchange_desc *desc,
-                           const struct gh_exchange_options *options,
-                           gh_exchange **x_p, gh_error *err)
-{
-    gh_exchange *x = calloc(1, sizeof(*x));
-    gh_status status;
-
-    if (x == NULL) {
-        return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for an exchange");
-    }
-    x->dev = dev;
-    x->log = options->log;
-    x->timeout_s = options->timeout_s;
-    x->desc = *desc;
-    x->rank = desc->rank;
-    x->n = desc->n_ranks;
-    x->peers = calloc(x->n, sizeof(*x->peers));
-    x->parts = calloc(x->n, sizeof(*x->parts));
-    if (x->peers == NULL || x->parts == NULL) {
-        gh_exchange_close(x);
-        return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for %u ranks",
-                       desc->n_ranks);
-    }
-    status = make_own(x, err);
-    status = agree(x, options->kind, status, err);
-    if (status != GH_OK) {
-        x->kind = 0;
-        gh_exchange_close(x);
-        return status;
-    }
-    x->stats.kind = x->kind;
-    x->stats.window_bytes = desc->window_bytes;
-    say(x);
-    *x_p = x;
-    return GH_OK;
-}
-
 /* ---- the end ------------------------------------------------------------- */
 
 /* Asks all ranks whether their work has ended.  A rank whose exchange is over
@@ -309,14 +272,12 @@ static bool part(gh_exchange *x)
     return false;
 }
 
-void gh_exchange_close(gh_exchange *x)
+static void free_all(gh_exchange *x, struct gh_comm_parting *parting)
 {
     const bool parted = part(x);
+    const bool together = parted && x->kind != 0 && !x->over;
 
     gh_exchange_leave(x);
-    if (x->comm != NULL) {
-        gh_comm_close(x->comm);
-    }
     for (uint32_t i = 0; i < x->n_lanes; i++) {
         gh_device_stream_destroy(x->dev, x->lanes[i].stream);
         gh_device_event_destroy(x->dev, x->lanes[i].done);
@@ -333,9 +294,61 @@ void gh_exchange_close(gh_exchange *x)
         free(x->words[sign]);
     }
     gh_nccl_close(x->nccl);
+    gh_comm_close(x->comm, together ? parting : NULL);
     free(x->peers);
     free(x->parts);
     free(x);
+}
+
+/* ---- the whole ----------------------------------------------------------- */
+
+gh_status gh_exchange_open(struct gh_device *dev, const gh_exchange_desc *desc,
+                           const struct gh_exchange_options *options,
+                           gh_exchange **x_p, gh_error *err)
+{
+    gh_exchange *x = calloc(1, sizeof(*x));
+    gh_status status;
+
+    if (x == NULL) {
+        return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for an exchange");
+    }
+    x->dev = dev;
+    x->log = options->log;
+    x->timeout_s = options->timeout_s;
+    x->desc = *desc;
+    x->rank = desc->rank;
+    x->n = desc->n_ranks;
+    x->peers = calloc(x->n, sizeof(*x->peers));
+    x->parts = calloc(x->n, sizeof(*x->parts));
+    if (x->peers == NULL || x->parts == NULL) {
+        free_all(x, NULL);
+        return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for %u ranks",
+                       desc->n_ranks);
+    }
+    status = make_own(x, err);
+    status = agree(x, options->kind, status, err);
+    if (status != GH_OK) {
+        x->kind = 0;
+        free_all(x, NULL);
+        return status;
+    }
+    x->stats.kind = x->kind;
+    x->stats.window_bytes = desc->window_bytes;
+    say(x);
+    *x_p = x;
+    return GH_OK;
+}
+
+void gh_exchange_close(gh_exchange *x)
+{
+    struct gh_device *dev = x->dev;
+    struct gh_device_before before = gh_device_enter(dev);
+    struct gh_comm_parting parting = { NULL, 0, 0, 0 };
+
+    free_all(x, &parting);
+    gh_device_leave(dev, before);
+    gh_device_close(dev); /* which frees memory, too */
+    gh_comm_part(&parting);
 }
 
 struct gh_device *gh_exchange_device(const gh_exchange *x)

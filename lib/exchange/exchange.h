@@ -23,12 +23,12 @@ struct gh_exchange_options {
     struct gh_log log;
 };
 
-/* Opens an exchange; all ranks must call it.  The device stays the caller's,
- * and must live until the close. */
+/* Opens an exchange; all ranks must call it.  The exchange has the device from
+ * then on, if it opens. */
 gh_status gh_exchange_open(struct gh_device *dev, const gh_exchange_desc *desc,
                            const struct gh_exchange_options *options,
                            gh_exchange **x_p, gh_error *err);
-/* Closes it; all ranks must call it.  Errors go to the log. */
+/* Closes it and its device; all ranks must call it.  Errors go to the log. */
 void gh_exchange_close(gh_exchange *x);
 struct gh_device *gh_exchange_device(const gh_exchange *x);
 void *gh_exchange_memory(const gh_exchange *x);

@@ -10,11 +10,10 @@
 #include "config.h"
 
 #include "base/error.h"
+#include "comm/where.h"
 #include "exchange/state.h"
 
-#include <fcntl.h>
 #include <string.h>
-#include <unistd.h>
 
 /* Where a rank is, and where one of its memories is.  Ranks exchange it as
  * words of 64 bits. */
@@ -30,51 +29,13 @@ struct place {
 _Static_assert(sizeof(struct place) / sizeof(uint64_t) + 1 <= GH_COMM_WORDS,
                "said at once");
 
-static uint64_t mix(uint64_t hash, const char *text, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++) {
-        hash = (hash ^ (unsigned char)text[i]) * UINT64_C(0x100000001b3);
-    }
-    return hash;
-}
-
-/* A number of this machine, made of its boot id, which no other machine has. */
-static uint64_t this_machine(void)
-{
-    const int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY);
-    char text[64] = "";
-    ssize_t n = -1;
-
-    if (file >= 0) {
-        n = read(file, text, sizeof(text));
-        close(file);
-    }
-    if (n <= 0) {
-        gethostname(text, sizeof(text) - 1);
-        n = (ssize_t)strlen(text);
-    }
-    return mix(UINT64_C(0xcbf29ce484222325), text, (size_t)n);
-}
-
-/* A number of this process, the same on all its threads.  It is made of the
- * process id, an address in this library and the machine. */
-static uint64_t this_process(void)
-{
-    static const char here;
-    const uint64_t words[] = { (uint64_t)getpid(), (uintptr_t)&here,
-                               this_machine() };
-
-    return mix(UINT64_C(0xcbf29ce484222325), (const char *)words,
-               sizeof(words));
-}
-
 /* A number of the device's place on the bus; 0: the driver does not say. */
 static uint64_t this_bus(struct gh_device *dev)
 {
     char text[32];
 
     return gh_device_bus_id(dev, text, sizeof(text))
-               ? mix(UINT64_C(0xcbf29ce484222325), text, strlen(text))
+               ? gh_where_hash(text, strlen(text))
                : 0;
 }
 
@@ -91,8 +52,8 @@ static void describe(gh_exchange *x, void *address, struct place *place)
 
     gh_device_get_info(x->dev, &info);
     memset(place, 0, sizeof(*place));
-    place->process = this_process();
-    place->machine = this_machine();
+    place->process = gh_where_process();
+    place->machine = gh_where_machine();
     place->bus = this_bus(x->dev);
     place->context = (uintptr_t)gh_device_context(x->dev);
     place->ordinal = (uint64_t)info.ordinal;

@@ -134,6 +134,28 @@ static void test_counted(struct rank *r)
     trader_close(&t);
 }
 
+/* A thread that comes back from the end goes on to an operation for which it
+ * needs the others. */
+static void test_ended(struct rank *r)
+{
+    struct trader t;
+
+    if (!trader_open(&t, r, &wanted)) {
+        return;
+    }
+    trader_round(&t, SHAPE_FULL, false);
+    says(r, trader_is_exact(&t), "an exchange is exact");
+    gh_exchange_destroy(t.x);
+    t.x = NULL;
+    says_int(r,
+             nccl.ncclAllReduce(pointer(r->send), pointer(r->recv), 64,
+                                ncclFloat32, ncclSum, r->comm, r->stream),
+             0, "a sum follows right after the end");
+    says_int(r, drv.cuStreamSynchronize(r->stream), 0, "and ends");
+    ranks_meet(r);
+    trader_close(&t);
+}
+
 /* With the host's window, two at once, and words by the host. */
 static void test_variants(struct rank *r)
 {
@@ -162,6 +184,7 @@ static const struct ranks_test tests[] = {
     { "replayed", test_replayed, false },
     { "counted", test_counted, false },
     { "variants", test_variants, false },
+    { "ended", test_ended, false },
 };
 
 static void run_kind(const char *kind, uint32_t flags, int most)

@@ -335,6 +335,30 @@ static void test_one_dies_before_a_recording(struct rank *r)
 }
 
 /* Words that the host does not bring: it ends what waits for it. */
+/* Its communicator fails while others wait for it, who have much time. */
+static void test_one_fails_before_a_recording(struct rank *r)
+{
+    static const struct sharer_options patient = { .fixed = true };
+    const double start = now_s();
+    struct sharer s;
+
+    if (!sharer_open(&s, r, &patient)) {
+        return;
+    }
+    ranks_meet(r);
+    if (is_odd(r)) {
+        nccl.ncclCommAbort(r->comm);
+        r->comm = NULL;
+        ranks_meet(r);
+        return sharer_close(&s);
+    }
+    says_int(r, sharer_step(&s, 1), GH_ERR_RANKS, "a step fails: %.120s",
+             s.err.text);
+    says(r, now_s() - start < LIMIT_S, "before the time is over");
+    ranks_meet(r);
+    close_parted(&s);
+}
+
 static void test_the_host_aborts(struct rank *r)
 {
     const struct sharer_options options = { .environment = hasty,
@@ -699,6 +723,9 @@ int main(void)
     if (ranks_are_soft()) {
         ranks_run_wrong(2, "a communicator is destroyed",
                         test_a_communicator_is_destroyed);
+        /* NCCL may tell the others later. */
+        ranks_run_wrong(2, "one fails before a recording",
+                        test_one_fails_before_a_recording);
     }
     return done_testing();
 }
