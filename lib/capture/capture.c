@@ -61,7 +61,8 @@ gh_status gh_capture_create(const struct gh_plan *plan, struct gh_device *dev,
     c->dev = dev;
     c->options = *options;
     gh_streams_init(&c->streams, dev);
-    c->memory = (struct gh_memory){ &c->streams, &c->options.host, 0 };
+    c->memory = (struct gh_memory){ .streams = &c->streams,
+                                    .host = &c->options.host };
     c->timed_every = options->trace != NULL ? 1 : SAMPLE_EVERY;
     c->until_timed = 1;
     c->enters = 1;
@@ -103,6 +104,9 @@ gh_status gh_capture_create(const struct gh_plan *plan, struct gh_device *dev,
     status = gh_works_create(c, err);
     if (status != GH_OK) {
         goto err_offload;
+    }
+    if (dev != NULL) {
+        gh_memory_open(&c->memory);
     }
     *capture_p = c;
     return GH_OK;
@@ -148,6 +152,7 @@ static void destroy_device_objects(struct gh_capture *c)
     gh_offloads_rest(c);
     gh_works_destroy(c);
     gh_offload_destroy(c->offload);
+    gh_memory_close(&c->memory);
     gh_scratch_free(&c->scratch, c->dev);
     /* Where the host captures, its allocator may record events on this
      * stream even after the session has closed.  So the stream is left to

@@ -127,7 +127,8 @@ static gh_status prepare(struct gh_capture *c, const struct gh_entry *entry,
             bytes += gh_memory_align(entry->outputs[i].bytes);
         }
     }
-    status = gh_scratch_reserve(&c->scratch, c->dev, bytes, pass->stream, err);
+    status = gh_scratch_reserve(&c->scratch, &c->memory, bytes, pass->stream,
+                                err);
     if (status != GH_OK) {
         return status;
     }

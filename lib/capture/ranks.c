@@ -202,6 +202,7 @@ static gh_status open_comm(struct gh_capture *c, const gh_ranks *ranks,
         gh_comm_close(comm, NULL);
         return status;
     }
+    c->memory.holds |= gh_comm_has_threads(comm);
     share(c, bank, comm);
     return GH_OK;
 }

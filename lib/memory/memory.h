@@ -2,6 +2,16 @@
  * memory.h - device memory for the library's own buffers, from the host or
  * from the driver.
  *
+ * cuMemFree waits for the kernels of every device that reaches this one.  If
+ * ranks are threads of one process, such a kernel may be waiting for this very
+ * rank, and then the process hangs.  So what would be freed within a step is
+ * held until the session closes, and given out again to who wants as much, if
+ *
+ *     - `holds` is set: other ranks are known to be threads of this process;
+ *     - or the process has a session on another device, which may be a rank.
+ *
+ * What the host lends goes back to the host at once.
+ *
  * SPDX-License-Identifier: Apache-2.0
  */
 #ifndef GH_MEMORY_MEMORY_H
@@ -11,11 +21,16 @@
 
 #include "order/streams.h"
 
+#include <stdbool.h>
+
 struct gh_memory {
     const struct gh_streams *streams; /* streams that may use it, and the
                                          device */
     const gh_host_services *host;     /* a missing service is NULL */
     uint64_t bytes;                   /* bytes allocated now */
+    bool holds;
+    struct gh_held *held;
+    struct gh_memory *next_open; /* of the process */
 };
 
 /* Rounds up as cuMemAlloc aligns, so that several buffers can share one
@@ -29,5 +44,11 @@ gh_status gh_memory_alloc(struct gh_memory *memory, uint64_t bytes,
                           void **address_p, gh_error *err);
 /* Work that uses the memory may still be running.  NULL is allowed. */
 void gh_memory_free(struct gh_memory *memory, void *address, uint64_t bytes);
+/* Tells the process of a session that has a device. */
+void gh_memory_open(struct gh_memory *memory);
+/* Holds memory of gh_device_alloc() in any case. */
+void gh_memory_keep(struct gh_memory *memory, void *address, uint64_t bytes);
+/* Frees what is held, and ends gh_memory_open(). */
+void gh_memory_close(struct gh_memory *memory);
 
 #endif

@@ -21,7 +21,7 @@ static gh_status wait(struct gh_scratch *s, struct gh_device *dev,
     return status;
 }
 
-static gh_status grow(struct gh_scratch *s, struct gh_device *dev,
+static gh_status grow(struct gh_scratch *s, struct gh_memory *memory,
                       uint64_t bytes, gh_error *err)
 {
     gh_status status;
@@ -29,21 +29,22 @@ static gh_status grow(struct gh_scratch *s, struct gh_device *dev,
     if (bytes <= s->bytes) {
         return GH_OK;
     }
-    gh_scratch_free(s, dev);
-    status = gh_device_alloc(dev, bytes, &s->address, err);
+    gh_memory_keep(memory, s->address, s->bytes);
+    *s = (struct gh_scratch){ 0 };
+    status = gh_device_alloc(memory->streams->dev, bytes, &s->address, err);
     if (status == GH_OK) {
         s->bytes = bytes;
     }
     return status;
 }
 
-gh_status gh_scratch_reserve(struct gh_scratch *s, struct gh_device *dev,
+gh_status gh_scratch_reserve(struct gh_scratch *s, struct gh_memory *memory,
                              uint64_t bytes, void *stream, gh_error *err)
 {
-    gh_status status = wait(s, dev, err);
+    gh_status status = wait(s, memory->streams->dev, err);
 
     if (status == GH_OK) {
-        status = grow(s, dev, bytes, err);
+        status = grow(s, memory, bytes, err);
     }
     if (status == GH_OK) {
         s->stream = stream;

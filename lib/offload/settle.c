@@ -133,15 +133,12 @@ static void keep_unplaced(struct gh_offload *o)
 }
 
 /* The copies of the profile use the buffers that are freed now.  cuMemFree
- * waits for them, but the host's own device_free need not. */
+ * would wait for them, but memory that is held, or goes to the host, need
+ * not. */
 static gh_status wait_for_copies(struct gh_offload *o, gh_error *err)
 {
-    gh_status status;
+    const gh_status status = gh_device_stream_wait(o->dev, o->out, err);
 
-    if (o->memory->host->device_free == NULL) {
-        return GH_OK;
-    }
-    status = gh_device_stream_wait(o->dev, o->out, err);
     return status == GH_OK ? gh_device_stream_wait(o->dev, o->back, err)
                            : status;
 }

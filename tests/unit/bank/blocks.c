@@ -48,7 +48,7 @@ static struct gh_block *take(uint32_t bank, uint64_t bytes, uint64_t wish)
 
 static void begin(void)
 {
-    memory = (struct gh_memory){ &none, &host, 0 };
+    memory = (struct gh_memory){ .streams = &none, .host = &host };
     shelf = (struct gh_shelf){ 0 };
     lent = 0;
     limit = UINT64_MAX;

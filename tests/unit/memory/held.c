@@ -1,0 +1,214 @@
+/*
+ * Memory that is held is given out again to who wants as much, once nothing
+ * uses it, and is freed at the end.
+ * SPDX-License-Identifier: Apache-2.0
+ */
+#include "config.h"
+
+#include "memory/memory.h"
+#include "memory/scratch.h"
+#include "softcuda/softcuda.h"
+#include "tap/tap.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct gh_device *dev, *second;
+static struct gh_streams streams;
+static const gh_host_services none = { .struct_size = sizeof(none) };
+static softcuda_count_fn *count;
+static softcuda_configure_fn *configure;
+
+static softcuda_counts now(void)
+{
+    softcuda_counts counts = { 0 };
+
+    count(&counts);
+    return counts;
+}
+
+/* Besides what the device itself has. */
+static long long allocations(void)
+{
+    static uint64_t before = UINT64_MAX;
+
+    if (before == UINT64_MAX) {
+        before = now().device_allocations;
+    }
+    return (long long)(now().device_allocations - before);
+}
+
+static struct gh_memory begin(bool holds)
+{
+    return (struct gh_memory){ .streams = &streams,
+                               .host = &none,
+                               .holds = holds };
+}
+
+static void *take(struct gh_memory *memory, uint64_t bytes)
+{
+    void *address = NULL;
+
+    gh_memory_alloc(memory, bytes, &address, NULL);
+    return address;
+}
+
+static void test_freed(void)
+{
+    struct gh_memory memory = begin(false);
+    void *a = take(&memory, 512);
+
+    gh_memory_free(&memory, a, 512);
+    is_int(allocations(), 0, "one rank in a process frees at once");
+    is_int((long long)memory.bytes, 0, "and counts nothing");
+}
+
+static void test_held(void)
+{
+    struct gh_memory memory = begin(true);
+    void *a = take(&memory, 512), *b = take(&memory, 512), *c, *d;
+
+    gh_memory_free(&memory, a, 512);
+    gh_memory_free(&memory, NULL, 512);
+    is_int(allocations(), 2, "threads hold what they free");
+    is_int((long long)memory.bytes, 1024, "and count it");
+    c = take(&memory, 256);
+    ok(c != a, "another size is other memory");
+    ok(take(&memory, 512) == a, "the same size is the same memory");
+    is_int((long long)memory.bytes, 1280, "which is counted once");
+    d = take(&memory, 512);
+    ok(d != a && d != b, "and given out once");
+    gh_memory_free(&memory, a, 512);
+    gh_memory_free(&memory, b, 512);
+    gh_memory_close(&memory);
+    is_int(allocations(), 2, "at the end what is held is freed");
+    is_int((long long)memory.bytes, 768, "and what was not given back is left");
+    memory.holds = false;
+    gh_memory_free(&memory, c, 256);
+    gh_memory_free(&memory, d, 512);
+}
+
+static void test_another_device(void)
+{
+    struct gh_memory memory = begin(false), other = begin(false);
+    struct gh_streams far;
+    void *a = take(&memory, 512), *b = take(&memory, 512);
+
+    gh_streams_init(&far, second);
+    other.streams = &far;
+    gh_memory_open(&memory);
+    gh_memory_open(&other);
+    gh_memory_free(&memory, a, 512);
+    is_int(allocations(), 2, "beside a session of another device all is held");
+    gh_memory_close(&other);
+    gh_memory_free(&memory, b, 512);
+    is_int(allocations(), 1, "when that is closed, no more is");
+    gh_memory_close(&memory);
+    is_int(allocations(), 0, "and what was held goes at the end");
+    gh_streams_free(&far);
+}
+
+static gh_status lend(void *user, uint64_t bytes, void **address_p)
+{
+    (void)user;
+    (void)bytes;
+    *address_p = &dev;
+    return GH_OK;
+}
+
+static void get_back(void *user, void *address, uint64_t bytes)
+{
+    (void)user;
+    (void)address;
+    (void)bytes;
+}
+
+static void test_a_host_that_lends(void)
+{
+    static const gh_host_services lends = { .struct_size = sizeof(lends),
+                                            .device_alloc = lend,
+                                            .device_free = get_back };
+    struct gh_memory memory = begin(true);
+    struct gh_scratch scratch = { 0 };
+
+    memory.host = &lends;
+    gh_scratch_reserve(&scratch, &memory, 512, NULL, NULL);
+    gh_scratch_reserve(&scratch, &memory, 1024, NULL, NULL);
+    ok(take(&memory, 512) == (void *)&dev,
+       "a host that lends memory never gets the driver's");
+    gh_memory_free(&memory, &dev, 512);
+    gh_scratch_free(&scratch, dev);
+    gh_memory_close(&memory);
+    is_int(allocations(), 0, "which goes back to the driver");
+}
+
+static void test_work_ends_before(void)
+{
+    struct gh_memory memory = begin(true);
+    void *a = take(&memory, 4096), *stream = NULL;
+
+    configure("SEED=3");
+    gh_device_stream_create(dev, false, &stream, NULL);
+    gh_streams_know(&streams, stream, NULL);
+    for (int i = 0; i < 64; i++) {
+        gh_device_zero(dev, a, 4096, stream, NULL);
+    }
+    gh_memory_free(&memory, a, 4096);
+    is_int((long long)now().pending, 0,
+           "nothing uses memory any more that may be given out again");
+    gh_memory_close(&memory);
+    gh_device_stream_destroy(dev, stream);
+    configure("SEED=0");
+}
+
+static void test_scratch(void)
+{
+    struct gh_memory memory = begin(false);
+    struct gh_scratch scratch = { 0 };
+
+    gh_scratch_reserve(&scratch, &memory, 512, NULL, NULL);
+    gh_scratch_reserve(&scratch, &memory, 1024, NULL, NULL);
+    is_int(allocations(), 2,
+           "scratch that grows frees nothing in a step");
+    gh_scratch_free(&scratch, dev);
+    gh_memory_close(&memory);
+    is_int(allocations(), 0, "and all at the end");
+}
+
+int main(void)
+{
+    const char *path = getenv("GRAPHHOOKS_SOFTCUDA");
+    const char *driver = getenv("GRAPHHOOKS_TEST_DRIVER");
+    struct gh_device_before before;
+    void *library;
+    gh_error err;
+
+    if (driver != NULL && strcmp(driver, "cuda") == 0) {
+        return skip_all("only the software device counts");
+    }
+    setenv("SOFTCUDA_DEVICES", "2", 1);
+    path = path != NULL ? path : ".libs/libgraphhooks-softcuda.so";
+    library = dlopen(path, RTLD_NOW);
+    if (library == NULL ||
+        gh_device_open(path, NULL, 0, &dev, &err) != GH_OK ||
+        gh_device_open(path, NULL, 1, &second, &err) != GH_OK) {
+        return skip_all("no software device at %s", path);
+    }
+    count = (softcuda_count_fn *)dlsym(library, "softcuda_count");
+    configure = (softcuda_configure_fn *)dlsym(library, "softcuda_configure");
+    gh_streams_init(&streams, dev);
+    before = gh_device_enter(dev);
+    allocations();
+    test_freed();
+    test_held();
+    test_another_device();
+    test_a_host_that_lends();
+    test_work_ends_before();
+    test_scratch();
+    gh_device_leave(dev, before);
+    gh_streams_free(&streams);
+    gh_device_close(second);
+    gh_device_close(dev);
+    return done_testing();
+}
