@@ -194,6 +194,20 @@ void stream_run_ctx(CUcontext ctx)
     join_gone(ctx);
 }
 
+void stream_run_others(CUcontext ctx)
+{
+    for (int i = 0; i < SOFT_MAX_DEVICES; i++) {
+        struct ends ends;
+
+        if (&contexts[i] == ctx || contexts[i].legacy == NULL) {
+            continue;
+        }
+        ends = ends_of(&contexts[i], ALL_STREAMS);
+        engine_run_until(ends.marks, ends.n);
+        ends_clear(&ends);
+    }
+}
+
 static CUresult may_wait(CUstream handle, CUstream *stream_p)
 {
     CUresult code = stream_use(handle, stream_p);

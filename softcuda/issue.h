@@ -21,6 +21,9 @@ void stream_place(CUstream stream, struct op *op);
 void stream_wait_host(CUstream stream);
 /* Runs everything of one context.  The host has then waited for it. */
 void stream_run_ctx(CUcontext ctx);
+/* Waits for the streams of all other contexts, but does not count as having
+ * waited: work there is as unordered as before. */
+void stream_run_others(CUcontext ctx);
 
 CUresult strm_sync(CUstream stream);
 CUresult strm_query(CUstream stream);

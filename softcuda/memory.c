@@ -63,6 +63,7 @@ static CUresult give(uintptr_t base, enum side side)
         return CUDA_ERROR_INVALID_VALUE;
     }
     stream_run_ctx(alloc->ctx);
+    stream_run_others(alloc->ctx);
     if (side == SIDE_DEVICE) {
         alloc->ctx->used -= alloc->bytes;
     }

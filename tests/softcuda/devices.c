@@ -83,6 +83,32 @@ static void test_races_across_devices(int seed)
     drv.cuEventDestroy(event);
 }
 
+static void test_a_free_waits_for_all_devices(void)
+{
+    CUdeviceptr own;
+
+    configure("SEED=3");
+    on(0);
+    drv.cuMemAlloc(&own, WORD);
+    for (uint32_t i = 0; i < MANY; i++) {
+        put(1, memory[1], i);
+    }
+    drv.cuMemFree(own);
+    on(1);
+    is_int(drv.cuStreamQuery(streams[1]), CUDA_SUCCESS,
+           "when memory is freed, work of another device has ended");
+    on(0);
+
+    configure("SEED=3");
+    put(1, memory[1], 7);
+    drv.cuMemAlloc(&own, WORD);
+    drv.cuMemFree(own);
+    drv.cuMemcpyDtoDAsync(memory[0], memory[1], WORD, streams[0]);
+    drv.cuStreamSynchronize(streams[0]);
+    is_int(races(), 1, "but that is no order of this work and later one");
+    configure("SEED=0");
+}
+
 static void test_seeds_order_all_devices(void)
 {
     bool first = false, last = false;
@@ -257,6 +283,7 @@ int main(void)
     open_devices();
     test_races_across_devices(0);
     test_races_across_devices(5);
+    test_a_free_waits_for_all_devices();
     test_seeds_order_all_devices();
     test_a_device_is_a_process();
     test_streams_that_have_gone();
