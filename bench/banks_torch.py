@@ -109,8 +109,8 @@ class Training:
     def attach(self, **options) -> None:
         import graphhooks
 
-        self.attached = graphhooks.attach(self.model, granularity="layer",
-                                          **options)
+        self.attached = graphhooks.attach(
+            self.model, granularity=self.options.granularity, **options)
 
     def compile(self, dynamic: bool) -> None:
         import torch._dynamo
@@ -141,13 +141,16 @@ class Training:
 
 
 def memory(torch, options, free_before: int) -> dict:
-    """Of torch's allocator, and of the device with all that is on it."""
+    """Of torch's allocator, and of the device with all that is on it.  What is
+    outside of the allocator has executable graphs, among other things."""
     if options.device != "cuda":
         return {}
     free, _ = torch.cuda.mem_get_info()
+    device = free_before - free
     return {"allocated_bytes": torch.cuda.max_memory_allocated(),
             "reserved_bytes": torch.cuda.max_memory_reserved(),
-            "device_bytes": free_before - free}
+            "device_bytes": device,
+            "outside_bytes": device - torch.cuda.memory_reserved()}
 
 
 def free_bytes(torch, options) -> int:
@@ -242,7 +245,8 @@ def run_row(options, name: str, row: str) -> dict:
     words = [sys.executable, __file__, str(options.out), "--row",
              f"{name}/{row}"]
     for key in ("device", "steps", "batch", "layers", "hidden", "heads",
-                "longest", "multiple", "max_banks", "seed", "before"):
+                "longest", "multiple", "max_banks", "granularity", "seed",
+                "before"):
         words += [f"--{key.replace('_', '-')}", str(getattr(options, key))]
     try:
         done = subprocess.run(words, stdout=subprocess.PIPE, text=True,
@@ -295,9 +299,13 @@ def say(model: str, rows: dict) -> None:
                   f"{'equal' if row.get('equal') else 'others':>7} {ratio:>6}")
     banks = rows.get("banks", {})
     if "reserved_over_longest" in banks:
+        outside = [rows[row]["outside_bytes"] / 2**20
+                   for row in ("banks", "fixed")]
         print(f"  memory of all lengths over the longest alone: "
               f"{banks['reserved_over_longest']:.3f} of torch's, "
-              f"{banks['device_over_longest']:.3f} of the device's")
+              f"{banks['device_over_longest']:.3f} of the device's; outside "
+              f"of torch's {outside[0]:.0f} MiB, and {outside[1]:.0f} for the "
+              "longest alone")
 
 
 def parse(arguments):
@@ -316,6 +324,7 @@ def parse(arguments):
     add("--longest", type=int, default=512)
     add("--multiple", type=int, default=64)
     add("--max-banks", type=int, default=8)
+    add("--granularity", choices=("layer", "chunk"), default="layer")
     add("--seed", type=int, default=1)
     add("--before", default="", metavar="FOLDER",
         help="where an older release's package lies, for the row before")
@@ -349,7 +358,8 @@ def main(arguments=None) -> int:
         f"{length}: {counts[length]}" for length in sorted(counts)))
     document: dict = {"bench": "banks_torch", "steps": options.steps,
                       "lengths": {str(k): counts[k] for k in sorted(counts)},
-                      "max_banks": options.max_banks, "models": {}}
+                      "max_banks": options.max_banks,
+                      "granularity": options.granularity, "models": {}}
     for model in options.models:
         rows = {}
         for row in options.rows:
