@@ -349,11 +349,13 @@ uses_all()
     check $? "$2: every number of ranks was needed ($counts)"
 }
 
-# Tokens of a rank, few enough that documents need several ranks, and many
-# enough that some do not.
+# Tokens of a rank, few enough that documents need several ranks, up to all of
+# them, and many enough that some do not.
 shared_seq()
 {
-    if [ -n "$brief" ]; then
+    if [ "$ranks" -eq 8 ]; then
+        echo --seq 96
+    elif [ -n "$brief" ]; then
         echo --seq $((32 * ranks))
     else
         echo --seq 128
@@ -393,8 +395,8 @@ part_all()
         engine "all at once, exchange $exchange" -- $(small) --layers 4 \
             $(shared_seq) --batch 1 --model moe \
             --experts $((2 * ranks)) --ep "$ranks" --packed \
-            --cp "$(divisors)" --overlap auto --exchange "$exchange" --steps 5 \
-            --microbatches 6,4 --offload qkv_linear,core_attn,attn_proj,expert_fc1,moe_act \
+            --cp "$(divisors)" --overlap auto --exchange "$exchange" \
+            --steps $((ranks == 8 ? 8 : 5)) --microbatches 6,4 --offload qkv_linear,core_attn,attn_proj,expert_fc1,moe_act \
             --compare "$overlap_modes"
         uses_all "$out/$part/all-at-once--exchange-$exchange.json" \
             "all at once, $exchange"
