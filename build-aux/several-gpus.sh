@@ -27,9 +27,14 @@
 # bench/table.py reads, and after each part OUT/summary.json and
 # OUT/table.txt say what is done, so that a run that is cut off has lost only
 # the part that ran.  A part that fails or is too slow does not stop the next.
-# It exits 0 when no part has failed.
+# OUT is a folder of its own: one that is new, empty or of an earlier call with
+# as many ranks.  Parts of earlier calls stay in both files.
 #
-#     --parts A,B,..  these parts alone
+# Exit status: 0 when no part of this call has failed; 1 when one has, or none
+# has passed; 2 when the call is refused; 3 when a part was skipped for lack of
+# time and none has failed; 130 when it was cut off.
+#
+#     --parts A,B,..  these parts alone, in the order above
 #     --budget S      seconds for all of it (1200): a part gets what is left of
 #                     it at most, and is skipped when that is too little.
 #                     Where a call may not take so long, give --parts in two
@@ -116,13 +121,27 @@ for part in $parts; do
         die "no part $part; there are $all_parts"
 done
 
+listed=
+for part in $all_parts; do
+    [[ " $parts " != *" $part "* ]] || listed="$listed $part"
+done
+parts=${listed# }
+
 [ -e "$1" ] || die "$1 is not there; make dist makes a tarball"
+[ -z "$pack" ] || [ -d "$(dirname "$pack")" ] ||
+    die "--pack is \"$pack\"; there is no folder $(dirname "$pack")"
 from=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
 mkdir -p "$2" || exit 2
 out=$(cd "$2" && pwd)
+# Folders in it are removed, so that all in it has to be of this script.
+if [ -n "$(ls -A "$out")" ]; then
+    if [ ! -f "$out/checks.tsv" ] ||
+        grep -Evq $'^[a-z]+\t(ok|FAILED)\t' "$out/checks.tsv"; then
+        die "$out is not empty and not of an earlier call; give another folder"
+    fi
+fi
 ranks=${3-}
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-mkdir -p "$out/bench" || exit 2
 if [ -n "$given_build" ]; then
     build=$(cd "$given_build" && pwd) || exit 2
     tree=$from
@@ -133,6 +152,10 @@ else
     tree=$work/tree
     build=$work/build
 fi
+for place in "$from" "$tree" "$build"; do
+    [[ $place/ != "$out"/* ]] ||
+        die "$place is in $out, where folders are removed; give another folder"
+done
 [ -n "$pack" ] && pack=$(cd "$(dirname "$pack")" && pwd)/$(basename "$pack")
 jobs=$(nproc)
 
@@ -182,6 +205,9 @@ for name in sys.argv[1:]:
 EOF
 }
 
+[ ! -s "$out/ranks" ] || [ "$(cat "$out/ranks")" = "$ranks $driver" ] ||
+    die "$out has parts of other ranks or another driver; give another folder"
+
 if [ "$driver" = cuda ]; then
     nccl=${nccl:-$(find_library libnccl.so.2)}
     cublas=${cublas:-$(find_library libcublas.so.13 libcublas.so.12)}
@@ -206,15 +232,21 @@ done < <(declare -F)
 declare -A result=() seconds=()
 good=0
 bad=0
+short=0 # of time
 
 write_summary()
 {
     local part first=1
 
+    for part in $all_parts; do
+        [ -z "${result[$part]-}" ] ||
+            printf '%s\t%d\t%s\n' "$part" "${seconds[$part]}" \
+                "${result[$part]}"
+    done > "$out/parts.tsv"
     {
         printf '{"driver": "%s", "ranks": %s, "gpus": %s, "parts": [\n' \
             "$driver" "$ranks" "$gpus"
-        for part in $parts; do
+        for part in $all_parts; do
             [ -n "${result[$part]-}" ] || continue
             [ $first = 1 ] || printf ',\n'
             first=0
@@ -235,14 +267,14 @@ count()
         END { print n + 0 }' "$out/checks.tsv"
 }
 
-# What has missed a target of bench/README.md.
+# What has missed a target of bench/README.md, or was not judged by it.
 missed()
 {
-    local part
+    local part some="MISSED\|NOT bitwise\|targets not judged"
 
-    for part in $parts; do
+    for part in $all_parts; do
         [ ! -s "$out/$part/table.txt" ] ||
-            sed -n "s/^\(.*MISSED.*\|.*NOT bitwise.*\)/  $part: \1/p" \
+            sed -n "s/^\(.*\($some\).*\)/  $part: \1/p" \
                 "$out/$part/table.txt" | tr -s ' ' | sed 's/^ /  /'
     done
 }
@@ -253,7 +285,8 @@ write_table()
 
     {
         printf '%-10s %-28s %7s  %s\n' part result seconds checks
-        for part in $parts; do
+        for part in $all_parts; do
+            [[ -n ${result[$part]-} || " $parts " = *" $part "* ]] || continue
             n=$(count ok "$part")
             case ${result[$part]:-not begun} in
             passed) passed=$((passed + 1)) ;;
@@ -282,6 +315,35 @@ write_pack()
         mv "$pack.part" "$pack"
 }
 
+# Takes the parts of earlier calls, less those that run now, of which nothing
+# is left.
+take_earlier()
+{
+    local part length said file
+
+    mkdir -p "$out/bench" || exit 2
+    echo "$ranks $driver" > "$out/ranks"
+    touch "$out/checks.tsv" "$out/parts.tsv"
+    for file in checks parts; do
+        awk -F'\t' -v parts=" $parts " '!index(parts, " " $1 " ")' \
+            "$out/$file.tsv" > "$out/$file.new" &&
+            mv "$out/$file.new" "$out/$file.tsv" || exit 2
+    done
+    for part in $parts; do
+        rm -rf "${out:?}/$part" "$out/$part.log"
+    done
+    while IFS=$'\t' read -r part length said; do
+        result[$part]=$said
+        seconds[$part]=$length
+    done < "$out/parts.tsv"
+}
+
+# kill_group LEADER: what a part has left behind.
+kill_group()
+{
+    kill -KILL -- "-$1" 2> /dev/null
+}
+
 # Runs a part; sets its result and seconds.
 run_part()
 {
@@ -295,15 +357,16 @@ run_part()
     if [ "$most" -lt $least ]; then
         result[$part]="skipped: no time left"
         seconds[$part]=0
+        short=$((short + 1))
         return
     fi
-    rm -rf "${out:?}/$part" # of an earlier run
     mkdir -p "$out/$part"
     timeout -k 5 "$most" bash -uo pipefail -c "part_$part" \
         > "$out/$part.log" 2>&1 < /dev/null &
     child=$!
     wait $child
     rc=$?
+    kill_group $child # that of timeout
     child=
     rmdir "$out/$part" 2> /dev/null
     seconds[$part]=$((SECONDS - began))
@@ -319,9 +382,11 @@ run_part()
 # What runs is ended with all that it has started, and said.
 cut_off()
 {
+    trap '' INT TERM HUP QUIT
     if [ -n "$child" ]; then
         kill "$child"
         wait "$child"
+        kill_group "$child"
         result[$part]="failed: cut off"
         seconds[$part]=$((SECONDS - began))
     fi
@@ -333,10 +398,15 @@ cut_off()
 }
 
 child=
-: > "$out/checks.tsv"
-trap cut_off INT TERM
+take_earlier
+trap cut_off INT TERM HUP QUIT
+trap : PIPE # whoever reads what it says may go; parts have the default
 for one in $parts; do
     run_part "$one"
+    if [ "$one" = build ] && [ ! -x "$build/gh-engine" ] &&
+        [ "${result[build]}" = passed ]; then
+        result[build]="failed: no gh-engine"
+    fi
     write_summary
     write_table
     write_pack
@@ -354,4 +424,5 @@ for one in $parts; do
 done
 echo
 cat "$out/table.txt"
+[ $bad -gt 0 ] || [ $short -eq 0 ] || exit 3
 [ $bad -eq 0 ] && [ $good -gt 0 ]

@@ -32,7 +32,7 @@ several --driver soft --brief --build "$builddir" --pack "$scratch/pack.tar.gz" 
 [ $status -eq 0 ]
 ok $? "every part passes on two ranks"
 [ $status -eq 0 ] || diag < "$scratch/said"
-says '^14 parts: 13 passed, 0 failed, 1 skipped; 32 checks passed, 0 failed; 2 ranks, driver soft$' \
+says '^14 parts: 13 passed, 0 failed, 1 skipped; 44 checks passed, 0 failed; 2 ranks, driver soft$' \
     "all parts are counted, and their checks"
 for part in build nccl exchange overlap scale ep uneven banks all tokens \
     beside offload trace; do
@@ -83,14 +83,25 @@ ok $? "and learn the same by NCCL and by copies"
 
 # ---- parts that fail -------------------------------------------------------
 
-several --driver soft --brief --build "$builddir" --parts build,ep,beside \
-    --nccl /nowhere/libnccl.so "$srcdir" "$out" 2
+several --driver soft --brief --build "$builddir" \
+    --parts scale,beside,ep,build,ep --nccl /nowhere/libnccl.so "$srcdir" "$out" 2
 [ $status -eq 1 ]
 ok $? "without NCCL the run fails"
 says '^ep failed [0-9]* 0 of [1-9]' "where NCCL is needed"
+says '^ FAILED beside: bench/beside: there is an NCCL$' \
+    "and where a bench measures less without it"
 says '^ FAILED ep: moe, order auto, exchange nccl: bitwise equal (status 3)$' \
     "which is named"
-says '^beside passed' "and the part after it runs"
+says '^scale passed' "a part without NCCL runs, on times of the first call"
+[ "$(sed -n '/ s$/s/ .*//p' "$scratch/said" | tr '\n' ' ')" = \
+    "build scale ep beside " ]
+ok $? "parts run once each, in their order"
+says '^banks passed [0-9]* 4 of 4' "what the first call found stays in the table"
+says '^14 parts: 11 passed, 2 failed, 1 skipped; ' "and is counted"
+[ "$(grep -c '"part": ' "$out/summary.json")" -eq 14 ] &&
+    grep -q '"part": "banks", "result": "passed", .*"passed": 4,' \
+        "$out/summary.json"
+ok $? "and stays in summary.json"
 
 # Programs that do what a test says, and a machine with two GPUs.
 fake=$scratch/fake
@@ -102,17 +113,35 @@ EOF
 cat > "$fake/gh-engine" << 'EOF'
 #!/bin/sh
 echo "multicast $NCCL_NVLS_ENABLE, ctas ${NCCL_MAX_CTAS-free}, with $*"
-[ ! -e "${0%/*}/slow" ] || sleep 30
 while [ "$1" != --json ]; do shift; done
-printf '{"bitwise_equal": %s}\n' "$(cat "${0%/*}/equal")" > "$2"
+{
+    cat "${0%/*}/modes"
+    printf '"bitwise_equal": %s}\n' "$(cat "${0%/*}/equal")"
+} > "$2"
+while [ $# -gt 0 ]; do
+    [ "$1" != --trace ] || echo '[]' > "$2"
+    shift
+done
 EOF
+
+# modes N [LOSS]: that the engine reports.
+modes()
+{
+    for _ in $(seq "$1"); do
+        printf '"loss": [5.5, %s],\n"weights_hash": "1",\n' "${2-5e-1}"
+    done > "$fake/modes"
+}
+
 cat > "$fake/bench/exchange" << 'EOF'
 #!/bin/sh
 while [ "$1" != --json ]; do shift; done
-echo '{"bench": "exchange", "ranks": 2, "devices": 1,' > "$2"
+[ ! -e "${0%/*}/measured" ] || cat "${0%/*}/measured" > "$2"
 EOF
 chmod +x "$scratch/bin/nvidia-smi" "$fake/gh-engine" "$fake/bench/exchange"
 PATH=$scratch/bin:$PATH
+
+out=$scratch/pretended
+tree=$srcdir
 
 # pretend PARTS...: on the two GPUs.
 pretend()
@@ -120,12 +149,13 @@ pretend()
     parts=$1
     shift
     NCCL_NVLS_ENABLE=1 NCCL_MAX_CTAS=8 several --build "$fake" \
-        --nccl "$fake/libnccl.so" --parts "$parts" "$@" "$srcdir" "$out"
+        --nccl "$fake/libnccl.so" --parts "$parts" "$@" "$tree" "$out"
 }
 
 : > "$fake/libnccl.so"
 echo true > "$fake/equal"
-pretend build,machine,uneven
+modes 5
+pretend build,machine,uneven --brief
 [ $status -eq 0 ]
 ok $? "as many ranks as there are GPUs"
 says '^3 parts: 3 passed, .*; 2 ranks, driver cuda$' "all of them on CUDA"
@@ -133,6 +163,8 @@ grep -q "^multicast 0, ctas free, with .* --processes --nccl $fake/libnccl.so" \
     "$out/uneven/moe--uneven--order-auto--exchange-copy.txt"
 ok $? "multicast is off, NCCL is not held back, and ranks are processes"
 echo false > "$fake/equal"
+modes 2
+echo '"ranks": 2, "devices": 1, "nccl": 23007,' > "$fake/bench/measured"
 pretend build,trace,exchange,machine
 [ $status -eq 1 ]
 ok $? "numbers that differ fail a run"
@@ -144,17 +176,130 @@ grep -q '"part": "trace", "result": "failed"' "$out/summary.json"
 ok $? "as summary.json says"
 pretend machine,trace --budget 5
 says '^trace skipped: no time left 0' "a part that would have no time is skipped"
+[ $status -eq 3 ]
+ok $? "and the status says so"
+says '^uneven passed' "parts of earlier calls stay"
+
+# engine_fails WHY: by what the fake engine reports.
+engine_fails()
+{
+    pretend trace
+    [ $status -eq 1 ]
+    ok $? "$1"
+    says '^ FAILED trace: trace: bitwise equal (status 0)$' "and is named"
+}
+
+echo true > "$fake/equal"
+pretend trace
+says '^ FAILED trace: there is a timeline' "an empty timeline is no timeline"
+modes 1
+engine_fails "a mode that was not compared fails a run"
+modes 2 null
+engine_fails "a loss that is no number fails a run"
+modes 2
+
+# bench_fails CHECK NAME: by what the fake bench has measured.
+bench_fails()
+{
+    pretend exchange
+    [ $status -eq 1 ]
+    held=$?
+    says "^ FAILED exchange: $1" "$2"
+    ok $held "and fails a run"
+}
+
+# measured NCCL EQUAL BY...: what the fake bench says.
+measured()
+{
+    {
+        printf '{"ranks": 2, "devices": 2, "nccl": %s,\n' "$1"
+        equal=$2
+        shift 2
+        for by; do
+            printf '{"by": "%s", "bitwise_equal": %s}\n' "$by" "$equal"
+        done
+    } > "$fake/bench/measured"
+}
+
+measured 0 true copy nccl
+bench_fails 'bench/exchange: there is an NCCL' "a missing NCCL is said"
+measured 23007 true copy
+bench_fails '.*copies and NCCL are measured' "as is a bench without NCCL's rate"
+measured 23007 null copy nccl
+bench_fails '.*the same numbers by' "as are numbers that were not compared"
+if have python3; then
+    tree=$scratch/tree
+    mkdir -p "$tree/bench"
+    measured 23007 true copy nccl
+    echo 'print("<= 1 MISSED"); raise SystemExit(1)' > "$tree/bench/table.py"
+    pretend exchange
+    [ $status -eq 0 ]
+    ok $? "a target that is missed is no failure"
+    says '^ exchange: <= 1 MISSED' "and is said"
+    echo 'raise KeyError("bytes")' > "$tree/bench/table.py"
+    bench_fails 'bench/table.py reads it (status 1)' "a table that breaks is said"
+    tree=$srcdir
+else
+    skip "no python3 for tables"
+fi
+rm "$fake/bench/measured"
+bench_fails '.*has a device of its own' "results of an earlier call are not new"
+
+# Points of a program, by the Test Anything Protocol.
+mkdir -p "$fake/tests/nccl"
+cat > "$fake/tests/nccl/collectives.t" << 'EOF'
+#!/bin/sh
+cat "$0.points"
+EOF
+chmod +x "$fake/tests/nccl/collectives.t"
+points=$fake/tests/nccl/collectives.t.points
+printf 'ok 1 - a\nok 2 # SKIP b\n1..2\n' > "$points"
+pretend nccl --brief
+[ $status -eq 0 ] && grep -q ': 1 points, 1 skipped, status 0$' "$out/checks.tsv"
+ok $? "points that are skipped are counted apart"
+printf 'ok 1 # SKIP b\n1..1\n' > "$points"
+pretend nccl --brief
+[ $status -eq 1 ]
+ok $? "a program that skips all of its points fails"
+printf 'ok 1 - a\n1..2\n' > "$points"
+pretend nccl --brief
+[ $status -eq 1 ]
+ok $? "as does one that says fewer than it planned"
+
+# A stamp of the same tarball, and no programs.
+touch "$scratch/tarball"
+mkdir -p "$scratch/work/build"
+cksum < "$scratch/tarball" > "$scratch/work/stamp"
+several --work "$scratch/work" --parts build,ep "$scratch/tarball" \
+    "$scratch/stamped"
+says '^ FAILED build: .*tarball unpacks' "a build without programs is made anew"
+
+# A process that a part has left, and that is deaf to TERM.
+cat > "$fake/gh-engine" << 'EOF'
+#!/bin/sh
+trap '' TERM
+sleep 60 &
+echo $! > "${0%/*}/left"
+EOF
+pretend trace
+left=$(cat "$fake/left")
+tries=0
+while kill -0 "$left" 2> /dev/null && [ $tries -lt 20 ]; do
+    sleep 0.1
+    tries=$((tries + 1))
+done
+! kill -0 "$left" 2> /dev/null
+ok $? "what a part has left running is ended"
 [ $status -eq 1 ]
 ok $? "and a run in which nothing passed has not passed"
 
 # Cut off while an engine runs.
-: > "$fake/slow"
-rm -r "$out/trace"
+printf '#!/bin/sh\necho begins; sleep 30\n' > "$fake/gh-engine"
 bash "$script" --build "$fake" --nccl "$fake/libnccl.so" \
-    --parts build,trace,machine "$srcdir" "$out" > "$scratch/said" 2>&1 &
+    --parts build,tokens,trace "$srcdir" "$out" > "$scratch/said" 2>&1 &
 pid=$!
 tries=0
-until [ -s "$out/trace/trace.txt" ] || [ $tries -ge 100 ]; do
+until [ -s "$out/tokens/dynamic.txt" ] || [ $tries -ge 100 ]; do
     sleep 0.1
     tries=$((tries + 1))
 done
@@ -163,10 +308,9 @@ begin=$(date +%s)
 wait $pid
 [ $? -eq 130 ] && [ $(($(date +%s) - begin)) -lt 15 ]
 ok $? "a run that is cut off ends at once"
-says '^trace failed: cut off' "says where"
+says '^tokens failed: cut off' "says where"
 says '^build passed' "and keeps what was done"
-says '^machine skipped: not begun' "and what was not"
-rm "$fake/slow"
+says '^trace skipped: not begun' "and what was not"
 
 # ---- what is refused -------------------------------------------------------
 
@@ -191,6 +335,13 @@ refused 'such as ep=60' --limit es=4 "$srcdir" "$out"
 refused 'is no option' --device 3 "$srcdir" "$out"
 refused 'needs a value' --work
 refused 'make dist makes a tarball' "$scratch/none.tar.gz" "$out"
+refused 'there is no folder' --pack "$scratch/none/pack.tar.gz" "$srcdir" "$out"
+mkdir -p "$scratch/mine/build"
+refused 'not of an earlier call' "$srcdir" "$scratch/mine"
+[ -d "$scratch/mine/build" ]
+ok $? "and what is there stays"
+refused 'where folders are removed' --build "$out/bench" "$srcdir" "$out"
+refused 'has parts of other ranks or another driver' --driver soft "$srcdir" "$out"
 refused '3 ranks and 2 GPUs; each' "$srcdir" "$out" 3
 refused '1 ranks; there are 2 GPUs' "$srcdir" "$out" 1
 refused '9 ranks; there are 9' --driver soft "$srcdir" "$out" 9
