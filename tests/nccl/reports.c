@@ -163,6 +163,16 @@ static void test_one_does_not_come(struct rank *r)
     }
 }
 
+/* A thread that frees memory waits for what others have issued.  One that is to
+ * end frees it before. */
+static void free_memory(struct rank *r)
+{
+    drv.cuMemFree(r->send);
+    drv.cuMemFree(r->recv);
+    drv.cuMemFree(r->third);
+    r->send = r->recv = r->third = 0;
+}
+
 /* The thread of rank 1 is gone, and has left its communicator. */
 static ncclComm_t left;
 
@@ -171,6 +181,7 @@ static void test_thread_ends(struct rank *r)
     if (r->rank == 1) {
         left = r->comm;
         r->comm = NULL;
+        free_memory(r);
         ranks_meet(r);
         return;
     }
