@@ -7,26 +7,11 @@
 
 #include "memory/memory.h"
 #include "memory/scratch.h"
-#include "softcuda/softcuda.h"
 #include "tap/tap.h"
+#include "tests/unit/memory/soft.h"
 
-#include <dlfcn.h>
-#include <stdlib.h>
-#include <string.h>
-
-static struct gh_device *dev, *second;
 static struct gh_streams streams;
 static const gh_host_services none = { .struct_size = sizeof(none) };
-static softcuda_count_fn *count;
-static softcuda_configure_fn *configure;
-
-static softcuda_counts now(void)
-{
-    softcuda_counts counts = { 0 };
-
-    count(&counts);
-    return counts;
-}
 
 /* Besides what the device itself has. */
 static long long allocations(void)
@@ -34,9 +19,9 @@ static long long allocations(void)
     static uint64_t before = UINT64_MAX;
 
     if (before == UINT64_MAX) {
-        before = now().device_allocations;
+        before = soft_now().device_allocations;
     }
-    return (long long)(now().device_allocations - before);
+    return (long long)(soft_now().device_allocations - before);
 }
 
 static struct gh_memory begin(bool holds)
@@ -95,7 +80,7 @@ static void test_another_device(void)
     struct gh_streams far;
     void *a = take(&memory, 512), *b = take(&memory, 512);
 
-    gh_streams_init(&far, second);
+    gh_streams_init(&far, soft_devices[1]);
     other.streams = &far;
     gh_memory_open(&memory);
     gh_memory_open(&other);
@@ -113,7 +98,7 @@ static gh_status lend(void *user, uint64_t bytes, void **address_p)
 {
     (void)user;
     (void)bytes;
-    *address_p = &dev;
+    *address_p = &soft_devices[0];
     return GH_OK;
 }
 
@@ -135,10 +120,10 @@ static void test_a_host_that_lends(void)
     memory.host = &lends;
     gh_scratch_reserve(&scratch, &memory, 512, NULL, NULL);
     gh_scratch_reserve(&scratch, &memory, 1024, NULL, NULL);
-    ok(take(&memory, 512) == (void *)&dev,
+    ok(take(&memory, 512) == (void *)&soft_devices[0],
        "a host that lends memory never gets the driver's");
-    gh_memory_free(&memory, &dev, 512);
-    gh_scratch_free(&scratch, dev);
+    gh_memory_free(&memory, &soft_devices[0], 512);
+    gh_scratch_free(&scratch, soft_devices[0]);
     gh_memory_close(&memory);
     is_int(allocations(), 0, "which goes back to the driver");
 }
@@ -148,18 +133,18 @@ static void test_work_ends_before(void)
     struct gh_memory memory = begin(true);
     void *a = take(&memory, 4096), *stream = NULL;
 
-    configure("SEED=3");
-    gh_device_stream_create(dev, false, &stream, NULL);
+    soft_configure("SEED=3");
+    gh_device_stream_create(soft_devices[0], false, &stream, NULL);
     gh_streams_know(&streams, stream, NULL);
     for (int i = 0; i < 64; i++) {
-        gh_device_zero(dev, a, 4096, stream, NULL);
+        gh_device_zero(soft_devices[0], a, 4096, stream, NULL);
     }
     gh_memory_free(&memory, a, 4096);
-    is_int((long long)now().pending, 0,
+    is_int((long long)soft_now().pending, 0,
            "nothing uses memory any more that may be given out again");
     gh_memory_close(&memory);
-    gh_device_stream_destroy(dev, stream);
-    configure("SEED=0");
+    gh_device_stream_destroy(soft_devices[0], stream);
+    soft_configure("SEED=0");
 }
 
 static void test_scratch(void)
@@ -171,34 +156,14 @@ static void test_scratch(void)
     gh_scratch_reserve(&scratch, &memory, 1024, NULL, NULL);
     is_int(allocations(), 2,
            "scratch that grows frees nothing in a step");
-    gh_scratch_free(&scratch, dev);
+    gh_scratch_free(&scratch, soft_devices[0]);
     gh_memory_close(&memory);
     is_int(allocations(), 0, "and all at the end");
 }
 
-int main(void)
+static void run(void)
 {
-    const char *path = getenv("GRAPHHOOKS_SOFTCUDA");
-    const char *driver = getenv("GRAPHHOOKS_TEST_DRIVER");
-    struct gh_device_before before;
-    void *library;
-    gh_error err;
-
-    if (driver != NULL && strcmp(driver, "cuda") == 0) {
-        return skip_all("only the software device counts");
-    }
-    setenv("SOFTCUDA_DEVICES", "2", 1);
-    path = path != NULL ? path : ".libs/libgraphhooks-softcuda.so";
-    library = dlopen(path, RTLD_NOW);
-    if (library == NULL ||
-        gh_device_open(path, NULL, 0, &dev, &err) != GH_OK ||
-        gh_device_open(path, NULL, 1, &second, &err) != GH_OK) {
-        return skip_all("no software device at %s", path);
-    }
-    count = (softcuda_count_fn *)dlsym(library, "softcuda_count");
-    configure = (softcuda_configure_fn *)dlsym(library, "softcuda_configure");
-    gh_streams_init(&streams, dev);
-    before = gh_device_enter(dev);
+    gh_streams_init(&streams, soft_devices[0]);
     allocations();
     test_freed();
     test_held();
@@ -206,9 +171,10 @@ int main(void)
     test_a_host_that_lends();
     test_work_ends_before();
     test_scratch();
-    gh_device_leave(dev, before);
     gh_streams_free(&streams);
-    gh_device_close(second);
-    gh_device_close(dev);
-    return done_testing();
+}
+
+int main(void)
+{
+    return soft_run(run);
 }

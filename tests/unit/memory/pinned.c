@@ -4,31 +4,18 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "memory/pinned.h"
-#include "softcuda/softcuda.h"
 #include "tap/tap.h"
+#include "tests/unit/memory/soft.h"
 
-#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
-
-static struct gh_device *dev;
-static softcuda_count_fn *count;
-static softcuda_configure_fn *configure;
-
-static softcuda_counts now(void)
-{
-    softcuda_counts counts = { 0 };
-
-    count(&counts);
-    return counts;
-}
 
 static void test_blocks_are_used_again(void)
 {
     struct gh_pinned_block *a = NULL, *b = NULL, *c = NULL, *d = NULL;
     struct gh_pinned pinned;
 
-    gh_pinned_init(&pinned, dev, 0);
+    gh_pinned_init(&pinned, soft_devices[0], 0);
     ok(gh_pinned_take(&pinned, 1024, &a, NULL) == GH_OK &&
            gh_pinned_take(&pinned, 1024, &b, NULL) == GH_OK,
        "two blocks are taken");
@@ -42,7 +29,7 @@ static void test_blocks_are_used_again(void)
     ok(gh_pinned_take(&pinned, 1024, &d, NULL) == GH_OK && d == a,
        "one that was given back is taken again");
     is_int(pinned.bytes, 4096, "no more is taken from the driver");
-    is_int(now().host_bytes, 4096, "as the driver says");
+    is_int(soft_now().host_bytes, 4096, "as the driver says");
     gh_pinned_give_back(&pinned, a);
     gh_pinned_give_back(&pinned, b);
     ok(gh_pinned_take(&pinned, 1024, &c, NULL) == GH_OK &&
@@ -54,8 +41,8 @@ static void test_blocks_are_used_again(void)
     is_int(pinned.in_use, 2048, "and then no more than was not given back");
     is_int(pinned.peak, 4096, "the most that was in use is remembered");
     gh_pinned_free(&pinned);
-    is_int(now().host_allocations, 0, "at the end all is given back");
-    is_int(now().events, 0, "and no event is left");
+    is_int(soft_now().host_allocations, 0, "at the end all is given back");
+    is_int(soft_now().events, 0, "and no event is left");
 }
 
 static void test_limit(void)
@@ -64,7 +51,7 @@ static void test_limit(void)
     struct gh_pinned pinned;
     gh_error err = { "" };
 
-    gh_pinned_init(&pinned, dev, 3000);
+    gh_pinned_init(&pinned, soft_devices[0], 3000);
     is_status(gh_pinned_take(&pinned, 3001, &block, &err), GH_ERR_NO_MEMORY,
               &err, "a block above the limit is refused");
     ok(strstr(err.text, "3001 more would pass its limit of 3000") != NULL,
@@ -82,7 +69,7 @@ static void test_limit(void)
     ok(gh_pinned_take(&pinned, 2000, &block, &err) == GH_OK && block == kept,
        "what is there is taken at the limit too");
     gh_pinned_free(&pinned);
-    is_int(now().host_allocations, 0, "and all is given back");
+    is_int(soft_now().host_allocations, 0, "and all is given back");
 }
 
 static void test_driver_that_refuses(void)
@@ -91,48 +78,32 @@ static void test_driver_that_refuses(void)
     struct gh_pinned pinned;
     gh_error err = { "" };
 
-    gh_pinned_init(&pinned, dev, 0);
-    configure("FAIL=cuMemAllocHost:1:2");
+    gh_pinned_init(&pinned, soft_devices[0], 0);
+    soft_configure("FAIL=cuMemAllocHost:1:2");
     is_status(gh_pinned_take(&pinned, 512, &block, &err), GH_ERR_NO_MEMORY,
               &err, "memory that the driver has not is no memory");
     is_int(pinned.bytes, 0, "and does not count");
-    is_int(now().events, 0, "its event is gone");
-    configure("FAIL=cuEventCreate:1");
+    is_int(soft_now().events, 0, "its event is gone");
+    soft_configure("FAIL=cuEventCreate:1");
     is_status(gh_pinned_take(&pinned, 512, &block, &err), GH_ERR_DEVICE, &err,
               "an event that fails is an error");
-    is_int(now().host_allocations, 0, "and leaves no memory");
-    configure("");
+    is_int(soft_now().host_allocations, 0, "and leaves no memory");
+    soft_configure("");
     is_status(gh_pinned_take(&pinned, 512, &block, &err), GH_OK, &err,
               "the same works afterwards");
     gh_pinned_free(&pinned);
     gh_pinned_free(&pinned);
-    is_int(now().host_allocations, 0, "freeing twice is freeing");
+    is_int(soft_now().host_allocations, 0, "freeing twice is freeing");
+}
+
+static void run(void)
+{
+    test_blocks_are_used_again();
+    test_limit();
+    test_driver_that_refuses();
 }
 
 int main(void)
 {
-    const char *path = getenv("GRAPHHOOKS_SOFTCUDA");
-    const char *driver = getenv("GRAPHHOOKS_TEST_DRIVER");
-    struct gh_device_before before;
-    void *library;
-    gh_error err;
-
-    if (driver != NULL && strcmp(driver, "cuda") == 0) {
-        return skip_all("only the software device counts and fails");
-    }
-    path = path != NULL ? path : ".libs/libgraphhooks-softcuda.so";
-    library = dlopen(path, RTLD_NOW);
-    if (library == NULL ||
-        gh_device_open(path, NULL, 0, &dev, &err) != GH_OK) {
-        return skip_all("no software device at %s", path);
-    }
-    count = (softcuda_count_fn *)dlsym(library, "softcuda_count");
-    configure = (softcuda_configure_fn *)dlsym(library, "softcuda_configure");
-    before = gh_device_enter(dev);
-    test_blocks_are_used_again();
-    test_limit();
-    test_driver_that_refuses();
-    gh_device_leave(dev, before);
-    gh_device_close(dev);
-    return done_testing();
+    return soft_run(run);
 }
