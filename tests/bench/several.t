@@ -268,9 +268,9 @@ ok $? "as does one that says fewer than it planned"
 
 # A stamp of the same tarball, and no programs.
 touch "$scratch/tarball"
-mkdir -p "$scratch/work/build"
-cksum < "$scratch/tarball" > "$scratch/work/stamp"
-several --work "$scratch/work" --parts build,ep "$scratch/tarball" \
+mkdir -p "$scratch/kept/build"
+cksum < "$scratch/tarball" > "$scratch/kept/stamp"
+several --work "$scratch/kept" --parts build,ep "$scratch/tarball" \
     "$scratch/stamped"
 says '^ FAILED build: .*tarball unpacks' "a build without programs is made anew"
 
