@@ -272,7 +272,9 @@ static bool part(gh_exchange *x)
     return false;
 }
 
-static void free_all(gh_exchange *x, struct gh_comm_parting *parting)
+/* Parts from the other ranks, as far as there are any yet, and frees all but
+ * the device. */
+static void end(gh_exchange *x, struct gh_comm_parting *parting)
 {
     const bool parted = part(x);
     const bool together = parted && x->kind != 0 && !x->over;
@@ -321,7 +323,7 @@ gh_status gh_exchange_open(struct gh_device *dev, const gh_exchange_desc *desc,
     x->peers = calloc(x->n, sizeof(*x->peers));
     x->parts = calloc(x->n, sizeof(*x->parts));
     if (x->peers == NULL || x->parts == NULL) {
-        free_all(x, NULL);
+        end(x, NULL);
         return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for %u ranks",
                        desc->n_ranks);
     }
@@ -329,7 +331,7 @@ gh_status gh_exchange_open(struct gh_device *dev, const gh_exchange_desc *desc,
     status = agree(x, options->kind, status, err);
     if (status != GH_OK) {
         x->kind = 0;
-        free_all(x, NULL);
+        end(x, NULL);
         return status;
     }
     x->stats.kind = x->kind;
@@ -345,7 +347,7 @@ void gh_exchange_close(gh_exchange *x)
     struct gh_device_before before = gh_device_enter(dev);
     struct gh_comm_parting parting = { NULL, 0, 0, 0 };
 
-    free_all(x, &parting);
+    end(x, &parting);
     gh_device_leave(dev, before);
     gh_device_close(dev); /* which frees memory, too */
     gh_comm_part(&parting);

@@ -42,7 +42,8 @@ static inline uint64_t gh_memory_align(uint64_t bytes)
 
 gh_status gh_memory_alloc(struct gh_memory *memory, uint64_t bytes,
                           void **address_p, gh_error *err);
-/* Work that uses the memory may still be running.  NULL is allowed. */
+/* Work that uses the memory may still be running: it is waited for, on every
+ * stream that is known and not captured.  NULL is allowed. */
 void gh_memory_free(struct gh_memory *memory, void *address, uint64_t bytes);
 /* Tells the process of a session that has a device. */
 void gh_memory_open(struct gh_memory *memory);

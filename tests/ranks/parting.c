@@ -334,7 +334,6 @@ static void test_one_dies_before_a_recording(struct rank *r)
     close_parted(&s);
 }
 
-/* Words that the host does not bring: it ends what waits for it. */
 /* Its communicator fails while others wait for it, who have much time. */
 static void test_one_fails_before_a_recording(struct rank *r)
 {
@@ -359,6 +358,7 @@ static void test_one_fails_before_a_recording(struct rank *r)
     close_parted(&s);
 }
 
+/* Words that the host does not bring: it ends what waits for it. */
 static void test_the_host_aborts(struct rank *r)
 {
     const struct sharer_options options = { .environment = hasty,
