@@ -216,6 +216,20 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
     return soft_end(result);
 }
 
+/* NCCL waits until no graph holds operations of the communicator, in an abort
+ * too. */
+static void check_graphs(const struct ncclComm *comm, const char *what)
+{
+    if (comm->captured != 0) {
+        report("usage",
+               "rank %d %s communicator %u while graphs hold %llu of its "
+               "operations; NCCL waits here until the graphs are gone: destroy "
+               "them first",
+               comm->rank, what, comm->team->number,
+               (unsigned long long)comm->captured);
+    }
+}
+
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
     ncclResult_t result;
@@ -232,14 +246,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     }
     if (result == ncclSuccess) {
         flush(comm);
-        if (comm->captured != 0) {
-            report("usage",
-                   "rank %d destroys communicator %u while graphs hold %llu "
-                   "of its operations; NCCL waits here until the graphs are "
-                   "gone: destroy them first",
-                   comm->rank, comm->team->number,
-                   (unsigned long long)comm->captured);
-        }
+        check_graphs(comm, "destroys");
         comm_leave(comm);
         device->news();
     }
@@ -290,8 +297,8 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
         struct team *team = comm->team;
         const int ordinal = comm->device;
 
+        comm_ref(comm); /* and so the team */
         if (team != NULL) {
-            comm_ref(comm); /* and so the team */
             matches_fail_of(comm);
             gathers_fail_of(comm);
             comm_leave(comm);
@@ -299,13 +306,14 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
                 team_break(team, ncclRemoteError,
                            "another rank has aborted the communicator");
             }
-            comm_drop(comm);
         } else {
             gathers_leave(comm);
             comm_leave(comm);
         }
         device->news();
         await_device(ordinal);
+        check_graphs(comm, "aborts");
+        comm_drop(comm);
     }
     return soft_end(result);
 }

@@ -324,7 +324,7 @@ static void test_after_the_end(struct rank *r)
              "what is finalized takes no more");
 }
 
-static void test_graph_outlives(struct rank *r)
+static void outlive(struct rank *r, ncclResult_t (*end)(ncclComm_t))
 {
     CUgraphExec exec = NULL;
     CUgraph graph = NULL;
@@ -337,14 +337,23 @@ static void test_graph_outlives(struct rank *r)
     drv.cuStreamEndCapture(r->stream, &graph);
     drv.cuGraphInstantiateWithFlags(&exec, graph, 0);
     drv.cuGraphDestroy(graph);
-    says_int(r, nccl.ncclCommDestroy(r->comm), 0,
-             "a communicator goes before its graph");
+    says_int(r, end(r->comm), 0, "a communicator goes before its graph");
     r->comm = NULL;
     says_int(r, drv.cuGraphLaunch(exec, r->stream), 0, "which is launched");
     says_int(r, drv.cuStreamSynchronize(r->stream), 0, "and meets nobody");
     fetch(r, r->stream, &value, r->recv, sizeof(value));
     says(r, value == 1.0f, "but keeps its order");
     drv.cuGraphExecDestroy(exec);
+}
+
+static void test_graph_outlives(struct rank *r)
+{
+    outlive(r, nccl.ncclCommDestroy);
+}
+
+static void test_graph_outlives_an_abort(struct rank *r)
+{
+    outlive(r, nccl.ncclCommAbort);
 }
 
 static void test_one_device(struct rank *r)
@@ -540,6 +549,9 @@ int main(void)
     ranks_run_wrong(2, "after the end", test_after_the_end);
     reported(1, "graph outlives", test_graph_outlives, 2,
              "rank 0 destroys communicator 1 while graphs hold 1 of its "
+             "operations");
+    reported(1, "graph outlives an abort", test_graph_outlives_an_abort, 2,
+             "rank 0 aborts communicator 1 while graphs hold 1 of its "
              "operations");
     reported(2, "same rank", test_same_rank_twice, 1,
              "rank 0 of 2 has come already");
