@@ -108,10 +108,17 @@ typedef struct gh_host_services {
      * GRAPHHOOKS_CHECK replays the pass without a comparison, which would
      * advance its random numbers twice.
      *
-     * destroy frees the object: it is not launched again, and no launch of it
-     * is running.  Called once for each capture_end that returned GH_OK, at the
-     * latest when the session closes; after record_end, where the recording
-     * was cancelled or failed. */
+     * destroy destroys the graph and frees the object, which is not launched
+     * again.  No launch of it is running, except where ranks have parted
+     * (graphhooks/ranks.h): a launch may then wait for a rank that does not
+     * come, and ncclCommAbort would wait for the graph.  Where a bank has
+     * ranks, destroy therefore waits for nothing on the device, destroys the
+     * CUgraph and the CUgraphExec before it returns, and leaves the memory that
+     * the graph uses alone until the session is closed.
+     *
+     * Called once for each capture_end that returned GH_OK, at the latest when
+     * the session closes; after record_end, where the recording was cancelled
+     * or failed, unless ranks have parted in it. */
     gh_status (*capture_begin)(void *user, void *stream);
     gh_status (*capture_end)(void *user, void *stream, void **object_p,
                              void **graph_p);

@@ -27,7 +27,8 @@
  *
  * GH_ERR_RANKS: another rank failed, exited, did not arrive in time, or runs
  * another pass: the ranks have parted.  The library then destroys the graphs of
- * all banks and aborts the communicators that were lent to it, so that nothing
+ * all banks, also those that the host has captured (gh_host_services.destroy),
+ * and aborts the communicators that were lent to it, so that nothing
  * waits in them.  The session can only be closed.
  *
  * SPDX-License-Identifier: Apache-2.0

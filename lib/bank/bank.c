@@ -57,13 +57,20 @@ static void wait_for_host(const struct gh_bank *bank,
     }
 }
 
-void gh_entry_free(struct gh_entry *entry, const struct gh_memory *memory)
+void gh_entry_free_graph(struct gh_entry *entry,
+                         const struct gh_memory *memory)
 {
     if (entry->object == NULL) {
         gh_device_exec_destroy(memory->streams->dev, entry->exec);
     } else {
         memory->host->destroy(memory->host->user, entry->object);
     }
+    entry->object = entry->exec = NULL;
+}
+
+void gh_entry_free(struct gh_entry *entry, const struct gh_memory *memory)
+{
+    gh_entry_free_graph(entry, memory);
     gh_device_copy_destroy(entry->copy);
     free(entry->inputs);
     free(entry->outputs);

@@ -55,6 +55,10 @@ void gh_bank_free(struct gh_bank *bank);
 /* Frees what the entry holds and makes it new. */
 void gh_bank_clear(struct gh_bank *bank, struct gh_entry *entry);
 void gh_bank_clear_all(struct gh_bank *bank);
+/* Destroys the graph, whether or not it runs; the entry is not launched any
+ * more. */
+void gh_entry_free_graph(struct gh_entry *entry,
+                         const struct gh_memory *memory);
 /* Frees the graph, which no longer runs, and the entry's host memory, but not
  * its block of device memory. */
 void gh_entry_free(struct gh_entry *entry, const struct gh_memory *memory);

@@ -197,32 +197,28 @@ void gh_banks_evict(struct gh_banks *banks, struct gh_bank *bank,
     give_packed_back(bank, true);
 }
 
-/* A host's own graph is the host's to destroy. */
-static void stop_entries(struct gh_device *dev, struct gh_entry *entries,
-                         size_t n)
+static void stop_entries(const struct gh_memory *memory,
+                         struct gh_entry *entries, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        if (entries[i].object == NULL) {
-            gh_device_exec_destroy(dev, entries[i].exec);
-            entries[i].exec = NULL;
-        }
+        gh_entry_free_graph(&entries[i], memory);
     }
 }
 
 void gh_banks_stop(struct gh_banks *banks)
 {
-    struct gh_device *dev = banks->memory->streams->dev;
+    const struct gh_memory *memory = banks->memory;
 
     for (uint32_t i = 0; i < banks->n; i++) {
         const struct gh_bank *bank = banks->all[i];
 
         if (bank->entries != banks->blank) {
-            stop_entries(dev, bank->entries,
+            stop_entries(memory, bank->entries,
                          gh_bank_rows(bank) * bank->n_slots);
         }
     }
     for (struct gh_retired *r = banks->retired; r != NULL; r = r->next) {
-        stop_entries(dev, r->entries, r->n_entries);
+        stop_entries(memory, r->entries, r->n_entries);
     }
 }
 

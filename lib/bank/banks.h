@@ -49,8 +49,8 @@ gh_status gh_banks_admit(struct gh_banks *banks, struct gh_bank *bank,
 void gh_banks_evict(struct gh_banks *banks, struct gh_bank *bank,
                     void **objects, uint32_t n);
 
-/* Destroys all graphs of the library's, those of evicted banks too, whether or
- * not they run.  Nothing is launched any more. */
+/* Destroys all graphs, those of evicted banks too, whether or not they run.
+ * Nothing is launched any more. */
 void gh_banks_stop(struct gh_banks *banks);
 
 /* The bank that the entry belongs to. */

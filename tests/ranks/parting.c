@@ -116,12 +116,12 @@ static void test_banks_share_a_communicator(struct rank *r)
 }
 
 /* A host that has heard otherwise that a rank has died. */
-static void test_the_host_gives_up(struct rank *r)
+static void give_up(struct rank *r, const struct sharer_options *options)
 {
     struct sharer s;
     const double start = now_s();
 
-    if (!open_ready(&s, r, &fixed)) {
+    if (!open_ready(&s, r, options)) {
         return;
     }
     ranks_meet(r);
@@ -131,6 +131,7 @@ static void test_the_host_gives_up(struct rank *r)
                  "the host gives the ranks up");
         says_int(r, gh_ranks_abort(s.session, NULL, &s.err), GH_OK, "twice");
         says(r, now_s() - start < LIMIT_S / 2, "nobody is waited for");
+        says_int(r, s.objects, 0, "the host's own graphs are gone");
         says_int(r, sharer_pass(&s, 0, GH_FORWARD, 1), GH_ERR_RANKS,
                  "no pass runs after it");
         says(r, strstr(s.err.text, "rank 1 has died") != NULL,
@@ -138,6 +139,19 @@ static void test_the_host_gives_up(struct rank *r)
         says(r, sharer_said(&s, "rank 1 has died"), "and in the log");
     }
     close_parted(&s);
+}
+
+static void test_the_host_gives_up(struct rank *r)
+{
+    give_up(r, &fixed);
+}
+
+static void test_a_host_that_captures_gives_up(struct rank *r)
+{
+    struct sharer_options options = fixed;
+
+    options.host = &sharer_captures;
+    give_up(r, &options);
 }
 
 static void abort_inside(struct sharer *s, const gh_pass *pass,
@@ -150,9 +164,10 @@ static void abort_inside(struct sharer *s, const gh_pass *pass,
     }
 }
 
-static void test_all_give_up_in_a_recording(struct rank *r)
+static void give_up_inside(struct rank *r, const gh_host_services *host)
 {
     const struct sharer_options options = { .environment = hasty,
+                                            .host = host,
                                             .fixed = true,
                                             .mischief = abort_inside };
     const double start = now_s();
@@ -167,6 +182,16 @@ static void test_all_give_up_in_a_recording(struct rank *r)
          "the step fails: %s: %.150s", gh_status_name(status), s.err.text);
     says(r, now_s() - start < LIMIT_S / 2, "nobody is waited for");
     close_parted(&s);
+}
+
+static void test_all_give_up_in_a_recording(struct rank *r)
+{
+    give_up_inside(r, NULL);
+}
+
+static void test_all_give_up_in_a_capture_of_the_hosts(struct rank *r)
+{
+    give_up_inside(r, &sharer_captures);
 }
 
 static void test_nobody_to_give_up(struct rank *r)
@@ -397,18 +422,22 @@ static gh_status echo(void *user, uint32_t bank, const uint64_t *mine,
 
 static void note_graphs(void *user, uint32_t bank)
 {
-    (void)user;
+    const struct sharer *s = user;
+
     (void)bank;
-    graphs_left = ranks_graphs();
+    graphs_left = ranks_graphs() + (uint64_t)s->objects;
 }
 
 /* NCCL waits for the graphs that hold its operations, in an abort too. */
-static void test_graphs_go_before_communicators(struct rank *r)
+static void graphs_go_first(struct rank *r, const gh_host_services *host)
 {
+    const struct sharer_options options = { .environment = hasty,
+                                            .host = host,
+                                            .fixed = true };
     struct sharer s;
 
     graphs_left = UINT64_MAX;
-    if (!sharer_open_alone(&s, r, &fixed)) {
+    if (!sharer_open_alone(&s, r, &options)) {
         return;
     }
     s.ranks = (gh_ranks){ .struct_size = sizeof(s.ranks),
@@ -428,13 +457,20 @@ static void test_graphs_go_before_communicators(struct rank *r)
     sharer_close(&s);
 }
 
+static void test_graphs_go_before_communicators(struct rank *r)
+{
+    graphs_go_first(r, NULL);
+    graphs_go_first(r, &sharer_captures);
+}
+
 /* Graphs of a bank that gave way are destroyed later, but no later than this:
  * they may hold operations of a communicator that the host aborts. */
-static void test_evicted_graphs_go_too(struct rank *r)
+static void evicted_graphs_go(struct rank *r, const gh_host_services *host)
 {
     static const char *const one[] = { "GRAPHHOOKS_TIMEOUT=1",
                                        "GRAPHHOOKS_MAX_BANKS=1", NULL };
-    const struct sharer_options options = { .environment = one };
+    const struct sharer_options options = { .environment = one,
+                                            .host = host };
     const gh_bank_desc desc = { .struct_size = sizeof(desc) };
     struct sharer s;
 
@@ -461,6 +497,12 @@ static void test_evicted_graphs_go_too(struct rank *r)
     says_int(r, (long long)graphs_left, 0,
              "no graph of either is left when communicators are aborted");
     sharer_close(&s);
+}
+
+static void test_evicted_graphs_go_too(struct rank *r)
+{
+    evicted_graphs_go(r, NULL);
+    evicted_graphs_go(r, &sharer_captures);
 }
 
 static void test_a_communicator_is_destroyed(struct rank *r)
@@ -682,8 +724,12 @@ int main(void)
         { "one communicator, two banks", test_banks_share_a_communicator,
           false },
         { "the host gives up", test_the_host_gives_up, false },
+        { "a host that captures gives up", test_a_host_that_captures_gives_up,
+          false },
         { "all give up in a recording", test_all_give_up_in_a_recording,
           false },
+        { "all give up in a capture of the host's",
+          test_all_give_up_in_a_capture_of_the_hosts, false },
         { "one records alone", test_one_records_alone, false },
         { "different passes", test_different_passes, false },
         { "the longest text, places", test_the_longest_text_of_places, false },

@@ -55,6 +55,70 @@ static void note_abort(void *user, uint32_t bank)
     s->aborted += bank == s->bank;
 }
 
+/* ---- graphs of the host's own -------------------------------------------- */
+
+struct object {
+    CUgraph graph;
+    CUgraphExec exec;
+};
+
+static gh_status capture_begin(void *user, void *stream)
+{
+    (void)user;
+    return drv.cuStreamBeginCapture(
+               stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == CUDA_SUCCESS
+               ? GH_OK
+               : GH_ERR_DEVICE;
+}
+
+static gh_status capture_end(void *user, void *stream, void **object_p,
+                             void **graph_p)
+{
+    struct object *object = calloc(1, sizeof(*object));
+    struct sharer *s = user;
+
+    if (object == NULL || drv.cuStreamEndCapture(stream, &object->graph) != 0) {
+        free(object);
+        return GH_ERR_DEVICE;
+    }
+    s->objects++;
+    *object_p = object;
+    *graph_p = object->graph;
+    return GH_OK;
+}
+
+static gh_status launch(void *user, void *opaque, void *stream, void **exec_p)
+{
+    struct object *object = opaque;
+
+    (void)user;
+    if (object->exec == NULL) {
+        drv.cuGraphInstantiateWithFlags(&object->exec, object->graph, 0);
+    }
+    *exec_p = object->exec;
+    return drv.cuGraphLaunch(object->exec, stream) == CUDA_SUCCESS
+               ? GH_OK
+               : GH_ERR_DEVICE;
+}
+
+static void destroy(void *user, void *opaque)
+{
+    struct object *object = opaque;
+    struct sharer *s = user;
+
+    if (object->exec != NULL) {
+        drv.cuGraphExecDestroy(object->exec);
+    }
+    drv.cuGraphDestroy(object->graph);
+    free(object);
+    s->objects--;
+}
+
+const gh_host_services sharer_captures = { .capture_begin = capture_begin,
+                                           .capture_end = capture_end,
+                                           .launch = launch,
+                                           .destroy = destroy };
+
 /* ---- sessions ------------------------------------------------------------ */
 
 static gh_model *make_model(const char *name)

@@ -25,6 +25,9 @@
 
 struct sharer;
 
+/* Of a host that captures by itself; sharer.objects counts its graphs. */
+extern const gh_host_services sharer_captures;
+
 struct sharer_options {
     const char *const *environment; /* NULL: waits 20 s for ranks */
     const gh_host_services *host;
