@@ -164,8 +164,9 @@ class Run:
         self.attached = None
 
     def tokens(self, batch=BATCH, length=LENGTH):
+        """Not waited for: what runs may wait for a rank that has gone."""
         return torch.randint(0, WORDS, (batch, length + 1),
-                             generator=self.generator).cuda()
+                             generator=self.generator).cuda(non_blocking=True)
 
     def loss(self, batch=BATCH, length=LENGTH):
         tokens = self.tokens(batch, length)

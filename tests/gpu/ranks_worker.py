@@ -10,6 +10,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import datetime
+import gc
 import json
 import logging
 import math
@@ -271,11 +272,20 @@ FILLED = {"cu_seqlens": TOKENS // 16, "max_seqlen": 16}
 # ---- a training -------------------------------------------------------------
 
 
+def _is_whole(graph) -> bool:
+    try:
+        graph.raw_cuda_graph()
+    except (RuntimeError, TypeError):
+        return False
+    return True
+
+
 class Noted:
     """A backend, and how many were aborted: of NCCL's, an abort ends what
-    waits on this rank; of gloo's it does nothing that others see."""
+    waits on this rank; of gloo's it does nothing that others see.  NCCL's
+    waits for graphs that hold its operations, so there should be none."""
 
-    aborted = 0
+    aborted = graphs = 0
 
     def __init__(self, backend):
         self._backend = backend
@@ -285,6 +295,8 @@ class Noted:
 
     def abort(self) -> None:
         Noted.aborted += 1
+        Noted.graphs += sum(_is_whole(o) for o in gc.get_objects()
+                            if isinstance(o, torch.cuda.CUDAGraph))
         self._backend.abort()
 
 
@@ -334,7 +346,8 @@ def trained(train, *, grain="layer", make=Layer, model=None, before=None,
         run.detach()
         found["parted"] = time.monotonic() - getattr(run, "parts", math.nan)
     logging.getLogger("graphhooks").removeHandler(lines)
-    return {**found, "log": lines.lines, "aborted": Noted.aborted}
+    return {**found, "log": lines.lines, "aborted": Noted.aborted,
+            "graphs": Noted.graphs}
 
 
 def plainly(run) -> None:

@@ -15,19 +15,36 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import ctypes
-import weakref
 
 import torch
 
-_pools: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
+_pools: dict = {}
 
 
 def pool_of(handle) -> "Pool":
-    """None: of one capture alone.  As torch's, it lives as long as a graph
-    does that was captured in it."""
+    """None: of one capture alone."""
     if handle is None:
         return Pool()
     return _pools.setdefault(handle, Pool())
+
+
+def use(handle) -> "Pool":
+    """As torch's, a pool lives until it is released as often: once for each
+    graph that was captured in it, and once for whoever else said so."""
+    pool = pool_of(handle)
+    pool.uses += 1
+    return pool
+
+
+def release(handle) -> None:
+    """With the last, what nobody holds is the allocator's to give away."""
+    pool = _pools.get(handle)
+    if pool is None:
+        return
+    pool.uses -= 1
+    if pool.uses == 0:
+        del _pools[handle]
+        pool.give_away()
 
 
 def alias(tensor):
@@ -96,6 +113,7 @@ class Pool:
     stay: others may still use what was theirs."""
 
     def __init__(self):
+        self.uses = 0
         self._shares: list = []
         self._held = 0  # bytes, when the last capture began
         self.most = 0
@@ -117,3 +135,7 @@ class Pool:
             share._at_last += [s for s in free if id(s) not in known]
             if free and other is not share:
                 other._later.append(share)
+
+    def give_away(self) -> None:
+        for share in self._shares:
+            spoil(share.free())

@@ -380,7 +380,7 @@ class _Graph:
     def capture_begin(self, pool=None, capture_error_mode="global") -> None:
         self._states = [g.get_state() for g in self._generators]
         _soft.begin_capture(_On.current.cuda_stream)
-        self._pool = softpool.pool_of(pool)
+        self._handle, self._pool = pool, softpool.use(pool)
         self._share = self._pool.begin()
         self._recorder = _Recorder.current = _Recorder(
             self._generators, self._share)
@@ -413,9 +413,14 @@ class _Graph:
             operation.run()
         self._share.end_replay()
 
-    def __del__(self):
+    def reset(self) -> None:
         if self._handles is not None:
             _soft.destroy(*self._handles)
+            softpool.release(self._handle)
+        self._handles = self._pool = self._share = self._recorder = None
+
+    def __del__(self):
+        self.reset()
 
 
 def _numbers(captures) -> list:
@@ -465,7 +470,10 @@ def _put_entries() -> None:
         "_cuda_getDevice": lambda: 0,
         "_cuda_isCurrentStreamCapturing": _is_capturing,
         "_cuda_clearCublasWorkspaces": _nothing,
+        "_cuda_beginAllocateCurrentThreadToPool":
+            lambda _, handle: softpool.use(handle),
         "_cuda_endAllocateToPool": _nothing,
+        "_cuda_releasePool": lambda _, handle: softpool.release(handle),
         "_host_emptyCache": _nothing,
     }.items():
         setattr(torch._C, name, entry)
@@ -490,7 +498,7 @@ def _put_entries() -> None:
     }.items():
         setattr(torch.cuda, name, entry)
     torch.backends.cuda.is_built = lambda: True
-    torch.Tensor.cuda = torch.nn.Module.cuda = lambda self, *_: self
+    torch.Tensor.cuda = torch.nn.Module.cuda = lambda self, *_, **__: self
 
 
 def _is_capturing() -> bool:

@@ -174,7 +174,8 @@ def test_a_capture_waits_for_what_is_drawn(monkeypatch):
     monkeypatch.setattr(memory, "gc", SimpleNamespace(
         isenabled=lambda: True, disable=lambda: None))
     memory.Captures._begin(SimpleNamespace(
-        device=0, generators=(None,), _drawn=streams[1], _pool=None), 2)
+        device=0, generators=(None,), _drawn=streams[1],
+        pool=SimpleNamespace(handle=(0, 1))), 2)
     assert waits == [(2, 3), (2, 1), "begin"]
 
 

@@ -446,7 +446,8 @@ def held(run) -> int:
 
     loss = run.loss()
     gc.collect()
-    pools = map(softpool.pool_of, run.attached.captures.pools.values())
+    pools = [softpool.pool_of(pool.handle)
+             for pool in run.attached.captures.pools.values()]
     found = sum(s.nbytes() for pool in pools
                 for share in pool._shares for s in share.made.values()
                 if not softpool.is_free(s))

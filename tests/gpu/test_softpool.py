@@ -10,6 +10,7 @@ import weakref
 
 import pytest
 import softpool
+from graphhooks.torch.base import memory
 from models import HAS_GPU, torch
 
 if HAS_GPU:
@@ -207,6 +208,22 @@ def test_a_pool_goes_with_its_last_graph(pool):
     gc.collect()
     assert storage() is not None
     del second
+    gc.collect()
+    assert storage() is None
+
+
+def test_a_pool_keeps_what_its_graphs_have_left(pool):
+    """Until the last tensor there is gone, too."""
+    pool.handle = (kept := memory.Pool(0)).handle
+    graph, made = pool.double()
+    graph.replay()
+    result = memory.unowned(made, kept)
+    storage = weakref.ref(made.untyped_storage())
+    del made, kept
+    graph.reset()
+    gc.collect()
+    assert result.tolist() == [6.0] * 4
+    del result
     gc.collect()
     assert storage() is None
 

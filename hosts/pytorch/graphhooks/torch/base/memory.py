@@ -22,6 +22,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import gc
+import weakref
 
 import torch
 
@@ -75,19 +76,30 @@ def is_dense(t: torch.Tensor) -> bool:
         and not t.is_neg()
 
 
+class Pool:
+    """A pool of captures: torch keeps its memory while somebody has this, also
+    when its graphs are destroyed.  Not made during a capture."""
+
+    def __init__(self, device: int):
+        self.handle = torch.cuda.graph_pool_handle()
+        private.begin_allocate_to_pool(device, self.handle)
+        private.end_allocate_to_pool(device, self.handle)
+        weakref.finalize(self, private.release_pool, device,
+                         self.handle).atexit = False
+
+
 class Captures:
     """The host services by which torch captures for the library."""
 
     def __init__(self, device: int, generators=()):
         self.device = device
         self.at = ()  # the flight of the last recording
-        self.last = None  # the graph that was made last
         self.generators = (torch.cuda.default_generators[device],
                            *generators)
-        self.pools: dict[tuple, tuple] = {}
+        self.pools: dict[tuple, Pool] = {}
+        self.pool: Pool | None = None  # of the last recording
         self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
-        self._of_pool: dict[int, tuple] = {}  # where each allocates
-        self._pool = None
+        self._of_pool: dict[int, Pool] = {}  # where each allocates
         self._graph = None
         self._stream = None
         self._collects = False
@@ -111,7 +123,7 @@ class Captures:
     def close(self) -> None:
         """After the session is closed."""
         self.graphs.clear()
-        self.last = None
+        self.pool = None
         self._of_pool.clear()
         self.pools.clear()
 
@@ -141,8 +153,8 @@ class Captures:
         # The banks of a slot have the same (pools.py).
         pool = (recording.chunk, recording.slot, *pool)
         if pool not in self.pools:
-            self.pools[pool] = torch.cuda.graph_pool_handle()
-        self._pool = self.pools[pool]
+            self.pools[pool] = Pool(self.device)
+        self.pool = self.pools[pool]
         # A graph holds the address of cuBLAS's scratch; one made here is of
         # this pool, and so is never shared by two that run at once.
         private.clear_workspaces()
@@ -167,7 +179,7 @@ class Captures:
         gc.disable()  # what it frees may not be freed during a capture
         self.is_given_up = False
         try:
-            graph.capture_begin(pool=self._pool,
+            graph.capture_begin(pool=self.pool.handle,
                                 capture_error_mode="thread_local")
         except BaseException:
             self._leave(capture)
@@ -199,8 +211,8 @@ class Captures:
             finally:
                 self._leave(capture)
         key = id(graph)
-        self.graphs[key] = self.last = graph
-        self._of_pool[key] = self._pool
+        self.graphs[key] = graph
+        self._of_pool[key] = self.pool
         return key, graph.raw_cuda_graph()
 
     def _mend(self, graph) -> None:
@@ -208,9 +220,9 @@ class Captures:
         in the middle of it.  The allocator is told, and asks the failed graph
         from time to time whether it captures; its pool takes no more.  A
         capture that ends well brings the generators back."""
-        private.end_allocate_to_pool(self.device, self._pool)
+        private.end_allocate_to_pool(self.device, self.pool.handle)
         _failed.append(graph)
-        self._forget(self._pool)
+        self._forget(self.pool)
         other = torch.cuda.CUDAGraph()
         for generator in self.generators[1:]:
             other.register_generator_state(generator)
@@ -218,8 +230,8 @@ class Captures:
         private.sleep(1)  # a graph without work would be warned of
         other.capture_end()
 
-    def _forget(self, pool) -> None:
-        for flight in [f for f, p in self.pools.items() if p == pool]:
+    def _forget(self, pool: Pool) -> None:
+        for flight in [f for f, p in self.pools.items() if p is pool]:
             del self.pools[flight]
 
     # ---- graphs ---------------------------------------------------------
@@ -248,8 +260,10 @@ class Captures:
         return torch.cuda.ExternalStream(stream, device=self.device)
 
     def _destroy(self, key) -> None:
-        """torch gives a pool up with its last graph, and takes no other."""
-        del self.graphs[key]
+        """The graph itself, as NCCL waits for what holds its operations; its
+        results may lie in the pool.  Another recording gets another pool once
+        the last graph of one is gone."""
+        self.graphs.pop(key).reset()
         pool = self._of_pool.pop(key)
         if pool not in self._of_pool.values():
             self._forget(pool)

@@ -46,8 +46,13 @@ try:
     # cuBLAS's scratch memory goes to whoever asks next.
     from torch._C import _cuda_clearCublasWorkspaces as clear_workspaces
 
-    # Of an allocator that a failed capture has left with a pool.
-    from torch._C import _cuda_endAllocateToPool as end_allocate_to_pool
+    # The allocator is led to a pool, and led back, which a failed capture does
+    # not do.  A pool counts how often that was begun; given up as often, it
+    # returns its memory.
+    from torch._C import (
+        _cuda_beginAllocateCurrentThreadToPool as begin_allocate_to_pool,
+        _cuda_endAllocateToPool as end_allocate_to_pool,
+        _cuda_releasePool as release_pool)
 
     # Pinned memory that nobody uses goes back to the system.
     from torch._C import _host_emptyCache as empty_host_cache

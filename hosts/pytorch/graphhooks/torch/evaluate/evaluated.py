@@ -225,7 +225,7 @@ class Evaluated(Called):
         settings.note_recorded()
         instance.flight = owner.captures.at
         instance.serial = owner.training.flights.next_serial()
-        instance.graph = owner.captures.last
+        instance.pool = owner.captures.pool
         instance.attributes = before.tensors()
         instance.outputs = instance.live
         instance.inputs, instance.live = (), None

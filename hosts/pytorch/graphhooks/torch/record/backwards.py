@@ -133,7 +133,7 @@ def _record(segment, instance, microbatch: int, grads, found: Backward):
 
     if not capture(segment, instance.signature, 1, run):
         return None
-    found.graph = owner.captures.last
+    found.pool = owner.captures.pool
     found.serial = owner.flights.next_serial()
     home.put(zip(found.own, found.gradients))
     if not segment.parameters.adds:

@@ -151,7 +151,7 @@ def _is_alive(instance) -> bool:
 
 class Twins:
     """The same gradients of inputs, as either graph of a backward leaves
-    them.  The graphs hold that memory, and not these."""
+    them.  The pools hold that memory, and not these."""
 
     def __init__(self):
         self._twins: dict = {}  # pairs by bank, and by the address of each
@@ -161,7 +161,7 @@ class Twins:
         of_bank = self._twins.setdefault(backwards[0].flight[0], {})
         for twins in zip(*(b.results for b in backwards)):
             if twins[0] is not None:
-                twins = tuple([unowned(memory_of(t), b.graph)
+                twins = tuple([unowned(memory_of(t), b.pool)
                                for t, b in zip(twins, backwards)])
                 for t in twins:
                     of_bank[t.data_ptr()] = twins

@@ -48,7 +48,7 @@ def record(segment, signature, tensors, args, kwargs) -> Instance | None:
     segment.settings = settings or segment.settings
     segment.settings.note_recorded()
     instance.serial = owner.flights.next_serial()
-    instance.graph = owner.captures.last
+    instance.pool = owner.captures.pool
     segment.parameters.note_old()
     instance.attributes = attributes.tensors()
     instance.outputs = [o.detach() for o in instance.live]

@@ -13,11 +13,11 @@ class Instance:
                  "before", "numbers", "leaves", "live", "spoiled", "spent",
                  "outputs", "shape", "constant", "uses", "unused", "again",
                  "wanted", "layouts", "alone", "backward", "first", "node",
-                 "attributes", "groups", "signature", "graph", "may_spend")
+                 "attributes", "groups", "signature", "pool", "may_spend")
 
     def __init__(self, signature=None):
         self.signature = signature  # of its calls, in its bank
-        self.graph = None  # of its forward
+        self.pool = None  # of its forward's memory
         self.slot = 0
         self.flight = ()  # that recorded it: its bank, and the pool
         self.serial = 0  # the how manieth recording its forward was
@@ -54,7 +54,7 @@ class Backward:
     """A graph of an instance's backward."""
 
     __slots__ = ("variant", "adds", "flight", "chained", "results", "own",
-                 "gradients", "home", "serial", "marks", "graph")
+                 "gradients", "home", "serial", "marks", "pool")
 
     def __init__(self, variant: int, adds: bool, home, flight: tuple):
         self.variant = variant  # of gh_pass
@@ -67,4 +67,4 @@ class Backward:
         self.home = home  # which has those
         self.serial = 0  # the how manieth it was recorded
         self.marks = ()  # flags that it sets: attributes and name
-        self.graph = None  # torch's
+        self.pool = None  # which keeps that memory

@@ -84,15 +84,15 @@ class Pools:
 
 
 def _let_go(segment, instance) -> None:
-    graph = instance.graph
-    instance.outputs = [unowned(o, graph) for o in instance.outputs]
+    pool = instance.pool
+    instance.outputs = [unowned(o, pool) for o in instance.outputs]
     for backward in instance.backwards():
-        graph = backward.graph
-        backward.results = tuple([r if r is None else unowned(r, graph)
+        pool = backward.pool
+        backward.results = tuple([r if r is None else unowned(r, pool)
                                   for r in backward.results])
-        backward.chained = [c if c is None else unowned(c, graph)
+        backward.chained = [c if c is None else unowned(c, pool)
                             for c in backward.chained]
         if backward.home.serial:
-            backward.home.let_go(graph)
+            backward.home.let_go(pool)
             backward.gradients = [backward.home.gradients[p]
                                   for p in backward.own]
