@@ -99,8 +99,10 @@ def banks(result, real):
 
 def banks_torch(result, real):
     for model, rows in result["models"].items():
+        one_graph = result.get("granularity") == "chunk"
         print(f"\n{model}, {result['steps']} steps on "
-              f"{len(result['lengths'])} lengths, ms a step")
+              f"{len(result['lengths'])} lengths, ms a step"
+              + ("; one graph for all layers" if one_graph else ""))
         row("", "recordings", "replays", "median", "over fixed", "target")
         for case in rows:
             if "step_ms" in case:
@@ -435,6 +437,7 @@ TABLES = {"hook_overhead": hook_overhead, "record_cost": record_cost,
           "hook_instructions": hook_instructions, "plan_cost": plan_cost,
           "open_cost": open_cost, "banks": banks,
           "banks_select": banks_select, "banks_torch": banks_torch,
+          "banks_torch_chunk": banks_torch,
           "overlap": overlap, "beside": beside,
           "exchange": exchange, "scale": scale}
 
