@@ -7,6 +7,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import contextlib
+import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -177,6 +178,20 @@ def test_a_capture_waits_for_what_is_drawn(monkeypatch):
         device=0, generators=(None,), _drawn=streams[1],
         pool=SimpleNamespace(handle=(0, 1))), 2)
     assert waits == [(2, 3), (2, 1), "begin"]
+
+
+def test_a_pool_goes_with_its_last_graph():
+    captures = memory.Captures(0)
+    captures.pool = captures.pools[0, 0] = memory.Pool(0)
+    gone: list = []
+    for key in 1, 2:
+        captures.graphs[key] = SimpleNamespace(reset=lambda: gone.append(1))
+        captures._of_pool[key] = captures.pool
+    kept = weakref.ref(captures.pool)
+    captures._destroy(1)
+    assert kept() is captures.pools[0, 0]
+    captures._destroy(2)
+    assert len(gone) == 2 and kept() is None
 
 
 def test_a_capture_that_cannot_be_mended_is_left(monkeypatch):

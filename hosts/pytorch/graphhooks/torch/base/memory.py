@@ -233,6 +233,8 @@ class Captures:
     def _forget(self, pool: Pool) -> None:
         for flight in [f for f, p in self.pools.items() if p is pool]:
             del self.pools[flight]
+        if self.pool is pool:
+            self.pool = None
 
     # ---- graphs ---------------------------------------------------------
 
