@@ -2,142 +2,14 @@
 #
 # Each is a function part_NAME, run in a shell of its own with $out, $build,
 # $tree, $ranks, $driver and the rest.  What it finds goes to $out/$part/, and
-# each check to $out/checks.tsv: part, "ok" or "FAILED", what.  Status 77:
-# there was nothing to do, for the reason in the last line.
+# each check to $out/checks.tsv, by several-gpus-checks.sh.  Status 77: there
+# was nothing to do, for the reason in the last line.
 #
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2154 # several-gpus.sh sets them
 
-# ---- what they share -----------------------------------------------------
-
-# check STATUS WHAT: writes a check down.
-check()
-{
-    local word=ok
-
-    [ "$1" -eq 0 ] || word=FAILED
-    printf '%s\t%s\t%s\n' "$part" $word "$2" >> "$out/checks.tsv"
-    echo "$word: $2"
-    [ "$1" -eq 0 ]
-}
-
-is_soft()
-{
-    [ "$driver" = soft ]
-}
-
-# bench NAME FILE OPTION...: bench/NAME on all ranks, to $out/bench/FILE.json,
-# in which every rank has a device of its own, and NCCL is there.
-bench()
-{
-    local name=$1 file=$out/bench/$2.json rc
-    local -a options=(--driver "$driver" --ranks "$ranks" --json "$file")
-    shift 2
-
-    [ -z "$brief" ] || options+=("$brief")
-    [ -z "$brief" ] && ! is_soft || options+=(--rounds 2)
-    [ -z "$nccl" ] || options+=(--nccl "$nccl")
-    [ -z "$cublas" ] || options+=(--cublas "$cublas")
-    rm -f "$file" # of an earlier call
-    (cd "$build" && "./bench/$name" "${options[@]}" "$@")
-    rc=$?
-    check $rc "bench/$name runs" || return 1
-    grep -q "\"ranks\": $ranks, \"devices\": $ranks," "$file"
-    check $? "bench/$name: each of $ranks ranks has a device of its own" ||
-        return 1
-    grep -q '"nccl": [1-9]' "$file"
-    check $? "bench/$name: there is an NCCL"
-}
-
-# compares FILE WHAT: it has measured both NCCL and copies, whose numbers are
-# the same.
-compares()
-{
-    grep -q '"by": "nccl"' "$1" && grep -q '"by": "copy"' "$1"
-    check $? "$2: copies and NCCL are measured"
-    same_bits "$1"
-    check $? "$2: the same numbers by copies and by NCCL"
-}
-
-# same_bits FILE: it says so, and nowhere the contrary.
-same_bits()
-{
-    grep -q '"bitwise_equal": true' "$1" &&
-        ! grep -q '"bitwise_equal": false' "$1"
-}
-
-# The lines of bench/table.py for what is there; a target that is missed is
-# said by status 1, and is no failure of the part.  Python ends so as well, and
-# then says why.
-table()
-{
-    local rc file
-
-    if command -v python3 > /dev/null; then
-        mkdir -p "$out/$part"
-        for file; do
-            cp "$out/bench/$file.json" "$out/$part/"
-        done
-        python3 "$tree/bench/table.py" "$out/$part" 2> "$out/$part/error.txt" |
-            tee "$out/$part/table.txt"
-        rc=${PIPESTATUS[0]}
-        for file; do
-            rm "$out/$part/$file.json"
-        done
-        cat "$out/$part/error.txt"
-        [ "$rc" -le 1 ] && [ ! -s "$out/$part/error.txt" ] &&
-            rm "$out/$part/error.txt"
-        check $? "bench/table.py reads it (status $rc)"
-    else
-        mkdir -p "$out/$part"
-        echo "targets not judged: no python3" | tee "$out/$part/table.txt"
-    fi
-}
-
-# engine NAME [VARIABLE=VALUE...] -- OPTION...: trains, and checks that all
-# modes of --compare are there, with the same bits and with losses.  Ranks are
-# processes on GPUs, or threads where $threads is set.
-engine()
-{
-    local name=$1 rc file modes
-    local -a settings=() options=(--driver "$driver" --ranks "$ranks" --quiet)
-    shift
-
-    while [ "$1" != -- ]; do
-        settings+=("$1")
-        shift
-    done
-    shift
-    file=$out/$part/$(echo "$name" | tr -c 'a-zA-Z0-9\n' -)
-    if ! is_soft; then
-        options+=(--limit 45)
-        [ -n "${threads-}" ] || options+=(--processes)
-    fi
-    [ -z "$nccl" ] || options+=(--nccl "$nccl")
-    modes=" $* "
-    modes=${modes##* --compare }
-    modes=$(echo "${modes%% *}" | tr ',' '\n' | grep -c .)
-    echo "$name: ${settings[*]} ./gh-engine ${options[*]} $*"
-    (cd "$build" && env "${settings[@]}" timeout --foreground \
-        -k 5 80 ./gh-engine \
-        "${options[@]}" --json "$file.json" "$@") > "$file.txt" 2>&1
-    rc=$?
-    [ $rc -eq 0 ] && same_bits "$file.json" &&
-        [ "$(grep -c '"weights_hash"' "$file.json")" -eq "$modes" ] &&
-        [ "$(grep -c '"loss": \[[-+.e0-9, ]*\]' "$file.json")" -eq "$modes" ]
-    check $? "$name: bitwise equal (status $rc)" || tail -n 4 "$file.txt"
-}
-
-# The numbers of ranks that divide them all: 1,2,4.
-divisors()
-{
-    local n list=1
-
-    for ((n = 2; n <= ranks; n++)); do
-        [ $((ranks % n)) -ne 0 ] || list=$list,$n
-    done
-    echo "$list"
-}
+# shellcheck source=build-aux/several-gpus-checks.sh
+. "$here/build-aux/several-gpus-checks.sh"
 
 # ---- build, machine ------------------------------------------------------
 
@@ -151,23 +23,26 @@ test_programs()
     done
 }
 
+# is_built: there is a whole build of what this call is given.
+is_built()
+{
+    [ -x "$build/gh-engine" ] && [ "$source" = "$(cat "$work/$mark")" ]
+}
+
 part_build()
 {
-    local stamp
-
     if [ -n "$given_build" ]; then
         test -x "$build/gh-engine" && test -x "$build/bench/exchange"
         check $? "there is a build in $build"
         return
     fi
-    stamp=$(if [ -f "$from" ]; then cksum < "$from"; fi)
-    if [ -n "$stamp" ] && [ -x "$build/gh-engine" ] &&
-        [ "$stamp" = "$(cat "$work/stamp" 2> /dev/null)" ]; then
+    if [ -f "$from" ] && is_built; then
         check 0 "was built of the same tarball"
         return
     fi
-    rm -rf "$tree" "$build" "$work/stamp"
-    mkdir -p "$build" || return 1
+    # First what says that there is a build.
+    : > "$work/$mark" && rm -f "$build/gh-engine" &&
+        rm -rf "$tree" "$build" && mkdir -p "$build" || return 1
     if [ -d "$from" ]; then
         ln -s "$from" "$tree" || return 1
     else
@@ -179,7 +54,7 @@ part_build()
     # shellcheck disable=SC2046,SC2086 # lists of words
     "$tree/configure" -q ${CONFIGURE_FLAGS-} && make -s -j"$jobs" &&
         make -s -j"$jobs" $(test_programs)
-    check $? "it builds" && echo "$stamp" > "$work/stamp"
+    check $? "it builds" && echo "$source" > "$work/$mark"
 }
 
 part_machine()
@@ -253,17 +128,17 @@ part_exchange()
 
 part_overlap()
 {
-    rm -f "$out/bench/overlap.costs" # of an earlier call
     bench overlap overlap --costs "$out/bench/overlap.costs" || return 1
     compares "$out/bench/overlap.json" bench/overlap
     table overlap
 }
 
+# Times that overlap, in this call or an earlier one, has left and not failed.
 part_scale()
 {
-    rm -f "$out/bench/scale.json" # of an earlier call
-    if [ ! -s "$out/bench/overlap.costs" ]; then
-        echo "overlap has left no times"
+    if ! grep -q $'^overlap\t.*\tpassed$' "$out/parts.tsv" ||
+        [ ! -s "$out/bench/overlap.costs" ]; then
+        echo "overlap has not passed, so that there are no times"
         return 77
     fi
     (cd "$build" && ./bench/scale --costs "$out/bench/overlap.costs" \
@@ -310,6 +185,7 @@ large()
 part_ep()
 {
     local model order exchange models="moe hybrid" orders="off fixed auto"
+    # shellcheck disable=SC2034 # engine reads it
     local threads
 
     [ -z "$brief" ] || models=moe orders=auto

@@ -27,12 +27,16 @@
 # bench/table.py reads, and after each part OUT/summary.json and
 # OUT/table.txt say what is done, so that a run that is cut off has lost only
 # the part that ran.  A part that fails or is too slow does not stop the next.
-# OUT is a folder of its own: one that is new, empty or of an earlier call with
-# as many ranks.  Parts of earlier calls stay in both files.
+# OUT is a folder of its own: new, empty, or of an earlier call with the same
+# tarball, ranks, driver and --brief, whose results stay until the same part
+# begins again.  One call at a time works in OUT, and in the folder of --work.
 #
-# Exit status: 0 when no part of this call has failed; 1 when one has, or none
-# has passed; 2 when the call is refused; 3 when a part was skipped for lack of
-# time and none has failed; 130 when it was cut off.
+# The caller's GRAPHHOOKS_*, SOFTCUDA_* and SOFTNCCL_* are unset, as they change
+# what runs.  NCCL_* stay, other than those set below.
+#
+# Exit status: 0 when no part of this call has failed; 1 when one has, none has
+# passed, or OUT or FILE could not be written; 2 when the call is refused; 3
+# when a part lacked time and none has failed; 130 when it was cut off.
 #
 #     --parts A,B,..  these parts alone, in the order above
 #     --budget S      seconds for all of it (1200): a part gets what is left of
@@ -41,7 +45,7 @@
 #                     calls with the same --work
 #     --limit PART=S  seconds for a part
 #     --work DIR      where it is built (build/several); what was built of the
-#                     same tarball is kept
+#                     same tarball is kept, and is used without the part build
 #     --build DIR     a build that is there, in place of making one
 #     --pack FILE     OUT as FILE, a .tar.gz, anew after each part
 #     --nccl PATH     default: what NVIDIA's package for Python has, else
@@ -50,11 +54,19 @@
 #     --driver soft   on the software device, small, to see that it works
 #     --brief         a part of each part
 #
-# Needs gcc and make; Python for the tables.  NVLink multicast stays off.
+# Needs gcc, make and flock; Python for the tables.  NVLink multicast stays off.
 #
 # SPDX-License-Identifier: Apache-2.0
-set -uo pipefail
+set -fuo pipefail # no globs: what is given has words only
 
+# What a caller's environment must not decide.
+unset "${!GRAPHHOOKS_@}" "${!SOFTCUDA_@}" "${!SOFTNCCL_@}" CDPATH BASH_ENV ENV
+unset limit result seconds counts locks threads
+SECONDS=0
+declare -a locks=()
+declare -A result=() seconds=()
+
+mark=graphhooks-several
 all_parts="build machine nccl exchange overlap scale ep uneven banks all"
 all_parts="$all_parts tokens beside offload trace"
 declare -A limit=([build]=200 [machine]=30 [nccl]=240 [exchange]=60
@@ -86,7 +98,7 @@ while [ $# -gt 0 ]; do
     case $1 in
     --brief) brief=--brief; shift; continue ;;
     --help) usage; exit 0 ;;
-    --*) [ $# -ge 2 ] || die "$1 needs a value; --help lists the options" ;;
+    -*) [ $# -ge 2 ] || die "$1 needs a value; --help lists the options" ;;
     *) break ;;
     esac
     case $1 in
@@ -109,6 +121,9 @@ while [ $# -gt 0 ]; do
     esac
     shift 2
 done
+for word; do
+    [[ $word != -* ]] || die "$word comes after \"$1\"; give options first"
+done
 if [ $# -lt 2 ] || [ $# -gt 3 ]; then
     usage >&2
     exit 2
@@ -126,38 +141,88 @@ for part in $all_parts; do
     [[ " $parts " != *" $part "* ]] || listed="$listed $part"
 done
 parts=${listed# }
+[ -n "$parts" ] || die "--parts names none; there are $all_parts"
+builds=
+[[ " $parts " != *" build "* ]] || builds=yes
 
-[ -e "$1" ] || die "$1 is not there; make dist makes a tarball"
-[ -z "$pack" ] || [ -d "$(dirname "$pack")" ] ||
-    die "--pack is \"$pack\"; there is no folder $(dirname "$pack")"
-from=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
-mkdir -p "$2" || exit 2
-out=$(cd "$2" && pwd)
-# Folders in it are removed, so that all in it has to be of this script.
-if [ -n "$(ls -A "$out")" ]; then
-    if [ ! -f "$out/checks.tsv" ] ||
-        grep -Evq $'^[a-z]+\t(ok|FAILED)\t' "$out/checks.tsv"; then
-        die "$out is not empty and not of an earlier call; give another folder"
-    fi
+# library OPTION PATH: the path, absolute, of a file that is there.
+library()
+{
+    [ -n "$2" ] || return 0
+    [[ -f $2 && -r $2 ]] ||
+        die "$1 is \"$2\"; give a file that is there and can be read"
+    realpath -s "$2"
+}
+
+nccl=$(library --nccl "$nccl") || exit 2
+cublas=$(library --cublas "$cublas") || exit 2
+
+# ---- where ---------------------------------------------------------------
+
+[ -f "$1" ] || [ -d "$1" ] || die "$1 is not there; make dist makes a tarball"
+from=$(realpath "$1") && out=$(realpath -m "$2") || exit 2
+if [ -f "$from" ]; then
+    source=$(cksum < "$from") || exit 2
+else
+    source="folder $from"
 fi
 ranks=${3-}
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# shellcheck source=build-aux/several-gpus-out.sh
+. "$here/build-aux/several-gpus-out.sh"
+# shellcheck source=build-aux/several-gpus-parts.sh
+. "$here/build-aux/several-gpus-parts.sh"
+
 if [ -n "$given_build" ]; then
-    build=$(cd "$given_build" && pwd) || exit 2
+    build=$(realpath "$given_build") || exit 2
     tree=$from
+    [ -x "$build/gh-engine" ] ||
+        die "$build has no gh-engine; run make there, or leave out --build"
 else
-    work=${work:-build/several}
-    mkdir -p "$work" || exit 2
-    work=$(cd "$work" && pwd)
+    work=$(realpath -m "${work:-build/several}") || exit 2
     tree=$work/tree
     build=$work/build
+    [ -z "$builds" ] || [ -f "$from" ] || [ -x "$from/configure" ] ||
+        die "$from has no configure; run autoreconf -i there, or give the" \
+            "tarball of make dist"
 fi
+
+# apart PATH DIR: PATH is not in DIR, of which the script removes folders.
+apart()
+{
+    [[ $1/ != "$2"/* ]] ||
+        die "$1 is in $2, where folders are removed; give another folder"
+}
+
 for place in "$from" "$tree" "$build"; do
-    [[ $place/ != "$out"/* ]] ||
-        die "$place is in $out, where folders are removed; give another folder"
+    apart "$place" "$out"
 done
-[ -n "$pack" ] && pack=$(cd "$(dirname "$pack")" && pwd)/$(basename "$pack")
+if [ -n "$pack" ]; then
+    [ -d "$(dirname "$pack")" ] ||
+        die "--pack is \"$pack\"; there is no folder $(dirname "$pack")"
+    pack=$(realpath -m "$pack") || exit 2
+    [ ! -e "$pack" ] || [ -f "$pack" ] ||
+        die "--pack is \"$pack\", which is no file; give the name of one"
+    [ "$pack" != "$from" ] ||
+        die "--pack is the tarball; give the name of another file"
+    apart "$pack" "$out"
+fi
+if [ -z "$given_build" ]; then
+    for place in "$from" "$out" ${pack:+"$pack"}; do
+        apart "$place" "$tree"
+        apart "$place" "$build"
+    done
+    [ -f "$work/$mark" ] ||
+        [ -z "$(ls -d "$tree" "$build" 2> /dev/null)" ] ||
+        die "$work has a tree or a build that this script has not made; give" \
+            "another --work"
+fi
+if [ ! -f "$out/$mark" ] && [ -n "$(ls -A "$out" 2> /dev/null)" ]; then
+    die "$out is not empty and not of an earlier call; give another folder"
+fi
 jobs=$(nproc)
+is_brief=false
+[ -z "$brief" ] || is_brief=true
 
 # The GPUs that this process may use.
 count_gpus()
@@ -205,9 +270,6 @@ for name in sys.argv[1:]:
 EOF
 }
 
-[ ! -s "$out/ranks" ] || [ "$(cat "$out/ranks")" = "$ranks $driver" ] ||
-    die "$out has parts of other ranks or another driver; give another folder"
-
 if [ "$driver" = cuda ]; then
     nccl=${nccl:-$(find_library libnccl.so.2)}
     cublas=${cublas:-$(find_library libcublas.so.13 libcublas.so.12)}
@@ -217,126 +279,15 @@ fi
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1
 export NVSHMEM_DISABLE_NVLS=1 PYTHONDONTWRITEBYTECODE=1
 unset NCCL_MULTI_RANK_GPU_ENABLE NCCL_MAX_CTAS
-export out build tree work from ranks gpus driver brief nccl cublas jobs
-export given_build
-
-# ---- what the parts share: each runs in a shell of its own ----------------
-# shellcheck source=build-aux/several-gpus-parts.sh
-. "$here/build-aux/several-gpus-parts.sh"
-while read -r _ _ name; do
-    export -f "${name?}"
-done < <(declare -F)
+export out build tree work from source mark ranks gpus driver brief nccl cublas
+export here jobs given_build
 
 # ---- main ----------------------------------------------------------------
 
-declare -A result=() seconds=()
 good=0
 bad=0
 short=0 # of time
-
-write_summary()
-{
-    local part first=1
-
-    for part in $all_parts; do
-        [ -z "${result[$part]-}" ] ||
-            printf '%s\t%d\t%s\n' "$part" "${seconds[$part]}" \
-                "${result[$part]}"
-    done > "$out/parts.tsv"
-    {
-        printf '{"driver": "%s", "ranks": %s, "gpus": %s, "parts": [\n' \
-            "$driver" "$ranks" "$gpus"
-        for part in $all_parts; do
-            [ -n "${result[$part]-}" ] || continue
-            [ $first = 1 ] || printf ',\n'
-            first=0
-            printf '  {"part": "%s", "result": "%s", "seconds": %d, ' \
-                "$part" "${result[$part]}" "${seconds[$part]}"
-            printf '"passed": %d, "failed": %d}' \
-                "$(count ok "$part")" "$(count FAILED "$part")"
-        done
-        printf '\n]}\n'
-    } > "$out/summary.json"
-}
-
-# count WORD [PART]: checks that ended so.
-count()
-{
-    awk -F'\t' -v word="$1" -v part="${2-}" '
-        $2 == word && (part == "" || $1 == part) { n++ }
-        END { print n + 0 }' "$out/checks.tsv"
-}
-
-# What has missed a target of bench/README.md, or was not judged by it.
-missed()
-{
-    local part some="MISSED\|NOT bitwise\|targets not judged"
-
-    for part in $all_parts; do
-        [ ! -s "$out/$part/table.txt" ] ||
-            sed -n "s/^\(.*\($some\).*\)/  $part: \1/p" \
-                "$out/$part/table.txt" | tr -s ' ' | sed 's/^ /  /'
-    done
-}
-
-write_table()
-{
-    local part n passed=0 failed=0 skipped=0
-
-    {
-        printf '%-10s %-28s %7s  %s\n' part result seconds checks
-        for part in $all_parts; do
-            [[ -n ${result[$part]-} || " $parts " = *" $part "* ]] || continue
-            n=$(count ok "$part")
-            case ${result[$part]:-not begun} in
-            passed) passed=$((passed + 1)) ;;
-            failed*) failed=$((failed + 1)) ;;
-            *) skipped=$((skipped + 1)) ;;
-            esac
-            printf '%-10s %-28s %7d  %d of %d\n' "$part" \
-                "${result[$part]:-skipped: not begun}" \
-                "${seconds[$part]:-0}" "$n" \
-                $((n + $(count FAILED "$part")))
-        done
-        awk -F'\t' '$2 == "FAILED" { print "  FAILED " $1 ": " $3 }' \
-            "$out/checks.tsv"
-        missed
-        printf '%d parts: %d passed, %d failed, %d skipped; ' \
-            $((passed + failed + skipped)) $passed $failed $skipped
-        printf '%d checks passed, %d failed; %s ranks, driver %s\n' \
-            "$(count ok)" "$(count FAILED)" "$ranks" "$driver"
-    } > "$out/table.txt"
-}
-
-write_pack()
-{
-    [ -n "$pack" ] || return 0
-    tar czf "$pack.part" -C "$(dirname "$out")" "$(basename "$out")" &&
-        mv "$pack.part" "$pack"
-}
-
-# Takes the parts of earlier calls, less those that run now, of which nothing
-# is left.
-take_earlier()
-{
-    local part length said file
-
-    mkdir -p "$out/bench" || exit 2
-    echo "$ranks $driver" > "$out/ranks"
-    touch "$out/checks.tsv" "$out/parts.tsv"
-    for file in checks parts; do
-        awk -F'\t' -v parts=" $parts " '!index(parts, " " $1 " ")' \
-            "$out/$file.tsv" > "$out/$file.new" &&
-            mv "$out/$file.new" "$out/$file.tsv" || exit 2
-    done
-    for part in $parts; do
-        rm -rf "${out:?}/$part" "$out/$part.log"
-    done
-    while IFS=$'\t' read -r part length said; do
-        result[$part]=$said
-        seconds[$part]=$length
-    done < "$out/parts.tsv"
-}
+unwritten=0
 
 # kill_group LEADER: what a part has left behind.
 kill_group()
@@ -344,7 +295,7 @@ kill_group()
     kill -KILL -- "-$1" 2> /dev/null
 }
 
-# Runs a part; sets its result and seconds.
+# Runs a part; sets its result and seconds, and for this call $line and $took.
 run_part()
 {
     local most rc left=$((budget - SECONDS))
@@ -355,28 +306,48 @@ run_part()
     most=${limit[$part]}
     [ "$most" -le $left ] || most=$left
     if [ "$most" -lt $least ]; then
-        result[$part]="skipped: no time left"
-        seconds[$part]=0
+        line="skipped: no time left"
+        took=0
+        if [ -z "${result[$part]-}" ]; then
+            result[$part]=$line
+            seconds[$part]=0
+        fi
         short=$((short + 1))
         return
     fi
-    mkdir -p "$out/$part"
-    timeout -k 5 "$most" bash -uo pipefail -c "part_$part" \
-        > "$out/$part.log" 2>&1 < /dev/null &
-    child=$!
-    wait $child
+    drop "$part" && write_out && mkdir -p "$out/$part"
     rc=$?
-    kill_group $child # that of timeout
-    child=
-    rmdir "$out/$part" 2> /dev/null
-    seconds[$part]=$((SECONDS - began))
+    if [ $rc -eq 0 ]; then
+        (
+            for lock in "${locks[@]}"; do
+                exec {lock}>&-
+            done
+            exec timeout -k 5 "$most" bash -uo pipefail -c \
+                ". \"\$here/build-aux/several-gpus-parts.sh\"; part_$part"
+        ) > "$out/$part.log" 2>&1 < /dev/null &
+        child=$!
+        wait $child
+        rc=$?
+        kill_group $child # that of timeout
+        child=
+        rmdir "$out/$part" 2> /dev/null
+    fi
+    took=$((SECONDS - began))
+    seconds[$part]=$took
     case $rc in
     0) result[$part]=passed ;;
     77) result[$part]="skipped: $(tail -n 1 "$out/$part.log")" ;;
     124 | 137) result[$part]="failed: over $most s" ;;
     *) result[$part]="failed" ;;
     esac
-    [ "$(count FAILED "$part")" -eq 0 ] || result[$part]=failed
+    tally
+    [ $rc -ne 0 ] || [ -n "${counts["$part ok"]-}" ] ||
+        result[$part]="failed: no check"
+    [ -z "${counts["$part FAILED"]-}" ] || result[$part]=failed
+    [ "$part" != build ] || [ -x "$build/gh-engine" ] ||
+        [ "${result[build]}" != passed ] ||
+        result[build]="failed: no gh-engine"
+    line=${result[$part]}
 }
 
 # What runs is ended with all that it has started, and said.
@@ -390,39 +361,43 @@ cut_off()
         result[$part]="failed: cut off"
         seconds[$part]=$((SECONDS - began))
     fi
-    write_summary
-    write_table
+    write_out
     write_pack
-    cat "$out/table.txt"
+    echo "$table"
     exit 130
 }
 
 child=
-take_earlier
+if [ -z "$given_build" ]; then
+    mkdir -p "$work" || exit 2
+    lock "$work"
+    [ -n "$builds" ] || is_built ||
+        die "$work has no whole build of $from; run the part build too, or" \
+            "give another --work"
+fi
+take_out
 trap cut_off INT TERM HUP QUIT
 trap : PIPE # whoever reads what it says may go; parts have the default
 for one in $parts; do
     run_part "$one"
-    if [ "$one" = build ] && [ ! -x "$build/gh-engine" ] &&
-        [ "${result[build]}" = passed ]; then
-        result[build]="failed: no gh-engine"
-    fi
-    write_summary
-    write_table
+    write_out
     write_pack
-    printf '%-10s %-28s %4d s\n' "$one" "${result[$one]}" "${seconds[$one]}"
-    case ${result[$one]} in
+    printf '%-10s %-28s %4d s\n' "$one" "$line" $took
+    case $line in
     failed*)
         bad=$((bad + 1))
-        tail -n 12 "$out/$one.log" | sed 's/^/    /'
+        [ ! -f "$out/$one.log" ] || tail -n 12 "$out/$one.log" | sed 's/^/    /'
         ;;
     passed) good=$((good + 1)) ;;
     esac
-    if [ "$one" = build ] && [ ! -x "$build/gh-engine" ]; then
-        break
+    if [ "$one" = build ]; then
+        [ -x "$build/gh-engine" ] || break
+        # What is there was built of something else.
+        [[ $line != skipped* ]] || [ -n "$given_build" ] || is_built || break
     fi
 done
 echo
-cat "$out/table.txt"
+echo "$table"
+[ $unwritten -eq 0 ] || exit 1
 [ $bad -gt 0 ] || [ $short -eq 0 ] || exit 3
 [ $bad -eq 0 ] && [ $good -gt 0 ]

@@ -5,6 +5,7 @@
 . "${srcdir:?}/tests/tap/tap.sh"
 scratch
 have bash || skip_all "there is no bash"
+have flock || skip_all "there is no flock"
 script=$srcdir/build-aux/several-gpus.sh
 unset CUDA_VISIBLE_DEVICES
 
@@ -26,11 +27,21 @@ says()
 
 # ---- the software device ---------------------------------------------------
 
+# What changes programs, and what the script itself calls so.
+several_elsewhere()
+{
+    export GRAPHHOOKS_ENABLE=0 GRAPHHOOKS_OVERLAP=off SOFTCUDA_FAIL=9
+    export SECONDS=5000 threads=1 limit=1 CDPATH=/
+    several "$@"
+    unset GRAPHHOOKS_ENABLE GRAPHHOOKS_OVERLAP SOFTCUDA_FAIL
+    unset SECONDS threads limit CDPATH
+}
+
 out=$scratch/out
-several --driver soft --brief --build "$builddir" --pack "$scratch/pack.tar.gz" \
-    "$srcdir" "$out" 2
+several_elsewhere --driver soft --brief --build "$builddir" \
+    --pack "$scratch/pack.tar.gz" "$srcdir" "$out" 2
 [ $status -eq 0 ]
-ok $? "every part passes on two ranks"
+ok $? "every part passes on two ranks, whatever the caller's environment"
 [ $status -eq 0 ] || diag < "$scratch/said"
 says '^14 parts: 13 passed, 0 failed, 1 skipped; 44 checks passed, 0 failed; 2 ranks, driver soft$' \
     "all parts are counted, and their checks"
@@ -50,6 +61,8 @@ with open(os.path.join(out, "summary.json"), encoding="utf-8") as file:
     summary = json.load(file)
 if len(summary["parts"]) != 14 or summary["ranks"] != 2:
     sys.exit("summary.json lacks parts")
+if not summary["brief"] or not summary["cksum"].startswith("folder /"):
+    sys.exit("summary.json does not say what it is of")
 paths = glob.glob(os.path.join(out, "*", "*.json"))
 for path in paths:
     with open(path, encoding="utf-8") as file:
@@ -83,8 +96,9 @@ ok $? "and learn the same by NCCL and by copies"
 
 # ---- parts that fail -------------------------------------------------------
 
+echo none > "$scratch/libnccl.so"
 several --driver soft --brief --build "$builddir" \
-    --parts scale,beside,ep,build,ep --nccl /nowhere/libnccl.so "$srcdir" "$out" 2
+    --parts scale,beside,ep,build,ep --nccl "$scratch/libnccl.so" "$srcdir" "$out" 2
 [ $status -eq 1 ]
 ok $? "without NCCL the run fails"
 says '^ep failed [0-9]* 0 of [1-9]' "where NCCL is needed"
@@ -115,7 +129,11 @@ cat > "$fake/gh-engine" << 'EOF'
 echo "multicast $NCCL_NVLS_ENABLE, ctas ${NCCL_MAX_CTAS-free}, with $*"
 while [ "$1" != --json ]; do shift; done
 {
-    cat "${0%/*}/modes"
+    printf '"modes": [\n'
+    case $* in
+    *'exchange nccl'*) sed 's/: "copy"/: "nccl"/' "${0%/*}/modes" ;;
+    *) cat "${0%/*}/modes" ;;
+    esac
     printf '"bitwise_equal": %s}\n' "$(cat "${0%/*}/equal")"
 } > "$2"
 while [ $# -gt 0 ]; do
@@ -124,13 +142,19 @@ while [ $# -gt 0 ]; do
 done
 EOF
 
-# modes N [LOSS]: that the engine reports.
+# modes NAMES [LOSS [REPLAYS [EXCHANGE [NCCL [ORDER]]]]]: that the engine reports.
 modes()
 {
-    for _ in $(seq "$1"); do
-        printf '"loss": [5.5, %s],\n"weights_hash": "1",\n' "${2-5e-1}"
+    for name in $(echo "$1" | tr ',' ' '); do
+        printf '"name": "%s",\n"loss": [5.5, %s],\n"weights_hash": "1",\n' \
+            "$name" "${2-5e-1}"
+        printf '"exchange": "%s",\n"exchange_copy_bytes": 9,\n' "${4-copy}"
+        printf '"exchange_nccl_bytes": %s,\n"order": %s,\n' "${5-9}" "${6-1}"
+        printf '"replays": %s,\n' "${3-7}"
     done > "$fake/modes"
 }
+all_modes=eager,overlap,overlap+graph,overlap+graph+delay-wgrad
+all_modes=$all_modes,overlap+graph+offload+delay
 
 cat > "$fake/bench/exchange" << 'EOF'
 #!/bin/sh
@@ -148,14 +172,14 @@ pretend()
 {
     parts=$1
     shift
-    NCCL_NVLS_ENABLE=1 NCCL_MAX_CTAS=8 several --build "$fake" \
+    NCCL_NVLS_ENABLE=1 NCCL_MAX_CTAS=8 several --build "$fake" --brief \
         --nccl "$fake/libnccl.so" --parts "$parts" "$@" "$tree" "$out"
 }
 
 : > "$fake/libnccl.so"
 echo true > "$fake/equal"
-modes 5
-pretend build,machine,uneven --brief
+modes "$all_modes"
+pretend build,machine,uneven
 [ $status -eq 0 ]
 ok $? "as many ranks as there are GPUs"
 says '^3 parts: 3 passed, .*; 2 ranks, driver cuda$' "all of them on CUDA"
@@ -163,7 +187,7 @@ grep -q "^multicast 0, ctas free, with .* --processes --nccl $fake/libnccl.so" \
     "$out/uneven/moe--uneven--order-auto--exchange-copy.txt"
 ok $? "multicast is off, NCCL is not held back, and ranks are processes"
 echo false > "$fake/equal"
-modes 2
+modes eager,overlap+graph
 echo '"ranks": 2, "devices": 1, "nccl": 23007,' > "$fake/bench/measured"
 pretend build,trace,exchange,machine
 [ $status -eq 1 ]
@@ -174,29 +198,37 @@ says '^ FAILED exchange: .*each of 2 ranks has a device of its own$' \
 says '^machine passed' "and the next part runs"
 grep -q '"part": "trace", "result": "failed"' "$out/summary.json"
 ok $? "as summary.json says"
-pretend machine,trace --budget 5
-says '^trace skipped: no time left 0' "a part that would have no time is skipped"
+pretend machine,tokens,trace --budget 5
+says '^tokens skipped: no time left 0' "a part that would have no time is skipped"
 [ $status -eq 3 ]
 ok $? "and the status says so"
 says '^uneven passed' "parts of earlier calls stay"
+says '^ FAILED trace: trace: bitwise equal' "as do those that did not begin again"
 
-# engine_fails WHY: by what the fake engine reports.
+# engine_fails CHECK NAME: by what the fake engine reports.
 engine_fails()
 {
     pretend trace
     [ $status -eq 1 ]
-    ok $? "$1"
-    says '^ FAILED trace: trace: bitwise equal (status 0)$' "and is named"
+    held=$?
+    says "^ FAILED trace: trace: $1" "$2"
+    ok $held "and fails a run"
 }
 
 echo true > "$fake/equal"
 pretend trace
 says '^ FAILED trace: there is a timeline' "an empty timeline is no timeline"
-modes 1
-engine_fails "a mode that was not compared fails a run"
-modes 2 null
-engine_fails "a loss that is no number fails a run"
-modes 2
+modes eager
+engine_fails 'modes are "eager"$' "a mode that was not compared is said"
+modes eager,overlap+graph null
+engine_fails 'eager: no losses$' "as is a loss that is no number"
+modes eager,overlap+graph 5 0
+engine_fails 'overlap+graph: nothing was replayed$' "as are graphs without use"
+modes eager,overlap+graph 5 7 nccl
+engine_fails 'eager: no exchange by copy$' "as is an exchange of another kind"
+modes eager,overlap+graph 5 7 copy 9 0
+engine_fails 'overlap+graph: the order is not auto$' "as is another order"
+modes eager,overlap+graph
 
 # bench_fails CHECK NAME: by what the fake bench has measured.
 bench_fails()
@@ -228,6 +260,8 @@ bench_fails '.*copies and NCCL are measured' "as is a bench without NCCL's rate"
 measured 23007 null copy nccl
 bench_fails '.*the same numbers by' "as are numbers that were not compared"
 if have python3; then
+    whole=$out
+    out=$scratch/tabled
     tree=$scratch/tree
     mkdir -p "$tree/bench"
     measured 23007 true copy nccl
@@ -239,6 +273,7 @@ if have python3; then
     echo 'raise KeyError("bytes")' > "$tree/bench/table.py"
     bench_fails 'bench/table.py reads it (status 1)' "a table that breaks is said"
     tree=$srcdir
+    out=$whole
 else
     skip "no python3 for tables"
 fi
@@ -254,25 +289,87 @@ EOF
 chmod +x "$fake/tests/nccl/collectives.t"
 points=$fake/tests/nccl/collectives.t.points
 printf 'ok 1 - a\nok 2 # SKIP b\n1..2\n' > "$points"
-pretend nccl --brief
+pretend nccl
 [ $status -eq 0 ] && grep -q ': 1 points, 1 skipped, status 0$' "$out/checks.tsv"
 ok $? "points that are skipped are counted apart"
 printf 'ok 1 # SKIP b\n1..1\n' > "$points"
-pretend nccl --brief
+pretend nccl
 [ $status -eq 1 ]
 ok $? "a program that skips all of its points fails"
 printf 'ok 1 - a\n1..2\n' > "$points"
-pretend nccl --brief
+pretend nccl
 [ $status -eq 1 ]
 ok $? "as does one that says fewer than it planned"
 
-# A stamp of the same tarball, and no programs.
-touch "$scratch/tarball"
+# A lock as another call has.
+(
+    exec 9>> "$out/graphhooks-several"
+    flock 9
+    : > "$scratch/locked"
+    exec sleep 30
+) &
+holder=$!
+until [ -e "$scratch/locked" ]; do sleep 0.05; done
+pretend build
+[ $status -eq 2 ]
+ok $? "a second call in one folder is refused"
+says 'another call works in' "which it says"
+kill $holder
+wait $holder 2> /dev/null
+
+# A disk that is full: files of over a kilobyte cannot be written.
+full=$scratch/full
+mkdir "$full"
+cp "$out/graphhooks-several" "$full"
+for n in $(seq 40); do
+    printf 'banks\tok\t%s, a check of an earlier call\n' "$n"
+done > "$full/checks.tsv"
+(
+    trap '' XFSZ
+    ulimit -f 2
+    bash "$script" --build "$fake" --nccl "$fake/libnccl.so" --brief \
+        --parts build "$srcdir" "$full" > "$scratch/said" 2> /dev/null
+)
+[ $? -eq 1 ]
+ok $? "checks that cannot be written down fail a run"
+says '^build failed [0-9]* 0 of 0' "and their part"
+mkdir "$out/table.txt.new"
+pretend build
+[ $status -eq 1 ]
+ok $? "as does a table that cannot be written"
+says '^build passed' "which is said in any case"
+rmdir "$out/table.txt.new"
+mkdir "$scratch/pack.part"
+pretend build --pack "$scratch/pack"
+[ $status -eq 1 ] && grep -q 'pack cannot be written' "$scratch/said"
+ok $? "as does a pack that cannot"
+
+# Times that a part leaves and then fails.
+cat > "$fake/bench/overlap" << 'EOF'
+#!/bin/sh
+while [ "$1" != --costs ]; do shift; done
+echo times > "$2"
+exit 1
+EOF
+printf '#!/bin/sh\n' > "$fake/bench/scale"
+chmod +x "$fake/bench/overlap" "$fake/bench/scale"
+: > "$out/bench/overlap.json"
+pretend overlap,scale
+says '^scale skipped: overlap has not passed' "times of a part that failed are not used"
+[ -s "$out/bench/overlap.costs" ] && [ ! -e "$out/bench/overlap.json" ]
+ok $? "and what it measured before is gone"
+
+# A build whole of the same tarball by its mark, and no programs.
+: > "$scratch/tarball"
 mkdir -p "$scratch/kept/build"
-cksum < "$scratch/tarball" > "$scratch/kept/stamp"
-several --work "$scratch/kept" --parts build,ep "$scratch/tarball" \
-    "$scratch/stamped"
+cksum < "$scratch/tarball" > "$scratch/kept/graphhooks-several"
+several --driver soft --work "$scratch/kept" --parts build,ep \
+    "$scratch/tarball" "$scratch/stamped"
 says '^ FAILED build: .*tarball unpacks' "a build without programs is made anew"
+says '^ep skipped: not begun' "and nothing runs without them"
+grep -q '"part": "ep", "result": "skipped: not begun"' \
+    "$scratch/stamped/summary.json"
+ok $? "as summary.json says too"
 
 # A process that a part has left, and that is deaf to TERM.
 cat > "$fake/gh-engine" << 'EOF'
@@ -295,8 +392,8 @@ ok $? "and a run in which nothing passed has not passed"
 
 # Cut off while an engine runs.
 printf '#!/bin/sh\necho begins; sleep 30\n' > "$fake/gh-engine"
-bash "$script" --build "$fake" --nccl "$fake/libnccl.so" \
-    --parts build,tokens,trace "$srcdir" "$out" > "$scratch/said" 2>&1 &
+bash "$script" --build "$fake" --nccl "$fake/libnccl.so" --brief \
+    --parts build,tokens,beside "$srcdir" "$out" > "$scratch/said" 2>&1 &
 pid=$!
 tries=0
 until [ -s "$out/tokens/dynamic.txt" ] || [ $tries -ge 100 ]; do
@@ -310,7 +407,7 @@ wait $pid
 ok $? "a run that is cut off ends at once"
 says '^tokens failed: cut off' "says where"
 says '^build passed' "and keeps what was done"
-says '^trace skipped: not begun' "and what was not"
+says '^beside skipped: not begun' "and what was not"
 
 # ---- what is refused -------------------------------------------------------
 
@@ -329,21 +426,43 @@ refused()
 refused '^several-gpus.sh - everything' "$srcdir"
 refused 'give cuda or soft' --driver hip "$srcdir" "$out"
 refused 'no part banka' --parts build,banka "$srcdir" "$out"
+refused 'no part \*' --parts '*' "$srcdir" "$out"
+refused '--parts names none' --parts , "$srcdir" "$out"
 refused 'give seconds' --budget 0 "$srcdir" "$out"
 refused 'such as ep=60' --limit ep "$srcdir" "$out"
 refused 'such as ep=60' --limit es=4 "$srcdir" "$out"
 refused 'is no option' --device 3 "$srcdir" "$out"
 refused 'needs a value' --work
+refused 'give options first' "$srcdir" "$out" --brief
 refused 'make dist makes a tarball' "$scratch/none.tar.gz" "$out"
 refused 'there is no folder' --pack "$scratch/none/pack.tar.gz" "$srcdir" "$out"
-mkdir -p "$scratch/mine/build"
-refused 'not of an earlier call' "$srcdir" "$scratch/mine"
+refused 'which is no file' --pack "$scratch/full" "$srcdir" "$out"
+refused 'is the tarball' --pack "$scratch/tarball" "$scratch/tarball" "$out"
+refused 'where folders are removed' --pack "$out/pack" "$srcdir" "$out"
+refused 'can be read' --nccl /nowhere/libnccl.so "$srcdir" "$out"
+refused 'can be read' --cublas "$scratch" "$srcdir" "$out"
+refused 'has no gh-engine' --build "$scratch/full" "$srcdir" "$out"
+mkdir -p "$scratch/mine/build" "$scratch/plain"
+refused 'has no configure' --work "$scratch/kept" "$scratch/plain" "$out"
+: > "$scratch/mine/checks.tsv"
+refused 'not of an earlier call' --build "$fake" --parts machine "$srcdir" "$scratch/mine"
+refused 'has not made' --work "$scratch/mine" "$scratch/tarball" "$out"
 [ -d "$scratch/mine/build" ]
 ok $? "and what is there stays"
-refused 'where folders are removed' --build "$out/bench" "$srcdir" "$out"
-refused 'has parts of other ranks or another driver' --driver soft "$srcdir" "$out"
-refused '3 ranks and 2 GPUs; each' "$srcdir" "$out" 3
-refused '1 ranks; there are 2 GPUs' "$srcdir" "$out" 1
-refused '9 ranks; there are 9' --driver soft "$srcdir" "$out" 9
+refused 'no whole build of' --driver soft --work "$scratch/kept" --parts ep \
+    "$scratch/tarball" "$scratch/new"
+[ ! -e "$scratch/new" ]
+ok $? "and leaves no results"
+ln -s "$scratch/kept/build" "$scratch/link"
+refused 'where folders are removed' --work "$scratch/kept" "$scratch/tarball" \
+    "$scratch/link/out"
+mkdir -p "$out/bench/build"
+refused 'where folders are removed' --build "$fake" --parts machine "$out/bench" "$out"
+refused 'parts with driver "cuda"' --driver soft --build "$fake" --parts machine "$srcdir" "$out"
+refused 'parts with brief "true"' --build "$fake" --parts machine "$srcdir" "$out"
+refused 'parts with cksum' --build "$fake" --parts machine --brief "$scratch/tarball" "$out"
+refused '3 ranks and 2 GPUs; each' --build "$fake" --parts machine "$srcdir" "$out" 3
+refused '1 ranks; there are 2 GPUs' --build "$fake" --parts machine "$srcdir" "$out" 1
+refused '9 ranks; there are 9' --driver soft --build "$fake" --parts machine "$srcdir" "$out" 9
 
 done_testing
