@@ -202,4 +202,16 @@ for warmup in 1 2; do
 $said sentences say so, and the numbers are eager's"
 done
 
+# What a graph hands to the next pass is where that graph has it, also after a
+# longer sequence ran eagerly with its own elsewhere.
+lengths="--layers 1 --lengths 16,40 --microbatches 1,3 --granularity part"
+# shellcheck disable=SC2086 # words
+GRAPHHOOKS_LOG=info "$builddir/gh-engine" --driver "$driver" --quiet \
+    --hidden 16 --heads 2 --batch 1 --steps 4 --in-flight 1 $lengths \
+    --compare eager,graph+offload > "$scratch/log" 2>&1
+grep -q '^bitwise equal: yes' "$scratch/log" &&
+    grep -q 'bank 2 .* runs eagerly .* warmup step' "$scratch/log" &&
+    ! grep -q 'bank 1 .* runs eagerly' "$scratch/log"
+ok $? "a shorter length is replayed after a longer one has run eagerly"
+
 done_testing

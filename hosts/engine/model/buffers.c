@@ -227,6 +227,17 @@ static void place_also(struct set *set, float **at, float **also)
     }
 }
 
+void set_place_out(const struct set *set, int part, float *out)
+{
+    float **const at = &set->parts[part].out;
+
+    for (int i = 0; i < set->n_saved; i++) {
+        if (set->saved[i].at == at || set->saved[i].also == at) {
+            saved_place(&set->saved[i], out);
+        }
+    }
+}
+
 static void cut_part(struct set *set, const struct model *model,
                      struct cutter *cutter, int i)
 {

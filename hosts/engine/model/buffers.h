@@ -168,6 +168,10 @@ static inline float *set_part_out(const struct set *set, int part)
     return set->parts[part].out;
 }
 
+/* Points the set to what a part has written, if that is offloaded.  Other
+ * results are always at the same address. */
+void set_place_out(const struct set *set, int part, float *out);
+
 /* Each part has its own: a run of parts, whatever its length, never overwrites
  * the gradient that it was given, and so can be run again. */
 static inline float *set_part_gradient(const struct set *set, int part)

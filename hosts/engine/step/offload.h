@@ -2,7 +2,8 @@
  * offload.h - gives what parts keep for their backward to the library.
  *
  * Sets have no memory for it.  Before each part the library says where it is,
- * and the set's pointers are set to that.
+ * and the set's pointers are set to that.  A replay runs no parts: passes.c
+ * then sets the pointer to what the next pass reads.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -103,6 +103,22 @@ static int run_parts(struct host *host, const struct pass *pass,
     return trainer->dev->code == CUDA_SUCCESS && !host->hook_failed ? 0 : -1;
 }
 
+/* Takes the result of a replay.  The graph writes offloaded tensors where they
+ * were in its recording, and since then the set may have been pointed to where
+ * they are for a shape that runs eagerly. */
+static const float *take_replayed(const struct host *host,
+                                  const struct pass *pass,
+                                  const gh_decision *decision)
+{
+    float *result = decision->outputs[0].address;
+
+    if (pass->direction == GH_FORWARD) {
+        set_place_out(host->trainer->flights[pass->microbatch].set,
+                      pass->segment->last, result);
+    }
+    return result;
+}
+
 enum attempt {
     PASS_DONE,
     PASS_AGAIN,
@@ -187,7 +203,7 @@ static enum attempt attempt_pass(struct host *host, struct pass *pass,
     }
 
     if (decision.action == GH_ACTION_REPLAYED) {
-        *result_p = decision.outputs[0].address;
+        *result_p = take_replayed(host, pass, &decision);
     } else {
         if (run_parts(host, pass, &decision) != 0) {
             return recover(host, &decision);
