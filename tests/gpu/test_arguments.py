@@ -546,6 +546,24 @@ def test_equal_values_that_are_told_apart_are_other_constants(pair, grain,
         run.attached.explain()
 
 
+class Unlimited(Block):
+    def forward(self, x, limit):
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_a_number_that_does_not_equal_itself_is_a_constant(pair, grain):
+    class Given(Model):
+        def run_layers(self, x):
+            for layer in self.layers:
+                x = layer(x, float("nan"))
+            return x
+
+    run = pair(lambda r: r.steps([1] * 4), grain=grain, make=Unlimited,
+               model=Given)
+    assert "input" not in run.attached.stats()["eager_calls"]
+
+
 class Complex(nn.Module):
     def __init__(self):
         super().__init__()

@@ -214,8 +214,9 @@ def matches(shape, value, sources) -> bool:
     if kind is Place:
         return sources[shape.source][shape.index] is value
     if kind is not _Form:
-        return type(value) is kind and shape == value and (
-            kind not in _SIGNED or str(shape) == str(value))
+        return type(value) is kind and (
+            shape == value if kind not in _SIGNED  # -0.0 is not 0.0,
+            else str(shape) == str(value))  # and NaN is NaN
     if type(value) is not shape.kind:
         return False
     parts = _parts(value)
