@@ -482,6 +482,24 @@ def test_both_modes_without_gradients_share_graphs(pair, grain):
     assert of(run)["recordings"] == SEGMENTS[grain]
 
 
+@GRAIN
+def test_gradients_that_inference_mode_moves_can_be_written(pair, grain):
+    """It records where the training has outputs and gradients, and replays
+    between a backward and what is done to gradients."""
+    def train(run):
+        for count in (1, 1, 1, 2, 2):
+            run.zero()
+            run.backward(count)
+            evaluate(run, 32, 32, mode=torch.inference_mode)
+            for p in run.model.parameters():
+                p.grad.mul_(0.5)
+            run.optimizer.step()
+
+    run = pair(train, grain=grain, eval=True)
+    assert of(run)["replays"] > 0
+    assert run.attached.stats()["eager_calls"]["gradients_moved"] > 0
+
+
 @WHOLES
 def test_a_result_of_inference_mode_can_be_trained_on(runs, grain):
     run = runs(grain=grain, model=Bare, eval=True)

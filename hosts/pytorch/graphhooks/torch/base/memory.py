@@ -21,6 +21,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import weakref
 
@@ -74,6 +75,15 @@ def is_dense(t: torch.Tensor) -> bool:
     return (t.is_contiguous()
             or torch.ops.aten.is_non_overlapping_and_dense(t)) \
         and not t.is_neg()
+
+
+@contextlib.contextmanager
+def versioned():
+    """Tensors that are made have versions, also for who evaluates in inference
+    mode.  Not around the begin or the end of a capture: what was on is put back
+    at the end."""
+    with torch.inference_mode(False), torch.no_grad():
+        yield
 
 
 class Pool:

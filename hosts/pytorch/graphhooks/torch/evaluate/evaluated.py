@@ -13,6 +13,7 @@ from torch.cuda import is_current_stream_capturing as is_capturing
 
 from ... import _abi
 from ..base import private, tree
+from ..base.memory import versioned
 from ..base.private import current_device, is_transformed, keeps_parametrized
 from ..guard.attributes import Attributes
 from ..guard.draws import HostNumbers
@@ -207,7 +208,7 @@ class Evaluated(Called):
                 else self.settings[number]
             numbers = HostNumbers(owner.captures.generators,
                                   settings.generators)
-            with _versioned():
+            with versioned():
                 instance.inputs = recording.static(self, read)
                 for inside, outside in zip(instance.inputs, tensors):
                     inside.requires_grad_(outside.requires_grad)
@@ -241,7 +242,7 @@ class Evaluated(Called):
         contents = recording.contents(args, kwargs)
         versions = [*map(private.version, instance.inputs)]
         results = recording.Results(instance)
-        with _versioned(), _quiet(self.draws):
+        with versioned(), _quiet(self.draws):
             self.chain.run(instance.signature, args, kwargs, instance.inputs,
                            results.note)
         if versions != [*map(private.version, instance.inputs)]:
@@ -265,15 +266,6 @@ class Evaluated(Called):
             settings.settle("it")
         instance.live = results.tensors
         return results.last
-
-
-@contextlib.contextmanager
-def _versioned():
-    """Tensors that are made have versions, also for who evaluates in inference
-    mode.  Not around the begin or the end of a capture: what was on is put back
-    at the end."""
-    with torch.inference_mode(False), torch.no_grad():
-        yield
 
 
 @contextlib.contextmanager

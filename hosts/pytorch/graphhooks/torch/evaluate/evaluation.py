@@ -24,6 +24,7 @@ from torch import is_inference_mode_enabled
 
 from ...errors import Error
 from ...services import host_services
+from ..base.memory import versioned
 from ..base.private import raw_stream, version
 from ..record.flights import Twins
 from ..record.owner import Owner
@@ -180,16 +181,18 @@ class Evaluation(Owner):
 
     def make_way(self, serial: int) -> None:
         """Before a graph runs: no gradients are where it writes."""
-        self.training.make_way(serial, NO_BANK)
+        with versioned():
+            self.training.make_way(serial, NO_BANK)
 
     def _flight(self, recording) -> tuple:
         """As the training's."""
         training = self.training
-        if any(s.parameters.are_written_for_others(NO_BANK)
-               for s in training.segments):
-            training.move_gradients_out()
         bank = self.banks.declared[recording.bank]
-        training.pools.hold(bank, SLOT)
+        with versioned():
+            if any(s.parameters.are_written_for_others(NO_BANK)
+                   for s in training.segments):
+                training.move_gradients_out()
+            training.pools.hold(bank, SLOT)
         return training.pools.flight(bank, SLOT, self.forward())
 
     # ---- what goes from one module to the next --------------------------
@@ -214,7 +217,7 @@ class Evaluation(Owner):
         self._stream, self.was_here = raw_stream(self.device), True
         if is_inference_mode_enabled():
             # Those of that mode have no version.
-            with torch.inference_mode(False), torch.no_grad():
+            with versioned():
                 copies = [o.clone() for o in instance.outputs]
         else:
             copies = [o.clone() for o in instance.outputs]
