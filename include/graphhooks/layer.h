@@ -268,7 +268,8 @@ GH_API gh_status gh_layer_exit(gh_session *session, const gh_pass *pass,
  * it has invalidated the capture, which the log says, or if its bank has other
  * ranks: then it does on all of them.
  *
- * @return GH_OK, also when no pass is open; GH_ERR_INVALID.
+ * @return GH_OK, also when no pass is open; GH_ERR_STATE when called from a
+ *         host service; GH_ERR_INVALID.
  * Blocks: never, except that a recording in a bank with other ranks waits for
  * them.  Since: 0.1.
  */

@@ -67,7 +67,12 @@ typedef struct gh_ranks {
      * if a rank does not come.  The first call brings two words by which the
      * ranks find out which of them are threads of one process.  It may be
      * called while the session captures a stream, on the capturing thread, so
-     * it makes no CUDA call that a capture forbids; gloo and MPI make none. */
+     * it makes no CUDA call that a capture forbids; gloo and MPI make none.
+     *
+     * The library does not know the communicators of such a host.  Operations
+     * of one that fails end, with numbers that are wrong: ask each by
+     * ncclCommGetAsyncError before you use what a step has computed, and call
+     * gh_ranks_abort() where it has failed. */
     void *user;
     gh_status (*gather)(void *user, uint32_t bank, const uint64_t *mine,
                         uint64_t *all, uint32_t n);
@@ -130,7 +135,8 @@ GH_API gh_status gh_ranks_clear(gh_session *session, uint32_t bank,
  * @param stream  of the session's context; NULL: the legacy default stream
  *
  * @return GH_OK when all work issued there has ended; GH_ERR_RANKS when it has
- *         not in time, or a communicator has failed; GH_ERR_STATE when the
+ *         not in time, or a communicator that was lent has failed (gh_ranks);
+ *         GH_ERR_STATE when the
  *         stream is being captured, or a pass is open; GH_ERR_INVALID;
  *         GH_ERR_DEVICE; GH_ERR_NO_DRIVER.
  * Blocks: until the work that was issued before the call has ended.

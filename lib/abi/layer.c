@@ -321,10 +321,7 @@ gh_status gh_layer_cancel(gh_session *session, gh_error *err)
 {
     gh_status status = gh_session_check(session, "gh_layer_cancel", err);
 
-    if (status == GH_OK) {
-        gh_capture_cancel(session->capture);
-    }
-    return status;
+    return status == GH_OK ? gh_capture_cancel(session->capture, err) : status;
 }
 
 /* For calls that are legal only between passes. */

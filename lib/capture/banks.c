@@ -10,6 +10,7 @@
 #include "capture/state.h"
 
 #include "base/error.h"
+#include "capture/services.h"
 #include "trace/trace.h"
 
 gh_status gh_capture_add_bank(struct gh_capture *c, const gh_bank_desc *desc,
@@ -98,6 +99,7 @@ static struct gh_bank *least_recently_used(const struct gh_capture *c)
 static void evict(struct gh_capture *c, struct gh_bank *bank)
 {
     struct gh_device_before before = gh_device_enter(c->dev);
+    const struct gh_served served = gh_serve_begin(c);
     uint32_t n = 0;
     void **objects = gh_aux_give_up(c, bank, &n);
 
@@ -106,6 +108,7 @@ static void evict(struct gh_capture *c, struct gh_bank *bank)
                 "GRAPHHOOKS_MAX_BANKS is %u",
                 gh_bank_describe(bank).text, bank->n_graphs, c->banks.most);
     gh_banks_evict(&c->banks, bank, objects, n);
+    gh_serve_end(c, served);
     gh_device_leave(c->dev, before);
 }
 
@@ -115,7 +118,7 @@ static gh_reason admit(struct gh_capture *c, struct gh_bank *bank)
 {
     struct gh_bank *least;
 
-    gh_retired_poll(&c->banks.retired, &c->memory);
+    gh_services_poll(c);
     if (c->banks.n_admitted >= c->banks.most) {
         least = least_recently_used(c);
         if (least == NULL) {

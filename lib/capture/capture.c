@@ -143,6 +143,7 @@ static void destroy_device_objects(struct gh_capture *c)
 {
     struct gh_device_before before = gh_device_enter(c->dev);
 
+    c->serving = true; /* for good */
     gh_ranks_rest(c);
     gh_streams_quiesce(&c->streams);
     gh_packed_free(c);
@@ -168,7 +169,7 @@ void gh_capture_destroy(struct gh_capture *c)
     if (c == NULL) {
         return;
     }
-    gh_capture_cancel(c);
+    (void)gh_capture_cancel(c, NULL);
     gh_say_closed(c);
     if (c->dev != NULL) {
         destroy_device_objects(c);
@@ -258,7 +259,7 @@ gh_status gh_capture_end_step(struct gh_capture *c, gh_error *err)
     cut_flights(c);
     gh_packed_end_step(c);
     if (c->dev != NULL) {
-        gh_retired_poll(&c->banks.retired, &c->memory);
+        gh_services_poll(c);
     }
     if (held != 0) {
         gh_log_line(c->options.log, GH_LOG_INFO,

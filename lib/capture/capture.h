@@ -79,7 +79,7 @@ gh_status gh_capture_enter(struct gh_capture *capture, const gh_pass *pass,
 bool gh_capture_ends_replayed(struct gh_capture *capture, const gh_pass *pass);
 gh_status gh_capture_exit(struct gh_capture *capture, const gh_pass *pass,
                           gh_error *err);
-void gh_capture_cancel(struct gh_capture *capture);
+gh_status gh_capture_cancel(struct gh_capture *capture, gh_error *err);
 
 /* Finds what a pass has left under a name. */
 gh_status gh_capture_find(const struct gh_capture *capture,

@@ -12,6 +12,7 @@
 #include "capture/ranks.h"
 #include "capture/record.h"
 #include "capture/replay.h"
+#include "capture/services.h"
 
 gh_status gh_decide_alike(struct gh_capture *c, gh_action action, bool *alike_p,
                           gh_error *err)
@@ -61,14 +62,14 @@ static gh_reason may_record(const struct gh_capture *c)
  * in a recording, these read memory that goes with the graph. */
 static void clear_from(struct gh_capture *c, const gh_pass *pass)
 {
-    gh_bank_clear(c->open.bank, c->open.entry);
+    gh_services_clear(c, c->open.bank, c->open.entry);
     for (gh_direction d = pass->direction + 1; d < GH_DIRECTIONS; d++) {
         for (uint32_t v = 0; v < GH_VARIANTS; v++) {
             struct gh_entry *entry =
                 gh_bank_at(c->open.bank, pass->segment, d, v, c->open.slot);
 
             if (entry->state == GH_ENTRY_READY) {
-                gh_bank_clear(c->open.bank, entry);
+                gh_services_clear(c, c->open.bank, entry);
             }
         }
     }

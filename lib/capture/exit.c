@@ -151,10 +151,15 @@ gh_status gh_capture_exit(struct gh_capture *c, const gh_pass *pass,
     return close_pass(c, pass, err);
 }
 
-void gh_capture_cancel(struct gh_capture *c)
+gh_status gh_capture_cancel(struct gh_capture *c, gh_error *err)
 {
-    if (!c->open.active || c->serving) {
-        return;
+    if (c->serving) {
+        return gh_fail(err, GH_ERR_STATE,
+                       "gh_layer_cancel: called from a service of the host's: "
+                       "call hooks where the library has returned");
+    }
+    if (!c->open.active) {
+        return GH_OK;
     }
     if (c->open.action == GH_ACTION_RECORD) {
         gh_record_drop(c);
@@ -166,4 +171,5 @@ void gh_capture_cancel(struct gh_capture *c)
     gh_open_give_slot_up(c);
     c->open.active = false;
     gh_offloads_tell(c);
+    return GH_OK;
 }

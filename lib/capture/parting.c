@@ -65,9 +65,8 @@ static bool is_first_of(const struct gh_capture *c, const struct gh_bank *bank)
 static void abort_all(struct gh_capture *c)
 {
     struct gh_device_before before = gh_device_enter(c->dev);
-    const bool was_serving = c->serving, was_active = c->open.active;
+    const struct gh_served served = gh_serve_begin(c);
 
-    c->open.active = c->serving = true;
     gh_banks_stop(&c->banks);
     for (const struct gh_bank *b = c->shared; b != NULL; b = b->next_shared) {
         gh_comm_abort_begin(b->comm, is_first_of(c, b));
@@ -75,8 +74,7 @@ static void abort_all(struct gh_capture *c)
     for (const struct gh_bank *b = c->shared; b != NULL; b = b->next_shared) {
         gh_comm_abort_end(b->comm);
     }
-    c->open.active = was_active;
-    c->serving = was_serving;
+    gh_serve_end(c, served);
     gh_device_leave(c->dev, before);
 }
 
@@ -204,7 +202,7 @@ gh_status gh_capture_abort_ranks(struct gh_capture *c, const char *why,
     }
     before = gh_device_enter(c->dev);
     note_parting(c, bank, why);
-    gh_capture_cancel(c);
+    (void)gh_capture_cancel(c, NULL);
     abort_all(c);
     gh_device_leave(c->dev, before);
     return GH_OK;

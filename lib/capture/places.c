@@ -122,15 +122,13 @@ gh_status gh_place_bring(struct gh_capture *c, struct gh_bank *bank,
                          const uint64_t *mine, uint32_t n,
                          const uint64_t **all_p, gh_error *err)
 {
-    const bool was_serving = c->serving, was_active = c->open.active;
     struct gh_device_before before = gh_device_enter(c->dev);
+    const struct gh_served served = gh_serve_begin(c); /* gather is one too */
     gh_status status;
 
     c->stats.asked++;
-    c->open.active = c->serving = true; /* gather is a service too */
     status = gh_comm_gather(bank->comm, mine, n, all_p, err);
-    c->open.active = was_active;
-    c->serving = was_serving;
+    gh_serve_end(c, served);
     gh_device_leave(c->dev, before);
     return status;
 }

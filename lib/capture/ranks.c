@@ -211,17 +211,20 @@ gh_status gh_capture_set_ranks(struct gh_capture *c, const gh_ranks *ranks,
                                gh_error *err)
 {
     struct gh_device_before before;
+    struct gh_served served;
     struct gh_bank *bank = NULL;
     gh_status status = find(c, "gh_ranks_set", ranks->bank, &bank, err);
 
     if (status == GH_OK) {
-        status = check_fresh(bank, err);
+        status = c->parted ? gh_ranks_refuse(c, err) : check_fresh(bank, err);
     }
     if (status != GH_OK || ranks->size == 1 || c->dev == NULL) {
         return status;
     }
     before = gh_device_enter(c->dev);
+    served = gh_serve_begin(c);
     status = open_comm(c, ranks, bank, err);
+    gh_serve_end(c, served);
     gh_device_leave(c->dev, before);
     if (status == GH_OK) {
         gh_log_line(c->options.log, GH_LOG_INFO,
@@ -235,6 +238,7 @@ gh_status gh_capture_clear_ranks(struct gh_capture *c, uint32_t number,
                                  gh_error *err)
 {
     struct gh_device_before before;
+    struct gh_served served;
     struct gh_bank *bank = NULL;
     gh_status status = find(c, "gh_ranks_clear", number, &bank, err);
 
@@ -242,10 +246,12 @@ gh_status gh_capture_clear_ranks(struct gh_capture *c, uint32_t number,
         return status;
     }
     before = gh_device_enter(c->dev);
+    served = gh_serve_begin(c);
     gh_ranks_rest(c);
     gh_streams_quiesce(&c->streams);
     gh_bank_clear_all(bank);
     unshare(c, bank);
+    gh_serve_end(c, served);
     gh_device_leave(c->dev, before);
     return c->parted ? gh_ranks_refuse(c, err) : GH_OK;
 }

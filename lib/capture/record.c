@@ -24,7 +24,7 @@ void gh_entry_give_up(struct gh_capture *c, struct gh_entry *entry,
                       gh_reason reason, const char *text)
 {
     gh_say_given_up(c, entry, text);
-    gh_bank_clear(c->open.bank, entry);
+    gh_services_clear(c, c->open.bank, entry);
     entry->state = GH_ENTRY_EAGER;
     entry->reason = (uint8_t)reason;
 }
@@ -340,7 +340,7 @@ void gh_record_drop(struct gh_capture *c)
         gh_entry_give_up(c, entry, GH_REASON_CAPTURE, c->why.text);
     } else if (status == GH_OK || gh_services_capture(c)) {
         gh_device_graph_destroy(c->dev, graph);
-        gh_bank_clear(c->open.bank, entry);
+        gh_services_clear(c, c->open.bank, entry);
     } else {
         gh_entry_give_up(c, entry, GH_REASON_CAPTURE, err.text);
     }

@@ -161,16 +161,13 @@ void gh_services_release(struct gh_capture *c, void *object)
     }
 }
 
-/* Calls that the service makes are refused, as in any open pass. */
 void gh_services_released(struct gh_capture *c, void *object)
 {
     const gh_host_services *host = &c->options.host;
-    const bool was_active = c->open.active, was_serving = c->serving;
+    const struct gh_served served = gh_serve_begin(c);
 
-    c->open.active = c->serving = true;
     host->released(host->user, object);
-    c->open.active = was_active;
-    c->serving = was_serving;
+    gh_serve_end(c, served);
 }
 
 /* ---- graphs of the host's own ------------------------------------------ */
@@ -257,13 +254,32 @@ gh_status gh_services_launch(struct gh_capture *c, struct gh_entry *entry,
 {
     const gh_host_services *host = &c->options.host;
     struct gh_device_before before = gh_device_enter(c->dev);
+    const struct gh_served served = gh_serve_begin(c);
     void *exec = NULL;
     gh_status status = host->launch(host->user, entry->object, stream, &exec);
 
+    gh_serve_end(c, served);
     gh_device_leave(c->dev, before);
     if (status != GH_OK) {
         return failed("launch", status, err);
     }
     entry->exec = exec;
     return GH_OK;
+}
+
+void gh_services_clear(struct gh_capture *c, struct gh_bank *bank,
+                       struct gh_entry *entry)
+{
+    const struct gh_served served = gh_serve_begin(c);
+
+    gh_bank_clear(bank, entry);
+    gh_serve_end(c, served);
+}
+
+void gh_services_poll(struct gh_capture *c)
+{
+    const struct gh_served served = gh_serve_begin(c);
+
+    gh_retired_poll(&c->banks.retired, &c->memory);
+    gh_serve_end(c, served);
 }

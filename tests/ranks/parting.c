@@ -154,6 +154,57 @@ static void test_a_host_that_captures_gives_up(struct rank *r)
     give_up(r, &options);
 }
 
+static void try_to_abort(struct sharer *s)
+{
+    if (gh_ranks_abort(s->session, "a service", NULL) == GH_ERR_STATE) {
+        s->refused++;
+    } else {
+        s->obeyed++;
+    }
+}
+
+static gh_status launch_and_abort(void *user, void *object, void *stream,
+                                  void **exec_p)
+{
+    void *exec;
+
+    (void)exec_p;
+    try_to_abort(user);
+    return sharer_captures.launch(user, object, stream, &exec);
+}
+
+static void destroy_and_abort(void *user, void *object)
+{
+    try_to_abort(user);
+    sharer_captures.destroy(user, object);
+}
+
+static void test_services_give_nobody_up(struct rank *r)
+{
+    gh_host_services host = sharer_captures;
+    struct sharer_options options = fixed;
+    struct sharer s;
+
+    host.launch = launch_and_abort;
+    host.destroy = destroy_and_abort;
+    options.host = &host;
+    if (!open_ready(&s, r, &options)) {
+        return;
+    }
+    says_int(r, s.refused, 2 * SHARER_PASSES, "a launch is no place to abort");
+    says_int(r, gh_ranks_clear(s.session, 0, &s.err), GH_OK,
+             "ranks are taken back: %s", s.err.text);
+    says_int(r, s.refused, 3 * SHARER_PASSES, "nor is a destroy");
+    says_int(r, sharer_join(&s), GH_OK, "and come back");
+    says(r, sharer_is_exact(&s), "passes are recorded anew");
+    gh_session_close(s.session);
+    s.session = NULL;
+    says_int(r, s.refused, 5 * SHARER_PASSES, "and not at the end");
+    says_int(r, s.obeyed, 0, "none has been obeyed");
+    says_int(r, s.objects, 0, "and no graph is left");
+    sharer_close(&s);
+}
+
 static void abort_inside(struct sharer *s, const gh_pass *pass,
                          const gh_decision *d)
 {
@@ -718,6 +769,7 @@ int main(void)
         { "nobody to give up", test_nobody_to_give_up, false },
         { "a communicator is given back", test_a_communicator_is_given_back,
           false },
+        { "services give nobody up", test_services_give_nobody_up, false },
     };
     static const struct ranks_test parted[] = {
         { "one leaves alone", test_one_leaves_alone, false },
