@@ -61,6 +61,8 @@ gh_status gh_capture_create(const struct gh_plan *plan, struct gh_device *dev,
     c->dev = dev;
     c->options = *options;
     gh_streams_init(&c->streams, dev);
+    c->streams.rest = gh_ranks_rest;
+    c->streams.user = c;
     c->memory = (struct gh_memory){ .streams = &c->streams,
                                     .host = &c->options.host };
     c->timed_every = options->trace != NULL ? 1 : SAMPLE_EVERY;
@@ -144,7 +146,6 @@ static void destroy_device_objects(struct gh_capture *c)
     struct gh_device_before before = gh_device_enter(c->dev);
 
     c->serving = true; /* for good */
-    gh_ranks_rest(c);
     gh_streams_quiesce(&c->streams);
     gh_packed_free(c);
     gh_banks_clear(&c->banks);
@@ -275,6 +276,9 @@ gh_status gh_capture_end_step(struct gh_capture *c, gh_error *err)
         gh_trace_step_end(c->options.trace);
     }
     if (c->offload != NULL) {
+        if (gh_offload_is_profiling(c->offload, c->stats.iterations - 1)) {
+            gh_ranks_rest(c); /* what is measured is waited for */
+        }
         status = gh_offload_end_step(c->offload, err);
         gh_offloads_tell(c);
     }

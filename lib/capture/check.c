@@ -18,8 +18,9 @@
 #include "capture/check.h"
 
 #include "base/error.h"
-#include "capture/record.h"
 #include "capture/offloads.h"
+#include "capture/ranks.h"
+#include "capture/record.h"
 #include "capture/replay.h"
 
 #include <stdio.h>
@@ -263,12 +264,16 @@ static void compare(struct gh_capture *c, struct gh_entry *entry,
     }
 }
 
-void gh_check_end(struct gh_capture *c, struct gh_entry *entry,
-                  const gh_pass *pass)
+gh_status gh_check_end(struct gh_capture *c, struct gh_entry *entry,
+                       const gh_pass *pass, gh_error *err)
 {
     struct gh_device_before before = gh_device_enter(c->dev);
+    const gh_status status = gh_ranks_await(c, pass->stream, err);
 
-    c->stats.checks++;
-    compare(c, entry, pass);
+    if (status == GH_OK) {
+        c->stats.checks++;
+        compare(c, entry, pass);
+    }
     gh_device_leave(c->dev, before);
+    return status;
 }

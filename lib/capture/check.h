@@ -20,7 +20,8 @@ enum gh_check_begun {
 bool gh_check_has_results(const struct gh_entry *entry);
 enum gh_check_begun gh_check_begin(struct gh_capture *c, struct gh_entry *entry,
                                    const gh_pass *pass, gh_error *err);
-void gh_check_end(struct gh_capture *c, struct gh_entry *entry,
-                  const gh_pass *pass);
+/* Waits for the pass, and for other ranks in it at most GRAPHHOOKS_TIMEOUT. */
+gh_status gh_check_end(struct gh_capture *c, struct gh_entry *entry,
+                       const gh_pass *pass, gh_error *err);
 
 #endif

@@ -68,7 +68,10 @@ static GH_COLD gh_status close_run(struct gh_capture *c, const gh_pass *pass,
         return GH_OK;
     }
     if (c->open.reason == GH_REASON_CHECK) {
-        gh_check_end(c, c->open.entry, pass);
+        status = gh_check_end(c, c->open.entry, pass, err);
+        if (status != GH_OK) {
+            return status;
+        }
         if (gh_agree_is_due(c)) {
             status = gh_agree_on_check(c, err);
             if (status != GH_OK) {

@@ -208,8 +208,15 @@ gh_status gh_capture_abort_ranks(struct gh_capture *c, const char *why,
     return GH_OK;
 }
 
-void gh_ranks_rest(struct gh_capture *c)
+gh_status gh_ranks_await(struct gh_capture *c, void *stream, gh_error *err)
 {
+    return c->shared == NULL ? GH_OK : wait_for(c, stream, err);
+}
+
+void gh_ranks_rest(void *capture)
+{
+    struct gh_capture *c = capture;
+
     for (uint32_t i = 0; i < c->streams.n && c->shared != NULL; i++) {
         if (!c->parted &&
             !gh_device_is_capturing(c->dev, c->streams.all[i])) {

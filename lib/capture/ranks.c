@@ -247,7 +247,6 @@ gh_status gh_capture_clear_ranks(struct gh_capture *c, uint32_t number,
     }
     before = gh_device_enter(c->dev);
     served = gh_serve_begin(c);
-    gh_ranks_rest(c);
     gh_streams_quiesce(&c->streams);
     gh_bank_clear_all(bank);
     unshare(c, bank);

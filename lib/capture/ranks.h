@@ -20,9 +20,12 @@ gh_status gh_ranks_refuse(const struct gh_capture *c, gh_error *err);
  * waits. */
 gh_status gh_ranks_look(struct gh_capture *c, gh_error *err);
 
-/* Waits for the session's streams, for at most as long as for other ranks.
- * Called right before the graphs are destroyed. */
-void gh_ranks_rest(struct gh_capture *c);
+/* Waits for a stream, and for other ranks in it at most GRAPHHOOKS_TIMEOUT.
+ * Where no bank has ranks, it does not wait. */
+gh_status gh_ranks_await(struct gh_capture *c, void *stream, gh_error *err);
+/* The same for all streams of the session, a struct gh_capture.  Whoever has
+ * not come is given up. */
+void gh_ranks_rest(void *capture);
 /* Ends the communicators.  No graph is left. */
 void gh_ranks_close(struct gh_capture *c);
 

@@ -55,6 +55,9 @@ gh_status gh_streams_know(struct gh_streams *s, void *stream, gh_error *err)
 
 void gh_streams_quiesce(const struct gh_streams *s)
 {
+    if (s->rest != NULL) {
+        s->rest(s->user);
+    }
     for (uint32_t i = 0; i < s->n; i++) {
         if (!gh_device_is_capturing(s->dev, s->all[i])) {
             gh_device_stream_wait(s->dev, s->all[i], NULL);

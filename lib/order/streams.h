@@ -16,6 +16,10 @@ struct gh_streams {
     uint32_t n;
     uint32_t at; /* the stream of the current pass */
     void *last;  /* all[at]; GH_NO_STREAM: look it up again */
+    /* Called before a wait for all of them, to give up those that wait for a
+     * rank that does not come; NULL: nobody. */
+    void (*rest)(void *user);
+    void *user;
 };
 
 void gh_streams_init(struct gh_streams *streams, struct gh_device *dev);

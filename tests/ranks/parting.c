@@ -154,6 +154,62 @@ static void test_a_host_that_captures_gives_up(struct rank *r)
     give_up(r, &options);
 }
 
+/* One rank waits for another inside the library. */
+static void wait_alone(struct rank *r, const struct sharer_options *options,
+                       uint32_t fails)
+{
+    struct sharer s;
+    double start;
+
+    if (!open_ready(&s, r, options)) {
+        return;
+    }
+    ranks_meet(r);
+    start = now_s();
+    if (r->rank == 0) {
+        s.fails = fails;
+        says_int(r, sharer_step(&s, 1), GH_ERR_RANKS, "%.150s", s.err.text);
+        says(r, now_s() - start < LIMIT_S, "it fails in time");
+        says_int(r, s.objects, 0, "and the host's own graphs are gone");
+    }
+    ranks_meet(r);
+    close_parted(&s);
+}
+
+/* A comparison reads results back. */
+static void test_one_does_not_come_to_a_check(struct rank *r)
+{
+    const char *const checks[] = { hasty[0], "GRAPHHOOKS_CHECK=bitwise", NULL };
+    struct sharer_options options = fixed;
+
+    options.environment = checks;
+    wait_alone(r, &options, 0);
+}
+
+static gh_status launch_or_fail(void *user, void *object, void *stream,
+                                void **exec_p)
+{
+    struct sharer *s = user;
+    void *exec;
+
+    (void)exec_p; /* all launches are the host's */
+    if (s->fails != 0 && --s->fails == 0) {
+        return GH_ERR_DEVICE;
+    }
+    return sharer_captures.launch(user, object, stream, &exec);
+}
+
+/* Before a graph of the host's goes, what may use it is waited for. */
+static void test_one_does_not_come_and_a_launch_fails(struct rank *r)
+{
+    gh_host_services host = sharer_captures;
+    struct sharer_options options = fixed;
+
+    host.launch = launch_or_fail;
+    options.host = &host;
+    wait_alone(r, &options, 2);
+}
+
 static void try_to_abort(struct sharer *s)
 {
     if (gh_ranks_abort(s->session, "a service", NULL) == GH_ERR_STATE) {
@@ -778,6 +834,10 @@ int main(void)
         { "the host gives up", test_the_host_gives_up, false },
         { "a host that captures gives up", test_a_host_that_captures_gives_up,
           false },
+        { "one does not come to a check", test_one_does_not_come_to_a_check,
+          false },
+        { "one does not come, and a launch fails",
+          test_one_does_not_come_and_a_launch_fails, false },
         { "all give up in a recording", test_all_give_up_in_a_recording,
           false },
         { "all give up in a capture of the host's",

@@ -63,6 +63,7 @@ struct sharer {
     bool mute;         /* brings no words together any more */
     uint32_t aborted;  /* times that the host was to abort */
     int objects;       /* graphs of the host's own that are there */
+    uint32_t fails;    /* the launch of those that fails, from 1; 0: none */
     uint32_t refused, obeyed; /* calls that services made */
     bool lies;         /* compared passes find other numbers */
     bool cancels;      /* the next recording */
