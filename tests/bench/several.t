@@ -25,6 +25,17 @@ says()
     [ $held -eq 0 ] || diag < "$scratch/said"
 }
 
+# With sanitizers, which take four times as long, the benches between ranks
+# alone: other tests run the rest of its programs.
+if [ -n "${sanitize-}" ]; then
+    several --driver soft --brief --build "$builddir" \
+        --parts exchange,overlap,scale,beside "$srcdir" "$scratch/out" 2
+    [ $status -eq 0 ]
+    ok $? "benches between ranks pass"
+    [ $status -eq 0 ] || diag < "$scratch/said"
+    done_testing
+fi
+
 # ---- the software device ---------------------------------------------------
 
 # What changes programs, and what the script itself calls so.
