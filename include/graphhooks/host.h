@@ -53,9 +53,9 @@ typedef struct gh_host_services {
 
     /* Device memory for the library's static buffers.  The memory must be
      * usable on every stream that the host passes in.  Returns GH_OK, or any
-     * error; *address_p is then ignored.  Both slots or neither.  Where a bank
-     * has ranks that are threads of one process, device_free does not wait for
-     * the device: cuMemFree does (doc/ranks.md).
+     * error; *address_p is then ignored.  Both slots or neither.  Where ranks
+     * that are threads of one process share a bank, device_free must not wait
+     * for the device, as cuMemFree does (doc/ranks.md).
      * Default: cuMemAlloc and cuMemFree. */
     gh_status (*device_alloc)(void *user, uint64_t bytes, void **address_p);
     void (*device_free)(void *user, void *address, uint64_t bytes);
