@@ -276,9 +276,6 @@ gh_status gh_capture_end_step(struct gh_capture *c, gh_error *err)
         gh_trace_step_end(c->options.trace);
     }
     if (c->offload != NULL) {
-        if (gh_offload_is_profiling(c->offload, c->stats.iterations - 1)) {
-            gh_ranks_rest(c); /* what is measured is waited for */
-        }
         status = gh_offload_end_step(c->offload, err);
         gh_offloads_tell(c);
     }
