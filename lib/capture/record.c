@@ -327,6 +327,7 @@ gh_status gh_record_end(struct gh_capture *c, const gh_pass *pass,
 void gh_record_drop(struct gh_capture *c)
 {
     struct gh_device_before before = gh_device_enter(c->dev);
+    const struct gh_served served = gh_serve_begin(c);
     struct gh_entry *entry = c->open.entry;
     uint64_t n_nodes;
     void *graph = NULL;
@@ -340,9 +341,10 @@ void gh_record_drop(struct gh_capture *c)
         gh_entry_give_up(c, entry, GH_REASON_CAPTURE, c->why.text);
     } else if (status == GH_OK || gh_services_capture(c)) {
         gh_device_graph_destroy(c->dev, graph);
-        gh_services_clear(c, c->open.bank, entry);
+        gh_bank_clear(c->open.bank, entry);
     } else {
         gh_entry_give_up(c, entry, GH_REASON_CAPTURE, err.text);
     }
+    gh_serve_end(c, served);
     gh_device_leave(c->dev, before);
 }

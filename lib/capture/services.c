@@ -139,12 +139,15 @@ void gh_services_unroute(struct gh_capture *c, bool kept)
 gh_status gh_services_retain(struct gh_capture *c, void *object, gh_error *err)
 {
     const gh_host_services *host = &c->options.host;
+    struct gh_served served;
     gh_status status;
 
     if (object == NULL || host->retain == NULL) {
         return GH_OK;
     }
+    served = gh_serve_begin(c);
     status = host->retain(host->user, object);
+    gh_serve_end(c, served);
     if (status != GH_OK) {
         return gh_fail(err, status < 0 ? status : GH_ERR_STATE,
                        "the host's retain: %s", gh_status_name(status));
@@ -155,10 +158,12 @@ gh_status gh_services_retain(struct gh_capture *c, void *object, gh_error *err)
 void gh_services_release(struct gh_capture *c, void *object)
 {
     const gh_host_services *host = &c->options.host;
+    const struct gh_served served = gh_serve_begin(c);
 
     if (object != NULL && host->release != NULL) {
         host->release(host->user, object);
     }
+    gh_serve_end(c, served);
 }
 
 void gh_services_released(struct gh_capture *c, void *object)

@@ -17,6 +17,7 @@ struct keeper {
     uint64_t execs_at_release;
     uint64_t pending_at_release;
     uint32_t releases;
+    uint32_t obeyed; /* calls that it made in between */
     bool refuse;
 };
 
@@ -32,6 +33,7 @@ static gh_status retain(void *user, void *object)
     if (k->refuse) {
         return GH_ERR_NO_MEMORY;
     }
+    k->obeyed += gh_layer_cancel(k->toy->session, NULL) != GH_ERR_STATE;
     k->references[(char(*)[64])object - tables]++;
     return GH_OK;
 }
@@ -40,6 +42,7 @@ static void release(void *user, void *object)
 {
     struct keeper *k = user;
 
+    k->obeyed += gh_layer_cancel(k->toy->session, NULL) != GH_ERR_STATE;
     k->references[(char(*)[64])object - tables]--;
     k->execs_at_release = toy_counts(k->toy).execs;
     k->pending_at_release = toy_counts(k->toy).pending;
@@ -133,6 +136,7 @@ static void test_another_table(void)
     is_int(keeper.execs_at_release, 2,
            "its graphs were gone when the old one was released");
     is_int(keeper.pending_at_release, 0, "and none of them was running");
+    is_int(keeper.obeyed, 0, "both services may call no hook");
     toy_step(&toy, 1);
     is_int(toy_counts(&toy).execs, 4, "it is recorded again");
     bind_table(1, "rotary_sin", 2);
