@@ -405,9 +405,10 @@ def _only(rank: int, cause):
             run.parts = time.monotonic()
             if dist.get_rank() == rank:
                 cause(run)
-        run.steps((2, 2))
-        if run.attached is not None:
-            run.attached.wait()  # torch's own wait has no end
+        for count in (2, 2):
+            run.step(count)
+            if run.attached is not None:
+                run.attached.wait()  # torch's own wait has no end
 
     return train
 
