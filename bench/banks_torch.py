@@ -150,7 +150,22 @@ def memory(torch, options, free_before: int) -> dict:
     return {"allocated_bytes": torch.cuda.max_memory_allocated(),
             "reserved_bytes": torch.cuda.max_memory_reserved(),
             "device_bytes": device,
-            "outside_bytes": device - torch.cuda.memory_reserved()}
+            "outside_bytes": device - torch.cuda.memory_reserved(),
+            "pools": pools(torch)}
+
+
+def pools(torch) -> dict:
+    """What torch's allocator holds for graphs, and besides, and how much of
+    either is in use."""
+    found = {kind: {"reserved_bytes": 0, "used_bytes": 0, "segments": 0}
+             for kind in ("graphs", "others")}
+    for segment in torch.cuda.memory_snapshot():
+        alone = tuple(segment.get("segment_pool_id", (0, 0))) == (0, 0)
+        of = found["others" if alone else "graphs"]
+        of["reserved_bytes"] += segment["total_size"]
+        of["used_bytes"] += segment["active_size"]
+        of["segments"] += 1
+    return found
 
 
 def free_bytes(torch, options) -> int:
@@ -160,7 +175,7 @@ def free_bytes(torch, options) -> int:
     return torch.cuda.mem_get_info()[0]
 
 
-def run_steps(torch, name: str, row: str, options) -> dict:
+def run_steps(torch, name: str, row: str, options, progress) -> dict:
     before = free_bytes(torch, options)
     training = Training(torch, name, options)
     if row in GRAPHS:
@@ -168,7 +183,10 @@ def run_steps(torch, name: str, row: str, options) -> dict:
         training.attach(**({"max_banks": most[row]} if row in most else {}))
     elif row != "eager":
         training.compile(row.endswith("dynamic"))
-    found = [training.step(*batch) for batch in batches(options)]
+    found = []
+    for batch in batches(options):
+        found.append(training.step(*batch))
+        print(f"{found[-1][0]:.3f}", file=progress, flush=True)
     times = [ms for ms, _ in found]
     result = {"all_ms": times, "losses": [bits for _, bits in found],
               "total_ms": sum(times), "step_ms": spread(times[len(times)
@@ -226,7 +244,7 @@ def worker(options) -> int:
         torch.use_deterministic_algorithms(True)
         torch.utils.deterministic.fill_uninitialized_memory = False
         result = run_fixed(torch, name, options) if row == "fixed" \
-            else run_steps(torch, name, row, options)
+            else run_steps(torch, name, row, options, out)
         result["machine"] = {
             "torch": torch.__version__, "device": "cpu"
             if options.device == "cpu" else torch.cuda.get_device_name()}
@@ -251,11 +269,30 @@ def run_row(options, name: str, row: str) -> dict:
     try:
         done = subprocess.run(words, stdout=subprocess.PIPE, text=True,
                               timeout=options.limit, check=False)
-        return json.loads(done.stdout)
-    except subprocess.TimeoutExpired:
-        return {"failed": f"not done after {options.limit} seconds"}
+        return json.loads(done.stdout.rsplit("\n", 1)[-1])
+    except subprocess.TimeoutExpired as late:
+        return cut_short(late.stdout or b"", options)
     except ValueError:
         return {"failed": f"ended with status {done.returncode}"}
+
+
+def cut_short(said, options) -> dict:
+    """A row whose time is over: its steps so far, and what a step takes once
+    its length has come a few times."""
+    said = said if isinstance(said, str) else said.decode()
+    times = [float(line) for line in said.split("\n")[:-1]]
+    seen: collections.Counter = collections.Counter()
+    settled: dict = {}
+    for ms, (_, length) in zip(times, batches(options)):
+        seen[length] += 1
+        if seen[length] > WARM:
+            settled.setdefault(str(length), []).append(ms)
+    return {"failed": f"not done after {options.limit} seconds: "
+                      f"{len(times)} of {options.steps} steps, of "
+                      f"{len(seen)} lengths",
+            "part_ms": times,
+            "settled_ms": {length: statistics.median(ms)
+                           for length, ms in settled.items()}}
 
 
 # ---- all rows --------------------------------------------------------------
@@ -289,6 +326,10 @@ def say(model: str, rows: dict) -> None:
     for name, row in rows.items():
         if "failed" in row:
             print(f"  {name:16} {row['failed']}")
+            if row.get("settled_ms"):
+                print(" " * 19 + "ms of a step, by length: " + ", ".join(
+                    f"{length}: {ms:.2f}"
+                    for length, ms in row["settled_ms"].items()))
         elif "step_ms" in row:
             mib = row.get("reserved_bytes", 0) / 2**20
             ratio = f"{row['ratio']:.3f}" if "ratio" in row else "-"
@@ -306,6 +347,11 @@ def say(model: str, rows: dict) -> None:
               f"{banks['device_over_longest']:.3f} of the device's; outside "
               f"of torch's {outside[0]:.0f} MiB, and {outside[1]:.0f} for the "
               "longest alone")
+        for row in "banks", "fixed":
+            print(f"    {row}: " + "; ".join(
+                f"{kind} {of['used_bytes'] / 2**20:.0f} MiB in use of "
+                f"{of['reserved_bytes'] / 2**20:.0f} in {of['segments']} "
+                "segments" for kind, of in rows[row]["pools"].items()))
 
 
 def parse(arguments):
