@@ -4,7 +4,9 @@
  * A test is a function that every rank runs.  On softnccl the ranks are
  * threads, each with a device of its own; on NCCL they are processes, which
  * may share one.  What they say is collected, and told as points in the order
- * of the ranks, so that both give the same list.
+ * of the ranks, so that both give the same list.  GRAPHHOOKS_TEST_ONLY leaves
+ * out every test without its text in the name; points that a program adds
+ * itself on what such a test has found may then fail.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
