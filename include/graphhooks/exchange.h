@@ -103,7 +103,8 @@ typedef struct gh_exchange_desc {
 
 /**
  * Make an exchange.  All its ranks call this and agree on the kind.  If it
- * fails on one rank, it fails on all.
+ * fails on one rank, it fails on all.  After GH_ERR_RANKS because a rank did
+ * not come, abort `comm` and do not destroy it, as after gh_ranks_set().
  *
  * @param      desc  read during the call only; `comm`, `window` and `user` are
  *                   lent

@@ -96,6 +96,14 @@ typedef struct gh_ranks {
  * sessions at once.  Where the call fails on one rank alone, the others get
  * GH_ERR_RANKS, and the communicator cannot be used here any more.
  *
+ * After a failure the communicator is the host's own again.  If it is
+ * GH_ERR_RANKS because ranks did not come, abort the communicator with
+ * ncclCommAbort and do not destroy it, as NCCL still splits it.  If it blocks
+ * (ncclConfig_t.blocking is 1, NCCL's default), a thread of the library stays
+ * in ncclCommSplit until the abort or until the ranks come, and NCCL may crash
+ * when it is aborted there: make the communicator with blocking = 0 if the
+ * process has to go on after such a failure.
+ *
  * @param ranks  read during the call only; `comm` and `user` are lent
  *
  * @return GH_OK;

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "comm/hall.h"
 #include "comm/nccl.h"
+#include "comm/split.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -100,18 +101,19 @@ static gh_status too_late(const struct gh_comm *comm, gh_error *err)
 static gh_status split(struct gh_comm *comm, gh_error *err)
 {
     struct gh_comm_patience patience = gh_comm_patience(comm->seconds);
-    gh_status status =
-        gh_nccl_split(comm->nccl, comm->ranks.comm, (int)comm->ranks.rank,
-                      &comm->own, err);
+    struct gh_split *split = NULL;
     bool over = false;
+    gh_status status =
+        gh_split_begin(comm->nccl, comm->dev, comm->ranks.comm,
+                       (int)comm->ranks.rank, &split, err);
 
     while (status == GH_OK && !over) {
-        status = gh_nccl_is_over(comm->nccl, comm->ranks.comm, &comm->own,
-                                 &over, err);
+        status = gh_split_is_over(split, &over, err);
         if (status == GH_OK && !over && !gh_comm_has_time(&patience)) {
-            return too_late(comm, err);
+            status = too_late(comm, err);
         }
     }
+    comm->own = gh_split_end(split);
     return status;
 }
 
@@ -350,7 +352,7 @@ static gh_status go_on(struct gh_comm *comm, uint32_t n, bool *issued_p,
     if (*issued_p) {
         return gh_comm_look(comm, err);
     }
-    status = gh_nccl_is_over(comm->nccl, NULL, &comm->own, &over, err);
+    status = gh_nccl_is_over(comm->nccl, comm->own, &over, err);
     if (status == GH_OK && over) {
         status = fetch(comm, n, err);
         *issued_p = true;

@@ -24,6 +24,7 @@
 
 struct gh_nccl {
     struct nccl calls;
+    uint32_t users;
 };
 
 /* NCCL's own words may be long, and end with a newline. */
@@ -72,13 +73,23 @@ gh_status gh_nccl_open(const char *name, struct gh_nccl **nccl_p, gh_error *err)
                        "GRAPHHOOKS_NCCL",
                        text);
     }
+    nccl->users = 1;
     *nccl_p = nccl;
     return GH_OK;
 }
 
+struct gh_nccl *gh_nccl_share(struct gh_nccl *nccl)
+{
+    __atomic_add_fetch(&nccl->users, 1, __ATOMIC_RELAXED);
+    return nccl;
+}
+
 void gh_nccl_close(struct gh_nccl *nccl)
 {
-    free(nccl);
+    if (nccl != NULL &&
+        __atomic_sub_fetch(&nccl->users, 1, __ATOMIC_ACQ_REL) == 0) {
+        free(nccl);
+    }
 }
 
 gh_status gh_nccl_check(const struct gh_nccl *nccl, ncclComm_t comm,
@@ -127,28 +138,27 @@ static gh_status ask(const struct gh_nccl *nccl, ncclComm_t comm,
                : failed(nccl, result, "ncclCommGetAsyncError", NULL, err);
 }
 
-gh_status gh_nccl_is_over(const struct gh_nccl *nccl, ncclComm_t parent,
-                          const ncclComm_t *own_p, bool *over_p, gh_error *err)
+gh_status gh_nccl_has_split(const struct gh_nccl *nccl, ncclComm_t parent,
+                            bool *done_p, gh_error *err)
 {
-    ncclResult_t result = ncclSuccess;
-    gh_status status = GH_OK;
+    ncclResult_t result = ncclInProgress;
+    gh_status status = ask(nccl, parent, &result, err);
 
-    *over_p = false;
-    if (parent != NULL) {
-        status = ask(nccl, parent, &result, err);
-        if (status == GH_OK && result == ncclInProgress) {
-            return GH_OK;
-        }
-        if (status == GH_OK && result != ncclSuccess) {
-            return failed(nccl, result, "ncclCommSplit", parent, err);
-        }
-    }
-    if (status != GH_OK || *own_p == NULL) {
-        return status;
-    }
-    status = ask(nccl, *own_p, &result, err);
     if (status == GH_OK && result != ncclSuccess && result != ncclInProgress) {
-        return failed(nccl, result, "the library's communicator", *own_p, err);
+        return failed(nccl, result, "ncclCommSplit", parent, err);
+    }
+    *done_p = result == ncclSuccess;
+    return status;
+}
+
+gh_status gh_nccl_is_over(const struct gh_nccl *nccl, ncclComm_t comm,
+                          bool *over_p, gh_error *err)
+{
+    ncclResult_t result = ncclInProgress;
+    gh_status status = ask(nccl, comm, &result, err);
+
+    if (status == GH_OK && result != ncclSuccess && result != ncclInProgress) {
+        return failed(nccl, result, "the library's communicator", comm, err);
     }
     *over_p = result == ncclSuccess;
     return status;
@@ -187,7 +197,7 @@ static gh_status settle(const struct gh_nccl *nccl, ncclComm_t comm,
 {
     struct gh_comm_patience patience = gh_comm_patience(seconds);
     bool over = false;
-    gh_status status = gh_nccl_is_over(nccl, NULL, &comm, &over, err);
+    gh_status status = gh_nccl_is_over(nccl, comm, &over, err);
 
     while (status == GH_OK && !over) {
         if (!gh_comm_has_time(&patience)) {
@@ -196,7 +206,7 @@ static gh_status settle(const struct gh_nccl *nccl, ncclComm_t comm,
                            "(GRAPHHOOKS_TIMEOUT)",
                            seconds);
         }
-        status = gh_nccl_is_over(nccl, NULL, &comm, &over, err);
+        status = gh_nccl_is_over(nccl, comm, &over, err);
     }
     return status;
 }

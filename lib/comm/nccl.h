@@ -20,6 +20,8 @@ struct ncclComm;
  * GH_ERR_NOT_FOUND says what is missing. */
 gh_status gh_nccl_open(const char *name, struct gh_nccl **nccl_p,
                        gh_error *err);
+/* For one more user, who closes it too; by any thread. */
+struct gh_nccl *gh_nccl_share(struct gh_nccl *nccl);
 /* The library itself stays loaded.  NULL is allowed. */
 void gh_nccl_close(struct gh_nccl *nccl);
 
@@ -29,14 +31,16 @@ gh_status gh_nccl_check(const struct gh_nccl *nccl, struct ncclComm *comm,
                         const char *who, uint32_t rank, uint32_t size,
                         gh_error *err);
 
-/* Begins a communicator of the same ranks, which does not block. */
+/* Begins a communicator of the same ranks, which does not block.  Waits for
+ * them if `comm` blocks; otherwise *own_p is written later, before
+ * gh_nccl_has_split(). */
 gh_status gh_nccl_split(const struct gh_nccl *nccl, struct ncclComm *comm,
                         int rank, struct ncclComm **own_p, gh_error *err);
-/* Whether what was begun of it is; `parent`, where it is still to be split
- * from that, or NULL. */
-gh_status gh_nccl_is_over(const struct gh_nccl *nccl, struct ncclComm *parent,
-                          struct ncclComm *const *own_p, bool *over_p,
-                          gh_error *err);
+gh_status gh_nccl_has_split(const struct gh_nccl *nccl, struct ncclComm *parent,
+                            bool *done_p, gh_error *err);
+/* Whether what was begun of it, or on it, is. */
+gh_status gh_nccl_is_over(const struct gh_nccl *nccl, struct ncclComm *comm,
+                          bool *over_p, gh_error *err);
 
 /* 64-bit words of each rank to all; goes on by itself. */
 gh_status gh_nccl_gather(const struct gh_nccl *nccl, struct ncclComm *comm,
