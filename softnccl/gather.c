@@ -22,6 +22,8 @@ struct comer {
     bool here;
     struct ncclComm *comm; /* NULL: no color */
     int color, key;
+    struct ncclComm *parent; /* of a split; NULL: an init */
+    ncclComm_t *comm_p;      /* where a split writes it at its end */
 };
 
 struct gather {
@@ -76,6 +78,21 @@ static void describe(const struct gather *gather, char *text, size_t bytes)
     }
 }
 
+/* As in NCCL, a split writes its communicator only now, by whatever thread, and
+ * a parent that does not block has been in progress until now. */
+static void end_split(const struct gather *gather, struct comer *comer)
+{
+    struct ncclComm *parent = comer->parent;
+
+    __atomic_store_n(comer->comm_p, comer->comm, __ATOMIC_RELEASE);
+    if (parent->async == ncclInProgress) {
+        parent->async = gather->result != ncclSuccess ? gather->result
+                                                      : parent->team->broken;
+        snprintf(parent->error, sizeof(parent->error), "%s", gather->why);
+    }
+    comm_drop(parent);
+}
+
 /* It waits no longer. */
 static void finish(struct gather *gather, ncclResult_t result)
 {
@@ -91,11 +108,16 @@ static void finish(struct gather *gather, ncclResult_t result)
         snprintf(gather->why, sizeof(gather->why), "%s", report_last());
     }
     for (int i = 0; i < gather->n; i++) {
-        struct ncclComm *comm = gather->comers[i].comm;
+        struct comer *comer = &gather->comers[i];
 
-        if (comm != NULL) {
-            comm->async = result;
-            comm_drop(comm);
+        if (comer->comm != NULL) {
+            comer->comm->async = result;
+        }
+        if (comer->parent != NULL) {
+            end_split(gather, comer);
+        }
+        if (comer->comm != NULL) {
+            comm_drop(comer->comm);
         }
     }
     device->news();
@@ -311,12 +333,17 @@ ncclResult_t gather_split(struct job *job, struct ncclComm *parent, int color,
     gather->number = number;
     gather->comers[parent->rank].color = color;
     gather->comers[parent->rank].key = key;
+    gather->comers[parent->rank].parent = comm_ref(parent);
+    gather->comers[parent->rank].comm_p = comm_p;
     if (comm != NULL) {
         comm->blocking = blocking;
     }
     job->comm_p = comm_p;
-    job->blocking = blocking;
-    *comm_p = comm;
+    job->blocking = parent->blocking;
+    *comm_p = NULL;
+    if (!parent->blocking) {
+        parent->async = ncclInProgress;
+    }
     arrive(gather, job, parent->rank, comm);
     if (gather->n_here == gather->n) {
         make_colors(gather);
@@ -337,7 +364,7 @@ ncclResult_t gather_wait(struct job *job)
         device->hear(gather->word);
     } else if (result != ncclInProgress) {
         report_error(NULL, "%s", gather->why);
-        if (job->comm != NULL && job->comm->blocking) {
+        if (job->comm != NULL && job->blocking) {
             *job->comm_p = NULL;
             comm_leave(job->comm);
         }

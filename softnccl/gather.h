@@ -17,16 +17,18 @@ struct job {
     struct gather *gather;
     struct ncclComm *comm; /* NULL: a split that leaves it without */
     ncclComm_t *comm_p;
-    bool blocking;
+    bool blocking; /* the call waits */
 };
 
 void gather_id(ncclUniqueId *id_p);
 /* Add a rank's request.  The result says what is wrong with it. */
 ncclResult_t gather_init(struct job *job, ncclComm_t *comm_p, int n,
                          const ncclUniqueId *id, int rank, bool blocking);
+/* The call of a split waits if the parent blocks; `blocking` is the
+ * communicator's own, for what it is asked later. */
 ncclResult_t gather_split(struct job *job, struct ncclComm *parent, int color,
                           int key, ncclComm_t *comm_p, bool blocking);
-/* Waits until all ranks have come, if the communicator blocks. */
+/* Waits until all ranks have come, if the call waits. */
 ncclResult_t gather_wait(struct job *job);
 
 /* Whether a rank may still come to one that waits; true also if unknown. */

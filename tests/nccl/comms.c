@@ -255,6 +255,80 @@ static void test_without_blocking(struct rank *r)
     says_int(r, nccl.ncclCommDestroy(comm), 0, "it is destroyed");
 }
 
+static void end_settled(ncclComm_t comm)
+{
+    nccl.ncclCommFinalize(comm);
+    settled(comm);
+    nccl.ncclCommDestroy(comm);
+}
+
+/* Of a parent that does not block: rank 0 is back before the others come. */
+static void split_and_go_on(struct rank *r, ncclComm_t parent)
+{
+    ncclResult_t result, state = ncclInProgress;
+    ncclComm_t child = NULL;
+    int count = 0;
+
+    if (r->rank != 0) {
+        ranks_meet(r);
+    }
+    result = nccl.ncclCommSplit(parent, 0, r->rank, &child, NULL);
+    if (r->rank == 0) {
+        if (r->n > 1) {
+            nccl.ncclCommGetAsyncError(parent, &state);
+        }
+        says_int(r, state, ncclInProgress,
+                 "the parent is in progress while others are to come");
+        ranks_meet(r);
+    }
+    says(r, result == ncclSuccess || result == ncclInProgress,
+         "the call of a split does not wait");
+    says_int(r, settled(parent), ncclSuccess, "but the parent settles");
+    says_int(r, settled(child), ncclSuccess, "and then what is split of it");
+    says_int(r, nccl.ncclCommCount(child, &count), 0, "which is asked");
+    says_int(r, count, r->n, "and counts");
+    ranks_meet(r);
+    end_settled(child);
+}
+
+/* Whether the call of a split waits is the parent's to say, not the child's. */
+static void test_split_of_one_that_blocks(struct rank *r)
+{
+    struct nccl_config config = NCCL_CONFIG_OURS;
+    ncclResult_t state = ncclInternalError;
+    ncclComm_t child = NULL;
+
+    config.blocking = 0;
+    if (r->rank == r->n - 1) {
+        pause_ms(100);
+    }
+    says_int(r,
+             nccl.ncclCommSplit(r->comm, 0, r->rank, &child,
+                                (ncclConfig_t *)&config),
+             0, "a parent that blocks is split");
+    says(r, child != NULL, "which gives a communicator at once");
+    nccl.ncclCommGetAsyncError(child, &state);
+    says_int(r, state, ncclSuccess, "that is ready");
+    split_and_go_on(r, child);
+    ranks_meet(r);
+    end_settled(child);
+}
+
+static void test_split_of_one_that_does_not(struct rank *r)
+{
+    struct nccl_config config = NCCL_CONFIG_OURS;
+    const ncclUniqueId id = ranks_id(r);
+    ncclComm_t parent = NULL;
+
+    config.blocking = 0;
+    nccl.ncclCommInitRankConfig(&parent, r->n, id, r->rank,
+                                (ncclConfig_t *)&config);
+    says_int(r, settled(parent), ncclSuccess, "a parent that does not block");
+    split_and_go_on(r, parent);
+    ranks_meet(r);
+    end_settled(parent);
+}
+
 /* One thread, or process, that is all ranks. */
 static void test_start_in_a_group(struct rank *r)
 {
@@ -294,6 +368,8 @@ static const struct ranks_test tests[] = {
     { "late split", test_late_split, false },
     { "finalize", test_finalize, false },
     { "without blocking", test_without_blocking, true },
+    { "split of one that blocks", test_split_of_one_that_blocks, false },
+    { "split of one that does not", test_split_of_one_that_does_not, true },
     { "start in a group", test_start_in_a_group, true },
     { "abort", test_abort, false },
 };

@@ -306,6 +306,64 @@ static void test_abort_releases(struct rank *r)
     }
 }
 
+/* Its communicator is not to block, but its parent does. */
+static void test_abort_releases_a_split(struct rank *r)
+{
+    struct nccl_config config = NCCL_CONFIG_OURS;
+    const struct timespec late = { 0, 120000000 };
+    ncclComm_t child = NULL;
+    pthread_t thread;
+
+    config.blocking = 0;
+    if (r->rank == 0) {
+        pthread_create(&thread, NULL, abort_soon, r->comm);
+        says_int(r,
+                 nccl.ncclCommSplit(r->comm, 0, 0, &child,
+                                    (ncclConfig_t *)&config),
+                 ncclRemoteError, "an abort releases who waits in a split");
+        says(r, child == NULL, "which makes nothing");
+        pthread_join(thread, NULL);
+        r->comm = NULL;
+    } else {
+        nanosleep(&late, NULL);
+        says_int(r, error_of(r), ncclRemoteError, "the other learns of it");
+        says_int(r, nccl.ncclCommSplit(r->comm, 0, 1, &child, NULL),
+                 ncclRemoteError, "and does not split it");
+    }
+}
+
+/* Nobody waits for it, so there is a handle of what has failed. */
+static void test_abort_of_a_parent_in_progress(struct rank *r)
+{
+    struct nccl_config config = NCCL_CONFIG_OURS;
+    const ncclUniqueId id = ranks_id(r);
+    ncclComm_t parent = NULL, child = NULL;
+    ncclResult_t error = ncclInProgress;
+
+    config.blocking = 0;
+    nccl.ncclCommInitRankConfig(&parent, r->n, id, r->rank,
+                                (ncclConfig_t *)&config);
+    while (error == ncclInProgress) {
+        nccl.ncclCommGetAsyncError(parent, &error);
+    }
+    ranks_meet(r);
+    if (r->rank == 0) {
+        nccl.ncclCommSplit(parent, 0, 0, &child, NULL);
+        says(r, child == NULL, "a split in progress has written nothing");
+        says_int(r, nccl.ncclCommSplit(parent, 0, 0, &child, NULL),
+                 ncclInvalidArgument, "and its parent is not split meanwhile");
+    }
+    ranks_meet(r);
+    nccl.ncclCommAbort(parent);
+    ranks_meet(r);
+    if (r->rank == 0) {
+        says(r, child != NULL, "it writes what the abort of its parent ends");
+        nccl.ncclCommGetAsyncError(child, &error);
+        says_int(r, error, ncclRemoteError, "that has failed");
+        says_int(r, nccl.ncclCommAbort(child), 0, "and is aborted too");
+    }
+}
+
 static void test_after_the_end(struct rank *r)
 {
     ncclComm_t other = NULL;
@@ -546,6 +604,11 @@ int main(void)
     reported(2, "poll", test_poll, 1, "deadlock: all-reduce 1");
     ranks_run_wrong(2, "abort", test_abort_releases);
     is_int(soft_reports(), 0, "abort: it is no fault");
+    ranks_run_wrong(2, "abort in a split", test_abort_releases_a_split);
+    is_int(soft_reports(), 0, "abort in a split: it is no fault");
+    ranks_run_wrong_bare(2, "abort of a parent",
+                         test_abort_of_a_parent_in_progress);
+    soft_is_clean("abort of a parent");
     ranks_run_wrong(2, "after the end", test_after_the_end);
     reported(1, "graph outlives", test_graph_outlives, 2,
              "rank 0 destroys communicator 1 while graphs hold 1 of its "
