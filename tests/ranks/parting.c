@@ -678,6 +678,113 @@ static void test_one_never_joins(struct rank *r)
     r->comm = NULL;
 }
 
+/* The others have closed their sessions. */
+static void join_too_late(struct rank *r, const char *words)
+{
+    struct sharer s;
+
+    if (!sharer_open_alone(&s, r, &fixed)) {
+        return;
+    }
+    if (!is_odd(r)) {
+        refuses(&s, GH_ERR_RANKS, "have not come in");
+        sharer_close(&s);
+    }
+    ranks_meet(r);
+    if (is_odd(r)) {
+        refuses(&s, GH_ERR_RANKS, words);
+        sharer_close(&s);
+    }
+    ranks_meet(r);
+    nccl.ncclCommAbort(r->comm);
+    r->comm = NULL;
+}
+
+/* It need not wait: what the others left in a call of NCCL ends, and gives it
+ * up. */
+static void test_one_joins_too_late(struct rank *r)
+{
+    join_too_late(r, ranks_are_soft() ? "has aborted the communicator" : "");
+}
+
+/* While others wait for it who have much time. */
+static void leave_before_it_joins(struct rank *r, bool aborts,
+                                  const char *words)
+{
+    static const struct sharer_options patient = { .fixed = true };
+    const struct timespec late = { 0, 100000000 };
+    struct sharer s;
+
+    if (!sharer_open_alone(&s, r, &patient)) {
+        return;
+    }
+    if (!is_odd(r)) {
+        refuses(&s, GH_ERR_RANKS, words);
+    } else if (aborts) {
+        nanosleep(&late, NULL);
+        nccl.ncclCommAbort(r->comm);
+        r->comm = NULL;
+    }
+    sharer_close(&s);
+}
+
+static void test_one_fails_before_it_joins(struct rank *r)
+{
+    leave_before_it_joins(r, true, "ncclCommSplit: 6 another rank has gone");
+}
+
+/* The communicator of the others is well. */
+static void test_one_ends_before_it_joins(struct rank *r)
+{
+    leave_before_it_joins(r, false, "ncclCommSplit: 6 another rank has gone or "
+                                    "failed: deadlock: split 1 of ");
+}
+
+static void start_without_blocking(struct rank *r)
+{
+    struct nccl_config config = NCCL_CONFIG_OURS;
+    const struct timespec nap = { 0, 1000000 };
+    ncclResult_t state = ncclInProgress;
+
+    config.blocking = 0;
+    nccl.ncclCommInitRankConfig(&r->comm, r->n, ranks_id(r), r->rank,
+                                (ncclConfig_t *)&config);
+    while (nccl.ncclCommGetAsyncError(r->comm, &state) == ncclSuccess &&
+           state == ncclInProgress) {
+        nanosleep(&nap, NULL);
+    }
+    says_int(r, state, ncclSuccess, "a communicator does not block");
+}
+
+static void test_without_blocking(struct rank *r)
+{
+    struct sharer s;
+
+    start_without_blocking(r);
+    if (sharer_open(&s, r, &fixed)) {
+        says(r, sharer_is_exact(&s) && sharer_is_exact(&s),
+             "passes are recorded and replayed");
+    }
+    ranks_meet(r);
+    sharer_close(&s);
+    nccl.ncclCommAbort(r->comm);
+    r->comm = NULL;
+}
+
+/* NCCL still writes what is split when the session is closed: the host's abort
+ * is what ends it. */
+static void test_one_never_joins_without_blocking(struct rank *r)
+{
+    start_without_blocking(r);
+    test_one_never_joins(r);
+}
+
+static void test_one_joins_too_late_without_blocking(struct rank *r)
+{
+    start_without_blocking(r);
+    join_too_late(r, "");
+}
+
 static gh_status never(void *user, uint32_t bank, const uint64_t *mine,
                        uint64_t *all, uint32_t n)
 {
@@ -819,7 +926,8 @@ static void test_a_communicator_is_given_back(struct rank *r)
 static void run_parted(int n, const struct ranks_test *test)
 {
     if (ranks_are_soft()) {
-        ranks_run_wrong(n, test->name, test->run);
+        (test->bare ? ranks_run_wrong_bare : ranks_run_wrong)(n, test->name,
+                                                              test->run);
     } else {
         ranks_run_all(n, test, 1);
     }
@@ -861,6 +969,13 @@ int main(void)
         { "one dies before a recording", test_one_dies_before_a_recording,
           false },
         { "the host aborts", test_the_host_aborts, false },
+        { "one joins too late", test_one_joins_too_late, false },
+        { "no blocking", test_without_blocking, true },
+        { "no blocking, one never joins",
+          test_one_never_joins_without_blocking, true },
+        { "no blocking, one joins too late",
+          test_one_joins_too_late_without_blocking, true },
+        /* The last: NCCL may crash where this aborts. */
         { "one never joins", test_one_never_joins, false },
     };
     static const struct ranks_test soft[] = {
@@ -891,6 +1006,10 @@ int main(void)
         ranks_run_wrong(2, "a communicator is destroyed",
                         test_a_communicator_is_destroyed);
         /* NCCL may tell the others later. */
+        ranks_run_wrong(3, "one fails before it joins",
+                        test_one_fails_before_it_joins);
+        ranks_run_wrong(3, "one ends before it joins",
+                        test_one_ends_before_it_joins);
         ranks_run_wrong(2, "one fails before a recording",
                         test_one_fails_before_a_recording);
     }
