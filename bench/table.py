@@ -113,6 +113,11 @@ def banks_torch(result, real):
                     f"{ratio:.3f}" if ratio is not None else "-",
                     judge(ratio, MOST_BANKS_STEP
                           if case["name"] == "banks" else None, real))
+        for case in rows:
+            if "device_over_longest" in case:
+                ratio = case["device_over_longest"]
+                row("memory, over the longest", "", "", "", f"{ratio:.3f}",
+                    judge(ratio, MOST_BANKS_RATIO, real))
 
 
 def banks_select(result, real):
@@ -438,6 +443,8 @@ TABLES = {"hook_overhead": hook_overhead, "record_cost": record_cost,
           "open_cost": open_cost, "banks": banks,
           "banks_select": banks_select, "banks_torch": banks_torch,
           "banks_torch_chunk": banks_torch,
+          "banks_torch_compile": banks_torch,
+          "banks_torch_expandable": banks_torch,
           "overlap": overlap, "beside": beside,
           "exchange": exchange, "scale": scale}
 
