@@ -18,6 +18,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define ABORTED "another rank has aborted the communicator"
+
 struct comer {
     bool here;
     struct ncclComm *comm; /* NULL: no color */
@@ -94,7 +96,7 @@ static void end_split(const struct gather *gather, struct comer *comer)
 }
 
 /* It waits no longer. */
-static void finish(struct gather *gather, ncclResult_t result)
+static void finish(struct gather *gather, ncclResult_t result, const char *why)
 {
     for (struct gather **g = &gathers; *g != NULL; g = &(*g)->next) {
         if (*g == gather) {
@@ -105,7 +107,7 @@ static void finish(struct gather *gather, ncclResult_t result)
     gather->done = true;
     gather->result = result;
     if (result != ncclSuccess) {
-        snprintf(gather->why, sizeof(gather->why), "%s", report_last());
+        snprintf(gather->why, sizeof(gather->why), "%s", why);
     }
     for (int i = 0; i < gather->n; i++) {
         struct comer *comer = &gather->comers[i];
@@ -168,17 +170,17 @@ static void make_one(struct gather *gather)
     struct team *team;
 
     if (!may_share() && !devices_differ(gather)) {
-        finish(gather, ncclInvalidUsage);
+        finish(gather, ncclInvalidUsage, report_last());
         return;
     }
     team = team_new(team_number(), gather->n);
     for (int i = 0; i < gather->n; i++) {
         if (!seat_at(team, i, gather->comers[i].comm)) {
-            finish(gather, ncclSystemError);
+            finish(gather, ncclSystemError, report_last());
             return;
         }
     }
-    finish(gather, ncclSuccess);
+    finish(gather, ncclSuccess, report_last());
 }
 
 /* The next of the color, by key and then by its rank before; -1: no more. */
@@ -229,7 +231,7 @@ static void make_colors(struct gather *gather)
         }
     }
     free(taken);
-    finish(gather, result);
+    finish(gather, result, report_last());
 }
 
 /* ---- coming -------------------------------------------------------------- */
@@ -291,7 +293,7 @@ ncclResult_t gather_init(struct job *job, ncclComm_t *comm_p, int n,
                                 "of %d"
                               : "rank %d of %d has come already (of %d)",
                rank, gather->n, n);
-        finish(gather, ncclInvalidUsage);
+        finish(gather, ncclInvalidUsage, report_last());
         return ncclInvalidUsage;
     }
     comm = comm_new(rank, n, ordinal);
@@ -406,7 +408,7 @@ static void give_up(struct gather *gather, const char *why)
         }
     }
     report("deadlock", "%s %s: of its ranks %s never came", what, why, missing);
-    finish(gather, ncclRemoteError);
+    finish(gather, ncclRemoteError, report_last());
 }
 
 void gathers_give_up(bool hopeless, uint64_t now_ms, uint64_t limit_ms)
@@ -431,7 +433,7 @@ void gathers_leave(const struct ncclComm *comm)
         next = g->next;
         for (int i = 0; i < g->n; i++) {
             if (g->comers[i].comm == comm) {
-                finish(g, ncclRemoteError);
+                finish(g, ncclRemoteError, ABORTED);
                 break;
             }
         }
@@ -445,7 +447,7 @@ void gathers_fail_of(const struct ncclComm *parent)
     for (struct gather *g = gathers; g != NULL; g = next) {
         next = g->next;
         if (g->parent != NULL && g->parent == parent->team) {
-            finish(g, ncclRemoteError);
+            finish(g, ncclRemoteError, ABORTED);
         }
     }
 }

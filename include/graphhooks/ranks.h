@@ -102,7 +102,8 @@ typedef struct gh_ranks {
  * (ncclConfig_t.blocking is 1, NCCL's default), a thread of the library stays
  * in ncclCommSplit until the abort or until the ranks come, and NCCL may crash
  * when it is aborted there: make the communicator with blocking = 0 if the
- * process has to go on after such a failure.
+ * process has to go on after such a failure.  If the session has the
+ * communicator for another bank too, call gh_ranks_abort() instead.
  *
  * @param ranks  read during the call only; `comm` and `user` are lent
  *

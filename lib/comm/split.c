@@ -7,7 +7,10 @@
  * it when the time is over.
  *
  * With a communicator that does not block the call returns at once, and NCCL
- * writes the new communicator later.  The place for it stays until then.
+ * writes the new communicator later.
+ *
+ * The thread lives until the caller has the communicator.  If the caller does
+ * not take it, the thread waits for what NCCL still writes, and aborts that.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -21,74 +24,33 @@
 #include <semaphore.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <time.h>
 
-/* It begins as CALLS.  Who moves it to the other state second, the thread or
- * the caller, frees it. */
-enum state {
-    CALLS,
-    RETURNED, /* the thread does not use it any more */
-    LEFT      /* nor does the caller */
-};
+#define NAP_NS 20000000
 
 struct gh_split {
-    struct gh_split *next; /* of those that are kept */
     struct gh_nccl *nccl;
     struct gh_device *dev; /* the caller's, until `entered` */
     struct ncclComm *parent;
     struct ncclComm *own; /* NCCL writes it */
     int rank;
-    sem_t entered;
-    enum state state;
-    gh_status status; /* of the call; once it has returned */
+    bool has_thread;      /* which frees it */
+    bool returned;        /* the call has */
+    bool taken;           /* `own` is the caller's, once it has `ended` */
+    sem_t entered, ended; /* posted by the thread; by the caller */
+    gh_status status;     /* of the call */
     gh_error err;
 };
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct gh_split *kept;
-
-static bool move_to(struct gh_split *split, enum state state)
-{
-    enum state calls = CALLS;
-
-    return __atomic_compare_exchange_n(&split->state, &calls, state, false,
-                                       __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
-}
 
 static struct ncclComm *own_of(const struct gh_split *split)
 {
     return __atomic_load_n(&split->own, __ATOMIC_ACQUIRE);
 }
 
-/* ---- an end -------------------------------------------------------------- */
-
-/* NCCL does not say when it has written a place, if the host has aborted the
- * parent meanwhile: so this stays for the life of the process. */
-static void keep(struct gh_split *split)
+static void wait_for(sem_t *sem)
 {
-    pthread_mutex_lock(&lock);
-    split->next = kept;
-    kept = split;
-    pthread_mutex_unlock(&lock);
-}
-
-static void release(struct gh_split *split, const struct ncclComm *own)
-{
-    gh_nccl_close(split->nccl);
-    sem_destroy(&split->entered);
-    if (split->status == GH_OK && own == NULL) {
-        keep(split);
-    } else {
-        free(split);
+    while (sem_wait(sem) != 0) {
     }
-}
-
-/* Nobody waits for it any more. */
-static void throw_away(struct gh_split *split)
-{
-    struct ncclComm *own = own_of(split);
-
-    gh_nccl_abort(split->nccl, own);
-    release(split, own);
 }
 
 /* ---- the call ------------------------------------------------------------ */
@@ -97,6 +59,31 @@ static void call(struct gh_split *split)
 {
     split->status = gh_nccl_split(split->nccl, split->parent, split->rank,
                                   &split->own, &split->err);
+    __atomic_store_n(&split->returned, true, __ATOMIC_RELEASE);
+}
+
+static void release(struct gh_split *split)
+{
+    gh_nccl_close(split->nccl);
+    sem_destroy(&split->entered);
+    sem_destroy(&split->ended);
+    free(split);
+}
+
+/* NCCL writes a place also when the host has aborted the parent. */
+static void throw_away(struct gh_split *split)
+{
+    const struct timespec nap = { .tv_nsec = NAP_NS };
+    bool over = false;
+
+    while (split->status == GH_OK && own_of(split) == NULL) {
+        nanosleep(&nap, NULL);
+    }
+    while (split->status == GH_OK && !over &&
+           gh_nccl_is_over(split->nccl, own_of(split), &over, NULL) == GH_OK) {
+        nanosleep(&nap, NULL);
+    }
+    gh_nccl_abort(split->nccl, own_of(split));
 }
 
 /* NCCL leaves a thread with the device that it had, and makes a context for
@@ -108,9 +95,11 @@ static void *run(void *opaque)
     (void)gh_device_enter(split->dev);
     sem_post(&split->entered);
     call(split);
-    if (!move_to(split, RETURNED)) {
+    wait_for(&split->ended);
+    if (!split->taken) {
         throw_away(split);
     }
+    release(split);
     return NULL;
 }
 
@@ -131,6 +120,8 @@ static bool start(struct gh_split *split)
     return started;
 }
 
+/* ---- the caller ---------------------------------------------------------- */
+
 gh_status gh_split_begin(struct gh_nccl *nccl, struct gh_device *dev,
                          struct ncclComm *parent, int rank,
                          struct gh_split **split_p, gh_error *err)
@@ -144,13 +135,14 @@ gh_status gh_split_begin(struct gh_nccl *nccl, struct gh_device *dev,
     split->dev = dev;
     split->parent = parent;
     split->rank = rank;
+    split->has_thread = true;
     sem_init(&split->entered, 0, 0);
+    sem_init(&split->ended, 0, 0);
     if (start(split)) {
-        while (sem_wait(&split->entered) != 0) {
-        }
+        wait_for(&split->entered);
     } else {
+        split->has_thread = false;
         call(split);
-        split->state = RETURNED;
     }
     *split_p = split;
     return GH_OK;
@@ -163,7 +155,7 @@ gh_status gh_split_is_over(const struct gh_split *split, bool *over_p,
     gh_status status;
 
     *over_p = false;
-    if (__atomic_load_n(&split->state, __ATOMIC_ACQUIRE) != RETURNED) {
+    if (!__atomic_load_n(&split->returned, __ATOMIC_ACQUIRE)) {
         return GH_OK;
     }
     if (split->status != GH_OK) {
@@ -177,12 +169,19 @@ gh_status gh_split_is_over(const struct gh_split *split, bool *over_p,
 
 struct ncclComm *gh_split_end(struct gh_split *split)
 {
-    struct ncclComm *own;
+    struct ncclComm *own = NULL;
 
-    if (split == NULL || move_to(split, LEFT)) {
+    if (split == NULL) {
         return NULL;
     }
-    own = own_of(split);
-    release(split, own);
+    if (__atomic_load_n(&split->returned, __ATOMIC_ACQUIRE)) {
+        own = own_of(split);
+    }
+    split->taken = own != NULL;
+    if (split->has_thread) {
+        sem_post(&split->ended);
+    } else if (split->taken || split->status != GH_OK) {
+        release(split);
+    } /* otherwise NCCL still writes to it, and nobody sees when */
     return own;
 }

@@ -154,6 +154,16 @@ uint64_t ranks_left(void)
            c.graphs + c.execs + c.captures;
 }
 
+uint64_t soft_communicators(void)
+{
+    softnccl_counts left = { 0 };
+
+    if (soft) {
+        count(&left);
+    }
+    return left.communicators;
+}
+
 void soft_is_clean(const char *name)
 {
     softnccl_counts left;

@@ -364,6 +364,40 @@ static void test_abort_of_a_parent_in_progress(struct rank *r)
     }
 }
 
+/* What its thread has done wrong before is not why. */
+static void test_abort_by_one_that_erred(struct rank *r)
+{
+    struct nccl_config config = NCCL_CONFIG_OURS;
+    const ncclUniqueId id = ranks_id(r);
+    ncclComm_t parent = NULL, child = NULL;
+    ncclResult_t error = ncclInProgress;
+    int n;
+
+    config.blocking = 0;
+    nccl.ncclCommInitRankConfig(&parent, r->n, id, r->rank,
+                                (ncclConfig_t *)&config);
+    while (error == ncclInProgress) {
+        nccl.ncclCommGetAsyncError(parent, &error);
+    }
+    if (r->rank == 0) {
+        nccl.ncclCommSplit(parent, 0, 0, &child, NULL);
+    }
+    ranks_meet(r);
+    if (r->rank != 0) {
+        nccl.ncclCommCount(NULL, &n);
+        nccl.ncclCommAbort(parent);
+    }
+    ranks_meet(r);
+    if (r->rank == 0) {
+        nccl.ncclCommGetAsyncError(parent, &error);
+        says_int(r, error, ncclRemoteError, "a split has failed");
+        says(r, strstr(nccl.ncclGetLastError(parent), "has aborted") != NULL,
+             "as another rank has aborted: %s", nccl.ncclGetLastError(parent));
+        nccl.ncclCommAbort(parent);
+        nccl.ncclCommAbort(child);
+    }
+}
+
 static void test_after_the_end(struct rank *r)
 {
     ncclComm_t other = NULL;
@@ -609,6 +643,9 @@ int main(void)
     ranks_run_wrong_bare(2, "abort of a parent",
                          test_abort_of_a_parent_in_progress);
     soft_is_clean("abort of a parent");
+    ranks_run_wrong_bare(2, "abort by one that erred",
+                         test_abort_by_one_that_erred);
+    soft_is_clean("abort by one that erred");
     ranks_run_wrong(2, "after the end", test_after_the_end);
     reported(1, "graph outlives", test_graph_outlives, 2,
              "rank 0 destroys communicator 1 while graphs hold 1 of its "

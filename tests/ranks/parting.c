@@ -665,8 +665,36 @@ static void test_settings_differ(struct rank *r)
     sharer_close(&s);
 }
 
+/* Of all ranks, besides their own of this test: of tests before it. */
+static uint64_t communicators_besides(struct rank *r)
+{
+    uint64_t count;
+
+    ranks_meet(r);
+    count = soft_communicators();
+    ranks_meet(r);
+    return count - (uint64_t)r->n;
+}
+
+/* What a split of a rank that gave it up still makes, a thread ends that
+ * nobody can wait for. */
+static void leaves_no_more_than(struct rank *r, uint64_t before)
+{
+    const struct timespec nap = { 0, 10000000 };
+
+    if (!ranks_are_soft()) {
+        return;
+    }
+    ranks_meet(r);
+    for (int i = 0; i < 500 && soft_communicators() != before; i++) {
+        nanosleep(&nap, NULL);
+    }
+    says(r, soft_communicators() == before, "no communicator is left");
+}
+
 static void test_one_never_joins(struct rank *r)
 {
+    const uint64_t before = communicators_besides(r);
     struct sharer s;
 
     if (sharer_open_alone(&s, r, &fixed) && !is_odd(r)) {
@@ -676,11 +704,13 @@ static void test_one_never_joins(struct rank *r)
     sharer_close(&s);
     nccl.ncclCommAbort(r->comm);
     r->comm = NULL;
+    leaves_no_more_than(r, before);
 }
 
 /* The others have closed their sessions. */
 static void join_too_late(struct rank *r, const char *words)
 {
+    const uint64_t before = communicators_besides(r);
     struct sharer s;
 
     if (!sharer_open_alone(&s, r, &fixed)) {
@@ -698,6 +728,7 @@ static void join_too_late(struct rank *r, const char *words)
     ranks_meet(r);
     nccl.ncclCommAbort(r->comm);
     r->comm = NULL;
+    leaves_no_more_than(r, before);
 }
 
 /* It need not wait: what the others left in a call of NCCL ends, and gives it
