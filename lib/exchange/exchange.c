@@ -280,6 +280,12 @@ static void end(gh_exchange *x, struct gh_comm_parting *parting)
     const bool together = parted && x->kind != 0 && !x->over;
 
     gh_exchange_leave(x);
+    /* A question that nobody answers is on the device, and what is freed below
+     * waits for it: it is aborted first. */
+    if (!together) {
+        gh_comm_close(x->comm, NULL);
+        x->comm = NULL;
+    }
     for (uint32_t i = 0; i < x->n_lanes; i++) {
         gh_device_stream_destroy(x->dev, x->lanes[i].stream);
         gh_device_event_destroy(x->dev, x->lanes[i].done);

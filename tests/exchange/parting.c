@@ -138,6 +138,32 @@ static void test_ends_in_order(struct rank *r)
     says(r, now_s() - start < 1, "the end takes %.1f s", now_s() - start);
 }
 
+/* What the first has asked the others is not left on the device, where what it
+ * frees would wait for it. */
+static void test_one_ends_alone(struct rank *r)
+{
+    const struct trader_options asks = { .kind = "copy",
+                                         .environment = hasty };
+    const double start = now_s();
+    struct trader t;
+
+    if (!trader_open(&t, r, &asks)) {
+        return;
+    }
+    trader_round(&t, SHAPE_FULL, false);
+    says(r, trader_is_exact(&t), "a round of all is exact");
+    ranks_meet(r);
+    if (r->rank == 0) {
+        trader_close(&t);
+        says(r, now_s() - start < LIMIT_S / 2, "it ends in time");
+    }
+    ranks_meet(r);
+    if (r->rank != 0) {
+        trader_close(&t);
+        says(r, now_s() - start < LIMIT_S, "so do the others");
+    }
+}
+
 static void ends_in_order(int n)
 {
     const uint64_t left = ranks_left();
@@ -254,6 +280,8 @@ int main(void)
         ranks_run_wrong_bare(3, "one of three dies, replaying",
                              test_one_dies);
         ranks_run_wrong(3, "one never comes", test_one_never_comes);
+        ranks_run_wrong(2, "one of two ends alone", test_one_ends_alone);
+        ranks_run_wrong(3, "one of three ends alone", test_one_ends_alone);
         ranks_run_wrong(2, "one of two dies by NCCL", test_one_dies_by_nccl);
         /* A device whose context is lost is of no use to what follows. */
         ranks_run_wrong_bare(2, "one is lost", test_one_is_lost);
@@ -262,10 +290,14 @@ int main(void)
         const struct ranks_test late = { "one is late", test_one_is_late,
                                          true };
 
+        const struct ranks_test alone = { "one ends alone",
+                                          test_one_ends_alone, false };
+
         ranks_run_all(2, &late, 1);
         ranks_run_all(2, &dies, 1);
         replays = true;
         ranks_run_all(2, &dies, 1);
+        ranks_run_all(2, &alone, 1);
     }
     return done_testing();
 }
