@@ -160,8 +160,8 @@ def pools(torch) -> dict:
     found = {kind: {"reserved_bytes": 0, "used_bytes": 0, "segments": 0}
              for kind in ("graphs", "others")}
     for segment in torch.cuda.memory_snapshot():
-        alone = tuple(segment.get("segment_pool_id", (0, 0))) == (0, 0)
-        of = found["others" if alone else "graphs"]
+        pool = tuple(segment.get("segment_pool_id", (0, 0)))
+        of = found["others" if pool == (0, 0) else "graphs"]
         of["reserved_bytes"] += segment["total_size"]
         of["used_bytes"] += segment["active_size"]
         of["segments"] += 1

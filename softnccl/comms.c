@@ -303,8 +303,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
             gathers_fail_of(comm);
             comm_leave(comm);
             if (team->n > 1) {
-                team_break(team, ncclRemoteError,
-                           "another rank has aborted the communicator");
+                team_break(team, ncclRemoteError, GATHER_ABORTED);
             }
         } else {
             gathers_leave(comm);

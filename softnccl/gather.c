@@ -18,8 +18,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define ABORTED "another rank has aborted the communicator"
-
 struct comer {
     bool here;
     struct ncclComm *comm; /* NULL: no color */
@@ -180,7 +178,7 @@ static void make_one(struct gather *gather)
             return;
         }
     }
-    finish(gather, ncclSuccess, report_last());
+    finish(gather, ncclSuccess, "");
 }
 
 /* The next of the color, by key and then by its rank before; -1: no more. */
@@ -433,7 +431,7 @@ void gathers_leave(const struct ncclComm *comm)
         next = g->next;
         for (int i = 0; i < g->n; i++) {
             if (g->comers[i].comm == comm) {
-                finish(g, ncclRemoteError, ABORTED);
+                finish(g, ncclRemoteError, GATHER_ABORTED);
                 break;
             }
         }
@@ -447,7 +445,7 @@ void gathers_fail_of(const struct ncclComm *parent)
     for (struct gather *g = gathers; g != NULL; g = next) {
         next = g->next;
         if (g->parent != NULL && g->parent == parent->team) {
-            finish(g, ncclRemoteError, ABORTED);
+            finish(g, ncclRemoteError, GATHER_ABORTED);
         }
     }
 }

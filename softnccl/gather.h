@@ -13,6 +13,9 @@ struct gather; /* the ranks that make one communicator together */
 
 /* The request of one rank.  In a group the rank waits at the end of it. */
 
+/* What other ranks read after an abort. */
+#define GATHER_ABORTED "another rank has aborted the communicator"
+
 struct job {
     struct gather *gather;
     struct ncclComm *comm; /* NULL: a split that leaves it without */

@@ -138,30 +138,30 @@ static gh_status ask(const struct gh_nccl *nccl, ncclComm_t comm,
                : failed(nccl, result, "ncclCommGetAsyncError", NULL, err);
 }
 
-gh_status gh_nccl_has_split(const struct gh_nccl *nccl, ncclComm_t parent,
-                            bool *done_p, gh_error *err)
-{
-    ncclResult_t result = ncclInProgress;
-    gh_status status = ask(nccl, parent, &result, err);
-
-    if (status == GH_OK && result != ncclSuccess && result != ncclInProgress) {
-        return failed(nccl, result, "ncclCommSplit", parent, err);
-    }
-    *done_p = result == ncclSuccess;
-    return status;
-}
-
-gh_status gh_nccl_is_over(const struct gh_nccl *nccl, ncclComm_t comm,
-                          bool *over_p, gh_error *err)
+/* Whether what was begun of a communicator is; `what` names it in a failure. */
+static gh_status is_over(const struct gh_nccl *nccl, ncclComm_t comm,
+                         const char *what, bool *over_p, gh_error *err)
 {
     ncclResult_t result = ncclInProgress;
     gh_status status = ask(nccl, comm, &result, err);
 
     if (status == GH_OK && result != ncclSuccess && result != ncclInProgress) {
-        return failed(nccl, result, "the library's communicator", comm, err);
+        return failed(nccl, result, what, comm, err);
     }
     *over_p = result == ncclSuccess;
     return status;
+}
+
+gh_status gh_nccl_has_split(const struct gh_nccl *nccl, ncclComm_t parent,
+                            bool *done_p, gh_error *err)
+{
+    return is_over(nccl, parent, "ncclCommSplit", done_p, err);
+}
+
+gh_status gh_nccl_is_over(const struct gh_nccl *nccl, ncclComm_t comm,
+                          bool *over_p, gh_error *err)
+{
+    return is_over(nccl, comm, "the library's communicator", over_p, err);
 }
 
 gh_status gh_nccl_gather(const struct gh_nccl *nccl, ncclComm_t comm,

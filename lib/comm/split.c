@@ -135,13 +135,12 @@ gh_status gh_split_begin(struct gh_nccl *nccl, struct gh_device *dev,
     split->dev = dev;
     split->parent = parent;
     split->rank = rank;
-    split->has_thread = true;
     sem_init(&split->entered, 0, 0);
     sem_init(&split->ended, 0, 0);
-    if (start(split)) {
+    split->has_thread = start(split);
+    if (split->has_thread) {
         wait_for(&split->entered);
     } else {
-        split->has_thread = false;
         call(split);
     }
     *split_p = split;

@@ -1,7 +1,8 @@
 /*
  * split.h - the library's communicator, split from the host's within a time.
  *
- * Nothing here waits for another rank: NCCL's call has a thread of its own.
+ * NCCL's call has a thread of its own, so that the caller waits for no other
+ * rank.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

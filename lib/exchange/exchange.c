@@ -302,7 +302,7 @@ static void end(gh_exchange *x, struct gh_comm_parting *parting)
         free(x->words[sign]);
     }
     gh_nccl_close(x->nccl);
-    gh_comm_close(x->comm, together ? parting : NULL);
+    gh_comm_close(x->comm, parting);
     free(x->peers);
     free(x->parts);
     free(x);

@@ -332,20 +332,28 @@ static void test_abort_releases_a_split(struct rank *r)
     }
 }
 
-/* Nobody waits for it, so there is a handle of what has failed. */
-static void test_abort_of_a_parent_in_progress(struct rank *r)
+static ncclComm_t start_without_blocking(struct rank *r)
 {
     struct nccl_config config = NCCL_CONFIG_OURS;
     const ncclUniqueId id = ranks_id(r);
-    ncclComm_t parent = NULL, child = NULL;
-    ncclResult_t error = ncclInProgress;
+    ncclResult_t state = ncclInProgress;
+    ncclComm_t comm = NULL;
 
     config.blocking = 0;
-    nccl.ncclCommInitRankConfig(&parent, r->n, id, r->rank,
+    nccl.ncclCommInitRankConfig(&comm, r->n, id, r->rank,
                                 (ncclConfig_t *)&config);
-    while (error == ncclInProgress) {
-        nccl.ncclCommGetAsyncError(parent, &error);
+    while (state == ncclInProgress) {
+        nccl.ncclCommGetAsyncError(comm, &state);
     }
+    return comm;
+}
+
+/* Nobody waits for it, so there is a handle of what has failed. */
+static void test_abort_of_a_parent_in_progress(struct rank *r)
+{
+    ncclComm_t parent = start_without_blocking(r), child = NULL;
+    ncclResult_t error = ncclInProgress;
+
     ranks_meet(r);
     if (r->rank == 0) {
         nccl.ncclCommSplit(parent, 0, 0, &child, NULL);
@@ -367,18 +375,10 @@ static void test_abort_of_a_parent_in_progress(struct rank *r)
 /* What its thread has done wrong before is not why. */
 static void test_abort_by_one_that_erred(struct rank *r)
 {
-    struct nccl_config config = NCCL_CONFIG_OURS;
-    const ncclUniqueId id = ranks_id(r);
-    ncclComm_t parent = NULL, child = NULL;
+    ncclComm_t parent = start_without_blocking(r), child = NULL;
     ncclResult_t error = ncclInProgress;
     int n;
 
-    config.blocking = 0;
-    nccl.ncclCommInitRankConfig(&parent, r->n, id, r->rank,
-                                (ncclConfig_t *)&config);
-    while (error == ncclInProgress) {
-        nccl.ncclCommGetAsyncError(parent, &error);
-    }
     if (r->rank == 0) {
         nccl.ncclCommSplit(parent, 0, 0, &child, NULL);
     }
