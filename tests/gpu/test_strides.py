@@ -333,7 +333,7 @@ def test_passes_end_with_dense_memory(pair, grain, monkeypatch):
 def test_twins_of_gradients_that_are_not_dense():
     twins = Twins()
     results = [torch.rand(3, 1, device=DEVICE).expand(3, 4) for _ in range(2)]
-    twins.know(*(SimpleNamespace(results=[r], flight=(0, 0), graph=None)
+    twins.know(*(SimpleNamespace(results=[r], flight=(0, 0), pool=None)
                  for r in results))
     for result in results:
         memory = strides.memory_of(result)
