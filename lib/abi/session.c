@@ -26,12 +26,33 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void open_log(const struct gh_env *env, const gh_host_services *host,
-                     struct gh_log *log)
+/* A host whose log calls the library is refused, as in every service. */
+static void tell(void *user, gh_log_level level, const char *line)
 {
+    struct gh_session *session = user;
+
+    if (session->telling) {
+        return;
+    }
+    session->telling = true;
+    if (session->capture != NULL) {
+        gh_capture_tell(session->capture, &session->told, level, line);
+    } else {
+        session->told.write(session->told.user, level, line);
+    }
+    session->telling = false;
+}
+
+static void open_log(struct gh_session *session, const struct gh_env *env,
+                     const gh_host_services *host)
+{
+    struct gh_log *log = &session->log;
+
+    session->told.write = host->log != NULL ? host->log : gh_log_stderr;
+    session->told.user = host->user;
     log->level = env->log;
-    log->write = host->log != NULL ? host->log : gh_log_stderr;
-    log->user = host->user;
+    log->write = tell;
+    log->user = session;
     for (uint32_t i = 0; i < env->notes.n; i++) {
         gh_log_line(log, GH_LOG_WARN, "%s", env->notes.line[i]);
     }
@@ -248,7 +269,7 @@ static gh_status open_session(struct gh_session *session,
 {
     gh_status status;
 
-    open_log(env, host, &session->log);
+    open_log(session, env, host);
     session->last_direction =
         (desc->flags & GH_SESSION_DELAY_WGRAD) != 0 ? GH_WGRAD : GH_BACKWARD;
     status = make_plan(session, desc, env, err);
@@ -401,6 +422,13 @@ void gh_session_close(gh_session *session)
         gh_log_line(&session->log, GH_LOG_WARN,
                     "gh_session_close: called inside gh_overlap_run, so the "
                     "session stays open: close it after the run");
+        return;
+    }
+    if (gh_capture_is_serving(session->capture)) {
+        gh_log_line(&session->log, GH_LOG_WARN,
+                    "gh_session_close: called from a service of the host's, so "
+                    "the session stays open: close it where the library has "
+                    "returned");
         return;
     }
     free_parts(session);

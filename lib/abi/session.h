@@ -25,7 +25,9 @@ struct gh_trace;
 struct gh_session {
     struct gh_session *closed; /* the list of those that are closed */
     struct gh_plan plan;
-    struct gh_log log;
+    struct gh_log log;      /* of the parts; its lines go to `told` */
+    struct gh_log told;     /* the host's, or stderr */
+    bool telling;           /* a line is told: what is said in it is lost */
     struct gh_device *dev;  /* NULL: disabled, and no driver was found */
     struct gh_trace *trace; /* NULL: GRAPHHOOKS_TRACE is not set */
     bool check;             /* GRAPHHOOKS_CHECK is on */

@@ -112,6 +112,11 @@ gh_status gh_capture_wait_for_ranks(struct gh_capture *capture, void *stream,
 gh_status gh_capture_abort_ranks(struct gh_capture *capture, const char *why,
                                  gh_error *err);
 
+/* services.c: hands a line to the host's log, as a service of the host's. */
+void gh_capture_tell(struct gh_capture *capture, const struct gh_log *log,
+                     gh_log_level level, const char *line);
+bool gh_capture_is_serving(const struct gh_capture *capture);
+
 /* Of the open pass; offloads.c. */
 gh_status gh_capture_save(struct gh_capture *capture, gh_offload_group *group,
                           gh_error *err);

@@ -18,6 +18,22 @@
 
 #include <stdlib.h>
 
+/* ---- the log ----------------------------------------------------------- */
+
+void gh_capture_tell(struct gh_capture *c, const struct gh_log *log,
+                     gh_log_level level, const char *line)
+{
+    const struct gh_served served = gh_serve_begin(c);
+
+    log->write(log->user, level, line);
+    gh_serve_end(c, served);
+}
+
+bool gh_capture_is_serving(const struct gh_capture *c)
+{
+    return c->serving;
+}
+
 /* ---- around a recording ------------------------------------------------ */
 
 /* The types that these slots had before 0.3.  A table of that time ends before

@@ -270,6 +270,35 @@ static void test_services_give_nobody_up(struct rank *r)
     sharer_close(&s);
 }
 
+static void log_and_abort(void *user, gh_log_level level, const char *line)
+{
+    struct sharer *s = user;
+
+    (void)level;
+    (void)line;
+    if (s->session != NULL) {
+        try_to_abort(s);
+    }
+}
+
+static void test_a_log_gives_nobody_up(struct rank *r)
+{
+    gh_host_services host = sharer_captures;
+    struct sharer_options options = fixed;
+    struct sharer s;
+
+    host.log = log_and_abort;
+    options.host = &host;
+    if (!open_ready(&s, r, &options)) {
+        return;
+    }
+    s.moved = 1;
+    says(r, sharer_is_exact(&s), "a step of moved tensors runs eagerly");
+    says(r, s.refused > 0, "a line of the log is no place to abort");
+    says_int(r, s.obeyed, 0, "none has been obeyed");
+    sharer_close(&s);
+}
+
 static void abort_inside(struct sharer *s, const gh_pass *pass,
                          const gh_decision *d)
 {
@@ -974,6 +1003,7 @@ int main(void)
         { "a communicator is given back", test_a_communicator_is_given_back,
           false },
         { "services give nobody up", test_services_give_nobody_up, false },
+        { "a log gives nobody up", test_a_log_gives_nobody_up, false },
     };
     static const struct ranks_test parted[] = {
         { "one leaves alone", test_one_leaves_alone, false },

@@ -161,7 +161,9 @@ bool sharer_open_alone(struct sharer *s, struct rank *r,
     }
     host.struct_size = sizeof(host);
     host.user = s;
-    host.log = keep;
+    if (host.log == NULL) {
+        host.log = keep;
+    }
     desc.model = model;
     desc.host = &host;
     desc.driver = ranks_are_soft()

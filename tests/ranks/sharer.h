@@ -70,7 +70,7 @@ struct sharer {
     uint32_t reruns, recorded, replayed, ran;
     gh_reason last;    /* why a pass ran last */
     gh_error err;
-    char said[4096];   /* the log */
+    char said[4096];   /* the log, where the host has none of its own */
 };
 
 /* A session on the rank's context, after one step of warmup.  False, and said,

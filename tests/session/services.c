@@ -69,6 +69,7 @@ static void call_hooks(struct lender *l)
     l->answered += gh_flush_delayed(session, NULL) == GH_OK;
     l->answered += gh_iteration_end(session, NULL) == GH_OK;
     (void)gh_layer_cancel(session, NULL);
+    gh_session_close(session);
 }
 
 static gh_status make_room(void *user, const gh_recording *recording)
@@ -117,6 +118,9 @@ static void count_line(void *user, gh_log_level level, const char *line)
     (void)level;
     (void)line;
     l->lines++;
+    if (l->calls_hooks) {
+        call_hooks(l);
+    }
 }
 
 static const uint32_t counts[] = { 1, 2, 2 };
@@ -193,6 +197,20 @@ static void test_services_call_hooks(void)
     ok(exact, "a host whose services call hooks gets exact weights");
     is_int(l.answered, 0, "and each of those calls is refused");
     is_int(l.begun, stats.recordings, "all passes are recorded all the same");
+    is_int(l.lines, stats.recordings * 2 + 1,
+           "each close is refused with a line");
+}
+
+static void test_a_log_calls_hooks(void)
+{
+    struct lender l = { .calls_hooks = true, .refuse_alloc = true };
+    bool exact;
+    gh_stats stats = run(&l, TOY_GOOD, &exact);
+
+    ok(exact, "a host whose log calls hooks gets exact weights");
+    is_int(l.answered, 0, "and each of those calls is refused");
+    is_int(stats.iterations, 3, "the session stays open");
+    ok(l.lines > 0, "and what it says in a line is not told");
 }
 
 static void test_nothing_is_lent(void)
@@ -278,6 +296,7 @@ int main(void)
     test_no_memory_is_lent();
     test_nothing_is_lent();
     test_services_call_hooks();
+    test_a_log_calls_hooks();
     test_routing_is_refused();
     test_a_broken_capture_is_not_kept();
     test_a_host_that_never_ends_a_step_is_told();
