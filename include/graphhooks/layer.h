@@ -304,10 +304,11 @@ GH_API gh_status gh_flush_delayed(gh_session *session, gh_error *err);
  *
  * @return GH_OK; GH_ERR_STATE when a pass is open (call gh_layer_cancel);
  *         GH_ERR_INVALID; GH_ERR_DEVICE or GH_ERR_NO_MEMORY when offloading
- *         fails, and GH_ERR_RANKS when a communicator has failed: after these
- *         three the step has ended all the same.
+ *         fails, and GH_ERR_RANKS when a communicator has failed or a rank has
+ *         not come: after these three the step has ended all the same.
  * Blocks: never, except while a trace buffer that is full is written, and once
- * after the profile with GRAPHHOOKS_OFFLOAD_FRACTION=auto (offload.h).
+ * after the profile of what is offloaded (offload.h), for other ranks at most
+ * GRAPHHOOKS_TIMEOUT.
  * Since: 0.1.
  */
 GH_API gh_status gh_iteration_end(gh_session *session, gh_error *err);

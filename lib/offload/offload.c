@@ -269,6 +269,9 @@ gh_status gh_offload_end_step(struct gh_offload *o, gh_error *err)
     o->shown_steps += shown;
     if (status == GH_OK && shown && !o->profiled && !measures_next(o) &&
         !compares_next(o)) {
+        /* Copies follow what the host has issued, which may wait for a rank
+         * that does not come. */
+        gh_streams_quiesce(o->memory->streams);
         status = gh_settle(o, err);
     }
     gh_device_leave(o->dev, before);

@@ -186,6 +186,58 @@ static void test_one_does_not_come_to_a_check(struct rank *r)
     wait_alone(r, &options, 0);
 }
 
+/* A group of each segment goes to the host and comes back. */
+static void offload(struct sharer *s, const gh_pass *pass,
+                    const gh_decision *d)
+{
+    gh_offload_tensor tensor = { .bytes = 4096 };
+    gh_offload_group group = { .struct_size = sizeof(group),
+                               .layer = pass->segment,
+                               .module = GH_MODULE_MLP_NORM,
+                               .n_tensors = 1,
+                               .tensors = &tensor };
+
+    if (s->moved == 0) {
+        return;
+    }
+    if (pass->direction == GH_BACKWARD) {
+        gh_offload_load(s->session, &group, &s->err);
+        gh_offload_release(s->session, group.layer, group.module, &s->err);
+    } else if (gh_offload_save(s->session, &group, &s->err) == GH_OK) {
+        drv.cuMemsetD32Async((uintptr_t)tensor.address, 1, tensor.bytes / 4,
+                             d->stream);
+        gh_offload_commit(s->session, group.layer, group.module, &s->err);
+    }
+}
+
+/* The end of the profile waits for copies, which follow what the rank waits
+ * for. */
+static void test_one_does_not_come_to_a_profile(struct rank *r)
+{
+    const char *const offloads[] = { hasty[0], "GRAPHHOOKS_WARMUP_STEPS=100",
+                                     "GRAPHHOOKS_OFFLOAD=mlp_norm",
+                                     "GRAPHHOOKS_OFFLOAD_MIN_BYTES=1", NULL };
+    const struct sharer_options options = { .environment = offloads,
+                                            .fixed = true,
+                                            .mischief = offload };
+    struct sharer s;
+    double start;
+
+    if (!sharer_open(&s, r, &options)) {
+        return;
+    }
+    says(r, sharer_is_exact(&s), "a step without groups is right");
+    ranks_meet(r);
+    start = now_s();
+    if (r->rank == 0) {
+        s.moved = 1;
+        says_int(r, sharer_step(&s, 1), GH_ERR_RANKS, "%.150s", s.err.text);
+        says(r, now_s() - start < LIMIT_S, "it fails in time");
+    }
+    ranks_meet(r);
+    close_parted(&s);
+}
+
 static gh_status launch_or_fail(void *user, void *object, void *stream,
                                 void **exec_p)
 {
@@ -1024,6 +1076,8 @@ int main(void)
         { "different passes", test_different_passes, false },
         { "the longest text, places", test_the_longest_text_of_places, false },
         { "the longest text, a wait", test_the_longest_text_of_a_wait, false },
+        { "one does not come to a profile",
+          test_one_does_not_come_to_a_profile, false },
         { "one dies", test_one_dies, false },
         { "one is elsewhere", test_one_is_elsewhere, false },
         { "a close does not wait", test_a_close_does_not_wait_for_it, false },
