@@ -46,7 +46,7 @@ GH_BEGIN_DECLS
 /* The ABI that these headers describe.  While the major is 0 a minor may
  * change anything; doc/abi.md says what bumps what from 1.0 on. */
 #define GH_ABI_MAJOR 0
-#define GH_ABI_MINOR 4
+#define GH_ABI_MINOR 5
 
 /** The bytes of `type` up to and including `field`. */
 #define GH_SIZE_THROUGH(type, field) \
@@ -102,7 +102,7 @@ GH_API const char *gh_status_name(gh_status status);
 GH_API uint32_t gh_abi_version(void);
 
 /**
- * The package version, such as "0.4.0".
+ * The package version, such as "0.5.0".
  *
  * @return static text.
  * Blocks: never.  Threads: any.  Since: 0.1.

@@ -17,7 +17,7 @@ from ctypes import c_uint64, c_void_p
 # ---- base.h ----------------------------------------------------------------
 
 GH_ABI_MAJOR = 0
-GH_ABI_MINOR = 4
+GH_ABI_MINOR = 5
 
 gh_status = c_int32
 GH_OK = 0
@@ -861,7 +861,7 @@ class Api:
 
     Each slot is an attribute that holds ctypes' own function object, made
     once: nothing of Python's is between a hook and C.  Besides them, `path`
-    is the file, `version` the package's version such as "0.4.0", and `abi`
+    is the file, `version` the package's version such as "0.5.0", and `abi`
     the pair (major, minor).
     """
 
