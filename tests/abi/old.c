@@ -345,6 +345,9 @@ int main(void)
 #if GH_ABI_MINOR >= 4
         test_since_0_4();
 #endif
+#if GH_ABI_MINOR >= 5
+        test_since_0_5();
+#endif
         caller_stop();
     }
     return done_testing();

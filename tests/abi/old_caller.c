@@ -62,6 +62,11 @@ bool caller_start(void)
     return gh != NULL && start_device();
 }
 
+const char *caller_device(void)
+{
+    return device_path;
+}
+
 void caller_stop(void)
 {
     drv.cuMemFree(memory);

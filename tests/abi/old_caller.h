@@ -57,6 +57,8 @@ extern gh_error err;        /* of the last call that failed */
 /* The library and the device; false after a failed point. */
 bool caller_start(void);
 void caller_stop(void);
+/* What gh_session_desc.driver names. */
+const char *caller_device(void);
 
 /* What a session is opened with; no struct_size need be set. */
 struct opening {
@@ -102,5 +104,6 @@ bool read_stats(gh_stats *stats);
 void test_since_0_2(void);
 void test_since_0_3(void);
 void test_since_0_4(void);
+void test_since_0_5(void);
 
 #endif
