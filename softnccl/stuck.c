@@ -31,7 +31,7 @@ static uint64_t timeout_ms(void)
     char *end;
     unsigned long s;
 
-    if (text != NULL && *text >= '0' && *text <= '9') {
+    if (text != NULL && *text >= '0') { /* strtoul takes blanks and signs */
         s = strtoul(text, &end, 10);
         if (*end == '\0' && s > 0 && s < 1000000) {
             return (uint64_t)s * 1000;
