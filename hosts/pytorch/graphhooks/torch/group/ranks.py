@@ -61,6 +61,7 @@ class Single:
     most_banks = 65536  # the library's GH_BANKS
     size = 1
     asked = 0  # how often, besides the library
+    tries_again = True  # a recording that has failed, for what may pass
 
     def __init__(self, owner):
         self.owner = owner
@@ -116,6 +117,7 @@ class Ranks(Single):
     """All of a group."""
 
     segment, site = Shared, Asking
+    tries_again = False  # the library gives it up on all of them
 
     def __init__(self, owner, group):
         super().__init__(owner)

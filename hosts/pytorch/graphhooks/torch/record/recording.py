@@ -69,7 +69,8 @@ def capture(segment, signature, direction: int, run) -> bool:
     except Exception as failure:  # whatever the modules raise
         owner.captures.is_given_up = True
         owner.cancel(None)
-        if isinstance(failure, tree.Passing) and not segment.has_failed:
+        if isinstance(failure, tree.Passing) and not segment.has_failed \
+                and owner.ranks.tries_again:
             segment.has_failed = True
             owner.count("warmup")
         else:
