@@ -155,13 +155,18 @@ def grads_of_parameters(run):
         run.optimizer.step()
 
 
-@GRAIN
-def test_autograd_grad_of_parameters(pair, grain):
-    pair(grads_of_parameters, grain=grain, gradients="autograd")
+GRADIENTS = pytest.mark.parametrize("gradients", ["graph", "autograd"])
 
 
 @GRAIN
-def test_a_training_by_autograd_grad_alone(pair, grain):
+@GRADIENTS
+def test_autograd_grad_of_parameters(pair, grain, gradients):
+    pair(grads_of_parameters, grain=grain, gradients=gradients)
+
+
+@GRAIN
+@GRADIENTS
+def test_a_training_by_autograd_grad_alone(pair, grain, gradients):
     """No parameter's gradient is ever added up by autograd."""
     def train(run):
         named = list(run.model.parameters())
@@ -173,15 +178,131 @@ def test_a_training_by_autograd_grad_alone(pair, grain):
             run.optimizer.step()
             run.zero()
 
-    pair(train, grain=grain, gradients="autograd")
+    pair(train, grain=grain, gradients=gradients,
+         replays=None if gradients == "graph" else True)
+
+
+def of_the_second(run) -> dict:
+    return dict(run.model.layers[1].named_parameters())
+
+
+SOME = {
+    "a bias": lambda run: [of_the_second(run)["mlp.up.bias"]],
+    "the first": lambda run: [of_the_second(run)["norm1.weight"]],
+    "several": lambda run: [p for name, p in run.model.named_parameters()
+                            if name.endswith("bias")],
+    "an edge": lambda run: [torch.autograd.graph.get_gradient_edge(
+        of_the_second(run)["attn.qkv.bias"])],
+    "one of the head": lambda run: [run.model.head.bias],
+    "between": lambda run: [run.model.hidden[1],
+                            of_the_second(run)["attn.out.bias"]],
+}
+
+
+class Deep(Model):
+    """Keeps what leaves each layer."""
+
+    def run_layers(self, x):
+        self.hidden = []
+        for layer in self.layers:
+            x = layer(x)
+            self.hidden.append(x)
+        return x
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
+@GRAIN
+@GRADIENTS
+@pytest.mark.parametrize("since", [0, 2])
+@pytest.mark.parametrize("of", SOME)
+def test_a_backward_into_some_parameters(pair, grain, gradients, since, of):
+    """From the first step on, or later."""
+    def train(run):
+        run.steps([2] * since)
+        for count in (1, 3, 2, 2):
+            run.zero()
+            for _ in range(count):
+                loss = run.loss()
+                loss.backward(inputs=SOME[of](run))
+            for x in run.model.hidden:
+                if x.grad is not None:
+                    run.note(x.grad)
+            assert {name for name, p in run.model.named_parameters()
+                    if p.grad is not None} == {
+                name for name, p in run.model.named_parameters()
+                if any(p is getattr(getattr(t, "node", None), "variable", t)
+                       for t in SOME[of](run))}
+            run.optimizer.step()
+        run.steps([2, 1])
+
+    if of == "between" and grain == "chunk":
+        pytest.skip("a chunk keeps it to itself")
+    pair(train, grain=grain, model=Deep, gradients=gradients, judge=False)
 
 
 @GRAIN
-def test_autograd_does_not_know_gradients_that_graphs_put_in_place(runs,
-                                                                   grain):
-    with pytest.raises((Error, RuntimeError),
-                       match="gradients=.autograd|not have been used"):
-        grads_of_parameters(runs(grain=grain))
+@GRADIENTS
+@pytest.mark.parametrize("in_flight", [1, 3])
+def test_a_backward_into_some_parameters_beside_others(pair, grain, gradients,
+                                                       in_flight):
+    """Of several losses in one pass; and what is in `.grad` stays."""
+    def train(run):
+        for count in COUNTS:
+            run.zero()
+            run.backward(count)
+            losses = [run.loss() for _ in range(in_flight)]
+            sum(losses).backward(inputs=SOME["several"](run))
+            run.optimizer.step()
+
+    pair(train, grain=grain, gradients=gradients)
+
+
+@GRAIN
+@GRADIENTS
+@pytest.mark.parametrize("in_flight", [1, 2])
+@pytest.mark.parametrize("of", [s for s in SOME if s != "between"])
+def test_autograd_grad_of_some_parameters(pair, grain, gradients, in_flight,
+                                          of):
+    """What it returns is the caller's, and `.grad` stays."""
+    def train(run):
+        for count in COUNTS[:4]:
+            run.zero()
+            run.backward(count)
+            kept = [torch.autograd.grad(
+                sum(run.loss() for _ in range(in_flight)), SOME[of](run))
+                for _ in range(2)]
+            run.backward(1)
+            for grads in kept:
+                for grad in grads:
+                    run.note(grad)
+            run.optimizer.step()
+
+    pair(train, grain=grain, gradients=gradients)
+
+
+@GRAIN
+def test_autograd_grad_of_what_a_loss_does_not_depend_on(runs, grain):
+    run = runs(grain=grain).steps(COUNTS[:3])
+    named = of_the_second(run)["mlp.up.bias"], run.model.head.weight
+    loss = run.model.run_layers(run.model.embed(run.tokens())).sum()
+    with pytest.raises(RuntimeError, match="not have been used in the graph"):
+        torch.autograd.grad(loss, named)
+    loss = run.model.run_layers(run.model.embed(run.tokens())).sum()
+    found = torch.autograd.grad(loss, named, allow_unused=True)
+    assert found[0] is not None and found[1] is None
+
+
+@GRAIN
+def test_a_call_that_is_eager_is_asked_for_no_other_parameter(pair, grain):
+    """As that of a new shape is, beside graphs."""
+    def train(run):
+        run.steps(COUNTS[:3])
+        for length in (24, 16, 8):
+            run.zero()
+            run.loss(length=length).backward(inputs=SOME["a bias"](run))
+            run.optimizer.step()
+
+    pair(train, grain=grain, eager=["input"])
 
 
 @GRAIN
@@ -194,15 +315,6 @@ def test_backward_into_all_parameters(pair, grain):
             run.optimizer.step()
 
     pair(train, grain=grain)
-
-
-@GRAIN
-def test_autograd_grad_that_allows_unused_ones_is_refused(runs, grain):
-    run = runs(grain=grain).steps(COUNTS[:3])
-    with pytest.raises(Error, match="attach with gradients=.autograd"):
-        torch.autograd.grad(run.loss(), list(run.model.parameters()),
-                            allow_unused=True)
-    run.steps(COUNTS[:2])
 
 
 @GRAIN

@@ -53,6 +53,7 @@ A folder reads those after it, and none before it:
       home.py           where graphs leave them
       parameters.py     which of them a graph puts there, and how
       watchers.py       who waits for them
+      asked.py          passes that are asked for some of them alone
       writes.py         on which streams, one after the other
       landing.py        to places of ours within a graph
       sums.py           those of several losses

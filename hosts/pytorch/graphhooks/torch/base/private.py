@@ -216,6 +216,18 @@ else:
         torch.autograd.Variable._execution_engine.queue_callback(call)
 
 
+def around_passes(run) -> None:
+    """Passes of autograd that Python begins go by run(), which is given what
+    begins one, and what that is given."""
+    engine = torch.autograd.Variable._execution_engine
+
+    class Engine(type(engine)):
+        def run_backward(self, *args, **kwargs):
+            return run(engine.run_backward, *args, **kwargs)
+
+    torch.autograd.Variable._execution_engine = Engine()
+
+
 def hide_from_compile(function, why: str) -> None:
     """torch.compiler.disable() without a function around it."""
     function._torchdynamo_disable = True

@@ -32,6 +32,7 @@ from ..base import private
 from ..base.memory import is_dense
 from ..base.private import has_hooks, will_run
 from ..guard.places import is_trained, lent
+from . import asked
 from .contributions import Others, Shares
 from .home import Home, is_at
 from .watchers import ADDED, fate, is_held, is_watched
@@ -58,6 +59,7 @@ class Parameters:
         self.adds: bool | None = None  # its graphs to `.grad`, or they write
         self._outlast = False  # gradients a forward
         self.homes: list[Home] = []  # where, once a backward is recorded
+        self.asked: asked.Asked | None = None  # of some, by a pass at hand
         self._unsort()
 
     def _unsort(self) -> None:
@@ -101,6 +103,7 @@ class Parameters:
             # Those that no call has used have nothing of graphs.
             self.others = Others([nodes[p] for p in self.own
                                   if p in self._used], tell)
+            asked.know(self)
 
     def are_accumulated(self) -> bool:
         """Whether the pass of autograd at hand adds gradients to `.grad`;
@@ -110,9 +113,19 @@ class Parameters:
         try:
             return will_run(self._node) or will_run(self._node_by_now())
         except RuntimeError as failure:  # that one's is what is asked for
+            if self.is_asked():
+                return False
             raise Error("autograd.grad() asks for gradients of parameters, "
                         "which a graph puts into .grad: attach with "
                         "gradients=\"autograd\"") from failure
+
+    def is_asked(self) -> bool:
+        """Whether the pass of autograd at hand is, for some of its own."""
+        return self.asked is not None and self.asked.is_at_hand()
+
+    def sample_node(self):
+        """By which a pass comes by."""
+        return self._node_by_now()
 
     def _node_by_now(self):
         """Torch makes a new one for who has set ``.data`` to another type or
@@ -139,6 +152,7 @@ class Parameters:
 
     def release(self) -> None:
         """Another attach is not to take this one for an engine."""
+        asked.forget(self)
         self.shares.stop()
         if self.others is not None:
             self.others.stop()
@@ -148,8 +162,11 @@ class Parameters:
         """Whether one has come since the first recording."""
         return private.have_hooks(self.own)
 
-    def frozen(self) -> list:
-        """Those that are no longer trained."""
+    def left_out(self) -> list:
+        """Those that are no longer trained, or not asked for."""
+        if self.asked is not None and self.is_asked():
+            return [p for p in self.own if not p.requires_grad
+                    or p not in self.asked.those]
         if all(map(is_trained, self.own)):
             return []
         return [p for p in self.own if not p.requires_grad]

@@ -124,18 +124,23 @@ class Sums:
         """For autograd.grad() and backward(inputs=...), which leave `.grad`
         alone, and whose results are the caller's."""
         self._begin(current_pass())
+        parameters = self.segment.parameters
         try:
             with self._aside.summing():
                 results = self.segment.run_back(instance, microbatch, grads)
+                if parameters.is_asked():
+                    parameters.asked.note(parameters.own, [
+                        p.grad for p in parameters.own])
                 return [r if r is None else copy_of(r) for r in results]
         finally:
             self._aside.restore()
             self._aside = None
 
-    def run_without(self, frozen, run, *what):
-        """For a pass that comes after these were frozen: autograd drops what
-        comes to them, whatever they were in the forward."""
-        aside = Aside(self.segment.parameters, frozen)
+    def run_without(self, left_out, run, *what):
+        """For a pass that comes after these were frozen, or is not asked for
+        them: autograd drops what comes to them, whatever they were in the
+        forward."""
+        aside = Aside(self.segment.parameters, left_out)
         try:
             with aside.summing():
                 return run(*what)

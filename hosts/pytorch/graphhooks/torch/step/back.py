@@ -52,9 +52,9 @@ class WayBack(Called):
         if others is not None:
             others.go(now)
         run = self.run_back if len(self.instances) == 1 else self.sums.run_back
-        frozen = self.parameters.frozen()
-        if frozen:
-            return self.sums.run_without(frozen, run, instance, microbatch,
+        left_out = self.parameters.left_out()
+        if left_out:
+            return self.sums.run_without(left_out, run, instance, microbatch,
                                          grads)
         return run(instance, microbatch, grads)
 

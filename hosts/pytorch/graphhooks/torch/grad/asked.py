@@ -1,0 +1,121 @@
+"""Passes of autograd that are asked for some gradients alone, as by
+`backward(inputs=...)` and `autograd.grad()`.
+
+Autograd knows one of the parameters whose gradients a graph puts in place, so
+it would not come by for another.  Such a pass is asked for that one too, and
+the segment is told of which it is meant.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+
+from torch.autograd.graph import GradientEdge
+
+from ..base import private
+from ..base.private import current_pass
+from .sums import Aside
+
+# Parameters of segments (parameters.py) of which a graph has some.
+_known: weakref.WeakSet = weakref.WeakSet()
+
+
+class Asked:
+    """What a pass is asked for of one segment's own parameters."""
+
+    def __init__(self, those):
+        self.those = those
+        self.found: dict = {}  # gradients that autograd.grad() is to return
+        self._pass = -1
+
+    def is_at_hand(self) -> bool:
+        """Whether it is this pass, and none that has begun within it."""
+        now = current_pass()
+        if self._pass < 0:
+            self._pass = now
+        return self._pass == now
+
+    def note(self, parameters, gradients) -> None:
+        """Of one call; the graph may overwrite them."""
+        for p, gradient in zip(parameters, gradients):
+            if gradient is not None and p in self.those:
+                before = self.found.get(p)
+                self.found[p] = gradient.clone() if before is None \
+                    else before + gradient
+
+
+def know(parameters) -> None:
+    """Its graphs put gradients in place from now on."""
+    _known.add(parameters)
+
+
+def forget(parameters) -> None:
+    _known.discard(parameters)
+
+
+def _run(run, tensors, grad_tensors, keep_graph, create_graph, inputs=(),
+         allow_unreachable=False, accumulate_grad=False):
+    """A pass that Python begins."""
+    asked = inputs and _known and _asked(inputs)
+    if not asked:
+        return run(tensors, grad_tensors, keep_graph, create_graph, inputs,
+                   allow_unreachable, accumulate_grad)
+    with contextlib.ExitStack() as stack:
+        more = [stack.enter_context(_asking(parameters, each))
+                for parameters, each in asked.items()]
+        found = run(tensors, grad_tensors, keep_graph, create_graph,
+                    (*inputs, *more), True, accumulate_grad)
+    if accumulate_grad:
+        return found
+    ours = {p: g for each in asked.values() for p, g in each.found.items()}
+    found = [_sum(g, ours.get(_leaf(i))) for i, g in zip(inputs, found)]
+    if not allow_unreachable and any(g is None for g in found):
+        raise RuntimeError(
+            "One of the differentiated Tensors appears to not have been used "
+            "in the graph. Set allow_unused=True if this is the desired "
+            "behavior.")
+    return tuple(found)
+
+
+@contextlib.contextmanager
+def _asking(parameters, asked):
+    """The edge by which a pass comes by; what a call that is eager leaves
+    there is nobody's."""
+    others = [p for p in parameters.sample if p not in asked.those]
+    aside = Aside(parameters, others)
+    parameters.asked = asked
+    try:
+        with aside.summing():
+            yield GradientEdge(parameters.sample_node(), 0)
+    finally:
+        parameters.asked = None
+        aside.restore()
+
+
+def _asked(inputs) -> dict:
+    leaves = set(map(_leaf, inputs))
+    found = {}
+    for parameters in [*_known]:
+        those = leaves.intersection(parameters.own)
+        if those:
+            found[parameters] = Asked(those)
+    return found
+
+
+def _leaf(asked):
+    """What an edge leads to, where that is a leaf."""
+    if isinstance(asked, GradientEdge):
+        return getattr(asked.node, "variable", None)
+    return asked
+
+
+def _sum(gradient, ours):
+    if gradient is None or ours is None:
+        return ours if gradient is None else gradient
+    return gradient + ours
+
+
+private.around_passes(_run)
