@@ -272,7 +272,7 @@ def test_a_weight_that_goes_into_the_stack_by_a_view(pair, grain, model,
     pair(train, grain=grain, model=model)
 
 
-def test_no_zeros_are_made_where_nobody_adds_to_them(pair):
-    """They are as large as the largest gradient."""
-    run = pair(lambda r: r.steps([1, 2, 3, 2]), grain="layer")
-    assert not run.attached.nothing._zeros
+@pytest.mark.parametrize("count", [1, 2])
+def test_zeros_are_made_where_somebody_adds_to_them(pair, count):
+    run = pair(lambda r: r.steps([count] * 3), grain="layer")
+    assert bool(run.attached.nothing._zeros) is (count > 1)

@@ -19,6 +19,7 @@ from graphhooks.torch.grad.home import Home
 from graphhooks.torch.grad.parameters import Parameters, _like
 from graphhooks.torch.grad.watchers import is_held, is_watched
 from graphhooks.torch.record.flights import Flights, Waiting
+from graphhooks.torch.record.instance import Backward
 
 N = 3
 
@@ -27,8 +28,7 @@ class Segment:
     """One that was recorded, and its instance too: its parameters, and the
     graphs of a backward, which this class plays."""
 
-    def __init__(self, owner, adds=True, used=(True, True, True),
-                 has_first=True):
+    def __init__(self, owner, adds=True, used=(True, True, True)):
         self.owner = owner
         self.module = nn.ParameterList(nn.Parameter(torch.ones(2))
                                        for _ in range(N))
@@ -41,37 +41,28 @@ class Segment:
         places = [torch.full((2,), 9.0) for _ in own]
         owner.serial += 1
         home = self.parameters.home()
-        self.backward = self._backward(own, places, adds)
-        self.first = self._backward(own, places, False) \
-            if adds and has_first else None
-        for backward in self.backwards():
-            backward.home = home
+        self.backward = Backward(home, (0, 0))
+        self.backward.own, self.backward.gradients = own, places
+        self.backward.serial = owner.serial
         home.put(zip(own, places))
         home.serial = 0 if adds else owner.serial
         self.parameters.homes.append(home)
         owner.segments.append(self)
 
-    def _backward(self, own, places, adds):
-        return SimpleNamespace(
-            own=own, gradients=places, serial=self.owner.serial, adds=adds,
-            flight=(0, 0))
-
-    def backwards(self):
-        return [b for b in (self.backward, self.first) if b is not None]
-
     def take_back(self, home):
         if home.take_back():
-            for backward in self.backwards():
-                backward.gradients = [home.gradients[p] for p in backward.own]
+            self.backward.gradients = [home.gradients[p]
+                                       for p in self.backward.own]
 
     def replay(self, values):
-        backward, foreign = gradients.prepare(self, self)
-        for place, value in zip(backward.gradients, values):
-            if backward.adds:
+        adds = self.parameters.adds
+        foreign = gradients.prepare(self, self.backward)
+        for place, value in zip(self.backward.gradients, values):
+            if adds:
                 place.add_(value)
             else:
                 place.copy_(value)
-        gradients.finish(backward, foreign)
+        gradients.finish(adds, self.backward, foreign)
         return foreign
 
 
@@ -100,9 +91,8 @@ def grads(segment):
 # ---- one segment -----------------------------------------------------------
 
 
-ANY = pytest.mark.parametrize("kind", [
-    {"adds": True}, {"adds": True, "has_first": False}, {"adds": False}],
-    ids=["adds", "adds alone", "writes"])
+ANY = pytest.mark.parametrize("kind", [{"adds": True}, {"adds": False}],
+                              ids=["adds", "writes"])
 
 
 @ANY
@@ -191,19 +181,24 @@ def test_nothing_is_negative_zeros_of_any_shape_and_dtype():
             torch.empty(3, dtype=torch.bfloat16),
             torch.empty(2, dtype=torch.complex64)]
     nothing = gradients.Nothing()
-    for zeros, g in zip(nothing.like(like) + nothing.like(like[:2]),
-                        like + like[:2]):
-        assert (zeros.dtype, zeros.shape, zeros.stride()) == (
-            g.dtype, g.shape, g.stride())
-        real = torch.view_as_real(zeros) if g.is_complex() else zeros
-        assert (real == 0).all() and torch.signbit(real).all()
+    for places in (like, like[:2]):
+        for g in places:
+            g.fill_(3)
+        nothing.fill(*nothing.pieces(places))
+        for g in places:
+            real = torch.view_as_real(g) if g.is_complex() else g
+            assert (real == 0).all() and torch.signbit(real).all()
 
 
-def test_nothing_is_enough_for_a_larger_one_that_comes_later():
+@pytest.mark.parametrize("size", [0, 1, 3, 4, 5, 8, 13])
+def test_nothing_comes_in_pieces(monkeypatch, size):
+    monkeypatch.setattr(gradients, "_PIECE", 4)
+    place = torch.ones(size + 1)
     nothing = gradients.Nothing()
-    for size in (0, 2, 5, 3):
-        zeros, = nothing.like([torch.empty(size)])
-        assert zeros.shape == (size,) and torch.signbit(zeros).all()
+    places, zeros = nothing.pieces([place[:size]])
+    assert len(places) == max(1, -(-size // 4))
+    nothing.fill(places, zeros)
+    assert torch.signbit(place[:size]).all() and place[size] == 1
 
 
 def test_a_parameter_that_is_not_used_gets_none():

@@ -15,7 +15,6 @@ from torch.utils.checkpoint import checkpoint
 
 from graphhooks import Error
 from graphhooks.torch.grad import strides
-from graphhooks.torch.record.flights import Twins
 from graphhooks.torch.base.memory import is_dense
 from graphhooks.torch.record.planned import Planned
 
@@ -328,20 +327,6 @@ def test_passes_end_with_dense_memory(pair, grain, monkeypatch):
          grain=grain, make=Pooled, model=Headless)
     assert any(t.shape == (64,) for t in told)
     assert all(map(is_dense, told))
-
-
-def test_twins_of_gradients_that_are_not_dense():
-    twins = Twins()
-    results = [torch.rand(3, 1, device=DEVICE).expand(3, 4) for _ in range(2)]
-    twins.know(*(SimpleNamespace(results=[r], flight=(0, 0), pool=None)
-                 for r in results))
-    for result in results:
-        memory = strides.memory_of(result)
-        assert memory.shape == (3,)
-        for variant, twin in enumerate(results):
-            found = twins.of(memory, variant, 0)
-            assert found.data_ptr() == twin.data_ptr()
-            assert found.shape == memory.shape
 
 
 class Two(Scaled):

@@ -26,7 +26,7 @@ from ..group import ranks
 from ..guard.places import Watch
 from ..guard.things import Things
 from ..offload.offload import NAMES, Nothing as NoOffload, Offload, asked
-from ..record.flights import Flights, Twins
+from ..record.flights import Flights
 from ..record.owner import Owner
 from ..record.pools import Pools
 from ..shapes import banks
@@ -69,7 +69,6 @@ class Attached(Owner):
         self.uses = Uses(model, gradients)
         self.segments: list = []
         self.flights = Flights(self.segments)
-        self.twins = Twins()
         self.banks = self.ranks.banks(self)
         self.pools = Pools(self)
         self.nothing = Nothing()
@@ -288,7 +287,6 @@ class Attached(Owner):
             self.session.close()
             self.ranks.close()
             self.captures.close()
-            self.twins.clear()
             self.way.forget()
 
     def __enter__(self) -> "Attached":

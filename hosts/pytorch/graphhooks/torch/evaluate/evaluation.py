@@ -26,7 +26,6 @@ from ...errors import Error
 from ...services import host_services
 from ..base.memory import versioned
 from ..base.private import raw_stream, version
-from ..record.flights import Twins
 from ..record.owner import Owner
 from ..shapes import banks
 from .evaluated import Evaluated
@@ -84,7 +83,6 @@ class Evaluation(Owner):
         self.ranks, self.packed = training.ranks, training.packed
         self.segments: list = []
         self.banks = banks.Banks(self)
-        self.twins = Twins()  # of which there are none
         self.was_here = False
         self.passes = 0
         self._given: dict = {}  # by identity: copy, version, what it is of

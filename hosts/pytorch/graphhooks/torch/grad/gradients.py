@@ -5,9 +5,12 @@ by itself.  So where nobody watches, the graph does it: it writes or adds, as
 parameters.py says.  What is in ``.grad`` is made to fit it before it runs.
 
 Bits.  Writing is what autograd does with a first gradient, adding what it
-does with a later one.  Where a graph has to add and there is nothing yet, it
-adds to negative zeros: x + -0.0 is x for every x.  One that can only write
-does so beside what is there, and that is added as autograd would.
+does with a later one.  A graph that adds finds negative zeros where there is
+nothing yet: x + -0.0 is x for every number x, and a zero keeps its sign.  A
+NaN stays one, with the payload that additions leave.  Where `.grad` has zeros,
+as after zero_grad(set_to_none=False), autograd adds to these, and the graph
+does.  One that can only write does so beside what is there, and that is added
+as autograd would.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -18,48 +21,56 @@ import torch
 
 from ..base import private
 
+# Elements of a tensor of zeros: a few MiB, which stay in the device's cache
+# while they are copied from, so that a fill costs what it writes.
+_PIECE = 1 << 20
+
 
 class Nothing:
-    """What a first gradient is added to where a graph can only add: one
-    tensor of negative zeros for each dtype, in the shape of many, and made
-    when somebody needs it."""
+    """What a first gradient is added to where a graph adds: negative zeros,
+    from one tensor for each dtype."""
 
     def __init__(self):
         self._zeros: dict = {}
 
-    def like(self, gradients) -> list:
-        for g in sorted(gradients, key=torch.numel, reverse=True):
-            if self._size(g.dtype) < g.numel():
-                zero = complex(-0.0, -0.0) if g.is_complex() else -0.0
-                self._zeros[g.dtype] = torch.full(
-                    (g.numel(),), zero, dtype=g.dtype, device=g.device)
-        return [self._zeros[g.dtype].as_strided(g.size(), g.stride())
-                for g in gradients]
+    def pieces(self, gradients) -> tuple:
+        """Of places of gradients, and the zeros that go there: two lists, for
+        fill()."""
+        places, zeros = [], []
+        for g in gradients:
+            for piece in g.as_strided((g.numel(),), (1,)).split(_PIECE):
+                places.append(piece)
+                zeros.append(self._like(g)[:piece.numel()])
+        return places, zeros
 
-    def _size(self, dtype) -> int:
-        zeros = self._zeros.get(dtype)
-        return -1 if zeros is None else zeros.numel()
+    def _like(self, gradient):
+        dtype = gradient.dtype
+        if dtype not in self._zeros:
+            zero = complex(-0.0, -0.0) if dtype.is_complex else -0.0
+            self._zeros[dtype] = torch.full((_PIECE,), zero, dtype=dtype,
+                                            device=gradient.device)
+        return self._zeros[dtype]
+
+    @staticmethod
+    def fill(places, zeros) -> None:
+        private.foreach_copy(places, zeros)
 
 
-def prepare(segment, instance):
-    """Chooses the graph that is about to run, and makes what is in `.grad` now
-    fit it; returns that too as far as it is not in place: pairs, theirs and
-    ours."""
-    backward = instance.backward
+def prepare(segment, backward) -> list:
+    """Makes what is in `.grad` now fit the graph that is about to run; returns
+    that too as far as it is not in place: pairs, theirs and ours."""
     segment.take_back(backward.home)
     segment.owner.make_way(backward.serial, backward.flight[0])
+    if segment.parameters.adds:
+        return _prepare_to_add(backward, segment.owner.nothing)
     for p in backward.own:
-        if p.grad is not None:
+        if p.grad is not None:  # so many microbatches were not expected
             break
     else:
-        if instance.first is not None or not backward.adds:
-            return instance.first or backward, []
-    if backward.adds:
-        return backward, _prepare_to_add(backward, segment.owner.nothing)
-    # So many microbatches were not expected.
+        return []
     if segment.parameters.are_written():
         segment.owner.move_gradients_out()
-    return backward, _foreign(backward)
+    return _foreign(backward)
 
 
 def _prepare_to_add(backward, nothing: Nothing) -> list:
@@ -74,7 +85,12 @@ def _prepare_to_add(backward, nothing: Nothing) -> list:
         else:
             foreign.append((grad, gradient))
     if missing:
-        private.foreach_copy(missing, nothing.like(missing))
+        if len(missing) < len(backward.own):
+            nothing.fill(*nothing.pieces(missing))
+        else:  # a step's first
+            if backward.zeros is None:
+                backward.zeros = nothing.pieces(missing)
+            nothing.fill(*backward.zeros)
     if foreign:
         theirs, ours = map(list, zip(*foreign))
         private.foreach_copy(ours, theirs)
@@ -86,9 +102,9 @@ def _foreign(backward) -> list:
             if p.grad is not None and p.grad is not g]
 
 
-def finish(backward, foreign) -> None:
+def finish(adds: bool, backward, foreign) -> None:
     """After the graph."""
-    if backward.adds:
+    if adds:
         if foreign:
             private.foreach_copy(*map(list, zip(*foreign)))
         return

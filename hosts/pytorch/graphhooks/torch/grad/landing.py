@@ -28,9 +28,8 @@ class Landing:
     then needs a second: graphs of layers were 7 % slower at sequence 1024.
     """
 
-    def __init__(self, leaves: dict, places: dict, adds: bool):
+    def __init__(self, leaves: dict, places: dict):
         self._places = places
-        self._adds = adds  # to what is there, or puts the first
         self._came: set = set()  # whose gradients have a launch
         self._small: dict = {}  # those that wait for theirs
         self._handles = [
@@ -49,25 +48,13 @@ class Landing:
         self._small[parameter] = grad
 
     def _put(self, parameter, grad) -> None:
-        place = self._places[parameter]
-        if self._is_first(parameter):
-            place.copy_(grad)
-        else:
-            place.add_(grad)
+        self._places[parameter].add_(grad)
         self._came.add(parameter)
 
-    def _is_first(self, parameter) -> bool:
-        return not self._adds and parameter not in self._came
-
     def _put_small(self) -> None:
-        first, later = [], []
-        for p, grad in self._small.items():
-            pairs = first if self._is_first(p) else later
-            pairs.append((self._places[p], grad))
-        if first:
-            private.foreach_copy(*map(list, zip(*first)))
-        if later:
-            private.foreach_add(*map(list, zip(*later)))
+        if self._small:
+            private.foreach_add([self._places[p] for p in self._small],
+                                [*self._small.values()])
         self._came.update(self._small)
         self._small.clear()
 

@@ -10,8 +10,9 @@ of two:
             the backward has freed before.
     adds    where there is something to add to: several microbatches, or
             gradients that outlast a forward.  The places are ours and lie
-            apart from all graphs.  A second graph, for when there is nothing
-            yet, puts gradients there.
+            apart from all graphs.  When there is nothing yet, they are filled
+            with negative zeros first (gradients.py): a backward is recorded
+            once, and so by one graph.
 
 Where somebody watches, autograd is given the gradients and does as ever: a
 hook, DDP's buckets, or a parameter that others use too.

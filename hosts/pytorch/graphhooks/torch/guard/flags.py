@@ -14,8 +14,7 @@ from ..base.tree import Unfit
 @contextlib.contextmanager
 def noted(parameters, weights):
     """Yields a list, for who is to put up the same flags: each as (attributes
-    of a parameter, name).  What stands in for parameters has none of them
-    afterwards: another graph of this backward is to put them up, too.
+    of a parameter, name).
 
     A flag may be up already, so what counts is that it is set, which types
     are told that are like the weights'."""
@@ -38,9 +37,6 @@ def noted(parameters, weights):
                             f"{name}, to something else than True, which a "
                             "replay would not: keep it in a buffer")
             marks.append((before, name))
-            del now[name]
-            if name in before:
-                now[name] = before[name]
 
 
 def _noting(kind, found: set):

@@ -52,7 +52,7 @@ def begin(segment, instance: Instance, microbatch: int, grads):
         segment.parameters.decide(
             owner.accumulates or owner.microbatch > 0
             or segment.sums.is_summing())
-        _record_all(segment, instance, microbatch, given)
+        _record(segment, instance, microbatch, given)
     else:
         segment.decline_backward(instance, microbatch)
     if segment.refused is not None or instance.backward is None \
@@ -86,40 +86,32 @@ def _alone(instance: Instance) -> list:
     return sorted(every, key=lambda outputs: (len(outputs), outputs))
 
 
-def _record_all(segment, instance, microbatch: int, grads) -> None:
-    """What writes gradients; or what adds, and what puts the first."""
+def _record(segment, instance, microbatch: int, grads) -> None:
+    """Once, as some functions let go of what they need when their backward
+    has run."""
     owner = segment.owner
     flight = owner.flights.of_backward(segment, instance)
     home = segment.parameters.home(flight[0])
     segment.take_back(home)
-    adds = segment.parameters.adds
     with closing(owner):
-        instance.backward = _record(segment, instance, microbatch, grads,
-                                    Backward(0, adds, home, flight))
-        if instance.backward is None:
-            return
+        instance.backward = _capture(segment, instance, microbatch, grads,
+                                     Backward(home, flight))
+    if instance.backward is not None:
         owner.flights.note_backward(segment, instance, flight)
-        if adds:
-            instance.first = _record(segment, instance, microbatch, grads,
-                                     Backward(1, False, home, flight))
-    if instance.first is not None:
-        owner.twins.know(*instance.backwards())
-    segment.parameters.homes = list({b.home: None for i
-                                     in segment.instances.values()
-                                     for b in i.backwards()})
+        segment.parameters.homes = list({
+            i.backward.home: None for i in segment.instances.values()
+            if i.backward is not None})
 
 
-def _record(segment, instance, microbatch: int, grads, found: Backward):
+def _capture(segment, instance, microbatch: int, grads, found: Backward):
     """None: it is no graph."""
     owner = segment.owner
     home = found.home
     places = segment.parameters.places_to_add(home)  # not in a pool
-    bank = found.flight[0]
-    grads = chained.told_apart([owner.twins.of(g, found.variant, bank)
-                                for g in grads])
+    grads = chained.told_apart(grads)
     owner.recording = found.flight
     try:
-        action = segment.enter(1, grads, microbatch, bank, found.variant,
+        action = segment.enter(1, grads, microbatch, found.flight[0],
                                _abi.GH_PASS_PREPARE)
     finally:
         owner.recording = None
@@ -239,15 +231,14 @@ def _differentiate(segment, instance, grads, found, places):
     """A backward inside a capture, which leaves gradients in `places`, or
     where there are none, where autograd makes them."""
     parameters = segment.parameters
-    landing = Landing(dict(zip(parameters.all, instance.leaves)), places,
-                      found.adds)
+    landing = Landing(dict(zip(parameters.all, instance.leaves)), places)
     try:
         with _strided(parameters, instance), \
-                _unchanged(segment, instance, found.variant), \
+                _unchanged(segment, instance), \
                 flags.noted(parameters.all, instance.leaves) as marks:
             of_inputs, of_parameters, again = _take_grads(
                 segment, instance, grads,
-                keep=found.adds or not instance.may_spend)
+                keep=not instance.may_spend)
     finally:
         landing.close()
     found.marks = marks
@@ -284,13 +275,9 @@ def _refuse_sparse(name: str, grad) -> None:
 
 
 @contextlib.contextmanager
-def _unchanged(segment, instance: Instance, variant: int):
+def _unchanged(segment, instance: Instance):
     """What modules and weights hold in Python, and the host's random numbers:
-    hooks of tensors and functions' backwards run here, and never again.  Of
-    several graphs of a backward the first shows it."""
-    if variant != 0:
-        yield
-        return
+    hooks of tensors and functions' backwards run here, and never again."""
     attributes = Attributes(segment, instance.leaves)
     numbers = _host_numbers(segment)
     try:

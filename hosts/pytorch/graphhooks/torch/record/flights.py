@@ -1,5 +1,5 @@
-"""Which recordings run after which, as their memory demands, and what a
-backward leaves to the next one.  memory.py says what a flight is.
+"""Which recordings run after which, as their memory demands.  memory.py says
+what a flight is.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -9,8 +9,6 @@ from __future__ import annotations
 import itertools
 import math
 
-from ..base.memory import unowned
-from ..grad.strides import memory_of
 
 
 class Flights:
@@ -147,35 +145,3 @@ class Waiting:
 
 def _is_alive(instance) -> bool:
     return instance.node is not None and instance.node() is not None
-
-
-class Twins:
-    """The same gradients of inputs, as either graph of a backward leaves
-    them.  The pools hold that memory, and not these."""
-
-    def __init__(self):
-        self._twins: dict = {}  # pairs by bank, and by the address of each
-
-    def know(self, *backwards) -> None:
-        """Those that are in the order of variants."""
-        of_bank = self._twins.setdefault(backwards[0].flight[0], {})
-        for twins in zip(*(b.results for b in backwards)):
-            if twins[0] is not None:
-                twins = tuple([unowned(memory_of(t), b.pool)
-                               for t, b in zip(twins, backwards)])
-                for t in twins:
-                    of_bank[t.data_ptr()] = twins
-
-    def of(self, grad, variant: int, bank: int):
-        """Where the segment after this one leaves this gradient when that
-        variant of its backward has run."""
-        twins = self._twins.get(bank, {}).get(grad.data_ptr())
-        if twins is None or twins[variant].shape != grad.shape:
-            return grad
-        return twins[variant]
-
-    def forget(self, bank: int) -> None:
-        self._twins.pop(bank, None)
-
-    def clear(self) -> None:
-        self._twins.clear()

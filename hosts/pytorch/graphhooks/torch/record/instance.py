@@ -12,8 +12,8 @@ class Instance:
     __slots__ = ("slot", "flight", "serial", "call", "autocast", "inputs",
                  "before", "numbers", "leaves", "live", "spoiled", "spent",
                  "outputs", "shape", "constant", "uses", "unused", "again",
-                 "wanted", "layouts", "alone", "backward", "first", "node",
-                 "attributes", "groups", "signature", "pool", "may_spend")
+                 "wanted", "layouts", "alone", "backward", "node", "attributes",
+                 "groups", "signature", "pool", "may_spend")
 
     def __init__(self, signature=None):
         self.signature = signature  # of its calls, in its bank
@@ -40,30 +40,25 @@ class Instance:
         self.wanted = ()  # the outputs whose gradients the backward reads
         self.layouts = ()  # how these lie in memory (strides.py)
         self.alone = ()  # those of them that a parameter depends on alone
-        self.backward: Backward | None = None  # that writes or adds
-        self.first: Backward | None = None  # for a first gradient, or none
+        self.backward: Backward | None = None
         self.node = None  # autograd's, for a forward without its backward
         self.attributes = ()  # tensors that the graph may read
         self.groups = []  # that are offloaded, until the backward is recorded
 
-    def backwards(self) -> list:
-        return [b for b in (self.backward, self.first) if b is not None]
-
 
 class Backward:
-    """A graph of an instance's backward."""
+    """The graph of an instance's backward."""
 
-    __slots__ = ("variant", "adds", "flight", "chained", "results", "own",
-                 "gradients", "home", "serial", "marks", "pool")
+    __slots__ = ("flight", "chained", "results", "own", "gradients", "zeros",
+                 "home", "serial", "marks", "pool")
 
-    def __init__(self, variant: int, adds: bool, home, flight: tuple):
-        self.variant = variant  # of gh_pass
+    def __init__(self, home, flight: tuple):
         self.flight = flight  # whose memory it uses
-        self.adds = adds  # to gradients, or puts them
         self.chained = ()  # gradients read where the next segment wrote them
         self.results = ()  # what autograd is given, one for each input
         self.own = ()  # parameters whose gradients the graph puts in place
         self.gradients = ()  # where
+        self.zeros = None  # what makes all of those negative zeros
         self.home = home  # which has those
         self.serial = 0  # the how manieth it was recorded
         self.marks = ()  # flags that it sets: attributes and name

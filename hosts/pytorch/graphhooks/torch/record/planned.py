@@ -42,7 +42,7 @@ class Planned:
         return pass_
 
     def enter(self, direction: int, tensors, microbatch: int, bank: int,
-              variant: int = 0, flags: int = 0) -> int:
+              flags: int = 0) -> int:
         owner = self.owner
         pass_ = self.passes[direction]
         if bank != self.banks[direction]:
@@ -51,7 +51,6 @@ class Planned:
         pass_.microbatch = microbatch
         pass_.stream = raw_stream(owner.device) or None
         if direction:
-            pass_.variant = variant
             pass_.flags = _abi.GH_PASS_NO_EXIT | flags
         addresses = [t.data_ptr() for t in tensors]
         if addresses != self.addresses[direction] or self.varies:

@@ -86,7 +86,8 @@ class Pools:
 def _let_go(segment, instance) -> None:
     pool = instance.pool
     instance.outputs = [unowned(o, pool) for o in instance.outputs]
-    for backward in instance.backwards():
+    backward = instance.backward
+    if backward is not None:
         pool = backward.pool
         backward.results = tuple([r if r is None else unowned(r, pool)
                                   for r in backward.results])

@@ -255,7 +255,6 @@ class Banks:
         bank.evictions = self.stats_of(bank).evictions
         bank.has_graphs = False
         bank.flights.clear()
-        self.owner.twins.forget(bank.number)
         for segment in self.owner.segments:
             segment.forget_instances(bank.number)
         for signature in bank.of.values():

@@ -35,10 +35,10 @@ class WayBack(Called):
         if not home.take_back():
             return
         for instance in self.instances.values():
-            for backward in instance.backwards():
-                if backward.home is home:
-                    backward.gradients = [home.gradients[p]
-                                          for p in backward.own]
+            backward = instance.backward
+            if backward is not None and backward.home is home:
+                backward.gradients = [home.gradients[p]
+                                      for p in backward.own]
 
     def backward(self, instance: Instance, microbatch: int, grads):
         instance.node = None
@@ -103,14 +103,14 @@ class WayBack(Called):
         owner = self.owner
         owner.flights.runs_back(instance)
         owner.writes.order()
-        backward, foreign = gradients.prepare(self, instance)
+        backward = instance.backward
+        foreign = gradients.prepare(self, backward)
         moved = None
         which = backward.chained and chained.moved(backward.chained, grads)
         if which:
             moved = chained.Moved(backward.chained, grads, which)
             grads = moved.grads
-        action = self.enter(1, grads, microbatch, backward.flight[0],
-                            backward.variant)
+        action = self.enter(1, grads, microbatch, backward.flight[0])
         if action != _REPLAYED:
             owner.cancel(self.decision.reason)
             raise Error(f"{self.name}: its backward must run eagerly, and "
@@ -118,7 +118,7 @@ class WayBack(Called):
         results = backward.results
         if moved is not None:
             results = moved.put_back(results)
-        gradients.finish(backward, foreign)
+        gradients.finish(self.parameters.adds, backward, foreign)
         for names, name in backward.marks:
             names[name] = True
         return results
