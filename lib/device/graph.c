@@ -87,7 +87,8 @@ gh_status gh_device_capture_end(struct gh_device *dev, void *stream,
                        "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED: a call made in "
                        "this pass may not be captured, such as a wait, an "
                        "allocation, or work on the legacy stream; the driver "
-                       "refused it with its own code");
+                       "refused it with its own code, at or before the line "
+                       "where the host has noticed");
     }
     status = gh_device_status(dev, result, "cuStreamEndCapture", err);
     if (status != GH_OK) {

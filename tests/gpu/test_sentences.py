@@ -233,6 +233,20 @@ def test_what_a_layer_raises_is_no_wait(pair):
          refused="^ValueError: no")
 
 
+class Launches(Block):
+    def forward(self, x):
+        if torch._C._cuda_isCurrentStreamCapturing():
+            raise RuntimeError("CUDA error: operation would make the legacy "
+                               "stream depend on a capturing blocking stream")
+        return super().forward(x)
+
+
+def test_an_error_of_cuda_may_be_of_an_earlier_line(pair):
+    pair(lambda r: r.steps([1, 1, 1]), make=Launches, replays=False,
+         refused=r"^RuntimeError: CUDA error: .* \(at or before "
+         r"test_sentences\.py line \d+\)$")
+
+
 # ---- many layers -----------------------------------------------------------
 
 

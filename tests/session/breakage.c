@@ -89,6 +89,10 @@ static void test_one(uint32_t i, gh_direction direction)
            strstr(lines, way) != NULL,
        "%s, %s: it names the pass and the code: %.*s", cases[i].name, way,
        (int)strcspn(lines, "\n"), lines);
+    ok(strcmp(cases[i].code, "901") != 0 ||
+           strstr(lines, "at or before the line where the host") != NULL,
+       "%s, %s: where the capture was lost, it claims no line", cases[i].name,
+       way);
     ok(stats.replays > 0, "%s, %s: the other passes replay", cases[i].name,
        way);
     ok(toy_hash(&toy) == toy_expect(&options, counts, 4),

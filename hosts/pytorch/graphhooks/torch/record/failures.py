@@ -29,9 +29,12 @@ def sentence(segment, failure) -> str:
     places = [f"{os.path.basename(frame.filename)} line {frame.lineno}"
               for frame in traceback.extract_tb(failure.__traceback__)
               if not frame.filename.startswith(_NOT_THEIRS)]
-    at = f" (at {places[-1]})" if places else ""
-    error = f"{type(failure).__name__}: {why}{at}"
-    if not any(text in why for text in _WAITS):
+    waits = any(text in why for text in _WAITS)
+    # What a launch has done wrong shows at the next call that asks.
+    at = "at" if waits or not why.startswith("CUDA error") else "at or before"
+    place = f" ({at} {places[-1]})" if places else ""
+    error = f"{type(failure).__name__}: {why}{place}"
+    if not waits:
         return error
     return ("it waits for the device, as .item() or a copy to the CPU does, "
             f"and a graph cannot: {_remedy(segment, failure)}: {error}")
