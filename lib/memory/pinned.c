@@ -20,6 +20,7 @@ void gh_pinned_init(struct gh_pinned *pinned, struct gh_device *dev,
 
     *pinned = (struct gh_pinned){ .dev = dev,
                                   .limit = limit,
+                                  .least = UINT64_MAX,
                                   .node = GH_NUMA_UNKNOWN };
     if (gh_device_bus_id(dev, bus_id, sizeof(bus_id))) {
         pinned->node = gh_numa_node_of("/sys", bus_id);
@@ -77,9 +78,22 @@ static gh_status add_size(struct gh_pinned *pinned, uint64_t bytes,
     return GH_OK;
 }
 
+uint64_t gh_pinned_room(const struct gh_pinned *pinned)
+{
+    const uint64_t limit = pinned->limit != 0 ? pinned->limit : UINT64_MAX;
+
+    return pinned->least < limit ? pinned->least : limit;
+}
+
 static gh_status refuse(const struct gh_pinned *pinned, uint64_t bytes,
                         gh_error *err)
 {
+    if (pinned->limit == 0 || pinned->least < pinned->limit) {
+        return gh_fail(err, GH_ERR_NO_MEMORY,
+                       "the driver has refused more pinned memory than %llu "
+                       "bytes: raise what the machine lets a process pin",
+                       (unsigned long long)pinned->least);
+    }
     return gh_fail(err, GH_ERR_NO_MEMORY,
                    "the pool of pinned memory has %llu bytes, and %llu more "
                    "would pass its limit of %llu: raise "
@@ -105,6 +119,14 @@ static gh_status alloc_near(struct gh_pinned *pinned, uint64_t bytes,
     return status;
 }
 
+static void note_refusal(struct gh_pinned *pinned, gh_status status)
+{
+    if (status == GH_ERR_NO_MEMORY) {
+        pinned->least =
+            pinned->bytes < pinned->least ? pinned->bytes : pinned->least;
+    }
+}
+
 static gh_status make_block(struct gh_pinned *pinned, uint64_t bytes,
                             struct gh_pinned_block **block_p, gh_error *err)
 {
@@ -123,6 +145,7 @@ static gh_status make_block(struct gh_pinned *pinned, uint64_t bytes,
     status = gh_device_event_create(pinned->dev, &block->copied, err);
     if (status == GH_OK) {
         status = alloc_near(pinned, bytes, &block->address, err);
+        note_refusal(pinned, status);
     }
     if (status != GH_OK) {
         free_block(pinned, block);
@@ -172,6 +195,67 @@ void gh_pinned_give_back(struct gh_pinned *pinned,
     pinned->in_use -= block->bytes;
     block->next = block->size->free;
     block->size->free = block;
+}
+
+gh_status gh_pinned_ask(const struct gh_pinned *pinned, uint64_t bytes,
+                        uint32_t n, gh_error *err)
+{
+    const struct gh_pinned_size *size = find_size(pinned, bytes);
+    const struct gh_pinned_block *block = size != NULL ? size->free : NULL;
+    const uint64_t room = gh_pinned_room(pinned);
+
+    for (; block != NULL && n != 0; block = block->next) {
+        n--;
+    }
+    return n == 0 || (pinned->bytes <= room && bytes <= (room - pinned->bytes) / n)
+               ? GH_OK
+               : refuse(pinned, bytes, err);
+}
+
+/* Takes those blocks out of the list of all, and frees them. */
+static void free_marked(struct gh_pinned *pinned)
+{
+    struct gh_pinned_block **at = &pinned->newest;
+
+    while (*at != NULL) {
+        struct gh_pinned_block *block = *at;
+
+        if (block->size != NULL) {
+            at = &block->older;
+            continue;
+        }
+        *at = block->older;
+        pinned->bytes -= block->bytes;
+        free_block(pinned, block);
+    }
+}
+
+void gh_pinned_trim(struct gh_pinned *pinned, uint64_t bytes, uint64_t keep)
+{
+    struct gh_pinned_size *size = find_size(pinned, bytes);
+    uint64_t in_use = 0;
+
+    if (size == NULL) {
+        return;
+    }
+    for (const struct gh_pinned_block *b = pinned->newest; b != NULL;
+         b = b->older) {
+        in_use += b->size == size;
+    }
+    for (const struct gh_pinned_block *b = size->free; b != NULL; b = b->next) {
+        in_use--;
+    }
+    keep = keep > in_use ? keep - in_use : 0;
+    for (struct gh_pinned_block **at = &size->free; *at != NULL;) {
+        if (keep != 0) {
+            at = &(*at)->next;
+            keep--;
+        } else {
+            (*at)->size = NULL; /* it is to go */
+            *at = (*at)->next;
+        }
+    }
+    free_marked(pinned);
 }
 
 gh_status gh_pinned_wait(const struct gh_pinned *pinned,

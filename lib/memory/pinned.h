@@ -4,8 +4,8 @@
  * A block is a size and an event.  Its owner waits for the event before every
  * copy from or to the block, as the last one may be of an owner before, and
  * records it after.  Giving back is O(1); taking is O(1) in the blocks, and
- * linear in the sizes that a session has, which are few.  Nothing is given to
- * the driver before the end.
+ * linear in the sizes that a session has, which are few.  Blocks that were
+ * given back go to the driver only at the end, or when they are trimmed.
  * Blocks are on the NUMA node of the device, where the machine tells it.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -35,6 +35,8 @@ struct gh_pinned_size {
 struct gh_pinned {
     struct gh_device *dev;
     uint64_t limit; /* bytes; 0: none */
+    uint64_t least; /* bytes of all blocks when the driver refused more, at the
+                       fewest; UINT64_MAX: it has not */
     uint64_t bytes; /* of all blocks */
     uint64_t in_use, peak; /* bytes that are taken, now and at most */
     int node;              /* the nearest node of the host's memory; or
@@ -55,6 +57,15 @@ gh_status gh_pinned_take(struct gh_pinned *pinned, uint64_t bytes,
                          struct gh_pinned_block **block_p, gh_error *err);
 void gh_pinned_give_back(struct gh_pinned *pinned,
                          struct gh_pinned_block *block);
+/* Gives the driver the blocks of a size that nobody has, but so many.  No copy
+ * of them may still be running. */
+void gh_pinned_trim(struct gh_pinned *pinned, uint64_t bytes, uint64_t keep);
+/* GH_ERR_NO_MEMORY if so many blocks of the size cannot be taken now. */
+gh_status gh_pinned_ask(const struct gh_pinned *pinned, uint64_t bytes,
+                        uint32_t n, gh_error *err);
+/* The bytes that all blocks may have: the limit, or what there was when the
+ * driver refused more.  UINT64_MAX: nothing is known. */
+uint64_t gh_pinned_room(const struct gh_pinned *pinned);
 
 /* Before a copy from or to the block: the stream waits for the last one. */
 gh_status gh_pinned_wait(const struct gh_pinned *pinned,

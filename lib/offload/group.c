@@ -363,3 +363,14 @@ gh_status gh_group_refuse(const struct gh_offload *o,
                    gh_group_name(o, i->group->layer, i->group->module).text,
                    i->microbatch, state_text(i));
 }
+
+void gh_group_say_pool(struct gh_offload *o, const gh_error *why)
+{
+    if (o->profiled && !o->pool_said) {
+        o->pool_said = true;
+        gh_log_line(o->log, GH_LOG_WARN,
+                    "offload: what finds no pinned memory stays on the device: "
+                    "%.250s",
+                    why->text);
+    }
+}

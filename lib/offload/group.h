@@ -58,6 +58,10 @@ gh_status gh_group_keep_for_graph(struct gh_offload *offload,
                                   struct gh_instance *instance, uint64_t bytes,
                                   gh_error *err);
 
+/* Says once that pinned memory ran out.  A profile does not: what stays is
+ * reported when it ends. */
+void gh_group_say_pool(struct gh_offload *offload, const gh_error *why);
+
 /* The error for a call out of turn. */
 gh_status gh_group_refuse(const struct gh_offload *offload,
                           const struct gh_instance *instance, const char *call,

@@ -50,10 +50,12 @@ static gh_status choose_out(struct gh_offload *o, const struct gh_instance *i,
 }
 
 /* Whether the part that can go goes this time. */
-static bool can_go(struct gh_offload *o, struct gh_group *group,
+static bool can_go(struct gh_offload *o, const struct gh_instance *i,
                    const struct gh_split *split)
 {
-    if (group->fate != GH_FATE_GOES || group->size_class == NULL ||
+    struct gh_group *group = i->group;
+
+    if (i->unpinned || group->fate != GH_FATE_GOES || group->size_class == NULL ||
         split->goes == 0) {
         return false;
     }
@@ -72,17 +74,6 @@ static bool can_go(struct gh_offload *o, struct gh_group *group,
     return false;
 }
 
-static void say_pool(struct gh_offload *o, const gh_error *why)
-{
-    if (!o->pool_said) {
-        o->pool_said = true;
-        gh_log_line(o->log, GH_LOG_WARN,
-                    "offload: what finds no pinned memory stays on the device: "
-                    "%.250s",
-                    why->text);
-    }
-}
-
 /* Takes a block and a buffer.  Without pinned memory the group stays.  What is
  * copied from where the host has it needs no buffer. */
 static gh_status begin_to_go(struct gh_offload *o, struct gh_instance *i,
@@ -97,7 +88,7 @@ static gh_status begin_to_go(struct gh_offload *o, struct gh_instance *i,
     }
     status = gh_move_begin(o, i, out, bytes, &why);
     if (status == GH_ERR_NO_MEMORY) {
-        say_pool(o, &why);
+        gh_group_say_pool(o, &why);
         return GH_OK;
     }
     if (status != GH_OK) {
@@ -208,7 +199,7 @@ static gh_status save(struct gh_offload *o, const struct gh_offload_at *at,
         gh_measure_point(o, GH_POINT_SAVE_ASKED, i, i->stream);
     }
     if (status == GH_OK && !at->paused && !(own && i->for_nobody) &&
-        can_go(o, group, &split)) {
+        can_go(o, i, &split)) {
         i->n_runs = gh_group_find_runs(o, wanted, i->runs);
         status = begin_to_go(o, i, split.goes, lent, err);
     }

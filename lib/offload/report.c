@@ -72,6 +72,67 @@ static void stay_text(const struct module *m, char *text, size_t bytes)
     }
 }
 
+/* Why nothing goes, and what would change it; in the order in which it is
+ * decided, the last first. */
+static void say_nothing_goes(const struct gh_offload *o, const struct module *m)
+{
+    static const enum gh_fate order[] = {
+        GH_FATE_POOL,     GH_FATE_NO_MEMORY, GH_FATE_NO_GAIN,
+        GH_FATE_EXCHANGE, GH_FATE_AUTO,      GH_FATE_FRACTION,
+        GH_FATE_KEEP,     GH_FATE_SMALL,     GH_FATE_PLAN,
+        GH_FATE_NEW,      GH_FATE_NOT_ASKED,
+    };
+    const char *remedy = NULL;
+    char stay[400];
+
+    for (size_t i = 0; i < sizeof(order) / sizeof(order[0]) && remedy == NULL;
+         i++) {
+        remedy = m->n[order[i]] != 0 ? gh_fate_remedy(order[i]) : NULL;
+    }
+    stay_text(m, stay, sizeof(stay));
+    gh_log_line(o->log, GH_LOG_WARN, "offload: nothing is offloaded%s%s%s", stay,
+                remedy != NULL ? ": " : "", remedy != NULL ? remedy : "");
+}
+
+static void say_pool(const struct gh_offload *o, const struct gh_policy *policy,
+                     const struct module *m, uint64_t needed)
+{
+    gh_log_line(o->log, GH_LOG_WARN,
+                "offload: %u of %u groups stay on the device: the pool has "
+                "%llu bytes of pinned memory, and all that would go take %llu: "
+                "%s",
+                m->n[GH_FATE_POOL], m->all - m->n[GH_FATE_NOT_ASKED],
+                (unsigned long long)policy->pool_bytes,
+                (unsigned long long)needed, gh_fate_remedy(GH_FATE_POOL));
+}
+
+/* What costs memory that the host has asked to have back. */
+static void say_what_stays(const struct gh_offload *o,
+                           const struct gh_policy *policy,
+                           const struct gh_profile *profile)
+{
+    struct module all = { 0 };
+    uint64_t needed = 0;
+
+    for (uint32_t g = 0; g < profile->n_groups; g++) {
+        const struct gh_policy_group *group = &profile->groups[g];
+        const enum gh_fate fate = o->table.groups[g]->fate;
+
+        all.all++;
+        all.n[fate]++;
+        if (fate == GH_FATE_GOES || fate == GH_FATE_POOL) {
+            needed += profile->classes[group->size_class].bytes *
+                      policy->in_flight;
+        }
+    }
+    if (all.n[GH_FATE_GOES] + all.n[GH_FATE_ELSEWHERE] == 0 &&
+        (policy->hides || policy->fraction > 0.0)) {
+        say_nothing_goes(o, &all);
+    } else if (all.n[GH_FATE_POOL] != 0) {
+        say_pool(o, policy, &all, needed);
+    }
+}
+
 /* ": of 16.0 MiB in layers 0 to 11, 1.2 ms or more from commit to load, copied
  * in 0.3 ms out and 0.3 ms back" */
 static void say_groups(const struct gh_offload *o, const char *name,
@@ -194,6 +255,7 @@ void gh_report_decision(struct gh_offload *o, const struct gh_policy *policy,
             say_module(o, policy, profile, module);
         }
     }
+    say_what_stays(o, policy, profile);
     say_forecast(o, profile);
     say_node(o);
 }

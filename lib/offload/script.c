@@ -98,6 +98,33 @@ static gh_status check_fits(const struct gh_offload *o,
                    (unsigned long long)group->size_class->bytes);
 }
 
+/* Whether graphs of the instance have it in the rings.  The first one settles
+ * that: without pinned memory for one more flight it stays, and the graph
+ * replays all the same. */
+static bool is_ringed(struct gh_offload *o,
+                      const struct gh_offload_script *script,
+                      struct gh_instance *i)
+{
+    const uint64_t bytes = i->group->size_class->bytes;
+    uint32_t n = 1;
+    gh_error why;
+
+    for (uint32_t s = 0; s < script->n && !i->ringed; s++) {
+        const struct gh_offload_step *step = &script->steps[s];
+
+        n += step->verb == GH_OFFLOAD_SAVE && step->buffer != NULL &&
+             step->instance->group->size_class->bytes == bytes;
+    }
+    if (!i->ringed && !i->unpinned) {
+        i->unpinned = gh_pinned_ask(&o->pinned, bytes, n, &why) != GH_OK;
+        i->ringed = !i->unpinned;
+        if (i->unpinned) {
+            gh_group_say_pool(o, &why);
+        }
+    }
+    return i->ringed;
+}
+
 static gh_status record_save(struct gh_offload *o,
                              const struct gh_offload_at *at,
                              gh_offload_group *wanted,
@@ -121,7 +148,8 @@ static gh_status record_save(struct gh_offload *o,
     if (status != GH_OK) {
         return status;
     }
-    if (o->profiled && group->fate == GH_FATE_GOES && split.goes != 0) {
+    if (o->profiled && group->fate == GH_FATE_GOES && split.goes != 0 &&
+        is_ringed(o, script, step.instance)) {
         step.buffer =
             gh_ring_place(&group->size_class->out, group, at->slot);
         step.goes = split.goes;
@@ -168,7 +196,7 @@ static struct gh_ring_buffer *place_of(struct gh_ring *ring,
                                        const struct gh_instance *i,
                                        const struct gh_offload_at *at)
 {
-    return i->group->fate == GH_FATE_GOES && ring->places != 0
+    return i->group->fate == GH_FATE_GOES && !i->unpinned && ring->places != 0
                ? gh_ring_place(ring, i->group, at->slot)
                : NULL;
 }

@@ -132,6 +132,61 @@ static void keep_unplaced(struct gh_offload *o)
     }
 }
 
+/* Gives back the pinned memory that the decision has no use for. */
+static void trim_pinned(struct gh_offload *o, uint32_t in_flight)
+{
+    for (const struct gh_pinned_size *size = o->pinned.sizes; size != NULL;
+         size = size->next) {
+        uint64_t used = 0;
+
+        for (uint32_t c = 0; c < o->table.n_classes; c++) {
+            const struct gh_size_class *k = o->table.classes[c];
+
+            used += k->bytes == size->bytes
+                        ? (uint64_t)k->n_groups * in_flight
+                        : 0;
+        }
+        gh_pinned_trim(&o->pinned, size->bytes, used);
+    }
+}
+
+static void free_kept(struct gh_offload *o, struct gh_instance *i)
+{
+    if (!i->recorded) {
+        gh_memory_free(o->memory, i->kept, i->kept_bytes);
+        gh_memory_free(o->memory, i->wider, i->wider_bytes);
+        i->kept = i->wider = i->held = NULL;
+        i->kept_bytes = i->wider_bytes = 0;
+    }
+}
+
+/* Gives back the device memory in which groups that go have stayed during the
+ * profile, as they found no pinned memory. */
+static void free_what_stayed(struct gh_offload *o)
+{
+    for (uint32_t g = 0; g < o->table.n_groups; g++) {
+        struct gh_group *group = o->table.groups[g];
+
+        if (group->fate != GH_FATE_GOES) {
+            continue;
+        }
+        for (uint32_t i = 0; i < o->table.max_slots; i++) {
+            free_kept(o, &group->of_slot[i]);
+        }
+        for (struct gh_instance *i = group->loose; i != NULL; i = i->next) {
+            free_kept(o, i);
+        }
+    }
+}
+
+/* As the policy is told it. */
+static uint64_t room_of(const struct gh_pinned *pinned)
+{
+    const uint64_t room = gh_pinned_room(pinned);
+
+    return room == UINT64_MAX ? 0 : room + (room == 0);
+}
+
 /* The copies of the profile use the buffers that are freed now.  cuMemFree
  * would wait for them, but memory that is held, or goes to the host, need
  * not. */
@@ -245,6 +300,7 @@ gh_status gh_settle(struct gh_offload *o, gh_error *err)
         .fraction = o->options.fraction,
         .hides = o->options.hides,
         .keep_bytes = o->options.keep_bytes,
+        .pool_bytes = room_of(&o->pinned),
         .buffers = o->options.buffers,
         .in_flight = count_in_flight(o),
         .prefetch = o->options.prefetch,
@@ -271,6 +327,8 @@ gh_status gh_settle(struct gh_offload *o, gh_error *err)
     if (status == GH_OK) {
         give_places(o);
         status = size_rings(o, &policy, err);
+        trim_pinned(o, policy.in_flight);
+        free_what_stayed(o);
         o->profiled = true;
         gh_report_decision(o, &policy, &q.profile);
     }

@@ -72,6 +72,9 @@ struct gh_instance {
     bool used;       /* ever, by a microbatch that has a backward */
     bool goes;       /* this time; else all of it is in `kept` */
     bool recorded;   /* a graph knows where `kept` is */
+    bool ringed;     /* its graphs have it in the rings */
+    bool unpinned;   /* they have it in `kept`: there was no pinned memory for
+                        one more flight when the first was recorded */
     bool for_nobody; /* of a forward that no backward follows */
     bool said;       /* an eager pass has loaded it, and said where it is */
     uint64_t pass;   /* the number of the one that has saved it, or loaded it */

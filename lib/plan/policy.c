@@ -24,11 +24,36 @@ static const char *const fate_texts[GH_FATES] = {
     [GH_FATE_AUTO] = "would not hide",
     [GH_FATE_ELSEWHERE] = "moved by the host itself",
     [GH_FATE_EXCHANGE] = "would slow an exchange",
+    [GH_FATE_POOL] = "no pinned memory within the pool",
+};
+
+static const char *const fate_remedies[GH_FATES] = {
+    [GH_FATE_NOT_ASKED] = "name their modules in GRAPHHOOKS_OFFLOAD",
+    [GH_FATE_PLAN] = "change scope or granularity, as graphhooks plan says",
+    [GH_FATE_SMALL] = "lower GRAPHHOOKS_OFFLOAD_MIN_BYTES",
+    [GH_FATE_KEEP] = "lower keep_bytes",
+    [GH_FATE_FRACTION] = "raise GRAPHHOOKS_OFFLOAD_FRACTION",
+    [GH_FATE_NO_GAIN] = "lower GRAPHHOOKS_OFFLOAD_BUFFERS, raise "
+                        "GRAPHHOOKS_OFFLOAD_FRACTION, or have more "
+                        "microbatches in flight",
+    [GH_FATE_NEW] = "save them in the first step",
+    [GH_FATE_NO_MEMORY] = "leave device memory for their rings",
+    [GH_FATE_AUTO] = "set GRAPHHOOKS_OFFLOAD_FRACTION to a number, if memory "
+                     "matters more than time",
+    [GH_FATE_EXCHANGE] = "set GRAPHHOOKS_OFFLOAD_FRACTION to a number, if "
+                         "memory matters more than time",
+    [GH_FATE_POOL] = "raise GRAPHHOOKS_OFFLOAD_POOL_BYTES, or what the machine "
+                     "lets a process pin",
 };
 
 const char *gh_fate_text(enum gh_fate fate)
 {
     return fate_texts[fate];
+}
+
+const char *gh_fate_remedy(enum gh_fate fate)
+{
+    return fate_remedies[fate];
 }
 
 static bool goes(const struct gh_policy_group *group)
@@ -115,23 +140,91 @@ static uint32_t count_of_class(const struct gh_profile *profile,
     return count;
 }
 
-/* Keeps the groups of a class whose two rings would be at least as large as all
- * the flights' groups together. */
-static void keep_without_gain(const struct gh_policy *policy,
-                              struct gh_profile *profile)
+/* Keeps the groups for which no pinned memory is left, each with all of its
+ * flights; the earliest take it first. */
+static void keep_within_pool(const struct gh_policy *policy,
+                             struct gh_profile *profile)
 {
-    for (uint32_t c = 0; c < profile->n_classes; c++) {
-        const uint64_t without =
-            (uint64_t)count_of_class(profile, c) * policy->in_flight;
+    uint64_t room = policy->pool_bytes;
+
+    for (uint32_t i = 0; i < profile->n_groups && policy->pool_bytes != 0;
+         i++) {
+        struct gh_policy_group *group = &profile->groups[i];
+        const uint64_t takes =
+            profile->classes[group->size_class].bytes * policy->in_flight;
+
+        if (goes(group) && takes > room) {
+            group->fate = GH_FATE_POOL;
+        } else if (goes(group)) {
+            room -= takes;
+        }
+    }
+}
+
+/* The last class whose two rings would be at least as large as all the flights'
+ * groups together; n_classes: there is none. */
+static uint32_t find_without_gain(const struct gh_policy *policy,
+                                  const struct gh_profile *profile)
+{
+    for (uint32_t c = profile->n_classes; c-- > 0;) {
+        const uint64_t count = count_of_class(profile, c);
         const uint64_t places = gh_policy_places(policy, &profile->classes[c]);
 
-        for (uint32_t i = 0; i < profile->n_groups && without <= 2 * places;
-             i++) {
-            if (goes(&profile->groups[i]) &&
-                profile->groups[i].size_class == c) {
-                profile->groups[i].fate = GH_FATE_NO_GAIN;
-            }
+        if (count != 0 && count * policy->in_flight <= 2 * places) {
+            return c;
         }
+    }
+    return profile->n_classes;
+}
+
+/* All groups of the class stay, and others may have its pinned memory.  Of a
+ * class that the pool has cut down, the pool is the reason. */
+static void keep_class(struct gh_profile *profile, uint32_t c)
+{
+    enum gh_fate why = GH_FATE_NO_GAIN;
+
+    for (uint32_t i = 0; i < profile->n_groups; i++) {
+        const struct gh_policy_group *group = &profile->groups[i];
+
+        if (group->size_class == c && group->fate == GH_FATE_POOL) {
+            why = GH_FATE_POOL;
+        }
+    }
+    for (uint32_t i = 0; i < profile->n_groups; i++) {
+        struct gh_policy_group *group = &profile->groups[i];
+
+        if (group->size_class == c && goes(group)) {
+            group->fate = why;
+        }
+    }
+    profile->classes[c].stays = true;
+}
+
+/* What the pool has kept goes again, where its class may. */
+static void forget_pool(struct gh_profile *profile)
+{
+    for (uint32_t i = 0; i < profile->n_groups; i++) {
+        struct gh_policy_group *group = &profile->groups[i];
+
+        if (group->fate == GH_FATE_POOL &&
+            !profile->classes[group->size_class].stays) {
+            group->fate = GH_FATE_GOES;
+        }
+    }
+}
+
+/* Keeps what finds no pinned memory, and what its rings would free nothing
+ * of. */
+static void keep_what_does_not_fit(const struct gh_policy *policy,
+                                   struct gh_profile *profile)
+{
+    uint32_t c;
+
+    keep_within_pool(policy, profile);
+    while ((c = find_without_gain(policy, profile)) != profile->n_classes) {
+        keep_class(profile, c);
+        forget_pool(profile);
+        keep_within_pool(policy, profile);
     }
 }
 
@@ -327,7 +420,7 @@ gh_status gh_policy_settle(const struct gh_policy *policy,
     if (policy->hides) {
         status = foresee(policy, true, profile, forecast, err);
     }
-    keep_without_gain(policy, profile);
+    keep_what_does_not_fit(policy, profile);
     return status == GH_OK ? foresee(policy, false, profile, forecast, err)
                            : status;
 }

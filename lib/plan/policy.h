@@ -7,8 +7,9 @@
  * because the backward needs it at once.  Then so many bytes stay, the
  * earliest groups first.  Of the rest the latest stay, because the memory of
  * the earliest is free for longest.  `hides` replaces this last rule: it keeps
- * the groups that a simulation of the step would wait for.  Ranks with the
- * same profile decide the same.  lib/offload asks with what it has measured,
+ * the groups that a simulation of the step would wait for.  What goes then has
+ * to fit into the pinned memory, and its rings have to free something.  Ranks
+ * with the same profile decide the same.  lib/offload asks with what it has measured,
  * and `graphhooks plan` with what a description says.
  *
  * SPDX-License-Identifier: Apache-2.0
@@ -34,16 +35,20 @@ enum gh_fate {
     GH_FATE_NO_MEMORY, /* for its rings */
     GH_FATE_AUTO,      /* its copies would be waited for */
     GH_FATE_ELSEWHERE, /* the host itself moves it */
-    GH_FATE_EXCHANGE   /* its copies would slow exchanges of tokens */
+    GH_FATE_EXCHANGE,  /* its copies would slow exchanges of tokens */
+    GH_FATE_POOL       /* no pinned memory for it */
 };
-#define GH_FATES 13
+#define GH_FATES 14
 /* "needed at once by the backward" */
 const char *gh_fate_text(enum gh_fate fate);
+/* "use a larger fraction"; NULL: nothing changes it */
+const char *gh_fate_remedy(enum gh_fate fate);
 
 struct gh_policy {
     double fraction;
     bool hides; /* fraction=auto */
     uint64_t keep_bytes;
+    uint64_t pool_bytes; /* of pinned memory; 0: no limit */
     uint32_t buffers;
     uint32_t in_flight; /* microbatches */
     uint32_t prefetch;  /* groups that come back ahead; 0: as many as the rings
@@ -56,6 +61,7 @@ struct gh_policy {
 struct gh_policy_class {
     uint64_t bytes;
     uint32_t in_pass; /* the most that one pass saves */
+    bool stays;       /* decided: its rings would free nothing */
 };
 
 struct gh_policy_group {
@@ -90,7 +96,7 @@ struct gh_mark {
 struct gh_profile {
     struct gh_policy_group *groups; /* in the order of commits */
     uint32_t n_groups;
-    const struct gh_policy_class *classes;
+    struct gh_policy_class *classes;
     uint32_t n_classes;
     const struct gh_mark *marks; /* in order of time; NULL: made of the gaps */
     uint32_t n_marks;

@@ -96,8 +96,81 @@ static void test_driver_that_refuses(void)
     is_int(soft_now().host_allocations, 0, "freeing twice is freeing");
 }
 
+static void test_trim(void)
+{
+    struct gh_pinned_block *blocks[4], *other = NULL;
+    struct gh_pinned pinned;
+
+    gh_pinned_init(&pinned, soft_devices[0], 0);
+    for (int i = 0; i < 4; i++) {
+        gh_pinned_take(&pinned, 1024, &blocks[i], NULL);
+    }
+    gh_pinned_take(&pinned, 512, &other, NULL);
+    gh_pinned_give_back(&pinned, other);
+    for (int i = 0; i < 3; i++) {
+        gh_pinned_give_back(&pinned, blocks[i]);
+    }
+    gh_pinned_trim(&pinned, 1024, 4);
+    is_int(pinned.bytes, 4 * 1024 + 512, "as many as there are can be kept");
+    gh_pinned_trim(&pinned, 1024, 2);
+    is_int(pinned.bytes, 2 * 1024 + 512, "else the others go to the driver");
+    is_int(soft_now().host_bytes, 2 * 1024 + 512, "which has them");
+    gh_pinned_trim(&pinned, 1024, 0);
+    is_int(pinned.bytes, 1024 + 512, "what somebody has is kept in any case");
+    gh_pinned_trim(&pinned, 512, 0);
+    gh_pinned_trim(&pinned, 256, 0);
+    is_int(pinned.bytes, 1024, "each size is trimmed alone");
+    memset(blocks[3]->address, 1, 1024);
+    gh_pinned_give_back(&pinned, blocks[3]);
+    ok(gh_pinned_take(&pinned, 1024, &other, NULL) == GH_OK &&
+           other == blocks[3] &&
+           gh_pinned_take(&pinned, 512, &other, NULL) == GH_OK,
+       "and blocks are taken afterwards");
+    is_int(soft_now().events, 2, "each with an event");
+    gh_pinned_free(&pinned);
+    is_int(soft_now().host_allocations, 0, "all is given back");
+}
+
+static void test_ask(void)
+{
+    struct gh_pinned_block *block = NULL;
+    struct gh_pinned pinned;
+    gh_error err = { "" };
+
+    gh_pinned_init(&pinned, soft_devices[0], 3000);
+    gh_pinned_take(&pinned, 1000, &block, NULL);
+    ok(gh_pinned_room(&pinned) == 3000, "the limit is all the room");
+    is_status(gh_pinned_ask(&pinned, 1000, 2, &err), GH_OK, &err,
+              "two more can be had");
+    is_status(gh_pinned_ask(&pinned, 1000, 3, &err), GH_ERR_NO_MEMORY, &err,
+              "three cannot");
+    gh_pinned_give_back(&pinned, block);
+    is_status(gh_pinned_ask(&pinned, 1000, 3, &err), GH_OK, &err,
+              "but with one that is free");
+    is_status(gh_pinned_ask(&pinned, 2001, 1, &err), GH_ERR_NO_MEMORY, &err,
+              "which is no help to another size");
+    soft_configure("FAIL=cuMemAllocHost:1:2");
+    gh_pinned_take(&pinned, 500, &block, NULL);
+    soft_configure("");
+    is_int(gh_pinned_room(&pinned), 1000,
+           "where the driver has refused, there is no more room than there "
+           "was");
+    is_status(gh_pinned_ask(&pinned, 500, 1, &err), GH_ERR_NO_MEMORY, &err,
+              "and nothing is promised beyond");
+    ok(strstr(err.text, "the driver has refused") != NULL, "it says why: %s",
+       err.text);
+    gh_pinned_free(&pinned);
+    gh_pinned_init(&pinned, soft_devices[0], 0);
+    ok(gh_pinned_room(&pinned) == UINT64_MAX &&
+           gh_pinned_ask(&pinned, 1u << 30, 1000, NULL) == GH_OK,
+       "without a limit all is promised");
+    gh_pinned_free(&pinned);
+}
+
 static void run(void)
 {
+    test_trim();
+    test_ask();
     test_blocks_are_used_again();
     test_limit();
     test_driver_that_refuses();

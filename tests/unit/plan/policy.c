@@ -44,11 +44,11 @@ static uint32_t profile(const char *letters)
     return n;
 }
 
-/* One letter a group: Goes, Margin, Keep, Fraction, No gain, Auto, or as it
- * was. */
+/* One letter a group: Goes, Margin, Keep, Fraction, No gain, Auto, pOol, or as
+ * it was. */
 static const char *settle(const struct gh_policy *policy, uint32_t n)
 {
-    static const char letters[GH_FATES + 1] = "G?PSMKFN??A?X";
+    static const char letters[GH_FATES + 1] = "G?PSMKFN??A?XO";
     static char text[MAX_GROUPS + 1];
     static gh_error err;
 
@@ -256,6 +256,46 @@ static void test_auto_without_times(void)
     is_str(settle(&hiding, n), "AAAAAM", "of which each way has its own");
 }
 
+/* Pinned memory holds the earliest groups, each with all of its flights. */
+static void test_pool(void)
+{
+    struct gh_policy policy = plain;
+
+    policy.pool_bytes = 400000;
+    is_str(settle(&policy, profile("aaaaaaaa")), "GGGGOOOM",
+           "a pool for 400 groups has room for four of 100 flights");
+    policy.pool_bytes = 399999;
+    is_str(settle(&policy, profile("aaaaaaaa")), "GGGOOOOM", "a byte less");
+    policy.pool_bytes = 1;
+    is_str(settle(&policy, profile("aaaaaaaa")), "OOOOOOOM",
+           "a pool of one byte has room for none");
+    policy.pool_bytes = 400000;
+    policy.keep_bytes = 1000;
+    is_str(settle(&policy, profile("aaaaaaaa")), "KGGGGOOM",
+           "what stays anyway takes nothing of the pool");
+    policy = plain;
+    policy.pool_bytes = 250000;
+    profile("ababaaa");
+    classes[1].bytes = 200000;
+    is_str(settle(&policy, 7), "GOGMOOM",
+           "what finds no room leaves it to smaller ones");
+    policy.in_flight = 1;
+    policy.pool_bytes = 4000;
+    is_str(settle(&policy, profile("aaaaaaaa")), "OOOOOOOM",
+           "what is left of a class gains nothing: the pool is why");
+    policy.pool_bytes = 8000;
+    is_str(settle(&policy, profile("abababababababab")), "GOGOGOGOGOGOGOMM",
+           "then the pool is another class's, which gains");
+    policy.pool_bytes = 7000;
+    is_str(settle(&policy, profile("bbbaaaaaaaa")), "NNMGGGGGGGM",
+           "and what gains nothing takes none of it");
+    policy = hiding;
+    policy.pool_bytes = 400000;
+    is_str(settle(&policy, layers(12, 400)), "GGGGOOOOOOOM",
+           "auto fits the pool as well");
+    ok(forecast.copy_ns == 2.0 * 2 * 4 * 400, "and foresees what is left");
+}
+
 static void test_slowdown(void)
 {
     uint32_t n = layers(12, 900);
@@ -424,5 +464,6 @@ int main(void)
     test_keep_bytes();
     test_fraction();
     test_no_gain();
+    test_pool();
     return done_testing();
 }
