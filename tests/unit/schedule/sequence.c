@@ -7,6 +7,7 @@
 #include "schedule/sequence.h"
 #include "tap/tap.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -117,7 +118,43 @@ static const struct {
 
 struct tally {
     uint32_t illegal, longer, shorter_than_a_lane, better, far, unlike;
+    uint32_t wrong, little; /* not the least; too little to be chosen */
 };
+
+/* The duration of the shortest list schedule. */
+static double least_of(const struct gh_tasks *tasks, uint32_t *sequence)
+{
+    double least = INFINITY;
+
+    for (uint32_t n = 0; n < 3 * GH_TIE_COUNT; n++) {
+        const struct gh_list_rule rule = {
+            .tie = (enum gh_list_tie)(n % GH_TIE_COUNT),
+            .share = n / GH_TIE_COUNT * 0.5,
+        };
+        struct gh_forecast forecast;
+
+        gh_sequence_list(tasks, &rule, sequence, &err);
+        gh_sequence_forecast(tasks, sequence, &forecast, &err);
+        least = forecast.total < least ? forecast.total : least;
+    }
+    return least;
+}
+
+/* The best is the least of all, or the fixed one where that gains too little.
+ */
+static void check_least(const struct gh_tasks *tasks, const uint32_t *sequence,
+                        uint32_t *again, const struct gh_forecast *best,
+                        const struct gh_forecast *fixed, struct tally *tally)
+{
+    const double least = least_of(tasks, again);
+    const bool gains = least < fixed->total * (1 - GH_LEAST_GAIN);
+    struct gh_forecast forecast;
+
+    tally->little += !gains && least < fixed->total;
+    tally->wrong += best->total != (gains ? least : fixed->total);
+    gh_sequence_forecast(tasks, sequence, &forecast, &err);
+    tally->wrong += forecast.total != best->total;
+}
 
 static void try_times(struct gh_tasks *tasks, uint32_t *sequence,
                       struct tally *tally)
@@ -135,6 +172,7 @@ static void try_times(struct gh_tasks *tasks, uint32_t *sequence,
     tally->better += best.total < fixed.total;
     tally->shorter_than_a_lane +=
         best.total < best.lanes[0] || best.total < best.lanes[1];
+    check_least(tasks, sequence, again, &best, &fixed, tally);
     distances(tasks, sequence, &ahead, &behind);
     tally->far += ahead > 1 || behind > 3;
     gh_sequence_best(tasks, false, again, &best, &fixed, &err);
@@ -145,6 +183,8 @@ static void try_times(struct gh_tasks *tasks, uint32_t *sequence,
 
 static void test_best(void)
 {
+    uint32_t little = 0;
+
     for (size_t i = 0; i < N_PAIRS; i++) {
         struct tally tally = { 0 };
         struct gh_tasks tasks;
@@ -167,6 +207,10 @@ static void test_best(void)
                pairs[i].layers);
         is_int(tally.far, 0, "%s: one layer ahead, and three behind at most",
                pairs[i].layers);
+        is_int(tally.wrong, 0,
+               "%s: the best is the least of all that gains enough",
+               pairs[i].layers);
+        little += tally.little;
         is_int(tally.unlike, 0, "%s: the same times give the same sequence",
                pairs[i].layers);
         if (i == 0) {
@@ -176,6 +220,30 @@ static void test_best(void)
         free(sequence);
         gh_tasks_free(&tasks);
         gh_plan_free(&plan);
+    }
+    ok(little > 0, "%u times the least is left, as it gains too little",
+       little);
+}
+
+static void test_exposed(void)
+{
+    static const struct {
+        struct gh_forecast forecast;
+        double exposed;
+    } cases[] = {
+        { { 10, { 10, 4 } }, 0 },  { { 12, { 10, 4 } }, 0.5 },
+        { { 14, { 10, 4 } }, 1 },  { { 9, { 10, 4 } }, 0 },
+        { { 10, { 10, 0 } }, 0 },  { { 12, { 10, 0 } }, 0 },
+        { { 4, { 0, 4 } }, 1 },    { { 0, { 0, 0 } }, 0 },
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const struct gh_forecast *f = &cases[i].forecast;
+
+        ok(gh_forecast_exposed(f) == cases[i].exposed,
+           "of %g communication beside %g in %g so much is exposed: %g",
+           f->lanes[GH_LANE_COMM], f->lanes[GH_LANE_COMPUTE], f->total,
+           cases[i].exposed);
     }
 }
 
@@ -360,6 +428,7 @@ int main(void)
 {
     test_tasks();
     test_forecasts_by_hand();
+    test_exposed();
     test_every_rule_is_legal();
     test_best();
     test_weight_gradients_fill_gaps();
