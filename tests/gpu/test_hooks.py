@@ -84,6 +84,54 @@ def test_hooks_that_come_later(pair, grain, hook):
         assert list(stats["refused"]) == ["layers.1"]
 
 
+def listens(run, hook) -> list:
+    """What is to be removed again."""
+    removed: list = []
+    with pytest.MonkeyPatch.context() as patch:
+        for of, name in ((torch.Tensor, "register_hook"),
+                         (torch.nn.Module, "register_forward_hook"),
+                         (torch.Tensor,
+                          "register_post_accumulate_grad_hook")):
+            register = getattr(of, name)
+            patch.setattr(of, name, lambda *how, register=register:
+                          removed.append(register(*how)))
+        removed += hook(run) or ()
+    return removed
+
+
+def of_modules(run):
+    """As a logger of activations has them."""
+    for module in run.model.layers.modules():
+        module.register_forward_hook(
+            lambda m, args, out: run.note(out, type(m).__name__))
+
+
+def of_all_modules(run):
+    register = torch.nn.modules.module.register_module_forward_hook
+    return [register(lambda m, args, out: run.note(out, "any"))]
+
+
+@GRAIN
+@pytest.mark.parametrize("hook", [*HOOKS, of_modules, of_all_modules])
+@pytest.mark.parametrize("since", [0, 3])
+def test_graphs_come_again_when_the_hooks_of_a_step_are_gone(pair, grain,
+                                                             hook, since):
+    """As those of a logger that looks now and then."""
+    def train(run):
+        run.steps(COUNTS[:since])
+        for _ in range(2):
+            handles = listens(run, hook)
+            run.step(2)
+            for handle in handles:
+                handle.remove()
+            before = run.attached and run.attached.stats()["replays"]
+            run.steps([2, 2, 2])
+        if run.attached is not None:
+            assert run.attached.stats()["replays"] - before >= 2 * 2
+
+    pair(train, grain=grain, eager=None)
+
+
 @GRAIN
 @pytest.mark.parametrize("hook", HOOKS)
 def test_hooks_that_come_within_a_step(pair, grain, hook):

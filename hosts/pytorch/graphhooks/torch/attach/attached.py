@@ -149,17 +149,18 @@ class Attached(Owner):
                            "again")
         watched = private.ddp_runs()
         for segment in self.segments:
+            heard = segment.why_heard()
             if segment.refused is not None:
-                continue
-            if any(segment.hooks):
-                segment.refuse(segment.left_alone())
+                if segment.is_heard and heard is None:
+                    segment.readmit()
+            elif heard is not None:
+                segment.refuse_while_heard(heard)
             elif not segment.parameters.sorted:
                 continue
-            elif (watched and segment.parameters.own) \
-                    or segment.parameters.have_hooks() or (
+            elif (watched and segment.parameters.own) or (
                     self.steps < _EARLY and segment.parameters.are_held()):
                 segment.refuse("somebody has come to wait for its gradients, "
-                               "a hook or DistributedDataParallel; detach "
+                               "an engine or DistributedDataParallel; detach "
                                "and attach again")
 
     # ---- recordings and gradients ---------------------------------------

@@ -76,6 +76,10 @@ class Shared(Segment):
                 self.adopt(rank, why)
                 return
 
+    def refuse_while_heard(self, why: str) -> None:
+        """For good: the other ranks do not hear when hooks go."""
+        self.refuse(why)
+
     def adopt(self, rank: int, why: str) -> None:
         """What a rank has refused, all have."""
         self.is_agreed = True

@@ -55,6 +55,7 @@ class Segment(WayBack):
             inner for m in modules.values() for inner in m.modules())))
         self.replayed = False  # the last call was, or will have been
         self.evaluated = None  # what it is without gradients, if anything
+        self.is_heard = False  # it is refused for as long as it has hooks
 
     def attach(self) -> None:
         why = self.left_alone()
@@ -84,6 +85,24 @@ class Segment(WayBack):
     def refuse(self, why: str) -> None:
         self.refused = why
         self.owner.notices.add(REFUSED, self.name, why)
+
+    def why_heard(self) -> str | None:
+        """Hooks that have come since the attach, of which a logger's may go
+        again."""
+        if any(self.hooks):
+            return self.left_alone()
+        if self.parameters.sorted and self.parameters.have_hooks():
+            return ("somebody has come to wait for its gradients, by a hook "
+                    "of a parameter: register it before the attach")
+        return None
+
+    def refuse_while_heard(self, why: str) -> None:
+        self.refuse(f"{why}; without hooks it has its graphs again")
+        self.is_heard = True
+
+    def readmit(self) -> None:
+        """Its hooks are gone."""
+        self.is_heard, self.refused = False, None
 
     def why_unfit(self, tensors) -> str | None:
         """Why calls with such tensors are not recorded, or None."""

@@ -20,8 +20,11 @@ def fit(segment, args, kwargs) -> tuple:
     or None."""
     owner = segment.owner
     if segment.refused is not None:
-        owner.count("refused")
-        return None, None
+        if segment.is_heard and owner.stepped:
+            owner.step()  # which looks for hooks
+        if segment.refused is not None:
+            owner.count("refused")
+            return None, None
     if not is_grad_enabled() or not trains(segment):
         owner.count("forward_only", segment.name, _why_eval(segment))
         return None, None
