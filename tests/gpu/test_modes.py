@@ -367,6 +367,40 @@ def test_backward_into_some_inputs_only(pair, grain):
     assert run.attached.stats()["eager_calls"]["partial_backward"] > 0
 
 
+def twice(run, loss):
+    loss.backward(retain_graph=True)
+    loss.backward()
+
+
+def one_by_one(run, loss):
+    """Two losses of one forward."""
+    other = run.model.hidden[-1].square().mean()
+    loss.backward(retain_graph=True)
+    other.backward()
+
+
+def looks_first(run, loss):
+    """As who balances losses by their gradients."""
+    weight = run.model.embed.weight
+    run.note(torch.autograd.grad(loss, weight, retain_graph=True)[0])
+    loss.backward()
+
+
+@GRAIN
+@pytest.mark.parametrize("back", [twice, one_by_one, looks_first])
+def test_a_second_backward_of_one_forward(pair, grain, back):
+    """Which the first step has shown."""
+    def train(run):
+        for count in COUNTS[:3]:
+            run.zero()
+            for _ in range(count):
+                back(run, run.loss())
+            run.optimizer.step()
+
+    pair(train, grain=grain, model=Deep, replays=False,
+         refused="a second backward goes through one forward")
+
+
 @GRAIN
 def test_a_pass_between_the_steps(pair, grain):
     """A forward after the optimizer that nobody trains by."""

@@ -172,11 +172,12 @@ class Chain:
                                self._nodes)
         if self._is_between and outputs:
             self._watch_between(outputs)
+        passes: set = set()
         for output in outputs:
             output.grad_fn.register_prehook(
-                lambda _: segment.warm_up(signature, depends))
+                lambda _: segment.warm_up(signature, depends, passes))
         if not outputs:
-            segment.warm_up(signature, ())
+            segment.warm_up(signature, (), passes)
 
     def _watch_between(self, outputs) -> None:
         """What one module hands to the next may be used on the way.  Its

@@ -261,10 +261,16 @@ class Segment(WayBack):
             return outputs[0]
         return tree.fill(shape, (outputs, tensors))
 
-    def warm_up(self, signature, parameters) -> None:
-        """An eager backward comes by, of outputs that depend on these.  One
-        that leaves them alone, as autograd.grad() of an input does, shows
-        nothing of their use."""
+    def warm_up(self, signature, parameters, passes: set) -> None:
+        """An eager backward comes by, of outputs that depend on these, and in
+        which passes of autograd it has.  One that leaves them alone, as
+        autograd.grad() of an input does, shows nothing of their use."""
         self.owner.way.forget()
+        passes.add(current_pass())
+        if len(passes) > 1 and self.refused is None:
+            self.refuse("a second backward goes through one forward of it, as "
+                        "of two losses one by one or with retain_graph=True, "
+                        "and a graph keeps nothing for that: add the losses "
+                        "up and go back once")
         if not parameters or watchers.fate(parameters) != watchers.LEFT:
             signature.warm = True
