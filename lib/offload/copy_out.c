@@ -50,7 +50,7 @@ gh_status gh_move_begin(struct gh_offload *o, struct gh_instance *i,
         return status;
     }
     if (!i->for_nobody) {
-        status = gh_pinned_take(&o->pinned, i->group->size_class->bytes,
+        status = gh_pinned_take(&o->pinned, i->size_class->bytes,
                                 &i->block, err);
         if (status != GH_OK) {
             return status;
@@ -60,7 +60,7 @@ gh_status gh_move_begin(struct gh_offload *o, struct gh_instance *i,
     i->goes = true;
     i->out = out;
     if (out != NULL) {
-        gh_ring_hold(&i->group->size_class->out, out, i);
+        gh_ring_hold(&i->size_class->out, out, i);
     }
     i->state = GH_INSTANCE_WRITING;
     return GH_OK;
@@ -135,7 +135,7 @@ static void leave_device(struct gh_offload *o, struct gh_instance *i)
         i->out->holder = NULL;
         i->out = NULL;
     } else {
-        gh_loans_leave(&o->loans, i->loan, i->group->size_class);
+        gh_loans_leave(&o->loans, i->loan, i->size_class);
         i->loan = NULL;
     }
     i->state = GH_INSTANCE_AWAY;

@@ -50,6 +50,7 @@ static gh_status add(struct gh_offload *o, const gh_offload_declared *d,
         .slot = GH_SLOT_NONE,
         .pass = d->segment + UINT64_C(1), /* 0 means no pass */
     };
+    struct gh_size_class *size_class;
     struct gh_group *group;
     struct gh_split split;
     gh_status status;
@@ -60,9 +61,13 @@ static gh_status add(struct gh_offload *o, const gh_offload_declared *d,
                        gh_group_name(o, d->layer, d->module).text);
     }
     status = gh_group_meet(o, &at, &wanted, &group, &split, err);
+    if (status == GH_OK) {
+        status = gh_group_find_class(o, &at, group, &split, &size_class, err);
+    }
     if (status != GH_OK) {
         return status;
     }
+    gh_group_learn(o, &at, group, &split, size_class);
     group->gap_ns = d->gap_ns;
     group->elsewhere = (d->flags & GH_DECLARED_ELSEWHERE) != 0;
     group->placed = true;

@@ -164,43 +164,6 @@ static gh_status check_module(const struct gh_offload *o, uint32_t layer,
     return GH_OK;
 }
 
-/* Notes the largest size that the profile sees.  The rings are made for it. */
-static gh_status learn(struct gh_offload *o, const struct gh_offload_at *at,
-                       struct gh_group *group, const struct gh_split *split,
-                       gh_error *err)
-{
-    struct gh_size_class *size_class;
-    gh_status status;
-
-    /* An evaluation says nothing about what a backward will read. */
-    if (at->forward_only) {
-        return group->size_class == NULL && split->goes != 0
-                   ? gh_table_classify(&o->table, group, split->goes, err)
-                   : GH_OK;
-    }
-    if (split->goes == 0) {
-        group->fate = group->bytes == 0 ? GH_FATE_SMALL : group->fate;
-        return GH_OK;
-    }
-    group->fate = GH_FATE_GOES;
-    if (split->goes > group->bytes) {
-        group->bytes = split->goes;
-        status = gh_table_classify(&o->table, group, split->goes, err);
-        if (status != GH_OK) {
-            return status;
-        }
-    }
-    size_class = group->size_class;
-    if (size_class->pass != at->pass) {
-        size_class->pass = at->pass;
-        size_class->of_pass = 0;
-    }
-    if (++size_class->of_pass > size_class->in_pass) {
-        size_class->in_pass = size_class->of_pass;
-    }
-    return GH_OK;
-}
-
 gh_status gh_group_meet(struct gh_offload *o, const struct gh_offload_at *at,
                         const gh_offload_group *wanted,
                         struct gh_group **group_p, struct gh_split *split_p,
@@ -223,15 +186,74 @@ gh_status gh_group_meet(struct gh_offload *o, const struct gh_offload_at *at,
     }
     *group_p = group;
     *split_p = gh_group_split(o, wanted, true);
-    if (!o->profiled && !at->forward_only &&
-        split_p->goes + split_p->stays > group->all) {
-        group->all = split_p->goes + split_p->stays;
-    }
-    if (o->profiled || at->paused || group->fate == GH_FATE_NOT_ASKED ||
-        group->fate == GH_FATE_PLAN) {
+    return GH_OK;
+}
+
+/* Whether the profile learns from this pass what of the group goes. */
+static bool is_learned(const struct gh_offload *o,
+                       const struct gh_offload_at *at,
+                       const struct gh_group *group)
+{
+    return !o->profiled && !at->paused && group->fate != GH_FATE_NOT_ASKED &&
+           group->fate != GH_FATE_PLAN;
+}
+
+gh_status gh_group_find_class(struct gh_offload *o,
+                              const struct gh_offload_at *at,
+                              const struct gh_group *group,
+                              const struct gh_split *split,
+                              struct gh_size_class **size_class_p,
+                              gh_error *err)
+{
+    /* An evaluation says nothing about what a backward will read. */
+    const bool other = at->forward_only ? group->size_class == NULL
+                                        : split->goes > group->bytes;
+
+    if (!is_learned(o, at, group) || split->goes == 0 || !other) {
+        *size_class_p = group->size_class;
         return GH_OK;
     }
-    return learn(o, at, group, split_p, err);
+    return gh_table_find_class(&o->table, group->module, split->goes,
+                               size_class_p, err);
+}
+
+/* Counts the groups of the class that one pass saves. */
+static void count_in_pass(struct gh_size_class *size_class, uint64_t pass)
+{
+    if (size_class->pass != pass) {
+        size_class->pass = pass;
+        size_class->of_pass = 0;
+    }
+    if (++size_class->of_pass > size_class->in_pass) {
+        size_class->in_pass = size_class->of_pass;
+    }
+}
+
+void gh_group_learn(struct gh_offload *o, const struct gh_offload_at *at,
+                    struct gh_group *group, const struct gh_split *split,
+                    struct gh_size_class *size_class)
+{
+    const uint64_t all = split->goes + split->stays;
+
+    if (!o->profiled && !at->forward_only && all > group->all) {
+        group->all = all;
+    }
+    if (!is_learned(o, at, group)) {
+        return;
+    }
+    group->size_class = size_class;
+    if (at->forward_only) {
+        return;
+    }
+    if (split->goes == 0) {
+        group->fate = group->bytes == 0 ? GH_FATE_SMALL : group->fate;
+        return;
+    }
+    group->fate = GH_FATE_GOES;
+    if (split->goes > group->bytes) {
+        group->bytes = split->goes;
+    }
+    count_in_pass(size_class, at->pass);
 }
 
 gh_status gh_group_saved(struct gh_offload *o, const struct gh_offload_at *at,

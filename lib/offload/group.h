@@ -14,12 +14,25 @@ struct gh_split {
     uint64_t layout;      /* a hash: equal for equal tensors */
 };
 
-/* Finds the group, or adds it; the first step learns its size. */
+/* Finds the group, or adds it. */
 gh_status gh_group_meet(struct gh_offload *offload,
                         const struct gh_offload_at *at,
                         const gh_offload_group *wanted,
                         struct gh_group **group_p, struct gh_split *split_p,
                         gh_error *err);
+/* Finds the size class of a flight with these bytes: that of the group, unless
+ * the profile sees the group larger than before. */
+gh_status gh_group_find_class(struct gh_offload *offload,
+                              const struct gh_offload_at *at,
+                              const struct gh_group *group,
+                              const struct gh_split *split,
+                              struct gh_size_class **size_class_p,
+                              gh_error *err);
+/* A save has gone well: the first step learns the size of the group.  What is
+ * refused, or finds no memory, teaches nothing. */
+void gh_group_learn(struct gh_offload *offload, const struct gh_offload_at *at,
+                    struct gh_group *group, const struct gh_split *split,
+                    struct gh_size_class *size_class);
 /* Finds the instance of this microbatch.  Fails if the group was never
  * saved. */
 gh_status gh_group_saved(struct gh_offload *offload,

@@ -29,6 +29,7 @@ static gh_status begin_save(struct gh_offload *o,
         return gh_group_refuse(o, i, "gh_layer_enter", err);
     }
     i->used = true;
+    i->size_class = i->group->size_class;
     i->microbatch = at->microbatch;
     i->stream = at->stream;
     i->for_nobody = false;

@@ -89,7 +89,7 @@ static void let_out_go(struct gh_offload *o, const struct gh_instance *i)
 static void let_lent_go(struct gh_offload *o, struct gh_instance *i)
 {
     if (gh_device_event_record(o->dev, i->loan->mark, o->out, NULL) == GH_OK) {
-        gh_loans_leave(&o->loans, i->loan, i->group->size_class);
+        gh_loans_leave(&o->loans, i->loan, i->size_class);
     } else {
         gh_loans_lose(&o->loans, i->loan);
     }

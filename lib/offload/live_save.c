@@ -23,7 +23,7 @@
 static gh_status choose_out(struct gh_offload *o, const struct gh_instance *i,
                             struct gh_ring_buffer **out_p, gh_error *err)
 {
-    struct gh_ring *ring = &i->group->size_class->out;
+    struct gh_ring *ring = &i->size_class->out;
     gh_status status;
 
     status = gh_ring_grow(ring, o->options.buffers, o->memory, err);
@@ -54,12 +54,14 @@ static bool can_go(struct gh_offload *o, const struct gh_instance *i,
                    const struct gh_split *split)
 {
     struct gh_group *group = i->group;
+    const bool asked =
+        group->fate == GH_FATE_GOES ||
+        (group->fate == GH_FATE_SMALL && !o->profiled); /* until now */
 
-    if (i->unpinned || group->fate != GH_FATE_GOES || group->size_class == NULL ||
-        split->goes == 0) {
+    if (i->unpinned || !asked || i->size_class == NULL || split->goes == 0) {
         return false;
     }
-    if (split->goes <= group->size_class->bytes) {
+    if (split->goes <= i->size_class->bytes) {
         return true;
     }
     if (!group->growth_said) {
@@ -69,7 +71,7 @@ static bool can_go(struct gh_offload *o, const struct gh_instance *i,
                     "step: it stays on the device where it is larger",
                     gh_group_name(o, group->layer, group->module).text,
                     (unsigned long long)split->goes,
-                    (unsigned long long)group->size_class->bytes);
+                    (unsigned long long)i->size_class->bytes);
     }
     return false;
 }
@@ -157,8 +159,9 @@ static gh_status save_given(struct gh_offload *o, struct gh_instance *i,
 
 /* Resets what the instance knows of its last flight. */
 static void begin_flight(struct gh_instance *i, const struct gh_offload_at *at,
-                         uint64_t layout)
+                         uint64_t layout, struct gh_size_class *size_class)
 {
+    i->size_class = size_class;
     i->used = i->used || !at->forward_only;
     i->microbatch = at->microbatch;
     i->stream = at->stream;
@@ -175,6 +178,7 @@ static gh_status save(struct gh_offload *o, const struct gh_offload_at *at,
 {
     const bool own = gh_is_own(wanted);
     const bool lent = own && gh_group_is_lent(o, wanted);
+    struct gh_size_class *size_class = NULL;
     struct gh_instance *i;
     struct gh_group *group;
     struct gh_split split;
@@ -191,15 +195,18 @@ static gh_status save(struct gh_offload *o, const struct gh_offload_at *at,
     if (gh_instance_is_live(i)) {
         return gh_group_refuse(o, i, "gh_offload_save", err);
     }
-    begin_flight(i, at, split.layout);
-    if (own) {
+    status = gh_group_find_class(o, at, group, &split, &size_class, err);
+    if (status == GH_OK && own) {
         status = gh_own_make(i, err);
     }
+    if (status != GH_OK) {
+        return status;
+    }
+    begin_flight(i, at, split.layout, size_class);
     if (gh_is_measured(o)) {
         gh_measure_point(o, GH_POINT_SAVE_ASKED, i, i->stream);
     }
-    if (status == GH_OK && !at->paused && !(own && i->for_nobody) &&
-        can_go(o, i, &split)) {
+    if (!at->paused && !(own && i->for_nobody) && can_go(o, i, &split)) {
         i->n_runs = gh_group_find_runs(o, wanted, i->runs);
         status = begin_to_go(o, i, split.goes, lent, err);
     }
@@ -214,6 +221,7 @@ static gh_status save(struct gh_offload *o, const struct gh_offload_at *at,
     if (gh_is_measured(o)) {
         gh_measure_point(o, GH_POINT_SAVE, i, i->stream);
     }
+    gh_group_learn(o, at, group, &split, size_class);
     i->state = GH_INSTANCE_WRITING;
     return GH_OK;
 }
@@ -241,7 +249,7 @@ static gh_status end_for_nobody(struct gh_offload *o, struct gh_instance *i,
 static gh_status mark_written(struct gh_offload *o, const struct gh_instance *i,
                               gh_error *err)
 {
-    void *oldest = gh_loans_mark_before(&o->loans, i->group->size_class,
+    void *oldest = gh_loans_mark_before(&o->loans, i->size_class,
                                         o->options.in_flight);
     gh_status status =
         gh_device_event_record(o->dev, i->loan->mark, i->stream, err);
@@ -271,7 +279,7 @@ static gh_status mark_filled(struct gh_offload *o, const struct gh_instance *i,
                              gh_error *err)
 {
     const struct gh_ring_buffer *oldest = gh_ring_before(
-        &i->group->size_class->out, i->out, o->options.in_flight);
+        &i->size_class->out, i->out, o->options.in_flight);
     gh_status status =
         gh_device_event_record(o->dev, i->out->filled, i->stream, err);
 

@@ -131,10 +131,15 @@ static gh_status record_save(struct gh_offload *o,
                              struct gh_offload_script *script, gh_error *err)
 {
     struct gh_offload_step step = { .verb = GH_OFFLOAD_SAVE };
+    struct gh_size_class *size_class = NULL;
     struct gh_group *group;
-    struct gh_split split;
+    struct gh_split split, parts;
     gh_status status = gh_group_meet(o, at, wanted, &group, &split, err);
 
+    if (status == GH_OK) {
+        status =
+            gh_group_find_class(o, at, group, &split, &size_class, err);
+    }
     if (status == GH_OK) {
         status = check_fits(o, group, &split, err);
     }
@@ -159,9 +164,9 @@ static gh_status record_save(struct gh_offload *o,
                                                    step.buffer->read, err);
         }
     }
-    split = gh_group_split(o, wanted, step.buffer != NULL);
-    step.stays = split.stays;
-    step.layout = split.layout;
+    parts = gh_group_split(o, wanted, step.buffer != NULL);
+    step.stays = parts.stays;
+    step.layout = parts.layout;
     if (status == GH_OK && gh_is_own(wanted)) {
         status = gh_own_record_save(o, wanted, &step, err);
     }
@@ -180,6 +185,7 @@ static gh_status record_save(struct gh_offload *o,
     if (status != GH_OK) {
         return status;
     }
+    gh_group_learn(o, at, group, &split, size_class);
     if (step.own != NULL) {
         step.instance->recorded |= step.stays != 0;
         return gh_own_record_lend(o, at, wanted, &step, err);

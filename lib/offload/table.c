@@ -110,16 +110,18 @@ gh_status gh_table_add(struct gh_table *table, uint32_t layer, uint32_t module,
     return GH_OK;
 }
 
-gh_status gh_table_classify(struct gh_table *table, struct gh_group *group,
-                            uint64_t bytes, gh_error *err)
+gh_status gh_table_find_class(struct gh_table *table, uint32_t module,
+                              uint64_t bytes,
+                              struct gh_size_class **size_class_p,
+                              gh_error *err)
 {
     struct gh_size_class *made;
 
     for (uint32_t i = 0; i < table->n_classes; i++) {
         struct gh_size_class *known = table->classes[i];
 
-        if (known->module == group->module && known->bytes == bytes) {
-            group->size_class = known;
+        if (known->module == module && known->bytes == bytes) {
+            *size_class_p = known;
             return GH_OK;
         }
     }
@@ -129,11 +131,11 @@ gh_status gh_table_classify(struct gh_table *table, struct gh_group *group,
         free(made);
         return no_memory(err);
     }
-    made->module = group->module;
+    made->module = module;
     made->bytes = bytes;
     made->out.bytes = made->back.bytes = bytes;
     table->n_classes++;
-    group->size_class = made;
+    *size_class_p = made;
     return GH_OK;
 }
 

@@ -67,6 +67,7 @@ struct gh_own;
 
 struct gh_instance {
     struct gh_group *group;
+    struct gh_size_class *size_class; /* of its last flight */
     enum gh_instance_state state;
     uint32_t slot, microbatch;
     bool used;       /* ever, by a microbatch that has a backward */
@@ -116,10 +117,12 @@ struct gh_group *gh_table_find(const struct gh_table *table, uint32_t layer,
 gh_status gh_table_add(struct gh_table *table, uint32_t layer, uint32_t module,
                        uint32_t chunk, struct gh_group **group_p,
                        gh_error *err);
-/* Puts the group into the class of so many bytes, which is made if there is
+/* Finds the class of that module with so many bytes, which is made if there is
  * none. */
-gh_status gh_table_classify(struct gh_table *table, struct gh_group *group,
-                            uint64_t bytes, gh_error *err);
+gh_status gh_table_find_class(struct gh_table *table, uint32_t module,
+                              uint64_t bytes,
+                              struct gh_size_class **size_class_p,
+                              gh_error *err);
 /* Finds the instance of a slot.  Where `slot` is GH_SLOT_NONE: that of the
  * microbatch in flight, or else an idle one, which is made if there is none. */
 gh_status gh_table_instance(const struct gh_table *table,

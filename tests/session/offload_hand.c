@@ -275,6 +275,60 @@ static void test_load_before_commit(void)
     saver_close(&sv);
 }
 
+/* ---- what the profile learns from ------------------------------------------------ */
+
+#define TOO_MUCH (UINT64_C(1) << 40)
+
+/* A forward that saves `first` bytes of a group, whatever comes of it, and then
+ * GROUP bytes; and the backward that loads those. */
+static void save_two(uint64_t first, bool commits, gh_status expected)
+{
+    CUdeviceptr at;
+
+    enter(0, GH_FORWARD, 0, 0, 0);
+    if (commits) {
+        (void)save(5, 0);
+        gh_offload_commit(sv.session, 0, OWN_A, NULL);
+    }
+    is_status(ask(gh_offload_save, 0, OWN_A, first, &at), expected, &sv.err,
+              commits ? "a second save is refused" : "a save finds no memory");
+    if (!commits) {
+        (void)save(5, 0);
+        gh_offload_commit(sv.session, 0, OWN_A, NULL);
+    }
+    leave(0, GH_FORWARD, 0, 0, 0);
+    enter(0, GH_BACKWARD, 0, 0, 0);
+    is_status(ask(gh_offload_load, 0, OWN_A, GROUP, &at), GH_OK, &sv.err,
+              "what was saved is loaded");
+    read_group(at, 0, 0);
+    gh_offload_release(sv.session, 0, OWN_A, NULL);
+    leave(0, GH_BACKWARD, 0, 0, 0);
+    ok(has_read(0, 5), "with what was written");
+}
+
+/* Only a save that has gone well teaches the profile a size: else the next one
+ * asks for memory that nobody needs. */
+static void test_saves_that_teach_nothing(void)
+{
+    struct saver_options o = stays;
+
+    o.layers = 1;
+    o.environment = silent;
+    o.offload.modules = "own_a";
+    for (int commits = 0; commits < 2; commits++) {
+        if (!open_with(&o)) {
+            return;
+        }
+        save_two(TOO_MUCH, commits != 0,
+                 commits ? GH_ERR_STATE : GH_ERR_NO_MEMORY);
+        is_int(saver_moved(&sv).pinned_bytes, GROUP,
+               "one block of its size is pinned");
+        is_status(gh_iteration_end(sv.session, &sv.err), GH_OK, &sv.err,
+                  "and the profile ends");
+        saver_close(&sv);
+    }
+}
+
 /* Bytes of a negative number, and options of one. */
 static void test_negative_sizes(void)
 {
@@ -501,6 +555,7 @@ int main(void)
     test_last_reader_elsewhere();
     test_last_reader_of_an_evaluation();
     test_load_before_commit();
+    test_saves_that_teach_nothing();
     test_negative_sizes();
     test_flush_in_a_pass();
     end_early(silent, "part");
