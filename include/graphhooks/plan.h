@@ -28,7 +28,8 @@ enum {
 enum {
     /* With GH_SESSION_DELAY_WGRAD: some part of the segment has weights, so a
      * GH_WGRAD pass follows each backward that is not GH_PASS_NO_WGRAD.  Without
-     * this flag no such pass follows. */
+     * this flag no such pass follows: its microbatch does not wait for one, and
+     * one that comes all the same runs eagerly. */
     GH_SEGMENT_HAS_WGRAD = 1u << 0
 };
 

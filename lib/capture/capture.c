@@ -28,6 +28,15 @@ uint64_t gh_now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+/* What has no weights leaves no weight gradient to wait for. */
+static gh_direction last_direction(const struct gh_capture *c,
+                                   const gh_segment *segment)
+{
+    return (segment->flags & GH_SEGMENT_HAS_WGRAD) != 0
+               ? c->options.last_direction
+               : GH_BACKWARD;
+}
+
 static gh_status find_fates(struct gh_capture *c, gh_error *err)
 {
     c->fates = calloc(c->plan->n_segments, sizeof(*c->fates));
@@ -38,6 +47,7 @@ static gh_status find_fates(struct gh_capture *c, gh_error *err)
         const gh_segment *segment = &c->plan->segments[i];
 
         c->fates[i].chunk = segment->chunk;
+        c->fates[i].last = (uint16_t)last_direction(c, segment);
         if (!c->options.enabled) {
             c->fates[i].never = GH_REASON_DISABLED;
         } else if (segment->mode != GH_SEGMENT_GRAPHED) {
@@ -215,7 +225,7 @@ static void set_never(struct gh_capture *c, gh_reason from, gh_reason to)
 {
     for (uint32_t i = 0; i < c->plan->n_segments; i++) {
         if (c->fates[i].never == from) {
-            c->fates[i].never = to;
+            c->fates[i].never = (uint16_t)to;
         }
     }
 }

@@ -42,7 +42,8 @@ static gh_reason may_graph(struct gh_capture *c, const gh_pass *pass)
 {
     if (!c->open.counted) {
         gh_packed_note_loose(c);
-        return GH_REASON_FORWARD_ONLY;
+        return pass->direction == GH_FORWARD ? GH_REASON_FORWARD_ONLY
+                                             : GH_REASON_PLAN;
     }
     if (c->fates[pass->segment].never != GH_REASON_NONE) {
         note_capture(c);

@@ -30,11 +30,34 @@ static GH_COLD gh_status refuse_second(const gh_pass *pass, gh_error *err)
                    pass->segment, pass->microbatch);
 }
 
+/* A weight gradient of a segment that has none, as hosts issue that do not know
+ * GH_SEGMENT_HAS_WGRAD.  It runs eagerly, and nothing waits for it: in the slot
+ * if the microbatch still has one. */
+static GH_COLD gh_status go_beside(struct gh_capture *c, const gh_pass *pass,
+                                   gh_error *err)
+{
+    const struct gh_flight *flight =
+        &c->slots->chunks[c->open.chunk].flights[pass->microbatch];
+
+    c->open.counted = false;
+    if (flight->slot == GH_FLIGHT_NO_SLOT) {
+        return GH_OK;
+    }
+    c->open.slot = flight->slot;
+    c->open.at = gh_slots_at(c->slots, c->open.chunk, c->open.slot);
+    return c->open.at->order.stream == pass->stream
+               ? GH_OK
+               : gh_flight_move(c, c->open.at, pass->stream, err);
+}
+
 /* `found` is not HELD or FRESH.  A pass out of turn is refused; one that finds
  * no slot runs eagerly, or is refused if the host has no buffers for that. */
 GH_COLD gh_status gh_flight_without(struct gh_capture *c, const gh_pass *pass,
                                     enum gh_slots_found found, gh_error *err)
 {
+    if (pass->direction > c->fates[pass->segment].last) {
+        return go_beside(c, pass, err);
+    }
     if (found == GH_SLOTS_NONE) {
         gh_slots_note_loose(c->slots, c->open.chunk, pass->microbatch,
                             c->open.number, GH_REASON_BUSY);

@@ -27,8 +27,9 @@
 /* What the plan and GRAPHHOOKS_ENABLE settle for a segment, once. */
 struct gh_segment_fate {
     uint32_t chunk;
-    uint32_t never; /* why it is never graphed, or not while the host warms up;
+    uint16_t never; /* why it is never graphed, or not while the host warms up;
                        else GH_REASON_NONE */
+    uint16_t last;  /* the direction that ends a microbatch in it */
 };
 
 struct gh_capture {

@@ -322,6 +322,89 @@ static void test_order(void)
     toy_close(&toy);
 }
 
+/* ---- segments without weights ------------------------------------------- */
+
+static bool has_wgrad(const struct toy *toy, uint32_t segment)
+{
+    gh_segment s = { .struct_size = sizeof(s) };
+
+    return gh_plan_segment(toy->session, 0, segment, &s, NULL) == GH_OK &&
+           (s.flags & GH_SEGMENT_HAS_WGRAD) != 0;
+}
+
+/* All passes of a microbatch.  Returns the slot of the first, and counts what
+ * ran in it for nothing. */
+static uint32_t run_flight(struct toy *toy, uint32_t m, uint32_t n, bool knows,
+                           uint32_t *n_spare)
+{
+    uint32_t slot = GH_SLOT_NONE;
+
+    for (gh_direction direction = GH_FORWARD; direction <= GH_WGRAD;
+         direction++) {
+        for (uint32_t i = 0; i < n; i++) {
+            const uint32_t segment = direction == GH_FORWARD ? i : n - 1 - i;
+            const gh_pass pass = { .struct_size = sizeof(pass),
+                                   .segment = segment,
+                                   .direction = direction,
+                                   .microbatch = m,
+                                   .stream = toy->streams[0] };
+            const bool spare =
+                direction == GH_WGRAD && !has_wgrad(toy, segment);
+            gh_decision d;
+
+            if (spare && knows) {
+                continue;
+            }
+            d = toy_empty_pass(toy, &pass);
+            slot = direction == GH_FORWARD && i == 0 ? d.slot : slot;
+            *n_spare += spare && d.action == GH_ACTION_RUN &&
+                        d.reason == GH_REASON_PLAN && d.slot == slot;
+        }
+    }
+    return slot;
+}
+
+/* Nothing waits for the weight gradient of a segment that has no weights,
+ * whether or not the host knows that there is none. */
+static void test_segments_without_weights(void)
+{
+    const gh_layer_desc moe = { .struct_size = sizeof(moe),
+                                .kind = GH_LAYER_MOE,
+                                .experts = 4 };
+    const struct toy_options options = {
+        .layers = 1, .layer = &moe, .elems = 8, .max_slots = 1,
+        .flags = GH_SESSION_EP_OVERLAP, .wgrad = TOY_WGRAD_LATER
+    };
+
+    for (int knows = 0; knows < 2; knows++) {
+        uint32_t n, n_spare = 0, with = 0;
+        bool held = true;
+        struct toy toy;
+
+        if (!open_toy(&toy, &options)) {
+            return;
+        }
+        n = gh_plan_segment_count(toy.session, 0);
+        for (uint32_t i = 0; i < n; i++) {
+            with += has_wgrad(&toy, i);
+        }
+        ok(with > 0 && with < n, "%u of %u segments have weights", with, n);
+        for (uint32_t m = 0; m < 3; m++) {
+            held = run_flight(&toy, m, n, knows != 0, &n_spare) == 0 && held;
+        }
+        ok(held, "each microbatch finds the one slot, as the one before it has "
+                 "given it back: the host %s which have none",
+           knows ? "knows" : "does not know");
+        is_int(n_spare, knows ? 0 : 3 * (n - with),
+               "and what is issued for nothing runs eagerly in that slot");
+        is_int(run_pass(&toy, 0, GH_FORWARD, 5, 0), GH_OK,
+               "a microbatch begins");
+        is_int(run_pass(&toy, 0, GH_WGRAD, 5, 0), GH_ERR_STATE,
+               "and a weight gradient that there is still waits its turn");
+        toy_close(&toy);
+    }
+}
+
 static void test_arguments(void)
 {
     const struct toy_options joined = { .layers = 2, .elems = 8 };
@@ -376,6 +459,7 @@ int main(void)
     test_check();
     test_change_of_mind();
     test_order();
+    test_segments_without_weights();
     test_arguments();
     return done_testing();
 }
