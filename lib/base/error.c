@@ -7,6 +7,8 @@
 
 #include "base/error.h"
 
+#include "base/json.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -18,6 +20,7 @@ gh_status gh_fail(gh_error *err, gh_status status, const char *format, ...)
         va_start(args, format);
         vsnprintf(err->text, sizeof(err->text), format, args);
         va_end(args);
+        gh_one_line(err->text);
     }
     return status;
 }

@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -32,6 +33,27 @@ size_t gh_utf8_bytes(const char *bytes)
         return 0;
     }
     return n;
+}
+
+static bool is_control(const char *text)
+{
+    const unsigned char c = (unsigned char)text[0];
+
+    return c < 0x20 || c == 0x7f ||
+           (c == 0xc2 && (unsigned char)text[1] < 0xa0); /* U+0080 to 9F */
+}
+
+void gh_one_line(char *text)
+{
+    while (*text != '\0') {
+        size_t n = gh_utf8_bytes(text);
+
+        if (n == 0 || is_control(text)) {
+            n = n == 0 ? 1 : n;
+            memset(text, '?', n);
+        }
+        text += n;
+    }
 }
 
 size_t gh_json_char(const char *text, char out[8])

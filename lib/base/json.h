@@ -1,5 +1,5 @@
 /*
- * json.h - puts text of a host into a JSON string.
+ * json.h - puts text of a host into a JSON string, or into a line.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -17,5 +17,9 @@ size_t gh_utf8_bytes(const char *text);
  * as it is; any other byte becomes the character with its number.
  */
 size_t gh_json_char(const char *text, char out[8]);
+
+/* Makes one line of the text: whatever is no UTF-8, or controls a terminal or
+ * a file, such as a newline, becomes '?'. */
+void gh_one_line(char *text);
 
 #endif

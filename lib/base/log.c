@@ -1,11 +1,15 @@
 /*
  * log.c - formats a line and hands it to the host's sink, or to stderr.
  *
+ * A line is one line, whatever is in the names that a host has given.
+ *
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "config.h"
 
 #include "base/log.h"
+
+#include "base/json.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -25,6 +29,7 @@ static void write_line(const struct gh_log *log, gh_log_level level,
     char line[512];
 
     vsnprintf(line, sizeof(line), format, args);
+    gh_one_line(line);
     log->write(log->user, level, line);
 }
 

@@ -11,6 +11,7 @@
 #include "family/family.h"
 
 #include "base/error.h"
+#include "base/json.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -53,6 +54,7 @@ gh_status gh_family_fail(gh_error *err, gh_status status,
     va_start(args, format);
     vsnprintf(err->text + n, sizeof(err->text) - (size_t)n, format, args);
     va_end(args);
+    gh_one_line(err->text);
     return status;
 }
 

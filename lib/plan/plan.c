@@ -14,6 +14,7 @@
 #include "plan/plan.h"
 
 #include "base/error.h"
+#include "base/json.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -331,5 +332,6 @@ bool gh_plan_note_text(const struct gh_plan *plan, enum gh_cause cause,
     gh_cause_remedies(n->causes, remedies, sizeof(remedies));
     snprintf(text, bytes, "%.*s%s: %s; %s", gh_shown_bytes(name, 60), name,
              more, why, remedies);
+    gh_one_line(text);
     return true;
 }

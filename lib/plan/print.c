@@ -83,6 +83,7 @@ void gh_plan_extent(const struct gh_plan *plan, const gh_segment *s, char *text,
                  name_bytes(first, bytes, strlen(" ") + strlen(from) + 1, 80),
                  first, from);
     }
+    gh_one_line(text);
 }
 
 void gh_plan_write(const struct gh_plan *plan, gh_format format,

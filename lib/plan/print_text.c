@@ -105,6 +105,7 @@ static void layers_text(const struct gh_plan *plan, uint32_t first, uint32_t n,
         snprintf(text + used, bytes - (size_t)used, "%s%.40s (%u alike)",
                  *number != '\0' ? ".." : "", number, n);
     }
+    gh_one_line(text);
 }
 
 static void put_one(const struct sink *sink, const char *number,

@@ -59,15 +59,17 @@ static void put_one(const struct gh_plan *plan, const struct sink *sink,
                     const struct gh_traits *traits)
 {
     const gh_family_layer *layer = &traits->layer;
-    char more[48] = "";
+    char name[160], more[48] = "";
 
+    snprintf(name, sizeof(name), "%s", plan->layers[traits->first].name);
+    gh_one_line(name);
     if (traits->n_layers > 1) {
         snprintf(more, sizeof(more), " (and %u more)", traits->n_layers - 1);
     }
     put(sink, "family ");
     put(sink, traits->source->name);
     put(sink, ": ");
-    put(sink, plan->layers[traits->first].name);
+    put(sink, name);
     put(sink, more);
     put(sink, ":");
     put_parts(sink, layer, UINT32_MAX);

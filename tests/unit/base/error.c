@@ -36,6 +36,8 @@ int main(void)
     is_int(gh_fail(&err, GH_ERR_BUSY, "%0300d", 0), GH_ERR_BUSY,
            "a sentence may be too long");
     is_int(strlen(err.text), sizeof(err.text) - 1, "and is cut short");
+    gh_fail(&err, GH_ERR_STATE, "bank %s", "a\nb");
+    is_str(err.text, "bank a?b", "a sentence is one line, whatever it names");
     is_int(gh_fail(NULL, GH_ERR_STATE, "%s", "unheard"), GH_ERR_STATE,
            "who wants no sentence gets the status");
     return done_testing();

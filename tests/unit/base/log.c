@@ -43,6 +43,20 @@ static void test_a_long_line(void)
     is_int(strlen(last), strlen(" 1 ") + 511, "a line that is long is cut");
 }
 
+/* A name of a host's may hold anything. */
+static void test_one_line(void)
+{
+    const struct gh_log log = { GH_LOG_WARN, count, last };
+
+    gh_log_line(&log, GH_LOG_WARN, "bank 1 (%s), \xc3\xa4",
+                "a\nb\t\x1b[2J\x7f\xff.\xc2\x9b");
+    is_str(strstr(last, "bank"), "bank 1 (a?b?\?[2J?\?.?\?), \xc3\xa4",
+           "what controls a terminal is no part of a line, nor is what is no "
+           "UTF-8");
+    gh_log_answer(&log, "%s", "one\r\ntwo");
+    is_str(strstr(last, "one"), "one?\?two", "nor of an answer");
+}
+
 /* What gh_log_stderr() writes of a line. */
 static const char *written(gh_log_level level, const char *line)
 {
@@ -80,6 +94,7 @@ int main(void)
 {
     test_levels();
     test_a_long_line();
+    test_one_line();
     test_standard_error();
     return done_testing();
 }

@@ -70,6 +70,13 @@ static const char *print(const gh_layer_desc *layers, size_t n, uint32_t scope,
 static void test_a_segment_is_a_line(void)
 {
     static const gh_layer_desc layers[] = { { .name = "a \"quoted\" name" } };
+    static const gh_layer_desc breaks[] = { { .name = "a\nb" } };
+
+    is_str(print(breaks, 1, ATTN, GH_GRANULARITY_LAYER, GH_FORMAT_TEXT),
+           "2 segments, granularity layer\n"
+           "       0  chunk 0  graphed  a?b attn: the scope names it\n"
+           "       1  chunk 0  eager    a?b mlp: the scope does not name it\n",
+           "as text, a segment is a line, whatever its name holds");
 
     is_str(print(layers, 1, ATTN, GH_GRANULARITY_LAYER, GH_FORMAT_TEXT),
            "2 segments, granularity layer\n"
