@@ -105,6 +105,12 @@ int main(void)
     options.scope = "attn,moe_router,moe_preprocess";
     sweep(&options, MODE_GRAPH, "experts between graphs, delayed");
 
+    /* A model whose views have memory of their own. */
+    result_free(&eager);
+    options = soft_options;
+    options.config.model = MODEL_MLA;
+    sweep(&options, MODE_EAGER, "mla, eager");
+
     result_free(&eager);
     return done_testing();
 }
