@@ -25,6 +25,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* A host whose log calls the library is refused, as in every service. */
 static void tell(void *user, gh_log_level level, const char *line)
@@ -369,6 +370,7 @@ gh_status gh_session_open(const gh_session_desc *given, gh_session **session_p,
         status = gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a session");
         goto err_session;
     }
+    session->pid = getpid();
     status = gh_session_read_options(&desc, env, err);
     if (status != GH_OK) {
         goto err_session;
@@ -414,7 +416,8 @@ void gh_session_close(gh_session *session)
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static gh_session *closed;
 
-    if (session == NULL || session->capture == NULL) {
+    if (session == NULL || session->capture == NULL ||
+        session->pid != getpid()) {
         return;
     }
     if (session->schedule != NULL &&

@@ -12,6 +12,8 @@
 #include "base/log.h"
 #include "plan/plan.h"
 
+#include <sys/types.h>
+
 struct gh_capture;
 struct gh_device;
 struct gh_schedule;
@@ -24,6 +26,7 @@ struct gh_trace;
  */
 struct gh_session {
     struct gh_session *closed; /* the list of those that are closed */
+    pid_t pid; /* a forked child has a copy, of nothing that it could close */
     struct gh_plan plan;
     struct gh_log log;      /* of the parts; its lines go to `told` */
     struct gh_log told;     /* the host's, or stderr */

@@ -9,6 +9,7 @@
 #include "trace/trace.h"
 
 #include <stddef.h>
+#include <sys/types.h>
 
 #define TEXT_BYTES 65536u
 /* More bytes than the longest event has. */
@@ -21,6 +22,7 @@ struct gh_trace {
     const struct gh_plan *plan;
     const struct gh_log *log;
     int fd; /* -1: writing failed, and has stopped */
+    pid_t pid; /* whose file it is: a forked child writes nothing into it */
     uint32_t lane;
     uint32_t n_records;
     uint64_t lost; /* records without room since the last flush */

@@ -194,6 +194,9 @@ void gh_trace_write(struct gh_trace *trace)
 {
     const char *at = trace->text;
 
+    if (trace->pid != getpid()) {
+        trace->text_used = 0;
+    }
     while (trace->fd >= 0 && trace->text_used > 0) {
         ssize_t n = write(trace->fd, at, trace->text_used);
 
@@ -339,6 +342,7 @@ gh_status gh_trace_open(const char *path, const struct gh_plan *plan,
     }
     trace->plan = plan;
     trace->log = log;
+    trace->pid = getpid();
     trace->records = malloc(RECORDS * sizeof(*trace->records));
     trace->text = malloc(TEXT_BYTES);
     if (trace->records == NULL || trace->text == NULL) {

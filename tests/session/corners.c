@@ -4,12 +4,14 @@
  * SPDX-License-Identifier: Apache-2.0
  */
 #include "support/by_hand.h"
+#include "support/trace_file.h"
 #include "tap/tap.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define FORWARD GH_FORWARD
@@ -715,6 +717,56 @@ static void test_a_failed_recording_is_in_the_trace(void)
        "and the eager pass after it");
 }
 
+/* ---- a child that the host forks ------------------------------------------- */
+
+static bool told;
+
+static void hear_any(void *user, gh_log_level level, const char *line)
+{
+    (void)user;
+    (void)level;
+    (void)line;
+    told = true;
+}
+
+/* A child has a copy of the session, of which nothing is its own. */
+static void test_a_forked_child_closes_nothing(void)
+{
+    static const gh_host_services host = { .struct_size = sizeof(host),
+                                           .log = hear_any };
+    struct trace_file trace;
+    int status = -1;
+    pid_t child;
+
+    if (!trace_file_open(&trace, "info")) {
+        return;
+    }
+    if (!start((struct toy_options){ .environment = trace.environment,
+                                     .host = &host })) {
+        trace_file_remove(&trace);
+        return;
+    }
+    run_both(0, toy.streams[0]);
+    fflush(NULL);
+    child = fork();
+    if (child == 0) {
+        told = false;
+        gh_iteration_end(toy.session, NULL);
+        gh_session_close(toy.session);
+        _exit(told);
+    }
+    waitpid(child, &status, 0);
+    is_int(status, 0, "a child that closes its copy of a session says nothing");
+    run_both(1, toy.streams[0]);
+    toy_close(&toy);
+    is_int(trace_file_count(&trace, "\"cat\":\"record\""), 2,
+           "each recording is in the trace once");
+    is_int(trace_file_count(&trace, "\"cat\":\"replay\""), 2,
+           "and each replay after it");
+    is_int(trace_file_count(&trace, "]"), 1, "and the trace ends once");
+    trace_file_remove(&trace);
+}
+
 int main(void)
 {
     const char *reason;
@@ -746,5 +798,6 @@ int main(void)
     test_a_thread_without_a_context();
     test_memory_is_returned_when_nobody_uses_it();
     test_a_failed_recording_is_in_the_trace();
+    test_a_forked_child_closes_nothing();
     return done_testing();
 }

@@ -17,6 +17,7 @@
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static char dir[] = "/tmp/gh-trace-XXXXXX";
@@ -719,6 +720,28 @@ static void test_other_processes(void)
     gh_trace_close(trace);
 }
 
+/* A child has the records, the text and the open file of its parent. */
+static void test_a_forked_child(void)
+{
+    struct gh_trace *trace = open_trace(in_dir("fork.json"));
+    int status = -1;
+    pid_t child;
+
+    gh_trace_event(trace, &replay);
+    fflush(NULL);
+    child = fork();
+    if (child == 0) {
+        gh_trace_close(trace);
+        _exit(0);
+    }
+    waitpid(child, &status, 0);
+    gh_trace_event(trace, &replay);
+    gh_trace_close(trace);
+    ok(status == 0 && is_json(slurp(in_dir("fork.json"))),
+       "a trace is whole, though a forked child has closed its copy");
+    is_int(count("\"ph\":\"X\""), 2, "with each event once");
+}
+
 static void test_a_full_disk(void)
 {
     struct gh_trace *trace;
@@ -784,6 +807,7 @@ int main(void)
     test_names_without_an_ending();
     test_no_room_for_a_number();
     test_other_processes();
+    test_a_forked_child();
     test_a_disk_that_fills_up();
     test_a_full_disk();
     snprintf(command, sizeof(command), "rm -rf %s", dir);
