@@ -182,7 +182,8 @@ typedef struct gh_offload_group {
  * @return GH_OK; GH_ERR_STATE without an open forward, or when the group of
  *         this microbatch was saved already; GH_ERR_INVALID or GH_ERR_ABI for a
  *         bad group; GH_ERR_UNSUPPORTED while the host itself captures the
- *         stream, or when the session does not offload; GH_ERR_NO_MEMORY;
+ *         stream, or in a session that was opened without an
+ *         gh_offload_desc and offloads nothing; GH_ERR_NO_MEMORY;
  *         GH_ERR_DEVICE.
  * Stream: work that is issued later on gh_decision.stream waits until the
  * memory is free.  Blocks: never; the first step allocates.  Since: 0.3.

@@ -101,7 +101,8 @@ typedef struct gh_session_desc {
     uint32_t capabilities;
     uint32_t reserved_tail; /* must be 0 */
     /* What is offloaded; NULL: what the environment says.  Read during the
-     * call. */
+     * call.  If it is given, the hooks of offload.h serve the host also where
+     * nothing is offloaded (since 0.6). */
     const struct gh_offload_desc *offload;
 } gh_session_desc;
 

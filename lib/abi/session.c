@@ -236,7 +236,7 @@ static gh_status open_capture(struct gh_session *session,
         .host = *host,
         .log = &session->log,
         .trace = session->trace,
-        .offload = session->offloads ? &session->offload : NULL,
+        .offload = session->holds_groups ? &session->offload : NULL,
     };
 
     _Static_assert((int)GH_ENV_CHECK_BITWISE == (int)GH_CHECKS_BITS &&
@@ -294,6 +294,10 @@ static gh_status open_session(struct gh_session *session,
                        "GRAPHHOOKS_ENABLE is 0: name one in "
                        "GRAPHHOOKS_DRIVER, or offload nothing");
     }
+    /* A host that saves groups has one path for its memory: also where nothing
+     * is offloaded, the library says where they lie. */
+    session->holds_groups =
+        session->dev != NULL && (session->offloads || desc->offload != NULL);
     status = open_capture(session, desc, host, env, err);
     return status == GH_OK ? open_schedule(session, desc, env, err) : status;
 }

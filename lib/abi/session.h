@@ -39,7 +39,8 @@ struct gh_session {
     struct gh_schedule *schedule; /* NULL: no EP overlap */
     gh_direction last_direction; /* GH_WGRAD if these are delayed */
     char *nccl; /* GRAPHHOOKS_NCCL; NULL: not set */
-    bool offloads;
+    bool offloads;     /* some groups were asked for */
+    bool holds_groups; /* the host saves groups, and may offload none */
     struct gh_offload_options offload;
     struct gh_offload_names *names; /* of the host's own modules */
 };

@@ -163,9 +163,16 @@ static void give_up(struct gh_offload *o, struct gh_instance *i,
     gh_move_abandon(o, i);
 }
 
+/* Whether any group was asked for.  Else all stay, and there is nothing to
+ * learn. */
+static bool asks(const struct gh_offload *o)
+{
+    return o->options.modules != 0 || o->options.named != 0;
+}
+
 bool gh_offload_is_profiling(const struct gh_offload *o, uint64_t steps_ended)
 {
-    return !o->profiled && (steps_ended == 0 ||
+    return asks(o) && !o->profiled && (steps_ended == 0 ||
             (o->table.n_groups != 0 && !o->trains_without));
 }
 

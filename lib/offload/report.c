@@ -111,6 +111,7 @@ static void say_what_stays(const struct gh_offload *o,
                            const struct gh_policy *policy,
                            const struct gh_profile *profile)
 {
+    const bool asked = o->options.modules != 0 || o->options.named != 0;
     struct module all = { 0 };
     uint64_t needed = 0;
 
@@ -126,7 +127,7 @@ static void say_what_stays(const struct gh_offload *o,
         }
     }
     if (all.n[GH_FATE_GOES] + all.n[GH_FATE_ELSEWHERE] == 0 &&
-        (policy->hides || policy->fraction > 0.0)) {
+        asked && (policy->hides || policy->fraction > 0.0)) {
         say_nothing_goes(o, &all);
     } else if (all.n[GH_FATE_POOL] != 0) {
         say_pool(o, policy, &all, needed);

@@ -217,20 +217,60 @@ static void test_policy(void)
     test_policy_of(desc, LAYERS, 0, "rings of five buffers are no smaller");
 }
 
+/* A host that saves groups has one path for its memory: the library says where
+ * they lie, though none is to go. */
 static void test_nothing_is_asked_for(void)
 {
+    static const uint32_t counts[] = { 3, 3, 3 };
     struct saver_options o = four_layers;
 
     o.offload = asks("");
+    o.host = &hearing;
+    o.environment = NULL;
     if (!open_with(&o)) {
         return;
     }
-    is_status(saver_step(&sv, 1), GH_ERR_DEVICE, NULL,
-              "a session that offloads nothing has no place for groups");
-    ok(strstr(sv.err.text, "the session offloads nothing: name modules in "
-                           "GRAPHHOOKS_OFFLOAD") != NULL,
-       "and says what to do: %s", sv.err.text);
+    run_steps(counts, 2);
+    ok(saver_stats(&sv).recordings > 0,
+       "where nothing is to be offloaded no step is profiled");
+    ok(run_steps(counts, 1) && saver_is_exact(&sv) && toy_races(&sv.toy) == 0,
+       "a session that offloads nothing says where groups lie: %s",
+       sv.err.text);
+    is_int(saver_moved(&sv).out_copies, 0, "and copies nothing");
+    is_int(saver_stats(&sv).eager_passes, 2 * 3 * LAYERS,
+           "all passes after the first step are graphs");
+    is_str(said, "", "and nothing is said of it");
     finish();
+}
+
+/* One that was opened without a gh_offload_desc has no place for groups. */
+static void test_no_offload_desc(void)
+{
+    const struct toy_options options = { .layers = 1, .elems = 64 };
+    gh_offload_tensor tensor = { NULL, 64 };
+    gh_offload_group group = { .struct_size = sizeof(group),
+                               .module = GH_MODULE_CORE_ATTN,
+                               .n_tensors = 1,
+                               .tensors = &tensor };
+    gh_pass pass = { .struct_size = sizeof(pass) };
+    gh_decision d = { .struct_size = sizeof(d) };
+    const char *reason;
+    struct toy toy;
+    gh_error err = { "" };
+
+    if (!toy_open(&toy, &options, &reason) || toy_attach(&toy) != GH_OK) {
+        ok(false, "a session opens");
+        return;
+    }
+    pass.stream = toy.streams[0];
+    gh_layer_enter(toy.session, &pass, &d, NULL);
+    is_status(gh_offload_save(toy.session, &group, &err), GH_ERR_UNSUPPORTED,
+              &err, "a session that was not told of groups has none");
+    ok(strstr(err.text, "the session offloads nothing: name modules in "
+                        "GRAPHHOOKS_OFFLOAD, or give") != NULL,
+       "and says what to do: %s", err.text);
+    gh_layer_cancel(toy.session, NULL);
+    toy_close(&toy);
 }
 
 static void test_plan_switches_off(void)
@@ -923,6 +963,7 @@ int main(void)
     test_training();
     test_policy();
     test_nothing_is_asked_for();
+    test_no_offload_desc();
     test_plan_switches_off();
     test_memory();
     test_ahead();
