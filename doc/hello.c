@@ -59,70 +59,49 @@ static gh_buffer row(float *address, uint32_t flags)
     return (gh_buffer){ address, sizeof(float[SAMPLES]), flags, 0 };
 }
 
+/* The graphs of a slot use the slot's set.  A pass without a slot runs eagerly,
+ * in a set of no slot. */
+static struct set *set_at(uint32_t microbatch, uint32_t slot)
+{
+    return &dev->sets[slot == GH_SLOT_NONE ? MICROBATCHES + microbatch : slot];
+}
+
 /* The engine's own work: issues the kernels of one layer, and lists in the pass
  * what they write.  They go to d->stream and read d->inputs, never the pass's
- * own.  The driver may be recording: do not wait, allocate or exit here.
- * Returns 0, or the code of the call that failed. */
-static int run_parts(gh_pass *pass, const gh_decision *d)
+ * own.  The driver may be recording: do not wait, allocate or exit here.  The
+ * library runs it eagerly if a recording fails, and not at all in a replay. */
+static gh_status run_parts(void *user, gh_pass *pass, const gh_decision *d,
+                           gh_error *why)
 {
     static gh_buffer outputs[2]; /* which exit reads */
-    const uint32_t l = pass->segment, m = pass->microbatch;
+    struct set *set = set_at(pass->microbatch, d->slot);
+    const uint32_t l = pass->segment;
     float *weights = dev->result.weights[l];
     float *dweights = dev->result.dweights[l];
     void *x = d->inputs[0].address;
 
+    int code;
+
+    (void)user; /* what gh_run_pass was given */
     pass->outputs = outputs;
     if (pass->direction == GH_FORWARD) {
-        outputs[0] = row(set_of[m]->y[l], 0);
+        outputs[0] = row(set->y[l], 0);
         pass->n_outputs = 1;
-        return launch(FORWARD, d->stream, weights, x, set_of[m]->y[l], NULL,
-                      NULL);
+        code = launch(FORWARD, d->stream, weights, x, set->y[l], NULL, NULL);
+    } else {
+        outputs[0] = row(set->dx[l], 0);
+        /* UPDATED: the pass adds to it. */
+        outputs[1] = (gh_buffer){ dweights,
+                                  sizeof(float[2]), GH_BUFFER_UPDATED, 0 };
+        pass->n_outputs = 2;
+        code = launch(BACKWARD, d->stream, weights, x, d->inputs[1].address,
+                      set->dx[l], dweights);
     }
-    outputs[0] = row(set_of[m]->dx[l], 0);
-    /* UPDATED: the pass adds to it. */
-    outputs[1] = (gh_buffer){ dweights, sizeof(float[2]), GH_BUFFER_UPDATED,
-                              0 };
-    pass->n_outputs = 2;
-    return launch(BACKWARD, d->stream, weights, x, d->inputs[1].address,
-                  set_of[m]->dx[l], dweights);
-}
-
-/* The hooks around one pass. */
-static void run_pass(gh_pass *pass)
-{
-    gh_decision d = { .struct_size = sizeof(d) };
-    bool paused = false;
-    gh_status status;
-
-    do {
-        OK(gh_layer_enter(session, pass, &d, &err));
-        /* The graphs of a slot use the slot's set.  A pass without a slot runs
-         * eagerly, in a set of no slot. */
-        set_of[pass->microbatch] = d.slot == GH_SLOT_NONE
-                                       ? &dev->sets[MICROBATCHES +
-                                                    pass->microbatch]
-                                       : &dev->sets[d.slot];
-
-        /* REPLAYED: the graph is launched, and there is nothing to run.  RUN
-         * and RECORD are the same to the host: exit makes a graph of what was
-         * recorded, and launches it.  GH_RERUN: it could not, nothing of the
-         * pass has run, and the next enter says RUN. */
-        if (d.action == GH_ACTION_REPLAYED || run_parts(pass, &d) == 0) {
-            status = gh_layer_exit(session, pass, &err);
-        } else if (d.action == GH_ACTION_RECORD) {
-            /* The recording may be at fault: run the pass eagerly. */
-            OK(gh_layer_cancel(session, &err));
-            OK(gh_pre_warmup(session, &err));
-            paused = true;
-            status = GH_RERUN;
-        } else {
-            stop("a pass", "a kernel could not be launched");
-        }
-    } while (status == GH_RERUN);
-    OK(status);
-    if (paused) {
-        OK(gh_post_warmup(session, &err));
+    if (code != 0) {
+        snprintf(why->text, sizeof(why->text), "a launch failed: %d", code);
+        return GH_ERR_DEVICE;
     }
+    return GH_OK;
 }
 
 /* Says what a pass reads.  The data of the next microbatch lies elsewhere, so
@@ -131,6 +110,7 @@ static void run_pass(gh_pass *pass)
 static void run_layer(gh_direction direction, uint32_t l, uint32_t m, float *x)
 {
     gh_buffer inputs[2];
+    gh_decision d = { .struct_size = sizeof(d) };
     gh_pass pass = { .struct_size = sizeof(pass),
                      .segment = l, /* one layer, as open_session says */
                      .direction = direction,
@@ -143,7 +123,8 @@ static void run_layer(gh_direction direction, uint32_t l, uint32_t m, float *x)
     if (direction == GH_BACKWARD) {
         inputs[1] = row(set_of[m]->dx[l + 1], GH_BUFFER_STATIC);
     }
-    run_pass(&pass);
+    OK(gh_run_pass(session, &pass, run_parts, NULL, &d, &err));
+    set_of[m] = set_at(m, d.slot); /* where the results are, replayed or not */
 }
 
 /* One step: every microbatch forward, then every one backward. */

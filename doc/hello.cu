@@ -80,12 +80,16 @@ static void must(int code, const char *call)
     }
 }
 
-/* In a pass it must not: a recording that fails costs one graph only. */
+/* In a pass it must not: a recording that fails costs one graph only.  The
+ * runtime keeps the error of a recording until it is asked for it, and the next
+ * check would find that one. */
 #define TRY(call) \
     do { \
         const int code = (int)(call); \
         if (code != 0) { \
-            return code; \
+            (void)cudaGetLastError(); \
+            snprintf(why->text, sizeof(why->text), "%s: %d", #call, code); \
+            return GH_ERR_DEVICE; \
         } \
     } while (0)
 
@@ -132,14 +136,22 @@ static int multiply(cublasOperation_t op_a, cublasOperation_t op_b, int columns,
                        SIZE, &beta, c, SIZE);
 }
 
+/* The graphs of a slot use the slot's set.  A pass without a slot runs eagerly,
+ * in a set of no slot. */
+static struct set *set_at(uint32_t microbatch, uint32_t slot)
+{
+    return &dev->sets[slot == GH_SLOT_NONE ? MICROBATCHES + microbatch : slot];
+}
+
 /* The engine's own work: issues one layer, and lists in the pass what it
  * writes.  All goes to d->stream and reads d->inputs, never the pass's own.
- * The driver may be recording: do not wait, allocate or exit here.  Returns 0,
- * or the code of the call that failed. */
-static int run_parts(gh_pass *pass, const gh_decision *d)
+ * The driver may be recording: do not wait, allocate or exit here.  The library
+ * runs it eagerly if a recording fails, and not at all in a replay. */
+static gh_status run_parts(void *, gh_pass *pass, const gh_decision *d,
+                           gh_error *why)
 {
     static gh_buffer outputs[2]; /* which exit reads */
-    struct set *set = set_of[pass->microbatch];
+    struct set *set = set_at(pass->microbatch, d->slot);
     const uint32_t l = pass->segment;
     const float *weights = dev->result.weights[l];
     const float *x = (const float *)d->inputs[0].address;
@@ -168,50 +180,8 @@ static int run_parts(gh_pass *pass, const gh_decision *d)
         outputs[1] = whole(dev->result.dweights[l], GH_BUFFER_UPDATED);
         pass->n_outputs = 2;
     }
-    return 0;
-}
-
-/* The hooks around one pass. */
-static void run_pass(gh_pass *pass)
-{
-    gh_decision d = { .struct_size = sizeof(d) };
-    bool paused = false;
-    gh_status status;
-
-    do {
-        OK(gh_layer_enter(session, pass, &d, &err));
-        /* The graphs of a slot use the slot's set.  A pass without a slot runs
-         * eagerly, in a set of no slot. */
-        set_of[pass->microbatch] = d.slot == GH_SLOT_NONE
-                                       ? &dev->sets[MICROBATCHES +
-                                                    pass->microbatch]
-                                       : &dev->sets[d.slot];
-
-        /* REPLAYED: the graph is launched, and there is nothing to run.  RUN
-         * and RECORD are the same to the host: exit makes a graph of what was
-         * recorded, and launches it.  GH_RERUN: it could not, nothing of the
-         * pass has run, and the next enter says RUN. */
-        if (d.action == GH_ACTION_REPLAYED || run_parts(pass, &d) == 0) {
-            status = gh_layer_exit(session, pass, &err);
-        } else if (d.action == GH_ACTION_RECORD) {
-            /* The recording may be at fault: run the pass eagerly. */
-            OK(gh_layer_cancel(session, &err));
-            OK(gh_pre_warmup(session, &err));
-            paused = true;
-            status = GH_RERUN;
-        } else {
-            stop("a pass", "a product could not be issued");
-        }
-        if (status == GH_RERUN) {
-            /* The runtime keeps the error of a recording that failed until it
-             * is asked for it, and the next check would find that one. */
-            (void)cudaGetLastError();
-        }
-    } while (status == GH_RERUN);
-    OK(status);
-    if (paused) {
-        OK(gh_post_warmup(session, &err));
-    }
+    TRY(cudaGetLastError());
+    return GH_OK;
 }
 
 /* Says what a pass reads.  The data of the next microbatch lies elsewhere, so
@@ -220,6 +190,7 @@ static void run_pass(gh_pass *pass)
 static void run_layer(gh_direction direction, uint32_t l, uint32_t m, rows &x)
 {
     gh_buffer inputs[2];
+    gh_decision d = { .struct_size = sizeof(d) };
     gh_pass pass = { .struct_size = sizeof(pass),
                      .segment = l, /* one layer, as open_session says */
                      .direction = direction,
@@ -233,7 +204,8 @@ static void run_layer(gh_direction direction, uint32_t l, uint32_t m, rows &x)
     if (direction == GH_BACKWARD) {
         inputs[1] = whole(set_of[m]->dx[l + 1], GH_BUFFER_STATIC);
     }
-    run_pass(&pass);
+    OK(gh_run_pass(session, &pass, run_parts, NULL, &d, &err));
+    set_of[m] = set_at(m, d.slot); /* where the results are, replayed or not */
 }
 
 /* ---- a training ---------------------------------------------------------- */

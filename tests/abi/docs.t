@@ -51,7 +51,7 @@ for page in README.md doc/hosts-c.md; do
     said=$(${CC:-cc} -std=c11 -Wall -Wextra -Werror -I"$srcdir/include" -c \
         -o "$scratch/example.o" "$scratch/example.c" 2>&1)
     empty "$said" "the C of $page compiles"
-    grep -q gh_layer_enter "$scratch/example.c"
+    grep -q gh_run_pass "$scratch/example.c"
     ok $? "the C of $page has the hooks in it"
 done
 

@@ -11,7 +11,7 @@ how()
 {
     sed -n '/^ \*     \(cc\|nvcc\) /,/[^\\]$/p' "$srcdir/doc/$1" |
         sed "s|^ \* *||; s|\"\$PWD/|\"|; s|build/\.libs|$builddir/.libs|g
-             s|-o build/hello|-o $scratch/hello|" | tr -d '\\\n'
+             s|-o build/hello[a-z-]*|-o $scratch/hello|" | tr -d '\\\n'
 }
 
 # hello SENTENCE [VARIABLE=VALUE...]: the training runs, and says nothing else.
@@ -56,10 +56,11 @@ it_learnt()
     ok $? "$1"
 }
 
-# build FILE SENTENCE: makes $scratch/hello of hello.c, or of a copy of it.
+# build FILE SENTENCE: makes $scratch/hello of $page, or of a copy of it.
+page=hello.c
 build()
 {
-    command=$(how hello.c | sed "s|^cc|${CC:-cc} $strict|; s|doc/hello\.c|$1|")
+    command=$(how $page | sed "s|^cc|${CC:-cc} $strict|; s|doc/$page|$1|")
     (cd "$srcdir" && eval "$command -Idoc") > "$scratch/log" 2>&1
     status=$?
     ok $status "$2"
@@ -115,7 +116,7 @@ empty "$wrong" "whichever call fails, bits are equal or a sentence says why"
 wrong_host()
 {
     name=$1
-    sed "$2" "$srcdir/doc/hello.c" > "$scratch/wrong.c"
+    sed "$2" "$srcdir/doc/$page" > "$scratch/wrong.c"
     shift 2
     build "$scratch/wrong.c" "a host where $name is built" || return
     env "$@" "$scratch/hello" "$soft" > "$scratch/out" 2> "$scratch/err"
@@ -130,6 +131,41 @@ ok $? "and its bits differ"
 wrong_host "a gradient is not listed as updated" \
     's/sizeof(float\[2\]), GH_BUFFER_UPDATED/sizeof(float[2]), 0/' \
     GRAPHHOOKS_CHECK=bitwise
+
+# ---- hello-offload.c ---------------------------------------------------------
+
+# moved: groups that were offloaded, and copies back.
+moved()
+{
+    sed -n 's/^\([0-9]*\) of 3 groups were offloaded, \([0-9]*\).*/\1 \2/p' \
+        "$scratch/out"
+}
+
+page=hello-offload.c
+build doc/$page "$page is built as its first lines say" || done_testing
+hello "$page trains the same bits with graphs and offload as without both"
+[ "$(replayed)" -eq 1248 ]
+ok $? "every pass after the first step was replayed"
+[ "$(moved)" = "2 324" ]
+ok $? "the groups of two layers were offloaded, and came back: $(moved)"
+awk '$1 == "loss:" { fell = $4 < $2 / 100 } END { exit !fell }' "$scratch/out"
+ok $? "it has learnt the line, as an evaluation in each step says"
+for seed in 2 3 5 7 11; do
+    hello "$page, seed $seed: the same bits" SOFTCUDA_SEED="$seed"
+done
+checked "$page passes GRAPHHOOKS_CHECK"
+hello "with a fraction of 0 it trains the same" GRAPHHOOKS_OFFLOAD_FRACTION=0
+[ "$(moved)" = "0 12" ] && [ "$(replayed)" -eq 1248 ]
+ok $? "in the same places, with nothing offloaded: $(moved)"
+hello "with all of it eager too" GRAPHHOOKS_ENABLE=0
+hello "and with half of the slots" GRAPHHOOKS_MAX_SLOTS=2 GRAPHHOOKS_LOG=off
+wrong_host "$page reads where it has saved, not where load says" \
+    's/TRY(place(gh_offload_load, l, &x, why));/float *back;\
+     TRY(place(gh_offload_load, l, \&back, why)); x = y_at[l][pass->microbatch];/
+     s/^static void \*stream;/&\
+     static float *y_at[LAYERS][MICROBATCHES + 1];/
+     s/^    outputs\[0\] = row(y, 0);/&\
+     if (l + 1 < LAYERS) { y_at[l + 1][pass->microbatch] = y; }/'
 
 # ---- hello.cu --------------------------------------------------------------
 

@@ -3,7 +3,7 @@
  *
  * Read this first to see how an engine uses graphhooks: the library is loaded
  * at run time, told the model, and asked for its plan.  passes.h then puts
- * every run of parts between gh_layer_enter() and gh_layer_exit().
+ * every run of parts through gh_run_pass().
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -41,7 +41,6 @@ struct host {
                            order */
     uint32_t banks[MAX_LENGTHS]; /* for each length; 0 if there is only one */
     struct set slots[MAX_SLOTS];
-    bool paused; /* between pre_warmup and post_warmup */
     int shape;        /* of the current pass */
     bool hook_failed; /* a call of offload.h failed in this pass */
     uint64_t wgrad_replays;

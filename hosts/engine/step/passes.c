@@ -1,5 +1,5 @@
 /*
- * passes.c - every run of parts between gh_layer_enter() and gh_layer_exit().
+ * passes.c - every run of parts, through gh_run_pass().
  *
  * The engine promises this to a recorded pass: parts read only the decision's
  * inputs, weights, and the set of the decision's slot; and what one run of
@@ -119,30 +119,6 @@ static const float *take_replayed(const struct host *host,
     return result;
 }
 
-enum attempt {
-    PASS_DONE,
-    PASS_AGAIN,
-    PASS_FAILED
-};
-
-/* Handles a failed launch of the engine's.  In a recording, the capture may be
- * the reason.  So the pass is run once more, eagerly, where a real failure
- * shows again. */
-static enum attempt recover(struct host *host, const gh_decision *decision)
-{
-    const gh_api *gh = host->gh;
-    gh_error err = { "" };
-
-    (void)gh->layer_cancel(host->session, &err);
-    if (decision->action != GH_ACTION_RECORD || host->paused ||
-        gh->pre_warmup(host->session, &err) != GH_OK) {
-        return PASS_FAILED;
-    }
-    host->paused = true;
-    device_forgive(host->trainer->dev);
-    return PASS_AGAIN;
-}
-
 static uint32_t flags_of(const struct host *host, const struct pass *pass)
 {
     const struct trainer *trainer = host->trainer;
@@ -178,74 +154,75 @@ static gh_pass call_of(const struct host *host, const struct pass *pass)
     };
 }
 
-/* Tries the pass once: enter, run what has to be run, exit. */
-static enum attempt attempt_pass(struct host *host, struct pass *pass,
-                                 const float **result_p)
+/* A pass on its way through gh_api_run_pass(). */
+struct attempt {
+    struct host *host;
+    struct pass *pass;
+    const float **result_p;
+};
+
+/* The engine's own code has failed, and said why. */
+static gh_status fail(gh_error *err)
 {
-    const gh_api *gh = host->gh;
-    gh_error err = { "" };
-    gh_decision decision = { .struct_size = sizeof(decision) };
-    gh_pass call = call_of(host, pass);
-    gh_status status = gh->layer_enter(host->session, &call, &decision, &err);
-    int taken;
+    err->text[0] = '\0';
+    return GH_ERR_DEVICE;
+}
 
-    if (status != GH_OK) {
-        (void)host_fail(host, "gh_layer_enter", status, &err);
-        return PASS_FAILED;
-    }
-    taken = take_set(host, &decision, pass->microbatch);
-    if (taken < 0) {
-        (void)gh->layer_cancel(host->session, NULL);
-        return PASS_FAILED;
-    }
-    if (taken > 0) {
-        return PASS_AGAIN;
-    }
+/* A launch that fails in a recording may be the capture's fault: the library
+ * has the pass issued once more, eagerly, where a real failure shows again. */
+static gh_status issue(void *user, gh_pass *call, const gh_decision *decision,
+                       gh_error *err)
+{
+    const struct attempt *attempt = user;
+    struct host *host = attempt->host;
+    struct pass *pass = attempt->pass;
+    const int taken = take_set(host, decision, pass->microbatch);
 
-    if (decision.action == GH_ACTION_REPLAYED) {
-        *result_p = take_replayed(host, pass, &decision);
-    } else {
-        if (run_parts(host, pass, &decision) != 0) {
-            return recover(host, &decision);
+    if (taken != 0) {
+        return taken > 0 ? GH_RERUN : fail(err);
+    }
+    if (run_parts(host, pass, decision) != 0) {
+        if (decision->action == GH_ACTION_RECORD) {
+            device_forgive(host->trainer->dev);
         }
-        pass_name_outputs(host, pass);
-        call.outputs = pass->outputs;
-        call.n_outputs = pass->n_outputs;
-        *result_p = pass->outputs[0].address;
+        return fail(err);
     }
-
-    status = gh->layer_exit(host->session, &call, &err);
-    if (status == GH_RERUN) {
-        return PASS_AGAIN;
-    }
-    if (status != GH_OK) {
-        (void)host_fail(host, "gh_layer_exit", status, &err);
-        (void)gh->layer_cancel(host->session, NULL);
-        return PASS_FAILED;
-    }
-    host->wgrad_replays +=
-        pass->direction == GH_WGRAD && decision.action != GH_ACTION_RUN;
-    return PASS_DONE;
+    pass_name_outputs(host, pass);
+    call->outputs = pass->outputs;
+    call->n_outputs = pass->n_outputs;
+    *attempt->result_p = pass->outputs[0].address;
+    return GH_OK;
 }
 
 static int run_pass(struct host *host, struct pass *pass,
                     const float **result_p)
 {
-    enum attempt attempt;
+    struct attempt attempt = { host, pass, result_p };
+    gh_error err = { "" };
+    gh_decision decision = { .struct_size = sizeof(decision) };
+    gh_pass call = call_of(host, pass);
+    gh_status status;
 
     /* A failure from before the pass cannot be forgiven here. */
     if (host->trainer->dev->code != CUDA_SUCCESS) {
         return -1;
     }
-    do {
-        attempt = attempt_pass(host, pass, result_p);
-    } while (attempt == PASS_AGAIN);
-
-    if (host->paused) {
-        host->paused = false;
-        (void)host->gh->post_warmup(host->session, NULL);
+    status = gh_api_run_pass(host->gh, host->session, &call, issue, &attempt,
+                             &decision, &err);
+    if (status != GH_OK) {
+        return err.text[0] == '\0'
+                   ? -1
+                   : host_fail(host, "gh_run_pass", status, &err);
     }
-    return attempt == PASS_DONE ? 0 : -1;
+    if (decision.action == GH_ACTION_REPLAYED) {
+        if (take_set(host, &decision, pass->microbatch) != 0) {
+            return -1;
+        }
+        *result_p = take_replayed(host, pass, &decision);
+    }
+    host->wgrad_replays +=
+        pass->direction == GH_WGRAD && decision.action != GH_ACTION_RUN;
+    return 0;
 }
 
 static struct pass pass_of(const struct host *host, int segment,
