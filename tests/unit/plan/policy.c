@@ -6,6 +6,7 @@
 #include "tap/tap.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define MAX_GROUPS 64
@@ -448,9 +449,246 @@ static void test_marks(void)
            "a step that was not seen to its end is settled by what was seen");
 }
 
+/* ---- steps by hand ------------------------------------------------------- */
+
+static struct gh_mark script[128];
+
+/* The marks of a step: S, C, L or R and a group's letter, or so many ns; "|"
+ * goes on with the next flight, "^" with the one before. */
+static void marks_of(const char *text)
+{
+    static const char verbs[] = "SCLR";
+    uint32_t n = 0, flight = 0;
+    uint64_t at = 7; /* a step begins anywhere */
+
+    for (; *text != '\0'; text++) {
+        if (*text >= '0' && *text <= '9') {
+            at += strtoull(text, (char **)&text, 10);
+        }
+        flight += *text == '|' ? 1 : 0;
+        flight -= *text == '^' ? 1 : 0;
+        if (*text != '\0' && strchr(verbs, *text) != NULL) {
+            script[n++] = (struct gh_mark){
+                at, (uint32_t)(text[1] - 'a'), flight,
+                (enum gh_mark_verb)(strchr(verbs, *text) - verbs)
+            };
+            text++;
+        }
+        if (*text == '\0') {
+            break;
+        }
+    }
+    known.marks = script;
+    known.n_marks = n;
+}
+
+static void foresees(const char *what, const struct gh_policy *policy,
+                     uint64_t without, uint64_t with, uint32_t stalls)
+{
+    settle(policy, known.n_groups);
+    is_int(forecast.without_ns, without, "%s: the step without", what);
+    is_int(forecast.with_ns, with, "%s: and with what goes", what);
+    is_int(forecast.stalls, stalls, "%s: and how often it waits", what);
+    ok(forecast.with_ns == forecast.without_ns + forecast.stalled_ns,
+       "%s: for as long as it is longer", what);
+}
+
+/* So many groups of one module, the last of which stays. */
+static void groups(const char *letters, uint64_t out_ns, uint64_t back_ns)
+{
+    const uint32_t n = profile(letters);
+
+    for (uint32_t i = 0; i < n; i++) {
+        all[i].out_ns = out_ns;
+        all[i].back_ns = back_ns;
+    }
+}
+
+#define SAVES "Sa Ca Sb Cb Sc Cc Sd Cd 9000 "
+
+static void test_steps_by_hand(void)
+{
+    struct gh_policy policy = plain;
+
+    policy.buffers = 3;
+    groups("aaaa", 100, 500);
+    marks_of(SAVES "Ld 1000 Rd Lc 1000 Rc Lb 1000 Rb La 1000 Ra");
+    foresees("a step without gaps of groups", &policy, 13000, 13000, 0);
+    groups("aaaa", 100, 500);
+    policy.prefetch = 1;
+    marks_of(SAVES "Ld 1000 Rd Lc 1000 Rc Lb 1000 Rb La 1000 Ra");
+    foresees("one group ahead", &policy, 13000, 13000, 0);
+    groups("aaaa", 100, 1400);
+    marks_of(SAVES "Ld 1000 Rd Lc 1000 Rc Lb 1000 Rb La 1000 Ra");
+    foresees("one group ahead, of longer copies", &policy, 13000,
+             13000 + 3 * 400, 3);
+    groups("aaaa", 100, 1400);
+    policy.prefetch = 2;
+    marks_of(SAVES "Ld 3000 Rd Lc 100 Rc Lb 100 Rb La 1000 Ra");
+    foresees("two groups ahead", &policy, 13200, 13200 + 1200, 1);
+    groups("aaaa", 100, 1400);
+    policy.prefetch = 3;
+    marks_of(SAVES "Ld 3000 Rd Lc 100 Rc Lb 100 Rb La 1000 Ra");
+    foresees("three groups ahead", &policy, 13200, 13200 + 1000, 1);
+    groups("aaaa", 100, 1400);
+    policy.prefetch = 0;
+    policy.buffers = 2;
+    marks_of(SAVES "Ld 3000 Rd Lc 100 Rc Lb 100 Rb La 1000 Ra");
+    foresees("as many groups ahead as two buffers hold", &policy, 13200,
+             13200 + 100 + 1300, 2);
+    groups("aaaa", 100, 1400);
+    marks_of(SAVES "Ld 3000 Rd Lc 100 Rc 1000 Lb 100 Rb La 1000 Ra");
+    foresees("a group that comes as soon as a buffer is released", &policy,
+             14200, 14200 + 100 + 300, 2);
+}
+
+/* Only groups of the same chunk come back ahead. */
+static void test_steps_of_two_chunks(void)
+{
+    struct gh_policy policy = plain;
+
+    policy.buffers = 4;
+    groups("aaAA", 100, 5000);
+    marks_of(SAVES "Ld 9000 Rd Lc 9000 Rc Lb 1000 Rb La 1000 Ra");
+    foresees("two chunks", &policy, 29000, 29000 + 4000, 1);
+}
+
+/* A copy comes back no sooner than it has gone out. */
+static void test_steps_that_turn_at_once(void)
+{
+    struct gh_policy policy = plain;
+
+    policy.buffers = 3;
+    groups("aa", 4000, 500);
+    marks_of("Sa Ca Sb Cb Lb 1000 Rb La 1000 Ra");
+    foresees("a step that turns at once", &policy, 2000,
+             2000 + 4000 + 500 - 1000, 1);
+}
+
+/* A buffer is written again once it was copied out: of two the third waits. */
+static void test_steps_that_wait_for_a_buffer(void)
+{
+    struct gh_policy policy = plain;
+
+    static const char step[] = "Sa 10 Ca Sb 10 Cb Sc 10 Cc Sd 10 Cd 9000 "
+                               "Ld 1000 Rd Lc 1000 Rc Lb 1000 Rb La 1000 Ra";
+
+    policy.buffers = 2;
+    groups("aaaa", 1000, 100);
+    marks_of(step);
+    foresees("two buffers", &policy, 40 + 13000, 40 + 13000 + 990, 1);
+    groups("aaaa", 1000, 100);
+    marks_of(step);
+    policy.most_out = 1;
+    foresees("one copy at a time", &policy, 40 + 13000, 40 + 13000 + 2 * 990,
+             2);
+    groups("aaaa", 1000, 100);
+    marks_of(step);
+    policy.buffers = 4;
+    policy.most_out = 0;
+    foresees("four buffers", &policy, 40 + 13000, 40 + 13000, 0);
+}
+
+/* Two microbatches, of which the second takes the buffers in turn. */
+static void test_steps_of_two_flights(void)
+{
+    struct gh_policy policy = plain;
+
+    policy.buffers = 2;
+    groups("aaa", 1000, 100);
+    marks_of("Sa 10 Ca Sb 10 Cb Sc Cc | Sa 10 Ca Sb 10 Cb Sc Cc 9000 "
+             "Lc 500 Rc Lb 500 Rb La 500 Ra ^ Lc 500 Rc Lb 500 Rb La 500 Ra");
+    settle(&policy, 3);
+    is_int(forecast.copy_ns, 4 * (1000 + 100),
+           "the groups of each microbatch go and come back");
+    is_int(forecast.stalls, 2, "a second microbatch waits for both buffers");
+    is_int(forecast.with_ns, forecast.without_ns + 990 + 990,
+           "until each was copied out");
+}
+
+/* What the last simulation has left in the rings is of no matter. */
+static void test_steps_that_are_cut_off(void)
+{
+    groups("aaaa", 100, 500);
+    marks_of("Sa 200 Ca Sb 200 Cb Sc 200 Cc Sd 200 Cd 9000 Ld 1000 Rd Lc 1000");
+    is_str(settle(&hiding, 4), "GGGM",
+           "a step that ends with a group in use settles as if it had not");
+    ok(forecast.with_ns == forecast.without_ns, "and all copies hide");
+}
+
+/* Sixteen groups are looked at, also those that stay. */
+static void test_steps_that_look_far(void)
+{
+    for (uint32_t between = 14; between <= 16; between++) {
+        struct gh_policy policy = plain;
+        char text[200] = "Sa Ca 9000 ";
+
+        policy.buffers = 3;
+        groups("abbbbbbbbbbbbbbbbbbba", 100, 500);
+        for (uint32_t i = 1; i < 20; i++) {
+            all[i].fate = GH_FATE_SMALL;
+        }
+        snprintf(text + strlen(text), sizeof(text) - strlen(text),
+                 "L%c 1000 R%c La 1000 Ra", 'a' + (char)between + 1,
+                 'a' + (char)between + 1);
+        marks_of(text);
+        foresees("a group behind so many that stay", &policy, 11000,
+                 between < 16 ? 11000 : 11500, between < 16 ? 0 : 1);
+    }
+}
+
+/* A prefetch is chosen only where the step is clearly shorter with it. */
+static void test_prefetch_without_a_gain(void)
+{
+    static const uint64_t per_cent[] = { 10, 40, 80 };
+
+    for (size_t i = 0; i < 3; i++) {
+        settle(&hiding, layers(12, 10 * per_cent[i]));
+        is_int(forecast.prefetch, 0,
+               "copies of %d %% that hide anyway come back as far as there is "
+               "room",
+               (int)per_cent[i]);
+    }
+}
+
+/* It is of no matter which of two ran first, and each pair counts. */
+static void test_slowdown_either_way(void)
+{
+    static const struct gh_interval rises[] = { { 1, 10e6, 0.2 },
+                                                { 1, 10.8e6, 1.0 } };
+    static const struct gh_interval falls[] = { { 1, 10.8e6, 1.0 },
+                                                { 1, 10e6, 0.2 } };
+    static const struct gh_interval both[] = { { 1, 10e6, 0.0 },
+                                               { 1, 11e6, 1.0 },
+                                               { 1, 13e6, 0.5 },
+                                               { 1, 10e6, 0.0 } };
+    static const struct gh_interval near[] = { { 1, 10e6, 0.0 },
+                                               { 1, 13e6, 0.49 },
+                                               { 1, 10e6, 0.0 } };
+    const double up = gh_policy_slowdown(rises, 2);
+    const double down = gh_policy_slowdown(falls, 2);
+    const double all_pairs = gh_policy_slowdown(both, 4);
+
+    ok(up > 0.0999 && up < 0.1001, "copies that come later: %g", up);
+    ok(down == up, "and earlier: %g", down);
+    /* 1 of 10, -2 of 6.5, 3 of 5, 1 of 10, 3 of 5, in millions. */
+    ok(all_pairs == 0.25 || (all_pairs > 0.16 && all_pairs < 0.25),
+       "each pair of intervals counts: %g", all_pairs);
+    ok(gh_policy_slowdown(near, 3) < 0.0, "less than a half says nothing");
+}
+
 int main(void)
 {
     test_auto();
+    test_steps_by_hand();
+    test_steps_of_two_chunks();
+    test_steps_that_turn_at_once();
+    test_steps_that_wait_for_a_buffer();
+    test_steps_of_two_flights();
+    test_steps_that_are_cut_off();
+    test_steps_that_look_far();
+    test_prefetch_without_a_gain();
+    test_slowdown_either_way();
     test_auto_of_two_modules();
     test_auto_without_times();
     test_slowdown();
