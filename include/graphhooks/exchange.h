@@ -27,6 +27,10 @@
  * `copy` requires ranks that can map each other's memory: threads of one
  * process, or processes on one machine with CUDA IPC.
  *
+ * A function that the host hands over (gather, abort) must not use its
+ * exchange: the calls return GH_ERR_STATE, and gh_exchange_destroy() has no
+ * effect.
+ *
  * Threads: one at a time.  Order: two calls of one exchange never run at the
  * same time on a rank, so the host orders the calls, and the launches of graphs
  * that hold calls, by streams or events; the order is the same on all ranks.
@@ -219,7 +223,8 @@ GH_API gh_status gh_exchange_all_to_all(gh_exchange *x,
  *         GH_ERR_RANKS when a rank has not come or has given the exchange up;
  *         the text names it.  The exchange is then over: work that waits for it
  *         goes on with wrong data, and every later call fails;
- *         GH_ERR_STATE on a stream that captures;
+ *         GH_ERR_STATE on a stream that captures, or in a function of the
+ *         host's;
  *         GH_ERR_INVALID; GH_ERR_DEVICE.
  * Blocks: until the work that was issued before the call has ended.
  * Since: 0.5.

@@ -5,7 +5,13 @@
  * in the slot's comment applies.  The library calls a service only from inside
  * a call of the host's, on the same thread.  To replay a pass it calls none
  * except `launch`, and that only where the host launches its graphs itself.
- * A service must not call a hook: the hook returns GH_ERR_STATE.
+ *
+ * A service must not use its session, which is in the middle of a change: every
+ * call of it returns GH_ERR_STATE, and gh_session_close() has no effect.  Only
+ * the plan (gh_plan_*) and the counters (gh_session_stats() and the like) may
+ * be read, except while the session closes.  The same holds for the other
+ * functions that a host hands over: gh_ranks.gather and abort,
+ * gh_overlap_pair.agree, and what gh_plan_print() writes with.
  *
  * SPDX-License-Identifier: Apache-2.0
  */

@@ -129,9 +129,10 @@ GH_API gh_status gh_session_open(const gh_session_desc *desc,
  * Close a session; NULL is allowed.  Ends an open capture, waits for graphs
  * in flight, frees graphs and memory, and writes the trace.
  *
- * Inside a service of the host's it has no effect.  The log says so, except
- * where the service is the log itself.  In a child that the host has forked it
- * has no effect either: graphs, memory and the trace are the parent's.
+ * Inside a service of the host's (graphhooks/host.h) it has no effect.  The log
+ * says so, except where the service is the log itself or the session closes.
+ * In a child that the host has forked it has no effect either: graphs, memory
+ * and the trace are the parent's.
  *
  * Any later call with the session returns GH_ERR_STATE, and closing it again
  * does nothing: a few hundred bytes are never freed, so that the library can

@@ -76,7 +76,7 @@ gh_status gh_bank_get_stats(const gh_session *session, uint32_t bank,
                             gh_bank_stats *stats, gh_error *err)
 {
     gh_bank_stats ours = { 0 };
-    gh_status status = gh_session_check(session, "gh_bank_get_stats", err);
+    gh_status status = gh_session_check_read(session, "gh_bank_get_stats", err);
 
     if (status != GH_OK) {
         return status;

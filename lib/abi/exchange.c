@@ -163,9 +163,17 @@ gh_status gh_exchange_create(const gh_exchange_desc *given, gh_exchange **x_p,
 
 void gh_exchange_destroy(gh_exchange *x)
 {
-    if (x != NULL) {
-        gh_exchange_close(x);
+    if (x == NULL) {
+        return;
     }
+    if (!gh_exchange_is_free(x)) {
+        gh_log_line(gh_exchange_log(x), GH_LOG_WARN,
+                    "gh_exchange_destroy: called from a function of the "
+                    "host's, so the exchange stays: destroy it where the "
+                    "library has returned");
+        return;
+    }
+    gh_exchange_close(x);
 }
 
 void *gh_exchange_window(const gh_exchange *x)
@@ -194,6 +202,17 @@ void gh_exchange_lay_out(uint32_t n_ranks, uint32_t rank,
     }
 }
 
+static gh_status check_free(const gh_exchange *x, const char *call,
+                            gh_error *err)
+{
+    return gh_exchange_is_free(x)
+               ? GH_OK
+               : gh_fail(err, GH_ERR_STATE,
+                         "%s: called from a function of the host's: call it "
+                         "where the library has returned",
+                         call);
+}
+
 gh_status gh_exchange_all_to_all(gh_exchange *x, const gh_exchange_op *given,
                                  gh_error *err)
 {
@@ -206,6 +225,10 @@ gh_status gh_exchange_all_to_all(gh_exchange *x, const gh_exchange_op *given,
         return gh_fail(err, GH_ERR_INVALID,
                        "gh_exchange_all_to_all: %s is NULL",
                        x == NULL ? "x" : "op");
+    }
+    status = check_free(x, "gh_exchange_all_to_all", err);
+    if (status != GH_OK) {
+        return status;
     }
     status = gh_check_size("gh_exchange_op", given,
                            GH_SIZE_THROUGH(gh_exchange_op, capacity),
@@ -233,6 +256,10 @@ gh_status gh_exchange_wait(gh_exchange *x, void *stream, gh_error *err)
 
     if (x == NULL) {
         return gh_fail(err, GH_ERR_INVALID, "gh_exchange_wait: x is NULL");
+    }
+    status = check_free(x, "gh_exchange_wait", err);
+    if (status != GH_OK) {
+        return status;
     }
     before = gh_device_enter(gh_exchange_device(x));
     status = gh_device_host_captures(gh_exchange_device(x), stream)

@@ -321,7 +321,10 @@ gh_status gh_layer_cancel(gh_session *session, gh_error *err)
 {
     gh_status status = gh_session_check(session, "gh_layer_cancel", err);
 
-    return status == GH_OK ? gh_capture_cancel(session->capture, err) : status;
+    if (status == GH_OK) {
+        gh_capture_cancel(session->capture);
+    }
+    return status;
 }
 
 /* For calls that are legal only between passes. */

@@ -140,7 +140,8 @@ gh_status gh_offload_get_stats(const gh_session *session,
                                gh_offload_stats *stats, gh_error *err)
 {
     gh_offload_stats ours = { 0 };
-    gh_status status = gh_session_check(session, "gh_offload_get_stats", err);
+    gh_status status =
+        gh_session_check_read(session, "gh_offload_get_stats", err);
 
     if (status != GH_OK) {
         return status;

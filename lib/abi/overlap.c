@@ -148,7 +148,8 @@ gh_status gh_overlap_get_stats(const gh_session *session,
                                gh_overlap_stats *stats, gh_error *err)
 {
     gh_overlap_stats ours = { 0 };
-    gh_status status = gh_session_check(session, "gh_overlap_get_stats", err);
+    gh_status status =
+        gh_session_check_read(session, "gh_overlap_get_stats", err);
 
     if (status != GH_OK) {
         return status;

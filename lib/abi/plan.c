@@ -5,6 +5,7 @@
  */
 #include "config.h"
 
+#include "abi/services.h"
 #include "abi/session.h"
 
 #include "base/error.h"
@@ -12,7 +13,8 @@
 
 uint32_t gh_plan_segment_count(const gh_session *session, uint32_t chunk)
 {
-    if (gh_session_check(session, "gh_plan_segment_count", NULL) != GH_OK ||
+    if (gh_session_check_read(session, "gh_plan_segment_count", NULL) !=
+            GH_OK ||
         chunk >= session->plan.n_chunks) {
         return 0;
     }
@@ -27,7 +29,7 @@ gh_status gh_plan_segment(const gh_session *session, uint32_t chunk, uint32_t i,
     uint32_t count = gh_plan_segment_count(session, chunk);
     gh_status status;
 
-    status = gh_session_check(session, "gh_plan_segment", err);
+    status = gh_session_check_read(session, "gh_plan_segment", err);
     if (status != GH_OK) {
         return status;
     }
@@ -52,7 +54,7 @@ gh_status gh_plan_segment(const gh_session *session, uint32_t chunk, uint32_t i,
 gh_status gh_plan_print(const gh_session *session, gh_format format,
                         gh_write_fn *write, void *user, gh_error *err)
 {
-    gh_status status = gh_session_check(session, "gh_plan_print", err);
+    gh_status status = gh_session_check_read(session, "gh_plan_print", err);
 
     if (status != GH_OK) {
         return status;
@@ -66,7 +68,9 @@ gh_status gh_plan_print(const gh_session *session, gh_format format,
                        "nor GH_FORMAT_JSON",
                        format);
     }
-    gh_plan_write(&session->plan, format, write, user);
+    /* Every session is one that gh_session_open() has allocated. */
+    gh_session_write_plan((gh_session *)(uintptr_t)session, format, write,
+                          user);
     return GH_OK;
 }
 
@@ -81,7 +85,7 @@ uint32_t gh_plan_border_count(const gh_session *session, uint32_t segment,
 {
     gh_border borders[GH_TENSOR_COUNT];
 
-    if (gh_session_check(session, "gh_plan_border_count", NULL) != GH_OK ||
+    if (gh_session_check_read(session, "gh_plan_border_count", NULL) != GH_OK ||
         !has_side(session, segment, side)) {
         return 0;
     }
@@ -97,7 +101,7 @@ gh_status gh_plan_border(const gh_session *session, uint32_t segment,
     gh_status status;
     uint32_t n;
 
-    status = gh_session_check(session, "gh_plan_border", err);
+    status = gh_session_check_read(session, "gh_plan_border", err);
     if (status != GH_OK) {
         return status;
     }

@@ -2,7 +2,8 @@
  * services.c - the host's services, as a session takes them.
  *
  * Services that belong together must be given together, so that callers need
- * to test only one of them.
+ * to test only one of them.  Every service is called from here, where the gate
+ * closes the hooks around it, so that no other caller can forget to.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -10,6 +11,7 @@
 
 #include "abi/services.h"
 
+#include "abi/session.h"
 #include "base/error.h"
 #include "base/size.h"
 
@@ -89,4 +91,190 @@ gh_status gh_session_take_services(const gh_host_services *given,
     }
     gh_take_struct(given, host, sizeof(*host));
     return check_services(host, err);
+}
+
+/* ---- the calls ----------------------------------------------------------- */
+
+/* The types that record_begin and record_end had before 0.3.  A table of that
+ * time ends before before_recording. */
+typedef gh_status old_record_begin(void *user, void *stream, uint32_t slot);
+typedef void old_record_end(void *user, void *stream, uint32_t slot,
+                            uint32_t kept);
+
+static bool is_old(const gh_host_services *host)
+{
+    return !GH_HAS(host, gh_host_services, before_recording);
+}
+
+static gh_status device_alloc(void *user, uint64_t bytes, void **address_p)
+{
+    struct gh_session *s = user;
+    void *const gate = gh_gate_leave(&s->gate);
+    const gh_status status =
+        s->host.device_alloc(s->host.user, bytes, address_p);
+
+    gh_gate_return(&s->gate, gate);
+    return status;
+}
+
+static void device_free(void *user, void *address, uint64_t bytes)
+{
+    struct gh_session *s = user;
+    void *const gate = gh_gate_leave(&s->gate);
+
+    s->host.device_free(s->host.user, address, bytes);
+    gh_gate_return(&s->gate, gate);
+}
+
+static gh_status begin_recording(const gh_host_services *host,
+                                 const gh_recording *recording)
+{
+    if (is_old(host)) {
+        old_record_begin *begin =
+            (old_record_begin *)(void (*)(void))host->record_begin;
+
+        return begin(host->user, recording->stream, recording->slot);
+    }
+    return host->record_begin(host->user, recording);
+}
+
+static gh_status record_begin(void *user, const gh_recording *recording)
+{
+    struct gh_session *s = user;
+    void *const gate = gh_gate_leave(&s->gate);
+    const gh_status status = begin_recording(&s->host, recording);
+
+    gh_gate_return(&s->gate, gate);
+    return status;
+}
+
+static void record_end(void *user, const gh_recording *recording,
+                       uint32_t kept)
+{
+    struct gh_session *s = user;
+    const gh_host_services *host = &s->host;
+    void *const gate = gh_gate_leave(&s->gate);
+
+    if (is_old(host)) {
+        old_record_end *end =
+            (old_record_end *)(void (*)(void))host->record_end;
+
+        end(host->user, recording->stream, recording->slot, kept);
+    } else {
+        host->record_end(host->user, recording, kept);
+    }
+    gh_gate_return(&s->gate, gate);
+}
+
+static gh_status retain(void *user, void *object)
+{
+    struct gh_session *s = user;
+    void *const gate = gh_gate_leave(&s->gate);
+    const gh_status status = s->host.retain(s->host.user, object);
+
+    gh_gate_return(&s->gate, gate);
+    return status;
+}
+
+static void release(void *user, void *object)
+{
+    struct gh_session *s = user;
+    void *const gate = gh_gate_leave(&s->gate);
+
+    s->host.release(s->host.user, object);
+    gh_gate_return(&s->gate, gate);
+}
+
+static gh_status capture_begin(void *user, void *stream)
+{
+    struct gh_session *s = user;
+    void *const gate = gh_gate_leave(&s->gate);
+    const gh_status status = s->host.capture_begin(s->host.user, stream);
+
+    gh_gate_return(&s->gate, gate);
+    return status;
+}
+
+static gh_status capture_end(void *user, void *stream, void **object_p,
+                             void **graph_p)
+{
+    struct gh_session *s = user;
+    void *const gate = gh_gate_leave(&s->gate);
+    const gh_status status =
+        s->host.capture_end(s->host.user, stream, object_p, graph_p);
+
+    gh_gate_return(&s->gate, gate);
+    return status;
+}
+
+static gh_status launch(void *user, void *object, void *stream, void **exec_p)
+{
+    struct gh_session *s = user;
+    void *const gate = gh_gate_leave(&s->gate);
+    const gh_status status =
+        s->host.launch(s->host.user, object, stream, exec_p);
+
+    gh_gate_return(&s->gate, gate);
+    return status;
+}
+
+static void destroy(void *user, void *object)
+{
+    struct gh_session *s = user;
+    void *const gate = gh_gate_leave(&s->gate);
+
+    s->host.destroy(s->host.user, object);
+    gh_gate_return(&s->gate, gate);
+}
+
+static gh_status before_recording(void *user, const gh_recording *recording)
+{
+    struct gh_session *s = user;
+    void *const gate = gh_gate_leave(&s->gate);
+    const gh_status status = s->host.before_recording(s->host.user, recording);
+
+    gh_gate_return(&s->gate, gate);
+    return status;
+}
+
+static void released(void *user, void *object)
+{
+    struct gh_session *s = user;
+    void *const gate = gh_gate_leave(&s->gate);
+
+    s->host.released(s->host.user, object);
+    gh_gate_return(&s->gate, gate);
+}
+
+#define IF_GIVEN(slot) (host->slot != NULL ? (slot) : NULL)
+
+gh_host_services gh_session_services(struct gh_session *session)
+{
+    const gh_host_services *host = &session->host;
+
+    return (gh_host_services){
+        .struct_size = sizeof(*host),
+        .user = session,
+        .device_alloc = IF_GIVEN(device_alloc),
+        .device_free = IF_GIVEN(device_free),
+        .record_begin = IF_GIVEN(record_begin),
+        .record_end = IF_GIVEN(record_end),
+        .retain = IF_GIVEN(retain),
+        .release = IF_GIVEN(release),
+        .capture_begin = IF_GIVEN(capture_begin),
+        .capture_end = IF_GIVEN(capture_end),
+        .launch = IF_GIVEN(launch),
+        .destroy = IF_GIVEN(destroy),
+        .before_recording = IF_GIVEN(before_recording),
+        .released = IF_GIVEN(released),
+    };
+}
+
+void gh_session_write_plan(struct gh_session *session, gh_format format,
+                           gh_write_fn *write, void *user)
+{
+    void *const gate = gh_gate_leave(&session->gate);
+
+    gh_plan_write(&session->plan, format, write, user);
+    gh_gate_return(&session->gate, gate);
 }

@@ -31,22 +31,21 @@
 static void tell(void *user, gh_log_level level, const char *line)
 {
     struct gh_session *session = user;
+    void *gate;
 
     if (session->telling) {
         return;
     }
     session->telling = true;
-    if (session->capture != NULL) {
-        gh_capture_tell(session->capture, &session->told, level, line);
-    } else {
-        session->told.write(session->told.user, level, line);
-    }
+    gate = gh_gate_leave(&session->gate);
+    session->told.write(session->told.user, level, line);
+    gh_gate_return(&session->gate, gate);
     session->telling = false;
 }
 
-static void open_log(struct gh_session *session, const struct gh_env *env,
-                     const gh_host_services *host)
+static void open_log(struct gh_session *session, const struct gh_env *env)
 {
+    const gh_host_services *host = &session->host;
     struct gh_log *log = &session->log;
 
     session->told.write = host->log != NULL ? host->log : gh_log_stderr;
@@ -215,7 +214,6 @@ static gh_status open_device(struct gh_session *session,
 
 static gh_status open_capture(struct gh_session *session,
                               const gh_session_desc *desc,
-                              const gh_host_services *host,
                               const struct gh_env *env, gh_error *err)
 {
     const struct gh_capture_options options = {
@@ -233,7 +231,8 @@ static gh_status open_capture(struct gh_session *session,
         .max_slots = env->max_slots,
         .max_banks = env->max_banks,
         .last_direction = session->last_direction,
-        .host = *host,
+        .host = gh_session_services(session),
+        .gate = &session->gate,
         .log = &session->log,
         .trace = session->trace,
         .offload = session->holds_groups ? &session->offload : NULL,
@@ -254,6 +253,7 @@ static gh_status open_schedule(struct gh_session *session,
         .order = env->overlap,
         .warmup_steps = env->warmup_steps,
         .log = &session->log,
+        .gate = &session->gate,
     };
 
     if ((desc->flags & GH_SESSION_EP_OVERLAP) == 0) {
@@ -265,12 +265,11 @@ static gh_status open_schedule(struct gh_session *session,
 
 static gh_status open_session(struct gh_session *session,
                               const gh_session_desc *desc,
-                              const gh_host_services *host,
                               const struct gh_env *env, gh_error *err)
 {
     gh_status status;
 
-    open_log(session, env, host);
+    open_log(session, env);
     session->last_direction =
         (desc->flags & GH_SESSION_DELAY_WGRAD) != 0 ? GH_WGRAD : GH_BACKWARD;
     status = make_plan(session, desc, env, err);
@@ -298,7 +297,7 @@ static gh_status open_session(struct gh_session *session,
      * is offloaded, the library says where they lie. */
     session->holds_groups =
         session->dev != NULL && (session->offloads || desc->offload != NULL);
-    status = open_capture(session, desc, host, env, err);
+    status = open_capture(session, desc, env, err);
     return status == GH_OK ? open_schedule(session, desc, env, err) : status;
 }
 
@@ -330,10 +329,14 @@ static void say_unwritten(const gh_session *session)
     }
 }
 
+/* Services that are called here find the session closed. */
 static void free_parts(gh_session *session)
 {
-    gh_capture_destroy(session->capture);
+    struct gh_capture *capture = session->capture;
+
     session->capture = NULL;
+    session->gate.open = NULL;
+    gh_capture_destroy(capture);
     gh_schedule_destroy(session->schedule);
     session->schedule = NULL;
     say_unwritten(session);
@@ -375,6 +378,7 @@ gh_status gh_session_open(const gh_session_desc *given, gh_session **session_p,
         goto err_session;
     }
     session->pid = getpid();
+    session->host = host;
     status = gh_session_read_options(&desc, env, err);
     if (status != GH_OK) {
         goto err_session;
@@ -397,12 +401,13 @@ gh_status gh_session_open(const gh_session_desc *given, gh_session **session_p,
     if (status != GH_OK) {
         goto err_session;
     }
-    status = open_session(session, &desc, &host, env, err);
+    status = open_session(session, &desc, env, err);
     if (status != GH_OK) {
         goto err_session;
     }
 
     free(env);
+    session->gate.open = session->capture;
     *session_p = session;
     return GH_OK;
 
@@ -431,7 +436,7 @@ void gh_session_close(gh_session *session)
                     "session stays open: close it after the run");
         return;
     }
-    if (gh_capture_is_serving(session->capture)) {
+    if (session->gate.open == NULL) {
         gh_log_line(&session->log, GH_LOG_WARN,
                     "gh_session_close: called from a service of the host's, so "
                     "the session stays open: close it where the library has "
@@ -451,5 +456,11 @@ gh_status gh_session_refuse(const gh_session *session, const char *call,
     if (session == NULL) {
         return gh_fail(err, GH_ERR_INVALID, "%s: session is NULL", call);
     }
-    return gh_fail(err, GH_ERR_STATE, "%s: the session is closed", call);
+    if (session->capture == NULL) {
+        return gh_fail(err, GH_ERR_STATE, "%s: the session is closed", call);
+    }
+    return gh_fail(err, GH_ERR_STATE,
+                   "%s: called from a service of the host's: call hooks where "
+                   "the library has returned",
+                   call);
 }

@@ -9,6 +9,7 @@
 #include <graphhooks/session.h>
 
 #include "abi/offload_options.h"
+#include "base/gate.h"
 #include "base/log.h"
 #include "plan/plan.h"
 
@@ -31,11 +32,13 @@ struct gh_session {
     struct gh_log log;      /* of the parts; its lines go to `told` */
     struct gh_log told;     /* the host's, or stderr */
     bool telling;           /* a line is told: what is said in it is lost */
+    gh_host_services host;  /* the host's own; called in services.c alone */
     struct gh_device *dev;  /* NULL: disabled, and no driver was found */
     struct gh_trace *trace; /* NULL: GRAPHHOOKS_TRACE is not set */
     bool check;             /* GRAPHHOOKS_CHECK is on */
     uint64_t unwritten;     /* gh_device_unwritten() when it opened */
     struct gh_capture *capture;
+    struct gh_gate gate; /* open: `capture`, between functions of the host's */
     struct gh_schedule *schedule; /* NULL: no EP overlap */
     gh_direction last_direction; /* GH_WGRAD if these are delayed */
     char *nccl; /* GRAPHHOOKS_NCCL; NULL: not set */
@@ -45,7 +48,8 @@ struct gh_session {
     struct gh_offload_names *names; /* of the host's own modules */
 };
 
-/* Returns GH_OK, or fails if the session is NULL or closed. */
+/* Says why the session cannot be used: it is NULL or closed, or a function of
+ * the host's runs. */
 gh_status gh_session_refuse(const gh_session *session, const char *call,
                             gh_error *err);
 
@@ -54,6 +58,16 @@ uint64_t gh_session_unwritten(const gh_session *session);
 
 static inline gh_status gh_session_check(const gh_session *session,
                                          const char *call, gh_error *err)
+{
+    if (session != NULL && session->gate.open != NULL) {
+        return GH_OK;
+    }
+    return gh_session_refuse(session, call, err);
+}
+
+/* For calls that read what was planned or counted, which services may make. */
+static inline gh_status gh_session_check_read(const gh_session *session,
+                                              const char *call, gh_error *err)
 {
     if (session != NULL && session->capture != NULL) {
         return GH_OK;

@@ -48,7 +48,7 @@ gh_status gh_session_stats(const gh_session *session, gh_stats *stats,
     gh_stats ours;
     gh_status status;
 
-    status = gh_session_check(session, "gh_session_stats", err);
+    status = gh_session_check_read(session, "gh_session_stats", err);
     if (status != GH_OK) {
         return status;
     }
@@ -79,7 +79,7 @@ gh_status gh_session_reasons(const gh_session *session, gh_reason reason,
 {
     gh_status status;
 
-    status = gh_session_check(session, "gh_session_reasons", err);
+    status = gh_session_check_read(session, "gh_session_reasons", err);
     if (status != GH_OK) {
         return status;
     }

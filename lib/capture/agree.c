@@ -135,7 +135,7 @@ static enum answer answer_at_enter(const struct gh_capture *c)
 static void forget(struct gh_capture *c)
 {
     if (c->open.bank->admitted) {
-        gh_services_clear(c, c->open.bank, c->open.entry);
+        gh_bank_clear(c->open.bank, c->open.entry);
     }
 }
 

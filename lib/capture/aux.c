@@ -92,7 +92,7 @@ static uint32_t count_graphs(struct gh_capture *c, const gh_aux *aux,
             }
             n++;
             if (drop) {
-                gh_services_clear(c, bank, &entries[i]);
+                gh_bank_clear(bank, &entries[i]);
             }
         }
     }

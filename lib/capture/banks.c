@@ -99,7 +99,6 @@ static struct gh_bank *least_recently_used(const struct gh_capture *c)
 static void evict(struct gh_capture *c, struct gh_bank *bank)
 {
     struct gh_device_before before = gh_device_enter(c->dev);
-    const struct gh_served served = gh_serve_begin(c);
     uint32_t n = 0;
     void **objects = gh_aux_give_up(c, bank, &n);
 
@@ -108,7 +107,6 @@ static void evict(struct gh_capture *c, struct gh_bank *bank)
                 "GRAPHHOOKS_MAX_BANKS is %u",
                 gh_bank_describe(bank).text, bank->n_graphs, c->banks.most);
     gh_banks_evict(&c->banks, bank, objects, n);
-    gh_serve_end(c, served);
     gh_device_leave(c->dev, before);
 }
 
@@ -118,7 +116,7 @@ static gh_reason admit(struct gh_capture *c, struct gh_bank *bank)
 {
     struct gh_bank *least;
 
-    gh_services_poll(c);
+    gh_retired_poll(&c->banks.retired, &c->memory);
     if (c->banks.n_admitted >= c->banks.most) {
         least = least_recently_used(c);
         if (least == NULL) {

@@ -155,7 +155,6 @@ static void destroy_device_objects(struct gh_capture *c)
 {
     struct gh_device_before before = gh_device_enter(c->dev);
 
-    c->serving = true; /* for good */
     gh_streams_quiesce(&c->streams);
     gh_packed_free(c);
     gh_banks_clear(&c->banks);
@@ -180,7 +179,7 @@ void gh_capture_destroy(struct gh_capture *c)
     if (c == NULL) {
         return;
     }
-    (void)gh_capture_cancel(c, NULL);
+    gh_capture_cancel(c);
     gh_say_closed(c);
     if (c->dev != NULL) {
         destroy_device_objects(c);
@@ -270,7 +269,7 @@ gh_status gh_capture_end_step(struct gh_capture *c, gh_error *err)
     cut_flights(c);
     gh_packed_end_step(c);
     if (c->dev != NULL) {
-        gh_services_poll(c);
+        gh_retired_poll(&c->banks.retired, &c->memory);
     }
     if (held != 0) {
         gh_log_line(c->options.log, GH_LOG_INFO,

@@ -31,6 +31,7 @@
 
 struct gh_capture;
 struct gh_device;
+struct gh_gate;
 struct gh_offload;
 struct gh_span;
 struct gh_span_what;
@@ -56,7 +57,8 @@ struct gh_capture_options {
     uint32_t max_slots;
     uint32_t max_banks; /* that have graphs at once */
     gh_direction last_direction; /* GH_WGRAD where those are delayed */
-    gh_host_services host;       /* empty slots are 0 */
+    gh_host_services host;       /* pass the gate; empty slots are 0 */
+    struct gh_gate *gate;        /* for what is not in that table */
     const struct gh_log *log;
     struct gh_trace *trace; /* NULL: none */
     const struct gh_offload_options *offload; /* read during the create only;
@@ -79,7 +81,7 @@ gh_status gh_capture_enter(struct gh_capture *capture, const gh_pass *pass,
 bool gh_capture_ends_replayed(struct gh_capture *capture, const gh_pass *pass);
 gh_status gh_capture_exit(struct gh_capture *capture, const gh_pass *pass,
                           gh_error *err);
-gh_status gh_capture_cancel(struct gh_capture *capture, gh_error *err);
+void gh_capture_cancel(struct gh_capture *capture);
 
 /* Finds what a pass has left under a name. */
 gh_status gh_capture_find(const struct gh_capture *capture,
@@ -111,11 +113,6 @@ gh_status gh_capture_wait_for_ranks(struct gh_capture *capture, void *stream,
                                     gh_error *err);
 gh_status gh_capture_abort_ranks(struct gh_capture *capture, const char *why,
                                  gh_error *err);
-
-/* services.c: hands a line to the host's log, as a service of the host's. */
-void gh_capture_tell(struct gh_capture *capture, const struct gh_log *log,
-                     gh_log_level level, const char *line);
-bool gh_capture_is_serving(const struct gh_capture *capture);
 
 /* Of the open pass; offloads.c. */
 gh_status gh_capture_save(struct gh_capture *capture, gh_offload_group *group,

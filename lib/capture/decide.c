@@ -62,14 +62,14 @@ static gh_reason may_record(const struct gh_capture *c)
  * in a recording, these read memory that goes with the graph. */
 static void clear_from(struct gh_capture *c, const gh_pass *pass)
 {
-    gh_services_clear(c, c->open.bank, c->open.entry);
+    gh_bank_clear(c->open.bank, c->open.entry);
     for (gh_direction d = pass->direction + 1; d < GH_DIRECTIONS; d++) {
         for (uint32_t v = 0; v < GH_VARIANTS; v++) {
             struct gh_entry *entry =
                 gh_bank_at(c->open.bank, pass->segment, d, v, c->open.slot);
 
             if (entry->state == GH_ENTRY_READY) {
-                gh_services_clear(c, c->open.bank, entry);
+                gh_bank_clear(c->open.bank, entry);
             }
         }
     }

@@ -20,11 +20,6 @@
 static GH_COLD gh_status refuse_exit(const struct gh_capture *c,
                                      const gh_pass *pass, gh_error *err)
 {
-    if (c->serving) {
-        return gh_fail(err, GH_ERR_STATE,
-                       "gh_layer_exit: called from a service of the host's: "
-                       "call hooks where the library has returned");
-    }
     if (!c->open.active) {
         return gh_fail(err, GH_ERR_STATE,
                        "gh_layer_exit: no pass is open: call gh_layer_enter "
@@ -141,7 +136,7 @@ bool gh_capture_ends_replayed(struct gh_capture *c, const gh_pass *pass)
 gh_status gh_capture_exit(struct gh_capture *c, const gh_pass *pass,
                           gh_error *err)
 {
-    if (c->serving || !gh_open_is(&c->open, pass)) {
+    if (!gh_open_is(&c->open, pass)) {
         return refuse_exit(c, pass, err);
     }
     c->exits++;
@@ -154,15 +149,10 @@ gh_status gh_capture_exit(struct gh_capture *c, const gh_pass *pass,
     return close_pass(c, pass, err);
 }
 
-gh_status gh_capture_cancel(struct gh_capture *c, gh_error *err)
+void gh_capture_cancel(struct gh_capture *c)
 {
-    if (c->serving) {
-        return gh_fail(err, GH_ERR_STATE,
-                       "gh_layer_cancel: called from a service of the host's: "
-                       "call hooks where the library has returned");
-    }
     if (!c->open.active) {
-        return GH_OK;
+        return;
     }
     if (c->open.action == GH_ACTION_RECORD) {
         gh_record_drop(c);
@@ -174,5 +164,4 @@ gh_status gh_capture_cancel(struct gh_capture *c, gh_error *err)
     gh_open_give_slot_up(c);
     c->open.active = false;
     gh_offloads_tell(c);
-    return GH_OK;
 }

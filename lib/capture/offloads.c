@@ -37,12 +37,6 @@ static gh_status check_call(struct gh_capture *c, const char *call,
                        "GRAPHHOOKS_OFFLOAD, or give gh_session_desc.offload",
                        call);
     }
-    if (c->serving) {
-        return gh_fail(err, GH_ERR_STATE,
-                       "%s: called from a service of the host's: call hooks "
-                       "where the library has returned",
-                       call);
-    }
     if (!c->open.active || c->open.action == GH_ACTION_REPLAYED) {
         return gh_fail(err, GH_ERR_STATE,
                        "%s: %s: call it while the parts of a pass are issued",
@@ -179,7 +173,7 @@ static gh_status call_for_end(struct gh_capture *c, const struct end_call *call,
 {
     gh_status status = end_group(c, call, layer, module, err);
 
-    if (c->offload != NULL && !c->serving) {
+    if (c->offload != NULL) {
         tell_ended(c);
     }
     return status;

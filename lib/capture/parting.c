@@ -65,7 +65,6 @@ static bool is_first_of(const struct gh_capture *c, const struct gh_bank *bank)
 static void abort_all(struct gh_capture *c)
 {
     struct gh_device_before before = gh_device_enter(c->dev);
-    const struct gh_served served = gh_serve_begin(c);
 
     gh_banks_stop(&c->banks);
     for (const struct gh_bank *b = c->shared; b != NULL; b = b->next_shared) {
@@ -74,7 +73,6 @@ static void abort_all(struct gh_capture *c)
     for (const struct gh_bank *b = c->shared; b != NULL; b = b->next_shared) {
         gh_comm_abort_end(b->comm);
     }
-    gh_serve_end(c, served);
     gh_device_leave(c->dev, before);
 }
 
@@ -192,17 +190,15 @@ gh_status gh_capture_abort_ranks(struct gh_capture *c, const char *why,
     const struct gh_bank *bank = c->shared;
     struct gh_device_before before;
 
-    if (bank == NULL || c->serving) {
-        return gh_fail(err, GH_ERR_STATE, "gh_ranks_abort: %s",
-                       bank == NULL ? "no bank has ranks"
-                                    : "it is called by a host service");
+    if (bank == NULL) {
+        return gh_fail(err, GH_ERR_STATE, "gh_ranks_abort: no bank has ranks");
     }
     if (c->parted) {
         return GH_OK;
     }
     before = gh_device_enter(c->dev);
     note_parting(c, bank, why);
-    (void)gh_capture_cancel(c, NULL);
+    gh_capture_cancel(c);
     abort_all(c);
     gh_device_leave(c->dev, before);
     return GH_OK;

@@ -123,12 +123,10 @@ gh_status gh_place_bring(struct gh_capture *c, struct gh_bank *bank,
                          const uint64_t **all_p, gh_error *err)
 {
     struct gh_device_before before = gh_device_enter(c->dev);
-    const struct gh_served served = gh_serve_begin(c); /* gather is one too */
     gh_status status;
 
     c->stats.asked++;
     status = gh_comm_gather(bank->comm, mine, n, all_p, err);
-    gh_serve_end(c, served);
     gh_device_leave(c->dev, before);
     return status;
 }

@@ -188,7 +188,7 @@ static gh_status open_comm(struct gh_capture *c, const gh_ranks *ranks,
     const uint64_t *all;
     struct gh_comm *comm;
     gh_status status = gh_comm_open(c->dev, ranks, NULL, c->options.timeout_s,
-                                    &comm, err);
+                                    c->options.gate, &comm, err);
 
     if (status != GH_OK) {
         return status;
@@ -211,7 +211,6 @@ gh_status gh_capture_set_ranks(struct gh_capture *c, const gh_ranks *ranks,
                                gh_error *err)
 {
     struct gh_device_before before;
-    struct gh_served served;
     struct gh_bank *bank = NULL;
     gh_status status = find(c, "gh_ranks_set", ranks->bank, &bank, err);
 
@@ -222,9 +221,7 @@ gh_status gh_capture_set_ranks(struct gh_capture *c, const gh_ranks *ranks,
         return status;
     }
     before = gh_device_enter(c->dev);
-    served = gh_serve_begin(c);
     status = open_comm(c, ranks, bank, err);
-    gh_serve_end(c, served);
     gh_device_leave(c->dev, before);
     if (status == GH_OK) {
         gh_log_line(c->options.log, GH_LOG_INFO,
@@ -238,7 +235,6 @@ gh_status gh_capture_clear_ranks(struct gh_capture *c, uint32_t number,
                                  gh_error *err)
 {
     struct gh_device_before before;
-    struct gh_served served;
     struct gh_bank *bank = NULL;
     gh_status status = find(c, "gh_ranks_clear", number, &bank, err);
 
@@ -246,11 +242,9 @@ gh_status gh_capture_clear_ranks(struct gh_capture *c, uint32_t number,
         return status;
     }
     before = gh_device_enter(c->dev);
-    served = gh_serve_begin(c);
     gh_streams_quiesce(&c->streams);
     gh_bank_clear_all(bank);
     unshare(c, bank);
-    gh_serve_end(c, served);
     gh_device_leave(c->dev, before);
     return c->parted ? gh_ranks_refuse(c, err) : GH_OK;
 }

@@ -24,7 +24,7 @@ void gh_entry_give_up(struct gh_capture *c, struct gh_entry *entry,
                       gh_reason reason, const char *text)
 {
     gh_say_given_up(c, entry, text);
-    gh_services_clear(c, c->open.bank, entry);
+    gh_bank_clear(c->open.bank, entry);
     entry->state = GH_ENTRY_EAGER;
     entry->reason = (uint8_t)reason;
 }
@@ -122,11 +122,7 @@ bool gh_record_begin(struct gh_capture *c, const gh_pass *pass,
     gh_status status;
     gh_error err;
 
-    /* Calls that a service of the host's makes are refused, as in any open
-     * pass. */
-    c->open.active = c->serving = true;
     status = begin(c, pass, entry, &reason, &err);
-    c->open.active = c->serving = false;
     if (status != GH_OK) {
         gh_entry_give_up(c, entry, reason, err.text);
     }
@@ -303,9 +299,7 @@ gh_status gh_record_end(struct gh_capture *c, const gh_pass *pass,
     struct gh_device_before before = gh_device_enter(c->dev);
     gh_status status;
 
-    c->serving = true;
     status = end(c, pass, entry, err);
-    c->serving = false;
     gh_device_leave(c->dev, before);
     c->stats.record_ns += gh_now_ns() - start;
     if (status == GH_RERUN) {
@@ -327,7 +321,6 @@ gh_status gh_record_end(struct gh_capture *c, const gh_pass *pass,
 void gh_record_drop(struct gh_capture *c)
 {
     struct gh_device_before before = gh_device_enter(c->dev);
-    const struct gh_served served = gh_serve_begin(c);
     struct gh_entry *entry = c->open.entry;
     uint64_t n_nodes;
     void *graph = NULL;
@@ -345,6 +338,5 @@ void gh_record_drop(struct gh_capture *c)
     } else {
         gh_entry_give_up(c, entry, GH_REASON_CAPTURE, err.text);
     }
-    gh_serve_end(c, served);
     gh_device_leave(c->dev, before);
 }

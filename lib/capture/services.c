@@ -1,11 +1,10 @@
 /*
  * services.c - what a host lends to recordings, and what it returns.
  *
- * Every call of a host's service is here, but those for memory (lib/memory)
- * and the end of a graph (lib/bank).  What a service that captures leaves
- * undone is found out here, in the recording, and not by wrong numbers later:
- * a capture that was not begun runs the pass and its graph after it, one that
- * was not ended swallows what the host issues next.
+ * What a service that captures leaves undone is found out here, in the
+ * recording, and not by wrong numbers later: a capture that was not begun runs
+ * the pass and its graph after it, one that was not ended swallows what the
+ * host issues next.
  *
  * SPDX-License-Identifier: Apache-2.0
  */
@@ -18,34 +17,7 @@
 
 #include <stdlib.h>
 
-/* ---- the log ----------------------------------------------------------- */
-
-void gh_capture_tell(struct gh_capture *c, const struct gh_log *log,
-                     gh_log_level level, const char *line)
-{
-    const struct gh_served served = gh_serve_begin(c);
-
-    log->write(log->user, level, line);
-    gh_serve_end(c, served);
-}
-
-bool gh_capture_is_serving(const struct gh_capture *c)
-{
-    return c->serving;
-}
-
 /* ---- around a recording ------------------------------------------------ */
-
-/* The types that these slots had before 0.3.  A table of that time ends before
- * before_recording. */
-typedef gh_status old_record_begin(void *user, void *stream, uint32_t slot);
-typedef void old_record_end(void *user, void *stream, uint32_t slot,
-                            uint32_t kept);
-
-static bool is_old(const gh_host_services *host)
-{
-    return !GH_HAS(host, gh_host_services, before_recording);
-}
 
 static gh_status failed(const char *service, gh_status status, gh_error *err)
 {
@@ -98,43 +70,16 @@ gh_status gh_services_before_recording(struct gh_capture *c, gh_error *err)
     return GH_OK;
 }
 
-static gh_status call_record_begin(const struct gh_capture *c)
-{
-    const gh_host_services *host = &c->options.host;
-    const gh_recording recording = recording_of(&c->open);
-
-    if (is_old(host)) {
-        old_record_begin *begin =
-            (old_record_begin *)(void (*)(void))host->record_begin;
-
-        return begin(host->user, recording.stream, recording.slot);
-    }
-    return host->record_begin(host->user, &recording);
-}
-
-static void call_record_end(const struct gh_capture *c, bool kept)
-{
-    const gh_host_services *host = &c->options.host;
-    const gh_recording recording = recording_of(&c->open);
-
-    if (is_old(host)) {
-        old_record_end *end =
-            (old_record_end *)(void (*)(void))host->record_end;
-
-        end(host->user, recording.stream, recording.slot, kept);
-        return;
-    }
-    host->record_end(host->user, &recording, kept);
-}
-
 gh_status gh_services_route(struct gh_capture *c, gh_error *err)
 {
+    const gh_host_services *host = &c->options.host;
+    const gh_recording recording = recording_of(&c->open);
     gh_status status;
 
-    if (c->options.host.record_begin == NULL) {
+    if (host->record_begin == NULL) {
         return GH_OK;
     }
-    status = call_record_begin(c);
+    status = host->record_begin(host->user, &recording);
     if (status != GH_OK) {
         return failed("record_begin", status, err);
     }
@@ -144,8 +89,11 @@ gh_status gh_services_route(struct gh_capture *c, gh_error *err)
 
 void gh_services_unroute(struct gh_capture *c, bool kept)
 {
+    const gh_host_services *host = &c->options.host;
+    const gh_recording recording = recording_of(&c->open);
+
     if (c->open.routed) {
-        call_record_end(c, kept);
+        host->record_end(host->user, &recording, kept);
         c->open.routed = false;
     }
 }
@@ -155,15 +103,12 @@ void gh_services_unroute(struct gh_capture *c, bool kept)
 gh_status gh_services_retain(struct gh_capture *c, void *object, gh_error *err)
 {
     const gh_host_services *host = &c->options.host;
-    struct gh_served served;
     gh_status status;
 
     if (object == NULL || host->retain == NULL) {
         return GH_OK;
     }
-    served = gh_serve_begin(c);
     status = host->retain(host->user, object);
-    gh_serve_end(c, served);
     if (status != GH_OK) {
         return gh_fail(err, status < 0 ? status : GH_ERR_STATE,
                        "the host's retain: %s", gh_status_name(status));
@@ -174,21 +119,17 @@ gh_status gh_services_retain(struct gh_capture *c, void *object, gh_error *err)
 void gh_services_release(struct gh_capture *c, void *object)
 {
     const gh_host_services *host = &c->options.host;
-    const struct gh_served served = gh_serve_begin(c);
 
     if (object != NULL && host->release != NULL) {
         host->release(host->user, object);
     }
-    gh_serve_end(c, served);
 }
 
 void gh_services_released(struct gh_capture *c, void *object)
 {
     const gh_host_services *host = &c->options.host;
-    const struct gh_served served = gh_serve_begin(c);
 
     host->released(host->user, object);
-    gh_serve_end(c, served);
 }
 
 /* ---- graphs of the host's own ------------------------------------------ */
@@ -275,32 +216,13 @@ gh_status gh_services_launch(struct gh_capture *c, struct gh_entry *entry,
 {
     const gh_host_services *host = &c->options.host;
     struct gh_device_before before = gh_device_enter(c->dev);
-    const struct gh_served served = gh_serve_begin(c);
     void *exec = NULL;
     gh_status status = host->launch(host->user, entry->object, stream, &exec);
 
-    gh_serve_end(c, served);
     gh_device_leave(c->dev, before);
     if (status != GH_OK) {
         return failed("launch", status, err);
     }
     entry->exec = exec;
     return GH_OK;
-}
-
-void gh_services_clear(struct gh_capture *c, struct gh_bank *bank,
-                       struct gh_entry *entry)
-{
-    const struct gh_served served = gh_serve_begin(c);
-
-    gh_bank_clear(bank, entry);
-    gh_serve_end(c, served);
-}
-
-void gh_services_poll(struct gh_capture *c)
-{
-    const struct gh_served served = gh_serve_begin(c);
-
-    gh_retired_poll(&c->banks.retired, &c->memory);
-    gh_serve_end(c, served);
 }

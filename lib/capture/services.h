@@ -8,7 +8,6 @@
 
 #include "bank/entry.h"
 
-struct gh_bank;
 struct gh_capture;
 
 /* What before_recording has answered for a chunk. */
@@ -49,11 +48,5 @@ gh_status gh_services_capture_end(struct gh_capture *c, void *stream,
                                   gh_error *err);
 gh_status gh_services_launch(struct gh_capture *c, struct gh_entry *entry,
                              void *stream, gh_error *err);
-
-/* gh_bank_clear() and gh_retired_poll(), which may call destroy, release and
- * device_free. */
-void gh_services_clear(struct gh_capture *c, struct gh_bank *bank,
-                       struct gh_entry *entry);
-void gh_services_poll(struct gh_capture *c);
 
 #endif

@@ -50,7 +50,6 @@ struct gh_capture {
     struct gh_open_pass open;
     struct gh_slot *ended; /* whose flight has ended: what the host issues until
                               the next pass is entered still belongs to it */
-    bool serving; /* a service of the host's is called, in a recording */
     uint32_t paused;
     bool holds; /* commits that wait are flushed right after the next passes */
     uint64_t enters, exits; /* enters: the number of the next pass, from 1 */
@@ -111,26 +110,5 @@ gh_reason gh_capture_find_place(struct gh_capture *c, const gh_pass *pass);
  * group. */
 gh_status gh_capture_refuse_bank(const struct gh_capture *c,
                                  const gh_pass *pass, gh_error *err);
-
-/* What was so before services were called. */
-struct gh_served {
-    bool active, serving;
-};
-
-/* Calls that a service makes are refused, as in any open pass, until
- * gh_serve_end(). */
-static inline struct gh_served gh_serve_begin(struct gh_capture *c)
-{
-    const struct gh_served before = { c->open.active, c->serving };
-
-    c->open.active = c->serving = true;
-    return before;
-}
-
-static inline void gh_serve_end(struct gh_capture *c, struct gh_served before)
-{
-    c->open.active = before.active;
-    c->serving = before.serving;
-}
 
 #endif

@@ -12,6 +12,7 @@
 #include "comm/comm.h"
 
 #include "base/error.h"
+#include "base/gate.h"
 #include "comm/hall.h"
 #include "comm/nccl.h"
 #include "comm/split.h"
@@ -31,6 +32,7 @@
 struct gh_comm {
     struct gh_device *dev;
     gh_ranks ranks; /* as the host has given them */
+    struct gh_gate *gate;
     char of[32]; /* "bank 2" */
     uint32_t seconds;
     bool aborted;
@@ -163,7 +165,7 @@ static gh_status open_nccl(struct gh_comm *comm, gh_error *err)
 }
 
 gh_status gh_comm_open(struct gh_device *dev, const gh_ranks *ranks,
-                       const char *of, uint32_t seconds,
+                       const char *of, uint32_t seconds, struct gh_gate *gate,
                        struct gh_comm **comm_p, gh_error *err)
 {
     struct gh_comm *comm = calloc(1, sizeof(*comm));
@@ -174,6 +176,7 @@ gh_status gh_comm_open(struct gh_device *dev, const gh_ranks *ranks,
     }
     comm->dev = dev;
     comm->ranks = *ranks;
+    comm->gate = gate;
     comm->seconds = seconds;
     if (of != NULL) {
         snprintf(comm->of, sizeof(comm->of), "%s", of);
@@ -417,9 +420,11 @@ static gh_status wait_for_all(struct gh_comm *comm, uint32_t n, gh_error *err)
 static gh_status ask_host(struct gh_comm *comm, const uint64_t *mine,
                           uint32_t n, gh_error *err)
 {
+    void *const gate = gh_gate_leave(comm->gate);
     const gh_status status = comm->ranks.gather(
         comm->ranks.user, comm->ranks.bank, mine, comm->all, n);
 
+    gh_gate_return(comm->gate, gate);
     return status == GH_OK ? GH_OK
                            : gh_fail(err, GH_ERR_RANKS, "the host's gather: %s",
                                      gh_status_name(status));
@@ -515,7 +520,10 @@ void gh_comm_abort_end(struct gh_comm *comm)
     }
     comm->aborted = true;
     if (comm->ranks.abort != NULL) {
+        void *const gate = gh_gate_leave(comm->gate);
+
         comm->ranks.abort(comm->ranks.user, comm->ranks.bank);
+        gh_gate_return(comm->gate, gate);
     }
     gh_nccl_abort_end(&comm->aborts[0]);
     gh_nccl_abort_end(&comm->aborts[1]);

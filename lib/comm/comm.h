@@ -15,6 +15,7 @@
 #include "device/device.h"
 
 struct gh_comm;
+struct gh_gate;
 struct gh_hall;
 
 /* The most words of a rank in one gather. */
@@ -33,14 +34,14 @@ bool gh_comm_has_time(struct gh_comm_patience *patience);
 /*
  * Called by all ranks.  `ranks` has more than one, and either a gather or a
  * comm with the name of its NCCL.  `of` names in messages what they share;
- * NULL: the bank.
+ * NULL: the bank.  The host's functions pass the gate.
  *
  * GH_ERR_NOT_FOUND: NCCL is not found, or lacks a function.  GH_ERR_INVALID:
  * the communicator has other ranks.  GH_ERR_RANKS: the others do not come in
  * time.
  */
 gh_status gh_comm_open(struct gh_device *dev, const gh_ranks *ranks,
-                       const char *of, uint32_t seconds,
+                       const char *of, uint32_t seconds, struct gh_gate *gate,
                        struct gh_comm **comm_p, gh_error *err);
 /* Where the ranks of a process part: none goes on before all have freed what
  * they had together. */

@@ -112,8 +112,8 @@ static gh_status meet(gh_exchange *x, gh_error *err)
         .gather = x->desc.gather,
     };
 
-    return gh_comm_open(x->dev, &ranks, "the exchange", x->timeout_s, &x->comm,
-                        err);
+    return gh_comm_open(x->dev, &ranks, "the exchange", x->timeout_s, &x->gate,
+                        &x->comm, err);
 }
 
 static gh_status compare(gh_exchange *x, gh_exchange_kind kind, gh_status own,
@@ -343,6 +343,7 @@ gh_status gh_exchange_open(struct gh_device *dev, const gh_exchange_desc *desc,
     x->stats.kind = x->kind;
     x->stats.window_bytes = desc->window_bytes;
     say(x);
+    x->gate.open = x;
     *x_p = x;
     return GH_OK;
 }
@@ -353,10 +354,21 @@ void gh_exchange_close(gh_exchange *x)
     struct gh_device_before before = gh_device_enter(dev);
     struct gh_comm_parting parting = { NULL, 0, 0, 0 };
 
+    x->gate.open = NULL; /* for good */
     end(x, &parting);
     gh_device_leave(dev, before);
     gh_device_close(dev); /* which frees memory, too */
     gh_comm_part(&parting);
+}
+
+bool gh_exchange_is_free(const gh_exchange *x)
+{
+    return x->gate.open != NULL;
+}
+
+const struct gh_log *gh_exchange_log(const gh_exchange *x)
+{
+    return &x->log;
 }
 
 struct gh_device *gh_exchange_device(const gh_exchange *x)

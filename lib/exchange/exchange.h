@@ -28,8 +28,11 @@ struct gh_exchange_options {
 gh_status gh_exchange_open(struct gh_device *dev, const gh_exchange_desc *desc,
                            const struct gh_exchange_options *options,
                            gh_exchange **x_p, gh_error *err);
+/* Whether no function of the host's is called for it just now. */
+bool gh_exchange_is_free(const gh_exchange *x);
 /* Closes it and its device; all ranks must call it.  Errors go to the log. */
 void gh_exchange_close(gh_exchange *x);
+const struct gh_log *gh_exchange_log(const gh_exchange *x);
 struct gh_device *gh_exchange_device(const gh_exchange *x);
 void *gh_exchange_memory(const gh_exchange *x);
 void gh_exchange_count(const gh_exchange *x, gh_exchange_stats *stats);

@@ -6,6 +6,7 @@
 #ifndef GH_EXCHANGE_STATE_H
 #define GH_EXCHANGE_STATE_H
 
+#include "base/gate.h"
 #include "comm/comm.h"
 #include "comm/nccl.h"
 #include "exchange/exchange.h"
@@ -106,6 +107,7 @@ struct gh_exchange {
     struct gh_nccl_part *parts; /* of the current call */
     bool over;
     gh_error why;
+    struct gh_gate gate;
 };
 
 /* reach.c: finds out together with all ranks whether all reach each other, and

@@ -29,7 +29,10 @@ void gh_exchange_fail(gh_exchange *x, const gh_error *why, gh_error *err)
     x->why = *why;
     gh_log_line(&x->log, GH_LOG_WARN, "%s; the exchange is over", why->text);
     if (x->kind == GH_EXCHANGE_NCCL && x->desc.abort != NULL) {
+        void *const gate = gh_gate_leave(&x->gate);
+
         x->desc.abort(x->desc.user);
+        gh_gate_return(&x->gate, gate);
     } else if (x->kind == GH_EXCHANGE_NCCL && x->nccl != NULL) {
         gh_nccl_abort(x->nccl, x->desc.comm);
     }

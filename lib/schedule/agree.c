@@ -15,6 +15,7 @@
 #include "schedule/state.h"
 
 #include "base/error.h"
+#include "base/gate.h"
 #include "capture/capture.h"
 #include "capture/together.h"
 
@@ -45,11 +46,14 @@ static bool has_any(const double *numbers, uint32_t n)
 }
 
 /* What the host answers is checked as that of run_node is. */
-static gh_status ask_host(const gh_overlap_pair *pair, double *numbers,
-                          uint32_t n, gh_error *err)
+static gh_status ask_host(struct gh_schedule *s, const gh_overlap_pair *pair,
+                          double *numbers, uint32_t n, gh_error *err)
 {
     gh_error why = { "" };
+    void *const gate = gh_gate_leave(s->options.gate);
     const gh_status answer = pair->agree(pair->user, numbers, n, &why);
+
+    gh_gate_return(s->options.gate, gate);
 
     why.text[sizeof(why.text) - 1] = '\0';
     if (answer > 0) {
@@ -82,7 +86,7 @@ static gh_status ask(struct gh_schedule *s, const gh_overlap_pair *pair,
     if (numbers == NULL) {
         return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for times");
     }
-    return ask_host(pair, numbers, n, err);
+    return ask_host(s, pair, numbers, n, err);
 }
 
 bool gh_agree_can(const struct gh_schedule *s, const gh_overlap_pair *pair)

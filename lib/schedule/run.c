@@ -267,7 +267,7 @@ static gh_status end_well(const struct run *r, gh_error *err)
 /* No sentence of what fails here hides the first one. */
 static void end_badly(const struct run *r)
 {
-    (void)gh_capture_cancel(r->s->capture, NULL);
+    gh_capture_cancel(r->s->capture);
     if (r->p->order != GH_OVERLAP_OFF && join(r, NULL) != GH_OK) {
         gh_device_stream_wait(r->s->dev, r->streams[GH_LANE_COMM], NULL);
     }

@@ -24,6 +24,7 @@ struct gh_schedule_options {
     gh_overlap_order order;
     uint64_t warmup_steps;
     const struct gh_log *log;
+    struct gh_gate *gate; /* that gh_overlap_pair.agree passes */
 };
 
 /* `dev` may be NULL.  `plan`, `dev` and the log outlive the schedule.

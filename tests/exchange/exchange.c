@@ -275,6 +275,8 @@ static void test_by_host(struct rank *r)
         says_int(r, trader_stats(&t).kind, GH_EXCHANGE_COPY,
                  "auto is copy where all are reached");
         trader_close(&t);
+        says(r, t.asked > 0 && t.obeyed == 0,
+             "a gather at the end neither uses the exchange nor ends it");
     }
 }
 

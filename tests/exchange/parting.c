@@ -252,6 +252,8 @@ static void test_one_dies_by_nccl(struct rank *r)
                                                    "not: %.100s", t.err.text);
         says_int(r, trader_wait(&t), GH_ERR_RANKS, "nor is it later");
         says_int(r, t.aborted, 1, "the host was to abort once");
+        says(r, t.asked == 1 && t.obeyed == 0,
+             "and its abort can neither use the exchange nor destroy it");
         ranks_meet(r);
     }
     trader_close(&t);

@@ -73,15 +73,30 @@ static bool all_come(const struct trader *t, int what, uint64_t times)
     return true;
 }
 
+/* What no function of the host's may do with its exchange. */
+static void call_back(struct trader *t)
+{
+    const gh_exchange_op op = { .struct_size = sizeof(op),
+                                .stream = t->r->stream };
+
+    if (t->x != NULL) {
+        t->asked++;
+        t->obeyed += gh_exchange_all_to_all(t->x, &op, NULL) != GH_ERR_STATE;
+        t->obeyed += gh_exchange_wait(t->x, t->r->stream, NULL) != GH_ERR_STATE;
+        gh_exchange_destroy(t->x);
+    }
+}
+
 /* By the board, which processes share too. */
 static gh_status bring(void *user, uint32_t bank, const uint64_t *mine,
                        uint64_t *all, uint32_t n)
 {
-    const struct trader *t = user;
+    struct trader *t = user;
     uint64_t *board = ranks_board(t->r->rank);
     const uint64_t times = board[SAID] + 1;
 
     (void)bank;
+    call_back(t);
     if (n > SAID) {
         return GH_ERR_INVALID;
     }
@@ -102,6 +117,7 @@ static void note_abort(void *user)
     struct trader *t = user;
 
     t->aborted++;
+    call_back(t);
     nccl.ncclCommAbort(t->r->comm);
     t->r->comm = NULL;
 }

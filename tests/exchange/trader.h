@@ -51,6 +51,8 @@ struct trader {
     enum trader_shape shapes[TRADER_ROUNDS];
     CUgraphExec graphs[N_SHAPES];
     uint32_t aborted; /* times that the host was to abort */
+    uint32_t obeyed;  /* calls that its functions made and that were taken */
+    uint32_t asked;   /* times that they made them */
     gh_error err;
 };
 

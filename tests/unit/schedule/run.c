@@ -9,6 +9,7 @@
  */
 #include "schedule/state.h"
 
+#include "base/gate.h"
 #include "capture/capture.h"
 #include "capture/together.h"
 #include "device/device.h"
@@ -214,13 +215,11 @@ gh_status gh_device_event_elapsed(struct gh_device *dev, void *from, void *to,
     return may_fail(error);
 }
 
-gh_status gh_capture_cancel(struct gh_capture *capture, gh_error *error)
+void gh_capture_cancel(struct gh_capture *capture)
 {
     (void)capture;
-    (void)error;
     note("cancel");
     pass_is_open = false;
-    return GH_OK;
 }
 
 bool gh_capture_is_open(const struct gh_capture *capture)
@@ -453,8 +452,9 @@ static bool make_plan(const char *layers)
 static bool begin(const char *layers, gh_overlap_order order,
                   uint64_t warmup_steps)
 {
+    static struct gh_gate gate;
     const struct gh_schedule_options options = { order, warmup_steps,
-                                                 &heard_log };
+                                                 &heard_log, &gate };
 
     n_fallible = fails_at = n_events = n_marks = n_live = n_asked = 0;
     pass_is_open = ranks_can = compares = unlike = traced = false;
