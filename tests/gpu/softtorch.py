@@ -37,6 +37,8 @@ _WAITS = {_aten._local_scalar_dense.default, _aten.nonzero.default,
 # Arguments that are written, which the schema does not say.
 _UNSAID = {_aten.native_batch_norm.default: (3, 4)}
 _WAITED = "CUDA error: operation not permitted when stream is capturing"
+_INVALIDATED = ("CUDA error: operation failed due to a previous error during "
+                "capture")
 _UNKNOWN = "Generator: not in capture mode"
 
 
@@ -153,6 +155,8 @@ class _Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
+        if self.failed:
+            raise RuntimeError(_INVALIDATED)
         if function in _WAITS or _selects(function, args):
             self.fail(_WAITED)
         for value in _leaves((args, kwargs)):
@@ -331,6 +335,8 @@ class _Event:
         self._stream, self._mark = None, 0
 
     def record(self, stream=None) -> None:
+        if _is_capturing() and _Recorder.current.failed:
+            raise RuntimeError(_INVALIDATED)
         self._stream = stream or _On.current
         self._mark = self._stream.mark()
 
@@ -396,8 +402,10 @@ class _Graph:
         self._recorder.take_back()
         for generator, state in zip(self._generators, self._states):
             generator.set_state(state)
-        if self._recorder.failed:
-            raise RuntimeError(_WAITED)
+        if self._recorder.failed:  # torch forgets that it has a pool
+            _soft.destroy(*self._handles)
+            self._handles = None
+            raise RuntimeError(_INVALIDATED)
 
     def raw_cuda_graph(self) -> int:
         return self._handles[0]

@@ -8,8 +8,9 @@ from __future__ import annotations
 import weakref
 
 import pytest
-from models import (BATCH, COUNTS, GRAINS, LENGTH, SEGMENTS, WHOLE, WIDTH,
-                    Block, Model, Run, collect, on_a_gpu, torch)
+import softpool
+from models import (BATCH, COUNTS, GRAINS, HAS_GPU, LENGTH, SEGMENTS, WHOLE,
+                    WIDTH, Block, Model, Run, collect, on_a_gpu, torch)
 
 GRAIN = pytest.mark.parametrize("grain", GRAINS)
 COUNTED = on_a_gpu("nobody counts its memory")
@@ -418,3 +419,65 @@ def test_inputs_are_copied_in_one_launch(runs, grain):
     bytes_each = 4 * BATCH * LENGTH * run.model.embed.embedding_dim
     assert after["copied_bytes"] - before["copied_bytes"] <= \
         2 * passes * bytes_each
+
+
+def held() -> int:
+    """Bytes in the pools of graphs; on a GPU, with the training's."""
+    collect()
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    return torch.cuda.memory_reserved() if HAS_GPU \
+        else softpool.bytes_of_pools()
+
+
+class Waits(Block):
+    """Its forward is no graph, when most of it has run."""
+
+    def forward(self, x):
+        x = super().forward(x)
+        return x * (1.0 if x.sum().item() > 0 else 0.5)
+
+
+class WaitsBack(Block):
+    def forward(self, x):
+        return super().forward(Waiting.apply(x))
+
+
+class Waiting(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * (1.0 if grad.sum().item() > 0 else 0.5)
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_a_recording_that_has_failed_holds_no_memory(runs, grain):
+    """While the training goes on, and in all that come after it."""
+    def train(attached) -> int:
+        run = runs(grain=grain if attached else None, make=Waits)
+        run.steps([1, 2, 1])
+        if attached:
+            assert len(run.attached.stats()["refused"]) == SEGMENTS[grain]
+        run.notes.clear()
+        return held()
+
+    eager = train(False)
+    assert train(True) <= eager
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_a_backward_whose_recording_has_failed_holds_none_after_it(grain):
+    def train() -> int:
+        with Run(grain=grain, make=WaitsBack) as run:
+            run.steps([1, 2, 1])
+            assert run.attached.stats()["refused"]
+        del run
+        return held()
+
+    first = train()
+    assert [train() for _ in range(3)][-1] <= first
+    if not HAS_GPU:
+        assert first == 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from models import COUNTS, GRAINS, Block, Model, on_a_gpu, torch
+from models import COUNTS, GRAINS, WHOLE, Block, Model, on_a_gpu, torch
 
 GRAIN = pytest.mark.parametrize("grain", GRAINS)
 
@@ -142,3 +142,76 @@ def test_microbatches_on_streams_of_their_own(pair, grain, frozen, rate):
             torch.cuda.synchronize()
 
     pair(train, grain=grain, make=lambda: Block(rate), judge=False)
+
+
+class Disturbed(Block):
+    """Another thread waits for the device while it is recorded, as often as
+    torch.cuda.left says, where nobody puts that back."""
+
+    def forward(self, x):
+        x = super().forward(x)
+        if torch.cuda.is_current_stream_capturing() and torch.cuda.left > 0:
+            torch.cuda.left -= 1
+            with pytest.raises(RuntimeError):  # CUDA has ended the capture
+                elsewhere(torch.cuda.synchronize)
+        return x
+
+
+class DisturbedOnItsWay(Disturbed):
+    def forward(self, x):
+        return super().forward(x) * 1.0
+
+
+@pytest.fixture(params=[Disturbed, DisturbedOnItsWay])
+def disturb(request, monkeypatch):
+    """So often."""
+    def go(left):
+        monkeypatch.setattr(torch.cuda, "left", left, raising=False)
+        return request.param
+
+    return go
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_another_thread_waits_during_a_recording(pair, grain, disturb):
+    """It is made once more."""
+    run = pair(lambda run: run.steps(), grain=grain, make=disturb(1))
+    assert torch.cuda.left == 0
+    said = run.attached.explain()
+    assert "another thread's torch.cuda.synchronize()" in said
+    assert "it is recorded once more" in said
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_another_thread_waits_during_every_recording(pair, grain, disturb):
+    pair(lambda run: run.steps(), grain=grain, make=disturb(1 << 20),
+         replays=False, refused="another thread's torch.cuda.synchronize")
+
+
+class DisturbedBack(Block):
+    def forward(self, x):
+        return super().forward(Disturbing.apply(x))
+
+
+class Disturbing(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        if torch.cuda.is_current_stream_capturing() and torch.cuda.left > 0:
+            torch.cuda.left -= 1
+            with pytest.raises(RuntimeError):
+                elsewhere(torch.cuda.synchronize)
+        return grad * 0.5
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+def test_another_thread_waits_during_the_recording_of_a_backward(
+        pair, grain, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "left", 1, raising=False)
+    run = pair(lambda run: run.steps(), grain=grain, make=DisturbedBack,
+               replays=None, refused="another thread's torch.cuda.synchronize",
+               eager=["backward"])
+    assert len(run.attached.stats()["refused"]) == 1

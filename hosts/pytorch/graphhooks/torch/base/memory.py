@@ -228,9 +228,11 @@ class Captures:
     def _mend(self, graph) -> None:
         """A capture that has failed leaves torch's allocator and generators
         in the middle of it.  The allocator is told, and asks the failed graph
-        from time to time whether it captures; its pool takes no more.  A
-        capture that ends well brings the generators back."""
+        from time to time whether it captures; its pool takes no more, and is
+        given up in the graph's place, which would hold its memory for good.
+        A capture that ends well brings the generators back."""
         private.end_allocate_to_pool(self.device, self.pool.handle)
+        private.release_pool(self.device, self.pool.handle)
         _failed.append(graph)
         self._forget(self.pool)
         other = torch.cuda.CUDAGraph()

@@ -21,11 +21,26 @@ _WAITS = ("not permitted when stream is capturing",
           "during CUDA graph capture unless the CPU tensor is pinned")
 
 
+# What they say of work in a capture that something has ended before.
+_ENDED = "failed due to a previous error during capture"
+SPOILT = ("something else has ended the capture: another thread's "
+          "torch.cuda.synchronize() does, and so does a wait for the device "
+          "whose exception the layer has caught")
+
+
+def is_spoilt(failure) -> bool:
+    """Whether a recording has failed by nothing that its own code has
+    raised."""
+    return _ENDED in str(failure)
+
+
 def sentence(segment, failure) -> str:
     """What the modules have raised, and where: in the last of their files."""
     why = str(failure).split("\n", 1)[0]
     if isinstance(failure, Unfit):
         return why
+    if is_spoilt(failure):
+        return SPOILT + ", and has done so twice" * segment.has_failed
     places = [f"{os.path.basename(frame.filename)} line {frame.lineno}"
               for frame in traceback.extract_tb(failure.__traceback__)
               if not frame.filename.startswith(_NOT_THEIRS)]

@@ -19,7 +19,7 @@ from ..grad import contributions
 from ..guard.attributes import refuse_set
 from ..guard.places import lent
 from . import checkpoint
-from .failures import sentence
+from .failures import SPOILT, is_spoilt, sentence
 from .instance import Instance
 
 def why_not(segment, tensors):
@@ -66,13 +66,18 @@ def capture(segment, signature, direction: int, run) -> bool:
     owner = segment.owner
     try:
         outputs = owner.ranks.recorded(run)
+        torch.cuda.Event().record()  # raises, if something has ended it
     except Exception as failure:  # whatever the modules raise
         owner.captures.is_given_up = True
         owner.cancel(None)
-        if isinstance(failure, tree.Passing) and not segment.has_failed \
-                and owner.ranks.tries_again:
+        spoilt = is_spoilt(failure)
+        # Autograd lets go of a graph that it goes back through.
+        if (spoilt or isinstance(failure, tree.Passing)) and direction == 0 \
+                and not segment.has_failed and owner.ranks.tries_again:
             segment.has_failed = True
             owner.count("warmup")
+            if spoilt:
+                owner.say(segment.name, f"{SPOILT}; it is recorded once more")
         else:
             segment.give_up(signature, sentence(segment, failure))
         return False
