@@ -14,7 +14,8 @@ from ..base.tree import Unfit
 @contextlib.contextmanager
 def noted(parameters, weights):
     """Yields a list, for who is to put up the same flags: each as (attributes
-    of a parameter, name).
+    of a parameter, name).  An attribute that is set to what it was, as some
+    do with a `main_grad`, is none.
 
     A flag may be up already, so what counts is that it is set, which types
     are told that are like the weights'."""
@@ -32,6 +33,8 @@ def noted(parameters, weights):
     for parameter, weight in zip(parameters, weights):
         before, now = vars(parameter), vars(weight)
         for name in [n for n in now if (id(weight), n) in found]:
+            if now[name] is not True and now[name] is before.get(name):
+                continue
             if now[name] is not True:
                 raise Unfit(f"its backward sets an attribute of a parameter, "
                             f"{name}, to something else than True, which a "
