@@ -6,7 +6,8 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import pytest
-from models import COUNTS, GRAINS, WHOLE, Block, Model, differing, torch
+from models import (COUNTS, DEVICE, GRAINS, WHOLE, WIDTH, Block, Model,
+                    differing, on_a_gpu, torch)
 
 
 def compiles() -> bool:
@@ -73,6 +74,56 @@ def test_a_compiled_part_of_a_layer_trains_as_ever(pair, grain):
             self.mlp = torch.compile(self.mlp, backend="eager")
 
     pair(lambda r: r.steps(COUNTS[:3]), grain=grain, make=Inner, judge=False)
+
+
+def compilations() -> int:
+    from torch._dynamo.utils import counters
+
+    return counters["stats"]["unique_graphs"]
+
+
+@torch.compile(backend="aot_eager")
+def fused(x, bias, residual):
+    return residual + torch.nn.functional.gelu(x + bias)
+
+
+class Fusing(Block):
+    """A function that torch.compile has made is called in the layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias = torch.nn.Parameter(torch.zeros(WIDTH))
+
+    def forward(self, x):
+        return fused(super().forward(x), self.bias, x)
+
+
+@needs_compile
+@pytest.mark.parametrize("grain", WHOLE)
+def test_a_compiled_function_is_not_compiled_for_a_recording(pair, grain):
+    seen = []
+
+    def train(run):
+        run.steps(COUNTS[:3])
+        seen.append(compilations())
+
+    pair(train, grain=grain, make=Fusing)
+    eager, graphed = seen
+    assert graphed == eager
+
+
+@on_a_gpu("a mode stands in for captures, and below one nothing is compiled")
+@needs_compile
+@pytest.mark.parametrize("grain", WHOLE)
+def test_a_function_that_would_be_compiled_there_refuses_it(pair, grain):
+    """As the recording of a layer under autocast keeps no casts, which is
+    another setting than the one that the function was compiled for."""
+    def train(run):
+        with torch.autocast(DEVICE, torch.bfloat16):
+            run.steps(COUNTS[:3])
+
+    pair(train, grain=grain, make=Fusing, replays=False,
+         refused="torch.compile has not compiled")
 
 
 def before_and_attached(run):

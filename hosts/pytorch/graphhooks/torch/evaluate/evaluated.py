@@ -270,11 +270,5 @@ class Evaluated(Called):
 
 @contextlib.contextmanager
 def _quiet(draws):
-    """Autocast keeps no casts outside of the graph."""
-    cached = torch.is_autocast_cache_enabled()
-    torch.set_autocast_cache_enabled(False)
-    try:
-        with checkpoint.without_states(draws):
-            yield
-    finally:
-        torch.set_autocast_cache_enabled(cached)
+    with recording.apart_from_caches(), checkpoint.without_states(draws):
+        yield

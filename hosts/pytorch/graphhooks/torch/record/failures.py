@@ -16,6 +16,8 @@ from ..base.tree import Unfit
 # Files of torch's and of ours.
 _NOT_THEIRS = (os.path.dirname(torch.__file__) + os.sep,
                str(Path(__file__).parents[2]) + os.sep)
+# What torch says of a function that it would compile in a recording.
+_COMPILES = "'fail_on_recompile'"
 # What CUDA and torch say of a wait for the device in a capture.
 _WAITS = ("not permitted when stream is capturing",
           "during CUDA graph capture unless the CPU tensor is pinned")
@@ -41,6 +43,11 @@ def sentence(segment, failure) -> str:
         return why
     if is_spoilt(failure):
         return SPOILT + ", and has done so twice" * segment.has_failed
+    if _COMPILES in why:
+        return ("torch.compile has not compiled a function of it for a call "
+                "like this, and a graph cannot have the compiler's work in "
+                "it: with autocast, give that cache_enabled=False; else see "
+                "TORCH_LOGS=recompiles")
     places = [f"{os.path.basename(frame.filename)} line {frame.lineno}"
               for frame in traceback.extract_tb(failure.__traceback__)
               if not frame.filename.startswith(_NOT_THEIRS)]

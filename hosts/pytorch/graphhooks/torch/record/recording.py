@@ -9,6 +9,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import contextlib
+import sys
 
 import torch
 
@@ -94,16 +95,30 @@ def capture(segment, signature, direction: int, run) -> bool:
 
 @contextlib.contextmanager
 def undisturbed(draws):
+    """Hooks of saved tensors would be called once and never again; the rest as
+    apart_from_caches()."""
+    with apart_from_caches(), checkpoint.unheard(), \
+            checkpoint.without_states(draws):
+        yield
+
+
+@contextlib.contextmanager
+def apart_from_caches():
     """What autocast has cached outside of a graph goes when its region ends,
-    and the graph would go on reading it; and hooks of saved tensors would be
-    called once and never again."""
-    cached = torch.is_autocast_cache_enabled()
-    torch.set_autocast_cache_enabled(False)
-    try:
-        with checkpoint.unheard(), checkpoint.without_states(draws):
-            yield
-    finally:
-        torch.set_autocast_cache_enabled(cached)
+    and the graph would go on reading it.  Outside of such a region the setting
+    is left alone: functions that torch.compile has made are made anew where it
+    is another, and a compiler at work in a capture leaves other kernels, or
+    draws random numbers, so that a graph with these is refused."""
+    with contextlib.ExitStack() as stack:
+        if any(map(torch.is_autocast_enabled, ("cuda", "cpu"))):
+            stack.callback(torch.set_autocast_cache_enabled,
+                           torch.is_autocast_cache_enabled())
+            torch.set_autocast_cache_enabled(False)
+        # Below a mode that sees every operation it compiles nothing anyway.
+        if "torch._dynamo" in sys.modules and private.dispatch_mode() is None:
+            stack.enter_context(
+                torch.compiler.set_stance("fail_on_recompile"))
+        yield
 
 
 @contextlib.contextmanager
