@@ -8,6 +8,7 @@
 
 #include "driver/driver.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -65,6 +66,7 @@ struct alloc {
     uint64_t number; /* from 1, in the order of allocation */
     struct shadow shadow;
     struct holes holes;
+    bool discarded; /* some of it, ever */
     uint64_t fresh; /* of pinned memory: what it began with, see fresh.c */
     struct labels labels;
     struct flags flags;

@@ -11,9 +11,11 @@
 #include "softcuda/context.h"
 #include "softcuda/costs.h"
 #include "softcuda/engine.h"
+#include "softcuda/event.h"
 #include "softcuda/handle.h"
 #include "softcuda/labels.h"
 #include "softcuda/meet.h"
+#include "softcuda/memory.h"
 #include "softcuda/order.h"
 #include "softcuda/race.h"
 #include "softcuda/ready.h"
@@ -33,6 +35,7 @@ SOFT_API softcuda_calls_fn softcuda_calls;
 SOFT_API softcuda_entry_fn softcuda_entry;
 SOFT_API softcuda_races_fn softcuda_races;
 SOFT_API softcuda_unwritten_fn softcuda_unwritten;
+SOFT_API softcuda_discard_fn softcuda_discard;
 SOFT_API softcuda_label_fn softcuda_label;
 SOFT_API softcuda_others_fn softcuda_others;
 
@@ -237,6 +240,20 @@ uint64_t softcuda_unwritten(uint64_t i, const char **text_p)
     n = unwritten_read_report(i, text_p);
     soft_unlock();
     return n;
+}
+
+int softcuda_discard(const void *address, uint64_t bytes, void *stream,
+                     void *event)
+{
+    CUresult code;
+
+    soft_lock();
+    code = mem_discard(address, (size_t)bytes, stream);
+    if (code == CUDA_SUCCESS && event != NULL) {
+        code = ev_record(event, stream, 0);
+    }
+    soft_unlock();
+    return code;
 }
 
 int softcuda_label(const void *address, uint64_t bytes, const char *name)

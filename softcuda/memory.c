@@ -334,3 +334,24 @@ CUresult mem_set(CUdeviceptr dst, uint32_t value, uint32_t width, size_t count,
     op->own.u.set.width = width;
     return stream_issue(stream, op);
 }
+
+CUresult mem_discard(const void *address, size_t bytes, CUstream handle)
+{
+    CUstream stream;
+    CUresult code = stream_issuable(handle, &stream);
+    struct op *op;
+
+    if (code != CUDA_SUCCESS) {
+        return code;
+    }
+    if (bytes == 0 || alloc_find(address, bytes) == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    op = op_new();
+    op->own.kind = WORK_DISCARD;
+    op->own.ctx = stream->ctx;
+    op->own.u.set.dst = (char *)(uintptr_t)address;
+    op->own.u.set.count = bytes;
+    op->own.u.set.width = 1;
+    return stream_issue(stream, op);
+}

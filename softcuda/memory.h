@@ -31,5 +31,8 @@ CUresult mem_peer_async(CUdeviceptr dst, CUcontext dst_ctx, CUdeviceptr src,
                         CUcontext src_ctx, size_t bytes, CUstream stream);
 CUresult mem_set(CUdeviceptr dst, uint32_t value, uint32_t width, size_t count,
                  CUstream stream);
+/* Nobody needs what the bytes hold: whoever reads them before they are written
+ * again is reported. */
+CUresult mem_discard(const void *address, size_t bytes, CUstream stream);
 
 #endif

@@ -185,6 +185,23 @@ static uint64_t run_set(const struct work *work, struct sink *sink)
     return costs_of_set(bytes) + costs_of_start(sink->op->graph != 0);
 }
 
+/* Counts as a write, so that a read that does not come before it is a race.  New
+ * bytes show a read as a difference, too. */
+static void run_discard(const struct work *work, struct sink *sink)
+{
+    struct alloc *alloc = alloc_find(work->u.set.dst, work->u.set.count);
+
+    touch_range(sink, work->u.set.dst, work->u.set.count, SOFTCUDA_WRITE,
+                false);
+    if (sink->bad || alloc == NULL) {
+        return;
+    }
+    unwritten_discard(alloc, offset_in(alloc, work->u.set.dst),
+                      work->u.set.count);
+    memset(work->u.set.dst, (int)(0xFF ^ (soft.set.seed * 31 & 0xFF)),
+           work->u.set.count);
+}
+
 /* Lets the wait come after whoever wrote the word, and after all that they
  * knew. */
 static void run_await(struct op *op, struct sink *sink)
@@ -247,6 +264,9 @@ bool run_op(struct op *op, uint64_t *cost_ns)
         break;
     case WORK_SET:
         *cost_ns = run_set(work, &sink);
+        break;
+    case WORK_DISCARD:
+        run_discard(work, &sink);
         break;
     case WORK_HOST:
         work->u.host.fn(work->u.host.user);

@@ -114,6 +114,15 @@ typedef int softcuda_label_fn(const void *address, uint64_t bytes,
  * name than that of their place. */
 typedef uint64_t softcuda_others_fn(uint64_t i, const char **text_p);
 
+/* Issues on the stream that nobody needs what these bytes, of one allocation,
+ * hold: until they are written again, whoever reads them is reported as for
+ * memory that nothing has written, or as a race.  It takes no time, and becomes
+ * part of a graph in a capture.  The event, if it is not NULL, is then recorded
+ * on the stream, without a call that could fail or that is counted.  Returns the
+ * driver's code. */
+typedef int softcuda_discard_fn(const void *address, uint64_t bytes,
+                                void *stream, void *event);
+
 /* The virtual clock: nanoseconds until everything issued so far would end. */
 typedef uint64_t softcuda_clock_fn(void);
 
@@ -130,8 +139,8 @@ typedef uint64_t softcuda_calls_fn(const char *entry);
 typedef const char *softcuda_entry_fn(uint32_t i);
 
 /* The symbols: softcuda_count, softcuda_configure, softcuda_races,
- * softcuda_unwritten, softcuda_label, softcuda_others, softcuda_clock,
- * softcuda_costs, softcuda_calls, softcuda_entry. */
+ * softcuda_unwritten, softcuda_discard, softcuda_label, softcuda_others,
+ * softcuda_clock, softcuda_costs, softcuda_calls, softcuda_entry. */
 
 #ifdef __cplusplus
 }

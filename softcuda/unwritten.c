@@ -1,7 +1,8 @@
 /*
  * unwritten.c - which bytes of memory nothing has written yet.
  *
- * Every allocation begins as one hole, and writes fill it.  A copy takes the
+ * Every allocation begins as one hole, and writes fill it.  What is discarded is
+ * a hole again.  A copy takes the
  * holes of its source along, because anyone may copy padding.  Whoever depends
  * on bytes of a hole, such as a kernel that reads them or a copy to the host,
  * has used what was never written.  Holes are kept whether or not they are
@@ -147,6 +148,13 @@ void unwritten_write(struct alloc *alloc, size_t offset, size_t bytes)
     }
 }
 
+void unwritten_discard(struct alloc *alloc, size_t offset, size_t bytes)
+{
+    unwritten_write(alloc, offset, bytes);
+    dig(&alloc->holes, (struct hole){ offset, offset + bytes });
+    alloc->discarded = true;
+}
+
 void unwritten_copy(struct alloc *to, size_t to_offset,
                     const struct alloc *from, size_t from_offset, size_t bytes)
 {
@@ -213,10 +221,11 @@ void unwritten_use(const struct alloc *alloc, size_t offset, size_t bytes,
     labels_show(alloc, part.first, op, whose, sizeof(whose));
     snprintf(text, sizeof(text),
              "%s reads bytes %zu..%zu of %s allocation %llu (%zu bytes)%s, "
-             "which nothing has written",
+             "which nothing has written%s",
              who, part.first, part.end,
              alloc->side == SIDE_DEVICE ? "device" : "pinned",
-             (unsigned long long)alloc->number, alloc->bytes, whose);
+             (unsigned long long)alloc->number, alloc->bytes, whose,
+             alloc->discarded ? " since it was discarded" : "");
     reports_add(&unwritten, "unwritten", text);
 }
 

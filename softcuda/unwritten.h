@@ -17,6 +17,8 @@ struct op;
 void holes_all(struct holes *holes, size_t bytes);
 void holes_clear(struct holes *holes);
 void unwritten_write(struct alloc *alloc, size_t offset, size_t bytes);
+/* Makes the range a hole again. */
+void unwritten_discard(struct alloc *alloc, size_t offset, size_t bytes);
 /* Copies holes: what is unwritten in one is then unwritten in the other. */
 void unwritten_copy(struct alloc *to, size_t to_offset,
                     const struct alloc *from, size_t from_offset, size_t bytes);

@@ -96,6 +96,8 @@ const char *work_name(const struct work *work)
         return copies[work->u.copy.dst_side][work->u.copy.src_side];
     case WORK_SET:
         return "memset";
+    case WORK_DISCARD:
+        return "discard";
     case WORK_HOST:
         return "host function";
     case WORK_AWAIT:

@@ -20,6 +20,7 @@ enum work_kind {
     WORK_KERNEL,
     WORK_COPY,
     WORK_SET,
+    WORK_DISCARD, /* nobody needs what is there any more */
     WORK_HOST,
     WORK_RECORD,
     WORK_AWAIT, /* a stream waits for a word of memory */

@@ -57,6 +57,8 @@ static gh_status load_driver(const char *driver, struct gh_device *dev,
     dev->info.soft = dlsym(dev->drv.library, "softcuda_count") != NULL;
     symbol = dlsym(dev->drv.library, "softcuda_unwritten");
     memcpy(&dev->unwritten, &symbol, sizeof(symbol));
+    symbol = dlsym(dev->drv.library, "softcuda_discard");
+    memcpy(&dev->discard, &symbol, sizeof(symbol));
     return GH_OK;
 }
 

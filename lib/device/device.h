@@ -73,6 +73,12 @@ gh_status gh_device_copy(struct gh_device *dev, void *dst, const void *src,
                          uint64_t bytes, void *stream, gh_error *err);
 gh_status gh_device_zero(struct gh_device *dev, void *address, uint64_t bytes,
                          void *stream, gh_error *err);
+/* Nobody needs what the memory holds, until it is written again: the software
+ * device then reports whoever reads it.  The event, if it is not NULL, has been
+ * recorded on the stream last, and comes after this too.  No other device is
+ * asked to do anything. */
+void gh_device_discard(struct gh_device *dev, void *address, uint64_t bytes,
+                       void *stream, void *event);
 /* Pinned memory of the host, and copies to it and back.  The copies do not
  * wait. */
 gh_status gh_device_host_alloc(struct gh_device *dev, uint64_t bytes,

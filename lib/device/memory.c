@@ -42,6 +42,14 @@ gh_status gh_device_zero(struct gh_device *dev, void *address, uint64_t bytes,
                           ((uintptr_t)address, 0, bytes, stream));
 }
 
+void gh_device_discard(struct gh_device *dev, void *address, uint64_t bytes,
+                       void *stream, void *event)
+{
+    if (dev->discard != NULL && bytes != 0) {
+        (void)dev->discard(address, bytes, stream, event);
+    }
+}
+
 gh_status gh_device_host_alloc(struct gh_device *dev, uint64_t bytes,
                                void **address_p, gh_error *err)
 {

@@ -20,7 +20,8 @@ struct gh_device {
     CUdevice device;
     CUcontext ctx;
     bool retained; /* ctx is the primary one, to be released */
-    softcuda_unwritten_fn *unwritten; /* NULL on a real driver */
+    softcuda_unwritten_fn *unwritten; /* both are NULL on a real driver */
+    softcuda_discard_fn *discard;
 
     void *batch;       /* cuMemcpyBatchAsync; NULL: the driver has none */
     int batch_version; /* the CUDA version of its signature */

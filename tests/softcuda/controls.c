@@ -36,6 +36,7 @@ bool controls_open(int *status_p)
     find("softcuda_configure", &soft.configure);
     find("softcuda_races", &soft.races);
     find("softcuda_unwritten", &soft.unwritten);
+    find("softcuda_discard", &soft.discard);
     find("softcuda_label", &soft.label);
     find("softcuda_others", &soft.others);
     find("softcuda_clock", &soft.clock);

@@ -212,6 +212,71 @@ static void test_overlapping_copies(void)
        unwritten_read(0));
 }
 
+static int discard(CUdeviceptr at, size_t bytes, CUstream stream)
+{
+    return soft.discard((void *)(uintptr_t)at, bytes, stream, NULL);
+}
+
+static void test_what_is_discarded(void)
+{
+    CUgraphExec exec;
+    CUgraph graph;
+    CUevent event;
+    uint8_t found = 7;
+
+    renew();
+    drv.cuMemsetD8Async(first, 7, BYTES, side);
+    is_int(discard(first + 8, 16, side), CUDA_SUCCESS, "memory is discarded");
+    launch_add(side, word(0), first + 4);
+    launch_add(side, word(0), first + 24);
+    reported(0, "what lies around it");
+    launch_add(side, word(0), first + 20);
+    reported(1, "a read of it");
+    ok(says(" reads bytes 20..24 of ") &&
+           says(", which nothing has written since it was discarded"),
+       "with what became of it: %s", unwritten_read(0));
+    drv.cuMemcpyDtoH(&found, first + 8, 1);
+    ok(found != 7, "and it holds something else");
+    drv.cuMemsetD8Async(first + 8, 7, 16, side);
+    configure("SEED=0");
+    launch_add(side, word(0), first + 8);
+    reported(0, "a read of what was written again");
+    launch_add(side, word(0), first);
+    discard(first, BYTES, other);
+    drv.cuCtxSynchronize();
+    is_int(races(), 1, "a discard that does not follow a read is a race");
+    ok(strstr(race(0), "discard on stream ") != NULL, "which names it: %s",
+       race(0));
+
+    renew();
+    drv.cuEventCreate(&event, 0);
+    drv.cuEventRecord(event, side);
+    is_int(soft.discard((void *)(uintptr_t)first, BYTES, side, event),
+           CUDA_SUCCESS, "an event comes after a discard");
+    drv.cuStreamWaitEvent(other, event, 0);
+    drv.cuMemsetD8Async(first, 7, BYTES, other);
+    drv.cuCtxSynchronize();
+    is_int(races(), 0, "and who waits for it may write again");
+    drv.cuEventDestroy(event);
+
+    renew();
+    begin(side);
+    discard(first, 4, side);
+    graph = end_graph(side);
+    drv.cuMemsetD8Async(first, 7, BYTES, side);
+    launch_add(side, word(0), first);
+    drv.cuGraphInstantiateWithFlags(&exec, graph, 0);
+    drv.cuGraphLaunch(exec, side);
+    launch_add(side, word(0), first + 4);
+    reported(0, "a read before the launch of a graph that discards");
+    launch_add(side, word(0), first);
+    reported(1, "a read after it");
+    drv.cuGraphExecDestroy(exec);
+    drv.cuGraphDestroy(graph);
+    is_int(discard(first, BYTES + 1, side), CUDA_ERROR_INVALID_VALUE,
+           "what is no memory cannot be discarded");
+}
+
 static void test_memory_that_comes_back(void)
 {
     renew();
@@ -314,6 +379,7 @@ int main(void)
     test_the_part_that_is_missing();
     test_copies();
     test_overlapping_copies();
+    test_what_is_discarded();
     test_memory_that_comes_back();
     test_reports_begin_at_any_time();
     test_against_a_map_of_bytes();
