@@ -23,6 +23,7 @@ static struct gh_offload_at at_of(const struct gh_capture *c)
                                                      : c->open.stream,
         .forward_only = (c->open.flags & GH_PASS_FORWARD_ONLY) != 0,
         .paused = c->paused != 0,
+        .prepares = gh_open_prepares(&c->open),
     };
 }
 

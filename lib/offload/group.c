@@ -357,6 +357,24 @@ gh_status gh_group_keep_for_graph(struct gh_offload *o, struct gh_instance *i,
                : widen(o, bytes, &i->kept, &i->kept_bytes, err);
 }
 
+gh_status gh_group_refuse_tensors(const struct gh_offload *o,
+                                  const struct gh_instance *i,
+                                  const gh_offload_group *wanted,
+                                  gh_error *err)
+{
+    const struct gh_split split = gh_group_split(o, wanted, i->goes);
+
+    return gh_fail(err, GH_ERR_INVALID,
+                   "gh_offload_load: %s has other tensors than it was saved "
+                   "with: %llu bytes that go and %llu that stay, and %llu and "
+                   "%llu then",
+                   gh_group_name(o, wanted->layer, wanted->module).text,
+                   (unsigned long long)split.goes,
+                   (unsigned long long)split.stays,
+                   (unsigned long long)(i->goes ? i->bytes : 0),
+                   (unsigned long long)i->stays);
+}
+
 static const char *state_text(const struct gh_instance *i)
 {
     switch (i->state) {

@@ -75,6 +75,11 @@ gh_status gh_group_keep_for_graph(struct gh_offload *offload,
  * reported when it ends. */
 void gh_group_say_pool(struct gh_offload *offload, const gh_error *why);
 
+/* The error for a load of other tensors than were saved. */
+gh_status gh_group_refuse_tensors(const struct gh_offload *offload,
+                                  const struct gh_instance *instance,
+                                  const gh_offload_group *wanted,
+                                  gh_error *err);
 /* The error for a call out of turn. */
 gh_status gh_group_refuse(const struct gh_offload *offload,
                           const struct gh_instance *instance, const char *call,

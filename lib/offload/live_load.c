@@ -58,11 +58,6 @@ static gh_status bring_back(struct gh_offload *o, struct gh_instance *i,
                            : status;
 }
 
-static bool is_committed(const struct gh_instance *i)
-{
-    return i->state == GH_INSTANCE_AWAY || i->state == GH_INSTANCE_BACK;
-}
-
 static void lay_out(const struct gh_offload *o, const struct gh_instance *i,
                     gh_offload_group *wanted)
 {
@@ -79,26 +74,14 @@ static gh_status check_tensors(const struct gh_offload *o,
                                const struct gh_instance *i,
                                const gh_offload_group *wanted, gh_error *err)
 {
-    struct gh_split split;
-
     if (gh_instance_is_own(i)) {
         return gh_own_fits(i->own, wanted)
                    ? GH_OK
                    : gh_own_refuse_load(o, i->own, wanted, err);
     }
-    split = gh_group_split(o, wanted, i->goes);
-    if (split.layout == i->layout) {
-        return GH_OK;
-    }
-    return gh_fail(err, GH_ERR_INVALID,
-                   "gh_offload_load: %s has other tensors than it was saved "
-                   "with: %llu bytes that go and %llu that stay, and %llu and "
-                   "%llu then",
-                   gh_group_name(o, wanted->layer, wanted->module).text,
-                   (unsigned long long)split.goes,
-                   (unsigned long long)split.stays,
-                   (unsigned long long)(i->goes ? i->bytes : 0),
-                   (unsigned long long)i->stays);
+    return gh_group_split(o, wanted, i->goes).layout == i->layout
+               ? GH_OK
+               : gh_group_refuse_tensors(o, i, wanted, err);
 }
 
 static gh_status load(struct gh_offload *o, const struct gh_offload_at *at,
@@ -111,7 +94,7 @@ static gh_status load(struct gh_offload *o, const struct gh_offload_at *at,
     if (status != GH_OK) {
         return status;
     }
-    if (!is_committed(i) || i->microbatch != at->microbatch) {
+    if (!gh_instance_is_committed(i) || i->microbatch != at->microbatch) {
         return gh_group_refuse(o, i, "gh_offload_load", err);
     }
     status = check_tensors(o, i, wanted, err);

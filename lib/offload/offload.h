@@ -93,6 +93,7 @@ struct gh_offload_at {
     void *stream;  /* where its work is issued */
     bool forward_only;
     bool paused; /* the host warms up: everything stays */
+    bool prepares; /* it is recorded, and launched by a later pass */
 };
 
 gh_status gh_offload_create(const struct gh_offload_options *options,

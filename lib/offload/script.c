@@ -37,16 +37,35 @@ static gh_status keep_runs(const struct gh_offload *o,
     return GH_OK;
 }
 
+static const char *const calls[] = {
+    [GH_OFFLOAD_SAVE] = "gh_offload_save",
+    [GH_OFFLOAD_COMMIT] = "gh_offload_commit",
+    [GH_OFFLOAD_LOAD] = "gh_offload_load",
+    [GH_OFFLOAD_RELEASE] = "gh_offload_release",
+};
+
+/* Whether this recording or an earlier pass has brought the group to where the
+ * call finds it, as the same call of an eager pass asks.  The launch comes right
+ * after the recording, so that all is as it will be then. */
+static bool is_in_turn(const struct gh_offload_step *step,
+                       const struct gh_offload_at *at)
+{
+    const struct gh_instance *i = step->instance;
+
+    if (step->verb == GH_OFFLOAD_SAVE) {
+        return !gh_instance_is_live(i);
+    }
+    if (step->verb == GH_OFFLOAD_LOAD) {
+        return gh_instance_is_committed(i) && i->microbatch == at->microbatch;
+    }
+    return !step->alone || gh_script_is_begun(i, step->verb, at);
+}
+
 static gh_status check_turn(const struct gh_offload *o,
+                            const struct gh_offload_at *at,
                             const struct gh_offload_script *script,
                             const struct gh_offload_step *step, gh_error *err)
 {
-    static const char *const calls[] = {
-        [GH_OFFLOAD_SAVE] = "gh_offload_save",
-        [GH_OFFLOAD_COMMIT] = "gh_offload_commit",
-        [GH_OFFLOAD_LOAD] = "gh_offload_load",
-        [GH_OFFLOAD_RELEASE] = "gh_offload_release",
-    };
     const struct gh_group *group = step->instance->group;
 
     for (uint32_t s = 0; s < script->n; s++) {
@@ -57,7 +76,10 @@ static gh_status check_turn(const struct gh_offload *o,
                            gh_group_name(o, group->layer, group->module).text);
         }
     }
-    return GH_OK;
+    /* What a pass prepares is launched later. */
+    return at->prepares || is_in_turn(step, at)
+               ? GH_OK
+               : gh_group_refuse(o, step->instance, calls[step->verb], err);
 }
 
 /* One graph cannot use a buffer for two groups: the second would wait for a
@@ -148,7 +170,7 @@ static gh_status record_save(struct gh_offload *o,
                                    &step.instance, err);
     }
     if (status == GH_OK) {
-        status = check_turn(o, script, &step, err);
+        status = check_turn(o, at, script, &step, err);
     }
     if (status != GH_OK) {
         return status;
@@ -262,13 +284,13 @@ static gh_status record_end(struct gh_offload *o,
         gh_group_saved(o, at, layer, module, &step.instance, err);
 
     if (status == GH_OK) {
-        status = check_turn(o, script, &step, err);
+        step.alone = is_alone(script, step.instance,
+                              commits ? GH_OFFLOAD_SAVE : GH_OFFLOAD_LOAD);
+        status = check_turn(o, at, script, &step, err);
     }
     if (status != GH_OK) {
         return status;
     }
-    step.alone = is_alone(script, step.instance,
-                          commits ? GH_OFFLOAD_SAVE : GH_OFFLOAD_LOAD);
     step.layout = step.instance->layout;
     if (commits && step.alone && gh_instance_is_own(step.instance)) {
         return gh_own_refuse_pass(o, step.instance, err);
@@ -305,6 +327,9 @@ static gh_status find_given(struct gh_offload *o,
 
     step->stays = split.stays;
     step->layout = split.layout;
+    if (gh_instance_is_live(i) && split.layout != i->layout) {
+        return gh_group_refuse_tensors(o, i, wanted, err);
+    }
     if (split.stays > i->kept_bytes) {
         const bool smaller = i->recorded && split.stays == i->stays;
 
@@ -347,7 +372,7 @@ static gh_status record_load(struct gh_offload *o,
 
     if (status == GH_OK) {
         step.instance = i;
-        status = check_turn(o, script, &step, err);
+        status = check_turn(o, at, script, &step, err);
     }
     if (status != GH_OK) {
         return status;

@@ -135,4 +135,10 @@ static inline bool gh_instance_is_live(const struct gh_instance *instance)
     return instance->state != GH_INSTANCE_IDLE;
 }
 
+static inline bool gh_instance_is_committed(const struct gh_instance *instance)
+{
+    return instance->state == GH_INSTANCE_AWAY ||
+           instance->state == GH_INSTANCE_BACK;
+}
+
 #endif
