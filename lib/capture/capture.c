@@ -109,6 +109,9 @@ gh_status gh_capture_create(const struct gh_plan *plan, struct gh_device *dev,
     if (options->offload != NULL) {
         status = gh_offload_create(options->offload, plan, dev, &c->memory,
                                    options->log, &c->offload, err);
+        if (status == GH_OK) {
+            c->offload->checks = options->check == GH_CHECKS_BITS;
+        }
         if (status != GH_OK) {
             goto err_borders;
         }

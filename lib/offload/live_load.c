@@ -139,6 +139,7 @@ static gh_status release(struct gh_offload *o, const struct gh_offload_at *at,
         gh_measure_point(o, GH_POINT_RELEASE, i, i->stream);
     }
     if (i->goes) {
+        gh_device_discard(o->dev, i->back->address, i->bytes, at->stream, NULL);
         status = gh_device_event_record(o->dev, i->back->read, at->stream, err);
     }
     if (status == GH_OK) {

@@ -235,6 +235,7 @@ static gh_status end_for_nobody(struct gh_offload *o, struct gh_instance *i,
     gh_status status = GH_OK;
 
     if (i->goes) {
+        gh_device_discard(o->dev, i->out->address, i->bytes, i->stream, NULL);
         status = gh_device_event_record(o->dev, i->out->read, i->stream, err);
     }
     if (status == GH_OK) {

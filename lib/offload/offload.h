@@ -60,6 +60,7 @@ struct gh_offload {
     void *out, *back;             /* the streams of the two ways */
     bool profiled;                /* the first step is over: fates are final */
     bool cut_short;               /* a step that was to be the profile */
+    bool checks;                  /* GRAPHHOOKS_CHECK=bitwise */
     struct gh_instance *newest;   /* in the order of commits */
     struct gh_instance *first_queued, *last_queued;
     bool trains;         /* a pass of this step has a backward */

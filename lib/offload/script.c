@@ -300,6 +300,10 @@ static gh_status record_end(struct gh_offload *o,
         status = gh_own_record_commit(o, at, script, &step, err);
     }
     if (status == GH_OK && step.buffer != NULL) {
+        if (!commits && !o->checks && gh_instance_is_live(step.instance)) {
+            gh_device_discard(o->dev, step.buffer->address,
+                              step.instance->bytes, at->stream, NULL);
+        }
         status = gh_device_event_record_in_graph(
             o->dev, commits ? step.buffer->filled : step.buffer->read,
             at->stream, err);

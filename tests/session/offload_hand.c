@@ -329,6 +329,219 @@ static void test_saves_that_teach_nothing(void)
     }
 }
 
+/* ---- calls out of turn in a recording ------------------------------------------- */
+
+/* A whole flight of a group that is saved as it should be. */
+static void fly(uint32_t value)
+{
+    CUdeviceptr at;
+
+    enter(0, GH_FORWARD, 0, 0, 0);
+    (void)save(value, 0);
+    gh_offload_commit(sv.session, 0, OWN_A, NULL);
+    leave(0, GH_FORWARD, 0, 0, 0);
+    enter(0, GH_BACKWARD, 0, 0, 0);
+    ask(gh_offload_load, 0, OWN_A, GROUP, &at);
+    read_group(at, 0, 0);
+    gh_offload_release(sv.session, 0, OWN_A, NULL);
+    leave(0, GH_BACKWARD, 0, 0, 0);
+}
+
+enum wrong_call {
+    COMMITS_FIRST,
+    LOADS_LESS,
+    LOADS_MORE,
+    RELEASES_FIRST,
+    N_WRONG_CALLS
+};
+
+static gh_status call_wrongly(enum wrong_call wrong)
+{
+    CUdeviceptr at;
+
+    switch (wrong) {
+    case COMMITS_FIRST:
+        return gh_offload_commit(sv.session, 0, OWN_A, &sv.err);
+    case LOADS_LESS:
+        return ask(gh_offload_load, 0, OWN_A, GROUP / 2, &at);
+    case LOADS_MORE:
+        return ask(gh_offload_load, 0, OWN_A, 2 * GROUP, &at);
+    default:
+        return gh_offload_release(sv.session, 0, OWN_A, &sv.err);
+    }
+}
+
+static const struct {
+    const char *what, *said;
+    gh_status status;
+} wrong_calls[N_WRONG_CALLS] = {
+    [COMMITS_FIRST] = { "a commit before its save", "is not saved",
+                        GH_ERR_STATE },
+    [LOADS_LESS] = { "a load of fewer bytes",
+                     "has other tensors than it was saved with",
+                     GH_ERR_INVALID },
+    [LOADS_MORE] = { "a load of more bytes",
+                     "has other tensors than it was saved with",
+                     GH_ERR_INVALID },
+    [RELEASES_FIRST] = { "a release before its load",
+                         "is committed, and not loaded", GH_ERR_STATE },
+};
+
+/* A recording refuses at the call what an eager pass refuses. */
+static void test_wrong_calls_in_a_recording(void)
+{
+    struct saver_options o = stays;
+
+    o.layers = 1;
+    o.environment = silent;
+    for (int goes = 0; goes < 2; goes++) {
+        o.offload.modules = goes ? "own_a" : "core_attn";
+        for (enum wrong_call w = 0; w < N_WRONG_CALLS; w++) {
+            if (!open_with(&o)) {
+                return;
+            }
+            fly(1);
+            gh_iteration_end(sv.session, NULL);
+            if (w != COMMITS_FIRST) {
+                enter(0, GH_FORWARD, 0, 0, 0);
+                (void)save(7, 0);
+                gh_offload_commit(sv.session, 0, OWN_A, NULL);
+                leave(0, GH_FORWARD, 0, 0, 0);
+            }
+            enter(0, w == COMMITS_FIRST ? GH_FORWARD : GH_BACKWARD, 0, 0, 0);
+            is_int(sv.decision.action, GH_ACTION_RECORD, "a pass is recorded");
+            is_status(call_wrongly(w), wrong_calls[w].status, &sv.err,
+                      "%s is refused in a recording", wrong_calls[w].what);
+            ok(strstr(sv.err.text, wrong_calls[w].said) != NULL,
+               "which is said: %s", sv.err.text);
+            gh_layer_cancel(sv.session, NULL);
+            is_int(toy_races(&sv.toy), 0, "without a race");
+            saver_close(&sv);
+        }
+    }
+}
+
+/* ---- memory that is no longer the group's ---------------------------------------- */
+
+enum misuse {
+    NO_MISUSE,
+    READS_SAVED,    /* the backward reads where the forward has written */
+    READS_RELEASED, /* the backward reads what it has released */
+    WRITES_LATE,    /* the forward writes what it has committed */
+    N_MISUSES
+};
+
+static const char *const misuses[] = {
+    "a host as it should be", "a read of the address that save gave",
+    "a read of what was released", "a write after the commit"
+};
+
+#define GONE_LAYERS 8
+static CUdeviceptr saved_at[GONE_LAYERS];
+
+static CUdeviceptr ask_of(gh_status (*call)(gh_session *, gh_offload_group *,
+                                            gh_error *),
+                          uint32_t layer)
+{
+    CUdeviceptr at = 0;
+
+    if (ask(call, layer, OWN_A, GROUP, &at) != GH_OK) {
+        ok(false, "a group is saved or loaded: %s", sv.err.text);
+    }
+    return at;
+}
+
+static void forward_of(uint32_t layer, enum misuse misuse)
+{
+    CUdeviceptr at;
+
+    enter(layer, GH_FORWARD, 0, 0, 0);
+    if (sv.decision.action != GH_ACTION_REPLAYED) {
+        at = saved_at[layer] = ask_of(gh_offload_save, layer);
+        if (misuse != WRITES_LATE) {
+            sv.toy.drv.cuMemsetD32Async(at, 5, GROUP / 4, sv.decision.stream);
+        }
+        gh_offload_commit(sv.session, layer, OWN_A, NULL);
+        if (misuse == WRITES_LATE) {
+            sv.toy.drv.cuMemsetD32Async(at, 5, GROUP / 4, sv.decision.stream);
+        }
+    }
+    leave(layer, GH_FORWARD, 0, 0, 0);
+}
+
+static void read_there(CUdeviceptr at, CUstream stream)
+{
+    toy_add(&sv.toy, sv.memory, at, at, GROUP / 4, stream);
+}
+
+static void backward_of(uint32_t layer, enum misuse misuse)
+{
+    CUdeviceptr at;
+
+    enter(layer, GH_BACKWARD, 0, 0, 0);
+    if (sv.decision.action != GH_ACTION_REPLAYED) {
+        at = ask_of(gh_offload_load, layer);
+        if (misuse != READS_RELEASED) {
+            read_there(misuse == READS_SAVED ? saved_at[layer] : at,
+                       sv.decision.stream);
+        }
+        gh_offload_release(sv.session, layer, OWN_A, NULL);
+        if (misuse == READS_RELEASED) {
+            read_there(at, sv.decision.stream);
+        }
+    }
+    leave(layer, GH_BACKWARD, 0, 0, 0);
+}
+
+/* Steps in which the groups go; true: the device has reported something. */
+static bool is_reported(enum misuse misuse, uint32_t first, uint32_t steps)
+{
+    const char *text = NULL;
+    uint64_t n;
+
+    for (uint32_t s = 0; s < steps; s++) {
+        const enum misuse now = s >= first ? misuse : NO_MISUSE;
+
+        for (uint32_t l = 0; l < GONE_LAYERS; l++) {
+            forward_of(l, now);
+        }
+        for (uint32_t l = GONE_LAYERS; l-- > 0;) {
+            backward_of(l, now);
+        }
+        gh_iteration_end(sv.session, NULL);
+    }
+    sv.toy.drv.cuCtxSynchronize();
+    n = toy_unwritten(&sv.toy, &text) + toy_races(&sv.toy);
+    return n != 0;
+}
+
+static void test_memory_that_is_gone(void)
+{
+    struct saver_options o = stays;
+
+    o.layers = GONE_LAYERS;
+    o.environment = silent;
+    o.offload.modules = "own_a";
+    for (enum misuse misuse = 0; misuse < N_MISUSES; misuse++) {
+        for (uint32_t first = 0; first < 2; first++) {
+            if (!open_with(&o)) {
+                return;
+            }
+            sv.toy.drv.cuMemsetD32Async(sv.memory, 0, 1024,
+                                        sv.toy.streams[0]);
+            ok(is_reported(misuse, first, 4) == (misuse != NO_MISUSE),
+               "%s is %s by the software device, %s", misuses[misuse],
+               misuse != NO_MISUSE ? "reported" : "not reported",
+               first == 0 ? "eager" : "recorded");
+            ok(saver_moved(&sv).groups_offloaded > 2 &&
+                   saver_stats(&sv).replays > 0,
+               "%u of the groups go, and passes are replayed",
+               saver_moved(&sv).groups_offloaded);
+            saver_close(&sv);
+        }
+    }
+}
+
 /* Bytes of a negative number, and options of one. */
 static void test_negative_sizes(void)
 {
@@ -556,6 +769,8 @@ int main(void)
     test_last_reader_of_an_evaluation();
     test_load_before_commit();
     test_saves_that_teach_nothing();
+    test_wrong_calls_in_a_recording();
+    test_memory_that_is_gone();
     test_negative_sizes();
     test_flush_in_a_pass();
     end_early(silent, "part");
