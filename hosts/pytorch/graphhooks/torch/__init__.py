@@ -37,6 +37,7 @@ A folder reads those after it, and none before it:
       site.py           what stands in for a module's forward
       chain.py          several modules that are one launch
       replay.py         a node of autograd's graph
+      verify.py         whether replays give what the modules give
     record/             how passes become graphs
       owner.py          who has a session, and makes its calls
       planned.py        passes, in the structs of C
@@ -45,6 +46,7 @@ A folder reads those after it, and none before it:
       forwards.py       a forward does
       backwards.py      a backward does
       failures.py       why one has failed, and what to do about it
+      apart.py          a pass beside another, on copies of what it could write
       flights.py        the order of recordings, as their memory demands
       pools.py          what banks leave in memory, and when that is let go
       checkpoint.py     modules that run once more on the way back

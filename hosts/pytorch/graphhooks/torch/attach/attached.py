@@ -33,6 +33,7 @@ from ..shapes import banks
 from ..shapes.packed import Nothing as NothingPacked, Packed, rooms
 from ..step.segment import Segment
 from ..step.site import be_opaque
+from ..step.verify import Verify, asked as asked_verify, without_bitwise
 from . import checks, sessions, stack, versions
 from .optimizers import Optimizers
 from .uses import Uses
@@ -53,6 +54,7 @@ class Attached(Owner):
         super().__init__(Notices(), [])
         checks.check_options(options, gradients, group)
         generators = checks.generators_of(generators)
+        verify = Verify(self, asked_verify(options))
         words = asked(options)
         packed = None if packed is None else rooms(packed)
         self.options = options = banks.with_most(options)
@@ -68,6 +70,7 @@ class Attached(Owner):
         self._graphs = bool(graphs)
         self.uses = Uses(model, gradients)
         self.segments: list = []
+        self.verify = verify
         self.flights = Flights(self.segments)
         self.banks = self.ranks.banks(self)
         self.pools = Pools(self)
@@ -94,7 +97,7 @@ class Attached(Owner):
         weakref.finalize(self, self.notices.flush)
 
     def _open(self, model, options, words, evaluates, packed) -> None:
-        environment = {k: v for k, v in os.environ.items()
+        environment = {k: v for k, v in without_bitwise(os.environ).items()
                        if k != "GRAPHHOOKS_OFFLOAD"}  # which asked() has read
         if words:
             options = {**options, "offload": ",".join(NAMES),
@@ -223,6 +226,7 @@ class Attached(Owner):
         self.passes.clear()
         for segment in self.segments:
             segment.seen = -1
+        self.verify.step()
         self.offload.step()
         self.captures.step()
         self.flights.end_step()
@@ -253,6 +257,7 @@ class Attached(Owner):
         stats["banks"] = self.banks.stats()
         stats.update(self.offload.stats())
         stats.update(self.evaluation.stats())
+        stats.update(self.verify.stats())
         return stats
 
     def explain(self) -> str:
@@ -271,6 +276,7 @@ class Attached(Owner):
         lines += self.offload.lines()
         lines += self.packed.lines()
         lines += self.evaluation.lines()
+        lines += self.verify.lines()
         lines += sorted(self.notices.lines())
         return "\n".join(lines) + "\n"
 

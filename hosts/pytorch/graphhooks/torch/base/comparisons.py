@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import torch
 
+from . import private
+
 _MANY = 1024  # answers that wait, of a loop that never comes to read them
+_AT_ONCE = 64 << 20  # bytes of tensors that are compared by one launch
 
 
 class Comparisons:
@@ -37,3 +40,57 @@ class Comparisons:
         for differ, (_, tell) in zip(answers.tolist(), waiting):
             if differ:
                 tell()
+
+
+def first_difference(pairs) -> int | None:
+    """The first pair of tensors, or of None, that are not the same bits: a
+    NaN is itself, and zeros have a sign.  Waits for the device once."""
+    unlike = len(pairs)  # the first of which that is known at once
+    answers, batch, nbytes = [], [], 0
+    for i, (one, other) in enumerate(pairs):
+        if one is None and other is None:
+            continue
+        if not are_alike(one, other):
+            unlike = i
+            break
+        if one is other or not one.numel():
+            continue
+        batch.append((i, _bits(one), _bits(other)))
+        nbytes += batch[-1][1].numel()
+        if nbytes >= _AT_ONCE:
+            answers += _compare(batch)
+            batch, nbytes = [], 0
+    answers += _compare(batch)
+    if answers:
+        where, flags = zip(*answers)
+        on = flags[0].device
+        flags = torch.stack([flag.to(on, non_blocking=True)
+                             for flag in flags]).tolist()
+        unlike = min([unlike] + [i for i, flag in zip(where, flags) if flag])
+    return unlike if unlike < len(pairs) else None
+
+
+def are_alike(one, other) -> bool:
+    """Whether nothing but the numbers can be other ones."""
+    return one is not None and other is not None and (
+        one.shape, one.dtype, one.device, one.layout) == (
+        other.shape, other.dtype, other.device, other.layout) \
+        and one.layout == torch.strided
+
+
+def _bits(tensor):
+    return tensor.detach().resolve_neg().contiguous().reshape(-1).view(
+        torch.uint8)
+
+
+def _compare(batch) -> list:
+    """Of each which it is, and a tensor that is not 0 if they differ."""
+    found: list = []
+    by_device: dict = {}
+    for i, one, other in batch:
+        by_device.setdefault(one.device, []).append((i, one, other))
+    for of in by_device.values():
+        where, ours, theirs = map(list, zip(*of))
+        found += zip(where, private.foreach_max(
+            private.foreach_sub(ours, theirs)))
+    return found

@@ -30,6 +30,7 @@ import torch
 from ...services import Said
 from . import private
 
+_MARGIN = 64  # of a device's memory one part is left alone
 _failed: list = []  # graphs that torch goes on asking
 
 
@@ -84,6 +85,21 @@ def versioned():
     at the end."""
     with torch.inference_mode(False), torch.no_grad():
         yield
+
+
+def allocated(device: int) -> int:
+    """Bytes of tensors, in all pools."""
+    return torch.cuda.memory_allocated(device)
+
+
+def spare(device: int) -> int:
+    """Bytes that nobody has had so far, and that the most which tensors have
+    taken at once does not need; less a margin for what does not fit
+    between others."""
+    free, total = torch.cuda.mem_get_info(device)
+    more = torch.cuda.max_memory_allocated(device) \
+        - torch.cuda.memory_reserved(device)
+    return free - max(more, 0) - total // _MARGIN
 
 
 class Pool:

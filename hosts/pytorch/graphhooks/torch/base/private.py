@@ -88,6 +88,8 @@ try:
     # One launch for many tensors.
     foreach_copy = torch._foreach_copy_
     foreach_add = torch._foreach_add_
+    foreach_sub = torch._foreach_sub
+    foreach_max = torch._foreach_max
 
     # Backwards of attention whose seed may be on the device.
     attention_backward = \

@@ -177,6 +177,24 @@ def form(value, place):
     return _Form(type(value), [form(p, place) for p in parts])
 
 
+def are_equal(shape, other) -> bool:
+    """Of two forms, whether they are filled to the same."""
+    kind = type(shape)
+    if kind is not type(other):
+        return False
+    if kind is Place:
+        return (shape.source, shape.index) == (other.source, other.index)
+    if kind is not _Form:
+        return shape == other if kind not in _SIGNED \
+            else str(shape) == str(other)
+    if shape.kind is not other.kind or len(shape.parts) != len(other.parts):
+        return False
+    if isinstance(shape.parts, dict):
+        return _names(shape.parts) == _names(other.parts) and all(
+            are_equal(p, other.parts[n]) for n, p in shape.parts.items())
+    return all(map(are_equal, shape.parts, other.parts))
+
+
 class _Form:
     __slots__ = ("kind", "parts")
 

@@ -34,7 +34,7 @@ SLOT = 0  # of the session's one, and of the training whose pools it takes
 NO_BANK = -1  # of the training's
 # Of steps of a training, which a pass is none of, or of nothing here.
 _NOT_ITS = ("WARMUP_STEPS", "MAX_SLOTS", "FREEZE", "TRACE", "CHECK",
-            "CHECK_EVERY", "OFFLOAD")
+            "CHECK_EVERY", "OFFLOAD", "VERIFY")
 
 
 def asked(wanted, graphs: bool, ranks) -> bool:

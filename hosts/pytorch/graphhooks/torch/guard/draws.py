@@ -74,3 +74,18 @@ class HostNumbers:
     def put_back(self) -> None:
         for each, before in self._states:
             _put_state(each, before)
+
+    def now(self) -> "HostNumbers":
+        """Of the same that draw."""
+        other = object.__new__(type(self))
+        other._states = [(each, _state(each)) for each, _ in self._states]
+        return other
+
+    def are_same(self, other: "HostNumbers") -> bool:
+        return all(_bits(mine) == _bits(theirs) for (_, mine), (_, theirs)
+                   in zip(self._states, other._states))
+
+
+def all_numbers(graphs, own=()) -> HostNumbers:
+    """Those that graphs draw from, too."""
+    return HostNumbers((), (*graphs, *own))

@@ -137,7 +137,7 @@ def _capture(segment, instance, microbatch: int, grads, found: Backward):
     return found
 
 
-def _take_grads(segment, instance: Instance, grads, keep=True):
+def take_grads(segment, instance: Instance, grads, keep=True):
     """Runs autograd's backward; what it finds for inputs, for parameters, and
     for inputs once more.  Reentrant checkpointing runs the modules in it.
     Where it may, autograd lets go on its way, and gradients come to lie there;
@@ -236,7 +236,7 @@ def _differentiate(segment, instance, grads, found, places):
         with _strided(parameters, instance), \
                 _unchanged(segment, instance), \
                 flags.noted(parameters.all, instance.leaves) as marks:
-            of_inputs, of_parameters, again = _take_grads(
+            of_inputs, of_parameters, again = take_grads(
                 segment, instance, grads,
                 keep=not instance.may_spend)
     finally:
@@ -295,20 +295,15 @@ def _unchanged(segment, instance: Instance):
         raise
 
 
-def _eagerly(segment, instance: Instance, microbatch: int, grads):
-    """The forward was a graph, the backward is not: it reads what the
-    forward has left at its own addresses, or has read there."""
+@contextlib.contextmanager
+def eager_pass(segment, instance: Instance, microbatch: int, grads):
+    """A backward, as the library is told of it."""
     owner = segment.owner
-    parameters = segment.parameters
     owner.pause()
     try:
         segment.enter(1, grads, microbatch, instance.flight[0])
         try:
-            if segment.has_spent(instance):
-                _run_again(segment, instance)
-            with flags.carried(parameters.all, instance.leaves), OnTheHost():
-                of_inputs, of_parameters, again = _take_grads(
-                    segment, instance, grads)
+            yield
         except BaseException:
             owner.cancel(None)
             raise
@@ -316,6 +311,18 @@ def _eagerly(segment, instance: Instance, microbatch: int, grads):
     finally:
         owner.resume()
     owner.count("backward")
+
+
+def _eagerly(segment, instance: Instance, microbatch: int, grads):
+    """The forward was a graph, the backward is not: it reads what the
+    forward has left at its own addresses, or has read there."""
+    parameters = segment.parameters
+    with eager_pass(segment, instance, microbatch, grads):
+        if segment.has_spent(instance):
+            _run_again(segment, instance)
+        with flags.carried(parameters.all, instance.leaves), OnTheHost():
+            of_inputs, of_parameters, again = take_grads(
+                segment, instance, grads)
     add_eagerly(parameters.own, [of_parameters[p] for p in parameters.own])
     return (*of_inputs, *(of_parameters[p] for p in parameters.returned),
             *(None for _ in parameters.sample), *again)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import torch
 
-from ..base import private, tree
+from ..base import memory, private, tree
 from ..grad import contributions
 from ..guard.attributes import Attributes, refuse_set
 from ..guard.draws import HostNumbers
@@ -55,6 +55,7 @@ def record(segment, signature, tensors, args, kwargs) -> Instance | None:
     instance.constant = [i for i, o in enumerate(instance.live)
                          if not o.requires_grad]
     segment.instances[signature.bank.number, instance.slot] = instance
+    owner.verify.note_recorded(segment, instance)
     owner.banks.note_recorded(signature, instance)
     return instance
 
@@ -80,8 +81,11 @@ def _run(segment, instance: Instance, attributes, settings, tensors, args,
     args, kwargs = tree.fill(instance.call, (instance.inputs,))
     before = contents(args, kwargs)
     versions = [*map(private.version, instance.inputs)]
+    kept = memory.allocated(segment.owner.device)
     results = play(segment, instance, args, kwargs,
                    segment.owner.offload.recording)
+    instance.kept = memory.allocated(segment.owner.device) - kept \
+        + sum(group.nbytes for group in instance.groups)
     if versions != [*map(private.version, instance.inputs)]:
         raise tree.Unfit("it changes in place what it is given")
     instance.numbers.refuse_draws("it")

@@ -6,6 +6,9 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 
+NEVER = 1 << 62  # in replays
+
+
 class Instance:
     """A segment in one slot: what its graphs read and write."""
 
@@ -13,7 +16,8 @@ class Instance:
                  "before", "numbers", "leaves", "live", "spoiled", "spent",
                  "outputs", "shape", "constant", "uses", "unused", "again",
                  "wanted", "layouts", "alone", "backward", "node", "attributes",
-                 "groups", "signature", "pool", "may_spend")
+                 "groups", "signature", "pool", "may_spend", "left", "looks",
+                 "apart", "kept")
 
     def __init__(self, signature=None):
         self.signature = signature  # of its calls, in its bank
@@ -44,6 +48,10 @@ class Instance:
         self.node = None  # autograd's, for a forward without its backward
         self.attributes = ()  # tensors that the graph may read
         self.groups = []  # that are offloaded, until the backward is recorded
+        self.left = NEVER  # replays until one is verified
+        self.looks = 0  # how many were
+        self.apart = None  # the pass beside the replay at hand
+        self.kept = 0  # bytes that a forward keeps for its backward
 
 
 class Backward:

@@ -33,6 +33,7 @@ class Chain:
         self.signature = None  # whose calls are watched, or played
         self._watched: list | None = None  # calls of the pass at hand
         self._playing = None  # results, by position
+        self._instance = None  # whose they are
         self._shapes: list = []  # their forms
         self._position = 0  # of the module that has returned last
         self._tensors: list = []  # what the first was given
@@ -68,7 +69,7 @@ class Chain:
             self._unfinished += 1
             if self._unfinished == _PATIENCE:
                 self.signature.broken = f"{others[-1].name} is not called"
-        self._watched = self._playing = None
+        self._watched = self._playing = self._instance = None
         self._tensors = self._before = self._versions = self._results = []
         self._given = self._found = self._numbers = []
         self._modes = ()
@@ -339,6 +340,7 @@ class Chain:
         """The graph has run; the first module returns."""
         self.idle = False
         self.signature = instance.signature
+        self._instance = instance
         sources = outputs, tensors
         self._shapes = instance.shape
         self._playing = [tree.fill(shape, sources) for shape in self._shapes]
@@ -371,6 +373,9 @@ class Chain:
                         "buffers were changed, frozen or lent, or random "
                         "numbers drawn on the way, and the graph has run "
                         "already: granularity layer allows that")
+        if self._instance.apart is not None:
+            self.segment.owner.verify.follow(self.segment, self._instance,
+                                             site, args, kwargs, self._before)
         result = self._hold(site.position)
         if site.position == len(self._playing) - 1:
             self.stop()

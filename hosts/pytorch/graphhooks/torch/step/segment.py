@@ -56,6 +56,7 @@ class Segment(WayBack):
         self.replayed = False  # the last call was, or will have been
         self.evaluated = None  # what it is without gradients, if anything
         self.is_heard = False  # it is refused for as long as it has hooks
+        self.due = False  # one of its next replays may be verified
 
     def attach(self) -> None:
         why = self.left_alone()
@@ -235,6 +236,7 @@ class Segment(WayBack):
         instance = None
         if owner.evaluation.was_here:
             owner.evaluation.leave()
+        before = owner.verify.before(self) if self.due else None
         action = self.enter(0, tensors, microbatch, bank.number)
         if action == _REPLAYED:
             instance = self.instances[bank.number, self.decision.slot]
@@ -251,6 +253,11 @@ class Segment(WayBack):
             return self.chain.watch(signature, site, tensors, args, kwargs)
         self.replayed = True
         owner.flights.ran(instance, microbatch)
+        instance.apart = None
+        instance.left -= 1
+        if instance.left <= 1 and owner.verify.look(self, instance, before,
+                                                    site, args, kwargs):
+            return site.run(*args, **kwargs)
         outputs = replay(self, instance, microbatch, tensors)
         if type(outputs) is not tuple:
             outputs = (outputs,)

@@ -1,0 +1,389 @@
+"""Whether replays give what the modules give: some of them are run eagerly
+too, on the same inputs, and all that comes out is compared to the bit.
+
+A graph repeats what it was recorded with.  The guard looks at what modules
+read from elsewhere and may miss some of it; here the numbers themselves are
+looked at, so nothing that changes them stays unseen, though not in the first
+pass.  A segment that differs is eager from then on, and so is the pass that
+has shown it.
+
+    forward   what the pass begins with is kept, the graph runs, and then the
+              modules do, apart (record/apart.py).  If the same comes out, what
+              the graph has left counts; else what the modules have given is
+              put in its place
+    backward  the gradients are found apart first, as the graph writes where
+              they are added up; then the graph runs
+    chunk     each module runs in its own call, as what it reads may be set
+              between two of them
+
+Who is not looked at pays for a counter that is compared.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+
+import torch
+
+from ...errors import Error
+from ..base import memory, tree
+from ..base.comparisons import first_difference
+from ..base.notices import NOTE
+from ..base.private import at_end_of_pass
+from ..guard.draws import all_numbers
+from ..record import backwards
+from ..record.apart import Apart, Before
+from ..record.instance import NEVER
+
+MODES = ("off", "auto", "always")
+# Replays from one look at an instance to the next.
+_DISTANCES = (1, 8, 64, 512, 1000)
+_AT_ONCE = 2  # looks that come whatever the others have cost
+_SHARE = 0.01  # of the time since the attach that the others may take
+_LATER = 64  # replays until it is asked again whether there is time, or room
+_REPEATS = 2  # times that eager has to give the same before a graph is accused
+
+
+def asked(options: dict) -> str:
+    """Takes the options that ask for it, as the variables do."""
+    mode = _word("verify", options.pop("verify", None), MODES)
+    if _is_bitwise(options):
+        options.pop("check", None)
+        if mode in (None, "always"):
+            return "always"
+        raise Error(f"check is bitwise, which is verify=always with torch, "
+                    f"and verify is {mode}: leave one of them out")
+    return mode or "off"
+
+
+def _is_bitwise(options) -> bool:
+    return (os.environ.get("GRAPHHOOKS_CHECK")
+            or options.get("check")) == "bitwise"
+
+
+def _word(name: str, given, words):
+    variable = f"GRAPHHOOKS_{name.upper()}"
+    told = os.environ.get(variable)
+    value, label = (told, variable) if told else (given, name)
+    if value is None:
+        return None
+    if value is False:
+        value = "off"
+    if value not in words:
+        raise Error(f"{label} is {value!r}; it is {', '.join(words[:-1])} or "
+                    f"{words[-1]}")
+    return value
+
+
+def without_bitwise(environment: dict) -> dict:
+    """For the library, which would run passes twice by itself."""
+    return {k: v for k, v in environment.items()
+            if k != "GRAPHHOOKS_VERIFY"
+            and (k, v) != ("GRAPHHOOKS_CHECK", "bitwise")}
+
+
+class Verify:
+    """That of an attach."""
+
+    def __init__(self, owner, mode: str):
+        self.owner = owner
+        self.mode = mode
+        self.counts = {"forwards": 0, "backwards": 0, "no_memory": 0,
+                       "cannot_tell": 0}
+        self.differences: dict = {}  # what was another, by segment
+        self.failures: dict = {}  # why one is not looked at any more
+        self._held: list = []  # instances with a pass beside them
+        self._alarmed_at = -2  # the step of the last difference
+        self._is_untold = False  # one, as calls that are eager say nothing
+        self._since = time.perf_counter()
+        self._spent = 0.0  # seconds
+        self._events: list = []  # of what is not counted yet
+
+    # ---- which replays --------------------------------------------------
+
+    def note_recorded(self, segment, instance) -> None:
+        """The pass that records counts as one."""
+        if self.mode != "off" and segment.name not in self.failures:
+            instance.left = 2
+
+    def before(self, segment) -> Before | None:
+        """What the next pass begins with, if it may be one to look at."""
+        if self.mode == "auto" and not self._is_alarmed() \
+                and any(i.apart is not None for i in self._held):
+            return None  # one at a time has its activations twice
+        try:
+            return Before(segment, segment.settings)
+        except Exception as failure:  # out of memory
+            self._fail(segment, failure)
+        return None
+
+    def look(self, segment, instance, before, site, args, kwargs) -> bool:
+        """After a replay of a first module whose turn comes, or is next;
+        whether the modules are to run, as if there had been none."""
+        if instance.left == 1:
+            segment.due = True
+        elif before is not None and self._has_time(segment, instance) \
+                and self._has_room(segment, instance):
+            self._next(segment, instance)
+            return self._forward(segment, instance, before, site, args,
+                                 kwargs)
+        return False
+
+    def _next(self, segment, instance) -> None:
+        instance.left = 1 if self.mode == "always" else \
+            _DISTANCES[min(instance.looks, len(_DISTANCES) - 1)]
+        instance.looks += 1
+        self._recount(segment)
+
+    def _later(self, segment, instance) -> None:
+        instance.left = _LATER
+        self._recount(segment)
+
+    @staticmethod
+    def _recount(segment) -> None:
+        segment.due = any(i.left <= 1 for i in segment.instances.values())
+
+    def _is_alarmed(self) -> bool:
+        return self.owner.steps - self._alarmed_at <= 1
+
+    def _has_time(self, segment, instance) -> bool:
+        if self.mode == "always" or instance.looks < _AT_ONCE:
+            return True
+        for start, end in self._events:
+            end.synchronize()
+            self._spent += start.elapsed_time(end) / 1000
+        self._events.clear()
+        if self._spent <= _SHARE * (time.perf_counter() - self._since):
+            return True
+        self._later(segment, instance)
+        return False
+
+    def _has_room(self, segment, instance) -> bool:
+        """Of what it keeps, and its gradients, and the sums of them."""
+        needed = instance.kept + 3 * sum(p.nbytes for p
+                                         in segment.parameters.all)
+        if needed + needed // 2 <= memory.spare(self.owner.device):
+            return True
+        self.counts["no_memory"] += 1
+        self.owner.notices.add(
+            NOTE, segment.name, "its replays are not verified for now, as "
+            "the device has too little free memory to run it twice")
+        self._later(segment, instance)
+        return False
+
+    def step(self) -> None:
+        """A backward that has not come by then does not come."""
+        for instance in self._held:
+            instance.apart = None
+        self._held.clear()
+
+    @contextlib.contextmanager
+    def _timed(self):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        try:
+            yield
+        finally:
+            end.record()
+            self._events.append((start, end))
+
+    # ---- forward --------------------------------------------------------
+
+    def _forward(self, segment, instance, before, site, args, kwargs) -> bool:
+        with self._timed():
+            try:
+                apart = Apart(segment, instance, before)
+                apart.left_off = all_numbers(
+                    self.owner.captures.generators,
+                    segment.settings.generators)
+                instance.apart = apart
+                self._held.append(instance)
+                return self._module(segment, instance, site, args, kwargs, ())
+            except Exception as failure:  # the modules' own, or no memory
+                self._fail(segment, failure, instance)
+        return False
+
+    def follow(self, segment, instance, site, args, kwargs, before) -> None:
+        """The call of the next module of a chunk."""
+        with self._timed():
+            try:
+                self._module(segment, instance, site, args, kwargs, before)
+            except Exception as failure:
+                self._fail(segment, failure, instance)
+
+    def _module(self, segment, instance, site, args, kwargs, before) -> bool:
+        apart = instance.apart
+        since = len(apart.live or ())
+        is_last = site is segment.sites[-1]
+        apart.run(site, args, kwargs, before)
+        fits = tree.are_equal(apart.shape[site.position],
+                              instance.shape[site.position])
+        if not apart.counts:
+            what = self._what_differs(apart, instance, since, is_last) \
+                if fits else "the form of its result"
+            if what is None:
+                self.counts["forwards"] += is_last
+                return False
+            if fits and not self._repeats(apart, since):
+                self._cannot_tell(instance)
+                return False
+            of = f" of {site.name}" if len(segment.sites) > 1 else ""
+            self._accuse(segment, "forward", what + of)
+        if not fits or not apart.put_outputs(instance.outputs, since):
+            instance.apart = None
+            if site.position == 0:
+                apart.beginning.put_back()
+                return True
+            return False
+        apart.counts = True
+        if is_last:
+            apart.put_buffers()
+            if not apart.drawn.are_same(apart.left_off):
+                apart.drawn.put_back()
+        return False
+
+    @staticmethod
+    def _what_differs(apart, instance, since: int, is_last: bool):
+        live = apart.live[since:]
+        outputs = instance.outputs[since:since + len(live)]
+        pairs = [(f"output {i}", output, one) for i, (output, one)
+                 in enumerate(zip(outputs, live), since)]
+        if is_last:
+            pairs += apart.pairs_of_buffers()
+        first = first_difference([pair for _, *pair in pairs])
+        if first is not None:
+            return pairs[first][0]
+        constant = {i for i, one in enumerate(live, since)
+                    if not one.requires_grad}
+        if constant != {i for i in instance.constant
+                        if since <= i < since + len(live)}:
+            return "which outputs have a gradient"
+        if is_last and not apart.drawn.are_same(apart.left_off):
+            return "how many random numbers it draws"
+        return None
+
+    @staticmethod
+    def _repeats(apart, since: int) -> bool:
+        """Whether the module gives the same each time."""
+        for _ in range(_REPEATS):
+            other = apart.repeat()
+            mine = [*apart.live[since:], *apart.copies]
+            if len(other) != len(mine) or first_difference(
+                    [*zip(mine, other)]) is not None:
+                return False
+        return True
+
+    # ---- backward -------------------------------------------------------
+
+    def backward(self, segment, instance, microbatch: int, grads):
+        """Of an instance with a pass beside it."""
+        apart, instance.apart = instance.apart, None
+        self.owner.writes.order()  # what is in .grad is read
+        with self._timed():
+            results = self._in_its_place(segment, apart, microbatch, grads) \
+                if apart.counts else self._beside(segment, instance, apart,
+                                                  microbatch, grads)
+        if self._is_untold:  # of all segments in one line
+            self._is_untold = False
+            at_end_of_pass(self.owner.notices.flush)
+        return results
+
+    def _beside(self, segment, instance, apart, microbatch: int, grads):
+        try:
+            apart.differentiate(grads)
+        except Exception as failure:
+            self._fail(segment, failure)
+            return segment.run_back(instance, microbatch, grads)
+        results = segment.run_back(instance, microbatch, grads)
+        try:
+            return self._settle(segment, apart, grads, results)
+        except Exception as failure:
+            self._fail(segment, failure)
+        return results
+
+    @staticmethod
+    def _in_its_place(segment, apart, microbatch: int, grads):
+        """The forward has counted instead of the graph's."""
+        with backwards.eager_pass(segment, apart, microbatch,
+                                  [g for g in grads if g is not None]):
+            count = len(apart.inputs) + len(segment.parameters.behind) \
+                + len(apart.again)
+            apart.differentiate(grads)
+        return apart.put_gradients(count)
+
+    def _settle(self, segment, apart, grads, results):
+        pairs = apart.pairs(results)
+        first = first_difference([pair for _, *pair in pairs])
+        if first is None:
+            self.counts["backwards"] += 1
+            return results
+        one, *others = (apart.once_more() for _ in range(1 + _REPEATS))
+        for other in (one, *others):
+            other.differentiate(grads, alone=True)
+        mine = [pair[2] for pair in one.pairs(results)]
+        for other in others:
+            theirs = [pair[2] for pair in other.pairs(results)]
+            if len(mine) != len(theirs) or first_difference(
+                    [*zip(mine, theirs)]) is not None:
+                self._cannot_tell()
+                return results
+        self._accuse(segment, "backward", pairs[first][0])
+        return apart.put_gradients(len(results))
+
+    # ---- what comes of it -----------------------------------------------
+
+    def _cannot_tell(self, instance=None) -> None:
+        self.counts["cannot_tell"] += 1
+        if instance is not None:
+            instance.apart = None
+
+    def _accuse(self, segment, which: str, what: str) -> None:
+        """All are looked at again: they may read the same, and one that comes
+        after this one finds its input elsewhere."""
+        self.differences[segment.name] = f"{which}: {what}"
+        segment.refuse(f"in a replay of its {which}, {what} was another than "
+                       "eagerly on the same inputs: it reads something of "
+                       "which the graph has what was there when it was "
+                       "recorded; give it what changes as an argument, or "
+                       "keep it in a buffer, and attach again")
+        self._is_untold = True
+        self._alarmed_at = self.owner.steps
+        for other in self.owner.segments:
+            for instance in other.instances.values():
+                if instance.left <= max(_LATER, *_DISTANCES):
+                    instance.left, instance.looks = 1, 0
+            self._recount(other)
+
+    def _fail(self, segment, failure, instance=None) -> None:
+        """It is not looked at any more."""
+        if instance is not None:
+            instance.apart = None
+        why = f"{type(failure).__name__}: " \
+            f"{str(failure).partition(chr(10))[0]}"
+        self.failures[segment.name] = why
+        self.owner.notices.add(NOTE, segment.name, "its replays are not "
+                               "verified any more, as running it beside one "
+                               f"has raised {why}")
+        for one in segment.instances.values():
+            one.left = NEVER
+        self._recount(segment)
+
+    def stats(self) -> dict:
+        return {"verify": {"mode": self.mode, **self.counts,
+                           "differences": dict(self.differences),
+                           "failures": dict(self.failures)}}
+
+    def lines(self) -> list:
+        """For explain()."""
+        if self.mode == "off":
+            return []
+        return [f"verify={self.mode}: {self.counts['forwards']} forwards and "
+                f"{self.counts['backwards']} backwards were run eagerly too, "
+                f"{len(self.differences)} segments differed, "
+                f"{self.counts['cannot_tell']} times eager differed from "
+                f"itself, {self.counts['no_memory']} times there was too "
+                "little memory"]

@@ -1,0 +1,483 @@
+"""Replays are run eagerly too from time to time, and all bits compared: who
+differs is found and eager from then on, and who does not is left alone.
+
+What layers read outside of themselves is in silent_cases.py; here nobody but
+verify looks for it.  A longer look for false alarms, which takes hours:
+
+    TEST_SEEDS=0:1000 python3 -m pytest tests/gpu/test_verify.py -k any_kind
+
+and all other tests with every replay verified:
+
+    GRAPHHOOKS_VERIFY=always python3 -m pytest tests/gpu
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+
+import graphhooks
+import pytest
+import silent_cases
+from graphhooks import Error
+from graphhooks.torch.base import memory
+from graphhooks.torch.guard.settings import Settings
+from graphhooks.torch.step import verify
+from models import BATCH, GRAINS, LENGTH, WHOLE, WIDTH, Block, Model, Normed, \
+    Run, differing, nn, same, torch
+
+STEPS = silent_cases.CHANGES_AT + 4
+
+
+@pytest.fixture
+def blind(monkeypatch):
+    """The guard finds nothing that has changed."""
+    monkeypatch.setattr(Settings, "are_kept", lambda _: True)
+    monkeypatch.setattr(Settings, "refuse_unfit", lambda _: None)
+
+
+@pytest.fixture(autouse=True)
+def nobody_says_otherwise(monkeypatch):
+    monkeypatch.delenv("GRAPHHOOKS_VERIFY", raising=False)
+
+
+def found(run) -> dict:
+    return run.attached.stats()["verify"]
+
+
+# ---- what is found ---------------------------------------------------------
+
+
+def trained(case, **options):
+    torch.manual_seed(5)
+    model = silent_cases.stack(case)
+    attached = graphhooks.attach(model, **options) if options else None
+    try:
+        state = silent_cases.train(model, case.change, STEPS)
+        return state, attached and attached.stats()
+    finally:
+        if attached is not None:
+            attached.detach()
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("name", silent_cases.CASES)
+def test_what_a_layer_reads_elsewhere_is_found(blind, name, grain):
+    """In the first pass that would use a value of long ago."""
+    case = silent_cases.CASES[name]
+    eager, _ = trained(case)
+    graphed, stats = trained(case, verify="always", **GRAINS[grain])
+    assert all(map(same, itertools.chain(*eager), itertools.chain(*graphed)))
+    alone = stats["refused"].keys() - stats["verify"]["differences"].keys()
+    assert stats["verify"]["failures"] == {}
+    assert stats["verify"]["differences"] or alone \
+        or stats["eager_calls"].keys() - {"warmup"}
+
+
+class Scaled(Block):
+    scale = 1.0
+
+    def forward(self, x):
+        return super().forward(x) * type(self).scale
+
+
+def make(**names):
+    """A layer of a class of its own."""
+    return type("Own", (Scaled,), names)
+
+
+def changing(kind, at: int, count: int = 6, microbatches: int = 1):
+    def train(run):
+        kind.scale = 1.0
+        for step in range(count):
+            kind.scale = 1.0 + (step >= at)
+            run.step(microbatches)
+    return train
+
+
+def test_the_first_two_replays_are_looked_at(blind, runs):
+    kind = make()
+    run = runs(grain="layer", make=kind, verify="auto", max_slots=1)
+    changing(kind, 2)(run)  # the step of the first replay
+    assert found(run)["differences"].keys() == {"layers.0", "layers.1",
+                                                "layers.2"}
+    assert found(run)["forwards"] == 0
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("how", [{}, {"in_flight": 2}, {"sums": True}])
+def test_numbers_are_eagers_from_then_on(blind, pair, grain, how):
+    kind = make()
+
+    def train(run):
+        for step in range(6):
+            kind.scale = 1.0 + (step >= 3)
+            run.zero()
+            if "sums" in how:
+                sum(run.loss() for _ in range(3)).backward()
+            else:
+                run.backward(4, **how)
+            run.optimizer.step()
+
+    run = pair(train, grain=grain, make=kind, verify="always",
+               refused="in a replay of its forward", eager=None)
+    assert run.attached.stats()["eager_calls"]["backward"] > 0
+    assert found(run)["cannot_tell"] == 0
+
+
+def test_it_is_said_once_with_what_differs(blind, runs, caplog):
+    kind = make()
+    with caplog.at_level(logging.WARNING, "graphhooks"):
+        changing(kind, 3)(runs(grain="layer", make=kind, verify="always"))
+    text, = [r.getMessage() for r in caplog.records]
+    assert text.startswith("3 layers (layers.0 to layers.2) run eagerly from "
+                           "now on: in a replay of its forward, output 0 was "
+                           "another than eagerly on the same inputs")
+
+
+class Grows(torch.autograd.Function):
+    scale = 1.0
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * Grows.scale
+
+
+class GrowsBack(Block):
+    def forward(self, x):
+        return super().forward(Grows.apply(x))
+
+
+class GrowsInside(Block):
+    def forward(self, x):
+        x = x + self.attn(self.norm1(x))
+        return x + Grows.apply(self.mlp(self.norm2(x)))
+
+
+@pytest.mark.parametrize("make, what", [
+    (GrowsBack, "the gradient of input 0"),
+    (GrowsInside, "the gradient of input 0")])
+@pytest.mark.parametrize("count, zero", [(1, True), (3, True), (3, False)])
+def test_a_backward_that_differs(blind, pair, make, what, count, zero):
+    def train(run):
+        for step in range(6):
+            Grows.scale = 1.0 + (step >= 3)
+            run.step(count, set_to_none=zero)
+
+    run = pair(train, make=make, verify="always",
+               refused="in a replay of its backward")
+    assert set(found(run)["differences"].values()) == {f"backward: {what}"}
+
+
+class Shapes(Scaled):
+    def forward(self, x):
+        x = Block.forward(self, x)
+        return x if type(self).scale == 1.0 else (x * 2, x)
+
+
+class Unpacks(Model):
+    def run_layers(self, x):
+        for layer in self.layers:
+            x = layer(x)
+            x = x[0] if isinstance(x, tuple) else x
+        return x
+
+
+def test_another_form_of_a_result(blind, pair):
+    kind = type("Own", (Shapes,), {})
+    run = pair(changing(kind, 3), make=kind, model=Unpacks, verify="always",
+               refused="the form of its result")
+    assert found(run)["differences"]
+
+
+class Counts(Scaled):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x):
+        self.count.add_(type(self).scale)
+        return Block.forward(self, x)
+
+
+class Draws(Scaled):
+    def forward(self, x):
+        x = Block.forward(self, x)
+        if type(self).scale != 1.0:
+            torch.rand(3, device=x.device)
+        return x
+
+
+@pytest.mark.parametrize("base, what", [
+    (Counts, "the buffer count"), (Draws, "how many random numbers")])
+def test_what_a_layer_leaves_besides(blind, pair, base, what):
+    kind = type("Own", (base,), {})
+    run = pair(changing(kind, 3, microbatches=2), make=kind, verify="always",
+               refused=what, eager=["backward"])
+    assert len(found(run)["differences"]) == 3
+
+
+# ---- what is left alone ----------------------------------------------------
+
+
+
+
+@pytest.mark.parametrize("grain", WHOLE)
+@pytest.mark.parametrize("options", [
+    {}, {"gradients": "autograd"}, {"offload": True, "offload_min_bytes": 1},
+    {"max_slots": 1}])
+def test_nothing_is_found_where_nothing_is(pair, grain, options):
+    def train(run):
+        run.steps(in_flight=2)
+        run.steps([2, 1], set_to_none=False)
+
+    run = pair(train, grain=grain, make=lambda: Normed(0.1, 0.1),
+               verify="always", eager=None, **options)
+    assert found(run)["differences"] == found(run)["failures"] == {}
+    assert found(run)["cannot_tell"] == 0
+    assert found(run)["forwards"] >= 9 and found(run)["backwards"] >= 9
+
+
+class Mains(Block):
+    """Adds to a buffer by itself, and leaves a gradient that is none."""
+
+    def __init__(self):
+        super().__init__()
+        self.last = nn.Parameter(torch.ones(WIDTH))
+        self.last.main_grad = torch.zeros(WIDTH)
+
+    def forward(self, x):
+        return AddsMain.apply(super().forward(x), self.last)
+
+
+class AddsMain(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        ctx.main = weight.main_grad
+        ctx.weight = weight
+        return x * weight
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        ctx.main.add_((grad * x).flatten(0, 1).sum(0))
+        ctx.weight.grad_added_to_main_grad = True
+        return grad * weight, torch.full_like(weight, next(NUMBERS))
+
+
+NUMBERS = itertools.count()
+
+
+def test_a_main_grad_is_compared_and_what_is_beside_it_is_not(runs):
+    left = []
+    for options in {}, {"grain": "layer", "verify": "always"}:
+        run = runs(make=Mains, **options)
+        for _ in range(4):
+            run.zero()
+            run.backward(3)
+            left.append([layer.last.main_grad.clone()
+                         for layer in run.model.layers])
+            for layer in run.model.layers:
+                layer.last.grad = None
+            run.optimizer.step()
+    assert found(run)["differences"] == found(run)["failures"] == {}
+    assert found(run)["backwards"] > 0
+    assert all(map(same, itertools.chain(*left[:4]),
+                   itertools.chain(*left[4:])))
+
+
+class Noisy(Scaled):
+    """As a sum that comes in any order."""
+
+    runs = itertools.count()
+
+    def forward(self, x):
+        return Block.forward(self, x) + type(self).scale * next(Noisy.runs)
+
+
+class Varies(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * next(Noisy.runs)
+
+
+class NoisyBack(Block):
+    def forward(self, x):
+        return super().forward(Varies.apply(x))
+
+
+@pytest.mark.parametrize("make", [Noisy, NoisyBack])
+@pytest.mark.parametrize("grain", WHOLE)
+def test_eager_that_differs_from_itself_tells_nothing(blind, runs, make,
+                                                      grain):
+    run = runs(grain=grain, make=make, verify="always").steps([2, 2, 2])
+    assert found(run)["differences"] == {}
+    assert found(run)["cannot_tell"] > 0
+    assert run.attached.stats()["refused"] == {}
+
+
+class Fragile(Scaled):
+    def forward(self, x):
+        x = Block.forward(self, x)
+        if type(self).scale != 1.0:
+            raise ValueError("it does not run twice")
+        return x
+
+
+def test_a_layer_that_cannot_run_twice_is_not_looked_at(blind, runs, caplog):
+    kind = type("Own", (Fragile,), {})
+    left = []
+    for options in {}, {"grain": "layer", "verify": "always"}:
+        run = runs(make=lambda: kind(0.1), **options)
+        for step in range(5):
+            kind.scale = 1.0 + (step == 3 and run.attached is not None)
+            run.step(2)
+        kind.scale = 1.0
+        left.append(run.state())
+    assert differing(*left) == []
+    assert len(found(run)["failures"]) == 3
+    assert found(run)["differences"] == {}
+    assert "verified any more, as running it beside one has raised " \
+        "ValueError: it does not run twice" in run.attached.explain()
+
+
+
+
+# ---- when ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["off", None])
+def test_off_looks_at_nothing(runs, how):
+    options = {} if how is None else {"verify": how}
+    run = runs(grain="layer", **options).steps([1] * 4)
+    assert found(run)["mode"] == "off"
+    assert found(run)["forwards"] == 0
+    assert "verify" not in run.attached.explain()
+
+
+def test_auto_looks_at_growing_distances(runs, monkeypatch):
+    monkeypatch.setattr(verify, "_SHARE", 1000)
+    run = runs(grain="chunk", verify="auto", max_slots=1)
+    seen = []
+    for step in range(80):
+        before = found(run)["forwards"]
+        run.step(1)
+        if found(run)["forwards"] > before:
+            seen.append(step)
+    assert seen == [2, 3, 11, 75]
+
+
+def test_auto_takes_one_percent_of_the_time(runs, monkeypatch):
+    """The stand-in's events say that each look takes as long."""
+    now = itertools.count()
+    monkeypatch.setattr(verify.time, "perf_counter", lambda: 0.0)
+    run = runs(grain="chunk", verify="auto", max_slots=1)
+    run.steps([1] * 80)
+    assert found(run)["forwards"] == 2
+    monkeypatch.setattr(verify.time, "perf_counter", lambda: 1e9)
+    run.steps([1] * 70)
+    assert found(run)["forwards"] == 3
+    assert next(now) == 0
+
+
+def test_auto_has_the_activations_of_one_segment_twice(runs):
+    run = runs(grain="layer", verify="auto", max_slots=1)
+    most = []
+
+    def count(*_):
+        most.append(sum(i.apart is not None for s in run.attached.segments
+                        for i in s.instances.values()))
+
+    run.model.head.register_forward_hook(count)
+    run.steps([1] * 8)
+    assert max(most) == 1
+    assert found(run)["forwards"] == 6  # two of each layer
+
+
+def test_it_waits_for_memory_and_says_so_once(runs, monkeypatch, caplog):
+    monkeypatch.setattr(memory, "spare", lambda _: 1 << 10)
+    with caplog.at_level(logging.WARNING, "graphhooks"):
+        run = runs(grain="layer", verify="auto", max_slots=1)
+        run.steps([1] * 8)
+        assert found(run)["no_memory"] == 3
+        assert found(run)["forwards"] == 0
+        monkeypatch.setattr(memory, "spare", lambda _: 1 << 40)
+        run.steps([1] * 70)
+    assert found(run)["forwards"] > 0
+    said = [r.getMessage() for r in caplog.records]
+    assert len([s for s in said if "too little free memory" in s]) == 1
+
+
+def test_a_loss_that_is_forgotten_is_let_go(runs):
+    run = runs(grain="layer", verify="always", max_slots=2).steps([1] * 3)
+    run.zero()
+    run.loss()  # and no backward
+    run.backward(1)
+    run.optimizer.step()
+    run.step(1)
+    run.attached.step()
+    assert all(i.apart is None for s in run.attached.segments
+               for i in s.instances.values())
+    assert found(run)["differences"] == {}
+
+
+# ---- how it is asked for ---------------------------------------------------
+
+
+def test_a_variable_and_the_check_ask_for_it(runs, monkeypatch):
+    monkeypatch.setenv("GRAPHHOOKS_VERIFY", "always")
+    assert found(runs(grain="layer", verify="off"))["mode"] == "always"
+    monkeypatch.delenv("GRAPHHOOKS_VERIFY")
+    assert found(runs(grain="layer", check="bitwise"))["mode"] == "always"
+    monkeypatch.setenv("GRAPHHOOKS_CHECK", "bitwise")
+    run = runs(grain="layer").steps([1] * 4)
+    assert found(run)["mode"] == "always"
+    assert found(run)["forwards"] > 0
+
+
+@pytest.mark.parametrize("options, why", [
+    ({"verify": "sometimes"}, "verify is 'sometimes'; it is off, auto or "),
+    ({"verify": "auto", "check": "bitwise"}, "verify is auto: leave one")])
+def test_words_that_are_wrong(options, why):
+    run = Run()
+    run.grain = "layer"
+    with pytest.raises(Error, match=why):
+        run.attach(**options)
+
+
+# ---- trainings at random ---------------------------------------------------
+
+SEEDS = os.environ.get("TEST_SEEDS", "100:108")
+
+
+@pytest.mark.parametrize("seed", range(*map(int, SEEDS.split(":"))))
+def test_a_training_of_any_kind_raises_no_alarm(pair, seed):
+    from test_any_training import Plan, Training
+
+    plan = Plan(seed)
+    print(plan)
+
+    def before(run):
+        run.optimizer = plan.optimizer(run.model.parameters())
+
+    def train(run):
+        training = Training(plan, run)
+        for step in plan.steps:
+            training.step(step)
+
+    run = pair(train, grain=plan.grain, make=plan.make, model=plan.model,
+               before=before, judge=False, verify="always", **plan.options)
+    assert found(run)["differences"] == found(run)["failures"] == {}
+    assert found(run)["cannot_tell"] == 0
