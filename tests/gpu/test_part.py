@@ -5,9 +5,10 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import graphhooks
 import pytest
-from models import (COUNTS, LAYERS, WHOLE, WIDTH, Attention, Block, Mlp, Model,
-                    nn)
+from models import (COUNTS, LAYERS, WHOLE, WIDTH, WORDS, Attention, Block,
+                    Mlp, Model, differing, nn, torch)
 
 from graphhooks import Error
 
@@ -123,3 +124,68 @@ def test_layers_of_several_kinds(pair, grain, kinds):
 def test_a_graph_of_several_layers_has_whole_ones(runs, scope, kinds, cut):
     with pytest.raises(Error, match=f"layers.{cut}: a part of a layer"):
         runs(grain="chunk", model=stack(kinds), scope=scope).steps()
+
+
+# ---- an engine's own segments ----------------------------------------------
+
+
+class Engine(nn.Module):
+    """Its layers are no modules that it calls: it calls what stands in for
+    the part that is to be captured, and does the rest itself."""
+
+    def __init__(self, make) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(WORDS, WIDTH)
+        self.blocks = nn.ModuleList(make() for _ in range(LAYERS))
+        self.head = nn.Linear(WIDTH, WORDS)
+        self.calls = [self.attention_of(b) for b in self.blocks]
+
+    @staticmethod
+    def attention_of(block):
+        def run(x):
+            return x + block.attn(block.norm1(x))
+
+        return run
+
+    def forward(self, tokens):
+        x = self.embedding(tokens)
+        for block, call in zip(self.blocks, self.calls):
+            x = call(x)
+            x = x + block.mlp(block.norm2(x))
+        return self.head(x)
+
+
+def test_an_engine_calls_segments_of_its_own(runs):
+    one, two = runs(model=Engine), runs(model=Engine)
+    one.steps(COUNTS)
+    engine = two.model
+    engine.calls = [
+        graphhooks.segment(call, [b.norm1, b.attn], f"block {i} attention")
+        for i, (call, b) in enumerate(zip(engine.calls, engine.blocks))]
+    two.attached = graphhooks.attach(engine, engine.calls)
+    torch.manual_seed(8)
+    two.steps(COUNTS)
+    stats = two.attached.stats()
+    assert differing(one.state(), two.state()) == []
+    assert stats["refused"] == {} and stats["replays"] > 0
+    assert "block 1 attention" in two.attached.explain()
+
+
+def test_what_a_segment_uses_has_to_be_named(runs):
+    run = runs(model=Engine)
+    engine = run.model
+    engine.calls = [graphhooks.segment(call) for call in engine.calls]
+    run.attached = graphhooks.attach(engine, engine.calls)
+    run.steps(COUNTS[:3])
+    refused = run.attached.stats()["refused"]
+    assert len(refused) == LAYERS
+    assert all("a trained tensor" in why for why in refused.values())
+
+
+@pytest.mark.parametrize("run, modules, why", [
+    (3, (), "run is 3; segment takes a function"),
+    (print, [3], "modules has 3; segment takes those"),
+])
+def test_something_else_than_a_segment(run, modules, why):
+    with pytest.raises(graphhooks.Error, match=why):
+        graphhooks.segment(run, modules)

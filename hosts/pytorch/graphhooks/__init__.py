@@ -53,4 +53,23 @@ def attach(model, layers=None, *, parts=None, generators=(),
                         gradients=gradients, **options)
 
 
-__all__ = ["Error", "Model", "Segment", "Session", "__version__", "attach"]
+def segment(run, modules=(), name=""):
+    """Makes of a function a module that ``attach`` takes for a layer.
+
+    For an engine whose graphs are of something else than the forward of a
+    module, such as a part of a layer: it calls the segment in the place of
+    ``run``, with the same arguments, and ``attach(model, [segment, ...])``
+    captures that.
+    ``run``: takes and returns tensors, and what holds them.  It is called
+    eagerly, to record, and not for a replay.
+    ``modules``: those whose parameters and buffers ``run`` uses.  A tensor
+    that is trained and in none of these is refused at the recording.
+    ``name``: what the log calls it.
+    """
+    from .torch.attach.body import segment as make
+
+    return make(run, modules, name)
+
+
+__all__ = ["Error", "Model", "Segment", "Session", "__version__", "attach",
+           "segment"]

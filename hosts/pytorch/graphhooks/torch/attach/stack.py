@@ -13,6 +13,7 @@ from torch.nn.parameter import is_lazy
 from ...errors import Error
 from ...model import Model
 from ..base import private
+from .body import Body
 
 # What modules of these parts are commonly called.
 _USUAL = {
@@ -54,11 +55,16 @@ def find(model: torch.nn.Module, layers, parts) -> list[Layer]:
     if not modules:
         raise Error("there is no layer to attach to")
     names = {id(m): n for n, m in named.items()}
-    found = [Layer(names.get(id(m), f"layer {i}"), m, _parts(parts))
+    found = [Layer(_name(m, names) or f"layer {i}", m, _parts(parts))
              for i, m in enumerate(modules)]
     if parts:
         _check_parts(found, parts)
     return found
+
+
+def _name(module, names: dict) -> str | None:
+    return module.name if isinstance(module, Body) and module.name \
+        else names.get(id(module))
 
 
 def _choose(named, layers) -> list:

@@ -1,0 +1,42 @@
+"""Work of an engine's own that attach() takes for a layer.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import torch
+
+from ...errors import Error
+
+
+class Body(torch.nn.Module):
+    """A module whose forward is `run`.
+
+    Its submodules are those that `run` uses, so that parameters and buffers
+    are found as in any layer.  What `run` is bound to is no submodule: an
+    engine's layer may have more than the part that `run` calls."""
+
+    def __init__(self, run, modules, name: str):
+        super().__init__()
+        self.used = torch.nn.ModuleList(modules)
+        self.name = name
+        # Past Module.__setattr__, which would register a module.
+        self.__dict__["run"] = run
+
+    def forward(self, *args, **kwargs):
+        return self.run(*args, **kwargs)
+
+
+def segment(run, modules=(), name: str = "") -> Body:
+    """As graphhooks.segment."""
+    if not callable(run):
+        raise Error(f"run is {run!r}; segment takes a function, which is "
+                    "called with what the segment is called with")
+    modules = [modules] if isinstance(modules, torch.nn.Module) \
+        else list(modules)
+    for module in modules:
+        if not isinstance(module, torch.nn.Module):
+            raise Error(f"modules has {module!r}; segment takes those "
+                        "torch.nn.Modules whose parameters run uses")
+    return Body(run, modules, name)
