@@ -72,7 +72,7 @@ trap 'exit 1' HUP INT TERM
 mkdir -p "$stage/graphhooks/lib/graphhooks"
 cp "$here/pyproject.toml" "$here/README.md" "$stage"
 cp "$here"/graphhooks/*.py "$stage/graphhooks"
-(cd "$here" && find graphhooks/torch -name "*.py") | while read -r file; do
+(cd "$here" && find graphhooks/*/ -name "*.py") | while read -r file; do
     mkdir -p "$stage/$(dirname "$file")"
     cp "$here/$file" "$stage/$file"
 done

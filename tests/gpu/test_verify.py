@@ -26,8 +26,8 @@ from graphhooks import Error
 from graphhooks.torch.base import memory
 from graphhooks.torch.guard.settings import Settings
 from graphhooks.torch.step import verify
-from models import BATCH, GRAINS, LENGTH, WHOLE, WIDTH, Block, Model, Normed, \
-    Run, differing, nn, same, torch
+from models import BATCH, DEVICE, GRAINS, LENGTH, WHOLE, WIDTH, Block, Model, \
+    Normed, Run, differing, nn, same, torch
 
 STEPS = silent_cases.CHANGES_AT + 4
 
@@ -251,7 +251,7 @@ class Mains(Block):
     def __init__(self):
         super().__init__()
         self.last = nn.Parameter(torch.ones(WIDTH))
-        self.last.main_grad = torch.zeros(WIDTH)
+        self.last.main_grad = torch.zeros(WIDTH, device=DEVICE)
 
     def forward(self, x):
         return AddsMain.apply(super().forward(x), self.last)

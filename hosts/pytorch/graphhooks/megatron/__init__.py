@@ -1,0 +1,19 @@
+"""graphhooks.megatron: Megatron-Core's layers as CUDA graphs, by its own seam.
+
+A folder of its own, and the only place that knows Megatron's names:
+
+    attach.py      attach(): chunks of a model, their graphs and how these end
+    seam.py        a layer's place for a graph: what is called there, and what
+                   a schedule leaves in a layer between two calls
+    scope.py       which part of a layer is captured, in Megatron's words
+    fp8.py         state of Transformer Engine outside of layers
+    random.py      generators of random numbers that layers draw from
+    hooks.py       hooks of its DistributedDataParallel on covered modules
+    names.py       what is used of Megatron's, looked for at the attach
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from .attach import Attached, attach
+
+__all__ = ["Attached", "attach"]

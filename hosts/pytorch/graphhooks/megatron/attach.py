@@ -1,0 +1,170 @@
+"""Chunks of a Megatron model, their graphs and how these end.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import torch
+
+from ..errors import Error
+from ..torch import attach as attach_torch
+from . import names as megatron_names
+from .fp8 import Quantization
+from .hooks import ParameterHooks
+from .random import generators_of
+from .scope import Settings
+from .seam import Seam
+
+
+def attach(model_chunks, config=None, scope=None, **options):
+    """Captures the layers of a Megatron model by Megatron's own seam.
+
+    ``model_chunks``: a model, or the list of chunks that a pipeline stage has,
+    wrapped as Megatron wraps them (DistributedDataParallel, Float16Module).
+    ``config``: its TransformerConfig; that of the first chunk by default.
+    ``scope``: Megatron's words, "attn,moe_router"; by default
+    ``config.cuda_graph_modules``.  Empty: whole layers.
+    ``options``: as graphhooks.attach; each chunk has a session of its own.
+
+    Call it when the model is wrapped, before the first step; it does what
+    Megatron's TECudaGraphHelper would.  Returns an ``Attached``.  Raises
+    ``Error``; the model is then as it was.
+    """
+    names = megatron_names.load()
+    chunks = _chunks(model_chunks)
+    config = config if config is not None else chunks[0].config
+    return Attached(names, chunks, config, scope, options)
+
+
+def _chunks(given) -> list:
+    chunks = list(given) if isinstance(given, (list, tuple)) else [given]
+    for chunk in chunks:
+        if not isinstance(chunk, torch.nn.Module):
+            raise Error(f"model_chunks has {chunk!r}; it takes Megatron's "
+                        "models, one or a list of chunks")
+    if not chunks:
+        raise Error("model_chunks is empty: there is no layer to attach to")
+    return chunks
+
+
+class Attached:
+    """Graphs of a model's chunks; ``detach`` gives its layers back."""
+
+    def __init__(self, names, chunks, config, scope, options):
+        self._settings = Settings(names, chunks, config, scope)
+        self._seams: list = []
+        self._hooks: list = []
+        self.chunks: list = []  # of graphhooks.attach, one for each
+        self._quantization = Quantization(config) if config.fp8 else None
+        try:
+            for i, chunk in enumerate(chunks):
+                self._attach(names, config, chunk, i if len(chunks) > 1
+                             else None, options)
+            if not self.chunks:
+                words = ",".join(w.name for w in self._settings.words)
+                raise Error("no layer of this stage has what the scope "
+                            f"{words or 'of whole layers'} names")
+        except BaseException:
+            self._take_back()
+            raise
+
+    def _attach(self, names, config, chunk, number, options) -> None:
+        seams = []
+        for name, layer in layers_of(names, chunk):
+            if not names._layer_is_graphable(layer, config):
+                continue
+            if layer.cuda_graphs:
+                raise Error(f"{name} has graphs already: detach those first, "
+                            "or leave Megatron's TECudaGraphHelper out")
+            seams.append(Seam(names, layer, _named(number, name),
+                              self._quantization))
+            self._seams.append(seams[-1])
+        if not seams:
+            return
+        self._hooks.append(ParameterHooks(chunk, seams))
+        options = {"generators": generators_of(names), **options}
+        self.chunks.append(attach_torch(
+            chunk, [seam.body for seam in seams], **options))
+
+    def stats(self) -> dict:
+        """As graphhooks.attach, of all chunks together; ``chunks`` has those
+        of each."""
+        each = [attached.stats() for attached in self.chunks]
+        total: dict = {}
+        for stats in each:
+            for key, value in stats.items():
+                if isinstance(value, (int, float)):
+                    total[key] = total.get(key, 0) + value
+                elif isinstance(value, dict):
+                    _add(total.setdefault(key, {}), value)
+        return {**total, "chunks": each}
+
+    def explain(self) -> str:
+        return "\n".join(attached.explain() for attached in self.chunks)
+
+    def step(self) -> None:
+        """Ends a step, where no optimizer of torch's does."""
+        for attached in self.chunks:
+            attached.step()
+
+    def detach(self) -> None:
+        """Gives the layers back; twice is allowed."""
+        self._take_back()
+
+    def _take_back(self) -> None:
+        for attached in self.chunks:
+            attached.detach()
+        for seam in self._seams:
+            seam.detach()
+        for hooks in self._hooks:
+            hooks.put_back()
+        self._seams, self._hooks = [], []
+        self._settings.put_back()
+
+    def __enter__(self) -> "Attached":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.detach()
+
+
+def _add(total: dict, value: dict) -> None:
+    for key, number in value.items():
+        if isinstance(number, (int, float)) and isinstance(
+                total.get(key, 0), (int, float)):
+            total[key] = total.get(key, 0) + number
+        else:
+            total[key] = number
+
+
+def _named(number, name: str) -> str:
+    return name if number is None else f"chunk {number}: {name}"
+
+
+def layers_of(names, chunk) -> list:
+    """Those of the decoder, of multi-token prediction and of a vision model,
+    and their names in the chunk."""
+    found = []
+    try:
+        inner = names.get_attr_wrapped_model(
+            chunk, "decoder", allow_none=False, return_model_obj=True)
+    except RuntimeError:
+        inner = None
+    if inner is not None:
+        found += [(f"decoder.layers.{i}", layer)
+                  for i, layer in enumerate(inner.decoder.layers)]
+        mtp = getattr(inner, "mtp", None)
+        if mtp is not None:
+            found += [(f"mtp.layers.{i}.mtp_model_layer",
+                       layer.mtp_model_layer)
+                      for i, layer in enumerate(mtp.layers)]
+    try:
+        outer = names.get_attr_wrapped_model(
+            chunk, "vision_model", allow_none=True, return_model_obj=True)
+    except RuntimeError:
+        outer = None
+    vision = getattr(getattr(outer, "vision_model", None), "decoder", None)
+    found += [(f"vision_model.decoder.layers.{i}", layer)
+              for i, layer in enumerate(getattr(vision, "layers", ()))]
+    return found

@@ -1,0 +1,111 @@
+"""State of Transformer Engine's quantization that lies outside of layers, and
+is another in each call: who is first in an autocast region, which recipe it
+has, and whether weights that are quantized already are kept.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import torch
+
+from ..errors import Error
+
+
+class Quantization:
+    """That of one process, as the layers of an attach need it."""
+
+    def __init__(self, config):
+        try:
+            from transformer_engine.pytorch.quantization import \
+                FP8GlobalStateManager as manager
+            self._state = manager.quantization_state
+        except (ImportError, AttributeError):
+            raise Error("config.fp8 is set, and transformer_engine.pytorch."
+                        "quantization has no FP8GlobalStateManager with a "
+                        "quantization_state, as 2.20 has: install that, or "
+                        "leave the attach out") from None
+        self._manager = manager
+        self._keeps = not config.disable_parameter_transpose_cache
+        self._recipe = None
+        self._pairs: dict = {}  # of a recipe and a group, as layers know them
+        self._skips: bool | None = None
+
+    def enter(self, is_first_microbatch: bool) -> bool:
+        """Before a segment is called; returns whether it is the first of its
+        region, which updates the scales of all on the way back."""
+        state = self._state
+        if not state.fp8_enabled:
+            return False
+        self._keep_recipe(state)
+        if self._keeps and self._skips is is_first_microbatch:
+            self._skips = None  # should the next line raise
+        if self._keeps and self._skips is None:
+            # A number on the device, by which one graph does either.
+            self._manager.set_skip_fp8_weight_update_tensor(
+                not is_first_microbatch)
+            self._skips = not is_first_microbatch
+        return self._manager.is_first_fp8_module()
+
+    def _keep_recipe(self, state) -> None:
+        """A schedule makes an equal recipe for each call of a layer.  Layers
+        keep one, so that it can be compared by what it is."""
+        if state.fp8_recipe == self._recipe:
+            state.fp8_recipe = self._recipe
+        else:
+            self._recipe = state.fp8_recipe
+        known = state.autocast_arguments
+        for key, pair in known.items():
+            if pair != self._pairs.setdefault(key, pair):
+                self._pairs[key] = pair
+            known[key] = self._pairs[key]
+
+    def begin(self, is_first: bool, has_run: bool) -> None:
+        """Inside of a segment; the first pass of a layer makes what it
+        quantizes to, and says where its scales are."""
+        self._state.is_first_fp8_module = is_first
+        self._state.fp8_graph_capturing = self._keeps and has_run
+
+    def end(self) -> None:
+        self._state.is_first_fp8_module = False
+        self._state.fp8_graph_capturing = False
+
+
+_USAGES = "rowwise_usage", "columnwise_usage"
+
+
+class Usages:
+    """Of the quantizers of a segment: each is told what it is to make before it
+    is used, so what it was told last is of no use to a later pass, forward or
+    backward."""
+
+    def __init__(self, body):
+        self._quantizers = [
+            q for module in body.modules()
+            for some in (getattr(module, "quantizers", None) or {}).values()
+            for q in some if all(hasattr(q, n) for n in _USAGES)]
+        self._told = [[getattr(q, n) for n in _USAGES]
+                      for q in self._quantizers]
+
+    def put_back(self) -> None:
+        for quantizer, told in zip(self._quantizers, self._told):
+            for name, value in zip(_USAGES, told):
+                setattr(quantizer, name, value)
+
+    def put_back_after(self, hidden_states):
+        """What goes into a segment, so that the segment's backward ends by
+        putting them back."""
+        return _End.apply(hidden_states, self) \
+            if hidden_states.requires_grad else hidden_states
+
+
+class _End(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, hidden_states, usages):
+        ctx.usages = usages
+        return hidden_states.view_as(hidden_states)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        ctx.usages.put_back()
+        return gradient, None

@@ -1,0 +1,64 @@
+"""What is used of Megatron-Core beyond what it documents, and looked for at
+each attach, so that another version is refused by the name that it lacks.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import importlib
+import types
+
+from ..errors import Error
+
+CHECKED = ("0.19.2",)
+
+# Where, and what of it.
+_NAMES = {
+    "megatron.core.transformer.module": (
+        "GraphableMegatronModule._te_cuda_graph_replay",
+        "GraphableMegatronModule._te_cuda_graph_capture",
+        "GraphableMegatronModule._get_te_cuda_graph_replay_args",
+        "GraphableMegatronModule._get_submodules_under_cudagraphs",
+        "GraphableMegatronModule.setup_manual_hooks"),
+    "megatron.core.transformer.cuda_graphs": (
+        "_layer_is_graphable", "_set_capture_start", "_set_capture_end",
+        "is_graph_capturing"),
+    "megatron.core.transformer.enums": ("CudaGraphModule",),
+    "megatron.core.transformer.moe.token_dispatcher": (
+        "MoETokenDispatcher", "MoEAlltoAllTokenDispatcher"),
+    "megatron.core.tensor_parallel.random": ("get_all_rng_states",),
+    "megatron.core.utils": ("get_attr_wrapped_model",),
+}
+
+
+def load() -> types.SimpleNamespace:
+    """All of them, by their last names."""
+    try:
+        import megatron.core as core
+    except ImportError as missing:
+        raise Error(f"megatron-core cannot be imported ({missing}): "
+                    "pip install megatron-core") from None
+    version = getattr(core, "__version__", "?")
+    found = types.SimpleNamespace(version=version)
+    for where, names in _NAMES.items():
+        for name in names:
+            value = _find(where, name)
+            if value is None:
+                raise Error(
+                    f"megatron-core {version} has no {where}.{name}, by which "
+                    f"graphs of layers are called; {' and '.join(CHECKED)} "
+                    "have it: install that, or leave the attach out")
+            setattr(found, name.split(".")[0], _find(where,
+                                                     name.split(".")[0]))
+    return found
+
+
+def _find(where: str, name: str):
+    try:
+        value = importlib.import_module(where)
+    except ImportError:
+        return None
+    for part in name.split("."):
+        value = getattr(value, part, None)
+    return value

@@ -1,0 +1,115 @@
+"""Which part of a layer is captured, in Megatron's own words.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+
+from ..errors import Error
+
+SEAM = "transformer_engine"  # the value of cuda_graph_impl with a seam
+_BUILT = "build the model with cuda_graph_impl=\"transformer_engine\" and " \
+         "these cuda_graph_modules"
+
+
+def words_of(scope, names) -> list | None:
+    """The modules that a caller names: a text with commas, or a list of texts
+    or of CudaGraphModule; empty: whole layers.  None: what config says."""
+    if scope is None:
+        return None
+    words = scope.split(",") if isinstance(scope, str) else list(scope)
+    words = [w.strip() if isinstance(w, str) else w.name for w in words]
+    known = list(names.CudaGraphModule.__members__)
+    for word in filter(None, words):
+        if word not in known:
+            raise Error(f"scope has {word!r}; Megatron's words are "
+                        f"{', '.join(known)}")
+    return [names.CudaGraphModule[w] for w in words if w]
+
+
+class Settings:
+    """The configs of a model's chunks, set to the seam, and put back."""
+
+    def __init__(self, names, chunks, config, scope):
+        self._before: list = []
+        self._layers: list = []
+        words = words_of(scope, names)
+        if config.cuda_graph_impl not in (SEAM, "none"):
+            raise Error(
+                f"cuda_graph_impl is {config.cuda_graph_impl!r}, by which "
+                "Megatron makes graphs itself: leave it out, or set it to "
+                f"{SEAM!r}")
+        self.built = config.cuda_graph_impl == SEAM
+        if words is None:
+            words = list(config.cuda_graph_modules) if self.built else []
+        same = self.built and set(words) == set(config.cuda_graph_modules)
+        self.words = words if same else _checked(config, words)
+        if not same:
+            _refuse_late(config)
+            for chunk in chunks:
+                self._set(names, chunk)
+
+    def _set(self, names, chunk) -> None:
+        configs = {id(m.config): m.config for m in chunk.modules()
+                   if hasattr(getattr(m, "config", None), "cuda_graph_impl")}
+        for config in configs.values():
+            self._before.append((config, config.cuda_graph_impl,
+                                 config.cuda_graph_modules))
+            config.cuda_graph_impl = SEAM
+            config.cuda_graph_modules = self.words
+        for module in chunk.modules():
+            if isinstance(module, names.GraphableMegatronModule) \
+                    and not hasattr(module, "cuda_graphs"):
+                module.cuda_graphs = []
+                module.cuda_graph_manual_hooks = []
+                module.cuda_graph_backward_dw_wrapper = None
+                self._layers.append(module)
+            dispatcher = getattr(module, "token_dispatcher", None)
+            if isinstance(dispatcher, names.MoEAlltoAllTokenDispatcher):
+                self._before.append((dispatcher, dispatcher.cuda_dtoh_point))
+                preprocess = names.CudaGraphModule.moe_preprocess
+                if not self.words or preprocess in self.words:
+                    dispatcher.cuda_dtoh_point = "before_ep_alltoall"
+
+    def put_back(self) -> None:
+        for thing, *values in self._before:
+            if len(values) == 2:
+                thing.cuda_graph_impl, thing.cuda_graph_modules = values
+            else:
+                thing.cuda_dtoh_point, = values
+        for layer in self._layers:
+            del layer.cuda_graphs, layer.cuda_graph_manual_hooks
+            del layer.cuda_graph_backward_dw_wrapper
+        self._before, self._layers = [], []
+
+
+def _checked(config, words) -> list:
+    """The words that Megatron's own checks leave of these; it refuses those
+    that do not fit the model."""
+    tried = copy.copy(config)
+    try:
+        for field in dataclasses.fields(config):
+            if isinstance(getattr(config, field.name), list):
+                setattr(tried, field.name,
+                        list(getattr(config, field.name)))
+        tried.cuda_graph_impl, tried.cuda_graph_modules = SEAM, list(words)
+        tried.__post_init__()
+    except (AssertionError, ValueError) as refusal:
+        raise Error(f"Megatron refuses the scope "
+                    f"{','.join(w.name for w in words) or 'of whole layers'}: "
+                    f"{refusal}") from None
+    return list(tried.cuda_graph_modules)
+
+
+def _refuse_late(config) -> None:
+    """What layers have decided by the config when they were made."""
+    if config.recompute_granularity == "selective" \
+            and "layernorm" in (config.recompute_modules or ()):
+        raise Error("recompute_modules has layernorm, and layers decide when "
+                    f"they are made what they can recompute: {_BUILT}")
+    if getattr(config, "fine_grained_activation_offloading", False):
+        raise Error("fine_grained_activation_offloading is on, and layers "
+                    "decide when they are made what they offload: " + _BUILT)

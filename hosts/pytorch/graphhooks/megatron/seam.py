@@ -1,0 +1,155 @@
+"""The place of a layer for a graph.
+
+A layer with graphs calls `layer.cuda_graphs[microbatch % n](hidden_states,
+...)` for the part that its scope names, writes the outputs to where the rest
+of the layer looks for them, and runs that rest.  Here n is 1, and what is
+called is a segment: its slots tell microbatches apart.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import types
+
+import torch
+
+from ..torch.attach.body import Body
+from .fp8 import Usages
+
+# What Megatron passes for graphs of others.
+_FOR_OTHERS = ("cuda_graph_stream", "cuda_graph_event")
+# What a schedule leaves in a layer between two calls; no scope reads it.
+_OF_LAYER = ("current_microbatch", "mlp_norm_manager", "attn_norm_manager",
+             "backward_dw_wrapper")
+# What the rest of a layer leaves in its token dispatcher besides tensors.
+_OF_DISPATCHER = ("d2h_event", "input_splits", "output_splits",
+                  "output_splits_tp", "tokens_per_expert",
+                  "num_global_tokens_per_local_expert")
+# Of modules that quantize weights in the first microbatch of a step; a number
+# on the device stands for it (fp8.py).
+_FLAG = "is_first_microbatch"
+
+
+class Seam:
+    """That of one layer: it stands in `layer.cuda_graphs`."""
+
+    def __init__(self, names, layer, name: str, quantization=None):
+        self.layer = layer
+        self._names = names
+        self._quantization = quantization  # None: nothing is quantized
+        self._usages: Usages | None = None  # once it has run
+        self._packed = None  # of the call at hand
+        self.body = Body(self._run, layer._get_submodules_under_cudagraphs(),
+                         name)
+        self._leftovers = _Leftovers(layer, self.body)
+        self._takes_attention = self._has_attention()
+        layer.cuda_graphs.append(self)
+        # Megatron's own makes a mask of zeros where there is none.
+        base = names.GraphableMegatronModule._get_te_cuda_graph_replay_args
+        layer._get_te_cuda_graph_replay_args = types.MethodType(base, layer)
+        layer._te_cuda_graph_replay = self._replay
+
+    def _has_attention(self) -> bool:
+        words = self.layer.config.cuda_graph_modules
+        return not words or self._names.CudaGraphModule.attn in words
+
+    def _replay(self, *args, **kwargs):
+        """Megatron refuses packed sequences in graphs, as they are no tensor;
+        a segment takes them as they are."""
+        if self._takes_attention:
+            self._packed = kwargs.pop("packed_seq_params", None)
+        try:
+            return type(self.layer)._te_cuda_graph_replay(self.layer, *args,
+                                                          **kwargs)
+        finally:
+            self._packed = None
+
+    def __call__(self, *args, is_first_microbatch=None, **kwargs):
+        given = {k: v for k, v in kwargs.items()
+                 if v is not None and k not in _FOR_OTHERS}
+        if self._packed is not None:
+            given["packed_seq_params"] = self._packed
+        if not args:
+            args = (given.pop("hidden_states"),)
+        if self._usages is not None:
+            self._usages.put_back()
+        if self._quantization is not None:
+            given["is_first_fp8_module"] = self._quantization.enter(
+                bool(is_first_microbatch))
+        with self._leftovers:
+            return self.body(*args, **given)
+
+    def _run(self, hidden_states, is_first_fp8_module=False, **kwargs):
+        """The part of the layer that the scope names."""
+        layer, names = self.layer, self._names
+        names._set_capture_start()
+        if self._quantization is not None:
+            self._quantization.begin(is_first_fp8_module,
+                                     self._usages is not None)
+            if self._usages is not None:
+                hidden_states = self._usages.put_back_after(hidden_states)
+        try:
+            return layer._te_cuda_graph_capture(hidden_states, **kwargs)
+        finally:
+            if self._quantization is not None:
+                self._quantization.end()
+                self._usages = self._usages or Usages(self.body)
+                self._usages.put_back()
+            names._set_capture_end()
+            self._leftovers.clear()
+
+    def backward_dw(self) -> None:
+        """Weight gradients are part of the backward."""
+
+    def reset(self) -> None:
+        """As graphs of others have it: the graphs live until detach()."""
+
+    def detach(self) -> None:
+        layer = self.layer
+        if self in layer.cuda_graphs:
+            layer.cuda_graphs.remove(self)
+        layer.cuda_graph_manual_hooks = []
+        vars(layer).pop("_te_cuda_graph_replay", None)
+        vars(layer).pop("_get_te_cuda_graph_replay_args", None)
+
+
+class _Leftovers:
+    """What is in a layer and its dispatcher between two calls, and is of
+    other microbatches: taken out while a segment runs, so that each call
+    finds the same, and put back, or left as the call has set it."""
+
+    def __init__(self, layer, body):
+        self._layer = vars(layer)
+        dispatcher = getattr(getattr(layer, "mlp", None), "token_dispatcher",
+                             None)
+        self._dispatcher = None if dispatcher is None else vars(dispatcher)
+        # Of what the segment runs alone: the rest has its own.
+        self._flags = [names for names in map(vars, body.modules())
+                       if _FLAG in names]
+        # Tensors that it has from the beginning, such as tables.
+        self._own = () if dispatcher is None else frozenset(
+            n for n, v in self._dispatcher.items()
+            if isinstance(v, torch.Tensor))
+        self._kept: list = []
+
+    def __enter__(self):
+        layer = self._layer
+        self._kept = [(n, layer[n]) for n in _OF_LAYER if n in layer]
+        for name, _ in self._kept:
+            layer[name] = None
+        for names in self._flags:
+            names[_FLAG] = False
+        self.clear()
+
+    def __exit__(self, *_):
+        self._layer.update(self._kept)
+
+    def clear(self) -> None:
+        names = self._dispatcher
+        if names is None:
+            return
+        for name, value in names.items():
+            if name in _OF_DISPATCHER or (isinstance(value, torch.Tensor)
+                                          and name not in self._own):
+                names[name] = None
