@@ -112,7 +112,8 @@ typedef struct gh_ranks {
  *         lacks a function or is older than 2.20;
  *         GH_ERR_STATE while a pass is open, or when the bank has graphs or has
  *         its ranks already;
- *         GH_ERR_CONFIG when a setting differs; the text names it and the rank;
+ *         GH_ERR_CONFIG when a setting differs; on all ranks, and the text
+ *         names it with both values;
  *         GH_ERR_RANKS when the others do not come within GRAPHHOOKS_TIMEOUT,
  *         or NCCL fails;
  *         GH_ERR_NO_DRIVER; GH_ERR_DEVICE; GH_ERR_NO_MEMORY; GH_ERR_INVALID,

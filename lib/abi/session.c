@@ -14,6 +14,7 @@
 #include "abi/options.h"
 #include "abi/services.h"
 #include "base/error.h"
+#include "base/size.h"
 #include "capture/capture.h"
 #include "config/env.h"
 #include "device/device.h"
@@ -23,6 +24,7 @@
 #include "trace/trace.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -222,9 +224,6 @@ static gh_status open_capture(struct gh_session *session,
         .legacy_threads = (desc->flags & GH_SESSION_LEGACY_THREADS) != 0,
         .check = (uint8_t)env->check,
         .timeout_s = env->timeout,
-        .overlap = (desc->flags & GH_SESSION_EP_OVERLAP) != 0
-                       ? (uint32_t)env->overlap
-                       : 0,
         .check_every = env->check_every,
         .warmup_steps = env->warmup_steps,
         .freeze = env->freeze,
@@ -233,6 +232,8 @@ static gh_status open_capture(struct gh_session *session,
         .last_direction = session->last_direction,
         .host = gh_session_services(session),
         .gate = &session->gate,
+        .settings = session->settings,
+        .n_settings = session->n_settings,
         .log = &session->log,
         .trace = session->trace,
         .offload = session->holds_groups ? &session->offload : NULL,
@@ -347,6 +348,43 @@ static void free_parts(gh_session *session)
     session->names = NULL;
     free(session->nccl);
     session->nccl = NULL;
+    free(session->settings);
+    session->settings = NULL;
+}
+
+static void add_number(struct gh_session *session, const char *name,
+                       uint64_t value)
+{
+    struct gh_setting *setting = &session->settings[session->n_settings++];
+
+    setting->name = name;
+    setting->word = value;
+    snprintf(setting->text, sizeof(setting->text), "%llu",
+             (unsigned long long)value);
+}
+
+/* The options, and what only the host can ask for. */
+static gh_status keep_settings(struct gh_session *session,
+                               const struct gh_env *env,
+                               const gh_session_desc *desc, gh_error *err)
+{
+    const gh_offload_desc *offload = desc->offload;
+
+    session->settings =
+        calloc(GH_ENV_COUNT + 3, sizeof(*session->settings));
+    if (session->settings == NULL) {
+        return gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a session");
+    }
+    session->n_settings = gh_env_settings(env, session->settings);
+    add_number(session, "gh_session_desc.flags", desc->flags);
+    add_number(session, "gh_offload_desc.keep_bytes",
+               offload != NULL ? offload->keep_bytes : 0);
+    add_number(session, "gh_offload_desc.link_mb_per_s",
+               offload != NULL && GH_HAS(offload, gh_offload_desc,
+                                         link_mb_per_s)
+                   ? offload->link_mb_per_s
+                   : 0);
+    return GH_OK;
 }
 
 gh_status gh_session_open(const gh_session_desc *given, gh_session **session_p,
@@ -386,6 +424,10 @@ gh_status gh_session_open(const gh_session_desc *given, gh_session **session_p,
     session->names = calloc(1, sizeof(*session->names));
     if (session->names == NULL) {
         status = gh_fail(err, GH_ERR_NO_MEMORY, "no memory for a session");
+        goto err_session;
+    }
+    status = keep_settings(session, env, &desc, err);
+    if (status != GH_OK) {
         goto err_session;
     }
     if (env->set[GH_ENV_NCCL]) {

@@ -42,6 +42,8 @@ struct gh_session {
     struct gh_schedule *schedule; /* NULL: no EP overlap */
     gh_direction last_direction; /* GH_WGRAD if these are delayed */
     char *nccl; /* GRAPHHOOKS_NCCL; NULL: not set */
+    struct gh_setting *settings; /* that ranks compare */
+    uint32_t n_settings;
     bool offloads;     /* some groups were asked for */
     bool holds_groups; /* the host saves groups, and may offload none */
     struct gh_offload_options offload;

@@ -32,6 +32,7 @@
 struct gh_capture;
 struct gh_device;
 struct gh_gate;
+struct gh_setting;
 struct gh_offload;
 struct gh_span;
 struct gh_span_what;
@@ -51,7 +52,6 @@ struct gh_capture_options {
     uint8_t check; /* enum gh_checking */
     uint64_t check_every;
     uint32_t timeout_s; /* that other ranks are waited for */
-    uint32_t overlap;   /* GRAPHHOOKS_OVERLAP; compared between ranks */
     uint64_t warmup_steps;
     uint64_t freeze; /* steps after warmup with recordings; 0: all */
     uint32_t max_slots;
@@ -59,6 +59,8 @@ struct gh_capture_options {
     gh_direction last_direction; /* GH_WGRAD where those are delayed */
     gh_host_services host;       /* pass the gate; empty slots are 0 */
     struct gh_gate *gate;        /* for what is not in that table */
+    const struct gh_setting *settings; /* that are the same on all ranks */
+    uint32_t n_settings;
     const struct gh_log *log;
     struct gh_trace *trace; /* NULL: none */
     const struct gh_offload_options *offload; /* read during the create only;

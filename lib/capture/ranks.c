@@ -11,6 +11,7 @@
 #include "capture/ranks.h"
 
 #include "base/error.h"
+#include "base/setting.h"
 #include "comm/comm.h"
 #include "device/device.h"
 
@@ -18,30 +19,6 @@
 #include <string.h>
 
 /* ---- settings ------------------------------------------------------------ */
-
-/* What has to be equal, in this order in what ranks say. */
-static const char *const settings[] = {
-    "gh_ranks.rank",
-    "gh_ranks.size",
-    "GH_ABI_MINOR",
-    "gh_iteration_end, the number of calls,",
-    "the plan",
-    "GRAPHHOOKS_ENABLE",
-    "GRAPHHOOKS_WARMUP_STEPS",
-    "GRAPHHOOKS_FREEZE",
-    "GRAPHHOOKS_MAX_SLOTS",
-    "GRAPHHOOKS_MAX_BANKS",
-    "GRAPHHOOKS_CHECK",
-    "GRAPHHOOKS_CHECK_EVERY",
-    "GRAPHHOOKS_TIMEOUT",
-    "GRAPHHOOKS_OFFLOAD",
-    "GRAPHHOOKS_OVERLAP",
-    "gh_bank_desc.cp_size",
-    "gh_bank_desc.tokens",
-    "gh_bank_desc.sequences",
-};
-#define SETTINGS (sizeof(settings) / sizeof(settings[0]))
-_Static_assert(SETTINGS <= GH_COMM_WORDS, "more than a rank can say at once");
 
 static uint64_t hash(uint64_t hash, uint64_t word)
 {
@@ -66,57 +43,109 @@ static uint64_t hash_plan(const struct gh_plan *plan)
     return h >> 40;
 }
 
-static void write_settings(const struct gh_capture *c, const gh_ranks *ranks,
-                           const struct gh_bank *bank, uint64_t *words)
+/* What has to be equal besides the options.  The first is the rank itself. */
+#define OWN_SETTINGS 8
+
+static void write_own(const struct gh_capture *c, const gh_ranks *ranks,
+                      const struct gh_bank *bank, struct gh_setting *own)
 {
-    const struct gh_capture_options *o = &c->options;
-    const uint64_t ours[SETTINGS] = {
-        ranks->rank,
-        ranks->size,
-        GH_ABI_MINOR,
-        c->stats.iterations,
-        hash_plan(c->plan),
-        o->enabled,
-        o->warmup_steps,
-        o->freeze,
-        o->max_slots,
-        o->max_banks,
-        o->check,
-        o->check_every,
-        o->timeout_s,
-        c->offload != NULL,
-        o->overlap,
-        bank->cp_size,
-        bank->tokens,
-        bank->sequences,
+    const struct {
+        const char *name;
+        uint64_t word;
+    } rows[OWN_SETTINGS] = {
+        { "gh_ranks.rank", ranks->rank },
+        { "gh_ranks.size", ranks->size },
+        { "GH_ABI_MINOR", GH_ABI_MINOR },
+        { "gh_iteration_end, the number of calls,", c->stats.iterations },
+        { "the plan", hash_plan(c->plan) },
+        { "gh_bank_desc.cp_size", bank->cp_size },
+        { "gh_bank_desc.tokens", bank->tokens },
+        { "gh_bank_desc.sequences", bank->sequences },
     };
 
-    memcpy(words, ours, sizeof(ours));
+    for (uint32_t i = 0; i < OWN_SETTINGS; i++) {
+        own[i].name = rows[i].name;
+        own[i].word = rows[i].word;
+        snprintf(own[i].text, sizeof(own[i].text), "%llu",
+                 (unsigned long long)rows[i].word);
+    }
 }
 
-static gh_status compare(const gh_ranks *ranks, const uint64_t *mine,
-                         const uint64_t *all, gh_error *err)
+/* All ranks have found the same difference, and show each other the values. */
+static gh_status refuse_setting(struct gh_comm *comm,
+                                const struct gh_setting *setting, uint32_t rank,
+                                gh_error *err)
 {
-    for (uint32_t i = 0; i < ranks->size; i++) {
-        const uint64_t *theirs = all + i * SETTINGS;
+    enum {
+        WORDS = sizeof(setting->text) / sizeof(uint64_t)
+    };
+    uint64_t mine[WORDS];
+    const uint64_t *all;
+    gh_status status;
 
-        if (theirs[0] != i) {
+    _Static_assert(WORDS <= GH_COMM_WORDS, "more than a rank can say at once");
+    memcpy(mine, setting->text, sizeof(mine));
+    status = gh_comm_gather(comm, mine, WORDS, &all, err);
+    return status != GH_OK
+               ? status
+               : gh_fail(err, GH_ERR_CONFIG,
+                         "%s is %.47s on rank %u, and %.47s on rank 0: ranks "
+                         "that share a bank have the same",
+                         setting->name,
+                         (const char *)(all + (size_t)rank * WORDS), rank,
+                         (const char *)all);
+}
+
+/* Compares up to GH_COMM_WORDS settings with those of rank 0, so that all ranks
+ * find the same one. */
+static gh_status compare(struct gh_comm *comm,
+                         const struct gh_setting *settings, uint32_t n,
+                         bool numbered, gh_error *err)
+{
+    uint64_t mine[GH_COMM_WORDS];
+    const uint64_t *all;
+    gh_status status;
+
+    for (uint32_t k = 0; k < n; k++) {
+        mine[k] = settings[k].word;
+    }
+    status = gh_comm_gather(comm, mine, n, &all, err);
+    for (uint32_t i = 0; i < gh_comm_size(comm) && status == GH_OK; i++) {
+        const uint64_t *theirs = all + (size_t)i * n;
+
+        if (numbered && theirs[0] != i) {
             return gh_fail(err, GH_ERR_CONFIG,
                            "gh_ranks.rank is %llu where rank %u is: give each "
                            "its own, in the order of the communicator",
                            (unsigned long long)theirs[0], i);
         }
-        for (uint32_t k = 1; k < SETTINGS; k++) {
-            if (theirs[k] != mine[k]) {
-                return gh_fail(err, GH_ERR_CONFIG,
-                               "%s is %llu on rank %u, and %llu on rank %u: "
-                               "ranks that share a bank have the same",
-                               settings[k], (unsigned long long)theirs[k], i,
-                               (unsigned long long)mine[k], ranks->rank);
+        for (uint32_t k = numbered; k < n; k++) {
+            if (theirs[k] != all[k]) {
+                return refuse_setting(comm, &settings[k], i, err);
             }
         }
     }
-    return GH_OK;
+    return status;
+}
+
+static gh_status compare_all(const struct gh_capture *c, const gh_ranks *ranks,
+                             const struct gh_bank *bank, struct gh_comm *comm,
+                             gh_error *err)
+{
+    struct gh_setting own[OWN_SETTINGS] = { 0 };
+    gh_status status;
+
+    write_own(c, ranks, bank, own);
+    status = compare(comm, own, OWN_SETTINGS, true, err);
+    for (uint32_t i = 0; i < c->options.n_settings && status == GH_OK;
+         i += GH_COMM_WORDS) {
+        const uint32_t left = c->options.n_settings - i;
+
+        status = compare(comm, &c->options.settings[i],
+                         left < GH_COMM_WORDS ? left : GH_COMM_WORDS, false,
+                         err);
+    }
+    return status;
 }
 
 /* ---- beginning and end --------------------------------------------------- */
@@ -184,8 +213,6 @@ static void unshare(struct gh_capture *c, struct gh_bank *bank)
 static gh_status open_comm(struct gh_capture *c, const gh_ranks *ranks,
                            struct gh_bank *bank, gh_error *err)
 {
-    uint64_t mine[SETTINGS];
-    const uint64_t *all;
     struct gh_comm *comm;
     gh_status status = gh_comm_open(c->dev, ranks, NULL, c->options.timeout_s,
                                     c->options.gate, &comm, err);
@@ -193,11 +220,7 @@ static gh_status open_comm(struct gh_capture *c, const gh_ranks *ranks,
     if (status != GH_OK) {
         return status;
     }
-    write_settings(c, ranks, bank, mine);
-    status = gh_comm_gather(comm, mine, SETTINGS, &all, err);
-    if (status == GH_OK) {
-        status = compare(ranks, mine, all, err);
-    }
+    status = compare_all(c, ranks, bank, comm, err);
     if (status != GH_OK) {
         gh_comm_close(comm, NULL);
         return status;

@@ -79,7 +79,7 @@ static const struct gh_env_word fraction_words[] = {
 };
 
 const struct gh_env_row gh_env_table[] = {
-#define GH_ENV(id, field, kind, dflt, least, most, words, doc) \
+#define GH_ENV(id, field, kind, dflt, least, most, words, ranks, doc) \
     { GH_ENV_PREFIX #id, \
       dflt, \
       doc, \
@@ -88,10 +88,11 @@ const struct gh_env_row gh_env_table[] = {
       least, \
       most, \
       GH_ENV_KIND_##kind, \
-      GH_ENV_STATE_STABLE },
+      GH_ENV_STATE_STABLE, \
+      GH_ENV_RANKS_##ranks },
 #define GH_ENV_OTHER(name, state, doc) \
     { GH_ENV_PREFIX name,  "", doc, NULL, 0, 0, 0, GH_ENV_KIND_PATH, \
-      GH_ENV_STATE_##state },
+      GH_ENV_STATE_##state, GH_ENV_RANKS_OWN },
 #include "config/env.def"
 #undef GH_ENV
 #undef GH_ENV_OTHER

@@ -20,6 +20,8 @@
 #include <graphhooks/base.h>
 #include <graphhooks/plan.h>
 
+#include "base/setting.h"
+
 #include <stdbool.h>
 
 #define GH_ENV_PREFIX "GRAPHHOOKS_"
@@ -46,7 +48,8 @@ enum {
 
 /* One id for each variable, such as GH_ENV_ENABLE, in the order of env.def. */
 enum gh_env_id {
-#define GH_ENV(id, field, kind, dflt, least, most, words, doc) GH_ENV_##id,
+#define GH_ENV(id, field, kind, dflt, least, most, words, ranks, doc) \
+    GH_ENV_##id,
 #define GH_ENV_OTHER(name, state, doc)
 #include "config/env.def"
 #undef GH_ENV
@@ -76,7 +79,7 @@ struct gh_env_notes {
 /* The options of a session, about 24 KiB.  It owns no memory, so nothing has to
  * be freed in it. */
 struct gh_env {
-#define GH_ENV(id, field, kind, dflt, least, most, words, doc) \
+#define GH_ENV(id, field, kind, dflt, least, most, words, ranks, doc) \
     GH_ENV_KEEP_##kind(field)
 #define GH_ENV_OTHER(name, state, doc)
 #include "config/env.def"
@@ -104,6 +107,10 @@ enum gh_env_state {
     GH_ENV_STATE_TOOL,   /* read by a tool, ignored here */
     GH_ENV_STATE_REMOVED /* reported with the row's meaning, and ignored */
 };
+enum gh_env_ranks {
+    GH_ENV_RANKS_OWN,
+    GH_ENV_RANKS_SAME /* on all ranks that share a bank */
+};
 struct gh_env_word {
     const char *word;    /* NULL ends a list */
     const char *refused; /* why this release does not take it; or NULL */
@@ -117,6 +124,7 @@ struct gh_env_row {
     uint32_t least, most;
     enum gh_env_kind kind;
     enum gh_env_state state;
+    enum gh_env_ranks ranks;
 };
 
 /* The process's environment.  It is empty in a setuid program, whose caller
@@ -143,6 +151,10 @@ gh_status gh_env_load_rows(const struct gh_env_row *rows, size_t n_rows,
  */
 gh_status gh_env_offer(struct gh_env *env, enum gh_env_id id, const char *label,
                        const char *value, gh_error *err);
+
+/* Writes the options that are the same on ranks that share a bank, in the order
+ * of env.def.  Returns how many they are, at most GH_ENV_COUNT. */
+uint32_t gh_env_settings(const struct gh_env *env, struct gh_setting *settings);
 
 /* Offers a number for a COUNT row; 0 keeps the value that is there. */
 gh_status gh_env_offer_count(struct gh_env *env, enum gh_env_id id,

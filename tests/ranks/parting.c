@@ -611,7 +611,7 @@ static gh_status echo(void *user, uint32_t bank, const uint64_t *mine,
     for (uint32_t i = 0; i < 2 * n; i++) {
         all[i] = mine[i % n];
     }
-    if (n > 8) {
+    if (n == 8) {
         all[n] = 1;
     }
     return s->mute ? GH_ERR_STATE : GH_OK;
@@ -731,17 +731,80 @@ static void refuses(struct sharer *s, gh_status wanted, const char *words)
     says(s->r, now_s() - start < LIMIT_S, "in time");
 }
 
+/* Every option that env.def says is the same on all ranks, with a value that is
+ * not its default, and how both are shown. */
+static const struct {
+    const char *option, *text, *others;
+} unlike[] = {
+    { "ENABLE=0", "0", "1" },
+    { "SCOPE=attn", "attn", "all" },
+    { "GRANULARITY=part", "part", "layer" },
+    { "WARMUP_STEPS=3", "3", "1" },
+    { "MAX_SLOTS=3", "3", "2" },
+    { "MAX_BANKS=3", "3", "16" },
+    { "CHECK=ranks", "ranks", "off" },
+    { "CHECK_EVERY=3", "3", "1" },
+    { "TIMEOUT=3", "3", "1" },
+    { "FREEZE=3", "3", "0" },
+    { "OFFLOAD=core_attn", "core_attn", "none" },
+    { "OFFLOAD_FRACTION=auto", "auto", "1" },
+    { "OFFLOAD_FRACTION=0.25", "0.25", "1" },
+    { "OFFLOAD_MIN_BYTES=4294967296", "4294967296", "1048576" },
+    { "OFFLOAD_BUFFERS=3", "3", "2" },
+    { "OFFLOAD_POOL_BYTES=4096", "4096", "0" },
+    { "OFFLOAD_PREFETCH=3", "3", "0" },
+    { "OFFLOAD_IN_FLIGHT=3", "3", "0" },
+    { "OFFLOAD_DELAY=1", "1", "0" },
+    { "OVERLAP=off", "off", "fixed" },
+};
+
+/* Some options also change the plan, which is compared first. */
+static bool names(const struct sharer *s, uint32_t i)
+{
+    const size_t bytes = strcspn(unlike[i].option, "=");
+    char words[160];
+
+    if (strncmp(unlike[i].option, "SCOPE", bytes) == 0 ||
+        strncmp(unlike[i].option, "GRANULARITY", bytes) == 0) {
+        return strstr(s->err.text, "the plan is ") != NULL;
+    }
+    snprintf(words, sizeof(words),
+             "GRAPHHOOKS_%.*s is %s on rank %d, and %s on rank 0", (int)bytes,
+             unlike[i].option, unlike[i].text, s->r->n - 1, unlike[i].others);
+    return strstr(s->err.text, words) != NULL;
+}
+
 static void test_settings_differ(struct rank *r)
 {
-    const char *const other[] = { hasty[0], "GRAPHHOOKS_WARMUP_STEPS=3",
-                                  NULL };
-    const struct sharer_options options = { .environment = is_odd(r) ? other
-                                                                     : hasty };
+    for (uint32_t i = 0; i < sizeof(unlike) / sizeof(unlike[0]); i++) {
+        char option[64];
+        const char *const other[] = { option, hasty[0], NULL };
+        const struct sharer_options options = { .environment =
+                                                    is_odd(r) ? other : hasty };
+        struct sharer s;
+
+        snprintf(option, sizeof(option), "GRAPHHOOKS_%s", unlike[i].option);
+        if (sharer_open_alone(&s, r, &options)) {
+            says_int(r, sharer_join(&s), GH_ERR_CONFIG, "%s on one rank",
+                     option);
+            says(r, names(&s, i), "each names it, with both values: %.150s",
+                 s.err.text);
+        }
+        sharer_close(&s);
+    }
+}
+
+/* The flags of a session are no option. */
+static void test_flags_differ(struct rank *r)
+{
+    const struct sharer_options options = {
+        .environment = hasty,
+        .flags = is_odd(r) ? GH_SESSION_LEGACY_THREADS : 0
+    };
     struct sharer s;
 
     if (sharer_open_alone(&s, r, &options)) {
-        refuses(&s, GH_ERR_CONFIG, "GRAPHHOOKS_WARMUP_STEPS is ");
-        says(r, strstr(s.err.text, "3 on rank") != NULL, "it has the values");
+        refuses(&s, GH_ERR_CONFIG, "gh_session_desc.flags is ");
     }
     sharer_close(&s);
 }
@@ -1049,6 +1112,7 @@ int main(void)
 {
     static const struct ranks_test whole[] = {
         { "settings differ", test_settings_differ, false },
+        { "flags differ", test_flags_differ, false },
         { "bad ranks", test_bad_ranks, false },
         { "ranks come late", test_ranks_come_late, false },
         { "nobody to give up", test_nobody_to_give_up, false },

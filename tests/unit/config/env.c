@@ -439,11 +439,12 @@ struct values {
 };
 static const struct gh_env_row fixture[] = {
     { "GRAPHHOOKS_KEPT", "3", "A row.", NULL, offsetof(struct values, kept), 0,
-      9, GH_ENV_KIND_COUNT, GH_ENV_STATE_STABLE },
+      9, GH_ENV_KIND_COUNT, GH_ENV_STATE_STABLE, GH_ENV_RANKS_OWN },
     { "GRAPHHOOKS_CP_BANK", "",
       "no effect since 1.2, as banks are always "
       "per CP size.",
-      NULL, 0, 0, 0, GH_ENV_KIND_BOOL, GH_ENV_STATE_REMOVED },
+      NULL, 0, 0, 0, GH_ENV_KIND_BOOL, GH_ENV_STATE_REMOVED,
+      GH_ENV_RANKS_OWN },
 };
 
 /* A word of a list may wait for a later release, too. */
@@ -454,7 +455,7 @@ static void test_a_refused_word_of_a_list(void)
                                                 { NULL, NULL } };
     static const struct gh_env_row row = {
         "GRAPHHOOKS_WHEN", "", "A row.", words, 0, 0, 0, GH_ENV_KIND_LIST,
-        GH_ENV_STATE_STABLE
+        GH_ENV_STATE_STABLE, GH_ENV_RANKS_OWN
     };
     static const char *const envp[] = { "GRAPHHOOKS_WHEN=now,later", NULL };
     struct gh_env_notes notes;
@@ -580,6 +581,23 @@ static void test_the_process_environment(void)
     ok(found, "the process's environment is seen");
 }
 
+/* That tests/ranks/parting.c knows them all. */
+static void test_ranks_compare_all_but_what_is_their_own(void)
+{
+    struct gh_setting settings[GH_ENV_COUNT];
+    struct gh_env env;
+    uint32_t n;
+
+    gh_env_load(NULL, &env, NULL);
+    n = gh_env_settings(&env, settings);
+    is_int(n, 19, "ranks compare 19 options");
+    is_str(settings[0].name, "GRAPHHOOKS_ENABLE", "by their names");
+    for (uint32_t i = 0; i < n; i++) {
+        ok(settings[i].text[0] != '\0', "%s has a text: %s", settings[i].name,
+           settings[i].text);
+    }
+}
+
 int main(void)
 {
     test_bad_values_fail_with_the_rows_own_sentence();
@@ -598,5 +616,6 @@ int main(void)
     test_the_table_is_printed();
     test_the_readme_has_the_same_table();
     test_the_process_environment();
+    test_ranks_compare_all_but_what_is_their_own();
     return done_testing();
 }
